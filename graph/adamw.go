@@ -11,38 +11,37 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// ErrNotFinite is wrapped where a loss to be trained on is NaN or infinite.
+// ErrNotFinite is wrapped by the error for a training loss that is NaN or infinite.
 var ErrNotFinite = errors.New("not finite")
 
-// AdamWOptions are the settings of [NewAdamW]. Zeros are PyTorch's defaults: a
-// rate of 1e-3, betas of 0.9 and 0.999, an epsilon of 1e-8; but no decay.
+// AdamWOptions configures [NewAdamW]. Zero fields mean the defaults of PyTorch: a rate of 1e-3, betas of 0.9 and 0.999,
+// an epsilon of 1e-8. Weight decay defaults to zero.
 type AdamWOptions struct {
 	Rate, Beta1, Beta2, Eps, WeightDecay float64
 }
 
-// AdamW trains values (Loshchilov and Hutter 2017, arXiv 1711.05101). Gradients
-// and the step of the optimizer are tensors of the loss's own graph; params and
-// moments live on the host. It must not be used by two goroutines at once.
+// AdamW is an optimizer of values of a graph (Loshchilov and Hutter 2017, arXiv 1711.05101). Gradients and the
+// optimizer step are tensors of the graph of the loss; params and moments live on the host. It is not safe for
+// concurrent use.
 type AdamW struct {
-	Rate    float64 // of the steps to come
+	Rate    float64 // learning rate of later steps
 	options AdamWOptions
 	state   map[identity]*moments
 
-	// What was built last: a loss that is evaluated again need not be differentiated again.
+	// The last loss and its step, kept so that evaluating the same loss again does not differentiate it again.
 	loss   Tensor
 	params []Tensor
-	built  []Tensor // the loss, and of each param what it and its moments become
+	built  []Tensor // the loss, and for each param its new value and moments
 	states []*moments
 }
 
-// moments is what AdamW keeps of one param.
+// moments holds the optimizer state of one param.
 type moments struct {
 	param, m, v, rates tensor.Tensor
 	steps              int
 }
 
-// NewAdamW returns an optimizer that has seen no param. Errors: [ir.ErrGraph],
-// for settings out of range.
+// NewAdamW returns an optimizer without state. It fails with [ir.ErrGraph] if a setting is out of range.
 func NewAdamW(o AdamWOptions) (*AdamW, error) {
 	for _, d := range []struct {
 		name     string
@@ -59,11 +58,10 @@ func NewAdamW(o AdamWOptions) (*AdamW, error) {
 	return &AdamW{Rate: o.Rate, options: o, state: map[identity]*moments{}}, nil
 }
 
-// Step evaluates the scalar loss and its gradients for params, which must be f32
-// values of its graph, moves the params by one step, overwriting their data, and
-// gives the loss of before. The graph may be a new one at each step: params are
-// told apart by their memory. Where the loss is not finite, nothing changes and
-// the error is ErrNotFinite.
+// Step evaluates the scalar loss and its gradients for params, moves the params by one step, overwriting their data,
+// and returns the loss before the step. params must be f32 values of the graph of the loss. Each step may use a new
+// graph: params are identified by their memory. If the loss is not finite, Step changes nothing and fails with
+// ErrNotFinite.
 func (o *AdamW) Step(ctx context.Context, e *Evaluator, loss Tensor, params ...Tensor) (float64, error) {
 	if o.loss != loss || !slices.Equal(o.params, params) {
 		if err := o.build(loss, params); err != nil {
@@ -97,7 +95,7 @@ func (o *AdamW) Step(ctx context.Context, e *Evaluator, loss Tensor, params ...T
 	return float64(value[0]), nil
 }
 
-// build puts gradients and the step into the graph of the loss.
+// build appends the gradients and the optimizer step to the graph of the loss.
 func (o *AdamW) build(loss Tensor, params []Tensor) error {
 	if loss.g == nil || len(params) == 0 {
 		return fmt.Errorf("graph: %w: adamw: there is no loss, or nothing to train", ir.ErrGraph)
@@ -124,7 +122,7 @@ func (o *AdamW) build(loss Tensor, params []Tensor) error {
 	return nil
 }
 
-// moments finds the moments of a param, or makes them.
+// moments returns the moments of a param, and creates them at first use.
 func (o *AdamW) moments(p Tensor) (*moments, error) {
 	data, ok := p.Data()
 	if !ok || data.DType != tensor.F32 {

@@ -9,26 +9,25 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// queue holds the evaluations that wait for the device, in their order. The
-// evaluator's lock guards it.
+// queue holds the evaluations that wait for the device, in order. The evaluator's lock guards it.
 type queue struct {
-	places  chan struct{} // one taken by each that has not ended
+	places  chan struct{} // one token per unfinished evaluation
 	waiting []*Pending
-	running bool // a goroutine takes from waiting
+	running bool // a goroutine is serving waiting
 }
 
-// Pending is an evaluation under way.
+// Pending is an evaluation in progress.
 type Pending struct {
 	ctx  context.Context
 	call *call
-	done chan struct{} // closed when out and err are there
+	done chan struct{} // closed once out and err are set
 	out  []*tensor.Tensor
 	err  error
-	stop func() bool // of what looks for the end of ctx
+	stop func() bool // stops watching ctx
 }
 
-// Wait gives the results when they are there, or the error of ctx if that ends
-// first; the evaluation then goes on. It may be called more than once.
+// Wait blocks until the results are available and returns them. If ctx ends first, Wait returns its error and the
+// evaluation continues. Wait may be called more than once.
 func (p *Pending) Wait(ctx context.Context) ([]*tensor.Tensor, error) {
 	select {
 	case <-p.done:
@@ -43,14 +42,13 @@ func (p *Pending) Wait(ctx context.Context) ([]*tensor.Tensor, error) {
 	}
 }
 
-// Done is closed when the evaluation has ended.
+// Done returns a channel that is closed when the evaluation has ended.
 func (p *Pending) Done() <-chan struct{} { return p.done }
 
-// EvalAsync is Eval that does not wait for the device, whatever that is: a
-// goroutine runs what was asked for, in its order, while the caller goes on.
-// The formula is compiled before it returns, so that the graph may be built on;
-// the data of its values must stay as they are until the evaluation has ended.
-// When ctx ends, what has not begun is given up, and what runs is stopped.
+// EvalAsync starts an evaluation and returns without waiting for the device. A goroutine runs evaluations in the order
+// of the calls. The formula is compiled before EvalAsync returns, so the caller may extend the graph; the data of its
+// values must not change until the evaluation has ended. When ctx ends, queued evaluations are dropped and a running
+// one is stopped.
 func (e *Evaluator) EvalAsync(ctx context.Context, ts ...Tensor) (*Pending, error) {
 	if len(ts) == 0 {
 		return nil, fmt.Errorf("graph: %w: there is nothing to evaluate", ir.ErrGraph)
@@ -79,12 +77,12 @@ func (e *Evaluator) EvalAsync(ctx context.Context, ts ...Tensor) (*Pending, erro
 	return p, nil
 }
 
-// EvalAsync evaluates t while the caller goes on.
+// EvalAsync starts an evaluation of t; see [Evaluator.EvalAsync].
 func (t Tensor) EvalAsync(ctx context.Context, e *Evaluator) (*Pending, error) {
 	return e.EvalAsync(ctx, t)
 }
 
-// serve runs what waits until nothing does.
+// serve runs queued evaluations until the queue is empty.
 func (e *Evaluator) serve() {
 	for {
 		e.mu.Lock()
@@ -101,7 +99,7 @@ func (e *Evaluator) serve() {
 	}
 }
 
-// withdraw gives up an evaluation that has not begun.
+// withdraw drops an evaluation that has not started.
 func (e *Evaluator) withdraw(p *Pending) {
 	e.mu.Lock()
 	i := slices.Index(e.queue.waiting, p)

@@ -15,20 +15,17 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// EvaluatorOptions bound what an [Evaluator] keeps.
+// EvaluatorOptions limits what an [Evaluator] keeps.
 type EvaluatorOptions struct {
-	// Plans is how many compiled formulas are kept; 0 is 64. The one that was
-	// not used for longest gives way.
+	// Plans is the maximum number of compiled formulas; the least recently used is evicted. Zero means 64.
 	Plans int
-	// Depth is how many evaluations of EvalAsync may wait; 0 is 64. One more
-	// waits for its place before EvalAsync returns.
+	// Depth is the maximum number of queued evaluations; EvalAsync blocks while the queue is full. Zero means 64.
 	Depth int
 }
 
-// Evaluator evaluates tensors on one device, and keeps what it compiled: a
-// formula that it has seen, in this graph or in another that was built alike, is
-// run at once, with the data of the moment. It may be used from several
-// goroutines; a graph must not be built on while tensors of it are evaluated.
+// Evaluator evaluates tensors on one device and caches compiled formulas. A formula that was evaluated before, in this
+// graph or in another one built in the same way, runs at once with the current data. It is safe for concurrent use, but
+// a graph must not be extended while its tensors are evaluated.
 type Evaluator struct {
 	dev      backend.Device
 	options  EvaluatorOptions
@@ -37,25 +34,25 @@ type Evaluator struct {
 	inPlace  func() bool
 
 	mu     sync.Mutex
-	idle   sync.Cond // no evaluation is under way
+	idle   sync.Cond // signals that no evaluation is in progress
 	plans  map[uint64][]*plan
-	count  int    // of plans
-	clock  uint64 // of uses
-	active int    // evaluations under way, and those that wait
+	count  int    // number of plans
+	clock  uint64 // number of uses
+	active int    // evaluations in progress or queued
 	closed bool
 	stats  EvaluatorStats
 
 	queue queue
 }
 
-// EvaluatorStats count what an [Evaluator] has done.
+// EvaluatorStats counts the work of an [Evaluator].
 type EvaluatorStats struct {
 	Hits, Misses, Evictions int
-	Plans                   int // kept now
-	Queued                  int // evaluations of EvalAsync that have not ended
+	Plans                   int // currently cached
+	Queued                  int // unfinished evaluations of EvalAsync
 }
 
-// NewEvaluator returns an evaluator for a device that outlives it.
+// NewEvaluator returns an evaluator for a device, which must outlive it.
 func NewEvaluator(dev backend.Device, o EvaluatorOptions) *Evaluator {
 	const plans, depth = 64, 64
 	if o.Plans <= 0 {
@@ -73,7 +70,7 @@ func NewEvaluator(dev backend.Device, o EvaluatorOptions) *Evaluator {
 	return e
 }
 
-// Stats tells what was done so far.
+// Stats returns the counts so far.
 func (e *Evaluator) Stats() EvaluatorStats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -82,14 +79,13 @@ func (e *Evaluator) Stats() EvaluatorStats {
 	return s
 }
 
-// Eval computes tensors of one graph. All params that they depend on must be
-// values (see [Graph.Value]).
+// Eval computes tensors of one graph. All params that they depend on must be values (see [Graph.Value]).
 func (e *Evaluator) Eval(ctx context.Context, ts ...Tensor) ([]*tensor.Tensor, error) {
 	return e.EvalWith(ctx, ts, nil, nil)
 }
 
-// EvalWith is Eval with data for params by name, and sizes of bounded dimensions
-// by name, which are at their largest otherwise.
+// EvalWith computes tensors of one graph, with data for params by name and sizes of bounded dimensions by name. Other
+// dimensions have their maximum size.
 func (e *Evaluator) EvalWith(ctx context.Context, ts []Tensor, args map[string]*tensor.Tensor, dims map[string]int) ([]*tensor.Tensor, error) {
 	if len(ts) == 0 {
 		return nil, nil
@@ -102,7 +98,7 @@ func (e *Evaluator) EvalWith(ctx context.Context, ts []Tensor, args map[string]*
 	return c.run(ctx)
 }
 
-// Eval computes the tensor by e.
+// Eval computes the tensor with e.
 func (t Tensor) Eval(ctx context.Context, e *Evaluator) (*tensor.Tensor, error) {
 	out, err := e.Eval(ctx, t)
 	if err != nil {
@@ -111,17 +107,16 @@ func (t Tensor) Eval(ctx context.Context, e *Evaluator) (*tensor.Tensor, error) 
 	return out[0], nil
 }
 
-// Eval computes tensors of one graph on a device. args holds the params by
-// name; dims sets bounded dimensions by name, which are at their largest
-// otherwise. What it compiles is used once: an [Evaluator] keeps it.
+// Eval computes tensors of one graph on a device. args holds the params by name; dims holds sizes of bounded dimensions
+// by name, which default to their maximum. The compiled program is not kept; use an [Evaluator] to reuse it.
 func Eval(ctx context.Context, dev backend.Device, ts []Tensor, args map[string]*tensor.Tensor, dims map[string]int) (_ []*tensor.Tensor, err error) {
 	e := NewEvaluator(dev, EvaluatorOptions{Plans: 1})
 	defer func() { err = errors.Join(err, e.Close()) }()
 	return e.EvalWith(ctx, ts, args, dims)
 }
 
-// Close waits for the evaluations under way and gives back what was kept.
-// Evaluations that come later fail with [backend.ErrClosed].
+// Close waits for evaluations in progress and frees all cached programs. Later evaluations fail with
+// [backend.ErrClosed].
 func (e *Evaluator) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -140,8 +135,7 @@ func (e *Evaluator) Close() error {
 	return errors.Join(errs...)
 }
 
-// newCall finds the plan for the tensors, or makes it, and gathers their data.
-// The plan is held until release.
+// newCall finds or compiles the plan for the tensors and gathers their data. The plan is held until release.
 func (e *Evaluator) newCall(ts []Tensor, args map[string]*tensor.Tensor, dims map[string]int) (*call, error) {
 	g := ts[0].g
 	if g == nil {
@@ -181,7 +175,7 @@ func (e *Evaluator) newCall(ts []Tensor, args map[string]*tensor.Tensor, dims ma
 	return c, nil
 }
 
-// named reports names in args that no param of the graph has.
+// named returns an error for a name in args that is not a param of the graph.
 func (g *Graph) named(args map[string]*tensor.Tensor) error {
 	if len(args) == 0 {
 		return nil
@@ -194,15 +188,15 @@ func (g *Graph) named(args map[string]*tensor.Tensor) error {
 	return nil
 }
 
-// memo is what the last evaluation of a graph has read. Nodes of a graph do not
-// change, so that it holds for these roots ever after.
+// memo records what the last evaluation of a graph read. Nodes of a graph never change, so it stays valid for the same
+// roots.
 type memo struct {
 	roots, params []ir.Value
 	formula       *formula
 }
 
-// again gives the plan of the last evaluation of the graph, if this is the same
-// one; r then has the params, as if it had read.
+// again returns the plan of the last evaluation of the graph if r has the same roots, and sets the params of r as if it
+// had read them.
 func (e *Evaluator) again(g *Graph, r *reading) *plan {
 	m := g.last.Load()
 	if m == nil || !slices.Equal(m.roots, r.roots) || len(m.formula.bounds) != len(g.ir.Bounds) {
@@ -221,7 +215,7 @@ func (e *Evaluator) again(g *Graph, r *reading) *plan {
 	return nil
 }
 
-// enter begins a use of a plan.
+// enter starts a use of a plan.
 func (e *Evaluator) enter(p *plan) {
 	e.active++
 	e.clock++
@@ -229,7 +223,7 @@ func (e *Evaluator) enter(p *plan) {
 	p.used = e.clock
 }
 
-// acquire gives the plan of a formula, which is compiled if it is not there.
+// acquire returns the plan of a formula, and compiles it if necessary.
 func (e *Evaluator) acquire(g *Graph, r *reading) (*plan, error) {
 	e.mu.Lock()
 	if e.closed {
@@ -261,7 +255,7 @@ func (e *Evaluator) acquire(g *Graph, r *reading) (*plan, error) {
 		e.mu.Lock()
 		old = e.evict(0)
 		e.mu.Unlock()
-		if len(old) > 0 { // their memory may be what is missing
+		if len(old) > 0 { // freeing their memory may let the compilation succeed
 			closeAll(old)
 			p.err = p.compile(e, g, r)
 		}
@@ -297,8 +291,8 @@ func (e *Evaluator) leave(p *plan) {
 	closeAll(old)
 }
 
-// evict takes out plans that nobody uses, those first that were not used for
-// longest, until there are most; they are to be closed.
+// evict removes unused plans, least recently used first, until at most most are left. It returns the removed plans,
+// which the caller must close.
 func (e *Evaluator) evict(most int) (old []*plan) {
 	for e.count > most {
 		var oldest *plan
@@ -331,8 +325,7 @@ func (e *Evaluator) forget(p *plan) {
 	}
 }
 
-// closeAll gives the memory of plans back. That it fails is of no interest to
-// the evaluation that made room.
+// closeAll frees the memory of evicted plans. Errors are ignored, since they do not concern the current evaluation.
 func closeAll(ps []*plan) {
 	for _, p := range ps {
 		_ = p.close()

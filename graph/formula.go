@@ -7,20 +7,18 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// formula is what is computed, without the data: the nodes that some values
-// depend on, with the places of their inputs among them. Two graphs that were
-// built alike have equal formulas, whatever else is in them and whatever their
-// inputs are called.
+// formula describes a computation without its data: the nodes that some roots depend on, with the indices of their
+// inputs. Graphs that were built in the same way have equal formulas, whatever else they contain and whatever their
+// inputs are named.
 type formula struct {
 	terms  []term
-	inputs []int32 // of all terms, one behind the other: places in terms + 1
+	inputs []int32 // inputs of all terms, concatenated: index in terms + 1
 	roots  []int32
 	bounds []ir.Bound // of the graph
 	hash   uint64
 }
 
-// term is a node of a formula. Params have a type in the place of an attribute:
-// their names do not matter.
+// term is a node of a formula. A param has its type instead of an attribute, since its name does not matter.
 type term struct {
 	op             ir.Op
 	attr           any
@@ -29,18 +27,17 @@ type term struct {
 	segment, clone int
 }
 
-// reading finds the formula of some values of a graph. It is used again and
-// again, and writes no pointers while it reads.
+// reading finds the formula of some values of a graph. It is reused, and writes no pointers while it reads.
 type reading struct {
 	graph  *ir.Graph
 	roots  []ir.Value
-	live   []ir.Value // what roots depend on, in the order of the graph
-	params []ir.Value // those that are params
-	number []int32    // of a value: its place in live + 1, or 0
+	live   []ir.Value // nodes that roots depend on, in graph order
+	params []ir.Value // the params among them
+	number []int32    // index in live + 1 of each value, or 0
 	hash   uint64
 }
 
-// read takes in what r.roots depend on.
+// read visits everything that r.roots depend on.
 func (r *reading) read() {
 	g := r.graph
 	last := slices.Max(r.roots)
@@ -68,8 +65,7 @@ func (r *reading) read() {
 	}
 }
 
-// add numbers a node and adds it to the hash, but for most attributes, which
-// are left to the comparison.
+// add numbers a node and adds it to the hash. Most attributes are left to the comparison.
 func (r *reading) add(v ir.Value) {
 	n := &r.graph.Nodes[v]
 	r.live = append(r.live, v)
@@ -92,12 +88,12 @@ func (r *reading) add(v ir.Value) {
 
 // mix adds a word to the hash.
 func (r *reading) mix(x uint64) {
-	const odd = 0x9E3779B97F4A7C15 // 2^64 by the golden ratio
+	const odd = 0x9E3779B97F4A7C15 // 2^64 divided by the golden ratio
 	h := (r.hash ^ x) * odd
 	r.hash = h ^ h>>29
 }
 
-// is tells whether what was read is the formula f.
+// is reports whether r has read the formula f.
 func (r *reading) is(f *formula) bool {
 	if r.hash != f.hash || len(r.live) != len(f.terms) || len(r.roots) != len(f.roots) || !slices.Equal(r.graph.Bounds, f.bounds) {
 		return false
@@ -130,7 +126,7 @@ func (r *reading) is(f *formula) bool {
 	return true
 }
 
-// formula is what was read, on its own.
+// formula returns a copy of the formula that r has read.
 func (r *reading) formula() *formula {
 	f := &formula{bounds: slices.Clone(r.graph.Bounds), hash: r.hash}
 	for _, v := range r.live {

@@ -17,29 +17,29 @@ import (
 // plan is a compiled formula with the buffers of its arguments.
 type plan struct {
 	formula *formula
-	ready   chan struct{} // closed when it was compiled, or could not be
+	ready   chan struct{} // closed after compiling, successful or not
 	err     error
-	turn    chan struct{} // has room for the run that may touch what follows
+	turn    chan struct{} // semaphore: one run at a time may use the fields below
 	dev     backend.Device
 	exe     *exec.Executable
-	inPlace bool // the device reads host memory where it lies
+	inPlace bool // the device reads host memory without copying
 	args    []arg
-	dims    []int // sizes of the bounded dimensions at their largest
+	dims    []int // maximum sizes of the bounded dimensions
 
 	users int    // guarded by the evaluator
-	used  uint64 // when: guarded by the evaluator
+	used  uint64 // time of last use: guarded by the evaluator
 }
 
 // arg is an argument of the program: an input of the formula or a result.
 type arg struct {
-	input  int // place among the params of the formula, or -1
-	result int // place among the roots, or -1
+	input  int // index among the params of the formula, or -1
+	result int // index among the roots, or -1
 	typ    ir.Type
-	bytes  int            // at the largest dimensions
+	bytes  int            // at the maximum dimensions
 	buffer backend.Buffer // nil for inputs until one is copied
 }
 
-// importsInPlace finds out whether the device reads host memory where it lies.
+// importsInPlace reports whether the device reads host memory without copying.
 func importsInPlace(dev backend.Device) bool {
 	host, seen := make([]byte, 64), make([]byte, 64)
 	b, err := dev.Import(weights.Data{Bytes: host})
@@ -52,7 +52,7 @@ func importsInPlace(dev backend.Device) bool {
 	return err == nil && f.Wait(context.Background()) == nil && seen[0] == 1
 }
 
-// compile makes the program and its buffers.
+// compile compiles the program and allocates its buffers.
 func (p *plan) compile(e *Evaluator, g *Graph, r *reading) (err error) {
 	var spec exec.Spec
 	for i, v := range r.roots {
@@ -89,7 +89,7 @@ func (p *plan) compile(e *Evaluator, g *Graph, r *reading) (err error) {
 	return nil
 }
 
-// compiled reports whether the plan can be run now.
+// compiled reports whether the plan is ready to run.
 func (p *plan) compiled() bool {
 	select {
 	case <-p.ready:
@@ -114,15 +114,15 @@ func (p *plan) close() error {
 	return exe.Close()
 }
 
-// call is one evaluation: a plan and data for it.
+// call is one evaluation: a plan and its data.
 type call struct {
 	plan     *plan
-	data     [][]byte         // of the arguments that are inputs
+	data     [][]byte         // data of the inputs, by argument
 	at       []int            // sizes of the bounded dimensions
-	imported []backend.Buffer // on the data
+	imported []backend.Buffer // buffers that wrap the data
 }
 
-// gather finds the data of the inputs, and checks that they fit.
+// gather collects and checks the data of the inputs.
 func (c *call) gather(g *Graph, r *reading, args map[string]*tensor.Tensor, dims map[string]int) error {
 	p := c.plan
 	c.at = p.dims
@@ -164,8 +164,8 @@ func (c *call) gather(g *Graph, r *reading, args map[string]*tensor.Tensor, dims
 	return nil
 }
 
-// run waits for the plan to be free, brings the data to the device, runs and
-// gives the results. It returns when the device is done with the data.
+// run waits for the plan to be free, uploads the data, runs the program and returns the results. When it returns, the
+// device no longer uses the data.
 func (c *call) run(ctx context.Context) ([]*tensor.Tensor, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -191,8 +191,8 @@ func (c *call) run(ctx context.Context) ([]*tensor.Tensor, error) {
 	return c.results(ctx)
 }
 
-// settle waits for f. When ctx ends first, it waits all the same, so that the
-// device has let go of the memory, and gives the error of ctx.
+// settle waits for f. If ctx ends first, it still waits until the device no longer uses the memory, and then returns
+// the error of ctx.
 func settle(ctx context.Context, f backend.Fence, err error) error {
 	if err != nil {
 		return err
@@ -203,7 +203,7 @@ func settle(ctx context.Context, f backend.Fence, err error) error {
 	return err
 }
 
-// bind sets the dimensions and brings the inputs to the device.
+// bind sets the dimensions and uploads the inputs.
 func (c *call) bind(ctx context.Context) error {
 	p := c.plan
 	for v := 1; v < len(c.at); v++ {
@@ -226,8 +226,8 @@ func (c *call) bind(ctx context.Context) error {
 	return nil
 }
 
-// input is a buffer with the data of an input: on the bytes themselves where the
-// device can use them, and it is worth it, else a copy.
+// input returns a buffer with the data of an input. It wraps the bytes if the device can read them in place and they
+// are large enough, and copies them otherwise.
 func (c *call) input(ctx context.Context, a *arg, data []byte) (b backend.Buffer, err error) {
 	const small = 4 << 10
 	if c.plan.inPlace && len(data) >= small && len(data) == a.bytes && isAligned(data) {
@@ -245,7 +245,7 @@ func (c *call) input(ctx context.Context, a *arg, data []byte) (b backend.Buffer
 	return a.buffer, settle(ctx, f, err)
 }
 
-// unbind lets go of the caller's data.
+// unbind releases the caller's data.
 func (c *call) unbind() {
 	for _, b := range c.imported {
 		b.Free()
@@ -253,7 +253,7 @@ func (c *call) unbind() {
 	c.imported = c.imported[:0]
 }
 
-// reset makes the call ready for another.
+// reset prepares the call for reuse.
 func (c *call) reset() {
 	clear(c.data)
 	clear(c.imported[:cap(c.imported)])
@@ -284,7 +284,7 @@ func (c *call) results(ctx context.Context) ([]*tensor.Tensor, error) {
 	return out, nil
 }
 
-// words are n bytes that begin at a multiple of eight.
+// words returns n bytes at an address that is a multiple of eight.
 func words(n int) []byte {
 	w := make([]uint64, (n+7)/8)
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(w))), n)

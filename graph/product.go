@@ -8,15 +8,14 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Products take operands of any rank. The graph has products of matrices and
-// of batches of matrices only; leading axes become rows by a reshape, which
-// costs nothing when the program runs.
+// Products take operands of any rank. The graph only has products of matrices and of batches of matrices; leading axes
+// become rows by a reshape, which costs nothing at run time.
 
-// matMul is t · u, or t · uᵀ where trans is set.
+// matMul computes t · u, or t · uᵀ if trans is set.
 func (t Tensor) matMul(u Tensor, trans bool) Tensor {
 	g, w := t.g, t.with(u)
 	if t.v == 0 || w == 0 || g.ir.Type(t.v).Rank() == 0 || g.ir.Type(w).Rank() == 0 {
-		return t.of(g.ir.MatMul(t.v, w, false, trans)) // which says what is wrong
+		return t.of(g.ir.MatMul(t.v, w, false, trans)) // reports the error
 	}
 	name := "matmul"
 	if trans {
@@ -26,7 +25,7 @@ func (t Tensor) matMul(u Tensor, trans bool) Tensor {
 	if err := checkInner(name, xs, ws, trans); err != nil {
 		return g.Fail(err)
 	}
-	// A vector is a row on the left, a column on the right; its axis falls away.
+	// A vector is a row on the left and a column on the right; that axis is removed from the result.
 	x, out := asMatrix(xs, false), slices.Clone(xs[:len(xs)-1])
 	wm := asMatrix(ws, !trans)
 	n := wm[len(wm)-1]
@@ -47,9 +46,8 @@ func (t Tensor) matMul(u Tensor, trans bool) Tensor {
 	return t.of(g.ir.Reshape(y, out))
 }
 
-// batched is the product of x and w, where both have leading axes that are
-// repeated to those of the other. noRow and noColumn drop the axis that a vector
-// was given.
+// batched computes the product of x and w if both have leading axes, which are broadcast. noRow and noColumn remove the
+// axis that was added to a vector.
 func (t Tensor) batched(w ir.Value, x, ws ir.Shape, trans, noRow, noColumn bool) Tensor {
 	g := t.g
 	lead, err := fit(x[:len(x)-2], ws[:len(ws)-2])
@@ -80,8 +78,8 @@ func (t Tensor) batched(w ir.Value, x, ws ir.Shape, trans, noRow, noColumn bool)
 	return t.of(g.ir.Reshape(y, out))
 }
 
-// rows is t as a matrix whose rows are all leading axes, with the shape that
-// they had. It fails the graph, and gives 0, where they cannot be joined.
+// rows reshapes t to a matrix by joining all leading axes, and returns the leading axes too. If they cannot be joined,
+// it fails the graph and returns 0.
 func (t Tensor) rows(what string) (ir.Value, ir.Shape) {
 	if t.v == 0 {
 		return 0, nil
@@ -98,7 +96,7 @@ func (t Tensor) rows(what string) (ir.Value, ir.Shape) {
 	return t.g.ir.Reshape(t.v, ir.Shape{rows, s[len(s)-1]}), lead
 }
 
-// back gives rows their leading axes again.
+// back restores the leading axes of rows.
 func (g *Graph) back(v ir.Value, lead ir.Shape) Tensor {
 	if v == 0 {
 		return g.Of(0)
@@ -106,7 +104,7 @@ func (g *Graph) back(v ir.Value, lead ir.Shape) Tensor {
 	return g.Of(g.ir.Reshape(v, append(slices.Clone(lead), g.ir.Type(v).Last())))
 }
 
-// weight is the node of w, a weight [out, in] that x is multiplied with, or 0.
+// weight returns the node of w, a weight [out, in] for t, or 0.
 func (t Tensor) weight(what string, w Tensor) ir.Value {
 	v := t.with(w)
 	if v == 0 || t.v == 0 {
@@ -117,7 +115,7 @@ func (t Tensor) weight(what string, w Tensor) ir.Value {
 		return t.g.ir.Fail(fmt.Errorf("%s: w %v, expected a matrix [out,in]", what, ws))
 	}
 	if len(xs) == 0 {
-		return v // rows says what is wrong
+		return v // rows reports the error
 	}
 	if err := checkInner(what, xs, ws, true); err != nil {
 		return t.g.ir.Fail(err)
@@ -125,14 +123,14 @@ func (t Tensor) weight(what string, w Tensor) ir.Value {
 	return v
 }
 
-// linear is x Wᵀ + bias.
+// linear computes x Wᵀ + bias.
 func (t Tensor) linear(w, bias Tensor) Tensor {
 	weight, b := t.weight("linear", w), t.with(bias)
 	x, lead := t.rows("linear")
 	return t.g.back(t.g.ir.Linear(x, weight, b), lead)
 }
 
-// lora is x Wᵀ + bias + scale·h Bᵀ.
+// lora computes x Wᵀ + bias + scale·h Bᵀ.
 func (t Tensor) lora(w, bias, h, b Tensor, scale float64) Tensor {
 	g, add := t.g, t.with(bias)
 	if add != 0 {
@@ -152,14 +150,14 @@ func (t Tensor) lora(w, bias, h, b Tensor, scale float64) Tensor {
 	return g.back(y, lead)
 }
 
-// loraDown is dropout(x) Aᵀ.
+// loraDown computes dropout(x) Aᵀ.
 func (t Tensor) loraDown(a, key Tensor, d ir.DropoutAttr) Tensor {
 	down, random := t.weight("lora down", a), t.with(key)
 	x, lead := t.rows("lora down")
 	return t.g.back(t.g.ir.LoRADown(x, down, random, d), lead)
 }
 
-// asMatrix gives a vector the axis that makes a matrix of it.
+// asMatrix adds an axis to the shape of a vector to make it a matrix.
 func asMatrix(s ir.Shape, column bool) ir.Shape {
 	switch {
 	case len(s) != 1:
@@ -170,7 +168,7 @@ func asMatrix(s ir.Shape, column bool) ir.Shape {
 	return ir.Shape{ir.Static(1), s[0]}
 }
 
-// joined is the size of one axis in the place of all of dims.
+// joined returns the size of the axis that results from joining dims.
 func joined(dims []ir.Dim) (ir.Dim, error) {
 	all := ir.Static(1)
 	for _, d := range dims {
@@ -183,7 +181,7 @@ func joined(dims []ir.Dim) (ir.Dim, error) {
 	return all, nil
 }
 
-// fit is the shape that a and b are repeated to.
+// fit returns the broadcast shape of a and b.
 func fit(a, b ir.Shape) (ir.Shape, error) {
 	if len(a) < len(b) {
 		a, b = b, a
@@ -205,7 +203,7 @@ func allOnes(s ir.Shape) bool {
 	return !slices.ContainsFunc(s, func(d ir.Dim) bool { return d != ir.Static(1) })
 }
 
-// checkInner reports inner sizes that differ, and which operand to turn.
+// checkInner returns an error if inner sizes differ, with a hint which operand to transpose.
 func checkInner(what string, x, w ir.Shape, trans bool) error {
 	k, rows, columns := x[len(x)-1], w[len(w)-1], w[len(w)-1]
 	if len(w) > 1 {

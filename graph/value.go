@@ -14,7 +14,7 @@ import (
 // End is the end of an axis, for [Tensor.Slice].
 const End = math.MaxInt
 
-// identity tells host tensors apart: by where they lie and what they are.
+// identity distinguishes host tensors by address, size, type and shape.
 type identity struct {
 	data  *byte
 	bytes int
@@ -26,10 +26,8 @@ func identityOf(t tensor.Tensor) identity {
 	return identity{unsafe.SliceData(t.Data), len(t.Data), t.DType, fmt.Sprint(t.Shape)}
 }
 
-// Value puts a host tensor into the graph: an input that needs no name. Its
-// bytes are not copied but read whenever something that depends on it is
-// evaluated, so that they may be changed in between. The same memory put in
-// twice is one value.
+// Value adds a host tensor to the graph as an unnamed input. Its bytes are not copied but read by each evaluation that
+// depends on it, so they may change in between. Adding the same memory twice returns the same value.
 func (g *Graph) Value(t tensor.Tensor) Tensor {
 	if err := t.Check(); err != nil {
 		return g.Fail(fmt.Errorf("value: %w", err))
@@ -56,7 +54,7 @@ func (g *Graph) Value(t tensor.Tensor) Tensor {
 	return g.Of(v)
 }
 
-// Set makes t the data of a value from now on. It must be like what was there.
+// Set replaces the data of a value. The new data must have the same type and shape.
 func (g *Graph) Set(value Tensor, t tensor.Tensor) error {
 	was, ok := g.values[value.v]
 	if value.g != g || !ok {
@@ -73,7 +71,7 @@ func (g *Graph) Set(value Tensor, t tensor.Tensor) error {
 	return nil
 }
 
-// Data is the host tensor that a value was made of.
+// Data returns the host tensor of a value.
 func (t Tensor) Data() (tensor.Tensor, bool) {
 	if t.g == nil {
 		return tensor.Tensor{}, false
@@ -82,7 +80,7 @@ func (t Tensor) Data() (tensor.Tensor, bool) {
 	return data, ok
 }
 
-// Floats puts a copy of numbers into the graph.
+// Floats adds a copy of numbers to the graph.
 func (g *Graph) Floats(numbers []float32, shape ...int) Tensor {
 	t, err := tensor.FromFloat32s(numbers, shape...)
 	if err != nil {
@@ -91,20 +89,20 @@ func (g *Graph) Floats(numbers []float32, shape ...int) Tensor {
 	return g.Value(t)
 }
 
-// Zeros is f32 zeros.
+// Zeros returns an f32 tensor of zeros.
 func (g *Graph) Zeros(shape ...int) Tensor { return g.Const(0, ir.ShapeOf(shape...)...) }
 
-// Ones is f32 ones.
+// Ones returns an f32 tensor of ones.
 func (g *Graph) Ones(shape ...int) Tensor { return g.Const(1, ir.ShapeOf(shape...)...) }
 
-// Key puts a key of random operations into the graph, such as dropout: what they
-// draw is a function of seed, step, and the stream and the element.
+// Key adds a key for random operations such as dropout. The random numbers are a function of seed, step, stream and
+// element.
 func (g *Graph) Key(seed uint64, step uint32) Tensor {
 	data := binary.LittleEndian.AppendUint64(nil, seed)
 	return g.Value(tensor.Tensor{DType: tensor.U32, Shape: []int{3}, Data: binary.LittleEndian.AppendUint32(data, step)})
 }
 
-// slice counts negative places from the end.
+// slice resolves negative indices and slices an axis.
 func (t Tensor) slice(axis, start, end int) Tensor {
 	if t.v != 0 {
 		s := t.Type().Shape
@@ -118,7 +116,7 @@ func (t Tensor) slice(axis, start, end int) Tensor {
 	return t.of(t.g.ir.Slice(t.v, axis, start, end))
 }
 
-// Index is element i of an axis, which is removed. Both may count from the end.
+// Index returns element i of an axis, which is removed. axis and i may count from the end.
 func (t Tensor) Index(axis, i int) Tensor {
 	if t.v == 0 {
 		return t
@@ -134,7 +132,7 @@ func (t Tensor) Index(axis, i int) Tensor {
 	return t.of(t.g.ir.Reshape(t.g.ir.Slice(t.v, axis, at, at+1), slices.Delete(slices.Clone(s), axis, axis+1)))
 }
 
-// place is a place on an axis of n elements, which may count from the end.
+// place resolves an index on an axis of n elements, which may count from the end.
 func place(i, n int) int {
 	switch {
 	case i == End:

@@ -11,10 +11,8 @@ import (
 	"github.com/lorafuse/lorafuse/graph/exec"
 )
 
-// RunAllocs requires that running a compiled program allocates nothing, for
-// every row of the table together with its gradients: a step of training or of
-// decoding then leaves no garbage. Devices that enqueue in Go memory need not
-// promise it.
+// RunAllocs requires that running a compiled program allocates nothing, for every case and its gradients: a training or
+// decoding step then produces no garbage. Devices that enqueue in Go memory are exempt.
 func RunAllocs(t *testing.T, open Open) {
 	dev := opened(t, open)
 	eachCase(t, func(t *testing.T, c *testCase) {
@@ -31,8 +29,7 @@ func RunAllocs(t *testing.T, open Open) {
 	})
 }
 
-// allocs is the number of allocations of one run. One that the runtime makes
-// for itself now and then is averaged away.
+// allocs returns the average number of allocations of a run. Rare allocations by the runtime itself are averaged away.
 func allocs(t testing.TB, e *exec.Executable) float64 {
 	var err error
 	var f backend.Fence

@@ -15,39 +15,38 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// testCase is one row of the table: an operation on inputs of given types.
+// testCase is one case of the tables: an operation on inputs of given types.
 type testCase struct {
 	op     ir.Op
-	name   string // what is special about the row
+	name   string // what distinguishes this case
 	bounds string // "n=5/8": dimension n is 5 in the run, 8 at most
 	in     []input
 	build  func(g *ir.Graph, in []ir.Value) []ir.Value
-	// limit is the error allowed relative to the result; 0 means [defaultLimit],
-	// and for integers that there must be none.
+	// limit is the error allowed relative to the result. Zero means [defaultLimit]; integers must be equal.
 	limit float64
-	bench bool // large: for benchmarks only
-	slow  bool // where it is decomposed: without LORAFUSE_LONG for values and threads only
-	// lossOuts is how many of the outputs have a gradient; 0 means all.
+	bench bool // too large except for benchmarks
+	slow  bool // slow if decomposed: without LORAFUSE_LONG, only the value and threads modes run it
+	// lossOuts is the number of outputs with a gradient. Zero means all.
 	lossOuts int
 }
 
-// defaultLimit is some twenty units in the last place of a float32.
+// defaultLimit is about twenty units in the last place of a float32.
 const defaultLimit = 2e-6
 
-// input is a param: its type as text, and how its elements are made.
+// input is a param: its type as text, and the function that fills it.
 type input struct {
 	typ    string
 	fill   fill
-	frozen bool // no gradient is asked for
+	frozen bool // not differentiated
 }
 
-// arg is an input; gradients are taken for it if it is a float.
+// arg returns an input that is differentiated if it is a float.
 func arg(typ string, f fill) input { return input{typ: typ, fill: f} }
 
-// frozen is an input of which gradients are not taken.
+// frozen returns an input that is not differentiated.
 func frozen(typ string, f fill) input { return input{typ: typ, fill: f, frozen: true} }
 
-// String is the name of the row's subtests.
+// String returns the name of the case's subtests.
 func (c *testCase) String() string {
 	if c.name == "" {
 		return c.op.String()
@@ -62,7 +61,7 @@ func (c *testCase) tolerance() float64 {
 	return c.limit
 }
 
-// scene is a case brought to life: its graph, and the values of its inputs.
+// scene is a case with its graph built and its inputs filled.
 type scene struct {
 	*testCase
 	graph *graph.Graph
@@ -73,7 +72,7 @@ type scene struct {
 	hosts map[string]*ir.Host
 }
 
-// set builds the case's graph and its inputs; the same ones each time.
+// set builds the graph and the inputs of the case, the same ones each time.
 func (c *testCase) set(t testing.TB) *scene {
 	t.Helper()
 	s := c.params(t)
@@ -82,7 +81,7 @@ func (c *testCase) set(t testing.TB) *scene {
 	return s
 }
 
-// params is set without the operation.
+// params builds the inputs of the case without the operation.
 func (c *testCase) params(t testing.TB) *scene {
 	t.Helper()
 	s := &scene{testCase: c, graph: graph.New(), hosts: map[string]*ir.Host{}}
@@ -112,7 +111,7 @@ func (c *testCase) params(t testing.TB) *scene {
 	return s
 }
 
-// parseType reads f32[n,2k,64]: n and k are bounded dimensions.
+// parseType parses a type such as f32[n,2k,64], in which n and k are bounded dimensions.
 func parseType(t testing.TB, g *ir.Graph, text string) ir.Type {
 	t.Helper()
 	name, rest, _ := strings.Cut(text, "[")

@@ -9,7 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// cases is the whole table.
+// cases returns all cases.
 func cases() []testCase {
 	return slices.Concat(sourceCases, castCases(), unaryCases(), binaryCases(), chooseCases(), shapeCases, rowCases,
 		gemmCases(), rowsCases(), normCases, imageCases, ropeCases, gluCases(), dropoutCases, attentionCases(), lossCases, optimizerCases)
@@ -53,8 +53,7 @@ func constCase(name string, x float64, t ir.Type) testCase {
 	return testCase{op: ir.Const, name: name, build: func(g *ir.Graph, _ []ir.Value) []ir.Value { return one(g.Const(x, t)) }}
 }
 
-// castCases are frozen: the reference rounds, and a step function has no
-// finite differences.
+// castCases returns casts, which are frozen because the reference rounds and a step function has no finite differences.
 func castCases() []testCase {
 	cast := func(name, from string, f fill, to tensor.DType) testCase {
 		return testCase{op: ir.Cast, name: name, in: []input{frozen(from, f)}, build: func(g *ir.Graph, in []ir.Value) []ir.Value {

@@ -10,18 +10,18 @@ import (
 // attentionLimit allows for the order of the sums over keys.
 const attentionLimit = 5e-6
 
-// interval gives the keys [lo, hi) that query i sees.
+// interval returns the keys [lo, hi) that query i sees.
 type interval func(i int) (lo, hi int)
 
 func causal(i int) (lo, hi int) { return 0, i + 1 }
 
-// all sees the same keys from every query.
+// all returns an interval of the same m keys for every query.
 func all(m int) interval { return func(int) (lo, hi int) { return 0, m } }
 
-// after is causal for queries that follow past keys of a cache.
+// after returns a causal interval for queries that follow past keys of a cache.
 func after(past int) interval { return func(i int) (lo, hi int) { return 0, past + i + 1 } }
 
-// packed is causal within documents that begin at starts.
+// packed returns a causal interval within documents that start at starts.
 func packed(starts ...int) interval {
 	return func(i int) (lo, hi int) {
 		for _, s := range starts {
@@ -33,8 +33,8 @@ func packed(starts ...int) interval {
 	}
 }
 
-// near sees less than window tokens away on both sides, within documents that begin at
-// starts, of which the last is the end.
+// near returns an interval of the keys less than window tokens away on both sides, within documents that start at
+// starts. The last of starts is the end.
 func near(window int, starts ...int) interval {
 	return func(i int) (lo, hi int) {
 		for _, s := range starts {
@@ -47,10 +47,10 @@ func near(window int, starts ...int) interval {
 	}
 }
 
-// between is the ends of the intervals, one behind the other.
+// between returns intervals with the given ends: lo, hi, lo, hi, …
 func between(ends ...int) interval { return func(i int) (lo, hi int) { return ends[2*i], ends[2*i+1] } }
 
-// holes is f without keys for every third query.
+// holes returns f without keys for every third query.
 func holes(f interval) interval {
 	return func(i int) (lo, hi int) {
 		if i%3 == 1 {
@@ -74,14 +74,14 @@ func (f interval) fill(high bool) fill {
 	}
 }
 
-// attentionRow is the row of a case of Attention and its gradient.
+// attentionRow describes a case of Attention and its gradient.
 type attentionRow struct {
 	name  string
 	n, m  string // queries and keys
 	a     ir.AttentionAttr
 	see   interval
-	bias  string // its type
-	pages string // the type of a page table, where keys lie in pages
+	bias  string // type of the bias
+	pages string // type of the page table, if the keys are paged
 	order []float64
 	bench bool
 }
@@ -161,9 +161,9 @@ func attentionCases() []testCase {
 				o, lse := g.Attention(in[0], in[1], in[2], in[3], in[4], r.a, in[5:]...)
 				return []ir.Value{o, lse}
 			}})
-		// The output and the log-sum-exp come from the forward pass, as they
-		// do in training: others would not fit the scores.
-		if r.pages != "" { // there is no gradient
+		// The output and the log-sum-exp must come from the forward pass, as in training; other values would not match
+		// the scores.
+		if r.pages != "" { // paged keys have no gradient
 			c := &out[len(out)-1]
 			for i := range c.in {
 				c.in[i].frozen = true
@@ -184,8 +184,8 @@ func attentionCases() []testCase {
 			back.in = append(back.in, bias)
 		}
 		for i := range back.in {
-			// Its own gradient is that of its decomposition, which would need
-			// that of the log-sum-exp: nobody differentiates twice here.
+			// The gradient of AttentionGrad would need a gradient of the log-sum-exp. It is never needed, since nothing
+			// differentiates twice.
 			back.in[i].frozen = true
 		}
 		out = append(out, back)

@@ -44,7 +44,7 @@ func gemmCases() []testCase {
 	return append(append(all, sumCases...), quantCases()...)
 }
 
-// gemmCase is one product with bias and addend and without them.
+// gemmCase returns a case with one product, without bias and addend.
 func gemmCase(name, x, y string, p ir.ProductAttr) testCase {
 	flags := map[bool]string{false: "N", true: "T"}
 	return testCase{op: ir.Gemm, name: fmt.Sprintf("%s%s %s", flags[p.TA], flags[p.TB], name), bounds: "n=3/8", limit: gemmLimit,
@@ -54,8 +54,7 @@ func gemmCase(name, x, y string, p ir.ProductAttr) testCase {
 		}}
 }
 
-// sumCases add up several products, a bias and an addend: LoRA linears and
-// what their backward passes make.
+// sumCases add several products, a bias and an addend, as LoRA layers and their backward passes do.
 var sumCases = []testCase{
 	{op: ir.Gemm, name: "bias", limit: gemmLimit, bounds: "n=3/8",
 		in: []input{arg("f32[n,21]", normal), arg("bf16[35,21]", normal), arg("f32[35]", normal)},
@@ -92,7 +91,7 @@ var sumCases = []testCase{
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
 			return one(g.Gemm([]ir.Product{{A: in[0], B: in[1], TB: true, Alpha: 1}, {A: in[0], B: in[2], TB: true, Alpha: 0x1p70}}, in[3], in[4]))
 		}},
-	// Few outputs and a long k axis, which devices divide into parts.
+	// Few outputs and a long k axis, which devices split.
 	{op: ir.Gemm, name: "a long axis", limit: gemmLimit,
 		in: []input{frozen("f32[9,1100]", normal), frozen("f32[10,1100]", normal), frozen("f32[9,600]", normal), frozen("bf16[10,600]", normal), frozen("f32[10]", normal), frozen("f32[9,10]", normal)},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value {

@@ -13,7 +13,7 @@ func conv2DCase(name, x, w, bias string, a ir.Conv2DAttr) testCase {
 	return c
 }
 
-// around is a convolution that keeps the size of images with a window of 3 by 3.
+// around is a 3×3 convolution that keeps the size of images.
 var around = ir.Conv2DAttr{Stride: 1, Top: 1, Left: 1, Bottom: 1, Right: 1}
 
 func groupNormCase(name, x, c string, groups int, eps float32) testCase {

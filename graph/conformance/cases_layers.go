@@ -110,7 +110,7 @@ var normCases = []testCase{
 }
 
 func tableCase(name, pos, freq string, scale float32) testCase {
-	// Both round the angle to f32; what is left is its sine.
+	// Both round the angle to f32, so the limit covers only the sine of it.
 	return testCase{op: ir.RoPETable, name: name, bounds: "n=4/7", in: []input{arg(pos, below(4000)), frozen(freq, positive)},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.RoPETable(in[0], in[1], scale)) }}
 }
@@ -182,7 +182,7 @@ func dropoutCase(name, x string, p float64, stream uint32) testCase {
 		}}
 }
 
-// byRows is a case of dropout with a key for each of rows instead of one for all.
+// byRows returns the dropout case c with a key per row, for rows rows, instead of one for all.
 func byRows(c testCase, rows string) testCase {
 	c.name = strings.TrimSpace("rows " + c.name)
 	c.in = slices.Clone(c.in)
@@ -190,7 +190,7 @@ func byRows(c testCase, rows string) testCase {
 	return c
 }
 
-// downCase is one of LoRADown and its gradients, of two matrices and a key.
+// downCase returns a case of LoRADown or one of its gradients, with two matrices and a key.
 func downCase(op ir.Op, name, x, y string, p float64) testCase {
 	return testCase{op: op, name: name, bounds: "n=3/5", limit: gemmLimit, in: []input{arg(x, normal), arg(y, normal), arg("u32[3]", words)},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value {

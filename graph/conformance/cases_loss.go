@@ -88,8 +88,7 @@ func adamWCase(name, typ string, scale float64) testCase {
 		}}
 }
 
-// adamW8Case allows a code to be the next one: devices that have the decomposition round
-// sums twice.
+// adamW8Case allows codes to differ by one, because devices that run the decomposition round sums twice.
 func adamW8Case(name, shape, blocks string, scale float64) testCase {
 	return testCase{op: ir.AdamW8, name: name, limit: 0.005,
 		in: []input{arg("f32"+shape, normal), frozen("u8"+shape, below(256)), frozen("u8"+shape, below(256)), frozen("f32"+blocks, positive),
@@ -106,7 +105,7 @@ func slow(c testCase) testCase {
 	return c
 }
 
-// dynamicMaps are bitsandbytes' maps of 8 bits.
+// dynamicMaps returns the 8-bit maps of bitsandbytes.
 func dynamicMaps(*rand.Rand, []int) []float64 {
 	var x []float64
 	for _, v := range ir.AdamW8MapValues() {
@@ -130,7 +129,7 @@ var optimizerCases = []testCase{
 	adamWCase("not a number", "f32[9]", math.NaN()),
 	adamW8Case("", "[5,33]", "[1]", 1),
 	adamW8Case("clipped", "[4,128]", "[2]", 0.125),
-	slow(adamW8Case("long", "[3,2739]", "[33]", 0.5)), // two tasks of the CPU
+	slow(adamW8Case("long", "[3,2739]", "[33]", 0.5)), // two tasks on the CPU
 	adamW8Case("infinite", "[300]", "[2]", math.Inf(1)),
 	{op: ir.AdamW, name: "bench", bench: true,
 		in: []input{arg("f32[1000000]", normal), arg("f32[1000000]", normal), arg("f32[1000000]", positive), arg("f32[1000000]", normal),

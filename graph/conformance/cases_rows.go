@@ -7,10 +7,10 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// rowsRow is the row of a case of RowsGemm, and of its gradient for the matrices.
+// rowsRow describes a case of RowsGemm and of its gradient for the matrices.
 type rowsRow struct {
 	name    string
-	x       string // its type
+	x       string // type of x
 	index   fill
 	weights []string // types of the matrices
 	stacked bool
@@ -84,7 +84,7 @@ func rowsCases() []testCase {
 	return all
 }
 
-// rowsGradCase is the gradient for the matrices of a case of RowsGemm.
+// rowsGradCase returns the case of the gradient of c for the matrices.
 func rowsGradCase(r *rowsRow, c testCase, n string) testCase {
 	end := 2 + len(r.weights)
 	if r.scale != nil {
@@ -93,7 +93,7 @@ func rowsGradCase(r *rowsRow, c testCase, n string) testCase {
 	c.op = ir.RowsGemmGrad
 	c.in = append([]input{arg(fmt.Sprintf("f32[%s,%d]", n, r.width), normal)}, c.in[:end]...)
 	for i := range r.weights {
-		c.in[3+i].frozen = true // their types are read alone
+		c.in[3+i].frozen = true // only the types of the weights are read
 	}
 	a := ir.RowsGemmAttr{Tables: len(r.weights), TB: r.tb, Width: r.width, HasScale: r.scale != nil}
 	if r.stacked {

@@ -172,7 +172,7 @@ func gatherCase(name, table, ids string, rows int) testCase {
 func scatterRowsCase(name, table, rows string, index fill) testCase {
 	c := testCase{op: ir.ScatterRows, name: name, bounds: "n=3/8", in: []input{arg(table, normal), arg(rows, normal), {typ: "i32[" + rows[strings.Index(rows, "[")+1:strings.Index(rows, ",")] + "]", fill: index}},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.ScatterRows(in[0], in[1], in[2])) }}
-	if table[:4] == "bf16" { // the reference does not round what differences add
+	if table[:4] == "bf16" { // the reference does not round to bf16, so finite differences do not apply
 		c.in[0].frozen, c.in[1].frozen = true, true
 	}
 	return c
@@ -183,7 +183,7 @@ func updateCase(name, table, rows string, offset float64) testCase {
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.UpdateRows(in[0], in[1], in[2])) }}
 }
 
-// wants tells whether a gradient with respect to an input of type t makes sense.
+// wants reports whether inputs of type t can be differentiated.
 func wants(t ir.Type) bool {
 	return t.DType == tensor.F32 || t.DType == tensor.BF16 || t.DType == tensor.F16
 }

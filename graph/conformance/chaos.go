@@ -20,12 +20,10 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// Chaos wraps a device so that mistakes of its users and of its kernels show:
-// uploads, downloads and runs happen later, in their order, after random
-// delays; the memory of every result is full of NaN (all bits set) until it is
-// made, as is the destination of a download; a buffer that is freed while work
-// on it is under way makes that work fail; a fence fails that is waited for when it
-// is no longer good. Closing it closes dev.
+// Chaos wraps a device to reveal mistakes in its use and in its kernels. Uploads, downloads and runs happen later, in
+// order, after random delays. The memory of every result, and of every download, is filled with NaN (all bits set)
+// until it is written. Work on a buffer that is freed while the work is pending fails, and so does waiting for a fence
+// that is no longer valid. Closing the wrapper closes dev.
 func Chaos(dev backend.Device, seed uint64) backend.Device {
 	c := &chaos{Device: dev, queue: make(chan func(), 1024), random: rand.New(rand.NewPCG(seed, 0))}
 	c.ended.Add(1)
@@ -36,7 +34,7 @@ func Chaos(dev backend.Device, seed uint64) backend.Device {
 type chaos struct {
 	backend.Device
 	queue  chan func()
-	random *rand.Rand // of the worker
+	random *rand.Rand // used by the worker only
 	ended  sync.WaitGroup
 	close  sync.Once
 }
@@ -53,7 +51,7 @@ func (c *chaos) work() {
 	}
 }
 
-// Close waits for the work under way.
+// Close waits for pending work, then closes the device.
 func (c *chaos) Close() (err error) {
 	c.close.Do(func() {
 		close(c.queue)
@@ -63,7 +61,7 @@ func (c *chaos) Close() (err error) {
 	return err
 }
 
-// later is the fence of work in the queue.
+// later is the fence of queued work.
 type later struct {
 	done  chan struct{}
 	err   error
@@ -96,7 +94,7 @@ func (c *chaos) enqueue(f func() error) *later {
 	return l
 }
 
-// doomed is a buffer that is freed when the work before it is done.
+// doomed is a buffer that is freed after the work queued before Free is done.
 type doomed struct {
 	inner backend.Buffer
 	chaos *chaos
@@ -111,12 +109,12 @@ func (b *doomed) Free() {
 	}
 }
 
-// alive gives the buffer within b, unless b was freed.
+// alive returns the buffer inside b, or an error if b was freed.
 func alive(b backend.Buffer) (backend.Buffer, error) {
 	d, ok := b.(*doomed)
 	switch {
 	case !ok:
-		return b, nil // a stranger: let the device refuse it
+		return b, nil // a foreign buffer: let the device refuse it
 	case d.freed.Load():
 		return nil, fmt.Errorf("chaos: %w: a buffer is used after it was freed", backend.ErrClosed)
 	}
@@ -170,11 +168,11 @@ func wait(f backend.Fence, err error) error {
 	return f.Wait(context.Background())
 }
 
-// poison is n bytes that are NaN as floats.
+// poison returns n bytes that are NaN as floats.
 func poison(n int) []byte { return bytes.Repeat([]byte{0xff}, n) }
 
-// Compile makes a program of its own of every launch, with the arena as one
-// more argument, so that memory can be poisoned between them.
+// Compile compiles every launch as a program of its own, with the arena as an additional argument, so that memory can
+// be poisoned between launches.
 func (c *chaos) Compile(p *ir.Program) (backend.Executable, error) {
 	arena, err := c.Device.Alloc(p.Arena)
 	if err != nil {
@@ -195,7 +193,7 @@ func (c *chaos) Compile(p *ir.Program) (backend.Executable, error) {
 	return e, nil
 }
 
-// single is the program of launch i of p over its arguments and its arena.
+// single returns launch i of p as a program over the arguments and the arena of p.
 func single(p *ir.Program, i int) *ir.Program {
 	arena := ir.Arg{Name: "\x00arena", Type: bytesType(p.Arena), Written: true}
 	q := &ir.Program{Bounds: p.Bounds, Args: append(slices.Clone(p.Args), arena)}
@@ -220,11 +218,11 @@ type chaosExecutable struct {
 	arena  backend.Buffer
 	steps  []backend.Executable
 	closed atomic.Bool
-	fences [backend.Flights]*later // of the last runs
+	fences [backend.Flights]*later // fences of the last runs
 	next   int
 }
 
-// Run copies what it is given: the caller may change it when Run returns.
+// Run copies its arguments, since the caller may change them when Run returns.
 func (e *chaosExecutable) Run(ctx context.Context, args backend.Args) (backend.Fence, error) {
 	if e.closed.Load() {
 		return nil, fmt.Errorf("chaos: executable: %w", backend.ErrClosed)
@@ -268,8 +266,7 @@ func (e *chaosExecutable) run(ctx context.Context, args backend.Args) error {
 	return nil
 }
 
-// spoil fills the outputs of a launch with NaN, but for those that it makes
-// out of what lies there.
+// spoil fills the outputs of a launch with NaN, except outputs that the launch computes in place.
 func (e *chaosExecutable) spoil(l ir.Launch, buffers []backend.Buffer) error {
 	dims := e.prog.MaxDims()
 	for _, o := range l.Out {
@@ -301,13 +298,13 @@ func (e *chaosExecutable) Close() error {
 	}), nil)
 }
 
-// shared is a device that somebody else closes.
+// shared is a device that the caller closes.
 type shared struct{ backend.Device }
 
 // Close does nothing.
 func (shared) Close() error { return nil }
 
-// runChaos requires the same bytes under delays and poison: values and gradients.
+// runChaos requires the same bytes, of values and gradients, under delays and poison.
 func runChaos(t *testing.T, dev backend.Device) {
 	wild := Chaos(shared{dev}, 1)
 	t.Cleanup(func() { require.NoError(t, wild.Close()) })

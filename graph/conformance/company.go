@@ -13,8 +13,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// testCompany: rows of several runs in one value are dropped as each run alone
-// drops them, wherever they lie and whatever lies beside them.
+// testCompany checks dropout of rows of several runs in one value: each row is dropped as in a run of its own, whatever
+// its position and the rows next to it.
 func testCompany(t *testing.T, dev backend.Device) {
 	const cols = 67
 	// In order, reversed and mixed, as (run, row) pairs.
@@ -41,8 +41,8 @@ func testCompany(t *testing.T, dev backend.Device) {
 	}
 }
 
-// dropOnes drops half of a value of ones, by dropout itself, and in the gradient of
-// an adapter's input, which must be the same.
+// dropOnes drops half of a value of ones, with Dropout and in the gradient of the input of LoRADown, and requires both
+// to be the same.
 func dropOnes(t *testing.T, dev backend.Device, rows, cols int, words []uint32, key ir.Type) []float32 {
 	t.Helper()
 	g := ir.New()

@@ -11,14 +11,14 @@ import (
 // primitive is a device that claims no composite.
 type primitive struct{ backend.Device }
 
-// Supports claims nothing.
+// Supports returns false.
 func (primitive) Supports(ir.Op, any, []ir.Type) bool { return false }
 
-// decomposedLimit is the error allowed to decompositions, which round more often.
+// decomposedLimit multiplies the tolerance for decompositions, because they round more often.
 const decomposedLimit = 4
 
-// runComposite compares the kernels of composites with their decompositions
-// on the same device, and both with the reference: values and gradients.
+// runComposite compares the kernels of composites with their decompositions on the same device, and both with the
+// reference, for values and gradients.
 func runComposite(t *testing.T, dev backend.Device) {
 	eachQuick(t, func(t *testing.T, c *testCase) {
 		if !c.op.IsComposite() {

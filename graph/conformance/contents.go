@@ -17,10 +17,10 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// refusal is a graph on the numbers of rows, or of classes, that it must refuse.
+// refusal is a graph that must fail with the given numbers of rows or classes.
 type refusal struct {
 	want  string // the error
-	with  string // or what it has in it, where each device has words of its own
+	with  string // a part of the error, if each device words it differently
 	ids   [2]int32
 	build func(g *graph.Graph, ids graph.Tensor) graph.Tensor
 }
@@ -44,7 +44,7 @@ func refusals() []refusal {
 			return g.Of(g.IR().Apply(op, nil, in...))
 		}
 	}
-	inPages := func(g *graph.Graph, ids graph.Tensor) graph.Tensor { // of which there are three
+	inPages := func(g *graph.Graph, ids graph.Tensor) graph.Tensor { // with three pages
 		q, k, none := table(g, 2, 4), table(g, 6, 4), ids.Sub(ids)
 		return q.Attention(k, k, none, none, ir.AttentionAttr{Heads: 1, KVHeads: 1, HeadDim: 4, Scale: 1, Page: 2}, ids)
 	}
@@ -72,9 +72,8 @@ func refusals() []refusal {
 	}
 }
 
-// runContents: what a graph's rules cannot know is refused when it is met, with
-// its place. Nothing is read or written outside of a value, and the device lives
-// on.
+// runContents checks that invalid contents, which the rules of a graph cannot detect, fail at run time with their
+// position. Nothing outside a value is read or written, and the device remains usable.
 func runContents(t *testing.T, dev backend.Device) {
 	for _, c := range refusals() {
 		g := graph.New()
@@ -118,8 +117,8 @@ func runEmpty(t *testing.T, dev backend.Device) {
 	}
 }
 
-// runFinite: a NaN goes through where PyTorch lets it through, and an infinite
-// sum is infinite: of rows, and of columns, of few elements and of many.
+// runFinite checks that NaN propagates as in PyTorch and that infinite sums are infinite, along rows and columns, short
+// and long.
 func runFinite(t *testing.T, dev backend.Device) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	for _, inner := range []int{1, 3} {
@@ -130,14 +129,14 @@ func runFinite(t *testing.T, dev backend.Device) {
 			for i := range in {
 				in[i] = float32(i % 5)
 			}
-			// The last of the first n, the second of the others.
+			// These are the last of the first n elements and the second of the others.
 			places := []int{n*inner - inner, n*inner + inner, 2*n*inner + inner}
 			for i, v := range []float32{nan, inf, -inf} {
 				in[places[i]] = v
 			}
 			host, err := tensor.FromFloat32s(in, 3, n, inner)
 			require.NoError(t, err)
-			most := float32(0) // of what is left of the last n
+			most := float32(0) // maximum of the other elements of the last n
 			for i := 2 * n * inner; i < len(in); i += inner {
 				most = max(most, in[i])
 			}
@@ -167,8 +166,8 @@ func runFinite(t *testing.T, dev backend.Device) {
 	}
 }
 
-// runApart: a row of a product that chooses its weights does not see those of others, nor a
-// matrix its gradient of other rows, be they NaN; where the device runs it decomposed too.
+// runApart checks that rows of a RowsGemm are independent. NaN in one row or matrix does not reach the results of other
+// rows, nor the gradients of other matrices, also if the device decomposes the operation.
 func runApart(t *testing.T, dev backend.Device) {
 	nan := float32(math.NaN())
 	for _, dev := range []backend.Device{dev, primitive{dev}} {
@@ -206,7 +205,7 @@ func evalFloats(t *testing.T, dev backend.Device, outs []graph.Tensor, args map[
 	return all
 }
 
-// requireSame takes all NaNs for the same.
+// requireSame requires equal values and treats all NaNs as equal.
 func requireSame(t *testing.T, want, got float32, format string, args ...any) {
 	t.Helper()
 	if want != want {

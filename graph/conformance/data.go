@@ -10,7 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// fill makes the elements of an input.
+// fill returns the elements of an input.
 type fill func(r *rand.Rand, shape []int) []float64
 
 func size(shape []int) int {
@@ -29,26 +29,26 @@ func each(shape []int, f func() float64) []float64 {
 	return x
 }
 
-// normal has mean 0 and deviation 1.
+// normal returns numbers with mean 0 and standard deviation 1.
 func normal(r *rand.Rand, shape []int) []float64 { return each(shape, r.NormFloat64) }
 
-// tiny is normal times 2^-70.
+// tiny returns normal numbers times 2^-70.
 func tiny(r *rand.Rand, shape []int) []float64 {
 	return each(shape, func() float64 { return math.Ldexp(r.NormFloat64(), -70) })
 }
 
-// positive lies in [0.5, 2).
+// positive returns numbers in [0.5, 2).
 func positive(r *rand.Rand, shape []int) []float64 {
 	return each(shape, func() float64 { return 0.5 + 1.5*r.Float64() })
 }
 
-// wide covers many magnitudes, with both signs.
+// wide returns numbers of many magnitudes and both signs.
 func wide(r *rand.Rand, shape []int) []float64 {
 	return each(shape, func() float64 { return r.NormFloat64() * math.Exp(4*r.NormFloat64()) })
 }
 
-// apart are distinct numbers in a random order, at least 0.1 from each other
-// and from zero, so that a small step never changes which one is larger.
+// apart returns distinct numbers in random order, at least 0.1 from each other and from zero, so that a small step
+// never changes their order.
 func apart(r *rand.Rand, shape []int) []float64 {
 	x := make([]float64, size(shape))
 	for i, p := range r.Perm(len(x)) {
@@ -57,14 +57,14 @@ func apart(r *rand.Rand, shape []int) []float64 {
 	return x
 }
 
-// below gives whole numbers from 0 to n-1.
+// below returns integers from 0 to n-1.
 func below(n int) fill {
 	return func(r *rand.Rand, shape []int) []float64 {
 		return each(shape, func() float64 { return float64(r.IntN(n)) })
 	}
 }
 
-// labels gives class labels below n; about a third are -100, which is none.
+// labels returns class labels below n; about a third are -100, which means no label.
 func labels(n int) fill {
 	return func(r *rand.Rand, shape []int) []float64 {
 		return each(shape, func() float64 {
@@ -76,22 +76,22 @@ func labels(n int) fill {
 	}
 }
 
-// values are given one by one.
+// values returns the given numbers.
 func values(x ...float64) fill {
 	return func(*rand.Rand, []int) []float64 { return x }
 }
 
-// words are random 32-bit words.
+// words returns random 32-bit words.
 func words(r *rand.Rand, shape []int) []float64 {
 	return each(shape, func() float64 { return float64(r.Uint32()) })
 }
 
-// bits are 0 or 1.
+// bits returns random numbers 0 and 1.
 func bits(r *rand.Rand, shape []int) []float64 {
 	return each(shape, func() float64 { return float64(r.IntN(2)) })
 }
 
-// scaled multiplies what f gives.
+// scaled multiplies the elements of f by c.
 func scaled(f fill, c float64) fill {
 	return func(r *rand.Rand, shape []int) []float64 {
 		x := f(r, shape)
@@ -102,10 +102,10 @@ func scaled(f fill, c float64) fill {
 	}
 }
 
-// roundTo gives x the values that elements of type d can have.
+// roundTo rounds x in place to values that elements of type d can represent.
 func roundTo(d tensor.DType, x []float64) {
 	b := encode(d, x)
-	if d.Quantized() { // the number of elements is not in the bytes
+	if d.Quantized() { // the bytes do not hold the number of elements
 		f := make([]float32, len(x))
 		if err := quant.Dequantize(f, b, 0, d); err != nil {
 			panic(err)
@@ -118,7 +118,7 @@ func roundTo(d tensor.DType, x []float64) {
 	copy(x, decode(d, b))
 }
 
-// encode writes x as little-endian elements of type d.
+// encode encodes x as little-endian elements of type d.
 func encode(d tensor.DType, x []float64) []byte {
 	b := make([]byte, d.Bytes(len(x)))
 	switch d {
@@ -150,7 +150,7 @@ func encode(d tensor.DType, x []float64) []byte {
 	return b
 }
 
-// decode reads elements of type d.
+// decode decodes elements of type d.
 func decode(d tensor.DType, b []byte) []float64 {
 	if d.Size() == 0 {
 		return nil
@@ -181,9 +181,8 @@ func decode(d tensor.DType, b []byte) []float64 {
 	return x
 }
 
-// difference is the largest error of got relative to want: to the element
-// itself and the root mean square of all. Infinities and NaN must be where
-// want has them; a difference there counts as infinite.
+// difference returns the largest error of got relative to want, taken as the larger of the element and the root mean
+// square of all elements. An infinity or NaN that does not match counts as an infinite error.
 func difference(got, want []float64) (worst float64, where int) {
 	if len(got) != len(want) {
 		return math.Inf(1), 0
@@ -216,7 +215,7 @@ func difference(got, want []float64) (worst float64, where int) {
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// hostOf brings the bytes of a result into the form of the reference.
+// hostOf converts the bytes of a result to the form of the reference.
 func hostOf(t ir.Type, dims []int, b []byte) *ir.Host {
 	return &ir.Host{DType: t.DType, Shape: t.Shape.Resolve(dims), Data: decode(t.DType, b)}
 }

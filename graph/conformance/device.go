@@ -18,16 +18,16 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// bytesType is a run of n bytes.
+// bytesType returns the type of n bytes.
 func bytesType(n int) ir.Type { return ir.Type{DType: tensor.U8, Shape: ir.ShapeOf(n)} }
 
-// stranger is a buffer of no backend.
+// stranger is a buffer that belongs to no backend.
 type stranger struct{}
 
 func (stranger) Size() int { return 64 }
 func (stranger) Free()     {}
 
-// runDevice checks what the interfaces of package backend promise.
+// runDevice checks the contracts of the interfaces in package backend.
 func runDevice(t *testing.T, dev backend.Device) {
 	for _, test := range []struct {
 		name string
@@ -67,7 +67,7 @@ func testAlloc(t *testing.T, dev backend.Device) {
 	}
 	_, err := dev.Alloc(-1)
 	require.Error(t, err)
-	if strconv.IntSize == 64 { // else there may be so much
+	if strconv.IntSize == 64 { // on 32-bit systems this size may be valid
 		_, err = dev.Alloc(math.MaxInt/2 + 1)
 		require.ErrorIs(t, err, backend.ErrOutOfMemory)
 	}
@@ -89,8 +89,8 @@ func testCopies(t *testing.T, dev backend.Device) {
 	require.Equal(t, []byte{0, 0, 0, 1, 2, 3, 0, 0}, got, "a refused upload writes nothing")
 }
 
-// testDivided: buffers of one stretch of memory are apart, and it is there until
-// the last of them is freed.
+// testDivided checks that buffers in one block of memory are separate, and that the block lives until the last of them
+// is freed.
 func testDivided(t *testing.T, dev backend.Device) {
 	d, ok := dev.(backend.Memory)
 	if !ok {
@@ -154,7 +154,7 @@ func testImport(t *testing.T, dev backend.Device) {
 	require.Equal(t, []byte{1, 2, 3, 4, 5, 6, 7, 8}, src)
 }
 
-// negate is the program y = -x on two numbers.
+// negate returns the program y = -x on two numbers.
 func negate(t *testing.T) *ir.Program {
 	t.Helper()
 	g := ir.New()
@@ -204,7 +204,7 @@ func testClosed(t *testing.T, dev backend.Device) {
 	require.ErrorIs(t, wait(e.Run(context.Background(), args)), backend.ErrClosed)
 }
 
-// mlp is a program with products, attention and much reused memory.
+// mlp returns a case with products, attention and much reused memory.
 func mlp() *testCase {
 	return &testCase{name: "mlp", bounds: "n=9/12",
 		in: []input{arg("f32[n,32]", normal), arg("bf16[64,32]", normal), arg("f32[32,64]", normal), arg("f32[32]", positive),
@@ -222,8 +222,7 @@ func mlp() *testCase {
 		}}
 }
 
-// testAgain runs one executable several times, with other sizes in between:
-// nothing may be left over from one run to the next.
+// testAgain runs one executable several times, with other sizes in between. Nothing may leak from one run to the next.
 func testAgain(t *testing.T, dev backend.Device) {
 	s := mlp().set(t)
 	e, err := exec.Compile(s.g, exec.Spec{Results: []exec.Result{{Name: "out0", Value: s.outs[0]}}}, dev)

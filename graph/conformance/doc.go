@@ -1,23 +1,23 @@
-// Package conformance is the conformance suite of all backends. One table of
-// cases, a few rows for each operation, drives every mode:
+// Package conformance is the test suite that every backend must pass. Tables of cases, a few for each operation, drive
+// every mode:
 //
-//   - value: the device against the float64 reference of package ir
-//   - grad: gradients on the device and by the reference, against finite
+//   - value: results against the float64 reference of package ir
+//   - grad: gradients on the device and in the reference, against finite
 //     differences of the reference
-//   - composite: the device's own kernels against the decompositions
-//   - fuse: rewritten graphs against graphs as they were written, and patterns
+//   - composite: kernels of the device against decompositions
+//   - fuse: rewritten graphs against the original ones, and patterns
 //     that must not be rewritten
-//   - plan: reused memory against memory of its own for every value, bit for bit
+//   - plan: reused memory against separate memory for every value, bit for bit
 //   - chaos: the same under random delays and with memory full of NaN
-//   - device: what the interfaces of package backend promise
-//   - contents, empty, finite: indices that are wrong, values without elements,
+//   - device: contracts of the interfaces of package backend
+//   - contents, empty, finite: invalid indices, values without elements,
 //     infinities and NaN
 //
-// A backend passes with three lines:
+// A backend calls [RunAll] from a test:
 //
 //	func TestConformance(t *testing.T) {
 //		conformance.RunAll(t, func() (backend.Device, error) { return backend.Open("mine", backend.Options{}) })
 //	}
 //
-// A new operation needs a row in one of the tables (cases_*.go).
+// A new operation needs a case in one of the tables (cases_*.go).
 package conformance

@@ -15,7 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// given is a run: its fence, or the error of a device that has met it at once.
+// given is a started run: its fence, or the error of a device that detected it at once.
 type given struct {
 	fence backend.Fence
 	err   error
@@ -26,11 +26,11 @@ func give(ctx context.Context, e *exec.Executable) given {
 	return given{f, err}
 }
 
-// wait is the error of the run, whoever asks.
+// wait returns the error of the run. It may be called by several goroutines.
 func (g given) wait() error { return wait(g.fence, g.err) }
 
-// testFlights gives runs before it waits for any. Each has its own sizes, buffers and
-// error, and reads what was uploaded before it into the buffer that the others read.
+// testFlights starts several runs before it waits for any. Each has its own sizes, buffers and error, and reads data
+// that was uploaded just before it into a shared buffer.
 func testFlights(t *testing.T, dev backend.Device) {
 	g := graph.New()
 	n := g.Bound("n", 8)
@@ -53,7 +53,7 @@ func testFlights(t *testing.T, dev backend.Device) {
 	runs := []struct {
 		ids  []int32
 		ctx  context.Context
-		want string // the error
+		want string // the expected error
 	}{
 		{ids: []int32{4, 0, 1, 2}},
 		{ids: []int32{1, 7}, want: "GatherRows: id 7 at 1, the table has 5 rows"},
@@ -66,7 +66,7 @@ func testFlights(t *testing.T, dev backend.Device) {
 	for range runs {
 		results = append(results, alloc(t, dev, 4*8*3))
 	}
-	for turn := range 4 { // a program that has run before may run otherwise
+	for turn := range 4 { // later runs of a program may take another path
 		var all []given
 		check := func(i int) {
 			if r := runs[i]; r.want == "" {
@@ -77,7 +77,7 @@ func testFlights(t *testing.T, dev backend.Device) {
 		}
 		for i, r := range runs {
 			if i >= backend.Flights {
-				check(i - backend.Flights) // its fence is good until the next run
+				check(i - backend.Flights) // its fence is valid until the next run
 			}
 			require.NoError(t, e.SetDim("n", len(r.ids)))
 			_, err := dev.Upload(numbers, 0, tensor.BytesOf(r.ids))
@@ -91,7 +91,7 @@ func testFlights(t *testing.T, dev backend.Device) {
 			}
 			all = append(all, give(ctx, e))
 		}
-		// In any order, as often as somebody likes, from several goroutines.
+		// Fences can be waited for in any order, repeatedly, and from several goroutines.
 		for i := len(runs) - 1; i >= len(runs)-backend.Flights; i-- {
 			var waiting sync.WaitGroup
 			for range 3 {
@@ -112,8 +112,7 @@ func testFlights(t *testing.T, dev backend.Device) {
 	}
 }
 
-// testInOrder gives runs that each build on the one before, and waits for none but
-// the last.
+// testInOrder starts runs that each depend on the one before, and waits only for the last.
 func testInOrder(t *testing.T, dev backend.Device) {
 	g := graph.New()
 	sum, x := g.Param("sum", tensor.F32, ir.Static(3)), g.Param("x", tensor.F32, ir.Static(3))

@@ -13,12 +13,12 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// foldRuns is how many runs add to one sum.
+// foldRuns is the number of runs that add to one sum.
 const foldRuns = 3
 
-// runFold requires a sum over runs to be the left fold of what each run gives
-// alone, bit for bit, however long the axis is that a run itself sums over:
-// ((0+g0)+g1)+g2, as if each gradient had been computed by somebody else.
+// runFold requires a sum over runs to be the left fold of the results of the single runs, bit for bit: ((0+g0)+g1)+g2,
+// as if each gradient had been computed elsewhere. This must hold for any length of the axis that a run itself sums
+// over.
 func runFold(t *testing.T, dev backend.Device) {
 	for _, rows := range []int{30, 414, 825, 2357, 3000} {
 		t.Run(fmt.Sprint(rows), func(t *testing.T) {
@@ -56,7 +56,7 @@ func runFold(t *testing.T, dev backend.Device) {
 	}
 }
 
-// fold is a program with its buffers.
+// fold is a compiled program with its buffers.
 type fold struct {
 	dev     backend.Device
 	exe     *exec.Executable
@@ -76,7 +76,7 @@ func (f *fold) compile(t *testing.T, dev backend.Device, g *ir.Graph, spec exec.
 	}
 }
 
-// run gives what is written, in the order of its names.
+// run returns the written arguments in order of their names.
 func (f *fold) run(t *testing.T, inputs [][]float32) (written [][]float32) {
 	t.Helper()
 	for i, name := range []string{"x", "dy"} {
@@ -92,7 +92,7 @@ func (f *fold) run(t *testing.T, inputs [][]float32) (written [][]float32) {
 	return written
 }
 
-// draw gives n numbers that sums cannot hold exactly.
+// draw returns n numbers whose sums are inexact.
 func draw(seed, n int) []float32 {
 	x := make([]float32, n)
 	for i := range x {

@@ -12,17 +12,16 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// pattern is a graph written out by hand, and the launches that it must become
-// on a device that has every composite.
+// pattern is a graph of primitives, and the launches that it must become on a device that supports every composite.
 type pattern struct {
 	name  string
 	in    []input
 	build func(g *ir.Graph, in []ir.Value) []ir.Value
-	want  map[ir.Op]int // launches of these operations; others are not counted
+	want  map[ir.Op]int // number of launches by operation; others are not counted
 }
 
-// runFuse checks that patterns become what they should, that others stay as
-// they are, and that neither changes a result.
+// runFuse checks that patterns are fused if they should be, that other graphs are not, and that fusion changes no
+// result.
 func runFuse(t *testing.T, dev backend.Device) {
 	for _, p := range patterns() {
 		t.Run(p.name, func(t *testing.T) {
@@ -40,7 +39,7 @@ func runFuse(t *testing.T, dev backend.Device) {
 	}
 }
 
-// launches counts the launches of the scene's program.
+// launches counts the launches of the scene's program by operation.
 func launches(t *testing.T, s *scene) map[ir.Op]int {
 	t.Helper()
 	spec := exec.Spec{}
@@ -56,14 +55,14 @@ func launches(t *testing.T, s *scene) map[ir.Op]int {
 	return counts
 }
 
-// keepLast reduces the last axis and keeps it with one element.
+// keepLast reduces the last axis and keeps it with size one.
 func keepLast(g *ir.Graph, fn ir.ReduceFn, x ir.Value) ir.Value {
 	s := append(ir.Shape(nil), g.Type(x).Shape...)
 	s[len(s)-1] = ir.Static(1)
 	return g.Reshape(g.Reduce(fn, x, len(s)-1), s)
 }
 
-// inverseRMS is rsqrt(Σx²/d + eps) along the last axis.
+// inverseRMS computes rsqrt(Σx²/d + eps) along the last axis.
 func inverseRMS(g *ir.Graph, x ir.Value, d, eps float64) ir.Value {
 	mean := g.Scale(keepLast(g, ir.ReduceSum, g.Mul(x, x)), 1/d)
 	return g.Unary(ir.Rsqrt, g.AddScalar(mean, eps))
@@ -151,7 +150,7 @@ func patterns() []pattern {
 		{"loss without a gradient",
 			[]input{arg("f32[n,12]", normal), arg("f32[17,12]", normal), arg("i32[n]", labels(17))}, func(g *ir.Graph, in []ir.Value) []ir.Value {
 				loss := g.LinearCrossEntropy(in[0], in[1], in[2])
-				g.Gradients(loss, in[:1], ir.GradOptions{}) // nobody reads it
+				g.Gradients(loss, in[:1], ir.GradOptions{}) // unused
 				return one(loss)
 			}, map[ir.Op]int{ir.LinearCrossEntropy: 1, ir.LinearCrossEntropyGrad: 0}},
 		{"activation in the place of a group norm",

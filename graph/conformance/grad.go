@@ -14,12 +14,11 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// gradLimit is the error allowed in gradients on a device: they sum more than
-// the values, and cancel more.
+// gradLimit multiplies the tolerance for gradients, because they have longer sums and more cancellation than values.
 const gradLimit = 4
 
-// weighted adds the scalar Σ wᵢ·outᵢ to the graph, with random weights: a loss
-// in which every element of every output has a part of its own.
+// weighted appends the scalar Σ wᵢ·outᵢ with random weights: a loss to which every element of every output contributes
+// differently.
 func (s *scene) weighted(t testing.TB) ir.Value {
 	t.Helper()
 	g, loss := s.g, ir.Value(0)
@@ -52,7 +51,7 @@ func (s *scene) weighted(t testing.TB) ir.Value {
 	return loss
 }
 
-// wanted lists the inputs that gradients are taken for.
+// wanted returns the indices of the inputs that are differentiated.
 func (s *scene) wanted() []int {
 	if ir.Def(s.op).NoGradient && s.op != ir.Param {
 		return nil
@@ -66,7 +65,7 @@ func (s *scene) wanted() []int {
 	return is
 }
 
-// gradients adds the gradients of the weighted sum of the outputs.
+// gradients appends the gradients of the weighted sum of the outputs.
 func (s *scene) gradients(t testing.TB) []ir.Value {
 	t.Helper()
 	_, grads := s.lossAndGradients(t)
@@ -92,8 +91,8 @@ func (s *scene) lossAndGradients(t testing.TB) (ir.Value, []ir.Value) {
 	return loss, grads
 }
 
-// runGrad checks gradients twice: computed by the reference, they are those of
-// finite differences; computed by the device, those of the reference.
+// runGrad compares the gradients of the reference with finite differences, and the gradients of the device with the
+// reference.
 func runGrad(t *testing.T, dev backend.Device) {
 	eachCase(t, func(t *testing.T, c *testCase) {
 		s := c.set(t)
@@ -109,9 +108,8 @@ func runGrad(t *testing.T, dev backend.Device) {
 	})
 }
 
-// checkDifferences compares grad, for input number at, with central
-// differences of the reference: for some elements, and along a random
-// direction through all of them.
+// checkDifferences compares grad, for input number at, with central differences of the reference: for some elements,
+// and along a random direction through all of them.
 func (s *scene) checkDifferences(t testing.TB, loss ir.Value, at int, grad *ir.Host) {
 	t.Helper()
 	const step, most = 1e-5, 12

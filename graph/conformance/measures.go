@@ -9,8 +9,8 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 )
 
-// testPeak: what a device measures of itself is of the order that a machine has,
-// a simulated one or a real one; a wrong unit is not.
+// testPeak checks that the peak rates that a device measures are plausible for a simulated or a real machine. A wrong
+// unit is not.
 func testPeak(t *testing.T, dev backend.Device) {
 	d, ok := dev.(backend.Meter)
 	if !ok {
@@ -20,14 +20,14 @@ func testPeak(t *testing.T, dev backend.Device) {
 	require.NoError(t, err)
 	for name, rate := range map[string]float64{"flops": p.FlopsPerSecond, "bytes": p.BytesPerSecond, "copies": p.CopiedPerSecond} {
 		if name == "copies" && rate == 0 {
-			continue // the host's memory is the device's
+			continue // device and host share memory
 		}
 		assert.Greater(t, rate, 1e6, name)
 		assert.Less(t, rate, 1e17, name)
 	}
 }
 
-// testRead: buffers of every size are read, and none that was freed.
+// testRead checks that buffers of every size can be read, and that freed ones cannot.
 func testRead(t *testing.T, dev backend.Device) {
 	d, ok := dev.(backend.Meter)
 	if !ok {

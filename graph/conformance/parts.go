@@ -12,8 +12,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// testParts: what is written into a buffer is read in its parts, and the other
-// way round, until the buffer is freed.
+// testParts checks that data written to a buffer can be read through its parts and vice versa, until the buffer is
+// freed.
 func testParts(t *testing.T, dev backend.Device) {
 	d, ok := dev.(backend.Memory)
 	if !ok {
@@ -53,7 +53,7 @@ func testParts(t *testing.T, dev backend.Device) {
 	require.Error(t, err)
 }
 
-// testShared: programs that take turns in one arena give what each gives in its own.
+// testShared checks that programs that share an arena give the same results as with arenas of their own.
 func testShared(t *testing.T, dev backend.Device) {
 	d, ok := dev.(backend.Memory)
 	if !ok {

@@ -10,8 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/graph/exec"
 )
 
-// RunBenchmarks measures the rows of the table that are made for it, and
-// reports floating-point operations and bytes moved by second.
+// RunBenchmarks runs the benchmark cases and reports floating-point operations and bytes per second.
 func RunBenchmarks(b *testing.B, open Open) {
 	dev := opened(b, open)
 	for _, c := range cases() {

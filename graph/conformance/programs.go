@@ -10,16 +10,15 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// Program is a case of the table as a device gets it.
+// Program is a case of the tables, planned for a device.
 type Program struct {
 	Name string
 	*ir.Program
-	Dims []int // of the run
+	Dims []int // run-time values of the bounded dimensions
 }
 
-// Programs are the cases with their gradients, those of benchmarks too, planned for
-// a device that runs the composites that supports says: for tests of what devices
-// make of programs.
+// Programs returns all cases with their gradients, including benchmarks, planned for a device that runs the composites
+// for which supports returns true. It is for tests of code that analyses programs.
 func Programs(t testing.TB, supports exec.Supports) (list []Program) {
 	t.Helper()
 	for _, c := range cases() {

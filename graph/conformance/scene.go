@@ -12,8 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// run computes values of the scene's graph on the device. spec brings the
-// options; its results are made here.
+// run computes values of the scene's graph on the device. It adds the results to spec, which holds the options.
 func (s *scene) run(t testing.TB, dev backend.Device, outs []ir.Value, spec exec.Spec) [][]byte {
 	t.Helper()
 	for i, v := range outs {
@@ -25,7 +24,7 @@ func (s *scene) run(t testing.TB, dev backend.Device, outs []ir.Value, spec exec
 	return s.runExecutable(t, dev, e, outs)
 }
 
-// runExecutable runs e once with the scene's inputs and gives its results.
+// runExecutable runs e once with the scene's inputs and returns its results.
 func (s *scene) runExecutable(t testing.TB, dev backend.Device, e *exec.Executable, outs []ir.Value) [][]byte {
 	t.Helper()
 	buffers := s.bind(t, dev, e)
@@ -40,7 +39,7 @@ func (s *scene) runExecutable(t testing.TB, dev backend.Device, e *exec.Executab
 	return results
 }
 
-// bind gives e buffers for all of its arguments, with the scene's inputs.
+// bind allocates and binds buffers for all arguments of e, filled with the scene's inputs.
 func (s *scene) bind(t testing.TB, dev backend.Device, e *exec.Executable) []backend.Buffer {
 	t.Helper()
 	for v, b := range s.g.Bounds {
@@ -81,7 +80,7 @@ func free(buffers []backend.Buffer) {
 	}
 }
 
-// reference computes values by the float64 reference.
+// reference computes values with the float64 reference.
 func (s *scene) reference(t testing.TB, outs []ir.Value) []*ir.Host {
 	t.Helper()
 	hosts, err := s.g.Reference(outs, s.hosts, s.dims)
@@ -89,8 +88,7 @@ func (s *scene) reference(t testing.TB, outs []ir.Value) []*ir.Host {
 	return hosts
 }
 
-// compare requires results to be those of the reference within limit; values
-// that are no floats must be the same.
+// compare requires results to match the reference within limit; values that are not floats must be equal.
 func (s *scene) compare(t testing.TB, results [][]byte, outs []ir.Value, want []*ir.Host, limit float64) {
 	t.Helper()
 	for i, v := range outs {

@@ -15,12 +15,10 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// RunStored runs the cases with all inputs and outputs in bfloat16 that a device
-// says it reads and writes so (Device.Stores), and requires of each the
-// reference on the rounded inputs, rounded once, or within what rounding costs where
-// its products round their operands too; and the same bits whatever
-// memory is reused and however the device is disturbed. It must do so for
-// the operations in want at least.
+// RunStored runs the cases with all inputs and outputs in bfloat16 that the device can store as such (Device.Stores).
+// It requires the reference result for the rounded inputs, rounded once, or within the error of rounded products if
+// rounds is set. Results must be the same bits under memory reuse and chaos. At least the operations in want must be
+// covered.
 func RunStored(t *testing.T, open Open, rounds bool, want ...ir.Op) {
 	dev := opened(t, open)
 	spec := exec.Spec{Store: tensor.BF16, Stores: dev.Stores, StoreAll: true}
@@ -55,8 +53,7 @@ func requireSameBytes(t *testing.T, want, got [][]byte) {
 	}
 }
 
-// testStored compares one case, and notes its operation where anything of it is
-// stored.
+// testStored compares one case, and records its operation in done if any of its values is stored.
 func (c *testCase) testStored(t *testing.T, dev backend.Device, spec exec.Spec, rounds bool, done map[ir.Op]bool) {
 	s := c.set(t)
 	for i, v := range s.outs {
@@ -80,7 +77,7 @@ func (c *testCase) testStored(t *testing.T, dev backend.Device, spec exec.Spec, 
 	defer free(buffers)
 	require.NoError(t, e.RunWait(context.Background()))
 	limit := c.tolerance()
-	if rounds || len(prog.Launches) > 1 { // what is between them was rounded too
+	if rounds || len(prog.Launches) > 1 { // intermediate values were rounded too
 		limit = max(limit, roundedLimit)
 		if c.op == ir.AttentionGrad || rounds && c.op == ir.Attention {
 			limit = roundedScores
@@ -101,14 +98,13 @@ func (c *testCase) testStored(t *testing.T, dev backend.Device, spec exec.Spec, 
 	}
 }
 
-// requireRounded requires got to be want within limit, rounded to the type that it
-// is stored as.
+// requireRounded requires got to equal want within limit, after rounding to the stored type of a.
 func requireRounded(t *testing.T, want, got []float64, a ir.Arg, limit float64) {
 	t.Helper()
 	require.Len(t, got, len(want))
 	half := 0.0
 	if a.Store == tensor.BF16 {
-		half = 0x1p-8 // of the number, where it is a power of two
+		half = 0x1p-8 // relative to the number, if it is a power of two
 	}
 	sum := 0.0
 	for _, w := range want {

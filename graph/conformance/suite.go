@@ -15,7 +15,7 @@ import (
 // Open opens a device for the suite, which closes it.
 type Open func() (backend.Device, error)
 
-// RunAll runs every mode against the device that open gives.
+// RunAll runs every mode on the device that open returns.
 func RunAll(t *testing.T, open Open) {
 	modes := []struct {
 		name string
@@ -37,7 +37,7 @@ func opened(t testing.TB, open Open) backend.Device {
 	return dev
 }
 
-// eachCase runs f for the rows of the table that are not for benchmarks only.
+// eachCase runs f for all cases except benchmarks.
 func eachCase(t *testing.T, f func(t *testing.T, c *testCase)) {
 	for _, c := range cases() {
 		if !c.bench {
@@ -46,7 +46,7 @@ func eachCase(t *testing.T, f func(t *testing.T, c *testCase)) {
 	}
 }
 
-// eachQuick is eachCase without the rows that are slow, unless LORAFUSE_LONG is set.
+// eachQuick runs f for all cases except benchmarks and, unless LORAFUSE_LONG is set, slow cases.
 func eachQuick(t *testing.T, f func(t *testing.T, c *testCase)) {
 	eachCase(t, func(t *testing.T, c *testCase) {
 		if c.slow && os.Getenv("LORAFUSE_LONG") == "" {
@@ -63,9 +63,8 @@ func runValue(t *testing.T, dev backend.Device) {
 	})
 }
 
-// runPlan compares reused memory with memory of its own for every value. The
-// operation sits between others, so that its inputs and outputs lie in the
-// arena and it may work in place.
+// runPlan compares reused memory with separate memory for every value. The operation is placed between others, so that
+// its inputs and outputs are in the arena and it may work in place.
 func runPlan(t *testing.T, dev backend.Device) {
 	eachQuick(t, func(t *testing.T, c *testCase) {
 		s := c.amidst(t)
@@ -77,8 +76,7 @@ func runPlan(t *testing.T, dev backend.Device) {
 	})
 }
 
-// amidst is set with the float inputs computed and the float outputs read by
-// other operations.
+// amidst builds the scene so that float inputs are computed, and float outputs read, by other operations.
 func (c *testCase) amidst(t testing.TB) *scene {
 	t.Helper()
 	s := c.params(t)
@@ -98,8 +96,7 @@ func (c *testCase) amidst(t testing.TB) *scene {
 	return s
 }
 
-// RunThreads requires the device to give the same bytes with any number of
-// workers.
+// RunThreads requires the device to compute the same bytes with any number of workers.
 func RunThreads(t *testing.T, open func(threads int) (backend.Device, error)) {
 	counts := []int{1, 2, 3, 7}
 	devices := make([]backend.Device, len(counts))
@@ -119,9 +116,8 @@ func RunThreads(t *testing.T, open func(threads int) (backend.Device, error)) {
 	})
 }
 
-// RunRounded runs the modes that hold for a device whose products round their
-// operands to bfloat16: values, within what that rounding costs, and the same
-// bits whatever memory is reused and however the device is disturbed.
+// RunRounded runs the modes that apply to a device whose products round their operands to bfloat16: values must be
+// within the error of that rounding, and the bits must be the same under memory reuse and chaos.
 func RunRounded(t *testing.T, open Open) {
 	t.Run("value", func(t *testing.T) {
 		dev := opened(t, open)
@@ -138,9 +134,8 @@ func RunRounded(t *testing.T, open Open) {
 	t.Run("peak", func(t *testing.T) { testPeak(t, opened(t, open)) })
 }
 
-// The error of results relative to the largest: half a unit of bfloat16's 8 bits
-// for each operand, of which most average out in a sum. Scores of attention are
-// rounded in absolute terms before the softmax makes ratios of them.
+// Errors are relative to the largest element: half a unit of the 8 bits of bfloat16 for each operand, most of which
+// average out in a sum. Attention scores are rounded in absolute terms before the softmax makes them ratios.
 const (
 	roundedLimit  = 0.015
 	roundedScores = 0.05

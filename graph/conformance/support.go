@@ -9,9 +9,8 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// Support is a table in Markdown of which composites each device runs itself,
-// judged by the cases of this package: all of them, none, or so many. The rest
-// it gets decomposed.
+// Support returns a Markdown table of the composites that each device runs itself, judged by the cases of this package:
+// all, none, or a number of them. The other cases are decomposed.
 func Support(t testing.TB, names []string, devices []backend.Device) string {
 	t.Helper()
 	var b strings.Builder
@@ -37,7 +36,7 @@ func Support(t testing.TB, names []string, devices []backend.Device) string {
 	return b.String()
 }
 
-// claimed counts the cases of op, and those that the device runs itself.
+// claimed counts the cases of op, and the ones that the device runs itself.
 func claimed(t testing.TB, dev backend.Device, op ir.Op) (own, total int) {
 	t.Helper()
 	for _, c := range cases() {

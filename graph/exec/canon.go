@@ -6,10 +6,9 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// canonical is the rule that brings a graph into its normal form: constants
-// folded, scales moved into the alpha of a Gemm, addends into its products, C
-// or bias, unless sums are kept, transposes into its flags, chains of reshapes
-// shortened. If sums are kept, products with quantised weights are computed first.
+// canonical returns the rule that converts a graph to its normal form. It folds constants, moves scales into the alpha
+// of a Gemm, transposes into its flags and, unless sums are kept, addends into its products, C or bias, and shortens
+// chains of reshapes. If sums are kept, products with quantized weights are computed first.
 func canonical(keepSums bool) rule {
 	return func(r *rewriter, v ir.Value, n *ir.Node, in []ir.Value) []ir.Value {
 		switch n.Op {
@@ -30,7 +29,7 @@ func canonical(keepSums bool) rule {
 	}
 }
 
-// shorten leaves out what changes nothing.
+// shorten removes operations that change nothing.
 func shorten(r *rewriter, n *ir.Node, in []ir.Value) []ir.Value {
 	switch n.Op {
 	case ir.Reshape:
@@ -52,10 +51,9 @@ func shorten(r *rewriter, n *ir.Node, in []ir.Value) []ir.Value {
 	return nil
 }
 
-// splitQuantized makes two Gemms of one with quantised and other weights: the second
-// adds to the first. A RowsGemm, which serves rows of several adapters, adds them in
-// the same way, so that a row has the same bits alone and among others: kernels for
-// quantised weights sum the products of an adapter in another order.
+// splitQuantized splits a Gemm with quantized and other weights in two; the second adds to the first. A RowsGemm, which
+// serves rows of several adapters, adds them in the same order, so a row has the same bits alone and in a batch.
+// Kernels for quantized weights would sum the products of an adapter in another order.
 func splitQuantized(r *rewriter, n *ir.Node, in []ir.Value, keepSums bool) []ir.Value {
 	a := n.Attr.(ir.GemmAttr)
 	if !keepSums || a.N < 2 {
@@ -83,7 +81,7 @@ func splitQuantized(r *rewriter, n *ir.Node, in []ir.Value, keepSums bool) []ir.
 	return []ir.Value{r.new.Gemm(second, 0, r.new.Gemm(first, bias, c))}
 }
 
-// constant gives the number that v is filled with.
+// constant returns the number that v is filled with.
 func constant(g *ir.Graph, v ir.Value) (float64, bool) {
 	switch n := g.Node(v); n.Op {
 	case ir.Const:
@@ -135,8 +133,8 @@ func foldAdd(r *rewriter, n *ir.Node, in []ir.Value, keepSums bool) []ir.Value {
 	if out := joinGemms(r, n, in); out != nil {
 		return out
 	}
-	// A Gemm that nothing else reads takes the other operand as its addend or
-	// its bias. The later one is taken: its inputs are alive anyway.
+	// A Gemm with no other reader absorbs the other operand as its addend or bias. The later Gemm is chosen, because
+	// its inputs are alive anyway.
 	for _, i := range []int{1, 0} {
 		p := g.Node(in[i])
 		if p.Op != ir.Gemm || !r.single(n.In[i]) || !p.Type().Equal(n.Outs[0]) {
@@ -155,8 +153,8 @@ func foldAdd(r *rewriter, n *ir.Node, in []ir.Value, keepSums bool) []ir.Value {
 	return foldRows(r, n, in)
 }
 
-// foldRows makes the other operand of a sum the addend of a product by rows that
-// nothing else reads, such as the gradients of x by the adapters of q, k and v.
+// foldRows makes the other operand of a sum the addend of a RowsGemm that has no other reader, such as the gradient of
+// x by the adapters of q, k and v.
 func foldRows(r *rewriter, n *ir.Node, in []ir.Value) []ir.Value {
 	g := r.new
 	for _, i := range []int{1, 0} {
@@ -172,7 +170,7 @@ func foldRows(r *rewriter, n *ir.Node, in []ir.Value) []ir.Value {
 	return nil
 }
 
-// joinGemms makes one Gemm with a longer K out of the sum of two.
+// joinGemms merges the sum of two Gemms into one with a longer K.
 func joinGemms(r *rewriter, n *ir.Node, in []ir.Value) []ir.Value {
 	g := r.new
 	p, q := g.Node(in[0]), g.Node(in[1])

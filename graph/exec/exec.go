@@ -10,21 +10,20 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// ErrArgument is wrapped when a run's arguments do not fit its program.
+// ErrArgument is wrapped by errors for arguments that do not match the program.
 var ErrArgument = errors.New("argument")
 
-// Executable is a compiled graph with its arguments. It is not safe for
-// concurrent use.
+// Executable is a compiled graph with its arguments. It is not safe for concurrent use.
 type Executable struct {
 	prog    *ir.Program
 	exe     backend.Executable
 	buffers []backend.Buffer
 	dims    []int
-	need    []int // bytes of each argument at the largest dimensions
+	need    []int // bytes of each argument at the maximum dimensions
 	owned   []backend.Buffer
 }
 
-// Compile plans the graph for the device and compiles it there.
+// Compile plans the graph for the device and compiles the program on it.
 func Compile(g *ir.Graph, spec Spec, dev backend.Device) (*Executable, error) {
 	if spec.Stores == nil {
 		spec.Stores = dev.Stores
@@ -45,8 +44,7 @@ func Load(prog *ir.Program, dev backend.Device) (*Executable, error) {
 	return loaded(prog, exe), nil
 }
 
-// LoadIn is Load with the arena of the caller, which programs that take turns
-// may share.
+// LoadIn compiles a planned program that uses the given arena. Programs that do not run at the same time may share one.
 func LoadIn(prog *ir.Program, dev backend.Memory, arena backend.Buffer) (*Executable, error) {
 	exe, err := dev.CompileIn(prog, arena)
 	if err != nil {
@@ -63,15 +61,14 @@ func loaded(prog *ir.Program, exe backend.Executable) *Executable {
 	return e
 }
 
-// Program is what was compiled.
+// Program returns the compiled program.
 func (e *Executable) Program() *ir.Program { return e.prog }
 
-// Uses reports whether the program has an argument called name; params that no
-// result depends on fall away.
+// Uses reports whether the program has an argument called name. Params that no result depends on are removed.
 func (e *Executable) Uses(name string) bool { return e.prog.ArgIndex(name) >= 0 }
 
-// Bind makes buf the argument called name for all runs that follow. Errors:
-// ErrArgument, if there is no such argument or buf is too small.
+// Bind binds buf to the argument called name for all later runs. It fails with ErrArgument if there is no such argument
+// or buf is too small.
 func (e *Executable) Bind(name string, buf backend.Buffer) error {
 	i := e.prog.ArgIndex(name)
 	if i < 0 {
@@ -84,7 +81,7 @@ func (e *Executable) Bind(name string, buf backend.Buffer) error {
 	return e.BindAt(i, buf)
 }
 
-// BindAt is Bind for argument i of the program.
+// BindAt binds buf to argument i of the program; see Bind.
 func (e *Executable) BindAt(i int, buf backend.Buffer) error {
 	name := e.prog.Args[i].Name
 	if buf.Size() < e.need[i] {
@@ -94,10 +91,10 @@ func (e *Executable) BindAt(i int, buf backend.Buffer) error {
 	return nil
 }
 
-// Own gives buf to the executable, which frees it when it is closed.
+// Own transfers ownership of buf to the executable, which frees it in Close.
 func (e *Executable) Own(buf backend.Buffer) { e.owned = append(e.owned, buf) }
 
-// SetDim sets the bounded dimension called name for the runs that follow.
+// SetDim sets the bounded dimension called name for later runs.
 func (e *Executable) SetDim(name string, n int) error {
 	for v, b := range e.prog.Bounds {
 		if v > 0 && b.Name == name {
@@ -111,11 +108,10 @@ func (e *Executable) SetDim(name string, n int) error {
 	return fmt.Errorf("exec: %w: the program has no dimension %q", ErrArgument, name)
 }
 
-// Dim is the size of a bounded dimension as it is set.
+// Dim returns the current size of a bounded dimension.
 func (e *Executable) Dim(v ir.Var) int { return e.dims[v] }
 
-// Run enqueues one run, with the arguments and dimensions as they are now. Several
-// may be under way, see [backend.Executable].
+// Run enqueues a run with the current arguments and dimensions. Several may be in progress; see [backend.Executable].
 func (e *Executable) Run(ctx context.Context) (backend.Fence, error) {
 	for i, b := range e.buffers {
 		if b == nil {
@@ -125,7 +121,7 @@ func (e *Executable) Run(ctx context.Context) (backend.Fence, error) {
 	return e.exe.Run(ctx, backend.Args{Buffers: e.buffers, Dims: e.dims})
 }
 
-// RunWait runs and waits for the end.
+// RunWait runs the program and waits for the end.
 func (e *Executable) RunWait(ctx context.Context) error {
 	f, err := e.Run(ctx)
 	if err != nil {
@@ -134,11 +130,10 @@ func (e *Executable) RunWait(ctx context.Context) error {
 	return f.Wait(ctx)
 }
 
-// Flops is the number of floating-point operations of a run with the
-// dimensions that are set.
+// Flops returns the number of floating-point operations of a run with the current dimensions.
 func (e *Executable) Flops() int { return e.prog.Flops(e.dims) }
 
-// Close frees the arena, and the buffers that Own was given.
+// Close frees the arena and the owned buffers.
 func (e *Executable) Close() error {
 	err := e.exe.Close()
 	for _, b := range e.owned {

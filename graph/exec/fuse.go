@@ -6,9 +6,8 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// fused is the rule that finds composites in graphs written out by hand. A
-// pattern fires only where nothing else reads its inner values, as backward
-// does in training graphs; there the layers' own composites matter.
+// fused replaces patterns of primitives by composites; it is a [rule]. A pattern matches only if its inner values have no
+// other reader. In training graphs the backward pass reads them, so layers should use composites directly.
 func fused(r *rewriter, v ir.Value, n *ir.Node, in []ir.Value) []ir.Value {
 	if n.Op != ir.Binary {
 		return nil
@@ -30,12 +29,12 @@ func fused(r *rewriter, v ir.Value, n *ir.Node, in []ir.Value) []ir.Value {
 	return nil
 }
 
-// matcher looks at nodes of the old graph.
+// matcher matches nodes of the old graph.
 type matcher struct{ r *rewriter }
 
 func (m *matcher) node(v ir.Value) *ir.Node { return m.r.old.Node(v) }
 
-// inner gives the node of v if it is op and is read once only.
+// inner returns the node of v if it is op with attr and has one reader.
 func (m *matcher) inner(v ir.Value, op ir.Op, attr any) *ir.Node {
 	if n := m.node(v); n.Op == op && n.Attr == attr && m.r.single(v) {
 		return n
@@ -51,7 +50,7 @@ func (m *matcher) unary(v ir.Value, fn ir.UnaryFn) *ir.Node {
 	return m.inner(v, ir.Unary, ir.UnaryAttr{Fn: fn})
 }
 
-// keptReduce gives x of Reshape(Reduce(fn, x, last)) with the last axis kept.
+// keptReduce returns x if v is Reshape(Reduce(fn, x, last)) with the last axis kept.
 func (m *matcher) keptReduce(v ir.Value, fn ir.ReduceFn) ir.Value {
 	n := m.node(v)
 	if n.Op != ir.Reshape || !m.r.single(v) {
@@ -151,9 +150,8 @@ func (m *matcher) softmax(n *ir.Node) ir.Value {
 	return m.r.new.Softmax(m.r.vals[diff.In[0]])
 }
 
-// mergeLoss lets the loss come out of the pass that computes its gradient:
-// where LinearCrossEntropyGrad has the inputs of a LinearCrossEntropy, the
-// logits are computed once.
+// mergeLoss computes a loss in the pass that computes its gradient. If a LinearCrossEntropyGrad has the inputs of a
+// LinearCrossEntropy, the logits are computed once.
 func mergeLoss(g *ir.Graph, roots []ir.Value) (*ir.Graph, []ir.Value, error) {
 	type loss struct {
 		attr any
@@ -162,7 +160,7 @@ func mergeLoss(g *ir.Graph, roots []ir.Value) (*ir.Graph, []ir.Value, error) {
 	grads := map[loss]ir.Value{}
 	for v := ir.Value(1); int(v) < len(g.Nodes); v++ {
 		if n := g.Node(v); n.Op == ir.LinearCrossEntropyGrad {
-			// A factor that is made of losses would wait for itself.
+			// A factor that depends on a loss would wait for itself.
 			if !slices.ContainsFunc(ancestors(g, n.In[3]), func(op ir.Op) bool { return op == ir.LinearCrossEntropy }) {
 				grads[loss{n.Attr, [3]ir.Value(n.In[:3])}] = v
 			}
@@ -177,13 +175,13 @@ func mergeLoss(g *ir.Graph, roots []ir.Value) (*ir.Graph, []ir.Value, error) {
 			return nil
 		}
 		if r.vals[grad] == 0 {
-			return []ir.Value{0} // comes later
+			return []ir.Value{0} // added later
 		}
 		return []ir.Value{r.new.Out(r.vals[grad], 1)}
 	})
 }
 
-// ancestors lists the operations that v is made with.
+// ancestors returns the operations that v depends on.
 func ancestors(g *ir.Graph, v ir.Value) []ir.Op {
 	var ops []ir.Op
 	for x, live := range reach(g, []ir.Value{v}) {

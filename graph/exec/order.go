@@ -6,10 +6,9 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// order puts the launches in order: that in which their nodes were made, except
-// that a node which only the end of the program reads comes directly behind the
-// last of its inputs. A sum of gradients is such a node: computed at the end, it
-// would keep alive all that backward computes.
+// order sorts the launches by the creation of their nodes, except that a node which only the end of the program reads
+// directly follows the last of its inputs. Sums of gradients are such nodes: computed at the end, they would keep all
+// gradients of the backward pass alive.
 func (p *planner) order() {
 	after := p.early()
 	for v := ir.Value(1); int(v) < len(p.g.Nodes); v++ {
@@ -30,12 +29,11 @@ func (p *planner) order() {
 	p.approach(after)
 }
 
-// window is the most places that a launch is moved by: values between would be
-// kept alive for longer.
+// window is the maximum distance that a launch is moved. A longer one would keep the values between alive for longer.
 const window = 8
 
-// gather moves products of one x next to each other, such as those of q, k and v,
-// or the x·Aᵀ of their adapters, so that a device can compute them together.
+// gather moves products with the same x next to each other, such as q, k and v, or the x·Aᵀ of their adapters, so that
+// a device can compute them together.
 func (p *planner) gather() {
 	for i, v := range p.launch {
 		op := p.g.Node(v).Op
@@ -55,9 +53,8 @@ func (p *planner) gather() {
 	}
 }
 
-// approach moves h = x·Aᵀ directly before y = x·Wᵀ + h·Bᵀ, so that a device can read
-// x once for both. In backward that is dh = dy·B before dx = dy·W + dh·A. A sum of
-// gradients that stands between the two and reads h moves behind y.
+// approach moves h = x·Aᵀ directly before y = x·Wᵀ + h·Bᵀ, so that a device can read x once for both. In the backward
+// pass these are dh = dy·B and dx = dy·W + dh·A. A sum of gradients between the two that reads h moves after y.
 func (p *planner) approach(sums map[ir.Value]ir.Value) {
 	for i := range p.launch {
 		v := p.launch[i]
@@ -68,7 +65,7 @@ func (p *planner) approach(sums map[ir.Value]ir.Value) {
 		if len(lows) == 0 {
 			continue
 		}
-		at := i // where v is
+		at := i // index of v
 		for j := i - 1; j >= max(0, i-window); j-- {
 			o := p.launch[j]
 			if _, sum := sums[o]; sum && slices.ContainsFunc(lows, func(low ir.Value) bool { return p.sumNeeds(o, low, sums) }) {
@@ -85,8 +82,7 @@ func (p *planner) approach(sums map[ir.Value]ir.Value) {
 	}
 }
 
-// lows gives, for a product such as y = x·Wᵀ + h·Bᵀ, the launches that make h from
-// the same x.
+// lows returns, for a product such as y = x·Wᵀ + h·Bᵀ, the launches that compute h from the same x.
 func (p *planner) lows(v ir.Value) (lows []ir.Value) {
 	products := p.g.Products(v)
 	for _, h := range products {
@@ -105,9 +101,8 @@ func (p *planner) lows(v ir.Value) (lows []ir.Value) {
 	return lows
 }
 
-// passes reports whether h = x·Aᵀ may be moved behind other launches. It may not be
-// moved behind one that reads it, nor away from other products of x, which gather
-// has put beside it; sums of gradients are no such products.
+// passes reports whether h = x·Aᵀ may move after other launches. It may not pass a launch that reads it, nor leave
+// other products of x that gather placed next to it; sums of gradients do not count as such.
 func (p *planner) passes(low ir.Value, others []ir.Value, sums map[ir.Value]ir.Value) bool {
 	x, _ := p.base(p.g.Node(low).In[0])
 	return !slices.ContainsFunc(others, func(o ir.Value) bool {
@@ -122,7 +117,7 @@ func (p *planner) passes(low ir.Value, others []ir.Value, sums map[ir.Value]ir.V
 	})
 }
 
-// move puts launch i at place to.
+// move moves launch i to index to.
 func (p *planner) move(i, to int) {
 	v := p.launch[i]
 	if to <= i {
@@ -133,7 +128,7 @@ func (p *planner) move(i, to int) {
 	p.launch[to] = v
 }
 
-// needs reports whether v reads what u makes.
+// needs reports whether v reads an output of u.
 func (p *planner) needs(v, u ir.Value) bool {
 	return slices.ContainsFunc(p.g.Node(v).In, func(in ir.Value) bool {
 		b, _ := p.base(in)
@@ -141,8 +136,7 @@ func (p *planner) needs(v, u ir.Value) bool {
 	})
 }
 
-// sumNeeds reports whether a sum of gradients reads what u makes, or adds a
-// gradient that does.
+// sumNeeds reports whether a sum of gradients reads an output of u, or adds a gradient that does.
 func (p *planner) sumNeeds(sum, u ir.Value, sums map[ir.Value]ir.Value) bool {
 	return p.needs(sum, u) || slices.ContainsFunc(p.g.Node(sum).In, func(in ir.Value) bool {
 		b, _ := p.base(in)
@@ -151,9 +145,8 @@ func (p *planner) sumNeeds(sum, u ir.Value, sums map[ir.Value]ir.Value) bool {
 	})
 }
 
-// early finds the nodes that only results and updates read, and the node that each
-// of them can follow: the last one that it reads, or the last one that reads the
-// param which it updates.
+// early returns the nodes that only results and updates read, each with the node that it can follow: the last one that
+// it reads, or the last reader of the param that it updates.
 func (p *planner) early() map[ir.Value]ir.Value {
 	readers := map[ir.Value][]ir.Value{}
 	for v := ir.Value(1); int(v) < len(p.g.Nodes); v++ {
@@ -178,7 +171,7 @@ func (p *planner) early() map[ir.Value]ir.Value {
 		}
 		u := i - len(p.spec.Results)
 		if u >= 0 && p.spec.Updates[u].Accumulate && slices.Equal(readers[last], []ir.Value{v}) {
-			if made := p.lastMade(last); made != 0 { // the term that is added goes with its sum
+			if made := p.lastMade(last); made != 0 { // the added term moves with its sum
 				after[last], last = made, made
 			}
 		}
@@ -195,7 +188,7 @@ func (p *planner) early() map[ir.Value]ir.Value {
 	return after
 }
 
-// lastMade is the last of what v reads that is not a param, or 0.
+// lastMade returns the last input of v that is not a param, or 0.
 func (p *planner) lastMade(v ir.Value) ir.Value {
 	last := ir.Value(0)
 	for _, in := range p.g.Node(v).In {

@@ -9,60 +9,55 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// align is the alignment of values in the arena: a cache line, and what a GPU
-// loads in one piece.
+// align is the alignment of values in the arena: a cache line, and the width of a GPU load.
 const align = 64
 
-// Update writes a value into a parameter when a program ends: state that
-// lives from run to run (optimizer moments, adapters, key-value caches).
-// Where the operation that makes the value can work in place, and nothing
-// reads the old one later, no copy is made.
+// Update writes a value into a parameter at the end of a program. It is for state that lives from run to run: optimizer
+// moments, adapters, KV caches. No copy is made if the operation that computes the value can work in place and nothing
+// reads the old value later.
 type Update struct {
 	Param string
 	Value ir.Value
-	// Accumulate adds Value to the parameter's contents. Value is computed
-	// whole before it is added, to the bit as it would be alone: a sum over
-	// runs is the left fold of what each run gives, ((p+v0)+v1)+…
+	// Accumulate adds Value to the contents of the parameter. Value is computed completely before it is added, with the
+	// same bits as alone, so that a sum over runs is the left fold of the results of the runs, ((p+v0)+v1)+…
 	Accumulate bool
 }
 
-// Result is a value that the caller gets in a buffer called Name.
+// Result is a value that the program writes to the caller's buffer called Name.
 type Result struct {
 	Name  string
 	Value ir.Value
 }
 
-// Spec says what a program computes.
+// Spec describes what a program computes, and how it is planned.
 type Spec struct {
 	Results []Result
 	Updates []Update
-	// Store is the type that activations and tables of f32 may lie in memory as,
-	// bfloat16; the zero value is never. Stores says where the device takes it;
-	// Compile asks the device itself where it is nil.
+	// Store is the type, bfloat16, in which activations and tables of f32 may be stored; the zero value disables it.
+	// Stores reports which values the device can store so; if it is nil, Compile asks the device.
 	Store  tensor.DType
 	Stores Stores
-	// Spare is the part of the arena, one in so many, that may be spent on values
-	// that stay as they are all the same; 0 is none.
+	// Spare allows one part in Spare of the arena for values that keep full precision although they could be stored
+	// narrower. Zero means none.
 	Spare int
-	// StoreAll lets params, results and values of any shape lie so too, wherever
-	// the device takes it: the oracle of what a device stores.
+	// StoreAll also stores params, results and values of any shape in the narrower type, if the device supports it.
+	// Tests of stored values use it.
 	StoreAll bool
-	// KeepSums has values be added as formulas have it: none becomes the addend of a
-	// product, which would begin with it, and products stay apart. What a value is
-	// rounded to then depends on its formula alone, and not on what else reads the
-	// products.
+	// KeepSums adds values in the order of the formulas: no value becomes the addend of a product, which would start
+	// with it, and products are not merged. The rounding of a value then depends only on its formula, not on other
+	// readers of the products.
 	KeepSums bool
-	// NoReuse gives every value memory of its own: the oracle of the memory plan.
+	// NoReuse gives every value separate memory. Tests compare the memory plan with it.
 	NoReuse bool
-	// NoFuse skips fusion: the oracle of the rewrites.
+	// NoFuse skips fusion. Tests compare rewritten graphs with it.
 	NoFuse bool
 }
 
-// Supports tells whether a device runs a composite itself.
+// Supports reports whether a device runs a composite itself.
 type Supports func(op ir.Op, attr any, in []ir.Type) bool
 
-// Plan turns the graph into a program for a device: it fuses, lowers and
-// simplifies the graph, puts its nodes in order, and gives every value a place.
+// Plan compiles the graph to a program for a device: it fuses, lowers and simplifies the graph, orders its nodes, and
+// assigns memory to every value.
 func Plan(g *ir.Graph, spec Spec, supports Supports) (*ir.Program, error) {
 	if err := g.Err(); err != nil {
 		return nil, err
@@ -99,8 +94,7 @@ func Plan(g *ir.Graph, spec Spec, supports Supports) (*ir.Program, error) {
 	return p.prog, nil
 }
 
-// lower runs the passes over the graph until every composite in it is one
-// that the device runs.
+// lower runs the passes over the graph until it has only composites that the device supports.
 func lower(g *ir.Graph, roots []ir.Value, spec Spec, supports Supports) (*ir.Graph, []ir.Value, error) {
 	var err error
 	if !spec.NoFuse {
@@ -131,7 +125,7 @@ func lower(g *ir.Graph, roots []ir.Value, spec Spec, supports Supports) (*ir.Gra
 	if err == nil && !spec.NoFuse {
 		g, roots, err = rewrite(g, roots, sink)
 	}
-	// Twice, since a fold may open the way for another.
+	// Run it twice, since one fold may enable another.
 	for i := 0; i < 2 && err == nil && !spec.NoFuse; i++ {
 		g, roots, err = rewrite(g, roots, canonical(spec.KeepSums))
 	}
@@ -141,9 +135,8 @@ func lower(g *ir.Graph, roots []ir.Value, spec Spec, supports Supports) (*ir.Gra
 	return g, roots, err
 }
 
-// accumulate puts the sums of the updates that accumulate into the graph. It
-// comes behind canonical form, which would make the running sum the addend of
-// a product: one whose k is cut then adds its parts to it one by one.
+// accumulate appends the sums of accumulating updates. It runs after canonical, which would make the running sum the
+// addend of a product; a product that is split along k would then add its parts to the sum one by one.
 func accumulate(g *ir.Graph, roots []ir.Value, spec Spec) ([]ir.Value, error) {
 	for i, u := range spec.Updates {
 		if v := &roots[len(spec.Results)+i]; u.Accumulate {
@@ -156,12 +149,12 @@ func accumulate(g *ir.Graph, roots []ir.Value, spec Spec) ([]ir.Value, error) {
 	return roots, nil
 }
 
-// allocation is the memory of a value: an argument, or a stretch of the arena.
+// allocation is the memory of a value: an argument, or a range of the arena.
 type allocation struct {
 	arg         int // -1: arena
 	offset      int
 	size        int
-	first, last int // launches that write it first and read it last
+	first, last int // first launch that writes it, last launch that reads it
 }
 
 type planner struct {
@@ -172,21 +165,21 @@ type planner struct {
 	dims  []int
 
 	args        map[string]int
-	launch      []ir.Value                 // nodes in the order of their launches
-	stored      map[ir.Value][]bool        // of a node's outputs: it lies as spec.Store
-	allocations map[ir.Value][]*allocation // of a node's outputs
+	launch      []ir.Value                 // nodes in launch order
+	stored      map[ir.Value][]bool        // by output of a node: it is stored as spec.Store
+	allocations map[ir.Value][]*allocation // by output of a node
 	reads       map[ir.Value]map[int]int   // node → output → last launch that reads it
 	copies      []copied
 }
 
-// copied is a value that is copied when all launches are done.
+// copied is a value that is copied after all launches.
 type copied struct {
 	from, to *allocation
 	t        ir.Type
 	store    tensor.DType
 }
 
-// arguments lists the params that are read and the buffers that are written.
+// arguments collects the params that are read and the buffers that are written.
 func (p *planner) arguments() error {
 	p.args = map[string]int{}
 	add := func(a ir.Arg) int {
@@ -220,8 +213,8 @@ func (p *planner) arguments() error {
 	return nil
 }
 
-// base gives the node that makes v, and which of its outputs v is: reshapes
-// and outputs are other names of the same memory.
+// base returns the node that computes v and the index of the output. Reshapes and outputs are aliases of the same
+// memory.
 func (p *planner) base(v ir.Value) (ir.Value, int) {
 	for {
 		switch n := p.g.Node(v); n.Op {
@@ -235,15 +228,14 @@ func (p *planner) base(v ir.Value) (ir.Value, int) {
 	}
 }
 
-// allocationOf finds the memory of v.
+// allocationOf returns the memory of v.
 func (p *planner) allocationOf(v ir.Value) *allocation {
 	b, i := p.base(v)
 	return p.allocations[b][i]
 }
 
-// place gives every value its memory: a written argument where it can be made
-// there at once, an input's memory where its operation works in place, else a
-// stretch of the arena.
+// place assigns memory to every value: a written argument if the value can be computed there directly, the memory of an
+// input if the operation works in place, else a range of the arena.
 func (p *planner) place() {
 	p.allocations = map[ir.Value][]*allocation{}
 	end := len(p.launch)
@@ -261,7 +253,7 @@ func (p *planner) place() {
 		}
 	}
 	targets := p.targets()
-	for _, t := range targets { // those that are not made in their place are copied when the program ends
+	for _, t := range targets { // targets that are not computed in place are copied at the end of the program
 		read(t.value, end)
 	}
 	for v := ir.Value(1); int(v) < len(p.g.Nodes); v++ {
@@ -295,9 +287,9 @@ func (p *planner) place() {
 	p.prog.Arena = layOut(append(arena, p.copyOut(targets, end)...))
 }
 
-// copyOut lists the copies of values into the arguments that they could not be made
-// in, in an order in which an argument is read before it is written over. Params
-// that exchange their contents need memory in passing, which it returns.
+// copyOut plans the copies of values into arguments in which they could not be computed directly. The copies are
+// ordered so that an argument is read before it is overwritten. Params that swap their contents need temporary memory,
+// which copyOut returns.
 func (p *planner) copyOut(targets []*target, end int) (temps []*allocation) {
 	var waiting []copied
 	for _, t := range targets {
@@ -315,7 +307,7 @@ func (p *planner) copyOut(targets []*target, end int) (temps []*allocation) {
 	}
 	for len(waiting) > 0 {
 		next := slices.IndexFunc(waiting, func(c copied) bool { return len(readers(c.to.arg)) == 0 })
-		if next < 0 { // a circle: what the first would write over is kept
+		if next < 0 { // a cycle: save what the first copy would overwrite
 			for _, i := range readers(waiting[0].to.arg) {
 				c := &waiting[i]
 				temp := &allocation{arg: -1, size: aligned(p.bytes(c.t, c.store)), first: end, last: end}
@@ -330,19 +322,19 @@ func (p *planner) copyOut(targets []*target, end int) (temps []*allocation) {
 	return temps
 }
 
-// bytes is the memory of a value of type t that is stored as store.
+// bytes returns the size of a value of type t that is stored as store.
 func (p *planner) bytes(t ir.Type, store tensor.DType) int {
 	return ir.Ref{Type: t, Store: store}.Bytes(p.dims)
 }
 
-// aligned is the room that n bytes take in the arena.
+// aligned rounds n bytes up to the alignment of the arena.
 func aligned(n int) int { return (n + align - 1) / align * align }
 
-// target is a written argument and the value that belongs into it.
+// target is a written argument and its value.
 type target struct {
 	value  ir.Value
 	arg    int
-	param  ir.Value // the param that is updated, or zero for a result
+	param  ir.Value // the updated param, or zero for a result
 	direct bool
 }
 
@@ -358,9 +350,9 @@ func (p *planner) targets() []*target {
 	return ts
 }
 
-// direct gives output i of node v the argument that it is copied to otherwise, if
-// it can be made there at once. A result always can. An update can if nothing
-// reads the old contents from then on, except v itself where it works in place.
+// direct returns the argument into which output i of node v would be copied, if the value can be computed there
+// directly. A result always can. An update can if nothing later reads the old contents, except v itself if it works in
+// place.
 func (p *planner) direct(v ir.Value, i, at int, targets []*target) *allocation {
 	for _, t := range targets {
 		if b, j := p.base(t.value); t.direct || b != v || j != i {
@@ -403,8 +395,8 @@ func (p *planner) over(v ir.Value, i int) int {
 	return -1
 }
 
-// inPlace gives output i of v the memory of the input that it may overwrite,
-// if that input is in the arena, as large, read by nothing later and by v once.
+// inPlace returns the memory of the input that output i of v may overwrite, if that input is in the arena, has the same
+// size, is not read later, and is read by v once.
 func (p *planner) inPlace(v ir.Value, i, at int, taken []*allocation) *allocation {
 	n := p.g.Node(v)
 	over := p.over(v, i)
@@ -424,12 +416,12 @@ func (p *planner) inPlace(v ir.Value, i, at int, taken []*allocation) *allocatio
 	return s
 }
 
-// layOut gives the allocations offsets so that those alive at the same time do not
-// overlap, the largest first, each as low as it fits, and returns the size.
+// layOut assigns offsets to the allocations so that ones alive at the same time do not overlap, largest first, each at
+// the lowest offset that fits. It returns the total size.
 func layOut(allocations []*allocation) int {
 	order := slices.Clone(allocations)
 	sort.SliceStable(order, func(i, j int) bool { return order[i].size > order[j].size })
-	var placed []*allocation // by offset
+	var placed []*allocation // ordered by offset
 	total := 0
 	for _, s := range order {
 		s.offset = 0

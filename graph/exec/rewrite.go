@@ -1,5 +1,5 @@
-// Package exec turns a graph into a program and runs it: canonical form,
-// fusion, lowering of what the device lacks, the memory plan, and the run.
+// Package exec compiles a graph to a program and runs it. [Compile] converts the graph to canonical form, fuses and
+// lowers operations for the device, and plans memory.
 package exec
 
 import (
@@ -9,13 +9,13 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// rewriter copies a graph node by node, so that a pass can emit something else
-// in the place of a node. Equal nodes become one (common subexpressions).
+// rewriter copies a graph node by node, so that a pass can replace nodes. It merges equal nodes (common
+// subexpressions).
 type rewriter struct {
 	old, new *ir.Graph
-	uses     []int                   // how often a value of the old graph is read
-	vals     map[ir.Value]ir.Value   // of old values
-	outs     map[ir.Value][]ir.Value // outputs of old nodes that became several nodes
+	uses     []int                   // number of readers of each value of the old graph
+	vals     map[ir.Value]ir.Value   // new value by old value
+	outs     map[ir.Value][]ir.Value // outputs of old nodes that were split into several nodes
 	seen     map[nodeKey]ir.Value
 }
 
@@ -26,12 +26,11 @@ type nodeKey struct {
 	clone int
 }
 
-// rule may emit a replacement for node v of the old graph, whose inputs are in
-// the new graph already; it returns nil to leave the node as it is.
+// rule may emit a replacement for node v of the old graph, whose inputs are already in the new graph. It returns nil to
+// keep the node.
 type rule func(r *rewriter, v ir.Value, n *ir.Node, in []ir.Value) []ir.Value
 
-// rewrite copies the nodes of g that roots need, applying rule to each, and
-// returns the new graph with the roots in it.
+// rewrite copies the nodes of g that roots need, applying rule to each, and returns the new graph with its roots.
 func rewrite(g *ir.Graph, roots []ir.Value, apply rule) (*ir.Graph, []ir.Value, error) {
 	r := &rewriter{
 		old: g, new: ir.New(), uses: make([]int, len(g.Nodes)),
@@ -73,8 +72,7 @@ func rewrite(g *ir.Graph, roots []ir.Value, apply rule) (*ir.Graph, []ir.Value, 
 	return r.new, mapped, nil
 }
 
-// node copies v; it reports false if an input is not copied yet because a rule
-// put it off (by returning a zero value).
+// node copies v. It reports false if an input is not copied yet because a rule postponed it by returning a zero value.
 func (r *rewriter) node(v ir.Value, apply rule) bool {
 	n := r.old.Node(v)
 	if n.Op == ir.Param {
@@ -109,7 +107,7 @@ func (r *rewriter) node(v ir.Value, apply rule) bool {
 	return true
 }
 
-// emit copies node n with new inputs, or finds its equal.
+// emit copies node n with new inputs, or returns an equal node.
 func (r *rewriter) emit(n *ir.Node, in []ir.Value) ir.Value {
 	var key strings.Builder
 	for _, v := range in {
@@ -132,7 +130,7 @@ func (r *rewriter) emit(n *ir.Node, in []ir.Value) ir.Value {
 	return v
 }
 
-// single reports whether the old value v is read once only.
+// single reports whether the old value v has exactly one reader.
 func (r *rewriter) single(v ir.Value) bool { return r.uses[v] == 1 }
 
 // reach marks the nodes that roots depend on.

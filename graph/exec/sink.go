@@ -4,10 +4,9 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// sink is the rule that moves the reshape behind a product, which gives rows
-// their leading axes again, behind the scales and sums that follow. Formulas on
-// operands with leading axes then have the canonical form of those on matrices:
-// x·Wᵀ + s·x·Aᵀ·Bᵀ is one product whatever the rank of x.
+// sink is the rule that moves the reshape after a product, which restores the leading axes of the rows, past the scales
+// and sums that follow. Formulas on operands with leading axes then have the same canonical form as on matrices: x·Wᵀ +
+// s·x·Aᵀ·Bᵀ is one product for x of any rank.
 func sink(r *rewriter, _ ir.Value, n *ir.Node, in []ir.Value) []ir.Value {
 	if n.Op != ir.Binary {
 		return nil
@@ -42,8 +41,7 @@ func sink(r *rewriter, _ ir.Value, n *ir.Node, in []ir.Value) []ir.Value {
 	return nil
 }
 
-// unsplit gives the matrix that v is, with leading axes in the place of its
-// rows, if a product makes it.
+// unsplit returns the matrix under v if v is a product with its rows reshaped to leading axes.
 func unsplit(g *ir.Graph, v ir.Value) (ir.Value, bool) {
 	n := g.Node(v)
 	if n.Op != ir.Reshape || n.Type().Rank() == 2 {
@@ -53,8 +51,8 @@ func unsplit(g *ir.Graph, v ir.Value) (ir.Value, bool) {
 	return n.In[0], t.Rank() == 2 && t.Last() == n.Type().Last() && ofProduct(g, n.In[0], ir.MaxProducts)
 }
 
-// ofProduct reports whether v is a product, or a sum of terms of which one is,
-// up to so many below v: a Gemm takes no more.
+// ofProduct reports whether v is a product, or a sum of terms one of which is a product, at most below levels deep: a
+// Gemm cannot hold more terms.
 func ofProduct(g *ir.Graph, v ir.Value, below int) bool {
 	n := g.Node(v)
 	if n.Op == ir.Gemm {

@@ -6,14 +6,13 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// room is memory in the arena that several values use in turn, each made in place
-// of the one before. It is taken from the launch that makes the first value to the
-// last launch that reads one of them.
+// room is memory in the arena that several values use in turn, each computed in place of the previous one. It is
+// occupied from the launch that computes the first value to the last launch that reads any of them.
 type room struct {
 	outs        []output
 	first, last int
 	bytes       int
-	sum         bool // something is added to a value, or it is such a sum
+	sum         bool // one of the values is an addend or a sum
 }
 
 // output is output i of node v.
@@ -22,13 +21,12 @@ type output struct {
 	i int
 }
 
-// spare gives values their full precision back where that costs no memory: where
-// the arena is no larger for it, or larger by no more than spec.Spare allows.
-// Gradients of activations are such values, since they come when activations are
-// gone. Sums are tried first: their errors add up from layer to layer.
+// spare restores full precision to stored values if this does not enlarge the arena by more than spec.Spare allows.
+// Gradients of activations qualify, since they are computed when activations are already freed. Sums are tried first,
+// because their errors accumulate from layer to layer.
 func (p *planner) spare() {
 	rooms := p.rooms()
-	live := make([]int, len(p.launch)+1) // bytes, while a launch runs
+	live := make([]int, len(p.launch)+1) // bytes in use during each launch
 	for _, r := range rooms {
 		r.add(live)
 	}
@@ -38,7 +36,7 @@ func (p *planner) spare() {
 	}
 	for _, sums := range []bool{true, false} {
 		for _, r := range rooms {
-			// A stored value has half of its bytes: in full it takes as many again.
+			// A stored value takes half of its bytes, so full precision needs the same number again.
 			if r.sum != sums || !p.storedOut(r.outs[0]) || slices.Max(live[r.first:r.last+1])+r.bytes > limit {
 				continue
 			}
@@ -58,8 +56,7 @@ func (r *room) add(live []int) {
 
 func (p *planner) storedOut(o output) bool { return p.stored[o.v][o.i] }
 
-// rooms lists the rooms of the arena in the order of the launches. What lies in
-// arguments (results, updates, tables) is in none.
+// rooms returns the rooms of the arena in launch order. Values in arguments (results, updates, tables) belong to none.
 func (p *planner) rooms() []*room {
 	last := map[output]int{}
 	for at, v := range p.launch {
@@ -103,8 +100,8 @@ func (p *planner) rooms() []*room {
 	return all
 }
 
-// overwrites gives the input that an output is made in place of: one whose last
-// reader is launch at. It is the zero output where there is none.
+// overwrites returns the input that output o is computed in place of: one whose last reader is launch at. It returns
+// the zero output if there is none.
 func (p *planner) overwrites(o output, last map[output]int, at int) output {
 	if over := p.over(o.v, o.i); over >= 0 {
 		b, i := p.base(p.g.Node(o.v).In[over])

@@ -5,18 +5,17 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Stores tells whether a device can read or write a value of a launch in a
-// narrower type than it is computed in: see backend.Device.
+// Stores reports whether a device can read or write a value of a launch in a narrower type than it is computed in; see
+// backend.Device.
 type Stores func(op ir.Op, attr any, in []ir.Type, at ir.Place, as tensor.DType) bool
 
-// storedRows is the most rows of a value that is never stored: it is too small to
-// gain by fewer bits. A token is decoded with one row.
+// storedRows is the number of rows up to which a value is never stored narrower, because it would gain too little.
+// Decoding a token takes one row.
 const storedRows = 8
 
-// store chooses the values that lie in memory in the narrower type spec.Store.
-// They are activations, and params whose rows are updated, such as caches of keys
-// and values. The launch that makes such a value and all that read it must take
-// it so. Parameters, their gradients and results are never stored.
+// store selects the values that are stored in the narrower type spec.Store: activations, and params whose rows are
+// updated, such as KV caches. The launch that computes the value and all its readers must support it. Trained
+// parameters, their gradients and results are never stored narrower.
 func (p *planner) store() {
 	p.stored = map[ir.Value][]bool{}
 	if p.spec.Store == tensor.Invalid || p.spec.Stores == nil {
@@ -41,7 +40,7 @@ func (p *planner) store() {
 			p.deny(p.roots[i])
 		}
 	}
-	for changed := true; changed; { // what is updated lies as its old contents do
+	for changed := true; changed; { // an updated param and its new value have the same type
 		changed = false
 		for _, x := range pairs {
 			if p.isStored(x[0]) != p.isStored(x[1]) {
@@ -56,8 +55,7 @@ func (p *planner) store() {
 	}
 }
 
-// isActivation reports whether a value has an axis that is bounded by more than
-// a few: rows of tokens.
+// isActivation reports whether a value has an axis with a bound above storedRows: rows of tokens.
 func (p *planner) isActivation(t ir.Type) bool {
 	for _, d := range t.Shape {
 		if d.Var != 0 && p.g.Bounds[d.Var].Max > storedRows {
@@ -67,8 +65,8 @@ func (p *planner) isActivation(t ir.Type) bool {
 	return false
 }
 
-// updatePairs lists the params that are updated, each with its new value: both are
-// stored, or neither. Tables that rows are written into become candidates here.
+// updatePairs returns the updated params, each with its new value: either both are stored narrower or neither. It also
+// adds tables whose rows are updated to the candidates.
 func (p *planner) updatePairs() (pairs [][2]ir.Value) {
 	for i, u := range p.spec.Updates {
 		value := p.roots[len(p.spec.Results)+i]
@@ -88,8 +86,7 @@ func (p *planner) updatePairs() (pairs [][2]ir.Value) {
 	return pairs
 }
 
-// ask asks the device about each stored input and output of a launch, and keeps
-// stored what it takes so.
+// ask asks the device about each stored input and output of a launch, and denies the ones it does not support.
 func (p *planner) ask(v ir.Value) {
 	n := p.g.Node(v)
 	types := make([]ir.Type, len(n.In))
@@ -119,7 +116,7 @@ func (p *planner) deny(v ir.Value) {
 	}
 }
 
-// storeOf is the element type that v is stored as, Invalid if its own.
+// storeOf returns the type in which v is stored, or Invalid for its own.
 func (p *planner) storeOf(v ir.Value) tensor.DType {
 	if p.isStored(v) {
 		return p.spec.Store
@@ -127,7 +124,7 @@ func (p *planner) storeOf(v ir.Value) tensor.DType {
 	return tensor.Invalid
 }
 
-// storeOut is storeOf for output i of a launch.
+// storeOut returns the type in which output i of v is stored, or Invalid for its own.
 func (p *planner) storeOut(v ir.Value, i int) tensor.DType {
 	if len(p.stored[v]) > i && p.stored[v][i] {
 		return p.spec.Store
