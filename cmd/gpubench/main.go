@@ -53,10 +53,7 @@ func run(ctx context.Context, w io.Writer, args []string) error {
 	case "devices":
 		return devices(w)
 	case "values":
-		if !values(args[1:]) {
-			return errors.New("values are wrong")
-		}
-		return nil
+		return values(args[1:])
 	}
 	s, err := parse(args[0], args[1:])
 	if err != nil {

@@ -3,13 +3,9 @@
 package main
 
 import (
-	"fmt"
-	"os"
+	"errors"
 
 	_ "github.com/lorafuse/lorafuse/backend/all" // to be tried without CUDA
 )
 
-func values([]string) bool {
-	fmt.Fprintln(os.Stderr, "gpubench: this build has no CUDA")
-	return false
-}
+func values([]string) error { return errors.New("this build has no CUDA") }

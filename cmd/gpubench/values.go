@@ -3,7 +3,6 @@
 package main
 
 import (
-	"flag"
 	"os"
 	"regexp"
 	"testing"
@@ -14,11 +13,10 @@ import (
 )
 
 // values runs the conformance suite on the GPU as go test does, by flags such as
-// -test.run: a test program of its own would be a third of what is carried.
-func values(args []string) bool {
+// -test.run, and ends the process: a test program of its own would be a third of what is
+// carried.
+func values(args []string) error {
 	os.Args = append(os.Args[:1:1], args...)
-	testing.Init()
-	flag.Parse()
 	open := func(p backend.Precision, used *[]*cuda.Device) conformance.Open {
 		return func() (backend.Device, error) {
 			dev, err := cuda.Open(backend.Options{Precision: p})
@@ -37,8 +35,9 @@ func values(args []string) bool {
 			}
 		}
 	}
-	return testing.RunTests(regexp.MatchString, []testing.InternalTest{
+	testing.Main(regexp.MatchString, []testing.InternalTest{
 		{Name: "TestConformance", F: test(backend.F32, conformance.RunAll)},
 		{Name: "TestRounded", F: test(backend.BF16, conformance.RunRounded)},
-	})
+	}, nil, nil)
+	return nil
 }

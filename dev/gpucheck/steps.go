@@ -157,7 +157,7 @@ func (r *runner) sanitized(tool, of string, limit time.Duration, s step) step {
 // are none it is not taken then.
 func (r *runner) suite(name, what string, limit time.Duration, args, small []string) (all []step) {
 	if r.Small {
-		args, limit = small, time.Minute
+		args, limit = small, 2*time.Minute
 	}
 	if args == nil {
 		return nil
@@ -192,8 +192,8 @@ func (r *runner) peaks() []string {
 func (r *runner) figures() []step {
 	large := func(only string) []string { return []string{"large", "-runs", "3", "-dir", r.temp, "-only", only} }
 	small := func(only string) []string {
-		return []string{"large", "-runs", "1", "-dir", r.temp, "-only", only, "-size", "tiny", "-rows", "1", "-length", "16", "-contexts", "8", "-tokens", "24",
-			"-texts", "1,2", "-adapters", "2", "-rank", "4", "-heads", "1", "-side", "16"}
+		return []string{"large", "-runs", "1", "-dir", r.temp, "-only", only, "-size", "tiny", "-rows", "1", "-length", "16", "-contexts", "8", "-tokens", "6",
+			"-texts", "2", "-adapters", "2", "-rank", "4", "-heads", "1", "-side", "16"}
 	}
 	peft := r.suite("bench torch", "products and attention of models by PyTorch, and training steps of 8 billion weights by PEFT, in one process", 90*time.Second,
 		[]string{"torch", "-runs", "3", "-dir", r.temp, "-python", pythonPlace}, []string{"torch", "-python", pythonPlace})
