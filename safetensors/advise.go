@@ -1,20 +1,21 @@
 package safetensors
 
-// Advice is what will happen to mapped memory.
+// Advice tells the operating system how mapped memory will be accessed, like
+// the advice argument of madvise(2).
 type Advice uint8
 
 const (
-	AdviseNormal     Advice = iota // nothing special
-	AdviseSequential               // it is read from its beginning to its end: read ahead more
-	AdviseRandom                   // it is read here and there: do not read ahead
-	AdviseWillNeed                 // it is needed soon: begin to read it
-	AdviseDontNeed                 // it is not needed for now: its pages need not stay this process's
-	AdviseHugePages                // huge pages are worth it: what is read from the disk from now on comes in such
+	AdviseNormal     Advice = iota // no particular access pattern
+	AdviseSequential               // sequential access: read ahead more
+	AdviseRandom                   // random access: do not read ahead
+	AdviseWillNeed                 // needed soon: start reading
+	AdviseDontNeed                 // not needed for now: the pages may leave this process's memory
+	AdviseHugePages                // use huge pages for pages read from the disk after this call
 )
 
-// Advise tells the system what will happen to the bytes of views, and to those
-// that share a page with them. Advice changes no content, and where a system
-// does not have it, or a view is not in mapped memory, nothing is done. It fails
+// Advise passes advice to the operating system for the pages that hold the bytes
+// of the views. Advice never changes contents. It does nothing for views that
+// are not in mapped memory or if the system does not know the advice. It fails
 // with ErrClosed.
 func Advise(views []*View, a Advice) error {
 	p := &LoadPlan{views: views}
@@ -30,7 +31,7 @@ func Advise(views []*View, a Advice) error {
 		case !r.origin.mapped():
 		case a == AdviseWillNeed:
 			_ = r.origin.file.mapping.willNeed(r.begin, r.end)
-		case a == AdviseHugePages: // of which the bytes have a part
+		case a == AdviseHugePages: // Skip huge pages that extend past the run.
 			memory := r.origin.memory
 			_ = advise(memory[r.begin&^(hugePage-1):min(int64(len(memory)), (r.end+hugePage-1)&^(hugePage-1))], a)
 		default:

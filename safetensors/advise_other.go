@@ -2,5 +2,5 @@
 
 package safetensors
 
-// advise would pass advice on for memory that begins at a page.
+// advise does nothing: this system takes no advice.
 func advise([]byte, Advice) error { return nil }

@@ -4,7 +4,7 @@ package safetensors
 
 import "golang.org/x/sys/unix"
 
-// advise passes advice on for memory that begins at a page.
+// advise calls madvise for memory that begins at a page boundary.
 func advise(memory []byte, a Advice) error {
 	var advice int
 	switch a {

@@ -1,7 +1,7 @@
 package safetensors
 
-// arena is a stretch of memory of its own, outside of the garbage collector's:
-// aligned to hugePage, zero, and, where the system has them, in huge pages.
+// arena is zeroed memory outside the Go heap, aligned to hugePage and backed by
+// huge pages if the system has them.
 type arena struct {
 	data   []byte
 	region region

@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// newArena makes size bytes.
+// newArena allocates size bytes.
 func newArena(size int64) (arena, error) {
 	if size < 0 || size > math.MaxInt-hugePage {
 		return arena{}, errors.New("too much memory")

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newArena reserves size bytes. They take memory when they are touched.
+// newArena reserves size bytes. Physical memory is allocated when pages are
+// touched.
 func newArena(size int64) (arena, error) {
 	if size < 0 || size > math.MaxInt-hugePage {
 		return arena{}, unix.ENOMEM
@@ -22,7 +23,7 @@ func newArena(size int64) (arena, error) {
 	all := unsafe.Slice((*byte)(p), size+hugePage)
 	skip := int64(-uintptr(unsafe.Pointer(unsafe.SliceData(all))) % hugePage)
 	a := arena{data: all[skip : skip+size : skip+size], region: region{data: all, mapped: true}}
-	// The rest in small pages: a huge one would be memory for nothing.
+	// The remainder uses small pages: a huge page would waste memory.
 	_ = advise(a.data[:size-size%hugePage], AdviseHugePages)
 	return a, nil
 }

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// newArena reserves size bytes, as a file in memory, which is given back in the
-// same way as others. Large pages would need a privilege.
+// newArena reserves size bytes as a file mapping backed by memory, so that it
+// is freed like a mapped file. Large pages would need a privilege.
 func newArena(size int64) (arena, error) {
 	if size < 0 || size > math.MaxInt-hugePage {
 		return arena{}, windows.ERROR_NOT_ENOUGH_MEMORY

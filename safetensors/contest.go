@@ -6,28 +6,29 @@ import (
 	"time"
 )
 
-// What Auto goes by.
+// Parameters of the Auto strategy.
 const (
-	// worthTrying is the number of chunks from which on a trial pays for itself.
+	// worthTrying is the minimum number of chunks for a trial to pay for itself.
 	worthTrying = 8
-	// mostRounds is how many chunks each candidate reads before one is chosen, one
-	// of every trialShare at most.
+	// mostRounds is the maximum number of chunks that each candidate reads before
+	// one is chosen. All trials together read at most one chunk in trialShare.
 	mostRounds = 3
 	trialShare = 8
-	// mmapAdvantage is how much faster copying from the mapping must be: the
-	// difference is small, and the mapping's pages must be dropped afterwards.
+	// mmapAdvantage is the speedup that copying from the mapping needs to win.
+	// The difference is small, and the mapping's pages must be dropped
+	// afterwards.
 	mmapAdvantage = 1.1
-	// directAdvantage is how much faster reading past the page cache must be: it
-	// leaves nothing there for the next start of the program.
+	// directAdvantage is the speedup that direct reads need to win: they leave
+	// nothing in the page cache for the next start of the program.
 	directAdvantage = 1.25
 )
 
-// contest finds the fastest way to read by having each of the candidates read
-// some of the first chunks. Nothing is read twice.
+// contest finds the fastest read strategy: each candidate reads some of the
+// first chunks. No chunk is read twice.
 type contest struct {
 	mu         sync.Mutex
-	candidates []candidate // the first wins unless another has the advantage it needs
-	rounds     int         // chunks for each of them
+	candidates []candidate // the first wins unless another one has the speedup it needs
+	rounds     int         // chunks per candidate
 	decided    bool
 	winner     Strategy
 }
@@ -35,12 +36,12 @@ type contest struct {
 type candidate struct {
 	strategy  Strategy
 	advantage float64
-	given     int       // chunks
-	rates     []float64 // bytes per second, of those reported
+	given     int       // chunks assigned so far
+	rates     []float64 // bytes per second, of the reported trials
 }
 
-// newContest holds a contest over so many chunks, or lets the first candidate win
-// where that is too few.
+// newContest returns a contest over the given number of chunks. If there are too
+// few chunks for a trial, the first candidate wins.
 func newContest(chunks int, candidates ...candidate) *contest {
 	return &contest{
 		candidates: candidates,
@@ -50,8 +51,8 @@ func newContest(chunks int, candidates ...candidate) *contest {
 	}
 }
 
-// rate is the median: the first chunk pays for what is cold, and what another
-// reader's readahead has brought is too fast.
+// rate returns the median rate. The first chunk is slow because it is cold, and
+// a chunk that another reader's readahead has cached is too fast.
 func (c *candidate) rate() float64 {
 	if len(c.rates) == 0 {
 		return 0
@@ -59,8 +60,8 @@ func (c *candidate) rate() float64 {
 	return slices.Sorted(slices.Values(c.rates))[len(c.rates)/2]
 }
 
-// next returns the strategy to read the next chunk by, and whether it is a trial
-// that is to be reported.
+// next returns the strategy for the next chunk and whether the read is a trial,
+// which the caller must report.
 func (c *contest) next() (s Strategy, trial bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,14 +74,14 @@ func (c *contest) next() (s Strategy, trial bool) {
 			next = &c.candidates[i]
 		}
 	}
-	if next.given == c.rounds { // all others are still being read
+	if next.given == c.rounds { // the trials of all candidates are under way
 		return c.candidates[0].strategy, false
 	}
 	next.given++
 	return next.strategy, true
 }
 
-// report says how long a trial took.
+// report records the duration of a trial.
 func (c *contest) report(s Strategy, bytes int64, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +106,7 @@ func (c *contest) report(s Strategy, bytes int64, took time.Duration) {
 	}
 }
 
-// trials returns what was measured.
+// trials returns the measured rates.
 func (c *contest) trials(cached bool) []Trial {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openDirect opens a file for reads that leave nothing in the cache. What is in
-// it already comes from there.
+// openDirect opens a file for reads that add nothing to the page cache. Pages
+// that are already cached are read from there.
 func openDirect(of *File) (*os.File, alignment, error) {
 	f, err := reopen(of, openFlags)
 	if err != nil {
@@ -20,12 +20,12 @@ func openDirect(of *File) (*os.File, alignment, error) {
 		return nil, alignment{}, os.NewSyscallError("fcntl F_NOCACHE", err)
 	}
 	runtime.KeepAlive(f)
-	// Other reads are done, too, but by way of the cache.
+	// Unaligned reads succeed, but go through the cache.
 	return f, alignment{offset: pageAlign, memory: pageAlign}, nil
 }
 
-// readDirect fills memory, which is aligned as the offset is, up to the end of
-// the file. It says how much it could read.
+// readDirect fills memory from offset, up to the end of the file; both are
+// equally aligned. It returns the number of bytes read.
 func readDirect(f *os.File, memory []byte, offset int64, _ alignment) (n int64, err error) {
 	got, err := f.ReadAt(memory, offset)
 	if err == io.EOF {

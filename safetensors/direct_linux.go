@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openDirect opens a file for reads past the page cache, if its file system has
-// them.
+// openDirect opens a file for reads that bypass the page cache, if its file
+// system supports them.
 func openDirect(of *File) (*os.File, alignment, error) {
 	f, err := reopen(of, openFlags|unix.O_DIRECT)
 	if errors.Is(err, unix.EINVAL) {
@@ -34,7 +34,7 @@ func directAlignment(f *os.File) (alignment, error) {
 	if unix.Fstatfs(fd, &fs) == nil && fs.Type == unix.TMPFS_MAGIC {
 		return alignment{}, errors.New("the file is in memory") // some versions of tmpfs take the flag and ignore it
 	}
-	a := alignment{offset: pageAlign, memory: pageAlign} // enough wherever the kernel does not say
+	a := alignment{offset: pageAlign, memory: pageAlign} // sufficient if the kernel does not report an alignment
 	var x unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &x); err == nil && x.Mask&unix.STATX_DIOALIGN != 0 {
 		a = alignment{offset: int64(x.Dio_offset_align), memory: int64(x.Dio_mem_align)}
@@ -45,8 +45,8 @@ func directAlignment(f *os.File) (alignment, error) {
 	return a, nil
 }
 
-// readDirect fills memory, which is aligned as the offset is, up to the end of
-// the file. It says how much it could read.
+// readDirect fills memory from offset, up to the end of the file; both are
+// equally aligned. It returns the number of bytes read.
 func readDirect(f *os.File, memory []byte, offset int64, a alignment) (n int64, err error) {
 	defer runtime.KeepAlive(f)
 	fd := int(f.Fd())
@@ -62,7 +62,7 @@ func readDirect(f *os.File, memory []byte, offset int64, a alignment) (n int64, 
 		}
 		n += int64(got)
 		if got == 0 || n%a.offset != 0 {
-			break // the end
+			break // end of file
 		}
 	}
 	return n, nil

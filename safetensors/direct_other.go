@@ -11,7 +11,7 @@ import (
 
 var errNoDirect = errors.New("not implemented for " + runtime.GOOS)
 
-// openDirect would open a file for reads past the page cache.
+// openDirect fails: this system has no reads that bypass the page cache.
 func openDirect(*File) (*os.File, alignment, error) { return nil, alignment{}, errNoDirect }
 
 func readDirect(*os.File, []byte, int64, alignment) (int64, error) {

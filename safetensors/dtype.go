@@ -2,12 +2,12 @@ package safetensors
 
 import "fmt"
 
-// DType is the element type of a tensor. The order of the types is that of the
-// reference implementation, because it decides the order in which tensors are
-// written: descending by type, then by name.
+// DType is the element type of a tensor. The types are ordered as in the
+// reference implementation, because tensors are written in descending order of
+// type, then by name.
 type DType uint8
 
-// The element types. The zero value is Invalid, so that a forgotten type is
+// The element types. The zero value is Invalid, so that a missing type is
 // noticed.
 const (
 	Invalid DType = iota
@@ -18,7 +18,7 @@ const (
 	U8
 	I8
 	F8E5M2
-	F8E4M3     // the "fn" kind: no infinities
+	F8E4M3     // the "fn" variant: no infinities
 	F8E8M0     // a power of two, the scale of the MX formats
 	F8E4M3FNUZ // no infinities, no negative zero
 	F8E5M2FNUZ // no infinities, no negative zero
@@ -64,8 +64,9 @@ var dtypes = [...]struct {
 	U64:        {"U64", 64},
 }
 
-// Bits is the number of bits of one element, 0 for Invalid. F4 and the F6
-// types are less than a byte: their elements do not all start on byte boundaries.
+// Bits returns the number of bits per element, 0 for Invalid. Elements of F4 and
+// the F6 types are smaller than a byte, so not all of them start on byte
+// boundaries.
 func (d DType) Bits() int {
 	if int(d) >= len(dtypes) {
 		return 0
@@ -73,7 +74,7 @@ func (d DType) Bits() int {
 	return int(dtypes[d].bits)
 }
 
-// String is the name of the type in a file's header.
+// String returns the name of the type as written in file headers.
 func (d DType) String() string {
 	if int(d) >= len(dtypes) {
 		return fmt.Sprintf("DType(%d)", uint8(d))

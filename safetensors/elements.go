@@ -8,9 +8,9 @@ import (
 	"unsafe"
 )
 
-// Read returns a copy of the elements of v: what As does in place, for data that
-// starts anywhere and for machines of either byte order. It is checked like
-// View.Use, and fails with ErrElementType where T does not fit v.DType.
+// Read returns a copy of the elements of v. Unlike As, it accepts any alignment
+// and works on machines of either byte order. It reports read errors as View.Use
+// does and fails with ErrElementType if T does not match v.DType.
 func Read[T Element](v *View) ([]T, error) {
 	var zero T
 	elements := make([]T, v.Len()/int(unsafe.Sizeof(zero)))
@@ -20,8 +20,8 @@ func Read[T Element](v *View) ([]T, error) {
 	return elements, nil
 }
 
-// ReadInto is Read into memory that is there already. It fails with ErrSize
-// unless dst is as long as the tensor.
+// ReadInto copies the elements of v into dst, like Read without the allocation.
+// It fails with ErrSize unless dst is as long as the tensor.
 func ReadInto[T Element](v *View, dst []T) error { return readInto(v, dst, bigEndian) }
 
 func readInto[T Element](v *View, dst []T, swap bool) error {
@@ -41,10 +41,10 @@ func readInto[T Element](v *View, dst []T, swap bool) error {
 	return nil
 }
 
-// EntryOf describes elements for a writer, without a copy on little-endian
-// machines. The dtype is the one of T's name, U8 for uint8, C64 for complex64
-// and so on: set it to what else the elements are, such as BF16 for uint16.
-// Without a shape the tensor is a scalar.
+// EntryOf returns an Entry for elements, without a copy on little-endian
+// machines. Its dtype is the one named like T: U8 for uint8, C64 for complex64
+// and so on. Set the dtype if the elements represent another type, such as BF16
+// for uint16. Without a shape the tensor is a scalar.
 func EntryOf[T Element](name string, elements []T, shape ...int) Entry {
 	return entryOf(name, elements, shape, bigEndian)
 }
@@ -71,14 +71,14 @@ func entryOf[T Element](name string, elements []T, shape []int, swap bool) Entry
 	return e
 }
 
-// bytesOf is the memory of the elements.
+// bytesOf returns the memory of the elements as bytes.
 func bytesOf[T Element](elements []T) []byte {
 	var zero T
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(elements))), len(elements)*int(unsafe.Sizeof(zero)))
 }
 
-// orderedSize is the size of what has a byte order: an element, or each of the
-// two parts of a complex number.
+// orderedSize returns the number of bytes that a byte-order conversion
+// reverses: the size of an element, or of each half of a complex number.
 func orderedSize[T Element]() int {
 	var zero T
 	if _, ok := any(zero).(complex64); ok {

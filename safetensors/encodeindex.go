@@ -9,16 +9,16 @@ import (
 	"unicode/utf8"
 )
 
-// indexStyle is how a library writes the index of a model.
+// indexStyle describes how a library formats the index of a model.
 type indexStyle struct {
-	sorted     bool // tensors by name; else in the order of the shards
-	parameters bool // the number of elements stands beside that of bytes
-	newline    bool // at the end
+	sorted     bool // sort tensors by name; otherwise keep the order of the shards
+	parameters bool // write the number of elements in addition to the number of bytes
+	newline    bool // end the last line
 }
 
-// indexStyle is that of the library that the stem belongs to, so that our index
-// has the bytes of theirs: transformers 5, diffusers 0.42, and for other stems
-// save_torch_state_dict of huggingface_hub 2.
+// indexStyle returns the style of the library that uses the stem, so that our
+// index is identical to that library's: transformers 5, diffusers 0.42, and for
+// other stems save_torch_state_dict of huggingface_hub 2.
 func (n modelName) indexStyle() indexStyle {
 	switch n.stem {
 	case TransformersStem:
@@ -29,8 +29,8 @@ func (n modelName) indexStyle() indexStyle {
 	return indexStyle{}
 }
 
-// encodeIndex writes the index of shards that have these names. As Python's
-// json.dumps with an indent of 2 does, it escapes all that is not ASCII.
+// encodeIndex writes the index of shards with the given names. It escapes all
+// non-ASCII characters, as Python's json.dumps with an indent of 2 does.
 func encodeIndex(shards [][]Entry, names []string, style indexStyle) ([]byte, error) {
 	type place struct{ tensor, shard string }
 	var places []place
@@ -80,8 +80,8 @@ func encodeIndex(shards [][]Entry, names []string, style indexStyle) ([]byte, er
 	return b, nil
 }
 
-// appendASCIIString is appendJSONString where everything that is not printable
-// ASCII is escaped, in UTF-16, as in Python.
+// appendASCIIString appends s like appendJSONString, but escapes everything
+// except printable ASCII, in UTF-16, as Python does.
 func appendASCIIString(b []byte, s string) []byte {
 	start := len(b)
 	b = appendJSONString(b, s)

@@ -9,18 +9,19 @@ import (
 	"unicode/utf8"
 )
 
-// Entry is a tensor to be written: row-major (C order), little-endian bytes,
-// given as Data or, so that it need not be in memory before its turn, by Write.
+// Entry is a tensor to write: row-major (C order), little-endian. Its bytes are
+// in Data or, to avoid holding them in memory until they are written, produced
+// by Write.
 type Entry struct {
 	Name  string
 	DType DType
 	Shape []int // empty for a scalar
 	Data  []byte
-	// Write writes exactly the bytes of the tensor. Data is then nil.
+	// Write writes exactly the bytes of the tensor. If it is set, Data is nil.
 	Write func(w io.Writer) error
 }
 
-// Size is the number of bytes that shape and dtype ask for. It fails with
+// Size returns the number of bytes implied by shape and dtype. It fails with
 // ErrDType, ErrShape, ErrOverflow and ErrPartialByte.
 func (e *Entry) Size() (int64, error) {
 	if e.DType.Bits() == 0 {
@@ -43,16 +44,16 @@ func (e *Entry) Size() (int64, error) {
 	return int64(size), nil
 }
 
-// layout is where everything goes in a file that is to be written.
+// layout is the position of everything in a file to write.
 type layout struct {
-	order  []int   // numbers of the entries in the order of the file
-	sizes  []int64 // of the data, in the same order
+	order  []int   // indices of the entries, in the order of the file
+	sizes  []int64 // data sizes, in the same order
 	header []byte  // length, JSON and padding
-	size   int64   // of the file
+	size   int64   // size of the file
 }
 
-// newLayout checks the entries and lays them out as the Hugging Face writer
-// does: sorted by dtype, descending, then by name.
+// newLayout checks the entries and orders them as the Hugging Face writer does:
+// by dtype, descending, then by name.
 func newLayout(entries []Entry, metadata map[string]string) (*layout, error) {
 	l := &layout{order: make([]int, len(entries)), sizes: make([]int64, len(entries))}
 	for i := range l.order {
@@ -106,7 +107,7 @@ func checkUnique(entries []Entry) error {
 
 // encodeHeader writes the header byte for byte as the Hugging Face writer does:
 // compact JSON, metadata first, padded with spaces to a multiple of 8. The keys
-// of the metadata are sorted; there the reference has no order.
+// of the metadata are sorted; the reference leaves their order unspecified.
 func (l *layout) encodeHeader(entries []Entry, metadata map[string]string) error {
 	estimate := lengthSize + 8
 	for i := range entries {
@@ -180,8 +181,9 @@ func appendMetadata(b []byte, metadata map[string]string) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// appendJSONString escapes what JSON requires to be escaped and nothing else,
-// in the shortest form, as Rust's serde_json does.
+// appendJSONString appends s as a JSON string. It escapes only the characters
+// that JSON requires to be escaped, in the shortest form, as Rust's serde_json
+// does.
 func appendJSONString(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, '"')

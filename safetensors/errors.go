@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// The rules of the format. A file that breaks one is refused with a
+// Errors for the rules of the format. A file that breaks one is rejected with a
 // *FormatError that wraps it.
 var (
 	ErrNotRegular        = errors.New("not a regular file")
@@ -36,14 +36,14 @@ var (
 	ErrTrailing          = errors.New("file goes on after the last tensor")
 )
 
-// What can go wrong with the index of a sharded model.
+// Errors in the index of a sharded model.
 var (
 	ErrIndex        = errors.New("bad index of shards")
 	ErrShardPath    = errors.New("shard is not a file of tensors inside the folder of the index")
 	ErrMissingShard = errors.New("shard is missing")
 )
 
-// What can go wrong in use.
+// Errors of using files and views.
 var (
 	ErrNotFound    = errors.New("no such tensor")
 	ErrClosed      = errors.New("file is closed")
@@ -57,21 +57,22 @@ var (
 	ErrBadSize     = errors.New("not a number of bytes")
 )
 
-// FormatError says what is wrong with a file, or with what should become one.
+// FormatError describes a violation of the format by a file or by the entries
+// of a file to be written.
 type FormatError struct {
-	Path     string // file, empty where there is none
-	Tensor   string // name of the tensor, empty where the error is about none
+	Path     string // file, if known
+	Tensor   string // name of the tensor, empty if the error does not concern one
 	Rule     error  // one of the errors of this package
 	Found    string
 	Expected string
-	Offset   int64   // byte in the file at which the header could not be read, 0 for other errors
-	Foreign  Foreign // what the file is instead, where its first bytes show it
+	Offset   int64   // byte offset in the file of a header that cannot be read, 0 for other errors
+	Foreign  Foreign // actual format of the file, if its first bytes show it
 
-	ofTensor bool // Tensor is set: the empty name is a valid one
+	ofTensor bool // Tensor is set; needed because the empty name is valid
 }
 
-// Error is the file, the tensor, the rule, what was found, what was expected, and
-// what the file is instead.
+// Error returns a line with the file, the tensor, the rule, the value found, the
+// value expected, and the actual format of the file.
 func (e *FormatError) Error() string {
 	var b strings.Builder
 	b.WriteString("safetensors: ")
@@ -99,10 +100,10 @@ func (e *FormatError) Error() string {
 	return b.String()
 }
 
-// Unwrap returns the rule that was broken.
+// Unwrap returns the broken rule.
 func (e *FormatError) Unwrap() error { return e.Rule }
 
-// withPath completes a FormatError that was made where the path was not known.
+// withPath adds path to a FormatError that does not have one.
 func withPath(err error, path string) error {
 	var f *FormatError
 	if errors.As(err, &f) && f.Path == "" {
@@ -115,19 +116,19 @@ func tensorError(name string, rule error, found, expected string) error {
 	return &FormatError{Tensor: name, ofTensor: true, Rule: rule, Found: found, Expected: expected}
 }
 
-// NotFoundError is the error of a Lookup in vain; it wraps ErrNotFound. Names
-// that come close are searched only when the message is asked for, so that
-// trying a name costs next to nothing.
+// NotFoundError is the error of a failed Lookup; it wraps ErrNotFound. Similar
+// names are searched only when the message is built, so trying a name is cheap.
 type NotFoundError struct {
 	Path string // file, or index of shards
 	Name string
-	// Shard is set where an index claims that this shard holds the tensor.
+	// Shard is the shard that should hold the tensor according to the index, if
+	// any.
 	Shard string
 
 	names func() []string
 }
 
-// Error names the tensor, the file and the nearest names.
+// Error returns a message with the tensor, the file and the nearest names.
 func (e *NotFoundError) Error() string {
 	msg := "safetensors: " + e.Path + ": tensor " + quote(e.Name) + ": " + ErrNotFound.Error()
 	if e.Shard != "" {
@@ -146,7 +147,7 @@ func (e *NotFoundError) Error() string {
 // Unwrap returns ErrNotFound.
 func (e *NotFoundError) Unwrap() error { return ErrNotFound }
 
-// Nearest returns up to three names that differ least from the one sought.
+// Nearest returns the names closest to the requested one, three at most.
 func (e *NotFoundError) Nearest() []string {
 	if e.names == nil {
 		return nil
@@ -154,7 +155,8 @@ func (e *NotFoundError) Nearest() []string {
 	return nearest(e.Name, e.names(), 3)
 }
 
-// quote shortens what a hostile file may have made very long.
+// quote quotes s and truncates it: a hostile file may contain very long
+// strings.
 func quote(s string) string {
 	const most = 200
 	if len(s) <= most {

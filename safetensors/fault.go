@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// mapped are the mappings of files that are open, by their first byte: what says
-// which file it was that could not be read.
+// mapped holds the mappings of open files by the address of their first byte, so
+// that the file of a fault can be found.
 var mapped struct {
 	mu    sync.Mutex
 	files map[uintptr]mappedFile
@@ -20,7 +20,7 @@ type mappedFile struct {
 	path string
 }
 
-// announce makes the mapping one that Fault knows.
+// announce registers the mapping with Fault.
 func (r region) announce() {
 	mapped.mu.Lock()
 	defer mapped.mu.Unlock()
@@ -30,7 +30,8 @@ func (r region) announce() {
 	mapped.files[r.address()] = mappedFile{uintptr(len(r.data)), r.path}
 }
 
-// forget is called before the memory can be that of something else.
+// forget unregisters the mapping. It must be called before the memory is
+// reused.
 func (r region) forget() {
 	mapped.mu.Lock()
 	defer mapped.mu.Unlock()
@@ -39,13 +40,13 @@ func (r region) forget() {
 
 func (r region) address() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(r.data))) }
 
-// Fault is the error of a mapped file that could not be read, given what
-// recover has returned: the file has been cut short, or the disk fails. It wraps
-// ErrFault, and is nil for every other panic.
+// Fault converts the value returned by recover to an error if it is a failed
+// read of a mapped file: the file was truncated, or the disk fails. The error
+// wraps ErrFault. For every other panic Fault returns nil.
 //
-// View.Use needs no such thing. It is for those who hold on to View.Bytes or a
-// Hold, and read on goroutines of their own: each of these says
-// debug.SetPanicOnFault(true), recovers, and hands what it has recovered to the
+// View.Use does not need Fault. It is for code that keeps View.Bytes or a Hold
+// and reads in its own goroutines: each of them calls
+// debug.SetPanicOnFault(true), recovers, and passes the recovered value to the
 // goroutine that can end the work.
 func Fault(recovered any) error {
 	fault, ok := addressed(recovered)
@@ -62,7 +63,7 @@ func Fault(recovered any) error {
 	return nil
 }
 
-// addressed is the address of a fault, which another error may wrap.
+// addressed returns the address of a fault, which another error may wrap.
 func addressed(recovered any) (uintptr, bool) {
 	err, ok := recovered.(error)
 	if !ok {

@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// feed is an origin during a load: what is open of it, what can be done with it
-// and what was done.
+// feed is the state of an origin during a load: its open files, the strategies
+// that work for it, and statistics.
 type feed struct {
 	origin *origin
 	chunks []*Chunk
-	left   atomic.Int64 // chunks that are not through
+	left   atomic.Int64 // chunks not yet loaded
 	ways   mapWays
 
-	once     sync.Once // opens what follows
-	buffered *os.File  // nil where the bytes cannot be had but from the origin
-	direct   *os.File  // nil where the page cache cannot be avoided
+	once     sync.Once // opens the files
+	buffered *os.File  // nil if only the origin can provide the bytes
+	direct   *os.File  // nil if the page cache cannot be bypassed
 	align    alignment
 	cached   []bool  // by group of chunks
-	share    float64 // of the sampled pages that are in the page cache, negative for unknown
+	share    float64 // fraction of the sampled pages that are in the page cache, negative if unknown
 
 	mu       sync.Mutex
-	noFile   string // why there is no buffered
-	noDirect string // why there is no direct
+	noFile   string // reason why buffered is nil
+	noDirect string // reason why direct is nil
 	done     FileStats
-	by       [len(strategies)]int64 // bytes read
+	by       [len(strategies)]int64 // bytes read, by strategy
 	began    time.Time
 }
 
@@ -36,13 +36,13 @@ func newFeed(o *origin) *feed {
 	return &feed{origin: o, share: -1, done: FileStats{Path: o.file.path}}
 }
 
-// add announces a chunk.
+// add adds a chunk to the load.
 func (f *feed) add(c *Chunk) {
 	f.chunks = append(f.chunks, c)
 	f.left.Add(1)
 }
 
-// begin is called before every chunk.
+// begin must be called before loading a chunk.
 func (f *feed) begin() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,15 +51,15 @@ func (f *feed) begin() {
 	}
 }
 
-// end is called after every chunk. The last one closes the file, so that few of
-// the many files of a model are open at a time.
+// end must be called after loading a chunk. The last call closes the file, so
+// that only a few of the many files of a model are open at a time.
 func (f *feed) end() {
 	if f.left.Add(-1) == 0 {
 		f.close()
 	}
 }
 
-// open opens what a strategy needs, once.
+// open opens the files that a strategy needs, once.
 func (f *feed) open(s Strategy) { f.once.Do(func() { f.openFor(s) }) }
 
 func (f *feed) openFor(s Strategy) {
@@ -83,7 +83,8 @@ func (f *feed) openFor(s Strategy) {
 	}
 }
 
-// openDirect opens the file for reads past the page cache, or says why not.
+// openDirect opens the file for reads that bypass the page cache, or records
+// why it cannot.
 func (f *feed) openDirect() {
 	direct, align, err := openDirect(f.origin.file)
 	if err != nil {
@@ -93,8 +94,7 @@ func (f *feed) openDirect() {
 	f.direct, f.align = direct, align
 }
 
-// reopen opens the file that was mapped, which may have another name by now, or
-// none.
+// reopen opens the mapped file again, even if it has been renamed or removed.
 func reopen(of *File, flags int) (*os.File, error) {
 	f, err := os.OpenFile(of.path, flags, 0)
 	if err != nil {
@@ -119,17 +119,18 @@ func (f *feed) close() {
 	}
 }
 
-// mostGroups bounds what a sample costs, a few microseconds each.
+// mostGroups bounds the cost of sampling, a few microseconds per group.
 const mostGroups = 256
 
-// groupOf returns the group of a chunk: one that is asked for together.
+// groupOf returns the group of a chunk. The page cache is sampled once per
+// group.
 func (f *feed) groupOf(c *Chunk) int {
 	n := len(f.chunks)
 	return (c.number - f.chunks[0].number) * min(n, mostGroups) / n
 }
 
-// sample asks the system for a few pages of each group of chunks whether they are
-// in its cache, before reading changes that.
+// sample asks the system whether a few pages of each group of chunks are in the
+// page cache, before the load changes that.
 func (f *feed) sample() {
 	const windows, length = 4, 32 << 10
 	var inAll, ofAll int64
@@ -157,11 +158,11 @@ func (f *feed) sample() {
 	f.share = float64(inAll) / float64(ofAll)
 }
 
-// isCached tells whether a chunk is in the page cache, as far as the system
-// says.
+// isCached reports whether a chunk is in the page cache, according to the
+// sample.
 func (f *feed) isCached(c *Chunk) bool { return f.share < 0 || f.cached[f.groupOf(c)] }
 
-// possible returns the strategy that comes nearest to the one wanted.
+// possible returns the usable strategy closest to the requested one.
 func (f *feed) possible(s Strategy) Strategy {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -176,14 +177,15 @@ func (f *feed) possible(s Strategy) Strategy {
 	return s
 }
 
-// refuse notes that direct reads do not work in spite of all.
+// refuse records that direct reads fail although the file could be opened for
+// them.
 func (f *feed) refuse(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.noDirect = err.Error()
 }
 
-// count notes that a chunk is there, by reading so many bytes.
+// count records that a chunk was loaded and how many bytes were read for it.
 func (f *feed) count(c *Chunk, s Strategy, read int64, inPlace bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -196,7 +198,8 @@ func (f *feed) count(c *Chunk, s Strategy, read int64, inPlace bool) {
 	f.by[s] += read
 }
 
-// stats sums up, given what was asked for and how Auto has chosen.
+// stats returns the statistics, given the requested strategy and the reason for
+// Auto's choice.
 func (f *feed) stats(asked Strategy, chosen string) FileStats {
 	s := f.done
 	s.Cached = f.share

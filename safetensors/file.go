@@ -11,23 +11,23 @@ import (
 	"os"
 )
 
-// File is an open file: its header, checked, and its bytes, mapped or read on
-// demand. It is safe for concurrent use.
+// File is an open file: its checked header and its bytes, which are mapped or
+// read on demand. It is safe for concurrent use.
 type File struct {
 	path    string
 	header  *header
 	mapping *mapping
-	start   int64       // where the data begins
-	info    fs.FileInfo // of what is mapped, nil where nothing is
+	start   int64       // offset of the data
+	info    fs.FileInfo // of the mapped file, nil if not mapped
 
-	reader  io.ReaderAt   // of the file, nil where it is in memory
-	readers []io.ReaderAt // of single tensors by number, nil for those in memory
+	reader  io.ReaderAt   // of the file, nil if it is in memory
+	readers []io.ReaderAt // of single tensors by number, nil for tensors in memory
 }
 
 // Open maps the file at path, following symbolic links, and checks its header
-// against every rule of the format; no byte of a tensor is read. A file that
-// breaks a rule gives a *FormatError, one that cannot be opened an
-// *fs.PathError, anything but a regular file ErrNotRegular.
+// against every rule of the format; it reads no tensor data. It fails with a
+// *FormatError for a file that breaks a rule, an *fs.PathError for a file that
+// cannot be opened, and ErrNotRegular for anything but a regular file.
 //
 // A file that is not closed is unmapped after it and its views have become
 // unreachable.
@@ -47,7 +47,7 @@ func Open(path string) (*File, error) {
 
 func load(f *os.File, info fs.FileInfo) (*File, error) {
 	size := info.Size()
-	exactly(f, true) // or the kernel reads far beyond the header
+	exactly(f, true) // otherwise the kernel reads far beyond the header
 	header, start, err := loadHeader(f, size)
 	exactly(f, false)
 	if format := (*FormatError)(nil); errors.As(err, &format) {
@@ -73,7 +73,7 @@ func mapRegion(f *os.File, size int64) (region, error) {
 	return r, nil
 }
 
-// checkAddressable refuses what is too large for the integers of the machine.
+// checkAddressable rejects a size too large for the machine's int.
 func checkAddressable(name string, size int64) error {
 	if size <= math.MaxInt {
 		return nil
@@ -81,7 +81,7 @@ func checkAddressable(name string, size int64) error {
 	return fmt.Errorf("safetensors: %s: %d bytes are too many for this machine: %w", name, size, errors.ErrUnsupported)
 }
 
-// loadHeader reads and checks the header, and says where the data begins.
+// loadHeader reads and checks the header and returns the offset of the data.
 func loadHeader(r io.ReaderAt, size int64) (*header, int64, error) {
 	text, err := readHeader(r, size)
 	if err != nil {
@@ -95,8 +95,8 @@ func loadHeader(r io.ReaderAt, size int64) (*header, int64, error) {
 	return h, start, nil
 }
 
-// readHeader reads the JSON with read(2) and not through the mapping, where a
-// file that shrinks in the meantime would be a fault.
+// readHeader reads the JSON with read(2), not through the mapping, in which a
+// file that is truncated concurrently would cause a fault.
 func readHeader(f io.ReaderAt, size int64) ([]byte, error) {
 	var first [lengthSize]byte
 	if n, err := f.ReadAt(first[:min(size, lengthSize)], 0); err != nil && err != io.EOF {
@@ -118,8 +118,8 @@ func readHeader(f io.ReaderAt, size int64) ([]byte, error) {
 	return text, nil
 }
 
-// FromBytes is Open for a file that is already in memory. The bytes must not
-// change while the File or one of its views is in use.
+// FromBytes opens a file that is already in memory. The bytes must not change
+// while the File or one of its views is in use.
 func FromBytes(data []byte) (*File, error) {
 	header, start, err := headerOf(data)
 	if err != nil {
@@ -128,28 +128,28 @@ func FromBytes(data []byte) (*File, error) {
 	return &File{header: header, mapping: newMapping(region{data: data}), start: start}, nil
 }
 
-// headerOf is loadHeader for a file in memory.
+// headerOf parses the header of a file in memory, like loadHeader.
 func headerOf(data []byte) (*header, int64, error) {
 	n, err := headerLength(data, int64(len(data)))
 	if err != nil {
 		return nil, 0, err
 	}
 	start := lengthSize + n
-	// Names are strings that point into the text, which thus must not be part
-	// of what the caller may change later.
+	// Names are strings that point into the text, so the text must not be
+	// memory that the caller may change later.
 	text := append([]byte(nil), data[lengthSize:start]...)
 	h, err := parseHeader(text, uint64(int64(len(data))-start))
 	return h, start, err
 }
 
-// Path is the path that the file was opened by, empty for FromBytes.
+// Path returns the path that the file was opened with, empty for FromBytes.
 func (f *File) Path() string { return f.path }
 
-// Len is the number of tensors.
+// Len returns the number of tensors.
 func (f *File) Len() int { return len(f.header.records) }
 
 // Names returns the names of the tensors in the order of their data. Tensors
-// without bytes that share a place are in the order of the header.
+// without bytes at the same offset are in the order of the header.
 func (f *File) Names() []string {
 	names := make([]string, len(f.header.records))
 	for i := range names {
@@ -158,18 +158,18 @@ func (f *File) Names() []string {
 	return names
 }
 
-// Metadata returns a copy of the file's metadata, nil where it has none.
+// Metadata returns a copy of the file's metadata, nil if it has none.
 func (f *File) Metadata() map[string]string { return maps.Clone(f.header.metadata) }
 
-// Has reports whether the file holds a tensor of that name.
+// Has reports whether the file holds a tensor with the given name.
 func (f *File) Has(name string) bool {
 	i := f.header.names.find(name, f.header.records)
 	return i >= 0
 }
 
-// Lookup returns the tensor of that name, without reading it. It fails with a
-// *NotFoundError, which wraps ErrNotFound and knows the nearest names, and with
-// ErrClosed.
+// Lookup returns the tensor with the given name, without reading it. It fails
+// with ErrClosed, or with a *NotFoundError, which wraps ErrNotFound and lists
+// the nearest names.
 func (f *File) Lookup(name string) (*View, error) {
 	if f.mapping.isClosed() {
 		return nil, f.errClosed()
@@ -198,11 +198,11 @@ func (f *File) view(i int) *View {
 	return v
 }
 
-// Close ends all use of the file: its views fail with ErrClosed from now on.
-// While a View.Use is running or a Hold is not released it fails with ErrInUse,
-// says how many there are, and nothing is closed. The mapping is given back at
-// once, unless bytes were handed out by View.Bytes or As: those stay valid as
-// long as their views are reachable. Closing twice is no error.
+// Close closes the file; its views then fail with ErrClosed. While a View.Use
+// is running or a Hold is not released, Close fails with ErrInUse, reports the
+// number of users, and closes nothing. The file is unmapped at once, unless
+// View.Bytes or As has returned bytes: they stay valid as long as their views
+// are reachable. Closing twice is no error.
 func (f *File) Close() error { return closeAll([]*File{f}) }
 
 // closeAll closes all of the files or none.
@@ -231,8 +231,8 @@ func closeAll(files []*File) error {
 
 func (f *File) errClosed() error { return fmt.Errorf("safetensors: %s: %w", f.path, ErrClosed) }
 
-// openRegular opens a regular file for reading. Folders, FIFOs and devices are
-// refused before they are opened, because that may block or have effects.
+// openRegular opens a regular file for reading. It rejects folders, FIFOs and
+// devices before opening them, because opening may block or have side effects.
 func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -245,7 +245,7 @@ func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("safetensors: %w", err)
 	}
-	info, err = f.Stat() // again: of what has been opened
+	info, err = f.Stat() // check again, on the opened file
 	if err == nil {
 		err = checkRegular(path, info)
 	}
@@ -256,7 +256,8 @@ func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// checkReadable is checkRegular that says what opens a folder.
+// checkReadable calls checkRegular, but for a folder it returns an error that
+// names the function that opens one.
 func checkReadable(path string, info fs.FileInfo) error {
 	if info.IsDir() {
 		return &FormatError{Path: path, Rule: ErrNotRegular, Foreign: Folder}

@@ -7,31 +7,32 @@ import (
 )
 
 const (
-	// Small pieces are copied into a buffer of this size.
+	// writeBuffer is the size of the buffer that collects small pieces.
 	writeBuffer = 1 << 20
-	// The rest is handed to the system where it lies, this many bytes or pieces
-	// at once: from one large call the kernel fills large pages, where a call for
-	// each tensor of 220 kB takes half as long again.
+	// Larger pieces are passed to the system without a copy, at most
+	// writeTogether bytes or mostPieces pieces per call. One large call lets the
+	// kernel allocate large pages; one call for each tensor of 220 kB takes 1.5
+	// times as long.
 	writeTogether = 16 << 20
-	mostPieces    = 1024 // no system takes more
+	mostPieces    = 1024 // limit of every system
 )
 
-// fileWriter writes a file from front to back, in few and large calls.
+// fileWriter writes a file sequentially, in few large calls.
 type fileWriter struct {
 	f       *os.File
-	written int64    // in the file already
-	pending [][]byte // comes next
+	written int64    // bytes already in the file
+	pending [][]byte // pieces to write next
 	size    int      // of pending
 	buffer  *[writeBuffer]byte
-	used    int // bytes of buffer, copies of small pieces
-	tail    int // where in buffer those begin that are not yet among pending
+	used    int // bytes of buffer in use, for copies of small pieces
+	tail    int // start in buffer of the copies that are not yet in pending
 }
 
-// buffers are those of writers that are done: a model has many files, and a
-// cache very many.
+// buffers recycles the buffers of finished writers: a model has many files, and
+// a cache very many.
 var buffers = sync.Pool{New: func() any { return new([writeBuffer]byte) }}
 
-// release ends the use of the writer.
+// release returns the writer's buffer to the pool.
 func (w *fileWriter) release() {
 	if w.buffer != nil {
 		buffers.Put(w.buffer)
@@ -39,7 +40,7 @@ func (w *fileWriter) release() {
 	}
 }
 
-// Write writes p, which may change afterwards.
+// Write writes p. The caller may change p afterwards.
 func (w *fileWriter) Write(p []byte) (int, error) {
 	var err error
 	if len(p) <= writeBuffer {
@@ -54,7 +55,7 @@ func (w *fileWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// keep writes p, which must not change before flush.
+// keep writes p without a copy. p must not change before flush.
 func (w *fileWriter) keep(p []byte) error {
 	if len(p) < copyBelow {
 		return w.copy(p)
@@ -85,7 +86,7 @@ func (w *fileWriter) add(p []byte) {
 	w.size += len(p)
 }
 
-// closeCopies makes the latest copies one of the pending pieces.
+// closeCopies adds the latest copies to the pending pieces as one piece.
 func (w *fileWriter) closeCopies() {
 	if w.tail < w.used {
 		w.pending = append(w.pending, w.buffer[w.tail:w.used])
@@ -94,8 +95,7 @@ func (w *fileWriter) closeCopies() {
 	}
 }
 
-// flush writes all that is pending. After an error there is nothing more to be
-// done with the file.
+// flush writes all pending pieces. After an error the file is unusable.
 func (w *fileWriter) flush() error {
 	w.closeCopies()
 	for rest := w.pending; len(rest) > 0; {

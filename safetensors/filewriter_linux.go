@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyBelow is the size from which on a piece is better not copied.
+// copyBelow is the size below which pieces are copied.
 const copyBelow = 16 << 10
 
 // writePieces writes the pieces, or some of them, in one call.
@@ -20,12 +20,12 @@ func writePieces(f *os.File, pieces [][]byte) (int, error) {
 	}
 }
 
-// populate brings the mapped pages that data lies in into memory, all at once,
-// so that write(2) does not meet them one fault after the other: that takes a
-// third of the time off. Copying in the kernel (copy_file_range, sendfile) is no
-// faster than the faults. A page that cannot be had is found by the write.
+// populate maps all pages of data at once, so that write(2) does not fault on
+// them one by one; this saves a third of the time. Copying in the kernel
+// (copy_file_range, sendfile) is no faster than the faults. Pages that cannot be
+// read are left for the write to report.
 func populate(data []byte) {
-	const least = 64 << 10 // what one fault brings in anyway
+	const least = 64 << 10 // one fault maps this much anyway
 	if len(data) > least {
 		mapPages(data)
 	}

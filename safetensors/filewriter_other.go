@@ -4,12 +4,12 @@ package safetensors
 
 import "os"
 
-// copyBelow is the size from which on a piece is better written in a call of
-// its own than copied.
+// copyBelow is the size below which copying a piece is faster than a separate
+// call.
 const copyBelow = 128 << 10
 
-// writePieces writes one of the pieces.
+// writePieces writes the first piece.
 func writePieces(f *os.File, pieces [][]byte) (int, error) { return f.Write(pieces[0]) }
 
-// populate does nothing where the system has no call for it.
+// populate does nothing: the system has no call for it.
 func populate([]byte) {}

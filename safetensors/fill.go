@@ -11,15 +11,15 @@ import (
 	"unsafe"
 )
 
-// worker is what one reader needs of its own.
+// worker is the state of one reader.
 type worker struct {
 	segments []segment
 	vectors  [][]byte
 	bounce   arena
-	read     int64 // bytes, for the chunk
+	read     int64 // for the current chunk
 }
 
-// segment is a stretch of a file, of at least one byte, and the memory for it.
+// segment is a nonempty range of a file and its destination in memory.
 type segment struct {
 	offset int64
 	memory []byte
@@ -29,8 +29,8 @@ func (s *segment) end() int64 { return s.offset + int64(len(s.memory)) }
 
 func (w *worker) close() { w.bounce.free() }
 
-// slot gets the memory for a chunk from the sink: one slot, or the places of its
-// parts.
+// slot gets the memory for a chunk from the sink: one slot, or the destination
+// of each part.
 func (w *worker) slot(ctx context.Context, l *loader, c *Chunk) (data []byte, err error) {
 	w.segments = w.segments[:0]
 	if l.places == nil {
@@ -58,8 +58,8 @@ func (w *worker) slot(ctx context.Context, l *loader, c *Chunk) (data []byte, er
 	return nil, nil
 }
 
-// addSegment makes one segment of two that follow each other both in the file
-// and in memory.
+// addSegment appends s, merging it with the last segment if it follows that one
+// both in the file and in memory.
 func (w *worker) addSegment(s segment) {
 	if n := len(w.segments); n > 0 && len(s.memory) > 0 {
 		last := &w.segments[n-1]
@@ -72,10 +72,11 @@ func (w *worker) addSegment(s segment) {
 	w.segments = append(w.segments, s)
 }
 
-// errRefused is the error of a read that the file system does not do.
+// errRefused is the error of a kind of read that the file system does not
+// support.
 var errRefused = errors.New("refused by the file system")
 
-// fill reads the segments. It says where it has failed.
+// fill reads the segments. On failure it returns the file offset of the error.
 func (w *worker) fill(f *feed, c *Chunk, s Strategy) (at int64, err error) {
 	w.read = 0
 	if s != Direct {
@@ -99,7 +100,7 @@ func (w *worker) fillByReader(r io.ReaderAt, base int64) (at int64, err error) {
 		n, err := r.ReadAt(s.memory, base+s.offset)
 		switch {
 		case n == len(s.memory):
-			continue // io.EOF may come with the last bytes
+			continue // io.EOF may accompany the last bytes
 		case err == nil || err == io.EOF:
 			err = io.ErrUnexpectedEOF
 		}
@@ -108,7 +109,7 @@ func (w *worker) fillByReader(r io.ReaderAt, base int64) (at int64, err error) {
 	return 0, nil
 }
 
-// fillByPread reads segments that follow each other in the file in one go.
+// fillByPread reads segments that are consecutive in the file with one call.
 func (w *worker) fillByPread(file *os.File) (at int64, err error) {
 	for rest := w.segments; len(rest) > 0; {
 		n := 1
@@ -125,13 +126,13 @@ func (w *worker) fillByPread(file *os.File) (at int64, err error) {
 	return 0, nil
 }
 
-// copyPiece is how much of a mapping is copied before its pages are let go: so
-// much of it does each reader hold, beside what it fills.
+// copyPiece is the number of bytes copied from a mapping before their pages are
+// dropped. Each reader keeps this many bytes mapped in addition to its
+// destination.
 const copyPiece = hugePage / 2
 
-// fillByCopy copies from the mapping, and lets its pages go again: they stay in
-// the page cache, but as long as they are mapped they count as this process's
-// memory.
+// fillByCopy copies from the mapping and drops its pages again. They stay in
+// the page cache, but mapped pages count as memory of this process.
 func (w *worker) fillByCopy(f *feed, c *Chunk) (at int64, err error) {
 	memory := f.origin.memory[:c.Offset+c.Length]
 	drop := func(from, to int64) {
@@ -140,8 +141,9 @@ func (w *worker) fillByCopy(f *feed, c *Chunk) (at int64, err error) {
 		}
 	}
 	if f.origin.mapped() && !f.isCached(c) {
-		// Faults read ahead little. For pread(2) the system knows better: what it
-		// reads ahead on its own is in large folios, what is asked for is not.
+		// Page faults read ahead little. pread(2) reads ahead better without
+		// advice: the kernel's own readahead uses large folios, requested
+		// readahead does not.
 		_ = f.origin.file.mapping.willNeed(c.Offset, c.Offset+c.Length)
 	}
 	at, ok := f.origin.file.mapping.guarded(func() {
@@ -164,17 +166,17 @@ func (w *worker) fillByCopy(f *feed, c *Chunk) (at int64, err error) {
 	return 0, nil
 }
 
-// bounceSize is what a reader has to read into where it cannot read into the
-// memory itself.
+// bounceSize is the size of a reader's aligned buffer, used if the destination
+// cannot be read into directly.
 const bounceSize = 4 << 20
 
-// leastStraight is how long a segment must be to be read in two goes: what is
-// aligned straight, the ends by way of the bounce.
+// leastStraight is the minimum length of a segment to be read in two steps: its
+// aligned middle directly, its ends through the bounce buffer.
 const leastStraight = 1 << 20
 
-// fillDirect reads past the page cache. Such reads need places and lengths that
-// are multiples of the disk's blocks: what does not fit is read into memory
-// that does, and copied.
+// fillDirect reads past the page cache. Such reads need addresses and lengths
+// that are multiples of the disk's block size. Unaligned parts are read into
+// the bounce buffer and copied.
 func (w *worker) fillDirect(file *os.File, a alignment) (at int64, err error) {
 	rests := make([]segment, 0, 2*len(w.segments))
 	for _, s := range w.segments {
@@ -196,7 +198,7 @@ func (w *worker) fillDirect(file *os.File, a alignment) (at int64, err error) {
 	return w.fillBounced(file, rests, a)
 }
 
-// fillBounced reads what segments have bytes of block by block.
+// fillBounced reads the blocks that contain bytes of the segments one by one.
 func (w *worker) fillBounced(file *os.File, rest []segment, a alignment) (at int64, err error) {
 	rest = slices.DeleteFunc(rest, func(s segment) bool { return len(s.memory) == 0 })
 	slices.SortFunc(rest, func(a, b segment) int { return cmp.Compare(a.offset, b.offset) })
@@ -226,13 +228,14 @@ func (w *worker) fillBounced(file *os.File, rest []segment, a alignment) (at int
 			copy(s.memory[:upTo-s.offset], w.bounce.data[s.offset-begin:])
 			s.offset, s.memory = upTo, s.memory[upTo-s.offset:]
 		}
-		// What is left of the segments begins at end, so they are still sorted.
+		// The remaining segments begin at end, so they are still sorted.
 		rest = slices.DeleteFunc(rest, func(s segment) bool { return len(s.memory) == 0 })
 	}
 	return 0, nil
 }
 
-// alignment is what direct reads must be multiples of.
+// alignment holds the factors that offsets and memory addresses of direct reads
+// must be multiples of.
 type alignment struct{ offset, memory int64 }
 
 func aligned(memory []byte, multiple int64) bool {

@@ -6,23 +6,23 @@ import (
 	"io"
 )
 
-// Foreign is what a file is that was taken for one of safetensors. Its String
-// says what that is and what to do about it.
+// Foreign is the actual format of a file that was opened as safetensors. Its
+// String describes the format and what to do about it.
 type Foreign uint8
 
-// What lies where safetensors files are expected.
+// Formats and files found in place of a safetensors file.
 const (
 	Unrecognized Foreign = iota
-	Empty                // no bytes at all
+	Empty                // zero bytes
 	Folder
-	ShardIndex // JSON that names the shards of a model
+	ShardIndex // JSON that lists the shards of a model
 	JSON
-	ZIP      // what torch.save writes, among others
+	ZIP      // written by torch.save, among others
 	EmptyZIP // an archive without files
-	Pickle   // what torch.save wrote before PyTorch 1.6
-	Tar      // what torch.save wrote before PyTorch 0.1.10
+	Pickle   // written by torch.save before PyTorch 1.6
+	Tar      // written by torch.save before PyTorch 0.1.10
 	GGUF
-	LFSPointer // what Git leaves in place of a large file
+	LFSPointer // left by Git in place of a large file
 	WebPage
 	HDF5
 	NumPy
@@ -49,7 +49,7 @@ var foreign = [...]string{
 	Zstandard:    "a file compressed with zstd: decompress it first",
 }
 
-// String says what the file is and what to do about it.
+// String returns a description of the format and what to do about it.
 func (f Foreign) String() string {
 	if int(f) < len(foreign) {
 		return foreign[f]
@@ -57,8 +57,8 @@ func (f Foreign) String() string {
 	return foreign[Unrecognized]
 }
 
-// magics are how files of other formats begin. What is JSON or a pickle is told
-// by more than that.
+// magics lists the magic bytes of other formats. Recognizing JSON or a pickle
+// takes more than that.
 var magics = []struct {
 	at    int
 	magic string
@@ -75,12 +75,12 @@ var magics = []struct {
 	{0, "\x28\xb5\x2f\xfd", Zstandard},
 }
 
-// RecognizeBytes is how many bytes of a file Recognize looks at.
+// RecognizeBytes is the number of bytes that Recognize examines.
 const RecognizeBytes = 512
 
-// Recognize tells from the first bytes of a file, all of a shorter one, what it
-// is if it is none of safetensors. It is a guess for messages: Unrecognized is
-// what may be anything, a file of safetensors too.
+// Recognize guesses the format of a file that is not safetensors from its first
+// bytes (all of them for a short file). Use the result for messages only:
+// Unrecognized may be any format, including safetensors.
 func Recognize(first []byte) Foreign {
 	first = first[:min(len(first), RecognizeBytes)]
 	if len(first) == 0 {
@@ -92,7 +92,7 @@ func Recognize(first []byte) Foreign {
 		}
 	}
 	if len(first) > lengthSize && first[lengthSize] == '{' && first[lengthSize-1] == 0 {
-		return Unrecognized // the length of a header and its beginning
+		return Unrecognized // the length of a header, then its first byte
 	}
 	text := bytes.TrimLeft(bytes.TrimPrefix(first, []byte("\xef\xbb\xbf")), " \t\r\n")
 	switch {
@@ -102,14 +102,14 @@ func Recognize(first []byte) Foreign {
 		return JSON
 	case bytes.HasPrefix(text, []byte("<")):
 		return WebPage
-	case len(first) > 2 && first[0] == 0x80 && first[1] <= 5 && first[2] != 0: // a protocol, and what follows it
+	case len(first) > 2 && first[0] == 0x80 && first[1] <= 5 && first[2] != 0: // a pickle protocol followed by an opcode
 		return Pickle
 	}
 	return Unrecognized
 }
 
-// recognized completes the error of a file that breaks the rules with what it is
-// instead.
+// recognized adds the actual format of the file to the error of a file that
+// breaks the rules.
 func recognized(err error, r io.ReaderAt, size int64) error {
 	var f *FormatError
 	if !errors.As(err, &f) || f.Foreign != Unrecognized {
@@ -118,7 +118,7 @@ func recognized(err error, r io.ReaderAt, size int64) error {
 	switch f.Rule {
 	case ErrHeaderTooSmall, ErrHeaderTooLarge, ErrHeaderPastEnd, ErrUTF8, ErrSyntax:
 	default:
-		return err // the header has been read so far
+		return err // the header was valid up to here
 	}
 	first := make([]byte, min(size, RecognizeBytes))
 	if n, err := r.ReadAt(first, 0); n == len(first) || err == io.EOF {

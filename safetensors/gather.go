@@ -6,19 +6,21 @@ import (
 )
 
 const (
-	// gatherChunk is how many bytes are gathered before they are written
-	// somewhere: what a cache holds.
+	// gatherChunk is the number of bytes that are gathered before they are
+	// written: as many as fit in a CPU cache.
 	gatherChunk = 1 << 20
-	// gatherGap is how many bytes are read for nothing rather than with another
-	// call, which may go to another machine.
+	// gatherGap is the maximum number of unwanted bytes to read rather than
+	// make another call, which may go to another machine.
 	gatherGap = 64 << 10
-	// gatherMost is how many bytes one call reads where not all are wanted.
+	// gatherMost is the maximum number of bytes that a call reads if not all
+	// are wanted.
 	gatherMost = 4 << 20
-	// gatherReaders is how many calls are made at a time.
+	// gatherReaders is the number of concurrent calls.
 	gatherReaders = 4
 )
 
-// gather fills dst with the bytes of the part from off on, which it has.
+// gather fills dst with the bytes of the slice from offset off, which must
+// exist.
 func (s *Slice) gather(dst []byte, off int64) error {
 	if s.box.source != nil {
 		return s.gatherSource(dst, off)
@@ -29,8 +31,9 @@ func (s *Slice) gather(dst []byte, off int64) error {
 	})
 }
 
-// runs calls fn for the runs that hold length bytes of the part from off on:
-// count of them at a time, step from one to the next, the first at.
+// runs calls fn for groups of equally spaced runs that cover length bytes of
+// the slice from offset off: count runs of the given length, step apart, the
+// first at offset at.
 func (s *Slice) runs(off, length int64, fn func(at, length, step, count int64)) {
 	for length > 0 {
 		number, inside := off/s.run, off%s.run
@@ -45,7 +48,7 @@ func (s *Slice) runs(off, length int64, fn func(at, length, step, count int64)) 
 			}
 		}
 		n, count := s.run, min(left, length/s.run)
-		if inside > 0 || count == 0 { // a run of which not all is wanted
+		if inside > 0 || count == 0 { // a run that is only partly wanted
 			n, count = min(s.run-inside, length), 1
 		}
 		fn(at+inside, n, step, count)
@@ -54,7 +57,8 @@ func (s *Slice) runs(off, length int64, fn func(at, length, step, count int64)) 
 	}
 }
 
-// copyRuns is gather from memory that holds the box from base on.
+// copyRuns copies the same bytes as gather, from memory that holds the box from
+// offset base.
 func (s *Slice) copyRuns(dst []byte, off int64, data []byte, base int64) {
 	s.runs(off, int64(len(dst)), func(at, length, step, count int64) {
 		copySteps(dst[:length*count], data[at-base:], int(length), int(step))
@@ -62,8 +66,9 @@ func (s *Slice) copyRuns(dst []byte, off int64, data []byte, base int64) {
 	})
 }
 
-// copySteps copies length bytes at a time, which in src are step apart. Single
-// elements are moved as such: a call costs more than they do.
+// copySteps copies length bytes at a time, step bytes apart in src. Single
+// elements are moved without a call to copy, which would cost more than the
+// move.
 func copySteps(dst, src []byte, length, step int) {
 	switch length {
 	case 1:
@@ -93,7 +98,7 @@ func copySteps(dst, src []byte, length, step int) {
 	}
 }
 
-// gatherSource is gather for a tensor that is read on demand.
+// gatherSource implements gather for a tensor that is read on demand.
 func (s *Slice) gatherSource(dst []byte, off int64) error {
 	if s.box.file.mapping.isClosed() {
 		return s.box.file.errClosed()
@@ -123,13 +128,13 @@ func (s *Slice) gatherSource(dst []byte, off int64) error {
 	return nil
 }
 
-// call is one call of a reader.
+// call is one call of the reader.
 type call struct {
-	begin, end int64 // in the box
-	off, n     int64 // in the part: what of it is wanted
+	begin, end int64 // offsets in the box
+	off, n     int64 // the wanted bytes, in the slice
 }
 
-// calls are those that read length bytes of the part from off on.
+// calls returns the calls that read length bytes of the slice from offset off.
 func (s *Slice) calls(off, length int64) (calls []call) {
 	c := call{off: off}
 	s.runs(off, length, func(at, length, step, count int64) {
@@ -152,7 +157,8 @@ func (s *Slice) calls(off, length int64) (calls []call) {
 	return calls
 }
 
-// read makes one of the calls that fill dst, the bytes of the part from off on.
+// read makes one call and copies the wanted bytes to dst, which holds the bytes
+// of the slice from offset off.
 func (s *Slice) read(dst []byte, off int64, c call) error {
 	wanted := dst[c.off-off:][:c.n]
 	if c.n == c.end-c.begin {

@@ -11,31 +11,32 @@ import (
 )
 
 const (
-	lengthSize  = 8           // bytes of the length that a file starts with
-	maxHeader   = 100_000_000 // bytes of JSON, the reference's limit
+	lengthSize  = 8           // size of the length field at the start of a file
+	maxHeader   = 100_000_000 // bytes of JSON, the limit of the reference
 	metadataKey = "__metadata__"
 )
 
-// header is what a file says of its tensors.
+// header is the parsed header of a file.
 type header struct {
 	text     []byte // the JSON; records and names point into it
 	records  []record
 	names    nameIndex
-	metadata map[string]string // nil where the file has none
+	metadata map[string]string // nil if the file has none
 }
 
-// record is what the header says of one tensor. Its dimensions stay in the
-// text, checked, until somebody asks: so what a header takes in memory is
-// bounded by its length, whatever it holds.
+// record is the entry of one tensor in the header. Its dimensions stay in the
+// text, checked, and are parsed on demand, so the memory of a header is bounded
+// by its length.
 type record struct {
 	name       string
-	begin, end uint64 // in the data, which follows the header
-	shapeAt    uint32 // where in the text the shape's array starts
+	begin, end uint64 // offsets in the data, which follows the header
+	shapeAt    uint32 // offset of the shape's array in the text
 	rank       uint32
 	dtype      DType
 }
 
-// headerLength checks the first eight bytes of a file of the given size.
+// headerLength checks the first eight bytes of a file of the given size and
+// returns the length of the header.
 func headerLength(first []byte, fileSize int64) (int64, error) {
 	if fileSize < lengthSize || len(first) < lengthSize {
 		return 0, &FormatError{Rule: ErrHeaderTooSmall, Found: byteCount(uint64(fileSize)), Expected: "at least 8"}
@@ -50,8 +51,8 @@ func headerLength(first []byte, fileSize int64) (int64, error) {
 	return int64(n), nil
 }
 
-// parseHeader reads the JSON and checks it against every rule of the format,
-// given that dataSize bytes follow. The header keeps text.
+// parseHeader parses the JSON and checks it against every rule of the format;
+// dataSize bytes follow the header. The header retains text.
 func parseHeader(text []byte, dataSize uint64) (*header, error) {
 	if !utf8.Valid(text) {
 		return nil, &FormatError{Rule: ErrUTF8, Found: "invalid bytes", Offset: lengthSize + int64(firstInvalid(text))}
@@ -72,8 +73,8 @@ func parseHeader(text []byte, dataSize uint64) (*header, error) {
 	return h, nil
 }
 
-// contiguous reports whether each tensor begins where the one before it ends.
-// Records of which that holds are sorted.
+// contiguous reports whether each tensor begins where the previous one ends.
+// Such records are sorted.
 func contiguous(records []record) bool {
 	var end uint64
 	for i := range records {
@@ -89,7 +90,7 @@ func byPlace(a, b record) int {
 	return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end))
 }
 
-// read fills records, in the order of the text, and metadata.
+// read parses the text into records, in the order of the text, and metadata.
 func (h *header) read() error {
 	s := &scanner{text: h.text, base: lengthSize}
 	last := F32
@@ -137,7 +138,8 @@ func (h *header) readMetadata(s *scanner) error {
 	})
 }
 
-// read reads the description of a tensor and checks what concerns it alone.
+// read parses the description of a tensor and checks the rules for a single
+// tensor.
 func (r *record) read(s *scanner) error {
 	if s.peek() != '{' {
 		return s.fail(ErrTensorInfo, "an object")
@@ -153,7 +155,7 @@ func (r *record) read(s *scanner) error {
 			field = &seen.shape
 		case "data_offsets":
 			field = &seen.offsets
-		default: // other fields are for others
+		default: // unknown fields are ignored
 			return s.skip(2)
 		}
 		if *field {
@@ -234,10 +236,10 @@ func (r *record) readOffsets(s *scanner) error {
 	return err
 }
 
-// elementCount multiplies dimensions from left to right.
+// elementCount is a product of dimensions, multiplied from left to right.
 type elementCount struct {
 	n        uint64
-	overflow bool // of the product, or a dimension beyond what an int holds
+	overflow bool // the product overflows, or a dimension exceeds int
 }
 
 func (c *elementCount) times(d uint64) {
@@ -246,14 +248,15 @@ func (c *elementCount) times(d uint64) {
 	c.overflow = c.overflow || hi != 0 || d > math.MaxInt
 }
 
-// bytes is the size of that many elements of d, rounded down; ok tells whether
-// the size is a whole number of bytes.
+// bytes returns the size of c.n elements of d, rounded down, and whether the
+// size is an integral number of bytes.
 func (c elementCount) bytes(d DType) (size uint64, ok, overflow bool) {
 	hi, lo := bits.Mul64(c.n, uint64(d.Bits()))
 	return lo / 8, lo%8 == 0, c.overflow || hi != 0
 }
 
-// checkSize compares the size of the data with what shape and dtype ask for.
+// checkSize compares the size of the data with the size implied by shape and
+// dtype.
 func (r *record) checkSize(elements elementCount, text []byte) error {
 	size, whole, overflow := elements.bytes(r.dtype)
 	var rule error
@@ -273,7 +276,8 @@ func (r *record) checkSize(elements elementCount, text []byte) error {
 	return &FormatError{Rule: rule, Found: r.dtype.String() + r.shapeText(text)}
 }
 
-// checkLayout checks that the tensors, sorted, fill the data from end to end.
+// checkLayout checks that the sorted tensors cover the data without gaps or
+// overlaps.
 func checkLayout(records []record, dataSize uint64) error {
 	var end uint64
 	for i := range records {
@@ -302,14 +306,14 @@ func (h *header) appendShape(dims []int, r *record) []int {
 	for range r.rank {
 		s.pos++ // '[' or ','
 		s.space()
-		d, _ := s.unsigned(ErrShape) // has been read before
+		d, _ := s.unsigned(ErrShape) // parsed without error before
 		s.space()
 		dims = append(dims, int(d))
 	}
 	return dims
 }
 
-// shapeText is the shape as it stands in the header, for error messages.
+// shapeText returns the shape as written in the header, for error messages.
 func (r *record) shapeText(text []byte) string {
 	const most = 100
 	shape := text[r.shapeAt:]

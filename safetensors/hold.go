@@ -2,21 +2,21 @@ package safetensors
 
 import "sync/atomic"
 
-// Hold keeps the bytes of a tensor valid until it is released: for those who
-// cannot do their work inside of one View.Use. The file cannot be closed in the
-// meantime. It is safe for concurrent use.
+// Hold keeps the bytes of a tensor valid until it is released. Use it if the
+// work does not fit into one View.Use. The file cannot be closed until then. It
+// is safe for concurrent use.
 type Hold struct {
 	view     *View
 	data     []byte
 	released atomic.Bool
 }
 
-// Hold returns the bytes of the tensor, which are valid until Hold.Release as
-// long as the Hold is reachable: release it after the last access, on every
-// path, and both is true. A file that is not mapped is read now. It fails with
-// ErrClosed, and with ErrFault where reading fails; a mapped page that cannot be
-// read, on the other hand, crashes the program that touches it, as with
-// View.Bytes, unless it is prepared as Fault says.
+// Hold returns the bytes of the tensor. They are valid until Hold.Release and
+// only while the Hold is reachable: release it after the last access, on every
+// path. The bytes of a file that is not mapped are read now. Hold fails with
+// ErrClosed, or with ErrFault if reading fails. Touching a mapped page that
+// cannot be read crashes the program, as with View.Bytes, unless the program is
+// prepared as described at Fault.
 func (v *View) Hold() (*Hold, error) {
 	m := v.file.mapping
 	if !m.acquire() {
@@ -34,7 +34,7 @@ func (v *View) Hold() (*Hold, error) {
 	return &Hold{view: v, data: data}, nil
 }
 
-// Bytes returns the bytes, which must not be written to, nil after Release.
+// Bytes returns the bytes, nil after Release. They must not be written to.
 func (h *Hold) Bytes() []byte {
 	if h.released.Load() {
 		return nil
@@ -42,8 +42,8 @@ func (h *Hold) Bytes() []byte {
 	return h.data
 }
 
-// Release ends the hold: its bytes must not be touched any more. Further calls
-// do nothing.
+// Release ends the hold: its bytes must not be accessed after this call.
+// Further calls do nothing.
 func (h *Hold) Release() {
 	if !h.released.Swap(true) {
 		h.view.file.mapping.release()

@@ -7,30 +7,29 @@ import (
 	"slices"
 )
 
-// HostBuffer is a Sink that keeps a private copy of tensors: in one stretch of
-// memory of its own, outside of the garbage collector's, in huge pages where the
-// system has them. Readers write right into it.
+// HostBuffer is a Sink that keeps a private copy of tensors in one block of
+// memory outside the Go heap, in huge pages if the system has them. Readers
+// write directly into it.
 //
-// The copies are Views, with all that views can do. They lie at multiples of 64
-// bytes, whatever the file does, and may be written to. They do not depend on
-// what becomes of their files.
+// The copies are Views with all their methods. They are aligned to 64 bytes,
+// whatever their alignment in the file, and may be written to. They do not
+// depend on the files after the load.
 //
 // The views are safe for concurrent use, the buffer is not.
 type HostBuffer struct {
-	file   *File // whose mapping is the memory
+	file   *File // file whose mapping is the memory
 	memory arena
 	from   []*View
 	views  []*View
-	byName map[string]int // -1 for a name that several views have
+	byName map[string]int // -1 for a name shared by several views
 }
 
-// tensorAlign is what tensors in a HostBuffer are aligned to: a cache line, and
-// the longest vector registers.
+// tensorAlign is the alignment of tensors in a HostBuffer: a cache line, and
+// the widest vector register.
 const tensorAlign = 64
 
-// NewHostBuffer reserves memory for copies of the views, which Load then makes:
-// it takes the same views, and the buffer for its sink. Close gives the memory
-// back.
+// NewHostBuffer reserves memory for copies of the views. Pass the same views
+// and the buffer to Load to make the copies. Close frees the memory.
 func NewHostBuffer(views []*View) (*HostBuffer, error) {
 	b := &HostBuffer{file: newHostFile(arena{})}
 	if err := b.Reset(views); err != nil {
@@ -39,7 +38,7 @@ func NewHostBuffer(views []*View) (*HostBuffer, error) {
 	return b, nil
 }
 
-// LoadHost is NewHostBuffer and Load.
+// LoadHost creates a HostBuffer for the views and loads them into it.
 func LoadHost(ctx context.Context, views []*View, o LoadOptions) (*HostBuffer, LoadStats, error) {
 	b, err := NewHostBuffer(views)
 	if err != nil {
@@ -47,29 +46,28 @@ func LoadHost(ctx context.Context, views []*View, o LoadOptions) (*HostBuffer, L
 	}
 	stats, err := Load(ctx, views, b, o)
 	if err != nil {
-		b.Close() // nobody has its views
+		b.Close() // no view has been returned yet
 		return nil, stats, err
 	}
 	return b, stats, nil
 }
 
-// newHostFile is the File that views of memory belong to.
+// newHostFile returns the File that the views of memory belong to.
 func newHostFile(memory arena) *File {
 	f := &File{path: "copy in memory", header: &header{}, mapping: newMapping(memory.region)}
-	f.mapping.data = memory.data // the region begins before
+	f.mapping.data = memory.data // the region begins earlier
 	f.header.names.build(nil)
 	return f
 }
 
-// Reset makes the buffer one for other views, in the same memory if it is large
-// enough: a second load then need not wait for fresh pages, which take longer
-// than reading. Views that the buffer has handed out fail with ErrClosed from
-// now on. Where bytes of them were handed out by View.Bytes or As, that memory
-// is left to those who have them, and new memory reserved: use View.Use or
-// View.Hold.
+// Reset prepares the buffer for other views. It reuses the memory if it is
+// large enough, so that a second load does not wait for fresh pages, which take
+// longer than reading. Views of the buffer then fail with ErrClosed. If
+// View.Bytes or As has returned bytes of them, that memory stays valid for its
+// users and new memory is reserved; View.Use and View.Hold avoid this.
 //
-// It fails with ErrInUse while such a use is going on, and where there is not
-// enough memory; the buffer is closed then.
+// It fails with ErrInUse while such a use is in progress. If there is not
+// enough memory it fails and the buffer is closed.
 func (b *HostBuffer) Reset(views []*View) error {
 	places, size := hostLayout(views)
 	if size < 0 {
@@ -99,30 +97,31 @@ func (b *HostBuffer) Reset(views []*View) error {
 	return nil
 }
 
-// keepRegion leaves the memory of a mapping that is shut to another one.
+// keepRegion detaches the memory of a closed mapping so that another mapping
+// can use it.
 func (m *mapping) keepRegion() {
 	m.cleanup.Stop()
 	m.region = region{}
 }
 
-// hostLayout returns where each view goes, and the size of it all, negative where
-// there is no number for it. The order is that of the files, so that neighbours
-// there are neighbours here.
+// hostLayout returns the offset of each view and the total size, negative if it
+// overflows. Views are placed in the order of the files, so that neighbours there
+// are neighbours here.
 func hostLayout(views []*View) (places []int64, size int64) {
 	p := &LoadPlan{views: views}
 	places = make([]int64, len(views))
 	for _, e := range p.extents() {
 		length := e.end - e.begin
 		size = roundUp(size, tensorAlign)
-		ahead := (size - e.begin) & (pageAlign - 1) // of the place within a page there
+		ahead := (size - e.begin) & (pageAlign - 1) // of the offset within its page
 		switch {
 		case e.begin%tensorAlign == 0 && length >= worthPlacing:
-			// The same place within a page is what direct reads need, and what
-			// others are fastest with.
+			// Direct reads need the same offset within a page in memory and in
+			// the file, and other reads are fastest with it.
 			size += (pageAlign - ahead) % pageAlign
 		case 0 < ahead && ahead < tensorAlign && length >= pageAlign:
-			// Processors copy three times slower (measured: Zen 4, kernel and all)
-			// where what they write seems to run just ahead of what they read.
+			// CPUs copy three times slower (measured: Zen 4, including the kernel)
+			// if the destination seems to run just ahead of the source.
 			size += tensorAlign
 		}
 		places[e.view] = size
@@ -134,10 +133,11 @@ func hostLayout(views []*View) (places []int64, size int64) {
 	return places, size
 }
 
-// worthPlacing is the size of tensors that a page may be given up for.
+// worthPlacing is the size from which a tensor is worth up to a page of
+// padding.
 const worthPlacing = 256 << 10
 
-// place makes the views of the memory.
+// place creates the views of the memory.
 func (b *HostBuffer) place(views []*View, places []int64) {
 	b.from = slices.Clone(views)
 	b.views = make([]*View, len(views))
@@ -156,15 +156,15 @@ func (b *HostBuffer) place(views []*View, places []int64) {
 	}
 }
 
-// Len is the number of tensors.
+// Len returns the number of tensors.
 func (b *HostBuffer) Len() int { return len(b.views) }
 
-// Views returns the copies, in the order of the views that the buffer was made
-// for. Their bytes are there when Load has returned.
+// Views returns the copies, in the order of the views passed to NewHostBuffer.
+// Their bytes are complete after Load has returned.
 func (b *HostBuffer) Views() []*View { return slices.Clone(b.views) }
 
-// Names returns the names of the tensors, in the order of the views that the
-// buffer was made for.
+// Names returns the names of the tensors, in the order of the views passed to
+// NewHostBuffer.
 func (b *HostBuffer) Names() []string {
 	names := make([]string, len(b.views))
 	for i, v := range b.views {
@@ -173,9 +173,9 @@ func (b *HostBuffer) Names() []string {
 	return names
 }
 
-// Lookup returns the copy of the view of that name. It fails with a
-// *NotFoundError, which wraps ErrNotFound, with ErrDuplicateTensor where
-// several views have the name, and with ErrClosed.
+// Lookup returns the copy of the view with the given name. It fails with
+// ErrClosed, with ErrDuplicateTensor if several views have the name, or with a
+// *NotFoundError, which wraps ErrNotFound.
 func (b *HostBuffer) Lookup(name string) (*View, error) {
 	if b.file.mapping.isClosed() {
 		return nil, b.file.errClosed()
@@ -190,13 +190,13 @@ func (b *HostBuffer) Lookup(name string) (*View, error) {
 	return b.views[i], nil
 }
 
-// Size is the memory that is reserved, in bytes.
+// Size returns the size of the reserved memory in bytes.
 func (b *HostBuffer) Size() int64 { return int64(len(b.memory.data)) }
 
-// Close gives the memory back, as File.Close does.
+// Close frees the memory, under the same conditions as File.Close.
 func (b *HostBuffer) Close() error { return b.file.Close() }
 
-// begin keeps the memory until end.
+// begin keeps the memory valid until end.
 func (b *HostBuffer) begin(p *LoadPlan) error {
 	if !slices.Equal(p.views, b.from) {
 		return fmt.Errorf("safetensors: load into a HostBuffer that was made for other views: %w", ErrRange)

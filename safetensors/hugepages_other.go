@@ -2,5 +2,6 @@
 
 package safetensors
 
-// adviceHugePages is no advice: other systems decide alone.
+// adviceHugePages is not a valid advice: other systems decide about huge pages
+// on their own.
 const adviceHugePages = -1

@@ -9,16 +9,16 @@ import (
 	"unicode/utf8"
 )
 
-// maxIndex is the size beyond which an index is refused, 10 MiB as in the
-// Hugging Face hub library.
+// maxIndex is the maximum size of an index, 10 MiB as in the Hugging Face hub
+// library.
 const maxIndex = 10 << 20
 
 const shardExtension = ".safetensors"
 
-// shardIndex is what an index file says.
+// shardIndex is a parsed index file.
 type shardIndex struct {
 	shards []string          // file names, each once, sorted
-	shard  map[string]string // by the name of the tensor
+	shard  map[string]string // by tensor name
 }
 
 // readIndex reads a file such as model.safetensors.index.json.
@@ -38,7 +38,7 @@ func readIndex(path, extension string) (*shardIndex, error) {
 	}
 	index, err := parseIndex(text, extension)
 	if err != nil {
-		if Recognize(text) != ShardIndex && Recognize(text) != JSON { // which it should be
+		if Recognize(text) != ShardIndex && Recognize(text) != JSON { // report other formats as such
 			err = recognized(err, f, size)
 		}
 		return nil, withPath(err, path)
@@ -46,9 +46,9 @@ func readIndex(path, extension string) (*shardIndex, error) {
 	return index, nil
 }
 
-// parseIndex reads the text of an index: an object whose member weight_map
-// names the shard of every tensor, a file with that extension. Other members are
-// for others.
+// parseIndex parses an index: an object whose member weight_map maps every
+// tensor to its shard, a file with the given extension. Other members are
+// ignored.
 func parseIndex(text []byte, extension string) (*shardIndex, error) {
 	if !utf8.Valid(text) {
 		return nil, &FormatError{Rule: ErrUTF8, Found: "invalid bytes", Offset: int64(firstInvalid(text))}
@@ -103,10 +103,10 @@ func (x *shardIndex) readShard(s *scanner, tensor, extension string) error {
 	return nil
 }
 
-// isShardPath reports whether a path stays in the folder of the index. It reads
-// the path as Windows does, whatever the system, because the checkpoint may be
-// meant for another one: backslashes separate, and a letter and a colon are a
-// drive.
+// isShardPath reports whether a path stays in the folder of the index. It
+// interprets the path as Windows does on every system, because the checkpoint
+// may be meant for another one: backslashes separate elements, and a letter and
+// a colon are a drive.
 func isShardPath(path, extension string) bool {
 	if filepath.Ext(path) != extension || strings.ContainsRune(path, 0) {
 		return false
@@ -114,7 +114,7 @@ func isShardPath(path, extension string) bool {
 	parts := strings.FieldsFunc(path, func(r rune) bool { return r == '/' || r == '\\' })
 	_, first := utf8.DecodeRuneInString(path)
 	switch {
-	case parts[len(parts)-1] == extension: // a name that is all extension has none
+	case parts[len(parts)-1] == extension: // a name that consists of the extension only
 		return false
 	case path[0] == '/' || path[0] == '\\': // a root, or a network drive
 		return false

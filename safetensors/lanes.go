@@ -2,18 +2,19 @@ package safetensors
 
 import "sync"
 
-// lanes hands chunks out to readers. Each reader has a lane of its own, a
-// stretch of neighbouring chunks: disks and the kernel's readahead like that.
-// One that is through takes the second half of what another has left.
+// lanes distributes chunks to readers. Each reader has its own lane of
+// consecutive chunks, which suits disks and the kernel's readahead. A reader
+// that has finished its lane takes over the second half of another one's
+// remaining chunks.
 type lanes struct {
 	mu    sync.Mutex
 	spans []lane
 }
 
-// lane is the chunks from next up to but not including end.
+// lane is the range of chunks from next to end, exclusive.
 type lane struct{ next, end int }
 
-// newLanes deals the chunks out, about the same number of bytes to each.
+// newLanes assigns a lane of about the same number of bytes to each reader.
 func newLanes(chunks []Chunk, readers int) *lanes {
 	l := &lanes{spans: make([]lane, readers)}
 	var total, sum int64
@@ -22,7 +23,8 @@ func newLanes(chunks []Chunk, readers int) *lanes {
 	}
 	next := 0
 	for i := range l.spans {
-		// At least one each, and one left for each of the others.
+		// At least one chunk for this reader, and one for each of the following
+		// ones.
 		most := len(chunks) - (readers - 1 - i)
 		end := next
 		share := total / int64(readers) * int64(i+1)
@@ -39,7 +41,8 @@ func newLanes(chunks []Chunk, readers int) *lanes {
 	return l
 }
 
-// take returns the number of the next chunk for a reader.
+// take returns the index of the next chunk for a reader, and false if none is
+// left.
 func (l *lanes) take(reader int) (int, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

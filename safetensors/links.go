@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 )
 
-// followLinks returns the path of the file that path leads to, and what is there
-// now, nil for nothing. A link to a file that does not exist yet is followed.
+// followLinks resolves symbolic links and returns the path of the target and its
+// FileInfo, nil if the target does not exist.
 func followLinks(path string) (string, fs.FileInfo, error) {
-	const most = 40 // as Linux has it
+	const most = 40 // the limit of Linux
 	for range most {
 		info, err := os.Lstat(path)
 		switch {
@@ -26,12 +26,12 @@ func followLinks(path string) (string, fs.FileInfo, error) {
 			return "", nil, err
 		}
 		if !filepath.IsAbs(link) {
-			// A link is relative to the folder that really holds it.
+			// A link is relative to the folder that actually contains it.
 			dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 			if err != nil {
 				return "", nil, err
 			}
-			// Not Join, which would take a ".." after a link for its inverse.
+			// filepath.Join would cancel a ".." against a preceding link.
 			link = dir + string(filepath.Separator) + link
 		}
 		path = link

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Load reads the views into the sink, by LoadOptions.Threads readers at once,
-// as PlanLoad plans it. Each file may be read in its own way; the statistics
-// say which and why.
+// Load reads the views into the sink with LoadOptions.Threads concurrent
+// readers, as planned by PlanLoad. The read strategy is chosen per file; the
+// statistics report it with the reason.
 //
-// The first error ends the load: one of the sink, ErrTruncated or ErrFault with
-// file and tensor where a file has shrunk or cannot be read, ErrClosed, or that
-// of ctx. Load returns when all readers have stopped; the files cannot be closed
-// in the meantime.
+// The first error ends the load: an error of the sink, ErrTruncated or ErrFault
+// with file and tensor if a file has shrunk or cannot be read, ErrClosed, or the
+// error of ctx. Load returns after all readers have stopped; the files cannot be
+// closed until then.
 func Load(ctx context.Context, views []*View, sink Sink, o LoadOptions) (LoadStats, error) {
 	plan, err := PlanLoad(views, o)
 	if err != nil {
@@ -25,8 +25,8 @@ func Load(ctx context.Context, views []*View, sink Sink, o LoadOptions) (LoadSta
 	return plan.Load(ctx, sink, o)
 }
 
-// Load is the function of this name for views that have been planned. Of the
-// options Threads and Strategy count; chunks are those of the plan.
+// Load reads the planned views into the sink, like the function Load. It uses
+// only the options Threads and Strategy; the chunks are the plan's.
 func (p *LoadPlan) Load(ctx context.Context, sink Sink, o LoadOptions) (LoadStats, error) {
 	if err := o.check(); err != nil {
 		return LoadStats{}, err
@@ -52,7 +52,7 @@ func (p *LoadPlan) Load(ctx context.Context, sink Sink, o LoadOptions) (LoadStat
 	return l.stats(time.Since(began)), err
 }
 
-// acquire keeps the files of the plan open until release.
+// acquire keeps the files of the plan open until release is called.
 func (p *LoadPlan) acquire() (release func(), err error) {
 	var held []*mapping
 	release = func() {
@@ -74,17 +74,17 @@ func (p *LoadPlan) acquire() (release func(), err error) {
 	return release, nil
 }
 
-// loader is one load.
+// loader is the state of one load.
 type loader struct {
 	plan     *LoadPlan
 	sink     Sink
-	places   PartSink // the sink, where it is one
+	places   PartSink // the sink, if it is a PartSink
 	strategy Strategy
 	feeds    []*feed  // by origin
-	cached   *contest // for chunks that are in the page cache
+	cached   *contest // for chunks in the page cache
 	uncached *contest
-	inPlace  []bool // by run: the sink uses the memory as it is
-	threads  int    // that had something to do
+	inPlace  []bool // by run: the sink uses the mapping itself
+	threads  int    // readers that have work
 }
 
 func newLoader(p *LoadPlan, sink Sink, o LoadOptions) *loader {
@@ -108,7 +108,8 @@ func (l *loader) close() {
 	}
 }
 
-// offerInPlace asks a sink that can use mapped memory which of it it takes.
+// offerInPlace offers mapped memory to a sink that can use it and records the
+// runs that it accepts.
 func (l *loader) offerInPlace() error {
 	sink, ok := l.sink.(InPlaceSink)
 	if !ok || l.strategy > Mmap {
@@ -130,16 +131,16 @@ func (l *loader) offerInPlace() error {
 		}
 		l.inPlace[i] = taken
 		if taken && r.origin.mapped() {
-			// What is read from now on comes in large folios, which are mapped a
-			// hundred times faster, the next time, too.
+			// Pages read after this call come in large folios, which are mapped
+			// a hundred times faster, also by later processes.
 			_ = advise(data, AdviseHugePages)
 		}
 	}
 	return nil
 }
 
-// run has the chunks loaded by so many readers, each of which begins at another
-// place.
+// run loads the chunks with the given number of readers, each starting at a
+// different position.
 func (l *loader) run(ctx context.Context, threads int) (failure error) {
 	l.threads = min(threads, len(l.plan.Chunks))
 	lanes := newLanes(l.plan.Chunks, l.threads)
@@ -167,7 +168,7 @@ func (l *loader) run(ctx context.Context, threads int) (failure error) {
 	return failure
 }
 
-// load brings one chunk to the sink.
+// load loads one chunk into the sink.
 func (l *loader) load(ctx context.Context, w *worker, c *Chunk) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("safetensors: load: %w", context.Cause(ctx))
@@ -207,8 +208,8 @@ func (l *loader) load(ctx context.Context, w *worker, c *Chunk) error {
 	return l.sink.Done(c, data)
 }
 
-// choose returns the strategy for a chunk, and the contest that wants to know
-// how it went.
+// choose returns the strategy for a chunk, and the contest to report its speed
+// to, if any.
 func (l *loader) choose(f *feed, c *Chunk) (Strategy, *contest) {
 	if l.strategy != Auto {
 		return f.possible(l.strategy), nil
@@ -224,7 +225,7 @@ func (l *loader) choose(f *feed, c *Chunk) (Strategy, *contest) {
 	return s, judge
 }
 
-// tensorAt returns the view that has the byte at an offset, or the next one.
+// tensorAt returns the view that contains the byte at offset, or the next one.
 func (c *Chunk) tensorAt(offset int64) *View {
 	for _, p := range c.Parts {
 		if c.Offset+p.At+p.Length > offset {
@@ -234,7 +235,7 @@ func (c *Chunk) tensorAt(offset int64) *View {
 	return c.plan.views[c.Parts[len(c.Parts)-1].View]
 }
 
-// readError says where reading has failed.
+// readError returns the error of a failed read at offset.
 func (c *Chunk) readError(offset int64, err error) error {
 	path, name := c.File.path, c.tensorAt(offset).Name
 	if err == io.EOF || err == io.ErrUnexpectedEOF {

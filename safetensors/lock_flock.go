@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tryLock takes the lock of a file if it is free; it ends when the file is
-// closed. An error means that there are no locks here.
+// tryLock takes the lock of a file if it is free. The lock ends when the file
+// is closed. An error means that the file system does not support locks.
 func tryLock(f *os.File) (bool, error) {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)

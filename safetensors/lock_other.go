@@ -7,5 +7,5 @@ import (
 	"os"
 )
 
-// tryLock fails: there are no locks here that end with the process.
+// tryLock fails: this system has no locks that end with the process.
 func tryLock(*os.File) (bool, error) { return false, errors.ErrUnsupported }

@@ -9,13 +9,12 @@ import (
 	"unsafe"
 )
 
-// mapping is what a File holds: the bytes in memory, or a file that is read when
-// they are asked for. It is given back when it is closed, or, where bytes have
-// been handed out for good, when the garbage collector finds nobody who refers
-// to it.
+// mapping is the storage of a File: bytes in memory, or a file that is read on
+// demand. It is freed when the File is closed or, if bytes have been returned
+// without a release, when they are garbage.
 type mapping struct {
 	data    []byte
-	state   atomic.Int64 // number of users, plus the two flags
+	state   atomic.Int64 // number of users, plus two flags
 	region  region
 	cleanup runtime.Cleanup
 	ahead   readAhead
@@ -24,7 +23,7 @@ type mapping struct {
 // Flags in mapping.state. They share a word with the number of users, so that
 // closing and using exclude each other without a lock.
 const (
-	pinned = 1 << 40 // bytes were handed out
+	pinned = 1 << 40 // bytes were returned without a release
 	closed = 1 << 41
 )
 
@@ -39,13 +38,13 @@ func newMapping(r region) *mapping {
 	return m
 }
 
-// region is what may have to be given back. How memory is depends on the
+// region is memory or a file to free. How memory is freed depends on the
 // operating system.
 type region struct {
 	data   []byte
 	mapped bool      // data must be unmapped
-	path   string    // of the file that is mapped
-	file   io.Closer // must be closed, where there is one
+	path   string    // of the mapped file
+	file   io.Closer // to close, if not nil
 }
 
 func (r region) owned() bool { return r.mapped || r.file != nil }
@@ -64,7 +63,8 @@ func (r region) free() error {
 	return err
 }
 
-// acquire keeps the mapping open until release.
+// acquire keeps the mapping open until release. It returns false if the mapping
+// is closed.
 func (m *mapping) acquire() bool {
 	for {
 		state := m.state.Load()
@@ -79,7 +79,8 @@ func (m *mapping) acquire() bool {
 
 func (m *mapping) release() { m.state.Add(-1) }
 
-// pin leaves unmapping to the garbage collector.
+// pin defers unmapping to the garbage collector. It returns false if the
+// mapping is closed.
 func (m *mapping) pin() bool {
 	for {
 		state := m.state.Load()
@@ -92,8 +93,8 @@ func (m *mapping) pin() bool {
 	}
 }
 
-// shut stops all further use, unless there are users. first tells the one caller
-// who has to free the mapping from those who come later.
+// shut closes the mapping unless it has users. first is true for the one caller
+// who must free the mapping.
 func (m *mapping) shut() (first bool, users int64) {
 	for {
 		state := m.state.Load()
@@ -109,10 +110,10 @@ func (m *mapping) shut() (first bool, users int64) {
 	}
 }
 
-// reopen takes shut back.
+// reopen undoes shut.
 func (m *mapping) reopen() { m.state.And(^closed) }
 
-// free gives back what a shut mapping holds, if that is safe.
+// free frees a closed mapping, unless its bytes may still be in use.
 func (m *mapping) free() error {
 	if !m.region.owned() || m.state.Load()&pinned != 0 {
 		return nil
@@ -125,10 +126,9 @@ func (m *mapping) free() error {
 
 func (m *mapping) isClosed() bool { return m.state.Load()&closed != 0 }
 
-// guarded runs fn, which reads the mapping. A page that cannot be read ends fn:
-// then it is not ok, and at is the place in the file. That holds for what fn does
-// itself, calls included, and for goroutines that it starts where these bring
-// their panics back to it.
+// guarded runs fn, which reads the mapping. A page that cannot be read ends fn;
+// then ok is false and at is the offset in the file. This covers the calls of fn,
+// and goroutines started by fn if they pass their panics back to it.
 func (m *mapping) guarded(fn func()) (at int64, ok bool) {
 	before := debug.SetPanicOnFault(true)
 	defer func() {
@@ -139,7 +139,7 @@ func (m *mapping) guarded(fn func()) (at int64, ok bool) {
 		}
 		var mine bool
 		if at, mine = m.faultOffset(r); !mine {
-			panic(r) // fn's own
+			panic(r) // raised by fn itself
 		}
 		ok = false
 	}()
@@ -147,8 +147,8 @@ func (m *mapping) guarded(fn func()) (at int64, ok bool) {
 	return 0, true
 }
 
-// faultOffset returns the place in the file where reading the mapping has
-// failed, given what the failed access panicked with.
+// faultOffset returns the offset in the file at which reading the mapping
+// failed, given the value that the access panicked with.
 func (m *mapping) faultOffset(recovered any) (at int64, ok bool) {
 	fault, ok := addressed(recovered)
 	if !ok || len(m.data) == 0 {

@@ -9,7 +9,7 @@ import (
 
 const openFlags = os.O_RDONLY
 
-// mapFile reads the file where the system cannot map it.
+// mapFile reads the file into memory: this system cannot map it.
 func mapFile(f *os.File, size int) (region, error) {
 	data := make([]byte, size)
 	_, err := io.ReadFull(io.NewSectionReader(f, 0, int64(size)), data)

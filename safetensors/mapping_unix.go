@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFlags keeps the open of a FIFO from waiting for a writer.
+// openFlags prevents the open of a FIFO from waiting for a writer.
 const openFlags = os.O_RDONLY | unix.O_NONBLOCK
 
 func mapFile(f *os.File, size int) (region, error) {
@@ -21,13 +21,14 @@ func mapFile(f *os.File, size int) (region, error) {
 	return region{data: unsafe.Slice((*byte)(p), size), mapped: true, path: f.Name()}, nil
 }
 
-// mapAligned maps a file that has a huge page at the beginning of one: only so
-// can huge pages of the page cache be mapped as what they are.
+// mapAligned maps a file. A file of at least one huge page is mapped at a
+// multiple of hugePage, which the kernel needs to map huge pages of the page
+// cache as such.
 func mapAligned(f *os.File, size uintptr) (unsafe.Pointer, error) {
 	if size < hugePage || adviceHugePages < 0 {
 		return unix.MmapPtr(int(f.Fd()), 0, nil, size, unix.PROT_READ, unix.MAP_SHARED)
 	}
-	// Addresses that nobody has, of which the file takes those in the middle.
+	// Reserve unused addresses and map the file over their middle part.
 	all, err := unix.MmapPtr(-1, 0, nil, size+hugePage, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return nil, err
@@ -55,6 +56,6 @@ func (r region) unmap() error {
 	return unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(r.data)), uintptr(len(r.data)))
 }
 
-// isFault reports whether an error is that of a system call that was given
-// memory which cannot be read.
+// isFault reports whether a system call failed because its buffer cannot be
+// read.
 func isFault(err error) bool { return errors.Is(err, unix.EFAULT) }

@@ -20,8 +20,8 @@ func mapFile(f *os.File, size int) (region, error) {
 	if err != nil {
 		return region{}, &os.PathError{Op: "MapViewOfFile", Path: f.Name(), Err: err}
 	}
-	// By way of its own address, because vet takes every conversion of an
-	// integer to a pointer for a mistake; this one is no Go memory.
+	// Convert through a pointer to address: vet reports every conversion of an
+	// integer to a pointer, but this memory is not managed by Go.
 	pointer := *(*unsafe.Pointer)(unsafe.Pointer(&address))
 	return region{data: unsafe.Slice((*byte)(pointer), size), mapped: true, path: f.Name()}, nil
 }
@@ -30,8 +30,8 @@ func (r region) unmap() error {
 	return windows.UnmapViewOfFile(uintptr(unsafe.Pointer(unsafe.SliceData(r.data))))
 }
 
-// isFault reports whether an error is that of a system call that was given
-// memory which cannot be read.
+// isFault reports whether a system call failed because its buffer cannot be
+// read.
 func isFault(err error) bool {
 	return errors.Is(err, windows.ERROR_NOACCESS) || errors.Is(err, windows.ERROR_SWAPERROR)
 }

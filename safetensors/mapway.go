@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// mapWays chooses how the pages of a mapping are made resident. One call that
-// maps them all (mapPages) is the faster way where the page cache holds single
-// pages; where it holds large folios, a fault maps many of them at once, and to
-// touch the pages takes half the time. Which it is shows in the first chunks.
+// mapWays chooses how the pages of a mapping are made resident. A call that
+// maps all pages (mapPages) is faster if the page cache holds single pages. If
+// it holds large folios, a fault maps many pages at once and touching the pages
+// takes half the time. The first chunks show which applies.
 type mapWays struct {
 	begun atomic.Int32
-	best  [2]atomic.Int64 // least picoseconds a byte, 0 for unknown
+	best  [2]atomic.Int64 // least picoseconds per byte, 0 for unknown
 }
 
-// The ways.
+// The ways to make pages resident.
 const (
 	byCall = iota
 	byTouch
 )
 
-// mapTrials is how often each way is tried.
+// mapTrials is the number of trials of each way.
 const mapTrials = 2
 
-// choose gives the way for the next chunk.
+// choose returns the way to use for the next chunk.
 func (w *mapWays) choose() int {
 	if n := w.begun.Add(1); n <= 2*mapTrials {
 		return int(n) & 1
@@ -36,7 +36,7 @@ func (w *mapWays) choose() int {
 	return byCall
 }
 
-// record notes what a chunk of n bytes has taken.
+// record updates the best time of a way with a chunk of n bytes.
 func (w *mapWays) record(way int, n int64, took time.Duration) {
 	if n <= 0 {
 		return

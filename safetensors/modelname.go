@@ -10,34 +10,33 @@ import (
 	"strings"
 )
 
-// What the Hugging Face libraries call the files of a model, before variant,
-// shard number and extension.
+// Stems of the file names of a model in the Hugging Face libraries. Variant,
+// shard number and extension follow the stem.
 const (
 	TransformersStem = "model"                   // transformers; the default
-	DiffusersStem    = "diffusion_pytorch_model" // the models of a diffusers pipeline
+	DiffusersStem    = "diffusion_pytorch_model" // models of a diffusers pipeline
 	AdapterStem      = "adapter_model"           // PEFT
 )
 
-// The names of a model's files in its folder, where no NameOption says
-// otherwise.
+// The default file names of a model in its folder.
 const (
 	ModelFile  = TransformersStem + shardExtension
 	ModelIndex = TransformersStem + shardExtension + ".index.json"
 )
 
-// NameOption says what the files of a model are called in their folder. It is an
-// option of OpenModel and of WriteSharded; WriteFile has a path and ignores it.
+// NameOption changes the file names of a model in its folder. It is an option of
+// OpenModel and WriteSharded. WriteFile takes a path and ignores it.
 type NameOption func(*modelName)
 
 func (o NameOption) apply(w *options) { o(&w.name) }
 
-// Stem sets what the names begin with: DiffusersStem for
+// Stem sets the prefix of the file names: DiffusersStem for
 // diffusion_pytorch_model.safetensors, and so on.
 func Stem(stem string) NameOption { return func(n *modelName) { n.stem = stem } }
 
-// Variant chooses among models that share a folder, as transformers and
-// diffusers do: the variant "fp16" of the stem "model" is model.fp16.safetensors,
-// or model.fp16-00001-of-00002.safetensors and so on with the index
+// Variant selects one of several models in a folder, as in transformers and
+// diffusers. The variant "fp16" of the stem "model" is model.fp16.safetensors, or
+// shards such as model.fp16-00001-of-00002.safetensors with the index
 // model.safetensors.index.fp16.json.
 func Variant(variant string) NameOption { return func(n *modelName) { n.variant = variant } }
 
@@ -53,8 +52,8 @@ func newModelName(opts []NameOption) (modelName, error) {
 	return n, n.check()
 }
 
-// check refuses names that lead out of the folder, or that a reader of the index
-// would refuse.
+// check rejects names that lead out of the folder or that a reader of the index
+// would reject.
 func (n modelName) check() error {
 	name := n.file()
 	if n.stem == "" || !isShardPath(name, shardExtension) || strings.ContainsAny(name, `/\`) {
@@ -63,7 +62,7 @@ func (n modelName) check() error {
 	return nil
 }
 
-// base is the stem with the variant.
+// base returns the stem with the variant.
 func (n modelName) base() string {
 	if n.variant == "" {
 		return n.stem
@@ -77,9 +76,9 @@ func (n modelName) shard(i, of int) string {
 	return fmt.Sprintf("%s-%05d-of-%05d%s", n.base(), i, of, shardExtension)
 }
 
-// indexes returns the names that the index may have. The first is the one that
-// transformers and diffusers write; the others stand for a variant in what
-// huggingface_hub and in what diffusers before 0.32 have written.
+// indexes returns the possible names of the index. The first is the one that
+// transformers and diffusers write. The others are written for variants by
+// huggingface_hub and by diffusers before 0.32.
 func (n modelName) indexes() []string {
 	const end = ".json"
 	first := n.stem + shardExtension + ".index"
@@ -93,26 +92,26 @@ func (n modelName) indexes() []string {
 	}
 }
 
-// index is the name of the index that is written.
+// index returns the name under which the index is written.
 func (n modelName) index() string { return n.indexes()[0] }
 
-// indexFirst tells what is read where there are both an index and a file: the
-// index as diffusers and huggingface_hub do, or the file as transformers does.
+// indexFirst reports whether an index takes precedence over a single file, as
+// in diffusers and huggingface_hub. In transformers the file takes precedence.
 func (n modelName) indexFirst() bool { return n.stem != TransformersStem }
 
-// shards matches the names of shards of the model, of any number of them, and
-// those that they have while they are exchanged.
+// shards matches the names of the model's shards, for any number of shards,
+// including their interim names during a replacement.
 func (n modelName) shards() *regexp.Regexp {
 	const numbers = `-\d{5,}-of-\d{5,}`
 	names := regexp.QuoteMeta(n.base()) + numbers + `(\.[0-9a-f]{16})?`
-	if n.variant != "" { // as old versions of diffusers have it
+	if n.variant != "" { // written by old versions of diffusers
 		names += "|" + regexp.QuoteMeta(n.stem) + numbers + regexp.QuoteMeta("."+n.variant)
 	}
 	return regexp.MustCompile("^(" + names + ")" + regexp.QuoteMeta(shardExtension) + "$")
 }
 
-// find returns what to open of a model: a file or an index. Where there is
-// neither, the error says so and what is there instead.
+// find returns the path of the model's file or index. If neither exists, the
+// error lists the files that do.
 func (n modelName) find(dir string) (path string, isIndex bool, err error) {
 	candidates := append(n.indexes(), n.file())
 	if !n.indexFirst() {
@@ -120,7 +119,7 @@ func (n modelName) find(dir string) (path string, isIndex bool, err error) {
 	}
 	for _, name := range candidates {
 		path := filepath.Join(dir, name)
-		_, err := os.Lstat(path) // a link that leads nowhere is an error of its own, and no reason to look on
+		_, err := os.Lstat(path) // report a dangling link as an error instead of trying the next name
 		if err == nil {
 			return path, name != n.file(), nil
 		}
@@ -131,7 +130,7 @@ func (n modelName) find(dir string) (path string, isIndex bool, err error) {
 	return "", false, fmt.Errorf("safetensors: %s holds neither %s nor %s%s: %w", dir, n.file(), n.index(), others(dir), fs.ErrNotExist)
 }
 
-// others lists some files of a folder that could have been meant.
+// others lists files of a folder that the caller may have meant.
 func others(dir string) string {
 	files, _ := os.ReadDir(dir)
 	var names []string

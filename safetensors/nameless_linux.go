@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// createNameless makes a file in dir that has no name and is gone when it is
-// closed, however the process ends. It fails with errors.ErrUnsupported where
-// there are no such files, or no way to give them a name later.
+// createNameless creates a file in dir that has no name and disappears when it
+// is closed, however the process ends. It fails with errors.ErrUnsupported if
+// the system does not support such files or cannot name them later.
 func createNameless(dir string) (*os.File, error) {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o666)
 	if err != nil {
-		return nil, errors.ErrUnsupported // else a file with a name will meet the same error
+		return nil, errors.ErrUnsupported // for other errors, a file with a name will fail in the same way
 	}
 	f := os.NewFile(uintptr(fd), filepath.Join(dir, "file without a name"))
 	if _, err := os.Lstat(procName(f)); err != nil {
@@ -25,7 +25,7 @@ func createNameless(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// linkNameless gives the file a name that is not in use.
+// linkNameless names the file. The name must not be in use.
 func linkNameless(f *os.File, name string) error {
 	err := unix.Linkat(unix.AT_FDCWD, procName(f), unix.AT_FDCWD, name, unix.AT_SYMLINK_FOLLOW)
 	if err != nil {

@@ -2,16 +2,16 @@ package safetensors
 
 import "hash/maphash"
 
-// nameIndex finds records by name: open addressing, one word per slot, built in
-// one go. It takes a fifth of the time that a Go map takes, and the seed of the
-// hash is random, so that a hostile file cannot make it slow.
+// nameIndex finds records by name. It is an open-addressing hash table with one
+// word per slot, built at once. It takes a fifth of the time of a Go map, and
+// its hash seed is random, so that a hostile file cannot make it slow.
 type nameIndex struct {
 	seed  maphash.Seed
-	slots []uint64 // upper half: part of the hash; lower half: number of the record + 1, 0 for none
+	slots []uint64 // upper half: part of the hash; lower half: index of the record + 1, 0 if empty
 }
 
-// build indexes the records. It returns the number of one that has the name of
-// an earlier one, or -1.
+// build indexes the records. It returns the index of a record whose name an
+// earlier one has, or -1.
 func (x *nameIndex) build(records []record) (duplicate int) {
 	size := 8
 	for size < 2*len(records) {
@@ -31,14 +31,14 @@ func (x *nameIndex) build(records []record) (duplicate int) {
 	return -1
 }
 
-// find returns the number of the record with that name, or -1.
+// find returns the index of the record with the given name, or -1.
 func (x *nameIndex) find(name string, records []record) int {
 	_, found := x.probe(name, x.hash(name), records)
 	return found
 }
 
-// probe returns the number of the record with that name, or -1 and the slot
-// where it would be.
+// probe returns the index of the record with the given name and its slot, or -1
+// and the slot to insert it at.
 func (x *nameIndex) probe(name string, hash uint64, records []record) (slot, found int) {
 	mask := len(x.slots) - 1
 	for slot = int(hash) & mask; ; slot = (slot + 1) & mask {

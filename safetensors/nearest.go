@@ -3,10 +3,10 @@ package safetensors
 import "slices"
 
 // nearest returns up to n of the names by edit distance from name, nearest
-// first, in the order given where the distance is the same. Names with less
-// than half in common are left out.
+// first; ties keep the given order. Names with less than half in common are
+// omitted.
 func nearest(name string, names []string, n int) []string {
-	const longest = 256 // beyond this nobody has mistyped
+	const longest = 256 // longer names are not mistyped
 	if len(name) > longest {
 		return nil
 	}
@@ -29,7 +29,7 @@ func nearest(name string, names []string, n int) []string {
 		found = slices.Insert(found, at, candidate{other, d})
 		if len(found) > n {
 			found = found[:n]
-			limit = found[n-1].distance // nothing worse can enter
+			limit = found[n-1].distance // no worse name can be added
 		}
 	}
 	best := make([]string, len(found))
@@ -39,8 +39,9 @@ func nearest(name string, names []string, n int) []string {
 	return best
 }
 
-// editDistance is the number of bytes to insert, delete or replace to make b of
-// a, or limit+1 where it is more than limit. The rows have room for len(b)+1.
+// editDistance returns the number of bytes to insert, delete or replace to turn
+// a into b, or limit+1 if it exceeds limit. row and next are scratch of
+// len(b)+1 elements.
 func editDistance(a, b string, limit int, row, next []int) int {
 	if max(len(a)-len(b), len(b)-len(a)) > limit {
 		return limit + 1

@@ -2,23 +2,24 @@ package safetensors
 
 import "io"
 
-// origin is where the bytes of some views come from: a file in memory, one
-// behind an io.ReaderAt, or the reader of a single tensor.
+// origin is the source of the bytes of some views: a file in memory, a file
+// read through an io.ReaderAt, or the reader of a single tensor.
 type origin struct {
 	number int
 	file   *File
-	memory []byte      // of the file, from its first byte on
-	reader io.ReaderAt // where there is no memory
-	base   int64       // in the reader, of offset 0
+	memory []byte      // the file, from its first byte
+	reader io.ReaderAt // if memory is nil
+	base   int64       // offset 0 in reader
 }
 
-// origins finds the origin of views, in the order in which they first come.
+// origins returns the origins of views and numbers them in the order of first
+// use.
 type origins struct {
 	count  int
 	byFile map[*File][2]*origin // in memory, and not
 }
 
-// of returns where the bytes of v come from, and where there they begin.
+// of returns the origin of v and the offset of v in it.
 func (s *origins) of(v *View) (*origin, int64) {
 	if v.begin == nowhere {
 		return s.add(&origin{file: v.file, reader: v.source.r, base: v.source.offset}), 0
@@ -49,10 +50,10 @@ func (s *origins) add(o *origin) *origin {
 	return o
 }
 
-// mapped tells whether the memory is the file's, in pages.
+// mapped reports whether the memory consists of pages of the file.
 func (o *origin) mapped() bool { return o.memory != nil && o.file.info != nil }
 
-// down returns the last place up to n where a chunk may begin.
+// down rounds n down to an offset at which a chunk may begin.
 func (o *origin) down(n int64) int64 {
 	if !o.mapped() {
 		return n
@@ -60,7 +61,7 @@ func (o *origin) down(n int64) int64 {
 	return roundDown(n, pageAlign)
 }
 
-// up returns the first place from n on where one may end.
+// up rounds n up to an offset at which a chunk may end.
 func (o *origin) up(n int64) int64 {
 	if !o.mapped() {
 		return n

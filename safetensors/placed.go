@@ -9,30 +9,31 @@ import (
 	"unicode/utf8"
 )
 
-// Placed is a tensor that lies in a file of another format, or is computed.
+// Placed is a tensor that is stored in a file of another format, or is
+// computed.
 type Placed struct {
 	Name  string
 	DType DType
 	Shape []int // empty for a scalar
-	// Offset is where in the file the bytes begin: row-major, little-endian,
-	// as long as dtype and shape ask for.
+	// Offset is the offset in the file of the tensor's bytes: row-major,
+	// little-endian, as long as dtype and shape imply.
 	Offset int64
-	// Reader reads exactly the bytes of the tensor, for one that does not lie in
-	// the file as it should: a transposed view, a compressed record. Offset then
-	// means nothing. It is called concurrently. One that is an io.Closer is closed
-	// when the File is, or becomes unreachable; it may be that of several tensors.
+	// Reader reads exactly the bytes of a tensor that the file does not contain in
+	// this form: a transposed view, a compressed record. Offset is then ignored.
+	// Reader is called concurrently. If it is an io.Closer, it is closed when the
+	// File is closed or becomes unreachable. Several tensors may share a Reader.
 	Reader io.ReaderAt
 }
 
-// OpenPlaced maps the file at path, whatever its format, and returns the tensors
-// in it as a File, in the order given. They may overlap: formats other than this
-// one let tensors share memory. Views of tensors without a Reader are in place,
-// those of others read on demand, as View says.
+// OpenPlaced maps the file at path, whatever its format, and returns the given
+// tensors as a File, in the order given. They may overlap, since other formats
+// let tensors share memory. Views of tensors without a Reader are in place; the
+// others are read on demand, see View.
 //
 // It fails with ErrDType, ErrShape, ErrOverflow and ErrPartialByte, with
-// ErrTruncated where a tensor goes past the end of the file, with ErrRange for
-// a negative offset, with ErrDuplicateTensor and ErrUTF8 for names, and where
-// Open fails to open the file.
+// ErrTruncated if a tensor extends past the end of the file, with ErrRange for a
+// negative offset, with ErrDuplicateTensor and ErrUTF8 for names, and as Open
+// does.
 func OpenPlaced(path string, tensors []Placed, metadata map[string]string) (*File, error) {
 	f, info, err := openRegular(path)
 	if err != nil {
@@ -58,7 +59,7 @@ func OpenPlaced(path string, tensors []Placed, metadata map[string]string) (*Fil
 		}
 	}
 	var r region
-	if info.Size() > 0 { // nothing cannot be mapped
+	if info.Size() > 0 { // an empty file cannot be mapped
 		if r, err = mapRegion(f, info.Size()); err != nil {
 			return nil, err
 		}
@@ -70,7 +71,7 @@ func OpenPlaced(path string, tensors []Placed, metadata map[string]string) (*Fil
 	return file, nil
 }
 
-// closers are closed together.
+// closers is a list of closers that implements io.Closer.
 type closers []io.Closer
 
 func (c closers) Close() error {
@@ -81,8 +82,8 @@ func (c closers) Close() error {
 	return errors.Join(errs...)
 }
 
-// placedHeader is the header that a file of the given size would have if these
-// were its tensors. Its text holds their shapes and nothing else.
+// placedHeader returns the header of a file of the given size that contains
+// these tensors. Its text contains only their shapes.
 func placedHeader(tensors []Placed, fileSize int64) (*header, error) {
 	h := &header{records: make([]record, len(tensors))}
 	for i := range tensors {
@@ -106,7 +107,7 @@ func placedHeader(tensors []Placed, fileSize int64) (*header, error) {
 		}
 		h.records[i] = r
 		h.text = appendShapeText(h.text, p.Shape)
-		if len(h.text) > maxHeader { // as in a file, and far below what shapeAt can say
+		if len(h.text) > maxHeader { // the limit of a file, and far below the maximum of shapeAt
 			return nil, tensorError(p.Name, ErrHeaderTooLarge, fmt.Sprintf("shapes of more than %d bytes", maxHeader), "")
 		}
 	}
@@ -116,7 +117,7 @@ func placedHeader(tensors []Placed, fileSize int64) (*header, error) {
 	return h, nil
 }
 
-// appendShapeText writes a shape as it stands in a header.
+// appendShapeText appends a shape in the form used in a header.
 func appendShapeText(b []byte, shape []int) []byte {
 	b = append(b, '[')
 	for i, d := range shape {

@@ -5,16 +5,16 @@ import (
 	"math/bits"
 )
 
-// readPlain reads the description of a tensor that stands in the form in which
-// the reference writes it, and nearly everybody else:
+// readPlain reads the description of a tensor in the form that the reference and
+// nearly every other writer use:
 //
 //	{"dtype":"BF16","shape":[8,4],"data_offsets":[0,64]}
 //
-// with the fields in this order, nothing wrong with them, and no white space but
-// for one after colons and commas, as Python writes it. That takes half the time
-// of read, which is for all else: where readPlain returns false it has read
-// nothing, and read takes another form, or finds the words for what is wrong.
-// last is the type of the tensor before, which is this one's as a rule.
+// The fields must be in this order and valid, without white space except for one
+// space after colons and commas, as Python writes it. It takes half the time of
+// read, which handles all other forms. If readPlain returns false, it has
+// consumed nothing, and read parses the text or returns the error. last is the
+// dtype of the previous tensor, usually the dtype of this one too.
 func (r *record) readPlain(s *scanner, last DType) bool {
 	text := s.text
 	i := literal(text, optionalSpace(text, s.pos), `{"dtype":`)
@@ -61,8 +61,8 @@ func (r *record) readPlain(s *scanner, last DType) bool {
 	return true
 }
 
-// plainShape reads an array of numbers after its bracket. It returns the
-// position after it, or -1.
+// plainShape reads an array of numbers after its opening bracket. It returns
+// the position after the array, or -1.
 func plainShape(text []byte, i int) (elements elementCount, rank uint32, end int) {
 	elements.n = 1
 	if end = literal(text, i, `]`); end > 0 {
@@ -86,8 +86,8 @@ func plainShape(text []byte, i int) (elements elementCount, rank uint32, end int
 	}
 }
 
-// literal returns the position after a piece of text that must stand at i, or
-// -1, also where i is.
+// literal returns the position after piece, which must be at position i of the
+// text. It returns -1 otherwise, and also if i is -1.
 func literal(text []byte, i int, piece string) int {
 	if end := i + len(piece); i >= 0 && end <= len(text) && string(text[i:end]) == piece {
 		return end
@@ -104,10 +104,11 @@ func optionalSpace(text []byte, i int) int {
 }
 
 // plainNumber reads a number of at most 15 digits without a leading zero, not
-// too close to the end of the text. It returns the position after it, or -1.
+// too close to the end of the text. It returns the position after the number,
+// or -1.
 //
-// All digits of a word are read at once: numbers have so many lengths that a
-// loop over their digits costs more in branches predicted wrong than in
+// All digits of a word are parsed at once: the lengths of numbers vary so much
+// that a loop over digits spends more time on mispredicted branches than on
 // arithmetic.
 func plainNumber(text []byte, i int) (n uint64, end int) {
 	n, digits := leadingDigits(text, i)
@@ -125,12 +126,12 @@ func plainNumber(text []byte, i int) (n uint64, end int) {
 	return n*powers[digits] + more, i + 8 + digits
 }
 
-// leadingDigits is the number that the digits make with which the eight bytes
-// at i begin, and how many they are; 0 where the text ends before.
+// leadingDigits returns the number formed by the leading digits of the eight
+// bytes at i, and their count. The count is 0 if the text ends earlier.
 func leadingDigits(text []byte, i int) (n uint64, digits int) {
 	const (
 		zeros = 0x3030303030303030
-		above = 0x7676767676767676 // sets the high bit of a byte from 10 on
+		above = 0x7676767676767676 // sets the high bit of bytes ≥ 10
 		highs = 0x8080808080808080
 	)
 	if i+8 > len(text) {
@@ -139,8 +140,8 @@ func leadingDigits(text []byte, i int) (n uint64, digits int) {
 	w := binary.LittleEndian.Uint64(text[i:]) ^ zeros
 	// Carries may set bits above the lowest high bit, but not below it.
 	digits = bits.TrailingZeros64((w+above|w)&highs) / 8
-	// The last digit goes to the highest byte, with zeros in front of the
-	// first; then neighbours are put together: digits, pairs, fours.
+	// Shift the last digit to the highest byte, with zeros before the first,
+	// then combine neighbours: digits, pairs, fours.
 	w <<= 64 - 8*digits
 	w = w*10 + w>>8
 	const (

@@ -8,55 +8,54 @@ import (
 	"slices"
 )
 
-// LoadPlan is how views are read: cut into chunks, each file from its beginning
-// to its end.
+// LoadPlan divides the bytes of views into chunks; each file is read from start
+// to end.
 type LoadPlan struct {
-	// Chunks are in the order of reading: by file, as the views first name them,
-	// then by offset.
+	// Chunks are in the order of reading: by file, in the order in which the
+	// views first refer to the files, then by offset.
 	Chunks []Chunk
-	Bytes  int64 // of the views
-	Read   int64 // of the chunks: what lies between and beside the views as well
+	Bytes  int64 // total size of the views
+	Read   int64 // total size of the chunks, including the bytes between the views
 
 	views []*View
 	runs  []run
 }
 
-// Chunk is an extent of a file that is read in one go: whole pages of it, but
-// for the last one. Files that are not mapped have no pages; there a chunk
-// begins and ends with the tensors it carries.
+// Chunk is a range of a file that is read at once. In a mapped file it consists
+// of whole pages, except for the last one. Other files have no pages; their
+// chunks begin and end with the tensors in them.
 type Chunk struct {
 	File *File
-	// Offset is where in the file the chunk begins. A tensor that does not lie in
-	// its file as it is (see View.Extent) has chunks of its own, and Offset is
-	// one in the tensor.
+	// Offset is the offset of the chunk in the file. A tensor that is not
+	// contiguous in its file (see View.Extent) has its own chunks, and Offset is
+	// relative to the tensor.
 	Offset int64
 	Length int64
 	Parts  []Part // in the order of the file; at least one
 
 	plan   *LoadPlan
-	number int // in the plan
-	run    int // that it was cut from
+	number int // index in the plan
+	run    int // index of the run that contains it
 }
 
-// Part is what a chunk carries of one view. Views may share bytes, so parts may
+// Part is the part of a view in a chunk. Views may share bytes, so parts may
 // overlap.
 type Part struct {
-	View   int   // number of the view among those planned
-	From   int64 // the part's first byte within the view
-	At     int64 // and within the chunk
+	View   int   // index of the view among the planned views
+	From   int64 // offset of the part within the view
+	At     int64 // offset of the part within the chunk
 	Length int64
 }
 
-// PlanLoad plans how to read the views, in any order, from any number of files;
-// they may share bytes. Each byte of each view is in exactly one part. Chunks of
-// mapped files begin at a multiple of the page size, and of 4096, and have at
-// most LoadOptions.ChunkSize bytes, which is cut down to such a multiple.
+// PlanLoad plans how to read the views, in any order, from any number of files.
+// Views may share bytes. Each byte of each view is in exactly one part. Chunks
+// of mapped files begin at a multiple of the page size and of 4096 and have at
+// most LoadOptions.ChunkSize bytes, which is rounded down to such a multiple.
 //
-// Tensors between which there are no more unwanted bytes than MaxHole are read
-// together, with what is between them: up to there, reading is cheaper than
-// another request.
+// Tensors separated by at most MaxHole unwanted bytes are read together with the
+// bytes between them, which is cheaper than another request.
 //
-// It fails with ErrRange for impossible options.
+// It fails with ErrRange for invalid options.
 func PlanLoad(views []*View, o LoadOptions) (*LoadPlan, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -72,22 +71,22 @@ func PlanLoad(views []*View, o LoadOptions) (*LoadPlan, error) {
 	return p, nil
 }
 
-// extent is where the bytes of a view lie.
+// extent is the range of a view's bytes in its origin.
 type extent struct {
 	view       int
 	origin     *origin
 	begin, end int64
 }
 
-// run is an extent of a file that is read without a break.
+// run is a range of a file that is read without gaps.
 type run struct {
 	origin     *origin
 	begin, end int64
-	extents    []extent // sorted by where they begin
+	extents    []extent // sorted by offset
 }
 
-// extents tells where the views are, sorted by place. Views without bytes are
-// nowhere.
+// extents returns the extents of the views, sorted by origin and offset. Views
+// without bytes have none.
 func (p *LoadPlan) extents() []extent {
 	var origins origins
 	extents := make([]extent, 0, len(p.views))
@@ -104,7 +103,7 @@ func (p *LoadPlan) extents() []extent {
 	return extents
 }
 
-// join makes runs of extents that lie side by side.
+// join merges adjacent extents into runs.
 func (p *LoadPlan) join(rest []extent, maxHole int64) {
 	for len(rest) > 0 {
 		o := rest[0].origin
@@ -119,9 +118,9 @@ func (p *LoadPlan) join(rest []extent, maxHole int64) {
 	}
 }
 
-// cut makes chunks of about the same length out of each run.
+// cut divides each run into chunks of about the same length.
 func (p *LoadPlan) cut(size int64) error {
-	const most = 1 << 24 // chunks: far beyond any disk, but not beyond what a hostile server may promise
+	const most = 1 << 24 // far more chunks than any disk holds; bounds the sizes that a hostile server may claim
 	for number := range p.runs {
 		r := &p.runs[number]
 		length := r.end - r.begin
@@ -130,7 +129,7 @@ func (p *LoadPlan) cut(size int64) error {
 			return fmt.Errorf("safetensors: %s: %s in chunks of %d are too many: %w", r.origin.file.path, byteCount(uint64(length)), size, ErrRange)
 		}
 		step := min(roundUp((length-1)/count+1, pageAlign), size)
-		var open []extent // those that reach into the chunk
+		var open []extent // the extents that overlap the chunk
 		rest := r.extents
 		for begin := r.begin; begin < r.end; begin += step {
 			end := begin + min(step, r.end-begin)
@@ -138,7 +137,7 @@ func (p *LoadPlan) cut(size int64) error {
 			for len(rest) > 0 && rest[0].begin < end {
 				open, rest = append(open, rest[0]), rest[1:]
 			}
-			if len(open) > 0 { // else nothing but a hole
+			if len(open) > 0 { // otherwise the chunk is a hole
 				c := p.chunk(number, begin, end, open)
 				c.number = len(p.Chunks)
 				p.Chunks = append(p.Chunks, c)
@@ -148,7 +147,7 @@ func (p *LoadPlan) cut(size int64) error {
 	return nil
 }
 
-// chunk describes what an extent of a run has of the extents of views.
+// chunk returns a chunk for part of a run; extents are the views in it.
 func (p *LoadPlan) chunk(number int, begin, end int64, extents []extent) Chunk {
 	c := Chunk{File: p.runs[number].origin.file, Offset: begin, Length: end - begin, plan: p, run: number}
 	c.Parts = make([]Part, len(extents))
@@ -159,34 +158,34 @@ func (p *LoadPlan) chunk(number int, begin, end int64, extents []extent) Chunk {
 	return c
 }
 
-// whole describes a run as one chunk.
+// whole returns a run as one chunk.
 func (p *LoadPlan) whole(number int) Chunk {
 	r := &p.runs[number]
 	return p.chunk(number, r.begin, r.end, r.extents)
 }
 
-// LoadOptions say how views are loaded. The zero value leaves it to the loader.
+// LoadOptions configure a load. The zero value selects the defaults.
 type LoadOptions struct {
-	// Threads is how many chunks are read at the same time. 0 is one for each
-	// CPU, but at least 4, which a disk needs to be busy, and at most 8, which
-	// fill the widest PCIe; more than 1024 are an error.
+	// Threads is the number of chunks read concurrently. Zero means one per
+	// CPU, but at least 4, to keep a disk busy, and at most 8, enough to fill
+	// the widest PCIe link. Values above 1024 are an error.
 	Threads int
-	// Strategy is how bytes get from the file to the sink.
+	// Strategy is the method by which bytes are read.
 	Strategy Strategy
-	// ChunkSize is the most bytes that a sink gets at once. 0 is 16 MiB, where
-	// reading is no faster with more, and less where otherwise threads would go
-	// without work.
+	// ChunkSize is the maximum number of bytes passed to a sink at once. Zero
+	// means 16 MiB, the size above which reads do not get faster, or less if
+	// some threads would otherwise have no work.
 	ChunkSize int64
-	// MaxHole is how many unwanted bytes are read to make one chunk of two. 0 is
-	// 64 KiB, which takes about as long as another request would; negative is
-	// none.
+	// MaxHole is the maximum number of unwanted bytes that are read to merge two
+	// chunks. Zero means 64 KiB, which takes about as long as another request. A
+	// negative value means none.
 	MaxHole int64
 }
 
 const (
-	leastThreads     = 4 // of those chosen here
+	leastThreads     = 4 // bounds of the default
 	mostThreads      = 8
-	limitThreads     = 1024 // of those asked for: each is one of the system's while it reads
+	limitThreads     = 1024 // limit of Threads: each uses a system thread while it reads
 	defaultChunkSize = 16 << 20
 	leastChunkSize   = 1 << 20
 	defaultMaxHole   = 64 << 10
@@ -215,7 +214,7 @@ func (o *LoadOptions) chunkSize(total int64) int64 {
 	if o.ChunkSize > 0 {
 		return roundDown(o.ChunkSize, pageAlign)
 	}
-	const each = 4 // chunks for each thread, so that none is left alone with the last one
+	const each = 4 // chunks per thread, so that no thread works alone at the end
 	return min(max(roundUp(total/int64(each*o.threads()), pageAlign), leastChunkSize), defaultChunkSize)
 }
 
@@ -226,8 +225,7 @@ func (o *LoadOptions) maxHole() int64 {
 	return max(o.MaxHole, 0)
 }
 
-// pageAlign is what chunks are aligned to: what pages are mapped by, and what
-// disks are read by.
+// pageAlign is the alignment of chunks, for both page mapping and disk reads.
 var pageAlign = max(4096, pageSize)
 
 var pageSize = int64(os.Getpagesize())

@@ -7,19 +7,20 @@ import (
 	"time"
 )
 
-// Populate has the pages of views read and mapped, by LoadOptions.Threads at
-// once, and waits for them, so that nobody waits for them later. The Strategy of
-// the options means nothing here. What is not in mapped memory is left alone:
-// for such views Load is the way.
+// Populate reads and maps the pages of views, with LoadOptions.Threads
+// concurrent readers, and waits for them, so that later accesses do not wait. It
+// ignores LoadOptions.Strategy, and views that are not in mapped memory: use
+// Load for those.
 //
-// How long the pages stay is the system's business. It fails with ErrFault,
-// ErrClosed, and where ctx is done.
+// The system decides how long the pages stay. It fails with ErrFault, ErrClosed,
+// and if ctx is done.
 func Populate(ctx context.Context, views []*View, o LoadOptions) (LoadStats, error) {
 	o.Strategy = Mmap
 	return Load(ctx, inMemory(views), residentSink{}, o)
 }
 
-// Populate is the function of this name for all tensors of the file.
+// Populate reads and maps the pages of all tensors of the file, like the
+// function Populate.
 func (f *File) Populate(ctx context.Context, o LoadOptions) (LoadStats, error) {
 	views, err := f.Views()
 	if err != nil {
@@ -28,7 +29,8 @@ func (f *File) Populate(ctx context.Context, o LoadOptions) (LoadStats, error) {
 	return Populate(ctx, views, o)
 }
 
-// Populate is the function of this name for all tensors of the set.
+// Populate reads and maps the pages of all tensors of the set, like the
+// function Populate.
 func (s *Set) Populate(ctx context.Context, o LoadOptions) (LoadStats, error) {
 	views, err := s.Views()
 	if err != nil {
@@ -62,7 +64,7 @@ func (s *Set) Views() ([]*View, error) {
 	return all, nil
 }
 
-// residentSink wants mapped memory only.
+// residentSink accepts mapped memory only.
 type residentSink struct{}
 
 func (residentSink) InPlace(*Chunk, []byte) (bool, error)         { return true, nil }
@@ -79,8 +81,8 @@ func inMemory(views []*View) []*View {
 	return in
 }
 
-// makeResident has the pages of a chunk read and mapped. It says where it has
-// failed.
+// makeResident reads and maps the pages of a chunk. On failure it returns the
+// file offset of the error.
 func (f *feed) makeResident(c *Chunk) (at int64, err error) {
 	if !f.origin.mapped() {
 		return 0, nil
@@ -91,8 +93,8 @@ func (f *feed) makeResident(c *Chunk) (at int64, err error) {
 	if way == byCall && mapPages(memory) {
 		return 0, nil
 	}
-	// By hand, also to find out which page cannot be read.
-	if way == byCall { // what the call has not read has to be read now
+	// Touch the pages one by one, also to find the one that cannot be read.
+	if way == byCall { // the failed call has not read all pages
 		_ = f.origin.file.mapping.willNeed(c.Offset, c.Offset+c.Length)
 	}
 	at, ok := f.origin.file.mapping.guarded(func() {
@@ -108,5 +110,5 @@ func (f *feed) makeResident(c *Chunk) (at int64, err error) {
 	return 0, nil
 }
 
-// touched keeps the compiler from leaving reads out.
+// touched keeps the compiler from optimizing reads away.
 var touched atomic.Uint32

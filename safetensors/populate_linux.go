@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapPages maps all pages that memory lies in, and reads those that are not in
-// the page cache. It reports whether it could: before Linux 5.14 it cannot, nor
-// where a page cannot be read.
+// mapPages maps all pages of memory and reads the ones that are not in the page
+// cache. It returns false before Linux 5.14, and if a page cannot be read.
 func mapPages(memory []byte) bool {
 	defer runtime.KeepAlive(memory)
 	start := uintptr(unsafe.Pointer(unsafe.SliceData(memory)))

@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// preallocate reserves the space of a file: a full disk is found out before the
-// work is done, and the file system need not look for room block by block, which
-// takes a quarter off the time of a write. Where it cannot be done for another
-// reason than a lack of room, the writes will tell.
+// preallocate reserves the space of a file. A full disk is then reported before
+// the work is done, and the file system allocates all blocks at once, which
+// takes a quarter off the time of a write. Failures for other reasons than lack
+// of space are ignored; the writes will report them.
 func preallocate(f *os.File, size int64) error {
 	if size <= 0 {
 		return nil

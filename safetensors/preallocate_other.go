@@ -4,5 +4,5 @@ package safetensors
 
 import "os"
 
-// preallocate does nothing where the system has no call for it.
+// preallocate does nothing: the system has no call for it.
 func preallocate(*os.File, int64) error { return nil }

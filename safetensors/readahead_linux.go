@@ -7,30 +7,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readAhead tells the kernel which pages of a mapping are about to be read, and so
-// keeps it from reading others. Left alone, the first touch of a page that is
-// not in memory reads what lies around it: 128 KiB by default, 8 MiB on some
-// machines, for a tensor of 4 KiB. MADV_RANDOM would stop that, but then each
-// page of a whole file is read by itself, which takes eight times as long, and
-// leaves the page cache in small pieces that take ten times as long to map ever
-// after. So a small tensor is asked for exactly, before its first touch, unless
-// somebody goes through the file from front to back, where reading ahead is
-// right, or it is in memory anyway.
+// readAhead tells the kernel which pages of a mapping are about to be read, to
+// prevent it from reading others. Without advice, touching a page that is not in
+// memory reads the pages around it: 128 KiB by default, 8 MiB on some machines,
+// even for a tensor of 4 KiB. MADV_RANDOM would prevent that, but then a whole
+// file is read page by page, which takes eight times as long and leaves small
+// folios in the page cache that take ten times as long to map later. So exactly
+// the pages of a small tensor are requested before its first use. Readers that go
+// through the file sequentially, for which readahead is right, and files that are
+// in memory are left alone.
 type readAhead struct {
-	end    atomic.Int64                    // of the bytes that were used last
-	streak atomic.Int32                    // how often in a row bytes followed the ones before
-	warm   atomic.Int32                    // how often in a row they were in memory
-	asked  atomic.Pointer[[]atomic.Uint64] // a bit for each block
+	end    atomic.Int64                    // end of the bytes used last
+	streak atomic.Int32                    // number of consecutive accesses that followed the previous bytes
+	warm   atomic.Int32                    // number of consecutive accesses to bytes in memory
+	asked  atomic.Pointer[[]atomic.Uint64] // one bit per block
 }
 
 const (
-	aheadMost   = 2 << 20  // from here on, what is read around a tensor is little beside it
-	aheadBlock  = 16 << 10 // bytes that are asked for once
-	aheadGap    = 64 << 10 // between tensors that follow each other
-	aheadStreak = 8        // tensors that make a reader of everything, or a file that is in memory
+	aheadMost   = 2 << 20  // for tensors of this size and above, the bytes read around them hardly matter
+	aheadBlock  = 16 << 10 // bytes per block; a block is requested once
+	aheadGap    = 64 << 10 // maximum gap between tensors that count as consecutive
+	aheadStreak = 8        // consecutive accesses that show a sequential reader, or a file that is in memory
 )
 
-// expect is called before the bytes from begin to end are handed out.
+// expect must be called before returning the bytes from begin to end.
 func (m *mapping) expect(begin, end int64) {
 	if !m.region.mapped || begin == end {
 		return
@@ -50,11 +50,11 @@ func (m *mapping) expect(begin, end int64) {
 		return
 	}
 	a.warm.Store(0)
-	_ = m.willNeed(begin, end) // it was advice
+	_ = m.willNeed(begin, end) // only advice
 }
 
-// ask notes that the blocks from first to last have been asked for, and reports
-// whether one of them is new.
+// ask marks the blocks from first to last as requested and reports whether one
+// of them is new.
 func (a *readAhead) ask(first, last int64, data []byte) (anew bool) {
 	blocks := a.asked.Load()
 	if blocks == nil {
@@ -72,12 +72,11 @@ func (a *readAhead) ask(first, last int64, data []byte) (anew bool) {
 	return anew
 }
 
-// exactly makes read(2) of a file read nothing but what it is asked for, or
-// takes that back.
+// exactly turns the readahead of read(2) on a file off, or on again.
 func exactly(f *os.File, on bool) {
 	advice := unix.FADV_NORMAL
 	if on {
 		advice = unix.FADV_RANDOM
 	}
-	_ = unix.Fadvise(int(f.Fd()), 0, 0, advice) // it was advice
+	_ = unix.Fadvise(int(f.Fd()), 0, 0, advice) // only advice
 }

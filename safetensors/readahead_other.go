@@ -4,8 +4,8 @@ package safetensors
 
 import "os"
 
-// readAhead is for kernels that read much around what is touched and can be told
-// not to.
+// readAhead does nothing: this kernel reads little around a touched page, or
+// cannot be advised.
 type readAhead struct{}
 
 func (*mapping) expect(begin, end int64) {}

@@ -15,11 +15,11 @@ import (
 type shardWriter struct {
 	dir     string
 	options options
-	entries [][]Entry      // of the shards
-	names   []string       // of the shards
+	entries [][]Entry      // by shard
+	names   []string       // by shard
 	shards  []*pendingFile // in the order of names
-	index   *pendingFile   // nil where there is one file
-	spares  []string       // second names of the shards, while they take the place of others
+	index   *pendingFile   // nil for a single file
+	spares  []string       // interim names of the shards while they replace others
 	stale   *regexp.Regexp // names of shards, old and new
 }
 
@@ -35,7 +35,7 @@ func newShardWriter(dir string, shards [][]Entry, o options) *shardWriter {
 	return w
 }
 
-// stage writes everything, without giving it its names.
+// stage writes all files without naming them.
 func (w *shardWriter) stage(metadata map[string]string) (err error) {
 	if len(w.names) > 1 {
 		if w.index, err = w.stageIndex(w.names); err != nil {
@@ -57,7 +57,7 @@ func (w *shardWriter) stage(metadata map[string]string) (err error) {
 	return nil
 }
 
-// stageIndex writes an index of the shards under some names.
+// stageIndex writes an index of the shards under the given names.
 func (w *shardWriter) stageIndex(names []string) (*pendingFile, error) {
 	path := filepath.Join(w.dir, w.options.name.index())
 	text, err := encodeIndex(w.entries, names, w.options.name.indexStyle())
@@ -78,12 +78,12 @@ func (w *shardWriter) discard() {
 	}
 }
 
-// commit puts the new model in the place of the old one. The file or the index
-// that makes the new model visible gets its name last; what would hide it, or
-// would belong to the old one, is removed after that. So whichever of the two a
-// reader looks for first, it finds all of the old model or all of the new.
+// commit replaces the old model with the new one. The file or index that makes
+// the new model visible is renamed last. After that, files that would hide it
+// or belong to the old model are removed. So a reader finds either all of the
+// old model or all of the new one, whichever of file and index it tries first.
 func (w *shardWriter) commit() error {
-	defer w.discard() // what has not been named because of an error
+	defer w.discard() // files not named because of an error
 	if w.index != nil && w.replacesShards() {
 		return w.commitOver()
 	}
@@ -107,10 +107,10 @@ func (w *shardWriter) replacesShards() bool {
 	})
 }
 
-// commitOver is commit where new shards replace old ones of the same name. The
-// new ones get other names first and an index that leads to those: the index
-// takes the place of the old one in one step. When they have replaced the old
-// shards, the final index does the same.
+// commitOver is the commit for new shards that replace old ones of the same
+// name. It first gives the new shards interim names and replaces the old index
+// with one that refers to those names, in one step. After the new shards have
+// replaced the old ones, it replaces the interim index with the final one.
 func (w *shardWriter) commitOver() error {
 	interim, err := w.stageInterim()
 	if err != nil {
@@ -121,7 +121,7 @@ func (w *shardWriter) commitOver() error {
 	}
 	w.step()
 	if err := w.sync(filepath.Dir(interim.path)); err != nil {
-		return err // as of now the folder is whole with the spares: they are the new model
+		return err // the folder now holds the complete new model under interim names
 	}
 	if err := w.commitFiles(w.shards...); err != nil {
 		return err
@@ -129,11 +129,11 @@ func (w *shardWriter) commitOver() error {
 	if err := w.commitFiles(w.index); err != nil {
 		return err
 	}
-	return w.removeStale() // the spares, too
+	return w.removeStale() // remove the interim names too
 }
 
-// stageInterim gives the new shards names that no model uses, and writes an
-// index with those. On failure they are as they were.
+// stageInterim gives the new shards interim names and writes an index of these.
+// On failure it removes the interim names.
 func (w *shardWriter) stageInterim() (*pendingFile, error) {
 	tag := fmt.Sprintf(".%016x", rand.Uint64())
 	for i, p := range w.shards {
@@ -158,10 +158,10 @@ func (w *shardWriter) stageInterim() (*pendingFile, error) {
 
 func (w *shardWriter) removeSpares() error { return w.remove(w.spares...) }
 
-// commitWithoutLinks makes the old model invisible before it is replaced.
+// commitWithoutLinks hides the old model before replacing it.
 func (w *shardWriter) commitWithoutLinks() error {
 	n := w.options.name
-	if n.indexFirst() { // an even older model must not appear when the index is gone
+	if n.indexFirst() { // an even older model must not become visible when the index is gone
 		if err := w.remove(n.file()); err != nil {
 			return err
 		}
@@ -181,7 +181,7 @@ func (w *shardWriter) commitWithoutLinks() error {
 	return w.removeStale()
 }
 
-// commitFiles gives files their names.
+// commitFiles renames files to their final names.
 func (w *shardWriter) commitFiles(files ...*pendingFile) error {
 	var folders []string
 	for _, p := range files {
@@ -195,7 +195,8 @@ func (w *shardWriter) commitFiles(files ...*pendingFile) error {
 	return w.sync(slices.Compact(folders)...)
 }
 
-// sync brings the folders to the disk: what comes next must not get there first.
+// sync flushes the folders to disk, so that later changes do not get there
+// first.
 func (w *shardWriter) sync(folders ...string) error {
 	if !w.options.durable {
 		return nil
@@ -208,8 +209,8 @@ func (w *shardWriter) sync(folders ...string) error {
 	return nil
 }
 
-// removeStale removes what is left of the old model, its head first, and what
-// writers that are dead have left behind.
+// removeStale removes the rest of the old model, its index first, and files
+// left behind by dead writers.
 func (w *shardWriter) removeStale() error {
 	var errs []error
 	if w.index == nil {
@@ -239,13 +240,13 @@ func (w *shardWriter) isOurs(name string) bool {
 	return name == n.file() || slices.Contains(n.indexes(), name) || w.stale.MatchString(name)
 }
 
-// isOtherIndex tells the names of an index that other libraries use.
+// isOtherIndex reports whether name is an index name that other libraries use.
 func (w *shardWriter) isOtherIndex(name string) bool {
 	return slices.Contains(w.options.name.indexes()[1:], name)
 }
 
-// removeIndexes removes the index by all its names, the one that readers look
-// for first at last.
+// removeIndexes removes the index under all its names; the name that readers
+// try first is removed last.
 func (w *shardWriter) removeIndexes() error {
 	names := w.options.name.indexes()
 	slices.Reverse(names)

@@ -9,16 +9,16 @@ import (
 	"unsafe"
 )
 
-// maxDepth is how deeply values may be nested, as in the reference; only fields
-// that the format does not know are ever nested more than three deep.
+// maxDepth is the maximum nesting of values, as in the reference. Only fields
+// that the format does not define are nested more than three deep.
 const maxDepth = 127
 
-// scanner reads JSON text once from front to back. The text must be valid
-// UTF-8 and must not change: the strings that it returns point into it.
+// scanner reads JSON text once, sequentially. The text must be valid UTF-8 and
+// must not change: the returned strings point into it.
 type scanner struct {
 	text []byte
 	pos  int
-	base int64 // where in the file the text starts, for error messages
+	base int64 // offset of the text in the file, for error messages
 }
 
 func (s *scanner) space() {
@@ -33,7 +33,7 @@ func (s *scanner) space() {
 }
 
 // peek skips white space and returns the next byte, 0 at the end. A zero byte
-// in the text reads the same: neither starts a token.
+// in the text is indistinguishable: neither starts a token.
 func (s *scanner) peek() byte {
 	if s.pos < len(s.text) && s.text[s.pos] > ' ' {
 		return s.text[s.pos]
@@ -45,7 +45,8 @@ func (s *scanner) peek() byte {
 	return s.text[s.pos]
 }
 
-// accept skips white space, and c if that is what follows.
+// accept skips white space, then c if it is the next byte, and reports whether
+// it was.
 func (s *scanner) accept(c byte) bool {
 	if s.peek() != c {
 		return false
@@ -61,7 +62,8 @@ func (s *scanner) expect(c byte) error {
 	return s.fail(ErrSyntax, string(rune(c)))
 }
 
-// object calls member for each member of an object, after its key and colon.
+// object reads an object. It calls member after the key and colon of each
+// member.
 func (s *scanner) object(member func(key string) error) error {
 	if err := s.expect('{'); err != nil {
 		return err
@@ -89,7 +91,7 @@ func (s *scanner) object(member func(key string) error) error {
 	}
 }
 
-// array calls element for each element of an array.
+// array reads an array. It calls element for each element.
 func (s *scanner) array(element func() error) error {
 	if err := s.expect('['); err != nil {
 		return err
@@ -125,13 +127,13 @@ func (s *scanner) string() (string, error) {
 	return s.escapedString(start)
 }
 
-// piece is part of the text, in place.
+// piece returns part of the text, without a copy.
 func (s *scanner) piece(from, to int) string {
 	return unsafe.String(unsafe.SliceData(s.text[from:to]), to-from)
 }
 
-// escapedString goes on with a string that started at start, from the first
-// byte that does not stand for itself.
+// escapedString reads the rest of a string that started at start, from its
+// first escape or invalid byte.
 func (s *scanner) escapedString(start int) (string, error) {
 	out := append([]byte(nil), s.text[start:s.pos]...)
 	for s.pos < len(s.text) {
@@ -156,7 +158,7 @@ func (s *scanner) escapedString(start int) (string, error) {
 	return "", s.fail(ErrSyntax, "the end of the string")
 }
 
-// escape reads an escape sequence, both halves of a surrogate pair included.
+// escape reads an escape sequence, or both halves of a surrogate pair.
 func (s *scanner) escape() (rune, error) {
 	if s.pos+1 < len(s.text) {
 		switch c := s.text[s.pos+1]; c {
@@ -197,7 +199,7 @@ func (s *scanner) escape() (rune, error) {
 	return 0, s.fail(ErrSyntax, "an escape sequence")
 }
 
-// codeUnit is the number in \uXXXX at position i, -1 if there is none.
+// codeUnit returns the number in \uXXXX at position i, -1 if there is none.
 func (s *scanner) codeUnit(i int) rune {
 	if i+6 > len(s.text) || s.text[i] != '\\' || s.text[i+1] != 'u' {
 		return -1
@@ -244,7 +246,7 @@ func (s *scanner) unsigned(rule error) (uint64, error) {
 	return 0, s.fail(rule, "an integer from 0 to 18446744073709551615")
 }
 
-// endsNumber reports whether what stands at i may follow a number in an array.
+// endsNumber reports whether the text at i may follow a number in an array.
 func endsNumber(text []byte, i int) bool {
 	if i < len(text) {
 		switch text[i] {
@@ -255,8 +257,8 @@ func endsNumber(text []byte, i int) bool {
 	return false
 }
 
-// skip reads a value of any kind and checks no more than its syntax. It is
-// inside depth others.
+// skip reads a value of any kind at the given nesting depth and checks only its
+// syntax.
 func (s *scanner) skip(depth int) error {
 	if depth >= maxDepth && (s.peek() == '{' || s.peek() == '[') {
 		return s.fail(ErrDepth, "at most "+strconv.Itoa(maxDepth)+" levels")
@@ -281,15 +283,15 @@ func (s *scanner) skip(depth int) error {
 	return s.fail(ErrSyntax, "a value")
 }
 
-// number skips a number of any kind that a float64 can hold, as the reference
-// does.
+// number skips a number of any kind that a float64 can represent, as the
+// reference does.
 func (s *scanner) number() error {
 	start := s.pos
 	if s.text[s.pos] == '-' {
 		s.pos++
 	}
 	if s.pos < len(s.text) && s.text[s.pos] == '0' {
-		s.pos++ // nothing but a fraction or an exponent may follow
+		s.pos++ // only a fraction or an exponent may follow
 	} else if !s.digits() {
 		return s.fail(ErrSyntax, "a digit")
 	}
@@ -323,7 +325,7 @@ func (s *scanner) digits() bool {
 	return s.pos > start
 }
 
-// end reads white space up to the end of the text.
+// end checks that only white space is left.
 func (s *scanner) end() error {
 	if s.space(); s.pos < len(s.text) {
 		return s.fail(ErrSyntax, "nothing after the object")
@@ -331,7 +333,7 @@ func (s *scanner) end() error {
 	return nil
 }
 
-// fail is an error about what stands at the current position.
+// fail returns an error at the current position.
 func (s *scanner) fail(rule error, expected string) error {
 	found := "the end of the text"
 	if s.pos < len(s.text) {
@@ -344,9 +346,9 @@ func (s *scanner) failAt(pos int, rule error, found, expected string) error {
 	return &FormatError{Rule: rule, Found: found, Expected: expected, Offset: s.base + int64(pos)}
 }
 
-// plainPrefix returns the position, from i on, of the first byte that does not
-// stand for itself in a string: a quote, a backslash, a control character.
-// Eight bytes at a time, because most of a header is names.
+// plainPrefix returns the position, from i on, of the first byte that ends the
+// literal text of a string: a quote, a backslash or a control character. It
+// processes eight bytes at a time, because most of a header is names.
 func plainPrefix(text []byte, i int) int {
 	const (
 		ones  = 0x0101010101010101

@@ -10,20 +10,21 @@ import (
 	"strings"
 )
 
-// Set is the tensors of a model, in one file or spread over shards. It is safe
+// Set holds the tensors of a model, in one file or several shards. It is safe
 // for concurrent use.
 type Set struct {
 	path   string // of the index, or of the one file
 	files  []*File
-	holder map[string]*File  // by the name of the tensor; nil where there is one file
-	absent map[string]string // the shard where the index sees a tensor that no shard holds
+	holder map[string]*File  // by tensor name; nil for a single file
+	absent map[string]string // shard that should hold a missing tensor, according to the index
 }
 
-// OpenModel opens the model in a folder: ModelFile where there is one, as the
-// transformers library does, else the shards that ModelIndex names. Stem and
-// Variant ask for another model; with another stem than that of transformers an
-// index comes before a file, as in diffusers and huggingface_hub. Where the
-// folder has neither, the error is fs.ErrNotExist and says what it has.
+// OpenModel opens the model in a folder: ModelFile if it exists, as in the
+// transformers library, or else the shards listed in ModelIndex. Stem and
+// Variant select another model. With a stem other than that of transformers the
+// index takes precedence over the file, as in diffusers and huggingface_hub. If
+// the folder has neither, the error is fs.ErrNotExist and lists what the folder
+// contains.
 func OpenModel(dir string, name ...NameOption) (*Set, error) {
 	n, err := newModelName(name)
 	if err != nil {
@@ -43,23 +44,24 @@ func OpenModel(dir string, name ...NameOption) (*Set, error) {
 	return NewSet(f), nil
 }
 
-// NewSet returns the tensors of one file as a Set, which closes it.
+// NewSet returns the tensors of one file as a Set. Closing the Set closes the
+// file.
 func NewSet(f *File) *Set { return &Set{path: f.path, files: []*File{f}} }
 
-// OpenIndex opens the shards that an index such as model.safetensors.index.json
-// names, in the folder of the index; other files there are ignored. What the
-// set holds is decided by what the shards hold, not by what the index says of
-// them: see Absent.
+// OpenIndex opens the shards listed in an index such as
+// model.safetensors.index.json, from the folder of the index; other files there
+// are ignored. The set holds the tensors that the shards hold, whether or not
+// the index lists them: see Absent.
 //
-// It fails with ErrIndex where the index is not an object with a weight_map of
-// strings or has more than 10 MiB, with ErrShardPath where it leads out of the
-// folder or to another kind of file, with ErrMissingShard, which names them
-// all, with ErrDuplicateTensor where two shards hold the same name, and as Open
+// It fails with ErrIndex if the index is not an object with a weight_map of
+// strings or exceeds 10 MiB, with ErrShardPath if a shard is outside the folder
+// or of another file type, with ErrMissingShard, which lists all missing
+// shards, with ErrDuplicateTensor if two shards hold the same name, and as Open
 // does.
 func OpenIndex(path string) (*Set, error) { return OpenIndexOf(path, shardExtension, Open) }
 
-// OpenIndexOf is OpenIndex for shards of another format: files with that
-// extension (".bin"), which open opens.
+// OpenIndexOf opens shards of another format, like OpenIndex: files with the
+// given extension (".bin"), which are opened with open.
 func OpenIndexOf(path, extension string, open func(path string) (*File, error)) (*Set, error) {
 	index, err := readIndex(path, extension)
 	if err != nil {
@@ -96,8 +98,8 @@ func OpenIndexOf(path, extension string, open func(path string) (*File, error)) 
 	return set, nil
 }
 
-// find returns the paths of the shards, or an error that names all that are
-// missing.
+// find returns the paths of the shards, or an error that lists all missing
+// ones.
 func (x *shardIndex) find(path string) ([]string, error) {
 	var paths, missing []string
 	for _, shard := range x.shards {
@@ -118,13 +120,13 @@ func (x *shardIndex) find(path string) ([]string, error) {
 	return paths, nil
 }
 
-// Path is the path of the index, or of the only file.
+// Path returns the path of the index, or of the only file.
 func (s *Set) Path() string { return s.path }
 
 // Files returns the files of the set, sorted by name.
 func (s *Set) Files() []*File { return slices.Clone(s.files) }
 
-// Len is the number of tensors.
+// Len returns the number of tensors.
 func (s *Set) Len() int {
 	n := 0
 	for _, f := range s.files {
@@ -143,9 +145,8 @@ func (s *Set) Names() []string {
 	return names
 }
 
-// Absent returns the names, sorted, that the index lists and no shard holds.
-// Some published checkpoints have such names; whoever needs one of them gets an
-// error from Lookup.
+// Absent returns the sorted names that the index lists but no shard holds. Some
+// published checkpoints have such names. Lookup fails for them.
 func (s *Set) Absent() []string {
 	names := make([]string, 0, len(s.absent))
 	for name := range s.absent {
@@ -155,11 +156,11 @@ func (s *Set) Absent() []string {
 	return names
 }
 
-// Has reports whether one of the files holds a tensor of that name.
+// Has reports whether one of the files holds a tensor with the given name.
 func (s *Set) Has(name string) bool { return s.file(name) != nil }
 
-// Lookup returns the tensor of that name, without reading it. It fails like
-// File.Lookup.
+// Lookup returns the tensor with the given name, without reading it. It fails
+// like File.Lookup.
 func (s *Set) Lookup(name string) (*View, error) {
 	if f := s.file(name); f != nil {
 		return f.Lookup(name)
@@ -179,6 +180,6 @@ func (s *Set) file(name string) *File {
 	return nil
 }
 
-// Close closes all the files, or none of them where one is in use (ErrInUse).
-// What File.Close says of views holds here too.
+// Close closes all files, or none of them if one is in use (ErrInUse). Views
+// stay valid as described at File.Close.
 func (s *Set) Close() error { return closeAll(s.files) }

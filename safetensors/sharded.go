@@ -6,34 +6,33 @@ import (
 	"path/filepath"
 )
 
-// DefaultShardSize is the number of bytes of data in a shard where the caller
-// gives none: 10 GiB.
+// DefaultShardSize is the default number of bytes of data in a shard: 10 GiB.
 const DefaultShardSize = 10 << 30
 
-// WriteSharded writes a model into a folder, which is made where there is none,
-// in shards of at most maxShardSize bytes of data (0 for DefaultShardSize;
-// ParseSize reads sizes such as "5GB"). As in the Hugging Face libraries the
-// entries fill one shard after the other in the order given, and a tensor that
-// is larger than a shard has one of its own. The shards are named
-// model-00001-of-00003.safetensors and so on and listed in ModelIndex; where one
-// file is enough, it is ModelFile and there is no index. Stem and Variant give
-// them other names. The metadata is that of every file.
+// WriteSharded writes a model into a folder, which is created if it does not
+// exist. Each shard has at most maxShardSize bytes of data (0 for
+// DefaultShardSize; ParseSize parses sizes such as "5GB"). As in the Hugging Face
+// libraries, the entries fill one shard after another in the given order, and a
+// tensor larger than a shard gets its own shard. The shards are named
+// model-00001-of-00003.safetensors and so on and listed in ModelIndex. A single
+// file is named ModelFile, without an index. Stem and Variant change the names.
+// Every file contains the metadata.
 //
-// The index has the bytes of that which the library of the stem writes:
-// transformers, diffusers, or huggingface_hub for any other stem; see the notes
-// of the package.
+// The index is identical to the one written by the library of the stem:
+// transformers, diffusers, or huggingface_hub for any other stem; see the package
+// documentation.
 //
-// The model takes the place of the one that was there before by the same stem
-// and variant, in one step: all shards are complete before the first gets its
-// name, and at any moment a reader finds the old model or the new one, whole. The
-// files of the old one are removed at the end, those of other stems and variants
-// stay. Where the folder's file system has no hard links, and only if shards
-// replace others of the same name, there is a moment without a model, which
-// OpenModel refuses; a crash may leave that.
+// The new model replaces the old one of the same stem and variant in one step:
+// all shards are complete before the first one is named, and at any moment a
+// reader finds either the old or the new model, complete. Then the files of the
+// old model are removed; other stems and variants are kept. If the file system
+// has no hard links and shards replace others of the same name, no model is
+// visible for a moment: OpenModel fails, and a crash may leave the folder in this
+// state.
 //
-// Only one process at a time may write a model into a folder, and one that opens
-// it in that moment may find that shards of the old model are missing; it
-// can try again.
+// Only one process at a time may write a model into a folder. A process that
+// opens the model during the replacement may find shards of the old model
+// missing; it can try again.
 func WriteSharded(dir string, entries []Entry, maxShardSize int64, metadata map[string]string, opts ...Option) error {
 	o := newOptions(opts)
 	if err := o.name.check(); err != nil {
@@ -60,7 +59,7 @@ func WriteSharded(dir string, entries []Entry, maxShardSize int64, metadata map[
 	return w.commit()
 }
 
-// splitShards cuts the entries into runs of at most limit bytes, greedily.
+// splitShards divides the entries into runs of at most limit bytes, greedily.
 func splitShards(entries []Entry, limit int64) ([][]Entry, error) {
 	var shards [][]Entry
 	var current []Entry
@@ -70,7 +69,7 @@ func splitShards(entries []Entry, limit int64) ([][]Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		if size > limit { // it does not end the shard that is being filled
+		if size > limit { // the current shard stays open
 			shards = append(shards, entries[i:i+1])
 			continue
 		}
@@ -87,8 +86,9 @@ func splitShards(entries []Entry, limit int64) ([][]Entry, error) {
 	return shards, nil
 }
 
-// makeFolder is os.MkdirAll. Where the new folders must survive a crash of the
-// machine, so must their names.
+// makeFolder creates a folder and its parents, like os.MkdirAll. If durable is
+// set, it also makes the names of the new folders survive a crash of the
+// machine.
 func makeFolder(dir string, durable bool) error {
 	if !durable {
 		return os.MkdirAll(dir, 0o777)

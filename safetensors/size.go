@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// sizePattern is a decimal number as Python's float reads it, and a unit.
+// sizePattern matches a decimal number in the syntax of Python's float, and a
+// unit.
 var sizePattern = regexp.MustCompile(strings.ReplaceAll(`^\+?((?:D\.?D?|\.D)(?:[eE][+-]?D)?)\s*([a-zA-Z]*)$`, "D", `(?:\d+(?:_\d+)*)`))
 
 var sizeUnits = map[string]uint64{
@@ -18,15 +19,15 @@ var sizeUnits = map[string]uint64{
 	"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
 }
 
-// ParseSize reads a number of bytes as people write it: "5GB" is 5·10⁹, as in
-// the Hugging Face libraries, "5GiB" is 5·2³⁰, "123" and "123B" are bytes.
-// Fractions such as "1.5GB" and exponents are cut to whole bytes after they are
-// multiplied. Upper and lower case are the same, so there are no bits.
+// ParseSize parses a human-readable number of bytes: "5GB" is 5·10⁹, as in the
+// Hugging Face libraries, "5GiB" is 5·2³⁰, "123" and "123B" are bytes.
+// Fractions such as "1.5GB" and exponents are truncated to whole bytes after
+// the multiplication. Case does not matter, so bits are not supported.
 //
-// What huggingface_hub reads as a size of at least one byte is read the same,
-// its rounding of fractions included ("8.2GB" is 8199999999), but for whole
-// numbers beyond 2⁵³, which are exact here. Everything else (no number, another
-// unit, less than one byte, more than 2⁶³-1) fails with ErrBadSize.
+// It returns the same results as huggingface_hub for every size of at least one
+// byte, including rounded fractions ("8.2GB" is 8199999999), except that
+// integers beyond 2⁵³ are exact. Anything else (no number, another unit, less
+// than one byte, more than 2⁶³-1) fails with ErrBadSize.
 func ParseSize(s string) (int64, error) {
 	m := sizePattern.FindStringSubmatch(strings.TrimSpace(s))
 	if m == nil {
@@ -37,7 +38,7 @@ func ParseSize(s string) (int64, error) {
 	if !ok {
 		return 0, sizeError(s)
 	}
-	// Whole numbers are exact, where a float64 is not beyond 2⁵³.
+	// Parse integers exactly: a float64 is inexact beyond 2⁵³.
 	if whole, err := strconv.ParseUint(number, 10, 64); err == nil {
 		hi, lo := bits.Mul64(whole, unit)
 		if hi != 0 || lo == 0 || lo > math.MaxInt64 {

@@ -6,35 +6,35 @@ import (
 	"slices"
 )
 
-// Span is the indices of one dimension from From up to but not including To.
+// Span is the range of indices of one dimension from From to To, exclusive.
 type Span struct{ From, To int }
 
-// Slice is a part of a tensor: some of the rows, some of the columns, any box of
-// its dimensions. It reads nothing before it is asked to, and no more than it
-// must. It is safe for concurrent use.
+// Slice is a part of a tensor: some rows, some columns, or any box of its
+// dimensions. It reads lazily, and no more bytes than necessary. It is safe for
+// concurrent use.
 type Slice struct {
 	Name  string
 	DType DType
-	Shape []int // of the part
+	Shape []int // shape of the slice
 
-	box *View // the bytes from the first of the part to its last
-	// The bytes of the part are runs of the box's: the first, and all that can
-	// be reached from it by steps of the loops, the last of which turns fastest.
+	box *View // the bytes from the first to the last one of the slice
+	// The bytes of the slice are runs in the box. The first run starts at offset
+	// 0, the others at combinations of the steps of loops, of which the last one
+	// varies fastest.
 	run, size int64
 	loops     []loop
 }
 
-// loop is a dimension that the runs of a slice are spread over.
+// loop is a dimension along which the runs of a slice repeat.
 type loop struct{ count, step int64 }
 
-// Slice returns the part of the tensor where each index lies in its span: the
-// first span is that of the first dimension, and those that are not given are
-// whole. So v.Slice(Span{2, 4}) is rows, and v.Slice(Span{0, v.Shape[0]},
-// Span{2, 4}) is columns.
+// Slice returns the part of the tensor whose indices are in the given spans, one per
+// dimension from the first. Omitted dimensions are whole. So v.Slice(Span{2, 4}) selects
+// rows, and v.Slice(Span{0, v.Shape[0]}, Span{2, 4}) selects columns.
 //
-// It fails with ErrRange for more spans than dimensions and for indices that do
-// not exist, and with ErrPartialByte where elements of less than a byte make a part of a row
-// begin or end within a byte.
+// It fails with ErrRange for more spans than dimensions and for indices out of range, and
+// with ErrPartialByte if elements smaller than a byte make part of a row begin or end within
+// a byte.
 func (v *View) Slice(spans ...Span) (*Slice, error) {
 	if len(spans) > len(v.Shape) {
 		return nil, fmt.Errorf("safetensors: %s: tensor %s: %d spans for shape %v: %w", v.file.path, quote(v.Name), len(spans), v.Shape, ErrRange)
@@ -68,14 +68,15 @@ func (v *View) Slice(spans ...Span) (*Slice, error) {
 	return s, nil
 }
 
-// layOut finds the runs. It returns where the first begins, and whether all are
-// whole bytes. No product overflows, because that of the whole shape does not.
+// layOut computes the runs. It returns the offset of the first one, and whether
+// all consist of whole bytes. No product overflows, because the product of the
+// whole shape does not.
 func (s *Slice) layOut(shape []int, spans []Span) (first int64, whole bool) {
 	if slices.Contains(s.Shape, 0) {
-		return 0, true // however it is cut
+		return 0, true // for any spans
 	}
-	// From the last dimension to the first, in bits: what is behind one is
-	// contiguous until a span leaves something out.
+	// From the last dimension to the first, in bits: the inner dimensions are
+	// contiguous until a span omits something.
 	width := int64(s.DType.Bits())
 	s.run = width
 	contiguous := true
@@ -107,12 +108,12 @@ func (s *Slice) layOut(shape []int, spans []Span) (first int64, whole bool) {
 	return first / 8, whole
 }
 
-// Len is the size of the part in bytes.
+// Len returns the size of the slice in bytes.
 func (s *Slice) Len() int { return int(s.size) }
 
-// ReadInto fills dst with the bytes of the part, row-major, little-endian. It
-// fails with ErrSize unless dst is as long as the part, and is checked like
-// View.Use.
+// ReadInto fills dst with the bytes of the slice, row-major and little-endian.
+// It fails with ErrSize unless dst is as long as the slice, and reports read
+// errors as View.Use does.
 func (s *Slice) ReadInto(dst []byte) error {
 	if int64(len(dst)) != s.size {
 		return s.box.formatError(ErrSize, byteCount(uint64(len(dst))), fmt.Sprintf("%d for %v%v", s.size, s.DType, s.Shape))
@@ -120,8 +121,8 @@ func (s *Slice) ReadInto(dst []byte) error {
 	return s.gather(dst, 0)
 }
 
-// ReadAt copies bytes of the part, from the offset within the part on, as
-// io.ReaderAt. It is checked like View.Use.
+// ReadAt implements io.ReaderAt; off is an offset within the slice. It reports
+// read errors as View.Use does.
 func (s *Slice) ReadAt(p []byte, off int64) (n int, err error) {
 	if off < 0 {
 		return 0, fmt.Errorf("safetensors: %s: tensor %s: read at %d: %w", s.box.file.path, quote(s.Name), off, ErrRange)
@@ -136,17 +137,15 @@ func (s *Slice) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// WriteTo writes the bytes of the part to w, as io.WriterTo. It is checked like
-// View.Use.
+// WriteTo implements io.WriterTo. It reports read errors as View.Use does.
 func (s *Slice) WriteTo(w io.Writer) (n int64, err error) { return s.View().WriteTo(w) }
 
-// Entry describes the part for a writer, which reads it when its turn comes. Its
-// name is that of the tensor.
+// Entry returns an Entry of the slice for a writer, which reads the bytes when
+// it writes them. It is named like the tensor.
 func (s *Slice) Entry() Entry { return s.View().Entry() }
 
-// View returns the part as a tensor of its own. Where its bytes lie one after
-// the other it is in place if the tensor is; else it is one that reads on
-// demand, and gathers them then.
+// View returns the slice as a tensor. If its bytes are contiguous, the view is
+// in place if the tensor is. Otherwise the view gathers the bytes on demand.
 func (s *Slice) View() *View {
 	part := &View{Name: s.Name, DType: s.DType}
 	part.Shape = append(part.dims[:0], s.Shape...)

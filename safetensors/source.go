@@ -9,28 +9,28 @@ import (
 	"sync"
 )
 
-// OpenReaderAt is Open for a file of the given size that is read through r when
-// its bytes are asked for: one in an archive, on another machine, in a database.
-// Only the header is read now, in two calls. The name stands in errors and is
-// what Path returns; r belongs to the caller, must stay open as long as the File
-// is in use, and is called concurrently.
+// OpenReaderAt opens a file of the given size that is read through r on demand:
+// a file in an archive, on another machine, in a database. Only the header is
+// read immediately, in two calls. The name is used in errors and returned by
+// Path. r belongs to the caller, must stay open as long as the File is in use,
+// and is called concurrently.
 //
-// What reading through r means for the views is said at View.
+// View documents the cost of each access through r.
 func OpenReaderAt(r io.ReaderAt, size int64, name string) (*File, error) {
 	return openReader(r, size, name, nil)
 }
 
-// OpenFS is Open for a file of a file system. One of the operating system's
-// (os.DirFS, os.Root) is mapped; else it is read on demand as by OpenReaderAt
-// where the opened file is an io.ReaderAt, as those of embed are, and read as a
-// whole where it is not, as in a zip archive.
+// OpenFS opens a file of a file system. A file of the operating system
+// (os.DirFS, os.Root) is mapped. Another file is read on demand, as by
+// OpenReaderAt, if it is an io.ReaderAt, as in package embed. Otherwise, as in
+// a zip archive, it is read into memory.
 func OpenFS(fsys fs.FS, name string) (*File, error) {
 	info, err := fs.Stat(fsys, name)
 	if err != nil {
 		return nil, fmt.Errorf("safetensors: %w", err)
 	}
 	if err := checkReadable(name, info); err != nil {
-		return nil, err // before it is opened, which may block
+		return nil, err // checked before opening, which may block
 	}
 	f, err := fsys.Open(name)
 	if err != nil {
@@ -44,9 +44,9 @@ func OpenFS(fsys fs.FS, name string) (*File, error) {
 	return file, nil
 }
 
-// openFSFile takes f over unless it fails.
+// openFSFile opens f, which it owns unless it fails.
 func openFSFile(f fs.File, name string) (*File, error) {
-	info, err := f.Stat() // of what has been opened
+	info, err := f.Stat() // check the opened file
 	if err != nil {
 		return nil, fmt.Errorf("safetensors: %w", err)
 	}
@@ -79,7 +79,7 @@ func openFSFile(f fs.File, name string) (*File, error) {
 }
 
 // openReader opens a file that is read through r. Closing it closes owned, if
-// there is one.
+// not nil.
 func openReader(r io.ReaderAt, size int64, name string, owned io.Closer) (*File, error) {
 	if size < 0 {
 		return nil, fmt.Errorf("safetensors: %s: a size of %d: %w", name, size, ErrRange)
@@ -96,42 +96,42 @@ func openReader(r io.ReaderAt, size int64, name string, owned io.Closer) (*File,
 	return &File{path: name, header: header, mapping: newMapping(region{file: owned}), start: start, reader: r}, nil
 }
 
-// source is where a view that is not in memory has its bytes.
+// source reads the bytes of a view that is not in memory.
 type source struct {
 	r      io.ReaderAt
-	offset int64 // in r, of the first byte
+	offset int64 // offset in r of the first byte
 	length int64
-	chunk  int64 // how many are in memory while they are written somewhere
+	chunk  int64 // bytes in memory at a time while they are written
 
 	mu   sync.Mutex
-	kept []byte // what has been read for View.Bytes and As
+	kept []byte // bytes read for View.Bytes and As
 }
 
-// readChunk is the chunk of sources that may read in parallel.
+// readChunk is the chunk of sources that may be read in parallel.
 const readChunk = 16 << 20
 
-// part is the source of length bytes from begin on.
+// part returns the source of length bytes from begin.
 func (s *source) part(begin, length int64) *source {
 	return &source{r: s.r, offset: s.offset + begin, length: length, chunk: s.chunk}
 }
 
-// readAt fills p with the bytes from off on, which the tensor has. It says how
-// many it could read.
+// readAt fills p with the bytes from offset off, which must exist. It returns
+// the number of bytes read.
 func (s *source) readAt(p []byte, off int64) (int, error) {
 	n, err := s.r.ReadAt(p, s.offset+off)
 	switch {
 	case n == len(p):
-		return n, nil // io.EOF may come with the last bytes
+		return n, nil // io.EOF may accompany the last bytes
 	case err == nil || err == io.EOF:
 		err = io.ErrUnexpectedEOF
 	}
 	return n, err
 }
 
-// most is how much memory is reserved on the word of the file alone.
+// most is the maximum amount of memory reserved before any byte is read.
 const most = 1 << 30
 
-// load returns all bytes: those that were kept, or a copy that is read now.
+// load returns all bytes: the kept ones, or a new copy.
 func (s *source) load() (data []byte, read int64, err error) {
 	s.mu.Lock()
 	kept := s.kept
@@ -139,8 +139,9 @@ func (s *source) load() (data []byte, read int64, err error) {
 	if kept != nil {
 		return kept, s.length, nil
 	}
-	// A source may promise more than it has, and more than there is memory for:
-	// beyond the first bytes, what is reserved is bounded by what has come.
+	// A source may promise more bytes than it has, and more than fit into
+	// memory. Beyond the first bytes, the reserved memory is bounded by the
+	// number of bytes read.
 	for read < s.length || data == nil {
 		grown := make([]byte, min(s.length, max(most, 2*read)))
 		copy(grown, data)
@@ -154,7 +155,7 @@ func (s *source) load() (data []byte, read int64, err error) {
 	return data, read, nil
 }
 
-// keep is load, once.
+// keep returns all bytes, like load, and keeps them for later calls.
 func (s *source) keep() (data []byte, read int64, err error) {
 	data, read, err = s.load()
 	if err != nil {

@@ -9,24 +9,24 @@ import (
 	"path/filepath"
 )
 
-// nameless is what the system offers; tests put something else there to see what
-// happens on other systems.
+// nameless holds the system's functions for files without a name. Tests replace
+// them to simulate other systems.
 var nameless = struct {
 	create func(dir string) (*os.File, error)
 	link   func(f *os.File, name string) error
 }{createNameless, linkNameless}
 
-// pendingFile has been written and waits to take its place.
+// pendingFile is a complete file that has not replaced its target yet.
 type pendingFile struct {
-	path      string   // where it will be, links followed
-	size      int64    // bytes that it needs
-	f         *os.File // open: that keeps a file without a name, and the lock on one with a temporary name
-	temporary string   // its name until then, empty where it has none
+	path      string   // final path, links resolved
+	size      int64    // bytes that the file needs
+	f         *os.File // kept open to keep a file without a name, and the lock of a file with a temporary name
+	temporary string   // temporary name, empty if none
 	durable   bool
 }
 
-// stage writes a file of the given size, not yet by the name of path. On
-// failure nothing is left behind.
+// stage writes a file of the given size without naming it path yet. On failure
+// it leaves nothing behind.
 func stage(path string, size int64, durable bool, write func(*fileWriter) error) (*pendingFile, error) {
 	p, old, err := newPending(path, size, durable)
 	if err != nil {
@@ -34,7 +34,7 @@ func stage(path string, size int64, durable bool, write func(*fileWriter) error)
 	}
 	complete := false
 	defer func() {
-		if !complete { // an error, or a panic of the caller's
+		if !complete { // an error, or a panic of the caller
 			p.discard()
 		}
 	}()
@@ -63,8 +63,8 @@ func stage(path string, size int64, durable bool, write func(*fileWriter) error)
 	return p, nil
 }
 
-// newPending opens a file that will take the place of path. old is what is there
-// now, nil for nothing.
+// newPending opens a file that will replace path. old is the FileInfo of the
+// current file, nil if there is none.
 func newPending(path string, size int64, durable bool) (p *pendingFile, old fs.FileInfo, err error) {
 	target, old, err := followLinks(path)
 	if err != nil {
@@ -86,8 +86,8 @@ func newPending(path string, size int64, durable bool) (p *pendingFile, old fs.F
 	return p, old, err
 }
 
-// finish ends the writing. What the file system finds out only when a file is
-// closed, as network file systems do, is found out here.
+// finish ends the writing. It reports errors that a file system detects only
+// when a file is closed, as network file systems do.
 func (p *pendingFile) finish() error {
 	if !keepsOpen {
 		return p.f.Close()
@@ -95,8 +95,8 @@ func (p *pendingFile) finish() error {
 	return flushOnClose(p.f)
 }
 
-// commit gives the file its name. For a durable file the folder must be synced
-// after that.
+// commit renames the file to its final path. For a durable file the caller must
+// sync the folder afterwards.
 func (p *pendingFile) commit() error {
 	err := p.rename()
 	if err != nil {
@@ -111,7 +111,7 @@ func (p *pendingFile) rename() error {
 	if p.temporary == "" {
 		err := p.link(p.path)
 		if err == nil {
-			return nil // nothing was in the way: there never was a temporary name
+			return nil // no file was at the path, so no temporary name was used
 		}
 		if errors.Is(err, fs.ErrExist) {
 			p.temporary, err = linkTemporary(p.f, p.path)
@@ -130,7 +130,7 @@ func (p *pendingFile) rename() error {
 	return err
 }
 
-// link gives the file a name that must not be in use, one more where it has one.
+// link adds a name, which must not be in use.
 func (p *pendingFile) link(name string) error {
 	if p.temporary != "" {
 		return os.Link(p.temporary, name)
@@ -138,8 +138,8 @@ func (p *pendingFile) link(name string) error {
 	return nameless.link(p.f, name)
 }
 
-// copyToTemporary is for systems that make files without a name and then do not
-// allow to give them one.
+// copyToTemporary handles systems that create files without a name but do not
+// allow naming them.
 func (p *pendingFile) copyToTemporary() error {
 	f, err := createTemporary(p.path)
 	if err != nil {
@@ -167,7 +167,7 @@ func (p *pendingFile) copyToTemporary() error {
 	return err
 }
 
-// discard gives the file up.
+// discard closes and removes the file.
 func (p *pendingFile) discard() {
 	p.f.Close()
 	if p.temporary != "" {
@@ -176,9 +176,9 @@ func (p *pendingFile) discard() {
 	}
 }
 
-// checkReplaceable refuses what is no file, and files that may not be written:
-// replacing them needs no right but that to their folder, so without asking
-// read-only files would be no protection.
+// checkReplaceable rejects targets that are not regular files, and files
+// without write permission. Replacing a file needs write permission for its
+// folder only, so without this check read-only files would not be protected.
 func checkReplaceable(path string, old fs.FileInfo) error {
 	if err := checkRegular(path, old); err != nil {
 		return err
@@ -190,8 +190,9 @@ func checkReplaceable(path string, old fs.FileInfo) error {
 	return f.Close()
 }
 
-// writeError says which file could not be written, and how many bytes it needs.
-// The temporary name that the system complains of says nothing to the user.
+// writeError returns the error of a failed write with the path and the number
+// of bytes needed. It drops the temporary name in the system's error, which the
+// user does not know.
 func writeError(path string, size int64, err error) error {
 	var format *FormatError
 	if errors.As(err, &format) && error(format) == err {

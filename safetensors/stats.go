@@ -6,45 +6,45 @@ import (
 	"time"
 )
 
-// LoadStats is what a load has done, and why in that way.
+// LoadStats describes a load and why it used its strategy.
 type LoadStats struct {
-	Strategy Strategy      // by which most bytes came
-	Why      string        // it was this one
-	Threads  int           // that read
-	Bytes    int64         // of the tensors
-	Read     int64         // of the files: what lies between tensors as well
-	Elapsed  time.Duration // from the call to the return of Load
-	Files    []FileStats   // in the order in which the views name them
-	Trials   []Trial       // what Auto has measured
+	Strategy Strategy      // strategy that read most bytes
+	Why      string        // reason for the strategy
+	Threads  int           // number of readers
+	Bytes    int64         // size of the tensors
+	Read     int64         // bytes read from the files, including gaps between tensors
+	Elapsed  time.Duration // duration of the call of Load
+	Files    []FileStats   // in the order in which the views refer to them
+	Trials   []Trial       // measurements of Auto
 }
 
-// FileStats is what a load has done with one file.
+// FileStats describes how a load read one file.
 type FileStats struct {
 	Path     string
-	Strategy Strategy // by which most of its bytes came
+	Strategy Strategy // strategy that read most of its bytes
 	InPlace  bool     // the sink uses the mapping
 	Why      string
-	// Cached is the share of the file that was in the page cache before, by a
-	// sample; negative where the system does not say.
+	// Cached is the fraction of the file that was in the page cache before the
+	// load, estimated from a sample; negative if unknown.
 	Cached  float64
-	Bytes   int64         // of the tensors
-	Read    int64         // of the file
+	Bytes   int64         // size of the tensors
+	Read    int64         // bytes read from the file
 	Elapsed time.Duration // from its first chunk to the end of its last
 }
 
-// Trial is how fast a strategy was, on chunks that were to be read anyway.
+// Trial is a measurement of a strategy on chunks of the load.
 type Trial struct {
 	Strategy       Strategy
 	Cached         bool // whether the chunks were in the page cache
 	Chunks         int
-	BytesPerSecond float64 // the median of what a reader got
+	BytesPerSecond float64 // the median over chunks, of a single reader
 }
 
-// BytesPerSecond is how many bytes of tensors were loaded in a second.
+// BytesPerSecond returns the number of tensor bytes loaded per second.
 func (s *LoadStats) BytesPerSecond() float64 { return perSecond(s.Bytes, s.Elapsed) }
 
-// BytesPerSecond is how many bytes of tensors were loaded in a second, while
-// other files may have been loaded as well.
+// BytesPerSecond returns the number of tensor bytes loaded per second. Other
+// files may have been loaded at the same time.
 func (s *FileStats) BytesPerSecond() float64 { return perSecond(s.Bytes, s.Elapsed) }
 
 func perSecond(bytes int64, d time.Duration) float64 {
@@ -54,13 +54,13 @@ func perSecond(bytes int64, d time.Duration) float64 {
 	return float64(bytes) / d.Seconds()
 }
 
-// String is the statistics in one line, without the single files.
+// String returns the statistics in one line, without the files.
 func (s *LoadStats) String() string {
 	return fmt.Sprintf("%.3f GB in %v: %.2f GB/s by %v (%s), %d threads, %d files",
 		float64(s.Bytes)/1e9, s.Elapsed.Round(10*time.Microsecond), s.BytesPerSecond()/1e9, s.Strategy, s.Why, s.Threads, len(s.Files))
 }
 
-// stats sums up.
+// stats returns the statistics of the load.
 func (l *loader) stats(took time.Duration) LoadStats {
 	s := LoadStats{Threads: l.threads, Elapsed: took}
 	s.Trials = append(l.cached.trials(true), l.uncached.trials(false)...)
@@ -85,7 +85,7 @@ func (l *loader) stats(took time.Duration) LoadStats {
 	return s
 }
 
-// whyChosen says what Auto went by.
+// whyChosen returns the reasons for Auto's choice.
 func (l *loader) whyChosen(f *feed, trials []Trial) string {
 	var b strings.Builder
 	switch {

@@ -2,30 +2,29 @@ package safetensors
 
 import "fmt"
 
-// Strategy is how bytes get from a file into memory.
+// Strategy is a method of reading bytes from a file into memory.
 type Strategy uint8
 
 const (
-	// Auto chooses for each chunk, by whether it is in the page cache and by what
-	// was fastest for the first chunks.
+	// Auto chooses for each chunk, depending on whether it is in the page cache
+	// and which strategy was fastest for the first chunks.
 	Auto Strategy = iota
-	// Mmap copies from the mapping, or, for an InPlaceSink, only has its pages
-	// mapped.
+	// Mmap copies from the mapping. For an InPlaceSink it only maps the pages.
 	Mmap
-	// Pread reads by pread(2), or whatever the io.ReaderAt of a file does that is
-	// not mapped.
+	// Pread reads with pread(2), or with the io.ReaderAt of a file that is not
+	// mapped.
 	Pread
-	// Direct reads past the page cache, by O_DIRECT: for files that are not in it
-	// and should not be.
+	// Direct bypasses the page cache with O_DIRECT. Use it for files that are not
+	// cached and should not be.
 	Direct
-	// There is no strategy that uses io_uring: a chunk is many requests for the
-	// kernel already, so that a few readers keep a disk's queue as full as a ring
-	// would, and it is turned off where containers are run with care.
+	// No strategy uses io_uring: a chunk is many kernel requests already, so a
+	// few readers fill a disk's queue as well as a ring would, and hardened
+	// containers disable io_uring.
 )
 
 var strategies = [...]string{Auto: "auto", Mmap: "mmap", Pread: "pread", Direct: "direct"}
 
-// String is the name of the strategy in lower case.
+// String returns the name of the strategy in lower case.
 func (s Strategy) String() string {
 	if int(s) >= len(strategies) {
 		return fmt.Sprintf("Strategy(%d)", uint8(s))
@@ -43,10 +42,10 @@ func ParseStrategy(name string) (Strategy, error) {
 	return Auto, fmt.Errorf("safetensors: strategy %s, expected one of %v: %w", quote(name), strategies, ErrRange)
 }
 
-// MarshalText is String.
+// MarshalText implements encoding.TextMarshaler.
 func (s Strategy) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText is ParseStrategy.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (s *Strategy) UnmarshalText(text []byte) (err error) {
 	*s, err = ParseStrategy(string(text))
 	return err

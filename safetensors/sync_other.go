@@ -4,10 +4,10 @@ package safetensors
 
 import "os"
 
-// keepsOpen: a file must be closed before it is renamed.
+// keepsOpen is false: a file must be closed before it is renamed.
 const keepsOpen = false
 
 func flushOnClose(*os.File) error { return nil }
 
-// syncFolder does nothing where folders cannot be synced.
+// syncFolder does nothing: folders cannot be synced.
 func syncFolder(string) error { return nil }

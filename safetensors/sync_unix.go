@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepsOpen: a file can be renamed while it is open.
+// keepsOpen is true: a file can be renamed while it is open.
 const keepsOpen = true
 
-// flushOnClose does what closing the file would do, and leaves it open.
+// flushOnClose triggers the flush of closing the file, and keeps it open.
 func flushOnClose(f *os.File) error {
 	fd, err := unix.Dup(int(f.Fd()))
 	if err != nil {
@@ -30,7 +30,7 @@ func syncFolder(dir string) error {
 	defer d.Close()
 	err = d.Sync()
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP) {
-		return nil // some file systems cannot, and say so in this way
+		return nil // returned by file systems that do not support it
 	}
 	return err
 }

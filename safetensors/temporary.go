@@ -10,8 +10,8 @@ import (
 	"regexp"
 )
 
-// A file that is being written is called .NAME.unfinished. Where another process
-// is writing the same file, the second one's has sixteen more digits.
+// A file being written is named .NAME.unfinished. If another process is writing
+// the same file, the name of the second one has sixteen more digits.
 const unfinished = ".unfinished"
 
 func temporaryName(target, more string) string {
@@ -22,7 +22,7 @@ func temporaryName(target, more string) string {
 
 var temporaryPattern = regexp.MustCompile(`^\.(.+?)(\.[0-9a-f]{16})?\` + unfinished + `$`)
 
-// temporaryTarget is the name of the file that a temporary name was made for.
+// temporaryTarget returns the name of the final file, given its temporary name.
 func temporaryTarget(name string) (target string, ok bool) {
 	if m := temporaryPattern.FindStringSubmatch(name); m != nil {
 		return m[1], true
@@ -30,8 +30,8 @@ func temporaryTarget(name string) (target string, ok bool) {
 	return "", false
 }
 
-// withTemporaryName calls make with names until one is not in use. What a dead
-// process has left behind under the first name is removed.
+// withTemporaryName calls create functions with names until one is not in use.
+// It removes a file that a dead process has left under the first name.
 func withTemporaryName(target string, make func(name string) error) (string, error) {
 	name := temporaryName(target, "")
 	for {
@@ -45,8 +45,9 @@ func withTemporaryName(target string, make func(name string) error) (string, err
 	}
 }
 
-// createTemporary makes the file that will take the place of target. It does not
-// use os.CreateTemp, whose files only their owner can read: the umask decides.
+// createTemporary creates the file that will replace target. It does not use
+// os.CreateTemp, whose files are readable by their owner only: here the umask
+// decides.
 func createTemporary(target string) (*os.File, error) {
 	for {
 		var f *os.File
@@ -57,8 +58,8 @@ func createTemporary(target string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		// The lock says that the writer lives. Where there are none, nobody
-		// removes what others have written.
+		// The lock shows that the writer is alive. Without locks, temporary
+		// files of others are never removed.
 		if locked, err := tryLock(f); err != nil || locked && stillThere(f) {
 			return f, nil
 		}
@@ -66,13 +67,14 @@ func createTemporary(target string) (*os.File, error) {
 	}
 }
 
-// linkTemporary gives a file without a name one from which it can be renamed.
+// linkTemporary gives a file without a name a temporary name, from which it can
+// be renamed.
 func linkTemporary(f *os.File, target string) (string, error) {
-	_, _ = tryLock(f) // nobody else can have it
+	_, _ = tryLock(f) // no other process can hold the lock
 	return withTemporaryName(target, func(name string) error { return nameless.link(f, name) })
 }
 
-// removeAbandoned removes a temporary file unless somebody is writing it, and
+// removeAbandoned removes a temporary file unless a process is writing it, and
 // reports whether the name is free.
 func removeAbandoned(name string) bool {
 	info, err := os.Lstat(name)
@@ -89,14 +91,14 @@ func removeAbandoned(name string) bool {
 	if err != nil {
 		return false
 	}
-	defer f.Close() // after the removal: nobody else takes the lock meanwhile
+	defer f.Close() // closed after the removal, so that the lock is held until then
 	if locked, err := tryLock(f); err != nil || !locked {
 		return false
 	}
 	return !stillThere(f) || os.Remove(name) == nil
 }
 
-// stillThere reports whether the name of f leads to f.
+// stillThere reports whether the name of f still refers to f.
 func stillThere(f *os.File) bool {
 	there, err := os.Lstat(f.Name())
 	if err != nil {

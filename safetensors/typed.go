@@ -6,19 +6,19 @@ import (
 	"unsafe"
 )
 
-// Element is a Go type whose memory layout is that of a DType.
+// Element is a Go type with the memory layout of a DType.
 type Element interface {
 	uint8 | int8 | uint16 | int16 | uint32 | int32 | uint64 | int64 | float32 | float64 | complex64
 }
 
-// As returns the elements of v in place. The 8-bit types other than I8 are seen
-// as uint8, F16 and BF16 as uint16, C64 as complex64, every other type as the
-// Go type of its name; F4 and F6, which share bytes, have no view but Bytes. What
-// View.Bytes says of the life of the bytes holds here too.
+// As returns the elements of v in place. The 8-bit types other than I8 become
+// uint8, F16 and BF16 uint16, C64 complex64, and every other type the Go type of
+// the same name. F4 and the F6 types, whose elements share bytes, are available
+// only through Bytes. The bytes live as long as described at View.Bytes.
 //
-// It fails with ErrElementType where T does not fit v.DType, with ErrClosed,
-// where Cast fails, and, for a View that is not in place, with ErrFault. Read
-// copies where As cannot.
+// It fails with ErrElementType if T does not match v.DType, with ErrClosed, when
+// Cast fails, and with ErrFault for a View that is not in place. Use Read when As
+// fails because of alignment or byte order.
 func As[T Element](v *View) ([]T, error) {
 	if !fits[T](v.DType) {
 		return nil, v.elementError([]T{})
@@ -34,10 +34,10 @@ func As[T Element](v *View) ([]T, error) {
 	return elements, nil
 }
 
-// Cast returns little-endian bytes as elements, in place: what turns the
-// argument of View.Use into numbers. It fails with ErrAlignment where data does
-// not start on a multiple of T's size (a file may place a tensor anywhere: then
-// use Read), with ErrSize where it does not end on one, and with ErrByteOrder on
+// Cast returns little-endian bytes as elements of T, in place, such as the
+// argument of View.Use. It fails with ErrAlignment if data does not start at a
+// multiple of T's size (a file may place a tensor anywhere; use Read then), with
+// ErrSize if the length is not such a multiple, and with ErrByteOrder on
 // big-endian machines.
 func Cast[T Element](data []byte) ([]T, error) {
 	var zero T
@@ -58,7 +58,7 @@ func Cast[T Element](data []byte) ([]T, error) {
 	return unsafe.Slice((*T)(p), len(data)/int(size)), nil
 }
 
-// dtypeOf is the type of T's name.
+// dtypeOf returns the dtype named like T.
 func dtypeOf[T Element]() DType {
 	var zero T
 	switch any(zero).(type) {

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readVectors fills stretches of memory, one after the other, with what follows
-// offset in the file. It says where it has failed.
+// readVectors fills the buffers in order with the bytes from offset in the
+// file. On failure it returns the file offset of the error.
 func readVectors(f *os.File, into [][]byte, offset int64) (at int64, err error) {
-	const most = 1024 // stretches in one call, as Linux has it
+	const most = 1024 // buffers per call, the limit of Linux
 	defer runtime.KeepAlive(f)
 	fd := int(f.Fd())
 	for len(into) > 0 {

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// readVectors fills stretches of memory, one after the other, with what follows
-// offset in the file. It says where it has failed.
+// readVectors fills the buffers in order with the bytes from offset in the
+// file. On failure it returns the file offset of the error.
 func readVectors(f *os.File, into [][]byte, offset int64) (at int64, err error) {
 	for _, p := range into {
 		n, err := f.ReadAt(p, offset)

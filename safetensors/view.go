@@ -6,32 +6,30 @@ import (
 )
 
 // View is one tensor of a file, or some of its rows: row-major (C order),
-// little-endian, without strides, placed anywhere in memory. As long as a View
-// is reachable, bytes that it has handed out are valid. It is safe for
-// concurrent use.
+// little-endian, without strides, at any alignment. Bytes that a View has
+// returned are valid as long as it is reachable. It is safe for concurrent use.
 //
-// The views of a mapped file are in place: their bytes are the file's. Those of
-// a file behind an [io.ReaderAt] read when they are asked: ReadAt and WriteTo
-// what they hand on, in pieces; Use the whole tensor, into memory that is free
-// again when it returns; Bytes, [As] and Hold the whole tensor, which Bytes and
-// As keep with the View. All of them fail with ErrFault, and with the reader's
-// own error where it has one.
+// The views of a mapped file are in place: their bytes are the mapping's. The
+// views of an [io.ReaderAt] read on demand. ReadAt and WriteTo read the
+// requested bytes, in pieces. Use, Bytes, [As] and Hold read the whole tensor:
+// Use frees the memory when it returns, and Bytes and As keep it with the View.
+// All of them fail with ErrFault, which also wraps the reader's own error.
 type View struct {
 	Name  string
 	DType DType
 	Shape []int // empty for a scalar
 
 	file   *File
-	begin  int64   // where in the file data begins, or nowhere
+	begin  int64   // offset of the data in the file, or nowhere
 	data   []byte  // in the file's mapping
-	source *source // set where the bytes are not in memory; data is then nil
-	dims   [4]int  // room for most shapes
+	source *source // set if the bytes are not in memory; data is then nil
+	dims   [4]int  // storage for most shapes
 }
 
-// nowhere is the place of bytes that do not lie in a file one after the other.
+// nowhere is the offset of bytes that are not contiguous in a file.
 const nowhere = -1
 
-// Len is the size of the tensor in bytes.
+// Len returns the size of the tensor in bytes.
 func (v *View) Len() int {
 	if v.source != nil {
 		return int(v.source.length)
@@ -39,21 +37,22 @@ func (v *View) Len() int {
 	return len(v.data)
 }
 
-// Extent tells where the bytes lie: in which file, from where on, how many. The
-// offset is -1 for bytes that do not lie in the file one after the other, or not
-// as they are: those of a Placed with a Reader, of a Slice with gaps.
+// Extent returns the file, offset and length of the tensor's bytes. The offset
+// is -1 if the file does not contain them contiguously in this form: for a
+// Placed with a Reader and for a Slice with gaps.
 func (v *View) Extent() (path string, offset, length int64) {
 	return v.file.path, v.begin, int64(v.Len())
 }
 
-// InPlace reports whether the bytes are in memory, mapped or given to FromBytes.
-// Those of other views are read when they are asked for.
+// InPlace reports whether the bytes are in memory, mapped or passed to
+// FromBytes. Other views read their bytes on demand.
 func (v *View) InPlace() bool { return v.source == nil }
 
-// Mapping returns the whole mapped file that the bytes lie in, for those who can use the
-// pages of a file where they are, as a GPU that shares the host's memory: it begins at a
-// page, and what its last page has behind it is zero. It is nil where the file is not
-// mapped, or closed, and else valid as long as v is reachable, as Bytes is.
+// Mapping returns the whole mapped file that contains the bytes, for users that can
+// access the file's pages directly, such as a GPU that shares the host's memory. The
+// memory begins at a page boundary, and the last page is zero after the end of the file.
+// Mapping returns nil if the file is not mapped or is closed. Like Bytes, the memory is
+// valid as long as v is reachable.
 func (v *View) Mapping() []byte {
 	m := v.file.mapping
 	if v.source != nil || !m.pin() || !m.region.mapped {
@@ -63,12 +62,12 @@ func (v *View) Mapping() []byte {
 }
 
 // Use calls fn with the bytes of the tensor, which are valid until fn returns,
-// and returns what fn returns. While fn runs the file cannot be closed.
+// and returns the result of fn. While fn runs the file cannot be closed.
 //
-// A page that cannot be read (the file has been cut short, the disk fails) ends
-// fn, and Use fails with ErrFault. That holds for what fn does itself, calls
-// included; goroutines that it starts crash the program, unless they recover and
-// bring the panic back to fn, see Fault.
+// If a page cannot be read (the file has been truncated, or the disk fails), fn
+// is aborted and Use fails with ErrFault. This covers fn itself and the
+// functions that it calls. Goroutines started by fn crash the program, unless
+// they recover and pass the panic back to fn, see Fault.
 func (v *View) Use(fn func(data []byte) error) (err error) {
 	m := v.file.mapping
 	if !m.acquire() {
@@ -90,20 +89,20 @@ func (v *View) Use(fn func(data []byte) error) (err error) {
 	return err
 }
 
-// Bytes returns the bytes of the tensor in place, nil where the file has been
-// closed. They are valid as long as v is reachable: keep v, and end the last
-// access with runtime.KeepAlive(v) where nothing else refers to it. They must
-// not be written to. Reading a page that cannot be read crashes the program;
-// Use turns that into an error.
+// Bytes returns the bytes of the tensor in place, nil if the file is closed.
+// They are valid as long as v is reachable: keep v, and call
+// runtime.KeepAlive(v) after the last access if nothing else refers to it. They
+// must not be written to. Accessing a page that cannot be read crashes the
+// program; Use returns an error instead.
 //
-// Where v is not in place, the bytes are read once and kept, nil where that
-// fails; Hold says why.
+// If v is not in place, the bytes are read once and kept. Bytes returns nil if
+// that fails; Hold returns the error.
 func (v *View) Bytes() []byte {
 	data, _ := v.pinned()
 	return data
 }
 
-// pinned is Bytes with the reason for a failure.
+// pinned implements Bytes and returns the reason for a failure.
 func (v *View) pinned() ([]byte, error) {
 	m := v.file.mapping
 	if v.source == nil {
@@ -124,8 +123,8 @@ func (v *View) pinned() ([]byte, error) {
 	return data, nil
 }
 
-// ReadAt copies bytes of the tensor, from the offset within the tensor on, as
-// io.ReaderAt. It is checked like Use.
+// ReadAt implements io.ReaderAt; off is an offset within the tensor. It reports
+// read errors as Use does.
 func (v *View) ReadAt(p []byte, off int64) (n int, err error) {
 	if off < 0 {
 		return 0, fmt.Errorf("safetensors: %s: tensor %s: read at %d: %w", v.file.path, quote(v.Name), off, ErrRange)
@@ -163,8 +162,7 @@ func (v *View) readSource(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// WriteTo writes the bytes of the tensor to w, as io.WriterTo. It is checked
-// like Use.
+// WriteTo implements io.WriterTo. It reports read errors as Use does.
 func (v *View) WriteTo(w io.Writer) (n int64, err error) {
 	if v.source != nil {
 		return v.writeSource(w)
@@ -199,10 +197,9 @@ func (v *View) writeSource(w io.Writer) (n int64, err error) {
 	return n, nil
 }
 
-// Rows returns the part of the tensor from row from up to but not including row
-// to of its first dimension, in place. It fails with ErrRange for a scalar and
-// for rows that do not exist, and with ErrPartialByte where elements of less than a byte
-// make a row begin within a byte.
+// Rows returns the rows from from to to, exclusive, of the tensor's first dimension, in
+// place. It fails with ErrRange for a scalar and for rows that do not exist, and with
+// ErrPartialByte if elements smaller than a byte make a row begin within a byte.
 func (v *View) Rows(from, to int) (*View, error) {
 	if len(v.Shape) == 0 || from < 0 || from > to || to > v.Shape[0] {
 		return nil, fmt.Errorf("safetensors: %s: tensor %s: rows %d to %d of shape %v: %w", v.file.path, quote(v.Name), from, to, v.Shape, ErrRange)
@@ -210,7 +207,7 @@ func (v *View) Rows(from, to int) (*View, error) {
 	part := &View{Name: v.Name, DType: v.DType}
 	part.Shape = append(part.dims[:0], v.Shape...)
 	part.Shape[0] = to - from
-	rows := elementCount{n: uint64(from)} // elements before the part
+	rows := elementCount{n: uint64(from)} // elements before the rows
 	upTo := elementCount{n: uint64(to)}
 	for _, d := range v.Shape[1:] {
 		rows.times(uint64(d))
@@ -228,10 +225,10 @@ func (v *View) Rows(from, to int) (*View, error) {
 	return part, nil
 }
 
-// expect says that the bytes in place are about to be read.
+// expect announces that the bytes in place are about to be read.
 func (v *View) expect() { v.file.mapping.expect(v.begin, v.begin+int64(len(v.data))) }
 
-// place makes the bytes of v from begin to end those of part.
+// place sets the bytes of part to the bytes of v from begin to end.
 func (v *View) place(part *View, begin, end int64) {
 	part.file, part.begin = v.file, v.begin
 	if v.begin != nowhere {
@@ -244,7 +241,8 @@ func (v *View) place(part *View, begin, end int64) {
 	}
 }
 
-// Entry describes the tensor for a writer, which reads it when its turn comes.
+// Entry returns an Entry of the tensor for a writer, which reads the bytes when
+// it writes them.
 func (v *View) Entry() Entry {
 	return Entry{Name: v.Name, DType: v.DType, Shape: v.Shape, Write: func(w io.Writer) error {
 		_, err := v.WriteTo(w)
@@ -252,7 +250,7 @@ func (v *View) Entry() Entry {
 	}}
 }
 
-// shapeError is what is wrong where the caller has changed Shape.
+// shapeError returns the error for a Shape that the caller has changed.
 func (v *View) shapeError() error {
 	return v.formatError(ErrSize, byteCount(uint64(v.Len())), fmt.Sprintf("the size of %v%v", v.DType, v.Shape))
 }
@@ -261,11 +259,11 @@ func (v *View) formatError(rule error, found, expected string) error {
 	return &FormatError{Path: v.file.path, Tensor: v.Name, ofTensor: true, Rule: rule, Found: found, Expected: expected}
 }
 
-// readError says where reading has failed, given how many bytes of the tensor
-// could be read.
+// readError returns the error of a failed read; read is the number of bytes of
+// the tensor read before it.
 func (v *View) readError(read int64, err error) error {
 	if _, ok := v.source.r.(*Slice); ok {
-		return err // of this file and tensor
+		return err // already names the file and tensor
 	}
 	place := "file"
 	if v.begin == nowhere {
@@ -275,8 +273,8 @@ func (v *View) readError(read int64, err error) error {
 		v.file.path, quote(v.Name), v.source.offset+read, place, ErrFault, err)
 }
 
-// writeError is the error of handing mapped bytes to a writer. The system says
-// in its own way that it could not read them.
+// writeError returns the error of passing mapped bytes to a writer. It
+// translates the system's error for memory that cannot be read to ErrFault.
 func (v *View) writeError(err error) error {
 	if !isFault(err) {
 		return err

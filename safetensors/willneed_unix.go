@@ -8,10 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// willNeedPiece is what Linux reads ahead for one call, whatever the machine.
+// willNeedPiece is the number of bytes that Linux reads ahead per call, on any
+// machine.
 const willNeedPiece = 512 << 10
 
-// willNeed starts to read the bytes from begin to end, and does not wait.
+// willNeed starts reading the bytes from begin to end, without waiting.
 func (m *mapping) willNeed(begin, end int64) error {
 	if !m.region.mapped {
 		return nil

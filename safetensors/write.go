@@ -8,15 +8,15 @@ import (
 	"path/filepath"
 )
 
-// Write writes a file to w. Nothing is written where the entries cannot be. The
-// header comes first; then each tensor is written in one call, straight from
-// its memory, so a w where calls are expensive wants a buffer.
+// Write writes a file to w. If the entries are invalid, it writes nothing. It
+// writes the header first, then each tensor in one call, directly from memory,
+// so wrap w in a buffer if its calls are expensive.
 //
-// The entries may come in any order; the same entries and metadata give the
-// same bytes. nil metadata is left out of the file, an empty map is not. It
-// fails with ErrDuplicateTensor, ErrUTF8, ErrEntry, ErrHeaderTooLarge, as
-// Entry.Size does, with ErrSize where the data is not what the shape asks for,
-// and with what w and Entry.Write fail with.
+// The entries may be in any order; the same entries and metadata give the same
+// bytes. nil metadata is omitted from the file, an empty map is not. Write
+// fails with ErrDuplicateTensor, ErrUTF8, ErrEntry and ErrHeaderTooLarge, with
+// the errors of Entry.Size, with ErrSize if the length of the data does not
+// match the shape, and with errors of w and Entry.Write.
 func Write(w io.Writer, entries []Entry, metadata map[string]string) error {
 	l, err := newLayout(entries, metadata)
 	if err != nil {
@@ -28,26 +28,25 @@ func Write(w io.Writer, entries []Entry, metadata map[string]string) error {
 	return nil
 }
 
-// WriteFile writes a file at path. It has another name, or none, until it is
-// complete: at any moment, and after any failure of the program, path is the
-// old file or the new one, whole. So what is written may come from the very file
-// that is replaced. A crash of the machine is another matter: see Durable.
+// WriteFile writes a file at path. The file has another name, or none, until it
+// is complete: at any moment, and after any failure of the program, path is
+// either the old file or the new one, complete. So the entries may be read from
+// the file that is replaced. For crashes of the machine see Durable.
 //
-// Symbolic links are followed. A file that is replaced keeps its mode, and is
-// replaced only by somebody who may write to it; other names that it has, hard
-// links, keep the old contents. The mode of a new file is that of the umask.
-// The data is written straight from memory; what passes through Entry.Write in
-// small pieces is gathered in a buffer of 1 MiB.
+// Symbolic links are followed. A replaced file keeps its mode and must be
+// writable for the caller; other hard links to it keep the old contents. The
+// mode of a new file follows the umask. The data is written directly from
+// memory; small writes of Entry.Write are collected in a buffer of 1 MiB.
 //
-// A killed process leaves nothing behind where the system knows files without a
-// name (Linux, on most local file systems); elsewhere, and for an instant there
-// as well, the file is called .NAME.unfinished, and the next write to path
-// removes what nobody is writing any more.
+// If the system supports files without a name (Linux, on most local file
+// systems), a killed process leaves nothing behind. On other systems, and for an
+// instant there too, the file is named .NAME.unfinished; the next write to path
+// removes such a file if its writer is dead.
 //
-// It fails with ErrNotRegular where path is a folder or a device, with
-// fs.ErrPermission where the old file may not be written, else as Write. Where
-// there is no room, it says how many bytes are needed; on Linux that is found
-// out before anything is written.
+// It fails with ErrNotRegular if path is a folder or a device, with
+// fs.ErrPermission if the old file is not writable, and as Write does. If the
+// disk is full, the error states the number of bytes needed; on Linux this is
+// detected before anything is written.
 func WriteFile(path string, entries []Entry, metadata map[string]string, opts ...Option) error {
 	l, err := newLayout(entries, metadata)
 	if err != nil {
@@ -68,7 +67,7 @@ func WriteFile(path string, entries []Entry, metadata map[string]string, opts ..
 	return nil
 }
 
-// Option changes how files are written.
+// Option configures how files are written.
 type Option interface{ apply(*options) }
 
 type options struct {
@@ -89,18 +88,18 @@ type optionFunc func(*options)
 
 func (f optionFunc) apply(o *options) { f(o) }
 
-// Durable makes what is written survive a crash of the machine once the write
-// has returned; a crash before that leaves the old file or the new one. The data
-// is brought to the disk before the file gets its name, the folder after that.
+// Durable makes a write survive a crash of the machine after it has returned; an
+// earlier crash leaves either the old file or the new one. The data is flushed to
+// disk before the file is renamed, the folder after that.
 //
-// It is not the default because it takes several times as long, and who writes
-// many files (a cache, a folder that takes its place as a whole) wants to pay for
-// it once, or never. Without it the operating system writes within half a minute
-// or so, and a crash of the machine before that may leave an empty or a broken
-// file, even where there was an old one.
+// It is not the default because it takes several times as long. Callers that
+// write many files (a cache, a folder that is replaced as a whole) want to pay
+// that price once, or never. Without it the operating system writes the data
+// within about half a minute, and an earlier crash of the machine may leave an
+// empty or broken file, even if an old one existed.
 func Durable() Option { return optionFunc(func(o *options) { o.durable = true }) }
 
-// stage writes the file, without giving it its name.
+// stage writes the file without naming it yet.
 func (l *layout) stage(path string, entries []Entry, durable bool) (*pendingFile, error) {
 	return stage(path, l.size, durable, func(w *fileWriter) error {
 		err := l.writeTo(w, entries)
@@ -108,14 +107,16 @@ func (l *layout) stage(path string, entries []Entry, durable bool) (*pendingFile
 			err = w.flush()
 		}
 		if isFault(err) && !errors.Is(err, ErrFault) {
-			// What was being written when it was found out may be another tensor.
+			// The byte being written when the fault was found may belong to
+			// another tensor.
 			return fmt.Errorf("tensor %s: its data: %w", quote(l.tensorAt(entries, w.written)), ErrFault)
 		}
 		return err
 	})
 }
 
-// tensorAt is the name of the tensor that the byte of the file belongs to.
+// tensorAt returns the name of the tensor that contains the byte at offset at
+// of the file.
 func (l *layout) tensorAt(entries []Entry, at int64) string {
 	at -= int64(len(l.header))
 	for place, i := range l.order {
@@ -160,10 +161,10 @@ func (l *layout) writeTo(w io.Writer, entries []Entry) error {
 	return nil
 }
 
-// exactWriter keeps a source from writing more than its share.
+// exactWriter limits a source to its share of bytes.
 type exactWriter struct {
 	w    io.Writer
-	file *fileWriter // w, if it is one
+	file *fileWriter // w, if it is a fileWriter
 	left int64
 }
 
