@@ -13,28 +13,30 @@ import (
 	"time"
 )
 
-// version is what a server says of the file. All answers must agree.
+// version identifies the version of a file on a server. All responses must have
+// the same.
 type version struct {
 	size     int64
-	etag     string // empty where the server gives none
-	modified string // date of the last change, empty where the server gives none
+	etag     string // empty if the server sends none
+	modified string // date of the last change, empty if the server sends none
 }
 
-// answer is a part of the file on its way.
+// answer is a response that is being received.
 type answer struct {
 	version version
-	length  int64 // of the part
+	length  int64 // of the requested part
 	body    io.ReadCloser
 
-	ctx    context.Context // of this request
+	ctx    context.Context // of the request
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
 	stall  time.Duration
-	slot   chan struct{} // to be given back
+	slot   chan struct{} // slot to release
 }
 
-// ask requests n bytes from off on, and checks the head of the answer. Before
-// the file is open, the answer may be shorter, and says what the file is.
+// ask requests n bytes from offset off and checks the headers of the response.
+// Before the file is open, the response may be shorter, and its version becomes
+// that of the file.
 func (r *ReaderAt) ask(ctx context.Context, off, n int64) (*answer, error) {
 	select {
 	case r.slots <- struct{}{}:
@@ -59,7 +61,7 @@ func (r *ReaderAt) request(a *answer, off, n int64) error {
 	for key, values := range r.options.Header {
 		req.Header[key] = values
 	}
-	req.Header.Set("Accept-Encoding", "identity") // ranges are those of the file as it is
+	req.Header.Set("Accept-Encoding", "identity") // offsets refer to the uncompressed file
 	req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", off, off+n-1))
 	if validator := r.version.validator(); validator != "" {
 		req.Header.Set("If-Range", validator)
@@ -67,7 +69,7 @@ func (r *ReaderAt) request(a *answer, off, n int64) error {
 	resp, err := r.options.Client.Do(req)
 	if err != nil {
 		if resp != nil {
-			return withoutURL(err) // a redirection that is not followed: that does not pass
+			return withoutURL(err) // a refused redirect is permanent
 		}
 		return a.failure(withoutURL(err))
 	}
@@ -76,8 +78,9 @@ func (r *ReaderAt) request(a *answer, off, n int64) error {
 	return r.check(a, resp, off, n)
 }
 
-// validator is what If-Range takes: with it, a server that has another version
-// of the file says so, by sending all of it. Weak tags are not allowed there.
+// validator returns the value of the If-Range header, which makes a server with
+// another version of the file send all of it. Weak tags are not allowed in this
+// header.
 func (v version) validator() string {
 	switch {
 	case v.etag == "":
@@ -88,7 +91,7 @@ func (v version) validator() string {
 	return v.etag
 }
 
-// check reads the head of an answer.
+// check checks the headers of a response.
 func (r *ReaderAt) check(a *answer, resp *http.Response, off, n int64) error {
 	opened := r.version != version{}
 	switch {
@@ -99,7 +102,7 @@ func (r *ReaderAt) check(a *answer, resp *http.Response, off, n int64) error {
 	case resp.StatusCode == http.StatusRequestedRangeNotSatisfiable && opened:
 		return fmt.Errorf("%w: it has no byte %d", ErrChanged, off)
 	case resp.StatusCode == http.StatusRequestedRangeNotSatisfiable && resp.Header.Get("Content-Range") == "bytes */0":
-		a.body = http.NoBody // of an empty file
+		a.body = http.NoBody // an empty file
 		return nil
 	case resp.StatusCode != http.StatusPartialContent:
 		if err := CheckLocation(resp); err != nil {
@@ -130,7 +133,7 @@ func (r *ReaderAt) check(a *answer, resp *http.Response, off, n int64) error {
 	return nil
 }
 
-// check compares an answer's version with that of the file that was opened.
+// check compares the version in a response with the version of the open file.
 func (v version) check(now version) error {
 	switch {
 	case now.size != v.size:
@@ -143,7 +146,7 @@ func (v version) check(now version) error {
 	return nil
 }
 
-// parseContentRange reads "bytes 0-99/1000".
+// parseContentRange parses "bytes 0-99/1000".
 func parseContentRange(s string) (begin, end, size int64, ok bool) {
 	s, ok = strings.CutPrefix(s, "bytes ")
 	span, total, found := strings.Cut(s, "/")
@@ -162,7 +165,8 @@ func parseContentRange(s string) (begin, end, size int64, ok bool) {
 	return n[0], n[1], n[2], n[0] <= n[1] && n[1] < n[2]
 }
 
-// alive says that the server has sent something.
+// alive restarts the stall timer. It must be called whenever the server has
+// sent bytes.
 func (a *answer) alive() { a.timer.Reset(a.stall) }
 
 func (a *answer) close() {
@@ -174,8 +178,8 @@ func (a *answer) close() {
 	<-a.slot
 }
 
-// failure is the error of a connection: one that passes, unless it is the
-// caller who has had enough, or trying again is in vain.
+// failure returns the error of a connection. It is temporary unless the caller
+// has canceled the request or a retry would fail again.
 func (a *answer) failure(err error) error {
 	var dns *net.DNSError
 	var certificate *tls.CertificateVerificationError

@@ -1,13 +1,13 @@
-// Package remote reads safetensors files over HTTP, a tensor at a time, with
-// range requests.
+// Package remote reads safetensors files over HTTP with range requests, one
+// tensor at a time.
 //
-// [Open] asks for the first 64 KiB of a file, and once more where its header is
-// longer; after that, what is asked for are the bytes of the tensors that are
-// read. Large reads are split into ranges that are fetched at the same time.
+// [Open] requests the first 64 KiB of a file, and the rest of its header if it
+// is longer. After that it requests only the bytes of the tensors that are
+// read. Large reads are split into ranges that are fetched concurrently.
 //
-// The file is the one that was opened, or an error: every request names its
-// entity tag (or the date of its last change), and an answer that is of another
-// version, of another place or of another length than what was asked for is
-// refused. A request that fails for a reason that may pass is repeated, from
-// the byte where it broke off.
+// All bytes come from the version of the file that was opened, or the read
+// fails. Every request contains the entity tag (or the date of the last
+// change), and a response with another version, offset or length is rejected.
+// Requests that fail with a temporary error are repeated from the byte at which
+// they broke off.
 package remote

@@ -7,7 +7,7 @@ import (
 	"net/http"
 )
 
-// What can be wrong with a server or a file, for errors.Is.
+// Errors of a server or a file, for errors.Is.
 var (
 	ErrNoRanges = errors.New("server does not support range requests")
 	ErrChanged  = errors.New("file has changed since it was opened")
@@ -15,18 +15,18 @@ var (
 	ErrStalled  = errors.New("no bytes came in time")
 )
 
-// StatusError is an answer with another status than the one asked for. It wraps
-// fs.ErrNotExist for 404 and 410, and fs.ErrPermission for 401, 403 and 407.
+// StatusError is a response with an unexpected status. It wraps fs.ErrNotExist
+// for 404 and 410, and fs.ErrPermission for 401, 403 and 407.
 type StatusError struct {
 	Code int
 }
 
-// Error is the code and its text.
+// Error returns the status code and its text.
 func (e *StatusError) Error() string {
 	return fmt.Sprintf("status %d %s", e.Code, http.StatusText(e.Code))
 }
 
-// Unwrap returns the error of package fs that says the same, if there is one.
+// Unwrap returns the corresponding error of package fs, if any.
 func (e *StatusError) Unwrap() error {
 	switch e.Code {
 	case http.StatusNotFound, http.StatusGone:

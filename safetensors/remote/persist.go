@@ -12,19 +12,19 @@ import (
 
 const (
 	mostBackoff  = 30 * time.Second
-	mostPatience = 2 * time.Minute // with servers that say when to come back
+	mostPatience = 2 * time.Minute // for servers that send Retry-After
 )
 
-// passing is an error after which it makes sense to try again.
+// passing is a temporary error: the request can be repeated.
 type passing struct {
 	err   error
-	after time.Duration // when, by the word of the server; 0 where it gives none
+	after time.Duration // delay requested by the server, 0 if none
 }
 
 func (e *passing) Error() string { return e.err.Error() }
 func (e *passing) Unwrap() error { return e.err }
 
-// persist tries, and tries again after errors that may pass.
+// persist calls try, and repeats the call after temporary errors.
 func (r *ReaderAt) persist(ctx context.Context, try func() error) error {
 	backoff := r.options.Backoff
 	for tries := 0; ; tries++ {
@@ -36,7 +36,7 @@ func (r *ReaderAt) persist(ctx context.Context, try func() error) error {
 		if tries >= r.options.Retries || p.after > mostPatience {
 			return p.err
 		}
-		wait := max(p.after, time.Duration((0.5+rand.Float64())*float64(backoff))) // not all at the same time
+		wait := max(p.after, time.Duration((0.5+rand.Float64())*float64(backoff))) // jitter, so that requests do not repeat simultaneously
 		backoff = min(2*backoff, mostBackoff)
 		timer := time.NewTimer(wait)
 		select {
@@ -48,9 +48,9 @@ func (r *ReaderAt) persist(ctx context.Context, try func() error) error {
 	}
 }
 
-// statusError is the error of an answer that is none.
+// statusError returns the error of a response with an unexpected status.
 func statusError(resp *http.Response) error {
-	// A short text leaves the connection to the next request.
+	// Reading a short body allows the next request to reuse the connection.
 	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
 	err := &StatusError{Code: resp.StatusCode}
 	switch resp.StatusCode {
@@ -61,7 +61,7 @@ func statusError(resp *http.Response) error {
 	return err
 }
 
-// retryAfter reads seconds or a date.
+// retryAfter parses a number of seconds or a date.
 func retryAfter(s string) time.Duration {
 	if seconds, err := strconv.ParseUint(s, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second

@@ -6,11 +6,12 @@ import (
 	"sync"
 )
 
-// leastRange is the size below which a read is not split: asking costs more than
-// what is gained.
+// leastRange is the size below which a read is not split: another request costs
+// more than it saves.
 const leastRange = 1 << 20
 
-// open asks for the first bytes, and learns everything else from the answer.
+// open requests the first bytes of the file and takes size and version from the
+// response.
 func (r *ReaderAt) open() error {
 	return r.persist(r.ctx, func() error {
 		a, err := r.ask(r.ctx, 0, r.options.Head)
@@ -25,9 +26,9 @@ func (r *ReaderAt) open() error {
 	})
 }
 
-// fetch fills p with the bytes from off on, which the file has, in ranges that
-// are asked for at the same time. It returns how many bytes from the first on
-// are there.
+// fetch fills p with the bytes from offset off, which the file must have, in
+// ranges that are fetched concurrently. It returns the number of leading bytes
+// of p that are complete.
 func (r *ReaderAt) fetch(p []byte, off int64) (n int, err error) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
@@ -49,14 +50,14 @@ func (r *ReaderAt) fetch(p []byte, off int64) (n int, err error) {
 	wg.Wait()
 	for i := range f.got {
 		n += f.got[i]
-		if f.got[i] < size { // the last one, or one that has failed
+		if f.got[i] < size { // the last range, or a failed one
 			break
 		}
 	}
 	return n, f.err
 }
 
-// rangeSize is the size of the ranges of a read of n bytes.
+// rangeSize returns the size of the ranges of a read of n bytes.
 func (r *ReaderAt) rangeSize(n int) int {
 	most := int(r.options.Range)
 	return max(min(leastRange, most), min(most, (n+r.options.Parallel-1)/r.options.Parallel))
@@ -66,12 +67,12 @@ func (r *ReaderAt) rangeSize(n int) int {
 type fetching struct {
 	mu     sync.Mutex
 	next   int
-	got    []int // bytes by number of the range
-	err    error // the first; others may only follow from it
+	got    []int // bytes by range
+	err    error // the first error; others may be its consequences
 	cancel context.CancelFunc
 }
 
-// take returns the number of a range that is still to be fetched.
+// take returns the index of the next range to fetch.
 func (f *fetching) take() (i int, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,7 +93,8 @@ func (f *fetching) done(i, got int, err error) {
 	}
 }
 
-// fetchRange fills p with the bytes from off on. What breaks off is continued.
+// fetchRange fills p with the bytes from offset off. It continues interrupted
+// responses.
 func (r *ReaderAt) fetchRange(ctx context.Context, p []byte, off int64) (n int, err error) {
 	err = r.persist(ctx, func() error {
 		a, err := r.ask(ctx, off+int64(n), int64(len(p)-n))
@@ -107,7 +109,7 @@ func (r *ReaderAt) fetchRange(ctx context.Context, p []byte, off int64) (n int, 
 	return n, err
 }
 
-// read fills p, which is as long as the answer says that it is.
+// read fills p, whose length is the length announced by the response.
 func (a *answer) read(p []byte) (n int, err error) {
 	for n < len(p) {
 		got, err := a.body.Read(p[n:])
@@ -121,7 +123,8 @@ func (a *answer) read(p []byte) (n int, err error) {
 			return n, a.failure(err)
 		}
 	}
-	// An answer that has ended leaves its connection to the next one.
+	// Reading a response to its end allows the next request to reuse the
+	// connection.
 	if more, _ := a.body.Read(make([]byte, 1)); more > 0 {
 		return n, badAnswer("more than the %d bytes that it announces", len(p))
 	}

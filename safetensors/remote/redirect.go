@@ -7,17 +7,17 @@ import (
 	"net/url"
 )
 
-// ErrRedirect is the error of a redirection that is not followed: trying again
-// is in vain. Its message says from where to where, and why not.
+// ErrRedirect is the error of a refused redirect. It is permanent. Its message
+// contains both addresses and the reason.
 var ErrRedirect = errors.New("redirection refused")
 
-// mostRedirects is how many redirections are followed one after the other.
+// mostRedirects is the maximum number of consecutive redirects.
 const mostRedirects = 10
 
-// CheckRedirect is a policy for http.Client that refuses with ErrRedirect what
-// never leads to a file: another scheme than http and https, a way from https to
-// http, a circle, and more than ten redirections. It is that of Open where
-// Options.Client has none of its own.
+// CheckRedirect is the default policy of Open for redirects, for the field of
+// http.Client. It returns ErrRedirect for redirects to a scheme other than http
+// and https, for redirects from https to http, for cycles, and after ten
+// redirects.
 func CheckRedirect(req *http.Request, via []*http.Request) error {
 	from, to := via[len(via)-1].URL, req.URL
 	why := ""
@@ -38,8 +38,8 @@ func CheckRedirect(req *http.Request, via []*http.Request) error {
 	return refused(plain(from), plain(to), why)
 }
 
-// CheckLocation refuses with ErrRedirect an answer that says that a file lies
-// elsewhere and not where: net/http hands it on like any other.
+// CheckLocation returns ErrRedirect for a redirect response without a Location,
+// which net/http returns like any other response.
 func CheckLocation(resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
@@ -50,8 +50,8 @@ func CheckLocation(resp *http.Response) error {
 	return nil
 }
 
-// Refused is the ErrRedirect of an answer that is not followed, which says from
-// where to where it leads, and why it is not.
+// Refused returns the ErrRedirect of a response that is not followed, with both
+// addresses and the reason why.
 func Refused(resp *http.Response, why string) error {
 	to := "nowhere"
 	if u, err := resp.Location(); err == nil {
@@ -73,7 +73,7 @@ func visited(to *url.URL, via []*http.Request) bool {
 	return false
 }
 
-// plain is an address without what may be secret, and not longer than a line.
+// plain returns an address without its secret parts, truncated to a line.
 func plain(u *url.URL) string {
 	const most = 200
 	s := (&url.URL{Scheme: u.Scheme, Opaque: u.Opaque, Host: u.Host, Path: u.Path}).String()

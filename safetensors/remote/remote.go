@@ -13,30 +13,33 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// Options say how a file is read. Where a field is zero, the value named here is
-// used.
+// Options configure how a file is read. Zero fields select the default values
+// named here.
 type Options struct {
-	// Client makes the requests. By default one that keeps as many connections
-	// as it needs. It should not have a Timeout, which would cut long answers
-	// off: Stall and the context are for that. Where it has no CheckRedirect,
-	// that of this package is used.
+	// Client makes the requests. The default client keeps as many idle
+	// connections as it needs. A client should not have a Timeout, which would
+	// interrupt long responses: use Stall and the context instead. If it has no
+	// CheckRedirect, the function of that name in this package is used.
 	Client *http.Client
-	// Header is sent with every request, such as Authorization. As with all of
-	// net/http, credentials do not follow a redirection to another host.
+	// Header is sent with every request, for example Authorization. As usual in
+	// net/http, credentials are not sent to other hosts after a redirect.
 	Header http.Header
-	// Parallel is the number of ranges that are fetched at a time: 4.
+	// Parallel is the maximum number of concurrent range requests. Zero means
+	// 4.
 	Parallel int
-	// Range is the number of bytes of a range that are asked for at most: 8 MiB.
+	// Range is the maximum size of a range in bytes. Zero means 8 MiB.
 	Range int64
-	// Head is the number of bytes that are asked for first: 64 KiB.
+	// Head is the number of bytes in the first request. Zero means 64 KiB.
 	Head int64
-	// Retries is how often a range is asked for again: 5 times; -1 for never.
+	// Retries is the maximum number of retries of a range. Zero means 5, -1
+	// means none.
 	Retries int
-	// Backoff is how long to wait before that, twice as long each time, up to
-	// 30 s: 250 ms. A server that names a time with Retry-After has its way, up
-	// to two minutes.
+	// Backoff is the delay before the first retry; it doubles with each retry,
+	// up to 30 s. Zero means 250 ms. A server can request a longer delay, up to
+	// two minutes, with Retry-After.
 	Backoff time.Duration
-	// Stall is how long to wait for the next byte of an answer: 30 s.
+	// Stall is the maximum time to wait for the next byte of a response. Zero
+	// means 30 s.
 	Stall time.Duration
 }
 
@@ -55,7 +58,7 @@ func (o Options) withDefaults() Options {
 	if o.Range <= 0 {
 		o.Range = 8 << 20
 	}
-	o.Range = min(o.Range, 1<<30) // an int on every machine
+	o.Range = min(o.Range, 1<<30) // so that it fits an int on every machine
 	if o.Head <= 0 {
 		o.Head = 64 << 10
 	}
@@ -71,8 +74,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// defaultClient is that of net/http, but for the number of idle connections to
-// one host: with two, every further range would connect anew.
+// defaultClient returns a client with the settings of net/http, except for more
+// idle connections to one host: with the default of two, most ranges would need
+// a new connection.
 var defaultClient = sync.OnceValue(func() *http.Client {
 	transport, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
@@ -83,15 +87,15 @@ var defaultClient = sync.OnceValue(func() *http.Client {
 	return &http.Client{Transport: transport}
 })
 
-// Open opens the file at an http or https URL, as safetensors.OpenReaderAt does:
-// its header is read and checked now, its tensors when they are asked for. The
-// context is that of all requests, those of later reads included. Path is the
-// URL without user, query and fragment, which may be secret.
+// Open opens the file at an http or https URL, like safetensors.OpenReaderAt: it reads
+// and checks the header immediately, and tensors on demand. The context applies to all
+// requests, including those of later reads. Path returns the URL without user, query
+// and fragment, which may be secret.
 //
-// It fails as safetensors.Open does for what is wrong with the file; with a
-// *StatusError, ErrNoRanges, ErrChanged, ErrResponse, ErrRedirect and ErrStalled
-// for what is wrong with the server; and with the error of the connection. Reads of its
-// tensors that fail wrap the same errors and safetensors.ErrFault.
+// Open fails with the errors of safetensors.Open for an invalid file; with a
+// *StatusError, ErrNoRanges, ErrChanged, ErrResponse, ErrRedirect or ErrStalled for
+// server errors; and with the error of the connection. Failed reads of tensors wrap the
+// same errors and safetensors.ErrFault.
 func Open(ctx context.Context, url string, o Options) (*safetensors.File, error) {
 	r, err := NewReaderAt(ctx, url, o)
 	if err != nil {
@@ -106,13 +110,13 @@ type ReaderAt struct {
 	url     string
 	name    string
 	options Options
-	slots   chan struct{} // one for each range that may be fetched at a time
+	slots   chan struct{} // one per concurrent range request
 	version version
 	head    []byte // the first bytes of the file
 }
 
-// NewReaderAt makes the first request for a file, for its size, its version and
-// its first bytes. It fails like Open.
+// NewReaderAt makes the first request for a file, which returns its size, its
+// version and its first bytes. It fails like Open.
 func NewReaderAt(ctx context.Context, address string, o Options) (*ReaderAt, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -130,13 +134,13 @@ func NewReaderAt(ctx context.Context, address string, o Options) (*ReaderAt, err
 	return r, nil
 }
 
-// Size is the size of the file in bytes.
+// Size returns the size of the file in bytes.
 func (r *ReaderAt) Size() int64 { return r.version.size }
 
-// Name is the URL without what may be secret: user, query and fragment.
+// Name returns the URL without its secret parts: user, query and fragment.
 func (r *ReaderAt) Name() string { return r.name }
 
-// ReadAt reads from the file as io.ReaderAt says.
+// ReadAt implements io.ReaderAt.
 func (r *ReaderAt) ReadAt(p []byte, off int64) (n int, err error) {
 	if off < 0 {
 		return 0, fmt.Errorf("remote: %s: read at %d: %w", r.name, off, safetensors.ErrRange)
@@ -158,7 +162,8 @@ func (r *ReaderAt) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// withoutURL is the cause of an error that names a URL, which may be secret.
+// withoutURL returns the cause of an error that contains a URL, which may be
+// secret.
 func withoutURL(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -12,29 +12,30 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// Source says what was opened.
+// Source describes the file that was opened.
 type Source struct {
 	Path     string // the file, or the index of shards
 	Format   string // "safetensors", "torch zip" or "torch legacy"
-	Fallback bool   // another file than the one asked for
-	Why      string // the reason, where there is something to say; for people
+	Fallback bool   // a file other than the requested one
+	Why      string // human-readable reason, if any
 }
 
 const safetensorsExtension = ".safetensors"
 
-// extensions of files that torch.save writes, in the order in which they are
-// looked for.
+// extensions lists the extensions of files written by torch.save, in the order
+// in which they are tried.
 var extensions = []string{".pt", ".pth", ".bin", ".ckpt"}
 
 // OpenAny opens a file of tensors of either format.
 //
-// Where path ends in .safetensors, that file is opened if it exists, whatever is
-// wrong with it. Only if there is none, not even a broken link, the first of the
-// files with the same stem and the extension .pt, .pth, .bin or .ckpt takes its
-// place, and the Source says so. Where there is none of these either, the error
-// is fs.ErrNotExist.
+// If path ends in .safetensors and that file exists, OpenAny opens it, even if
+// it is invalid. Only if it does not exist, not even as a broken link, OpenAny
+// opens the first existing file with the same stem and the extension .pt, .pth,
+// .bin or .ckpt, and reports this in the Source. If none of them exists either,
+// the error is fs.ErrNotExist.
 //
-// A path with another ending is opened itself, as what its content shows.
+// A path with another extension is opened itself; the format is detected from
+// the content.
 func OpenAny(path string) (*safetensors.File, Source, error) {
 	stem, ok := strings.CutSuffix(path, safetensorsExtension)
 	if !ok {
@@ -47,10 +48,9 @@ func OpenAny(path string) (*safetensors.File, Source, error) {
 	return OpenFirst(path, fallbacks...)
 }
 
-// OpenFirst opens the safetensors file at path, or, only if there is none, the
-// first of the fallbacks that exists, as what its content shows. A file that
-// exists is never passed over: one that is corrupt or may not be read is an
-// error.
+// OpenFirst opens the safetensors file at path. Only if it does not exist, it
+// opens the first existing fallback, with its format detected from the content.
+// An existing file is never skipped: a corrupt or unreadable file is an error.
 func OpenFirst(path string, fallbacks ...string) (*safetensors.File, Source, error) {
 	there, err := exists(path)
 	if err != nil {
@@ -89,8 +89,8 @@ func OpenFirst(path string, fallbacks ...string) (*safetensors.File, Source, err
 	return nil, Source{}, fmt.Errorf("torchfile: none of %s: %w", strings.Join(names, ", "), fs.ErrNotExist)
 }
 
-// exists tells whether there is something at path. A link that leads nowhere is
-// something, and no reason to look on.
+// exists reports whether path exists. A dangling link counts as existing, so
+// later candidates are not tried.
 func exists(path string) (bool, error) {
 	_, err := os.Lstat(path)
 	switch {
@@ -118,7 +118,8 @@ func joinWhy(a, b string) string {
 	return a + "; " + b
 }
 
-// openContent opens a file as what it is, whatever its name.
+// openContent opens a file in the format detected from its content, whatever
+// its name.
 func openContent(path string) (*safetensors.File, Source, error) {
 	in, err := openInput(path)
 	if err != nil {

@@ -6,16 +6,16 @@ import (
 	"sync"
 )
 
-// Where the bytes of storages come from.
+// Sources of the bytes of storages.
 
-// lender lends bytes of the file itself.
+// lender provides bytes of the file itself.
 type lender interface {
 	io.ReaderAt
 	Use(fn func(data []byte) error) error
 	Close() error
 }
 
-// storedBytes are a record's as they lie in the file.
+// storedBytes is an uncompressed record.
 type storedBytes struct {
 	file lender
 	at   int64
@@ -27,20 +27,19 @@ func (s storedBytes) use(at, n int64, fn func([]byte) error) error {
 
 func (s storedBytes) Close() error { return s.file.Close() }
 
-// inflated are the bytes of a deflated record. Reading them from the beginning to
-// the end inflates them once and keeps nothing; what is read backwards inflates
-// them again.
+// inflated is a deflated record. Reading it sequentially inflates it once and
+// keeps nothing; a backward read inflates it again.
 type inflated struct {
 	file   lender
 	extent extent
 	cache  *cache
 
-	mu sync.Mutex // of the reader
+	mu sync.Mutex // guards the reader
 	r  io.Reader  // nil before the first read and after an error
-	at int64      // how much of it is read
+	at int64      // position in r
 }
 
-// ReadAt reads from the inflated bytes.
+// ReadAt implements io.ReaderAt for the inflated bytes.
 func (z *inflated) ReadAt(p []byte, off int64) (n int, err error) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -70,7 +69,8 @@ func (z *inflated) use(at, n int64, fn func([]byte) error) error {
 
 func (z *inflated) Close() error { return z.file.Close() }
 
-// section is a tensor whose bytes are those of a deflated record, in its order.
+// section is a tensor whose bytes are a section of a deflated record, in the
+// same order.
 type section struct {
 	*io.SectionReader
 	z *inflated
@@ -78,8 +78,8 @@ type section struct {
 
 func (s section) Close() error { return s.z.Close() }
 
-// cache keeps the record that was inflated last. Tensors that are not read in
-// order come in groups from one storage.
+// cache keeps the last inflated record. Tensors that are not read sequentially
+// come in groups from one storage.
 type cache struct {
 	mu   sync.Mutex
 	of   *inflated
@@ -92,7 +92,7 @@ func (c *cache) get(z *inflated) ([]byte, error) {
 	if c.of == z {
 		return c.data, nil
 	}
-	c.of, c.data = nil, nil // to have one only, also while the next is made
+	c.of, c.data = nil, nil // keep only one record, also while the next one is inflated
 	data, err := readSize(z.extent.open(z.file), z.extent.size)
 	if err != nil {
 		return nil, z.extent.failed(err)
@@ -101,8 +101,8 @@ func (c *cache) get(z *inflated) ([]byte, error) {
 	return data, nil
 }
 
-// readSize reads so many bytes. It takes memory as they come, in case there are
-// not as many as are promised.
+// readSize reads size bytes. It allocates memory as bytes arrive, because there
+// may be fewer than size promises.
 func readSize(r io.Reader, size int64) ([]byte, error) {
 	const first = 1 << 20
 	b := make([]byte, 0, min(size, first))

@@ -7,24 +7,24 @@ import (
 	"strings"
 )
 
-// checkpoint is what a file holds.
+// checkpoint is the parsed content of a file, without its storages.
 type checkpoint struct {
 	format  string
-	root    any // the object that was saved
+	root    any // the saved object
 	swapped bool
-	// find tells where the bytes of a storage lie, by its key.
+	// find returns the location of a storage's bytes, by its key.
 	find    func(s *storage) (extent, error)
 	archive *archive // nil for a legacy file
 }
 
-// What a Source says of a file's format.
+// Values of Source.Format.
 const (
 	formatSafetensors = "safetensors"
 	formatZip         = "torch zip"
 	formatLegacy      = "torch legacy"
 )
 
-// read reads everything but the storages.
+// read reads everything except the storages.
 func read(r io.ReaderAt, size int64) (*checkpoint, error) {
 	format, err := sniff(r, size)
 	if err != nil {
@@ -41,8 +41,9 @@ func read(r io.ReaderAt, size int64) (*checkpoint, error) {
 
 const pickleRecord = "data.pkl"
 
-// readZip reads what torch.save has written since PyTorch 1.6: an archive with
-// one folder, in it the pickle data.pkl and the storages as data/0, data/1, ….
+// readZip reads the format of torch.save since PyTorch 1.6: an archive with one
+// folder, which contains the pickle data.pkl and the storages data/0, data/1,
+// ….
 func readZip(r io.ReaderAt, size int64) (*checkpoint, error) {
 	a, err := readArchive(r, size)
 	if err != nil {
@@ -95,7 +96,8 @@ func inPickle(err error, record string) error {
 	return err
 }
 
-// root is the folder of the archive, with its slash: the one with a data.pkl.
+// root returns the folder of the archive, with its slash: the one with a
+// data.pkl.
 func (a *archive) root() (string, error) {
 	var roots []string
 	for i := range a.records {
@@ -116,7 +118,7 @@ func (a *archive) root() (string, error) {
 	return "", inRecord(pickleRecord, ErrZip, "it in "+strconv.Itoa(len(roots))+" folders", "in one")
 }
 
-// checkVersion refuses files of a format that is newer than any that there is.
+// checkVersion rejects format versions newer than the newest known one.
 func (a *archive) checkVersion(root string) error {
 	const newest = 10
 	record := root + "version"
@@ -137,7 +139,7 @@ func (a *archive) checkVersion(root string) error {
 func (a *archive) bigEndian(root string) (bool, error) {
 	record := root + "byteorder"
 	if _, ok := a.named[record]; !ok {
-		return false, nil // of PyTorch before 2.1
+		return false, nil // written by PyTorch before 2.1
 	}
 	text, err := a.small(record)
 	if err != nil {
@@ -149,9 +151,9 @@ func (a *archive) bigEndian(root string) (bool, error) {
 	return text == "big", nil
 }
 
-// storageOf is the storage of a persistent id ('storage', class, key, location,
-// numel), in legacy files with a view of it as a sixth, which is
-// (key, offset, numel) or None. Where it was, is of no interest.
+// storageOf returns the storage of a persistent id ('storage', class, key,
+// location, numel). In legacy files a sixth item is a view of it, (key, offset,
+// numel) or None. The location is ignored.
 func storageOf(id []any) (any, error) {
 	const want = "('storage', class, key, location, number of elements)"
 	if len(id) != 5 && len(id) != 6 || id[0] != any("storage") {

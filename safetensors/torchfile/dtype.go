@@ -5,14 +5,14 @@ import "github.com/lorafuse/lorafuse/safetensors"
 // dtype is an element type of PyTorch.
 type dtype struct {
 	name  global
-	bytes int64             // of an element, 0 where tensors of the type cannot be saved
-	as    safetensors.DType // Invalid where safetensors has no such type
-	// float is the size of the floating point numbers that an element consists of,
-	// 0 for integers: two in complex types.
+	bytes int64             // size of an element, 0 if tensors of the type cannot be saved
+	as    safetensors.DType // Invalid if safetensors has no such type
+	// float is the size of the floating-point numbers in an element, 0 for
+	// integers. An element of a complex type consists of two.
 	float int
 }
 
-// unit is the number of bytes that the order of bytes is about.
+// unit returns the number of bytes that a byte-order conversion reverses.
 func (d *dtype) unit() int {
 	if d.complex() {
 		return d.float
@@ -22,12 +22,13 @@ func (d *dtype) unit() int {
 
 func (d *dtype) complex() bool { return d.float > 0 && d.bytes == 2*int64(d.float) }
 
-// paired tells that an element of PyTorch is two of safetensors.
+// paired reports whether an element in PyTorch corresponds to two elements in
+// safetensors.
 func (d *dtype) paired() bool { return d.as == safetensors.F4 }
 
-// dtypes are all that PyTorch can name. Those without a counterpart in
-// safetensors are here so that the error can tell them from mistakes, and so
-// that a checkpoint may mention them.
+// dtypes lists all element types of PyTorch. The types without a counterpart in
+// safetensors are included so that errors can distinguish them from mistakes,
+// and so that a checkpoint may mention them.
 var dtypes = map[global]*dtype{}
 
 func init() {
@@ -66,8 +67,8 @@ func init() {
 	}
 }
 
-// storageClasses are the classes of storages by name, without module: their
-// elements are of this type. PyTorch has given up adding to them; newer types
+// storageClasses maps the name of a storage class, without its module, to its
+// element type. PyTorch has stopped adding such classes; tensors of newer types
 // are views of an UntypedStorage.
 var storageClasses = map[string]global{
 	"DoubleStorage":        "torch.float64",
@@ -84,13 +85,13 @@ var storageClasses = map[string]global{
 	"ComplexDoubleStorage": "torch.complex128",
 }
 
-// storageType returns the type of the elements of a class of storages, nil where
-// the name is of another thing.
+// storageType returns the element type of a storage class, nil if the name is
+// not a storage class.
 func storageType(class global) *dtype { return classes[class] }
 
 var classes = map[global]*dtype{
 	"torch.storage.UntypedStorage":  nil,
-	"torch.storage._UntypedStorage": nil, // of PyTorch 1.11
+	"torch.storage._UntypedStorage": nil, // used by PyTorch 1.11
 }
 
 func init() {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// What is wrong with a file that is refused. A *FormatError wraps one of these.
+// Errors of rejected files. A *FormatError wraps one of these.
 var (
 	ErrNotTorch    = errors.New("not a file that torch.save has written")
 	ErrUnsupported = errors.New("not supported")
@@ -26,20 +26,20 @@ var (
 	ErrChanged     = errors.New("file changed while it was opened")
 )
 
-// FormatError says what is wrong with a file and where.
+// FormatError describes an error in a file and its position.
 type FormatError struct {
-	Path     string // file, empty where there is none
+	Path     string // file, if known
 	Record   string // record of the zip archive, or part of a legacy file
-	Tensor   string // name of the tensor, empty where the error is about none
-	Opcode   string // name of the pickle opcode, empty where the error is about none
-	Offset   int64  // where in the record the opcode begins
+	Tensor   string // name of the tensor, empty if the error does not concern one
+	Opcode   string // name of the pickle opcode, empty if the error does not concern one
+	Offset   int64  // offset of the opcode in the record
 	Rule     error  // one of the errors of this package
 	Found    string
 	Expected string
 }
 
-// Error is the file, the record, the tensor, the rule, the place, what was
-// found and what was expected.
+// Error returns a line with the file, the record, the tensor, the rule, the
+// position, the value found and the value expected.
 func (e *FormatError) Error() string {
 	var b strings.Builder
 	b.WriteString("torchfile: ")
@@ -67,10 +67,10 @@ func (e *FormatError) Error() string {
 	return b.String()
 }
 
-// Unwrap returns the rule that was broken.
+// Unwrap returns the broken rule.
 func (e *FormatError) Unwrap() error { return e.Rule }
 
-// withPath completes an error that was made where the path was not known.
+// withPath adds path to an error that does not have one.
 func withPath(err error, path string) error {
 	var f *FormatError
 	if errors.As(err, &f) {
@@ -90,7 +90,8 @@ func ofTensor(name string, rule error, found, expected string) error {
 	return &FormatError{Tensor: name, Rule: rule, Found: found, Expected: expected}
 }
 
-// quote shortens what a hostile file may have made very long.
+// quote quotes s and truncates it: a hostile file may contain very long
+// strings.
 func quote(s string) string {
 	const most = 200
 	if len(s) <= most {

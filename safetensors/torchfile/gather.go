@@ -5,24 +5,24 @@ import (
 	"io"
 )
 
-// gather makes the bytes of a tensor that is not stored as it is wanted: strided,
-// in the other order of bytes, negated. It is an io.ReaderAt over the tensor as
-// safetensors has it: row-major, little-endian, without gaps.
+// gather produces the bytes of a tensor that is stored in another form: strided,
+// in the other byte order, or negated. It is an io.ReaderAt over the tensor in
+// the form of safetensors: row-major, little-endian, without gaps.
 type gather struct {
 	view
 	from spans
 }
 
-// spans lends bytes of a storage.
+// spans provides bytes of a storage.
 type spans interface {
 	use(at, n int64, fn func(data []byte) error) error
 	Close() error
 }
 
-// Close gives back the file that the storage is in; see safetensors.Placed.
+// Close closes the file that contains the storage; see safetensors.Placed.
 func (g *gather) Close() error { return g.from.Close() }
 
-// ReadAt gathers the bytes from off on.
+// ReadAt gathers the bytes from offset off.
 func (g *gather) ReadAt(p []byte, off int64) (n int, err error) {
 	if off < 0 {
 		return 0, fmt.Errorf("torchfile: read at %d", off)
@@ -44,8 +44,8 @@ func (g *gather) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// read fills p with the bytes from off on. The first and the last element may be
-// wanted in part.
+// read fills p with the bytes from offset off. The first and the last element
+// may be partial.
 func (g *gather) read(p, storage []byte, off int64) int {
 	n := 0
 	item := int64(g.item)
@@ -67,7 +67,7 @@ func (g *gather) element(storage []byte, number int64) []byte {
 	return b
 }
 
-// fill gathers whole elements, from the one of that number on.
+// fill gathers whole elements, starting with element number.
 func (g *gather) fill(dst, storage []byte, number int64) {
 	all := dst
 	last := len(g.shape) - 1
@@ -76,8 +76,8 @@ func (g *gather) fill(dst, storage []byte, number int64) {
 		dst = nil
 	}
 	var room [8]int64
-	index := append(room[:0], g.shape...) // becomes the coordinates of the element
-	var at int64                          // where it is, in elements
+	index := append(room[:0], g.shape...) // reduced to the coordinates of the element
+	var at int64                          // position in the storage, in elements
 	for i := last; i >= 0; i-- {
 		index[i] = number % g.shape[i]
 		number /= g.shape[i]
@@ -97,7 +97,7 @@ func (g *gather) fill(dst, storage []byte, number int64) {
 		dst = dst[size:]
 		at += run * g.stride[moved]
 		index[moved] += run
-		for i := moved; i > 0 && index[i] == g.shape[i]; i-- { // on to the next row
+		for i := moved; i > 0 && index[i] == g.shape[i]; i-- { // carry to the next row
 			at += g.stride[i-1] - index[i]*g.stride[i]
 			index[i] = 0
 			index[i-1]++
@@ -106,11 +106,12 @@ func (g *gather) fill(dst, storage []byte, number int64) {
 	g.finish(all)
 }
 
-// rows tells how many whole rows to copy together, 0 where one at a time is as
-// good. In a transposed matrix neighbours of a column are neighbours in memory:
-// row by row, all of it would pass through the cache for every row.
+// rows returns the number of whole rows to copy together, 0 if copying them one
+// at a time is as fast. In a transposed matrix, neighbors in a column are
+// neighbors in memory: copying row by row would load the whole matrix into the
+// cache for every row.
 func (g *gather) rows(index []int64, room int) int {
-	const most = 16 // as many 4-byte elements as a cache line has
+	const most = 16 // number of 4-byte elements in a cache line
 	last := len(g.shape) - 1
 	if last == 0 || index[last] != 0 || g.stride[last-1] >= g.stride[last] {
 		return 0
@@ -118,7 +119,7 @@ func (g *gather) rows(index []int64, room int) int {
 	return int(min(most, g.shape[last-1]-index[last-1], int64(room/g.item)/g.shape[last]))
 }
 
-// copyRows copies rows a few columns at a time.
+// copyRows copies rows, a few columns at a time.
 func (g *gather) copyRows(dst, src []byte, rows int) {
 	const columns = 8
 	last := len(g.shape) - 1
@@ -132,7 +133,7 @@ func (g *gather) copyRows(dst, src []byte, rows int) {
 	}
 }
 
-// copyStrided fills dst with elements that lie step bytes apart.
+// copyStrided fills dst with elements that are step bytes apart.
 func copyStrided(dst, src []byte, step, item int) {
 	switch {
 	case step == item:
@@ -149,14 +150,15 @@ func copyStrided(dst, src []byte, step, item int) {
 		for i, at := 0, 0; i < len(dst); i, at = i+4, at+step {
 			le.PutUint32(dst[i:], le.Uint32(src[at:]))
 		}
-	default: // 8, and 16 if it is ever stored
+	default: // 8, and 16 if such elements are ever stored
 		for i, at := 0, 0; i < len(dst); i, at = i+item, at+step {
 			copy(dst[i:i+item], src[at:])
 		}
 	}
 }
 
-// finish turns the elements into little-endian ones and negates what is to be.
+// finish converts the elements to little-endian and negates the ones marked by
+// flip.
 func (g *gather) finish(b []byte) {
 	switch g.swap {
 	case 2:
@@ -175,7 +177,7 @@ func (g *gather) finish(b []byte) {
 	if g.flip == flipNone {
 		return
 	}
-	first, step := g.number, g.number // where the sign of the first number is, behind its end
+	first, step := g.number, g.number // offset of the first number's sign, past its end
 	if g.flip != flipAll {
 		step *= 2
 	}

@@ -6,16 +6,17 @@ import (
 	"unicode/utf8"
 )
 
-// The globals that a pickle may name: those of PyTorch's own list that make
-// tensors and plain containers. A global is a name here, nothing is imported.
+// The globals that a pickle may name: the entries of PyTorch's own list that
+// construct tensors and plain containers. A global is only a name here; nothing
+// is imported.
 
 const (
 	classTensor    global = "torch.Tensor"
 	classParameter global = "torch.nn.parameter.Parameter"
 )
 
-// tensorClasses are the types of tensors. That of the elements follows from the
-// storage.
+// tensorClasses lists the types of tensors. The storage determines the element
+// type.
 var tensorClasses = map[global]bool{classTensor: true, "torch._tensor.Tensor": true}
 
 func init() {
@@ -27,10 +28,10 @@ func init() {
 	}
 }
 
-// callables are what REDUCE may call.
+// callables maps the globals that REDUCE may call to their implementations.
 var callables map[global]func(m *machine, args []any) (any, error)
 
-func init() { // the functions refer to the table
+func init() { // in init, because the functions refer to the table
 	callables = map[global]func(m *machine, args []any) (any, error){
 		"collections.OrderedDict":                             makeDict,
 		"collections.Counter":                                 makeDict,
@@ -53,7 +54,8 @@ func init() { // the functions refer to the table
 	}
 }
 
-// known are globals of PyTorch's list that are refused, with what they stand for.
+// known maps globals of PyTorch's list that are rejected to a description of the
+// object.
 var known = map[global]string{
 	"torch._utils._rebuild_qtensor":                  "a quantized tensor",
 	"torch._utils._rebuild_sparse_tensor":            "a sparse tensor",
@@ -64,11 +66,11 @@ var known = map[global]string{
 	"torch._utils._rebuild_xla_tensor":               "a tensor as an array of NumPy",
 }
 
-// renamed are modules that Python 2 called otherwise; Python 3 writes the old
-// names into pickles of protocol 2.
+// renamed maps module names of Python 2 to current ones; Python 3 writes the
+// old names into pickles of protocol 2.
 var renamed = map[string]string{"__builtin__": "builtins", "torch.tensor": "torch._tensor"}
 
-// lookUp finds a global on the list.
+// lookUp returns a global if it is on the list.
 func lookUp(module, name string) (global, error) {
 	if now, ok := renamed[module]; ok {
 		module = now
@@ -94,7 +96,8 @@ func badArguments(of string, args []any) error {
 	return &FormatError{Rule: ErrPickle, Found: "arguments (" + strings.Join(kinds, ", ") + ")", Expected: of}
 }
 
-// makeDict takes nothing, a dict or, from Python 2, a list of pairs.
+// makeDict returns a dict, given no argument, a dict or, from Python 2, a list
+// of pairs.
 func makeDict(m *machine, args []any) (any, error) {
 	if len(args) == 0 {
 		return m.newContainer(kindDict, nil, nil)
@@ -129,8 +132,8 @@ func makeSet(m *machine, args []any) (any, error) {
 	return m.newContainer(kindSet, nil, from.items)
 }
 
-// makeBytes is how protocol 2 writes bytes: as text of which each character
-// stands for a byte.
+// makeBytes returns bytes from the form that protocol 2 uses: text in which
+// each character encodes a byte.
 func makeBytes(m *machine, args []any) (any, error) {
 	if len(args) == 0 {
 		return byteString(""), nil
@@ -166,8 +169,7 @@ func makeComplex(_ *machine, args []any) (any, error) {
 	return nil, badArguments("two floats", args)
 }
 
-// makeSize is a tuple of numbers; that it is the size of a tensor nobody needs
-// to know.
+// makeSize returns a torch.Size as a plain tuple of numbers.
 func makeSize(m *machine, args []any) (any, error) {
 	if len(args) == 0 {
 		return m.newContainer(kindTuple, nil, nil)
@@ -204,7 +206,7 @@ func makeLayout(_ *machine, args []any) (any, error) {
 	return nil, badArguments("the name of a layout", args)
 }
 
-// integers returns the items of a tuple or list of ints that are not negative.
+// integers returns the items of a tuple or list of non-negative ints.
 func integers(v any) ([]int64, error) {
 	c, ok := v.(*container)
 	if !ok || c.kind != kindTuple && c.kind != kindList {

@@ -8,7 +8,7 @@ import (
 
 var errLongLine = errors.New("a line of more than 1024 bytes")
 
-// input is the bytes of pickles, of which at are read.
+// input reads the bytes of pickles; at is the position.
 type input struct {
 	r    *bufio.Reader
 	at   int64
@@ -19,8 +19,8 @@ func newInput(r io.Reader, size int64) *input {
 	return &input{r: bufio.NewReaderSize(r, int(min(size, 64<<10))), size: size}
 }
 
-// take returns the next n bytes, which are valid until the next call. No memory
-// is taken for bytes that are not there.
+// take returns the next n bytes, which are valid until the next call. It checks
+// that they exist before it allocates memory.
 func (in *input) take(n uint64) ([]byte, error) {
 	if n > uint64(in.size-in.at) {
 		return nil, io.ErrUnexpectedEOF
@@ -39,7 +39,7 @@ func (in *input) take(n uint64) ([]byte, error) {
 	return b, err
 }
 
-// byte is take(1), faster.
+// byte returns the next byte, faster than take(1).
 func (in *input) byte() (byte, error) {
 	if in.at >= in.size {
 		return 0, io.ErrUnexpectedEOF
@@ -52,8 +52,8 @@ func (in *input) byte() (byte, error) {
 	return c, err
 }
 
-// line returns what comes before the next line feed, which is skipped. A line
-// that is longer than any name ends the reading.
+// line returns the bytes before the next line feed, and skips that. A line
+// longer than any name is an error.
 func (in *input) line() (string, error) {
 	const longest = 1024
 	b, err := in.r.Peek(int(min(longest, in.size-in.at)))

@@ -9,31 +9,32 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// placed is a tensor with all that is needed to read it: where its elements lie,
-// checked against what the file holds.
+// placed is a tensor with everything needed to read it; the location of its
+// elements has been checked against the file.
 type placed struct {
 	name   string
 	dtype  safetensors.DType
 	shape  []int
 	extent extent
 	view   view
-	// inPlace tells that the tensor's bytes lie in the file as they are wanted, from
-	// offset on.
+	// inPlace reports that the file contains the tensor's bytes in the final form,
+	// from offset.
 	inPlace bool
 	offset  int64
 }
 
-// view is how to make the bytes of a tensor from those of its storage.
+// view describes how to construct the bytes of a tensor from the bytes of its
+// storage.
 type view struct {
 	offset int64   // bytes before the first element
-	span   int64   // bytes from the first element to the end of the last, 0 where there are none
+	span   int64   // bytes from the first element to the end of the last, 0 if there are none
 	size   int64   // bytes of the tensor
 	item   int     // bytes of an element
-	shape  []int64 // of a tensor with these elements in this order and as few dimensions as can be
+	shape  []int64 // of a tensor with the same elements in the same order and as few dimensions as possible
 	stride []int64 // in elements
-	swap   int     // how many bytes are in the other order: 2, 4, 8, or 0 for none
-	flip   flip    // which numbers are to be negated
-	number int     // bytes of each
+	swap   int     // number of bytes to reverse: 2, 4, 8, or 0 for none
+	flip   flip    // the numbers to negate
+	number int     // bytes per number
 }
 
 type flip uint8
@@ -45,7 +46,7 @@ const (
 	flipEven // the real parts: both conj and neg
 )
 
-// layout places all tensors of the checkpoint.
+// layout returns all tensors of the checkpoint with their locations.
 func (c *checkpoint) layout() ([]placed, error) {
 	found, err := flatten(c.root, isTensor, false)
 	if err != nil {
@@ -73,7 +74,7 @@ func (c *checkpoint) layout() ([]placed, error) {
 	return tensors, nil
 }
 
-// tensor is the storage as a tensor of one dimension.
+// tensor returns the storage as a one-dimensional tensor.
 func (s *storage) tensor() *tensor {
 	return &tensor{storage: s, dtype: s.dtype, size: []int64{s.count}, stride: []int64{1}}
 }
@@ -112,7 +113,7 @@ func (c *checkpoint) place(name string, t *tensor) (placed, error) {
 	return p, nil
 }
 
-// withTensor adds the tensor to the error of a record.
+// withTensor adds the tensor's name to the error of a record.
 func withTensor(err error, tensor string) error {
 	if f, ok := err.(*FormatError); ok && f.Tensor == "" {
 		f.Tensor = tensor
@@ -120,7 +121,7 @@ func withTensor(err error, tensor string) error {
 	return err
 }
 
-// shape is the size of the tensor as safetensors counts it.
+// shape returns the shape of the tensor in safetensors elements.
 func (t *tensor) shape(name string) ([]int, error) {
 	shape := make([]int, len(t.size))
 	for i, n := range t.size {
@@ -139,7 +140,7 @@ func (t *tensor) shape(name string) ([]int, error) {
 	return shape, nil
 }
 
-// setView checks that the elements lie within the storage.
+// setView checks that all elements are within the storage and sets p.view.
 func (p *placed) setView(t *tensor, swapped bool) error {
 	s, item := t.storage, t.dtype.bytes
 	v := &p.view
@@ -157,12 +158,12 @@ func (p *placed) setView(t *tensor, swapped bool) error {
 	}
 	v.size = item
 	for _, n := range t.size {
-		v.size *= n // shape has made sure that it fits
+		v.size *= n // does not overflow, as checked by shape
 	}
 	if v.size == 0 {
 		return nil
 	}
-	last := uint64(t.offset) // number of the last element
+	last := uint64(t.offset) // index of the last element
 	for i, n := range t.size {
 		hi, lo := bits.Mul64(uint64(n-1), uint64(t.stride[i]))
 		var carry uint64
@@ -183,7 +184,7 @@ func (p *placed) setView(t *tensor, swapped bool) error {
 	return nil
 }
 
-// collapse leaves out dimensions of size 1 and joins those that lie in a row.
+// collapse drops dimensions of size 1 and merges contiguous ones.
 func (v *view) collapse(size, stride []int64) {
 	for i, n := range size {
 		switch k := len(v.shape) - 1; {
@@ -198,8 +199,8 @@ func (v *view) collapse(size, stride []int64) {
 	v.shape, v.stride = slices.Clip(v.shape), slices.Clip(v.stride)
 }
 
-// plain reports whether the bytes are the storage's, in its order and without
-// gaps.
+// plain reports whether the tensor is a contiguous part of the storage in the
+// same order.
 func (v *view) plain() bool {
 	contiguous := len(v.shape) == 0 || len(v.shape) == 1 && v.stride[0] == 1
 	return contiguous && v.swap == 0 && v.flip == flipNone

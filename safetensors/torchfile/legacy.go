@@ -7,11 +7,11 @@ import (
 	"strconv"
 )
 
-// The format of PyTorch from 0.1.10 to 1.5, and of today's torch.save with
-// _use_new_zipfile_serialization=False: pickles of a magic number, a version, a
-// dict about the machine, the object and the keys of the storages; then for each
-// storage its number of elements and its bytes, little-endian whatever the
-// machine.
+// The legacy format is written by PyTorch 0.1.10 to 1.5, and by current versions
+// of torch.save with _use_new_zipfile_serialization=False. It consists of
+// pickles of a magic number, a version, a dict about the machine, the object and
+// the keys of the storages, followed by each storage's number of elements and
+// bytes, which are little-endian on any machine.
 
 var legacyMagic, _ = new(big.Int).SetString("1950a86a20f9469cfc6c", 16)
 
@@ -19,7 +19,7 @@ const legacyVersion = 1001
 
 func readLegacy(r io.ReaderAt, size int64) (*checkpoint, error) {
 	in := newInput(io.NewSectionReader(r, 0, size), min(size, maxPickle))
-	storages := map[string]*storage{} // the first of each key
+	storages := map[string]*storage{} // the first storage of each key
 	m := newMachine(in, nil)
 	run := func(part string) (any, error) {
 		v, err := m.run()
@@ -79,9 +79,9 @@ func readLegacy(r io.ReaderAt, size int64) (*checkpoint, error) {
 	return c, nil
 }
 
-// legacyStorages finds the storages that begin at the given place, in the order
-// of the keys. What comes after the last is left alone: people write several
-// checkpoints into one file, and torch.load reads the first.
+// legacyStorages locates the storages from offset at, in the order of the keys.
+// It ignores bytes after the last one: some files contain several checkpoints,
+// and torch.load reads the first.
 func legacyStorages(r io.ReaderAt, size, at int64, keys any, storages map[string]*storage) (map[string]extent, error) {
 	list, ok := keys.(*container)
 	if !ok || list.kind != kindList {

@@ -1,35 +1,37 @@
 package torchfile
 
-// What a file may ask for at most. Everything else is bounded by the size of
-// the file itself: a length is compared with what is there before memory is
-// taken for it.
+// Limits on the resources that a file may request. Everything else is bounded
+// by the size of the file itself: a length is compared with the available bytes
+// before memory is allocated for it.
 const (
-	// maxPickle is the size of a pickle and of the directory of an archive, that
-	// of the longest header of a safetensors file.
+	// maxPickle is the maximum size of a pickle and of an archive's directory,
+	// the same as for the header of a safetensors file.
 	maxPickle = 100_000_000
-	// maxMemory is what the values of a pickle may take, about. A byte of pickle
-	// can ask for a hundred bytes of memory, and by way of the memo a list of a
-	// million items can be copied with four.
+	// maxMemory is the approximate maximum memory of a pickle's values. One byte
+	// of pickle can request a hundred bytes of memory, and four bytes can copy a
+	// list of a million items through the memo.
 	maxMemory = 256 << 20
-	// maxStack is the number of values that wait to be put into something.
+	// maxStack is the maximum number of values on the stack.
 	maxStack = 1 << 22
-	// maxDepth is how deep lists and dicts may be nested; Python's pickler, too,
-	// gives up at about a thousand.
+	// maxDepth is the maximum nesting of lists and dicts; Python's pickler also
+	// fails at about a thousand.
 	maxDepth = 1000
-	// maxNamed is the number of tensors, or of other values, under all their names:
-	// one that lies in a list a million times takes two bytes for each in the pickle,
-	// and hundreds in a File.
+	// maxNamed is the maximum number of tensors, or of other values, counted under
+	// all their names. A tensor that a list contains a million times takes two bytes
+	// each time in the pickle, but hundreds in a File.
 	maxNamed = 500_000
-	// maxNames is the length of the names of all tensors together. A list that is
-	// in a list twice, and that one again, has names without number.
+	// maxNames is the maximum total length of tensor names. A list contained
+	// twice in a list, which is contained twice in another one and so on, has
+	// exponentially many names.
 	maxNames = 100_000_000
-	// maxExpanded is the size of all tensors together that repeat elements of
-	// their storage, such as a number expanded to a matrix: their size is not
-	// bounded by that of the file.
+	// maxExpanded is the maximum total size of tensors that repeat elements of
+	// their storage, such as a number expanded to a matrix. The size of the
+	// file does not bound their size.
 	maxExpanded = 1 << 30
-	// maxInflated is the size of a compressed storage that must be in memory as a
-	// whole because its tensors are strided.
+	// maxInflated is the maximum size of a compressed storage with strided
+	// tensors, which must be in memory as a whole.
 	maxInflated = 1 << 30
-	// maxRatio is how many bytes one byte of a deflated record can stand for.
+	// maxRatio is the maximum number of bytes that one byte of a deflated
+	// record can encode.
 	maxRatio = 1032
 )

@@ -8,27 +8,29 @@ import (
 	"strconv"
 )
 
-// machine runs a pickle without running anything: its values are data, its
-// globals names from a list, and calling one of them is a case of a switch.
+// machine interprets a pickle without executing code: its values are data, its
+// globals are names from a list, and calling one selects a function of this
+// package.
 //
-// It takes the opcodes that PyTorch takes under weights_only, those that differ
-// from them only in the length of a number or in the kind of a string, and those
-// of protocols 4 and 5 that make the same values. Everything else is an error.
+// It accepts the opcodes that PyTorch accepts under weights_only, variants of
+// them with other lengths of numbers or kinds of strings, and the opcodes of
+// protocols 4 and 5 that construct the same values. Everything else is an error.
 type machine struct {
 	in    *input
 	stack []any
-	marks []int // heights of the stack
+	marks []int // stack heights at the marks
 	memo  []any
-	rare  map[uint32]any // memo entries that leave a gap
-	left  int64          // of maxMemory
-	// persistent makes a value of a persistent id; nil where there are none.
+	rare  map[uint32]any // memo entries after a gap
+	left  int64          // remaining part of maxMemory
+	// persistent returns the value of a persistent id. Nil means that such ids
+	// are not allowed.
 	persistent func(id []any) (any, error)
 
-	op opcode // the one that is running
-	at int64  // where it begins
+	op opcode // current opcode
+	at int64  // its offset
 }
 
-// instruction is what an opcode does.
+// instruction is the implementation of an opcode.
 type instruction struct {
 	name string
 	run  func(*machine) error
@@ -36,7 +38,8 @@ type instruction struct {
 
 var instructions [256]instruction
 
-// The table refers to functions that refer to it, by way of the errors.
+// In init, because the table refers to functions that refer to the table
+// through their errors.
 func init() {
 	for op, in := range map[opcode]instruction{
 		opProto:           {"PROTO", (*machine).proto},
@@ -84,7 +87,7 @@ func init() {
 		opNewObj:          {"NEWOBJ", (*machine).newObject},
 		opBuild:           {"BUILD", (*machine).build},
 		opBinPersID:       {"BINPERSID", (*machine).persistentID},
-		opStop:            {"STOP", nil}, // it ends the loop in run
+		opStop:            {"STOP", nil}, // ends the loop in run
 	} {
 		instructions[op] = in
 	}
@@ -94,7 +97,7 @@ func newMachine(in *input, persistent func(id []any) (any, error)) *machine {
 	return &machine{in: in, left: maxMemory, persistent: persistent}
 }
 
-// run runs the pickle that begins where the input is, to its STOP.
+// run interprets the pickle at the current input position, up to its STOP.
 func (m *machine) run() (any, error) {
 	m.stack, m.marks, m.memo, m.rare = nil, nil, nil, nil
 	for {
@@ -125,7 +128,7 @@ func (m *machine) fail(rule error, found, expected string) error {
 	return &FormatError{Opcode: m.op.String(), Offset: m.at, Rule: rule, Found: found, Expected: expected}
 }
 
-// place adds where the machine is to an error that does not know it.
+// place adds the machine's position to an error without one.
 func (m *machine) place(err error) error {
 	var f *FormatError
 	if errors.As(err, &f) && f.Opcode == "" {
@@ -134,7 +137,7 @@ func (m *machine) place(err error) error {
 	return err
 }
 
-// readError is for an input that ends or cannot be read.
+// readError returns the error for an input that ends or cannot be read.
 func (m *machine) readError(err error) error {
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
@@ -145,7 +148,7 @@ func (m *machine) readError(err error) error {
 	return err
 }
 
-// charge takes from the memory that the values may have.
+// charge subtracts bytes from the memory left for values.
 func (m *machine) charge(bytes int) error {
 	m.left -= int64(bytes)
 	if m.left < 0 {
@@ -162,8 +165,8 @@ func (m *machine) push(v any) error {
 	return nil
 }
 
-// floor is where the values after the last mark begin: what is below is out of
-// reach before the mark is taken away.
+// floor returns the stack index after the last mark. Values below it cannot be
+// accessed before the mark is removed.
 func (m *machine) floor() int {
 	if len(m.marks) == 0 {
 		return 0
@@ -171,7 +174,8 @@ func (m *machine) floor() int {
 	return m.marks[len(m.marks)-1]
 }
 
-// pop takes the n last values off the stack. They are valid until the next push.
+// pop removes the last n values from the stack and returns them. They are valid
+// until the next push.
 func (m *machine) pop(n int) ([]any, error) {
 	if len(m.stack)-m.floor() < n {
 		return nil, m.fail(ErrPickle, strconv.Itoa(len(m.stack)-m.floor())+" values on the stack", strconv.Itoa(n))
@@ -181,7 +185,7 @@ func (m *machine) pop(n int) ([]any, error) {
 	return top, nil
 }
 
-// top is the last value of the stack, which stays there.
+// top returns the last value of the stack without removing it.
 func (m *machine) top() (any, error) {
 	if len(m.stack) == m.floor() {
 		return nil, m.fail(ErrPickle, "nothing on the stack", "a value")
@@ -189,8 +193,8 @@ func (m *machine) top() (any, error) {
 	return m.stack[len(m.stack)-1], nil
 }
 
-// popMark takes the values after the last mark, and the mark. They are valid
-// until the next push.
+// popMark removes the last mark and the values after it, and returns the
+// values. They are valid until the next push.
 func (m *machine) popMark() ([]any, error) {
 	if len(m.marks) == 0 {
 		return nil, m.fail(ErrPickle, "no mark", "one")
@@ -218,7 +222,7 @@ func (m *machine) take(n uint64) ([]byte, error) {
 	return b, nil
 }
 
-// number reads an unsigned number of so many bytes.
+// number reads an unsigned number of the given number of bytes.
 func (m *machine) number(bytes uint64) (uint64, error) {
 	b, err := m.take(bytes)
 	if err != nil {
@@ -239,7 +243,7 @@ func (m *machine) proto() error {
 	return err
 }
 
-// frame checks the size of a frame, which is of no other use.
+// frame checks the size of a frame, which is not used otherwise.
 func (m *machine) frame() error {
 	n, err := m.number(8)
 	if err == nil && n > uint64(m.in.size-m.in.at) {
@@ -308,7 +312,7 @@ func (m *machine) long() error {
 	if turned[0] >= 0x80 {
 		v.Sub(v, new(big.Int).Lsh(big.NewInt(1), uint(8*len(b))))
 	}
-	if v.IsInt64() { // written longer than need be
+	if v.IsInt64() { // longer encoding than necessary
 		return m.push(v.Int64())
 	}
 	return m.push(v)
@@ -328,8 +332,9 @@ func (m *machine) float() error {
 func asString(b []byte) any { return string(b) }
 func asBytes(b []byte) any  { return byteString(b) }
 
-// stringOf reads a string whose length is a number of so many bytes. Strings of
-// Python 2 are text here, as in torch.load.
+// stringOf returns an instruction that reads a string with a length field of
+// the given number of bytes. Strings of Python 2 are treated as text, as in
+// torch.load.
 func stringOf(bytes uint64, as func([]byte) any) func(*machine) error {
 	return func(m *machine) error {
 		n, err := m.number(bytes)

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// What the machine does with lists, dicts, the memo and objects.
+// Operations of the machine on lists, dicts, the memo and objects.
 
 func (m *machine) newContainer(k kind, keys, items []any) (*container, error) {
 	if err := m.charge(costContainer + costItem*(len(keys)+len(items))); err != nil {
@@ -52,7 +52,7 @@ func (m *machine) frozenSet() error {
 	return m.pushContainer(kindSet, items)
 }
 
-// topOf is the last value, which must be a container of that kind.
+// topOf returns the last value, which must be a container of the given kind.
 func (m *machine) topOf(k kind) (*container, error) {
 	v, err := m.top()
 	if err != nil {
@@ -65,7 +65,7 @@ func (m *machine) topOf(k kind) (*container, error) {
 	return c, nil
 }
 
-// extend adds to a list or set. Items lie on the stack, above the list.
+// extend appends items, popped from the stack, to the list or set below them.
 func (m *machine) extend(k kind, items []any) error {
 	c, err := m.topOf(k)
 	if err != nil {
@@ -96,7 +96,7 @@ func appendsTo(k kind) func(*machine) error {
 	}
 }
 
-// set adds keys and values, in turn, to a dict.
+// set adds alternating keys and values to a dict.
 func (m *machine) set(pairs []any) error {
 	d, err := m.topOf(kindDict)
 	if err != nil {
@@ -160,8 +160,9 @@ func putOf(bytes uint64) func(*machine) error {
 
 func (m *machine) memoize() error { return m.put(uint32(len(m.memo) + len(m.rare))) }
 
-// put stores the last value. Python numbers what it stores from 0 on, so that a
-// list will do; a number that leaves a gap must not make the list long.
+// put stores the last value in the memo. Python numbers memo entries from 0, so
+// a slice is sufficient; entries after a gap go into a map, so that they do not
+// make the slice long.
 func (m *machine) put(n uint32) error {
 	v, err := m.top()
 	if err != nil {
@@ -222,7 +223,7 @@ func (m *machine) pushGlobal(module, name string) error {
 	return m.push(g)
 }
 
-// arguments takes a tuple and the global below it off the stack.
+// arguments removes a tuple and the global below it from the stack.
 func (m *machine) arguments() (global, []any, error) {
 	v, err := m.pop(2)
 	if err != nil {
@@ -255,8 +256,8 @@ func (m *machine) reduce() error {
 	return m.push(v)
 }
 
-// newObject makes what old versions of PyTorch made in this way: tensors, to be
-// filled by BUILD, and parameters.
+// newObject constructs an object in the way that old versions of PyTorch used
+// for tensors, which BUILD then fills, and for parameters.
 func (m *machine) newObject() error {
 	g, args, err := m.arguments()
 	if err != nil {
@@ -278,8 +279,8 @@ func (m *machine) newObject() error {
 	return m.fail(ErrGlobal, "a new object of "+string(g), "a tensor")
 }
 
-// build gives an object its state: the attributes of a dict, such as the
-// _metadata of a state dict, are left out, as they are no part of its items.
+// build sets the state of an object. The attributes of a dict, such as the
+// _metadata of a state dict, are ignored, since they are not items.
 func (m *machine) build() error {
 	v, err := m.pop(1)
 	if err != nil {

@@ -6,22 +6,22 @@ import (
 	"unicode/utf8"
 )
 
-// BareName is the name of a tensor that was saved alone, in no dict or list.
+// BareName is the name of a tensor that was saved alone, not in a dict or list.
 const BareName = "tensor"
 
-// named is a tensor, or another value, under the path of keys that leads to it.
+// named is a tensor, or another value, with the path of keys to it.
 type named struct {
 	name  string
 	value any
 }
 
-// flatten finds the values that are wanted in lists and dicts. The name of one
-// are the keys and indices that lead to it, joined by dots. Two of the same name
-// are an error, as are keys that are neither text nor integers, unless what lies
-// below them may be left out.
+// flatten returns the wanted values in nested lists and dicts. The name of a
+// value consists of the keys and indices on the path to it, joined by dots.
+// Duplicate names are an error. A key that is neither text nor integer is an
+// error too, unless leaveOut is set, which skips the values below it.
 //
-// A pickle of a few bytes can describe lists within lists that have more items
-// than there are atoms; thus the names are counted before they are made.
+// A pickle of a few bytes can describe nested lists with more items than there
+// are atoms, so the names are counted before they are constructed.
 func flatten(root any, wanted func(any) bool, leaveOut bool) ([]named, error) {
 	if wanted(root) {
 		return []named{{BareName, root}}, nil
@@ -63,21 +63,21 @@ type flattener struct {
 	found    []named
 }
 
-// survey is what is known of a container.
+// survey summarizes a container.
 type survey struct {
-	open   bool   // its items are being looked at
-	live   []edge // items with something wanted in them
-	leaves int64  // number of wanted values below, maxNamed+1 at most
-	bytes  int64  // length of their names from here on, maxNames+1 at most
+	open   bool   // its items are being visited
+	live   []edge // items that contain wanted values
+	leaves int64  // number of wanted values in it, maxNamed+1 at most
+	bytes  int64  // total length of their names relative to it, maxNames+1 at most
 }
 
-// edge leads to an item.
+// edge is the path to an item.
 type edge struct {
 	key  string
 	item any
 }
 
-// survey looks at each container once, however often it occurs.
+// survey visits each container once, however often it occurs.
 func (f *flattener) survey(c *container, depth int) (*survey, error) {
 	if s := f.surveys[c]; s != nil {
 		if s.open {
@@ -125,7 +125,7 @@ func (f *flattener) survey(c *container, depth int) (*survey, error) {
 	return s, c.checkKeys()
 }
 
-// key is the text of the key or index of an item.
+// key returns the key or index of an item as text.
 func (c *container) key(i int) (string, bool) {
 	if c.kind != kindDict {
 		return strconv.Itoa(i), true
@@ -146,8 +146,8 @@ func (c *container) key(i int) (string, bool) {
 	return "", false
 }
 
-// checkKeys refuses a dict that sets a key twice: in Python the first value is
-// lost, and a reader that looks for the first would see another model.
+// checkKeys rejects a dict that sets a key twice: Python keeps the last value,
+// and a reader that keeps the first would see another model.
 func (c *container) checkKeys() error {
 	if c.kind != kindDict {
 		return nil
@@ -166,8 +166,8 @@ func (c *container) checkKeys() error {
 	return nil
 }
 
-// walk makes the names. It follows only what leads to something, so that its
-// work is bounded by the length of the names.
+// walk constructs the names. It visits only containers with wanted values, so
+// its work is bounded by the length of the names.
 func (f *flattener) walk(c *container, prefix []byte) {
 	for _, e := range f.surveys[c].live {
 		path := append(prefix, e.key...)

@@ -2,7 +2,7 @@ package torchfile
 
 import "fmt"
 
-// opcode is an instruction of a pickle. The names are those of Python's
+// opcode is an instruction of a pickle. The names are the same as in Python's
 // pickletools.
 type opcode byte
 
@@ -55,16 +55,16 @@ const (
 	opByteArray8      opcode = 0x96
 )
 
-// refused are the opcodes of pickle that are not allowed, by their names. Some
-// run code (INST, OBJ, NEWOBJ_EX), some take what a program has registered (EXT1)
-// or passes in (NEXT_BUFFER), the rest no version of torch.save has ever written.
+// refused maps opcodes that are not allowed to their names. Some run code (INST,
+// OBJ, NEWOBJ_EX), some use values that a program has registered (EXT1) or passes
+// in (NEXT_BUFFER), and the rest was never written by torch.save.
 var refused = map[opcode]string{
 	'0': "POP", '1': "POP_MARK", '2': "DUP", 'F': "FLOAT", 'I': "INT", 'L': "LONG", 'S': "STRING", 'V': "UNICODE",
 	'P': "PERSID", 'd': "DICT", 'g': "GET", 'i': "INST", 'l': "LIST", 'o': "OBJ", 'p': "PUT",
 	0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4", 0x8b: "LONG4", 0x92: "NEWOBJ_EX", 0x97: "NEXT_BUFFER", 0x98: "READONLY_BUFFER",
 }
 
-// String is the name of the opcode, or its number where it has none.
+// String returns the name of the opcode, or its number if it has no name.
 func (op opcode) String() string {
 	if name := instructions[op].name; name != "" {
 		return name

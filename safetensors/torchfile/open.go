@@ -8,21 +8,21 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// Open reads a checkpoint that torch.save has written and returns its tensors as
-// a File of safetensors. Nothing in the checkpoint is executed, and no byte of a
-// tensor is read: one that lies in the file in order and uncompressed, which is
-// what torch.save writes, is mapped in place, tensors that share a storage share
-// its bytes; others (transposed, compressed, of a big-endian machine, conjugated)
-// are gathered when they are read.
+// Open opens a checkpoint written by torch.save and returns its tensors as a
+// safetensors File. It executes nothing in the checkpoint and reads no tensor
+// data. A tensor that is stored contiguously and uncompressed, as torch.save
+// writes it, is mapped in place; tensors with a common storage share its bytes.
+// Other tensors (transposed, compressed, big-endian, conjugated) are gathered
+// when they are read.
 //
-// The names are the keys that lead to a tensor, joined by dots, with the indices
-// of lists: "state.0.exp_avg". A tensor that was saved alone is called
-// [BareName], a storage that was saved as such is a tensor of one dimension.
-// Other values are left out, see [Scalars]. The metadata are {"format": "pt"},
-// which the transformers library asks for in a safetensors file.
+// A tensor's name consists of the keys and list indices on the path to it, joined
+// by dots: "state.0.exp_avg". A tensor that was saved alone is named [BareName].
+// A storage that was saved directly is a one-dimensional tensor. Other values are
+// omitted, see [Scalars]. The metadata are {"format": "pt"}, which the
+// transformers library expects in a safetensors file.
 //
-// What is wrong with a file is a [*FormatError]; one that cannot be opened gives
-// an *fs.PathError.
+// Open fails with a [*FormatError] for an invalid file and with an *fs.PathError
+// for a file that cannot be opened.
 func Open(path string) (*safetensors.File, error) {
 	in, err := openInput(path)
 	if err != nil {
@@ -48,8 +48,8 @@ type inputFile struct {
 	info os.FileInfo
 }
 
-// openInput opens a regular file. Anything else is refused before it is opened,
-// because that may block.
+// openInput opens a regular file. It rejects anything else before opening it,
+// because opening may block.
 func openInput(path string) (*inputFile, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -70,7 +70,7 @@ func openInput(path string) (*inputFile, error) {
 	return &inputFile{f, path, info.Size(), info}, nil
 }
 
-// unchanged makes sure that path still leads to the file that was read.
+// unchanged checks that path still refers to the file that was read.
 func (in *inputFile) unchanged() error {
 	now, err := os.Stat(in.path)
 	if err != nil {
@@ -108,7 +108,7 @@ func (c *checkpoint) open(in *inputFile) (*safetensors.File, error) {
 	return f, nil
 }
 
-// whole is a file as one tensor, for the readers of others.
+// whole is a file as one tensor, from which readers of other tensors read.
 type whole struct {
 	*safetensors.View
 	*safetensors.File
@@ -124,12 +124,12 @@ func wholeFile(in *inputFile) (lender, error) {
 	return whole{v, f}, err
 }
 
-// newReaders makes what reads the tensors that are not in place; the others have
-// none. They share the bytes of the file and those of compressed storages.
+// newReaders returns readers for the tensors that are not in place, and nil for
+// the others. The readers share the bytes of the file and inflated storages.
 func newReaders(tensors []placed, open func() (lender, error)) ([]io.ReaderAt, error) {
 	readers := make([]io.ReaderAt, len(tensors))
 	var from lender
-	records := map[int64]*inflated{} // by place
+	records := map[int64]*inflated{} // by offset
 	shared := &cache{}
 	for i := range tensors {
 		t := &tensors[i]

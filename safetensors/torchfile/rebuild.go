@@ -4,11 +4,12 @@ import (
 	"strconv"
 )
 
-// The functions of PyTorch that make tensors, as far as where their elements lie
-// goes. Whether they lie within the storage is checked when the tensor has a
-// name that an error can give.
+// PyTorch's functions that construct tensors. They record the position of the
+// elements; whether these are within the storage is checked later, when the
+// tensor has a name for the error.
 
-// rebuildTensor is _rebuild_tensor(storage, storage_offset, size, stride).
+// rebuildTensor implements _rebuild_tensor(storage, storage_offset, size,
+// stride).
 func rebuildTensor(m *machine, args []any) (any, error) {
 	if len(args) != 4 {
 		return nil, badArguments("storage, offset, size and stride", args)
@@ -20,8 +21,8 @@ func rebuildTensor(m *machine, args []any) (any, error) {
 	return t, m.set4(t, args)
 }
 
-// rebuildTensorV2 is _rebuild_tensor_v2(storage, storage_offset, size, stride,
-// requires_grad, backward_hooks, metadata=None).
+// rebuildTensorV2 implements _rebuild_tensor_v2(storage, storage_offset, size,
+// stride, requires_grad, backward_hooks, metadata=None).
 func rebuildTensorV2(m *machine, args []any) (any, error) {
 	if len(args) != 6 && len(args) != 7 {
 		return nil, badArguments("6 or 7", args)
@@ -33,8 +34,8 @@ func rebuildTensorV2(m *machine, args []any) (any, error) {
 	return v, err
 }
 
-// rebuildTensorV3 is _rebuild_tensor_v3(storage, storage_offset, size, stride,
-// requires_grad, backward_hooks, dtype, metadata=None).
+// rebuildTensorV3 implements _rebuild_tensor_v3(storage, storage_offset, size,
+// stride, requires_grad, backward_hooks, dtype, metadata=None).
 func rebuildTensorV3(m *machine, args []any) (any, error) {
 	if len(args) != 7 && len(args) != 8 {
 		return nil, badArguments("7 or 8", args)
@@ -55,9 +56,9 @@ func rebuildTensorV3(m *machine, args []any) (any, error) {
 	return t, err
 }
 
-// rebuildParameter is _rebuild_parameter(data, requires_grad, backward_hooks),
-// and also _rebuild_parameter_with_state, whose state are attributes that
-// Python code has added.
+// rebuildParameter implements _rebuild_parameter(data, requires_grad,
+// backward_hooks). It also implements _rebuild_parameter_with_state, whose
+// state holds attributes added by Python code.
 func rebuildParameter(_ *machine, args []any) (any, error) {
 	if len(args) == 3 || len(args) == 4 {
 		if t, ok := args[0].(*tensor); ok {
@@ -67,8 +68,9 @@ func rebuildParameter(_ *machine, args []any) (any, error) {
 	return nil, badArguments("a tensor and its gradient's", args)
 }
 
-// rebuildDeviceTensor is _rebuild_device_tensor_from_cpu_tensor(data, dtype,
-// device, requires_grad), which devices such as XLA's are saved by.
+// rebuildDeviceTensor implements _rebuild_device_tensor_from_cpu_tensor(data,
+// dtype, device, requires_grad), with which tensors on devices such as XLA's
+// are saved.
 func rebuildDeviceTensor(_ *machine, args []any) (any, error) {
 	if len(args) == 4 {
 		t, ok := args[0].(*tensor)
@@ -79,8 +81,8 @@ func rebuildDeviceTensor(_ *machine, args []any) (any, error) {
 	return nil, badArguments("a tensor and its own dtype", args)
 }
 
-// rebuildFromType is _rebuild_from_type_v2(func, type, args, state): a tensor to
-// which Python code has added attributes.
+// rebuildFromType implements _rebuild_from_type_v2(func, type, args, state): a
+// tensor with attributes added by Python code.
 func rebuildFromType(m *machine, args []any) (any, error) {
 	if len(args) != 4 {
 		return nil, badArguments("a function, a type, arguments and a state", args)
@@ -93,12 +95,12 @@ func rebuildFromType(m *machine, args []any) (any, error) {
 	}
 	switch fn {
 	case "torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3", "torch._utils._rebuild_parameter":
-		return callables[fn](m, inner.items) // one of these calls no other
+		return callables[fn](m, inner.items) // these functions do not call others
 	}
 	return nil, &FormatError{Rule: ErrGlobal, Found: "a call of " + string(fn), Expected: "a function that makes tensors"}
 }
 
-// set4 fills a tensor from storage, offset, size and stride.
+// set4 sets the fields of a tensor from storage, offset, size and stride.
 func (m *machine) set4(t *tensor, args []any) error {
 	s, ok := args[0].(*storage)
 	offset, isInt := args[1].(int64)
@@ -123,7 +125,7 @@ func (m *machine) set4(t *tensor, args []any) error {
 	return nil
 }
 
-// setState is Tensor.__setstate__ with the states that it takes.
+// setState implements Tensor.__setstate__ for the states that it supports.
 func (m *machine) setState(t *tensor, state any) error {
 	if c, ok := state.(*container); ok && c.kind == kindTuple {
 		switch len(c.items) {
@@ -131,7 +133,7 @@ func (m *machine) setState(t *tensor, state any) error {
 			return nil
 		case 4:
 			return m.set4(t, c.items)
-		case 5: // of a Variable
+		case 5: // state of a Variable
 			if from, ok := c.items[0].(*tensor); ok {
 				*t = *from
 				return nil
@@ -141,7 +143,7 @@ func (m *machine) setState(t *tensor, state any) error {
 	return badArguments("the state of a tensor", []any{state})
 }
 
-// setMetadata reads the flags of views that are computed when they are read.
+// setMetadata sets the flags of views that are computed when they are read.
 func (t *tensor) setMetadata(v any) error {
 	d, ok := v.(*container)
 	if v == nil {

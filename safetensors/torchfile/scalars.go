@@ -2,15 +2,15 @@ package torchfile
 
 import "math/big"
 
-// Scalars returns the values of a checkpoint that are not tensors, by the same
-// names as the tensors' in Open: the epoch, the learning rate of an optimizer, a
-// configuration. They are int64, *big.Int where that is too narrow, float64,
-// complex128, bool, string, []byte and nil for None; a dtype is the string
-// "torch.float16", a device "cuda:0". What lies under keys that are neither text
-// nor integers is left out, and so are the attributes of objects, such as the
+// Scalars returns the values of a checkpoint that are not tensors, such as the
+// epoch, the learning rate of an optimizer, or a configuration. Names are
+// constructed as in Open. The values are int64, *big.Int for larger integers,
+// float64, complex128, bool, string, []byte and nil for None; a dtype is the
+// string "torch.float16", a device "cuda:0". Values below keys that are neither
+// text nor integers are omitted, as are the attributes of objects, such as the
 // _metadata of a state dict.
 //
-// It fails as Open does, but for what is wrong with storages and tensors.
+// It fails as Open does, except for errors in storages and tensors.
 func Scalars(path string) (map[string]any, error) {
 	in, err := openInput(path)
 	if err != nil {
@@ -42,7 +42,7 @@ func isScalar(v any) bool {
 	return true
 }
 
-// scalar is the value as other packages see it.
+// scalar converts a value to its exported type.
 func scalar(v any) any {
 	switch v := v.(type) {
 	case global:
@@ -52,7 +52,7 @@ func scalar(v any) any {
 	case byteString:
 		return []byte(v)
 	case *big.Int:
-		return new(big.Int).Set(v) // the same one may stand in several places
+		return new(big.Int).Set(v) // the same value may occur in several places
 	}
 	return v
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// sniff tells the format of a file from how it begins.
+// sniff detects the format of a file from its first bytes.
 func sniff(r io.ReaderAt, size int64) (string, error) {
 	b := make([]byte, min(size, safetensors.RecognizeBytes))
 	if err := readFull(r, b, 0); err != nil {
@@ -19,7 +19,7 @@ func sniff(r io.ReaderAt, size int64) (string, error) {
 		return formatZip, nil
 	case isSafetensors(b, size):
 		return formatSafetensors, nil
-	case foreign == safetensors.Tar: // PyTorch has written it
+	case foreign == safetensors.Tar: // written by PyTorch
 		return "", &FormatError{Rule: ErrUnsupported, Found: foreign.String()}
 	case foreign != safetensors.Unrecognized && foreign != safetensors.Pickle:
 		return "", &FormatError{Rule: ErrNotTorch, Found: foreign.String()}
@@ -29,8 +29,8 @@ func sniff(r io.ReaderAt, size int64) (string, error) {
 	return "", &FormatError{Rule: ErrNotTorch, Found: byteCount(size) + " that begin with " + quote(string(b[:min(len(b), 8)]))}
 }
 
-// isSafetensors reports whether a file begins with the length of a header and a
-// header. A pickle, too, can begin with a small number.
+// isSafetensors reports whether a file begins with a header length and a
+// header. A pickle can begin with a small number too.
 func isSafetensors(b []byte, size int64) bool {
 	if len(b) < 9 {
 		return false

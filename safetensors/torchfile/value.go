@@ -2,25 +2,24 @@ package torchfile
 
 import "math/big"
 
-// The values of a pickle. None is nil; bool, int64, *big.Int (where int64 is too
-// narrow), float64, complex128 and string are themselves.
+// The values of a pickle. None is nil; bool, int64, *big.Int (for larger
+// integers), float64, complex128 and string represent themselves.
 
 // byteString is bytes or bytearray.
 type byteString string
 
-// global is the name of a class, function or dtype from the list of those that
-// are allowed. It stands for the object, which does not exist here.
+// global is the name of an allowed class, function or dtype. It represents the
+// object, which does not exist here.
 type global string
 
-// text is an object of which only its text is of interest: torch.device,
-// torch.layout.
+// text is an object represented by its text: torch.device, torch.layout.
 type text string
 
 // container is a list, tuple, set or dict.
 type container struct {
 	kind  kind
-	keys  []any // of a dict
-	items []any // of a dict the values
+	keys  []any // keys of a dict
+	items []any // for a dict, the values
 }
 
 type kind uint8
@@ -32,9 +31,9 @@ const (
 	kindDict
 )
 
-// storage is memory that tensors share: count elements from the one numbered
-// from, of a record that has numel. Only legacy files have from and count that
-// differ from 0 and numel.
+// storage is memory shared by tensors: count elements, from element from, of a
+// record with numel elements. Only in legacy files from and count differ from 0
+// and numel.
 type storage struct {
 	key         string
 	dtype       *dtype
@@ -42,27 +41,27 @@ type storage struct {
 	from, count int64
 }
 
-// tensor is a view of a storage, its size and stride in elements.
+// tensor is a view of a storage. Its size and stride are in elements.
 type tensor struct {
-	storage *storage // nil in one that NEWOBJ has made and BUILD has not yet filled
+	storage *storage // nil after NEWOBJ, before BUILD
 	dtype   *dtype
 	offset  int64
 	size    []int64
 	stride  []int64
-	conj    bool // the imaginary parts are to be negated
-	neg     bool // everything is to be negated
+	conj    bool // the imaginary parts must be negated
+	neg     bool // all numbers must be negated
 }
 
-// What values cost, for maxMemory: bytes, about.
+// Approximate memory of values in bytes, for maxMemory.
 const (
 	costItem      = 16
 	costNumber    = 8
 	costBig       = 64
 	costString    = 32
-	costContainer = 192 // with what flatten notes of it
+	costContainer = 192 // including the survey of flatten
 	costTensor    = 160
 	costMemo      = 16
-	costMemoEntry = 64 // of a memo that is not dense
+	costMemoEntry = 64 // in a memo with gaps
 )
 
 func kindOf(v any) string {

@@ -1,12 +1,12 @@
 package torchfile
 
-// Verify reads all of a file and compares the checksums of the records of a zip
-// archive, which Open, like torch.load, does not. A legacy file has no
-// checksums; of it, only what Open checks is checked. It fails with ErrChecksum
-// and as Open does.
+// Verify reads the whole file and compares the checksums of the records of a
+// zip archive, which neither Open nor torch.load does. A legacy file has no
+// checksums; Verify only performs the checks of Open on it. It fails with
+// ErrChecksum and as Open does.
 //
-// Files that were saved while torch.serialization.set_crc32_options(False) was
-// in force have wrong checksums.
+// Files saved under torch.serialization.set_crc32_options(False) have wrong
+// checksums.
 func Verify(path string) error {
 	in, err := openInput(path)
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 	"strconv"
 )
 
-// archive is a zip file: its directory, checked. The standard library's reader
-// takes archives whose entries lie on top of each other, or are called one thing
-// in the directory and another where they lie; this one does not.
+// archive is a zip file with its checked directory. The standard library's
+// reader accepts archives whose entries overlap, or whose names differ between
+// the directory and the local headers; archive rejects them.
 type archive struct {
 	r         io.ReaderAt
-	directory int64 // where the directory begins, and the records end
+	directory int64 // start of the directory and end of the records
 	records   []record
-	named     map[string]int // number of the record
+	named     map[string]int // index of the record
 }
 
 // record is an entry of the directory.
@@ -28,8 +28,8 @@ type record struct {
 	crc        uint32
 	compressed int64
 	size       int64
-	header     int64 // where its own header begins
-	next       int64 // where what comes after it begins
+	header     int64 // offset of its local header
+	next       int64 // offset of the next record or the directory
 }
 
 const (
@@ -39,7 +39,7 @@ const (
 	encrypted  = 1 << 0 // flags
 	descriptor = 1 << 3 // sizes and checksum follow the data
 
-	sizeEnd       = 22 // of the structures of the format
+	sizeEnd       = 22 // sizes of the structures of the format
 	sizeEnd64     = 56
 	sizeLocator64 = 20
 	sizeEntry     = 46
@@ -83,11 +83,11 @@ func readArchive(r io.ReaderAt, size int64) (*archive, error) {
 	return a, a.checkOverlap()
 }
 
-// place is where the directory lies and how many entries it has.
+// place is the position, size and number of entries of the directory.
 type place struct{ at, size, count int64 }
 
-// findDirectory reads the record at the end of the file, behind which only a
-// comment may come, or the one of the 64-bit format that comes before it.
+// findDirectory reads the end record of the file, which only a comment may
+// follow, or the preceding record of the 64-bit format.
 func findDirectory(r io.ReaderAt, size int64) (place, error) {
 	const longestComment = math.MaxUint16
 	tail := make([]byte, min(size, sizeEnd+longestComment))
@@ -128,9 +128,9 @@ func findDirectory(r io.ReaderAt, size int64) (place, error) {
 	return p, nil
 }
 
-// findDirectory64 reads the end of an archive of the 64-bit format, whose
-// locator lies before the end record at the given place. It begins at end, which
-// is 0 where there is none.
+// findDirectory64 reads the end record of the 64-bit format, whose locator
+// precedes the end record at offset at. end is the offset of that record, 0 if
+// there is none.
 func findDirectory64(r io.ReaderAt, at int64) (p place, end int64, err error) {
 	if at < sizeLocator64 {
 		return place{}, 0, nil
@@ -159,7 +159,7 @@ func findDirectory64(r io.ReaderAt, at int64) (p place, end int64, err error) {
 	return place{int64(le.Uint64(b[48:])), int64(le.Uint64(b[40:])), int64(le.Uint64(b[32:]))}, int64(from), nil
 }
 
-// readEntry reads an entry of the directory, which has n bytes.
+// readEntry reads an entry of the directory and returns its length n.
 func readEntry(b []byte) (e record, n int, err error) {
 	if len(b) < sizeEntry || le.Uint32(b) != 0x02014b50 {
 		return record{}, 0, inRecord("directory", ErrZip, "something else", "an entry")
@@ -184,13 +184,13 @@ func readEntry(b []byte) (e record, n int, err error) {
 	return e, n, e.widen(b[sizeEntry+name : sizeEntry+name+extra])
 }
 
-// widen takes the numbers that do not fit 32 bits from the extra fields.
+// widen reads the numbers that exceed 32 bits from the extra fields.
 func (e *record) widen(extra []byte) error {
 	var wide []byte
 	for len(extra) >= 4 {
 		id, n := le.Uint16(extra), int(le.Uint16(extra[2:]))
 		if n > len(extra)-4 {
-			break // of padding nobody cares how it is made
+			break // invalid padding is ignored
 		}
 		if id == 1 {
 			wide = extra[4 : 4+n]
@@ -213,8 +213,8 @@ func (e *record) widen(extra []byte) error {
 	return nil
 }
 
-// checkOverlap makes sure that no byte belongs to two records or to a record and
-// the directory, as in an archive that unpacks to more than can be.
+// checkOverlap checks that no byte belongs to two records, or to a record and
+// the directory, as in a zip bomb.
 func (a *archive) checkOverlap() error {
 	order := make([]int, len(a.records))
 	for i := range order {
@@ -236,7 +236,7 @@ func (a *archive) checkOverlap() error {
 	return nil
 }
 
-// checkEnd compares where the data begins, or later, with where it must end.
+// checkEnd checks that data starting at offset at ends where it must.
 func (e *record) checkEnd(at int64) error {
 	if at < 0 || e.compressed > e.next-at {
 		return inRecord(e.name, ErrZip, byteCount(e.compressed)+" at "+strconv.FormatInt(at, 10), "them to end before "+strconv.FormatInt(e.next, 10))

@@ -9,8 +9,7 @@ import (
 	"strconv"
 )
 
-// extent is where the bytes of a storage lie in the file: stored as they are, or
-// deflated.
+// extent is the location of a storage's bytes in the file, stored or deflated.
 type extent struct {
 	record     string
 	at         int64
@@ -19,8 +18,8 @@ type extent struct {
 	deflated   bool
 }
 
-// find locates the data of a record. It reads the record's own header and
-// nothing of the data.
+// find locates the data of a record. It reads the record's local header and
+// none of the data.
 func (a *archive) find(name string) (extent, error) {
 	i, ok := a.named[name]
 	if !ok {
@@ -55,7 +54,8 @@ func (a *archive) locate(i int) (extent, error) {
 	return extent{record: e.name, at: at, compressed: e.compressed, size: e.size, deflated: e.method == deflated}, nil
 }
 
-// checkLocal compares the header of a record with its entry in the directory.
+// checkLocal compares the local header of a record with its entry in the
+// directory.
 func (e *record) checkLocal(b []byte) error {
 	switch {
 	case le.Uint32(b) != 0x04034b50:
@@ -75,7 +75,7 @@ func (e *record) checkLocal(b []byte) error {
 	return nil
 }
 
-// open reads the bytes of an extent from the file.
+// open returns a reader for the bytes of an extent.
 func (x *extent) open(file io.ReaderAt) io.Reader {
 	raw := io.NewSectionReader(file, x.at, x.compressed)
 	if !x.deflated {
@@ -84,7 +84,7 @@ func (x *extent) open(file io.ReaderAt) io.Reader {
 	return flate.NewReader(raw)
 }
 
-// small reads a record that fits a few bytes.
+// small reads a record of a few bytes.
 func (a *archive) small(name string) (string, error) {
 	const most = 64
 	x, err := a.find(name)
@@ -101,8 +101,8 @@ func (a *archive) small(name string) (string, error) {
 	return string(b), nil
 }
 
-// failed explains an error of reading an extent: bytes that do not inflate are
-// the file's fault.
+// failed returns the error of reading an extent. Bytes that do not inflate are
+// an error of the file.
 func (x *extent) failed(err error) error {
 	var corrupt flate.CorruptInputError
 	switch {
@@ -121,7 +121,7 @@ func (a *archive) verify(i int) error {
 		return err
 	}
 	sum := crc32.NewIEEE()
-	n, err := io.Copy(sum, io.LimitReader(x.open(a.r), x.size+1)) // one more would be too many
+	n, err := io.Copy(sum, io.LimitReader(x.open(a.r), x.size+1)) // limit the read to one byte more than expected
 	switch want := a.records[i].crc; {
 	case err != nil:
 		return x.failed(err)
