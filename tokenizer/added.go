@@ -5,31 +5,33 @@ import (
 	"unicode/utf8"
 )
 
-// An addedToken is a token that is found in the text before the model sees it.
+// An addedToken is a token that is matched in the text before the model encodes
+// the rest.
 type addedToken struct {
 	ID         int32  `json:"id"`
 	Content    string `json:"content"`
-	SingleWord bool   `json:"single_word"` // only where no word character adjoins
+	SingleWord bool   `json:"single_word"` // match only if no word character is adjacent
 	LStrip     bool   `json:"lstrip"`      // swallows white space to its left
 	RStrip     bool   `json:"rstrip"`      // swallows white space to its right
-	Normalized bool   `json:"normalized"`  // is looked for in the normalized text
-	Special    bool   `json:"special"`     // may be left out when decoding
+	Normalized bool   `json:"normalized"`  // match in the normalized text
+	Special    bool   `json:"special"`     // may be omitted when decoding
 }
 
-// addedVocabulary holds the added tokens and finds them.
+// addedVocabulary holds the added tokens and finds them in text.
 type addedVocabulary struct {
 	byContent map[string]int32
 	byID      map[int32]*addedToken
 	special   map[string]bool
-	// normalizedForm is the content of a normalized token as it stands in normalized text,
-	// where that differs.
+	// normalizedForm is the content of a normalized token after normalization, if it
+	// differs.
 	normalizedForm map[int32]string
-	raw            tokenTrie // tokens looked for in the text as given
-	normal         tokenTrie // tokens looked for in the normalized text
+	raw            tokenTrie // tokens to match in the original text
+	normal         tokenTrie // tokens to match in the normalized text
 }
 
-// newAddedVocabulary adds tokens in order. The library trusts contents, not ids: a token
-// that the model knows has the model's id, others are numbered behind the vocabulary.
+// newAddedVocabulary adds tokens in order. Like the library it ignores the ids in the
+// file: a token that the model knows keeps the model's id, and new tokens get ids after
+// the vocabulary.
 func newAddedVocabulary(tokens []addedToken, m model, n normalizer) *addedVocabulary {
 	v := &addedVocabulary{
 		byContent:      map[string]int32{},
@@ -74,9 +76,10 @@ func newAddedVocabulary(tokens []addedToken, m model, n normalizer) *addedVocabu
 	return v
 }
 
-// cut appends s to out as pieces: the added tokens that trie finds and the text between.
+// cut splits s into the added tokens that trie finds and the text between them, and
+// appends the pieces to out.
 func (v *addedVocabulary) cut(out []piece, s string, atStart bool, trie *tokenTrie) []piece {
-	done := 0 // s is in out up to here
+	done := 0 // end of the part of s that is in out
 	for from := 0; from < len(s); {
 		start, end, id := trie.find(s, from)
 		if id == noID {
@@ -109,10 +112,11 @@ func (v *addedVocabulary) cut(out []piece, s string, atStart bool, trie *tokenTr
 	return out
 }
 
-// tokenTrie finds the leftmost, and there the longest, of a set of strings.
+// tokenTrie finds the leftmost match of a set of strings, and the longest one
+// at that position.
 type tokenTrie struct {
 	nodes []trieNode
-	first [256]bool // the bytes that tokens begin with
+	first [256]bool // first bytes of the tokens
 	only  int       // the single such byte, or noID
 }
 
@@ -148,7 +152,7 @@ func (t *tokenTrie) add(s string, id int32) {
 	t.nodes[node].id = max(id, t.nodes[node].id)
 }
 
-// find gives the first token at or behind from, or noID.
+// find returns the first token at or after from, or noID.
 func (t *tokenTrie) find(s string, from int) (start, end int, id int32) {
 	if t.nodes == nil {
 		return 0, 0, noID

@@ -2,15 +2,15 @@ package tokenizer
 
 import "slices"
 
-// A behavior says what becomes of the matches when text is cut at them.
+// A behavior determines how matches become pieces when text is split at them.
 type behavior int
 
 const (
-	removed            behavior = iota // the matches vanish
-	isolated                           // each match is a piece
-	mergedWithPrevious                 // a match ends the piece before it
-	mergedWithNext                     // a match begins the piece behind it
-	contiguous                         // neighbouring matches are one piece
+	removed            behavior = iota // matches are dropped
+	isolated                           // each match is a piece of its own
+	mergedWithPrevious                 // a match is appended to the previous piece
+	mergedWithNext                     // a match is prepended to the next piece
+	contiguous                         // adjacent matches form one piece
 )
 
 func readBehavior(name string) (behavior, error) {
@@ -21,7 +21,8 @@ func readBehavior(name string) (behavior, error) {
 	return 0, unsupported("split behavior", name, names...)
 }
 
-// cuts turns the spans of a pattern into pieces; it reuses spans.
+// cuts converts the spans of a pattern to pieces. It reuses the memory of
+// spans.
 func (b behavior) cuts(spans []span) []span {
 	switch b {
 	case removed:
@@ -40,7 +41,7 @@ func (b behavior) cuts(spans []span) []span {
 	}
 }
 
-// merge joins each span that joins says so with the one handled before it.
+// merge joins each span with the previous one if joins returns true for them.
 func merge(spans []span, joins func(match, previous bool) bool) []span {
 	out := spans[:0]
 	previous := false

@@ -7,16 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// bpe is byte-pair encoding: a word starts as characters, and the known pair of the lowest
-// rank is merged until no known pair is left.
+// bpe implements byte-pair encoding: a word starts as single characters, and the adjacent
+// pair with the lowest rank is merged until no known pair is left.
 type bpe struct {
 	vocabulary
 	merges       map[pair]merger
 	unknown      *string
-	prefix       string // of every character but a word's first
-	suffix       string // of a word's last character
-	fuseUnknown  bool   // one unknown token for a run of unknown characters
-	ignoreMerges bool   // a word that is a token is that token
+	prefix       string // of every character except the first in a word
+	suffix       string // of the last character in a word
+	fuseUnknown  bool   // encode a run of unknown characters as one unknown token
+	ignoreMerges bool   // encode a word in the vocabulary as that token
 	bytes        *[256]int32
 	cache        *wordCache
 }
@@ -70,7 +70,7 @@ func readBPE(raw json.RawMessage) (model, error) {
 	return m, m.addMerges(merges)
 }
 
-// readMerges reads the merges as pairs or, in older files, as "left right".
+// readMerges parses the merges as pairs or, in older files, as "left right".
 func readMerges(raw json.RawMessage) ([][2]string, error) {
 	var pairs [][]string
 	if err := json.Unmarshal(raw, &pairs); err == nil {
@@ -121,7 +121,8 @@ func (m *bpe) addMerges(merges [][2]string) error {
 	return nil
 }
 
-// byteTokens finds the tokens <0x00> to <0xFF>; noID where there is none.
+// byteTokens returns the ids of the tokens <0x00> to <0xFF>, noID for missing
+// ones.
 func byteTokens(ids map[string]int32) *[256]int32 {
 	t := new([256]int32)
 	for b := range t {
@@ -133,7 +134,7 @@ func byteTokens(ids map[string]int32) *[256]int32 {
 	return t
 }
 
-// appendByteTokens appends one token for each byte of s, or nothing if one is missing.
+// appendByteTokens appends one token per byte of s, or nothing if one is missing.
 func appendByteTokens(dst []int32, t *[256]int32, s string) ([]int32, bool) {
 	n := len(dst)
 	for i := 0; i < len(s); i++ {
@@ -165,9 +166,9 @@ func (m *bpe) encode(dst []int32, word string) ([]int32, error) {
 	return dst, nil
 }
 
-// appendSymbols appends the tokens of the single characters.
+// appendSymbols appends the tokens of the single characters in word.
 func (m *bpe) appendSymbols(dst []int32, word string) ([]int32, error) {
-	unknowns := false // the last symbol is an unknown token that may swallow the next
+	unknowns := false // the last symbol is an unknown token that may absorb the next
 	for i := 0; i < len(word); {
 		_, size := utf8.DecodeRuneInString(word[i:])
 		char := word[i : i+size]
@@ -185,8 +186,8 @@ func (m *bpe) appendSymbols(dst []int32, word string) ([]int32, error) {
 		}
 		if m.bytes != nil {
 			var ok bool
-			// The bytes are those of the token with its prefix and suffix. They go before an
-			// unknown token that waits to be fused.
+			// Encode the bytes of the token with its prefix and suffix. They precede an
+			// unknown token that is waiting to be fused.
 			if dst, ok = m.insertBytes(dst, token, unknowns); ok {
 				continue
 			}
@@ -206,7 +207,7 @@ func (m *bpe) appendSymbols(dst []int32, word string) ([]int32, error) {
 	return dst, nil
 }
 
-// insertBytes appends byte tokens; before the last token if that one is still open.
+// insertBytes appends byte tokens, before the last token if open is set.
 func (m *bpe) insertBytes(dst []int32, s string, open bool) ([]int32, bool) {
 	if !open {
 		return appendByteTokens(dst, m.bytes, s)

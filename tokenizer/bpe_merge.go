@@ -1,7 +1,7 @@
 package tokenizer
 
-// merge merges the symbols in place and returns how many are left. Of pairs with the same
-// rank the leftmost goes first.
+// merge merges the symbols in place and returns the number left. For pairs of equal rank
+// the leftmost is merged first.
 func (m *bpe) merge(ids []int32) int {
 	if len(ids) <= 48 {
 		return m.mergeShort(ids)
@@ -11,7 +11,7 @@ func (m *bpe) merge(ids []int32) int {
 
 const noMerge = int32(1<<31 - 1)
 
-// mergeShort searches all pairs for the lowest rank each time.
+// mergeShort searches all pairs for the lowest rank after each merge.
 func (m *bpe) mergeShort(ids []int32) int {
 	var known [48]merger // known[i] merges ids[i] and ids[i+1]
 	n := len(ids)
@@ -48,7 +48,7 @@ func (m *bpe) mergeShort(ids []int32) int {
 	return n
 }
 
-// mergeLong keeps the pairs in a heap, for text that is not cut into words.
+// mergeLong keeps the pairs in a heap, for text that is not split into words.
 func (m *bpe) mergeLong(ids []int32) int {
 	type link struct{ prev, next int32 }
 	links := make([]link, len(ids))
@@ -73,10 +73,10 @@ func (m *bpe) mergeLong(ids []int32) int {
 	for len(queue) > 0 {
 		q := queue.pop()
 		if ids[q.at] == noID {
-			continue // merged into its left neighbour
+			continue // merged into its left neighbor
 		}
 		if now, ok := candidate(q.at); !ok || now.id != q.id {
-			continue // one of the two has changed
+			continue // one of the two symbols has changed
 		}
 		right := links[q.at].next
 		ids[q.at], ids[right] = q.id, noID
@@ -108,7 +108,7 @@ type queuedMerge struct {
 	at int32 // index of the left symbol
 }
 
-// mergeQueue is a binary heap by rank, then by place.
+// mergeQueue is a binary heap by rank, then by position.
 type mergeQueue []queuedMerge
 
 func (q queuedMerge) before(other queuedMerge) bool {

@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// The byte-level alphabet writes each byte as a printable character: printable Latin-1 as
-// itself, the others as U+0100 and following, in order.
+// The byte-level alphabet represents each byte as a printable character: printable
+// Latin-1 bytes as themselves, the others as U+0100 and following, in order.
 var (
 	byteChars = func() (chars [256]rune) {
 		next := rune(256)
@@ -20,7 +20,8 @@ var (
 		}
 		return chars
 	}()
-	// charBytes is the inverse, noID where there is no byte.
+	// charBytes is the inverse of byteChars, noID for characters that represent
+	// no byte.
 	charBytes = func() (bytes [0x144]int16) {
 		for i := range bytes {
 			bytes[i] = noID
@@ -39,7 +40,7 @@ func appendByteChars(dst []byte, s string) []byte {
 	return dst
 }
 
-// bytesOf undoes appendByteChars; ok is false for text outside the alphabet.
+// bytesOf inverts appendByteChars; ok is false for text outside the alphabet.
 func bytesOf(dst []byte, s string) (out []byte, ok bool) {
 	n := len(dst)
 	for _, r := range s {
@@ -51,7 +52,8 @@ func bytesOf(dst []byte, s string) (out []byte, ok bool) {
 	return dst, true
 }
 
-// byteLevel is the ByteLevel pre-tokenizer: GPT-2's words, then the byte-level alphabet.
+// byteLevel is the ByteLevel pre-tokenizer: it splits text into words as GPT-2 does and
+// converts them to the byte-level alphabet.
 type byteLevel struct {
 	prefixSpace bool
 	words       bool
@@ -95,7 +97,7 @@ func (p byteLevel) split(in []piece) []piece {
 	return out
 }
 
-// byteLevelNormalizer writes the whole text in the byte-level alphabet.
+// byteLevelNormalizer converts the whole text to the byte-level alphabet.
 type byteLevelNormalizer struct{}
 
 func (byteLevelNormalizer) normalize(s string) (string, bool) {

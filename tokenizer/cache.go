@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// wordCache remembers the ids of words, bounded in number and length. It is safe for
+// wordCache caches the ids of words, bounded in number and length. It is safe for
 // concurrent use.
 type wordCache struct {
 	seed   maphash.Seed
@@ -32,7 +32,7 @@ func (c *wordCache) shard(word string) *cacheShard {
 	return &c.shards[maphash.String(c.seed, word)%cacheShards]
 }
 
-// get appends the ids of a word that put has seen.
+// get appends the ids of a cached word.
 func (c *wordCache) get(dst []int32, word string) ([]int32, bool) {
 	if len(word) > cacheWordBytes {
 		return dst, false
@@ -48,14 +48,14 @@ func (c *wordCache) put(word string, ids []int32) {
 	if len(word) > cacheWordBytes {
 		return
 	}
-	// The word is cut out of a longer text, which the cache must not keep alive.
+	// word is a substring of a longer text, which the cache must not keep alive.
 	word = strings.Clone(word)
 	ids = append([]int32(nil), ids...)
 	s := c.shard(word)
 	s.Lock()
 	defer s.Unlock()
 	if s.words == nil || len(s.words) >= cacheShardWords {
-		s.words = make(map[string][]int32) // full: begin anew
+		s.words = make(map[string][]int32) // full: start over
 	}
 	s.words[word] = ids
 }

@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 )
 
-// componentType reads the "type" of a component of tokenizer.json; null and absence give "".
+// componentType returns the "type" of a component of tokenizer.json, "" for null or a
+// missing component.
 func componentType(kind string, raw json.RawMessage) (string, error) {
 	if isNull(raw) {
 		return "", nil
@@ -27,7 +28,7 @@ func isNull(raw json.RawMessage) bool {
 	return len(raw) == 0 || string(raw) == "null"
 }
 
-// oneRune reads a setting that must be a single character.
+// oneRune parses a setting that must be a single character.
 func oneRune(what, s string) (rune, error) {
 	runes := []rune(s)
 	if len(runes) != 1 {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// config is what matters here of tokenizer_config.json.
+// config holds the relevant fields of tokenizer_config.json.
 type config struct {
 	Class              string                `json:"tokenizer_class"`
 	AddedTokensDecoder map[string]addedToken `json:"added_tokens_decoder"` // by id
@@ -20,7 +20,7 @@ type config struct {
 	CLS                specialToken          `json:"cls_token"`
 	Mask               specialToken          `json:"mask_token"`
 	Extra              json.RawMessage       `json:"extra_special_tokens"`
-	Additional         []specialToken        `json:"additional_special_tokens"` // its older name
+	Additional         []specialToken        `json:"additional_special_tokens"` // the older name
 	AddBOS             json.RawMessage       `json:"add_bos_token"`
 	AddEOS             json.RawMessage       `json:"add_eos_token"`
 	Cleanup            bool                  `json:"clean_up_tokenization_spaces"`
@@ -30,7 +30,7 @@ type config struct {
 	extra []specialToken
 }
 
-// specialToken is written as its content or as an object with the flags of an added token.
+// specialToken is encoded as its content or as an object with the flags of an added token.
 type specialToken struct{ addedToken }
 
 func (s *specialToken) UnmarshalJSON(b []byte) error {
@@ -70,12 +70,12 @@ func readConfig(data, special []byte) (*config, error) {
 	return c, nil
 }
 
-// plainClasses are classes of tokenizers that give a model no types of tokens, as
-// transformers 5 has them: those of no model, and one whose model is not BERT but is
-// used with it.
+// plainClasses lists tokenizer classes that produce no token_type_ids in
+// transformers 5: the classes without a model, and one for a model that is not BERT
+// but uses its tokenizer.
 var plainClasses = []string{"TokenizersBackend", "PreTrainedTokenizer", "DistilBertTokenizer"}
 
-// untyped reports whether a model is given no types of tokens.
+// untyped reports whether the tokenizer produces no token_type_ids.
 func (c *config) untyped() bool {
 	if c.ModelInputs != nil {
 		return !slices.Contains(c.ModelInputs, "token_type_ids")
@@ -87,8 +87,8 @@ func (c *config) named() []specialToken {
 	return []specialToken{c.BOS, c.EOS, c.UNK, c.SEP, c.PAD, c.CLS, c.Mask}
 }
 
-// addedTokens gives the added tokens of tokenizer.json and behind them, as transformers adds
-// them, those of the configuration: with other flags, or new.
+// addedTokens returns the added tokens of tokenizer.json, followed by the added tokens of
+// the configuration: with other flags, or new. transformers adds them in this order.
 func (c *config) addedTokens(tokens []addedToken) []addedToken {
 	named := append(c.named(), c.extra...)
 	isNamed := map[string]bool{}
@@ -128,14 +128,15 @@ func (c *config) addedTokens(tokens []addedToken) []addedToken {
 	return tokens
 }
 
-// honoursAddBOS has the classes that make their post-processor from add_bos_token and
-// add_eos_token, where the configuration gives these. Others (GPT2Tokenizer, Qwen2Tokenizer,
-// PreTrainedTokenizerFast, …) keep that of tokenizer.json, as transformers 5 does in any case.
+// honoursAddBOS lists the classes whose post-processor is derived from add_bos_token and
+// add_eos_token, if the configuration sets these. Others (GPT2Tokenizer, Qwen2Tokenizer,
+// PreTrainedTokenizerFast, …) keep the post-processor of tokenizer.json, as transformers 5
+// does in any case.
 var honoursAddBOS = map[string]bool{
 	"LlamaTokenizer": true, "CodeLlamaTokenizer": true, "GemmaTokenizer": true, "CohereTokenizer": true, "GPTNeoXTokenizer": true,
 }
 
-// apply sets what the configuration says about t.
+// apply applies the configuration to t.
 func (c *config) apply(t *Tokenizer) error {
 	t.cutLeft = c.TruncationSide == "left"
 	t.untyped = c.untyped()
@@ -148,7 +149,7 @@ func (c *config) apply(t *Tokenizer) error {
 			*s.id = t.added.byContent[s.token.Content]
 		}
 	}
-	// transformers does not clean up behind BPE, whose blanks are meant.
+	// transformers does not clean up after BPE, whose spaces are significant.
 	if _, isBPE := t.model.(*bpe); c.Cleanup && !isBPE {
 		t.decoders = append(slices.Clip(t.decoders), fuser{})
 		for _, r := range textCleanup {
@@ -158,8 +159,8 @@ func (c *config) apply(t *Tokenizer) error {
 	return nil
 }
 
-// template is the post-processor that the configuration asks for; nil leaves that of
-// tokenizer.json.
+// template returns the post-processor implied by the configuration; nil keeps the
+// post-processor of tokenizer.json.
 func (c *config) template(t *Tokenizer) (postProcessor, error) {
 	if !honoursAddBOS[strings.TrimSuffix(c.Class, "Fast")] || c.AddBOS == nil && c.AddEOS == nil {
 		return nil, nil

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// byteLevelDecoder undoes the byte-level alphabet. Bytes that are not UTF-8 become U+FFFD.
+// byteLevelDecoder inverts the byte-level alphabet. Invalid UTF-8 becomes U+FFFD.
 type byteLevelDecoder struct{}
 
 func (byteLevelDecoder) fuses() bool { return true }
@@ -17,7 +17,7 @@ func (byteLevelDecoder) open(next sink, fused bool) sink {
 
 type byteSink struct {
 	next sink
-	held []byte // the beginning of a character
+	held []byte // an incomplete character
 }
 
 func (s *byteSink) token(text string) {
@@ -51,9 +51,9 @@ func (s *byteSink) end() {
 	s.next.end()
 }
 
-// nextChar gives the length of the first character of b, or of the invalid bytes that one
-// U+FFFD stands for: the longest beginning of a character that does not go on as it must.
-// It is 0 where b ends within a character.
+// nextChar returns the length of the first character of b. Invalid bytes that are
+// replaced by one U+FFFD count as a character: the longest prefix of a character whose
+// next byte is invalid. n is 0 if b ends within a character.
 func nextChar(b []byte) (n int, valid bool) {
 	lead := b[0]
 	lo, hi := byte(0x80), byte(0xBF) // of the second byte
@@ -91,8 +91,8 @@ func nextChar(b []byte) (n int, valid bool) {
 	return n, true
 }
 
-// byteFallback turns runs of tokens like <0x61> into text. A run that is not UTF-8 as a whole
-// becomes as many U+FFFD as it has tokens, so it is held back until it ends.
+// byteFallback converts runs of tokens like <0x61> to text. A run that is not valid UTF-8 as
+// a whole becomes one U+FFFD per token, so a run is held back until it ends.
 type byteFallback struct{}
 
 func (byteFallback) fuses() bool { return false }
@@ -115,7 +115,7 @@ func (s *byteFallbackSink) token(text string) {
 	s.next.token(text)
 }
 
-// fallbackByte is the byte that a token like <0x61> stands for.
+// fallbackByte returns the byte encoded by a token like <0x61>.
 func fallbackByte(token string) (b byte, ok bool) {
 	if len(token) != 6 || !strings.HasPrefix(token, "<0x") || token[5] != '>' {
 		return 0, false

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// blankJoiner sets blanks between tokens: what happens without a decoder.
+// blankJoiner inserts spaces between tokens. It is the default decoder.
 type blankJoiner struct{}
 
 func (blankJoiner) fuses() bool { return false }
@@ -19,7 +19,7 @@ func (blankJoiner) open(next sink, fused bool) sink {
 	}}
 }
 
-// wordPieceDecoder joins the pieces of words and sets blanks between words.
+// wordPieceDecoder joins the pieces of words and inserts spaces between words.
 type wordPieceDecoder struct {
 	prefix  string
 	cleanup bool
@@ -43,7 +43,7 @@ func (d wordPieceDecoder) open(next sink, fused bool) sink {
 	}}, fused)
 }
 
-// cleanups are replacements that are made one after the other.
+// cleanups are replacements that are applied in order.
 type cleanups [][2]string
 
 func (c cleanups) Replace(s string) string {
@@ -54,19 +54,22 @@ func (c cleanups) Replace(s string) string {
 }
 
 var (
-	// wordPieceCleanup is what the library's WordPiece decoder does to each token.
+	// wordPieceCleanup lists the replacements that the library's WordPiece decoder
+	// applies to each token.
 	wordPieceCleanup = cleanups{
 		{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"},
 		{" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
 	}
-	// textCleanup is what transformers' clean_up_tokenization_spaces does to the whole text.
+	// textCleanup lists the replacements that transformers' clean_up_tokenization_spaces
+	// applies to the whole text.
 	textCleanup = cleanups{
 		{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"},
 		{" 'm", "'m"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
 	}
 )
 
-// metaspaceDecoder writes the visible blanks as blanks; the first token loses its own.
+// metaspaceDecoder replaces visible spaces with spaces; the space of the first token
+// is dropped.
 type metaspaceDecoder struct {
 	replacement string
 	prepended   bool
@@ -83,7 +86,8 @@ func (d metaspaceDecoder) open(next sink, fused bool) sink {
 	}}, fused)
 }
 
-// suffixDecoder writes the end-of-word suffix as a blank, except at the end.
+// suffixDecoder replaces the end-of-word suffix with a space, except at the
+// end.
 type suffixDecoder string
 
 func (suffixDecoder) fuses() bool { return false }
@@ -148,13 +152,14 @@ func (s *ctcSink) token(text string) {
 
 func (s *ctcSink) end() { s.next.end() }
 
-// fuser makes one token of all.
+// fuser joins all tokens into one.
 type fuser struct{}
 
 func (fuser) fuses() bool                 { return true }
 func (fuser) open(next sink, _ bool) sink { return next }
 
-// stripDecoder removes up to start and stop times a character at the ends of a token.
+// stripDecoder removes a character at the ends of a token, up to start and stop
+// times.
 type stripDecoder struct {
 	content     rune
 	start, stop int
@@ -185,7 +190,7 @@ func (d stripDecoder) open(next sink, fused bool) sink {
 	}}, fused)
 }
 
-// stripSink strips the start of a fused token as its fragments come.
+// stripSink strips the start of a fused token as its fragments arrive.
 type stripSink struct {
 	stripDecoder
 	next sink
@@ -206,7 +211,7 @@ func (s *stripSink) token(text string) {
 
 func (s *stripSink) end() { s.next.end() }
 
-// replaceDecoder replaces what a pattern matches.
+// replaceDecoder replaces the matches of a pattern.
 type replaceDecoder replacer
 
 func (replaceDecoder) fuses() bool { return false }
@@ -221,11 +226,11 @@ func (d replaceDecoder) open(next sink, fused bool) sink {
 	}}, fused)
 }
 
-// replaceSink replaces a string in a fused token as its fragments come.
+// replaceSink replaces a string in a fused token as its fragments arrive.
 type replaceSink struct {
 	next     sink
 	old, new string
-	held     string // a beginning of old
+	held     string // a prefix of old
 }
 
 func (s *replaceSink) token(text string) {

@@ -2,17 +2,17 @@ package tokenizer
 
 import "encoding/json"
 
-// A decoder undoes one step of encoding. Decoders work on streams of tokens, so that
-// decoding as ids arrive and decoding all at once are the same code.
+// A decoder inverts one step of encoding. Decoders work on streams of tokens, so
+// decoding incrementally and decoding at once use the same code.
 type decoder interface {
-	// open gives the sink that does this step and passes its tokens on to next. With fused
-	// the tokens that come are fragments of one single token.
+	// open returns a sink that performs this step and passes its tokens on to next. If
+	// fused is set, the tokens are fragments of a single token.
 	open(next sink, fused bool) sink
-	// fuses tells whether the step makes one token of all.
+	// fuses reports whether the step joins all tokens into one.
 	fuses() bool
 }
 
-// A sink takes tokens one by one.
+// A sink consumes tokens one by one.
 type sink interface {
 	token(text string)
 	end()
@@ -22,8 +22,8 @@ var decoderNames = []string{
 	"BPEDecoder", "ByteFallback", "ByteLevel", "CTC", "Fuse", "Metaspace", "Replace", "Sequence", "Strip", "WordPiece",
 }
 
-// readDecoders reads the "decoder" of a tokenizer.json as a flat list of steps; null gives
-// the blank-joining default of the library.
+// readDecoders parses the "decoder" of a tokenizer.json into a flat list of steps; null
+// gives the library's default, which joins tokens with spaces.
 func readDecoders(raw json.RawMessage) ([]decoder, error) {
 	kind, err := componentType("decoder", raw)
 	if err != nil {
@@ -94,7 +94,7 @@ func appendDecoders(steps []decoder, kind string, raw json.RawMessage) ([]decode
 	return nil, unsupported("decoder", kind, decoderNames...)
 }
 
-// openDecoders connects the steps; the text comes out at last.
+// openDecoders chains the steps; the text arrives at last.
 func openDecoders(steps []decoder, last sink) sink {
 	fused := make([]bool, len(steps))
 	for i := 1; i < len(steps); i++ {
@@ -106,7 +106,8 @@ func openDecoders(steps []decoder, last sink) sink {
 	return last
 }
 
-// whole collects the fragments of a fused token for a step that needs it in one.
+// whole collects the fragments of a fused token for a step that needs the whole
+// token.
 func whole(step sink, fused bool) sink {
 	if !fused {
 		return step
@@ -126,7 +127,8 @@ func (c *collector) end() {
 	c.next.end()
 }
 
-// each applies f to every token; f sees whether the token is the first.
+// each applies f to every token; the argument first of f is true for the first
+// token.
 type each struct {
 	next    sink
 	f       func(text string, first bool) string

@@ -2,17 +2,17 @@ package tokenizer
 
 import "slices"
 
-// layout lists what stands where in the ids of one text, or of two that are joined.
+// layout lists the parts of the ids of one text, or of two joined texts.
 type layout []part
 
-// part is special tokens, or one of the texts where there are none.
+// part is a sequence of special tokens or, if special is nil, one of the texts.
 type part struct {
 	special []int32
-	text    int   // its number
-	typ     int32 // of the tokens
+	text    int   // index of the text
+	typ     int32 // token type id
 }
 
-// layoutOf is the layout of so many texts, one or two.
+// layoutOf returns the layout of one or two texts.
 func layoutOf(p postProcessor, texts int) (l layout, err error) {
 	pieces := []layout{{{text: 0, typ: 0}}, {{text: 1, typ: 1}}}[:texts]
 	if p != nil {
@@ -23,7 +23,7 @@ func layoutOf(p postProcessor, texts int) (l layout, err error) {
 	return slices.Concat(pieces...), nil
 }
 
-// specials is the number of special tokens.
+// specials returns the number of special tokens.
 func (l layout) specials() int {
 	n := 0
 	for _, p := range l {
@@ -32,7 +32,7 @@ func (l layout) specials() int {
 	return n
 }
 
-// typed is l with tokens of one type alone.
+// typed returns a copy of l with the given token type id everywhere.
 func (l layout) typed(typ int32) layout {
 	l = slices.Clone(l)
 	for i := range l {
@@ -41,7 +41,7 @@ func (l layout) typed(typ int32) layout {
 	return l
 }
 
-// join gives the ids of the texts with what stands around them.
+// join returns the ids of the texts with the special tokens around them.
 func (l layout) join(texts ...[]int32) []int32 {
 	if len(l) == 1 && l[0].special == nil {
 		return texts[l[0].text]
@@ -57,7 +57,7 @@ func (l layout) join(texts ...[]int32) []int32 {
 	return out
 }
 
-// types gives the types of the tokens that join gives.
+// types returns the token type ids of the tokens that join returns.
 func (l layout) types(texts ...[]int32) []int32 {
 	out := []int32{}
 	for _, p := range l {

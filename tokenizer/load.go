@@ -12,16 +12,16 @@ import (
 const (
 	tokenizerFile = "tokenizer.json"
 	configFile    = "tokenizer_config.json"
-	specialFile   = "special_tokens_map.json" // what older models have of the configuration
+	specialFile   = "special_tokens_map.json" // used by older models instead of the configuration
 )
 
-// Load reads a tokenizer from a folder with a tokenizer.json, or from such a file itself. A
-// folder of CLIP or Qwen2 may have vocab.json and merges.txt in its place.
-// A tokenizer_config.json beside it is honoured as transformers does: special tokens, added
+// Load reads a tokenizer from a tokenizer.json, or from the folder that contains it. A CLIP
+// or Qwen2 folder may contain vocab.json and merges.txt instead. Load applies the
+// tokenizer_config.json in the same folder as transformers does: special tokens, added
 // tokens, clean_up_tokenization_spaces, and add_bos_token and add_eos_token for the classes
-// of tokenizers that heed them (Llama, Gemma, Cohere, GPT-NeoX).
+// that use them (Llama, Gemma, Cohere, GPT-NeoX).
 //
-// Errors wrap [ErrFormat], [ErrUnsupported] or those of package os.
+// Errors wrap [ErrFormat], [ErrUnsupported] or the errors of package os.
 func Load(path string) (*Tokenizer, error) {
 	if info, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
@@ -56,7 +56,7 @@ func Load(path string) (*Tokenizer, error) {
 	return t, nil
 }
 
-// readOptional gives nil for a file that does not exist.
+// readOptional reads a file. It returns nil if the file does not exist.
 func readOptional(path string) ([]byte, error) {
 	data, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -65,8 +65,8 @@ func readOptional(path string) ([]byte, error) {
 	return data, nil
 }
 
-// Parse makes a tokenizer from the contents of tokenizer.json and, unless it is empty, of
-// tokenizer_config.json.
+// Parse returns a tokenizer from the contents of tokenizer.json and, unless it is empty,
+// of tokenizer_config.json.
 func Parse(tokenizerJSON, configJSON []byte) (*Tokenizer, error) {
 	return parse(tokenizerJSON, configJSON, nil)
 }

@@ -2,16 +2,16 @@ package tokenizer
 
 import "encoding/json"
 
-// A model turns one piece of text into ids.
+// A model converts a piece of text to ids.
 type model interface {
-	// encode appends the ids of a piece, which is not empty.
+	// encode appends the ids of text, which is not empty.
 	encode(dst []int32, text string) ([]int32, error)
 	id(token string) (int32, bool)
 	token(id int32) (string, bool)
 	size() int // number of tokens
 }
 
-// readModel reads the "model" of a tokenizer.json.
+// readModel parses the "model" of a tokenizer.json.
 func readModel(raw json.RawMessage) (model, error) {
 	if isNull(raw) {
 		return nil, malformed("model is missing")
@@ -22,7 +22,7 @@ func readModel(raw json.RawMessage) (model, error) {
 	if err := json.Unmarshal(raw, &c); err != nil {
 		return nil, malformed("model: %v", err)
 	}
-	if c.Type == "" { // older files; the fields tell
+	if c.Type == "" { // in older files the fields imply the type
 		var fields map[string]json.RawMessage
 		if err := json.Unmarshal(raw, &fields); err != nil {
 			return nil, malformed("model: %v", err)
@@ -51,13 +51,13 @@ func readModel(raw json.RawMessage) (model, error) {
 	return nil, unsupported("model", c.Type, "BPE", "Unigram", "WordLevel", "WordPiece")
 }
 
-// vocabulary is a two-way table of tokens and ids.
+// vocabulary maps tokens to ids and back.
 type vocabulary struct {
 	ids    map[string]int32
-	tokens []string // by id; "" where there is none
+	tokens []string // by id; "" for unused ids
 }
 
-// maxTokenID bounds what a broken file can make us allocate.
+// maxTokenID bounds the memory allocated for an invalid file.
 const maxTokenID = 1 << 21
 
 func newVocabulary(ids map[string]int32) (vocabulary, error) {
@@ -71,7 +71,8 @@ func newVocabulary(ids map[string]int32) (vocabulary, error) {
 	}
 	v.tokens = make([]string, size)
 	for token, id := range ids {
-		// Of two tokens with one id the smaller stays, to be the same each time.
+		// If two tokens share an id, keep the smaller one, so that the result is
+		// deterministic.
 		if old := v.tokens[id]; old == "" || token < old {
 			v.tokens[id] = token
 		}

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// newBertNormalizer is BERT's basic tokenizer up to the splitting: the steps in its order.
+// newBertNormalizer returns the normalization steps of BERT's basic tokenizer, in its
+// order.
 func newBertNormalizer(clean, chinese, accents, lower bool) normalizerSequence {
 	var seq normalizerSequence
 	if clean {
@@ -25,7 +26,7 @@ func newBertNormalizer(clean, chinese, accents, lower bool) normalizerSequence {
 	return seq
 }
 
-// spaceEqualizer writes every white space as a blank.
+// spaceEqualizer replaces all white space with spaces.
 type spaceEqualizer struct{}
 
 func (spaceEqualizer) normalize(s string) (string, bool) {
@@ -37,7 +38,7 @@ func (spaceEqualizer) normalize(s string) (string, bool) {
 	}, s), true
 }
 
-// chineseSpacer sets blanks around each Chinese character.
+// chineseSpacer inserts spaces around each Chinese character.
 type chineseSpacer struct{}
 
 func (chineseSpacer) normalize(s string) (string, bool) {

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// unicodeForm is one of the four Unicode normalization forms.
+// unicodeForm implements the four Unicode normalization forms.
 //
-// x/text does the work except in two cases: it breaks sequences of more than 30 combining
-// marks with U+034F, which the standard and the library do not, and it knows characters
-// younger than the library's tables.
+// It uses x/text except in two cases: x/text inserts U+034F into sequences of more than
+// 30 combining marks, which the standard and the library do not, and it knows characters
+// that are newer than the library's tables.
 type unicodeForm struct {
 	form       norm.Form
 	decomposed norm.Form // the form whose properties give the decomposition
@@ -31,8 +31,8 @@ func (n unicodeForm) normalize(s string) (string, bool) {
 	var b strings.Builder
 	b.Grow(len(s))
 	for s != "" {
-		// A character that must stay as it is starts a segment and takes no part in it:
-		// none of them composes with its neighbours.
+		// A character that must not change starts a segment and is not part of it: no
+		// such character composes with its neighbors.
 		i := strings.IndexFunc(s, n.tooYoung)
 		if i < 0 {
 			i = len(s)
@@ -45,7 +45,7 @@ func (n unicodeForm) normalize(s string) (string, bool) {
 	return b.String(), true
 }
 
-// maxMarks is below the 30 marks at which x/text begins to differ: a character may
+// maxMarks is below the 30 marks from which x/text differs: a character may
 // decompose into up to 4.
 const maxMarks = 7
 
@@ -68,8 +68,8 @@ func (n unicodeForm) hazardous(s string) bool {
 	return false
 }
 
-// tooYoung tells the characters whose decomposition or combining class the library does not
-// know: it takes them as they are.
+// tooYoung reports whether the library does not know the decomposition or combining class
+// of a character, and so leaves it unchanged.
 func (n unicodeForm) tooYoung(r rune) bool {
 	if r < 0x300 {
 		return false
@@ -88,7 +88,8 @@ func (n unicodeForm) tooYoung(r rune) bool {
 	return false
 }
 
-// slowly normalizes by the book: decompose, order the marks, compose.
+// slowly normalizes as the standard describes: decompose, order the marks,
+// compose.
 func (n unicodeForm) slowly(s string) string {
 	type char struct {
 		r   rune
@@ -100,7 +101,7 @@ func (n unicodeForm) slowly(s string) string {
 			chars = append(chars, char{r, n.decomposed.PropertiesString(string(r)).CCC()})
 		}
 		switch {
-		case 0xAC00 <= r && r <= 0xD7A3: // Hangul syllables decompose by arithmetic
+		case 0xAC00 <= r && r <= 0xD7A3: // Hangul syllables are decomposed arithmetically
 			index := r - 0xAC00
 			add(0x1100 + index/588)
 			add(0x1161 + index%588/28)
@@ -146,7 +147,7 @@ func (n unicodeForm) slowly(s string) string {
 	return string(out)
 }
 
-// composed is the primary composite of two characters.
+// composed returns the primary composite of two characters.
 func composed(a, b rune) (rune, bool) {
 	s := norm.NFC.String(string(a) + string(b))
 	r, size := utf8.DecodeRuneInString(s)

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// A normalizer rewrites text before it is split. atStart tells whether the first character
-// of the result still stands for the first character of s: the Metaspace pre-tokenizer with
-// prepend_scheme "first" wants to know.
+// A normalizer transforms text before it is split. atStart reports whether the first
+// character of the result comes from the first character of s; the Metaspace pre-tokenizer
+// with prepend_scheme "first" needs this.
 type normalizer interface {
 	normalize(s string) (out string, atStart bool)
 }
@@ -21,7 +21,7 @@ var normalizerNames = []string{
 	"Precompiled", "Prepend", "Replace", "Sequence", "Strip", "StripAccents",
 }
 
-// readNormalizer reads the "normalizer" of a tokenizer.json; null gives nil.
+// readNormalizer parses the "normalizer" of a tokenizer.json; null gives nil.
 func readNormalizer(raw json.RawMessage) (normalizer, error) {
 	kind, err := componentType("normalizer", raw)
 	if err != nil || kind == "" {
@@ -124,7 +124,7 @@ func (lowercaser) normalize(s string) (string, bool) {
 	return b.String(), true
 }
 
-// remover drops the characters of a table.
+// remover removes the characters of a table.
 type remover struct{ table *unicode.RangeTable }
 
 func (n remover) normalize(s string) (string, bool) {
@@ -188,7 +188,7 @@ func (n replacer) normalize(s string) (string, bool) {
 			b.WriteString(s[sp.start:sp.end])
 			continue
 		}
-		// The replacement stands where the last character of the match stood.
+		// The replacement takes the position of the match's last character.
 		if sp.start == 0 && sp.end > 0 {
 			_, first := utf8.DecodeRuneInString(s)
 			atStart = n.content != "" && sp.end == first
@@ -198,7 +198,7 @@ func (n replacer) normalize(s string) (string, bool) {
 	return b.String(), atStart
 }
 
-// nmt is the clean-up that T5's and ALBERT's training text went through.
+// nmt is the text clean-up applied to the training text of T5 and ALBERT.
 type nmt struct{}
 
 func (nmt) normalize(s string) (string, bool) {

@@ -9,19 +9,19 @@ import (
 	"github.com/dlclark/regexp2/v2"
 )
 
-// A span is a stretch of text that a pattern matched, or one between two matches.
+// A span is a match of a pattern, or the text between two matches.
 type span struct {
 	start, end int
 	match      bool
 }
 
-// A pattern cuts s into spans that cover it without gaps. An empty s has one empty span,
-// no match.
+// A pattern splits s into spans that cover it without gaps. An empty s has one empty
+// span, which is no match.
 type pattern interface {
 	spans(s string) []span
 }
 
-// readPattern reads {"String": "..."} or {"Regex": "..."}.
+// readPattern parses {"String": "..."} or {"Regex": "..."}.
 func readPattern(owner string, raw json.RawMessage) (pattern, error) {
 	var p struct {
 		String *string `json:"String"`
@@ -39,8 +39,8 @@ func readPattern(owner string, raw json.RawMessage) (pattern, error) {
 	return nil, malformed("%s: pattern must have one of \"String\" and \"Regex\"", owner)
 }
 
-// compilePattern finds the hand-written scanner of a well-known pattern and leaves the
-// others to the regexp library.
+// compilePattern returns the hand-written scanner of a well-known pattern. It compiles
+// others with the regexp library.
 func compilePattern(owner, expr string) (pattern, error) {
 	if scan, ok := scanners[expr]; ok {
 		return scan, nil
@@ -48,7 +48,7 @@ func compilePattern(owner, expr string) (pattern, error) {
 	if err := checkDialect(expr); err != nil {
 		return nil, fmt.Errorf("%s: pattern %q: %w", owner, expr, err)
 	}
-	// ^ and $ match at lines in the library's dialect.
+	// In the library's dialect ^ and $ match at line boundaries.
 	re, err := regexp2.Compile(modernized(expr), regexp2.Multiline)
 	if err != nil {
 		return nil, fmt.Errorf("%s: pattern %q: %w: %v", owner, expr, ErrUnsupported, err)
@@ -56,8 +56,8 @@ func compilePattern(owner, expr string) (pattern, error) {
 	return regex{re}, nil
 }
 
-// checkDialect refuses the character class syntax that means one thing to the regexp engine
-// of Hugging Face tokenizers (Oniguruma) and another to ours.
+// checkDialect rejects character class syntax with different meanings in the regexp engine
+// of Hugging Face tokenizers (Oniguruma) and in ours.
 func checkDialect(expr string) error {
 	inClass := false
 	for i := 0; i < len(expr); i++ {
@@ -70,7 +70,7 @@ func checkDialect(expr string) error {
 		case !inClass && c == '[':
 			inClass = true
 			rest := strings.TrimPrefix(expr[i+1:], "^")
-			if strings.HasPrefix(rest, "]") { // a literal bracket for both
+			if strings.HasPrefix(rest, "]") { // a literal bracket in both
 				i = len(expr) - len(rest)
 			}
 		case inClass && c == ']':
@@ -122,8 +122,8 @@ func (class runeClass) spans(s string) []span {
 	return spans
 }
 
-// scanner is a pattern that matches everywhere: called with i < len(s) it gives the end of
-// the match that starts at i.
+// scanner is a pattern that matches everywhere: called with i < len(s) it returns the end
+// of the match that starts at i.
 type scanner func(s string, i int) int
 
 func (scan scanner) spans(s string) []span {
@@ -139,12 +139,12 @@ func (scan scanner) spans(s string) []span {
 	return spans
 }
 
-// regex is a pattern of the regexp library.
+// regex is a pattern compiled with the regexp library.
 type regex struct{ re *regexp2.Regexp }
 
 func (x regex) spans(s string) []span {
 	matches, err := x.re.FindAllStringIndex(s, -1)
-	if err != nil { // cannot be: matching fails by its time limit only, and there is none
+	if err != nil { // cannot happen: matching fails only by timeout, and none is set
 		matches = nil
 	}
 	return cover(s, func(int) (int, int, bool) {
@@ -157,8 +157,8 @@ func (x regex) spans(s string) []span {
 	})
 }
 
-// cover collects the matches that find gives, from left to right, and what lies between.
-// An empty match right behind another match does not count.
+// cover splits s into the matches that find returns, from left to right, and the text
+// between them. It ignores an empty match directly after another match.
 func cover(s string, find func(from int) (start, end int, ok bool)) []span {
 	if s == "" {
 		return []span{{}}

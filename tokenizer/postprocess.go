@@ -7,22 +7,23 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// A postProcessor says what stands around a text, or around and between two.
+// A postProcessor adds special tokens around a text, or around and between two.
 type postProcessor interface {
-	// arrange makes new pieces of those of one text or of two.
+	// arrange returns the pieces of one or two texts with special tokens added.
 	arrange(pieces []layout) ([]layout, error)
 }
 
 var postProcessorNames = []string{"BertProcessing", "ByteLevel", "RobertaProcessing", "Sequence", "TemplateProcessing"}
 
-// readPostProcessor reads the "post_processor" of a tokenizer.json; null gives nil.
+// readPostProcessor parses the "post_processor" of a tokenizer.json; null gives
+// nil.
 func readPostProcessor(raw json.RawMessage) (postProcessor, error) {
 	kind, err := componentType("post_processor", raw)
 	if err != nil || kind == "" {
 		return nil, err
 	}
 	switch kind {
-	case "ByteLevel": // concerns offsets only
+	case "ByteLevel": // affects offsets only
 		return postProcessorSequence{}, nil
 	case "TemplateProcessing":
 		return readTemplate(raw)
@@ -68,8 +69,8 @@ func (seq postProcessorSequence) arrange(pieces []layout) (_ []layout, err error
 	return pieces, nil
 }
 
-// frame puts a token before the first text and one behind each. RoBERTa's has one more
-// between two, and knows one type of tokens.
+// frame adds a token before the first text and one after each text. The variant of
+// RoBERTa adds one more between two texts and has a single token type.
 type frame struct {
 	cls, sep int32
 	roberta  bool
@@ -96,17 +97,18 @@ func (f frame) arrange(pieces []layout) ([]layout, error) {
 	return out, nil
 }
 
-// template lists what the result consists of, of one text and of two.
+// template lists the parts of the result, for one text and for two.
 type template struct{ single, pair []templatePart }
 
-// templatePart is special tokens, or one of the pieces where there are none.
+// templatePart is a sequence of special tokens or, if special is nil, one of
+// the pieces.
 type templatePart struct {
 	special []int32
 	piece   int
-	typ     int32 // of the tokens
+	typ     int32 // token type id
 }
 
-// templateJSON is a template as tokenizer.json has it.
+// templateJSON is the representation of a template in tokenizer.json.
 type templateJSON struct {
 	Single, Pair  []templatePartJSON
 	SpecialTokens map[string]struct{ IDs []int32 } `json:"special_tokens"`
@@ -133,7 +135,7 @@ func readTemplate(raw json.RawMessage) (postProcessor, error) {
 	return t, err
 }
 
-// parts reads a template of the sequences.
+// parts parses a template of the given sequences.
 func (c templateJSON) parts(name string, list []templatePartJSON, sequences ...string) (parts []templatePart, err error) {
 	seen := map[string]bool{}
 	for _, p := range list {
@@ -186,7 +188,7 @@ func (t template) arrange(pieces []layout) ([]layout, error) {
 	return out, nil
 }
 
-// tokenAndID is written as ["token", id].
+// tokenAndID is encoded as ["token", id].
 type tokenAndID struct {
 	token string
 	id    int32

@@ -8,8 +8,9 @@ import (
 	"github.com/clipperhouse/uax29/v2/graphemes"
 )
 
-// charsmap is SentencePiece's compiled table of replacements: a double-array trie (darts)
-// over the text to replace, whose values are offsets into a list of NUL-ended replacements.
+// charsmap is SentencePiece's compiled table of replacements. It is a double-array trie
+// (darts) over the text to replace; its values are offsets into a list of NUL-terminated
+// replacements.
 type charsmap struct {
 	trie         []uint32
 	replacements string
@@ -35,7 +36,7 @@ func readCharsmap(data []byte) (normalizer, error) {
 }
 
 // normalize replaces short grapheme clusters as a whole and others character by character,
-// which is what the library does (SentencePiece itself knows no clusters).
+// as the library does (SentencePiece itself has no concept of clusters).
 func (m *charsmap) normalize(s string) (string, bool) {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -59,7 +60,7 @@ func (m *charsmap) normalize(s string) (string, bool) {
 	return b.String(), true
 }
 
-// lookup finds the replacement of the shortest prefix of key in the trie.
+// lookup returns the replacement of the shortest prefix of key in the trie.
 func (m *charsmap) lookup(key string) (string, bool) {
 	if len(m.trie) == 0 {
 		return "", false

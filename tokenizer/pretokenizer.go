@@ -7,17 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// A piece is a stretch of text on its way to the model, or an added token.
+// A piece is part of the text on its way to the model, or an added token.
 type piece struct {
 	text    string
-	id      int32 // of the added token; noID for text
-	atStart bool  // begins with the first character of the input
+	id      int32 // id of the added token; noID for text
+	atStart bool  // starts with the first character of the input
 }
 
 const noID = -1
 
-// A preTokenizer cuts pieces of text further; the model never merges across a cut. Added
-// tokens pass through. The result has no empty pieces.
+// A preTokenizer splits pieces of text further; the model never merges across a split.
+// Added tokens are passed through. The result has no empty pieces.
 type preTokenizer interface {
 	split(in []piece) []piece
 }
@@ -27,7 +27,8 @@ var preTokenizerNames = []string{
 	"Punctuation", "Sequence", "Split", "Whitespace", "WhitespaceSplit",
 }
 
-// readPreTokenizer reads the "pre_tokenizer" of a tokenizer.json; null gives nil.
+// readPreTokenizer parses the "pre_tokenizer" of a tokenizer.json; null gives
+// nil.
 func readPreTokenizer(raw json.RawMessage) (preTokenizer, error) {
 	kind, err := componentType("pre_tokenizer", raw)
 	if err != nil || kind == "" {
@@ -122,7 +123,7 @@ func (seq preTokenizerSequence) split(in []piece) []piece {
 	return in
 }
 
-// splitter cuts at the matches of a pattern.
+// splitter splits at the matches of a pattern.
 type splitter struct {
 	pattern  pattern
 	behavior behavior
@@ -144,7 +145,7 @@ func (p splitter) split(in []piece) []piece {
 	return out
 }
 
-// inverted swaps what matches and what does not.
+// inverted swaps matches and the text between them.
 type inverted struct{ pattern }
 
 func (p inverted) spans(s string) []span {
@@ -155,7 +156,7 @@ func (p inverted) spans(s string) []span {
 	return spans
 }
 
-// wordsAndSymbols matches what is between \w+|[^\w\s]+.
+// wordsAndSymbols matches the text between matches of \w+|[^\w\s]+.
 type wordsAndSymbols struct{}
 
 func (wordsAndSymbols) spans(s string) []span {
@@ -179,7 +180,7 @@ func (wordsAndSymbols) spans(s string) []span {
 	return spans
 }
 
-// fixedLength matches every n characters.
+// fixedLength matches each sequence of n characters.
 type fixedLength int
 
 func (n fixedLength) spans(s string) []span {
@@ -196,7 +197,7 @@ func (n fixedLength) spans(s string) []span {
 	return spans
 }
 
-// metaspace writes blanks as a visible character and cuts before it.
+// metaspace replaces spaces with a visible character and splits before it.
 type metaspace struct {
 	replacement string
 	scheme      string // "always", "first", "never"
@@ -207,7 +208,7 @@ func readMetaspace(kind string, raw json.RawMessage) (metaspace, error) {
 	var c struct {
 		Replacement    string `json:"replacement"`
 		PrependScheme  string `json:"prepend_scheme"`
-		AddPrefixSpace *bool  `json:"add_prefix_space"` // older files
+		AddPrefixSpace *bool  `json:"add_prefix_space"` // in older files
 		Split          *bool  `json:"split"`
 	}
 	if err := json.Unmarshal(raw, &c); err != nil {

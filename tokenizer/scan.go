@@ -2,9 +2,9 @@ package tokenizer
 
 import "unicode/utf8"
 
-// scanners has the split patterns that real models use by the million, each as a function
-// that gives the end of the match at i. All of them end in \s+(?!\S)|\s+: a run of white
-// space leaves its last character to the word behind it.
+// scanners maps the split patterns of widely used models to functions that return the end
+// of the match at i. All of them end in \s+(?!\S)|\s+: a run of white space leaves its
+// last character to the next word.
 var scanners = map[string]scanner{
 	gpt2Pattern: scanGPT2,
 	`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`: scanLlama3(3),
@@ -27,7 +27,7 @@ func scanGPT2(s string, i int) int {
 		r, size = utf8.DecodeRuneInString(s[word:])
 	}
 	switch {
-	case size == 0: // the blank was the last character
+	case size == 0: // the space was the last character
 	case isLetter(r):
 		return endOf(isLetter, s, word+size)
 	case isNumber(r):
@@ -38,7 +38,8 @@ func scanGPT2(s string, i int) int {
 	return scanSpace(s, i)
 }
 
-// scanLlama3 is the pattern of Llama 3 (digits = 3) and Qwen 2 (digits = 1).
+// scanLlama3 returns a scanner for the pattern of Llama 3 (digits = 3) or Qwen
+// 2 (digits = 1).
 func scanLlama3(digits int) scanner {
 	return func(s string, i int) int {
 		r, size := utf8.DecodeRuneInString(s[i:])
@@ -61,7 +62,8 @@ func scanLlama3(digits int) scanner {
 			}
 			return end
 		}
-		// r is a space or a symbol: it may lead a word, or a blank a run of symbols.
+		// r is a space or a symbol: it may precede a word, and a space may precede a
+		// run of symbols.
 		next, nextSize := utf8.DecodeRuneInString(s[i+size:])
 		if nextSize > 0 && r != '\r' && r != '\n' && isLetter(next) {
 			return endOf(isLetter, s, i+size+nextSize)
@@ -73,7 +75,7 @@ func scanLlama3(digits int) scanner {
 			}
 			return end
 		}
-		// White space: up to and with the last line break, if there is one.
+		// White space: up to and including the last line break, if any.
 		end, lineBreak := i, -1
 		for end < len(s) {
 			r, size := utf8.DecodeRuneInString(s[end:])
@@ -92,7 +94,7 @@ func scanLlama3(digits int) scanner {
 	}
 }
 
-// scanSpace matches \s+(?!\S)|\s+ at i, where there is white space.
+// scanSpace matches \s+(?!\S)|\s+ at i, which must be white space.
 func scanSpace(s string, i int) int {
 	last, end := i, i // start of the last space of the run; end of the run
 	for end < len(s) {
@@ -119,8 +121,8 @@ func endOf(class func(rune) bool, s string, i int) int {
 	return i
 }
 
-// contraction is the length of what s|t|re|ve|m|ll|d matches at the start of s. Without
-// regard to case ſ is an s too.
+// contraction returns the length of the match of s|t|re|ve|m|ll|d at the start of s.
+// With ignoreCase, ſ counts as an s.
 func contraction(s string, ignoreCase bool) int {
 	at := func(i int) byte {
 		if i >= len(s) {

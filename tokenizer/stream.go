@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Stream decodes ids as they come. What [Stream.Push] and [Stream.Flush] return, put
-// together, is what [Tokenizer.Decode] gives for all ids; each part is valid UTF-8.
-// A Stream must not be used by two goroutines at once.
+// Stream decodes ids incrementally. The concatenated results of [Stream.Push] and
+// [Stream.Flush] equal the result of [Tokenizer.Decode] for all ids, and each of
+// them is valid UTF-8. A Stream must not be used by several goroutines at once.
 type Stream struct {
 	t           *Tokenizer
 	skipSpecial bool
@@ -17,16 +17,16 @@ type Stream struct {
 	text        textSink
 }
 
-// NewStream starts decoding; with skipSpecial special tokens are left out, but for those
-// to keep.
+// NewStream returns a new Stream. If skipSpecial is set, it omits special tokens except
+// the ones in keep.
 func (t *Tokenizer) NewStream(skipSpecial bool, keep ...string) *Stream {
 	s := &Stream{t: t, skipSpecial: skipSpecial, keep: keep}
 	s.steps = openDecoders(t.decoders, &s.text)
 	return s
 }
 
-// Push takes the next id and returns the text that is complete with it. This can be empty:
-// a character may need more tokens. A negative id gives [ErrTokenID].
+// Push decodes the next id and returns the text that it completes. The text may be empty,
+// because a character may need more tokens. A negative id gives [ErrTokenID].
 func (s *Stream) Push(id int32) (string, error) {
 	if err := s.step(id); err != nil {
 		return "", err
@@ -34,7 +34,7 @@ func (s *Stream) Push(id int32) (string, error) {
 	return s.text.take(), nil
 }
 
-// Flush ends the text and returns what is left of it. The stream is then ready for
+// Flush ends the text and returns the rest of it. The stream can then be used for
 // another text.
 func (s *Stream) Flush() string {
 	s.steps.end()
@@ -59,7 +59,7 @@ func (s *Stream) step(id int32) error {
 	return nil
 }
 
-// textSink is the end of the decoders.
+// textSink collects the output of the decoders.
 type textSink struct{ b strings.Builder }
 
 func (s *textSink) token(text string) { s.b.WriteString(text) }

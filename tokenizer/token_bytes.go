@@ -6,13 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// TokenBytes gives by id the bytes that each token adds to a text, behind other tokens:
-// what Decode writes for several is their bytes one behind the other, where these are
-// UTF-8. The first token of a text can have one blank less. A token of byte-level or
-// byte-fallback models may be part of a character. Added tokens, special or not, have
-// no bytes, and nor have ids without a token.
+// TokenBytes returns, by id, the bytes that each token adds to a text when it is not
+// the first token. Decode returns the concatenated bytes of several tokens if they are
+// valid UTF-8. The first token of a text may lack a leading space. A token of
+// byte-level or byte-fallback models may be part of a character. Added tokens, special
+// or not, have no bytes, nor do ids without a token.
 //
-// [ErrUnsupported] reports a decoder that does not take tokens one by one.
+// It fails with [ErrUnsupported] for a decoder that does not decode tokens
+// independently.
 func (t *Tokenizer) TokenBytes() ([][]byte, error) {
 	fused := false
 	for _, d := range t.decoders {
@@ -45,7 +46,8 @@ func (t *Tokenizer) TokenBytes() ([][]byte, error) {
 	return out, nil
 }
 
-// byToken reports whether a step takes tokens one by one, but for the first.
+// byToken reports whether a step decodes tokens independently, except for the
+// first.
 func byToken(d decoder, fused bool) bool {
 	switch d := d.(type) {
 	case ctc:
@@ -61,7 +63,8 @@ func byToken(d decoder, fused bool) bool {
 	return !fused
 }
 
-// inside is what a step makes of a token that is neither the first nor the last.
+// inside returns the output of a step for a token that is neither the first nor
+// the last.
 func inside(d decoder, token string, fused bool) string {
 	switch d := d.(type) {
 	case byteLevelDecoder:
@@ -78,7 +81,7 @@ func inside(d decoder, token string, fused bool) string {
 		return strings.ReplaceAll(token, string(d), " ")
 	case stripDecoder:
 		if fused {
-			return token // the beginning of the text alone is stripped
+			return token // only the start of the text is stripped
 		}
 	}
 	var text textSink

@@ -6,27 +6,27 @@ import (
 	"unicode/utf8"
 )
 
-// Tokenizer turns text into token ids and back. It is safe for concurrent use.
+// Tokenizer converts text to token ids and back. It is safe for concurrent use.
 type Tokenizer struct {
 	added        *addedVocabulary
 	normalizer   normalizer
 	preTokenizer preTokenizer
 	model        model
 	single, pair layout // of one text and of two
-	pairErr      error  // why two texts cannot be joined
+	pairErr      error  // reason why two texts cannot be joined
 	decoders     []decoder
 	size         int
 
-	bos, eos, pad, unk int32 // noID where there is none
+	bos, eos, pad, unk int32 // noID if undefined
 
-	cutLeft bool // too long a text loses its beginning
-	untyped bool // the model is not given the types of tokens
+	cutLeft bool // truncate at the beginning
+	untyped bool // the model gets no token_type_ids
 }
 
-// Encode gives the token ids of text. With addSpecial the tokens that the model expects
-// around a text (such as its beginning-of-sequence token) are added; special tokens that
-// stand in the text itself are recognised either way. Text that is not valid UTF-8 gives
-// [ErrInvalidUTF8].
+// Encode returns the token ids of text. If addSpecial is set, it adds the tokens that
+// the model expects around a text (such as a beginning-of-sequence token). Special
+// tokens in the text itself are recognized in either case. Text that is not valid UTF-8
+// gives [ErrInvalidUTF8].
 func (t *Tokenizer) Encode(text string, addSpecial bool) ([]int32, error) {
 	if !utf8.ValidString(text) {
 		return nil, fmt.Errorf("%w: at byte %d", ErrInvalidUTF8, invalidAt(text))
@@ -48,7 +48,7 @@ func (t *Tokenizer) Encode(text string, addSpecial bool) ([]int32, error) {
 	return ids, nil
 }
 
-// pieces cuts text into added tokens and what the model has to encode.
+// pieces splits text into added tokens and the pieces for the model to encode.
 func (t *Tokenizer) pieces(text string) []piece {
 	var out []piece
 	for _, p := range t.added.cut(nil, text, true, &t.added.raw) {
@@ -69,9 +69,9 @@ func (t *Tokenizer) pieces(text string) []piece {
 	return out
 }
 
-// Decode gives the text of token ids; with skipSpecial without the special tokens. Ids that
-// no token has are passed over: models often have more rows than the tokenizer has tokens.
-// A negative id gives [ErrTokenID].
+// Decode returns the text of token ids, without special tokens if skipSpecial is set. It
+// ignores ids without a token, because models often have more embedding rows than the
+// tokenizer has tokens. A negative id gives [ErrTokenID].
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) (string, error) {
 	s := t.NewStream(skipSpecial)
 	for i, id := range ids {
@@ -82,11 +82,11 @@ func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) (string, error) {
 	return s.Flush(), nil
 }
 
-// VocabSize is the number of tokens, added tokens included. The largest id can be larger,
-// and a model's embedding can have more rows.
+// VocabSize returns the number of tokens, including added tokens. The largest id may be
+// larger, and a model's embedding may have more rows.
 func (t *Tokenizer) VocabSize() int { return t.size }
 
-// TokenID looks up a token as it stands in the vocabulary.
+// TokenID returns the id of a token, given in the form used in the vocabulary.
 func (t *Tokenizer) TokenID(token string) (int32, bool) {
 	if id, ok := t.added.byContent[token]; ok {
 		return id, true
@@ -94,7 +94,8 @@ func (t *Tokenizer) TokenID(token string) (int32, bool) {
 	return t.model.id(token)
 }
 
-// Token gives the token with an id as it stands in the vocabulary.
+// Token returns the token with the given id, in the form used in the
+// vocabulary.
 func (t *Tokenizer) Token(id int32) (string, bool) {
 	if a, ok := t.added.byID[id]; ok {
 		return a.Content, true
@@ -102,11 +103,11 @@ func (t *Tokenizer) Token(id int32) (string, bool) {
 	return t.model.token(id)
 }
 
-// EOS is the token that ends a text, if tokenizer_config.json names one.
+// EOS returns the end-of-sequence token, if tokenizer_config.json defines one.
 func (t *Tokenizer) EOS() (int32, bool) { return t.eos, t.eos != noID }
 
-// Ends are the tokens that end a text: those that a model names, and where it names none
-// the EOS.
+// Ends returns the tokens that end a text: named, the ids that a model defines, or else
+// the EOS token.
 func (t *Tokenizer) Ends(named []int32) []int32 {
 	if len(named) > 0 || t.eos == noID {
 		return named
@@ -114,17 +115,18 @@ func (t *Tokenizer) Ends(named []int32) []int32 {
 	return []int32{t.eos}
 }
 
-// BOS is the token that begins a text, if tokenizer_config.json names one.
+// BOS returns the beginning-of-sequence token, if tokenizer_config.json defines
+// one.
 func (t *Tokenizer) BOS() (int32, bool) { return t.bos, t.bos != noID }
 
-// PAD is the token that fills up a batch, if tokenizer_config.json names one.
+// PAD returns the padding token, if tokenizer_config.json defines one.
 func (t *Tokenizer) PAD() (int32, bool) { return t.pad, t.pad != noID }
 
-// UNK is the token for what the vocabulary lacks, if tokenizer_config.json names one.
+// UNK returns the token for unknown text, if tokenizer_config.json defines one.
 func (t *Tokenizer) UNK() (int32, bool) { return t.unk, t.unk != noID }
 
-// SpecialTokens are the texts of these four, by the names that chat templates know
-// them by, such as bos_token.
+// SpecialTokens returns the texts of these four tokens by their names in chat
+// templates, such as bos_token.
 func (t *Tokenizer) SpecialTokens() map[string]string {
 	tokens := map[string]string{}
 	for name, id := range map[string]int32{"bos_token": t.bos, "eos_token": t.eos, "pad_token": t.pad, "unk_token": t.unk} {

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// The classes of ASCII characters, the bulk of most text, in one table.
+// The classes of ASCII characters, in one table because most text is ASCII.
 const (
 	classLetter = 1 << iota
 	classNumber
@@ -47,7 +47,8 @@ func isSpace(r rune) bool {
 	return unicode.IsSpace(r)
 }
 
-// isSymbol is [^\s\p{L}\p{N}]: neither space nor letter nor number.
+// isSymbol reports whether r matches [^\s\p{L}\p{N}]: neither space nor letter
+// nor number.
 func isSymbol(r rune) bool {
 	if r < utf8.RuneSelf {
 		return asciiClass[r] == 0
@@ -59,7 +60,7 @@ func isNumeric(r rune) bool     { return unicode.Is(numericTable, r) }
 func isPunctuation(r rune) bool { return unicode.Is(punctuationTable, r) }
 func isWord(r rune) bool        { return unicode.Is(wordTable, r) }
 
-// isChinese tells the characters that BERT sets apart by spaces.
+// isChinese reports whether BERT surrounds a character with spaces.
 func isChinese(r rune) bool {
 	switch {
 	case r < 0x3400:
@@ -72,8 +73,8 @@ func isChinese(r rune) bool {
 	return false
 }
 
-// lowercase is the full lower case of one character, without regard to its neighbours.
-// The cases beyond Go's own table came with Unicode 16 and 17.
+// lowercase returns the full lower case of one character, independent of its context.
+// The cases missing in Go's own table were added by Unicode 16 and 17.
 func lowercase(r rune) (rune, rune) {
 	switch {
 	case r < utf8.RuneSelf:
@@ -81,7 +82,7 @@ func lowercase(r rune) (rune, rune) {
 			r += 'a' - 'A'
 		}
 		return r, 0
-	case r == 'İ': // the only character whose lower case is two
+	case r == 'İ': // the only character whose lower case has two
 		return 'i', '\u0307'
 	case 0x10D50 <= r && r <= 0x10D65:
 		return r + 0x20, 0

@@ -2,8 +2,9 @@ package tokenizer
 
 import "strings"
 
-// unicode16 has, as ranges of a character class, what Unicode 15.1 and 16 added to the
-// categories: the regexp engine of Hugging Face tokenizers knows them, Go's tables may not.
+// unicode16 lists the additions of Unicode 15.1 and 16 to the categories, as ranges of a
+// character class. The regexp engine of Hugging Face tokenizers knows them; Go's tables may
+// not.
 var unicode16 = map[string]string{
 	"L": "\u1C89-\u1C8A\uA7CB-\uA7CD\uA7DA-\uA7DC\U000105C0-\U000105F3\U00010D4A-\U00010D65\U00010D6F-\U00010D85" +
 		"\U00010EC2-\U00010EC4\U00011380-\U00011389\U0001138B\U0001138E\U00011390-\U000113B5\U000113B7\U000113D1\U000113D3" +
@@ -25,7 +26,7 @@ var unicode16 = map[string]string{
 		"\U0001FBCB-\U0001FBEF",
 }
 
-// modernized adds the newer characters to the categories that expr names. A negated
+// modernized adds the newer characters to the categories in expr. A negated
 // category within a class keeps its older meaning.
 func modernized(expr string) string {
 	var b strings.Builder

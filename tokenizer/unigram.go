@@ -7,7 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// unigram cuts text so that the sum of the tokens' scores (log probabilities) is largest.
+// unigram splits text so that the sum of the tokens' scores (log probabilities) is
+// maximal.
 type unigram struct {
 	pieces  []string
 	scores  []float64
@@ -97,13 +98,13 @@ func (m *unigram) encode(dst []int32, text string) ([]int32, error) {
 	return dst, nil
 }
 
-// bestCuts is the Viterbi algorithm over the positions of text. Neighbouring unknown
-// characters come as one span.
+// bestCuts finds the best split with the Viterbi algorithm over the positions of
+// text. It returns adjacent unknown characters as one span.
 func (m *unigram) bestCuts(text string) ([]span, error) {
 	type node struct {
 		id    int32
 		score float64 // of the best path that ends here
-		start int     // where the path's last token starts; -1: not reached
+		start int     // start of the path's last token; -1 if not reached
 	}
 	best := make([]node, len(text)+1)
 	for i := range best {
@@ -123,7 +124,8 @@ func (m *unigram) bestCuts(text string) ([]span, error) {
 			single = single || length == size
 		})
 		if !single {
-			// The character is no token: it can be unknown, if that scores best.
+			// The character is not a token: it can be unknown, if that scores
+			// best.
 			if m.unknown == nil {
 				if n := &best[i+size]; n.start < 0 || m.penalty+best[i].score > n.score {
 					return nil, fmt.Errorf("%w: %q, and there is no unk_id", ErrUnknownText, text[i:i+size])
@@ -151,12 +153,12 @@ func (m *unigram) bestCuts(text string) ([]span, error) {
 	return cuts, nil
 }
 
-// scoreTrie finds all tokens that begin a text. Children are linked lists in one slice:
-// nearly all nodes have a single child.
+// scoreTrie finds all tokens that are prefixes of a text. Children are linked lists in
+// one slice, because nearly all nodes have a single child.
 type scoreTrie struct{ nodes []scoreNode }
 
 type scoreNode struct {
-	child, sibling int32 // 0: none; the root is nobody's child
+	child, sibling int32 // 0 if none; the root is never a child
 	id             int32
 	label          byte
 }
@@ -164,7 +166,7 @@ type scoreNode struct {
 func (t *scoreTrie) add(token string, id int32) {
 	if t.nodes == nil {
 		t.nodes = []scoreNode{{id: noID}}
-		// A wide first level: every byte has its node, in order.
+		// The first level is dense: every byte has a node, in order.
 		for b := range 256 {
 			t.nodes = append(t.nodes, scoreNode{id: noID, label: byte(b)})
 		}
@@ -193,7 +195,8 @@ func (t *scoreTrie) find(node int32, label byte) int32 {
 	return child
 }
 
-// prefixes calls visit for every token that text begins with, shortest first.
+// prefixes calls visit for every token that is a prefix of text, shortest
+// first.
 func (t *scoreTrie) prefixes(text string, visit func(length int, id int32)) {
 	if t.nodes == nil || text == "" {
 		return

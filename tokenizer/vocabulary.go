@@ -12,23 +12,25 @@ import (
 	"strings"
 )
 
-// The files of a tokenizer of byte pairs that has been saved without tokenizer.json, as
-// those of many pipelines of diffusers.
+// The files of a byte-pair tokenizer that was saved without tokenizer.json, as in many
+// pipelines of diffusers.
 const (
 	vocabularyFile = "vocab.json"
 	mergesFile     = "merges.txt"
 )
 
-// rules are what tokenizer.json says beside vocabulary and merges.
+// rules describe a tokenizer class: everything in its tokenizer.json except
+// vocabulary and merges.
 type rules struct {
-	BOS, EOS string // unless the configuration says otherwise
+	BOS, EOS string // defaults; the configuration takes precedence
 	Suffix   string // of the last piece of a word
-	Framed   bool   // texts are put between BOS and EOS
-	Unknown  bool   // EOS stands for what is not in the vocabulary
+	Framed   bool   // put texts between BOS and EOS
+	Unknown  bool   // use EOS as the unknown token
 	Parts    string // normalizer, pre_tokenizer and decoder
 }
 
-// classRules are those of the classes that transformers has rules of.
+// classRules holds the rules of the classes for which transformers defines
+// rules.
 var classRules = map[string]rules{
 	"CLIPTokenizer": {
 		BOS: "<|startoftext|>", EOS: "<|endoftext|>", Suffix: "</w>", Framed: true, Unknown: true,
@@ -51,9 +53,9 @@ var classRules = map[string]rules{
 	},
 }
 
-// readVocabulary makes a tokenizer.json of vocab.json and merges.txt in a folder, by the
-// rules that transformers has for the class which the configuration names. It gives nil
-// where these files are not there. Errors: ErrUnsupported for other classes, ErrFormat.
+// readVocabulary builds a tokenizer.json from vocab.json and merges.txt in a folder, by
+// the rules of transformers for the class named in the configuration. It returns nil if
+// these files do not exist. Errors: ErrUnsupported for other classes, ErrFormat.
 func readVocabulary(dir string, configJSON []byte) ([]byte, error) {
 	vocabulary, err := os.ReadFile(filepath.Join(dir, vocabularyFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -88,7 +90,7 @@ func readVocabulary(dir string, configJSON []byte) ([]byte, error) {
 	return r.join(vocabulary, merges, c)
 }
 
-// join writes tokenizer.json.
+// join builds tokenizer.json.
 func (r rules) join(vocabulary, merges []byte, c *config) ([]byte, error) {
 	var ids map[string]int32
 	if err := json.Unmarshal(vocabulary, &ids); err != nil {
@@ -103,7 +105,7 @@ func (r rules) join(vocabulary, merges []byte, c *config) ([]byte, error) {
 		return nil, malformed("%v", err)
 	}
 	all["model"] = bpe
-	added := []addedToken{} // the configuration lists the others
+	added := []addedToken{} // the configuration lists the other added tokens
 	for _, token := range []string{r.BOS, r.EOS} {
 		if id, ok := c.idOf(token, ids); ok {
 			added = append(added, addedToken{ID: id, Content: token, Special: true})
@@ -121,7 +123,7 @@ func (r rules) join(vocabulary, merges []byte, c *config) ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// idOf is the id of a token that the configuration lists or that is in a vocabulary.
+// idOf returns the id of a token in the configuration or the vocabulary.
 func (c *config) idOf(token string, vocabulary map[string]int32) (int32, bool) {
 	for id, t := range c.AddedTokensDecoder {
 		if n, err := strconv.ParseInt(id, 10, 32); err == nil && t.Content == token {
@@ -132,7 +134,7 @@ func (c *config) idOf(token string, vocabulary map[string]int32) (int32, bool) {
 	return id, ok
 }
 
-// pairs are the merges of a file, without the line of its version.
+// pairs returns the merges of a file, without its version line.
 func pairs(merges []byte) []string {
 	lines := []string{}
 	for line := range strings.Lines(string(merges)) {

@@ -2,12 +2,13 @@ package tokenizer
 
 import "fmt"
 
-// Specials is the number of tokens that Encode adds to a text.
+// Specials returns the number of special tokens that Encode adds to a text.
 func (t *Tokenizer) Specials() int { return t.single.specials() }
 
-// EncodeWithin is Encode with special tokens, of a text that is cut to so many tokens
-// altogether: those around it stay. It is cut at its end, or at its beginning where
-// tokenizer_config.json has a truncation_side of left. cut reports whether it was.
+// EncodeWithin encodes text with special tokens and truncates it to at most most
+// tokens in total, keeping the special tokens. It truncates at the end, or at the
+// beginning if tokenizer_config.json has a truncation_side of left. cut reports
+// whether it truncated.
 func (t *Tokenizer) EncodeWithin(text string, most int) (ids []int32, cut bool, err error) {
 	if ids, err = t.Encode(text, false); err != nil {
 		return nil, false, err
@@ -16,16 +17,16 @@ func (t *Tokenizer) EncodeWithin(text string, most int) (ids []int32, cut bool, 
 	return t.single.join(kept), len(kept) < len(ids), nil
 }
 
-// EncodeJoined gives the ids of one text, or of two that are joined, with special tokens
-// and the type of each token, as the post-processor of tokenizer.json has them: a model
-// may have an embedding for tokens of the second text. Types are 0 where transformers
-// gives the model none: where model_input_names of tokenizer_config.json leave
-// token_type_ids out, or the class of the tokenizer is that of no model.
+// EncodeJoined returns the ids of one text, or of two joined texts, with special tokens
+// and token type ids as defined by the post-processor of tokenizer.json: a model may
+// have an embedding for tokens of the second text. The type ids are 0 if transformers
+// passes none to the model: if model_input_names in tokenizer_config.json omits
+// token_type_ids, or the tokenizer class does not belong to a model.
 //
-// The result has at most so many tokens altogether, and cut reports whether it took a
-// cut: as with EncodeWithin, and of two texts the longer one is cut first, until both
-// are of one length, as the strategy longest_first of transformers has it. Where the
-// special tokens alone are more it gives [ErrRoom].
+// The result has at most most tokens in total, and cut reports whether it was truncated.
+// Truncation works as in EncodeWithin; of two texts the longer one is truncated first,
+// until both have the same length, like the strategy longest_first of transformers. If
+// the special tokens alone exceed the limit, it fails with [ErrRoom].
 func (t *Tokenizer) EncodeJoined(texts []string, most int) (ids, types []int32, cut bool, err error) {
 	var l layout
 	switch len(texts) {
@@ -61,7 +62,7 @@ func (t *Tokenizer) EncodeJoined(texts []string, most int) (ids, types []int32, 
 	return ids, l.types(parts...), cut, nil
 }
 
-// keep cuts ids to so many.
+// keep truncates ids to at most most.
 func (t *Tokenizer) keep(ids []int32, most int) []int32 {
 	switch {
 	case len(ids) <= most:
@@ -72,9 +73,9 @@ func (t *Tokenizer) keep(ids []int32, most int) []int32 {
 	return ids[:most]
 }
 
-// longestFirst gives how many tokens are kept of two texts in so much room: of the
-// shorter all while it takes no more than half, of an odd room the last of the longer,
-// or of the second.
+// longestFirst returns the number of tokens to keep of two texts with room tokens in
+// total. The shorter text is kept whole if it takes at most half. The last token of an
+// odd room goes to the longer text, or to the second one.
 func longestFirst(lengths [2]int, room int) [2]int {
 	short, long := 0, 1
 	if lengths[0] > lengths[1] {
@@ -87,7 +88,8 @@ func longestFirst(lengths [2]int, room int) [2]int {
 	return lengths
 }
 
-// Lowercased is t for texts that are brought to lower case before anything else.
+// Lowercased returns a copy of t that converts texts to lower case before any
+// other step.
 func (t *Tokenizer) Lowercased() *Tokenizer {
 	lower := *t
 	lower.normalizer = normalizerSequence{lowercaser{}}

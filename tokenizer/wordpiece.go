@@ -6,12 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// wordPiece takes the longest known prefix of a word again and again; a word that cannot be
-// cut up this way is one unknown token.
+// wordPiece repeatedly takes the longest known prefix of a word. A word that cannot be
+// split this way becomes one unknown token.
 type wordPiece struct {
 	vocabulary
 	unknown  string
-	prefix   string // of all pieces of a word but the first
+	prefix   string // of all pieces of a word except the first
 	maxChars int
 	longest  int
 }
@@ -84,7 +84,7 @@ func (m *wordPiece) appendUnknown(dst []int32, word string) ([]int32, error) {
 	return append(dst, id), nil
 }
 
-// wordLevel knows whole words only.
+// wordLevel encodes whole words only.
 type wordLevel struct {
 	vocabulary
 	unknown string

@@ -57,7 +57,7 @@ func operandError(op string, a, b any) error {
 	return typeError("%s does not go with %s and %s", op, typeName(a), typeName(b))
 }
 
-// operate is a binary operator.
+// operate applies a binary operator.
 func (in *meter) operate(op string, a, b any) (any, error) {
 	if op == "~" {
 		s, t := in.text(a), in.text(b)

@@ -5,13 +5,14 @@ import (
 	"strconv"
 )
 
-// mutators are the methods that would change a value; templates may not.
+// mutators lists the methods that would change a value, which templates must
+// not do.
 var mutators = map[string][]string{
 	"list": {"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove"},
 	"dict": {"clear", "pop", "popitem", "setdefault", "update"},
 }
 
-// getAttr is object.name: an attribute or method, else an item.
+// getAttr evaluates object.name: an attribute or method, or else an item.
 func getAttr(object any, name string) (any, error) {
 	if u, ok := object.(*undefined); ok {
 		return nil, u.fail()
@@ -27,7 +28,7 @@ func getAttr(object any, name string) (any, error) {
 	return &undefined{"'" + typeName(object) + "' attribute '" + name + "'"}, nil
 }
 
-// getItem is object[key]: an item, else an attribute.
+// getItem evaluates object[key]: an item, or else an attribute.
 func (in *meter) getItem(object, key any) (any, error) {
 	switch o := object.(type) {
 	case *undefined:
@@ -87,7 +88,7 @@ func (in *meter) getItem(object, key any) (any, error) {
 	return &undefined{typeName(object) + " item " + keyName(key)}, nil
 }
 
-// keyName is a key in an error message.
+// keyName formats a key for an error message.
 func keyName(key any) string {
 	switch key := key.(type) {
 	case string:
@@ -126,7 +127,7 @@ func (in *meter) listItem(list []any, key any, wrap func([]any) any) (any, error
 	return &undefined{"list item " + keyName(key)}, nil
 }
 
-// position resolves an index that may count from the end.
+// position resolves an index, which may be negative to count from the end.
 func position(i int64, n int) (int64, bool) {
 	if i < 0 {
 		i += int64(n)
@@ -134,7 +135,7 @@ func position(i int64, n int) (int64, bool) {
 	return i, 0 <= i && i < int64(n)
 }
 
-// indices lists what the slice takes of n items.
+// indices returns the indices that the slice selects from n items.
 func (s slice) indices(n int) ([]int, error) {
 	step, err := intOr(s.step, 1)
 	if err != nil {
@@ -175,7 +176,7 @@ func (s slice) indices(n int) ([]int, error) {
 	return out, nil
 }
 
-// attribute gives the attributes and methods that values have in Python.
+// attribute returns an attribute or method that the value has in Python.
 func attribute(object any, name string) (any, bool) {
 	switch o := object.(type) {
 	case string:

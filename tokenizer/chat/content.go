@@ -8,12 +8,13 @@ import (
 
 // A PartError reports a part of a message's content that is not text.
 type PartError struct {
-	Part    int    // its index in the content
-	Field   string // of the part; empty if the part is not an object
-	Problem string // what was found and expected
+	Part    int    // index in the content
+	Field   string // field of the part; empty if the part is not an object
+	Problem string // value found and value expected
 }
 
-// Place names the part, and its field if there is one, within the message.
+// Place returns the position within the message: the part, and its field if
+// any.
 func (e *PartError) Place() string {
 	if e.Field == "" {
 		return fmt.Sprintf("content[%d]", e.Part)
@@ -21,11 +22,11 @@ func (e *PartError) Place() string {
 	return fmt.Sprintf("content[%d].%s", e.Part, e.Field)
 }
 
-// Error names the part and what is wrong with it.
+// Error returns the position and the problem.
 func (e *PartError) Error() string { return e.Place() + ": " + e.Problem }
 
-// CheckContent returns a [*PartError] if content is a list with a part that is not text. Content
-// of any other kind passes.
+// CheckContent returns a [*PartError] if content is a list with a part that is not text. It
+// accepts any other content.
 func CheckContent(content json.RawMessage) error {
 	if len(content) == 0 || content[0] != '[' {
 		return nil
@@ -40,11 +41,11 @@ func CheckContent(content json.RawMessage) error {
 	return err
 }
 
-// mediaKeys are the keys of parts that refer to something other than text.
+// mediaKeys lists the keys of parts that refer to something other than text.
 var mediaKeys = []string{"image", "image_url", "audio", "audio_url", "input_audio", "video", "video_url", "file"}
 
-// partTexts returns the text of each part of a content. A part is a string or an object with the
-// type text, which may be missing.
+// partTexts returns the text of each part of a content. A part is a string or an object of type
+// text; the type may be omitted.
 func partTexts(parts []any) ([]string, error) {
 	texts := make([]string, len(parts))
 	for i, part := range parts {
@@ -79,7 +80,7 @@ func partTexts(parts []any) ([]string, error) {
 	return texts, nil
 }
 
-// contentFormat tells how a template reads the content of messages.
+// contentFormat is the form in which a template reads the content of messages.
 type contentFormat int
 
 const (
@@ -88,9 +89,9 @@ const (
 	contentParts                       // only part by part
 )
 
-// adapt replaces the content of a message that is a list: by its parts, each with type and text
-// alone, if the template goes through them, else by their texts, one a line, as vLLM joins them.
-// A string becomes a single part for templates that read nothing else.
+// adapt converts a message's content for the template. A list becomes a list of parts with only
+// type and text if the template iterates over parts; otherwise its texts are joined with
+// newlines, as in vLLM. A string becomes a single part for templates that read only parts.
 func (f contentFormat) adapt(message *dict) (parts []any, err error) {
 	content, _ := message.get("content")
 	var texts []string

@@ -1,8 +1,8 @@
 package chat
 
-// detectContentFormat finds out from a template how it reads the content of messages, as vLLM
-// does: one that has a loop over a content, or picks from its parts, takes lists. Names and
-// parameters of macros that a content is given to count as contents too.
+// detectContentFormat detects how a template reads the content of messages, as vLLM does: a
+// template accepts lists if it loops over a content or selects parts of it. Variables
+// assigned from a content, and macro parameters that receive one, count as contents too.
 func detectContentFormat(body []statement) contentFormat {
 	c := contents{names: map[string]bool{}, macros: map[string]*macroNode{}}
 	walk(body, func(node any) bool {
@@ -11,7 +11,7 @@ func detectContentFormat(body []statement) contentFormat {
 		}
 		return true
 	})
-	for known := -1; known < len(c.names); { // each round may learn of names that others are set from
+	for known := -1; known < len(c.names); { // each pass may find variables that other variables are assigned from
 		known = len(c.names)
 		walk(body, func(node any) bool { c.learn(node); return true })
 	}
@@ -24,13 +24,14 @@ func detectContentFormat(body []statement) contentFormat {
 	return contentEither
 }
 
-// contents knows the variables of a template that hold the content of a message.
+// contents tracks the variables of a template that hold the content of a
+// message.
 type contents struct {
 	names  map[string]bool
 	macros map[string]*macroNode
 }
 
-// learn notes the names that a node gives a content to.
+// learn records the variables to which a node assigns a content.
 func (c *contents) learn(node any) {
 	assign := func(to target, value expression) {
 		if name, ok := to.(*nameExpr); ok && value != nil && c.is(value) {
@@ -87,7 +88,8 @@ func (c *contents) is(e expression) bool {
 	return false
 }
 
-// picks reports whether a node goes through the parts of a content or picks some.
+// picks reports whether a node iterates over the parts of a content or selects
+// some.
 func (c *contents) picks(node any) bool {
 	switch node := node.(type) {
 	case *forNode:
@@ -105,7 +107,7 @@ func (c *contents) picks(node any) bool {
 	return false
 }
 
-// reads reports whether a node takes a content for a string, or asks whether it is one.
+// reads reports whether a node uses a content as a string, or tests whether it is one.
 func (c *contents) reads(node any) bool {
 	switch node := node.(type) {
 	case *testExpr:

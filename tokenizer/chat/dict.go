@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// dict is a Python dictionary: it keeps the order in which its keys came.
+// dict is a Python dictionary. It keeps its keys in insertion order.
 type dict struct {
 	keys   []any
 	values []any
@@ -14,8 +14,8 @@ type dict struct {
 
 func newDict() *dict { return &dict{index: map[any]int{}} }
 
-// hashable gives what a key is found by: numbers of one value are one key. Lists and
-// dictionaries cannot be keys.
+// hashable returns the map key for a dictionary key; equal numbers have the same
+// one. It returns false for lists and dictionaries, which cannot be keys.
 func hashable(in *meter, key any) (any, bool) {
 	type tupleKey string
 	switch key := key.(type) {
@@ -45,7 +45,7 @@ func hashable(in *meter, key any) (any, bool) {
 	return nil, false
 }
 
-// find gives the value of a key.
+// find returns the value of a key.
 func (d *dict) find(in *meter, key any) (any, bool) {
 	h, ok := hashable(in, key)
 	if !ok {
@@ -58,7 +58,7 @@ func (d *dict) find(in *meter, key any) (any, bool) {
 	return d.values[i], true
 }
 
-// get is find for a key that is a string.
+// get returns the value of a string key.
 func (d *dict) get(key string) (any, bool) {
 	i, ok := d.index[key]
 	if !ok {
@@ -67,7 +67,7 @@ func (d *dict) get(key string) (any, bool) {
 	return d.values[i], true
 }
 
-// set is for building a dictionary only.
+// set adds an entry; use it only while building a dictionary.
 func (d *dict) set(in *meter, key, value any) error {
 	h, ok := hashable(in, key)
 	if !ok {
@@ -77,7 +77,7 @@ func (d *dict) set(in *meter, key, value any) error {
 	return nil
 }
 
-// put is set for a key that is a string.
+// put adds an entry with a string key.
 func (d *dict) put(key string, value any) { d.place(key, key, value) }
 
 func (d *dict) place(hash, key, value any) {

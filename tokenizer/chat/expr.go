@@ -2,7 +2,7 @@ package chat
 
 import "strings"
 
-// expression is a node that has a value.
+// expression is a node with a value.
 type expression interface {
 	eval(in *interpreter, sc *scope) (any, error)
 }
@@ -57,7 +57,7 @@ type (
 		line   int
 	}
 	filterExpr struct {
-		value expression // nil: the body of a filter block
+		value expression // nil for the body of a filter block
 		name  string
 		call  filter
 		args  callArgs
@@ -80,7 +80,7 @@ type (
 		name  string
 		value expression
 	}
-	// slice is the value of a sliceExpr; absent bounds are nil.
+	// slice is the value of a sliceExpr; omitted bounds are nil.
 	slice struct{ start, stop, step any }
 )
 
@@ -228,7 +228,7 @@ func (e *compareExpr) eval(in *interpreter, sc *scope) (any, error) {
 	return true, nil
 }
 
-// holds tells whether a comparison is true.
+// holds evaluates a comparison.
 func (in *meter) holds(op string, a, b any) (bool, error) {
 	switch op {
 	case "==":

@@ -10,12 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// A filter changes a value: {{ value | filter(args) }}.
+// A filter transforms a value: {{ value | filter(args) }}.
 type filter = func(in *interpreter, v any, args *arguments) (any, error)
 
 var filters map[string]filter
 
-func init() { // not a literal: map and select look filters up
+func init() { // in init, because map and select look filters up
 	filters = map[string]filter{
 		"abs": absFilter, "capitalize": strFilter(capitalized), "center": centerFilter,
 		"count": lengthFilter, "length": lengthFilter, "d": defaultFilter, "default": defaultFilter,
@@ -33,7 +33,7 @@ func init() { // not a literal: map and select look filters up
 	}
 }
 
-// known lists the names of filters or tests.
+// known returns the names of filters or tests.
 func known[F any](table map[string]F) string {
 	var names []string
 	for name := range table {
@@ -43,7 +43,7 @@ func known[F any](table map[string]F) string {
 	return strings.Join(names, ", ")
 }
 
-// strFilter is a filter on the text of a value.
+// strFilter returns a filter on the text of a value.
 func strFilter(f func(string) string) filter {
 	return func(in *interpreter, v any, args *arguments) (any, error) {
 		if _, err := args.bind("filter"); err != nil {
@@ -57,7 +57,7 @@ func strFilter(f func(string) string) filter {
 	}
 }
 
-// changed gives f(s), which is about as long.
+// changed returns f(s), whose length must be similar to that of s.
 func (in *meter) changed(s string, f func(string) string) (any, error) {
 	if err := in.read(s); err != nil {
 		return nil, err
@@ -233,7 +233,7 @@ func indentFilter(in *interpreter, v any, args *arguments) (any, error) {
 	return out, nil
 }
 
-// titleWords begins every word, also behind a hyphen, with a capital.
+// titleWords capitalizes every word, including parts after a hyphen.
 func titleWords(s string) string {
 	var b strings.Builder
 	start := true

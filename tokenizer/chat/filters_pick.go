@@ -9,7 +9,7 @@ func firstFilter(in *interpreter, v any, args *arguments) (any, error) {
 	if _, err := args.bind("first"); err != nil {
 		return nil, err
 	}
-	if it, ok := v.(*iterator); ok { // takes one item only
+	if it, ok := v.(*iterator); ok { // consume a single item
 		if len(it.items) == 0 {
 			return &undefined{"the first of nothing"}, nil
 		}
@@ -41,7 +41,7 @@ func lastFilter(in *interpreter, v any, args *arguments) (any, error) {
 	return list[0], nil
 }
 
-// backwards is Python's reversed(), which generators do not allow.
+// backwards implements Python's reversed(), which rejects generators.
 func (in *meter) backwards(v any) ([]any, error) {
 	if _, ok := v.(*iterator); ok {
 		return nil, typeError("a generator has no end to begin with; make it a list first")
@@ -150,7 +150,8 @@ func joinFilter(in *interpreter, v any, args *arguments) (any, error) {
 	return strings.Join(parts, sep), nil
 }
 
-// mapFilter takes an attribute of each item, or applies a filter to each.
+// mapFilter returns an attribute of each item, or the result of a filter for
+// each.
 func mapFilter(in *interpreter, v any, args *arguments) (any, error) {
 	if !truth(v) {
 		return &iterator{}, nil
@@ -193,7 +194,8 @@ func mapFilter(in *interpreter, v any, args *arguments) (any, error) {
 	return &iterator{out}, nil
 }
 
-// selectFilter keeps the items for which a test, of the item or of an attribute, says keep.
+// selectFilter returns a filter that keeps the items for which a test, of the item or of an
+// attribute, returns keep.
 func selectFilter(byAttribute, keep bool) filter {
 	return func(in *interpreter, v any, args *arguments) (any, error) {
 		if !truth(v) {

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// group is what groupby gives: a tuple of two with names.
+// group is an item of groupby's result: a tuple of two with names.
 type group struct {
 	grouper any
 	list    []any
 }
 
-// getter gives what to sort, group or sum by: an attribute, perhaps with dots, of an item.
-// Without attribute it is the item itself.
+// getter returns a function for the key to sort, group or sum by: an attribute of an item,
+// which may contain dots, or without attribute the item itself.
 func (in *meter) getter(attribute, fallback any, ignoreCase bool) (func(any) (any, error), error) {
 	var path []any
 	switch a := attribute.(type) {

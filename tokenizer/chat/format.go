@@ -8,21 +8,22 @@ import (
 	"unicode/utf8"
 )
 
-// numberStyle is how a format writes a value: Python's "%-08.3f" or "{:>8,.3f}".
+// numberStyle is the specification of a format: Python's "%-08.3f" or
+// "{:>8,.3f}".
 type numberStyle struct {
 	fill      rune
-	align     byte // < > ^ =, 0 for the default
-	sign      byte // '+' or ' ', else 0
+	align     byte // one of < > ^ =, 0 for the default
+	sign      byte // '+' or ' ', otherwise 0
 	alternate bool
 	grouping  string
 	width     int
-	precision int // -1: none
+	precision int // -1 if omitted
 	verb      byte
 }
 
 const maxWidth = 1 << 20
 
-// percentFormat is the % operator of Python's str.
+// percentFormat implements the % operator of Python's str.
 func (in *meter) percentFormat(format string, v any) (any, error) {
 	args := []any{v}
 	if t, ok := v.(tuple); ok {
@@ -125,7 +126,8 @@ func (in *meter) percentFormat(format string, v any) (any, error) {
 	return b.String(), nil
 }
 
-// isPlainEmpty tells values that a format without conversions may be given.
+// isPlainEmpty reports whether a value may be passed to a format without
+// conversions.
 func isPlainEmpty(v any) bool {
 	switch v := v.(type) {
 	case tuple:
@@ -136,7 +138,7 @@ func isPlainEmpty(v any) bool {
 	return false
 }
 
-// readCount reads digits, or * for an argument.
+// readCount parses digits, or * for an argument.
 func (in *meter) readCount(format string, i int, n *int, next func() (any, error)) (int, error) {
 	if i < len(format) && format[i] == '*' {
 		v, err := next()
@@ -196,7 +198,7 @@ func (in *meter) percent(st numberStyle, v any) (string, error) {
 	return "", typeError("unknown conversion %%%c", st.verb)
 }
 
-// digits gives the sign or prefix and the digits of a number.
+// digits returns the sign or prefix and the digits of a number.
 func (st numberStyle) digits(v any) (sign, s string, err error) {
 	f, ok := number(v)
 	if !ok {
@@ -250,7 +252,7 @@ func (st numberStyle) float(f float64) string {
 	case '%':
 		return strconv.FormatFloat(f*100, 'f', precision, 64) + "%"
 	}
-	// g: as many digits as asked for, without trailing zeros.
+	// g: the given number of digits, without trailing zeros.
 	precision = max(precision, 1)
 	s := strconv.FormatFloat(f, 'e', precision-1, 64)
 	mantissa, exp, _ := strings.Cut(s, "e")
@@ -267,7 +269,7 @@ func (st numberStyle) float(f float64) string {
 	return trim(strconv.FormatFloat(f, 'f', precision-1-e, 64))
 }
 
-// group3 sets a separator between thousands.
+// group3 inserts a separator between thousands.
 func group3(s, separator string) string {
 	whole := strings.IndexFunc(s, func(r rune) bool { return r < '0' || r > '9' })
 	if separator == "" || whole == 0 {
@@ -291,7 +293,7 @@ func (st numberStyle) cut(s string) string {
 	return s
 }
 
-// pad fills up to the width.
+// pad pads to the width.
 func (st numberStyle) pad(sign, s string) string {
 	missing := st.width - utf8.RuneCountInString(sign) - utf8.RuneCountInString(s)
 	if missing <= 0 {

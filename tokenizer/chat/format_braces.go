@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// formatMethod is Python's str.format.
+// formatMethod implements Python's str.format.
 func formatMethod(in *meter, s string, args *arguments) (any, error) {
 	f := &braceFormat{meter: in, args: args}
 	out, err := f.expand(s, 0)
@@ -19,7 +19,8 @@ type braceFormat struct {
 	auto int // number of {} so far
 }
 
-// expand replaces the fields of s; those of a format specification are one level deeper.
+// expand replaces the fields of s. Fields within a format specification are one level
+// deeper.
 func (f *braceFormat) expand(s string, depth int) (string, error) {
 	if depth > 1 && strings.Contains(s, "{") {
 		return "", typeError("the fields of a format are nested too deeply")
@@ -72,7 +73,7 @@ func fieldEnd(s string, start int) int {
 	return -1
 }
 
-// field writes name!conversion:specification.
+// field formats name!conversion:specification.
 func (f *braceFormat) field(field string, depth int) (string, error) {
 	name, spec, _ := strings.Cut(field, ":")
 	name, conversion, converted := strings.Cut(name, "!")
@@ -96,7 +97,7 @@ func (f *braceFormat) field(field string, depth int) (string, error) {
 	return f.formatSpec(v, spec)
 }
 
-// lookup finds 0, name, name.attribute or name[item].
+// lookup resolves 0, name, name.attribute or name[item].
 func (f *braceFormat) lookup(path string) (any, error) {
 	end := strings.IndexAny(path, ".[")
 	if end < 0 {
@@ -157,7 +158,8 @@ func (f *braceFormat) lookup(path string) (any, error) {
 	return v, nil
 }
 
-// formatSpec is Python's format(v, spec): [[fill]align][sign][#][0][width][,][.precision][type].
+// formatSpec implements Python's format(v, spec):
+// [[fill]align][sign][#][0][width][,][.precision][type].
 func (in *meter) formatSpec(v any, spec string) (string, error) {
 	if spec == "" {
 		return in.text(v), nil

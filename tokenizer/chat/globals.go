@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// builtins are the functions that templates can call.
+// builtins holds the functions that templates can call.
 var builtins = map[string]any{
 	"range":           &function{"range", makeRange},
 	"dict":            &function{"dict", makeDict},
@@ -17,7 +17,7 @@ var builtins = map[string]any{
 	"joiner":          &function{"joiner", makeJoiner},
 }
 
-// maxRange is the sandbox's limit.
+// maxRange is the limit of Jinja's sandbox.
 const maxRange = 100_000
 
 func makeRange(in *interpreter, args *arguments) (any, error) {
@@ -121,13 +121,13 @@ func strftimeNow(in *interpreter, args *arguments) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := in.spend(int64(len(format)), 16); err != nil { // of %c, the longest
+	if err := in.spend(int64(len(format)), 16); err != nil { // size of %c, the longest result
 		return nil, err
 	}
 	return strftime(in.now, format)
 }
 
-// strftime formats a time as C does in its own locale.
+// strftime formats a time like C's function in the C locale.
 func strftime(now time.Time, format string) (string, error) {
 	layouts := map[byte]string{
 		'a': "Mon", 'A': "Monday", 'd': "02", 'b': "Jan", 'B': "January", 'h': "Jan", 'm': "01", 'y': "06", 'Y': "2006",
@@ -177,7 +177,7 @@ func strftime(now time.Time, format string) (string, error) {
 	return b.String(), nil
 }
 
-// cycler gives its items in turn.
+// cycler returns its items in turn.
 type cycler struct {
 	items []any
 	at    int
@@ -209,7 +209,8 @@ func (c *cycler) attr(name string) (any, bool) {
 	return nil, false
 }
 
-// makeJoiner gives a function that is empty the first time and a separator from then on.
+// makeJoiner returns a function that returns "" on the first call and a separator on
+// later calls.
 func makeJoiner(in *interpreter, args *arguments) (any, error) {
 	v, err := args.bind("joiner", "sep?")
 	if err != nil {

@@ -6,19 +6,20 @@ import (
 	"time"
 )
 
-// interpreter runs one rendering.
+// interpreter executes one rendering.
 type interpreter struct {
-	out     *strings.Builder // what text goes to
+	out     *strings.Builder // destination of the current text
 	root    *strings.Builder // the rendered chat
 	globals map[string]any
-	spans   []Span // of generation blocks, in root
+	spans   []Span // generation blocks, as ranges of root
 	now     time.Time
-	// maxBytes is the most bytes that root may have, zero for no limit.
+	// maxBytes is the maximum length of root, zero for no limit.
 	maxBytes int
 	*meter
 }
 
-// scope holds the variables of a block; those around it can be seen but not set.
+// scope holds the variables of a block. Variables of enclosing scopes can be
+// read but not set.
 type scope struct {
 	vars   map[string]any
 	parent *scope
@@ -60,7 +61,7 @@ func (in *interpreter) write(s string) error {
 	return nil
 }
 
-// capture runs a body and gives its text.
+// capture executes a body and returns its text.
 func (in *interpreter) capture(body []statement, sc *scope) (string, error) {
 	out := in.out
 	in.out = &strings.Builder{}
@@ -125,7 +126,7 @@ func (in *interpreter) evalArgs(c callArgs, sc *scope) (*arguments, error) {
 			return nil, typeError("** needs a dict, not a %s", typeName(v))
 		}
 		for i, key := range d.keys {
-			if err := in.spend(int64(len(args.named)+1), itemBytes); err != nil { // which are looked through
+			if err := in.spend(int64(len(args.named)+1), itemBytes); err != nil { // all of them are searched
 				return nil, err
 			}
 			if err := args.name(in.text(key), d.values[i]); err != nil {
@@ -187,11 +188,11 @@ func (a *arguments) take(name string) (any, bool) {
 	return nil, false
 }
 
-// absent is the value of a parameter that a call leaves out.
+// absent is the value of an omitted parameter.
 var absent any = &function{name: "absent"}
 
-// bind assigns the arguments to parameters; those left out are absent. A parameter whose
-// name ends in "?" may be left out.
+// bind assigns the arguments to parameters; omitted ones are absent. A parameter whose
+// name ends in "?" is optional.
 func (a *arguments) bind(callee string, params ...string) ([]any, error) {
 	values := make([]any, len(params))
 	rest := arguments{named: a.named}
@@ -220,7 +221,7 @@ func (a *arguments) bind(callee string, params ...string) ([]any, error) {
 	return values, nil
 }
 
-// The following read parameters that may be absent.
+// The following functions read parameters that may be absent.
 
 func intOr(v any, fallback int64) (int64, error) {
 	if v == absent || v == nil {

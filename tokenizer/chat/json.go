@@ -13,7 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/pyjson"
 )
 
-// fromJSON reads a value; objects keep the order of their keys.
+// fromJSON parses a value; objects keep the order of their keys.
 func fromJSON(data []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
@@ -73,7 +73,7 @@ func nextValue(dec *json.Decoder) (any, error) {
 	return token, nil // nil, bool, string
 }
 
-// fromGo makes a value of anything that encodes to JSON.
+// fromGo converts any value that encodes to JSON.
 func fromGo(v any) (any, error) {
 	switch v := v.(type) {
 	case nil, bool, string, int64, float64, *dict:
@@ -98,7 +98,7 @@ func marshal(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// jsonStyle is the options of Python's json.dumps.
+// jsonStyle holds the options of Python's json.dumps.
 type jsonStyle struct {
 	*meter
 	ascii           bool
@@ -147,7 +147,7 @@ func (st *jsonStyle) quoted(b []byte, s string) ([]byte, error) {
 	}
 	before := len(b)
 	b = pyjson.AppendQuoted(b, s, st.ascii)
-	return b, st.spend(int64(len(b)-before-len(s)), 1) // what the escapes have added
+	return b, st.spend(int64(len(b)-before-len(s)), 1) // bytes added by escapes
 }
 
 func (st *jsonStyle) newline(b []byte, depth int) []byte {

@@ -24,13 +24,13 @@ const (
 
 type token struct {
 	kind tokenKind
-	text string // the value of strings, the source of others
+	text string // value of a string, source of other tokens
 	line int
 }
 
-// lex cuts a template into tokens, with the white space rules that chat templates are
-// written for: a line break behind a tag goes (trim_blocks), as does white space that leads
-// a tag on its line (lstrip_blocks).
+// lex splits a template into tokens, with the white space rules that chat templates are
+// written for: a line break after a tag is removed (trim_blocks), and so is white space
+// before a tag at the start of its line (lstrip_blocks).
 func lex(source string) ([]token, error) {
 	source = strings.ReplaceAll(source, "\r\n", "\n")
 	source = strings.ReplaceAll(source, "\r", "\n")
@@ -48,7 +48,7 @@ func lex(source string) ([]token, error) {
 type lexer struct {
 	source       string
 	pos, line    int
-	lineStarting bool // what came last ended with a line break
+	lineStarting bool // the previous text ended with a line break
 	tokens       []token
 }
 
@@ -56,7 +56,7 @@ func (l *lexer) emit(kind tokenKind, text string) {
 	l.tokens = append(l.tokens, token{kind, text, l.line})
 }
 
-// skip moves on, counting lines.
+// skip advances by n bytes, counting lines.
 func (l *lexer) skip(n int) {
 	part := l.source[l.pos : l.pos+n]
 	l.line += strings.Count(part, "\n")
@@ -68,7 +68,7 @@ func (l *lexer) skip(n int) {
 
 func (l *lexer) rest() string { return l.source[l.pos:] }
 
-// root takes text up to the next {{, {% or {#, and that with all that belongs to it.
+// root reads text up to the next {{, {% or {#, and the whole tag or comment.
 func (l *lexer) root() error {
 	rest := l.rest()
 	at := 0
@@ -109,7 +109,7 @@ func (l *lexer) root() error {
 		return l.expression(start, "}}", tokenPrintEnd)
 	}
 	if n := l.rawTag("raw", l.rest()); n > 0 {
-		// A line break behind {% raw %} stays.
+		// A line break after {% raw %} is kept.
 		closing := l.rest()[:n]
 		l.skip(n)
 		if strings.HasSuffix(closing, "-%}") {
@@ -121,7 +121,8 @@ func (l *lexer) root() error {
 	return l.expression(start, "%}", tokenTagEnd)
 }
 
-// leading gives what is left of the text before a tag.
+// leading returns the text before a tag, with white space removed as the tag
+// requires.
 func (l *lexer) leading(data string, kind, sign byte) string {
 	switch {
 	case sign == '-':
@@ -141,7 +142,7 @@ func (l *lexer) skipSpace() {
 	l.skip(len(rest) - len(strings.TrimLeftFunc(rest, isPythonSpace)))
 }
 
-// trim handles what follows the end of a tag or comment.
+// trim removes white space after the end of a tag or comment.
 func (l *lexer) trim(sign byte) {
 	switch {
 	case sign == '-':
@@ -165,7 +166,8 @@ func (l *lexer) comment(start int) error {
 	return nil
 }
 
-// rawTag is the length of name, with space around, and %} at the start of s; else 0.
+// rawTag returns the length of a tag's rest at the start of s: name, surrounded by
+// white space, and %}. It returns 0 if s does not match.
 func (l *lexer) rawTag(name, s string) int {
 	t := strings.TrimLeftFunc(s, isPythonSpace)
 	t, ok := strings.CutPrefix(t, name)
@@ -208,9 +210,9 @@ func (l *lexer) raw(start int) error {
 	}
 }
 
-// expression takes the tokens up to the closing }} or %}.
+// expression reads the tokens up to the closing }} or %}.
 func (l *lexer) expression(start int, closing string, endKind tokenKind) error {
-	var open []byte // brackets that wait to be closed
+	var open []byte // open brackets
 	for l.pos < len(l.source) {
 		rest := l.rest()
 		if len(open) == 0 {

@@ -12,7 +12,7 @@ var (
 	integerForm = regexp.MustCompile(`^(0[bB](_?[01])+|0[oO](_?[0-7])+|0[xX](_?[0-9a-fA-F])+|[1-9](_?[0-9])*|0(_?0)*)`)
 )
 
-// numeral takes a number.
+// numeral reads a number.
 func (l *lexer) numeral() error {
 	rest := l.rest()
 	// A float cannot follow a dot: x.1.2 are two subscripts.
@@ -31,7 +31,7 @@ func (l *lexer) numeral() error {
 	return nil
 }
 
-// str takes a string with Python's escapes.
+// str reads a string with Python's escapes.
 func (l *lexer) str(q byte) error {
 	rest := l.rest()
 	var b []byte
@@ -56,7 +56,8 @@ func (l *lexer) str(q byte) error {
 	return syntaxError(l.line, "string without end")
 }
 
-// appendEscaped appends what the escape \s stands for and gives the length of s, or -1.
+// appendEscaped appends the character for the escape sequence \s and returns the length
+// of s, or -1.
 func appendEscaped(b []byte, s string) ([]byte, int) {
 	if s == "" {
 		return b, -1

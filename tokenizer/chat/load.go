@@ -11,10 +11,9 @@ import (
 	"strings"
 )
 
-// Find returns the template in file or, if file is empty, the first that one of the folders has:
-// that of an adapter goes before that of its model. It returns nil if there is none, which is no
-// mistake as long as nothing asks for one. tokens are the special tokens by their names, for a
-// file and for folders that name none.
+// Find returns the template in file or, if file is empty, the first template in one of the
+// folders: pass the adapter's folder before its model's. It returns nil if there is none. tokens
+// are the special tokens by name, for a file and for folders that define none.
 func Find(file string, tokens map[string]string, dirs ...string) (*Template, error) {
 	if file != "" {
 		raw, err := os.ReadFile(file)
@@ -39,7 +38,8 @@ func Find(file string, tokens map[string]string, dirs ...string) (*Template, err
 	return nil, nil
 }
 
-// OrTokens returns t with tokens as its special tokens if its folder names none.
+// OrTokens returns t with tokens as its special tokens if its folder defines
+// none.
 func (t *Template) OrTokens(tokens map[string]string) *Template {
 	if len(t.tokens) > 0 {
 		return t
@@ -65,10 +65,10 @@ const (
 	templateJinja = "chat_template.jinja"
 )
 
-// LoadFS reads the chat template of a model's folder: chat_template.jinja, further templates
-// in additional_chat_templates, or else "chat_template" of tokenizer_config.json, which can
-// be one template or a list of named ones, or that of chat_template.json. The special tokens
-// come from tokenizer_config.json, or special_tokens_map.json in older folders. A folder without a template gives [ErrNoTemplate].
+// LoadFS reads the chat template of a model's folder. It reads chat_template.jinja and the named templates in
+// additional_chat_templates, or else "chat_template" of tokenizer_config.json, which may be one template or a list of
+// named ones, or else chat_template.json. The special tokens come from tokenizer_config.json, or from
+// special_tokens_map.json in older folders. LoadFS fails with [ErrNoTemplate] if the folder has no template.
 func LoadFS(folder fs.FS) (*Template, error) {
 	sources, tokens := map[string]string{}, map[string]string{}
 	listsTokens := false
@@ -120,14 +120,15 @@ func LoadFS(folder fs.FS) (*Template, error) {
 	return newTemplate(sources, tokens)
 }
 
-// templateFiles returns the names of the files that a chat template of a folder may be from.
+// templateFiles returns the names of the files that a folder's chat template may be read
+// from.
 func templateFiles(folder fs.FS) ([]string, error) {
 	named, err := fs.Glob(folder, "additional_chat_templates/*.jinja")
 	return append([]string{configFile, specialFile, templateJSON, templateJinja}, named...), err
 }
 
-// FilesFS returns the contents of all files in a folder that [LoadFS] may read, each behind its
-// name and length: two folders with the same contents have the same template.
+// FilesFS returns the contents of all files in a folder that [LoadFS] may read, each preceded
+// by its name and length. Two folders with the same contents have the same template.
 func FilesFS(folder fs.FS) ([]byte, error) {
 	names, err := templateFiles(folder)
 	if err != nil {
@@ -146,8 +147,9 @@ func FilesFS(folder fs.FS) ([]byte, error) {
 	return all, nil
 }
 
-// Save writes the template to a folder as transformers does: chat_template.jinja, and templates of
-// other names in additional_chat_templates. They go before what else the folder has.
+// Save writes the template to a folder as transformers does: chat_template.jinja, and templates
+// with other names in additional_chat_templates. They take precedence over other templates in the
+// folder.
 func (t *Template) Save(dir string) error {
 	for name, p := range t.programs {
 		file := filepath.Join(dir, templateJinja)
@@ -164,8 +166,9 @@ func (t *Template) Save(dir string) error {
 	return nil
 }
 
-// readConfig takes the templates and the special tokens out of a configuration, and tells
-// whether it lists the added tokens: such do without the older special_tokens_map.json.
+// readConfig reads the templates and the special tokens from a configuration. It reports
+// whether the configuration lists the added tokens; if so, the older
+// special_tokens_map.json is not needed.
 func readConfig(data []byte, sources, tokens map[string]string) (listsTokens bool, err error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(data, &fields); err != nil {

@@ -26,7 +26,7 @@ type loop struct {
 	items   []any
 	index   int
 	depth   int
-	changed any // the arguments of the last changed(), a tuple
+	changed any // arguments of the last changed(), as a tuple
 }
 
 func (n *forNode) iterate(in *interpreter, sc *scope, v any, depth int) error {
@@ -65,7 +65,7 @@ func (n *forNode) iterate(in *interpreter, sc *scope, v any, depth int) error {
 	return nil
 }
 
-// selected leaves the items that the condition of the loop holds for.
+// selected returns the items that satisfy the loop's condition.
 func (n *forNode) selected(in *interpreter, sc *scope, list []any) ([]any, error) {
 	var out []any
 	for _, item := range list {
@@ -90,7 +90,7 @@ func (n *forNode) selected(in *interpreter, sc *scope, list []any) ([]any, error
 	return out, nil
 }
 
-// recurse runs the loop again on other items: {{ loop(item.children) }}.
+// recurse runs the loop on other items: {{ loop(item.children) }}.
 func (l *loop) recurse(in *interpreter, v any) (any, error) {
 	if !l.node.recursive {
 		return nil, typeError("loop can be called in a recursive loop only")

@@ -6,14 +6,15 @@ type (
 		params []parameter
 		body   []statement
 		line   int
-		// Whether the body speaks of these; a macro that does not refuses such arguments.
+		// Whether the body uses these variables; a macro that does not rejects such
+		// arguments.
 		varargs, kwargs, caller bool
 	}
 	parameter struct {
 		name     string
-		fallback expression // nil: none
+		fallback expression // nil if required
 	}
-	// macro is a macro where it was defined.
+	// macro is a macro with the scope of its definition.
 	macro struct {
 		*macroNode
 		scope *scope
@@ -50,7 +51,7 @@ func (m *macro) call(in *interpreter, args *arguments) (any, error) {
 	}
 	defer in.back()
 	sc := newScope(m.scope)
-	// Names are looked for one by one, among all that are given.
+	// Each parameter name is searched among all named arguments.
 	if err := in.spend(int64(len(m.params)+1), int64(len(args.named)+1)*itemBytes); err != nil {
 		return nil, err
 	}

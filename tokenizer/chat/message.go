@@ -9,24 +9,22 @@ import (
 
 // Message is one turn of a conversation.
 //
-// A message read from JSON keeps all its fields in their order, whatever they are (tool
-// calls, content in parts, …); Role and Content then show its role and its content, if that
-// is a string, and can be changed. In a message made by hand Fields adds what else the
-// template reads, such as "tool_calls" or "name"; the values are anything that encodes to
-// JSON. As a map has no order, its keys come sorted, behind role and content.
+// A message parsed from JSON keeps all its fields in order (tool calls, content in parts, …). Role and Content then
+// hold its role and its content, if that is a string, and can be changed. In a message built in Go, Fields adds other
+// values that the template reads, such as "tool_calls" or "name"; they may be of any type that encodes to JSON. Since a
+// map has no order, its keys are sorted and follow role and content.
 //
-// Fields that are null are not passed to the template, but for a content that Fields gives. The reasoning of a message can be
-// given as "reasoning_content", "thinking" or "reasoning": templates see it as each of the
-// first two.
+// Fields that are null are not passed to the template, except for a content in Fields. The reasoning of a message can
+// be given as "reasoning_content", "thinking" or "reasoning"; templates can read it under the first two names.
 type Message struct {
 	Role    string
 	Content string
 	Fields  map[string]any
 
-	raw *dict // of a message read from JSON
+	raw *dict // set for a message parsed from JSON
 }
 
-// UnmarshalJSON reads an object with at least a role.
+// UnmarshalJSON parses an object with at least a role.
 func (m *Message) UnmarshalJSON(data []byte) error {
 	v, err := fromJSON(data)
 	if err != nil {
@@ -46,7 +44,7 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MarshalJSON writes the message as templates see it.
+// MarshalJSON encodes the message in the form that templates see.
 func (m Message) MarshalJSON() ([]byte, error) {
 	d, err := m.value()
 	if err != nil {
@@ -58,7 +56,7 @@ func (m Message) MarshalJSON() ([]byte, error) {
 
 var _ json.Marshaler = Message{}
 
-// value is the message as a dictionary.
+// value returns the message as a dictionary.
 func (m Message) value() (*dict, error) {
 	d := newDict()
 	if m.raw == nil {
@@ -95,7 +93,7 @@ func (m Message) value() (*dict, error) {
 	return d, nil
 }
 
-// withReasoning offers a message's reasoning under the names that templates know.
+// withReasoning adds a message's reasoning under the names that templates use.
 func withReasoning(d *dict) *dict {
 	for _, key := range []string{"reasoning_content", "thinking", "reasoning"} {
 		v, ok := d.get(key)

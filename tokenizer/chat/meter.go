@@ -7,23 +7,24 @@ import (
 	"math"
 )
 
-// meter counts what one rendering does, so that no template can take the process with it.
-// The limits grow with what is rendered: real templates stay far below them, however long
-// the conversation.
+// meter limits the work and memory of one rendering, so that no template can bring the
+// process down. The limits grow with the size of the conversation, so real templates stay
+// far below them.
 //
-// The first limit that is passed stays in err. Functions that give no error of their own
-// give nothing from then on, and the expression they belong to fails.
+// err keeps the first exceeded limit. Functions without an error result then return zero
+// values, and the expression that calls them fails.
 type meter struct {
 	steps, maxSteps int64 // statements, operators and calls
-	bytes, maxBytes int64 // made or read: text, items of lists, entries of dictionaries
-	depth, maxDepth int   // of values within values, where they are walked
-	calls           int   // of macros and recursive loops
+	bytes, maxBytes int64 // allocated or read: text, list items, dictionary entries
+	depth, maxDepth int   // nesting of values during a traversal
+	calls           int   // nesting of macros and recursive loops
 	open            []*namespace
-	ctx             context.Context // nil: the rendering cannot be cancelled
+	ctx             context.Context // nil if the rendering cannot be canceled
 	err             error
 }
 
-// limits are what a rendering may do before the conversation adds to it.
+// limits are the limits of a rendering without the contribution of the
+// conversation.
 type limits struct{ steps, bytes int64 }
 
 var usual = limits{steps: 10_000_000, bytes: 1 << 28}
@@ -32,29 +33,29 @@ const (
 	stepsPerByte = 64 // of the conversation
 	bytesPerByte = 1 << 10
 
-	maxCalls  = 200  // macros and recursive loops within each other
-	maxValues = 1000 // lists and dictionaries within each other
+	maxCalls  = 200  // nested macros and recursive loops
+	maxValues = 1000 // nested lists and dictionaries
 )
 
-// What things count for beside the text in them.
+// Cost of values in bytes, in addition to the text in them.
 const (
-	itemBytes  = 16  // of a list
-	partBytes  = 48  // a text or a list of its own, in a list
-	entryBytes = 128 // of a dictionary
+	itemBytes  = 16  // per list item
+	partBytes  = 48  // per text or list within a list
+	entryBytes = 128 // per dictionary entry
 	scopeBytes = 64
 )
 
-// meter has the limits for a conversation of so many bytes.
+// meter returns a meter for a conversation of the given size in bytes.
 func (l limits) meter(size int64) *meter {
 	return &meter{maxSteps: l.steps + stepsPerByte*size, maxBytes: l.bytes + bytesPerByte*size, maxDepth: maxValues}
 }
 
-// unlimited is for values that no template has made.
+// unlimited returns a meter for values that do not come from a template.
 func unlimited() *meter {
 	return &meter{maxSteps: math.MaxInt64, maxBytes: math.MaxInt64, maxDepth: math.MaxInt}
 }
 
-// sizeOf is about how many bytes a value takes that comes from outside of the template.
+// sizeOf returns the approximate size in bytes of a value from outside the template.
 func sizeOf(v any) int64 {
 	size := int64(itemBytes)
 	switch v := v.(type) {
@@ -76,7 +77,7 @@ func limitError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrLimit, fmt.Sprintf(format, args...))
 }
 
-// fail keeps the first error.
+// fail records the error, unless one is recorded, and returns the recorded one.
 func (in *meter) fail(format string, args ...any) error {
 	if in.err == nil {
 		in.err = limitError(format, args...)
@@ -95,7 +96,7 @@ func (in *meter) step() error {
 	return in.err
 }
 
-// spend counts n things of so many bytes each, before they are made.
+// spend counts n values of the given size each. Call it before allocating them.
 func (in *meter) spend(n, each int64) error {
 	if n > 0 {
 		if n > (in.maxBytes-in.bytes)/each {
@@ -107,7 +108,7 @@ func (in *meter) spend(n, each int64) error {
 	return in.err
 }
 
-// read counts texts that are looked through.
+// read counts texts that are read.
 func (in *meter) read(texts ...string) error {
 	for _, s := range texts {
 		_ = in.spend(int64(len(s)), 1)
@@ -115,7 +116,7 @@ func (in *meter) read(texts ...string) error {
 	return in.err
 }
 
-// enter goes into a value; leave comes back.
+// enter begins the traversal of a value, leave ends it.
 func (in *meter) enter() error {
 	if in.depth++; in.depth > in.maxDepth {
 		return in.fail("values nested deeper than %d", in.maxDepth)
@@ -134,7 +135,7 @@ func (in *meter) call() error {
 
 func (in *meter) back() { in.calls-- }
 
-// at adds the line to an error, or to that of a limit that has been passed.
+// at adds the line to err, or to the error of an exceeded limit.
 func (in *meter) at(line int, err error) error {
 	if in.err != nil && !errors.Is(err, ErrLimit) {
 		err = in.err
@@ -142,7 +143,7 @@ func (in *meter) at(line int, err error) error {
 	return atLine(line, err)
 }
 
-// brief is the beginning of a text, as error messages show it.
+// brief returns a text truncated for error messages.
 func brief(s string) string {
 	const most = 80
 	if len(s) > most {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// parse makes the program of a template.
+// parse parses a template into statements.
 func parse(source string) ([]statement, error) {
 	if len(source) > maxSource {
 		return nil, fmt.Errorf("%w: %d bytes long, expected at most %d", ErrTemplate, len(source), maxSource)
@@ -19,7 +19,7 @@ func parse(source string) ([]statement, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.cur().kind == tokenName { // an end tag, behind its {%
+	if p.cur().kind == tokenName { // an end tag, after its {%
 		return nil, syntaxError(p.cur().line, "unexpected tag %q", p.cur().text)
 	}
 	return body, nil
@@ -29,11 +29,12 @@ type parser struct {
 	tokens []token
 	pos    int
 	depth  int
-	links  int // operators of the tag or output under way
-	loops  int // open loops, for break and continue
+	links  int // operators of the current tag or output
+	loops  int // enclosing loops, for break and continue
 }
 
-// maxSource bounds the text of a template; real ones have some thousand bytes.
+// maxSource bounds the length of a template; real ones have a few thousand
+// bytes.
 const maxSource = 1 << 20
 
 // maxDepth bounds the nesting of expressions and statements.
@@ -46,8 +47,8 @@ func (p *parser) enter() error {
 	return nil
 }
 
-// maxLinks bounds the operators, subscripts and filters of a tag: each is a call within that
-// of the one behind it when they are evaluated.
+// maxLinks bounds the operators, subscripts and filters of a tag: their evaluation nests one
+// call per link.
 const maxLinks = 2000
 
 func (p *parser) link() error {
@@ -100,8 +101,8 @@ func (p *parser) name() (string, error) {
 	return p.next().text, nil
 }
 
-// statements parses up to the end of the template, or up to a tag whose name is in ends;
-// that name is then the current token.
+// statements parses up to the end of the template, or up to a tag whose name is in ends,
+// which becomes the current token.
 func (p *parser) statements(ends ...string) ([]statement, error) {
 	if err := p.enter(); err != nil {
 		return nil, err
@@ -148,7 +149,7 @@ func (p *parser) statements(ends ...string) ([]statement, error) {
 	}
 }
 
-// block parses a body behind the end of the current tag up to the end tag, and that.
+// block parses the end of the current tag, a body, and its end tag.
 func (p *parser) block(end string) ([]statement, error) {
 	if err := p.expect(tokenTagEnd, "%}"); err != nil {
 		return nil, err
@@ -158,7 +159,7 @@ func (p *parser) block(end string) ([]statement, error) {
 	return body, err
 }
 
-// scoped is block for a body that loops do not reach into: break and continue end there.
+// scoped parses a block in which break and continue do not apply to enclosing loops.
 func (p *parser) scoped(end string) ([]statement, error) {
 	loops := p.loops
 	p.loops = 0
@@ -327,7 +328,7 @@ func (p *parser) callStatement(line int) (statement, error) {
 	return n, err
 }
 
-// mentions notes which of its special variables the body of a macro names.
+// mentions records which of its special variables the body of a macro uses.
 func (n *macroNode) mentions(body []token) {
 	has := func(name string) bool {
 		return slices.ContainsFunc(body, func(t token) bool { return t.kind == tokenName && t.text == name })
@@ -391,7 +392,8 @@ func (p *parser) signature() ([]parameter, error) {
 	return params, nil
 }
 
-// target parses what can be assigned to: names, attributes of namespaces, tuples of them.
+// target parses the target of an assignment: a name, an attribute of a namespace, or a
+// tuple of these.
 func (p *parser) target(end string) (target, error) {
 	t := p.cur()
 	e, err := p.tuple(false, true, end)

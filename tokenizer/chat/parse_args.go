@@ -1,6 +1,6 @@
 package chat
 
-// callArgs parses what stands in the parentheses of a call.
+// callArgs parses the arguments of a call, in parentheses.
 func (p *parser) callArgs() (callArgs, error) {
 	var args callArgs
 	p.next() // (

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// tuple parses expressions with commas between them; one without a comma is itself. With
-// primary only names, attributes and the like are taken: the targets of an assignment.
+// tuple parses expressions separated by commas; a single one without a comma is not a
+// tuple. If primary is set, only names, attributes and the like are accepted, as in the
+// targets of an assignment.
 func (p *parser) tuple(withIf, primary bool, ends ...string) (expression, error) {
 	t := p.cur()
 	one := func() (expression, error) {
@@ -163,7 +164,7 @@ func (p *parser) comparison() (expression, error) {
 	}
 }
 
-// binary parses operands with operators of one rank between them, from left to right.
+// binary parses operands joined by operators of equal precedence, left-associative.
 func (p *parser) binary(operand func() (expression, error), ops ...string) (expression, error) {
 	left, err := operand()
 	for err == nil && p.cur().kind == tokenOperator && slices.Contains(ops, p.cur().text) {
@@ -267,7 +268,8 @@ func (p *parser) primary() (expression, error) {
 	return nil, syntaxError(t.line, "unexpected %q", t.text)
 }
 
-// list parses expressions up to the closing bracket; a comma may precede that.
+// list parses expressions up to the closing bracket; a trailing comma is
+// allowed.
 func (p *parser) list(closing string) ([]expression, error) {
 	var items []expression
 	for !p.accept(tokenOperator, closing) {
@@ -383,7 +385,7 @@ func (p *parser) subscript() (expression, error) {
 	return parts[0], nil
 }
 
-// filters parses |filters, is-tests and calls behind e.
+// filters parses |filters, is-tests and calls after e.
 func (p *parser) filters(e expression) (expression, error) {
 	for {
 		t := p.cur()
@@ -411,7 +413,8 @@ func (p *parser) filters(e expression) (expression, error) {
 	}
 }
 
-// filter parses the name and the arguments of a filter. Without e it works on a body.
+// filter parses the name and the arguments of a filter. If e is nil, the filter
+// applies to a body.
 func (p *parser) filter(e expression) (expression, error) {
 	t := p.cur()
 	name, err := p.name()

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// text is Python's str().
+// text implements Python's str().
 func (in *meter) text(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -21,7 +21,7 @@ func (in *meter) text(v any) string {
 	return in.repr(v)
 }
 
-// repr is Python's repr().
+// repr implements Python's repr().
 func (in *meter) repr(v any) string {
 	var b strings.Builder
 	in.appendRepr(&b, v)
@@ -92,7 +92,7 @@ func (in *meter) appendRepr(b *strings.Builder, v any) {
 			add(fmt.Sprintf("range(%d, %d, %d)", v.start, v.stop, v.step))
 		}
 	case *namespace:
-		if slices.Contains(in.open, v) { // as Python cuts what holds itself
+		if slices.Contains(in.open, v) { // Python abbreviates values that contain themselves
 			add("<Namespace {...}>")
 			return
 		}
@@ -122,7 +122,8 @@ func (in *meter) reprDict(b *strings.Builder, d *dict) {
 	b.WriteByte('}')
 }
 
-// floatText is Python's repr of a float: the shortest decimal that reads back the same.
+// floatText returns Python's repr of a float: the shortest decimal that parses to the
+// same value.
 func floatText(f float64) string {
 	switch {
 	case math.IsNaN(f):
@@ -145,7 +146,7 @@ func floatText(f float64) string {
 	return s
 }
 
-// quote is Python's repr of a string.
+// quote returns Python's repr of a string.
 func quote(s string) string {
 	q := byte('\'')
 	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {

@@ -8,17 +8,18 @@ import (
 	"unicode/utf8"
 )
 
-// Span is a stretch of text, in bytes: text[Start:End].
+// Span is a byte range of a text: text[Start:End].
 type Span struct{ Start, End int }
 
-// RenderSpans renders a conversation and tells where the assistant's answers stand in it,
-// each with the token that ends its turn: what a model is to learn.
+// RenderSpans renders a conversation and returns the spans of the assistant's answers, each
+// with the token that ends its turn. Training computes the loss on these spans.
 //
-// A template that marks answers by generation tags decides itself. For others the answers
-// are found by rendering beginnings of the conversation: an answer is what its message adds
-// to the text before it with the generation prompt. White space that follows the end of a
-// turn is no part of it. A conversation whose answers cannot be found, since the template
-// rewrites them, gives [ErrSpans]. Those of messages whose numbers are in but are left out.
+// If the template marks answers with generation tags, these define the spans. Otherwise
+// RenderSpans locates the answers by rendering prefixes of the conversation: an answer is
+// the text that its message adds after the prefix with the generation prompt. White space
+// after the end of a turn is excluded. If the answers cannot be located, because the
+// template rewrites them, RenderSpans fails with [ErrSpans]. The answers of messages whose
+// indices are in but are omitted.
 func (t *Template) RenderSpans(messages []Message, opts Options, but ...int) (text string, answers []Span, err error) {
 	p, err := t.program(opts)
 	if err != nil {
@@ -32,7 +33,7 @@ func (t *Template) RenderSpans(messages []Message, opts Options, but ...int) (te
 		answers, err = without(answers, messages, but)
 		return text, answers, err
 	}
-	done := 0 // text before this has been assigned
+	done := 0 // end of the text already assigned
 	for i, m := range messages {
 		if m.Role != "assistant" {
 			continue
@@ -49,7 +50,8 @@ func (t *Template) RenderSpans(messages []Message, opts Options, but ...int) (te
 	return text, answers, nil
 }
 
-// without leaves answers of messages out, where the template has marked one of each.
+// without omits the answers of the messages in but, if the template has marked one
+// span per answer.
 func without(answers []Span, messages []Message, but []int) ([]Span, error) {
 	if len(but) == 0 {
 		return answers, nil
@@ -71,21 +73,23 @@ func without(answers []Span, messages []Message, but []int) ([]Span, error) {
 	return left, nil
 }
 
-// answer finds the answer messages[i] in text, at or behind from.
+// answer locates the answer messages[i] in text, at or after from.
 func (t *Template) answer(messages []Message, i int, opts Options, text string, from int) (Span, error) {
 	opts.AddGenerationPrompt = false
 	upTo, err := t.Render(messages[:i+1], opts)
 	if err != nil {
 		return Span{}, fmt.Errorf("%w: message %d: %w", ErrSpans, i, err)
 	}
-	// Templates may refuse what comes before an answer without it; then these are empty.
+	// Templates may reject the messages before an answer; before and prompt are empty
+	// then.
 	before, _ := t.Render(messages[:i], opts)
 	prompted := opts
 	prompted.AddGenerationPrompt = true
 	prompt, _ := t.Render(messages[:i], prompted)
 
-	// What the answer adds to the prompt. A prompt that goes on in another way than the
-	// answer (to ask for a thought, say) counts up to the last mark of both.
+	// Locate the text that the answer adds to the prompt. If the prompt continues
+	// differently from the answer (for example, to request reasoning), use it only up
+	// to the last mark that both share.
 	start := commonPrefix(prompt, upTo)
 	if start < len(prompt) {
 		start = lastMark(upTo, start)
@@ -97,8 +101,8 @@ func (t *Template) answer(messages []Message, i int, opts Options, text string, 
 			return Span{start, end}, nil
 		}
 	}
-	// Later messages change how this one or those before are rendered. Another answer in its
-	// place shows where it stands, and how its turn ends.
+	// Later messages change how this or earlier messages are rendered. Replace the answer
+	// with the marker to find its position and the end of its turn.
 	marked := append([]Message(nil), messages...)
 	marked[i] = messages[i].withContent(marker)
 	inText, tail, err := t.locate(marked, len(messages), opts, text, from)
@@ -114,7 +118,7 @@ func (t *Template) answer(messages []Message, i int, opts Options, text string, 
 	if !known {
 		return span, nil
 	}
-	// The answer begins where it does in the shorter text, or behind the same header.
+	// The answer begins as in the shorter text, or after the same header.
 	ahead := text[from:inText.Start]
 	if own.Start >= start && strings.HasSuffix(ahead, upTo[start:own.Start]) {
 		span.Start -= own.Start - start
@@ -129,7 +133,7 @@ func (t *Template) answer(messages []Message, i int, opts Options, text string, 
 	return span, nil
 }
 
-// marker stands for the content of an answer; it is no text that anybody writes.
+// marker replaces the content of an answer; it does not occur in real text.
 const marker = "\uE0F0answer\uE0F1"
 
 func (m Message) withContent(content string) Message {
@@ -141,8 +145,8 @@ func (m Message) withContent(content string) Message {
 	return Message{Role: m.Role, Content: content, raw: d}
 }
 
-// locate compares text with the first n messages rendered with the marker: where the content
-// stands that the marker replaces, and what comes behind it.
+// locate compares text with the first n messages rendered with the marker. It returns the
+// span of the content that the marker replaces, and the text after it.
 func (t *Template) locate(marked []Message, n int, opts Options, text string, from int) (Span, string, error) {
 	other, err := t.Render(marked[:n], opts)
 	if err != nil {
@@ -154,7 +158,7 @@ func (t *Template) locate(marked []Message, n int, opts Options, text string, fr
 	}
 	tail := other[start+len(marker):]
 	start = min(start, commonPrefix(text, other))
-	same := 0 // length of the common end
+	same := 0 // length of the common suffix
 	for same < len(tail) && same < len(text)-start && text[len(text)-1-same] == tail[len(tail)-1-same] {
 		same++
 	}
@@ -167,8 +171,8 @@ func (t *Template) locate(marked []Message, n int, opts Options, text string, fr
 	return Span{start, len(text) - same}, text[len(text)-same:], nil
 }
 
-// turn is what an answer consists of: the text without the white space behind the token
-// that ends it. White space that ends the turn itself belongs to it.
+// turn returns an answer without the white space after the token that ends it. White
+// space that itself ends the turn is kept.
 func turn(answer, content string) string {
 	content = strings.TrimFunc(content, isPythonSpace)
 	trimmed := strings.TrimRightFunc(answer, isPythonSpace)
@@ -178,9 +182,9 @@ func turn(answer, content string) string {
 	return trimmed
 }
 
-// turnEnd is the length of what text and the end of a turn have in common, up to a mark if
-// that is not all of the latter. An answer without content may lack the space that sets
-// content apart.
+// turnEnd returns the length of the common prefix of text and end, the end of a turn, back
+// to a mark if that is not all of end. An answer without content may lack the white space
+// that separates content.
 func turnEnd(text, end string, noContent bool) int {
 	if noContent && !strings.HasPrefix(text, end) {
 		end = strings.TrimLeftFunc(end, isPythonSpace)
@@ -192,13 +196,14 @@ func turnEnd(text, end string, noContent bool) int {
 	return len(turn(end[:lastMark(end, n)], ""))
 }
 
-// lastMark is the length of s[:n] without what follows the last character that ends a
-// token or header in the templates of today.
+// lastMark returns the length of s[:n] up to and including the last character that
+// ends a token or header in current templates.
 func lastMark(s string, n int) int {
 	return strings.LastIndexAny(s[:n], "\n>]|:") + 1
 }
 
-// commonPrefix is the length of what two texts begin with, in whole characters.
+// commonPrefix returns the length of the longest common prefix, in whole
+// characters.
 func commonPrefix(a, b string) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {

@@ -2,7 +2,7 @@ package chat
 
 import "errors"
 
-// statement is a node that is carried out.
+// statement is an executable node.
 type statement interface {
 	exec(in *interpreter, sc *scope) error
 }
@@ -18,7 +18,7 @@ type (
 		body, otherwise []statement
 		line            int
 	}
-	setNode struct { // with a value, or with a body and perhaps filters
+	setNode struct { // assigns a value, or a body with optional filters
 		target  target
 		value   expression
 		filters expression
@@ -97,7 +97,7 @@ func (n *filterNode) exec(in *interpreter, sc *scope) error {
 	return in.at(n.line, err)
 }
 
-// filtered gives the text of a body after filters.
+// filtered returns the text of a body after filters.
 func (in *interpreter) filtered(body []statement, filters expression, sc *scope) (any, error) {
 	s, err := in.capture(body, newScope(sc))
 	if err != nil || filters == nil {
@@ -106,7 +106,7 @@ func (in *interpreter) filtered(body []statement, filters expression, sc *scope)
 	return applyTo(filters, s, in, sc)
 }
 
-// applyTo evaluates a chain of filters whose innermost has no value of its own.
+// applyTo evaluates a chain of filters whose innermost one applies to v.
 func applyTo(e expression, v any, in *interpreter, sc *scope) (any, error) {
 	f, ok := e.(*filterExpr)
 	if !ok {
@@ -137,7 +137,7 @@ func (n *withNode) exec(in *interpreter, sc *scope) error {
 	return in.run(n.body, inner)
 }
 
-// exec notes where the text of a generation block stands in the rendered chat.
+// exec records the span of a generation block in the rendered chat.
 func (n *generationNode) exec(in *interpreter, sc *scope) error {
 	start := in.root.Len()
 	s, err := in.capture(n.body, newScope(sc))
@@ -150,7 +150,7 @@ func (n *generationNode) exec(in *interpreter, sc *scope) error {
 	return in.write(s)
 }
 
-// target is what can be assigned to.
+// target is the target of an assignment.
 type target interface {
 	assign(in *interpreter, sc *scope, v any) error
 }

@@ -9,10 +9,10 @@ import (
 
 type strMethod = func(in *meter, s string, args *arguments) (any, error)
 
-// strMethods are the methods of Python's str.
+// strMethods holds the methods of Python's str.
 var strMethods map[string]strMethod
 
-func init() { // not a literal: format leads back here
+func init() { // in init, because format refers to the table
 	strMethods = map[string]strMethod{
 		"strip":  stripMethod("strip", true, true),
 		"lstrip": stripMethod("lstrip", true, false),
@@ -38,7 +38,8 @@ func isDigit(r rune) bool {
 	return unicode.Is(unicode.Nd, r) || strings.ContainsRune("²³¹⁰⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉", r) || 0x2460 <= r && r <= 0x2468
 }
 
-// lower and upper have the special cases of European languages; Python's have a few more.
+// lower converts to lower case. lower and upper implement the special cases of European
+// languages; Python has a few more.
 func lower(s string) string {
 	s = strings.ToLower(strings.ReplaceAll(s, "İ", "i\u0307"))
 	var b strings.Builder
@@ -227,7 +228,7 @@ func splitLines(in *meter, s string, args *arguments) (any, error) {
 	return strList(in.lines(s, truthOr(v[0], false))), in.err
 }
 
-// lines cuts s at all that Python counts as the end of a line.
+// lines splits s at the line boundaries of Python's splitlines.
 func (in *meter) lines(s string, keepEnds bool) []string {
 	var out []string
 	_ = in.read(s)
@@ -250,8 +251,8 @@ func (in *meter) lines(s string, keepEnds bool) []string {
 	return out
 }
 
-// window cuts s to the optional bounds start and end, in characters; offset is that of the
-// first character. ok is false where start lies behind the end of s.
+// window returns the part of s between the optional bounds start and end, in characters;
+// offset is the index of its first character. ok is false if start is past the end of s.
 func (in *meter) window(s string, start, end any) (part string, offset int, ok bool, err error) {
 	if (start == absent || start == nil) && (end == absent || end == nil) {
 		return s, 0, true, nil

@@ -90,7 +90,8 @@ func partitionMethod(name string, find func(s, sub string) int) strMethod {
 	}
 }
 
-// justMethod fills up to a width, by the weights of left and right.
+// justMethod returns a method that pads to a width, divided by the weights left
+// and right.
 func justMethod(name string, left, right int) strMethod {
 	return func(in *meter, s string, args *arguments) (any, error) {
 		v, err := args.bind(name, "width", "fillchar?")
@@ -111,7 +112,7 @@ func justMethod(name string, left, right int) strMethod {
 		if err := in.read(s, fill); err != nil {
 			return nil, err
 		}
-		if err := in.spend(width, 2*int64(len(fill))); err != nil { // made, and joined
+		if err := in.spend(width, 2*int64(len(fill))); err != nil { // allocated and joined
 			return nil, err
 		}
 		missing := int(width) - utf8.RuneCountInString(s)
@@ -119,7 +120,7 @@ func justMethod(name string, left, right int) strMethod {
 			return s, nil
 		}
 		before := missing * left / (left + right)
-		if left == right { // as Python rounds
+		if left == right { // rounded as in Python
 			before = missing/2 + missing&int(width)&1
 		}
 		return strings.Repeat(fill, before) + s + strings.Repeat(fill, missing-before), nil
@@ -152,7 +153,8 @@ func zfill(in *meter, s string, args *arguments) (any, error) {
 	return sign + strings.Repeat("0", missing) + s, nil
 }
 
-// classMethod tells whether all characters are of a class, and there is one.
+// classMethod returns a method that reports whether a nonempty string consists
+// of characters of a class.
 func classMethod(name string, class func(rune) bool) strMethod {
 	return func(in *meter, s string, args *arguments) (any, error) {
 		if _, err := args.bind(name); err != nil {
@@ -165,7 +167,8 @@ func classMethod(name string, class func(rune) bool) strMethod {
 	}
 }
 
-// caseMethod tells whether there are characters of one case and none of the other.
+// caseMethod returns a method that reports whether a string has characters of one
+// case and none of the other.
 func caseMethod(name string, is, isNot func(rune) bool) strMethod {
 	return func(in *meter, s string, args *arguments) (any, error) {
 		if _, err := args.bind(name); err != nil {

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Template renders conversations. It is safe for concurrent use.
+// Template is a compiled chat template. It is safe for concurrent use.
 type Template struct {
-	programs map[string]*program // by name; the usual one is "default"
+	programs map[string]*program // by name; "default" is the usual one
 	tokens   map[string]string
 	limits   limits
 }
@@ -19,11 +19,11 @@ type Template struct {
 type program struct {
 	body       []statement
 	source     string
-	hasAnswers bool // marks them with generation tags
+	hasAnswers bool // marks answers with generation tags
 	content    contentFormat
 }
 
-// New compiles a template. The tokens are variables, such as "bos_token".
+// New compiles a template. The tokens become variables, such as "bos_token".
 func New(source string, tokens map[string]string) (*Template, error) {
 	return newTemplate(map[string]string{"default": source}, tokens)
 }
@@ -43,40 +43,42 @@ func newTemplate(sources, tokens map[string]string) (*Template, error) {
 	return t, nil
 }
 
-// Options are what a template is told besides the messages.
+// Options are inputs of a template in addition to the messages.
 type Options struct {
-	// AddGenerationPrompt ends the text with the beginning of an answer.
+	// AddGenerationPrompt appends the header of the assistant's answer to the
+	// text.
 	AddGenerationPrompt bool
-	// Tools describe functions that the model may call. Each is anything that encodes to
-	// JSON; the order of keys matters to templates, so JSON text is best passed as
+	// Tools describe functions that the model may call. Each may be of any type that
+	// encodes to JSON. The order of keys matters to templates, so pass JSON text as
 	// json.RawMessage.
 	Tools []any
-	// Extra are more variables, such as "enable_thinking". They come before special tokens
-	// of the same name.
+	// Extra adds variables, such as "enable_thinking". They take precedence over special
+	// tokens of the same name.
 	Extra map[string]any
-	// Now is what strftime_now formats; zero means the present.
+	// Now is the time formatted by strftime_now. Zero means the current time.
 	Now time.Time
-	// Name chooses among several templates. By default it is "tool_use" if there are tools
-	// and such a template, else "default".
+	// Name selects one of several templates. The default is "tool_use" if there are tools
+	// and such a template, and "default" otherwise.
 	Name string
-	// MaxBytes is the most bytes that the text may have. Zero means no limit of its own.
+	// MaxBytes is the maximum length of the text in bytes. Zero means no such limit.
 	MaxBytes int
 }
 
-// Render returns the text of a conversation. Errors wrap [ErrRender], those that the template
-// raises itself [ErrRefused], and those of a text that is longer than MaxBytes [ErrTooLong].
+// Render returns the text of a conversation. Errors wrap [ErrRender]; errors raised by the
+// template also wrap [ErrRefused], and a text longer than MaxBytes gives [ErrTooLong].
 func (t *Template) Render(messages []Message, opts Options) (string, error) {
 	return t.RenderContext(context.Background(), messages, opts)
 }
 
-// RenderContext is Render until ctx ends, whose error it wraps then.
+// RenderContext renders a conversation like Render. When ctx ends, it fails
+// with an error that wraps that of ctx.
 func (t *Template) RenderContext(ctx context.Context, messages []Message, opts Options) (string, error) {
 	text, _, err := t.render(ctx, messages, opts)
 	return text, err
 }
 
-// Source is the text of the template that renders conversations with these options,
-// empty where there is none.
+// Source returns the text of the template that these options select, empty if there
+// is none.
 func (t *Template) Source(opts Options) string {
 	p, err := t.program(opts)
 	if err != nil {
@@ -109,7 +111,7 @@ func (t *Template) render(ctx context.Context, messages []Message, opts Options)
 	if err != nil {
 		return "", nil, err
 	}
-	const begin = "[{'type': 'text', 'text': " // of the text of a list of parts
+	const begin = "[{'type': 'text', 'text': " // prefix of the text of a list of parts
 	if !strings.Contains(text, begin) {
 		return text, spans, nil
 	}
@@ -125,7 +127,7 @@ func (t *Template) render(ctx context.Context, messages []Message, opts Options)
 	return text, spans, err
 }
 
-// run renders messages whose content is made what the format says. It also returns the lists of
+// run renders messages after converting their content to format f. It also returns the lists of
 // parts that the template was given.
 func (t *Template) run(ctx context.Context, p *program, f contentFormat, messages []Message, opts Options) (string, []Span, [][]any, error) {
 	fail := func(err error) (string, []Span, [][]any, error) { return "", nil, nil, err }

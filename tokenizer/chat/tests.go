@@ -2,12 +2,12 @@ package chat
 
 import "strings"
 
-// A test answers {{ value is test(args) }}.
+// A test evaluates {{ value is test(args) }}.
 type test = func(in *interpreter, v any, args *arguments) (bool, error)
 
 var tests map[string]test
 
-func init() { // not a literal: the tests filter and test look names up
+func init() { // in init, because the tests filter and test look names up
 	tests = map[string]test{
 		"defined":   kindTest(func(v any) bool { _, ok := v.(*undefined); return !ok }),
 		"undefined": kindTest(func(v any) bool { _, ok := v.(*undefined); return ok }),
@@ -119,7 +119,8 @@ func isCallable(v any) bool {
 	return false
 }
 
-// isCased is Python's islower or isupper, by the function that makes it so.
+// isCased implements Python's islower and isupper, given the conversion to that
+// case.
 func isCased(s string, f func(string) string) bool {
 	return f(s) == s && (strings.ToUpper(s) != s || strings.ToLower(s) != s)
 }

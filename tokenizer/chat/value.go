@@ -6,21 +6,22 @@ import (
 )
 
 // Values of the template language are nil (None), bool, int64, float64, string, []any (list),
-// tuple, *dict and the types below. Lists and dictionaries do not change once made, so that only
-// a namespace can hold itself.
+// tuple, *dict and the types below. Lists and dictionaries are immutable, so only a namespace
+// can contain itself.
 type (
 	tuple []any
 
-	// undefined is what names without a value give: empty in text, an error elsewhere.
+	// undefined is the value of a name without a value: empty in text, an error
+	// elsewhere.
 	undefined struct{ what string }
 
-	// namespace is the one thing that templates can change.
+	// namespace is the only mutable value.
 	namespace struct{ attrs *dict }
 
-	// iterator is a Python generator: true, without a length, and used up by iterating.
+	// iterator is a Python generator: truthy, without a length, consumed by iterating.
 	iterator struct{ items []any }
 
-	// view is what a dictionary's keys(), values() and in.items() give.
+	// view is the result of a dictionary's keys(), values() or items().
 	view struct {
 		name  string
 		items []any
@@ -102,7 +103,7 @@ func truth(v any) bool {
 	return true
 }
 
-// items gives what iterating over a value gives.
+// items returns the items of an iteration over a value.
 func (in *meter) items(v any) ([]any, error) {
 	switch v := v.(type) {
 	case *undefined:
@@ -167,7 +168,7 @@ func (in *meter) length(v any) (int64, error) {
 	return 0, typeError("%s has no length", typeName(v))
 }
 
-// number gives the value of bool, int and float as float64.
+// number returns a bool, int or float as float64.
 func number(v any) (float64, bool) {
 	switch v := v.(type) {
 	case bool:
@@ -183,7 +184,7 @@ func number(v any) (float64, bool) {
 	return 0, false
 }
 
-// integer gives the value of bool and int.
+// integer returns a bool or int as int64.
 func integer(v any) (int64, bool) {
 	switch v := v.(type) {
 	case bool:
@@ -256,7 +257,7 @@ func (in *meter) equalItems(a, b []any) bool {
 	return true
 }
 
-// compare orders two values of a kind.
+// compare orders two values of the same kind.
 func (in *meter) compare(a, b any) (int, error) {
 	if err := in.spend(1, itemBytes); err != nil {
 		return 0, err

@@ -1,7 +1,7 @@
 package chat
 
-// walk calls visit with each statement of a body and each expression in it, from the outside in,
-// until it returns false. It returns false if visit did.
+// walk calls visit for each statement of a body and each expression in it, outermost first,
+// until visit returns false. It returns false if visit did.
 func walk(body []statement, visit func(node any) bool) bool {
 	for _, s := range body {
 		if !visit(s) || !walkStatement(s, visit) {
@@ -50,7 +50,7 @@ func walkAll(visit func(any) bool, exprs ...expression) bool {
 	return true
 }
 
-// operands returns the expressions that an expression consists of.
+// operands returns the subexpressions of an expression.
 func operands(e expression) []expression {
 	switch e := e.(type) {
 	case *attrExpr:
@@ -95,7 +95,7 @@ func (a callArgs) all() []expression {
 	return all
 }
 
-// hasGeneration reports whether there is a generation tag among statements.
+// hasGeneration reports whether the statements contain a generation tag.
 func hasGeneration(body []statement) bool {
 	return !walk(body, func(node any) bool {
 		_, is := node.(*generationNode)
