@@ -6,7 +6,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Names of the arrays of text, under which models read them.
+// Names of the text arrays of a batch, as models read them.
 const (
 	tokensArray    = "tokens"
 	labelsArray    = "labels"
@@ -21,27 +21,26 @@ const (
 	valuesArray    = "values"
 )
 
-// Batch is what one run of a model is given: arrays by name. In those of text
-// the documents lie one behind the other without padding, and a token sees those
-// of its own document up to itself.
+// Batch is the input of one model run: named arrays. Documents are concatenated without padding; a token attends to the
+// tokens of its own document up to and including itself.
 type Batch struct {
-	// Starts are where the documents begin, and where the last one ends.
+	// Starts holds the index of the first token of each document, and the end of the last one.
 	Starts     []int32
-	LossTokens int // labels that are not Ignore, or rows that are read whole
-	// StepTokens are those of the step that the batch is part of; 0: its own.
+	LossTokens int // labels other than Ignore, or rows of whole-row tasks
+	// StepTokens is the number of loss tokens of the whole step. Zero means that of the batch.
 	StepTokens int
 
 	arrays []Array
 }
 
-// Array is an array of a batch: of numbers of one of two types.
+// Array is a named array of int32 or float32 elements.
 type Array struct {
 	Name   string
 	Ints   []int32
 	Floats []float32
 }
 
-// Bytes are those of the elements.
+// Bytes returns the elements as bytes, without copying.
 func (a Array) Bytes() []byte {
 	if a.Floats != nil {
 		return tensor.BytesOf(a.Floats)
@@ -49,10 +48,10 @@ func (a Array) Bytes() []byte {
 	return tensor.BytesOf(a.Ints)
 }
 
-// Arrays lists the arrays in the order in which they came.
+// Arrays returns the arrays in the order in which they were added.
 func (b *Batch) Arrays() []Array { return b.arrays }
 
-// Array gives the bytes of the array called name, as a run takes them.
+// Array returns the bytes of the array called name.
 func (b *Batch) Array(name string) (data []byte, ok bool) {
 	for i := range b.arrays {
 		if b.arrays[i].Name == name {
@@ -62,58 +61,56 @@ func (b *Batch) Array(name string) (data []byte, ok bool) {
 	return nil, false
 }
 
-// SetInts makes x the array called name. The memory of x is the batch's until
-// the array is set again.
+// SetInts sets the array called name to x. The batch owns the memory of x until the array is set again.
 func (b *Batch) SetInts(name string, x []int32) { *b.named(name) = Array{Name: name, Ints: x} }
 
-// SetInt makes the array called name one of a single number.
+// SetInt sets the array called name to a single number.
 func (b *Batch) SetInt(name string, x int32) {
 	a := b.named(name)
 	a.Ints = append(a.Ints[:0], x)
 }
 
-// SetFloats makes x the array called name, as SetInts does.
+// SetFloats sets the array called name to x; see SetInts.
 func (b *Batch) SetFloats(name string, x []float32) { *b.named(name) = Array{Name: name, Floats: x} }
 
-// Tokens are the ids of all documents.
+// Tokens returns the token ids of all documents.
 func (b *Batch) Tokens() []int32 { return b.named(tokensArray).Ints }
 
-// Labels are the ids to predict at each token (the next one), or Ignore.
+// Labels returns the id to predict at each token (the next one), or Ignore.
 func (b *Batch) Labels() []int32 { return b.named(labelsArray).Ints }
 
-// Positions are the places of the tokens in their documents, from 0.
+// Positions returns the position of each token in its document, from 0.
 func (b *Batch) Positions() []int32 { return b.named(positionsArray).Ints }
 
-// Lo are the first keys that the tokens attend to: token i sees [Lo[i], Hi[i]).
+// Lo returns the first key that each token attends to: token i sees [Lo[i], Hi[i]).
 func (b *Batch) Lo() []int32 { return b.named(loArray).Ints }
 
-// Hi are the keys behind the last ones that the tokens attend to.
+// Hi returns the end of the keys that each token attends to.
 func (b *Batch) Hi() []int32 { return b.named(hiArray).Ints }
 
-// End are the keys behind the last ones of the tokens' own documents: a model whose
-// tokens see what comes later too attends to [Lo[i], End[i]).
+// End returns the end of each token's document. In a bidirectional model token i attends to [Lo[i], End[i]).
 func (b *Batch) End() []int32 { return b.named(endArray).Ints }
 
-// CacheRows are the rows of a cache that the keys of the tokens of pieces go into.
+// CacheRows returns the row of the KV cache in which the key of each token is stored; see AddPiece.
 func (b *Batch) CacheRows() []int32 { return b.named(cacheRowsArray).Ints }
 
-// Pages are the pages of a cache in which the keys of the documents of pieces lie.
+// Pages returns the KV cache pages of the documents; see AddPiece.
 func (b *Batch) Pages() []int32 { return b.named(pagesArray).Ints }
 
-// Types are the types of the tokens of labelled rows.
+// Types returns the token type of each token of labelled rows.
 func (b *Batch) Types() []int32 { return b.named(typesArray).Ints }
 
-// Classes are the ids of the classes of the rows, where each has one.
+// Classes returns the class id of each row of a single-label task.
 func (b *Batch) Classes() []int32 { return b.named(classesArray).Ints }
 
-// Values are what is to be said of rows in numbers, [rows, n]: for each class 1 where a
-// row has it and else 0, or the one number of a regression.
+// Values returns the numeric targets of rows, [rows, n]: 1 or 0 for each class of a multi-label task, or the target of
+// a regression.
 func (b *Batch) Values() []float32 { return b.named(valuesArray).Floats }
 
-// Rows is the number of documents.
+// Rows returns the number of documents.
 func (b *Batch) Rows() int { return max(0, len(b.Starts)-1) }
 
-// Longest is the length of the longest document, in tokens.
+// Longest returns the length of the longest document, in tokens.
 func (b *Batch) Longest() int {
 	longest := int32(0)
 	for i := range b.Rows() {
@@ -122,7 +119,7 @@ func (b *Batch) Longest() int {
 	return int(longest)
 }
 
-// Reset empties the batch and keeps its memory.
+// Reset empties the batch and keeps its memory for reuse.
 func (b *Batch) Reset() {
 	b.Starts, b.LossTokens, b.StepTokens = b.Starts[:0], 0, 0
 	for i := range b.arrays {
@@ -130,8 +127,7 @@ func (b *Batch) Reset() {
 	}
 }
 
-// Add puts a document behind the others. labels are what is to be predicted at
-// each of its tokens, or Ignore; nil is Ignore for all.
+// Add appends a document. labels holds the id to predict at each of its tokens, or Ignore; nil means Ignore for all.
 func (b *Batch) Add(ids, labels []int32) {
 	at := len(b.Tokens())
 	b.add(ids, at, 0)
@@ -140,7 +136,7 @@ func (b *Batch) Add(ids, labels []int32) {
 	}
 }
 
-// AddBatch puts the documents of another batch behind the others, with their labels.
+// AddBatch appends the documents of another batch, with their labels.
 func (b *Batch) AddBatch(other *Batch) {
 	ids, labels := other.Tokens(), other.Labels()
 	for i := range other.Rows() {
@@ -149,13 +145,12 @@ func (b *Batch) AddBatch(other *Batch) {
 	}
 }
 
-// AddAfter puts a piece of a document into an empty batch, of which the first
-// tokens, so many, have been read: it sees their keys in a cache, and then its own.
+// AddAfter adds tokens of a document to an empty batch, after the first read tokens of the document. They attend to the
+// keys of those tokens in a cache and then to their own.
 func (b *Batch) AddAfter(ids []int32, read int) { b.add(ids, 0, read) }
 
-// AddPiece puts a piece of a document behind those of others, of which the first
-// tokens, so many, have been read. The keys of the document, also those of the piece, lie
-// in pages of a cache, each of so many rows: keys are counted as these follow each other.
+// AddPiece appends tokens of a document, after the first read tokens of the document. All keys of the document are in
+// pages of a paged KV cache, each of rows rows. Keys are numbered as if the pages were contiguous.
 func (b *Batch) AddPiece(ids []int32, read int, pages []int32, rows int) {
 	to := b.extend(cacheRowsArray, len(ids))
 	for i := range to {
@@ -167,8 +162,8 @@ func (b *Batch) AddPiece(ids []int32, read int, pages []int32, rows int) {
 	b.add(ids, first*rows, read)
 }
 
-// add puts tokens behind the others: they see the keys from number lo on, and
-// before them lie those of so many tokens of their document.
+// add appends tokens, which attend to keys from number lo on. The first before of these keys belong to earlier tokens
+// of their document.
 func (b *Batch) add(ids []int32, lo, before int) {
 	n, at := len(ids), int32(len(b.Tokens()))
 	if len(b.Starts) == 0 {
@@ -186,7 +181,7 @@ func (b *Batch) add(ids []int32, lo, before int) {
 	}
 }
 
-// label sets the label at a token that had none.
+// label sets the label at a token that has none.
 func (b *Batch) label(at int, id int32) {
 	b.Labels()[at] = id
 	if id != Ignore {
@@ -194,8 +189,7 @@ func (b *Batch) label(at int, id int32) {
 	}
 }
 
-// AddRow puts a row of a data set behind the others: a document, or the texts of a row
-// that is read whole, each as a document.
+// AddRow appends a row of a dataset: a document, or each text of a whole-row task as a document.
 func (b *Batch) AddRow(d *Dataset, doc int) {
 	if d.whole {
 		for t := doc * d.texts; t < (doc+1)*d.texts; t++ {
@@ -210,13 +204,12 @@ func (b *Batch) AddRow(d *Dataset, doc int) {
 	start, end := d.span(doc)
 	lo := len(b.Tokens())
 	b.Add(d.ids[start:end], nil)
-	for i := start; i+1 < end; i++ { // the last token predicts nothing of its document
+	for i := start; i+1 < end; i++ { // the last token of a document predicts nothing
 		b.label(lo+i-start, d.label(i+1))
 	}
 }
 
-// addText puts a text of a row that is read whole behind the others. What of it is an
-// answer is labelled, and counts for nothing by itself.
+// addText appends a text of a whole-row task. Its answer tokens are labelled but not counted as loss tokens.
 func (b *Batch) addText(d *Dataset, t int) {
 	from, to := d.starts[t], d.starts[t+1]
 	lo := len(b.Tokens())
@@ -231,8 +224,7 @@ func (b *Batch) addText(d *Dataset, t int) {
 	}
 }
 
-// addLabel puts what a row is to teach behind that of the others, and the types of its
-// tokens.
+// addLabel appends the label of a row and the types of its tokens.
 func (b *Batch) addLabel(d *Dataset, row int) {
 	start, end := d.span(row)
 	types := b.extend(typesArray, end-start)
@@ -243,7 +235,7 @@ func (b *Batch) addLabel(d *Dataset, row int) {
 	d.labels.add(b, row)
 }
 
-// named is the array called name, a new one if there is none.
+// named returns the array called name, and adds it if necessary.
 func (b *Batch) named(name string) *Array {
 	for i := range b.arrays {
 		if b.arrays[i].Name == name {
@@ -254,7 +246,7 @@ func (b *Batch) named(name string) *Array {
 	return &b.arrays[len(b.arrays)-1]
 }
 
-// extend makes an array n elements longer and gives these.
+// extend extends an array by n elements and returns them.
 func (b *Batch) extend(name string, n int) []int32 {
 	a := b.named(name)
 	from := len(a.Ints)

@@ -8,12 +8,11 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
-// templateDate is what templates that print the date see: the one that Llama's
-// templates fall back to. Today's would give other ids tomorrow, and a resumed
-// run other data than the one it goes on with.
+// templateDate is the date that chat templates print, the fallback of Llama's templates. With the current date, a run
+// resumed tomorrow would train on other token ids.
 var templateDate = time.Date(2024, time.July, 26, 0, 0, 0, 0, time.UTC)
 
-// Chat makes a template of package chat render the conversations of a file.
+// Chat adapts a template of package chat to render the conversations of a file.
 func Chat(t *chat.Template) ChatTemplate { return chatRenderer{t} }
 
 type chatRenderer struct{ template *chat.Template }

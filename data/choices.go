@@ -6,42 +6,42 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// Formats lists the names of all formats.
+// Formats returns the names of all formats.
 func Formats() []string {
 	return []string{string(FormatAuto), string(FormatJSONL), string(FormatText), string(FormatTokens)}
 }
 
-// TrainOns lists the names of all choices of TrainOn.
+// TrainOns returns the names of all TrainOn values.
 func TrainOns() []string { return []string{string(TrainOnAnswer), string(TrainOnAll)} }
 
-// TooLongs lists the names of all choices of TooLong.
+// TooLongs returns the names of all TooLong values.
 func TooLongs() []string { return []string{string(Truncate), string(Drop), string(RefuseLong)} }
 
-// RowKinds lists the names of all kinds of rows.
+// RowKinds returns the names of all kinds of rows.
 func RowKinds() []string {
 	return []string{string(LanguageRows), string(PairRows), string(LabelledRows), string(PreferenceRows)}
 }
 
-// Problems lists the names of all problems.
+// Problems returns the names of all problems.
 func Problems() []string {
 	return []string{string(SingleLabel), string(MultiLabel), string(Regression)}
 }
 
-// UnmarshalText reads the name of a format. It fails with ErrOption, as the others do.
+// UnmarshalText parses the name of a format. It fails with ErrOption.
 func (f *Format) UnmarshalText(text []byte) error { return choose(f, text, "format", Formats()) }
 
-// UnmarshalText reads the name of a choice.
+// UnmarshalText parses the name of a choice. It fails with ErrOption.
 func (t *TrainOn) UnmarshalText(text []byte) error { return choose(t, text, "train_on", TrainOns()) }
 
-// UnmarshalText reads the name of a choice.
+// UnmarshalText parses the name of a choice. It fails with ErrOption.
 func (t *TooLong) UnmarshalText(text []byte) error {
 	return choose(t, text, "on_too_long", TooLongs())
 }
 
-// UnmarshalText reads the name of a kind.
+// UnmarshalText parses the name of a kind. It fails with ErrOption.
 func (r *Rows) UnmarshalText(text []byte) error { return choose(r, text, "rows", RowKinds()) }
 
-// UnmarshalText reads the name of a problem.
+// UnmarshalText parses the name of a problem. It fails with ErrOption.
 func (p *Problem) UnmarshalText(text []byte) error { return choose(p, text, "problem", Problems()) }
 
 // choose sets to to one of the valid names.

@@ -1,14 +1,10 @@
-// Package data turns files into the batches of a training run: JSON lines
-// (plain text, prompts with completions, conversations, pairs of texts, texts
-// with labels, pairs of answers), plain text, and files that hold token ids already. Everything is
-// tokenised once, when it is loaded. A Loader then gives any micro-batch of any
-// step as a function of its settings and the step number, so that resuming needs
-// nothing else.
+// Package data loads training data and assembles it into batches. It reads JSON lines (plain text, prompts with
+// completions, conversations, text pairs, labelled texts, preferences), plain text, and files of token ids. [Load]
+// tokenizes everything once. A [Loader] then returns any micro-batch of any step as a function of its settings and the
+// step number, so a resumed run needs no other state.
 //
-// A line of JSON may hold more keys than those that are read. Metadata (id,
-// source, …) is passed over. A key that says what is to be learned (label,
-// weight, rejected, images, …) and that is not honoured is refused, unless it is
-// null or empty.
+// A JSON line may have more keys than are read. Metadata (id, source, …) is ignored. A key that changes what is learned
+// (label, weight, rejected, images, …) but is not supported is an error, unless its value is null or empty.
 package data
 
 import (
@@ -17,52 +13,46 @@ import (
 	"runtime"
 )
 
-// Ignore is the label of a token that carries no loss, as in PyTorch.
+// Ignore is the label of a token without loss, as in PyTorch.
 const Ignore = -100
 
-// Row is one document: token ids and, for each, the id again where the token
-// carries loss and Ignore elsewhere. Labels stand before the shift by one:
+// Row is a document: token ids and, for each token, its id again if it carries loss, or Ignore. Labels are not shifted:
 // Labels[i] is predicted from the tokens before i.
 type Row struct {
 	IDs    []int32
 	Labels []int32
 }
 
-// Tokenizer is what this package needs of a tokenizer. It is called from
-// several goroutines at once.
+// Tokenizer is the interface of a tokenizer. It must be safe for concurrent use.
 type Tokenizer interface {
-	// Encode gives the ids of text; addSpecial adds what the tokenizer puts
-	// around a text, such as the begin-of-text token.
+	// Encode returns the ids of text. If addSpecial is set, it adds the special tokens around a text, such as the
+	// begin-of-text token.
 	Encode(text string, addSpecial bool) ([]int32, error)
-	// EOS is the token that ends a text; false where there is none.
+	// EOS returns the token that ends a text; ok is false if there is none.
 	EOS() (id int32, ok bool)
 }
 
-// ChatTemplate is what this package needs of a chat template. It is called
-// from several goroutines at once.
+// ChatTemplate is the interface of a chat template. It must be safe for concurrent use.
 type ChatTemplate interface {
-	// RenderSpans renders a conversation and says which bytes of the text are
-	// answers that the model should learn to give, what ends a turn included: all
-	// but those of silent messages.
-	// The spans are in ascending order and do not overlap.
+	// RenderSpans renders a conversation and returns the byte ranges of the answers that the model should learn,
+	// including the end of a turn, except for silent messages. The spans are in ascending order and do not overlap.
 	RenderSpans(c Conversation) (text string, answers []Span, err error)
 }
 
-// Conversation is one chat as the file has it: arrays in JSON. Tools is nil
-// where the line has none.
+// Conversation is a chat as JSON arrays from a file. Tools is nil if the line has none.
 type Conversation struct {
 	Messages json.RawMessage
 	Tools    json.RawMessage
-	Silent   []int // numbers of messages whose answers are not learned
+	Silent   []int // indices of messages whose answers are not learned
 }
 
 // Span is the half-open range [Start, End).
 type Span struct{ Start, End int }
 
-// Format names how a file is read.
+// Format is a file format.
 type Format string
 
-// The formats. FormatAuto goes by the ending of the name.
+// File formats. FormatAuto selects one by the file extension.
 const (
 	FormatAuto   Format = "auto"
 	FormatJSONL  Format = "jsonl"  // one JSON object per line
@@ -70,59 +60,56 @@ const (
 	FormatTokens Format = "tokens" // safetensors with input_ids and labels
 )
 
-// TrainOn says which tokens carry loss.
+// TrainOn selects which tokens carry loss.
 type TrainOn string
 
-// The choices of TrainOn. Plain text has no prompt, so all of it counts.
+// Values of TrainOn. All of plain text carries loss, since it has no prompt.
 const (
 	TrainOnAnswer TrainOn = "answer" // completions and the assistant's answers, with the end token
 	TrainOnAll    TrainOn = "all"    // prompts too
 )
 
-// TooLong says what becomes of a row longer than MaxLength.
+// TooLong selects how a row longer than MaxLength is handled.
 type TooLong string
 
-// The choices of TooLong.
+// Values of TooLong.
 const (
 	Truncate   TooLong = "truncate" // cut at its end
 	Drop       TooLong = "drop"     // leave the row out
 	RefuseLong TooLong = "error"    // stop loading
 )
 
-// BlankLine is the DocumentSeparator of documents with empty lines between
-// them; lines of spaces count as empty.
+// BlankLine is a DocumentSeparator for documents that are separated by blank lines; lines of spaces count as blank.
 const BlankLine = "blank-line"
 
-// Options say how files become rows. The zero value reads files with token
-// ids; everything else needs a Tokenizer.
+// Options configures how files become rows. With the zero value, files of token ids can be read; all others need a
+// Tokenizer.
 type Options struct {
 	Tokenizer Tokenizer
-	Template  ChatTemplate  // for messages
-	Rows      Rows          // LanguageRows where empty
-	Texts     TextTokenizer // for rows that are read whole
-	Problem   Problem       // of LabelledRows; SingleLabel where empty
-	// Classes are the names of the classes of LabelledRows in the order of their ids.
-	// Where empty they are those of the rows: names in the order of their bytes, or the
-	// numbers up to the largest id.
+	Template  ChatTemplate  // for conversations
+	Rows      Rows          // default LanguageRows
+	Texts     TextTokenizer // for whole-row tasks
+	Problem   Problem       // of LabelledRows; default SingleLabel
+	// Classes are the class names of LabelledRows in order of their ids. If empty, they are taken from the rows: names
+	// in byte order, or the numbers up to the largest id.
 	Classes   []string
-	Types     int     // types of tokens of LabelledRows must lie below it; 0 does not check
-	Format    Format  // FormatAuto where empty
-	TrainOn   TrainOn // TrainOnAnswer where empty
-	MaxLength int     // tokens of the longest row; 0 is no limit
-	OnTooLong TooLong // Truncate where empty
-	// DocumentSeparator splits plain text into rows: the text between
-	// documents, or BlankLine. Where empty, the whole file is tokenised and
-	// cut into windows of MaxLength.
+	Types     int     // number of token types of LabelledRows; 0 does not check
+	Format    Format  // default FormatAuto
+	TrainOn   TrainOn // default TrainOnAnswer
+	MaxLength int     // maximum tokens per row; 0 is no limit
+	OnTooLong TooLong // default Truncate
+	// DocumentSeparator splits plain text into rows: the text between documents, or BlankLine. If empty, the whole file
+	// is tokenized and cut into windows of MaxLength.
 	DocumentSeparator string
-	VocabSize         int            // ids must lie below it; 0 does not check
-	Workers           int            // goroutines that tokenise; 0 is one per core
-	Progress          func(Progress) // called now and then, from the caller's goroutine
+	VocabSize         int            // ids must be smaller; 0 does not check
+	Workers           int            // goroutines for tokenization; 0 is one per core
+	Progress          func(Progress) // called from time to time, on the caller's goroutine
 }
 
-// Progress is how far loading has come.
+// Progress reports the progress of loading.
 type Progress struct {
-	File        string // being read
-	Bytes, Size int64  // read so far and in all, over all files
+	File        string // currently read
+	Bytes, Size int64  // read so far and in total, over all files
 	Rows        int
 	Tokens      int
 }

@@ -8,37 +8,35 @@ import (
 	"slices"
 )
 
-// Dataset holds tokenised rows: all ids in one slice, and one bit per token
-// for the loss. It does not change once it is loaded.
+// Dataset holds tokenized rows: all ids in one slice, and one loss bit per token. It is immutable once loaded.
 type Dataset struct {
 	ids    []int32
 	loss   []uint64   // bit i%64 of word i/64: token i carries loss
 	starts []int      // text t is ids[starts[t]:starts[t+1]]
-	texts  int        // of a row
-	whole  bool       // rows are read whole, and count once
-	types  []int32    // of all tokens; nil where all are of type 0
-	labels *rowLabels // of rows; nil where they have none
-	batch  int        // rows of a recorded batch; 0 where rows are free
+	texts  int        // texts per row
+	whole  bool       // rows of a whole-row task, each counted once
+	types  []int32    // of all tokens; nil if all are type 0
+	labels *rowLabels // labels of rows; nil if they have none
+	batch  int        // rows per recorded batch; 0 without recorded batches
 	stats  Stats
 
-	numbers []float32 // of texts, see SetNumbers
+	numbers []float32 // one per text, see SetNumbers
 	named   string
 }
 
-// Stats are the counts of a data set.
+// Stats counts the contents of a dataset.
 type Stats struct {
 	Files      int
 	Rows       int
 	Tokens     int
-	LossTokens int // what the loss is the mean of: targets after the shift, or rows that are read whole
+	LossTokens int // divisor of the loss: targets after the shift, or rows of a whole-row task
 	Longest    int // tokens of the longest text
 	Truncated  int // rows cut to max_length
-	Dropped    int // rows left out as longer than max_length
-	Empty      int // texts left out for having nothing to predict
+	Dropped    int // rows dropped because they exceed max_length
+	Empty      int // texts dropped because they have nothing to predict
 }
 
-// NewDataset holds the rows, in their order. The error names a row whose
-// labels are neither the row's ids nor Ignore.
+// NewDataset returns a dataset of rows, in order. The error names a row whose labels are neither its ids nor Ignore.
 func NewDataset(rows []Row) (*Dataset, error) {
 	d := newDataset()
 	for i, row := range rows {
@@ -53,14 +51,13 @@ func NewDataset(rows []Row) (*Dataset, error) {
 
 func newDataset() *Dataset { return &Dataset{starts: []int{0}, texts: 1} }
 
-// Len is the number of rows.
+// Len returns the number of rows.
 func (d *Dataset) Len() int { return (len(d.starts) - 1) / d.texts }
 
-// Texts is the number of texts of each row: one, but for rows of pairs.
+// Texts returns the number of texts per row: one, except for pairs and preferences.
 func (d *Dataset) Texts() int { return d.texts }
 
-// Classes are the names of the classes of labelled rows, in the order of their ids; nil
-// for all other rows.
+// Classes returns the class names of labelled rows, in order of their ids; nil for other rows.
 func (d *Dataset) Classes() []string {
 	if d.labels == nil {
 		return nil
@@ -68,16 +65,15 @@ func (d *Dataset) Classes() []string {
 	return slices.Clone(d.labels.classes)
 }
 
-// span is the range of the tokens of row r.
+// span returns the token range of row r.
 func (d *Dataset) span(r int) (start, end int) {
 	return d.starts[r*d.texts], d.starts[(r+1)*d.texts]
 }
 
-// Stats are the counts.
+// Stats returns the counts.
 func (d *Dataset) Stats() Stats { return d.stats }
 
-// Recorded is the number of batches and the rows of each in a file that was
-// recorded batch by batch; 0, 0 for any other.
+// Recorded returns the number of batches, and of rows per batch, of a file of recorded batches; 0, 0 for other files.
 func (d *Dataset) Recorded() (batches, rows int) {
 	if d.batch == 0 {
 		return 0, 0
@@ -85,13 +81,13 @@ func (d *Dataset) Recorded() (batches, rows int) {
 	return d.Len() / d.batch, d.batch
 }
 
-// Length is the number of tokens of row r.
+// Length returns the number of tokens of row r.
 func (d *Dataset) Length(r int) int {
 	start, end := d.span(r)
 	return end - start
 }
 
-// Row is a copy of row r.
+// Row returns a copy of row r.
 func (d *Dataset) Row(r int) Row {
 	start, end := d.span(r)
 	row := Row{IDs: append([]int32(nil), d.ids[start:end]...), Labels: make([]int32, end-start)}
@@ -101,8 +97,8 @@ func (d *Dataset) Row(r int) Row {
 	return row
 }
 
-// Targets is the number of tokens of row r that carry loss after the shift by
-// one: the first token of a row is never predicted. A row that is read whole is one.
+// Targets returns the number of tokens of row r that carry loss after the shift by one; the first token is never
+// predicted. For a whole-row task it is 1.
 func (d *Dataset) Targets(r int) int {
 	if d.whole {
 		return 1
@@ -111,12 +107,11 @@ func (d *Dataset) Targets(r int) int {
 	return d.countLoss(start+1, end)
 }
 
-// Digest is a SHA-256 over all rows and their labels. A resumed run compares
-// it, to be sure that it goes on with the same data.
+// Digest returns a SHA-256 of all rows and labels. A resumed run compares it to verify that the data is the same.
 func (d *Dataset) Digest() [sha256.Size]byte {
 	h := sha256.New()
 	var buf []byte
-	flush := func() { _, _ = h.Write(buf); buf = buf[:0] } // a hash never fails
+	flush := func() { _, _ = h.Write(buf); buf = buf[:0] } // hash writes never fail
 	buf = binary.LittleEndian.AppendUint64(buf, uint64(d.batch))
 	if d.whole {
 		buf = binary.LittleEndian.AppendUint64(buf, uint64(d.texts))
@@ -145,7 +140,7 @@ func (d *Dataset) Digest() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// label is the label of token i of all rows.
+// label returns the label of token i of the dataset.
 func (d *Dataset) label(i int) int32 {
 	if d.loss[i/64]>>(i%64)&1 == 0 {
 		return Ignore
@@ -153,7 +148,7 @@ func (d *Dataset) label(i int) int32 {
 	return d.ids[i]
 }
 
-// appendWhole adds a row of texts that is read whole.
+// appendWhole appends a row of a whole-row task.
 func (d *Dataset) appendWhole(texts [][]int32) {
 	d.texts, d.whole = len(texts), true
 	for _, ids := range texts {
@@ -165,7 +160,7 @@ func (d *Dataset) appendWhole(texts [][]int32) {
 	d.stats.LossTokens++
 }
 
-// appendTyped adds a row of one text that is read whole, and the types of its tokens.
+// appendTyped appends a row of one text of a whole-row task, with the types of its tokens.
 func (d *Dataset) appendTyped(ids, types []int32) {
 	d.appendWhole([][]int32{ids})
 	if d.types == nil && slices.ContainsFunc(types, func(t int32) bool { return t != 0 }) {
@@ -176,7 +171,7 @@ func (d *Dataset) appendTyped(ids, types []int32) {
 	}
 }
 
-// appendText adds a text whose tokens carry no loss.
+// appendText appends a text whose tokens carry no loss.
 func (d *Dataset) appendText(ids []int32) {
 	d.ids = append(d.ids, ids...)
 	d.starts = append(d.starts, len(d.ids))
@@ -185,7 +180,7 @@ func (d *Dataset) appendText(ids []int32) {
 	}
 }
 
-// append adds a row whose tokens in the spans carry loss.
+// append appends a row; tokens in the spans carry loss.
 func (d *Dataset) append(ids []int32, loss []Span) {
 	base := len(d.ids)
 	d.appendText(ids)
@@ -196,7 +191,7 @@ func (d *Dataset) append(ids []int32, loss []Span) {
 	d.stats.LossTokens += d.Targets(d.Len() - 1)
 }
 
-// mark has the tokens in the spans behind token base carry loss.
+// mark sets the loss bits of spans, relative to token base.
 func (d *Dataset) mark(base int, loss []Span) {
 	for _, s := range loss {
 		for i := base + s.Start; i < base+s.End; i++ {
@@ -205,8 +200,8 @@ func (d *Dataset) mark(base int, loss []Span) {
 	}
 }
 
-// SetNumbers has batches hold a number for each text of their rows, under a name; x are
-// those of all texts. It is called before there are batches.
+// SetNumbers adds an array called name to batches, with a number for each text; x holds the numbers of all texts. Call
+// it before creating batches.
 func (d *Dataset) SetNumbers(name string, x []float32) error {
 	if len(x) != len(d.starts)-1 {
 		return problem(ErrOption, "%d numbers called %s for %d texts", len(x), name, len(d.starts)-1)
@@ -229,7 +224,7 @@ func (d *Dataset) countLoss(from, to int) int {
 	return count
 }
 
-// labelSpans are the ranges of tokens that the labels of a row give loss to.
+// labelSpans returns the ranges of tokens to which the labels of a row assign loss.
 func labelSpans(row Row) ([]Span, error) {
 	if len(row.Labels) != len(row.IDs) {
 		return nil, problem(ErrFormat, "%d labels for %d ids, expected as many", len(row.Labels), len(row.IDs))

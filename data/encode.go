@@ -5,25 +5,25 @@ import (
 	"slices"
 )
 
-// A sample is what became of one record: a row to keep, or a reason why not.
+// sample is a tokenized record: a row to keep, or the reason to leave it out.
 type sample struct {
 	ids       []int32
 	loss      []Span // ranges of tokens that carry loss
 	truncated bool
 	dropped   bool      // longer than max_length
 	empty     bool      // nothing to predict
-	texts     [][]int32 // of a row that is read whole
-	types     []int32   // of its tokens, where it has a label
-	label     *label    // what it is to teach
-	answers   [][]Span  // ranges of its texts that are answers to be compared
+	texts     [][]int32 // texts of a whole-row task
+	types     []int32   // token types, if it has a label
+	label     *label    // label of a labelled row
+	answers   [][]Span  // ranges of the answers of a preference
 }
 
-// An encoder tokenises records. It holds no state of its own.
+// encoder tokenizes records. It is stateless.
 type encoder struct {
 	Options
 }
 
-// text tokenises a document all of which carries loss.
+// text tokenizes a document; all tokens carry loss.
 func (e encoder) text(text string) (sample, error) {
 	ids, err := e.document(text)
 	if err != nil {
@@ -34,8 +34,7 @@ func (e encoder) text(text string) (sample, error) {
 	return s, err
 }
 
-// windows tokenises a document and cuts it into rows of MaxLength, the last
-// of which may be shorter.
+// windows tokenizes a document and cuts it into rows of MaxLength. The last row may be shorter.
 func (e encoder) windows(text string) ([]sample, error) {
 	if e.MaxLength == 0 {
 		return nil, problem(ErrOption, "max_length: found none, expected the length of the windows to cut plain text into (or give document_separator)")
@@ -51,7 +50,7 @@ func (e encoder) windows(text string) ([]sample, error) {
 	return rows, nil
 }
 
-// document is the ids of a text with the end token.
+// document returns the ids of a text, ending with the end token.
 func (e encoder) document(text string) ([]int32, error) {
 	ids, err := e.encode(text, true)
 	if err != nil || len(ids) == 0 {
@@ -63,9 +62,8 @@ func (e encoder) document(text string) ([]int32, error) {
 	return ids, nil
 }
 
-// completion tokenises prompt and completion apart, joins them and adds the
-// end token: at the seam the ids are those that generation will see, which
-// joint tokenisation would not guarantee.
+// completion tokenizes prompt and completion separately, joins them and adds the end token. The ids at the boundary are
+// then the same as in generation, which joint tokenization would not guarantee.
 func (e encoder) completion(prompt, completion string) (sample, error) {
 	eos, ok := e.Tokenizer.EOS()
 	if !ok {
@@ -87,7 +85,7 @@ func (e encoder) completion(prompt, completion string) (sample, error) {
 	return e.answered(sample{ids: ids, loss: []Span{{from, len(ids)}}})
 }
 
-// conversation tokenises a rendered chat.
+// conversation tokenizes a rendered chat.
 func (e encoder) conversation(c Conversation) (sample, error) {
 	if e.Template == nil {
 		return sample{}, problem(ErrOption, "messages need a chat template, and the tokenizer has none: name one with chat_template")
@@ -111,7 +109,7 @@ func (e encoder) conversation(c Conversation) (sample, error) {
 	return e.answered(sample{ids: ids, loss: loss})
 }
 
-// loud is all of a text but the answers that are not learned.
+// loud returns the ranges of a text outside the answers that are not learned.
 func (e encoder) loud(c Conversation, text string, answers []Span) ([]Span, error) {
 	if len(c.Silent) == 0 {
 		return []Span{{0, len(text)}}, nil
@@ -130,9 +128,8 @@ func (e encoder) loud(c Conversation, text string, answers []Span) ([]Span, erro
 	return append(loud, Span{from, len(text)}), nil
 }
 
-// spans tokenises a text and finds the tokens of byte ranges in it. The text
-// is tokenised as a whole where the ranges begin and end between tokens.
-// Where a token straddles such a seam, the pieces are tokenised apart.
+// spans tokenizes a text and returns the token ranges of byte ranges in it. The text is tokenized as a whole if the
+// ranges start and end between tokens. If a token straddles a boundary, the parts are tokenized separately.
 func (e encoder) spans(text string, ranges []Span) ([]int32, []Span, error) {
 	whole, err := e.encode(text, false)
 	if err != nil {
@@ -149,7 +146,7 @@ func (e encoder) spans(text string, ranges []Span) ([]int32, []Span, error) {
 	seams = append(seams, len(text))
 
 	var apart []int32
-	cuts := make([]int, len(seams)) // token number of each seam
+	cuts := make([]int, len(seams)) // token index of each boundary
 	for i, from := 0, 0; i < len(seams); from, i = seams[i], i+1 {
 		ids, err := e.encode(text[from:seams[i]], false)
 		if err != nil {
@@ -160,8 +157,8 @@ func (e encoder) spans(text string, ranges []Span) ([]int32, []Span, error) {
 	}
 	ids := apart
 	if !slices.Equal(apart, whole) {
-		// Some tokenizers change the first token of any text, so that the
-		// pieces differ although every seam lies between tokens.
+		// Some tokenizers change the first token of any text, so the parts may differ although every boundary is
+		// between tokens.
 		prefixes, ok, err := e.prefixes(text, seams, whole)
 		if err != nil {
 			return nil, nil, err
@@ -177,8 +174,8 @@ func (e encoder) spans(text string, ranges []Span) ([]int32, []Span, error) {
 	return ids, loss, nil
 }
 
-// prefixes are the numbers of tokens before each seam, true if the ids of
-// the text up to each seam begin the ids of the whole.
+// prefixes returns the number of tokens before each boundary. It reports false if the ids of the text up to a boundary
+// are not a prefix of the ids of the whole.
 func (e encoder) prefixes(text string, seams []int, whole []int32) ([]int, bool, error) {
 	cuts := make([]int, len(seams))
 	for i, seam := range seams {
@@ -194,7 +191,7 @@ func (e encoder) prefixes(text string, seams []int, whole []int32) ([]int, bool,
 	return cuts, true, nil
 }
 
-// answered fits a row that has to keep something to learn.
+// answered applies the length limit to a row that must keep a target.
 func (e encoder) answered(s sample) (sample, error) {
 	length := len(s.ids)
 	s, err := e.fit(s)
@@ -207,7 +204,7 @@ func (e encoder) answered(s sample) (sample, error) {
 	return s, problem(ErrNoTarget, "%d tokens hold none that carries loss", length)
 }
 
-// fit applies the rule for long rows.
+// fit applies OnTooLong to a long row.
 func (e encoder) fit(s sample) (sample, error) {
 	length := len(s.ids)
 	if e.MaxLength == 0 || length <= e.MaxLength {
@@ -227,7 +224,7 @@ func (e encoder) fit(s sample) (sample, error) {
 	return s, nil
 }
 
-// targets is the number of tokens that carry loss after the shift by one.
+// targets returns the number of tokens that carry loss after the shift by one.
 func (s sample) targets() int {
 	n := 0
 	for _, span := range s.loss {
@@ -245,7 +242,7 @@ func (e encoder) encode(text string, addSpecial bool) ([]int32, error) {
 	return slices.Clip(ids), e.checkIDs(ids)
 }
 
-// checkIDs compares ids with the size of the vocabulary.
+// checkIDs checks ids against the size of the vocabulary.
 func (e encoder) checkIDs(ids []int32) error {
 	for _, id := range ids {
 		switch {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// What can be wrong with a data set, for errors.Is.
+// Kinds of errors in a dataset, for errors.Is.
 var (
 	ErrOption   = errors.New("invalid data option")
 	ErrFormat   = errors.New("not in the format of the file")
@@ -20,14 +20,14 @@ var (
 	ErrTokenID  = errors.New("token id outside of the vocabulary")
 )
 
-// Error is one problem of a data set.
+// Error is an error in a dataset.
 type Error struct {
 	Place   string // file, or file:line
-	Problem string // what was found and what was expected
+	Problem string // found and expected
 	Kind    error  // one of the sentinel errors
 }
 
-// Error is a single line: place: problem.
+// Error returns a single line: place: problem.
 func (e *Error) Error() string {
 	if e.Place == "" {
 		return e.Problem
@@ -35,16 +35,15 @@ func (e *Error) Error() string {
 	return e.Place + ": " + e.Problem
 }
 
-// Unwrap is the kind of the error.
+// Unwrap returns the kind of the error.
 func (e *Error) Unwrap() error { return e.Kind }
 
-// problem is an Error whose place the caller adds.
+// problem returns an Error to which the caller adds the place.
 func problem(kind error, format string, args ...any) error {
 	return &Error{Problem: fmt.Sprintf(format, args...), Kind: kind}
 }
 
-// at adds the place to an error that has none: file:line, or the file alone
-// where line is 0.
+// at adds the place to an error that has none: file:line, or only the file if line is 0.
 func at(file string, line int, err error) error {
 	place := file
 	if line > 0 {

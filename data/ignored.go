@@ -7,9 +7,8 @@ import (
 	"slices"
 )
 
-// meaningful are keys that say what is to be learned, and that a run does not
-// honour: to train as if they were not there would be another training. Each
-// has what to do about it. All other unknown keys are metadata.
+// meaningful maps unsupported keys that change what is learned to advice. Ignoring such a key would train something
+// else, so it is an error. All other unknown keys are metadata.
 var meaningful = map[string]string{
 	"label":           labelAdvice,
 	"labels":          labelAdvice,
@@ -47,7 +46,7 @@ const (
 	tokensAdvice    = "token ids are read from .safetensors files (format: tokens), not from JSON lines"
 )
 
-// beside are keys that mean something beside one kind of row alone.
+// beside maps keys that are unsupported only for one kind of row to advice.
 var beside = map[kind]map[string]string{
 	kindText:       {"tools": toolsAdvice},
 	kindCompletion: {"tools": toolsAdvice, "input": "put it into the prompt, or leave it out", "instruction": "put it into the prompt, or leave it out"},
@@ -55,8 +54,7 @@ var beside = map[kind]map[string]string{
 
 const toolsAdvice = "tools go with messages: give messages, or leave them out"
 
-// refuseIgnored finds a key of a row that would be ignored although it means
-// something.
+// refuseIgnored returns an error for an unsupported key with a value.
 func refuseIgnored(k kind, fields map[string]json.RawMessage, keys []string) error {
 	for _, key := range keys {
 		advice, ok := meaningful[key]
@@ -70,9 +68,8 @@ func refuseIgnored(k kind, fields map[string]json.RawMessage, keys []string) err
 	return nil
 }
 
-// weigh reads how much a message counts: an answer of weight 0 is not learned, which
-// makes the message silent, and one of weight 1 is, as are all that have none. What else
-// its author wants of it is refused.
+// weigh parses the weight of a message. Weight 0 makes the message silent, so that its answer is not learned; weight 1
+// is the default. Other values are errors.
 func weigh(where string, message map[string]json.RawMessage) (silent bool, err error) {
 	for _, key := range []string{"weight", "train", "training"} {
 		raw, ok := message[key]
@@ -94,8 +91,7 @@ func weigh(where string, message map[string]json.RawMessage) (silent bool, err e
 	return silent, nil
 }
 
-// saysNothing reports whether a value is null or empty, as columns are that a
-// data set fills in other rows.
+// saysNothing reports whether a value is null or empty, like columns that a dataset fills only in other rows.
 func saysNothing(raw json.RawMessage) bool {
 	var v any
 	if json.Unmarshal(raw, &v) != nil {

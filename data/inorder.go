@@ -6,10 +6,9 @@ import (
 	"sync"
 )
 
-// inOrder calls work for every item on several goroutines, and done with the
-// results in the order of the items, on the caller's goroutine. It stops at
-// the first error in that order, whichever goroutine was faster, and returns
-// when all its goroutines have ended.
+// inOrder calls work for every item on several goroutines, and done with the results in item order on the caller's
+// goroutine. It stops at the first error in that order, regardless of timing, and returns when all its goroutines have
+// ended.
 func inOrder[T, R any](ctx context.Context, workers int, items iter.Seq2[T, error], work func(T) (R, error), done func(R) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
@@ -20,7 +19,7 @@ func inOrder[T, R any](ctx context.Context, workers int, items iter.Seq2[T, erro
 		value R
 		err   error
 	}
-	queue := make(chan chan result, 2*workers) // bounds what waits to be collected
+	queue := make(chan chan result, 2*workers) // limits the number of uncollected results
 	free := make(chan struct{}, workers)
 	wg.Go(func() {
 		defer close(queue)

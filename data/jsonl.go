@@ -13,7 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
-// kind is what a line of JSON holds.
+// kind is the kind of a JSON line.
 type kind string
 
 const (
@@ -22,15 +22,15 @@ const (
 	kindMessages   kind = "messages"
 )
 
-// kinds says which kind of row each key belongs to.
+// kinds maps each key to its kind of row.
 var kinds = map[string]kind{
 	"text": kindText, "prompt": kindCompletion, "completion": kindCompletion, "messages": kindMessages,
 }
 
-// keyNames are the keys of kinds in the order of the documentation.
+// keyNames lists the keys of kinds in the order of the documentation.
 var keyNames = []string{"text", "prompt", "completion", "messages"}
 
-// synonyms are what other data sets call our keys, for error messages.
+// synonyms maps key names of other datasets to ours, for error messages.
 var synonyms = map[string]string{
 	"instruction": "prompt", "input": "prompt", "question": "prompt", "query": "prompt",
 	"output": "completion", "response": "completion", "answer": "completion",
@@ -38,18 +38,18 @@ var synonyms = map[string]string{
 	"content": "text", "body": "text", "document": "text",
 }
 
-// A record is one line of a file of JSON lines.
+// record is one line of a JSON lines file.
 type record struct {
 	kind               kind
 	text               string
 	prompt, completion string
 	conversation       Conversation
-	texts              []string // of a row that is read whole
-	answers            []record // to one prompt: the one that is preferred, and the other
-	label              *label   // what it is to teach, where it has one
+	texts              []string // texts of a whole-row task
+	answers            []record // answers to one prompt: chosen and rejected
+	label              *label   // label of a labelled row
 }
 
-// sample tokenises the record.
+// sample tokenizes the record.
 func (r record) sample(e encoder) (sample, error) {
 	switch {
 	case r.label != nil:
@@ -71,7 +71,7 @@ func (r record) sample(e encoder) (sample, error) {
 	return e.text(r.text)
 }
 
-// parse reads one line.
+// parse parses a line.
 func (e encoder) parse(line []byte) (record, error) {
 	switch e.Rows {
 	case PairRows:
@@ -84,9 +84,8 @@ func (e encoder) parse(line []byte) (record, error) {
 	return parseRecord(line)
 }
 
-// parseRecord reads one line of language: an object with text, with prompt and
-// completion, or with messages (and tools). Other keys are left alone, but for
-// those that say what is to be learned.
+// parseRecord parses a line of a language task: an object with text, with prompt and completion, or with messages (and
+// tools). Other keys are ignored, unless they change what is learned.
 func parseRecord(line []byte) (record, error) {
 	fields, keys, err := parseLine(line)
 	if err != nil {
@@ -123,7 +122,7 @@ func parseRecord(line []byte) (record, error) {
 	return r, err
 }
 
-// parseLine reads a line: the fields of its object, and their names in its order.
+// parseLine parses a line and returns the fields of its object, and the keys in order.
 func parseLine(line []byte) (map[string]json.RawMessage, []string, error) {
 	if !utf8.Valid(line) {
 		return nil, nil, problem(ErrUTF8, "byte %d is not UTF-8", validPrefix(line)+1)
@@ -131,8 +130,7 @@ func parseLine(line []byte) (map[string]json.RawMessage, []string, error) {
 	return parseObject(line)
 }
 
-// parseObject reads a JSON object: its fields, and their names in the order
-// of the line.
+// parseObject parses a JSON object and returns its fields, and the keys in order.
 func parseObject(line []byte) (map[string]json.RawMessage, []string, error) {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	open, err := dec.Token()
@@ -152,7 +150,7 @@ func parseObject(line []byte) (map[string]json.RawMessage, []string, error) {
 		if err != nil {
 			return nil, nil, syntaxProblem(line, err)
 		}
-		key, _ := token.(string) // the decoder takes nothing else for a key
+		key, _ := token.(string) // the decoder accepts only string keys
 		if _, twice := fields[key]; twice {
 			return nil, nil, problem(ErrKeys, "found %q twice", key)
 		}
@@ -172,7 +170,7 @@ func parseObject(line []byte) (map[string]json.RawMessage, []string, error) {
 	return fields, keys, nil
 }
 
-// syntaxProblem says where a line stops being JSON.
+// syntaxProblem returns an error with the position of a JSON syntax error.
 func syntaxProblem(line []byte, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return problem(ErrFormat, "not valid JSON: it ends within the object")
@@ -183,7 +181,7 @@ func syntaxProblem(line []byte, err error) error {
 	return problem(ErrFormat, "not valid JSON: %v", err)
 }
 
-// stringField is the text of a key that has to be there.
+// stringField returns the text of a required key.
 func stringField(fields map[string]json.RawMessage, keys []string, key string) (string, error) {
 	raw, ok := fields[key]
 	if !ok {
@@ -196,7 +194,7 @@ func stringField(fields map[string]json.RawMessage, keys []string, key string) (
 	return *s, nil
 }
 
-// conversationOf reads messages and tools.
+// conversationOf parses messages and tools.
 func conversationOf(fields map[string]json.RawMessage) (Conversation, error) {
 	m, err := messagesOf("messages", fields["messages"])
 	if err != nil {
@@ -206,14 +204,13 @@ func conversationOf(fields map[string]json.RawMessage) (Conversation, error) {
 	return Conversation{fields["messages"], tools, m.silent}, err
 }
 
-// messages are a conversation, or a part of one.
+// messages is a conversation or a part of one.
 type messages struct {
 	each   []json.RawMessage
-	silent []int // numbers of those whose answers are not learned
+	silent []int // indices of messages whose answers are not learned
 }
 
-// messagesOf checks the shape of messages, which have the name key; which roles there are
-// is the template's affair.
+// messagesOf parses and checks the messages of a key. Roles are checked by the template.
 func messagesOf(key string, list json.RawMessage) (c messages, err error) {
 	if err := json.Unmarshal(list, &c.each); err != nil || c.each == nil {
 		return c, problem(ErrFormat, "%s: found %s, expected an array of objects with role and content", key, describe(list))
@@ -259,7 +256,7 @@ func messagesOf(key string, list json.RawMessage) (c messages, err error) {
 	return c, nil
 }
 
-// toolsOf checks the shape of tools, of which there may be none.
+// toolsOf checks the optional tools.
 func toolsOf(raw json.RawMessage) (json.RawMessage, error) {
 	switch tools := bytes.TrimSpace(raw); {
 	case len(tools) == 0 || string(tools) == "null":
@@ -270,7 +267,7 @@ func toolsOf(raw json.RawMessage) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// describe names a JSON value for error messages.
+// describe describes a JSON value for error messages.
 func describe(raw []byte) string {
 	switch {
 	case len(raw) == 0:
@@ -289,7 +286,7 @@ func describe(raw []byte) string {
 	return "a number"
 }
 
-// listKeys names the keys of a line.
+// listKeys lists the keys of a line for error messages.
 func listKeys(keys []string) string {
 	const most = 6
 	switch {
@@ -301,7 +298,7 @@ func listKeys(keys []string) string {
 	return fmt.Sprintf("found %q", keys)
 }
 
-// keyHint says which of the keys found was probably meant as one of ours.
+// keyHint returns a hint about a key that was probably meant as one of ours.
 func keyHint(keys []string) string {
 	for _, key := range keys {
 		switch key {
@@ -325,7 +322,7 @@ func keyHint(keys []string) string {
 	return ""
 }
 
-// validPrefix is the number of bytes before the first that is not UTF-8.
+// validPrefix returns the number of bytes before the first invalid UTF-8.
 func validPrefix(b []byte) int {
 	n := 0
 	for n < len(b) {

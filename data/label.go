@@ -8,22 +8,20 @@ import (
 	"strconv"
 )
 
-// Problem says what the labels of rows are, by the words that config.json has for it
-// (problem_type).
+// Problem is the kind of labels of rows, named as problem_type in config.json.
 type Problem string
 
-// The problems.
+// Problems.
 const (
-	// SingleLabel rows are each of one class: label is its name or its id, from 0.
+	// SingleLabel rows have one class: label is its name or its id, from 0.
 	SingleLabel Problem = "single_label_classification"
-	// MultiLabel rows are of any number of classes: label is a list of names or of ids,
-	// or has 0 or 1 for each class.
+	// MultiLabel rows have any number of classes: label is a list of names or ids, or has 0 or 1 for each class.
 	MultiLabel Problem = "multi_label_classification"
-	// Regression rows have a number each.
+	// Regression rows have one number.
 	Regression Problem = "regression"
 )
 
-// expects says what a label is, or a part of one.
+// expects describes a valid label, or a part of one.
 func (p Problem) expects(where string) string {
 	switch {
 	case p == Regression:
@@ -34,7 +32,7 @@ func (p Problem) expects(where string) string {
 	return "the name or the id of a class"
 }
 
-// A label is what a row is to teach, as its line has it.
+// label is the parsed label of a row.
 type label struct {
 	form    form
 	names   []string
@@ -43,7 +41,7 @@ type label struct {
 	line    int
 }
 
-// form says what the parts of a label are; it is empty where there are none.
+// form is the form of the parts of a label, empty for an empty label.
 type form string
 
 const (
@@ -53,7 +51,7 @@ const (
 	numberForm form = "numbers"
 )
 
-// parseLabel reads a label as it stands in its line.
+// parseLabel parses the label of a line.
 func parseLabel(raw json.RawMessage, p Problem) (*label, error) {
 	l := &label{}
 	switch p {
@@ -78,7 +76,7 @@ func parseLabel(raw json.RawMessage, p Problem) (*label, error) {
 	return l, l.add(raw, "label", p)
 }
 
-// add puts a class behind those of the label.
+// add appends a class to the label.
 func (l *label) add(raw json.RawMessage, where string, p Problem) error {
 	form := idForm
 	switch v, ok := finite(raw); {
@@ -109,7 +107,7 @@ func (l *label) add(raw json.RawMessage, where string, p Problem) error {
 	return nil
 }
 
-// refuseLabel says what was expected in the place of a label, or of a part of one.
+// refuseLabel returns an error with the expected form of a label, or of a part of one.
 func refuseLabel(where string, raw json.RawMessage, p Problem) error {
 	found, hint := describe(raw), ""
 	_, number := finite(raw)
@@ -130,7 +128,7 @@ func refuseLabel(where string, raw json.RawMessage, p Problem) error {
 	return problem(ErrFormat, "%s: found %s, expected %s%s", where, found, p.expects(where), hint)
 }
 
-// finite is a JSON number that float32 holds.
+// finite parses a JSON number in the range of float32.
 func finite(raw json.RawMessage) (float64, bool) {
 	if raw[0] != '-' && (raw[0] < '0' || raw[0] > '9') {
 		return 0, false
@@ -139,10 +137,10 @@ func finite(raw json.RawMessage) (float64, bool) {
 	return v, err == nil && math.Abs(v) <= math.MaxFloat32
 }
 
-// isWhole reports whether a JSON number is written without a fraction.
+// isWhole reports whether a JSON number is written as an integer.
 func isWhole(raw json.RawMessage) bool { return !bytes.ContainsAny(raw, ".eE") }
 
-// shorten cuts a text for error messages.
+// shorten truncates a text for error messages.
 func shorten(s string) string {
 	const most = 40
 	if r := []rune(s); len(r) > most {

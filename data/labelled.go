@@ -7,21 +7,20 @@ const (
 	kindLabelledPair kind = "text, text_pair and label"
 )
 
-// labelledSynonyms are what other data sets call the keys of labelled rows.
+// labelledSynonyms maps key names of other datasets to the keys of labelled rows.
 var labelledSynonyms = map[string]string{
 	"sentence": "text", "sentence1": "text", "premise": "text", "question": "text", "question1": "text", "text1": "text", "content": "text", "document": "text", "review": "text",
 	"sentence2": "text_pair", "hypothesis": "text_pair", "question2": "text_pair", "text2": "text_pair", "passage": "text_pair",
 	"labels": "label", "class": "label", "category": "label", "target": "label", "score": "label", "output": "label",
 }
 
-// secondTexts are the names that a second text has where text is the first.
+// secondTexts maps key names for a second text to text_pair, for lines with a text.
 var secondTexts = map[string]string{
 	"sentence": "text_pair", "sentence1": "text_pair", "premise": "text_pair", "question": "text_pair", "question1": "text_pair", "text1": "text_pair",
 	"sentence2": "text_pair", "hypothesis": "text_pair", "question2": "text_pair", "text2": "text_pair", "passage": "text_pair", "context": "text_pair",
 }
 
-// labelledAdvice are keys that say what is to be learned, and that labelled rows do
-// not honour.
+// labelledAdvice maps unsupported keys that change what is learned to advice, for labelled rows.
 var labelledAdvice = map[string]string{
 	"labels":        `what is to be learned is called "label" here`,
 	"weight":        weightAdvice,
@@ -34,7 +33,7 @@ var labelledAdvice = map[string]string{
 	"video":         mediaAdvice,
 }
 
-// parseLabelled reads a line with a label.
+// parseLabelled parses a line with a label.
 func parseLabelled(line []byte, p Problem) (record, error) {
 	fields, keys, err := parseLine(line)
 	if err != nil {
@@ -65,7 +64,7 @@ func parseLabelled(line []byte, p Problem) (record, error) {
 	return r, err
 }
 
-// labelled tokenises a row with a label.
+// labelled tokenizes a row with a label.
 func (e encoder) labelled(r record) (sample, error) {
 	if e.Texts == nil {
 		return sample{}, problem(ErrOption, "%s needs a tokenizer", r.kind)

@@ -11,19 +11,19 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// maxClasses is the most classes that rows may make up: more than any vocabulary of
-// labels has, and few enough that an id by mistake takes no memory.
+// maxClasses is the maximum number of classes taken from rows: more than real label sets have, and few enough that a
+// mistaken id does not exhaust memory.
 const maxClasses = 1 << 16
 
-// rowLabels are what the rows of a data set are to teach.
+// rowLabels holds the labels of the rows of a dataset.
 type rowLabels struct {
-	classes []string  // in the order of their ids; nil for Regression
-	ids     []int32   // of the classes of all rows
-	starts  []int     // for MultiLabel: row r is of the classes ids[starts[r]:starts[r+1]]
+	classes []string  // in order of their ids; nil for Regression
+	ids     []int32   // class ids of all rows
+	starts  []int     // for MultiLabel: row r has the classes ids[starts[r]:starts[r+1]]
 	values  []float32 // for Regression: of each row
 }
 
-// add puts the label of a row behind those of a batch.
+// add appends the label of a row to a batch.
 func (l *rowLabels) add(b *Batch, row int) {
 	if l.values == nil && l.starts == nil {
 		b.extend(classesArray, 1)[0] = l.ids[row]
@@ -42,7 +42,7 @@ func (l *rowLabels) add(b *Batch, row int) {
 	}
 }
 
-// append writes the labels for a digest.
+// append appends the labels to buf for a digest.
 func (l *rowLabels) append(buf []byte) []byte {
 	for _, name := range l.classes {
 		buf = append(binary.LittleEndian.AppendUint64(buf, uint64(len(name))), name...)
@@ -59,7 +59,7 @@ func (l *rowLabels) append(buf []byte) []byte {
 	return buf
 }
 
-// checkClasses refuses names of classes that cannot be told apart.
+// checkClasses returns an error for empty or duplicate class names.
 func (o Options) checkClasses() error {
 	fail := func(format string, args ...any) error {
 		return problem(ErrOption, "classes: "+format, args...)
@@ -80,7 +80,7 @@ func (o Options) checkClasses() error {
 	return nil
 }
 
-// settle makes numbers of the labels of rows, of which there is one at least.
+// settle converts the labels of rows, at least one, to numbers.
 func settle(rows []*label, o Options) (*rowLabels, error) {
 	kind, err := commonForm(rows)
 	if err != nil {
@@ -124,7 +124,7 @@ func settle(rows []*label, o Options) (*rowLabels, error) {
 	return l, nil
 }
 
-// commonForm is the form that all labels have, but for those that are empty.
+// commonForm returns the form of all non-empty labels, or an error if they differ.
 func commonForm(rows []*label) (form, error) {
 	var first *label
 	for _, r := range rows {
@@ -132,7 +132,7 @@ func commonForm(rows []*label) (form, error) {
 		case r.form == "":
 		case first == nil:
 			first = r
-		case r.form == flagForm && first.form == idForm: // of ids 0 and 1
+		case r.form == flagForm && first.form == idForm: // its labels are the ids 0 and 1
 			first = r
 		case r.form != first.form && (r.form != idForm || first.form != flagForm):
 			return "", at(r.file, r.line, problem(ErrMixed, "label: found %s, expected %s as in %s:%d", r.form, first.form, first.file, first.line))
@@ -144,8 +144,8 @@ func commonForm(rows []*label) (form, error) {
 	return first.form, nil
 }
 
-// areFlags reports whether lists of numbers have 0 or 1 for each class, and are not ids:
-// all are as long as there are classes, which are two at least where nobody says how many.
+// areFlags reports whether lists of numbers hold 0 or 1 for each class instead of ids: all have a length equal to the
+// number of classes, which must be at least two if it is not given.
 func areFlags(rows []*label, kind form, classes int) bool {
 	if kind != idForm {
 		return kind == flagForm
@@ -164,7 +164,7 @@ func areFlags(rows []*label, kind form, classes int) bool {
 	return true
 }
 
-// collect makes classes of what the rows have.
+// collect derives the class names from the rows.
 func collect(rows []*label, p Problem, flags bool) ([]string, error) {
 	names, most := map[string]bool{}, -1
 	for _, r := range rows {
@@ -198,7 +198,7 @@ func collect(rows []*label, p Problem, flags bool) ([]string, error) {
 	return classes, nil
 }
 
-// classes are the ids of the classes of a row.
+// classes returns the class ids of a row.
 func (l *label) classes(known []string, byName map[string]int32) ([]int32, error) {
 	var ids []int32
 	for _, name := range l.names {
@@ -223,7 +223,7 @@ func (l *label) classes(known []string, byName map[string]int32) ([]int32, error
 	return ids, nil
 }
 
-// flagged are the ids of the classes that a row has 1 for; an empty list has none.
+// flagged returns the ids of the classes whose flag is 1; an empty list has none.
 func (l *label) flagged(classes int) ([]int32, error) {
 	if len(l.numbers) != classes && len(l.numbers) > 0 {
 		return nil, problem(ErrLabel, "label: found a list of %d numbers, expected 0 or 1 for each of %d classes", len(l.numbers), classes)
@@ -241,7 +241,7 @@ func (l *label) flagged(classes int) ([]int32, error) {
 	return ids, nil
 }
 
-// oneOfClasses names the classes, where they are few.
+// oneOfClasses lists the class names for an error message, or their number if there are many.
 func oneOfClasses(known []string) string {
 	const most = 8
 	if len(known) > most {
@@ -254,5 +254,5 @@ func oneOfClasses(known []string) string {
 	return suggest.Or(quoted)
 }
 
-// plain writes a number without an exponent.
+// plain formats a number without an exponent.
 func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }

@@ -15,7 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// formats are the formats that names end in.
+// formats maps file extensions to formats.
 var formats = map[string]Format{
 	".jsonl": FormatJSONL, ".ndjson": FormatJSONL, ".json": FormatJSONL,
 	".txt": FormatText, ".text": FormatText, ".md": FormatText,
@@ -24,9 +24,8 @@ var formats = map[string]Format{
 
 var endings = []string{".jsonl", ".ndjson", ".json", ".txt", ".text", ".md", ".safetensors"}
 
-// Load reads and tokenises the files, in their order, as one data set. Errors
-// name file and line, and are the same whatever the number of workers. When
-// ctx is cancelled it returns ctx's error.
+// Load reads and tokenizes the files, in order, as one dataset. Errors name file and line, and do not depend on the
+// number of workers. When ctx is cancelled, Load returns its error.
 func Load(ctx context.Context, files []string, o Options) (*Dataset, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -60,11 +59,11 @@ func Load(ctx context.Context, files []string, o Options) (*Dataset, error) {
 	return l.set, err
 }
 
-// loading is the state of one Load.
+// loading holds the state of one Load.
 type loading struct {
 	encoder  encoder
 	set      *Dataset
-	labels   []*label // of the rows of the set
+	labels   []*label // labels of the rows of set
 	progress Progress
 }
 
@@ -97,7 +96,7 @@ func (l *loading) file(ctx context.Context, file string) error {
 	return l.tokens(file)
 }
 
-// check refuses a data set of nothing.
+// check returns an error if the dataset is empty.
 func (l *loading) check(files []string) error {
 	s := l.set.stats
 	if s.Rows > 0 {
@@ -116,7 +115,7 @@ func (l *loading) check(files []string) error {
 	return at(where, 0, problem(ErrEmpty, "no rows"))
 }
 
-// add keeps what became of a record.
+// add adds a tokenized record to the dataset or to the counts.
 func (l *loading) add(s sample) {
 	stats := &l.set.stats
 	switch {
@@ -142,12 +141,12 @@ func (l *loading) add(s sample) {
 	}
 }
 
-// fits reports whether a row has as many texts as those before it.
+// fits reports whether a row has the same number of texts as earlier rows.
 func (l *loading) fits(s sample) bool {
 	return s.texts == nil || l.set.Len() == 0 || len(s.texts) == l.set.texts
 }
 
-// report tells the caller how far loading has come.
+// report reports the progress to the caller.
 func (l *loading) report() {
 	l.progress.Rows, l.progress.Tokens = l.set.stats.Rows, l.set.stats.Tokens
 	if l.encoder.Progress != nil {
@@ -155,21 +154,21 @@ func (l *loading) report() {
 	}
 }
 
-// A block is some lines of a file, tokenised by one goroutine at a time.
+// block is a range of lines of a file that one goroutine tokenizes.
 type block struct {
 	lines [][]byte
 	first int // number of the first line
 	bytes int
 }
 
-// A line is one record of a block, tokenised.
+// line is a tokenized record of a block.
 type line struct {
 	number int
 	kind   kind
 	sample sample
 }
 
-// jsonl reads a file of JSON lines.
+// jsonl reads a JSON lines file.
 func (l *loading) jsonl(ctx context.Context, file string) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -224,10 +223,10 @@ func (l *loading) jsonl(ctx context.Context, file string) error {
 	return inOrder(ctx, l.encoder.Workers, blocks(file, f), encode, collect)
 }
 
-// byteOrderMark stands at the start of files that some editors write.
+// byteOrderMark starts files that some editors write.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// blocks cuts a file into blocks of whole lines.
+// blocks splits a file into blocks of whole lines.
 func blocks(file string, r io.Reader) iter.Seq2[block, error] {
 	const blockSize = 64 << 10
 	return func(yield func(block, error) bool) {

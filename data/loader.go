@@ -7,43 +7,40 @@ import (
 	"slices"
 )
 
-// LoaderConfig says how rows become batches.
+// LoaderConfig configures how rows become batches.
 type LoaderConfig struct {
-	BatchSize    int    // rows of one micro-batch
-	Accumulation int    // micro-batches of one optimizer step; 0 is 1
-	Seed         uint64 // key of all orders
+	BatchSize    int    // rows per micro-batch
+	Accumulation int    // micro-batches per optimizer step; 0 is 1
+	Seed         uint64 // seed of all orders
 	Shuffle      bool   // a new order in each epoch
-	DropLast     bool   // leave out the rows that do not fill a step
-	// LengthBucketing makes micro-batches of rows of similar length.
+	DropLast     bool   // skip the last, incomplete step of an epoch
+	// LengthBucketing builds micro-batches from rows of similar length.
 	LengthBucketing bool
-	// Packing fills rows of MaxLength tokens with several documents; then a
-	// row of a batch is a filled one. MaxLength is for packing alone.
+	// Packing fills rows of MaxLength tokens with several documents; a batch then consists of such rows. MaxLength
+	// applies only to packing.
 	Packing   bool
 	MaxLength int
 }
 
-// Loader gives the micro-batches of a run. It has no position: a batch is a
-// function of the configuration, the data set and the step, so a resumed run
-// goes on by asking for the next step. It is safe for concurrent use.
+// Loader returns the micro-batches of a run. It has no position: a batch is a function of the configuration, the
+// dataset and the step, so a resumed run just asks for the next step. It is safe for concurrent use.
 //
-// An epoch is every row once; the last step of an epoch may be smaller, and
-// with it the last micro-batch. Steps are counted over all epochs. A data set
-// of recorded batches gives batch s mod batches at step s, in file order.
+// An epoch is one pass over all rows; its last step, and the last micro-batch, may be smaller. Steps are counted across
+// epochs. For a dataset of recorded batches, step s has batch s mod batches, in file order.
 type Loader struct {
 	set   *Dataset
 	cfg   LoaderConfig
 	order order
-	packs [][]int // documents of each row, where rows are packed
-	rows  int     // of an epoch
-	steps int     // of an epoch
+	packs [][]int // documents of each row, if packed
+	rows  int     // rows per epoch
+	steps int     // steps per epoch
 }
 
-// maxStep is the most rows that a step may be made of: more than any data set
-// has, and few enough that no product with it overflows.
+// maxStep is the maximum number of rows per step: more than any dataset has, and small enough to avoid overflow.
 const maxStep = min(1<<40, math.MaxInt)
 
-// NewLoader checks the configuration against the data set and packs the rows
-// where told to: once, for all epochs, so that every epoch has as many steps.
+// NewLoader checks the configuration against the dataset. If rows are packed, they are packed once for all epochs, so
+// that every epoch has the same number of steps.
 func NewLoader(d *Dataset, c LoaderConfig) (*Loader, error) {
 	if c.Accumulation == 0 {
 		c.Accumulation = 1
@@ -77,8 +74,8 @@ func NewLoader(d *Dataset, c LoaderConfig) (*Loader, error) {
 	return l, nil
 }
 
-// Sequential gives the rows in file order, as evaluation takes them: steps 0
-// to StepsPerEpoch, of one micro-batch each.
+// Sequential returns a loader of the rows in file order, for evaluation: steps 0 to StepsPerEpoch, with one micro-batch
+// each.
 func Sequential(d *Dataset, batchSize int) (*Loader, error) {
 	if _, rows := d.Recorded(); rows > 0 {
 		batchSize = rows
@@ -86,7 +83,7 @@ func Sequential(d *Dataset, batchSize int) (*Loader, error) {
 	return NewLoader(d, LoaderConfig{BatchSize: batchSize})
 }
 
-// checkRecorded refuses what recorded batches cannot be.
+// checkRecorded returns an error for options that do not apply to recorded batches.
 func (l *Loader) checkRecorded(rows int) error {
 	c := l.cfg
 	switch {
@@ -99,7 +96,7 @@ func (l *Loader) checkRecorded(rows int) error {
 	return nil
 }
 
-// arrange settles the order of the rows, packed or not.
+// arrange determines the order of the rows, and packs them if configured.
 func (l *Loader) arrange() error {
 	c := l.cfg
 	if c.Packing {
@@ -124,7 +121,7 @@ func (l *Loader) arrange() error {
 	return nil
 }
 
-// arrival is the order in which documents are packed.
+// arrival returns the order in which documents are packed.
 func (l *Loader) arrival() []int {
 	docs := make([]int, l.set.Len())
 	next := func(i int) int { return i }
@@ -137,41 +134,39 @@ func (l *Loader) arrival() []int {
 	return docs
 }
 
-// StepsPerEpoch is the number of optimizer steps of one pass over the data.
+// StepsPerEpoch returns the number of optimizer steps per epoch.
 func (l *Loader) StepsPerEpoch() int { return l.steps }
 
-// RowsPerEpoch is the number of rows of one pass: documents, or what they are
-// packed into. Those that DropLast leaves out count too.
+// RowsPerEpoch returns the number of rows per epoch: documents, or packed rows. It includes rows that DropLast skips.
 func (l *Loader) RowsPerEpoch() int { return l.rows }
 
-// Epoch is the number of the pass that a step belongs to.
+// Epoch returns the epoch of a step.
 func (l *Loader) Epoch(step int) int { return step / l.steps }
 
-// Micros is the number of micro-batches of a step, 0 for a negative step.
+// Micros returns the number of micro-batches of a step, or 0 for a negative step.
 func (l *Loader) Micros(step int) int {
 	from, to := l.places(step)
 	return (to - from + l.cfg.BatchSize - 1) / l.cfg.BatchSize
 }
 
-// LossTokens is the number of targets of a whole step: what the sum of the
-// losses of its micro-batches is divided by.
+// LossTokens returns the number of targets of a whole step, by which the summed loss of its micro-batches is divided.
 func (l *Loader) LossTokens(step int) int {
 	n := 0
 	l.documents(step, 0, l.cfg.BatchSize*l.cfg.Accumulation, func(doc int) { n += l.set.Targets(doc) })
 	return n
 }
 
-// Tokens is the number of tokens of a whole step.
+// Tokens returns the number of tokens of a whole step.
 func (l *Loader) Tokens(step int) int {
 	n := 0
 	l.documents(step, 0, l.cfg.BatchSize*l.cfg.Accumulation, func(doc int) { n += l.set.Length(doc) })
 	return n
 }
 
-// Unit is what Tokens counts.
+// Unit returns the unit of Tokens.
 func (l *Loader) Unit() string { return "tokens" }
 
-// MaxTokens is the most tokens that any micro-batch of any epoch can have.
+// MaxTokens returns the maximum number of tokens per micro-batch, over all epochs.
 func (l *Loader) MaxTokens() int {
 	return l.largest(func(row int) int {
 		n := 0
@@ -180,8 +175,7 @@ func (l *Loader) MaxTokens() int {
 	})
 }
 
-// MaxDocuments is the most documents that any micro-batch can have, where each text
-// of a row is one.
+// MaxDocuments returns the maximum number of documents per micro-batch; each text of a row counts as one.
 func (l *Loader) MaxDocuments() int {
 	return l.largest(func(row int) int {
 		n := 0
@@ -190,8 +184,8 @@ func (l *Loader) MaxDocuments() int {
 	})
 }
 
-// largest is the largest sum of sizes that a micro-batch can have. In file
-// order the micro-batches are known; in any other, the largest rows may meet.
+// largest returns the largest sum of sizes of a micro-batch. In file order the micro-batches are known; in any other
+// order, the largest rows may be in the same one.
 func (l *Loader) largest(size func(row int) int) int {
 	sizes := make([]int, l.rows)
 	for row := range sizes {
@@ -215,7 +209,7 @@ func (l *Loader) largest(size func(row int) int) int {
 	return most
 }
 
-// places is the range of places in its epoch that a step takes.
+// places returns the range of positions in its epoch that a step covers.
 func (l *Loader) places(step int) (from, to int) {
 	if step < 0 {
 		return 0, 0
@@ -233,9 +227,8 @@ func (l *Loader) documents(step, first, last int, f func(doc int)) {
 	}
 }
 
-// First gives the rows that the first steps, so many, are made of, each once, in groups
-// of those that a micro-batch is the first to have. Where rows are packed they are
-// documents.
+// First returns the rows of the first steps, without repetition, grouped by the micro-batch in which they occur first.
+// Packed rows are listed as documents.
 func (l *Loader) First(steps int) iter.Seq[[]int] {
 	return func(yield func([]int) bool) {
 		seen, left := make([]bool, l.set.Len()), l.set.Len()
@@ -266,7 +259,7 @@ func (l *Loader) eachDocument(row int, f func(doc int)) {
 	}
 }
 
-// Batch is micro-batch micro of the step, in new memory.
+// Batch returns micro-batch micro of the step in new memory.
 func (l *Loader) Batch(step, micro int) (*Batch, error) {
 	b := &Batch{}
 	if err := l.Fill(b, step, micro); err != nil {
@@ -275,7 +268,7 @@ func (l *Loader) Batch(step, micro int) (*Batch, error) {
 	return b, nil
 }
 
-// Fill is Batch into memory that is used again.
+// Fill writes micro-batch micro of the step to b, reusing its memory.
 func (l *Loader) Fill(b *Batch, step, micro int) error {
 	if n := l.Micros(step); micro < 0 || micro >= n {
 		return problem(ErrOption, "micro-batch %d of step %d, which has %d", micro, step, n)
@@ -285,7 +278,7 @@ func (l *Loader) Fill(b *Batch, step, micro int) error {
 	return nil
 }
 
-// String says how an epoch is made up, for a summary.
+// String describes an epoch, for a summary.
 func (l *Loader) String() string {
 	text := fmt.Sprintf("%d rows, %d steps per epoch", l.rows, l.steps)
 	if l.packs != nil {

@@ -8,37 +8,36 @@ import (
 	"github.com/lorafuse/lorafuse/internal/philox"
 )
 
-// Draws other than the order of an epoch have operation numbers that no graph
-// gives, so that they are independent of dropout and of each other.
+// Operation numbers of random draws other than the order of an epoch. No graph uses them, so that the draws are
+// independent of dropout and of each other.
 const (
 	packingDraw   = 0xFFFF_FFFE
 	bucketingDraw = 0xFFFF_FFFD
 )
 
-// derived is a seed for one more permutation of the run.
+// derived returns a seed for another permutation of the run.
 func derived(seed uint64, epoch, draw uint32, index uint64) uint64 {
 	w := philox.NewStream(seed, epoch, draw).Block(index)
 	return uint64(w[0]) | uint64(w[1])<<32
 }
 
-// permutation is the keyed order of n things.
+// permutation returns a keyed random permutation of n elements.
 func permutation(n int, seed uint64, epoch uint32) func(i int) int {
 	p := philox.NewPermutation(uint64(n), seed, epoch)
 	return func(i int) int { return int(p.At(uint64(i))) }
 }
 
-// An order says which row comes when: at is a function of the epoch and the
-// place in it.
+// order maps a position in an epoch to a row.
 type order interface {
 	at(epoch, place int) int
 }
 
-// fileOrder takes the rows as they stand.
+// fileOrder returns the rows in file order.
 type fileOrder struct{}
 
 func (fileOrder) at(_, place int) int { return place }
 
-// shuffled takes the rows in a new random order in each epoch.
+// shuffled returns the rows in a new random order in each epoch.
 type shuffled struct {
 	rows int
 	seed uint64
@@ -48,13 +47,11 @@ func (o shuffled) at(epoch, place int) int {
 	return int(philox.NewPermutation(uint64(o.rows), o.seed, uint32(epoch)).At(uint64(place)))
 }
 
-// bucketWindow is how many micro-batches are made from rows sorted together,
-// as in transformers' group_by_length.
+// bucketWindow is the number of micro-batches whose rows are sorted together, as in transformers' group_by_length.
 const bucketWindow = 50
 
-// bucketed makes micro-batches of rows of similar length: the rows of a window
-// of the underlying order are sorted by length and cut into micro-batches,
-// which come in random order. A last, shorter micro-batch stays last.
+// bucketed groups rows of similar length into micro-batches. The rows of a window of the underlying order are sorted by
+// length and cut into micro-batches, which come in random order. A last, shorter micro-batch stays last.
 type bucketed struct {
 	order
 	rows    int
@@ -65,7 +62,7 @@ type bucketed struct {
 	length  func(row int) int
 
 	mu     sync.Mutex
-	cached struct { // the window that was asked for last
+	cached struct { // the last window
 		epoch, window int
 		rows          []int
 	}
@@ -81,7 +78,7 @@ func (o *bucketed) at(epoch, place int) int {
 	return o.cached.rows[place%o.window]
 }
 
-// sorted is the order of the rows within a window.
+// sorted returns the order of the rows within a window.
 func (o *bucketed) sorted(epoch, window int) []int {
 	from := window * o.window
 	rows := make([]int, min(o.window, o.rows-from))

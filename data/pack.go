@@ -6,15 +6,13 @@ import (
 	"slices"
 )
 
-// packWindow is how many documents are packed together. Within a window the
-// longest come first; a limit keeps the documents of a row a random choice
-// where rows are shuffled, and near each other where they are not.
+// packWindow is the number of documents that are packed together, longest first. The limit keeps the documents of a row
+// random if rows are shuffled, and close to each other otherwise.
 const packWindow = 8192
 
-// packRows fills rows of at most capacity tokens with documents: best fit,
-// longest first, within windows of the order in which documents come. length
-// gives the tokens of a document, none above capacity. Each result is the
-// documents of one row; both levels keep the order of arrival.
+// packRows fills rows of at most capacity tokens with documents: best fit, longest first, within windows of order.
+// length returns the tokens of a document, at most capacity. Each result lists the documents of a row; rows and
+// documents keep the order of arrival.
 func packRows(order []int, length func(doc int) int, capacity int) [][]int {
 	var rows [][]int
 	for window := range slices.Chunk(order, packWindow) {
@@ -23,15 +21,15 @@ func packRows(order []int, length func(doc int) int, capacity int) [][]int {
 	return rows
 }
 
-// packOnce packs one window. Rows hold places in the window until the end, so
-// that sorting them restores the order of arrival.
+// packOnce packs one window. Rows hold indices into the window until the end, so that sorting them restores the order
+// of arrival.
 func packOnce(window []int, length func(doc int) int, capacity int) [][]int {
 	byLength, tokens := make([]int, len(window)), 0
 	for place := range window {
 		byLength[place] = place
 		tokens += length(window[place])
 	}
-	// More room than all of them take packs the same, and has no index to pay for.
+	// A capacity above the sum of all lengths gives the same result and only costs memory for the index.
 	capacity = min(capacity, tokens)
 	slices.SortStableFunc(byLength, func(a, b int) int {
 		return cmp.Compare(length(window[b]), length(window[a]))
@@ -60,9 +58,9 @@ func packOnce(window []int, length func(doc int) int, capacity int) [][]int {
 	return rows
 }
 
-// A roomIndex finds the fullest row that still has room for a document.
+// roomIndex finds the fullest row that still has space for a document.
 type roomIndex struct {
-	rows  [][]int  // rows by the tokens that are left in them, last in first out
+	rows  [][]int  // rows by free tokens, last in first out
 	words []uint64 // bit r%64 of word r/64: rows[r] is not empty
 }
 
@@ -70,13 +68,13 @@ func newRoomIndex(capacity int) *roomIndex {
 	return &roomIndex{rows: make([][]int, capacity+1), words: make([]uint64, capacity/64+1)}
 }
 
-// put notes that a row has room for so many tokens more.
+// put records that a row has room free tokens.
 func (x *roomIndex) put(row, room int) {
 	x.rows[room] = append(x.rows[room], row)
 	x.words[room/64] |= 1 << (room % 64)
 }
 
-// take removes and returns a row with the least room that is enough.
+// take removes and returns the row with the least sufficient space.
 func (x *roomIndex) take(need int) (row, room int, ok bool) {
 	room, ok = x.next(need)
 	if !ok {
@@ -91,7 +89,7 @@ func (x *roomIndex) take(need int) (row, room int, ok bool) {
 	return row, room, true
 }
 
-// next is the least room, from the given one up, that some row has.
+// next returns the smallest free space, at least room, of any row.
 func (x *roomIndex) next(room int) (int, bool) {
 	for w := room / 64; w < len(x.words); w++ {
 		word := x.words[w]

@@ -13,15 +13,14 @@ const (
 	kindPreferredInput kind = "input, preferred_output and non_preferred_output"
 )
 
-// preferenceSynonyms are what other data sets call the keys of preferences.
+// preferenceSynonyms maps key names of other datasets to the keys of preferences.
 var preferenceSynonyms = map[string]string{
 	"question": "prompt", "instruction": "prompt", "query": "prompt",
 	"accepted": "chosen", "preferred": "chosen", "preferred_response": "chosen", "response_w": "chosen", "win": "chosen",
 	"dispreferred": "rejected", "non_preferred": "rejected", "rejected_response": "rejected", "response_l": "rejected", "lose": "rejected",
 }
 
-// preferenceAdvice are keys that say what is to be learned, and that preferences do not
-// honour.
+// preferenceAdvice maps unsupported keys that change what is learned to advice, for preferences.
 var preferenceAdvice = map[string]string{
 	"label":         "each row has two answers, of which the one that is chosen is preferred: leave the key out",
 	"labels":        "each row has two answers, of which the one that is chosen is preferred: leave the key out",
@@ -40,8 +39,7 @@ var preferenceAdvice = map[string]string{
 
 const preferenceKeys = "prompt, chosen and rejected, or chosen and rejected messages, or input, preferred_output and non_preferred_output"
 
-// parsePreference reads a line with two answers to one prompt, in one of the forms that
-// TRL and OpenAI have for it.
+// parsePreference parses a line with two answers to one prompt, in one of the formats of TRL and OpenAI.
 func parsePreference(line []byte) (record, error) {
 	fields, keys, err := parseLine(line)
 	if err != nil {
@@ -80,7 +78,7 @@ func parsePreference(line []byte) (record, error) {
 	return r, nil
 }
 
-// parseConversations reads two conversations, which follow a prompt or begin by it.
+// parseConversations parses two conversations, which follow a prompt or start with it.
 func parseConversations(fields map[string]json.RawMessage, keys []string) (record, error) {
 	chosen, err := messagesOf("chosen", fields["chosen"])
 	if err != nil {
@@ -95,7 +93,7 @@ func parseConversations(fields map[string]json.RawMessage, keys []string) (recor
 		if prompt, err = messagesOf("prompt", raw); err != nil {
 			return record{}, err
 		}
-	} else { // a prompt of text only repeats what both begin with
+	} else { // a text prompt only repeats the common start
 		prompt, chosen, rejected = common(chosen, rejected)
 		if len(prompt.each) == 0 {
 			return record{}, problem(ErrKeys, "%s: the messages of chosen and rejected differ from the first, expected a prompt that both begin with, or the key prompt", listKeys(keys))
@@ -104,7 +102,7 @@ func parseConversations(fields map[string]json.RawMessage, keys []string) (recor
 	return answered(kindConversations, prompt, chosen, rejected, fields["tools"])
 }
 
-// parsePreferred reads a row of OpenAI's fine-tuning by preferences.
+// parsePreferred parses a row of OpenAI's preference fine-tuning.
 func parsePreferred(fields map[string]json.RawMessage, keys []string) (record, error) {
 	for _, key := range []string{"input", "preferred_output", "non_preferred_output"} {
 		if _, has := fields[key]; !has {
@@ -133,7 +131,7 @@ func parsePreferred(fields map[string]json.RawMessage, keys []string) (record, e
 	return answered(kindPreferredInput, prompt, chosen, rejected, input["tools"])
 }
 
-// answered is the record of a prompt and two answers to it.
+// answered returns the record of a prompt and two answers to it.
 func answered(k kind, prompt, chosen, rejected messages, tools json.RawMessage) (record, error) {
 	tools, err := toolsOf(tools)
 	if err != nil {
@@ -153,8 +151,7 @@ func answered(k kind, prompt, chosen, rejected messages, tools json.RawMessage) 
 	return r, nil
 }
 
-// common takes the messages that two conversations begin with off them, all but one of
-// the shorter at most.
+// common removes the common start of two conversations, but leaves at least one message of each.
 func common(a, b messages) (prompt, restA, restB messages) {
 	n := 0
 	for n+1 < min(len(a.each), len(b.each)) && sameJSON(a.each[n], b.each[n]) {
@@ -164,7 +161,7 @@ func common(a, b messages) (prompt, restA, restB messages) {
 	return prompt, a.from(n), b.from(n)
 }
 
-// from are the messages from number n on.
+// from returns the messages from index n on.
 func (m messages) from(n int) messages {
 	rest := messages{each: m.each[n:]}
 	for _, i := range m.silent {
@@ -175,7 +172,7 @@ func (m messages) from(n int) messages {
 	return rest
 }
 
-// join is the array of all messages.
+// join returns a JSON array of all messages.
 func join(all ...messages) json.RawMessage {
 	var each [][]byte
 	for _, m := range all {
@@ -186,13 +183,13 @@ func join(all ...messages) json.RawMessage {
 	return slices.Concat([]byte("["), bytes.Join(each, []byte(",")), []byte("]"))
 }
 
-// sameJSON reports whether two values say the same.
+// sameJSON reports whether two JSON values are equal.
 func sameJSON(a, b json.RawMessage) bool {
 	var x, y any
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// preference tokenises both answers, each behind its prompt.
+// preference tokenizes both answers, each after its prompt.
 func (e encoder) preference(r record) (sample, error) {
 	var s sample
 	for i, answer := range r.answers {
@@ -208,7 +205,7 @@ func (e encoder) preference(r record) (sample, error) {
 	return s, nil
 }
 
-// inAnswer says of which answer an error is.
+// inAnswer adds the name of the answer to an error.
 func inAnswer(which string, err error) error {
 	if e, ok := err.(*Error); ok && e.Place == "" {
 		return &Error{Problem: which + ": " + e.Problem, Kind: e.Kind}
@@ -216,8 +213,7 @@ func inAnswer(which string, err error) error {
 	return err
 }
 
-// appendPreference adds a row of two texts, of which the answers are held against each
-// other.
+// appendPreference appends a row of two texts with the spans of their answers.
 func (d *Dataset) appendPreference(texts [][]int32, answers [][]Span) {
 	d.appendWhole(texts)
 	first := len(d.starts) - 1 - len(texts)

@@ -10,13 +10,13 @@ import (
 	"unicode/utf8"
 )
 
-// A document is a part of a plain text file.
+// document is a part of a plain text file.
 type document struct {
 	text string
-	line int // of its first character
+	line int // line number of its first character
 }
 
-// text reads a file of plain text.
+// text reads a plain text file.
 func (l *loading) text(ctx context.Context, file string) error {
 	if l.encoder.Tokenizer == nil {
 		return at(file, 0, problem(ErrOption, "plain text needs a tokenizer"))
@@ -54,7 +54,7 @@ func (l *loading) text(ctx context.Context, file string) error {
 	return inOrder(ctx, l.encoder.Workers, documents, encode, collect)
 }
 
-// split cuts a text into documents; those of white space alone are left out.
+// split splits a text into documents and skips blank ones.
 func split(text, separator string) iter.Seq[document] {
 	next := func(rest string) (doc, tail string, more bool) { return strings.Cut(rest, separator) }
 	switch separator {
@@ -77,8 +77,7 @@ func split(text, separator string) iter.Seq[document] {
 	}
 }
 
-// cutBlankLine cuts a text at its first line of white space alone. The line
-// break before it belongs to neither part.
+// cutBlankLine cuts a text at its first blank line. The line break before it belongs to neither part.
 func cutBlankLine(text string) (doc, tail string, more bool) {
 	for start := 0; start < len(text); {
 		end := start + strings.IndexByte(text[start:], '\n')

@@ -10,17 +10,17 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// The tensors of a file of token ids, all of one shape: [rows, length], or
-// [batches, rows, length] for recorded batches, which are taken in order.
+// Tensors of a file of token ids, all of one shape: [rows, length], or [batches, rows, length] for recorded batches,
+// which are used in order.
 const (
 	inputIDs      = "input_ids"      // I64 or I32
-	labels        = "labels"         // likewise; missing: every token carries loss
-	attentionMask = "attention_mask" // 0 or 1; missing: every token counts
+	labels        = "labels"         // likewise; if missing, every token carries loss
+	attentionMask = "attention_mask" // 0 or 1; if missing, every token is used
 )
 
 var tensorNames = []string{inputIDs, labels, attentionMask}
 
-// tokens reads a file of rows that are tokenised already.
+// tokens reads a file of tokenized rows.
 func (l *loading) tokens(file string) error {
 	f, err := safetensors.Open(file)
 	if err != nil {
@@ -67,14 +67,14 @@ func (l *loading) tokens(file string) error {
 	return l.addTable(table)
 }
 
-// A tokenTable is the content of a file: rows of one length.
+// tokenTable holds the contents of a file: rows of equal length.
 type tokenTable struct {
 	file              string
 	shape             []int
-	ids, labels, mask []int32 // the latter two nil where the file has none
+	ids, labels, mask []int32 // labels and mask may be nil
 }
 
-// addTable adds the rows of the file.
+// addTable appends the rows of the file.
 func (l *loading) addTable(t tokenTable) error {
 	length := t.shape[len(t.shape)-1]
 	if length == 0 {
@@ -108,8 +108,7 @@ func (l *loading) addTable(t tokenTable) error {
 	return nil
 }
 
-// batchTargets is the number of targets of the recorded batch that begins
-// with the row.
+// batchTargets returns the number of targets of the recorded batch that starts with row.
 func (d *Dataset) batchTargets(row int) int {
 	n := 0
 	for r := range d.batch {
@@ -118,8 +117,8 @@ func (d *Dataset) batchTargets(row int) int {
 	return n
 }
 
-// row takes padding off row r: the tokens that the mask leaves out, and those
-// at the end that carry no loss, which nothing that does carry loss sees.
+// row removes padding from row r: tokens that the mask excludes, and trailing tokens without loss, which do not affect
+// the others.
 func (t tokenTable) row(r, length int) (sample, error) {
 	from, to := r*length, (r+1)*length
 	ids := t.ids[from:to]
@@ -145,7 +144,7 @@ func (t tokenTable) row(r, length int) (sample, error) {
 	return sample{ids: ids[first : first+end], loss: loss}, nil
 }
 
-// kept is the range of tokens that a mask keeps.
+// kept returns the range of tokens that a mask keeps.
 func kept(mask []int32) (first, last int, err error) {
 	first = max(slices.Index(mask, 1), 0)
 	for last = first; last < len(mask) && mask[last] == 1; last++ {
@@ -158,7 +157,7 @@ func kept(mask []int32) (first, last int, err error) {
 	return first, last, nil
 }
 
-// place names row r in errors.
+// place describes row r in errors.
 func (t tokenTable) place(r int) string {
 	if len(t.shape) == 3 {
 		return fmt.Sprintf("%s: batch %d, row %d", t.file, r/t.shape[1], r%t.shape[1])
@@ -166,13 +165,13 @@ func (t tokenTable) place(r int) string {
 	return fmt.Sprintf("%s: row %d", t.file, r)
 }
 
-// ints is a tensor of whole numbers.
+// ints is an integer tensor.
 type ints struct {
 	shape  []int
 	values []int32
 }
 
-// readInts reads a tensor of I64 or I32, whose values have to fit int32.
+// readInts reads a tensor of I64 or I32, whose values must fit int32.
 func readInts(f *safetensors.File, name string) (ints, error) {
 	v, err := f.Lookup(name)
 	if err != nil {

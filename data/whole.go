@@ -10,36 +10,29 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// Rows says what the rows of JSON lines are: what is learned from them.
+// Rows is a kind of rows in JSON lines. It determines what is learned.
 type Rows string
 
-// The kinds of rows. All but those of language are read whole: a row counts once,
-// however many tokens it has.
+// Kinds of rows. All but LanguageRows belong to whole-row tasks: a row counts once, regardless of its number of tokens.
 const (
-	// LanguageRows are texts whose tokens are predicted: text, prompt and
-	// completion, or messages.
+	// LanguageRows are texts whose tokens are predicted: text, prompt and completion, or messages.
 	LanguageRows Rows = "language"
-	// PairRows are texts that belong together: anchor, positive, and, in all rows or
-	// in none, negative, which does not belong to them.
+	// PairRows are matching texts: anchor, positive and, in all rows or in none, a non-matching negative.
 	PairRows Rows = "pairs"
-	// LabelledRows are texts, or two that are joined, with what is to be said of them:
-	// text, in all rows of a file or in none text_pair, and label.
+	// LabelledRows are texts, or pairs of texts, with a label: text, label and, in all rows of a file or in none,
+	// text_pair.
 	LabelledRows Rows = "labelled"
-	// PreferenceRows are two answers to one prompt, of which the first is preferred, as
-	// TRL has them (prompt, chosen and rejected, each of text or of messages, or both as
-	// conversations that begin alike) or OpenAI (input, preferred_output and
-	// non_preferred_output).
+	// PreferenceRows are two answers to one prompt, the first of which is preferred. They are in the format of TRL
+	// (prompt, chosen and rejected, each as text or messages, or both as conversations with a common start) or of
+	// OpenAI (input, preferred_output and non_preferred_output).
 	PreferenceRows Rows = "preferences"
 )
 
-// TextTokenizer is what this package needs of a tokenizer for rows that are read
-// whole. It is called from several goroutines at once.
+// TextTokenizer is the interface of a tokenizer for whole-row tasks. It must be safe for concurrent use.
 type TextTokenizer interface {
-	// EncodeWithin gives the ids of a text with what the tokenizer puts around it,
-	// cut to so many altogether.
+	// EncodeWithin returns the ids of a text with its special tokens, truncated to at most most ids.
 	EncodeWithin(text string, most int) (ids []int32, cut bool, err error)
-	// EncodeJoined gives the ids of one text, or of two that are joined, and the type of
-	// each token, cut likewise.
+	// EncodeJoined returns the ids of one text or of a pair of texts, truncated likewise, and the type of each token.
 	EncodeJoined(texts []string, most int) (ids, types []int32, cut bool, err error)
 }
 
@@ -50,14 +43,14 @@ const (
 
 var pairKeys = []string{"anchor", "positive", "negative"}
 
-// pairSynonyms are what other data sets call the keys of pairs.
+// pairSynonyms maps key names of other datasets to the keys of pairs.
 var pairSynonyms = map[string]string{
 	"query": "anchor", "question": "anchor", "sentence1": "anchor", "sentence_A": "anchor", "text1": "anchor", "premise": "anchor", "title": "anchor",
 	"pos": "positive", "answer": "positive", "passage": "positive", "document": "positive", "sentence2": "positive", "sentence_B": "positive", "text2": "positive", "entailment": "positive",
 	"neg": "negative", "hard_negative": "negative", "negatives": "negative", "contradiction": "negative", "negative_1": "negative",
 }
 
-// pairAdvice are keys that say what is to be learned, and that pairs do not honour.
+// pairAdvice maps unsupported keys that change what is learned to advice, for pairs.
 var pairAdvice = map[string]string{
 	"label":  "each row is a pair that belongs together: leave out those that do not, or give their second text as negative",
 	"labels": "each row is a pair that belongs together: leave out those that do not, or give their second text as negative",
@@ -65,7 +58,7 @@ var pairAdvice = map[string]string{
 	"weight": weightAdvice,
 }
 
-// parsePair reads a line of pairs.
+// parsePair parses a line of a pair.
 func parsePair(line []byte) (record, error) {
 	fields, keys, err := parseLine(line)
 	if err != nil {
@@ -91,8 +84,8 @@ func parsePair(line []byte) (record, error) {
 	return r, nil
 }
 
-// refuseKeys finds a key that means something and would be ignored: one of those that
-// have advice, or another name of the optional key, if there is one, where that is not there.
+// refuseKeys returns an error for an unsupported key with a value: a key with advice, or a synonym of the optional key
+// if that is absent.
 func refuseKeys(fields map[string]json.RawMessage, keys []string, optional string, synonyms, advice map[string]string) error {
 	for _, key := range keys {
 		text, means := advice[key]
@@ -106,7 +99,7 @@ func refuseKeys(fields map[string]json.RawMessage, keys []string, optional strin
 	return nil
 }
 
-// wholeField is the text of a key that has to be there.
+// wholeField returns the text of a required key.
 func wholeField(fields map[string]json.RawMessage, keys []string, key, expected string, synonyms map[string]string) (string, error) {
 	raw, ok := fields[key]
 	if !ok {
@@ -119,7 +112,7 @@ func wholeField(fields map[string]json.RawMessage, keys []string, key, expected 
 	return *s, nil
 }
 
-// wholeHint says which of the keys found was probably meant as key.
+// wholeHint returns a hint about a key that was probably meant as key.
 func wholeHint(keys []string, key string, synonyms map[string]string) string {
 	for _, k := range keys {
 		if synonyms[k] == key {
@@ -134,7 +127,7 @@ func wholeHint(keys []string, key string, synonyms map[string]string) string {
 	return ""
 }
 
-// whole tokenises the texts of a row each for itself.
+// whole tokenizes each text of a row separately.
 func (e encoder) whole(r record) (sample, error) {
 	if e.Texts == nil {
 		return sample{}, problem(ErrOption, "%s needs a tokenizer", r.kind)
@@ -152,7 +145,7 @@ func (e encoder) whole(r record) (sample, error) {
 	return s, nil
 }
 
-// most is the number of tokens that a text may have.
+// most returns the maximum number of tokens of a text.
 func (e encoder) most() int {
 	if e.MaxLength == 0 {
 		return math.MaxInt
@@ -160,7 +153,7 @@ func (e encoder) most() int {
 	return e.MaxLength
 }
 
-// wholeText puts a text behind those of a row.
+// wholeText appends a text to a row.
 func (e encoder) wholeText(s sample, key string, ids []int32, cut bool) (sample, error) {
 	switch {
 	case len(ids) == 0:
@@ -174,12 +167,12 @@ func (e encoder) wholeText(s sample, key string, ids []int32, cut bool) (sample,
 	return s, e.checkIDs(ids)
 }
 
-// refuseFormat says that rows which are read whole are JSON lines.
+// refuseFormat returns an error, because whole-row tasks need JSON lines.
 func (l *loading) refuseFormat(f Format) error {
 	return problem(ErrFormat, "found the format %s, expected JSON lines (%s) with %s", f, strings.Join([]string{".jsonl", ".ndjson", ".json"}, ", "), l.encoder.Rows.keys())
 }
 
-// keys names the keys of a row.
+// keys returns the keys of a row for error messages.
 func (r Rows) keys() string {
 	switch r {
 	case PairRows:

@@ -8,45 +8,42 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Encoders make the entries of a cache. Kinds of entries without an encoder are
-// left alone. They are called from as many goroutines at once as
-// BuildOptions.Workers says.
+// Encoders compute the entries of a cache. Entries of a kind without an encoder are not built. Encoders are called by
+// up to BuildOptions.Workers goroutines at once.
 type Encoders struct {
-	// Text encodes captions, and the empty prompt.
+	// Text encodes captions and the empty prompt.
 	Text func(text string) (Embedding, error)
-	// TextWith takes the place of Text for models that see an image along with
-	// the caption: the control image, or without one the image itself.
+	// TextWith replaces Text for models that encode a caption together with an image: the control image, or the image
+	// itself if there is none.
 	TextWith func(text string, image []byte) (Embedding, error)
-	// Image encodes the content of an image file, Control that of a control
-	// image; where it is nil, Image does.
+	// Image encodes the contents of an image file, Control the contents of a control image. A nil Control means Image.
 	Image, Control func(image []byte) (tensor.Tensor, error)
 }
 
-// BuildOptions change how Build works.
+// BuildOptions configures Build.
 type BuildOptions struct {
-	Workers int // entries to build at once; 0 is 1
-	// Verify reads the tensors of every entry. Without it damage that leaves
-	// the header whole is found when the entry is read.
+	Workers int // maximum number of entries built at once; 0 is 1
+	// Verify reads the tensors of every entry. Without it, damage that does not affect the header is found only when
+	// the entry is read.
 	Verify   bool
 	Progress func(Progress) // called after each entry, from one goroutine at a time
 }
 
-// Progress is how far Build has come.
+// Progress reports the progress of Build.
 type Progress struct {
-	Entry       string // the file that is ready
-	Built       bool   // it was made now
+	Entry       string // file of the finished entry
+	Built       bool   // built by this call
 	Done, Total int
 }
 
-// Stats say what Build has done.
+// Stats summarizes a call of Build.
 type Stats struct {
-	Entries int // that the samples need
-	Built   int // of them, now
+	Entries int // required by the samples
+	Built   int // built by this call
 }
 
-// Build makes the entries of all samples that are missing or stale, and leaves
-// the others as they are. After an error no more entries are begun; those that
-// are ready stay. The error is the first one in the order of the samples.
+// Build builds the missing and stale entries of all samples and keeps the others. After an error it starts no more
+// entries; finished ones are kept. It returns the first error in sample order.
 func (c *Cache) Build(ctx context.Context, samples []Sample, e Encoders, o BuildOptions) (Stats, error) {
 	if o.Workers < 0 {
 		return Stats{}, fmt.Errorf("cache: found %d workers, expected 0 or more: %w", o.Workers, ErrOption)
@@ -61,13 +58,13 @@ func (c *Cache) Build(ctx context.Context, samples []Sample, e Encoders, o Build
 	return b.stats, b.err
 }
 
-// job is an entry and how it is made.
+// job is an entry and the function that builds it.
 type job struct {
 	slot
 	build builder
 }
 
-// jobs are the entries of all samples, each once.
+// jobs returns the entries of all samples, without duplicates.
 func (c *Cache) jobs(samples []Sample, e Encoders) []job {
 	var jobs []job
 	seen := map[string]string{}
@@ -108,7 +105,7 @@ func (c *Cache) jobs(samples []Sample, e Encoders) []job {
 	return jobs
 }
 
-// building is the state of one Build.
+// building holds the state of one Build.
 type building struct {
 	cache   *Cache
 	jobs    []job
@@ -118,13 +115,12 @@ type building struct {
 	next   int
 	done   int
 	stats  Stats
-	failed int // the first job that failed
+	failed int // index of the first failed job
 	err    error
 }
 
-// work takes jobs in their order until there are none or one has failed: so
-// every job before the first that fails has been begun, and which one that is
-// does not depend on the number of workers.
+// work runs jobs in order until there are none left or one has failed. Every job before the first failing one has then
+// been started, so which one that is does not depend on the number of workers.
 func (b *building) work(ctx context.Context) {
 	for {
 		b.mu.Lock()

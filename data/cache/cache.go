@@ -1,7 +1,6 @@
-// Package cache keeps what encoders make of the captions and images that a
-// diffusion model is fine-tuned on, so that they run once: a safetensors file
-// for each caption, image and control image, in the layout of the Python
-// trainers, which read these files as we read theirs.
+// Package cache stores the encoded captions and images of a diffusion training set, so that the encoders run only once.
+// It writes a safetensors file for each caption, image and control image, in the layout of the Python trainers; the
+// files are interchangeable.
 //
 //	text_embs/<caption>.txt.safetensors           prompt_embeds [L, D], prompt_embeds_mask [L] int64,
 //	                                              and for some models pooled_prompt_embeds [P]
@@ -9,23 +8,19 @@
 //	img_embs/<image>.<ext>.safetensors            latent [C, …, H, W]
 //	img_embs_control/<image>.<ext>.safetensors    latent
 //
-// A .pt file of the same name, as older versions of the trainers wrote it, is
-// read where there is no .safetensors file.
+// If there is no .safetensors file, a .pt file of the same name, as older versions of the trainers write it, is read.
 //
 // # Keys
 //
-// An entry is keyed by a digest of what it was made of: the model, its settings
-// and the content of the source. The key stands in the file's metadata, where
-// Python does not look. An entry with another key is stale and built again:
-// after a change of one caption that one entry, after a change of the model all
-// of them. An entry that cannot be read, or whose bytes are not those that were
-// written, is an error or built again, as Options.Corrupt says; nothing else
-// ever takes its place.
+// Each entry has a key: a digest of the model, its settings and the contents of the source. It is stored in the
+// metadata of the file, which Python ignores. An entry with another key is stale and rebuilt: one entry after a change
+// of its caption, all entries after a change of the model. A damaged entry is an error or is rebuilt, depending on
+// Options.Corrupt. It is never replaced by anything else.
 //
 // # Samples
 //
-// [Cache.Sample] reads the entries of one sample. [DropCaption] reports which captions
-// of a step are replaced by the empty prompt.
+// [Cache.Sample] reads the entries of a sample. [DropCaption] reports which captions of a step are replaced by the
+// empty prompt.
 package cache
 
 import (
@@ -37,7 +32,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// The folders of a cache.
+// Folders of a cache.
 const (
 	textDir    = "text_embs"
 	imageDir   = "img_embs"
@@ -45,15 +40,14 @@ const (
 	emptyName  = "empty_embedding"
 )
 
-// Sample is one image to train on with what belongs to it: paths of files,
-// empty for what there is not.
+// Sample holds the paths of an image and of the files that belong to it. Absent files have an empty path.
 type Sample struct {
 	Image   string `json:"image"`
 	Caption string `json:"caption"`
-	Control string `json:"control,omitempty"` // the image to start from, where a model edits images
+	Control string `json:"control,omitempty"` // input image of an editing model
 }
 
-// shown is the image that an encoder of text sees along with the caption.
+// shown returns the image that a text encoder sees together with the caption.
 func (s Sample) shown() string {
 	if s.Control != "" {
 		return s.Control
@@ -61,47 +55,45 @@ func (s Sample) shown() string {
 	return s.Image
 }
 
-// Policy says what becomes of an entry that should not be used.
+// Policy selects how an unusable entry is handled.
 type Policy uint8
 
-// The choices of a Policy.
+// Policies.
 const (
-	Refuse  Policy = iota // an error names it
-	Rebuild               // it is built again
-	Accept                // it is used: for entries without a key
+	Refuse  Policy = iota // report an error
+	Rebuild               // rebuild the entry
+	Accept                // use the entry; only for entries without a key
 )
 
-// Options say how entries are made and what becomes of odd ones.
+// Options configures how entries are built and how unusable ones are handled.
 type Options struct {
-	// Text, Image and Control are what entries are made with; Control is Image
-	// where it is zero. A zero Recipe builds nothing, and takes entries of any.
+	// Text, Image and Control are the recipes of the entries. A zero Control means Image. With a zero Recipe nothing is
+	// built, and entries of any recipe are accepted.
 	Text, Image, Control Recipe
-	// Corrupt says what becomes of an entry that is damaged: Refuse or Rebuild.
+	// Corrupt is the policy for damaged entries: Refuse or Rebuild.
 	Corrupt Policy
-	// Unkeyed says what becomes of an entry that another program has written.
-	// Nobody can know whether it belongs to the caption as it is now.
+	// Unkeyed is the policy for entries written by other programs. It is unknown whether they match the current
+	// caption.
 	Unkeyed Policy
-	// WithoutSources takes entries that are made with the recipe without a look
-	// at their sources, which may be elsewhere.
+	// WithoutSources accepts entries of the right recipe without reading their sources, which may be on another
+	// machine.
 	WithoutSources bool
 }
 
-// Cache is an open cache. It is safe for concurrent use, and so is its folder:
-// several processes may build the same entries, of which each is whole at any
-// moment. Within a process every entry is built once.
+// Cache is an open cache. It is safe for concurrent use, also by several processes on one folder: entries are replaced
+// atomically. Within a process every entry is built once.
 type Cache struct {
 	dir     string
 	options Options
 	sources *sources
 
 	mu     sync.Mutex
-	busy   map[string]chan struct{} // full while somebody is at the entry
-	owners map[string]string        // the source of each entry
-	fresh  map[string]string        // keys of the entries that have been checked
+	busy   map[string]chan struct{} // holds a token while a goroutine uses the entry
+	owners map[string]string        // source of each entry
+	fresh  map[string]string        // keys of the entries found fresh
 }
 
-// Open opens the cache in the folder dir, which need not exist before something
-// is built. It fails with ErrOption.
+// Open opens the cache in the folder dir, which is created when the first entry is built. It fails with ErrOption.
 func Open(dir string, o Options) (*Cache, error) {
 	if o.Control.Model == "" && len(o.Control.Settings) == 0 {
 		o.Control = o.Image
@@ -121,47 +113,42 @@ func Open(dir string, o Options) (*Cache, error) {
 	}, nil
 }
 
-// Close remembers, for the next Open, which sources need not be read again. A
-// cache that is not closed is complete, too.
+// Close saves which sources need not be read again after the next Open. A cache that is not closed is complete too.
 func (c *Cache) Close() error { return c.sources.save() }
 
-// Text is the embedding of a caption. It is read from the cache; where it is
-// missing or stale, it is made by build, which gets the text as ReadCaption
-// gives it, and written. A nil build makes nothing: then Text fails with
-// ErrMissing and ErrStale.
+// Text returns the embedding of a caption. If the entry is missing or stale, Text calls build with the text, as
+// ReadCaption returns it, and writes the result. If build is nil, Text fails with ErrMissing or ErrStale instead.
 //
-// It fails with ErrCorrupt and ErrUnkeyed as the options say, with ErrUTF8, with
-// ErrTensor where build returns something else than an embedding, and with what
-// build returns.
+// It fails with ErrCorrupt and ErrUnkeyed depending on the options, with ErrUTF8, with ErrTensor if build returns an
+// invalid embedding, and with errors of build.
 func (c *Cache) Text(ctx context.Context, caption string, build func(text string) (Embedding, error)) (Embedding, error) {
 	return c.text(ctx, c.textSlot(caption), discardImage(build))
 }
 
-// TextWith is Text for encoders that see an image along with the caption, such
-// as those of models that edit images. The entry depends on both.
+// TextWith returns the embedding of a caption that is encoded together with an image, as editing models do. The entry
+// depends on both. See Text.
 func (c *Cache) TextWith(ctx context.Context, caption, image string, build func(text string, image []byte) (Embedding, error)) (Embedding, error) {
 	return c.text(ctx, c.textWithSlot(caption, image), build)
 }
 
-// Empty is the embedding of EmptyPrompt, for captions that are dropped. Its
-// build is called with that prompt. See Text.
+// Empty returns the embedding of EmptyPrompt, which replaces dropped captions. build is called with that prompt. See
+// Text.
 func (c *Cache) Empty(ctx context.Context, build func(text string) (Embedding, error)) (Embedding, error) {
 	return c.text(ctx, c.emptySlot(), discardImage(build))
 }
 
-// EmptyWith is Empty for encoders that see an image along with the prompt: an
-// embedding for each caption, in text_embs/<caption>.txt.empty_embedding.safetensors.
-// (The Python trainers keep these in memory only.)
+// EmptyWith returns the embedding of EmptyPrompt encoded together with an image. There is one entry per caption,
+// text_embs/<caption>.txt.empty_embedding.safetensors. (The Python trainers keep these in memory only.)
 func (c *Cache) EmptyWith(ctx context.Context, caption, image string, build func(text string, image []byte) (Embedding, error)) (Embedding, error) {
 	return c.text(ctx, c.emptyWithSlot(caption, image), build)
 }
 
-// Image is the latent of an image. build gets the content of the file. See Text.
+// Image returns the latent of an image. build is called with the contents of the file. See Text.
 func (c *Cache) Image(ctx context.Context, path string, build func(image []byte) (tensor.Tensor, error)) (tensor.Tensor, error) {
 	return c.image(ctx, c.imageSlot(path), build)
 }
 
-// Control is the latent of a control image. See Image.
+// Control returns the latent of a control image. See Image.
 func (c *Cache) Control(ctx context.Context, path string, build func(image []byte) (tensor.Tensor, error)) (tensor.Tensor, error) {
 	return c.image(ctx, c.controlSlot(path), build)
 }

@@ -8,13 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// EmptyPrompt is the prompt whose embedding stands in for a caption that is
-// dropped.
+// EmptyPrompt is the prompt whose embedding replaces a dropped caption.
 const EmptyPrompt = " "
 
-// ReadCaption reads a caption as the Python trainers do: UTF-8, with \r\n and
-// \r as \n, and nothing taken off its ends but a byte order mark. It fails with
-// ErrUTF8.
+// ReadCaption reads a caption as the Python trainers do: UTF-8, with \r\n and \r converted to \n and a byte order mark
+// removed, but no trimming. It fails with ErrUTF8.
 func ReadCaption(path string) (string, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {

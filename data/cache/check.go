@@ -17,36 +17,31 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors/torchfile"
 )
 
-// Report is what Check finds.
+// Report is the result of Check.
 type Report struct {
-	// Text, Images and Controls count the entries of the samples that are
-	// whole, those for the empty prompt among the text.
+	// Text, Images and Controls count the valid entries of the samples. Text includes entries of the empty prompt.
 	Text, Images, Controls int
-	// Missing is the number of entries that the samples still need.
+	// Missing is the number of entries that are not built yet.
 	Missing int
-	// Unkeyed is the number of entries that another program has written: they
-	// are whole, and whether they belong to their sources nobody can know.
+	// Unkeyed is the number of valid entries written by other programs. It is unknown whether they match their sources.
 	Unkeyed int
-	// Findings are the entries that should not be used, by path.
+	// Findings lists the unusable entries, sorted by path.
 	Findings []Finding
 }
 
-// Finding is an entry that should not be used.
+// Finding is an unusable entry.
 type Finding struct {
 	Entry string
-	// Err says what is wrong. It wraps ErrStale, ErrCorrupt or ErrOrphan, or it
-	// says why the entry or its source cannot be read.
+	// Err is the reason. It wraps ErrStale, ErrCorrupt or ErrOrphan, or is the error of reading the entry or its
+	// source.
 	Err error
 }
 
-// Check reads the whole cache and compares it with the samples. It changes
-// nothing. Where the options of Open name no recipe, entries of any are right,
-// as long as all of one folder have the same: those that differ from most are
-// stale. An entry without a key is stale where its source is newer by more than
-// two seconds.
+// Check reads the whole cache and compares it with the samples, without changing it. If the options of Open name no
+// recipe, any recipe is valid, but entries of a folder that differ from the majority are stale. An entry without a key
+// is stale if its source is newer by more than two seconds.
 //
-// progress, which may be nil, is called after each entry. Check fails where a
-// folder cannot be read, and when ctx ends.
+// progress, which may be nil, is called after each entry. Check fails if a folder cannot be read, and when ctx ends.
 func (c *Cache) Check(ctx context.Context, samples []Sample, progress func(done, total int)) (*Report, error) {
 	r := &Report{}
 	recipes := map[string]map[string][]string{} // folder → recipe → entries
@@ -82,7 +77,7 @@ func (c *Cache) Check(ctx context.Context, samples []Sample, progress func(done,
 	return r, nil
 }
 
-// add counts what was found of an entry.
+// add counts the result of checking an entry.
 func (r *Report) add(s slot, recipe string, err error) {
 	switch {
 	case errors.Is(err, ErrMissing):
@@ -104,8 +99,8 @@ func (r *Report) add(s slot, recipe string, err error) {
 	}
 }
 
-// expected are the entries that the samples have or need. Those for the empty
-// prompt are expected where they are.
+// expected returns the entries that the samples have or need. Entries of the empty prompt are included only if they
+// exist.
 func (c *Cache) expected(samples []Sample) []slot {
 	var slots []slot
 	seen := map[string]bool{}
@@ -135,8 +130,7 @@ func (c *Cache) expected(samples []Sample) []slot {
 	return slots
 }
 
-// seen makes s the slot of text that was encoded with an image, where the entry
-// says that it was.
+// seen returns s as a slot of text encoded with an image, if the existing entry is one.
 func (c *Cache) seen(s slot, of Sample) slot {
 	made, ok := recorded(s.path)
 	if !ok || made.Kind != textImageKind {
@@ -146,7 +140,7 @@ func (c *Cache) seen(s slot, of Sample) slot {
 	return s
 }
 
-// recorded is what an entry says of how it was made.
+// recorded returns the recipe in the metadata of an entry.
 func recorded(path string) (record, bool) {
 	f, _, err := torchfile.OpenAny(path)
 	if err != nil {
@@ -163,8 +157,8 @@ func present(path string) bool {
 	return err == nil
 }
 
-// checkEntry looks at an entry. One without a key passes, with an empty recipe,
-// if it is not older than its source.
+// checkEntry checks an entry. An entry without a key is valid, with an empty recipe, if it is not older than its
+// source.
 func (c *Cache) checkEntry(ctx context.Context, s slot) (recipe string, err error) {
 	found, err := c.look(ctx, s, look{values: true, accept: true})
 	if err != nil {
@@ -176,7 +170,7 @@ func (c *Cache) checkEntry(ctx context.Context, s slot) (recipe string, err erro
 	return found.recipe, nil
 }
 
-// checkAge compares times, which is all that an entry without a key leaves.
+// checkAge compares modification times, the only check for an entry without a key.
 func (s slot) checkAge() error {
 	if s.owner == "" {
 		return nil
@@ -195,7 +189,7 @@ func (s slot) checkAge() error {
 	return nil
 }
 
-// minorities are the entries that were made otherwise than most of a folder.
+// minorities returns the entries whose recipe differs from the most common one of their folder.
 func minorities(entries map[string][]string) []Finding {
 	recipes := slices.SortedFunc(maps.Keys(entries), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(entries[b]), len(entries[a])), cmp.Compare(a, b))
@@ -209,11 +203,10 @@ func minorities(entries map[string][]string) []Finding {
 	return findings
 }
 
-// Orphans lists the files of the cache that belong to no sample: entries in
-// either format, by path. Other files are not looked at.
+// Orphans returns the paths of entries, in either format, that belong to no sample. Other files are ignored.
 func (c *Cache) Orphans(samples []Sample) ([]string, error) {
 	keep := map[string]bool{c.emptySlot().path: true}
-	for _, s := range samples { // a part that a sample lacks keeps a name that no entry has
+	for _, s := range samples { // an absent part maps to a name that no entry has
 		for _, slot := range []slot{c.textSlot(s.Caption), c.emptyWithSlot(s.Caption, ""), c.imageSlot(s.Image), c.controlSlot(s.Control)} {
 			keep[slot.path] = true
 		}
@@ -234,7 +227,7 @@ func (c *Cache) Orphans(samples []Sample) ([]string, error) {
 	return orphans, nil
 }
 
-// entryName is the name of the source of an entry's file.
+// entryName returns the name of the source of an entry file.
 func entryName(file string) (string, bool) {
 	for _, extension := range []string{".safetensors", ".pt"} {
 		if name, ok := strings.CutSuffix(file, extension); ok && name != "" {
@@ -244,7 +237,7 @@ func entryName(file string) (string, bool) {
 	return "", false
 }
 
-// Prune removes what Orphans lists, and returns it.
+// Prune removes the files that Orphans returns, and returns them.
 func (c *Cache) Prune(samples []Sample) ([]string, error) {
 	orphans, err := c.Orphans(samples)
 	if err != nil {
@@ -264,8 +257,8 @@ func (c *Cache) Prune(samples []Sample) ([]string, error) {
 	return orphans, c.sources.forget(keep)
 }
 
-// Foreign finds an entry of the samples that another model has made than the recipes of
-// Open name, and says what it was made with; nothing where there is none.
+// Foreign returns an entry of the samples that was built with another model than the recipes of Open name, and that
+// model. It returns empty strings if there is none.
 func (c *Cache) Foreign(samples []Sample) (entry, made string) {
 	for _, s := range c.expected(samples) {
 		r, ok := recorded(s.path)

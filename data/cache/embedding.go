@@ -7,7 +7,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// The names of the tensors in an entry.
+// Names of the tensors in an entry.
 const (
 	embedsName = "prompt_embeds"
 	maskName   = "prompt_embeds_mask"
@@ -19,15 +19,14 @@ const (
 type Embedding struct {
 	Embeds tensor.Tensor // [L, D] in F32, F16 or BF16
 	Mask   []int64       // [L]: 1 for a token, 0 for padding
-	// Pooled is one vector of the whole caption [P], where an encoder gives one for the
-	// model; it is of type Invalid where none does.
+	// Pooled is the embedding of the whole caption [P], for models that use one. Its type is Invalid if there is none.
 	Pooled tensor.Tensor
 }
 
-// tensors are what an entry holds, by name.
+// tensors holds the tensors of an entry by name.
 type tensors map[string]tensor.Tensor
 
-// tensors checks the embedding and names its parts.
+// tensors checks the embedding and returns its tensors.
 func (e Embedding) tensors() (tensors, error) {
 	mask, err := tensor.New(tensor.I64, len(e.Mask))
 	if err != nil {
@@ -44,7 +43,7 @@ func (e Embedding) tensors() (tensors, error) {
 	return t, err
 }
 
-// embedding is the opposite of Embedding.tensors.
+// embedding is the inverse of Embedding.tensors.
 func (t tensors) embedding() (Embedding, error) {
 	if err := checkText(t.shapes()); err != nil {
 		return Embedding{}, err
@@ -67,14 +66,14 @@ func (t tensors) embedding() (Embedding, error) {
 	return e, nil
 }
 
-// latentTensors checks an encoded image and names it.
+// latentTensors checks a latent and returns it under its name.
 func latentTensors(latent tensor.Tensor) (tensors, error) {
 	t := tensors{latentName: latent}
 	_, err := t.latent()
 	return t, err
 }
 
-// latent is the opposite of latentTensors.
+// latent is the inverse of latentTensors.
 func (t tensors) latent() (tensor.Tensor, error) {
 	if err := checkLatent(t.shapes()); err != nil {
 		return tensor.Tensor{}, err
@@ -86,11 +85,11 @@ func (t tensors) latent() (tensor.Tensor, error) {
 	return latent, nil
 }
 
-// shapes describe tensors without their bytes: what the header of a file says.
+// shapes holds types and shapes of tensors without their data, as in the header of a file.
 type shapes map[string]typed
 
 type typed struct {
-	dtype string // as the file calls it
+	dtype string // as in the file
 	shape []int
 }
 
@@ -140,7 +139,7 @@ func checkLatent(s shapes) error {
 	return nil
 }
 
-// float finds a tensor that must be of one of the float types.
+// float returns a tensor that must have a float type.
 func (s shapes) float(name string) (typed, error) {
 	t, ok := s[name]
 	if !ok {

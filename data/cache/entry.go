@@ -13,8 +13,8 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors/torchfile"
 )
 
-// get reads an entry, or builds and writes it. With trust the source is not
-// looked at again where the entry has been found fresh before.
+// get reads an entry, or builds and writes it. With trust, the source of an entry that was found fresh before is not
+// checked again.
 func (c *Cache) get(ctx context.Context, s slot, build builder, trust bool) (tensors, error) {
 	leave, err := c.enter(ctx, s)
 	if err != nil {
@@ -31,7 +31,7 @@ func (c *Cache) get(ctx context.Context, s slot, build builder, trust bool) (ten
 	return c.build(ctx, s, build)
 }
 
-// ensure builds an entry where it has to be, and says whether it was.
+// ensure builds an entry if necessary, and reports whether it did.
 func (c *Cache) ensure(ctx context.Context, s slot, build builder, values bool) (built bool, err error) {
 	leave, err := c.enter(ctx, s)
 	if err != nil {
@@ -46,7 +46,7 @@ func (c *Cache) ensure(ctx context.Context, s slot, build builder, values bool) 
 	return err == nil, err
 }
 
-// enter waits until nobody else of this process is at the entry.
+// enter waits until no other goroutine uses the entry.
 func (c *Cache) enter(ctx context.Context, s slot) (leave func(), err error) {
 	owner := s.owner
 	switch empty := s.path == c.emptySlot().path; {
@@ -77,7 +77,7 @@ func (c *Cache) enter(ctx context.Context, s slot) (leave func(), err error) {
 	}
 }
 
-// rebuilds says whether an entry that cannot be used may be built.
+// rebuilds reports whether an unusable entry may be rebuilt.
 func (c *Cache) rebuilds(err error, build builder) bool {
 	switch {
 	case build == nil:
@@ -92,24 +92,23 @@ func (c *Cache) rebuilds(err error, build builder) bool {
 	return false
 }
 
-// look says how thoroughly to look at an entry.
+// look selects how thoroughly an entry is checked.
 type look struct {
 	values bool // read the tensors
-	trust  bool // take an entry that was fresh for fresh
-	accept bool // take an entry without a key
+	trust  bool // skip the check of an entry found fresh before
+	accept bool // accept an entry without a key
 }
 
-// found is an entry that can be used.
+// found is a usable entry.
 type found struct {
-	tensors tensors // where they were asked for
+	tensors tensors // if requested
 	shapes  shapes
-	recipe  string // what its metadata says of how it was made, empty for an entry without a key
-	sum     string // the same of its tensors: see checksum
+	recipe  string // recipe in the metadata, empty for an entry without a key
+	sum     string // checksum of the tensors, see checksum
 }
 
-// look reads an entry and checks it. It fails with ErrMissing, ErrStale,
-// ErrCorrupt and ErrUnkeyed, and with errors of the file system, which say
-// nothing about the entry.
+// look reads and checks an entry. It fails with ErrMissing, ErrStale, ErrCorrupt and ErrUnkeyed, and with errors of the
+// file system, which do not depend on the entry.
 func (c *Cache) look(ctx context.Context, s slot, how look) (*found, error) {
 	f, source, err := torchfile.OpenAny(s.path)
 	switch {
@@ -170,7 +169,7 @@ func (c *Cache) compare(ctx context.Context, s slot, metadata map[string]string,
 		return s.corrupt(fmt.Errorf("metadata %s: %w", recipeKey, err))
 	}
 	want := record{s.kind, s.recipe}
-	if s.recipe.Model == "" { // any
+	if s.recipe.Model == "" { // any recipe
 		want.Recipe = made.Recipe
 	}
 	if made.json() != want.json() {
@@ -190,7 +189,7 @@ func (c *Cache) compare(ctx context.Context, s slot, metadata map[string]string,
 	return nil
 }
 
-// checked is the key with which the entry was fresh last, empty for never.
+// checked returns the key with which the entry was last found fresh, or "".
 func (c *Cache) checked(s slot) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,7 +202,7 @@ func (c *Cache) check(s slot, key string) {
 	c.fresh[s.path] = key
 }
 
-// build makes an entry and writes it.
+// build builds and writes an entry.
 func (c *Cache) build(ctx context.Context, s slot, build builder) (tensors, error) {
 	if s.recipe.Model == "" {
 		return nil, fmt.Errorf("cache: build %s: no model is given in the recipe: %w", s.path, ErrOption)
@@ -233,8 +232,7 @@ func (s slot) corrupt(err error) error {
 	return fmt.Errorf("cache: %s: %w: %w", s.file(), ErrCorrupt, err)
 }
 
-// unreadable tells a damaged entry from one that cannot be read: that is no
-// reason to build another.
+// unreadable distinguishes a damaged entry from one that cannot be read, which is no reason to rebuild it.
 func (s slot) unreadable(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) || errors.Is(err, safetensors.ErrNotRegular) || errors.Is(err, safetensors.ErrFault) {

@@ -14,21 +14,18 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// The metadata of an entry. Python's readers know the first and ignore the
-// rest.
+// Metadata keys of an entry. Python readers know the first and ignore the rest.
 const (
 	typeKey   = "type"
 	typeValue = "embeddings"
-	keyKey    = "lorafuse_key"    // what the entry was made of: see makeKey
-	recipeKey = "lorafuse_recipe" // the same for people: see record
-	sumKey    = "lorafuse_crc32"  // of the tensors: see checksum
+	keyKey    = "lorafuse_key"    // digest of recipe and sources: see makeKey
+	recipeKey = "lorafuse_recipe" // recipe in readable form: see record
+	sumKey    = "lorafuse_crc32"  // checksum of the tensors: see checksum
 )
 
-// SaveEmbeddings writes tensors to a safetensors file with the metadata
-// {"type": "embeddings"}, byte for byte as the function of that name of the
-// Python trainers does. The file replaces an old one whole or not at all. It
-// fails with ErrTensor for a tensor whose bytes are not those of its shape, and
-// as safetensors.WriteFile does.
+// SaveEmbeddings writes tensors to a safetensors file with the metadata {"type": "embeddings"}, byte for byte like the
+// function of the same name in the Python trainers. The file is replaced atomically. It fails with ErrTensor if the
+// data of a tensor does not match its shape, and like safetensors.WriteFile.
 func SaveEmbeddings(path string, tensors map[string]tensor.Tensor) error {
 	return save(path, tensors, map[string]string{typeKey: typeValue})
 }
@@ -52,11 +49,9 @@ func save(path string, t tensors, metadata map[string]string) error {
 	return nil
 }
 
-// LoadEmbeddings reads all tensors of a file, into memory of their own; its
-// metadata is not looked at. Where path ends in .safetensors and is not there,
-// the .pt file of the same name is read, in which a tensor saved alone has the
-// name torchfile.BareName. It fails as torchfile.OpenAny does, and for dtypes
-// that package tensor does not have.
+// LoadEmbeddings reads all tensors of a file into memory and ignores its metadata. If path ends in .safetensors and
+// does not exist, it reads the .pt file of the same name; a tensor that was saved alone then has the name
+// torchfile.BareName. It fails like torchfile.OpenAny, and for dtypes that package tensor does not support.
 func LoadEmbeddings(path string) (map[string]tensor.Tensor, error) {
 	f, _, err := torchfile.OpenAny(path)
 	if err != nil {
@@ -73,13 +68,13 @@ func LoadEmbeddings(path string) (map[string]tensor.Tensor, error) {
 	return t, nil
 }
 
-// named are tensors of a file under names that may differ from the file's.
+// named maps names of tensors to the names in a file.
 type named struct {
 	file  *safetensors.File
-	names map[string]string // ours → the file's
+	names map[string]string // our name → name in the file
 }
 
-// shapes are what the header says; what the file lacks is left out.
+// shapes returns the shapes in the header. It omits tensors that the file does not have.
 func (n named) shapes() (shapes, error) {
 	s := shapes{}
 	for ours, theirs := range n.names {
@@ -118,8 +113,8 @@ func (n named) read() (tensors, error) {
 	return t, nil
 }
 
-// checksum is the CRC-32 of names, dtypes, shapes and bytes. It notices what
-// disks and copies do to a file, at many times the speed of reading it.
+// checksum returns the CRC-32 of names, dtypes, shapes and data. It detects damage by disks and copies, and is much
+// faster than reading the file.
 func checksum(t tensors) string {
 	sum := crc32.NewIEEE()
 	for _, name := range slices.Sorted(maps.Keys(t)) {

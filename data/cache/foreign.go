@@ -7,8 +7,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// foreignShapes are the shapes of an entry that another program has written, as ours would
-// be: some leave in the axis of a batch of one, and no mask says that all tokens are real.
+// foreignShapes converts the shapes of an entry of another program to our layout: some programs keep a batch axis of
+// size one, or omit the mask if all tokens are real.
 func foreignShapes(s shapes) shapes {
 	for name, x := range s {
 		s[name] = typed{x.dtype, withoutBatch(name, x.shape)}
@@ -19,7 +19,7 @@ func foreignShapes(s shapes) shapes {
 	return s
 }
 
-// foreignTensors are the tensors that go with foreignShapes.
+// foreignTensors converts tensors in the same way as foreignShapes.
 func foreignTensors(t tensors) tensors {
 	for name, x := range t {
 		x.Shape = withoutBatch(name, x.Shape)
@@ -32,8 +32,8 @@ func foreignTensors(t tensors) tensors {
 	return t
 }
 
-// withoutBatch is the shape of a tensor without the axis of a batch of one. Latents of 4
-// axes have one where the first can be no channels, since there is one alone.
+// withoutBatch removes a batch axis of size one from a shape. A latent with 4 axes has one if the first axis cannot be
+// the channels, since these are never of size one.
 func withoutBatch(name string, shape []int) []int {
 	most := map[string]int{embedsName: 2, maskName: 1, pooledName: 1, latentName: 4}[name]
 	batch := len(shape) == most+1

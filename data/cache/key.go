@@ -9,16 +9,16 @@ import (
 	"unicode/utf8"
 )
 
-// Recipe is what entries are made with. Whatever changes the tensors belongs
-// here: a new recipe makes every entry of its kind anew.
+// Recipe identifies how entries are built. It must include everything that affects the tensors: a new recipe
+// invalidates all entries of its kind.
 type Recipe struct {
-	// Model names the encoder and its revision.
+	// Model is the encoder and its revision.
 	Model string `json:"model"`
-	// Settings are sizes, lengths, element types and the like.
+	// Settings are sizes, lengths, element types and similar.
 	Settings map[string]string `json:"settings,omitempty"`
 }
 
-// check refuses what JSON would not keep as it is.
+// check returns an error for text that JSON would not preserve.
 func (r Recipe) check(name string) error {
 	texts := []string{r.Model}
 	for k, v := range r.Settings {
@@ -35,7 +35,7 @@ func (r Recipe) check(name string) error {
 	return nil
 }
 
-// kind is what an entry is made of.
+// kind is the kind of an entry.
 type kind string
 
 const (
@@ -45,20 +45,19 @@ const (
 	controlKind   kind = "control image"
 )
 
-// record is what an entry's metadata says of how it was made.
+// record is the description of a recipe in the metadata of an entry.
 type record struct {
 	Kind kind `json:"kind"`
 	Recipe
 }
 
-// json is the record with sorted keys: equal records are equal texts.
+// json returns the record with sorted keys, so that equal records have equal text.
 func (r record) json() string {
-	raw, _ := json.Marshal(r) // of strings: never fails
+	raw, _ := json.Marshal(r) // marshalling strings never fails
 	return string(raw)
 }
 
-// makeKey is the digest of a recipe, as text, and of the contents of its
-// sources: what an entry depends on.
+// makeKey returns the digest of a recipe, as text, and of the contents of its sources.
 func makeKey(recipe string, sources []digest) string {
 	var b strings.Builder
 	b.WriteString("lorafuse cache 1\n" + recipe + "\n")
@@ -68,7 +67,7 @@ func makeKey(recipe string, sources []digest) string {
 	return string(digestOf([]byte(b.String())))
 }
 
-// digest is a SHA-256 in hexadecimal digits.
+// digest is a SHA-256 in hexadecimal.
 type digest string
 
 func digestOf(data []byte) digest {

@@ -5,22 +5,21 @@ import (
 	"slices"
 )
 
-// Outline is what the entries of a sample hold, without the values.
+// Outline describes the entries of a sample without their values.
 type Outline struct {
-	Latent, Control []int // shapes; nil where there is no control image
-	Tokens          int   // of the text
-	Features        int   // of a token
-	Pooled          int   // features of the vector of the whole text, 0 where there is none
-	// Unkeyed says that one at least does not say what it was made of.
+	Latent, Control []int // shapes; nil without a control image
+	Tokens          int   // tokens of the text
+	Features        int   // features per token
+	Pooled          int   // features of the pooled embedding, 0 without one
+	// Unkeyed is true if at least one entry has no key.
 	Unkeyed bool
-	// Sums are the checksums of what the entries hold. They are those of the tensors,
-	// whatever kind of file these are in, and differ where a value does.
+	// Sums are the checksums of the entries. They cover the tensors, independent of the file format, and differ if any
+	// value does.
 	Sums []string
 }
 
-// Outline reads what the entries of a sample say of themselves, with that of the empty
-// prompt for its text where its caption is dropped. The values of an entry are read
-// where it has no key. It fails as Sample does.
+// Outline reads the descriptions of the entries of a sample. If dropped is set, its text is the empty prompt. The
+// values of an entry are read only if it has no key. It fails like Sample.
 func (c *Cache) Outline(ctx context.Context, s Sample, dropped bool) (Outline, error) {
 	var o Outline
 	text, err := c.outline(ctx, c.prompt(s, dropped))
@@ -52,8 +51,7 @@ func (c *Cache) Outline(ctx context.Context, s Sample, dropped bool) (Outline, e
 	return o, nil
 }
 
-// outline looks at an entry, and has its values summed up where nothing else says what
-// they are.
+// outline checks an entry, and computes the checksum of its values if it has no key.
 func (c *Cache) outline(ctx context.Context, s slot) (*found, error) {
 	leave, err := c.enter(ctx, s)
 	if err != nil {

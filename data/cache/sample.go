@@ -6,18 +6,18 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Encoded is a sample as the encoders have left it.
+// Encoded is an encoded sample.
 type Encoded struct {
 	Name    string // for errors
 	Text    Embedding
 	Latent  tensor.Tensor // [C, …, H, W]
-	Control tensor.Tensor // the same, zero for none
+	Control tensor.Tensor // likewise, zero without one
 }
 
-// Sample reads the entries of one sample. If its caption is dropped, its text is the empty
-// prompt. A source is not read again once this Cache has found its entry fresh.
+// Sample reads the entries of a sample. If dropped is set, its text is the empty prompt. A source is not read again
+// once this Cache has found its entry fresh.
 //
-// Sample builds nothing: it fails with ErrMissing, ErrStale, ErrCorrupt and ErrUnkeyed.
+// Sample builds nothing. It fails with ErrMissing, ErrStale, ErrCorrupt and ErrUnkeyed.
 func (c *Cache) Sample(ctx context.Context, s Sample, dropped bool) (Encoded, error) {
 	e := Encoded{Name: s.Image}
 	text, err := c.get(ctx, c.prompt(s, dropped), nil, true)
@@ -40,8 +40,8 @@ func (c *Cache) Sample(ctx context.Context, s Sample, dropped bool) (Encoded, er
 	return e, err
 }
 
-// prompt is the entry for the caption of a sample, or for the empty prompt in
-// its place: the sample's own, where its text was encoded with an image.
+// prompt returns the entry of the caption of a sample or, if dropped, of the empty prompt. If the text was encoded with
+// an image, the sample has its own entry for the empty prompt.
 func (c *Cache) prompt(s Sample, dropped bool) slot {
 	text := c.seen(c.textSlot(s.Caption), s)
 	switch {

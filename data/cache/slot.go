@@ -11,14 +11,14 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// slot is the place of an entry and what belongs there.
+// slot describes an entry: its kind, file and sources.
 type slot struct {
 	kind    kind
-	path    string // of the .safetensors file
+	path    string // path of the .safetensors file
 	recipe  Recipe
-	owner   string // the file that gives the entry its name, empty for none
-	caption string // the file with the text, empty for EmptyPrompt
-	image   string // the file with the image, empty for none
+	owner   string // source file that the entry is named after, empty for none
+	caption string // source of the text, empty for EmptyPrompt
+	image   string // source of the image, empty for none
 }
 
 func (c *Cache) place(folder, name string) string {
@@ -56,7 +56,7 @@ func (c *Cache) controlSlot(image string) slot {
 
 func (s slot) isText() bool { return s.kind == textKind || s.kind == textImageKind }
 
-// file is the entry's file for errors: the .pt file where there is only that.
+// file returns the file of the entry for error messages: the .pt file if only that exists.
 func (s slot) file() string {
 	old := strings.TrimSuffix(s.path, ".safetensors") + ".pt"
 	if !present(s.path) && present(old) {
@@ -65,7 +65,7 @@ func (s slot) file() string {
 	return s.path
 }
 
-// check is the check of an entry's header.
+// check checks the shapes in the header of an entry.
 func (s slot) check(found shapes) error {
 	if s.isText() {
 		return checkText(found)
@@ -73,7 +73,7 @@ func (s slot) check(found shapes) error {
 	return checkLatent(found)
 }
 
-// checkValues is the check of all that an entry holds.
+// checkValues checks all tensors of an entry.
 func (s slot) checkValues(t tensors) error {
 	var err error
 	if s.isText() {
@@ -84,8 +84,7 @@ func (s slot) checkValues(t tensors) error {
 	return err
 }
 
-// within finds the tensors of an entry in a file. A latent that torch.save has
-// written is a tensor without a name.
+// within maps the tensors of an entry to names in a file. A latent written by torch.save has no name.
 func (s slot) within(f *safetensors.File, from torchfile.Source) named {
 	if s.isText() {
 		in := named{f, map[string]string{embedsName: embedsName}}
@@ -102,7 +101,7 @@ func (s slot) within(f *safetensors.File, from torchfile.Source) named {
 	return named{f, map[string]string{latentName: latentName}}
 }
 
-// digests are those of what the entry depends on.
+// digests returns the digests of the sources.
 func (s slot) digests(ctx context.Context, from *sources) ([]digest, error) {
 	var all []digest
 	if s.isText() && s.caption == "" {
@@ -121,7 +120,7 @@ func (s slot) digests(ctx context.Context, from *sources) ([]digest, error) {
 	return all, nil
 }
 
-// contents are what the entry is made of, and the digests of just that.
+// contents returns the contents of the sources, and the digests of exactly these contents.
 func (s slot) contents(ctx context.Context, from *sources) (caption, image []byte, all []digest, err error) {
 	if s.isText() && s.caption == "" {
 		caption = []byte(EmptyPrompt)
@@ -143,7 +142,7 @@ func (s slot) contents(ctx context.Context, from *sources) (caption, image []byt
 	return caption, image, all, nil
 }
 
-// builder makes an entry's tensors of the contents of its sources.
+// builder builds the tensors of an entry from the contents of its sources.
 type builder func(caption, image []byte) (tensors, error)
 
 func (s slot) buildText(build func(text string, image []byte) (Embedding, error)) builder {
@@ -184,7 +183,7 @@ func (s slot) buildImage(build func(image []byte) (tensor.Tensor, error)) builde
 	}
 }
 
-// notBuilt is an error that names the entry and what it would have been made of.
+// notBuilt returns an error that names the entry and its source.
 func (s slot) notBuilt(err error) error {
 	of := "the empty prompt"
 	switch {

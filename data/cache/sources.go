@@ -16,21 +16,19 @@ import (
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 )
 
-// sourcesFile remembers, in the folder of the cache, the digests of files that
-// need not be read again. It can be removed at any time.
+// sourcesFile is the file, in the folder of the cache, with the digests of sources that need not be read again. It may
+// be deleted at any time.
 const sourcesFile = "lorafuse-sources.json"
 
-// sources gives the digests of files, reading each as seldom as is safe.
+// sources computes digests of files and reads each file as rarely as is safe.
 //
-// A file is not read again while its size, its number and its times of
-// modification and of change are those of the last reading. The time of change
-// is set by the system at every write and cannot be set back; but a write
-// within the same tick of the clock leaves it as it is. So only a file that had
-// been left alone for a while when it was read is remembered, and where the
-// system has no time of change every file is read.
+// A file is not read again while its size, inode, modification time and change time are the same. The system sets the
+// change time at every write, and it cannot be set back; but two writes within one clock tick leave it the same.
+// Therefore a digest is kept only if the file had not changed for a while when it was read. On systems without a change
+// time every file is read.
 type sources struct {
 	file string
-	read func(path string) ([]byte, error) // os.ReadFile; tests count
+	read func(path string) ([]byte, error) // os.ReadFile, or a counter in tests
 	now  func() time.Time
 
 	mu    sync.Mutex
@@ -43,7 +41,7 @@ type known struct {
 	SHA256 digest `json:"sha256"`
 }
 
-// stamp is what tells two versions of a file apart without reading them.
+// stamp distinguishes versions of a file without reading them.
 type stamp struct {
 	Size     int64  `json:"size"`
 	Modified int64  `json:"modified"` // in nanoseconds
@@ -51,8 +49,8 @@ type stamp struct {
 	Inode    uint64 `json:"inode"`
 }
 
-// settled is for how long a file must have been left alone: longer than the
-// coarsest clock of a file system, the two seconds of FAT.
+// settled is the time since its last change after which the digest of a file is kept. It is longer than the coarsest
+// file system clock, the two seconds of FAT.
 const settled = 5 * time.Second
 
 func newSources(dir string) *sources {
@@ -61,7 +59,7 @@ func newSources(dir string) *sources {
 	return s
 }
 
-// load reads what earlier runs remember; nothing where it makes no sense.
+// load reads the digests of earlier runs, or none if the file is invalid.
 func (s *sources) load() map[string]known {
 	var all map[string]known
 	raw, err := os.ReadFile(s.file)
@@ -74,15 +72,14 @@ func (s *sources) load() map[string]known {
 	return all
 }
 
-// save adds what is new to the file. Where the folder may not be written to,
-// the next run reads more.
+// save adds new digests to the file. If the folder is read-only, the next run reads more files.
 func (s *sources) save() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.news {
 		return nil
 	}
-	all := s.load() // another process may have saved
+	all := s.load() // another process may have saved in between
 	maps.Copy(all, s.known)
 	raw, err := json.Marshal(all)
 	if err != nil {
@@ -96,12 +93,12 @@ func (s *sources) save() error {
 	return nil
 }
 
-// forget drops the files that keep does not name.
+// forget removes all files that are not in keep.
 func (s *sources) forget(keep map[string]bool) error {
 	s.mu.Lock()
 	maps.DeleteFunc(s.known, func(path string, _ known) bool { return !keep[path] })
 	s.news = true
-	err := os.Remove(s.file) // or save would bring them back
+	err := os.Remove(s.file) // otherwise save would merge them again
 	s.mu.Unlock()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cache: %w", err)
@@ -109,7 +106,7 @@ func (s *sources) forget(keep map[string]bool) error {
 	return s.save()
 }
 
-// digest is the digest of a file's content.
+// digest returns the digest of the contents of a file.
 func (s *sources) digest(ctx context.Context, path string) (digest, error) {
 	now, ok, err := s.stamp(path)
 	if err != nil {
@@ -127,7 +124,7 @@ func (s *sources) digest(ctx context.Context, path string) (digest, error) {
 	return d, err
 }
 
-// content reads a file and gives its digest, too.
+// content reads a file and returns its contents and their digest.
 func (s *sources) content(ctx context.Context, path string) ([]byte, digest, error) {
 	for range 3 {
 		if err := context.Cause(ctx); err != nil {
@@ -159,7 +156,7 @@ func (s *sources) content(ctx context.Context, path string) ([]byte, digest, err
 	return nil, "", fmt.Errorf("cache: %s: %w", path, ErrChanging)
 }
 
-// stamp is the state of a file; not ok where it does not say enough.
+// stamp returns the stamp of a file; ok is false if the system does not provide a change time.
 func (s *sources) stamp(path string) (stamp, bool, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -172,10 +169,10 @@ func (s *sources) stamp(path string) (stamp, bool, error) {
 	return stamp{info.Size(), info.ModTime().UnixNano(), changed, inode}, ok, nil
 }
 
-// absolute is the path by which a file is remembered.
+// absolute returns the path under which a file is recorded.
 func absolute(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		return abs
 	}
-	return path // the working directory is gone: relative paths do not work anyway
+	return path // the working directory is gone, so relative paths fail anyway
 }

@@ -7,9 +7,8 @@ import (
 	"syscall"
 )
 
-// changeTime is when the file last changed, its attributes included, in
-// nanoseconds, and its number. A program can set the time of modification back,
-// but not this one.
+// changeTime returns the time of the last change of a file or its attributes, in nanoseconds, and its inode. Unlike the
+// modification time it cannot be set by programs.
 func changeTime(info fs.FileInfo) (change int64, inode uint64, ok bool) {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

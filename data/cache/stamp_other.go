@@ -4,5 +4,5 @@ package cache
 
 import "io/fs"
 
-// changeTime is not known here: every source is read.
+// changeTime returns false, since the change time is not available here: every source is read.
 func changeTime(fs.FileInfo) (change int64, inode uint64, ok bool) { return 0, 0, false }

@@ -11,20 +11,19 @@ import (
 	"io"
 )
 
-// Header is what the first bytes of an image say.
+// Header holds the properties of an image from its header.
 type Header struct {
-	Format        string // "png", "jpeg" or "webp", by the content
+	Format        string // "png", "jpeg" or "webp", by content
 	Width, Height int    // in pixels, at least 1
-	// Animated says that a WebP has several frames, none of which is the image.
+	// Animated is true for a WebP with several frames.
 	Animated bool
 }
 
-// ErrImage is the error for files that are no image, or not a whole one.
+// ErrImage is the error for files that are not an image or are truncated.
 var ErrImage = errors.New("not a whole PNG, JPEG or WebP image")
 
-// ReadHeader reads the header of an image of size bytes and, without decoding
-// pixels, sees whether the file goes on to its end: to the last chunk of a PNG,
-// the end marker of a JPEG, the length that a WebP gives. It fails with
+// ReadHeader reads the header of an image of size bytes. Without decoding pixels, it checks that the file is complete:
+// up to the last chunk of a PNG, the end marker of a JPEG, or the length in the header of a WebP. It fails with
 // ErrImage.
 func ReadHeader(r io.ReaderAt, size int64) (Header, error) {
 	var first [12]byte
@@ -55,7 +54,7 @@ func ReadHeader(r io.ReaderAt, size int64) (Header, error) {
 	return h, nil
 }
 
-// errShort is the error for a file that ends before its image does.
+// errShort is the error for a truncated file.
 var errShort = errors.New("the file is cut short")
 
 func readPNG(r *io.SectionReader) (Header, error) {
@@ -64,7 +63,7 @@ func readPNG(r *io.SectionReader) (Header, error) {
 		return Header{}, short(err)
 	}
 	h := Header{Format: "png", Width: config.Width, Height: config.Height}
-	// Chunks are a length, a name, that many bytes and a checksum.
+	// A chunk is a length, a name, data of that length and a checksum.
 	for at := int64(8); ; {
 		var chunk [8]byte
 		if _, err := r.ReadAt(chunk[:], at); err != nil {
@@ -86,8 +85,8 @@ func readJPEG(r *io.SectionReader) (Header, error) {
 		return Header{}, short(err)
 	}
 	h := Header{Format: "jpeg", Width: config.Width, Height: config.Height}
-	// Segments are a marker and a length, until the first with pixels. Before
-	// it a small preview may lie, whose end is not that of the image.
+	// A segment is a marker and a length; the last one read is the first with pixels. Before it there may be a
+	// thumbnail, whose end marker does not count.
 	at := int64(2)
 	for {
 		var segment [4]byte
@@ -99,7 +98,7 @@ func readJPEG(r *io.SectionReader) (Header, error) {
 			return h, fmt.Errorf("byte %d: found %#02x, expected the start of a segment", at, segment[0])
 		case marker == 0xff: // padding
 			at++
-		case marker == 0x01, 0xd0 <= marker && marker <= 0xd8: // without a length
+		case marker == 0x01, 0xd0 <= marker && marker <= 0xd8: // no length
 			at += 2
 		case marker == 0xd9:
 			return h, errors.New("no pixels")
@@ -112,13 +111,13 @@ func readJPEG(r *io.SectionReader) (Header, error) {
 	}
 }
 
-// findEnd finds the end marker of a JPEG, which no pixel looks like, from the
-// end of the file backwards: there may be something behind it.
+// findEnd looks for the end marker of a JPEG, which cannot occur in pixel data, from the end of the file backwards,
+// since other data may follow the image.
 func findEnd(r *io.SectionReader, from int64) error {
 	const step = 64 << 10
 	buffer := make([]byte, step+1)
 	for end := r.Size(); end > from; end -= step {
-		begin := max(from, end-step-1) // one byte twice, for a marker across the border
+		begin := max(from, end-step-1) // overlap by one byte, for a marker across the boundary
 		part := buffer[:end-begin]
 		if _, err := r.ReadAt(part, begin); err != nil {
 			return short(err)
@@ -130,12 +129,11 @@ func findEnd(r *io.SectionReader, from int64) error {
 	return errShort
 }
 
-// readWebP reads the first chunk of a WebP: a lossy image, a lossless one, or
-// the canvas of several.
+// readWebP reads the first chunk of a WebP: a lossy image, a lossless image, or the canvas of several.
 func readWebP(r *io.SectionReader) (Header, error) {
 	var b [30]byte
 	n, err := r.ReadAt(b[:], 0)
-	if n < 25 { // as long as the shortest header, that of a lossless image
+	if n < 25 { // the shortest header, of a lossless image
 		return Header{}, short(err)
 	}
 	if 8+int64(binary.LittleEndian.Uint32(b[4:])) > r.Size() {
@@ -161,7 +159,7 @@ func readWebP(r *io.SectionReader) (Header, error) {
 	return h, nil
 }
 
-// short says plainly what an early end means.
+// short replaces an unexpected end of file by errShort.
 func short(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errShort

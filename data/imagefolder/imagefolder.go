@@ -1,7 +1,6 @@
-// Package imagefolder reads folders of images with captions, as diffusion
-// models are fine-tuned on: the caption of 001.png is 001.txt beside it, and
-// where a model edits images, what it starts from has the same name in another
-// folder. It says what is wrong with such a folder before a run finds out.
+// Package imagefolder reads and validates folders of captioned images for training diffusion models. The caption of
+// 001.png is 001.txt in the same folder. For editing models, the control image has the same name in another folder.
+// [Read] reports all problems before a run starts.
 package imagefolder
 
 import (
@@ -18,19 +17,19 @@ import (
 	"github.com/lorafuse/lorafuse/data/cache"
 )
 
-// extensions are those of images, in lower case; names may have any.
+// extensions are the file extensions of images, compared in lower case.
 var extensions = []string{".png", ".jpg", ".jpeg", ".webp"}
 
-// unsupported are those of images that other programs read.
+// unsupported are image extensions that other programs read.
 var unsupported = []string{".bmp", ".gif", ".tif", ".tiff", ".avif", ".heic", ".jxl"}
 
-// captionExtension is that of captions.
+// captionExtension is the file extension of captions.
 const captionExtension = ".txt"
 
-// Kind names a kind of problem.
+// Kind is a kind of problem.
 type Kind string
 
-// The kinds of problems.
+// Kinds of problems.
 const (
 	NoImages        Kind = "no_images"
 	MissingCaption  Kind = "missing_caption"
@@ -49,37 +48,35 @@ const (
 	UnreadableEntry Kind = "unreadable_cache_entry"
 )
 
-// String is the kind in words.
+// String returns the kind in words.
 func (k Kind) String() string { return strings.ReplaceAll(string(k), "_", " ") }
 
-// Harmless reports whether the rest of a folder can be learned from in spite of a problem of
-// the kind.
+// Harmless reports whether the rest of the folder can be used for training despite a problem of this kind.
 func (k Kind) Harmless() bool { return k == EmptyCaption || k == UnknownImage || k == OrphanControl }
 
-// Problem is one thing that is wrong.
+// Problem is a problem with a file.
 type Problem struct {
 	Kind   Kind   `json:"kind"`
 	File   string `json:"file"`
-	Detail string `json:"detail"` // what was found and what was expected
+	Detail string `json:"detail"` // found and expected
 }
 
-// Options say what to look at besides the folder.
+// Options configures Read.
 type Options struct {
-	Control string // folder of the images to start from; empty for none
+	Control string // folder of control images; empty for none
 	Cache   string // folder of a cache to check; empty for none
-	// Progress is called now and then with what is being done and how far that
-	// is.
+	// Progress is called from time to time with the current task and its progress.
 	Progress func(task string, done, total int)
 }
 
-// Folder is what was found.
+// Folder is the result of Read.
 type Folder struct {
 	Dir      string `json:"dir"`
 	Images   int    `json:"images"`
 	Captions int    `json:"captions"`
 	Pairs    int    `json:"pairs"` // images with a caption
 	Others   int    `json:"others"`
-	// Folders is the number of folders within it, which are left alone.
+	// Folders is the number of subfolders, which are ignored.
 	Folders int `json:"folders,omitempty"`
 	// Controls is the number of images in Options.Control.
 	Controls int `json:"controls,omitempty"`
@@ -87,13 +84,12 @@ type Folder struct {
 	Cache    *Entries  `json:"cache,omitempty"`
 	Problems []Problem `json:"problems"`
 
-	// Samples are the images with what belongs to them, in the order of their
-	// names, whatever else is wrong with them.
+	// Samples are the images with their files, sorted by name. They include images with problems.
 	Samples []cache.Sample `json:"-"`
 }
 
-// Notes say what is not learned from, or perhaps not as it was meant: harmless problems, and
-// folders within this one.
+// Notes returns a line for everything that is not used for training, or perhaps not as intended: harmless problems and
+// subfolders.
 func (f *Folder) Notes() (notes []string) {
 	for _, p := range f.Problems {
 		if p.Kind.Harmless() {
@@ -106,20 +102,19 @@ func (f *Folder) Notes() (notes []string) {
 	return notes
 }
 
-// Entries count the entries of a cache.
+// Entries counts the entries of a cache.
 type Entries struct {
 	Text     int `json:"text"`
 	Images   int `json:"images"`
 	Controls int `json:"controls"`
 	Missing  int `json:"missing"` // not built yet
-	Unkeyed  int `json:"unkeyed"` // written by another program: they may be stale
+	Unkeyed  int `json:"unkeyed"` // written by another program, may be stale
 }
 
-// Read reads a folder and lists all that is wrong with it: first by kind, in
-// the order of the constants, then by name. Folders within it are left alone,
-// as are names that begin with a dot.
+// Read reads a folder and lists all problems, sorted by kind in the order of the constants and then by name. Subfolders
+// and names that start with a dot are ignored.
 //
-// It fails where a folder cannot be read, and when ctx ends.
+// It fails if a folder cannot be read, and when ctx ends.
 func Read(ctx context.Context, dir string, o Options) (*Folder, error) {
 	if o.Progress == nil {
 		o.Progress = func(string, int, int) {}
@@ -136,7 +131,7 @@ func Read(ctx context.Context, dir string, o Options) (*Folder, error) {
 	return &r.Folder, nil
 }
 
-// rank is the order of the kinds.
+// rank maps kinds to their sort order.
 var rank = func() map[Kind]int {
 	m := map[Kind]int{}
 	for i, k := range []Kind{
@@ -148,7 +143,7 @@ var rank = func() map[Kind]int {
 	return m
 }()
 
-// reading is the state of one Read.
+// reading holds the state of one Read.
 type reading struct {
 	Folder
 	options Options
@@ -161,7 +156,7 @@ func (r *reading) problem(kind Kind, file, format string, args ...any) {
 	r.Problems = append(r.Problems, Problem{kind, file, fmt.Sprintf(format, args...)})
 }
 
-// list sorts the names of the folder by what they are.
+// list classifies the names in the folder.
 func (r *reading) list(context.Context) error {
 	entries, err := os.ReadDir(r.Dir)
 	if err != nil {
@@ -197,10 +192,10 @@ func (r *reading) list(context.Context) error {
 
 func (r *reading) path(name string) string { return filepath.Join(r.Dir, name) }
 
-// stem is the name that an image and its caption share.
+// stem returns the name that an image and its caption share.
 func stem(name string) string { return strings.TrimSuffix(name, filepath.Ext(name)) }
 
-// orList is "a, b or c".
+// orList joins words as "a, b or c".
 func orList(words []string) string {
 	last := len(words) - 1
 	return strings.Join(words[:last], ", ") + " or " + words[last]
@@ -271,7 +266,7 @@ func (r *reading) readImage(path string) {
 	}
 }
 
-// regular keeps from opening what may block or have effects.
+// regular returns an error unless path is a regular file, since opening others may block or have side effects.
 func regular(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -283,7 +278,7 @@ func regular(path string) error {
 	return nil
 }
 
-// cause is an error without the path, which the problem gives already.
+// cause returns the error without the path, which the problem already has.
 func cause(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err

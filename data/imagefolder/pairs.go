@@ -14,10 +14,10 @@ import (
 	"github.com/lorafuse/lorafuse/data/cache"
 )
 
-// files are those of one stem.
+// files lists the files with the same stem.
 type files struct{ images, captions, rejected []string }
 
-// pair finds the caption of each image.
+// pair matches images with captions.
 func (r *reading) pair(context.Context) error {
 	stems := map[string]*files{}
 	at := func(name string) *files {
@@ -28,7 +28,7 @@ func (r *reading) pair(context.Context) error {
 		}
 		return f
 	}
-	folded := map[string]string{} // captions by their stem without case
+	folded := map[string]string{} // captions by lower-case stem
 	for _, name := range r.images {
 		at(name).images = append(at(name).images, name)
 	}
@@ -68,14 +68,14 @@ func (r *reading) pair(context.Context) error {
 	return nil
 }
 
-// duplicates are names that differ in their extension alone.
+// duplicates reports names that differ only in their extension.
 func (r *reading) duplicates(names []string, what, stem string) {
 	for _, name := range names[min(1, len(names)):] {
 		r.problem(DuplicateStem, r.path(name), "found %s, too, expected one %s %s", names[0], what, stem)
 	}
 }
 
-// withoutImage is about captions, and images that cannot be read.
+// withoutImage reports captions, and unsupported images, that have no image.
 func (r *reading) withoutImage(stem string, f *files) {
 	r.lone = append(r.lone, f.captions...)
 	switch {
@@ -85,15 +85,14 @@ func (r *reading) withoutImage(stem string, f *files) {
 		}
 	case len(f.captions) == 0:
 		r.Others += len(f.rejected)
-	default: // it has an image
+	default: // a supported image exists
 		for _, name := range f.rejected {
 			r.problem(UnknownImage, r.path(name), "expected %s", orList(extensions))
 		}
 	}
 }
 
-// readControls finds the control image of each image: the file of the same
-// name.
+// readControls matches images with control images of the same name.
 func (r *reading) readControls(ctx context.Context) error {
 	dir := r.options.Control
 	if dir == "" {
@@ -143,14 +142,13 @@ func (r *reading) readControls(ctx context.Context) error {
 	return nil
 }
 
-// entryKinds are what errors of the cache are called here.
+// entryKinds maps errors of the cache to kinds.
 var entryKinds = []struct {
 	err  error
 	kind Kind
 }{{cache.ErrStale, StaleEntry}, {cache.ErrCorrupt, CorruptEntry}, {cache.ErrOrphan, OrphanEntry}}
 
-// checkCache compares the cache with all that the folder has: also images
-// without a caption may have entries.
+// checkCache compares the cache with the whole folder; images without a caption may have entries too.
 func (r *reading) checkCache(ctx context.Context) error {
 	dir := r.options.Cache
 	if dir == "" {
@@ -179,7 +177,7 @@ func (r *reading) checkCache(ctx context.Context) error {
 	return nil
 }
 
-// describe says what is wrong with an entry, without its path and its kind.
+// describe returns the kind and detail of a finding, without its path.
 func describe(f cache.Finding) (Kind, string) {
 	detail := strings.ReplaceAll(strings.TrimPrefix(f.Err.Error(), "cache: "), f.Entry+": ", "")
 	for _, k := range entryKinds {

@@ -5,25 +5,24 @@ import (
 	"math"
 )
 
-// Size is that of a picture, in pixels.
+// Size is the size of an image, in pixels.
 type Size struct{ Width, Height int }
 
-// String is the size as people write it: 1344×768.
+// String returns the size as text, for example 1344×768.
 func (s Size) String() string { return fmt.Sprintf("%d×%d", s.Width, s.Height) }
 
-// Buckets are the sizes that pictures of any shape are brought to: all of about one area,
-// with sides that are multiples of a number (Novel AI's aspect ratio buckets, as kohya's
-// scripts have them).
+// Buckets are the sizes to which images are resized: all of about the same area, with sides that are multiples of a
+// number (the aspect ratio buckets of NovelAI, as in kohya's scripts).
 type Buckets struct {
 	area, multiple int
 	sizes          []Size
 }
 
-// widest is how many times as long as high a bucket may be, or the other way round.
+// widest is the maximum aspect ratio of a bucket.
 const widest = 4
 
-// NewBuckets are the buckets of side·side pixels. Errors: ErrSize where no multiple fits
-// into that.
+// NewBuckets returns the buckets of about side·side pixels. It fails with ErrSize if side is smaller than multiple or
+// too large.
 func NewBuckets(side, multiple int) (*Buckets, error) {
 	if multiple < 1 || side < multiple || side > maxSide {
 		return nil, fmt.Errorf("picture: %w: buckets of %d×%d pixels, expected %d to %d, sides being multiples of %d", ErrSize, side, side, max(1, multiple), maxSide, multiple)
@@ -38,11 +37,11 @@ func NewBuckets(side, multiple int) (*Buckets, error) {
 	return b, nil
 }
 
-// Sizes lists the buckets, from high ones to wide ones.
+// Sizes returns the buckets, from tall to wide.
 func (b *Buckets) Sizes() []Size { return b.sizes }
 
-// Of is the bucket of the shape that is nearest to that of a picture, by the ratio of
-// their ratios; of two that are as near, the larger.
+// Of returns the bucket with the nearest aspect ratio, measured by the quotient of the ratios. Of two equally near
+// ones, it returns the larger.
 func (b *Buckets) Of(s Size) Size {
 	best, distance := Size{}, math.Inf(1)
 	for _, x := range b.sizes {

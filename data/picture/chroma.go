@@ -2,10 +2,9 @@ package picture
 
 import "image"
 
-// coloured is a picture of a lossy format whose colours, of which a file has fewer than of
-// lightness, are spread over its pixels as the decoders do that Pillow uses: smoothly, and
-// for WebP with black at 16 and white at 235. Package image repeats them, and takes those of
-// WebP for JPEG's.
+// coloured converts an image of a lossy format to RGB like the decoders that Pillow uses. Chroma, which is stored at
+// lower resolution, is interpolated, and WebP has limited range with black at 16 and white at 235. Package image
+// repeats chroma samples instead, and treats WebP as full range like JPEG.
 func coloured(img image.Image, format string) image.Image {
 	switch x := img.(type) {
 	case *image.YCbCr:
@@ -37,7 +36,7 @@ func (p plane) row(y int) []byte {
 	return p.pix[y*p.stride:][:p.w]
 }
 
-// colours are the planes of both colours.
+// colours returns the two chroma planes.
 func colours(x *image.YCbCr) (cb, cr plane) {
 	w, h := x.Rect.Dx(), x.Rect.Dy()
 	switch x.SubsampleRatio {
@@ -51,8 +50,8 @@ func colours(x *image.YCbCr) (cb, cr plane) {
 	return plane{x.Cb, x.CStride, w, h}, plane{x.Cr, x.CStride, w, h}
 }
 
-// jpegRGB is a JPEG in colour, as libjpeg has it (jdsample.c and jdcolor.c: h2v2, h2v1 and
-// h1v2 "fancy upsampling"). Rarer ratios stay as they are.
+// jpegRGB converts a JPEG to RGB like libjpeg (jdsample.c and jdcolor.c: h2v2, h2v1 and h1v2 "fancy upsampling").
+// Images with rarer subsampling ratios are returned unchanged.
 func jpegRGB(x *image.YCbCr) image.Image {
 	w, h := x.Rect.Dx(), x.Rect.Dy()
 	cb, cr := colours(x)
@@ -83,8 +82,8 @@ func jpegRGB(x *image.YCbCr) image.Image {
 	return out
 }
 
-// spread gives the samples of line y of a JPEG: a quarter of each is what its neighbours
-// have, in both directions. Columns of one or two samples are repeated.
+// spread upsamples the samples of line y of a JPEG: a quarter of each comes from its neighbours, in both directions.
+// Columns of one or two samples are repeated.
 func (p plane) spread(out []int, y int, wide, high bool) {
 	smooth := !wide || p.w > 2
 	near, far := p.row(y), p.row(y)
@@ -107,7 +106,7 @@ func (p plane) spread(out []int, y int, wide, high bool) {
 			out[x] = int(near[min(x/2, p.w-1)])
 		}
 	default:
-		// Sums are of 4 where lines are not spread, and of 4 · 4 where they are.
+		// Sums have weight 4 if lines are not upsampled, and 4 · 4 if they are.
 		unit, shift, first, second := at, 4, 8, 7
 		if !high {
 			unit, shift, first, second = func(x int) int { return int(near[x]) }, 2, 1, 2
@@ -125,13 +124,13 @@ func (p plane) spread(out []int, y int, wide, high bool) {
 	}
 }
 
-// pixel writes one, opaque.
+// pixel writes an opaque pixel.
 func pixel(at []byte, r, g, b int) {
 	at[0], at[1], at[2], at[3] = byte(max(0, min(255, r))), byte(max(0, min(255, g))), byte(max(0, min(255, b))), 255
 }
 
-// webpRGB is a lossy WebP in colour, as libwebp has it (dsp/upsampling.c and dsp/yuv.h):
-// nine parts of 16 of a pixel's colour are the nearest sample's.
+// webpRGB converts a lossy WebP to RGB like libwebp (dsp/upsampling.c and dsp/yuv.h): 9/16 of the chroma of a pixel
+// come from the nearest sample.
 func webpRGB(x *image.YCbCr) *image.RGBA {
 	w, h := x.Rect.Dx(), x.Rect.Dy()
 	cb, cr := colours(x)
@@ -146,11 +145,11 @@ func webpRGB(x *image.YCbCr) *image.RGBA {
 	return out
 }
 
-// mixed is the colour of a pixel of a WebP.
+// mixed returns the interpolated chroma of a pixel of a WebP.
 func (p plane) mixed(x, y int) int {
 	near, far := p.row(y/2), p.row(y/2-1+y%2*2)
 	i, j := x/2, x/2-1+x%2*2
-	if j < 0 || j >= p.w { // at the sides there is nothing to mix with
+	if j < 0 || j >= p.w { // no neighbour at the left and right edge
 		return (3*int(near[i]) + int(far[i]) + 2) >> 2
 	}
 	a, b, c, d := int(near[i]), int(near[j]), int(far[i]), int(far[j])

@@ -6,11 +6,10 @@ import (
 	"image"
 )
 
-// upright is the orientation of a picture that lies as it is to be seen.
+// upright is the EXIF orientation of an image that needs no rotation.
 const upright = 1
 
-// orientation is how a picture is to be turned, 1 to 8, by its EXIF data; upright where it
-// does not say.
+// orientation returns the EXIF orientation of an image, 1 to 8, or upright if there is none.
 func orientation(format string, file []byte) int {
 	tiff := file[:0]
 	switch format {
@@ -29,11 +28,11 @@ const (
 	pngHead  = "\x89PNG\r\n\x1a\n"
 )
 
-// exifOfJPEG is the segment of EXIF data, nil where there is none.
+// exifOfJPEG returns the EXIF segment, or nil if there is none.
 func exifOfJPEG(file []byte) []byte {
 	for at := 2; at+4 <= len(file) && file[at] == 0xff; {
 		marker, size := file[at+1], int(binary.BigEndian.Uint16(file[at+2:]))
-		if marker == 0xda || size < 2 || at+2+size > len(file) { // pixels begin
+		if marker == 0xda || size < 2 || at+2+size > len(file) { // pixel data starts here
 			break
 		}
 		if body := file[at+4 : at+2+size]; marker == 0xe1 && bytes.HasPrefix(body, []byte(exifHead)) {
@@ -44,9 +43,9 @@ func exifOfJPEG(file []byte) []byte {
 	return nil
 }
 
-// chunk is the first chunk of a name, nil where there is none: of PNG, which has the name
-// behind the size and a checksum of so many bytes, or of RIFF, which has them the other way
-// round and an even number of bytes.
+// chunk returns the first chunk called name, or nil if there is none. PNG chunks have the size before the name and a
+// checksum of the given number of bytes after the data; RIFF chunks have the name before the size and are padded to an
+// even size.
 func chunk(file []byte, at int, order binary.ByteOrder, checksum int, name string) []byte {
 	for at+8 <= len(file) {
 		kind, size := file[at:at+4], int64(order.Uint32(file[at+4:]))
@@ -91,8 +90,8 @@ func orientationOf(tiff []byte) int {
 	return upright
 }
 
-// turned is a picture as an orientation has it: the numbers say which way the first row
-// and the first column of the file go.
+// turned returns the image with the orientation applied. An orientation tells to which sides the first row and the
+// first column of the file belong.
 func turned(img image.Image, orientation int) image.Image {
 	if orientation == upright {
 		return img

@@ -1,6 +1,5 @@
-// Package picture reads pictures, and brings them to the sizes and numbers that models
-// take: PNG, JPEG and WebP of any shape, to one of a few sizes of about the same area, as
-// numbers of −1 to 1.
+// Package picture decodes PNG, JPEG and WebP images, resizes them to aspect-ratio buckets of about equal area, and
+// scales pixels to [−1, 1].
 package picture
 
 import (
@@ -9,27 +8,27 @@ import (
 	"fmt"
 	"image"
 	"image/draw"
-	_ "image/jpeg" // is read
-	_ "image/png"  // is read
+	_ "image/jpeg" // decoder
+	_ "image/png"  // decoder
 	"math"
 
-	_ "golang.org/x/image/webp" // is read
+	_ "golang.org/x/image/webp" // decoder
 )
 
-// Errors that reading pictures may wrap.
+// Errors that decoding and resizing may wrap.
 var (
 	ErrPicture = errors.New("not a picture that can be read")
 	ErrSize    = errors.New("wrong size")
 )
 
-// Bounds of what is decoded: a file of a few bytes can claim any size.
+// Limits for decoding, because a small file can claim any size.
 const (
 	maxSide   = 1 << 16
 	maxPixels = 1 << 28
 )
 
-// Decode reads a PNG, a JPEG or a WebP, turned as its EXIF data says. Errors:
-// ErrPicture, and ErrSize for more than 2²⁸ pixels.
+// Decode decodes a PNG, JPEG or WebP image and applies its EXIF orientation. It fails with ErrPicture, and with ErrSize
+// above 2²⁸ pixels.
 func Decode(data []byte) (image.Image, error) {
 	config, format, err := image.DecodeConfig(bytes.NewReader(data))
 	if err != nil {
@@ -45,16 +44,16 @@ func Decode(data []byte) (image.Image, error) {
 	return turned(coloured(img, format), orientation(format, data)), nil
 }
 
-// SizeOf is the size of a picture.
+// SizeOf returns the size of an image.
 func SizeOf(img image.Image) Size { return Size{img.Bounds().Dx(), img.Bounds().Dy()} }
 
-// Cover is the picture at a size, as [Signed] numbers: scaled by [Bicubic] until it covers
-// the size, and cut at both ends of the longer side alike. What is transparent is white.
+// Cover resizes an image with [Bicubic] so that it covers s, crops the longer side equally at both ends, and returns it
+// as [Signed] does. Transparent pixels become white.
 func Cover(img image.Image, s Size) []float32 {
 	return Signed(Bicubic.part(img, middle(img.Bounds(), s), s))
 }
 
-// Middle is the middle of a picture, of a size that it has room for.
+// Middle crops the center of an image to s, which must not be larger than the image.
 func Middle(img *image.RGBA, s Size) *image.RGBA {
 	from := img.Rect.Min.Add(image.Pt((img.Rect.Dx()-s.Width)/2, (img.Rect.Dy()-s.Height)/2))
 	out := image.NewRGBA(image.Rect(0, 0, s.Width, s.Height))
@@ -62,14 +61,13 @@ func Middle(img *image.RGBA, s Size) *image.RGBA {
 	return out
 }
 
-// Signed are the bytes of a picture as numbers of −1 to 1, [3, Height, Width]: a byte by
-// 127.5, less 1.
+// Signed scales the pixels of an image to [−1, 1] and returns them as [3, Height, Width]: byte/127.5 − 1.
 func Signed(img *image.RGBA) []float32 {
 	mid := [3]float32{127.5, 127.5, 127.5}
 	return Values(img, mid, mid)
 }
 
-// Values are the bytes of a picture less a mean, by a deviation: [3, Height, Width].
+// Values normalizes the pixels of an image to (byte − mean)/deviation and returns them as [3, Height, Width].
 func Values(img *image.RGBA, mean, deviation [3]float32) []float32 {
 	n := img.Rect.Dx() * img.Rect.Dy()
 	out := make([]float32, 3*n)
@@ -81,7 +79,7 @@ func Values(img *image.RGBA, mean, deviation [3]float32) []float32 {
 	return out
 }
 
-// middle is the middle of a picture that has the shape of s.
+// middle returns the largest centered rectangle in b with the aspect ratio of s.
 func middle(b image.Rectangle, s Size) image.Rectangle {
 	w, h := b.Dx(), b.Dy()
 	if w*s.Height > h*s.Width {

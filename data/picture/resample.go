@@ -7,13 +7,13 @@ import (
 	"math"
 )
 
-// Filter is by what pictures are scaled: a curve that widens where they get smaller.
+// Filter is a resampling filter: a kernel that is widened when images are scaled down.
 type Filter struct {
-	support float64 // where the curve ends
+	support float64 // half width of the kernel
 	at      func(x float64) float64
 }
 
-// Filters, both as Pillow has them, to the bit: BICUBIC, whose parameter is −1/2, and LANCZOS.
+// Resampling filters, bit for bit those of Pillow: BICUBIC, with parameter −1/2, and LANCZOS.
 var (
 	Bicubic = &Filter{2, func(x float64) float64 {
 		const a = -0.5
@@ -41,11 +41,10 @@ func sinc(x float64) float64 {
 	return math.Sin(x) / x
 }
 
-// Scale is the whole picture at a size, whatever shape it has. What is transparent is white.
+// Scale resizes the whole image to s, ignoring its aspect ratio. Transparent pixels become white.
 func (f *Filter) Scale(img image.Image, s Size) *image.RGBA { return f.part(img, img.Bounds(), s) }
 
-// part is a part of a picture at a size: first its rows are scaled, then the columns of
-// what they have become, which are bytes again.
+// part resizes a rectangle of an image: first the rows, then the columns of the result, rounded to bytes in between.
 func (f *Filter) part(img image.Image, from image.Rectangle, s Size) *image.RGBA {
 	src := image.NewRGBA(image.Rectangle{Max: from.Size()})
 	draw.Draw(src, src.Rect, image.NewUniform(color.White), image.Point{}, draw.Src)
@@ -69,16 +68,15 @@ func (f *Filter) part(img image.Image, from image.Rectangle, s Size) *image.RGBA
 	return src
 }
 
-// weight is what a pixel of a result is made of: so many parts, out of 2^fraction, of each
-// pixel from first on.
+// weight lists the contributions to a result pixel: a part, in units of 2^-fraction, of each pixel from first on.
 type weight struct {
 	first int
 	parts []int32
 }
 
-const fraction = 22 // sums of bytes fit into 32 bits, with a sign
+const fraction = 22 // sums of bytes fit into signed 32 bits
 
-// weights are those of n pixels that have become m.
+// weights returns the weights for scaling n pixels to m.
 func (f *Filter) weights(n, m int) []weight {
 	step := float64(n) / float64(m)
 	wide := max(1, step)
@@ -106,8 +104,7 @@ func (f *Filter) weights(n, m int) []weight {
 	return out
 }
 
-// scale makes a line of pixels of another, whose pixels lie so many bytes apart; lines of
-// the result are as far apart.
+// scale computes a line of pixels from another. Neighbouring pixels are apart bytes apart in both.
 func scale(dst, src []byte, apart int, weights []weight) {
 	for i, w := range weights {
 		r, g, b := int32(1<<(fraction-1)), int32(1<<(fraction-1)), int32(1<<(fraction-1))
@@ -124,5 +121,5 @@ func scale(dst, src []byte, apart int, weights []weight) {
 	}
 }
 
-// level is a sum as a byte.
+// level converts a sum to a byte.
 func level(sum int32) byte { return byte(max(0, min(255, sum>>fraction))) }
