@@ -1,6 +1,5 @@
-// Package classify gives the numbers by which a classifier tells the classes of
-// documents apart, and its loss on those that have labels: BERT and its kin, and
-// decoders with a head, and an adapter where one is given.
+// Package classify computes class scores of documents, and the loss if they have labels. It supports BERT-like encoders
+// and decoders with a classification head, optionally with an adapter. [New] returns a [Classifier].
 package classify
 
 import (
@@ -17,13 +16,13 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 )
 
-// ErrOption is wrapped where Options make no classifier.
+// ErrOption is wrapped by errors for invalid Options.
 var ErrOption = errors.New("wrong option")
 
-// Options are the sizes of batches.
+// Options limits the size of batches.
 type Options struct {
-	MaxTokens    int // of a batch, at most
-	MaxDocuments int // of a batch, at most
+	MaxTokens    int // maximum per batch
+	MaxDocuments int // maximum per batch
 }
 
 // Classifier scores documents. It is not safe for concurrent use.
@@ -38,9 +37,9 @@ const (
 	lossResult   = "loss"
 )
 
-// New prepares a classifier; m is a model.Classifier and must stay open until the
-// classifier is closed, state is an adapter, or nil. Errors: ErrOption, model.ErrTask
-// where the model is no classifier, and those of the device.
+// New returns a classifier. m must be a classification model and stay open until the classifier is closed; state is an
+// adapter, or nil. It fails with ErrOption, with model.ErrTask if m has no classification head, and with errors of the
+// device.
 func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.State, o Options) (_ *Classifier, err error) {
 	if o.MaxTokens < 1 || o.MaxDocuments < 1 {
 		return nil, fmt.Errorf("classify: %w: at most %d tokens and %d documents, expected 1 or more", ErrOption, o.MaxTokens, o.MaxDocuments)
@@ -71,8 +70,7 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.St
 	return c, nil
 }
 
-// Score gives the scores of a batch of labelled rows, [documents, classes], and its
-// loss, summed over its documents.
+// Score returns the scores of a batch of labelled rows, [documents, classes], and the loss, summed over the documents.
 func (c *Classifier) Score(ctx context.Context, b *data.Batch) (scores []float32, loss float64, err error) {
 	config := c.runtime.Model().Config
 	config.MarkRead(b)
@@ -88,7 +86,7 @@ func (c *Classifier) Score(ctx context.Context, b *data.Batch) (scores []float32
 	return scores, float64(sum[0]), err
 }
 
-// Close frees the device's memory.
+// Close frees the device memory.
 func (c *Classifier) Close() {
 	c.runtime.Close()
 	c.slot.Free()

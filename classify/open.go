@@ -7,12 +7,10 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 )
 
-// OpenModel opens the model in dir as the classifier that the adapter in the folder
-// adapter was trained on: with as many classes as the head has that the adapter brings.
-// Their names are those of the file beside the adapter (model.ClassesFile), or those of
-// the model's config.json where it has as many. Errors: lora.ErrMissing where the
-// adapter has no head, model.ErrConfig where the names are not as many as the classes,
-// and those of model.OpenClassifier, model.ReadClasses and lora.Load.
+// OpenModel opens the model in dir with the number of classes for which adapter was trained, the size of the head in
+// the adapter. Class names come from the file next to the adapter (model.ClassesFile), or from the model's config.json
+// if the number matches. It fails with lora.ErrMissing if the adapter has no head, with model.ErrConfig if the number
+// of names is not the number of classes, and with errors of model.OpenClassifier, model.ReadClasses and lora.Load.
 func OpenModel(dir, adapter string) (*model.Model, error) {
 	a, err := lora.Load(adapter)
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package embed turns texts into vectors, with an encoder or with a decoder, and an
-// adapter where one is given: what sentence-transformers calls encode. Texts are
-// sorted by length and lie one behind the other, so that nothing is computed for
-// padding.
+// Package embed computes text embeddings with an encoder or a decoder, optionally with an adapter, like encode of
+// sentence-transformers. Texts are sorted by length and concatenated, so that nothing is computed for padding. [New]
+// returns an [Embedder].
 package embed
 
 import (
@@ -25,37 +24,35 @@ import (
 // Errors that embedding may wrap.
 var (
 	ErrOption = errors.New("wrong option")
-	// ErrText: a text that no vector can be made of.
+	// ErrText is the error for a text that cannot be embedded.
 	ErrText = errors.New("wrong text")
-	// ErrNotFinite: a vector that has no numbers: the model computes none.
+	// ErrNotFinite is the error for an embedding with NaN or infinite elements.
 	ErrNotFinite = errors.New("not finite")
 )
 
-// defaultBatch is the number of tokens that are computed at once: enough for
-// products of many rows, and few enough for their results to stay near.
+// defaultBatch is the default number of tokens per batch: large enough for efficient matrix multiplications, and small
+// enough for the results to stay in cache.
 const defaultBatch = 1024
 
-// Options fix what an embedder does; the zero value does what the model's folder
-// says.
+// Options configures an embedder. The zero value uses the settings in the model folder.
 type Options struct {
-	// Transform says how a text becomes a vector; nil is what the folder of the
-	// model says.
+	// Transform computes an embedding from token states. Nil means the one in the model folder.
 	Transform *sentence.Transform
-	// Tokenizer is that of the texts; nil is the one in the folder of the model.
+	// Tokenizer tokenizes the texts. Nil means the one in the model folder.
 	Tokenizer *tokenizer.Tokenizer
-	// Prompt is put before each text; PromptName names one that the model has. If
-	// both are empty, the model's default prompt is.
+	// Prompt is prepended to each text; PromptName selects a prompt of the model. If both are empty, the model's
+	// default prompt is used.
 	Prompt, PromptName string
-	// MaxLength cuts texts to fewer tokens than the model says; 0 does not.
+	// MaxLength truncates texts to fewer tokens than the model does. Zero means the limit of the model.
 	MaxLength int
-	// BatchTokens is the number of tokens that are computed at once; 0 is 1024, and
-	// it is never less than the longest text may have.
+	// BatchTokens is the number of tokens per batch. Zero means 1024; it is raised to the length of the longest allowed
+	// text.
 	BatchTokens int
-	// Progress, if not nil, is told after each batch how many texts are done.
+	// Progress, if not nil, is called after each batch.
 	Progress func(done, total int)
 }
 
-// Embedder makes vectors of texts. It is not safe for concurrent use.
+// Embedder computes embeddings. It is not safe for concurrent use.
 type Embedder struct {
 	runtime   *engine.Runtime
 	slot      *engine.Slot
@@ -63,13 +60,13 @@ type Embedder struct {
 	transform *sentence.Transform
 	tokenizer *tokenizer.Tokenizer
 	prompt    string
-	longest   int // tokens of a text
-	budget    int // tokens of a batch
-	size      int // elements of a vector
+	longest   int // maximum tokens per text
+	budget    int // maximum tokens per batch
+	size      int // elements per embedding
 	vocab     int
 	report    func(done, total int)
 
-	alone bool // texts run with none of another length, since tables depend on it
+	alone bool // batches hold texts of one length only, since tables depend on it
 	batch data.Batch
 
 	truncated int
@@ -77,9 +74,8 @@ type Embedder struct {
 
 const vectorsResult = "vectors"
 
-// New prepares an embedder; state is an adapter, or nil. m must stay open until the
-// embedder is closed. Errors: ErrOption, those of package sentence for what the
-// folder of the model says, and those of the device.
+// New returns an embedder. m must stay open until the embedder is closed; state is an adapter, or nil. It fails with
+// ErrOption, with errors of package sentence about the model folder, and with errors of the device.
 func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.State, o Options) (_ *Embedder, err error) {
 	e := &Embedder{runtime: engine.New(dev, m), transform: o.Transform, tokenizer: o.Tokenizer, report: o.Progress, vocab: m.Config.VocabSize}
 	if o.MaxLength < 0 || o.BatchTokens < 0 {
@@ -128,7 +124,7 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.St
 	return e, nil
 }
 
-// compile makes the program and brings what it reads to the device.
+// compile compiles the program and uploads its inputs.
 func (e *Embedder) compile(ctx context.Context) error {
 	m := e.runtime.Model()
 	var err error
@@ -153,24 +149,24 @@ func (e *Embedder) compile(ctx context.Context) error {
 	return nil
 }
 
-// Size is the number of elements of a vector.
+// Size returns the number of elements of an embedding.
 func (e *Embedder) Size() int { return e.size }
 
-// MaxLength is the number of tokens that a text is cut to.
+// MaxLength returns the number of tokens to which texts are truncated.
 func (e *Embedder) MaxLength() int { return e.longest }
 
-// Truncated is the number of texts that were cut so far.
+// Truncated returns the number of texts truncated so far.
 func (e *Embedder) Truncated() int { return e.truncated }
 
-// Close frees the device's memory.
+// Close frees the device memory.
 func (e *Embedder) Close() {
 	e.runtime.Close()
 	e.slot.Free()
 }
 
-// Embed gives a vector for each text, in their order. What a text is computed with
-// changes its vector by no more than products round otherwise where they have more
-// rows. Errors: ErrText, tokenizer.ErrInvalidUTF8, and those of the device.
+// Embed returns the embedding of each text, in order. Batching changes an embedding only by the rounding of matrix
+// multiplications with different numbers of rows. It fails with ErrText, tokenizer.ErrInvalidUTF8 and errors of the
+// device.
 func (e *Embedder) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	rows := make([][]int32, len(texts))
 	for i, text := range texts {
@@ -189,8 +185,7 @@ func (e *Embedder) Embed(ctx context.Context, texts []string) ([][]float32, erro
 	return e.EmbedTokens(ctx, rows)
 }
 
-// EmbedTokens is Embed for texts that are tokens already, special ones and prompt
-// included.
+// EmbedTokens returns embeddings of tokenized texts, which include special tokens and the prompt. See Embed.
 func (e *Embedder) EmbedTokens(ctx context.Context, rows [][]int32) ([][]float32, error) {
 	for i, ids := range rows {
 		if err := e.check(ids); err != nil {
@@ -232,20 +227,20 @@ func (e *Embedder) EmbedTokens(ctx context.Context, rows [][]int32) ([][]float32
 }
 
 func finite(x []float32) bool {
-	sum := 0.0 // of zeroes, or not a number
+	sum := 0.0 // 0, or NaN if an element is not finite
 	for _, v := range x {
 		sum += float64(v) - float64(v)
 	}
 	return sum == 0
 }
 
-// apart reports whether a text of that length may not run with the longer ones of the
-// batch: some tables depend on the length of a text.
+// apart reports whether a text of the given length cannot join the batch, because some tables depend on the length of a
+// text.
 func (e *Embedder) apart(length int) bool {
 	return e.alone && e.batch.Longest() != length
 }
 
-// check finds tokens that the model cannot read.
+// check returns an error for tokens that the model cannot process.
 func (e *Embedder) check(ids []int32) error {
 	switch {
 	case len(ids) == 0:
@@ -261,7 +256,7 @@ func (e *Embedder) check(ids []int32) error {
 	return nil
 }
 
-// vectors runs the batch, which has n texts.
+// vectors runs the batch of n texts and returns its embeddings.
 func (e *Embedder) vectors(ctx context.Context, n int) ([]float32, error) {
 	sentence.Mark(&e.batch)
 	if err := e.run.Run(ctx, e.slot, &e.batch, e.batch.Longest()); err != nil {

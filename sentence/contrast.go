@@ -8,37 +8,34 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Names of the inputs of a [Contrast], beside those of vectors, and of the axis of
-// anchors.
+// Names of the inputs of a [Contrast], in addition to the inputs of embeddings, and of the axis of anchors.
 const (
 	Anchors       = "anchors"
-	AnchorText    = "anchor_text"    // i32 [anchors]: the text that is the anchor
-	CandidateText = "candidate_text" // i32 [candidates]: the text that is a candidate
-	CandidateBias = "candidate_bias" // f32 [candidates]: 0, or, where there is none, a number far below all scores
-	CandidateOf   = "candidate_of"   // i32 [anchors]: the candidate that belongs to an anchor
+	AnchorText    = "anchor_text"    // i32 [anchors]: index of the anchor's text
+	CandidateText = "candidate_text" // i32 [candidates]: index of the candidate's text
+	CandidateBias = "candidate_bias" // f32 [candidates]: 0, or a number far below all scores for an absent candidate
+	CandidateOf   = "candidate_of"   // i32 [anchors]: the matching candidate of an anchor
 )
 
-// absent is the score of a candidate that is not there: its share of a softmax is 0.
+// absent is the score bias of an absent candidate, whose share of the softmax is then 0.
 const absent = -1e9
 
-// Contrast is the loss by which vectors learn what belongs together: each row of a
-// batch is an anchor, a text that belongs to it and perhaps one that does not, and of
-// all these second and third texts of the batch the anchor has to find its own, by the
-// cross-entropy of scaled cosines (van den Oord et al. 2018, arXiv 1807.03748). It is
-// MultipleNegativesRankingLoss of sentence-transformers.
+// Contrast is a contrastive loss for embeddings. Each row of a batch has an anchor, a matching text and optionally a
+// non-matching one. Among all second and third texts of the batch, each anchor must find its own, by the cross-entropy
+// of scaled cosines (van den Oord et al. 2018, arXiv 1807.03748). It equals MultipleNegativesRankingLoss of
+// sentence-transformers.
 type Contrast struct {
-	Rows  int     // of a batch, at most
-	Texts int     // of a row: 2 or 3
-	Scale float64 // of cosines, such as 20
+	Rows  int     // maximum per batch
+	Texts int     // per row: 2 or 3
+	Scale float64 // factor of the cosines, such as 20
 }
 
-// Bounds are the axes of batches of so many tokens.
+// Bounds returns the maximum sizes of the axes for batches of tokens tokens.
 func (c Contrast) Bounds(tokens int) map[string]int {
 	return map[string]int{nn.Tokens: tokens, Texts: c.Rows * c.Texts, Anchors: c.Rows}
 }
 
-// Mark adds to a batch of rows, whose texts lie one behind the other, what its vectors
-// and the loss are made with.
+// Mark adds the inputs of embeddings and of the loss to a batch. The texts of each row must be consecutive.
 func (c Contrast) Mark(b *data.Batch) {
 	Mark(b)
 	rows := b.Rows() / c.Texts
@@ -60,7 +57,7 @@ func (c Contrast) Mark(b *data.Batch) {
 	b.SetFloats(CandidateBias, bias)
 }
 
-// Loss emits the loss of the vectors of a batch [texts, size], summed over its anchors.
+// Loss emits the loss of the embeddings of a batch [texts, size], summed over its anchors.
 func (c Contrast) Loss(b *nn.Builder, vectors graph.Tensor) graph.Tensor {
 	if !vectors.Valid() {
 		return vectors

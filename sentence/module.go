@@ -11,23 +11,23 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// Mode is a way in which the states of a text's tokens become one vector.
+// Mode is a pooling mode: how the token states of a text become one embedding.
 type Mode string
 
-// The modes, as pooling_mode calls them.
+// Pooling modes, named as in pooling_mode.
 const (
 	First        Mode = "cls"                  // the state of the first token
-	Max          Mode = "max"                  // the largest of each element
-	Mean         Mode = "mean"                 // their mean
-	MeanRoot     Mode = "mean_sqrt_len_tokens" // their sum over the root of their number
-	WeightedMean Mode = "weightedmean"         // their mean, where token i counts i times
+	Max          Mode = "max"                  // the maximum of each element
+	Mean         Mode = "mean"                 // the mean
+	MeanRoot     Mode = "mean_sqrt_len_tokens" // the sum divided by the root of the number of tokens
+	WeightedMean Mode = "weightedmean"         // the mean, with weight i for token i
 	Last         Mode = "lasttoken"            // the state of the last token
 )
 
-// Modes lists the modes.
+// Modes returns all modes.
 func Modes() []Mode { return []Mode{First, Max, Mean, MeanRoot, WeightedMean, Last} }
 
-// ParseMode reads the name of a mode. Errors: ErrUnsupported.
+// ParseMode parses the name of a mode. It fails with ErrUnsupported.
 func ParseMode(name string) (Mode, error) {
 	if !slices.Contains(Modes(), Mode(name)) {
 		return "", fmt.Errorf("%w: pooling_mode %q; supported: %s", ErrUnsupported, name, joined(Modes()))
@@ -43,8 +43,8 @@ func joined[T ~string](names []T) string {
 	return strings.Join(s, ", ")
 }
 
-// poolingConfig is config.json of a Pooling module: pooling_mode is a name or a list
-// of them, and where it is absent each mode has a key of its own.
+// poolingConfig is config.json of a Pooling module. pooling_mode is a name or a list of names; in files without it each
+// mode has its own key.
 type poolingConfig struct {
 	Mode          any   `json:"pooling_mode"`
 	IncludePrompt *bool `json:"include_prompt"`
@@ -130,7 +130,7 @@ func (t *Transform) dense(dir, name string) error {
 	if d.Weight, err = floats(set, "linear.weight", d.Out, d.In); err == nil && (c.Bias == nil || *c.Bias) {
 		d.Bias, err = floats(set, "linear.bias", d.Out)
 	}
-	for _, other := range set.Names() { // which sentence-transformers refuses too
+	for _, other := range set.Names() { // sentence-transformers refuses others too
 		if err == nil && other != "linear.weight" && (other != "linear.bias" || d.Bias == nil) {
 			err = fmt.Errorf("%w: tensor %q is not read: bias is %v in %s", ErrFile, other, d.Bias != nil, path)
 		}
@@ -142,7 +142,7 @@ func (t *Transform) dense(dir, name string) error {
 	return nil
 }
 
-// floats are the elements of a tensor of that shape.
+// floats returns the elements of a tensor, which must have the given shape.
 func floats(set *weights.Set, name string, shape ...int) ([]float32, error) {
 	v, err := set.Lookup(name)
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package sentence makes one vector of a text, as a folder of sentence-transformers
-// says: which tokens of it are read, how the states of its tokens become one vector
-// (a [Transform]), and what comes behind.
+// Package sentence computes sentence embeddings as configured by a sentence-transformers folder: token selection,
+// pooling (a [Transform]) and the layers after it. [Read] reads a folder.
 package sentence
 
 import (
@@ -21,47 +20,44 @@ import (
 
 // Errors that reading a folder may wrap.
 var (
-	// ErrFile: a file of sentence-transformers is wrong.
+	// ErrFile is the error for an invalid file of sentence-transformers.
 	ErrFile = errors.New("bad sentence-transformers file")
-	// ErrUnsupported: it asks for what is not supported; the message names it.
+	// ErrUnsupported is the error for an unsupported module or setting, which the message names.
 	ErrUnsupported = errors.New("unsupported sentence-transformers module")
-	// ErrPrompt: there is no such prompt.
+	// ErrPrompt is the error for an unknown prompt name.
 	ErrPrompt = errors.New("unknown prompt")
 )
 
-// Transform says how a text becomes a vector.
+// Transform describes how a text becomes an embedding.
 type Transform struct {
-	// Pooling are the ways in which the states of a text become one vector; the
-	// results of several stand one behind the other.
+	// Pooling lists the pooling modes. The results of several modes are concatenated.
 	Pooling []Mode
-	// Steps come behind pooling, in this order.
+	// Steps are applied after pooling, in order.
 	Steps []Step
-	// MaxLength is the number of tokens that a text is cut to, special ones
-	// included; 0: nothing says so but the model.
+	// MaxLength is the number of tokens to which texts are truncated, including special tokens. Zero means the limit of
+	// the model.
 	MaxLength int
-	LowerCase bool // of texts before they become tokens
-	// Prompts are what may be put before a text, by name, and DefaultPrompt names
-	// the one that is where nobody asks for another, if any.
+	LowerCase bool // lower-case texts before tokenization
+	// Prompts are texts that may be prepended, by name. DefaultPrompt is the name of the one used by default, or empty.
 	Prompts       map[string]string
 	DefaultPrompt string
-	// ExcludePrompt says that the tokens of the prompt have no part in pooling.
+	// ExcludePrompt excludes the tokens of the prompt from pooling.
 	ExcludePrompt bool
 }
 
-// Step is one of what comes behind pooling: a layer, or, without one, bringing
-// vectors to length 1.
+// Step is a step after pooling: a dense layer, or normalization to length 1 if Dense is nil.
 type Step struct{ Dense *Dense }
 
 // Dense is a linear layer with an activation.
 type Dense struct {
-	Name       string // of its folder
+	Name       string // name of its folder
 	In, Out    int
-	Activation string // such as Tanh
+	Activation string // for example Tanh
 	Weight     []float32
-	Bias       []float32 // nil without one
+	Bias       []float32 // nil without a bias
 }
 
-// Size is the number of elements of a vector, of a model whose states have so many.
+// Size returns the number of elements of an embedding, for a model with hidden states of size hidden.
 func (t *Transform) Size(hidden int) int {
 	n := hidden * len(t.Pooling)
 	for _, s := range t.Steps {
@@ -72,8 +68,7 @@ func (t *Transform) Size(hidden int) int {
 	return n
 }
 
-// Prompt is what is put before a text: the prompt called name, or, where name is
-// empty, the default one. Errors: ErrPrompt.
+// Prompt returns the prompt called name, or the default one if name is empty. It fails with ErrPrompt.
 func (t *Transform) Prompt(name string) (string, error) {
 	if name == "" {
 		name = t.DefaultPrompt
@@ -93,7 +88,7 @@ func (t *Transform) Prompt(name string) (string, error) {
 	return prompt, nil
 }
 
-// The files of a folder.
+// Files of a folder.
 const (
 	modulesFile   = "modules.json"
 	settingsFile  = "config_sentence_transformers.json"
@@ -101,15 +96,15 @@ const (
 	moduleConfig  = "config.json"
 )
 
-// textFiles say how texts become tokens; all but the first are of old versions.
+// textFiles are the files with tokenization settings; all but the first are of old versions.
 var textFiles = []string{
 	"sentence_bert_config.json", "sentence_roberta_config.json", "sentence_distilbert_config.json", "sentence_camembert_config.json",
 	"sentence_albert_config.json", "sentence_xlm-roberta_config.json", "sentence_xlnet_config.json",
 }
 
-// Read reads what dir says. Without modules.json a vector is the mean of the states,
-// or the last state of a model that continues texts, as sentence-transformers has it.
-// Errors: ErrFile, ErrUnsupported, and those of packages os and weights.
+// Read reads the transform of the model folder dir. Without modules.json, an embedding is the mean of the token states,
+// or the last state of a causal language model, as in sentence-transformers. It fails with ErrFile, ErrUnsupported, and
+// errors of packages os and weights.
 func Read(dir string) (*Transform, error) {
 	t := &Transform{}
 	if err := t.modules(dir); err != nil {
@@ -123,7 +118,7 @@ func Read(dir string) (*Transform, error) {
 	return t, nil
 }
 
-// unlisted takes the pooling for a folder without modules.json.
+// unlisted sets the pooling for a folder without modules.json.
 func (t *Transform) unlisted(dir string) error {
 	var model struct {
 		Architectures []string
@@ -137,7 +132,7 @@ func (t *Transform) unlisted(dir string) error {
 	return err
 }
 
-// modules reads modules.json and the folders that it names.
+// modules reads modules.json and the folders listed in it.
 func (t *Transform) modules(dir string) error {
 	var listed []struct {
 		Type, Path string
@@ -177,7 +172,7 @@ func (t *Transform) modules(dir string) error {
 	return nil
 }
 
-// texts reads how texts become tokens.
+// texts reads the tokenization settings.
 func (t *Transform) texts(dir string) error {
 	var c struct {
 		MaxLength *int   `json:"max_seq_length"`
@@ -205,7 +200,7 @@ func (t *Transform) texts(dir string) error {
 		return nil
 	}
 	var words struct {
-		MaxLength float64 `json:"model_max_length"` // a number beyond all integers where there is none
+		MaxLength float64 `json:"model_max_length"` // larger than any integer if unset
 	}
 	if _, err := readJSON(filepath.Join(dir, tokenizerFile), &words); err != nil {
 		return err
@@ -237,7 +232,7 @@ func (t *Transform) settings(dir string) error {
 	return nil
 }
 
-// readJSON reads a file, and tells whether there is one.
+// readJSON reads a JSON file and reports whether it exists.
 func readJSON(path string, to any) (found bool, err error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -252,7 +247,7 @@ func readJSON(path string, to any) (found bool, err error) {
 	return true, nil
 }
 
-// Digest is a hash of what vectors are made by, weights of layers included.
+// Digest returns a hash of everything that determines embeddings, including the weights of layers.
 func (t *Transform) Digest() [sha256.Size]byte {
 	h := sha256.New()
 	fmt.Fprintln(h, t.Pooling, t.LowerCase)

@@ -10,16 +10,16 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Names of the inputs that vectors are made with, beside those of the model, and of
-// the axis of texts. [Mark] sets them.
+// Names of the inputs of embeddings, in addition to the inputs of the model, and of the axis of texts. [Mark] sets
+// them.
 const (
 	Texts      = "texts"
 	FirstToken = "first_token" // i32 [texts]
 	LastToken  = "last_token"  // i32 [texts]
-	TextOf     = "text_of"     // i32 [tokens]: the number of a token's text
+	TextOf     = "text_of"     // i32 [tokens]: index of the token's text
 )
 
-// Mark adds to a batch what vectors are made with.
+// Mark adds the inputs of embeddings to a batch.
 func Mark(b *data.Batch) {
 	n := b.Rows()
 	first, last, of := make([]int32, n), make([]int32, n), make([]int32, len(b.Tokens()))
@@ -34,8 +34,8 @@ func Mark(b *data.Batch) {
 	b.SetInts(TextOf, of)
 }
 
-// Vectors emits the vectors of texts [texts, size], of the states of their tokens
-// [tokens, d]. No text is longer than longest.
+// Vectors emits the embeddings of texts [texts, size] from the states of their tokens [tokens, d]. No text may be
+// longer than longest.
 func (t *Transform) Vectors(b *nn.Builder, states graph.Tensor, longest int) graph.Tensor {
 	if !states.Valid() {
 		return states
@@ -61,13 +61,13 @@ func (t *Transform) Vectors(b *nn.Builder, states graph.Tensor, longest int) gra
 	return x
 }
 
-// pooling makes one vector of the states of each text.
+// pooling computes one embedding from the token states of each text.
 type pooling struct {
 	b           *nn.Builder
 	states      graph.Tensor // [tokens, d]
 	texts       ir.Dim
 	first, last graph.Tensor // i32 [texts]
-	total       graph.Tensor // the sum of a text's states, once it is there
+	total       graph.Tensor // sum of the states of each text, once computed
 }
 
 func (p *pooling) pool(mode Mode, longest int) graph.Tensor {
@@ -92,7 +92,7 @@ func (p *pooling) pool(mode Mode, longest int) graph.Tensor {
 	return p.b.G.Fail(fmt.Errorf("sentence: %w: pooling_mode %q; supported: %s", ErrUnsupported, mode, joined(Modes())))
 }
 
-// add is the sum of the rows of each text.
+// add sums the rows of each text.
 func (p *pooling) add(rows graph.Tensor) graph.Tensor {
 	of := p.b.Input(TextOf, tensor.I32, rows.Type().Shape[0])
 	return p.b.G.Of(p.b.G.IR().ScatterAddRows(rows.Value(), of.Value(), p.texts))
@@ -105,13 +105,13 @@ func (p *pooling) sum() graph.Tensor {
 	return p.total
 }
 
-// lengths are the numbers of the texts' tokens, f32 [texts, 1].
+// lengths returns the number of tokens of each text, f32 [texts, 1].
 func (p *pooling) lengths() graph.Tensor {
 	return p.last.Sub(p.first).Cast(tensor.F32).AddScalar(1).Reshape(p.texts, ir.Static(1))
 }
 
-// largest has at the first token of each text the largest elements of all its tokens.
-// A token has those of the next 2, 4, 8, … tokens of its text in turn.
+// largest returns, at the first token of each text, the element-wise maximum over all its tokens. Each token takes the
+// maximum with the tokens 1, 2, 4, 8, … further in its text.
 func (p *pooling) largest(longest int) graph.Tensor {
 	g := p.b.G.IR()
 	n := p.states.Type().Shape[0]
@@ -125,7 +125,7 @@ func (p *pooling) largest(longest int) graph.Tensor {
 	return x
 }
 
-// Normalize brings the rows of x to length 1; those of zeroes stay.
+// Normalize scales the rows of x to length 1; rows of zeros are unchanged.
 func Normalize(x graph.Tensor) graph.Tensor {
 	if !x.Valid() {
 		return x
@@ -136,7 +136,7 @@ func Normalize(x graph.Tensor) graph.Tensor {
 	return x.Mul(g.Of(g.IR().Binary(ir.Max, length.Value(), least)).Apply(ir.Reciprocal))
 }
 
-// activations are those of a Dense module.
+// activations are the activation functions of a Dense module.
 var activations = map[string]func(graph.Tensor) graph.Tensor{
 	"Identity": func(x graph.Tensor) graph.Tensor { return x },
 	"Tanh":     func(x graph.Tensor) graph.Tensor { return x.Apply(ir.Tanh) },
@@ -144,7 +144,7 @@ var activations = map[string]func(graph.Tensor) graph.Tensor{
 	"GELU":     func(x graph.Tensor) graph.Tensor { return x.Activate(ir.GELU) },
 }
 
-// apply emits the layer, which is number i of the steps.
+// apply emits the layer, which is step number i.
 func (d *Dense) apply(b *nn.Builder, x graph.Tensor, i int) graph.Tensor {
 	if !x.Valid() {
 		return x
@@ -166,8 +166,7 @@ func (d *Dense) apply(b *nn.Builder, x graph.Tensor, i int) graph.Tensor {
 	return activations[d.Activation](x.Linear(constant("weight", d.Weight, d.Out, d.In), bias))
 }
 
-// Longest is the number of tokens that texts are cut to, for a model that takes so
-// many.
+// Longest returns the number of tokens to which texts are truncated, for a model with the limit model.
 func (t *Transform) Longest(model int) int {
 	if t.MaxLength == 0 {
 		return model
