@@ -8,11 +8,11 @@ import (
 	"github.com/lorafuse/lorafuse/generate/constrain/internal/automaton"
 )
 
-// maxStates bounds the states of a grammar and of all its automata together.
+// maxStates is the maximum number of states of a grammar, including all its automata.
 const maxStates = 1 << 17
 
-// Schema compiles a JSON Schema; the comment of the package says what of it. Errors:
-// ErrSchema, ErrUnsupported, ErrTooLarge, and ErrNothing for one that no value fulfils.
+// Schema compiles a JSON Schema; see the package comment for the supported subset. It fails with ErrSchema,
+// ErrUnsupported, ErrTooLarge, and with ErrNothing if no value matches.
 func Schema(raw []byte) (*Grammar, error) {
 	document, err := parseDocument(raw)
 	if err != nil {
@@ -36,7 +36,7 @@ func Schema(raw []byte) (*Grammar, error) {
 	return c.grammar, nil
 }
 
-// acyclic refuses schemas that refer to themselves before anything is written.
+// acyclic returns an error for schemas that refer to themselves without consuming input.
 func acyclic(schemas map[string]*schema) error {
 	const open, done = 1, 2
 	marks := make([]int8, len(schemas))
@@ -65,7 +65,7 @@ func acyclic(schemas map[string]*schema) error {
 	return nil
 }
 
-// same are the schemas that the value of s itself is held against.
+// same returns the schemas that apply to the same value as s.
 func (s *schema) same() []*schema {
 	out := slices.Clone(s.allOf)
 	if s.ref != nil {
@@ -77,14 +77,14 @@ func (s *schema) same() []*schema {
 	return out
 }
 
-// conjunction is schemas that a value fulfils all of, and groups of which it fulfils
-// one alternative each. Without any it is any value.
+// conjunction is a set of schemas that must all match, and of groups that must each match by one alternative. An empty
+// conjunction matches any value.
 type conjunction struct {
-	parts  []*schema // each once; what they refer to is among them
+	parts  []*schema // unique; includes schemas that they refer to
 	groups []*group
 }
 
-// with is c and more schemas.
+// with returns c extended by more schemas.
 func (c conjunction) with(more ...*schema) conjunction {
 	c.parts, c.groups = slices.Clip(c.parts), slices.Clip(c.groups)
 	seen := make(map[*schema]bool, len(c.parts))
@@ -114,14 +114,14 @@ func (c conjunction) with(more ...*schema) conjunction {
 	return c
 }
 
-// free reports whether s asks for nothing, but for what it refers to.
+// free reports whether s has no constraints of its own, apart from references.
 func (s *schema) free() bool {
 	return !s.never && s.types == anyType && s.enums == nil && s.properties == nil && s.required == nil && s.additional == nil &&
 		s.prefix == nil && s.rest == nil && s.minItems == 0 && s.maxItems < 0 && s.minLength == 0 && s.maxLength < 0 &&
 		s.patterns == nil && s.low == nil && s.high == nil && s.multiples == nil && s.groups == nil
 }
 
-// key names a conjunction.
+// key returns a map key for a conjunction.
 func (c conjunction) key() string {
 	var key []byte
 	for _, s := range c.parts {
@@ -134,7 +134,7 @@ func (c conjunction) key() string {
 	return string(key)
 }
 
-// at is a place to name for what is wrong with c.
+// at returns the JSON pointer to name in errors about c.
 func (c conjunction) at() string {
 	if len(c.parts) == 0 {
 		return ""
@@ -142,15 +142,15 @@ func (c conjunction) at() string {
 	return c.parts[0].at
 }
 
-// compiler makes rules of conjunctions.
+// compiler compiles conjunctions to rules.
 type compiler struct {
 	grammar *Grammar
 	budget  *automaton.Budget
 	rules   map[string]int32
 }
 
-// rule is the rule of a conjunction, compiled once; a rule in the making may be
-// referred to.
+// rule returns the rule of a conjunction. It is compiled once, and recursive references to a rule in progress are
+// possible.
 func (c *compiler) rule(all conjunction) (int32, error) {
 	key := all.key()
 	if r, ok := c.rules[key]; ok {
@@ -171,7 +171,7 @@ func (c *compiler) rule(all conjunction) (int32, error) {
 	return r, c.value(f, start, end)
 }
 
-// spend takes states of the budget.
+// spend deducts states from the budget.
 func (c *compiler) spend(at string, states int) error {
 	if c.budget.Spend(states) != nil {
 		return tooLarge(at, "the grammar needs more than %d states", maxStates)
@@ -179,15 +179,15 @@ func (c *compiler) spend(at string, states int) error {
 	return nil
 }
 
-// failed adds the place in the schema to an error of an automaton.
+// failed adds the location in the schema to an error of an automaton.
 func failed(at string, err error) error {
-	if err == automaton.ErrTooLarge { // without a reason of its own
+	if err == automaton.ErrTooLarge { // without its own reason
 		return tooLarge(at, "the grammar needs more than %d states", maxStates)
 	}
 	return fmt.Errorf("constrain: #%s: %w", at, err)
 }
 
-// alternatives resolves the first of the groups.
+// alternatives expands the first group.
 func (c *compiler) alternatives(all conjunction, start, end int32) error {
 	g := all.groups[0]
 	rest := conjunction{all.parts, all.groups[1:]}
@@ -210,7 +210,7 @@ func (c *compiler) alternatives(all conjunction, start, end int32) error {
 	return nil
 }
 
-// value makes the arcs of each type that is allowed.
+// value adds the arcs of each allowed type.
 func (c *compiler) value(f *facts, start, end int32) error {
 	g := c.grammar
 	if f.enum != nil {

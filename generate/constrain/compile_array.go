@@ -1,7 +1,6 @@
 package constrain
 
-// array makes the states of an array. The items that prefixItems names have states of
-// their own; those behind are counted.
+// array adds the states of an array. The items of prefixItems have their own states; later ones are counted.
 func (c *compiler) array(f *facts, start, end int32) error {
 	if f.maxItems >= 0 && f.minItems > f.maxItems {
 		return nil
@@ -17,7 +16,7 @@ func (c *compiler) array(f *facts, start, end int32) error {
 	if err := c.spend(f.at(), 2*named+4); err != nil {
 		return err
 	}
-	at := g.newState(false) // before an item, or the end of an empty array
+	at := g.newState(false) // before an item, or at the end of an empty array
 	g.connect(start, byLexeme(openArray(), at))
 	if f.minItems == 0 {
 		g.connect(at, byLexeme(closeArray(), end))
@@ -49,7 +48,7 @@ func (c *compiler) array(f *facts, start, end int32) error {
 	return nil
 }
 
-// item is what the item at i must be.
+// item returns the constraints on item i.
 func (f *facts) item(i int) conjunction {
 	var all conjunction
 	for _, s := range f.parts {
@@ -63,8 +62,8 @@ func (f *facts) item(i int) conjunction {
 	return all
 }
 
-// counted makes the states of items that are alike, the first of which follows at:
-// one for those that others must follow, and one where the array may end.
+// counted adds the states of identical items, the first of which starts at at. One state is for positions where more
+// items must follow, and one for positions where the array may end.
 func (c *compiler) counted(at, end, item, least, most int32, bounded bool) {
 	g := c.grammar
 	limit := max(least, 1)

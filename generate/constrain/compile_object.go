@@ -6,15 +6,15 @@ import (
 	"github.com/lorafuse/lorafuse/generate/constrain/internal/automaton"
 )
 
-// object makes the states of an object: its properties come in the order of the schema,
-// those that are not required may be left out, and others follow them.
+// object adds the states of an object. Properties are written in the order of the schema, optional ones may be omitted,
+// and additional properties follow them.
 func (c *compiler) object(f *facts, start, end int32) error {
 	g := c.grammar
 	names, required := f.names()
 	if err := c.spend(f.at(), 4*len(names)+6+len(names)*len(f.parts)/16); err != nil {
 		return err
 	}
-	value := make([]int32, len(names)) // the rules of the properties
+	value := make([]int32, len(names)) // rules of the properties
 	key := make([]*lexeme, len(names))
 	for i, name := range names {
 		var err error
@@ -29,20 +29,20 @@ func (c *compiler) object(f *facts, start, end int32) error {
 	if err != nil {
 		return err
 	}
-	last := 0 // the properties from here on may be left out
+	last := 0 // the properties from here on are optional
 	for i := range names {
 		if required[i] {
 			last = i + 1
 		}
 	}
-	// behind[i] stands behind a member, those before i being written or left out.
+	// behind[i] is the state after a member, when the properties before i are written or omitted.
 	behind := make([]int32, len(names)+1)
 	for i := range behind {
 		behind[i] = g.newState(false)
 	}
 	open := g.newState(false)
 	g.connect(start, byLexeme(openObject(), open))
-	// members makes the states before the key of each property.
+	// members adds the states before the key of each property.
 	members := func() []int32 {
 		before := make([]int32, len(names)+1)
 		for i := range before {
@@ -78,8 +78,7 @@ func (c *compiler) object(f *facts, start, end int32) error {
 	return nil
 }
 
-// names are the properties that are known by their names, in order, and which of them
-// are required.
+// names returns the names of the known properties in order, and whether each is required.
 func (f *facts) names() (names []string, required []bool) {
 	number := map[string]int{}
 	add := func(name string) int {
@@ -105,7 +104,7 @@ func (f *facts) names() (names []string, required []bool) {
 	return names, required
 }
 
-// property is what the property of a name must be.
+// property returns the constraints on the property called name.
 func (f *facts) property(name string) conjunction {
 	var all conjunction
 	for _, s := range f.parts {
@@ -120,10 +119,9 @@ func (f *facts) property(name string) conjunction {
 	return all
 }
 
-// others are the properties that are not known by their names: their rule, and the
-// lexeme of their names, nil where there are none. Each has one spelling, so that none
-// of those that are known comes back in another. Where properties are given, others must be
-// asked for: the schema gives those that its reader looks at.
+// others returns the rule of additional properties and the lexeme of their names, nil if none are allowed. Each name
+// has only one spelling, so a known property cannot be repeated in another spelling. If the schema lists properties,
+// additional ones are generated only if it asks for them, since it lists the ones that its reader uses.
 func (c *compiler) others(f *facts, names []string) (r int32, key *lexeme, err error) {
 	var all conjunction
 	named, asked := false, false
@@ -161,7 +159,7 @@ func (c *compiler) others(f *facts, names []string) (r int32, key *lexeme, err e
 	return r, &lexeme{dfa: dfa, max: -1}, nil
 }
 
-// key is the lexeme of a name and its colon.
+// key returns the lexeme of a name and its colon.
 func (c *compiler) key(f *facts, name string) (*lexeme, error) {
 	text, _ := (&value{kind: isString, text: name}).spelled()
 	dfa, err := automaton.Texts(c.budget, []automaton.Text{{Bytes: text + ":", Spaces: []int{len(text) + 1}}})

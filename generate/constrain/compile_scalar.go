@@ -7,7 +7,7 @@ import (
 	"github.com/lorafuse/lorafuse/generate/constrain/internal/automaton"
 )
 
-// number is the automaton of the numbers that f allows.
+// number returns the automaton of the numbers that f allows.
 func (c *compiler) number(f *facts) (*automaton.DFA, error) {
 	integer := f.types&isNumber == 0
 	if f.low == nil && f.high == nil && f.multiple == nil {
@@ -26,9 +26,8 @@ func (c *compiler) number(f *facts) (*automaton.DFA, error) {
 	return dfa, nil
 }
 
-// text is the lexeme of the strings that f allows, or nil where there are none. Without
-// a pattern their characters are counted as they are written, so that lengths need no
-// states, and all ways to escape characters are open.
+// text returns the lexeme of the strings that f allows, or nil if there are none. Without a pattern, characters are
+// counted while they are written, so that lengths need no states, and all escapes are allowed.
 func (c *compiler) text(f *facts) (*lexeme, error) {
 	if len(f.patterns) == 0 {
 		if f.maxLength >= 0 && f.minLength > f.maxLength {
@@ -40,7 +39,7 @@ func (c *compiler) text(f *facts) (*lexeme, error) {
 	return &lexeme{dfa: dfa, max: -1}, err
 }
 
-// patterned is the automaton of strings that have patterns.
+// patterned returns the automaton of strings that match patterns.
 func (c *compiler) patterned(f *facts) (*automaton.DFA, error) {
 	if shared := formatLexemes[f.patterns[0].text]; shared != nil && len(f.patterns) == 1 && f.minLength == 0 && f.maxLength < 0 {
 		return shared()
@@ -56,7 +55,7 @@ func (c *compiler) patterned(f *facts) (*automaton.DFA, error) {
 	return dfa, nil
 }
 
-// chars is what patterns and lengths ask of a string, or nil where they ask nothing.
+// chars returns the automaton of the patterns and lengths of a string, or nil without constraints.
 func (c *compiler) chars(f *facts) (*automaton.Chars, error) {
 	if f.chars != nil {
 		return f.chars, nil
@@ -91,7 +90,7 @@ func (c *compiler) chars(f *facts) (*automaton.Chars, error) {
 	return all, nil
 }
 
-// enum makes one lexeme of all values.
+// enum adds one lexeme for all values.
 func (c *compiler) enum(f *facts, start, end int32) error {
 	var texts []automaton.Text
 	for _, v := range f.enum {

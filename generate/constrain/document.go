@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// value is a JSON value whose objects keep the order of their members.
+// value is a JSON value that keeps the order of object members.
 type value struct {
-	kind     types  // one of them; numbers are isNumber
-	text     string // of a string, as it is; of a number or a literal, as it was written
+	kind     types  // exactly one; numbers are isNumber
+	text     string // decoded string, or number or literal as written
 	elements []*value
 	members  []member
 }
@@ -22,7 +22,7 @@ type member struct {
 	value *value
 }
 
-// member gives the value of a name, or nil.
+// member returns the value of a member, or nil.
 func (v *value) member(name string) *value {
 	for _, m := range v.members {
 		if m.name == name {
@@ -32,13 +32,13 @@ func (v *value) member(name string) *value {
 	return nil
 }
 
-// Bounds of a schema as a document.
+// Limits of a schema document.
 const (
 	maxBytes   = 1 << 18
 	maxNesting = 200
 )
 
-// parseDocument reads a JSON text.
+// parseDocument parses a JSON text.
 func parseDocument(raw []byte) (*value, error) {
 	if len(raw) > maxBytes {
 		return nil, fmt.Errorf("constrain: %w: the schema has %d bytes, at most %d are read", ErrTooLarge, len(raw), maxBytes)
@@ -123,8 +123,8 @@ func readObject(d *json.Decoder, depth int) (*value, error) {
 	return v, err
 }
 
-// spelled is a value as a model is to write it, without white space, and the places
-// behind its commas and colons.
+// spelled returns the canonical spelling of a value, without white space, and the positions after its commas and
+// colons.
 func (v *value) spelled() (text string, spaces []int) {
 	var b strings.Builder
 	v.spell(&b, &spaces)
@@ -163,7 +163,7 @@ func (v *value) spell(b *strings.Builder, spaces *[]int) {
 	}
 }
 
-// spellString writes a JSON string with the escapes that it must have, and no others.
+// spellString writes a JSON string with only the required escapes.
 func spellString(b *strings.Builder, s string) {
 	const hex = "0123456789abcdef"
 	b.WriteByte('"')

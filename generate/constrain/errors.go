@@ -6,18 +6,18 @@ import (
 	"github.com/lorafuse/lorafuse/generate/constrain/internal/automaton"
 )
 
-// Errors that this package wraps. Those of schemas name the place as a JSON pointer.
+// Errors of this package. Errors about schemas name the location as a JSON pointer.
 var (
-	// ErrSchema: a schema that is none.
+	// ErrSchema is the error for an invalid schema.
 	ErrSchema = errors.New("bad JSON Schema")
-	// ErrUnsupported: a keyword, or a value of one, that is not followed exactly.
+	// ErrUnsupported is the error for a keyword, or a value of a keyword, that is not supported exactly.
 	ErrUnsupported = errors.New("unsupported in JSON Schema")
-	// ErrNothing: a schema that no value fulfils.
+	// ErrNothing is the error for a schema that no value matches.
 	ErrNothing = errors.New("no value fulfils the schema")
-	// ErrTooLarge: a schema that would need more memory than one may have.
+	// ErrTooLarge is the error for a schema that would need too much memory.
 	ErrTooLarge = automaton.ErrTooLarge
-	// ErrVocabulary: a vocabulary that cannot write what the grammar asks for.
+	// ErrVocabulary is the error for a vocabulary that cannot write the texts of a grammar.
 	ErrVocabulary = errors.New("vocabulary")
-	// ErrToken: a token that cannot follow.
+	// ErrToken is the error for a token that may not follow.
 	ErrToken = errors.New("token does not fit the grammar")
 )

@@ -6,8 +6,8 @@ import (
 	"github.com/lorafuse/lorafuse/generate/constrain/internal/automaton"
 )
 
-// exclusive refuses oneOf where two alternatives are not seen to exclude each other:
-// what follows one of them could follow the other too, and would not be valid.
+// exclusive returns an error if two alternatives of a oneOf are not recognizably exclusive: a text that matches one
+// could also match the other, and would then be invalid.
 func (c *compiler) exclusive(g *group, options []conjunction) error {
 	made := make([]*facts, len(options))
 	for i, o := range options {
@@ -33,11 +33,10 @@ func (c *compiler) exclusive(g *group, options []conjunction) error {
 	return nil
 }
 
-// maxLooking bounds how deep properties are compared.
+// maxLooking is the maximum depth to which properties are compared.
 const maxLooking = 8
 
-// apart reports whether no value is seen to fulfil both a and b. Groups that they have
-// are not looked into.
+// apart reports whether a and b are recognizably exclusive. It does not look into their groups.
 func (c *compiler) apart(a, b *facts, depth int) (bool, error) {
 	if a.never || b.never {
 		return true, nil
@@ -87,7 +86,7 @@ func (c *compiler) enumApart(a, b *facts) (bool, error) {
 	return true, nil
 }
 
-// below reports whether the numbers of a are all less than those of b.
+// below reports whether all numbers of a are less than all numbers of b.
 func below(a, b *facts) bool {
 	if a.high == nil || b.low == nil {
 		return false
@@ -112,8 +111,7 @@ func (c *compiler) stringsApart(a, b *facts) (bool, error) {
 	return both.Empty(), nil
 }
 
-// objectsApart looks for a property that one of them must have, and the other cannot
-// have like that.
+// objectsApart looks for a property that one of the objects requires and the other forbids in that form.
 func (c *compiler) objectsApart(a, b *facts, depth int) (bool, error) {
 	if depth > maxLooking {
 		return false, nil
@@ -143,7 +141,7 @@ func (c *compiler) objectsApart(a, b *facts, depth int) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		// Where one need not have it, only that it cannot have it tells.
+		// An optional property distinguishes the schemas only if one of them forbids it.
 		if !a.requires(n) && !x.never || !b.requires(n) && !y.never {
 			continue
 		}

@@ -8,22 +8,22 @@ import (
 	"github.com/lorafuse/lorafuse/generate/constrain/internal/automaton"
 )
 
-// facts are what a conjunction without groups asks for, put together.
+// facts are the combined constraints of a conjunction without groups.
 type facts struct {
 	conjunction
 	never bool
 	types types
-	enum  []*value // nil: none; the values that are left of all
+	enum  []*value // nil: no enum; else the remaining values
 
 	low, high *automaton.Bound
 	multiple  *big.Rat
 
-	minLength, maxLength int // maxLength is negative where nothing bounds it
+	minLength, maxLength int // a negative maxLength means no limit
 	patterns             []pattern
-	chars                *automaton.Chars // of these; made when it is asked for
+	chars                *automaton.Chars // automaton of patterns and lengths, built on first use
 
 	minItems, maxItems int
-	shapes             bool // arrays or objects are not free
+	shapes             bool // arrays or objects are constrained
 }
 
 func (c *compiler) facts(all conjunction) (*facts, error) {
@@ -68,7 +68,7 @@ func (c *compiler) facts(all conjunction) (*facts, error) {
 	return f, nil
 }
 
-// lower is the lower of two bounds, of which a negative one is none.
+// lower returns the lower of two limits; a negative one means no limit.
 func lower(a, b int) int {
 	if a < 0 || b >= 0 && b < a {
 		return b
@@ -76,8 +76,7 @@ func lower(a, b int) int {
 	return a
 }
 
-// tighter is the tighter of two bounds: the larger where sign is 1, the smaller where
-// it is -1.
+// tighter returns the tighter of two bounds: the larger if sign is 1, the smaller if it is -1.
 func tighter(a *automaton.Bound, b automaton.Bound, sign int) *automaton.Bound {
 	if a != nil {
 		if order := sign * a.Rat().Cmp(b.Rat()); order > 0 || order == 0 && a.Exclusive {
@@ -87,7 +86,7 @@ func tighter(a *automaton.Bound, b automaton.Bound, sign int) *automaton.Bound {
 	return &b
 }
 
-// commonMultiple is the least number that is a multiple of both.
+// commonMultiple returns the least common multiple.
 func commonMultiple(a, b *big.Rat) *big.Rat {
 	if a == nil {
 		return b
@@ -98,8 +97,7 @@ func commonMultiple(a, b *big.Rat) *big.Rat {
 	return new(big.Rat).SetFrac(x.Mul(x, y.Div(y, gcd)), denominator)
 }
 
-// equals compares as JSON Schema does: numbers by what they are worth, objects without
-// their order.
+// equals compares values as JSON Schema does: numbers by value, objects regardless of member order.
 func (v *value) equals(w *value) bool {
 	if v.kind != w.kind || len(v.elements) != len(w.elements) || len(v.members) != len(w.members) {
 		return false
@@ -126,7 +124,7 @@ func (v *value) equals(w *value) bool {
 	return v.text == w.text
 }
 
-// holds reports whether a value of an enum is one that everything else allows.
+// holds reports whether a value of an enum satisfies all other constraints.
 func (c *compiler) holds(f *facts, v *value) (bool, error) {
 	switch v.kind {
 	case isNumber:

@@ -8,11 +8,11 @@ import (
 	"github.com/lorafuse/lorafuse/generate/constrain/internal/automaton"
 )
 
-// formats are those that a regular expression says exactly, but for e-mail addresses:
-// of these only local parts without quotes are written, within the lengths of RFC 5321.
+// formats are the formats that a regular expression can express exactly. E-mail addresses are restricted to unquoted
+// local parts within the lengths of RFC 5321.
 var formats = func() map[string]string {
 	const (
-		// RFC 3339, with the days that a month has.
+		// RFC 3339, with the correct number of days per month.
 		months = `(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))`
 		leap   = `(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29`
 		date   = `(?:\d{4}-` + months + `|` + leap + `)`

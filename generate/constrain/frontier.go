@@ -2,41 +2,40 @@ package constrain
 
 import "slices"
 
-// frontier is all that a text may be in the middle of, as Earley's algorithm keeps it
-// (Communications of the ACM 13, 1970): alternatives that are not told apart yet are
-// followed at once, and share what waits for their end.
+// frontier is the set of all possible parser states at a position in a text, as in Earley's algorithm (Communications
+// of the ACM 13, 1970). Alternatives that are not decided yet are followed in parallel and share their continuations.
 type frontier struct {
 	threads []thread
-	done    bool // the text may end
+	done    bool // the text may end here
 }
 
-// thread is one lexeme that is being written, and where it leads.
+// thread is a lexeme in progress and its continuation.
 type thread struct {
 	lexeme *lexeme
-	at     int32 // of its automaton
-	chars  int32 // that it has, where they are counted
+	at     int32 // state of its automaton
+	chars  int32 // characters so far, if they are counted
 	next   item
 }
 
-// item is a state of a rule, and where in the text the rule began.
+// item is a state of a rule and the position at which the rule started.
 type item struct {
 	state  int32
 	origin *origin
-	items  int32 // of the array that the rule is
+	items  int32 // items so far, if the rule is an array
 }
 
-// origin is one rule that begins at one place of the text, and all that goes on where
-// it ends; this is known when the place is passed.
+// origin is a rule that started at a position of the text, and the items that continue after it. All of them are known
+// once the position is passed.
 type origin struct{ waiting []item }
 
-// tracker follows texts of a grammar. It keeps scratch memory.
+// tracker follows texts of a grammar. It has scratch memory.
 type tracker struct {
 	grammar *Grammar
 	root    *origin
 
 	todo  []item
-	seen  map[item]bool // of todo, where it is long
-	begun []begun       // at this place
+	seen  map[item]bool // items of todo, if it is long
+	begun []begun       // rules started at this position
 }
 
 // begun is a rule and its origin.
@@ -45,7 +44,7 @@ type begun struct {
 	*origin
 }
 
-// begin is the frontier before the first byte.
+// begin sets f to the frontier before the first byte.
 func (t *tracker) begin(f *frontier) {
 	t.root = &origin{}
 	f.reset()
@@ -55,10 +54,10 @@ func (t *tracker) begin(f *frontier) {
 
 func (f *frontier) reset() { f.threads, f.done = f.threads[:0], false }
 
-// alive reports whether the text can be one of the grammar, or its beginning.
+// alive reports whether the text is a text of the grammar or a prefix of one.
 func (f *frontier) alive() bool { return f.done || len(f.threads) > 0 }
 
-// step makes to the frontier behind one more byte.
+// step sets to to the frontier after one more byte.
 func (t *tracker) step(to *frontier, from []thread, b byte) {
 	to.reset()
 	for _, x := range from {
@@ -85,17 +84,17 @@ func (t *tracker) step(to *frontier, from []thread, b byte) {
 	t.close(to)
 }
 
-// follow makes to the frontier behind the lexeme of a thread.
+// follow sets to to the frontier after the lexeme of a thread.
 func (t *tracker) follow(to *frontier, x thread) {
 	to.reset()
 	t.enter(x.next)
 	t.close(to)
 }
 
-// manyItems is from where on a map finds items faster.
+// manyItems is the number of items above which a map is faster than a search.
 const manyItems = 24
 
-// enter notes that a state is reached.
+// enter adds a reached state.
 func (t *tracker) enter(x item) {
 	if len(t.todo) < manyItems {
 		if slices.Contains(t.todo, x) {
@@ -118,7 +117,7 @@ func (t *tracker) enter(x item) {
 	t.todo = append(t.todo, x)
 }
 
-// close adds to f all that the states reached lead to without a byte.
+// close adds everything to f that the reached states lead to without a byte.
 func (t *tracker) close(f *frontier) {
 	for i := 0; i < len(t.todo); i++ {
 		x := t.todo[i]
@@ -154,8 +153,8 @@ func (t *tracker) close(f *frontier) {
 	t.todo, t.begun = t.todo[:0], t.begun[:0]
 }
 
-// open begins a rule, behind which the text goes on at next. No rule ends before it
-// has a byte, so none of those waiting is too late.
+// open starts a rule, after which the text continues at next. A rule cannot end before its first byte, so waiting items
+// are never too late.
 func (t *tracker) open(rule int32, next item) {
 	for _, b := range t.begun {
 		if b.rule == rule {

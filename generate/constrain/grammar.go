@@ -6,58 +6,55 @@ import (
 	"github.com/lorafuse/lorafuse/generate/constrain/internal/automaton"
 )
 
-// Grammar is a set of JSON texts. It is immutable and safe for concurrent use; a
-// [Matcher] follows one text.
+// Grammar is a set of JSON texts. It is immutable and safe for concurrent use; a [Matcher] follows one text.
 type Grammar struct {
 	rules   []rule
 	states  []state
-	root    int32 // a rule
+	root    int32 // the start rule
 	lexemes []*automaton.DFA
 }
 
-// rule is what one place of a text may be. From its start a final state is reached by
-// one byte at least.
+// rule is a nonterminal. A text of the rule has at least one byte.
 type rule struct{ start int32 }
 
 type state struct {
 	arcs  []arc
-	final bool // of its rule
+	final bool // final state of its rule
 }
 
-// arc leads to a state of the same rule: by a lexeme, by a text of another rule, or by
-// nothing.
+// arc leads to a state of the same rule by a lexeme, by a text of another rule, or without input.
 type arc struct {
 	lexeme *lexeme
-	rule   int32 // none
+	rule   int32 // none for no rule
 	to     int32
 
-	// The arc is there behind least to most items of the rule's array; most is
-	// negative where nothing bounds it. It adds items, which are counted up to limit.
+	// The arc is enabled after least to most items of the rule's array; a negative most means no limit. It adds items,
+	// which are counted up to limit.
 	least, most, items, limit int32
 }
 
-// none is no rule.
+// none means no rule.
 const none = int32(-1)
 
-// lexeme is what an automaton matches, with min to max characters where it counts them;
-// max is negative where nothing bounds it.
+// lexeme is the language of an automaton, limited to min to max characters if the automaton counts them; a negative max
+// means no limit.
 type lexeme struct {
 	dfa      *automaton.DFA
 	min, max int32
 }
 
-// JSON is any JSON object.
+// JSON returns the grammar of all JSON objects.
 func JSON() *Grammar { return anyObject() }
 
 var anyObject = sync.OnceValue(func() *Grammar {
 	g, err := Schema([]byte(`{"type":"object"}`))
 	if err != nil {
-		return &Grammar{} // a schema that the tests compile
+		return &Grammar{} // cannot happen: the tests compile this schema
 	}
 	return g
 })
 
-// Bytes returns about how much memory the grammar takes.
+// Bytes returns the approximate memory size of the grammar.
 func (g *Grammar) Bytes() int {
 	const perState, perArc = 32, 48
 	n := perState * len(g.states)
@@ -75,7 +72,7 @@ func (g *Grammar) newState(final bool) int32 {
 	return int32(len(g.states) - 1)
 }
 
-// newRule adds a rule and gives its start and its final state.
+// newRule adds a rule and returns its start and final states.
 func (g *Grammar) newRule() (r, start, end int32) {
 	start, end = g.newState(false), g.newState(true)
 	g.rules = append(g.rules, rule{start})
@@ -90,11 +87,10 @@ func byLexeme(l *lexeme, to int32) arc { return arc{lexeme: l, rule: none, to: t
 func byRule(r, to int32) arc           { return arc{rule: r, to: to, most: -1} }
 func byNothing(to int32) arc           { return arc{rule: none, to: to, most: -1} }
 
-// trim leaves out what no text goes through: lexemes and rules that match nothing, and
-// states from which the end of their rule is not reached. It reports whether a text is
-// left. Behind it no place of a text is a dead end.
+// trim removes everything that no text passes through: lexemes and rules that match nothing, and states that cannot
+// reach the end of their rule. It reports whether any text is left. Afterwards no prefix of a text is a dead end.
 func (g *Grammar) trim() bool {
-	ends := make([]bool, len(g.states)) // the end of the rule is reached
+	ends := make([]bool, len(g.states)) // states that can reach the end of their rule
 	passable := func(a arc) bool {
 		switch {
 		case a.lexeme != nil && a.lexeme.dfa.States() == 0:
@@ -104,7 +100,7 @@ func (g *Grammar) trim() bool {
 		}
 		return ends[a.to]
 	}
-	before := make([][]int32, len(g.states)) // whose arcs wait for the state
+	before := make([][]int32, len(g.states)) // states with arcs that wait for the state
 	var queue []int32
 	for q, s := range g.states {
 		for _, a := range s.arcs {

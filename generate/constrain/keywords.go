@@ -6,17 +6,17 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// A keyword of JSON Schema: how it is read, or why it is refused.
+// keyword is a keyword of JSON Schema: its parser, or the reason why it is unsupported.
 type keyword struct {
 	name    string
-	read    func(p *parser, s *schema, v *value, at string) error // nil: it changes nothing
-	refused string                                                // why
+	read    func(p *parser, s *schema, v *value, at string) error // nil: ignored
+	refused string                                                // reason
 }
 
-// keywords are those of the drafts 2020-12 and 7, and some that are often met.
+// keywords lists the keywords of the drafts 2020-12 and 7, and some other common ones.
 var keywords []keyword
 
-func init() { // it refers to readers of schemas, which look into it
+func init() { // avoids an initialization cycle with the parsers
 	keywords = []keyword{
 		{name: "type", read: (*parser).types}, {name: "enum", read: (*parser).enum}, {name: "const", read: (*parser).constant},
 		{name: "$ref", read: (*parser).reference}, {name: "$defs", read: (*parser).definitions}, {name: "definitions", read: (*parser).definitions},
@@ -57,8 +57,7 @@ func init() { // it refers to readers of schemas, which look into it
 	}
 }
 
-// lookUp finds a keyword. An unknown one is refused, since a misspelt one would
-// otherwise allow what was not meant.
+// lookUp returns a keyword. An unknown one is an error, since a misspelled keyword would otherwise be ignored.
 func lookUp(name, at string) (keyword, error) {
 	var names []string
 	for _, k := range keywords {

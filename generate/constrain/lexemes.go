@@ -6,7 +6,7 @@ import (
 	"github.com/lorafuse/lorafuse/generate/constrain/internal/automaton"
 )
 
-// Lexemes that all grammars share, and with them what is remembered of a vocabulary.
+// Lexemes that all grammars share, together with their cached token sets.
 var (
 	openObject  = fixed("{", false)
 	closeObject = fixed("}", false)
@@ -23,7 +23,7 @@ var (
 	anyInteger = sync.OnceValue(func() *automaton.DFA { return numbers(automaton.Numbers{Integer: true}) })
 )
 
-// fixed is a lexeme of one text, which one space may follow.
+// fixed returns the lexeme of one text, followed by an optional space if space is set.
 func fixed(text string, space bool) func() *lexeme {
 	return sync.OnceValue(func() *lexeme {
 		t := automaton.Text{Bytes: text}
@@ -32,7 +32,7 @@ func fixed(text string, space bool) func() *lexeme {
 		}
 		dfa, err := automaton.Texts(automaton.NewBudget(len(text)+3), []automaton.Text{t})
 		if err != nil {
-			dfa = &automaton.DFA{} // the budget is made for it
+			dfa = &automaton.DFA{} // cannot happen: the budget suffices
 		}
 		return &lexeme{dfa: dfa, max: -1}
 	})
@@ -41,7 +41,7 @@ func fixed(text string, space bool) func() *lexeme {
 func numbers(n automaton.Numbers) *automaton.DFA {
 	dfa, err := automaton.Number(automaton.NewBudget(1<<12), n)
 	if err != nil {
-		return &automaton.DFA{} // the budget is made for it
+		return &automaton.DFA{} // cannot happen: the budget suffices
 	}
 	return dfa
 }

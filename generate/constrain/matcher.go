@@ -5,32 +5,30 @@ import (
 	"math/bits"
 )
 
-// Matcher follows one text of a grammar, token by token. The tokens that end a text are
-// not among those it allows: they are to be allowed where Done says so, and only there.
-// It is not safe for concurrent use.
+// Matcher follows one text of a grammar, token by token. Its masks never include end tokens: the caller must allow
+// these if and only if Done returns true. It is not safe for concurrent use.
 type Matcher struct {
 	tracker
 	vocabulary *Vocabulary
 	now        frontier
-	count      int // tokens
+	count      int // number of tokens so far
 
 	beyond map[exit][]int32
-	levels []*frontier // scratch
+	levels []*frontier // scratch memory
 	mask   []uint64
 }
 
-// exit is a place in a lexeme and where it leads.
+// exit is a place in a lexeme and its continuation.
 type exit struct {
 	place
 	next item
 }
 
-// maxExits bounds what a matcher remembers.
+// maxExits is the maximum number of cached exits.
 const maxExits = 64
 
-// Matcher begins a text. An error, ErrVocabulary, means that texts of the grammar might
-// not be ended with the tokens that there are: every byte that such a text may need is
-// expected to be a token too.
+// Matcher returns a matcher at the start of a text. It fails with ErrVocabulary if the tokens might be unable to
+// complete a text of the grammar: every byte that a text may need must also be a token of its own.
 func (g *Grammar) Matcher(v *Vocabulary) (*Matcher, error) {
 	if err := v.writes(g); err != nil {
 		return nil, err
@@ -40,19 +38,17 @@ func (g *Grammar) Matcher(v *Vocabulary) (*Matcher, error) {
 	return m, nil
 }
 
-// Vocabulary is that of the tokens.
+// Vocabulary returns the vocabulary of the matcher.
 func (m *Matcher) Vocabulary() *Vocabulary { return m.vocabulary }
 
-// Done reports whether the text is complete. It may go on even so, unless Ended says
-// otherwise: 1 may become 12.
+// Done reports whether the text is complete. It may still continue, unless Ended returns true: 1 may become 12.
 func (m *Matcher) Done() bool { return m.now.done }
 
 // Ended reports whether the text is complete and nothing can follow.
 func (m *Matcher) Ended() bool { return m.now.done && len(m.now.threads) == 0 }
 
-// Mask sets the bits of the tokens that can follow, bit id%64 of dst[id/64], and clears
-// all others. dst has room for the vocabulary: Size()+63 bits. Where the text has not
-// ended, some token can follow.
+// Mask sets the bits of the allowed tokens, bit id%64 of dst[id/64], and clears all others. dst must have at least
+// Size() bits, rounded up to whole words. Unless the text has ended, at least one token is allowed.
 func (m *Matcher) Mask(dst []uint64) {
 	clear(dst)
 	for i := range m.now.threads {
@@ -75,8 +71,8 @@ func set(dst []uint64, tokens []int32) {
 	}
 }
 
-// Forced gives the one token that can follow, where there is one alone and the text
-// cannot end: it need not be sampled.
+// Forced returns the only token that may follow, if there is exactly one and the text cannot end. Such a token need not
+// be sampled.
 func (m *Matcher) Forced() (id int32, ok bool) {
 	if m.now.done {
 		return 0, false
@@ -97,8 +93,7 @@ func (m *Matcher) Forced() (id int32, ok bool) {
 	return id, ok
 }
 
-// Accept goes on behind a token. Where it cannot follow, the error is ErrToken, and the
-// matcher is as it was.
+// Accept advances by a token. If the token is not allowed, Accept fails with ErrToken and leaves the matcher unchanged.
 func (m *Matcher) Accept(id int32) error {
 	if id < 0 || int(id) >= m.vocabulary.Size() {
 		return fmt.Errorf("constrain: %w: token %d as number %d, the vocabulary has %d", ErrToken, id, m.count, m.vocabulary.Size())
@@ -122,7 +117,7 @@ func (m *Matcher) Accept(id int32) error {
 	return nil
 }
 
-// expected names the bytes that threads can go on with.
+// expected returns the bytes with which threads can continue, for an error message.
 func expected(threads []thread) string {
 	var can [256]bool
 	for _, x := range threads {
@@ -152,7 +147,7 @@ func (m *Matcher) level(i int) *frontier {
 	return m.levels[i]
 }
 
-// place is where a thread is, for the vocabulary.
+// place returns the place of a thread, as a key of the vocabulary's cache.
 func (m *Matcher) place(x *thread) place {
 	p := place{dfa: x.lexeme.dfa, at: x.at}
 	if p.dfa.Loop >= 0 {
@@ -165,7 +160,7 @@ func (m *Matcher) place(x *thread) place {
 	return p
 }
 
-// exits gives the tokens that begin within the lexeme of a thread and end behind it.
+// exits returns the tokens that start inside the lexeme of a thread and end after it.
 func (m *Matcher) exits(e exit, w *walk, x thread) []int32 {
 	tokens, ok := m.beyond[e]
 	if ok {
@@ -184,7 +179,7 @@ func (m *Matcher) exits(e exit, w *walk, x thread) []int32 {
 	return tokens
 }
 
-// descend adds the tokens below a node of the trie that threads can follow.
+// descend appends the tokens below a node of the trie that threads allow.
 func (m *Matcher) descend(tokens []int32, n int32, threads []thread, depth int) []int32 {
 	nodes := m.vocabulary.nodes
 	to := m.level(depth)

@@ -8,29 +8,29 @@ import (
 	"github.com/lorafuse/lorafuse/generate/constrain/internal/automaton"
 )
 
-// schema is one schema of a document as it stands there, what it refers to apart.
+// schema is a parsed schema of a document. References are kept as such.
 type schema struct {
 	id    int
 	at    string // JSON pointer
 	never bool   // the schema false
 
-	types  types // those it allows
+	types  types // allowed types
 	enums  [][]*value
 	ref    *schema
 	allOf  []*schema
-	groups []*group // of each one alternative holds
+	groups []*group // one alternative of each must match
 
 	properties []property
 	required   []string
-	additional *schema // nil: anything
+	additional *schema // nil: anything allowed
 
 	prefix   []*schema
-	rest     *schema // items behind prefix; nil: anything
+	rest     *schema // items after prefix; nil: anything allowed
 	minItems int
-	maxItems int // negative: no bound
+	maxItems int // negative: no limit
 
 	minLength int
-	maxLength int // negative: no bound
+	maxLength int // negative: no limit
 	patterns  []pattern
 
 	low, high []automaton.Bound
@@ -42,7 +42,7 @@ type property struct {
 	schema *schema
 }
 
-// group is anyOf, or oneOf, which is exclusive.
+// group is an anyOf or, if exclusive, a oneOf.
 type group struct {
 	id           int
 	at           string
@@ -50,20 +50,20 @@ type group struct {
 	exclusive    bool
 }
 
-// pattern is a regular expression, and where it stands.
+// pattern is a regular expression and its location.
 type pattern struct{ at, text string }
 
-// maxSchemas bounds the schemas of a document.
+// maxSchemas is the maximum number of schemas in a document.
 const maxSchemas = 20000
 
-// parser reads the schemas of a document, each once.
+// parser parses the schemas of a document, each once.
 type parser struct {
 	root    *value
 	schemas map[string]*schema // by JSON pointer
 	groups  int
 }
 
-// parse reads the schema at a JSON pointer.
+// parse parses the schema at a JSON pointer.
 func (p *parser) parse(v *value, at string) (*schema, error) {
 	if s := p.schemas[at]; s != nil {
 		return s, nil
@@ -99,7 +99,7 @@ func escapePointer(name string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 }
 
-// list reads a list of schemas.
+// list parses a list of schemas.
 func (p *parser) list(v *value, at string) ([]*schema, error) {
 	if v.kind != isArray || len(v.elements) == 0 {
 		return nil, malformed(at, "expected a list of schemas")
@@ -133,8 +133,7 @@ func (p *parser) group(s *schema, v *value, at string, exclusive bool) error {
 	return nil
 }
 
-// definitions reads schemas that others refer to, so that what is wrong in one is
-// found in any case.
+// definitions parses schemas that others may refer to, so that errors in unused ones are reported too.
 func (p *parser) definitions(_ *schema, v *value, at string) error {
 	if v.kind != isObject {
 		return malformed(at, "found %s, expected an object of schemas", v.kind)
@@ -147,7 +146,7 @@ func (p *parser) definitions(_ *schema, v *value, at string) error {
 	return nil
 }
 
-// reference follows a JSON pointer within the document.
+// reference resolves a JSON pointer within the document.
 func (p *parser) reference(s *schema, v *value, at string) error {
 	if v.kind != isString {
 		return malformed(at, "found %s, expected a string", v.kind)

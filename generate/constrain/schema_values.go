@@ -107,10 +107,10 @@ func (p *parser) unique(_ *schema, v *value, at string) error {
 	return nil
 }
 
-// maxCount bounds what is counted.
+// maxCount is the maximum of counts and lengths.
 const maxCount = 1 << 30
 
-// counts reads the keywords that bound how many there are.
+// counts parses the keywords that limit counts and lengths.
 func (p *parser) counts(s *schema, v *value, at string) error {
 	d, err := automaton.ParseDecimal(v.text)
 	if v.kind != isNumber || err != nil || !d.Rat().IsInt() || d.Rat().Sign() < 0 {

@@ -2,8 +2,7 @@ package constrain
 
 import "strings"
 
-// types is a set of the types that JSON Schema knows. A number is of type isNumber, and
-// of isInteger too if it is one.
+// types is a set of JSON Schema types. A number has type isNumber, and an integer also isInteger.
 type types uint8
 
 const (
@@ -20,7 +19,7 @@ const (
 
 var typeNames = []string{"null", "boolean", "integer", "number", "string", "array", "object"}
 
-// typeOf is the set that a name of a type stands for: a number may be an integer.
+// typeOf returns the set of types for a type name; number includes integer.
 func typeOf(name string) (types, bool) {
 	for i, n := range typeNames {
 		if n == name {

@@ -10,33 +10,31 @@ import (
 	"github.com/lorafuse/lorafuse/generate/constrain/internal/automaton"
 )
 
-// Vocabulary is the tokens of a model as bytes, in a trie, and what has been worked out
-// of lexemes for it: grammars that share lexemes share that. Make it once for a model.
-// It is safe for concurrent use.
+// Vocabulary holds the tokens of a model as bytes, in a trie, and caches the allowed tokens of lexemes, which grammars
+// share. Create it once per model. It is safe for concurrent use.
 type Vocabulary struct {
 	tokens [][]byte
 	nodes  []node
-	alike  []int32 // by token: the next one of the same bytes, or none
-	// alone are the bytes that are a token each, any those that stand in a token.
+	alike  []int32 // next token with the same bytes, or none, by token
+	// alone marks the bytes that are a token of their own, any the bytes that occur in a token.
 	alone, any [256]bool
-	longest    int32 // token, in bytes
+	longest    int32 // length of the longest token, in bytes
 
 	mu           sync.Mutex
 	fresh, stale map[place]*walk
-	counted      map[place]*paths // of the lexeme that counts, without its counts
+	counted      map[place]*paths // by lexeme, for lexemes that count characters
 }
 
-// node is a beginning of tokens. Those that go on like it follow it up to end.
+// node is a prefix of tokens. Its descendants follow it up to end.
 type node struct {
 	end   int32
-	token int32 // that ends here, or none
-	depth int32 // bytes
-	b     byte  // the last one
+	token int32 // token that ends here, or none
+	depth int32 // length in bytes
+	b     byte  // the last byte
 }
 
-// NewVocabulary makes a vocabulary of the bytes that each token stands for in a text, as
-// tokenizer.Tokenizer.TokenBytes gives them. Tokens without bytes, such as special
-// ones, fit no grammar.
+// NewVocabulary returns a vocabulary of the bytes of each token, as tokenizer.Tokenizer.TokenBytes returns them. Tokens
+// without bytes, such as special tokens, are never allowed.
 func NewVocabulary(tokens [][]byte) (*Vocabulary, error) {
 	v := &Vocabulary{tokens: tokens, alike: make([]int32, len(tokens)), fresh: map[place]*walk{}, counted: map[place]*paths{}}
 	var ids []int32
@@ -62,7 +60,7 @@ func NewVocabulary(tokens [][]byte) (*Vocabulary, error) {
 		return cmp.Or(bytes.Compare(tokens[a], tokens[b]), cmp.Compare(a, b))
 	})
 	v.nodes = []node{{token: none}}
-	var open []int32 // the nodes of the last token, from the root on
+	var open []int32 // path to the last token, from the root
 	open = append(open, 0)
 	closeTo := func(depth int) {
 		for _, n := range open[depth:] {
@@ -90,14 +88,14 @@ func NewVocabulary(tokens [][]byte) (*Vocabulary, error) {
 	return v, nil
 }
 
-// maxToken bounds the bytes of a token.
+// maxToken is the maximum length of a token in bytes.
 const maxToken = 1 << 12
 
-// Size is the number of tokens, those without bytes included.
+// Size returns the number of tokens, including tokens without bytes.
 func (v *Vocabulary) Size() int { return len(v.tokens) }
 
-// writes reports whether a grammar cannot come to an end with these tokens. All bytes
-// being tokens, it can.
+// writes returns an error if a text of the grammar might be impossible to complete with these tokens. It never fails if
+// all bytes are tokens.
 func (v *Vocabulary) writes(g *Grammar) error {
 	for _, dfa := range g.lexemes {
 		if !dfa.Leaves(&v.any, &v.alone) {
@@ -107,7 +105,7 @@ func (v *Vocabulary) writes(g *Grammar) error {
 	return nil
 }
 
-// missing names bytes of a lexeme that are no tokens.
+// missing returns bytes of a lexeme that are not tokens, for an error message.
 func missing(dfa *automaton.DFA, alone *[256]bool) string {
 	var lacking []byte
 	for b := range 256 {

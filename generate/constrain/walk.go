@@ -6,28 +6,27 @@ import (
 	"github.com/lorafuse/lorafuse/generate/constrain/internal/automaton"
 )
 
-// place is where a text is within a lexeme, as far as the next token depends on it.
+// place is a position in a lexeme, in as much detail as the next token depends on.
 type place struct {
 	dfa *automaton.DFA
 	at  int32
-	// The characters that must follow before the end, and that may; both up to the
-	// longest token, beyond which more make no difference.
+	// need and room are the minimum and maximum number of remaining characters, both capped at the length of the
+	// longest token.
 	need, room int32
 }
 
-// walk is what the trie of a vocabulary gives from a place: the tokens that stay within
-// the lexeme, and the nodes of the trie at which it may end while tokens go on.
+// walk lists the results of following the trie from a place: the tokens that stay within the lexeme, and the nodes at
+// which the lexeme may end inside a token.
 type walk struct {
-	tokens []int32  // where they are few
-	bits   []uint64 // where they are many
+	tokens []int32  // if there are few
+	bits   []uint64 // if there are many
 	exits  []int32
 }
 
-// maxWalks bounds half of what is remembered.
+// maxWalks is half of the maximum number of cached walks.
 const maxWalks = 512
 
-// walk gives that of a place, which is worked out once as long as it is remembered:
-// what is asked for again stays, what is not goes.
+// walk returns the walk of a place and caches it. The cache keeps recently used walks.
 func (v *Vocabulary) walk(p place) *walk {
 	v.mu.Lock()
 	w := v.fresh[p]
@@ -49,7 +48,7 @@ func (v *Vocabulary) walk(p place) *walk {
 	return w
 }
 
-// within takes of the paths from a place those that its counts allow.
+// within selects the paths from a place that its counts allow.
 func (v *Vocabulary) within(p place) *walk {
 	all := v.pathsFrom(p.dfa, p.at)
 	w := &walk{}
@@ -76,10 +75,10 @@ func (v *Vocabulary) within(p place) *walk {
 // paths are all tokens that stay within a lexeme, and its exits.
 type paths struct{ tokens, exits []path }
 
-// path is a token, or a node of the trie.
+// path is a token or a node of the trie.
 type path struct {
 	id    int32
-	chars int32 // begun on it, where they are counted
+	chars int32 // characters started, if they are counted
 	ends  bool  // the lexeme ends with it
 }
 
@@ -87,7 +86,8 @@ func (x path) fits(p place) bool {
 	return p.dfa.Loop == automaton.Dead || x.chars <= p.room && (!x.ends || x.chars >= p.need)
 }
 
-// pathsFrom explores a lexeme once where there are several counts to be asked about.
+// pathsFrom returns the paths from a state. It caches them for lexemes that count characters, because walks with
+// different counts share them.
 func (v *Vocabulary) pathsFrom(dfa *automaton.DFA, at int32) *paths {
 	if dfa.Loop == automaton.Dead {
 		return v.explore(dfa, at)
@@ -105,7 +105,7 @@ func (v *Vocabulary) pathsFrom(dfa *automaton.DFA, at int32) *paths {
 	return all
 }
 
-// explore follows all tokens from a state until the lexeme ends or cannot go on.
+// explore follows all tokens from a state until the lexeme ends or cannot continue.
 func (v *Vocabulary) explore(dfa *automaton.DFA, at int32) *paths {
 	type step struct{ at, chars int32 }
 	stack := make([]step, v.longest+1)
@@ -124,7 +124,7 @@ func (v *Vocabulary) explore(dfa *automaton.DFA, at int32) *paths {
 		}
 		x := path{chars: to.chars, ends: dfa.Final(to.at)}
 		if dfa.Loop != automaton.Dead && to.at != dfa.Loop && !x.ends && to.at != 0 {
-			x.chars++ // the one that it is in
+			x.chars++ // the current character
 		}
 		for id := n.token; id != none; id = v.alike[id] {
 			x.id = id
@@ -144,10 +144,10 @@ func (v *Vocabulary) explore(dfa *automaton.DFA, at int32) *paths {
 	return all
 }
 
-// completes reports whether a step of an automaton ends a character that is counted.
+// completes reports whether a transition of an automaton completes a counted character.
 func completes(dfa *automaton.DFA, from, to int32) bool {
 	return to == dfa.Loop && from != 0 && to != automaton.Dead
 }
 
-// words is the number of words that a mask of n tokens has.
+// words returns the number of words in a mask of n tokens.
 func words(n int) int { return (n + 63) / 64 }

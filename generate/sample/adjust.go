@@ -5,9 +5,8 @@ import (
 	"math"
 )
 
-// adjust is the logits with bias and penalties applied: scratch, or logits
-// themselves where there are none. The arithmetic rounds to float32 after each
-// step, on every machine.
+// adjust returns the logits with bias and penalties applied: scratch memory, or logits itself if there are none. Each
+// step rounds to float32, on every machine.
 func (s *Sampler) adjust(logits []float32, prompt, answer []int32) []float32 {
 	repetition := float32(s.RepetitionPenalty)
 	repeats := repetition != 0 && repetition != 1
@@ -35,7 +34,7 @@ func (s *Sampler) repeated(logits []float32, ids []int32, p float32) {
 		if id < 0 || int(id) >= len(logits) {
 			continue
 		}
-		// From the original, so that a repeated id is penalised once.
+		// Use the original logit, so that a repeated id is penalized once.
 		x := logits[id]
 		if len(s.Bias) > 0 {
 			x += s.Bias[id]
@@ -48,7 +47,7 @@ func (s *Sampler) repeated(logits []float32, ids []int32, p float32) {
 	}
 }
 
-// counted applies frequency and presence penalty.
+// counted applies the frequency and presence penalties.
 func (s *Sampler) counted(answer []int32) {
 	if len(s.counts) < len(s.scores) {
 		s.counts = make([]int32, len(s.scores))
@@ -69,7 +68,7 @@ func (s *Sampler) counted(answer []int32) {
 	}
 }
 
-// checkBias names the lowest id whose bias cannot be.
+// checkBias returns an error for the lowest id with an invalid bias.
 func (s *Sampler) checkBias(vocab int) error {
 	worst, found := int32(0), false
 	for id, b := range s.Bias {

@@ -1,13 +1,10 @@
-// Package sample chooses the next token from a model's logits: greedily, or by
-// chance after the logits processors of Hugging Face transformers, applied in
-// the order of its generate: bias, repetition penalty, temperature, top-k,
-// top-p, min-p. The penalties of OpenAI's API, which transformers has not,
-// stand where vLLM has them: frequency and presence penalty come between the
-// repetition penalty and temperature.
+// Package sample chooses the next token from the logits of a model, greedily or by random sampling. It applies the
+// logits processors of Hugging Face transformers in the same order: bias, repetition penalty, temperature, top-k,
+// top-p, min-p. OpenAI's frequency and presence penalties, which transformers lacks, are applied after the repetition
+// penalty, as in vLLM. [Sampler.Next] is the entry point.
 //
-// The draw is a function of (seed, sequence, position), not of a generator's
-// state: the same settings, logits and history always give the same token,
-// whatever was sampled before or beside it.
+// The draw is a function of (seed, sequence, position) instead of the state of a generator. The same settings, logits
+// and history always give the same token, regardless of earlier samples and other sequences.
 package sample
 
 import (
@@ -21,68 +18,61 @@ import (
 var (
 	// ErrSetting is the error for a setting out of its range.
 	ErrSetting = errors.New("sampling setting out of range")
-	// ErrLogits is the error for logits from which nothing can be chosen: a
-	// NaN or +Inf among them, all of them -Inf, or none at all.
+	// ErrLogits is the error for logits from which no token can be chosen: they contain NaN or +Inf, are all -Inf, or
+	// are empty.
 	ErrLogits = errors.New("unusable logits")
 )
 
-// Sampler holds the settings. Its zero value chooses greedily. The settings are
-// float64 because transformers holds them so, and a top_p of 0.9 in float32
-// keeps other tokens in rare cases.
+// Sampler holds sampling settings. The zero value chooses greedily. The settings are float64 as in transformers; a
+// top_p of 0.9 in float32 would keep other tokens in rare cases.
 //
-// A Sampler keeps scratch memory: use one per goroutine.
+// A Sampler has scratch memory, so use one per goroutine.
 type Sampler struct {
-	// Temperature divides the logits. 0 chooses the most likely token
-	// (do_sample=False); top-k, top-p and min-p then have no effect.
+	// Temperature divides the logits. 0 chooses the most likely token (do_sample=False); top-k, top-p and min-p then
+	// have no effect.
 	Temperature float64
-	// TopK keeps the tokens whose logit is at least the k-th largest, so more
-	// than k where logits are equal. 0 keeps all.
+	// TopK keeps the tokens whose logit is at least the k-th largest, which may be more than k if logits are equal. 0
+	// keeps all.
 	TopK int
-	// TopP keeps the smallest set of the most likely tokens that has at least
-	// this probability. 0 and 1 keep all.
+	// TopP keeps the smallest set of most likely tokens with at least this total probability. 0 and 1 keep all.
 	TopP float64
 	// MinP keeps the tokens that are at least MinP times as likely as the most
 	// likely one. 0 keeps all.
 	MinP float64
-	// RepetitionPenalty divides the positive and multiplies the negative logits
-	// of all tokens in the history, once each (arXiv 1909.05858). It acts on
-	// greedy choice too. 0 and 1 do nothing.
+	// RepetitionPenalty divides positive and multiplies negative logits of all tokens in the history, once each (arXiv
+	// 1909.05858). It also affects greedy choice. 0 and 1 have no effect.
 	RepetitionPenalty float64
-	// FrequencyPenalty is taken from the logit of a token for each time that
-	// the answer has it, PresencePenalty once if the answer has it at all. The
-	// prompt does not count. Both are between -2 and 2, act on greedy choice
-	// too, and do nothing where they are 0.
+	// FrequencyPenalty is subtracted from the logit of a token once per occurrence in the answer, PresencePenalty once
+	// if it occurs at all. The prompt does not count. Both are between -2 and 2, also affect greedy choice, and have no
+	// effect if 0.
 	FrequencyPenalty, PresencePenalty float64
-	// Bias is added to the logits of the tokens that it names, before the
-	// penalties. It is only read, so that samplers can have one in common.
+	// Bias is added to the logits of its tokens, before the penalties. It is only read, so samplers can share it.
 	Bias map[int32]float32
 
-	// Seed and Sequence select the draws. Sequences of one batch that have
-	// different numbers draw independently of one another.
+	// Seed and Sequence select the random draws. Sequences of a batch with different numbers draw independently.
 	Seed, Sequence uint64
 
-	chosen []float32 // the scores that greedy choice chose from, or nil
-	id     int32     // what was chosen
-	prob   float32   // its probability, of a draw
+	chosen []float32 // scores from which greedy choice chose, or nil
+	id     int32     // the chosen token
+	prob   float32   // its probability, if it was drawn
 
 	scores []float32   // adjusted logits
-	counts []int32     // of the tokens of the answer; all 0 between two calls
-	kept   []candidate // the tokens that are left, by rising id
+	counts []int32     // by token of the answer; all 0 between calls
+	kept   []candidate // the remaining tokens, by ascending id
 	heap   []candidate
 }
 
-// A candidate is a token that may be chosen.
+// candidate is a token that may be chosen.
 type candidate struct {
 	id    int32
 	score float32
 }
 
-// Validate reports the first setting that is out of its range, whatever the
-// vocabulary.
+// Validate returns an error for the first setting out of range, for any vocabulary.
 func (s *Sampler) Validate() error { return s.ValidateFor(math.MaxInt) }
 
-// ValidateFor does so for a vocabulary of so many tokens, which bounds the ids
-// of the bias.
+// ValidateFor returns an error for the first setting out of range, for a vocabulary of vocab tokens, which limits the
+// ids of the bias.
 func (s *Sampler) ValidateFor(vocab int) error {
 	for _, c := range []struct {
 		name  string
@@ -105,13 +95,12 @@ func (s *Sampler) ValidateFor(vocab int) error {
 	return s.checkBias(vocab)
 }
 
-// Next chooses a token. logits has one value per token of the vocabulary and
-// is not changed; prompt and answer have the ids before the new token. They are
-// what the penalties look at (ids outside the vocabulary count for nothing),
-// and their number is the position of the draw.
+// Next chooses a token. logits has one value per token of the vocabulary and is not changed. prompt and answer hold the
+// ids before the new token: the penalties use them (ignoring ids outside the vocabulary), and their number is the
+// position of the draw.
 //
-// Where the largest logits are equal, greedy choice takes the lowest id; where
-// the edge of top-p runs through equal logits, it keeps the lower ids.
+// Among equal largest logits, greedy choice takes the lowest id. If the limit of top-p falls among equal logits, the
+// lower ids are kept.
 func (s *Sampler) Next(logits []float32, prompt, answer []int32) (id int32, err error) {
 	if err := s.ValidateFor(len(logits)); err != nil {
 		return 0, err
@@ -131,10 +120,9 @@ func (s *Sampler) Next(logits []float32, prompt, answer []int32) (id int32, err 
 	return s.id, nil
 }
 
-// Prob is the probability of the token that Next chose last among those that
-// the settings leave; for greedy choice, its softmax over the adjusted logits,
-// which is computed here, from the logits that Next was given: a small model
-// has not the time for every token. 0 before the first.
+// Prob returns the probability of the last token that Next chose, among the tokens that the settings allow, or 0 before
+// the first call. For greedy choice it is the softmax of the adjusted logits, computed only on this call, from the
+// logits passed to Next, since it would slow down small models.
 func (s *Sampler) Prob() float32 {
 	if s.chosen == nil {
 		return s.prob
@@ -154,7 +142,7 @@ func (s *Sampler) start(scores []float32) {
 	}
 }
 
-// CheckLogits gives ErrLogits for what softmax would turn into NaN.
+// CheckLogits returns ErrLogits for logits whose softmax would be NaN.
 func CheckLogits(logits []float32) error {
 	if len(logits) == 0 {
 		return fmt.Errorf("%w: there are none", ErrLogits)
@@ -183,7 +171,7 @@ func CheckLogits(logits []float32) error {
 	return nil
 }
 
-// best is the candidate of the largest score, the first among equals.
+// best returns the candidate with the largest score, the first among equals.
 func (s *Sampler) best() candidate {
 	b := s.kept[0]
 	for _, c := range s.kept[1:] {
@@ -194,7 +182,7 @@ func (s *Sampler) best() candidate {
 	return b
 }
 
-// greedy is the largest score, the first among equals.
+// greedy returns the id of the largest score, the first among equals.
 func greedy(scores []float32) (id int32) {
 	top := scores[0]
 	for i, x := range scores {
@@ -205,7 +193,7 @@ func greedy(scores []float32) (id int32) {
 	return id
 }
 
-// mass is the sum of exp(score - top) over the candidates.
+// mass returns the sum of exp(score - top) over the candidates.
 func (s *Sampler) mass(top float32) float64 {
 	var sum float64
 	for _, c := range s.kept {
@@ -216,7 +204,7 @@ func (s *Sampler) mass(top float32) float64 {
 
 func weight(score, top float32) float64 { return math.Exp(float64(score) - float64(top)) }
 
-// draw chooses a candidate with its probability.
+// draw chooses a candidate at random, by its probability.
 func (s *Sampler) draw(position int) (int32, float32) {
 	b := s.best()
 	total := s.mass(b.score)
@@ -232,12 +220,11 @@ func (s *Sampler) draw(position int) (int32, float32) {
 			break
 		}
 	}
-	// Rounding may leave a rest at the end: it belongs to the last one.
+	// Rounding may leave a rest at the end, which belongs to the last candidate.
 	return last.id, float32(weight(last.score, b.score) / total)
 }
 
-// uniform is the draw in [0, 1) for one position: one block of Philox keyed by
-// the seed.
+// uniform returns the random number in [0, 1) for a position: one block of Philox keyed by the seed.
 func (s *Sampler) uniform(position uint64) float64 {
 	w := philox.NewKey(s.Seed).Block(philox.Counter{
 		uint32(position), uint32(position >> 32), uint32(s.Sequence), uint32(s.Sequence >> 32),

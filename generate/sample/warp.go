@@ -2,9 +2,8 @@ package sample
 
 import "math"
 
-// warp applies temperature, top-k, top-p and min-p to the candidates, in this
-// order. The arithmetic rounds to float32 where that of transformers does, so
-// that both keep the same tokens.
+// warp applies temperature, top-k, top-p and min-p to the candidates, in this order. It rounds to float32 at the same
+// steps as transformers, so that both keep the same tokens.
 func (s *Sampler) warp() {
 	most := s.best()
 	t := float32(s.Temperature)
@@ -12,7 +11,7 @@ func (s *Sampler) warp() {
 		s.kept[i].score /= t
 	}
 	if math.IsInf(float64(most.score/t), 0) {
-		// The temperature is too low for float32: its limit, greedy choice.
+		// The temperature is too low for float32, so use its limit, greedy choice.
 		s.kept = append(s.kept[:0], candidate{id: most.id})
 		return
 	}
@@ -39,8 +38,7 @@ func (s *Sampler) keep(test func(candidate) bool) {
 	s.kept = s.kept[:n]
 }
 
-// topK finds the k-th largest score with a heap of the k largest so far, whose
-// least is on top.
+// topK finds the k-th largest score with a heap of the k largest so far, smallest on top.
 func (s *Sampler) topK() {
 	least := func(a, b candidate) bool { return a.score < b.score }
 	s.heap = append(s.heap[:0], s.kept[:s.TopK]...)
@@ -55,9 +53,8 @@ func (s *Sampler) topK() {
 	s.keep(func(c candidate) bool { return c.score >= edge })
 }
 
-// topP drops a token when it and all less likely ones have at most 1 - top_p
-// of the probability together. Going down from the most likely one, that is
-// one heap pop per token kept and no sort of the vocabulary.
+// topP drops a token if its probability, together with all less likely tokens, is at most 1 - top_p. Going down from
+// the most likely token takes one heap pop per kept token and no sort of the vocabulary.
 func (s *Sampler) topP() {
 	top := s.best().score
 	mass := s.mass(top)
@@ -78,7 +75,7 @@ func (s *Sampler) topP() {
 		if next != edge && float32(tail) <= rest {
 			break
 		}
-		edge = next // the most likely token stays in any case
+		edge = next // the most likely token always stays
 		tail -= prob(next)
 		last := len(s.heap) - 1
 		s.heap[0] = s.heap[last]
@@ -88,7 +85,7 @@ func (s *Sampler) topP() {
 	s.keep(func(c candidate) bool { return c == edge || before(c, edge) })
 }
 
-// minP drops the tokens less likely than min_p times the most likely one.
+// minP drops the tokens that are less likely than min_p times the most likely one.
 func (s *Sampler) minP() {
 	top := s.best().score
 	mass := s.mass(top)
@@ -104,8 +101,7 @@ func heapify(h []candidate, before func(a, b candidate) bool) {
 	}
 }
 
-// siftDown moves h[i] down to its place in the heap that has the first by
-// before on top.
+// siftDown moves h[i] down in a heap that has the first element, in the order of before, on top.
 func siftDown(h []candidate, i int, before func(a, b candidate) bool) {
 	for {
 		child := 2*i + 1

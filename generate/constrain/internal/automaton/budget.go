@@ -2,28 +2,28 @@ package automaton
 
 import "errors"
 
-// ErrTooLarge is the error for what would need more states than the budget allows.
+// ErrTooLarge is the error for an automaton that needs more states than the budget allows.
 var ErrTooLarge = errors.New("too large")
 
-// A Budget bounds the memory and the time of building one grammar.
+// Budget limits the memory and time of building one grammar.
 type Budget struct {
 	left     int // steps
-	patterns int // steps of making patterns deterministic
+	patterns int // steps of determinizing patterns
 }
 
-// NewBudget returns a budget of states. Making patterns deterministic may take an eighth
-// of it: that is the work that grows exponentially with a short pattern.
+// NewBudget returns a budget of states. Determinizing patterns may take an eighth of it, because that work can grow
+// exponentially with the length of a pattern.
 func NewBudget(states int) *Budget {
 	return &Budget{left: states * steps, patterns: states * steps / 8}
 }
 
-// steps is the number of steps of the work on a state that count as one state.
+// steps is the number of steps of work that count as one state.
 const steps = 256
 
-// Spend takes n states.
+// Spend deducts n states.
 func (b *Budget) Spend(n int) error { return b.work(n * steps) }
 
-// work takes n steps of work.
+// work deducts n steps of work.
 func (b *Budget) work(n int) error {
 	if b.left -= n; b.left < 0 {
 		b.left = 0
@@ -32,7 +32,7 @@ func (b *Budget) work(n int) error {
 	return nil
 }
 
-// determinize takes n steps of the part for patterns.
+// determinize deducts n steps from the part for patterns.
 func (b *Budget) determinize(n int) error {
 	if b.patterns -= n; b.patterns < 0 {
 		b.patterns = 0

@@ -5,31 +5,30 @@ import (
 	"unicode/utf8"
 )
 
-// Chars is a deterministic automaton that reads the characters of a string. State 0 is
-// its start; without states it matches nothing. Characters are those of Unicode, so
-// none is a surrogate.
+// Chars is a deterministic automaton over the characters of a string. State 0 is the start state; an automaton without
+// states matches nothing. Characters are Unicode characters without surrogates.
 type Chars struct{ states []charState }
 
 type charState struct {
-	arcs  []charArc // by rising lo, none overlapping another
+	arcs  []charArc // sorted by lo, without overlap
 	final bool
 }
 
-// A charArc leads from one state to another by the characters from lo to hi.
+// charArc leads to another state by the characters from lo to hi.
 type charArc struct {
 	lo, hi rune
 	to     int32
 }
 
-// every are all characters.
+// every lists all characters.
 var every = []charRange{{0, 0xD7FF}, {0xE000, utf8.MaxRune}}
 
 type charRange struct{ lo, hi rune }
 
-// Empty reports whether nothing is matched.
+// Empty reports whether the automaton matches nothing.
 func (c *Chars) Empty() bool { return len(c.states) == 0 }
 
-// Match reports whether s as a whole is matched.
+// Match reports whether the automaton matches all of s.
 func (c *Chars) Match(s string) bool {
 	if c.Empty() {
 		return false
@@ -60,10 +59,10 @@ func (c *Chars) next(q int32, r rune) int32 {
 	return arcs[i].to
 }
 
-// Any matches every string.
+// Any returns an automaton that matches every string.
 func Any() *Chars { return &Chars{[]charState{{arcs: always(0), final: true}}} }
 
-// always leads by every character to one state.
+// always returns arcs that lead to one state by every character.
 func always(to int32) []charArc {
 	var arcs []charArc
 	for _, r := range every {
@@ -72,7 +71,7 @@ func always(to int32) []charArc {
 	return arcs
 }
 
-// Words matches these strings alone.
+// Words returns an automaton that matches exactly the given strings.
 func Words(b *Budget, words []string) (*Chars, error) {
 	c := &Chars{[]charState{{}}}
 	for _, w := range words {
@@ -96,8 +95,7 @@ func Words(b *Budget, words []string) (*Chars, error) {
 	return c.trim(), nil
 }
 
-// Length matches strings of min to max characters; without a bound above, max is
-// negative.
+// Length returns an automaton that matches strings of min to max characters. A negative max means no limit.
 func Length(b *Budget, min, max int) (*Chars, error) {
 	last := max
 	if max < 0 {
@@ -122,16 +120,15 @@ func Length(b *Budget, min, max int) (*Chars, error) {
 	return c, nil
 }
 
-// Both matches what a and c both match.
+// Both returns the intersection of a and c.
 func Both(b *Budget, a, c *Chars) (*Chars, error) { return product(b, a, c, false) }
 
-// Except matches what a matches and c does not.
+// Except returns the strings of a without the strings of c.
 func Except(b *Budget, a, c *Chars) (*Chars, error) { return product(b, a, c, true) }
 
 type pair struct{ a, c int32 }
 
-// product follows two automata at once; with except the second may have left its
-// states, and must not be final.
+// product runs two automata in parallel. With except, the second may be dead and must not be final.
 func product(b *Budget, a, c *Chars, except bool) (*Chars, error) {
 	if a.Empty() || c.Empty() && !except {
 		return &Chars{}, nil
@@ -169,7 +166,7 @@ func product(b *Budget, a, c *Chars, except bool) (*Chars, error) {
 		j := 0
 		for _, x := range a.states[at.a].arcs {
 			lo := x.lo
-			for j > 0 && arcs[j-1].hi >= lo { // an arc of c that goes on behind the last of a
+			for j > 0 && arcs[j-1].hi >= lo { // arc of c that extends past the last one of a
 				j--
 			}
 			for ; j < len(arcs) && arcs[j].lo <= x.hi; j++ {
@@ -193,7 +190,7 @@ func product(b *Budget, a, c *Chars, except bool) (*Chars, error) {
 	return p.trim(), nil
 }
 
-// add appends an arc, to the last one where it goes on like that.
+// add appends an arc, or extends the last one if it leads to the same state.
 func (s *charState) add(lo, hi rune, to int32) {
 	if n := len(s.arcs); n > 0 && s.arcs[n-1].to == to && s.arcs[n-1].hi+1 == lo {
 		s.arcs[n-1].hi = hi
@@ -202,7 +199,7 @@ func (s *charState) add(lo, hi rune, to int32) {
 	s.arcs = append(s.arcs, charArc{lo, hi, to})
 }
 
-// trim leaves out the states from which no final one is reached.
+// trim removes the states that cannot reach a final one.
 func (c *Chars) trim() *Chars {
 	before, final := make([][]int32, len(c.states)), make([]bool, len(c.states))
 	for q, s := range c.states {

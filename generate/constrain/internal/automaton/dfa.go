@@ -1,42 +1,41 @@
-// Package automaton makes deterministic automata: over bytes, as a matcher steps
-// them, and over characters, as patterns and lengths speak of strings.
+// Package automaton builds deterministic finite automata: over bytes ([DFA]), for matching text, and over characters
+// ([Chars]), for patterns and lengths of strings.
 package automaton
 
 import "slices"
 
-// Dead is the state that nothing leads out of; it is not stored.
+// Dead is the state without continuation. It is not stored.
 const Dead = int32(-1)
 
-// A DFA reads bytes. State 0 is its start, and from every state a final one can be
-// reached. A DFA without states matches nothing.
+// DFA is a deterministic automaton over bytes. State 0 is the start state, and every state can reach a final one. A DFA
+// without states matches nothing.
 type DFA struct {
 	class   [256]uint8
 	classes int
 	next    []int32 // by state and class
 	final   []bool
-	ends    []bool // nothing leads out of the state
+	ends    []bool // states without successors
 
-	// Loop is the state between two characters of a string whose characters are
-	// counted, Dead where none are.
+	// Loop is the state between two characters of a string whose characters are counted, or Dead if they are not.
 	Loop int32
 }
 
-// Next is the state behind q for one byte, or Dead.
+// Next returns the state after q for a byte, or Dead.
 func (d *DFA) Next(q int32, b byte) int32 { return d.next[int(q)*d.classes+int(d.class[b])] }
 
 // Final reports whether the text may end in q.
 func (d *DFA) Final(q int32) bool { return d.final[q] }
 
-// Ends reports whether nothing leads out of q.
+// Ends reports whether q has no successors.
 func (d *DFA) Ends(q int32) bool { return d.ends[q] }
 
-// States is the number of states.
+// States returns the number of states.
 func (d *DFA) States() int { return len(d.final) }
 
-// Bytes returns how much memory the states take.
+// Bytes returns the memory size of the states.
 func (d *DFA) Bytes() int { return 4*len(d.next) + len(d.final) + len(d.ends) }
 
-// Match reports whether text as a whole is matched.
+// Match reports whether the automaton matches all of text.
 func (d *DFA) Match(text string) bool {
 	if d.States() == 0 {
 		return false
@@ -50,14 +49,14 @@ func (d *DFA) Match(text string) bool {
 	return d.final[q]
 }
 
-// Leaves reports whether from every state that is reached by bytes of seen a final
-// one is reached by bytes of has alone.
+// Leaves reports whether every state that can be reached by the bytes in seen can reach a final one by the bytes in has
+// alone.
 func (d *DFA) Leaves(seen, has *[256]bool) bool {
 	n := d.States()
 	reached := make([]bool, n)
 	queue := []int32{0}
 	reached[0] = true
-	before := make([][]int32, n) // by bytes of has
+	before := make([][]int32, n) // predecessors by bytes in has
 	for len(queue) > 0 {
 		q := queue[len(queue)-1]
 		queue = queue[:len(queue)-1]
@@ -84,7 +83,7 @@ func (d *DFA) Leaves(seen, has *[256]bool) bool {
 	return true
 }
 
-// backwards marks what leads to a final state.
+// backwards marks the states that can reach a final state.
 func backwards(before [][]int32, final []bool) []bool {
 	good := slices.Clone(final)
 	var queue []int32
@@ -106,12 +105,12 @@ func backwards(before [][]int32, final []bool) []bool {
 	return good
 }
 
-// computed is the cost of a state whose 256 next states are computed, rather than looked
-// up: that takes most of the time of building a grammar.
+// computed is the cost of a state whose 256 successors are computed instead of looked up, which takes most of the time
+// of building a grammar.
 const computed = 4
 
-// row holds the next states of one state, as runs: a run begins at its byte and ends
-// before the next one. Rows of UTF-8 automata have few.
+// row holds the successors of a state as runs: a run extends from its byte to the start of the next run. Rows of UTF-8
+// automata have few runs.
 type row []run
 
 type run struct {
@@ -119,7 +118,7 @@ type run struct {
 	to   int32
 }
 
-// add appends the next state for byte b; bytes come in order.
+// add appends the successor for byte b. Bytes must be added in order.
 func (r row) add(b uint8, to int32) row {
 	if len(r) > 0 && r[len(r)-1].to == to {
 		return r
@@ -127,7 +126,7 @@ func (r row) add(b uint8, to int32) row {
 	return append(r, run{b, to})
 }
 
-// expand returns the next state of every byte.
+// expand returns the successor for every byte.
 func (r row) expand() (all [256]int32) {
 	for i, x := range r {
 		end := 256
@@ -141,8 +140,7 @@ func (r row) expand() (all [256]int32) {
 	return all
 }
 
-// Build makes the DFA whose states are the values of S that step leads to from
-// start. Each takes cost units of the budget.
+// Build returns the DFA of the states that step can reach from start. Each state costs cost units of the budget.
 func Build[S comparable](b *Budget, cost int, start S, step func(S, byte) (S, bool), final func(S) bool) (*DFA, error) {
 	number := map[S]int32{start: 0}
 	states := []S{start}
@@ -155,7 +153,7 @@ func Build[S comparable](b *Budget, cost int, start S, step func(S, byte) (S, bo
 		}
 		next := scratch[:0]
 		var last S
-		n := Dead // the number of last
+		n := Dead // number of the state last
 		for c := range 256 {
 			to, ok := step(states[i], byte(c))
 			if !ok {
@@ -180,8 +178,8 @@ func Build[S comparable](b *Budget, cost int, start S, step func(S, byte) (S, bo
 	return pack(rows, finals), nil
 }
 
-// pack leaves out the states that lead nowhere, and bytes that all states treat alike
-// share a column.
+// pack removes the states that cannot reach a final one, and assigns the same class to bytes that no state
+// distinguishes.
 func pack(rows []row, finals []bool) *DFA {
 	before := make([][]int32, len(rows))
 	for q := range rows {
@@ -229,7 +227,7 @@ func pack(rows []row, finals []bool) *DFA {
 	return d
 }
 
-// classesOf numbers the bytes so that two have the same number where all rows agree.
+// classesOf numbers the classes of bytes. Bytes have the same class if all rows agree on them.
 func classesOf(rows []row) (class [256]uint8, n int) {
 	n = 1
 	type split struct {
@@ -256,7 +254,7 @@ func classesOf(rows []row) (class [256]uint8, n int) {
 	return class, n
 }
 
-// agrees reports whether a row treats all bytes of a class alike.
+// agrees reports whether a row treats all bytes of each class alike.
 func agrees(class *[256]uint8, row *[256]int32) bool {
 	var first [256]int32
 	var seen [256]bool

@@ -8,23 +8,21 @@ import (
 	"strings"
 )
 
-// ErrNumber is the error for a bound that is no decimal number, or a longer one than
-// automata are made for.
+// ErrNumber is the error for a bound that is not a decimal number or has too many digits.
 var ErrNumber = errors.New("number")
 
-// MaxDigits is the number of digits that a number has at most before its point, and
-// behind it, where its bounds do not ask for more; an exponent has two at most. So all
-// have a float64 near them, and a model cannot write digits for ever.
+// MaxDigits is the maximum number of digits before the point, and after it, unless the bounds need more; an exponent
+// has at most two. Every number is then within the range of float64, and a model cannot write digits endlessly.
 const MaxDigits = 20
 
-// A Decimal is a number as JSON writes it, exactly.
+// Decimal is an exact JSON number.
 type Decimal struct {
 	negative bool
 	whole    string // digits before the point, without leading zeros
-	part     string // digits behind it, without zeros at their end
+	part     string // digits after the point, without trailing zeros
 }
 
-// ParseDecimal reads a JSON number.
+// ParseDecimal parses a JSON number.
 func ParseDecimal(text string) (Decimal, error) {
 	var d Decimal
 	rest, negative := strings.CutPrefix(text, "-")
@@ -62,10 +60,10 @@ func ParseDecimal(text string) (Decimal, error) {
 	return d, nil
 }
 
-// maxPlaces bounds the digits of a bound, on either side of its point.
+// maxPlaces is the maximum number of digits of a bound on either side of its point.
 const maxPlaces = 64
 
-// String writes d without an exponent.
+// String returns d without an exponent.
 func (d Decimal) String() string {
 	s := d.whole
 	if s == "" {
@@ -80,27 +78,27 @@ func (d Decimal) String() string {
 	return s
 }
 
-// Rat is the value of d.
+// Rat returns the value of d.
 func (d Decimal) Rat() *big.Rat {
 	r, _ := new(big.Rat).SetString(d.String())
 	return r
 }
 
-// A Bound is an end of a range of numbers.
+// Bound is one end of a range of numbers.
 type Bound struct {
 	Decimal
 	Exclusive bool
 }
 
-// Numbers are the numbers that Number matches. The zero value are all.
+// Numbers describes a set of numbers. The zero value means all numbers.
 type Numbers struct {
-	Integer  bool   // without a point
+	Integer  bool   // without a decimal point
 	Min, Max *Bound // nil: none
 	Multiple *big.Rat
 }
 
-// Number matches JSON numbers. They have an exponent only where nothing bounds them,
-// and there is no negative zero.
+// Number returns an automaton that matches JSON numbers. They may have an exponent only if they have no bounds, and
+// there is no negative zero.
 func Number(b *Budget, n Numbers) (*DFA, error) {
 	m := &numeral{Numbers: n, digits: MaxDigits, places: MaxDigits, modulus: 1}
 	m.exponents = !n.Integer && n.Min == nil && n.Max == nil && n.Multiple == nil
@@ -124,25 +122,23 @@ func Number(b *Budget, n Numbers) (*DFA, error) {
 	return Build(b, computed, numeralState{}, m.step, m.final)
 }
 
-// numeral is what the states of a number are followed with.
+// numeral holds the parameters of the automaton of a number.
 type numeral struct {
 	Numbers
 	exponents      bool
-	digits, places int // at most, before and behind the point
-	// A number with so many places, which it is given zeros for, is a multiple of
-	// modulus without its point.
+	digits, places int // maximum before and after the point
+	// A number padded with zeros to multiplePlaces places must be, without its point, a multiple of modulus.
 	modulus, multiplePlaces int
-	positive, negative      interval // of the digits, by the sign
+	positive, negative      interval // of the digits, by sign
 }
 
-// interval bounds digits without their sign.
+// interval limits digits, regardless of their sign.
 type interval struct {
 	low, high *Bound
 	none      bool
 }
 
-// intervalOf is what bounds ask of the digits of one sign: near is the bound towards
-// zero, far the other.
+// intervalOf returns the limits for the digits of one sign. near is the bound closer to zero, far the other one.
 func intervalOf(near, far *Bound, negative bool) interval {
 	i := interval{high: far, none: far != nil && far.negative != negative}
 	if near != nil && near.negative == negative {
@@ -151,7 +147,7 @@ func intervalOf(near, far *Bound, negative bool) interval {
 	return i
 }
 
-// multiple takes r apart into an integer and a power of ten.
+// multiple splits r into an integer and a power of ten.
 func (m *numeral) multiple(r *big.Rat) error {
 	places, scaled := 0, new(big.Rat).Set(r)
 	for !scaled.IsInt() {

@@ -1,13 +1,13 @@
 package automaton
 
-// numeralState is a place in a number.
+// numeralState is a position in a number.
 type numeralState struct {
 	at       part
 	negative bool
-	nonzero  bool // a digit was
-	digits   int8 // before the point, a zero alone not counted
-	places   int8 // behind it; digits of the exponent
-	low      int8 // how the digits so far compare with those of the bound: -1, 0, 1
+	nonzero  bool // a digit was not zero
+	digits   int8 // before the point, not counting a single zero
+	places   int8 // after the point, or digits of the exponent
+	low      int8 // comparison of the digits so far with the bound: -1, 0, 1
 	high     int8
 	residue  int32
 }
@@ -21,7 +21,7 @@ const (
 	whole
 	point
 	fraction
-	exponent // behind the letter
+	exponent // after the letter
 	exponentSigned
 	exponentDigits
 )
@@ -132,7 +132,7 @@ func compareDigits(a, b byte) int8 {
 	return 0
 }
 
-// ended compares all the digits before the point: a longer number is a larger one.
+// ended completes the comparison at the end of the digits before the point: a longer number is larger.
 func (m *numeral) ended(s numeralState) numeralState {
 	i := m.interval(s)
 	compare := func(order *int8, with *Bound) {
@@ -167,7 +167,7 @@ func (m *numeral) final(s numeralState) bool {
 	i := m.interval(s)
 	reached := func(order int8, b *Bound) int8 {
 		if order == 0 && int(s.places) < len(b.part) {
-			return -1 // its part ends in another digit than zero
+			return -1 // the last digit of its fraction is not zero
 		}
 		return order
 	}

@@ -9,12 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// ErrPattern is the error for a regular expression that is malformed, or has what an
-// automaton cannot do.
+// ErrPattern is the error for a regular expression that is malformed or cannot be expressed as an automaton.
 var ErrPattern = errors.New("pattern")
 
-// syntax is a regular expression: one of literal characters, of several parts, or of
-// one part that is repeated.
+// syntax is a node of a regular expression.
 type syntax struct {
 	kind  kind
 	chars []charRange // of isChars
@@ -40,8 +38,8 @@ const (
 	maxNesting = 100
 )
 
-// patternParser reads regular expressions as ECMA-262 has them with the flag u, without
-// what needs memory: look-around, back-references and the borders of words.
+// patternParser parses regular expressions of ECMA-262 with the flag u, except for look-around, back-references and
+// word boundaries, which are not regular or need more state.
 type patternParser struct {
 	text  string
 	at    int
@@ -67,7 +65,7 @@ func (p *patternParser) fail(format string, args ...any) error {
 func (p *patternParser) more() bool         { return p.at < len(p.text) }
 func (p *patternParser) sees(s string) bool { return strings.HasPrefix(p.text[p.at:], s) }
 
-// skips reads s if it comes next.
+// skips consumes s if it comes next.
 func (p *patternParser) skips(s string) bool {
 	if !p.sees(s) {
 		return false
@@ -76,7 +74,7 @@ func (p *patternParser) skips(s string) bool {
 	return true
 }
 
-// rune reads a character.
+// rune consumes a character.
 func (p *patternParser) rune() rune {
 	r, n := utf8.DecodeRuneInString(p.text[p.at:])
 	p.at += n
@@ -105,7 +103,7 @@ func (p *patternParser) choice() (*syntax, error) {
 	}
 }
 
-// repeated reads an atom and its quantifier.
+// repeated parses an atom and its quantifier.
 func (p *patternParser) repeated() (*syntax, error) {
 	s, err := p.atom()
 	if err != nil || !p.more() {
@@ -128,7 +126,7 @@ func (p *patternParser) repeated() (*syntax, error) {
 	if s.kind == isBegin || s.kind == isEnd {
 		return nil, p.fail("nothing to repeat")
 	}
-	p.skips("?") // lazy or not, the same strings match
+	p.skips("?") // lazy quantifiers match the same strings
 	if p.sees("*") || p.sees("+") || p.sees("?") || p.sees("{") {
 		return nil, p.fail("nothing to repeat")
 	}
@@ -207,7 +205,7 @@ func (p *patternParser) group() (*syntax, error) {
 	return s, err
 }
 
-// class reads what stands in brackets.
+// class parses a character class after its opening bracket.
 func (p *patternParser) class() (*syntax, error) {
 	negated := p.skips("^")
 	var chars []charRange
@@ -257,7 +255,7 @@ func (p *patternParser) member() ([]charRange, error) {
 
 func single(c []charRange) bool { return len(c) == 1 && c[0].lo == c[0].hi }
 
-// without are all characters but these, in order.
+// without returns the complement of chars, in order.
 func without(chars []charRange) []charRange {
 	chars = slices.Clone(chars)
 	slices.SortFunc(chars, func(a, b charRange) int { return int(a.lo - b.lo) })

@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// Pattern matches the strings in which a regular expression is found, as the keyword
-// pattern of JSON Schema means it: anywhere, unless it has ^ or $. Errors are
-// ErrPattern and ErrTooLarge.
+// Pattern returns an automaton that matches strings in which a regular expression is found anywhere, unless it has ^ or
+// $, like the keyword pattern of JSON Schema. It fails with ErrPattern and ErrTooLarge.
 func Pattern(b *Budget, text string) (*Chars, error) {
 	s, err := parsePattern(text)
 	if err != nil {
@@ -32,16 +31,16 @@ func Pattern(b *Budget, text string) (*Chars, error) {
 type machine struct {
 	budget *Budget
 	places []spot
-	last   int32 // up to here are the places behind the pattern, where all matches
+	last   int32 // the last place of the suffix that matches anything
 
-	todo []int32 // scratch of closure
-	cuts []rune  // scratch of pieces
+	todo []int32 // scratch memory of closure
+	cuts []rune  // scratch memory of pieces
 }
 
-// spot is one place of a pattern.
+// spot is a place of a pattern.
 type spot struct {
 	kind  placeKind
-	chars []charRange // by which one goes to the first of next
+	chars []charRange // characters that lead to next[0]
 	next  [2]int32
 }
 
@@ -50,8 +49,8 @@ type placeKind int8
 const (
 	reads placeKind = iota
 	forks
-	begins // only at the beginning of the string
-	ends   // only at its end
+	begins // only at the start of the string
+	ends   // only at the end of the string
 	matched
 )
 
@@ -60,7 +59,7 @@ func (n *machine) add(p spot) int32 {
 	return int32(len(n.places) - 1)
 }
 
-// compile puts a pattern before a place and gives the place where it begins.
+// compile adds a pattern before a place and returns the place at which it starts.
 func (n *machine) compile(s *syntax, to int32) (int32, error) {
 	if err := n.budget.work(steps / 4); err != nil {
 		return 0, err
@@ -125,8 +124,8 @@ func (n *machine) repeat(s *syntax, to int32) (int32, error) {
 	return at, nil
 }
 
-// closure adds the places that p leads to without a character. What is kept reads a
-// character, matches, or waits for the end.
+// closure adds the places that p leads to without a character. It keeps places that read a character, match, or wait
+// for the end.
 func (n *machine) closure(set []int32, seen []bool, p int32, atBegin, atEnd bool) []int32 {
 	todo := append(n.todo[:0], p)
 	defer func() { n.todo = todo }()
@@ -157,10 +156,10 @@ func (n *machine) closure(set []int32, seen []bool, p int32, atBegin, atEnd bool
 	return set
 }
 
-// determine is the automaton whose states are sets of places.
+// determine returns the deterministic automaton, whose states are sets of places.
 func (n *machine) determine(start int32) (*Chars, error) {
 	seen := make([]bool, len(n.places))
-	// A pattern like ^$ needs both at once; of the first set alone.
+	// A pattern like ^$ needs the start and the end at once, which only the first set has.
 	first := n.closure(nil, seen, start, true, false)
 	clear(seen)
 	empty := n.matches(n.closure(nil, seen, start, true, true))
@@ -193,7 +192,7 @@ func (n *machine) determine(start int32) (*Chars, error) {
 		}
 		return err
 	}
-	sets = append(sets, first) // apart from the others, since it is the beginning
+	sets = append(sets, first) // not merged with equal sets, because it is the start
 	var set, all []int32
 	var ranges []charRange
 	for i := 0; i < len(sets); i++ {
@@ -234,8 +233,7 @@ func (n *machine) matches(set []int32) bool {
 	return slices.ContainsFunc(set, func(p int32) bool { return n.places[p].kind == matched })
 }
 
-// pieces appends ranges of characters to out, cut so that each place reads all of a range
-// or nothing of it.
+// pieces appends ranges of characters to out, split so that each place reads all or nothing of a range.
 func (n *machine) pieces(out []charRange, set []int32) []charRange {
 	cuts := n.cuts[:0]
 	for _, r := range every {
@@ -257,7 +255,7 @@ func (n *machine) pieces(out []charRange, set []int32) []charRange {
 	return out
 }
 
-// contains reports whether one of the ranges, which are in order, has r.
+// contains reports whether one of the sorted ranges contains r.
 func contains(ranges []charRange, r rune) bool {
 	_, found := slices.BinarySearchFunc(ranges, r, func(c charRange, r rune) int {
 		switch {

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// The classes of ECMA-262 that have a letter.
+// Character classes of ECMA-262 with a letter escape.
 var (
 	digits = []charRange{{'0', '9'}}
 	words  = []charRange{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}
@@ -16,7 +16,7 @@ var (
 	}
 )
 
-// escape reads a backslash and what belongs to it.
+// escape parses an escape sequence, starting at its backslash.
 func (p *patternParser) escape(inClass bool) ([]charRange, error) {
 	p.at++
 	if !p.more() {

@@ -2,9 +2,8 @@ package automaton
 
 import "unicode/utf8"
 
-// Quoted matches the JSON strings whose value c matches, each in one spelling: only
-// what cannot stand in a JSON string as it is has an escape, the short one where there
-// is one.
+// Quoted returns an automaton that matches the JSON strings whose value c matches. Each has one spelling: only
+// characters that JSON cannot contain literally are escaped, with the short escape if there is one.
 func Quoted(b *Budget, c *Chars) (*DFA, error) {
 	if c.Empty() {
 		return &DFA{Loop: Dead}, nil
@@ -12,12 +11,12 @@ func Quoted(b *Budget, c *Chars) (*DFA, error) {
 	return Build(b, computed, quoted{at: opening}, c.quotedStep, func(s quoted) bool { return s.at == closed })
 }
 
-// quoted is a place in a JSON string.
+// quoted is a position in a JSON string.
 type quoted struct {
 	at    place
-	state int32 // of the characters; with sure the one behind the character that is being read
-	v     rune  // the bits of this character that have been read
-	left  int8  // bytes or digits that it still has
+	state int32 // state of the characters; if sure, the one after the current character
+	v     rune  // bits of the current character read so far
+	left  int8  // remaining bytes or digits of the current character
 	sure  bool
 }
 
@@ -25,10 +24,10 @@ type place int8
 
 const (
 	opening place = iota // the opening quote
-	within               // between two characters
-	inChar               // within the bytes of a character
-	escaped              // behind a backslash
-	inHex                // within \u....
+	within               // between characters
+	inChar               // inside the bytes of a character
+	escaped              // after a backslash
+	inHex                // inside \u....
 	closed               // the closing quote
 )
 
@@ -55,7 +54,7 @@ func (c *Chars) quotedStep(s quoted, b byte) (quoted, bool) {
 		}
 	case inChar:
 		if b < 0x80 || b > 0xBF || !s.sure && s.v == 0 && (s.left == 2 && b < 0xA0 || s.left == 3 && b < 0x90) {
-			return s, false // no continuation, or of what would be written in fewer bytes
+			return s, false // not a continuation byte, or an overlong encoding
 		}
 		if s.left--; !s.sure {
 			s.v = s.v<<6 | rune(b&0x3F)
@@ -83,14 +82,14 @@ func (c *Chars) quotedStep(s quoted, b byte) (quoted, bool) {
 	return s, false
 }
 
-// char is the place behind a whole character.
+// char returns the position after a complete character.
 func (c *Chars) char(state int32, r rune) (quoted, bool) {
 	to := c.next(state, r)
 	return quoted{at: within, state: to}, to != Dead
 }
 
-// narrow looks where the characters lead that begin with the bits read so far: if all
-// to one state, the place need not know more than that.
+// narrow checks where the characters lead that start with the bits read so far. If all lead to one state, the position
+// need not record the bits.
 func (c *Chars) narrow(s quoted) (quoted, bool) {
 	if s.sure {
 		if s.left == 0 {
@@ -105,7 +104,7 @@ func (c *Chars) narrow(s quoted) (quoted, bool) {
 	lo := s.v << shift
 	hi := lo + 1<<shift - 1
 	from, to := lo, min(hi, utf8.MaxRune)
-	switch { // what would be written in fewer bytes
+	switch { // overlong encodings
 	case s.v == 0 && s.left == 2:
 		from = 0x800
 	case s.v == 0 && s.left == 3:
@@ -123,7 +122,7 @@ func (c *Chars) narrow(s quoted) (quoted, bool) {
 	return s, false
 }
 
-// shortEscape is the character of an escape of one letter.
+// shortEscape returns the character of a one-letter escape.
 func shortEscape(b byte) (rune, bool) {
 	switch b {
 	case '"', '\\', '/':

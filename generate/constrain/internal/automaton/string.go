@@ -2,24 +2,24 @@ package automaton
 
 import "unicode/utf8"
 
-// String matches every JSON string, whatever escapes it has; surrogates come in pairs.
-// Its characters can be counted by its Loop.
+// String returns an automaton that matches every JSON string, with any escapes; surrogates must be paired. Its
+// characters can be counted with its Loop.
 func String() *DFA {
 	d, err := Build(NewBudget(1<<10), 1, jsonString{}, jsonString.step, func(s jsonString) bool { return s.at == closed })
 	if err != nil {
-		return &DFA{Loop: Dead} // it has a few dozen states
+		return &DFA{Loop: Dead} // cannot happen: it has a few dozen states
 	}
 	d.Loop = d.Next(0, '"')
 	return d
 }
 
-// jsonString is a place in a JSON string of which only its form is asked.
+// jsonString is a position in a JSON string of any value.
 type jsonString struct {
 	at   place
-	left int8 // bytes or digits to come
-	// Of the first of these only the range from lo to hi may follow.
+	left int8 // remaining bytes or digits
+	// The next of these must be in the range from lo to hi.
 	lo, hi byte
-	low    bool // the second half of a surrogate pair has to follow, or is being read
+	low    bool // the second half of a surrogate pair must follow, or is being read
 	half   bool // the first half is being read
 }
 
@@ -76,9 +76,9 @@ func (s jsonString) step(b byte) (jsonString, bool) {
 	return s, false
 }
 
-// hex reads a digit of \u....; D800 to DBFF begin a pair that DC00 to DFFF ends.
+// hex consumes a digit of \u....; D800 to DBFF start a pair that DC00 to DFFF ends.
 func (s jsonString) hex(b byte) (jsonString, bool) {
-	if s.left == 0 { // the backslash between the halves
+	if s.left == 0 { // backslash between the halves
 		return jsonString{at: escaped, low: true}, b == '\\'
 	}
 	d, ok := hexDigit(b)

@@ -2,7 +2,7 @@ package automaton
 
 import "bytes"
 
-// Texts matches texts, byte by byte. Texts that begin alike have their spaces alike.
+// Texts returns an automaton that matches the given texts. Texts with a common prefix must have the same spaces in it.
 func Texts(b *Budget, texts []Text) (*DFA, error) {
 	root := &textNode{}
 	for _, t := range texts {
@@ -37,17 +37,17 @@ func Texts(b *Budget, texts []Text) (*DFA, error) {
 	}, func(s at) bool { return s.final })
 }
 
-// Text is a text to match. Spaces are the places, by rising number, before which one
-// space may stand beside what Bytes has there.
+// Text is a text to match. Spaces are the positions in Bytes, in ascending order, before which one optional space is
+// allowed.
 type Text struct {
 	Bytes  string
 	Spaces []int
 }
 
 type textNode struct {
-	bytes []byte // that go on
+	bytes []byte // bytes of the children
 	next  []*textNode
-	space bool // one may follow
+	space bool // an optional space is allowed
 	final bool
 }
 
