@@ -6,8 +6,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// doubles emits the conversions of F64, where the names are the wrong way
-// round: "widen" is always to float32.
+// doubles emits the conversions of F64. Their names are reversed: "widen" always converts to float32.
 func doubles(v *isa) {
 	kernel{"widenF64", "rounds F64 to float32.", 64, 32, true, func(v *isa) body {
 		return func(dst, src Mem) {
@@ -38,7 +37,7 @@ func doubles(v *isa) {
 	}}.emit(v)
 }
 
-// half is the lower half of a register.
+// half returns the lower half of a register.
 func half(x Op) Op {
 	r := x.(reg.VecVirtual)
 	if r.Size() == 64 {

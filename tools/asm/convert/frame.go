@@ -5,12 +5,11 @@ import (
 	. "github.com/mmcloughlin/avo/operand"
 )
 
-// kernel is a conversion: to float32, which its name calls widening, or from
-// it.
+// kernel is a conversion to float32, called widening, or from float32.
 type kernel struct {
 	name, doc string
-	from, to  int  // bits of an element
-	light     bool // a few instructions
+	from, to  int  // bits per element
+	light     bool // takes only a few instructions
 	setup     func(v *isa) body
 }
 
@@ -19,14 +18,12 @@ type body func(dst, src Mem)
 
 const group = 16
 
-// ahead is how far in bytes a kernel that streams fetches its source in
-// advance. Of 512 to 4096 this was the best or as good for wide and for slim
-// sources on Zen 4; 512 made wide ones slower than none.
+// ahead is the prefetch distance in bytes of streaming kernels. Of 512 to 4096 this was best or equal for wide and
+// narrow sources on Zen 4; 512 made wide ones slower than no prefetch.
 const ahead = 2048
 
-// emit writes the function. A light kernel does four groups in a turn, for the
-// work that a turn costs. If asked to stream, every kernel does so and stores
-// past the cache, which takes a dst that is aligned to 64 bytes and whole turns.
+// emit writes the function. A light kernel converts four groups per iteration, to amortize the loop overhead. Every
+// kernel can stream: it then stores past the cache, which needs a dst aligned to 64 bytes and whole iterations.
 func (k kernel) emit(v *isa) {
 	TEXT(k.name+v.suffix, NOSPLIT, "func(dst, src *byte, n int, stream bool)")
 	Pragma("noescape")

@@ -30,7 +30,7 @@ func halves(v *isa) {
 	}}.emit(v)
 }
 
-// words are 16 words of memory, each widened to a lane.
+// words loads 16 words from memory and widens each to a lane.
 func (v *isa) words(widen func(ops ...Op), src Mem) val {
 	x := v.regs()
 	for i := range x {
@@ -39,8 +39,8 @@ func (v *isa) words(widen func(ops ...Op), src Mem) val {
 	return x
 }
 
-// narrowBF16 adds half of the last place kept, or just below it where the
-// result would not be even, and truncates; NaN is made quiet instead.
+// narrowBF16 adds half of the last place kept, or slightly less if the result would not be even, and truncates. NaN is
+// quieted instead.
 func (v *isa) narrowBF16() body {
 	below, bit, quiet := v.word(0x7fff), v.word(1), v.word(0x00400000)
 	return func(dst, src Mem) {

@@ -7,8 +7,8 @@ import (
 	. "github.com/mmcloughlin/avo/operand"
 )
 
-// integers emits the conversions of integers and truth values. AVX2 knows none
-// of unsigned 32 bits and of 64 bits.
+// integers emits the conversions of integers and booleans. AVX2 lacks conversions of unsigned 32-bit and of 64-bit
+// integers.
 func integers(v *isa) {
 	for _, t := range []struct {
 		name   string
@@ -73,8 +73,8 @@ func integers(v *isa) {
 	}
 }
 
-// wideIntegers emits those that only AVX-512 has. Its conversions give all
-// ones for what is too large for an unsigned type.
+// wideIntegers emits the conversions that only AVX-512 has. They return all ones for values too large for an unsigned
+// type.
 func wideIntegers(v *isa) {
 	kernel{"widenU32", "converts U32.", 32, 32, true, func(v *isa) body {
 		return func(dst, src Mem) { v.put(v.two(VCVTUDQ2PS, v.lanes(src)), dst) }
@@ -125,13 +125,13 @@ func wideIntegers(v *isa) {
 	}
 }
 
-// float is word for the bits of a float.
+// float returns a constant with the bits of a float.
 func (v *isa) float(f float64) val { return v.word(math.Float32bits(float32(f))) }
 
-// number is x with zero for NaN.
+// number replaces NaN by zero.
 func (v *isa) number(x val) val { return v.where(v.compare(ordered, x, x), x) }
 
-// packBytes is bytesOf for lanes that pack keeps.
+// packBytes returns the low bytes of lanes that pack does not saturate; see bytesOf.
 func (v *isa) packBytes(pack [2]func(ops ...Op), x val) Op {
 	low := XMM()
 	if v == avx512 {

@@ -9,12 +9,11 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// isa is an instruction set. Its methods emit the operations that the two
-// have in different forms.
+// isa is an instruction set. Its methods emit operations whose form differs between AVX2 and AVX-512.
 type isa struct {
 	suffix string // of function names
 	bytes  int    // of a register
-	stream bool   // stores go past the cache
+	stream bool   // stores bypass the cache
 }
 
 var (
@@ -22,8 +21,7 @@ var (
 	avx512 = &isa{suffix: "AVX512", bytes: 64}
 )
 
-// val is 16 lanes of 32 bits: one register, or two with AVX2. A constant is
-// one operand for both.
+// val holds 16 lanes of 32 bits: one register, or two with AVX2. A constant is one operand for both.
 type val []Op
 
 func (x val) at(i int) Op {
@@ -33,7 +31,7 @@ func (x val) at(i int) Op {
 	return x[i]
 }
 
-// regs are new registers for 16 lanes.
+// regs returns new registers for 16 lanes.
 func (v *isa) regs() val {
 	if v == avx512 {
 		return val{ZMM()}
@@ -68,14 +66,14 @@ func (v *isa) maxF(a, b val) val { return v.three(VMAXPS, a, b) }
 func (v *isa) and(a, b val) val  { return v.three(VANDPS, a, b) }
 func (v *isa) or(a, b val) val   { return v.three(VORPS, a, b) }
 
-// left and right shift the lanes by n bits, right without the sign.
+// left and right shift the lanes by n bits; right shifts in zeros.
 func (v *isa) left(x val, n int) val  { return v.three(VPSLLD, x, val{U8(n)}) }
 func (v *isa) right(x val, n int) val { return v.three(VPSRLD, x, val{U8(n)}) }
 
-// mask is a condition per lane: a mask register, or all bits of the lane.
+// mask is a condition per lane: a mask register, or lanes with all bits set.
 type mask []Op
 
-// less is a < b of signed integers.
+// less compares signed integers, a < b.
 func (v *isa) less(a, b val) mask {
 	if v == avx512 {
 		k := K()
@@ -90,7 +88,7 @@ func (v *isa) less(a, b val) mask {
 	return mask(m)
 }
 
-// equal is a = b of integers. b may be in memory.
+// equal compares integers, a = b. b may be in memory.
 func (v *isa) equal(a, b val) mask {
 	if v == avx512 {
 		k := K()
@@ -100,8 +98,7 @@ func (v *isa) equal(a, b val) mask {
 	return mask(v.three(VPCMPEQD, a, b))
 }
 
-// The predicates of compare. NaN is unordered, unlike anything else, and not
-// less than anything.
+// Predicates of compare. NaN is unordered, unlike anything else, and not less than anything.
 const (
 	unordered = 3
 	unlike    = 4
@@ -123,8 +120,7 @@ func (v *isa) compare(predicate int, a, b val) mask {
 	return mask(m)
 }
 
-// choose is yes where the condition holds, no elsewhere. yes may be in memory;
-// no is used up.
+// choose selects yes where the condition holds and no elsewhere. yes may be in memory; no is overwritten.
 func (v *isa) choose(m mask, yes, no val) val {
 	if v == avx512 {
 		VMOVDQA32(yes.at(0), m[0], no[0])
@@ -137,7 +133,7 @@ func (v *isa) choose(m mask, yes, no val) val {
 	return dst
 }
 
-// where is x where the condition holds and zero elsewhere. x may be in memory.
+// where selects x where the condition holds and zero elsewhere. x may be in memory.
 func (v *isa) where(m mask, x val) val {
 	dst := v.regs()
 	for i := range dst {
@@ -150,7 +146,7 @@ func (v *isa) where(m mask, x val) val {
 	return dst
 }
 
-// register is x, loaded if it is in memory.
+// register returns x in a register, loading it if it is in memory.
 func register(x Op) Op {
 	if m, ok := x.(Mem); ok {
 		r := YMM()
@@ -160,8 +156,7 @@ func register(x Op) Op {
 	return x
 }
 
-// word is a constant in all lanes: with AVX2, which has fewer registers, it
-// stays in memory.
+// word returns a constant in all lanes. With AVX2, which has fewer registers, it stays in memory.
 func (v *isa) word(bits uint32) val {
 	m := literal(bits)
 	if v == avx2 {
@@ -174,7 +169,7 @@ func (v *isa) word(bits uint32) val {
 
 var literals = map[uint32]Mem{}
 
-// literal is the place of 8 copies of a word.
+// literal returns the address of 8 copies of a word.
 func literal(bits uint32) Mem {
 	m, ok := literals[bits]
 	if !ok {
@@ -189,7 +184,7 @@ func literal(bits uint32) Mem {
 
 var tables = map[string]Mem{}
 
-// table is the place of some words.
+// table returns the address of some words.
 func table(name string, words ...uint32) Mem {
 	m, ok := tables[name]
 	if !ok {
@@ -202,7 +197,7 @@ func table(name string, words ...uint32) Mem {
 	return m
 }
 
-// lanes are 16 words of memory.
+// lanes loads 16 words from memory.
 func (v *isa) lanes(m Mem) val {
 	x := v.regs()
 	for i := range x {
@@ -230,7 +225,7 @@ func (v *isa) store(x Op, m Mem) {
 	}
 }
 
-// bytesOf are the low bytes of 16 lanes, which must be 0 to 255.
+// bytesOf returns the low bytes of 16 lanes, which must be 0 to 255.
 func (v *isa) bytesOf(x val) reg.VecVirtual {
 	low := XMM()
 	if v == avx512 {
@@ -243,15 +238,15 @@ func (v *isa) bytesOf(x val) reg.VecVirtual {
 	return low
 }
 
-// wordsOf are the low words of 16 lanes, in one register. AVX2 has no
-// truncation: pack must keep the numbers that there are.
+// wordsOf returns the low words of 16 lanes in one register. AVX2 has no truncation, so pack must not saturate the
+// values.
 func (v *isa) wordsOf(pack func(ops ...Op), x val) val {
 	words := YMM()
 	if v == avx512 {
 		VPMOVDW(x[0], words)
 		return val{words}
 	}
-	pack(x[1], x[0], words) // in each half of the register, of both
+	pack(x[1], x[0], words) // interleaves both inputs in each half of the register
 	VPERMQ(U8(0b11011000), words, words)
 	return val{words}
 }

@@ -1,9 +1,8 @@
-// Command convert generates the amd64 kernels of package tensor: conversions
-// between float32 and the other element types. Run it by go generate there.
+// Command convert generates the amd64 kernels of package tensor, which convert between float32 and other element types.
+// Run it with go generate in that package.
 //
-// Every kernel takes groups of 16 elements, for which it has one formula: with
-// AVX-512 over one register, with AVX2 over two. Loops come from the frame in
-// frame.go, registers from avo's allocator.
+// Every kernel converts groups of 16 elements with one formula, over one register with AVX-512 and over two with AVX2.
+// frame.go emits the loops; avo allocates registers.
 package main
 
 import (

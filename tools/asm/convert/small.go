@@ -7,15 +7,15 @@ import (
 	. "github.com/mmcloughlin/avo/operand"
 )
 
-// small is a float of 8 bits: sign, exponent, mantissa.
+// small is an 8-bit float format: sign, exponent, mantissa.
 type small struct {
 	name     string
 	mantissa int
 	bias     int
 
-	infinite bool   // has infinities and NaNs as IEEE formats do
-	nan      uint32 // the code of NaN without its sign
-	largest  uint32 // the code to which all goes that is too large
+	infinite bool   // has infinities and NaNs like IEEE formats
+	nan      uint32 // code of NaN without sign
+	largest  uint32 // code of values that are too large
 }
 
 var (
@@ -37,7 +37,7 @@ func smallFloats(v *isa) {
 	}
 }
 
-// widen emits the value of 16 codes, a byte each.
+// widen emits the values of 16 codes of one byte each.
 func (f small) widen(v *isa) func(src Mem) val {
 	if f.infinite {
 		return f.widenAsF16(v)
@@ -46,7 +46,7 @@ func (f small) widen(v *isa) func(src Mem) val {
 	return func(src Mem) val { return value(v.quarters(VPMOVZXBD, src)) }
 }
 
-// widenAsF16 takes a format that is the upper half of binary16.
+// widenAsF16 widens a format that is the upper half of binary16.
 func (f small) widenAsF16(v *isa) func(src Mem) val {
 	return func(src Mem) val {
 		x := v.regs()
@@ -63,7 +63,7 @@ func (f small) widenAsF16(v *isa) func(src Mem) val {
 	}
 }
 
-// quarters are 16 bytes of memory, each widened to a lane.
+// quarters loads 16 bytes from memory and widens each to a lane.
 func (v *isa) quarters(widen func(ops ...Op), src Mem) val {
 	x := v.regs()
 	for i := range x {
@@ -72,9 +72,8 @@ func (v *isa) quarters(widen func(ops ...Op), src Mem) val {
 	return x
 }
 
-// value emits the value of the codes in 16 lanes. Those below 2^mantissa are
-// subnormal: whole multiples of the smallest. All others take their place in a
-// float32 and the difference of the biases.
+// value emits the values of the codes in 16 lanes. Codes below 2^mantissa are subnormal: integer multiples of the
+// smallest value. All others are shifted into position in a float32 and rebiased.
 func (f small) value(v *isa) func(code val) val {
 	rest := v.word(1<<(7) - 1)
 	sign := v.word(0x80000000)
@@ -93,11 +92,11 @@ func (f small) value(v *isa) func(code val) val {
 func (f small) narrow(v *isa) func(x val) val {
 	drop := 23 - f.mantissa
 	rest, one := v.word(0x7fffffff), v.word(1)
-	// Rounding and the change of the bias in one addition.
+	// This rounds and rebiases in one addition.
 	round := v.word(1<<(drop-1) - 1 - uint32(127-f.bias)<<23)
 	normal := v.word(uint32(128-f.bias) << 23)
-	// Where float32 numbers are as far apart as the subnormals: adding this
-	// rounds to one, and leaves its code in the last bits.
+	// The spacing of float32 numbers of this size equals the smallest subnormal: adding the number rounds to a multiple
+	// of it, and leaves the code in the low bits.
 	magic := v.word(uint32(127+24-f.bias-f.mantissa) << 23)
 	sign := v.word(1 << (8 - 1))
 	infinity := v.word(0x7f800000)

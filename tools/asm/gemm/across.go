@@ -6,13 +6,11 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// copyAcross emits the packing of whole rows into panels that lie across k: column
-// i of panel p, element (p·w+i,t) at src + size·(p·w+i) + t·step, goes to
-// dst + p·panel + 4·(t·w+i), w being the width of a tile.
+// copyAcross emits the packing of whole rows into panels that lie across k: column i of panel p, element (p·w+i,t) at
+// src + size·(p·w+i) + t·step, goes to dst + p·panel + 4·(t·w+i), where w is the width of a tile.
 //
-// It reads every row from the first panel to the last before it turns to the
-// next, as memory likes it: panel by panel, it would get a line or two of one
-// page after the other. Meanwhile it asks for the same columns some rows on.
+// It reads each row across all panels before the next row, which suits the memory system: panel by panel, it would read
+// only a line or two of each page. It also prefetches the same columns of later rows.
 func copyAcross(v *vector, e elem) {
 	text(sprintf("across%s%s", v.name, e.name),
 		"func(dst *float32, panel int, src *byte, step, panels, k int)",
@@ -28,7 +26,7 @@ func copyAcross(v *vector, e elem) {
 	}, v, nil)
 }
 
-// copyAcrossPairs is copyAcross for panels of pairs, k even: two rows become one.
+// copyAcrossPairs emits the packing into panels of pairs, k even: two rows become one. See copyAcross.
 func copyAcrossPairs(e elem) {
 	v := avx512
 	text(sprintf("across512Pairs%s", e.name),
@@ -38,7 +36,7 @@ func copyAcrossPairs(e elem) {
 	w := acrossRows(2)
 	order, upper := reg.Z30, reg.Z29
 	VMOVDQU64(v.zip, order)
-	if e == bf16 { // bfloat16 is moved as it is
+	if e == bf16 { // bfloat16 is copied unchanged
 		VMOVDQU64(v.zip.Offset(64), order)
 		VMOVDQU64(v.zip.Offset(128), upper)
 	}
@@ -65,15 +63,15 @@ func copyAcrossPairs(e elem) {
 	}, v, nil)
 }
 
-// acrossLoop is the loops of copyAcross.
+// acrossLoop emits the loops of copyAcross.
 type acrossLoop struct {
-	rows     int // of src that are packed together: 1 or 2
+	rows     int // rows of src that are packed together: 1 or 2
 	src, dst reg.GPPhysical
 	step     reg.GPPhysical
-	afar     reg.GPPhysical // steps to the second of the rows that are fetched ahead
+	afar     reg.GPPhysical // distance to the second of the rows prefetched
 }
 
-// acrossRows loads the parameters.
+// acrossRows returns a loop with the parameters loaded.
 func acrossRows(rows int) *acrossLoop {
 	w := &acrossLoop{rows: rows, src: reg.RAX, dst: reg.R11, step: reg.R9, afar: reg.R13}
 	param("dst", reg.RDI)
@@ -85,8 +83,7 @@ func acrossRows(rows int) *acrossLoop {
 	return w
 }
 
-// panels emits the loops around body, which packs rows at w.src to w.dst, and then done, if
-// there is any.
+// panels emits the loops around body, which packs rows at w.src to w.dst, and then done, if not nil.
 func (w *acrossLoop) panels(e elem, body func(), v *vector, done func()) {
 	if w.rows == 2 {
 		LEAQ(Mem{Base: w.step, Index: w.step, Scale: rowsAhead}, w.afar)

@@ -6,34 +6,33 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// Kernels for machines with AMX: registers of 16 rows of 64 bytes. One
-// instruction multiplies 16 rows of 16 words of A, pairs of bfloat16, by 16
-// words of 16 columns of B: what VDPBF16PS does in 256.
+// These are kernels for machines with AMX, which has registers of 16 rows of 64 bytes. One instruction multiplies 16
+// rows of 16 words of A, pairs of bfloat16, by 16 words of 16 columns of B, the work of 256 VDPBF16PS.
 //
-// A panel of B is as for other pairs, [k][32] words: a register takes every
-// second half row of it. One of A is [k/16][rows][16] words.
+// A panel of B has the layout of other pairs, [k][32] words: a register loads every second half row of it. A panel of A
+// is [k/16][rows][16] words.
 const (
-	tileRows  = 16 // of a register
-	tileBytes = 64 // of a row of it: 16 words
+	tileRows  = 16 // per register
+	tileBytes = 64 // per row of a register: 16 words
 )
 
-// The registers of a tile: sums of two by two, A and B.
+// Registers of a tile: sums of two by two, A and B.
 const (
 	tileSums = 0 // and 1, 2, 3: of rows 0 to 15 with columns 0 to 15 and 16 to 31, of rows 16 to 31
 	tileA    = 4 // and 5
 	tileB    = 6 // and 7
 )
 
-// vex emits an instruction of AMX, which avo and Go's assembler lack:
-// VEX.128.pp.0F38.W0 op. With is what VEX.vvvv names, or 0.
+// vex emits an AMX instruction, which avo and Go's assembler lack: VEX.128.pp.0F38.W0 op. with is the register in
+// VEX.vvvv, or 0.
 func vex(pp, op, with byte, modrm ...byte) { vexOf(0xe2, pp, op, with, modrm...) }
 
-// vexOf is vex with the high bits of the registers of an address.
+// vexOf emits an AMX instruction with the high bits of the address registers; see vex.
 func vexOf(high, pp, op, with byte, modrm ...byte) {
 	encode(append([]byte{0xc4, high, ^with&15<<3 | pp, op}, modrm...)...)
 }
 
-// The prefixes of VEX.
+// Prefixes of VEX.
 const (
 	vexNone = iota
 	vex66
@@ -41,35 +40,31 @@ const (
 	vexF2
 )
 
-// tileConfig takes the shapes of all registers from where RAX points (LDTILECFG).
+// tileConfig loads the shapes of all registers from the address in RAX (LDTILECFG).
 func tileConfig() { vex(vexNone, 0x49, 0, 0x00) }
 
-// tileRelease gives the registers back (TILERELEASE): a thread that has none in
-// use is switched faster.
+// tileRelease releases the registers (TILERELEASE), which makes context switches faster.
 func tileRelease() { vex(vexNone, 0x49, 0, 0xc0) }
 
 // tileZero clears a register (TILEZERO).
 func tileZero(t byte) { vex(vexF2, 0x49, 0, 0xc0|t<<3) }
 
-// tileMove emits TILELOADD, TILELOADDT1 or TILESTORED of a register at base+disp,
-// whose rows are as many bytes apart as step holds.
+// tileMove emits TILELOADD, TILELOADDT1 or TILESTORED of a register at base+disp with a row stride of step bytes.
 func tileMove(pp, t byte, base, step reg.GPPhysical, disp byte) {
 	b, x := byte(base.PhysicalIndex()), byte(step.PhysicalIndex())
 	vexOf(0x82|inverted(x, 3)<<6|inverted(b, 3)<<5, pp, 0x4b, 0, 0x44|t<<3, x&7<<3|b&7, disp)
 }
 
-// tileLoadOnce is tileLoad of what will not be read again before it has left the
-// nearest cache (TILELOADDT1).
+// tileLoadOnce loads a register with data that is not reused while it is in the first-level cache (TILELOADDT1).
 func tileLoadOnce(t byte, base, step reg.GPPhysical, disp byte) { tileMove(vex66, t, base, step, disp) }
 
 func tileLoad(t byte, base, step reg.GPPhysical, disp byte)  { tileMove(vexF2, t, base, step, disp) }
 func tileStore(t byte, base, step reg.GPPhysical, disp byte) { tileMove(vexF3, t, base, step, disp) }
 
-// tileDot adds the products of the pairs of a's rows and b's columns to sum
-// (TDPBF16PS).
+// tileDot adds the products of the pairs of a's rows and b's columns to sum (TDPBF16PS).
 func tileDot(a, b, sum byte) { vex(vexF3, 0x5c, b, 0xc0|sum<<3|a) }
 
-// amx emits the kernels of its own file.
+// amx emits the kernels of the AMX file.
 func amx() {
 	avx512.zips()
 	for high := 1; high <= 2; high++ {
@@ -94,7 +89,7 @@ func amx() {
 	}
 }
 
-// peakAMX emits what nothing but the multiplier holds up.
+// peakAMX emits a loop that only the multiplier limits.
 func peakAMX() {
 	text("peakAMX", "func(config *byte, turns int)",
 		"multiplies four pairs of whole registers of zeroes, turns times, turns > 0.")
@@ -115,8 +110,8 @@ func peakAMX() {
 	RET()
 }
 
-// mergeTile emits what tileAMX leaves for tiles at an edge, or with a bias: C[rows,
-// cols] = (C if add) + bias + src.
+// mergeTile emits the final step of tiles at an edge or with a bias, after tileAMX: C[rows, cols] = (C if add) + bias +
+// src.
 func mergeTile() {
 	text("mergeTile", "func(rows int, src, c *float32, ldc, cols int, add bool, bias *float32)",
 		"C[rows,cols] = (C if add) + bias + src[rows,32], rows > 0; ldc in bytes, bias nil for none.")
@@ -161,16 +156,16 @@ func mergeTile() {
 	RET()
 }
 
-// rowLoop names the registers of what packs rows for a panel of A, from src to dst:
-// a run of 16 words of each row every step bytes, and those of the next row behind
-// them. masks are of what is left in the end: of 16 floats and 16 more, and of words.
+// rowLoop holds the registers of a loop that packs rows into a panel of A, from src to dst: a run of 16 words of each
+// row every step bytes, followed by the next row. masks cover the remainder: of the first 16 floats, of the next 16,
+// and of words.
 type rowLoop struct {
 	dst, step, src, lane, rows, k reg.GPPhysical
 	from, to                      reg.GPPhysical // a run
 	masks                         []reg.OpmaskPhysical
 }
 
-// newRowLoop loads the parameters.
+// newRowLoop returns a loop with the parameters loaded.
 func newRowLoop() *rowLoop {
 	w := &rowLoop{dst: reg.RDI, step: reg.R8, src: reg.RSI, lane: reg.R9, rows: reg.R10, k: reg.RCX,
 		from: reg.RAX, to: reg.RBX, masks: []reg.OpmaskPhysical{reg.K1, reg.K2, reg.K3}}
@@ -183,8 +178,8 @@ func newRowLoop() *rowLoop {
 	return w
 }
 
-// emit emits the loops around move, which packs a run, and then done, if there is any;
-// elements have so many bytes.
+// emit emits the loops around move, which packs a run, and then done, if not nil. size is the number of bytes per
+// element.
 func (w *rowLoop) emit(size int, move func(masks ...reg.OpmaskPhysical), done func()) {
 	const run = 32
 	whole, left := reg.R11, reg.R12
@@ -238,9 +233,8 @@ func (w *rowLoop) loadRun(e elem, alpha reg.VecPhysical, x []reg.VecPhysical, ma
 	}
 }
 
-// packRows emits the packing of rows for a panel of A, in words that are rounded
-// pairs of alpha times its elements, with zeroes behind the last. Raw bfloat16 is
-// moved as it is.
+// packRows emits the packing of rows into a panel of A, in words of pairs rounded from alpha times the elements, with
+// zeros after the last. Raw bfloat16 is copied unchanged.
 func packRows(e elem, raw bool) {
 	name := e.name
 	if raw {
@@ -269,9 +263,8 @@ func packRows(e elem, raw bool) {
 	}, nil)
 }
 
-// packColumns emits the packing of a transposed A as packRows does of one as it
-// lies, for 16 rows at most: squares of words, made as copyPairs makes them, go
-// through the registers.
+// packColumns emits the packing of a transposed A into the same layout as packRows, for at most 16 rows. Squares of
+// words, built as in copyPairs, are transposed in registers.
 func packColumns(e elem) {
 	v := avx512
 	text("columnsAMX"+e.name,
@@ -287,7 +280,7 @@ func packColumns(e elem) {
 	param("k", k)
 	mask512(rows, reg.RAX, reg.K1)
 	alpha, high, order := reg.Z31, reg.Z30, reg.Z29
-	constants := func() { // which the square overwrites
+	constants := func() { // the square overwrites them
 		a, _ := Param("alpha").Resolve()
 		VBROADCASTSS(a.Addr, alpha)
 		VMOVDQU64(v.zip, order)
@@ -356,7 +349,7 @@ func packColumns(e elem) {
 	RET()
 }
 
-// vendor emits the question who made the processor.
+// vendor emits the query for the vendor of the processor.
 func vendor() {
 	text("vendor", "func() (b, d, c uint32)", "returns the name of the maker of the processor, four letters each (CPUID 0).")
 	XORL(reg.EAX, reg.EAX)

@@ -6,10 +6,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// blockCols is how many rows of w a block of dotBlock has with four rows of x:
-// with one register per sum they fill the register file, and ten loads serve 24
-// multiply-adds (seven serve 12 with AVX2). Blocks of blockWide, into which many
-// a rank divides, have three rows of x.
+// blockCols returns the number of rows of w in a block of dotBlock with four rows of x. With one register per sum they
+// fill the register file, and ten loads serve 24 multiply-adds (seven serve 12 with AVX2). Blocks of blockWide, which
+// divides many ranks, have three rows of x.
 func (v *vector) blockCols() int { return (len(v.r) - 5) / 4 }
 
 const blockWide = 8
@@ -21,12 +20,10 @@ func blockRows(cols int) int {
 	return 4
 }
 
-// dotBlock emits the products of a few rows of x, where they lie, with a few
-// rows of w, which are packed side by side: rows of x that are a power of two
-// apart share their places in the nearest cache, and those of w would, too.
-// While it multiplies it fetches what comes next of x, front to back, which no
-// hardware does for so many short rows. With pairs, x is rounded to bfloat16 on
-// the way, as w has been.
+// dotBlock emits the products of a few rows of x, read in place, with a few rows of w, which are packed side by side.
+// Unpacked rows at a power-of-two distance would share cache sets, as rows of x do. The kernel prefetches the following
+// part of x sequentially, since no hardware prefetcher does so for many short rows. With pairs, x is rounded to
+// bfloat16 on the fly, as w already is.
 func dotBlock(v *vector, cols int, pairs bool) {
 	name, lanes, what := v.name, v.lanes, ""
 	if pairs {
@@ -53,10 +50,9 @@ func dotBlock(v *vector, cols int, pairs bool) {
 	for _, z := range v.r[:rows*cols] {
 		zero(z)
 	}
-	// at is where row i of x is, disp bytes on.
+	// at returns the address of row i of x, plus disp bytes.
 	at := func(i, disp int) Mem { return rowAt([]reg.GPPhysical{reg.RSI}, reg.R8, reg.R12, i, disp) }
-	// The rows of that side which has fewer are all in registers, those of the
-	// other one after the other.
+	// The side with fewer rows is held in registers; rows of the other side are loaded one after another.
 	step := func(load func(m Mem, part int, z reg.VecPhysical)) {
 		x := func(i int, z reg.VecPhysical) {
 			for part := range lanes / v.lanes {
@@ -140,9 +136,8 @@ func dotBlock(v *vector, cols int, pairs bool) {
 	RET()
 }
 
-// foldRow returns a register that holds the sums across each of the registers
-// z, side by side: up to 8 of 16 lanes, or up to 4 of 8. It uses as many
-// temporaries as there are registers.
+// foldRow returns a register with the horizontal sums of the registers z side by side: up to 8 of 16 lanes, or up to 4
+// of 8. It uses as many temporaries as there are registers.
 func foldRow(v *vector, z, tmp []reg.VecPhysical) reg.VecPhysical {
 	if v == avx512 {
 		for i := range z {
@@ -171,8 +166,8 @@ func foldRow(v *vector, z, tmp []reg.VecPhysical) reg.VecPhysical {
 	return z[0]
 }
 
-// addFolded adds the parameter alpha times what foldRow has returned to floats in
-// memory, in the lanes of K1 or, with AVX2, of mask.
+// addFolded adds the parameter alpha times a result of foldRow to floats in memory, in the lanes of K1 or, with AVX2,
+// of mask.
 func (v *vector) addFolded(z, mask reg.VecPhysical, tmp []reg.VecPhysical, to Mem) {
 	sums, alpha, old, lanes := z.AsX(), tmp[0].AsX(), tmp[1].AsX(), mask.AsX()
 	if v == avx512 {
@@ -183,8 +178,8 @@ func (v *vector) addFolded(z, mask reg.VecPhysical, tmp []reg.VecPhysical, to Me
 	addMasked(sums, alpha, lanes, old, to)
 }
 
-// pairs leaves in the lanes 4h…4h+3 of r[0] the sums across lanes 4h…4h+3 of
-// r[0] to r[3], or of as many as there are. It works in a and b.
+// pairs computes, in lanes 4h…4h+3 of r[0], the sums across lanes 4h…4h+3 of r[0] to r[3], or of fewer registers. It
+// uses a and b.
 func pairs[R reg.Register](r []R, a, b Op) {
 	last := len(r) - 1
 	for i := 0; i <= last; i += 2 {

@@ -6,8 +6,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// directVecs is the width of the direct kernel for a number of rows, in
-// registers: enough sums to hide the latency of the multiply-adds.
+// directVecs returns the width of the direct kernel for a number of rows, in registers: enough sums to hide the latency
+// of the multiply-adds.
 func (v *vector) directVecs(rows int) int {
 	if rows <= len(v.r)/8 {
 		return 4
@@ -15,11 +15,11 @@ func (v *vector) directVecs(rows int) int {
 	return 2
 }
 
-// directEdge is the width of those kernels of AVX2 that have an edge.
+// directEdge is the width of the AVX2 kernels that have an edge.
 const directEdge = 2
 
-// direct emits C += alpha·a·b for few rows and b as it lies in memory, [k]
-// rows of up to directVecs registers, or of less than directEdge.
+// direct emits C += alpha·a·b for few rows, with b read in place, [k] rows of up to directVecs registers, or of less
+// than directEdge.
 func direct(v *vector, rows int, e elem, edged bool) {
 	vecs, name, relation := v.directVecs(rows), "", "="
 	switch {
@@ -101,9 +101,8 @@ func direct(v *vector, rows int, e elem, edged bool) {
 	RET()
 }
 
-// addSums emits C += alpha·sum for rows of C that begin at RDI and are R11 bytes
-// apart, with a mask for each register of a row, or whole. It uses the first two
-// registers.
+// addSums emits C += alpha·sum for rows of C that start at RDI with a stride of R11 bytes, with a mask for each
+// register of a row, or for whole rows. It uses the first two registers.
 func addSums[M reg.Register](v *vector, rows, vecs int, sum func(i, j int) reg.VecPhysical, masks []M) {
 	alpha, old := v.r[0], v.r[1]
 	p, _ := Param("alpha").Resolve()

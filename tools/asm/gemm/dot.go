@@ -6,14 +6,12 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// strands is the number of registers that one sum of dotRows is spread over:
-// enough to hide the latency of the multiply-adds when there is one row of x.
+// strands is the number of registers over which one sum of dotRows is spread: enough to hide the latency of the
+// multiply-adds for one row of x.
 const strands = 4
 
-// dotRows emits the products of rows of x with n rows of w, each of which is
-// read once, front to back: the hardware follows that by itself but from page to
-// page, and nearly twice as fast as when it is told all that it should fetch
-// (Zen 4).
+// dotRows emits the products of rows of x with n rows of w, each read once and sequentially. The hardware prefetcher
+// follows this except across pages, and is nearly twice as fast as explicit prefetching of every line (Zen 4).
 func dotRows(v *vector, rows int, e elem) {
 	text(sprintf("dot%s%sx%d", v.name, e.name, rows),
 		"func(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)",
@@ -49,7 +47,7 @@ func dotRows(v *vector, rows int, e elem) {
 	JLT(LabelRef("rest"))
 	align()
 	Label("loop")
-	if rows == 1 { // with more of them it is not memory that takes the time
+	if rows == 1 { // with more rows memory is not the bottleneck
 		nextPage(reg.RBX, reg.R15, strands*v.lanes*e.size)
 	}
 	for s := range strands {
@@ -70,7 +68,7 @@ func dotRows(v *vector, rows int, e elem) {
 	if v == avx512 {
 		mask512(reg.RCX, reg.R15, reg.K1)
 		e.load(Mem{Base: reg.RBX}, wide(0), reg.K1)
-		for i := range rows { // what the mask leaves out is not read
+		for i := range rows { // masked elements are not read
 			VFMADD231PS(row(reg.RAX, reg.R8, reg.R12, i, 0), wide(0), reg.K1, sum(i, 0))
 		}
 	} else {
@@ -112,7 +110,7 @@ func dotRows(v *vector, rows int, e elem) {
 	RET()
 }
 
-// across leaves the sum of all lanes of z in its lane 0.
+// across sums all lanes of z into lane 0.
 func across(z, tmp reg.VecPhysical) {
 	if z.Size() == 64 {
 		VEXTRACTF64X4(U8(1), z, tmp.AsY())

@@ -6,18 +6,17 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// edge is how AVX2, which has no masked loads of 16-bit elements, reads no more than n
-// elements of one or two registers full: pairs of them under a mask, and the last one by
-// itself, for their number may be odd. The masks are windows of constants.
+// edge reads at most n elements of one or two registers with AVX2, which lacks masked loads of 16-bit elements. It
+// loads pairs of them under a mask, and the last one separately, since their number may be odd. The masks are windows
+// into constants.
 type edge struct {
 	*vector
 	elem
 	n           reg.GPPhysical // > 0
-	lanes, last reg.GPPhysical // windows; float32 has but the first
+	lanes, last reg.GPPhysical // windows; float32 uses only the first
 }
 
-// edgeMasks places the constants of edges: all bits before none of them, and one word of
-// bits among none.
+// edgeMasks emits the constants of edges: set bits followed by clear bits, and one set word among clear bits.
 func (v *vector) edgeMasks() {
 	v.below = GLOBL("below"+v.name, 8|16) // RODATA, NOPTR
 	for i := range 4 * v.lanes {
@@ -37,7 +36,7 @@ func (v *vector) edgeMasks() {
 	}
 }
 
-// begin emits the choice of the windows.
+// begin emits the selection of the windows.
 func (x *edge) begin() {
 	LEAQ(x.below.Offset(8*x.vector.lanes), x.lanes)
 	if x.elem == f32 {
@@ -55,8 +54,8 @@ func (x *edge) begin() {
 	SUBQ(x.n, x.last)
 }
 
-// load emits the reading of elements from src on, which has no index, widened to one or
-// two registers; what is behind them is zero. It works in tmp.
+// load emits the load of elements at src, which has no index, widened to one or two registers; elements past the end
+// are zero. It uses tmp.
 func (x *edge) load(src Mem, tmp reg.VecPhysical, dst ...reg.VecPhysical) {
 	if x.elem == f32 {
 		for j, z := range dst {
@@ -81,7 +80,7 @@ func (x *edge) load(src Mem, tmp reg.VecPhysical, dst ...reg.VecPhysical) {
 	}
 }
 
-// words emits the reading of 16-bit elements as they are.
+// words emits the load of 16-bit elements without widening.
 func (x *edge) words(src Mem, tmp, dst reg.Register) {
 	last := src.Offset(-x.size)
 	last.Index, last.Scale = x.n, uint8(x.size)

@@ -6,12 +6,12 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// fanShape is a number of columns: registers of w for each step along k, of so many
-// elements each. Fewer columns than fill two registers have more elements side by
-// side there, so that every load of x serves two multiply-adds.
+// fanShape is a shape of fan: its number of columns, the registers of w per step along k, and the elements of a column
+// per register. If there are fewer columns than two registers hold, several elements of each are side by side, so that
+// every load of x serves two multiply-adds.
 type fanShape struct{ cols, vecs, each int }
 
-// fanShapes is those of v: as wide as there are registers for the sums of fanRows.
+// fanShapes returns the shapes of v: as wide as the registers for the sums of fanRows allow.
 func (v *vector) fanShapes() []fanShape {
 	shapes := []fanShape{{v.lanes / 2, 2, 4}, {v.lanes, 2, 2}, {2 * v.lanes, 2, 1}}
 	if v == avx512 {
@@ -20,7 +20,7 @@ func (v *vector) fanShapes() []fanShape {
 	return shapes
 }
 
-// fanSteps is how many steps along k are taken at once: whole lines of x.
+// fanSteps returns the number of steps along k per iteration, which cover whole cache lines of x.
 func (v *vector) fanSteps(s fanShape) int {
 	if v == avx2 {
 		return 8 / s.each
@@ -28,11 +28,10 @@ func (v *vector) fanSteps(s fanShape) int {
 	return 4
 }
 
-// fan emits the products of a few rows of x, where they lie, with a few columns
-// of w: one, two or four elements of x are spread over a register and multiplied with
-// all columns. At most a few sums are taken across a register, not all as in dotBlock, and
-// so a run of k may be short. As many bytes as it reads of x it fetches of what comes
-// next, front to back.
+// fan emits the products of a few rows of x, read in place, with a few columns of w: one, two or four elements of x are
+// broadcast over a register and multiplied with all columns. Few sums are taken across a register, in contrast to
+// dotBlock, so a run of k may be short. For each byte of x that it reads, it prefetches one byte of the following part,
+// sequentially.
 func fan(v *vector, s fanShape) {
 	rows, steps := v.fanRows, v.fanSteps(s)
 	text(sprintf("fan%sx%d", v.name, s.cols),
@@ -126,8 +125,7 @@ func fan(v *vector, s fanShape) {
 	RET()
 }
 
-// spread repeats one, two or four floats all over a register, those at from or the
-// first of that register.
+// spread broadcasts one, two or four floats over a register, from memory at from or from the start of that register.
 func (v *vector) spread(each int, from Op, to reg.VecPhysical) {
 	if r, ok := from.(reg.VecPhysical); ok {
 		switch {
@@ -152,14 +150,14 @@ func (v *vector) spread(each int, from Op, to reg.VecPhysical) {
 	}
 }
 
-// folds leaves in the first register of each row the sums of the elements that lie side
-// by side, those of column j in lane j.
+// folds sums the elements that are side by side, and leaves the sum of column j in lane j of the first register of each
+// row.
 func (s fanShape) folds(v *vector, sum func(i, j int) reg.VecPhysical) {
 	if s.each == 1 {
 		return
 	}
 	if s.each == 4 && v == avx512 {
-		MOVL(U32(0x5555), reg.EBX) // of each two lanes the first
+		MOVL(U32(0x5555), reg.EBX) // the first of every two lanes
 		KMOVW(reg.EBX, reg.K1)
 	}
 	for i := range v.fanRows {
@@ -181,8 +179,8 @@ func (s fanShape) folds(v *vector, sum func(i, j int) reg.VecPhysical) {
 	}
 }
 
-// zip512 emits what makes columns ready for fan, where they lie: of each two registers
-// the elements that two lists of indices name, 16 and more in the second register.
+// zip512 emits the in-place reordering of columns for fan: each two registers are replaced by the elements that two
+// lists of indices select; indices from 16 on are in the second register.
 func zip512() {
 	text("fanZip512", "func(w *float32, pairs int, first, second *int32)",
 		"Each two registers of w become the elements of both that first and second name, 16 each.")
@@ -208,8 +206,8 @@ func zip512() {
 	RET()
 }
 
-// zip256 emits the same for AVX2: of two rows of eight columns the elements of each column
-// come to lie side by side, or of four rows of four columns those of each.
+// zip256 emits the same for AVX2: of two rows of eight columns, or of four rows of four, the elements of each column
+// become adjacent.
 func zip256(s fanShape) {
 	text(sprintf("fanZip256x%d", s.cols), "func(w *float32, pairs int)",
 		sprintf("Of each %d rows of %d columns of w the elements of a column come to lie side by side, those of columns 0, 1, 4 and 5 (of four: 0 and 2) in the first register.", s.each, s.cols))
@@ -225,7 +223,7 @@ func zip256(s fanShape) {
 	}
 	VUNPCKLPS(reg.Y1, reg.Y0, reg.Y2)
 	VUNPCKHPS(reg.Y1, reg.Y0, reg.Y3)
-	if s.each == 4 { // of each half two elements of two columns: bring the halves together
+	if s.each == 4 { // two elements of two columns in each half: combine the halves
 		VEXTRACTF128(U8(1), reg.Y2, reg.X4)
 		VEXTRACTF128(U8(1), reg.Y3, reg.X5)
 		VUNPCKLPD(reg.X4, reg.X2, reg.X0)

@@ -6,10 +6,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// gridCols is how many rows of w a grid of so many rows of x has: with one
-// register per sum they fill the register file but for one of each row of w,
-// one for x and one for a constant. Ten loads serve 24 multiply-adds (seven
-// serve 12 with AVX2).
+// gridCols returns the number of rows of w in a grid with the given number of rows of x. With one register per sum they
+// fill the register file, except for one register per row of w, one for x and one for a constant. Ten loads serve 24
+// multiply-adds (seven serve 12 with AVX2).
 func (v *vector) gridCols(rows int) int {
 	if v == avx2 {
 		return 3
@@ -23,10 +22,10 @@ func (v *vector) gridCols(rows int) int {
 	return 3
 }
 
-// gridKind is how a grid reads w, and how x lies for it.
+// gridKind is the layout of w and x in a grid.
 type gridKind struct {
 	elem
-	split bool // elements with an even number before those with an odd one
+	split bool // elements with even index before elements with odd index
 	pairs bool // products of pairs of bfloat16
 }
 
@@ -34,7 +33,7 @@ var gridKinds = []gridKind{
 	{elem: f32}, {elem: f16}, {elem: bf16, split: true}, {elem: elem{name: "Pairs", size: 2}, pairs: true},
 }
 
-// step is how many elements along k one turn of the loop takes.
+// step returns the number of elements along k per iteration.
 func (g gridKind) step(v *vector) int {
 	if g.split || g.pairs {
 		return 2 * v.lanes
@@ -42,16 +41,14 @@ func (g gridKind) step(v *vector) int {
 	return v.lanes
 }
 
-// grid emits the products of a few rows of x, which are packed side by side,
-// with a few rows of w as they lie in memory. A register of bfloat16 holds
-// those with even numbers in its upper halves and those with odd ones in its
-// lower halves: with x in the same order, one shift or one mask widens 16 of
-// them, where their own order would take a shuffle more.
+// grid emits the products of a few rows of x, which are packed side by side, with a few rows of w, read in place. A
+// register of bfloat16 has the elements with odd index in its upper halves and the ones with even index in its lower
+// halves. With x in the same order, one shift or one mask widens 16 of them; the natural order would need an extra
+// shuffle.
 //
-// Several rows at a time are more streams than the hardware follows from page
-// to page, so it is told what to fetch: in the order of memory, and only into
-// the second cache, from which it comes in time (Zen 4: twice the bandwidth of
-// none; into the first it is slower than none).
+// Several rows at a time are more streams than the hardware prefetcher follows across pages, so the kernel prefetches
+// in memory order, and only into the second-level cache, from which data arrives in time (Zen 4: twice the bandwidth of
+// no prefetch; into the first level it is slower than none).
 func grid(v *vector, rows int, g gridKind) {
 	cols := v.gridCols(rows)
 	text(sprintf("grid%s%sx%d", v.name, g.name, rows),
@@ -107,7 +104,7 @@ func grid(v *vector, rows int, g gridKind) {
 	RET()
 }
 
-// panel is the name of the order that x lies in.
+// panel returns the name of the layout of x.
 func (g gridKind) panel() string {
 	switch {
 	case g.pairs:
@@ -118,12 +115,12 @@ func (g gridKind) panel() string {
 	return "Plain"
 }
 
-// gridState names the registers of a grid.
+// gridState holds the registers of a grid.
 type gridState struct {
 	*vector
 	gridKind
 	rows, cols int
-	last       *edge // of AVX2
+	last       *edge // for AVX2
 }
 
 func (s *gridState) sum(i int) []reg.VecPhysical { return s.r[i*s.cols : (i+1)*s.cols] }
@@ -131,7 +128,7 @@ func (s *gridState) wide(j int) reg.VecPhysical  { return s.r[s.rows*s.cols+j] }
 func (s *gridState) x() reg.VecPhysical          { return s.r[s.rows*s.cols+s.cols] }
 func (s *gridState) constant() reg.VecPhysical   { return s.r[len(s.r)-1] }
 
-// turn is how much of the panel of x one step takes, in bytes.
+// turn returns the number of bytes of the panel of x per iteration.
 func (s *gridState) turn() int {
 	if s.split {
 		return 2 * s.rows * s.bytes()
@@ -139,13 +136,12 @@ func (s *gridState) turn() int {
 	return s.rows * s.bytes()
 }
 
-// row is where row j of w is.
+// row returns the address of row j of w.
 func (s *gridState) row(j int) Mem {
 	return rowAt([]reg.GPPhysical{reg.RDX, reg.R11}, reg.R9, reg.R10, j, 0)
 }
 
-// step emits one turn of the loop, of as many elements as the mask K1 has bits or an
-// edge has if it is the last one.
+// step emits one iteration of the loop. The last iteration reads as many elements as the mask K1 or the edge selects.
 func (s *gridState) step(last bool) {
 	const line = 64
 	for i := 0; !last && i < s.cols*s.gridKind.step(s.vector)*s.size; i += line {
@@ -171,8 +167,7 @@ func (s *gridState) step(last bool) {
 	}
 }
 
-// load emits the reading of row j of w: of split ones, the even elements and
-// then the odd ones.
+// load emits the load of row j of w; for split ones, the even elements and then the odd ones.
 func (s *gridState) load(j, half int, last bool) {
 	src, dst := s.row(j), s.wide(j)
 	if last && s.vector == avx2 {
@@ -209,7 +204,7 @@ func (s *gridState) load(j, half int, last bool) {
 	}
 }
 
-// loadEdge is load for the last elements with AVX2.
+// loadEdge emits the load of the last elements with AVX2.
 func (s *gridState) loadEdge(src Mem, dst reg.VecPhysical, half int) {
 	LEAQ(src, reg.RAX)
 	src = Mem{Base: reg.RAX}
@@ -225,8 +220,8 @@ func (s *gridState) loadEdge(src Mem, dst reg.VecPhysical, half int) {
 	}
 }
 
-// fold emits the sums across the registers, and adds them to C. The order of
-// the additions is that of every row and column.
+// fold emits the sums across the registers, and adds them to C. The order of the additions is the same for every row
+// and column.
 func (s *gridState) fold() {
 	free := s.r[s.rows*s.cols:]
 	param("skip", reg.RCX)
@@ -252,15 +247,15 @@ func (s *gridState) skip256(mask, tmp reg.VecPhysical) {
 	MOVQ(I32(int32(s.cols)), reg.RAX)
 	VMOVD(reg.ECX, mask.AsX())
 	VPBROADCASTD(mask.AsX(), mask)
-	VPCMPGTD(s.iota, mask, mask) // below skip
+	VPCMPGTD(s.iota, mask, mask) // less than skip
 	VMOVD(reg.EAX, tmp.AsX())
 	VPBROADCASTD(tmp.AsX(), tmp)
-	VPCMPGTD(s.iota, tmp, tmp) // below cols
+	VPCMPGTD(s.iota, tmp, tmp) // less than cols
 	VPANDN(tmp, mask, mask)
 }
 
-// panel emits the packing of one row of x for grids: a register full of
-// elements goes to every step bytes, the last one with zeroes from k on.
+// panel emits the packing of one row of x for grids: a register of elements is stored every step bytes, the last one
+// with zeros from k on.
 func panel(v *vector, g gridKind) {
 	doc := map[string]string{
 		"Plain": "in their order", "Split": "those with even numbers before those with odd ones", "Pairs": "rounded to bfloat16",

@@ -1,8 +1,7 @@
-// Command gemm generates the amd64 kernels of backend/cpu/internal/gemm. Run
-// it by go generate in that package.
+// Command gemm generates the amd64 kernels of backend/cpu/internal/gemm. Run it with go generate in that package.
 //
-// All kernels use fixed registers: they hold as many sums as the register
-// file allows, and the order of the instructions is the point.
+// All kernels use fixed registers, because they hold as many sums as the register file allows and depend on the order
+// of instructions.
 package main
 
 import (
@@ -89,7 +88,7 @@ func main() {
 			for rows := 1; rows <= v.gridRows; rows++ {
 				grid(v, rows, g)
 			}
-			if g.elem != f16 { // which lies as float32 does
+			if g.elem != f16 { // its layout equals that of float32
 				panel(v, g)
 			}
 		}

@@ -6,8 +6,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// outers emits the kernels that read a long operand where it lies, row after row: those
-// for sums of outer products, for a few columns and for a few rows.
+// outers emits the kernels that read a long operand in place, row by row: for sums of outer products, for few columns
+// and for few rows.
 func outers() {
 	avx512.zips()
 	avx2.counts()
@@ -42,15 +42,14 @@ func outers() {
 	}
 }
 
-// outerShape is rows of a, and registers of b for each row of it: whole ones, or up to
-// an edge.
+// outerShape is the shape of an outer kernel: rows of a, and registers of b per row, whole ones or up to an edge.
 type outerShape struct {
 	rows, vecs  int
 	edge, pairs bool
 }
 
-// outerVecs is the width of the kernel for sums of outer products in registers,
-// for as many sums as hide the latency of the multiply-adds.
+// outerVecs returns the width, in registers, of the kernel for sums of outer products: enough sums to hide the latency
+// of the multiply-adds.
 func (v *vector) outerVecs(rows int) int {
 	if rows > len(v.r)/4 {
 		return 1
@@ -58,13 +57,11 @@ func (v *vector) outerVecs(rows int) int {
 	return 2
 }
 
-// outer emits C += alpha·a·b, the columns of a being short and the rows of b
-// long and where they lie in memory: two of these at a time, of which products
-// of bfloat16 make pairs. (AVX2, whose registers hold 6 rows of 16 sums so, has a whole line
-// of b at a time: rows a power of two apart drive each other out of the nearest cache
-// before its other half is asked for.) For as many bytes as it reads of b it fetches others,
-// evenly among the products: in one go they would fill the buffers that wait for
-// memory, and stop everything else.
+// outer emits C += alpha·a·b for short columns of a and long rows of b, which are read in place, two at a time;
+// products of bfloat16 make pairs of them. (AVX2, whose registers then hold 6 rows of 16 sums, processes a whole cache
+// line of b at a time: rows at a power-of-two distance evict each other from the first-level cache before the other
+// half of the line is used.) For each byte of b that it reads it prefetches another one, spread evenly among the
+// products: a burst of prefetches would fill the memory buffers and stall everything else.
 func outer(v *vector, s outerShape) {
 	rows, vecs, pairs := s.rows, s.vecs, s.pairs
 	name, what, cols := "", "", "="
@@ -92,7 +89,7 @@ func outer(v *vector, s outerShape) {
 	param("ldc", reg.R11)
 	first, second := v.r[:vecs], v.r[vecs:2*vecs]
 	one, order := v.r[2*vecs], v.r[2*vecs+1]
-	shared := v == avx2 // both rows of b have the same registers, one after the other
+	shared := v == avx2 // both rows of b use the same registers, one after the other
 	if shared {
 		second, one = first, v.r[vecs]
 	}
@@ -117,8 +114,7 @@ func outer(v *vector, s outerShape) {
 			VMOVUPS(m, z)
 		}
 	}
-	// multiply adds the products of a word of each row of a, and of the
-	// registers b.
+	// multiply adds the products of a word of each row of a with the registers b.
 	multiply := func(b []reg.VecPhysical) {
 		for i := range rows {
 			word := Mem{Base: reg.RSI, Disp: 4 * i}

@@ -6,11 +6,10 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// transpose emits the packing of rows along k into panels across k: element
-// (i,t) at src + i·lane + t·size goes to dst + t·width + 4i, times alpha.
-// Lanes from rows up to the register's are zeroes. It takes squares of
-// lanes × lanes elements through the registers, with AVX2 pairs of bfloat16 as elements:
-// a shift or a mask makes floats of them behind the shuffles, which are half as many so.
+// transpose emits the packing of rows along k into panels across k: element (i,t) at src + i·lane + t·size goes to dst
+// + t·width + 4i, times alpha. Lanes from rows up to the end of the register are zero. It transposes squares of lanes ×
+// lanes elements in registers. With AVX2 the elements are pairs of bfloat16, which a shift or a mask converts to floats
+// after the shuffles; that halves the number of shuffles.
 func transpose(v *vector, e elem) {
 	text(sprintf("transpose%s%s", v.name, e.name),
 		"func(dst *float32, width int, src *byte, lane, rows, k int, alpha float32)",
@@ -27,7 +26,7 @@ func transpose(v *vector, e elem) {
 		square, alpha = transpose8, reg.Y15
 	}
 	pairs := v == avx2 && e == bf16
-	turn := v.lanes // elements along k of a square
+	turn := v.lanes // elements of a square along k
 	load := func(src Mem, dst reg.VecPhysical) { e.load(src, dst) }
 	loadTail := func(src Mem, dst reg.VecPhysical) { last.load(src, v.r[v.lanes], dst) }
 	switch {
@@ -101,9 +100,8 @@ func transpose(v *vector, e elem) {
 	RET()
 }
 
-// transpose16 transposes the 16x16 floats in registers 0 to 15 and returns
-// the registers of the result. It uses all 32: pairs of rows, then fours,
-// within 128-bit lanes; then the lanes themselves, in two steps.
+// transpose16 transposes the 16x16 floats in registers 0 to 15 and returns the registers of the result. It uses all 32
+// registers, and exchanges pairs of rows, then fours, within 128-bit lanes, and then the lanes in two steps.
 func transpose16(r []reg.VecPhysical) []reg.VecPhysical {
 	for i := 0; i < 16; i += 2 {
 		VUNPCKLPS(r[i+1], r[i], r[16+i])
@@ -154,29 +152,26 @@ func transpose8(r []reg.VecPhysical) []reg.VecPhysical {
 	return append(append([]reg.VecPhysical(nil), r[8:12]...), r[:4]...)
 }
 
-// rowsAhead is how many rows kernels fetch ahead that walk down the rows of a
-// matrix: no prefetcher of the hardware follows steps as long as these.
+// rowsAhead is the prefetch distance, in rows, of kernels that walk down the rows of a matrix. The hardware prefetcher
+// does not follow such long strides.
 const rowsAhead = 8
 
-// fetchAhead emits the prefetch of what is rowsAhead steps behind base, where a
-// cache line begins.
+// fetchAhead emits the prefetch of memory rowsAhead steps after base, if a cache line starts there.
 func fetchAhead(base, step reg.GPPhysical, disp int) {
 	if disp%64 == 0 {
 		PREFETCHT0(Mem{Base: base, Index: step, Scale: rowsAhead, Disp: disp})
 	}
 }
 
-// fetchOn emits the prefetch of what lies some lines on in the row at base, for
-// the second-level cache: in the first one, rows whose distance is a power of
-// two would drive out each other's lines.
+// fetchOn emits the prefetch of memory a few lines later in the row at base, into the second-level cache. In the first
+// level, rows at a power-of-two distance would evict each other's lines.
 func fetchOn(base reg.GPPhysical) {
 	const lines = 4
 	PREFETCHT1(Mem{Base: base, Disp: 64 * lines})
 }
 
-// copyLanes emits the packing of rows across k: element (i,t) at src + size·i
-// + t·step goes to dst + t·width + 4i, times alpha, for all t < k. Each row of
-// the panel is written up to the register's end.
+// copyLanes emits the packing of rows across k: element (i,t) at src + size·i + t·step goes to dst + t·width + 4i,
+// times alpha, for all t < k. Each row of the panel is written up to the end of the register.
 func copyLanes(v *vector, e elem, vecs int, edged bool) {
 	name := ""
 	if edged {

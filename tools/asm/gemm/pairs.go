@@ -9,12 +9,11 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// Kernels for machines that multiply bfloat16: a word of a panel is a pair of
-// elements that follow each other along k, and one instruction adds both
-// products to a float32.
+// These are kernels for machines that multiply bfloat16. A word of a panel is a pair of adjacent elements along k, and
+// one instruction adds both products to a float32.
 
-// evex emits a register-to-register instruction of AVX512_BF16, which avo and
-// Go's assembler lack: EVEX.512.pp.0F38.W0 op, with no mask.
+// evex emits a register-to-register instruction of AVX512_BF16, which avo and Go's assembler lack: EVEX.512.pp.0F38.W0
+// op, without mask.
 func evex(pp, op byte, z, y, x reg.VecPhysical) {
 	dst, src1, src2 := byte(z.PhysicalIndex()), byte(y.PhysicalIndex()), byte(x.PhysicalIndex())
 	p0 := inverted(dst, 3)<<7 | inverted(src2, 4)<<6 | inverted(src2, 3)<<5 | inverted(dst, 4)<<4 | 2
@@ -24,7 +23,7 @@ func evex(pp, op byte, z, y, x reg.VecPhysical) {
 	encode(0x62, p0, p1, p2, op, modrm)
 }
 
-// inverted is bit n of the number of a register, as the prefix has it.
+// inverted returns bit n of a register number, inverted as in the prefix.
 func inverted(v, n byte) byte { return ^v >> n & 1 }
 
 // encode emits an instruction of four to seven bytes.
@@ -45,7 +44,7 @@ func encode(bytes ...byte) {
 // dotPairs adds the products of x's and y's pairs to sum (VDPBF16PS).
 func dotPairs(x, y, sum reg.VecPhysical) { evex(2, 0x52, sum, y, x) }
 
-// dotWord is dotPairs for the word at disp words behind RSI, in all lanes.
+// dotWord adds the products of the broadcast word at disp words after RSI with the pairs of y to sum; see dotPairs.
 func dotWord(disp int, y, sum reg.VecPhysical) {
 	const rsi = 6
 	dst, src := byte(sum.PhysicalIndex()), byte(y.PhysicalIndex())
@@ -55,13 +54,11 @@ func dotWord(disp int, y, sum reg.VecPhysical) {
 	encode(0x62, p0, p1, p2, 0x52, 0x40|dst&7<<3|rsi, byte(disp))
 }
 
-// narrowPairs rounds low and high to bfloat16 and puts them side by side
-// (VCVTNE2PS2BF16).
+// narrowPairs rounds low and high to bfloat16 and stores them side by side (VCVTNE2PS2BF16).
 func narrowPairs(low, high, dst reg.VecPhysical) { evex(3, 0x72, dst, high, low) }
 
-// transposePairs is transpose for panels of pairs: the pair of elements (i,2t)
-// and (i,2t+1) goes to dst + t·width + 4i. Raw bfloat16 is moved as it is,
-// everything else multiplied by alpha and rounded.
+// transposePairs emits transpose for panels of pairs: the pair of elements (i,2t) and (i,2t+1) goes to dst + t·width +
+// 4i. Raw bfloat16 is copied unchanged; other types are multiplied by alpha and rounded.
 func transposePairs(e elem, raw bool) {
 	v, name := avx512, e.name
 	if raw {
@@ -139,7 +136,7 @@ func transposePairs(e elem, raw bool) {
 	SHRQ(U8(16), reg.RAX)
 	KMOVW(reg.EAX, reg.K2)
 	INCQ(reg.RCX)
-	SHRQ(U8(1), reg.RCX) // rows of the panel that are left
+	SHRQ(U8(1), reg.RCX) // remaining rows of the panel
 	read("Tail", reg.K1, reg.K2, reg.K3)
 	for _, z := range transpose16(v.r) {
 		VMOVUPS(z, Mem{Base: reg.RDI})
@@ -152,8 +149,8 @@ func transposePairs(e elem, raw bool) {
 	RET()
 }
 
-// copyPairs is copyLanes for panels of pairs: two rows of src become one of
-// the panel, the last with zeroes where k is odd.
+// copyPairs emits copyLanes for panels of pairs: two rows of src become one of the panel, the last one with zeros if k
+// is odd.
 func copyPairs(e elem, vecs int) {
 	v := avx512
 	text(sprintf("zip512%sx%d", e.name, vecs),

@@ -6,10 +6,10 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// quantBlock is the number of elements of a block of quantised weights.
+// quantBlock is the number of elements in a block of quantized weights.
 const quantBlock = 64
 
-// blocks is a type of quantised weights: codes of 64 elements, then their scale.
+// blocks is a type of quantized weights: codes of 64 elements, followed by their scale.
 type blocks struct {
 	name  string
 	codes int // bytes of codes
@@ -17,20 +17,18 @@ type blocks struct {
 
 var (
 	q8 = blocks{"Q8", quantBlock}
-	q4 = blocks{"Q4", quantBlock / 2} // 4-bit codes, whose numbers are in a table
+	q4 = blocks{"Q4", quantBlock / 2} // 4-bit codes with a table of values
 )
 
 func (b blocks) bytes() int { return b.codes + 4 }
 
-// blocksAhead is how far dotBlocks fetches ahead, in bytes, into the second-level
-// cache: widening takes so many instructions that the processor does not see far
-// ahead by itself. It must ask for every line (blocks of 68 bytes pass one over
-// now and then, so for two each): a single one that is missing costs as much as a
-// whole row (Zen 4).
+// blocksAhead is the prefetch distance of dotBlocks in bytes, into the second-level cache: widening takes so many
+// instructions that the processor does not look far ahead by itself. Every line must be prefetched (blocks of 68 bytes
+// skip one occasionally, so two per block): a single missing line costs as much as a whole row (Zen 4).
 const blocksAhead = 8 << 10
 
-// table loads the numbers of 4-bit codes into registers: as they are, or, for AVX2,
-// which finds sixteen of them by their bytes alone, first bytes, second ones and so on.
+// table loads the values of 4-bit codes into registers. AVX2, which can look up sixteen entries only by byte, gets a
+// register of first bytes, one of second bytes and so on.
 func (b blocks) table(v *vector) []reg.VecPhysical {
 	if b == q8 {
 		return nil
@@ -48,7 +46,7 @@ func (b blocks) table(v *vector) []reg.VecPhysical {
 	return t
 }
 
-// code is what the parameter code is for v.
+// code returns the parameter declaration of the table for v.
 func (b blocks) code(v *vector) string {
 	switch {
 	case b == q8:
@@ -59,7 +57,7 @@ func (b blocks) code(v *vector) string {
 	return " code[·]"
 }
 
-// temporaries is how many registers each works in.
+// temporaries returns the number of registers that each uses.
 func (b blocks) temporaries(v *vector) int {
 	switch {
 	case v == avx512:
@@ -70,9 +68,8 @@ func (b blocks) temporaries(v *vector) int {
 	return 4
 }
 
-// each emits the widening of the block at base, a register full at a time:
-// with its codes as floats in w, use is called with the number of the first
-// element. It works in tmp.
+// each emits the widening of the block at base, one register at a time. It calls use with the index of the first
+// element and the codes as floats in w. It uses tmp.
 func (b blocks) each(v *vector, base reg.GPPhysical, table, tmp []reg.VecPhysical, use func(element int, w reg.VecPhysical)) {
 	if b == q8 {
 		for i := 0; i < quantBlock; i += v.lanes {
@@ -88,7 +85,7 @@ func (b blocks) each(v *vector, base reg.GPPhysical, table, tmp []reg.VecPhysica
 		return
 	}
 	const half = quantBlock / 2
-	for i := 0; i < half; i += v.lanes { // only the four lowest bits of an index count
+	for i := 0; i < half; i += v.lanes { // only the four lowest bits of an index are used
 		low, high := tmp[2*(i/v.lanes)%len(tmp)], tmp[(2*(i/v.lanes)+1)%len(tmp)]
 		VPMOVZXBD(Mem{Base: base, Disp: i}, low)
 		VPSRLD(U8(4), low, high)
@@ -99,13 +96,13 @@ func (b blocks) each(v *vector, base reg.GPPhysical, table, tmp []reg.VecPhysica
 	}
 }
 
-// eachByBytes is each of 4-bit codes for AVX2: of 32 codes at a time the bytes of the floats
-// are looked up one after the other, and zipped. Three shuffles make eight floats so; to
-// choose between halves of the table takes twice as many.
+// eachByBytes emits each for 4-bit codes with AVX2: for 32 codes at a time, the bytes of the floats are looked up one
+// after another and interleaved. This takes three shuffles for eight floats; selecting between halves of the table
+// takes twice as many.
 func (b blocks) eachByBytes(v *vector, base reg.GPPhysical, table, tmp []reg.VecPhysical, use func(element int, w reg.VecPhysical)) {
 	codes, index, x, y, z, w := tmp[0], tmp[1], tmp[2], tmp[3], tmp[4], tmp[5]
 	VMOVDQU(v.spreadCodes, codes)
-	VPERMD(Mem{Base: base}, codes, codes) // what is zipped in the lower half of a register is every other four
+	VPERMD(Mem{Base: base}, codes, codes) // interleaving the lower halves then uses every other four codes
 	for first := 0; first < quantBlock; first += quantBlock / 2 {
 		if first > 0 {
 			VPSRLW(U8(4), codes, codes)
@@ -128,9 +125,8 @@ func (b blocks) eachByBytes(v *vector, base reg.GPPhysical, table, tmp []reg.Vec
 	}
 }
 
-// multiply emits the products of the block at base with rows of x, row i of which
-// is at x(i, 0): the sum over the block in parts[i], and times its scale added to
-// sums[i]. It works in tmp.
+// multiply emits the products of the block at base with rows of x, with row i at x(i, 0). The sum over the block goes
+// to parts[i]; times the scale of the block it is added to sums[i]. It uses tmp.
 func (b blocks) multiply(v *vector, base reg.GPPhysical, table, tmp []reg.VecPhysical, x func(i, disp int) Mem, parts, sums []reg.VecPhysical) {
 	first := true
 	b.each(v, base, table, tmp, func(e int, w reg.VecPhysical) {
@@ -150,7 +146,7 @@ func (b blocks) multiply(v *vector, base reg.GPPhysical, table, tmp []reg.VecPhy
 	}
 }
 
-// unblock emits the widening of blocks, one behind the other.
+// unblock emits the widening of consecutive blocks.
 func unblock(v *vector, b blocks) {
 	signature := "func(dst *float32, src *byte, blocks int)"
 	if b == q4 {
@@ -178,9 +174,8 @@ func unblock(v *vector, b blocks) {
 	RET()
 }
 
-// dotBlocks emits the products of rows of x with n rows of quantised w, each
-// of which is read once, front to back. The sum over a block is multiplied by
-// its scale.
+// dotBlocks emits the products of rows of x with n rows of quantized w, each read once and sequentially. The sum over a
+// block is multiplied by its scale.
 func dotBlocks(v *vector, rows int, b blocks) {
 	signature := "func(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)"
 	if b == q4 {
@@ -238,13 +233,12 @@ func dotBlocks(v *vector, rows int, b blocks) {
 	RET()
 }
 
-// deepRows is how many rows of w deepBlocks has.
+// deepRows is the number of rows of w in deepBlocks.
 const deepRows = 4
 
-// deepBlocks emits what dotBlocks does for one row of x, but for a few rows of w
-// at a time: a long row of x does not stay in the nearest cache, and is read
-// once for all of them. They are more streams than the hardware follows, so what
-// comes next is fetched in the order of memory, one group of rows ahead.
+// deepBlocks emits the products of dotBlocks for one row of x, with a few rows of w at a time: a long row of x does not
+// stay in the first-level cache and is read once for all of them. They are more streams than the hardware prefetcher
+// follows, so the kernel prefetches in memory order, one group of rows ahead.
 func deepBlocks(v *vector, b blocks) {
 	signature := "func(k int, x *float32, w *byte, ldw, n int, out *float32)"
 	if b == q4 {

@@ -6,17 +6,16 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// short emits the products of one row of x with n rows of w that are short, as
-// h·Bᵀ of an adapter: for these it is the sums across registers that take the
-// time, and as many rows as a register has lanes take theirs together. They are
-// added in one order for every row.
+// short emits the products of one row of x with n short rows of w, such as h·Bᵀ of an adapter. Their bottleneck is the
+// sums across registers, so as many rows as a register has lanes are summed together. The order of additions is the
+// same for every row.
 func short(v *vector) {
 	text("short"+v.name, "func(k int, x *float32, w *byte, ldw, n int, c *float32, alpha float32)",
 		"c[j] += alpha·x·w[j·ldw:], ldw in bytes, j < n; k, n > 0.")
 	const quad = 4
 	sums, x, w := v.r[:v.lanes], v.r[v.lanes], v.r[v.lanes+1:][:quad]
 	alpha := v.r[len(v.r)-1]
-	var left, stored reg.Register = reg.K1, reg.K2 // masks of what is left of k, and of n
+	var left, stored reg.Register = reg.K1, reg.K2 // masks of the remainders of k and n
 	if v == avx2 {
 		left, stored = v.r[len(v.r)-2], v.r[len(v.r)-3]
 	}
@@ -40,7 +39,7 @@ func short(v *vector) {
 	Label("group")
 	for q := 0; q < v.lanes; q += quad {
 		MOVQ(reg.RDX, rows[0])
-		for i := range rows { // the last one is read again where there are no more
+		for i := range rows { // past the end, the last row is read again
 			DECQ(reg.R10)
 			CMOVQLE(none, step)
 			next := reg.RDX
@@ -77,7 +76,7 @@ func short(v *vector) {
 		pairs(part, w[0], w[1])
 	}
 	z := v.together(sums, w)
-	LEAQ(Mem{Base: reg.R10, Disp: v.lanes}, reg.RAX) // rows there were: it counts on below zero
+	LEAQ(Mem{Base: reg.R10, Disp: v.lanes}, reg.RAX) // number of remaining rows: R10 is negative at the end
 	if v == avx512 {
 		MOVQ(I32(int32(v.lanes)), reg.RBX)
 		CMPQ(reg.RAX, reg.RBX)
@@ -92,8 +91,8 @@ func short(v *vector) {
 	RET()
 }
 
-// setMask sets the first n lanes of a mask of v; with AVX-512 n is at most as many as
-// there are. It works in tmp or in wide.
+// setMask sets the first n lanes of a mask of v; with AVX-512 n must not exceed the number of lanes. It uses tmp or
+// wide.
 func (v *vector) setMask(mask reg.Register, n, tmp reg.GPPhysical, wide reg.VecPhysical) {
 	if v == avx512 {
 		mask512(n, tmp, mask.(reg.OpmaskPhysical))
@@ -102,8 +101,7 @@ func (v *vector) setMask(mask reg.Register, n, tmp reg.GPPhysical, wide reg.VecP
 	v.mask256(n, wide, mask.(reg.VecPhysical))
 }
 
-// together returns a register with the sums of quads that pairs has left in every
-// fourth one of z, in their order.
+// together returns a register with the sums of quads that pairs left in every fourth register of z, in order.
 func (v *vector) together(z, tmp []reg.VecPhysical) reg.VecPhysical {
 	if v == avx2 {
 		VPERM2F128(U8(0x20), z[4], z[0], tmp[0])

@@ -6,14 +6,12 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// Kernels for one row of x and rows of bfloat16: a register of 32 of these is
-// widened by a shift, which leaves the even ones, and a mask, which leaves the
-// odd ones. That takes half the instructions of widening 16 at a time, and so
-// lets the processor look twice as far ahead in what it waits for: memory. The
-// elements of x lie apart in the same way.
+// These are kernels for one row of x and rows of bfloat16. A register of 32 of them is widened by a shift, which leaves
+// the elements with even index, and a mask, which leaves the others. That takes half the instructions of widening 16 at
+// a time, so the processor looks twice as far ahead while it waits for memory. The elements of x are separated in the
+// same way.
 
-// splitRow emits dst = x with its even and odd elements apart, 16 of each in
-// turn.
+// splitRow emits dst = x with even and odd elements separated, 16 of each at a time.
 func splitRow() {
 	v := avx512
 	even := GLOBL("even512", 8|16) // RODATA, NOPTR
@@ -53,12 +51,10 @@ func splitRow() {
 	RET()
 }
 
-// dotSplit emits the products of such a row with n rows of bfloat16, each read
-// once, front to back. What is shifted and masked comes from memory both times:
-// a loop that loads it once, into a register that both of them read, waits longer
-// (Zen 4).
+// dotSplit emits the products of a split row with n rows of bfloat16, each read once and sequentially. The shift and
+// the mask both read from memory: a loop that loads once into a register used by both is slower (Zen 4).
 func dotSplit() {
-	const unroll = 4 // pieces of 32 at a time, over two pairs of sums
+	const unroll = 4 // 32 elements at a time, over two pairs of sums
 	v := avx512
 	text("dotSplit512", "func(k int, x *float32, w *byte, ldw, n int, out *float32)",
 		"out[j] = x·w[j·ldw:] over k for j < n, ldw in bytes; x as split512 makes it.")
@@ -111,7 +107,7 @@ func dotSplit() {
 	JZ(LabelRef("fold"))
 	Label("piece")
 	MOVL(U32(0xffffffff), reg.R8L)
-	BZHIL(reg.ECX, reg.R8L, reg.R8L) // all of them where 32 or more are left
+	BZHIL(reg.ECX, reg.R8L, reg.R8L) // all of them if 32 or more are left
 	KMOVD(reg.R8L, reg.K1)
 	piece(0, 0, true)
 	advance(1)

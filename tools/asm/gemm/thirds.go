@@ -6,12 +6,11 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// thirds is how many pieces of eight bits the significand of a float32 has: a
-// bfloat16 each, whose sum is the float32. Products of these pieces are exact in
-// float32, so that tiles can multiply what is not rounded.
+// thirds is the number of 8-bit pieces of the significand of a float32, each a bfloat16, whose sum is the float32.
+// Products of these pieces are exact in float32, so tiles can multiply without rounding the operands.
 const thirds = 3
 
-// thirdKernels emits what takes floats apart.
+// thirdKernels emits the kernels that split floats.
 func thirdKernels() {
 	s := newSplitter()
 	for _, kind := range []struct {
@@ -26,8 +25,7 @@ func thirdKernels() {
 	}
 }
 
-// splitter is constants in memory, where no registers are left for them, by which
-// floats are taken apart.
+// splitter holds the constants for splitting floats, in memory because no registers are left for them.
 type splitter struct {
 	sign, rest, top, least, quiet Mem
 	odds                          Mem // 1, 3, 5 …: the upper halves of two registers
@@ -45,15 +43,12 @@ func newSplitter() *splitter {
 	return s
 }
 
-// parter takes floats apart that are in two registers. It uses Z2 to Z7 for what
-// it makes, Z26 to Z28, K4 and K5.
+// parter splits floats in two registers. It uses Z2 to Z7 for the results, Z26 to Z28, K4 and K5.
 type parter struct {
-	// take returns pairs of registers whose upper halves are the parts of x, the largest
-	// first.
+	// take returns pairs of registers whose upper halves are the parts of x, largest first.
 	take func(x []reg.VecPhysical) [thirds][]reg.VecPhysical
 
-	// sums find out whether all floats have been finite: what is left of an infinity
-	// without its first part is NaN, and so is any sum with it.
+	// sums detect values that are not finite: an infinity minus its first part is NaN, and so is any sum with it.
 	sums []reg.VecPhysical
 }
 
@@ -65,10 +60,10 @@ func newParter() *parter {
 	return p
 }
 
-// add counts what is left of register i of x in the end.
+// add accumulates the remainder of register i of x.
 func (p *parter) add(i int, left reg.VecPhysical) { VADDPS(left, p.sums[i], p.sums[i]) }
 
-// tell returns whether all floats have been finite.
+// tell returns whether all floats were finite.
 func (p *parter) tell() {
 	const ordered = 7
 	VADDPS(p.sums[1], p.sums[0], p.sums[0])
@@ -78,10 +73,9 @@ func (p *parter) tell() {
 	Store(reg.AL, ReturnIndex(0))
 }
 
-// careful takes floats apart that are anything, or will be multiplied with anything. All parts
-// have the sign of the whole. Those that would be nothing, and those that tiles take for
-// nothing, are the least normal number, unless the whole is 0: its product with an
-// infinity is an infinity then, not NaN.
+// careful splits floats that may be infinite or NaN, or are multiplied by such. All parts have the sign of the whole.
+// Parts that are zero, or that tiles flush to zero, are replaced by the least normal number, unless the whole is 0, so
+// that the product with an infinity is an infinity instead of NaN.
 func (s *splitter) careful() *parter {
 	const unordered = 3
 	p := newParter()
@@ -98,7 +92,7 @@ func (s *splitter) careful() *parter {
 				if i < len(parts)-1 {
 					VSUBPS(piece, rest, rest)
 				}
-				VMAXPS_BCST(s.least, piece, piece) // and of NaN, what is left of an infinity
+				VMAXPS_BCST(s.least, piece, piece) // replaces NaN too, the remainder of an infinity
 				VPORD_Z(signs, piece, some, parts[i][j])
 			}
 			VPBROADCASTD(s.quiet, nan, parts[0][j])
@@ -109,8 +103,8 @@ func (s *splitter) careful() *parter {
 	return p
 }
 
-// finite takes floats apart that are finite and will be multiplied with what is, in half
-// the time of careful: parts of nothing stay nothing.
+// finite splits finite floats that are multiplied by finite ones, in half the time of careful. Parts that are zero stay
+// zero.
 func (s *splitter) finite() *parter {
 	p := newParter()
 	rest, least, top := []reg.VecPhysical{reg.Z2, reg.Z3}, []reg.VecPhysical{reg.Z4, reg.Z5}, reg.Z28
@@ -154,8 +148,8 @@ func (s *splitter) packRows(name, doc string, parter func() *parter) {
 	}, p.tell)
 }
 
-// packAcross emits the packing of a run of B, all pieces at once, the least first: two rows
-// become one of pairs, as in copyAcrossPairs.
+// packAcross emits the packing of a run of B, all pieces at once, least first: two rows become one of pairs, as in
+// copyAcrossPairs.
 func (s *splitter) packAcross(name, doc string, parter func() *parter) {
 	v := avx512
 	text(name,
@@ -167,7 +161,7 @@ func (s *splitter) packAcross(name, doc string, parter func() *parter) {
 	VPBROADCASTD(s.top, upper)
 	p := parter()
 	w.panels(f32, func() {
-		const choose = 0xd8 // where upper is set the second row, else what lies there
+		const choose = 0xd8 // second row where upper is set, else unchanged
 		for j := range v.tileVecs {
 			x := []reg.VecPhysical{reg.Z0, reg.Z1}
 			VMOVUPS(Mem{Base: w.src, Disp: j * v.bytes()}, x[0])

@@ -6,15 +6,13 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// tile emits C[rows, cols] = (C if add) + bias + a·b for packed panels a
-// [k][rows] and b [k][vecs·lanes], all sums in registers.
+// tile emits C[rows, cols] = (C if add) + bias + a·b for packed panels a [k][rows] and b [k][vecs·lanes], all sums in
+// registers.
 //
-// For every k it loads one row of b and broadcasts each element of a: rows +
-// vecs loads for rows·vecs multiply-adds, so that the multipliers and not the
-// load ports set the pace. On the way it fetches what comes next: the k words
-// of a that lie ahead bytes behind these, a little with every step, and towards
-// the end the lines of C. All of C at once would hold up the loads of a and b,
-// and any earlier it would have left the first-level cache again.
+// For every k it loads one row of b and broadcasts each element of a: rows + vecs loads for rows·vecs multiply-adds, so
+// that the multipliers are the bottleneck, not the load ports. In between it prefetches: the k words of a at a distance
+// of ahead bytes, a few with every step, and towards the end the lines of C. Prefetching all of C at once would delay
+// the loads of a and b, and earlier prefetches would be evicted from the first-level cache.
 //
 // With pairs the words of the panels are pairs of bfloat16.
 func tile(v *vector, rows, vecs int, pairs bool) {
@@ -45,8 +43,8 @@ func tile(v *vector, rows, vecs int, pairs bool) {
 	t.storeEdge()
 }
 
-// tilesBeside emits tile for whole ones side by side, without a bias: after each of them
-// its caller would find in the second-level cache what it needs for the next one.
+// tilesBeside emits tile for several whole tiles side by side, without a bias. Returning after each tile would leave
+// the caller's data in the second-level cache.
 func tilesBeside(v *vector, rows, vecs int) {
 	text(sprintf("tiles%sx%d", v.name, rows),
 		"func(k int, a, b *float32, panel int, c *float32, ldc, tiles int, add bool, ahead int)",
@@ -79,22 +77,22 @@ func tilesBeside(v *vector, rows, vecs int) {
 	RET()
 }
 
-// tileState names the registers of a tile.
+// tileState holds the registers of a tile.
 type tileState struct {
 	*vector
 	rows, vecs int
 	pairs      bool
 }
 
-// sum is the accumulator of row i, vector j.
+// sum returns the accumulator of row i, vector j.
 func (t *tileState) sum(i, j int) reg.VecPhysical {
 	return t.r[len(t.r)-t.rows*t.vecs+i*t.vecs+j]
 }
 
-// free is the number of registers that hold neither sums nor b.
+// free returns the number of registers that hold neither sums nor b.
 func (t *tileState) free() int { return len(t.r) - (t.rows+1)*t.vecs }
 
-// loop sets the sums to zero and goes over k.
+// loop clears the sums and emits the loop over k.
 func (t *tileState) loop() {
 	for i := range t.rows {
 		for j := range t.vecs {
@@ -103,7 +101,7 @@ func (t *tileState) loop() {
 	}
 	const unroll = 4
 	ahead := reg.R12
-	row, next, left := reg.RAX, reg.R9, reg.R13 // of C: the one to fetch, from there to the next, and how many follow
+	row, next, left := reg.RAX, reg.R9, reg.R13 // of C: row to prefetch, distance to the next, and remaining rows
 	step := func(u int) {
 		for j := range t.vecs {
 			VMOVUPS(Mem{Base: reg.RDX, Disp: (u*t.vecs + j) * t.bytes()}, t.r[j])
@@ -126,7 +124,7 @@ func (t *tileState) loop() {
 	}
 	steps := func(between func(u int)) {
 		for u := range unroll {
-			if at := u * t.rows * 4; at%64 < t.rows*4 { // a line begins
+			if at := u * t.rows * 4; at%64 < t.rows*4 { // a cache line starts
 				PREFETCHT1(Mem{Base: reg.RSI, Index: ahead, Scale: 1, Disp: at})
 			}
 			between(u)
@@ -145,7 +143,7 @@ func (t *tileState) loop() {
 		if t.rows > 1 {
 			ADDQ(next, row)
 			DECQ(left)
-			CMOVQEQ(left, next) // stay with the last
+			CMOVQEQ(left, next) // stay at the last
 		}
 	}
 
@@ -179,15 +177,15 @@ func (t *tileState) loop() {
 	Label("done")
 }
 
-// late is how many turns of the loop before its end the lines of C are fetched:
-// enough to bring the last of them from memory.
+// late returns how many iterations before the end of the loop the lines of C are prefetched: enough to load the last of
+// them from memory.
 func (t *tileState) late() int {
 	const cycles = 1536
 	return cycles / (4 * t.rows * t.vecs)
 }
 
-// each emits something for each register of C, whose rows begin at c, register j of a
-// row, and its sum. It leaves c at the last row.
+// each calls do for each register of C, whose rows start at c, with the register's index in the row and its sum. It
+// leaves c at the last row.
 func (t *tileState) each(c reg.GPPhysical, do func(m Mem, j int, z reg.VecPhysical)) {
 	for i := range t.rows {
 		for j := range t.vecs {
@@ -221,7 +219,7 @@ func (t *tileState) store(suffix string, add, load, write func(m Mem, j int, z r
 	RET()
 }
 
-// storeEdge is store for fewer columns than the tile has.
+// storeEdge emits store for fewer columns than the tile has.
 func (t *tileState) storeEdge() {
 	if t.vector == avx512 {
 		masks := []reg.OpmaskPhysical{reg.K1, reg.K2, reg.K3, reg.K4}[:t.vecs]
@@ -232,7 +230,7 @@ func (t *tileState) storeEdge() {
 			func(m Mem, j int, z reg.VecPhysical) { VMOVUPS(z, masks[j], m) })
 		return
 	}
-	masks, tmp := t.r[:t.vecs], t.r[t.vecs+1] // store takes t.r[vecs]
+	masks, tmp := t.r[:t.vecs], t.r[t.vecs+1] // store uses t.r[vecs]
 	t.mask256(reg.R10, tmp, masks...)
 	t.store("Edge",
 		func(m Mem, j int, z reg.VecPhysical) { VMASKMOVPS(m, masks[j], tmp); VADDPS(tmp, z, z) },

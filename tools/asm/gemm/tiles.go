@@ -6,42 +6,40 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// tileWalk is which pieces of A are multiplied with each block of B of a run, one
-// block behind the other.
+// tileWalk lists the pieces of A that are multiplied with each of the consecutive blocks of B in a run.
 type tileWalk struct {
-	pieces int     // of A
-	blocks [][]int // of B: pieces of A that each goes with
-	fetch  int     // rows that turnedAMX fetches with a run
+	pieces int     // pieces of A
+	blocks [][]int // by block of B: the pieces of A to multiply with
+	fetch  int     // rows that turnedAMX prefetches per run
 }
 
 var (
 	wholeWords = tileWalk{1, [][]int{{0}}, 2}
 
-	// A, as it lies in memory, with words of bfloat16.
+	// A is read in place, and multiplied with words of bfloat16.
 	thirdsOfA = tileWalk{thirds, [][]int{{0, 1, 2}}, 0}
 
-	// Words of bfloat16 with B, as it lies in memory.
+	// Words of bfloat16 are multiplied with B, which is read in place.
 	thirdsOfB = tileWalk{1, [][]int{{0}, {0}, {0}}, 2}
 
-	// Both as they lie in memory. The least products, of pieces whose bits are 24
-	// places behind the first, are left out: together they are half of the last bit of
-	// a float32. B has its least piece first, so that pieces of A that are
-	// there already go on to the next.
+	// Both are read in place. The smallest products, 24 places below the first, are omitted: together they are half of
+	// the last bit of a float32. B has its smallest piece first, so that pieces of A in registers can already advance
+	// to the next run.
 	thirdsOfBoth = tileWalk{thirds, [][]int{{0}, {0, 1}, {1, 0, 2}}, 4}
 )
 
-// tileRegisters names what kernels of tiles keep where.
+// tileRegisters assigns registers of tile kernels.
 type tileRegisters struct {
-	a, c                           []reg.GPPhysical // of each 16 rows: a register of tiles
+	a, c                           []reg.GPPhysical // one per 16 rows, which fill a tile register
 	b, ldc, piece, left, next, far reg.GPPhysical
 	stepA, stepB                   reg.GPPhysical
-	wide                           int // registers of columns
+	wide                           int // number of tile registers across columns
 }
 
-const tileBlock = tileRows * 2 * tileBytes // of B
+const tileBlock = tileRows * 2 * tileBytes // bytes of a block of B
 
-// newTileRegisters loads what a kernel of so many registers of rows, and two of columns,
-// begins with; dst and step name the parameters for where its sums go.
+// newTileRegisters loads the parameters of a kernel with the given number of tile registers of rows, and two of
+// columns. dst and step name the parameters for the destination of the sums.
 func newTileRegisters(high int, dst, step string) *tileRegisters {
 	t := &tileRegisters{a: []reg.GPPhysical{reg.RSI, reg.R11}[:high], c: []reg.GPPhysical{reg.RDI, reg.R12}[:high],
 		b: reg.RDX, ldc: reg.RCX, piece: reg.R8, left: reg.R9, next: reg.R13, far: reg.RAX, stepA: reg.RBX, stepB: reg.R10, wide: 2}
@@ -60,8 +58,7 @@ func newTileRegisters(high int, dst, step string) *tileRegisters {
 	return t
 }
 
-// panelOfA says how far pieces of a panel of A are apart, and where what is to be fetched
-// ahead of it begins.
+// panelOfA loads the distance of pieces in a panel of A, and the address at which prefetching starts.
 func (t *tileRegisters) panelOfA() {
 	param("rows", t.piece)
 	SHLQ(U8(6), t.piece)
@@ -70,7 +67,7 @@ func (t *tileRegisters) panelOfA() {
 	ADDQ(t.a[0], t.far)
 }
 
-// sums emits each for the registers of sums.
+// sums calls each for every register of sums.
 func (t *tileRegisters) sums(each func(sum byte, c reg.GPPhysical, disp byte)) {
 	for i, c := range t.c {
 		for j := range t.wide {
@@ -87,7 +84,7 @@ func (t *tileRegisters) store() {
 	t.sums(func(sum byte, c reg.GPPhysical, disp byte) { tileStore(sum, c, t.ldc, disp) })
 }
 
-// begin goes to where a panel of A begins.
+// begin loads the address of a panel of A.
 func (t *tileRegisters) begin() {
 	param("k", t.left)
 	param("a", t.a[0])
@@ -96,11 +93,10 @@ func (t *tileRegisters) begin() {
 	}
 }
 
-// tilesAMX emits C[rows,32·tiles] = (C if add) + a·b for a panel of A and panels
-// of B, high registers of rows: tile by tile, so that A stays in the nearest
-// cache while B passes, which must not drive it out of there: a fifth of the
-// speed. Meanwhile it fetches what lies ahead bytes behind A, a little with every
-// turn, and the lines of C where the next tile goes.
+// tilesAMX emits C[rows,32·tiles] = (C if add) + a·b for a panel of A and panels of B, with high registers of rows,
+// tile by tile. A stays in the first-level cache while B passes; if B evicted it, a fifth of the speed would be lost.
+// The kernel also prefetches data at a distance of ahead bytes after A, a little per iteration, and the lines of C of
+// the next tile.
 func tilesAMX(high int) {
 	text(sprintf("tilesAMXx%d", high),
 		"func(config *byte, rows, k int, a, b *float32, panel int, c *float32, ldc, tiles int, add bool, ahead int)",
@@ -123,7 +119,7 @@ func tilesAMX(high int) {
 	for _, c := range t.c {
 		ADDQ(I32(2*tileBytes), c)
 	}
-	param("k", t.left) // to the next panel of B
+	param("k", t.left) // distance to the next panel of B
 	SHLQ(U8(11), t.left)
 	SUBQ(t.left, t.b)
 	Load(Param("panel"), t.left)
@@ -136,9 +132,8 @@ func tilesAMX(high int) {
 	RET()
 }
 
-// piecesAMX emits dst[rows,32] = a·b for a panel of A and one of B, high registers
-// of rows, A in pieces and B behind its first words too. Meanwhile it fetches as
-// tilesAMX does, of C the lines that dst will be added to.
+// piecesAMX emits dst[rows,32] = a·b for a panel of A and one of B, with high registers of rows. A is in pieces, and so
+// is B after its first words. It prefetches like tilesAMX; of C, the lines to which dst will be added.
 //
 // A is [k/16][pieces][rows][16] words, B [k/16][16][32] and then [apart/16][blocks][16][32].
 func piecesAMX(high int) {
@@ -166,8 +161,8 @@ func piecesAMX(high int) {
 	RET()
 }
 
-// turnedAMX emits dst[rows,16·wide] = a·b for rows from 17 to 32. With every run it
-// fetches lines of some rows of what A will be packed from next.
+// turnedAMX emits dst[rows,16·wide] = a·b for rows from 17 to 32. With every run it prefetches lines of some rows from
+// which A will be packed next.
 func turnedAMX(name string, w tileWalk, wide int) {
 	text(sprintf("turnedAMX%sx%d", name, wide),
 		"func(config *byte, k int, a *float32, lane, piece int, b, dst *float32, step int, next uintptr, ldnext int)",
@@ -203,11 +198,11 @@ func turnedAMX(name string, w tileWalk, wide int) {
 	RET()
 }
 
-// turnedLines is how many lines of a row turnedAMX fetches.
+// turnedLines is the number of lines of a row that turnedAMX prefetches.
 const turnedLines = 8
 
-// loop emits the products of what is left of the runs; fetch is called behind those of every
-// register of A, and told how many there were before in a run.
+// loop emits the products of the remaining runs. It calls fetch after the products of every register of A, with the
+// number of earlier calls in the run.
 func (w tileWalk) loop(label string, t *tileRegisters, fetch func(n int)) {
 	align()
 	Label(label)
@@ -216,8 +211,8 @@ func (w tileWalk) loop(label string, t *tileRegisters, fetch func(n int)) {
 	JNZ(LabelRef(label))
 }
 
-// ahead fetches a line of what lies far ahead of A behind the products with every
-// register of A, until it has all of a run, and first some rows of C, ldc bytes apart.
+// ahead returns a function that prefetches a line at a distance after A following the products with every register of
+// A, up to one run, after some rows of C, ldc bytes apart.
 func (w tileWalk) ahead(t *tileRegisters, ldc Op) func(n int) {
 	lines, rows := w.pieces*len(t.a), len(w.blocks)*len(t.a)
 	return func(n int) {
@@ -235,8 +230,8 @@ func (w tileWalk) ahead(t *tileRegisters, ldc Op) func(n int) {
 	}
 }
 
-// run emits the products of a run, a and b going on to the next; then is called
-// behind those of every register of A, and told how many there were before.
+// run emits the products of a run, advancing a and b. It calls then after the products of every register of A, with the
+// number of earlier calls in the run.
 func (w tileWalk) run(t *tileRegisters, then func(n int)) {
 	at, held, n := 0, -1, 0
 	move := func(to int) {

@@ -9,28 +9,28 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// vector is an instruction set: its registers and the shape of its tiles.
+// vector is an instruction set with its registers and the shapes of its kernels.
 type vector struct {
 	name  string
 	lanes int // floats per register
 	r     []reg.VecPhysical
 	iota  Mem // constant 0, 1, 2 …
-	zip   Mem // constants 0, 16, 1, 17 …: puts words that lie in two halves side by side; then 0, 32, 1, 33 … and 16, 48 …, the halves of two registers
+	zip   Mem // constants 0, 16, 1, 17 …, which interleave words of two halves; then 0, 32, 1, 33 … and 16, 48 …, for the halves of two registers
 
-	evens, odds Mem // constant 0, 2, 4 … and 1, 3, 5 …: take two registers of words apart
+	evens, odds Mem // constants 0, 2, 4 … and 1, 3, 5 …, which deinterleave two registers of words
 	upper       Mem // constant mask of the upper halves of words
 	nibbles     Mem // constant mask of the lower halves of bytes
 	spreadCodes Mem // constant 0, 2, 4, 6, 1, 3, 5, 7
 
 	below, single Mem // constant masks, see edge
 
-	tileRows, tileVecs int   // of a tile: rows, and columns in registers
+	tileRows, tileVecs int   // shape of a tile: rows, and columns in registers
 	copyVecs           []int // widths of copyLanes
-	dotRows            int   // most rows of x in dotRows
-	directRows         int   // most rows of a in direct
-	outerRows          int   // most rows of a in outer
-	gridRows           int   // most rows of x in grid
-	fanRows            int   // of x in fan: as many a power of two apart as leave the nearest cache room for w
+	dotRows            int   // maximum rows of x in dotRows
+	directRows         int   // maximum rows of a in direct
+	outerRows          int   // maximum rows of a in outer
+	gridRows           int   // maximum rows of x in grid
+	fanRows            int   // rows of x in fan: the most, at a power-of-two distance, that leave room for w in the first-level cache
 }
 
 var (
@@ -46,13 +46,13 @@ var (
 	}}
 )
 
-// width is the number of columns of a tile.
+// width returns the number of columns of a tile.
 func (v *vector) width() int { return v.tileVecs * v.lanes }
 
-// bytes is the size of a register.
+// bytes returns the size of a register.
 func (v *vector) bytes() int { return 4 * v.lanes }
 
-// constants places the data that the kernels of v refer to.
+// constants emits the data that the kernels of v refer to.
 func (v *vector) constants() {
 	if v == avx512 {
 		v.zips()
@@ -82,7 +82,7 @@ func (v *vector) constants() {
 	}
 }
 
-// counts places the numbers of lanes.
+// counts emits the lane numbers.
 func (v *vector) counts() {
 	v.iota = GLOBL("iota"+v.name, 8|16) // RODATA, NOPTR
 	for i := range 2 * v.lanes {
@@ -90,7 +90,7 @@ func (v *vector) counts() {
 	}
 }
 
-// zips places those that bring two halves together.
+// zips emits the constants that interleave two halves.
 func (v *vector) zips() {
 	v.zip = GLOBL("zip512", 8|16)
 	place := 0
@@ -111,19 +111,19 @@ func zero(z reg.VecPhysical) {
 	VXORPS(z, z, z)
 }
 
-// align starts a loop where the decoder likes it.
+// align aligns a loop for the decoder.
 func align() {
 	Instruction(&ir.Instruction{Opcode: "PCALIGN", Operands: []Op{U8(32)}})
 }
 
-// text begins a function.
+// text starts a function.
 func text(name, signature string, doc ...string) {
 	TEXT(name, NOSPLIT, signature)
 	Pragma("noescape")
 	Doc(doc...)
 }
 
-// elem is the type of elements in memory; they become float32 when loaded.
+// elem is an element type in memory; elements become float32 when loaded.
 type elem struct {
 	name string
 	size int
@@ -135,8 +135,8 @@ var (
 	bf16 = elem{name: "BF16", size: 2}
 )
 
-// load reads a register full of elements and widens them. With a mask it
-// reads only those of the mask's lanes (AVX-512) and clears the others.
+// load loads a register of elements and widens them. With a mask (AVX-512) it loads only the masked lanes and clears
+// the others.
 func (e elem) load(src Mem, dst reg.VecPhysical, mask ...reg.OpmaskPhysical) {
 	if len(mask) > 0 {
 		switch k := mask[0]; e {
@@ -174,7 +174,7 @@ func mask512(n, tmp reg.GPPhysical, masks ...reg.OpmaskPhysical) {
 	}
 }
 
-// mask256 makes the sign of lane i negative where first+i < n, for VMASKMOVPS.
+// mask256 sets the sign of lane i if first+i < n, for VMASKMOVPS.
 func (v *vector) mask256(n reg.GPPhysical, tmp reg.VecPhysical, masks ...reg.VecPhysical) {
 	VMOVD(n.As32(), tmp.AsX())
 	VPBROADCASTD(tmp.AsX(), tmp)
@@ -183,8 +183,7 @@ func (v *vector) mask256(n reg.GPPhysical, tmp reg.VecPhysical, masks ...reg.Vec
 	}
 }
 
-// masksOf are masks of n lanes, from K1 on or in the registers of masks. It works in
-// tmp, and may change n.
+// masksOf returns masks of n lanes, from K1 on or in the registers of masks. It uses tmp and may change n.
 func (v *vector) masksOf(n reg.GPPhysical, tmp reg.VecPhysical, masks []reg.VecPhysical) []reg.Register {
 	all := make([]reg.Register, len(masks))
 	if v == avx2 {
@@ -202,8 +201,7 @@ func (v *vector) masksOf(n reg.GPPhysical, tmp reg.VecPhysical, masks []reg.VecP
 	return all
 }
 
-// loadMasked reads floats in the lanes of a mask, one of AVX-512 or of mask256, and
-// clears the others.
+// loadMasked loads floats in the lanes of a mask, of AVX-512 or of mask256, and clears the others.
 func loadMasked(src Mem, mask, dst reg.Register) {
 	if mask.Kind() == reg.KindOpmask {
 		VMOVUPS_Z(src, mask, dst)
@@ -212,7 +210,7 @@ func loadMasked(src Mem, mask, dst reg.Register) {
 	VMASKMOVPS(src, mask, dst)
 }
 
-// loadFew is loadMasked for no more than four lanes.
+// loadFew loads at most four lanes; see loadMasked.
 func (v *vector) loadFew(src Mem, mask reg.Register, dst reg.VecPhysical) {
 	if m, ok := mask.(reg.VecPhysical); ok {
 		loadMasked(src, m.AsX(), dst.AsX())
@@ -221,8 +219,7 @@ func (v *vector) loadFew(src Mem, mask reg.Register, dst reg.VecPhysical) {
 	loadMasked(src, mask, dst)
 }
 
-// addMasked adds alpha times z to floats in memory, in the lanes of such a mask. It
-// works in old.
+// addMasked adds alpha times z to floats in memory, in the lanes of such a mask. It uses old.
 func addMasked(z, alpha, mask, old reg.Register, to Mem) {
 	loadMasked(to, mask, old)
 	VFMADD231PS(z, alpha, old)
@@ -233,9 +230,8 @@ func addMasked(z, alpha, mask, old reg.Register, to Mem) {
 	VMASKMOVPS(old, mask, to)
 }
 
-// rowAt is where row i of a few lies, disp bytes on: the first of each four where a
-// base says, the others behind it, step and triple saying how far one and three of them
-// are apart.
+// rowAt returns the address of row i, plus disp bytes. Every fourth row is at a base; the others are at multiples of
+// the row stride, step, and of three times the stride, triple.
 func rowAt(bases []reg.GPPhysical, step, triple reg.GPPhysical, i, disp int) Mem {
 	m := Mem{Base: bases[i/4], Disp: disp}
 	switch i % 4 {

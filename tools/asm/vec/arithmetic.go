@@ -8,7 +8,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// fixed is the setup of a formula that needs nothing before the loop.
+// fixed adapts a formula that needs nothing before the loop to a setup.
 func fixed(f func(v *isa, x []val) []val) func(v *isa) func(x []val) []val {
 	return func(v *isa) func(x []val) []val {
 		return func(x []val) []val { return f(v, x) }
@@ -79,7 +79,7 @@ func reductions(v *isa) {
 		step(func(v *isa, acc val, x []val) { v.addMul(acc, x[0], x[0]) }))
 	kernel("dot", "a, b []float32) (_ float32", "is Σ a·b.", []string{"a", "b"},
 		step(func(v *isa, acc val, x []val) { v.addMul(acc, x[0], x[1]) }))
-	sum.side[0] = 2 // the product takes registers
+	sum.side[0] = 2 // the product needs registers
 	kernel("dot3", "a, b, c []float32) (_ float32", "is Σ (a·b)·c.", []string{"a", "b", "c"},
 		step(func(v *isa, acc val, x []val) { v.addMul(acc, v.mul(x[0], x[1]), x[2]) }))
 	kernel("sumSquaredDeviations", "x []float32, mean float32) (_ float32", "is Σ (x − mean)².", []string{"x"},
@@ -101,8 +101,8 @@ func (v *isa) addTo(acc, x val) {
 	}
 }
 
-// maximum is a reduction that keeps NaN, which the instruction does not: lanes
-// that have met one are remembered beside.
+// maximum emits a reduction that propagates NaN, unlike the instruction: lanes that contain one are recorded
+// separately.
 func maximum(v *isa) {
 	var met reg.Register
 	reduction{
@@ -165,5 +165,5 @@ func maximum(v *isa) {
 	}.emit(v)
 }
 
-// literalOp is a constant, in a register with AVX-512.
+// literalOp returns a constant, in a register with AVX-512.
 func literalOp(v *isa, f float32) Op { return v.word(math.Float32bits(f))[0] }

@@ -6,15 +6,15 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// philox holds the registers of Philox4x32-10 over one counter per lane.
+// philox holds the registers of Philox4x32-10 with one counter per lane.
 type philox struct {
 	*isa
 	mul       [2]reg.VecVirtual // the multipliers
-	keys      Mem               // of the rounds, two words each
-	even, odd reg.Register      // AVX-512: masks of lanes
+	keys      Mem               // two words per round
+	even, odd reg.Register      // AVX-512: lane masks
 }
 
-// The offsets in package vec's dropBlock.
+// Offsets in dropBlock of package vec.
 const (
 	counterAt, keyAt, thresholdAt, scaleAt = 0, 16, 24, 28
 )
@@ -44,8 +44,8 @@ func newPhilox(v *isa, block reg.Register) *philox {
 	return p
 }
 
-// mulhilo is the upper and lower words of the products with multiplier i. The
-// instruction multiplies the even words of each register only.
+// mulhilo computes the upper and lower words of the products with multiplier i. The instruction multiplies only the
+// even words of each register.
 func (p *philox) mulhilo(i int, c reg.VecVirtual) (hi, lo reg.VecVirtual) {
 	v := p.isa
 	shifted, even, odd := v.reg(), v.reg(), v.reg()
@@ -81,7 +81,7 @@ func (p *philox) xor(hi, c reg.VecVirtual, k int) {
 	VPXOR(w, hi, hi)
 }
 
-// block is the four words of each counter.
+// block computes the four words of each counter.
 func (p *philox) block(c [4]reg.VecVirtual) [4]reg.VecVirtual {
 	for r := range 10 {
 		hi0, lo0 := p.mulhilo(0, c[0])
@@ -93,8 +93,8 @@ func (p *philox) block(c [4]reg.VecVirtual) [4]reg.VecVirtual {
 	return c
 }
 
-// transposed puts the words of each counter side by side: of register j, 128
-// bits at a time, those of the counters in the j-th words of these 128 bits.
+// transposed reorders the words of each counter to be adjacent: 128 bits of register j hold the words of the counter in
+// the j-th words of these 128 bits.
 func (p *philox) transposed(w [4]reg.VecVirtual) [4]reg.VecVirtual {
 	v := p.isa
 	var out [4]reg.VecVirtual
@@ -109,9 +109,8 @@ func (p *philox) transposed(w [4]reg.VecVirtual) [4]reg.VecVirtual {
 	return out
 }
 
-// draws holds what a loop over whole groups of 4·lanes elements draws words with.
-// Counters are laid over the lanes so that transposed gives them in ascending
-// order.
+// draws holds the state of a loop that draws words for whole groups of 4·lanes elements. Counters are assigned to lanes
+// so that transposed returns them in ascending order.
 type draws struct {
 	*isa
 	philox          *philox
@@ -136,7 +135,7 @@ func (d *draws) broadcast(block reg.Register, disp int) reg.VecVirtual {
 	return r
 }
 
-// each emits the drawing of a group, and use for each register of words.
+// each emits the drawing of a group, and calls use for each register of words.
 func (d *draws) each(use func(j int, w reg.VecVirtual)) {
 	for j, w := range d.philox.transposed(d.philox.block(d.counter)) {
 		use(j, w)
@@ -144,7 +143,7 @@ func (d *draws) each(use func(j int, w reg.VecVirtual)) {
 	VPADDD(d.next, d.counter[0], d.counter[0])
 }
 
-// kept is the mask of the lanes whose words are kept.
+// kept returns the mask of the lanes whose words are kept.
 func (d *draws) kept(w reg.VecVirtual) reg.Register {
 	if d.isa == avx512 {
 		const notLess = 5
@@ -158,8 +157,7 @@ func (d *draws) kept(w reg.VecVirtual) reg.Register {
 	return keep
 }
 
-// dropout emits the masking of elements, and of bits that say which are kept,
-// once drawn.
+// dropout emits the masking of elements, and of bits that record which elements are kept.
 func dropout(v *isa) {
 	order := GLOBL("counters"+v.suffix, 8|16) // RODATA, NOPTR
 	parts := v.lanes / 4

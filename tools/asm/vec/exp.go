@@ -10,10 +10,9 @@ import (
 
 // exponential computes eˣ = 2ⁿ·eʳ with n = round(x/ln 2) and |r| ≤ ln 2/2.
 //
-// ln 2 is subtracted in two parts, of which the first has so few bits that
-// n times it is exact. eʳ = 1 + r + r²·q(r), where q has degree 4 and was
-// fitted (Lawson's iteration) for the least relative error of eʳ, 3e-9.
-// 2ⁿ is applied with gradual underflow and overflow to infinity.
+// ln 2 is subtracted in two parts; the first has so few bits that n times it is exact. eʳ = 1 + r + r²·q(r), where q
+// has degree 4 and was fitted (Lawson's iteration) for the least relative error of eʳ, 3e-9. 2ⁿ is applied with gradual
+// underflow and overflow to infinity.
 type exponential struct {
 	*isa
 	log2e, ln2hi, ln2lo, one val
@@ -40,11 +39,10 @@ func (v *isa) exponential() *exponential {
 	return e
 }
 
-// of is eˣ. It uses up the registers of x.
+// of computes eˣ. It overwrites the registers of x.
 func (e *exponential) of(x val) val {
 	if e.isa == avx2 {
-		// Beyond these the result is 0 or infinite. The order of the operands
-		// keeps NaN.
+		// Beyond these bounds the result is 0 or infinite. The order of the operands preserves NaN.
 		x = e.max(e.copy(e.constant(-104.5), 1), x)
 		x = e.min(e.copy(e.constant(89), 1), x)
 	}
@@ -60,19 +58,17 @@ func (e *exponential) of(x val) val {
 	return e.scale(p, n)
 }
 
-// scale is p·2ⁿ.
+// scale computes p·2ⁿ.
 func (e *exponential) scale(p, n val) val {
 	if e.isa == avx512 {
-		// Where n is infinite p is NaN, and the instruction makes it 0 or
-		// infinite; NaN in n stays.
+		// If n is infinite, p is NaN and the instruction returns 0 or infinity; NaN in n is preserved.
 		dst := e.regs(len(p))
 		for i := range dst {
 			VSCALEFPS(n[i], p[i], dst[i])
 		}
 		return dst
 	}
-	// By two factors of about 2^(n/2), since 2ⁿ itself may not be a normal
-	// number. The first product is exact.
+	// Use two factors of about 2^(n/2), since 2ⁿ itself may not be a normal number. The first product is exact.
 	for i := range p {
 		whole, half := YMM(), YMM()
 		VCVTPS2DQ(n[i], whole)

@@ -10,8 +10,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// isa is an instruction set. Its methods emit the operations that the two
-// have in different forms.
+// isa is an instruction set. Its methods emit operations whose form differs between AVX2 and AVX-512.
 type isa struct {
 	suffix string // of function names
 	lanes  int    // floats per register
@@ -22,10 +21,10 @@ var (
 	avx512 = &isa{"AVX512", 16}
 )
 
-// bytes is the size of a register.
+// bytes returns the size of a register.
 func (v *isa) bytes() int { return 4 * v.lanes }
 
-// reg is a new register.
+// reg returns a new register.
 func (v *isa) reg() reg.VecVirtual {
 	if v == avx512 {
 		return ZMM()
@@ -33,9 +32,8 @@ func (v *isa) reg() reg.VecVirtual {
 	return YMM()
 }
 
-// val is one operand of each of several registers that go through the same
-// steps side by side, so that the processor has independent work; or one
-// operand for all of them.
+// val holds one operand for each of several registers that are processed side by side, so that the processor has
+// independent work, or one operand for all of them.
 type val []Op
 
 func (x val) at(i int) Op {
@@ -45,7 +43,7 @@ func (x val) at(i int) Op {
 	return x[i]
 }
 
-// width is the number of registers side by side.
+// width returns the number of registers side by side.
 func width(xs ...val) int {
 	n := 1
 	for _, x := range xs {
@@ -54,7 +52,7 @@ func width(xs ...val) int {
 	return n
 }
 
-// regs are n new registers.
+// regs returns n new registers.
 func (v *isa) regs(n int) val {
 	x := make(val, n)
 	for i := range x {
@@ -63,7 +61,7 @@ func (v *isa) regs(n int) val {
 	return x
 }
 
-// three emits dst = op(a, b) for a new dst. b, not a, may be in memory.
+// three emits dst = op(a, b) for a new dst. b, but not a, may be in memory.
 func (v *isa) three(op func(ops ...Op), a, b val) val {
 	dst := v.regs(width(a, b))
 	for i := range dst {
@@ -77,7 +75,7 @@ func (v *isa) sub(a, b val) val { return v.three(VSUBPS, a, b) }
 func (v *isa) mul(a, b val) val { return v.three(VMULPS, a, b) }
 func (v *isa) div(a, b val) val { return v.three(VDIVPS, a, b) }
 
-// max is the larger; b where one of the two is NaN.
+// max computes the larger operand; it returns b if one of the two is NaN.
 func (v *isa) max(a, b val) val { return v.three(VMAXPS, a, b) }
 func (v *isa) min(a, b val) val { return v.three(VMINPS, a, b) }
 
@@ -98,7 +96,7 @@ func (v *isa) subMul(acc, a, b val) {
 	}
 }
 
-// mulAdd emits x = x·m + c. c may be in memory, with AVX-512 as a far constant.
+// mulAdd emits x = x·m + c. c may be in memory; with AVX-512 only as a far constant.
 func (v *isa) mulAdd(x, m, c val) {
 	for i := range x {
 		if _, far := c.at(i).(Mem); far && v == avx512 {
@@ -116,7 +114,7 @@ func (v *isa) mulSub(x, m, c val) {
 	}
 }
 
-// copy is x in n new registers. x may be in memory.
+// copy copies x to n new registers. x may be in memory.
 func (v *isa) copy(x val, n int) val {
 	dst := v.regs(n)
 	for i := range dst {
@@ -133,7 +131,7 @@ func (v *isa) sqrt(x val) val {
 	return dst
 }
 
-// round is x rounded to the nearest integer, ties to even.
+// round rounds x to the nearest integer, ties to even.
 func (v *isa) round(x val) val {
 	dst := v.regs(len(x))
 	for i := range dst {
@@ -146,7 +144,7 @@ func (v *isa) round(x val) val {
 	return dst
 }
 
-// bySign is neg where the sign bit of x is set, pos elsewhere.
+// bySign selects neg where the sign bit of x is set and pos elsewhere.
 func (v *isa) bySign(x, neg, pos val) val {
 	dst := v.regs(len(x))
 	for i := range dst {
@@ -161,7 +159,7 @@ func (v *isa) bySign(x, neg, pos val) val {
 	return dst
 }
 
-// zero is a cleared register.
+// zero returns a cleared register.
 func (v *isa) zero() reg.VecVirtual {
 	r := v.reg()
 	if v == avx512 {
@@ -172,12 +170,11 @@ func (v *isa) zero() reg.VecVirtual {
 	return r
 }
 
-// constant is a float for all lanes. With AVX-512 it takes a register from
-// here on; with AVX2, which has fewer, it stays in memory: use it where an
-// operand may be there, or load it with copy.
+// constant returns a float for all lanes. With AVX-512 it occupies a register from here on. With AVX2, which has fewer,
+// it stays in memory: use it where an operand may be in memory, or load it with copy.
 func (v *isa) constant(f float64) val { return v.word(math.Float32bits(float32(f))) }
 
-// word is constant for 32 bits.
+// word returns a 32-bit constant; see constant.
 func (v *isa) word(bits uint32) val {
 	m := literal(bits)
 	if v == avx2 {
@@ -188,7 +185,7 @@ func (v *isa) word(bits uint32) val {
 	return val{r}
 }
 
-// near is constant, but in a register with AVX2 too.
+// near returns a constant that is in a register with AVX2 too.
 func (v *isa) near(f float64) val {
 	c := v.constant(f)
 	if v == avx2 {
@@ -197,12 +194,12 @@ func (v *isa) near(f float64) val {
 	return c
 }
 
-// far is constant, but in memory with AVX-512 too, for mulAdd.
+// far returns a constant that is in memory with AVX-512 too, for mulAdd.
 func (v *isa) far(f float64) val { return val{literal(math.Float32bits(float32(f)))} }
 
 var literals = map[uint32]Mem{}
 
-// literal is the place of 8 copies of a word.
+// literal returns the address of 8 copies of a word.
 func literal(bits uint32) Mem {
 	m, ok := literals[bits]
 	if !ok {
@@ -216,8 +213,7 @@ func literal(bits uint32) Mem {
 	return m
 }
 
-// masks is the place of 8 set words and 8 clear ones: at 4·(8−n) starts the
-// mask of the first n lanes.
+// masks returns the address of 8 set words and 8 clear ones: the mask of the first n lanes starts at 4·(8−n).
 func masks() Mem {
 	if maskTable.Symbol.Name == "" {
 		maskTable = GLOBL("masks", attr.RODATA|attr.NOPTR)
@@ -234,7 +230,7 @@ func masks() Mem {
 
 var maskTable Mem
 
-// mask is a register that selects the first n lanes, 0 < n < lanes.
+// mask returns a register that selects the first n lanes, 0 < n < lanes.
 func (v *isa) mask(n reg.GPVirtual) reg.Register {
 	if v == avx512 {
 		m, k := GP64(), K()
@@ -251,8 +247,7 @@ func (v *isa) mask(n reg.GPVirtual) reg.Register {
 	return m
 }
 
-// load is n registers from memory, the selected lanes if there is a mask and
-// zeroes elsewhere.
+// load loads n registers from memory. With a mask it loads the selected lanes and clears the others.
 func (v *isa) load(m Mem, n int, mask reg.Register) val {
 	x := v.regs(n)
 	for i := range x {
@@ -269,7 +264,7 @@ func (v *isa) load(m Mem, n int, mask reg.Register) val {
 	return x
 }
 
-// store is the inverse of load; lanes not selected are left.
+// store is the inverse of load; lanes not selected are unchanged.
 func (v *isa) store(x val, m Mem, mask reg.Register) {
 	for i := range x {
 		at := m.Offset(i * v.bytes())
@@ -284,7 +279,7 @@ func (v *isa) store(x val, m Mem, mask reg.Register) {
 	}
 }
 
-// selected is x with zeroes in the lanes that mask does not select.
+// selected clears the lanes of x that mask does not select.
 func (v *isa) selected(x val, mask reg.Register) val {
 	if mask == nil {
 		return x
@@ -300,7 +295,7 @@ func (v *isa) selected(x val, mask reg.Register) val {
 	return dst
 }
 
-// scalar is a float parameter in all lanes.
+// scalar loads a float parameter into all lanes.
 func (v *isa) scalar(name string) val {
 	p, err := Param(name).Resolve()
 	if err != nil {
@@ -311,14 +306,14 @@ func (v *isa) scalar(name string) val {
 	return val{r}
 }
 
-// text begins a function.
+// text starts a function.
 func (v *isa) text(name, signature, doc string) {
 	TEXT(name+v.suffix, NOSPLIT, "func("+signature+")")
 	Pragma("noescape")
 	Doc(name + v.suffix + " " + doc)
 }
 
-// end ends it.
+// end ends a function.
 func end() {
 	VZEROUPPER()
 	RET()

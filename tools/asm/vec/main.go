@@ -1,9 +1,7 @@
-// Command vec generates the amd64 kernels of internal/vec. Run it
-// by go generate in that package.
+// Command vec generates the amd64 kernels of internal/vec. Run it with go generate in that package.
 //
-// A kernel is written once, as a formula over groups of registers, for every
-// instruction set: loops, tails and masks come from the frames in map.go and
-// reduce.go, registers from avo's allocator.
+// A kernel is written once for every instruction set, as a formula over groups of registers. map.go and reduce.go emit
+// the loops, tails and masks; avo allocates registers.
 package main
 
 import (

@@ -6,15 +6,14 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// elementwise is a kernel that computes each element of its outputs from
-// those of its inputs at the same place. Parameters that are outputs and
-// inputs appear in both lists.
+// elementwise is a kernel that computes each element of its outputs from the elements of its inputs at the same index.
+// Parameters that are outputs and inputs are in both lists.
 type elementwise struct {
 	name, signature, doc string
 	in, out              []string
-	unroll               [2]int // registers side by side with AVX2, AVX-512
+	unroll               [2]int // registers per iteration with AVX2, AVX-512
 
-	// setup emits what goes before the loop and returns the formula.
+	// setup emits the code before the loop and returns the formula.
 	setup func(v *isa) func(x []val) []val
 }
 
@@ -47,7 +46,7 @@ func (v *isa) index() int {
 	return 0
 }
 
-// base and length are the parts of a slice parameter.
+// base and length load the parts of a slice parameter.
 func base(name string) reg.GPVirtual {
 	r := GP64()
 	Load(Param(name).Base(), r)
@@ -60,19 +59,18 @@ func length(name string) reg.GPVirtual {
 	return r
 }
 
-// loop goes over n elements, of which at is the first not yet done.
+// loop iterates over n elements; at is the first one not done.
 type loop struct {
 	*isa
 	n, at reg.GPVirtual
 }
 
-// mem is the current place in the slice that starts at base.
+// mem returns the current address in the slice that starts at base.
 func (l loop) mem(base reg.GPVirtual) Mem {
 	return Mem{Base: base, Index: l.at, Scale: 4}
 }
 
-// run emits body for unroll registers at a time, then for single registers,
-// then for what is left, under a mask.
+// run emits body for unroll registers at a time, then for single registers, then for the rest under a mask.
 func (l loop) run(unroll int, body func(n int, mask reg.Register)) {
 	XORQ(l.at, l.at)
 	for _, n := range []int{unroll, 1} {

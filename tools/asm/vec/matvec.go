@@ -6,8 +6,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// matrixVector emits the products of decoding, which read each row of a
-// matrix once for several vectors: one, or as many as the registers allow.
+// matrixVector emits the matrix-vector products of decoding, which read each row of a matrix once for several vectors:
+// one, or as many as the registers allow.
 func matrixVector(v *isa) {
 	groups := []int{1, 2}
 	if v == avx512 {
@@ -19,15 +19,15 @@ func matrixVector(v *isa) {
 	}
 }
 
-// parameter loads an integer or a pointer. The kernels load what they need
-// seldom each time: the registers do not suffice for all.
+// parameter loads an integer or a pointer. The kernels reload rarely used parameters each time, since there are not
+// enough registers for all.
 func parameter(name string) reg.GPVirtual {
 	r := GP64()
 	Load(Param(name), r)
 	return r
 }
 
-// strided loads n addresses that lie a stride apart.
+// strided loads n addresses at a distance of stride.
 func strided(first, stride string, n int) []reg.GPVirtual {
 	at := []reg.GPVirtual{parameter(first)}
 	if n > 1 {
@@ -41,7 +41,7 @@ func strided(first, stride string, n int) []reg.GPVirtual {
 	return at
 }
 
-// rowStride is the distance of rows in bytes.
+// rowStride returns the distance of rows in bytes.
 func rowStride() reg.GPVirtual {
 	s := parameter("stride")
 	SHLQ(U8(2), s)
@@ -50,8 +50,7 @@ func rowStride() reg.GPVirtual {
 
 const panelSignature = "x *float32, xStride int, p *float32, pStride int, rows *float32, stride, width, count int"
 
-// addRows keeps some columns of the sums of all vectors in registers while
-// the rows go by.
+// addRows holds some columns of the sums of all vectors in registers while it iterates over the rows.
 func addRows(v *isa, n int) {
 	v.text(label("addRows", n), panelSignature, "is x += Σ p[j]·row j for several x with their p; count > 0.")
 	vectors, factors, stride := strided("x", "xStride", n), strided("p", "pStride", n), rowStride()
@@ -113,8 +112,8 @@ func addRows(v *isa, n int) {
 	end()
 }
 
-// dotRows takes four rows at a time; where fewer are left, it takes the last
-// one again, so that every row is summed in the same order.
+// dotRows processes four rows at a time. If fewer are left, it repeats the last one, so that every row is summed in the
+// same order.
 func dotRows(v *isa, n int) {
 	v.text(label("dotRows", n), panelSignature, "is p[j] = x·row j for several x with their p; count > 0.")
 	vectors, count := strided("x", "xStride", n), parameter("count")
@@ -187,8 +186,7 @@ func dotRows(v *isa, n int) {
 	end()
 }
 
-// foldFour is the sums over all lanes of four registers, side by side. It
-// folds in halves, as foldLanes does.
+// foldFour returns the sums over all lanes of four registers, side by side. It reduces by halves like foldLanes.
 func (v *isa) foldFour(acc val) reg.VecVirtual {
 	s := val{}
 	for _, a := range acc {
@@ -205,7 +203,7 @@ func (v *isa) foldFour(acc val) reg.VecVirtual {
 		VADDPS(hi.AsX(), r.AsX(), hi.AsX())
 		s = append(s, hi.AsX())
 	}
-	// In each half of the four words: 0+2 and 1+3 of one, of the other.
+	// In each half of the four words: 0+2 and 1+3 of a, then of b.
 	halves := func(a, b Op) reg.Register {
 		lo, hi := XMM(), XMM()
 		VUNPCKLPS(b, a, lo)

@@ -10,17 +10,16 @@ import (
 // i%sums. It is the constant lanes of package vec.
 const sums = 32
 
-// reduction is a kernel that folds its inputs to one float.
+// reduction is a kernel that reduces its inputs to one float.
 type reduction struct {
 	name, signature, doc string
 	in, out              []string
-	side                 [2]int // accumulators side by side with AVX2, AVX-512
+	side                 [2]int // number of accumulators with AVX2, AVX-512
 	start                func(v *isa) reg.VecVirtual
 	fold                 func(v *isa, a, b val) val
 
-	// setup emits what goes before the loop and returns the step, which
-	// changes the accumulators and returns the outputs; finish, if any, may
-	// change the result.
+	// setup emits the code before the loop and returns the step, which updates the accumulators and returns the
+	// outputs. finish, if not nil, may change the result.
 	setup  func(v *isa) func(acc val, x []val, mask reg.Register) []val
 	finish func(v *isa, result reg.VecVirtual)
 }
@@ -62,7 +61,7 @@ func (r reduction) emit(v *isa) {
 	JGE(LabelRef("loop"))
 	Label("tail")
 	ADDQ(I32(sums), l.n)
-	// What is left goes to the accumulators in their order.
+	// The remaining registers go to the accumulators in order.
 	for i := range acc {
 		SUBQ(I32(v.lanes), l.n)
 		JLT(LabelRef(label("part", i)))
@@ -90,15 +89,14 @@ func (r reduction) emit(v *isa) {
 	end()
 }
 
-// foldLanes folds accumulators in halves: the upper half of all lanes onto
-// the lower, until one is left.
+// foldLanes reduces accumulators by halves: the upper half of all lanes onto the lower, until one is left.
 func (v *isa) foldLanes(acc val, f func(v *isa, a, b val) val) reg.VecVirtual {
 	for len(acc) > 1 {
 		h := len(acc) / 2
 		acc = f(v, acc[:h], acc[h:])
 	}
 	r := acc[0].(reg.VecVirtual)
-	// From here on registers of 8 lanes do, of which the upper may be junk.
+	// From here on 8 lanes of a register suffice; the upper ones may be garbage.
 	hi := YMM()
 	half := func() { r = f(avx2, val{r.AsY()}, val{hi})[0].(reg.VecVirtual) }
 	if v == avx512 {

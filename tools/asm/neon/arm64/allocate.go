@@ -6,16 +6,14 @@ import (
 	"slices"
 )
 
-// span is where a virtual register is in use: from the instruction that first
-// names it to the last one.
+// span is the live range of a virtual register: from the first to the last instruction that names it.
 type span struct {
 	reg         V
 	first, last int
 }
 
-// allocate replaces virtual registers by those of the machine, in the order
-// in which they come into use (linear scan). A register that is named before
-// a loop and in it stays in use to the loop's end.
+// allocate assigns machine registers to virtual ones in the order of their first use (linear scan). A register that is
+// named before a loop and in it stays live to the end of the loop.
 func (f *Func) allocate() {
 	if f.virtual == machine {
 		return
@@ -32,7 +30,7 @@ func (f *Func) allocate() {
 			if a.last > s.first {
 				return false
 			}
-			free[home[a.reg]] = true // read by the instruction that writes s
+			free[home[a.reg]] = true // last read by the instruction that writes s
 			return true
 		})
 		r := slices.Index(free, true)
@@ -58,8 +56,8 @@ func (f *Func) allocate() {
 	}
 }
 
-// spans lists the virtual registers by their first use, and strikes the
-// machine's own that the function names from free.
+// spans returns the live ranges of the virtual registers in order of first use, and removes machine registers that the
+// function names from free.
 func (f *Func) spans(free []bool) []span {
 	at := map[V]*span{}
 	labels := map[string]int{}
@@ -83,7 +81,7 @@ func (f *Func) spans(free []bool) []span {
 			}
 		}
 	}
-	for range loops { // an inner loop may reach into the next one
+	for range loops { // an inner loop may extend into the next one
 		for _, l := range loops {
 			for _, s := range at {
 				if s.first < l[0] && s.last >= l[0] {
@@ -102,7 +100,7 @@ func (f *Func) spans(free []bool) []span {
 	return list
 }
 
-// vectors are the registers that an instruction names.
+// vectors returns the vector registers that an instruction names.
 func (i instr) vectors() []V {
 	list := slices.Clone(i.regs)
 	for _, a := range i.args {

@@ -1,10 +1,9 @@
-// Package arm64 writes functions in Go's assembly for arm64, with their stubs
-// in Go: what avo does for amd64, as far as this project needs it.
+// Package arm64 writes functions in Go's assembly for arm64, with their Go stubs, as avo does for amd64, to the extent
+// this project needs.
 //
-// Go's assembler lacks most vector arithmetic of arm64. Instructions are of
-// one size there, so that the missing ones are written as words; a comment
-// names each, as an assembler of Arm would. Vector registers may be virtual:
-// they are allocated when the file is written.
+// Go's assembler lacks most vector arithmetic of arm64. Since all instructions have the same size, the missing ones are
+// written as words, with a comment in Arm's assembly syntax. Vector registers may be virtual; they are allocated when
+// the file is written.
 package arm64
 
 import (
@@ -16,15 +15,15 @@ import (
 	"strings"
 )
 
-// File is the functions of one package.
+// File holds the functions of one package.
 type File struct {
 	out, stubs, pkg string
 	constraint      string
 	funcs           []*Func
 }
 
-// New is an empty file whose names come from the command line: -out, -stubs
-// and -pkg, as generators with avo have them.
+// New returns an empty file whose names come from the command line flags -out, -stubs and -pkg, as for generators with
+// avo.
 func New(constraint string) *File {
 	log.SetFlags(0)
 	f := &File{constraint: constraint}
@@ -35,9 +34,8 @@ func New(constraint string) *File {
 	return f
 }
 
-// Func begins a function. The signature is that of Go without func and
-// parentheses around the parameters: "n int, x []float32" or, with a result,
-// "x []float32) float32".
+// Func starts a function. The signature is in Go syntax without func and the parentheses around the parameters: "n int,
+// x []float32" or, with a result, "x []float32) float32".
 func (f *File) Func(name, signature, doc string) *Func {
 	fn := newFunc(name, signature, doc)
 	f.funcs = append(f.funcs, fn)
@@ -62,12 +60,12 @@ func (f *File) Write() {
 	}
 }
 
-// commandLine is how the generator was run, but for the folder of go run.
+// commandLine returns the command that ran the generator, without the folder of go run.
 func commandLine() string {
 	return strings.Join(append([]string{"main.go"}, os.Args[1:]...), " ")
 }
 
-// closed is a signature with the parenthesis that ends the parameters.
+// closed returns the signature with the closing parenthesis of the parameters.
 func closed(signature string) string {
 	if strings.Contains(signature, ")") {
 		return signature

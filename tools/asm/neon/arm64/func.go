@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// V is a vector register: 0 to 31 are those of the machine, the others are
-// virtual. Its lowest lanes are the float register of the same number.
+// V is a vector register: 0 to 31 are machine registers, the others are virtual. Its lowest lanes are the float
+// register of the same number.
 type V int
 
-// R is a general register of 64 bits.
+// R is a 64-bit general register.
 type R int
 
 func (r R) String() string { return fmt.Sprintf("R%d", int(r)) }
 
-// machine is the number of vector registers.
+// machine is the number of machine vector registers.
 const machine = 32
 
-// Func is a function in the making. Its methods append instructions.
+// Func is a function under construction. Its methods append instructions.
 type Func struct {
 	name, signature, doc string
 
@@ -35,11 +35,11 @@ type Func struct {
 
 type param struct{ offset, size int }
 
-// instr is an instruction, or a label where nothing else is set.
+// instr is an instruction, or a label if nothing else is set.
 type instr struct {
 	label  string
-	branch string // label that it may go to
-	text   string // format of Go's assembler, or of the comment beside a word
+	branch string // possible branch target
+	text   string // format in Go's assembly, or of the comment next to a word
 	args   []any  // of the format; V among them are allocated
 	word   uint32
 	isWord bool
@@ -58,7 +58,7 @@ func newFunc(name, signature, doc string) *Func {
 	return f
 }
 
-// parameters lays out the arguments as Go's assembly sees them.
+// parameters computes the layout of the arguments as Go's assembly sees them.
 func (f *Func) parameters(list string) {
 	var names []string
 	for p := range strings.SplitSeq(list, ",") {
@@ -99,7 +99,7 @@ func (f *Func) arg(name string) string {
 	return fmt.Sprintf("%s+%d(FP)", name, p.offset)
 }
 
-// Load loads a parameter, a part of a slice being name_base or name_len.
+// Load loads a parameter; parts of a slice are called name_base and name_len.
 func (f *Func) Load(name string, r R) {
 	op := "MOVD"
 	if f.params[name].size == 1 {
@@ -114,8 +114,7 @@ func (f *Func) LoadFloat(name string, d V) { f.Go("FMOVS "+f.arg(name)+", F%v", 
 // Return stores lane 0 as the result.
 func (f *Func) Return(s V) { f.Go("FMOVS F%v, "+f.arg("ret"), s) }
 
-// Reg is a general register that Reg has not returned before. It leaves out
-// those that belong to the system, the assembler and the runtime.
+// Reg returns an unused general register. It skips registers of the system, the assembler and the runtime.
 func (f *Func) Reg() R {
 	r := f.general
 	f.general++
@@ -128,29 +127,28 @@ func (f *Func) Reg() R {
 	return r
 }
 
-// Vec is a new virtual register.
+// Vec returns a new virtual register.
 func (f *Func) Vec() V {
 	f.virtual++
 	return f.virtual - 1
 }
 
-// Locals reserves bytes of the frame, which begin at 8(RSP).
+// Locals reserves bytes of the frame, starting at 8(RSP).
 func (f *Func) Locals(n int) { f.frame = n }
 
-// Label is a place to go to.
+// Label places a label.
 func (f *Func) Label(name string) { f.code = append(f.code, instr{label: name}) }
 
-// Fresh is a name for a label that no other has.
+// Fresh returns a unique label name.
 func (f *Func) Fresh(name string) string {
 	f.labels++
 	return fmt.Sprintf("%s%d", name, f.labels)
 }
 
-// Align starts a loop where the decoder likes it.
+// Align aligns a loop for the decoder.
 func (f *Func) Align() { f.Go("PCALIGN $16") }
 
-// Go emits an instruction that Go's assembler knows. The verb for a vector
-// register is %v after F or V.
+// Go emits an instruction that Go's assembler supports. The verb for a vector register is %v after F or V.
 func (f *Func) Go(format string, args ...any) {
 	f.code = append(f.code, instr{text: format, args: args})
 }
@@ -160,13 +158,13 @@ func (f *Func) Branch(op, label string) {
 	f.code = append(f.code, instr{branch: label, text: op + " " + strings.ReplaceAll(label, "%", "%%")})
 }
 
-// Word emits an instruction by its encoding, with registers at the given bits;
-// the format of its name is followed by its arguments.
+// Word emits an instruction by its encoding, with registers at the given bits. format and args are its name for the
+// comment.
 func (f *Func) Word(word uint32, regs []V, fields []uint, format string, args ...any) {
 	f.code = append(f.code, instr{isWord: true, word: word, regs: regs, fields: fields, text: format, args: args})
 }
 
-// Ret returns.
+// Ret emits the return instruction.
 func (f *Func) Ret() { f.Go("RET") }
 
 func (f *Func) print(w io.Writer) {

@@ -1,7 +1,7 @@
 package arm64
 
-// Loads and stores of one register, at a number of bytes from r: a vector, or
-// its lower half, or its lowest word with zeroes above it.
+// Loads and stores of one register, at a byte offset from r: a vector, its lower half, or its lowest word with zeros
+// above it.
 func (f *Func) LoadVec(d V, r R, at int)     { f.Go("FMOVQ %d(%v), F%v", at, r, d) }
 func (f *Func) LoadHalf(d V, r R, at int)    { f.Go("FMOVD %d(%v), F%v", at, r, d) }
 func (f *Func) LoadWord(d V, r R, at int)    { f.Go("FMOVS %d(%v), F%v", at, r, d) }
@@ -18,8 +18,8 @@ func (f *Func) LoadHalfword(d V, r R, at int) {
 	f.Word(0x7d400000|uint32(at/2)<<10|uint32(r)<<5, []V{d}, []uint{0}, "ldr h%v, [x%d, #%d]", d, int(r), at)
 }
 
-// LoadLane loads a word into lane i and moves r behind it; StoreLane is the
-// inverse. LoadHalfLane is for the 16 bits of lane i of 8.
+// LoadLane loads a word into lane i and advances r; StoreLane is the inverse. LoadHalfLane loads 16 bits into lane i of
+// 8.
 func (f *Func) LoadLane(d V, i int, r R) {
 	f.Word(0x0ddf8000|uint32(i>>1)<<30|uint32(i&1)<<12|uint32(r)<<5, []V{d}, []uint{0}, "ld1 {v%v.s}[%d], [x%d], #4", d, i, int(r))
 }
@@ -30,20 +30,20 @@ func (f *Func) LoadHalfLane(d V, i int, r R) {
 	f.Word(0x0ddf4000|uint32(i>>2)<<30|uint32(i>>1&1)<<12|uint32(i&1)<<11|uint32(r)<<5, []V{d}, []uint{0}, "ld1 {v%v.h}[%d], [x%d], #2", d, i, int(r))
 }
 
-// Elem is a type of elements in memory that become float32 when loaded.
+// Elem is an element type in memory; elements become float32 when loaded.
 type Elem struct {
 	Name string
 	Size int
 }
 
-// The element types.
+// Element types.
 var (
 	F32  = Elem{"F32", 4}
 	F16  = Elem{"F16", 2}
 	BF16 = Elem{"BF16", 2}
 )
 
-// Widen makes the lower 4 elements of n float32.
+// Widen converts the lower 4 elements of n to float32.
 func (e Elem) Widen(f *Func, d, n V) {
 	switch e {
 	case F16:
@@ -63,7 +63,7 @@ func (e Elem) Load(f *Func, d V, r R, at int) {
 	e.Widen(f, d, d)
 }
 
-// Load8 loads 8 elements, of which the first are in lo.
+// Load8 loads 8 elements, the first ones into lo.
 func (e Elem) Load8(f *Func, lo, hi V, r R, at int) {
 	switch e {
 	case F32:
@@ -79,7 +79,7 @@ func (e Elem) Load8(f *Func, lo, hi V, r R, at int) {
 	}
 }
 
-// Load1 loads one element into lane 0, with zeroes above it.
+// Load1 loads one element into lane 0, with zeros above it.
 func (e Elem) Load1(f *Func, d V, r R, at int) {
 	if e == F32 {
 		f.LoadWord(d, r, at)
@@ -89,8 +89,8 @@ func (e Elem) Load1(f *Func, d V, r R, at int) {
 	e.Widen(f, d, d)
 }
 
-// LoadLanes loads one element from each of up to 8 addresses, which it moves
-// behind them, into lo and then hi. Lanes without an address are zeroes.
+// LoadLanes loads one element from each of up to 8 addresses, which it advances, into lo and then hi. Lanes without an
+// address are zero.
 func (e Elem) LoadLanes(f *Func, lo, hi V, from []R) {
 	f.Zero(lo)
 	if e == F32 {

@@ -2,7 +2,7 @@ package arm64
 
 import "fmt"
 
-// The fields of registers: destination, first and second source.
+// Register fields: destination, first and second source.
 var (
 	fieldsDN  = []uint{0, 5}
 	fieldsDNM = []uint{0, 5, 16}
@@ -34,8 +34,7 @@ func (f *Func) lane(word uint32, name string, d, n, m V, i int) {
 		fmt.Sprintf("%s v%%v.4s, v%%v.4s, v%%v.s[%d]", name, i), d, n, m)
 }
 
-// Arithmetic of float32, d = n op m. Max and Min are NaN where one of the two
-// is.
+// Float32 arithmetic, d = n op m. Max and Min return NaN if one operand is NaN.
 func (f *Func) FAdd(d, n, m V) { f.three(0x4e20d400, "fadd", s4, d, n, m) }
 func (f *Func) FSub(d, n, m V) { f.three(0x4ea0d400, "fsub", s4, d, n, m) }
 func (f *Func) FMul(d, n, m V) { f.three(0x6e20dc00, "fmul", s4, d, n, m) }
@@ -43,35 +42,34 @@ func (f *Func) FDiv(d, n, m V) { f.three(0x6e20fc00, "fdiv", s4, d, n, m) }
 func (f *Func) FMax(d, n, m V) { f.three(0x4e20f400, "fmax", s4, d, n, m) }
 func (f *Func) FMin(d, n, m V) { f.three(0x4ea0f400, "fmin", s4, d, n, m) }
 
-// FAddPairs adds neighbours: those of n to the lower half of d, of m to the upper.
+// FAddPairs adds neighbours: pairs of n to the lower half of d, pairs of m to the upper.
 func (f *Func) FAddPairs(d, n, m V) { f.three(0x6e20d400, "faddp", s4, d, n, m) }
 
-// FMulAdd is d += n·m and FMulSub d −= n·m, rounded once.
+// FMulAdd computes d += n·m and FMulSub d −= n·m, rounded once.
 func (f *Func) FMulAdd(d, n, m V) { f.three(0x4e20cc00, "fmla", s4, d, n, m) }
 func (f *Func) FMulSub(d, n, m V) { f.three(0x4ea0cc00, "fmls", s4, d, n, m) }
 
-// The same with lane i of m for all lanes.
+// Multiplications with lane i of m in all lanes.
 func (f *Func) FMulLane(d, n, m V, i int)    { f.lane(0x4f809000, "fmul", d, n, m, i) }
 func (f *Func) FMulAddLane(d, n, m V, i int) { f.lane(0x4f801000, "fmla", d, n, m, i) }
 func (f *Func) FMulSubLane(d, n, m V, i int) { f.lane(0x4f805000, "fmls", d, n, m, i) }
 
-// FSqrt is d = √n; FRound rounds to the nearest integer, ties to even, and
-// FToInt converts to one so.
+// FSqrt computes d = √n; FRound rounds to the nearest integer, ties to even, and FToInt converts with the same
+// rounding.
 func (f *Func) FSqrt(d, n V)  { f.two(0x6ea1f800, "fsqrt", "4s", "4s", d, n) }
 func (f *Func) FRound(d, n V) { f.two(0x4e218800, "frintn", "4s", "4s", d, n) }
 func (f *Func) FToInt(d, n V) { f.two(0x4e21a800, "fcvtns", "4s", "4s", d, n) }
 
-// FEqual sets the lanes where n = m.
+// FEqual sets the lanes in which n = m.
 func (f *Func) FEqual(d, n, m V) { f.three(0x4e20e400, "fcmeq", s4, d, n, m) }
 
-// BMulAdd adds to d, as 2×2 matrix, the product of n and the transpose of m:
-// matrices of 2 rows of 4 bfloat16 (FEAT_BF16).
+// BMulAdd adds to d, as 2×2 matrix, the product of n and the transpose of m: matrices of 2 rows of 4 bfloat16
+// (FEAT_BF16).
 func (f *Func) BMulAdd(d, n, m V) {
 	f.Word(0x6e40ec00, []V{d, n, m}, fieldsDNM, "bfmmla v%v.4s, v%v.8h, v%v.8h", d, n, m)
 }
 
-// FromHalf widens the lower 4 float16 of n, FromHalf2 the upper; FromBrain and
-// FromBrain2 do so with bfloat16.
+// FromHalf widens the lower 4 float16 of n, FromHalf2 the upper; FromBrain and FromBrain2 widen bfloat16.
 func (f *Func) FromHalf(d, n V)  { f.two(0x0e217800, "fcvtl", "4s", "4h", d, n) }
 func (f *Func) FromHalf2(d, n V) { f.two(0x4e217800, "fcvtl2", "4s", "8h", d, n) }
 func (f *Func) FromBrain(d, n V) {
@@ -88,13 +86,13 @@ func (f *Func) ToHalf2(d, n V)  { f.two(0x4e216800, "fcvtn2", "8h", "4s", d, n) 
 func (f *Func) ToBrain(d, n V)  { f.two(0x0ea16800, "bfcvtn", "4h", "4s", d, n) }
 func (f *Func) ToBrain2(d, n V) { f.two(0x4ea16800, "bfcvtn2", "8h", "4s", d, n) }
 
-// Integers of 32 bits. NotLess compares without sign, Greater with.
+// 32-bit integer operations. NotLess is unsigned, Greater signed.
 func (f *Func) Add(d, n, m V)     { f.three(0x4ea08400, "add", s4, d, n, m) }
 func (f *Func) Sub(d, n, m V)     { f.three(0x6ea08400, "sub", s4, d, n, m) }
 func (f *Func) NotLess(d, n, m V) { f.three(0x6ea03c00, "cmhs", s4, d, n, m) }
 func (f *Func) Greater(d, n, m V) { f.three(0x4ea03400, "cmgt", s4, d, n, m) }
 
-// Shifts of 32 bits: ShiftRight without sign, SignRight with.
+// 32-bit shifts: ShiftRight is unsigned, SignRight signed.
 func (f *Func) ShiftLeft(d, n V, by int)  { f.shift(0x4f005400, 32+by, "shl", by, d, n) }
 func (f *Func) ShiftRight(d, n V, by int) { f.shift(0x6f000400, 64-by, "ushr", by, d, n) }
 func (f *Func) SignRight(d, n V, by int)  { f.shift(0x4f000400, 64-by, "sshr", by, d, n) }
@@ -103,8 +101,7 @@ func (f *Func) shift(word uint32, code int, name string, by int, d, n V) {
 	f.Word(word|uint32(code)<<16, []V{d, n}, fieldsDN, fmt.Sprintf("%s v%%v.4s, v%%v.4s, #%d", name, by), d, n)
 }
 
-// MulLow and MulHigh are the products, of 64 bits, of the lower and of the
-// upper two lanes.
+// MulLow and MulHigh compute the 64-bit products of the lower and of the upper two lanes.
 func (f *Func) MulLow(d, n, m V) {
 	f.Word(0x2ea0c000, []V{d, n, m}, fieldsDNM, "umull v%v.2d, v%v.2s, v%v.2s", d, n, m)
 }
@@ -112,18 +109,18 @@ func (f *Func) MulHigh(d, n, m V) {
 	f.Word(0x6ea0c000, []V{d, n, m}, fieldsDNM, "umull2 v%v.2d, v%v.4s, v%v.4s", d, n, m)
 }
 
-// Bits. Select is d = n where d is set, m elsewhere.
+// Bitwise operations. Select computes d = n where d is set, m elsewhere.
 func (f *Func) And(d, n, m V)    { f.three(0x4e201c00, "and", b16, d, n, m) }
 func (f *Func) Or(d, n, m V)     { f.three(0x4ea01c00, "orr", b16, d, n, m) }
 func (f *Func) Xor(d, n, m V)    { f.three(0x6e201c00, "eor", b16, d, n, m) }
 func (f *Func) Select(d, n, m V) { f.three(0x6e601c00, "bsl", b16, d, n, m) }
 
-// Move is d = n, Zero d = 0.
+// Move computes d = n, Zero d = 0.
 func (f *Func) Move(d, n V) { f.Or(d, n, n) }
 func (f *Func) Zero(d V)    { f.Word(0x6f00e400, []V{d}, []uint{0}, "movi v%v.2d, #0", d) }
 
-// Even and Odd are the even and odd words of n, then those of m; Transpose
-// and Transpose2 the even or odd words of both by turns, and of doublewords.
+// Even and Odd extract the even and odd words of n, then of m. Transpose and Transpose2 interleave the even or odd
+// words of n and m; Transpose64 and Transpose642 interleave doublewords.
 func (f *Func) Even(d, n, m V)        { f.three(0x4e801800, "uzp1", s4, d, n, m) }
 func (f *Func) Odd(d, n, m V)         { f.three(0x4e805800, "uzp2", s4, d, n, m) }
 func (f *Func) Transpose(d, n, m V)   { f.three(0x4e802800, "trn1", s4, d, n, m) }
@@ -133,11 +130,10 @@ func (f *Func) Transpose642(d, n, m V) {
 	f.three(0x4ec06800, "trn2", d2, d, n, m)
 }
 
-// OddHalves are the odd halfwords of n, then those of m.
+// OddHalves extracts the odd halfwords of n, then of m.
 func (f *Func) OddHalves(d, n, m V) { f.three(0x4e405800, "uzp2", h8, d, n, m) }
 
-// Square transposes the 4×4 words in r. It uses four more registers and
-// returns those with the result.
+// Square transposes the 4×4 words in r. It uses four more registers and returns the registers of the result.
 func (f *Func) Square(r, tmp [4]V) [4]V {
 	f.Transpose(tmp[0], r[0], r[1])
 	f.Transpose2(tmp[1], r[0], r[1])
@@ -150,13 +146,13 @@ func (f *Func) Square(r, tmp [4]V) [4]V {
 	return r
 }
 
-// Spread is lane i of n in all lanes.
+// Spread broadcasts lane i of n to all lanes.
 func (f *Func) Spread(d, n V, i int) {
 	f.Word(0x4e000400|uint32(i<<3|4)<<16, []V{d, n}, fieldsDN, fmt.Sprintf("dup v%%v.4s, v%%v.s[%d]", i), d, n)
 }
 
-// SpreadWord is the lower word of r in all lanes, PutWord puts it into lane i,
-// and PutDouble puts r into half i.
+// SpreadWord broadcasts the lower word of r to all lanes, PutWord inserts it into lane i, and PutDouble inserts r into
+// half i.
 func (f *Func) SpreadWord(d V, r R) {
 	f.Word(0x4e040c00|uint32(r)<<5, []V{d}, []uint{0}, "dup v%v.4s, w%d", d, int(r))
 }

@@ -1,6 +1,5 @@
-// Command convert generates the arm64 kernels of tensor: between float32 and
-// the 16-bit floats, in groups of 16 elements. Run it by go generate in that
-// package.
+// Command convert generates the arm64 kernels of package tensor, which convert between float32 and the 16-bit floats in
+// groups of 16 elements. Run it with go generate in that package.
 package main
 
 import "github.com/lorafuse/lorafuse/tools/asm/neon/arm64"
@@ -11,7 +10,7 @@ type (
 	R = arm64.R
 )
 
-// group is the number of elements that a loop converts.
+// group is the number of elements per iteration.
 const group = 16
 
 func main() {
@@ -59,8 +58,7 @@ func widen(file *arm64.File, e arm64.Elem) {
 	})
 }
 
-// narrow emits the inverse; pack rounds the floats in low and high, of which
-// it leaves the 8 results in low.
+// narrow emits the inverse of widen; pack rounds the floats in low and high and leaves the 8 results in low.
 func narrow(file *arm64.File, e arm64.Elem, pack func(f *arm64.Func) func(low, high V)) {
 	name := "narrow" + e.Name + "NEON"
 	f := file.Func(name, signature, name+" converts n > 0 elements from float32, a multiple of 16.")
@@ -75,7 +73,7 @@ func narrow(file *arm64.File, e arm64.Elem, pack func(f *arm64.Func) func(low, h
 	})
 }
 
-// brain rounds to bfloat16 by integers: not every machine has the instruction.
+// brain rounds to bfloat16 with integer operations, since not every machine has the instruction.
 func brain(f *arm64.Func) func(low, high V) {
 	constant := func(bits uint32) V {
 		v, r := f.Vec(), f.Reg()

@@ -7,9 +7,8 @@ const (
 	blockCols = 6
 )
 
-// block emits the products of four rows of x, where they lie, with up to six
-// rows of w, which are packed side by side, four elements of each in turn. Ten
-// loads serve 24 multiply-adds.
+// block emits the products of four rows of x, read in place, with up to six rows of w, which are packed side by side,
+// four elements of each at a time. Ten loads serve 24 multiply-adds.
 func block(file *arm64.File, cols int) {
 	name := sprintf("neonBlockx%d", cols)
 	f := file.Func(name, "k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32",
@@ -86,8 +85,7 @@ func block(file *arm64.File, cols int) {
 	f.Ret()
 }
 
-// loadFew loads n ≤ 4 floats at disp from r; storeFew is the inverse. They
-// use at.
+// loadFew loads n ≤ 4 floats at disp from r; storeFew is the inverse. Both use at.
 func loadFew(f *arm64.Func, d V, r R, disp, n int, at R) {
 	switch n {
 	case 1:

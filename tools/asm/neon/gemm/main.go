@@ -1,7 +1,6 @@
-// Command gemm generates the arm64 kernels of backend/cpu/internal/gemm. Run
-// it by go generate in that package.
+// Command gemm generates the arm64 kernels of backend/cpu/internal/gemm. Run it with go generate in that package.
 //
-// All kernels use fixed registers, as those for amd64 in tools/asm/gemm do.
+// All kernels use fixed registers, like the ones for amd64 in tools/asm/gemm.
 package main
 
 import (

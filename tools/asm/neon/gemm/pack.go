@@ -2,9 +2,8 @@ package main
 
 import "github.com/lorafuse/lorafuse/tools/asm/neon/arm64"
 
-// transpose emits the packing of 4 or 8 rows along k into a panel across k:
-// element (i,t) at src + i·lane + t·size goes to dst + t·width + 4i, times
-// alpha. It takes squares of 4×4 elements through the registers.
+// transpose emits the packing of 4 or 8 rows along k into a panel across k: element (i,t) at src + i·lane + t·size goes
+// to dst + t·width + 4i, times alpha. It transposes squares of 4×4 elements in registers.
 func transpose(file *arm64.File, group int, e arm64.Elem) {
 	name := sprintf("neonTranspose%sx%d", e.Name, group)
 	f := file.Func(name, "dst *float32, width int, src *byte, lane, rows, k int, alpha float32",
@@ -20,7 +19,7 @@ func transpose(file *arm64.File, group int, e arm64.Elem) {
 	f.Load("lane", lane)
 	f.Load("rows", rows)
 	f.Load("k", k)
-	for i := 1; i < group; i++ { // rows that are none are read where the first one is
+	for i := 1; i < group; i++ { // missing rows are read from the first row
 		f.Go("ADD %v, %v, %v", lane, from[i-1], next)
 		f.Go("CMP $%d, %v", i, rows)
 		f.Go("CSEL GT, %v, %v, %v", next, from[0], from[i])
@@ -84,7 +83,7 @@ func transpose(file *arm64.File, group int, e arm64.Elem) {
 
 const copySignature = "dst *float32, width int, src *byte, step, k int, alpha float32"
 
-// copyVecs is how many registers copyLanes moves at most.
+// copyVecs is the maximum number of registers that copyLanes moves.
 const copyVecs = 4
 
 // copyLanes emits the packing of rows across k: element (i,t) at src + size·i
@@ -122,7 +121,7 @@ func copyLanes(file *arm64.File, vecs int, e arm64.Elem) {
 	f.Ret()
 }
 
-// copyPart is copyLanes for less than a register, with zeroes behind it.
+// copyPart emits copyLanes for less than a register, padded with zeros.
 func copyPart(file *arm64.File, e arm64.Elem) {
 	name := sprintf("neonCopy%sPart", e.Name)
 	f := file.Func(name, "dst *float32, width int, src *byte, step, lanes, k int, alpha float32",
@@ -147,8 +146,7 @@ func copyPart(file *arm64.File, e arm64.Elem) {
 	f.Ret()
 }
 
-// some loads n < 4 elements at src, as they are, with zeroes behind them. It
-// uses at.
+// some loads n < 4 elements at src without widening, padded with zeros. It uses at.
 func some(f *arm64.Func, d V, at, src, n R, e arm64.Elem) {
 	end := f.Fresh("some")
 	f.Zero(d)

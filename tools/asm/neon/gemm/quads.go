@@ -2,12 +2,11 @@ package main
 
 import "github.com/lorafuse/lorafuse/tools/asm/neon/arm64"
 
-// Packing for machines that multiply bfloat16: four elements that follow each
-// other along k lie side by side in a panel, rounded to bfloat16.
+// Packing for machines that multiply bfloat16: four adjacent elements along k are side by side in a panel, rounded to
+// bfloat16.
 
-// quadRows emits the packing of rows that lie along k: elements (i,4t…4t+3) go
-// to dst + t·width + 8i. Raw bfloat16 is moved as it is, everything else
-// multiplied by alpha and rounded.
+// quadRows emits the packing of rows along k: elements (i,4t…4t+3) go to dst + t·width + 8i. Raw bfloat16 is copied
+// unchanged; other types are multiplied by alpha and rounded.
 func quadRows(file *arm64.File, rows int, e arm64.Elem, raw bool) {
 	name := sprintf("neonQuadRows%sx%d", e.Name, rows)
 	if raw {
@@ -71,8 +70,7 @@ func quadRows(file *arm64.File, rows int, e arm64.Elem, raw bool) {
 	f.Ret()
 }
 
-// quadLanes emits the packing of four rows that lie across k: element (i,t) at
-// src + size·i + t·step.
+// quadLanes emits the packing of four rows across k: element (i,t) at src + size·i + t·step.
 func quadLanes(file *arm64.File, e arm64.Elem) {
 	name := sprintf("neonQuadLanes%s", e.Name)
 	f := file.Func(name, copySignature,

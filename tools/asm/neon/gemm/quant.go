@@ -2,10 +2,10 @@ package main
 
 import "github.com/lorafuse/lorafuse/tools/asm/neon/arm64"
 
-// quantBlock is the number of elements of a block of quantised weights.
+// quantBlock is the number of elements in a block of quantized weights.
 const quantBlock = 64
 
-// blocks is a type of quantised weights: codes of 64 elements, then their scale.
+// blocks is a type of quantized weights: codes of 64 elements, followed by their scale.
 type blocks struct {
 	name  string
 	codes int // bytes of codes
@@ -13,12 +13,12 @@ type blocks struct {
 
 var (
 	q8 = blocks{"Q8", quantBlock}
-	q4 = blocks{"Q4", quantBlock / 2} // 4-bit codes, whose numbers are in a table
+	q4 = blocks{"Q4", quantBlock / 2} // 4-bit codes with a table of values
 )
 
 func (b blocks) bytes() int { return b.codes + 4 }
 
-// code is the parameter that says where the table is.
+// code returns the parameter declaration of the table.
 func (b blocks) code() string {
 	if b == q4 {
 		return ", code *float32"
@@ -26,15 +26,14 @@ func (b blocks) code() string {
 	return ""
 }
 
-// The registers of each: what codes are widened in, and the table, of whose
-// numbers every register has one byte.
+// Registers of each: for widening codes, and for the table, one byte of its values per register.
 const (
 	wide    V = 16
 	nibbles V = 27
 	planes  V = 28
 )
 
-// table loads the numbers of 4-bit codes.
+// table loads the values of 4-bit codes.
 func (b blocks) table(f *arm64.Func, at R) {
 	if b == q8 {
 		return
@@ -44,9 +43,8 @@ func (b blocks) table(f *arm64.Func, at R) {
 	f.Bytes(nibbles, 15)
 }
 
-// each emits the widening of the block at base, 16 codes at a time: with
-// these as floats in four registers, use is called with the number of the
-// first element.
+// each emits the widening of the block at base, 16 codes at a time. It calls use with the index of the first element
+// and the codes as floats in four registers.
 func (b blocks) each(f *arm64.Func, base R, use func(element int, w [4]V)) {
 	w := [4]V{wide, wide + 1, wide + 2, wide + 3}
 	bytes := wide + 4
@@ -79,7 +77,7 @@ func (b blocks) each(f *arm64.Func, base R, use func(element int, w [4]V)) {
 	}
 }
 
-// lookup leaves in w the numbers that 16 codes stand for.
+// lookup leaves the values of 16 codes in w.
 func (b blocks) lookup(f *arm64.Func, index V, w [4]V) {
 	low, low2, high, high2 := wide+6, wide+7, wide+8, wide+9
 	for i, v := range w {
@@ -95,7 +93,7 @@ func (b blocks) lookup(f *arm64.Func, index V, w [4]V) {
 	f.ZipHalves2(w[3], low2, high2)
 }
 
-// unblock emits the widening of blocks, one behind the other.
+// unblock emits the widening of consecutive blocks.
 func unblock(file *arm64.File, b blocks) {
 	name := "neonUnblock" + b.name
 	f := file.Func(name, "dst *float32, src *byte, blocks int"+b.code(),
@@ -123,9 +121,8 @@ func unblock(file *arm64.File, b blocks) {
 	f.Ret()
 }
 
-// dotBlocks emits the products of rows of x with n rows of quantised w, each
-// of which is read once, front to back. The sum over a block, in four
-// registers, is multiplied by its scale.
+// dotBlocks emits the products of rows of x with n rows of quantized w, each read once and sequentially. The sum over a
+// block, in four registers, is multiplied by its scale.
 func dotBlocks(file *arm64.File, rows int, b blocks) {
 	const side = 4
 	name := sprintf("neonDots%sx%d", b.name, rows)

@@ -4,15 +4,14 @@ import "github.com/lorafuse/lorafuse/tools/asm/neon/arm64"
 
 const (
 	dotRows = 3
-	strands = 8 // registers that one sum of dots is spread over, 32 lanes in all
+	strands = 8 // registers over which one sum of dots is spread, 32 lanes in total
 
-	// ahead is how far dots fetches ahead, in bytes: the hardware prefetcher
-	// does not look beyond a page, and a row of w is often just that.
+	// ahead is the prefetch distance of dots in bytes: the hardware prefetcher does not cross pages, and a row of w is
+	// often one page.
 	ahead = 2048
 )
 
-// dots emits the products of rows of x with n rows of w, each of which is
-// read once, front to back.
+// dots emits the products of rows of x with n rows of w, each read once and sequentially.
 func dots(file *arm64.File, rows int, e arm64.Elem) {
 	name := sprintf("neonDots%sx%d", e.Name, rows)
 	f := file.Func(name, "k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int",
@@ -119,8 +118,8 @@ func dots(file *arm64.File, rows int, e arm64.Elem) {
 
 const directRows = 8
 
-// directVecs is the width of the direct kernel for a number of rows, in
-// registers: enough sums to hide the latency of the multiply-adds.
+// directVecs returns the width of the direct kernel for a number of rows, in registers: enough sums to hide the latency
+// of the multiply-adds.
 func directVecs(rows int) int {
 	switch {
 	case rows <= 2:
@@ -131,8 +130,7 @@ func directVecs(rows int) int {
 	return 2
 }
 
-// direct emits C += alpha·a·b for few rows and b as it lies in memory, [k]
-// rows of vecs registers.
+// direct emits C += alpha·a·b for few rows, with b read in place, [k] rows of vecs registers.
 func direct(file *arm64.File, rows, vecs int, e arm64.Elem) {
 	name := sprintf("neonDirect%sx%dx%d", e.Name, rows, 4*vecs)
 	f := file.Func(name, "k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32",

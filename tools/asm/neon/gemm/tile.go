@@ -2,8 +2,7 @@ package main
 
 import "github.com/lorafuse/lorafuse/tools/asm/neon/arm64"
 
-// A tile has at most tileRows rows and tileVecs registers of 4 columns: its
-// 24 sums leave room for what they are made of.
+// A tile has at most tileRows rows and tileVecs registers of 4 columns. Its 24 sums leave registers for the operands.
 const (
 	tileRows = 8
 	tileVecs = 3
@@ -11,8 +10,7 @@ const (
 
 const tileSignature = "k int, a, b, c *float32, ldc, cols int, add bool, bias *float32"
 
-// tileState is a tile kernel in the making, with its registers: sums from 8
-// on, operands below.
+// tileState is a tile kernel under construction, with its registers: sums from 8 on, operands below.
 type tileState struct {
 	*arm64.Func
 	rows                             int
@@ -31,7 +29,7 @@ func newTile(file *arm64.File, name, of string, rows int) *tileState {
 	t.Load("ldc", t.ldc)
 	row := t.Reg()
 	t.Go("MOVD %v, %v", t.c, row)
-	for range rows { // C is needed when the loop ends
+	for range rows { // C is needed at the end of the loop
 		t.Go("PRFM (%v), PSTL1KEEP", row)
 		t.Go("ADD %v, %v", t.ldc, row)
 	}
@@ -41,8 +39,7 @@ func newTile(file *arm64.File, name, of string, rows int) *tileState {
 	return t
 }
 
-// loop runs step for n rounds, unroll at a time; advance moves the panels by
-// as many rounds.
+// loop emits n iterations of step, unroll at a time; advance advances the panels by as many iterations.
 func (t *tileState) loop(n R, unroll int, step func(u int), advance func(rounds int)) {
 	t.Go("SUBS $%d, %v", unroll, n)
 	t.Branch("BLT", "rest")
@@ -65,15 +62,14 @@ func (t *tileState) loop(n R, unroll int, step func(u int), advance func(rounds 
 	t.Label("done")
 }
 
-// tile emits C[rows, cols] = (C if add) + bias + a·b for packed panels a
-// [k][rows] and b [k][12], all sums in registers. Five loads serve 24
-// multiply-adds: a row of b, and the elements of a that its lanes are.
+// tile emits C[rows, cols] = (C if add) + bias + a·b for packed panels a [k][rows] and b [k][12], all sums in
+// registers. Five loads serve 24 multiply-adds: a row of b, and the elements of a in their lanes.
 func tile(file *arm64.File, rows int) {
 	t := newTile(file, "neonTile", "", rows)
 	t.sum = func(i, j int) V { return V(8 + tileVecs*i + j) }
 	t.loop(t.k, 4, func(u int) {
 		b := V(2 + u%2*tileVecs)
-		switch at := 4 * rows * u; { // what is read behind a short row is the next one, or the panel's slack
+		switch at := 4 * rows * u; { // a read past a short row gets the next row, or the slack of the panel
 		case rows == 8:
 			t.LoadPair(0, 1, t.a, at)
 		case rows > 4:
@@ -96,10 +92,8 @@ func tile(file *arm64.File, rows int) {
 	t.finish()
 }
 
-// quadTile is tile for panels of bfloat16: a [k/2][rows] and b [k/2][12] of
-// four elements each that follow each other along k. A register holds the
-// quads of two rows or two columns, one instruction multiplies two of these
-// to a matrix of 2×2.
+// quadTile emits tile for panels of bfloat16: a [k/2][rows] and b [k/2][12], each of four adjacent elements along k. A
+// register holds the quads of two rows or two columns; one instruction multiplies two registers to a 2×2 matrix.
 func quadTile(file *arm64.File, rows int) {
 	t := newTile(file, "neonQuads", " of quads", rows)
 	pairs := (rows + 1) / 2
@@ -132,7 +126,7 @@ func quadTile(file *arm64.File, rows int) {
 	t.finish()
 }
 
-// finish adds C and bias to the sums and writes them.
+// finish adds C and bias to the sums and stores them.
 func (t *tileState) finish() {
 	t.Load("add", t.add)
 	t.Load("bias", t.bias)
@@ -170,8 +164,7 @@ func (t *tileState) finish() {
 	t.edge(row)
 }
 
-// edge is finish for fewer columns than the tile has, one by one, from sums
-// that are spilled to the stack.
+// edge emits finish for fewer columns than the tile has, one by one, from sums spilled to the stack.
 func (t *tileState) edge(row R) {
 	sums, from, bias, n := t.Reg(), t.Reg(), t.Reg(), t.Reg()
 	t.Locals(16 * tileVecs * t.rows)
@@ -182,7 +175,7 @@ func (t *tileState) edge(row R) {
 			t.StoreVec(t.sum(i, j), sums, 16*(tileVecs*i+j))
 		}
 	}
-	left := t.k // the loop is over
+	left := t.k // k is no longer needed
 	t.Go("MOVD $%d, %v", t.rows, left)
 	t.Label("edgeRow")
 	t.Go("MOVD %v, %v", sums, from)

@@ -12,13 +12,12 @@ func (k *kernel) sigmoid() *sigmoid {
 	return &sigmoid{k.exponential(), k.near(bits(1)), k.near(1 << 31), k.near(1<<31 - 1)}
 }
 
-// denominator is 1 + e⁻ˣ.
+// denominator computes 1 + e⁻ˣ.
 func (s *sigmoid) denominator(x val) val {
 	return s.add(s.exponential.of(s.xor(x, s.sign)), s.unit)
 }
 
-// both is σ(x) and σ(−x) = 1 − σ(x), each to full relative accuracy: the
-// exponential of −|x| cannot overflow.
+// both computes σ(x) and σ(−x) = 1 − σ(x), each to full relative accuracy: the exponential of −|x| cannot overflow.
 func (s *sigmoid) both(x val) (p, q val) {
 	e := s.exponential.of(s.xor(s.and(x, s.abs), s.sign))
 	large := s.div(s.unit, s.add(e, s.unit))
@@ -26,10 +25,10 @@ func (s *sigmoid) both(x val) (p, q val) {
 	return s.bySign(x, small, large), s.bySign(x, large, small)
 }
 
-// activation is a function of which value and slope can be had.
+// activation computes a function and its derivative.
 type activation interface {
-	value(x val) val          // act(x); x stays
-	both(x val) (y, dydx val) // act(x) and act'(x); x stays
+	value(x val) val          // act(x); x is preserved
+	both(x val) (y, dydx val) // act(x) and act'(x); x is preserved
 }
 
 type silu struct{ *sigmoid }
@@ -44,7 +43,7 @@ func (a silu) both(x val) (y, dydx val) {
 	return y, dydx
 }
 
-// geluTanh is x·σ(2u) with 2u = slope·(x + cubic·x³).
+// geluTanh computes x·σ(2u) with 2u = slope·(x + cubic·x³).
 type geluTanh struct {
 	*sigmoid
 	cubic, slope, slope3 val
@@ -55,7 +54,7 @@ func newGELUTanh(k *kernel) geluTanh {
 	return geluTanh{k.sigmoid(), k.constant(cubic * slope), k.constant(slope), k.constant(3 * cubic * slope)}
 }
 
-// argument is 2u.
+// argument computes 2u.
 func (a geluTanh) argument(x val) val {
 	u := a.mul(x, x)
 	u = a.mul(u, a.cubic)
@@ -75,10 +74,9 @@ func (a geluTanh) both(x val) (y, dydx val) {
 	return y, dydx
 }
 
-// gelu is x·Φ(x). With t = |x| and k = 1/(1+pt), Φ(−t) = exp(−t²/2)·k·h(k),
-// the form of Hastings (1955; Abramowitz and Stegun 7.1.26) with a fitted h of
-// degree 8, whose relative error is 3e-8 for all t: the lower tail keeps its
-// digits, where 1 + erf would lose them.
+// gelu computes x·Φ(x). With t = |x| and k = 1/(1+pt), Φ(−t) = exp(−t²/2)·k·h(k), the form of Hastings (1955;
+// Abramowitz and Stegun 7.1.26) with a fitted h of degree 8 and a relative error of 3e-8 for all t. The lower tail
+// keeps its digits, which 1 + erf would lose.
 type gelu struct {
 	*exponential
 	p, unit, half, abs, norm val
@@ -102,7 +100,7 @@ func newGELU(k *kernel) gelu {
 	return g
 }
 
-// cdf is Φ(x) and exp(−x²/2).
+// cdf computes Φ(x) and exp(−x²/2).
 func (g gelu) cdf(x val) (phi, e val) {
 	e = g.exponential.of(g.mul(g.mul(x, x), g.half))
 	t := g.mul(g.and(x, g.abs), g.p)

@@ -1,15 +1,15 @@
 package main
 
-// The offsets in package vec's dropBlock.
+// Offsets in dropBlock of package vec.
 const (
 	counterAt, keyAt, thresholdAt, scaleAt = 0, 16, 24, 28
 )
 
-// philox holds the registers of Philox4x32-10 over one counter per lane.
+// philox holds the registers of Philox4x32-10 with one counter per lane.
 type philox struct {
 	*kernel
 	mul  [2]V   // the multipliers
-	keys [20]op // two words for each round
+	keys [20]op // two words per round
 }
 
 func newPhilox(k *kernel, block R) *philox {
@@ -38,7 +38,7 @@ func newPhilox(k *kernel, block R) *philox {
 	return p
 }
 
-// mulhilo is the upper and lower words of the products with multiplier i.
+// mulhilo computes the upper and lower words of the products with multiplier i.
 func (p *philox) mulhilo(i int, c V) (hi, lo V) {
 	a, b := p.Vec(), p.Vec()
 	p.MulLow(a, c, p.mul[i])
@@ -55,7 +55,7 @@ func (p *philox) xor(hi, c V, i int) {
 	p.Xor(hi, hi, p.full(p.keys[i]))
 }
 
-// block is the four words of each counter.
+// block computes the four words of each counter.
 func (p *philox) block(c [4]V) [4]V {
 	for r := range 10 {
 		hi0, lo0 := p.mulhilo(0, c[0])
@@ -67,8 +67,8 @@ func (p *philox) block(c [4]V) [4]V {
 	return c
 }
 
-// dropout emits the masking of whole groups of 16 elements: four counters,
-// one in each lane, whose words a transposition puts side by side.
+// dropout emits the masking of whole groups of 16 elements, with four counters, one per lane, whose words are brought
+// into order by a transposition.
 func dropout() {
 	k := text("dropout", "dst, x []float32, d *uint32",
 		"is dst = x·scale where the mask keeps, else 0; d points to a dropBlock, len(dst) is a multiple of 16.")

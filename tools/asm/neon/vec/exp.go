@@ -2,8 +2,8 @@ package main
 
 import "math"
 
-// exponential computes eˣ = 2ⁿ·eʳ with n = round(x/ln 2) and |r| ≤ ln 2/2: see
-// tools/asm/vec, which has the same constants.
+// exponential computes eˣ = 2ⁿ·eʳ with n = round(x/ln 2) and |r| ≤ ln 2/2. See tools/asm/vec, which uses the same
+// constants.
 type exponential struct {
 	*kernel
 	log2e, ln2hi, ln2lo, one val
@@ -31,9 +31,9 @@ func (k *kernel) exponential() *exponential {
 	return e
 }
 
-// of is eˣ.
+// of computes eˣ.
 func (e *exponential) of(x val) val {
-	x = e.min(e.max(x, e.least), e.most) // NaN stays
+	x = e.min(e.max(x, e.least), e.most) // NaN is preserved
 	n := e.kernel.one(e.FRound, e.mul(x, e.log2e))
 	e.subMul(x, n, e.ln2hi)
 	e.subMul(x, n, e.ln2lo)
@@ -46,8 +46,8 @@ func (e *exponential) of(x val) val {
 	return e.scale(p, n)
 }
 
-// scale is p·2ⁿ, by two factors of about 2^(n/2), since 2ⁿ itself may not be a
-// normal number. The first product is exact.
+// scale computes p·2ⁿ with two factors of about 2^(n/2), since 2ⁿ itself may not be a normal number. The first product
+// is exact.
 func (e *exponential) scale(p, n val) val {
 	whole := e.kernel.one(e.FToInt, n)
 	half := e.fresh(len(p))
@@ -102,7 +102,7 @@ func exponentials() {
 	total("expTotal", "x []float32, scale, shift float32) float32", "is Σ exp(scale·x − shift).", nil)
 }
 
-// affine is scale·x − shift of two parameters.
+// affine returns the function scale·x − shift of two parameters.
 func (k *kernel) affine() func(x val) val {
 	scale := k.scalar("scale")
 	minus := k.xor(k.scalar("shift"), k.near(1<<31))

@@ -1,8 +1,7 @@
-// Command vec generates the arm64 kernels of internal/vec. Run it
-// by go generate in that package.
+// Command vec generates the arm64 kernels of internal/vec. Run it with go generate in that package.
 //
-// A kernel is a formula over groups of registers, the same as in tools/asm/vec
-// for amd64; loops and tails come from the frames in map.go and reduce.go.
+// A kernel is a formula over groups of registers, the same as in tools/asm/vec for amd64. map.go and reduce.go emit the
+// loops and tails.
 package main
 
 import "github.com/lorafuse/lorafuse/tools/asm/neon/arm64"

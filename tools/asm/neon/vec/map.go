@@ -5,15 +5,14 @@ import (
 	"slices"
 )
 
-// elementwise is a kernel that computes each element of its outputs from
-// those of its inputs at the same place. Parameters that are outputs and
-// inputs appear in both lists.
+// elementwise is a kernel that computes each element of its outputs from the elements of its inputs at the same index.
+// Parameters that are outputs and inputs are in both lists.
 type elementwise struct {
 	name, signature, doc string
 	in, out              []string
-	unroll               int // registers side by side
+	unroll               int // registers per iteration
 
-	// setup emits what goes before the loop and returns the formula.
+	// setup emits the code before the loop and returns the formula.
 	setup func(k *kernel) func(x []val) []val
 }
 
@@ -42,11 +41,11 @@ func (e elementwise) emit() {
 	k.Ret()
 }
 
-// loop goes over n elements of some slices.
+// loop iterates over n elements of some slices.
 type loop struct {
 	*kernel
-	n  R            // elements left
-	at map[string]R // the places in the slices
+	n  R            // remaining elements
+	at map[string]R // addresses in the slices
 }
 
 // slice adds a parameter.
@@ -56,7 +55,7 @@ func (l *loop) slice(name string) {
 	}
 }
 
-// advance moves all places, in a fixed order.
+// advance advances all addresses, in a fixed order.
 func (l *loop) advance(elements int) {
 	var rs []R
 	for _, r := range l.at {
@@ -68,8 +67,7 @@ func (l *loop) advance(elements int) {
 	}
 }
 
-// run emits body for unroll registers at a time, then for single registers,
-// then for single elements, with zeroes beside them.
+// run emits body for unroll registers at a time, then for single registers, then for single elements padded with zeros.
 func (l *loop) run(unroll int, body func(n int, load func(d V, r R, at int), store func(s V, r R, at int))) {
 	for _, elements := range slices.Compact([]int{unroll * lanes, lanes, 1}) {
 		again, done := fmt.Sprintf("loop%d", elements), fmt.Sprintf("done%d", elements)
@@ -94,12 +92,12 @@ func (l *loop) run(unroll int, body func(n int, load func(d V, r R, at int), sto
 	}
 }
 
-// single is a formula with one output.
+// single adapts a formula with one output.
 func single(f func(x []val) val) func(x []val) []val {
 	return func(x []val) []val { return []val{f(x)} }
 }
 
-// fixed is the setup of a formula that needs nothing before the loop.
+// fixed adapts a formula that needs nothing before the loop to a setup.
 func fixed(f func(k *kernel, x []val) []val) func(k *kernel) func(x []val) []val {
 	return func(k *kernel) func(x []val) []val {
 		return func(x []val) []val { return f(k, x) }

@@ -4,7 +4,7 @@ import "fmt"
 
 const panelSignature = "x *float32, xStride int, p *float32, pStride int, rows *float32, stride, width, count int"
 
-// strided is n addresses that lie a stride apart.
+// strided returns n addresses at a distance of stride.
 func (k *kernel) strided(first, stride string, n int) []R {
 	at := []R{k.param(first)}
 	k.Load(stride, k.temp)
@@ -15,8 +15,7 @@ func (k *kernel) strided(first, stride string, n int) []R {
 	return at
 }
 
-// addRows keeps some columns of the sums of n vectors in registers while the
-// rows go by.
+// addRows holds some columns of the sums of n vectors in registers while it iterates over the rows.
 func addRows(n int) {
 	k := text(fmt.Sprintf("addRows%d", n), panelSignature, "is x += Σ p[j]·row j for several x with their p; count > 0.")
 	vectors, factors := k.strided("x", "xStride", n), k.strided("p", "pStride", n)
@@ -76,9 +75,8 @@ func addRows(n int) {
 	k.Ret()
 }
 
-// dotRows takes four rows at a time; where fewer are left, it takes the last
-// one again, so that every row is summed in the same order: in two registers
-// by turns.
+// dotRows processes four rows at a time. If fewer are left, it repeats the last one, so that every row is summed in the
+// same order, alternating between two registers.
 func dotRows(n int) {
 	const side = 2
 	k := text(fmt.Sprintf("dotRows%d", n), panelSignature, "is p[j] = x·row j for several x with their p; count > 0.")

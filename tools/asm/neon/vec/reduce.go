@@ -9,17 +9,16 @@ import (
 // i%sums. It is the constant lanes of package vec.
 const sums = 32
 
-// reduction is a kernel that folds its inputs to one float.
+// reduction is a kernel that reduces its inputs to one float.
 type reduction struct {
 	name, signature, doc string
 	in, out              []string
-	side                 int // accumulators side by side
+	side                 int // number of accumulators
 	start                func(k *kernel) val
 	fold                 func(k *kernel, a, b val) val
 
-	// setup emits what goes before the loop and returns the step, which
-	// changes the accumulators and returns the outputs. Where the mask is not
-	// nil it clears lanes that have no element, which are read as zeroes.
+	// setup emits the code before the loop and returns the step, which updates the accumulators and returns the
+	// outputs. A mask, if not nil, clears lanes without an element, which are read as zeros.
 	setup func(k *kernel) func(acc val, x []val, mask val) []val
 }
 
@@ -63,9 +62,8 @@ func (r reduction) emit() {
 	k.Branch("BGE", "loop")
 	k.Label("tail")
 	k.Go("ADD $%d, %v", sums, l.n)
-	// What is left goes to the accumulators in their order: to the first, for
-	// they are turned by one each time. That does not change which of them the
-	// fold adds to each other.
+	// The remaining registers go to the accumulators in order: always to the first, since the accumulators are rotated
+	// by one each time. The rotation does not change which of them are added to each other.
 	k.Label("turn")
 	k.Go("SUBS $%d, %v", lanes, l.n)
 	k.Branch("BLT", "part")
@@ -86,7 +84,7 @@ func (r reduction) emit() {
 	k.Ret()
 }
 
-// part is the step for the last elements, fewer than a register holds.
+// part emits the step for the last elements, fewer than a register holds.
 func (r reduction) part(k *kernel, l loop, step func(acc val, x []val, mask val) []val, acc val) {
 	var x []val
 	for _, p := range r.in {
@@ -100,8 +98,7 @@ func (r reduction) part(k *kernel, l loop, step func(acc val, x []val, mask val)
 	}
 }
 
-// some emits each for the lanes 0 to n−1, n < 4, with an address that it moves
-// on.
+// some emits each for the lanes 0 to n−1, n < 4, with an address that it advances.
 func (k *kernel) some(from, n R, each func(i int, at R)) {
 	end := k.Fresh("some")
 	k.Go("MOVD %v, %v", from, k.temp)
@@ -121,7 +118,7 @@ func (k *kernel) mask(n R) val {
 	return val{{m, -1}}
 }
 
-// counting is 0, 1, 2, 3.
+// counting returns a register with 0, 1, 2, 3.
 func (k *kernel) counting() V {
 	r := k.Vec()
 	for half, word := range []uint64{1 << 32, 3<<32 | 2} {
@@ -131,8 +128,7 @@ func (k *kernel) counting() V {
 	return r
 }
 
-// foldLanes folds accumulators in halves: the upper half of all lanes onto
-// the lower, until one is left.
+// foldLanes reduces accumulators by halves: the upper half of all lanes onto the lower, until one is left.
 func (k *kernel) foldLanes(acc val, f func(k *kernel, a, b val) val) V {
 	for len(acc) > 1 {
 		h := len(acc) / 2
@@ -209,7 +205,7 @@ func (k *kernel) addTo(acc, x val) {
 	}
 }
 
-// selected is x with zeroes in the lanes that mask does not select.
+// selected clears the lanes of x that mask does not select.
 func (k *kernel) selected(x, mask val) val {
 	if mask == nil {
 		return x

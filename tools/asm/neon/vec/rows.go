@@ -65,7 +65,7 @@ func adamW() {
 		setup: func(k *kernel) func(x []val) []val {
 			at, low, high := k.param("c"), k.Vec(), k.Vec()
 			k.LoadVec(low, at, 0)
-			k.LoadVec(high, at, 12) // the last is read once more: there are only seven
+			k.LoadVec(high, at, 12) // the last is read twice, since there are only seven
 			decay, beta1c, beta2, beta2c := val{{low, 0}}, val{{low, 1}}, val{{low, 2}}, val{{low, 3}}
 			biasRoot, eps := k.copy(val{{high, 1}}, 1), k.copy(val{{high, 2}}, 1)
 			negativeStep := val{{high, 3}}

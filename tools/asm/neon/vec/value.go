@@ -9,15 +9,14 @@ import (
 // lanes is the number of floats in a register.
 const lanes = 4
 
-// op is an operand: a register, or one lane of it that stands for all.
+// op is an operand: a register, or one lane of it that is used for all.
 type op struct {
 	reg  V
 	lane int // −1: the register itself
 }
 
-// val is one operand of each of several registers that go through the same
-// steps side by side, so that the processor has independent work; or one
-// operand for all of them.
+// val holds one operand for each of several registers that are processed side by side, so that the processor has
+// independent work, or one operand for all of them.
 type val []op
 
 func (x val) at(i int) op {
@@ -27,7 +26,7 @@ func (x val) at(i int) op {
 	return x[i]
 }
 
-// width is the number of registers side by side.
+// width returns the number of registers side by side.
 func width(xs ...val) int {
 	n := 1
 	for _, x := range xs {
@@ -36,16 +35,16 @@ func width(xs ...val) int {
 	return n
 }
 
-// kernel is a function in the making.
+// kernel is a function under construction.
 type kernel struct {
 	*arm64.Func
-	pool  V // the register that constants are put into
+	pool  V // register to which constants are added
 	fills int
 	known map[uint32]op
 	temp  R
 }
 
-// suffix ends the names of the functions.
+// suffix is the suffix of function names.
 const suffix = "NEON"
 
 func text(name, signature, doc string) *kernel {
@@ -61,15 +60,15 @@ func (k *kernel) param(name string) R {
 	return r
 }
 
-// scalar is a float parameter.
+// scalar loads a float parameter.
 func (k *kernel) scalar(name string) val {
 	r := k.Vec()
 	k.LoadFloat(name, r)
 	return val{{r, 0}}
 }
 
-// word is 32 bits for all lanes. Four of them share a register, from here to
-// where the last of them is used; call it before the loop.
+// word returns a 32-bit constant for all lanes. Four constants share a register, which is live until the last use of
+// any of them; call it before the loop.
 func (k *kernel) word(bits uint32) val {
 	o, ok := k.known[bits]
 	if !ok {
@@ -85,11 +84,10 @@ func (k *kernel) word(bits uint32) val {
 	return val{o}
 }
 
-// constant is word for a float.
+// constant returns a float constant; see word.
 func (k *kernel) constant(f float64) val { return k.word(math.Float32bits(float32(f))) }
 
-// near is a constant in a register of its own, for other operations than
-// multiplications, which take a lane.
+// near returns a constant in its own register, for operations other than multiplications by a lane.
 func (k *kernel) near(bits uint32) val {
 	r := k.Vec()
 	k.Go("MOVW $%#x, %v", bits, k.temp)
@@ -99,7 +97,7 @@ func (k *kernel) near(bits uint32) val {
 
 func bits(f float64) uint32 { return math.Float32bits(float32(f)) }
 
-// fresh is n new registers.
+// fresh returns n new registers.
 func (k *kernel) fresh(n int) val {
 	x := make(val, n)
 	for i := range x {
@@ -108,7 +106,7 @@ func (k *kernel) fresh(n int) val {
 	return x
 }
 
-// full is o in a register.
+// full returns o in a register of its own.
 func (k *kernel) full(o op) V {
 	if o.lane < 0 {
 		return o.reg
@@ -118,7 +116,7 @@ func (k *kernel) full(o op) V {
 	return r
 }
 
-// copy is x in n new registers.
+// copy copies x to n new registers.
 func (k *kernel) copy(x val, n int) val {
 	dst := k.fresh(n)
 	for i := range dst {
@@ -158,7 +156,7 @@ func (k *kernel) and(a, b val) val { return k.three(k.And, a, b) }
 func (k *kernel) xor(a, b val) val { return k.three(k.Xor, a, b) }
 func (k *kernel) sqrt(x val) val   { return k.one(k.FSqrt, x) }
 
-// product emits d = whole(d, a, b), or by a lane where one of the two is one.
+// product emits d = whole(d, a, b), or lane if one of the two is a lane.
 func (k *kernel) product(d V, a, b op, whole func(d, n, m V), lane func(d, n, m V, i int)) {
 	if a.lane >= 0 {
 		a, b = b, a
@@ -192,14 +190,14 @@ func (k *kernel) subMul(acc, a, b val) {
 	}
 }
 
-// mulAdd is x·m + c.
+// mulAdd computes x·m + c.
 func (k *kernel) mulAdd(x, m, c val) val {
 	dst := k.copy(c, width(x, m))
 	k.addMul(dst, x, m)
 	return dst
 }
 
-// bySign is neg where the sign bit of x is set, pos elsewhere.
+// bySign selects neg where the sign bit of x is set and pos elsewhere.
 func (k *kernel) bySign(x, neg, pos val) val {
 	dst := k.fresh(len(x))
 	for i := range dst {
