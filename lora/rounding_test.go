@@ -10,7 +10,6 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/dev/testdevice"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/model"
 )
 
 // TestRounding compares the error of adapters at precision bf16, whose operands
@@ -35,7 +34,7 @@ func TestRounding(t *testing.T) {
 			f := openFile(t, c.file)
 			ids := tokenRows(t, f, "input_ids")
 			want, got := floats(t, f, "logits"), logits(t, dev, m, s, ids)
-			_, routed := m.Config.Family.(*model.MoE)
+			routed := m.Config.Mixture() != nil
 			ours := testdevice.Rows(got, want, len(ids)*len(ids[0]), routed)
 			t.Logf("error %.2g, PyTorch's %.2g", ours, limit)
 			require.Less(t, ours, limit)

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -82,7 +81,7 @@ func TestWriteExperts(t *testing.T) {
 		}
 		for stack, parts := range map[string][]string{"gate_up_proj": names[:2], "down_proj": names[2:]} {
 			var got []float32
-			for e := range s.model.Config.Family.(*model.MoE).Experts.Count {
+			for e := range s.model.Config.Mixture().Experts.Count {
 				for _, part := range parts {
 					got = append(got, after[fmt.Sprintf("%sexperts.%d.%s.weight", c.layer, e, part)]...)
 				}

@@ -3,7 +3,6 @@ package model_test
 import (
 	"encoding/json"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -138,38 +137,6 @@ func TestOpenChecksWeights(t *testing.T) {
 	require.ErrorContains(t, err, "elements of type I32; supported: F32, F16, BF16")
 }
 
-// Which experts there are, how many of them a token has, and in which layers, is read
-// as either version of transformers spells it.
-func TestExpertsOfConfigs(t *testing.T) {
-	for name, want := range map[string]struct {
-		count, chosen, units int
-		normalized           bool
-		windows              []int
-		plain                []bool
-	}{
-		"mixtral":              {5, 2, 24, true, []int{7, 7}, nil},
-		"qwen3-moe":            {6, 3, 20, false, []int{0, 0, 0, 0}, []bool{true, false, true, true}},
-		"qwen3-moe-normalized": {6, 2, 20, true, []int{0, 0}, []bool{false, false}},
-	} {
-		files, err := filepath.Glob(filepath.Join("../testdata/extra", name, "config*.json"))
-		require.NoError(t, err)
-		require.Len(t, files, 2)
-		for _, file := range files {
-			raw, err := os.ReadFile(file)
-			require.NoError(t, err)
-			c, err := model.ParseConfig(raw)
-			require.NoError(t, err)
-			m := c.Family.(*model.MoE)
-			require.Equal(t, want.count, m.Experts.Count, file)
-			require.Equal(t, want.chosen, m.Experts.Chosen, file)
-			require.Equal(t, want.units, m.Experts.Units, file)
-			require.Equal(t, want.normalized, m.Experts.Normalized, file)
-			require.Equal(t, want.windows, m.Windows, file)
-			require.Equal(t, want.plain, m.Plain, file)
-		}
-	}
-}
-
 // The loss of balance is what output_router_logits asks for.
 func TestBalance(t *testing.T) {
 	for _, c := range []struct {
@@ -186,42 +153,8 @@ func TestBalance(t *testing.T) {
 		maps.Copy(keys, c.keys)
 		config, err := model.ParseConfig(llamaConfig(keys))
 		require.NoError(t, err)
-		m := config.Family.(*model.MoE)
+		m := config.Mixture()
 		require.Equal(t, c.want, m.Balance, c.keys)
 		require.Equal(t, c.want != 0, m.Experts.Balanced, c.keys)
 	}
-}
-
-func TestFrequenciesOfTheDefault(t *testing.T) {
-	c, err := model.ParseConfig(llamaConfig(nil))
-	require.NoError(t, err)
-	for i, f := range c.Family.(*model.Decoder).RoPE.Frequencies(10) {
-		require.InEpsilon(t, math.Pow(10000, -float64(2*i)/16), float64(f), 1e-6)
-	}
-}
-
-func FuzzParseConfig(f *testing.F) {
-	paths, _ := filepath.Glob("../testdata/lm/*/*/config*.json")
-	classifiers, _ := filepath.Glob("../testdata/tasks/*/merged/config.json")
-	for _, p := range append(paths, classifiers...) {
-		if raw, err := os.ReadFile(p); err == nil {
-			f.Add(raw)
-		}
-	}
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		c, err := model.ParseConfig(raw)
-		if err != nil {
-			return
-		}
-		if err := c.Classes.Check(); c.Part == model.Classifier && err != nil {
-			t.Fatal(err)
-		}
-		d, ok := c.Family.(*model.Decoder)
-		if !ok || d.HeadDim < 2 || d.HeadDim > 1<<12 {
-			return
-		}
-		if n := len(d.RoPE.Frequencies(100)); n != d.RoPE.Dim/2 {
-			t.Fatalf("%d frequencies, expected %d", n, d.RoPE.Dim/2)
-		}
-	})
 }

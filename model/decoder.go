@@ -13,55 +13,25 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 )
 
-// Decoder is the body that Llama and its kin share: attention and a gated MLP in
-// turns, with norms about them and rotary positions. An architecture fills in
-// what its config.json says, and puts functions of its own in the place of parts
-// that differ. It is a [Family].
-type Decoder struct {
-	Intermediate              int
-	Heads, KVHeads, HeadDim   int
-	NormEps                   float32
-	Activation                ir.Activation
-	AttentionBias, OutputBias bool // of q, k, v and of o
-	MLPBias                   bool
-	HeadNorm                  bool // a norm of each head of q and k
-	// Windows bounds attention by layer: a query sees the keys less than so many tokens
-	// away. Zero means no bound.
-	Windows        []int
-	RoPE           RoPE    // of all layers, but those of a kind that has another
-	Norms          Norms   // of a layer
-	Scale          float64 // of the scores; 0: 1/√HeadDim
-	EmbeddingScale float64 // of the rows of the input embedding; 0: 1
-
-	// Bidirectional reports that a query sees the keys on both sides, those of its whole
-	// text: the model embeds and classifies texts, and continues none.
+// decoder holds the keys of config.json that decoders share. An architecture embeds it and
+// emits its own layers.
+type decoder struct {
+	Intermediate            int
+	Heads, KVHeads, HeadDim int
+	NormEps                 float32
+	Activation              ir.Activation
+	RoPE                    RoPE
+	// Bidirectional reports that a token attends to all tokens of its text: the model embeds
+	// and classifies texts, and generates none.
 	Bidirectional bool `json:",omitempty"`
-	// Within names the part of a larger model that the decoder is.
-	Within string `json:",omitempty"`
-	// NormOrigin is what the weights of norms are kept as differences from.
-	NormOrigin float64
-	// LayerTypes names the kind of each layer, and Ropes the rotary embedding of
-	// a kind; where there are none, all layers have RoPE.
-	LayerTypes []string
-	Ropes      map[string]RoPE
-
-	// MLP is the second half of a layer, between its norms; b is the builder of
-	// the layer. nil: a gated MLP called mlp.
-	MLP func(c *Config, b *nn.Builder, layer int, x graph.Tensor) graph.Tensor `json:"-"`
 }
 
-// Norms names the norms of a layer: of what goes into attention and MLP, and of
-// what comes out of them before it is added. Empty names are no norms.
-type Norms struct{ BeforeAttention, AfterAttention, BeforeMLP, AfterMLP string }
-
-// decoder reads the keys that decoders share, but for those of the rotary embedding.
-func (f *Fields) decoder(c *Config) *Decoder {
-	d := &Decoder{
+// decoder reads the keys that decoders share, except those of the rotary embedding.
+func (f *Fields) decoder(c *Config) decoder {
+	d := decoder{
 		Intermediate: f.Need("intermediate_size"),
 		Heads:        f.Need("num_attention_heads"),
 		NormEps:      float32(f.Float("rms_norm_eps", 1e-6)),
-		Windows:      make([]int, max(0, c.Layers)),
-		Norms:        Norms{BeforeAttention: "input_layernorm", BeforeMLP: "post_attention_layernorm"},
 	}
 	d.KVHeads = f.Int("num_key_value_heads", d.Heads)
 	if f.err == nil && d.Heads < 1 {
@@ -79,15 +49,6 @@ func (f *Fields) decoder(c *Config) *Decoder {
 // isCausal is the key by which any decoder of transformers becomes bidirectional.
 const isCausal = "is_causal"
 
-// window is the bound of attention that config.json calls a sliding window of so many
-// tokens: of the keys before a query it counts the query itself, on both sides it does not.
-func (d *Decoder) window(tokens int) int {
-	if d.Bidirectional && tokens > 0 {
-		return min(tokens, maxSize) + 1
-	}
-	return tokens
-}
-
 // activation reads the name of an activation function.
 func (f *Fields) activation(key, def string) ir.Activation {
 	acts := map[string]ir.Activation{"silu": ir.SiLU, "swish": ir.SiLU, "gelu": ir.GELU, "gelu_pytorch_tanh": ir.GELUTanh, "gelu_new": ir.GELUTanh, "quick_gelu": ir.QuickGELU}
@@ -99,8 +60,52 @@ func (f *Fields) activation(key, def string) ir.Activation {
 	return act
 }
 
+// window converts a sliding_window of config.json, which counts the keys up to the query in a
+// causal model and those before it in a bidirectional one.
+func (d *decoder) window(tokens int) int {
+	if d.Bidirectional && tokens > 0 {
+		return min(tokens, maxSize) + 1
+	}
+	return tokens
+}
+
+// slidingWindow reads the window of a model whose layers all have the same one, 0 for none.
+func (f *Fields) slidingWindow(d *decoder, def int) int {
+	const key = "sliding_window"
+	window := f.Int(key, def)
+	if window < 0 {
+		f.Fail(key, window, "null or 1 and more")
+	}
+	return d.window(window)
+}
+
+// The values of layer_types.
+const (
+	fullAttention    = "full_attention"
+	slidingAttention = "sliding_attention"
+)
+
+// layerTypes reads layer_types, nil if the key is missing.
+func (f *Fields) layerTypes(layers int) []string {
+	types := f.Strings("layer_types")
+	if types == nil {
+		return nil
+	}
+	if len(types) != layers {
+		f.Fail("layer_types", fmt.Sprintf("%d entries", len(types)), fmt.Sprintf("%d, one for each layer", layers))
+		return nil
+	}
+	for _, t := range types {
+		if t != fullAttention && t != slidingAttention {
+			f.Unsupported("layer_types", t, []string{fullAttention, slidingAttention})
+			return nil
+		}
+	}
+	return types
+}
+
 // Check implements Family.
-func (d *Decoder) Check(*Config) error {
+func (d *decoder) Check(*Config) error {
 	if err := CheckSizes(Size{"num_attention_heads", d.Heads}, Size{"intermediate_size", d.Intermediate}, Size{"num_key_value_heads", d.KVHeads}, Size{"head_dim", d.HeadDim}); err != nil {
 		return err
 	}
@@ -117,31 +122,24 @@ func (d *Decoder) Check(*Config) error {
 }
 
 // Stretch implements [Stretcher].
-func (d *Decoder) Stretch() float64 {
+func (d *decoder) Stretch() float64 {
 	if d.RoPE.Dynamic() {
 		return d.RoPE.Factor
 	}
 	return 1
 }
 
-// OtherNames implements [Renamer]: files have the names of the body or those of the
-// model around it.
-func (d *Decoder) OtherNames(name string) []string {
+// OtherNames implements [Renamer]: files name the weights of the body with or without the
+// prefix "model.".
+func (d *decoder) OtherNames(name string) []string {
 	if s, ok := strings.CutPrefix(name, "model."); ok {
 		return []string{s}
 	}
 	return []string{"model." + name}
 }
 
-// Build implements Family.
-func (d *Decoder) Build(c *Config, b *nn.Builder) Outputs {
-	in, m := d.text(b), d.body(c, b)
-	x := d.embed(c, m, in)
-	return d.from(c, b, m, in, x, d.rotary(c, b, in.Positions)) // before the layers: tables are of no segment
-}
-
-// Skips implements [Skipper]: a body, and a classifier, is asked for without the head.
-func (d *Decoder) Skips(c *Config) []Skip {
+// Skips implements [Skipper]: a body or a classifier of a language model reads no head.
+func (d *decoder) Skips(c *Config) []Skip {
 	if c.Part == AsSaved {
 		return nil
 	}
@@ -150,130 +148,36 @@ func (d *Decoder) Skips(c *Config) []Skip {
 
 var languageHead = regexp.MustCompile(`(^|\.)lm_head\.`)
 
-func (d *Decoder) normOrigin() float64 { return d.NormOrigin }
+func (d *decoder) bidirectional() bool { return d.Bidirectional }
 
-func (d *Decoder) bidirectional() bool { return d.Bidirectional }
-
-// text declares the inputs of the decoder.
-func (d *Decoder) text(b *nn.Builder) nn.Text {
-	if d.Bidirectional {
-		return b.Document()
-	}
-	return b.Text()
+// project emits queries, keys and values: three linear layers of x.
+func (d *decoder) project(b *nn.Builder, x graph.Tensor, bias bool) (q, k, v graph.Tensor) {
+	q = b.Linear("q_proj", x, d.Heads*d.HeadDim, bias)
+	k = b.Linear("k_proj", x, d.KVHeads*d.HeadDim, bias)
+	v = b.Linear("v_proj", x, d.KVHeads*d.HeadDim, bias)
+	return q, k, v
 }
 
-// body is the builder of the decoder's own modules.
-func (d *Decoder) body(c *Config, b *nn.Builder) *nn.Builder {
-	if c.Part != Body { // a checkpoint of more than the body
-		b = b.Sub("model")
-	}
-	if d.Within != "" {
-		b = b.Sub("%s", d.Within)
-	}
-	return b
+// headNorm is an RMSNorm of each head of x, whose weight is stored less origin.
+func (d *decoder) headNorm(b *nn.Builder, name string, x graph.Tensor, origin float64) graph.Tensor {
+	return nn.PerHead(x, d.HeadDim, func(x graph.Tensor) graph.Tensor { return b.RMSNormFrom(name, x, d.NormEps, origin) })
 }
 
-func (d *Decoder) embed(c *Config, m *nn.Builder, in nn.Text) graph.Tensor {
-	x := m.Embedding(nn.Vocabulary, "embed_tokens", in.Tokens, c.VocabSize, c.HiddenSize, c.Padding)
-	if d.EmbeddingScale != 0 {
-		x = x.Scale(d.EmbeddingScale)
+// scores are the attributes of attention with the usual scale; a query sees the keys less
+// than window tokens away, or all keys if window is 0.
+func (d *decoder) scores(window int) ir.AttentionAttr {
+	return ir.AttentionAttr{
+		Heads: d.Heads, KVHeads: d.KVHeads, HeadDim: d.HeadDim, Window: window,
+		Scale: float32(1 / math.Sqrt(float64(d.HeadDim))),
 	}
-	return x
 }
 
-// from builds what comes behind the embeddings x, with the cosines and sines of each layer.
-func (d *Decoder) from(c *Config, b, m *nn.Builder, in nn.Text, x graph.Tensor, tables []graph.Tensor) Outputs {
-	var out Outputs
-	for i := range c.Layers {
-		out.Hidden = append(out.Hidden, x)
-		b.Segment()
-		x = d.layer(c, m.Sub("layers.%d", i), in, x, tables[i], i)
-	}
-	b.EndSegments()
-	x = d.norm(m, "norm", x)
-	out.Hidden = append(out.Hidden, x)
-	switch c.Part {
-	case Body:
-		return out
-	case Classifier:
-		c.classify(b, x, &out)
-		return out
-	}
-	tied := ""
-	if c.TiedEmbeddings {
-		tied = strings.TrimSuffix("model."+d.Within, ".") + ".embed_tokens"
-	}
-	h := b.Head("lm_head", x, c.VocabSize, tied)
-	if d.Bidirectional { // a token sees the next one: there is nothing to predict
-		out.Head = &h
-		return out
-	}
-	out.language(b, h)
-	return out
-}
-
-func (d *Decoder) norm(b *nn.Builder, name string, x graph.Tensor) graph.Tensor {
-	if name == "" {
+// gatedMLP is down(act(gate(x)) · up(x)), three linear layers around the activation function.
+func (d *decoder) gatedMLP(b *nn.Builder, x graph.Tensor, bias bool) graph.Tensor {
+	if !x.Valid() {
 		return x
 	}
-	return b.RMSNormFrom(name, x, d.NormEps, d.NormOrigin)
-}
-
-// rotary gives the cosines and sines of each layer.
-func (d *Decoder) rotary(c *Config, b *nn.Builder, positions graph.Tensor) []graph.Tensor {
-	tables, byName := make([]graph.Tensor, c.Layers), map[string]graph.Tensor{}
-	for i := range tables {
-		name, r := "", d.RoPE
-		if d.Ropes != nil {
-			name = d.LayerTypes[i]
-			r = d.Ropes[name]
-		}
-		if _, ok := byName[name]; !ok {
-			byName[name] = r.table(b, name, positions)
-		}
-		tables[i] = byName[name]
-	}
-	return tables
-}
-
-func (d *Decoder) layer(c *Config, b *nn.Builder, in nn.Text, x, table graph.Tensor, layer int) graph.Tensor {
-	h := d.norm(b, d.Norms.BeforeAttention, x)
-	h = d.attention(c, b.Sub("self_attn"), in, h, table, d.Windows[layer])
-	x = d.norm(b, d.Norms.AfterAttention, h).Add(x)
-	h = d.norm(b, d.Norms.BeforeMLP, x)
-	if d.MLP != nil {
-		h = d.MLP(c, b, layer, h)
-	} else {
-		h = d.gated(c, b.Sub("mlp"), h, d.Intermediate)
-	}
-	return d.norm(b, d.Norms.AfterMLP, h).Add(x)
-}
-
-func (d *Decoder) attention(c *Config, b *nn.Builder, in nn.Text, x, table graph.Tensor, window int) graph.Tensor {
-	q := b.Linear("q_proj", x, d.Heads*d.HeadDim, d.AttentionBias)
-	k := b.Linear("k_proj", x, d.KVHeads*d.HeadDim, d.AttentionBias)
-	v := b.Linear("v_proj", x, d.KVHeads*d.HeadDim, d.AttentionBias)
-	if d.HeadNorm {
-		q = nn.PerHead(q, d.HeadDim, func(x graph.Tensor) graph.Tensor { return d.norm(b, "q_norm", x) })
-		k = nn.PerHead(k, d.HeadDim, func(x graph.Tensor) graph.Tensor { return d.norm(b, "k_norm", x) })
-	}
-	q, k = q.RoPE(table, d.HeadDim), k.RoPE(table, d.HeadDim)
-	scale := d.Scale
-	if scale == 0 {
-		scale = 1 / math.Sqrt(float64(d.HeadDim))
-	}
-	if d.Bidirectional && window > 0 {
-		in, window = b.Near(in, window), 0
-	}
-	o := b.Attention(in, q, k, v, ir.AttentionAttr{
-		Heads: d.Heads, KVHeads: d.KVHeads, HeadDim: d.HeadDim, Window: window, Scale: float32(scale),
-	})
-	return b.Linear("o_proj", o, c.HiddenSize, d.OutputBias)
-}
-
-// gated is a gated MLP of so many inner units.
-func (d *Decoder) gated(c *Config, b *nn.Builder, x graph.Tensor, units int) graph.Tensor {
-	gate := b.Linear("gate_proj", x, units, d.MLPBias)
-	up := b.Linear("up_proj", x, units, d.MLPBias)
-	return b.Linear("down_proj", gate.GLU(up, d.Activation), c.HiddenSize, d.MLPBias)
+	gate := b.Linear("gate_proj", x, d.Intermediate, bias)
+	up := b.Linear("up_proj", x, d.Intermediate, bias)
+	return b.Linear("down_proj", gate.GLU(up, d.Activation), x.Type().Last().N, bias)
 }

@@ -2,51 +2,26 @@ package model
 
 import (
 	"math"
+
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/nn"
 )
 
-func init() {
-	// Gemma 3, the language model (Gemma Team 2025, arXiv 2503.19786): most
-	// layers slide and have a rotary base of their own, four norms a layer whose
-	// weights are kept as differences from one, and embeddings times √hidden_size.
-	Register("Gemma3ForCausalLM", Architecture{ModelType: "gemma3_text", Read: readGemma3})
-	Register("Gemma3TextModel", Architecture{ModelType: "gemma3_text", Read: readGemma3})
-	Register("Gemma3TextForSequenceClassification", Architecture{ModelType: "gemma3_text", Read: readGemma3})
+// gemma holds the keys of config.json that Gemma 2 and Gemma 3 share.
+type gemma struct {
+	decoder
+	AttentionBias bool
+	Scale         float64  // of the scores
+	LayerTypes    []string // by layer
+	Window        int      // of the layers with sliding attention
 }
 
-func readGemma3(c *Config, f *Fields) Family {
-	f.gemmaDefaults(c)
-	d := f.decoder(c)
-	if !f.Has("head_dim") {
-		d.HeadDim = 256
-	}
-	d.Activation = f.activation("hidden_activation", "gelu_pytorch_tanh")
-	d.AttentionBias = f.Bool("attention_bias", false)
-	d.OutputBias = d.AttentionBias
-	d.HeadNorm = true
-	d.EmbeddingScale = math.Sqrt(float64(c.HiddenSize))
-	if query := f.Float("query_pre_attn_scalar", 256); query > 0 {
-		d.Scale = 1 / math.Sqrt(query)
-	} else {
-		f.Fail("query_pre_attn_scalar", query, "more than 0")
-	}
-	d.Norms = Norms{
-		BeforeAttention: "input_layernorm", AfterAttention: "post_attention_layernorm",
-		BeforeMLP: "pre_feedforward_layernorm", AfterMLP: "post_feedforward_layernorm",
-	}
-	d.NormOrigin = 1
-	f.gemmaLayers(c, d)
-	for _, key := range []string{"attn_logit_softcapping", "final_logit_softcapping"} {
-		if f.Has(key) {
-			f.Unsupported(key, f.Float(key, 0), []string{"null"})
-		}
-	}
-	return d
-}
-
-// gemmaDefaults takes the values that a Gemma means where config.json has no such key.
-func (f *Fields) gemmaDefaults(c *Config) {
+// gemma reads the keys; of so many layers as pattern says, the last has full attention unless
+// layer_types is given.
+func (f *Fields) gemma(c *Config, maxPositions, pattern int) gemma {
 	c.TiedEmbeddings = f.Bool("tie_word_embeddings", true)
-	c.MaxPositions = f.Int("max_position_embeddings", 131072)
+	c.MaxPositions = f.Int("max_position_embeddings", maxPositions)
 	if _, given := f.values["pad_token_id"]; !given {
 		c.Padding = 0
 	}
@@ -56,45 +31,45 @@ func (f *Fields) gemmaDefaults(c *Config) {
 	if _, given := f.values["bos_token_id"]; !given {
 		c.BOS = 2
 	}
-}
-
-// gemmaLayers reads which layers slide, and the rotary embedding of either kind.
-func (f *Fields) gemmaLayers(c *Config, d *Decoder) {
-	window, pattern := f.Int("sliding_window", 4096), f.Int("sliding_window_pattern", 6)
-	types := f.layerTypes(len(d.Windows))
-	if window < 1 {
-		f.Fail("sliding_window", window, "1 or more")
+	m := gemma{decoder: f.decoder(c)}
+	if !f.Has("head_dim") {
+		m.HeadDim = 256
 	}
-	if pattern < 1 {
-		f.Fail("sliding_window_pattern", pattern, "1 or more")
-		return
+	m.Activation = f.activation("hidden_activation", "gelu_pytorch_tanh")
+	m.AttentionBias = f.Bool("attention_bias", false)
+	query := f.Float("query_pre_attn_scalar", 256)
+	if !(query > 0) {
+		f.Fail("query_pre_attn_scalar", query, "more than 0")
 	}
-	if types == nil {
-		types = make([]string, len(d.Windows))
-		for i := range types {
-			if types[i] = slidingAttention; (i+1)%pattern == 0 {
-				types[i] = fullAttention
+	m.Scale = 1 / math.Sqrt(query)
+	if m.Window = f.Int("sliding_window", 4096); m.Window < 1 {
+		f.Fail("sliding_window", m.Window, "1 or more")
+	}
+	if m.LayerTypes = f.layerTypes(max(0, c.Layers)); m.LayerTypes == nil {
+		m.LayerTypes = make([]string, max(0, c.Layers))
+		for i := range m.LayerTypes {
+			if m.LayerTypes[i] = slidingAttention; (i+1)%pattern == 0 {
+				m.LayerTypes[i] = fullAttention
 			}
 		}
 	}
-	if f.Bool("use_bidirectional_attention", false) {
-		// The window is split between both sides, and is_causal: false counts the query.
-		window = d.window(window/2 + 1)
-		d.Bidirectional = true
-	} else {
-		window = d.window(window)
+	return m
+}
+
+// norm is an RMSNorm whose weight is stored less one.
+func (m *gemma) norm(b *nn.Builder, name string, x graph.Tensor) graph.Tensor {
+	return b.RMSNormFrom(name, x, m.NormEps, 1)
+}
+
+func (m *gemma) normOrigin() float64 { return 1 }
+
+// scores are the attributes of attention in layer i.
+func (m *gemma) scores(i int) ir.AttentionAttr {
+	window := 0
+	if m.LayerTypes[i] == slidingAttention {
+		window = m.Window
 	}
-	ropes := map[string]RoPE{
-		fullAttention:    f.ropeOf(c, fullAttention, plainRoPE(c, d.HeadDim, 1e6)),
-		slidingAttention: f.ropeOf(c, slidingAttention, plainRoPE(c, d.HeadDim, f.Float("rope_local_base_freq", 10000))),
-	}
-	if !f.Has("rope_parameters") { // transformers 4 scaled full attention alone
-		ropes[fullAttention] = f.rope(c, d.HeadDim, 1e6)
-	}
-	d.RoPE, d.Ropes, d.LayerTypes = ropes[fullAttention], ropes, types
-	for i, t := range types {
-		if t == slidingAttention {
-			d.Windows[i] = window
-		}
-	}
+	a := m.decoder.scores(window)
+	a.Scale = float32(m.Scale)
+	return a
 }

@@ -11,91 +11,169 @@ import (
 )
 
 func init() {
-	// Mixtral 8x7B (Jiang et al. 2024, arXiv 2401.04088): a Mistral with experts in
-	// the place of MLPs.
-	Register("MixtralForCausalLM", Architecture{ModelType: "mixtral", Read: readMixtral})
-	Register("MixtralModel", Architecture{ModelType: "mixtral", Read: readMixtral})
-	Register("MixtralForSequenceClassification", Architecture{ModelType: "mixtral", Read: readMixtral})
-	// Qwen3-MoE (Yang et al. 2025, arXiv 2505.09388): a Qwen3 with experts in all
-	// layers, or in some.
-	Register("Qwen3MoeForCausalLM", Architecture{ModelType: "qwen3_moe", Read: readQwen3MoE})
-	Register("Qwen3MoeModel", Architecture{ModelType: "qwen3_moe", Read: readQwen3MoE})
-	Register("Qwen3MoeForSequenceClassification", Architecture{ModelType: "qwen3_moe", Read: readQwen3MoE})
+	registerDecoder("mixtral", readMixtral, "MixtralForCausalLM", "MixtralModel", "MixtralForSequenceClassification")
+	registerDecoder("qwen3_moe", readQwen3MoE, "Qwen3MoeForCausalLM", "Qwen3MoeModel", "Qwen3MoeForSequenceClassification")
 }
 
-// MoE is a Decoder with a mixture of experts in the place of MLPs.
-type MoE struct {
-	*Decoder
-	Experts nn.Experts
-	Plain   []bool // layers with an MLP, where it is not all
-	// Balance times the loss of an uneven use of experts ([nn.Builder.Balance]) of a
-	// batch is added to its mean loss in training.
-	Balance float64
-	// Renamed is what files may call the part of a layer that is called mlp here.
-	Renamed string
+// mixtral is Mixtral 8x7B (Jiang et al. 2024, arXiv 2401.04088): a Mistral with experts in
+// place of MLPs.
+type mixtral struct {
+	decoder
+	Mixture
+	Window int
 }
 
 func readMixtral(c *Config, f *Fields) Family {
-	d := f.decoder(c)
+	m := &mixtral{decoder: f.decoder(c)}
 	if !f.Has("rms_norm_eps") {
-		d.NormEps = 1e-5
+		m.NormEps = 1e-5
 	}
-	d.RoPE = f.rope(c, d.HeadDim, 1e6)
-	f.slide(d, f.Int("sliding_window", 0))
+	m.RoPE = f.rope(c, m.HeadDim, 1e6)
+	m.Window = f.slidingWindow(&m.decoder, 0)
 	// Noise that is multiplied into what experts read while they are trained.
 	if noise := f.Float("router_jitter_noise", 0); noise != 0 {
 		f.Unsupported("router_jitter_noise", noise, []string{"0"})
 	}
-	return f.experts(&MoE{Decoder: d, Renamed: "block_sparse_moe", Experts: nn.Experts{
+	m.Mixture = f.mixture(nn.Experts{
 		Gate: "experts.%d.w1.weight", Up: "experts.%d.w3.weight", Down: "experts.%d.w2.weight",
-		Count: 8, Chosen: 2, Units: d.Intermediate, Normalized: true,
-	}})
+		Count: 8, Chosen: 2, Units: m.Intermediate, Activation: m.Activation, Normalized: true,
+	})
+	return m
+}
+
+// Check implements Family.
+func (m *mixtral) Check(c *Config) error {
+	if err := m.Mixture.check(); err != nil {
+		return err
+	}
+	return m.decoder.Check(c)
+}
+
+// Build implements Family.
+func (m *mixtral) Build(c *Config, b *nn.Builder) Outputs {
+	l := m.language(c, b)
+	x := l.embed()
+	rope := m.RoPE.table(b, "", l.Positions)
+	x = l.layers(x, func(b *nn.Builder, _ int, x graph.Tensor) graph.Tensor {
+		h := b.RMSNorm("input_layernorm", x, m.NormEps)
+		a := b.Sub("self_attn")
+		q, k, v := m.project(a, h, false)
+		q, k = q.RoPE(rope, m.HeadDim), k.RoPE(rope, m.HeadDim)
+		h = l.attention(a, q, k, v, m.scores(m.Window))
+		x = a.Linear("o_proj", h, c.HiddenSize, false).Add(x)
+		h = b.RMSNorm("post_attention_layernorm", x, m.NormEps)
+		return b.Sub("mlp").Experts(m.Experts, h).Add(x)
+	})
+	return m.balanced(b, l.outputs(l.body.RMSNorm("norm", x, m.NormEps)))
+}
+
+// OtherNames implements [Renamer]: files may call the experts of a layer block_sparse_moe.
+func (m *mixtral) OtherNames(name string) []string {
+	names := m.decoder.OtherNames(name)
+	for _, n := range append([]string{name}, names...) {
+		names = append(names, strings.Replace(n, ".mlp.", ".block_sparse_moe.", 1))
+	}
+	return names
+}
+
+// qwen3MoE is Qwen3-MoE (Yang et al. 2025, arXiv 2505.09388): a Qwen3 with experts in all
+// layers or in some.
+type qwen3MoE struct {
+	decoder
+	Mixture
+	AttentionBias bool
+	Window        int
+	Plain         []bool // layers with an MLP in place of experts
 }
 
 func readQwen3MoE(c *Config, f *Fields) Family {
-	d := f.decoder(c)
-	d.RoPE = f.rope(c, d.HeadDim, 10000)
-	d.AttentionBias = f.Bool("attention_bias", false)
-	d.OutputBias = d.AttentionBias
-	d.HeadNorm = true
-	window := f.Int("sliding_window", 4096)
-	if !f.Bool("use_sliding_window", false) {
-		window = 0
+	m := &qwen3MoE{decoder: f.decoder(c)}
+	m.RoPE = f.rope(c, m.HeadDim, 10000)
+	m.AttentionBias = f.Bool("attention_bias", false)
+	if f.Bool("use_sliding_window", false) {
+		m.Window = f.slidingWindow(&m.decoder, 4096)
 	}
-	f.slide(d, window)
-	m := f.experts(&MoE{Decoder: d, Experts: nn.Experts{
+	m.Mixture = f.mixture(nn.Experts{
 		Gate: "experts.%d.gate_proj.weight", Up: "experts.%d.up_proj.weight", Down: "experts.%d.down_proj.weight",
-		Count: 128, Chosen: 8, Units: f.Int("moe_intermediate_size", 768), Normalized: f.Bool("norm_topk_prob", false),
-	}})
+		Count: 128, Chosen: 8, Units: f.Int("moe_intermediate_size", 768), Activation: m.Activation, Normalized: f.Bool("norm_topk_prob", false),
+	})
 	step, plain := f.Int("decoder_sparse_step", 1), read(f, "mlp_only_layers", "a list of layers", []int(nil))
 	if step < 1 {
 		f.Fail("decoder_sparse_step", step, "1 or more")
 		return m
 	}
-	m.Plain = make([]bool, len(d.Windows))
+	m.Plain = make([]bool, max(0, c.Layers))
 	for i := range m.Plain {
 		m.Plain[i] = (i+1)%step != 0 || slices.Contains(plain, i)
 	}
 	return m
 }
 
-// experts reads the keys that mixtures of experts share.
-func (f *Fields) experts(m *MoE) *MoE {
-	e := &m.Experts
+// Check implements Family.
+func (m *qwen3MoE) Check(c *Config) error {
+	if err := m.Mixture.check(); err != nil {
+		return err
+	}
+	return m.decoder.Check(c)
+}
+
+// Build implements Family.
+func (m *qwen3MoE) Build(c *Config, b *nn.Builder) Outputs {
+	l := m.language(c, b)
+	x := l.embed()
+	rope := m.RoPE.table(b, "", l.Positions)
+	x = l.layers(x, func(b *nn.Builder, i int, x graph.Tensor) graph.Tensor {
+		h := b.RMSNorm("input_layernorm", x, m.NormEps)
+		a := b.Sub("self_attn")
+		q, k, v := m.project(a, h, m.AttentionBias)
+		q, k = m.headNorm(a, "q_norm", q, 0), m.headNorm(a, "k_norm", k, 0)
+		q, k = q.RoPE(rope, m.HeadDim), k.RoPE(rope, m.HeadDim)
+		h = l.attention(a, q, k, v, m.scores(m.Window))
+		x = a.Linear("o_proj", h, c.HiddenSize, m.AttentionBias).Add(x)
+		h = b.RMSNorm("post_attention_layernorm", x, m.NormEps)
+		if m.Plain[i] {
+			return m.gatedMLP(b.Sub("mlp"), h, false).Add(x)
+		}
+		return b.Sub("mlp").Experts(m.Experts, h).Add(x)
+	})
+	return m.balanced(b, l.outputs(l.body.RMSNorm("norm", x, m.NormEps)))
+}
+
+// Mixture is a mixture of experts in place of the MLPs of a decoder.
+type Mixture struct {
+	Experts nn.Experts
+	// Balance times the loss of an uneven use of experts ([nn.Builder.Balance]) of a
+	// batch is added to its mean loss in training.
+	Balance float64
+}
+
+// Mixture returns the mixture of experts of the model, or nil if it has none.
+func (c *Config) Mixture() *Mixture {
+	if m, ok := c.Family.(interface{ mixture() *Mixture }); ok {
+		return m.mixture()
+	}
+	return nil
+}
+
+func (m *Mixture) mixture() *Mixture { return m }
+
+// mixture reads the keys that mixtures of experts share; e holds their defaults.
+func (f *Fields) mixture(e nn.Experts) Mixture {
 	e.Router, e.GateUp, e.Downs = "gate.weight", "experts.gate_up_proj", "experts.down_proj"
-	e.Activation = m.Activation
 	e.Count = f.Int("num_local_experts", f.Int("num_experts", e.Count))
 	e.Chosen = f.Int("num_experts_per_tok", e.Chosen)
+	m := Mixture{Experts: e}
 	if f.Bool("output_router_logits", false) {
 		m.Balance = f.Float("router_aux_loss_coef", 0.001)
-		e.Balanced = m.Balance != 0
+		m.Experts.Balanced = m.Balance != 0
 	}
-	m.MLP = m.mlp
 	return m
 }
 
-// Check implements Family.
-func (m *MoE) Check(c *Config) error {
+// maxExperts keeps a wrong number from taking all memory.
+const maxExperts = 1 << 12
+
+func (m *Mixture) check() error {
 	e := m.Experts
 	if err := CheckSizes(Size{"num_local_experts", e.Count}, Size{"num_experts_per_tok", e.Chosen}, Size{"moe_intermediate_size", e.Units}); err != nil {
 		return err
@@ -106,15 +184,11 @@ func (m *MoE) Check(c *Config) error {
 	if e.Chosen > e.Count {
 		return fmt.Errorf("%w: num_experts_per_tok: found %d, expected at most num_local_experts %d", ErrConfig, e.Chosen, e.Count)
 	}
-	return m.Decoder.Check(c)
+	return nil
 }
 
-// maxExperts keeps a wrong number from taking all memory.
-const maxExperts = 1 << 12
-
-// Build implements Family.
-func (m *MoE) Build(c *Config, b *nn.Builder) Outputs {
-	out := m.Decoder.Build(c, b)
+// balanced adds to the loss of next tokens in training that of an uneven use of experts.
+func (m *Mixture) balanced(b *nn.Builder, out Outputs) Outputs {
 	loss := out.Losses[NextToken]
 	if m.Balance == 0 || loss == nil || !b.Training() {
 		return out
@@ -129,22 +203,4 @@ func (m *MoE) Build(c *Config, b *nn.Builder) Outputs {
 	}
 	out.loss(NextToken, func() graph.Tensor { return out.Balanced(loss()) })
 	return out
-}
-
-func (m *MoE) mlp(c *Config, b *nn.Builder, layer int, x graph.Tensor) graph.Tensor {
-	if m.Plain != nil && m.Plain[layer] {
-		return m.gated(c, b.Sub("mlp"), x, m.Intermediate)
-	}
-	return b.Sub("mlp").Experts(m.Experts, x)
-}
-
-// OtherNames implements [Renamer].
-func (m *MoE) OtherNames(name string) []string {
-	names := m.Decoder.OtherNames(name)
-	if m.Renamed != "" {
-		for _, n := range append([]string{name}, names...) {
-			names = append(names, strings.Replace(n, ".mlp.", "."+m.Renamed+".", 1))
-		}
-	}
-	return names
 }

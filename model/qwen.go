@@ -1,51 +1,98 @@
 package model
 
-import "fmt"
+import (
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/nn"
+)
 
 func init() {
-	// Qwen2 and Qwen2.5 (Yang et al. 2024, arXiv 2407.10671): biases on q, k
-	// and v.
-	Register("Qwen2ForCausalLM", Architecture{ModelType: "qwen2", Read: readQwen2})
-	Register("Qwen2Model", Architecture{ModelType: "qwen2", Read: readQwen2})
-	Register("Qwen2ForSequenceClassification", Architecture{ModelType: "qwen2", Read: readQwen2})
-	// Qwen3 (Yang et al. 2025, arXiv 2505.09388): no biases, and a norm on
-	// each head of q and k.
-	Register("Qwen3ForCausalLM", Architecture{ModelType: "qwen3", Read: readQwen3})
-	Register("Qwen3Model", Architecture{ModelType: "qwen3", Read: readQwen3})
-	Register("Qwen3ForSequenceClassification", Architecture{ModelType: "qwen3", Read: readQwen3})
+	registerDecoder("qwen2", readQwen2, "Qwen2ForCausalLM", "Qwen2Model", "Qwen2ForSequenceClassification")
+	registerDecoder("qwen3", readQwen3, "Qwen3ForCausalLM", "Qwen3Model", "Qwen3ForSequenceClassification")
+}
+
+// qwen2 is Qwen2 and Qwen2.5 (Yang et al. 2024, arXiv 2407.10671): biases on q, k and v.
+type qwen2 struct {
+	decoder
+	Windows []int // by layer
 }
 
 func readQwen2(c *Config, f *Fields) Family {
-	d := f.decoder(c)
-	d.RoPE = f.rope(c, d.HeadDim, 10000)
-	d.AttentionBias = true
-	f.qwenWindows(d, 28)
-	return d
+	m := &qwen2{decoder: f.decoder(c)}
+	m.RoPE = f.rope(c, m.HeadDim, 10000)
+	m.Windows = f.qwenWindows(c, &m.decoder, 28)
+	return m
+}
+
+// Build implements Family.
+func (m *qwen2) Build(c *Config, b *nn.Builder) Outputs {
+	l := m.language(c, b)
+	return m.behind(l, l.embed())
+}
+
+// behind emits what comes behind the embeddings x.
+func (m *qwen2) behind(l *language, x graph.Tensor) Outputs {
+	rope := m.RoPE.table(l.b, "", l.Positions)
+	x = l.layers(x, func(b *nn.Builder, i int, x graph.Tensor) graph.Tensor {
+		h := b.RMSNorm("input_layernorm", x, m.NormEps)
+		a := b.Sub("self_attn")
+		q, k, v := m.project(a, h, true)
+		q, k = q.RoPE(rope, m.HeadDim), k.RoPE(rope, m.HeadDim)
+		h = l.attention(a, q, k, v, m.scores(m.Windows[i]))
+		x = a.Linear("o_proj", h, l.config.HiddenSize, false).Add(x)
+		h = b.RMSNorm("post_attention_layernorm", x, m.NormEps)
+		return m.gatedMLP(b.Sub("mlp"), h, false).Add(x)
+	})
+	return l.outputs(l.body.RMSNorm("norm", x, m.NormEps))
+}
+
+// qwen3 is Qwen3 (Yang et al. 2025, arXiv 2505.09388): a norm on each head of q and k.
+type qwen3 struct {
+	decoder
+	AttentionBias bool
+	Windows       []int // by layer
 }
 
 func readQwen3(c *Config, f *Fields) Family {
-	d := f.decoder(c)
+	m := &qwen3{decoder: f.decoder(c)}
 	if !f.Has("head_dim") {
-		d.HeadDim = 128
+		m.HeadDim = 128
 	}
-	d.RoPE = f.rope(c, d.HeadDim, 10000)
-	d.AttentionBias = f.Bool("attention_bias", false)
-	d.OutputBias = d.AttentionBias
-	d.HeadNorm = true
-	f.qwenWindows(d, 28)
-	return d
+	m.RoPE = f.rope(c, m.HeadDim, 10000)
+	m.AttentionBias = f.Bool("attention_bias", false)
+	m.Windows = f.qwenWindows(c, &m.decoder, 28)
+	return m
 }
 
-// qwenWindows reads which layers slide: those of layer_types, or those from
-// max_window_layers on, which is from where it is missing.
-func (f *Fields) qwenWindows(d *Decoder, from int) {
+// Build implements Family.
+func (m *qwen3) Build(c *Config, b *nn.Builder) Outputs {
+	l := m.language(c, b)
+	x := l.embed()
+	rope := m.RoPE.table(b, "", l.Positions)
+	x = l.layers(x, func(b *nn.Builder, i int, x graph.Tensor) graph.Tensor {
+		h := b.RMSNorm("input_layernorm", x, m.NormEps)
+		a := b.Sub("self_attn")
+		q, k, v := m.project(a, h, m.AttentionBias)
+		q, k = m.headNorm(a, "q_norm", q, 0), m.headNorm(a, "k_norm", k, 0)
+		q, k = q.RoPE(rope, m.HeadDim), k.RoPE(rope, m.HeadDim)
+		h = l.attention(a, q, k, v, m.scores(m.Windows[i]))
+		x = a.Linear("o_proj", h, c.HiddenSize, m.AttentionBias).Add(x)
+		h = b.RMSNorm("post_attention_layernorm", x, m.NormEps)
+		return m.gatedMLP(b.Sub("mlp"), h, false).Add(x)
+	})
+	return l.outputs(l.body.RMSNorm("norm", x, m.NormEps))
+}
+
+// qwenWindows reads the window of each layer. Those of layer_types slide, or, without that key,
+// those from max_window_layers on; from is its default.
+func (f *Fields) qwenWindows(c *Config, d *decoder, from int) []int {
 	window := f.Int("sliding_window", 4096)
 	if !f.Bool("use_sliding_window", false) {
 		window = 0
 	}
 	from = f.Int("max_window_layers", from)
-	types := f.layerTypes(len(d.Windows))
-	for i := range d.Windows {
+	windows := make([]int, max(0, c.Layers))
+	types := f.layerTypes(len(windows))
+	for i := range windows {
 		slides := i >= from && window > 0
 		if types != nil {
 			slides = types[i] == slidingAttention
@@ -54,32 +101,8 @@ func (f *Fields) qwenWindows(d *Decoder, from int) {
 			}
 		}
 		if slides {
-			d.Windows[i] = d.window(window)
+			windows[i] = d.window(window)
 		}
 	}
-}
-
-// The kinds of layers that layer_types names.
-const (
-	fullAttention    = "full_attention"
-	slidingAttention = "sliding_attention"
-)
-
-// layerTypes reads the kind of each layer, nil where the key is missing.
-func (f *Fields) layerTypes(layers int) []string {
-	types := f.Strings("layer_types")
-	if types == nil {
-		return nil
-	}
-	if len(types) != layers {
-		f.Fail("layer_types", fmt.Sprintf("%d entries", len(types)), fmt.Sprintf("%d, one for each layer", layers))
-		return nil
-	}
-	for _, t := range types {
-		if t != fullAttention && t != slidingAttention {
-			f.Unsupported("layer_types", t, []string{fullAttention, slidingAttention})
-			return nil
-		}
-	}
-	return types
+	return windows
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/lorafuse/lorafuse/nn"
 )
 
 func init() {
@@ -40,19 +42,17 @@ func readQwenVL(c *Config, f *Fields, within string) Family {
 		f.shared(c)
 	}
 	f.oneAxis()
-	d := f.decoder(c)
-	d.NormEps = float32(f.Float("rms_norm_eps", 1e-5))
-	d.RoPE = f.rope(c, d.HeadDim, 1e6)
-	d.AttentionBias = true
-	d.Within = within
-	f.qwenWindows(d, 80)
+	m := &qwen2{decoder: f.decoder(c)}
+	m.NormEps = float32(f.Float("rms_norm_eps", 1e-5))
+	m.RoPE = f.rope(c, m.HeadDim, 1e6)
+	m.Windows = f.qwenWindows(c, &m.decoder, 80)
 	if within == "" {
-		return d
+		return m
 	}
 	if vision != nil && vision.Out != c.HiddenSize {
 		f.Fail("vision_config: out_hidden_size", vision.Out, fmt.Sprintf("the hidden_size of texts, %d", c.HiddenSize))
 	}
-	return &qwenVL{Decoder: d, Picture: int32(picture), vision: vision}
+	return &qwenVL{qwen2: m, Picture: int32(picture), vision: vision}
 }
 
 // oneAxis takes the kind of rotary positions called mrope, which says no more than how
@@ -72,10 +72,23 @@ func (f *Fields) oneAxis() {
 // qwenVL is the part of a model that reads text, whose names are those of the whole. It is
 // [Sighted] where config.json describes a vision tower.
 type qwenVL struct {
-	*Decoder
+	*qwen2
 	Picture int32 // the token in whose place a picture's features are
 
 	vision *Vision
+}
+
+// Build implements Family.
+func (q *qwenVL) Build(c *Config, b *nn.Builder) Outputs {
+	l := q.text(c, b)
+	return q.behind(l, l.embed())
+}
+
+// text declares the inputs of the part that reads text.
+func (q *qwenVL) text(c *Config, b *nn.Builder) *language {
+	l := q.language(c, b)
+	l.body = l.body.Sub(qwenVLText)
+	return l
 }
 
 // OtherNames implements [Renamer]: by the version of transformers that has written a file,

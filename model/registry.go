@@ -34,6 +34,14 @@ func Register(name string, a Architecture) {
 	registry[name] = a
 }
 
+// registerDecoder makes the classes of a decoder known: with a language head, with no head, and
+// with a classifier.
+func registerDecoder(modelType string, read func(*Config, *Fields) Family, names ...string) {
+	for _, name := range names {
+		Register(name, Architecture{ModelType: modelType, Read: read})
+	}
+}
+
 // ofType is the architecture that a model_type means by itself: the language model,
 // or the body where there is none, or nothing.
 func ofType(modelType string) string {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/dev/testdevice"
-	"github.com/lorafuse/lorafuse/model"
 )
 
 // TestRounding compares the error of precision bf16 to that of PyTorch's autocast
@@ -36,7 +35,7 @@ func TestRounding(t *testing.T) {
 			require.NoError(t, err)
 			want := floats(t, f, "logits")
 			require.Len(t, got, len(want))
-			_, routed := m.Config.Family.(*model.MoE)
+			routed := m.Config.Mixture() != nil
 			ours := testdevice.Rows(got, want, len(ids)*len(ids[0]), routed)
 			t.Logf("error %.2g, PyTorch's %.2g", ours, limit)
 			require.Less(t, ours, limit)

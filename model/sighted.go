@@ -61,12 +61,12 @@ func (q *qwenVL) Look(c *Config, b *nn.Builder) graph.Tensor {
 
 // Read implements [Sighted].
 func (q *qwenVL) Read(c *Config, b *nn.Builder) Outputs {
-	in, m := q.text(b), q.body(c, b)
-	x := q.embed(c, m, in)
+	l := q.text(c, b)
+	x := l.embed()
 	places := b.Axis(SeenPlaces)
 	features := b.Input(Features, tensor.F32, places, ir.Static(c.HiddenSize))
 	x = x.ScatterRows(features, b.Input(FeatureRows, tensor.I32, places))
-	return q.from(c, b, m, in, x, q.rotary(c, b, in.Positions))
+	return q.behind(l, x)
 }
 
 // Feed implements [Sighted]. All tokens count on, those of pictures too: so diffusers has it

@@ -163,6 +163,9 @@ func (b *Builder) Sub(format string, args ...any) *Builder {
 	return &c
 }
 
+// Name is the full name of a part of b called name.
+func (b *Builder) Name(name string) string { return b.prefix + name }
+
 // Segment begins a new stretch of the forward pass (a layer): with activation
 // checkpointing only what crosses from one into the next is kept.
 func (b *Builder) Segment() {

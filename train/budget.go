@@ -7,7 +7,6 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
-	"github.com/lorafuse/lorafuse/model"
 )
 
 // Fit is how the steps of a run are computed.
@@ -124,7 +123,7 @@ func (b *budget) whole() string {
 	if why := b.options.task().Whole(); why != "" {
 		return why
 	}
-	if m, ok := b.planner.model.Config.Family.(*model.MoE); ok && m.Balance != 0 {
+	if m := b.planner.model.Config.Mixture(); m != nil && m.Balance != 0 {
 		return "router_aux_loss_coef balances the experts of each"
 	}
 	if b.run.cfg.Data.LengthBucketing {
