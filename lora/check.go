@@ -15,10 +15,6 @@ type CheckOptions struct {
 	// AllowZeroB lets an adapter do nothing: one with which training begins or
 	// goes on.
 	AllowZeroB bool
-	// AllowSomeZeroB lets targets do nothing as long as one of them does something: no
-	// training moves those that the loss does not depend on, such as those of the text in
-	// the last block of a diffusion transformer.
-	AllowSomeZeroB bool
 	// AllowRandomBase lets init_lora_weights be pissa_niter_N. The base weights
 	// of such an adapter depend on random numbers; only who made it by
 	// Initialize, and knows its seed, can make them again.
@@ -110,7 +106,7 @@ func (e *CheckError) Unwrap() []error {
 // Check compares every tensor of the adapter with what the placement expects and
 // looks at every value. The report names each tensor that belongs to no
 // target, is missing, has a wrong shape or type, or holds NaN or infinity, and
-// each pair A, B that does nothing because one of them is all zero.
+// pairs A, B that do nothing because one of them is all zero.
 //
 // Tensors of routed experts that are named as in transformers 4, some for each
 // expert, are joined to those of the placement before.
@@ -132,13 +128,16 @@ func (a *Adapter) Check(p *Placement, opts CheckOptions) *Report {
 		expected[s.Key] = s
 	}
 	var strange []string
-	zero := map[string]bool{}
+	zero, poolerless := map[string]bool{}, false
 	for _, key := range a.names {
 		t := a.tensors[key]
 		r.Params += t.NumElements()
 		s, ok := expected[key]
 		if !ok {
-			if !copyOfBias(key, expected) {
+			switch {
+			case p.lacksPooler(key):
+				poolerless = true
+			case !copyOfBias(key, expected):
 				strange = append(strange, key)
 			}
 			continue
@@ -150,6 +149,9 @@ func (a *Adapter) Check(p *Placement, opts CheckOptions) *Report {
 			}
 		}
 	}
+	if poolerless {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("without effect: %s: the checkpoint has no pooler", poolerDense))
+	}
 	var missing []TensorSpec
 	for _, s := range r.specs {
 		if _, ok := a.tensors[s.Key]; !ok && !s.Optional {
@@ -158,9 +160,19 @@ func (a *Adapter) Check(p *Placement, opts CheckOptions) *Report {
 	}
 	r.strangers(strange, missing)
 	if !opts.AllowZeroB {
-		r.checkPairs(p, zero, opts.AllowSomeZeroB)
+		r.checkPairs(p, zero)
 	}
 	return r
+}
+
+// poolerDense is the layer of BERT's pooler, which transformers adds to encoders whose
+// checkpoint has none. Sentence embeddings do not depend on it.
+const poolerDense = "pooler.dense"
+
+// lacksPooler reports whether key is of the pooler of an encoder whose checkpoint has none.
+func (p *Placement) lacksPooler(key string) bool {
+	return strings.HasPrefix(key, keyPrefix+poolerDense+".lora_") &&
+		!slices.ContainsFunc(p.modules, func(m Module) bool { return m.Name == poolerDense })
 }
 
 func (r *Report) add(kind error, key, format string, args ...any) {
@@ -224,8 +236,10 @@ func (r *Report) checkValues(key string, t tensor.Tensor) (zero bool) {
 	return zero
 }
 
-// checkPairs notes targets whose adapter does nothing; some of them may.
-func (r *Report) checkPairs(p *Placement, zero map[string]bool, some bool) {
+// checkPairs adds a problem if the adapter does nothing on every target. Targets without
+// effect among others are a warning: training leaves those alone that the loss does not
+// depend on, such as the pooler of BERT when it learns sentence embeddings.
+func (r *Report) checkPairs(p *Placement, zero map[string]bool) {
 	var idle []Problem
 	for _, t := range p.Targets {
 		for _, role := range []Role{RoleB, RoleA} {
@@ -235,8 +249,14 @@ func (r *Report) checkPairs(p *Placement, zero map[string]bool, some bool) {
 			}
 		}
 	}
-	if !some || len(idle) == len(p.Targets) {
+	if len(idle) == len(p.Targets) {
 		r.Problems = append(r.Problems, idle...)
+	} else if len(idle) > 0 {
+		more := ""
+		if n := len(idle) - 1; n > 0 {
+			more = fmt.Sprintf(" (and %d more like it)", n)
+		}
+		r.Warnings = append(r.Warnings, fmt.Sprintf("without effect: %s: %s%s", idle[0].Key, idle[0].Detail, more))
 	}
 }
 

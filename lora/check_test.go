@@ -146,7 +146,7 @@ func TestCheckProblems(t *testing.T) {
 	require.NoError(t, adapterOf(t, p.Config(), m).Check(p, lora.CheckOptions{AllowZeroB: true}).Err())
 }
 
-// Some targets may do nothing where that is allowed, and never all of them.
+// Targets that do nothing are a warning, unless no target does anything.
 func TestCheckSomeZeroB(t *testing.T) {
 	const key = "base_model.model.model.layers.%d.self_attn.k_proj.lora_%s.weight"
 	p := place(t, `"target_modules":["k_proj"],"layers_to_transform":[0,1],"r":2`, decoder(false))
@@ -154,12 +154,29 @@ func TestCheckSomeZeroB(t *testing.T) {
 	for i := range 2 {
 		m[fmt.Sprintf(key, i, "A")], m[fmt.Sprintf(key, i, "B")] = ramp(t, 2, 8), ramp(t, 4, 2)
 	}
-	some := lora.CheckOptions{AllowSomeZeroB: true}
 	m[fmt.Sprintf(key, 1, "B")] = zeros(t, 4, 2)
-	require.NoError(t, adapterOf(t, p.Config(), m).Check(p, some).Err())
-	require.ErrorIs(t, adapterOf(t, p.Config(), m).Check(p, lora.CheckOptions{}).Err(), lora.ErrZeroB)
+	r := adapterOf(t, p.Config(), m).Check(p, lora.CheckOptions{})
+	require.NoError(t, r.Err())
+	require.Contains(t, r.Warnings, "without effect: "+fmt.Sprintf(key, 1, "B")+": all of B is zero, as before training")
 	m[fmt.Sprintf(key, 0, "B")] = zeros(t, 4, 2)
-	require.ErrorIs(t, adapterOf(t, p.Config(), m).Check(p, some).Err(), lora.ErrZeroB)
+	require.ErrorIs(t, adapterOf(t, p.Config(), m).Check(p, lora.CheckOptions{}).Err(), lora.ErrZeroB)
+}
+
+// TestCheckWithoutPooler: PEFT also adapts the pooler that transformers adds to an encoder
+// whose checkpoint has none, with random weights.
+func TestCheckWithoutPooler(t *testing.T) {
+	m, p := small(t)
+	for _, role := range []string{"A", "B"} {
+		m["base_model.model.pooler.dense.lora_"+role+".weight"] = ramp(t, 2, 2)
+	}
+	r := adapterOf(t, p.Config(), m).Check(p, lora.CheckOptions{})
+	require.NoError(t, r.Err())
+	require.Contains(t, r.Warnings, "without effect: pooler.dense: the checkpoint has no pooler")
+
+	encoder := decoder(false)
+	encoder.Modules = append(encoder.Modules, lora.Module{Name: "pooler.dense", In: 8, Out: 8})
+	p = place(t, `"target_modules":["k_proj"],"layers_to_transform":[1],"r":2`, encoder)
+	require.ErrorIs(t, adapterOf(t, p.Config(), m).Check(p, lora.CheckOptions{}).Err(), lora.ErrUnmatched)
 }
 
 func with(t *testing.T, v tensor.Tensor, i int, f float32) tensor.Tensor {

@@ -24,7 +24,7 @@ func (r *Run) adapter() (*lora.State, error) {
 		if err := p.Strict(); err != nil {
 			return nil, err
 		}
-		r.warn(p)
+		r.warn(p.Warnings)
 		if err := r.affordable(p); err != nil {
 			return nil, err
 		}
@@ -47,7 +47,8 @@ func (r *Run) adapter() (*lora.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.Check(p, lora.CheckOptions{AllowZeroB: true}).Err(); err != nil {
+	report := a.Check(p, lora.CheckOptions{AllowZeroB: true})
+	if err := report.Err(); err != nil {
 		return nil, err
 	}
 	if err := p.Complete(r.model.Fresh()); err != nil {
@@ -58,7 +59,7 @@ func (r *Run) adapter() (*lora.State, error) {
 			return nil, fmt.Errorf("train: init_adapter %s: %w: ensure_weight_tying: %q and %q share one adapter, which can be used but not trained", c.InitAdapter, lora.ErrUnsupported, t.Name, t.SharesWith)
 		}
 	}
-	r.warn(p)
+	r.warn(report.Warnings)
 	if err := r.affordable(p); err != nil {
 		return nil, err
 	}
@@ -102,8 +103,8 @@ func (r *Run) affordable(p *lora.Placement) error {
 	return nil
 }
 
-func (r *Run) warn(p *lora.Placement) {
-	for _, w := range p.Warnings {
+func (r *Run) warn(warnings []string) {
+	for _, w := range warnings {
 		r.observer.note("note     %s", w)
 	}
 }

@@ -131,6 +131,9 @@ func (r *Run) classes(m *model.Config) (classes model.Classes, err error) {
 	return classes, nil
 }
 
+// pooler is the layer of BERT that its classifiers read.
+const pooler = "pooler.dense"
+
 // pooling has a pooler that is new trained and saved, as PEFT has it where it is in
 // modules_to_save: with an adapter alone its random numbers would be others.
 func (r *Run) pooling(c *lora.Config) *lora.Config {

@@ -334,6 +334,21 @@ func (e *Engine) Trained() []nn.Trained { return e.trained }
 // Flops is the work of a micro-batch.
 func (e *Engine) Flops(b *data.Batch) int { return e.micro.Flops(b) }
 
+// idle returns the targets of the adapter that the loss does not depend on. As in PyTorch,
+// where they get no gradient, their tensors keep their values.
+func (e *Engine) idle() (targets []string) {
+	trained := map[string]bool{}
+	for _, t := range e.trained {
+		trained[t.Name] = true
+	}
+	for _, t := range e.slot.State().Placement.Targets {
+		if t.SharesWith == "" && !trained[t.Key(lora.RoleB)] {
+			targets = append(targets, t.Name)
+		}
+	}
+	return targets
+}
+
 // State brings the trained parameters back into the adapter's state.
 func (e *Engine) State(ctx context.Context) (*lora.State, error) {
 	defer e.take()()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
@@ -324,6 +325,13 @@ func (r *Run) describeModel() {
 // describeOwn notes what is trained, and on which rows.
 func (r *Run) describeOwn() {
 	r.observer.note("adapter  %d tensors, %.2fM trained parameters", len(r.engine.Trained()), float64(r.trainableNum)/1e6)
+	if idle := r.engine.idle(); len(idle) > 0 {
+		shown, more := idle[:min(len(idle), 3)], ""
+		if n := len(idle) - len(shown); n > 0 {
+			more = fmt.Sprintf(" and %d more", n)
+		}
+		r.observer.note("note     no effect on the loss, saved as they are: %s%s", strings.Join(shown, ", "), more)
+	}
 	if r.cfg.Task == config.Prefer && r.cfg.InitAdapter != "" {
 		r.observer.note("note     the reference of preferences is the model without an adapter, not with init_adapter")
 	}

@@ -58,7 +58,9 @@ func (t Embedding) Loss(b *nn.Builder, out model.Outputs) graph.Tensor {
 	if err != nil {
 		return b.G.Fail(err)
 	}
-	return t.Contrast.Loss(b, t.Transform.Vectors(b, states, t.Longest))
+	loss := t.Contrast.Loss(b, t.Transform.Vectors(b, states, t.Longest))
+	b.TrainFor(loss) // vectors do not depend on BERT's pooler
+	return loss
 }
 
 // Whole implements Task.

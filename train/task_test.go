@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,6 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/sentence"
+	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/train/config"
@@ -89,6 +91,52 @@ func TestTaskTraces(t *testing.T) {
 	}
 }
 
+// TestIdlePooler repeats a recorded run with an adapter that has BERT's pooler too, as
+// "all-linear" of PEFT adapts it. Sentence embeddings do not depend on the pooler: nothing
+// else changes, and its tensors are saved as they were.
+func TestIdlePooler(t *testing.T) {
+	cases := taskCases(t, config.Embed)
+	c := cases[slices.IndexFunc(cases, func(c taskCase) bool { return c.name == "pairs-bert" })]
+	a, err := lora.Load(filepath.Join(c.dir, "init"))
+	require.NoError(t, err)
+	all, pooler := a.Config.Clone(), map[string][]float32{}
+	all.ExcludeModules = lora.ModuleSet{}
+	var tensors []lora.Tensor
+	for _, name := range a.Names() {
+		v, _ := a.Tensor(name)
+		tensors = append(tensors, lora.Tensor{Key: name, Tensor: v})
+	}
+	for role, shape := range map[string][]int{"A": {2, 24}, "B": {24, 2}} {
+		values := make([]float32, 48)
+		for i := range values {
+			values[i] = float32(i) / 64
+		}
+		v, err := tensor.FromFloat32s(values, shape...)
+		require.NoError(t, err)
+		key := "base_model.model.pooler.dense.lora_" + role + ".weight"
+		pooler[key], tensors = values, append(tensors, lora.Tensor{Key: key, Tensor: v})
+	}
+	dir := t.TempDir()
+	require.NoError(t, lora.Save(dir, all, tensors))
+	k := c.config(t)
+	k.InitAdapter = dir
+	var notes []string
+	r, err := train.New(t.Context(), k, train.Observer{Note: func(s string) { notes = append(notes, s) }})
+	require.NoError(t, err)
+	defer r.Close()
+	s, err := r.Train(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, notes, "note     no effect on the loss, saved as they are: pooler.dense")
+	is, err := lora.Load(s.Adapter)
+	require.NoError(t, err)
+	for key, want := range pooler {
+		got, err := is.Float32s(key)
+		require.NoError(t, err)
+		require.Equal(t, want, got, key)
+	}
+	c.requireFinal(t, is, len(pooler))
+}
+
 func (c taskCase) repeat(t *testing.T) {
 	var got []train.Report
 	r, err := train.New(context.Background(), c.config(t), train.Observer{Step: func(r train.Report) { got = append(got, r) }})
@@ -101,11 +149,17 @@ func (c taskCase) repeat(t *testing.T) {
 		require.InDelta(t, want.Loss, got[i].Loss, 2e-5, "loss of step %d", i)
 		require.InEpsilon(t, want.Norm, got[i].GradNorm, 1e-4, "gradient norm of step %d", i)
 	}
-	was, err := lora.Load(filepath.Join(c.dir, "final"))
-	require.NoError(t, err)
 	is, err := lora.Load(s.Adapter)
 	require.NoError(t, err)
-	require.ElementsMatch(t, was.Names(), is.Names())
+	c.requireFinal(t, is, 0)
+}
+
+// requireFinal compares an adapter that has more tensors than the recorded one with it.
+func (c taskCase) requireFinal(t *testing.T, is *lora.Adapter, more int) {
+	was, err := lora.Load(filepath.Join(c.dir, "final"))
+	require.NoError(t, err)
+	require.Subset(t, is.Names(), was.Names())
+	require.Len(t, is.Names(), len(was.Names())+more)
 	require.Equal(t, was.Config.TaskType, is.Config.TaskType)
 	for _, name := range was.Names() {
 		want, err := was.Float32s(name)

@@ -3,7 +3,6 @@ package train
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/lora"
@@ -49,10 +48,7 @@ func (t *texts) reading(m *model.Config, o *data.Options, tok *tokenizer.Tokeniz
 	return nil
 }
 
-// pooler is a module of BERT that the states of a text do not go through.
-const pooler = "pooler.dense"
-
-// targets plans an adapter for the task: what vectors do not depend on gets none.
+// targets places an adapter for the task.
 func (r *Run) targets(c *lora.Config, target lora.Model) (*lora.Placement, error) {
 	switch r.cfg.Task {
 	case config.Classify:
@@ -60,19 +56,5 @@ func (r *Run) targets(c *lora.Config, target lora.Model) (*lora.Placement, error
 	case config.Diffuse:
 		c = r.attention(c)
 	}
-	p, err := lora.NewPlacement(c, target)
-	if err != nil || r.cfg.Task != config.Embed {
-		return p, err
-	}
-	if _, ok := p.Target(pooler); !ok {
-		return p, nil
-	}
-	c = c.Clone()
-	if s := &c.ExcludeModules; s.Pattern != "" {
-		s.Pattern = "(" + s.Pattern + `)|pooler\.dense`
-	} else {
-		s.Names = append(slices.Clone(s.Names), pooler)
-	}
-	r.observer.note("note     %s is left out (exclude_modules): vectors do not depend on it", pooler)
 	return lora.NewPlacement(c, target)
 }

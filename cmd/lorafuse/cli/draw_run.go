@@ -129,7 +129,7 @@ func (d *drawing) plan(transformer string) (err error) {
 // adapter loads the adapter, at the strength that is asked for.
 func (d *drawing) adapter() (*lora.State, error) {
 	m := d.model
-	state, err := dialects.LoadState(d.flags.adapter, m, lora.ModelOf(m.Config.ModelType, m.Modules()), lora.CheckOptions{AllowSomeZeroB: true})
+	state, err := dialects.LoadState(d.flags.adapter, m, lora.ModelOf(m.Config.ModelType, m.Modules()), lora.CheckOptions{})
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,8 @@ func TestTrainEmbedding(t *testing.T) {
 		require.Contains(t, r.stdout, "use it   lorafuse embed --model "+encoders+"/"+model+" --adapter "+adapter+" --input texts.txt\n")
 		require.Regexp(t, `eval     [\d.]+ → 0\.0`, r.stdout)
 		if model == "bert" {
-			require.Contains(t, r.stderr, "pooler.dense is left out (exclude_modules)")
+			require.Contains(t, r.stderr, "no effect on the loss, saved as they are: pooler.dense\n")
+			require.Contains(t, command(t, "", "inspect", adapter, "--model", encoders+"/bert").stdout, "without effect: base_model.model.pooler.dense.lora_B.weight")
 		}
 		texts := l.file("texts.txt", "A cat sat on the mat.\nthe cat is on a mat\nWhere is the nearest station?\nthe station\n")
 		cosines := func(args ...string) (own, other float64) {
