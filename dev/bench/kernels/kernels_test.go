@@ -146,3 +146,19 @@ func TestInterrupted(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	assert.NotEmpty(t, r.Rows, "what was measured is there")
 }
+
+// The shapes of models are those of both passes, shrunk once, in bf16 alone.
+func TestModels(t *testing.T) {
+	o := small("")
+	o.Models, o.Shrink, o.Once = true, 512, true
+	r := run(t, o)
+	inputs := map[string]int{}
+	for _, row := range r.Rows {
+		if row.Group == "Attention" {
+			inputs[row.Input]++
+		} else {
+			assert.Equal(t, "bf16", row.Name)
+		}
+	}
+	assert.Equal(t, map[string]int{"4 × 4 tokens, 32 heads of 128": 2, "1 × 16 tokens, 32 heads of 128": 2, "1 × 9 tokens, 24 heads of 128, no mask": 2, "behind 7, 32 heads of 128": 1}, inputs)
+}

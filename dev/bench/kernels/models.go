@@ -28,8 +28,8 @@ var (
 // FLUX.1 at 1024 × 1024 pixels.
 func (s *suite) attentionsOfModels() (all []attention) {
 	for _, a := range []attention{{heads: modelHeads, texts: 4, length: 2048}, {heads: modelHeads, texts: 1, length: 8192}, {heads: pictureHeads, texts: 1, length: 4608, whole: true}} {
-		for _, back := range []bool{false, true} {
-			a.back, a.precision, a.length = back, backend.BF16, s.shrunk(a.length, 1)
+		a.precision, a.length = backend.BF16, s.shrunk(a.length, 1)
+		for _, a.back = range []bool{false, true} {
 			all = append(all, a)
 		}
 	}
