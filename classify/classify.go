@@ -11,6 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/nn"
@@ -27,9 +28,9 @@ type Options struct {
 
 // Classifier scores documents. It is not safe for concurrent use.
 type Classifier struct {
-	runtime *engine.Runtime
-	slot    *engine.Slot
-	run     *engine.Program
+	host *host.Host
+	slot *engine.Slot
+	spec engine.Spec
 }
 
 const (
@@ -47,47 +48,42 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.St
 	if err := m.CheckTask(model.Classification); err != nil {
 		return nil, fmt.Errorf("classify: %w", err)
 	}
-	c := &Classifier{runtime: engine.New(dev, m)}
-	if c.slot, err = c.runtime.NewSlot(state); err != nil {
+	c := &Classifier{host: host.Open(dev, m)}
+	if c.slot, err = c.host.NewSlot(state); err != nil {
 		return nil, err
 	}
 	bounds := map[string]int{nn.Tokens: o.MaxTokens, nn.Documents: o.MaxDocuments}
-	draft, err := c.runtime.Plan(c.slot, engine.Spec{Bounds: bounds, Build: func(b *nn.Builder, p *graph.Program) {
+	c.spec = engine.Spec{Name: "classify", Bounds: bounds, Build: func(b *nn.Builder, p *graph.Program) {
 		out := m.Build(b)
 		p.Result(scoresResult, out.Score(b))
 		p.Result(lossResult, out.Loss(b, model.Classification))
-	}})
-	if err != nil {
+	}}
+	if _, err = c.host.Program(ctx, c.slot, c.spec); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("classify: %w", err)
 	}
-	programs, err := c.runtime.Load(ctx, c.slot, nil, draft)
-	if err != nil {
-		c.Close()
-		return nil, err
-	}
-	c.run = programs[0]
 	return c, nil
 }
 
 // Score returns the scores of a batch of labelled rows, [documents, classes], and the loss, summed over the documents.
 func (c *Classifier) Score(ctx context.Context, b *data.Batch) (scores []float32, loss float64, err error) {
-	config := c.runtime.Model().Config
-	config.MarkRead(b)
-	if err := c.run.Run(ctx, c.slot, b, b.Longest()); err != nil {
+	c.host.Model().Config.MarkRead(b)
+	results, err := c.host.Compute(ctx, c.slot, c.spec, b, b.Longest())
+	if err != nil {
 		return nil, 0, fmt.Errorf("classify: %w", err)
 	}
-	scores = make([]float32, b.Rows()*len(config.Classes.Names))
-	if err := c.runtime.Read(ctx, scoresResult, scores); err != nil {
+	if scores, err = results.Get(ctx, scoresResult); err != nil {
 		return nil, 0, err
 	}
-	var sum [1]float32
-	err = c.runtime.Read(ctx, lossResult, sum[:])
-	return scores, float64(sum[0]), err
+	sum, err := results.Get(ctx, lossResult)
+	if err != nil {
+		return nil, 0, err
+	}
+	return scores, float64(sum[0]), nil
 }
 
 // Close frees the device memory.
 func (c *Classifier) Close() {
-	c.runtime.Close()
+	c.host.Close()
 	c.slot.Free()
 }

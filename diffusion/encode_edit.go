@@ -56,9 +56,9 @@ func readsEdit(name string) func(*Pipeline) (captions, error) {
 // eyes are what a text encoder sees pictures with.
 type eyes struct {
 	shows
-	model   model.Sighted
-	program *engine.Program
-	batch   data.Batch
+	model model.Sighted
+	spec  engine.Spec
+	batch data.Batch
 
 	least, largest  int // pixels of a picture
 	mean, deviation [3]float32
@@ -76,20 +76,12 @@ func (t *textModel) openEyes(ctx context.Context, p *Pipeline, s shows) (*eyes, 
 	if err := e.readProcessor(p); err != nil {
 		return nil, err
 	}
-	draft, err := t.runtime.Plan(t.slot, engine.Spec{
-		Bounds: map[string]int{model.Places: s.most},
-		Build: func(b *nn.Builder, g *graph.Program) {
-			g.Result(featuresResult, e.model.Look(t.model.Config, b))
-		},
-	})
-	if err != nil {
+	e.spec = engine.Spec{Name: "features", Bounds: map[string]int{model.Places: s.most}, Build: func(b *nn.Builder, g *graph.Program) {
+		g.Result(featuresResult, e.model.Look(t.model.Config, b))
+	}}
+	if _, err := t.host.Program(ctx, t.slot, e.spec); err != nil {
 		return nil, fmt.Errorf("diffusion: %s: %w", t.model.Dir, err)
 	}
-	programs, err := t.runtime.Load(ctx, t.slot, nil, draft)
-	if err != nil {
-		return nil, err
-	}
-	e.program = programs[0]
 	return e, nil
 }
 
@@ -165,11 +157,12 @@ func (e *eyes) see(ctx context.Context, t *textModel, img image.Image) (model.Se
 	if err != nil {
 		return model.Seen{}, err
 	}
-	if err := e.program.Run(ctx, t.slot, &e.batch, 1); err != nil {
+	results, err := t.host.Compute(ctx, t.slot, e.spec, &e.batch, 1)
+	if err != nil {
 		return model.Seen{}, err
 	}
-	moved := make([]float32, n*tower.Out)
-	if err := t.runtime.Read(ctx, featuresResult, moved); err != nil {
+	moved, err := results.Get(ctx, featuresResult)
+	if err != nil {
 		return model.Seen{}, err
 	}
 	seen := model.Seen{Places: n, Features: make([]float32, len(moved))}

@@ -132,11 +132,11 @@ func checkPrompt(t *testing.T, e *Encoder, f *safetensors.File, i int, text, kin
 // A closed encoder has given its memory back.
 func TestEncoderReleases(t *testing.T) {
 	e := encoderOf(t, goldenPipeline(t, "kandinsky5"))
-	runtimes := []func() int{e.main.runtime.Bytes, e.second.runtime.Bytes}
-	require.Positive(t, runtimes[0]())
+	bytes := []func() int{e.main.host.Bytes, e.second.host.Bytes}
+	require.Positive(t, bytes[0]())
 	e.Close()
 	require.Nil(t, e.main.model)
-	require.Nil(t, e.second.runtime)
+	require.Nil(t, e.second.host)
 	e.Close()
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -33,10 +34,9 @@ type textModel struct {
 	model    *model.Model
 	words    *tokenizer.Tokenizer
 	template *chat.Template
-	runtime  *engine.Runtime
+	host     *host.Host
 	slot     *engine.Slot
-	program  *engine.Program
-	sizes    []int // of a row of each result
+	spec     engine.Spec
 	batch    data.Batch
 
 	truncated *Truncation // of the last text; nil if it was read whole
@@ -105,7 +105,7 @@ func result(i int) string { return fmt.Sprintf("states.%d", i) }
 // compile makes the program, which has room for the longest text and the pictures that s
 // shows.
 func (t *textModel) compile(ctx context.Context, dev backend.Device, s *shows) error {
-	t.runtime = engine.New(dev, t.model)
+	t.host = host.Open(dev, t.model)
 	bounds := map[string]int{nn.Tokens: t.longest, nn.Documents: 1}
 	build := t.model.Build
 	if s != nil {
@@ -117,32 +117,19 @@ func (t *textModel) compile(ctx context.Context, dev backend.Device, s *shows) e
 		build = func(b *nn.Builder) model.Outputs { return q.Read(t.model.Config, b) }
 	}
 	var err error
-	if t.slot, err = t.runtime.NewSlot(nil); err != nil {
+	if t.slot, err = t.host.NewSlot(nil); err != nil {
 		return err
 	}
 	var failed error
-	draft, err := t.runtime.Plan(t.slot, engine.Spec{
-		Bounds: bounds,
-		Build: func(b *nn.Builder, p *graph.Program) {
-			states, err := t.states(b, build(b))
-			for i, x := range states {
-				p.Result(result(i), x)
-				if x.Valid() {
-					t.sizes = append(t.sizes, x.Type().Last().N)
-				}
-			}
-			failed = err
-		},
-	})
-	if err := errors.Join(failed, err); err != nil {
-		return err
-	}
-	programs, err := t.runtime.Load(ctx, t.slot, nil, draft)
-	if err != nil {
-		return err
-	}
-	t.program = programs[0]
-	return nil
+	t.spec = engine.Spec{Name: "states", Bounds: bounds, Build: func(b *nn.Builder, p *graph.Program) {
+		var states []graph.Tensor
+		states, failed = t.states(b, build(b))
+		for i, x := range states {
+			p.Result(result(i), x)
+		}
+	}}
+	_, err = t.host.Program(ctx, t.slot, t.spec)
+	return errors.Join(failed, err)
 }
 
 // states are what is read: hidden states, or the pooled one.
@@ -180,23 +167,24 @@ func (t *textModel) encode(ctx context.Context, ids []int32, real int) ([]float3
 
 // run gives the states of the batch, which has so many tokens.
 func (t *textModel) run(ctx context.Context, tokens int) ([]float32, error) {
-	if err := t.program.Run(ctx, t.slot, &t.batch, tokens); err != nil {
+	results, err := t.host.Compute(ctx, t.slot, t.spec, &t.batch, tokens)
+	if err != nil {
 		return nil, err
 	}
-	features := 0
-	for _, size := range t.sizes {
-		features += size
-	}
-	all, from := make([]float32, tokens*features), 0
-	for i, size := range t.sizes {
-		rows := make([]float32, tokens*size)
-		if err := t.runtime.Read(ctx, result(i), rows); err != nil {
+	var all []float32
+	n := len(t.layers)
+	for i := range n {
+		rows, err := results.Get(ctx, result(i))
+		if err != nil {
 			return nil, err
 		}
-		for row := range tokens {
-			copy(all[row*features+from:], rows[row*size:(row+1)*size])
+		if i == 0 {
+			all = make([]float32, n*len(rows))
 		}
-		from += size
+		size := len(rows) / tokens
+		for row := range tokens {
+			copy(all[(row*n+i)*size:], rows[row*size:(row+1)*size])
+		}
 	}
 	return all, nil
 }
@@ -207,11 +195,11 @@ func (t *textModel) pool(ctx context.Context, ids []int32) ([]float32, error) {
 	t.batch.Reset()
 	t.batch.Add(ids[:at+1], nil) // it sees nothing of what comes behind
 	t.batch.SetInt(nn.ReadToken, int32(at))
-	if err := t.program.Run(ctx, t.slot, &t.batch, at+1); err != nil {
+	results, err := t.host.Compute(ctx, t.slot, t.spec, &t.batch, at+1)
+	if err != nil {
 		return nil, err
 	}
-	out := make([]float32, t.sizes[0])
-	return out, t.runtime.Read(ctx, result(0), out)
+	return results.Get(ctx, result(0))
 }
 
 // ids returns the tokens of full, which is text in its template, cut to what is read at most.
@@ -261,8 +249,8 @@ func (t *textModel) asked(text string, thinking bool) (string, error) {
 
 // close frees what the encoder has on the device, and its weights.
 func (t *textModel) close() {
-	if t.runtime != nil {
-		t.runtime.Close()
+	if t.host != nil {
+		t.host.Close()
 	}
 	if t.slot != nil {
 		t.slot.Free()

@@ -8,7 +8,7 @@ import (
 	_ "github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/diffusion"
 	"github.com/lorafuse/lorafuse/diffusion/dit"
-	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/host"
 )
 
 // A small FLUX draws a latent of a text that was encoded elsewhere.
@@ -32,14 +32,14 @@ func Example() {
 			return err
 		}
 		defer dev.Close()
-		runtime := engine.New(dev, m)
-		defer runtime.Close()
-		slot, err := runtime.NewSlot(nil)
+		h := host.Open(dev, m)
+		defer h.Close()
+		slot, err := h.NewSlot(nil)
 		if err != nil {
 			return err
 		}
 		defer slot.Free()
-		painter, err := diffusion.NewPainter(runtime, schedule, pipeline.Style(m.Config))
+		painter, err := diffusion.NewPainter(h, schedule, pipeline.Style(m.Config))
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/diffusion/flow"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/nn"
 )
 
@@ -55,36 +56,33 @@ type Drawing struct {
 type Painter struct {
 	Style Style
 
-	runtime     *engine.Runtime
+	host        *host.Host
 	transformer dit.Transformer
 	schedule    *flow.Schedule
-	programs    []program
+	rooms       []room
 	batch       data.Batch
 }
 
-// program is what gives a velocity, for slots like one and samples up to its bounds.
-type program struct {
-	run    *engine.Program
-	bounds map[string]int
-	result string
+// room is a program that was asked for, which has room for samples up to its bounds.
+type room struct {
+	shape string // of slots
+	spec  engine.Spec
 }
 
-// NewPainter is a painter with the transformer of a runtime, which stays the caller's.
-// Errors: ErrPipeline where the model draws nothing.
-func NewPainter(r *engine.Runtime, s *flow.Schedule, style Style) (*Painter, error) {
-	t, ok := r.Model().Config.Family.(dit.Transformer)
+// NewPainter returns a painter with the transformer of a host, which stays the caller's.
+// Errors: ErrPipeline for a model that draws nothing.
+func NewPainter(h *host.Host, s *flow.Schedule, style Style) (*Painter, error) {
+	t, ok := h.Model().Config.Family.(dit.Transformer)
 	if !ok {
-		return nil, fmt.Errorf("diffusion: %w: %s is no diffusion transformer", ErrPipeline, r.Model().Config.Architecture)
+		return nil, fmt.Errorf("diffusion: %w: %s is no diffusion transformer", ErrPipeline, h.Model().Config.Architecture)
 	}
-	return &Painter{Style: style, runtime: r, transformer: t, schedule: s}, nil
+	return &Painter{Style: style, host: h, transformer: t, schedule: s}, nil
 }
 
-// Close frees what the painter has on the device; the runtime stays open.
+// Close frees what the painter has on the device; the host stays open.
 func (p *Painter) Close() {
-	for _, x := range p.programs {
-		p.runtime.Unload(x.run)
-	}
-	p.programs = nil
+	p.host.UnloadFunc(func(name string, _ *engine.Program) bool { return name == dit.Velocity })
+	p.rooms = nil
 }
 
 // Space is what the latents of the transformer are like.
@@ -102,15 +100,12 @@ func (p *Painter) Draw(ctx context.Context, slot *engine.Slot, d Drawing) (dit.L
 		return x, err
 	}
 	s := dit.Sample{Latent: x, Controls: d.Controls, Prompt: d.Prompt, Guidance: float32(*d.Told)}
-	prog, err := p.program(ctx, slot, d, s)
-	if err != nil {
-		return x, err
-	}
+	spec := p.room(slot, d, s)
 	tokens := p.transformer.Bounds(1, s)[dit.PredictedTokens]
 	levels := p.Style.levels(p.schedule, tokens, d.Steps)
 	for i := range levels.Steps() {
 		s.Timestep = levels.Timesteps[i]
-		velocity, err := p.velocity(ctx, slot, prog, d, s, tokens)
+		velocity, err := p.velocity(ctx, slot, spec, d, s, tokens)
 		if err != nil {
 			return x, err
 		}
@@ -176,15 +171,15 @@ func (p *Painter) begin(d Drawing) (dit.Latent, error) {
 }
 
 // velocity is where the picture lies, by the transformer and guidance.
-func (p *Painter) velocity(ctx context.Context, slot *engine.Slot, prog program, d Drawing, s dit.Sample, tokens int) ([]float32, error) {
-	rows, err := p.rows(ctx, slot, prog, s)
+func (p *Painter) velocity(ctx context.Context, slot *engine.Slot, spec engine.Spec, d Drawing, s dit.Sample, tokens int) ([]float32, error) {
+	rows, err := p.rows(ctx, slot, spec, s)
 	if err != nil {
 		return nil, err
 	}
 	picture := (1000 - s.Timestep) / 1000 // how much of it there is
 	if d.Negative != nil && (d.Until == 0 || float64(picture) <= d.Until) {
 		s.Prompt = *d.Negative
-		away, err := p.rows(ctx, slot, prog, s)
+		away, err := p.rows(ctx, slot, spec, s)
 		if err != nil {
 			return nil, err
 		}
@@ -202,80 +197,67 @@ func (p *Painter) velocity(ctx context.Context, slot *engine.Slot, prog program,
 }
 
 // rows is what the transformer says of a sample.
-func (p *Painter) rows(ctx context.Context, slot *engine.Slot, prog program, s dit.Sample) ([]float32, error) {
+func (p *Painter) rows(ctx context.Context, slot *engine.Slot, spec engine.Spec, s dit.Sample) ([]float32, error) {
 	if err := p.transformer.Arrays(&p.batch, []dit.Sample{s}); err != nil {
 		return nil, err
 	}
-	if err := prog.run.Run(ctx, slot, &p.batch, prog.bounds[nn.Tokens]); err != nil {
+	results, err := p.host.Compute(ctx, slot, spec, &p.batch, spec.Bounds[nn.Tokens])
+	if err != nil {
 		return nil, err
 	}
-	rows := make([]float32, len(s.Latent.Values))
-	return rows, p.runtime.Read(ctx, prog.result, rows)
+	return results.Get(ctx, dit.Velocity)
 }
 
 // textStep is what the number of tokens of a text is rounded up to, so that texts of about
 // the same length share a program.
 const textStep = 32
 
-// program gives one that runs with a slot and has room for a drawing.
-func (p *Painter) program(ctx context.Context, slot *engine.Slot, d Drawing, s dit.Sample) (program, error) {
-	x := p.room(d, s)
-	for _, have := range p.programs {
-		if have.run.Fits(slot) && covers(have.bounds, x.bounds) {
-			return have, nil
+// room returns the spec of a program for a drawing: of one that is there and has room, or of a
+// new one.
+func (p *Painter) room(slot *engine.Slot, d Drawing, s dit.Sample) engine.Spec {
+	spec := p.spec(d, s)
+	for _, have := range p.rooms {
+		if have.shape == slot.Shape() && covers(have.spec.Bounds, spec.Bounds) {
+			return have.spec
 		}
 	}
-	draft, err := p.plan(slot, x)
-	if err != nil {
-		return x, err
-	}
-	loaded, err := p.runtime.Load(ctx, slot, nil, draft)
-	if err != nil {
-		return x, err
-	}
-	x.run = loaded[0]
-	p.programs = append(p.programs, x)
-	return x, nil
+	p.rooms = append(p.rooms, room{slot.Shape(), spec})
+	return spec
 }
 
-// room is a program, to be planned, with room for a drawing: for its texts, rounded up.
-func (p *Painter) room(d Drawing, s dit.Sample) program {
+// spec is a program with room for a drawing: for its texts, rounded up.
+func (p *Painter) spec(d Drawing, s dit.Sample) engine.Spec {
 	text := len(s.Prompt.Values) / max(1, s.Prompt.Features)
 	if d.Negative != nil {
 		text = max(text, len(d.Negative.Values)/max(1, d.Negative.Features))
 	}
 	s.Prompt = dit.Prompt{Features: s.Prompt.Features, Mask: make([]bool, max(1, (text+textStep-1)/textStep)*textStep)}
-	return program{bounds: p.transformer.Bounds(1, s), result: fmt.Sprintf("%s %d %d %d", dit.Velocity, d.Frames, d.Height, d.Width)}
-}
-
-func (p *Painter) plan(slot *engine.Slot, x program) (*engine.Draft, error) {
-	m := p.runtime.Model()
-	return p.runtime.Plan(slot, engine.Spec{Bounds: x.bounds, Build: func(b *nn.Builder, g *graph.Program) {
-		g.Result(x.result, m.Build(b).Output(b, dit.Velocity))
-	}})
+	return engine.Spec{Name: dit.Velocity, Bounds: p.transformer.Bounds(1, s), Build: func(b *nn.Builder, g *graph.Program) {
+		g.Result(dit.Velocity, p.host.Model().Build(b).Output(b, dit.Velocity))
+	}}
 }
 
 // Need is what drawings take on the device until Close, beside the weights of the
 // transformer, in bytes. Errors: those of Draw.
 func (p *Painter) Need(slot *engine.Slot, drawings []Drawing) (int64, error) {
-	var all []program
+	var all []engine.Spec
 	var loads [][]*engine.Draft
 	for _, d := range drawings {
 		if err := p.settle(&d); err != nil {
 			return 0, err
 		}
 		latent := dit.Latent{Channels: p.Space().Channels, Frames: d.Frames, Height: d.Height, Width: d.Width}
-		x := p.room(d, dit.Sample{Latent: latent, Controls: d.Controls, Prompt: d.Prompt})
-		if slices.ContainsFunc(all, func(have program) bool { return covers(have.bounds, x.bounds) }) {
+		spec := p.spec(d, dit.Sample{Latent: latent, Controls: d.Controls, Prompt: d.Prompt})
+		if slices.ContainsFunc(all, func(have engine.Spec) bool { return covers(have.Bounds, spec.Bounds) }) {
 			continue
 		}
-		draft, err := p.plan(slot, x)
+		draft, err := p.host.Plan(slot, spec)
 		if err != nil {
 			return 0, err
 		}
-		all, loads = append(all, x), append(loads, []*engine.Draft{draft})
+		all, loads = append(all, spec), append(loads, []*engine.Draft{draft})
 	}
-	return p.runtime.Takes(loads...)
+	return p.host.Takes(loads...)
 }
 
 // covers reports whether a program has room: axes that other sizes than planned for would

@@ -19,6 +19,7 @@ import (
 	"github.com/lorafuse/lorafuse/diffusion/flow"
 	"github.com/lorafuse/lorafuse/diffusion/vae"
 	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
@@ -93,7 +94,7 @@ func painter(t testing.TB, pipeline *diffusion.Pipeline) (*diffusion.Painter, *e
 	schedule, err := pipeline.Schedule()
 	require.NoError(t, err)
 	dev := testdevice.Open(t, backend.Options{})
-	r := engine.New(dev, m)
+	r := host.Open(dev, m)
 	t.Cleanup(r.Close)
 	slot, err := r.NewSlot(nil)
 	require.NoError(t, err)

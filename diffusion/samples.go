@@ -26,7 +26,7 @@ type Samples struct {
 func (s *Samples) Draw(ctx context.Context, slot *engine.Slot) (image.Image, error) {
 	defer s.Painter.Close()
 	if s.before == nil {
-		bare, err := s.Painter.runtime.NewSlot(nil)
+		bare, err := s.Painter.host.NewSlot(nil)
 		if err != nil {
 			return nil, err
 		}
@@ -46,7 +46,7 @@ func (s *Samples) Draw(ctx context.Context, slot *engine.Slot) (image.Image, err
 	return Grid(rows), nil
 }
 
-// Need is what drawing takes on the device beside the runtime of the painter, in bytes: the
+// Need is what drawing takes on the device beside the host of the painter, in bytes: the
 // painter's programs, and after them the autoencoder. Errors: those of Draw.
 func (s *Samples) Need(slot *engine.Slot) (int64, error) {
 	programs, err := s.Painter.Need(slot, s.Drawings)
@@ -57,7 +57,7 @@ func (s *Samples) Need(slot *engine.Slot) (int64, error) {
 	for _, d := range s.Drawings {
 		latents = append(latents, dit.Latent{Height: d.Height, Width: d.Width})
 	}
-	autoencoder, err := s.Canvas.Need(s.Painter.runtime.Device(), s.VAE, latents...)
+	autoencoder, err := s.Canvas.Need(s.Painter.host.Device(), s.VAE, latents...)
 	return max(programs, autoencoder), err
 }
 
@@ -69,7 +69,7 @@ func (s *Samples) draw(ctx context.Context, slot *engine.Slot) (images []image.I
 		return nil, err
 	}
 	s.Painter.Close()
-	if err := s.Canvas.Open(s.Painter.runtime.Device(), s.VAE); err != nil {
+	if err := s.Canvas.Open(s.Painter.host.Device(), s.VAE); err != nil {
 		return nil, err
 	}
 	defer func() {

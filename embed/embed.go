@@ -14,6 +14,7 @@ import (
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/nn"
@@ -54,9 +55,9 @@ type Options struct {
 
 // Embedder computes embeddings. It is not safe for concurrent use.
 type Embedder struct {
-	runtime   *engine.Runtime
+	host      *host.Host
 	slot      *engine.Slot
-	run       *engine.Program
+	spec      engine.Spec
 	transform *sentence.Transform
 	tokenizer *tokenizer.Tokenizer
 	prompt    string
@@ -77,7 +78,7 @@ const vectorsResult = "vectors"
 // New returns an embedder. m must stay open until the embedder is closed; state is an adapter, or nil. It fails with
 // ErrOption, with errors of package sentence about the model folder, and with errors of the device.
 func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.State, o Options) (_ *Embedder, err error) {
-	e := &Embedder{runtime: engine.New(dev, m), transform: o.Transform, tokenizer: o.Tokenizer, report: o.Progress, vocab: m.Config.VocabSize}
+	e := &Embedder{host: host.Open(dev, m), transform: o.Transform, tokenizer: o.Tokenizer, report: o.Progress, vocab: m.Config.VocabSize}
 	if o.MaxLength < 0 || o.BatchTokens < 0 {
 		return nil, fmt.Errorf("embed: %w: max length %d and batch tokens %d, expected 0 or more", ErrOption, o.MaxLength, o.BatchTokens)
 	}
@@ -114,7 +115,7 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.St
 	}
 	e.budget = max(e.budget, e.longest)
 	e.size = e.transform.Size(m.Config.HiddenSize)
-	if e.slot, err = e.runtime.NewSlot(state); err != nil {
+	if e.slot, err = e.host.NewSlot(state); err != nil {
 		return nil, err
 	}
 	if err := e.compile(ctx); err != nil {
@@ -126,10 +127,10 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.St
 
 // compile compiles the program and uploads its inputs.
 func (e *Embedder) compile(ctx context.Context) error {
-	m := e.runtime.Model()
+	m := e.host.Model()
 	var err error
 	bounds := map[string]int{nn.Tokens: e.budget, sentence.Texts: e.budget}
-	draft, planErr := e.runtime.Plan(e.slot, engine.Spec{Bounds: bounds, Build: func(b *nn.Builder, p *graph.Program) {
+	e.spec = engine.Spec{Name: "embed", Bounds: bounds, Build: func(b *nn.Builder, p *graph.Program) {
 		var states graph.Tensor
 		if states, err = m.Build(b).Last(); err != nil {
 			err = fmt.Errorf("embed: %s: %w", m.Config.Architecture, err)
@@ -137,16 +138,9 @@ func (e *Embedder) compile(ctx context.Context) error {
 		}
 		p.Result(vectorsResult, e.transform.Vectors(b, states, e.longest))
 		e.alone = slices.ContainsFunc(b.Tables(), nn.Derived.Changes)
-	}})
-	if err = cmp.Or(err, planErr); err != nil {
-		return err
-	}
-	programs, err := e.runtime.Load(ctx, e.slot, nil, draft)
-	if err != nil {
-		return err
-	}
-	e.run = programs[0]
-	return nil
+	}}
+	_, failed := e.host.Program(ctx, e.slot, e.spec)
+	return cmp.Or(err, failed)
 }
 
 // Size returns the number of elements of an embedding.
@@ -160,7 +154,7 @@ func (e *Embedder) Truncated() int { return e.truncated }
 
 // Close frees the device memory.
 func (e *Embedder) Close() {
-	e.runtime.Close()
+	e.host.Close()
 	e.slot.Free()
 }
 
@@ -209,7 +203,7 @@ func (e *Embedder) EmbedTokens(ctx context.Context, rows [][]int32) ([][]float32
 			e.batch.Add(rows[i], nil)
 			n++
 		}
-		vectors, err := e.vectors(ctx, n)
+		vectors, err := e.vectors(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -256,12 +250,12 @@ func (e *Embedder) check(ids []int32) error {
 	return nil
 }
 
-// vectors runs the batch of n texts and returns its embeddings.
-func (e *Embedder) vectors(ctx context.Context, n int) ([]float32, error) {
+// vectors returns the vectors of the texts of the batch, one behind the other.
+func (e *Embedder) vectors(ctx context.Context) ([]float32, error) {
 	sentence.Mark(&e.batch)
-	if err := e.run.Run(ctx, e.slot, &e.batch, e.batch.Longest()); err != nil {
+	results, err := e.host.Compute(ctx, e.slot, e.spec, &e.batch, e.batch.Longest())
+	if err != nil {
 		return nil, fmt.Errorf("embed: %w", err)
 	}
-	out := make([]float32, n*e.size)
-	return out, e.runtime.Read(ctx, vectorsResult, out)
+	return results.Get(ctx, vectorsResult)
 }

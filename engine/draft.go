@@ -31,6 +31,7 @@ const (
 
 // Spec says what a program computes.
 type Spec struct {
+	Name     string         // of what is computed: package host knows programs by it
 	Bounds   map[string]int // largest sizes of axes, see nn.Options
 	Training bool           // dropout acts
 	RowKeys  bool           // it draws by keys of tokens, see nn.Options
@@ -98,14 +99,8 @@ func (r *Runtime) Plan(s *Slot, spec Spec) (*Draft, error) {
 		spec: spec, inputs: b.Inputs(), tables: b.Tables(), used: b.Used(), constants: b.Constants(),
 		precompute: make([]*Draft, len(s.parts)),
 	}
-	for _, t := range d.Trained {
-		slot, _, ok := local(t.Param)
-		if !ok || s.parts[slot].state == nil {
-			continue
-		}
-		if have, want := len(s.parts[slot].state.Values[t.Name]), elements(t.Shape); have != want {
-			return nil, fmt.Errorf("engine: the adapter's state has %d elements for %q, expected %d", have, t.Name, want)
-		}
+	if err := d.check(s); err != nil {
+		return nil, err
 	}
 	for i, part := range s.parts {
 		d.shapes = append(d.shapes, part.shape)
@@ -114,6 +109,20 @@ func (r *Runtime) Plan(s *Slot, spec Spec) (*Draft, error) {
 		}
 	}
 	return d, nil
+}
+
+// check refuses a slot whose adapter has tensors of other sizes than the program reads.
+func (d *Draft) check(s *Slot) error {
+	for _, t := range d.Trained {
+		slot, _, ok := local(t.Param)
+		if !ok || s.parts[slot].state == nil {
+			continue
+		}
+		if have, want := len(s.parts[slot].state.Values[t.Name]), elements(t.Shape); have != want {
+			return fmt.Errorf("engine: the adapter's state has %d elements for %q, expected %d", have, t.Name, want)
+		}
+	}
+	return nil
 }
 
 // planFirst plans what is made of the parameters of one slot alone, nil if that is
@@ -190,7 +199,7 @@ type Need struct {
 
 // Need is what the programs of drafts take together.
 func (r *Runtime) Need(drafts ...*Draft) (n Need, err error) {
-	n.Arena = r.arenas(drafts)
+	n.Arena = r.arenaBytes(drafts)
 	all := programs(drafts)
 	for _, first := range all[len(drafts):] {
 		n.Precompute += int64(first.Arena)
@@ -199,17 +208,20 @@ func (r *Runtime) Need(drafts ...*Draft) (n Need, err error) {
 	return n, err
 }
 
-// Takes is what programs take beside weights, in bytes: what they compute in, what they are
-// given, and what they give. Each load is of drafts that are loaded together; what is made
-// of parameters is there once.
+// Takes returns the memory of programs without weights, in bytes: what they compute in, what
+// they are given, and what they give. Each load is of drafts that are loaded together, and adds
+// no arena if it fits into one before it; what is made of parameters is there once.
 func (r *Runtime) Takes(loads ...[]*Draft) (n int64, err error) {
-	constants := int64(0)
+	constants, largest := int64(0), int64(0)
 	for _, drafts := range loads {
 		need, err := r.Need(drafts...)
 		if err != nil {
 			return 0, err
 		}
-		n += need.Arena + need.Precompute + need.Scratch
+		if n += need.Precompute + need.Scratch; need.Arena > largest || r.memory == nil {
+			n += need.Arena
+			largest = need.Arena
+		}
 		for _, d := range drafts {
 			constants = max(constants, d.Constants())
 			n += d.arguments()
@@ -222,7 +234,7 @@ func (r *Runtime) Takes(loads ...[]*Draft) (n int64, err error) {
 func (d *Draft) arguments() (n int64) {
 	dims := d.Program.MaxDims()
 	for _, in := range d.inputs {
-		n += int64(in.Type.Bytes(dims))
+		n = (n+backend.PartAlign-1)/backend.PartAlign*backend.PartAlign + int64(in.Type.Bytes(dims))
 	}
 	return n + d.written()
 }
@@ -268,7 +280,7 @@ func programs(drafts []*Draft) (all []*ir.Program) {
 func (r *Runtime) affordable(drafts []*Draft) error {
 	var programs []*ir.Program
 	written := map[string]bool{}
-	need := r.arenas(drafts)
+	need := r.arenaBytes(drafts)
 	for _, d := range drafts {
 		p := d.Program
 		programs = append(programs, p)
@@ -290,9 +302,9 @@ func (r *Runtime) affordable(drafts []*Draft) error {
 	return nil
 }
 
-// arenas is the memory for the arenas of drafts: that of the largest where they
+// arenaBytes is the memory for the arenas of drafts: that of the largest where they
 // share one, as the runtime of a device that divides its memory has them do.
-func (r *Runtime) arenas(drafts []*Draft) (n int64) {
+func (r *Runtime) arenaBytes(drafts []*Draft) (n int64) {
 	for _, d := range drafts {
 		if arena := int64(d.Program.Arena); r.memory != nil {
 			n = max(n, arena)

@@ -62,10 +62,10 @@ func batch(n int) *data.Batch {
 }
 
 // measure runs a program of the loss with a slot.
-func measure(t *testing.T, r *engine.Runtime, p *engine.Program, s *engine.Slot) float32 {
+func measure(t *testing.T, p *engine.Program, s *engine.Slot) float32 {
 	require.NoError(t, p.Run(t.Context(), s, batch(9), 9))
 	var x [1]float32
-	require.NoError(t, r.Read(t.Context(), "loss", x[:]))
+	require.NoError(t, p.Read(t.Context(), "loss", x[:]))
 	return x[0]
 }
 
@@ -83,7 +83,7 @@ func TestSlotsTakeTurns(t *testing.T) {
 			require.NoError(t, err)
 			ps, err := r.Load(t.Context(), s, nil, d)
 			require.NoError(t, err)
-			alone[factor] = measure(t, r, ps[0], s)
+			alone[factor] = measure(t, ps[0], s)
 			r.Close()
 			s.Free()
 		}
@@ -105,7 +105,7 @@ func TestSlotsTakeTurns(t *testing.T) {
 		}
 		for range 2 {
 			for factor, s := range slots {
-				require.Equal(t, alone[factor], measure(t, r, ps[0], s))
+				require.Equal(t, alone[factor], measure(t, ps[0], s))
 			}
 		}
 		one := slots[1]
@@ -115,7 +115,7 @@ func TestSlotsTakeTurns(t *testing.T) {
 			require.NoError(t, one.Set(t.Context(), key, v))
 		}
 		one.Changed()
-		require.Equal(t, alone[2], measure(t, r, ps[0], one), "what is made of parameters is made again")
+		require.Equal(t, alone[2], measure(t, ps[0], one), "what is made of parameters is made again")
 		require.ErrorContains(t, one.Set(t.Context(), key, two.Values[key][1:]), "which has not so many")
 		r.Close()
 		for _, s := range slots {
@@ -147,14 +147,14 @@ func TestRunsUnderWay(t *testing.T) {
 	want := float32(0)
 	for n := 3; n <= 9; n++ {
 		require.NoError(t, ps[0].Run(t.Context(), s, batch(n), n))
-		require.NoError(t, r.Read(t.Context(), "loss", x[:]))
+		require.NoError(t, ps[0].Read(t.Context(), "loss", x[:]))
 		want += x[0]
 	}
 	for n := 3; n <= 9; n++ { // more than may be under way
 		require.NoError(t, ps[1].Run(t.Context(), s, batch(n), n))
 	}
 	require.NoError(t, r.Commit())
-	require.NoError(t, r.Read(t.Context(), "sum", x[:]))
+	require.NoError(t, ps[1].Read(t.Context(), "sum", x[:]))
 	require.Equal(t, want, x[0])
 
 	for wrong := range 3 {
@@ -166,8 +166,8 @@ func TestRunsUnderWay(t *testing.T) {
 			require.NoError(t, ps[1].Run(t.Context(), s, b, 9))
 		}
 		require.NoError(t, ps[0].Run(t.Context(), s, batch(9), 9))
-		require.ErrorContains(t, r.Read(t.Context(), "loss", x[:]), "id 1048576 at 4")
-		require.NoError(t, r.Read(t.Context(), "loss", x[:]), "it is said once")
+		require.ErrorContains(t, ps[0].Read(t.Context(), "loss", x[:]), "id 1048576 at 4")
+		require.NoError(t, ps[0].Read(t.Context(), "loss", x[:]), "it is said once")
 	}
 	for i := range backend.Flights {
 		b := batch(9)
@@ -175,7 +175,7 @@ func TestRunsUnderWay(t *testing.T) {
 		require.NoError(t, ps[1].Run(t.Context(), s, b, 9))
 	}
 	require.ErrorContains(t, ps[1].Run(t.Context(), s, batch(9), 9), "id -1 at 0", "a run waits for the first where there are as many as may be")
-	require.NoError(t, r.Read(t.Context(), "sum", x[:]), "nothing is under way after an error")
+	require.NoError(t, ps[1].Read(t.Context(), "sum", x[:]), "nothing is under way after an error")
 }
 
 // stopping ends once it was asked so often.
@@ -206,16 +206,16 @@ func TestWhatWasCutOffIsMadeAgain(t *testing.T) {
 			ps, err := r.Load(t.Context(), s, nil, d)
 			require.NoError(t, err)
 			if want == 0 {
-				want = measure(t, r, ps[0], s)
+				want = measure(t, ps[0], s)
 				s.Changed()
 			}
 			var x [1]float32
 			err = ps[0].Run(&stopping{t.Context(), left}, s, batch(9), 9)
 			if err == nil {
-				err = r.Read(t.Context(), "loss", x[:])
+				err = ps[0].Read(t.Context(), "loss", x[:])
 			}
 			require.ErrorIs(t, err, context.Canceled)
-			require.Equal(t, want, measure(t, r, ps[0], s))
+			require.Equal(t, want, measure(t, ps[0], s))
 			r.Close()
 			s.Free()
 		}
@@ -259,7 +259,7 @@ func TestDropoutInCompany(t *testing.T) {
 		defer r.Unload(ps...)
 		require.NoError(t, ps[0].Run(t.Context(), s, given, given.Longest()))
 		x := make([]float32, n*m.Config.HiddenSize)
-		require.NoError(t, r.Read(t.Context(), "hidden", x))
+		require.NoError(t, ps[0].Read(t.Context(), "hidden", x))
 		return x
 	}
 	// Runs of two and one document, with keys of their own.

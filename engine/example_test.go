@@ -58,7 +58,7 @@ func ExampleRuntime() {
 			log.Fatal(err)
 		}
 		var loss [1]float32
-		if err := r.Read(ctx, "loss", loss[:]); err != nil {
+		if err := programs[0].Read(ctx, "loss", loss[:]); err != nil {
 			log.Fatal(err)
 		}
 		fmt.Printf("%.3f\n", loss[0]/float32(text.LossTokens))
@@ -118,7 +118,7 @@ func ExampleRuntime_NewMix() {
 		log.Fatal(err)
 	}
 	next := make([]float32, 6)
-	if err := r.Read(ctx, "next", next); err != nil {
+	if err := programs[0].Read(ctx, "next", next); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(next[1], next[3], next[5])

@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"sync/atomic"
+
+	"github.com/lorafuse/lorafuse/backend"
 )
 
 // leash is the context of a run: that of its caller, until it is sealed. Then the
@@ -10,6 +12,9 @@ import (
 type leash struct {
 	context.Context
 	state atomic.Uint32
+
+	launch func(context.Context) (over func()) // see Runtime.Beside
+	yield  func() (over func())                // launch with the caller's context, made once
 }
 
 // What has become of a run.
@@ -19,10 +24,22 @@ const (
 	leashCut           // it was told to stop
 )
 
-// hold puts a run on the leash, whose run before has ended.
-func (l *leash) hold(ctx context.Context) {
-	l.Context = ctx
+// hold puts a run on the leash, whose run before has ended. The run calls launch, unless that
+// is nil, before each of its launches.
+func (l *leash) hold(ctx context.Context, launch func(context.Context) (over func())) {
+	l.Context, l.launch = ctx, launch
+	if launch != nil && l.yield == nil {
+		l.yield = func() func() { return l.launch(l.Context) }
+	}
 	l.state.Store(leashOpen)
+}
+
+// Value implements context.Context.
+func (l *leash) Value(key any) any {
+	if l.launch != nil && key == (backend.YieldKey{}) {
+		return l.yield
+	}
+	return l.Context.Value(key)
 }
 
 // Err implements context.Context.

@@ -93,7 +93,7 @@ func TestMixedDecode(t *testing.T) {
 					b.SetInts("last", last)
 					require.NoError(t, ps[0].Run(ctx, mix, &b, longest))
 					got := make([]float32, len(which)*x.width)
-					require.NoError(t, x.r.Read(ctx, "next", got))
+					require.NoError(t, ps[0].Read(ctx, "next", got))
 					for at, i := range which {
 						alone := x.says(t, slots[i], ids[i][:read[i]])
 						require.Equal(t, alone[(read[i]-1)*x.width:], got[at*x.width:(at+1)*x.width], "text %d of %d up to token %d", i, texts, read[i])

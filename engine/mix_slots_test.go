@@ -161,7 +161,7 @@ func TestMixedClasses(t *testing.T) {
 			b.SetInts(nn.Types, make([]int32, len(b.Tokens())))
 			require.NoError(t, ps[0].Run(ctx, s, b, b.Longest()))
 			out := make([]float32, b.Rows()*classes)
-			require.NoError(t, x.r.Read(ctx, "scores", out))
+			require.NoError(t, ps[0].Read(ctx, "scores", out))
 			return out
 		}
 		var all data.Batch

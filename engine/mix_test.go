@@ -155,7 +155,7 @@ func (x *mixture) run(t require.TestingT, p *engine.Program, s *engine.Slot, tex
 	b.SetInts(nn.Adapters, adapters)
 	require.NoError(t, p.Run(ctx, s, &b, b.Longest()))
 	out := make([]float32, len(adapters)*x.width)
-	require.NoError(t, x.r.Read(ctx, "said", out))
+	require.NoError(t, p.Read(ctx, "said", out))
 	return out
 }
 

@@ -70,7 +70,7 @@ func TestPrepareAside(t *testing.T) {
 	require.NoError(t, err)
 	ps, err := r.Load(t.Context(), s, nil, d)
 	require.NoError(t, err)
-	want := measure(t, r, ps[0], s)
+	want := measure(t, ps[0], s)
 	drafts := make(chan *engine.Draft, 1)
 	go func() {
 		defer close(drafts)
@@ -82,13 +82,13 @@ func TestPrepareAside(t *testing.T) {
 		}
 	}()
 	for n := 0; n < 10; {
-		require.Equal(t, want, measure(t, r, ps[0], s))
+		require.Equal(t, want, measure(t, ps[0], s))
 		select {
 		case d := <-drafts:
 			n++
 			more, err := r.Load(t.Context(), s, nil, d)
 			require.NoError(t, err)
-			require.Equal(t, want, measure(t, r, more[0], s))
+			require.Equal(t, want, measure(t, more[0], s))
 			r.Unload(more...)
 		default:
 		}

@@ -1,16 +1,23 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/tensor"
 )
+
+// ErrResult is wrapped if a result is asked for that a program does not have.
+var ErrResult = errors.New("no result")
 
 // Program is a compiled program of a runtime.
 type Program struct {
@@ -18,6 +25,7 @@ type Program struct {
 	draft      *Draft
 	exe        *exec.Executable
 	arena      *arena // nil where it has its own
+	results    map[string]*result
 	inputs     inputs
 	shapes     [][]string // of the adapters of the slots that it runs with
 	precompute []*Program // for each slot what it must have made before, or nil
@@ -44,8 +52,21 @@ func (p *Program) Flops(given nn.Arrays) int {
 	return p.exe.Flops()
 }
 
+// Arena is the memory that the program computes in, in bytes.
+func (p *Program) Arena() int64 {
+	if p.arena != nil {
+		return int64(p.arena.buffer.Size())
+	}
+	return int64(p.draft.Program.Arena)
+}
+
+// SharesArena reports whether p and q compute in the same memory.
+func (p *Program) SharesArena(q *Program) bool {
+	return p == q || p.arena != nil && p.arena == q.arena
+}
+
 // Run begins one run, of texts of length tokens at most, while others may be under
-// way. What it gives is read by [Runtime.Read], which waits for it. A slot that the
+// way. What it gives is read by [Program.Read], which waits for it. A slot that the
 // program was not loaded with, but fits, is brought to the device first. A run that
 // changes parameters of the slot is followed by Changed. Errors: nn.ErrInput, ErrSlot for
 // a slot that does not fit, and those of the device, also of runs before it; then
@@ -86,16 +107,23 @@ func (p *Program) begin(ctx context.Context, s *Slot, given nn.Arrays, length in
 	if err := p.inputs.upload(p.r.dev); err != nil {
 		return err
 	}
-	return p.runs.begin(ctx, p.exe, s)
+	return p.runs.begin(ctx, p.exe, s, p.r.launch)
 }
 
-// Bring brings a slot that the program was not loaded with to the device, as Run does too.
+// Bring brings to the device what the program reads and writes of a slot that it was not loaded
+// with, as Run does too.
 // Errors: ErrSlot, those of the device.
 func (p *Program) Bring(ctx context.Context, s *Slot) error {
 	if !p.Fits(s) {
 		return fmt.Errorf("engine: %w: the program was planned for adapters of other shapes", ErrSlot)
 	}
-	return s.fill(ctx, p.draft)
+	if err := p.draft.check(s); err != nil {
+		return err
+	}
+	if err := s.fill(ctx, p.draft); err != nil {
+		return err
+	}
+	return p.bind(s)
 }
 
 // make begins the run of what makes things of parameters alone.
@@ -103,7 +131,7 @@ func (p *Program) make(ctx context.Context, s *Slot) error {
 	if err := p.bind(s); err != nil {
 		return err
 	}
-	return p.runs.begin(ctx, p.exe, s)
+	return p.runs.begin(ctx, p.exe, s, p.r.launch)
 }
 
 // Fits reports whether the program can run with a slot: whether its adapters have the
@@ -137,9 +165,8 @@ func (p *Program) bind(s *Slot) error {
 			b = p.r.weights.buffer(a.Name)
 		}
 		if b == nil {
-			store, name := p.place(s, a.Name)
 			var err error
-			if b, err = store.Alloc(name, a.Bytes(dims)); err != nil {
+			if b, err = p.alloc(s, a, dims); err != nil {
 				return err
 			}
 		}
@@ -151,26 +178,71 @@ func (p *Program) bind(s *Slot) error {
 	return nil
 }
 
-// place is where a param lies.
-func (p *Program) place(s *Slot, param string) (store *Store, name string) {
-	if i, name, ok := local(param); ok {
-		return s.parts[i].store, name
+// alloc gives the buffer of an argument of the slot, of the cache, of a table or of a result.
+func (p *Program) alloc(s *Slot, a ir.Arg, dims []int) (backend.Buffer, error) {
+	if i, name, ok := local(a.Name); ok {
+		return s.parts[i].store.Alloc(name, a.Bytes(dims))
 	}
-	if c := p.draft.spec.Cache; c != nil && c.tables[param] {
-		return c.store, param
+	if c := p.draft.spec.Cache; c != nil && c.tables[a.Name] {
+		return c.store.Alloc(a.Name, a.Bytes(dims))
 	}
-	return p.r.store, param
+	if !a.Written {
+		return p.r.store.Alloc(a.Name, a.Bytes(dims))
+	}
+	if p.results[a.Name] == nil {
+		x, err := p.r.result(a.Name, a.Bytes(dims))
+		if err != nil {
+			return nil, err
+		}
+		if p.results == nil {
+			p.results = map[string]*result{}
+		}
+		p.results[a.Name] = x
+	}
+	return p.results[a.Name].buffer, nil
+}
+
+// Len returns the number of elements that the last run wrote to a result, 0 if the program
+// has no such result.
+func (p *Program) Len(result string) int {
+	i := p.draft.Program.ArgIndex(result)
+	if i < 0 || p.results[result] == nil {
+		return 0
+	}
+	return p.draft.Program.Args[i].Type.Shape.Elements(p.exe.Dims())
+}
+
+// Read waits for everything that is under way, and copies the first len(dst) elements of a
+// result. Programs that write results of one name and size share their memory: it has what
+// the last run of any of them wrote. Errors: ErrResult, those of the runs too.
+func (p *Program) Read(ctx context.Context, result string, dst []float32) error {
+	x := p.results[result]
+	if x == nil {
+		return cmp.Or(p.r.settle(), fmt.Errorf("engine: %w %q of the program%s", ErrResult, result, suggest.DidYouMean(result, slices.Sorted(maps.Keys(p.results)))))
+	}
+	f, err := p.r.dev.Download(tensor.BytesOf(dst), x.buffer, 0)
+	if err == nil {
+		err = f.Wait(ctx)
+	}
+	if failed := p.r.settle(); failed != nil {
+		return failed
+	}
+	if err != nil {
+		return fmt.Errorf("engine: result %q: %w", result, err)
+	}
+	return nil
 }
 
 func (p *Program) close() {
 	_ = p.runs.settle()
 	p.exe.Close()
 	p.inputs.free()
-	if p.arena != nil {
-		if p.arena.users--; p.arena.users == 0 {
-			p.arena.buffer.Free()
-		}
+	for _, x := range p.results {
+		p.r.forget(x)
 	}
+	p.results = nil
+	p.r.release(p.arena)
+	p.arena = nil
 }
 
 // inputs are the arrays of a run side by side in one buffer, and on the host as

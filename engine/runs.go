@@ -23,14 +23,14 @@ type run struct {
 
 // begin begins a run of what is bound, with a slot. Where there are as many as may be,
 // it waits for the first. Errors: that of the run that it waited for.
-func (x *runs) begin(ctx context.Context, e *exec.Executable, s *Slot) error {
+func (x *runs) begin(ctx context.Context, e *exec.Executable, s *Slot, launch func(context.Context) (over func())) error {
 	if x.count == len(x.ring) {
 		if err := x.end(); err != nil {
 			return err
 		}
 	}
 	r := x.at(x.count)
-	r.leash.hold(ctx)
+	r.leash.hold(ctx, launch)
 	f, err := e.Run(&r.leash)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"reflect"
 	"slices"
+	"sync"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph/exec"
@@ -17,25 +18,36 @@ type Runtime struct {
 	dev         backend.Device
 	memory      backend.Memory // the device, or nil where its memory cannot be planned
 	model       *model.Model
-	weights     *weights   // nil once it is closed
-	store       *Store     // tables and results
+	weights     *weights // nil once it is closed
+	store       *Store   // tables
+	results     []*result
 	programs    []*Program // that are loaded
 	precomputes []*Program // what makes things of parameters alone
+	launch      func(context.Context) (over func())
+
+	mu     sync.Mutex // of what follows, which Prepare uses too
+	arenas []*arena
 }
 
 // New is a runtime of which nothing is on the device yet. m must stay open until
 // the runtime is closed.
 func New(dev backend.Device, m *model.Model) *Runtime {
-	return with(&weights{store: NewStore(dev)}, dev, m)
+	return with(&weights{store: NewStore(dev)}, dev, m, nil)
 }
 
-// Beside is a runtime of the same model on the same device, which has the weights of r
+// Beside returns a runtime of the same model on the same device, which has the weights of r
 // and everything else of its own: both may be used at the same time, each by one
 // goroutine. The weights are there until both are closed. r must not be closed yet.
-func (r *Runtime) Beside() *Runtime { return with(r.weights, r.dev, r.model) }
+//
+// If launch is not nil, runs of the new runtime call it before each of their launches, with
+// their context: it may wait until others have used the device, and returns what the launch
+// calls at its end. See [backend.WithYield].
+func (r *Runtime) Beside(launch func(context.Context) (over func())) *Runtime {
+	return with(r.weights, r.dev, r.model, launch)
+}
 
-func with(w *weights, dev backend.Device, m *model.Model) *Runtime {
-	r := &Runtime{dev: dev, model: m, weights: w.share(), store: NewStore(dev)}
+func with(w *weights, dev backend.Device, m *model.Model, launch func(context.Context) (over func())) *Runtime {
+	r := &Runtime{dev: dev, model: m, weights: w.share(), store: NewStore(dev), launch: launch}
 	r.memory, _ = dev.(backend.Memory)
 	return r
 }
@@ -49,9 +61,15 @@ func (r *Runtime) Device() backend.Device { return r.dev }
 // Info describes the device.
 func (r *Runtime) Info() backend.Info { return r.dev.Info() }
 
-// Bytes is the device memory of weights, tables and results; inputs, arenas and
-// slots come beside it.
-func (r *Runtime) Bytes() int { return r.weights.bytes() + r.store.Bytes() }
+// Bytes returns the device memory of weights, tables and results, without that of inputs,
+// arenas and slots.
+func (r *Runtime) Bytes() int {
+	n := r.weights.bytes() + r.store.Bytes()
+	for _, x := range r.results {
+		n += x.buffer.Size()
+	}
+	return n
+}
 
 // Close frees the device's memory, but that of slots and caches, and of weights that
 // another runtime has too. Closing twice does nothing.
@@ -67,12 +85,6 @@ func (r *Runtime) Close() {
 	r.store.Free()
 	r.weights.release()
 	r.weights = nil
-}
-
-// arena is memory that programs share.
-type arena struct {
-	buffer backend.Buffer
-	users  int
 }
 
 // Load compiles the programs of drafts, which share an arena, and brings what they
@@ -110,10 +122,11 @@ func (r *Runtime) LoadAll(ctx context.Context, old []*Program, all ...Placed) (p
 	if err := r.affordable(fresh); err != nil {
 		return nil, err
 	}
-	shared, err := r.newArena(fresh)
+	shared, err := r.arena(fresh)
 	if err != nil {
 		return nil, err
 	}
+	defer r.release(shared)
 	for _, x := range all {
 		s, d := x.Slot, x.Draft
 		p := find(old, d)
@@ -122,9 +135,6 @@ func (r *Runtime) LoadAll(ctx context.Context, old []*Program, all ...Placed) (p
 		}
 		if p == nil {
 			if p, err = r.compile(d, shared); err != nil {
-				if shared != nil && shared.users == 0 {
-					shared.buffer.Free()
-				}
 				return ps, err
 			}
 			r.programs = append(r.programs, p)
@@ -139,20 +149,18 @@ func (r *Runtime) LoadAll(ctx context.Context, old []*Program, all ...Placed) (p
 	return ps, nil
 }
 
-// Prepare compiles the program of a draft ahead, in an arena of its own, for one Load that
-// takes it over. It may be called by another goroutine, while the runtime is in use. Errors:
+// Prepare compiles the program of a draft ahead, for one Load that takes it over. It may be called by another goroutine, while the runtime is in use. Errors:
 // those of Load.
 func (r *Runtime) Prepare(d *Draft) error {
 	if err := r.affordable([]*Draft{d}); err != nil {
 		return err
 	}
-	own, err := r.newArena([]*Draft{d})
+	shared, err := r.arena([]*Draft{d})
 	if err != nil {
 		return err
 	}
-	if d.ahead, err = r.program(d, own); err != nil && own != nil && own.users == 0 {
-		own.buffer.Free()
-	}
+	defer r.release(shared)
+	d.ahead, err = r.program(d, shared)
 	return err
 }
 
@@ -177,18 +185,6 @@ func find(ps []*Program, d *Draft) *Program {
 // without is ps but for those in old.
 func without(ps, old []*Program) []*Program {
 	return slices.DeleteFunc(slices.Clone(ps), func(p *Program) bool { return slices.Contains(old, p) })
-}
-
-// newArena is memory for the largest of the programs, or nil where each has its own.
-func (r *Runtime) newArena(drafts []*Draft) (*arena, error) {
-	if r.memory == nil || len(drafts) == 0 {
-		return nil, nil
-	}
-	b, err := r.dev.Alloc(int(r.arenas(drafts)))
-	if err != nil {
-		return nil, err
-	}
-	return &arena{buffer: b}, nil
 }
 
 // compile gives the program of a draft: that which was made ahead, or a new one, in an
@@ -218,18 +214,15 @@ func (r *Runtime) compile(d *Draft, shared *arena) (p *Program, err error) {
 // program makes the program of a draft, but for what has to run before it.
 func (r *Runtime) program(d *Draft, shared *arena) (*Program, error) {
 	p := &Program{r: r, draft: d, shapes: [][]string{d.shapes}}
-	var err error
-	if shared == nil {
-		p.exe, err = exec.Load(d.Program, r.dev)
-	} else {
-		p.exe, err = exec.LoadIn(d.Program, r.memory, shared.buffer)
+	var within backend.Buffer
+	if shared != nil {
+		within = shared.buffer
 	}
-	if err != nil {
+	var err error
+	if p.exe, err = exec.Load(d.Program, r.dev, within); err != nil {
 		return nil, err
 	}
-	if p.arena = shared; shared != nil {
-		shared.users++
-	}
+	p.arena = r.hold(shared)
 	if err := p.inputs.lay(r, p.exe, d); err != nil {
 		p.close()
 		return nil, err
@@ -292,29 +285,15 @@ func (r *Runtime) Commit() error {
 // Wait waits for everything that is under way. Errors are those of the runs.
 func (r *Runtime) Wait() error { return r.settle() }
 
-// Read waits for everything that is under way, and gives the first len(dst)
-// elements of a result: the one place where a loop waits for the device. Errors
-// are those of the runs too.
-func (r *Runtime) Read(ctx context.Context, result string, dst []float32) error {
-	return r.read(ctx, r.store, result, dst)
-}
-
-// ReadSlot is Read for what lies in a slot.
+// ReadSlot waits for everything that is under way, and copies the first len(dst) elements of
+// a tensor of a slot. Errors are those of the runs too.
 func (r *Runtime) ReadSlot(ctx context.Context, s *Slot, name string, dst []float32) error {
-	return r.read(ctx, s.store, name, dst)
+	return r.ReadSlotBytes(ctx, s, name, tensor.BytesOf(dst))
 }
 
 // ReadSlotBytes is ReadSlot for elements of any type, as they lie in memory.
 func (r *Runtime) ReadSlotBytes(ctx context.Context, s *Slot, name string, dst []byte) error {
-	return r.readBytes(ctx, s.store, name, dst)
-}
-
-func (r *Runtime) read(ctx context.Context, from *Store, name string, dst []float32) error {
-	return r.readBytes(ctx, from, name, tensor.BytesOf(dst))
-}
-
-func (r *Runtime) readBytes(ctx context.Context, from *Store, name string, dst []byte) error {
-	err := from.Get(ctx, name, dst)
+	err := s.store.Get(ctx, name, dst)
 	if failed := r.settle(); failed != nil {
 		return failed
 	}

@@ -18,7 +18,7 @@ func (g *Generator) Read(ctx context.Context, ids []int32) ([]float32, error) {
 
 // Programs are what reads a prompt and what decodes a token.
 func (g *Generator) Programs() []*ir.Program {
-	return []*ir.Program{g.prefill.Plan(), g.decode.Plan()}
+	return []*ir.Program{g.programs[0].Plan(), g.programs[1].Plan()}
 }
 
 // Capacity is the number of tokens that the tables have room for.

@@ -112,7 +112,7 @@ func (r Result) TokensPerSecond() float64 {
 // Errors: ErrTooLong, ErrToken, ErrOption, those of the sampler, the decoder
 // and the device.
 func (g *Generator) Generate(ctx context.Context, prompt []int32, o GenerateOptions, onToken func(Token) error) (Result, error) {
-	c := g.runtime.Model().Config
+	c := g.host.Model().Config
 	a, err := NewAnswer(c.VocabSize, c.EOS, g.maxLength-len(prompt), prompt, o)
 	if err != nil {
 		return Result{PromptTokens: len(prompt), Finish: FinishError}, err

@@ -16,6 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
@@ -44,16 +45,18 @@ type Options struct {
 // its last text: of the next prompt only what differs from that text is read.
 // It is not safe for concurrent use.
 type Generator struct {
-	runtime   *engine.Runtime
+	host      *host.Host
 	slot      *engine.Slot
 	maxLength int
 	chunk     int
 
-	prefill, decode *engine.Program // over the same cache
-	cache           *engine.Cache
-	cached          []int32 // the tokens whose keys and values are in it
-	longest         int     // the longest text that they were made for
-	derived         []nn.Derived
+	cache    *engine.Cache
+	specs    [2]engine.Spec    // of the programs for a prompt and for a token
+	programs []*engine.Program // of these
+	results  host.Results      // of the last run
+	cached   []int32           // the tokens whose keys and values are in the cache
+	longest  int               // the longest text that they were made for
+	derived  []nn.Derived
 
 	given  data.Batch // of a run
 	logits []float32
@@ -80,7 +83,7 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.St
 	case o.MaxLength > limit:
 		return nil, fmt.Errorf("generate: %w: a length of %d, the model takes %d (max_position_embeddings)", ErrTooLong, o.MaxLength, limit)
 	}
-	g := &Generator{runtime: engine.New(dev, m), maxLength: o.MaxLength, chunk: o.PrefillChunk, logits: make([]float32, m.Config.VocabSize)}
+	g := &Generator{host: host.Open(dev, m), maxLength: o.MaxLength, chunk: o.PrefillChunk, logits: make([]float32, m.Config.VocabSize)}
 	if g.maxLength == 0 {
 		g.maxLength = limit
 	}
@@ -89,7 +92,7 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.St
 	}
 	g.chunk = min(g.chunk, g.maxLength)
 	var err error
-	if g.slot, err = g.runtime.NewSlot(state); err != nil {
+	if g.slot, err = g.host.NewSlot(state); err != nil {
 		return nil, err
 	}
 	if err := g.reserve(ctx, 1); err != nil {
@@ -103,14 +106,14 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.St
 func (g *Generator) MaxLength() int { return g.maxLength }
 
 // Bytes is the device memory of the weights, of the adapter and of the cache.
-func (g *Generator) Bytes() int { return g.runtime.Bytes() + g.slot.Bytes() + g.cache.Bytes() }
+func (g *Generator) Bytes() int { return g.host.Bytes() + g.slot.Bytes() + g.cache.Bytes() }
 
 // Reset forgets the last text.
 func (g *Generator) Reset() { g.cached, g.longest = g.cached[:0], 0 }
 
 // Close frees the device's memory.
 func (g *Generator) Close() {
-	g.runtime.Close()
+	g.host.Close()
 	g.cache.Free()
 	g.slot.Free()
 }
@@ -125,40 +128,32 @@ func (g *Generator) reserve(ctx context.Context, tokens int) error {
 	for capacity < tokens {
 		capacity *= 2
 	}
-	cache := g.runtime.NewCache(min(capacity, g.maxLength))
-	programs, err := g.load(ctx, g.slot, cache, nil)
+	cache := g.host.NewCache(min(capacity, g.maxLength))
+	specs := [2]engine.Spec{g.spec("prefill", g.chunk, cache), g.spec("decode", 1, cache)}
+	programs, err := g.host.Programs(ctx, g.slot, specs[:]...)
 	if err == nil {
 		if err = cache.CopyFrom(ctx, g.cache, len(g.cached)); err != nil {
-			g.runtime.Unload(programs...)
+			g.host.Unload(programs...)
 		}
 	}
 	if err != nil {
 		cache.Free()
 		return err
 	}
-	g.runtime.Unload(g.prefill, g.decode)
+	g.host.Unload(g.programs...)
 	g.cache.Free()
-	g.prefill, g.decode, g.cache = programs[0], programs[1], cache
+	g.programs, g.specs, g.cache = programs, specs, cache
 	g.cached = slices.Grow(g.cached, cache.Rows()-len(g.cached))
 	return nil
 }
 
-// load gives the programs over a cache, for a prompt and for a token; those among
-// old that would be the same again are kept.
-func (g *Generator) load(ctx context.Context, s *engine.Slot, c *engine.Cache, old []*engine.Program) ([]*engine.Program, error) {
-	var drafts []*engine.Draft
-	for _, most := range []int{g.chunk, 1} {
-		d, err := g.runtime.Plan(s, engine.Spec{Bounds: map[string]int{nn.Tokens: most}, Cache: c, Build: func(b *nn.Builder, p *graph.Program) {
-			// The logits of one token: those of all the others are never computed.
-			p.Result(logitsResult, g.runtime.Model().Build(b).Logits(b, b.Input(lastInput, tensor.I32, ir.Static(1))))
-			g.derived = b.Tables()
-		}})
-		if err != nil {
-			return nil, err
-		}
-		drafts = append(drafts, d)
-	}
-	return g.runtime.Load(ctx, s, old, drafts...)
+// spec is a program that reads as many tokens at most, over a cache.
+func (g *Generator) spec(name string, most int, c *engine.Cache) engine.Spec {
+	return engine.Spec{Name: name, Bounds: map[string]int{nn.Tokens: most}, Cache: c, Build: func(b *nn.Builder, p *graph.Program) {
+		// The logits of one token: those of all the others are never computed.
+		p.Result(logitsResult, g.host.Model().Build(b).Logits(b, b.Input(lastInput, tensor.I32, ir.Static(1))))
+		g.derived = b.Tables()
+	}}
 }
 
 // keep drops from the cache what does not begin prompt. The last token of a
@@ -189,7 +184,7 @@ func (g *Generator) read(ctx context.Context, prompt []int32) ([]float32, error)
 			return nil, err
 		}
 	}
-	if err := g.runtime.Read(ctx, logitsResult, g.logits); err != nil {
+	if err := g.results.Read(ctx, logitsResult, g.logits); err != nil {
 		// Rows behind those in use may have been written; nothing reads them.
 		g.cached = g.cached[:had]
 		return nil, err
@@ -201,9 +196,9 @@ func (g *Generator) read(ctx context.Context, prompt []int32) ([]float32, error)
 // by which derived tables are chosen: of the whole prompt, or up to the token that
 // is being generated.
 func (g *Generator) run(ctx context.Context, ids []int32, length int) error {
-	p, at := g.prefill, len(g.cached)
+	spec, at := &g.specs[0], len(g.cached)
 	if len(ids) == 1 {
-		p = g.decode
+		spec = &g.specs[1]
 	}
 	g.longest = max(g.longest, length)
 	in := &g.given
@@ -211,7 +206,8 @@ func (g *Generator) run(ctx context.Context, ids []int32, length int) error {
 	in.AddAfter(ids, at)
 	in.SetInt(nn.Offset, int32(at))
 	in.SetInt(lastInput, int32(len(ids)-1))
-	if err := p.Run(ctx, g.slot, in, length); err != nil {
+	var err error
+	if g.results, err = g.host.Compute(ctx, g.slot, *spec, in, length); err != nil {
 		return fmt.Errorf("generate: %w", err)
 	}
 	g.cached = append(g.cached, ids...)

@@ -12,6 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/dev/testdevice"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/nn"
 )
@@ -56,17 +57,16 @@ func TestSighted(t *testing.T) {
 // run is what a graph of a model gives for a batch: so many numbers.
 func run(t *testing.T, m *model.Model, bounds map[string]int, b *data.Batch, n int, build func(*nn.Builder) graph.Tensor) []float32 {
 	t.Helper()
-	r := engine.New(testdevice.Open(t, backend.Options{}), m)
+	r := host.Open(testdevice.Open(t, backend.Options{}), m)
 	defer r.Close()
 	slot, err := r.NewSlot(nil)
 	require.NoError(t, err)
 	defer slot.Free()
-	draft, err := r.Plan(slot, engine.Spec{Bounds: bounds, Build: func(nb *nn.Builder, p *graph.Program) { p.Result("result", build(nb)) }})
+	spec := engine.Spec{Name: "result", Bounds: bounds, Build: func(nb *nn.Builder, p *graph.Program) { p.Result("result", build(nb)) }}
+	results, err := r.Compute(context.Background(), slot, spec, b, 1)
 	require.NoError(t, err)
-	programs, err := r.Load(context.Background(), slot, nil, draft)
+	out, err := results.Get(context.Background(), "result")
 	require.NoError(t, err)
-	require.NoError(t, programs[0].Run(context.Background(), slot, b, 1))
-	out := make([]float32, n)
-	require.NoError(t, r.Read(context.Background(), "result", out))
+	require.Len(t, out, n)
 	return out
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/nn"
@@ -92,7 +93,7 @@ func TestCLIP(t *testing.T) {
 // pooled is the output model.Pooler of each row.
 func pooled(t *testing.T, m *model.Model, rows [][]int32) []float32 {
 	t.Helper()
-	r := engine.New(testdevice.Open(t, backend.Options{}), m)
+	r := host.Open(testdevice.Open(t, backend.Options{}), m)
 	defer r.Close()
 	slot, err := r.NewSlot(nil)
 	require.NoError(t, err)
@@ -104,21 +105,16 @@ func pooled(t *testing.T, m *model.Model, rows [][]int32) []float32 {
 		b.Add(ids, nil)
 	}
 	b.SetInts(nn.ReadToken, at)
-	size := 0
-	draft, err := r.Plan(slot, engine.Spec{
+	results, err := r.Compute(context.Background(), slot, engine.Spec{
+		Name:   "pooled",
 		Bounds: map[string]int{nn.Tokens: len(b.Tokens()), nn.Documents: len(rows)},
 		Build: func(b *nn.Builder, p *graph.Program) {
-			x := m.Build(b).Output(b, model.Pooler).Gather(b.Input(nn.ReadToken, tensor.I32, b.Axis(nn.Documents)))
-			size = x.Type().Last().N
-			p.Result("pooled", x)
+			p.Result("pooled", m.Build(b).Output(b, model.Pooler).Gather(b.Input(nn.ReadToken, tensor.I32, b.Axis(nn.Documents))))
 		},
-	})
+	}, &b, b.Longest())
 	require.NoError(t, err)
-	programs, err := r.Load(context.Background(), slot, nil, draft)
+	out, err := results.Get(context.Background(), "pooled")
 	require.NoError(t, err)
-	require.NoError(t, programs[0].Run(context.Background(), slot, &b, b.Longest()))
-	out := make([]float32, len(rows)*size)
-	require.NoError(t, r.Read(context.Background(), "pooled", out))
 	return out
 }
 

@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/quant"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/train/config"
@@ -17,19 +17,17 @@ import (
 // own: they take turns by micro-batches and updates. What a run learns depends on none
 // of the others.
 type Base struct {
-	dir     string
-	runtime *engine.Runtime
-	turn    sync.Mutex // of who uses the runtime
+	dir  string
+	host *host.Host // whose turns the runs take
 
 	mu        sync.Mutex // of what follows, which is read when the first run needs it
 	tokenizer *tokenizer.Tokenizer
 	weights   string // see weightsIdentity
 }
 
-// NewBase is the model of a runtime, which was opened from the folder dir. Nobody else
-// uses the runtime while runs of the base do; it stays the caller's, and is closed after
-// them.
-func NewBase(r *engine.Runtime, dir string) *Base { return &Base{dir: dir, runtime: r} }
+// NewBase returns the base of a host, whose model was opened from the folder dir. The host
+// stays the caller's, and is closed after the runs.
+func NewBase(h *host.Host, dir string) *Base { return &Base{dir: dir, host: h} }
 
 // New is [New] on the base: what the run needs beside the model is on the device from
 // then until Close. Model, device and how they were opened are those of the base,
@@ -49,19 +47,19 @@ func (b *Base) New(ctx context.Context, c *config.Config, o Observer) (*Run, err
 
 // run is a run on the base that is yet to be opened.
 func (b *Base) run(c *config.Config, o Observer) *Run {
-	return &Run{cfg: c, observer: o, dev: b.runtime.Device(), model: b.runtime.Model(), base: b}
+	return &Run{cfg: c, observer: o, dev: b.host.Device(), model: b.host.Model(), base: b}
 }
 
 // settings are those of a run on the base.
 func (b *Base) settings(c *config.Config) *config.Config {
-	own, byDefault, info := *c, config.Default(), b.runtime.Info()
+	own, byDefault, info := *c, config.Default(), b.host.Info()
 	if own.Model == "" {
 		own.Model = b.dir
 	}
 	own.Precision, own.BatchInvariant = info.Precision, info.BatchInvariant
 	own.Backend, own.Threads, own.Load, own.Pack = byDefault.Backend, byDefault.Threads, byDefault.Load, backend.PackNever
 	own.Quantize = quant.None
-	if q := b.runtime.Model().Quantization(); !q.Stored && len(q.Weights) > 0 {
+	if q := b.host.Model().Quantization(); !q.Stored && len(q.Weights) > 0 {
 		own.Quantize = quant.Method(quant.Name(q.DType))
 	}
 	return &own
@@ -82,7 +80,7 @@ func (b *Base) weightsIdentity() (id string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.weights == "" {
-		b.weights, err = weightsIdentity(b.runtime.Model())
+		b.weights, err = weightsIdentity(b.host.Model())
 	}
 	return b.weights, err
 }

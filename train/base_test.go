@@ -13,7 +13,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/null"
-	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/train"
@@ -21,14 +21,14 @@ import (
 )
 
 // newBase opens a model on a device.
-func newBase(t testing.TB, dir string, o backend.Options) (*train.Base, *engine.Runtime) {
+func newBase(t testing.TB, dir string, o backend.Options) (*train.Base, *host.Host) {
 	m, err := model.Open(dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close() })
 	dev, err := backend.Open(backend.CPU, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { dev.Close() })
-	r := engine.New(dev, m)
+	r := host.Open(dev, m)
 	t.Cleanup(r.Close)
 	return train.NewBase(r, dir), r
 }
@@ -83,7 +83,7 @@ func TestBaseGivesBack(t *testing.T) {
 	require.NoError(t, err)
 	defer m.Close()
 	dev := &null.Device{}
-	r := engine.New(dev, m)
+	r := host.Open(dev, m)
 	defer r.Close()
 	b := train.NewBase(r, tinyModel)
 	preferences := filepath.Join(t.TempDir(), "preferences.jsonl")

@@ -53,7 +53,7 @@ func writeCheckpoint(ctx context.Context, dir string, e *Engine, p progress) (st
 	}
 	path := filepath.Join(dir, checkpointPrefix+strconv.Itoa(p.Step))
 	err = fsatomic.ReplaceDir(path, func(tmp string) error {
-		m := e.runtime.Model()
+		m := e.host.Model()
 		if err := saveAdapter(tmp, m.Config, s, true); err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/dev/testdevice"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
@@ -53,13 +54,13 @@ func countingBatch(n int) *data.Batch {
 // gradients are the loss and the gradients of a batch, by graphs that make what
 // depends on parameters alone as they go, or beforehand.
 func gradients(t *testing.T, dev backend.Device, m *model.Model, s *lora.State, precomputed bool) (results [][]float32) {
-	ctx, r := context.Background(), engine.New(dev, m)
+	ctx, r := context.Background(), host.Open(dev, m)
 	defer r.Close()
 	slot, err := r.NewSlot(s)
 	require.NoError(t, err)
 	defer slot.Free()
 	var sizes []int
-	spec := engine.Spec{Bounds: map[string]int{nn.Tokens: 12}, Training: true, Whole: !precomputed}
+	spec := engine.Spec{Name: "gradients", Bounds: map[string]int{nn.Tokens: 12}, Training: true, Whole: !precomputed}
 	spec.Build = func(b *nn.Builder, p *graph.Program) {
 		loss := m.Build(b).Loss(b, model.NextToken)
 		var params []graph.Tensor
@@ -73,14 +74,12 @@ func gradients(t *testing.T, dev backend.Device, m *model.Model, s *lora.State, 
 		}
 		require.Equal(t, precomputed, b.Precomputation(0) != nil)
 	}
-	draft, err := r.Plan(slot, spec)
+	given, err := r.Compute(ctx, slot, spec, countingBatch(12), 12)
 	require.NoError(t, err)
-	programs, err := r.Load(ctx, slot, nil, draft)
-	require.NoError(t, err)
-	require.NoError(t, programs[0].Run(ctx, slot, countingBatch(12), 12))
 	read := func(name string, n int) {
-		x := make([]float32, n)
-		require.NoError(t, r.Read(ctx, name, x))
+		x, err := given.Get(ctx, name)
+		require.NoError(t, err)
+		require.Len(t, x, n)
 		results = append(results, x)
 	}
 	read("loss", 1)

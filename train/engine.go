@@ -12,6 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
@@ -99,11 +100,11 @@ func (o EngineOptions) task() Task {
 
 // Engine holds a model with an adapter on a device and computes training steps.
 type Engine struct {
-	opts    EngineOptions
-	runtime *engine.Runtime
-	base    *Base // whose runtime it is, nil for one of its own
-	slot    *engine.Slot
-	bare    *engine.Slot // without the adapter, nil where there is no reference
+	opts EngineOptions
+	host *host.Host
+	base *Base // whose host it is, nil for one of its own
+	slot *engine.Slot
+	bare *engine.Slot // without the adapter, nil where there is no reference
 
 	trained             []nn.Trained
 	layers              int
@@ -173,14 +174,14 @@ func (p *Planner) Engine(ctx context.Context, o EngineOptions) (*Engine, error) 
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{opts: o, maps: o.Optimizer.maps(), runtime: p.runtime, base: p.base, slot: p.slot, bare: p.bare, trained: plan.micro.Trained, layers: plan.micro.Segments}
+	e := &Engine{opts: o, maps: o.Optimizer.maps(), host: p.host, base: p.base, slot: p.slot, bare: p.bare, trained: plan.micro.Trained, layers: plan.micro.Segments}
 	if e.memory, err = p.measure(o, plan); err != nil {
 		return nil, err
 	}
-	if err := e.memory.check(p.runtime.Info(), o.MemoryLimit); err != nil {
+	if err := e.memory.check(p.host.Info(), o.MemoryLimit); err != nil {
 		return nil, err
 	}
-	programs, err := p.runtime.LoadAll(ctx, nil, p.placed(plan.drafts(), plan.reference)...)
+	programs, err := p.host.LoadAll(ctx, nil, p.placed(plan.drafts(), plan.reference)...)
 	if err != nil {
 		e.free()
 		return nil, err
@@ -211,20 +212,12 @@ func (e *Engine) Accumulate(ctx context.Context, b *data.Batch, draw uint32) err
 	if e.company != nil {
 		return e.company.wait(b, draw)
 	}
-	defer e.take()()
+	e.host.Lock()
+	defer e.host.Unlock()
 	if err := e.accumulate(ctx, b, draw); err != nil || e.base == nil {
 		return err
 	}
-	return e.runtime.Wait() // so that the errors that others find are not of this
-}
-
-// take waits for the turn of the engine on a base. It gives what ends it.
-func (e *Engine) take() (end func()) {
-	if e.base == nil {
-		return func() {}
-	}
-	e.base.turn.Lock()
-	return e.base.turn.Unlock
+	return e.host.Wait() // so that the errors that others find are not of this
 }
 
 func (e *Engine) accumulate(ctx context.Context, b *data.Batch, draw uint32) error {
@@ -259,8 +252,9 @@ func (e *Engine) Update(ctx context.Context, tokens, number int, lr float64) (St
 	if tokens > 0 {
 		e.inverse[0] = 1 / float32(tokens)
 	}
-	defer e.take()()
-	if err := e.runtime.Commit(); err != nil {
+	e.host.Lock()
+	defer e.host.Unlock()
+	if err := e.host.Commit(); err != nil {
 		return Step{}, err
 	}
 	e.slot.Changed()
@@ -278,7 +272,7 @@ func (e *Engine) Update(ctx context.Context, tokens, number int, lr float64) (St
 	if preference {
 		report = e.report[:]
 	}
-	if err := e.runtime.ReadSlot(ctx, e.slot, reportName, report); err != nil {
+	if err := e.host.ReadSlot(ctx, e.slot, reportName, report); err != nil {
 		return Step{}, err
 	}
 	s := Step{Loss: float64(report[0]) / float64(max(1, tokens)), GradNorm: float64(report[1])}
@@ -293,11 +287,12 @@ func (e *Engine) Update(ctx context.Context, tokens, number int, lr float64) (St
 
 // Evaluate is the loss of a batch, summed over its labels.
 func (e *Engine) Evaluate(ctx context.Context, b *data.Batch) (float64, error) {
-	defer e.take()()
+	e.host.Lock()
+	defer e.host.Unlock()
 	if err := e.run(ctx, e.eval, b); err != nil {
 		return 0, err
 	}
-	err := e.runtime.ReadSlot(ctx, e.slot, evalResult, e.loss[:])
+	err := e.host.ReadSlot(ctx, e.slot, evalResult, e.loss[:])
 	return float64(e.loss[0]), err
 }
 
@@ -308,14 +303,15 @@ func (e *Engine) right(ctx context.Context, b *data.Batch) (int, error) {
 	if !ok && !preference {
 		return 0, nil
 	}
-	defer e.take()()
+	e.host.Lock()
+	defer e.host.Unlock()
 	if preference {
 		var sums rewardSums
-		err := e.runtime.ReadSlot(ctx, e.slot, evalRewards, sums[:])
+		err := e.host.ReadSlot(ctx, e.slot, evalRewards, sums[:])
 		return int(sums[2]), err
 	}
 	scores := make([]float32, b.Rows()*j.perRow())
-	if err := e.runtime.ReadSlot(ctx, e.slot, evalScores, scores); err != nil {
+	if err := e.host.ReadSlot(ctx, e.slot, evalScores, scores); err != nil {
 		return 0, err
 	}
 	return j.right(b, scores), nil
@@ -324,8 +320,9 @@ func (e *Engine) right(ctx context.Context, b *data.Batch) (int, error) {
 // Gradient copies the accumulated gradient of the trained parameter called
 // name: the sum over labels, not yet their mean.
 func (e *Engine) Gradient(ctx context.Context, name string, dst []float32) error {
-	defer e.take()()
-	return e.runtime.ReadSlot(ctx, e.slot, gradParam(name), dst)
+	e.host.Lock()
+	defer e.host.Unlock()
+	return e.host.ReadSlot(ctx, e.slot, gradParam(name), dst)
 }
 
 // Trained lists the trained parameters.
@@ -351,10 +348,11 @@ func (e *Engine) idle() (targets []string) {
 
 // State brings the trained parameters back into the adapter's state.
 func (e *Engine) State(ctx context.Context) (*lora.State, error) {
-	defer e.take()()
+	e.host.Lock()
+	defer e.host.Unlock()
 	s := e.slot.State()
 	for _, t := range e.trained {
-		if err := e.runtime.ReadSlot(ctx, e.slot, t.Name, s.Values[t.Name]); err != nil {
+		if err := e.host.ReadSlot(ctx, e.slot, t.Name, s.Values[t.Name]); err != nil {
 			return nil, err
 		}
 	}
@@ -363,16 +361,17 @@ func (e *Engine) State(ctx context.Context) (*lora.State, error) {
 
 // Close frees the device's memory, but for what it shares with others.
 func (e *Engine) Close() {
-	defer e.take()()
+	e.host.Lock()
+	defer e.host.Unlock()
 	e.free()
 }
 
 func (e *Engine) free() {
 	switch {
 	case e.base == nil:
-		e.runtime.Close()
+		e.host.Close()
 	case e.company == nil:
-		e.runtime.Unload(e.micro, e.update, e.eval, e.reference)
+		e.host.Unload(e.micro, e.update, e.eval, e.reference)
 	}
 	e.slot.Free()
 	if e.bare != nil {

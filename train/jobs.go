@@ -14,7 +14,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/data"
-	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/train/config"
 )
@@ -194,7 +194,7 @@ func (j *Jobs) open(ctx context.Context, c *config.Config, o Observer) error {
 	if err := r.openDevice(); err != nil {
 		return err
 	}
-	j.dev, j.base = r.dev, NewBase(engine.New(r.dev, r.model), dir)
+	j.dev, j.base = r.dev, NewBase(host.Open(r.dev, r.model), dir)
 	return nil
 }
 
@@ -266,13 +266,13 @@ func (j *Jobs) accumulate(ctx context.Context, live []*job) {
 		}
 		err := x.engine.accumulate(ctx, x.company.batch, x.company.draw)
 		if err == nil {
-			err = j.base.runtime.Wait()
+			err = j.base.host.Wait()
 		}
 		x.company.err = err
 	}
 	for len(fused) > 0 {
 		fused = j.mixed.take(fused)
-		err := j.mixed.run(ctx, j.base.runtime)
+		err := j.mixed.run(ctx)
 		for _, x := range j.mixed.taken {
 			x.company.err = err
 		}
@@ -288,7 +288,7 @@ func (j *Jobs) Close() {
 		}
 	}
 	if j.base != nil {
-		j.base.runtime.Close()
+		j.base.host.Close()
 	}
 	if j.dev != nil {
 		j.dev.Close()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 )
 
@@ -72,9 +73,9 @@ func (m *Memory) add(p plan, own []*engine.Draft, o Optimizer) {
 	}
 }
 
-// need adds what programs take that share a runtime.
-func (m *Memory) need(r *engine.Runtime, drafts []*engine.Draft) error {
-	need, err := r.Need(drafts...)
+// need adds what programs take that share a host.
+func (m *Memory) need(h *host.Host, drafts []*engine.Draft) error {
+	need, err := h.Need(drafts...)
 	m.Arena, m.Scratch = need.Arena+need.Precompute, need.Scratch
 	return err
 }

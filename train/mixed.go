@@ -133,9 +133,9 @@ func (j *Jobs) mix(company []*job) (*engine.Draft, error) {
 		longest, all, recompute = max(longest, x.opts.MaxTokens), all+x.opts.MaxTokens, recompute || x.opts.Checkpointing
 		x.company.fused = true
 	}
-	m.slot, m.most = j.base.runtime.NewMix(slots...), max(longest, min(all, passTokens))
+	m.slot, m.most = j.base.host.NewMix(slots...), max(longest, min(all, passTokens))
 	j.mixed = m
-	draft, err := j.base.runtime.Plan(m.slot, engine.Spec{Bounds: map[string]int{nn.Tokens: m.most}, Training: true, RowKeys: true, Build: func(b *nn.Builder, p *graph.Program) {
+	draft, err := j.base.host.Plan(m.slot, engine.Spec{Bounds: map[string]int{nn.Tokens: m.most}, Training: true, RowKeys: true, Build: func(b *nn.Builder, p *graph.Program) {
 		j.emit(b, p, recompute)
 	}})
 	if err != nil {
@@ -175,12 +175,12 @@ func (j *Jobs) measure(pass *engine.Draft) (Memory, error) {
 		m.Activations = max(m.Activations, int64(pass.Program.Arena))
 		drafts = append(drafts, pass)
 	}
-	if err := m.need(j.base.runtime, drafts); err != nil {
+	if err := m.need(j.base.host, drafts); err != nil {
 		return m, err
 	}
 	var err error
 	o := j.jobs[0].opts
-	m.Packed, err = j.base.runtime.Pack(o.Pack, o.PackLimit, drafts...)
+	m.Packed, err = j.base.host.Pack(o.Pack, o.PackLimit, drafts...)
 	return m, err
 }
 
@@ -202,7 +202,7 @@ func (j *Jobs) loadPrograms(ctx context.Context, pass *engine.Draft) error {
 	for _, x := range j.jobs {
 		all = append(all, x.planner.placed(x.drafts(), x.plan.reference)...)
 	}
-	programs, err := j.base.runtime.LoadAll(ctx, nil, all...)
+	programs, err := j.base.host.LoadAll(ctx, nil, all...)
 	if err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (j *Jobs) loadPrograms(ctx context.Context, pass *engine.Draft) error {
 		programs = programs[1:]
 	}
 	for _, x := range j.jobs {
-		e := &Engine{opts: x.opts, maps: x.opts.Optimizer.maps(), runtime: j.base.runtime, base: j.base, slot: x.planner.slot, bare: x.planner.bare, trained: x.plan.micro.Trained, layers: x.plan.micro.Segments, memory: j.memory, company: &x.company}
+		e := &Engine{opts: x.opts, maps: x.opts.Optimizer.maps(), host: j.base.host, base: j.base, slot: x.planner.slot, bare: x.planner.bare, trained: x.plan.micro.Trained, layers: x.plan.micro.Segments, memory: j.memory, company: &x.company}
 		own := x.plan
 		if x.company.fused {
 			e.micro, own.micro = j.mixed.program, nil
@@ -245,11 +245,11 @@ func (p *mixed) take(jobs []*job) (left []*job) {
 }
 
 // run computes the pass, and adds up the losses of each job.
-func (p *mixed) run(ctx context.Context, r *engine.Runtime) error {
+func (p *mixed) run(ctx context.Context) error {
 	err := p.program.Run(ctx, p.slot, p, p.batch.Longest())
 	losses := p.losses[:len(p.adapters)]
 	if err == nil {
-		err = r.Read(ctx, rowLosses, losses)
+		err = p.program.Read(ctx, rowLosses, losses)
 	}
 	if err != nil {
 		return fmt.Errorf("train: %w", err)

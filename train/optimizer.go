@@ -87,7 +87,8 @@ func (o Optimizer) step(b *nn.Builder, program *graph.Program, t nn.Trained, gra
 
 // Moments copies what the optimizer keeps of all trained parameters, by name.
 func (e *Engine) Moments(ctx context.Context) (map[string]tensor.Tensor, error) {
-	defer e.take()()
+	e.host.Lock()
+	defer e.host.Unlock()
 	out := map[string]tensor.Tensor{}
 	for _, t := range e.trained {
 		for _, m := range e.opts.Optimizer.moments(t.Name, t.Shape) {
@@ -95,7 +96,7 @@ func (e *Engine) Moments(ctx context.Context) (map[string]tensor.Tensor, error) 
 			if err != nil {
 				return nil, err
 			}
-			if err := e.runtime.ReadSlotBytes(ctx, e.slot, m.name, x.Data); err != nil {
+			if err := e.host.ReadSlotBytes(ctx, e.slot, m.name, x.Data); err != nil {
 				return nil, err
 			}
 			out[m.name] = x
@@ -106,7 +107,8 @@ func (e *Engine) Moments(ctx context.Context) (map[string]tensor.Tensor, error) 
 
 // SetMoments is the inverse of Moments.
 func (e *Engine) SetMoments(ctx context.Context, moments map[string]tensor.Tensor) error {
-	defer e.take()()
+	e.host.Lock()
+	defer e.host.Unlock()
 	for _, t := range e.trained {
 		for _, m := range e.opts.Optimizer.moments(t.Name, t.Shape) {
 			x, ok := moments[m.name]

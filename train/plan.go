@@ -50,7 +50,7 @@ func (p *Planner) plan(o EngineOptions) (all plan, err error) {
 
 func (p *Planner) planMicro(o EngineOptions) (*engine.Draft, error) {
 	task := o.task()
-	return p.runtime.Plan(p.slot, engine.Spec{Bounds: task.Bounds(o.MaxTokens), Training: true, Build: func(b *nn.Builder, program *graph.Program) {
+	return p.host.Plan(p.slot, engine.Spec{Bounds: task.Bounds(o.MaxTokens), Training: true, Build: func(b *nn.Builder, program *graph.Program) {
 		var loss graph.Tensor
 		if preference, ok := o.preference(); ok {
 			var rewards graph.Tensor
@@ -73,7 +73,7 @@ func (p *Planner) planMicro(o EngineOptions) (*engine.Draft, error) {
 
 func (p *Planner) planEvaluation(o EngineOptions) (*engine.Draft, error) {
 	task := o.task()
-	return p.runtime.Plan(p.slot, engine.Spec{Bounds: task.Bounds(o.MaxEvalTokens), Build: func(b *nn.Builder, program *graph.Program) {
+	return p.host.Plan(p.slot, engine.Spec{Bounds: task.Bounds(o.MaxEvalTokens), Build: func(b *nn.Builder, program *graph.Program) {
 		out := p.model.Build(b)
 		if preference, ok := o.preference(); ok {
 			loss, rewards := preference.emit(b, out)
@@ -91,7 +91,7 @@ func (p *Planner) planEvaluation(o EngineOptions) (*engine.Draft, error) {
 // planUpdate clips the gradients by their norm over all trained parameters,
 // as torch.nn.utils.clip_grad_norm_ does, and takes one step of AdamW.
 func (p *Planner) planUpdate(o EngineOptions, trained []nn.Trained) (*engine.Draft, error) {
-	return p.runtime.Plan(p.slot, engine.Spec{Build: func(b *nn.Builder, program *graph.Program) {
+	return p.host.Plan(p.slot, engine.Spec{Build: func(b *nn.Builder, program *graph.Program) {
 		g := b.G
 		param := func(name string, shape []int) graph.Tensor {
 			return g.Param(engine.SlotPrefix+name, tensor.F32, ir.ShapeOf(shape...)...)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 )
@@ -12,12 +13,12 @@ import (
 // Planner tells what training steps would take on a device. It allocates
 // nothing there; of what a device may pack, the last plan counts.
 type Planner struct {
-	runtime *engine.Runtime
-	base    *Base // whose runtime it is, nil for one of its own
-	slot    *engine.Slot
-	bare    *engine.Slot // without an adapter, where there is a reference
-	model   *model.Model
-	state   *lora.State
+	host  *host.Host
+	base  *Base // whose host it is, nil for one of its own
+	slot  *engine.Slot
+	bare  *engine.Slot // without an adapter, where there is a reference
+	model *model.Model
+	state *lora.State
 
 	weights, quantized, process int64
 }
@@ -28,18 +29,18 @@ const processStep = 16 << 20
 
 // NewPlanner plans steps of a model with an adapter.
 func NewPlanner(dev backend.Device, m *model.Model, s *lora.State) (*Planner, error) {
-	return newPlanner(engine.New(dev, m), nil, s)
+	return newPlanner(host.Open(dev, m), nil, s)
 }
 
 // planner plans steps on the base.
-func (b *Base) planner(s *lora.State) (*Planner, error) { return newPlanner(b.runtime, b, s) }
+func (b *Base) planner(s *lora.State) (*Planner, error) { return newPlanner(b.host, b, s) }
 
-func newPlanner(r *engine.Runtime, b *Base, s *lora.State) (*Planner, error) {
-	slot, err := r.NewSlot(s)
+func newPlanner(h *host.Host, b *Base, s *lora.State) (*Planner, error) {
+	slot, err := h.NewSlot(s)
 	if err != nil {
 		return nil, err
 	}
-	p := &Planner{runtime: r, base: b, slot: slot, model: r.Model(), state: s}
+	p := &Planner{host: h, base: b, slot: slot, model: h.Model(), state: s}
 	for _, name := range p.model.Used() {
 		switch w, err := p.model.Weight(name); {
 		case err != nil:
@@ -78,15 +79,15 @@ func (p *Planner) measure(o EngineOptions, all plan) (Memory, error) {
 	m := p.common()
 	m.add(all, all.drafts(), o.Optimizer)
 	m.Samples = o.Samples
-	if err := m.need(p.runtime, all.drafts()); err != nil || p.base != nil { // whose owner says what is packed
+	if err := m.need(p.host, all.drafts()); err != nil || p.base != nil { // whose owner says what is packed
 		return m, err
 	}
 	var err error
-	m.Packed, err = p.runtime.Pack(o.Pack, o.PackLimit, all.drafts()...)
+	m.Packed, err = p.host.Pack(o.Pack, o.PackLimit, all.drafts()...)
 	return m, err
 }
 
 // common is what the model takes, whatever is trained on it.
 func (p *Planner) common() Memory {
-	return Memory{InPlace: p.runtime.Info().Unified, Weights: p.weights, Quantized: p.quantized, Process: p.process}
+	return Memory{InPlace: p.host.Info().Unified, Weights: p.weights, Quantized: p.quantized, Process: p.process}
 }

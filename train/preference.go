@@ -124,11 +124,11 @@ func (p *Planner) planReference(o EngineOptions) (*engine.Draft, error) {
 	}
 	if p.bare == nil {
 		var err error
-		if p.bare, err = p.runtime.NewSlot(nil); err != nil {
+		if p.bare, err = p.host.NewSlot(nil); err != nil {
 			return nil, err
 		}
 	}
-	return p.runtime.Plan(p.bare, engine.Spec{Bounds: task.Bounds(max(o.MaxTokens, o.MaxEvalTokens)), Build: func(b *nn.Builder, program *graph.Program) {
+	return p.host.Plan(p.bare, engine.Spec{Bounds: task.Bounds(max(o.MaxTokens, o.MaxEvalTokens)), Build: func(b *nn.Builder, program *graph.Program) {
 		program.Result(engine.SlotPrefix+referenceName, task.likelihoods(b, p.model.Build(b)))
 	}})
 }
@@ -136,13 +136,14 @@ func (p *Planner) planReference(o EngineOptions) (*engine.Draft, error) {
 // Reference is the logarithm of the probability of each answer of a batch of preferences,
 // as the model without the adapter has it. dst has room for those.
 func (e *Engine) Reference(ctx context.Context, b *data.Batch, dst []float32) error {
-	defer e.take()()
+	e.host.Lock()
+	defer e.host.Unlock()
 	e.opts.task().Mark(b)
 	e.given.batch = b
 	if err := e.reference.Run(ctx, e.bare, &e.given, b.Longest()); err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
-	return e.runtime.ReadSlot(ctx, e.bare, referenceName, dst[:b.Rows()])
+	return e.host.ReadSlot(ctx, e.bare, referenceName, dst[:b.Rows()])
 }
 
 // refer gives the rows of preferences their reference: once for each that there are steps

@@ -160,7 +160,7 @@ func (p *pictures) negative(ctx context.Context, s *sampler, encoder *diffusion.
 
 // drawing is a material that draws between steps.
 type drawing interface {
-	// samplesNeed is what that takes on the device, in bytes, beside the runtime of a planner.
+	// samplesNeed is what that takes on the device, in bytes, beside the host of a planner.
 	samplesNeed(p *Planner) (int64, error)
 }
 
@@ -170,7 +170,7 @@ func (p *pictures) samplesNeed(planner *Planner) (int64, error) {
 	if s == nil {
 		return 0, nil
 	}
-	painter, err := diffusion.NewPainter(planner.runtime, s.schedule, s.style)
+	painter, err := diffusion.NewPainter(planner.host, s.schedule, s.style)
 	if err != nil {
 		return 0, err
 	}

@@ -160,8 +160,8 @@ func (r *Run) gather(ctx context.Context, lock bool) (dir string, err error) {
 // build makes the engine. On a base nobody else computes meanwhile.
 func (r *Run) build(ctx context.Context, dir string) (p prepared, err error) {
 	if r.base != nil {
-		r.base.turn.Lock()
-		defer r.base.turn.Unlock()
+		r.base.host.Lock()
+		defer r.base.host.Unlock()
 	}
 	if p, err = r.prepare(dir); err == nil {
 		r.engine, err = p.planner.Engine(ctx, p.opts)

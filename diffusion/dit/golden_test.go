@@ -15,6 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/diffusion/dit"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/nn"
@@ -120,22 +121,20 @@ func open(t testing.TB, name string) (*model.Model, dit.Transformer) {
 // run is what a transformer gives for samples: the rows of the velocity.
 func run(t testing.TB, m *model.Model, state *lora.State, samples []dit.Sample) []float32 {
 	ctx, f := context.Background(), m.Config.Family.(dit.Transformer)
-	r := engine.New(testdevice.Open(t, backend.Options{}), m)
+	r := host.Open(testdevice.Open(t, backend.Options{}), m)
 	defer r.Close()
 	slot, err := r.NewSlot(state)
 	require.NoError(t, err)
 	defer slot.Free()
-	draft, err := r.Plan(slot, engine.Spec{Bounds: bounds(f, samples), Build: func(b *nn.Builder, p *graph.Program) {
-		p.Result("velocity", m.Build(b).Output(b, dit.Velocity))
-	}})
-	require.NoError(t, err)
-	programs, err := r.Load(ctx, slot, nil, draft)
-	require.NoError(t, err)
 	var b data.Batch
 	require.NoError(t, f.Arrays(&b, samples))
-	require.NoError(t, programs[0].Run(ctx, slot, &b, b.Longest()))
-	out := make([]float32, len(samples)*len(samples[0].Latent.Values))
-	require.NoError(t, r.Read(ctx, "velocity", out))
+	results, err := r.Compute(ctx, slot, engine.Spec{Name: "velocity", Bounds: bounds(f, samples), Build: func(b *nn.Builder, p *graph.Program) {
+		p.Result("velocity", m.Build(b).Output(b, dit.Velocity))
+	}}, &b, b.Longest())
+	require.NoError(t, err)
+	out, err := results.Get(ctx, "velocity")
+	require.NoError(t, err)
+	require.Len(t, out, len(samples)*len(samples[0].Latent.Values))
 	return out
 }
 

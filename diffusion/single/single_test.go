@@ -18,6 +18,7 @@ import (
 	"github.com/lorafuse/lorafuse/diffusion/single"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/safetensors"
@@ -81,22 +82,20 @@ func velocity(t testing.TB, m *model.Model) []float32 {
 	s := dit.Sample{Latent: dit.Latent{Channels: space.Channels, Frames: 1, Height: side, Width: side, Values: numbers(space.Channels * side * side)}, Timestep: 700, Guidance: 3}
 	s.Prompt = dit.Prompt{Features: space.Text, Values: numbers(5 * space.Text), Pooled: numbers(space.Pooled)}
 	ctx, samples := context.Background(), []dit.Sample{s}
-	run := engine.New(testdevice.Open(t, backend.Options{}), m)
+	run := host.Open(testdevice.Open(t, backend.Options{}), m)
 	defer run.Close()
 	slot, err := run.NewSlot(nil)
 	require.NoError(t, err)
 	defer slot.Free()
-	draft, err := run.Plan(slot, engine.Spec{Bounds: f.Bounds(1, s), Build: func(b *nn.Builder, p *graph.Program) {
-		p.Result("velocity", m.Build(b).Output(b, dit.Velocity))
-	}})
-	require.NoError(t, err)
-	programs, err := run.Load(ctx, slot, nil, draft)
-	require.NoError(t, err)
 	var b data.Batch
 	require.NoError(t, f.Arrays(&b, samples))
-	require.NoError(t, programs[0].Run(ctx, slot, &b, b.Longest()))
-	out := make([]float32, len(s.Latent.Values))
-	require.NoError(t, run.Read(ctx, "velocity", out))
+	results, err := run.Compute(ctx, slot, engine.Spec{Name: "velocity", Bounds: f.Bounds(1, s), Build: func(b *nn.Builder, p *graph.Program) {
+		p.Result("velocity", m.Build(b).Output(b, dit.Velocity))
+	}}, &b, b.Longest())
+	require.NoError(t, err)
+	out, err := results.Get(ctx, "velocity")
+	require.NoError(t, err)
+	require.Len(t, out, len(s.Latent.Values))
 	return out
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/diffusion/dit"
 	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/model"
 )
 
@@ -25,15 +26,14 @@ type Options struct {
 
 // VAE is an autoencoder on a device. It is not safe for concurrent use.
 type VAE struct {
-	model    *model.Model
-	family   Autoencoder
-	space    Space
-	runtime  *engine.Runtime
-	slot     *engine.Slot
-	tile     int // rows and columns of latents; 0: none
-	overlap  int
-	programs []*programs // those that were used last are last
-	batch    data.Batch
+	model   *model.Model
+	family  Autoencoder
+	space   Space
+	host    *host.Host
+	slot    *engine.Slot
+	tile    int // rows and columns of latents; 0: none
+	overlap int
+	batch   data.Batch
 }
 
 // Open brings the autoencoder in dir to a device: a folder of diffusers with config.json
@@ -58,8 +58,8 @@ func Open(dev backend.Device, dir string, o Options) (_ *VAE, err error) {
 	if err := v.divide(o); err != nil {
 		return nil, err
 	}
-	v.runtime = engine.New(dev, m)
-	if v.slot, err = v.runtime.NewSlot(nil); err != nil {
+	v.host = host.Open(dev, m)
+	if v.slot, err = v.host.NewSlot(nil); err != nil {
 		return nil, err
 	}
 	return v, nil
@@ -101,7 +101,7 @@ func (o Options) Check(pixels int) error {
 
 // Close frees what is on the device.
 func (v *VAE) Close() error {
-	v.runtime.Close()
+	v.host.Close()
 	v.slot.Free()
 	return v.model.Close()
 }

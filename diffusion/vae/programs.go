@@ -2,8 +2,6 @@ package vae
 
 import (
 	"context"
-	"fmt"
-	"slices"
 
 	"github.com/lorafuse/lorafuse/diffusion/dit"
 	"github.com/lorafuse/lorafuse/engine"
@@ -38,58 +36,21 @@ var (
 // size is how large a latent is.
 type size struct{ rows, columns int }
 
-// programs are those by which a coder computes latents of a size, in one arena: one, or
-// with tiles one for each of their sizes.
-type programs struct {
-	coder *coder
-	whole size
-	bytes int64 // of the arena
-	sizes []size
-	runs  []*engine.Program
+// spec is the program by which a coder computes latents of a size.
+func (v *VAE) spec(c *coder, s size) engine.Spec {
+	return engine.Spec{
+		Name:   c.output,
+		Bounds: map[string]int{Rows: s.rows, Columns: s.columns},
+		Build:  func(b *nn.Builder, g *graph.Program) { g.Result(c.output, c.emit(v.family, b)) },
+	}
 }
 
-// keptBytes is how much memory the programs may have that are kept for pictures to come.
-const keptBytes = 1 << 30
-
-// load gives the programs of a size, and unloads others that were not used for long.
-func (v *VAE) load(ctx context.Context, c *coder, whole size, sizes []size) (*programs, error) {
-	i := slices.IndexFunc(v.programs, func(p *programs) bool { return p.coder == c && p.whole == whole })
-	if i >= 0 {
-		p := v.programs[i]
-		v.programs = append(slices.Delete(v.programs, i, i+1), p)
-		return p, nil
-	}
-	p := &programs{coder: c, whole: whole, sizes: sizes}
-	drafts, err := v.plan(c, sizes)
-	if err != nil {
-		return nil, err
-	}
-	need, err := v.runtime.Need(drafts...)
-	if err != nil {
-		return nil, err
-	}
-	p.bytes = need.Arena
-	v.unload(keptBytes - p.bytes)
-	if p.runs, err = v.runtime.Load(ctx, v.slot, nil, drafts...); err != nil {
-		return nil, err
-	}
-	v.programs = append(v.programs, p)
-	return p, nil
-}
-
-// plan plans the programs of sizes.
-func (v *VAE) plan(c *coder, sizes []size) (drafts []*engine.Draft, err error) {
+// specs are the programs of sizes.
+func (v *VAE) specs(c *coder, sizes []size) (all []engine.Spec) {
 	for _, s := range sizes {
-		d, err := v.runtime.Plan(v.slot, engine.Spec{
-			Bounds: map[string]int{Rows: s.rows, Columns: s.columns},
-			Build:  func(b *nn.Builder, g *graph.Program) { g.Result(c.result(s), c.emit(v.family, b)) },
-		})
-		if err != nil {
-			return nil, err
-		}
-		drafts = append(drafts, d)
+		all = append(all, v.spec(c, s))
 	}
-	return drafts, nil
+	return all
 }
 
 // Need is what decoding latents takes on the device, in bytes: the weights of the decoder, and
@@ -99,52 +60,38 @@ func (v *VAE) Need(latents ...dit.Latent) (int64, error) {
 	weights, seen := int64(0), map[size]bool{}
 	var loads [][]*engine.Draft
 	for _, z := range latents {
-		whole := size{z.Height, z.Width}
-		if seen[whole] {
-			continue
-		}
-		seen[whole] = true
 		_, _, sizes := v.tiles(z.Height, z.Width)
-		drafts, err := v.plan(decoder, sizes)
-		if err != nil {
-			return 0, err
+		var drafts []*engine.Draft
+		for _, s := range sizes {
+			if seen[s] {
+				continue
+			}
+			seen[s] = true
+			d, err := v.host.Plan(v.slot, v.spec(decoder, s))
+			if err != nil {
+				return 0, err
+			}
+			drafts, weights = append(drafts, d), v.host.Weights(d)
 		}
-		loads, weights = append(loads, drafts), v.runtime.Weights(drafts[0])
+		loads = append(loads, drafts)
 	}
-	n, err := v.runtime.Takes(loads...)
+	n, err := v.host.Takes(loads...)
 	return n + weights, err
 }
 
-// unload frees programs, those first that were not used for longest, until they have no
-// more memory than so much.
-func (v *VAE) unload(limit int64) {
-	total := int64(0)
-	for _, p := range v.programs {
-		total += p.bytes
-	}
-	for len(v.programs) > 0 && total > limit {
-		p := v.programs[0]
-		total -= p.bytes
-		v.runtime.Unload(p.runs...)
-		v.programs = v.programs[1:]
-	}
-}
-
-// result is what the program of a size gives.
-func (c *coder) result(s size) string { return fmt.Sprintf("%s %dx%d", c.output, s.rows, s.columns) }
-
 // compute gives what a coder makes of x, whose latent has the size s.
-func (v *VAE) compute(ctx context.Context, p *programs, s size, x Picture) (Picture, error) {
-	v.batch.SetFloats(p.coder.input, byPixel(x))
-	if err := p.runs[slices.Index(p.sizes, s)].Run(ctx, v.slot, &v.batch, 1); err != nil {
+func (v *VAE) compute(ctx context.Context, c *coder, s size, x Picture) (Picture, error) {
+	v.batch.SetFloats(c.input, byPixel(x))
+	results, err := v.host.Compute(ctx, v.slot, v.spec(c, s), &v.batch, 1)
+	if err != nil {
 		return Picture{}, err
 	}
-	out := p.coder.out(v.space)
+	rows, err := results.Get(ctx, c.output)
+	if err != nil {
+		return Picture{}, err
+	}
+	out := c.out(v.space)
 	y := Picture{Channels: out.channels, Height: s.rows * out.pixels, Width: s.columns * out.pixels}
-	rows := make([]float32, y.Channels*y.Height*y.Width)
-	if err := v.runtime.Read(ctx, p.coder.result(s), rows); err != nil {
-		return Picture{}, err
-	}
 	y.Values = byChannels(rows, y.Channels)
 	return y, nil
 }

@@ -13,14 +13,12 @@ import (
 // its first columns from the tile on the left. That is how diffusers' enable_tiling
 // divides and joins pictures.
 func (v *VAE) run(ctx context.Context, c *coder, x Picture, rows, columns int) (Picture, error) {
-	whole := size{rows, columns}
 	down, across, sizes := v.tiles(rows, columns)
-	p, err := v.load(ctx, c, whole, sizes)
-	if err != nil {
-		return Picture{}, err
-	}
 	if len(down) == 1 && len(across) == 1 {
-		return v.compute(ctx, p, whole, x)
+		return v.compute(ctx, c, size{rows, columns}, x)
+	}
+	if _, err := v.host.Programs(ctx, v.slot, v.specs(c, sizes)...); err != nil {
+		return Picture{}, err
 	}
 	in, out := c.in(v.space), c.out(v.space)
 	all := Picture{Channels: out.channels, Height: rows * out.pixels, Width: columns * out.pixels}
@@ -29,7 +27,7 @@ func (v *VAE) run(ctx context.Context, c *coder, x Picture, rows, columns int) (
 	above := make([]Picture, len(across))
 	for i, r := range down {
 		for j, k := range across {
-			tile, err := v.compute(ctx, p, size{r.n, k.n}, x.cut(r.scaled(in.pixels), k.scaled(in.pixels)))
+			tile, err := v.compute(ctx, c, size{r.n, k.n}, x.cut(r.scaled(in.pixels), k.scaled(in.pixels)))
 			if err != nil {
 				return Picture{}, err
 			}

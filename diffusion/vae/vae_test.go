@@ -171,10 +171,4 @@ func TestProgramsAreKept(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, first, again)
 	}
-	assert.Len(t, v.programs, 2)
-	v.unload(0)
-	assert.Empty(t, v.programs)
-	again, err := v.Encode(context.Background(), picture(8, 6))
-	require.NoError(t, err)
-	assert.Equal(t, first, again)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/diffusion"
 	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/lora/dialects"
 )
@@ -47,9 +48,9 @@ func show(ctx context.Context, adapter string, asked []picture) error {
 		return err
 	}
 	defer dev.Close()
-	runtime := engine.New(dev, m)
-	defer runtime.Close()
-	painter, err := diffusion.NewPainter(runtime, schedule, pipeline.Style(m.Config))
+	h := host.Open(dev, m)
+	defer h.Close()
+	painter, err := diffusion.NewPainter(h, schedule, pipeline.Style(m.Config))
 	if err != nil {
 		return err
 	}
@@ -60,7 +61,7 @@ func show(ctx context.Context, adapter string, asked []picture) error {
 		name  string
 		state *lora.State
 	}{{"before", nil}, {"after", state}} {
-		slot, err := runtime.NewSlot(look.state)
+		slot, err := h.NewSlot(look.state)
 		if err != nil {
 			return err
 		}

@@ -55,8 +55,7 @@ func testParts(t *testing.T, dev backend.Device) {
 
 // testShared checks that programs that share an arena give the same results as with arenas of their own.
 func testShared(t *testing.T, dev backend.Device) {
-	d, ok := dev.(backend.Memory)
-	if !ok {
+	if _, ok := dev.(backend.Memory); !ok {
 		t.Skip("its memory cannot be divided")
 	}
 	s := mlp().set(t)
@@ -70,11 +69,11 @@ func testShared(t *testing.T, dev backend.Device) {
 	arena := alloc(t, dev, max(programs[0].Arena, programs[1].Arena))
 	var es []*exec.Executable
 	for _, p := range programs {
-		e, err := exec.LoadIn(p, d, arena)
+		e, err := exec.Load(p, dev, arena)
 		require.NoError(t, err)
 		es = append(es, e)
 	}
-	own, err := exec.Load(programs[0], dev)
+	own, err := exec.Load(programs[0], dev, nil)
 	require.NoError(t, err)
 	defer own.Close()
 	want := s.runExecutable(t, dev, own, s.outs)
@@ -86,8 +85,8 @@ func testShared(t *testing.T, dev backend.Device) {
 	require.NoError(t, es[0].Close())
 	require.Equal(t, want, s.runExecutable(t, dev, es[1], s.outs), "closing one leaves the arena to the other")
 	require.NoError(t, es[1].Close())
-	_, err = exec.LoadIn(programs[0], d, alloc(t, dev, programs[0].Arena-1))
+	_, err = exec.Load(programs[0], dev, alloc(t, dev, programs[0].Arena-1))
 	require.Error(t, err, "the arena is too small")
-	_, err = exec.LoadIn(programs[0], d, stranger{})
+	_, err = exec.Load(programs[0], dev, stranger{})
 	require.Error(t, err)
 }

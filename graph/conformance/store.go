@@ -70,7 +70,7 @@ func (c *testCase) testStored(t *testing.T, dev backend.Device, spec exec.Spec, 
 			roundTo(a.Store, h.Data)
 		}
 	}
-	e, err := exec.Load(prog, dev)
+	e, err := exec.Load(prog, dev, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, e.Close()) }()
 	buffers := s.bind(t, dev, e)

@@ -32,33 +32,30 @@ func Compile(g *ir.Graph, spec Spec, dev backend.Device) (*Executable, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Load(prog, dev)
+	return Load(prog, dev, nil)
 }
 
-// Load compiles a planned program on the device.
-func Load(prog *ir.Program, dev backend.Device) (*Executable, error) {
-	exe, err := dev.Compile(prog)
+// Load compiles a planned program on the device. It computes in the arena of the caller,
+// which programs that take turns may share on a backend.Memory, or in one of its own if arena
+// is nil. All programs are compiled here.
+func Load(prog *ir.Program, dev backend.Device, arena backend.Buffer) (*Executable, error) {
+	var exe backend.Executable
+	var err error
+	if arena == nil {
+		exe, err = dev.Compile(prog)
+	} else if memory, ok := dev.(backend.Memory); ok {
+		exe, err = memory.CompileIn(prog, arena)
+	} else {
+		err = fmt.Errorf("exec: %w: an arena of the caller on %s", backend.ErrUnsupported, dev.Info().Backend)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return loaded(prog, exe), nil
-}
-
-// LoadIn compiles a planned program that uses the given arena. Programs that do not run at the same time may share one.
-func LoadIn(prog *ir.Program, dev backend.Memory, arena backend.Buffer) (*Executable, error) {
-	exe, err := dev.CompileIn(prog, arena)
-	if err != nil {
-		return nil, err
-	}
-	return loaded(prog, exe), nil
-}
-
-func loaded(prog *ir.Program, exe backend.Executable) *Executable {
 	e := &Executable{prog: prog, exe: exe, buffers: make([]backend.Buffer, len(prog.Args)), dims: prog.MaxDims()}
 	for _, a := range prog.Args {
 		e.need = append(e.need, a.Bytes(e.dims))
 	}
-	return e
+	return e, nil
 }
 
 // Program returns the compiled program.
@@ -107,6 +104,9 @@ func (e *Executable) SetDim(name string, n int) error {
 	}
 	return fmt.Errorf("exec: %w: the program has no dimension %q", ErrArgument, name)
 }
+
+// Dims returns the current sizes of the bounded dimensions, which the caller must not change.
+func (e *Executable) Dims() []int { return e.dims }
 
 // Dim returns the current size of a bounded dimension.
 func (e *Executable) Dim(v ir.Var) int { return e.dims[v] }

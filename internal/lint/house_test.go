@@ -83,6 +83,7 @@ var house = map[string]room{
 	"graph/conformance": {graphs, with("graph", "builds its cases", "graph/exec", "runs them with and without each pass")},
 
 	"engine":    {models, with("nn", "builds and feeds models", "model", "runs one", "lora", "has adapters in slots")},
+	"host":      {models, with("engine", "has a runtime", "model", "has the weights of one", "nn", "hands arrays to programs")},
 	"nn":        {floor: models},
 	"model":     {models, with("nn", "is built with it", "data", "says where the documents of a batch are read, and what of")},
 	"sentence":  {models, with("nn", "builds vectors with it", "data", "marks the texts of a batch")},
@@ -228,7 +229,7 @@ var folders = []string{
 	"internal", "safetensors", "tensor", "kernels", "tokenizer",
 	"quant", "weights", "linear", "ir", "data", "inspect", "convert",
 	"backend", "graph", "nn", "model", "sentence", "lora", "merge",
-	"engine", "embed", "classify", "generate", "diffusion",
+	"engine", "host", "embed", "classify", "generate", "diffusion",
 	"train", "serve", "dev", "cmd", "examples",
 }
 

@@ -109,7 +109,7 @@ func (r *besideRow) measure(b *testing.B, round, streams, tokens int) {
 	if r.trains {
 		before := r.learned.Load()
 		training.Go(func() {
-			_, err := r.run.Train(r.engine.GiveWay(learning))
+			_, err := r.run.Train(learning)
 			require.ErrorIs(b, err, train.ErrInterrupted)
 		})
 		for r.learned.Load() == before { // until it is under way

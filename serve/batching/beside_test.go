@@ -81,7 +81,7 @@ func TestBeside(t *testing.T) {
 		require.NoError(t, err)
 		all.Go(func() {
 			defer learned.Add(1)
-			sum, err := learn(b.GiveWay(ctx), run)
+			sum, err := learn(ctx, run)
 			require.NoError(t, err)
 			sums[i] = sum
 		})
@@ -124,7 +124,7 @@ func TestGiveWay(t *testing.T) {
 			defer cancel()
 			learned := make(chan error)
 			go func() {
-				_, err := learn(b.GiveWay(mine), run)
+				_, err := learn(mine, run)
 				learned <- err
 			}()
 			select {
@@ -170,7 +170,7 @@ func TestBesideCloses(t *testing.T) {
 	b.Close()
 	run, err := train.NewBase(r, llama).New(ctx, lesson(t, "r: 2, target_modules: [q_proj]", 3), train.Observer{})
 	require.NoError(t, err)
-	got, err := learn(b.GiveWay(ctx), run)
+	got, err := learn(ctx, run)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 }

@@ -26,13 +26,13 @@ func (x *machine) prepare(need []*engine.Slot) {
 	}
 	seats := spread(need)
 	c := &coming{need: need, seats: seats, ready: make(chan struct{})}
-	slot := x.runtime.NewMix(slotsOf(seats)...)
+	slot := x.host.NewMix(slotsOf(seats)...)
 	x.coming = c
 	go func() {
 		debug.SetPanicOnFault(true) // a page of a mapped file that cannot be read
 		c.err = safely(func() (err error) {
 			if c.draft, _, err = x.plan(slot, x.cache); err == nil {
-				err = x.runtime.Prepare(c.draft)
+				err = x.host.Prepare(c.draft)
 			}
 			return err
 		})
@@ -56,7 +56,7 @@ func (x *machine) arrive(ctx context.Context, need []*engine.Slot) error {
 	x.coming = nil
 	if seats := x.reseated(c.seats); c.err == nil && seats != nil {
 		var m *mix
-		if m, c.err = x.take(ctx, c.draft, x.runtime.NewMix(slotsOf(seats)...), seats); c.err == nil {
+		if m, c.err = x.take(ctx, c.draft, x.host.NewMix(slotsOf(seats)...), seats); c.err == nil {
 			x.mixes = slices.Insert(x.mixes, 0, m)
 			for len(x.mixes) > maxMixes {
 				x.unload(x.mixes[maxMixes])

@@ -10,6 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/nn"
@@ -27,7 +28,7 @@ const (
 // adapters that are asked for, and the slots of those that are there. It implements
 // lora.Slots; all but Put and Drop is the engine's goroutine's.
 type machine struct {
-	runtime   *engine.Runtime
+	host      *host.Host
 	cache     *engine.Cache
 	bounds    map[string]int
 	page      int // rows
@@ -77,7 +78,7 @@ const maxMixes = 4
 
 // newMachine brings the weights to the device. It completes the options.
 func newMachine(ctx context.Context, dev backend.Device, m *model.Model, o *Options) (*machine, error) {
-	x := &machine{runtime: engine.New(dev, m), page: o.PageRows, slots: map[*lora.Version]*engine.Slot{}}
+	x := &machine{host: host.Open(dev, m), page: o.PageRows, slots: map[*lora.Version]*engine.Slot{}}
 	ok := false
 	defer func() {
 		if !ok {
@@ -85,11 +86,11 @@ func newMachine(ctx context.Context, dev backend.Device, m *model.Model, o *Opti
 		}
 	}()
 	var err error
-	if x.none, err = x.runtime.NewSlot(nil); err != nil {
+	if x.none, err = x.host.NewSlot(nil); err != nil {
 		return nil, err
 	}
 	x.bounds = map[string]int{nn.Tokens: o.MaxBatchTokens, nn.Pages: 1, readInput: o.rows()}
-	trial, tables, err := x.plan(x.none, x.runtime.NewCache(o.PageRows))
+	trial, tables, err := x.plan(x.none, x.host.NewCache(o.PageRows))
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +102,7 @@ func newMachine(ctx context.Context, dev backend.Device, m *model.Model, o *Opti
 	x.pageBytes = trial.RowBytes() * o.PageRows
 	o.size(m, dev.Info().Memory, trial.RowBytes())
 	x.bounds[nn.Pages] = o.tables()
-	x.cache = x.runtime.NewCache(o.CacheTokens)
+	x.cache = x.host.NewCache(o.CacheTokens)
 	x.logits = make([]float32, o.rows()*m.Config.VocabSize)
 	if x.base, err = x.load(ctx, x.none); err != nil {
 		return nil, err
@@ -112,8 +113,8 @@ func newMachine(ctx context.Context, dev backend.Device, m *model.Model, o *Opti
 
 // plan plans what reads the tokens of texts, and says which derived tables that has.
 func (x *machine) plan(s *engine.Slot, c *engine.Cache) (d *engine.Draft, tables []nn.Derived, err error) {
-	d, err = x.runtime.Plan(s, engine.Spec{Bounds: x.bounds, Cache: c, Page: x.page, Build: func(b *nn.Builder, p *graph.Program) {
-		p.Result(logitsResult, x.runtime.Model().Build(b).Logits(b, b.Input(readInput, tensor.I32, b.Axis(readInput))))
+	d, err = x.host.Plan(s, engine.Spec{Bounds: x.bounds, Cache: c, Page: x.page, Build: func(b *nn.Builder, p *graph.Program) {
+		p.Result(logitsResult, x.host.Model().Build(b).Logits(b, b.Input(readInput, tensor.I32, b.Axis(readInput))))
 		tables = b.Tables()
 	}})
 	return d, tables, err
@@ -129,7 +130,7 @@ func (x *machine) load(ctx context.Context, s *engine.Slot, seats ...seat) (*mix
 
 // take loads the program of a draft.
 func (x *machine) take(ctx context.Context, d *engine.Draft, s *engine.Slot, seats []seat) (*mix, error) {
-	ps, err := x.runtime.Load(ctx, s, nil, d)
+	ps, err := x.host.Load(ctx, s, nil, d)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +139,7 @@ func (x *machine) take(ctx context.Context, d *engine.Draft, s *engine.Slot, sea
 
 // Put implements lora.Slots. The parameters come to the device with the mix that has them.
 func (x *machine) Put(_ context.Context, v *lora.Version) error {
-	s, err := x.runtime.NewSlot(v.State())
+	s, err := x.host.NewSlot(v.State())
 	if err != nil {
 		return err
 	}
@@ -189,7 +190,7 @@ func (x *machine) mixOf(ctx context.Context, need []*engine.Slot) (*mix, error) 
 		return best, nil
 	}
 	if seats := best.seat(seated); best.slot == nil || !slices.Equal(seats, best.seats) {
-		slot := x.runtime.NewMix(slotsOf(seats)...)
+		slot := x.host.NewMix(slotsOf(seats)...)
 		if err := best.program.Bring(ctx, slot); err != nil {
 			return nil, err
 		}
@@ -301,7 +302,7 @@ func (x *machine) sweep() {
 }
 
 func (x *machine) unload(m *mix) {
-	x.runtime.Unload(m.program)
+	x.host.Unload(m.program)
 	x.mixes = slices.DeleteFunc(x.mixes, func(o *mix) bool { return o == m })
 }
 
@@ -310,8 +311,8 @@ func (x *machine) run(ctx context.Context, m *mix, b *data.Batch, length, rows i
 	if err := m.program.Run(ctx, m.slot, b, length); err != nil {
 		return nil, fmt.Errorf("batching: %w", err)
 	}
-	logits := x.logits[:rows*x.runtime.Model().Config.VocabSize]
-	if err := x.runtime.Read(ctx, logitsResult, logits); err != nil {
+	logits := x.logits[:rows*x.host.Model().Config.VocabSize]
+	if err := m.program.Read(ctx, logitsResult, logits); err != nil {
 		return nil, fmt.Errorf("batching: %w", err)
 	}
 	return logits, nil
@@ -326,7 +327,7 @@ func (x *machine) close() {
 		<-x.coming.ready
 		x.coming.draft.Drop()
 	}
-	x.runtime.Close()
+	x.host.Close()
 	x.cache.Free()
 	for _, s := range x.dropped {
 		s.Free()

@@ -30,7 +30,7 @@ type Options struct {
 	// is 16 where it is 0.
 	Adapters lora.RegistryOptions
 	// TrainShare is the part of the time that training beside the engine gets while there
-	// are requests (see GiveWay), more than 0 and less than 1; 0 is 0.5.
+	// are requests (see Beside), more than 0 and less than 1; 0 is 0.5.
 	TrainShare float64
 	// OnStep, if not nil, is called after each run, by the goroutine that makes them. It
 	// must not close the engine.

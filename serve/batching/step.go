@@ -196,7 +196,7 @@ func (e *Engine) blame(err error) {
 			continue
 		}
 		alone := safely(func() error {
-			_, _, err := e.machine.plan(e.machine.runtime.NewMix(e.machine.slotOf(v)), e.machine.cache)
+			_, _, err := e.machine.plan(e.machine.host.NewMix(e.machine.slotOf(v)), e.machine.cache)
 			return err
 		})
 		if alone != nil {

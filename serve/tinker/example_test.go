@@ -34,9 +34,9 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer engine.Close()
-	runtime := engine.Beside()
-	defer runtime.Close()
-	sessions, err := tinker.NewSessions(runtime, engine.GiveWay)
+	h := engine.Beside()
+	defer h.Close()
+	sessions, err := tinker.NewSessions(h)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -18,12 +18,12 @@ import (
 func training(t testing.TB) *place {
 	return open(t, func(o *tinker.Options) {
 		e, m := engineOf(t)
-		runtime := e.Beside()
-		sessions, err := tinker.NewSessions(runtime, e.GiveWay)
+		h := e.Beside()
+		sessions, err := tinker.NewSessions(h)
 		require.NoError(t, err)
 		t.Cleanup(func() {
 			sessions.Close()
-			runtime.Close()
+			h.Close()
 		})
 		o.Engine, o.Trainer, o.Model = e, sessions, m
 	})

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 
-	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/generate/sample"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/serve/batching"
 	"github.com/lorafuse/lorafuse/train/session"
@@ -29,23 +29,15 @@ type Session interface {
 }
 
 // Sessions is a Trainer that computes.
-type Sessions struct {
-	base *session.Base
-	way  func(context.Context) context.Context
-}
+type Sessions struct{ base *session.Base }
 
-// NewSessions trains with a runtime, which stays the caller's. way is put around the
-// context of each pass, such as GiveWay of an engine; it may be nil. Errors:
-// model.ErrTask.
-func NewSessions(r *engine.Runtime, way func(context.Context) context.Context) (*Sessions, error) {
-	base, err := session.NewBase(r)
+// NewSessions returns a trainer on a host, which stays the caller's. Errors: model.ErrTask.
+func NewSessions(h *host.Host) (*Sessions, error) {
+	base, err := session.NewBase(h)
 	if err != nil {
 		return nil, err
 	}
-	if way == nil {
-		way = func(ctx context.Context) context.Context { return ctx }
-	}
-	return &Sessions{base, way}, nil
+	return &Sessions{base}, nil
 }
 
 // Close frees what it has on the device. The server is to be closed before.
@@ -53,27 +45,11 @@ func (t *Sessions) Close() { t.base.Close() }
 
 // New implements Trainer.
 func (t *Sessions) New(ctx context.Context, o session.Options) (Session, error) {
-	s, err := t.base.New(t.way(ctx), o)
+	s, err := t.base.New(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	return polite{s, t.way}, nil
-}
-
-// polite is a session whose passes give way to others.
-type polite struct {
-	*session.Session
-	way func(context.Context) context.Context
-}
-
-// ForwardBackward implements Session.
-func (p polite) ForwardBackward(ctx context.Context, data []session.Datum, l session.Loss, forwardOnly bool) (*session.Output, error) {
-	return p.Session.ForwardBackward(p.way(ctx), data, l, forwardOnly)
-}
-
-// OptimStep implements Session.
-func (p polite) OptimStep(ctx context.Context, a session.Adam) (map[string]float64, error) {
-	return p.Session.OptimStep(p.way(ctx), a)
+	return s, nil
 }
 
 // Errors for requests that are well-formed and cannot be done.

@@ -8,6 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -88,9 +89,9 @@ func (s *Session) OptimStep(ctx context.Context, a Adam) (map[string]float64, er
 	if s.pending == 0 {
 		return metrics, nil
 	}
-	p, err := s.stepper(ctx, a)
+	p, err := s.base.host.Program(ctx, s.slot, s.stepper(a.constants()))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("session: %w", err)
 	}
 	s.adam.rates = a.constants().Rates(a.LearningRate, a.WeightDecay, s.step+1)
 	s.adam.clip[0] = float32(math.Inf(1))
@@ -103,7 +104,7 @@ func (s *Session) OptimStep(ctx context.Context, a Adam) (map[string]float64, er
 		s.drop(err)
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	if err := s.base.runtime.ReadSlot(ctx, s.slot, normName, s.adam.norm[:]); err != nil {
+	if err := s.base.host.ReadSlot(ctx, s.slot, normName, s.adam.norm[:]); err != nil {
 		s.drop(err)
 		return nil, fmt.Errorf("session: %w", err)
 	}
@@ -117,17 +118,17 @@ func (s *Session) OptimStep(ctx context.Context, a Adam) (map[string]float64, er
 	return metrics, nil
 }
 
-// stepper is the program of a step. It is planned for the constants of AdamW; all else is
+// stepper returns the spec of the program of a step. It is planned for the constants of AdamW; all else is
 // given to it.
-func (s *Session) stepper(ctx context.Context, a Adam) (program, error) {
-	if p, ok := s.base.find(s.slot, a.constants()); ok {
-		return p, nil
+func (s *Session) stepper(attr ir.AdamWAttr) engine.Spec {
+	key := program{shape: s.slot.Shape(), adam: attr}
+	spec, ok := s.base.specs[key]
+	if !ok {
+		trained := s.trained
+		spec = engine.Spec{Name: fmt.Sprintf("session.step %+v", attr), Build: func(b *nn.Builder, program *graph.Program) { emitStep(b, program, trained, attr) }}
+		s.base.specs[key] = spec
 	}
-	return s.loadStepper(ctx, a)
-}
-
-func (s *Session) loadStepper(ctx context.Context, a Adam) (program, error) {
-	return s.base.load(ctx, s.slot, a.constants(), engine.Spec{Build: func(b *nn.Builder, program *graph.Program) { s.emitStep(b, program, a.constants()) }})
+	return spec
 }
 
 func (a Adam) constants() ir.AdamWAttr {
@@ -136,13 +137,13 @@ func (a Adam) constants() ir.AdamWAttr {
 
 // emitStep clips the gradients by their norm over all parameters, as
 // torch.nn.utils.clip_grad_norm_ does, and takes one step of AdamW.
-func (s *Session) emitStep(b *nn.Builder, program *graph.Program, attr ir.AdamWAttr) {
+func emitStep(b *nn.Builder, program *graph.Program, all []lora.TensorSpec, attr ir.AdamWAttr) {
 	g := b.G
 	param := func(name string, shape []int) graph.Tensor {
 		return g.Param(engine.SlotPrefix+name, tensor.F32, ir.ShapeOf(shape...)...)
 	}
 	var squares graph.Tensor
-	for i, t := range s.trained {
+	for i, t := range all {
 		if x := param(gradientPrefix+t.Key, t.Shape).SumSquares(); i == 0 {
 			squares = x
 		} else {
@@ -155,7 +156,7 @@ func (s *Session) emitStep(b *nn.Builder, program *graph.Program, attr ir.AdamWA
 	program.Result(engine.SlotPrefix+normName, norm.Reshape(ir.Static(1)))
 	rates := b.Input(ratesInput, ir.AdamWRates.DType, ir.AdamWRates.Shape...)
 	update := func(name string, t graph.Tensor) { program.Update(engine.SlotPrefix+name, t) }
-	for _, t := range s.trained {
+	for _, t := range all {
 		p, m, v := param(t.Key, t.Shape), param(firstPrefix+t.Key, t.Shape), param(secondPrefix+t.Key, t.Shape)
 		gradient := param(gradientPrefix+t.Key, t.Shape)
 		p, m, v = p.AdamW(m, v, gradient, rates, scale, attr)

@@ -2,10 +2,12 @@ package session
 
 import (
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
 
 	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 )
@@ -20,47 +22,45 @@ const (
 	mostParts  = 16
 )
 
-// Base is a model on a device that sessions share, with the programs that they run.
-// It and its sessions are used by one goroutine at a time.
+// Base is a model on a device that sessions share. It and its sessions are used by one
+// goroutine at a time.
 type Base struct {
-	runtime  *engine.Runtime
+	host     *host.Host
 	modules  lora.Model
 	limits   limits
-	logits   int       // bytes of them that exist at once
-	programs []program // those that were used last at the end
+	logits   int // bytes of them that exist at once
+	specs    map[program]engine.Spec
 	sessions []*Session
 }
 
-// NewBase takes a runtime, which stays the caller's, to be closed after the base. Errors:
-// model.ErrTask for a model that predicts no tokens.
-func NewBase(r *engine.Runtime) (*Base, error) {
-	m := r.Model()
+// NewBase returns a base on a host, which stays the caller's, to be closed after the base.
+// Errors: model.ErrTask for a model that predicts no tokens.
+func NewBase(h *host.Host) (*Base, error) {
+	m := h.Model()
 	if err := m.CheckTask(model.NextToken); err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
 	return &Base{
-		runtime: r, modules: lora.ModelOf(m.Config.ModelType, m.Modules()),
-		limits: limits{m.Config.MaxLength(), m.Config.VocabSize}, logits: logitBytes,
+		host: h, modules: lora.ModelOf(m.Config.ModelType, m.Modules()),
+		limits: limits{m.Config.MaxLength(), m.Config.VocabSize}, logits: logitBytes, specs: map[program]engine.Spec{},
 	}, nil
 }
 
-// Close ends what is left of the sessions and frees the programs.
+// Close closes the sessions that are left.
 func (b *Base) Close() {
 	for _, s := range slices.Clone(b.sessions) {
 		s.Close()
 	}
-	b.forget(func(program) bool { return true })
 }
 
-// forget frees programs.
-func (b *Base) forget(which func(program) bool) {
-	b.programs = slices.DeleteFunc(b.programs, func(p program) bool {
-		if !which(p) {
-			return false
-		}
-		b.runtime.Unload(p.Program)
-		return true
+// forget frees the programs of a session, unless others run them.
+func (b *Base) forget(s *Session) {
+	b.host.UnloadFunc(func(_ string, p *engine.Program) bool {
+		return p.Fits(s.slot) && !slices.ContainsFunc(b.sessions, func(x *Session) bool { return p.Fits(x.slot) })
 	})
+	if shape := s.slot.Shape(); !slices.ContainsFunc(b.sessions, func(x *Session) bool { return x.slot.Shape() == shape }) {
+		maps.DeleteFunc(b.specs, func(p program, _ engine.Spec) bool { return p.shape == shape })
+	}
 }
 
 // passOf is the pass of a datum. It depends on nothing but the datum, so that the bits of

@@ -8,7 +8,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	_ "github.com/lorafuse/lorafuse/backend/all"
-	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/train/session"
 )
@@ -38,7 +38,7 @@ func learn() error {
 		return err
 	}
 	defer dev.Close()
-	r := engine.New(dev, m)
+	r := host.Open(dev, m)
 	defer r.Close()
 	b, err := session.NewBase(r)
 	if err != nil {

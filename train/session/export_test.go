@@ -26,9 +26,4 @@ func (s *Session) Bytes() int { return s.slot.Bytes() }
 func (b *Base) SetLogits(rows int) { b.logits = 4 * b.limits.vocabulary * rows }
 
 // Arena is the memory of the programs that are loaded, but for their arguments.
-func (b *Base) Arena() (n int) {
-	for _, p := range b.programs {
-		n += p.Plan().Arena
-	}
-	return n
-}
+func (b *Base) Arena() int { return int(b.host.Cached()) }

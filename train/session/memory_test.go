@@ -8,7 +8,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/dev/testdevice"
-	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/train/session"
@@ -43,7 +43,7 @@ func TestTightMemory(t *testing.T) {
 		d.Tokens[i], d.Targets[i] = int32(i*7%90), int32(i*11%90)
 	}
 	step := func(bytes int64) (arena int, digested lora.Digest, err error) {
-		r := engine.New(tight{dev, memory, bytes}, m)
+		r := host.Open(tight{dev, memory, bytes}, m)
 		defer r.Close()
 		b, err := session.NewBase(r)
 		require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/dev/testdevice"
-	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/quant"
@@ -31,7 +31,7 @@ func TestBitsByPrecision(t *testing.T) {
 				base := func(threads, rows int) *session.Base {
 					o := o
 					o.Threads = threads
-					r := engine.New(testdevice.Open(t, o), m)
+					r := host.Open(testdevice.Open(t, o), m)
 					t.Cleanup(r.Close)
 					b, err := session.NewBase(r)
 					require.NoError(t, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/engine"
@@ -52,15 +51,15 @@ type pass struct {
 // parts is how many times there are logits of so many rows.
 func (p pass) parts() int { return (p.tokens + p.rows - 1) / p.rows }
 
-// result is where the losses of tokens are, of −log p of each target.
-func (p pass) result() string { return fmt.Sprintf("session.losses.%d.%d", p.tokens, p.width) }
+// lossesResult is where the losses of tokens are, of −log p of each target.
+const lossesResult = "session.losses"
 
 // emit has a program give the losses of the targets, and add to gradients.
 func (p pass) emit(b *nn.Builder, head *nn.Head, program *graph.Program, recompute bool) {
 	n, body := b.Axis(nn.Tokens), b.Trained()
 	if p.width == 1 && p.form != bent {
 		if losses, ok := head.Losses(b.Input(nn.Labels, tensor.I32, n)); ok {
-			program.Result(p.result(), losses)
+			program.Result(lossesResult, losses)
 			if p.form == linear {
 				losses = losses.Reshape(n, ir.Static(1))
 				accumulate(b, program, losses.Mul(b.Input(slopeInputs[0], tensor.F32, n, ir.Static(1))), body, recompute)
@@ -151,7 +150,7 @@ func (p pass) emitParts(b *nn.Builder, head *nn.Head, program *graph.Program, bo
 		}
 		back = put(back, gradients[len(trained)])
 	}
-	program.Result(p.result(), losses.Reshape(ir.Dim{N: n.N * p.width, Var: n.Var}))
+	program.Result(lossesResult, losses.Reshape(ir.Dim{N: n.N * p.width, Var: n.Var}))
 	if p.form == forward {
 		return
 	}
@@ -180,88 +179,44 @@ func (p pass) ofLogits(b *nn.Builder, head nn.Head, i int, n ir.Dim) graph.Tenso
 	return first.Add(each.Slice(1, 0, 1)).Sub(each) // logsumexp, which the first target has, less the logit
 }
 
-// kept is how many programs are kept at most, and keptArenas how many times the largest of
-// their arenas all of them may have together; those that were used longest ago go first.
-const kept, keptArenas = 64, 3
-
-// program is one of those that sessions of a shape share.
+// program is what the sessions of a shape run: a pass, or a step with constants of AdamW.
 type program struct {
 	shape string
-	what  any // a pass, or the constants of a step
-	*engine.Program
-	result string // of a pass
+	pass  pass
+	adam  ir.AdamWAttr
 }
 
-// find gives the program of what, for sessions of the shape of s.
-func (b *Base) find(s *engine.Slot, what any) (p program, ok bool) {
-	i := slices.IndexFunc(b.programs, func(p program) bool { return p.shape == s.Shape() && p.what == what })
-	if i < 0 {
-		return p, false
+// pass returns the program of a pass. If the device has too little memory, each layer is
+// computed again for its gradients, from then on.
+func (b *Base) pass(ctx context.Context, s *engine.Slot, p pass) (*engine.Program, error) {
+	key := program{shape: s.Shape(), pass: p}
+	spec, ok := b.specs[key]
+	if !ok {
+		spec = b.passSpec(key, false)
 	}
-	p = b.programs[i]
-	b.programs = append(slices.Delete(b.programs, i, i+1), p)
-	return p, true
-}
-
-// load loads the program of what, or brings s to the device where it is there.
-func (b *Base) load(ctx context.Context, s *engine.Slot, what any, spec engine.Spec) (program, error) {
-	var old []*engine.Program
-	p, loaded := b.find(s, what)
-	if loaded {
-		old = append(old, p.Program)
+	x, err := b.host.Program(ctx, s, spec)
+	if errors.Is(err, backend.ErrOutOfMemory) && p.form != forward {
+		x, err = b.host.Program(ctx, s, b.passSpec(key, true)) // which changes no bit
 	}
-	d, err := b.runtime.Plan(s, spec)
 	if err != nil {
-		return p, fmt.Errorf("session: %w", err)
+		return nil, fmt.Errorf("session: %w", err)
 	}
-	if !loaded {
-		b.makeRoom(d.Program.Arena)
-	}
-	ps, err := b.runtime.Load(ctx, s, old, d)
-	if err != nil {
-		return p, fmt.Errorf("session: %w", err)
-	}
-	if !slices.Contains(old, ps[0]) {
-		p = program{shape: s.Shape(), what: what, Program: ps[0]}
-		if x, ok := what.(pass); ok {
-			p.result = x.result()
-		}
-		b.programs = append(b.programs, p)
-	}
-	return p, nil
+	return x, nil
 }
 
-// makeRoom frees programs before one with an arena of so many bytes is loaded.
-func (b *Base) makeRoom(arena int) {
-	all, largest := arena, arena
-	for _, p := range b.programs {
-		all, largest = all+p.Plan().Arena, max(largest, p.Plan().Arena)
-	}
-	for len(b.programs) > 0 && (len(b.programs) >= kept || all > keptArenas*largest) {
-		p := b.programs[0]
-		all -= p.Plan().Arena
-		b.forget(func(x program) bool { return x == p })
-	}
-}
-
-// pass is the program of a pass. Where the device has too little memory, each layer is
-// computed again for its gradients.
-func (b *Base) pass(ctx context.Context, s *engine.Slot, p pass) (program, error) {
-	if x, ok := b.find(s, p); ok {
-		return x, nil
-	}
+// passSpec keeps the spec of a pass.
+func (b *Base) passSpec(key program, recompute bool) engine.Spec {
+	p := key.pass
 	bounds := map[string]int{nn.Tokens: p.tokens}
 	for i := range p.parts() {
 		bounds[inputsOf(i).axis] = p.rows
 	}
-	load := func(recompute bool) (program, error) {
-		return b.load(ctx, s, p, engine.Spec{Bounds: bounds, Training: p.form != forward, Build: func(n *nn.Builder, program *graph.Program) {
-			p.emit(n, b.runtime.Model().Build(n).Head, program, recompute)
-		}})
+	spec := engine.Spec{
+		Name: fmt.Sprintf("session.pass %+v %v", p, recompute), Bounds: bounds, Training: p.form != forward,
+		Build: func(n *nn.Builder, program *graph.Program) {
+			p.emit(n, b.host.Model().Build(n).Head, program, recompute)
+		},
 	}
-	x, err := load(false)
-	if errors.Is(err, backend.ErrOutOfMemory) && p.form != forward {
-		return load(true) // which changes no bit
-	}
-	return x, err
+	b.specs[key] = spec
+	return spec
 }

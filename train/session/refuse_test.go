@@ -13,7 +13,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/dev/testdevice"
-	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -132,7 +132,7 @@ func TestOptions(t *testing.T) {
 	m, err := model.Open("../../testdata/encoders/bert")
 	require.NoError(t, err)
 	defer m.Close()
-	r := engine.New(testdevice.Open(t, backend.Options{}), m)
+	r := host.Open(testdevice.Open(t, backend.Options{}), m)
 	defer r.Close()
 	_, err = session.NewBase(r)
 	require.ErrorIs(t, err, model.ErrTask)

@@ -85,7 +85,7 @@ func (s *Session) Snapshot(ctx context.Context) (*lora.State, error) {
 		n := elements(t.Shape)
 		x := all[:n:n]
 		all = all[n:]
-		if err := s.base.runtime.ReadSlot(ctx, s.slot, t.Key, x); err != nil {
+		if err := s.base.host.ReadSlot(ctx, s.slot, t.Key, x); err != nil {
 			return nil, fmt.Errorf("session: %w", err)
 		}
 		if !vec.Finite(x) {

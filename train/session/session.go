@@ -57,16 +57,16 @@ func (b *Base) New(ctx context.Context, o Options) (*Session, error) {
 		return nil, fmt.Errorf("session: %w", invalid("options", "%w", err))
 	}
 	s := &Session{base: b, options: o}
-	if s.state, err = p.Begin(b.runtime.Model(), o.Seed); err != nil {
+	if s.state, err = p.Begin(b.host.Model(), o.Seed); err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
 	s.trained = slices.DeleteFunc(p.Tensors(), func(t lora.TensorSpec) bool { return t.Role == lora.RoleBase })
-	if s.slot, err = b.runtime.NewSlot(s.state); err != nil {
+	if s.slot, err = b.host.NewSlot(s.state); err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	if _, err = s.loadStepper(ctx, DefaultAdam()); err != nil { // which brings all of the session to the device
+	if _, err = b.host.Programs(ctx, s.slot, s.stepper(DefaultAdam().constants())); err != nil { // which brings all of the session to the device
 		s.slot.Free()
-		return nil, err
+		return nil, fmt.Errorf("session: %w", err)
 	}
 	b.sessions = append(b.sessions, s)
 	return s, nil
@@ -85,10 +85,7 @@ func (s *Session) Close() {
 		return
 	}
 	s.base.sessions = slices.Delete(s.base.sessions, i, i+1)
-	shape := s.slot.Shape()
-	if !slices.ContainsFunc(s.base.sessions, func(x *Session) bool { return x.slot.Shape() == shape }) {
-		s.base.forget(func(p program) bool { return p.shape == shape })
-	}
+	s.base.forget(s)
 	s.slot.Free()
 }
 
@@ -194,7 +191,7 @@ func (s *Session) pass(ctx context.Context, d *Datum, l *loss, f form, logprobs 
 	if err := p.Run(ctx, s.slot, &s.feed, len(d.Tokens)); err != nil {
 		return true, err
 	}
-	if err := s.base.runtime.Read(ctx, p.result, logprobs); err != nil {
+	if err := p.Read(ctx, lossesResult, logprobs); err != nil {
 		return true, err
 	}
 	for i, loss := range logprobs {
@@ -235,7 +232,7 @@ func (s *Session) read(ctx context.Context, prefix string) ([]lora.Tensor, error
 	var out []lora.Tensor
 	for _, t := range s.trained {
 		x := make([]float32, elements(t.Shape))
-		if err := s.base.runtime.ReadSlot(ctx, s.slot, prefix+t.Key, x); err != nil {
+		if err := s.base.host.ReadSlot(ctx, s.slot, prefix+t.Key, x); err != nil {
 			return nil, fmt.Errorf("session: %w", err)
 		}
 		own, err := tensor.New(tensor.F32, t.Shape...)

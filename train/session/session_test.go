@@ -8,7 +8,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/dev/testdevice"
-	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/train/session"
 )
@@ -22,7 +22,7 @@ func openWith(t testing.TB, dir string, o backend.Options) *session.Base {
 	m, err := model.Open(dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close() })
-	r := engine.New(testdevice.Open(t, o), m)
+	r := host.Open(testdevice.Open(t, o), m)
 	t.Cleanup(r.Close)
 	b, err := session.NewBase(r)
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/diffusion/dit"
 	"github.com/lorafuse/lorafuse/diffusion/flow"
 	"github.com/lorafuse/lorafuse/engine"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/lora/dialects"
 	"github.com/lorafuse/lorafuse/model"
@@ -259,13 +260,13 @@ func (d *drawing) latents(ctx context.Context, r *drawn) (rows [][]dit.Latent, e
 	for _, line := range d.model.Quantization().Lines() {
 		d.app.note("%s", line)
 	}
-	runtime := engine.New(d.dev, d.model)
-	defer runtime.Close()
-	painter, err := diffusion.NewPainter(runtime, d.schedule, d.style)
+	h := host.Open(d.dev, d.model)
+	defer h.Close()
+	painter, err := diffusion.NewPainter(h, d.schedule, d.style)
 	if err != nil {
 		return nil, err
 	}
-	slots, err := d.slots(runtime)
+	slots, err := d.slots(h)
 	if err != nil {
 		return nil, err
 	}
@@ -314,13 +315,13 @@ func (d *drawing) name(row int) string {
 }
 
 // slots are those that each picture is drawn with.
-func (d *drawing) slots(r *engine.Runtime) (slots []*engine.Slot, err error) {
+func (d *drawing) slots(h *host.Host) (slots []*engine.Slot, err error) {
 	states := []*lora.State{d.state}
 	if d.flags.before {
 		states = []*lora.State{nil, d.state}
 	}
 	for _, state := range states {
-		s, err := r.NewSlot(state)
+		s, err := h.NewSlot(state)
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -107,14 +108,14 @@ func (a *app) dumpModel(ctx context.Context, f *dumpFlags) (*dump, error) {
 		return nil, err
 	}
 	defer s.close()
-	r := engine.New(s.dev, s.model)
-	defer r.Close()
-	slot, err := r.NewSlot(s.state)
+	h := host.Open(s.dev, s.model)
+	defer h.Close()
+	slot, err := h.NewSlot(s.state)
 	if err != nil {
 		return nil, err
 	}
 	defer slot.Free()
-	draft, err := r.Plan(slot, engine.Spec{Bounds: map[string]int{nn.Tokens: f.tokens}, Build: func(b *nn.Builder, p *graph.Program) {
+	draft, err := h.Plan(slot, engine.Spec{Bounds: map[string]int{nn.Tokens: f.tokens}, Build: func(b *nn.Builder, p *graph.Program) {
 		out := s.model.Build(b)
 		switch {
 		case out.Head != nil:

@@ -18,8 +18,8 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/embed"
-	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/host"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/model/hub"
@@ -53,7 +53,7 @@ type service struct {
 	tinker   func()           // closes it, nil where it is not served
 	embedder *embed.Embedder  // nil where texts are continued
 	tuning   *tuning.Service  // nil where nobody trains
-	beside   *engine.Runtime  // that jobs are trained with
+	beside   *host.Host       // that jobs are trained with
 }
 
 // openService opens the model and all that is to be there from the beginning.

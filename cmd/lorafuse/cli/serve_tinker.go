@@ -13,10 +13,10 @@ import (
 // openTinker serves Tinker's API below --train-dir. What it opens is closed by close,
 // which comes before that of the engine.
 func (f *serveFlags) openTinker(setup served, s *service, tok *tokenizer.Tokenizer, asked string, engine serve.Engine, onSamplerGap func(float64), log *slog.Logger) (_ *tinker.Server, close func(), err error) {
-	runtime := s.engine.Beside()
-	sessions, err := tinker.NewSessions(runtime, s.engine.GiveWay)
+	h := s.engine.Beside()
+	sessions, err := tinker.NewSessions(h)
 	if err != nil {
-		runtime.Close()
+		h.Close()
 		return nil, nil, err
 	}
 	id := asked // as on the hub, where clients load their tokenizer from
@@ -29,12 +29,12 @@ func (f *serveFlags) openTinker(setup served, s *service, tok *tokenizer.Tokeniz
 	})
 	if err != nil {
 		sessions.Close()
-		runtime.Close()
+		h.Close()
 		return nil, nil, err
 	}
 	return t, func() {
 		t.Close()
 		sessions.Close()
-		runtime.Close()
+		h.Close()
 	}, nil
 }

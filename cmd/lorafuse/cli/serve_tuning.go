@@ -13,7 +13,6 @@ import (
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/serve"
-	"github.com/lorafuse/lorafuse/serve/batching"
 	"github.com/lorafuse/lorafuse/serve/tuning"
 	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/train/config"
@@ -103,7 +102,7 @@ func (f *serveFlags) startTuning(s *service) {
 		return
 	}
 	s.beside = s.engine.Beside()
-	s.tuning.Start(s.engine.Adapters(), besideServing{train.NewBase(s.beside, f.model), s.engine}, f.trainJobs)
+	s.tuning.Start(s.engine.Adapters(), besideServing{train.NewBase(s.beside, f.model)}, f.trainJobs)
 }
 
 // closeTuning ends what startTuning has begun.
@@ -117,27 +116,13 @@ func (s *service) closeTuning() {
 }
 
 // besideServing trains while the engine serves.
-type besideServing struct {
-	base   *train.Base
-	engine *batching.Engine
-}
+type besideServing struct{ *train.Base }
 
 // New implements tuning.Trainer.
 func (b besideServing) New(ctx context.Context, c *config.Config, o train.Observer) (tuning.Run, error) {
-	r, err := b.base.New(b.engine.GiveWay(ctx), c, o)
+	r, err := b.Base.New(ctx, c, o)
 	if err != nil {
 		return nil, err
 	}
-	return givingWay{r, b.engine}, nil
-}
-
-// givingWay is a run that leaves the engine its part of the time.
-type givingWay struct {
-	*train.Run
-	engine *batching.Engine
-}
-
-// Train implements tuning.Run.
-func (g givingWay) Train(ctx context.Context) (*train.Summary, error) {
-	return g.Run.Train(g.engine.GiveWay(ctx))
+	return r, nil
 }
