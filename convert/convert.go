@@ -1,10 +1,10 @@
-// Package convert writes the tensors of any set of weights as safetensors: of a
-// file that torch.save has written, of one file as shards or the other way
-// round, in another element type.
+// Package convert writes the tensors of any set of weights as safetensors. It
+// converts files written by torch.save, splits a file into shards or joins
+// them, and changes the element type.
 //
-// Tensors pass through in chunks, so that a model larger than the memory can be
-// converted. What was written is read back before it takes its name: the result
-// is there whole or not at all.
+// Tensors are streamed in chunks, so a model larger than memory can be
+// converted. The output is read back and verified before it is renamed to its
+// final name, so it is either complete or absent.
 package convert
 
 import (
@@ -21,89 +21,89 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// Errors that this package wraps, beside those of weights, safetensors and the
-// file system.
+// Errors that this package wraps, in addition to the errors of weights,
+// safetensors and the file system.
 var (
-	// ErrOptions: an element type that weights cannot have, a name of files
-	// that is none.
+	// ErrOptions reports an invalid element type or file stem.
 	ErrOptions = errors.New("bad option")
-	// ErrExists: what should be written is there, and Replace is not set.
+	// ErrExists reports output that exists while Replace is not set.
 	ErrExists = errors.New("it exists")
-	// ErrSource: what should be written is what is read, or holds it.
+	// ErrSource reports output that is the source, or contains it.
 	ErrSource = errors.New("it is what is read")
-	// ErrVerify: what was read back is not what was computed, or what was
-	// computed is not the nearest number of the type.
+	// ErrVerify reports bytes read back that differ from the computed ones, or
+	// computed elements that are not the nearest number of the type.
 	ErrVerify = errors.New("not what was written")
 )
 
-// Options say how weights are written. The zero value keeps the element types
-// and replaces nothing.
+// Options configure how weights are written. The zero value keeps the element
+// types and replaces nothing.
 type Options struct {
-	// DType is the element type of all tensors of floats: F64, F32, BF16, F16 or
-	// a type of 8 bits with a sign and a mantissa. Invalid keeps that of each.
-	// Whole numbers, truth values, complex numbers, scales (F8_E8M0) and
-	// types of less than a byte stay as they are.
+	// DType is the element type of all float tensors: F64, F32, BF16, F16 or an
+	// 8-bit type with a sign and a mantissa. Invalid keeps the type of each
+	// tensor. Integers, booleans, complex numbers, scales (F8_E8M0) and types
+	// smaller than a byte are never converted.
 	DType tensor.DType
-	// Keep, where it is set, says which tensors keep their type all the same.
+	// Keep, if not nil, selects tensors that keep their type in any case.
 	Keep func(name string) bool
-	// DropTied leaves out tensors that share all their bytes with one before
-	// them. The metadata then say, under the name of the one, which other it is.
+	// DropTied omits tensors that share all their bytes with an earlier one. The
+	// metadata map each omitted name to the name of the other.
 	DropTied bool
-	// MaxShardSize is the most bytes of weights in one file of a folder, as long
-	// as a single tensor is not larger; 0 is safetensors.DefaultShardSize.
+	// MaxShardSize is the maximum number of bytes of weights per file in a
+	// folder; a larger tensor gets its own file. Zero means
+	// safetensors.DefaultShardSize.
 	MaxShardSize int64
-	// Stem is the name of the files in a folder, without number and ending;
-	// empty is that of the source, "model" for a source that is one file or
-	// whose stem is "pytorch_model".
+	// Stem is the name of the files in a folder, without number and extension.
+	// Empty means the stem of the source, or "model" if the source is a single
+	// file or its stem is "pytorch_model".
 	Stem string
-	// Replace replaces what is there: a file, or a folder with all that is in it.
+	// Replace replaces existing output: a file, or a folder with everything in
+	// it.
 	Replace bool
-	// Unverified does not read back what was written.
+	// Unverified skips reading back the output.
 	Unverified bool
-	// Threads is the number of goroutines that convert, 0 for one per core.
+	// Threads is the number of converting goroutines. Zero means one per core.
 	Threads int
-	// Progress, where it is set, is told how many of all bytes are done: first
-	// of the task "converting", then of "verifying".
+	// Progress, if not nil, is called with the number of bytes done and the
+	// total: first for the task "converting", then for "verifying".
 	Progress func(task string, done, total int64)
 }
 
-// Result is what a conversion wrote.
+// Result describes the output of a conversion.
 type Result struct {
 	Tensors  int
-	BytesIn  int64    // of the tensors that were read
-	BytesOut int64    // of those that were written
-	Files    []string // with weights, by their names
-	Copied   []string // files of the model's folder that hold no weights
-	Changes  []Change // of element types, in the order in which they came up
+	BytesIn  int64    // of the source tensors
+	BytesOut int64    // of the written tensors
+	Files    []string // weights files, by name
+	Copied   []string // other files copied from the model's folder
+	Changes  []Change // of element types, in order of appearance
 	Tied     [][]string
 	Verified bool
 }
 
-// A Change is what became of all tensors of one type that were written in
-// another.
+// A Change summarizes the conversion of all tensors from one type to another.
 type Change struct {
 	From, To safetensors.DType
 	Tensors  int
 	Elements int64
-	// MaxAbs is the largest difference between an element and what became of it,
-	// At the first tensor with it, empty where there is none; Relative is the largest such difference over the
-	// largest absolute value of its tensor. Neither counts what is in Overflow.
+	// MaxAbs is the largest absolute error of an element, and At the first tensor with it, empty if there is
+	// none. Relative is the largest error divided by the largest absolute value of its tensor. Elements
+	// counted by Overflow are excluded.
 	MaxAbs   float64
 	Relative float64
 	At       string
-	// Overflow is the number of elements that are beyond the new type, infinities
-	// too where it has none. They became infinite, NaN or, in types that saturate
-	// (F8_E4M3, as in PyTorch), the largest number; OverflowAt is the first tensor
-	// with one.
+	// Overflow is the number of elements out of range of the new type, including
+	// infinities if it has none. They became infinite, NaN or, in types that
+	// saturate (F8_E4M3, as in PyTorch), the largest number. OverflowAt is the
+	// first tensor with such an element.
 	Overflow   int64
 	OverflowAt string
-	// Underflow is the number of elements that were not zero and are now.
+	// Underflow is the number of nonzero elements that became zero.
 	Underflow int64
 }
 
-// File writes the tensors of s to one file. A symbolic link at path is followed.
-// After an error, also that of ctx, path is as it was. Errors about path itself
-// are of the type [OutputError].
+// File writes the tensors of s to one file. It follows a symbolic link at path.
+// After an error, including that of ctx, path is unchanged. Errors about path
+// itself are of type [OutputError].
 func File(ctx context.Context, path string, s *weights.Set, o Options) (*Result, error) {
 	w, err := newWriter(ctx, s, o)
 	if err != nil {
@@ -127,13 +127,13 @@ func File(ctx context.Context, path string, s *weights.Set, o Options) (*Result,
 }
 
 // Folder writes the tensors of s to a folder whose parent must exist, in shards
-// of at most MaxShardSize. Where s was opened as a folder, what stands there
-// beside the weights comes along; config.json then names the new element type
-// where that is F32, BF16 or F16 and nothing keeps another one.
+// of at most MaxShardSize. If s was opened as a folder, its other files are
+// copied too. config.json then names the new element type, if that is F32, BF16
+// or F16 and no tensor keeps another one.
 //
-// The folder takes its name, or the place of the old one, when all of it has
-// been written and read back. After an error, also that of ctx, dir is as it
-// was. Errors about dir itself are of the type [OutputError].
+// The folder replaces the old one, or gets its name, after everything has been
+// written and read back. After an error, including that of ctx, dir is
+// unchanged. Errors about dir itself are of type [OutputError].
 func Folder(ctx context.Context, dir string, s *weights.Set, o Options) (*Result, error) {
 	w, err := newWriter(ctx, s, o)
 	if err != nil {
@@ -153,7 +153,7 @@ func Folder(ctx context.Context, dir string, s *weights.Set, o Options) (*Result
 	return w.done(), nil
 }
 
-// fill writes all that belongs into a folder, and reads the weights back.
+// fill writes the contents of a folder and verifies the weights.
 func (w *writer) fill(dir string, s *weights.Set, stem string) error {
 	if err := safetensors.WriteSharded(dir, w.entries(), w.options.MaxShardSize, w.metadata, safetensors.Stem(stem)); err != nil {
 		return err
@@ -176,7 +176,7 @@ func (w *writer) fill(dir string, s *weights.Set, stem string) error {
 	return w.verify(dir)
 }
 
-// copyBeside brings along what is no weights.
+// copyBeside copies the files that are not weights.
 func (w *writer) copyBeside(from, to string) (err error) {
 	var config []byte
 	if name := weights.ConfigName(w.options.DType); name != "" && w.options.Keep == nil {

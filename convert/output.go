@@ -11,21 +11,21 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// OutputError says why a file or a folder is not one to write to: [ErrExists],
-// [ErrSource], something else of that name, no parent, or what the file system
-// says.
+// OutputError reports a file or folder that cannot be written to. Its cause is
+// [ErrExists], [ErrSource], a file of another kind, a missing parent, or an
+// error of the file system.
 type OutputError struct {
 	Path string
 	Err  error
 }
 
-// Error names the path and what is wrong with it.
+// Error returns a message with the path and the cause.
 func (e *OutputError) Error() string { return fmt.Sprintf("convert: output %s: %v", e.Path, e.Err) }
 
-// Unwrap gives the cause to errors.Is.
+// Unwrap returns the cause.
 func (e *OutputError) Unwrap() error { return e.Err }
 
-// checkFile refuses to replace what should be kept.
+// checkFile rejects a path that must not be replaced.
 func checkFile(path string, s *weights.Set, replace bool) error {
 	info, err := checkPath(path)
 	switch {
@@ -47,7 +47,8 @@ func checkFile(path string, s *weights.Set, replace bool) error {
 	return nil
 }
 
-// checkFolder is checkFile for a folder, which must not hold what is read.
+// checkFolder rejects a folder that must not be replaced, including one that
+// contains the source.
 func checkFolder(dir string, s *weights.Set, replace bool) error {
 	info, err := checkPath(dir)
 	switch {
@@ -75,7 +76,8 @@ func checkFolder(dir string, s *weights.Set, replace bool) error {
 	return nil
 }
 
-// checkPath says what is at path, nil for nothing in a folder that is there.
+// checkPath returns the FileInfo of path, nil if it does not exist but its
+// parent does.
 func checkPath(path string) (fs.FileInfo, error) {
 	if path == "" {
 		return nil, &OutputError{path, errors.New("the name is missing")}
@@ -94,12 +96,12 @@ func checkPath(path string) (fs.FileInfo, error) {
 	return nil, nil
 }
 
-// sweep removes what conversions that were killed have left beside path: as much
-// as they would have written. What cannot be removed is in nobody's way.
+// sweep removes files left next to path by killed conversions, which may be as
+// large as their output. Failures are ignored, because such files do no harm.
 func sweep(path string) { _ = fsatomic.Sweep(filepath.Dir(filepath.Clean(path))) }
 
-// isWithin reports whether path is the folder or lies below it, wherever links
-// lead.
+// isWithin reports whether path is the folder or is inside it, with links
+// resolved.
 func isWithin(path string, folder fs.FileInfo) bool {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {

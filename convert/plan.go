@@ -21,22 +21,22 @@ type writer struct {
 	pool     *pool
 	result   Result
 
-	mu   sync.Mutex // shards may be written side by side
+	mu   sync.Mutex // shards may be written concurrently
 	read int64      // bytes
 }
 
-// target is one tensor of the result.
+// target is one tensor of the output.
 type target struct {
 	name     string
-	view     *safetensors.View // what it is made of
-	from, to tensor.DType      // Invalid where the bytes stay as they are
+	view     *safetensors.View // source
+	from, to tensor.DType      // Invalid if the bytes are not converted
 	out      safetensors.DType
 	size     int64    // in bytes
-	sums     []uint64 // of the chunks that were written
+	sums     []uint64 // of the written chunks
 	rounding rounding
 }
 
-// newWriter settles which tensors there will be, in the order of the source.
+// newWriter determines the tensors to write, in the order of the source.
 func newWriter(ctx context.Context, s *weights.Set, o Options) (*writer, error) {
 	out, err := outType(o.DType)
 	if err != nil {
@@ -104,15 +104,15 @@ func newTarget(v *safetensors.View, out safetensors.DType, keep func(string) boo
 	return t, err
 }
 
-// outType checks the element type that is asked for.
-// ofQuantized tells, by their names, the scales of weights that bitsandbytes has
-// quantised: they belong to codes, which do not change either.
+// ofQuantized reports whether a tensor is, by its name, a scale or code book of a
+// weight quantized by bitsandbytes. Like the codes, these are never converted.
 func ofQuantized(name string) bool {
 	return slices.ContainsFunc([]string{".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map", ".SCB"}, func(end string) bool {
 		return strings.HasSuffix(name, end)
 	})
 }
 
+// outType returns the requested element type, checked.
 func outType(d tensor.DType) (safetensors.DType, error) {
 	if d == tensor.Invalid {
 		return safetensors.Invalid, nil
@@ -123,8 +123,8 @@ func outType(d tensor.DType) (safetensors.DType, error) {
 	return safetensors.ParseDType(d.String())
 }
 
-// tied finds tensors with the same bytes, shape and type: the weights of a model
-// that are one. Each group is in the order of views.
+// tied returns groups of tensors with the same bytes, shape and type: tied
+// weights. Each group is in the order of views.
 func tied(views []*safetensors.View) [][]int {
 	type place struct {
 		path         string
@@ -151,7 +151,7 @@ func tied(views []*safetensors.View) [][]int {
 	return slices.DeleteFunc(all, func(g []int) bool { return len(g) < 2 })
 }
 
-// stemOf is the name of the files in a folder.
+// stemOf returns the stem of the files in a folder.
 func stemOf(s *weights.Set, wanted string) (string, error) {
 	switch {
 	case wanted == "" && (s.Folder == "" && s.Index == nil || s.Stem == "pytorch_model"):
@@ -164,7 +164,8 @@ func stemOf(s *weights.Set, wanted string) (string, error) {
 	return wanted, nil
 }
 
-// entries are what the safetensors writer asks for the bytes of the targets.
+// entries returns the entries that the safetensors writer writes, which stream
+// the targets.
 func (w *writer) entries() []safetensors.Entry {
 	entries := make([]safetensors.Entry, len(w.targets))
 	for i, t := range w.targets {
@@ -173,7 +174,7 @@ func (w *writer) entries() []safetensors.Entry {
 	return entries
 }
 
-// progress counts bytes of the source.
+// progress reports n more bytes of the source.
 func (w *writer) progress(n int64) {
 	if w.options.Progress == nil {
 		return
@@ -184,7 +185,7 @@ func (w *writer) progress(n int64) {
 	w.options.Progress("converting", w.read, w.result.BytesIn)
 }
 
-// done sums up what became of the types.
+// done summarizes the changes of types.
 func (w *writer) done() *Result {
 	for _, t := range w.targets {
 		if t.to == tensor.Invalid {

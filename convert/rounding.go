@@ -8,23 +8,23 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// precision is how finely a type of floats resolves numbers: its explicit
-// mantissa bits, the exponent of its smallest normal number, its largest number.
+// precision is the resolution of a float type: its explicit mantissa bits, the
+// exponent of its smallest normal number, and its largest number.
 type precision struct {
 	mantissa, minExp int
 	most             float64
 }
 
-// Types are the element types that weights can be converted to, those that are
-// used most first.
+// Types returns the element types that weights can be converted to, the most
+// common ones first.
 func Types() []tensor.DType {
 	return []tensor.DType{
 		tensor.F32, tensor.BF16, tensor.F16, tensor.F64, tensor.F8E4M3, tensor.F8E5M2,
 	}
 }
 
-// precisions are the types that weights can be converted from and to. Sources:
-// IEEE 754; Micikevicius et al., arXiv 2209.05433, table 1.
+// precisions holds the types that weights can be converted from and to.
+// Sources: IEEE 754; Micikevicius et al., arXiv 2209.05433, table 1.
 var precisions = map[tensor.DType]precision{
 	tensor.F64:    {52, -1022, math.MaxFloat64},
 	tensor.F32:    {23, -126, math.MaxFloat32},
@@ -34,18 +34,18 @@ var precisions = map[tensor.DType]precision{
 	tensor.F8E4M3: {3, -6, 448},
 }
 
-// limit is the number beyond which all others are too large for the type: half
-// a unit in the last place above the largest.
+// limit returns the smallest number that overflows the type: half a unit in the
+// last place above the largest number.
 func (p precision) limit() float64 {
 	_, exp := math.Frexp(p.most)
 	return p.most + math.Ldexp(1, exp-1-p.mantissa-1)
 }
 
-// rounding is what a conversion did to some elements.
+// rounding summarizes the errors of a conversion for some elements.
 type rounding struct {
 	precision precision // of the new type
 
-	most      float64 // the largest difference
+	most      float64 // the largest error
 	largest   float64 // the largest absolute value that was finite and stayed so
 	overflow  int64
 	underflow int64
@@ -59,14 +59,15 @@ func (r *rounding) add(o *rounding) {
 	r.underflow += o.underflow
 }
 
-// measure is the memory for comparing a chunk before and after.
+// measure is scratch memory for comparing a chunk before and after the
+// conversion.
 type measure struct {
 	narrow [2][]float32
 	wide   [2][]float64
 }
 
-// compare measures what became of the elements in, now out. It fails with
-// ErrVerify where one is further from the original than rounding can bring it.
+// compare measures the conversion of the elements in to out. It fails with
+// ErrVerify if an error exceeds that of rounding.
 func (m *measure) compare(t *target, in, out []byte) (rounding, error) {
 	r := rounding{precision: t.rounding.precision}
 	n := len(in) / t.from.Size()
@@ -90,8 +91,8 @@ func (m *measure) compare(t *target, in, out []byte) (rounding, error) {
 	return r, compare(&r, a, b)
 }
 
-// widen reads elements as float64, which holds them all. It does not go by way
-// of the conversion that is to be checked.
+// widen reads elements as float64, which represents them all. It does not use
+// the conversion that it verifies.
 func (m *measure) widen(dst []float64, data []byte, d tensor.DType) error {
 	if d == tensor.F64 {
 		for i := range dst {
@@ -116,10 +117,10 @@ func grown[T any](s *[]T, n int) []T {
 	return (*s)[:n]
 }
 
-// compare compares elements of a with those that they became.
+// compare compares elements of a with their converted values.
 func compare[T float32 | float64](r *rounding, a, b []T) error {
-	// Half a unit in the last place is at most this share of the number, and
-	// below the normal numbers this much.
+	// Half a unit in the last place is at most share relative to the number,
+	// and this much below the normal numbers.
 	share := math.Ldexp(1, -r.precision.mantissa-1)
 	least := math.Ldexp(1, r.precision.minExp-r.precision.mantissa-1)
 	limit := r.precision.limit()
@@ -127,7 +128,7 @@ func compare[T float32 | float64](r *rounding, a, b []T) error {
 	b = b[:len(a)]
 	for i := range a {
 		x, y := float64(a[i]), float64(b[i])
-		size, d := math.Abs(x), math.Abs(x-y) // no branches that half of all signs would take
+		size, d := math.Abs(x), math.Abs(x-y) // branchless: a branch on the sign would be mispredicted half of the time
 		if !(size <= limit && d <= math.MaxFloat64) {
 			if err := r.special(x, y); err != nil {
 				return err
@@ -151,7 +152,7 @@ func compare[T float32 | float64](r *rounding, a, b []T) error {
 	return nil
 }
 
-// special compares where one of the two is not finite, or x is beyond the type.
+// special compares x and y if one of them is not finite or x is out of range.
 func (r *rounding) special(x, y float64) error {
 	beyond := math.Abs(x) >= r.precision.limit()
 	switch {

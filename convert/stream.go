@@ -11,16 +11,16 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// chunkSize is how many bytes of the result are computed at a time. It is a
-// whole number of elements of every type.
+// chunkSize is the number of bytes of the output that are computed at a time.
+// It is an integral number of elements of every type.
 const chunkSize = 1 << 20
 
-// seed is that of all checksums. They are kept in memory alone, for the time
-// between writing and reading back.
+// seed is the seed of all checksums. They exist only in memory, between writing
+// and reading back.
 var seed = maphash.MakeSeed()
 
-// pool is the memory of the chunks under way: a few per goroutine, however many
-// tensors are written at once.
+// pool holds the memory of the current chunks: a few per goroutine, however
+// many tensors are written concurrently.
 type pool struct {
 	threads int
 	free    chan *buffer
@@ -48,13 +48,13 @@ func newPool(threads int) *pool {
 	return p
 }
 
-// stream gives the function that writes a tensor: chunks are computed side by
-// side and written one after the other.
+// stream returns the function that writes a tensor: chunks are computed in
+// parallel and written in order.
 func (w *writer) stream(t *target) func(io.Writer) error {
 	return func(out io.Writer) error {
 		t.rounding.reset()
 		t.sums = make([]uint64, chunks.Count(t.size, chunkSize))
-		if len(t.sums) == 1 { // most tensors are small: nothing to share
+		if len(t.sums) == 1 { // most tensors are small: nothing to parallelize
 			b := <-w.pool.free
 			defer func() { w.pool.free <- b }()
 			return w.finish(out, t, b, w.compute(t, b, 0))
@@ -67,7 +67,7 @@ func (w *writer) stream(t *target) func(io.Writer) error {
 			w.pool.free <- b
 			if err != nil {
 				cancel()
-				for b := range queue { // wait for those under way
+				for b := range queue { // wait for the running computations
 					<-b.done
 					w.pool.free <- b
 				}
@@ -78,8 +78,8 @@ func (w *writer) stream(t *target) func(io.Writer) error {
 	}
 }
 
-// start computes the chunks of a tensor in their order and gives out the buffers
-// where they will be.
+// start computes the chunks of a tensor and returns their buffers in order; wait
+// for each buffer before using it.
 func (w *writer) start(ctx context.Context, t *target) <-chan *buffer {
 	queue := make(chan *buffer, cap(w.pool.free))
 	running := make(chan struct{}, w.pool.threads)
@@ -104,7 +104,7 @@ func (w *writer) start(ctx context.Context, t *target) <-chan *buffer {
 	return queue
 }
 
-// compute reads a chunk and makes of it what is written.
+// compute reads a chunk and converts it.
 func (w *writer) compute(t *target, b *buffer, number int64) error {
 	if err := w.ctx.Err(); err != nil {
 		return err
@@ -143,16 +143,16 @@ func sized(b []byte, n int64) []byte {
 	return b[:n]
 }
 
-// readFull fills data from a place in the source of a target.
+// readFull fills data from an offset in the source of a target.
 func readFull(t *target, data []byte, at int64) error {
 	n, err := t.view.ReadAt(data, at)
 	if n == len(data) {
-		return nil // perhaps with io.EOF, too
+		return nil // io.EOF may accompany the last bytes
 	}
 	return err
 }
 
-// finish writes a chunk and keeps what is known of it.
+// finish writes a chunk and records its checksum and rounding errors.
 func (w *writer) finish(out io.Writer, t *target, b *buffer, err error) error {
 	if err != nil {
 		return err

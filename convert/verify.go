@@ -10,9 +10,9 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// verify reads what was written as anybody would, and compares names, types,
-// shapes and bytes with what was computed. What was computed has been compared
-// with the source as it was.
+// verify opens the output like any other reader, and compares names, types,
+// shapes and bytes with the computed ones. These have already been compared
+// with the source.
 func (w *writer) verify(path string) error {
 	if w.options.Unverified {
 		return nil

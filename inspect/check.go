@@ -18,35 +18,36 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// Report is what [Check] found out.
+// Report is the result of [Check].
 type Report struct {
-	// Values are those of the tensors, in the order of the set's Names, with
+	// Values describe the tensors, in the order of the set's Names, with
 	// checksums.
 	Values []Values
-	// Files are the digests of all files, the index last.
+	// Files holds the digests of all files, the index last.
 	Files []Digest
-	// Problems are what should not be: bytes that cannot be read, truth values
-	// that are neither 0 nor 1, an index and shards that do not agree, a file
-	// whose digest is not the one that stands beside it.
+	// Problems lists errors: bytes that cannot be read, booleans other than 0
+	// and 1, an index that does not match the shards, a file whose digest
+	// differs from the published one.
 	Problems []string
-	// Warnings are what may be as it should: NaN and infinities, tensors of
-	// zeros, tensors that are copies of others.
+	// Warnings lists possible errors: NaN and infinities, tensors of zeros,
+	// tensors that are copies of others.
 	Warnings []string
 }
 
 // Digest is the SHA-256 of a file.
 type Digest struct {
-	Name   string // within the folder of the index, where there is one
+	Name   string // relative to the folder of the index, if any
 	Bytes  int64
-	SHA256 string // in hexadecimal digits
-	// Expected is where a digest to compare with was found: a file of the same
-	// name with ".sha256" behind it, as sha256sum writes it, or the Hugging Face
-	// cache, where the name of a large file is its digest. Empty for none.
+	SHA256 string // in hexadecimal
+	// Expected is the source of the digest to compare with, empty for none: a
+	// file of the same name with the extension ".sha256", as sha256sum writes
+	// it, or the Hugging Face cache, in which the name of a large file is its
+	// digest.
 	Expected string
 }
 
-// Check reads every byte of a set, twice: as files and as tensors. It fails with
-// the error of ctx, and where a file cannot be read that was open before.
+// Check reads every byte of a set twice: as files and as tensors. It fails with
+// the error of ctx, or if a file that was open before cannot be read.
 func Check(ctx context.Context, s *weights.Set, o Options) (*Report, error) {
 	views, err := s.Views()
 	if err != nil {
@@ -66,8 +67,8 @@ func Check(ctx context.Context, s *weights.Set, o Options) (*Report, error) {
 		r.Files[i] = Digest{Name: names[i], Bytes: info.Size()}
 		both.total += info.Size()
 	}
-	// A file is read by one goroutine from its beginning to its end; at about
-	// the same time the others find its bytes in memory.
+	// One goroutine reads a file sequentially; at about the same time the
+	// others find its bytes in memory.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var digests sync.WaitGroup
@@ -106,7 +107,7 @@ func Check(ctx context.Context, s *weights.Set, o Options) (*Report, error) {
 	return r, r.findCopies(ctx, views)
 }
 
-// filesOf lists the files of a set, with their names.
+// filesOf returns the paths of a set's files and their names.
 func filesOf(s *weights.Set) (paths, names []string) {
 	for _, f := range s.Files() {
 		paths, names = append(paths, f.Path()), append(names, s.Name(f.Path()))
@@ -117,7 +118,7 @@ func filesOf(s *weights.Set) (paths, names []string) {
 	return paths, names
 }
 
-// joint is the progress of two that read at once.
+// joint combines the progress of two concurrent readers.
 type joint struct {
 	mu          sync.Mutex
 	done, total int64
@@ -163,7 +164,7 @@ func (d *Digest) read(ctx context.Context, path string, progress func(int64)) er
 
 var digestPattern = regexp.MustCompile(`^[0-9a-fA-F]{64}$`)
 
-// checkDigest compares a digest with the one that stands beside the file.
+// checkDigest compares a digest with the expected one.
 func (r *Report) checkDigest(d *Digest, path string) error {
 	want := ""
 	raw, err := os.ReadFile(path + ".sha256")
@@ -192,7 +193,7 @@ func (r *Report) checkDigest(d *Digest, path string) error {
 	return nil
 }
 
-// judge says what is wrong, or strange, with single tensors.
+// judge adds the problems and warnings about single tensors.
 func (r *Report) judge(views []*safetensors.View) {
 	for i, v := range views {
 		x := &r.Values[i]
@@ -210,8 +211,8 @@ func (r *Report) judge(views []*safetensors.View) {
 	}
 }
 
-// findCopies warns of tensors with the bytes of others. Those of one value only,
-// such as new norms, say nothing.
+// findCopies adds warnings about tensors with identical bytes. It ignores
+// constant tensors, such as new norms.
 func (r *Report) findCopies(ctx context.Context, views []*safetensors.View) error {
 	type content struct {
 		crc   uint32

@@ -13,32 +13,32 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// Pair is two tensors to compare. They have one shape; their types may differ.
+// Pair is two tensors to compare. They must have the same shape; their types
+// may differ.
 type Pair struct{ A, B *safetensors.View }
 
-// Difference is how two tensors differ. Equal numbers in different types are
-// equal, and so are NaN and NaN, 0 and -0.
+// Difference describes how two tensors differ. Equal numbers in different types
+// are equal, and so are NaN and NaN, 0 and -0.
 type Difference struct {
 	// Differ is the number of elements that differ.
 	Differ int64
-	// MaxAbs is the largest |a-b|, of C64 the largest absolute value of the
-	// complex difference; it is infinite where one of the two is NaN or infinite
-	// and not the other, or float64 too small for it. Relative is MaxAbs over the
-	// largest finite |a|, and infinite where that is 0 or MaxAbs is.
+	// MaxAbs is the largest |a-b|; for C64, the largest absolute value of the
+	// complex difference. It is infinite if only one of the two is NaN or
+	// infinite, or if float64 overflows. Relative is MaxAbs divided by the
+	// largest finite |a|; it is infinite if that is 0 or MaxAbs is infinite.
 	MaxAbs, Relative float64
 	// At is the first element with that difference, A and B are its values. They
-	// are empty where no element differs.
+	// are empty if no element differs.
 	At   []int
 	A, B string
 }
 
-// Compare compares tensors element by element, without rounding: also integers
-// of 64 bits with each other. Runs of equal bytes are passed over at the speed
-// of the memory.
+// Compare compares tensors element by element, without rounding, even for pairs of 64-bit integers. It skips equal
+// bytes at memory speed.
 //
-// It fails with ErrDType where the values of a type are not known (F4, F6, F8_E8M0 and the
-// FNUZ floats) and the bytes differ, or one of the two is complex alone, with ErrShape where the shapes differ, with what reading fails
-// with, and with the error of ctx.
+// It fails with ErrDType if the values of a type are unknown (F4, F6, F8_E8M0 and the FNUZ floats) and the bytes
+// differ, or if only one of the two is complex; with ErrShape if the shapes differ; with read errors; and with the
+// error of ctx.
 func Compare(ctx context.Context, pairs []Pair, o Options) ([]Difference, error) {
 	lengths := make([]int64, len(pairs))
 	compared := make([]comparison, len(pairs))
@@ -73,13 +73,13 @@ func Compare(ctx context.Context, pairs []Pair, o Options) ([]Difference, error)
 	return finishAll(ctx, compared, o)
 }
 
-// comparison is what is known of a pair so far.
+// comparison is the state of comparing a pair.
 type comparison struct {
 	pair Pair
 	kind kind
 
 	mu   sync.Mutex
-	gaps []gap // by chunk; nil until one has something to say
+	gaps []gap // by chunk; nil until a chunk differs or was skipped
 	n    int64 // chunks
 }
 
@@ -98,16 +98,16 @@ func (c *comparison) keep(chunk int, g gap) {
 	c.gaps[chunk] = g
 }
 
-// gap is how some of the elements differ.
+// gap summarizes the differences in some of the elements.
 type gap struct {
 	differ  int64
 	most    float64
 	at      int64 // the first element with that difference
 	largest float64
-	skipped bool // bytes that are equal have not been looked at
+	skipped bool // equal bytes were skipped without looking at their values
 }
 
-// add takes in the gap that follows.
+// add merges the gap of the following elements into g.
 func (g *gap) add(o *gap) {
 	if o.differ > 0 && (g.differ == 0 || o.most > g.most) {
 		g.most, g.at = o.most, o.at
@@ -117,8 +117,8 @@ func (g *gap) add(o *gap) {
 	g.skipped = g.skipped || o.skipped
 }
 
-// finishAll looks once more at those tensors that differ and of which parts were
-// skipped: their largest value may lie there.
+// finishAll scans a tensor again if it differs and equal parts of it were
+// skipped: its largest value may be in such a part.
 func finishAll(ctx context.Context, compared []comparison, o Options) ([]Difference, error) {
 	totals := make([]gap, len(compared))
 	var again []*safetensors.View
@@ -151,14 +151,13 @@ func finishAll(ctx context.Context, compared []comparison, o Options) ([]Differe
 	return differences, nil
 }
 
-// number is the absolute value of what Scan has written, 0 where there was
-// nothing to write.
+// number returns the absolute value of a number from Scan, 0 if it is empty.
 func number(n json.Number) float64 {
 	x, _ := n.Float64()
 	return math.Abs(x)
 }
 
-// describe says it in words.
+// describe converts the gap to a Difference.
 func (c *comparison) describe(g *gap) (Difference, error) {
 	d := Difference{Differ: g.differ}
 	if g.differ == 0 {
@@ -182,7 +181,7 @@ func (c *comparison) describe(g *gap) (Difference, error) {
 	return d, err
 }
 
-// comparer is the memory of one thread.
+// comparer is the scratch memory of one goroutine.
 type comparer struct {
 	buffers [2][]byte // for tensors that are not in place
 	narrow  [2][]float32
@@ -190,11 +189,11 @@ type comparer struct {
 	whole   [2][]whole
 }
 
-// compareBlock is the number of elements that are looked at while they are in
-// the cache. Whole bytes of every type are that many elements.
+// compareBlock is the number of elements that are compared while they are in
+// the cache. It is an integral number of bytes for every type.
 const compareBlock = 16 << 10
 
-// chunk compares what begins at a byte of A.
+// chunk compares a range of bytes of A with B.
 func (w *comparer) chunk(ctx context.Context, c *comparison, from, length int64) (gap, error) {
 	a, b := c.pair.A, c.pair.B
 	var all gap
@@ -227,7 +226,7 @@ func (w *comparer) chunk(ctx context.Context, c *comparison, from, length int64)
 	return all, nil
 }
 
-// lendElements is lend for elements.
+// lendElements calls lend for a range of elements.
 func lendElements(v *safetensors.View, first, count int64, room *[]byte, fn func([]byte) error) error {
 	bits := int64(v.DType.Bits())
 	return lend(v, first*bits/8, count*bits/8, room, fn)

@@ -9,15 +9,15 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// counter counts how often each bit pattern occurs: all that there is to know
-// of elements of 16 bits or less, at one addition per element.
+// counter counts the occurrences of each bit pattern, which determine all
+// statistics of elements of 16 bits or less, at one addition per element.
 type counter struct {
 	dtype  safetensors.DType
 	values []float32 // by pattern
 	counts []uint32
 }
 
-// newCounter returns nil for types that are not counted.
+// newCounter returns a counter, nil for types that are not counted.
 func newCounter(d safetensors.DType) *counter {
 	if d.Bits() == 0 || d.Bits() > 16 {
 		return nil
@@ -29,10 +29,11 @@ func newCounter(d safetensors.DType) *counter {
 	return &counter{dtype: d, values: values, counts: make([]uint32, len(values))}
 }
 
-// tables remembers valuesOf: 256 KiB for each type of 16 bits.
+// tables caches valuesOf: 256 KiB for each 16-bit type.
 var tables sync.Map
 
-// valuesOf lists what the patterns of a type stand for, nil where nobody knows.
+// valuesOf returns the values of all bit patterns of a type, nil if they are
+// unknown.
 func valuesOf(d safetensors.DType) []float32 {
 	if known, ok := tables.Load(d); ok {
 		values, _ := known.([]float32)
@@ -54,7 +55,7 @@ func valuesOf(d safetensors.DType) []float32 {
 	return values
 }
 
-// count counts whole elements; less than 2^32 of them until the next sum.
+// count counts whole elements, less than 2^32 of them before the next sum.
 func (c *counter) count(data []byte) {
 	if c.dtype.Bits() == 16 {
 		c.countPairs(data)
@@ -63,8 +64,8 @@ func (c *counter) count(data []byte) {
 	}
 }
 
-// countBytes has two tables, because equal neighbours, of which such types have
-// many, would wait for each other in one.
+// countBytes alternates between two tables: runs of equal bytes, which are
+// frequent, would otherwise wait for the previous increment.
 func (c *counter) countBytes(data []byte) {
 	var even, odd [256]uint32
 	for ; len(data) >= 2; data = data[2:] {
@@ -93,7 +94,7 @@ func (c *counter) countPairs(data []byte) {
 	}
 }
 
-// sum adds what was counted to p and begins anew.
+// sum adds the counts to p and resets them.
 func (c *counter) sum(p *part) {
 	var o part
 	lo, hi, sum := math.Inf(1), math.Inf(-1), 0.0

@@ -7,10 +7,11 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// combineCRC is the checksum of two runs of bytes from those of each; n is the
-// length of the second. A checksum is linear in the bits of its input, so n
-// zero bytes are a 32×32 matrix of bits, the product of those of the powers of
-// two in n. Source: Mark Adler, crc32_combine of zlib.
+// combineCRC returns the checksum of two concatenated byte sequences from their
+// checksums; n is the length of the second. A checksum is linear in the bits of
+// its input, so appending n zero bytes is a multiplication by a 32×32 bit
+// matrix, the product of the matrices of the powers of two in n. Source: Mark
+// Adler, crc32_combine of zlib.
 func combineCRC(first, second uint32, n int64) uint32 {
 	if first == 0 {
 		return second
@@ -24,7 +25,7 @@ func combineCRC(first, second uint32, n int64) uint32 {
 	return first ^ second
 }
 
-// bits is a matrix: column i is what bit i of the vector turns into.
+// bits is a matrix: column i is the image of bit i of the vector.
 type bits [32]uint32
 
 func (m *bits) times(v uint32) (sum uint32) {
@@ -36,9 +37,9 @@ func (m *bits) times(v uint32) (sum uint32) {
 	return sum
 }
 
-// zeroBytes are the matrices of 2^i zero bytes.
+// zeroBytes returns the matrices for 2^i zero bytes.
 var zeroBytes = sync.OnceValue(func() *[63]bits {
-	var one bits // zero bit
+	var one bits // one zero bit
 	one[0] = crc32.Castagnoli
 	for i := 1; i < 32; i++ {
 		one[i] = 1 << (i - 1)

@@ -10,9 +10,8 @@ import (
 // Histogram counts elements in at most 20 bins of equal width, from the bin of
 // the smallest to that of the largest element. The width is a power of two and
 // the edges are multiples of it, so that counts are exact and chunks of a
-// tensor can be counted on their own. Bin i holds what is at least Edges[i] and
-// less than Edges[i+1]; there is one bin with equal edges where all elements
-// are equal.
+// tensor can be counted separately. Bin i counts elements x with Edges[i] ≤ x <
+// Edges[i+1]. If all elements are equal, the only bin has equal edges.
 type Histogram struct {
 	Edges  []json.Number
 	Counts []int64
@@ -20,11 +19,11 @@ type Histogram struct {
 
 const mostBins = 20
 
-// spread is the range of some numbers and how they lie in it. Numbers are seen
-// as places on a grid whose step is 2^exp: floor(x/2^exp). T is int64 for
-// floats; integers of 64 bits come as keys, which are uint64 in their order.
+// spread is the range and distribution of some numbers on a grid of step 2^exp:
+// the place of x is floor(x/2^exp). T is int64 for floats; 64-bit integers are
+// represented by keys, uint64 numbers in the same order.
 type spread[T int64 | uint64] struct {
-	n      int64 // numbers; nothing else counts where that is 0
+	n      int64 // number of elements; if 0, the other fields are unused
 	lo, hi limit
 	exp    int
 	base   T   // place of the first bin
@@ -32,17 +31,17 @@ type spread[T int64 | uint64] struct {
 	counts [mostBins]int64
 }
 
-// limit is the smallest or the largest number: f for floats, key for integers
-// of 64 bits.
+// limit is the smallest or the largest number: f for floats, key for 64-bit
+// integers.
 type limit struct {
 	f   float64
 	key uint64
 }
 
-// less is true for one of the two fields at most, the other being 0.
+// less compares both fields, of which one is always 0.
 func (a limit) less(b limit) bool { return a.f < b.f || a.key < b.key }
 
-// add takes in what another spread holds.
+// add merges another spread into s.
 func (s *spread[T]) add(o *spread[T]) {
 	if o.n == 0 {
 		return
@@ -82,13 +81,13 @@ func (s *spread[T]) add(o *spread[T]) {
 
 func (s *spread[T]) last() T { return s.base + T(s.bins-1) }
 
-// coarsen makes the step 2^k times as wide, where k is above 0.
+// coarsen multiplies the step by 2^k, if k > 0.
 func (s *spread[T]) coarsen(k int) {
 	if k <= 0 {
 		return
 	}
 	s.exp += k
-	k = min(k, 63) // all places but the sign are gone
+	k = min(k, 63) // only the sign of a place is left
 	first := s.base >> k
 	last := s.last() >> k
 	var counts [mostBins]int64
@@ -98,8 +97,8 @@ func (s *spread[T]) coarsen(k int) {
 	s.base, s.bins, s.counts = first, int(last-first)+1, counts
 }
 
-// finest is the exponent of the finest grid for elements of a type: integers
-// have no halves, and the scale of a grid is a float64.
+// finest returns the exponent of the finest grid for a type: integers need no
+// fractions, and the scale of a grid must be a float64.
 func finest(d safetensors.DType) int {
 	if isInteger(d) {
 		return 0
@@ -107,9 +106,9 @@ func finest(d safetensors.DType) int {
 	return -1022
 }
 
-// gridOf sets the finest grid on which the range from lo to hi has at most
-// mostBins bins, no finer than float64 resolves the larger of the two, nor than
-// finest.
+// gridOf returns the finest grid on which the range from lo to hi has at most
+// mostBins bins. The grid is no finer than finest, nor than the resolution of
+// float64 at the larger of the two.
 func gridOf(lo, hi float64, finest int) spread[int64] {
 	s := spread[int64]{lo: limit{f: lo}, hi: limit{f: hi}, exp: finest}
 	if most := max(math.Abs(lo), math.Abs(hi)); most > 0 {
@@ -117,8 +116,8 @@ func gridOf(lo, hi float64, finest int) spread[int64] {
 		s.exp = max(top-53, finest)
 	}
 	if lo < hi {
-		_, wide := math.Frexp(hi/2 - lo/2) // the range itself may be more than a float64 holds
-		s.exp = max(wide-5, s.exp)         // 32 bins or more
+		_, wide := math.Frexp(hi/2 - lo/2) // the range itself may overflow a float64
+		s.exp = max(wide-5, s.exp)         // at least 32 bins
 	}
 	for {
 		scale := s.scale()
@@ -131,8 +130,8 @@ func gridOf(lo, hi float64, finest int) spread[int64] {
 	}
 }
 
-// gridPlace is the place of x on a grid. The product is exact, unless it is too
-// small for a float64.
+// gridPlace returns the place of x on a grid. The product is exact unless it
+// underflows.
 func gridPlace(x, scale float64) int64 {
 	at := x * scale
 	if at == 0 && x < 0 {
@@ -141,10 +140,10 @@ func gridPlace(x, scale float64) int64 {
 	return int64(math.Floor(at))
 }
 
-// scale is 1/2^exp.
+// scale returns 1/2^exp.
 func (s *spread[T]) scale() float64 { return math.Ldexp(1, -s.exp) }
 
-// keyGridOf is gridOf for keys.
+// keyGridOf returns a grid like gridOf, for keys.
 func keyGridOf(lo, hi uint64) spread[uint64] {
 	s := spread[uint64]{lo: limit{key: lo}, hi: limit{key: hi}}
 	for hi>>s.exp-lo>>s.exp >= mostBins {
@@ -155,7 +154,7 @@ func keyGridOf(lo, hi uint64) spread[uint64] {
 	return s
 }
 
-// histogram describes the spread; number writes an edge down.
+// histogram returns the spread as a Histogram; number formats an edge.
 func (s *spread[T]) histogram(number func(place T, exp int) json.Number, constant json.Number) *Histogram {
 	if s.lo == s.hi {
 		return &Histogram{Edges: []json.Number{constant, constant}, Counts: []int64{s.n}}

@@ -1,8 +1,8 @@
-// Package inspect looks into the bytes of tensors: statistics of their values,
-// checks of every byte of a model, and how two tensors differ.
+// Package inspect examines the bytes of tensors: statistics of their values,
+// checks of every byte of a model, and comparison of two tensors.
 //
-// Tensors pass through in chunks, each once, on all cores: memory does not grow
-// with the model. Results do not depend on the number of cores.
+// Tensors are read once, in chunks, on all cores, so memory does not grow with
+// the model. Results do not depend on the number of cores.
 package inspect
 
 import (
@@ -13,37 +13,36 @@ import (
 
 // Errors that this package wraps.
 var (
-	// ErrDType: the elements are no numbers that could be compared.
+	// ErrDType reports elements that cannot be compared as numbers.
 	ErrDType = errors.New("cannot be compared as numbers")
-	// ErrShape: tensors of different shapes have no elements to compare.
+	// ErrShape reports a comparison of tensors with different shapes.
 	ErrShape = errors.New("the shapes differ")
 )
 
-// Values is what [Scan] finds out about the elements of one tensor.
+// Values is the result of [Scan] for one tensor.
 type Values struct {
 	Elements int64
-	// NaN, Inf and Zero count elements: those that are not a number, infinite
-	// of either sign, and zero of either sign. An element of C64 is NaN where
-	// one of its parts is, infinite where one of them is and none is NaN, zero
-	// where both are.
+	// NaN, Inf and Zero count elements that are not a number, infinite of
+	// either sign, and zero of either sign. An element of C64 is NaN if one of
+	// its parts is, infinite if one of them is and none is NaN, and zero if
+	// both are.
 	NaN, Inf, Zero int64
-	// NotBool counts values of BOOL that are neither 0 nor 1.
+	// NotBool counts BOOL values other than 0 and 1.
 	NotBool int64
-	// Min and Max are the smallest and the largest finite element, exact also
-	// for 64-bit integers. They are empty where there is none, and for C64,
-	// which has no order.
+	// Min and Max are the smallest and the largest finite element, exact even
+	// for 64-bit integers. They are empty if there is none, and for C64, which
+	// has no order.
 	Min, Max json.Number
 	// Mean and Std are the mean of the finite elements and their standard
-	// deviation, the root of the mean square (as numpy has it, without Bessel's
-	// correction). They are NaN where Min is empty, and Std where a float64 does
-	// not hold the sum of squares.
+	// deviation without Bessel's correction, as in numpy. Both are NaN if Min is
+	// empty; Std is also NaN if the sum of squares overflows a float64.
 	Mean, Std float64
-	// Histogram counts the finite elements; nil where Min is empty.
+	// Histogram counts the finite elements; nil if Min is empty.
 	Histogram *Histogram
-	// CRC32C is the checksum of the bytes (Castagnoli), where Options asked for
-	// it.
+	// CRC32C is the checksum of the bytes (Castagnoli), if Options requests it.
 	CRC32C uint32
-	// Err is why the tensor could not be read; nothing else is set then.
+	// Err is the reason why the tensor could not be read; the other fields are
+	// then zero.
 	Err error
 }
 
@@ -52,18 +51,18 @@ func (v *Values) Constant() bool {
 	return v.Min != "" && v.Min == v.Max && v.NaN+v.Inf == 0
 }
 
-// part is what is known of some of a tensor's elements.
+// part holds the statistics of some of a tensor's elements.
 type part struct {
 	nan, inf, zero int64
-	bools          int64 // BOOL values that are neither 0 nor 1
+	bools          int64 // BOOL values other than 0 and 1
 	moments        moments
-	floats         spread[int64]  // of all types but the two below
-	wholes         spread[uint64] // of I64 and U64, as keys
+	floats         spread[int64]  // for all types except I64 and U64
+	wholes         spread[uint64] // for I64 and U64, as keys
 	bytes          int64
 	crc            uint32
 }
 
-// add takes in the part that follows.
+// add merges the part of the following elements into p.
 func (p *part) add(o *part) {
 	p.nan += o.nan
 	p.inf += o.inf
@@ -76,14 +75,14 @@ func (p *part) add(o *part) {
 	p.bytes += o.bytes
 }
 
-// moments are the number, the mean and the sum of squared differences from the
+// moments holds the count, the mean and the sum of squared deviations from the
 // mean of some numbers.
 type moments struct {
 	n        int64
 	mean, m2 float64
 }
 
-// add joins the moments of two sets. Source: Chan, Golub and LeVeque,
+// add merges the moments of another set. Source: Chan, Golub and LeVeque,
 // "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances",
 // 1979, equation 2.1.
 func (m *moments) add(o moments) {

@@ -10,18 +10,18 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// kind is how elements of two types are compared without rounding.
+// kind is the method of comparing elements of two types without rounding.
 type kind int
 
 const (
-	asFloat32 kind = iota // of 16 bits and less, F32
+	asFloat32 kind = iota // types of at most 16 bits, and F32
 	asFloat64             // also F64, I32, U32
-	asWhole               // integers, of which one is I64 or U64
+	asWhole               // integers; one of the types is I64 or U64
 	asComplex             // C64
-	asBytes               // of a type whose values are not known: equal, or refused
+	asBytes               // types with unknown values: equal bytes, or rejected
 )
 
-// mix finds the kind for two types.
+// mix returns the kind for two types.
 func mix(a, b safetensors.DType) (kind, error) {
 	both := [2]safetensors.DType{a, b}
 	k := asFloat32
@@ -104,8 +104,8 @@ func toFloat32(dst []float32, data []byte, d safetensors.DType) error {
 	return tensor.ToFloat32(dst, data, t)
 }
 
-// toFloat64 converts any type but C64; only I64 and U64 are rounded, which are
-// compared with floats here.
+// toFloat64 converts any type except C64. Only I64 and U64 are rounded; they
+// reach this function only when compared with floats.
 func toFloat64(dst []float64, data []byte, d safetensors.DType) error {
 	t, err := tensor.ParseDType(d.String())
 	if err != nil {
@@ -114,15 +114,15 @@ func toFloat64(dst []float64, data []byte, d safetensors.DType) error {
 	return tensor.ToFloat64(dst, data, t)
 }
 
-// compareFloats adds what differs between x and y. The difference of two float64
-// is 0 for equal numbers alone.
+// compareFloats adds the differences between x and y to g. The difference of two
+// float64 numbers is 0 only if they are equal.
 func compareFloats[T float32 | float64](g *gap, x, y []T) {
 	var largest float64
 	differ, most := int64(0), -1.0
 	y = y[:len(x)]
 	for i := range x {
 		p, q := float64(x[i]), float64(y[i])
-		size, d := math.Abs(p), math.Abs(p-q) // no branches that half of all signs would take
+		size, d := math.Abs(p), math.Abs(p-q) // branchless: a branch on the sign would be mispredicted half of the time
 		if size > largest && size <= math.MaxFloat64 {
 			largest = size
 		}
@@ -132,7 +132,7 @@ func compareFloats[T float32 | float64](g *gap, x, y []T) {
 			}
 			continue
 		}
-		if p == q || p != p && q != q { // also where infinities are subtracted
+		if p == q || p != p && q != q { // also for subtracted infinities
 			continue
 		}
 		if !(d <= math.MaxFloat64) {
@@ -146,7 +146,7 @@ func compareFloats[T float32 | float64](g *gap, x, y []T) {
 	g.differ, g.most, g.largest = differ, max(most, 0), largest
 }
 
-// found notes that element i differs by d.
+// found records that element i differs by d.
 func (g *gap) found(i int, d float64) {
 	if g.differ == 0 || d > g.most {
 		g.most, g.at = d, int64(i)
@@ -154,7 +154,7 @@ func (g *gap) found(i int, d float64) {
 	g.differ++
 }
 
-// whole is an integer of up to 64 bits with or without a sign.
+// whole is a signed or unsigned integer of up to 64 bits.
 type whole struct {
 	negative bool
 	size     uint64
@@ -194,7 +194,7 @@ func wholeAt(data []byte, i int, d safetensors.DType) whole {
 	return whole{false, uint64(signed)}
 }
 
-// minus is |w-o|, rounded once.
+// minus returns |w-o|, rounded once.
 func (w whole) minus(o whole) float64 {
 	switch {
 	case w.negative != o.negative:
@@ -237,7 +237,7 @@ func complexAt(data []byte, i int) complex128 {
 
 func same(p, q float64) bool { return p == q || p != p && q != q }
 
-// distance is |p-q|, infinite where one of the two is not finite alone.
+// distance returns |p-q|, infinite if exactly one of the two is not finite.
 func distance(p, q float64) float64 {
 	if same(p, q) {
 		return 0
@@ -249,11 +249,12 @@ func distance(p, q float64) float64 {
 	return d
 }
 
-// text writes one element down, with as many digits as tell it from its
-// neighbours.
+// text formats one element with enough digits to distinguish it from its
+// neighbors.
 func text(v *safetensors.View, at int64) (string, error) {
 	var data []byte
-	// Elements of less than a byte are read with those that they share bytes with.
+	// Elements smaller than a byte are read together with the elements in the same
+	// bytes.
 	first, count := at, int64(1)
 	if v.DType.Bits()%8 != 0 {
 		first, count = at&^3, min(4, elements(v.Shape)-at&^3)
@@ -284,7 +285,7 @@ func text(v *safetensors.View, at int64) (string, error) {
 	return result, err
 }
 
-// Comparable reports whether Compare can compare elements of these types.
+// Comparable reports whether Compare supports elements of these types.
 func Comparable(a, b safetensors.DType) bool {
 	_, err := mix(a, b)
 	return err == nil

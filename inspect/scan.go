@@ -13,32 +13,34 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// Options say how tensors are read. The zero value does what is usual.
+// Options configure how tensors are read. The zero value selects the defaults.
 type Options struct {
-	// Checksums asks for Values.CRC32C.
+	// Checksums requests Values.CRC32C.
 	Checksums bool
-	// Threads is how many tensors, or chunks of one, are read at once; 0 is one
-	// per core that the program may use.
+	// Threads is the number of tensors, or chunks of one, that are read
+	// concurrently. Zero means one per core available to the program.
 	Threads int
-	// Progress, where it is set, is told how many of all bytes have been read.
+	// Progress, if not nil, is called with the number of bytes read and the
+	// total.
 	Progress func(done, total int64)
 }
 
 const (
-	// chunkSize is what one worker reads at a time of a tensor: whole elements
-	// of every type, also of those of less than a byte.
+	// chunkSize is the number of bytes of a tensor that a worker reads at a
+	// time. It is an integral number of elements for every type, even for types
+	// smaller than a byte.
 	chunkSize = 6 << 20
-	// blockSize is the part of a chunk that is looked at while it is in the
+	// blockSize is the part of a chunk that is processed while it is in the
 	// cache.
 	blockSize = 192 << 10
 )
 
-// Scan reads every byte of the tensors once and says what they hold, in the
-// order of views. A tensor that cannot be read has Values.Err; the others are
-// read all the same. It fails with the error of ctx alone.
+// Scan reads every byte of the tensors once and returns statistics of their
+// values, in the order of views. If a tensor cannot be read, its Values.Err is
+// set and the others are still read. Scan fails only with the error of ctx.
 //
-// Memory is a few hundred kilobytes per thread. The numbers are the same for
-// any number of threads.
+// It uses a few hundred kilobytes of memory per thread. The numbers are the
+// same for any number of threads.
 func Scan(ctx context.Context, views []*safetensors.View, o Options) ([]Values, error) {
 	s := &scan{options: o, tensors: make([]scanned, len(views)), values: make([]Values, len(views))}
 	lengths := make([]int64, len(views))
@@ -64,32 +66,32 @@ func Scan(ctx context.Context, views []*safetensors.View, o Options) ([]Values, 
 	return s.values, nil
 }
 
-// scan is a Scan under way.
+// scan is the state of a Scan.
 type scan struct {
 	options Options
 	tensors []scanned
 	values  []Values
 }
 
-// scanned is what is known of a tensor so far.
+// scanned is the state of a tensor in a Scan.
 type scanned struct {
 	view *safetensors.View
 
 	mu     sync.Mutex
-	parts  []part // by number of the chunk, made when the first is read
+	parts  []part // by chunk, allocated when the first chunk is read
 	left   int64  // chunks
 	err    error
 	failed atomic.Bool // err is set
 }
 
-// worker is the memory of one thread.
+// worker is the scratch memory of one goroutine.
 type worker struct {
 	counters map[safetensors.DType]*counter
 	sweep    sweep
 	block    []byte // for tensors that are not in place
 }
 
-// read looks at one chunk.
+// read processes one chunk.
 func (s *scan) read(ctx context.Context, w *worker, at chunks.Chunk) {
 	t := &s.tensors[at.Run]
 	var p part
@@ -113,15 +115,15 @@ func (s *scan) read(ctx context.Context, w *worker, at chunks.Chunk) {
 	}
 }
 
-// look reads length bytes of a tensor, block by block.
+// look processes length bytes of a tensor, block by block.
 func (w *worker) look(ctx context.Context, v *safetensors.View, from, length int64, checksums bool, p *part) error {
 	c, ok := w.counters[v.DType]
 	if !ok {
 		c = newCounter(v.DType)
 		w.counters[v.DType] = c
 	}
-	// What is not in place is read in one call: that may be one to another
-	// machine.
+	// Tensors that are not in place are read in one call, which may go to
+	// another machine.
 	span := int64(blockSize)
 	if !v.InPlace() {
 		span = chunkSize
@@ -156,7 +158,7 @@ func (w *worker) look(ctx context.Context, v *safetensors.View, from, length int
 	return nil
 }
 
-// lend calls fn with some bytes of a tensor: in place, or read into *room.
+// lend calls fn with some bytes of a tensor, in place or read into *room.
 func lend(v *safetensors.View, from, length int64, room *[]byte, fn func([]byte) error) error {
 	if v.InPlace() {
 		return v.Use(func(data []byte) error { return fn(data[from : from+length]) })
@@ -171,7 +173,7 @@ func lend(v *safetensors.View, from, length int64, room *[]byte, fn func([]byte)
 	return fn(data)
 }
 
-// finish joins the parts in their order.
+// finish merges the parts in order.
 func (t *scanned) finish() Values {
 	if t.err != nil {
 		return Values{Err: t.err}
@@ -210,7 +212,8 @@ func elements(shape []int) int64 {
 	return n
 }
 
-// floatNumber writes x with the digits that tell it from all other float64.
+// floatNumber formats x with enough digits to distinguish it from all other
+// float64 numbers.
 func floatNumber(x float64) json.Number {
 	if whole := int64(x); float64(whole) == x && math.Abs(x) < 1<<53 {
 		return json.Number(strconv.FormatInt(whole, 10))
@@ -225,7 +228,7 @@ func keyNumber(key uint64, d safetensors.DType) json.Number {
 	return json.Number(strconv.FormatUint(key, 10))
 }
 
-// keyEdge is the first number of a place, which may be the one after the
+// keyEdge returns the first number of a place, which may be one past the
 // largest key.
 func keyEdge(place uint64, exp int, d safetensors.DType) json.Number {
 	if key := place << exp; key>>exp == place {

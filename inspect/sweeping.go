@@ -8,8 +8,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// sweep is what a worker needs to look at elements of 32 and 64 bits: room for
-// a block of them that stays in the cache between two sweeps.
+// sweep is a worker's scratch memory for elements of 32 and 64 bits: a block
+// that stays in the cache between two passes.
 type sweep struct {
 	f32  []float32
 	f64  []float64
@@ -18,7 +18,7 @@ type sweep struct {
 
 const sweepBlock = 16 << 10 // elements
 
-// add adds whole elements to p. It reports whether the type is one of those.
+// add adds whole elements to p. It returns false for other types.
 func (s *sweep) add(p *part, data []byte, d safetensors.DType) bool {
 	size := d.Bits() / 8
 	switch d {
@@ -38,7 +38,7 @@ func (s *sweep) block(p *part, data []byte, d safetensors.DType) {
 	switch d {
 	case safetensors.F32:
 		s.f32 = room(s.f32, len(data)/4)
-		// It fails for a wrong length alone, as does ToFloat64.
+		// ToFloat32, like ToFloat64, fails only for a wrong length.
 		_ = tensor.ToFloat32(s.f32, data, tensor.F32)
 		addFloats(p, s.f32, finest(d))
 	case safetensors.I64, safetensors.U64:
@@ -56,7 +56,7 @@ func (s *sweep) block(p *part, data []byte, d safetensors.DType) {
 	}
 }
 
-// room is a slice of n elements, in the memory of x where that is enough.
+// room returns a slice of n elements, in the memory of x if it is large enough.
 func room[T any](x []T, n int) []T {
 	if cap(x) < n {
 		return make([]T, n)
@@ -64,7 +64,8 @@ func room[T any](x []T, n int) []T {
 	return x[:n]
 }
 
-// signBit is what turns an element of I64 or U64 into a key and back.
+// signBit returns the mask that converts an element of I64 or U64 to a key and
+// back.
 func signBit(d safetensors.DType) uint64 {
 	if d == safetensors.I64 {
 		return 1 << 63
@@ -72,19 +73,19 @@ func signBit(d safetensors.DType) uint64 {
 	return 0
 }
 
-// addFloats looks at a block in two sweeps: the first finds range and mean, the
-// second what refers to them. x is not kept as it was.
+// addFloats processes a block in two passes: the first computes range and mean,
+// the second everything relative to them. It modifies x.
 func addFloats[T float32 | float64](p *part, x []T, finest int) {
 	var o part
 	r := rangeOf(x)
-	if r.sum-r.sum != 0 { // something is not finite, or the sum is too large
+	if r.sum-r.sum != 0 { // an element is not finite, or the sum overflows
 		x = dropSpecial(&o, x)
 		r = rangeOf(x)
 	}
 	o.zero = r.zeros
 	if len(x) > 0 {
 		mean := r.sum / float64(len(x))
-		if r.sum-r.sum != 0 { // too large, or too large on both sides
+		if r.sum-r.sum != 0 { // overflow, possibly in both directions
 			mean = carefulMean(x)
 		}
 		o.moments = moments{int64(len(x)), mean, squares(x, mean)}
@@ -94,7 +95,8 @@ func addFloats[T float32 | float64](p *part, x []T, finest int) {
 	p.add(&o)
 }
 
-// dropSpecial counts what is not finite and moves the rest together.
+// dropSpecial counts the elements that are not finite and moves the others to
+// the front.
 func dropSpecial[T float32 | float64](p *part, x []T) []T {
 	finite := x[:0]
 	for _, v := range x {
@@ -110,18 +112,18 @@ func dropSpecial[T float32 | float64](p *part, x []T) []T {
 	return finite
 }
 
-// ranged is what the first sweep finds.
+// ranged is the result of the first pass.
 type ranged[T float32 | float64] struct {
 	lo, hi T
 	sum    float64
 	zeros  int64
 }
 
-// rangeOf compares each element with the bounds so far, and never two elements
-// with each other: the processor foresees that a bound stays.
+// rangeOf compares each element with the bounds so far, never two elements with
+// each other: these comparisons are predictable, since a bound rarely changes.
 func rangeOf[T float32 | float64](x []T) ranged[T] {
 	lo, hi, zeros := T(math.Inf(1)), T(math.Inf(-1)), 0
-	var s0, s1, s2, s3 float64 // four chains of additions at once
+	var s0, s1, s2, s3 float64 // four independent chains of additions
 	for ; len(x) >= 4; x = x[4:] {
 		a, b, c, d := x[0], x[1], x[2], x[3]
 		s0, s1, s2, s3 = s0+float64(a), s1+float64(b), s2+float64(c), s3+float64(d)
@@ -177,7 +179,7 @@ func rangeOf[T float32 | float64](x []T) ranged[T] {
 	return ranged[T]{lo, hi, (s0 + s1) + (s2 + s3), int64(zeros)}
 }
 
-// carefulMean does without the sum, which is more than a float64 holds.
+// carefulMean avoids the sum, which overflows a float64.
 func carefulMean[T float32 | float64](x []T) float64 {
 	mean := 0.0
 	for _, v := range x {
@@ -186,7 +188,7 @@ func carefulMean[T float32 | float64](x []T) float64 {
 	return mean
 }
 
-// squares is the sum of squared differences from the mean.
+// squares returns the sum of squared deviations from the mean.
 func squares[T float32 | float64](x []T, mean float64) float64 {
 	var sums [4]float64
 	for ; len(x) >= 4; x = x[4:] {
@@ -211,7 +213,7 @@ func place[T float32 | float64](s *spread[int64], x []T) {
 		s.counts[0] = s.n
 		return
 	}
-	var even, odd [32]int64 // a power of two: no bounds to check; two, as neighbours often share a bin
+	var even, odd [32]int64 // a power of two, to avoid bounds checks; two tables, because neighbors often share a bin
 	i := 0
 	for ; i+2 <= len(x); i += 2 {
 		even[(gridPlace(float64(x[i]), scale)-base)&31]++
@@ -225,7 +227,8 @@ func place[T float32 | float64](s *spread[int64], x []T) {
 	}
 }
 
-// addKeys is addFloats for integers of 64 bits, whose range is exact.
+// addKeys processes keys of 64-bit integers, like addFloats; their range is
+// exact.
 func addKeys(p *part, keys []uint64, d safetensors.DType) {
 	var o part
 	if len(keys) == 0 {
@@ -252,7 +255,7 @@ func addKeys(p *part, keys []uint64, d safetensors.DType) {
 	p.add(&o)
 }
 
-// float64Of is the value of a key.
+// float64Of returns the value of a key.
 func float64Of(key uint64, d safetensors.DType) float64 {
 	if d == safetensors.I64 {
 		return float64(int64(key ^ 1<<63))
@@ -260,7 +263,7 @@ func float64Of(key uint64, d safetensors.DType) float64 {
 	return float64(key)
 }
 
-// addComplex looks at pairs of F32. They have no order, and thus no range.
+// addComplex processes pairs of F32. They have no order, and thus no range.
 func addComplex(p *part, data []byte) {
 	for ; len(data) >= 8; data = data[8:] {
 		re := math.Float32frombits(binary.LittleEndian.Uint32(data))

@@ -5,35 +5,35 @@ import (
 	"fmt"
 )
 
-// What can go wrong, for errors.Is.
+// Errors of this package, for errors.Is.
 var (
-	// ErrUnfitted is the error of a model without coefficients: call Fit first.
+	// ErrUnfitted reports a model without coefficients: call Fit first.
 	ErrUnfitted = errors.New("the model has not been fitted: call Fit first")
-	// ErrShape is the error for tables, targets and tensors of a wrong size.
+	// ErrShape reports tables, targets and tensors of a wrong size.
 	ErrShape = errors.New("wrong shape")
-	// ErrTooFewRows is the error for fewer rows than unknowns.
+	// ErrTooFewRows reports fewer rows than unknowns.
 	ErrTooFewRows = errors.New("fewer rows than unknowns")
-	// ErrRankDeficient is what a RankError wraps.
+	// ErrRankDeficient is wrapped by RankError.
 	ErrRankDeficient = errors.New("the columns are linearly dependent")
-	// ErrNotFinite is the error for NaN and infinity, in the data or because
-	// the coefficients exceed the range of a float64.
+	// ErrNotFinite reports NaN or infinity, in the data or because the
+	// coefficients exceed the range of a float64.
 	ErrNotFinite = errors.New("not a finite number")
-	// ErrFile is the error for a file that holds no linear regression.
+	// ErrFile reports a file that does not contain a linear regression.
 	ErrFile = errors.New("not the file of a linear regression")
 )
 
-// RankError says which column leaves the coefficients undetermined. It wraps
+// RankError reports the column that makes the coefficients ambiguous. It wraps
 // ErrRankDeficient.
 type RankError struct {
-	// Column is the first column, counted from 0, that the columns before it
-	// and the intercept already make up.
+	// Column is the first column, counted from 0, that is a linear combination
+	// of the previous columns and the intercept.
 	Column int
-	// Constant is set where every row has the same value there, which is what
-	// the intercept is for, or zero.
+	// Constant is set if all rows have the same value in the column, which the
+	// intercept already represents, or zero.
 	Constant bool
 }
 
-// Error names the column.
+// Error returns a message with the column.
 func (e *RankError) Error() string {
 	why := "is a combination of the columns before it"
 	if e.Constant {

@@ -9,7 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// The names in a file.
+// Names in a file.
 const (
 	coefficientsName = "coefficients"
 	interceptName    = "intercept"
@@ -18,12 +18,11 @@ const (
 
 // SaveSafetensors writes the model to a file with the tensors "coefficients"
 // [n] and "intercept" [1], both F64, and the metadata "fit_intercept", "true"
-// or "false". Every bit of the numbers is kept. The file replaces an old one
-// whole or not at all, also where the machine crashes, and the same model gives
-// the same bytes, which are those that Python's safetensors.numpy.save_file
-// writes.
+// or "false". It keeps every bit of the numbers. It replaces an old file
+// atomically, even if the machine crashes. The same model always gives the same
+// bytes, identical to the output of Python's safetensors.numpy.save_file.
 //
-// It fails with ErrUnfitted, and where the file cannot be written.
+// It fails with ErrUnfitted, or if the file cannot be written.
 func (m *LinearRegression) SaveSafetensors(path string) error {
 	if len(m.Coefficients) == 0 {
 		return fmt.Errorf("linear: save %s: %w", path, ErrUnfitted)
@@ -50,14 +49,14 @@ func vector(name string, values []float64) safetensors.Entry {
 	return safetensors.Entry{Name: name, DType: safetensors.F64, Shape: []int{len(values)}, Data: data}
 }
 
-// LoadSafetensors reads a model that SaveSafetensors, or another program, has
-// written: "coefficients" [n] and "intercept" [1], each F64 or F32. A file
-// without the metadata "fit_intercept" is taken to have been fitted with an
-// intercept; other tensors and metadata are not looked at.
+// LoadSafetensors reads a model written by SaveSafetensors or another program:
+// "coefficients" [n] and "intercept" [1], each F64 or F32. Without the metadata
+// "fit_intercept" the model is assumed to have an intercept. Other tensors and
+// metadata are ignored.
 //
-// It fails with safetensors.ErrNotFound where a tensor is missing, with ErrShape
-// and ErrFile for shapes, dtypes and metadata that a linear regression does not
-// have, and as safetensors.Open does.
+// It fails with safetensors.ErrNotFound if a tensor is missing, with ErrShape
+// and ErrFile for shapes, dtypes and metadata that are invalid for a linear
+// regression, and as safetensors.Open does.
 func LoadSafetensors(path string) (*LinearRegression, error) {
 	f, err := safetensors.Open(path)
 	if err != nil {
@@ -97,7 +96,7 @@ func read(f *safetensors.File) (*LinearRegression, error) {
 	return m, nil
 }
 
-// readVector reads a tensor of one dimension; F32 widens to float64 exactly.
+// readVector reads a one-dimensional tensor; F32 widens to float64 exactly.
 func readVector(f *safetensors.File, name string) ([]float64, error) {
 	v, err := f.Lookup(name)
 	if err != nil {

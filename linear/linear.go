@@ -1,7 +1,6 @@
-// Package linear is ordinary least squares, the smallest model that is worth
-// keeping in a file: it shows how models other than language models live in
-// the safetensors format. It stands beside that format, on safetensors alone, and
-// programs may import it; examples/linear is one.
+// Package linear implements ordinary least squares, as an example of a model that
+// is not a language model but is stored in the safetensors format. It depends on
+// package safetensors alone, and programs may import it; examples/linear does.
 package linear
 
 import (
@@ -10,28 +9,28 @@ import (
 )
 
 // LinearRegression is the model y ≈ x·Coefficients + Intercept. Its zero value
-// is ready to be fitted. A fitted model is read-only to all methods but Fit
-// and therefore safe for concurrent use.
+// is ready to be fitted. Methods other than Fit only read a fitted model, so it
+// is safe for concurrent use.
 type LinearRegression struct {
-	// NoIntercept fits a plane through the origin; Intercept is then 0.
+	// NoIntercept fits a hyperplane through the origin; Intercept is then 0.
 	NoIntercept bool
-	// Coefficients has one value for each column, nil before Fit.
+	// Coefficients has one value per column, nil before Fit.
 	Coefficients []float64
 	Intercept    float64
 }
 
-// Fit finds the coefficients with the least sum of squared residuals
+// Fit computes the coefficients that minimize the sum of squared residuals
 //
 //	Σᵢ (yᵢ − xᵢ·Coefficients − Intercept)²
 //
-// by a QR decomposition of the centred table, whose rows are the samples. That
-// costs the square of the condition number less than the normal equations do.
+// with a QR decomposition of the centered table, whose rows are the samples.
+// The error is proportional to the condition number, not to its square as with
+// the normal equations.
 //
-// It fails with ErrShape for a table without columns, rows of different
-// lengths and a y of another length, with ErrNotFinite, with ErrTooFewRows
-// where there are fewer rows than unknowns, and with a *RankError, which names
-// the column, where the solution is not unique. After an error the model is as
-// it was.
+// It fails with ErrShape for a table without columns, rows of different lengths
+// or a y of another length, with ErrNotFinite, with ErrTooFewRows for fewer
+// rows than unknowns, and with a *RankError, which names the column, if the
+// solution is not unique. After an error the model is unchanged.
 func (m *LinearRegression) Fit(x [][]float64, y []float64) error {
 	if err := checkTable(x, len(y)); err != nil {
 		return err
@@ -55,8 +54,8 @@ func (m *LinearRegression) Fit(x [][]float64, y []float64) error {
 	return nil
 }
 
-// Predict returns one value for each row of x. It fails with ErrUnfitted and,
-// where a row has not one value for each coefficient, with ErrShape.
+// Predict returns one value per row of x. It fails with ErrUnfitted, and with
+// ErrShape if a row does not have one value per coefficient.
 func (m *LinearRegression) Predict(x [][]float64) ([]float64, error) {
 	if len(m.Coefficients) == 0 {
 		return nil, fmt.Errorf("linear: predict: %w", ErrUnfitted)
@@ -74,15 +73,15 @@ func (m *LinearRegression) Predict(x [][]float64) ([]float64, error) {
 	return y, nil
 }
 
-// Score is the coefficient of determination
+// Score returns the coefficient of determination
 //
 //	R² = 1 − Σ(yᵢ − predictionᵢ)² / Σ(yᵢ − ȳ)²
 //
-// of the predictions for x: 1 for perfect ones, 0 for those no better than the
-// mean of y, negative for worse. Where y is constant R² is 1 if the predictions
-// are exact and 0 otherwise, as in scikit-learn. It fails as Predict does, with
-// ErrShape where y has another length than x, and with ErrTooFewRows for no
-// rows.
+// of the predictions for x: 1 if they are perfect, 0 if they are no better than
+// the mean of y, and negative if they are worse. For a constant y, R² is 1 if
+// the predictions are exact and 0 otherwise, as in scikit-learn. It fails as
+// Predict does, with ErrShape if x and y differ in length, and with
+// ErrTooFewRows for no rows.
 func (m *LinearRegression) Score(x [][]float64, y []float64) (float64, error) {
 	predicted, err := m.Predict(x)
 	switch {
@@ -94,7 +93,7 @@ func (m *LinearRegression) Score(x [][]float64, y []float64) (float64, error) {
 		return 0, fmt.Errorf("linear: a score of no rows: %w", ErrTooFewRows)
 	}
 	average := mean(y)
-	var residual, total float64 // roots of the sums, whose squares could overflow
+	var residual, total float64 // square roots of the sums, whose squares could overflow
 	for i, v := range y {
 		residual = math.Hypot(residual, v-predicted[i])
 		total = math.Hypot(total, v-average)
@@ -108,7 +107,7 @@ func (m *LinearRegression) Score(x [][]float64, y []float64) (float64, error) {
 	return 0, nil
 }
 
-// checkTable checks that x is a table with as many rows as there are targets.
+// checkTable checks that x is a rectangular table with one row per target.
 func checkTable(x [][]float64, targets int) error {
 	if len(x) == 0 {
 		return fmt.Errorf("linear: found no rows: %w", ErrTooFewRows)

@@ -7,14 +7,14 @@ import (
 	"github.com/lorafuse/lorafuse/internal/linalg"
 )
 
-const epsilon = 0x1p-52 // between 1 and the next float64
+const epsilon = 0x1p-52 // distance from 1 to the next float64
 
-// leastSquares solves a table that has been checked.
+// leastSquares solves a validated table.
 //
-// Columns and targets are first divided by powers of two, which is exact, so
-// that neither sums nor squares leave the range of a float64; then their means
-// are taken off, so that a column of large, similar values (dates, say) keeps
-// its digits.
+// It first divides columns and targets by powers of two, which is exact, so
+// that neither sums nor squares exceed the range of a float64. Then it
+// subtracts their means, so that a column of large, similar values (dates, say)
+// keeps its digits.
 func leastSquares(x [][]float64, y []float64, withIntercept bool) (coefficients []float64, intercept float64, err error) {
 	rows, cols := len(x), len(x[0])
 	a, column := linalg.New(rows, cols), make([]float64, rows)
@@ -28,7 +28,7 @@ func leastSquares(x [][]float64, y []float64, withIntercept bool) (coefficients 
 		if withIntercept {
 			means[j] = centre(column)
 		}
-		if blur[j] = epsilon * before / norm(column); !(blur[j] < 1.0/8) { // NaN too: all zero
+		if blur[j] = epsilon * before / norm(column); !(blur[j] < 1.0/8) { // also true for NaN, if all values are zero
 			return nil, 0, &RankError{Column: j, Constant: true}
 		}
 		for i, v := range column {
@@ -61,8 +61,8 @@ func leastSquares(x [][]float64, y []float64, withIntercept bool) (coefficients 
 	return coefficients, intercept, nil
 }
 
-// normalize divides values by the power of two that brings the largest into
-// [½, 1), and returns its exponent. Zeros stay.
+// normalize divides values by a power of two, so that the largest is in [½, 1),
+// and returns the exponent. Zeros are unchanged.
 func normalize(values []float64) (exponent int) {
 	largest := 0.0
 	for _, v := range values {
@@ -75,7 +75,7 @@ func normalize(values []float64) (exponent int) {
 	return exponent
 }
 
-// centre takes the mean off and returns it.
+// centre subtracts the mean and returns it.
 func centre(values []float64) float64 {
 	average := mean(values)
 	for i := range values {
@@ -84,8 +84,8 @@ func centre(values []float64) float64 {
 	return average
 }
 
-// mean adds the mean of the deviations from a first mean, whose own rounding
-// is the error of a plain sum.
+// mean corrects a first mean by the mean of the deviations from it; the
+// rounding of the first mean is the error of a plain sum.
 func mean(values []float64) float64 {
 	n := float64(len(values))
 	first := 0.0
@@ -107,14 +107,14 @@ func norm(values []float64) float64 {
 	return math.Sqrt(sum)
 }
 
-// checkRank finds columns that others make up. The smallest singular value of
-// the table, its columns brought to length 1, says how far it is from such a
-// table, and is the same for r. The table itself is known up to the rounding of
-// its values: to blur, relative to the length of each column without its mean.
-// The decomposition adds some units in the last place.
+// checkRank finds linearly dependent columns. The smallest singular value of
+// the table, with its columns scaled to length 1, is its distance to a singular
+// table; r has the same singular values. The table itself is known only up to
+// the rounding of its values: blur, relative to the length of each centered
+// column. The decomposition adds a few units in the last place.
 //
-// The singular vector is the combination that vanishes; its last column is made
-// up by those before it.
+// The singular vector is the combination that vanishes; its last column depends
+// on the previous ones.
 func checkRank(r linalg.Matrix, blur []float64, rows int) error {
 	unit := r.T()
 	for j := range r.Cols {
@@ -139,7 +139,7 @@ func checkRank(r linalg.Matrix, blur []float64, rows int) error {
 	return &RankError{Column: column}
 }
 
-// backSubstitute solves r·c = b for the upper triangle r, in place of b.
+// backSubstitute solves r·c = b in place of b, for an upper triangular r.
 func backSubstitute(r linalg.Matrix, b []float64) []float64 {
 	for j := r.Cols - 1; j >= 0; j-- {
 		row := r.Row(j)

@@ -9,8 +9,9 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// mergedConfig is the model's config.json for the merged model; every other
-// key, and their order, stays. That of a classifier says so, and names its classes.
+// mergedConfig returns the model's config.json, changed for the merged model; all
+// other keys and their order are kept. For a classifier it also names the
+// architecture and the classes.
 func mergedConfig(m *model.Model, d tensor.DType, untied bool) ([]byte, error) {
 	raw, err := os.ReadFile(filepath.Join(m.Dir, weights.ConfigFile))
 	if err != nil {

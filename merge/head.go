@@ -8,15 +8,15 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// classifies reports whether the result is a classifier: its files hold what that reads
-// and no other head.
+// classifies reports whether the result is a classifier, whose files contain its own
+// head and no other.
 func (w *writer) classifies() bool { return w.model.Config.Part == model.Classifier }
 
-// isFresh reports whether a weight of the model is in none of its files.
+// isFresh reports whether a weight of the model is missing from its files.
 func (w *writer) isFresh(name string) bool { return slices.Contains(w.model.Fresh(), name) }
 
-// headed is what a weight is called in the files of a model with a head: those of a body
-// alone leave out the name of the body.
+// headed returns the name of a weight in the files of a model with a head. The files of
+// a model without one omit the name of the body.
 func (w *writer) headed(file, is string) string {
 	if _, encoder := w.model.Config.Family.(*model.Encoder); encoder {
 		return is
@@ -27,7 +27,7 @@ func (w *writer) headed(file, is string) string {
 	return file
 }
 
-// addFresh adds the weights of a head that the model's files do not have.
+// addFresh adds the weights of a head that are missing from the model's files.
 func (w *writer) addFresh() error {
 	for _, name := range w.model.Fresh() {
 		x, err := w.model.Weight(name)

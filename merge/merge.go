@@ -1,15 +1,14 @@
-// Package merge writes a model with an adapter merged into its weights: a
-// folder like that of the model, which every program reads without knowing of
-// adapters.
+// Package merge writes a model with an adapter merged into its weights. The output
+// is a model folder that any program can read without support for adapters.
 //
-// Weights pass through one at a time, so a model larger than the memory can be
-// merged. Embeddings that the adapter separates are untied, in the weights and
-// in config.json. What stands beside the weights (configuration, tokenizer,
-// chat templates, licence) is copied, the tokenizer and the chat template from the
-// adapter's folder if it has some. Everything is read back and compared
-// with what was computed before the folder takes its name: it is there whole
-// or not at all. A model or an adapter that is cut short while it is read is
-// safetensors.ErrFault.
+// Weights are processed one at a time, so a model larger than memory can be
+// merged. Embeddings that the adapter separates are untied, in the weights and in
+// config.json. Other files of the model's folder (configuration, tokenizer, chat
+// templates, license) are copied; the tokenizer and the chat template come from
+// the adapter's folder if it has them. Everything is read back and compared with
+// the computed bytes before the folder is renamed to its final name, so it is
+// either complete or absent. If a model or adapter file is truncated while it is
+// read, the error is safetensors.ErrFault.
 package merge
 
 import (
@@ -25,56 +24,58 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// Errors that this package wraps, for errors.Is. Beside them there are those
-// of [lora.NewMerger], lora.ErrNotFinite for what an element type cannot hold,
-// and those of the file system.
+// Errors that this package wraps, for errors.Is, in addition to the errors of
+// [lora.NewMerger] and of the file system, and lora.ErrNotFinite for values
+// that an element type cannot represent.
 var (
-	// ErrOptions: an element type that weights cannot have.
+	// ErrOptions reports an invalid element type.
 	ErrOptions = errors.New("bad option")
-	// ErrQuantized: the weights of the model are stored quantised. What an
-	// adapter adds is mostly less than what they were rounded by.
+	// ErrQuantized reports a model with quantized weights. The changes of an
+	// adapter are usually smaller than their rounding errors.
 	ErrQuantized = errors.New("its weights are quantised")
-	// ErrNotEmpty: the folder to write holds something, and Replace is not set.
+	// ErrNotEmpty reports an output folder that is not empty while Replace is
+	// not set.
 	ErrNotEmpty = errors.New("it is not empty")
-	// ErrSource: the folder to write is the model's or the adapter's.
+	// ErrSource reports an output folder that is the folder of the model or the
+	// adapter.
 	ErrSource = errors.New("it is the folder that is read")
-	// ErrVerify: what was read back is not what was computed.
+	// ErrVerify reports bytes read back that differ from the computed ones.
 	ErrVerify = errors.New("not what was written")
 )
 
-// Options say how a merged model is written. The zero value keeps the element
-// types and replaces nothing.
+// Options configure how a merged model is written. The zero value keeps the
+// element types and replaces nothing.
 type Options struct {
-	// DType is the element type of all weights that are floats: F32, BF16 or
-	// F16. Invalid keeps that of each.
+	// DType is the element type of all float weights: F32, BF16 or F16. Invalid
+	// keeps the type of each.
 	DType tensor.DType
-	// MaxShardSize is the most bytes of weights in one file, as long as a
-	// single tensor is not larger; 0 is safetensors.DefaultShardSize.
+	// MaxShardSize is the maximum number of bytes of weights per file; a larger
+	// tensor gets its own file. Zero means safetensors.DefaultShardSize.
 	MaxShardSize int64
-	// Replace replaces a folder that is not empty, with all that is in it.
+	// Replace replaces a folder that is not empty, with everything in it.
 	Replace bool
-	// Progress, where it is set, is told after each tensor how many of them
-	// are done: first of the task "merging", then of "verifying".
+	// Progress, if not nil, is called after each tensor with the number of
+	// tensors done: first for the task "merging", then for "verifying".
 	Progress func(task string, done, total int)
 }
 
-// Result is what a merge wrote.
+// Result describes the output of a merge.
 type Result struct {
-	Tensors int      // in the files
-	Merged  int      // of them, those that the adapter changed
-	Untied  []string // weights that no longer share those of another
-	Bytes   int64    // of all tensors
-	Files   []string // with weights, by their names in the folder
+	Tensors int      // number of written tensors
+	Merged  int      // number of tensors changed by the adapter
+	Untied  []string // weights that are no longer tied to others
+	Bytes   int64    // total size of all tensors
+	Files   []string // weights files, by name
 }
 
-// Write merges a into m and writes the result to the folder dir, whose parent
-// must exist. p is the plan of a for m, and a must have passed [lora.Adapter.Check]
-// with it. The same arguments give the same bytes.
+// Write merges a into m and writes the result to the folder dir, whose parent must
+// exist. p is the plan of a for m; a must have passed [lora.Adapter.Check] with it.
+// The same arguments always give the same bytes.
 //
-// The folder takes its name, or the place of the old one, when all of it has
-// been written, read back and found to be what was computed. After an error,
-// also that of ctx, dir is as it was. Errors about dir itself are of the type
-// [OutputError]; the others are those of this package's variables.
+// The folder replaces the old one, or gets its name, after everything has been
+// written, read back and verified. After an error, including that of ctx, dir is
+// unchanged. Errors about dir itself are of type [OutputError]; the others wrap the
+// errors of this package.
 func Write(ctx context.Context, dir string, m *model.Model, a *lora.Adapter, p *lora.Placement, o Options) (*Result, error) {
 	if weights.ConfigName(o.DType) == "" && o.DType != tensor.Invalid {
 		return nil, fmt.Errorf("merge: element type %v, expected F32, BF16 or F16: %w", o.DType, ErrOptions)
@@ -93,7 +94,7 @@ func Write(ctx context.Context, dir string, m *model.Model, a *lora.Adapter, p *
 	if err := fsatomic.ReplaceDir(dir, func(temp string) error { return w.write(ctx, temp) }); err != nil {
 		return nil, fmt.Errorf("merge: %s: %w", dir, err)
 	}
-	r := w.result // alone, without the memory of what was merged
+	r := w.result // a copy, which does not retain the writer's memory
 	r.Tensors = len(w.weights)
 	return &r, nil
 }

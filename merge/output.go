@@ -8,20 +8,21 @@ import (
 	"path/filepath"
 )
 
-// OutputError says why a folder is not one to write to: [ErrNotEmpty],
-// [ErrSource], a file of that name, no parent, or what the file system says.
+// OutputError reports a folder that cannot be written to. Its cause is
+// [ErrNotEmpty], [ErrSource], a file of that name, a missing parent, or an
+// error of the file system.
 type OutputError struct {
 	Dir string
 	Err error
 }
 
-// Error names the folder and what is wrong with it.
+// Error returns a message with the folder and the cause.
 func (e *OutputError) Error() string { return fmt.Sprintf("merge: output %s: %v", e.Dir, e.Err) }
 
-// Unwrap gives the cause to errors.Is.
+// Unwrap returns the cause.
 func (e *OutputError) Unwrap() error { return e.Err }
 
-// checkOutput refuses to replace what should be kept.
+// checkOutput rejects a folder that must not be replaced.
 func checkOutput(dir string, replace bool, sources ...string) error {
 	fail := func(err error) error { return &OutputError{dir, err} }
 	if dir == "" {

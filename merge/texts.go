@@ -10,15 +10,16 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
-// tokenizerFiles are the files of a tokenizer, the first of which every adapter with one has.
+// tokenizerFiles lists the files of a tokenizer. Every adapter with a tokenizer has the first
+// one.
 var tokenizerFiles = []string{
 	"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "tokenizer.model",
 }
 
-// copyTexts puts the tokenizer and the chat template of the adapter in the place of the model's,
-// which are in dir already. Trainers such as TRL save both beside an adapter.
+// copyTexts replaces the model's tokenizer and chat template, which are already in dir, with
+// those of the adapter, if it has them. Trainers such as TRL save both next to an adapter.
 func (w *writer) copyTexts(dir string) error {
-	if w.adapter == "" { // it was made in memory
+	if w.adapter == "" { // created in memory
 		return nil
 	}
 	template, err := chat.Load(w.adapter)
@@ -36,7 +37,7 @@ func (w *writer) copyTexts(dir string) error {
 			return err
 		}
 	}
-	if !ownTemplate && ownTokenizer { // the model's may have been in a file that was replaced
+	if !ownTemplate && ownTokenizer { // the model's template may have been in a replaced file
 		template, err = chat.Load(w.model.Dir)
 		if errors.Is(err, chat.ErrNoTemplate) {
 			return nil
@@ -53,7 +54,7 @@ func (w *writer) copyTexts(dir string) error {
 	return template.Save(dir)
 }
 
-// replaceFiles removes files of the given names from a folder and copies those that from has.
+// replaceFiles removes the named files from a folder and copies the ones that exist in from.
 func replaceFiles(to, from string, names []string) error {
 	for _, name := range names {
 		if err := os.Remove(filepath.Join(to, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {

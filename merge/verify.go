@@ -10,8 +10,8 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// verify reads the written model as anybody would, and compares names, types,
-// shapes and bytes with what was computed.
+// verify opens the written model like any other reader, and compares names,
+// types, shapes and bytes with the computed ones.
 func (w *writer) verify(ctx context.Context, dir string) error {
 	set, err := weights.OpenModel(dir)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 // writer streams a model through a merger into a folder.
 type writer struct {
-	adapter string // its folder
+	adapter string // folder of the adapter
 	model   *model.Model
 	merger  *lora.Merger
 	options Options
@@ -27,19 +27,19 @@ type writer struct {
 	result  Result
 }
 
-// weight is one tensor of the result.
+// weight is one tensor of the output.
 type weight struct {
-	name string            // in the file
-	is   string            // in the model, which may call it otherwise
-	view *safetensors.View // what it begins with; nil where no file has it
+	name string            // name in the file
+	is   string            // name in the model, which may differ
+	view *safetensors.View // original value; nil if no file contains the weight
 	out  safetensors.DType
 
 	shape []int
-	sum   [sha256.Size]byte // of the bytes as they were computed
+	sum   [sha256.Size]byte // of the computed bytes
 }
 
-// write fills the folder: weights, then the other files, then it reads the
-// weights back.
+// write fills the folder: weights, then the other files; then it verifies the
+// weights.
 func (w *writer) write(ctx context.Context, dir string) error {
 	if err := w.list(); err != nil {
 		return err
@@ -87,9 +87,9 @@ func (w *writer) progress(task string, done int) {
 	}
 }
 
-// list settles which tensors there will be, in the order of the model's files.
-// A file may hold a copy of a tied weight that nobody reads: it is left out,
-// since once the merge changes the original it would be a copy no more.
+// list determines the tensors to write, in the order of the model's files. It
+// omits copies of tied weights, which are never read and would no longer be
+// copies after the merge.
 func (w *writer) list() error {
 	set, is := w.model.Set(), map[string]string{}
 	for _, name := range w.model.Used() {
@@ -139,16 +139,17 @@ func (w *writer) list() error {
 	return w.addFresh()
 }
 
-// inFile is the name that a weight of the model has in its files.
+// inFile returns the name of a model's weight in its files.
 func (w *writer) inFile(name string) string { return w.model.Stored(name)[0] }
 
-// follows reports whether a weight is tied to another one and stays so.
+// follows reports whether a weight is tied to another one and remains so.
 func (w *writer) follows(name string) bool {
 	return !slices.Contains(w.result.Untied, name) &&
 		slices.ContainsFunc(w.model.Modules(), func(m nn.Module) bool { return m.TiedTo != "" && m.Name+".weight" == name })
 }
 
-// outType is the element type of the result; what is no float stays as it is.
+// outType returns the element type of the result; types other than floats are
+// kept.
 func (w *writer) outType(d safetensors.DType) safetensors.DType {
 	in, err := tensor.ParseDType(d.String())
 	if w.options.DType == tensor.Invalid || err != nil || !in.IsFloat() {
@@ -161,7 +162,7 @@ func (w *writer) outType(d safetensors.DType) safetensors.DType {
 	return out
 }
 
-// tensor computes one tensor, writes it and keeps its checksum.
+// tensor computes one tensor, writes it and records its checksum.
 func (w *writer) tensor(out io.Writer, x *weight) error {
 	h := sha256.New()
 	out = io.MultiWriter(out, h)
@@ -188,7 +189,7 @@ func (w *writer) tensor(out io.Writer, x *weight) error {
 	return err
 }
 
-// values are the elements of the model's weight, and the type that they are of.
+// values returns the elements of the model's weight and their original type.
 func (w *writer) values(x *weight) ([]float32, tensor.DType, error) {
 	if x.view == nil {
 		v, err := w.model.Weight(x.is)
@@ -206,7 +207,7 @@ func (w *writer) values(x *weight) ([]float32, tensor.DType, error) {
 	return values, in, x.view.Use(func(data []byte) error { return tensor.ToFloat32(values, data, in) })
 }
 
-// compute is the merged tensor in its element type.
+// compute returns the merged tensor in its element type.
 func (w *writer) compute(x *weight, values []float32, in, to tensor.DType) ([]byte, error) {
 	changed, err := w.merger.Merge(x.is, values, in)
 	if err != nil {
@@ -227,7 +228,7 @@ func (w *writer) compute(x *weight, values []float32, in, to tensor.DType) ([]by
 	return data, nil
 }
 
-// overflow finds a finite number that became infinite in f16.
+// overflow returns the index of a finite number that became infinite in f16.
 func overflow(values []float32, data []byte) int {
 	for i, v := range values {
 		bits := uint16(data[2*i]) | uint16(data[2*i+1])<<8

@@ -8,23 +8,25 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// State says how bitsandbytes has quantised a weight to 4 bits. It is the JSON
-// text in the tensor NAME.quant_state.bitsandbytes__nf4, or __fp4.
+// State describes how bitsandbytes has quantized a weight to 4 bits. It is
+// encoded as JSON in the tensor NAME.quant_state.bitsandbytes__nf4, or __fp4.
 type State struct {
 	DType     tensor.DType // NF4 or FP4
 	Shape     []int        // [out, in]
-	BlockSize int          // elements with one scale: a multiple of 64
-	// Nested says that the scales are quantised themselves, NestedBlockSize of
-	// them with one scale, after NestedOffset was taken from each.
+	BlockSize int          // elements per scale: a multiple of 64
+	// Nested reports whether the scales are quantized too: each group of
+	// NestedBlockSize scales has a scale of its own, after NestedOffset was
+	// subtracted.
 	Nested          bool
 	NestedBlockSize int
 	NestedOffset    float32
 }
 
-// Elements is the number of the weights.
+// Elements returns the number of weights.
 func (s *State) Elements() int { return s.Shape[0] * s.Shape[1] }
 
-// ParseState reads the text. It fails with ErrFormat, which names the key.
+// ParseState parses the JSON text. It fails with ErrFormat, which names the
+// key.
 func ParseState(text []byte) (*State, error) {
 	var raw struct {
 		QuantType       string   `json:"quant_type"`
@@ -71,7 +73,7 @@ func ParseState(text []byte) (*State, error) {
 	return s, nil
 }
 
-// show is what p points to, or that there is nothing.
+// show returns the value p points to for an error message, or "nothing".
 func show[T any](p *T) any {
 	if p == nil {
 		return "nothing"
@@ -79,25 +81,26 @@ func show[T any](p *T) any {
 	return *p
 }
 
-// FourBit is a weight that bitsandbytes has quantised to 4 bits, as it lies in
-// its tensors.
+// FourBit is a weight quantized to 4 bits by bitsandbytes, in the form of its
+// tensors.
 type FourBit struct {
 	*State
-	Codes []byte // two to a byte, the first in the upper half
-	// Scales are the absmax of the blocks where they are not nested; else
-	// NestedCodes stand for them, in parts of NestedScales and by the code
-	// book NestedMap of 256 numbers.
+	Codes []byte // two per byte, the first in the upper half
+	// Scales holds the absmax of the blocks if they are not nested. Otherwise
+	// NestedCodes encodes them as fractions of NestedScales, through NestedMap,
+	// a code book of 256 numbers.
 	Scales                  []float32
 	NestedCodes             []byte
 	NestedScales, NestedMap []float32
-	Map                     []float32 // the code book of the weights: that of the DType
+	Map                     []float32 // the code book of the weights, as defined by the DType
 }
 
-// Check reports whether the tensors have the sizes that the state asks for, and
-// Map the numbers of the DType. It fails with ErrFormat, which names the tensor.
+// Check checks that the tensors have the sizes implied by the state, and Map the
+// numbers of the DType. It fails with ErrFormat, which names the tensor.
 func (w *FourBit) Check() error { return w.CheckSizes(len(w.Codes)) }
 
-// CheckSizes is Check before the codes, so many bytes, are at hand.
+// CheckSizes performs the checks of Check before the codes have been read,
+// given their number of bytes.
 func (w *FourBit) CheckSizes(codes int) error {
 	n := w.Elements()
 	blocks := (n + w.BlockSize - 1) / w.BlockSize
@@ -121,7 +124,7 @@ func (w *FourBit) CheckSizes(codes int) error {
 		}
 	}
 	for i, x := range Code(w.DType) {
-		// As near as bitsandbytes itself wants two states to be; its kernels
+		// bitsandbytes compares two states with this tolerance; its kernels
 		// have the numbers built in as well.
 		if math.Abs(float64(x-w.Map[i])) > 1e-6 {
 			return fmt.Errorf("quant: quant_map: element %d is %v, expected %v of %v: %w", i, w.Map[i], x, w.DType, ErrFormat)
@@ -130,7 +133,8 @@ func (w *FourBit) CheckSizes(codes int) error {
 	return nil
 }
 
-// scale is that of the block that element i is in, as bitsandbytes computes it.
+// scale returns the scale of the block that contains element i, as bitsandbytes
+// computes it.
 func (w *FourBit) scale(i int) float32 {
 	b := i / w.BlockSize
 	if !w.Nested {
@@ -140,10 +144,10 @@ func (w *FourBit) scale(i int) float32 {
 	return float32(x) + w.NestedOffset
 }
 
-// Blocks writes blocks of the weight, from block number first on, as many as
-// fit dst. Codes and scales are those of bitsandbytes, so the numbers are, too.
-// The weight must have passed Check. It fails with ErrLength where dst is no
-// whole number of blocks, or asks for more than there are.
+// Blocks writes as many blocks of the weight as fit into dst, from block number
+// first. Codes and scales are the same as in bitsandbytes, so the numbers are
+// too. The weight must have passed Check. It fails with ErrLength if dst is not
+// an integral number of blocks or extends past the last block.
 func (w *FourBit) Blocks(dst []byte, first int) error {
 	const half, quarter = block / 2, block / 4
 	size := w.DType.BlockBytes()
@@ -158,7 +162,7 @@ func (w *FourBit) Blocks(dst []byte, first int) error {
 			copy(last[:], src)
 			src = last[:]
 		}
-		for i := range quarter { // elements 2i and 2i+1, and those 32 later
+		for i := range quarter { // elements 2i and 2i+1, and the elements 32 later
 			x, y := src[i], src[quarter+i]
 			to[2*i] = x>>4 | y&0xf0
 			to[2*i+1] = x&0xf | y<<4
@@ -168,15 +172,15 @@ func (w *FourBit) Blocks(dst []byte, first int) error {
 	return nil
 }
 
-// EightBit is a weight that bitsandbytes has quantised to 8 bits (LLM.int8), as
-// it lies in its tensors.
+// EightBit is a weight quantized to 8 bits by bitsandbytes (LLM.int8), in the
+// form of its tensors.
 type EightBit struct {
 	In    int       // length of a row
 	Codes []byte    // [out, in] signed
-	SCB   []float32 // [out]: the largest magnitudes of the rows
+	SCB   []float32 // [out]: the largest magnitude of each row
 }
 
-// Check reports whether the tensors fit each other. It fails with ErrFormat.
+// Check checks that the sizes of the tensors match. It fails with ErrFormat.
 func (w *EightBit) Check() error {
 	if w.In < 1 || len(w.Codes) != len(w.SCB)*w.In {
 		return fmt.Errorf("quant: %d codes in rows of %d, and %d scales of rows (SCB): %w", len(w.Codes), w.In, len(w.SCB), ErrFormat)
@@ -184,13 +188,13 @@ func (w *EightBit) Check() error {
 	return nil
 }
 
-// InBlocks reports whether rows are whole blocks, as Blocks wants them.
+// InBlocks reports whether rows consist of whole blocks, as Blocks requires.
 func (w *EightBit) InBlocks() bool { return w.In%block == 0 }
 
-// Blocks writes blocks of Q8, from block number first on, as many as fit dst:
-// those of a row have the same scale, SCB/127. It fails with ErrFormat where
-// rows are no whole number of blocks (see Float32s), and with ErrLength as
-// FourBit.Blocks does.
+// Blocks writes as many blocks of Q8 as fit into dst, from block number first.
+// All blocks of a row have the same scale, SCB/127. It fails with ErrFormat if
+// rows are not an integral number of blocks (see Float32s), and with ErrLength
+// as FourBit.Blocks does.
 func (w *EightBit) Blocks(dst []byte, first int) error {
 	if !w.InBlocks() {
 		return fmt.Errorf("quant: rows of %d elements, expected a multiple of %d: %w", w.In, block, ErrFormat)
@@ -207,8 +211,8 @@ func (w *EightBit) Blocks(dst []byte, first int) error {
 	return nil
 }
 
-// Float32s writes the elements from first on, as many as dst has room for. It
-// fails with ErrLength where there are not so many.
+// Float32s writes len(dst) elements from element first. It fails with ErrLength
+// if there are fewer.
 func (w *EightBit) Float32s(dst []float32, first int) error {
 	if first < 0 || first+len(dst) > len(w.Codes) {
 		return fmt.Errorf("quant: elements %d to %d of %d: %w", first, first+len(dst), len(w.Codes), ErrLength)
@@ -219,7 +223,8 @@ func (w *EightBit) Float32s(dst []float32, first int) error {
 	return nil
 }
 
-// checkBlocks reports whether dst is whole blocks, from first on, of n elements.
+// checkBlocks checks that dst is an integral number of blocks, from block first,
+// of a weight of n elements.
 func checkBlocks(dst []byte, first, n int, d tensor.DType) error {
 	size, all := d.BlockBytes(), d.Bytes(n)
 	if len(dst)%size != 0 || first < 0 || first > all/size || len(dst) > all-first*size {

@@ -10,18 +10,19 @@ import (
 
 const block = tensor.QuantBlock
 
-// Quantize writes src as blocks of type d, which begin with the first element.
-// Where they end amid a block, the rest of it means nothing.
+// Quantize writes src as blocks of type d, starting with the first element. If
+// src ends within a block, the rest of that block is undefined.
 //
 //   - Q8: the scale is the largest magnitude divided by 127, a code the nearest
 //     multiple of it.
-//   - NF4, FP4: the scale is the largest magnitude, a code that of the number of
-//     the code book nearest to the element divided by it, as bitsandbytes
-//     rounds: multiplied by the reciprocal, except for a block that is not full.
+//   - NF4, FP4: the scale is the largest magnitude, and a code the index of the
+//     code book's number nearest to the element divided by the scale. Rounding
+//     is that of bitsandbytes, which multiplies by the reciprocal except in a
+//     partial block.
 //
-// Errors: ErrDType, ErrLength where dst is not tensor.DType.Bytes of the
-// elements, and ErrNotFinite with the place of an element that no block can
-// hold.
+// Errors: ErrDType; ErrLength if dst does not have tensor.DType.Bytes of the
+// elements; and ErrNotFinite, with the index of an element that no block can
+// represent.
 func Quantize(dst []byte, src []float32, d tensor.DType) error {
 	if err := checkLength(len(src), len(dst), d); err != nil {
 		return err
@@ -43,10 +44,10 @@ func Quantize(dst []byte, src []float32, d tensor.DType) error {
 	return nil
 }
 
-// largest is the largest magnitude, and whether all of x is finite.
+// largest returns the largest magnitude, and whether all of x is finite.
 func largest(x []float32) (float32, bool) {
-	// Magnitudes are ordered as their bits are; those of NaN and infinity
-	// come last.
+	// Magnitudes are ordered like their bits; the bits of NaN and infinity are
+	// the largest.
 	most := uint32(0)
 	for _, v := range x {
 		most = max(most, math.Float32bits(v)&^(1<<31))
@@ -63,8 +64,8 @@ func notFinite(x []float32, first int) error {
 	return ErrNotFinite
 }
 
-// encode8 rounds to nearest, ties to even, by adding a number whose last bit is
-// worth one: its lowest byte then is the code.
+// encode8 rounds to nearest, ties to even, by adding a number whose last bit
+// has the value one: the lowest byte of the sum is the code.
 func encode8(dst []byte, src []float32, most float32) {
 	const magic = 3 << 51
 	putScale(dst[block:], most/127)
@@ -104,9 +105,9 @@ func putScale(dst []byte, scale float32) {
 
 func scaleOf(src []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(src)) }
 
-// Dequantize writes the elements from first on, as many as dst has room for, of
-// blocks src of type d: code times scale, rounded once. Errors: ErrDType, and
-// ErrLength where src does not hold those elements.
+// Dequantize writes len(dst) elements, from element first, of the blocks src of
+// type d: code times scale, rounded once. Errors: ErrDType, and ErrLength if
+// src does not hold those elements.
 func Dequantize(dst []float32, src []byte, first int, d tensor.DType) error {
 	if !d.Quantized() {
 		return fmt.Errorf("quant: %v: %w", d, ErrDType)

@@ -7,8 +7,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// nf4 are the numbers that the codes of NF4 stand for, in parts of the largest
-// of a block: quantiles of the normal distribution, as bitsandbytes rounds them.
+// nf4 is the code book of NF4, relative to the largest magnitude of a block:
+// quantiles of the normal distribution, as rounded by bitsandbytes.
 var nf4 = [16]float32{
 	-1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
 	-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0,
@@ -16,15 +16,15 @@ var nf4 = [16]float32{
 	0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1,
 }
 
-// fp4 are those of FP4: a sign, two bits of exponent and one of fraction, in
-// parts of twelve.
+// fp4 is the code book of FP4, in twelfths: a sign, two exponent bits and one
+// mantissa bit.
 var fp4 = [16]float32{
 	0, 0.0625 / 12.0, 8 / 12.0, 12 / 12.0, 4 / 12.0, 6 / 12.0, 2 / 12.0, 3 / 12.0,
 	0, -0.0625 / 12.0, -8 / 12.0, -12 / 12.0, -4 / 12.0, -6 / 12.0, -2 / 12.0, -3 / 12.0,
 }
 
-// Code gives the numbers that the codes of a 4-bit type stand for, in parts of
-// the scale; zeros for other types.
+// Code returns the numbers that the codes of a 4-bit type represent, relative
+// to the scale; zeros for other types.
 func Code(d tensor.DType) [16]float32 {
 	switch d {
 	case tensor.NF4:
@@ -35,13 +35,13 @@ func Code(d tensor.DType) [16]float32 {
 	return [16]float32{}
 }
 
-// nearest finds the code of a number from -1 to 1: that of the nearest number
-// of a code book, of the lower one half way between two. A cell is a 128th of
-// the range, so at most one bound between two codes lies in it.
+// nearest finds the code whose number is nearest to a number from -1 to 1; of
+// two equally near ones it chooses the lower. A cell is a 128th of the range,
+// so it contains at most one boundary between two codes.
 type nearest struct {
-	codes  [16]byte        // in the order of their numbers
-	bounds [16]float32     // between code i and the next
-	first  [cells + 1]byte // of each cell: the lowest code that it can be
+	codes  [16]byte        // ordered by their numbers
+	bounds [16]float32     // boundary between code i and the next
+	first  [cells + 1]byte // lowest possible code in each cell
 }
 
 const cells = 256
@@ -64,8 +64,8 @@ func newNearest(book [16]float32) *nearest {
 		}
 	}
 	for c := range n.first {
-		// A little below the cell, since numbers are rounded when their cell
-		// is computed.
+		// Start slightly below the cell, since the computation of the cell
+		// rounds.
 		low := float32(2*float64(c)/cells - 1 - 1e-5)
 		for low > n.bounds[n.first[c]] {
 			n.first[c]++
@@ -74,10 +74,10 @@ func newNearest(book [16]float32) *nearest {
 	return n
 }
 
-// code is the code of x, which is from -1 to 1, give or take its rounding.
+// code returns the code of x, which must be from -1 to 1 up to rounding.
 func (n *nearest) code(x float32) byte {
 	i := n.first[int((x+1)*(cells/2))]
-	above := byte(0) // without a branch: it could not be foretold
+	above := byte(0) // branchless, because the branch would be unpredictable
 	if x > n.bounds[i&15] {
 		above = 1
 	}

@@ -5,20 +5,21 @@ import (
 	"slices"
 )
 
-// DynamicBlock is how many numbers share one scale in bitsandbytes' 8-bit optimizers.
+// DynamicBlock is the number of elements per scale in bitsandbytes' 8-bit optimizers.
 const DynamicBlock = 256
 
-// Dynamic is a map of 256 codes to numbers of −1 to 1, in ascending order, with one scale
-// for each [DynamicBlock] numbers: the largest of their sizes (Dettmers et al. 2021, arXiv
+// Dynamic maps 256 codes to numbers from −1 to 1, in ascending order. Each block of
+// [DynamicBlock] numbers has one scale: its largest magnitude (Dettmers et al. 2021, arXiv
 // 2110.02861).
 type Dynamic struct {
 	Values [256]float32
 	codes  [1 << 16]uint8 // of the numbers of a grid over −1 to 1
 }
 
-// NewDynamic is bitsandbytes' dynamic map (create_dynamic_map): for each of seven powers
-// of ten as many numbers as a fraction of the remaining bits has, in the middles of even
-// steps; zero and one. Without signs it has twice as many and none below zero.
+// NewDynamic returns bitsandbytes' dynamic map (create_dynamic_map). For each of seven
+// powers of ten it has the midpoints of equal intervals, as many as the remaining bits
+// can encode, and in addition zero and one. Without signs it has twice as many numbers
+// and none below zero.
 func NewDynamic(signed bool) *Dynamic {
 	const exponents = 7
 	values := []float32{0, 1}
@@ -39,7 +40,8 @@ func NewDynamic(signed bool) *Dynamic {
 	return DynamicOf(values)
 }
 
-// middles are those of n even steps from 0.1 to 1, rounded as torch.linspace does.
+// middles returns the midpoints of n equal intervals from 0.1 to 1, rounded as
+// torch.linspace does.
 func middles(n int) []float32 {
 	const first, last = float32(0.1), float32(1)
 	step := (last - first) / float32(n)
@@ -58,7 +60,7 @@ func middles(n int) []float32 {
 	return out
 }
 
-// DynamicOf is a map of the given 256 values, which ascend.
+// DynamicOf returns a map of the given 256 values, in ascending order.
 func DynamicOf(values []float32) *Dynamic {
 	d := &Dynamic{}
 	copy(d.Values[:], values)
@@ -73,22 +75,22 @@ func DynamicOf(values []float32) *Dynamic {
 	return d
 }
 
-// Code is the code of x, of −1 to 1: that of the value nearest to the point of the grid
-// which is nearest to x, as bitsandbytes 0.50 has it on CPUs.
+// Code returns the code of x, from −1 to 1. As in bitsandbytes 0.50 on CPUs, x is first
+// rounded to a grid, then to the nearest value.
 func (d *Dynamic) Code(x float32) uint8 {
 	x = max(-1, min(1, x))
 	half := float32((x + 1) * 0.5)
 	return d.codes[uint16(float32(half*float32(len(d.codes)-1))+0.5)]
 }
 
-// Decode gives the numbers of a block.
+// Decode computes the numbers of a block from their codes and scale.
 func (d *Dynamic) Decode(dst []float32, codes []uint8, scale float32) {
 	for i, c := range codes {
 		dst[i] = d.Values[c] * scale
 	}
 }
 
-// Encode gives the codes of the numbers of a block, and their scale.
+// Encode computes the codes of the numbers of a block and returns their scale.
 func (d *Dynamic) Encode(codes []uint8, src []float32) (scale float32) {
 	for _, x := range src {
 		scale = max(scale, x, -x)

@@ -7,11 +7,12 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// largestFloat8 is the largest number of F8_E4M3.
+// largestFloat8 is the largest finite F8_E4M3 number.
 const largestFloat8 = 448
 
-// Float8Row gives a row as F8_E4M3 with one scale, the largest of the sizes divided by
-// 448: value i is about dst[i]·scale, as quanto's qfloat8 has it. Errors: ErrNotFinite.
+// Float8Row converts a row to F8_E4M3 with one scale, the largest magnitude divided by
+// 448: value i is approximately dst[i]·scale, as in quanto's qfloat8. Errors:
+// ErrNotFinite.
 func Float8Row(dst []byte, row []float32) (scale float32, err error) {
 	for i, x := range row {
 		if f := float64(x); math.IsNaN(f) || math.IsInf(f, 0) {

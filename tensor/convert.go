@@ -8,17 +8,17 @@ import (
 var little = binary.LittleEndian
 
 // ToFloat32 converts len(dst) elements of type d from the little-endian bytes
-// src, which need no alignment and must not overlap dst. Bool gives 0 or 1; F64
-// and integers that float32 cannot hold are rounded to nearest, ties to even.
-// All other types are exact: NaN stays NaN and becomes quiet, but that of BF16
-// keeps its bits.
+// src, which need no alignment and must not overlap dst. Bool gives 0 or 1.
+// F64, and integers that float32 cannot represent, are rounded to nearest, ties
+// to even. All other conversions are exact: NaN stays NaN and becomes quiet,
+// except that BF16 keeps its bits.
 //
-// It is serial: a caller with processors to spare splits the work. Results of
-// 8 MiB and more are written past the cache, which is twice as fast as to fetch
-// the old contents first, and leaves the cache to others.
+// It runs on one goroutine; callers with several CPUs split the work. Results
+// of 8 MiB and more bypass the cache, which is twice as fast as fetching the
+// old contents first and leaves the cache to other data.
 //
-// It fails with ErrDType for a type that is no number and with ErrLength where
-// src does not hold exactly len(dst) elements; dst is then untouched.
+// It fails with ErrDType for a type that is not numeric and with ErrLength if
+// src does not hold exactly len(dst) elements; dst is then unchanged.
 func ToFloat32(dst []float32, src []byte, d DType) error {
 	if err := checkLength(len(dst), len(src), d); err != nil {
 		return err
@@ -27,7 +27,7 @@ func ToFloat32(dst []float32, src []byte, d DType) error {
 	return nil
 }
 
-// widen is ToFloat32 for lengths that fit.
+// widen implements ToFloat32 for matching lengths.
 func widen(dst []float32, src []byte, d DType) {
 	if d == F32 && !bigEndian {
 		copy(BytesOf(dst), src)
@@ -38,19 +38,19 @@ func widen(dst []float32, src []byte, d DType) {
 }
 
 // FromFloat32 converts src to elements of type d, little-endian in dst, which
-// needs no alignment and must not overlap src. What a type cannot hold becomes:
+// needs no alignment and must not overlap src. Values are rounded as follows:
 //
-//   - in a float, the nearest number, ties to even. Beyond the largest number
-//     F16, BF16 and F8_E5M2 go on to infinity; F8_E4M3 stays at the largest. NaN
-//     stays NaN and is quiet. See the functions for single numbers, such as
-//     Float32ToF8E4M3.
-//   - in an integer, the nearest, ties to even, so that what is out of range
-//     becomes the smallest or the largest; NaN becomes 0;
-//   - in a Bool, whether it differs from 0.
+//   - For a float: to the nearest number, ties to even. Values beyond the
+//     largest number become infinite in F16, BF16 and F8_E5M2; F8_E4M3
+//     saturates. NaN stays NaN and is quiet. See the functions for single
+//     numbers, such as Float32ToF8E4M3.
+//   - For an integer: to the nearest, ties to even; values out of range become
+//     the smallest or the largest integer, NaN becomes 0.
+//   - For a Bool: to whether the value differs from 0.
 //
-// It is serial as ToFloat32 is, and fails with ErrDType for a type that is no
-// number and with ErrLength where dst does not have room for exactly len(src)
-// elements; dst is then untouched.
+// Like ToFloat32 it runs on one goroutine. It fails with ErrDType for a type
+// that is not numeric and with ErrLength if dst does not have space for exactly
+// len(src) elements; dst is then unchanged.
 func FromFloat32(dst []byte, src []float32, d DType) error {
 	if err := checkLength(len(src), len(dst), d); err != nil {
 		return err
@@ -59,7 +59,7 @@ func FromFloat32(dst []byte, src []float32, d DType) error {
 	return nil
 }
 
-// narrow is FromFloat32 for lengths that fit.
+// narrow implements FromFloat32 for matching lengths.
 func narrow(dst []byte, src []float32, d DType) {
 	if d == F32 && !bigEndian {
 		copy(dst, BytesOf(src))

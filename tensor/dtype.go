@@ -1,16 +1,16 @@
-// Package tensor holds the element types and shapes that the whole project
-// shares, host tensors as typed views over bytes, and the conversions between
+// Package tensor defines the element types and shapes used in the whole
+// project, host tensors as typed views of bytes, and conversions between
 // element types.
 package tensor
 
 import "fmt"
 
-// DType is the element type of a tensor. Its names are those of the
-// safetensors format; the quantised types, which no file has, have names of
-// their own.
+// DType is the element type of a tensor. The names are the same as in the
+// safetensors format. The quantized types, which files do not contain, have
+// their own names.
 type DType uint8
 
-// The element types. The zero value is Invalid, so that a forgotten type is
+// The element types. The zero value is Invalid, so that a missing type is
 // noticed.
 const (
 	Invalid DType = iota
@@ -18,7 +18,7 @@ const (
 	U8
 	I8
 	F8E5M2
-	F8E4M3 // the "fn" kind: no infinities
+	F8E4M3 // the "fn" variant: no infinities
 	I16
 	U16
 	F16
@@ -30,14 +30,14 @@ const (
 	I64
 	U64
 
-	// The quantised types exist in memory alone: 64 consecutive elements are one
+	// The quantized types exist only in memory: 64 consecutive elements form a
 	// block of codes with one f32 scale, see [DType.Quantized].
 	Q8  // signed 8-bit numbers
 	NF4 // the 4-bit NormalFloat of QLoRA
 	FP4 // the 4-bit float of bitsandbytes
 )
 
-// QuantBlock is the number of elements of a block of the quantised types.
+// QuantBlock is the number of elements per block of the quantized types.
 const QuantBlock = 64
 
 var dtypes = [...]struct {
@@ -65,8 +65,8 @@ var dtypes = [...]struct {
 	FP4:     {"FP4", 0},
 }
 
-// Bits is the number of bits of one element, 0 for Invalid and for the
-// quantised types, whose elements share a scale.
+// Bits returns the number of bits per element. It is 0 for Invalid and for the
+// quantized types, whose elements share a scale.
 func (d DType) Bits() int {
 	if int(d) >= len(dtypes) {
 		return 0
@@ -74,16 +74,17 @@ func (d DType) Bits() int {
 	return dtypes[d].bits
 }
 
-// Size is the number of bytes of one element, 0 for Invalid and for the quantised types.
+// Size returns the number of bytes per element, 0 for Invalid and for the quantized
+// types.
 func (d DType) Size() int { return d.Bits() / 8 }
 
 // Quantized reports whether d is a type of weights in blocks: Q8, NF4 or FP4.
-// Matrices of these are multiplied with, and are turned into numbers by package
-// quant; nothing else is done with them.
+// Such matrices are only used in matrix multiplications, and converted by
+// package quant.
 func (d DType) Quantized() bool { return d.BlockBytes() > 0 }
 
-// BlockBytes is the number of bytes of a block of [QuantBlock] elements: its
-// codes and, behind them, its scale. It is 0 for types that are not quantised.
+// BlockBytes returns the number of bytes of a block of [QuantBlock] elements:
+// its codes followed by its scale. It is 0 for types that are not quantized.
 func (d DType) BlockBytes() int {
 	switch d {
 	case Q8:
@@ -94,8 +95,8 @@ func (d DType) BlockBytes() int {
 	return 0
 }
 
-// Bytes is the number of bytes that n elements take. Those of a quantised type
-// fill whole blocks.
+// Bytes returns the number of bytes of n elements. For a quantized type it is
+// an integral number of blocks.
 func (d DType) Bytes(n int) int {
 	if b := d.BlockBytes(); b > 0 {
 		return (n + QuantBlock - 1) / QuantBlock * b
@@ -103,7 +104,7 @@ func (d DType) Bytes(n int) int {
 	return n * d.Size()
 }
 
-// String is the name that the safetensors format gives the type.
+// String returns the name of the type in the safetensors format.
 func (d DType) String() string {
 	if int(d) >= len(dtypes) {
 		return fmt.Sprintf("DType(%d)", uint8(d))
@@ -120,11 +121,11 @@ func (d DType) IsFloat() bool {
 	return false
 }
 
-// isInteger reports whether d is a whole number or a truth value.
+// isInteger reports whether d is an integer or boolean type.
 func (d DType) isInteger() bool { return d.Bits() > 0 && !d.IsFloat() }
 
-// ParseDType is the inverse of String. It refuses the types of the safetensors format
-// that no checkpoint in use has, F4, F6, F8_E8M0 and the FNUZ floats.
+// ParseDType is the inverse of String. It rejects the types of the safetensors format
+// that no checkpoint in use has: F4, F6, F8_E8M0 and the FNUZ floats.
 func ParseDType(s string) (DType, error) {
 	for d, t := range dtypes {
 		if t.name == s && d != int(Invalid) {

@@ -2,13 +2,13 @@ package tensor
 
 import "math"
 
-// F8E5M2ToFloat32 widens an 8-bit float of 5 exponent and 2 mantissa bits, the
-// upper half of a binary16; every value is exact.
-// Format: "FP8 Formats for Deep Learning", arXiv 2209.05433.
+// F8E5M2ToFloat32 converts an 8-bit float with 5 exponent and 2 mantissa bits,
+// the upper half of a binary16. Every value is exact. Format: "FP8 Formats for
+// Deep Learning", arXiv 2209.05433.
 func F8E5M2ToFloat32(h uint8) float32 { return f8e5m2[h] }
 
-// Float32ToF8E5M2 rounds to the nearest F8_E5M2 number, ties to even; from
-// 61440 on the result is infinite. NaN keeps its sign and becomes 0x7F.
+// Float32ToF8E5M2 rounds to the nearest F8_E5M2 number, ties to even; values of
+// at least 61440 become infinite. NaN keeps its sign and becomes 0x7F.
 func Float32ToF8E5M2(f float32) uint8 {
 	b := math.Float32bits(f)
 	sign, abs := uint8(b>>24)&0x80, b&0x7fffffff
@@ -18,13 +18,13 @@ func Float32ToF8E5M2(f float32) uint8 {
 	return sign | uint8(min(encode(abs, 2, 15), 0x7c))
 }
 
-// F8E4M3ToFloat32 widens an 8-bit float of 4 exponent and 3 mantissa bits, the
-// "fn" kind: no infinities, NaN at 0x7F and 0xFF only, largest number 448.
-// Every value is exact.
+// F8E4M3ToFloat32 converts an 8-bit float with 4 exponent and 3 mantissa bits,
+// the "fn" variant: no infinities, NaN at 0x7F and 0xFF only, largest number
+// 448. Every value is exact.
 func F8E4M3ToFloat32(h uint8) float32 { return f8e4m3[h] }
 
 // Float32ToF8E4M3 rounds to the nearest F8_E4M3 number, ties to even. It
-// saturates, as PyTorch does from 2.15 on: infinities and all that is larger
+// saturates, as PyTorch does since 2.15: infinities and values beyond 448
 // become 448. NaN keeps its sign.
 func Float32ToF8E4M3(f float32) uint8 {
 	b := math.Float32bits(f)
@@ -37,21 +37,22 @@ func Float32ToF8E4M3(f float32) uint8 {
 
 const infinity = 0x7f800000 // the bits of a float32
 
-// encode is the code of a float of few bits that is nearest to a float32 of
-// the bits abs ≥ 0, ties to even; the codes go on where those of the format
-// end.
+// encode returns the code of the nearest small float, ties to even, for a
+// float32 with the bits abs ≥ 0. Codes beyond the format's largest continue the
+// sequence.
 func encode(abs, mantissa, bias uint32) uint32 {
 	if abs >= (128-bias)<<23 { // the smallest normal number
 		drop := 23 - mantissa
 		return (roundBits(abs, uint(drop)) - (127-bias)<<23) >> drop
 	}
-	// From here on float32 numbers are as far apart as the subnormals of the
+	// At this magnitude float32 numbers are spaced like the subnormals of the
 	// format: the addition rounds, and its low bits are the result.
 	magic := (127 + 24 - bias - mantissa) << 23
 	return math.Float32bits(math.Float32frombits(abs)+math.Float32frombits(magic)) - magic
 }
 
-// decode is the inverse of encode, with the sign, for a float of so many bits.
+// decode is the inverse of encode, with the sign, for a float with the given
+// number of bits.
 func decode(code, bits, mantissa, bias uint32) float32 {
 	sign, abs := code>>(bits-1)<<31, code&(1<<(bits-1)-1)
 	if abs < 1<<mantissa {
@@ -74,7 +75,7 @@ func table8(value func(h uint32) float32) *[256]float32 {
 	return &t
 }
 
-// orNaN is f, or a quiet NaN with the sign of the code h.
+// orNaN returns f, or a quiet NaN with the sign of the code h.
 func orNaN(nan bool, h uint32, f float32) float32 {
 	if nan {
 		return math.Float32frombits(h>>7<<31 | 0x7fc00000)

@@ -2,10 +2,10 @@ package tensor
 
 import "math"
 
-// F16ToFloat32 widens an IEEE 754 binary16 number; every value is exact. NaN
-// keeps its sign and payload and becomes quiet, as the hardware does it.
+// F16ToFloat32 converts an IEEE 754 binary16 number; every value is exact. NaN
+// keeps its sign and payload and becomes quiet, as in hardware.
 func F16ToFloat32(h uint16) float32 {
-	b := uint32(h&0x7fff) << 13 // exponent and mantissa where a float32 has them
+	b := uint32(h&0x7fff) << 13 // exponent and mantissa at the position of a float32's
 	switch {
 	case b < 1<<23: // subnormal: a multiple of 2^-24
 		b = math.Float32bits(float32(b) * 0x1p-37)
@@ -20,8 +20,8 @@ func F16ToFloat32(h uint16) float32 {
 }
 
 // Float32ToF16 rounds to the nearest IEEE 754 binary16 number, ties to even;
-// from 65520 on the result is infinite. NaN keeps its sign and the upper bits
-// of its payload and becomes quiet.
+// values of at least 65520 become infinite. NaN keeps its sign and the upper
+// bits of its payload and becomes quiet.
 func Float32ToF16(f float32) uint16 {
 	b := math.Float32bits(f)
 	sign := uint16(b>>16) & 0x8000
@@ -34,12 +34,12 @@ func Float32ToF16(f float32) uint16 {
 	case abs >= 0x38800000: // 2^-14, the smallest normal number
 		return sign | uint16((roundBits(abs, 13)-(127-15)<<23)>>13)
 	}
-	// In [0.5, 1) float32 numbers are 2^-24 apart, as binary16 subnormals are:
+	// In [0.5, 1) float32 numbers are 2^-24 apart, like binary16 subnormals:
 	// the addition rounds, and its low bits are the result.
 	return sign | uint16(math.Float32bits(math.Float32frombits(abs)+0.5)-0x3f000000)
 }
 
-// BF16ToFloat32 widens a bfloat16 number, the upper half of a float32; every
+// BF16ToFloat32 converts a bfloat16 number, the upper half of a float32; every
 // bit pattern is kept.
 func BF16ToFloat32(h uint16) float32 {
 	return math.Float32frombits(uint32(h) << 16)
@@ -56,7 +56,7 @@ func Float32ToBF16(f float32) uint16 {
 }
 
 // roundBits rounds b to a multiple of 2^n, ties to even. A carry out of the
-// mantissa raises the exponent, which is what the next number up looks like.
+// mantissa increments the exponent, which gives the next larger number.
 func roundBits(b uint32, n uint) uint32 {
 	return b + (1<<(n-1) - 1) + b>>n&1
 }

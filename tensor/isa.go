@@ -1,6 +1,6 @@
 package tensor
 
-// isa is an instruction set that conversions are made with.
+// isa is an instruction set used for conversions.
 type isa uint8
 
 const (
@@ -10,15 +10,15 @@ const (
 	neon
 )
 
-// String is the name that the environment variable LORAFUSE_CPU takes.
+// String returns the name used in the environment variable LORAFUSE_CPU.
 func (s isa) String() string { return [...]string{"portable", "avx2", "avx512", "neon"}[s] }
 
-// active is the best that the machine runs, or a lesser one that the
-// environment variable LORAFUSE_CPU asks for. Nothing changes it after start-up
-// but the tests.
+// active is the best instruction set of the machine, or a lesser one selected
+// by the environment variable LORAFUSE_CPU. Only tests change it after
+// start-up.
 var active = choose()
 
-// streamFrom is the number of bytes from which on results are written past the
-// cache: more than is left of a third-level cache for one of several
-// processors. Writing then need not read the old contents first.
+// streamFrom is the number of bytes above which results bypass the cache: more
+// than the share of one CPU in a third-level cache. Bypassing avoids reading
+// the old contents first.
 var streamFrom = 8 << 20

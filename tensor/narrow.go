@@ -35,7 +35,7 @@ func portableNarrow(dst []byte, src []float32, d DType) {
 	}
 }
 
-// narrowBF16 gives four elements per store.
+// narrowBF16 converts four elements per store.
 func narrowBF16(dst []byte, src []float32) {
 	for len(src) >= 4 && len(dst) >= 8 {
 		s := src[:4:4]
@@ -96,7 +96,7 @@ func roundToInt(f float64, lo, hi int64) int64 {
 		return 0
 	case x <= float64(lo):
 		return lo
-	case x >= float64(hi): // float64(MaxInt64) is 2^63, the first that does not fit
+	case x >= float64(hi): // float64(MaxInt64) is 2^63, the first integer out of range
 		return hi
 	default:
 		return int64(x)

@@ -9,16 +9,16 @@ import (
 // Convert converts all elements of type from in the little-endian bytes src to
 // type to, in dst. Neither needs alignment; they must not overlap.
 //
-// Each element becomes what is nearest to it in the other type, by the rules of
-// FromFloat32, and is rounded once: I64 and F64 keep all their bits on the way.
-// Integers of other types that do not fit become the smallest or the largest
-// that does. (PyTorch and NumPy take such numbers modulo 2^n, and drop the
-// fraction of floats that become integers.) The same type is copied.
+// Each element is rounded once to the nearest value of the other type, by the
+// rules of FromFloat32; I64 and F64 keep all their bits in between. Integers
+// out of range become the smallest or the largest value. (PyTorch and NumPy
+// reduce such numbers modulo 2^n, and truncate floats that become integers.) If
+// the types are equal, the bytes are copied.
 //
-// It is serial as ToFloat32 is, and allocates nothing. It fails with ErrDType
-// for a type that is no number, and with ErrLength where src is not a whole
-// number of elements or dst not of the size that these take; dst is then
-// untouched.
+// Like ToFloat32 it runs on one goroutine, and it allocates nothing. It fails
+// with ErrDType for a type that is not numeric, and with ErrLength if src is
+// not an integral number of elements or dst does not have exactly the size that
+// these take; dst is then unchanged.
 func Convert(dst []byte, to DType, src []byte, from DType) error {
 	if from.Bits() == 0 || to.Bits() == 0 {
 		return fmt.Errorf("tensor: convert %v to %v: %w", from, to, ErrDType)
@@ -49,7 +49,8 @@ func Convert(dst []byte, to DType, src []byte, from DType) error {
 	return nil
 }
 
-// inPlace is data seen as float32 numbers, where the machine can do that.
+// inPlace returns data as float32 numbers without a copy, if the machine allows
+// it.
 func inPlace(data []byte) ([]float32, bool) {
 	p := unsafe.Pointer(unsafe.SliceData(data))
 	if bigEndian || uintptr(p)%4 != 0 {
@@ -59,8 +60,8 @@ func inPlace(data []byte) ([]float32, bool) {
 }
 
 // ToFloat64 converts len(dst) elements of type d from the little-endian bytes
-// src, which need no alignment. All types are exact but I64 and U64, which are
-// rounded to nearest, ties to even. It fails as ToFloat32 does.
+// src, which need no alignment. All types are exact except I64 and U64, which
+// are rounded to nearest, ties to even. It fails as ToFloat32 does.
 func ToFloat64(dst []float64, src []byte, d DType) error {
 	if err := checkLength(len(dst), len(src), d); err != nil {
 		return err
@@ -81,16 +82,16 @@ func ToFloat64(dst []float64, src []byte, d DType) error {
 	return nil
 }
 
-// chunk is the number of elements that are converted at a time by way of
-// another type. It is small enough for the stack and the first cache.
+// chunk is the number of elements that are converted at a time through a third
+// type. Chunks fit on the stack and in the first-level cache.
 const chunk = 1024
 
-// part returns the bytes of k elements from element at on.
+// part returns the bytes of k elements starting at element at.
 func part(data []byte, at, k int, d DType) []byte {
 	return data[at*d.Size():][:k*d.Size()]
 }
 
-// convertChunk converts k elements by way of a type that holds them all.
+// convertChunk converts k elements through a type that represents them all.
 func convertChunk(dst []byte, to DType, src []byte, from DType, k int) {
 	if !from.fitsFloat32() && (to == F64 || to.isInteger() && !(from == F64 && to == Bool)) {
 		convertWide(dst, to, src, from, k)
@@ -106,5 +107,5 @@ func convertChunk(dst []byte, to DType, src []byte, from DType, k int) {
 	narrow(dst, x, to)
 }
 
-// fitsFloat32 reports whether float32 holds all numbers of type d.
+// fitsFloat32 reports whether float32 represents all numbers of type d.
 func (d DType) fitsFloat32() bool { return d.Bits() <= 16 || d == F32 }

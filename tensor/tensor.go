@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// Errors that the functions of this package wrap.
+// Errors wrapped by the functions of this package.
 var (
 	ErrDType     = errors.New("wrong element type")
 	ErrShape     = errors.New("bad shape")
@@ -17,19 +17,19 @@ var (
 	ErrByteOrder = errors.New("little-endian data cannot be viewed in place on a big-endian machine")
 )
 
-// Tensor is a dense array in host memory: the elements in row-major (C) order,
-// little-endian as in a file, in one run of bytes. Data may belong to somebody
-// else, a mapped file for example; the tensor does not own or copy it.
+// Tensor is a dense array in host memory: its elements in row-major (C) order,
+// little-endian as in a file, in contiguous bytes. The tensor neither owns nor
+// copies Data, which may be part of a mapped file, for example.
 //
-// The zero value holds nothing and fails Check.
+// The zero value is empty and fails Check.
 type Tensor struct {
 	DType DType
 	Shape []int // empty for a scalar
 	Data  []byte
 }
 
-// New returns a tensor of zeros. The data starts on an 8-byte boundary, so that
-// View never fails for reasons of alignment.
+// New returns a tensor of zeros. The data is aligned to 8 bytes, so View never
+// fails because of alignment.
 func New(d DType, shape ...int) (Tensor, error) {
 	size, err := byteSize(d, shape)
 	if err != nil {
@@ -38,7 +38,7 @@ func New(d DType, shape ...int) (Tensor, error) {
 	return Tensor{DType: d, Shape: append([]int(nil), shape...), Data: alignedBytes(size)}, nil
 }
 
-// FromFloat32s returns an F32 tensor that holds a copy of values.
+// FromFloat32s returns an F32 tensor with a copy of values.
 func FromFloat32s(values []float32, shape ...int) (Tensor, error) {
 	t, err := New(F32, shape...)
 	if err != nil {
@@ -50,8 +50,8 @@ func FromFloat32s(values []float32, shape ...int) (Tensor, error) {
 	return t, FromFloat32(t.Data, values, F32)
 }
 
-// NumElements is the product of the dimensions, 1 for a scalar. It fails with
-// ErrShape for a negative dimension and where the product exceeds an int.
+// NumElements returns the product of the dimensions, 1 for a scalar. It fails
+// with ErrShape for a negative dimension or a product that exceeds an int.
 func NumElements(shape []int) (int, error) {
 	n := 1
 	for _, d := range shape {
@@ -66,8 +66,8 @@ func NumElements(shape []int) (int, error) {
 	return n, nil
 }
 
-// NumElements is the number of elements that t's shape calls for, 0 where the
-// shape is not valid.
+// NumElements returns the number of elements in t's shape, 0 for an invalid
+// shape.
 func (t Tensor) NumElements() int {
 	n, err := NumElements(t.Shape)
 	if err != nil {
@@ -76,7 +76,7 @@ func (t Tensor) NumElements() int {
 	return n
 }
 
-// Check reports whether dtype, shape and length of the data agree.
+// Check checks that dtype, shape and length of the data match.
 func (t Tensor) Check() error {
 	size, err := byteSize(t.DType, t.Shape)
 	if err != nil {
@@ -88,7 +88,7 @@ func (t Tensor) Check() error {
 	return nil
 }
 
-// Float32s returns a new slice with the elements of t converted to float32 by
+// Float32s returns a new slice with the elements of t, converted to float32 by
 // the rules of ToFloat32.
 func (t Tensor) Float32s() ([]float32, error) {
 	if err := t.Check(); err != nil {
@@ -98,8 +98,8 @@ func (t Tensor) Float32s() ([]float32, error) {
 	return values, ToFloat32(values, t.Data, t.DType)
 }
 
-// Convert returns a new tensor of type d with the elements of t converted by the
-// rules of the function Convert.
+// Convert returns a new tensor of type d with the elements of t, converted by
+// the rules of the function Convert.
 func (t Tensor) Convert(d DType) (Tensor, error) {
 	out, err := New(d, t.Shape...)
 	if err != nil {
@@ -111,21 +111,19 @@ func (t Tensor) Convert(d DType) (Tensor, error) {
 	return out, Convert(out.Data, d, t.Data, t.DType)
 }
 
-// Element is a Go type whose memory layout is that of a DType.
+// Element is a Go type with the memory layout of a DType.
 type Element interface {
 	uint8 | int8 | uint16 | int16 | uint32 | int32 | uint64 | int64 | float32 | float64
 }
 
-// View returns the elements of t in place, without a copy. F16 and BF16 are
-// seen as uint16; U8, Bool and the 8-bit floats as uint8; every other type as
-// the Go type of its name. The view shares t's memory and must not be written
-// to where that memory is read-only.
+// View returns the elements of t in place, without a copy. F16 and BF16 become uint16; U8, Bool and the 8-bit floats
+// uint8; every other type the Go type of the same name. The view shares t's memory and must not be written to if that
+// memory is read-only.
 //
-// It fails with ErrDType where T does not fit t.DType, as none does for the
-// types of less than a byte, with ErrLength where the data is not what the shape asks for, with ErrAlignment where the data does
-// not start on a multiple of T's size (files may place tensors anywhere), and
-// with ErrByteOrder on big-endian machines. ToFloat32 reads the data in all of
-// the last two cases.
+// It fails with ErrDType if T does not match t.DType, which is always so for types smaller than a byte, with ErrLength
+// if the length of the data does not match the shape, with ErrAlignment if the data does not start at a multiple of T's
+// size (files may place tensors anywhere), and with ErrByteOrder on big-endian machines. ToFloat32 works in the last
+// two cases.
 func View[T Element](t Tensor) ([]T, error) {
 	if !fits[T](t.DType) {
 		var zero T
@@ -188,15 +186,15 @@ func byteSize(d DType, shape []int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The largest array is half the address space, for which the Go runtime
-	// has a panic, not an error.
+	// The largest array takes half the address space; beyond that the Go
+	// runtime panics instead of returning an error.
 	if n > math.MaxInt/2/max(d.Size(), 1) {
 		return 0, fmt.Errorf("tensor: %v%v exceeds the address space: %w", d, shape, ErrShape)
 	}
 	return d.Bytes(n), nil
 }
 
-// alignedBytes returns n zero bytes that start on an 8-byte boundary.
+// alignedBytes returns n zero bytes, aligned to 8 bytes.
 func alignedBytes(n int) []byte {
 	if n == 0 {
 		return []byte{}
@@ -207,8 +205,9 @@ func alignedBytes(n int) []byte {
 
 var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 
-// BytesOf is the memory of x, in the byte order of the machine. Tensors are
-// little-endian: on other machines the bytes are not those of a tensor.
+// BytesOf returns the memory of x, in the byte order of the machine. Tensors
+// are little-endian, so on big-endian machines the bytes are not valid tensor
+// data.
 func BytesOf[T int32 | uint32 | float32](x []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }

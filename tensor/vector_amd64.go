@@ -19,7 +19,7 @@ func choose() isa {
 	return have[len(have)-1]
 }
 
-// available lists the instruction sets that this machine runs, best last.
+// available lists the instruction sets of this machine, best last.
 func available() []isa {
 	have := []isa{portable}
 	x := cpu.X86
@@ -32,19 +32,19 @@ func available() []isa {
 	return have
 }
 
-// Kernels take whole groups of elements, those that write past the cache whole
-// lines of it.
+// Kernels process whole groups of elements; kernels that bypass the cache
+// process whole cache lines.
 const (
 	group = 16
 	turn  = 4 * group
 	line  = 64
 )
 
-// vectorWiden converts whole groups of elements and returns their number, 0
-// where there is no kernel.
+// vectorWiden converts whole groups of elements and returns their number, 0 if
+// there is no kernel.
 func vectorWiden(dst []float32, src []byte, d DType) (done int) {
 	size := d.Size()
-	// Past the end of neither slice, but it may be the end.
+	// The offset is within both slices, or at their ends.
 	p, q := unsafe.Pointer(unsafe.SliceData(dst)), unsafe.Pointer(unsafe.SliceData(src))
 	run := func(n int, stream bool) bool {
 		return widenGroups((*byte)(unsafe.Add(p, 4*done)), (*byte)(unsafe.Add(q, done*size)), n, stream, d)
@@ -88,16 +88,16 @@ func vectorNarrow(dst []byte, src []float32, d DType) (done int) {
 	return done
 }
 
-// untilLine is the number of elements between p and the next line of the
-// cache, if it is whole.
+// untilLine returns the number of elements between p and the next cache line;
+// ok is false if it is not an integer.
 func untilLine(p unsafe.Pointer, size int) (n int, ok bool) {
 	gap := int(-uintptr(p) % line)
 	return gap / size, gap%size == 0
 }
 
-// widenGroups runs the kernel that converts n elements of type d to float32,
-// if there is one. It calls every kernel by name because the compiler knows of
-// those that they keep no pointers: arguments may lie on the stack.
+// widenGroups runs the kernel that converts n elements of type d to float32, if
+// there is one. It calls every kernel by name, so that the compiler can tell
+// that they do not retain pointers and may keep arguments on the stack.
 func widenGroups(dst, src *byte, n int, stream bool, d DType) bool {
 	switch active {
 	case avx512:

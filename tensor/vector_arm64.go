@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// choose takes NEON, which every machine has, or plain Go if the environment
-// asks for that.
+// choose returns NEON, which every machine supports, or plain Go if the
+// environment selects it.
 func choose() isa {
 	if os.Getenv("LORAFUSE_CPU") == portable.String() {
 		return portable
@@ -16,15 +16,15 @@ func choose() isa {
 	return neon
 }
 
-// available lists the instruction sets that this machine runs, best last.
+// available lists the instruction sets of this machine, best last.
 func available() []isa { return []isa{portable, neon} }
 
-// group is the number of elements that kernels take at once.
+// group is the number of elements that a kernel processes at once.
 const group = 16
 
-// vectorWiden converts whole groups of elements and returns their number, 0
-// where there is no kernel. Kernels are called by name because the compiler
-// knows of those that they keep no pointers: arguments may lie on the stack.
+// vectorWiden converts whole groups of elements and returns their number, 0 if
+// there is no kernel. It calls kernels by name, so that the compiler can tell
+// that they do not retain pointers and may keep arguments on the stack.
 func vectorWiden(dst []float32, src []byte, d DType) int {
 	n := len(dst) / group * group
 	if n == 0 || active == portable {

@@ -4,11 +4,10 @@ package tensor
 
 func choose() isa { return portable }
 
-// available lists the instruction sets that this machine runs, best last.
+// available lists the instruction sets of this machine, best last.
 func available() []isa { return []isa{portable} }
 
-// vectorWiden converts as many elements as the instruction set has kernels for
-// and returns their number: none.
+// vectorWiden returns 0: there are no kernels.
 func vectorWiden([]float32, []byte, DType) int { return 0 }
 
 // vectorNarrow is the inverse of vectorWiden.

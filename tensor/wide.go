@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// convertWide converts k elements of a type with more bits than float32 holds
-// to an integer or to F64.
+// convertWide converts k elements of a type with more bits than float32
+// represents to an integer type or F64.
 func convertWide(dst []byte, to DType, src []byte, from DType, k int) {
 	switch {
 	case from == U64 && to == F64:
@@ -25,8 +25,9 @@ func convertWide(dst []byte, to DType, src []byte, from DType, k int) {
 	}
 }
 
-// loadIntegers reads numbers of 32 or 64 bits. Those of U64 and F64 that are
-// out of range become the nearest, which no type but U64 itself would tell.
+// loadIntegers reads 32-bit or 64-bit numbers. U64 and F64 values out of range
+// are replaced by the nearest int64, which makes a difference only for the type
+// U64 itself.
 func loadIntegers(dst []int64, src []byte, d DType) {
 	switch d {
 	case I32:
@@ -98,9 +99,9 @@ func storeIntegers(dst []byte, src []int64, d DType) {
 	}
 }
 
-// oddFloat32 converts numbers of 32 or 64 bits to float32, rounded to odd: what
-// is not exact becomes the neighbour whose last bit is 1. Rounded once more, to
-// a type of fewer bits, it gives what rounding once would have given.
+// oddFloat32 converts 32-bit or 64-bit numbers to float32, rounded to odd: an
+// inexact value becomes the neighbor whose last bit is 1. Rounding the result
+// again, to a type with fewer bits, then gives the same value as rounding once.
 // Method: Boldo and Melquiond, "When double rounding is odd", 2005.
 func oddFloat32(dst []float32, src []byte, d DType) {
 	switch d {

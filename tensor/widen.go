@@ -2,8 +2,8 @@ package tensor
 
 import "math"
 
-// portableWiden converts len(dst) elements to float32: the meaning of the
-// conversions, and what runs where there is no assembly, or for what it leaves.
+// portableWiden converts len(dst) elements to float32. It defines the
+// conversions, and runs on machines without assembly and for remainders.
 func portableWiden(dst []float32, src []byte, d DType) {
 	switch d {
 	case F32:
@@ -27,8 +27,8 @@ func portableWiden(dst []float32, src []byte, d DType) {
 	}
 }
 
-// widenBF16 takes four elements per load, in less than half the time that one
-// by one takes.
+// widenBF16 converts four elements per load, in less than half the time of one
+// by one.
 func widenBF16(dst []float32, src []byte) {
 	for len(dst) >= 4 && len(src) >= 8 {
 		x, d := little.Uint64(src), dst[:4:4]

@@ -18,25 +18,25 @@ import (
 // ConfigFile is the configuration in a model's folder.
 const ConfigFile = "config.json"
 
-// folders are those that belong to a model: of chat templates, and of what
-// sentence-transformers puts behind it, weights included.
+// folders matches the subfolders that belong to a model: chat templates, and
+// the modules that sentence-transformers adds, including their weights.
 var folders = regexp.MustCompile(`^(additional_chat_templates|[0-9]+_[A-Za-z]+)$`)
 
-// endings are those of files that hold weights.
+// endings lists the extensions of files that contain weights.
 var endings = []string{
 	".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".ot",
 }
 
-// CopyBeside copies what stands beside the weights in a model's folder:
-// configuration, tokenizer, chat templates, what sentence-transformers has behind
-// the model, licence. Links are followed, as the
-// files of the Hugging Face cache are links. Where config is not nil, it is
-// written in the place of the old ConfigFile. It returns the names of the files.
+// CopyBeside copies the files of a model's folder that are not weights:
+// configuration, tokenizer, chat templates, modules of sentence-transformers,
+// license. It follows links, since the files of the Hugging Face cache are links.
+// If config is not nil, it is written instead of the old ConfigFile. CopyBeside
+// returns the names of the files.
 func CopyBeside(from, to string, config []byte) ([]string, error) {
 	return copyBeside(from, to, config, isWeights)
 }
 
-// copyBeside leaves out the files that skip names.
+// copyBeside omits the files for which skip returns true.
 func copyBeside(from, to string, config []byte, skip func(string) bool) ([]string, error) {
 	entries, err := os.ReadDir(from)
 	if err != nil {
@@ -87,12 +87,13 @@ func copyFile(from, to string) error {
 func isWeights(name string) bool {
 	name = strings.ToLower(name)
 	return slices.ContainsFunc(endings, func(ending string) bool { return strings.HasSuffix(name, ending) }) ||
-		strings.Contains(name, ".index.") && strings.HasSuffix(name, ".json") // of a variant: model.safetensors.index.fp16.json
+		strings.Contains(name, ".index.") && strings.HasSuffix(name, ".json") // with a variant: model.safetensors.index.fp16.json
 }
 
-// ConfigName is what config.json calls an element type that models compute in:
-// F32, BF16 and F16. It is empty for others, with which that key stays as it
-// is: it says what weights are converted to when they are loaded.
+// ConfigName returns the name in config.json of an element type that models
+// compute in: F32, BF16 or F16. It is empty for other types; leave the key
+// unchanged for these, because it names the type that weights are converted to
+// when they are loaded.
 func ConfigName(d tensor.DType) string {
 	switch d {
 	case tensor.F32:
@@ -105,10 +106,10 @@ func ConfigName(d tensor.DType) string {
 	return ""
 }
 
-// ChangeConfig sets keys of the JSON object that raw is; the order of its keys
-// stays, new ones are added at the end, sorted. A change of "dtype" goes to
-// "torch_dtype" where the object has that one, as transformers 4 calls it.
-// Without changes raw comes back as it is.
+// ChangeConfig sets keys of the JSON object raw. Existing keys keep their
+// order; new ones are appended, sorted. A change of "dtype" applies to
+// "torch_dtype" if the object has that key, the name in transformers 4. Without
+// changes raw is returned unchanged.
 func ChangeConfig(raw []byte, changes map[string]any) ([]byte, error) {
 	if len(changes) == 0 {
 		return raw, nil
@@ -166,7 +167,7 @@ func ChangeConfig(raw []byte, changes map[string]any) ([]byte, error) {
 	return pretty.Bytes(), nil
 }
 
-// object calls member for all members of a JSON object, in their order.
+// object calls member for each member of a JSON object, in order.
 func object(text []byte, member func(key string, value json.RawMessage) error) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -181,7 +182,7 @@ func object(text []byte, member func(key string, value json.RawMessage) error) e
 		if err := d.Decode(&value); err != nil {
 			return err
 		}
-		name, _ := key.(string) // as a decoder has checked
+		name, _ := key.(string) // always a string in a valid object
 		if err := member(name, value); err != nil {
 			return err
 		}

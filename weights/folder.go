@@ -9,15 +9,16 @@ import (
 	"strings"
 )
 
-// stems are the names of weights in the folders of PEFT, transformers and
-// diffusers, the adapter first: its folder may hold a copy of the model.
+// stems lists the names of weight files in the folders of PEFT, transformers
+// and diffusers. The adapter comes first, because its folder may contain a copy
+// of the model.
 var stems = []struct{ safetensors, torch string }{
 	{"adapter_model", "adapter_model"},
 	{"model", "pytorch_model"},
 	{"diffusion_pytorch_model", "diffusion_pytorch_model"},
 }
 
-// torchEndings are those of files that torch.save has written.
+// torchEndings lists the extensions of files written by torch.save.
 var torchEndings = []string{".bin", ".pt", ".pth", ".ckpt"}
 
 const (
@@ -46,8 +47,8 @@ func openFolder(dir string) (*Set, error) {
 	return s, nil
 }
 
-// list names the files in a folder. A link that leads nowhere counts: it should
-// be an error, and no reason to look on.
+// list returns the names of the files in a folder. It includes dangling links,
+// so that they are reported as errors rather than skipped.
 func list(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -62,8 +63,8 @@ func list(dir string) ([]string, error) {
 	return names, nil
 }
 
-// choose finds the file or the index to open. missed is set where the file has
-// a usual name and is not of the format that was looked for first.
+// choose returns the file or the index to open. missed is set if the file has a
+// usual name but not the preferred format.
 func choose(names []string) (name, missed string, err error) {
 	for _, stem := range stems {
 		for _, ending := range []string{safetensorsEnding, safetensorsEnding + indexEnding} {
@@ -82,8 +83,8 @@ func choose(names []string) (name, missed string, err error) {
 	return chooseOther(names)
 }
 
-// chooseOther finds the only file of another name; of the shards of an index,
-// the index.
+// chooseOther returns the only file with another name, or the index of several
+// shards.
 func chooseOther(names []string) (name, missed string, err error) {
 	endings := [][]string{{safetensorsEnding + indexEnding}, {safetensorsEnding}, {".bin" + indexEnding}, torchEndings}
 	for _, wanted := range endings {
@@ -109,7 +110,7 @@ func chooseOther(names []string) (name, missed string, err error) {
 	return "", "", fmt.Errorf("%w: found no model.safetensors, adapter_model.safetensors or other file of tensors (%w)", ErrNoWeights, fs.ErrNotExist)
 }
 
-// isTrainingState reports whether a file is one that trainers leave beside the
+// isTrainingState reports whether a file is one that trainers write next to the
 // weights.
 func isTrainingState(name string) bool {
 	for _, known := range []string{"training_args.", "optimizer.", "scheduler.", "scaler.", "rng_state"} {

@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// Index is what the index of a sharded model says. What the shards really hold
-// may be something else: see [Set.Disagreements].
+// Index is the index of a sharded model. The contents of the shards may differ:
+// see [Set.Disagreements].
 type Index struct {
 	Path string
-	// Shard is the file by the name of the tensor.
+	// Shard maps the name of a tensor to its file.
 	Shard map[string]string
-	// TotalSize is the size of all tensors in bytes, nil where the index does
-	// not say.
+	// TotalSize is the size of all tensors in bytes, nil if the index does not
+	// contain it.
 	TotalSize *int64
 }
 
-// indexed is the path that an index has the name of ("model.safetensors" of
-// "model.safetensors.index.json", and with a variant of
-// "model.safetensors.index.fp16.json"), empty for other files.
+// indexed returns the path of the file that an index replaces
+// ("model.safetensors" for "model.safetensors.index.json" and, with a variant,
+// for "model.safetensors.index.fp16.json"). It is empty for other files.
 func indexed(path string) string {
 	name, _, ok := strings.Cut(filepath.Base(path), ".index.")
 	if !ok || !strings.HasSuffix(path, ".json") {
@@ -30,7 +30,7 @@ func indexed(path string) string {
 	return filepath.Join(filepath.Dir(path), name)
 }
 
-// readIndex reads an index that [safetensors.OpenIndexOf] has found to be right.
+// readIndex reads an index that [safetensors.OpenIndexOf] has validated.
 func readIndex(path string) (*Index, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -46,8 +46,8 @@ func readIndex(path string) (*Index, error) {
 	return &Index{Path: path, Shard: content.Shard, TotalSize: totalSize(content.Metadata)}, nil
 }
 
-// totalSize is nil where the metadata are of another kind: they are for others.
-// Some writers have made the size a float.
+// totalSize returns nil if the metadata are of another form, which is not an
+// error. Some writers store the size as a float.
 func totalSize(metadata json.RawMessage) *int64 {
 	var content struct {
 		TotalSize json.Number `json:"total_size"`
@@ -62,10 +62,10 @@ func totalSize(metadata json.RawMessage) *int64 {
 	return nil
 }
 
-// Disagreements says where the index and the shards do not agree: names that
-// the index lists and no shard holds, tensors that lie in another shard than it
-// says or that it does not list, and a total size that is not that of the
-// tensors. It is empty where there is no index.
+// Disagreements lists the differences between the index and the shards: names
+// that no shard holds, tensors that are in another shard or missing from the
+// index, and a total size that does not match the tensors. It is empty without
+// an index.
 func (s *Set) Disagreements() []string {
 	if s.Index == nil {
 		return nil
@@ -96,8 +96,8 @@ func (s *Set) Disagreements() []string {
 	return found
 }
 
-// Name is the path of a file of the set within the folder of its index, with
-// slashes; its base name where there is no index.
+// Name returns the slash-separated path of a file of the set, relative to the
+// folder of its index, or its base name if there is no index.
 func (s *Set) Name(path string) string {
 	if s.Index == nil {
 		return filepath.Base(path)

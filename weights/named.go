@@ -11,37 +11,40 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// AdapterFile is the file of an adapter in its folder.
+// AdapterFile is the file name of an adapter's weights.
 const AdapterFile = "adapter_model.safetensors"
 
-// The names of the files of a model and of an adapter where torch.save has written
-// them, as transformers and PEFT call them.
+// The file names of a model and an adapter written by torch.save, as used by
+// transformers and PEFT.
 const (
 	TorchModelFile   = "pytorch_model.bin"
 	TorchModelIndex  = "pytorch_model.bin.index.json"
 	TorchAdapterFile = "adapter_model.bin"
 )
 
-// OpenModel opens the model in a folder as transformers does: the safetensors file
-// of that name, else the shards of its index; only if neither exists, TorchModelFile
-// or the shards of TorchModelIndex, of which Origin says so. Other files are not
-// looked at. It fails as Open does, with ErrNoWeights where there is none of them.
+// OpenModel opens the model in a folder as transformers does. It opens the
+// safetensors file of the usual name or else the shards of its index. If neither
+// exists, it opens TorchModelFile or the shards of TorchModelIndex, and Origin
+// reports this. Other files are ignored. OpenModel fails as Open does, with
+// ErrNoWeights if none of these files exists.
 func OpenModel(dir string) (*Set, error) {
 	return openNamed(dir, safetensors.ModelFile, safetensors.ModelIndex, TorchModelFile, TorchModelIndex)
 }
 
-// OpenDiffusion is OpenModel for the models of diffusers, whose files have other names.
+// OpenDiffusion opens a model of a diffusers pipeline, like OpenModel but with the file
+// names of diffusers.
 func OpenDiffusion(dir string) (*Set, error) {
 	const stem = "diffusion_pytorch_model"
 	return openNamed(dir, stem+".safetensors", stem+".safetensors.index.json", stem+".bin", stem+".bin.index.json")
 }
 
-// OpenAdapter opens the adapter in a folder as PEFT does: AdapterFile, and only if
-// there is none, not even a broken one, TorchAdapterFile. It fails as OpenModel does.
+// OpenAdapter opens the adapter in a folder as PEFT does: AdapterFile or, only if
+// that does not exist, not even as a broken link, TorchAdapterFile. It fails as
+// OpenModel does.
 func OpenAdapter(dir string) (*Set, error) { return openNamed(dir, AdapterFile, TorchAdapterFile) }
 
-// openNamed opens the first of the names that exists in the folder. One that is
-// corrupt, may not be read or is a link that leads nowhere is no reason to look on.
+// openNamed opens the first of the names that exists in the folder. A corrupt or
+// unreadable file or a dangling link is an error; later names are not tried.
 func openNamed(dir string, names ...string) (*Set, error) {
 	for _, name := range names {
 		path := filepath.Join(dir, name)
@@ -73,7 +76,7 @@ func openPath(path string) (*Set, error) {
 	return openFile(path)
 }
 
-// instead notes that the files were opened in the place of one that is missing.
+// instead records that the files were opened because another file is missing.
 func (s *Set) instead(missed string) {
 	for i := range s.sources {
 		if source := &s.sources[i]; !source.Fallback {
@@ -82,8 +85,8 @@ func (s *Set) instead(missed string) {
 	}
 }
 
-// Origin sums up what was opened: the file, or the index with the format of its
-// files, and why.
+// Origin summarizes the opened files: the file, or the index with the format of
+// its files, and the reason for the choice.
 func (s *Set) Origin() Source {
 	o := Source{Path: s.Path(), Format: strings.Join(s.Formats(), ", "), Why: s.Why()}
 	for _, source := range s.sources {

@@ -1,9 +1,9 @@
-// Package weights opens the tensors at a path, whatever they lie in: a
-// safetensors file, one that torch.save has written, a model that an index
-// spreads over several of either, or a folder with one of these. All that reads
-// models and adapters opens them here: [Open] what a user names, [OpenModel] and
-// [OpenAdapter] the files that transformers and PEFT look for. It also knows
-// which files beside the weights make up a model's folder.
+// Package weights opens the tensors at a path in any supported form: a
+// safetensors file, a file written by torch.save, the index of a model in
+// several shards of either format, or a folder with one of these. All packages
+// open models and adapters through it: [Open] opens a path given by the user,
+// [OpenModel] and [OpenAdapter] the files that transformers and PEFT look for.
+// It also knows which other files belong to a model's folder.
 package weights
 
 import (
@@ -20,48 +20,51 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors/torchfile"
 )
 
-// Errors that this package wraps, beside those of safetensors and torchfile.
+// Errors that this package wraps, in addition to the errors of safetensors and
+// torchfile.
 var (
-	// ErrNoWeights: a folder without a file of weights.
+	// ErrNoWeights reports a folder without a weights file.
 	ErrNoWeights = errors.New("no weights")
-	// ErrAmbiguous: a folder with several files, none of which has one of the
-	// usual names.
+	// ErrAmbiguous reports a folder with several weights files, none of which
+	// has a usual name.
 	ErrAmbiguous = errors.New("several files of weights")
 )
 
-// Source says what was opened, in which format, and why where there is something
-// to say.
+// Source describes an opened file: its format, and the reason if it was not the
+// requested one.
 type Source = torchfile.Source
 
 // Data is the bytes of a tensor in host memory, usually a range of a mapped file. The
-// bytes do not change, and stay mapped until every buffer made of them is freed.
+// bytes do not change, and stay mapped until every buffer created from them is freed.
 type Data struct {
 	Bytes []byte
-	// Keep is held as long as such a buffer, and keeps the file mapped. May be nil.
+	// Keep is referenced as long as such a buffer exists, and keeps the file
+	// mapped. May be nil.
 	Keep any
 }
 
-// Set is the tensors at a path. It is safe for concurrent use.
+// Set holds the tensors at a path. It is safe for concurrent use.
 type Set struct {
 	*safetensors.Set
-	// Stem is the name of the files without numbers and endings: "model",
+	// Stem is the name of the files without number and extension: "model",
 	// "pytorch_model", "adapter_model".
 	Stem string
-	// Folder is the folder that was opened, empty where a file was named.
+	// Folder is the folder that was opened, empty if a file was opened.
 	Folder string
-	// Index is nil where there is one file.
+	// Index is nil for a single file.
 	Index *Index
 
-	sources []Source // of the files, in their order
+	sources []Source // by file
 }
 
-// Open opens what is at path. A folder is searched for the names that
+// Open opens the weights at path. In a folder it looks for the names that
 // transformers, PEFT and diffusers use, safetensors first, then for the only
-// file of another name. As in [torchfile.OpenAny] a file of another format is
-// opened only where there is no safetensors file: never past a broken one.
+// file of another name. As in [torchfile.OpenAny], a file of another format is
+// opened only if the safetensors file does not exist, never because it is
+// invalid.
 //
-// It fails with ErrNoWeights (which is fs.ErrNotExist, too) and ErrAmbiguous,
-// and as [safetensors.OpenIndex] and [torchfile.OpenAny] do.
+// It fails with ErrNoWeights (which also wraps fs.ErrNotExist) and
+// ErrAmbiguous, and as [safetensors.OpenIndex] and [torchfile.OpenAny] do.
 func Open(path string) (*Set, error) {
 	info, err := os.Stat(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -73,10 +76,10 @@ func Open(path string) (*Set, error) {
 	case err == nil:
 		return openPath(path)
 	}
-	return openFile(path) // one that is missing may have a twin
+	return openFile(path) // a file of another format may exist
 }
 
-// New returns the tensors of a file that is open already, which the Set closes.
+// New returns the tensors of an open file. Closing the Set closes the file.
 func New(f *safetensors.File) *Set {
 	return &Set{
 		Set: safetensors.NewSet(f), Stem: stem(f.Path()),
@@ -84,8 +87,9 @@ func New(f *safetensors.File) *Set {
 	}
 }
 
-// Place returns tensors that are said to lie in the file at path, or are made of what lies
-// there, see [safetensors.OpenPlaced]; why says of them what there is to say to people.
+// Place returns the given tensors of the file at path, which the file stores or from which
+// they are computed; see [safetensors.OpenPlaced]. why is a note for the user, returned by
+// Why.
 func Place(path string, tensors []safetensors.Placed, metadata map[string]string, why string) (*Set, error) {
 	f, err := safetensors.OpenPlaced(path, tensors, metadata)
 	if err != nil {
@@ -107,12 +111,12 @@ func openFile(path string) (*Set, error) {
 	return s, nil
 }
 
-// stem is the name of a file without its ending.
+// stem returns the base name of a file without its extension.
 func stem(path string) string {
 	return strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
 }
 
-// openIndex opens the files that an index names.
+// openIndex opens the files listed in an index.
 func openIndex(path string) (*Set, error) {
 	s := &Set{Stem: stem(indexed(path))}
 	set, err := safetensors.OpenIndexOf(path, filepath.Ext(indexed(path)), func(path string) (*safetensors.File, error) {
@@ -130,7 +134,7 @@ func openIndex(path string) (*Set, error) {
 	return s, nil
 }
 
-// Source says what the i-th of Files is.
+// Source returns the description of the i-th of Files.
 func (s *Set) Source(i int) Source { return s.sources[i] }
 
 // Views returns all tensors, in the order of Names.
@@ -148,9 +152,9 @@ func (s *Set) Views() ([]*safetensors.View, error) {
 	return views, nil
 }
 
-// Metadata joins the metadata of all files. Where they do not agree, the first
-// file decides and the key is among the conflicts. It is nil where no file has
-// any.
+// Metadata merges the metadata of all files. If files disagree, the first one
+// takes precedence and the key is returned in conflicts. The map is nil if no
+// file has metadata.
 func (s *Set) Metadata() (metadata map[string]string, conflicts []string) {
 	for _, f := range s.Files() {
 		for key, value := range f.Metadata() {
@@ -168,20 +172,20 @@ func (s *Set) Metadata() (metadata map[string]string, conflicts []string) {
 	return metadata, slices.Compact(conflicts)
 }
 
-// Formats names the formats of the files, each once: "safetensors", "torch zip",
+// Formats returns the distinct formats of the files: "safetensors", "torch zip",
 // "torch legacy".
 func (s *Set) Formats() []string {
 	return s.each(func(source Source) string { return source.Format })
 }
 
-// Why says, for people, why files were opened that were not asked for, or as
-// something else than their names say. It is empty where there is nothing to
-// say.
+// Why returns the reason, as a note for the user, why other files than the
+// requested ones were opened or a format differs from the file's name. It is
+// empty otherwise.
 func (s *Set) Why() string {
 	return strings.Join(s.each(func(source Source) string { return source.Why }), "; ")
 }
 
-// each collects what is said of the files, each once and nothing of nothing.
+// each returns the distinct nonempty results of say.
 func (s *Set) each(say func(Source) string) []string {
 	var all []string
 	for _, source := range s.sources {
@@ -192,8 +196,8 @@ func (s *Set) each(say func(Source) string) []string {
 	return all
 }
 
-// Scalars returns what the files hold beside tensors, as [torchfile.Scalars]
-// does; of safetensors files that is nothing.
+// Scalars returns the values in the files that are not tensors, as
+// [torchfile.Scalars] does. Safetensors files have none.
 func (s *Set) Scalars() (map[string]any, error) {
 	all := map[string]any{}
 	for i, f := range s.Files() {
@@ -209,8 +213,8 @@ func (s *Set) Scalars() (map[string]any, error) {
 	return all, nil
 }
 
-// Verify compares the checksums that the files have, as [torchfile.Verify] does,
-// and returns what is wrong with each; safetensors files have none.
+// Verify checks the checksums of the files, as [torchfile.Verify] does, and
+// returns an error per invalid file. Safetensors files have no checksums.
 func (s *Set) Verify() (problems []error) {
 	for i, f := range s.Files() {
 		if !s.IsTorch(i) {
@@ -223,5 +227,5 @@ func (s *Set) Verify() (problems []error) {
 	return problems
 }
 
-// IsTorch reports whether torch.save has written the i-th of Files.
+// IsTorch reports whether the i-th of Files was written by torch.save.
 func (s *Set) IsTorch(i int) bool { return strings.HasPrefix(s.sources[i].Format, "torch") }

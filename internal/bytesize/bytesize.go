@@ -1,5 +1,5 @@
-// Package bytesize writes numbers of bytes for people. What people write is read by
-// safetensors.ParseSize, which stands without this module.
+// Package bytesize formats numbers of bytes for people. Its inverse is
+// safetensors.ParseSize, in a package without dependencies on this module.
 package bytesize
 
 import (
@@ -7,7 +7,8 @@ import (
 	"math"
 )
 
-// Binary writes n in powers of 1024, as memory is counted: "1.5 MiB", "2.00 GiB".
+// Binary formats n in powers of 1024, as is usual for memory: "1.5 MiB", "2.00
+// GiB".
 func Binary(n int64) string {
 	switch {
 	case n >= 1<<30:
@@ -18,14 +19,14 @@ func Binary(n int64) string {
 	return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
 }
 
-// Decimal writes n in powers of 1000, as disks and networks are counted, with at
-// most three digits of which one may be a decimal: "999 B", "1.5 MB".
+// Decimal formats n in powers of 1000, as is usual for disks and networks, with
+// at most three digits, one of them a decimal: "999 B", "1.5 MB".
 func Decimal(n float64) string {
 	unit, name := Unit(n)
 	return Short(n/unit) + " " + name
 }
 
-// Unit is the power of 1000 that Decimal writes n in, and its name.
+// Unit returns the power of 1000 that Decimal uses for n, and its name.
 func Unit(n float64) (unit float64, name string) {
 	unit = 1
 	for _, name := range []string{"B", "kB", "MB", "GB"} {
@@ -37,7 +38,7 @@ func Unit(n float64) (unit float64, name string) {
 	return unit, "TB"
 }
 
-// Short is a number with at most three digits of which one may be a decimal.
+// Short formats a number with at most three digits, one of them a decimal.
 func Short(x float64) string {
 	if x < 100 && x != math.Trunc(x) {
 		return fmt.Sprintf("%.1f", x)

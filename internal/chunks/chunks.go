@@ -1,5 +1,5 @@
-// Package chunks hands long runs of bytes out in chunks, to as many goroutines
-// as there are cores.
+// Package chunks divides long runs of bytes into chunks, which are processed by
+// one goroutine per core.
 package chunks
 
 import (
@@ -11,31 +11,32 @@ import (
 	"github.com/lorafuse/lorafuse/internal/fork"
 )
 
-// A Chunk is some of the bytes of a run.
+// A Chunk is part of a run of bytes.
 type Chunk struct {
-	Run          int   // which one
-	Number       int   // of the chunk within the run
-	From, Length int64 // within the run
+	Run          int   // index of the run
+	Number       int   // index of the chunk within the run
+	From, Length int64 // position within the run
 }
 
-// Options say how runs are cut up and who looks on.
+// Options configure the size of chunks, the number of goroutines and progress
+// reports.
 type Options struct {
 	// Size is the length of a chunk; the last one of a run may be shorter.
 	Size int64
-	// Threads is the number of goroutines, 0 for one per core that the program
-	// may use.
+	// Threads is the number of goroutines. Zero means one per core available to
+	// the program.
 	Threads int
-	// Progress, where it is set, is told how many of all bytes are done. Calls
-	// come one after the other.
+	// Progress, if not nil, is called with the number of bytes done and the
+	// total. Calls are sequential.
 	Progress func(done, total int64)
 }
 
-// Each cuts runs of the given lengths into chunks and calls a function for each
-// of them, run after run. Every goroutine calls start for a function of its
-// own, which may thus have memory of its own. A run of no bytes has no chunks.
+// Each divides runs of the given lengths into chunks and calls a function for
+// each chunk, run after run. Every goroutine calls start to get its own
+// function, which may have its own memory. An empty run has no chunks.
 //
-// Each ends with the first error, or that of ctx; chunks under way are finished
-// before.
+// Each ends with the first error, or the error of ctx, after the running calls
+// have returned.
 func Each(ctx context.Context, lengths []int64, o Options, start func() func(Chunk) error) error {
 	d := dealer{lengths: lengths, size: o.Size}
 	progress := progress{report: o.Progress}
@@ -76,10 +77,10 @@ func Each(ctx context.Context, lengths []int64, o Options, start func() func(Chu
 	return ctx.Err()
 }
 
-// Count is the number of chunks of a run.
+// Count returns the number of chunks of a run.
 func Count(length, size int64) int64 { return (length + size - 1) / size }
 
-// dealer gives out one chunk after the other.
+// dealer distributes the chunks in order.
 type dealer struct {
 	lengths []int64
 	size    int64
@@ -103,7 +104,7 @@ func (d *dealer) deal() (Chunk, bool) {
 	return Chunk{}, false
 }
 
-// progress adds up what is done.
+// progress adds up the bytes done.
 type progress struct {
 	mu          sync.Mutex
 	done, total int64

@@ -1,6 +1,6 @@
-// Package fork runs functions on goroutines of their own and brings the panic of
-// one home, to the goroutine that waits for them: a page of a mapped file that
-// cannot be read thereby ends the work that needed it, and not the process.
+// Package fork runs functions on new goroutines and passes the first panic to
+// the goroutine that waits for them. A page of a mapped file that cannot be read
+// thus ends the work that needed it, not the process.
 package fork
 
 import (
@@ -9,14 +9,14 @@ import (
 	"sync/atomic"
 )
 
-// Group is some functions that run side by side. The zero Group is ready to be
-// used.
+// Group is a set of concurrent functions. The zero Group is ready to use.
 type Group struct {
 	wg    sync.WaitGroup
-	first atomic.Pointer[any] // that a function has panicked with
+	first atomic.Pointer[any] // value of the first panic
 }
 
-// Go begins a function. In it an access to memory that cannot be read is a panic.
+// Go runs f on a new goroutine. In it, an access to memory that cannot be read
+// panics instead of crashing the process.
 func (g *Group) Go(f func()) {
 	g.wg.Go(func() {
 		debug.SetPanicOnFault(true)
@@ -29,8 +29,8 @@ func (g *Group) Go(f func()) {
 	})
 }
 
-// Wait returns when all functions have, and panics with what the first of those
-// has that did.
+// Wait returns when all functions have returned. If one has panicked, Wait
+// panics with the first value.
 func (g *Group) Wait() {
 	g.wg.Wait()
 	if r := g.first.Load(); r != nil {

@@ -8,16 +8,14 @@ import (
 	"syscall"
 )
 
-// ReplaceDir lets fill write a folder and then puts it in the place of path,
-// replacing all that was there. fill gets the name of an empty folder beside
-// path; where it returns an error, path stays as it was and ReplaceDir returns
-// that error. path must be a folder or missing; its parent must exist. A
-// symbolic link is followed.
+// ReplaceDir calls fill to write a folder and then replaces path with it. fill
+// is called with the name of an empty folder next to path. If fill returns an
+// error, path is unchanged and ReplaceDir returns the error. path must be a
+// folder or missing; its parent must exist. ReplaceDir follows a symbolic link.
 //
-// On Linux and macOS the exchange is one step of the file system. Elsewhere
-// the old folder is moved aside first: a process killed between the two
-// renames leaves it under another name, and [Sweep] of the parent folder
-// brings it back.
+// On Linux and macOS the exchange is atomic. On other systems the old folder is
+// moved aside first: a process killed between the two renames leaves it under
+// another name, and [Sweep] of the parent folder restores it.
 func ReplaceDir(path string, fill func(dir string) error) error {
 	final, err := follow(filepath.Clean(path))
 	if err != nil {
@@ -49,7 +47,7 @@ func ReplaceDir(path string, fill func(dir string) error) error {
 		return err
 	}
 	if !canRemoveOpen {
-		mark.Close() // nor rename
+		mark.Close() // an open folder cannot be renamed on Windows
 	}
 	if err := moveInto(temp, final, old != nil); err != nil {
 		return err
@@ -57,10 +55,11 @@ func ReplaceDir(path string, fill func(dir string) error) error {
 	return syncDir(filepath.Dir(final))
 }
 
-// ReplaceFile is [ReplaceDir] for one file: fill writes a file of the name that
-// it gets, whose folder is there and empty, and may read it back; then the file
-// takes the place of path. It is [Create] for writers that want a name, and for
-// what must be checked before it replaces something.
+// ReplaceFile calls fill to write a file and then replaces path with it, like
+// [ReplaceDir] for one file. fill is called with the name of a file in a new,
+// empty folder, and may read the file back. Use it instead of [Create] if the
+// writer needs a file name, or the file must be checked before it replaces
+// another.
 func ReplaceFile(path string, fill func(name string) error) error {
 	final, err := follow(path)
 	if err != nil {
@@ -94,8 +93,8 @@ func ReplaceFile(path string, fill func(name string) error) error {
 	return syncDir(filepath.Dir(final))
 }
 
-// RemoveDir removes a folder with all that is in it. It loses its name first:
-// a kill on the way leaves no half of it, but what [Sweep] removes.
+// RemoveDir removes a folder with its contents. It renames the folder first, so
+// that a killed process leaves only parts that [Sweep] removes.
 func RemoveDir(path string) error {
 	gone := tempName(tempPrefix, path)
 	if err := os.Rename(path, gone); errors.Is(err, fs.ErrNotExist) {
@@ -117,8 +116,8 @@ func moveInto(temp, final string, replace bool) error {
 	return stepAside(temp, final)
 }
 
-// stepAside is the exchange in two renames. Before the second one the parent
-// must know of the first on disk, or after a power failure both could be lost.
+// stepAside exchanges the folders with two renames. The first one must be on
+// disk before the second, or a power failure could lose both.
 func stepAside(temp, final string) error {
 	aside := tempName(oldPrefix, final)
 	if err := os.Rename(final, aside); err != nil {
@@ -136,7 +135,7 @@ func stepAside(temp, final string) error {
 	return os.RemoveAll(aside)
 }
 
-// syncTree brings every file and folder under root to the disk.
+// syncTree flushes every file and folder under root to disk.
 func syncTree(root string) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {

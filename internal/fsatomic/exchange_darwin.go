@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// exchange swaps two names in one step, or returns errors.ErrUnsupported.
+// exchange swaps two names atomically, or returns errors.ErrUnsupported.
 func exchange(a, b string) error {
 	err := unix.RenamexNp(a, b, unix.RENAME_SWAP)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP) {

@@ -4,5 +4,6 @@ package fsatomic
 
 import "errors"
 
-// exchange swaps two names in one step, or returns errors.ErrUnsupported.
+// exchange returns errors.ErrUnsupported: this system cannot swap two names
+// atomically.
 func exchange(a, b string) error { return errors.ErrUnsupported }

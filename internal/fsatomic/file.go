@@ -1,9 +1,10 @@
-// Package fsatomic writes files and folders so that a reader, a crash or a
-// kill -9 at any moment finds either the old contents or the new, whole.
+// Package fsatomic writes files and folders atomically: after a crash or a kill
+// -9 at any moment, and for concurrent readers, they have either the old or the
+// new contents, complete.
 //
-// What is being written lies beside its target under a name of its own
-// (".tmp-…") and is renamed when it is complete and on the disk. [Sweep]
-// removes what killed processes left behind. [Lock] and [TryLock] keep two
+// A file is written under a temporary name in the folder of its target
+// (".tmp-…") and renamed after it is complete and flushed to disk. [Sweep]
+// removes files left behind by killed processes. [Lock] and [TryLock] keep two
 // processes from doing the same work at once.
 package fsatomic
 
@@ -16,22 +17,22 @@ import (
 	"path/filepath"
 )
 
-// ErrNotRegular is the error for a target that is neither a regular file nor
-// missing (a folder, a device, a pipe): renaming over it would destroy it.
+// ErrNotRegular reports a target that exists but is not a regular file (a
+// folder, a device, a pipe). Renaming over it would destroy it.
 var ErrNotRegular = errors.New("not a regular file")
 
-// A File is a file being written. It takes its name with Commit; until then,
-// and after Abort or any error, the old file stays as it was.
+// A File is a file being written. Commit renames it to its target; until then,
+// and after Abort or any error, the old file is unchanged.
 type File struct {
 	f     handle
-	final string      // the target, symlinks followed
-	temp  string      // where the bytes are until Commit
-	mode  fs.FileMode // permissions to set; 0 leaves those of the umask
-	err   error       // the first failed write: such a file is never committed
+	final string      // the target, with symlinks resolved
+	temp  string      // temporary path until Commit
+	mode  fs.FileMode // permissions to set; 0 keeps the umask's
+	err   error       // the first failed write; such a file is never committed
 	done  bool
 }
 
-// handle is what File needs of *os.File.
+// handle is the part of *os.File that File uses.
 type handle interface {
 	io.Writer
 	io.WriterAt
@@ -41,10 +42,10 @@ type handle interface {
 	Close() error
 }
 
-// Create begins to write the file path. A symbolic link is followed: the file
-// that it points to is replaced, the link stays. The new file has the
-// permissions of the old one, or those of the umask where there is none. A
-// file that may not be written is not replaced either.
+// Create starts writing the file path. It follows a symbolic link: the file
+// that the link points to is replaced, the link stays. The new file has the
+// permissions of the old one, or the default permissions if there is none. A
+// file without write permission is not replaced.
 func Create(path string) (*File, error) {
 	final, err := follow(path)
 	if err != nil {
@@ -61,7 +62,7 @@ func Create(path string) (*File, error) {
 	return &File{f: f, final: final, temp: f.Name(), mode: mode}, nil
 }
 
-// WriteFile replaces the contents of the file path by data, see [Create].
+// WriteFile replaces the contents of the file path with data, see [Create].
 func WriteFile(path string, data []byte) error {
 	f, err := Create(path)
 	if err != nil {
@@ -74,7 +75,7 @@ func WriteFile(path string, data []byte) error {
 	return f.Commit()
 }
 
-// Name is the path that Commit gives to the file.
+// Name returns the target path.
 func (f *File) Name() string { return f.final }
 
 // Write appends to the file.
@@ -89,15 +90,15 @@ func (f *File) WriteAt(p []byte, offset int64) (int, error) {
 	return n, f.failed(err)
 }
 
-// Seek moves the place of the next Write.
+// Seek sets the position of the next Write.
 func (f *File) Seek(offset int64, whence int) (int64, error) {
 	n, err := f.f.Seek(offset, whence)
 	return n, f.failed(err)
 }
 
-// Commit brings the file to the disk and gives it its name. After an error
-// here, or an earlier one of a write, the old file is as it was and nothing is
-// left behind.
+// Commit flushes the file to disk and renames it to its target. After an error,
+// in Commit or an earlier write, the old file is unchanged and nothing is left
+// behind.
 func (f *File) Commit() error {
 	if f.done {
 		return fmt.Errorf("commit %s: %w", f.final, fs.ErrClosed)
@@ -114,7 +115,7 @@ func (f *File) Commit() error {
 	if err == nil {
 		err = f.f.Sync()
 	}
-	// Windows does not rename an open file.
+	// Windows cannot rename an open file.
 	if closed := f.f.Close(); err == nil {
 		err = closed
 	}
@@ -128,8 +129,7 @@ func (f *File) Commit() error {
 	return syncDir(filepath.Dir(f.final))
 }
 
-// Abort gives the file up and removes what was written. After Commit it does
-// nothing, so that it can be deferred.
+// Abort discards the file. After Commit it does nothing, so it can be deferred.
 func (f *File) Abort() {
 	if f.done {
 		return
@@ -139,7 +139,7 @@ func (f *File) Abort() {
 	os.Remove(f.temp)
 }
 
-// failed keeps the first error.
+// failed records the first error.
 func (f *File) failed(err error) error {
 	if err == nil {
 		return nil
@@ -151,8 +151,8 @@ func (f *File) failed(err error) error {
 	return err
 }
 
-// naming lets an error name the target: the temporary name says nothing to
-// the user.
+// naming replaces the temporary name in an error with the target, which the
+// user knows.
 func naming(target string, err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		err = p.Err
@@ -162,14 +162,13 @@ func naming(target string, err error) error {
 	return fmt.Errorf("write %s: %w", target, err)
 }
 
-// follow returns the file that path names when all symbolic links are
-// followed; the file need not exist.
+// follow resolves all symbolic links of path; the target need not exist.
 func follow(path string) (string, error) {
 	original := path
-	for range 40 { // as Linux limits it
+	for range 40 { // the limit of Linux
 		target, err := os.Readlink(path)
 		if err != nil {
-			return path, nil // not a link, or not there
+			return path, nil // not a link, or missing
 		}
 		if !filepath.IsAbs(target) {
 			target = filepath.Join(filepath.Dir(path), target)
@@ -179,7 +178,7 @@ func follow(path string) (string, error) {
 	return "", fmt.Errorf("write %s: too many symbolic links", original)
 }
 
-// replaceable returns the permissions of the old file, 0 where there is none.
+// replaceable returns the permissions of the old file, 0 if there is none.
 func replaceable(path string) (fs.FileMode, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -191,8 +190,8 @@ func replaceable(path string) (fs.FileMode, error) {
 	if !info.Mode().IsRegular() {
 		return 0, fmt.Errorf("write %s: %w (%s)", path, ErrNotRegular, info.Mode().Type())
 	}
-	// A rename needs no right to the file itself: ask for it, or read-only
-	// files would be no protection.
+	// A rename needs no permission for the file itself. Check it, so that
+	// read-only files are protected.
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return 0, err

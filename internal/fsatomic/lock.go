@@ -15,13 +15,13 @@ var ErrLockUnsupported = errors.New("the file system has no file locks")
 // A FileLock is held by at most one owner among all processes of the machine.
 type FileLock struct {
 	f      *os.File
-	remove bool // the file goes with the lock
+	remove bool // remove the file on Unlock
 }
 
-// Lock waits until it holds the lock file path, made with its folders if
-// missing. The lock ends with Unlock or with the process, however it ends; the
-// file stays. It is advisory, and is the one that flock(2) and Python's
-// filelock take.
+// Lock waits until it holds the lock on the file path, which it creates with
+// its parent folders if missing. The lock ends with Unlock or with the process,
+// however that ends; the file stays. The lock is advisory and compatible with
+// flock(2) and Python's filelock.
 func Lock(ctx context.Context, path string) (*FileLock, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func Lock(ctx context.Context, path string) (*FileLock, error) {
 	}
 }
 
-// acquire opens the lock file and takes its lock if it is free.
+// acquire opens the lock file and locks it if it is free.
 func acquire(path string) (f *os.File, locked bool, err error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
@@ -57,8 +57,8 @@ func acquire(path string) (f *os.File, locked bool, err error) {
 			f.Close()
 			return nil, false, fmt.Errorf("lock %s: %w: %w", path, ErrLockUnsupported, err)
 		}
-		// Some owners remove the file when they are done: a lock on a file
-		// without a name excludes nobody.
+		// Some owners remove the file when they are done: a lock on a removed
+		// file excludes no other process.
 		if !locked || stillThere(f) {
 			return f, locked, nil
 		}
@@ -66,15 +66,15 @@ func acquire(path string) (f *os.File, locked bool, err error) {
 	}
 }
 
-// Unlock gives the lock back.
+// Unlock releases the lock.
 func (l *FileLock) Unlock() error {
 	if !l.remove {
 		return l.f.Close()
 	}
-	if canRemoveOpen { // with the lock held, so that it is the own file
+	if canRemoveOpen { // with the lock held, so that the file is our own
 		return errors.Join(os.Remove(l.f.Name()), l.f.Close())
 	}
 	err := l.f.Close()
-	_ = os.Remove(l.f.Name()) // fails where the next owner has opened it already
+	_ = os.Remove(l.f.Name()) // fails if the next owner has already opened it
 	return err
 }

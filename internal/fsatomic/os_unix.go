@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// canRemoveOpen: a file can lose its name while it is open.
+// canRemoveOpen is true: a file can be removed while it is open.
 const canRemoveOpen = true
 
 // tryLock takes the exclusive lock of an open file or folder if it is free. An
-// error means that there are no locks here.
+// error means that the file system does not support locks.
 func tryLock(f *os.File) (bool, error) {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -31,14 +31,15 @@ func tryLock(f *os.File) (bool, error) {
 
 func syncFile(path string) error { return syncDir(path) }
 
-// syncDir brings the names in a folder to the disk.
+// syncDir flushes the names in a folder to disk.
 func syncDir(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	err = f.Sync()
-	// Some file systems (FUSE, SMB) cannot sync a folder and say so in this way.
+	// Some file systems (FUSE, SMB) cannot sync a folder and return these
+	// errors.
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP) {
 		err = nil
 	}

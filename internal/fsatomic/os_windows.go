@@ -9,15 +9,16 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// canRemoveOpen: a file can lose its name while it is open.
+// canRemoveOpen is false: an open file cannot be removed.
 const canRemoveOpen = false
 
-// lockAt is where the lock lies, far behind the end of any file: locks are
-// mandatory here and would stop readers and writers of the bytes they cover.
+// lockAt is the offset of the locked byte, far past the end of any file. Locks
+// are mandatory on Windows and would block readers and writers of the bytes
+// they cover.
 const lockAt = 1 << 30
 
 // tryLock takes the exclusive lock of an open file if it is free. An error
-// means that there are no locks here, as for folders.
+// means that locks are not supported, as for folders.
 func tryLock(f *os.File) (bool, error) {
 	at := windows.Overlapped{OffsetHigh: lockAt}
 	err := windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &at)
@@ -35,5 +36,5 @@ func syncFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// syncDir has nothing to do: NTFS logs changes of names itself.
+// syncDir does nothing: NTFS logs changes of names itself.
 func syncDir(string) error { return nil }

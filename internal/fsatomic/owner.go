@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// ErrLocked is wrapped where somebody else holds a lock.
+// ErrLocked is the error for a lock that another process holds.
 var ErrLocked = errors.New("locked")
 
-// Owner is who holds a lock that [TryLock] has taken.
+// Owner identifies the holder of a lock taken by [TryLock].
 type Owner struct {
 	PID   int       `json:"pid"`
 	Host  string    `json:"host"`
 	Since time.Time `json:"since"`
 }
 
-// String names the owner for an error message.
+// String formats the owner for an error message.
 func (o Owner) String() string {
 	if o.PID == 0 {
 		return "a process that has left no name"
@@ -27,22 +27,22 @@ func (o Owner) String() string {
 	return fmt.Sprintf("process %d on %s, since %s", o.PID, o.Host, o.Since.Format(time.RFC3339))
 }
 
-// LockedError is an ErrLocked that names the owner.
+// LockedError is an ErrLocked with the owner.
 type LockedError struct {
 	Path  string
 	Owner Owner
 }
 
-// Error names the file and the owner.
+// Error returns a message with the file and the owner.
 func (e *LockedError) Error() string { return fmt.Sprintf("%s: %v by %v", e.Path, ErrLocked, e.Owner) }
 
-// Is makes it an ErrLocked.
+// Is reports whether target is ErrLocked.
 func (e *LockedError) Is(target error) bool { return target == ErrLocked }
 
-// TryLock takes the lock file path if it is free, and writes into it who holds
-// it; else the error is a LockedError. The lock ends with Unlock, which removes
-// the file, or with the process, however it ends: a file that a dead process
-// has left is free. Errors: ErrLocked, ErrLockUnsupported.
+// TryLock locks the file path if it is free and writes the owner into it;
+// otherwise the error is a LockedError. The lock ends with Unlock, which
+// removes the file, or with the process, however that ends: the file of a dead
+// process is free. Errors: ErrLocked, ErrLockUnsupported.
 func TryLock(path string) (*FileLock, error) {
 	f, locked, err := acquire(path)
 	if err != nil {
@@ -70,7 +70,7 @@ func TryLock(path string) (*FileLock, error) {
 	return l, nil
 }
 
-// readOwner is the zero Owner where the file does not say.
+// readOwner returns the owner recorded in the file, or the zero Owner.
 func readOwner(f io.Reader) Owner {
 	var o Owner
 	raw, err := io.ReadAll(io.LimitReader(f, 4096))

@@ -4,7 +4,7 @@ package fsatomic
 
 import "golang.org/x/sys/windows"
 
-// FreeSpace returns the bytes that may still be written in a folder, and the size of its file
+// FreeSpace returns the number of bytes available in a folder and the size of its file
 // system; ok is false if they are unknown.
 func FreeSpace(dir string) (free, total int64, ok bool) {
 	path, err := windows.UTF16PtrFromString(dir)

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// Sums are checksums of files in a folder, by their names: of what was written whole they
-// say whether it still is what it was.
+// Sums returns checksums of files in a folder, by name. Compare them later to detect
+// changes to the files.
 func Sums(dir string, names ...string) (map[string]string, error) {
 	sums := map[string]string{}
 	for _, name := range names {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Temporary names are ".tmp-<12 hex digits>-<target>"; a folder that has to
-// step aside for a moment is ".old-<12 hex digits>-<target>".
+// Temporary names are ".tmp-<12 hex digits>-<target>". A folder that is
+// temporarily moved aside is named ".old-<12 hex digits>-<target>".
 const (
 	tempPrefix = ".tmp-"
 	oldPrefix  = ".old-"
@@ -33,7 +33,7 @@ func tempName(prefix, target string) string {
 	return filepath.Join(filepath.Dir(target), prefix+hex.EncodeToString(b[:])+"-"+base)
 }
 
-// createTemp makes the temporary file for target, marked as in use.
+// createTemp creates the temporary file for target and marks it as in use.
 func createTemp(target string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(tempName(tempPrefix, target), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
@@ -46,13 +46,13 @@ func createTemp(target string) (*os.File, error) {
 		if inUse(f) {
 			return f, nil
 		}
-		f.Close() // a sweeper was quicker
+		f.Close() // another process has removed it
 		os.Remove(f.Name())
 	}
 }
 
-// createTempDir makes the temporary folder for target; the returned handle
-// marks it as in use until it is closed (nil where folders have no locks).
+// createTempDir creates the temporary folder for target. The returned handle
+// marks it as in use until it is closed; it is nil if folders cannot be locked.
 func createTempDir(target string) (dir string, mark *os.File, err error) {
 	for {
 		dir = tempName(tempPrefix, target)
@@ -77,16 +77,16 @@ func createTempDir(target string) (dir string, mark *os.File, err error) {
 }
 
 // inUse marks a new temporary file or folder as belonging to a living process
-// and reports whether it is still there.
+// and reports whether it still exists.
 func inUse(f *os.File) bool {
 	if locked, err := tryLock(f); err != nil || !locked {
-		// Without locks (some network file systems) age alone protects it.
+		// Without locks (some network file systems) only its age protects it.
 		return err != nil
 	}
 	return stillThere(f)
 }
 
-// stillThere reports whether the name of f leads to f.
+// stillThere reports whether the name of f still refers to f.
 func stillThere(f *os.File) bool {
 	now, err := os.Stat(f.Name())
 	if err != nil {
@@ -96,15 +96,15 @@ func stillThere(f *os.File) bool {
 	return err == nil && os.SameFile(now, then)
 }
 
-// fresh is the age below which something without a usable lock may belong to
-// a living process.
+// fresh is the age below which a file without a usable lock may belong to a
+// living process.
 const fresh = 24 * time.Hour
 
-// Sweep tidies the folder dir after writers that were killed: it removes their
-// temporary files and folders, and gives a folder that was caught in the
-// middle of being replaced its name back. What a living process is writing
-// stays. A dir that does not exist is clean. Call it before the first write
-// into a folder, and before reading a folder that [ReplaceDir] writes.
+// Sweep cleans the folder dir up after killed writers. It removes their
+// temporary files and folders, and renames a folder back that was moved aside
+// when its replacement was interrupted. Files of living processes are kept. A
+// missing dir is not an error. Call Sweep before the first write into a folder,
+// and before reading a folder written by [ReplaceDir].
 func Sweep(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -131,7 +131,7 @@ func Sweep(dir string) error {
 	return errors.Join(errs...)
 }
 
-// restore renames old to target unless there is a target.
+// restore renames old to target unless target exists.
 func restore(old, target string) (bool, error) {
 	if _, err := os.Lstat(target); !errors.Is(err, fs.ErrNotExist) {
 		return false, err
@@ -142,7 +142,7 @@ func restore(old, target string) (bool, error) {
 	return true, syncDir(filepath.Dir(target))
 }
 
-// removeAbandoned removes path unless a living process writes it.
+// removeAbandoned removes path unless a living process is writing it.
 func removeAbandoned(path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -152,7 +152,7 @@ func removeAbandoned(path string) error {
 		return err
 	}
 	locked, err := tryLock(f)
-	if err != nil { // no locks here
+	if err != nil { // locks are not supported
 		info, err := f.Stat()
 		f.Close()
 		if err != nil || time.Since(info.ModTime()) < fresh {
@@ -167,6 +167,6 @@ func removeAbandoned(path string) error {
 		f.Close()
 		return os.RemoveAll(path)
 	}
-	defer f.Close() // with the lock held, so that no new owner slips in
+	defer f.Close() // closed after the removal, so that no new owner takes the lock before
 	return os.RemoveAll(path)
 }

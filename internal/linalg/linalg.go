@@ -1,5 +1,5 @@
-// Package linalg factors matrices in float64: the QR and singular value
-// decompositions that some adapters begin with.
+// Package linalg computes QR and singular value decompositions in float64,
+// which some adapters are initialized with.
 package linalg
 
 import (
@@ -13,10 +13,10 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// ErrNotFinite is the error for a matrix with NaN or infinity in it.
+// ErrNotFinite reports a matrix that contains NaN or infinity.
 var ErrNotFinite = errors.New("the matrix is not finite")
 
-// ErrNoConvergence is the error of an iteration that did not end.
+// ErrNoConvergence reports an iteration that did not converge.
 var ErrNoConvergence = errors.New("the singular value decomposition did not converge")
 
 // Matrix is a dense matrix in row-major order.
@@ -30,8 +30,8 @@ func New(rows, cols int) Matrix {
 	return Matrix{rows, cols, make([]float64, rows*cols)}
 }
 
-// FromFloat32 returns a matrix with the values of src, which has rows·cols
-// elements. It fails with ErrNotFinite where one is NaN or infinite.
+// FromFloat32 returns a matrix with the values of src, which must have
+// rows·cols elements. It fails with ErrNotFinite if one is NaN or infinite.
 func FromFloat32(src []float32, rows, cols int) (Matrix, error) {
 	if len(src) != rows*cols {
 		return Matrix{}, fmt.Errorf("linalg: %d×%d matrix: expected %d elements, found %d", rows, cols, rows*cols, len(src))
@@ -47,10 +47,10 @@ func FromFloat32(src []float32, rows, cols int) (Matrix, error) {
 	return m, nil
 }
 
-// Row is a view of row i.
+// Row returns a view of row i.
 func (m Matrix) Row(i int) []float64 { return m.Data[i*m.Cols : (i+1)*m.Cols] }
 
-// T returns the transpose as a matrix of its own.
+// T returns a copy of the transpose.
 func (m Matrix) T() Matrix {
 	t := New(m.Cols, m.Rows)
 	for i := range m.Rows {
@@ -79,9 +79,9 @@ func (m Matrix) general() blas64.General {
 	return blas64.General{Rows: m.Rows, Cols: m.Cols, Stride: max(m.Cols, 1), Data: m.Data}
 }
 
-// QR factors a = q·r with q of k = min(Rows, Cols) orthonormal columns and r
-// of k rows, upper triangular. The signs are those of Householder reflections
-// as LAPACK makes them (geqrf), so that they agree with torch.linalg.qr.
+// QR factors a = q·r, where q has k = min(Rows, Cols) orthonormal columns and r
+// is upper triangular with k rows. The signs follow from LAPACK's Householder
+// reflections (geqrf) and agree with torch.linalg.qr.
 func QR(a Matrix) (q, r Matrix) {
 	k := min(a.Rows, a.Cols)
 	f := Matrix{a.Rows, a.Cols, append([]float64(nil), a.Data...)}
@@ -126,16 +126,16 @@ func fromDense(d *mat.Dense) Matrix {
 	return m
 }
 
-// oversample is by how many columns a randomized basis exceeds the rank that
-// is asked for. Halko, Martinsson and Tropp (arXiv 0909.4061) show that five
-// to ten make the error close to the best possible.
+// oversample is the number of columns of a randomized basis beyond the
+// requested rank. Halko, Martinsson and Tropp (arXiv 0909.4061) show that with
+// five to ten the error is close to the best possible.
 const oversample = 8
 
 // RandomizedSVD approximates the rank largest singular values of a and their
 // vectors by subspace iteration (algorithms 4.4 and 5.1 of arXiv 0909.4061).
-// normal gives independent standard normal numbers by their index.
+// normal returns independent standard normal numbers by index.
 func RandomizedSVD(a Matrix, rank, iterations int, normal func(i int) float64) (u Matrix, s []float64, vt Matrix, err error) {
-	if a.Rows < a.Cols { // the basis is drawn for the shorter side
+	if a.Rows < a.Cols { // draw the basis for the shorter side
 		v, s, ut, err := RandomizedSVD(a.T(), rank, iterations, normal)
 		return ut.T(), s, v.T(), err
 	}

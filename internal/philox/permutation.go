@@ -2,15 +2,14 @@ package philox
 
 import "math/bits"
 
-// Permutation is a pseudo-random permutation of [0, n) that is never stored:
-// At computes any element of it. A shuffled pass over a data set is therefore
-// described by a seed, an epoch and an integer cursor, all of which fit in a
-// checkpoint.
+// Permutation is a pseudo-random permutation of [0, n). It needs no table: At
+// computes any element. A seed, an epoch and an integer cursor, which fit in a
+// checkpoint, describe a shuffled pass over a data set.
 //
-// It is an alternating Feistel network over the smallest power of two that
-// holds n, with Philox as its round function; what falls outside [0, n) is
-// sent through again ("cycle walking", Black and Rogaway, CT-RSA 2002).
-// The zero value permutes nothing.
+// It is an alternating Feistel network over the smallest power of two ≥ n, with
+// Philox as its round function; results outside [0, n) are encrypted again
+// ("cycle walking", Black and Rogaway, CT-RSA 2002). The zero value is the
+// permutation of an empty set.
 type Permutation struct {
 	n            uint64
 	key          Key
@@ -19,15 +18,15 @@ type Permutation struct {
 	maskL, maskH uint64
 }
 
-// feistelRounds is above the seven to which the proofs of Feistel networks
-// converge; domains of a few bits need the surplus to look uniform.
+// feistelRounds exceeds the seven rounds to which the proofs for Feistel
+// networks converge; domains of a few bits need more to look uniform.
 const feistelRounds = 10
 
-// permutationTag separates these draws from those of a Stream with the same
-// key: no operation has this number.
+// permutationTag separates these draws from a Stream with the same key: no
+// operation has this number.
 const permutationTag = 0xFFFF_FFFF
 
-// NewPermutation is the order of n things in one epoch of a run.
+// NewPermutation returns the order of n items in one epoch of a run.
 func NewPermutation(n, seed uint64, epoch uint32) Permutation {
 	width := uint(0)
 	if n > 1 {
@@ -42,11 +41,11 @@ func NewPermutation(n, seed uint64, epoch uint32) Permutation {
 	}
 }
 
-// Len is the number of things permuted.
+// Len returns n, the number of permuted items.
 func (p Permutation) Len() uint64 { return p.n }
 
-// At is the thing at place i. Every i in [0, Len()) gives another one, and
-// i outside of that range is returned as it is.
+// At returns the item at position i, a different one for every i in [0, Len()).
+// It returns i itself outside that range.
 func (p Permutation) At(i uint64) uint64 {
 	if i >= p.n {
 		return i
@@ -59,9 +58,9 @@ func (p Permutation) At(i uint64) uint64 {
 	}
 }
 
-// encrypt permutes [0, 2^width). Each round changes one half by a function of
-// the other, which is undone by the same round: a bijection whatever the
-// function.
+// encrypt permutes [0, 2^width). Each round combines one half with a function
+// of the other half and is its own inverse, so the result is a bijection for
+// any function.
 func (p Permutation) encrypt(x uint64) uint64 {
 	l, h := x&p.maskL, x>>p.low
 	for r := uint32(0); r < feistelRounds; r += 2 {

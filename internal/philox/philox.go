@@ -1,18 +1,17 @@
-// Package philox is the project's only source of random numbers: a function
-// from (key, counter) to words, not a state that moves. Dropout masks,
-// initial weights and shuffles can therefore be computed anywhere, in any
-// order and as often as needed, and a resumed run draws what an unbroken one
-// would have drawn.
+// Package philox is the project's only source of random numbers: a pure
+// function from (key, counter) to words, without state. Dropout masks, initial
+// weights and shuffles can therefore be recomputed anywhere and in any order,
+// and a resumed run draws the same numbers as an uninterrupted one.
 //
 // The function is Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel
 // random numbers: as easy as 1, 2, 3" (SC 2011). It passes BigCrush and costs
-// twenty multiplications for four words, on a GPU as on a CPU.
+// twenty multiplications per four words, on a GPU as on a CPU.
 package philox
 
 import "math/bits"
 
-// The multipliers and the Weyl increments of the paper. Other
-// implementations (assembly, CUDA, Metal) must use the same.
+// Multipliers and Weyl increments of the paper. Other implementations
+// (assembly, CUDA, Metal) must use the same.
 const (
 	Mul0  = 0xD2511F53
 	Mul1  = 0xCD9E8D57
@@ -23,18 +22,18 @@ const (
 	Rounds = 10
 )
 
-// Key selects one of 2^64 independent functions.
+// Key selects a function from 2^64 independent ones.
 type Key [2]uint32
 
 // Counter is the argument of the function.
 type Counter [4]uint32
 
-// NewKey spreads a seed over a key, low word first.
+// NewKey returns a key with the bits of a seed, low word first.
 func NewKey(seed uint64) Key {
 	return Key{uint32(seed), uint32(seed >> 32)}
 }
 
-// Block is Philox4x32-10: four random words for one counter.
+// Block computes Philox4x32-10: four random words for one counter.
 func (k Key) Block(c Counter) [4]uint32 {
 	c0, c1, c2, c3 := c[0], c[1], c[2], c[3]
 	k0, k1 := k[0], k[1]
@@ -48,7 +47,7 @@ func (k Key) Block(c Counter) [4]uint32 {
 	return [4]uint32{c0, c1, c2, c3}
 }
 
-// Uniform maps a word to [0, 1): its upper 24 bits, so that every value is a
+// Uniform maps a word to [0, 1). It uses the upper 24 bits, so every value is a
 // multiple of 2^-24 and exact in float32.
 func Uniform(word uint32) float32 {
 	return float32(word>>8) * (1.0 / (1 << 24))

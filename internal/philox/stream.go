@@ -2,42 +2,42 @@ package philox
 
 import "math"
 
-// Stream is a random sequence with random access: one for each (seed, step,
-// op). Element i is word i%4 of the block whose counter is
-// (i/4 low, i/4 high, Op, Step). The GPU kernels use the same layout.
+// Stream is a random sequence with random access, one for each (seed, step,
+// op). Element i is word i%4 of the block with the counter (i/4 low, i/4 high,
+// Op, Step). The GPU kernels use the same layout.
 type Stream struct {
 	Key  Key
-	Op   uint32 // which operation draws: a number that the graph gives
+	Op   uint32 // number of the drawing operation, assigned by the graph
 	Step uint32 // the optimizer step, or the epoch
 }
 
-// NewStream is the stream of one operation in one step.
+// NewStream returns the stream of one operation in one step.
 func NewStream(seed uint64, step, op uint32) Stream {
 	return Stream{Key: NewKey(seed), Op: op, Step: step}
 }
 
-// Block is the four words of elements 4b to 4b+3.
+// Block returns the four words of elements 4b to 4b+3.
 func (s Stream) Block(b uint64) [4]uint32 {
 	return s.Key.Block(Counter{uint32(b), uint32(b >> 32), s.Op, s.Step})
 }
 
-// Word is element i of the stream.
+// Word returns element i of the stream.
 func (s Stream) Word(i uint64) uint32 {
 	w := s.Block(i / 4)
 	return w[i%4]
 }
 
-// Uniform is element i of the stream as a number in [0, 1).
+// Uniform returns element i of the stream as a number in [0, 1).
 func (s Stream) Uniform(i uint64) float32 {
 	return Uniform(s.Word(i))
 }
 
-// Normal is number i of a sequence of independent standard normal variables:
-// Box–Muller in float64 on block i/2, the cosine branch for even i, the sine
-// branch for odd i.
+// Normal returns number i of a sequence of independent standard normal
+// variables. It applies Box–Muller in float64 to block i/2: the cosine branch
+// for even i, the sine branch for odd i.
 func (s Stream) Normal(i uint64) float64 {
 	w := s.Block(i / 2)
-	// 1-u lies in (0, 1], so the logarithm is finite.
+	// 1-u is in (0, 1], so the logarithm is finite.
 	r := math.Sqrt(-2 * math.Log(1-Uniform64(w[0], w[1])))
 	sin, cos := math.Sincos(2 * math.Pi * Uniform64(w[2], w[3]))
 	if i%2 == 0 {

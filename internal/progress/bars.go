@@ -18,14 +18,14 @@ type bars struct {
 	p  *mpb.Progress
 }
 
-// add gives a task its bar.
+// add creates the bar of a task.
 func (b *bars) add(t *task) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.p == nil {
 		b.p = mpb.New(append([]mpb.ContainerOption{mpb.WithOutput(b.w)}, b.options...)...)
 	}
-	// Made without a total, a bar ends only when update says so.
+	// Created without a total, a bar ends only when update ends it.
 	t.bar = b.p.New(0, mpb.BarStyle().Lbound("").Rbound("").Filler("━").Tip("━").Padding("─").Refiller("━"),
 		mpb.BarWidth(24),
 		mpb.BarFillerTrim(),
@@ -41,8 +41,8 @@ func (b *bars) add(t *task) {
 	)
 }
 
-// update moves the bar. No lock of the task may be held: the bar waits for its
-// goroutine, which may be drawing, and drawing takes that lock.
+// update updates the bar. The caller must not hold the lock of a task: the bar
+// waits for its goroutine, which may be drawing and acquire that lock.
 func (b *bars) update(t *task, done, total int64, finished bool) {
 	t.bar.SetCurrent(done)
 	t.bar.SetTotal(max(total, 0), finished)
@@ -58,8 +58,8 @@ func (b *bars) Write(p []byte) (int, error) {
 	return b.p.Write(p)
 }
 
-// close stops the bars of the open tasks where they are and waits until all is
-// drawn.
+// close stops the bars of the open tasks at their current position and waits
+// until everything is drawn.
 func (b *bars) close(open []*task) {
 	for _, t := range open {
 		t.bar.Abort(false)
@@ -78,5 +78,5 @@ func (t *task) locked(describe func(*task) string) string {
 	return describe(t)
 }
 
-// tail is what stands behind the bar.
+// tail returns the text after the bar.
 func (t *task) tail() string { return strings.Join(t.details(), "  ") }

@@ -1,9 +1,9 @@
-// Package progress shows on the command line how far a long task is: as bars
-// on a terminal, else as a line now and then.
+// Package progress shows the progress of long tasks on the command line: as
+// bars on a terminal, or else as occasional lines.
 //
-// Libraries do not import it. They take a callback, or declare an interface
-// with those methods of [Reporter] that they call: all parameters are of basic
-// types for that reason.
+// Libraries do not import it. They accept a callback, or declare an interface
+// with the methods of [Reporter] that they call; to allow this, all parameters
+// have basic types.
 package progress
 
 import (
@@ -16,18 +16,18 @@ import (
 	"github.com/vbauerster/mpb/v8/cwriter"
 )
 
-// Reporter is told about progress. A task begins with its first report and
-// ends when done reaches a total above 0; a total of 0 or less is not known.
-// Several goroutines may report, also to one task.
+// Reporter receives progress reports. A task begins with its first report and
+// ends when done reaches a total above 0; a total of 0 or less means unknown.
+// It is safe for concurrent use, even for the same task.
 type Reporter interface {
 	// Steps reports how many of the total steps of a task are done; message
-	// says more about the last one ("loss 1.2345") and may be empty.
+	// describes the last one ("loss 1.2345") and may be empty.
 	Steps(task string, done, total int64, message string)
-	// Bytes is the same for a task that moves bytes.
+	// Bytes reports the progress of a task that is measured in bytes.
 	Bytes(task string, done, total int64)
 }
 
-// Discard is the Reporter that shows nothing.
+// Discard is a Reporter that does nothing.
 var Discard Reporter = discard{}
 
 type discard struct{}
@@ -39,17 +39,17 @@ func (discard) Bytes(string, int64, int64)         {}
 // above the bars.
 type Display struct {
 	w     io.Writer
-	every time.Duration // between two lines of a task, where there are no bars
+	every time.Duration // interval between two lines of a task, without bars
 	now   func() time.Time
-	bars  *bars // nil where w is no terminal
+	bars  *bars // nil if w is not a terminal
 
 	mu    sync.Mutex
 	tasks map[string]*task
-	order []*task // as they began
+	order []*task // in the order in which they began
 }
 
-// New shows progress on w: bars if that is a terminal that can move its cursor,
-// else one line per task every ten seconds.
+// New returns a Display that shows progress on w: bars if w is a terminal that
+// can move its cursor, or else one line per task every ten seconds.
 func New(w io.Writer) *Display {
 	d := &Display{w: w, every: 10 * time.Second, now: time.Now, tasks: map[string]*task{}}
 	if f, ok := w.(*os.File); ok && drawable(f) {
@@ -105,8 +105,8 @@ func (d *Display) Write(p []byte) (int, error) {
 	return d.w.Write(p)
 }
 
-// Close leaves the tasks that have not ended as they are and ends the display.
-// A later report begins a new one.
+// Close ends the display and leaves unfinished tasks in their current state. A
+// later report starts a new display.
 func (d *Display) Close() {
 	d.mu.Lock()
 	open := d.order
@@ -123,7 +123,7 @@ func (d *Display) Close() {
 	}
 }
 
-// task is the task of that name that runs, or a new one.
+// task returns the running task with the given name, or a new one.
 func (d *Display) task(name string, bytes bool, done int64) *task {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 )
 
-// A task is what was reported about one piece of work.
+// A task is the latest reported state of one piece of work.
 type task struct {
 	name  string
 	bytes bool
@@ -21,29 +21,30 @@ type task struct {
 	mu          sync.Mutex
 	done, total int64
 	message     string
-	older       mark // the rate is measured from here
-	newer       mark // what older will be next
+	older       mark // start of the interval over which the rate is measured
+	newer       mark // the next value of older
 	now         time.Time
 	printed     time.Time
-	changed     bool // since it was printed
+	changed     bool // since it was last printed
 }
 
-// A mark is how far a task was at a time.
+// A mark is the progress of a task at a point in time.
 type mark struct {
 	at   time.Time
 	done int64
 }
 
-// window is for how long, at least, the rate is averaged; at most twice that.
+// window is the minimum interval over which the rate is averaged; the maximum
+// is twice that.
 const window = 30 * time.Second
 
 func newTask(name string, bytes bool, done int64, now time.Time) *task {
-	// Where a resumed task begins is not its own merit.
+	// The rate of a resumed task must not include the earlier progress.
 	m := mark{now, done}
 	return &task{name: name, bytes: bytes, older: m, newer: m}
 }
 
-// update takes a report in and says whether the task is finished.
+// update records a report and returns whether the task is finished.
 func (t *task) update(done, total int64, message string, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,8 +55,8 @@ func (t *task) update(done, total int64, message string, now time.Time) bool {
 	return total > 0 && done >= total
 }
 
-// due returns the line about the task if it is time for one: the first, one
-// every so often, and the last.
+// due returns a line about the task if it is time for one: the first, one per
+// interval, and the last.
 func (t *task) due(now time.Time, every time.Duration) (string, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,7 +75,7 @@ func (t *task) due(now time.Time, every time.Duration) (string, bool) {
 	return strings.Join(append(parts, t.details()...), "  "), true
 }
 
-// counts is "120/500" or "1.2/4.9 GB".
+// counts returns "120/500" or "1.2/4.9 GB".
 func (t *task) counts() string {
 	if !t.bytes {
 		if t.total > 0 {
@@ -89,8 +90,8 @@ func (t *task) counts() string {
 	return fmt.Sprintf("%s/%s %s", bytesize.Short(float64(t.done)/unit), bytesize.Short(float64(t.total)/unit), name)
 }
 
-// details is the rate, the time left and the message, as far as they are
-// known.
+// details returns the rate, the remaining time and the message, omitting
+// unknown ones.
 func (t *task) details() []string {
 	var parts []string
 	if rate := t.rate(); rate > 0 {
@@ -111,7 +112,7 @@ func (t *task) details() []string {
 	return parts
 }
 
-// rate is in units per second; 0 is not known yet.
+// rate returns the rate in units per second, 0 if it is not known yet.
 func (t *task) rate() float64 {
 	seconds := t.now.Sub(t.older.at).Seconds()
 	if seconds <= 0 || t.done <= t.older.done {
@@ -124,7 +125,7 @@ func percent(done, total int64) float64 {
 	return min(100, math.Floor(100*float64(done)/float64(total)))
 }
 
-// span is a duration with its two largest units.
+// span formats a duration with its two largest units.
 func span(d time.Duration) string {
 	d = max(d.Round(time.Second), time.Second)
 	h, m, s := int(d.Hours()), int(d.Minutes())%60, int(d.Seconds())%60

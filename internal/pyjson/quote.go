@@ -1,5 +1,5 @@
-// Package pyjson writes JSON strings byte for byte as Python's json.dumps
-// does: adapter configurations and chat templates are compared with Python's.
+// Package pyjson writes JSON strings byte for byte like Python's json.dumps,
+// because adapter configurations and chat templates are compared with Python's.
 package pyjson
 
 import (
@@ -7,9 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// AppendQuoted appends s in quotes. With ascii everything outside of printable
-// ASCII is escaped, in UTF-16 where it needs two units (ensure_ascii, Python's
-// default); without, only what JSON asks for.
+// AppendQuoted appends s in quotes. If ascii is set, it escapes everything
+// except printable ASCII, using surrogate pairs if needed (ensure_ascii,
+// Python's default). Otherwise it escapes only the characters that JSON
+// requires to be escaped.
 func AppendQuoted(b []byte, s string, ascii bool) []byte {
 	b = append(b, '"')
 	for _, r := range s {

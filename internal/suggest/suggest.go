@@ -1,5 +1,5 @@
-// Package suggest finds the valid names that a mistyped name most probably
-// meant, for the "did you mean" part of error messages, and says what was expected.
+// Package suggest finds valid names similar to a mistyped name, for the "did you
+// mean" part of error messages, and formats the expected values.
 package suggest
 
 import (
@@ -12,14 +12,14 @@ import (
 )
 
 // Nearest returns at most limit candidates that resemble name, best first.
-// Candidates at the same distance come in the order of their text, so that the
-// result does not depend on the order of candidates. Names that are too far
-// off to be a slip are left out: the result may be empty.
+// Candidates at the same distance are sorted alphabetically, so the result does
+// not depend on the order of candidates. Names that are too different to be a
+// typo are omitted: the result may be empty.
 //
-// The distance is that of Damerau and Levenshtein in its optimal string
-// alignment form (insert, delete, replace, swap neighbours), letter case,
-// '-' and '_' being equal. A candidate that contains name, or has it as one
-// of its dotted parts ("q_proj" in "self_attn.q_proj"), is near too.
+// The distance is the Damerau–Levenshtein distance in its optimal string
+// alignment form (insert, delete, replace, swap neighbors), ignoring case and
+// treating '-' and '_' as equal. A candidate that contains name, or has it as
+// one of its dotted parts ("q_proj" in "self_attn.q_proj"), is near too.
 func Nearest(name string, candidates []string, limit int) []string {
 	near := ranked(name, candidates)
 	names := make([]string, 0, min(len(near), max(limit, 0)))
@@ -32,10 +32,9 @@ func Nearest(name string, candidates []string, limit int) []string {
 	return names
 }
 
-// DidYouMean is the phrase to put behind an error message: `, did you mean
-// "lora_alpha"?` or `, did you mean "a", "b" or "c"?`. It names the nearest
-// candidates alone, up to three of them where they are equally near, and is
-// empty where none is.
+// DidYouMean returns the end of an error message: `, did you mean
+// "lora_alpha"?` or `, did you mean "a", "b" or "c"?`. It contains the nearest
+// candidate, or up to three equally near ones. It is empty if none is near.
 func DidYouMean(name string, candidates []string) string {
 	near := ranked(name, candidates)
 	for i := range near {
@@ -63,8 +62,8 @@ func DidYouMean(name string, candidates []string) string {
 	return b.String()
 }
 
-// Expected says that name is none of a few words, for the end of an error message:
-// `found "fp16", expected f32 or bf16, did you mean "bf16"?`.
+// Expected returns the end of an error message for a name that is not one of a few
+// words: `found "fp16", expected f32 or bf16, did you mean "bf16"?`.
 func Expected(name string, words []string) string {
 	return fmt.Sprintf("found %q, expected %s%s", name, Or(words), DidYouMean(name, words))
 }
@@ -106,7 +105,7 @@ func ranked(name string, candidates []string) []scored {
 	return near
 }
 
-// fold removes the differences that never tell two names apart.
+// fold removes differences that are never significant in names.
 func fold(s string) []rune {
 	r := []rune(s)
 	for i, c := range r {
@@ -118,12 +117,13 @@ func fold(s string) []rune {
 	return r
 }
 
-// distance scores candidate c for name; false where they do not resemble one
-// another. Equal after folding is 0, n edits are n, a name within the
-// candidate comes behind all plausible slips of the same length.
+// distance scores candidate c for name. It returns false if they do not
+// resemble each other. The score is 0 if they are equal after folding, and
+// otherwise the number of edits. A name contained in the candidate scores worse
+// than any plausible typo of the same length.
 func distance(name, c []rune) (int, bool) {
-	// A third of the letters may be wrong: with more, words of one vocabulary
-	// ("rank", "bias") begin to be suggested for one another.
+	// A third of the letters may be wrong: with more, different words of one
+	// vocabulary ("rank", "bias") would be suggested for each other.
 	allowed := (max(len(name), len(c)) + 2) / 3
 	if diff := len(name) - len(c); diff <= allowed && -diff <= allowed {
 		if d := edits(name, c); d <= allowed {
@@ -136,7 +136,7 @@ func distance(name, c []rune) (int, bool) {
 	return 0, false
 }
 
-// edits is the optimal string alignment distance.
+// edits returns the optimal string alignment distance.
 func edits(a, b []rune) int {
 	before, row, next := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {

@@ -13,8 +13,8 @@ const (
 	actCount
 )
 
-// The constants of GELUTanh. Since (1+tanh(u))/2 = σ(2u), both are used
-// doubled, and no tanh is needed.
+// Constants of GELUTanh. Since (1+tanh(u))/2 = σ(2u), both are doubled and tanh
+// is not needed.
 const (
 	geluSlope = 2 * 0.79788456080286535588 // 2·√(2/π)
 	geluCubic = 0.044715
@@ -42,7 +42,7 @@ func GLUGrad(act Act, dgate, dup, dy, gate, up []float32) {
 	active.gluGrad[act](dgate, dup[:n], dy[:n], gate[:n], up[:n])
 }
 
-// value is act(x) and slope its derivative, in float64.
+// value returns act(x), and slope its derivative, in float64.
 func (act Act) value(x float64) float64 {
 	switch act {
 	case GELU:

@@ -8,7 +8,7 @@ type AdamW struct {
 	LR, Beta1, Beta2, Eps, WeightDecay float64
 }
 
-// adamConstants are the scalars of one step, in the order in which the
+// adamConstants holds the scalars of one step, in the order in which the
 // assembly reads them.
 type adamConstants struct {
 	decay        float32 // 1 − lr·weight decay

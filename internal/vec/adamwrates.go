@@ -1,8 +1,8 @@
 package vec
 
-// AdamWRates is one update of p, m and v by the gradient g with the scalars of
-// the step already computed: decay = 1 − lr·weight decay, step = lr/(1 − β1ᵗ)
-// and root = √(1 − β2ᵗ).
+// AdamWRates updates p, m and v by the gradient g, with precomputed scalars of
+// the step: decay = 1 − lr·weight decay, step = lr/(1 − β1ᵗ) and root = √(1 −
+// β2ᵗ).
 func AdamWRates(p, m, v, g []float32, beta1, beta2, eps float64, decay, step, root float32) {
 	n := len(p)
 	active.adamW(p, m[:n], v[:n], g[:n], adamConstants{

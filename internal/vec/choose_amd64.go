@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// choose takes the best instruction set that the machine has, or a lesser one
-// that the environment asks for.
+// choose returns the best implementation for the machine, or a lesser one
+// selected by the environment.
 func choose() *kernels {
 	have := available()
 	for _, k := range have {
@@ -20,7 +20,7 @@ func choose() *kernels {
 	return have[len(have)-1]
 }
 
-// available lists the implementations that this machine runs, best last.
+// available lists the implementations for this machine, best last.
 func available() []*kernels {
 	have := []*kernels{&portable}
 	x := cpu.X86

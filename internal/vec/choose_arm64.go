@@ -4,8 +4,8 @@ package vec
 
 import "os"
 
-// choose takes NEON, which every machine has, or plain Go if the environment
-// asks for that.
+// choose returns NEON, which every machine supports, or plain Go if the
+// environment selects it.
 func choose() *kernels {
 	if os.Getenv("LORAFUSE_CPU") == portable.name {
 		return &portable
@@ -13,7 +13,7 @@ func choose() *kernels {
 	return &neon
 }
 
-// available lists the implementations that this machine runs, best last.
+// available lists the implementations for this machine, best last.
 func available() []*kernels { return []*kernels{&portable, &neon} }
 
 var neon = kernels{

@@ -4,5 +4,5 @@ package vec
 
 func choose() *kernels { return &portable }
 
-// available lists the implementations that this machine runs, best last.
+// available lists the implementations for this machine, best last.
 func available() []*kernels { return []*kernels{&portable} }

@@ -2,12 +2,12 @@ package vec
 
 import "github.com/lorafuse/lorafuse/internal/philox"
 
-// Dropout sets dst[i] = x[i]·scale where mask keeps element start+i, and 0
-// elsewhere; scale is 1/(1−p). The same call on the gradient is the backward
+// Dropout sets dst[i] = x[i]·scale if mask keeps element start+i, and 0
+// otherwise; scale is 1/(1−p). The same call on the gradient is the backward
 // pass.
 func Dropout(dst, x []float32, mask philox.Mask, start uint64, scale float32) {
 	x = x[:len(dst)]
-	// The kernels take whole groups of counters that share their high word.
+	// The kernels process whole groups of counters with the same high word.
 	for start%4 != 0 && len(dst) > 0 {
 		dropEach(dst[:1], x, mask, start, scale)
 		dst, x, start = dst[1:], x[1:], start+1
@@ -33,13 +33,13 @@ func Dropout(dst, x []float32, mask philox.Mask, start uint64, scale float32) {
 	dropEach(dst, x, mask, start, scale)
 }
 
-// Keeps reports whether Keep and Masked are faster than drawing a mask anew each
-// time that it is applied.
+// Keeps reports whether Keep and Masked are faster than drawing the mask again
+// each time it is applied.
 func Keeps() bool { return active.keep != nil }
 
 // Keep sets the bits of the elements that mask keeps and clears the others: bit
-// i%8 of byte i/8 is of element start+i. start is a multiple of 64, and so are the
-// bits.
+// i%8 of byte i/8 belongs to element start+i. start and the number of bits must be
+// multiples of 64.
 func Keep(bits []byte, mask philox.Mask, start uint64) {
 	for len(bits) > 0 {
 		low := start / 4
@@ -55,10 +55,10 @@ func Keep(bits []byte, mask philox.Mask, start uint64) {
 	}
 }
 
-// Masked is Dropout where the bits of the elements have been set by Keep from 0
-// on: dst[i] is of element start+i.
+// Masked computes Dropout from bits that Keep has set for the elements from 0:
+// dst[i] belongs to element start+i.
 func Masked(dst, x []float32, bits []byte, start int, scale float32) {
-	const turn = 16 // elements, which the kernels take at once
+	const turn = 16 // elements processed at once by the kernels
 	x = x[:len(dst)]
 	if n := min(len(dst), -start&(turn-1)); n > 0 {
 		portableMasked(dst[:n], x, bits, start, scale)
@@ -81,7 +81,7 @@ func portableMasked(dst, x []float32, bits []byte, start int, scale float32) {
 	}
 }
 
-// portableKeep handles a multiple of 8 bytes.
+// portableKeep processes a multiple of 8 bytes.
 func portableKeep(bits []byte, d dropBlock) {
 	for c := d.counter; len(bits) > 0; bits = bits[1:] {
 		bits[0] = 0
@@ -96,20 +96,20 @@ func portableKeep(bits []byte, d dropBlock) {
 	}
 }
 
-// dropGroup is how many elements a step of the widest kernel draws: 16
-// counters of 4 words.
+// dropGroup is the number of elements that a step of the widest kernel draws:
+// 16 counters of 4 words.
 const dropGroup = 64
 
-// dropBlock is the state that a kernel starts from. Its layout is known to
-// the assembly.
+// dropBlock is the initial state of a kernel. The assembly depends on its
+// layout.
 type dropBlock struct {
-	counter   philox.Counter // of the first element, whose word is 0
+	counter   philox.Counter // counter of the first element, which has word 0
 	key       philox.Key
 	threshold uint32
 	scale     float32
 }
 
-// portableDropout handles a multiple of dropGroup elements.
+// portableDropout processes a multiple of dropGroup elements.
 func portableDropout(dst, x []float32, d dropBlock) {
 	c := d.counter
 	for ; len(dst) >= 4; dst, x = dst[4:], x[4:] {

@@ -9,8 +9,8 @@ type Panel struct {
 }
 
 // Dot sets dst[i*dstStride+j] to the inner product of vector i, at
-// x[i*xStride:], with row j, for n vectors. The rows are read once for several
-// vectors; a result does not depend on the others.
+// x[i*xStride:], and row j, for n vectors. It reads the rows once for several
+// vectors; the result of a vector does not depend on the others.
 func (p Panel) Dot(dst []float32, dstStride int, x []float32, xStride, n int) {
 	if p.Count == 0 || n == 0 {
 		return
@@ -45,10 +45,11 @@ func (p Panel) check(vectors []float32, vectorStride int, scalars []float32, sca
 // panelKernel works on some vectors x with their scalars p, one per row.
 type panelKernel func(x *float32, xStride int, p *float32, pStride int, rows *float32, stride, width, count int)
 
-// panelKernels are for 1, 2 and 4 vectors at a time. Only the first must be.
+// panelKernels holds kernels for 1, 2 and 4 vectors at a time. Only the first
+// is required.
 type panelKernels [3]panelKernel
 
-// each calls the kernels for n vectors, as many at a time as they can.
+// each calls the kernels for n vectors, as many at a time as possible.
 func (p Panel) each(k *panelKernels, x []float32, xStride int, scalars []float32, scalarStride, n int) {
 	for i := 0; i < n; {
 		size := len(k) - 1

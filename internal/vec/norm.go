@@ -11,7 +11,7 @@ func RMSNorm(dst, x, w []float32, eps float32) (rstd float32) {
 	return rstd
 }
 
-// RMSNormGrad is the gradient of RMSNorm for one row:
+// RMSNormGrad computes the gradient of RMSNorm for one row:
 //
 //	dx  = rstd·(dy·w − x·rstd²·mean(dy·w·x))
 //	dw += dy·x·rstd

@@ -1,7 +1,7 @@
 package vec
 
-// portable is plain Go: the meaning of every kernel, and what runs where
-// there is no assembly.
+// portable is the implementation in plain Go. It defines every kernel, and runs
+// on machines without assembly.
 var portable = kernels{
 	name: "portable",
 

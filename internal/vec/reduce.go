@@ -2,8 +2,8 @@ package vec
 
 import "math"
 
-// Sum is the sum of x, 0 if x is empty. It adds in 32 interleaved partial
-// sums, whose error grows with len(x)/32 rather than len(x).
+// Sum returns the sum of x, 0 if x is empty. It uses 32 interleaved partial
+// sums, so the error grows with len(x)/32 rather than len(x).
 func Sum(x []float32) float32 { return active.sum(x) }
 
 // Finite reports whether no element of x is NaN or infinite.
@@ -22,10 +22,11 @@ func Finite(x []float32) bool {
 // SumSquares is the sum of x².
 func SumSquares(x []float32) float32 { return active.sumSquares(x) }
 
-// Dot is the inner product of a and b.
+// Dot returns the inner product of a and b.
 func Dot(a, b []float32) float32 { return active.dot(a, b[:len(a)]) }
 
-// Max is the largest element of x, NaN if one of them is, −Inf if x is empty.
+// Max returns the largest element of x, NaN if one of them is NaN, −Inf if x is
+// empty.
 func Max(x []float32) float32 { return active.max(x) }
 
 // fold adds the partial sums in halves: i and i+16, then i and i+8, …
@@ -101,7 +102,7 @@ func portableDot3(a, b, c []float32) float32 {
 func portableMax(x []float32) float32 {
 	m := float32(math.Inf(-1))
 	for _, v := range x {
-		if v > m || v != v { // once m is NaN, no v is larger
+		if v > m || v != v { // if m is NaN, no v is larger
 			m = v
 		}
 	}

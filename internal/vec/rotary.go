@@ -1,15 +1,15 @@
 package vec
 
-// Rotary turns the pairs of one position by the angles of that position, in
+// Rotary rotates the pairs of one position by the angles of that position, in
 // the "rotate_half" layout of Hugging Face (Su et al., RoFormer, 2021). x and
-// dst hold whole heads of headDim elements; cos and sin the angles of the
-// n = len(cos) ≤ headDim/2 pairs (i, i+n) of each head:
+// dst hold whole heads of headDim elements, cos and sin the angles of the n =
+// len(cos) ≤ headDim/2 pairs (i, i+n) of each head:
 //
 //	dst[i]   = x[i]·cos[i] − x[i+n]·sin[i]
 //	dst[i+n] = x[i+n]·cos[i] + x[i]·sin[i]
 //
-// Elements from 2n on are copied (partial rotary). With inverse the angles
-// are negated, which is the gradient. dst may be x.
+// Elements from 2n on are copied (partial rotary). With inverse the angles are
+// negated, which gives the gradient. dst may be x.
 func Rotary(dst, x []float32, headDim int, cos, sin []float32, inverse bool) {
 	n := len(cos)
 	sin = sin[:n]

@@ -5,7 +5,7 @@ import "math"
 // Unary is an elementwise function of one argument.
 type Unary uint8
 
-// The functions of [Apply].
+// Functions for [Apply].
 const (
 	Neg Unary = iota
 	Square
@@ -23,11 +23,11 @@ const (
 	unaryCount
 )
 
-// Apply sets dst = op(x). Log, Tanh, Erf, Sin and Cos go through package math
-// element by element, about 10 ns each; the others are vectorised.
+// Apply sets dst = op(x). Log, Tanh, Erf, Sin and Cos call package math element
+// by element, about 10 ns each; the others are vectorized.
 func Apply(op Unary, dst, x []float32) { active.unary[op](dst, x[:len(dst)]) }
 
-// scalarUnary are the functions in float64. The result is rounded once.
+// scalarUnary holds the functions in float64. The result is rounded once.
 var scalarUnary = [unaryCount]func(float64) float64{
 	Neg:        func(x float64) float64 { return -x },
 	Square:     func(x float64) float64 { return x * x },

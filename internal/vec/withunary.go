@@ -2,7 +2,7 @@
 
 package vec
 
-// withUnary fills up with the portable form.
+// withUnary adds the portable functions to the given ones.
 func withUnary(fast map[Unary]func(dst, x []float32)) [unaryCount]func(dst, x []float32) {
 	t := portableUnary()
 	for op, f := range fast {
