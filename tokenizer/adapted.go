@@ -11,9 +11,10 @@ import (
 // ErrRows reports a tokenizer with more tokens than the model has embeddings.
 var ErrRows = errors.New("more tokens than embeddings")
 
-// LoadAdapted reads the tokenizer in the folder of an adapter, which trainers such as TRL save
-// there with the tokens that they added, or that of the model if the adapter has none. It fails
-// with [ErrRows] if the adapter's has more tokens than rows, the embeddings of the model.
+// LoadAdapted reads the tokenizer of an adapter, or of its model if the adapter's folder has
+// none. Trainers such as TRL save a tokenizer with the tokens that they added. LoadAdapted
+// fails with [ErrRows] if the adapter's tokenizer has ids of rows or more, the number of the
+// model's embeddings.
 func LoadAdapted(adapter, model string, rows int) (*Tokenizer, error) {
 	if adapter == "" {
 		return Load(model)

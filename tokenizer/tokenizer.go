@@ -125,8 +125,8 @@ func (t *Tokenizer) PAD() (int32, bool) { return t.pad, t.pad != noID }
 // UNK returns the token for unknown text, if tokenizer_config.json defines one.
 func (t *Tokenizer) UNK() (int32, bool) { return t.unk, t.unk != noID }
 
-// SpecialTokens returns the texts of these four tokens by their names in chat
-// templates, such as bos_token.
+// SpecialTokens returns the texts of the BOS, EOS, PAD and UNK tokens by their
+// names in chat templates, such as bos_token.
 func (t *Tokenizer) SpecialTokens() map[string]string {
 	tokens := map[string]string{}
 	for name, id := range map[string]int32{"bos_token": t.bos, "eos_token": t.eos, "pad_token": t.pad, "unk_token": t.unk} {

@@ -5,10 +5,10 @@ import "fmt"
 // Specials returns the number of special tokens that Encode adds to a text.
 func (t *Tokenizer) Specials() int { return t.single.specials() }
 
-// EncodeWithin encodes text with special tokens and truncates it to at most most
-// tokens in total, keeping the special tokens. It truncates at the end, or at the
-// beginning if tokenizer_config.json has a truncation_side of left. cut reports
-// whether it truncated.
+// EncodeWithin encodes text with special tokens and truncates it to most tokens in
+// total, keeping the special tokens. It truncates at the end, or at the beginning
+// if tokenizer_config.json has a truncation_side of left. cut reports whether it
+// truncated.
 func (t *Tokenizer) EncodeWithin(text string, most int) (ids []int32, cut bool, err error) {
 	if ids, err = t.Encode(text, false); err != nil {
 		return nil, false, err
@@ -23,7 +23,7 @@ func (t *Tokenizer) EncodeWithin(text string, most int) (ids []int32, cut bool, 
 // passes none to the model: if model_input_names in tokenizer_config.json omits
 // token_type_ids, or the tokenizer class does not belong to a model.
 //
-// The result has at most most tokens in total, and cut reports whether it was truncated.
+// The result has at most `most` tokens in total, and cut reports whether it was truncated.
 // Truncation works as in EncodeWithin; of two texts the longer one is truncated first,
 // until both have the same length, like the strategy longest_first of transformers. If
 // the special tokens alone exceed the limit, it fails with [ErrRoom].
@@ -62,7 +62,7 @@ func (t *Tokenizer) EncodeJoined(texts []string, most int) (ids, types []int32, 
 	return ids, l.types(parts...), cut, nil
 }
 
-// keep truncates ids to at most most.
+// keep truncates ids to most ids.
 func (t *Tokenizer) keep(ids []int32, most int) []int32 {
 	switch {
 	case len(ids) <= most:
