@@ -26,7 +26,7 @@ var _ = define(ActivateGrad, OpDef{Name: "ActivateGrad", Doc: "the gradient of A
 	InPlace: func(any, int) int { return 1 },
 })
 
-// inferActivate checks that there are exactly values inputs, all f32 of one shape.
+// inferActivate requires exactly values inputs, all f32 of one shape.
 func inferActivate(in []Type, values int) ([]Type, error) {
 	if len(in) != values {
 		return nil, arity(values, in)

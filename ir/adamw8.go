@@ -10,7 +10,7 @@ import (
 )
 
 // AdamW8Maps is the type of the code maps of 8-bit moments: a signed map for the first moment and an unsigned one for
-// the second. [AdamW8MapValues] returns those that bitsandbytes uses.
+// the second. [AdamW8MapValues] returns the maps of bitsandbytes.
 var AdamW8Maps = f32(ShapeOf(2, 256))
 
 // AdamW8MapValues returns the dynamic quantization maps of bitsandbytes.
@@ -80,7 +80,7 @@ type AdamW8State struct {
 	MScale, VScale []float32 // one per 256 elements
 }
 
-// Step takes one step in place. It defines the operation to the last bit: the codes equal those of bitsandbytes.
+// Step performs one step in place. It defines the operation to the last bit: the codes equal the ones of bitsandbytes.
 func (s *AdamW8State) Step(a AdamWAttr, grad, maps []float32, rates [3]float32, scale float32) {
 	if math.IsNaN(float64(scale)) || math.IsInf(float64(scale), 0) {
 		return
@@ -91,7 +91,7 @@ func (s *AdamW8State) Step(a AdamWAttr, grad, maps []float32, rates [3]float32, 
 	}
 }
 
-// Block takes the step of one block of 256 elements.
+// Block performs the step of one block of 256 elements.
 func (s *AdamW8State) Block(block int, a AdamWAttr, grad []float32, signed, unsigned *quant.Dynamic, rates [3]float32, scale float32) {
 	lo := block * quant.DynamicBlock
 	hi := min(lo+quant.DynamicBlock, len(s.P))

@@ -28,7 +28,7 @@ type AttentionAttr struct {
 type AttentionBias uint8
 
 const (
-	// NoBias means that there is no bias input.
+	// NoBias selects attention without a bias input.
 	NoBias AttentionBias = iota
 	// ScoreBias is a bias f32 [heads,n,m] with an element per score; axes of size one are broadcast.
 	ScoreBias
@@ -191,8 +191,8 @@ func (a AttentionAttr) Pairs(lo, hi []int32) int {
 	return n
 }
 
-// guess estimates the number of visible pairs without knowing the intervals, as if the queries were the last tokens of
-// one sequence that holds all keys.
+// guess estimates the number of visible pairs if the intervals are unknown. It assumes that the queries are the last
+// tokens of one sequence of all keys.
 func (a AttentionAttr) guess(q, k Dim, dims []int) int {
 	queries, keys := q.Resolve(dims), k.Resolve(dims)
 	n := 0
@@ -206,8 +206,8 @@ func (a AttentionAttr) guess(q, k Dim, dims []int) int {
 	return n
 }
 
-// checkAttention checks that all has before inputs, plus one if there is a bias or a page table; in lists q, k, v, lo,
-// hi and the bias or the pages.
+// checkAttention checks types and the number of inputs. all must have before inputs, plus one if there is a bias or a
+// page table; in lists q, k, v, lo, hi and the bias or the pages.
 func checkAttention(a AttentionAttr, all []Type, before int, in []Type) error {
 	if a.Bias != NoBias && a.Page != 0 {
 		return fmt.Errorf("a bias for keys that lie in pages")

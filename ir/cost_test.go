@@ -10,8 +10,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Attention's work is that of the pairs that see each other: by shapes alone
-// the queries are taken as the last tokens of one text.
+// Attention's work depends on the visible pairs. From shapes alone, the queries are assumed to be the last tokens of
+// one sequence.
 func TestAttentionCost(t *testing.T) {
 	const heads, kv, dim = 4, 2, 8
 	for _, c := range []struct {
@@ -60,7 +60,7 @@ func TestAttentionPairs(t *testing.T) {
 	})
 }
 
-// Rows that are taken from or written into a table are moved, the table is not.
+// Only the rows that are read from or written to a table are counted, not the table.
 func TestRowsCost(t *testing.T) {
 	table, ids := Type{tensor.BF16, ShapeOf(1000, 8)}, Type{tensor.I32, ShapeOf(3)}
 	_, bytes := Cost(GatherRows, nil, []Type{table, ids}, []Type{mat(3, 8)}, []int{0})

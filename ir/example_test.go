@@ -7,8 +7,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// A linear layer with an adapter is one Gemm; its gradient for the adapter is
-// another. The reference computes both in float64.
+// A linear layer with an adapter is one Gemm; the gradient with respect to the adapter is another. The reference
+// computes both in float64.
 func Example() {
 	g := ir.New()
 	f32 := func(dims ...int) ir.Type { return ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(dims...)} }
@@ -34,7 +34,7 @@ func Example() {
 	// Output: y [4 -1] db [48 -12]
 }
 
-// A mistake is kept with the line that made it; what follows gives nothing.
+// The first error is kept with the line that caused it; later operations return the zero Value.
 func ExampleGraph_Err() {
 	g := ir.New()
 	x := g.Param("x", ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(4, 6)})

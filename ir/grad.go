@@ -48,7 +48,7 @@ func (b *Backward) Acc(i int, dx Value) {
 // GradOptions configure [Graph.Gradients].
 type GradOptions struct {
 	// Checkpoint recomputes the values inside a segment (see [Graph.SetSegment]) in the backward pass instead of
-	// keeping them: only values that cross from one segment into another stay in memory.
+	// keeping them. Only values that cross from one segment into another stay in memory.
 	Checkpoint bool
 	// Segments limits Checkpoint to the first segments, whose values would be kept longest. Zero means all.
 	Segments int

@@ -10,8 +10,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// gradCase makes values of an operation out of params called x, y, z, ...;
-// gradients are taken for all params that are F32, but those named in frozen.
+// gradCase builds values of an operation from params called x, y, z, ... Gradients are taken for all F32 params except
+// the ones in frozen.
 type gradCase struct {
 	op     Op
 	build  func(s *scene) []Value
@@ -333,7 +333,7 @@ func TestGradientOfCast(t *testing.T) {
 	assert.Equal(t, append(append([]float64{0}, s.args["w"].Data...), 0), s.value(grad))
 }
 
-// deep is a network of segments; its loss depends on x, w and v.
+// deep builds a network of segments whose loss depends on x, w and v.
 func deep(s *scene, layers int) (loss Value, wrt []Value) {
 	x, w, v, norm := s.normal("x", 5, 6), s.normal("w", 6, 6), s.normal("v", 6, 6), s.positive("norm", 6)
 	h := x

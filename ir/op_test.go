@@ -141,7 +141,7 @@ func TestDecompositionsHaveTheTypes(t *testing.T) {
 	}
 }
 
-// TestInferNeverPanics gives every rule any number of inputs of any type.
+// TestInferNeverPanics calls every rule with any number of inputs of any type.
 func TestInferNeverPanics(t *testing.T) {
 	all := examples()
 	dtypes := []tensor.DType{tensor.F32, tensor.I32, tensor.U32, tensor.Bool, tensor.BF16, tensor.F64}

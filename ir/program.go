@@ -215,9 +215,9 @@ func boolIndex(b bool) int {
 	return 0
 }
 
-// Verify checks the program: the types of launches, bounds of the arena and of arguments, that each value in the arena
-// is written and intact when it is read, and that no output overlaps another output or, unless the operation allows it,
-// an input of the same launch.
+// Verify checks the program. Types of launches must be valid, and all values inside the arena and the arguments. Each
+// value in the arena must be written and intact when it is read. No output may overlap another output or, unless the
+// operation allows it, an input of the same launch.
 func (p *Program) Verify() error {
 	dims := p.MaxDims()
 	var held contents

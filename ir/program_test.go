@@ -19,7 +19,7 @@ func argument(index int, t Type) Ref { return Ref{Space: SpaceArg, Index: index,
 
 func inArena(offset int, t Type) Ref { return Ref{Space: SpaceArena, Offset: offset, Type: t} }
 
-// sample is a program with all that its text can show.
+// sample builds a program that shows all features of the text form.
 func sample() *Program {
 	rows := nType(tensor.F32, n, Static(4))
 	ids := nType(tensor.I32, n)
@@ -144,8 +144,7 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestContents checks the record of what an arena holds against one that
-// knows of every byte which value wrote it last.
+// TestContents compares the contents of an arena with a record of the last writer of every byte.
 func TestContents(t *testing.T) {
 	s := newScene(t)
 	for range 300 {

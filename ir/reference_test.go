@@ -123,7 +123,7 @@ func TestClosedForms(t *testing.T) {
 	}
 }
 
-// act is the activation of x.
+// act computes the activation of x.
 func (s *scene) act(a Activation, x ...float64) Value {
 	return s.GLU(s.given("x", tensor.F32, ShapeOf(len(x)), x...), s.Const(1, mat(len(x))), a)
 }

@@ -10,8 +10,8 @@ import (
 // RoPETableAttr holds the scale of the cosines and sines (the attention factor of YaRN).
 type RoPETableAttr struct{ Scale float32 }
 
-// RoPEAttr holds the size of a head, whether to rotate backwards, and which elements of a head form a pair: j and
-// j+d/2, or, if Interleaved, 2j and 2j+1.
+// RoPEAttr holds the size of a head, the direction of rotation, and the layout of pairs. Elements j and j+d/2 of a head
+// form a pair or, if Interleaved, elements 2j and 2j+1.
 type RoPEAttr struct {
 	HeadDim              int
 	Inverse, Interleaved bool

@@ -27,7 +27,7 @@ func newScene(t testing.TB, dims ...int) *scene {
 	return &scene{g, t, rand.New(rand.NewPCG(3, 4)), map[string]*Host{}, append([]int{0}, dims...)}
 }
 
-// normal is a param of normal numbers.
+// normal adds a param of normal numbers.
 func (s *scene) normal(name string, dims ...int) Value {
 	v := s.Param(name, f32(ShapeOf(dims...)))
 	h := NewHost(s.Type(v), s.dims)
@@ -38,7 +38,7 @@ func (s *scene) normal(name string, dims ...int) Value {
 	return v
 }
 
-// positive is a param of numbers from 0.5 to 2.
+// positive adds a param of numbers from 0.5 to 2.
 func (s *scene) positive(name string, dims ...int) Value {
 	v := s.normal(name, dims...)
 	for i := range s.args[name].Data {
@@ -47,7 +47,7 @@ func (s *scene) positive(name string, dims ...int) Value {
 	return v
 }
 
-// given is a param of the given numbers.
+// given adds a param of the given numbers.
 func (s *scene) given(name string, d tensor.DType, shape Shape, x ...float64) Value {
 	v := s.Param(name, Type{d, shape})
 	h := NewHost(s.Type(v), s.dims)
@@ -88,7 +88,7 @@ func (s *scene) weighted(vs ...Value) Value {
 	return loss
 }
 
-// differences are the central differences of loss for the elements of a param.
+// differences computes the central differences of loss for the elements of a param.
 func (s *scene) differences(loss Value, name string) []float64 {
 	s.t.Helper()
 	const step = 1e-5

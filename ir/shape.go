@@ -71,8 +71,8 @@ var _ = define(Reduce, OpDef{Name: "Reduce", Doc: "the sum or the maximum along 
 			b.Acc(0, g.Broadcast(dy, t.Shape))
 			return
 		}
-		// Every element that equals the maximum gets the gradient. Ties are rare, and the maximum is used only where
-		// they are harmless.
+		// Every element that equals the maximum gets the gradient. Ties are rare, and harmless in all uses of the
+		// maximum.
 		x := b.In(0)
 		hit := g.Compare(Equal, x, g.Broadcast(g.Reshape(b.Out(0), keep), t.Shape))
 		b.Acc(0, g.Where(hit, g.Broadcast(dy, t.Shape), g.Const(0, t)))

@@ -1,5 +1,5 @@
-// Package ir defines the closed set of tensor operations with their shape rules, gradients, decompositions and float64
-// references, the graph that operations form, and the Program that a backend runs.
+// Package ir defines the closed set of tensor operations, with their shape rules, gradients, decompositions and float64
+// references. A [Graph] is built from operations; a [Program] is its executable form, which a backend runs.
 //
 // A [Graph] is plain data: nodes (operation, inputs, attributes, types) in a flat slice, and each [Value] is an index.
 // Every backend implements the primitives. Composites (RMSNorm, attention, cross-entropy, ...) decompose into
