@@ -17,8 +17,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// AdamW with moments of 8 bits makes the steps of bitsandbytes: codes and scales to the
-// bit, parameters but for the last. Decomposed, a code may be the next one.
+// TestAdamW8Golden compares steps with 8-bit moments with bitsandbytes: codes and scales bit for bit, parameters except
+// for the last bit. Decomposed, a code may be the next one.
 func TestAdamW8Golden(t *testing.T) {
 	f, err := safetensors.Open("../testdata/dit/adam8bit/golden.safetensors")
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestAdamW8Golden(t *testing.T) {
 	}
 }
 
-// firstState is a parameter whose moments are zero.
+// firstState returns a parameter with zero moments.
 func firstState(t *testing.T, p tensor.Tensor) []tensor.Tensor {
 	blocks := (p.NumElements() + 255) / 256
 	state := []tensor.Tensor{p}

@@ -16,8 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// AdamW moves params as the formula says, whether the graph is the same at
-// each step or a new one.
+// AdamW moves params by its formula, whether each step uses the same graph or a new one.
 func TestAdamW(t *testing.T) {
 	ctx, rate, b1, b2, eps, decay := context.Background(), 0.1, 0.8, 0.9, 1e-6, 0.05
 	e := graph.NewEvaluator(testdevice.Open(t, backend.Options{}), graph.EvaluatorOptions{})

@@ -13,9 +13,8 @@ import (
 	"github.com/lorafuse/lorafuse/graph"
 )
 
-// Evaluations are handed over while the first has not begun to run, on a
-// device that runs inside of Run; they end in their order, and the host builds
-// graphs meanwhile.
+// Evaluations are queued before the first has started, on a device that runs inside Run. They end in order, and the
+// host can build graphs in between.
 func TestEvalAsyncOverlaps(t *testing.T) {
 	ctx := context.Background()
 	dev := &counted{Device: testdevice.Open(t, backend.Options{}), gate: make(chan struct{})}
@@ -57,8 +56,7 @@ func TestEvalAsyncOverlaps(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// What waits is given up when its context ends, before its turn; what runs is
-// stopped; the others go on.
+// A queued evaluation is dropped when its context ends, a running one is stopped, and the others continue.
 func TestEvalAsyncCancelled(t *testing.T) {
 	ctx := context.Background()
 	dev := &counted{Device: testdevice.Open(t, backend.Options{}), gate: make(chan struct{})}
@@ -93,7 +91,7 @@ func TestEvalAsyncCancelled(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// Close waits for what was handed over.
+// Close waits for queued evaluations.
 func TestCloseWaitsForAsync(t *testing.T) {
 	dev := &counted{Device: testdevice.Open(t, backend.Options{}), gate: make(chan struct{})}
 	e := graph.NewEvaluator(dev, graph.EvaluatorOptions{})

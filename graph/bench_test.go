@@ -13,8 +13,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// layerFormula is a linear layer of 64 channels with an adapter of rank 8 on 8
-// rows, with its gradients where grads is set.
+// layerFormula builds a linear layer of 64 channels with an adapter of rank 8 on 8 rows, with its gradients if grads is
+// set.
 func layerFormula(g *graph.Graph, data []tensor.Tensor, grads bool) []graph.Tensor {
 	x, w, a, b := g.Value(data[0]), g.Value(data[1]), g.Value(data[2]), g.Value(data[3])
 	y := x.MatMulT(w).Add(x.MatMulT(a).MatMulT(b).Scale(2))
@@ -32,10 +32,9 @@ func layerData(t testing.TB) []tensor.Tensor {
 	return data
 }
 
-// BenchmarkSecondEval measures what the second evaluation of a formula costs
-// beside the run of its compiled program: of the same graph, and of one that
-// was built anew, whose building is not counted in µs-over-run. The three take
-// turns; the medians are compared.
+// BenchmarkSecondEval measures the overhead of the second evaluation of a formula over the run of its compiled program:
+// for the same graph, and for a new one, whose construction is not counted in µs-over-run. The three alternate; the
+// medians are compared.
 func BenchmarkSecondEval(b *testing.B) {
 	for _, c := range []struct {
 		name  string

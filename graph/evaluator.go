@@ -15,7 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// EvaluatorOptions limits what an [Evaluator] keeps.
+// EvaluatorOptions configures the cache and the queue of an [Evaluator].
 type EvaluatorOptions struct {
 	// Plans is the maximum number of compiled formulas; the least recently used is evicted. Zero means 64.
 	Plans int
@@ -188,8 +188,8 @@ func (g *Graph) named(args map[string]*tensor.Tensor) error {
 	return nil
 }
 
-// memo records what the last evaluation of a graph read. Nodes of a graph never change, so it stays valid for the same
-// roots.
+// memo records the roots, params and formula of the last evaluation of a graph. Nodes of a graph never change, so it
+// stays valid for the same roots.
 type memo struct {
 	roots, params []ir.Value
 	formula       *formula

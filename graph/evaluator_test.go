@@ -20,8 +20,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// counted counts what is compiled on a device, what of it is open, and lets
-// runs wait for a gate.
+// counted counts compilations and open programs of a device, and can block runs at a gate.
 type counted struct {
 	backend.Device
 	compiled, open, runs atomic.Int64
@@ -99,7 +98,7 @@ func TestEvaluatorKeepsFormulas(t *testing.T) {
 	assert.EqualValues(t, 1, dev.compiled.Load(), "one formula")
 	assert.Equal(t, graph.EvaluatorStats{Hits: 9, Misses: 1, Plans: 1}, e.Stats())
 
-	// What differs in a number, a shape, an attribute or an operand is another.
+	// A different number, shape, attribute or operand makes a different formula.
 	g := graph.New()
 	x, z := g.Floats(numbers(6, 1), 2, 3), g.Floats(numbers(6, 2), 2, 3)
 	formulas := []graph.Tensor{
@@ -119,7 +118,7 @@ func TestEvaluatorKeepsFormulas(t *testing.T) {
 	hits := s.Hits
 	_, err := formulas[len(formulas)-2].Eval(ctx, e) // of those kept the older
 	require.NoError(t, err)
-	_, err = formulas[0].Eval(ctx, e) // the other one gives way
+	_, err = formulas[0].Eval(ctx, e) // the other one is evicted
 	require.NoError(t, err)
 	_, err = formulas[len(formulas)-2].Eval(ctx, e)
 	require.NoError(t, err)
@@ -134,8 +133,8 @@ func TestEvaluatorKeepsFormulas(t *testing.T) {
 	require.ErrorIs(t, err, backend.ErrClosed)
 }
 
-// One data in the place of two is another formula, as is another order of
-// results, and the same result twice is given twice.
+// One tensor used twice and two tensors make different formulas, and so does another order of results. The same result
+// may be requested twice.
 func TestEvaluatorTellsOperandsApart(t *testing.T) {
 	e := graph.NewEvaluator(device(t), graph.EvaluatorOptions{})
 	defer func() { require.NoError(t, e.Close()) }()
@@ -158,8 +157,8 @@ func TestEvaluatorTellsOperandsApart(t *testing.T) {
 	}
 }
 
-// Many goroutines with many graphs of a few formulas, in a cache that is too
-// small: each gets its own results, and no program runs twice at a time.
+// Many goroutines evaluate graphs of a few formulas with a cache that is too small. Each gets its own results, and no
+// program runs twice at a time.
 func TestEvaluatorFromManyGoroutines(t *testing.T) {
 	ctx, dev := context.Background(), &counted{Device: device(t)}
 	e := graph.NewEvaluator(dev, graph.EvaluatorOptions{Plans: 3})
@@ -191,7 +190,7 @@ func TestEvaluatorFromManyGoroutines(t *testing.T) {
 	assert.Zero(t, dev.open.Load())
 }
 
-// Plans that nobody uses give way to one that the memory is missing for.
+// Unused plans are evicted if memory is missing for a new one.
 func TestEvaluatorMakesRoom(t *testing.T) {
 	dev := &null.Device{Memory: 3 << 20}
 	e := graph.NewEvaluator(dev, graph.EvaluatorOptions{})

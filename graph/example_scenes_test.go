@@ -20,8 +20,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// An adapter of rank 2 on rows of 3: a formula without names, evaluated twice.
-// The second time, in a graph of its own, nothing is compiled.
+// An adapter of rank 2 on rows of 3: a formula without names, evaluated twice. The second time, in a graph of its own,
+// nothing is compiled.
 func ExampleEvaluator() {
 	dev, err := cpu.Open(backend.Options{})
 	if err != nil {
@@ -51,7 +51,7 @@ func ExampleEvaluator() {
 	// 1 compiled, 1 found
 }
 
-// Two evaluations are handed over; the host goes on while they run.
+// Two evaluations are queued; the host continues while they run.
 func ExampleEvaluator_EvalAsync() {
 	dev, err := cpu.Open(backend.Options{})
 	if err != nil {
@@ -86,7 +86,7 @@ func ExampleEvaluator_EvalAsync() {
 type scene struct {
 	name     string
 	shape    []int // of the input
-	channels []int // between the adapters, behind the last axis of the input
+	channels []int // between the adapters, after the last axis of the input
 	rank     int
 	alpha    float32
 }
@@ -131,7 +131,7 @@ func (s scene) eager(t testing.TB, ls []*lora.Layer, x []float32) []float32 {
 
 const seed, step = 7, 3
 
-// lazy is a scene as a formula.
+// lazy builds a scene as a formula.
 func (s scene) lazy(ls []*lora.Layer, x, key graph.Tensor) graph.Tensor {
 	for _, l := range ls {
 		x = l.Apply(x, key)
@@ -139,7 +139,7 @@ func (s scene) lazy(ls []*lora.Layer, x, key graph.Tensor) graph.Tensor {
 	return x
 }
 
-// apart is the largest difference, relative to the largest number.
+// apart returns the largest difference, relative to the largest number.
 func apart(want, got []float32) float64 {
 	var diff, size float64
 	for i := range want {
@@ -149,9 +149,8 @@ func apart(want, got []float32) float64 {
 	return diff / size
 }
 
-// Lazy is eager, in values and in gradients, which are those of finite differences,
-// with and without dropout, on the backend of the build's tests; and both are what the
-// CPU makes of them.
+// Lazy and eager evaluation agree in values and gradients, with and without dropout, on the backend of the build's
+// tests and on the CPU. Gradients match finite differences.
 func TestScenes(t *testing.T) {
 	e, once, host := evaluator(t, testdevice.Backend()), evaluator(t, testdevice.Backend()), evaluator(t, backend.CPU)
 	for _, s := range scenes() {
@@ -213,8 +212,7 @@ func (s scene) evaluate(t testing.TB, e *graph.Evaluator, ls []*lora.Layer, numb
 	return outs
 }
 
-// atOnce makes what evaluate does without dropout, by a graph for each operation: what
-// is computed at once is the same.
+// atOnce computes the same as evaluate without dropout, with one graph per operation.
 func (s scene) atOnce(t testing.TB, e *graph.Evaluator, ls []*lora.Layer, numbersOfX []float32) [][]float32 {
 	// The matrix of n columns is made by an operation on others of so many columns.
 	type matrix struct {
@@ -256,8 +254,8 @@ func (s scene) atOnce(t testing.TB, e *graph.Evaluator, ls []*lora.Layer, number
 	return results
 }
 
-// gradientError compares some of a gradient with central differences, which are
-// exact here but for rounding: the loss is linear in each element.
+// gradientError compares some elements of a gradient with central differences, which are exact here except for
+// rounding: the loss is linear in each element.
 func (s scene) gradientError(t testing.TB, ls []*lora.Layer, x, param, got []float32) float64 {
 	loss := func() (sum float64) {
 		y := s.eager(t, ls, x)

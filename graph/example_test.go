@@ -11,8 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// A formula is written first; nothing runs before Eval. Gradients are tensors
-// of the same graph.
+// A formula is built first; nothing runs before Eval. Gradients are tensors of the same graph.
 func Example() {
 	g := graph.New()
 	x := g.Param("x", tensor.F32, ir.Static(3))
@@ -44,8 +43,7 @@ func Example() {
 	// [3] [1 -2 3]
 }
 
-// A mistake does not stop the formula; compiling reports the first, with the
-// line that made it.
+// An error does not stop the construction of a formula; compiling reports the first one, with the line that caused it.
 func ExampleGraph_Err() {
 	g := graph.New()
 	x := g.Param("x", tensor.F32, ir.Static(2), ir.Static(3))
@@ -58,8 +56,7 @@ func ExampleGraph_Err() {
 	// example_test.go:53: graph: linear: inner sizes 3 and 4 differ: x [2,3] · w [5,4]ᵀ; x must end in 4, or w have inner size 3
 }
 
-// State that lives from run to run is a param that the program updates: here
-// a counter, changed where it lies.
+// A param that the program updates holds state from run to run, here a counter that is updated in place.
 func ExampleGraph_Program() {
 	g := graph.New()
 	count := g.Param("count", tensor.F32, ir.Static(1))
@@ -76,8 +73,8 @@ func ExampleGraph_Program() {
 	// $0:f32[1] = Binary{Add} $0:f32[1], @0:f32[]
 }
 
-// Rows of a batch have adapters of several ranks, or none: x Wᵀ + scale·(x Aᵀ) Bᵀ
-// with the A, B and scale that the index of a row names.
+// Rows of a batch have adapters of several ranks, or none. The index of a row selects A, B and scale in x Wᵀ + scale·(x
+// Aᵀ) Bᵀ.
 func ExampleTensor_RowsGemm() {
 	g, s := graph.New(), ir.Static
 	n := g.Bound("rows", 4)

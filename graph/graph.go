@@ -142,8 +142,9 @@ func (p *Program) Accumulate(name string, t Tensor) *Program {
 	return p
 }
 
-// Store allows activations, and tables whose rows are updated, to be stored as bfloat16 if dev supports it; a device
-// opened with full precision does not. One part in spare of the memory may be spent on keeping some in f32.
+// Store allows activations, and tables whose rows are updated, to be stored as bfloat16 if dev supports it. A device
+// opened with another precision supports none of them. One part in spare of the memory may be spent on keeping some in
+// f32.
 func (p *Program) Store(dev backend.Device, spare int) *Program {
 	p.spec.Store, p.spec.Stores, p.spec.Spare = tensor.BF16, dev.Stores, spare
 	return p

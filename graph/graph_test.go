@@ -24,7 +24,7 @@ func device(t testing.TB) backend.Device {
 	t.Helper()
 	dev, err := cpu.Open(backend.Options{})
 	require.NoError(t, err)
-	// Eval must wait for what it starts: delays and poison show whether it does.
+	// Eval must wait for the work that it starts; delays and poison show whether it does.
 	wild := conformance.Chaos(dev, 5)
 	t.Cleanup(func() { require.NoError(t, wild.Close()) })
 	return wild

@@ -10,7 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// numbers are n numbers in (-1, 1) that seed draws.
+// numbers returns n numbers in (-1, 1), drawn with a seed.
 func numbers(n int, seed uint64) []float32 {
 	r := rand.New(rand.NewPCG(seed, 1))
 	x := make([]float32, n)
@@ -25,7 +25,7 @@ func median(x []float64) float64 {
 	return s[len(s)/2]
 }
 
-// values are the numbers of a tensor.
+// values returns the numbers of a tensor.
 func values(t testing.TB, x *tensor.Tensor) []float32 {
 	t.Helper()
 	v, err := x.Float32s()

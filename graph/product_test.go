@@ -50,7 +50,7 @@ func naive(x, w []float32, xs, ws, lead []int, trans bool) []float64 {
 	return out
 }
 
-// offset is the place of at in axes that are repeated.
+// offset returns the index of at in a shape with broadcast axes.
 func offset(at, axes []int) int {
 	o := 0
 	for i, n := range axes {
@@ -71,7 +71,7 @@ func product(dims []int) int {
 	return n
 }
 
-// Products of operands of any rank are what the definition says.
+// Products of operands of any rank match the definition.
 func TestProductsOfAnyRank(t *testing.T) {
 	dev := device(t)
 	e := graph.NewEvaluator(dev, graph.EvaluatorOptions{Plans: 4})
@@ -161,7 +161,7 @@ func TestVectorsAndBoundedRows(t *testing.T) {
 	}
 }
 
-// Errors of products name the shapes and what to do.
+// Errors of products name the shapes and suggest a fix.
 func TestProductErrors(t *testing.T) {
 	none := graph.Tensor{}
 	for want, build := range map[string]func(g *graph.Graph){
@@ -192,9 +192,8 @@ func TestProductErrors(t *testing.T) {
 	}
 }
 
-// A chain of products, scale and sum, as one writes it down, is one product
-// with a longer inner axis, whatever the rank of x, for the backend of the build's tests
-// too, which makes of it what the loops make.
+// A chain of products, scale and sum becomes one product with a longer inner axis, for operands of any rank. The
+// backend of the build's tests computes the same as loops do.
 func TestHandWrittenLoRAIsOneProduct(t *testing.T) {
 	dev := testdevice.Open(t, backend.Options{})
 	e := graph.NewEvaluator(dev, graph.EvaluatorOptions{})

@@ -5,8 +5,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// quantCases multiply by quantized weights, with blocks that start with a row or inside one, in the layouts of a linear
-// layer and of its backward pass.
+// quantCases multiply by quantized weights, in the layouts of a linear layer and of its backward pass. Blocks start
+// with a row or inside one.
 func quantCases() []testCase {
 	var all []testCase
 	for _, w := range []string{"q8", "nf4", "fp4"} {

@@ -13,7 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// testCompany checks dropout of rows of several runs in one value: each row is dropped as in a run of its own, whatever
+// testCompany checks dropout of rows of several runs in one value. Each row is dropped as in a run of its own, whatever
 // its position and the rows next to it.
 func testCompany(t *testing.T, dev backend.Device) {
 	const cols = 67

@@ -62,7 +62,7 @@ func TestSupport(t *testing.T) {
 	assert.Equal(t, string(want), got)
 }
 
-// TestSupportCounts has a device that runs some cases of a composite only.
+// TestSupportCounts uses a device that runs only some cases of a composite.
 func TestSupportCounts(t *testing.T) {
 	narrow := &null.Device{Claims: func(op ir.Op, attr any, _ []ir.Type) bool {
 		a, ok := attr.(ir.AttentionAttr)

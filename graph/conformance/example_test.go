@@ -10,7 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/graph/conformance"
 )
 
-// The composites that a device runs itself, judged by the suite's cases.
+// Support lists the composites that a device runs itself, judged by the cases of the suite.
 func ExampleSupport() {
 	table := conformance.Support(&testing.T{}, []string{backend.Null}, []backend.Device{&null.Device{}})
 	for _, line := range strings.Split(table, "\n")[:4] {

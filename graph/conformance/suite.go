@@ -116,8 +116,8 @@ func RunThreads(t *testing.T, open func(threads int) (backend.Device, error)) {
 	})
 }
 
-// RunRounded runs the modes that apply to a device whose products round their operands to bfloat16: values must be
-// within the error of that rounding, and the bits must be the same under memory reuse and chaos.
+// RunRounded runs the modes that apply to a device whose products round their operands to bfloat16. Values must be
+// within the error of that rounding. The bits must be the same under memory reuse and chaos.
 func RunRounded(t *testing.T, open Open) {
 	t.Run("value", func(t *testing.T) {
 		dev := opened(t, open)

@@ -9,7 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// Support returns a Markdown table of the composites that each device runs itself, judged by the cases of this package:
+// Support returns a Markdown table of the composites that each device runs itself. It counts the cases of this package:
 // all, none, or a number of them. The other cases are decomposed.
 func Support(t testing.TB, names []string, devices []backend.Device) string {
 	t.Helper()

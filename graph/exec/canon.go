@@ -153,8 +153,8 @@ func foldAdd(r *rewriter, n *ir.Node, in []ir.Value, keepSums bool) []ir.Value {
 	return foldRows(r, n, in)
 }
 
-// foldRows makes the other operand of a sum the addend of a RowsGemm that has no other reader, such as the gradient of
-// x by the adapters of q, k and v.
+// foldRows makes the other operand of a sum the addend of a RowsGemm without other readers. An example is the gradient
+// of x by the adapters of q, k and v.
 func foldRows(r *rewriter, n *ir.Node, in []ir.Value) []ir.Value {
 	g := r.new
 	for _, i := range []int{1, 0} {

@@ -136,8 +136,8 @@ func TestCanonicalForm(t *testing.T) {
 	}
 }
 
-// TestKeepSums: no product begins with what is added to it, products with quantised weights
-// are computed before others, and the rest of the normal form is as it is.
+// TestKeepSums: no product starts with its addend, products with quantised weights are computed first, and the rest of
+// the normal form is unchanged.
 func TestKeepSums(t *testing.T) {
 	g := ir.New()
 	q, a, h := g.Param("q", ir.Type{DType: tensor.NF4, Shape: ir.ShapeOf(5, 64)}), g.Param("a", f32(3, 64)), g.Param("h", f32(3, 2))
@@ -218,7 +218,7 @@ func TestPlanRefusals(t *testing.T) {
 	}
 }
 
-// operation is the launch's operation with its attributes.
+// operation returns the operation of a launch with its attributes.
 func operation(l ir.Launch) string {
 	p := &ir.Program{Launches: []ir.Launch{{Op: l.Op, Attr: l.Attr}}}
 	text := strings.Split(strings.TrimSpace(p.String()), "\n")

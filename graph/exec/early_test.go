@@ -11,8 +11,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Gradients that are added to sums when the program ends must not keep alive
-// what backward computes: the sums are made where their gradients are.
+// Gradients added to sums at the end of a program must not keep intermediate values of the backward pass alive, so the
+// sums are computed next to their gradients.
 func TestGradientSumsComeEarly(t *testing.T) {
 	const layers, hidden, inner, rows = 12, 32, 128, 64
 	arena := func(checkpoint, sum bool) int {

@@ -8,8 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// A plan shows what will run and how much memory it takes, before anything
-// runs and without a device.
+// A plan shows what will run and how much memory it takes, without a device.
 func ExamplePlan() {
 	g := ir.New()
 	f32 := func(dims ...int) ir.Type { return ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(dims...)} }

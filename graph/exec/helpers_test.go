@@ -25,7 +25,7 @@ func device(t testing.TB) backend.Device {
 	return dev
 }
 
-// everything is a device that has all composites.
+// everything supports all composites.
 func everything(ir.Op, any, []ir.Type) bool { return true }
 
 func plan(t testing.TB, g *ir.Graph, spec exec.Spec) *ir.Program {

@@ -6,9 +6,9 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// order sorts the launches by the creation of their nodes, except that a node which only the end of the program reads
-// directly follows the last of its inputs. Sums of gradients are such nodes: computed at the end, they would keep all
-// gradients of the backward pass alive.
+// order sorts the launches by the creation of their nodes, with one exception. A node that only the end of the program
+// reads directly follows the last of its inputs. Sums of gradients are such nodes: computed at the end, they would keep
+// all gradients of the backward pass alive.
 func (p *planner) order() {
 	after := p.early()
 	for v := ir.Value(1); int(v) < len(p.g.Nodes); v++ {
@@ -32,8 +32,8 @@ func (p *planner) order() {
 // window is the maximum distance that a launch is moved. A longer one would keep the values between alive for longer.
 const window = 8
 
-// gather moves products with the same x next to each other, such as q, k and v, or the x·Aᵀ of their adapters, so that
-// a device can compute them together.
+// gather moves products with the same x next to each other, so that a device can compute them together. Examples are q,
+// k and v, or the x·Aᵀ of their adapters.
 func (p *planner) gather() {
 	for i, v := range p.launch {
 		op := p.g.Node(v).Op
@@ -145,8 +145,8 @@ func (p *planner) sumNeeds(sum, u ir.Value, sums map[ir.Value]ir.Value) bool {
 	})
 }
 
-// early returns the nodes that only results and updates read, each with the node that it can follow: the last one that
-// it reads, or the last reader of the param that it updates.
+// early returns the nodes that only results and updates read, each with the node that it can follow. That is the last
+// one that it reads, or the last reader of the param that it updates.
 func (p *planner) early() map[ir.Value]ir.Value {
 	readers := map[ir.Value][]ir.Value{}
 	for v := ir.Value(1); int(v) < len(p.g.Nodes); v++ {

@@ -36,8 +36,8 @@ func TestProductsOfOneMatrixFollowEachOther(t *testing.T) {
 	require.Equal(t, []string{"[4,2]", "[4,2]", "[4,2]", "[4,8]", "[4,8]", "[4,8]"}, got)
 }
 
-// TestAdaptersComeToTheirProducts: dy·B of several layers of one x, made apart, come right
-// before the sum of dy·W + dh·A, and sums of gradients behind it.
+// TestAdaptersComeToTheirProducts: dy·B of several layers of one x, computed separately, moves directly before the sum
+// of dy·W + dh·A, and sums of gradients move after it.
 func TestAdaptersComeToTheirProducts(t *testing.T) {
 	for _, dropout := range []bool{false, true} {
 		g := ir.New()

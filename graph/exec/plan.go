@@ -29,7 +29,7 @@ type Result struct {
 	Value ir.Value
 }
 
-// Spec describes what a program computes, and how it is planned.
+// Spec describes the results of a program and the options for planning it.
 type Spec struct {
 	Results []Result
 	Updates []Update
@@ -43,7 +43,7 @@ type Spec struct {
 	// StoreAll also stores params, results and values of any shape in the narrower type, if the device supports it.
 	// Tests of stored values use it.
 	StoreAll bool
-	// KeepSums adds values in the order of the formulas: no value becomes the addend of a product, which would start
+	// KeepSums adds values in the order of the formulas. No value becomes the addend of a product, which would start
 	// with it, and products are not merged. The rounding of a value then depends only on its formula, not on other
 	// readers of the products.
 	KeepSums bool
@@ -395,8 +395,8 @@ func (p *planner) over(v ir.Value, i int) int {
 	return -1
 }
 
-// inPlace returns the memory of the input that output i of v may overwrite, if that input is in the arena, has the same
-// size, is not read later, and is read by v once.
+// inPlace returns the memory of the input that output i of v may overwrite, or nil. The input must be in the arena,
+// have the same size, and be read by v once and by nothing later.
 func (p *planner) inPlace(v ir.Value, i, at int, taken []*allocation) *allocation {
 	n := p.g.Node(v)
 	over := p.over(v, i)
@@ -416,8 +416,8 @@ func (p *planner) inPlace(v ir.Value, i, at int, taken []*allocation) *allocatio
 	return s
 }
 
-// layOut assigns offsets to the allocations so that ones alive at the same time do not overlap, largest first, each at
-// the lowest offset that fits. It returns the total size.
+// layOut assigns offsets to the allocations, so that ones alive at the same time do not overlap. It places the largest
+// first, each at the lowest offset that fits, and returns the total size.
 func layOut(allocations []*allocation) int {
 	order := slices.Clone(allocations)
 	sort.SliceStable(order, func(i, j int) bool { return order[i].size > order[j].size })

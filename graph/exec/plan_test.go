@@ -17,8 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of this package anew")
 
-// trainingStep is a step of LoRA training of one feed-forward layer: forward,
-// loss, gradients of the adapter, AdamW.
+// trainingStep builds a LoRA training step of one feed-forward layer: forward, loss, gradients of the adapter, AdamW.
 func trainingStep() (*ir.Graph, exec.Spec) {
 	g := ir.New()
 	n := g.Bound("rows", 16)
@@ -52,7 +51,7 @@ func trainingStep() (*ir.Graph, exec.Spec) {
 	return g, spec
 }
 
-// TestTrainingStepText shows what a change does to launches and memory.
+// TestTrainingStepText shows the effect of a change on launches and memory.
 func TestTrainingStepText(t *testing.T) {
 	g, spec := trainingStep()
 	text := plan(t, g, spec).String()
@@ -68,8 +67,8 @@ func TestTrainingStepText(t *testing.T) {
 	assert.Equal(t, text, plan(t, again, spec).String(), "the same graph gives the same program")
 }
 
-// deep is a network of segments, the gradients of its weight and the loss.
-// With checkpoint > 0 so many segments are computed again.
+// deep builds a network of segments, the gradients of its weight and the loss. With checkpoint > 0 that many segments
+// are recomputed.
 func deep(layers, checkpoint int) (*ir.Graph, exec.Spec) {
 	g := ir.New()
 	x, w, norm := g.Param("x", f32(32, 64)), g.Param("w", f32(64, 64)), g.Param("norm", f32(64))

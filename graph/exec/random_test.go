@@ -39,7 +39,7 @@ func newBuilder(r *rapid.T) *builder {
 // dims are the run-time values of the bounded dimensions.
 var randomDims = []int{0, 3}
 
-// param is a new param of small numbers.
+// param adds a param of small numbers.
 func (b *builder) param(shape ...ir.Dim) ir.Value {
 	name := fmt.Sprintf("p%d", len(b.params))
 	v := b.g.Param(name, ir.Type{DType: tensor.F32, Shape: shape})
@@ -56,7 +56,7 @@ func (b *builder) param(shape ...ir.Dim) ir.Value {
 
 func (b *builder) any() ir.Value { return rapid.SampledFrom(b.values).Draw(b.r, "value") }
 
-// like is another value of the shape of x, x itself if there is none.
+// like returns another value of the shape of x, or x itself if there is none.
 func (b *builder) like(x ir.Value) ir.Value {
 	var same []ir.Value
 	for _, v := range b.values {
@@ -143,7 +143,7 @@ func (b *builder) product(x ir.Value, rows, cols ir.Dim) ir.Value {
 	return g.Gemm([]ir.Product{p}, bias, c)
 }
 
-// spec asks for some values, and for updates of some params.
+// spec selects some values as results, and updates of some params.
 func (b *builder) spec() exec.Spec {
 	var s exec.Spec
 	last := b.values[len(b.values)-1]
@@ -209,9 +209,8 @@ type primitive struct{ backend.Device }
 
 func (primitive) Supports(ir.Op, any, []ir.Type) bool { return false }
 
-// TestRandomGraphs: memory that is reused, the number of workers, delays and
-// poison change no bit of what a graph computes; rewrites and decompositions
-// change its rounding only, and the reference agrees with all of them.
+// TestRandomGraphs: reused memory, the number of workers, delays and poison change no bit of the results. Rewrites and
+// decompositions change only rounding, and all agree with the reference.
 func TestRandomGraphs(t *testing.T) {
 	dev := device(t)
 	single, err := cpu.Open(backend.Options{Threads: 1})

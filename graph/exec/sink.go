@@ -4,9 +4,9 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// sink is the rule that moves the reshape after a product, which restores the leading axes of the rows, past the scales
-// and sums that follow. Formulas on operands with leading axes then have the same canonical form as on matrices: x·Wᵀ +
-// s·x·Aᵀ·Bᵀ is one product for x of any rank.
+// sink moves the reshape after a product, which restores the leading axes of the rows, past the scales and sums that
+// follow; it is a [rule]. Formulas on operands with leading axes then have the same canonical form as on matrices: x·Wᵀ
+// + s·x·Aᵀ·Bᵀ is one product for x of any rank.
 func sink(r *rewriter, _ ir.Value, n *ir.Node, in []ir.Value) []ir.Value {
 	if n.Op != ir.Binary {
 		return nil
@@ -51,8 +51,8 @@ func unsplit(g *ir.Graph, v ir.Value) (ir.Value, bool) {
 	return n.In[0], t.Rank() == 2 && t.Last() == n.Type().Last() && ofProduct(g, n.In[0], ir.MaxProducts)
 }
 
-// ofProduct reports whether v is a product, or a sum of terms one of which is a product, at most below levels deep: a
-// Gemm cannot hold more terms.
+// ofProduct reports whether v is a product, or a sum with a product among its terms, at most below levels deep. A Gemm
+// cannot hold more terms.
 func ofProduct(g *ir.Graph, v ir.Value, below int) bool {
 	n := g.Node(v)
 	if n.Op == ir.Gemm {

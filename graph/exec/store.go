@@ -86,7 +86,7 @@ func (p *planner) updatePairs() (pairs [][2]ir.Value) {
 	return pairs
 }
 
-// ask asks the device about each stored input and output of a launch, and denies the ones it does not support.
+// ask queries the device about each stored input and output of a launch, and denies the ones it does not support.
 func (p *planner) ask(v ir.Value) {
 	n := p.g.Node(v)
 	types := make([]ir.Type, len(n.In))

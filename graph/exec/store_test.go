@@ -13,8 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// keepsAll is a device that stores what it is asked for, keepsNot all but the
-// given place of an operation.
+// keepsAll stores everything narrower; keepsNot everything except the given place of an operation.
 func keepsAll(ir.Op, any, []ir.Type, ir.Place, tensor.DType) bool { return true }
 
 func keepsNot(op ir.Op, at ir.Place) exec.Stores {
@@ -42,8 +41,8 @@ func TestStoredTrainingStepText(t *testing.T) {
 		"what may not be stored is not asked for")
 }
 
-// chain is rows that products read, of a product and of a function of it, and a
-// table that the last go into.
+// chain builds rows that products read, of a product and of a function of it, and a table into which the last ones are
+// written.
 func chain(rows int) (*ir.Graph, exec.Spec) {
 	g := ir.New()
 	n := g.Bound("n", rows)
@@ -57,7 +56,7 @@ func chain(rows int) (*ir.Graph, exec.Spec) {
 	return g, spec
 }
 
-// pool is rows that are written into the places of a table which an index names.
+// pool builds rows that are written into the rows of a table that an index selects.
 func pool() (*ir.Graph, exec.Spec) {
 	g := ir.New()
 	n := g.Bound("n", 4)
@@ -68,7 +67,7 @@ func pool() (*ir.Graph, exec.Spec) {
 	return g, spec
 }
 
-// storedAs lists what lies in memory as something else, by the operation that makes it.
+// storedAs lists the values that are stored in another type, by the operation that computes them.
 func storedAs(p *ir.Program) (made map[ir.Op]int, args []string) {
 	made = map[ir.Op]int{}
 	for _, l := range p.Launches {
@@ -119,7 +118,7 @@ func TestStore(t *testing.T) {
 	assert.Equal(t, before/2, plan(t, g, storing(spec, keepsAll)).Arena)
 }
 
-// TestStoreInPlace: a value takes over the memory of one that is stored as it is.
+// TestStoreInPlace: a value reuses the memory of one that keeps its type.
 func TestStoreInPlace(t *testing.T) {
 	in, out := ir.Place{}, ir.Place{Out: true}
 	for _, c := range []struct {
@@ -148,14 +147,14 @@ func TestStoreAll(t *testing.T) {
 	_, args := storedAs(p)
 	assert.ElementsMatch(t, []string{"x", "w", "table", "r0", "r1"}, args, "%v", p)
 
-	// A param that is read as it is, and updated by what could be stored.
+	// A param is read in its own type and updated by a value that could be stored narrower.
 	spec.Stores = keepsNot(ir.Gemm, ir.Place{Index: 1})
 	_, args = storedAs(plan(t, g, spec))
 	assert.ElementsMatch(t, []string{"x", "table", "r0", "r1"}, args)
 }
 
-// TestStoreSpares: what lives when others are gone is not rounded, and of what
-// lives at the peak a sum where it costs little.
+// TestStoreSpares: values that live when others are freed are not rounded. Of the values at the peak, a sum is not
+// rounded if that costs little.
 func TestStoreSpares(t *testing.T) {
 	g := ir.New()
 	n := g.Bound("n", 64)
@@ -174,7 +173,7 @@ func TestStoreSpares(t *testing.T) {
 	assert.Zero(t, p.Launches[len(p.Launches)-2].Out[0].Store, "%v", p)
 	assert.Equal(t, 4, made[ir.Gemm], "%v", p)
 
-	// A sum beside what is far larger.
+	// A sum next to much larger values.
 	for _, spare := range []int{0, 32} {
 		g := ir.New()
 		n := g.Bound("n", 64)

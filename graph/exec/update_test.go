@@ -12,8 +12,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// updateCase is a program over the params a, b and c of three elements, which
-// hold {1,2,3}, {10,20,30} and {100,200,300}, and what they hold after a run.
+// updateCase is a program over the params a, b and c of three elements, and their contents after a run. They start as
+// {1,2,3}, {10,20,30} and {100,200,300}.
 type updateCase struct {
 	name    string
 	build   func(g *ir.Graph, a, b, c ir.Value) map[string]ir.Value
@@ -170,8 +170,7 @@ func TestUpdates(t *testing.T) {
 	}
 }
 
-// TestDonation requires state to be updated where it lies: no memory beside
-// it, and as many launches as operations.
+// TestDonation requires state to be updated in place: no additional memory, and one launch per operation.
 func TestDonation(t *testing.T) {
 	g := ir.New()
 	table := g.Param("cache", f32(64, 8))
@@ -201,7 +200,7 @@ func TestDonation(t *testing.T) {
 	assert.Len(t, p.Launches, 1, "%v", p)
 }
 
-// TestRowsWrittenTwice writes two stretches of a cache in one program.
+// TestRowsWrittenTwice writes two ranges of a cache in one program.
 func TestRowsWrittenTwice(t *testing.T) {
 	g := ir.New()
 	index := ir.Type{DType: tensor.I32, Shape: ir.ShapeOf(1)}
