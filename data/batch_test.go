@@ -8,8 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/data"
 )
 
-// Pieces of several documents lie one behind the other, and each sees the pages of a cache
-// that its own document has.
+// Pieces of several documents are concatenated, and each attends only to the cache pages of its own document.
 func TestAddPiece(t *testing.T) {
 	var b data.Batch
 	b.AddPiece([]int32{5, 6}, 0, []int32{7}, 4)

@@ -89,8 +89,8 @@ func TestTools(t *testing.T) {
 	assert.Equal(t, idsOf("22024-07-26x"), d.Row(0).IDs)
 }
 
-// TestParts learns the text of parts, as the template would show it as a string, and names the line
-// and message of a part that is not text.
+// TestParts learns the text of parts like the string that the template would show. It names the line and message of a
+// part that is not text.
 func TestParts(t *testing.T) {
 	template, err := chat.New("{% for m in messages %}{{ m.role[0] }}:{{ m.content | trim }};{% endfor %}", nil)
 	require.NoError(t, err)

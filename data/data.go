@@ -34,8 +34,8 @@ type Tokenizer interface {
 
 // ChatTemplate is the interface of a chat template. It must be safe for concurrent use.
 type ChatTemplate interface {
-	// RenderSpans renders a conversation and returns the byte ranges of the answers that the model should learn,
-	// including the end of a turn, except for silent messages. The spans are in ascending order and do not overlap.
+	// RenderSpans renders a conversation and returns the byte ranges of the answers that the model should learn. They
+	// include the end of a turn, and exclude silent messages. The spans are in ascending order and do not overlap.
 	RenderSpans(c Conversation) (text string, answers []Span, err error)
 }
 

@@ -28,7 +28,7 @@ func TestNewDataset(t *testing.T) {
 	assert.EqualError(t, err, "row 0: 1 labels for 2 ids, expected as many")
 }
 
-// TestDigest: whatever changes what is trained on changes the digest.
+// TestDigest: any change of the training data changes the digest.
 func TestDigest(t *testing.T) {
 	digest := func(rows ...Row) [32]byte {
 		d, err := NewDataset(rows)
@@ -64,8 +64,7 @@ func rowsGen(most, longest int) *rapid.Generator[[]Row] {
 	})
 }
 
-// TestRoundTrip: what goes in comes out, and the counts are those of a plain
-// loop.
+// TestRoundTrip: a dataset returns the rows it was built from, with the same counts as a plain loop.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rows := rowsGen(8, 90).Draw(t, "rows")

@@ -9,8 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSpans: a text is tokenised as a whole where that keeps its seams, in
-// pieces where it does not.
+// TestSpans: a text is tokenised as a whole if that preserves its boundaries, and in pieces otherwise.
 func TestSpans(t *testing.T) {
 	e := func(tok Tokenizer) encoder { return encoder{Options{Tokenizer: tok}} }
 

@@ -38,8 +38,7 @@ func (t byteTokenizer) Encode(text string, addSpecial bool) ([]int32, error) {
 
 func (t byteTokenizer) EOS() (int32, bool) { return eos, !t.noEOS }
 
-// pairTokenizer makes one token of each pair of equal letters, so that a seam
-// may lie within a token.
+// pairTokenizer makes one token of each pair of equal letters, so that a boundary may be inside a token.
 type pairTokenizer struct{ byteTokenizer }
 
 func (t pairTokenizer) Encode(text string, addSpecial bool) ([]int32, error) {
@@ -55,8 +54,7 @@ func (t pairTokenizer) Encode(text string, addSpecial bool) ([]int32, error) {
 	return ids, nil
 }
 
-// markTokenizer puts a token before every text, as tokenizers that begin a
-// text with a space do.
+// markTokenizer adds a token before every text, like tokenizers that start a text with a space.
 type markTokenizer struct{ byteTokenizer }
 
 func (t markTokenizer) Encode(text string, addSpecial bool) ([]int32, error) {
@@ -94,7 +92,7 @@ func (chatTemplate) RenderSpans(c Conversation) (string, []Span, error) {
 	return text, spans, nil
 }
 
-// write puts a file into the test's folder.
+// write writes a file to the folder of the test.
 func write(t testing.TB, name, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -131,7 +129,7 @@ func idsOf(text string, more ...int32) []int32 {
 	return append(ids, more...)
 }
 
-// masked is n labels that carry no loss, followed by others.
+// masked returns n labels without loss, followed by others.
 func masked(n int, labels ...int32) []int32 {
 	out := make([]int32, n, n+len(labels))
 	for i := range out {

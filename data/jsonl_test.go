@@ -129,8 +129,7 @@ func TestJSONLErrors(t *testing.T) {
 	}
 }
 
-// TestMetadata: keys that say nothing of what is to be learned, and empty ones of
-// those that do, are passed over.
+// TestMetadata: keys that do not affect training are ignored, and so are empty ones that would.
 func TestMetadata(t *testing.T) {
 	const rows = `{"text": "ab", "id": 7, "source": "web", "score": 0.5, "label": null, "images": [], "tools": null, "weight": ""}` + "\n"
 	d, err := load(t, "t.jsonl", rows, Options{})
@@ -162,7 +161,7 @@ func TestMissingParts(t *testing.T) {
 	require.ErrorIs(t, err, ErrEmpty, "one token predicts nothing")
 }
 
-// FuzzParseRecord: whatever a line holds, it is a record or a one-line error.
+// FuzzParseRecord: every line gives a record or a one-line error.
 func FuzzParseRecord(f *testing.F) {
 	for _, line := range []string{
 		`{"text": "ab"}`, `{"prompt": "x", "completion": ""}`, `{"text": 1, "a": [{}]}`, "[1]", "{\"\n\":\xff}",

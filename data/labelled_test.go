@@ -68,7 +68,7 @@ func TestLabelled(t *testing.T) {
 	assert.Empty(t, b.Values())
 }
 
-// TestLabels: what the labels of rows become.
+// TestLabels checks the labels that rows get.
 func TestLabels(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -189,7 +189,7 @@ func TestLabelledErrors(t *testing.T) {
 	require.ErrorContains(t, err, "text and label needs a tokenizer")
 }
 
-// TestLabelledDigest: it tells apart all that is learned.
+// TestLabelledDigest: the digest covers everything that is learned.
 func TestLabelledDigest(t *testing.T) {
 	seen := map[[32]byte]string{}
 	for name, load := range map[string]func() (*Dataset, error){
@@ -236,8 +236,7 @@ func TestLabelledTokenizer(t *testing.T) {
 	assert.ErrorContains(t, err, "a.jsonl:1: text and text_pair: no room for special tokens: found 2 tokens, expected at least the 3")
 }
 
-// FuzzLabelled: whatever the lines hold, each row has a label that the problem knows, or
-// there is a one-line error.
+// FuzzLabelled: each row has a valid label for the problem, or there is a one-line error.
 func FuzzLabelled(f *testing.F) {
 	for _, labels := range []string{`"a" "b"`, "0 3", "1.5 -2", `[] ["a"]`, "[0,1] [1,1]", "[1.0] [0]", "NaN true", `[[]] {} [null]`, "1e999 -0"} {
 		f.Add([]byte(rowsWith(strings.Fields(labels)...)), "a b", byte(len(labels)))

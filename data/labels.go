@@ -11,8 +11,8 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// maxClasses is the maximum number of classes taken from rows: more than real label sets have, and few enough that a
-// mistaken id does not exhaust memory.
+// maxClasses is the maximum number of classes taken from rows. Real label sets have fewer, and a mistaken id does not
+// exhaust memory.
 const maxClasses = 1 << 16
 
 // rowLabels holds the labels of the rows of a dataset.
@@ -144,8 +144,8 @@ func commonForm(rows []*label) (form, error) {
 	return first.form, nil
 }
 
-// areFlags reports whether lists of numbers hold 0 or 1 for each class instead of ids: all have a length equal to the
-// number of classes, which must be at least two if it is not given.
+// areFlags reports whether lists of numbers hold 0 or 1 for each class instead of ids. All must have one number per
+// class, and at least two if the number of classes is not given.
 func areFlags(rows []*label, kind form, classes int) bool {
 	if kind != idForm {
 		return kind == flagForm

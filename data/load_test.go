@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// manyLines is a file of several blocks.
+// manyLines writes a file of several blocks.
 func manyLines(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -24,8 +24,7 @@ func manyLines(n int) string {
 	return b.String()
 }
 
-// TestOrdered: the rows are those of the file in its order, whatever the
-// number of workers.
+// TestOrdered: the rows have the order of the file, for any number of workers.
 func TestOrdered(t *testing.T) {
 	const lines = 5000
 	var first *Dataset

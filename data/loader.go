@@ -149,7 +149,7 @@ func (l *Loader) Micros(step int) int {
 	return (to - from + l.cfg.BatchSize - 1) / l.cfg.BatchSize
 }
 
-// LossTokens returns the number of targets of a whole step, by which the summed loss of its micro-batches is divided.
+// LossTokens returns the number of targets of a whole step, the divisor of the summed loss of its micro-batches.
 func (l *Loader) LossTokens(step int) int {
 	n := 0
 	l.documents(step, 0, l.cfg.BatchSize*l.cfg.Accumulation, func(doc int) { n += l.set.Targets(doc) })

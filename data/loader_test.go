@@ -64,7 +64,7 @@ func TestSteps(t *testing.T) {
 	assert.Equal(t, 4, l.MaxTokens())
 }
 
-// uniform is a data set of n rows of a length, row r holding nothing but r.
+// uniform returns a dataset of n rows of equal length; row r consists of the id r.
 func uniform(t require.TestingT, n, length int) *Dataset {
 	rows := make([]Row, n)
 	for r := range rows {
@@ -240,7 +240,7 @@ func TestResume(t *testing.T) {
 	})
 }
 
-// TestArrays: a batch has arrays of other names and types beside those of text.
+// TestArrays: a batch can have arrays of other names and types in addition to the text arrays.
 func TestArrays(t *testing.T) {
 	var b Batch
 	b.Add([]int32{4, 5}, []int32{5, Ignore})

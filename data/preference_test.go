@@ -13,8 +13,7 @@ func loadPreferences(t testing.TB, o Options, rows string) (*Dataset, error) {
 	return load(t, "t.jsonl", rows, o)
 }
 
-// TestPreferences: the forms of TRL and of OpenAI give the same two texts, of which the
-// answers carry loss.
+// TestPreferences: the formats of TRL and OpenAI give the same two texts, with loss on the answers.
 func TestPreferences(t *testing.T) {
 	talk := []Row{
 		{idsOf("u:x;a:y;u:z;a:good;"), append(masked(14), idsOf("good;")...)},
@@ -53,8 +52,8 @@ func TestPreferences(t *testing.T) {
 	}
 }
 
-// TestPreferenceBatches: both answers of a row are in one micro-batch, each a document
-// whose labels are the next tokens of the answer, and a row counts once.
+// TestPreferenceBatches: both answers of a row are in one micro-batch, each as a document. Its labels are the next
+// tokens of the answer, and a row counts once.
 func TestPreferenceBatches(t *testing.T) {
 	d, err := loadPreferences(t, Options{}, `{"prompt": "a", "chosen": "bc", "rejected": "d"}
 {"prompt": "e", "chosen": "", "rejected": "f"}
@@ -138,8 +137,7 @@ func TestPreferenceErrors(t *testing.T) {
 	assert.ErrorContains(t, err, "expected JSON lines")
 }
 
-// FuzzPreference: no line makes the reader panic, and what it takes has two texts with an
-// answer each.
+// FuzzPreference: no line makes the reader panic, and every accepted line has two texts with an answer each.
 func FuzzPreference(f *testing.F) {
 	f.Add([]byte(`{"prompt": "ab", "chosen": "cd", "rejected": "e"}`))
 	f.Add([]byte(`{"chosen": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}], "rejected": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "z", "weight": 0}]}`))

@@ -68,8 +68,7 @@ func TestTextErrors(t *testing.T) {
 	assert.ErrorContains(t, err, "t.txt: plain text needs a tokenizer")
 }
 
-// TestSplit: cutting at a separator is strings.Split without the documents of
-// white space, and the line numbers are those of the file.
+// TestSplit: splitting at a separator equals strings.Split without blank documents, and line numbers refer to the file.
 func TestSplit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`[ab\n|]{0,30}`).Draw(t, "text")

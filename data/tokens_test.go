@@ -11,7 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// longs is a tensor of I64 for a test file.
+// longs returns an I64 tensor for a test file.
 func longs(name string, shape []int, values ...int64) safetensors.Entry {
 	var raw []byte
 	for _, v := range values {
@@ -43,7 +43,7 @@ func TestRecordedTrace(t *testing.T) {
 	given, err := readInts(f, "labels")
 	require.NoError(t, err)
 
-	// Whole steps of 4 rows, and the same cut into 2 micro-batches of 2.
+	// Whole steps have 4 rows; the same steps are split into 2 micro-batches of 2.
 	for _, split := range []int{1, 2} {
 		l, err := NewLoader(d, LoaderConfig{BatchSize: 4 / split, Accumulation: split, Shuffle: true, Seed: 1})
 		require.NoError(t, err)

@@ -22,9 +22,9 @@ const (
 	// LabelledRows are texts, or pairs of texts, with a label: text, label and, in all rows of a file or in none,
 	// text_pair.
 	LabelledRows Rows = "labelled"
-	// PreferenceRows are two answers to one prompt, the first of which is preferred. They are in the format of TRL
-	// (prompt, chosen and rejected, each as text or messages, or both as conversations with a common start) or of
-	// OpenAI (input, preferred_output and non_preferred_output).
+	// PreferenceRows are two answers to one prompt; the first is preferred. They are in the format of TRL (prompt,
+	// chosen and rejected, each as text or messages, or both as conversations with a common start) or of OpenAI (input,
+	// preferred_output and non_preferred_output).
 	PreferenceRows Rows = "preferences"
 )
 
@@ -84,8 +84,8 @@ func parsePair(line []byte) (record, error) {
 	return r, nil
 }
 
-// refuseKeys returns an error for an unsupported key with a value: a key with advice, or a synonym of the optional key
-// if that is absent.
+// refuseKeys returns an error for an unsupported key with a value. Unsupported are keys with advice, and synonyms of
+// the optional key if that is absent.
 func refuseKeys(fields map[string]json.RawMessage, keys []string, optional string, synonyms, advice map[string]string) error {
 	for _, key := range keys {
 		text, means := advice[key]

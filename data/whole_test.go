@@ -27,7 +27,7 @@ func (framed) EncodeWithin(text string, most int) ([]int32, bool, error) {
 	return append(append([]int32{bos}, letters...), eos), cut, nil
 }
 
-// EncodeJoined puts the token at the end between two texts too, and cuts the last of them.
+// EncodeJoined adds the token at the end between two texts too, and truncates the last of them.
 func (f framed) EncodeJoined(texts []string, most int) (ids, types []int32, cut bool, err error) {
 	for i, text := range texts {
 		part, short, err := f.EncodeWithin(text, most-len(ids)+min(i, 1))
@@ -79,7 +79,7 @@ func TestPairs(t *testing.T) {
 	assert.Equal(t, []int32{bos, 'e', eos, bos, 'f', eos, bos, 'g', eos}, b.Tokens())
 }
 
-// The order of rows is not that of their texts: those of a row stay together.
+// Rows are shuffled as a whole: the texts of a row stay together.
 func TestPairsShuffled(t *testing.T) {
 	var file strings.Builder
 	for i := range 40 {

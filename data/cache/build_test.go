@@ -17,7 +17,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// However many build, the files are the same.
+// The files are the same for any number of workers.
 func TestWorkers(t *testing.T) {
 	var want map[string]string
 	for _, workers := range []int{0, 1, 3, 50} {
@@ -54,8 +54,7 @@ func TestSharedCaption(t *testing.T) {
 	require.Contains(t, names(files(t, w.cacheDir())), "img_embs/a.jpg.safetensors")
 }
 
-// The first error, in the order of the samples, comes back whichever comes
-// first in time, and what was ready stays.
+// Build returns the first error in sample order, whichever occurs first, and keeps finished entries.
 func TestFirstError(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -95,7 +94,7 @@ func TestFirstError(t *testing.T) {
 	}
 }
 
-// after is closed some time from now.
+// after returns a channel that is closed some time from now.
 func after(d time.Duration) <-chan struct{} {
 	c := make(chan struct{})
 	time.AfterFunc(d, func() { close(c) })
@@ -116,7 +115,7 @@ func TestCancelled(t *testing.T) {
 	require.Equal(t, Stats{Entries: 13, Built: 10}, w.build(c, BuildOptions{}), "a second run goes on")
 }
 
-// Two samples whose images have one name cannot both be kept.
+// Two samples whose images have the same name cannot both be cached.
 func TestBuildCollision(t *testing.T) {
 	w := newWorld(t, 1)
 	w.samples = append(w.samples, Sample{Image: w.write("other/a.png", "other")})
@@ -124,7 +123,7 @@ func TestBuildCollision(t *testing.T) {
 	require.ErrorIs(t, err, ErrName)
 }
 
-// Encoders that are not there leave their entries alone.
+// Entries of a nil encoder are left alone.
 func TestSomeEncoders(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.open(recipes())
@@ -137,8 +136,8 @@ func TestSomeEncoders(t *testing.T) {
 // child is set for the processes of TestProcesses: the folder to build.
 const child = "LORAFUSE_TEST_CACHE"
 
-// TestProcesses: several processes build one cache at the same time, and some
-// are killed. What remains is whole, and the same as one process makes.
+// TestProcesses: several processes build one cache at the same time, and some are killed. The remaining entries are
+// complete, and equal to the ones of a single process.
 func TestProcesses(t *testing.T) {
 	if dir := os.Getenv(child); dir != "" {
 		w := &world{t: t, dir: dir}
@@ -185,7 +184,7 @@ func TestProcesses(t *testing.T) {
 	require.Equal(t, Stats{Entries: 25}, w.build(w.open(recipes()), BuildOptions{Verify: true}))
 }
 
-// BenchmarkSecondRun is a run that finds everything as it should be.
+// BenchmarkSecondRun measures a run that finds everything fresh.
 func BenchmarkSecondRun(b *testing.B) {
 	w := &world{t: b, dir: b.TempDir()}
 	for i := range 1000 {

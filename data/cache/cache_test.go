@@ -15,8 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// The layout is that of the Python trainers, and each entry holds what its
-// encoder made.
+// The layout equals the one of the Python trainers, and each entry holds the output of its encoder.
 func TestLayout(t *testing.T) {
 	w := newWorld(t, 2)
 	c := w.open(recipes())
@@ -61,7 +60,7 @@ func withoutSources(names []string) []string {
 	return rest
 }
 
-// A change rebuilds what depends on it and nothing else.
+// A change rebuilds only the entries that depend on it.
 func TestChanges(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -114,7 +113,7 @@ func TestChanges(t *testing.T) {
 					changed++
 				}
 			}
-			if c.name != "entry removed" && c.name != "entries swapped" { // which come back as they were
+			if c.name != "entry removed" && c.name != "entries swapped" { // returned unchanged
 				require.Equal(t, len(c.want), changed)
 			}
 			for i, s := range w.samples {
@@ -128,7 +127,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// An open Cache notices changes, too.
+// An open Cache notices changes too.
 func TestChangeWhileOpen(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.open(recipes())
@@ -144,15 +143,15 @@ func TestChangeWhileOpen(t *testing.T) {
 	}
 }
 
-// Keys stay what they are: other ones would rebuild every cache there is. The
-// constant is sha256 of the three lines by sha256sum.
+// Keys must not change: other keys would invalidate every existing cache. The constant is sha256 of the three lines by
+// sha256sum.
 func TestKey(t *testing.T) {
 	recipe := record{textKind, Recipe{Model: "m", Settings: map[string]string{"b": "2", "a": "1"}}}.json()
 	require.Equal(t, `{"kind":"text","model":"m","settings":{"a":"1","b":"2"}}`, recipe)
 	require.Equal(t, "ed7ac86046f7e2a5a0609eddc7fcd1a8668a94e7bc3549536b1fd8a71858100a", makeKey(recipe, []digest{digestOf([]byte("caption"))}))
 }
 
-// The text that is encoded is what Python reads.
+// The encoder gets the same text as in Python.
 func TestCaptions(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.open(recipes())
@@ -215,7 +214,7 @@ func TestTextWith(t *testing.T) {
 	require.Equal(t, []string{"caption A+image a", " +image a"}, build())
 }
 
-// Without a build function nothing is made and every state has its error.
+// Without a build function nothing is built, and every state has its error.
 func TestReadOnly(t *testing.T) {
 	w := newWorld(t, 1)
 	s := w.samples[0]
@@ -249,7 +248,7 @@ func TestReadOnly(t *testing.T) {
 	require.ErrorContains(t, err, "no model is given")
 }
 
-// Entries can be used where their sources are not, but not for another recipe.
+// Entries can be used without their sources, but not for another recipe.
 func TestWithoutSources(t *testing.T) {
 	w := newWorld(t, 2)
 	w.build(w.open(recipes()), BuildOptions{})
@@ -271,8 +270,7 @@ func TestWithoutSources(t *testing.T) {
 	require.ErrorIs(t, err, ErrCorrupt)
 }
 
-// What the encoder fails with comes through, and what it should not return is
-// refused; nothing is written.
+// Errors of the encoder are returned, and invalid results are errors; nothing is written.
 func TestBadBuilds(t *testing.T) {
 	w := newWorld(t, 1)
 	s := w.samples[0]
@@ -331,7 +329,7 @@ func TestBadSources(t *testing.T) {
 	_, err = c.Text(t.Context(), w.write("data/empty_embedding", "x"), w.text)
 	require.ErrorIs(t, err, ErrName)
 
-	// Two sources of one name would take turns in one entry.
+	// Two sources of the same name would overwrite each other's entry.
 	_, err = c.Image(t.Context(), w.samples[0].Image, w.image)
 	require.NoError(t, err)
 	_, err = c.Image(t.Context(), w.write("more/a.png", "another"), w.image)
@@ -356,7 +354,7 @@ func TestOptions(t *testing.T) {
 	require.Zero(t, stats)
 }
 
-// Many goroutines want few entries: each is built once.
+// Many goroutines need few entries, and each entry is built once.
 func TestConcurrentReaders(t *testing.T) {
 	w := newWorld(t, 3)
 	c := w.open(recipes())
@@ -377,7 +375,7 @@ func TestConcurrentReaders(t *testing.T) {
 	require.ElementsMatch(t, []string{"caption a", "caption b", "caption c", "image a", "image b", "image c"}, w.taken())
 }
 
-// A waiting goroutine ends with its context.
+// A waiting goroutine stops when its context ends.
 func TestWaitEnds(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.open(recipes())

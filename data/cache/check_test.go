@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// findings are kinds of errors by entry.
+// findings maps entries to kinds of errors.
 func findings(t testing.TB, dir string, r *Report) map[string]error {
 	all := map[string]error{}
 	for _, f := range r.Findings {
@@ -41,7 +41,7 @@ func isKind(err, kind error) bool {
 	return ok && one.Unwrap() == kind
 }
 
-// Check needs to know neither model nor settings.
+// Check works without a model and settings.
 func TestCheck(t *testing.T) {
 	w := newWorld(t, 4)
 	w.build(w.open(recipes()), BuildOptions{})
@@ -80,7 +80,7 @@ func TestCheck(t *testing.T) {
 	require.Empty(t, removed)
 }
 
-// Entries of a folder that were made otherwise than most are stale.
+// Entries whose recipe differs from the majority of a folder are stale.
 func TestCheckRecipes(t *testing.T) {
 	w := newWorld(t, 3)
 	w.build(w.open(recipes()), BuildOptions{})
@@ -92,7 +92,7 @@ func TestCheckRecipes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[string]error{"img_embs/b.png.safetensors": ErrStale}, findings(t, w.cacheDir(), r))
 	require.ErrorContains(t, r.Findings[0].Err, `"size":"1024"`)
-	// With recipes it is those that count.
+	// With recipes, the recipes decide.
 	r, err = w.open(other).Check(t.Context(), w.samples, nil)
 	require.NoError(t, err)
 	require.Len(t, findings(t, w.cacheDir(), r), 2+3) // control images too
@@ -125,7 +125,7 @@ func TestCheckTextWith(t *testing.T) {
 	require.Equal(t, embed("caption acontrol a"), e.Text)
 }
 
-// Of entries without a key only the time can be compared.
+// For entries without a key only the times are compared.
 func TestCheckUnkeyed(t *testing.T) {
 	w := newWorld(t, 2)
 	w.build(w.open(recipes()), BuildOptions{})

@@ -12,8 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// damage are ways to spoil an entry. Those that the header shows are found
-// without reading the tensors.
+// damage are ways to spoil an entry. Damage in the header is found without reading the tensors.
 var damage = []struct {
 	name   string
 	header bool
@@ -67,8 +66,7 @@ func rewriteWith(t testing.TB, path string, change func(tensors), mark func(tens
 	require.NoError(t, save(path, x, metadata))
 }
 
-// A damaged entry is an error that names it, or built again; never is anything
-// else used in its place.
+// A damaged entry is an error that names it, or it is rebuilt. Nothing else is ever used instead.
 func TestDamage(t *testing.T) {
 	for _, d := range damage {
 		t.Run(d.name, func(t *testing.T) {
@@ -110,7 +108,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// What cannot be read is not damaged: it is neither rebuilt nor passed over.
+// An unreadable entry does not count as damaged: it is neither rebuilt nor skipped.
 func TestUnreadable(t *testing.T) {
 	w := newWorld(t, 1)
 	options := recipes()

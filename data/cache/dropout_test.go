@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A third of the captions give way, the same ones whenever asked.
+// A third of the captions is dropped, always the same ones.
 func TestDropCaption(t *testing.T) {
 	dropped := 0
 	for step := range uint32(200) {

@@ -189,7 +189,7 @@ func (c *Cache) compare(ctx context.Context, s slot, metadata map[string]string,
 	return nil
 }
 
-// checked returns the key with which the entry was last found fresh, or "".
+// checked returns the key of an entry when it was last found fresh, or "".
 func (c *Cache) checked(s slot) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

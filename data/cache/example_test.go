@@ -10,7 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// encode stands for a text encoder: a token for each letter.
+// encode is a fake text encoder: one token per letter.
 func encode(text string) (cache.Embedding, error) {
 	fmt.Printf("encode %q\n", text)
 	e := cache.Embedding{}

@@ -6,8 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOutline: sizes and checksums are those of the entries, with and without a key, and
-// the same in either kind of file.
+// TestOutline: sizes and checksums match the entries, with and without a key, in both file formats.
 func TestOutline(t *testing.T) {
 	c, err := Open("testdata/python/f32", Options{Unkeyed: Accept})
 	require.NoError(t, err)

@@ -8,8 +8,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// TestPooled: a vector of the whole caption is kept beside its tokens, and read back with
-// the sample; one of two axes is none.
+// TestPooled: the pooled embedding of a caption is stored with its tokens and read with the sample; a tensor of two
+// axes is invalid.
 func TestPooled(t *testing.T) {
 	w := newWorld(t, 1)
 	s := w.samples[0]

@@ -23,8 +23,8 @@ var pythonSamples = []Sample{
 	{Image: "c.webp", Caption: "c.txt", Control: "c.webp"},
 }
 
-// TestPythonSamples: what Python has cached, in either format, is read as Python reads it
-// into a padded batch, bit for bit.
+// TestPythonSamples: entries written by Python, in either format, are read as Python reads them into a padded batch,
+// bit for bit.
 func TestPythonSamples(t *testing.T) {
 	for name, dtype := range pythonCaches {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestUnkeyed(t *testing.T) {
 	require.Equal(t, embed("caption a"), got)
 }
 
-// SaveEmbeddings writes the bytes that Python has written.
+// SaveEmbeddings writes the same bytes as Python.
 func TestSaveEmbeddings(t *testing.T) {
 	found := 0
 	require.NoError(t, filepath.WalkDir("testdata", func(path string, d os.DirEntry, err error) error {
@@ -119,7 +119,7 @@ func TestSaveEmbeddings(t *testing.T) {
 	require.Equal(t, 5+3*7, found)
 }
 
-// Every dtype of package tensor comes back as it was.
+// Every dtype of package tensor is returned unchanged.
 func TestRoundTripOfTypes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "all.safetensors")
 	all := map[string]tensor.Tensor{}
@@ -144,7 +144,7 @@ func TestRoundTripOfTypes(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// The .pt twin of a safetensors file holds the same.
+// The .pt file of the same name holds the same tensors.
 func TestTwins(t *testing.T) {
 	twins, err := filepath.Glob("testdata/dit/*/*.pt")
 	require.NoError(t, err)
@@ -161,8 +161,7 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// The order is safetensors, then .pt; a damaged safetensors file is never
-// passed over.
+// A safetensors file is preferred to a .pt file; a damaged one is never skipped.
 func TestFallback(t *testing.T) {
 	w := newWorld(t, 1)
 	s := w.samples[0]

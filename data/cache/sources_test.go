@@ -39,7 +39,7 @@ func (w *world) rewrite(name, content string) {
 	}
 }
 
-// A second run reads no source, a third one what has changed.
+// A second run reads no source, a third one only changed ones.
 func TestReadsAsLittleAsNeeded(t *testing.T) {
 	if !remembers() {
 		t.Skip("no time of change here")
@@ -70,7 +70,7 @@ func TestReadsAsLittleAsNeeded(t *testing.T) {
 	w.taken()
 }
 
-// A change that leaves size and time of modification as they were is noticed.
+// A change that preserves size and modification time is noticed.
 func TestTimesSetBack(t *testing.T) {
 	if !remembers() {
 		t.Skip("no time of change here")
@@ -93,8 +93,7 @@ func TestTimesSetBack(t *testing.T) {
 	require.Equal(t, []string{"IMAGE A"}, w.taken())
 }
 
-// A file that was written a moment ago may be written again without a trace:
-// it is not remembered.
+// A file written a moment ago may change again without a trace, so its digest is not kept.
 func TestFreshFilesAreNotRemembered(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.open(recipes())
@@ -104,7 +103,7 @@ func TestFreshFilesAreNotRemembered(t *testing.T) {
 	require.Empty(t, c.sources.known)
 }
 
-// A source that is being written is an error, not a key for something else.
+// A source that is being written is an error instead of a key.
 func TestChangingSource(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.open(recipes())
@@ -120,7 +119,7 @@ func TestChangingSource(t *testing.T) {
 	require.ErrorContains(t, err, "a.txt")
 	require.Empty(t, w.taken())
 
-	// One that settles in time is taken as it is then.
+	// A source that becomes stable in time is used in its final state.
 	n = 0
 	c.sources.read = func(path string) ([]byte, error) {
 		raw, err := os.ReadFile(path)
@@ -134,7 +133,7 @@ func TestChangingSource(t *testing.T) {
 	require.Equal(t, embed("settled"), got)
 }
 
-// Two processes that close one after the other keep what both have read.
+// Two processes that close one after another keep the digests of both.
 func TestMemoryIsMerged(t *testing.T) {
 	if !remembers() {
 		t.Skip("no time of change here")

@@ -25,7 +25,7 @@ type world struct {
 	builds []string // what was encoded
 }
 
-// newWorld has images named a.png, b.png, … with captions and control images.
+// newWorld creates images named a.png, b.png, … with captions and control images.
 func newWorld(t testing.TB, images int) *world {
 	w := &world{t: t, dir: t.TempDir()}
 	for i := range images {
@@ -48,7 +48,7 @@ func (w *world) write(name, content string) string {
 
 func (w *world) cacheDir() string { return filepath.Join(w.dir, "cache") }
 
-// entry is the path of an entry, as text_embs/a.txt.
+// entry returns the path of an entry such as text_embs/a.txt.
 func (w *world) entry(name string) string { return filepath.Join(w.cacheDir(), name) + ".safetensors" }
 
 func (w *world) open(o Options) *Cache {
@@ -57,7 +57,7 @@ func (w *world) open(o Options) *Cache {
 	return c
 }
 
-// recipes are options that build.
+// recipes returns options with which entries can be built.
 func recipes() Options {
 	return Options{
 		Text:  Recipe{Model: "text/encoder@1", Settings: map[string]string{"max_sequence_length": "1024", "dtype": "bf16"}},
@@ -71,7 +71,7 @@ func (w *world) note(what string) {
 	w.builds = append(w.builds, what)
 }
 
-// taken is what was encoded since the last call.
+// taken returns the names encoded since the last call.
 func (w *world) taken() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,7 +82,7 @@ func (w *world) taken() []string {
 
 func (w *world) encoders() Encoders { return Encoders{Text: w.text, Image: w.image} }
 
-// text has a token for each byte of the text.
+// text returns an embedding with a token per byte of the text.
 func (w *world) text(text string) (Embedding, error) {
 	w.note(text)
 	return embed(text), nil
@@ -101,13 +101,13 @@ func embed(text string) Embedding {
 	return e
 }
 
-// image has a pixel for each byte of the image.
+// image returns a latent with a pixel per byte of the image.
 func (w *world) image(image []byte) (tensor.Tensor, error) {
 	w.note(string(image))
 	return floats(tensor.F16, bytes.Repeat(image, 2), 2, 1, 1, len(image)), nil
 }
 
-// floats are a tensor with the values of the bytes.
+// floats returns a tensor with the values of the bytes.
 func floats(d tensor.DType, values []byte, shape ...int) tensor.Tensor {
 	x, err := tensor.New(d, shape...)
 	if err != nil {
@@ -123,7 +123,7 @@ func floats(d tensor.DType, values []byte, shape ...int) tensor.Tensor {
 	return x
 }
 
-// all reads samples, those with a dropped caption with the empty prompt.
+// all reads samples; dropped captions give the empty prompt.
 func (w *world) all(c *Cache, dropped bool) (encoded []Encoded, err error) {
 	for _, s := range w.samples {
 		e, err := c.Sample(w.t.Context(), s, dropped)
@@ -143,7 +143,7 @@ func (w *world) build(c *Cache, o BuildOptions) Stats {
 	return stats
 }
 
-// files are the contents of a folder by path.
+// files returns the contents of a folder by path.
 func files(t testing.TB, dir string) map[string]string {
 	all := map[string]string{}
 	require.NoError(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {

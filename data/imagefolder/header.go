@@ -111,8 +111,8 @@ func readJPEG(r *io.SectionReader) (Header, error) {
 	}
 }
 
-// findEnd looks for the end marker of a JPEG, which cannot occur in pixel data, from the end of the file backwards,
-// since other data may follow the image.
+// findEnd searches for the end marker of a JPEG, which cannot occur in pixel data. It searches backwards from the end
+// of the file, since other data may follow the image.
 func findEnd(r *io.SectionReader, from int64) error {
 	const step = 64 << 10
 	buffer := make([]byte, step+1)

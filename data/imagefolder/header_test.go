@@ -19,7 +19,7 @@ func readHeader(data []byte) (Header, error) {
 	return ReadHeader(bytes.NewReader(data), int64(len(data)))
 }
 
-// golden are the images of scripts/make_image_goldens.py.
+// golden lists the images of scripts/make_image_goldens.py.
 func golden(t testing.TB) (images map[string][]byte, want map[string]Header) {
 	dir := filepath.Join("testdata", "images")
 	raw, err := os.ReadFile(filepath.Join(dir, "sizes.json"))
@@ -34,7 +34,7 @@ func golden(t testing.TB) (images map[string][]byte, want map[string]Header) {
 	return images, want
 }
 
-// Sizes are those that Pillow finds.
+// Sizes match Pillow.
 func TestHeaders(t *testing.T) {
 	images, want := golden(t)
 	for name, data := range images {
@@ -50,7 +50,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// No image is whole before its last byte. (The last ones of some are padding.)
+// A truncated image is never complete, whichever byte it ends at. (The last ones of some are padding.)
 func TestPrefixes(t *testing.T) {
 	images, _ := golden(t)
 	for name, data := range images {
@@ -110,7 +110,7 @@ func TestBadHeaders(t *testing.T) {
 	}
 }
 
-// noPixels is a PNG with a width of 0 and the right checksum.
+// noPixels returns a PNG with a width of 0 and a valid checksum.
 func noPixels(data []byte) []byte {
 	data = bytes.Clone(data)
 	copy(data[16:], []byte{0, 0, 0, 0})
@@ -130,8 +130,7 @@ func TestReadError(t *testing.T) {
 	require.NotErrorIs(t, err, ErrImage)
 }
 
-// FuzzReadHeader: nothing makes it fail otherwise than with ErrImage, and what
-// is a PNG for the decoder and for us has one size.
+// FuzzReadHeader: ReadHeader fails only with ErrImage, and agrees with the decoder about the size of a PNG.
 func FuzzReadHeader(f *testing.F) {
 	images, _ := golden(f)
 	for _, data := range images {

@@ -46,7 +46,7 @@ func (p place) read(o Options) *Folder {
 	return f
 }
 
-// problems are lines "kind name: detail" with names within the place.
+// problems returns lines "kind name: detail" with names relative to the folder.
 func (p place) problems(f *Folder) []string {
 	lines := []string{}
 	for _, x := range f.Problems {
@@ -174,7 +174,7 @@ func TestControl(t *testing.T) {
 	require.Empty(t, f.Samples[1].Control)
 }
 
-// encode makes entries of the length of what they are made of.
+// encode builds entries of the length of their sources.
 func encode(text string) (cache.Embedding, error) {
 	x, err := tensor.New(tensor.F32, len(text), 1)
 	return cache.Embedding{Embeds: x, Mask: make([]int64, len(text))}, err
@@ -223,7 +223,7 @@ func TestCache(t *testing.T) {
 	require.Equal(t, &Entries{Text: 3, Images: 1, Controls: 2}, f.Cache)
 }
 
-// An entry that cannot be read is a problem, not the end of the check.
+// An unreadable entry is a problem and does not end the check.
 func TestUnreadableEntry(t *testing.T) {
 	p := newPlace(t)
 	p.images("data/a.png")
@@ -236,7 +236,7 @@ func TestUnreadableEntry(t *testing.T) {
 	require.Equal(t, &Entries{Missing: 1}, f.Cache)
 }
 
-// Entries that Python has written are counted, and stale where that shows.
+// Entries written by Python are counted, and stale if that can be detected.
 func TestUnkeyed(t *testing.T) {
 	p := newPlace(t)
 	p.images("data/a.png", "data/b.png")

@@ -11,8 +11,8 @@ type Size struct{ Width, Height int }
 // String returns the size as text, for example 1344×768.
 func (s Size) String() string { return fmt.Sprintf("%d×%d", s.Width, s.Height) }
 
-// Buckets are the sizes to which images are resized: all of about the same area, with sides that are multiples of a
-// number (the aspect ratio buckets of NovelAI, as in kohya's scripts).
+// Buckets are sizes of about the same area, with sides that are multiples of a number, to which images are resized.
+// They are the aspect ratio buckets of NovelAI, as in kohya's scripts.
 type Buckets struct {
 	area, multiple int
 	sizes          []Size
@@ -40,8 +40,8 @@ func NewBuckets(side, multiple int) (*Buckets, error) {
 // Sizes returns the buckets, from tall to wide.
 func (b *Buckets) Sizes() []Size { return b.sizes }
 
-// Of returns the bucket with the nearest aspect ratio, measured by the quotient of the ratios. Of two equally near
-// ones, it returns the larger.
+// Of returns the bucket with the nearest aspect ratio, measured by the quotient of the ratios. If two are equally near,
+// it returns the larger one.
 func (b *Buckets) Of(s Size) Size {
 	best, distance := Size{}, math.Inf(1)
 	for _, x := range b.sizes {

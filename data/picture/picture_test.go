@@ -118,8 +118,8 @@ func TestBuckets(t *testing.T) {
 	assert.Equal(t, []Size{{16, 16}}, b.Sizes())
 }
 
-// Buckets have about one area and sides that are multiples, and no other is nearer to the
-// shape of a picture.
+// Buckets have about the same area and sides that are multiples, and no other bucket is nearer to the shape of an
+// image.
 func TestBucketsOfAnySize(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		multiple := rapid.SampledFrom([]int{1, 8, 16, 32}).Draw(t, "multiple")

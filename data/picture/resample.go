@@ -13,7 +13,7 @@ type Filter struct {
 	at      func(x float64) float64
 }
 
-// Resampling filters, bit for bit those of Pillow: BICUBIC, with parameter −1/2, and LANCZOS.
+// Resampling filters, bit for bit as in Pillow: BICUBIC, with parameter −1/2, and LANCZOS.
 var (
 	Bicubic = &Filter{2, func(x float64) float64 {
 		const a = -0.5
