@@ -47,7 +47,7 @@ func goldens(t *testing.T) (all []golden) {
 
 func (g golden) base() string { return filepath.Join("../testdata/encoders", g.Base) }
 
-// score gives the scores of all rows, their mean loss, and how many are right.
+// score returns the scores of all rows, their mean loss, and the number of correct ones.
 func (g golden) score(t *testing.T, m *model.Model, s *lora.State, batch int) (scores []float32, loss float64, right int) {
 	words, err := tokenizer.Load(g.base())
 	require.NoError(t, err)
@@ -73,8 +73,8 @@ func (g golden) score(t *testing.T, m *model.Model, s *lora.State, batch int) (s
 	return scores, loss / float64(set.Len()), right
 }
 
-// TestScores compares the scores of all rows with PyTorch's: with the adapters of either
-// end of the run, and of the checkpoint that PEFT has made of the last one.
+// TestScores compares the scores of all rows with PyTorch: for the adapters of both ends of the run, and for the
+// checkpoint that PEFT made of the last one.
 func TestScores(t *testing.T) {
 	for _, g := range goldens(t) {
 		f, err := safetensors.Open(filepath.Join(g.dir, "logits.safetensors"))
@@ -166,7 +166,7 @@ func requireClose(t *testing.T, got, want []float32, what string) {
 	require.LessOrEqual(t, diff/size, 1e-5, what)
 }
 
-// What is no classifier, and an adapter without a head, are refused.
+// A model that is not a classifier, and an adapter without a head, are refused.
 func TestErrors(t *testing.T) {
 	dev := testdevice.Open(t, backend.Options{})
 	m, err := model.Open("../testdata/encoders/bert")

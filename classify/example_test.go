@@ -11,7 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer"
 )
 
-// A model with an adapter of a classifier, on rows that have labels.
+// A model with a classification adapter scores labelled rows.
 func Example() {
 	const dir, adapter = "../testdata/encoders/bert-old", "../testdata/tasks/classes-bert/final"
 	ctx := context.Background()

@@ -83,8 +83,8 @@ func requireClose(t *testing.T, got, want [][]float32) {
 	}
 }
 
-// TestGoldens compares vectors with those of sentence-transformers: every pooling, a
-// dense layer, prompts, truncation, lower case, and texts of many lengths.
+// TestGoldens compares embeddings with sentence-transformers: every pooling, a dense layer, prompts, truncation, lower
+// case, and texts of many lengths.
 func TestGoldens(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "*", "golden.safetensors"))
 	require.NoError(t, err)
@@ -105,8 +105,8 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-// TestBidirectional compares the vectors of a decoder with is_causal: false, by the pooling
-// of its folder and by the mean that a folder without modules.json gets.
+// TestBidirectional compares the embeddings of a decoder with is_causal: false. It uses the pooling of its folder, and
+// the mean for a folder without modules.json.
 func TestBidirectional(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join(root, "llama"))))
@@ -139,8 +139,8 @@ func TestPrompts(t *testing.T) {
 	}
 }
 
-// TestAdapters puts adapters that PEFT has written for the body on checkpoints of all
-// spellings: on attention, dense layers, embeddings and biases.
+// TestAdapters loads adapters written by PEFT for the body into checkpoints of all spellings: on attention, dense
+// layers, embeddings and biases.
 func TestAdapters(t *testing.T) {
 	for _, name := range []string{"bert", "bert-head", "bert-old"} {
 		m, err := model.Open(filepath.Join(root, name))
@@ -188,7 +188,7 @@ func TestChangingTables(t *testing.T) {
 	}
 }
 
-// TestLengths counts the tokens as sentence-transformers does, and what was cut.
+// TestLengths counts tokens and truncated texts as sentence-transformers does.
 func TestLengths(t *testing.T) {
 	e := open(t, "bert", embed.Options{MaxLength: 8})
 	require.Equal(t, 8, e.MaxLength())

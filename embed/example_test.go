@@ -10,7 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 )
 
-// A folder of sentence-transformers says all that is needed.
+// A sentence-transformers folder has all settings that are needed.
 func Example() {
 	ctx := context.Background()
 	dev, err := backend.Open(backend.CPU, backend.Options{})

@@ -63,7 +63,7 @@ func TestContrast(t *testing.T) {
 	}
 }
 
-// contrast is the loss by its formula.
+// contrast computes the loss by its formula.
 func contrast(vectors []float32, size, texts int, scale float64) (loss float64) {
 	cosine := func(i, j int) float64 {
 		var xy, xx, yy float64

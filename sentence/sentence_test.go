@@ -51,8 +51,7 @@ func TestRead(t *testing.T) {
 	require.Equal(t, 7, (&sentence.Transform{}).Longest(7))
 }
 
-// A folder without the files of sentence-transformers means the mean, or the last
-// token where the model continues texts.
+// A folder without the files of sentence-transformers means mean pooling, or the last token for causal language models.
 func TestPlainFolder(t *testing.T) {
 	got, err := sentence.Read(t.TempDir())
 	require.NoError(t, err)
@@ -72,7 +71,7 @@ func TestPlainFolder(t *testing.T) {
 
 const typeOf = "sentence_transformers.models."
 
-// folder has files of sentence-transformers with those that are given in their place.
+// folder writes files of sentence-transformers, some replaced by the given ones.
 func folder(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	all := map[string]string{
@@ -94,7 +93,7 @@ func folder(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// TestSpellings: what newer and older versions write.
+// TestSpellings covers the spellings of newer and older versions.
 func TestSpellings(t *testing.T) {
 	for _, c := range []struct {
 		files map[string]string
@@ -187,8 +186,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestVectors compares every pooling of random texts with what its name says, alone
-// and at length 1.
+// TestVectors compares every pooling of random texts with its definition, with and without normalization.
 func TestVectors(t *testing.T) {
 	const size, longest = 3, 9
 	ctx, dev := context.Background(), testdevice.Open(t, backend.Options{})
@@ -252,7 +250,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// bind gives a program buffers of its own.
+// bind binds buffers to the arguments of a program.
 func bind(t *testing.T, dev backend.Device, e *exec.Executable) map[string]backend.Buffer {
 	buffers := map[string]backend.Buffer{}
 	for _, a := range e.Program().Args {
@@ -265,7 +263,7 @@ func bind(t *testing.T, dev backend.Device, e *exec.Executable) map[string]backe
 	return buffers
 }
 
-// pooled is one vector of the states of a text.
+// pooled computes one vector from the states of a text.
 func pooled(mode sentence.Mode, states []float32, size int) []float64 {
 	out, n := make([]float64, size), len(states)/size
 	for j := range out {
