@@ -62,8 +62,8 @@ func (f *facts) item(i int) conjunction {
 	return all
 }
 
-// counted adds the states of identical items, the first of which starts at at. One state is for positions where more
-// items must follow, and one for positions where the array may end.
+// counted adds the states of identical items, starting at state at. One state is for positions where more items must
+// follow, and one for positions where the array may end.
 func (c *compiler) counted(at, end, item, least, most int32, bounded bool) {
 	g := c.grammar
 	limit := max(least, 1)

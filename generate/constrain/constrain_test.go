@@ -20,7 +20,7 @@ func vocabulary(t testing.TB, more ...string) *constrain.Vocabulary {
 	return v
 }
 
-// tokens are all bytes by their numbers, and more behind them.
+// tokens returns all bytes by their numbers, followed by more.
 func tokens(more ...string) [][]byte {
 	var out [][]byte
 	for b := range 256 {
@@ -61,7 +61,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// each schema has texts that it allows and texts that it does not.
+// Each schema has texts that it allows and texts that it does not.
 func TestSchema(t *testing.T) {
 	for _, c := range []struct{ schema, yes, no string }{
 		{`{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"string"}},"required":["a"],"additionalProperties":false}`,
@@ -153,7 +153,7 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// Answers beside one another share a grammar and a vocabulary.
+// Sequences that are generated at the same time share a grammar and a vocabulary.
 func TestConcurrent(t *testing.T) {
 	g, err := constrain.Schema([]byte(`{"type":"array","items":{"type":"string","maxLength":3},"maxItems":3}`))
 	require.NoError(t, err)

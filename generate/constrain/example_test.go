@@ -8,8 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer"
 )
 
-// Of the tokens that can follow, one is chosen again and again, here the first of the
-// vocabulary: what comes of it is what the schema asks for.
+// The first allowed token of the vocabulary is chosen again and again, and the result matches the schema.
 func Example() {
 	g, err := constrain.Schema([]byte(`{
 		"type": "object",
@@ -58,7 +57,7 @@ func Example() {
 	// {"city":"Aaaa","size":"large"}
 }
 
-// What cannot be kept to is refused, with its place.
+// An unsupported schema is refused, with the location of the problem.
 func ExampleSchema_refused() {
 	_, err := constrain.Schema([]byte(`{"properties": {"age": {"type": "integer", "minimun": 0}}}`))
 	fmt.Println(err)

@@ -6,7 +6,7 @@ import (
 	"github.com/lorafuse/lorafuse/generate/constrain/internal/automaton"
 )
 
-// exclusive returns an error if two alternatives of a oneOf are not recognizably exclusive: a text that matches one
+// exclusive returns an error if two alternatives of a oneOf are not recognizably exclusive. A text that matches one
 // could also match the other, and would then be invalid.
 func (c *compiler) exclusive(g *group, options []conjunction) error {
 	made := make([]*facts, len(options))
@@ -111,7 +111,7 @@ func (c *compiler) stringsApart(a, b *facts) (bool, error) {
 	return both.Empty(), nil
 }
 
-// objectsApart looks for a property that one of the objects requires and the other forbids in that form.
+// objectsApart searches for a property that one of the objects requires and the other forbids in that form.
 func (c *compiler) objectsApart(a, b *facts, depth int) (bool, error) {
 	if depth > maxLooking {
 		return false, nil

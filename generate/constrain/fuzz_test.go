@@ -11,8 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/generate/constrain"
 )
 
-// FuzzSchema: what is no schema is an error of this package, and what is drawn by one is
-// JSON and never stuck.
+// FuzzSchema: an invalid schema is an error of this package; texts drawn from a valid one are JSON, and never stuck.
 func FuzzSchema(f *testing.F) {
 	for _, s := range []string{
 		`true`, `{"type":"object"}`, `{"properties":{"a":{"$ref":"#"}},"additionalProperties":false}`, `{"enum":[1,"a",{"b":[]}]}`,

@@ -117,7 +117,7 @@ func (m *Matcher) Accept(id int32) error {
 	return nil
 }
 
-// expected returns the bytes with which threads can continue, for an error message.
+// expected lists the bytes that may follow, for an error message.
 func expected(threads []thread) string {
 	var can [256]bool
 	for _, x := range threads {

@@ -10,14 +10,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// made is a random schema, and how to make texts of its instances: in the order of the
-// schema, with spaces where they may stand.
+// made is a random schema, and a way to make texts of its instances: in the order of the schema, with optional spaces.
 type made struct {
 	schema string
 	text   func(t *rapid.T) string
 }
 
-// maker makes schemas; definitions are those that it can refer to.
+// maker makes schemas; definitions are the schemas that it can refer to.
 type maker struct {
 	t           *rapid.T
 	definitions map[string]made
@@ -304,7 +303,7 @@ func (m *maker) object(depth int) made {
 	}}
 }
 
-// space is one, or none.
+// space returns a space or nothing.
 func space(t *rapid.T) string { return rapid.SampledFrom([]string{"", " "}).Draw(t, "space") }
 
 func member(t *rapid.T, name, value string) string { return spelled(name) + ":" + space(t) + value }

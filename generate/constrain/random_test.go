@@ -21,7 +21,7 @@ var some = tokens(`{"`, `":`, `": `, `":"`, `", "`, `","`, `"}`, `"},{"`, `"]`, 
 	"\xf0\x9f", "\x98\x80", "\x98\x80\",\"", `\"`, `\u`, `\u00`, `\ud83d`, `\ude00`, `e9"`, `\\`, `\n`, `20`, `-0`, `2024-`, `:00`, `Z"`, `@`, `.com"`, `yes"`,
 	`"kind": "`, `"kind":"a","x":`, `"v":`, `"kids":[`, `]},{"v":`, `,`, `a`, strings.Repeat(" ", 40), strings.Repeat("a", 9), `long_name`, `"b\n",`)
 
-// checks is how many random schemas are tried.
+// checks is the number of random schemas that are tried.
 func checks(t *testing.T) {
 	n := "300"
 	if os.Getenv("LORAFUSE_LONG") == "1" {
@@ -32,7 +32,7 @@ func checks(t *testing.T) {
 	t.Cleanup(func() { flag.Set("rapid.checks", old) })
 }
 
-// validator is another implementation of JSON Schema.
+// validator validates with another implementation of JSON Schema.
 func validator(t require.TestingT, schema string) *jsonschema.Schema {
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
@@ -50,7 +50,7 @@ func requireValid(t require.TestingT, v *jsonschema.Schema, text, schema string)
 	require.NoError(t, v.Validate(value), "%s by %s", text, schema)
 }
 
-// Instances of random schemas are accepted, however they are cut into tokens.
+// Instances of random schemas are accepted for any division into tokens.
 func TestInstances(t *testing.T) {
 	checks(t)
 	v, err := constrain.NewVocabulary(some)
@@ -90,8 +90,7 @@ func TestInstances(t *testing.T) {
 	})
 }
 
-// Whatever is drawn from the masks is valid, and never comes to a place that nothing
-// leads out of.
+// Every text drawn from the masks is valid, and never reaches a dead end.
 func TestDraws(t *testing.T) {
 	checks(t)
 	v, err := constrain.NewVocabulary(some)

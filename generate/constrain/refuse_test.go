@@ -87,7 +87,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Schemas that multiply out are bounded too.
+// Schemas that multiply out are limited too.
 func TestExplosions(t *testing.T) {
 	var groups, doubled, wide []string
 	for i := range 40 {
@@ -120,7 +120,7 @@ func TestExplosions(t *testing.T) {
 	}
 }
 
-// Without the bytes that end a text, a matcher is refused rather than stuck.
+// Without the bytes to end a text, a matcher is refused instead of getting stuck.
 func TestVocabularies(t *testing.T) {
 	g, err := constrain.Schema([]byte(`{"type":"object","properties":{"a":{"enum":["é"]}},"required":["a"],"additionalProperties":false}`))
 	require.NoError(t, err)

@@ -15,8 +15,8 @@ type place struct {
 	need, room int32
 }
 
-// walk lists the results of following the trie from a place: the tokens that stay within the lexeme, and the nodes at
-// which the lexeme may end inside a token.
+// walk lists the results of following the trie from a place. These are the tokens that stay within the lexeme, and the
+// nodes at which the lexeme may end inside a token.
 type walk struct {
 	tokens []int32  // if there are few
 	bits   []uint64 // if there are many

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The scores are those of transformers' sequence_bias and repetition_penalty, to the bit.
+// The scores equal sequence_bias and repetition_penalty of transformers, to the bit.
 func TestBiasAsTransformers(t *testing.T) {
 	text, err := os.ReadFile("testdata/bias.json")
 	require.NoError(t, err)
@@ -35,8 +35,8 @@ func TestBiasAsTransformers(t *testing.T) {
 	}
 }
 
-// OpenAI's formula, with each term by itself: bias first, then the repetition penalty
-// over prompt and answer, then what counts in the answer alone.
+// The formula of OpenAI, one term after another: bias first, then the repetition penalty over prompt and answer, then
+// the penalties for counts in the answer.
 func TestAdjustIsTheFormula(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		logits := rapid.SliceOfN(rapid.Float32Range(-30, 30), 1, 40).Draw(t, "logits")
@@ -91,8 +91,8 @@ func TestAdjustIsTheFormula(t *testing.T) {
 	})
 }
 
-// The prompt counts for the repetition penalty and the draw alone, so where it ends
-// makes no difference to them.
+// The prompt counts only for the repetition penalty and the draw, so its length makes no difference to the other
+// penalties.
 func TestWhereTheAnswerBegins(t *testing.T) {
 	logits := []float32{1, 2, 3, 2.5, 0.5}
 	history := []int32{2, 2, 3, 1, 2}
@@ -133,7 +133,7 @@ func TestAdjustErrors(t *testing.T) {
 		_, err = s.Next(logits, nil, nil)
 		assert.ErrorIs(t, err, ErrSetting, want)
 	}
-	// What leaves the range of float32 is found behind the adjustments.
+	// Values outside the range of float32 are found after the adjustments.
 	for _, s := range []Sampler{
 		{Bias: map[int32]float32{0: math.MaxFloat32}}, {RepetitionPenalty: 1e-40}, {Temperature: 1, TopP: 0.5, RepetitionPenalty: 1e-40},
 	} {

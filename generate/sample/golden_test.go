@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// golden is what testdata/make_golden.py recorded of transformers.
+// golden holds the output of transformers, recorded by testdata/make_golden.py.
 type golden struct {
 	History []int32     `json:"history"`
 	Logits  [][]float64 `json:"logits"`
@@ -80,7 +80,7 @@ func place(ids []int32, id int32) int {
 	return -1
 }
 
-// The kept set of top-p found by heap is that of a full sort.
+// The set that top-p keeps with a heap equals the result of a full sort.
 func TestTopPBySort(t *testing.T) {
 	logits := make([]float32, 3000)
 	s := Sampler{Temperature: 1, TopP: 0.9}

@@ -18,8 +18,7 @@ import (
 var (
 	// ErrSetting is the error for a setting out of its range.
 	ErrSetting = errors.New("sampling setting out of range")
-	// ErrLogits is the error for logits from which no token can be chosen: they contain NaN or +Inf, are all -Inf, or
-	// are empty.
+	// ErrLogits is the error for unusable logits: they contain NaN or +Inf, are all -Inf, or are empty.
 	ErrLogits = errors.New("unusable logits")
 )
 
@@ -52,7 +51,7 @@ type Sampler struct {
 	// Seed and Sequence select the random draws. Sequences of a batch with different numbers draw independently.
 	Seed, Sequence uint64
 
-	chosen []float32 // scores from which greedy choice chose, or nil
+	chosen []float32 // input of the greedy choice, or nil
 	id     int32     // the chosen token
 	prob   float32   // its probability, if it was drawn
 

@@ -84,7 +84,7 @@ func TestFiltersByHand(t *testing.T) {
 	}
 }
 
-// Where the less likely tokens have exactly 1 - top_p together, they go.
+// If the less likely tokens have exactly 1 - top_p together, they are dropped.
 func TestTopPOnItsEdge(t *testing.T) {
 	for top, want := range map[float64]int{0.25: 1, 0.26: 2, 0.5: 2, 0.51: 3, 0.75: 3, 0.76: 4} {
 		seen := map[int32]bool{}

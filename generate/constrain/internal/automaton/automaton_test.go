@@ -16,7 +16,7 @@ import (
 
 func budget() *Budget { return NewBudget(1 << 17) }
 
-// Patterns match what Go's regexp package finds them in, where both mean the same.
+// Patterns match the same strings as Go's regexp package, if both have the same meaning.
 func TestPattern(t *testing.T) {
 	atom := rapid.SampledFrom([]string{"a", "b", "é", "[ab]", "[^a]", "[a-cé-ü]", `\d`, `[\w-]`, `\.`, "(?:ab|c)", "(a|b|)", "(?:(a*)*)", `\u0062`, "^", "$"})
 	times := rapid.SampledFrom([]string{"", "", "", "*", "+", "?", "{2}", "{1,3}", "{2,}", "*?"})
@@ -47,7 +47,7 @@ func TestPattern(t *testing.T) {
 	})
 }
 
-// Beginning and end are those of the whole string, wherever they stand in a pattern.
+// ^ and $ match the start and end of the whole string, at any position of a pattern.
 func TestAnchors(t *testing.T) {
 	for _, c := range []struct {
 		pattern string
@@ -68,7 +68,7 @@ func TestAnchors(t *testing.T) {
 	}
 }
 
-// spelled is a string as Quoted writes it.
+// spelled returns a string as Quoted writes it.
 func spelled(s string) string {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
@@ -79,7 +79,7 @@ func spelled(s string) string {
 	return strings.NewReplacer("\n", "", `\u2028`, "\u2028", `\u2029`, "\u2029").Replace(b.String())
 }
 
-// What is no UTF-8 is in no string, however little is asked of its characters.
+// Invalid UTF-8 is never accepted in a string, even without constraints on its characters.
 func TestQuotedIsUTF8(t *testing.T) {
 	some, err := Pattern(budget(), "^[^a-z]*$")
 	require.NoError(t, err)
@@ -142,7 +142,7 @@ func TestProducts(t *testing.T) {
 	})
 }
 
-// A string is matched exactly if it is JSON whose surrogates come in pairs.
+// A string is matched if and only if it is JSON with paired surrogates.
 func TestString(t *testing.T) {
 	d := String()
 	require.Less(t, d.States(), 30)
@@ -161,7 +161,7 @@ func TestString(t *testing.T) {
 	})
 }
 
-// Numbers are matched exactly if they are in range, by the arithmetic of rationals.
+// Numbers are matched if and only if they are in range, by rational arithmetic.
 func TestNumber(t *testing.T) {
 	decimal := rapid.StringMatching(`-?(0|[1-9][0-9]{0,2})(\.[0-9]{1,3})?`)
 	rapid.Check(t, func(t *rapid.T) {
@@ -238,7 +238,7 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// Where bytes are missing, what cannot be ended is found.
+// If bytes are missing, texts that cannot be ended are found.
 func TestLeaves(t *testing.T) {
 	d := String()
 	var all, ascii [256]bool

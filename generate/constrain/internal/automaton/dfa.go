@@ -105,7 +105,7 @@ func backwards(before [][]int32, final []bool) []bool {
 	return good
 }
 
-// computed is the cost of a state whose 256 successors are computed instead of looked up, which takes most of the time
+// computed is the cost of a state whose 256 successors are computed instead of looked up. That takes most of the time
 // of building a grammar.
 const computed = 4
 

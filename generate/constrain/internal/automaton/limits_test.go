@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Patterns whose deterministic automaton grows exponentially are refused early: before
-// they have taken much memory, which stands for time here too.
+// Patterns with exponentially growing automata are refused early, before they take much memory, which is a measure of
+// time here too.
 func TestPatternMemory(t *testing.T) {
 	for _, pattern := range []string{
 		"^(a|a|a|a)*b(.*a.{20})$", "^[ab]*a[ab]{20}$", "(x+x+)+y.*z.{500}", "^(.*a.{14})|(.*b.{13}c.{9})|(.*[c-f].{12})$", "a.{1000}b",

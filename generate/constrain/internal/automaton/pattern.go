@@ -38,8 +38,8 @@ const (
 	maxNesting = 100
 )
 
-// patternParser parses regular expressions of ECMA-262 with the flag u, except for look-around, back-references and
-// word boundaries, which are not regular or need more state.
+// patternParser parses regular expressions of ECMA-262 with the flag u, except for constructs that need memory:
+// look-around, back-references and word boundaries.
 type patternParser struct {
 	text  string
 	at    int

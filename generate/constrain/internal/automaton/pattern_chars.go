@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Pattern returns an automaton that matches strings in which a regular expression is found anywhere, unless it has ^ or
-// $, like the keyword pattern of JSON Schema. It fails with ErrPattern and ErrTooLarge.
+// Pattern returns an automaton that matches strings in which a regular expression is found, like the keyword pattern of
+// JSON Schema. The match may be anywhere, unless the expression has ^ or $. It fails with ErrPattern and ErrTooLarge.
 func Pattern(b *Budget, text string) (*Chars, error) {
 	s, err := parsePattern(text)
 	if err != nil {

@@ -79,8 +79,8 @@ func (p *patternParser) hex(n int) ([]charRange, error) {
 	return []charRange{{rune(v), rune(v)}}, nil
 }
 
-// unicode reads what follows \u: four digits, two of these as a pair of surrogates, or
-// digits in braces.
+// unicode parses the rest of an escape after \u: four digits, a surrogate pair of two such escapes, or digits in
+// braces.
 func (p *patternParser) unicode() ([]charRange, error) {
 	if p.skips("{") {
 		n := strings.IndexByte(p.text[p.at:], '}')
