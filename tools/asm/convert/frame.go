@@ -18,7 +18,7 @@ type body func(dst, src Mem)
 
 const group = 16
 
-// ahead is the prefetch distance in bytes of streaming kernels. Of 512 to 4096 this was best or equal for wide and
+// ahead is the prefetch distance in bytes of streaming kernels. It was best or equal among 512 to 4096 for wide and
 // narrow sources on Zen 4; 512 made wide ones slower than no prefetch.
 const ahead = 2048
 

@@ -6,8 +6,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// copyAcross emits the packing of whole rows into panels that lie across k: column i of panel p, element (p·w+i,t) at
-// src + size·(p·w+i) + t·step, goes to dst + p·panel + 4·(t·w+i), where w is the width of a tile.
+// copyAcross emits the packing of whole rows into panels across k. Column i of panel p, element (p·w+i,t) at src +
+// size·(p·w+i) + t·step, goes to dst + p·panel + 4·(t·w+i), for a tile of width w.
 //
 // It reads each row across all panels before the next row, which suits the memory system: panel by panel, it would read
 // only a line or two of each page. It also prefetches the same columns of later rows.

@@ -156,9 +156,9 @@ func mergeTile() {
 	RET()
 }
 
-// rowLoop holds the registers of a loop that packs rows into a panel of A, from src to dst: a run of 16 words of each
-// row every step bytes, followed by the next row. masks cover the remainder: of the first 16 floats, of the next 16,
-// and of words.
+// rowLoop holds the registers of a loop that packs rows into a panel of A, from src to dst. A run of 16 words of each
+// row is written every step bytes, followed by the next row. masks cover the remainder: of the first 16 floats, of the
+// next 16, and of words.
 type rowLoop struct {
 	dst, step, src, lane, rows, k reg.GPPhysical
 	from, to                      reg.GPPhysical // a run

@@ -101,8 +101,8 @@ func direct(v *vector, rows int, e elem, edged bool) {
 	RET()
 }
 
-// addSums emits C += alpha·sum for rows of C that start at RDI with a stride of R11 bytes, with a mask for each
-// register of a row, or for whole rows. It uses the first two registers.
+// addSums emits C += alpha·sum, with a mask for each register of a row, or for whole rows. The rows of C start at RDI
+// with a stride of R11 bytes. It uses the first two registers.
 func addSums[M reg.Register](v *vector, rows, vecs int, sum func(i, j int) reg.VecPhysical, masks []M) {
 	alpha, old := v.r[0], v.r[1]
 	p, _ := Param("alpha").Resolve()

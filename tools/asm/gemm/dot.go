@@ -6,8 +6,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// strands is the number of registers over which one sum of dotRows is spread: enough to hide the latency of the
-// multiply-adds for one row of x.
+// strands is the number of registers per sum of dotRows, enough to hide the latency of the multiply-adds for one row of
+// x.
 const strands = 4
 
 // dotRows emits the products of rows of x with n rows of w, each read once and sequentially. The hardware prefetcher

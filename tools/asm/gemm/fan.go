@@ -150,7 +150,7 @@ func (v *vector) spread(each int, from Op, to reg.VecPhysical) {
 	}
 }
 
-// folds sums the elements that are side by side, and leaves the sum of column j in lane j of the first register of each
+// folds sums the elements that are side by side. The sum of column j is then in lane j of the first register of each
 // row.
 func (s fanShape) folds(v *vector, sum func(i, j int) reg.VecPhysical) {
 	if s.each == 1 {
@@ -179,8 +179,8 @@ func (s fanShape) folds(v *vector, sum func(i, j int) reg.VecPhysical) {
 	}
 }
 
-// zip512 emits the in-place reordering of columns for fan: each two registers are replaced by the elements that two
-// lists of indices select; indices from 16 on are in the second register.
+// zip512 emits the in-place reordering of columns for fan. Two lists of indices select the new elements of every two
+// registers; indices from 16 on are in the second register.
 func zip512() {
 	text("fanZip512", "func(w *float32, pairs int, first, second *int32)",
 		"Each two registers of w become the elements of both that first and second name, 16 each.")

@@ -20,9 +20,9 @@ func fetch() {
 	RET()
 }
 
-// nextPage emits, for a loop that reads memory sequentially, turn bytes at a time, a prefetch of the start of the next
-// 4 KiB page, once per page, because the hardware prefetcher stops at the end of a page. With it a loop is faster than
-// a plain read loop (Zen 4); prefetching every line is slower than none. It uses tmp.
+// nextPage emits a prefetch of the start of the next 4 KiB page, once per page, for a loop that reads memory
+// sequentially, turn bytes at a time. The hardware prefetcher stops at the end of a page. With nextPage a loop is
+// faster than a plain read loop (Zen 4); prefetching every line is slower than none. It uses tmp.
 func nextPage(p, tmp reg.GPPhysical, turn int) {
 	const page, line, lines = 4096, 64, 4 // enough lines to start the hardware prefetcher
 	label := sprintf("page%d", turn)

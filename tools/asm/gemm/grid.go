@@ -47,7 +47,7 @@ func (g gridKind) step(v *vector) int {
 // shuffle.
 //
 // Several rows at a time are more streams than the hardware prefetcher follows across pages, so the kernel prefetches
-// in memory order, and only into the second-level cache, from which data arrives in time (Zen 4: twice the bandwidth of
+// in memory order. It prefetches only into the second-level cache, which is near enough (Zen 4: twice the bandwidth of
 // no prefetch; into the first level it is slower than none).
 func grid(v *vector, rows int, g gridKind) {
 	cols := v.gridCols(rows)

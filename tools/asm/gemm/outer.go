@@ -6,8 +6,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// outers emits the kernels that read a long operand in place, row by row: for sums of outer products, for few columns
-// and for few rows.
+// outers emits the kernels that read a long operand in place, row by row. They are for sums of outer products, for few
+// columns and for few rows.
 func outers() {
 	avx512.zips()
 	avx2.counts()
@@ -57,11 +57,11 @@ func (v *vector) outerVecs(rows int) int {
 	return 2
 }
 
-// outer emits C += alpha·a·b for short columns of a and long rows of b, which are read in place, two at a time;
-// products of bfloat16 make pairs of them. (AVX2, whose registers then hold 6 rows of 16 sums, processes a whole cache
-// line of b at a time: rows at a power-of-two distance evict each other from the first-level cache before the other
-// half of the line is used.) For each byte of b that it reads it prefetches another one, spread evenly among the
-// products: a burst of prefetches would fill the memory buffers and stall everything else.
+// outer emits C += alpha·a·b for short columns of a and long rows of b. The rows are read in place, two at a time;
+// products of bfloat16 make pairs of them. (With AVX2, the registers hold 6 rows of 16 sums, a whole cache line of b:
+// rows at a power-of-two distance evict each other from the first-level cache before the other half of the line is
+// used.) For each byte of b the kernel prefetches another one, spread evenly among the products. A burst of prefetches
+// would fill the memory buffers and stall everything else.
 func outer(v *vector, s outerShape) {
 	rows, vecs, pairs := s.rows, s.vecs, s.pairs
 	name, what, cols := "", "", "="

@@ -22,7 +22,7 @@ var (
 
 func (b blocks) bytes() int { return b.codes + 4 }
 
-// blocksAhead is the prefetch distance of dotBlocks in bytes, into the second-level cache: widening takes so many
+// blocksAhead is the prefetch distance of dotBlocks in bytes, into the second-level cache. Widening takes so many
 // instructions that the processor does not look far ahead by itself. Every line must be prefetched (blocks of 68 bytes
 // skip one occasionally, so two per block): a single missing line costs as much as a whole row (Zen 4).
 const blocksAhead = 8 << 10

@@ -6,10 +6,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// These are kernels for one row of x and rows of bfloat16. A register of 32 of them is widened by a shift, which leaves
-// the elements with even index, and a mask, which leaves the others. That takes half the instructions of widening 16 at
-// a time, so the processor looks twice as far ahead while it waits for memory. The elements of x are separated in the
-// same way.
+// These are kernels for one row of x and rows of bfloat16. A register of 32 of them is widened by a shift, for elements
+// with even index, and by a mask, for the others. That takes half the instructions of widening 16 at a time, so the
+// processor looks twice as far ahead while it waits for memory. The elements of x are separated in the same way.
 
 // splitRow emits dst = x with even and odd elements separated, 16 of each at a time.
 func splitRow() {

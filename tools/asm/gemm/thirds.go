@@ -74,8 +74,8 @@ func (p *parter) tell() {
 }
 
 // careful splits floats that may be infinite or NaN, or are multiplied by such. All parts have the sign of the whole.
-// Parts that are zero, or that tiles flush to zero, are replaced by the least normal number, unless the whole is 0, so
-// that the product with an infinity is an infinity instead of NaN.
+// Unless the whole is 0, parts that are zero, or flushed to zero by tiles, are replaced by the least normal number. The
+// product with an infinity is then an infinity instead of NaN.
 func (s *splitter) careful() *parter {
 	const unordered = 3
 	p := newParter()

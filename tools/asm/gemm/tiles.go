@@ -161,8 +161,8 @@ func piecesAMX(high int) {
 	RET()
 }
 
-// turnedAMX emits dst[rows,16·wide] = a·b for rows from 17 to 32. With every run it prefetches lines of some rows from
-// which A will be packed next.
+// turnedAMX emits dst[rows,16·wide] = a·b for rows from 17 to 32. With every run it prefetches some lines of the rows
+// of A that are packed next.
 func turnedAMX(name string, w tileWalk, wide int) {
 	text(sprintf("turnedAMX%sx%d", name, wide),
 		"func(config *byte, k int, a *float32, lane, piece int, b, dst *float32, step int, next uintptr, ldnext int)",
@@ -211,8 +211,8 @@ func (w tileWalk) loop(label string, t *tileRegisters, fetch func(n int)) {
 	JNZ(LabelRef(label))
 }
 
-// ahead returns a function that prefetches a line at a distance after A following the products with every register of
-// A, up to one run, after some rows of C, ldc bytes apart.
+// ahead returns a function to call after the products with every register of A. Its calls prefetch a run of A, far
+// ahead, line by line, and some rows of C, ldc bytes apart.
 func (w tileWalk) ahead(t *tileRegisters, ldc Op) func(n int) {
 	lines, rows := w.pieces*len(t.a), len(w.blocks)*len(t.a)
 	return func(n int) {

@@ -174,7 +174,7 @@ func mask512(n, tmp reg.GPPhysical, masks ...reg.OpmaskPhysical) {
 	}
 }
 
-// mask256 sets the sign of lane i if first+i < n, for VMASKMOVPS.
+// mask256 sets the sign bit of lane i if first+i < n, for VMASKMOVPS.
 func (v *vector) mask256(n reg.GPPhysical, tmp reg.VecPhysical, masks ...reg.VecPhysical) {
 	VMOVD(n.As32(), tmp.AsX())
 	VPBROADCASTD(tmp.AsX(), tmp)

@@ -32,8 +32,8 @@ func (v *isa) reg() reg.VecVirtual {
 	return YMM()
 }
 
-// val holds one operand for each of several registers that are processed side by side, so that the processor has
-// independent work, or one operand for all of them.
+// val holds one operand for each of several registers, or one operand for all of them. Registers are processed side by
+// side, so that the processor has independent work.
 type val []Op
 
 func (x val) at(i int) Op {
@@ -170,8 +170,8 @@ func (v *isa) zero() reg.VecVirtual {
 	return r
 }
 
-// constant returns a float for all lanes. With AVX-512 it occupies a register from here on. With AVX2, which has fewer,
-// it stays in memory: use it where an operand may be in memory, or load it with copy.
+// constant returns a float for all lanes. With AVX-512 it occupies a register from here on. With AVX2 it stays in
+// memory, because there are fewer registers; use copy to load it.
 func (v *isa) constant(f float64) val { return v.word(math.Float32bits(float32(f))) }
 
 // word returns a 32-bit constant; see constant.

@@ -6,7 +6,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// matrixVector emits the matrix-vector products of decoding, which read each row of a matrix once for several vectors:
+// matrixVector emits the matrix-vector products of decoding. They read each row of a matrix once for several vectors:
 // one, or as many as the registers allow.
 func matrixVector(v *isa) {
 	groups := []int{1, 2}

@@ -7,8 +7,8 @@ const (
 	blockCols = 6
 )
 
-// block emits the products of four rows of x, read in place, with up to six rows of w, which are packed side by side,
-// four elements of each at a time. Ten loads serve 24 multiply-adds.
+// block emits the products of four rows of x, read in place, with up to six rows of w. The rows of w are packed side by
+// side, four elements of each at a time. Ten loads serve 24 multiply-adds.
 func block(file *arm64.File, cols int) {
 	name := sprintf("neonBlockx%d", cols)
 	f := file.Func(name, "k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32",

@@ -77,7 +77,7 @@ func (b blocks) each(f *arm64.Func, base R, use func(element int, w [4]V)) {
 	}
 }
 
-// lookup leaves the values of 16 codes in w.
+// lookup loads the values of 16 codes into w.
 func (b blocks) lookup(f *arm64.Func, index V, w [4]V) {
 	low, low2, high, high2 := wide+6, wide+7, wide+8, wide+9
 	for i, v := range w {

@@ -67,8 +67,8 @@ func (p *philox) block(c [4]V) [4]V {
 	return c
 }
 
-// dropout emits the masking of whole groups of 16 elements, with four counters, one per lane, whose words are brought
-// into order by a transposition.
+// dropout emits the masking of whole groups of 16 elements, with four counters, one per lane. A transposition orders
+// their words.
 func dropout() {
 	k := text("dropout", "dst, x []float32, d *uint32",
 		"is dst = x·scale where the mask keeps, else 0; d points to a dropBlock, len(dst) is a multiple of 16.")

@@ -15,8 +15,8 @@ type op struct {
 	lane int // −1: the register itself
 }
 
-// val holds one operand for each of several registers that are processed side by side, so that the processor has
-// independent work, or one operand for all of them.
+// val holds one operand for each of several registers, or one operand for all of them. Registers are processed side by
+// side, so that the processor has independent work.
 type val []op
 
 func (x val) at(i int) op {
