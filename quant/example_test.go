@@ -7,7 +7,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Weights in 4 bits: a block of 64 takes 36 bytes.
+// This example quantizes weights to 4 bits: a block of 64 takes 36 bytes.
 func ExampleQuantize() {
 	weights := make([]float32, 64)
 	for i := range weights {

@@ -20,7 +20,7 @@ func ExampleLoad() {
 		return
 	}
 
-	// The memory is used again by every load.
+	// Every load reuses the memory.
 	buffer, err := safetensors.NewHostBuffer(views)
 	if err != nil {
 		fmt.Println(err)

@@ -8,8 +8,8 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// A device takes chunks into a few slots of memory that it can copy from while
-// the next ones are read.
+// This example implements a device with a few slots of memory: it copies from
+// full slots while others are being read.
 func ExampleSink() {
 	f, err := safetensors.OpenModel("../testdata/lm/qwen2/model-sharded")
 	if err != nil {

@@ -56,7 +56,7 @@ func Example() {
 	// true
 }
 
-// Zero copies: the numbers are the file's own memory, for as long as the
+// This example uses the file's own memory as numbers, without a copy, while the
 // function runs.
 func ExampleView_Use() {
 	model, err := safetensors.OpenModel("../testdata/lm/qwen2/model")
@@ -180,7 +180,7 @@ func ExampleWriteSharded() {
 	var entries []safetensors.Entry
 	for _, name := range []string{"conv_in.weight", "mid.weight", "conv_out.weight"} {
 		entries = append(entries, safetensors.Entry{Name: name, DType: safetensors.F16, Shape: []int{25, 10}, Write: func(w io.Writer) error {
-			_, err := w.Write(make([]byte, 500)) // computed when its turn comes
+			_, err := w.Write(make([]byte, 500)) // computed when it is written
 			return err
 		}})
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is opened for a file of safetensors and is none says what it is and what
-// to do about it, however it is opened.
+// The error for a file of another format names the format and what to do about
+// it, whichever way the file is opened.
 func TestForeignFiles(t *testing.T) {
 	index := "{\n  \"metadata\": {\n    \"total_size\": 3\n  },\n  \"weight_map\": {}\n}\n"
 	for name, c := range map[string]struct {

@@ -66,8 +66,8 @@ func asOthersRead(dir string, n modelName) (*Set, error) {
 	return &Set{files: []*File{f}}, nil
 }
 
-// At no point while one model takes the place of another, whatever their numbers
-// of shards, is there anything but the old or the new model, for any reader.
+// While one model replaces another, with any numbers of shards, every reader
+// finds either the old or the new model.
 func TestWriteShardedIsAlwaysOldOrNew(t *testing.T) {
 	for _, name := range []modelName{defaultName, {TransformersStem, "fp16"}, {DiffusersStem, ""}, {DiffusersStem, "fp16"}} {
 		opts := []Option{Stem(name.stem), Variant(name.variant)}
@@ -109,8 +109,8 @@ func TestWriteShardedIsAlwaysOldOrNew(t *testing.T) {
 	}
 }
 
-// A process that is killed at any step, followed by one that is killed at any
-// step, followed by one that is not: still the same.
+// The same holds after a process is killed at any step, then another one at any
+// step, and then a third one completes.
 func TestWriteShardedAfterCrashes(t *testing.T) {
 	type killed struct{}
 	write := func(dir string, n int, value byte, steps int) (wasKilled bool) {
@@ -219,8 +219,7 @@ func mustWrite(t *testing.T, path string) string {
 	return path
 }
 
-// What dead writers have left behind goes with the next save; what belongs to
-// somebody else stays.
+// The next save removes files left by dead writers and keeps files of others.
 func TestWriteShardedRemovesLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	leftovers := []string{
@@ -251,8 +250,8 @@ func TestWriteShardedRemovesLeftovers(t *testing.T) {
 	assert.Equal(t, want, got)
 }
 
-// What cannot be removed or written is an error that names it; the model is the
-// old one or the new one.
+// Failures to remove or write a file are errors that name it; the model is the
+// old or the new one.
 func TestWriteShardedErrors(t *testing.T) {
 	tensors := map[byte]int{1: 2, 2: 2, 3: 1}
 	folder := func(dir, name string) {

@@ -96,7 +96,7 @@ func TestOpenModelChoosesFiles(t *testing.T) {
 	assert.ErrorIs(t, err, ErrHeaderTooLarge, "a file that is there is used or is an error")
 }
 
-// What a set holds is what the shards hold.
+// The set holds the tensors of the shards, whatever the index lists.
 func TestIndexAndShardsDisagree(t *testing.T) {
 	set, err := OpenModel(model(t, `{"weight_map":{"a":"1.safetensors","b":"1.safetensors","gone":"2.safetensors"}}`,
 		map[string]string{"1.safetensors": "a", "2.safetensors": "bc"}))

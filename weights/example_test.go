@@ -7,7 +7,7 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// A model is opened whatever its files are.
+// This example opens a model in any supported format.
 func ExampleOpen() {
 	s, err := weights.Open("../testdata/lm/qwen2/model-sharded")
 	if err != nil {

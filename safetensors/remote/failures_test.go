@@ -94,7 +94,7 @@ func TestWhatPasses(t *testing.T) {
 	}
 }
 
-// What has come before an answer broke off is not asked for again.
+// Bytes received before a response broke off are not requested again.
 func TestBrokenAnswersAreContinued(t *testing.T) {
 	file, large := model(t)
 	s := serve(t, file)
@@ -280,8 +280,8 @@ func TestChangedFile(t *testing.T) {
 	}
 }
 
-// Of the ranges of a read that fails, those before the failure count, and no
-// more are asked for.
+// If a read fails, the ranges before the failure count, and no further ranges
+// are requested.
 func TestFailingRanges(t *testing.T) {
 	file, large := model(t)
 	s := serve(t, file)

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a server sends on to where no file is, is refused at once: with from, to
-// and the reason, and without what may be secret.
+// Redirects that lead to no file are refused at once. The error contains both
+// addresses and the reason, without secret parts.
 func TestRefusedRedirections(t *testing.T) {
 	to := func(location string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {

@@ -7,7 +7,8 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors/torchfile"
 )
 
-// A training checkpoint: the model, its optimizer and where the run stood.
+// This example reads a training checkpoint: the model, its optimizer and the
+// epoch.
 func Example() {
 	f, err := torchfile.Open("testdata/read/sgd.pt")
 	if err != nil {
@@ -33,8 +34,7 @@ func Example() {
 	// epoch 3 lr 0.1 <nil>
 }
 
-// Where there is no safetensors file, the one that torch.save has written takes
-// its place.
+// This example opens the PyTorch file if the safetensors file does not exist.
 func ExampleOpenAny() {
 	f, source, err := torchfile.OpenAny("testdata/read/embeddings.safetensors")
 	if err != nil {
@@ -51,7 +51,7 @@ func ExampleOpenAny() {
 	// torchfile: testdata/refused/evil_eval.pt: archive/data.pkl: global is not allowed at byte 13 (GLOBAL): found "builtins.eval", expected tensors in dicts and lists only; in Python, save model.state_dict() and no other objects
 }
 
-// A checkpoint becomes a safetensors file.
+// This example converts a checkpoint to a safetensors file.
 func ExampleOpen_convert() {
 	f, err := torchfile.Open("testdata/read/views.pt")
 	if err != nil {

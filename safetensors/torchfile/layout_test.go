@@ -11,8 +11,8 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// Numbers of elements, offsets, sizes and strides are compared with what there
-// is, whatever they are.
+// Numbers of elements, offsets, sizes and strides of any magnitude are checked
+// against the available bytes.
 func TestBounds(t *testing.T) {
 	float := func(numel int64) code { return storageCode("FloatStorage", "0", numel) }
 	one := func(storage code, offset int64, size, stride tuple) code {
