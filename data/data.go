@@ -10,6 +10,7 @@ package data
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"runtime"
 )
 
@@ -101,9 +102,11 @@ type Options struct {
 	// DocumentSeparator splits plain text into rows: the text between documents, or BlankLine. If empty, the whole file
 	// is tokenized and cut into windows of MaxLength.
 	DocumentSeparator string
-	VocabSize         int            // ids must be smaller; 0 does not check
-	Workers           int            // goroutines for tokenization; 0 is one per core
-	Progress          func(Progress) // called from time to time, on the caller's goroutine
+	// Files holds the files, under their names; nil reads them from the disk.
+	Files     fs.FS
+	VocabSize int            // ids must be smaller; 0 does not check
+	Workers   int            // goroutines for tokenization; 0 is one per core
+	Progress  func(Progress) // called from time to time, on the caller's goroutine
 }
 
 // Progress reports the progress of loading.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -37,7 +36,7 @@ func Load(ctx context.Context, files []string, o Options) (*Dataset, error) {
 	l := loading{encoder: encoder{o}, set: newDataset()}
 	ends := make([]int64, len(files))
 	for i, file := range files {
-		info, err := os.Stat(file)
+		info, err := l.encoder.stat(file)
 		if err != nil {
 			return nil, fmt.Errorf("data: %w", err)
 		}
@@ -170,7 +169,7 @@ type line struct {
 
 // jsonl reads a JSON lines file.
 func (l *loading) jsonl(ctx context.Context, file string) error {
-	f, err := os.Open(file)
+	f, err := l.encoder.open(file)
 	if err != nil {
 		return fmt.Errorf("data: %w", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"os"
 	"strings"
 	"unicode/utf8"
 )
@@ -21,7 +20,7 @@ func (l *loading) text(ctx context.Context, file string) error {
 	if l.encoder.Tokenizer == nil {
 		return at(file, 0, problem(ErrOption, "plain text needs a tokenizer"))
 	}
-	raw, err := os.ReadFile(file)
+	raw, err := l.encoder.readFile(file)
 	if err != nil {
 		return fmt.Errorf("data: %w", err)
 	}

@@ -22,7 +22,7 @@ var tensorNames = []string{inputIDs, labels, attentionMask}
 
 // tokens reads a file of tokenized rows.
 func (l *loading) tokens(file string) error {
-	f, err := safetensors.Open(file)
+	f, err := l.encoder.openTensors(file)
 	if err != nil {
 		return fmt.Errorf("data: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/lorafuse/lorafuse/backend"
@@ -62,6 +63,7 @@ func (o Observer) note(format string, args ...any) {
 // Run is a training run, ready to go.
 type Run struct {
 	cfg      *config.Config
+	files    fs.FS // of its data, nil for those on the disk
 	observer Observer
 	lock     *fsatomic.FileLock // of the output folder, nil for a dry run
 
@@ -85,13 +87,18 @@ type Run struct {
 // compiles the step. Nothing is written but the output folder, which is the
 // run's alone until Close. Errors: ErrRunning where another run has it.
 func New(ctx context.Context, c *config.Config, o Observer) (*Run, error) {
-	return open(ctx, c, o, true)
+	return open(ctx, c, nil, o, true)
+}
+
+// NewFrom is [New] with the files of c.Data in a file system, such as rows in memory.
+func NewFrom(ctx context.Context, c *config.Config, files fs.FS, o Observer) (*Run, error) {
+	return open(ctx, c, files, o, true)
 }
 
 // DryRun gives the plan of a run: it does all that New does, and leaves the
 // output folder as it is, also while another run has it.
 func DryRun(ctx context.Context, c *config.Config, o Observer) (Memory, Fit, error) {
-	r, err := open(ctx, c, o, false)
+	r, err := open(ctx, c, nil, o, false)
 	if err != nil {
 		return Memory{}, Fit{}, err
 	}
@@ -99,11 +106,11 @@ func DryRun(ctx context.Context, c *config.Config, o Observer) (Memory, Fit, err
 	return r.Memory(), r.Fit(), nil
 }
 
-func open(ctx context.Context, c *config.Config, o Observer, lock bool) (*Run, error) {
+func open(ctx context.Context, c *config.Config, files fs.FS, o Observer, lock bool) (*Run, error) {
 	if err := validate(c); err != nil {
 		return nil, err
 	}
-	return (&Run{cfg: c, observer: o}).open(ctx, lock)
+	return (&Run{cfg: c, files: files, observer: o}).open(ctx, lock)
 }
 
 // validate checks the configuration of a single run.

@@ -28,7 +28,7 @@ func (r *Run) loadData(ctx context.Context, dir string, m *model.Config, o data.
 // load reads and tokenises the files for a model.
 func (t *texts) load(ctx context.Context, m *model.Config, o data.Options) (err error) {
 	c := t.cfg
-	o.VocabSize = m.VocabSize
+	o.VocabSize, o.Files = m.VocabSize, t.files
 	if !onlyTokens(c) {
 		tok, err := t.tokenizer(t.dir)
 		if err != nil {

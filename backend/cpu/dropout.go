@@ -2,8 +2,8 @@ package cpu
 
 import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
-	"github.com/lorafuse/lorafuse/internal/vec"
 	"github.com/lorafuse/lorafuse/internal/philox"
+	"github.com/lorafuse/lorafuse/internal/vec"
 	"github.com/lorafuse/lorafuse/ir"
 )
 

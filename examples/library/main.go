@@ -1,4 +1,4 @@
-// Command library fine-tunes an adapter from Go: load, train, save.
+// Command library fine-tunes an adapter from Go and answers with it.
 //
 //	go run ./examples/library
 package main
@@ -8,30 +8,30 @@ import (
 	"fmt"
 	"log"
 
-	_ "github.com/lorafuse/lorafuse/backend/all"
-	"github.com/lorafuse/lorafuse/train"
-	"github.com/lorafuse/lorafuse/train/config"
+	"github.com/lorafuse/lorafuse"
 )
 
 func main() {
-	c := config.Default()
-	c.Model = "examples/godoc/model" // a folder, or owner/name on the Hugging Face hub
-	c.Data.Train = config.Strings{"examples/godoc/train.jsonl"}
-	c.Data.MaxLength = 160
-	c.Adapter.R, c.Adapter.LoraAlpha, c.Adapter.TargetModules.Expr = 8, 16, "all-linear"
-	c.BatchSize, c.Steps, c.LearningRate = 4, 20, 3e-3
-	c.OutputDir = "examples/library/output"
-
-	run, err := train.New(context.Background(), c, train.Observer{Step: func(s train.Report) {
-		fmt.Printf("step %2d  loss %.3f\n", s.Step, s.Loss)
-	}})
+	ctx := context.Background()
+	model := "examples/godoc/model" // a folder, or owner/name on the Hugging Face Hub
+	tuned, err := lorafuse.FineTune(ctx, model, lorafuse.Files("examples/godoc/train.jsonl"), lorafuse.Recipe{
+		OutputDir: "examples/library/output", Rank: 8, Alpha: 16, BatchSize: 4, Steps: 20, LearningRate: 3e-3, MaxLength: 160,
+		OnStep: func(step, steps int, loss float64) { fmt.Printf("step %2d of %d  loss %.3f\n", step, steps, loss) },
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer run.Close()
-	s, err := run.Train(context.Background()) // saves what PEFT loads
+	m, err := lorafuse.Open(ctx, model, lorafuse.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("adapter:", s.Adapter)
+	defer m.Close()
+	if err := m.LoadAdapter(ctx, "godoc", tuned.Adapter); err != nil { // which PEFT loads, too
+		log.Fatal(err)
+	}
+	text, err := m.Complete(ctx, "// package os\nfunc (f *File) Close() error\n// ", lorafuse.SamplingParams{Adapter: "godoc", MaxTokens: 20})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(text)
 }

@@ -29,6 +29,7 @@ const (
 	models              // what is computed, and on what
 	loops               // what a run is
 	services            // what answers others
+	library             // the root package, which Go programs import
 	commands            // what people start
 )
 
@@ -133,6 +134,8 @@ var house = map[string]room{
 	"serve/webpage": {floor: services},
 	"serve/traces":  {floor: services},
 
+	".": {floor: library},
+
 	"cmd/lorafuse/cli":  {floor: commands},
 	"cmd/lorafuse":      {commands, with("cmd/lorafuse/cli", "is its main")},
 	"cmd/gpubench":      {floor: commands},
@@ -230,7 +233,7 @@ var folders = []string{
 	"quant", "weights", "linear", "ir", "data", "inspect", "convert",
 	"backend", "graph", "nn", "model", "sentence", "lora", "merge",
 	"engine", "host", "embed", "classify", "generate", "diffusion",
-	"train", "serve", "dev", "cmd", "examples",
+	"train", "serve", "dev", ".", "cmd", "examples",
 }
 
 // upward finds imports of packages whose top-level folder comes later in order, and

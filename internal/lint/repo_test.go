@@ -123,6 +123,9 @@ func (f *source) imports() []string {
 
 // own tells whether an import is a package of this module, and which.
 func own(importPath string) (pkg string, ok bool) {
+	if importPath == module {
+		return ".", true
+	}
 	return strings.CutPrefix(importPath, module+"/")
 }
 

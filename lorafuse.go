@@ -1,0 +1,214 @@
+// Package lorafuse fine-tunes Hugging Face models with LoRA and runs them.
+//
+// [Open] opens a model from a folder or by its name on the Hugging Face Hub. A [Model]
+// chats, completes texts, computes embeddings and log-probabilities, alone or with any of
+// its adapters; calls of many goroutines share batches. [FineTune] trains an adapter that
+// PEFT loads, from files or from rows in memory. [Model.NewTrainer] trains step by step
+// with a loss of the caller's choice. [Model.Handler] serves a model over an
+// OpenAI-compatible API. [Merge] writes an adapter into the weights of its model.
+package lorafuse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/lorafuse/lorafuse/backend"
+	_ "github.com/lorafuse/lorafuse/backend/all" // the devices of this build
+	"github.com/lorafuse/lorafuse/embed"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/model/hub"
+	"github.com/lorafuse/lorafuse/quant"
+	"github.com/lorafuse/lorafuse/serve/batching"
+	"github.com/lorafuse/lorafuse/tokenizer"
+	"github.com/lorafuse/lorafuse/tokenizer/chat"
+)
+
+// Errors for errors.Is. Others are those of the packages that do the work.
+var (
+	// ErrClosed is the error for calls of a model that is closed.
+	ErrClosed = errors.New("the model is closed")
+	// ErrOption is the error for an option that is out of range or unknown.
+	ErrOption = errors.New("invalid option")
+)
+
+// Options configure [Open]. The zero value takes the best device and the types of the file.
+type Options struct {
+	// Device is cpu, cuda, metal or auto. Empty means auto.
+	Device string
+	// Threads of the CPU. Zero means one per core; results do not depend on it.
+	Threads int
+	// Precision of matrix multiplications: f32, bf16 or auto. Empty means auto.
+	Precision string
+	// Quantize makes the weights of linear layers smaller on load: none, int8, nf4 or fp8.
+	// Empty means none.
+	Quantize string
+	// BatchInvariant makes the bits of a result independent of what else is computed.
+	// Only CPUs can.
+	BatchInvariant bool
+	// ChatTemplate is a file with a Jinja template for conversations. Empty means that of the
+	// model, or of an adapter that has one.
+	ChatTemplate string
+	// MaxLength bounds prompt and answer together, in tokens. Zero means what the model and
+	// the KV cache have room for.
+	MaxLength int
+	// MaxSeqs is the most sequences per batch. Zero means 32.
+	MaxSeqs int
+	// Progress, if not nil, is told how far downloads are, in bytes.
+	Progress func(file string, done, total int64)
+}
+
+// Model is an open model. Its methods are safe for concurrent use.
+type Model struct {
+	options   Options
+	device    backend.Device
+	model     *model.Model
+	tokenizer *tokenizer.Tokenizer
+	template  *chat.Template // nil if the model has none
+
+	mu        sync.Mutex
+	closed    bool
+	engine    *batching.Engine
+	adapters  map[string]string // folders, by name
+	embedders map[string]*embed.Embedder
+	trainers  *trainers
+}
+
+// Open opens the model in a folder, or owner/name[@revision] on the Hugging Face Hub, which
+// is downloaded into the cache that all Hugging Face libraries share. Weights are mapped, not
+// read. Close frees the model.
+func Open(ctx context.Context, name string, o Options) (_ *Model, err error) {
+	m := &Model{options: o, adapters: map[string]string{}, embedders: map[string]*embed.Embedder{}}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("lorafuse: open %s: %w", name, errors.Join(err, m.Close()))
+		}
+	}()
+	method, err := quant.ParseMethod(o.Quantize)
+	if err != nil {
+		return nil, fmt.Errorf("Quantize: %w", err)
+	}
+	if m.device, err = o.open(); err != nil {
+		return nil, err
+	}
+	dir, err := hub.Resolve(ctx, name, hub.Options{Progress: o.Progress})
+	if err != nil {
+		return nil, err
+	}
+	if m.model, err = model.Open(dir); err != nil {
+		return nil, err
+	}
+	if err := m.model.Quantize(method, nil); err != nil {
+		return nil, err
+	}
+	if m.tokenizer, err = tokenizer.Load(dir); err != nil {
+		return nil, err
+	}
+	m.template, err = chat.Find(o.ChatTemplate, m.tokenizer.SpecialTokens(), dir)
+	return m, err
+}
+
+// open opens the device.
+func (o *Options) open() (backend.Device, error) {
+	b := backend.Options{Threads: o.Threads, Precision: backend.AutoPrecision, BatchInvariant: o.BatchInvariant}
+	if o.Threads < 0 || o.MaxLength < 0 || o.MaxSeqs < 0 {
+		return nil, fmt.Errorf("%w: threads %d, max length %d, max seqs %d: expected 0 or more", ErrOption, o.Threads, o.MaxLength, o.MaxSeqs)
+	}
+	if o.Precision != "" {
+		if err := b.Precision.UnmarshalText([]byte(o.Precision)); err != nil {
+			return nil, fmt.Errorf("Precision: %w", err)
+		}
+	}
+	name := o.Device
+	if name == "" {
+		name = backend.Auto
+	}
+	return backend.Open(name, b)
+}
+
+// Close frees the model. Calls that are under way end with ErrClosed.
+func (m *Model) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil
+	}
+	m.closed = true
+	for _, e := range m.embedders {
+		e.Close()
+	}
+	if m.trainers != nil {
+		m.trainers.close()
+	}
+	if m.engine != nil {
+		m.engine.Close()
+	}
+	var errs []error
+	if m.model != nil {
+		errs = append(errs, m.model.Close())
+	}
+	if m.device != nil {
+		errs = append(errs, m.device.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// LoadAdapter loads the PEFT adapter in a folder under a name, by which calls ask for it.
+// Every tensor of it is accounted for: an adapter that does not fit the model, or would have
+// no effect, is an error. A name that is in use stands for the new adapter from then on;
+// calls that are under way finish with the old one.
+func (m *Model) LoadAdapter(ctx context.Context, name, dir string) error {
+	if m.generates() {
+		e, err := m.open(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := e.Adapters().Load(ctx, name, dir); err != nil {
+			return fmt.Errorf("lorafuse: %w", err)
+		}
+	} else if err := m.check(name, dir); err != nil {
+		return fmt.Errorf("lorafuse: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.adapters[name] = dir
+	if e := m.embedders[name]; e != nil {
+		e.Close()
+		delete(m.embedders, name)
+	}
+	return nil
+}
+
+// check loads an adapter once to see that it fits.
+func (m *Model) check(name, dir string) error {
+	if err := lora.CheckName(name); err != nil {
+		return err
+	}
+	_, err := lora.LoadState(dir, m.model, m.model.Config.ModelType, m.model.Modules())
+	return err
+}
+
+// generates reports whether the model predicts tokens.
+func (m *Model) generates() bool { return m.model.CheckTask(model.NextToken) == nil }
+
+// open returns the engine, which is started by the first call that needs it.
+func (m *Model) open(ctx context.Context) (*batching.Engine, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, ErrClosed
+	}
+	if m.engine == nil {
+		if err := m.model.CheckTask(model.NextToken); err != nil {
+			return nil, fmt.Errorf("lorafuse: %w", err)
+		}
+		e, err := batching.New(ctx, m.device, m.model, batching.Options{MaxLength: m.options.MaxLength, MaxTexts: m.options.MaxSeqs})
+		if err != nil {
+			return nil, fmt.Errorf("lorafuse: %w", err)
+		}
+		m.engine = e
+	}
+	return m.engine, nil
+}

@@ -1,0 +1,173 @@
+package lorafuse
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/host"
+	"github.com/lorafuse/lorafuse/train/session"
+)
+
+// TrainerOptions configure [Model.NewTrainer].
+type TrainerOptions struct {
+	Rank  int     // of the adapter, on all linear layers of the blocks. Zero means 8.
+	Alpha float64 // the adapter is scaled by Alpha/Rank. Zero means 32.
+	Seed  uint64  // of the initial adapter
+	// Head adapts the output embedding, too.
+	Head bool
+}
+
+// Trainer trains one adapter step by step. Its methods may be called by one goroutine at a
+// time; the model may be used by others meanwhile, and has the device first.
+type Trainer struct {
+	model   *Model
+	session *session.Session
+}
+
+// Datum is a sequence of tokens, and for each of them the token that should follow.
+type Datum struct {
+	Tokens, Targets []int32
+}
+
+// Loss computes the loss of a batch and its gradient from the log-probabilities of the
+// targets: one slice per datum, one element per target. grad has the same shape.
+type Loss func(logprobs [][]float32) (loss float64, grad [][]float32)
+
+// trainers is what the trainers of a model share.
+type trainers struct {
+	*host.Host // locked while one of them computes
+	base       *session.Base
+	number     int // of states that were published
+}
+
+// NewTrainer begins to train a new adapter. Close frees it.
+func (m *Model) NewTrainer(ctx context.Context, o TrainerOptions) (*Trainer, error) {
+	e, err := m.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	if m.trainers == nil {
+		h := e.Beside()
+		base, err := session.NewBase(h)
+		if err != nil {
+			h.Close()
+			m.mu.Unlock()
+			return nil, fmt.Errorf("lorafuse: %w", err)
+		}
+		m.trainers = &trainers{Host: h, base: base}
+	}
+	shared := m.trainers
+	m.mu.Unlock()
+	if o.Rank == 0 {
+		o.Rank = 8
+	}
+	shared.Lock()
+	defer shared.Unlock()
+	s, err := shared.base.New(ctx, session.Options{Rank: o.Rank, Alpha: o.Alpha, Seed: o.Seed, Attention: true, MLP: true, Unembed: o.Head})
+	if err != nil {
+		return nil, fmt.Errorf("lorafuse: %w", err)
+	}
+	return &Trainer{m, s}, nil
+}
+
+func (t *trainers) close() {
+	t.base.Close()
+	t.Host.Close()
+}
+
+// ForwardBackward adds the gradients of a loss over a batch to those since the last step, and
+// returns the loss. A nil loss is cross-entropy: the sum of −log p over all targets.
+func (t *Trainer) ForwardBackward(ctx context.Context, batch []Datum, loss Loss) (float64, error) {
+	data := make([]session.Datum, len(batch))
+	for i, d := range batch {
+		data[i] = session.Datum{Tokens: d.Tokens, Targets: d.Targets}
+	}
+	if loss == nil {
+		out, err := t.pass(ctx, data, false)
+		if err != nil {
+			return 0, err
+		}
+		return out.Metrics["loss:sum"], nil
+	}
+	out, err := t.pass(ctx, data, true)
+	if err != nil {
+		return 0, err
+	}
+	value, grad := loss(out.Logprobs)
+	if len(grad) != len(data) {
+		return 0, fmt.Errorf("lorafuse: %w: the loss returned gradients of %d data, expected %d", ErrOption, len(grad), len(data))
+	}
+	for i := range data {
+		if len(grad[i]) != len(data[i].Targets) {
+			return 0, fmt.Errorf("lorafuse: %w: the loss returned %d gradients of datum %d, expected %d", ErrOption, len(grad[i]), i, len(data[i].Targets))
+		}
+		data[i].Weights = make([]float32, len(grad[i])) // of −log p
+		for j, g := range grad[i] {
+			data[i].Weights[j] = -g
+		}
+	}
+	_, err = t.pass(ctx, data, false)
+	return value, err
+}
+
+// pass computes the cross-entropy of a batch.
+func (t *Trainer) pass(ctx context.Context, data []session.Datum, forwardOnly bool) (*session.Output, error) {
+	t.model.trainers.Lock()
+	defer t.model.trainers.Unlock()
+	out, err := t.session.ForwardBackward(ctx, data, session.Loss{Name: "cross_entropy"}, forwardOnly)
+	if err != nil {
+		return nil, fmt.Errorf("lorafuse: %w", err)
+	}
+	return out, nil
+}
+
+// Step updates the adapter by AdamW with the gradients since the last step.
+func (t *Trainer) Step(ctx context.Context, learningRate float64) error {
+	t.model.trainers.Lock()
+	defer t.model.trainers.Unlock()
+	a := session.DefaultAdam()
+	a.LearningRate = learningRate
+	if _, err := t.session.OptimStep(ctx, a); err != nil {
+		return fmt.Errorf("lorafuse: %w", err)
+	}
+	return nil
+}
+
+// Publish has name stand for the adapter as it is now, for all calls of the model from then
+// on. Nothing is written to the disk.
+func (t *Trainer) Publish(ctx context.Context, name string) error {
+	shared := t.model.trainers
+	shared.Lock()
+	defer shared.Unlock()
+	state, err := t.session.Snapshot(ctx)
+	if err == nil {
+		shared.number++
+		_, err = t.model.engine.Adapters().Publish(ctx, name, fmt.Sprintf("trainer %p state %d", shared, shared.number), state)
+	}
+	if err != nil {
+		return fmt.Errorf("lorafuse: publish %q: %w", name, err)
+	}
+	return nil
+}
+
+// Save writes the adapter to a folder that PEFT loads. It replaces what is there, whole or not
+// at all.
+func (t *Trainer) Save(ctx context.Context, dir string) error {
+	t.model.trainers.Lock()
+	defer t.model.trainers.Unlock()
+	return t.session.Save(ctx, dir, false)
+}
+
+// Close frees the trainer's memory on the device.
+func (t *Trainer) Close() {
+	t.model.trainers.Lock()
+	defer t.model.trainers.Unlock()
+	t.session.Close()
+}
+
+// Encode returns the tokens of a text, with those that the model's tokenizer adds.
+func (m *Model) Encode(text string) ([]int32, error) { return m.tokenizer.Encode(text, true) }
+
+// Decode returns the text of tokens, without special ones.
+func (m *Model) Decode(tokens []int32) (string, error) { return m.tokenizer.Decode(tokens, true) }
