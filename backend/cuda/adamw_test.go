@@ -6,12 +6,11 @@ import (
 	"testing"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/backend/cuda"
 	"github.com/lorafuse/lorafuse/dev/gputest"
 )
 
 func TestAdamWTogether(t *testing.T) {
-	gputest.AdamWTogether(t, opened(t, backend.Options{}), 3, cuda.Merged)
+	gputest.AdamWTogether(t, opened(t, backend.Options{}), 3)
 }
 
 func TestAdamWInOrder(t *testing.T) { gputest.AdamWInOrder(t, opened(t, backend.Options{})) }

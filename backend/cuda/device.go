@@ -3,7 +3,6 @@
 package cuda
 
 import (
-	"errors"
 	"fmt"
 	"os"
 
@@ -12,8 +11,6 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
 	"github.com/lorafuse/lorafuse/backend/gpu"
-	"github.com/lorafuse/lorafuse/ir"
-	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/weights"
 )
 
@@ -26,9 +23,8 @@ var sizes = gpu.DefaultSizes()
 
 // Device is a GPU.
 type Device struct {
+	gpu.Device
 	properties properties
-	precision  backend.Precision
-	profile    *backend.Profile // nil if nobody asks
 	queue      *queue
 
 	load                    backend.Load
@@ -39,14 +35,14 @@ type Device struct {
 	// What follows belongs to the queue's goroutine.
 	context         cu.CUContext
 	compute, copies *stream
-	memory          memory
-	programs        map[*executable]struct{} // that are not closed
 	slots           chan *slot
 	pinned          [][]byte
 	images          images
-	graphs          bool  // runs may become graphs
-	dead            error // why nothing runs here any more
+	graphs          bool // runs may become graphs
 }
+
+// runner is the Device as the driver of a gpu.Device.
+type runner struct{ *Device }
 
 // Open takes a GPU into use. Errors: backend.ErrUnavailable, where there is no
 // driver, no such device, or one that is too old.
@@ -66,11 +62,12 @@ func Open(o backend.Options) (*Device, error) {
 		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 	}
 	d := &Device{
-		properties: p, precision: o.Precision, profile: o.Profile, graphs: os.Getenv(EnvGraph) != "0",
+		properties: p, graphs: os.Getenv(EnvGraph) != "0",
 		load: o.Load, ringSlot: ringSlotBytes, window: windowBytes, trial: trialBytes, staging: stagingBytes,
 	}
-	d.memory.live, d.programs = map[*block]struct{}{}, map[*executable]struct{}{}
-	if d.queue, err = newQueue(d.begin, d.reap, d.end); err != nil {
+	d.Init(backend.CUDA, runner{d}, d.target)
+	d.Precision, d.Profile = o.Precision, o.Profile
+	if d.queue, err = newQueue(d.begin, d.Reap, d.end); err != nil {
 		return nil, fmt.Errorf("%w: device %d %s: %w", backend.ErrUnavailable, p.index, p.name, err)
 	}
 	return d, nil
@@ -102,7 +99,7 @@ func (d *Device) begin(q *queue) (err error) {
 			return fmt.Errorf("pinned memory: %w", err)
 		}
 		d.pinned = append(d.pinned, mem)
-		d.slots <- &slot{mem: mem, to: d.slots}
+		d.slots <- &slot{mem: mem, dev: d}
 	}
 	d.images = newImages()
 	return nil
@@ -115,14 +112,7 @@ func (d *Device) end() {
 			s.close()
 		}
 	}
-	for e := range d.programs {
-		e.dispose()
-	}
-	for b := range d.memory.live {
-		_ = cu.MemFree(b.at)
-	}
-	clear(d.memory.live)
-	d.memory.limbo = nil
+	d.Device.End()
 	for _, mem := range d.pinned {
 		_ = driver.HostFree(mem)
 	}
@@ -143,119 +133,38 @@ func (d *Device) Close() error {
 // bf16, else of float32; a part of a GPU (MIG) has its own.
 func (d *Device) Info() backend.Info {
 	i := d.properties.info()
-	i.Precision = d.precision
-	i.Rated = backend.Peak{FlopsPerSecond: d.properties.flops(d.precision), BytesPerSecond: d.properties.bandwidth}
+	i.Precision = d.Precision
+	i.Rated = backend.Peak{FlopsPerSecond: d.properties.flops(d.Precision), BytesPerSecond: d.properties.bandwidth}
 	return i
 }
 
-// Supports reports whether there are kernels for the composite op.
-func (d *Device) Supports(op ir.Op, attr any, in []ir.Type) bool {
-	return gpu.Supports(op, attr, in)
-}
-
-// Stores reports that values lie in memory as they are computed.
-func (d *Device) Stores(ir.Op, any, []ir.Type, ir.Place, tensor.DType) bool { return false }
-
 // target is what programs are planned for.
-func (d *Device) target() gpu.Target { return gpu.Target{Precision: d.precision, Sizes: sizes} }
+func (d *Device) target() gpu.Target { return gpu.Target{Precision: d.Precision, Sizes: sizes} }
 
-// alive is why the device cannot be used any more.
-func (d *Device) alive() error { return d.dead }
+// Send has j performed by the queue's goroutine.
+func (r runner) Send(j gpu.Job) error { return r.queue.send(j) }
 
-// lost says so where an error has made the context useless.
-func (d *Device) lost(err error) error {
+// Explain says whether an error has made the context useless.
+func (r runner) Explain(err error) error {
 	if driver.Fatal(err) {
-		return fmt.Errorf("cuda: device %d: %w: %w", d.properties.index, backend.ErrLost, err)
+		return fmt.Errorf("cuda: device %d: %w: %w", r.properties.index, backend.ErrLost, err)
 	}
 	return fmt.Errorf("cuda: %w", err)
-}
-
-// failed is lost in the device's goroutine, which then remembers it.
-func (d *Device) failed(err error) error {
-	err = d.lost(err)
-	if d.dead == nil && errors.Is(err, backend.ErrLost) {
-		d.dead = err
-	}
-	return err
-}
-
-// Alloc gives zeroed memory.
-func (d *Device) Alloc(bytes int) (backend.Buffer, error) {
-	if bytes < 0 {
-		return nil, fmt.Errorf("cuda: %d bytes", bytes)
-	}
-	b := &buffer{dev: d, bytes: bytes}
-	err := d.queue.do(func() (err error) {
-		b.block, err = d.zeroed(bytes, useBuffer, "a buffer")
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return b, nil
-}
-
-// zeroed is obtain for memory that is to be zero.
-func (d *Device) zeroed(bytes int, u use, what string) (*block, error) {
-	b, err := d.obtain(bytes, u, what)
-	if err != nil || bytes == 0 {
-		return b, err
-	}
-	if err = driver.Of(cu.MemsetD8Async(b.at, 0, int64(bytes), d.compute.Stream)); err == nil {
-		b.used, err = d.compute.mark(nil)
-	}
-	if err != nil {
-		d.release(b)
-		return nil, d.failed(err)
-	}
-	return b, nil
-}
-
-// AllocAll divides one stretch of zeroed memory into buffers, at the multiples
-// of bytes at which allocations begin.
-func (d *Device) AllocAll(sizes []int) ([]backend.Buffer, error) {
-	division, err := backend.Divide(sizes, backend.PartAlign)
-	if err != nil {
-		return nil, fmt.Errorf("cuda: %w", err)
-	}
-	var whole *block
-	err = d.queue.do(func() (err error) {
-		whole, err = d.zeroed(division.Bytes, useBuffer, fmt.Sprintf("%d buffers", len(sizes)))
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	parts := make([]backend.Buffer, len(sizes))
-	for i, n := range sizes {
-		parts[i] = &buffer{dev: d, block: whole, off: division.Offsets[i], bytes: n, division: division}
-	}
-	return parts, nil
-}
-
-// Part is a part of a buffer.
-func (d *Device) Part(b backend.Buffer, off, n int) (backend.Buffer, error) {
-	whole, err := d.bufferOf(b)
-	if err != nil {
-		return nil, err
-	}
-	if off < 0 || n < 0 || off > whole.bytes || n > whole.bytes-off || off%backend.PartAlign != 0 {
-		return nil, fmt.Errorf("cuda: a part of %d bytes at %d of a buffer of %d", n, off, whole.bytes)
-	}
-	return &buffer{dev: d, block: whole.block, off: whole.off + off, bytes: n, readOnly: whole.readOnly, of: whole}, nil
 }
 
 // Import copies src to the device. Its bytes have been read when Import
 // returns.
 func (d *Device) Import(src weights.Data) (backend.Buffer, error) {
-	b := &buffer{dev: d, bytes: len(src.Bytes), readOnly: true}
-	t := &transfer{dev: d, done: make(chan struct{})}
-	err := d.queue.do(func() (err error) {
-		if b.block, err = d.obtain(b.bytes, useWeight, "imported weights"); err != nil {
+	var b *gpu.Buffer
+	t := &transfer{Transfer: gpu.NewTransfer()}
+	err := d.Do(func() error {
+		block, err := d.Obtain(len(src.Bytes), gpu.UseWeight, "imported weights")
+		if err != nil {
 			return err
 		}
+		b = d.Weight(block, 0, len(src.Bytes), nil)
 		if err = d.upload(t, b, 0, src.Bytes); err != nil {
-			d.release(b.block)
+			d.Release(block)
 		}
 		return err
 	})

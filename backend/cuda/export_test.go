@@ -6,20 +6,18 @@ import (
 	"testing"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/gpu"
 )
 
 // Graphs is how many graphs an executable keeps.
-func Graphs(e backend.Executable) int { return len(e.(*executable).graphs.ready) }
+func Graphs(e backend.Executable) int {
+	return len(e.(*gpu.Executable).Program().(*program).graphs.ready)
+}
 
 // Held is the memory that a device has allocated, what is about to be freed
 // left out.
 func (d *Device) Held() (n int64) {
-	_ = d.queue.do(func() error {
-		for _, bytes := range d.memory.held {
-			n += bytes
-		}
-		return nil
-	})
+	_ = d.Do(func() error { n = d.Usage().Held; return nil })
 	return n
 }
 
@@ -28,20 +26,20 @@ func (d *Device) Held() (n int64) {
 func (d *Device) Unseen(f func()) error {
 	gate := gate(make(chan struct{}))
 	defer close(gate)
-	if err := d.queue.do(func() error { _, err := d.compute.mark(gate); return err }); err != nil {
+	if err := d.Do(func() error { _, err := d.compute.mark(gate); return err }); err != nil {
 		return err
 	}
 	f()
-	return d.queue.do(d.compute.Synchronize)
+	return d.Do(d.compute.Synchronize)
 }
 
 // gate is a completion behind which others wait until it is closed.
 type gate chan struct{}
 
-func (g gate) finish(error) { <-g }
+func (g gate) Finish(error) { <-g }
 
 // Programs is how many executables a closed device still keeps memory for.
-func (d *Device) Programs() int { return len(d.programs) }
+func (d *Device) Programs() int { return d.Usage().Programs }
 
 // DecodeQueries sets, for a test, up to how many queries are decoded.
 func DecodeQueries(t testing.TB, n int) {
@@ -57,7 +55,7 @@ func (d *Device) LoadSizes(slot, window, trial, staging int) {
 }
 
 // Address is where a buffer lies on the device.
-func Address(b backend.Buffer) uint64 { return uint64(b.(*buffer).address()) }
+func Address(b backend.Buffer) uint64 { return uint64(b.(*gpu.Buffer).At(0)) }
 
 // Closing tells whether somebody closes the device.
 func (d *Device) Closing() bool {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
+	"github.com/lorafuse/lorafuse/backend/gpu"
 )
 
 // graphs are the runs of a program that the driver keeps ready, by what was
@@ -35,14 +36,14 @@ const mostSeen = 16
 
 // graphed runs the program as a graph where it has run so before. A graph that is
 // still under way runs again behind that.
-func (e *executable) graphed(f *flight) error {
-	g := &e.graphs
+func (p *program) graphed(f *gpu.Flight) error {
+	g := &p.graphs
 	g.key = g.key[:0]
 	for _, n := range f.Dims[min(1, len(f.Dims)):] {
 		g.key = append(g.key, uint64(n))
 	}
-	for _, p := range f.Args {
-		g.key = append(g.key, uint64(p))
+	for _, at := range f.Args {
+		g.key = append(g.key, uint64(at))
 	}
 	g.key = append(g.key, uint64(f.Trap))
 	for i := range g.ready {
@@ -50,16 +51,16 @@ func (e *executable) graphed(f *flight) error {
 			hit := g.ready[i]
 			copy(g.ready[1:i+1], g.ready[:i])
 			g.ready[0] = hit
-			if err := hit.graph.Launch(e.dev.compute.Stream); err != nil {
-				return e.dev.failed(err)
+			if err := hit.graph.Launch(p.dev.compute.Stream); err != nil {
+				return p.dev.Failed(err)
 			}
 			return nil
 		}
 	}
-	if !g.again() || len(e.launches) == 0 {
-		return e.launched(f)
+	if !g.again() || len(p.Launches) == 0 {
+		return f.Batches(p.issue)
 	}
-	return e.capture(f)
+	return p.capture(f)
 }
 
 // again tells whether a run like the one at hand was there before, whichever trap
@@ -86,41 +87,40 @@ func (g *graphs) again() bool {
 
 // capture makes a graph of the run and launches it. Where the driver cannot,
 // the device runs launch by launch from then on.
-func (e *executable) capture(f *flight) error {
-	s := e.dev.compute.Stream
+func (p *program) capture(f *gpu.Flight) error {
+	s := p.dev.compute.Stream
 	if err := driver.BeginCapture(s); err != nil {
-		return e.instead(f, err)
+		return p.instead(f, err)
 	}
-	e.fill(f, 0, e.plan.Len())
-	if err := e.issue(0, e.plan.Len()); err != nil {
+	if err := f.Fill(0, p.Plan.Len(), p.issue); err != nil {
 		driver.AbortCapture(s)
 		return err
 	}
 	graph, err := driver.EndCapture(s)
 	if err != nil {
-		return e.instead(f, err)
+		return p.instead(f, err)
 	}
-	g := &e.graphs
+	g := &p.graphs
 	if len(g.ready) == mostGraphs {
 		_ = g.ready[mostGraphs-1].graph.Close()
 		g.ready = g.ready[:mostGraphs-1]
 	}
 	g.ready = slices.Insert(g.ready, 0, ready{slices.Clone(g.key), graph})
 	if err := graph.Launch(s); err != nil {
-		return e.dev.failed(err)
+		return p.dev.Failed(err)
 	}
 	return nil
 }
 
 // instead runs without graphs after an error of making one.
-func (e *executable) instead(f *flight, err error) error {
+func (p *program) instead(f *gpu.Flight, err error) error {
 	if driver.Fatal(err) {
-		return e.dev.failed(err)
+		return p.dev.Failed(err)
 	}
 	if errors.Is(err, driver.NotSupported) {
-		e.dev.graphs = false
+		p.dev.graphs = false
 	}
-	return e.launched(f)
+	return f.Batches(p.issue)
 }
 
 // clear destroys the graphs.

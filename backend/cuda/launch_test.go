@@ -20,7 +20,7 @@ func TestKernels(t *testing.T) {
 	dev, err := Open(backend.Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, dev.Close()) }()
-	require.NoError(t, dev.queue.do(func() error {
+	require.NoError(t, dev.Do(func() error {
 		f, err := dev.images.function("philox", "philox_u32")
 		require.NoError(t, err)
 		require.NoError(t, driver.SetMaxShared(f, 96<<10))

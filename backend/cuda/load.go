@@ -25,8 +25,8 @@ const weightAlign = 256
 type loading struct {
 	dev     *Device
 	weights []backend.Weight
-	block   *block // of all weights
-	sizes   []int  // of each, on the device
+	block   *gpu.Block // of all weights
+	sizes   []int      // of each, on the device
 	*backend.Division
 	total int64 // bytes to be uploaded
 	ring  *ring // once one is needed
@@ -46,11 +46,7 @@ func (d *Device) Load(ctx context.Context, weights []backend.Weight) ([]backend.
 	if err := l.layOut(); err != nil {
 		return nil, err
 	}
-	err = d.queue.do(func() (err error) {
-		l.block, err = d.obtain(l.Bytes, useWeight, fmt.Sprintf("%d imported weights", len(weights)))
-		return err
-	})
-	if err != nil {
+	if l.block, err = d.Request(l.Bytes, gpu.UseWeight, fmt.Sprintf("%d imported weights", len(weights))); err != nil {
 		return nil, err
 	}
 	began := time.Now()
@@ -58,7 +54,7 @@ func (d *Device) Load(ctx context.Context, weights []backend.Weight) ([]backend.
 	l.ring.close()
 	if err != nil {
 		// A device that is closed has taken its memory back.
-		_ = d.queue.do(func() error { d.release(l.block); return nil })
+		_ = d.Do(func() error { d.Release(l.block); return nil })
 		return nil, err
 	}
 	l.stats.Seconds = time.Since(began).Seconds()
@@ -128,7 +124,7 @@ func (l *loading) run(ctx context.Context) error {
 func (l *loading) buffers() []backend.Buffer {
 	buffers := make([]backend.Buffer, len(l.weights))
 	for i, n := range l.sizes {
-		buffers[i] = &buffer{dev: l.dev, block: l.block, off: l.Offsets[i], bytes: n, readOnly: true, division: l.Division}
+		buffers[i] = l.dev.Weight(l.block, l.Offsets[i], n, l.Division)
 	}
 	return buffers
 }
@@ -142,14 +138,14 @@ type cargo struct {
 // shipment is cargo on its way to one block.
 type shipment struct {
 	*loading
-	block *block
+	block *gpu.Block
 	cargo []cargo
 	given []int64 // bytes of each that the device was given to copy
 }
 
 // ship brings cargo to its place. Where auto has taken to registering and that
 // fails on the way, the ring takes what is left.
-func (l *loading) ship(ctx context.Context, mode backend.Load, to *block, all []cargo) error {
+func (l *loading) ship(ctx context.Context, mode backend.Load, to *gpu.Block, all []cargo) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -198,7 +194,7 @@ type stretch struct {
 // stretches are the copies that bring parts to their places, neighbours in one.
 func (s *shipment) stretches(parts []safetensors.Part) (all []stretch) {
 	for _, p := range parts {
-		to := s.block.at + cu.DevicePtr(int64(s.cargo[p.View].off)+p.From)
+		to := cu.DevicePtr(int64(s.block.At) + int64(s.cargo[p.View].off) + p.From)
 		if n := len(all); n > 0 {
 			if last := &all[n-1]; last.from+last.n == p.At && last.to+cu.DevicePtr(last.n) == to {
 				last.n += p.Length

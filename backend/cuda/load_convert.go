@@ -40,14 +40,14 @@ func (l *loading) convert(ctx context.Context, mode backend.Load, numbers []int)
 		return err
 	}
 	var c *conversion
-	err = l.dev.queue.do(func() (err error) {
+	err = l.dev.Do(func() (err error) {
 		c, err = l.dev.newConversion(size)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = l.dev.queue.do(func() error { c.free(); return nil }) }()
+	defer func() { _ = l.dev.Do(func() error { c.free(); return nil }) }()
 	for _, batch := range batches {
 		all := make([]cargo, len(batch))
 		for i, p := range batch {
@@ -126,41 +126,40 @@ func gcd(a, b int) int {
 // conversion is what converting takes, in the device's goroutine.
 type conversion struct {
 	dev     *Device
-	staging *block
-	trap    []byte
+	staging *gpu.Block
+	trap    *gpu.Block
 }
 
 func (d *Device) newConversion(bytes int) (*conversion, error) {
 	c := &conversion{dev: d}
 	var err error
-	if c.staging, err = d.obtain(bytes, useArena, "weights before they are converted"); err != nil {
+	if c.staging, err = d.Obtain(bytes, gpu.UseArena, "weights before they are converted"); err != nil {
 		return nil, err
 	}
-	if c.trap, err = driver.HostAlloc(gpu.TrapBytes); err != nil {
-		d.release(c.staging)
-		return nil, d.refused(gpu.TrapBytes, "pinned memory of a conversion", err)
+	if c.trap, err = d.Obtain(gpu.TrapBytes, gpu.UseReport, "what conversions report in"); err != nil {
+		d.Release(c.staging)
+		return nil, err
 	}
-	clear(c.trap)
 	return c, nil
 }
 
 func (c *conversion) free() {
 	_ = c.dev.copies.Synchronize()
-	c.dev.release(c.staging)
-	_ = driver.HostFree(c.trap)
+	c.dev.Release(c.staging)
+	c.dev.Release(c.trap)
 }
 
 // run converts a batch behind the copies that bring it, and waits for the end:
 // the next one lies where it lay.
 func (c *conversion) run(l *loading, batch []piece) error {
 	end := newLatch()
-	if err := c.dev.queue.do(func() error { return c.enqueue(l, batch, end) }); err != nil {
+	if err := c.dev.Do(func() error { return c.enqueue(l, batch, end) }); err != nil {
 		return err
 	}
 	if err := end.result(); err != nil {
-		return c.dev.lost(err)
+		return c.dev.Failed(err)
 	}
-	if i, _, _, ok := gpu.ReadTrap(c.trap); ok {
+	if i, _, _, ok := gpu.ReadTrap(c.trap.Host); ok {
 		return c.refused(l.weights, batch[i])
 	}
 	return nil
@@ -168,11 +167,10 @@ func (c *conversion) run(l *loading, batch []piece) error {
 
 func (c *conversion) enqueue(l *loading, batch []piece, end *latch) error {
 	d := c.dev
-	if err := d.alive(); err != nil {
+	if err := d.Alive(); err != nil {
 		return err
 	}
-	launches := driver.NewLaunches(len(batch))
-	defer launches.Free() // the driver has read them by then
+	launches := make(driver.Launches, len(batch))
 	for i, p := range batch {
 		k := gpu.NewQuantizer(p.from, p.to)
 		f, err := d.kernel(k)
@@ -180,7 +178,7 @@ func (c *conversion) enqueue(l *loading, batch []piece, end *latch) error {
 			return fmt.Errorf("cuda: %w", err)
 		}
 		launches[i].Function = f
-		k.Quantize(&launches[i], gpu.Pointer(l.block.at)+gpu.Pointer(p.at), gpu.Pointer(c.staging.at)+gpu.Pointer(p.staged), p.elements, gpu.Pointer(pointerTo(c.trap)), i)
+		k.Quantize(&launches[i], l.block.At+gpu.Pointer(p.at), c.staging.At+gpu.Pointer(p.staged), p.elements, c.trap.At, i)
 	}
 	_, err := launches.Issue(d.copies.Stream)
 	ticket := d.copies.issued
@@ -189,9 +187,11 @@ func (c *conversion) enqueue(l *loading, batch []piece, end *latch) error {
 	}
 	if err != nil {
 		_ = d.copies.Synchronize()
-		return d.failed(err)
+		return d.Failed(err)
 	}
-	l.block.copied, c.staging.copied = ticket, ticket
+	for _, b := range []*gpu.Block{l.block, c.staging} {
+		b.Copied.Store(ticket)
+	}
 	return nil
 }
 

@@ -46,22 +46,22 @@ func (s *shipment) plain(ctx context.Context) error {
 	s.stats.Read = "mmap, 1 thread"
 	// The last bytes may still be on their way from the driver's memory, in a
 	// stream that ours do not wait for.
-	return s.dev.queue.do(func() error {
+	return s.dev.Do(func() error {
 		if err := driver.WaitDefault(); err != nil {
-			return s.dev.failed(err)
+			return s.dev.Failed(err)
 		}
 		return nil
 	})
 }
 
 func (s *shipment) copyPlain(off int, piece []byte) error {
-	return s.dev.queue.do(func() error {
-		if err := s.dev.alive(); err != nil {
+	return s.dev.Do(func() error {
+		if err := s.dev.Alive(); err != nil {
 			return err
 		}
-		to := s.block.at + cu.DevicePtr(off)
+		to := cu.DevicePtr(s.block.At) + cu.DevicePtr(off)
 		if err := driver.Of(cu.MemcpyHtoD(to, unsafe.Pointer(unsafe.SliceData(piece)), int64(len(piece)))); err != nil {
-			return s.dev.failed(err)
+			return s.dev.Failed(err)
 		}
 		s.count([]stretch{{n: int64(len(piece)), to: to}})
 		return nil

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/gpu"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -68,7 +69,7 @@ func TestSplit(t *testing.T) {
 // its place once.
 func TestStretches(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := &shipment{loading: &loading{}, block: &block{at: 1 << 20}}
+		s := &shipment{loading: &loading{}, block: &gpu.Block{At: 1 << 20}}
 		var parts []safetensors.Part
 		want := map[int64]cu.DevicePtr{}
 		at, off := int64(0), 0
@@ -79,7 +80,7 @@ func TestStretches(t *testing.T) {
 			s.cargo = append(s.cargo, cargo{off: off - int(from)})
 			parts = append(parts, safetensors.Part{View: i, From: from, At: at, Length: n})
 			for j := range n {
-				want[at+j] = s.block.at + cu.DevicePtr(int64(off)+j)
+				want[at+j] = cu.DevicePtr(int64(s.block.At) + int64(off) + j)
 			}
 			at, off = at+n, off+int(n)
 		}

@@ -139,13 +139,13 @@ func (r *registrar) pin(x *extent, from, to int64) error {
 	w := window{unsafe.Slice(&x.data[from], (to-from+page-1)/page*page), newLatch()}
 	copies := within(r.stretches(x.chunk.Parts), from, to)
 	d := r.dev
-	err := d.queue.do(func() error {
-		if err := d.alive(); err != nil {
+	err := d.Do(func() error {
+		if err := d.Alive(); err != nil {
 			return err
 		}
 		if err := driver.HostRegister(w.mem, r.readOnly); err != nil {
 			if driver.Fatal(err) {
-				return d.failed(err)
+				return d.Failed(err)
 			}
 			return fmt.Errorf("%w: %d bytes of %s: %w%s", errRegister, len(w.mem), x.chunk.File.Path(), err, r.hint())
 		}
@@ -156,7 +156,7 @@ func (r *registrar) pin(x *extent, from, to int64) error {
 			_ = driver.HostUnregister(w.mem)
 			return err
 		}
-		r.block.copied = ticket
+		r.block.Copied.Store(ticket)
 		return nil
 	})
 	if err != nil {
@@ -183,10 +183,10 @@ func (r *registrar) retire() {
 	r.windows = r.windows[1:]
 	err := w.end.result()
 	if err != nil {
-		err = r.dev.lost(err)
+		err = r.dev.Failed(err)
 	}
-	if unpin := r.dev.queue.do(func() error { return driver.HostUnregister(w.mem) }); err == nil && unpin != nil {
-		err = r.dev.lost(unpin)
+	if unpin := r.dev.Do(func() error { return driver.HostUnregister(w.mem) }); err == nil && unpin != nil {
+		err = r.dev.Failed(unpin)
 	}
 	if r.problem == nil {
 		r.problem = err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
+	"github.com/lorafuse/lorafuse/backend/gpu"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
@@ -67,12 +68,12 @@ func (l *loading) openRing() error {
 	bytes := int(l.slotBytes())
 	count := int(min(int64(readers()+beyondReaders), l.total/int64(bytes)+1))
 	r := &ring{dev: l.dev, free: make(chan *ringSlot, count), broken: make(chan struct{}), of: l}
-	err := l.dev.queue.do(func() error {
-		if err := l.dev.alive(); err != nil {
+	err := l.dev.Do(func() error {
+		if err := l.dev.Alive(); err != nil {
 			return err
 		}
 		if err := r.grow(bytes); err != nil {
-			return l.dev.failed(fmt.Errorf("%w: pinned memory, %d bytes of it: %w", backend.ErrOutOfMemory, bytes, err))
+			return l.dev.Failed(fmt.Errorf("%w: pinned memory, %d bytes of it: %w", backend.ErrOutOfMemory, bytes, err))
 		}
 		return nil
 	})
@@ -94,7 +95,7 @@ type growing struct {
 	bytes int
 }
 
-func (g growing) perform() { _ = g.ring.grow(g.bytes) } // there is one already
+func (g growing) Perform() { _ = g.ring.grow(g.bytes) } // there is one already
 
 // grow pins a slot, in the device's goroutine.
 func (r *ring) grow(bytes int) error {
@@ -117,7 +118,7 @@ func (r *ring) close() {
 		return
 	}
 	// Loads end before their device, so the queue is there.
-	_ = r.dev.queue.do(func() error {
+	_ = r.dev.Do(func() error {
 		_ = r.dev.copies.Synchronize()
 		for _, s := range r.slots {
 			_ = driver.HostFree(s.mem)
@@ -169,9 +170,9 @@ func (r *ring) slotOf(data []byte) *ringSlot {
 	return nil
 }
 
-// perform enqueues the copies from the slot. It is free when the last of them
+// Perform enqueues the copies from the slot. It is free when the last of them
 // has ended; where not all could be enqueued nobody gets it any more.
-func (s *ringSlot) perform() {
+func (s *ringSlot) Perform() {
 	r, block := s.ring, s.ring.to.block
 	r.to.count(s.copies)
 	// From the mark on the slot may be another reader's.
@@ -181,30 +182,30 @@ func (s *ringSlot) perform() {
 		r.under.Done()
 		return
 	}
-	block.copied = ticket
+	block.Copied.Store(ticket)
 }
 
-// finish is called when the copies have ended.
-func (s *ringSlot) finish(err error) {
+// Finish is called when the copies have ended.
+func (s *ringSlot) Finish(err error) {
 	if err != nil {
-		s.ring.fail(s.ring.dev.lost(err))
+		s.ring.fail(s.ring.dev.Failed(err))
 	}
 	s.ring.free <- s
 	s.ring.under.Done()
 }
 
 // copyIn enqueues copies out of pinned memory; end is told when they are done.
-func (d *Device) copyIn(mem []byte, copies []stretch, end completion) (ticket uint64, err error) {
-	if err := d.alive(); err != nil {
+func (d *Device) copyIn(mem []byte, copies []stretch, end gpu.Completion) (ticket uint64, err error) {
+	if err := d.Alive(); err != nil {
 		return 0, err
 	}
 	for _, c := range copies {
 		if err := driver.ToDevice(c.to, mem[c.from:c.from+c.n], d.copies.Stream); err != nil {
-			return 0, d.failed(err)
+			return 0, d.Failed(err)
 		}
 	}
 	if ticket, err = d.copies.mark(end); err != nil {
-		return 0, d.failed(err)
+		return 0, d.Failed(err)
 	}
 	return ticket, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
+	"github.com/lorafuse/lorafuse/backend/gpu"
 )
 
 // What is measured of a device.
@@ -31,28 +32,28 @@ const (
 // that no cache holds, and copies from pinned memory of the host. The best of
 // the last tries counts.
 func (d *Device) Peak() (p backend.Peak, err error) {
-	var out, block *block
+	var out, block *gpu.Block
 	var host []byte
-	err = d.queue.do(func() error {
+	err = d.Do(func() error {
 		defer func() {
-			d.release(out)
-			d.release(block)
+			d.Release(out)
+			d.Release(block)
 			_ = driver.HostFree(host)
 		}()
 		blocks := readBlocks * d.properties.processors
-		if out, err = d.obtain(4*peakThreads*blocks, useArena, "the results of a measurement"); err != nil {
+		if out, err = d.Obtain(4*peakThreads*blocks, gpu.UseArena, "the results of a measurement"); err != nil {
 			return err
 		}
 		if p.FlopsPerSecond, err = d.peakFlops(out); err != nil {
 			return err
 		}
-		if block, err = d.zeroed(d.uncached(), useArena, "what is read in a measurement"); err != nil {
+		if block, err = d.Obtain(d.uncached(), gpu.UseBuffer, "what is read in a measurement"); err != nil {
 			return err
 		}
 		if p.BytesPerSecond, err = d.peakRead(out, block); err != nil {
 			return err
 		}
-		if host, err = driver.HostAlloc(min(copyBytes, block.bytes)); err != nil {
+		if host, err = driver.HostAlloc(min(copyBytes, block.Bytes)); err != nil {
 			return fmt.Errorf("cuda: pinned memory for a measurement: %w", err)
 		}
 		p.CopiedPerSecond, err = d.peakCopy(block, host)
@@ -73,17 +74,16 @@ func (d *Device) uncached() int {
 }
 
 // peakFlops is what the multiprocessors compute in a second.
-func (d *Device) peakFlops(out *block) (float64, error) {
+func (d *Device) peakFlops(out *gpu.Block) (float64, error) {
 	name, each := "peak_fma_f32", 2*16*peakThreads
-	if d.precision == backend.BF16 {
+	if d.Precision == backend.BF16 {
 		name, each = "peak_mma_bf16", 8*2*16*8*16*peakThreads/32
 	}
 	l, err := d.peakKernel(name, peakBlocks*d.properties.processors)
 	if err != nil {
 		return 0, err
 	}
-	defer l.Free()
-	l[0].Args[0], l[0].Count = uint64(out.at), 2
+	l[0].Args[0], l[0].Count = uint64(out.At), 2
 	rounds := 1
 	took, err := d.timeOf(func() error {
 		l[0].Args[1] = uint64(uint32(rounds))
@@ -96,13 +96,12 @@ func (d *Device) peakFlops(out *block) (float64, error) {
 }
 
 // peakRead is how many bytes of a block are read in a second.
-func (d *Device) peakRead(out, b *block) (float64, error) {
+func (d *Device) peakRead(out, b *gpu.Block) (float64, error) {
 	l, err := d.peakKernel("peak_read", readBlocks*d.properties.processors)
 	if err != nil {
 		return 0, err
 	}
-	defer l.Free()
-	l[0].Args[0], l[0].Args[1], l[0].Args[2], l[0].Count = uint64(out.at), uint64(b.at), uint64(b.bytes/16), 3
+	l[0].Args[0], l[0].Args[1], l[0].Args[2], l[0].Count = uint64(out.At), uint64(b.At), uint64(b.Bytes/16), 3
 	times := 1
 	took, err := d.timeOf(func() error {
 		for range times {
@@ -115,19 +114,19 @@ func (d *Device) peakRead(out, b *block) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return float64(times) * float64(b.bytes) / took.Seconds(), nil
+	return float64(times) * float64(b.Bytes) / took.Seconds(), nil
 }
 
 // peakCopy is how many bytes of pinned memory are copied in a second.
-func (d *Device) peakCopy(b *block, host []byte) (float64, error) {
+func (d *Device) peakCopy(b *gpu.Block, host []byte) (float64, error) {
 	for i := 0; i < len(host); i += 4096 {
 		host[i] = byte(i >> 12) // its pages are there
 	}
 	times := 1
 	took, err := d.timeOf(func() error {
 		for range times {
-			if err := driver.ToDevice(b.at, host, d.compute.Stream); err != nil {
-				return err
+			if err := driver.ToDevice(cu.DevicePtr(b.At), host, d.compute.Stream); err != nil {
+				return d.Failed(err)
 			}
 		}
 		return nil
@@ -144,49 +143,33 @@ func (d *Device) peakKernel(name string, blocks int) (driver.Launches, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cuda: %w", err)
 	}
-	l := driver.NewLaunches(1)
+	l := make(driver.Launches, 1)
 	l[0].Function = driver.Handle(f)
 	l[0].Grid, l[0].Block = [3]uint32{uint32(blocks), 1, 1}, [3]uint32{peakThreads, 1, 1}
 	return l, nil
 }
 
 func (d *Device) issueAll(l driver.Launches) error {
-	_, err := l.Issue(d.compute.Stream)
-	return err
+	if _, err := l.Issue(d.compute.Stream); err != nil {
+		return d.Failed(err)
+	}
+	return nil
 }
 
 // timeOf is how long work takes on the device, the best of the later times; more
 // has it do twice as much until that is long enough to be measured.
 func (d *Device) timeOf(work func() error, more func()) (best time.Duration, err error) {
-	if err := d.alive(); err != nil {
+	if err := d.Alive(); err != nil {
 		return 0, err
 	}
-	var begin, end cu.Event
-	for _, e := range []*cu.Event{&begin, &end} {
-		if *e, err = cu.MakeEvent(cu.DefaultEvent); err != nil {
-			return 0, d.failed(driver.Of(err))
-		}
-		defer func() { _ = cu.DestroyEvent(e) }()
+	c, err := d.newClock()
+	if err != nil {
+		return 0, err
 	}
+	defer c.free()
 	once := func() (time.Duration, error) {
-		err := driver.Of(begin.Record(d.compute.Stream))
-		if err == nil {
-			err = work()
-		}
-		if err == nil {
-			err = driver.Of(end.Record(d.compute.Stream))
-		}
-		if err == nil {
-			err = driver.Wait(end)
-		}
-		var ms float64
-		if err == nil {
-			ms, err = begin.Elapsed(end)
-		}
-		if err != nil {
-			return 0, d.failed(driver.Of(err))
-		}
-		return max(time.Duration(ms*float64(time.Millisecond)), 1), nil
+		took, err := c.time(work)
+		return max(took, 1), err
 	}
 	if best, err = once(); err != nil {
 		return 0, err
@@ -216,52 +199,51 @@ func (d *Device) timeOf(work func() error, more func()) (best time.Duration, err
 // Read reads the bytes of buffers and does nothing with them: one kernel a
 // buffer. Up to 15 bytes at the end of a buffer are left out.
 func (d *Device) Read(buffers []backend.Buffer) error {
-	list := make([]*buffer, len(buffers))
+	list := make([]*gpu.Buffer, len(buffers))
 	for i, b := range buffers {
 		var err error
-		if list[i], err = d.bufferOf(b); err != nil {
+		if list[i], err = d.BufferOf(b); err != nil {
 			return err
 		}
 	}
 	done := newLatch()
-	err := d.queue.do(func() error {
-		if err := d.alive(); err != nil {
+	err := d.Do(func() error {
+		if err := d.Alive(); err != nil {
 			return err
 		}
 		blocks := readBlocks * d.properties.processors
-		out, err := d.obtain(4*peakThreads*blocks, useArena, "what is read")
+		out, err := d.Obtain(4*peakThreads*blocks, gpu.UseArena, "what is read")
 		if err != nil {
 			return err
 		}
-		defer d.release(out)
+		defer d.Release(out)
 		f, err := d.images.function("peak", "peak_read")
 		if err != nil {
 			return fmt.Errorf("cuda: %w", err)
 		}
 		if err := d.compute.after(d.copies); err != nil {
-			return d.failed(err)
+			return d.Failed(err)
 		}
-		l := driver.NewLaunches(len(list))
-		defer l.Free()
+		l := make(driver.Launches, len(list))
 		for i, b := range list {
-			if b.gone {
-				return fmt.Errorf("cuda: buffer: %w", backend.ErrClosed)
+			if err := b.Open(); err != nil {
+				return err
 			}
 			l[i].Function = driver.Handle(f)
-			words := b.bytes / 16
+			words := b.Size() / 16
 			l[i].Grid, l[i].Block = [3]uint32{uint32(min(blocks, (words+peakThreads-1)/peakThreads)), 1, 1}, [3]uint32{peakThreads, 1, 1}
-			l[i].Args[0], l[i].Args[1], l[i].Args[2], l[i].Count = uint64(out.at), uint64(b.address()), uint64(words), 3
+			l[i].Args[0], l[i].Args[1], l[i].Args[2], l[i].Count = uint64(out.At), uint64(b.At(0)), uint64(words), 3
 		}
 		if err := d.issueAll(l); err != nil {
-			return d.failed(err)
+			return err
 		}
 		ticket, err := d.compute.mark(done)
 		if err != nil {
-			return d.failed(err)
+			return d.Failed(err)
 		}
-		out.used = ticket
+		out.Used.Store(ticket)
 		for _, b := range list {
-			b.block.used = ticket
+			b.Block.Used.Store(ticket)
 		}
 		return nil
 	})
@@ -269,7 +251,7 @@ func (d *Device) Read(buffers []backend.Buffer) error {
 		return err
 	}
 	if err := done.result(); err != nil {
-		return d.lost(err)
+		return d.Failed(err)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/gpu"
 )
 
 // queue hands work to the goroutine that makes a device's calls. That keeps
@@ -16,7 +17,7 @@ import (
 type queue struct {
 	mu     sync.RWMutex // held for reading while sending
 	closed bool
-	jobs   chan job
+	jobs   chan gpu.Job
 	nudges chan struct{}
 	ended  chan struct{}
 }
@@ -30,13 +31,13 @@ type call struct {
 	done chan error
 }
 
-func (c *call) perform() { c.done <- c.f() }
+func (c *call) Perform() { c.done <- c.f() }
 
 // newQueue starts the goroutine. begin is the first thing that it does, end
 // the last, and nudged what it does after a nudge; where begin fails there is
 // no queue.
 func newQueue(begin func(q *queue) error, nudged, end func()) (*queue, error) {
-	q := &queue{jobs: make(chan job, 64), nudges: make(chan struct{}, 1), ended: make(chan struct{})}
+	q := &queue{jobs: make(chan gpu.Job, 64), nudges: make(chan struct{}, 1), ended: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {
 		defer close(q.ended)
@@ -54,7 +55,7 @@ func newQueue(begin func(q *queue) error, nudged, end func()) (*queue, error) {
 				if !ok {
 					return
 				}
-				j.perform()
+				j.Perform()
 			case <-q.nudges:
 				nudged()
 			}
@@ -77,7 +78,7 @@ func (q *queue) nudge() {
 }
 
 // send enqueues j. Errors: backend.ErrClosed.
-func (q *queue) send(j job) error {
+func (q *queue) send(j gpu.Job) error {
 	q.mu.RLock()
 	defer q.mu.RUnlock()
 	if q.closed {
@@ -85,16 +86,6 @@ func (q *queue) send(j job) error {
 	}
 	q.jobs <- j
 	return nil
-}
-
-// do has f run in its turn, and waits for it. Errors: backend.ErrClosed, and
-// those of f.
-func (q *queue) do(f func() error) error {
-	c := &call{f: f, done: make(chan error, 1)}
-	if err := q.send(c); err != nil {
-		return err
-	}
-	return <-c.done
 }
 
 // close refuses further jobs, and waits for those that are there.

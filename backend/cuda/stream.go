@@ -10,6 +10,7 @@ import (
 	"gorgonia.org/cu"
 
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
+	"github.com/lorafuse/lorafuse/backend/gpu"
 )
 
 // stream is work of the device in order. Each piece of work that somebody may
@@ -25,13 +26,10 @@ type stream struct {
 	ended  sync.WaitGroup
 }
 
-// completion is told when work has ended, and how.
-type completion interface{ finish(err error) }
-
 type mark struct {
 	ticket uint64
 	event  cu.Event
-	end    completion // or nil
+	end    gpu.Completion // or nil
 }
 
 // maxMarks is how many marks may be under way before the device's goroutine
@@ -66,7 +64,7 @@ func (s *stream) wait(context cu.CUContext, idle func()) {
 		s.done.Store(m.ticket)
 		s.free <- m.event
 		if m.end != nil {
-			m.end.finish(result)
+			m.end.Finish(result)
 		}
 		if len(s.marks) == 0 {
 			idle()
@@ -76,7 +74,7 @@ func (s *stream) wait(context cu.CUContext, idle func()) {
 
 // mark ends a piece of work; end, if any, is told when it is done. It gives the
 // ticket.
-func (s *stream) mark(end completion) (uint64, error) {
+func (s *stream) mark(end gpu.Completion) (uint64, error) {
 	e, err := s.event()
 	if err != nil {
 		return s.issued, err

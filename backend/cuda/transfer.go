@@ -3,13 +3,11 @@
 package cuda
 
 import (
-	"context"
-	"fmt"
-
 	"gorgonia.org/cu"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
+	"github.com/lorafuse/lorafuse/backend/gpu"
 )
 
 // Copies go through slots of pinned memory, which the device reads and writes
@@ -25,80 +23,47 @@ type slot struct {
 	dst []byte    // what it goes to when it has come from the device
 	end *transfer // if this is the last piece
 	all *transfer
-	to  chan *slot // where it is free again
+	dev *Device
 }
 
-// finish empties the slot.
-func (s *slot) finish(err error) {
-	if err != nil && s.all.err == nil {
-		s.all.err = s.all.dev.lost(err)
+// Finish empties the slot.
+func (s *slot) Finish(err error) {
+	if err != nil && s.all.failed == nil {
+		s.all.failed = s.dev.Failed(err)
 	}
 	if err == nil {
 		copy(s.dst, s.mem)
 	}
 	end := s.end
 	s.dst, s.end, s.all = nil, nil, nil
-	s.to <- s
+	s.dev.slots <- s
 	if end != nil {
-		close(end.done)
+		end.End(end.failed)
 	}
 }
 
 // transfer is a copy under way: its fence.
 type transfer struct {
-	dev  *Device
-	done chan struct{}
-	err  error
+	gpu.Transfer
+	failed error // of a piece
 }
 
-// Wait waits for the copy.
-func (t *transfer) Wait(ctx context.Context) error {
-	select {
-	case <-t.done:
-		return t.err
-	default:
-	}
-	select {
-	case <-t.done:
-		return t.err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+// Upload copies src to the device. It is in pinned memory when Upload returns.
+func (r runner) Upload(b *gpu.Buffer, off int, src []byte) (backend.Fence, error) {
+	return r.transfer(b, func(t *transfer) error { return r.upload(t, b, off, src) })
 }
 
-// Upload copies src, which is the caller's again when Upload returns.
-func (d *Device) Upload(dst backend.Buffer, off int, src []byte) (backend.Fence, error) {
-	b, err := d.bufferOf(dst)
-	if err != nil {
-		return nil, err
-	}
-	if b.readOnly {
-		return nil, fmt.Errorf("cuda: upload into an imported buffer")
-	}
-	if off < 0 || off > b.bytes || len(src) > b.bytes-off {
-		return nil, fmt.Errorf("cuda: upload of %d bytes at %d into a buffer of %d", len(src), off, b.bytes)
-	}
-	return d.transfer(b, func(t *transfer) error { return d.upload(t, b, off, src) })
+// Download copies from the device.
+func (r runner) Download(dst []byte, b *gpu.Buffer, off int) (backend.Fence, error) {
+	return r.transfer(b, func(t *transfer) error { return r.download(t, b, off, dst) })
 }
 
-// Download copies into dst, which is complete when the fence is reached.
-func (d *Device) Download(dst []byte, src backend.Buffer, off int) (backend.Fence, error) {
-	b, err := d.bufferOf(src)
-	if err != nil {
-		return nil, err
-	}
-	if off < 0 || off > b.bytes || len(dst) > b.bytes-off {
-		return nil, fmt.Errorf("cuda: download of %d bytes at %d from a buffer of %d", len(dst), off, b.bytes)
-	}
-	return d.transfer(b, func(t *transfer) error { return d.download(t, b, off, dst) })
-}
-
-// transfer starts a copy of b in the device's goroutine.
-func (d *Device) transfer(b *buffer, start func(*transfer) error) (backend.Fence, error) {
-	t := &transfer{dev: d, done: make(chan struct{})}
-	err := d.queue.do(func() error {
-		if b.gone {
-			return fmt.Errorf("cuda: buffer: %w", backend.ErrClosed)
+// transfer starts a copy of b.
+func (d *Device) transfer(b *gpu.Buffer, start func(*transfer) error) (backend.Fence, error) {
+	t := &transfer{Transfer: gpu.NewTransfer()}
+	err := d.Do(func() error {
+		if err := b.Open(); err != nil {
+			return err
 		}
 		return start(t)
 	})
@@ -109,33 +74,33 @@ func (d *Device) transfer(b *buffer, start func(*transfer) error) (backend.Fence
 }
 
 // upload enqueues the pieces of src. Each is in pinned memory when it returns.
-func (d *Device) upload(t *transfer, b *buffer, off int, src []byte) error {
+func (d *Device) upload(t *transfer, b *gpu.Buffer, off int, src []byte) error {
 	return d.pieces(t, b, len(src), func(s *slot, from, n int) error {
 		s.mem = s.mem[:n]
 		copy(s.mem, src[from:])
-		return driver.ToDevice(b.address()+cu.DevicePtr(off+from), s.mem, d.copies.Stream)
+		return driver.ToDevice(cu.DevicePtr(b.At(off+from)), s.mem, d.copies.Stream)
 	})
 }
 
-func (d *Device) download(t *transfer, b *buffer, off int, dst []byte) error {
+func (d *Device) download(t *transfer, b *gpu.Buffer, off int, dst []byte) error {
 	return d.pieces(t, b, len(dst), func(s *slot, from, n int) error {
 		s.mem, s.dst = s.mem[:n], dst[from:from+n]
-		return driver.ToHost(s.mem, b.address()+cu.DevicePtr(off+from), d.copies.Stream)
+		return driver.ToHost(s.mem, cu.DevicePtr(b.At(off+from)), d.copies.Stream)
 	})
 }
 
 // pieces cuts a copy of n bytes into slots.
-func (d *Device) pieces(t *transfer, b *buffer, n int, issue func(s *slot, from, n int) error) error {
-	if err := d.alive(); err != nil {
+func (d *Device) pieces(t *transfer, b *gpu.Buffer, n int, issue func(s *slot, from, n int) error) error {
+	if err := d.Alive(); err != nil {
 		return err
 	}
 	if n == 0 {
-		close(t.done)
+		t.End(nil)
 		return nil
 	}
-	if !d.compute.reached(b.block.used) {
+	if !d.compute.reached(b.Block.Used.Load()) {
 		if err := d.copies.after(d.compute); err != nil {
-			return d.failed(err)
+			return d.Failed(err)
 		}
 	}
 	for from := 0; from < n; from += slotBytes {
@@ -146,12 +111,14 @@ func (d *Device) pieces(t *transfer, b *buffer, n int, issue func(s *slot, from,
 		}
 		err := issue(s, from, min(slotBytes, n-from))
 		if err == nil {
-			b.block.copied, err = d.copies.mark(s)
+			var ticket uint64
+			ticket, err = d.copies.mark(s)
+			b.Block.Copied.Store(ticket)
 		}
 		if err != nil {
 			s.dst, s.end, s.all = nil, nil, nil
 			d.slots <- s
-			return d.failed(err)
+			return d.Failed(err)
 		}
 	}
 	return nil

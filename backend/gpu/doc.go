@@ -1,12 +1,13 @@
-// Package gpu plans what a GPU launches for a program, in plain Go: which kernels, how
-// many blocks of how many threads, how much shared memory, and which arguments. It
-// knows no driver. What has one, such as backend/cuda, finds the kernels by their
-// names, gives launches their memory, has them filled in for each run, and hands them
-// to the device:
+// Package gpu is what the backends for GPUs have in common, in plain Go. It plans what a
+// GPU launches for a program: which kernels, how many blocks of how many threads, how much
+// shared memory, and which arguments:
 //
 //	plan, err := gpu.New(program, target)  // once
-//	plan.Bind(launches)                    // memory of the device's driver, or Go's
+//	plan.Bind(launches)
 //	plan.Fill(i, &run)                     // for each launch of the program, in each run
+//
+// And it runs such plans: a Device keeps memory, copies and programs under way, on top of
+// a Driver, which is all that a backend, such as backend/cuda, adds.
 //
 // Filling in allocates nothing. Kernels are those of kernels/cuda, whose sources
 // declare what they are handed: tests hold every launch against them

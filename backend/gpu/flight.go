@@ -2,32 +2,40 @@ package gpu
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/ir"
 )
 
-// Flight is what a device keeps for one run under way of a program: what it runs on, and
-// its fence. It is there for one run after the other, so that they allocate nothing.
+// Flight is what a device keeps for one run under way of a program: what it runs on, its
+// job and its fence. It is there for one run after the other, so that they allocate
+// nothing.
 type Flight struct {
 	Run
-	Failed error // of the run that ended last
+	Buffers []*Buffer // the arguments
+
+	exe    *Executable
+	ctx    context.Context
+	report int   // among those of the executable
+	failed error // of the run that ended last
 
 	// landed holds one token while no run is under way; who has it may touch the rest.
 	landed chan struct{}
 	over   func() // of the run's yield, or nil
 }
 
-// Prepare makes a flight for the runs of p.
-func (f *Flight) Prepare(p *ir.Program) {
-	f.landed = make(chan struct{}, 1)
-	f.Args, f.Dims = make([]Pointer, len(p.Args)), make([]int, len(p.Bounds))
+// prepare makes a flight for the runs of e.
+func (f *Flight) prepare(e *Executable) {
+	p := e.Plan.prog
+	f.exe, f.landed = e, make(chan struct{}, 1)
+	f.Args, f.Buffers, f.Dims = make([]Pointer, len(p.Args)), make([]*Buffer, len(p.Args)), make([]int, len(p.Bounds))
 	f.landed <- struct{}{}
 }
 
-// Begin takes the flight for a run. It waits for the run that has it, or until ctx ends,
-// and where the context has a yield for that: a run does not stop between its launches.
-func (f *Flight) Begin(ctx context.Context) error {
+// begin takes the flight for a run. It waits for the run that has it, or until ctx ends,
+// and then for the context's yield.
+func (f *Flight) begin(ctx context.Context) error {
 	select {
 	case <-f.landed:
 	case <-ctx.Done():
@@ -39,8 +47,8 @@ func (f *Flight) Begin(ctx context.Context) error {
 	return nil
 }
 
-// End leaves the flight to the next run. The device may be another's before that begins.
-func (f *Flight) End() {
+// end leaves the flight to the next run. The device may be another's before that begins.
+func (f *Flight) end() {
 	if f.over != nil {
 		f.over()
 		f.over = nil
@@ -48,7 +56,7 @@ func (f *Flight) End() {
 	f.landed <- struct{}{}
 }
 
-// Wait waits for the run, and gives its error.
+// Wait waits for the run, and returns its error.
 func (f *Flight) Wait(ctx context.Context) error {
 	select {
 	case <-f.landed:
@@ -59,10 +67,138 @@ func (f *Flight) Wait(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	err := f.Failed
+	err := f.failed
 	f.landed <- struct{}{}
 	return err
 }
 
-// Land waits until no run is under way.
-func (f *Flight) Land() { _ = f.Wait(context.Background()) }
+// land waits until no run is under way.
+func (f *Flight) land() { _ = f.Wait(context.Background()) }
+
+// Perform enqueues the run. A run that cannot go on ends when what it has enqueued is
+// done.
+func (f *Flight) Perform() {
+	e := f.exe
+	f.report = e.reports.take()
+	f.Trap = e.reports.at(f.report)
+	f.failed = f.launch()
+	// From here on the run may end at any time, and another have its flight.
+	if err := e.program.Mark(f); err != nil {
+		if f.failed == nil {
+			f.failed = e.dev.Failed(err)
+		}
+		f.Finish(nil)
+	}
+}
+
+func (f *Flight) launch() (err error) {
+	e, d := f.exe, f.exe.dev
+	defer func() {
+		// A step that meets sizes that do not fit panics; the graph's rules and the
+		// checks of arguments should have kept it from that.
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%s: internal error: %v", d.name, p)
+		}
+	}()
+	if err := d.Alive(); err != nil {
+		return err
+	}
+	if err := f.ctx.Err(); err != nil {
+		return err
+	}
+	if e.shared != nil {
+		if err := e.shared.Open(); err != nil {
+			return fmt.Errorf("the arena of a program: %w", err)
+		}
+	}
+	for i, b := range f.Buffers {
+		if err := b.Open(); err != nil {
+			return fmt.Errorf("argument %q: %w", e.Plan.prog.Args[i].Name, err)
+		}
+	}
+	return e.program.Launch(f)
+}
+
+// Use notes the number of the run's work in the blocks that it uses.
+func (f *Flight) Use(number uint64) {
+	e := f.exe
+	for i, b := range f.Buffers {
+		b.Block.Used.Store(number)
+		if e.Plan.prog.Args[i].Written {
+			b.Block.Written.Store(number)
+		}
+	}
+	for _, b := range [...]*Block{e.Arena, e.scratch, e.reports.Block} {
+		b.Used.Store(number)
+		b.Written.Store(number)
+	}
+}
+
+// batch is how many launches of a program are filled in at a time, so that the device
+// begins while the next ones are prepared.
+const batch = 64
+
+// Batches fills in the launches of the run, a batch at a time, and hands over the kernels
+// from one up to another, until the context ends.
+func (f *Flight) Batches(hand func(from, to int) error) error {
+	p := f.exe.Plan
+	for from := 0; from < p.Len(); from += batch {
+		if err := f.ctx.Err(); err != nil {
+			return err
+		}
+		if err := f.Fill(from, min(p.Len(), from+batch), hand); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Fill fills in launches of the program, and hands over their kernels. The launches of
+// the run before were enqueued, which has copied them.
+func (f *Flight) Fill(from, to int, hand func(from, to int) error) error {
+	p := f.exe.Plan
+	for i := from; i < to; i++ {
+		p.Fill(i, &f.Run)
+	}
+	first, _ := p.Range(from)
+	_, last := p.Range(to - 1)
+	return hand(first, last)
+}
+
+// Measure runs launch by launch. timed runs the kernels from one up to another, waits for
+// them, and returns the time that they took the device.
+func (f *Flight) Measure(timed func(from, to int) (time.Duration, error)) error {
+	e := f.exe
+	for i := range e.Plan.Len() {
+		if err := f.ctx.Err(); err != nil {
+			return err
+		}
+		var took time.Duration
+		err := f.Fill(i, i+1, func(from, to int) (err error) {
+			if from < to {
+				took, err = timed(from, to)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		e.dev.Profile.Add(&e.Plan.prog.Launches[i], f.Dims, 0, took)
+	}
+	return nil
+}
+
+// Finish ends the run.
+func (f *Flight) Finish(err error) {
+	e := f.exe
+	if err != nil && f.failed == nil {
+		f.failed = e.dev.Failed(err)
+	}
+	// What kernels have found wrong is cleared for the next run.
+	if err := e.Plan.Trapped(&f.Run, e.reports.read(f.report)); err != nil && f.failed == nil {
+		f.failed = fmt.Errorf("%s: %w", e.dev.name, err)
+	}
+	e.reports.give(f.report)
+	f.ctx = nil
+	f.end()
+}

@@ -10,8 +10,8 @@ type Pointer uint64
 const MaxArgs = 56
 
 // Launch is what a kernel is launched with in one run. Each argument, a pointer or
-// a number of 4 or 8 bytes, lies at the start of a cell. Devices may have launches
-// in memory that is not Go's, laid out like this.
+// a number of 4 or 8 bytes, lies at the start of a cell. Drivers in C read launches as
+// they lie in memory.
 type Launch struct {
 	Function    uintptr   // the device's own handle of the kernel
 	Grid, Block [3]uint32 // a Grid of zero blocks is left out

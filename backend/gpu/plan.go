@@ -194,6 +194,9 @@ func (p *Plan) Len() int { return len(p.steps) }
 // Fill sets sizes and arguments of all kernels of launch i of the program.
 func (p *Plan) Fill(i int, r *Run) { p.steps[i].fill(r) }
 
+// op is the operation of launch i of the program.
+func (p *Plan) op(i int) ir.Op { return p.prog.Launches[i].Op }
+
 // Range is which kernels launch i of the program has: none where it runs as a part
 // of one before it.
 func (p *Plan) Range(i int) (from, to int) { return p.steps[i].from, p.steps[i].to }
@@ -210,7 +213,7 @@ func (p *Plan) wrong(r *Run, i, where, value int) error {
 	if f == nil {
 		return fmt.Errorf("launch %d reports %d at %d", i, value, where)
 	}
-	return fmt.Errorf("%v: %w", p.prog.Launches[i].Op, f(r, where, value))
+	return fmt.Errorf("%v: %w", p.op(i), f(r, where, value))
 }
 
 // compiler plans the launches of a program.

@@ -139,37 +139,26 @@ func (p pipeline) layout(kinds []gpu.Kind) {
 	C.lfm_layout(p.k, &list[0], C.int(len(kinds)))
 }
 
-// slot is a buffer of the device, 0 for none.
-type slot uint32
-
-// at is a place in a buffer.
-func (s slot) at(off int) gpu.Pointer {
-	if s == 0 {
-		return 0
-	}
-	return gpu.Pointer(s)<<C.LFM_SHIFT + gpu.Pointer(off)
-}
-
-// alloc gives zeroed memory, which the host has at contents; no slot where there is
+// alloc gives zeroed memory, which the host has at contents; no place where there is
 // none.
-func (s *system) alloc(bytes int) (at slot, contents []byte) {
+func (s *system) alloc(bytes int) (at gpu.Pointer, contents []byte) {
 	var p unsafe.Pointer
-	at = slot(C.lfm_alloc(s.device, C.uint64_t(bytes), &p))
-	if at == 0 {
+	if at = placeOf(C.lfm_alloc(s.device, C.uint64_t(bytes), &p)); at == 0 {
 		return 0, nil
 	}
 	return at, unsafe.Slice((*byte)(p), bytes)
 }
 
-// wrap makes a buffer of pages that are not Go's; no slot where the device does not.
-func (s *system) wrap(pages unsafe.Pointer, bytes int) slot {
-	return slot(C.lfm_wrap(s.device, pages, C.uint64_t(bytes)))
+// wrap makes a buffer of pages that are not Go's; no place where the device does not.
+func (s *system) wrap(pages unsafe.Pointer, bytes int) gpu.Pointer {
+	return placeOf(C.lfm_wrap(s.device, pages, C.uint64_t(bytes)))
 }
 
-func (s *system) free(at slot) { C.lfm_free(s.device, C.uint32_t(at)) }
+// placeOf is where a buffer of the device begins, 0 for no buffer.
+func placeOf(buffer C.uint32_t) gpu.Pointer { return gpu.Pointer(buffer) << C.LFM_SHIFT }
 
-// launches are the launches of a program, in C's memory.
-type launches []gpu.Launch
+// free gives back the buffer that begins at a place.
+func (s *system) free(at gpu.Pointer) { C.lfm_free(s.device, C.uint32_t(at>>C.LFM_SHIFT)) }
 
 // The sizes of both descriptions of a launch are the same.
 var (
@@ -179,22 +168,12 @@ var (
 	_ [C.LFM_ARGS - gpu.MaxArgs]struct{}
 )
 
-func newLaunches(n int) launches {
-	if n == 0 {
-		return nil
-	}
-	p := C.calloc(C.size_t(n), C.sizeof_lfm_launch)
-	return unsafe.Slice((*gpu.Launch)(p), n)
-}
-
-func (l launches) free() { C.free(unsafe.Pointer(unsafe.SliceData(l))) }
-
 // work is a command that was given.
 type work struct{ c *C.lfm_command }
 
 // run gives launches as one command. Where that fails, wrong is the number of the launch
 // that is the reason.
-func (s *system) run(l launches) (w work, wrong int, err error) {
+func (s *system) run(l []gpu.Launch) (w work, wrong int, err error) {
 	var failed C.int
 	var why *C.char
 	c := C.lfm_run(s.device, (*C.lfm_launch)(unsafe.Pointer(unsafe.SliceData(l))), C.int(len(l)), &failed, &why)

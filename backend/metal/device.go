@@ -6,32 +6,32 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/gpu"
-	"github.com/lorafuse/lorafuse/ir"
-	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // Device is an Apple GPU.
 type Device struct {
-	system    *system
-	traits    traits
-	precision backend.Precision
-	profile   *backend.Profile // nil if nobody asks
-	shaders   *shaders
-	queue     *queue
-	memory    memory
-	stages    stages
-	lost      atomic.Pointer[error] // why nothing runs here any more
+	gpu.Device
+	system  *system
+	traits  traits
+	shaders *shaders
+	queue   *queue
+	stages  stages
+	copied  copied
+	taken   int64 // bytes of all blocks, mapped files left out; under the lock of memory
 
-	// order is held by who gives a command: that makes their order. What follows is
+	// order is held during a turn: that makes the order of commands. What follows is
 	// under it.
-	order    sync.Mutex
-	closed   bool
-	programs map[*executable]struct{} // that are not closed
+	order   sync.Mutex
+	closed  bool
+	given   work               // the command of the run at hand
+	windows map[extent]*window // on mapped files, those that tensors lie in
 }
+
+// runner is the Device as the driver of a gpu.Device.
+type runner struct{ *Device }
 
 var errClosedDevice = fmt.Errorf("metal: device: %w", backend.ErrClosed)
 
@@ -51,20 +51,21 @@ func Open(o backend.Options) (*Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 	}
-	d := &Device{system: s, traits: s.traits(), precision: o.Precision, programs: map[*executable]struct{}{}}
-	d.memory.live, d.memory.windows = map[*block]struct{}{}, map[extent]*block{}
+	d := &Device{system: s, traits: s.traits(), windows: map[extent]*window{}}
+	d.Init(backend.Metal, runner{d}, d.target)
+	d.Precision = o.Precision
 	f, err := probe(s, d.traits)
 	if err != nil {
 		s.close()
 		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 	}
 	d.shaders = newShaders(s, f)
-	d.queue = newQueue(d.reap)
+	d.queue = newQueue(d.Reap)
 	if err := d.selfTest(); err != nil {
 		_ = d.Close()
 		return nil, fmt.Errorf("%w: %w: %s: %w", backend.ErrUnavailable, backend.ErrFaulty, d.traits.name, err)
 	}
-	d.profile = o.Profile // of what its users run
+	d.Profile = o.Profile // of what its users run
 	return d, nil
 }
 
@@ -81,11 +82,7 @@ func (d *Device) Close() error {
 	}
 	d.order.Lock()
 	defer d.order.Unlock()
-	for e := range d.programs {
-		e.dispose()
-	}
-	clear(d.programs)
-	d.forget()
+	d.End()
 	d.shaders.close()
 	d.system.close()
 	return nil
@@ -94,87 +91,35 @@ func (d *Device) Close() error {
 // Info describes the GPU.
 func (d *Device) Info() backend.Info {
 	i := d.traits.info()
-	i.Precision = d.precision
+	i.Precision = d.Precision
 	i.Detail += ", " + d.shaders.form.String()
-	d.memory.mu.Lock()
-	defer d.memory.mu.Unlock()
-	if c := d.memory.copied.String(); c != "" {
+	if c := d.copied.String(); c != "" {
 		i.Detail += "; " + c
 	}
 	return i
 }
 
-// Supports reports whether there are kernels for the composite op.
-func (d *Device) Supports(op ir.Op, attr any, in []ir.Type) bool {
-	return gpu.Supports(op, attr, in)
-}
-
-// Stores reports that values lie in memory as they are computed.
-func (d *Device) Stores(ir.Op, any, []ir.Type, ir.Place, tensor.DType) bool { return false }
-
 // target is what programs are planned for.
-func (d *Device) target() gpu.Target { return gpu.MetalTarget(d.precision, d.traits.threads) }
+func (d *Device) target() gpu.Target { return gpu.MetalTarget(d.Precision, d.traits.threads) }
 
-// alive is why the device cannot be used any more.
-func (d *Device) alive() error {
-	if err := d.lost.Load(); err != nil {
-		return *err
+// Send performs j as soon as it is its turn.
+func (r runner) Send(j gpu.Job) error {
+	r.order.Lock()
+	defer r.order.Unlock()
+	if r.closed {
+		return errClosedDevice
 	}
+	j.Perform()
 	return nil
 }
 
-// failed says of a command what it means that it has failed, and remembers it where
-// nothing more runs.
-func (d *Device) failed(err error) error {
+// Explain says what it means that a command has failed.
+func (r runner) Explain(err error) error {
 	switch {
 	case errors.Is(err, errDevice):
-		err = fmt.Errorf("metal: %w: %w", backend.ErrLost, err)
-		d.lost.CompareAndSwap(nil, &err)
+		return fmt.Errorf("metal: %w: %w", backend.ErrLost, err)
 	case errors.Is(err, errMemory):
-		err = fmt.Errorf("metal: %w: %w", backend.ErrOutOfMemory, err)
-	default:
-		err = fmt.Errorf("metal: %w", err)
+		return fmt.Errorf("metal: %w: %w", backend.ErrOutOfMemory, err)
 	}
-	return err
-}
-
-// Alloc gives zeroed memory.
-func (d *Device) Alloc(bytes int) (backend.Buffer, error) {
-	if bytes < 0 {
-		return nil, fmt.Errorf("metal: %d bytes", bytes)
-	}
-	b, err := d.obtain(bytes, useBuffer, "a buffer")
-	if err != nil {
-		return nil, err
-	}
-	return &buffer{dev: d, block: b, bytes: bytes}, nil
-}
-
-// AllocAll divides one stretch of zeroed memory into buffers.
-func (d *Device) AllocAll(sizes []int) ([]backend.Buffer, error) {
-	division, err := backend.Divide(sizes, backend.PartAlign)
-	if err != nil {
-		return nil, fmt.Errorf("metal: %w", err)
-	}
-	whole, err := d.obtain(division.Bytes, useBuffer, fmt.Sprintf("%d buffers", len(sizes)))
-	if err != nil {
-		return nil, err
-	}
-	parts := make([]backend.Buffer, len(sizes))
-	for i, n := range sizes {
-		parts[i] = &buffer{dev: d, block: whole, off: division.Offsets[i], bytes: n, division: division}
-	}
-	return parts, nil
-}
-
-// Part is a part of a buffer.
-func (d *Device) Part(b backend.Buffer, off, n int) (backend.Buffer, error) {
-	whole, err := d.bufferOf(b)
-	if err != nil {
-		return nil, err
-	}
-	if off < 0 || n < 0 || off > whole.bytes || n > whole.bytes-off || off%backend.PartAlign != 0 {
-		return nil, fmt.Errorf("metal: a part of %d bytes at %d of a buffer of %d", n, off, whole.bytes)
-	}
-	return &buffer{dev: d, block: whole.block, off: whole.off + off, bytes: n, readOnly: whole.readOnly, of: whole}, nil
+	return fmt.Errorf("metal: %w", err)
 }

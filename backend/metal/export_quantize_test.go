@@ -30,22 +30,19 @@ func (d *Device) Quantize(t testing.TB, x []byte, n int, from, to tensor.DType) 
 		buffers[i] = b
 		_, err = d.Upload(b, 0, side)
 		require.NoError(t, err)
-		at[i] = b.(*buffer).at(0)
+		at[i] = b.(*gpu.Buffer).At(0)
 		defer b.Free()
 	}
-	l := newLaunches(1)
-	defer l.free()
+	l := make([]gpu.Launch, 1)
 	k.Quantize(&l[0], at[0], at[1], n, at[2], 6)
 	pipeline, err := d.shaders.kernel(k)
 	require.NoError(t, err)
 	l[0].Function = pipeline.handle()
-	d.order.Lock()
-	if !pipeline.known {
-		pipeline.layout([]gpu.Kind{gpu.PointerKind, gpu.PointerKind, gpu.LongKind, gpu.PointerKind, gpu.IntKind})
-		pipeline.known = true
-	}
-	d.order.Unlock()
-	_, err = d.timed(l)
+	err = d.Do(func() error {
+		pipeline.learn([]gpu.Kind{gpu.PointerKind, gpu.PointerKind, gpu.LongKind, gpu.PointerKind, gpu.IntKind})
+		_, err := d.timed(l)
+		return err
+	})
 	require.NoError(t, err)
 	for i, side := range sides {
 		f, err := d.Download(side, buffers[i], 0)

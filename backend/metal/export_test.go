@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/gpu"
 )
 
 // Unseen has f run while the host does not see that commands end, and waits until it
@@ -20,56 +21,49 @@ func (d *Device) Unseen(f func()) {
 	d.queue.await(before)
 	f()
 	close(gate)
-	d.drain()
+	_ = d.Do(runner{d}.Drain)
 }
 
 // gate is a completion behind which others wait until it is closed.
 type gate chan struct{}
 
-func (g gate) finish(error) { <-g }
+func (g gate) Finish(error) { <-g }
 
 // Held is the memory that a device has, what is about to be freed left out.
-func (d *Device) Held() (n int64) {
-	d.memory.mu.Lock()
-	defer d.memory.mu.Unlock()
-	for _, bytes := range d.memory.held {
-		n += bytes
-	}
-	return n
+func (d *Device) Held() int64 { return d.usage().Held }
+
+// Limbo is the number of buffers that are freed and in use.
+func (d *Device) Limbo() int { return d.usage().Limbo }
+
+func (d *Device) usage() (u gpu.Usage) {
+	_ = d.Do(func() error { u = d.Usage(); return nil })
+	return u
 }
 
 // Windows is the number of buffers that are pages of mapped files.
-func (d *Device) Windows() int {
-	d.memory.mu.Lock()
-	defer d.memory.mu.Unlock()
-	return len(d.memory.windows)
-}
-
-// Limbo is the number of buffers that are freed and in use.
-func (d *Device) Limbo() int {
-	d.memory.mu.Lock()
-	defer d.memory.mu.Unlock()
-	return len(d.memory.limbo)
+func (d *Device) Windows() (n int) {
+	_ = d.Do(func() error { n = len(d.windows); return nil })
+	return n
 }
 
 // Settle waits until no command is under way, and nothing waits to be given back.
 func (d *Device) Settle() {
-	d.drain()
-	d.reap()
+	_ = d.Do(runner{d}.Drain)
+	d.Reap()
 }
 
 // Programs is how many executables a closed device still keeps memory for.
-func (d *Device) Programs() int { return len(d.programs) }
+func (d *Device) Programs() int { return d.Usage().Programs }
 
 // Simd and BFloat tell how shaders are compiled.
 func (d *Device) Simd() bool   { return d.shaders.form.simd }
 func (d *Device) BFloat() bool { return d.shaders.form.bfloat }
 
 // InPlace tells whether a buffer is pages of a mapped file.
-func InPlace(b backend.Buffer) bool { return b.(*buffer).block.use == usePages }
+func InPlace(b backend.Buffer) bool { return b.(*gpu.Buffer).Block.Use == gpu.UsePages }
 
 // Address is where a buffer lies on the device.
-func Address(b backend.Buffer) uint64 { return uint64(b.(*buffer).at(0)) }
+func Address(b backend.Buffer) uint64 { return uint64(b.(*gpu.Buffer).At(0)) }
 
 // SetPageSize sets, for a test, the size of the host's pages.
 func SetPageSize(t testing.TB, n int) {

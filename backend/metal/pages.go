@@ -5,9 +5,11 @@ package metal
 import (
 	"fmt"
 	"os"
+	"sync"
 	"unsafe"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/gpu"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/weights"
@@ -22,15 +24,17 @@ type extent struct {
 	n    int
 }
 
-// window is what a block knows of the mapped file that it is a part of.
+// window is a block that is a part of a mapped file. Tensors share it.
 type window struct {
+	*gpu.Block
+	dev     *Device
 	at      extent
-	tensors int // in it that are not freed; under the lock of memory
-	keep    any // what keeps the file mapped
+	tensors int // in it that are not freed
 }
 
 // copied counts the weights in mapped files that are not used in place.
 type copied struct {
+	mu    sync.Mutex
 	bytes int64
 	why   string // the last time
 }
@@ -40,7 +44,7 @@ type copied struct {
 // multiples of half as many, so that each tensor of up to that half lies whole in one;
 // what is larger has one for itself. Windows are shared by the tensors in them. Where
 // there is none, why says so; it is empty for what is in no mapped file.
-func (d *Device) inPlace(src weights.Data) (b *buffer, why string) {
+func (d *Device) inPlace(src weights.Data) (b *gpu.Buffer, why string) {
 	v, ok := src.Keep.(*safetensors.View)
 	if !ok || len(src.Bytes) == 0 {
 		return nil, ""
@@ -61,26 +65,29 @@ func (d *Device) inPlace(src weights.Data) (b *buffer, why string) {
 		return nil, fmt.Sprintf("the file is not mapped at a multiple of its pages of %d bytes", pageSize)
 	}
 	from, n := d.windowOf(len(file), off, len(src.Bytes))
-	m := &d.memory
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		return nil, ""
-	}
 	at := extent{base + uintptr(from), n}
-	w := m.windows[at]
+	w := d.windows[at]
 	if w == nil {
-		w = &block{slot: d.system.wrap(unsafe.Pointer(unsafe.SliceData(file[from:])), n), bytes: n, use: usePages}
-		if w.slot == 0 {
+		place := d.system.wrap(unsafe.Pointer(unsafe.SliceData(file[from:])), n)
+		if place == 0 {
 			return nil, "the device does not take the pages of files"
 		}
-		w.contents, w.at, w.keep = file[from:min(from+n, len(file))], at, src.Keep
-		m.windows[at] = w
-		m.live[w] = struct{}{}
-		m.held[usePages] += int64(n)
+		w = &window{dev: d, at: at, Block: &gpu.Block{At: place, Host: file[from:min(from+n, len(file))], Bytes: n, Use: gpu.UsePages, Keep: src.Keep}}
+		d.windows[at] = w
+		d.Adopt(w.Block)
 	}
 	w.tensors++
-	return &buffer{dev: d, block: w, off: off - from, bytes: len(src.Bytes), readOnly: true}, ""
+	return d.Weight(w.Block, off-from, len(src.Bytes), w), ""
+}
+
+// Last ends a tensor of the window.
+func (w *window) Last() bool {
+	w.tensors--
+	if w.tensors > 0 {
+		return false
+	}
+	delete(w.dev.windows, w.at)
+	return true
 }
 
 // windowOf is the window of a file of so many bytes that n bytes at off lie in.
@@ -103,47 +110,42 @@ func (d *Device) windowOf(file, off, n int) (from, bytes int) {
 // pages rounds bytes up to whole pages.
 func pages(bytes int) int { return (bytes + pageSize - 1) / pageSize * pageSize }
 
-// leave ends a tensor of a window.
-func (d *Device) leave(w *block) {
-	m := &d.memory
-	m.mu.Lock()
-	w.tensors--
-	last := w.tensors == 0
-	if last && m.windows[w.at] == w {
-		delete(m.windows, w.at)
-	}
-	m.mu.Unlock()
-	if last {
-		d.release(w)
-	}
-}
-
 // Import gives a buffer of src: of its own pages where they are those of a mapped file
 // that the device takes, else a copy.
 func (d *Device) Import(src weights.Data) (backend.Buffer, error) {
-	if err := d.alive(); err != nil {
+	if err := d.Alive(); err != nil {
 		return nil, err
 	}
-	b, why := d.inPlace(src)
+	var b *gpu.Buffer
+	var why string
+	if err := d.Do(func() error { b, why = d.inPlace(src); return nil }); err != nil {
+		return nil, err
+	}
 	if b != nil {
 		return b, nil
 	}
-	whole, err := d.obtain(len(src.Bytes), useWeight, "imported weights")
+	whole, err := d.Request(len(src.Bytes), gpu.UseWeight, "imported weights")
 	if err != nil {
 		return nil, err
 	}
-	copy(whole.contents, src.Bytes)
+	copy(whole.Host, src.Bytes)
 	if why != "" {
-		d.memory.mu.Lock()
-		d.memory.copied.bytes += int64(len(src.Bytes))
-		d.memory.copied.why = why
-		d.memory.mu.Unlock()
+		d.copied.add(len(src.Bytes), why)
 	}
-	return &buffer{dev: d, block: whole, bytes: len(src.Bytes), readOnly: true}, nil
+	return d.Weight(whole, 0, len(src.Bytes), nil), nil
+}
+
+func (c *copied) add(bytes int, why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bytes += int64(bytes)
+	c.why = why
 }
 
 // String says how much was copied; it is empty where nothing was.
-func (c copied) String() string {
+func (c *copied) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.bytes == 0 {
 		return ""
 	}

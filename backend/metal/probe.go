@@ -66,10 +66,9 @@ func proven(s *system, f form) error {
 		return errMemory
 	}
 	defer s.free(out)
-	list := newLaunches(1)
-	defer list.free()
+	list := make([]gpu.Launch, 1)
 	list[0] = gpu.Launch{Function: p.handle(), Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{threads, 1, 1}, Count: 1}
-	list[0].Args[0] = uint64(out.at(0))
+	list[0].Args[0] = uint64(out)
 	w, _, err := s.run(list)
 	if err == nil {
 		_, err = w.wait()

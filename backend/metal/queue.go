@@ -5,6 +5,8 @@ package metal
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/lorafuse/lorafuse/backend/gpu"
 )
 
 // queue are the commands under way, each with a number, its ticket, in the order in
@@ -23,11 +25,8 @@ type queue struct {
 // given is a command under way. It may be none, where only its turn matters.
 type given struct {
 	work
-	end completion // or nil
+	end gpu.Completion // or nil
 }
-
-// completion is told when a command has ended, and how.
-type completion interface{ finish(err error) }
 
 // newQueue starts the goroutine, which calls finished after each command.
 func newQueue(finished func()) *queue {
@@ -38,7 +37,7 @@ func newQueue(finished func()) *queue {
 }
 
 // add is for one caller at a time, who has given the command. Its ticket is the next.
-func (q *queue) add(w work, end completion) {
+func (q *queue) add(w work, end gpu.Completion) {
 	q.issued++
 	q.mu.Lock()
 	q.list = append(q.list, given{w, end})
@@ -69,7 +68,7 @@ func (q *queue) wait() {
 		q.mu.Unlock()
 		q.changed.Broadcast()
 		if g.end != nil {
-			g.end.finish(err)
+			g.end.Finish(err)
 		}
 		q.finished()
 	}

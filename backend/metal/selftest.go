@@ -64,7 +64,7 @@ func (d *Device) compareSelf() error {
 		return err
 	}
 	limit := selfError
-	if d.precision == backend.BF16 {
+	if d.Precision == backend.BF16 {
 		limit = selfRounded
 	}
 	for i, want := range selfExpected(x, w, m) {

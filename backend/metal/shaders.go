@@ -50,7 +50,7 @@ type shaders struct {
 // kernel is a kernel that programs launch.
 type kernel struct {
 	pipeline
-	known bool // its arguments; under the device's order
+	known bool // its arguments; of the device's turn
 }
 
 func newShaders(s *system, f form) *shaders {
@@ -107,10 +107,10 @@ func (s *shaders) library(file string) (library, error) {
 	return l, nil
 }
 
-// learn has the kernel take the arguments of a launch that was filled in.
-func (k *kernel) learn(of *gpu.Kernel) {
+// learn tells the kernel the kinds of its arguments, once.
+func (k *kernel) learn(kinds []gpu.Kind) {
 	if !k.known {
-		k.layout(of.Kinds())
+		k.layout(kinds)
 		k.known = true
 	}
 }

@@ -37,7 +37,7 @@ func TestAdamWInOrder(t *testing.T) { forms(t, backend.Options{}, gputest.AdamWI
 func TestHead(t *testing.T)         { forms(t, backend.Options{}, gputest.Head) }
 
 func TestAdamWTogether(t *testing.T) {
-	forms(t, backend.Options{}, func(t *testing.T, dev backend.Device) { gputest.AdamWTogether(t, dev, 4, metal.Merged) })
+	forms(t, backend.Options{}, func(t *testing.T, dev backend.Device) { gputest.AdamWTogether(t, dev, 4) })
 }
 
 func TestHeadRounded(t *testing.T) {

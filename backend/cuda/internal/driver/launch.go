@@ -56,26 +56,16 @@ import (
 // Handle is what a launch knows a kernel by.
 func Handle(f cu.Function) uintptr { return uintptr(unsafe.Pointer(function(f))) }
 
-// Launches are launches in memory that the driver reads.
+// Launches are launches of kernels.
 type Launches []gpu.Launch
 
-// NewLaunches makes room for n launches; Free gives it back.
-func NewLaunches(n int) Launches {
-	if n == 0 {
-		return nil
-	}
-	var layout [1]struct{}
-	_ = layout[unsafe.Sizeof(gpu.Launch{})-C.sizeof_lf_launch]
-	_ = layout[gpu.MaxArgs-C.CELLS]
-	return unsafe.Slice((*gpu.Launch)(C.calloc(C.size_t(n), C.sizeof_lf_launch)), n)
-}
-
-// Free gives the memory back.
-func (l Launches) Free() {
-	if len(l) > 0 {
-		C.free(unsafe.Pointer(unsafe.SliceData(l)))
-	}
-}
+// The sizes of both descriptions of a launch are the same.
+var (
+	_ [unsafe.Sizeof(gpu.Launch{}) - C.sizeof_lf_launch]struct{}
+	_ [C.sizeof_lf_launch - unsafe.Sizeof(gpu.Launch{})]struct{}
+	_ [gpu.MaxArgs - C.CELLS]struct{}
+	_ [C.CELLS - gpu.MaxArgs]struct{}
+)
 
 // Issue enqueues the launches in their order, with one call. done is how many
 // were enqueued.

@@ -1,0 +1,64 @@
+package gpu
+
+import "github.com/lorafuse/lorafuse/backend"
+
+// Driver is what a Device needs of the driver of one kind of GPUs. A device has turns:
+// jobs are performed one at a time, in the order in which they were sent, and only they
+// call the driver. Send, Explain and Load are called outside of turns.
+type Driver interface {
+	// Send has j performed in its turn. Errors: backend.ErrClosed.
+	Send(j Job) error
+	// Explain says what an error of the driver means. Errors: backend.ErrLost where
+	// nothing runs on the device any more.
+	Explain(err error) error
+
+	// Allocate gives a block its place, and its contents if the host can reach them.
+	// The memory of buffers and reports is zero. Errors: Exhausted.
+	Allocate(b *Block) error
+	// Free gives the memory of an idle block back.
+	Free(b *Block)
+	// Idle reports whether no work under way uses a block.
+	Idle(b *Block) bool
+	// Drain waits for the work under way.
+	Drain() error
+
+	// Load finds the kernels of a program.
+	Load(e *Executable) (Program, error)
+
+	// Upload and Download copy between the host and a buffer, whose bounds are checked.
+	Upload(b *Buffer, off int, src []byte) (backend.Fence, error)
+	Download(dst []byte, b *Buffer, off int) (backend.Fence, error)
+}
+
+// Program is a driver's part of an Executable. Its methods are called in the device's
+// turn.
+type Program interface {
+	// Launch enqueues the launches of a run.
+	Launch(f *Flight) error
+	// Mark ends the work of a run, whose blocks it notes by Flight.Use: Flight.Finish is
+	// called when that work is done. A run that failed to launch has a mark too.
+	Mark(f *Flight) error
+	// Close gives back what Load has made.
+	Close()
+}
+
+// Job is work that is done in a device's turn.
+type Job interface{ Perform() }
+
+// Completion is told when work has ended, and how.
+type Completion interface{ Finish(err error) }
+
+// Exhausted is the error of a driver that has no memory left. It describes the memory
+// of the device.
+type Exhausted string
+
+// Error returns the description.
+func (e Exhausted) Error() string { return string(e) }
+
+// call is a job that somebody waits for.
+type call struct {
+	f    func() error
+	done chan error
+}
+
+func (c *call) Perform() { c.done <- c.f() }

@@ -1,0 +1,205 @@
+package gpu
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/ir"
+)
+
+// Executable is a compiled program.
+type Executable struct {
+	Plan     *Plan
+	Launches []Launch // of the plan's kernels; of the device's turn
+	Arena    *Block
+
+	dev     *Device
+	program Program
+	shared  *Buffer // the arena, if it is the caller's
+	scratch *Block
+	reports reports
+
+	flights [backend.Flights]Flight
+	next    int // the flight of the next run
+	closed  bool
+}
+
+// Compile prepares the launches of p, and allocates its arena and the memory that runs
+// are kept in: runs allocate nothing.
+func (d *Device) Compile(p *ir.Program) (backend.Executable, error) { return d.compile(p, nil) }
+
+// CompileIn is Compile with the arena of the caller.
+func (d *Device) CompileIn(p *ir.Program, arena backend.Buffer) (backend.Executable, error) {
+	b, err := d.BufferOf(arena)
+	if err != nil {
+		return nil, err
+	}
+	if b.bytes < p.Arena {
+		return nil, fmt.Errorf("%s: an arena of %d bytes for a program of %d", d.name, b.bytes, p.Arena)
+	}
+	return d.compile(p, b)
+}
+
+// compile makes an executable whose arena is a buffer of the caller, or its own if that
+// is nil.
+func (d *Device) compile(p *ir.Program, arena *Buffer) (_ backend.Executable, err error) {
+	e := &Executable{dev: d, shared: arena}
+	if e.Plan, err = New(p, d.target()); err != nil {
+		return nil, fmt.Errorf("%s: %w", d.name, err)
+	}
+	e.Launches = make([]Launch, len(e.Plan.Kernels))
+	e.Plan.Bind(e.Launches)
+	for i := range e.flights {
+		e.flights[i].prepare(e)
+	}
+	if e.program, err = d.driver.Load(e); err != nil {
+		return nil, err
+	}
+	err = d.Do(func() error {
+		err := e.allocate()
+		if err != nil {
+			e.dispose()
+			return err
+		}
+		d.programs[e] = struct{}{}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Program returns the driver's part of the executable.
+func (e *Executable) Program() Program { return e.program }
+
+// Find sets the functions of the launches. It is for Driver.Load.
+func (e *Executable) Find(find func(k *Kernel) (uintptr, error)) (err error) {
+	for i, k := range e.Plan.Kernels {
+		if e.Launches[i].Function, err = find(k); err != nil {
+			return fmt.Errorf("%s: %v: %w", e.dev.name, e.Plan.op(e.Plan.Of(i)), err)
+		}
+	}
+	return nil
+}
+
+// allocate allocates the memory that runs need.
+func (e *Executable) allocate() (err error) {
+	d, p := e.dev, e.Plan.prog
+	if e.shared != nil {
+		e.Arena = e.shared.Block
+	} else if e.Arena, err = d.Obtain(p.Arena, UseArena, fmt.Sprintf("the arena of a program of %d launches", len(p.Launches))); err != nil {
+		return err
+	}
+	if e.scratch, err = d.Obtain(e.Plan.Scratch, UseArena, "what kernels keep in passing"); err != nil {
+		return err
+	}
+	if e.reports.Block, err = d.Obtain(backend.Flights*TrapBytes, UseReport, "what kernels report in"); err != nil {
+		return err
+	}
+	e.reports.idle.Store(1<<backend.Flights - 1)
+	for i := range e.flights {
+		f := &e.flights[i]
+		f.Arena, f.Scratch = e.Arena.At, e.scratch.At
+		if e.shared != nil {
+			f.Arena = e.shared.At(0)
+		}
+	}
+	return nil
+}
+
+// dispose gives back what the executable has taken.
+func (e *Executable) dispose() {
+	delete(e.dev.programs, e)
+	e.program.Close()
+	if e.shared == nil {
+		e.dev.Release(e.Arena)
+	}
+	e.dev.Release(e.scratch)
+	e.dev.Release(e.reports.Block)
+	e.Arena, e.scratch, e.reports.Block, e.Launches = nil, nil, nil, nil
+}
+
+// Close waits for the runs under way and frees the arena. Closing twice does nothing.
+func (e *Executable) Close() error {
+	if e.closed {
+		return nil
+	}
+	e.closed = true
+	for i := range e.flights {
+		e.flights[i].land()
+	}
+	_ = e.dev.Do(func() error { e.dispose(); return nil }) // a closed device has done so
+	return nil
+}
+
+// Run hands one run over. If as many runs are under way as may be, it waits for the first
+// of them. It calls the yield of the context: a run does not stop between its launches.
+func (e *Executable) Run(ctx context.Context, args backend.Args) (backend.Fence, error) {
+	f := &e.flights[e.next]
+	if err := f.begin(ctx); err != nil {
+		return nil, err
+	}
+	err := e.accept(f, args)
+	if err == nil {
+		f.ctx = ctx
+		err = e.dev.driver.Send(f)
+	}
+	if err != nil {
+		f.end()
+		return nil, err
+	}
+	e.next = (e.next + 1) % len(e.flights)
+	return f, nil
+}
+
+// accept checks the arguments of a run, and copies them into its flight.
+func (e *Executable) accept(f *Flight, args backend.Args) error {
+	if e.closed {
+		return e.dev.closed("executable")
+	}
+	p := e.Plan.prog
+	if err := f.Accept(p, args); err != nil {
+		return fmt.Errorf("%s: %w", e.dev.name, err)
+	}
+	for i, b := range args.Buffers {
+		c, err := e.dev.BufferOf(b)
+		if err != nil {
+			return fmt.Errorf("argument %q: %w", p.Args[i].Name, err)
+		}
+		if err := f.Take(p, i, c.At(0), c.bytes, c.readOnly); err != nil {
+			return fmt.Errorf("%s: %w", e.dev.name, err)
+		}
+		f.Buffers[i] = c
+	}
+	return nil
+}
+
+// Blame says which launch has failed: that of a kernel of the plan.
+func (e *Executable) Blame(kernel int, err error) error {
+	i := e.Plan.Of(kernel)
+	return e.dev.Failed(fmt.Errorf("launch %d %v, kernel %s: %w", i, e.Plan.op(i), e.Plan.Kernels[kernel].Name, err))
+}
+
+// reports are memory in which kernels say what is wrong, one for each run under way.
+type reports struct {
+	*Block
+	idle atomic.Uint32 // a bit for each that no run has
+}
+
+// take takes the first that is idle, so that runs one by one have the same, and thereby
+// the same graph of launches. It is called in the device's turn.
+func (r *reports) take() int {
+	i := bits.TrailingZeros32(r.idle.Load())
+	r.idle.And(^(uint32(1) << i))
+	return i
+}
+
+func (r *reports) give(i int) { r.idle.Or(1 << i) }
+
+func (r *reports) at(i int) Pointer { return r.At + Pointer(i*TrapBytes) }
+
+func (r *reports) read(i int) []byte { return r.Host[i*TrapBytes : (i+1)*TrapBytes] }
