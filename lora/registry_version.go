@@ -47,6 +47,9 @@ func (v *Version) State() *State { return v.state.Load() }
 // Bytes is the memory of the state.
 func (v *Version) Bytes() int64 { return v.bytes }
 
+// Warnings returns what is odd about the adapter, see [VersionInfo]; v must have been loaded.
+func (v *Version) Warnings() []string { return v.warnings }
+
 // hold counts one more lease, if the version is on the host.
 func (v *Version) hold() bool {
 	for {

@@ -274,6 +274,9 @@ func (s *Server) loadAdapter(c *call) error {
 		return adapterFailure("lora_path", dir, err)
 	}
 	c.note(slog.String("model", name), slog.String("adapter", v.Digest().Short()))
+	if w := v.Warnings(); len(w) > 0 {
+		s.options.Logger.WarnContext(c.request.Context(), "adapter with warnings", "model", name, "warnings", strings.Join(w, "; "))
+	}
 	return c.text(fmt.Sprintf("Success: LoRA adapter '%s' added successfully.", name))
 }
 

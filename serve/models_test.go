@@ -1,7 +1,9 @@
 package serve_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/serve"
 )
 
@@ -185,6 +188,23 @@ func TestBrokenAdapters(t *testing.T) {
 	code, body := ask(t, s, "POST", "/v1/completions", `{"prompt":"a","model":""}`)
 	assert.Equal(t, http.StatusBadRequest, code)
 	assert.Contains(t, body, "model: is empty")
+}
+
+// TestAdapterWarnings: what is odd about an adapter that a client loads is in the log.
+func TestAdapterWarnings(t *testing.T) {
+	e := newEngine(t, "x")
+	file := filepath.Join(e.root, "lora", lora.ConfigFile)
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(string(raw), "{", `{"future_key": 1,`, 1)), 0o666))
+	var log bytes.Buffer
+	s := serving(t, e, updates, func(o *serve.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	code, _ := ask(t, s, "POST", "/v1/load_lora_adapter", `{"lora_name":"a","lora_path":"dora"}`)
+	require.Equal(t, http.StatusOK, code)
+	require.NotContains(t, log.String(), "WARN")
+	code, _ = ask(t, s, "POST", "/v1/load_lora_adapter", `{"lora_name":"b","lora_path":"lora"}`)
+	require.Equal(t, http.StatusOK, code)
+	require.Regexp(t, `level=WARN msg="adapter with warnings" model=b warnings="unknown key .*future_key`, log.String())
 }
 
 // An adapter with a chat template of its own is asked by it; other adapters and the model are not.

@@ -38,11 +38,12 @@ const (
 	progressFile     = "training.json"
 )
 
-// writeCheckpoint writes dir/checkpoint-STEP: the adapter as PEFT has it, the
+// writeCheckpoint writes checkpoint-STEP in output_dir: the adapter as PEFT has it, the
 // moments of AdamW and the progress; and, where that adapter is one for weights that
 // were changed by a method that begins it, one for those of the model beside it. A kill
 // at any moment leaves whole checkpoints alone.
-func writeCheckpoint(ctx context.Context, dir string, e *Engine, p progress) (string, error) {
+func (r *Run) writeCheckpoint(ctx context.Context) (string, error) {
+	dir, e, p := r.cfg.OutputDir, r.engine, r.progress
 	s, err := e.State(ctx)
 	if err != nil {
 		return "", err
@@ -54,11 +55,11 @@ func writeCheckpoint(ctx context.Context, dir string, e *Engine, p progress) (st
 	path := filepath.Join(dir, checkpointPrefix+strconv.Itoa(p.Step))
 	err = fsatomic.ReplaceDir(path, func(tmp string) error {
 		m := e.host.Model()
-		if err := saveAdapter(tmp, m.Config, s, true); err != nil {
+		if err := r.saveAdapter(tmp, s, true); err != nil {
 			return err
 		}
 		if s.Converts() {
-			if err := saveAdapter(filepath.Join(tmp, AdapterDir), m.Config, s, false); err != nil {
+			if err := r.saveAdapter(filepath.Join(tmp, AdapterDir), s, false); err != nil {
 				return err
 			}
 		}
@@ -106,13 +107,16 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// saveAdapter writes an adapter folder, with the names of the classes beside it where
-// it is one of a classifier.
-func saveAdapter(dir string, m *model.Config, s *lora.State, raw bool) error {
-	if err := s.Save(dir, raw); err != nil || m.Part != model.Classifier {
+// saveAdapter writes an adapter folder, with the tokenizer and the chat template that it was
+// trained with if init_adapter brought them, and with the names of a classifier's classes.
+func (r *Run) saveAdapter(dir string, s *lora.State, raw bool) error {
+	if err := s.Save(dir, raw); err != nil {
 		return err
 	}
-	return m.Classes.Save(dir)
+	if err := r.copyTexts(dir); err != nil || r.model.Config.Part != model.Classifier {
+		return err
+	}
+	return r.model.Config.Classes.Save(dir)
 }
 
 // saveForDiffusers writes the file that diffusers loads, where the adapter is one of a

@@ -232,7 +232,7 @@ func (l *loop) save() error {
 			return fmt.Errorf("train: %w", err)
 		}
 	}
-	path, err := writeCheckpoint(context.Background(), l.cfg.OutputDir, l.engine, l.progress)
+	path, err := l.writeCheckpoint(context.Background())
 	if err != nil {
 		return err
 	}
@@ -254,7 +254,7 @@ func (l *loop) finish() (*Summary, error) {
 		return nil, err
 	}
 	dir := filepath.Join(l.cfg.OutputDir, AdapterDir)
-	if err := fsatomic.ReplaceDir(dir, func(tmp string) error { return saveAdapter(tmp, l.model.Config, state, false) }); err != nil {
+	if err := fsatomic.ReplaceDir(dir, func(tmp string) error { return l.saveAdapter(tmp, state, false) }); err != nil {
 		return nil, fmt.Errorf("train: %s: %w", dir, err)
 	}
 	if err := saveForDiffusers(l.cfg.OutputDir, l.model, state); err != nil {

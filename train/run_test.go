@@ -123,6 +123,55 @@ func TestInitAdapter(t *testing.T) {
 	require.Less(t, losses(t, c2)[0], before[0]-0.1, "the second run must begin where the first ended")
 }
 
+// TestInitAdapterTexts: training goes on with the tokenizer and the chat template of an
+// adapter, and saves them with the new one.
+func TestInitAdapterTexts(t *testing.T) {
+	first := configure(t, t.TempDir(), countingRows(8), "steps=1")
+	losses(t, first)
+	adapter := filepath.Join(first.OutputDir, train.AdapterDir)
+	const template = "{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"
+	write := func(path, text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o666)) }
+	rows := filepath.Join(t.TempDir(), "rows.jsonl")
+	write(rows, strings.Repeat(`{"messages": [{"role": "user", "content": "the"}, {"role": "assistant", "content": "quick brown"}]}`+"\n", 4))
+	run := func(more ...string) (*config.Config, error) {
+		c, err := config.Parse("test", nil, append([]string{"model=" + tinyModel, "output_dir=" + t.TempDir(), "data.train=" + rows, "data.train_on=all",
+			"init_adapter=" + adapter, "steps=2", "batch_size=2", "log.plot=false"}, more...)...)
+		require.NoError(t, err)
+		r, err := train.New(t.Context(), c, train.Observer{})
+		if err != nil {
+			return c, err
+		}
+		defer r.Close()
+		_, err = r.Train(t.Context())
+		return c, err
+	}
+	_, err := run()
+	require.ErrorContains(t, err, "chat template")
+	file := filepath.Join(t.TempDir(), "chat.jinja")
+	write(file, template)
+	want, err := run("data.chat_template=" + file)
+	require.NoError(t, err)
+
+	write(filepath.Join(adapter, "chat_template.jinja"), template)
+	got, err := run("save_steps=1")
+	require.NoError(t, err)
+	read := func(dir, name string) string {
+		raw, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		return string(raw)
+	}
+	weights := filepath.Join(train.AdapterDir, lora.WeightsFile)
+	require.Equal(t, read(want.OutputDir, weights), read(got.OutputDir, weights))
+	for _, dir := range []string{train.AdapterDir, "checkpoint-1"} {
+		require.Equal(t, template, read(filepath.Join(got.OutputDir, dir), "chat_template.jinja"))
+	}
+
+	words := read(tinyModel, "tokenizer.json")
+	write(filepath.Join(adapter, "tokenizer.json"), strings.Replace(words, `"added_tokens": [`, `"added_tokens": [{"id": 512, "content": "<more>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true},`, 1))
+	_, err = run()
+	require.ErrorContains(t, err, `more tokens than embeddings: token "<more>" has id 512`)
+}
+
 // PiSSA trains the principal part of the weights; what is saved is a plain
 // adapter of twice the rank for the unchanged base.
 func TestPiSSAIsSavedPlain(t *testing.T) {

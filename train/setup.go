@@ -339,6 +339,9 @@ func (r *Run) describeOwn() {
 		}
 		r.observer.note("note     no effect on the loss, saved as they are: %s%s", strings.Join(shown, ", "), more)
 	}
+	if files := r.textFiles(); len(files) > 0 {
+		r.observer.note("note     used and saved with the adapter, from init_adapter: %s", strings.Join(files, ", "))
+	}
 	if r.cfg.Task == config.Prefer && r.cfg.InitAdapter != "" {
 		r.observer.note("note     the reference of preferences is the model without an adapter, not with init_adapter")
 	}

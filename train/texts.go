@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/sentence"
@@ -104,8 +105,13 @@ func (t *texts) bind(r *Run) {
 		"data.format": string(c.Data.Format), "data.train_on": string(c.Data.TrainOn), "data.on_too_long": string(c.Data.OnTooLong),
 		"data.max_length": fmt.Sprint(c.Data.MaxLength), "data.document_separator": fmt.Sprintf("%q", c.Data.DocumentSeparator),
 	}
+	own := t.textFiles()
 	for _, name := range tokenizerFiles {
-		by[name] = fileHash(filepath.Join(t.dir, name))
+		dir := t.dir
+		if slices.Contains(own, name) {
+			dir = c.InitAdapter
+		}
+		by[name] = fileHash(filepath.Join(dir, name))
 	}
 	if c.Data.ChatTemplate != "" {
 		by["data.chat_template"] = fileHash(c.Data.ChatTemplate)

@@ -3,6 +3,7 @@ package train
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,15 +31,15 @@ func (t *texts) load(ctx context.Context, m *model.Config, o data.Options) (err 
 	c := t.cfg
 	o.VocabSize, o.Files = m.VocabSize, t.files
 	if !onlyTokens(c) {
-		tok, err := t.tokenizer(t.dir)
+		tok, err := t.tokenizer(t.dir, m.VocabSize)
 		if err != nil {
-			return err
+			return fmt.Errorf("train: %w", err)
 		}
 		o.Tokenizer = tok
 		if err := t.reading(m, &o, tok); err != nil {
 			return err
 		}
-		template, err := chat.Find(c.Data.ChatTemplate, tok.SpecialTokens(), t.dir)
+		template, err := chat.Find(c.Data.ChatTemplate, tok.SpecialTokens(), t.textDirs(t.dir)...)
 		if err != nil {
 			return fmt.Errorf("train: data.chat_template: %w", err)
 		}
@@ -85,12 +86,48 @@ func (t *texts) load(ctx context.Context, m *model.Config, o data.Options) (err 
 	return nil
 }
 
-// tokenizer is that of the model in dir.
-func (r *Run) tokenizer(dir string) (tok *tokenizer.Tokenizer, err error) {
-	if r.base == nil {
-		return tokenizer.Load(dir)
+// tokenizer reads the tokenizer of init_adapter or, if it has none, of the model in dir,
+// which has rows embeddings.
+func (r *Run) tokenizer(dir string, rows int) (*tokenizer.Tokenizer, error) {
+	if r.base != nil && !slices.Contains(r.textFiles(), tokenizerFiles[0]) {
+		return r.base.readTokenizer()
 	}
-	return r.base.readTokenizer()
+	return tokenizer.LoadAdapted(r.cfg.InitAdapter, dir, rows)
+}
+
+// textFiles lists the files of a tokenizer and of a chat template in init_adapter.
+func (r *Run) textFiles() []string {
+	if r.cfg.InitAdapter == "" {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(tokenizerFiles), func(name string) bool {
+		_, err := os.Stat(filepath.Join(r.cfg.InitAdapter, name))
+		return err != nil
+	})
+}
+
+// textDirs returns the folders in which files of a tokenizer and a chat template are looked
+// for: init_adapter, if there is one, then the model's dir.
+func (r *Run) textDirs(dir string) []string {
+	if r.cfg.InitAdapter == "" {
+		return []string{dir}
+	}
+	return []string{r.cfg.InitAdapter, dir}
+}
+
+// copyTexts copies the tokenizer and the chat template of init_adapter to the adapter in dir,
+// which was trained with them.
+func (r *Run) copyTexts(dir string) error {
+	for _, name := range r.textFiles() {
+		raw, err := os.ReadFile(filepath.Join(r.cfg.InitAdapter, name))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), raw, 0o666); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *Run) noteStats(what string, s data.Stats) {

@@ -105,6 +105,9 @@ func (a *app) runEmbed(ctx context.Context, command string, e *embedding) error 
 	if e.options.Transform, err = e.transform(s.model.Dir); err != nil {
 		return err
 	}
+	if e.options.Tokenizer, err = s.tokenizer(); err != nil {
+		return err
+	}
 	e.options.Progress = func(done, total int) { a.steps("embedding", e.texts+done, e.texts+total, e.began) }
 	if e.embedder, err = embed.New(ctx, s.dev, s.model, s.state, e.options); err != nil {
 		return err

@@ -12,7 +12,6 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
-	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/train"
 )
 
@@ -47,7 +46,7 @@ func (a *app) evalClasses(ctx context.Context, f *evalFlags, s *session) (*class
 		return nil, err
 	}
 	s.model.Config.Classes = classes
-	set, err := a.loadLabelled(ctx, f, s.model)
+	set, err := a.loadLabelled(ctx, f, s)
 	if err != nil {
 		return nil, err
 	}
@@ -119,12 +118,12 @@ func (f *evalFlags) classes(c model.Classes) (model.Classes, error) {
 }
 
 // loadLabelled reads and tokenises the files as a training run of a classifier does.
-func (a *app) loadLabelled(ctx context.Context, f *evalFlags, m *model.Model) (*data.Dataset, error) {
-	t, err := tokenizer.Load(m.Dir)
+func (a *app) loadLabelled(ctx context.Context, f *evalFlags, s *session) (*data.Dataset, error) {
+	t, err := s.tokenizer()
 	if err != nil {
 		return nil, err
 	}
-	c := m.Config
+	c := s.model.Config
 	o := data.Options{
 		Rows: data.LabelledRows, Problem: c.Classes.Means(), Texts: t, Types: c.TokenTypes(), VocabSize: c.VocabSize,
 		Format: f.format, MaxLength: min(f.length, c.MaxLength()), OnTooLong: f.tooLong,

@@ -258,23 +258,28 @@ func (a *app) openAdapter(dir string, m *model.Model) (*lora.Adapter, *lora.Plac
 // texts returns the tokenizer, and the chat template in file. What the folder of the adapter has of
 // them goes before what the model has.
 func (s *session) texts(file string) (*tokenizer.Tokenizer, *chat.Template, error) {
-	dir := ""
-	if s.adapter != nil {
-		dir = s.adapter.Dir
-	}
-	t, err := tokenizer.LoadAdapted(dir, s.model.Dir, s.model.Config.VocabSize)
+	t, err := s.tokenizer()
 	if err != nil {
 		return nil, nil, err
 	}
 	dirs := []string{s.model.Dir}
-	if dir != "" {
-		dirs = []string{dir, s.model.Dir}
+	if s.adapter != nil {
+		dirs = []string{s.adapter.Dir, s.model.Dir}
 	}
 	template, err := chat.Find(file, t.SpecialTokens(), dirs...)
 	if err != nil && file != "" {
 		err = fmt.Errorf("--chat-template: %w", err)
 	}
 	return t, template, err
+}
+
+// tokenizer returns the tokenizer of the adapter or, if it has none, of the model.
+func (s *session) tokenizer() (*tokenizer.Tokenizer, error) {
+	dir := ""
+	if s.adapter != nil {
+		dir = s.adapter.Dir
+	}
+	return tokenizer.LoadAdapted(dir, s.model.Dir, s.model.Config.VocabSize)
 }
 
 func (s *session) close() {
