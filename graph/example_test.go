@@ -53,7 +53,7 @@ func ExampleGraph_Err() {
 	fmt.Println(g.Err())
 	// Output:
 	// false
-	// example_test.go:53: graph: linear: inner sizes 3 and 4 differ: x [2,3] · w [5,4]ᵀ; x must end in 4, or w have inner size 3
+	// example_test.go:51: graph: linear: inner sizes 3 and 4 differ: x [2,3] · w [5,4]ᵀ; x must end in 4, or w have inner size 3
 }
 
 // A param that the program updates holds state from run to run, here a counter that is updated in place.
