@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"crypto/sha256"
+	"flag"
 	"fmt"
 	"math"
 	"os"
@@ -97,6 +98,17 @@ func digest(t require.TestingT, s *session.Session) lora.Digest {
 
 func whole(left int) int { return left }
 
+// check runs a property on 10 draws, or on 100 with LORAFUSE_LONG; -rapid.checks goes before
+// both.
+func check(t *testing.T, property func(*rapid.T)) {
+	draws := flag.Lookup("rapid.checks")
+	if was := draws.Value.String(); was == draws.DefValue && os.Getenv("LORAFUSE_LONG") == "" {
+		require.NoError(t, draws.Value.Set("10"))
+		t.Cleanup(func() { _ = draws.Value.Set(was) })
+	}
+	rapid.Check(t, property)
+}
+
 // An adapter depends on its own data and their order alone: not on how these were divided
 // into calls, on the threads, on what was computed before, nor on other sessions.
 func TestBits(t *testing.T) {
@@ -104,7 +116,7 @@ func TestBits(t *testing.T) {
 	for _, dir := range []string{llama, qwen} {
 		bases = append(bases, [2]*session.Base{openWith(t, dir, backend.Options{Threads: 1}), openWith(t, dir, backend.Options{Threads: 2})})
 	}
-	rapid.Check(t, func(t *rapid.T) {
+	check(t, func(t *rapid.T) {
 		b := rapid.SampledFrom(bases).Draw(t, "model")
 		one, two := b[0], b[1]
 		lessons, others := drawLessons(t), drawLessons(t)
@@ -144,7 +156,7 @@ func TestBits(t *testing.T) {
 func TestReload(t *testing.T) {
 	b := open(t, qwen)
 	dir := t.TempDir()
-	rapid.Check(t, func(t *rapid.T) {
+	check(t, func(t *rapid.T) {
 		first, then := drawLessons(t), drawLessons(t)
 		s, err := b.New(ctx, all)
 		require.NoError(t, err)
