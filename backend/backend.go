@@ -1,7 +1,6 @@
-// Package backend says what a machine must offer to run programs: allocate,
-// move bytes, compile and run. Backends know nothing of models, adapters,
-// gradients or tokenizers. They register themselves under a name; the package
-// backend/all brings in those that a build has.
+// Package backend defines the interface of devices that run programs: allocate memory, copy bytes, compile and run.
+// Backends are independent of models, adapters, gradients and tokenizers. Each registers itself under a name;
+// importing package backend/all registers all backends of a build. [Open] opens a device.
 package backend
 
 import (
@@ -20,7 +19,7 @@ var (
 	ErrOutOfMemory = errors.New("out of memory")
 	// ErrUnavailable: the backend is not in this build, or this host has no such device.
 	ErrUnavailable = errors.New("backend unavailable")
-	// ErrFaulty: the device is there, and does not compute what it should.
+	// ErrFaulty: the device exists but computes wrong results.
 	ErrFaulty = errors.New("faulty device")
 	// ErrUnsupported: the device cannot run an operation.
 	ErrUnsupported = errors.New("unsupported operation")
@@ -35,33 +34,28 @@ type Info struct {
 	Backend string `json:"backend"`
 	Index   int    `json:"index"`
 	Name    string `json:"name"`
-	// UUID tells a GPU, or an instance of one, from all others, whatever its index
-	// is here or elsewhere: hexadecimal digits as of a random UUID. Empty for
-	// devices without one.
+	// UUID identifies a GPU or a GPU instance, independent of its index: hexadecimal digits like a random UUID. Empty
+	// for devices without one.
 	UUID string `json:"uuid,omitempty"`
 	// Memory is the device's memory in bytes, 0 if it is not known.
 	Memory int64 `json:"memory_bytes"`
-	// GPU says that the device is another processor than the host's.
+	// GPU reports whether the device is a processor other than the host's.
 	GPU bool `json:"gpu,omitempty"`
-	// Unified says that the device computes in the host's memory: what it imports
-	// is used where it lies.
+	// Unified reports whether the device shares the host's memory, so that imports are used in place.
 	Unified bool `json:"unified_memory,omitempty"`
-	// BatchInvariant says that it was opened with the option of that name.
+	// BatchInvariant is the option that the device was opened with.
 	BatchInvariant bool `json:"batch_invariant,omitempty"`
-	// Precision is that which it was opened with.
+	// Precision is the precision that the device was opened with.
 	Precision Precision `json:"-"`
-	// Detail names what decides its speed: instruction set, threads.
+	// Detail describes features that decide the speed: instruction set, threads.
 	Detail string `json:"detail,omitempty"`
-	// Rated is the most that the device can do by its data sheet, at the precision
-	// that it was opened with: 0 where that is not known, and before it is opened.
+	// Rated is the peak rate by the data sheet, at the precision of the device. Zero means unknown or not opened yet.
 	Rated Peak `json:"rated,omitzero"`
-	// Quantizes are the types of blocks that a [Loader] makes on the device of
-	// weights that lie in files as f32, f16 or bf16.
+	// Quantizes are the block types to which a [Loader] converts weights of f32, f16 or bf16 on the device.
 	Quantizes []tensor.DType `json:"quantizes,omitempty"`
 }
 
-// Converts reports whether a [Loader] makes elements of type to out of those of
-// type from, on the device.
+// Converts reports whether a [Loader] can convert elements of type from to type out on the device.
 func (i Info) Converts(from, to tensor.DType) bool {
 	switch from {
 	case tensor.F32, tensor.F16, tensor.BF16:
@@ -81,26 +75,22 @@ type Fence interface {
 	Wait(ctx context.Context) error
 }
 
-// Device runs programs. Its methods may be called from several goroutines. It does
-// copies and runs as if in the order in which it was given them: a run reads what
-// was uploaded before it, whether the upload was waited for or not.
+// Device runs programs. Its methods may be called concurrently. Copies and runs take effect in the order of the
+// calls: a run sees every earlier upload, even if the caller has not waited for it.
 //
-// What some devices can do beside this are three interfaces: [Memory], [Loader] and
-// [Meter]. What is known of a device without asking it to do anything is in [Info].
+// Optional features are three interfaces: [Memory], [Loader] and [Meter]. Static properties of a device are in
+// [Info].
 type Device interface {
 	Info() Info
-	// Supports reports whether the device runs the composite op itself;
-	// primitives it must all run.
+	// Supports reports whether the device runs the composite op itself. All devices run all primitives.
 	Supports(op ir.Op, attr any, in []ir.Type) bool
-	// Stores reports whether op may read an input, or write an output, that is of
-	// f32 and lies in memory as elements of type as, of fewer bits: rounded once, to
-	// nearest even, where it is written, and computed with in f32. Where it says so
-	// for several places they may be so at once, each as it likes.
+	// Stores reports whether op may read an f32 input, or write an f32 output, that is stored as the narrower type
+	// as: rounded to nearest even once, when it is written, and computed with in f32. If it returns true for several
+	// places, any combination of them is allowed.
 	Stores(op ir.Op, attr any, in []ir.Type, at ir.Place, as tensor.DType) bool
-	// Alloc gives zeroed memory. Errors: ErrOutOfMemory.
+	// Alloc returns zeroed memory. Errors: ErrOutOfMemory.
 	Alloc(bytes int) (Buffer, error)
-	// Import gives a read-only buffer with the contents of src: in place
-	// where the device shares the host's memory.
+	// Import returns a read-only buffer with the contents of src, in place if the device shares the host's memory.
 	Import(src weights.Data) (Buffer, error)
 	// Upload copies src into dst from byte off on. src is the caller's again when
 	// Upload returns.
@@ -124,21 +114,17 @@ type Args struct {
 // given; several may be under way. One goroutine at a time gives runs and closes
 // the executable; any may wait for fences.
 type Executable interface {
-	// Run enqueues one run. Where Flights are under way it waits for the first of
-	// them, or until ctx ends. The fence is that of this run: it is reached when the
-	// run is done, and gives its error, as often as it is asked, until Flights more
-	// runs were given. A context that ends stops the run between two launches and
-	// leaves written buffers undefined.
+	// Run enqueues one run. If [Flights] runs are in progress, it waits for the oldest one, or until ctx ends. The
+	// fence signals the end of this run and returns its error on every call, until Flights more runs have been
+	// enqueued. If ctx ends, the run stops between two launches and leaves the written buffers undefined.
 	Run(ctx context.Context, args Args) (Fence, error)
 	// Close waits for all runs and frees what Compile has allocated.
 	Close() error
 }
 
-// Flights is how many runs of an executable may be under way. Two would keep a
-// device busy, which begins the second when the first ends. With four the host is
-// also free to leave for a while, to fill batches or to wait for a disk; more would
-// only have memory wait: each run has arguments of its own, and each upload behind
-// one a piece of pinned memory.
+// Flights is the maximum number of runs of an executable in progress. Two are enough to keep a device busy. With four
+// the host can also spend time filling batches or waiting for a disk. More would waste memory, because each run has
+// its own arguments and each pending upload its own pinned memory.
 const Flights = 4
 
 // Done is a fence that is reached already.

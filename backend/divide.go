@@ -8,10 +8,9 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// Memory is a device whose memory its callers plan. They divide it: many small
-// buffers in one large one, which lies in fewer and larger pages, parts of a buffer
-// that are written at once and read one by one, and one arena for several programs.
-// And they learn what programs take beside arenas and arguments before these are
+// Memory is implemented by devices that let callers plan their memory: many small buffers in one large allocation
+// (fewer and larger pages), parts of a buffer that are written at once and read separately, and one arena for several
+// programs. It also reports the memory that programs need in addition to arenas and arguments, before they are
 // compiled.
 type Memory interface {
 	// AllocAll gives a zeroed buffer of each size. Their memory is one, and is
@@ -25,33 +24,30 @@ type Memory interface {
 	// more. Programs that share one must not run at the same time; what one
 	// leaves there is lost when another runs. The arena is freed after them.
 	CompileIn(p *ir.Program, arena Buffer) (Executable, error)
-	// Scratch is what it takes, in bytes, to have the programs compiled and to
-	// run them, one at a time. Errors: ErrUnsupported.
+	// Scratch returns the memory in bytes that compiling the programs and running them, one at a time, takes in
+	// addition to arenas and arguments. Errors: ErrUnsupported.
 	Scratch(programs ...*ir.Program) (int64, error)
-	// SetPack allows copies of weights of at most limit bytes in all for programs
-	// that are compiled from now on. A copy is made when it is first used, as long
-	// as there is room, and lives as long as the buffer that it is of. A limit of 0
-	// is half of the memory that is free now, and none with PackAlways. It gives the
-	// limit: 0 where the device keeps no copies.
+	// SetPack allows packed copies of weights, of at most limit bytes in all, for programs that are compiled later. A
+	// copy is made on first use if the limit allows it, and lives as long as the buffer that it copies. A limit of 0
+	// means half of the free memory, or no limit with PackAlways. SetPack returns the limit: 0 if the device keeps no
+	// copies.
 	SetPack(p Pack, limit int64) int64
-	// PackedBytes is what the copies for programs take where there is room for
-	// all. Errors: ErrUnsupported.
+	// PackedBytes returns the size of all packed copies that the programs would use without a limit. Errors:
+	// ErrUnsupported.
 	PackedBytes(p Pack, programs ...*ir.Program) (int64, error)
 }
 
-// PartAlign is what the offsets of parts are multiples of, on all devices.
+// PartAlign divides the offsets of parts, on all devices.
 const PartAlign = 256
 
-// Division is one stretch of memory as it is divided into buffers: what a
-// [Memory] keeps of it.
+// Division is a memory block divided into buffers. A [Memory] keeps one per block.
 type Division struct {
 	Offsets []int // of the buffers
 	Bytes   int   // of all
 	left    atomic.Int64
 }
 
-// Divide lays out buffers of these sizes one behind the other, each at a multiple
-// of align.
+// Divide lays out buffers of these sizes consecutively, each at a multiple of align.
 func Divide(sizes []int, align int) (*Division, error) {
 	d := &Division{Offsets: make([]int, len(sizes))}
 	for i, n := range sizes {

@@ -11,18 +11,15 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// ErrLoad: the device cannot bring weights to its memory in the way that was
-// asked for.
+// ErrLoad: the device does not support the requested [Load] mode.
 var ErrLoad = errors.New("cannot load weights by")
 
-// Load is how weights get from their files to a device with memory of its own.
-// A device that shares the host's memory uses them in place, which auto and
-// plain both mean there.
+// Load is the method that uploads weights from their files to a device with its own memory. A device that shares the
+// host's memory uses them in place; auto and plain both mean that there.
 type Load uint8
 
 const (
-	// LoadAuto takes what the device is able to and what is fastest for the
-	// first bytes.
+	// LoadAuto selects the fastest method for the first bytes among the supported ones.
 	LoadAuto Load = iota
 	// LoadRing reads into a few slots of pinned memory, which the device copies
 	// from while the next ones are filled.
@@ -36,7 +33,7 @@ const (
 
 var loads = []string{"auto", "ring", "register", "plain"}
 
-// String is the name as ParseLoad reads it.
+// String returns the name that ParseLoad reads.
 func (l Load) String() string {
 	if int(l) < len(loads) {
 		return loads[l]
@@ -44,10 +41,10 @@ func (l Load) String() string {
 	return fmt.Sprintf("Load(%d)", uint8(l))
 }
 
-// MarshalText is String.
+// MarshalText returns the name as String does.
 func (l Load) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// UnmarshalText is ParseLoad.
+// UnmarshalText parses text as ParseLoad does.
 func (l *Load) UnmarshalText(text []byte) (err error) {
 	*l, err = ParseLoad(string(text))
 	return err
@@ -62,7 +59,7 @@ func ParseLoad(name string) (Load, error) {
 // Loads lists the names of all ways to load.
 func Loads() []string { return slices.Clone(loads) }
 
-// Weight is a tensor of a file that a device is to have.
+// Weight is a tensor of a file to load onto a device.
 type Weight struct {
 	View *safetensors.View
 	// DType is the type of the elements on the device: that of the view, or one
@@ -70,43 +67,40 @@ type Weight struct {
 	DType tensor.DType
 }
 
-// Loader is a device that brings many tensors of files to its memory at once,
-// in the way that Options.Load says.
+// Loader is implemented by devices that load many tensors from files at once, by the method of Options.Load.
 type Loader interface {
-	// Load gives read-only buffers with the contents of the weights, in their
-	// order, of types that Info.Converts says; the files are of no more use to them
-	// when it returns. After an
-	// error there is none. Errors: ErrOutOfMemory, ErrLoad, ErrClosed, ErrLost,
-	// the end of ctx, and those of safetensors.Load.
+	// Load returns read-only buffers with the contents of the weights, in their order; each dtype must be one that
+	// Info.Converts allows. The files are no longer needed when it returns. After an error there are no buffers.
+	// Errors: ErrOutOfMemory, ErrLoad, ErrClosed, ErrLost, the error of ctx, and errors of safetensors.Load.
 	Load(ctx context.Context, weights []Weight) ([]Buffer, error)
-	// Loaded sums up what Load has done since the device was opened.
+	// Loaded returns totals of all Load calls since the device was opened.
 	Loaded() LoadStats
 }
 
-// LoadStats is how weights have come to a device, and why in that way.
+// LoadStats records how weights were loaded onto a device, and why by that method.
 type LoadStats struct {
-	Mode           Load    `json:"mode"` // by which most bytes came
-	Why            string  `json:"why"`  // it was this one
+	Mode           Load    `json:"mode"` // the method of most bytes
+	Why            string  `json:"why"`  // the reason for Mode
 	Bytes          int64   `json:"bytes"`
 	Seconds        float64 `json:"seconds"` // without allocating the device's memory
 	BytesPerSecond float64 `json:"bytes_per_second"`
-	Copies         int     `json:"copies"`       // that the device was given: neighbours go in one
-	Pinned         int64   `json:"pinned_bytes"` // most host memory that was pinned at a time
-	// Converted are those of the bytes that the device has made another type of.
+	Copies         int     `json:"copies"`       // number of copies; adjacent tensors share one
+	Pinned         int64   `json:"pinned_bytes"` // peak of pinned host memory
+	// Converted is the number of bytes that the device converted to another type.
 	Converted int64       `json:"converted_bytes,omitempty"`
 	Read      string      `json:"read,omitempty"` // how the files were read
 	Trials    []LoadTrial `json:"trials,omitempty"`
 }
 
-// LoadTrial is how fast a way was on some of the bytes that were to be loaded.
+// LoadTrial is the measured speed of a method on some of the bytes to load.
 type LoadTrial struct {
 	Mode           Load    `json:"mode"`
 	Bytes          int64   `json:"bytes"`
 	BytesPerSecond float64 `json:"bytes_per_second,omitempty"`
-	Failure        string  `json:"failure,omitempty"` // why it is no way here
+	Failure        string  `json:"failure,omitempty"` // why the method does not work here
 }
 
-// Add adds what came after.
+// Add adds the statistics of a later load.
 func (s *LoadStats) Add(more LoadStats) {
 	if more.Bytes >= s.Bytes {
 		s.Mode, s.Why = more.Mode, more.Why
@@ -126,7 +120,7 @@ func (s *LoadStats) Add(more LoadStats) {
 	s.Trials = append(s.Trials, more.Trials...)
 }
 
-// String is the statistics in one line.
+// String returns the statistics in one line.
 func (s LoadStats) String() string {
 	took := time.Duration(s.Seconds * float64(time.Second)).Round(10 * time.Microsecond)
 	return fmt.Sprintf("%.1f MB to the device in %v: %.2f GB/s by %v (%s)", float64(s.Bytes)/1e6, took, s.BytesPerSecond/1e9, s.Mode, s.Why)

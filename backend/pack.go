@@ -5,24 +5,23 @@ import (
 	"slices"
 )
 
-// Pack says whether a device may keep copies of imported weights in the order
-// that its products read them in, which saves packing them in every product.
-// Results are the same bit for bit.
+// Pack says whether a device may keep copies of imported weights in packed order, which saves packing them in every
+// matrix multiplication. Results are bit-equal.
 type Pack uint8
 
 const (
 	// PackNever keeps none.
 	PackNever Pack = iota
-	// PackAuto keeps them where they are worth their memory, which is a matter
-	// of how many rows they are multiplied with.
+	// PackAuto keeps copies if they save enough time for their memory, which depends on the number of rows of the
+	// other operand.
 	PackAuto
-	// PackAlways keeps them wherever a product would use one.
+	// PackAlways keeps a copy for every matrix multiplication that can use one.
 	PackAlways
 )
 
 var packs = []string{"never", "auto", "always"}
 
-// String is the name as ParsePack reads it.
+// String returns the name that ParsePack reads.
 func (p Pack) String() string {
 	if int(p) < len(packs) {
 		return packs[p]
@@ -39,10 +38,10 @@ func ParsePack(name string) (Pack, error) {
 // Packs lists the names of all values of Pack.
 func Packs() []string { return slices.Clone(packs) }
 
-// MarshalText is String.
+// MarshalText returns the name as String does.
 func (p Pack) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalText is ParsePack.
+// UnmarshalText parses text as ParsePack does.
 func (p *Pack) UnmarshalText(text []byte) (err error) {
 	*p, err = ParsePack(string(text))
 	return err

@@ -11,15 +11,14 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// Profile adds up what the launches of a device cost, by operation and shapes.
-// A device that is opened with one measures every launch, which costs it a
-// little time of its own. It is safe for concurrent use.
+// Profile accumulates the costs of a device's launches by operation and shapes. A device that is opened with a
+// profile measures every launch, which has a small overhead. It is safe for concurrent use.
 type Profile struct {
 	mu   sync.Mutex
 	rows map[*ir.Launch]*launches
 }
 
-// Peak is what a device reaches at most: the yardstick of a profile.
+// Peak is the peak rate of a device. Profiles are relative to it.
 type Peak struct {
 	FlopsPerSecond float64 `json:"flops_per_second"` // of matrix products at its precision
 	BytesPerSecond float64 `json:"bytes_per_second"` // read from memory
@@ -30,16 +29,14 @@ type Peak struct {
 
 // Meter is a device that can measure itself.
 type Meter interface {
-	// Peak measures what it reaches at most. That takes a fraction of a second and
-	// all of the device.
+	// Peak measures the peak rates. It uses the whole device for a fraction of a second.
 	Peak() (Peak, error)
 	// Read reads buffers and does nothing else with them: the yardstick of programs
 	// that are bound by the memory they read.
 	Read(buffers []Buffer) error
 }
 
-// launches is what is known of one launch of a program. Its cost depends on
-// the run-time sizes, so it is counted run by run.
+// launches is the cost of one launch of a program. It depends on run-time sizes, so it is summed run by run.
 type launches struct {
 	calls        int
 	time         time.Duration
@@ -82,8 +79,7 @@ func (p *Profile) Add(l *ir.Launch, dims []int, flops int, took time.Duration) {
 	r.dims = append(r.dims[:0], dims...)
 }
 
-// Rows gives the launches so far, those of the same operation and shapes in
-// one row, the slowest first.
+// Rows returns the costs so far, one row per operation and shapes, slowest first.
 func (p *Profile) Rows() []ProfileRow {
 	p.mu.Lock()
 	defer p.mu.Unlock()

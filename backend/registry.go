@@ -10,22 +10,21 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// Options are what a device is opened with.
+// Options configure a device.
 type Options struct {
 	// Index is the device's number within its backend.
 	Index int
 	// Threads is the number of workers of a CPU device; 0 means as many as
 	// the process may run at once.
 	Threads int
-	// Precision says how the operands of products, and values in memory, may be
-	// rounded.
+	// Precision sets how operands of matrix multiplications, and values in memory, may be rounded.
 	Precision Precision
-	// BatchInvariant makes what a row of a batch gives independent, bit for bit, of
-	// how many rows there are: a sequence that is decoded gives the numbers of its
-	// prefill, alone and in any company. Devices that cannot fail with ErrUnavailable.
+	// BatchInvariant makes the result for a row of a batch independent, bit for bit, of the other rows: decoding a
+	// sequence gives the same numbers as its prefill, alone or in any batch. Devices without support fail with
+	// ErrUnavailable.
 	BatchInvariant bool
-	// Load is how weights get to a device with memory of its own. Others take
-	// LoadAuto and LoadPlain, and fail with ErrLoad for the rest.
+	// Load is the upload method of a device with its own memory. Other devices accept LoadAuto and LoadPlain, and
+	// fail with ErrLoad otherwise.
 	Load Load
 	// Profile, if any, gets the cost of every launch.
 	Profile *Profile
@@ -35,20 +34,19 @@ type Options struct {
 type Precision uint8
 
 const (
-	// F32 multiplies operands as they are; 16-bit weights are widened.
+	// F32 does not round operands; 16-bit weights are widened.
 	F32 Precision = iota
-	// BF16 allows operands to be rounded to bfloat16, as PyTorch's autocast
-	// does, where the machine multiplies these faster, and values to lie in
-	// memory so (see Device.Stores).
+	// BF16 allows operands to be rounded to bfloat16, as PyTorch's autocast does, if the device multiplies them
+	// faster, and values to be stored in bfloat16 (see Device.Stores).
 	BF16
-	// AutoPrecision is what the backend is best at within the limits of its
-	// tests: bf16 on CUDA, f32 on the CPU. Open makes one of the others of it.
+	// AutoPrecision is the fastest precision of the backend that passes its tests: bf16 on CUDA, f32 on the CPU. Open
+	// resolves it.
 	AutoPrecision
 )
 
 var precisions = []string{"f32", "bf16", "auto"}
 
-// On is the precision that a device of the named backend is opened with.
+// On returns the precision that a device of the named backend is opened with.
 func (p Precision) On(name string) Precision {
 	if p != AutoPrecision {
 		return p
@@ -58,7 +56,7 @@ func (p Precision) On(name string) Precision {
 	return drivers[name].Precision
 }
 
-// String is the name as ParsePrecision reads it.
+// String returns the name that ParsePrecision reads.
 func (p Precision) String() string {
 	if int(p) < len(precisions) {
 		return precisions[p]
@@ -75,16 +73,16 @@ func ParsePrecision(name string) (Precision, error) {
 // Precisions lists the names of all precisions.
 func Precisions() []string { return slices.Clone(precisions) }
 
-// MarshalText is String.
+// MarshalText returns the name as String does.
 func (p Precision) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalText is ParsePrecision.
+// UnmarshalText parses text as ParsePrecision does.
 func (p *Precision) UnmarshalText(text []byte) (err error) {
 	*p, err = ParsePrecision(string(text))
 	return err
 }
 
-// parseWord finds a name among the words of an option; 0 where it is none of them.
+// parseWord returns the index of name in the words of an option, or 0 and an error.
 func parseWord(option, name string, words []string) (uint8, error) {
 	if i := slices.Index(words, name); i >= 0 {
 		return uint8(i), nil
@@ -104,7 +102,7 @@ type Driver struct {
 	Open      func(Options) (Device, error)
 }
 
-// The kinds of devices, by which backends are called: nothing else spells them.
+// Names of the backends. Only these constants spell them.
 const (
 	CPU   = "cpu"
 	CUDA  = "cuda"
@@ -118,8 +116,7 @@ const Auto = "auto"
 // Choices are the names that users choose a backend by, as usage texts list them.
 const Choices = Auto + ", " + CPU + ", " + CUDA + " or " + Metal
 
-// known lists all backends of the project with what a build without them
-// says, so that asking for one that is absent explains itself.
+// known maps all backends of the project to the reason why a build may lack them, for the error if one is requested.
 var known = map[string]string{
 	CPU:   "this program does not import it",
 	CUDA:  "this build has no CUDA: it is part of builds for Linux with the tag cuda",
@@ -192,10 +189,9 @@ func Devices(name string) ([]Info, error) {
 	return infos, nil
 }
 
-// Open opens a device of the named backend, or of the best one that has a device for
-// Auto and the empty name, which passes over devices that do not compute what they
-// should (ErrFaulty). A program has those that it imports: package backend/all brings
-// in those of its build. Errors: ErrUnavailable, with the reason.
+// Open opens a device of the named backend. For Auto and the empty name it opens the best backend that has a device,
+// skipping devices that compute wrong results (ErrFaulty). Only imported backends are available; package backend/all
+// imports all backends of the build. Errors: ErrUnavailable, with the reason.
 func Open(name string, opts Options) (Device, error) {
 	if name == "" || name == Auto {
 		for _, n := range Names() {
@@ -229,8 +225,8 @@ func Open(name string, opts Options) (Device, error) {
 	return dev, nil
 }
 
-// Passed says why Auto takes the backend called chosen and none that is better:
-// nil where no better one is in this build.
+// Passed reports why Auto chose the backend named chosen instead of a better one; nil if this build has no better
+// one.
 func Passed(chosen string) error {
 	var why []error
 	for _, n := range Names() {
@@ -263,8 +259,8 @@ func rank(name string) int {
 	return drivers[name].Rank
 }
 
-// noDevice is the error of Auto where no backend has a device: it says what each
-// of them lacks, or what to import where there is none.
+// noDevice returns the error of Auto if no backend has a device: the reason for each backend, or what to import if
+// there is none.
 func noDevice() error {
 	var why []string
 	for _, n := range Names() {
@@ -287,7 +283,7 @@ func noDevice() error {
 	return fmt.Errorf("backend auto: %w: no backend of this program has a device: %s", ErrUnavailable, strings.Join(why, "; "))
 }
 
-// missing says what to import for the backends of a build.
+// missing returns the advice to import the backends of a build.
 func missing() string {
 	return `add the import _ "` + all + `", which brings in those of this build`
 }

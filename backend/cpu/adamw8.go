@@ -7,8 +7,8 @@ import (
 	"github.com/lorafuse/lorafuse/quant"
 )
 
-// adamW8Kernel takes a step of AdamW with moments of 8 bits, blocks in parallel. Nothing
-// but the codes, their scales and the parameter is in memory.
+// adamW8Kernel returns a step of AdamW with 8-bit moments that runs blocks in parallel. Only codes, scales and the
+// parameter are stored in memory.
 func adamW8Kernel(r *run, l *ir.Launch) func() error {
 	a := l.Attr.(ir.AdamWAttr)
 	var s ir.AdamW8State

@@ -6,8 +6,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// attentionSpec prepares what describes an attention on so many keys at most; the
-// function fills it for a run.
+// attentionSpec prepares the description of an attention over at most keys keys. The returned function fills it in
+// for a run.
 func (r *run) attentionSpec(a ir.AttentionAttr, keys int, k, lo, hi ir.Ref) (*attention.Spec, func()) {
 	s := &attention.Spec{QHeads: a.Heads, KVHeads: a.KVHeads, HeadDim: a.HeadDim, Scale: a.Scale, Window: a.Window, SoftCap: a.SoftCap, Page: a.Page}
 	r.need.scores = r.need.scores.With(attention.Sizes{Queries: lo.Type.Shape.Elements(r.dims), Keys: keys, Heads: a.Heads, HeadDim: a.HeadDim, Paged: a.Page > 0})
@@ -24,7 +24,7 @@ func (r *run) attentionRows(v ir.Ref) attention.Rows {
 	return attention.Rows{BF16: r.bytes(v), Stride: v.Type.Last().N}
 }
 
-// attentionBias is the bias of an attention, which is the last of its inputs.
+// attentionBias returns the bias of an attention, the last of its inputs.
 func (r *run) attentionBias(l *ir.Launch) (b attention.Bias) {
 	kind, v := l.Attr.(ir.AttentionAttr).Bias, l.In[len(l.In)-1]
 	if kind == ir.NoBias {
@@ -75,8 +75,8 @@ func attentionGradKernel(r *run, l *ir.Launch) func() error {
 	}
 }
 
-// flops is the work of a launch where shapes do not tell: of attention, by the
-// keys that its queries see. 0 for all others.
+// flops returns the work of launches whose shapes do not determine it: attention, by the keys that its queries see.
+// It returns 0 for all others.
 func (r *run) flops(l *ir.Launch) int {
 	var lo, hi ir.Ref
 	switch l.Op {

@@ -20,10 +20,10 @@ type buffer struct {
 	dropCopies func()   // nil if there are none
 }
 
-// Size is the number of bytes.
+// Size returns the number of bytes.
 func (b *buffer) Size() int { return len(b.data) }
 
-// Free gives the memory back. Freeing twice does nothing.
+// Free releases the memory. Freeing twice does nothing.
 func (b *buffer) Free() {
 	if b.freed {
 		return
@@ -49,9 +49,8 @@ func bytesOf(b backend.Buffer) ([]byte, error) {
 	return c.data, nil
 }
 
-// view gives the first n elements of b as a slice of T. Buffers begin at the
-// start of a page, values in the arena at multiples of 64 bytes and tensors of
-// files where their header says; the caller has checked the last.
+// view returns the first n elements of b as a slice of T. Buffers are page-aligned, arena values are aligned to 64
+// bytes, and tensors of files as their header defines; for files the caller has checked the alignment.
 func view[T any](b []byte, n int) []T {
 	if n == 0 {
 		return nil

@@ -7,21 +7,21 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// How much of an image lies unfolded at a time: little enough for a cache, and enough that
-// packing the weight for it costs little.
+// Limits of the strip of an image that is unfolded at a time: small enough for a cache, and large enough that packing
+// the weight for it costs little.
 const (
 	stripLeast   = 256 << 10 // floats
 	stripMost    = 4 << 20
 	stripWeights = 2 // times the weight, in between
 )
 
-// conv2D is a launch of a convolution: an image is unfolded a strip of rows at a time,
-// each pixel to a row of the window, [kw·c] (im2col, Chellapilla et al. 2006, along one
-// axis). Rows of the window are then products of such rows that lie further down, and add
-// up in one call: what lies unfolded is kw times the image, not kh·kw times.
+// conv2D is a launch of a convolution. An image is unfolded in strips of rows, each pixel to one row of the window,
+// [kw·c] (im2col, Chellapilla et al. 2006, along one axis). Each row of the window is then a matrix multiplication of
+// unfolded rows further down, and one call adds them up. The unfolded strip is kw times the size of the image, not
+// kh·kw times.
 //
-// Rows of the image that are stride apart lie side by side: the first of these groups
-// begins with the strip, the second with the row after.
+// Image rows that are stride apart form a contiguous group: the first group begins with the first row of the strip,
+// the second with the next row.
 type conv2D struct {
 	r *run
 	l *ir.Launch
@@ -66,7 +66,7 @@ func conv2DKernel(r *run, l *ir.Launch) func() error {
 	return p.run
 }
 
-// flat tells whether the pixels of the images are the rows that are multiplied.
+// flat reports whether the pixels of the images can be multiplied without unfolding.
 func (p *conv2D) flat() bool {
 	a := p.a
 	return p.kh == 1 && p.kw == 1 && a.Stride == 1 && a.Top+a.Left+a.Bottom+a.Right == 0
@@ -84,7 +84,7 @@ func (p *conv2D) multiplyFlat() error {
 	return nil
 }
 
-// begin gives the call what is the same for all strips.
+// begin sets the parts of the call that are the same for all strips.
 func (p *conv2D) begin() {
 	b := p.r.operand(p.l.In[1], true)
 	for ky := range p.call.Pairs {
@@ -137,8 +137,7 @@ func (p *conv2D) groups(n int) (rows int) {
 	return rows
 }
 
-// groupRows is how many rows the group has that row ky of the window begins, in the strip
-// of n rows of the result.
+// groupRows returns the number of rows in the group that window row ky starts, in a strip for n rows of the result.
 func (p *conv2D) groupRows(ky, n int) int { return n + (p.kh-1-ky)/p.a.Stride }
 
 // unfoldRows fills rows of the strip.

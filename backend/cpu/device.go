@@ -37,7 +37,7 @@ type Device struct {
 	prefetcher *prefetcher
 	precision  backend.Precision
 	invariant  bool
-	profile    *backend.Profile // nil if nobody asks
+	profile    *backend.Profile // nil without profiling
 	packing    packing
 
 	launching sync.Mutex // held by the launch under way, of whatever program
@@ -95,9 +95,9 @@ func (d *Device) Info() backend.Info {
 	return i
 }
 
-// Supports reports whether there is a kernel for the composite op. Of a device that is
-// batch invariant there is none for dropout within a product: over many rows that takes
-// several products, whose sums depend on where these are cut.
+// Supports reports whether there is a kernel for the composite op. A batch-invariant device has none for dropout
+// inside a matrix multiplication: many rows are then split into several multiplications, and their sums depend on the
+// split.
 func (d *Device) Supports(op ir.Op, attr any, in []ir.Type) bool {
 	switch op {
 	case ir.LoRADown, ir.LoRADownGrad, ir.LoRADownInputGrad:
@@ -112,7 +112,7 @@ func (d *Device) Supports(op ir.Op, attr any, in []ir.Type) bool {
 	return kernels[op] != nil
 }
 
-// Alloc gives zeroed memory.
+// Alloc returns zeroed memory.
 func (d *Device) Alloc(bytes int) (backend.Buffer, error) {
 	if bytes < 0 {
 		return nil, fmt.Errorf("cpu: %d bytes", bytes)
@@ -124,8 +124,7 @@ func (d *Device) Alloc(bytes int) (backend.Buffer, error) {
 	return b, nil
 }
 
-// AllocAll divides one stretch of zeroed memory into buffers, at multiples of a
-// cache line.
+// AllocAll divides one block of zeroed memory into buffers, aligned to cache lines.
 func (d *Device) AllocAll(sizes []int) ([]backend.Buffer, error) {
 	const line = 64
 	division, err := backend.Divide(sizes, line)
@@ -151,7 +150,7 @@ func (d *Device) AllocAll(sizes []int) ([]backend.Buffer, error) {
 	return parts, nil
 }
 
-// Part is a part of a buffer.
+// Part returns a part of a buffer.
 func (d *Device) Part(b backend.Buffer, off, n int) (backend.Buffer, error) {
 	data, err := bytesOf(b)
 	if err != nil {
@@ -164,7 +163,7 @@ func (d *Device) Part(b backend.Buffer, off, n int) (backend.Buffer, error) {
 	return &buffer{data: data[off : off+n : off+n], of: whole, readOnly: whole.readOnly}, nil
 }
 
-// Import gives a buffer on the bytes themselves.
+// Import returns a buffer over the bytes of src, without a copy.
 func (d *Device) Import(src weights.Data) (backend.Buffer, error) {
 	return &buffer{data: src.Bytes, keep: src.Keep, readOnly: true}, nil
 }
@@ -214,7 +213,7 @@ func (d *Device) Compile(p *ir.Program) (backend.Executable, error) {
 	return e, nil
 }
 
-// CompileIn is Compile with the arena of the caller.
+// CompileIn compiles p with the caller's arena.
 func (d *Device) CompileIn(p *ir.Program, arena backend.Buffer) (backend.Executable, error) {
 	b, err := bytesOf(arena)
 	if err != nil {
@@ -260,7 +259,7 @@ func (d *Device) Close() error {
 	return nil
 }
 
-// reserve makes the engines ready for what the launches of a program need, while none runs.
+// reserve prepares the engines for the launches of a program. No program may be running.
 func (d *Device) reserve(n needs) {
 	d.launching.Lock()
 	defer d.launching.Unlock()
@@ -270,8 +269,7 @@ func (d *Device) reserve(n needs) {
 	}
 }
 
-// executable runs a program's launches one after the other; each spreads over
-// the workers. Those of several programs that run at the same time alternate.
+// executable runs a program's launches in sequence; each uses all workers. Launches of concurrent programs alternate.
 type executable struct {
 	dev            *Device
 	prog           *ir.Program
@@ -279,7 +277,7 @@ type executable struct {
 	steps          []step
 	prefetches     *prefetches
 	arena, scratch *buffer
-	own            *buffer // the arena where it is not the caller's, or nil
+	own            *buffer // the arena unless the caller passed one, or nil
 	yield          func() (over func())
 	over           func() // of the launch under way
 	pause          func() // rest, made once
@@ -343,14 +341,14 @@ func (e *executable) end() {
 	}
 }
 
-// rest lets others run in the middle of a launch, one that takes long.
+// rest lets other programs run in the middle of a long launch.
 func (e *executable) rest() {
 	e.end()
 	e.begin()
 }
 
-// step runs step i, and tells the profile, where there is one. What launches
-// that run as one took is theirs by the bytes that they move.
+// step runs step i and reports its time to the profile, if any. The time of a step with several launches is divided
+// among them by the bytes that they move.
 func (e *executable) step(i int) error {
 	if e.dev.profile == nil {
 		return e.run.do(&e.steps[i])

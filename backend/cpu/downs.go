@@ -7,9 +7,9 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// join lets a step of products y = x·Wᵀ + h·Bᵀ compute the h = x·Aᵀ of the steps
-// directly before it too, so that x is read once for both. Whether that pays is
-// asked in each run, by its number of rows. It reports whether there are such steps.
+// join lets a step of matrix multiplications y = x·Wᵀ + h·Bᵀ also compute h = x·Aᵀ of the directly preceding steps,
+// reading x once for both. Each run decides by its number of rows whether that pays off. join reports whether there
+// are such steps.
 func (r *run) join(before []step, s *step) bool {
 	products, ok := s.products.(*products)
 	first := len(before)
@@ -59,8 +59,8 @@ func (r *run) join(before []step, s *step) bool {
 	return true
 }
 
-// joins reports whether products x·Aᵀ may be computed together with the first of
-// launches: it reads the same x, and none of launches overwrites what they use.
+// joins reports whether the multiplications x·Aᵀ in downs can be computed together with the first of launches: it
+// reads the same x, and no launch overwrites their operands.
 func (r *run) joins(downs, launches []ir.Launch) bool {
 	for i := range downs {
 		d := &downs[i]

@@ -27,8 +27,8 @@ func dropoutKernel(r *run, l *ir.Launch) func() error {
 	}
 }
 
-// drop is the dropout of a launch, as its key decides. apply is that of elements
-// wherever they are in a value with the shape of what is dropped.
+// drop is the dropout of a launch, determined by its key. apply applies it to a range of elements of a value with the
+// shape of the dropout's operand.
 type drop struct {
 	r     *run
 	attr  ir.DropoutAttr
@@ -36,25 +36,24 @@ type drop struct {
 	scale float32
 	mask  philox.Mask
 	kept  *keptMask
-	bits  []byte // of the mask, or nil where it is drawn on the way
+	bits  []byte // of the mask; nil if generated on the fly
 	x     ir.Ref
 	rows  rowKeys // where each row has a key of its own
 	apply gemm.Filter
 }
 
-// keptMask is a mask that several launches of a program apply, such as those of
-// an adapter in both directions: a bit for each element. To draw it takes four
-// times as long as to apply it.
+// keptMask is a mask that several launches of a program share, such as the forward and backward launches of an
+// adapter: one bit per element. Generating it takes four times as long as applying it.
 type keptMask struct {
 	id     maskID
 	uses   int
 	bits   []byte
-	mask   philox.Mask // of which bits are there,
+	mask   philox.Mask // generator of bits,
 	length int         // and of how many elements
 	part   func(lo, hi int)
 }
 
-// maskID is what launches have in common that have the same mask.
+// maskID identifies the mask of a launch. Launches with equal IDs share a mask.
 type maskID struct {
 	attr        ir.DropoutAttr
 	space       ir.Space
@@ -82,7 +81,7 @@ func (r *run) newDrop(a ir.DropoutAttr, key, x ir.Ref) *drop {
 	return d
 }
 
-// applyRows is apply where each row has a key of its own.
+// applyRows applies dropout if each row has its own key.
 func (d *drop) applyRows(dst, src []float32, start int) {
 	threshold := philox.Threshold(d.attr.P)
 	d.rows.each(start, start+len(src), func(seed uint64, step uint32, lo, hi int, word uint64) {
@@ -91,7 +90,7 @@ func (d *drop) applyRows(dst, src []float32, start int) {
 	})
 }
 
-// draw takes the key of this run, for n elements.
+// draw reads the key of this run, for n elements.
 func (d *drop) draw(n int) {
 	if d.key.Type.Rank() == 2 {
 		d.rows = d.r.rowKeys(d.key, d.x)
@@ -110,7 +109,7 @@ func (d *drop) draw(n int) {
 	d.bits = k.bits
 }
 
-// keep is the mask with the given id, which has one use more now.
+// keep returns the mask with the given id and counts one more use of it.
 func (r *run) keep(id maskID) *keptMask {
 	for _, k := range r.masks {
 		if k.id == id {
@@ -124,10 +123,10 @@ func (r *run) keep(id maskID) *keptMask {
 	return k
 }
 
-// maskBytes is the memory of n bits, in groups of 64.
+// maskBytes returns the size of n bits in bytes, rounded up to groups of 64 bits.
 func maskBytes(n int) int { return (n + 63) / 64 * 8 }
 
-// maskMemory is the memory for the masks that are used more than once.
+// maskMemory returns the memory for all masks that are used more than once.
 func (r *run) maskMemory() int {
 	bytes := 0
 	for _, k := range r.masks {
@@ -138,7 +137,7 @@ func (r *run) maskMemory() int {
 	return bytes
 }
 
-// keepMasks gives the masks their memory.
+// keepMasks assigns memory to the masks.
 func (r *run) keepMasks(memory []byte) {
 	for _, k := range r.masks {
 		if k.uses > 1 {

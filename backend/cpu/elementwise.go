@@ -43,7 +43,7 @@ func unaryKernel(r *run, l *ir.Launch) func() error {
 	}
 }
 
-// repeat tells how an operand is repeated to the output's shape.
+// repeat is the way an operand is broadcast to the output's shape.
 type repeat uint8
 
 const (
@@ -58,8 +58,8 @@ const (
 type layout struct {
 	kind    repeat
 	strides [ir.MaxRank]int // over the output's axes, for general
-	// group, where positive, says that a general operand has a row for so many rows of the
-	// output, one behind the other: a vector for each sample, and its tokens.
+	// group, if positive, is the number of consecutive output rows per row of a general operand: one vector per
+	// sample, used by all of its tokens.
 	group int
 }
 
@@ -91,8 +91,8 @@ func (r *run) layout(v ir.Ref, out []int) layout {
 	return y
 }
 
-// group is how many rows of an output each row of an operand is repeated for, 0 where
-// rows are repeated in another order.
+// group returns the number of consecutive output rows that share a row of the operand, or 0 if rows repeat in another
+// order.
 func group(in, out []int) int {
 	last := len(out) - 1
 	if len(in) != len(out) || in[last] != out[last] {
@@ -108,7 +108,7 @@ func group(in, out []int) int {
 	return n
 }
 
-// index gives the operand's element for element i of the output.
+// index returns the index of the operand's element for element i of the output.
 func (y *layout) index(i int, out []int) int {
 	switch y.kind {
 	case same:
@@ -146,7 +146,7 @@ type pair[T number] struct {
 	out       []int // shape of the output
 }
 
-// set takes the operands of a run.
+// set loads the operands of a run.
 func (p *pair[T]) set(r *run, l *ir.Launch, get func(ir.Ref) []T) {
 	p.out = r.shape(p.out[:0], l.Out[0])
 	p.a, p.b = r.layout(l.In[0], p.out), r.layout(l.In[1], p.out)
@@ -168,7 +168,7 @@ func binaryKernel(r *run, l *ir.Launch) func() error {
 
 var binaryVec = map[ir.BinaryFn]func(dst, a, b []float32){ir.Add: vec.Add, ir.Sub: vec.Sub, ir.Mul: vec.Mul, ir.Div: vec.Div}
 
-// floatBinary takes the fast way where the layouts of a run allow it.
+// floatBinary returns a kernel that uses vector code if the layouts of a run allow it.
 func floatBinary(r *run, l *ir.Launch, fn ir.BinaryFn) func() error {
 	if l.In[0].Store != tensor.Invalid || l.In[1].Store != tensor.Invalid || l.Out[0].Store != tensor.Invalid {
 		return storedBinary(r, l, fn)
@@ -196,8 +196,8 @@ func floatBinary(r *run, l *ir.Launch, fn ir.BinaryFn) func() error {
 
 func (p *pair[T]) swap() { p.x, p.y, p.a, p.b = p.y, p.x, p.b, p.a }
 
-// fastBinary prepares fn(x, y) for x as large as the output. What it returns
-// reports whether it could do it.
+// fastBinary prepares fn(x, y) for x as large as the output. The returned function reports whether it computed the
+// result.
 func fastBinary(r *run, p *pair[float32], fn ir.BinaryFn) func() bool {
 	f := binaryVec[fn]
 	if f == nil {

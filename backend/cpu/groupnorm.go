@@ -12,11 +12,11 @@ const (
 	groupNormWide = 512   // elements, of several pixels, that loops have at least
 )
 
-// groupNorm is a launch of a GroupNorm, perhaps with the activation of its result.
+// groupNorm is a launch of a GroupNorm, optionally with the activation of its result.
 //
-// Sums are those of parts, so that they do not depend on the workers: in float32 over the
-// pixels of a part, of differences to its first ones, lest squares cancel where a mean is
-// large; in float64 over parts and channels.
+// Sums are split into fixed parts, so they do not depend on the workers. Within a part they are float32 sums over
+// pixels of differences to the first pixels, so that squares do not cancel if the mean is large; over parts and
+// channels they are float64.
 type groupNorm struct {
 	r            *run
 	l            *ir.Launch
@@ -28,7 +28,7 @@ type groupNorm struct {
 	wide         int // elements of as many pixels as are taken at once
 
 	x, y          []float32 // of the sample under way
-	sums          []float32 // of each part: differences, their sums and those of their squares
+	sums          []float32 // per part: differences, their sums, sums of their squares
 	factor, shift []float32 // of the channels of several pixels
 	sum, squares  []float64 // of a group
 	add, apply    func(lo, hi int)
@@ -36,8 +36,8 @@ type groupNorm struct {
 
 func groupNormKernel(r *run, l *ir.Launch) func() error { return newGroupNorm(r, l).run }
 
-// activated prepares a GroupNorm and the activation that takes its place in memory, if
-// the launches begin with these.
+// activated prepares a GroupNorm with the activation that overwrites it in place, if the launches begin with these
+// two.
 func (r *run) activated(launches []ir.Launch) (step, bool) {
 	if len(launches) < 2 || launches[0].Op != ir.GroupNorm || launches[1].Op != ir.Activate {
 		return step{}, false
@@ -80,12 +80,12 @@ func (p *groupNorm) run() error {
 	return nil
 }
 
-// part is where a part of the sample begins and ends.
+// part returns the bounds of part i of the sample.
 func (p *groupNorm) part(i int) (lo, hi int) {
 	return i * p.pixel * p.c, min(p.pixels, (i+1)*p.pixel) * p.c
 }
 
-// room is what a part has of sums.
+// room returns the memory for the sums of part i.
 func (p *groupNorm) room(i int) (d, sum, squares []float32) {
 	room := p.sums[3*i*p.wide:][:3*p.wide]
 	return room[:p.wide], room[p.wide : 2*p.wide], room[2*p.wide:]
@@ -130,7 +130,7 @@ func (p *groupNorm) collect() {
 	}
 }
 
-// setFactors makes of the sums what elements are multiplied with, and what is added.
+// setFactors converts the sums to the factor and the offset of each channel.
 func (p *groupNorm) setFactors() {
 	p.collect()
 	w, b := p.r.f32(p.l.In[1]), p.r.f32(p.l.In[2])

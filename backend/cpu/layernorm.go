@@ -7,8 +7,8 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// affine gives the weight and bias of a normalisation whose rows have d
-// elements; ones and zeroes of temporary memory stand for those that are absent.
+// affine returns the weight and bias of a normalisation whose rows have d elements. If one is absent, it returns ones
+// or zeros in temporary memory.
 func (r *run) affine(a ir.LayerNormAttr, d int, in []ir.Ref) (w, b []float32) {
 	free := r.temp(2 * d)
 	w, b = free[:d], free[d:]
@@ -61,8 +61,8 @@ func layerNormGradKernel(r *run, l *ir.Launch) func() error {
 	}
 }
 
-// layerNormGrad is the gradient of a row for x; dx may be dy. With c = x − mean,
-// r = rsqrt(mean(c²)+eps) and u = dy·w: dx = r·(u − mean(u) − c·r²·mean(u·c)).
+// layerNormGrad computes the gradient of a row for x; dx may be dy. With c = x − mean, r = rsqrt(mean(c²)+eps) and u
+// = dy·w: dx = r·(u − mean(u) − c·r²·mean(u·c)).
 func layerNormGrad(dx, dy, x, w []float32, eps float32) {
 	n := float64(len(x))
 	mean := vec.Sum(x) / float32(len(x))

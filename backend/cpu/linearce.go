@@ -6,31 +6,29 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// The logits that exist at one time are at most logitBytes, or those of
-// logitRows rows where the vocabulary is large: reading the weights of the head
-// once for fewer rows would cost more than the products.
+// Logits in memory are limited to logitBytes, or to logitRows rows if the vocabulary is large: for fewer rows,
+// reading the head's weights would cost more than the multiplication.
 const (
 	logitBytes = 32 << 20
 	logitRows  = 128
 )
 
-// linearCE computes logits and losses for stretches of the rows that have a
-// label; the others cost nothing.
+// linearCE computes logits and losses for blocks of labelled rows. Rows without a label cost nothing.
 type linearCE struct {
 	r    *run
 	x, w ir.Ref
 	y    ir.Ref // labels
 	grad bool   // dx is computed too
-	each bool   // losses are those of the rows, not their sum
+	each bool   // return a loss per row, not their sum
 
 	v, d     int
-	scales   []float32 // of the gradients: one, or those of all rows
+	scales   []float32 // factors of the gradients: one, or one per row
 	all      []float32 // the losses of all rows, where each is asked for
 	in, dx   values    // of all rows
 	rows     []int32   // that have a label
 	labels   []int32
 	loss     []float32 // of these rows
-	at, m    int       // the stretch: rows[at:at+m]
+	at, m    int       // the current block: rows[at:at+m]
 	gathered []float32 // its inputs
 	logits   []float32 // and then their gradient
 	back     []float32 // the gradient of its inputs
@@ -66,16 +64,15 @@ func (c *linearCE) measure() {
 	c.v, _ = c.r.matrix(c.w)
 }
 
-// stretch is how many of n rows with a label are taken at a time.
+// stretch returns the number of labelled rows to process at a time.
 func (c *linearCE) stretch(n int) int {
 	return min(max(logitBytes/(4*max(1, c.v)), logitRows), max(1, n))
 }
 
-// room is the memory in floats for n rows, labels of which are in stretches of
-// per.
+// room returns the memory in floats for n rows, with blocks of per labelled rows.
 func (c *linearCE) room(n, per int) int { return 2*n + per*(c.v+2*c.d) }
 
-// run gives the losses; with grad, dx gets their gradient times scales.
+// run computes the losses; with grad it also writes their gradient times scales to dx.
 func (c *linearCE) run(losses []float32, dx values, scales []float32) error {
 	r := c.r
 	c.measure()
@@ -148,7 +145,7 @@ func (c *linearCE) losses(lo, hi int) {
 	}
 }
 
-// scaleOf is that of the gradient of a row.
+// scaleOf returns the gradient factor of a row.
 func (c *linearCE) scaleOf(row int32) float32 {
 	if c.each {
 		return c.scales[row]

@@ -5,8 +5,8 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// droppedRows is how many rows of an input lie in memory with dropout applied,
-// at most, where a product cannot apply it.
+// droppedRows is the maximum number of input rows that are stored with dropout applied, if the matrix multiplication
+// cannot apply it.
 const droppedRows = 256
 
 // dropped prepares a pass over dropout(x) for products that cannot apply dropout
@@ -38,8 +38,8 @@ func (r *run) dropped(d *drop, x ir.Ref, f func(lo, hi int, rows gemm.Matrix)) f
 	}
 }
 
-// loraDownKernel stands in the table of kernels so that the device supports LoRADown.
-// Launches are taken by dropping, which computes those of one x together.
+// loraDownKernel makes the device report support for LoRADown. Launches are prepared by dropping, which computes all
+// launches of one x together.
 func loraDownKernel(r *run, l *ir.Launch) func() error { return newLoRADown(r, l).run }
 
 // loraDown is a launch of dropout(x)·Aᵀ.
@@ -48,7 +48,7 @@ type loraDown struct {
 	l    *ir.Launch
 	drop *drop
 	call gemm.Call // with dropout as a filter
-	pass func()    // for where it cannot be one
+	pass func()    // the fallback in several multiplications
 }
 
 func newLoRADown(r *run, l *ir.Launch) *loraDown {

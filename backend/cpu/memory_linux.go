@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// advise asks for huge pages where a buffer is large enough to fill them.
+// advise requests huge pages if the buffer is large enough to fill them.
 func advise(data []byte) {
 	if len(data) >= 4<<20 {
 		_ = unix.Madvise(data, unix.MADV_HUGEPAGE)
 	}
 }
 
-// freeMemory is what the host could give to a process now, 0 if unknown.
+// freeMemory returns the memory in bytes that is available to a process now, 0 if unknown.
 func freeMemory() int64 {
 	raw, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -30,7 +30,7 @@ func freeMemory() int64 {
 	return hostMemory() / 2
 }
 
-// hostMemory is the host's memory in bytes, 0 if unknown.
+// hostMemory returns the host's memory in bytes, 0 if unknown.
 func hostMemory() int64 {
 	var s unix.Sysinfo_t
 	if unix.Sysinfo(&s) != nil {

@@ -4,7 +4,7 @@ package cpu
 
 import "unsafe"
 
-// allocate takes zeroed memory from Go's heap, in words for its alignment.
+// allocate allocates zeroed memory on Go's heap, in words for its alignment.
 func allocate(bytes int) (*buffer, error) {
 	if bytes == 0 {
 		return &buffer{}, nil

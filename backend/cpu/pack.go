@@ -9,10 +9,9 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// autoRows is the largest number of rows that weights are packed for under
-// PackAuto: with more the copies saved less than 3 % of a training step of the
-// small model of scripts/make_model.py on two cores. The copies of bfloat16 are
-// half as large, and its products take half as long beside the packing.
+// autoRows returns the maximum number of rows for which PackAuto packs weights. With more rows the copies saved less
+// than 3 % of a training step of the small model of scripts/make_model.py on two cores. bfloat16 copies are half as
+// large, and their multiplications take half as long relative to the packing.
 func (d *Device) autoRows() int {
 	if d.gemm.Rounds() {
 		return 256
@@ -20,7 +19,7 @@ func (d *Device) autoRows() int {
 	return 128
 }
 
-// packing is what a device knows of the copies that it keeps.
+// packing is the state of the packed copies that a device keeps.
 type packing struct {
 	mu    sync.Mutex
 	mode  backend.Pack
@@ -28,8 +27,7 @@ type packing struct {
 	used  int64
 }
 
-// copied is op(B) of a buffer, packed for products, or the knowledge that
-// there was no room for it.
+// copied is a packed copy of op(B) of a buffer, or a record that it exceeded the limit.
 type copied struct {
 	trans bool
 	k, n  int
@@ -37,7 +35,7 @@ type copied struct {
 	data  *buffer
 }
 
-// SetPack allows packed copies of weights for programs compiled from now on.
+// SetPack sets the mode and memory limit of packed weight copies for programs that are compiled later.
 func (d *Device) SetPack(p backend.Pack, limit int64) int64 {
 	switch {
 	case limit == 0 && p == backend.PackAlways:
@@ -57,9 +55,8 @@ func (d *Device) packMode() backend.Pack {
 	return d.packing.mode
 }
 
-// packs reports whether products such as c with v would use a copy of
-// it: v is an argument that is only read, whole, and not quantised, which is for
-// less memory.
+// packs reports whether matrix multiplications such as c with v would use a packed copy: v is a read-only argument,
+// used whole, and not quantised, since quantised weights are meant to save memory.
 func (r *run) packs(v ir.Ref, c *gemm.Call) bool {
 	switch {
 	case v.Space != ir.SpaceArg || v.Offset != 0 || v.Type.DType.Quantized() || r.prog.Args[v.Index].Written:
@@ -80,8 +77,7 @@ func (r *run) prepack(p *gemm.Pair, v ir.Ref, n int) {
 	}
 }
 
-// copyOf gives the copy of op(B) of a pair, and makes it where there is room
-// for one. It holds packing.mu.
+// copyOf returns the packed copy of op(B) of a pair, and creates it if the limit allows. The caller holds packing.mu.
 func (d *Device) copyOf(b *buffer, p *gemm.Pair, n int) *gemm.Prepacked {
 	for i := range b.copies {
 		if c := &b.copies[i]; c.trans == p.B.Trans && c.k == p.K && c.n == n {
@@ -112,7 +108,7 @@ func (d *Device) copyOf(b *buffer, p *gemm.Pair, n int) *gemm.Prepacked {
 	return c.ready
 }
 
-// PackedBytes is what the copies for the programs take.
+// PackedBytes returns the memory of the copies that the programs would use.
 func (d *Device) PackedBytes(mode backend.Pack, programs ...*ir.Program) (int64, error) {
 	type key struct {
 		name  string
@@ -143,8 +139,8 @@ type wanted struct {
 	k, n  int
 }
 
-// want notes for a product of so many rows which of its weights, the second
-// factors of its pairs, it would use a copy of.
+// want records which weights, the second operands of its pairs, a multiplication of this number of rows would use
+// packed.
 func (r *run) want(c *gemm.Call, pair int, v ir.Ref) bool {
 	if !r.packs(v, c) {
 		return false
@@ -154,7 +150,7 @@ func (r *run) want(c *gemm.Call, pair int, v ir.Ref) bool {
 	return true
 }
 
-// Packed is what the copies take now, in bytes.
+// Packed returns the current memory of the copies in bytes.
 func (d *Device) Packed() int64 {
 	d.packing.mu.Lock()
 	defer d.packing.mu.Unlock()

@@ -7,9 +7,8 @@ import (
 	"github.com/lorafuse/lorafuse/internal/vec"
 )
 
-// Peak measures what the workers reach together: products of matrices in the
-// nearest cache, and reading memory that is in none. The best of several tries
-// counts; what else runs on the host lowers it.
+// Peak measures the peak rates of all workers together: matrix multiplication in the innermost cache, and reading
+// uncached memory. It returns the best of several tries; other load on the host lowers it.
 func (d *Device) Peak() (backend.Peak, error) {
 	p := backend.Peak{FlopsPerSecond: d.gemm.Peak()}
 	const (
@@ -38,7 +37,7 @@ func (d *Device) Peak() (backend.Peak, error) {
 	return p, nil
 }
 
-// readPiece is what one worker reads at a time.
+// readPiece is the number of bytes that one worker reads at a time.
 const readPiece = 1 << 20
 
 // Read adds the bytes of buffers up, as if they were numbers, with all workers.

@@ -7,19 +7,20 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// A run that gives way computes large products in pieces of their columns, so that others
-// wait for a piece and not for a product.
+// A preemptible run splits large matrix multiplications by columns, so that other programs wait for one piece and not
+// for the whole multiplication.
 
-var pieceFlops = 1 << 28 // of a piece: some milliseconds on two cores; less in tests
+var pieceFlops = 1 << 28 // per piece: some milliseconds on two cores; smaller in tests
 
 const (
-	pieceCols  = 256 // that it has at least, beside which packing A once more costs little
+	pieceCols  = 256 // minimum width of a piece, at which packing A again costs little
 	pieceRows  = 8   // that it has more of: fewer wait for memory, and are summed in an order by their columns
 	pieceAlign = 64  // of their first columns: whole blocks, and whole groups of all kernels
 )
 
-// multiply computes a product. Its bits are those of one piece: what decides how an element
-// is summed is neither where it lies, nor how many columns there are from 65 on.
+// multiply computes a matrix multiplication, in pieces if the run is preemptible. The result is bit-equal to one
+// piece: the order of summation depends neither on the position of an element nor on the number of columns from 65
+// on.
 func (r *run) multiply(c *gemm.Call) {
 	n := r.pieces(c)
 	if n < 2 {
@@ -47,7 +48,7 @@ func (r *run) multiplyAll(calls []*gemm.Call) {
 	}
 }
 
-// pieces is into how many a product is cut, 1 where the run does not give way.
+// pieces returns the number of pieces of a multiplication, 1 if the run is not preemptible.
 func (r *run) pieces(c *gemm.Call) int {
 	if r.rest == nil || c.M <= pieceRows || c.Filter != nil {
 		return 1
@@ -66,7 +67,7 @@ func (r *run) pieces(c *gemm.Call) int {
 	return max(1, min(flops/pieceFlops, c.N/pieceCols))
 }
 
-// piece is the columns [from,to) of a product, or all from there on.
+// piece returns the multiplication for columns [from,to), or all from from on if last is set.
 func (r *run) piece(c *gemm.Call, from, to int, last bool) *gemm.Call {
 	if last {
 		to = c.N
@@ -89,7 +90,7 @@ func (r *run) piece(c *gemm.Call, from, to int, last bool) *gemm.Call {
 	return p
 }
 
-// columns is op(M) without the first columns.
+// columns returns op(M) without the first from columns.
 func columns(m gemm.Matrix, from int) gemm.Matrix {
 	if m.Data == nil {
 		return m
@@ -102,7 +103,7 @@ func columns(m gemm.Matrix, from int) gemm.Matrix {
 	return m
 }
 
-// dtypeOf is the type of a matrix's elements.
+// dtypeOf returns the dtype of a matrix's elements.
 func dtypeOf(e gemm.Elem) tensor.DType {
 	switch e {
 	case gemm.F16:

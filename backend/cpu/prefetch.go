@@ -18,11 +18,11 @@ type prefetcher struct {
 	at     []place // of each worker
 }
 
-// fetchList is what each worker fetches, in this order: that part of the weights of
-// the next products which it will multiply.
+// fetchList lists, for each worker, the memory to prefetch in order: its part of the weights of the next
+// multiplications.
 type fetchList [][][]byte
 
-// place is how far a worker has come, which only it reads and writes.
+// place is the prefetch position of a worker. Only that worker uses it.
 type place struct {
 	in        *fetchList
 	part, off int
@@ -124,8 +124,8 @@ func (p *prefetches) update(r *run, steps []step) {
 	}
 }
 
-// after makes the list for the time that step i runs: weights of the steps behind it,
-// and at the end of the program those of the first steps, for the next token.
+// after builds the list for the duration of step i: the weights of later steps and, at the end of the program, of the
+// first steps, for the next token.
 func (p *prefetches) after(r *run, i int) *fetchList {
 	workers := r.dev.pool.Workers()
 	f := make(fetchList, workers)

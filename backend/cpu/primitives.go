@@ -97,13 +97,13 @@ func philoxRowsKernel(r *run, l *ir.Launch) func() error {
 	}
 }
 
-// rowKeys are a key for each row, of so many elements, and its number.
+// rowKeys holds a random key per row, the row length, and the row numbers.
 type rowKeys struct {
 	words   []uint32 // {seed low, seed high, step, number} of each row
 	columns int
 }
 
-// rowKeys are the keys v of a value such as x.
+// rowKeys returns the keys v for rows of a value such as x.
 func (r *run) rowKeys(v, x ir.Ref) rowKeys {
 	k := rowKeys{words: r.u32(v)}
 	if n := r.axis(x, 0); n > 0 {
@@ -112,8 +112,8 @@ func (r *run) rowKeys(v, x ir.Ref) rowKeys {
 	return k
 }
 
-// each calls f for the parts of rows that the elements [lo, hi) are: word is the
-// number of the first one's word in the stream of its key.
+// each calls f for each row's part of the elements [lo, hi). word is the index of the part's first word in the stream
+// of its key.
 func (k rowKeys) each(lo, hi int, f func(seed uint64, step uint32, lo, hi int, word uint64)) {
 	for lo < hi {
 		row := lo / k.columns
@@ -201,7 +201,7 @@ func reduceKernel(r *run, l *ir.Launch) func() error {
 	}
 	var x, dst []float32
 	var n, inner int
-	// Sums run in float64 in the order of the axis, but for sumAlong.
+	// Sums are computed in float64 in the order of the axis, except in sumAlong.
 	part := func(lo, hi int) {
 		if inner == 1 {
 			along := sumAlong
@@ -241,8 +241,8 @@ func reduceKernel(r *run, l *ir.Launch) func() error {
 	}
 }
 
-// sumAlong adds up x, some elements at a time as the vector kernels do, each of
-// whose sums is then of a few terms, and these in float64.
+// sumAlong adds up x: blocks in float32 by the vector kernels, so that each sum has few terms, and the block sums in
+// float64.
 func sumAlong(x []float32) float32 {
 	const most = 256
 	sum := 0.0

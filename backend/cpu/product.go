@@ -26,7 +26,7 @@ type matrixProduct struct {
 	r      *run
 	l      *ir.Launch
 	call   gemm.Call
-	packs  []bool // of a pair: a packed copy of its B would be used
+	packs  []bool // per pair: would use a packed copy of B
 	place  result
 	src    values
 	addend func(lo, hi int)
@@ -46,7 +46,7 @@ func newProduct(r *run, l *ir.Launch) *matrixProduct {
 	return p
 }
 
-// sizes takes those of this run.
+// sizes sets the sizes of this run.
 func (p *matrixProduct) sizes() {
 	r, c, out := p.r, &p.call, p.l.Out[0]
 	a, rank := p.l.Attr.(ir.GemmAttr), len(out.Type.Shape)
@@ -62,8 +62,7 @@ func (p *matrixProduct) sizes() {
 	}
 }
 
-// measure takes the sizes of this run and the place of the output, and reports whether
-// there is anything to compute.
+// measure sets the sizes and the output of this run, and reports whether there is anything to compute.
 func (p *matrixProduct) measure() bool {
 	p.sizes()
 	a, c := p.l.Attr.(ir.GemmAttr), &p.call
@@ -79,7 +78,7 @@ func (p *matrixProduct) measure() bool {
 	return true
 }
 
-// ready is the call on its data, nil if there is nothing to compute.
+// ready returns the call with its data, nil if there is nothing to compute.
 func (p *matrixProduct) ready() *gemm.Call {
 	if !p.measure() {
 		return nil
@@ -88,8 +87,8 @@ func (p *matrixProduct) ready() *gemm.Call {
 	return &p.call
 }
 
-// begin fills what is added to the products into the output, where that is
-// float32: else it is added when they are rounded.
+// begin copies the addend of the multiplications to the output if that is float32; otherwise it is added when the
+// result is rounded.
 func (p *matrixProduct) begin() {
 	if i := p.l.Attr.(ir.GemmAttr).C(); i >= 0 && p.call.Stored == nil && !p.l.In[i].Same(p.l.Out[0]) {
 		p.src = p.r.values(p.l.In[i])
@@ -97,10 +96,10 @@ func (p *matrixProduct) begin() {
 	}
 }
 
-// result is where a product goes.
+// result is the destination of a matrix multiplication.
 type result struct{ v ir.Ref }
 
-// newResult gives a call whose result is v in fewer bits its form.
+// newResult returns the result v, and makes c write narrow elements if v is stored as such.
 func newResult(c *gemm.Call, v ir.Ref) result {
 	if v.Store != tensor.Invalid {
 		c.Stored = &gemm.Stored{}
@@ -108,7 +107,7 @@ func newResult(c *gemm.Call, v ir.Ref) result {
 	return result{v}
 }
 
-// set takes the place of this run, and gives the number of its elements.
+// set sets the output memory of this run, and returns its number of elements.
 func (p *result) set(r *run, c *gemm.Call) int {
 	n := p.v.Type.Shape.Elements(r.dims)
 	if c.Stored == nil {
@@ -119,7 +118,7 @@ func (p *result) set(r *run, c *gemm.Call) int {
 	return n
 }
 
-// point gives the pairs their data.
+// point sets the data of the pairs.
 func (p *matrixProduct) point() {
 	for i := range p.call.Pairs {
 		pair := &p.call.Pairs[i]

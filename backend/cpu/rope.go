@@ -57,7 +57,7 @@ func ropeKernel(r *run, l *ir.Launch) func() error {
 	}
 }
 
-// rotateNeighbours is vec.Rotary for pairs (x[2j], x[2j+1]) of each head of size d.
+// rotateNeighbours applies rotary embeddings as vec.Rotary does, for pairs (x[2j], x[2j+1]) of each head of size d.
 func rotateNeighbours(dst, x []float32, d int, cos, sin []float32, inverse bool) {
 	sign := float32(1)
 	if inverse {

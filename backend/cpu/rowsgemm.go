@@ -13,8 +13,8 @@ const (
 	blocksOnce  = 64
 )
 
-// rowsGemm is a launch of a RowsGemm: rows are grouped by index, each group is one
-// product or several of some rows, and the results go to where the rows lie.
+// rowsGemm is a launch of a RowsGemm: rows are grouped by index, each group is one or more matrix multiplications,
+// and the results are written to the positions of the rows.
 type rowsGemm struct {
 	r     *run
 	l     *ir.Launch
@@ -25,7 +25,7 @@ type rowsGemm struct {
 
 	rowGroups
 	index             []int32
-	apart             []bool // of a group: its rows do not lie together
+	apart             []bool // per group: its rows are not contiguous
 	x                 *gathered
 	src, dst          []float32 // x and the result
 	rows, results     []float32 // of groups that are apart, by their place in order
@@ -56,7 +56,7 @@ func rowsGemmKernel(r *run, l *ir.Launch) func() error {
 	return p.run
 }
 
-// room is the memory in floats for n rows.
+// room returns the memory in floats for n rows.
 func (p *rowsGemm) room(n int) int {
 	return wordsOfGroups(n, p.e) + n*(p.k+p.a.Width)
 }
@@ -77,13 +77,13 @@ func (p *rowsGemm) reserveProducts(n int) {
 	p.r.need.products = p.r.need.products.With(need)
 }
 
-// pair is the product with matrix e, without data.
+// pair returns the multiplication by matrix e, without data.
 func (p *rowsGemm) pair(e int) gemm.Pair {
 	reads, _ := p.a.Size(p.types, 2, e)
 	return gemm.Pair{A: gemm.Matrix{Stride: p.k}, B: p.r.form(p.weight(e), p.a.TB), K: reads, Alpha: 1}
 }
 
-// weight is the input that holds matrix e.
+// weight returns the input that contains matrix e.
 func (p *rowsGemm) weight(e int) ir.Ref {
 	if p.a.Tables == 0 {
 		return p.l.In[2]
@@ -91,7 +91,7 @@ func (p *rowsGemm) weight(e int) ir.Ref {
 	return p.l.In[2+e]
 }
 
-// matrix is the place of matrix e.
+// matrix returns matrix e.
 func (p *rowsGemm) matrix(e int) gemm.Matrix {
 	m := p.r.operand(p.weight(e), p.a.TB)
 	if p.a.Tables == 0 {
@@ -134,8 +134,7 @@ func (p *rowsGemm) run() error {
 	return nil
 }
 
-// findApart finds the groups whose rows do not lie together, and reports whether there
-// are any.
+// findApart finds the groups whose rows are not contiguous, and reports whether there are any.
 func (p *rowsGemm) findApart() (some bool) {
 	for e := range p.e {
 		rows, _ := p.group(e)
@@ -145,7 +144,7 @@ func (p *rowsGemm) findApart() (some bool) {
 	return some
 }
 
-// bringRows copies what is added to the rows of groups that are apart.
+// bringRows gathers the addend of the groups that are not contiguous.
 func (p *rowsGemm) bringRows(lo, hi int) {
 	w := p.a.Width
 	for at := lo; at < hi; at++ {
@@ -156,8 +155,8 @@ func (p *rowsGemm) bringRows(lo, hi int) {
 	}
 }
 
-// putBack brings the results of groups that are apart to their rows, and fills what no
-// product gives.
+// putBack scatters the results of groups that are not contiguous to their rows, and fills rows that no group
+// computes.
 func (p *rowsGemm) putBack(lo, hi int) {
 	w := p.a.Width
 	for at := lo; at < hi; at++ {

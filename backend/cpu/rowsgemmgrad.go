@@ -40,7 +40,7 @@ func rowsGemmGradKernel(r *run, l *ir.Launch) func() error {
 
 func (p *rowsGemmGrad) room(n int) int { return wordsOfGroups(n, p.e) + n*(p.k+p.a.Width) }
 
-// size sets the shape of the product for matrix e over so many rows.
+// size sets the shape of the multiplication for matrix e over this number of rows.
 func (p *rowsGemmGrad) size(e, rows int) {
 	c := &p.calls[e]
 	reads, gives := p.a.Size(p.types, 3, e)

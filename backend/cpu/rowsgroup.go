@@ -6,19 +6,18 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// rowGroups are the rows of a value in groups of one index, each in the order in
-// which they lie.
+// rowGroups holds the rows of a value grouped by index; rows of a group keep their order.
 type rowGroups struct {
 	order  []int32 // rows, group after group
 	starts []int32 // of the groups in order; the last entry is where rows without a group begin
 	next   []int32 // while they are counted
 }
 
-// wordsOfGroups is the memory that sort takes for so many rows in so many groups.
+// wordsOfGroups returns the memory in words that sort needs for this number of rows and groups.
 func wordsOfGroups(rows, groups int) int { return rows + 2*(groups+1) }
 
-// sort brings rows into groups by their index, in memory of wordsOfGroups; those of a
-// negative index come last. It finds an index that is no group.
+// sort groups rows by their index, in memory of wordsOfGroups words; rows with a negative index come last. It returns
+// an error for an index out of range.
 func (g *rowGroups) sort(memory []int32, index []int32, groups int) error {
 	g.order, memory = memory[:len(index)], memory[len(index):]
 	g.starts, g.next = memory[:groups+1], memory[groups+1:2*(groups+1)]
@@ -47,13 +46,13 @@ func (g *rowGroups) sort(memory []int32, index []int32, groups int) error {
 	return nil
 }
 
-// group is the rows of group e, and where they begin in order.
+// group returns the rows of group e, and their start in order.
 func (g *rowGroups) group(e int) (rows []int32, first int) {
 	first = int(g.starts[e])
 	return g.order[first:g.starts[e+1]], first
 }
 
-// together reports whether rows lie one behind the other.
+// together reports whether rows are contiguous.
 func together(rows []int32) bool {
 	return len(rows) > 0 && int(rows[len(rows)-1]-rows[0]) == len(rows)-1
 }

@@ -13,10 +13,9 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// kernel prepares a launch of a program and returns what runs it. Whatever the
-// launch needs each time (the functions that it hands to the workers, room for
-// operands) is made here, so that running it allocates nothing. While it
-// prepares, sizes are those of the largest dimensions, and there is no data.
+// kernel prepares a launch of a program and returns the function that runs it. Everything that the launch needs
+// (closures for the workers, memory for operands) is allocated here, so that running it allocates nothing. During
+// preparation the sizes are those of the largest dimensions, and there is no data.
 type kernel func(r *run, l *ir.Launch) func() error
 
 // kernels has all primitives, and the composites that need not be decomposed.
@@ -43,8 +42,7 @@ var kernels = map[ir.Op]kernel{
 	ir.SumSquares: sumSquaresKernel, ir.AdamW: adamWKernel, ir.AdamW8: adamW8Kernel,
 }
 
-// run is one execution of a program: where its values lie, and memory that
-// kernels use in passing.
+// run is one execution of a program: the memory of its values, and temporary memory of kernels.
 type run struct {
 	dev     *Device
 	prog    *ir.Program
@@ -53,7 +51,7 @@ type run struct {
 	buffers []*buffer // of args
 	dims    []int
 
-	rest func() // lets others have the workers for a while; nil where it need not
+	rest func() // lets other programs use the workers for a while; nil if not preemptible
 	// The piece of a product that is under way, see multiply.
 	cut       gemm.Call
 	cutStored gemm.Stored
@@ -66,9 +64,9 @@ type run struct {
 	scratch []float32 // for the launch under way
 	need    needs     // of all launches
 
-	rooms []room // of the workers, nil where nothing is stored in fewer bits
+	rooms []room // per worker; nil if no value is stored narrowly
 
-	// What elements and rows hand to the workers.
+	// Arguments that elements and rows pass to the workers.
 	part        func(lo, hi int)
 	count, size int
 	task        func(i int)
@@ -77,8 +75,8 @@ type run struct {
 	noRoom      func(lo, hi int)
 }
 
-// needs is the memory beside the arena that the launches of a program take,
-// one at a time, at the largest dimensions.
+// needs is the memory, in addition to the arena, that the launches of a program need one at a time, at the largest
+// dimensions.
 type needs struct {
 	temp     int             // floats of a run's own
 	masks    int             // bytes of masks that are kept
@@ -116,7 +114,7 @@ func newRun(d *Device, p *ir.Program, mode backend.Pack) (r *run, steps []step) 
 	return r, steps
 }
 
-// newStep prepares the first of the launches, and those that run as one with it.
+// newStep prepares the first launch, together with the following ones that run as one step with it.
 func (r *run) newStep(launches []ir.Launch) step {
 	if list := siblings(launches, r.dims); len(list) > 0 {
 		p := newProducts(r, list)
@@ -154,13 +152,13 @@ func (r *run) do(s *step) (err error) {
 	return nil
 }
 
-// never is the step of a launch that cannot run.
+// never returns the step of a launch that cannot run.
 func never(format string, args ...any) func() error {
 	err := fmt.Errorf(format, args...)
 	return func() error { return err }
 }
 
-// bytes is the memory of a value at its run-time size.
+// bytes returns the memory of a value at its run-time size.
 func (r *run) bytes(v ir.Ref) []byte {
 	n := v.Bytes(r.dims)
 	if v.Space == ir.SpaceArg {
@@ -192,10 +190,10 @@ func (r *run) shape(buf []int, v ir.Ref) []int {
 	return buf
 }
 
-// axis is the size of axis i of v.
+// axis returns the size of axis i of v.
 func (r *run) axis(v ir.Ref, i int) int { return v.Type.Shape[i].Resolve(r.dims) }
 
-// matrix gives the rows and columns of a value whose outer axes are joined.
+// matrix returns the number of rows and columns of a value whose outer axes are joined.
 func (r *run) matrix(v ir.Ref) (rows, cols int) {
 	n := v.Type.Shape.Elements(r.dims)
 	cols = v.Type.Last().Resolve(r.dims)
@@ -205,7 +203,7 @@ func (r *run) matrix(v ir.Ref) (rows, cols int) {
 	return n / cols, cols
 }
 
-// form is operand without its data.
+// form returns the operand without its data.
 func (r *run) form(v ir.Ref, transposed bool) gemm.Matrix {
 	m := gemm.Matrix{Stride: v.Type.Last().Resolve(r.dims), Trans: transposed}
 	switch v.Stored() {
@@ -227,7 +225,7 @@ func (r *run) form(v ir.Ref, transposed bool) gemm.Matrix {
 	return m
 }
 
-// operand is the matrix that a value holds, its rows as wide as its last axis.
+// operand returns the matrix that a value contains, with rows as long as its last axis.
 func (r *run) operand(v ir.Ref, transposed bool) gemm.Matrix {
 	m := r.form(v, transposed)
 	if b := r.bytes(v); len(b) > 0 {
@@ -239,23 +237,21 @@ func (r *run) operand(v ir.Ref, transposed bool) gemm.Matrix {
 // reserve makes room for temp(n) in every run.
 func (r *run) reserve(n int) { r.need.temp = max(r.need.temp, n) }
 
-// reserveProduct makes room for a product such as c, whose data need not be
-// there yet.
+// reserveProduct reserves memory for a multiplication like c, which needs no data yet.
 func (r *run) reserveProduct(c *gemm.Call) {
 	r.need.products = r.need.products.With(r.dev.gemm.Need(c))
 }
 
-// temp gives n floats that are free until the next launch; reserve has made
-// room for them.
+// temp returns n temporary floats, valid until the next launch. reserve has allocated them.
 func (r *run) temp(n int) []float32 { return r.scratch[:n] }
 
-// asWords gives the memory of x to integers.
+// asWords returns the memory of x as integers.
 func asWords(x []float32) []int32 {
 	return unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
 }
 
-// chunk is the number of elements that one task of an elementwise kernel
-// takes: a fixed number, so that no result depends on the number of workers.
+// chunk is the number of elements that one task of an elementwise kernel processes: a constant, so that results do
+// not depend on the number of workers.
 const chunk = 8192
 
 // elements spreads n elements over the workers.

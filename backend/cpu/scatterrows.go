@@ -6,9 +6,8 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// scatterRowsKernel writes rows over a table, which is copied only where the result
-// does not lie in its place. Each task writes all rows, in their order, to some of the
-// columns.
+// scatterRowsKernel writes rows over a table; the table is copied unless the result is in place. Each task writes all
+// rows, in order, for a range of columns.
 func scatterRowsKernel(r *run, l *ir.Launch) func() error {
 	if l.In[0].Stored() != l.Out[0].Stored() || l.In[1].Stored() != l.Out[0].Stored() {
 		return storedScatterRows(r, l)
@@ -40,8 +39,8 @@ func scatterRowsKernel(r *run, l *ir.Launch) func() error {
 	}
 }
 
-// storedScatterRows is scatterRowsKernel where rows, table and result are not stored
-// alike, such as rows of f32 for a cache in bfloat16.
+// storedScatterRows returns a scatterRowsKernel for rows, table and result of different dtypes in memory, such as f32
+// rows for a bfloat16 cache.
 func storedScatterRows(r *run, l *ir.Launch) func() error {
 	const stretch = 512 // elements
 	var table, rows, dst values
@@ -70,7 +69,7 @@ func storedScatterRows(r *run, l *ir.Launch) func() error {
 	}
 }
 
-// scatterIndex is the index of a launch of ScatterRows.
+// scatterIndex returns the index of a ScatterRows launch.
 func (r *run) scatterIndex(l *ir.Launch) ([]int32, error) {
 	index, have := r.i32(l.In[2]), r.axis(l.Out[0], 0)
 	for i, at := range index {

@@ -7,9 +7,8 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// Scratch is the memory in bytes that running the programs takes beside their
-// arenas and arguments: what operands are packed into, tiles of attention, and
-// what kernels compute a part at a time. Errors: backend.ErrUnsupported.
+// Scratch returns the memory in bytes that the programs need in addition to arenas and arguments: packed operands,
+// tiles of attention, and partial results of kernels. Errors: backend.ErrUnsupported.
 func (d *Device) Scratch(programs ...*ir.Program) (int64, error) {
 	var all needs
 	sum := int64(0)
@@ -30,7 +29,7 @@ func (d *Device) Scratch(programs ...*ir.Program) (int64, error) {
 	return sum, nil
 }
 
-// supported finds a launch that there is no kernel for.
+// supported returns an error for the first launch without a kernel.
 func supported(p *ir.Program) error {
 	for i := range p.Launches {
 		if kernels[p.Launches[i].Op] == nil {

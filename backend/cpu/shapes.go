@@ -24,8 +24,8 @@ func broadcastKernel(r *run, l *ir.Launch) func() error {
 	return rearrange(r, l, func(out []int) layout { return r.layout(l.In[0], out) })
 }
 
-// rearrange copies the elements that choose chooses for an output of a shape;
-// runs along the last axis are copied as one where they lie side by side.
+// rearrange copies the elements that choose selects for an output of a shape. Contiguous runs along the last axis are
+// copied at once.
 func rearrange(r *run, l *ir.Launch, choose func(out []int) layout) func() error {
 	size := l.Out[0].Type.DType.Size()
 	var d, s []byte
@@ -63,7 +63,7 @@ func rearrange(r *run, l *ir.Launch, choose func(out []int) layout) func() error
 	}
 }
 
-// inner is how many bytes one step along an axis of v spans.
+// inner returns the number of bytes between neighbours along an axis of v.
 func (r *run) inner(v ir.Ref, axis int) int {
 	n := v.Stored().Size()
 	for i := axis + 1; i < v.Type.Rank(); i++ {
@@ -124,7 +124,7 @@ func concatKernel(r *run, l *ir.Launch) func() error {
 	}
 }
 
-// storedSlice is sliceKernel where the elements change their type in memory.
+// storedSlice returns a sliceKernel for elements that change their dtype in memory.
 func storedSlice(r *run, l *ir.Launch) func() error {
 	a := l.Attr.(ir.SliceAttr)
 	var src, dst values
@@ -145,7 +145,7 @@ func storedSlice(r *run, l *ir.Launch) func() error {
 	}
 }
 
-// storedConcat is concatKernel where they do.
+// storedConcat returns a concatKernel for elements that change their dtype in memory.
 func storedConcat(r *run, l *ir.Launch) func() error {
 	axis := l.Attr.(ir.ConcatAttr).Axis
 	var src, dst values

@@ -7,9 +7,8 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// siblings gives the launches from the first on that are products of the same
-// matrix, all as it lies or all transposed, and do not need each other, such as q, k and
-// v of one x.
+// siblings returns the leading launches that multiply the same matrix, all transposed or all not, without depending
+// on each other, such as q, k and v of one x.
 func siblings(launches []ir.Launch, dims []int) []ir.Launch {
 	const most = 8
 	n := 0
@@ -29,14 +28,14 @@ func siblings(launches []ir.Launch, dims []int) []ir.Launch {
 // plain reports whether a launch is a product of two matrices, not of batches.
 func plain(l *ir.Launch) bool { return l.Op == ir.Gemm && len(l.Out[0].Type.Shape) == 2 }
 
-// first is the first product of a launch.
+// first returns the first matrix multiplication of a launch.
 func first(l *ir.Launch) ir.ProductAttr { return l.Attr.(ir.GemmAttr).P[0] }
 
 // manyProducts are the calls of several launches.
 type manyProducts interface {
-	// most gives them at the largest sizes, without data.
+	// most returns the calls at the largest sizes, without data.
 	most() []*gemm.Call
-	// ready gives them on their data, those with anything to compute.
+	// ready returns the calls with data that have something to compute.
 	ready() []*gemm.Call
 }
 
@@ -75,7 +74,7 @@ func (p *products) ready() []*gemm.Call {
 	return p.calls
 }
 
-// begin fills what is added to the products of ready calls into their outputs.
+// begin copies the addends of ready calls to their outputs.
 func (p *products) begin() {
 	for _, product := range p.list {
 		if len(product.call.C) > 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// storedWidth is the least width of rows that a product gives as bfloat16: what
-// adapters make of their inputs is small, and added up from many terms.
+// storedWidth is the minimum row width of multiplications that return bfloat16. Narrower results, such as an
+// adapter's h, are small, and each is a sum of many terms.
 const storedWidth = 65
 
 // Stores reports whether a kernel reads or writes bfloat16 there: only where
@@ -53,8 +53,8 @@ func (d *Device) Stores(op ir.Op, attr any, in []ir.Type, at ir.Place, as tensor
 	return false
 }
 
-// storesGemm: matrices of one product, and what is added to it, as it is read;
-// the result where rows are long.
+// storesGemm reports whether a Gemm may store the operand: matrices of a single multiplication and its addend when
+// read, and the result if rows are long.
 func storesGemm(a ir.GemmAttr, in []ir.Type, at ir.Place) bool {
 	whole := in[0].Rank() == 2
 	switch {
@@ -66,7 +66,7 @@ func storesGemm(a ir.GemmAttr, in []ir.Type, at ir.Place) bool {
 	return whole && at.Index == a.C()
 }
 
-// outWidth is the width of a product's rows, 0 where it is known at run time only.
+// outWidth returns the row width of a multiplication, 0 if it is known at run time only.
 func outWidth(a ir.GemmAttr, in []ir.Type) int {
 	shape := in[1].Shape
 	width := shape[len(shape)-1]
@@ -94,7 +94,7 @@ func (r *run) values(v ir.Ref) values {
 	return values{bf16: r.bytes(v), n: n}
 }
 
-// in gives n elements from i on: where they lie, or widened in the room.
+// in returns n elements from i on: in place, or widened into m.
 func (x *values) in(i, n int, m *room) []float32 {
 	if x.bf16 == nil {
 		return x.f32[i : i+n]
@@ -114,7 +114,7 @@ func (x *values) widen(dst []float32, i int) {
 	_ = tensor.ToFloat32(dst, x.bf16[2*i:2*(i+len(dst))], tensor.BF16)
 }
 
-// out is where to compute n elements from i on, which put then rounds.
+// out returns the memory to compute n elements from i on. Call put afterwards to round them.
 func (x *values) out(i, n int, m *room) []float32 {
 	if x.bf16 == nil {
 		return x.f32[i : i+n]
@@ -122,7 +122,7 @@ func (x *values) out(i, n int, m *room) []float32 {
 	return m.take(n)
 }
 
-// put rounds what was computed into its place, where it is not there already.
+// put rounds computed elements and stores them at i. It does nothing for float32, which is computed in place.
 func (x *values) put(i int, y []float32) {
 	if x.bf16 != nil {
 		_ = tensor.FromFloat32(x.bf16[2*i:2*(i+len(y))], y, tensor.BF16)
@@ -138,7 +138,7 @@ func (x *values) clear(i, n int) {
 	clear(x.bf16[2*i : 2*(i+n)])
 }
 
-// move copies n elements of src from j on to those of x from i on.
+// move copies n elements of src from j on to x at i.
 func (x *values) move(i int, src *values, j, n int) {
 	switch {
 	case x.bf16 != nil && src.bf16 != nil:
@@ -150,12 +150,11 @@ func (x *values) move(i int, src *values, j, n int) {
 	}
 }
 
-// room is memory of one worker in which values are widened, a few rows or a
-// stretch of elements at a time. A nil room is that of a program that stores
-// nothing in fewer bits.
+// room is the memory in which one worker widens values, a few rows or a block of elements at a time. A nil room
+// belongs to a program without narrow values.
 type room struct{ all, free []float32 }
 
-// storedElements is how many elements are widened at a time where rows do not matter.
+// storedElements is the number of elements that are widened at a time if rows do not matter.
 const storedElements = 1024
 
 // begin makes all of the room free, for at most n elements, and gives how many
@@ -173,8 +172,7 @@ func (m *room) take(n int) (x []float32) {
 	return x
 }
 
-// reserveRoom makes room for operands of so many elements, for launches that
-// have some in fewer bits.
+// reserveRoom reserves memory to widen operands of this number of elements, for launches with narrow operands.
 func (r *run) reserveRoom(l *ir.Launch, operands, elements int) {
 	for _, refs := range [...][]ir.Ref{l.In, l.Out} {
 		for _, v := range refs {
@@ -185,7 +183,7 @@ func (r *run) reserveRoom(l *ir.Launch, operands, elements int) {
 	}
 }
 
-// makeRooms gives the workers theirs.
+// makeRooms assigns memory to the workers' rooms.
 func (r *run) makeRooms(memory []float32) {
 	if r.need.room == 0 {
 		return
@@ -196,10 +194,10 @@ func (r *run) makeRooms(memory []float32) {
 	}
 }
 
-// elementsIn is elements for tasks that have a room.
+// elementsIn calls f like elements, with a room for each task.
 func (r *run) elementsIn(n int, f func(lo, hi int, m *room)) { r.spreadIn(n, chunk, f) }
 
-// rowsIn is rows for tasks that have a room.
+// rowsIn calls f like rows, with a room for each task.
 func (r *run) rowsIn(rows, cols int, f func(lo, hi int, m *room)) {
 	r.spreadIn(rows, max(1, chunk/max(1, cols)), f)
 }
@@ -216,7 +214,7 @@ func (r *run) spreadIn(n, size int, f func(lo, hi int, m *room)) {
 	}
 }
 
-// storedUpdate is updateKernel where rows, table and result are not stored alike.
+// storedUpdate returns an updateKernel for rows, table and result of different dtypes in memory.
 func storedUpdate(r *run, l *ir.Launch) func() error {
 	return func() error {
 		table, rows, dst := r.values(l.In[0]), r.values(l.In[1]), r.values(l.Out[0])

@@ -6,9 +6,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// storesBinary reports whether a place of fn may be in fewer bits: operands as
-// large as each other, or a product with one that is repeated, which is read as
-// it is.
+// storesBinary reports whether an operand or the result of fn may be stored narrowly: operands of equal size, or a
+// multiplication by a broadcast operand, which is not stored narrowly.
 func storesBinary(fn ir.BinaryFn, in []ir.Type, at ir.Place) bool {
 	switch {
 	case binaryVec[fn] == nil || in[0].DType != tensor.F32:
@@ -25,7 +24,7 @@ func storesBinary(fn ir.BinaryFn, in []ir.Type, at ir.Place) bool {
 	return fn == ir.Mul && repeats && (at.Out || at.Index == large)
 }
 
-// largeOperand is the one of two operands that may have the other repeated.
+// largeOperand returns the index of the operand that is not broadcast.
 func largeOperand(a, b ir.Type) int {
 	if b.Rank() > a.Rank() || b.Rank() == a.Rank() && a.Last() == ir.Static(1) && b.Last() != a.Last() {
 		return 1
@@ -33,7 +32,7 @@ func largeOperand(a, b ir.Type) int {
 	return 0
 }
 
-// storedBinary is floatBinary where storesBinary says so for a place.
+// storedBinary returns a floatBinary kernel with narrow operands or results, as storesBinary allows.
 func storedBinary(r *run, l *ir.Launch, fn ir.BinaryFn) func() error {
 	large := 0
 	equal := l.In[0].Type.Shape.Equal(l.In[1].Type.Shape)

@@ -25,8 +25,7 @@ func topKKernel(r *run, l *ir.Launch) func() error {
 	}
 }
 
-// largest gives the largest elements of x, largest first, with their indices.
-// An element comes behind those before it that are as large.
+// largest returns the largest elements of x in descending order, with their indices. Equal elements keep their order.
 func largest(values []float32, indices []int32, x []float32) {
 	have := 0
 	for i, v := range x {
@@ -44,7 +43,7 @@ func largest(values []float32, indices []int32, x []float32) {
 	}
 }
 
-// rank is what an element counts as in an order.
+// rank returns the sort key of an element.
 func rank(v float32) float32 {
 	if v != v {
 		return float32(math.Inf(1))

@@ -37,15 +37,15 @@ type winograd struct {
 	filters  [16][]float32 // of the weight [out,c]
 	tiles    [16][]float32 // of the image [tiles,c]
 	sums     [16][]float32 // of the result [tiles,out]
-	between  []float32     // rows of tiles, of which columns are not transformed yet: 4 for each task
+	between  []float32     // rows of tiles whose columns are not transformed yet: 4 per task
 	result   []float32     // of the image under way
 	row, now int           // the first row of tiles that is transformed, and how many
 
 	transformWeight, transformTiles, transformSums func(lo, hi int)
 }
 
-// fewer tells whether a convolution is one of 3 by 3 that is faster by tiles. Where
-// products round their operands, these are not to be sums of pixels.
+// fewer reports whether a convolution is 3 by 3 and faster by Winograd tiles. Tiles are not used if multiplications
+// round their operands, which would then be sums of pixels.
 func (p *conv2D) fewer() bool {
 	return p.kh == 3 && p.kw == 3 && p.a.Stride == 1 && min(p.c, p.out) >= winogradChannels && p.oh*p.ow >= winogradPixels && !p.r.dev.gemm.Rounds()
 }
@@ -69,7 +69,7 @@ func newWinograd(p *conv2D) *winograd {
 	return w
 }
 
-// divide takes the memory beside the arena.
+// divide allocates the memory in addition to the arena.
 func (p *winograd) divide(take func(floats int) []float32) {
 	p.zeros = take(p.w * p.c)
 	p.between = take(max(p.rows*p.parts*p.betweenFloats(), p.out*p.c))
@@ -83,7 +83,7 @@ func (p *winograd) divide(take func(floats int) []float32) {
 	}
 }
 
-// betweenFloats is the room of a task for four rows of its tiles.
+// betweenFloats returns the memory in floats that a task needs for four rows of its tiles.
 func (p *winograd) betweenFloats() int { return 4 * (2*p.part + 2) * p.c }
 
 func (p *winograd) run() error {
@@ -156,7 +156,7 @@ func halves(plus, minus, x, y, z, sum []float32) {
 	vec.Scale(plus, 0.5, plus)
 }
 
-// tilesOfTask is the row of tiles of a task, below p.row, and its tiles.
+// tilesOfTask returns the row of tiles of a task, relative to p.row, and the range of its tiles.
 func (p *winograd) tilesOfTask(task int) (row, from, to int) {
 	row, from = task/p.parts, task%p.parts*p.part
 	return row, from, min(p.wide, from+p.part)
@@ -187,7 +187,7 @@ func (p *winograd) tilesOf(lo, hi int) {
 
 // transformRows is Bᵀ of the rows that a row of tiles sees, from one tile on.
 func (p *winograd) transformRows(dst []float32, row, tile, pixels int) {
-	// What of them lies in the image, in elements of a row of dst.
+	// Clip the tile to the image, in elements of a row of dst.
 	shift := (2*tile - p.a.Left) * p.c
 	lo := min(max(0, -shift), pixels)
 	hi := max(lo, min(pixels, p.w*p.c-shift))

@@ -1,6 +1,6 @@
-// Package null is a device without hardware: it plans, compiles and accounts
-// for memory, and runs nothing. It answers "what would this take, and does it
-// fit?" for a machine that is not there. No automatic choice picks it.
+// Package null implements a device without hardware: it plans, compiles and accounts for memory, but runs nothing.
+// Use it to find out how much memory a program needs, and whether it fits, on a machine that is not available. It is
+// never selected automatically.
 package null
 
 import (
@@ -31,16 +31,14 @@ func init() {
 // Device counts the memory that it is asked for. The zero Device claims every
 // composite and has no end of memory. It is safe for concurrent use.
 type Device struct {
-	// Memory is the memory in bytes; 0 means that there is no limit.
+	// Memory is the size of the memory in bytes; 0 means no limit.
 	Memory int64
-	// Claims says which composites the machine that is stood in for runs
-	// itself; nil means all.
+	// Claims reports which composites the simulated device runs itself; nil means all.
 	Claims func(op ir.Op, attr any, in []ir.Type) bool
 
 	// Precision of products. With BF16 values of f32 may be stored so.
 	Precision backend.Precision
-	// Keeps says where the machine that is stood in for does that; nil means
-	// everywhere.
+	// Keeps is the Stores method of the simulated device; nil means always true.
 	Keeps func(op ir.Op, attr any, in []ir.Type, at ir.Place) bool
 
 	mu         sync.Mutex
@@ -53,17 +51,17 @@ func (d *Device) Info() backend.Info {
 	return backend.Info{Backend: backend.Null, Name: "no device", Memory: d.Memory, Precision: d.Precision, Detail: "plans only, runs nothing"}
 }
 
-// Supports asks Claims.
+// Supports returns the result of Claims.
 func (d *Device) Supports(op ir.Op, attr any, in []ir.Type) bool {
 	return d.Claims == nil || d.Claims(op, attr, in)
 }
 
-// Stores asks Keeps, where the precision is BF16.
+// Stores returns the result of Keeps if the precision is BF16.
 func (d *Device) Stores(op ir.Op, attr any, in []ir.Type, at ir.Place, as tensor.DType) bool {
 	return d.Precision == backend.BF16 && as == tensor.BF16 && (d.Keeps == nil || d.Keeps(op, attr, in, at))
 }
 
-// Held is the memory in use, in bytes, and the most that ever was.
+// Held returns the memory in use and its peak, in bytes.
 func (d *Device) Held() (now, peak int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -196,16 +194,16 @@ func (d *Device) AllocAll(sizes []int) ([]backend.Buffer, error) {
 	return parts, nil
 }
 
-// Scratch is nothing: it knows no kernels.
+// Scratch returns 0, since no kernels run.
 func (d *Device) Scratch(...*ir.Program) (int64, error) { return 0, nil }
 
-// SetPack allows nothing: no copies are kept.
+// SetPack returns 0: no copies are kept.
 func (d *Device) SetPack(backend.Pack, int64) int64 { return 0 }
 
-// PackedBytes is nothing.
+// PackedBytes returns 0.
 func (d *Device) PackedBytes(backend.Pack, ...*ir.Program) (int64, error) { return 0, nil }
 
-// Part gives a part of a buffer.
+// Part returns a part of a buffer.
 func (d *Device) Part(b backend.Buffer, off, n int) (backend.Buffer, error) {
 	if _, err := within(b, off, n); err != nil {
 		return nil, err
@@ -216,7 +214,7 @@ func (d *Device) Part(b backend.Buffer, off, n int) (backend.Buffer, error) {
 	return &buffer{dev: d, size: n, whole: b.(*buffer)}, nil
 }
 
-// Close refuses allocations from then on.
+// Close makes all later allocations fail.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -228,15 +226,15 @@ type buffer struct {
 	dev   *Device
 	size  int
 	freed bool
-	// whole is what it is a part of, and division how that was divided, if it was.
+	// whole is the buffer that contains this part, division the division of whole, if any.
 	whole    *buffer
 	division *backend.Division
 }
 
-// Size is the number of bytes.
+// Size returns the number of bytes.
 func (b *buffer) Size() int { return b.size }
 
-// Free gives the bytes back. Freeing twice does nothing.
+// Free returns the memory to the device. Freeing twice does nothing.
 func (b *buffer) Free() {
 	b.dev.mu.Lock()
 	defer b.dev.mu.Unlock()

@@ -38,13 +38,13 @@ type library struct {
 
 func open(api nvml.Interface) (gpus, error) {
 	if r := api.Init(); r != nvml.SUCCESS {
-		// Its own text for r would be asked of a library that may not be there.
+		// nvml.ErrorString would call into a library that may be missing.
 		return nil, fmt.Errorf("%w: NVML does not start: %s", ErrUnavailable, reason(r))
 	}
 	return &library{Interface: api, found: map[string]bool{}}, nil
 }
 
-// reason says what the usual failures of Init mean.
+// reason returns an explanation of the usual failures of Init.
 func reason(r nvml.Return) string {
 	switch r {
 	case nvml.ERROR_LIBRARY_NOT_FOUND:
@@ -76,8 +76,8 @@ func (l *library) has(names ...string) bool {
 	return true
 }
 
-// hasOne reports whether the library has one of these functions: later versions
-// of one, of which go-nvml takes the newest that is there.
+// hasOne reports whether the library has one of these functions: versions of one function, of which go-nvml calls the
+// newest.
 func (l *library) hasOne(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return l.has(name) })
 }
@@ -156,8 +156,8 @@ func (l *library) device(index int, d nvml.Device) GPU {
 	return g
 }
 
-// number asks for a figure, if there is such a function and the device has an
-// answer, in the unit that scale turns it into.
+// number reads a value and multiplies it by scale. It returns nil if the library lacks the function or the device
+// does not support it.
 func number[T uint32 | uint64](l *library, symbol string, get func() (T, nvml.Return), scale float64) *float64 {
 	if !l.has(symbol) {
 		return nil
@@ -181,8 +181,7 @@ func whole(l *library, symbol string, get func() (int, nvml.Return)) *int {
 	return &n
 }
 
-// reasons names the bits of what holds clocks down; that a device is idle, or
-// that somebody has set its clocks, is not among them.
+// reasons names the bits of clock throttling. Idle devices and user-set clocks are not throttling.
 var reasons = map[uint64]string{
 	nvml.ClocksEventReasonSwPowerCap:              "power cap",
 	nvml.ClocksThrottleReasonHwSlowdown:           "hardware slowdown",
@@ -250,7 +249,7 @@ func (l *library) processes(d nvml.Device) []GPUProcess {
 	return all
 }
 
-// instances reads what MIG has divided device g into, and notes that it has.
+// instances returns the MIG instances of device g, and records in g that MIG is on.
 func (l *library) instances(g *GPU, d nvml.Device) []GPU {
 	if !l.has("nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex") {
 		return nil

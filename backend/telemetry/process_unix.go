@@ -18,7 +18,7 @@ func process() Process {
 	return p
 }
 
-// rssUnit is what getrusage counts memory in.
+// rssUnit is the unit of memory in getrusage, in bytes.
 var rssUnit = func() int64 {
 	if runtime.GOOS == "darwin" {
 		return 1

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Metric is a figure of a run, beside those of the machine.
+// Metric is a metric of a run, exported next to the machine's.
 type Metric struct {
 	Name    string // such as lorafuse_train_loss
 	Help    string

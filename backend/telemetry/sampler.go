@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Sampler reads samples in the background: some figures of a device take it
-// tens of milliseconds, which nobody should wait for.
+// Sampler reads samples in the background, because some device values take tens of milliseconds to read.
 type Sampler struct {
 	m    *Meter
 	stop chan struct{}
@@ -16,7 +15,7 @@ type Sampler struct {
 	last Sample
 }
 
-// Start takes a sample now, and one after each stretch of time.
+// Start starts a sampler that reads a sample now, and then one per interval.
 func Start(m *Meter, every time.Duration) *Sampler {
 	s := &Sampler{m: m, stop: make(chan struct{}), done: make(chan struct{}), last: m.Read()}
 	go s.run(every)
@@ -40,7 +39,7 @@ func (s *Sampler) run(every time.Duration) {
 	}
 }
 
-// Last is the newest sample.
+// Last returns the newest sample.
 func (s *Sampler) Last() Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,8 +16,8 @@ type Server struct {
 	done   chan error
 }
 
-// Serve answers on addr, such as ":9400" or "127.0.0.1:0", with samples of m and
-// what run gives each time; run may be nil. It is called from other goroutines.
+// Serve listens on addr, such as ":9400" or "127.0.0.1:0", and serves samples of m together with the metrics of run.
+// run may be nil; it is called from other goroutines.
 func Serve(addr string, m *Meter, run func() []Metric) (*Server, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -30,7 +30,7 @@ func Serve(addr string, m *Meter, run func() []Metric) (*Server, error) {
 		if run != nil {
 			metrics = run()
 		}
-		_ = WritePrometheus(w, m.Read(), metrics...) // whoever asked has gone
+		_ = WritePrometheus(w, m.Read(), metrics...) // the client has disconnected
 	})
 	s := &Server{
 		http:   &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second},
@@ -41,7 +41,7 @@ func Serve(addr string, m *Meter, run func() []Metric) (*Server, error) {
 	return s, nil
 }
 
-// Addr is where the server listens.
+// Addr returns the address that the server listens on.
 func (s *Server) Addr() string { return s.listen.Addr().String() }
 
 // Close ends the server. Answers under way have a moment to end.

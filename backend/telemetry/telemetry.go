@@ -17,7 +17,7 @@ import (
 // NVML, or the host has no driver.
 var ErrUnavailable = errors.New("no GPU telemetry")
 
-// Sample is what was read at one moment.
+// Sample holds the values read at one moment.
 type Sample struct {
 	Time    time.Time `json:"time"`
 	Process Process   `json:"process"`
@@ -73,7 +73,7 @@ type GPUProcess struct {
 	MemoryBytes int64 `json:"memory_bytes,omitempty"` // 0 where the driver does not tell
 }
 
-// gpus is what tells of devices.
+// gpus reads GPUs.
 type gpus interface {
 	read() []GPU
 	close() error
@@ -85,16 +85,16 @@ type Meter struct {
 	missing error
 }
 
-// Open is a meter of this process and of the GPUs that there are.
+// Open returns a meter of this process and of all GPUs.
 func Open() *Meter {
 	g, err := openGPUs()
 	return &Meter{gpus: g, missing: err}
 }
 
-// Missing says why there are no GPUs in samples: an ErrUnavailable, or nil.
+// Missing returns the reason why samples have no GPUs: an ErrUnavailable, or nil.
 func (m *Meter) Missing() error { return m.missing }
 
-// Read takes a sample.
+// Read returns the current values.
 func (m *Meter) Read() Sample {
 	s := Sample{Time: time.Now(), Process: process(), GPUs: []GPU{}}
 	if m.gpus != nil {
@@ -111,14 +111,14 @@ func (m *Meter) Close() error {
 	return m.gpus.close()
 }
 
-// Is tells whether a UUID is that of the GPU, or of the instance: as NVML gives
-// it, or as CUDA does, which leaves GPU- or MIG- away.
+// Is reports whether uuid identifies the GPU or instance. It accepts NVML's form and CUDA's, which omits GPU- or
+// MIG-.
 func (g *GPU) Is(uuid string) bool {
 	bare := func(s string) string { return strings.TrimPrefix(strings.TrimPrefix(s, "GPU-"), "MIG-") }
 	return uuid != "" && strings.EqualFold(bare(g.UUID), bare(uuid))
 }
 
-// Of is the GPU, or the instance, of a UUID, and nil where there is none.
+// Of returns the GPU or instance with the given UUID, or nil.
 func (s *Sample) Of(uuid string) *GPU {
 	for i := range s.GPUs {
 		if s.GPUs[i].Is(uuid) {
@@ -128,9 +128,8 @@ func (s *Sample) Of(uuid string) *GPU {
 	return nil
 }
 
-// Energy is what GPUs have used between two samples, in joules, those of the
-// given UUIDs or, without any, all. It is false where none of them tells: an
-// instance does not, since only the whole of its GPU is measured.
+// Energy returns the energy in joules that GPUs used between two samples, for the given UUIDs or, without any, for
+// all GPUs. ok is false if no GPU reports energy; MIG instances do not, since only the whole GPU is measured.
 func Energy(from, to Sample, uuids ...string) (joules float64, ok bool) {
 	for _, b := range to.GPUs {
 		if b.EnergyJoules == nil || len(uuids) > 0 && !slices.ContainsFunc(uuids, b.Is) {

@@ -7,15 +7,15 @@ import (
 	"unsafe"
 )
 
-// amx is avx512 with products of tiles. Machines that have these have AVX512_BF16
-// too, but take twice as long for a pair as for a product of float32: where tiles
-// are no use, as in a few rows, operands are not rounded.
+// amx extends avx512 with tile multiplications. Machines with AMX also have AVX512_BF16, but there its instructions
+// take twice as long as float32 ones; calls that do not use tiles, such as a few rows, therefore do not round
+// operands.
 var amx = func() kernels {
 	k := avx512
 	k.isa, k.limits = AMX, limitsHere(AMX)
 	floats, inPlace := *k.panelKernels, *k.inPlace
-	floats.smaller = false           // which nobody has measured there
-	inPlace.panelRows = inPlace.rows // its second-level cache is slower to bring B again
+	floats.smaller = false           // not measured on such machines
+	inPlace.panelRows = inPlace.rows // reading B again from the second-level cache is slower
 	k.panelKernels, k.inPlace = &floats, &inPlace
 	k.spread = &spreadKernels{multiply: avx512Spread, zip: avx512SpreadZip, rows: 8, cols: 48}
 	ofPairs := transposedKernels{tile: tilesTile, fetches: tilesFetches, back: tilesBack, add: tilesAdd}
@@ -99,15 +99,14 @@ func amxTiles(rows, k int, a, b unsafe.Pointer, panel int, c unsafe.Pointer, ldc
 
 func amxPeak(runs int) { peakAMX(&amxConfigs[amxRows][0], runs) }
 
-// amxPack is pack for panels of B: that of other pairs, with zeroes up to a whole
-// run.
+// amxPack packs panels of B: it packs pairs as pack does, and pads with zeros to a whole run.
 func amxPack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, alpha float32) {
 	avx512PairsPack(dst, width, src, elem, lane, step, lanes, k, alpha)
 	words := ceil(k, 2)
 	clear(unsafe.Slice((*float32)(at(dst, 4*words*width)), (ceil(words, amxRun)*amxRun-words)*width))
 }
 
-// amxPackA packs a panel of A, whose rows lie side by side in a run.
+// amxPackA packs a panel of A whose rows are interleaved by runs.
 func amxPackA(dst unsafe.Pointer, rows int, src unsafe.Pointer, elem Elem, row, step, k int, alpha float32) bool {
 	if step == elem.Size() {
 		pack := amxPackRows[elem]

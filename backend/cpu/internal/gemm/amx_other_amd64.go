@@ -2,6 +2,5 @@
 
 package gemm
 
-// tilesAllowed is false where the operating system is not known to save the
-// registers of AMX.
+// tilesAllowed reports false, because the operating system is not known to save the AMX registers.
 func tilesAllowed() bool { return false }

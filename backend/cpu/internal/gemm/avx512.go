@@ -114,9 +114,8 @@ func avx512Spread(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, l
 	avx512Spreads[ceil(cols, 8)](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, cols, ahead, alpha)
 }
 
-// spreadZips says which elements of two registers of columns come to lie in the first and
-// the second: two elements along k of each of 16 columns, of which those that spread adds up to
-// neighbours come first, or four of 8, every other column.
+// spreadZips holds the element order of two registers of columns: two elements along k of each of 16 columns, ordered
+// so that columns that spread adds up to neighbours come first, or four of 8, every other column.
 var spreadZips = [...][2][16]int32{
 	1: {
 		{0, 8, 16, 24, 2, 10, 18, 26, 4, 12, 20, 28, 6, 14, 22, 30},

@@ -4,8 +4,7 @@ package gemm
 
 import "golang.org/x/sys/unix"
 
-// findBF16 asks the kernel, which tells a process of the features that it may
-// use.
+// findBF16 reads the CPU features that the kernel reports to the process.
 func findBF16() bool {
 	const (
 		hwcap2     = 26      // AT_HWCAP2

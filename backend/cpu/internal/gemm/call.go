@@ -18,7 +18,7 @@ const (
 	FP4
 )
 
-// Size is the number of bytes of an element, 0 for the quantised types.
+// Size returns the number of bytes of an element, 0 for the quantised types.
 func (e Elem) Size() int {
 	switch e {
 	case F32:
@@ -29,7 +29,7 @@ func (e Elem) Size() int {
 	return 0
 }
 
-// bits is about how many an element takes in memory.
+// bits returns the approximate number of bits per element in memory.
 func (e Elem) bits() int {
 	if e.Quantized() {
 		return 8 * e.blockBytes() / quantBlock
@@ -37,7 +37,7 @@ func (e Elem) bits() int {
 	return 8 * e.Size()
 }
 
-// String is the name of the type as safetensors writes it.
+// String returns the name of the type as safetensors writes it.
 func (e Elem) String() string {
 	switch e {
 	case F32:
@@ -56,25 +56,24 @@ func (e Elem) String() string {
 // Matrix is op(M) for a matrix M in row-major order: M itself, or its
 // transpose. Its size follows from its place in a Pair.
 type Matrix struct {
-	Data   unsafe.Pointer // row 0, column 0 of M; not retained. Of a quantised M, a block begins there
+	Data   unsafe.Pointer // row 0, column 0 of M; not retained. If M is quantised, it is the start of a block
 	Elem   Elem
 	Stride int  // elements from one row of M to the next, at least its columns
 	Trans  bool // op(M) = Mᵀ
 }
 
-// Of is the view of float32 elements as a matrix of the given stride.
+// Of returns float32 elements as a matrix of the given stride.
 func Of(data []float32, stride int) Matrix {
 	return Matrix{Data: unsafe.Pointer(unsafe.SliceData(data)), Stride: stride}
 }
 
-// T is the transpose of m.
+// T returns the transpose of m.
 func (m Matrix) T() Matrix {
 	m.Trans = !m.Trans
 	return m
 }
 
-// steps are the distances in bytes from one row of op(M) to the next and from
-// one column to the next.
+// steps returns the distances in bytes between rows of op(M) and between columns.
 func (m Matrix) steps() (row, col int) {
 	row, col = m.Stride*m.Elem.Size(), m.Elem.Size()
 	if m.Trans {
@@ -89,7 +88,7 @@ type Pair struct {
 	A, B  Matrix
 	K     int
 	Alpha float32
-	Ready *Prepacked // B as Prepack made it, or nil; B must be there all the same
+	Ready *Prepacked // B as returned by Prepack, or nil; B is required in any case
 
 	FilterA, FilterB Filter // of the elements of A and B, or nil; see Engine.Filters
 }
@@ -98,7 +97,7 @@ type Pair struct {
 type Call struct {
 	M, N       int
 	C          []float32 // [M,N], row i at C[i*LDC:]; must not overlap what is read
-	Stored     *Stored   // where C lies as bfloat16, and what it begins with; then there is no C
+	Stored     *Stored   // destination of C as bfloat16, with its initial value; C is then nil
 	LDC        int       // elements between rows of C, at least N
 	Accumulate bool      // add to C instead of overwriting it
 	Bias       []float32 // [N], added to every row; nil for none

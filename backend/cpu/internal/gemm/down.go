@@ -2,15 +2,15 @@ package gemm
 
 import "unsafe"
 
-// down is a product h = x·Aᵀ of an adapter that is computed while the rows of x are packed
-// for x·Wᵀ, so that x comes from memory once for both.
+// down is an adapter's multiplication h = x·Aᵀ that is computed while the rows of x are packed for x·Wᵀ, so that x is
+// read from memory once for both.
 type down struct {
 	c  *Call
 	of int       // the pair of the other call that begins with the same matrix
-	b  []float32 // op(B) in panels, one stretch of k behind the other
+	b  []float32 // op(B) in panels, consecutive blocks of k
 }
 
-// downDeep is how many elements along k a stretch of a down has: whole runs.
+// downDeep is the number of elements along k in a block of a down: whole runs.
 const downDeep = filterDeep
 
 // Carries reports whether RunAfter can compute these, and pays. The first of calls must pack
@@ -26,9 +26,9 @@ func (e *Engine) Carries(downs, calls []*Call) bool {
 	return j.shape.carries(downs)
 }
 
-// RunAfter computes downs, h = x·Aᵀ of adapters, and then calls, x·Wᵀ + h·Bᵀ, while it reads
-// x once. Results are those of RunAll for downs and then for calls, up to rounding; they do
-// not depend on the number of workers. It panics where Carries is false.
+// RunAfter computes downs, h = x·Aᵀ of adapters, and then calls, x·Wᵀ + h·Bᵀ, reading x once. Results equal RunAll
+// for downs and then for calls, up to rounding; they do not depend on the number of workers. It panics if Carries is
+// false.
 func (e *Engine) RunAfter(downs, calls []*Call) {
 	for _, d := range downs {
 		d.check()
@@ -80,14 +80,13 @@ func downPays(d *Call, rounds bool) bool {
 	return d.N >= least && d.N <= colsThin
 }
 
-// gives reports whether A of a pair lies in the result of the call.
+// gives reports whether the call computes A of the pair.
 func (c *Call) gives(p *Pair) bool {
 	off := uintptr(p.A.Data) - uintptr(floats(c.C, 0))
 	return off < uintptr(F32.Size()*len(c.C))
 }
 
-// begins gives the pair of c that has the x of a down as its A, or -1 where there is none, or
-// the down is one that cannot be carried.
+// begins returns the index of the pair of c whose A is the x of d, or -1 if there is none or d cannot be carried.
 func (c *Call) begins(d *Call) int {
 	if len(d.Pairs) != 1 || d.M != c.M || d.Accumulate || d.Bias != nil || d.Filter != nil {
 		return -1
@@ -107,14 +106,13 @@ func (c *Call) begins(d *Call) int {
 func (d *down) pair() *Pair    { return &d.c.Pairs[0] }
 func (d *down) stretches() int { return ceil(d.pair().K, downDeep) }
 
-// floats is the memory that B of a down takes, packed.
+// floats returns the memory for the packed B of a down.
 func (d *down) floats(k *kernels) int {
 	p := d.pair()
 	return ceil(d.c.N, k.nr)*k.nr*k.columnFloats(p, k.words(p.K)) + packSlack
 }
 
-// stretch gives stretch i of B: its panels, the floats that one of their columns takes, and
-// the elements [first,last) along k that it has.
+// stretch returns block i of B: its panels, the floats per column, and its range of elements [first,last) along k.
 func (d *down) stretch(k *kernels, i int) (b []float32, column, first, last int) {
 	p := d.pair()
 	first = i * downDeep
@@ -142,7 +140,7 @@ func (p *panels) packDowns() {
 	p.spread(tasks, p.downTask)
 }
 
-// packDown packs one stretch of a down.
+// packDown packs one block of a down.
 func (p *panels) packDown(i int) {
 	d := 0
 	for ; i >= p.downs[d].stretches(); d++ {
@@ -191,7 +189,7 @@ func (p *panels) down(d *down, panel []float32, r0, r1 int) {
 	}
 }
 
-// downPanel is the memory of one stretch of a panel of A.
+// downPanel returns the memory of one block of a panel of A.
 func (k *kernels) downPanel() int { return k.mr*k.panelFloats(downDeep/k.pairSize) + packSlack }
 
 // downTiles adds the elements [first,last) of the k axis to the rows [r0,r1) of a down.

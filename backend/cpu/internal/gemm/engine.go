@@ -8,9 +8,9 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/pool"
 )
 
-// mode is what an engine says of all its calls.
+// mode holds the settings that an engine applies to all calls.
 type mode struct {
-	bf16      bool // operands may be rounded, and values may lie in bfloat16
+	bf16      bool // operands may be rounded, and values may be stored as bfloat16
 	invariant bool // every call is as with Invariant
 }
 
@@ -38,9 +38,8 @@ type Engine struct {
 // the packing of B not to be felt.
 const panelsMost = 8 << 20
 
-// New is an engine on the workers of p with the instruction set that EnvCPU
-// asks for. If Select refuses that, it takes the fastest one: a device that
-// wants to report the error calls Select first.
+// New returns an engine on the workers of p with the instruction set that EnvCPU selects. If Select refuses it, New
+// uses the fastest one; to report the error, call Select first.
 func New(p *pool.Pool) *Engine {
 	isa, err := Select(os.Getenv(EnvCPU))
 	if err != nil {
@@ -49,7 +48,7 @@ func New(p *pool.Pool) *Engine {
 	return NewISA(p, isa)
 }
 
-// NewISA is New with a given instruction set, which must be a Supported one.
+// NewISA returns an engine with the given instruction set, which must be Supported.
 func NewISA(p *pool.Pool, isa ISA) *Engine {
 	e := &Engine{pool: p, k: kernelsOf(isa), own: make([]worker, p.Workers()), panelsMost: panelsMost}
 	for i := range e.own {
@@ -58,26 +57,23 @@ func NewISA(p *pool.Pool, isa ISA) *Engine {
 	return e
 }
 
-// SetPrecision says how operands may be rounded before they are multiplied:
-// F32, the default, not at all; BF16 to bfloat16, which costs 16 bits and is
-// done only where the machine gains by it; values may then lie in memory so, too
-// (see Stored). Sums are float32 in both cases. It must not be called while a
-// call runs.
+// SetPrecision sets how operands may be rounded before they are multiplied: F32, the default, does not round; BF16
+// rounds to bfloat16, which loses 16 bits and is done only if it is faster on the machine. With BF16 values may also
+// be stored as bfloat16 (see Stored). Sums are float32 in both cases. It must not be called during a call.
 func (e *Engine) SetPrecision(p Elem) { e.mode.bf16 = p == BF16 }
 
 // Rounds reports whether some products are of operands rounded to bfloat16.
 func (e *Engine) Rounds() bool { return e.mode.bf16 && e.k.pairs != nil }
 
-// Isa is the name of the instruction set in use.
+// Isa returns the name of the instruction set in use.
 func (e *Engine) Isa() string { return e.k.isa.String() }
 
-// Fetch asks for x in the second-level cache, where the instruction set can.
+// Fetch prefetches x into the second-level cache, if the instruction set can.
 func (e *Engine) Fetch(x []float32) {
 	e.FetchBytes(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x)))
 }
 
-// FetchBytes is Fetch for memory of any kind. It reports whether the instruction
-// set can.
+// FetchBytes prefetches b like Fetch. It reports whether the instruction set can.
 func (e *Engine) FetchBytes(b []byte) bool {
 	if e.k.fetch == nil {
 		return false
@@ -100,7 +96,7 @@ func (e *Engine) Run(c *Call) {
 	e.release(j)
 }
 
-// divideWork gives a job as many workers as it is worth.
+// divideWork assigns a job as many workers as it can use efficiently.
 func (e *Engine) divideWork(j *job) {
 	j.workers = e.pool.Workers()
 	least := serialFlops
@@ -137,7 +133,7 @@ func (e *Engine) Serial(w int, c *Call) {
 // gains.
 const serialFlops = 1 << 18
 
-// flops is the number of multiplications and additions of c.
+// flops returns the number of multiplications and additions of c.
 func (c *Call) flops() int {
 	k := 0
 	for i := range c.Pairs {
@@ -146,7 +142,7 @@ func (c *Call) flops() int {
 	return 2 * c.M * c.N * k
 }
 
-// job takes an idle job or makes one.
+// job returns an idle job or a new one.
 func (e *Engine) job(c *Call) *job {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -168,7 +164,7 @@ func (e *Engine) release(j *job) {
 	e.jobs = append(e.jobs, j)
 }
 
-// borrow takes idle scratch memory or makes some.
+// borrow returns idle scratch memory or allocates it.
 func (e *Engine) borrow() *scratch {
 	e.mu.Lock()
 	defer e.mu.Unlock()

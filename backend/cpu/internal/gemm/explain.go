@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Explain says in words which way a product takes on an instruction set, of this machine or
-// not, and why; precision is as for [Engine.SetPrecision]. Data of c is not looked at.
+// Explain returns a description of the way that a call uses on an instruction set, available here or not, and the
+// reason; precision is as for [Engine.SetPrecision]. The data of c is not read.
 func Explain(isa ISA, precision Elem, c *Call) string {
 	s := shapeOf(c, &limitsOf[isa], mode{bf16: precision == BF16})
 	return s.explain()
 }
 
-// Explain says in words which way c takes and why. Data of c is not looked at.
+// Explain returns a description of the way that c uses, and the reason. The data of c is not read.
 func (e *Engine) Explain(c *Call) string {
 	s := e.shapeOf(c)
 	return s.explain()
@@ -23,7 +23,7 @@ func (s *shape) explain() string {
 	return fmt.Sprintf("%s\n\tfor: %s\n\tsince: %s", s.describe(), r.class, r.why)
 }
 
-// describe is the route and what is chosen within its way.
+// describe returns the route and the choices within its way.
 func (s *shape) describe() string {
 	r := s.route()
 	if w, ok := r.way.(rowBlocksWay); ok {
@@ -64,7 +64,7 @@ func (s *shape) describeWay(r *route, w way) string {
 	return r.name
 }
 
-// describePairs is the kernel of each pair that is multiplied.
+// describePairs returns the kernel of each pair that is multiplied.
 func (s *shape) describePairs(by func(p *Pair) by) string {
 	var list []string
 	for i := range s.Pairs {

@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// fewColumnsWay multiplies many rows with a few columns, as x·Aᵀ of an adapter: x is read
-// once, where it lies, and only the small factor is packed.
+// fewColumnsWay multiplies many rows with a few columns, such as x·Aᵀ of an adapter: x is read once, in place, and
+// only the small operand is packed.
 type fewColumnsWay struct{}
 
 // fewColumns is a call on that way: a strip of rows of A is multiplied with all columns of B
@@ -23,7 +23,7 @@ type fewColumns struct {
 
 const (
 	stripDeep  = 512       // longest run of k in words between two updates of C: B of a group stays in the nearest cache
-	stripBytes = 192 << 10 // bytes of a strip, which stays in the second-level cache beside the next one
+	stripBytes = 192 << 10 // bytes of a strip; two strips fit into the second-level cache
 )
 
 func (f *fewColumns) bind(j *job) {
@@ -73,17 +73,16 @@ func (fewColumnsWay) need(s *shape) (need Scratch) {
 	return need
 }
 
-// columnGroups says how the columns of B are divided among calls of the kernel, strips or
-// spread.
+// columnGroups is the division of the columns of B among kernel calls, strips or spread.
 type columnGroups struct {
-	kern    *kernels // those of the job, or those for pairs
+	kern    *kernels // kernels of the job, or for pairs
 	spreads bool     // by spread
 	cols    int
 	groups  int // of columns, as even as can be
 	tile    int // rows of A for each
 }
 
-// columnGroups divides so many columns.
+// columnGroups returns the division of cols columns.
 func (k *kernels) columnGroups(cols int, spreads bool) columnGroups {
 	if spreads {
 		return columnGroups{k, true, cols, ceil(cols, k.spread.cols), k.spread.rows}
@@ -99,8 +98,7 @@ func (k *kernels) columnGroups(cols int, spreads bool) columnGroups {
 	return columnGroups{k, false, cols, groups, rows[ceil(cols, groups)]}
 }
 
-// group is the range of columns of group i. For spread these are whole registers, except in
-// the last group.
+// group returns the columns of group i. For spread they are whole registers, except in the last group.
 func (g *columnGroups) group(i int) (n0, n1 int) {
 	if g.spreads {
 		lanes := g.kern.limits.spreadLanes
@@ -110,7 +108,7 @@ func (g *columnGroups) group(i int) (n0, n1 int) {
 	return i * g.cols / g.groups, (i + 1) * g.cols / g.groups
 }
 
-// widest is the number of columns of the group that has most.
+// widest returns the number of columns of the largest group.
 func (g *columnGroups) widest() int {
 	if g.spreads {
 		return min(g.cols, g.kern.spread.cols)
@@ -118,7 +116,7 @@ func (g *columnGroups) widest() int {
 	return ceil(g.cols, g.groups)
 }
 
-// floats is what so many columns of a group take for k elements, in whole registers.
+// floats returns the memory for cols columns and k elements, in whole registers.
 func (g *columnGroups) floats(cols, k int) int {
 	switch {
 	case cols == 0:
@@ -177,7 +175,7 @@ func (f *fewColumns) packGroup(i int) {
 		f.kern.spread.zip(floats(dst, 0), n1-n0, p.K)
 		return
 	}
-	if row == p.B.Elem.Size() && (f.kern.pairSize == 1 || p.B.Elem == F32) { // k lies side by side
+	if row == p.B.Elem.Size() && (f.kern.pairSize == 1 || p.B.Elem == F32) { // k is contiguous
 		for n := n0; n < n1; n++ {
 			f.packColumn(dst, n-n0, n1-n0, at(p.B.Data, n*col), p.B.Elem, p.K)
 		}
@@ -193,7 +191,7 @@ func (f *fewColumns) packGroup(i int) {
 	}
 }
 
-// packColumn packs a column of so many from where its k elements lie.
+// packColumn packs column col of cols from its k elements at src.
 func (f *fewColumns) packColumn(dst []float32, col, cols int, src unsafe.Pointer, elem Elem, k int) {
 	if f.kern.pairSize > 1 || f.kern.strips.panel != nil && elem == F32 {
 		f.kern.strips.panel(floats(dst, 0), col, cols, src, k, elem)
@@ -249,26 +247,25 @@ func (f *fewColumns) computeTask(i int) {
 	}
 }
 
-// stripRows is how many rows of k elements a strip has, in whole tiles.
+// stripRows returns the number of rows of k elements in a strip, in whole tiles.
 func stripRows(k, tile int) int { return max(1, stripBytes/(4*k*tile)) * tile }
 
-// strip is rows of A, the first of which is row first of C, and scratch memory.
+// strip holds rows of A, the first of which is row first of C, and scratch memory.
 type strip struct {
 	Matrix
 	first int
 	*scratch
 }
 
-// filtered gives rows [m0,m1) of A in memory of their own: after its filter, or widened.
+// filtered returns rows [m0,m1) of A copied to scratch memory, filtered or widened.
 func (f *fewColumns) filtered(p *Pair, m0, m1 int, s *scratch) Matrix {
 	rows := s.wide.take((m1 - m0) * p.K)
 	filtered(rows, p.K, p.FilterA, &p.A, m0, m1, 0, p.K)
 	return Of(rows, p.K)
 }
 
-// addStrip adds a pair to rows [m0,m1) of C, a stretch of k after the other:
-// what a group of columns has of it stays in the nearest cache, while the rows
-// come from the second one. Meanwhile it fetches what comes next.
+// addStrip adds a pair to rows [m0,m1) of C, one block of k at a time: the block of a column group stays in the
+// first-level cache, while the rows are read from the second-level cache. It also prefetches the next strip.
 func (f *fewColumns) addStrip(x int, rows *strip, m0, m1 int, behind front) {
 	p := &f.c.Pairs[x]
 	stretch := upTo(stretchOf(p.K, stripDeep*f.kern.pairSize), f.kern.strips.lanes*f.kern.pairSize)
@@ -300,9 +297,8 @@ func (f *fewColumns) pass(x int, rows *strip, g, k0, k, m0, m1 int, behind *fron
 	}
 }
 
-// last computes the last tile of C, which begins earlier than its rows do: the first skip
-// rows are done already, and their results are dropped. The tile begins at byte from of the
-// strip.
+// last computes the last tile of C, which overlaps the tile before: the results of its first skip rows are dropped.
+// The tile starts at byte from of the strip.
 func (f *fewColumns) last(rows *strip, cols, k, from int, b unsafe.Pointer, m, n0, skip int, alpha float32) {
 	out := rows.a.take(f.tile * cols)[:f.tile*cols]
 	clear(out)

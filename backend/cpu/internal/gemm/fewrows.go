@@ -2,8 +2,8 @@ package gemm
 
 import "unsafe"
 
-// fewRowsWay is for decoding: it multiplies at most 8 rows, or a few more of an adapter, with
-// B as it lies in memory, since packing B would take longer than the products.
+// fewRowsWay serves decoding: it multiplies at most 8 rows, or a few more of an adapter, with B in place, since
+// packing B would take longer than the multiplication.
 type fewRowsWay struct{}
 
 // fewRows is a call on that way. It reads B once, and mostly waits for memory. Each task
@@ -40,8 +40,8 @@ func (fewRowsWay) need(s *shape) (need Scratch) {
 	return need
 }
 
-// widenedFew is how many elements of the quantised B of a pair a task widens at a time: a row
-// of B, or widenRows rows of the task's columns.
+// widenedFew returns the number of elements of a pair's quantised B that a task widens at a time: a row of B, or
+// widenRows rows of the task's columns.
 func (e *Engine) widenedFew(c *Call, p *Pair) int {
 	if c.M > rowsFew || p.B.Trans {
 		return p.K
@@ -77,9 +77,8 @@ func (f *fewRows) divide() int {
 	return ceil(f.c.N, f.cols)
 }
 
-// sharesOf is how many tasks each worker gets where reading B takes all the
-// time: the last one is not waited for long, and a stream of memory is not begun
-// too often.
+// sharesOf returns the number of tasks per worker if reading B dominates: enough to keep the wait for the last task
+// short, but few enough that memory streams are long.
 func (e *Engine) sharesOf(c *Call) int {
 	const stream, most = 256 << 10, 16
 	bytes := 0
@@ -90,8 +89,7 @@ func (e *Engine) sharesOf(c *Call) int {
 	return max(sharesFew, min(most, bytes/(stream*e.pool.Workers())))
 }
 
-// readA finds A of every pair, and widens or transposes it where the kernels cannot take it
-// as it is.
+// readA prepares A of every pair, widened or transposed if the kernels require it.
 func (f *fewRows) readA() {
 	c, size := f.c, 0
 	inPlace := func(p *Pair) bool {
@@ -182,7 +180,7 @@ func (f *fewRows) dots(p *Pair, a operand, n0, n1 int, s *scratch) {
 	}
 }
 
-// dotSplit is dots for rows whose even and odd elements lie apart.
+// dotSplit computes dots for rows whose even and odd elements are separate.
 func (f *fewRows) dotSplit(p *Pair, a operand, n0, n1 int, s *scratch) {
 	c := f.c
 	step := rowsDots
@@ -213,13 +211,11 @@ func (f *fewRows) direct(p *Pair, a operand, n0, n1 int) {
 	f.walk(p, a, 0, p.K, stretchOf(p.K, directDepth(f.c.N)), n0, n1, f.c.C, f.c.LDC)
 }
 
-// walk adds k elements from k0 on of a pair whose B has its columns side by
-// side to the columns [n0,n1) of sum, whose rows are ld apart: a stretch of k
-// at a time. A strip of columns, which stays in the nearest cache, is multiplied
-// with all rows of A. Down the rows of B nothing is fetched in time but what was
-// asked for, so where tasks have long runs of rows the next stretch of k is,
-// while this one is computed. (Short runs come in time by themselves, and
-// asking for them costs a fifth.)
+// walk adds k elements from k0 on of a pair whose B has adjacent columns to the columns [n0,n1) of sum, with row
+// stride ld, one block of k at a time. A strip of columns stays in the first-level cache and is multiplied with all
+// rows of A. The hardware does not prefetch down the rows of B. If tasks have long row segments, the next block of k
+// is therefore prefetched while this one is computed. (Short segments arrive in time by themselves, and prefetching
+// them costs a fifth.)
 func (j *job) walk(p *Pair, a operand, k0, k, stretch, n0, n1 int, sum []float32, ld int) {
 	const longRun = 2 << 10 // bytes
 	ldb, size := p.B.Stride*p.B.Elem.Size(), p.B.Elem.Size()
@@ -242,9 +238,8 @@ func (j *job) walk(p *Pair, a operand, k0, k, stretch, n0, n1 int, sum []float32
 	}
 }
 
-// directDepth is how many rows of B the direct kernel walks down before it
-// goes on to the next columns. Long rows lie on a page each, of which only so
-// many are at hand.
+// directDepth returns the number of rows of B that the direct kernel walks down before it moves on to the next
+// columns. Long rows are on separate pages, of which the TLB holds only a limited number.
 func directDepth(cols int) int {
 	if cols > 4*colsFew {
 		return 64

@@ -2,15 +2,13 @@ package gemm
 
 import "unsafe"
 
-// Filter is what elements of a float32 matrix become while they are in cache,
-// such as dropout: dst[i] is that of src[i], which lies start+i elements behind
-// the first one of the matrix. dst and src are the same or do not overlap. It
-// runs on any worker, and must give an element whatever the others are.
+// Filter transforms elements of a float32 operand while they are in cache (dropout, for example): dst[i] = f(src[i]),
+// where src[0] is element start of the matrix. dst and src are equal or do not overlap. It runs on any worker and
+// must not depend on which other elements are in the slice.
 type Filter func(dst, src []float32, start int)
 
-// Filters reports whether c, whose pairs may have filters, takes a way that
-// applies them: to a float32 A as it lies, or to a float32 B that does. Run
-// panics if not. What is asked is the shape; data of c is not looked at.
+// Filters reports whether c, whose pairs may have filters, uses a way that applies them: to a float32 A in place, or
+// to a float32 B in place. Otherwise Run panics. It depends only on the shape; the data of c is not read.
 func (e *Engine) Filters(c *Call) bool {
 	j := e.job(c)
 	defer e.release(j)
@@ -31,9 +29,8 @@ func (s *shape) filters(r *route) bool {
 	return true
 }
 
-// filtered computes the rows [i0,i1) and columns [j0,j1) of what a filter makes
-// of m, rows of dst being ld apart. A matrix of bfloat16 is widened first, and
-// without a filter no more than that.
+// filtered computes rows [i0,i1) and columns [j0,j1) of the filtered m, with row stride ld. A bfloat16 matrix is
+// widened first; without a filter it is only widened.
 func filtered(dst []float32, ld int, f Filter, m *Matrix, i0, i1, j0, j1 int) {
 	n := j1 - j0
 	if n == m.Stride && n == ld { // the rows follow each other

@@ -1,15 +1,15 @@
 package gemm
 
-// group hands the tasks of several calls with few rows to the workers at once, so that these
-// begin and end together only once: see RunAll.
+// group distributes the tasks of several calls with few rows to the workers at once, so that the workers start and
+// stop only once: see RunAll.
 type group struct {
 	jobs []*job
 	last []int // of each job: tasks of the group up to its own
 	task func(i int)
 }
 
-// RunAll computes calls that do not depend on each other, such as q, k and v of
-// one x. Results equal those of Run, bit for bit.
+// RunAll computes calls that do not depend on each other, such as q, k and v of one x. Results are bit-equal to
+// Run's.
 func (e *Engine) RunAll(calls []*Call) {
 	few := len(calls) > 1 && e.pool.Workers() > 1
 	flops := 0
@@ -82,8 +82,7 @@ func (j *job) divideFew() int {
 	return j.fewRows.divide()
 }
 
-// reserve makes room for so many calls that pack so many floats each, and keep so
-// many of C.
+// reserve reserves memory for calls calls that pack floats floats each, and keep whole floats of C.
 func (g *group) reserve(e *Engine, calls, floats, whole int) {
 	if g.task == nil {
 		g.task = g.runTask

@@ -20,8 +20,8 @@ var (
 // ISA is an instruction set that the kernels are written for.
 type ISA uint8
 
-// The instruction sets, those of one machine from the slowest to the fastest.
-// The zero value is there on every machine.
+// The instruction sets; for each architecture from the slowest to the fastest. The zero value is supported
+// everywhere.
 const (
 	Portable   ISA = iota // plain Go
 	AVX2                  // AVX2, FMA and F16C
@@ -33,7 +33,7 @@ const (
 	isaCount
 )
 
-// String is the name as EnvCPU gives it.
+// String returns the name that EnvCPU uses.
 func (i ISA) String() string {
 	switch i {
 	case Portable:

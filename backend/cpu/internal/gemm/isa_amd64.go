@@ -19,9 +19,8 @@ func supported(isa ISA) bool {
 	return isa == Portable
 }
 
-// fastest is the one to take of those that there are: not the pairs of an Intel
-// processor whose tiles may not be used, which are half as fast as float32 there
-// (0.55 of it on a Xeon of 2024).
+// fastest returns the fastest supported instruction set. Without AMX, AVX512_BF16 of an Intel processor is skipped:
+// it is half as fast as float32 (0.55 of it on a Xeon of 2024).
 func fastest(have []ISA) ISA {
 	best := have[len(have)-1]
 	if best == AVX512BF16 && intel() {
@@ -30,17 +29,16 @@ func fastest(have []ISA) ISA {
 	return best
 }
 
-// intel reports whether the processor is one of Intel's, of which some things are
-// faster in another way.
+// intel reports whether this is an Intel processor, for which some other algorithms are faster.
 func intel() bool {
 	const genu, ineI, ntel = 0x756e6547, 0x49656e69, 0x6c65746e
 	b, d, c := vendor()
 	return b == genu && d == ineI && c == ntel
 }
 
-// limitsHere are those of an instruction set on this processor: Intel's fetch too little by
-// themselves of what one row is multiplied with. A Xeon of 2024 reads its third-level cache 1.1 to 2
-// times as fast with rowsInPlace, which asks for it.
+// limitsHere returns the limits of an instruction set on this processor. Intel's hardware prefetches too little when
+// a single row is multiplied: a Xeon of 2024 reads its third-level cache 1.1 to 2 times as fast with rowsInPlace,
+// which prefetches.
 func limitsHere(isa ISA) limits {
 	l := limitsOf[isa]
 	l.lateFetch = intel()

@@ -4,7 +4,7 @@ package gemm
 
 func supported(isa ISA) bool { return isa == Portable }
 
-// fastest is the one to take of those that there are.
+// fastest returns the fastest supported instruction set.
 func fastest(have []ISA) ISA { return have[len(have)-1] }
 
 func kernelsOf(ISA) *kernels { return &portable }

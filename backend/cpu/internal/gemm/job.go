@@ -11,7 +11,7 @@ type job struct {
 	c       *Call
 	workers int      // to share the work among
 	local   *scratch // of the only worker, or nil to borrow
-	memory  buffer   // for what the call packs once
+	memory  buffer   // for operands that the call packs once
 
 	shape shape  // of the call
 	on    *route // that it takes
@@ -30,7 +30,7 @@ type job struct {
 	finishTask func(i int) // see finishRange
 }
 
-// usualPairs is how many pairs a call can have without a job making room.
+// usualPairs is the number of pairs that a job can hold without allocating.
 const usualPairs = 8
 
 func newJob(e *Engine) *job {
@@ -85,7 +85,7 @@ type nothingWay struct{}
 func (nothingWay) need(*shape) Scratch { return Scratch{} }
 func (nothingWay) run(j *job)          { j.c.initialize(0, j.c.M, 0, j.c.N) }
 
-// finishRows is how many rows of C are filtered at a time.
+// finishRows is the number of rows of C that are filtered at a time.
 const finishRows = 16
 
 // finishRange applies the filter of C to the rows of task i.
@@ -104,8 +104,7 @@ func (j *job) spread(n int, task func(i int)) {
 	}
 }
 
-// shares is into how many tasks to divide the work, given how many each
-// worker should get.
+// shares returns the number of tasks to divide the work into, given the number per worker.
 func (j *job) shares(each int) int {
 	if j.workers == 1 {
 		return 1
@@ -113,7 +112,7 @@ func (j *job) shares(each int) int {
 	return each * j.workers
 }
 
-// scratch is memory for the running task. Give it back by release.
+// scratch returns memory for the running task, to be returned with release.
 func (j *job) scratch() *scratch {
 	if j.local != nil {
 		return j.local
@@ -127,8 +126,7 @@ func (j *job) release(s *scratch) {
 	}
 }
 
-// initialize sets rows [m0,m1) and columns [n0,n1) of C to what the products
-// are added to.
+// initialize sets rows [m0,m1) and columns [n0,n1) of C to their initial value, before products are added.
 func (c *Call) initialize(m0, m1, n0, n1 int) {
 	for i := m0; i < m1; i++ {
 		row := c.C[i*c.LDC+n0 : i*c.LDC+n1]
@@ -146,7 +144,7 @@ func (c *Call) initialize(m0, m1, n0, n1 int) {
 	}
 }
 
-// biasAt is the address of Bias[n], or nil.
+// biasAt returns the address of Bias[n], or nil.
 func (c *Call) biasAt(n int) unsafe.Pointer {
 	if c.Bias == nil {
 		return nil
@@ -154,16 +152,16 @@ func (c *Call) biasAt(n int) unsafe.Pointer {
 	return floats(c.Bias, n)
 }
 
-// ceil is a/b rounded up.
+// ceil returns a/b rounded up.
 func ceil(a, b int) int { return (a + b - 1) / b }
 
-// upTo is n rounded up to a multiple of unit.
+// upTo returns n rounded up to a multiple of unit.
 func upTo(n, unit int) int { return ceil(n, unit) * unit }
 
-// padded is k rounded up to whole vectors of any instruction set.
+// padded returns k rounded up to whole vectors of any instruction set.
 func padded(k int) int { return upTo(k, 16) }
 
-// stretchOf divides a k axis evenly into stretches of at most most.
+// stretchOf returns the length of equal blocks of at most most elements that a k axis is divided into.
 func stretchOf(depth, most int) int {
 	const unroll = 8
 	n := ceil(depth, most)

@@ -4,10 +4,9 @@ package gemm
 // number of tokens. Each row of x is read from front to back while the sums stay in cache.
 type longKWay struct{}
 
-// longK is a call on that way. The k axis is cut into parts, which are summed by themselves
-// and added up in their order; where it is cut depends on k alone. Each task takes a range of
-// columns of one part. Most of the time would go into waiting for B, so the next rows are
-// fetched while others are multiplied.
+// longK is a call on that way. The k axis is split into parts, which are summed separately and added up in order; the
+// split depends on k only. Each task computes a range of columns of one part. Most of the time would be spent waiting
+// for B, so the next rows are prefetched while others are multiplied.
 type longK struct {
 	*job
 	parts  []part
@@ -19,7 +18,7 @@ type longK struct {
 	add    func(i int)
 }
 
-// part is a stretch of the k axis of one pair.
+// part is a section of the k axis of one pair.
 type part struct {
 	pair, k0, k int
 	kern        *kernels  // whose outer multiplies it, or nil
@@ -32,10 +31,10 @@ const (
 	longKParts   = 4         // of a pair at most
 	longKCols    = 512       // columns of a task at least, for rows of B to be read in long runs
 	longKStretch = 64        // rows of a float32 B that are multiplied at a time by outer
-	longKBytes   = 256 << 10 // of B that are multiplied at a time, and fetched meanwhile
+	longKBytes   = 256 << 10 // bytes of B that are multiplied at a time, while the next are prefetched
 )
 
-// partsOf is into how many parts k elements are cut.
+// partsOf returns the number of parts for k elements.
 func partsOf(k int) int { return min(longKParts, max(1, k/longKPart)) }
 
 func (longKWay) run(j *job) { j.longK.run() }
@@ -105,7 +104,7 @@ func (f *longK) run() {
 	f.spread(f.ranges, f.add)
 }
 
-// divide gives each part whose A is packed some of the memory for it.
+// divide distributes memory to the parts whose A is packed.
 func (f *longK) divide(memory []float32) {
 	for i := range f.parts {
 		if x := &f.parts[i]; x.kern != nil {
@@ -115,7 +114,7 @@ func (f *longK) divide(memory []float32) {
 	}
 }
 
-// packPart finds A of part i as outer takes it, and packs it where it has to be.
+// packPart prepares A of part i in the format of outer, packed if necessary.
 func (f *longK) packPart(i int) {
 	if x := &f.parts[i]; x.kern != nil {
 		x.a = x.kern.outerAOf(x.words, &f.c.Pairs[x.pair].A, f.c.M, x.k0, x.k)
@@ -159,8 +158,8 @@ func (f *longK) multiply(i int) {
 	}
 }
 
-// multiplyPart adds k elements from t on of op(A) of a part, times rows
-// [k0,k0+k) of B of p, to the columns [n0,n1) of sum, rows of which are ld apart.
+// multiplyPart adds k elements from t on of op(A) of a part, times rows [k0,k0+k) of B of p, to the columns [n0,n1)
+// of sum, with row stride ld.
 func (f *longK) multiplyPart(x *part, p *Pair, t, k0, k, n0, n1 int, sum []float32, ld int, after nextRows) {
 	stretch := f.stretch(x, p)
 	if x.kern != nil {
@@ -172,16 +171,16 @@ func (f *longK) multiplyPart(x *part, p *Pair, t, k0, k, n0, n1 int, sum []float
 	f.walk(p, operand{at(p.A.Data, (x.k0+t-k0)*col), row, col}, k0, k, stretch, n0, n1, sum, ld)
 }
 
-// stretch is how many rows of B are multiplied before others are.
+// stretch returns the number of rows of B that are multiplied at a time.
 func (f *longK) stretch(x *part, p *Pair) int {
 	if x.kern != nil {
 		_, cols := x.kern.outerShape(f.c.M)
-		return min(longKStretch, 2*longKCols/cols) // of which a call fetches half a row at most
+		return min(longKStretch, 2*longKCols/cols) // a call prefetches half a row at most
 	}
 	return max(32, longKBytes/(min(f.c.N, 2*longKCols)*p.B.Elem.Size())&^7) // one for all divisions into columns
 }
 
-// sum is where part i > 0 is summed.
+// sum returns the sums of part i > 0.
 func (f *longK) sum(i int) []float32 { return f.sums[(i-1)*f.c.M*f.c.N:][:f.c.M*f.c.N] }
 
 // addUp adds the parts of a range of columns to C.

@@ -4,7 +4,7 @@ import "slices"
 
 // Scratch is the memory that calls take in passing, in floats.
 type Scratch struct {
-	Call  int // of a call under way: A and what else is packed once
+	Call  int // per running call: A and other operands that are packed once
 	Down  int // of B of the downs that it computes
 	Inner int // of the call that transposeResult computes
 	Group int // calls of a RunAll
@@ -14,24 +14,23 @@ type Scratch struct {
 	Task            TaskScratch
 }
 
-// TaskScratch is the memory of one worker: for what is small, for B, for
-// quantised weights on their way, and for a block of C.
+// TaskScratch is the memory of one worker: small buffers, packed B, widened quantised weights, and a block of C.
 type TaskScratch struct{ Small, B, Wide, C int }
 
-// With is enough for both s and t, one after the other.
+// With returns memory that is enough for both s and t, used in turn.
 func (s Scratch) With(t Scratch) Scratch {
 	return Scratch{max(s.Call, t.Call), max(s.Down, t.Down), max(s.Inner, t.Inner), max(s.Group, t.Group), max(s.Few, t.Few),
 		max(s.Whole, t.Whole), max(s.FewWhole, t.FewWhole),
 		TaskScratch{max(s.Task.Small, t.Task.Small), max(s.Task.B, t.Task.B), max(s.Task.Wide, t.Task.Wide), max(s.Task.C, t.Task.C)}}
 }
 
-// Bytes is what s takes on the engine's workers.
+// Bytes returns the size of s on the engine's workers.
 func (e *Engine) Bytes(s Scratch) int64 {
 	return 4 * int64(s.Call+s.Down+s.Inner+s.Group*(s.Few+s.FewWhole)+s.Whole+e.pool.Workers()*(s.Task.Small+s.Task.B+s.Task.Wide+s.Task.C))
 }
 
-// Need is the most memory that c takes, or any call that differs from it only in being smaller,
-// which may go another way. Data of c is not looked at.
+// Need returns the maximum memory of c and of all calls that differ from it only by being smaller, which may use
+// other ways. The data of c is not read.
 func (e *Engine) Need(c *Call) (need Scratch) {
 	all := *c
 	all.Pairs = slices.Clone(c.Pairs)
@@ -40,14 +39,14 @@ func (e *Engine) Need(c *Call) (need Scratch) {
 	}
 	s := e.shapeOf(&all)
 	s.e = e
-	s.invariant = e.mode.invariant || c.Invariant // what lies across may have Alpha 0
+	s.invariant = e.mode.invariant || c.Invariant // rows across may have Alpha 0
 	for i := range routes {
 		need = need.With(routes[i].way.need(&s))
 	}
 	return need
 }
 
-// NeedAll is the memory that RunAll takes for calls, each as with Need.
+// NeedAll returns the memory that RunAll needs for calls, each as in Need.
 func (e *Engine) NeedAll(calls []*Call) Scratch {
 	if len(calls) == 1 {
 		return e.Need(calls[0])
@@ -63,8 +62,7 @@ func (e *Engine) NeedAll(calls []*Call) Scratch {
 	return s
 }
 
-// NeedAfter is the memory that RunAfter takes, or RunAll of downs and then of calls, each as
-// with Need.
+// NeedAfter returns the memory that RunAfter, or RunAll of downs and then of calls, needs, each as in Need.
 func (e *Engine) NeedAfter(downs, calls []*Call) Scratch {
 	s := e.NeedAll(downs).With(e.NeedAll(calls))
 	if !e.k.limits.tiles || slices.ContainsFunc(downs, func(d *Call) bool { return !downPays(d, e.Rounds()) }) {
@@ -88,7 +86,7 @@ func (e *Engine) NeedAfter(downs, calls []*Call) Scratch {
 // Reserve makes room for calls that need s at most, of one Run after the
 // other, so that these allocate nothing.
 func (e *Engine) Reserve(s Scratch) {
-	if s.Group > 0 { // before mu, which calls under way take behind it
+	if s.Group > 0 { // before mu, because running calls lock it in this order
 		e.groups.Lock()
 		e.group.reserve(e, s.Group, s.Few, s.FewWhole)
 		e.groups.Unlock()
@@ -111,7 +109,7 @@ func (e *Engine) Reserve(s Scratch) {
 	}
 }
 
-// ReserveSerial is Reserve for Serial, on all workers. None may be running.
+// ReserveSerial reserves memory for Serial on all workers, none of which may be running.
 func (e *Engine) ReserveSerial(s Scratch) {
 	for i := range e.own {
 		e.own[i].job.memory.take(s.Call)

@@ -59,8 +59,8 @@ func neonTile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias
 	neonTiles[rows](k, (*float32)(a), (*float32)(b), (*float32)(c), 4*ldc, cols, add, (*float32)(bias))
 }
 
-// neonPack stores whole vectors. Where the last one of a row is wider than the
-// row, it spills into the next, which must be written later.
+// neonPack stores whole vectors. If the last vector of a row is wider than the row, it spills into the next row,
+// which must be written later.
 func neonPack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, alpha float32) {
 	const vec = 4
 	if lane == elem.Size() {
@@ -79,8 +79,7 @@ func neonPack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane
 	}
 }
 
-// neonPackCopy is neonPack for lanes that lie side by side. The vectors that
-// may spill come first.
+// neonPackCopy is neonPack for contiguous lanes. Vectors that may spill are stored first.
 func neonPackCopy(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, step, lanes, k int, alpha float32) {
 	const vec, most = 4, 4
 	whole := lanes &^ (vec - 1)

@@ -69,7 +69,7 @@ func neonQuadPack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, 
 	}
 }
 
-// quadLane packs one lane that lies across k.
+// quadLane packs one lane whose elements are not contiguous along k.
 func quadLane(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, step, k int, alpha float32) {
 	for t := 0; t < k; t += 4 {
 		var quad uint64
@@ -80,7 +80,7 @@ func quadLane(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, step
 	}
 }
 
-// load is the element of the given type at p.
+// load returns the element of the given type at p.
 func load(p unsafe.Pointer, elem Elem) float32 {
 	switch elem {
 	case BF16:

@@ -2,8 +2,7 @@ package gemm
 
 import "unsafe"
 
-// outers gives the kernels that multiply a pair of longK by outer products, one for each
-// token, or nil where direct does.
+// outers returns the kernels that multiply a pair of longK by outer products, one per token, or nil if direct does.
 func (j *job) outers(p *Pair) *kernels {
 	switch j.shape.inLongK(p) {
 	case byOuter:
@@ -14,8 +13,7 @@ func (j *job) outers(p *Pair) *kernels {
 	return nil
 }
 
-// outerOf gives the kernels whose outer products are taken for calls of a shape: those of
-// pairs where operands are rounded.
+// outerOf returns the outer-product kernels for calls of a shape: the kernels of pairs if operands are rounded.
 func (k *kernels) outerOf(s *shape) *kernels {
 	if s.outerRounds() {
 		return k.pairs
@@ -23,15 +21,15 @@ func (k *kernels) outerOf(s *shape) *kernels {
 	return k
 }
 
-// outerShape is into how many groups so many rows of A are divided for outer,
-// and how many columns of B go with each.
+// outerShape returns the number of groups that rows rows of A are divided into for outer, and the number of columns
+// of B per group.
 func (k *kernels) outerShape(rows int) (groups, cols int) {
 	groups = ceil(rows, len(k.outer.cols)-1)
 	return groups, k.outer.cols[ceil(rows, groups)]
 }
 
-// outerFloats is how many floats k elements of so many rows of A take, packed
-// for outer: none where it takes them where they lie.
+// outerFloats returns the number of floats for elements elements of rows rows of A packed for outer; 0 if A is used
+// in place.
 func (k *kernels) outerFloats(rows, elements int) int {
 	if k.pairSize == 1 {
 		return 0
@@ -39,7 +37,7 @@ func (k *kernels) outerFloats(rows, elements int) int {
 	return k.words(elements)*k.outerWidth(rows) + packSlack
 }
 
-// outerWidth is how many words lie side by side for so many rows.
+// outerWidth returns the number of adjacent words for rows rows.
 func (k *kernels) outerWidth(rows int) int {
 	const lanes = 16 // that pack writes at once
 	if rows > lanes {
@@ -48,14 +46,13 @@ func (k *kernels) outerWidth(rows int) int {
 	return rows
 }
 
-// outerA is a few rows of op(A) as outer products take them: word t of row i lies at
-// 4i + t*step bytes.
+// outerA holds a few rows of op(A) in the format of outer products: word t of row i is at 4i + t*step bytes.
 type outerA struct {
 	data unsafe.Pointer
 	step int
 }
 
-// outerAOf gives elements of A from k0 on: where they lie, or packed into dst.
+// outerAOf returns elements of A from k0 on: in place, or packed into dst.
 func (k *kernels) outerAOf(dst []float32, a *Matrix, rows, k0, elements int) outerA {
 	row, col := a.steps()
 	src := at(a.Data, k0*col)
@@ -67,10 +64,9 @@ func (k *kernels) outerAOf(dst []float32, a *Matrix, rows, k0, elements int) out
 	return outerA{floats(dst, 0), F32.Size() * width}
 }
 
-// outerWalk adds k elements from k0 on of a pair to the columns [n0,n1) of sum, whose rows
-// are ld apart, a stretch of k at a time. While a block of columns is multiplied, as much of
-// the next stretch is fetched, from front to back. Behind the last stretch come the rows
-// after, if there are any.
+// outerWalk adds k elements from k0 on of a pair to the columns [n0,n1) of sum, with row stride ld, one block of k at
+// a time. While a block of columns is multiplied, an equal share of the next block of k is prefetched, from front to
+// back; after the last block, the rows in after, if any.
 func (j *job) outerWalk(kern *kernels, p *Pair, a outerA, k0, k, stretch, n0, n1 int, sum []float32, ld int, after nextRows) {
 	const size = 4
 	groups, cols := kern.outerShape(j.c.M)
@@ -93,16 +89,15 @@ func (j *job) outerWalk(kern *kernels, p *Pair, a outerA, k0, k, stretch, n0, n1
 	}
 }
 
-// nextRows is the rows of float32 that are multiplied next, stride elements apart; data is nil
-// where there are none.
+// nextRows holds the float32 rows that are multiplied next, stride elements apart; data is nil if there are none.
 type nextRows struct {
 	data   unsafe.Pointer
 	stride int
 }
 
-// of says where n elements behind the first ones lie, in rows of width elements. They are
-// fetched in two halves: far is how many bytes the first is from b, and apart how many the
-// second is from the first. A half that does not fit into a row goes on behind the row.
+// of returns the position of n elements after the first ones, in rows of width elements. They are prefetched in two
+// halves: far is the distance in bytes of the first half from b, and apart that of the second from the first. A half
+// that does not fit into a row continues past the row.
 func (r nextRows) of(b unsafe.Pointer, first, n, width int) (far, apart int) {
 	if r.data == nil {
 		return 0, 0

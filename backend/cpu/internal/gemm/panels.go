@@ -9,17 +9,15 @@ import (
 // rows of A pass by them.
 type panelsWay struct{}
 
-// panels is a call on that way: A is packed once, by all
-// workers, into panels of mr rows; then each task takes a block of columns,
-// packs B for it one stretch of k after the other, and runs the tile kernel
-// over all panels. The pairs lie one behind the other along one k axis, so a
-// low-rank pair lengthens the last stretch instead of costing a pass over C;
-// those whose B is taken apart come last.
+// panels is a call on that way. All workers pack A once, into panels of mr rows. Then each task processes a block of
+// columns: it packs B one block of k at a time, and runs the tile kernel over all panels. The pairs are concatenated
+// along one k axis, so a low-rank pair lengthens the last block instead of needing a pass over C; pairs whose B is
+// split come last.
 type panels struct {
 	*job
-	kern   *kernels // those of the job, or those of another family
+	kern   *kernels // kernels of the job, or of another family
 	depth  int      // length of the k axis in words
-	whole  int      // of these, those whose B is not taken apart: the first
+	whole  int      // number of leading pairs whose B is not split
 	thin   bool     // a few rows of A, by tiles
 	starts []int    // where each pair begins there
 	panels int      // of A, in this block of rows
@@ -31,36 +29,35 @@ type panels struct {
 	packN  int      // tasks that pack A
 	a      []float32
 
-	wild atomic.Bool // of A something is not finite, where it is taken apart
+	wild atomic.Bool // A is split and has an element that is not finite
 
 	kept, before kept // what a holds now, and held when the call began
-	first        int  // words of A that are there already
+	first        int  // words of A that are packed already
 
-	downs []down // computed beside the packing of A
+	downs []down // computed while A is packed
 	downB buffer // their B
 
 	packTask, tileTask, downTask func(i int)
 }
 
-// blockCols is how many columns of B a task takes at most: with kc, what stays
-// in the second-level cache of a core. Of rows of B that few rows of A are
-// multiplied with, such as those of x in dhᵀ·x, it takes thinCols, thinDeep words
-// of k at a time: each row is read in a long run, and C stays in that cache.
+// blockCols is the maximum number of columns of B per task: with kc it fits the second-level cache of a core. If only
+// few rows of A are multiplied with the rows of B, such as x in dhᵀ·x, a task processes thinCols columns and thinDeep
+// words of k at a time: each row is read in a long run, and C stays in that cache.
 const (
 	blockCols = 512
 	thinCols  = 2048
 	thinDeep  = 64
 )
 
-// With few panels of rows, packing B takes a good part of the time; what a task packs of it for
-// a stretch of k then stays in the second-level cache.
+// If there are few panels of rows, packing B takes a large part of the time; a task's packed B for one block of k
+// then stays in the second-level cache.
 const (
 	fewPanels    = 8
 	narrowFloats = 64 << 10
 )
 
-// kept says what of A the panels hold after a call, so that the next call of a RunAll with the
-// same x, as those of q, k and v, need not pack it again.
+// kept identifies the part of A that the panels hold after a call. The next call of a RunAll with the same x, such as
+// k after q, need not pack it again.
 type kept struct {
 	kern     *kernels
 	m, depth int
@@ -107,7 +104,7 @@ func (panelsWay) need(s *shape) (need Scratch) {
 	return need
 }
 
-// needPanels is the memory that panels of these kernels take.
+// needPanels returns the memory that panels of these kernels need.
 func (k *kernels) needPanels(s *shape) (need Scratch) {
 	depth, apart, cols := 0, 0, ceil(s.N, k.nr)*k.nr
 	for i := range s.Pairs {
@@ -139,7 +136,7 @@ func (k *kernels) needPanels(s *shape) (need Scratch) {
 	return need
 }
 
-// layOut gives each pair its place on the k axis.
+// layOut assigns each pair its position on the k axis.
 func (p *panels) layOut() {
 	p.depth, p.whole, p.starts = 0, 0, p.starts[:0]
 	for i := range p.c.Pairs {
@@ -159,8 +156,7 @@ func (p *panels) layOut() {
 	p.depth = apart
 }
 
-// column is how many floats of a column of B lie before word k of the k axis: words that are
-// taken apart have several.
+// column returns the offset in floats, in a column of B, of word k of the k axis: split words have several floats.
 func (p *panels) column(k int) int {
 	return k + max(0, k-p.whole)*(p.kern.perWord()-1)
 }
@@ -203,10 +199,9 @@ func (p *panels) divide() {
 	}
 }
 
-// taskGroups is how many groups of columns, nr each, a task takes: as many as fit blockCols.
-// Where smaller tasks are no slower it takes fewer, but no less than half, if the workers can
-// share them more evenly. Few panels of rows are soon done with B: their tasks take no more of
-// it than stays in the second-level cache, unless they would read short runs of its rows.
+// taskGroups returns the number of column groups, nr each, per task: as many as fit blockCols. If smaller tasks are
+// as fast, it returns fewer, but at least half, to balance the workers. Tasks with few panels of rows finish B
+// quickly, so they are limited to the second-level cache, unless they would read short runs of its rows.
 func (p *panels) taskGroups(groups int) int {
 	block, smaller := blockCols, p.kern.smaller
 	switch {
@@ -233,8 +228,8 @@ func (p *panels) taskGroups(groups int) int {
 	}
 }
 
-// panelRow is the first row of panel i within the block of rows, where panel i-1 ends. Panels
-// differ by at most one grain.
+// panelRow returns the first row of panel i within the block of rows, which is the end of panel i-1. Panels differ by
+// at most one grain.
 func (p *panels) panelRow(i int) int {
 	return min(p.rows, i*ceil(p.rows, p.kern.grain)/p.panels*p.kern.grain)
 }
@@ -274,8 +269,7 @@ func (p *panels) packPairs(dst []float32, r0, r1 int, ofDowns bool) {
 	}
 }
 
-// packPanel packs k elements of so many rows of op(A) from src on, which lie as m
-// does.
+// packPanel packs k elements of rows rows of op(A) from src on, in the layout of m.
 func (p *panels) packPanel(to unsafe.Pointer, rows int, pair *Pair, m *Matrix, src unsafe.Pointer, k int) {
 	row, col := m.steps()
 	if p.kern.packA != nil {
@@ -287,11 +281,10 @@ func (p *panels) packPanel(to unsafe.Pointer, rows int, pair *Pair, m *Matrix, s
 	p.kern.pack(to, rows, src, m.Elem, row, col, rows, k, pair.Alpha)
 }
 
-// filterDeep is how many elements of each row of a panel of A are filtered at a
-// time: whole runs.
+// filterDeep is the number of elements per row of a panel of A that are filtered at a time: whole runs.
 const filterDeep = 512
 
-// packFiltered packs rows [r0,r1) of what a filter makes of A.
+// packFiltered packs rows [r0,r1) of A after its filter.
 func (p *panels) packFiltered(to unsafe.Pointer, pair *Pair, r0, r1 int) {
 	s := p.scratch()
 	defer p.release(s)
@@ -334,9 +327,9 @@ func (p *panels) tiles(i int) {
 	}
 }
 
-// multiply adds k words from k0 on to panels [first,last) of rows of C and
-// columns [n0,n1), which are computed in a block. Where b is more than stays in the second-level cache, few
-// panels of rows pass by each panel of b; else each of b's by one of rows.
+// multiply adds k words from k0 on to panels [first,last) of rows of C and columns [n0,n1), which are computed in a
+// block. If b exceeds the second-level cache, a few panels of rows are multiplied with each panel of b in turn;
+// otherwise each panel of rows with all of b.
 func (p *panels) multiply(b []float32, step, k0, k, n0, n1, first, last int, block *block) {
 	const fits = 256 << 10
 	c, nr := p.c, p.kern.nr
@@ -386,14 +379,14 @@ func (p *panels) multiply(b []float32, step, k0, k, n0, n1, first, last int, blo
 	}
 }
 
-// band is what the tiles of one panel of A have in common: its rows of C, its elements along
-// k, and where these rows of C lie.
+// band holds the common arguments of the tiles of one panel of A: its rows of C, its elements along k, and the
+// address of these rows.
 type band struct {
 	row, rows int
 	a, c      unsafe.Pointer
 }
 
-// band is panel i from word k0 of the k axis and column n0 of C on.
+// band returns panel i from word k0 of the k axis and column n0 of C on.
 func (p *panels) band(i, k0, n0 int, block *block) band {
 	a, r0, r1 := p.panel(i)
 	row := p.row0 + r0
@@ -425,8 +418,8 @@ func (p *panels) packCols(s *scratch, b []float32, k0, k, n0, n1 int) {
 	}
 }
 
-// packB packs rows [first,last) of columns [n0,n1) of op(B) of a pair, which lies as m
-// does, into panels whose columns are step floats apart.
+// packB packs rows [first,last) of columns [n0,n1) of op(B) of a pair, in the layout of m, into panels whose columns
+// are step floats apart.
 func (p *panels) packB(b []float32, pair *Pair, m *Matrix, step, first, last, n0, n1 int) {
 	nr, apart, finite := p.kern.nr, p.kern.apart(pair), !p.wild.Load()
 	row, col := m.steps()

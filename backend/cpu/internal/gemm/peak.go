@@ -2,10 +2,9 @@ package gemm
 
 import "time"
 
-// Peak measures how many floating-point operations a second the workers reach
-// together where nothing but the multiplier holds them up, the best of several
-// tries: the tile kernel on panels that stay in the nearest cache, or, where that
-// cannot feed the multiplier, products of registers alone.
+// Peak measures the peak rate of all workers in floating-point operations per second, the best of several tries: it
+// runs the tile kernel on panels in the first-level cache, or, if that cannot feed the multiplier, multiplications in
+// registers.
 func (e *Engine) Peak() float64 {
 	const (
 		depth  = 256 // words: panels of 12 KiB and 32 KiB

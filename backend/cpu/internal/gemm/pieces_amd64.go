@@ -4,9 +4,9 @@ package gemm
 
 import "unsafe"
 
-// piecesTile is a tile whose A has three words for each of B, or each three of B's, of
-// whose products it makes the six that a float32 has bits for. Sums of a stretch are
-// added up before they are added to C, as float32 has them elsewhere.
+// piecesTile computes a tile whose A has three words for each word of B, or for each three words of B; of their
+// products it uses the six that a float32 has bits for. Sums of a block of k are added up before they are added to C,
+// as in other float32 kernels.
 func piecesTile(rows, k, apart int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int) {
 	if cols == amxCols && bias == nil && !add {
 		piecesProduct(rows, k, apart, a, b, (*float32)(c), 4*ldc, c, 4*ldc, ahead)
@@ -38,8 +38,7 @@ const (
 	apartPiece = 4 * amxRun * amxCols
 )
 
-// apartPack is pack for panels of B: the pieces of a run, the least first, then those
-// of the next.
+// apartPack is pack for panels of B: the pieces of a run, smallest first, then the pieces of the next run.
 func apartPack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lane, step, lanes, k int, finiteA bool) (finite bool) {
 	finite = true
 	var pieces [pieceCount * amxCols * amxLine]byte
@@ -55,8 +54,7 @@ func apartPack(dst unsafe.Pointer, width int, src unsafe.Pointer, elem Elem, lan
 	return finite
 }
 
-// apartRunOf packs a run of float32. Rows with k side by side are taken apart as they
-// lie and then transposed.
+// apartRunOf packs a run of float32. Rows with contiguous k are split in place and then transposed.
 func apartRunOf(dst, src unsafe.Pointer, lane, step, lanes, k int, finiteA bool, pieces *[pieceCount * amxCols * amxLine]byte) (finite bool) {
 	if lane == F32.Size() {
 		return apartColumns(dst, src, step, lanes, k, finiteA)
@@ -76,7 +74,7 @@ func apartRunOf(dst, src unsafe.Pointer, lane, step, lanes, k int, finiteA bool,
 	return finite
 }
 
-// apartColumns packs a run of rows whose lanes lie side by side.
+// apartColumns packs a run of rows with contiguous lanes.
 func apartColumns(dst, src unsafe.Pointer, step, lanes, k int, finiteA bool) (finite bool) {
 	if lanes < amxCols || k < apartRun {
 		const width = 4 * amxCols
@@ -115,7 +113,7 @@ func widenRows512(dst *float32, width int, src unsafe.Pointer, elem Elem, step, 
 	}
 }
 
-// apartAcross is across for panels of B.
+// apartAcross implements across for panels of B.
 func apartAcross(dst unsafe.Pointer, panel int, src unsafe.Pointer, elem Elem, step, panels, k int, finiteA bool) {
 	var pieces [pieceCount * amxCols * amxLine]byte
 	for t := 0; t < k; t += apartRun {

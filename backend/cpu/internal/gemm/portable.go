@@ -48,9 +48,8 @@ func portableTile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, 
 	}
 }
 
-// fullTile keeps the 4x2 sums in registers, and takes four steps of k at a
-// time through pointers to arrays, which cost no checks of bounds: that doubles
-// its speed over a loop that shortens slices.
+// fullTile keeps the 4x2 sums in registers, and processes four steps of k at a time through array pointers, which
+// need no bounds checks: that doubles its speed compared with a loop that shortens slices.
 func fullTile(k int, a, b unsafe.Pointer, acc *[portableMR * portableNR]float32) {
 	const unroll = 4
 	var c00, c01, c10, c11, c20, c21, c30, c31 float32
@@ -129,7 +128,7 @@ func fullTile(k int, a, b unsafe.Pointer, acc *[portableMR * portableNR]float32)
 	*acc = [portableMR * portableNR]float32{c00, c01, c10, c11, c20, c21, c30, c31}
 }
 
-// edgeTile is fullTile for fewer rows.
+// edgeTile computes fullTile for fewer rows.
 func edgeTile(rows int, a, b []float32, acc *[portableMR * portableNR]float32) {
 	for i := range rows {
 		var c0, c1 float32

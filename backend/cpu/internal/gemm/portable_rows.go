@@ -6,8 +6,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// portableDots sums in four strands, since a float addition takes four
-// cycles, and in stretches, which keeps rounding errors down.
+// portableDots sums in four strands, since a float addition takes four cycles, and in blocks, which reduces rounding
+// errors.
 func portableDots(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Elem, ldw, n int, out unsafe.Pointer, ldo int) {
 	const stretch = 512
 	for j := range n {
@@ -75,8 +75,7 @@ func dotF16(x []float32, w []uint16) float32 {
 	return (s0 + s1) + (s2 + s3)
 }
 
-// portableDirect goes over the columns in strips whose sums stay in the
-// nearest cache.
+// portableDirect walks over the columns in strips whose sums stay in the first-level cache.
 func portableDirect(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer, elem Elem, ldb int, c unsafe.Pointer, ldc, cols int, alpha float32) {
 	const strip = 64
 	var sums, wide [strip]float32

@@ -8,8 +8,7 @@ type Prepacked struct {
 	step int // floats of a column
 }
 
-// PrepackedFloats is the memory that Prepack takes for op(B) [k,n] of such
-// elements, in floats.
+// PrepackedFloats returns the number of floats that Prepack needs for op(B) [k,n] with elements of type elem.
 func (e *Engine) PrepackedFloats(elem Elem, k, n int) int {
 	p := e.packing(elem, k)
 	return ceil(n, p.kern.nr)*p.kern.nr*p.column(p.depth) + packSlack
@@ -26,7 +25,8 @@ func (e *Engine) Prepack(dst []float32, b Matrix, k, n int) *Prepacked {
 		s := e.borrow()
 		defer e.giveBack(s)
 		n0 := i * p.kern.nr
-		// What is written behind a panel is the beginning of the next.
+		// packCols may write up to packSlack elements past the panel, which in dst would overwrite the next one. Pack
+		// into scratch and copy.
 		panel := s.b.take(p.kern.nr*step + packSlack)
 		p.packCols(s, panel, 0, p.depth, n0, min(n, n0+p.kern.nr))
 		copy(dst[n0*step:], panel[:p.kern.nr*step])
@@ -34,7 +34,7 @@ func (e *Engine) Prepack(dst []float32, b Matrix, k, n int) *Prepacked {
 	return out
 }
 
-// packing is how this engine packs k elements along k of B into panels.
+// packing returns the layout in which this engine packs k elements along k of B into panels.
 func (e *Engine) packing(elem Elem, k int) *panels {
 	c := &Call{Pairs: []Pair{{B: Matrix{Elem: elem}, K: k, Alpha: 1}}}
 	s := e.shapeOf(c)
@@ -47,8 +47,8 @@ func (e *Engine) packing(elem Elem, k int) *panels {
 // has something that is not finite, or for other kernels.
 func (p *panels) matches(r *Prepacked) bool { return r != nil && r.kern == p.kern && !p.wild.Load() }
 
-// ready gives k words from k0 of columns from n0 where they lie packed already, and how many
-// floats a column of these panels takes; nil where they do not.
+// ready returns k words from k0 of columns from n0 if they are packed already, with the floats per column of these
+// panels; otherwise nil.
 func (p *panels) ready(k0, k, n0 int) (b []float32, step int) {
 	for x := range p.c.Pairs {
 		pair, start := &p.c.Pairs[x], p.starts[x]
@@ -60,8 +60,8 @@ func (p *panels) ready(k0, k, n0 int) (b []float32, step int) {
 	return nil, 0
 }
 
-// copyReady is packCols for words [from,to) of one pair that is packed already. A column of
-// the panels has step floats, and these words begin at float begin of it.
+// copyReady is packCols for words [from,to) of one pair that is packed already. A column of the panels has step
+// floats; the words start at float begin of it.
 func (p *panels) copyReady(b []float32, pair *Pair, begin, step, from, to, n0, n1 int) {
 	r, nr := pair.Ready, p.kern.nr
 	from, to = p.kern.columnFloats(pair, from), p.kern.columnFloats(pair, to)

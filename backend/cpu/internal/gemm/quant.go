@@ -5,21 +5,19 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Quantised weights are the second factor of a product alone. They are widened
-// on their way into panels, a few rows at a time, or multiplied as they lie in
-// memory where there are few rows to multiply them with: a matrix of floats
-// never exists.
+// Only the second operand of a multiplication may be quantised. It is widened a few rows at a time on the way into
+// panels, or multiplied in place if the first operand has few rows: a full matrix of floats never exists.
 
 const quantBlock = tensor.QuantBlock
 
-// nf4Code and fp4Code are the numbers that 4-bit codes stand for.
+// nf4Code and fp4Code are the values of the 4-bit codes.
 var nf4Code, fp4Code = quant.Code(tensor.NF4), quant.Code(tensor.FP4)
 
 // Quantized reports whether e is a type of weights in blocks of 64 elements, as
 // package quant lays them out.
 func (e Elem) Quantized() bool { return e >= Q8 && e <= FP4 }
 
-// blockBytes is the size of a block.
+// blockBytes returns the size of a block.
 func (e Elem) blockBytes() int { return e.dtype().BlockBytes() }
 
 func (e Elem) dtype() tensor.DType {
@@ -34,7 +32,7 @@ func (e Elem) dtype() tensor.DType {
 	return tensor.Invalid
 }
 
-// code is the table of a 4-bit type.
+// code returns the table of a 4-bit type.
 func (e Elem) code() *[16]float32 {
 	if e == FP4 {
 		return &fp4Code
@@ -42,8 +40,7 @@ func (e Elem) code() *[16]float32 {
 	return &nf4Code
 }
 
-// inBlocks reports whether every row of m, up to k elements of it, is made of
-// whole blocks.
+// inBlocks reports whether every row of m, up to k elements, consists of whole blocks.
 func (m Matrix) inBlocks(k int) bool { return m.Stride%quantBlock == 0 && k%quantBlock == 0 }
 
 // widen writes the elements [first, first+len(dst)) of a quantised m, counted
@@ -63,19 +60,18 @@ func (k *kernels) widen(dst, whole []float32, m Matrix, first int) {
 	}
 }
 
-// widened is memory for n widened elements and for a block.
+// widened returns memory for n widened elements and for a block.
 func (s *scratch) widened(n int) (wide, whole []float32) {
 	wide = s.wide.take(n + quantBlock)
 	return wide, wide[n:]
 }
 
-// widenRows is how many rows of a B are widened or filtered at a time where they
-// are to be packed along k: an even number, since pairs are packed as one word.
+// widenRows is the number of rows of B that are widened or filtered at a time before they are packed along k: an even
+// number, since pairs are packed as one word.
 const widenRows = 32
 
-// packComputed is packCols for rows [first,last) of the op(B) of one pair that is quantised or
-// has a filter: it computes a few rows and packs these. A column of the panels has step
-// floats, and these rows begin at float begin of it.
+// packComputed is packCols for rows [first,last) of op(B) of one pair that is quantised or has a filter: it computes
+// a few rows at a time and packs them. A column of the panels has step floats; these rows start at float begin of it.
 func (p *panels) packComputed(s *scratch, b []float32, pair *Pair, begin, step, first, last, n0, n1 int) {
 	nr := p.kern.nr
 	if pair.B.Trans { // a panel is nr rows of B
@@ -111,10 +107,10 @@ func (p *panels) packComputed(s *scratch, b []float32, pair *Pair, begin, step, 
 	}
 }
 
-// longRows is how many rows of blocks are multiplied with a long row of A at a time.
+// longRows is the number of rows of blocks that are multiplied with a long row of A at a time.
 const longRows = 4
 
-// dotBlocks is dots for rows of B that are whole blocks; long is for one long row of A.
+// dotBlocks computes dots for rows of B that are whole blocks; long is set for one long row of A.
 func (f *fewRows) dotBlocks(p *Pair, a operand, n0, n1 int, s *scratch, long bool) {
 	c := f.c
 	out := s.a.take(rowsFew * rowsDots)
@@ -135,8 +131,7 @@ func (f *fewRows) dotBlocks(p *Pair, a operand, n0, n1 int, s *scratch, long boo
 	}
 }
 
-// dotWidened is dots for rows that begin or end amid a block: each is widened
-// by itself.
+// dotWidened computes dots for rows that start or end inside a block: each is widened separately.
 func (f *fewRows) dotWidened(p *Pair, a operand, n0, n1 int, s *scratch) {
 	c := f.c
 	out := s.a.take(rowsFew)
@@ -151,8 +146,7 @@ func (f *fewRows) dotWidened(p *Pair, a operand, n0, n1 int, s *scratch) {
 	}
 }
 
-// add adds alpha times the columns of out, rows of which are ld apart, to
-// columns [n,n+cols) of C.
+// add adds alpha times the columns of out, with row stride ld, to columns [n,n+cols) of C.
 func (f *fewRows) add(alpha float32, out []float32, ld, n, cols int) {
 	for i := range f.c.M {
 		row := f.c.C[i*f.c.LDC+n:][:cols]
@@ -162,7 +156,7 @@ func (f *fewRows) add(alpha float32, out []float32, ld, n, cols int) {
 	}
 }
 
-// directWidened is direct for a quantised B, of which widenRows rows are widened at a time.
+// directWidened computes direct for a quantised B, widening widenRows rows at a time.
 func (f *fewRows) directWidened(p *Pair, a operand, n0, n1 int, s *scratch) {
 	c := f.c
 	ld := ceil(n1-n0, 16) * 16

@@ -35,7 +35,7 @@ func planesOf(code *[16]float32) (p planes) {
 	return p
 }
 
-// planes is the table of a 4-bit type.
+// planes returns the table of a 4-bit type.
 func (e Elem) planes() *float32 {
 	if e == FP4 {
 		return (*float32)(unsafe.Pointer(&fp4Planes))

@@ -1,8 +1,7 @@
 package gemm
 
-// A route is one row of the table that decides how a call is computed, the only place
-// that does: the first row that fits is taken. A change here is a change of
-// testdata/routes.txt and of the table in docs/gemm.md.
+// A route is a row of the dispatch table, which alone determines how a call is computed: the first matching row is
+// used. If you change it, update testdata/routes.txt and the table in docs/gemm.md.
 type route struct {
 	name  string
 	way   way
@@ -15,7 +14,7 @@ type route struct {
 	filtersA, filtersB bool // applies a Filter of A or B; Run refuses others
 }
 
-// way is how the calls of some routes are computed.
+// way is an algorithm that one or more routes use.
 type way interface {
 	// need is the most memory that it takes for calls of this shape, or of any
 	// that are smaller, which other routes may send here.
@@ -110,22 +109,22 @@ var routes = []route{
 	},
 }
 
-// The thresholds that are one for all instruction sets. Those that are not are in limits.
+// Thresholds that are equal for all instruction sets. The others are in limits.
 const (
 	rowsFew     = 8   // rows that decoding has at most
-	rowsOuter   = 32  // rows of a gradient of an adapter's A, which lie across
+	rowsOuter   = 32  // rows of the gradient of an adapter's A, which is transposed
 	colsThin    = 64  // columns that a product of an adapter has at most
 	rankMost    = 128 // longest k of an adapter's product
 	longKLeast  = 256 // k of longK, of one pair at least
 	fewColsK    = 192 // k of fewColumns, and of rounded fewRowsDirect, at least
-	colsByTiles = 16  // columns from which on tiles of bfloat16 are faster than strips
+	colsByTiles = 16  // columns from which bfloat16 tiles are faster than strips
 
 	tilesLeast, tilesMost         = 2, 64   // rows of tilesTransposed
 	tilesBothLeast, tilesBothMost = 25, 127 // and where both operands are taken apart
 	piecesRows                    = 48      // rows for B to be worth taking apart otherwise
 	tilesColsRows                 = 64      // rows of tilesFewColumns
 	tilesColsPairs                = 12      // columns of it where operands are rounded: with fewer, strips read A as fast as it comes
-	tilesColsPieces               = 33      // and where they are taken apart; columns of a down of RunAfter, too
+	tilesColsPieces               = 33      // the same if they are split; also for columns of a down of RunAfter
 	downPairs                     = 8       // columns of a down where operands are rounded: with fewer, strips read A before B is packed
 
 	inPlaceCols      = 8        // columns that rowsInPlace pays for
@@ -135,24 +134,24 @@ const (
 	inPlaceRowsMixed = 12       // and where panels would be pairs, and rowsInPlace is not
 	inPlaceKOne      = 2048     // k of one row
 	inPlaceKSplit    = 2048 + 1 // where the other way is dotSplit: a longer x leaves it little of the nearest cache
-	inPlaceKLate     = 512      // of any row where lateFetch, or where no way has dotSplit (Zen 3: 1.2 to 1.4 times as fast from memory); shorter ones are those of heads, in cache
+	inPlaceKLate     = 512      // of any row with lateFetch, or if no way has dotSplit (Zen 3: 1.2 to 1.4 times as fast from memory); shorter rows belong to attention heads, in cache
 )
 
-// shape is what routes decide by: the sizes, layouts and types of a call on an instruction
-// set. Data is not looked at.
+// shape holds the properties that routes depend on: sizes, layouts and types of a call on an instruction set. Data is
+// not read.
 type shape struct {
 	*Call
 	limits *limits
 	mode   mode // of the engine
 	rounds bool // operands may be rounded, and are where that is faster
 
-	// The bits of a row may not depend on M. A call with a transposed A is none of these:
-	// its rows are those of a weight's gradient, and not of a batch.
+	// The bits of a row may not depend on M. This excludes calls with a transposed A, whose rows belong to the
+	// gradient of a weight and not to a batch.
 	invariant bool
 
 	e *Engine // for need alone
 
-	// Of the pairs that are not idle:
+	// Totals over the pairs that are not idle:
 	depth   int  // the sum of their k
 	longest int  // the longest
 	longB   Elem // the type of B there
@@ -165,7 +164,7 @@ type shape struct {
 	quantB  bool // some B is quantised
 }
 
-// shapeOf finds what decides for a call.
+// shapeOf returns the shape of a call.
 func (e *Engine) shapeOf(c *Call) shape { return shapeOf(c, &e.k.limits, e.mode) }
 
 func shapeOf(c *Call, l *limits, m mode) shape {
@@ -193,7 +192,7 @@ func shapeOf(c *Call, l *limits, m mode) shape {
 	return s
 }
 
-// route is the first that fits.
+// route returns the first matching route.
 func (s *shape) route() *route {
 	for i := range routes {
 		if routes[i].fits(s) {
@@ -281,7 +280,7 @@ func (s *shape) fitsRowsInPlace() bool {
 	return s.M <= inPlaceRowsPairs && s.longest >= inPlaceKPairs
 }
 
-// isLongK is the shape of longK, whichever way it takes.
+// isLongK reports whether the shape suits longK, whichever way it uses.
 func (s *shape) isLongK() bool {
 	return s.M <= rowsOuter && s.N >= 2*colsFew && s.acrossA && s.plainB && s.longest >= longKLeast
 }

@@ -1,9 +1,8 @@
 package gemm
 
-// What a way chooses for itself: the kernels by which it multiplies panels, and for each
-// pair of a call the kernel that multiplies it.
+// Choices within a way: the kernels that multiply panels, and the kernel for each pair of a call.
 
-// family is the kernels by which panels are multiplied.
+// family is a set of kernels that multiply panels.
 type family uint8
 
 const (
@@ -17,9 +16,8 @@ func (f family) String() string {
 	return [...]string{"floats", "pairs", "piecesOfA", "piecesOfBoth"}[f]
 }
 
-// panels is the family by which panels of this call are multiplied: that of many rows, or
-// floats where there are too few rows for B to be worth taking apart. In invariant calls the
-// number of rows decides nothing.
+// panels returns the family that multiplies panels of this call: the family for many rows, or floats if there are too
+// few rows to make splitting B worthwhile. In invariant calls it does not depend on the number of rows.
 func (s *shape) panels() family {
 	f := s.manyRows()
 	if f == inPiecesOfBoth && s.M < piecesRows && !s.invariant {
@@ -28,13 +26,12 @@ func (s *shape) panels() family {
 	return f
 }
 
-// manyRows is the family by which panels of many rows are multiplied: pairs where operands
-// may be rounded, pieces where tiles can multiply what lies in memory as it is, or floats.
+// manyRows returns the family that multiplies panels of many rows: pairs if operands may be rounded, pieces if tiles
+// can multiply the operands without rounding, or floats.
 //
-// A float32 is the sum of three bfloat16, of eight bits of its significand each,
-// and tiles multiply these so much faster that three products, exact in float32,
-// take a third of the time of one of float32. Where B is no bfloat16 it is taken
-// apart too, and six of the nine products are enough for the bits of a float32.
+// A float32 is the sum of three bfloat16, with eight bits of its significand each, and tiles multiply these so much
+// faster that three products, exact in float32, take a third of the time of one float32 product. If B is not bfloat16
+// it is split too, and six of the nine products suffice for the bits of a float32.
 func (s *shape) manyRows() family {
 	switch {
 	case s.rounds:
@@ -43,7 +40,7 @@ func (s *shape) manyRows() family {
 		return inFloats
 	}
 	for i := range s.Pairs {
-		// A float32 B of an adapter is taken apart beside a bfloat16 one.
+		// A float32 B of an adapter is split too if it accompanies a bfloat16 one.
 		if p := &s.Pairs[i]; !p.idle() && (p.FilterB != nil || p.B.Elem != BF16 && (p.B.Elem != F32 || p.K > rankMost)) {
 			return inPiecesOfBoth
 		}
@@ -51,7 +48,7 @@ func (s *shape) manyRows() family {
 	return inPiecesOfA
 }
 
-// tilesFamily is the family by which tilesTransposed computes a call, of few columns or not.
+// tilesFamily returns the family that tilesTransposed uses, for few columns or not.
 func (s *shape) tilesFamily(fewColumns bool) family {
 	if f := s.manyRows(); !fewColumns || f == inPairs {
 		return f
@@ -59,7 +56,7 @@ func (s *shape) tilesFamily(fewColumns bool) family {
 	return inPiecesOfBoth
 }
 
-// tilesRows is how many rows of A a call of tilesTransposed has.
+// tilesRows returns the range of rows of A in calls of tilesTransposed.
 func tilesRows(f family) (least, most int) {
 	if f == inPiecesOfBoth {
 		return tilesBothLeast, tilesBothMost
@@ -105,12 +102,12 @@ const (
 	byPairs
 	byShort         // one row and a short k
 	byShortRows     // several: B is transposed on its way, and then direct
-	byDots          // B as it lies, its k side by side
+	byDots          // B in place, k contiguous
 	byDotSplit      // the same, even and odd elements of bfloat16 apart
 	byDotBlocks     // the same, quantised
 	byDotBlocksLong // the same, of one long row
 	byDotWidened    // the same, of rows that are no whole blocks
-	byDirect        // B as it lies, its columns side by side
+	byDirect        // B in place, columns contiguous
 	byDirectWidened // the same, quantised
 	byOuter         // outer products of rows of float32
 	byOuterPairs    // the same, rounded
@@ -135,7 +132,7 @@ func (s *shape) isShort(p *Pair) bool {
 	return s.limits.short && s.single() && p.B.Trans && p.B.Elem == F32 && p.K <= shortMost && !p.idle()
 }
 
-// inFewRows is the kernel of a pair in fewRows.
+// inFewRows returns the kernel of a pair in fewRows.
 func (s *shape) inFewRows(p *Pair) by {
 	switch quantized := p.B.Elem.Quantized(); {
 	case p.idle():
@@ -158,8 +155,8 @@ func (s *shape) inFewRows(p *Pair) by {
 	return byDirect
 }
 
-// inRowsInPlace is the kernel of a pair in rowsInPlace. What byShortRows adds depends on the
-// pair alone, but for a single row, which waits for memory and is not rounded.
+// inRowsInPlace returns the kernel of a pair in rowsInPlace. byShortRows depends on the pair only, except for a
+// single row, which is bound by memory and not rounded.
 func (s *shape) inRowsInPlace(p *Pair) by {
 	switch {
 	case p.idle():
@@ -174,7 +171,7 @@ func (s *shape) inRowsInPlace(p *Pair) by {
 	return byFloats
 }
 
-// inLongK is the kernel of a pair in longK.
+// inLongK returns the kernel of a pair in longK.
 func (s *shape) inLongK(p *Pair) by {
 	switch {
 	case p.idle():
@@ -190,7 +187,7 @@ func (s *shape) inLongK(p *Pair) by {
 // outerRounds reports whether outer products are of rounded operands.
 func (s *shape) outerRounds() bool { return s.rounds && s.limits.outerPairs }
 
-// spreads reports whether the columns of fewColumns lie along the lanes of registers.
+// spreads reports whether fewColumns puts columns along the lanes of registers.
 func (s *shape) spreads() bool {
 	l := s.limits
 	return !(s.rounds && l.stripsPairs) && l.spreadLanes > 0 && s.N*4 >= l.spreadWidth(s.N)*l.spreadQuarters

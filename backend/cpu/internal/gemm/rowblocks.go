@@ -20,7 +20,7 @@ func (f *rowBlocks) bind(j *job) {
 // rows, as [Call.Invariant] does for one. It must not be called while a call runs.
 func (e *Engine) SetInvariant(on bool) { e.mode.invariant = on }
 
-// most is the most rows that a block has.
+// most returns the maximum number of rows of a block.
 func (w rowBlocksWay) most(l *limits) int {
 	if w.of == (rowsInPlaceWay{}) {
 		return l.inPlaceRows

@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// rowsInPlaceWay multiplies a few rows with the weights of a checkpoint, x·Wᵀ, which it reads
-// as they lie in memory: packing them would take longer than the products.
+// rowsInPlaceWay multiplies a few rows with checkpoint weights, x·Wᵀ, in place: packing them would take longer than
+// the multiplication.
 type rowsInPlaceWay struct{}
 
 // rowsInPlace is a call on that way. Each task takes a range of columns, a few of them at a
@@ -24,18 +24,18 @@ type rowsInPlace struct {
 	task   func(i int)
 }
 
-// inPlaceA is A of a pair in panels, in which registers of the rows take turns: row i of a
-// panel of n rows is every n-th register, beginning with the i-th.
+// inPlaceA holds A of a pair in panels, with the registers of its rows interleaved: row i of a panel of n rows is
+// every n-th register, starting with the i-th.
 type inPlaceA struct {
 	by   by
-	kern *kernels // those of the job, or those for pairs
+	kern *kernels // kernels of the job, or for pairs
 	elem Elem     // what the kernel reads B as
 	row  int      // floats of a row
 	data []float32
 }
 
 const (
-	inPlaceGroup = 12       // columns that stay in cache, a whole number of what a kernel takes
+	inPlaceGroup = 12       // columns that stay in cache, a multiple of a kernel's columns
 	inPlaceDeep  = 4096     // longest run of k between two updates of C
 	inPlaceAhead = 32 << 10 // how far ahead B is fetched: it comes from memory in one run
 
@@ -86,7 +86,7 @@ func (f *rowsInPlace) divide() int {
 	return ceil(f.c.N, f.cols)
 }
 
-// panels is into how many panels so many rows are divided.
+// panels returns the number of panels for rows rows.
 func (k *inPlaceKernels) panels(rows int) int {
 	if rows <= k.rows {
 		return 1
@@ -94,10 +94,10 @@ func (k *inPlaceKernels) panels(rows int) int {
 	return ceil(rows, k.panelRows)
 }
 
-// panel is the first row of panel i, and where panel i-1 ends.
+// panel returns the first row of panel i, which is the end of panel i-1.
 func (f *rowsInPlace) panel(i int) int { return i * f.c.M / f.panels }
 
-// panelsOf is how A of a pair lies in panels.
+// panelsOf returns the panel layout of A of a pair.
 func (f *rowsInPlace) panelsOf(p *Pair) inPlaceA {
 	g := inPlaceA{by: f.shape.inRowsInPlace(p), kern: f.k, elem: p.B.Elem}
 	switch g.by {
@@ -205,7 +205,7 @@ func (f *rowsInPlace) shortRows(p *Pair, n0, n1 int, s *scratch) {
 	}
 }
 
-// shortFloats is what B of a pair of shortRows takes.
+// shortFloats returns the number of floats for B of a pair of shortRows.
 func shortFloats(k int) int { return k*colsFew + packSlack }
 
 // group adds a pair to columns [n0,n1) of C.
@@ -233,10 +233,10 @@ func (f *rowsInPlace) group(p *Pair, g *inPlaceA, n0, n1 int, s *scratch) {
 	}
 }
 
-// aheadOne is how far ahead B is fetched for a single row, whose tasks read so many bytes.
-// Zen 4 gains by fetching from further ahead than for several rows. Zen 3 gains in long tasks
-// alone: what lies behind the end of a task may be another core's to read. Where lateFetch is
-// set it is as for several rows, since what a task reads first is not fetched.
+// aheadOne returns the prefetch distance in B for a single row, given the bytes that a task reads. Zen 4 profits from
+// a larger distance than for several rows. Zen 3 profits in long tasks only, since memory past the end of a task may
+// belong to another core. With lateFetch it is the same as for several rows, because the start of a task is not
+// prefetched.
 func (f *rowsInPlace) aheadOne(task int) int {
 	switch {
 	case f.k.limits.lateFetch:
@@ -247,8 +247,8 @@ func (f *rowsInPlace) aheadOne(task int) int {
 	return inPlaceAheadOne
 }
 
-// multiply adds k elements from k0 on of a pair; b is row first of B there. The first panel
-// fetches as much of what comes next as it reads.
+// multiply adds k elements from k0 on of a pair; b points to row first of B. The first panel prefetches as much of
+// next as it reads.
 func (f *rowsInPlace) multiply(p *Pair, g *inPlaceA, k0, k int, b unsafe.Pointer, ldb, first, n0, n1 int, next *front) {
 	for i := range f.panels {
 		m0, m1 := f.panel(i), f.panel(i+1)
@@ -266,8 +266,7 @@ func (f *rowsInPlace) multiply(p *Pair, g *inPlaceA, k0, k int, b unsafe.Pointer
 	}
 }
 
-// widened is k elements from k0 on of rows [n0,n1) of a quantised B, each
-// followed by zeroes to a multiple of 16.
+// widened returns k elements from k0 on of rows [n0,n1) of a quantised B, each zero-padded to a multiple of 16.
 func (f *rowsInPlace) widened(p *Pair, n0, n1, k0, k int, s *scratch) unsafe.Pointer {
 	wide, whole := s.widened((n1 - n0) * padded(k))
 	for n := n0; n < n1; n++ {

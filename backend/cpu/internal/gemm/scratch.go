@@ -9,7 +9,7 @@ type scratch struct {
 	c    buffer // a block of C that is stored in fewer bits
 }
 
-// worker is what Serial computes with on one worker.
+// worker is the state of Serial on one worker.
 type worker struct {
 	scratch
 	job *job
@@ -18,7 +18,7 @@ type worker struct {
 // buffer is memory that only grows. Its start is aligned to a cache line.
 type buffer struct{ data []float32 }
 
-// take returns n elements with room for a vector behind them.
+// take returns n elements, followed by space for a vector store.
 func (b *buffer) take(n int) []float32 {
 	if len(b.data) < n {
 		const lineFloats = 16

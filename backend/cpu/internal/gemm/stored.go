@@ -14,27 +14,24 @@ import (
 // Stored is a C in memory as bfloat16.
 type Stored struct {
 	Data unsafe.Pointer // [M,N], row i at element i*LDC
-	// From is what C begins with where the call accumulates: float32 or
-	// bfloat16, and it may be C itself.
+	// From is the initial value of C if the call accumulates: float32 or bfloat16, possibly C itself.
 	From Matrix
 }
 
-// storedFloats is the most that a task keeps of C, but for the last rows.
+// storedFloats is the maximum number of floats of C that a task keeps, except for the last rows.
 const storedFloats = 512 << 10
 
-// Widens reports whether values may lie in bfloat16, so that ways that take
-// float32 alone widen them.
+// Widens reports whether values may be stored as bfloat16, so that ways for float32 widen them.
 func (e *Engine) Widens() bool { return e.mode.bf16 }
 
 // widens reports whether m is read through float32 where a way takes no other:
 // bfloat16, where values are stored so.
 func (s *shape) widens(m *Matrix) bool { return s.mode.bf16 && m.Elem == BF16 }
 
-// direct reports whether ways that read float32 as it lies take m.
+// direct reports whether ways that read float32 in place accept m.
 func (s *shape) direct(m *Matrix) bool { return m.Elem == F32 || s.widens(m) }
 
-// row is elements [n0,n1) of row m of the matrix, which is not transposed, in
-// float32.
+// row returns elements [n0,n1) of row m of the matrix, which is not transposed, as float32.
 func (m *Matrix) row(dst []float32, i, n0, n1 int) {
 	src := at(m.Data, m.Elem.Size()*(i*m.Stride+n0))
 	if m.Elem == F32 {
@@ -45,8 +42,7 @@ func (m *Matrix) row(dst []float32, i, n0, n1 int) {
 	_ = tensor.ToFloat32(dst[:n1-n0], unsafe.Slice((*byte)(src), 2*(n1-n0)), tensor.BF16)
 }
 
-// put rounds a block of C into its place: rows [m0,m1) and columns [n0,n1), rows
-// of which are ld apart.
+// put rounds a block to rows [m0,m1) and columns [n0,n1) of C. Rows of the block are ld apart.
 func (c *Call) put(block []float32, ld, m0, m1, n0, n1 int) {
 	for i := m0; i < m1; i++ {
 		row := block[(i-m0)*ld:][:n1-n0]
@@ -58,7 +54,7 @@ func (c *Call) put(block []float32, ld, m0, m1, n0, n1 int) {
 	}
 }
 
-// take fills a block with what C begins with.
+// take fills a block with the initial value of C.
 func (c *Call) take(block []float32, ld, m0, m1, n0, n1 int) {
 	for i := m0; i < m1; i++ {
 		c.Stored.From.row(block[(i-m0)*ld:], i, n0, n1)
@@ -73,7 +69,7 @@ type whole struct {
 	round func(i int)
 }
 
-// wholeRows is how many rows are rounded at a time.
+// wholeRows is the number of rows that are rounded at a time.
 const wholeRows = 8
 
 func (w *whole) bind() {
@@ -84,7 +80,7 @@ func (w *whole) bind() {
 	}
 }
 
-// begin gives the job a C in float32.
+// begin replaces C of the job by a float32 buffer.
 func (w *whole) begin(j *job) {
 	if j.c.Stored == nil {
 		return
@@ -107,8 +103,7 @@ func (w *whole) end(j *job) {
 	j.c, w.c, w.call = w.c, nil, Call{}
 }
 
-// wholeFloats is the memory that begin takes for a call of this shape or a smaller one, of so
-// many rows at most.
+// wholeFloats returns the memory that begin needs for a call of this shape or a smaller one, with at most rows rows.
 func (s *shape) wholeFloats(rows int) int {
 	if s.Stored == nil {
 		return 0
@@ -116,7 +111,7 @@ func (s *shape) wholeFloats(rows int) int {
 	return min(s.M, rows) * s.N
 }
 
-// block is where tiles of C are computed: rows ld apart, from a row and a column on.
+// block is the memory in which tiles of C are computed: rows ld apart, from a row and a column on.
 type block struct {
 	c            []float32
 	ld, row, col int
@@ -126,8 +121,7 @@ func (b *block) at(row, col int) unsafe.Pointer {
 	return floats(b.c, (row-b.row)*b.ld+col-b.col)
 }
 
-// blockOf is where a task computes rows [m0,m1) and columns [n0,n1): in C, or in
-// memory of its own.
+// blockOf returns the block in which a task computes rows [m0,m1) and columns [n0,n1): in C, or in scratch memory.
 func (p *panels) blockOf(s *scratch, m0, m1, n0, n1 int) block {
 	c := p.c
 	if c.Stored == nil {
@@ -140,7 +134,7 @@ func (p *panels) blockOf(s *scratch, m0, m1, n0, n1 int) block {
 	return b
 }
 
-// blockFloats is the most memory that blockOf takes for a call.
+// blockFloats returns the maximum memory that blockOf needs for a call.
 func (k *kernels) blockFloats(c *Call, cols int) int {
 	if c.Stored == nil {
 		return 0

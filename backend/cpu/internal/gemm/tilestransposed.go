@@ -5,30 +5,26 @@ import (
 	"unsafe"
 )
 
-// tilesWay multiplies a few rows with weights of a checkpoint on AMX, 2 to 127 of them: it
-// computes Cᵀ = Bᵀ·Aᵀ, so that rows of the weight are rows of a tile as they lie and need no
-// packing.
+// tilesWay multiplies a few rows (2 to 127) with checkpoint weights on AMX: it computes Cᵀ = Bᵀ·Aᵀ, so that rows of
+// the weight are rows of a tile in place, without packing.
 type tilesWay struct {
-	// fewColumns is for x·Aᵀ of an adapter, where the first factor is the large one: the two
-	// change places, and C is computed instead of Cᵀ. x is read once, and a filter is applied
-	// to it on the way.
+	// fewColumns is set for x·Aᵀ of an adapter, whose first operand is the large one: the operands are swapped, and C
+	// is computed instead of Cᵀ. x is read once, and a filter is applied on the way.
 	fewColumns bool
 }
 
-// tilesTransposed is a call on that way. What has to be transposed, A and the result, is
-// small. Each task takes a range of columns of C, a panel of them at a time. Tiles read
-// bfloat16 where it lies, at the speed of memory. Of any other B they multiply a packed
-// stretch of k with all rows of A while it is in the nearest cache.
+// tilesTransposed is a call on that way. Only small matrices are transposed: A and the result. Each task computes a
+// range of columns of C, one panel at a time. Tiles read bfloat16 in place, at memory speed. For any other B a packed
+// block of k is multiplied with all rows of A while it is in the first-level cache.
 //
-// The order in which an element is summed depends on M only by whether there are at most
-// rowsFew rows, at most kern.nr, or more.
+// The order of summation depends on M only by whether there are at most rowsFew rows, at most kern.nr, or more.
 type tilesTransposed struct {
 	*job
-	kern       *kernels // those of its family
+	kern       *kernels // kernels of the family
 	fewColumns bool     // see tilesWay
 	v          *Call    // the call, or swapped
 	swapped    Call
-	pieceRows  int // rows that one of A is: its pieces, where it has few rows
+	pieceRows  int // rows per row of A: its pieces, if A has few rows
 	groups     int // of rows of A, kern.nr each
 	panels     int // of columns of C
 	tasks      int
@@ -44,11 +40,11 @@ type tilesTransposed struct {
 const (
 	tilesWhole = 128  // words of a panel of B that are packed at a time: it stays in the nearest cache
 	tilesApart = 64   // and of one that is taken apart
-	tilesDeep  = 1024 // words between two updates of C, of which A stays in the second-level cache
-	tilesLong  = 4096 // where tiles read B where it lies, in rows as long as can be
+	tilesDeep  = 1024 // words between two updates of C, whose part of A stays in the second-level cache
+	tilesLong  = 4096 // if tiles read B in place, in rows of maximum length
 	tilesSums  = 512  // and between two of a sum that is not of rounded operands
 	tilesBytes = 512  // of a row of B that are fetched at a time
-	tilesShort = 2048 // bytes of a row that tiles read where it lies: hardware fetches longer ones
+	tilesShort = 2048 // bytes of a row that tiles read in place: the hardware prefetches longer ones
 )
 
 func (f *tilesTransposed) bind(j *job) {
@@ -88,7 +84,7 @@ func (tilesWay) need(s *shape) (need Scratch) {
 	return need
 }
 
-// view gives the call as tiles compute it: with its operands swapped where it has few columns.
+// view returns the call as tiles compute it: with swapped operands if it has few columns.
 func (f *tilesTransposed) view() *Call {
 	f.v = f.c
 	if f.fewColumns {
@@ -125,7 +121,7 @@ func (f *tilesTransposed) divide() int {
 	return f.tasks
 }
 
-// products is how many products of pieces make one product of words of a pair.
+// products returns the number of piece products per word product of a pair.
 func (f *tilesTransposed) products(p *Pair) int {
 	switch {
 	case f.kern.apart(p):
@@ -136,16 +132,16 @@ func (f *tilesTransposed) products(p *Pair) int {
 	return 3
 }
 
-// inPlace reports whether tiles read B of a pair where it lies: bfloat16, unless it would be
-// read again for each of several groups of rows whose floats are in pieces.
+// inPlace reports whether tiles read B of a pair in place: if it is bfloat16, unless it would be read again for each
+// of several groups of rows whose floats are in pieces.
 func (f *tilesTransposed) inPlace(p *Pair) bool {
 	return p.B.Elem == BF16 && (f.groups == 1 || f.kern.pieces == nil)
 }
 
-// groupFloats is what a group of rows of A takes.
+// groupFloats returns the memory of a group of rows of A.
 func (f *tilesTransposed) groupFloats() int { return f.kern.panelFloats(f.depth) * f.kern.nr }
 
-// stretch is how many words of B of a pair are packed at a time.
+// stretch returns the number of words of B of a pair that are packed at a time.
 func (f *tilesTransposed) stretch(p *Pair) int {
 	if f.kern.apart(p) || f.fewColumns { // tilesBytes of each row
 		return tilesApart
@@ -153,7 +149,7 @@ func (f *tilesTransposed) stretch(p *Pair) int {
 	return tilesWhole
 }
 
-// panelOfA is group g of rows of A of pair x from word k of it on.
+// panelOfA returns group g of rows of A of pair x from word k on.
 func (f *tilesTransposed) panelOfA(g, x, k int) unsafe.Pointer {
 	if f.products(&f.v.Pairs[x]) > 1 {
 		k = f.kern.panelFloats(k)
@@ -161,7 +157,7 @@ func (f *tilesTransposed) panelOfA(g, x, k int) unsafe.Pointer {
 	return floats(f.a, g*f.groupFloats()+(f.kern.panelFloats(f.starts[x])+k)*f.kern.nr)
 }
 
-// rows is how many rows of A a group has.
+// rows returns the number of rows of A in a group.
 func (f *tilesTransposed) rows(g int) int { return min(f.kern.nr, f.v.M-g*f.kern.nr) }
 
 // packRows packs a group of rows of A of a pair.
@@ -246,14 +242,13 @@ func (f *tilesTransposed) panel(s *scratch, k0, k1, n0, n1 int) {
 	}
 }
 
-// rowsOfB is a few rows of B of a pair, from element first of each on: as they lie in memory,
-// or after a filter.
+// rowsOfB is a few rows of B of a pair, from element first of each on: in place, or filtered.
 type rowsOfB struct {
 	data       unsafe.Pointer
 	row, first int
 }
 
-// rowsOf gives the words [k,end) of rows [n0,n1) of B of a pair.
+// rowsOf returns the words [k,end) of rows [n0,n1) of B of a pair.
 func (f *tilesTransposed) rowsOf(s *scratch, p *Pair, n0, n1, k, end int) rowsOfB {
 	first, last, size := k*f.kern.pairSize, min(p.K, end*f.kern.pairSize), p.B.Elem.Size()
 	if p.FilterB == nil {
@@ -266,8 +261,8 @@ func (f *tilesTransposed) rowsOf(s *scratch, p *Pair, n0, n1, k, end int) rowsOf
 	return rowsOfB{floats(wide, 0), size * ld, first}
 }
 
-// read gives tiles the next words of rows r, from k on and before end: as many as can be read
-// where they lie, or one stretch, packed.
+// read returns the next words of rows r for the tiles, from k on and before end: as many as can be read in place, or
+// one packed block.
 func (f *tilesTransposed) read(s *scratch, p *Pair, r *rowsOfB, n0, n1, k, end int) (b unsafe.Pointer, lane, words int) {
 	pair, run := f.kern.pairSize, f.kern.run
 	first, last := k*pair, min(p.K, end*pair)
@@ -281,7 +276,7 @@ func (f *tilesTransposed) read(s *scratch, p *Pair, r *rowsOfB, n0, n1, k, end i
 	return f.packB(s, p, r, n0, n1, first, min(last, first+words*pair)), 0, words
 }
 
-// tilesFloats is what a panel of B takes.
+// tilesFloats returns the memory of a panel of B.
 func (k *kernels) tilesFloats() int { return max(tilesWhole, k.panelFloats(tilesApart)) * k.mr }
 
 // packB packs the elements [first,last) of rows of B. Here these are rows of a tile, which
@@ -305,7 +300,7 @@ func (f *tilesTransposed) packB(s *scratch, p *Pair, r *rowsOfB, n0, n1, first, 
 	return to
 }
 
-// widened gives packB its elements as float32, where they lie in another type.
+// widened returns float32 elements for packB if B has another type.
 func (f *tilesTransposed) widened(s *scratch, p *Pair, n0, n1, first, last int) (src unsafe.Pointer, row int, elem Elem) {
 	ld := tilesWhole * f.kern.pairSize
 	wide, whole := s.widened((n1 - n0) * ld)
@@ -320,11 +315,10 @@ func (f *tilesTransposed) widened(s *scratch, p *Pair, n0, n1, first, last int) 
 	return floats(wide, 0), F32.Size() * ld, F32
 }
 
-// fetch says what tiles prefetch while they multiply the words before k of rows [n0,n1), which
-// have end words: the address where B goes on, and how far apart rows are there. It fetches
-// all but the first few rows itself. Where nothing is to be fetched rows are 0 apart, and the
-// address is that of the memory at hand. The address is no pointer, since tiles may fetch
-// more than there is of B.
+// fetch returns the memory that tiles prefetch while they multiply the words before k of rows [n0,n1), which have end
+// words: the address of the next words of B, and the distance between rows. The first few rows are prefetched by
+// fetch itself. If there is nothing to prefetch, the distance is 0 and the address is hand. The address is not a
+// pointer, since tiles may prefetch past the end of B.
 func (f *tilesTransposed) fetch(p *Pair, n0, n1, k, end, few int, hand unsafe.Pointer) (next uintptr, row int) {
 	size, rows, last := p.B.Elem.Size(), n1-n0, k*f.kern.pairSize
 	row = p.B.Stride * size
@@ -343,7 +337,7 @@ func (f *tilesTransposed) fetch(p *Pair, n0, n1, k, end, few int, hand unsafe.Po
 		}
 		return uintptr(p.B.Data) + uintptr(n0*row), tilesBytes
 	case first >= behind:
-	case row <= tilesBytes: // as those of an adapter
+	case row <= tilesBytes: // such as rows of an adapter
 		f.job.k.fetch(at(p.B.Data, first*row), (behind-first)*row)
 	default:
 		for n := first; n < behind; n++ {

@@ -6,16 +6,14 @@ import "unsafe"
 
 type tilesTransposedAsm func(config *byte, k int, a *float32, lane, piece int, b, dst *float32, step int, next uintptr, ldnext int)
 
-// tilesKernels are those for 1, 3 and 6 products of each word, for one register of
-// columns and two.
+// tilesKernels holds the kernels for 1, 3 and 6 products per word, for one register of columns and two.
 var tilesKernels = [...][2]tilesTransposedAsm{
 	1: {turnedAMXWholex1, turnedAMXWholex2},
 	3: {turnedAMXThirdsx1, turnedAMXThirdsx2},
 	6: {turnedAMXSixthsx1, turnedAMXSixthsx2},
 }
 
-// tilesFetches is 4 rows with a run of six products, which takes longer, and else 2: see
-// turnedAMX.
+// tilesFetches returns 4 rows if a run has six products, which takes longer, and otherwise 2: see turnedAMX.
 func tilesFetches(k, products int) int {
 	if products == 6 {
 		return k / amxRun * 4
@@ -54,8 +52,7 @@ func tilesAdd(rows, cols int, sums, c unsafe.Pointer, ldc int, add bool, bias un
 	mergeTile(rows, (*float32)(sums), (*float32)(c), 4*ldc, cols, add, (*float32)(bias))
 }
 
-// partedRows packs pieceCount of a few rows side by side, all rows of a third behind
-// those of the one before.
+// partedRows packs pieceCount pieces of a few rows, all rows of one piece before the rows of the next.
 func partedRows(dst, src unsafe.Pointer, rows, row, k int, alpha float32) {
 	const vec = amxCols / 2
 	var pieces [pieceCount * rowsFew * amxLine]byte

@@ -1,8 +1,7 @@
 package gemm
 
-// transposeResultWay is for the gradient of an adapter's B, dyᵀ·h: many rows, few columns, A
-// transposed. It computes Cᵀ = Bᵀ·Aᵀ and transposes that, so that what would be long thin
-// panels are rows as they lie in memory.
+// transposeResultWay computes the gradient of an adapter's B, dyᵀ·h: many rows, few columns, A transposed. It
+// computes Cᵀ = Bᵀ·Aᵀ and transposes that, so that long thin panels are replaced by rows in place.
 type transposeResultWay struct{}
 
 // transposeResult is a call on that way.
@@ -45,9 +44,8 @@ func (transposeResultWay) need(s *shape) Scratch {
 	return need
 }
 
-// backRows is how many rows of C are written at a time. They read one cache line of each row
-// of Cᵀ; more lines would push each other out of the cache, where rows are a power of two
-// apart.
+// backRows is the number of rows of C that are written at a time. They read one cache line of each row of Cᵀ; more
+// lines would evict each other if rows are a power of two apart.
 const backRows = 16
 
 // back transposes the rows of task i into C.
@@ -78,5 +76,5 @@ func (f *transposeResult) back(i int) {
 	}
 }
 
-// backFloats is the memory that back takes for so many columns.
+// backFloats returns the memory that back needs for cols columns.
 func backFloats(cols int) int { return backRows*padded(cols) + packSlack }
