@@ -1,23 +1,18 @@
-// Package attention computes softmax(scale·Q·Kᵀ)·V on the CPU, tile by tile,
-// so that no more scores exist at a time than one tile per worker (Dao et
-// al., FlashAttention, 2022, and Dao, FlashAttention-2, 2023).
+// Package attention computes softmax(scale·Q·Kᵀ)·V on the CPU, tile by tile, with at most one tile of scores in
+// memory per worker (Dao et al., FlashAttention, 2022, and Dao, FlashAttention-2, 2023).
 //
 // # What a query sees
 //
-// Query i attends the keys of one interval. Causal masks, padding, packed
-// documents, sliding windows and a KV cache longer than its contents are all
-// such intervals, so there is no other mask. A query with an empty interval
-// gets a row of zeros and a log-sum-exp of −Inf.
+// Query i attends to the keys of one interval. Intervals express causal masks, padding, packed documents, sliding
+// windows and a KV cache longer than its contents, so there is no other mask. A query with an empty interval gets a
+// row of zeros and a log-sum-exp of −Inf.
 //
 // # What a result depends on
 //
-// The queries are divided into sequences: the finest division into runs of
-// neighbours whose intervals do not overlap those of another run, hence one
-// per document. All tiles are laid from the start of a sequence
-// and summed in ascending order. A result therefore depends, bit for bit, on
-// its own sequence only: neither on the number of workers nor on what else is
-// in the batch or where in the batch the sequence lies. In the mode of
-// [Engine.SetInvariant] it depends on its own query alone.
+// Queries are divided into sequences: the finest division into consecutive runs whose intervals do not overlap, hence
+// one per document. All tiles start at the start of a sequence and are summed in ascending order. A result therefore
+// depends, bit for bit, on its own sequence only: not on the number of workers, nor on the other sequences of the
+// batch or its position there. With [Engine.SetInvariant] it depends on its own query only.
 package attention
 
 import (
@@ -63,8 +58,8 @@ type Engine struct {
 	run run
 }
 
-// New is an engine on the workers of p. g, which must be on them too and have its
-// precision, multiplies the tiles.
+// New returns an engine on the workers of p. g multiplies the tiles; it must be on the same workers and have the same
+// precision.
 func New(p *pool.Pool, g *gemm.Engine) *Engine {
 	e := &Engine{run: run{pool: p, gemm: g, workers: make([]worker, p.Workers())}}
 	e.run.bind()
@@ -82,10 +77,10 @@ func New(p *pool.Pool, g *gemm.Engine) *Engine {
 
 func (s *Spec) queries() int { return len(s.Lo) }
 
-// group is the number of query heads that share a key head.
+// group returns the number of query heads that share a key head.
 func (s *Spec) group() int { return s.QHeads / s.KVHeads }
 
-// bounds is the interval of query i. It is empty if a ≥ b.
+// bounds returns the interval of query i. It is empty if a ≥ b.
 func (s *Spec) bounds(i int) (a, b int) {
 	a, b = int(s.Lo[i]), int(s.Hi[i])
 	if s.Window > 0 {

@@ -58,7 +58,7 @@ func (e *run) backward() {
 
 const rowsPerTask = 32
 
-// deltaTask computes Σ dO·o for some rows and clears those of the gradients.
+// deltaTask computes Σ dO·o for some rows and clears their gradients.
 func (e *run) deltaTask(id, n int) {
 	w, d := &e.workers[id], e.HeadDim
 	for i := n * rowsPerTask; i < (n+1)*rowsPerTask; i++ {
@@ -75,11 +75,9 @@ func (e *run) deltaTask(id, n int) {
 	}
 }
 
-// wholeSequences chooses between two ways that give the same bits, because
-// both add the same products of tiles in the same order: all three gradients
-// of a sequence and key head in one task, five products per tile; or, when
-// such tasks are too few for the workers, dK and dV by keys and then dQ by
-// queries, seven products.
+// wholeSequences reports whether each task computes all three gradients of a sequence and key head, with five matrix
+// multiplications per tile. If such tasks are too few for the workers, tasks compute dK and dV by keys and then dQ by
+// queries, with seven. Both give the same bits, because they add the same tile products in the same order.
 func (e *run) wholeSequences() bool {
 	total, largest := 0, 0
 	for i := range e.sequences {
@@ -109,8 +107,8 @@ func (e *run) keyTask(id, i int) {
 	e.alongQueries(id, e.keyTiles[i/e.KVHeads], i%e.KVHeads, false)
 }
 
-// alongQueries adds what all queries of their sequence contribute to dK and dV
-// of a tile of keys and, if asked, what these keys contribute to dQ.
+// alongQueries adds the contributions of all queries of the sequence to dK and dV of a tile of keys and, with withQ,
+// the contributions of these keys to dQ.
 func (e *run) alongQueries(id int, keys keyTile, kv int, withQ bool) {
 	for h := kv * e.group(); h < (kv+1)*e.group(); h++ {
 		for _, t := range e.tiles[e.firstTile[keys.seq]:e.firstTile[keys.seq+1]] {

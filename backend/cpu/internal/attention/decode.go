@@ -10,19 +10,18 @@ const (
 	// decodeHeads is the number of heads whose scores over a chunk are held at a time:
 	// 32 KiB, which stay in the nearest cache.
 	decodeHeads = 16
-	// decodeBlock is how many keys all heads of a task read before they go on to
-	// the next, which are fetched meanwhile: the rows of a cache hold all heads,
-	// and what one of them reads has gaps that no prefetcher likes.
+	// decodeBlock is the number of keys that all heads of a task read before they move on to the next block, which is
+	// prefetched meanwhile: a cache row has all heads, so a single head reads with gaps that hardware prefetchers
+	// handle badly.
 	decodeBlock = 64
 )
 
-// headsOfTask is how many key heads a task of decoding takes: as many as leave
-// each worker some tasks.
+// headsOfTask returns the number of key heads per decoding task, such that each worker gets several tasks.
 func (e *run) headsOfTask() int {
 	return max(1, min(e.KVHeads, len(e.chunks)*e.KVHeads/(2*e.pool.Workers())))
 }
 
-// tasksOfChunk is into how many tasks a chunk is divided.
+// tasksOfChunk returns the number of tasks that a chunk is divided into.
 func (e *run) tasksOfChunk() int { return (e.KVHeads + e.taskHeads - 1) / e.taskHeads }
 
 // decodeChunk computes the queries of a short sequence over one chunk of keys,
@@ -40,8 +39,8 @@ func (e *run) decodeChunk(w *worker, c chunk, kv0, kv1 int) {
 	}
 }
 
-// decodeGroup computes n heads from h on of query i over a chunk. Those with
-// one key head read each of its rows once for several of them.
+// decodeGroup computes n heads from h on of query i over a chunk. Heads with the same key head share each read of its
+// rows.
 func (e *run) decodeGroup(w *worker, c chunk, i, h, n int) {
 	d := e.HeadDim
 	o, oStride := w.out, d
@@ -115,9 +114,8 @@ type keyBlock struct {
 	first         int
 }
 
-// block is the rows of at most count keys, from key first on, of the key heads of n heads
-// from h on: as many as follow each other. Of bfloat16 they are widened: all heads at once,
-// in as long runs as there are.
+// block returns the rows of at most count keys, from key first on, of the key heads of n heads from h on, as far as
+// the rows are contiguous. bfloat16 rows are widened: all heads at once, in runs as long as possible.
 func (e *run) block(w *worker, r Rows, first, count, h, n int) keyBlock {
 	first, count = e.place(first, count)
 	if r.BF16 == nil {
@@ -135,18 +133,17 @@ func (e *run) block(w *worker, r Rows, first, count, h, n int) keyBlock {
 	return keyBlock{w.wide, width, count, kv0}
 }
 
-// head is the rows of the key head of head h, and how many of n heads from h on
-// have that key head.
+// head returns the rows of the key head of head h, and the number of heads, of n from h on, that share it.
 func (b keyBlock) head(e *run, h, n int) (p vec.Panel, heads int) {
 	kv, d := h/e.group(), e.HeadDim
 	return vec.Panel{Rows: b.rows[(kv-b.first)*d:], Stride: b.stride, Width: d, Count: b.count}, min(n, (kv+1)*e.group()-h)
 }
 
-// keyHeads is the range of the key heads of n heads from h on.
+// keyHeads returns the range of key heads of n heads from h on.
 func (e *run) keyHeads(h, n int) (kv0, kv1 int) { return h / e.group(), (h+n-1)/e.group() + 1 }
 
-// blockRows is how many keys n heads from h on read before they go on: of bfloat16
-// as many as stay in the nearest cache when they are widened.
+// blockRows returns the number of keys that n heads from h on read per block. For bfloat16 the widened keys fit the
+// first-level cache.
 func (e *run) blockRows(h, n int) int {
 	if e.k.BF16 == nil && e.v.BF16 == nil {
 		return decodeBlock
@@ -155,13 +152,13 @@ func (e *run) blockRows(h, n int) int {
 	return max(wideRows, min(decodeBlock, wideFloats/((kv1-kv0)*e.HeadDim)))
 }
 
-// What keys take when they are widened, if they are at least so many rows.
+// Limits of widened keys: floats in all, but at least this number of rows.
 const (
 	wideFloats = 8 << 10
 	wideRows   = 8
 )
 
-// fetch asks for count keys from key first on, of the key heads of n heads from h on.
+// fetch prefetches count keys from key first on, of the key heads of n heads from h on.
 func (e *run) fetch(r Rows, first, count, h, n int) {
 	for end := first + count; first < end; {
 		row, follow := e.place(first, end-first)
@@ -170,7 +167,7 @@ func (e *run) fetch(r Rows, first, count, h, n int) {
 	}
 }
 
-// fetchRows is fetch of rows that follow each other.
+// fetchRows prefetches contiguous rows.
 func (e *run) fetchRows(r Rows, first, count, h, n int) {
 	kv0, kv1 := e.keyHeads(h, n)
 	width := (kv1 - kv0) * e.HeadDim
@@ -186,14 +183,13 @@ func (e *run) fetchRows(r Rows, first, count, h, n int) {
 	}
 }
 
-// partialRows is where a chunk leaves its part of one query and the heads
-// from h on: for each the sum of values, the largest score and the sum of
-// exponentials.
+// partialRows returns the partial results of a chunk for one query and the heads from h on: per head the sum of
+// values, the largest score and the sum of exponentials.
 func (e *run) partialRows(c chunk, i, h int) []float32 {
 	return e.partial[(c.partial+(i-c.q0)*e.QHeads+h)*(e.HeadDim+2):]
 }
 
-// partialRow is the part of one head.
+// partialRow returns the partial result of one head.
 func (e *run) partialRow(c chunk, i, h int) (o, stat []float32) {
 	d := e.HeadDim
 	row := e.partialRows(c, i, h)[:d+2]

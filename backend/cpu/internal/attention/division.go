@@ -10,8 +10,8 @@ const (
 	longFloats = 4096 // and float32
 	longAVX2   = 1024 // with AVX2
 
-	decodeQueries = 8   // a sequence of at most so many queries streams over its keys
-	decodeKeys    = 512 // in chunks of so many
+	decodeQueries = 8   // sequences of at most this many queries stream over their keys
+	decodeKeys    = 512 // keys per chunk of such a sequence
 )
 
 // sequence is a run of queries [q0,q1) and the range [k0,k1) that holds all
@@ -27,20 +27,20 @@ type tile = sequence
 
 // chunk is a run of at most decodeKeys keys of a short sequence.
 type chunk struct {
-	sequence     // k0 and k1 are those of the chunk
+	sequence     // k0 and k1 are the bounds of the chunk
 	index    int // of the chunk in its sequence
 	of       int // chunks of the sequence
 	partial  int // the first of its partial rows
 }
 
-// keyTile is a stretch of at most tileKeys keys of sequence seq.
+// keyTile is a range of at most tileKeys keys of sequence seq.
 type keyTile struct {
 	k0, k1, seq int
 }
 
-// division is how a call is divided into tasks. Its slices are reused.
+// division is the division of a call into tasks. Its slices are reused.
 type division struct {
-	long int // from so many queries on a sequence has larger tiles, if not 0
+	long int // sequences of at least this many queries have larger tiles; 0 means never
 
 	sequences []sequence
 	maxKey    []int  // largest k1 of sequences[:i+1]
@@ -70,10 +70,9 @@ func (p *division) divide(s *Spec, decode bool) {
 	}
 }
 
-// queriesOf is how many queries a tile has, given those of its sequence. Keys and
-// values are packed once for each tile, which with AMX takes as long as the
-// products. Long sequences have tiles enough for all workers, so theirs are larger
-// and pack less often.
+// queriesOf returns the number of queries per tile, given the sequence length in queries. Keys and values are packed once per
+// tile, which with AMX takes as long as the multiplications. Long sequences have enough tiles for all workers, so
+// their tiles are larger and pack less often.
 func (p *division) queriesOf(sequence int) int {
 	switch {
 	case p.long > 0 && sequence >= 4*p.long:
@@ -136,8 +135,8 @@ func (p *division) findSequences(s *Spec) {
 	}
 }
 
-// insert appends a sequence. If its keys overlap those of an earlier one, it
-// takes in that one and all in between, whose keys may make it overlap more.
+// insert appends a sequence. If its keys overlap an earlier sequence, it absorbs that one and all in between, and
+// repeats, since the union may overlap more.
 func (p *division) insert(seq sequence) {
 	for i := len(p.sequences) - 1; i >= 0 && p.maxKey[i] > seq.k0; i-- {
 		if old := p.sequences[i]; old.k0 >= seq.k1 || old.k1 <= seq.k0 {

@@ -10,12 +10,11 @@ import (
 
 var negInf = float32(math.Inf(-1))
 
-// Forward sets o = softmax(Scale·q·kᵀ)·v and lse, [queries, QHeads], to the
-// logarithm of the sum of the exponentials of the scaled scores, which
-// Backward needs. o must not overlap q, k or v.
+// Forward computes o = softmax(Scale·q·kᵀ)·v, and lse, [queries, QHeads], the logarithm of the sum of the
+// exponentials of the scaled scores, which Backward needs. o must not overlap q, k or v.
 //
-// Sequences of at most 8 queries (decoding) stream over their keys; long ones
-// are cut into chunks that are computed apart and merged in their order.
+// Sequences of at most 8 queries (decoding) stream over their keys. If they are long, chunks of keys are computed
+// separately and merged in order.
 func (e *Engine) Forward(s *Spec, o Rows, lse []float32, q, k, v Rows) error {
 	if err := s.check(); err != nil {
 		return err
@@ -51,7 +50,7 @@ func (e *run) forward() {
 	e.merge()
 }
 
-// clearEmpty gives their result to the queries that see nothing.
+// clearEmpty sets the results of queries with empty intervals.
 func (e *run) clearEmpty() {
 	for i := range e.queries() {
 		if a, b := e.bounds(i); a >= b {
@@ -127,9 +126,8 @@ func (e *run) forwardTile(id int, t tile, h int) {
 	}
 }
 
-// part is what tile t has of the keys from k on, at most tileKeys of them: without the
-// queries before the first and behind the last that see one, but for some to make
-// whole tiles of the products.
+// part returns the part of tile t that sees keys from k on, at most tileKeys of them. Queries before the first and
+// after the last one that see a key are omitted, except for filling whole tiles of the multiplications.
 func (e *run) part(t tile, k int) tile {
 	const whole = 32
 	p := tile{t.q0, t.q1, k, min(k+tileKeys, t.k1)}
@@ -147,7 +145,7 @@ func (e *run) part(t tile, k int) tile {
 	return p
 }
 
-// clip is what query i sees of keys [k0,k1), relative to k0.
+// clip returns the interval of query i within keys [k0,k1), relative to k0.
 func (e *run) clip(i, k0, k1 int) (a, b int) {
 	a, b = e.bounds(i)
 	return max(a, k0) - k0, min(b, k1) - k0
@@ -166,9 +164,8 @@ func (e *run) score(id int, t tile, h int) {
 	})
 }
 
-// softmaxRow turns the scores of query i, row r of its tile of queries, into
-// exponentials relative to the largest score so far, 0 where the query does not
-// see, and brings what was summed before to the same scale.
+// softmaxRow converts the scores of query i, row r of its tile of queries, to exponentials relative to the largest
+// score so far, 0 outside its interval, and rescales the earlier sums.
 func (e *run) softmaxRow(w *worker, t tile, h, i, r int) {
 	row := w.scores[(i-t.q0)*tileKeys:][:t.k1-t.k0]
 	a, b := e.clip(i, t.k0, t.k1)

@@ -1,14 +1,13 @@
 package attention
 
-// In the mode of SetInvariant, every query streams over its own keys as those of short
-// sequences do, in chunks that are laid from its Lo on: what it gives depends on its own
-// interval and keys alone, bit for bit, and not on which queries are in the batch.
+// With SetInvariant, every query streams over its own keys as in short sequences, in chunks that start at its Lo. Its
+// result depends on its own interval and keys only, bit for bit, and not on the other queries of the batch.
 
-// SetInvariant makes results of Forward independent, bit for bit, of the number of
-// queries and of their company. It must not be called while a call runs.
+// SetInvariant makes results of Forward independent, bit for bit, of the other queries and their number. It must not
+// be called during a call.
 func (e *Engine) SetInvariant(on bool) { e.run.invariant = on }
 
-// forwardInRows is forward in this mode.
+// forwardInRows computes Forward in this mode.
 func (e *run) forwardInRows() {
 	e.clearEmpty()
 	e.chunksOfRow = e.keys()/decodeKeys + 1

@@ -7,12 +7,11 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
 )
 
-// Keys in pages are counted in the order of the page table everywhere: intervals,
-// sequences, tiles and chunks are those that they would be if k and v were copied
-// into that order, and so are the bits of results. Where a key lies is asked where k
-// or v is read, and nowhere else.
+// Paged keys are numbered in the order of the page table everywhere. Intervals, sequences, tiles and chunks are the
+// same as if k and v were copied into that order, and so are the bits of results. Only reads of k and v look up the
+// position of a key.
 
-// keys is how many keys there are to see.
+// keys returns the number of visible keys.
 func (s *Spec) keys() int {
 	if s.Page == 0 {
 		return s.Keys
@@ -37,8 +36,7 @@ func (s *Spec) checkPages() error {
 	return nil
 }
 
-// place is the row of k and v where key j lies, and how many of the n keys from there
-// on follow each other.
+// place returns the row of k and v for key j, and the number of contiguous rows among the n keys from there on.
 func (s *Spec) place(j, n int) (row, count int) {
 	if s.Page == 0 {
 		return j, n
@@ -51,8 +49,8 @@ func (s *Spec) place(j, n int) (row, count int) {
 	return row, min(count, n)
 }
 
-// tileRows is the n keys of a tile from j on, of key head kv, for products: where they
-// lie, or copied together where they are apart.
+// tileRows returns the n keys of a tile from j on, of key head kv, for multiplication: in place, or gathered if they
+// are not contiguous.
 func (e *run) tileRows(w *worker, r Rows, j, n, kv int) gemm.Matrix {
 	d := e.HeadDim
 	row, count := e.place(j, n)
@@ -76,7 +74,7 @@ func (e *run) tileRows(w *worker, r Rows, j, n, kv int) gemm.Matrix {
 	return to.matrix(0, 0)
 }
 
-// gatherWith gives the workers the memory for keys of a tile that lie apart.
+// gatherWith allocates the workers' memory for gathered keys of a tile.
 func (e *run) gatherWith(headDim int) {
 	for i := range e.workers {
 		e.workers[i].tile = grow(e.workers[i].tile, tileKeys*headDim)

@@ -6,14 +6,14 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
 )
 
-// Sizes are the largest of calls: queries, keys to see, query heads and elements of a
-// head, and whether some keys lie in pages.
+// Sizes are the maximum sizes of calls: queries, visible keys, query heads and elements per head, and whether keys
+// may be paged.
 type Sizes struct {
 	Queries, Keys, Heads, HeadDim int
 	Paged                         bool
 }
 
-// With is the larger of s and t in each.
+// With returns the maximum of s and t, field by field.
 func (s Sizes) With(t Sizes) Sizes {
 	return Sizes{max(s.Queries, t.Queries), max(s.Keys, t.Keys), max(s.Heads, t.Heads), max(s.HeadDim, t.HeadDim), s.Paged || t.Paged}
 }
@@ -40,7 +40,7 @@ func (e *Engine) Reserve(s Sizes) {
 	r.keyTiles, r.firstKeyTile = room(r.keyTiles, queries+keys/tileKeys), room(r.firstKeyTile, queries+1)
 }
 
-// Bytes is the memory that Reserve takes for the same sizes.
+// Bytes returns the memory that Reserve allocates for the same sizes.
 func (e *Engine) Bytes(s Sizes) int64 {
 	const ofPlan = 200 // bytes of all slices for a query
 	floats := s.Queries*s.Heads + e.run.partialsOf(s.Queries, s.Keys, s.Heads)*(s.HeadDim+2)
@@ -51,7 +51,7 @@ func (e *Engine) Bytes(s Sizes) int64 {
 	return int64(4*floats+ofPlan*s.Queries) + int64(e.run.pool.Workers())*(e.run.gemm.Bytes(e.run.tileProducts(s.HeadDim))+4*int64(own))
 }
 
-// tileProducts is what the products of a tile need.
+// tileProducts returns the memory for the matrix multiplications of a tile.
 func (e *run) tileProducts(headDim int) gemm.Scratch {
 	var s gemm.Scratch
 	for _, size := range [][3]int{{tileQueries, tileKeys, headDim}, {tileQueries, headDim, tileKeys}, {tileKeys, headDim, tileQueries}} {
@@ -64,8 +64,8 @@ func (e *run) tileProducts(headDim int) gemm.Scratch {
 	return s
 }
 
-// partialsOf is the most rows that chunks of short sequences, or of the queries under
-// way, leave to be merged.
+// partialsOf returns the maximum number of partial rows to merge, from chunks of short sequences or, in invariant
+// mode, of the queries in progress.
 func (e *run) partialsOf(queries, keys, heads int) int {
 	if e.invariant {
 		return e.pool.Workers() * (keys/decodeKeys + 1) * heads
@@ -76,5 +76,5 @@ func (e *run) partialsOf(queries, keys, heads int) int {
 	return min(queries, decodeQueries) * heads * (2*keys/decodeKeys + 1)
 }
 
-// room is s without elements and with room for n.
+// room returns s emptied, with capacity for n elements.
 func room[T any](s []T, n int) []T { return slices.Grow(s[:0], n) }

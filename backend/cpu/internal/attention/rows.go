@@ -7,8 +7,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Rows is a row-major matrix: row i starts at Data[i*Stride], or, of one in
-// bfloat16, at element i*Stride of BF16. What Backward gives is float32.
+// Rows is a row-major matrix: row i starts at Data[i*Stride] or, for bfloat16, at element i*Stride of BF16. Backward
+// writes float32.
 type Rows struct {
 	Data   []float32
 	BF16   []byte // instead of Data
@@ -22,17 +22,16 @@ func (r Rows) elements() int {
 	return len(r.Data)
 }
 
-// from is the data from column col of row i on.
+// from returns the data from column col of row i on.
 func (r Rows) from(i, col int) []float32 { return r.Data[i*r.Stride+col:] }
 
-// bytes is n elements of bfloat16 from column col of row i on.
+// bytes returns n bfloat16 elements from column col of row i on.
 func (r Rows) bytes(i, col, n int) []byte {
 	at := 2 * (i*r.Stride + col)
 	return r.BF16[at : at+2*n]
 }
 
-// matrix is what lies from column col of row i on, for products, which read
-// both types as they lie.
+// matrix returns the matrix from column col of row i on, for multiplications, which read both types in place.
 func (r Rows) matrix(i, col int) gemm.Matrix {
 	if r.BF16 == nil {
 		return gemm.Of(r.from(i, col), r.Stride)
@@ -41,7 +40,7 @@ func (r Rows) matrix(i, col int) gemm.Matrix {
 	return gemm.Matrix{Data: unsafe.Pointer(unsafe.SliceData(b)), Elem: gemm.BF16, Stride: r.Stride}
 }
 
-// row is n elements from column col of row i on: as they lie, or widened to dst.
+// row returns n elements from column col of row i on: in place, or widened to dst.
 func (r Rows) row(dst []float32, i, col, n int) []float32 {
 	if r.BF16 == nil {
 		return r.from(i, col)[:n]
@@ -51,7 +50,8 @@ func (r Rows) row(dst []float32, i, col, n int) []float32 {
 	return dst[:n]
 }
 
-// put rounds x to where it belongs, if it is not there already.
+// put rounds x to bfloat16 and stores it at row i, column col. For a float32 matrix it does nothing, since x was
+// computed in place.
 func (r Rows) put(x []float32, i, col int) {
 	if r.BF16 != nil {
 		_ = tensor.FromFloat32(r.bytes(i, col, len(x)), x, tensor.BF16)
@@ -67,8 +67,8 @@ func (r Rows) clear(i, n int) {
 	clear(r.bytes(i, 0, n))
 }
 
-// outRow is where row r of a tile is computed for head h, query i: where it
-// lies, or in the worker's memory.
+// outRow returns the memory in which row r of a tile is computed for head h, query i: in place, or in the worker's
+// memory.
 func (e *run) outRow(w *worker, i, r, h int) []float32 {
 	if d := e.HeadDim; e.o.BF16 != nil {
 		return w.out[r*d:][:d]
@@ -76,8 +76,7 @@ func (e *run) outRow(w *worker, i, r, h int) []float32 {
 	return e.o.from(i, h*e.HeadDim)[:e.HeadDim]
 }
 
-// storedFloats is the memory of a worker for values in bfloat16: a tile of the
-// result, and a block of keys that is decoded with.
+// storedFloats returns a worker's memory for bfloat16 values: a tile of the result, and a block of keys for decoding.
 func (e *run) storedFloats(headDim int) int {
 	if !e.gemm.Widens() {
 		return 0
@@ -85,7 +84,7 @@ func (e *run) storedFloats(headDim int) int {
 	return tileQueries*headDim + max(wideFloats, wideRows*decodeHeads*headDim)
 }
 
-// widenWith gives the workers that memory.
+// widenWith allocates that memory for the workers.
 func (e *run) widenWith(headDim int) {
 	n := e.storedFloats(headDim)
 	if n == 0 {

@@ -43,7 +43,7 @@ type worker struct {
 	chunks        []chunk           // of one query, where invariant
 
 	stored, out, query, wide []float32 // for values in bfloat16: all, and its parts
-	tile                     []float32 // for keys of a tile that lie in pages
+	tile                     []float32 // for gathered keys of a tile
 
 	mul  gemm.Call
 	pair [1]gemm.Pair
@@ -57,8 +57,8 @@ func (e *run) bind() {
 	e.tasks.delta = e.deltaTask
 }
 
-// product computes one product of matrices with the memory of worker id,
-// where the call lies too, so that it need not be allocated.
+// product computes one matrix multiplication with the memory of worker id, which also contains the call, to avoid an
+// allocation.
 func (e *run) product(id int, c gemm.Call, p gemm.Pair) {
 	w := &e.workers[id]
 	w.pair[0] = p

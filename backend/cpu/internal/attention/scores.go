@@ -6,9 +6,8 @@ import (
 	"github.com/lorafuse/lorafuse/internal/vec"
 )
 
-// Bias is what is added to scores: for head h, query i and key j the element at
-// Head·h + Query·i + Key·j, or where Relative is positive the one at
-// Head·h + Relative + min(max(j-i, -Relative), Relative). No Data is no bias.
+// Bias is added to scores: for head h, query i and key j the element at Head·h + Query·i + Key·j or, if Relative is
+// positive, at Head·h + Relative + min(max(j-i, -Relative), Relative). Nil Data means no bias.
 type Bias struct {
 	Data                       []float32
 	Head, Query, Key, Relative int
@@ -17,8 +16,8 @@ type Bias struct {
 // adjusts reports whether scores are more than products.
 func (s *Spec) adjusts() bool { return s.SoftCap > 0 || s.Bias.Data != nil }
 
-// adjust caps the scores of query i and head h for the keys from k on, and adds the
-// bias. slope, where it is not nil, gets the derivative of the cap.
+// adjust caps the scores of query i and head h for the keys from k on, and adds the bias. If slope is not nil, it
+// gets the derivative of the cap.
 func (s *Spec) adjust(row, slope []float32, h, i, k int) {
 	if s.SoftCap > 0 {
 		vec.Scale(row, 1/s.SoftCap, row)

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Panic carries what a task panicked with to the goroutine that called Run.
+// Panic carries the panic value of a task to the goroutine that called Run.
 type Panic struct {
 	Value any    // what the task gave to panic; nil if it called runtime.Goexit
 	Stack []byte // where the task did so
 }
 
-// newPanic describes the panic being recovered. A Panic from a nested run
-// stays as it is: its stack is the one that matters.
+// newPanic returns a Panic for the recovered value. A Panic from a nested run is returned unchanged, since its stack
+// is the relevant one.
 func newPanic(v any) *Panic {
 	if p, ok := v.(*Panic); ok {
 		return p
@@ -22,7 +22,7 @@ func newPanic(v any) *Panic {
 	return &Panic{Value: v, Stack: debug.Stack()}
 }
 
-// Error gives the value and the stack of the task.
+// Error returns the value and the stack of the task.
 func (p *Panic) Error() string {
 	if p.Value == nil {
 		return "pool: a task called runtime.Goexit"

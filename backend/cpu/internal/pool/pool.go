@@ -14,8 +14,8 @@ import (
 	"sync/atomic"
 )
 
-// line keeps what different cores write on different cache lines (two, since
-// the adjacent-line prefetcher fetches pairs).
+// line separates data written by different cores by two cache lines, since the adjacent-line prefetcher fetches
+// pairs.
 type line [128]byte
 
 // Pool is a set of workers. The goroutine that calls Run is one of them. A
@@ -37,7 +37,7 @@ type Pool struct {
 
 	meanwhile func(worker int) bool // see Meanwhile
 
-	queues []queue // of worker i, those in use being the first few
+	queues []queue // one per active worker
 	active int     // queues in use
 	_      line
 	runs   atomic.Uint64 // begun
@@ -46,8 +46,8 @@ type Pool struct {
 	_      line
 }
 
-// queue is the tasks that a worker claims before those of others: neighbours,
-// in order, since neighbours mostly read memory where the one before has ended.
+// queue is the range of tasks that a worker claims first, in order, since consecutive tasks usually read consecutive
+// memory.
 type queue struct {
 	left atomic.Int64 // tasks not yet claimed
 	_    line
@@ -70,13 +70,12 @@ func New(workers int) *Pool {
 	return p
 }
 
-// Meanwhile gives the workers something to do while they wait for others, or for
-// the next run: f is called by a worker without a task again and again, until it
-// returns false or there is work, and so has to return within a microsecond. It
-// must be set before the first run.
+// Meanwhile sets a function for workers that wait for others or for the next run. An idle worker calls f repeatedly
+// until it returns false or there is work, so f must return within a microsecond. It must be set before the first
+// run.
 func (p *Pool) Meanwhile(f func(worker int) bool) { p.meanwhile = f }
 
-// Workers is the number of goroutines that share the tasks of a run, at least 1.
+// Workers returns the number of goroutines that share the tasks of a run, at least 1.
 func (p *Pool) Workers() int {
 	if p == nil {
 		return 1
@@ -103,12 +102,11 @@ func (p *Pool) Run(n int, task func(i int)) {
 	p.share(n, task, nil)
 }
 
-// RunWorker is Run for tasks that keep state per worker: worker is in
-// [0,Workers()), and no two tasks that run at the same time, in any RunWorker
-// of this pool, have the same one.
+// RunWorker is like Run for tasks with per-worker state: worker is in [0,Workers()), and no two concurrent tasks, in
+// any RunWorker of this pool, have the same one.
 //
-// It waits while another goroutine has the workers. A task must not call it:
-// it would wait for itself, and panics instead. Run may be called there.
+// It waits if another goroutine uses the workers. A task must not call RunWorker, which would deadlock, and panics
+// instead; it may call Run.
 func (p *Pool) RunWorker(n int, task func(worker, i int)) {
 	if n <= 0 {
 		return
@@ -178,7 +176,7 @@ func (p *Pool) join() *Panic {
 	return fail
 }
 
-// work is the life of worker id.
+// work runs the loop of worker id.
 func (p *Pool) work(id int) {
 	defer func() {
 		if !p.stop.Load() { // a task ended the goroutine, as t.FailNow does
@@ -203,7 +201,7 @@ func (p *Pool) await(worker int, ready func() bool) {
 	p.sleep[worker].await(spin, ready)
 }
 
-// last is where the tasks of queue i end and those of the next one begin.
+// last returns the end of queue i, which is the start of the next one.
 func (p *Pool) last(i int) int { return (i + 1) * p.n / p.active }
 
 // drain claims tasks until none are left, of the worker's own queue first. Once

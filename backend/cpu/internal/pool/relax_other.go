@@ -2,5 +2,5 @@
 
 package pool
 
-// relax has no instruction to use here.
+// relax is a no-op: this architecture has no such instruction.
 func relax(uint32) {}

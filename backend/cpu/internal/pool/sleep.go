@@ -5,14 +5,13 @@ import (
 	"time"
 )
 
-// spinFor is how long a goroutine without work spins before it parks: longer
-// than a few operations in a row that are not worth dividing, short enough not
-// to be felt by the rest of the program. To wake a processor of a virtual machine
-// takes longer than such an operation: with a quarter of this, layers of 16 to 31
-// rows took a third more time (a Xeon of 2024).
+// spinFor is the time that an idle goroutine spins before it parks: longer than a few consecutive operations that are
+// not worth dividing, short enough not to disturb the rest of the program. Waking a processor of a virtual machine
+// takes longer than such an operation: with a quarter of this, layers of 16 to 31 rows took a third more time (a Xeon
+// of 2024).
 const spinFor = 200 * time.Microsecond
 
-// sleeper lets one goroutine wait for a condition that others bring about.
+// sleeper lets one goroutine wait for a condition that other goroutines signal.
 type sleeper struct {
 	parked atomic.Bool
 	wake   chan struct{} // one token for each parked that others took back
@@ -33,8 +32,7 @@ func (s *sleeper) await(spin bool, ready func() bool) {
 	<-s.wake
 }
 
-// rouse wakes the goroutine if it is parked. What it waits for must have been
-// stored before.
+// rouse wakes the goroutine if it is parked. The condition must have been stored before.
 func (s *sleeper) rouse() {
 	if s.parked.Load() && s.parked.CompareAndSwap(true, false) {
 		s.wake <- struct{}{}
