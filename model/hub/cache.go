@@ -60,7 +60,7 @@ func (c *cache) makeFolders() error {
 	return nil
 }
 
-// commit is what a revision was when the Hub was last asked.
+// commit returns the commit of a revision when the Hub was last asked.
 func (c *cache) commit(repo repository) (string, error) {
 	if isCommit(repo.revision) {
 		return repo.revision, nil
@@ -99,8 +99,8 @@ func (c *cache) notCached(repo repository, err error) error {
 	return fmt.Errorf("%w: %s is not whole in the cache %s (%s), and the Hub may not be asked (HF_HUB_OFFLINE); download it once without that", ErrOffline, repo, c.root, why)
 }
 
-// whole reports what a snapshot lacks. The configuration is the last file to
-// get its name, so that an interrupted download is not taken for a whole one.
+// whole returns an error that names what a snapshot lacks. The configuration is the last file to be linked, so an
+// interrupted download is never mistaken for a complete one.
 func whole(dir string, withoutWeights bool) error {
 	if !exists(dir) {
 		return fs.ErrNotExist
@@ -150,9 +150,8 @@ func (c *cache) setRef(revision, commit string) error {
 	return fsatomic.WriteFile(path, []byte(commit))
 }
 
-// point makes the file of a snapshot lead to a blob. Where there are no
-// symbolic links, as mostly on Windows, the snapshot gets the file itself, or
-// a copy if the blob is an old one that others may use.
+// point links the file of a snapshot to a blob. Without symbolic links, as usual on Windows, the snapshot gets the
+// file itself, or a copy if other snapshots may use the blob.
 func (c *cache) point(commit, file, etag string, isNew bool) error {
 	pointer := filepath.Join(c.snapshot(commit), filepath.FromSlash(file))
 	if exists(pointer) {

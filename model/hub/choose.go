@@ -21,18 +21,18 @@ const (
 
 var tokenizerFiles = []string{"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt"}
 
-// smallFiles are what lorafuse reads beside the weights.
+// smallFiles are the files that lorafuse reads in addition to the weights.
 var smallFiles = append([]string{
 	configFile, adapterConfigFile, "generation_config.json",
 	"special_tokens_map.json", "added_tokens.json", "merges.txt",
 	"chat_template.jinja", "chat_template.json",
 }, tokenizerFiles...)
 
-// sentenceFile matches the files of sentence-transformers: what says how a text
-// becomes a vector, and the folders of what comes behind the model.
+// sentenceFile matches the files of sentence-transformers: the pooling configuration, and the folders of the layers
+// after the model.
 var sentenceFile = regexp.MustCompile(`^(modules\.json|config_sentence_transformers\.json|sentence_[a-z-]+_config\.json|[0-9]+_[A-Za-z]+/(config\.json|model\.safetensors))$`)
 
-// chooseSmall picks the files beside the weights, in the order of their names.
+// chooseSmall returns the files other than weights, sorted by name.
 func chooseSmall(files []string) []string {
 	var chosen []string
 	for _, f := range files {
@@ -44,7 +44,7 @@ func chooseSmall(files []string) []string {
 	return chosen
 }
 
-// chooseWeights picks the weight files; with an index, those that it names.
+// chooseWeights returns the weight files; with an index, the files that it names.
 func chooseWeights(repo repository, files []string, index []byte) ([]string, error) {
 	if index != nil {
 		shards, err := parseIndex(index)
@@ -85,7 +85,7 @@ func chooseWeights(repo repository, files []string, index []byte) ([]string, err
 	return nil, fmt.Errorf("%w: %s has no %s", ErrNoWeights, repo, weightsFile)
 }
 
-// largestIndex is that of huggingface_hub.
+// largestIndex is the same limit as in huggingface_hub.
 const largestIndex = 10 << 20
 
 // parseIndex returns the shards of an index file, by name.

@@ -18,7 +18,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 )
 
-// incomplete is what a blob is called until it is whole.
+// incomplete is the suffix of a blob during its download.
 const incomplete = ".incomplete"
 
 // blob downloads the contents of a file, unless another process is doing it:
@@ -69,9 +69,8 @@ type download struct {
 	shown  time.Time
 }
 
-// run downloads, going on after interruptions, and compares the hash. A part
-// that an earlier download left is used; if the whole is then not right, it is
-// tried once more from the start.
+// run downloads the file, resumes after interruptions, and verifies the hash. A partial file of an earlier download
+// is resumed; if the hash of the result is wrong, the file is downloaded once more from the start.
 func (d *download) run(ctx context.Context) error {
 	resumed, err := d.resume()
 	if err != nil {
@@ -87,12 +86,11 @@ func (d *download) run(ctx context.Context) error {
 	return err
 }
 
-// stream fetches the rest of the file, as often as connections break, as long
-// as each brings something.
+// stream downloads the rest of the file, reconnecting as long as each connection makes progress.
 func (d *download) stream(ctx context.Context) error {
 	for d.offset < d.file.size {
 		err := d.again(ctx, d.tries, func() error {
-			for { // a connection that brought something does not count as a try
+			for { // a connection that made progress does not count as a try
 				before := d.offset
 				err := d.receive(ctx)
 				if _, broken := errors.AsType[*temporary](err); !broken || d.offset <= before {
@@ -110,7 +108,7 @@ func (d *download) stream(ctx context.Context) error {
 	return d.verify()
 }
 
-// resume reads the part that is there.
+// resume hashes the partial file. It reports whether there is one.
 func (d *download) resume() (bool, error) {
 	d.sum = hashFor(d.file)
 	info, err := d.out.Stat()
@@ -127,7 +125,7 @@ func (d *download) resume() (bool, error) {
 	return true, err
 }
 
-// restart forgets what is there.
+// restart discards the partial file.
 func (d *download) restart() error {
 	d.offset = 0
 	d.sum = hashFor(d.file)
@@ -179,7 +177,7 @@ func (d *download) receive(ctx context.Context) error {
 	}
 }
 
-// accept looks at the answer to a request for the rest of the file.
+// accept checks the response to a request for the rest of the file.
 func (d *download) accept(resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusOK:
@@ -235,9 +233,8 @@ func isHash(etag string) bool {
 	return (len(etag) == 2*sha256.Size || len(etag) == 2*sha1.Size) && isHex(etag)
 }
 
-// hashFor is the hash that a file's etag is: SHA-256 for large files (Git LFS,
-// Xet), else the SHA-1 under which git stores it. An etag of another kind is
-// not compared.
+// hashFor returns the hash function of a file's etag: SHA-256 for large files (Git LFS, Xet), else SHA-1 as git uses it.
+// Other kinds of etags are not verified.
 func hashFor(f remoteFile) hash.Hash {
 	if len(f.etag) == 2*sha1.Size {
 		h := sha1.New()

@@ -55,7 +55,7 @@ func (o Options) settings() (settings, error) {
 	return s, nil
 }
 
-// hfHome is the folder of the Hugging Face libraries.
+// hfHome returns the folder of the Hugging Face libraries.
 func hfHome() (string, error) {
 	if home := expand(os.Getenv("HF_HOME")); home != "" {
 		return home, nil
@@ -70,8 +70,7 @@ func hfHome() (string, error) {
 	return filepath.Join(home, ".cache", "huggingface"), nil
 }
 
-// findToken is the token of the environment or of the file that
-// `hf auth login` writes; "" if there is none.
+// findToken returns the token from the environment or from the file that `hf auth login` writes; "" if there is none.
 func findToken(home string) (string, error) {
 	if t := clean(firstEnv("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")); t != "" {
 		return t, nil

@@ -12,13 +12,13 @@ import (
 )
 
 var (
-	// ErrName is the error for a name that is neither a folder nor that of a
-	// model on the Hub, or for an endpoint that is no address.
+	// ErrName is the error for a name that is neither a folder nor a model name on the Hub, and for an invalid
+	// endpoint address.
 	ErrName = errors.New("not a model")
-	// ErrNotFound is the error for a model or a file that the Hub does not have,
-	// or does not admit to have without the right token.
+	// ErrNotFound is the error for a model or file that does not exist on the Hub, or that the Hub hides without the
+	// right token.
 	ErrNotFound = errors.New("not found on the Hub")
-	// ErrRevision is the error for a branch, tag or commit that is not there.
+	// ErrRevision is the error for a branch, tag or commit that does not exist.
 	ErrRevision = errors.New("no such revision")
 	// ErrGated is the error for a model whose terms have not been accepted.
 	ErrGated = errors.New("access is restricted")
@@ -30,16 +30,15 @@ var (
 	// ErrUnreachable is the error for a Hub that does not answer, or that
 	// answers with an error of its own.
 	ErrUnreachable = errors.New("the Hub cannot be reached")
-	// ErrRedirect is the error for an answer that sends a request on to where no
-	// model can be: another scheme, from https to http, in a circle, nowhere. It
-	// is that of package remote.
+	// ErrRedirect is the error for an invalid redirect: to another scheme, from https to http, in a loop, or without
+	// a target. It equals the error of package remote.
 	ErrRedirect = httpfiles.ErrRedirect
 	// ErrCorrupt is the error for contents that are not what they are said to be.
 	ErrCorrupt = errors.New("the download is damaged")
 	// ErrNoWeights is the error for a repository without usable weights.
 	ErrNoWeights = errors.New("no safetensors weights")
-	// ErrPipeline is the error for a pipeline of diffusers in the place of a model: its parts
-	// are what Open fetches.
+	// ErrPipeline is the error for a diffusers pipeline in place of a model. Use Open to download the components of a
+	// pipeline.
 	ErrPipeline = errors.New("a pipeline of diffusers, expected a model of texts")
 	// ErrNoSpace is the error for a cache on a disk too full for the download.
 	ErrNoSpace = errors.New("not enough disk space")
@@ -54,11 +53,11 @@ type temporary struct {
 func (t *temporary) Error() string { return t.err.Error() }
 func (t *temporary) Unwrap() error { return t.err }
 
-// longestWait bounds what a server may ask for.
+// longestWait is the upper limit of the wait that a server may request.
 const longestWait = time.Minute
 
-// statusError says what a response that is no success means, and what to do
-// about it. file is "" where the repository itself was asked for.
+// statusError returns the error for an unsuccessful response, with advice. file is "" if the
+// repository itself was requested.
 func (r *remote) statusError(resp *http.Response, file string) error {
 	what := r.repo.String()
 	if file != "" {
@@ -94,12 +93,12 @@ func (r *remote) statusError(resp *http.Response, file string) error {
 	return fmt.Errorf("%w: %s: %s", ErrUnreachable, what, said)
 }
 
-// refused is the error of a redirection that is not followed.
+// refused returns the error for a redirect that is not followed.
 func (r *remote) refused(err error) error {
 	return fmt.Errorf("%s: %w; check HF_ENDPOINT and the proxy", r.repo, err)
 }
 
-// useToken says how to bring a token along.
+// useToken returns advice on how to send a token.
 func (r *remote) useToken() string {
 	if r.token != "" {
 		return "use a token of the account that may read it (the one in use may not)"
@@ -107,8 +106,7 @@ func (r *remote) useToken() string {
 	return "set HF_TOKEN to a token from " + r.endpoint + "/settings/tokens"
 }
 
-// retryAfter is how long the server asks to wait, in seconds or as
-// "…;t=seconds" of its rate limit.
+// retryAfter returns the wait that the server requests, in seconds or as "…;t=seconds" of its rate limit.
 func retryAfter(resp *http.Response) time.Duration {
 	wait := strings.TrimSpace(resp.Header.Get("Retry-After"))
 	if wait == "" {

@@ -14,12 +14,11 @@ import (
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 )
 
-// defaultWorkers is how many files are downloaded at once: enough to fill most
-// lines, and the Hub limits the rest.
+// defaultWorkers is the number of concurrent downloads: enough to use most connections fully; the Hub limits larger
+// numbers.
 const defaultWorkers = 4
 
-// fetchModel brings the chosen files of the repository into the cache and
-// returns their snapshot.
+// fetchModel downloads the chosen files of the repository into the cache and returns their snapshot.
 func fetchModel(ctx context.Context, r *remote, c *cache, o Options, haveStale bool) (string, error) {
 	tries := r.tries
 	if haveStale {
@@ -43,7 +42,7 @@ func fetchModel(ctx context.Context, r *remote, c *cache, o Options, haveStale b
 			return "", err
 		}
 	}
-	// The configuration comes last: its name says that all the rest is there.
+	// The configuration comes last: if it exists, all other files do.
 	last := slices.DeleteFunc([]string{configFile, adapterConfigFile}, func(name string) bool { return !slices.Contains(small, name) })
 	small = slices.DeleteFunc(small, func(name string) bool { return slices.Contains(last, name) })
 
@@ -88,7 +87,7 @@ func newFetcher(r *remote, c *cache, commit string, o Options) *fetcher {
 	return &fetcher{remote: r, cache: c, commit: commit, progress: o.Progress, workers: cmp.Or(o.Workers, defaultWorkers)}
 }
 
-// all brings files into the snapshot, those that are not there yet.
+// all adds the missing files to the snapshot.
 func (f *fetcher) all(ctx context.Context, names []string) error {
 	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return exists(filepath.Join(f.cache.snapshot(f.commit), filepath.FromSlash(name)))
@@ -116,7 +115,7 @@ func (f *fetcher) all(ctx context.Context, names []string) error {
 	})
 }
 
-// fits compares what is still to download with the space on the disk.
+// fits compares the remaining download size with the free disk space.
 func (f *fetcher) fits(files []remoteFile) error {
 	var need int64
 	for _, file := range files {
@@ -167,10 +166,10 @@ feed:
 	return nil
 }
 
-// file brings one file into the snapshot.
+// file adds one file to the snapshot.
 func (f *fetcher) file(ctx context.Context, file remoteFile) error {
-	// Where there are no links, a snapshot of another process, or a file of the
-	// same contents, may take the blob away between the two steps.
+	// Without links, another process may remove the blob between the two steps, for its snapshot or for a file with
+	// the same contents.
 	var err error
 	for range 3 {
 		isNew := false

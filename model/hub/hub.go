@@ -1,10 +1,8 @@
-// Package hub finds models: a folder is used as it is, and a name of the
-// Hugging Face Hub is downloaded into the cache that all Hugging Face
-// libraries share, in the layout of huggingface_hub (blobs, refs, snapshots),
-// so that each finds what the other has downloaded.
+// Package hub finds and downloads models. [Resolve] returns a local folder unchanged, and downloads a model of the
+// Hugging Face Hub into the cache that all Hugging Face libraries share, in the layout of huggingface_hub (blobs,
+// refs, snapshots). [Open] downloads the components of a diffusers pipeline one by one.
 //
-// The same environment variables apply: HF_HOME, HF_HUB_CACHE, HF_ENDPOINT,
-// HF_TOKEN, HF_TOKEN_PATH, HF_HUB_OFFLINE.
+// The usual environment variables apply: HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_OFFLINE.
 package hub
 
 import (
@@ -17,8 +15,7 @@ import (
 	"path/filepath"
 )
 
-// Options say where to look and where to keep; the zero value follows the
-// environment.
+// Options configure the Hub and the cache. The zero value follows the environment.
 type Options struct {
 	// Cache is the folder of the cache, in place of HF_HUB_CACHE.
 	Cache string
@@ -38,23 +35,19 @@ type Options struct {
 	// Progress, where set, is told how many of the total bytes of a file there
 	// are. Several goroutines call it.
 	Progress func(file string, done, total int64)
-	// Warn, where set, is told when the Hub does not answer and the copy in the
-	// cache is used although it may be out of date.
+	// Warn, if not nil, is called when the Hub does not answer and the possibly outdated copy in the cache is used.
 	Warn func(err error)
 	// Transport makes the requests, in place of http.DefaultTransport.
 	Transport http.RoundTripper
 }
 
-// Resolve returns the folder that holds the model called name: a local folder,
-// or owner/name or owner/name@revision on the Hub, where revision is a branch,
-// a tag or a commit (40 hex digits), by default main. A folder is preferred to
-// a model on the Hub of the same name.
+// Resolve returns the folder of the model called name. The name is a local folder, or owner/name or
+// owner/name@revision on the Hub, where revision is a branch, a tag or a commit (40 hex digits); the default is main.
+// A local folder takes precedence over a model on the Hub of the same name.
 //
-// Of a model on the Hub, what lorafuse can use is downloaded: configuration,
-// tokenizer, chat template and safetensors weights. Files in the cache are not
-// downloaded again, and interrupted downloads go on where they ended. Every
-// file is compared with its hash. Without the Hub (offline, or it cannot be
-// reached) the copy in the cache is used if it is whole.
+// From the Hub it downloads configuration, tokenizer, chat template and safetensors weights. Files in the cache are
+// not downloaded again, and interrupted downloads resume. Every file is verified by its hash. If the Hub cannot be
+// used (offline or unreachable), Resolve returns the copy in the cache if it is complete.
 func Resolve(ctx context.Context, name string, o Options) (dir string, err error) {
 	if here, err := isFolder(name); here {
 		return name, nil
@@ -70,7 +63,7 @@ func Resolve(ctx context.Context, name string, o Options) (dir string, err error
 		return "", err
 	}
 	c := cacheOf(s.cache, repo)
-	if !repo.owned() { // of the first models; the Hub is not asked for what is most probably a mistyped folder
+	if !repo.owned() { // of the first models; the Hub is not asked, since this is most probably a mistyped folder
 		if dir, err := c.cached(repo, o.WithoutWeights); err == nil {
 			return dir, nil
 		}
@@ -80,7 +73,7 @@ func Resolve(ctx context.Context, name string, o Options) (dir string, err error
 		return c.cached(repo, o.WithoutWeights)
 	}
 	if isCommit(repo.revision) {
-		// A commit does not change: nothing to ask, if all is there.
+		// A commit is immutable, so the Hub is not asked if all files are cached.
 		if dir, err := c.cached(repo, o.WithoutWeights); err == nil && hasTokenizer(dir) {
 			return dir, nil
 		}
@@ -88,8 +81,8 @@ func Resolve(ctx context.Context, name string, o Options) (dir string, err error
 	return resolveOnline(ctx, repo, c, s, o)
 }
 
-// isFolder reports whether a name is that of a folder on the disk. Errors: ErrName where it
-// is that of something else, those of the disk.
+// isFolder reports whether name is a folder on the disk. Errors: ErrName if it is a file, and errors of the file
+// system.
 func isFolder(name string) (bool, error) {
 	info, err := os.Stat(name)
 	switch {
@@ -130,8 +123,8 @@ func resolveOnline(ctx context.Context, repo repository, c *cache, s settings, o
 	return stale, nil
 }
 
-// mayUseStale reports whether the cache may stand in after err: not for what
-// the Hub knows for certain, nor for what is wrong on this side.
+// mayUseStale reports whether the cached copy may be used after err: not if the Hub gave a definite answer, nor if
+// the error is local.
 func mayUseStale(err error) bool {
 	return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrRedirect) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrGated) || errors.Is(err, ErrUnauthorized)
 }

@@ -28,7 +28,7 @@ func (r repository) String() string {
 // owned reports whether the name has an owner, as all but the oldest on the Hub have.
 func (r repository) owned() bool { return strings.Contains(r.id, "/") }
 
-// noFolder is the error for a name that is none of the Hub. Errors: ErrName.
+// noFolder returns the error for a name that cannot be on the Hub. Errors: ErrName.
 func noFolder(name string) error {
 	return fmt.Errorf("%w: there is no folder %q%s; a model on the Hub is owner/name", ErrName, name, didYouMean(name))
 }
@@ -36,7 +36,7 @@ func noFolder(name string) error {
 // maxEntries bounds how many entries of a folder are compared with a name.
 const maxEntries = 4096
 
-// didYouMean names the folders that a mistyped one probably meant.
+// didYouMean returns a hint with the folders that a mistyped name probably means.
 func didYouMean(name string) string {
 	within := filepath.Dir(name)
 	f, err := os.Open(within)

@@ -9,30 +9,29 @@ import (
 	"strings"
 )
 
-// The files of a pipeline of diffusers and of its parts that are not those of a model.
+// Files of a diffusers pipeline and its components that models do not have.
 const (
 	pipelineFile  = "model_index.json"
 	schedulerFile = "scheduler_config.json"
 	processorFile = "preprocessor_config.json"
 )
 
-// stems are what the weights of a part are called: by diffusers, and by transformers. A
-// variant, such as diffusion_pytorch_model.fp16.safetensors, is not read.
+// stems are the base names of weight files, in diffusers and in transformers. Variants, such as
+// diffusion_pytorch_model.fp16.safetensors, are not read.
 var stems = []string{"diffusion_pytorch_model", "model"}
 
 const weightsEnding, indexEnding = ".safetensors", ".safetensors.index.json"
 
-// lastFiles are downloaded when all else of a folder is there, weights aside, in this
-// order: they say that it is.
+// lastFiles are downloaded after all other files of a folder except weights, in this order: their presence marks a
+// complete folder.
 var lastFiles = []string{"tokenizer_config.json", "tokenizer.json", processorFile, schedulerFile, pipelineFile, adapterConfigFile, configFile}
 
 func isPipeline(repo repository) error {
 	return fmt.Errorf("%w: %s; lorafuse draw, data cache and train with task: diffusion take it", ErrPipeline, repo)
 }
 
-// Needed picks of the names of the files in a folder of a pipeline those that are read:
-// configurations, tokenizer, and with weights the file that these lie in, or the index that
-// names their files. Errors: ErrNoWeights.
+// Needed returns the names of the files that are read, out of all names in a folder of a pipeline: configurations,
+// tokenizer and, with weights, the weight file or its index. Errors: ErrNoWeights.
 func Needed(names []string, weights bool) ([]string, error) {
 	needed := chooseSmall(names)
 	for _, name := range []string{pipelineFile, schedulerFile} {
@@ -60,7 +59,7 @@ func Needed(names []string, weights bool) ([]string, error) {
 	return nil, fmt.Errorf("%w: found %s, expected %s or %s, or the index of one of them", ErrNoWeights, otherWeights(names), stems[0]+weightsEnding, stems[1]+weightsEnding)
 }
 
-// otherWeights are files of weights that are not read, or all files where there are none.
+// otherWeights returns the weight files that are not read, or all files if there are no weight files.
 func otherWeights(names []string) string {
 	var found []string
 	for _, n := range names {
@@ -78,7 +77,7 @@ func otherWeights(names []string) string {
 	return strings.Join(found, ", ")
 }
 
-// NeededOf is Needed for a folder on the disk, with the files that an index names.
+// NeededOf is like Needed for a local folder, and includes the files that an index lists.
 func NeededOf(dir string, weights bool) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -96,8 +95,7 @@ func NeededOf(dir string, weights bool) ([]string, error) {
 	return append(needed, shards...), err
 }
 
-// shards are the files that an index in a folder on the disk names, none if the file is no
-// index.
+// shards returns the files that an index in a local folder lists, none if the file is not an index.
 func shards(dir, file string) ([]string, error) {
 	if !strings.HasSuffix(file, indexEnding) {
 		return nil, nil
@@ -113,8 +111,7 @@ func shards(dir, file string) ([]string, error) {
 	return names, nil
 }
 
-// wholePart reports what a folder of a snapshot lacks, as far as that can be known without
-// the Hub.
+// wholePart returns an error for the files that a snapshot folder lacks, without asking the Hub.
 func wholePart(dir string, weights bool) error {
 	if !slices.ContainsFunc(lastFiles, func(name string) bool { return exists(filepath.Join(dir, name)) }) {
 		return fmt.Errorf("its configuration is missing")

@@ -20,7 +20,7 @@ type remote struct {
 	settings
 	repo   repository
 	follow *http.Client // follows redirects, for contents
-	stay   *http.Client // stays on the Hub, for what it says about a file
+	stay   *http.Client // does not leave the Hub; for file metadata
 	close  func()
 
 	tries int           // requests in a row that may fail
@@ -43,8 +43,8 @@ func newRemote(s settings, repo repository, transport http.RoundTripper) *remote
 	return r
 }
 
-// keepToken takes the token out of a request that has been redirected to
-// another host. (net/http itself would pass it on to subdomains.)
+// keepToken removes the token from a request that was redirected to another host. (net/http itself would send it to
+// subdomains.)
 func keepToken(req *http.Request, via []*http.Request) error {
 	if err := httpfiles.CheckRedirect(req, via); err != nil {
 		return err
@@ -55,8 +55,8 @@ func keepToken(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// stayHere follows redirects within the Hub, of renamed models and to its own
-// cache, but none to elsewhere and none that says already what the file is.
+// stayHere follows redirects within the Hub, of renamed models and to its own cache. It follows no redirect to
+// another host, and none that already has the metadata of the file.
 func stayHere(req *http.Request, via []*http.Request) error {
 	h := req.Response.Header
 	described := h.Get("X-Linked-Etag") != "" && h.Get("X-Linked-Size") != ""
@@ -100,7 +100,7 @@ func (r *remote) send(ctx context.Context, client *http.Client, method, address 
 		return nil, err
 	}
 	req.Header.Set("User-Agent", "lorafuse")
-	// Sizes and ranges are those of the file, not of a compressed one.
+	// Request sizes and ranges of the file itself, not of a compressed encoding.
 	req.Header.Set("Accept-Encoding", "identity")
 	if r.token != "" {
 		req.Header.Set("Authorization", "Bearer "+r.token)
@@ -115,8 +115,8 @@ func (r *remote) send(ctx context.Context, client *http.Client, method, address 
 	return resp, nil
 }
 
-// networkError is an error of the connection, worth another try unless the
-// caller has given up or a redirection leads to no file.
+// networkError returns a connection error, marked for retry unless the caller has given up or the redirect is
+// invalid.
 func (r *remote) networkError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -134,7 +134,7 @@ func (r *remote) networkError(ctx context.Context, err error) error {
 // largestListing bounds the answer about a repository.
 const largestListing = 64 << 20
 
-// listing asks which commit the revision is and which files it has.
+// listing requests the commit of the revision and its list of files.
 func (r *remote) listing(ctx context.Context, tries int) (commit string, files []string, err error) {
 	address := r.endpoint + "/api/models/" + r.repo.id + "/revision/" + url.PathEscape(r.repo.revision)
 	var answer struct {
@@ -173,7 +173,7 @@ func (r *remote) listing(ctx context.Context, tries int) (commit string, files [
 	return answer.SHA, files, nil
 }
 
-// A remoteFile is what the Hub says about a file.
+// A remoteFile is the Hub's metadata of a file.
 type remoteFile struct {
 	name    string
 	address string
@@ -181,7 +181,7 @@ type remoteFile struct {
 	size    int64
 }
 
-// describe asks about a file of a commit.
+// describe requests the metadata of a file in a commit.
 func (r *remote) describe(ctx context.Context, commit, name string) (remoteFile, error) {
 	f := remoteFile{name: name, address: r.endpoint + "/" + r.repo.id + "/resolve/" + commit + "/" + escapePath(name)}
 	err := r.again(ctx, r.tries, func() error {
@@ -201,8 +201,7 @@ func (r *remote) describe(ctx context.Context, commit, name string) (remoteFile,
 	return f, err
 }
 
-// undescribed is the error of an answer that names another place for a file, and
-// neither its etag nor its size.
+// undescribed returns the error for a response that redirects to another host and has neither etag nor size.
 func undescribed(resp *http.Response) error {
 	if resp.StatusCode < 300 {
 		return nil
@@ -216,8 +215,8 @@ func undescribed(resp *http.Response) error {
 	return nil
 }
 
-// readHeader takes etag and size from the answer to a HEAD request. Of a large
-// file, which lies elsewhere, the X-Linked headers tell.
+// readHeader reads etag and size from the response to a HEAD request. For large files, which are stored elsewhere, it
+// reads the X-Linked headers.
 func (f *remoteFile) readHeader(resp *http.Response, repo repository, commit string) error {
 	if c := resp.Header.Get("X-Repo-Commit"); c != "" && c != commit {
 		return fmt.Errorf("%w: %s, file %s: the Hub answers for commit %s, expected %s", ErrCorrupt, repo, f.name, c, commit)
@@ -241,7 +240,7 @@ func (f *remoteFile) readHeader(resp *http.Response, repo repository, commit str
 	return nil
 }
 
-// normalizeEtag takes the quotes and the mark of a weak etag away.
+// normalizeEtag strips quotes and the weak mark from an etag.
 func normalizeEtag(etag string) string {
 	return strings.Trim(strings.TrimPrefix(etag, "W/"), `"`)
 }

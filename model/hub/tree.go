@@ -12,11 +12,10 @@ import (
 	"strings"
 )
 
-// Tree is the files of a model, folder by folder: what is on the Hub is downloaded when it
-// is asked for, since a pipeline of diffusers has more parts than any command reads. It is
-// not safe for concurrent use.
+// Tree is the file tree of a model. Folders on the Hub are downloaded on demand, since a diffusers pipeline has more
+// components than any command reads. It is not safe for concurrent use.
 type Tree struct {
-	// Dir is where the files lie, or will.
+	// Dir is the local folder of the files, which need not be downloaded yet.
 	Dir string
 
 	ctx     context.Context // of Open, which downloads end with
@@ -25,14 +24,14 @@ type Tree struct {
 	cache   *cache
 	inside  string // the folder of the repository that the tree is
 	commit  string
-	files   []string // of the tree, where they are known
+	files   []string // of the tree, if known
 	known   bool
 	why     error // that nothing is downloaded
 }
 
-// Open finds the model called name, as Resolve does, and downloads nothing yet. The name
-// may go on with the path of a folder: owner/name[@revision][/folder]. Downloads end with
-// ctx. Errors: those of Resolve, and ErrNotFound for such a folder.
+// Open finds the model called name, as Resolve does, without downloading anything. The name may end with the path of
+// a folder: owner/name[@revision][/folder]. Downloads stop when ctx ends. Errors: the errors of Resolve, and
+// ErrNotFound for a missing folder.
 func Open(ctx context.Context, name string, o Options) (*Tree, error) {
 	if here, err := isFolder(name); here || err != nil {
 		return Local(name), err
@@ -47,12 +46,11 @@ func Open(ctx context.Context, name string, o Options) (*Tree, error) {
 	return openTree(ctx, repo, inside, o)
 }
 
-// Local is the tree of a folder on the disk.
+// Local returns the tree of a local folder.
 func Local(dir string) *Tree { return &Tree{Dir: dir, known: true} }
 
-// File gives the path of a file of weights that is here, or that is downloaded along with
-// the configuration beside it, if the name is owner/name[@revision]/path.safetensors.
-// Errors: those of Open, and ErrName with fs.ErrNotExist.
+// File returns the path of a local weight file. If the name is owner/name[@revision]/path.safetensors, the file is
+// downloaded together with the configuration next to it. Errors: the errors of Open, and ErrName with fs.ErrNotExist.
 func File(ctx context.Context, name string, o Options) (string, error) {
 	_, err := os.Stat(name)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) && !isSyntax(err) {
@@ -112,7 +110,7 @@ func openTree(ctx context.Context, repo repository, inside string, o Options) (*
 	return t, nil
 }
 
-// list asks for the files of the tree.
+// list requests the list of files of the tree.
 func (t *Tree) list(haveStale bool) error {
 	tries := t.remote.tries
 	if haveStale {
@@ -126,7 +124,7 @@ func (t *Tree) list(haveStale bool) error {
 	return nil
 }
 
-// below are the names of the files in a folder and deeper, within it.
+// below returns the paths of all files below a folder, relative to it.
 func below(files []string, folder string) (names []string) {
 	if folder == "" {
 		return files
@@ -139,7 +137,7 @@ func below(files []string, folder string) (names []string) {
 	return names
 }
 
-// String is the name of the model, the path of a local folder.
+// String returns the name of the model or the path of a local folder.
 func (t *Tree) String() string {
 	if t.remote == nil {
 		return t.Dir
@@ -147,7 +145,7 @@ func (t *Tree) String() string {
 	return path.Join(t.remote.repo.String(), t.inside)
 }
 
-// Path is what people call a folder of the tree.
+// Path returns the name of a folder of the tree for messages.
 func (t *Tree) Path(folder string) string {
 	if t.remote == nil {
 		return filepath.Join(t.Dir, folder)
@@ -155,8 +153,7 @@ func (t *Tree) Path(folder string) string {
 	return path.Join(t.String(), folder)
 }
 
-// Has reports whether there is a folder, downloaded or not. Where the Hub could not be
-// asked it is not known that there is none.
+// Has reports whether the folder exists, downloaded or not. known is false if the Hub could not be asked.
 func (t *Tree) Has(folder string) (has, known bool) {
 	if t.remote == nil || !t.known {
 		info, err := os.Stat(filepath.Join(t.Dir, folder))
@@ -165,7 +162,7 @@ func (t *Tree) Has(folder string) (has, known bool) {
 	return len(below(t.files, folder)) > 0, true
 }
 
-// Here is the tree without the Hub: of what is not on the disk, Fetch fails with ErrOffline.
+// Here returns the tree without the Hub: Fetch fails with ErrOffline for files that are not on the disk.
 func (t *Tree) Here() *Tree {
 	if t.remote == nil {
 		return t

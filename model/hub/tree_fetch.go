@@ -12,16 +12,15 @@ import (
 	"strings"
 )
 
-// Fetch brings a folder to the disk, "" for the tree's own files, and gives its path there:
-// configurations and tokenizer, and the weights if they are asked for. Of a local folder it
-// does not look what is there. Errors: ErrNotFound, ErrNoWeights, ErrOffline, and those of
-// downloads.
+// Fetch downloads a folder, "" for the tree's own files, and returns its local path: configurations and tokenizer,
+// and the weights if requested. The contents of a local folder are not checked. Errors: ErrNotFound, ErrNoWeights,
+// ErrOffline, and download errors.
 func (t *Tree) Fetch(folder string, weights bool) (dir string, err error) {
 	dir = filepath.Join(t.Dir, filepath.FromSlash(folder))
 	if t.remote == nil {
 		return dir, nil
 	}
-	if !t.known { // what there is, is all that can be had
+	if !t.known { // without the Hub only local files are available
 		return dir, t.lacks(folder, wholePart(dir, weights))
 	}
 	names := below(t.files, folder)
@@ -42,9 +41,8 @@ func (t *Tree) Fetch(folder string, weights bool) (dir string, err error) {
 	return dir, t.bring(folder, more)
 }
 
-// FetchAll is Fetch of all that is read of a pipeline: of the folders that its index lists.
-// Parts that there is no folder of are left out. Errors: those of Fetch, and ErrCorrupt for
-// an index that is none.
+// FetchAll fetches all folders that the index of a pipeline lists. It skips components without a folder. Errors: the
+// errors of Fetch, and ErrCorrupt for an invalid index.
 func (t *Tree) FetchAll(weights bool) (dir string, err error) {
 	if dir, err = t.Fetch("", false); err != nil {
 		return "", err
@@ -62,7 +60,7 @@ func (t *Tree) FetchAll(weights bool) (dir string, err error) {
 		if !has && known || !safePath(name) || !strings.HasPrefix(string(parts[name]), "[") {
 			continue
 		}
-		// What has no config.json is a tokenizer or a schedule.
+		// A folder without config.json is a tokenizer or a scheduler.
 		model := exists(filepath.Join(dir, name, configFile)) || slices.Contains(t.files, path.Join(name, configFile))
 		if _, err := t.Fetch(name, weights && model); err != nil {
 			return "", err
@@ -71,7 +69,7 @@ func (t *Tree) FetchAll(weights bool) (dir string, err error) {
 	return dir, nil
 }
 
-// bring downloads files of a folder that are not there yet.
+// bring downloads the missing files of a folder.
 func (t *Tree) bring(folder string, names []string) error {
 	var early, last []string
 	for _, name := range names {
@@ -111,7 +109,7 @@ func (t *Tree) bring(folder string, names []string) error {
 	return t.cache.setRef(t.remote.repo.revision, t.commit)
 }
 
-// lacks says that something is not in the cache, and why it does not come there.
+// lacks returns an error for something that is not in the cache, with the reason why it is not downloaded.
 func (t *Tree) lacks(folder string, missing error) error {
 	switch {
 	case missing == nil:

@@ -23,8 +23,8 @@ type Adapter struct {
 	TaskType              string            `yaml:"task_type" default:"CAUSAL_LM" one:"CAUSAL_LM|FEATURE_EXTRACTION|SEQ_CLS" doc:"PEFT's name of the task, which may be given in place of task."`
 }
 
-// unsupported are the keys of PEFT's LoraConfig that no run can use: they are
-// refused by name, so that nobody believes them at work.
+// unsupported lists keys of PEFT's LoraConfig that have no effect here. They are refused by name, so that nobody
+// relies on them.
 var unsupported = []string{
 	"alora_invocation_tokens", "arrow_config", "auto_mapping", "base_model_name_or_path",
 	"corda_config", "ensure_weight_tying", "eva_config", "inference_mode", "kasa_config",

@@ -13,10 +13,9 @@ import (
 	"github.com/lorafuse/lorafuse/train/schedule"
 )
 
-// Validate checks every value against the table, then the keys against each
-// other, and settles epochs against steps: a run of so many steps has 0
-// epochs. It returns the first problem in the order of the reference. Where there are
-// jobs each of them is checked.
+// Validate checks every value against the table, then the keys against each other, and resolves epochs and steps: a
+// run with steps has 0 epochs. It returns the first problem in the order of the reference. If there are jobs, each of
+// them is checked.
 func (c *Config) Validate() error {
 	if c.Jobs.Len() > 0 {
 		c.settleSteps()
@@ -47,7 +46,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// settleSteps has a run of so many steps have 0 epochs.
+// settleSteps sets epochs to 0 for a run with steps.
 func (c *Config) settleSteps() {
 	if c.Steps > 0 && !c.Given("epochs") {
 		c.Epochs = 0
@@ -59,7 +58,7 @@ var taskTypes = map[Task]string{Language: "CAUSAL_LM", Embed: "FEATURE_EXTRACTIO
 
 const taskType = "adapter.task_type"
 
-// settleTask has task and adapter.task_type say the same where one of them is given.
+// settleTask makes task and adapter.task_type agree if one of them is given.
 func (c *Config) settleTask() {
 	switch {
 	case !c.Given(taskType):
@@ -108,7 +107,7 @@ func (c *Config) check(k Key, v reflect.Value) error {
 	return nil
 }
 
-// foreign refuses a key of another task that is not as it is by default.
+// foreign returns an error for a key of another task that does not have its default value.
 func (c *Config) foreign(k Key, v reflect.Value) error {
 	byDefault := reflect.ValueOf(Default()).Elem().FieldByIndex(k.index)
 	if jobs, ok := v.Interface().(Jobs); v.IsZero() || ok && jobs.Len() == 0 || reflect.DeepEqual(v.Interface(), byDefault.Interface()) {
@@ -121,7 +120,7 @@ func (c *Config) foreign(k Key, v reflect.Value) error {
 	return &Error{c.places[k.Path], k.Path, belongs, ErrConflict}
 }
 
-// wordOf is the word that a value of a few is written as.
+// wordOf returns the text of an enumerated value.
 func wordOf(v reflect.Value) string {
 	if s, ok := v.Interface().(fmt.Stringer); ok {
 		return s.String()
@@ -129,7 +128,7 @@ func wordOf(v reflect.Value) string {
 	return v.String()
 }
 
-// numbersOf are the numbers of a value that its range binds.
+// numbersOf returns the numbers of a value that are subject to its range.
 func numbersOf(v reflect.Value) []float64 {
 	if n, ok := v.Interface().(numbers); ok {
 		return n.numbers()
@@ -276,7 +275,7 @@ func number(x float64) string {
 	return strconv.FormatFloat(x, 'g', -1, 64)
 }
 
-// String is the interval in words: "≥ 0 and < 1".
+// String returns the interval in words: "≥ 0 and < 1".
 func (iv interval) String() string {
 	text := "≥ " + number(iv.low)
 	if iv.openLow {

@@ -94,10 +94,10 @@ type Config struct {
 
 	Jobs Jobs `yaml:"jobs" task:"texts" doc:"Several runs on one model, trained side by side: a list of mappings, each with a name and the keys that differ from those beside jobs (data, adapter, learning_rate, seed, steps, …), but for what all share: model, quantize, task, backend, threads, precision, batch_invariant, pack, load, memory_limit and resume. The adapter of a job is bit for bit that of its run alone; its output_dir is output_dir/name unless it gives one. The weights are in memory once. With batch_invariant: true micro-batches of several jobs are computed in one pass of at most 1024 tokens; without it, with quantised weights, for task: preference, or where an adapter has DoRA, biases, saved modules, embeddings or a part in the head, jobs take turns, step by step. A job that fails leaves the others alone. Language models alone; memory is for a single run."`
 
-	places map[string]string // key → where it was given: file:line or --set
+	places map[string]string // key → place that set it: file:line or --set
 }
 
-// Data says which rows are read, what of them is learned, and in which order.
+// Data configures the rows: files, learned parts and order.
 type Data struct {
 	Train             Strings      `yaml:"train" task:"texts" need:"yes" also:"train_file,train_files,path,paths,files" doc:"Files to train on, read as one: .jsonl, .txt, or .safetensors with token ids."`
 	Eval              Strings      `yaml:"eval" task:"texts" also:"val,valid,validation,test,eval_file,eval_files,validation_file" doc:"Files to evaluate on, in file order."`
@@ -113,17 +113,17 @@ type Data struct {
 	DropLast          bool         `yaml:"drop_last" default:"false" also:"dataloader_drop_last" doc:"Leave out the rows that do not fill the last step of an epoch."`
 }
 
-// Embedding says how vectors are learned.
+// Embedding configures the training of embeddings.
 type Embedding struct {
 	Scale float64 `yaml:"scale" default:"20" range:"(0,10000]" also:"similarity_scale" doc:"What cosines are multiplied by: one over the temperature."`
 }
 
-// Preference says how preferences are learned.
+// Preference configures the training on preferences.
 type Preference struct {
 	Beta float64 `yaml:"beta" default:"0.1" range:"(0,10000]" also:"dpo_beta" doc:"What rewards are multiplied by: the larger, the nearer the adapter stays to the model without it."`
 }
 
-// Classification says what the labels of rows are.
+// Classification configures the labels of rows.
 type Classification struct {
 	Labels  Strings      `yaml:"labels" also:"classes,class_names,id2label" doc:"Names of the classes, in the order of their ids. Without it they are those of init_adapter, or those that the model has names for (id2label of config.json), or else those of the training rows: names in alphabetical order, or, where labels are ids, the numbers up to the largest."`
 	Problem data.Problem `yaml:"problem" default:"single_label_classification" one:"single_label_classification|multi_label_classification|regression" also:"problem_type" doc:"What labels are; where it is not given, problem_type of config.json counts if it is there. single_label_classification: each row is of one class, and label is its name or its id, from 0. multi_label_classification: label is a list of names or ids, which may be empty, or has 0 or 1 for each class. regression: label is a number."`
@@ -135,7 +135,7 @@ type EarlyStopping struct {
 	MinDelta float64 `yaml:"min_delta" task:"texts" default:"0" range:"[0,1e30]" also:"early_stopping_threshold,threshold" doc:"A loss is better when it is lower by more than this."`
 }
 
-// Log says what is recorded beside the adapter.
+// Log configures the records that are written in addition to the adapter.
 type Log struct {
 	Steps       int  `yaml:"steps" default:"1" range:"[1,2147483647]" also:"logging_steps,log_every" doc:"Record every so many steps."`
 	Metrics     bool `yaml:"metrics" default:"true" doc:"Write metrics.jsonl: one line per recorded step and per evaluation."`
@@ -143,18 +143,15 @@ type Log struct {
 	Plot        bool `yaml:"plot" default:"true" doc:"Draw loss.svg and loss.png at the end."`
 }
 
-// Default is the configuration of an empty file. It is not valid yet: it
-// names neither a model nor data.
+// Default returns the configuration of an empty file. It is not valid yet: it names neither a model nor data.
 func Default() *Config {
 	c := &Config{places: map[string]string{}}
 	setDefaults(c)
 	return c
 }
 
-// Load reads the YAML file at path, applies the overrides, each written as
-// key=value with a dotted key, in their order, and checks the result. Errors
-// are one line that names the file and line, the key, what was found and what
-// was expected.
+// Load reads the YAML file at path, applies the overrides in order, each written as key=value with a dotted key, and
+// validates the result. Errors are one line with file and line, the key, the value found and the expected one.
 func Load(path string, sets ...string) (*Config, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -163,7 +160,7 @@ func Load(path string, sets ...string) (*Config, error) {
 	return Parse(path, raw, sets...)
 }
 
-// Parse is Load for YAML at hand; name stands for the file in errors.
+// Parse parses YAML as Load does; name replaces the file name in errors.
 func Parse(name string, raw []byte, sets ...string) (*Config, error) {
 	c := Default()
 	if slices.Contains(sets, "task="+string(Diffuse)) { // whose files have keys of their own
@@ -189,7 +186,7 @@ func (c *Config) Given(key string) bool {
 	return ok
 }
 
-// LearningRates is the schedule of a run of so many optimizer steps.
+// LearningRates returns the schedule of a run of steps optimizer steps.
 func (c *Config) LearningRates(steps int) (*schedule.Schedule, error) {
 	warmup := c.WarmupSteps
 	if warmup == 0 {

@@ -7,8 +7,8 @@ import (
 	"github.com/lorafuse/lorafuse/data"
 )
 
-// DataOptions are the settings of data.Load that the file gives; the caller
-// adds the tokenizer, the chat template and the size of the vocabulary.
+// DataOptions returns the settings of data.Load from the file; the caller adds the tokenizer, the chat template and
+// the vocabulary size.
 func (c *Config) DataOptions() data.Options {
 	o := data.Options{
 		Format:            c.Data.Format,
@@ -26,12 +26,12 @@ func (c *Config) DataOptions() data.Options {
 	return o
 }
 
-// DeviceOptions says how a run opens its device.
+// DeviceOptions returns the options to open the device with.
 func (c *Config) DeviceOptions() backend.Options {
 	return backend.Options{Threads: c.Threads, Precision: c.Precision, Load: c.Load, BatchInvariant: c.BatchInvariant}
 }
 
-// LoaderConfig says how the training rows become batches.
+// LoaderConfig returns the options that turn training rows into batches.
 func (c *Config) LoaderConfig() data.LoaderConfig {
 	return data.LoaderConfig{
 		BatchSize:       c.BatchSize,
@@ -45,8 +45,7 @@ func (c *Config) LoaderConfig() data.LoaderConfig {
 	}
 }
 
-// TotalSteps is the length of a run whose epochs have so many steps each:
-// steps where given, else epochs, rounded up.
+// TotalSteps returns the length of a run with stepsPerEpoch steps per epoch: steps if given, else epochs, rounded up.
 func (c *Config) TotalSteps(stepsPerEpoch int) int {
 	if c.Steps > 0 {
 		return c.Steps

@@ -46,7 +46,7 @@ func (c *Config) decode(name string, raw []byte) error {
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// syntaxError puts the line that the YAML library names behind the file.
+// syntaxError moves the line number of a YAML error after the file name.
 func syntaxError(name string, err error) error {
 	text := err.Error()
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
@@ -112,7 +112,7 @@ func (d decoder) field(n *yaml.Node, v reflect.Value, key string) error {
 	return nil
 }
 
-// refuse is the error of a value that the key does not take, which was found.
+// refuse returns the error for a value that the key does not accept; found describes the value.
 func (d decoder) refuse(n *yaml.Node, key string, found error) error {
 	k := keyed(key)
 	return &Error{d.place(n), key, fmt.Sprintf("%v, expected %s%s", found, k.expects(), suggest.DidYouMean(n.Value, k.Words)), ErrValue}
@@ -201,7 +201,7 @@ func decodeNumber[T int | float64](n *yaml.Node) (v T, err error) {
 	return T(f), nil
 }
 
-// decodeID takes a token id.
+// decodeID decodes a token ID.
 func decodeID(n *yaml.Node) (int, error) {
 	id, err := decodeInt[int](n)
 	if err != nil || id < 0 || id > math.MaxInt32 {
@@ -248,7 +248,7 @@ func eachPair(n *yaml.Node, f func(key, v *yaml.Node) error) error {
 	return nil
 }
 
-// follow is the node that an alias stands for.
+// follow resolves an alias to its node.
 func follow(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode && n.Alias != nil {
 		return n.Alias
@@ -258,7 +258,7 @@ func follow(n *yaml.Node) *yaml.Node {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// found says what stands where something else was expected.
+// found returns an error that describes an unexpected value.
 func found(n *yaml.Node) error {
 	switch {
 	case n.Kind == yaml.MappingNode:

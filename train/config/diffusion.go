@@ -2,7 +2,7 @@ package config
 
 import "path/filepath"
 
-// Diffusion says what a diffusion transformer learns of, and how.
+// Diffusion configures the training data and the loss of a diffusion transformer.
 type Diffusion struct {
 	Images   string `yaml:"images" need:"yes" also:"img_dir,image_dir,train_data_dir,instance_data_dir" doc:"Folder of the pictures, each beside its caption in a .txt file of the same name."`
 	Controls string `yaml:"controls" also:"control_dir,conditioning_data_dir" doc:"Folder of the pictures that those of images are made from, by the same file names, for models that edit."`
@@ -32,7 +32,7 @@ type Diffusion struct {
 	DrawSamples    bool    `yaml:"draw_samples" default:"true" doc:"false draws no samples, whatever sample_every says."`
 }
 
-// CacheDir is the folder of the cache of pictures and captions.
+// CacheDir returns the folder of the cache of pictures and captions.
 func (c *Config) CacheDir() string {
 	if c.Diffusion.Cache != "" {
 		return c.Diffusion.Cache

@@ -6,7 +6,7 @@ import (
 	"unicode"
 )
 
-// What can be wrong with a configuration, for errors.Is.
+// Kinds of configuration errors, for errors.Is.
 var (
 	ErrSyntax     = errors.New("not a valid YAML configuration")
 	ErrUnknownKey = errors.New("unknown key")
@@ -19,11 +19,11 @@ var (
 type Error struct {
 	Place   string // file:line, or --set
 	Key     string // dotted
-	Problem string // what was found and what was expected
+	Problem string // found and expected values
 	Kind    error  // one of the sentinel errors
 }
 
-// Error is a single line: place: key: problem.
+// Error returns a single line: place: key: problem.
 func (e *Error) Error() string {
 	text := e.Problem
 	if e.Key != "" {
@@ -41,5 +41,5 @@ func (e *Error) Error() string {
 	}, text)
 }
 
-// Unwrap is the kind of the error.
+// Unwrap returns the kind of the error.
 func (e *Error) Unwrap() error { return e.Kind }

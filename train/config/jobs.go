@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Jobs are runs that are trained side by side on one model. A job has a name, and any
-// key that is a run's own; what it does not give is as the keys beside jobs say.
+// Jobs are runs that train concurrently on one model. A job has a name and any keys of a single run; other keys have
+// the values given outside jobs.
 type Jobs struct {
 	nodes []*yaml.Node
 	place func(n *yaml.Node) string
@@ -32,7 +32,7 @@ var common = []string{
 	"model", "quantize", "task", "backend", "threads", "precision", "batch_invariant", "pack", "load", "memory", "memory_limit", "resume", "jobs",
 }
 
-// Len is the number of jobs.
+// Len returns the number of jobs.
 func (j Jobs) Len() int { return len(j.nodes) }
 
 func (*Jobs) expects() string { return "a list of mappings, each with a name and keys of its own" }
@@ -60,8 +60,7 @@ func (j Jobs) MarshalYAML() (any, error) {
 	return j.nodes, nil
 }
 
-// Each gives the configurations of the jobs, checked: what each of them would be as a
-// run of its own. Errors name the job.
+// Each returns the validated configuration of each job as a run of its own. Errors name the job.
 func (c *Config) Each() ([]Job, error) {
 	var all []Job
 	names, dirs := map[string]bool{}, map[string]string{}
@@ -89,7 +88,7 @@ func (c *Config) Each() ([]Job, error) {
 	return all, nil
 }
 
-// at is where a node of jobs was given.
+// at returns the place of a node of jobs.
 func (j Jobs) at(n *yaml.Node) string {
 	if j.place == nil {
 		return override
@@ -97,7 +96,7 @@ func (j Jobs) at(n *yaml.Node) string {
 	return j.place(n)
 }
 
-// nameOf is the name of job number i, which names a folder too.
+// nameOf returns the name of job number i, which is also a folder name.
 func (c *Config) nameOf(i int, n *yaml.Node) (string, error) {
 	key := fmt.Sprintf("jobs[%d]", i)
 	for at := 0; at+1 < len(n.Content); at += 2 {
@@ -114,7 +113,7 @@ func (c *Config) nameOf(i int, n *yaml.Node) (string, error) {
 	return "", &Error{c.Jobs.at(n), key + ".name", "missing, expected: the name of the job", ErrMissing}
 }
 
-// inJob says of which job the problem is.
+// inJob adds the name of the job to an error.
 func inJob(job string, err error) error {
 	if e, ok := err.(*Error); ok {
 		in := *e
@@ -124,7 +123,7 @@ func inJob(job string, err error) error {
 	return err
 }
 
-// job is the configuration of one job.
+// job returns the configuration of one job.
 func (c *Config) job(name string, n *yaml.Node) (*Config, error) {
 	own := *c
 	own.Jobs, own.places = Jobs{}, maps.Clone(c.places)
@@ -155,7 +154,7 @@ func (c *Config) job(name string, n *yaml.Node) (*Config, error) {
 	return &own, own.Validate()
 }
 
-// replace has the key that a job gives stand in for another that was given beside jobs.
+// replace makes a key of a job override another key that is given outside jobs.
 func (c *Config) replace(given map[string]bool, key, other string) {
 	if !given[key] || given[other] {
 		return
@@ -168,7 +167,7 @@ func (c *Config) replace(given map[string]bool, key, other string) {
 	}
 }
 
-// validateJobs checks the jobs, and what only a single run can have.
+// validateJobs checks the jobs, and rejects keys that only a single run can have.
 func (c *Config) validateJobs() error {
 	jobs, err := c.Each()
 	if err != nil {

@@ -86,7 +86,7 @@ func appendKeys(keys []Key, t reflect.Type, path, task string, index []int) []Ke
 // of reports whether the key belongs to a task.
 func (k Key) of(t Task) bool { return k.task == "" || (k.task == string(Diffuse)) == (t == Diffuse) }
 
-// typeName says what a value of the type is written as.
+// typeName returns the description of the values of a type.
 func typeName(t reflect.Type) string {
 	if v, ok := reflect.New(t).Interface().(value); ok {
 		return v.expects()
@@ -123,7 +123,7 @@ func isSection(t reflect.Type) bool {
 	return !isValue
 }
 
-// fieldOf is the field of the struct v that the key names.
+// fieldOf returns the field of the struct v for the key.
 func fieldOf(v reflect.Value, key string) (reflect.Value, bool) {
 	t := v.Type()
 	for i := range t.NumField() {
@@ -148,9 +148,8 @@ func setDefaults(c *Config) {
 	}
 }
 
-// unknown explains a key of the section that does not exist: another
-// trainer's name for one that does, one at home in another section, one of
-// PEFT's that cannot be honoured, or a slip.
+// unknown returns advice on an unknown key of the section: the name of the equivalent key if another trainer uses it,
+// its section if it belongs to another one, that the PEFT key is unsupported, or the nearest name.
 func unknown(section, name string) string {
 	for _, k := range table() {
 		if slices.Contains(k.also, name) {
@@ -184,7 +183,7 @@ func unknown(section, name string) string {
 	return fmt.Sprintf("unknown key, %s has %s", where, strings.Join(siblings, ", "))
 }
 
-// split takes a dotted path apart into its section and the name there.
+// split splits a dotted path into section and name.
 func split(path string) (section, name string) {
 	i := strings.LastIndexByte(path, '.')
 	return path[:max(i, 0)], path[i+1:]

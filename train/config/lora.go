@@ -2,9 +2,8 @@ package config
 
 import "github.com/lorafuse/lorafuse/lora"
 
-// LoRA is the adapter block as the configuration that the adapter is made by
-// and saved with. What the model has to say to it (whether a target exists)
-// is checked where the two meet.
+// LoRA returns the adapter block as the configuration to create and save the adapter with. Properties that depend on
+// the model, such as the existence of targets, are checked later.
 func (a Adapter) LoRA() *lora.Config {
 	c := lora.DefaultConfig()
 	if a.TaskType != "" {

@@ -7,14 +7,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// YAML is the whole configuration, defaults included, in the order of the
-// reference. Parse reads it back.
+// YAML returns the whole configuration, including defaults, in the order of the reference. Parse reads it back.
 func (c *Config) YAML() ([]byte, error) {
 	return yaml.Marshal(c)
 }
 
-// Reference is the reference page of the configuration file in Markdown, made
-// from the table of keys.
+// Reference returns the reference page of the configuration file in Markdown, generated from the table of keys.
 func Reference() string {
 	var b strings.Builder
 	b.WriteString(`# Configuration of a training run
@@ -48,7 +46,7 @@ working folder. An empty default means none; ` + "`null`" + ` stands for the def
 	return b.String()
 }
 
-// writeRows writes the table of the keys that stand in the section itself.
+// writeRows writes the table of the section's own keys.
 func writeRows(b *strings.Builder, keys []Key, section string) {
 	b.WriteString("\n| key | value | default | meaning |\n|---|---|---|---|\n")
 	for _, k := range keys {

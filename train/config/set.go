@@ -12,10 +12,9 @@ import (
 // override is the place of values that --set gave.
 const override = "--set"
 
-// Set applies one override, key=value: the key is dotted (adapter.r=16), the
-// value is YAML (data.train=[a.jsonl, b.jsonl]) or, for keys that take text,
-// the text as it stands. One entry of a mapping is set by its name behind the
-// key: adapter.rank_pattern.q_proj=4.
+// Set applies one override, key=value. The key is dotted (adapter.r=16). The value is YAML (data.train=[a.jsonl,
+// b.jsonl]) or, for keys that take text, the literal text. An entry of a mapping is set by appending its name:
+// adapter.rank_pattern.q_proj=4.
 func (c *Config) Set(assignment string) error {
 	path, text, ok := strings.Cut(assignment, "=")
 	path = strings.TrimSpace(path)
@@ -78,7 +77,7 @@ func (c *Config) setEntry(v reflect.Value, key, name, text string) error {
 	return nil
 }
 
-// parseValue is the YAML node of an override's value; no text is null.
+// parseValue returns the YAML node of an override's value; empty text is null.
 func parseValue(key, text string) (*yaml.Node, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {

@@ -12,15 +12,15 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// synonym is what trainers of diffusion models (diffusers' scripts, FlyMyAI's) call a key.
-// Files of task: diffusion may have it in place of the key.
+// synonym is the name of a key in other diffusion trainers (diffusers' scripts, FlyMyAI's). Files with task:
+// diffusion may use it instead of the key.
 type synonym struct {
 	key string
-	// words are what values are called here; nil where they are the same.
+	// words maps their values to ours; nil if they are equal.
 	words map[string]string
 	// only are the values of a name without a key: what is done in any case.
 	only []string
-	// help says what to do instead of a name that nothing reads.
+	// help is the advice for a name without an equivalent.
 	help string
 }
 
@@ -119,8 +119,7 @@ var synonyms = map[string]synonym{
 // outer is the section of other trainers that is not one here.
 const outer = "data_config"
 
-// translate gives the keys of a mapping their names here, where it is one of task:
-// diffusion.
+// translate renames the keys of a mapping if its task is diffusion.
 func (d decoder) translate(root *yaml.Node) (*yaml.Node, error) {
 	root = follow(root)
 	task := string(d.config.Task)
@@ -178,7 +177,7 @@ type translation struct {
 	rank *yaml.Node
 }
 
-// name gives what is called name its name here.
+// name renames the key called name.
 func (t *translation) name(name string, key, v *yaml.Node) error {
 	s, known := synonyms[name]
 	fail := func(kind error, format string, args ...any) error {
@@ -224,8 +223,7 @@ func (t *translation) name(name string, key, v *yaml.Node) error {
 	return nil
 }
 
-// at is the value at a dotted path, nil where there is none; with make it is a new
-// mapping then.
+// at returns the value at a dotted path, or nil if there is none; with make it then adds a new mapping.
 func (t *translation) at(path string, make bool) *yaml.Node {
 	n := t.root
 	for name := range strings.SplitSeq(path, ".") {
@@ -247,7 +245,7 @@ func (t *translation) at(path string, make bool) *yaml.Node {
 	return n
 }
 
-// put sets a key. Where it has another value already, that is given.
+// put sets a key. If the key has a value already, put returns that, and whether it equals v.
 func (t *translation) put(path string, v *yaml.Node) (other *yaml.Node, ok bool) {
 	if is := t.at(path, false); is != nil {
 		return is, is.Kind == yaml.ScalarNode && v.Kind == yaml.ScalarNode && is.Value == v.Value
@@ -256,7 +254,7 @@ func (t *translation) put(path string, v *yaml.Node) (other *yaml.Node, ok bool)
 	return nil, true
 }
 
-// beta sets one of two numbers.
+// beta sets element i of betas.
 func (t *translation) beta(i int, v *yaml.Node) error {
 	betas := t.at("betas", false)
 	if betas == nil {
@@ -273,7 +271,7 @@ func (t *translation) beta(i int, v *yaml.Node) error {
 	return nil
 }
 
-// alpha is the rank where it is not given: the trainers have no other.
+// alpha sets lora_alpha to the rank if it is not given, since the other trainers have no such key.
 func (t *translation) alpha() {
 	if t.rank != nil && t.at("adapter.lora_alpha", false) == nil {
 		t.put("adapter.lora_alpha", t.rank)

@@ -38,8 +38,8 @@ type Pattern[T int | float64] struct {
 	Value T
 }
 
-// Init is how A and B of an adapter start, as PEFT writes it: true, false,
-// gaussian, pissa, pissa_niter_N or olora.
+// Init is the initialization of an adapter's A and B, as PEFT writes it: true, false, gaussian, pissa, pissa_niter_N
+// or olora.
 type Init string
 
 // TokenIndices are the token ids whose embeddings are trained: of the input
@@ -55,7 +55,7 @@ type ModuleTokens struct {
 	IDs    []int
 }
 
-// Task says what is learned.
+// Task is the training task.
 type Task string
 
 // The tasks.
@@ -81,7 +81,7 @@ func (t *Task) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// NaNPolicy says what becomes of a run when a loss or a gradient is not finite.
+// NaNPolicy is the reaction to a loss or gradient that is not finite.
 type NaNPolicy string
 
 // The policies.
@@ -269,8 +269,7 @@ func (s TokenIndices) MarshalYAML() (any, error) {
 	return node, nil
 }
 
-// What a setting takes beside [safetensors.ParseSize]: units that people leave short,
-// which are powers of 1024, and 0.
+// Accepted in addition to [safetensors.ParseSize]: abbreviated units, which are powers of 1024, and 0.
 var (
 	letters = regexp.MustCompile(`(?i)[0-9. ][kmgt]$`)
 	zero    = regexp.MustCompile(`(?i)^0+(\.0*)?\s*([kmgt]i?)?b?$`)
@@ -284,8 +283,7 @@ func (s *Bytes) decodeYAML(n *yaml.Node) error {
 	return nil
 }
 
-// UnmarshalText reads what [safetensors.ParseSize] does, the letters k, m, g and t
-// for powers of 1024, and 0.
+// UnmarshalText accepts the input of [safetensors.ParseSize], the letters k, m, g and t for powers of 1024, and 0.
 func (s *Bytes) UnmarshalText(raw []byte) error {
 	text := strings.TrimSpace(string(raw))
 	if zero.MatchString(text) {
@@ -302,7 +300,7 @@ func (s *Bytes) UnmarshalText(raw []byte) error {
 	return err
 }
 
-// encode is v as a YAML node. The values given to it always have one.
+// encode returns v as a YAML node. It is called only with values that have one.
 func encode(v any) *yaml.Node {
 	var n yaml.Node
 	if err := n.Encode(v); err != nil {

@@ -11,7 +11,7 @@ import (
 // Image is a picture of a step.
 type Image struct {
 	Step    int64
-	Tag     string // under which TensorBoard shows it, with those of other steps
+	Tag     string // name in TensorBoard, shared by all steps
 	Picture image.Image
 }
 

@@ -68,14 +68,13 @@ func (m *Metrics) Write(r Record) error {
 	return err
 }
 
-// Sync brings what was written to the disk. Call it before a checkpoint.
+// Sync flushes the file to the disk. Call it before a checkpoint.
 func (m *Metrics) Sync() error { return m.f.Sync() }
 
 // Close syncs and closes the file.
 func (m *Metrics) Close() error { return errors.Join(m.f.Sync(), m.f.Close()) }
 
-// ReadMetrics reads the log at path. A last line without its end, as a kill or
-// a running writer leaves it, is not there yet.
+// ReadMetrics reads the log at path. It ignores an incomplete last line, as left by a killed or running writer.
 func ReadMetrics(path string) ([]Record, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -62,7 +62,7 @@ var (
 	inkColor   = color.NRGBA{R: 0x40, G: 0x40, B: 0x40, A: 0xff}
 )
 
-// RenderLoss draws what PlotLoss writes; format is "svg" or "png".
+// RenderLoss returns the plot that PlotLoss writes; format is "svg" or "png".
 func RenderLoss(format, title string, records []Record) ([]byte, error) {
 	p, err := lossPlot(title, records)
 	if err != nil {
@@ -134,7 +134,7 @@ func lossPlot(title string, records []Record) (*plot.Plot, error) {
 	return p, nil
 }
 
-// framed leaves a margin all around.
+// framed returns the canvas without a margin on all sides.
 func framed(c draw.Canvas) draw.Canvas {
 	const margin = 8
 	return draw.Crop(c, margin, -margin, margin, -margin)
@@ -169,8 +169,7 @@ func style(p *plot.Plot) {
 	p.Y.Tick.Label.YAlign = draw.YCenter
 }
 
-// margins leaves some air around the curves, and makes room where all points
-// are one.
+// margins extends the axis ranges around the curves, also if all points are equal.
 func margins(p *plot.Plot) {
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
 		// Nor may the width drown in the rounding of the values.

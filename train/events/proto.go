@@ -44,13 +44,12 @@ func appendBytes(b []byte, key byte, data []byte) []byte {
 	return append(b, data...)
 }
 
-// versionEvent is what every event file begins with.
+// versionEvent returns the first event of every event file.
 func versionEvent(wallTime float64) []byte {
 	return appendBytes(appendEvent(nil, wallTime, 0), eventFileVersion, []byte("brain.Event:2"))
 }
 
-// startEvent tells TensorBoard to forget what it has read of this step and
-// later ones.
+// startEvent returns the event that makes TensorBoard discard this step and later ones.
 func startEvent(wallTime float64, step int64) []byte {
 	return appendBytes(appendEvent(nil, wallTime, step), eventSessionLog, []byte{sessionStatus, sessionStarting})
 }
@@ -68,8 +67,8 @@ func scalarsEvent(wallTime float64, r Record) []byte {
 
 var errEvent = errors.New("not an event of TensorBoard")
 
-// parseEvent finds the step of an encoded event, 0 where it has none, and
-// whether it holds scalars rather than the version or a session.
+// parseEvent returns the step of an encoded event, 0 if it has none, and whether it holds scalars rather than the
+// version or a session.
 func parseEvent(b []byte) (step int64, scalars bool, err error) {
 	for len(b) > 0 {
 		key, n := binary.Uvarint(b)

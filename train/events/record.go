@@ -25,7 +25,7 @@ const (
 // ErrRecord is the error for a record that cannot be written or read.
 var ErrRecord = errors.New("bad metrics record")
 
-// A Record is what was measured at one step.
+// A Record holds the values measured at one step.
 type Record struct {
 	Step    int64
 	Scalars []Scalar // in the order of the file
@@ -37,7 +37,7 @@ type Scalar struct {
 	Value float64
 }
 
-// Value is the scalar of that name.
+// Value returns the scalar with that name.
 func (r Record) Value(name string) (float64, bool) {
 	for _, s := range r.Scalars {
 		if s.Name == name {
@@ -50,9 +50,8 @@ func (r Record) Value(name string) (float64, bool) {
 // stepKey is the JSON key of the step.
 const stepKey = "step"
 
-// MarshalJSON writes {"step":10,"loss":1.25}: numbers with the digits that
-// bring back the same float64, in the order of Scalars. What JSON has no number
-// for is "NaN", "Infinity" or "-Infinity", as in the JSON of protocol buffers.
+// MarshalJSON writes {"step":10,"loss":1.25}: numbers with enough digits to restore the same float64, in the order of
+// Scalars. Non-finite numbers are "NaN", "Infinity" or "-Infinity", as in the JSON of protocol buffers.
 func (r Record) MarshalJSON() ([]byte, error) {
 	b := fmt.Appendf(nil, `{"%s":%d`, stepKey, r.Step)
 	for i, s := range r.Scalars {
@@ -87,7 +86,7 @@ func (r Record) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON parses the output of MarshalJSON.
 func (r *Record) UnmarshalJSON(text []byte) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()

@@ -17,10 +17,9 @@ func curve(records []Record, name string) []point {
 	return c
 }
 
-// smooth averages every point with its neighbours, which count the less the
-// farther they are: by the powers of 1 - 2/(span+1), as in an exponential
-// moving average, but to both sides, so that a falling curve is not drawn
-// late. The weights of the points that there are sum to one, also at the ends.
+// smooth averages every point with its neighbours on both sides, weighted by powers of 1 - 2/(span+1) as in an
+// exponential moving average; since it is two-sided, a falling curve does not lag. The weights of existing points sum
+// to one, also at the ends.
 func smooth(c []point, span float64) []point {
 	keep := 1 - 2/(span+1)
 	n := len(c)

@@ -23,11 +23,9 @@ const (
 	eventFileSuffix = ".lorafuse"
 )
 
-// OpenTensorBoard begins a new event file in the folder dir, which is made if
-// missing, for the steps after the given one: Fresh for a new run, the step
-// of the checkpoint for a resumed one. Events of later steps are cut from the
-// files of this package that lie there, and a TensorBoard that is running is
-// told to forget them.
+// OpenTensorBoard starts a new event file in the folder dir, which is created if missing, for the steps after the
+// given one: Fresh for a new run, the step of the checkpoint for a resumed one. Later events are removed from
+// existing files of this package, and a running TensorBoard is told to discard them.
 func OpenTensorBoard(dir string, after int64) (*TensorBoard, error) {
 	return openTensorBoard(dir, after, time.Now)
 }
@@ -58,13 +56,13 @@ func openTensorBoard(dir string, after int64, now func() time.Time) (*TensorBoar
 	return tb, nil
 }
 
-// Write appends a record. The tags are grouped as those of transformers:
-// eval_loss is eval/loss, loss is train/loss. TensorBoard holds float32.
+// Write appends a record. Tags are grouped as in transformers: eval_loss is eval/loss, loss is train/loss.
+// TensorBoard stores float32.
 func (tb *TensorBoard) Write(r Record) error {
 	return tb.append(scalarsEvent(tb.seconds(), r))
 }
 
-// Sync brings what was written to the disk. Call it before a checkpoint.
+// Sync flushes the file to the disk. Call it before a checkpoint.
 func (tb *TensorBoard) Sync() error { return tb.f.Sync() }
 
 // Close syncs and closes the file.
@@ -86,8 +84,7 @@ func tag(name string) string {
 	return "train/" + name
 }
 
-// cutEvents removes the events after a step and returns the name of the last
-// event file, "" where there is none.
+// cutEvents removes the events after a step and returns the name of the last event file, "" if there is none.
 func cutEvents(dir string, after int64) (last string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -118,8 +115,8 @@ func cutEvents(dir string, after int64) (last string, err error) {
 	return last, nil
 }
 
-// keptEvents is the length of the part of an event file that has nothing after
-// the step; 0 where no scalar remains. What a kill cut short is not in it.
+// keptEvents returns the length of the prefix of an event file without events after the step; 0 if no scalar remains.
+// An incomplete event at the end is not included.
 func keptEvents(path string, after int64) (int64, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -153,7 +150,7 @@ func keptEvents(path string, after int64) (int64, error) {
 	return end, nil
 }
 
-// nextEventFile is a name that sorts behind last.
+// nextEventFile returns a name that sorts after last.
 func nextEventFile(last string, now time.Time) string {
 	seconds := now.Unix()
 	for {

@@ -28,8 +28,8 @@ func appendFrame(b, data []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, maskedCRC(data))
 }
 
-// largestFrame bounds what a reader allocates; an event of scalars has a few
-// hundred bytes, one with a picture some megabytes.
+// largestFrame limits the memory of a reader. An event of scalars has a few hundred bytes, an event with a picture
+// some megabytes.
 const largestFrame = 1 << 27
 
 var errFrame = errors.New("damaged TFRecord")

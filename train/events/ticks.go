@@ -9,8 +9,8 @@ import (
 	"gonum.org/v1/plot"
 )
 
-// ticks marks an axis at multiples of 1, 2 or 5 times a power of ten, at most
-// that many of them; an axis of steps only at whole numbers.
+// ticks places axis marks at multiples of 1, 2 or 5 times a power of ten, with a maximum number; step axes only at
+// integers.
 type ticks struct {
 	most  int
 	whole bool
@@ -26,7 +26,7 @@ func (t ticks) Ticks(low, high float64) []plot.Tick {
 	return out
 }
 
-// step is the distance of the ticks and the decimals that their labels need.
+// step returns the distance of the ticks and the number of decimals of their labels.
 func (t ticks) step(width float64) (step float64, decimals int) {
 	power := int(math.Floor(math.Log10(width))) - 3
 	if t.whole {

@@ -1,6 +1,5 @@
-// Package schedule gives the learning rate of every optimizer step. The
-// formulas are those of transformers' get_scheduler (optimization.py), so that
-// a run with the same settings sees the same learning rates to the last bits.
+// Package schedule computes the learning rate of every optimizer step. The formulas match transformers' get_scheduler
+// (optimization.py), so the same settings give the same learning rates to the last bits.
 package schedule
 
 import (
@@ -62,8 +61,8 @@ type Config struct {
 	LREnd        float64 // Polynomial; transformers ends at 1e-7 unless told
 }
 
-// Schedule is a learning rate per step. It has no state: At is a function of
-// the step alone, so a resumed run goes on where it was.
+// Schedule is a learning rate per step. It has no state: At is a function of the step only, so a resumed run
+// continues with the same rates.
 type Schedule struct {
 	base   float64
 	factor func(step int) float64
@@ -90,14 +89,12 @@ func New(c Config) (*Schedule, error) {
 	return &Schedule{base: c.LearningRate, factor: factor}, nil
 }
 
-// At is the learning rate that step, counted from 0, is taken with. Steps
-// before 0 count as 0.
+// At returns the learning rate of step, counted from 0. Steps before 0 count as 0.
 func (s *Schedule) At(step int) float64 {
 	return s.base * s.factor(max(step, 0))
 }
 
-// WarmupSteps is the number of warm-up steps that a ratio of all steps means:
-// rounded up, as transformers does.
+// WarmupSteps returns the number of warm-up steps for a ratio of all steps, rounded up as in transformers.
 func WarmupSteps(ratio float64, steps int) int {
 	return int(math.Ceil(ratio * float64(steps)))
 }
@@ -139,8 +136,7 @@ func (c Config) afterWarmup(f func(step int) float64) func(step int) float64 {
 	}
 }
 
-// linear counts what is left instead of taking 1-progress: that is how
-// transformers rounds.
+// linear uses the remaining steps instead of 1-progress, since transformers rounds that way.
 func (c Config) linear(step int) float64 {
 	return max(0, float64(c.Steps-step)/float64(max(1, c.Steps-c.WarmupSteps)))
 }
