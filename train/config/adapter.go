@@ -8,7 +8,7 @@ type Adapter struct {
 	TargetParameters      Strings           `yaml:"target_parameters" doc:"Parameters of no layer that get an adapter, by their names or ends of them: of routed experts mlp.experts.gate_up_proj and mlp.experts.down_proj, of their router mlp.gate.weight. lora_dropout must be 0 with it."`
 	ExcludeModules        Names             `yaml:"exclude_modules" doc:"Modules that get none, by the same rules."`
 	LoraDropout           float64           `yaml:"lora_dropout" default:"0" range:"[0,1)" also:"dropout" doc:"Part of the adapter's input that is zeroed while training."`
-	Bias                  string            `yaml:"bias" default:"none" one:"none|all|lora_only" doc:"Biases of the model that are trained: none, all, or those of the targets."`
+	Bias                  string            `yaml:"bias" default:"none" one:"none|all|lora_only" doc:"Biases of the model to train: none, all, or the biases of the target modules."`
 	ModulesToSave         Strings           `yaml:"modules_to_save" doc:"Modules that are trained and saved in full, such as lm_head."`
 	UseRSLora             bool              `yaml:"use_rslora" default:"false" also:"rslora" doc:"Scale by lora_alpha/√r instead."`
 	UseDora               bool              `yaml:"use_dora" default:"false" also:"dora" doc:"Train the weights' magnitude apart from their direction (DoRA)."`

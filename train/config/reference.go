@@ -31,7 +31,7 @@ adapter:
 
 An unknown key is an error that names the nearest one. ` + "`--set key=value`" + ` overrides the file, with dots
 between the names: ` + "`--set adapter.r=16 --set data.train=[a.jsonl,b.jsonl]`" + `. Relative paths start at the
-working folder. An empty default means none; ` + "`null`" + ` stands for the default.
+working folder. An empty default means none; ` + "`null`" + ` selects the default.
 
 ## Top level
 `)
