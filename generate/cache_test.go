@@ -25,6 +25,8 @@ func TestCacheEqualsWholeText(t *testing.T) {
 		"qwen2":              "../testdata/lm/qwen2/model",
 		"qwen3":              "../testdata/lm/qwen3/model",
 		"two rotary bases":   "../testdata/lm/gemma3/model",
+		"soft caps":          "../testdata/extra/gemma2",
+		"norms of all heads": "../testdata/extra/olmo2",
 		"one window":         "../testdata/lm/mistral/model",
 		"small window":       "../testdata/extra/mistral-window",
 		"windows and none":   "../testdata/extra/qwen2-mixed-windows",

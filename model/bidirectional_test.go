@@ -31,7 +31,7 @@ func TestBidirectional(t *testing.T) {
 		Config map[string]any
 	}
 	require.NoError(t, json.Unmarshal(raw, &cases))
-	require.Len(t, cases, 15)
+	require.Len(t, cases, 17)
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
 		t.Run(name, func(t *testing.T) {
 			m, err := model.Open(reconfigured(t, filepath.Join("../testdata", cases[name].Model), cases[name].Config))

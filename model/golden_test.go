@@ -130,6 +130,8 @@ func TestGoldens(t *testing.T) {
 			}
 			if f.Has("loss") {
 				checkLoss(t, s, "loss", ids, f)
+			} else {
+				checkLossOfLogits(t, s, ids, floats(t, f, "logits"))
 			}
 			if f.Has("padded.loss") {
 				checkPadded(t, s, ids, f)
@@ -262,6 +264,27 @@ func largest(x []float32) (at int) {
 		}
 	}
 	return at
+}
+
+// checkLossOfLogits compares the loss with that of PyTorch's logits, in float64.
+func checkLossOfLogits(t *testing.T, s *generate.Scorer, ids [][]int32, logits []float32) {
+	var b data.Batch
+	want, vocab := 0.0, len(logits)/len(ids)/len(ids[0])
+	for _, row := range ids {
+		b.Add(row, append(slices.Clone(row[1:]), data.Ignore))
+		for _, next := range row[1:] {
+			sum := 0.0
+			for _, x := range logits[:vocab] {
+				sum += math.Exp(float64(x))
+			}
+			want += math.Log(sum) - float64(logits[next])
+			logits = logits[vocab:]
+		}
+		logits = logits[vocab:]
+	}
+	got, err := s.Loss(context.Background(), &b)
+	require.NoError(t, err)
+	require.InEpsilon(t, want, got, 1e-5)
 }
 
 // requireClose allows 1e-4, and 1e-5 of the largest value.

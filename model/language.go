@@ -13,6 +13,7 @@ type language struct {
 	config        *Config
 	b, body       *nn.Builder // of the checkpoint and of the modules of the decoder
 	bidirectional bool
+	logitCap      float64 // if positive: the soft cap of the logits
 	hidden        []graph.Tensor
 }
 
@@ -72,7 +73,7 @@ func (l *language) outputs(x graph.Tensor) Outputs {
 	if c.TiedEmbeddings {
 		tied = l.body.Name("embed_tokens")
 	}
-	h := l.b.Head("lm_head", x, c.VocabSize, tied)
+	h := l.b.Head("lm_head", x, c.VocabSize, tied).SoftCapped(l.logitCap)
 	if l.bidirectional { // a token sees the next one: there is nothing to predict
 		out.Head = &h
 		return out

@@ -139,6 +139,7 @@ type Head struct {
 	b       *Builder
 	m       Module
 	x, w, c graph.Tensor
+	cap     float64 // 0: none, see SoftCapped
 }
 
 // Head is the output layer called name over x [n, size]. Where tied is not
@@ -151,7 +152,14 @@ func (b *Builder) Head(name string, x graph.Tensor, vocab int, tied string) Head
 		stored = tied
 	}
 	w, c := b.linearParams(m, stored)
-	return Head{b, m, x, w, c}
+	return Head{b: b, m: m, x: x, w: w, c: c}
+}
+
+// SoftCapped is the head with logits y bounded to limit·tanh(y/limit) (Gemma Team 2024, arXiv
+// 2408.00118).
+func (h Head) SoftCapped(limit float64) Head {
+	h.cap = limit
+	return h
 }
 
 // Hidden is what the head is applied to.
@@ -166,30 +174,48 @@ func (h Head) Rows(index graph.Tensor) Head {
 }
 
 // Logits are the scores of all tokens of the vocabulary: [n, vocab].
-func (h Head) Logits() graph.Tensor { return h.b.linear(h.m, h.x, h.w, h.c) }
+func (h Head) Logits() graph.Tensor { return h.capped(h.b.linear(h.m, h.x, h.w, h.c)) }
 
-// Losses are the cross-entropies of the rows, zero where a label is negative, and false
-// where the head has a bias or an adapter a part in it: its logits are needed whole then.
+func (h Head) capped(y graph.Tensor) graph.Tensor {
+	if h.cap == 0 || !y.Valid() {
+		return y
+	}
+	// A quotient, as in transformers: a factor would become part of the products, and their
+	// rounding that of no product of several adapters.
+	return y.Div(h.b.G.Const(h.cap)).Apply(ir.Tanh).Scale(h.cap)
+}
+
+// Losses are the cross-entropies of the rows, zero where a label is negative. ok is false if
+// they need the logits whole: the head has a bias or a soft cap, or an adapter changes it.
 func (h Head) Losses(labels graph.Tensor) (losses graph.Tensor, ok bool) {
 	if h.b.adapter != nil {
 		if _, ok := h.b.adapter.Linear(h.b, h.m, h.x, h.w, h.c); ok {
 			return graph.Tensor{}, false
 		}
 	}
-	if h.c.Valid() {
+	if h.c.Valid() || h.cap > 0 {
 		return graph.Tensor{}, false
 	}
 	return h.x.LinearCrossEntropyByRow(h.w, labels), true
+}
+
+// RowLosses are the cross-entropies of the rows, zero where a label is negative, of logits that
+// are computed whole if they must be.
+func (h Head) RowLosses(labels graph.Tensor) graph.Tensor {
+	if losses, ok := h.Losses(labels); ok {
+		return losses
+	}
+	return h.Logits().CrossEntropyByRow(labels)
 }
 
 // Loss is the cross-entropy summed over the labels that are not negative.
 func (h Head) Loss(labels graph.Tensor) graph.Tensor {
 	if h.b.adapter != nil {
 		if y, ok := h.b.adapter.Linear(h.b, h.m, h.x, h.w, h.c); ok {
-			return y.CrossEntropy(labels)
+			return h.capped(y).CrossEntropy(labels)
 		}
 	}
-	if h.c.Valid() {
+	if h.c.Valid() || h.cap > 0 {
 		return h.Logits().CrossEntropy(labels)
 	}
 	return h.x.LinearCrossEntropy(h.w, labels)

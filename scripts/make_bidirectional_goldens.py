@@ -44,6 +44,8 @@ CASES = {
     "null": ("extra/llama-f32", {"is_causal": "None"}),
     "qwen2_5_vl": ("dit/qwen2_5_vl", {"text_config": OFF}),
     "classifier": ("tasks/classes-llama/merged", OFF),
+    "gemma2": ("extra/gemma2", OFF),
+    "olmo2": ("extra/olmo2", OFF),
 }
 
 

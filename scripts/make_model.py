@@ -20,7 +20,7 @@ import numpy as np
 
 CLASSES = {
     "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gemma3_text": "Gemma3ForCausalLM",
-    "mixtral": "MixtralForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
+    "mixtral": "MixtralForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "gemma2": "Gemma2ForCausalLM", "olmo2": "Olmo2ForCausalLM",
 }
 DTYPES = {"f32": ("F32", 4, "float32"), "f16": ("F16", 2, "float16"), "bf16": ("BF16", 2, "bfloat16")}
 SPECIALS = ["<|endoftext|>", "<|pad|>"]  # ids 0 (eos) and 1 (pad), as in the config
@@ -97,7 +97,8 @@ def tensors(config):
     yield "model.embed_tokens.weight", (vocab, hidden)
     for i in range(config["num_hidden_layers"]):
         layer = f"model.layers.{i}."
-        yield layer + "input_layernorm.weight", (hidden,)
+        if arch != "olmo2":
+            yield layer + "input_layernorm.weight", (hidden,)
         yield from linear(layer + "self_attn.q_proj", heads * head_dim, hidden, bias["q"])
         yield from linear(layer + "self_attn.k_proj", kv_heads * head_dim, hidden, bias["q"])
         yield from linear(layer + "self_attn.v_proj", kv_heads * head_dim, hidden, bias["q"])
@@ -105,9 +106,13 @@ def tensors(config):
         if arch in ("qwen3", "gemma3_text", "qwen3_moe"):
             yield layer + "self_attn.q_norm.weight", (head_dim,)
             yield layer + "self_attn.k_norm.weight", (head_dim,)
+        if arch == "olmo2":
+            yield layer + "self_attn.q_norm.weight", (heads * head_dim,)
+            yield layer + "self_attn.k_norm.weight", (kv_heads * head_dim,)
         yield layer + "post_attention_layernorm.weight", (hidden,)
-        if arch == "gemma3_text":
+        if arch in ("gemma2", "gemma3_text"):
             yield layer + "pre_feedforward_layernorm.weight", (hidden,)
+        if arch in ("gemma2", "gemma3_text", "olmo2"):
             yield layer + "post_feedforward_layernorm.weight", (hidden,)
         if has_experts(config, i):
             block, names, units = MOE[arch](config)

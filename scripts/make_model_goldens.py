@@ -63,6 +63,24 @@ CASES = {
         "seed": 1103, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 6, "num_experts_per_tok": 2,
         "moe_intermediate_size": 20, "norm_topk_prob": True, "tie_word_embeddings": True, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
     }, "f32", 5),
+    "gemma2": ("gemma2", {
+        "seed": 1104, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 10, "hidden_size": 40, "query_pre_attn_scalar": 24,
+        "sliding_window": 5, "attn_logit_softcapping": 2.5, "final_logit_softcapping": 6.0, "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+    }, "bf16", 5),
+    "gemma2-untied": ("gemma2", {
+        "seed": 1105, "num_hidden_layers": 4, "num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 14, "hidden_size": 36, "query_pre_attn_scalar": 9,
+        "sliding_window": 3, "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"], "attention_bias": True,
+        "attn_logit_softcapping": 4.0, "final_logit_softcapping": None, "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e3},
+    }, "f32", 5),
+    "olmo2": ("olmo2", {
+        "seed": 1106, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": None, "hidden_size": 40, "num_hidden_layers": 3,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0},
+    }, "f32", 4),
+    "olmo2-tied": ("olmo2", {
+        "seed": 1107, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 10, "attention_bias": True, "hidden_size": 42, "tie_word_embeddings": True,
+        "rms_norm_eps": 1e-3, "rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8, "rope_theta": 100.0},
+    }, "bf16", 5),
     "qwen3-biases": ("qwen3", {"attention_bias": True, "tie_word_embeddings": True, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, "bf16", 5),
 }
 
@@ -79,6 +97,8 @@ def transformers4(config):
     old["rope_theta"] = scaling.pop("rope_theta")
     if scaling["rope_type"] == "linear" and "rope_local_base_freq" not in old:
         scaling["type"] = scaling.pop("rope_type")  # the oldest spelling
+    if config["model_type"] == "gemma2" and "full_attention" in config["layer_types"][::2]:
+        old["layer_types"] = config["layer_types"]  # later versions wrote it; by default every other layer slides
     if config["model_type"] == "qwen3_moe":
         old["num_experts"] = old.pop("num_local_experts")
     old["rope_scaling"] = None if scaling.get("rope_type") == "default" else scaling
@@ -106,7 +126,7 @@ def make(name, out):
     # The first cases are numbered by their names; each that came later brings its seed.
     first = sorted(n for n, case in CASES.items() if "seed" not in case[1])
     seed = fields.pop("seed", None) or 1000 + first.index(name)
-    if arch == "qwen2":
+    if arch == "qwen2" or arch == "olmo2" and fields["head_dim"] is None:  # which take null for a size
         fields.pop("head_dim")
     config = AutoConfig.for_model(
         arch, architectures=[make_model.CLASSES[arch]], bos_token_id=None, eos_token_id=0, pad_token_id=1, **fields

@@ -10,7 +10,7 @@ A case is a folder:
                        is a loss of balance, also grads_accumulated.safetensors, of a step of the first two batches
   converted/           adapter/ and golden.safetensors: the trained adapter for the unmodified base (r and alpha doubled), or
                        what PEFT saves of an adapter that is named as in transformers 4
-Bases are the models of testdata/lm, two of testdata/extra, these with a loss of balance, and two smaller ones, written to base/
+Bases are the models of testdata/lm, four of testdata/extra, two of these with a loss of balance, and two smaller ones, written to base/
 The same command gives the same bytes on one machine.
 
   python scripts/make_peft_goldens.py --out testdata/peft
@@ -50,6 +50,7 @@ def bases(out, lm):
             make_model.write_model(folder, make_model.model_config(arch, head_dim=head_dim, tie=tie, **SMALL), seed=7)
     found = {name: os.path.join(out, "base", name) for name in small}
     found.update({name: os.path.join(lm, name, "model") for name in ("llama", "qwen2", "gemma3")})
+    found.update({name: os.path.join(os.path.dirname(lm), "extra", name) for name in ("gemma2", "olmo2")})
     for name in ("mixtral", "qwen3-moe"):
         found[name] = os.path.join(os.path.dirname(lm), "extra", name)
         found[name + "-balance"] = balanced(found[name], os.path.join(out, "base", name + "-balance"))

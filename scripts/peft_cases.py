@@ -23,6 +23,8 @@ MIXED = ["q_proj", "v_proj", "down_proj"]
 CASES = {
     # Other architectures.
     "gemma3": Case("gemma3", "two rotary bases, four norms a layer", {"r": 4, "lora_alpha": 6, "target_modules": "all-linear", "lora_dropout": 0.0}, train=True, seed=300),
+    "gemma2": Case("gemma2", "soft caps of scores and logits, with an adapter on the tied head too", {"r": 3, "lora_alpha": 5, "target_modules": ["q_proj", "k_proj", "down_proj", "lm_head"]}, train=True, seed=350),
+    "olmo2": Case("olmo2", "norms over all heads of q and k", {"r": 4, "lora_alpha": 6, "target_modules": "all-linear", "lora_dropout": 0.0}, train=True, seed=351),
     "mixtral": Case("mixtral", "routed experts, whose weights are no modules: attention has adapters", {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "v_proj", "o_proj"], "lora_dropout": 0.0}, train=True, seed=301),
     "qwen3-moe": Case("qwen3-moe", "experts in some layers, and biases", {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"], "lora_dropout": 0.0}, train=True, seed=302),
     # Routed experts. With these seeds no token is close to a choice of other experts, which rounding to bf16 would make.

@@ -146,11 +146,7 @@ func (j *Jobs) mix(company []*job) (*engine.Draft, error) {
 
 // emit has a pass give the loss of each row, and add to the gradients of all adapters.
 func (j *Jobs) emit(b *nn.Builder, p *graph.Program, recompute bool) {
-	losses, ok := j.model.Build(b).Head.Losses(b.Input(nn.Labels, tensor.I32, b.Axis(nn.Tokens)))
-	if !ok {
-		b.G.Fail(fmt.Errorf("the head has losses of its own"))
-		return
-	}
+	losses := j.model.Build(b).Head.RowLosses(b.Input(nn.Labels, tensor.I32, b.Axis(nn.Tokens)))
 	p.Result(rowLosses, losses)
 	trained := b.Trained()
 	params := make([]graph.Tensor, len(trained))

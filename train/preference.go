@@ -80,10 +80,7 @@ func (Preference) likelihoods(b *nn.Builder, out model.Outputs) graph.Tensor {
 		return b.G.Fail(fmt.Errorf("%w: a language head, which preferences are learned with", model.ErrTask))
 	}
 	labels := b.Input(nn.Labels, tensor.I32, b.Axis(nn.Tokens))
-	losses, ok := out.Head.Losses(labels)
-	if !ok {
-		losses = out.Head.Logits().CrossEntropyByRow(labels)
-	}
+	losses := out.Head.RowLosses(labels)
 	tokens, texts := b.Axis(nn.Tokens), answers(b.Axis(pairAxis))
 	of := b.Input(textOfInput, tensor.I32, tokens)
 	sums := b.G.Of(b.G.IR().ScatterAddRows(losses.Reshape(tokens, ir.Static(1)).Value(), of.Value(), texts))

@@ -78,6 +78,8 @@ func TestModels(t *testing.T) {
 	}{
 		{"mistral", "../../testdata/lm/mistral/model", nil, 48},
 		{"gemma3", "../../testdata/lm/gemma3/model", map[string]string{"lora": "../../testdata/lm/gemma3/adapters/lora"}, 48},
+		{"gemma2", "../../testdata/extra/gemma2", map[string]string{"lora": "../../testdata/peft/gemma2/adapter"}, 40},
+		{"olmo2", "../../testdata/extra/olmo2", map[string]string{"lora": "../../testdata/peft/olmo2/adapter"}, 40},
 		{"qwen3-moe", "../../testdata/extra/qwen3-moe", nil, 40},
 		{"mixed windows", "../../testdata/extra/qwen2-mixed-windows", nil, 40},
 		{"dynamic", "../../testdata/extra/dynamic", nil, 48},
