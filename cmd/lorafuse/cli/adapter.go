@@ -68,9 +68,9 @@ to it. Of a folder config.json is enough: weights are not read, nor downloaded.
 --to comfyui     diffusion_model.… and .alpha; of FLUX.2 B times the scale, without it
 --to peft        a folder with adapter_config.json and adapter_model.safetensors
 
-diffusers does not load all layers from the forms of kohya and ComfyUI: of FLUX.1 only
-the blocks, of FLUX.2 in kohya's form no modulations and no guidance, in ComfyUI's not the
-last modulation. An adapter of such a layer is an error that names the layer.
+diffusers does not load all layers from the kohya and ComfyUI formats: only the blocks
+of FLUX.1; for FLUX.2 no modulations and no guidance from kohya's, and not the last
+modulation from ComfyUI's. An adapter of such a layer is an error that names the layer.
 
 Strength stays what it is: numbers are not scaled but where parts that have become one
 layer differ in theirs.`,

@@ -278,8 +278,9 @@ func (a *app) benchLayer() *cobra.Command {
 		Use:   "layer",
 		Short: "Measure linear layers with LoRA adapters",
 		Long: `Measure what an adapter costs: linear layers with adapters of rank 8, 16 and 64, with
-dropout and without, forward and backward, beside the frozen layer alone and beside
-the same products one by one; and adapters alone, (x A B)·s. Weights are bf16, products f32 or bf16.
+dropout and without, forward and backward, compared with the frozen layer alone and with
+the same products one by one; and adapters alone, (x A B)·s. Weights are bf16, products
+f32 or bf16.
 
 ` + measured,
 		Example: `  lorafuse bench layer

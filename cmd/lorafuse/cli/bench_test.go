@@ -171,7 +171,7 @@ func TestBenchStep(t *testing.T) {
 	require.Equal(t, ExitOK, got.status, got.stderr)
 	assert.Contains(t, got.stdout, "TOKENS/S")
 	for says, args := range map[string][]string{
-		`found size "tyni", expected one of tiny, small, wide, large, qwen-0.5b, qwen-7b, did you mean "tiny"?`: {"--size", "tyni"},
+		`found size "tyni", expected one of tiny, small, wide, large, qwen-0.5b, qwen-7b, llama-8b, did you mean "tiny"?`: {"--size", "tyni"},
 		"found steps of 0, expected 1 or more": {"--steps", "0"},
 		"found a rank of -1":                   {"--rank", "-1"},
 	} {

@@ -78,8 +78,8 @@ and no request is taken any more. A second signal ends the program at once.
 
 Keys are best kept in the environment, LORAFUSE_API_KEY and LORAFUSE_ADMIN_KEY, or in
 files with a key on each line: others on the machine see the flags of a program. What a
-client makes belongs to its key; a name before the key, as in "ann KEY", keeps it when the
-key is replaced.`,
+client makes belongs to its key; a name before the key, as in "ann KEY", keeps it when
+the key is replaced.`,
 		Example: `  lorafuse serve --model path/to/model --adapter sql=output/adapter
   lorafuse serve --model owner/name --adapters-dir adapters --listen :8000 --api-key-file keys.txt
   lorafuse serve --model path/to/model --adapters-dir adapters --allow-adapter-updates --admin-key-file admin.txt
