@@ -6,23 +6,23 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 )
 
-// Cache holds the keys and values of earlier tokens on the device, in rows of
-// which the first ones are in use. Programs of one cache share it.
+// Cache holds the keys and values of earlier tokens on the device. The first rows are in use.
+// All programs planned with a cache share it.
 type Cache struct {
 	rows   int
 	tables map[string]bool // names
 	store  *Store
 }
 
-// NewCache is a cache with room for so many tokens.
+// NewCache returns a cache for up to rows tokens.
 func (r *Runtime) NewCache(rows int) *Cache {
 	return &Cache{rows, map[string]bool{}, NewStore(r.dev)}
 }
 
-// Rows is the number of tokens that there is room for.
+// Rows returns the capacity of the cache in tokens.
 func (c *Cache) Rows() int { return c.rows }
 
-// Bytes is its memory on the device.
+// Bytes returns the device memory of the cache.
 func (c *Cache) Bytes() int {
 	if c == nil {
 		return 0
@@ -30,7 +30,7 @@ func (c *Cache) Bytes() int {
 	return c.store.Bytes()
 }
 
-// RowBytes is the memory that a token takes on the device in the cache of a draft.
+// RowBytes returns the device memory, in bytes, of one token in the cache of d.
 func (d *Draft) RowBytes() (n int) {
 	c := d.spec.Cache
 	for _, a := range d.Program.Args {
@@ -41,8 +41,8 @@ func (d *Draft) RowBytes() (n int) {
 	return n
 }
 
-// describe takes over what building the model put into n. Programs of one model have the
-// same entries: after the first nothing changes.
+// describe records the entries that building the model added to n. All programs of one model
+// have the same entries, so only the first call changes c.
 func (c *Cache) describe(n *nn.Cache) {
 	for _, e := range n.Entries {
 		if !c.tables[e.Param] {
@@ -51,8 +51,8 @@ func (c *Cache) describe(n *nn.Cache) {
 	}
 }
 
-// CopyFrom copies the first n rows of another cache, whose programs were loaded
-// as those of this one.
+// CopyFrom copies the first n rows of another cache. The same programs must have been loaded
+// with both caches.
 func (c *Cache) CopyFrom(ctx context.Context, old *Cache, n int) error {
 	if old == nil || n == 0 {
 		return nil
@@ -81,7 +81,7 @@ func (c *Cache) CopyRows(ctx context.Context, from, to, n int) error {
 	return nil
 }
 
-// Free gives the memory back.
+// Free releases the device memory.
 func (c *Cache) Free() {
 	if c != nil {
 		c.store.Free()

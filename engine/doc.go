@@ -1,7 +1,6 @@
-// Package engine runs models on devices. A [Runtime] has the weights of one model
-// on one device, once; adapters in slots, which programs are run with in turn, or
-// with several at once, each for rows of its own; and programs, which share an arena
-// where they are loaded together. Loops (training, generating, scoring) say what
-// their programs compute and what a run is given, and know neither buffers nor
-// devices.
+// Package engine runs models on devices. A [Runtime] holds one copy of a model's weights on
+// one device, adapters in slots, and compiled programs. A program runs with one slot at a
+// time, or with several at once, each applied to its own rows. Programs that are loaded
+// together share an arena. Loops (training, generating, scoring) describe what their programs
+// compute and pass the arrays of each run; they do not handle buffers or devices.
 package engine

@@ -14,32 +14,32 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// SlotPrefix begins the names of params that lie in the slot which a program runs
-// with, or in the first of those that it mixes.
+// SlotPrefix is the prefix of params stored in the slot that a program runs with, or in the
+// first part of a mix.
 const SlotPrefix = "slot.0/"
 
-// slotPrefix is that of slot number i.
+// slotPrefix returns the prefix of params in slot number i.
 func slotPrefix(i int) string { return "slot." + strconv.Itoa(i) + "/" }
 
-// Parts of an arena, one in so many, that go into leaving activations in f32
-// where they may be stored in bf16. The arena of a forward pass is little memory,
-// of one layer; most of a training step's is kept from the forward pass.
+// These are the reciprocals of the share of an arena that may be spent on keeping activations
+// in f32 instead of bf16. The arena of a forward pass is small, since it holds one layer; most
+// of a training step's arena holds activations saved for the backward pass.
 const (
 	spareForward  = 4
 	spareTraining = 32
 )
 
-// Spec says what a program computes.
+// Spec describes a program to compile.
 type Spec struct {
-	Name     string         // of what is computed: package host knows programs by it
+	Name     string         // identifies the program in package host
 	Bounds   map[string]int // largest sizes of axes, see nn.Options
 	Training bool           // dropout acts
 	RowKeys  bool           // it draws by keys of tokens, see nn.Options
 	Cache    *Cache         // keys and values of earlier tokens, or nil
 	// Page is the number of rows of a page, where the cache is one of pages: see nn.Cache.
 	Page int
-	// Whole has each run make again what is made of parameters alone, instead of
-	// once whenever they have changed.
+	// Whole recomputes values that depend only on parameters (DoRA norms) in every run,
+	// instead of after each parameter change.
 	Whole bool
 	// Build emits the formulas, and says which are results and updates of p.
 	Build func(b *nn.Builder, p *graph.Program)
@@ -49,7 +49,7 @@ type Spec struct {
 // device.
 type Draft struct {
 	Program  *ir.Program
-	Segments int          // stretches of the forward pass
+	Segments int          // number of segments of the forward pass
 	Trained  []nn.Trained // parameters of the slots that it reads
 
 	spec       Spec
@@ -58,7 +58,7 @@ type Draft struct {
 	used       []string // weights
 	constants  map[string]*tensor.Tensor
 	shapes     []string // of the adapters of its slots
-	precompute []*Draft // for each of these, what is made of parameters alone, or nil
+	precompute []*Draft // for each slot, the program that computes values from parameters alone, or nil
 	ahead      *Program // see Prepare
 }
 
@@ -125,9 +125,9 @@ func (d *Draft) check(s *Slot) error {
 	return nil
 }
 
-// planFirst plans what is made of the parameters of one slot alone, nil if that is
-// nothing, as a program that runs with that slot: slots whose adapters have one shape
-// share it, and so do programs, whatever axes they read.
+// planFirst plans the program that computes values from the parameters of one slot alone. It
+// returns nil if there are no such values. The program runs with that slot. It is shared by
+// slots whose adapters have the same shape, and by main programs, whatever axes they read.
 func (r *Runtime) planFirst(d *Draft, b *nn.Builder, slot int) (*Draft, error) {
 	first := b.Precomputation(slot)
 	if first == nil {
@@ -158,7 +158,7 @@ func (d *Draft) Reads(input string) bool {
 // ByLength reports whether tables depend on the longest text of a batch.
 func (d *Draft) ByLength() bool { return slices.ContainsFunc(d.tables, nn.Derived.Changes) }
 
-// Constants is the number of bytes of what the slots hold beside parameters.
+// Constants returns the bytes that the slots hold in addition to parameters.
 func (d *Draft) Constants() (n int64) {
 	for _, c := range d.constants {
 		n += int64(len(c.Data))
@@ -169,7 +169,7 @@ func (d *Draft) Constants() (n int64) {
 	return n
 }
 
-// written is the number of bytes of what the program gives.
+// written returns the bytes of the program's results.
 func (d *Draft) written() (n int64) {
 	dims := d.Program.MaxDims()
 	for _, a := range d.Program.Args {
@@ -180,7 +180,7 @@ func (d *Draft) written() (n int64) {
 	return n
 }
 
-// first are the drafts of what is made of parameters alone.
+// first returns the drafts of the programs that compute values from parameters alone.
 func (d *Draft) first() (all []*Draft) {
 	for _, first := range d.precompute {
 		if first != nil {
@@ -190,14 +190,14 @@ func (d *Draft) first() (all []*Draft) {
 	return all
 }
 
-// Need is the memory of programs beside their arguments, in bytes.
+// Need is the memory of programs in bytes, without their arguments.
 type Need struct {
-	Arena      int64 // of all of them: the largest where they share it
-	Precompute int64 // arena of what is made of parameters alone
+	Arena      int64 // of all programs: the largest arena if they share it
+	Precompute int64 // arena of the programs that compute values from parameters alone
 	Scratch    int64
 }
 
-// Need is what the programs of drafts take together.
+// Need returns the memory that the programs of drafts need together.
 func (r *Runtime) Need(drafts ...*Draft) (n Need, err error) {
 	n.Arena = r.arenaBytes(drafts)
 	all := programs(drafts)
@@ -208,9 +208,9 @@ func (r *Runtime) Need(drafts ...*Draft) (n Need, err error) {
 	return n, err
 }
 
-// Takes returns the memory of programs without weights, in bytes: what they compute in, what
-// they are given, and what they give. Each load is of drafts that are loaded together, and adds
-// no arena if it fits into one before it; what is made of parameters is there once.
+// Takes returns the memory of programs without weights, in bytes: arenas, scratch, inputs and
+// results. Each element of loads lists drafts that are loaded together; it adds no arena if an
+// earlier one is large enough. Values computed from parameters alone are counted once.
 func (r *Runtime) Takes(loads ...[]*Draft) (n int64, err error) {
 	constants, largest := int64(0), int64(0)
 	for _, drafts := range loads {
@@ -230,7 +230,7 @@ func (r *Runtime) Takes(loads ...[]*Draft) (n int64, err error) {
 	return n + constants, nil
 }
 
-// arguments is the number of bytes of inputs and results.
+// arguments returns the bytes of inputs and results.
 func (d *Draft) arguments() (n int64) {
 	dims := d.Program.MaxDims()
 	for _, in := range d.inputs {
@@ -239,7 +239,7 @@ func (d *Draft) arguments() (n int64) {
 	return n + d.written()
 }
 
-// Weights is the number of bytes of the weights that a draft reads.
+// Weights returns the bytes of the weights that a draft reads.
 func (r *Runtime) Weights(d *Draft) (n int64) {
 	for _, name := range d.used {
 		if w, err := r.model.Weight(name); err == nil {
@@ -249,8 +249,8 @@ func (r *Runtime) Weights(d *Draft) (n int64) {
 	return n
 }
 
-// Pack lets the device make copies of weights, of so many bytes at most, for programs that
-// are compiled from now on, and says how many bytes those for the programs of drafts take.
+// Pack lets the device keep repacked copies of weights, of at most limit bytes, for programs
+// compiled from now on. It returns the bytes that the copies for the programs of drafts take.
 func (r *Runtime) Pack(mode backend.Pack, limit int64, drafts ...*Draft) (int64, error) {
 	if r.memory == nil {
 		return 0, nil
@@ -260,7 +260,8 @@ func (r *Runtime) Pack(mode backend.Pack, limit int64, drafts ...*Draft) (int64,
 	return min(n, most), err
 }
 
-// programs are those of drafts, and then what makes things of parameters alone for them.
+// programs returns the programs of drafts, followed by the distinct programs that compute
+// values from parameters alone for them.
 func programs(drafts []*Draft) (all []*ir.Program) {
 	for _, d := range drafts {
 		all = append(all, d.Program)
@@ -302,8 +303,8 @@ func (r *Runtime) affordable(drafts []*Draft) error {
 	return nil
 }
 
-// arenaBytes is the memory for the arenas of drafts: that of the largest where they
-// share one, as the runtime of a device that divides its memory has them do.
+// arenaBytes returns the memory for the arenas of drafts. Drafts share the largest arena if
+// the device's memory can be planned; otherwise each has its own.
 func (r *Runtime) arenaBytes(drafts []*Draft) (n int64) {
 	for _, d := range drafts {
 		if arena := int64(d.Program.Arena); r.memory != nil {
@@ -315,7 +316,8 @@ func (r *Runtime) arenaBytes(drafts []*Draft) (n int64) {
 	return n
 }
 
-// scratch is what the device needs beside arenas and arguments to run programs.
+// scratch returns the memory that the device needs to run programs, in addition to arenas and
+// arguments.
 func (r *Runtime) scratch(programs []*ir.Program) (int64, error) {
 	if r.memory == nil {
 		return 0, nil
@@ -323,7 +325,8 @@ func (r *Runtime) scratch(programs []*ir.Program) (int64, error) {
 	return r.memory.Scratch(programs...)
 }
 
-// local is the number of the slot that a param lies in, and its name there.
+// local splits the name of a param stored in a slot into the slot's number and the name within
+// the slot.
 func local(param string) (slot int, name string, ok bool) {
 	rest, ok := strings.CutPrefix(param, "slot.")
 	if !ok {

@@ -7,8 +7,8 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 )
 
-// leash is the context of a run: that of its caller, until it is sealed. Then the
-// run goes on to its end, whatever becomes of the caller's context.
+// leash is the context of a run. It follows the caller's context until it is sealed; a sealed
+// run always completes.
 type leash struct {
 	context.Context
 	state atomic.Uint32
@@ -17,15 +17,15 @@ type leash struct {
 	yield  func() (over func())                // launch with the caller's context, made once
 }
 
-// What has become of a run.
+// States of a run.
 const (
 	leashOpen   = iota // it stops when the caller's context ends
 	leashSealed        // it does not
 	leashCut           // it was told to stop
 )
 
-// hold puts a run on the leash, whose run before has ended. The run calls launch, unless that
-// is nil, before each of its launches.
+// hold reuses the leash for a new run; its previous run must have ended. The run calls launch,
+// unless it is nil, before each of its launches.
 func (l *leash) hold(ctx context.Context, launch func(context.Context) (over func())) {
 	l.Context, l.launch = ctx, launch
 	if launch != nil && l.yield == nil {

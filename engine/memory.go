@@ -13,9 +13,9 @@ type arena struct {
 	users  int // programs, and calls that load some
 }
 
-// arena returns memory for the largest of the programs: an arena that is there already, the
-// smallest that has room, or a new one. It is nil where each program has its own. The caller
-// releases it.
+// arena returns memory for the largest of the programs: the smallest existing arena that is
+// large enough, or a new one. It returns nil if each program has its own arena. The caller
+// must release it.
 func (r *Runtime) arena(drafts []*Draft) (best *arena, err error) {
 	if r.memory == nil || len(drafts) == 0 {
 		return nil, nil
@@ -35,7 +35,7 @@ func (r *Runtime) arena(drafts []*Draft) (best *arena, err error) {
 	return best, nil
 }
 
-// room returns the smallest arena of so many bytes or more, nil if there is none.
+// room returns the smallest arena of at least the given size, or nil if there is none.
 func (r *Runtime) room(bytes int) (best *arena) {
 	for _, a := range r.arenas {
 		if a.buffer.Size() >= bytes && (best == nil || a.buffer.Size() < best.buffer.Size()) {
@@ -45,8 +45,8 @@ func (r *Runtime) room(bytes int) (best *arena) {
 	return best
 }
 
-// NewArena returns the memory that loading drafts adds for what they compute in, in bytes: 0
-// if they fit into what is there.
+// NewArena returns the arena memory, in bytes, that loading drafts would add. It is 0 if an
+// existing arena is large enough.
 func (r *Runtime) NewArena(drafts ...*Draft) int64 {
 	bytes := r.arenaBytes(drafts)
 	if r.memory == nil {

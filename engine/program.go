@@ -24,7 +24,7 @@ type Program struct {
 	r          *Runtime
 	draft      *Draft
 	exe        *exec.Executable
-	arena      *arena // nil where it has its own
+	arena      *arena // nil if the program has its own
 	results    map[string]*result
 	inputs     inputs
 	shapes     [][]string // of the adapters of the slots that it runs with
@@ -34,11 +34,11 @@ type Program struct {
 	runs  runs
 }
 
-// Plan is what was compiled.
+// Plan returns the compiled program.
 func (p *Program) Plan() *ir.Program { return p.draft.Program }
 
-// Flops is the work of a run with arrays: those that are given say how long their axes
-// are, the other axes are as they were.
+// Flops returns the work of a run with the given arrays. The arrays set the sizes of their
+// axes; other axes keep their current sizes.
 func (p *Program) Flops(given nn.Arrays) int {
 	sized := uint64(0)
 	for _, f := range p.inputs.fields {
@@ -52,7 +52,7 @@ func (p *Program) Flops(given nn.Arrays) int {
 	return p.exe.Flops()
 }
 
-// Arena is the memory that the program computes in, in bytes.
+// Arena returns the size of the program's arena in bytes.
 func (p *Program) Arena() int64 {
 	if p.arena != nil {
 		return int64(p.arena.buffer.Size())
@@ -65,16 +65,15 @@ func (p *Program) SharesArena(q *Program) bool {
 	return p == q || p.arena != nil && p.arena == q.arena
 }
 
-// Run begins one run, of texts of length tokens at most, while others may be under
-// way. What it gives is read by [Program.Read], which waits for it. A slot that the
-// program was not loaded with, but fits, is brought to the device first. A run that
-// changes parameters of the slot is followed by Changed. Errors: nn.ErrInput, ErrSlot for
-// a slot that does not fit, and those of the device, also of runs before it; then
-// nothing is under way any more.
+// Run starts one run on texts of at most length tokens. Other runs may be in flight.
+// [Program.Read] waits for the run and reads its results. If the program was not loaded with
+// the slot, but fits it, Run uploads the slot first. After a run that changes parameters of
+// the slot, call Changed. Errors: nn.ErrInput, ErrSlot for a slot that does not fit, and
+// errors of the device, including those of earlier runs; after an error no run is in flight.
 func (p *Program) Run(ctx context.Context, s *Slot, given nn.Arrays, length int) error {
 	err := p.begin(ctx, s, given, length)
 	if err != nil {
-		_ = p.r.settle() // what was under way is a part of what has failed
+		_ = p.r.settle() // runs in flight belong to the failed work
 	}
 	return err
 }
@@ -110,9 +109,8 @@ func (p *Program) begin(ctx context.Context, s *Slot, given nn.Arrays, length in
 	return p.runs.begin(ctx, p.exe, s, p.r.launch)
 }
 
-// Bring brings to the device what the program reads and writes of a slot that it was not loaded
-// with, as Run does too.
-// Errors: ErrSlot, those of the device.
+// Bring uploads the tensors of a slot that the program reads and writes, as Run does for a
+// slot that the program was not loaded with. Errors: ErrSlot and errors of the device.
 func (p *Program) Bring(ctx context.Context, s *Slot) error {
 	if !p.Fits(s) {
 		return fmt.Errorf("engine: %w: the program was planned for adapters of other shapes", ErrSlot)
@@ -126,7 +124,7 @@ func (p *Program) Bring(ctx context.Context, s *Slot) error {
 	return p.bind(s)
 }
 
-// make begins the run of what makes things of parameters alone.
+// make starts a run of a program that computes values from parameters alone.
 func (p *Program) make(ctx context.Context, s *Slot) error {
 	if err := p.bind(s); err != nil {
 		return err
@@ -134,9 +132,8 @@ func (p *Program) make(ctx context.Context, s *Slot) error {
 	return p.runs.begin(ctx, p.exe, s, p.r.launch)
 }
 
-// Fits reports whether the program can run with a slot: whether its adapters have the
-// shapes of those that the program was planned for. It may be false for some that would
-// do all the same.
+// Fits reports whether the program can run with a slot: its adapters must have the shapes that
+// the program was planned for. The check is conservative.
 func (p *Program) Fits(s *Slot) bool {
 	return slices.ContainsFunc(p.shapes, func(shapes []string) bool {
 		return slices.EqualFunc(shapes, s.parts, func(shape string, part *Slot) bool { return shape == part.shape })
@@ -146,7 +143,7 @@ func (p *Program) Fits(s *Slot) bool {
 // has reports whether what is bound is of these slots.
 func (p *Program) has(s *Slot) bool { return p.bound != nil && slices.Equal(p.bound, s.parts) }
 
-// bind gives the program the buffers of its slots and all others, but those that it has.
+// bind binds the buffers of the slots and every other buffer that is not bound yet.
 func (p *Program) bind(s *Slot) error {
 	if p.has(s) {
 		return nil
@@ -178,7 +175,8 @@ func (p *Program) bind(s *Slot) error {
 	return nil
 }
 
-// alloc gives the buffer of an argument of the slot, of the cache, of a table or of a result.
+// alloc returns the buffer of an argument, which belongs to a slot, the cache, a table or a
+// result.
 func (p *Program) alloc(s *Slot, a ir.Arg, dims []int) (backend.Buffer, error) {
 	if i, name, ok := local(a.Name); ok {
 		return s.parts[i].store.Alloc(name, a.Bytes(dims))
@@ -212,9 +210,9 @@ func (p *Program) Len(result string) int {
 	return p.draft.Program.Args[i].Type.Shape.Elements(p.exe.Dims())
 }
 
-// Read waits for everything that is under way, and copies the first len(dst) elements of a
-// result. Programs that write results of one name and size share their memory: it has what
-// the last run of any of them wrote. Errors: ErrResult, those of the runs too.
+// Read waits for all runs in flight and copies the first len(dst) elements of a result.
+// Results with the same name and size share memory across programs, so Read returns what the
+// last run of any of them wrote. Errors: ErrResult and errors of the runs.
 func (p *Program) Read(ctx context.Context, result string, dst []float32) error {
 	x := p.results[result]
 	if x == nil {
@@ -245,12 +243,12 @@ func (p *Program) close() {
 	p.arena = nil
 }
 
-// inputs are the arrays of a run side by side in one buffer, and on the host as
-// they are put together.
+// inputs holds the arrays of a run, concatenated in one device buffer, and the host copy in
+// which they are assembled.
 type inputs struct {
 	fields []field
 	host   []byte
-	end    int              // of what is used of it
+	end    int              // end of the used part of host
 	whole  backend.Buffer   // nil where each field has its own
 	parts  []backend.Buffer // of the fields
 	length int              // of the texts that derived tables are for
@@ -259,12 +257,12 @@ type inputs struct {
 // field is an array's place.
 type field struct {
 	in     nn.Input
-	table  *nn.Derived // where it is made here
+	table  *nn.Derived // nil unless the array is a derived table
 	offset int
 	used   int // bytes of the run at hand
 }
 
-// lay gives the arrays that a program reads their places.
+// lay assigns an offset to each array that a program reads.
 func (x *inputs) lay(r *Runtime, e *exec.Executable, d *Draft) error {
 	size, dims := 0, d.Program.MaxDims()
 	var sizes []int
@@ -314,7 +312,7 @@ func (x *inputs) lay(r *Runtime, e *exec.Executable, d *Draft) error {
 	return nil
 }
 
-// part is where the param lies, nil if it is no input.
+// part returns the buffer of a param, or nil if it is not an input.
 func (x *inputs) part(param string) backend.Buffer {
 	i := slices.IndexFunc(x.fields, func(f field) bool { return f.in.Param == param })
 	if i < 0 {
@@ -323,7 +321,7 @@ func (x *inputs) part(param string) backend.Buffer {
 	return x.parts[i]
 }
 
-// set puts the arrays of a run together, and sets the sizes of their outer axes.
+// set assembles the arrays of a run and sets the sizes of their outer axes.
 func (x *inputs) set(e *exec.Executable, given nn.Arrays, length int) error {
 	sized := uint64(0) // axes that were set
 	x.end = 0
@@ -375,9 +373,9 @@ func axis(e *exec.Executable, in nn.Input, bytes int, sized *uint64) error {
 	return nil
 }
 
-// upload brings the arrays to the device: at once where they lie side by side.
-// Devices take work in order, so nothing waits here: neither for it, nor for runs
-// that read what lies there.
+// upload copies the arrays to the device, in one transfer if they share a buffer. Devices
+// execute work in order, so upload waits neither for the transfer nor for earlier runs that
+// read the same memory.
 func (x *inputs) upload(dev backend.Device) error {
 	if x.whole != nil {
 		_, err := dev.Upload(x.whole, 0, x.host[:x.end])

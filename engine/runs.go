@@ -7,22 +7,22 @@ import (
 	"github.com/lorafuse/lorafuse/graph/exec"
 )
 
-// runs are those of a program that may be under way, in their order: as many as a
-// device has under way, and keeps the fences of.
+// runs is a queue of the runs of a program in flight, oldest first. Its capacity is the number
+// of runs that a device keeps in flight.
 type runs struct {
 	ring         [backend.Flights]run
 	first, count int
 }
 
-// run is one of them.
+// run is a run in flight.
 type run struct {
 	leash leash
 	fence backend.Fence
 	slot  *Slot
 }
 
-// begin begins a run of what is bound, with a slot. Where there are as many as may be,
-// it waits for the first. Errors: that of the run that it waited for.
+// begin starts a run of the bound executable with a slot. If the queue is full, it first waits
+// for the oldest run and returns its error, if any.
 func (x *runs) begin(ctx context.Context, e *exec.Executable, s *Slot, launch func(context.Context) (over func())) error {
 	if x.count == len(x.ring) {
 		if err := x.end(); err != nil {
@@ -42,11 +42,11 @@ func (x *runs) begin(ctx context.Context, e *exec.Executable, s *Slot, launch fu
 	return nil
 }
 
-// at is the i-th of those under way.
+// at returns the i-th run in flight.
 func (x *runs) at(i int) *run { return &x.ring[(x.first+i)%len(x.ring)] }
 
-// end waits for the first run. What one that failed has made for its slot is to be
-// made again.
+// end waits for the oldest run. If the run failed, the values computed for its slot are marked
+// as outdated.
 func (x *runs) end() error {
 	r := x.at(0)
 	x.first, x.count = (x.first+1)%len(x.ring), x.count-1

@@ -12,7 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Runtime is a model on a device. It is not safe for concurrent use, but for Beside, Plan
+// Runtime is a model on a device. It is not safe for concurrent use, except for Beside, Plan
 // and Prepare.
 type Runtime struct {
 	dev         backend.Device
@@ -25,23 +25,23 @@ type Runtime struct {
 	precomputes []*Program // what makes things of parameters alone
 	launch      func(context.Context) (over func())
 
-	mu     sync.Mutex // of what follows, which Prepare uses too
+	mu     sync.Mutex // guards the fields below, which Prepare uses concurrently
 	arenas []*arena
 }
 
-// New is a runtime of which nothing is on the device yet. m must stay open until
-// the runtime is closed.
+// New returns a runtime with nothing uploaded yet. m must stay open until the runtime is
+// closed.
 func New(dev backend.Device, m *model.Model) *Runtime {
 	return with(&weights{store: NewStore(dev)}, dev, m, nil)
 }
 
-// Beside returns a runtime of the same model on the same device, which has the weights of r
-// and everything else of its own: both may be used at the same time, each by one
-// goroutine. The weights are there until both are closed. r must not be closed yet.
+// Beside returns a second runtime of the same model on the same device. The two share weights
+// and nothing else, so each may be used by its own goroutine. Closing the last one frees the
+// weights. r must be open.
 //
-// If launch is not nil, runs of the new runtime call it before each of their launches, with
-// their context: it may wait until others have used the device, and returns what the launch
-// calls at its end. See [backend.WithYield].
+// If launch is not nil, runs of the new runtime call it before each kernel launch with their
+// context. It may wait while others use the device; the launch calls the returned function
+// when it ends. See [backend.WithYield].
 func (r *Runtime) Beside(launch func(context.Context) (over func())) *Runtime {
 	return with(r.weights, r.dev, r.model, launch)
 }
@@ -52,10 +52,10 @@ func with(w *weights, dev backend.Device, m *model.Model, launch func(context.Co
 	return r
 }
 
-// Model is what the runtime runs.
+// Model returns the model that the runtime runs.
 func (r *Runtime) Model() *model.Model { return r.model }
 
-// Device is what it runs on.
+// Device returns the device that the runtime runs on.
 func (r *Runtime) Device() backend.Device { return r.dev }
 
 // Info describes the device.
@@ -71,8 +71,8 @@ func (r *Runtime) Bytes() int {
 	return n
 }
 
-// Close frees the device's memory, but that of slots and caches, and of weights that
-// another runtime has too. Closing twice does nothing.
+// Close frees the device's memory, except that of slots, caches and weights shared with
+// another runtime. Closing twice does nothing.
 func (r *Runtime) Close() {
 	if r.weights == nil {
 		return
@@ -87,10 +87,9 @@ func (r *Runtime) Close() {
 	r.weights = nil
 }
 
-// Load compiles the programs of drafts, which share an arena, and brings what they
-// read to the device: weights and tables, those that are not there yet, and the
-// adapter of the slot. old may be programs that they take the place of: where a
-// plan is the same, its program is given again.
+// Load compiles the programs of drafts, which share an arena, and uploads the weights and
+// tables that they read, unless already present, and the adapter of the slot. old may list
+// programs to be replaced; a program of old with the same plan is reused.
 func (r *Runtime) Load(ctx context.Context, s *Slot, old []*Program, drafts ...*Draft) (ps []*Program, err error) {
 	all := make([]Placed, len(drafts))
 	for i, d := range drafts {
@@ -105,7 +104,8 @@ type Placed struct {
 	Draft *Draft
 }
 
-// LoadAll is Load for programs of several slots. Drafts of the same plan are one program.
+// LoadAll loads programs of several slots, as Load does. Drafts with equal plans share one
+// program.
 func (r *Runtime) LoadAll(ctx context.Context, old []*Program, all ...Placed) (ps []*Program, err error) {
 	defer func() {
 		if err != nil {
@@ -149,8 +149,8 @@ func (r *Runtime) LoadAll(ctx context.Context, old []*Program, all ...Placed) (p
 	return ps, nil
 }
 
-// Prepare compiles the program of a draft ahead, for one Load that takes it over. It may be called by another goroutine, while the runtime is in use. Errors:
-// those of Load.
+// Prepare compiles the program of a draft ahead of time; the next Load of the draft uses it.
+// Another goroutine may call it while the runtime is in use. Errors: those of Load.
 func (r *Runtime) Prepare(d *Draft) error {
 	if err := r.affordable([]*Draft{d}); err != nil {
 		return err
@@ -164,7 +164,8 @@ func (r *Runtime) Prepare(d *Draft) error {
 	return err
 }
 
-// Drop gives back what Prepare has made, where no program was loaded. A nil draft has nothing.
+// Drop frees the result of Prepare if the draft was not loaded. It does nothing for a nil
+// draft.
 func (d *Draft) Drop() {
 	if d != nil && d.ahead != nil {
 		d.ahead.close()
@@ -172,7 +173,7 @@ func (d *Draft) Drop() {
 	}
 }
 
-// find gives the program among ps that d would make again.
+// find returns the program in ps with the same plan as d, or nil.
 func find(ps []*Program, d *Draft) *Program {
 	for _, p := range ps {
 		if p.draft.spec.Cache == d.spec.Cache && len(p.draft.precompute) == len(d.precompute) && reflect.DeepEqual(p.draft.Program, d.Program) {
@@ -182,13 +183,13 @@ func find(ps []*Program, d *Draft) *Program {
 	return nil
 }
 
-// without is ps but for those in old.
+// without returns ps without the programs in old.
 func without(ps, old []*Program) []*Program {
 	return slices.DeleteFunc(slices.Clone(ps), func(p *Program) bool { return slices.Contains(old, p) })
 }
 
-// compile gives the program of a draft: that which was made ahead, or a new one, in an
-// arena or with one of its own.
+// compile returns the program of a draft: the prepared one or a new one, in the shared arena
+// or with its own.
 func (r *Runtime) compile(d *Draft, shared *arena) (p *Program, err error) {
 	if p, d.ahead = d.ahead, nil; p == nil {
 		if p, err = r.program(d, shared); err != nil {
@@ -211,7 +212,7 @@ func (r *Runtime) compile(d *Draft, shared *arena) (p *Program, err error) {
 	return p, nil
 }
 
-// program makes the program of a draft, but for what has to run before it.
+// program compiles a draft, without the programs that have to run before it.
 func (r *Runtime) program(d *Draft, shared *arena) (*Program, error) {
 	p := &Program{r: r, draft: d, shapes: [][]string{d.shapes}}
 	var within backend.Buffer
@@ -230,7 +231,7 @@ func (r *Runtime) program(d *Draft, shared *arena) (*Program, error) {
 	return p, nil
 }
 
-// fill brings what a program reads to the device.
+// fill uploads what a program reads.
 func (r *Runtime) fill(ctx context.Context, s *Slot, d *Draft, p *Program) error {
 	var used []string
 	for _, x := range append(d.first(), d) {
@@ -268,9 +269,9 @@ func (r *Runtime) Unload(ps ...*Program) {
 	}
 }
 
-// Commit keeps the runs that are under way from being cut off: what follows builds
-// on all of them. Errors: that of the context of a run that was cut off; then nothing
-// is under way any more.
+// Commit seals the runs in flight, so that they complete even if their contexts end; call it
+// before work that depends on all of them. If a run was already cut off, Commit waits for all
+// runs and returns the error of its context.
 func (r *Runtime) Commit() error {
 	for _, ps := range r.all() {
 		for _, p := range ps {
@@ -282,16 +283,16 @@ func (r *Runtime) Commit() error {
 	return nil
 }
 
-// Wait waits for everything that is under way. Errors are those of the runs.
+// Wait waits for all runs in flight and returns their error.
 func (r *Runtime) Wait() error { return r.settle() }
 
-// ReadSlot waits for everything that is under way, and copies the first len(dst) elements of
-// a tensor of a slot. Errors are those of the runs too.
+// ReadSlot waits for all runs in flight and copies the first len(dst) elements of a tensor of
+// a slot. It also returns errors of the runs.
 func (r *Runtime) ReadSlot(ctx context.Context, s *Slot, name string, dst []float32) error {
 	return r.ReadSlotBytes(ctx, s, name, tensor.BytesOf(dst))
 }
 
-// ReadSlotBytes is ReadSlot for elements of any type, as they lie in memory.
+// ReadSlotBytes reads elements of any type, in their memory layout, as ReadSlot does.
 func (r *Runtime) ReadSlotBytes(ctx context.Context, s *Slot, name string, dst []byte) error {
 	err := s.store.Get(ctx, name, dst)
 	if failed := r.settle(); failed != nil {
@@ -313,5 +314,5 @@ func (r *Runtime) settle() (err error) {
 	return err
 }
 
-// all are the programs, those whose results others build on first.
+// all returns the programs. Programs whose results others depend on come first.
 func (r *Runtime) all() [2][]*Program { return [2][]*Program{r.precomputes, r.programs} }

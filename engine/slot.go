@@ -13,18 +13,18 @@ import (
 // ErrSlot: a program cannot run with a slot, whose adapter has another shape.
 var ErrSlot = errors.New("wrong slot")
 
-// Slot holds an adapter on a device, or none: its parameters and what is made of
-// them, and where it is trained, gradients, moments and losses. Programs that were
-// planned for one slot run with every slot whose adapter has the same shape.
+// Slot holds an adapter on a device, or none: its parameters, the values computed from them
+// and, during training, gradients, moments and losses. A program planned for one slot runs
+// with every slot whose adapter has the same shape.
 //
-// A slot that mixes others holds nothing itself: each row of a batch has the adapter
-// of one of them.
+// A slot made by [Runtime.NewMix] has no memory of its own; each row of a batch uses the
+// adapter of one of its parts.
 type Slot struct {
 	state     *lora.State
 	injection *lora.Injection // nil where there is no adapter
 	adapter   nn.Adapter      // the same, or that of a mix
 	shape     string          // what programs depend on of the adapter
-	parts     []*Slot         // the slot alone, or those that it mixes
+	parts     []*Slot         // the slot itself, or the parts of a mix
 	store     *Store
 	made      []*Program // that have made of the parameters what they make, since these have changed
 }
@@ -45,9 +45,9 @@ func (r *Runtime) NewSlot(state *lora.State) (*Slot, error) {
 	return s, nil
 }
 
-// NewMix is a slot that mixes others: number i of the input nn.Adapters is the adapter
-// of slots[i], of a slot that mixes others itself those of all its parts. The slots
-// stay the caller's, to be freed, and may be parts of several mixes.
+// NewMix returns a slot that mixes others: a row whose input nn.Adapters is i uses the adapter
+// of slots[i]. A mix among slots is replaced by its parts. The caller still owns the slots and
+// frees them; a slot may be part of several mixes.
 func (r *Runtime) NewMix(slots ...*Slot) *Slot {
 	s := &Slot{store: NewStore(r.dev)}
 	var injections []*lora.Injection
@@ -61,29 +61,30 @@ func (r *Runtime) NewMix(slots ...*Slot) *Slot {
 	return s
 }
 
-// State is the adapter as the slot was given it, nil for a mix.
+// State returns the adapter that the slot was created with, or nil for a mix.
 func (s *Slot) State() *lora.State { return s.state }
 
-// Shape says what programs depend on of the adapter: where slots of one shape take each
-// other's place, alone or in a mix, the program that was planned for one fits. A mix has
-// none of its own.
+// Shape returns a key of the adapter's properties that programs depend on. A program planned
+// for one slot also runs with other slots of the same shape, alone or in a mix. A mix has no
+// shape.
 func (s *Slot) Shape() string { return s.shape }
 
-// Bytes is the slot's memory on the device; a mix has none of its own.
+// Bytes returns the slot's memory on the device. A mix has none.
 func (s *Slot) Bytes() int { return s.store.Bytes() }
 
-// Free gives it back. No program may run with the slot any more.
+// Free releases the slot's memory. No program may run with the slot afterwards.
 func (s *Slot) Free() { s.store.Free() }
 
-// Changed says that the parameters of a slot are no longer what they were.
+// Changed records that the parameters of a slot have changed, so values derived from them are
+// computed again.
 func (s *Slot) Changed() {
 	for _, part := range s.parts {
 		part.made = part.made[:0]
 	}
 }
 
-// fill brings what a program, and what makes things for it, read of the adapters to
-// the device, where it is not there yet.
+// fill uploads the tensors of the adapters that a program, or one that runs before it, reads,
+// unless already present.
 func (s *Slot) fill(ctx context.Context, d *Draft) error {
 	for _, a := range d.Program.Args {
 		if i, name, ok := local(a.Name); ok {
@@ -103,8 +104,7 @@ func (s *Slot) fill(ctx context.Context, d *Draft) error {
 	return nil
 }
 
-// bring brings what is called name in the slot to the device, if it is something that
-// the adapter or the model of a draft has.
+// bring uploads the named tensor of the slot if the adapter, or the model of a draft, has it.
 func (s *Slot) bring(ctx context.Context, name string, d *Draft) error {
 	if s.store.Buffer(name) != nil {
 		return nil
@@ -125,13 +125,14 @@ func (s *Slot) bring(ctx context.Context, name string, d *Draft) error {
 	return nil
 }
 
-// Set overwrites floats of the slot: a parameter by its name in the adapter's
-// file, or what a program has made.
+// Set overwrites a float32 tensor of the slot: a parameter, named as in the adapter's file, or
+// a tensor that a program has written.
 func (s *Slot) Set(ctx context.Context, name string, x []float32) error {
 	return s.SetBytes(ctx, name, tensor.BytesOf(x))
 }
 
-// SetBytes is Set for elements of any type, as they lie in memory.
+// SetBytes overwrites a tensor of any element type, as Set does. data has the tensor's memory
+// layout.
 func (s *Slot) SetBytes(ctx context.Context, name string, data []byte) error {
 	if b := s.store.Buffer(name); b == nil || b.Size() != len(data) {
 		return fmt.Errorf("engine: %d bytes for %q of a slot, which has not so many", len(data), name)

@@ -25,12 +25,12 @@ func NewStore(dev backend.Device) *Store {
 	return &Store{dev, map[string]backend.Buffer{}}
 }
 
-// Buffer gives the buffer called name, or nil.
+// Buffer returns the named buffer, or nil.
 func (s *Store) Buffer(name string) backend.Buffer { return s.buffers[name] }
 
-// Import brings the named tensors of a checkpoint to the device, those that are
-// not there yet: all at once where it is a backend.Loader. Those that must be
-// made are made there too, or else on all cores, each in its own buffer.
+// Import uploads the named tensors of a checkpoint that are not present yet, all at once if
+// the device is a backend.Loader. Tensors that need conversion are converted on the device if
+// it can do so, otherwise on all cores, each in its own buffer.
 func (s *Store) Import(ctx context.Context, w nn.Weights, names []string) error {
 	var made, loaded []string
 	var weights []nn.Weight
@@ -88,7 +88,7 @@ func (s *Store) Import(ctx context.Context, w nn.Weights, names []string) error 
 	return nil
 }
 
-// loads tells whether a device can read a weight where it lies in a file.
+// loads reports whether a device can read a weight directly from a file.
 func loads(d backend.Info, w nn.Weight) bool {
 	if w.View == nil {
 		return false
@@ -225,7 +225,7 @@ func (s *Store) Copy(ctx context.Context, name string, from, to, bytes int) erro
 	return nil
 }
 
-// Bytes is the memory of the buffers, imported ones included.
+// Bytes returns the memory of all buffers, including imported ones.
 func (s *Store) Bytes() int {
 	n := 0
 	for _, b := range s.buffers {
@@ -234,7 +234,7 @@ func (s *Store) Bytes() int {
 	return n
 }
 
-// Free gives all buffers back.
+// Free releases all buffers.
 func (s *Store) Free() {
 	for _, b := range s.buffers {
 		b.Free()

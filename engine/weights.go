@@ -8,10 +8,10 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 )
 
-// weights are those of a model on a device, once for all runtimes that have them. They
-// are safe for concurrent use.
+// weights holds one copy of a model's weights on a device, shared by all its runtimes. It is
+// safe for concurrent use.
 type weights struct {
-	mu    sync.Mutex // held while some are brought to the device: others wait for them
+	mu    sync.Mutex // held during uploads, so others wait for them
 	store *Store
 	users int
 }
@@ -24,7 +24,7 @@ func (w *weights) share() *weights {
 	return w
 }
 
-// release frees them where nobody has them any more.
+// release drops one user and frees the weights with the last one.
 func (w *weights) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -33,14 +33,14 @@ func (w *weights) release() {
 	}
 }
 
-// bring brings weights of the model to the device, those that are not there yet.
+// bring uploads the named weights of the model that are not on the device yet.
 func (w *weights) bring(ctx context.Context, m *model.Model, names []string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.store.Import(ctx, m, names)
 }
 
-// buffer gives the weight called name, nil where none is there.
+// buffer returns the named weight, or nil if it is not on the device.
 func (w *weights) buffer(name string) backend.Buffer {
 	w.mu.Lock()
 	defer w.mu.Unlock()

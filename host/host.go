@@ -17,12 +17,12 @@ import (
 // arena that is larger is the only one.
 const budget = 1 << 30
 
-// maxPrograms is how many programs a host caches.
+// maxPrograms is the maximum number of programs that a host caches.
 const maxPrograms = 64
 
-// Host has the weights of a model on a device, once, and the programs that run with them. It
-// is used by one goroutine at a time, except for Beside, Plan and Prepare; goroutines that
-// share a host take turns by Lock and Unlock.
+// Host holds one copy of a model's weights on a device and caches the programs that run with
+// them. Only one goroutine at a time may use it, except for Beside, Plan and Prepare;
+// goroutines that share a host synchronize with Lock and Unlock.
 type Host struct {
 	*engine.Runtime
 	turn     sync.Mutex
@@ -36,13 +36,13 @@ func Open(dev backend.Device, m *model.Model) *Host { return with(engine.New(dev
 
 func with(r *engine.Runtime) *Host { return &Host{Runtime: r, budget: budget} }
 
-// Beside returns another host of the same model on the same device. They share the weights,
-// which stay there until both are closed, and have everything else of their own, so that each
-// may be used by a goroutine of its own at the same time.
+// Beside returns another host of the same model on the same device. The two share weights and
+// nothing else, so each may be used by its own goroutine. Closing the last one frees the
+// weights.
 //
-// If launch is not nil, the new host gives way: each of its runs calls launch before each
-// kernel, or before the run if the device cannot stop in between. launch may wait, until its
-// context ends, and returns what is called when the kernel has ended.
+// If launch is not nil, the new host has low priority: each of its runs calls launch before
+// each kernel, or before the run if the device cannot pause between kernels. launch may wait
+// until its context ends. It returns a function that is called when the kernel has ended.
 func (h *Host) Beside(launch func(context.Context) (over func())) *Host {
 	return with(h.Runtime.Beside(launch))
 }

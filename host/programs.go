@@ -14,25 +14,24 @@ import (
 // ErrName is wrapped if a program without a name is asked for.
 var ErrName = errors.New("no name")
 
-// cached is a program that is kept, with what it is known by.
+// cached is a cached program with its key.
 type cached struct {
 	spec    engine.Spec // without Build
 	program *engine.Program
 }
 
-// is reports whether the program is the one of a spec for a slot: the same name, bounds and
-// mode, and a slot of a shape that it was planned for.
+// is reports whether the program can be reused for a spec and a slot: name, bounds and mode
+// must be equal, and the slot must have a shape that the program was planned for.
 func (c *cached) is(s *engine.Slot, spec engine.Spec) bool {
 	k := &c.spec
 	return k.Name == spec.Name && k.Training == spec.Training && k.RowKeys == spec.RowKeys && k.Whole == spec.Whole &&
 		k.Cache == spec.Cache && k.Page == spec.Page && maps.Equal(k.Bounds, spec.Bounds) && c.program.Fits(s)
 }
 
-// Program returns the program of a spec, which runs with s and all slots of its shape. It is
-// planned and compiled unless it is cached: programs are known by name, bounds and shape of the
-// slot, so specs that differ in what Build emits need different names. The program may be
-// unloaded when another one is asked for. Errors: ErrName, those of the formulas and of the
-// device.
+// Program returns the program of a spec, which runs with s and all slots of the same shape.
+// Unless it is cached, it is planned and compiled. The cache key is the name, the bounds and
+// the shape of the slot, so specs that differ in what Build emits need different names. A
+// later call may unload the program. Errors: ErrName, and errors of Build and of the device.
 func (h *Host) Program(ctx context.Context, s *engine.Slot, spec engine.Spec) (*engine.Program, error) {
 	if p := h.find(s, spec); p != nil {
 		return p, nil
@@ -44,8 +43,9 @@ func (h *Host) Program(ctx context.Context, s *engine.Slot, spec engine.Spec) (*
 	return ps[0], nil
 }
 
-// Programs is Program for several, of which none is unloaded for another, and which share an
-// arena if they are new. All that they read of s is on the device then.
+// Programs returns the programs of several specs, as Program does. They are loaded at the same
+// time, and new ones share an arena. Every tensor of s that they read is uploaded before it
+// returns.
 func (h *Host) Programs(ctx context.Context, s *engine.Slot, specs ...engine.Spec) ([]*engine.Program, error) {
 	ps := make([]*engine.Program, len(specs))
 	var missing []int
@@ -102,8 +102,8 @@ func (h *Host) find(s *engine.Slot, spec engine.Spec) *engine.Program {
 	return nil
 }
 
-// named returns the programs of the names of specs, one of which may do for a slot of another
-// shape: it is compiled once if its plan is the same.
+// named returns the cached programs with the names of specs. If one of them, compiled for a
+// slot of another shape, has the same plan, it is reused instead of compiled again.
 func (h *Host) named(specs []engine.Spec) (ps []*engine.Program) {
 	for _, c := range h.programs {
 		if slices.ContainsFunc(specs, func(s engine.Spec) bool { return s.Name == c.spec.Name }) {
@@ -113,8 +113,8 @@ func (h *Host) named(specs []engine.Spec) (ps []*engine.Program) {
 	return ps
 }
 
-// makeRoom unloads programs until n more may be cached, in new arenas of so many bytes, 0 if
-// they fit into those there are. Those in use stay.
+// makeRoom unloads programs until n more fit into the cache, in new arenas of the given size.
+// bytes is 0 if they fit into existing arenas. Programs in use are kept.
 func (h *Host) makeRoom(bytes int64, n int, use []*engine.Program) {
 	for bytes > 0 && h.Cached()+bytes > max(h.budget, bytes) && h.evict(use) {
 	}

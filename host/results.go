@@ -8,12 +8,12 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 )
 
-// Results are what the last run of a program wrote, by name. They are there until the program
-// runs again or is unloaded.
+// Results gives access by name to what the last run of a program wrote. It is valid until the
+// program runs again or is unloaded.
 type Results struct{ program *engine.Program }
 
-// Compute runs the program of a spec with a slot and the arrays of a batch, whose longest text
-// has length tokens. Errors: those of Program and of engine.Program.Run.
+// Compute runs the program of a spec with a slot and the arrays of a batch. length is the
+// length of the longest text in tokens. Errors: those of Program and of engine.Program.Run.
 func (h *Host) Compute(ctx context.Context, s *engine.Slot, spec engine.Spec, given nn.Arrays, length int) (Results, error) {
 	p, err := h.Program(ctx, s, spec)
 	if err != nil {
@@ -23,19 +23,19 @@ func (h *Host) Compute(ctx context.Context, s *engine.Slot, spec engine.Spec, gi
 }
 
 // Get waits for the run and returns a result. Errors: engine.ErrResult for a name that the
-// program does not have, and those of the run.
+// program does not have, and errors of the run.
 func (r Results) Get(ctx context.Context, name string) ([]float32, error) {
 	return r.Append(ctx, nil, name)
 }
 
-// Append is Get that appends the result to dst.
+// Append waits for the run and appends a result to dst.
 func (r Results) Append(ctx context.Context, dst []float32, name string) ([]float32, error) {
 	n := r.program.Len(name)
 	dst = slices.Grow(dst, n)[:len(dst)+n]
 	return dst, r.program.Read(ctx, name, dst[len(dst)-n:])
 }
 
-// Read is Get of the first len(dst) elements into dst.
+// Read waits for the run and copies the first len(dst) elements of a result into dst.
 func (r Results) Read(ctx context.Context, name string, dst []float32) error {
 	return r.program.Read(ctx, name, dst)
 }
