@@ -7,14 +7,12 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 )
 
-// SetAdapter puts another adapter in the place of the one that the generator
-// has, or none where state is nil. The weights of the model stay where they
-// are: the tensors of the adapter alone are brought to the device, and the
-// programs are compiled again only where they differ, in their ranks, scales or
-// targets. The last text is forgotten, since its keys and values were computed
-// with the old adapter.
+// SetAdapter replaces the generator's adapter; a nil state removes it. The weights of the
+// model stay on the device. Only the tensors of the adapter are uploaded, and programs are
+// recompiled only if ranks, scales or targets differ. The cached text is discarded, since its
+// keys and values were computed with the old adapter.
 //
-// Errors are those of [New]; the generator then has the adapter that it had.
+// Errors are the same as for [New]; after an error the generator keeps its adapter.
 func (g *Generator) SetAdapter(ctx context.Context, state *lora.State) error {
 	slot, err := g.host.NewSlot(state)
 	if err != nil {
@@ -36,11 +34,10 @@ func (g *Generator) SetAdapter(ctx context.Context, state *lora.State) error {
 	return nil
 }
 
-// SetAdapter puts another adapter in the place of the one that the scorer has,
-// or none where state is nil. The weights of the model stay where they are; the
-// tensors of the adapter are brought to the device when it next runs, and
-// programs are compiled for ranks, scales or targets that are new. Errors are
-// those of [NewScorer]; the scorer then has the adapter that it had.
+// SetAdapter replaces the scorer's adapter; a nil state removes it. The weights of the model
+// stay on the device. The tensors of the adapter are uploaded by the next run, and programs
+// are compiled for new ranks, scales or targets. Errors are the same as for [NewScorer]; after
+// an error the scorer keeps its adapter.
 func (s *Scorer) SetAdapter(state *lora.State) error {
 	slot, err := s.host.NewSlot(state)
 	if err != nil {

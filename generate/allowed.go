@@ -8,7 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/generate/constrain"
 )
 
-// allowed leaves of the logits those of the tokens that can follow.
+// allowed masks the logits of tokens that cannot follow.
 type allowed struct {
 	grammar *constrain.Matcher // nil: all tokens
 	eos     []int32            // the tokens that end the answer
@@ -16,9 +16,10 @@ type allowed struct {
 	logits  []float32
 }
 
-// of is logits with -Inf for what cannot follow. Without ends, the tokens that end the
-// answer cannot, unless the grammar lets nothing else follow; with it they can, where
-// the text is complete. ErrOption: the grammar cannot go on without them.
+// of returns logits with -Inf for tokens that cannot follow. If ends is false, tokens that end
+// the answer are masked, unless the grammar allows nothing else. If ends is true, they are
+// allowed if the text is complete. It returns ErrOption if no other token can follow but ends
+// is false.
 func (a *allowed) of(logits []float32, ends bool) ([]float32, error) {
 	if a.grammar == nil && (ends || len(a.eos) == 0) {
 		return logits, nil
@@ -45,7 +46,7 @@ func (a *allowed) of(logits []float32, ends bool) ([]float32, error) {
 	}
 	none := float32(math.Inf(-1))
 	for i, x := range logits {
-		// What no sampler can use stays, to be found.
+		// Keep values that no sampler can use, so that the sampler reports them.
 		if a.mask[i>>6]>>(i&63)&1 == 0 && x <= math.MaxFloat32 {
 			x = none
 		}
@@ -68,7 +69,7 @@ func (a *allowed) setEOS(can bool) {
 	}
 }
 
-// accept goes on behind a token.
+// accept advances the grammar past a token.
 func (a *allowed) accept(id int32) error {
 	if a.grammar == nil || slices.Contains(a.eos, id) {
 		return nil

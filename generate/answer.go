@@ -24,10 +24,10 @@ type Answer struct {
 	finish  Finish
 }
 
-// NewAnswer begins an answer to prompt, which is copied. vocab is the size of the
-// vocabulary of the model, eos are the tokens by which it ends its text, and room is
-// how many tokens the answer may have at most. Errors: ErrTooLong where there is no
-// room, ErrToken for the prompt, ErrOption, sample.ErrSetting.
+// NewAnswer begins an answer to prompt, which is copied. vocab is the vocabulary size of the
+// model, eos are the tokens that end its text, and room is the maximum number of tokens of the
+// answer. Errors: ErrTooLong if there is no room, ErrToken for the prompt, ErrOption,
+// sample.ErrSetting.
 func NewAnswer(vocab int, eos []int32, room int, prompt []int32, o GenerateOptions) (*Answer, error) {
 	switch {
 	case len(prompt) == 0:
@@ -54,9 +54,9 @@ func NewAnswer(vocab int, eos []int32, room int, prompt []int32, o GenerateOptio
 	return a, nil
 }
 
-// Next chooses the next token by the logits behind Tokens, which are not changed.
-// Errors, which end the answer: sample.ErrLogits, those of the decoder, and ErrOption
-// where a grammar cannot go on without the tokens that end the answer.
+// Next chooses the next token from the logits that follow Tokens; logits are not modified.
+// Errors end the answer: sample.ErrLogits, errors of the decoder, and ErrOption if only tokens
+// that end the answer can follow but they are not allowed yet.
 func (a *Answer) Next(logits []float32) (Token, error) {
 	if a.finish != "" {
 		return Token{}, fmt.Errorf("generate: %w: another token of an answer that has ended (%s)", ErrOption, a.finish)
@@ -68,18 +68,18 @@ func (a *Answer) Next(logits []float32) (Token, error) {
 	return t, err
 }
 
-// Finish says why the answer ended; it is empty until the last token.
+// Finish returns why the answer ended; it is empty until the last token.
 func (a *Answer) Finish() Finish { return a.finish }
 
-// Tokens are those of prompt and answer. They are the answer's own: only read them.
+// Tokens returns the tokens of prompt and answer. The caller must not modify them.
 func (a *Answer) Tokens() []int32 { return slices.Clip(a.tokens) }
 
-// Result is the answer so far, without times.
+// Result returns the answer so far, without times.
 func (a *Answer) Result() Result {
 	return Result{IDs: a.Tokens()[a.prompt:], Text: a.text.String(), Finish: a.finish, PromptTokens: a.prompt}
 }
 
-// check looks at what does not depend on the prompt.
+// check validates the options, without regard to the prompt.
 func (o *GenerateOptions) check(vocab int) error {
 	switch {
 	case o.MaxNewTokens < 0:
@@ -102,7 +102,7 @@ func (o *GenerateOptions) check(vocab int) error {
 	return o.Sampler.ValidateFor(vocab)
 }
 
-// known is the length of the answer where it is known, else 0.
+// known returns the maximum length of the answer if the options set one, else 0.
 func (a *Answer) known() int { return min(a.most, a.options.MaxNewTokens) }
 
 func (a *Answer) next(logits []float32) (Token, error) {
@@ -144,8 +144,8 @@ func (a *Answer) next(logits []float32) (Token, error) {
 	return t, nil
 }
 
-// show is the text that can be shown behind token id. Without ends no stop string
-// counts that ends in the text of this token.
+// show returns the text that can be shown after token id. If ends is false, stop strings that
+// end in the text of this token are ignored.
 func (a *Answer) show(id int32, ends bool) (string, error) {
 	d := a.options.Decoder
 	if d == nil {

@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// Config is what generation_config.json of a model says of choosing tokens; what it
-// leaves out is nil. Its end tokens are [model.Config]'s business.
+// Config holds the sampling settings of a model's generation_config.json. Missing settings are
+// nil. [model.Config] reads the end tokens.
 type Config struct {
 	DoSample     bool     `json:"do_sample"`
 	Temperature  *float64 `json:"temperature"`

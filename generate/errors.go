@@ -4,7 +4,8 @@ import "errors"
 
 // Errors that this package wraps.
 var (
-	// ErrTooLong: a text is longer than the model, or what was made room for, can take.
+	// ErrTooLong reports a text that exceeds the model's limit or the configured maximum
+	// length.
 	ErrTooLong = errors.New("too many tokens")
 	// ErrToken: a token id that the model's vocabulary does not have, or none at all.
 	ErrToken = errors.New("bad token")

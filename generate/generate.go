@@ -9,41 +9,40 @@ import (
 	"github.com/lorafuse/lorafuse/generate/sample"
 )
 
-// Decoder turns tokens into text as they come; [tokenizer.Stream] is one. What
-// Push and Flush return, put together, is the text of all tokens.
+// Decoder converts a stream of tokens to text; [tokenizer.Stream] implements it. The results
+// of Push and Flush, concatenated, are the text of all tokens.
 type Decoder interface {
 	Push(id int32) (string, error)
 	Flush() string
 }
 
-// GenerateOptions say how a prompt is continued. The zero value takes the most likely
-// token each time until the model ends its text.
+// GenerateOptions configure the generation of an answer. The zero value decodes greedily until
+// the model ends its text.
 type GenerateOptions struct {
 	MaxNewTokens int // 0: as many as there is room for
-	// MinNewTokens is the number of tokens that do not end the answer: those of EOS are
-	// not chosen, unless Grammar lets nothing else follow, and stop strings that end
-	// within the text of these tokens are text like any other. A grammar whose text is
-	// complete, and where nothing can follow, ends the answer even so.
+	// MinNewTokens is the minimum length of the answer in tokens. Until then EOS tokens are
+	// not chosen, unless Grammar allows nothing else, and stop strings that end within these
+	// tokens are ordinary text. The answer still ends if the text of a grammar is complete and
+	// nothing can follow.
 	MinNewTokens int
 	Sampler      sample.Sampler
 	// Decoder gives the text of the tokens; nil: no text. It must be at the
 	// beginning of a text.
 	Decoder Decoder
-	// Stop are texts that end the answer, of which they are no part unless
-	// IncludeStop says so. They need a Decoder.
+	// Stop lists texts that end the answer. The answer does not contain them unless
+	// IncludeStop is set. They need a Decoder.
 	Stop        []string
 	IncludeStop bool
-	// EOS are the tokens that end the answer; nil: those of the model.
+	// EOS lists the tokens that end the answer. Nil means the model's own.
 	EOS       []int32
 	IgnoreEOS bool
-	// Grammar keeps the answer to a grammar; nil: anything. It must be at the
-	// beginning of a text. The answer ends where nothing can follow, and the tokens
-	// that end it are chosen only where the text is complete. An answer that ends by
-	// FinishLength is a beginning alone.
+	// Grammar constrains the answer. Nil means no constraint. It must be at the beginning of a
+	// text. The answer ends if nothing can follow; tokens that end it are chosen only if the
+	// text is complete. An answer with FinishLength may be incomplete.
 	Grammar *constrain.Matcher
-	// Logprobs asks for the log-probability of each token, and TopLogprobs for those of
-	// so many of the most likely tokens beside it. They are the model's own, before
-	// grammar, penalties and temperature.
+	// Logprobs asks for the log-probability of each token, and TopLogprobs is the number of
+	// most likely alternatives to report in addition. They are computed before grammar,
+	// penalties and temperature apply.
 	Logprobs    bool
 	TopLogprobs int
 }
@@ -51,17 +50,17 @@ type GenerateOptions struct {
 // Token is one step of an answer.
 type Token struct {
 	ID int32
-	// Text is what can be shown with this token: never half a character, nor
-	// what may be the beginning of a stop string. It can be empty, and with
-	// the last token it is all that is left.
+	// Text is the text that can be shown with this token. It never contains part of a
+	// character or of a possible stop string. It can be empty; with the last token it is all
+	// remaining text.
 	Text     string
 	Logprobs Logprobs // zero where not asked for
 
 	sampler *sample.Sampler
 }
 
-// Prob is the probability of the token among those that it was chosen from, see
-// [sample.Sampler.Prob]. It is to be asked for before the next token.
+// Prob returns the probability of the token among the candidates that it was sampled from, see
+// [sample.Sampler.Prob]. Call it before the next token is chosen.
 func (t Token) Prob() float32 {
 	if t.sampler == nil {
 		return 0
@@ -69,7 +68,7 @@ func (t Token) Prob() float32 {
 	return t.sampler.Prob()
 }
 
-// Finish says why an answer ended.
+// Finish is the reason why an answer ended.
 type Finish string
 
 // The reasons.
@@ -79,10 +78,11 @@ const (
 	FinishStop      Finish = "stop"      // a stop string
 	FinishLength    Finish = "length"    // MaxNewTokens, or no more room
 	FinishCancelled Finish = "cancelled" // the context ended
-	FinishError     Finish = "error"     // what is returned beside the result
+	FinishError     Finish = "error"     // an error was returned with the result
 )
 
-// Result is an answer. It holds what there was where an error comes with it.
+// Result is an answer. If an error is returned with it, it holds the part generated before the
+// error.
 type Result struct {
 	IDs    []int32 // generated, with the token that ended it
 	Text   string  // what was shown
@@ -95,7 +95,7 @@ type Result struct {
 	PromptTime, TokenTime time.Duration
 }
 
-// TokensPerSecond is the speed of generating, without reading the prompt.
+// TokensPerSecond returns the decoding speed, without prefill.
 func (r Result) TokensPerSecond() float64 {
 	if len(r.IDs) < 2 || r.TokenTime <= 0 {
 		return 0
@@ -103,14 +103,13 @@ func (r Result) TokensPerSecond() float64 {
 	return float64(len(r.IDs)-1) / r.TokenTime.Seconds()
 }
 
-// Generate continues prompt. onToken, if not nil, is called with each token as
-// it is chosen; its error ends the answer and is returned. A context that ends
-// does so between two tokens, and the generator can be used on. The same
-// options give the same tokens on a generator that was reset; where a part of
-// the prompt was read with an earlier text, logits can differ by rounding.
+// Generate continues prompt. onToken, if not nil, is called with each token as it is chosen;
+// its error ends the answer and is returned. Cancellation takes effect between two tokens, and
+// the generator stays usable. The same options give the same tokens on a generator that was
+// reset. If part of the prompt was cached from an earlier text, logits can differ by rounding.
 //
-// Errors: ErrTooLong, ErrToken, ErrOption, those of the sampler, the decoder
-// and the device.
+// Errors: ErrTooLong, ErrToken, ErrOption, and errors of the sampler, the decoder and the
+// device.
 func (g *Generator) Generate(ctx context.Context, prompt []int32, o GenerateOptions, onToken func(Token) error) (Result, error) {
 	c := g.host.Model().Config
 	a, err := NewAnswer(c.VocabSize, c.EOS, g.maxLength-len(prompt), prompt, o)
@@ -130,7 +129,7 @@ func (g *Generator) Generate(ctx context.Context, prompt []int32, o GenerateOpti
 	return r, err
 }
 
-// answer runs the model until a is whole. What it measures goes into r.
+// answer runs the model until a is complete. It records its measurements in r.
 func (g *Generator) answer(ctx context.Context, a *Answer, r *Result, onToken func(Token) error) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -1,10 +1,9 @@
-// Package generate runs models that are not trained any more: a [Generator]
-// continues a text token by token, with a cache of keys and values; a [Scorer]
-// gives logits, hidden states and losses of whole texts.
+// Package generate runs models for inference: a [Generator] continues a text token by token
+// with a KV cache; a [Scorer] computes logits, hidden states and losses of whole texts.
 //
-// Weights stay in the files of the model, which are read as long as it is in
-// use. Where one is cut short meanwhile, or its disk fails, what was under way
-// ends with safetensors.ErrFault, which names the file.
+// Weights stay in the files of the model, which must remain readable while it is in use. If a
+// file is truncated meanwhile, or its disk fails, work in progress ends with
+// safetensors.ErrFault, which names the file.
 package generate
 
 import (
@@ -24,14 +23,14 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// defaultChunk is the number of prompt tokens that are read in one run: enough
-// to make matrix products out of reading the weights once for each token.
+// defaultChunk is the number of prompt tokens that are read in one run: enough for matrix
+// products instead of reading all weights once for each token.
 const defaultChunk = 256
 
 // minCapacity is the smallest number of tokens that a cache has room for.
 const minCapacity = 256
 
-// Options fix what a generator can do.
+// Options configure a generator.
 type Options struct {
 	// MaxLength bounds prompt and answer together, in tokens. 0 is what the
 	// model can take, see [model.Config.MaxLength].
@@ -62,16 +61,16 @@ type Generator struct {
 	logits []float32
 }
 
-// lastInput is the number of the token whose logits a run gives, i32 [1], and
-// logitsResult is where they are, f32 [1, vocab].
+// lastInput names the input with the index of the token whose logits a run computes, i32 [1].
+// logitsResult names the result that holds them, f32 [1, vocab].
 const (
 	lastInput    = "last"
 	logitsResult = "logits"
 )
 
-// New prepares a generator; state is an adapter, or nil. m must stay open
-// until the generator is closed. Errors: ErrTooLong if o.MaxLength is more than
-// the model can take, model.ErrTask if it continues no texts, and those of the device.
+// New returns a generator; state is an adapter, or nil. m must stay open until the generator
+// is closed. Errors: ErrTooLong if o.MaxLength exceeds the model's limit, model.ErrTask if the
+// model does not generate text, and errors of the device.
 func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.State, o Options) (*Generator, error) {
 	if err := m.CheckTask(model.NextToken); err != nil {
 		return nil, fmt.Errorf("generate: %w", err)
@@ -102,10 +101,10 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.St
 	return g, nil
 }
 
-// MaxLength is the number of tokens that prompt and answer may have together.
+// MaxLength returns the maximum length of prompt and answer together, in tokens.
 func (g *Generator) MaxLength() int { return g.maxLength }
 
-// Bytes is the device memory of the weights, of the adapter and of the cache.
+// Bytes returns the device memory of the weights, the adapter and the cache.
 func (g *Generator) Bytes() int { return g.host.Bytes() + g.slot.Bytes() + g.cache.Bytes() }
 
 // Reset forgets the last text.
@@ -118,8 +117,8 @@ func (g *Generator) Close() {
 	g.slot.Free()
 }
 
-// reserve makes room for so many tokens. The cache has a power of two of rows, so
-// that a chat that grows compiles a few times only, and what was read stays.
+// reserve makes room for the given number of tokens. The number of cache rows is a power of
+// two, so that a growing chat recompiles only a few times; cached rows are kept.
 func (g *Generator) reserve(ctx context.Context, tokens int) error {
 	if g.cache != nil && tokens <= g.cache.Rows() {
 		return nil
@@ -147,10 +146,10 @@ func (g *Generator) reserve(ctx context.Context, tokens int) error {
 	return nil
 }
 
-// spec is a program that reads as many tokens at most, over a cache.
+// spec returns a program that reads up to most tokens, with a cache.
 func (g *Generator) spec(name string, most int, c *engine.Cache) engine.Spec {
 	return engine.Spec{Name: name, Bounds: map[string]int{nn.Tokens: most}, Cache: c, Build: func(b *nn.Builder, p *graph.Program) {
-		// The logits of one token: those of all the others are never computed.
+		// Compute the logits of one token only.
 		p.Result(logitsResult, g.host.Model().Build(b).Logits(b, b.Input(lastInput, tensor.I32, ir.Static(1))))
 		g.derived = b.Tables()
 	}}
@@ -173,8 +172,8 @@ func (g *Generator) keep(prompt []int32) {
 	}
 }
 
-// read brings prompt, of which the cache holds the beginning, into the cache
-// and gives the logits of its last token.
+// read runs the part of prompt that is not cached yet and returns the logits of its last
+// token.
 func (g *Generator) read(ctx context.Context, prompt []int32) ([]float32, error) {
 	had := len(g.cached)
 	for len(g.cached) < len(prompt) {
@@ -185,16 +184,17 @@ func (g *Generator) read(ctx context.Context, prompt []int32) ([]float32, error)
 		}
 	}
 	if err := g.results.Read(ctx, logitsResult, g.logits); err != nil {
-		// Rows behind those in use may have been written; nothing reads them.
+		// The failed step may have written cache rows past the valid length. They are never
+		// read.
 		g.cached = g.cached[:had]
 		return nil, err
 	}
 	return g.logits, nil
 }
 
-// run reads a few tokens behind those in the cache. length is that of the text
-// by which derived tables are chosen: of the whole prompt, or up to the token that
-// is being generated.
+// run reads the tokens ids, which follow the cached ones. length is the text length by which
+// derived tables are chosen: the length of the whole prompt, or of the text up to the token
+// that is being generated.
 func (g *Generator) run(ctx context.Context, ids []int32, length int) error {
 	spec, at := &g.specs[0], len(g.cached)
 	if len(ids) == 1 {

@@ -41,8 +41,8 @@ func NewLogprobs(logits []float32, id int32, top int) (Logprobs, error) {
 	return l, nil
 }
 
-// largest gives the n largest of logits in falling order, with a heap whose root is the
-// last of them: most logits are compared with the root alone.
+// largest returns the n largest logits in descending order. It uses a heap whose root is the
+// smallest of them, so most logits are compared with the root alone.
 func largest(logits []float32, n int) []Logprob {
 	n = min(n, len(logits))
 	if n < 1 {
@@ -66,7 +66,7 @@ func largest(logits []float32, n int) []Logprob {
 	return heap
 }
 
-// compare puts the larger first, and the lower id among equals.
+// compare orders larger values first, and equal values by id.
 func compare(a, b Logprob) int {
 	switch {
 	case a.Logprob > b.Logprob:

@@ -47,9 +47,9 @@ func (s *Scorer) Close() {
 	s.slot.Free()
 }
 
-// Logits gives the logits of all tokens of the rows, one row behind the other:
-// [tokens, vocab]. Errors: ErrTooLong for a row of more than maxTokens,
-// ErrToken, model.ErrTask for a model without a language head, and those of the device.
+// Logits returns the logits of all tokens of the rows, concatenated: [tokens, vocab]. Errors:
+// ErrTooLong for a row of more than maxTokens, ErrToken, model.ErrTask for a model without a
+// language head, and errors of the device.
 func (s *Scorer) Logits(ctx context.Context, rows [][]int32) ([]float32, error) {
 	if err := s.host.Model().CheckLogits(); err != nil {
 		return nil, fmt.Errorf("generate: %w", err)
@@ -65,9 +65,9 @@ func (s *Scorer) Logits(ctx context.Context, rows [][]int32) ([]float32, error) 
 	return out, err
 }
 
-// Hidden gives the hidden states of all tokens of the rows, [tokens, hidden
-// size] for each: of the embeddings, behind each layer but the last, and
-// behind the final norm, as transformers lists them.
+// Hidden returns the hidden states of all tokens of the rows, [tokens, hidden size] each, in
+// the order of transformers: the embeddings, the output of each layer except the last, and the
+// output of the final norm.
 func (s *Scorer) Hidden(ctx context.Context, rows [][]int32) ([][]float32, error) {
 	name := func(i int) string { return fmt.Sprintf("hidden.%d", i) }
 	spec := s.spec("hidden", func(_ *nn.Builder, out model.Outputs, p *graph.Program) {
@@ -84,10 +84,10 @@ func (s *Scorer) Hidden(ctx context.Context, rows [][]int32) ([][]float32, error
 	})
 }
 
-// Loss is the cross-entropy in nats, summed over the labels of the batch that
-// are not data.Ignore: divide by b.LossTokens for the mean. Labels stand where
-// they are predicted, as package data lays them. Errors: ErrTooLong, ErrToken,
-// model.ErrTask for a model that continues no texts, and those of the device.
+// Loss returns the cross-entropy in nats, summed over the labels of the batch that are not
+// data.Ignore; divide by b.LossTokens for the mean. Each label is at the position that
+// predicts it, as package data lays them out. Errors: ErrTooLong, ErrToken, model.ErrTask for
+// a model that does not generate text, and errors of the device.
 func (s *Scorer) Loss(ctx context.Context, b *data.Batch) (float64, error) {
 	if err := s.host.Model().CheckTask(model.NextToken); err != nil {
 		return 0, fmt.Errorf("generate: %w", err)
@@ -105,7 +105,7 @@ func (s *Scorer) Loss(ctx context.Context, b *data.Batch) (float64, error) {
 	return float64(sum[0]), nil
 }
 
-// spec is a program of the model's outputs.
+// spec returns a program that computes results from the model's outputs.
 func (s *Scorer) spec(name string, results func(*nn.Builder, model.Outputs, *graph.Program)) engine.Spec {
 	return engine.Spec{Name: name, Bounds: map[string]int{nn.Tokens: s.maxTokens}, Build: func(b *nn.Builder, p *graph.Program) {
 		results(b, s.host.Model().Build(b), p)

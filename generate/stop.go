@@ -2,8 +2,8 @@ package generate
 
 import "strings"
 
-// stopper passes text on as it comes, but for what may be the beginning of a
-// stop string: that it holds until it is known.
+// stopper passes streamed text through, but holds back a possible beginning of a stop string
+// until more text decides.
 type stopper struct {
 	stops   []string
 	include bool // a stop string is shown
@@ -11,15 +11,16 @@ type stopper struct {
 	passed  int // bytes of held in which no stop string ends
 }
 
-// pass takes more text in which no stop string ends; one may begin in it.
+// pass appends text in which no stop string ends; one may begin in it.
 func (s *stopper) pass(text string) {
 	s.held += text
 	s.passed = len(s.held)
 }
 
-// push takes more text and returns what can be shown. With stopped a stop
-// string is complete, and what stands before it has been returned, or also itself;
-// of several, the one that ends first counts, whatever the pieces in which text comes.
+// push appends text and returns the part that can be shown. stopped reports that a stop string
+// is complete; the text before it has then been returned, including the string itself if
+// include is set. If there are several, the one that ends first counts, however the text is
+// divided into pieces.
 func (s *stopper) push(text string) (show string, stopped bool) {
 	s.held += text
 	from, end := -1, len(s.held)+1
@@ -49,14 +50,14 @@ func (s *stopper) push(text string) (show string, stopped bool) {
 	return show, false
 }
 
-// flush returns what was held.
+// flush returns the text held back.
 func (s *stopper) flush() string {
 	text := s.held
 	s.held, s.passed = "", 0
 	return text
 }
 
-// overlap is the length of the longest end of text with which stop begins.
+// overlap returns the length of the longest suffix of text that is a proper prefix of stop.
 func overlap(text, stop string) int {
 	for n := min(len(text), len(stop)-1); n > 0; n-- {
 		if strings.HasSuffix(text, stop[:n]) {

@@ -9,15 +9,15 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Cache holds the keys and values of earlier tokens, [Max, size] for each
-// layer, in params that a run updates: the new rows go in at the input [Offset].
+// Cache holds the keys and values of earlier tokens, [Max, size] for each layer, in params
+// that a run updates. New rows are written at the input [Offset].
 type Cache struct {
 	Max int
-	// Page, where positive, is the number of rows of a page, a power of two that Max is a
-	// multiple of. Each new row then goes where the input [CacheRows] says, and keys are
-	// counted as the pages in the input [Pages] have them, one behind the other: the
-	// tokens of a run may be of several texts. A derived table that changes with the
-	// length of a text is one for all of them.
+	// Page is the number of rows of a page: a power of two that divides Max. Zero means a
+	// cache without pages. With pages, the input [CacheRows] gives the row of each new token,
+	// and keys are numbered in the order of the input [Pages], so the tokens of a run may
+	// belong to several texts. All texts of a run then share derived tables, even tables that
+	// change with the length of a text.
 	Page    int
 	Entries []CacheEntry // in the order in which the layers were built
 }

@@ -18,7 +18,7 @@ import (
 var (
 	ErrMissing = errors.New("missing tensor")
 	ErrShape   = errors.New("wrong shape")
-	// ErrInput: what a model reads is not what it is given.
+	// ErrInput reports that the arrays of a run do not match the inputs of the model.
 	ErrInput = errors.New("wrong input")
 	// ErrStream: two places of a model would draw the same random numbers.
 	ErrStream = errors.New("shared random stream")
@@ -31,15 +31,15 @@ type Weights interface {
 	Has(name string) bool
 }
 
-// Blank is Weights that have whatever a model asks for: what there is of a model whose
-// configuration alone is known.
+// Blank is a Weights that has every tensor a model asks for. It stands for a model of which
+// only the configuration is known.
 type Blank interface {
 	Weights
 	// Blank is a tensor of the shape that the model expects, in which -1 is any size.
 	Blank(name string, shape []int) Weight
 }
 
-// Kind says how a module lays out its weight.
+// Kind is the way a module lays out its weight.
 type Kind uint8
 
 // The kinds of modules.
@@ -62,8 +62,8 @@ type Module struct {
 	Padding int
 	// TiedTo is the module whose weight this one shares, if any.
 	TiedTo string
-	// Count is how many matrices [out, in] a KindParameter stacks, and Parts are the
-	// weights of the checkpoint that it is made of: their rows, one behind the other.
+	// Count is the number of matrices [out, in] that a KindParameter stacks. Parts lists the
+	// weights of the checkpoint whose rows are concatenated to form it.
 	Count int
 	Parts []string
 }
@@ -71,19 +71,18 @@ type Module struct {
 // Adapter takes part in a model's layers. Methods return the plain layer
 // where the adapter has nothing to add.
 type Adapter interface {
-	// Param may put a trained parameter in the place of a frozen one. name is
-	// that of the module with .weight or .bias behind it.
+	// Param may replace a frozen parameter with a trained one. name is the name of the module
+	// followed by .weight or .bias.
 	Param(b *Builder, m Module, name string, frozen graph.Tensor) graph.Tensor
-	// Linear is x Wᵀ + bias with what the adapter adds; bias may be the zero Tensor.
+	// Linear returns x Wᵀ + bias plus the adapter's contribution; bias may be the zero Tensor.
 	Linear(b *Builder, m Module, x, w, bias graph.Tensor) (y graph.Tensor, ok bool)
-	// Embedding is the rows ids of w with what the adapter adds.
+	// Embedding returns the rows ids of w plus the adapter's contribution.
 	Embedding(b *Builder, m Module, ids, w graph.Tensor) (y graph.Tensor, ok bool)
-	// Stack is ys with what the adapter adds to them. They are the columns, those of
-	// one behind those of the other, of each row of x times the matrix of m, a
-	// KindParameter, that index names.
+	// Stack returns ys plus the adapter's contribution. Concatenated, the columns of ys are
+	// the product of each row of x and the matrix of m, a KindParameter, selected by index.
 	Stack(b *Builder, m Module, x, index graph.Tensor, ys ...graph.Tensor) []graph.Tensor
-	// Choose is layer where its rows have parameters of their own: layer is what a
-	// builder gives with the parameters that it finds, see [Builder.Part].
+	// Choose builds layer for rows that have parameters of their own. layer builds it with the
+	// parameters that its builder provides, see [Builder.Part].
 	Choose(b *Builder, m Module, layer func(*Builder) graph.Tensor) (y graph.Tensor, ok bool)
 }
 
@@ -125,27 +124,27 @@ type Trained struct {
 	Name  string // in the file of the adapter
 	Param string // of the graph
 	Shape []int
-	DType tensor.DType // f32 where it is trained
+	DType tensor.DType // f32 if it is trained
 }
 
-// Options say what a model is built for.
+// Options configure how a model is built.
 type Options struct {
-	// Bounds are the largest sizes of the axes that the model reads, by name, and
-	// OtherBounds those of the axes that it does not name; 0: such are a mistake.
+	// Bounds are the maximum sizes of the axes that the model reads, by name. OtherBounds is
+	// the maximum for axes not in Bounds. Zero means that such an axis is an error.
 	Bounds      map[string]int
 	OtherBounds int
 	Adapter     Adapter
-	// Slots begin the names of the params that are an adapter's own, so that a device
-	// can hold several adapters: those of the first, or of the parts of one whose rows
-	// differ, see [Builder.Part].
+	// Slots are the name prefixes of an adapter's own params, so that a device can hold
+	// several adapters. The first belongs to the adapter; an adapter whose rows differ has one
+	// prefix for each part, see [Builder.Part].
 	Slots    []string
 	Training bool // dropout acts
-	// RowKeys has dropout draw by a key for each token, with the token's number in
-	// its own run behind it (ir.RowKeys), instead of one key for all tokens.
+	// RowKeys makes dropout use a random key for each token, together with the token's number
+	// in its own run (ir.RowKeys), instead of one key for all tokens.
 	RowKeys bool
 	Cache   *Cache // keys and values of earlier tokens, for decoding
-	// Precompute has what is made of parameters alone read from params that another
-	// program writes, see [Builder.Precomputation].
+	// Precompute reads values that depend only on parameters from params that another program
+	// writes, see [Builder.Precomputation].
 	Precompute bool
 }
 
@@ -155,28 +154,28 @@ func NewBuilder(g *graph.Graph, w Weights, o Options) *Builder {
 	return &Builder{state: s, adapter: o.Adapter}
 }
 
-// Sub is the builder of a part of the model: its names are prefixed with name
-// and a dot.
+// Sub returns the builder of a part of the model. Its names are prefixed with the formatted
+// name and a dot.
 func (b *Builder) Sub(format string, args ...any) *Builder {
 	c := *b
 	c.prefix += fmt.Sprintf(format, args...) + "."
 	return &c
 }
 
-// Name is the full name of a part of b called name.
+// Name returns the full name of a part of b.
 func (b *Builder) Name(name string) string { return b.prefix + name }
 
-// Segment begins a new stretch of the forward pass (a layer): with activation
-// checkpointing only what crosses from one into the next is kept.
+// Segment begins a new segment (a layer) of the forward pass. With activation checkpointing
+// only values that cross segments are kept.
 func (b *Builder) Segment() {
 	b.segment++
 	b.G.SetSegment(b.segment)
 }
 
-// Segments is how many stretches there are so far.
+// Segments returns the number of segments so far.
 func (b *Builder) Segments() int { return b.segment }
 
-// EndSegments ends the last stretch.
+// EndSegments ends the last segment.
 func (b *Builder) EndSegments() { b.G.SetSegment(0) }
 
 // Training reports whether dropout acts.
@@ -185,7 +184,7 @@ func (b *Builder) Training() bool { return b.training }
 // RowKeys reports whether dropout draws by a key for each token.
 func (b *Builder) RowKeys() bool { return b.rowKeys }
 
-// Key is the random key of the step: an input of models that draw random numbers.
+// Key returns the random key of the step, an input of models that draw random numbers.
 func (b *Builder) Key() graph.Tensor {
 	if b.rowKeys {
 		t := ir.RowKeys(b.Axis(Tokens))
@@ -203,8 +202,8 @@ func (b *Builder) Used() []string { return slices.Clone(b.used) }
 // Trained lists the trained parameters in the order in which they were met.
 func (b *Builder) Trained() []Trained { return slices.Clone(b.trained) }
 
-// TrainFor leaves of the trained parameters those that loss depends on: the others get no
-// gradient, and stay as they are. It fails where none is left.
+// TrainFor restricts the trained parameters to the ones that loss depends on. The others get
+// no gradient and keep their values. It fails if none is left.
 func (b *Builder) TrainFor(loss graph.Tensor) {
 	if !loss.Valid() || len(b.trained) == 0 {
 		return
@@ -228,15 +227,14 @@ func (b *Builder) TrainFor(loss graph.Tensor) {
 	}
 }
 
-// Constants are the values of an adapter's params that hold fixed numbers.
+// Constants returns the values of an adapter's params that are fixed.
 func (b *Builder) Constants() map[string]*tensor.Tensor { return b.constants }
 
 // Has reports whether the checkpoint has a tensor of that name.
 func (b *Builder) Has(name string) bool { return b.weights.Has(name) }
 
-// Frozen is the tensor called name of the checkpoint as a param of the graph, or, of 8-bit
-// floats, that param made wide.
-// shape is what the model expects; -1 takes any size.
+// Frozen returns the named tensor of the checkpoint as a param of the graph. A weight in 8-bit
+// floats is converted to f32. shape is the expected shape; -1 allows any size.
 func (b *Builder) Frozen(name string, shape ...int) graph.Tensor {
 	w, err := b.weight(name, shape)
 	if err != nil {
@@ -272,13 +270,14 @@ func (b *Builder) weight(name string, shape []int) (Weight, error) {
 	return b.weights.Weight(name)
 }
 
-// Train is a trained f32 parameter; asking twice gives the same one.
+// Train returns the trained f32 parameter with the given name. Repeated calls return the same
+// one.
 func (b *Builder) Train(name string, shape ...int) graph.Tensor {
 	return b.TrainedAs(tensor.F32, name, shape...)
 }
 
-// TrainedAs is Train of a parameter that this graph does not train, in the element type
-// in which the adapter has it.
+// TrainedAs returns an adapter parameter that this graph does not train, in the adapter's
+// element type. It is otherwise like Train.
 func (b *Builder) TrainedAs(d tensor.DType, name string, shape ...int) graph.Tensor {
 	param := b.own(name)
 	if !b.isTrained[param] {
@@ -288,14 +287,14 @@ func (b *Builder) TrainedAs(d tensor.DType, name string, shape ...int) graph.Ten
 	return b.G.Of(b.G.IR().Param(param, ir.Type{DType: d, Shape: ir.ShapeOf(shape...)}))
 }
 
-// Constant is a param of an adapter that holds fixed numbers.
+// Constant returns a param of an adapter with a fixed value.
 func (b *Builder) Constant(name string, t *tensor.Tensor) graph.Tensor {
 	name = b.own(name)
 	b.constants[name] = t
 	return b.G.Of(b.G.IR().Param(name, ir.Type{DType: t.DType, Shape: ir.ShapeOf(t.Shape...)}))
 }
 
-// own is the param that holds what is called name in the adapter's slot.
+// own returns the name of a param in the adapter's slot.
 func (b *Builder) own(name string) string {
 	if b.slot < len(b.slots) {
 		return b.slots[b.slot] + name
@@ -306,7 +305,7 @@ func (b *Builder) own(name string) string {
 	return name
 }
 
-// param is a parameter of a module, possibly trained.
+// param returns a parameter of a module, possibly trained.
 func (b *Builder) param(m Module, what string, stored string, shape ...int) graph.Tensor {
 	p := b.Frozen(stored, shape...)
 	if b.adapter != nil && p.Valid() {

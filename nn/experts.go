@@ -7,13 +7,13 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// Experts are gated MLPs of which a router chooses some for each row. The router's
-// weight and the stacked matrices of the experts are modules of KindParameter.
+// Experts configures a mixture of gated MLPs; a router chooses some of them for each row. The
+// router's weight and the stacked matrices of the experts are modules of KindParameter.
 type Experts struct {
 	Router string // the weight [Count, in] that scores the experts
-	// GateUp and Downs name the stacks [Count, 2·Units, in] and [Count, in, Units].
-	// Where a checkpoint has none of that name, it has the matrices of each expert:
-	// Gate, Up and Down, with %d for its number.
+	// GateUp and Downs name the stacks [Count, 2·Units, in] and [Count, in, Units]. If a
+	// checkpoint does not have them, Gate, Up and Down name the matrices of each expert, with
+	// %d for its number.
 	GateUp, Downs  string
 	Gate, Up, Down string
 	Count, Chosen  int // experts in all, and for a row
@@ -26,8 +26,8 @@ type Experts struct {
 	Balanced bool
 }
 
-// Experts is the sum over the experts that are chosen for a row of x [n, in], each
-// times its share: the softmax of all scores.
+// Experts returns, for each row of x [n, in], the sum of the outputs of its chosen experts,
+// weighted by the softmax of all scores.
 func (b *Builder) Experts(e Experts, x graph.Tensor) graph.Tensor {
 	if !x.Valid() {
 		return x
@@ -59,9 +59,9 @@ func (b *Builder) Experts(e Experts, x graph.Tensor) graph.Tensor {
 	return y.Reshape(n, k, in).Mul(shares.Reshape(n, k, ir.Static(1))).Sum(1)
 }
 
-// stack is the rows of x times the matrices of the parameter called name that index
-// names. There is a result of out columns for each of names, which name the matrices
-// of an expert where the checkpoint has them apart.
+// stack multiplies the rows of x with the matrices of the named parameter that index selects.
+// It returns a result of out columns for each of names, which name the matrices of an expert
+// if the checkpoint stores them separately.
 func (b *Builder) stack(e Experts, name string, out int, x, index graph.Tensor, names ...string) []graph.Tensor {
 	ys := make([]graph.Tensor, len(names))
 	if !x.Valid() {
@@ -104,7 +104,7 @@ func (b *Builder) stack(e Experts, name string, out int, x, index graph.Tensor, 
 	return ys
 }
 
-// expert is a weight of experts.
+// expert returns a weight of the experts.
 func (b *Builder) expert(name string, shape ...int) graph.Tensor {
 	m := b.Frozen(name, shape...)
 	if m.Valid() && m.Type().DType.Quantized() {
@@ -113,24 +113,24 @@ func (b *Builder) expert(name string, shape ...int) graph.Tensor {
 	return m
 }
 
-// routing is what a router does with rows: how many of them choose each expert, and
-// the sum of the shares of each.
+// routing counts the decisions of a router over its rows: how many rows choose each expert,
+// and the sum of each expert's shares.
 type routing struct {
 	rows           ir.Dim
 	chosen, shares graph.Tensor // f32 [Count]
 }
 
-// histogram counts how often index i32 [n] names each of so many.
+// histogram counts how often index i32 [n] contains each number below count.
 func (b *Builder) histogram(index graph.Tensor, count int) graph.Tensor {
 	ones := b.G.Const(1, index.Type().Shape[0], ir.Static(1))
 	sums := b.G.Of(b.G.IR().ScatterAddRows(ones.Value(), index.Value(), ir.Static(count)))
 	return sums.Reshape(ir.Static(count))
 }
 
-// Balance is the loss of an uneven use of experts (Fedus et al. 2021, arXiv
-// 2101.03961) over the rows of all routers that are Balanced, taken as one: the
-// number of experts times the sum over them of the part of the rows that choose an
-// expert times its mean share. It is invalid where there is no such router.
+// Balance returns the load-balancing loss of experts (Fedus et al. 2021, arXiv 2101.03961)
+// over the rows of all Balanced routers taken together: the number of experts times the sum,
+// over experts, of the fraction of rows that choose an expert times its mean share. It is
+// invalid if there is no such router.
 func (b *Builder) Balance() graph.Tensor {
 	var chosen, shares, rows graph.Tensor
 	for i, r := range b.routings {

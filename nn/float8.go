@@ -5,13 +5,13 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// ScaleSuffix is behind the name of a weight in 8-bit floats for its scales: f32 [out, 1],
-// one for each row. Where there are none, numbers are as they are stored.
+// ScaleSuffix is appended to the name of a weight in 8-bit floats to name its scales, f32
+// [out, 1], one for each row. A weight without scales is used as stored.
 const ScaleSuffix = "_scale"
 
-// widened is a weight in 8-bit floats as f32, made where it is read: each number is exact
-// but for the rounding of its scale. On the device the weight keeps its 8 bits; one layer
-// at a time is wide, in backward once more.
+// widened returns a weight in 8-bit floats as f32, converted on use. The conversion is exact
+// except for the rounding of the scaling. On the device the weight stays in 8 bits; only one
+// layer at a time is converted, and again in the backward pass.
 func (b *Builder) widened(name string, w graph.Tensor) graph.Tensor {
 	wide := w.Cast(tensor.F32)
 	if !b.weights.Has(name + ScaleSuffix) {

@@ -13,30 +13,29 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Names of the inputs that models of text declare, and of the axis of tokens.
-// Whoever runs a model feeds what it declares by these names; see
-// [Builder.Inputs].
+// These are the names of the inputs that text models declare, and of the axis of tokens.
+// Callers pass arrays by these names; see [Builder.Inputs].
 const (
 	Tokens     = "tokens"      // i32 [tokens]: ids
 	Positions  = "positions"   // i32 [tokens]: place in its own text
 	Places     = "places"      // i32 [tokens]: see [Builder.Places]
 	Lo         = "lo"          // i32 [tokens]: the first key that a token sees
-	Hi         = "hi"          // i32 [tokens]: the key behind the last that it sees
-	End        = "end"         // i32 [tokens]: the key behind the last of its own text
-	Labels     = "labels"      // i32 [tokens]: what is to be predicted at a token
+	Hi         = "hi"          // i32 [tokens]: end (exclusive) of the keys that a token sees
+	End        = "end"         // i32 [tokens]: end (exclusive) of the keys of its own text
+	Labels     = "labels"      // i32 [tokens]: the label of a token
 	StepLabels = "step labels" // f32: how many labels the step has that the batch is part of
 	Types      = "types"       // i32 [tokens]: which of two joined texts a token is of, as the tokenizer has it
 	Classes    = "classes"     // i32 [texts]: the class of a text
-	Values     = "values"      // f32 [texts, n]: what is to be said of a text in numbers
+	Values     = "values"      // f32 [texts, n]: regression targets or multi-label values of a text
 	ReadToken  = "read token"  // i32 [texts]: the token whose state a text is judged by
 	Offset     = "offset"      // i32 [1]: where new rows go into the cache
 	CacheRows  = "cache rows"  // i32 [tokens]: the row of the cache that a token has, or -1; see Cache.Page
-	Pages      = "pages"       // i32 [pages], an axis of its own: where keys lie in the cache; see Cache.Page
+	Pages      = "pages"       // i32 [pages], an axis of its own: the pages of the cache that hold the keys; see Cache.Page
 	Adapters   = "adapters"    // i32 [tokens]: which of several adapters a token has, or -1; see Builder.Adapters
 	RandomKey  = "key"         // u32 [3]: see ir.RandomKey
 )
 
-// Documents is the axis of what a batch has one row of for each of its documents.
+// Documents is the axis of arrays with one row for each document of a batch.
 const Documents = "documents"
 
 // Input is an array that every run of a model is given.
@@ -45,11 +44,11 @@ type Input struct {
 	Param string // of the graph, that holds it
 	Type  ir.Type
 
-	from func(given Arrays) (data []byte, ok bool) // nil where it is given itself
+	from func(given Arrays) (data []byte, ok bool) // nil unless derived from other arrays
 }
 
-// Array gives the bytes of the input, of the arrays that a run is given; false where
-// what it is made of is not among them.
+// Array returns the bytes of the input from the arrays of a run. ok is false if an array that
+// it needs is missing.
 func (in Input) Array(given Arrays) (data []byte, ok bool) {
 	if in.from != nil {
 		return in.from(given)
@@ -62,25 +61,24 @@ func (in Input) Array(given Arrays) (data []byte, ok bool) {
 type Derived struct {
 	Name  string // of the param
 	Shape []int  // f32
-	// Values are the elements for texts of so many tokens.
+	// Values returns the elements for texts of length tokens.
 	Values func(length int) []float32
-	// Until is the length up to which the values are those of any shorter text;
-	// 0 where they never depend on it.
+	// Until is the length up to which the values are equal to the values of any shorter text.
+	// Zero means that they never depend on it.
 	Until int
 }
 
-// Type is that of the param.
+// Type returns the type of the param.
 func (d Derived) Type() ir.Type { return ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(d.Shape...)} }
 
 // Changes reports whether the values depend on the length of the text.
 func (d Derived) Changes() bool { return d.Until > 0 }
 
-// Axis is a dimension whose size is set for each run. How large it gets is said
-// by Options.Bounds.
+// Axis returns a dimension whose size is set for each run. Options.Bounds gives its maximum.
 func (b *Builder) Axis(name string) ir.Dim { return b.G.Bound(name, b.Size(name)) }
 
-// Size is the bound of an axis: its size, where that is the same in all runs of a
-// program.
+// Size returns the bound of an axis, which is its size if the size is the same in all runs of
+// a program.
 func (b *Builder) Size(name string) int {
 	most, ok := b.bounds[name]
 	if !ok {
@@ -94,7 +92,7 @@ func (b *Builder) Size(name string) int {
 	return most
 }
 
-// list writes names, or that there are none.
+// list joins names with commas, or returns "none".
 func list(names []string) string {
 	if len(names) == 0 {
 		return "none"
@@ -123,15 +121,14 @@ func (b *Builder) Derived(d Derived) graph.Tensor {
 	return b.G.Of(b.G.IR().Param(d.Name, d.Type()))
 }
 
-// Inputs lists what was declared, in that order.
+// Inputs returns the declared inputs in order of declaration.
 func (b *Builder) Inputs() []Input { return slices.Clone(b.inputs) }
 
 // Tables lists the derived tables, in the order of their declaration.
 func (b *Builder) Tables() []Derived { return slices.Clone(b.derived) }
 
-// Text is what models of text read: tokens one behind the other without padding.
-// Token i sees the keys [Lo[i], Hi[i]): of the same tokens, or, with a cache, of
-// the cache.
+// Text holds the inputs of text models: tokens of all texts, concatenated without padding.
+// Token i sees the keys [Lo[i], Hi[i]) of the same tokens or, with a cache, of the cache.
 type Text struct {
 	Tokens, Positions, Lo, Hi graph.Tensor // i32 [n]
 }
@@ -149,8 +146,9 @@ func (b *Builder) Document() Text {
 	return b.text(End)
 }
 
-// Near returns a text whose tokens see, of the keys that they see in a [Builder.Document],
-// those less than so many tokens away. The inputs are made of those of the document.
+// Near returns a text in which a token sees only keys less than window tokens away, among the
+// keys that it sees in a [Builder.Document]. Its inputs are derived from the inputs of the
+// document.
 func (b *Builder) Near(in Text, window int) Text {
 	bound := func(of string, at func(i, bound int) int) graph.Tensor {
 		return b.input(Input{
@@ -181,8 +179,8 @@ func (b *Builder) text(hi string) Text {
 	}
 }
 
-// Places declares the rows of an embedding of positions that has one for padding, i32
-// [tokens]: a token that is padding has that row, and the others count on from it.
+// Places declares the position IDs, i32 [tokens], of an embedding of positions with a row for
+// padding. Padding tokens use that row, and the other tokens count up from it.
 func (b *Builder) Places(padding int) graph.Tensor {
 	return b.input(Input{
 		Name: Places, Type: ir.Type{DType: tensor.I32, Shape: ir.Shape{b.Axis(Tokens)}},
@@ -211,7 +209,7 @@ func places(given Arrays, padding uint32) ([]byte, bool) {
 	return rows, true
 }
 
-// Arrays are what a run is given, by name: a batch.
+// Arrays holds the arrays of a run, a batch, by name.
 type Arrays interface {
 	// Array gives the bytes of an array.
 	Array(name string) (data []byte, ok bool)

@@ -34,7 +34,7 @@ func (b *Builder) linear(m Module, x, w, c graph.Tensor) graph.Tensor {
 	return x.Linear(w, c)
 }
 
-// Table says what the rows of an embedding stand for.
+// Table is the meaning of the rows of an embedding.
 type Table uint8
 
 // The kinds of tables.
@@ -43,8 +43,8 @@ const (
 	Attributes              // anything else, such as positions or the types of tokens
 )
 
-// Embedding is the rows ids [n] of a table [count, size]. The row padding gets no
-// gradient where the table is trained; -1 is none.
+// Embedding returns the rows ids [n] of a table [count, size]. If the table is trained, row
+// padding gets no gradient; -1 means no padding.
 func (b *Builder) Embedding(kind Table, name string, ids graph.Tensor, count, size, padding int) graph.Tensor {
 	m := Module{Name: b.prefix + name, Kind: KindEmbedding, In: count, Out: size, Padding: padding, InputEmbedding: kind == Vocabulary}
 	b.modules = append(b.modules, m)
@@ -63,7 +63,7 @@ func (b *Builder) Embedding(kind Table, name string, ids graph.Tensor, count, si
 	})
 }
 
-// choose is a layer, which may have parameters of their own for some rows.
+// choose builds a layer, possibly with separate parameters for some rows.
 func (b *Builder) choose(m Module, layer func(*Builder) graph.Tensor) graph.Tensor {
 	if b.adapter != nil {
 		if y, ok := b.adapter.Choose(b, m, layer); ok {
@@ -73,8 +73,8 @@ func (b *Builder) choose(m Module, layer func(*Builder) graph.Tensor) graph.Tens
 	return layer(b)
 }
 
-// WithoutPadding is rows [n, size] of an embedding, or what an adapter adds to
-// them, such that the padding row gets no gradient.
+// WithoutPadding returns rows [n, size] of an embedding, or an adapter's contribution to them,
+// without a gradient for the padding row.
 func (b *Builder) WithoutPadding(m Module, ids, rows graph.Tensor) graph.Tensor {
 	if m.Padding < 0 || !rows.Valid() {
 		return rows
@@ -108,8 +108,8 @@ func (b *Builder) RMSNormFrom(name string, x graph.Tensor, eps float32, origin f
 	})
 }
 
-// LayerNorm brings the rows of x to mean 0 and variance 1, times a weight, plus a
-// bias.
+// LayerNorm normalizes the rows of x to mean 0 and variance 1, multiplies by a weight and adds
+// a bias.
 func (b *Builder) LayerNorm(name string, x graph.Tensor, eps float32) graph.Tensor {
 	if !x.Valid() {
 		return x
@@ -133,8 +133,8 @@ func PerHead(x graph.Tensor, headDim int, f func(graph.Tensor) graph.Tensor) gra
 	return f(x.Reshape(s[0], ir.Static(s[1].N/headDim), ir.Static(headDim))).Reshape(s...)
 }
 
-// Head is the end of a language model: it gives logits, or a loss for which
-// the logits of all tokens need not exist at once.
+// Head is the output layer of a language model. It computes logits, or a loss without holding
+// the logits of all tokens at once.
 type Head struct {
 	b       *Builder
 	m       Module
@@ -142,8 +142,8 @@ type Head struct {
 	cap     float64 // 0: none, see SoftCapped
 }
 
-// Head is the output layer called name over x [n, size]. Where tied is not
-// empty, its weight is that of the module tied.
+// Head returns the named output layer over x [n, size]. If tied is not empty, it uses the
+// weight of the module tied.
 func (b *Builder) Head(name string, x graph.Tensor, vocab int, tied string) Head {
 	m := Module{Name: b.prefix + name, Kind: KindLinear, In: x.Type().Last().N, Out: vocab, OutputEmbedding: true, TiedTo: tied}
 	b.modules = append(b.modules, m)
@@ -162,10 +162,10 @@ func (h Head) SoftCapped(limit float64) Head {
 	return h
 }
 
-// Hidden is what the head is applied to.
+// Hidden returns the input of the head.
 func (h Head) Hidden() graph.Tensor { return h.x }
 
-// Rows is the head over the rows index i32 [k] of what it is applied to.
+// Rows returns the head applied only to the rows index i32 [k] of its input.
 func (h Head) Rows(index graph.Tensor) Head {
 	if h.x.Valid() {
 		h.x, h.b = h.x.Gather(index), h.b.Pick(index)
@@ -173,7 +173,7 @@ func (h Head) Rows(index graph.Tensor) Head {
 	return h
 }
 
-// Logits are the scores of all tokens of the vocabulary: [n, vocab].
+// Logits returns the scores of all tokens of the vocabulary: [n, vocab].
 func (h Head) Logits() graph.Tensor { return h.capped(h.b.linear(h.m, h.x, h.w, h.c)) }
 
 func (h Head) capped(y graph.Tensor) graph.Tensor {
@@ -185,8 +185,8 @@ func (h Head) capped(y graph.Tensor) graph.Tensor {
 	return y.Div(h.b.G.Const(h.cap)).Apply(ir.Tanh).Scale(h.cap)
 }
 
-// Losses are the cross-entropies of the rows, zero where a label is negative. ok is false if
-// they need the logits whole: the head has a bias or a soft cap, or an adapter changes it.
+// Losses returns the cross-entropy of each row, zero if its label is negative. ok is false if
+// the full logits are needed: the head has a bias or a soft cap, or an adapter changes it.
 func (h Head) Losses(labels graph.Tensor) (losses graph.Tensor, ok bool) {
 	if h.b.adapter != nil {
 		if _, ok := h.b.adapter.Linear(h.b, h.m, h.x, h.w, h.c); ok {
@@ -199,8 +199,8 @@ func (h Head) Losses(labels graph.Tensor) (losses graph.Tensor, ok bool) {
 	return h.x.LinearCrossEntropyByRow(h.w, labels), true
 }
 
-// RowLosses are the cross-entropies of the rows, zero where a label is negative, of logits that
-// are computed whole if they must be.
+// RowLosses returns the cross-entropy of each row, zero if its label is negative. It computes
+// full logits if it must.
 func (h Head) RowLosses(labels graph.Tensor) graph.Tensor {
 	if losses, ok := h.Losses(labels); ok {
 		return losses
@@ -208,7 +208,7 @@ func (h Head) RowLosses(labels graph.Tensor) graph.Tensor {
 	return h.Logits().CrossEntropyByRow(labels)
 }
 
-// Loss is the cross-entropy summed over the labels that are not negative.
+// Loss returns the cross-entropy summed over the labels that are not negative.
 func (h Head) Loss(labels graph.Tensor) graph.Tensor {
 	if h.b.adapter != nil {
 		if y, ok := h.b.adapter.Linear(h.b, h.m, h.x, h.w, h.c); ok {

@@ -6,39 +6,40 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// rows are what layers are given of others: some of them, or each several times.
+// rows relates the rows of a layer's input to the rows of another input: a selection, or each
+// row repeated.
 type rows struct {
 	of    *rows        // nil for all tokens
 	index graph.Tensor // i32, which of these they are, or
-	times int          // how often each of these is there, one behind the other
+	times int          // repeats of each row, adjacent to each other
 }
 
-// Pick is the builder of layers that are given the rows index i32 [k] of what those of
-// b are given.
+// Pick returns the builder of layers whose input rows are the rows index i32 [k] of the input
+// of b's layers.
 func (b *Builder) Pick(index graph.Tensor) *Builder {
 	c := *b
 	c.rows = &rows{of: b.rows, index: index}
 	return &c
 }
 
-// Times is the builder of layers that are given each row of b so often, one behind the
-// other.
+// Times returns the builder of layers whose input repeats each row of the input of b's layers
+// n times, like torch's repeat_interleave.
 func (b *Builder) Times(n int) *Builder {
 	c := *b
 	c.rows = &rows{of: b.rows, times: n}
 	return &c
 }
 
-// Part is the builder of layers with one of the parts of an adapter whose rows differ,
-// or with none where a is nil. What the part has of its own is in slot number i.
+// Part returns the builder of layers with one part of an adapter whose rows differ, or without
+// an adapter if a is nil. The part's own params are in slot number i.
 func (b *Builder) Part(i int, a Adapter) *Builder {
 	c := *b
 	c.slot, c.adapter = i, a
 	return &c
 }
 
-// Adapters says which of several adapters each row that layers are given has, i32
-// [rows]; -1 is none. Of tokens it is the input [Adapters].
+// Adapters returns the number of the adapter of each input row, i32 [rows]; -1 means none. For
+// tokens it is the input [Adapters].
 func (b *Builder) Adapters() graph.Tensor { return b.adaptersOf(b.rows) }
 
 func (b *Builder) adaptersOf(r *rows) graph.Tensor {

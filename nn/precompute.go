@@ -6,18 +6,16 @@ import (
 	"github.com/lorafuse/lorafuse/graph"
 )
 
-// precomputed is a value that is made of parameters alone, and the param that it is
-// read from.
+// precomputed is a value that depends only on parameters, and the param that it is read from.
 type precomputed struct {
 	slot  int
 	name  string
 	value graph.Tensor
 }
 
-// Precompute gives x, which must be made of parameters alone and have no gradient:
-// nothing of a batch is in it, so that it changes with the parameters only. Where
-// the builder was asked to (Options.Precompute) it is a param called name, and
-// [Builder.Precomputation] is what writes it.
+// Precompute returns x, which must depend only on parameters and have no gradient. It does not
+// depend on the batch, so it changes only with the parameters. With Options.Precompute it
+// returns a param called name instead, which the program of [Builder.Precomputation] writes.
 func (b *Builder) Precompute(name string, x graph.Tensor) graph.Tensor {
 	if !b.precompute || !x.Valid() {
 		return x
@@ -29,9 +27,9 @@ func (b *Builder) Precompute(name string, x graph.Tensor) graph.Tensor {
 	return b.G.Param(name, x.Type().DType, x.Type().Shape...)
 }
 
-// Precomputation is the program that writes what [Builder.Precompute] gave names in a
-// slot, or nil if that is nothing. It runs before the programs that read it, and again
-// whenever the parameters in the slot have changed.
+// Precomputation returns the program that writes the params of [Builder.Precompute] in a slot,
+// or nil if there are none. Run it before the programs that read them, and again whenever the
+// parameters in the slot change.
 func (b *Builder) Precomputation(slot int) (p *graph.Program) {
 	for _, v := range b.precomputed {
 		if v.slot != slot {

@@ -9,26 +9,25 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// Weight is a tensor of a checkpoint: where it lies, or how it is made.
+// Weight is a tensor of a checkpoint: its location, or how to compute it.
 type Weight struct {
 	DType  tensor.DType
 	Shape  []int
 	Source weights.Data
-	// View is the tensor of a file that the weight is, or is made of, element by
-	// element: a device with memory of its own reads it there, and makes the
-	// weight itself where it can. Nil where there is none.
+	// View is the stored tensor that the weight is, or is converted from element by element. A
+	// device with its own memory reads it directly and converts it if it can. Nil means that
+	// there is none.
 	View *safetensors.View
-	// Fill makes the bytes of a weight that lies nowhere as it is used, a
-	// quantised one: it calls put with one stretch of them after the other,
-	// each at its offset, and ends with the first error. The bytes of a stretch
-	// are the caller's again when put returns. Nil where Source has the bytes.
+	// Fill computes the bytes of a weight that is not stored in its final form, such as a
+	// quantized one. It calls put with consecutive ranges of bytes and their offsets, and
+	// stops at the first error. put must not retain data. Nil means that Source has the bytes.
 	Fill func(put func(offset int, data []byte) error) error
-	// RowScales gives what the rows of a weight in 8-bit floats are multiplied by; nil
-	// where there are no scales.
+	// RowScales returns the scales of the rows of a weight in 8-bit floats. Nil means no
+	// scales.
 	RowScales func() ([]float32, error)
 }
 
-// Size is the number of bytes.
+// Size returns the number of bytes.
 func (w Weight) Size() int {
 	n, err := tensor.NumElements(w.Shape)
 	if err != nil {
@@ -37,8 +36,7 @@ func (w Weight) Size() int {
 	return w.DType.Bytes(n)
 }
 
-// Float32s gives the elements as new floats: of a quantised weight, what its
-// blocks stand for.
+// Float32s returns the elements as new floats. Quantized weights are dequantized.
 func (w Weight) Float32s() ([]float32, error) {
 	t := tensor.Tensor{DType: w.DType, Shape: w.Shape, Data: w.Source.Bytes}
 	if w.Fill != nil {
