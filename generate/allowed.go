@@ -18,8 +18,8 @@ type allowed struct {
 
 // of returns logits with -Inf for tokens that cannot follow. If ends is false, tokens that end
 // the answer are masked, unless the grammar allows nothing else. If ends is true, they are
-// allowed if the text is complete. It returns ErrOption if no other token can follow but ends
-// is false.
+// allowed if the text is complete. It returns ErrOption if only they could follow an
+// incomplete text.
 func (a *allowed) of(logits []float32, ends bool) ([]float32, error) {
 	if a.grammar == nil && (ends || len(a.eos) == 0) {
 		return logits, nil

@@ -19,16 +19,14 @@ func init() {
 	}
 }
 
-// Pooler is the output of an encoder that was trained to say something of the whole
-// text, [tokens, size]: at the text's first token. It is there where the checkpoint
-// has it.
+// Pooler is an encoder's output for the whole text, [tokens, size]: the state of the text's
+// first token. Checkpoints without a pooler do not have it.
 const Pooler = "pooler"
 
-// Encoder is the body that BERT and its kin share: embeddings of words, positions
-// and types, then attention and a feed-forward block in turns, each with a norm
-// behind it. A token sees its whole text. An architecture fills in what its
-// config.json says, and puts a function of its own in the place of attention where
-// that differs. It is a [Family].
+// Encoder is the body of BERT and related models: word, position and type embeddings, followed
+// by alternating attention and feed-forward blocks with a norm after each. Attention is
+// bidirectional. Each architecture sets the fields from its config.json, and may replace
+// attention with a function of its own. It is a [Family].
 type Encoder struct {
 	Intermediate  int
 	Heads         int
@@ -40,7 +38,7 @@ type Encoder struct {
 
 	// Prefix begins the names of weights in checkpoints that have a head.
 	Prefix string
-	// PooledHead says that classifiers read the output of the pooler, not the states.
+	// PooledHead makes classifiers read the output of the pooler instead of the states.
 	PooledHead bool `json:"-"`
 	// Attention is the first half of a layer; b is the builder of attention, and
 	// look lets queries look at keys and values. nil: that of BERT.
@@ -50,7 +48,7 @@ type Encoder struct {
 	Bias func(c *Config, b *nn.Builder) graph.Tensor `json:"-"`
 }
 
-// look is attention once its queries, keys and values are there.
+// look computes attention from queries, keys and values.
 type look func(q, k, v graph.Tensor) graph.Tensor
 
 func readBert(c *Config, f *Fields) Family {
@@ -85,8 +83,8 @@ func (f *Fields) encoder(c *Config, prefix string) *Encoder {
 	return e
 }
 
-// from lets positions begin behind the row of padding, of which texts are as many
-// tokens shorter.
+// from starts positions after the padding row and shortens the maximum length of texts
+// accordingly.
 func (e *Encoder) from(c *Config, padding int) {
 	e.FirstPosition = padding + 1
 	c.MaxPositions -= e.FirstPosition
@@ -108,8 +106,8 @@ func (e *Encoder) Check(c *Config) error {
 	return nil
 }
 
-// OtherNames implements [Renamer]: weights have the prefix of the body where there
-// is a head, and the norms of the oldest files have gamma and beta.
+// OtherNames implements [Renamer]. With a head, weights have the prefix of the body; in the
+// oldest files, norms have gamma and beta.
 func (e *Encoder) OtherNames(name string) []string {
 	var names []string
 	add := func(name string) { names = append(names, name, e.Prefix+name) }
@@ -186,7 +184,7 @@ func (e *Encoder) layer(c *Config, b *nn.Builder, x graph.Tensor, look look) gra
 	return e.join(b.Sub("output"), h, x, c.HiddenSize)
 }
 
-// join brings h to the size of x, adds it to x, and norms that.
+// join projects h to the size of x, adds x and normalizes the sum.
 func (e *Encoder) join(b *nn.Builder, h, x graph.Tensor, out int) graph.Tensor {
 	h = b.Linear("dense", h, out, true)
 	if !h.Valid() {
@@ -203,7 +201,7 @@ func (e *Encoder) attention(c *Config, b *nn.Builder, x graph.Tensor, look look)
 	return e.join(b.Sub("output"), look(q, k, v), x, c.HiddenSize)
 }
 
-// heads are those of attention.
+// heads returns the attributes of attention.
 func (e *Encoder) heads(c *Config) ir.AttentionAttr {
 	d := c.HiddenSize / e.Heads
 	return ir.AttentionAttr{Heads: e.Heads, KVHeads: e.Heads, HeadDim: d, Scale: float32(1 / math.Sqrt(float64(d)))}

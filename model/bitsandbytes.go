@@ -17,8 +17,8 @@ import (
 // quantised do not fit each other.
 var ErrQuantized = errors.New("bad quantised weight")
 
-// What bitsandbytes puts beside the codes of NAME.weight: behind that name for
-// 4 bits, behind NAME for 8.
+// These are the names of the tensors that bitsandbytes stores in addition to the codes
+// NAME.weight. They are appended to NAME.weight for 4 bits, and to NAME for 8 bits.
 const (
 	weightSuffix    = ".weight"
 	stateSuffix     = ".quant_state.bitsandbytes__"
@@ -33,8 +33,8 @@ const (
 	rowMajor      = 0 // of weight_format
 )
 
-// findStored finds the weights that bitsandbytes has quantised, by what lies
-// beside them, and accounts for all of it.
+// findStored finds the weights quantized by bitsandbytes by the tensors stored with them, and
+// checks that every such tensor belongs to one.
 func (m *Model) findStored() error {
 	beside := map[string][]string{} // by the name of the weight
 	for _, name := range m.set.Names() {
@@ -56,7 +56,7 @@ func (m *Model) findStored() error {
 	return nil
 }
 
-// besideWhich is the weight that a tensor stands beside, or empty.
+// besideWhich returns the weight that a quantization tensor belongs to, or the empty string.
 func besideWhich(name string) string {
 	if i := strings.Index(name, weightSuffix+stateSuffix); i >= 0 {
 		return name[:i] + weightSuffix
@@ -109,8 +109,8 @@ func (r *storedReader) fail(format string, args ...any) {
 	}
 }
 
-// view finds a tensor of the given type; U8 stands for any where its bytes alone
-// count.
+// view returns a tensor of one of the given types. U8 accepts any type, for tensors of which
+// only the bytes matter.
 func (r *storedReader) view(name string, dtypes ...safetensors.DType) *safetensors.View {
 	if r.err != nil {
 		return nil
@@ -158,7 +158,7 @@ func (r *storedReader) bytes(name string, most int, dtypes ...safetensors.DType)
 	return b
 }
 
-// fourBit reads what 4-bit codes need; the codes are read when they are used.
+// fourBit reads the quantization state of 4-bit codes. The codes themselves are read on use.
 func (r *storedReader) fourBit() *converted {
 	var states []string
 	for _, name := range r.beside {
@@ -205,7 +205,7 @@ func (r *storedReader) fourBit() *converted {
 	return p
 }
 
-// eightBit reads what LLM.int8 needs.
+// eightBit reads the scales of LLM.int8.
 func (r *storedReader) eightBit() *converted {
 	name := strings.TrimSuffix(r.weight, weightSuffix)
 	scb := r.floats(name + scaleSuffix)
@@ -240,7 +240,7 @@ func (r *storedReader) eightBit() *converted {
 	return p
 }
 
-// inPieces gives put the blocks of n elements, some at a time.
+// inPieces passes the blocks of n elements to put, a few at a time.
 func inPieces(d tensor.DType, n int, put func(int, []byte) error, blocks func(dst []byte, first int) error) error {
 	buffer := make([]byte, d.Bytes(pieceElements))
 	for first := 0; first < n; first += pieceElements {
@@ -255,7 +255,7 @@ func inPieces(d tensor.DType, n int, put func(int, []byte) error, blocks func(ds
 	return nil
 }
 
-// inFloats gives put the n elements as F32, some at a time.
+// inFloats passes n elements to put as F32, a few at a time.
 func inFloats(n int, put func(int, []byte) error, elements func(dst []float32, first int) error) error {
 	values := make([]float32, pieceElements)
 	data := make([]byte, 4*pieceElements)

@@ -16,14 +16,13 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// Classes are what a classifier tells apart: id2label and problem_type of config.json.
+// Classes are the labels of a classifier: id2label and problem_type of config.json.
 type Classes struct {
 	Names   []string     // in the order of the numbers that it gives
 	Problem data.Problem // empty: nothing says so, see [Classes.Means]
 }
 
-// UnnamedClasses are n classes with the names that transformers gives where there are
-// none.
+// UnnamedClasses returns n classes with the default names of transformers.
 func UnnamedClasses(n int) Classes {
 	c := Classes{Names: make([]string, n)}
 	for i := range c.Names {
@@ -34,7 +33,7 @@ func UnnamedClasses(n int) Classes {
 
 func unnamed(i int) string { return "LABEL_" + strconv.Itoa(i) }
 
-// Unnamed reports whether nobody has given the classes names.
+// Unnamed reports whether all classes have their default names.
 func (c Classes) Unnamed() bool {
 	for i, name := range c.Names {
 		if name != unnamed(i) {
@@ -44,8 +43,8 @@ func (c Classes) Unnamed() bool {
 	return true
 }
 
-// Means is the problem: where nothing says so, one number is a regression, and more
-// are classes of which a document has one.
+// Means returns the problem type. If none is set, one label means regression, and several mean
+// single-label classification.
 func (c Classes) Means() data.Problem {
 	switch {
 	case c.Problem != "":
@@ -59,7 +58,7 @@ func (c Classes) Means() data.Problem {
 // maxClasses keeps a wrong number from taking all memory.
 const maxClasses = 1 << 20
 
-// Check says what is wrong. Errors: ErrConfig.
+// Check validates the classes. Errors: ErrConfig.
 func (c Classes) Check() error {
 	switch n := len(c.Names); {
 	case n < 1 || n > maxClasses:
@@ -79,9 +78,9 @@ func (c Classes) Check() error {
 	return nil
 }
 
-// Right is the number of the documents of a batch whose classes are those of the scores
-// [documents, classes]: all of them, where a document may have several. Of a regression
-// it is 0.
+// Right returns the number of correctly classified documents of a batch, given scores
+// [documents, classes]. A multi-label document counts if all its labels are correct. For
+// regression it returns 0.
 func (c Classes) Right(b *data.Batch, scores []float32) (n int) {
 	size := len(c.Names)
 	for i := range b.Rows() {
@@ -104,7 +103,7 @@ func (c Classes) Right(b *data.Batch, scores []float32) (n int) {
 	return n
 }
 
-// Keys are those of config.json that say the same.
+// Keys returns the equivalent keys of config.json.
 func (c Classes) Keys() map[string]any {
 	var label, id bytes.Buffer
 	for i, name := range c.Names {
@@ -123,8 +122,7 @@ func (c Classes) Keys() map[string]any {
 	return keys
 }
 
-// classes reads the classes of a config.json: two where it names none, as transformers
-// has it.
+// classes reads the classes of a config.json. Without names there are two, as in transformers.
 func (f *Fields) classes() Classes {
 	labels := read(f, "id2label", "an object of names by numbers", map[string]string(nil))
 	c := Classes{Names: make([]string, len(labels))}
@@ -151,12 +149,12 @@ func (f *Fields) classes() Classes {
 	return c
 }
 
-// ClassesFile is a file beside an adapter of a classifier, whose own configuration has
-// no place for names.
+// ClassesFile is a file next to a classifier's adapter. It holds the class names, for which
+// the adapter's configuration has no key.
 const ClassesFile = "classes.json"
 
-// ReadClasses reads what [Classes.Save] has written, and tells whether it has. Errors:
-// ErrConfig, ErrUnsupported and those of package os.
+// ReadClasses reads the file that [Classes.Save] writes. found reports whether it exists.
+// Errors: ErrConfig, ErrUnsupported and errors of package os.
 func ReadClasses(dir string) (c Classes, found bool, err error) {
 	path := filepath.Join(dir, ClassesFile)
 	raw, err := os.ReadFile(path)

@@ -12,17 +12,16 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Classification is the task of classifiers: the input [nn.Classes] says of which class
-// a document is, or [nn.Values] which numbers belong to it, as [Classes] has it.
+// Classification is the task of classifiers. The input [nn.Classes] holds the class of each
+// document, or [nn.Values] its numbers, depending on [Classes].
 const Classification Task = "classification"
 
-// OpenClassifier is Open for a checkpoint with a head that classifies, as transformers'
-// AutoModelForSequenceClassification has it. Where the checkpoint has no such head, it
-// begins as there: weights normal with the deviation initializer_range, biases zero, of
-// random numbers that depend on seed and the names of the tensors alone; see
-// [Model.Fresh]. Errors beside those of Open: ErrUnsupported where the architecture has
-// no classifiers, and nn.ErrShape where the head of the checkpoint has another number of
-// classes.
+// OpenClassifier opens a checkpoint as a classifier, like transformers'
+// AutoModelForSequenceClassification. If the checkpoint has no classification head, the head
+// is initialized as in transformers: normal weights with standard deviation initializer_range,
+// and zero biases. The random numbers depend only on seed and the names of the tensors; see
+// [Model.Fresh]. Errors in addition to those of Open: ErrUnsupported if the architecture has
+// no classifiers, and nn.ErrShape if the head of the checkpoint has another number of classes.
 func OpenClassifier(dir string, classes Classes, seed uint64) (*Model, error) {
 	return open(dir, func(m *Model) error {
 		c := m.Config
@@ -42,9 +41,9 @@ func OpenClassifier(dir string, classes Classes, seed uint64) (*Model, error) {
 	})
 }
 
-// head is the head of a classifier: linear layers, with tanh between them, over the
-// state that a document is read at. An encoder's is that of BERT, which has a pooler, or
-// that of RoBERTa.
+// head returns the layers of a classification head: linear layers, separated by tanh, applied
+// to the pooled state of a document. Encoders use the head of BERT, which has a pooler, or of
+// RoBERTa.
 func (c *Config) head() []nn.Module {
 	linear := func(name string, out int, bias bool) nn.Module {
 		return nn.Module{Name: name, Kind: nn.KindLinear, In: c.HiddenSize, Out: out, Bias: bias}
@@ -82,8 +81,8 @@ func (c *Config) classify(b *nn.Builder, x graph.Tensor, out *Outputs) {
 	out.loss(Classification, func() graph.Tensor { return c.Classes.loss(b, out.Scores()) })
 }
 
-// ClassifierArchitecture is the architecture of classifiers of the model's type, or
-// nothing.
+// ClassifierArchitecture returns the classifier architecture of the model's type, or the empty
+// string.
 func (c *Config) ClassifierArchitecture() string { return classifierOf(c.ModelType) }
 
 // MarkRead adds to a batch at which token each of its documents is read: encoders read
@@ -107,8 +106,7 @@ func (c *Config) MarkRead(b *data.Batch) {
 	b.SetInts(nn.ReadToken, at)
 }
 
-// TokenTypes is the number of types that tokens of a document may have, 0 where the
-// model does not look at them.
+// TokenTypes returns the number of token types of a document, or 0 if the model ignores them.
 func (c *Config) TokenTypes() int {
 	if e, ok := c.Family.(*Encoder); ok && e.Types > 1 {
 		return e.Types
@@ -116,8 +114,8 @@ func (c *Config) TokenTypes() int {
 	return 0
 }
 
-// readClasses reads what config.json says of classes. Of a head that is not there only
-// names say something that somebody has given.
+// readClasses reads the classes of config.json. If the model has no classification head, only
+// names other than the default ones are used.
 func (c *Config) readClasses(f *Fields) {
 	const deviation = 0.02 // of transformers, also where 0 is given
 	switch c.Deviation = f.Float("initializer_range", deviation); {
@@ -139,9 +137,9 @@ func (c *Config) readClasses(f *Fields) {
 	}
 }
 
-// loss is that of scores [documents, classes], summed over documents: cross-entropy of
-// their classes, or the mean over the numbers of a document of binary cross-entropies
-// log(1+eˣ) − x·z, or of squared differences.
+// loss returns the loss of scores [documents, classes], summed over documents: the
+// cross-entropy of the classes, or the mean over a document's numbers of binary
+// cross-entropies log(1+eˣ) − x·z or of squared errors.
 func (c Classes) loss(b *nn.Builder, x graph.Tensor) graph.Tensor {
 	if !x.Valid() {
 		return x

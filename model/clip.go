@@ -25,7 +25,7 @@ func init() {
 // Pooling is a [Family] whose output [Pooler] says something of a whole text at one of its
 // tokens, another than the first.
 type Pooling interface {
-	// PoolAt is the place of that token among those of a text.
+	// PoolAt returns the index of that token in a text.
 	PoolAt(ids []int32) int
 }
 
@@ -42,8 +42,8 @@ type clip struct {
 	prefix string // of all modules but the projection
 }
 
-// clipOldEnd is the id that the end of a text has in config.json of the first CLIP, by
-// mistake: there it is the largest id of the text.
+// clipOldEnd is the wrong end-of-text id in config.json of the first CLIP models. With it, the
+// end is the largest id of the text.
 const clipOldEnd = 2
 
 func readCLIP(c *Config, f *Fields, prefix string) Family {
@@ -111,7 +111,8 @@ func (t *clip) Skips(*Config) []Skip {
 	return []Skip{{Names: regexp.MustCompile(`^(logit_scale|visual_projection\.weight|text_projection\.weight)$`), Why: "comparison of texts with pictures"}}
 }
 
-// PoolAt implements [Pooling]: the first end of the text, or its first token where it has none.
+// PoolAt implements [Pooling]: it returns the index of the first end-of-text token, or 0 if
+// there is none.
 func (t *clip) PoolAt(ids []int32) int {
 	if t.End == clipOldEnd {
 		return slices.Index(ids, slices.Max(ids))

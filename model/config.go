@@ -12,14 +12,14 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 )
 
-// ErrUnsupported is wrapped where a checkpoint asks for what is not supported;
-// the message names it and lists what is.
+// ErrUnsupported reports that a checkpoint needs an unsupported feature. The message names the
+// feature and lists the supported ones.
 var ErrUnsupported = errors.New("unsupported model")
 
 // ErrConfig is wrapped where config.json is wrong.
 var ErrConfig = errors.New("bad config.json")
 
-// ErrAdapter is wrapped if a folder holds an adapter in the place of a model.
+// ErrAdapter reports that a folder holds an adapter instead of a model.
 var ErrAdapter = errors.New("folder is an adapter, expected a model")
 
 // checkAdapter fails with ErrAdapter, and names the base model, if dir holds an adapter of PEFT.
@@ -38,15 +38,16 @@ func checkAdapter(dir string) error {
 	return fmt.Errorf("%s: %w; %s", filepath.Clean(dir), ErrAdapter, base)
 }
 
-// Config is what models share, read from config.json as transformers 4 or 5, or
-// diffusers, writes it. What is one family's own is in Family. Of a model of diffusers
-// nothing that has to do with tokens is set.
+// Config holds the settings that models share, read from a config.json of transformers 4 or 5,
+// or of diffusers. Family holds the settings of one architecture. For models of diffusers,
+// fields about tokens are not set.
 type Config struct {
 	Architecture string // such as LlamaForCausalLM, or FluxTransformer2DModel
 	ModelType    string // such as llama; nothing for models of diffusers
 	Diffusers    bool   // the configuration is one of diffusers
-	// Part is how much of it the model is: Body where the architecture has no head,
-	// Classifier where its head is one, else AsSaved, unless another was asked for.
+	// Part is the part of the architecture that the model is. Unless another one was asked
+	// for, it is Body for an architecture without a head, Classifier for one with a
+	// classification head, and otherwise AsSaved.
 	Part  Part   `json:"-"`
 	DType string // of the weights, as the file calls it
 
@@ -54,28 +55,27 @@ type Config struct {
 	Layers       int
 	VocabSize    int
 	MaxPositions int
-	// TiedEmbeddings says that the head shares the weight of the input embedding.
+	// TiedEmbeddings reports that the head shares the weight of the input embedding.
 	TiedEmbeddings bool
 	// Padding is the row of the embedding that gets no gradient, or -1.
 	Padding int
-	// Quantized says that bitsandbytes has quantised weights of the files.
+	// Quantized reports that the files hold weights quantized by bitsandbytes.
 	Quantized bool
 	// EOS ends a generated text; BOS begins one, -1 if there is none.
 	EOS []int32
 	BOS int32
-	// Classes are those of the head of a classifier, or what config.json says of one
-	// that there may be.
+	// Classes are the labels of the classification head. Without a head they are the ones that
+	// config.json names, if any.
 	Classes Classes `json:"-"`
-	// Deviation is that of weights which begin as random numbers: initializer_range.
+	// Deviation is the standard deviation of newly initialized weights: initializer_range.
 	Deviation float64 `json:"-"`
 
 	Family Family
 }
 
-// Family is what an architecture reads of config.json for itself; it builds the
-// model.
+// Family holds the settings of an architecture, read from config.json, and builds its model.
 type Family interface {
-	// Check says what is wrong with the numbers. Errors: ErrConfig.
+	// Check validates the settings. Errors: ErrConfig.
 	Check(c *Config) error
 	// Build emits the graph.
 	Build(c *Config, b *nn.Builder) Outputs
@@ -83,7 +83,8 @@ type Family interface {
 
 // Stretcher is a Family whose texts may be longer than MaxPositions.
 type Stretcher interface {
-	// Stretch is by how much they may be: 1 where they may not.
+	// Stretch returns the maximum length of texts as a multiple of MaxPositions; 1 means that
+	// they may not be longer.
 	Stretch() float64
 }
 
@@ -93,9 +94,9 @@ type Renamer interface {
 	OtherNames(name string) []string
 }
 
-// MaxLength is the number of tokens that the model can take: its
-// max_position_embeddings, and with dynamic rotary scaling as many times more
-// as its factor says, as far as positions are numbers of 32 bits.
+// MaxLength returns the maximum number of tokens that the model supports:
+// max_position_embeddings, multiplied by the factor of dynamic rotary scaling if there is one.
+// It is limited to 32-bit positions.
 func (c *Config) MaxLength() int {
 	if s, ok := c.Family.(Stretcher); ok {
 		return int(min(float64(c.MaxPositions)*s.Stretch(), math.MaxInt32))
@@ -113,8 +114,8 @@ const maxLayers = 1 << 14
 // two does not overflow.
 const maxSize = 1 << 30
 
-// ReadConfig reads dir/config.json, and dir/generation_config.json if there is
-// one. Errors: ErrConfig and ErrUnsupported, with the key and what was expected.
+// ReadConfig reads dir/config.json and, if it exists, dir/generation_config.json. Errors:
+// ErrConfig and ErrUnsupported, with the key and the expected value.
 func ReadConfig(dir string) (*Config, error) {
 	path := filepath.Join(dir, "config.json")
 	raw, err := os.ReadFile(path)
@@ -252,7 +253,7 @@ func (c *Config) check() error {
 	return c.Family.Check(c)
 }
 
-// quantization reads whether weights are stored quantised, and by what.
+// quantization reads whether stored weights are quantized, and by which method.
 func (f *Fields) quantization(c *Config) {
 	const key = "quantization_config"
 	if !f.Has(key) || f.err != nil {
@@ -265,7 +266,7 @@ func (f *Fields) quantization(c *Config) {
 	}
 	method := q.String("quant_method", "")
 	if method == "" && (q.Bool("load_in_4bit", false) || q.Bool("load_in_8bit", false)) {
-		method = "bitsandbytes" // as it was written at first
+		method = "bitsandbytes" // early files do not name the method
 	}
 	if f.err = q.err; f.err != nil {
 		return

@@ -26,7 +26,7 @@ type decoder struct {
 	Bidirectional bool `json:",omitempty"`
 }
 
-// decoder reads the keys that decoders share, except those of the rotary embedding.
+// decoder reads the keys that decoders share, except for the rotary embedding.
 func (f *Fields) decoder(c *Config) decoder {
 	d := decoder{
 		Intermediate: f.Need("intermediate_size"),
@@ -46,7 +46,7 @@ func (f *Fields) decoder(c *Config) decoder {
 	return d
 }
 
-// isCausal is the key by which any decoder of transformers becomes bidirectional.
+// isCausal is the key that makes any decoder of transformers bidirectional.
 const isCausal = "is_causal"
 
 // activation reads the name of an activation function.
@@ -60,8 +60,8 @@ func (f *Fields) activation(key, def string) ir.Activation {
 	return act
 }
 
-// window converts a sliding_window of config.json, which counts the keys up to the query in a
-// causal model and those before it in a bidirectional one.
+// window converts a sliding_window of config.json. In a causal model it counts the keys up to
+// and including the query, in a bidirectional one only the keys before it.
 func (d *decoder) window(tokens int) int {
 	if d.Bidirectional && tokens > 0 {
 		return min(tokens, maxSize) + 1
@@ -121,7 +121,7 @@ func (d *decoder) Check(*Config) error {
 	return nil
 }
 
-// Stretch implements [Stretcher].
+// Stretch implements [Stretcher]. It returns the factor of dynamic rotary scaling.
 func (d *decoder) Stretch() float64 {
 	if d.RoPE.Dynamic() {
 		return d.RoPE.Factor
@@ -158,12 +158,12 @@ func (d *decoder) project(b *nn.Builder, x graph.Tensor, bias bool) (q, k, v gra
 	return q, k, v
 }
 
-// headNorm is an RMSNorm of each head of x, whose weight is stored less origin.
+// headNorm applies RMSNorm to each head of x. The stored weight is the weight minus origin.
 func (d *decoder) headNorm(b *nn.Builder, name string, x graph.Tensor, origin float64) graph.Tensor {
 	return nn.PerHead(x, d.HeadDim, func(x graph.Tensor) graph.Tensor { return b.RMSNormFrom(name, x, d.NormEps, origin) })
 }
 
-// scores are the attributes of attention with the usual scale; a query sees the keys less
+// scores returns the attributes of attention with the usual scale. A query sees the keys less
 // than window tokens away, or all keys if window is 0.
 func (d *decoder) scores(window int) ir.AttentionAttr {
 	return ir.AttentionAttr{

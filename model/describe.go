@@ -8,8 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Lines says for people which weights are quantised, and how; there is none where
-// none is.
+// Lines describes in text which weights are quantized, and how. It returns nothing if none is.
 func (q Quantization) Lines() (lines []string) {
 	switch stored := q.Storage(); {
 	case stored != "":
@@ -25,7 +24,7 @@ func (q Quantization) Lines() (lines []string) {
 	return lines
 }
 
-// Storage says how quantised weights are stored, and is empty where there are none.
+// Storage describes how quantized weights are stored. It is empty if none are.
 func (q Quantization) Storage() string {
 	if !q.Stored {
 		return ""
@@ -39,7 +38,7 @@ func (q Quantization) Storage() string {
 	return fmt.Sprintf("by bitsandbytes: %d linear layers as %s in %s, %s in 16 bits", len(q.Weights), quant.Name(q.DType), bytesize.Binary(q.Bytes), bytesize.Binary(q.Plain))
 }
 
-// andMore says how many are not named.
+// andMore returns a note on the number of names left out.
 func andMore(n int) string {
 	if n == 0 {
 		return ""

@@ -10,8 +10,8 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// Fields are the keys of a JSON object. The first thing that is wrong is kept as Err, and
-// what is read after it counts for nothing.
+// Fields are the keys of a JSON object. The first error is kept and returned by Err; values
+// read after it are meaningless.
 type Fields struct {
 	values map[string]json.RawMessage
 	err    error
@@ -29,27 +29,28 @@ func ParseFields(raw []byte) (*Fields, error) {
 	return f, nil
 }
 
-// Err is the first thing that was wrong.
+// Err returns the first error.
 func (f *Fields) Err() error { return f.err }
 
-// Has reports whether the key is there and not null.
+// Has reports whether the key is present and not null.
 func (f *Fields) Has(key string) bool {
 	v, ok := f.values[key]
 	return ok && string(v) != "null"
 }
 
-// Null reports whether the key is there and null, where that is not what a missing key is.
+// Null reports whether the key is present and null, for keys whose null differs from a missing
+// key.
 func (f *Fields) Null(key string) bool { return string(f.values[key]) == "null" }
 
-// Fail says what is wrong with a key, unless something was wrong before. Errors: ErrConfig.
+// Fail records an error about a key, unless an earlier error was recorded. Errors: ErrConfig.
 func (f *Fields) Fail(key string, found, expected any) {
 	if f.err == nil {
 		f.err = fmt.Errorf("%w: %s: found %v, expected %v", ErrConfig, key, found, expected)
 	}
 }
 
-// Only refuses keys that are none of these: nothing would read them. Those that begin with
-// an underscore are the file's own. Errors: ErrConfig.
+// Only rejects keys other than the given ones, since nothing would read them. Keys that begin
+// with an underscore are ignored. Errors: ErrConfig.
 func (f *Fields) Only(keys ...string) {
 	for _, key := range slices.Sorted(maps.Keys(f.values)) {
 		if !strings.HasPrefix(key, "_") && !slices.Contains(keys, key) && f.err == nil {
@@ -58,7 +59,8 @@ func (f *Fields) Only(keys ...string) {
 	}
 }
 
-// Unsupported is Fail for what is right and not supported. Errors: ErrUnsupported.
+// Unsupported records an error about a valid but unsupported value, as Fail does. Errors:
+// ErrUnsupported.
 func (f *Fields) Unsupported(key string, found any, supported []string) {
 	if f.err == nil {
 		f.err = fmt.Errorf("%w: %s %q; supported: %s", ErrUnsupported, key, fmt.Sprint(found), strings.Join(supported, ", "))
@@ -116,8 +118,8 @@ func (f *Fields) Object(key string) *Fields {
 	return &Fields{values: read(f, key, "an object", map[string]json.RawMessage(nil))}
 }
 
-// enter goes on with the keys of a nested object, where a model is a part of another; how
-// weights are stored is said of the whole.
+// enter replaces f by the keys of a nested object, for a model that is a part of another.
+// quantization_config is inherited from the outer object.
 func (f *Fields) enter(key string) {
 	inner := f.Object(key)
 	const stored = "quantization_config"
@@ -127,7 +129,7 @@ func (f *Fields) enter(key string) {
 	f.values = inner.values
 }
 
-// Need reads an integer that must be there.
+// Need reads a required integer.
 func (f *Fields) Need(key string) int {
 	if !f.Has(key) {
 		f.Fail(key, "nothing", "an integer")

@@ -13,15 +13,17 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Weights in 8-bit floats (F8_E4M3) that are stored as plain casts, or with a scale beside
-// them: NAME.scale_weight, as ComfyUI has it, or NAME.weight_scale, one number or one for
-// each row. Those of layers in numbered blocks keep their 8 bits on the device; others
-// become bfloat16, which has all of their numbers, or float32 where there is a scale.
+// This file reads weights in 8-bit floats (F8_E4M3), stored as plain casts or with scales:
+// NAME.scale_weight, as ComfyUI writes it, or NAME.weight_scale, with one number for the
+// weight or one for each row. Weights of layers in numbered blocks keep their 8 bits on the
+// device. Others are converted to bfloat16, which represents all their values, or to float32
+// if they have a scale.
 
-// scaleNames are what tools put behind the name of a module for the scale of its weight.
+// scaleNames are the suffixes that tools append to a module's name for the scale of its
+// weight.
 var scaleNames = []string{".scale_weight", ".weight_scale"}
 
-// numbered begins the names of what lies in a numbered block.
+// numbered matches names of tensors in a numbered block.
 var numbered = regexp.MustCompile(`(^|\.)[a-z_]+\.[0-9]+\.`)
 
 // findFloat8 finds the weights that are stored in 8-bit floats.
@@ -50,8 +52,8 @@ func (m *Model) findFloat8() error {
 	return nil
 }
 
-// storedScale is how to read what stands beside a weight for its scale: one number, or one
-// for each row; nil where nothing does.
+// storedScale returns a function that reads the scale stored for a weight, one number or one
+// for each row. read is nil if there is no scale.
 func (m *Model) storedScale(name string, weight *safetensors.View) (read func() ([]float32, error), from string, err error) {
 	module, ok := strings.CutSuffix(name, weightSuffix)
 	if !ok {
@@ -87,7 +89,7 @@ func (m *Model) storedScale(name string, weight *safetensors.View) (read func() 
 	return nil, "", nil
 }
 
-// rowScales are the scales of a weight of so many rows, one for each.
+// rowScales returns the scales of a weight as one number for each row.
 func rowScales(from string, rows int, read func() ([]float32, error)) *converted {
 	return &converted{dtype: tensor.F32, shape: []int{rows, 1}, from: []string{from}, fill: func(put func(int, []byte) error) error {
 		scale, err := read()
@@ -101,7 +103,7 @@ func rowScales(from string, rows int, read func() ([]float32, error)) *converted
 	}}
 }
 
-// widenedWhole is a weight that no layer keeps in 8 bits.
+// widenedWhole returns a weight that is converted from 8 bits when it is loaded.
 func widenedWhole(name string, v *safetensors.View, scale func() ([]float32, error), from string) *converted {
 	c := &converted{dtype: tensor.BF16, shape: slices.Clone(v.Shape), from: []string{name}}
 	if scale != nil {
@@ -135,8 +137,8 @@ func widenedWhole(name string, v *safetensors.View, scale func() ([]float32, err
 	return c
 }
 
-// toFloat8 has a weight [out, in] made of 8-bit floats with a scale for each row on its way
-// to the device.
+// toFloat8 converts a weight [out, in] to 8-bit floats with a scale for each row when it is
+// uploaded.
 func (m *Model) toFloat8(name string, v *safetensors.View, from tensor.DType, report *progressOf) {
 	shape := slices.Clone(v.Shape)
 	weight := &converted{dtype: tensor.F8E4M3, shape: shape, from: []string{name}}
@@ -158,7 +160,7 @@ func (m *Model) toFloat8(name string, v *safetensors.View, from tensor.DType, re
 	}
 }
 
-// float8Rows gives the rows of a view as 8-bit floats, one after the other.
+// float8Rows calls each with the rows of a view as 8-bit floats, in order.
 func float8Rows(v *safetensors.View, from tensor.DType, each func(row int, codes []byte, scale float32) error) error {
 	columns := v.Shape[1]
 	values, codes := make([]float32, columns), make([]byte, columns)
@@ -184,7 +186,7 @@ func float8Rows(v *safetensors.View, from tensor.DType, each func(row int, codes
 	return err
 }
 
-// scaleBytes is what the scales of a weight in 8-bit floats take.
+// scaleBytes returns the size in bytes of the scales of a weight in 8-bit floats.
 func (m *Model) scaleBytes(name string) int {
 	if c := m.converted[name+nn.ScaleSuffix]; c != nil {
 		return c.size()
@@ -192,7 +194,8 @@ func (m *Model) scaleBytes(name string) int {
 	return 0
 }
 
-// scalesOf reads the scales of the rows of a weight in 8-bit floats, nil where it has none.
+// scalesOf returns a function that reads the row scales of a weight in 8-bit floats, or nil if
+// it has none.
 func (m *Model) scalesOf(name string) func() ([]float32, error) {
 	c := m.converted[name+nn.ScaleSuffix]
 	if c == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// Fresh lists the weights that the model reads and the checkpoint does not have, sorted:
-// those of a head that begins as random numbers.
+// Fresh returns the sorted names of newly initialized weights: weights of a head that the
+// checkpoint does not have.
 func (m *Model) Fresh() []string { return slices.Sorted(maps.Keys(m.fresh)) }
 
 // begin makes the weights of layers that the checkpoint does not have.
@@ -40,7 +40,8 @@ func (m *Model) add(name string, values []float32, shape ...int) error {
 	return err
 }
 
-// normal are n normal numbers that depend on the seed and the name of their tensor.
+// normal returns n normally distributed numbers that depend on the seed and the name of their
+// tensor.
 func normal(name string, n int, seed uint64, deviation float64) []float32 {
 	h := fnv.New64a()
 	h.Write([]byte(name))

@@ -56,14 +56,14 @@ func (f *Fields) gemma(c *Config, maxPositions, pattern int) gemma {
 	return m
 }
 
-// norm is an RMSNorm whose weight is stored less one.
+// norm applies RMSNorm. The stored weight is the weight minus 1.
 func (m *gemma) norm(b *nn.Builder, name string, x graph.Tensor) graph.Tensor {
 	return b.RMSNormFrom(name, x, m.NormEps, 1)
 }
 
 func (m *gemma) normOrigin() float64 { return 1 }
 
-// scores are the attributes of attention in layer i.
+// scores returns the attributes of attention in layer i.
 func (m *gemma) scores(i int) ir.AttentionAttr {
 	window := 0
 	if m.LayerTypes[i] == slidingAttention {

@@ -72,7 +72,7 @@ func (m *gemma3) Build(c *Config, b *nn.Builder) Outputs {
 	return l.outputs(m.norm(l.body, "norm", x))
 }
 
-// rope is the rotary embedding of a kind of layers.
+// rope returns the rotary embedding of a layer type.
 func (m *gemma3) rope(kind string) RoPE {
 	if kind == slidingAttention {
 		return m.LocalRoPE

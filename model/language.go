@@ -6,8 +6,8 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 )
 
-// language emits what decoders have around their layers: inputs, embedding, the list of hidden
-// states, and the head.
+// language emits the parts that decoders share around their layers: inputs, embedding, the
+// list of hidden states, and the head.
 type language struct {
 	nn.Text
 	config        *Config
@@ -31,7 +31,7 @@ func (d *decoder) language(c *Config, b *nn.Builder) *language {
 	return l
 }
 
-// embed is the input embedding of the tokens.
+// embed returns the input embedding of the tokens.
 func (l *language) embed() graph.Tensor {
 	c := l.config
 	return l.body.Embedding(nn.Vocabulary, "embed_tokens", l.Tokens, c.VocabSize, c.HiddenSize, c.Padding)
@@ -48,8 +48,8 @@ func (l *language) layers(x graph.Tensor, layer func(b *nn.Builder, i int, x gra
 	return x
 }
 
-// attention is attention to the keys of the text. In a bidirectional model the window of a
-// applies to both sides.
+// attention emits attention over the keys of the text. In a bidirectional model the window of
+// a applies to both sides.
 func (l *language) attention(b *nn.Builder, q, k, v graph.Tensor, a ir.AttentionAttr) graph.Tensor {
 	in := l.Text
 	if l.bidirectional && a.Window > 0 {

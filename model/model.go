@@ -1,6 +1,6 @@
-// Package model reads Hugging Face checkpoints and builds their graphs: one
-// file for each architecture, registered by the name that config.json gives.
-// Weights stay in their files and are used where they lie.
+// Package model reads Hugging Face checkpoints and builds their graphs. Each architecture has
+// its own file and is registered under its name in config.json. Weights are memory-mapped and
+// used in place.
 package model
 
 import (
@@ -20,7 +20,8 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// Part is how much of a checkpoint a model is, and with it how its modules are named.
+// Part selects the part of a checkpoint that a model uses. It also determines the names of
+// modules.
 type Part string
 
 // The parts.
@@ -54,15 +55,14 @@ type Model struct {
 	kept map[string]*safetensors.View // weights that are not in place, with their bytes
 }
 
-// Open reads dir/config.json, maps the weights and checks that every tensor
-// that the model needs is there with its shape. Where there are no safetensors
-// files, those of torch.save take their place, see weights.OpenModel and
-// weights.OpenDiffusion. Tensors that it does not read are in [Model.Unread].
-// Errors: ErrConfig, ErrUnsupported, ErrUnread, nn.ErrMissing, nn.ErrShape and those of
-// weights.OpenModel.
+// Open reads dir/config.json, maps the weights, and checks that every tensor that the model
+// needs is present with the right shape. Without safetensors files it uses files of
+// torch.save, see weights.OpenModel and weights.OpenDiffusion. [Model.Unread] lists the
+// tensors that the model does not read. Errors: ErrConfig, ErrUnsupported, ErrUnread,
+// nn.ErrMissing, nn.ErrShape and errors of weights.OpenModel.
 func Open(dir string) (*Model, error) { return OpenAs(dir, AsSaved) }
 
-// OpenAs is Open for a part of what the checkpoint has, AsSaved or Body.
+// OpenAs opens a part of a checkpoint, AsSaved or Body. It is otherwise like Open.
 func OpenAs(dir string, part Part) (*Model, error) {
 	return open(dir, func(m *Model) error {
 		if part == Body {
@@ -72,7 +72,7 @@ func OpenAs(dir string, part Part) (*Model, error) {
 	})
 }
 
-// open is Open; choose says which part of the checkpoint the model is.
+// open opens a model; choose selects the part of the checkpoint.
 func open(dir string, choose func(*Model) error) (*Model, error) {
 	if info, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("model: %w", err)
@@ -94,15 +94,14 @@ func open(dir string, choose func(*Model) error) (*Model, error) {
 	return assemble(&Model{Config: c, Dir: dir, set: set}, choose)
 }
 
-// OpenSet is Open for weights that have been opened already, and a configuration that was
-// made for them; path stands for the model in messages. Weights that do not lie in their
-// file as they are used are made each time that they are brought to a device. The model
-// closes the weights, also where OpenSet fails.
+// OpenSet opens a model from weights that are already open and a configuration made for them.
+// path names the model in messages. Weights that need conversion are converted again at each
+// upload. The model closes the weights; OpenSet closes them if it fails.
 func OpenSet(c *Config, path string, set *weights.Set) (*Model, error) {
 	return assemble(&Model{Config: c, Dir: path, set: set, made: true}, func(*Model) error { return nil })
 }
 
-// assemble looks through the weights of a model.
+// assemble checks the weights of a model against its configuration.
 func assemble(m *Model, choose func(*Model) error) (*Model, error) {
 	set, dir := m.set, m.Dir
 	m.Source, m.converted = set.Origin(), map[string]*converted{}
@@ -172,7 +171,7 @@ func (m *Model) CheckLogits() error {
 	return m.CheckTask(NextToken)
 }
 
-// rootError leaves out where in the model's code a tensor was asked for: the
+// rootError removes the position in the model's code where a tensor was requested: the
 // checkpoint is at fault, not the code.
 func rootError(err error) error {
 	for _, is := range []error{nn.ErrMissing, nn.ErrShape, safetensors.ErrNotFound} {
@@ -203,8 +202,8 @@ func (m *Model) Modules() []nn.Module { return m.modules }
 // Used lists the tensors that the model reads, in its order.
 func (m *Model) Used() []string { return m.used }
 
-// Stored lists the tensors of the checkpoint that the weights called name lies
-// in: itself, more where it is stored quantised, or none where it is fresh.
+// Stored lists the tensors of the checkpoint that hold the named weight: one tensor, several
+// if it is stored quantized, or none if it is newly initialized.
 func (m *Model) Stored(name string) []string {
 	if _, ok := m.fresh[name]; ok {
 		return nil
@@ -216,7 +215,7 @@ func (m *Model) Stored(name string) []string {
 	return []string{name}
 }
 
-// Set is the checkpoint's files.
+// Set returns the checkpoint's files.
 func (m *Model) Set() *weights.Set { return m.set }
 
 // Has reports whether the model has a tensor of that name, of the checkpoint or fresh.
@@ -226,9 +225,9 @@ func (m *Model) Has(name string) bool {
 	return ok || m.converted[name] != nil || m.set.Has(name)
 }
 
-// inFile is the name that the tensor called name has in this checkpoint.
+// inFile returns the name of a tensor in this checkpoint.
 func (m *Model) inFile(name string) string {
-	if weight, ok := strings.CutSuffix(name, weightSuffix+nn.ScaleSuffix); ok { // made of what lies beside the weight
+	if weight, ok := strings.CutSuffix(name, weightSuffix+nn.ScaleSuffix); ok { // derived from the scale stored with the weight
 		return m.inFile(weight+weightSuffix) + nn.ScaleSuffix
 	}
 	r, ok := m.Config.Family.(Renamer)
@@ -243,10 +242,10 @@ func (m *Model) inFile(name string) string {
 	return name
 }
 
-// Weight finds a tensor of the checkpoint where it lies in the mapped file. One
-// that does not lie there in order (a transposed view, a compressed file) is read
-// once and kept in memory. A quantised one is made when its bytes are asked for. Of one
-// that has more axes than a value can have (ir.MaxRank), the last are one axis.
+// Weight returns a tensor of the checkpoint in the mapped file. A tensor that is not
+// contiguous there (a transposed view, a compressed file) is read once and kept in memory. A
+// quantized one is computed when its bytes are requested. If a tensor has more axes than a
+// value may have (ir.MaxRank), the last ones are merged.
 func (m *Model) Weight(name string) (nn.Weight, error) {
 	if w, ok := m.fresh[name]; ok {
 		return w, nil
@@ -280,7 +279,7 @@ func (m *Model) Weight(name string) (nn.Weight, error) {
 	return w, nil
 }
 
-// readView gives put the bytes of a view, a piece at a time.
+// readView returns a Fill function that passes the bytes of a view to put in pieces.
 func readView(v *safetensors.View) func(put func(int, []byte) error) error {
 	return func(put func(int, []byte) error) error {
 		piece := make([]byte, min(v.Len(), 1<<20))
@@ -297,7 +296,7 @@ func readView(v *safetensors.View) func(put func(int, []byte) error) error {
 	}
 }
 
-// withinRank is a shape whose last axes are one where there are too many.
+// withinRank merges the last axes of a shape until it has at most ir.MaxRank.
 func withinRank(shape []int) []int {
 	if len(shape) <= ir.MaxRank {
 		return shape
@@ -325,7 +324,7 @@ func (m *Model) view(name string) (*safetensors.View, error) {
 	return v, err
 }
 
-// Parameters is the number of the elements of all tensors that the model reads.
+// Parameters returns the number of elements of all tensors that the model reads.
 func (m *Model) Parameters() int {
 	n := 0
 	for _, name := range m.used {
@@ -340,5 +339,5 @@ func (m *Model) Parameters() int {
 	return n
 }
 
-// Close unmaps the weights. No executable that reads them may run any more.
+// Close unmaps the weights. No executable that reads them may run afterwards.
 func (m *Model) Close() error { return m.set.Close() }

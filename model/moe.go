@@ -30,7 +30,8 @@ func readMixtral(c *Config, f *Fields) Family {
 	}
 	m.RoPE = f.rope(c, m.HeadDim, 1e6)
 	m.Window = f.slidingWindow(&m.decoder, 0)
-	// Noise that is multiplied into what experts read while they are trained.
+	// During training, router jitter multiplies the experts' input by noise. It is not
+	// supported.
 	if noise := f.Float("router_jitter_noise", 0); noise != 0 {
 		f.Unsupported("router_jitter_noise", noise, []string{"0"})
 	}

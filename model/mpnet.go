@@ -6,8 +6,8 @@ import (
 )
 
 func init() {
-	// MPNet (Song et al. 2020, arXiv 2004.09297): BERT without types, whose positions
-	// begin behind the padding row, and whose scores have a bias by relative position.
+	// MPNet (Song et al. 2020, arXiv 2004.09297) is BERT without token types. Its positions
+	// start after the padding row, and its scores have a relative position bias.
 	for _, head := range []string{"Model", "ForMaskedLM", "ForSequenceClassification"} {
 		Register("MPNet"+head, Architecture{ModelType: "mpnet", Read: readMPNet})
 	}

@@ -11,8 +11,8 @@ func init() {
 	registerDecoder("olmo2", readOlmo2, "Olmo2ForCausalLM", "Olmo2Model", "Olmo2ForSequenceClassification")
 }
 
-// olmo2 is OLMo 2 (OLMo Team 2024, arXiv 2501.00656): norms stand behind attention and MLP, and
-// queries and keys are normalised over all their heads at once.
+// olmo2 is OLMo 2 (OLMo Team 2024, arXiv 2501.00656). Norms follow attention and MLP, and
+// queries and keys are normalized over all their heads at once.
 type olmo2 struct {
 	decoder
 	AttentionBias bool

@@ -12,22 +12,22 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// ErrTask is wrapped where a model is asked for what its architecture has not:
-// logits, a named output, or the loss of a task.
+// ErrTask reports that the architecture lacks a requested output: logits, a named output, or
+// the loss of a task.
 var ErrTask = errors.New("the architecture does not have it")
 
-// Task is what a model is trained for.
+// Task is a training task.
 type Task string
 
-// NextToken is the task of language models: the input [nn.Labels] says what is
-// to be predicted at each token, and numbers below 0 that nothing is.
+// NextToken is the task of language models. The input [nn.Labels] holds the label of each
+// token; negative labels are ignored.
 const NextToken Task = "next token"
 
-// Loss emits the loss of a task, summed over what is predicted. It declares the
-// inputs that it reads beside those of the model.
+// Loss emits the loss of a task, summed over the predictions. It declares the inputs that it
+// reads in addition to the inputs of the model.
 type Loss func() graph.Tensor
 
-// Outputs are what building a model gives. What an architecture does not have is
+// Outputs are the results of building a model. Outputs that an architecture does not have are
 // absent.
 type Outputs struct {
 	// Head gives the logits of a language model.
@@ -40,14 +40,14 @@ type Outputs struct {
 	Hidden []graph.Tensor
 	// Named are other outputs, such as one vector for each text.
 	Named map[string]graph.Tensor
-	// Losses are those of the tasks that the model can be trained for.
+	// Losses maps the tasks that the model can be trained for to their losses.
 	Losses map[Task]Loss
 
 	balance func(loss graph.Tensor) graph.Tensor
 }
 
-// Balanced adds to a loss in training, a sum over labels, what the model wants beside that
-// of any task: the loss of balance of routers, where config.json asks for it.
+// Balanced adds the model's auxiliary loss to a training loss that is summed over labels: the
+// load-balancing loss of routers if config.json asks for it.
 func (o Outputs) Balanced(loss graph.Tensor) graph.Tensor {
 	if o.balance == nil {
 		return loss
@@ -76,8 +76,8 @@ func (o Outputs) Loss(b *nn.Builder, t Task) graph.Tensor {
 	return b.G.Fail(fmt.Errorf("%w: a loss for the task %q; it has %s", ErrTask, t, known(o.Losses)))
 }
 
-// Logits emits the logits of all tokens [n, vocab], or, where rows is valid, of
-// those that it numbers, i32 [k]. Errors, kept by the graph: ErrTask.
+// Logits emits the logits of all tokens [n, vocab] or, if rows is valid, of the tokens with
+// the indices rows, i32 [k]. Errors, kept by the graph: ErrTask.
 func (o Outputs) Logits(b *nn.Builder, rows graph.Tensor) graph.Tensor {
 	switch {
 	case o.Head == nil:
@@ -97,7 +97,7 @@ func (o Outputs) Score(b *nn.Builder) graph.Tensor {
 	return o.Scores()
 }
 
-// Output is the output called name. Errors, kept by the graph: ErrTask.
+// Output returns the named output. Errors, kept by the graph: ErrTask.
 func (o Outputs) Output(b *nn.Builder, name string) graph.Tensor {
 	if t, ok := o.Named[name]; ok {
 		return t
@@ -105,7 +105,7 @@ func (o Outputs) Output(b *nn.Builder, name string) graph.Tensor {
 	return b.G.Fail(fmt.Errorf("%w: an output %q; it has %s", ErrTask, name, known(o.Named)))
 }
 
-// Last is what is behind the last layer and its norm. Errors: ErrTask.
+// Last returns the states after the last layer and its norm. Errors: ErrTask.
 func (o Outputs) Last() (graph.Tensor, error) {
 	if len(o.Hidden) == 0 {
 		return graph.Tensor{}, fmt.Errorf("%w: hidden states", ErrTask)

@@ -13,26 +13,26 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// converted is a weight that is not used as it lies in the files: it is quantised
-// on the way to the device, or its blocks lie in several tensors.
+// converted is a weight that differs from its stored form: it is quantized when uploaded, or
+// its blocks are stored in several tensors.
 type converted struct {
 	dtype tensor.DType
 	shape []int
 	from  []string          // tensors of the checkpoint
-	view  *safetensors.View // that it is made of, nil where it is not one alone
+	view  *safetensors.View // the source, or nil if it is not a single tensor
 	// fill makes its bytes, see nn.Weight.
 	fill func(put func(offset int, data []byte) error) error
 }
 
-// size is the number of its bytes.
+// size returns the number of bytes.
 func (p *converted) size() int { return nn.Weight{DType: p.dtype, Shape: p.shape}.Size() }
 
-// Quantization says how the weights of a model are quantised.
+// Quantization describes how the weights of a model are quantized.
 type Quantization struct {
-	// DType is the type of the weights, Invalid where none is quantised.
+	// DType is the type of the quantized weights, or Invalid if there are none.
 	DType tensor.DType
-	// Stored says that the files hold them so; else they are quantised when
-	// they are brought to a device.
+	// Stored reports that the files hold quantized weights. Otherwise they are quantized when
+	// they are uploaded.
 	Stored  bool
 	Weights []string // their names
 	Bytes   int64    // that they take on a device
@@ -42,7 +42,7 @@ type Quantization struct {
 	Widened []string
 }
 
-// Quantization says which weights are quantised, and how.
+// Quantization returns which weights are quantized, and how.
 func (m *Model) Quantization() Quantization {
 	q := Quantization{Stored: m.stored || len(m.float8) > 0}
 	for _, name := range m.float8 {
@@ -53,7 +53,7 @@ func (m *Model) Quantization() Quantization {
 	for _, name := range slices.Sorted(maps.Keys(m.converted)) {
 		p := m.converted[name]
 		if p.dtype != tensor.F8E4M3 && !p.dtype.Quantized() {
-			if !m.stored { // of 8-bit floats, scales and what is small
+			if !m.stored { // scales and small tensors stored with 8-bit floats
 				continue
 			}
 			q.Widened = append(q.Widened, name)
@@ -71,18 +71,16 @@ func (q *Quantization) add(name string, d tensor.DType, bytes int, shape []int) 
 	q.Plain += int64(tensor.BF16.Bytes(shape[0] * shape[1]))
 }
 
-// Quantize lets the weights of all linear layers but the head be quantised on
-// their way to a device, a piece at a time; embeddings, norms, biases and the
-// head stay as they are in the files. Of the models of diffusers they are those in
-// blocks, which have nearly all of the weights, also the layers that give the modulations
-// of a block (a third of Qwen-Image); what lies before and behind the blocks stays. What
-// has been built of the model before does not change. progress, if not nil, is told how
-// many bytes of the quantised weights are done each time that they are brought to a device;
-// calls come one after the other.
+// Quantize makes uploads quantize the weights of all linear layers except the head, a piece at
+// a time. Embeddings, norms, biases and the head keep their stored types. In models of
+// diffusers, it quantizes the linear layers in blocks, which hold nearly all of the weights,
+// including the layers that compute the modulations of a block (a third of Qwen-Image). Layers
+// before and after the blocks are unchanged, and so are graphs that were built earlier.
+// progress, if not nil, is called with the bytes of quantized weights that are done, at each
+// upload to a device; calls do not overlap.
 //
-// Weights that are stored with the same number of bits and the same code stay
-// as they are. It fails with ErrUnsupported where they are stored in another
-// one.
+// Weights that are already stored in the same format are left unchanged. If they are stored in
+// another format, Quantize returns ErrUnsupported.
 func (m *Model) Quantize(method quant.Method, progress func(done, total int64)) error {
 	to := method.DType()
 	if to == tensor.Invalid {
@@ -95,7 +93,7 @@ func (m *Model) Quantize(method quant.Method, progress func(done, total int64)) 
 		return nil
 	}
 	m.converted = map[string]*converted{}
-	if err := m.findFloat8(); err != nil { // of what is in no block
+	if err := m.findFloat8(); err != nil { // converts weights outside of blocks
 		return err
 	}
 	report := &progressOf{report: progress}
@@ -124,18 +122,18 @@ func (m *Model) Quantize(method quant.Method, progress func(done, total int64)) 
 	return nil
 }
 
-// block begins the names of what lies in a block of a model of diffusers, as in
+// block matches names of modules in a block of a model of diffusers, as in
 // transformer_blocks.3.attn.to_q.
 var block = regexp.MustCompile(`^[a-z_]+\.[0-9]+\.`)
 
 func inBlock(module string) bool { return block.MatchString(module) }
 
-// pieceElements is how many elements are quantised at a time: whole blocks, and
-// few enough to stay in the cache of a core.
+// pieceElements is the number of elements that are quantized at a time: whole blocks that fit
+// into the cache of a core.
 const pieceElements = 1 << 14
 
-// quantizeView gives put the blocks of a view, a piece at a time, and lets go of
-// its pages: they are not needed again.
+// quantizeView passes the quantized blocks of a view to put, a piece at a time, and releases
+// its pages, which are not needed again.
 func quantizeView(v *safetensors.View, from, to tensor.DType, put func(int, []byte) error) error {
 	values := make([]float32, pieceElements)
 	blocks := make([]byte, to.Bytes(pieceElements))
@@ -162,15 +160,15 @@ func quantizeView(v *safetensors.View, from, to tensor.DType, put func(int, []by
 	return err
 }
 
-// progressOf adds up what several goroutines have done.
+// progressOf sums the progress of several goroutines.
 type progressOf struct {
 	mu          sync.Mutex
 	done, total int64
 	report      func(done, total int64)
 }
 
-// watch is put with a report after each piece. All weights once more, for
-// another device, begin a new count.
+// watch wraps put to report progress after each piece. When all weights are uploaded again, to
+// another device, the count restarts.
 func (p *progressOf) watch(put func(int, []byte) error) func(int, []byte) error {
 	if p.report == nil {
 		return put

@@ -29,7 +29,7 @@ func (m *qwen2) Build(c *Config, b *nn.Builder) Outputs {
 	return m.behind(l, l.embed())
 }
 
-// behind emits what comes behind the embeddings x.
+// behind emits the layers that follow the embeddings x.
 func (m *qwen2) behind(l *language, x graph.Tensor) Outputs {
 	rope := m.RoPE.table(l.b, "", l.Positions)
 	x = l.layers(x, func(b *nn.Builder, i int, x graph.Tensor) graph.Tensor {
@@ -82,8 +82,9 @@ func (m *qwen3) Build(c *Config, b *nn.Builder) Outputs {
 	return l.outputs(l.body.RMSNorm("norm", x, m.NormEps))
 }
 
-// qwenWindows reads the window of each layer. Those of layer_types slide, or, without that key,
-// those from max_window_layers on; from is its default.
+// qwenWindows reads the sliding window of each layer. layer_types selects the layers with a
+// window. Without that key, they are the layers from max_window_layers on; from is its
+// default.
 func (f *Fields) qwenWindows(c *Config, d *decoder, from int) []int {
 	window := f.Int("sliding_window", 4096)
 	if !f.Bool("use_sliding_window", false) {

@@ -10,8 +10,8 @@ import (
 )
 
 func init() {
-	// Qwen2.5-VL (Bai et al. 2025, arXiv 2502.13923): what of it reads text, which is
-	// Qwen2. Its rotary positions have three axes; those of text are all the same number.
+	// This is the text model of Qwen2.5-VL (Bai et al. 2025, arXiv 2502.13923), which is
+	// Qwen2. Its rotary positions have three axes; for text all three are equal.
 	for name, within := range map[string]string{
 		"Qwen2_5_VLForConditionalGeneration": qwenVLText,
 		"Qwen2_5_VLModel":                    qwenVLText,
@@ -32,7 +32,7 @@ const qwenVLText = "language_model"
 
 func readQwenVL(c *Config, f *Fields, within string) Family {
 	vision, picture := f.vision(), f.Int("image_token_id", 151655)
-	if f.Has("text_config") { // as transformers 5 writes it; before, all keys lay at the top
+	if f.Has("text_config") { // layout of transformers 5; earlier versions store all keys at the top level
 		tied, dtype := f.Bool("tie_word_embeddings", false), f.String("dtype", f.String("torch_dtype", ""))
 		f.enter("text_config")
 		f.shared(c)
@@ -55,8 +55,8 @@ func readQwenVL(c *Config, f *Fields, within string) Family {
 	return &qwenVL{qwen2: m, Picture: int32(picture), vision: vision}
 }
 
-// oneAxis takes the kind of rotary positions called mrope, which says no more than how
-// three axes share a head, for the plain one that it is where all three are the same.
+// oneAxis replaces rotary positions of type mrope by plain ones. mrope only divides a head
+// among three axes, so it equals plain RoPE if the three positions are equal.
 func (f *Fields) oneAxis() {
 	for _, key := range []string{"rope_parameters", "rope_scaling"} {
 		s := f.Object(key)
@@ -65,12 +65,12 @@ func (f *Fields) oneAxis() {
 		}
 		delete(s.values, "rope_type")
 		delete(s.values, "type")
-		f.values[key], _ = json.Marshal(s.values) // as they were read: never fails
+		f.values[key], _ = json.Marshal(s.values) // never fails: these values were parsed from JSON
 	}
 }
 
-// qwenVL is the part of a model that reads text, whose names are those of the whole. It is
-// [Sighted] where config.json describes a vision tower.
+// qwenVL is the text model of Qwen2.5-VL; its module names are the names of the whole model.
+// It is [Sighted] if config.json describes a vision tower.
 type qwenVL struct {
 	*qwen2
 	Picture int32 // the token in whose place a picture's features are
@@ -91,8 +91,8 @@ func (q *qwenVL) text(c *Config, b *nn.Builder) *language {
 	return l
 }
 
-// OtherNames implements [Renamer]: by the version of transformers that has written a file,
-// the decoder lies in model, in language_model, or in both.
+// OtherNames implements [Renamer]. Depending on the version of transformers that wrote a file,
+// the decoder is in model, in language_model, or in both.
 func (q *qwenVL) OtherNames(name string) []string {
 	core := strings.TrimPrefix(strings.TrimPrefix(name, "model."), qwenVLText+".")
 	var names []string

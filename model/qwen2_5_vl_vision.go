@@ -18,18 +18,18 @@ const (
 	Patches     = "patches"      // f32 [patches, channels·frames·side·side]
 	PatchRotary = "patch rotary" // f32 [patches, size of a head]: cosines, then sines
 	WindowLo    = "window lo"    // i32 [patches]: the first patch of the window of each
-	WindowHi    = "window hi"    // i32 [patches]: the patch behind the last of it
+	WindowHi    = "window hi"    // i32 [patches]: end (exclusive) of the patches of its window
 	PictureLo   = "picture lo"   // i32 [patches]: the same of the picture
 	PictureHi   = "picture hi"   // i32 [patches]
 	Places      = "places of pictures"
 )
 
-// Vision is the tower by which Qwen2.5-VL sees pictures: patches in windows, and in some
-// layers all of them, whose neighbours are merged into one token each.
+// Vision is the vision tower of Qwen2.5-VL. Patches attend within windows and, in some layers,
+// to all patches. Adjacent patches are merged into one token each.
 type Vision struct {
 	Layers, Size, Intermediate, Heads int
-	Patch, Frames, Channels           int // a patch has Patch·Patch pixels of so many frames
-	Merge                             int // side of what becomes a token, in patches
+	Patch, Frames, Channels           int // a patch has Patch·Patch pixels of Frames frames
+	Merge                             int // side of a token's square of patches
 	Window                            int // side of a window, in pixels
 	Out                               int // features of a token
 	Whole                             []int
@@ -37,10 +37,10 @@ type Vision struct {
 	Theta                             float64
 }
 
-// visionEps is that of all norms of the tower.
+// visionEps is the epsilon of all norms of the tower.
 const visionEps = 1e-6
 
-// vision reads vision_config; nil where there is none.
+// vision reads vision_config; it returns nil if there is none.
 func (f *Fields) vision() *Vision {
 	const key = "vision_config"
 	if !f.Has(key) {
@@ -82,8 +82,8 @@ func (v *Vision) check() error {
 	return nil
 }
 
-// build emits the tower whose modules have a prefix: f32 [places, Out]. Patches lie in the
-// order that Arrays gives.
+// build emits the tower, f32 [places, Out], with modules named by prefix. Patches are in the
+// order of Arrays.
 func (v *Vision) build(b *nn.Builder, prefix string) graph.Tensor {
 	places := b.Axis(Places)
 	n := places
@@ -138,9 +138,9 @@ func (v *Vision) block(b *nn.Builder, x, table graph.Tensor, at [2]graph.Tensor)
 	return mlp.Linear("down_proj", gate.GLU(up, v.Activation), v.Size, true).Add(x)
 }
 
-// Patches cuts a picture [Channels, height, width], whose sides are multiples of
-// Patch·Merge, into patches: those of a token one behind the other, each as the tower
-// reads it, with the picture as every frame.
+// Patches cuts an image [Channels, height, width], whose sides are multiples of Patch·Merge,
+// into patches in the layout that the tower reads. The patches of a token are adjacent, and
+// every frame of a patch is the same image.
 func (v *Vision) Patches(pixels []float32, height, width int) []float32 {
 	p, m := v.Patch, v.Merge
 	out := make([]float32, 0, len(pixels)*v.Frames)
@@ -194,7 +194,8 @@ func (v *Vision) Arrays(b *data.Batch, patches []float32, rows, columns int) (or
 	return order, nil
 }
 
-// windows are the places of a picture window by window, and where windows begin.
+// windows returns the places of an image ordered by window, and the offsets at which windows
+// begin.
 func (v *Vision) windows(rows, columns int) (order, starts []int) {
 	side := v.Window / v.Merge / v.Patch
 	for y := 0; y < rows; y += side {
@@ -210,8 +211,8 @@ func (v *Vision) windows(rows, columns int) (order, starts []int) {
 	return order, append(starts, len(order))
 }
 
-// rotary are the tables of the patches of places: the first half of the pairs of a head
-// turns by the row, the other by the column.
+// rotary returns the rotary tables of the patches of places: the first half of the pairs of a
+// head encodes the row, the second half the column.
 func (v *Vision) rotary(order []int, columns int) []float32 {
 	head := v.Size / v.Heads
 	quarter := head / 4

@@ -10,14 +10,14 @@ import (
 // lists under architectures, or, as diffusers writes it, under _class_name.
 type Architecture struct {
 	ModelType string
-	// Whole says that Read reads all of config.json: it has not the keys that language
-	// models share. Those of diffusers never have.
+	// Whole means that Read reads all of config.json, because it lacks the keys that language
+	// models share. Models of diffusers always lack them.
 	Whole bool
-	// Read reads what is the family's own; what all share is in c already.
+	// Read reads the settings of the family; the shared ones are already in c.
 	Read func(c *Config, f *Fields) Family
 }
 
-// bodySuffix ends the names of architectures without a head, classifierSuffix those of
+// bodySuffix is the suffix of architectures without a head, classifierSuffix the suffix of
 // classifiers.
 const (
 	bodySuffix       = "Model"
@@ -42,8 +42,8 @@ func registerDecoder(modelType string, read func(*Config, *Fields) Family, names
 	}
 }
 
-// ofType is the architecture that a model_type means by itself: the language model,
-// or the body where there is none, or nothing.
+// ofType returns the default architecture of a model_type: the language model, otherwise the
+// body, otherwise the empty string.
 func ofType(modelType string) string {
 	body := ""
 	for _, name := range Architectures() {
@@ -58,7 +58,7 @@ func ofType(modelType string) string {
 	return body
 }
 
-// classifierOf is the architecture of classifiers of a model_type, or nothing.
+// classifierOf returns the classifier architecture of a model_type, or the empty string.
 func classifierOf(modelType string) string {
 	for _, name := range Architectures() {
 		if registry[name].ModelType == modelType && strings.HasSuffix(name, classifierSuffix) {
@@ -69,7 +69,7 @@ func classifierOf(modelType string) string {
 }
 
 // alternatives lists the supported architectures of the same kind as an unsupported one:
-// autoencoders or transformers of diffusers, and of text models those with the same head.
+// autoencoders, transformers of diffusers, or text models with the same head.
 func alternatives(name string, diffusers bool) []string {
 	isVAE := func(name string) bool { return strings.HasPrefix(name, "Autoencoder") || strings.HasPrefix(name, "VQ") }
 	isText := func(name string) bool { return registry[name].ModelType != "" }

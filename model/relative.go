@@ -9,8 +9,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// relative is a bias of scores by how far a key lies from its query, which T5 and MPNet
-// have: an embedding of kinds of distances, one number for each head.
+// relative is a relative position bias of attention scores, as in T5 and MPNet: an embedding
+// of distance buckets, with one number for each head.
 type relative struct {
 	name     string // of the embedding
 	rows     int    // of the embedding, as many as kinds or more
@@ -18,7 +18,7 @@ type relative struct {
 	farthest int // where the last kind begins
 }
 
-// check refuses what has no kinds of distances.
+// check validates the number of buckets and the maximum distance.
 func (r relative) check() error {
 	switch exact := r.kinds / 4; {
 	case r.kinds < 4 || r.kinds%2 != 0 || r.kinds > maxSize:
@@ -29,8 +29,8 @@ func (r relative) check() error {
 	return nil
 }
 
-// bias is the bias of all heads as ir.RelativeBias has it, f32 [heads, 2·farthest+1]; b is
-// the builder of the module that has the embedding.
+// bias returns the bias of all heads in the layout of ir.RelativeBias, f32 [heads,
+// 2·farthest+1]; b is the builder of the module that has the embedding.
 func (r relative) bias(b *nn.Builder, heads int) graph.Tensor {
 	of := b.Derived(nn.Derived{Name: "relative_positions", Shape: []int{2*r.farthest + 1}, Values: func(int) []float32 { return r.kindsOf() }})
 	trained := len(b.Trained())
@@ -41,9 +41,10 @@ func (r relative) bias(b *nn.Builder, heads int) graph.Tensor {
 	return bias.Transpose(1, 0)
 }
 
-// kindsOf are the kinds of the distances -farthest to farthest of a key from its query:
-// half of them for keys before the query and for itself, half for those behind; of
-// either, the first half are one distance each, and the others stretches that grow.
+// kindsOf returns the buckets of the distances -farthest to farthest of a key from its query.
+// Half of the buckets are for the query itself and keys before it, half for keys after it. In
+// each half, the first half of the buckets hold one distance each, and the others hold ranges
+// of growing size.
 func (r relative) kindsOf() []float32 {
 	half, exact := r.kinds/2, r.kinds/4
 	kinds := make([]float32, 2*r.farthest+1)

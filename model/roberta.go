@@ -1,8 +1,8 @@
 package model
 
 func init() {
-	// RoBERTa (Liu et al. 2019, arXiv 1907.11692) and XLM-RoBERTa (Conneau et al.
-	// 2019, arXiv 1911.02116): BERT whose positions begin behind the padding row.
+	// RoBERTa (Liu et al. 2019, arXiv 1907.11692) and XLM-RoBERTa (Conneau et al. 2019, arXiv
+	// 1911.02116) are BERT with positions that start after the padding row.
 	for _, head := range []string{"Model", "ForMaskedLM", "ForSequenceClassification"} {
 		Register("Roberta"+head, Architecture{ModelType: "roberta", Read: readRoberta})
 		Register("XLMRoberta"+head, Architecture{ModelType: "xlm-roberta", Read: readRoberta})

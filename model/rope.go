@@ -25,7 +25,7 @@ type RoPE struct {
 	AttentionFactor float64 // yarn: cosines and sines are multiplied by it
 }
 
-// Bounds of what frequencies are made from, in float32.
+// These are bounds for the settings that frequencies are computed from in float32.
 const (
 	maxTheta  = 1e30
 	maxFactor = 1e9
@@ -33,13 +33,13 @@ const (
 
 var ropeTypes = []string{"default", "linear", "dynamic", "yarn", "llama3"}
 
-// plainRoPE is a rotary embedding without scaling.
+// plainRoPE returns a rotary embedding without scaling.
 func plainRoPE(c *Config, headDim int, theta float64) RoPE {
 	return RoPE{Type: "default", Dim: headDim, Theta: theta, Factor: 1, MaxPositions: c.MaxPositions, AttentionFactor: 1}
 }
 
-// rope reads rope_parameters as transformers 5 writes it, or rope_theta and
-// rope_scaling as transformers 4 did. theta is the base where none is given.
+// rope reads rope_parameters of transformers 5, or rope_theta and rope_scaling of transformers
+// 4. theta is the default base.
 func (f *Fields) rope(c *Config, headDim int, theta float64) RoPE {
 	r := plainRoPE(c, headDim, f.Float("rope_theta", theta))
 	key := "rope_parameters"
@@ -56,8 +56,8 @@ func (f *Fields) rope(c *Config, headDim int, theta float64) RoPE {
 	return r.scaled(c, f, s, key)
 }
 
-// ropeOf reads what rope_parameters says of one type of layers, as transformers 5
-// writes it where types differ; base is what holds where it says nothing.
+// ropeOf reads rope_parameters of one layer type, as transformers 5 writes them if layer types
+// differ. base provides the defaults.
 func (f *Fields) ropeOf(c *Config, layerType string, base RoPE) RoPE {
 	const key = "rope_parameters"
 	types := f.Object(key)
@@ -71,7 +71,7 @@ func (f *Fields) ropeOf(c *Config, layerType string, base RoPE) RoPE {
 	return base.scaled(c, f, s, key+"."+layerType)
 }
 
-// scaled is r with what s, the object at key, says; nothing where it is empty.
+// scaled returns r with the settings of s, the object at key; an empty s changes nothing.
 func (r RoPE) scaled(c *Config, f, s *Fields, key string) RoPE {
 	r.Type = s.String("rope_type", s.String("type", "default"))
 	r.Theta = s.Float("rope_theta", r.Theta)
@@ -127,8 +127,8 @@ func orElse(x, def float64) float64 {
 	return x
 }
 
-// yarnAttention is the attention factor of yarn, given or inferred from the
-// factor (Peng et al. 2023, arXiv 2309.00071, section 3.4).
+// yarnAttention returns the attention factor of yarn, given or computed from the factor (Peng
+// et al. 2023, arXiv 2309.00071, section 3.4).
 func yarnAttention(s *Fields, factor float64) float64 {
 	if s.Has("attention_factor") {
 		return s.Float("attention_factor", 1)
@@ -149,7 +149,7 @@ func yarnAttention(s *Fields, factor float64) float64 {
 // Dynamic reports whether the frequencies depend on the length of the text.
 func (r RoPE) Dynamic() bool { return r.Type == "dynamic" }
 
-// table is the cosines and sines of positions; name tells its frequencies from
+// table returns the cosines and sines of positions. name distinguishes its frequencies from
 // others of the model and may be empty.
 func (r RoPE) table(b *nn.Builder, name string, positions graph.Tensor) graph.Tensor {
 	d := nn.Derived{Name: "rope.frequencies", Shape: []int{r.Dim / 2}, Values: r.Frequencies}
@@ -189,8 +189,8 @@ func (r RoPE) Frequencies(length int) []float32 {
 	return freqs
 }
 
-// llama3 stretches long wavelengths, leaves short ones and blends between
-// (Llama 3.1, as in transformers).
+// llama3 scales long wavelengths by the factor, keeps short ones, and interpolates between
+// them (Llama 3.1, as in transformers).
 func (r RoPE) llama3(freqs []float32) {
 	for i, f := range freqs {
 		wavelength := 2 * math.Pi / float64(f)

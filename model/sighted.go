@@ -10,26 +10,26 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Inputs of a model of text that sees pictures, beside those of text, and the axis of the
-// tokens that are pictures' places.
+// These are the inputs of vision-language models in addition to the text inputs, and the axis
+// of the tokens that stand for image features.
 const (
 	Features    = "features of pictures" // f32 [seen places, hidden size]
 	FeatureRows = "rows of pictures"     // i32 [seen places]: the tokens that they take the place of
 	SeenPlaces  = "seen places"
 )
 
-// Sighted is the [Family] of a model of text that sees pictures, by a vision tower whose
-// results are read in the place of some tokens.
+// Sighted is the [Family] of a vision-language model: the output of its vision tower replaces
+// the embeddings of image tokens.
 type Sighted interface {
 	Family
-	// Tower is what the vision tower is like, nil where config.json has none.
+	// Tower returns the settings of the vision tower, or nil if config.json has none.
 	Tower() *Vision
 	// Look emits the tower: f32 [places, features].
 	Look(c *Config, b *nn.Builder) graph.Tensor
 	// Read is Build of a text with pictures.
 	Read(c *Config, b *nn.Builder) Outputs
-	// Feed makes one text the batch that Read reads: its ids have as many tokens of
-	// pictures, one behind the other, as each picture has places. Errors: nn.ErrInput.
+	// Feed turns one text into the batch that Read expects. For each image, its ids must
+	// contain one image token per place, without gaps. Errors: nn.ErrInput.
 	Feed(b *data.Batch, ids []int32, pictures []Seen) error
 	// Token is the id in whose place those are.
 	Token() int32
@@ -69,8 +69,9 @@ func (q *qwenVL) Read(c *Config, b *nn.Builder) Outputs {
 	return q.behind(l, x)
 }
 
-// Feed implements [Sighted]. All tokens count on, those of pictures too: so diffusers has it
-// with transformers 5, which leaves positions by row and column to callers that ask for them.
+// Feed implements [Sighted]. All tokens, including image tokens, have consecutive positions.
+// diffusers with transformers 5 does the same: positions by row and column are only computed
+// for callers that ask for them.
 func (q *qwenVL) Feed(b *data.Batch, ids []int32, pictures []Seen) error {
 	var rows []int32
 	var features []float32

@@ -16,9 +16,9 @@ func init() {
 	Register("T5EncoderModel", Architecture{ModelType: "t5", Whole: true, Read: readT5})
 }
 
-// t5 is a [Family]: RMSNorm before attention and before a feed-forward block, no biases,
-// scores that are not scaled and have a bias by relative position, the same in all
-// layers. A token sees its whole text: who wants padding seen gives it as tokens.
+// t5 is a [Family]: RMSNorm before attention and before a feed-forward block, no biases, and
+// unscaled attention scores with a relative position bias that all layers share. Attention is
+// bidirectional; padding is visible only if passed as tokens.
 type t5 struct {
 	Intermediate   int
 	Heads, HeadDim int
@@ -30,8 +30,8 @@ type t5 struct {
 	distances relative
 }
 
-// t5Length is the length of the texts that are cut to what a model can take where
-// config.json does not say: by its formulas they may have any.
+// t5Length is the length to which texts are truncated if config.json does not set one. The
+// architecture itself has no limit.
 const t5Length = 2048
 
 func readT5(c *Config, f *Fields) Family {
@@ -105,7 +105,7 @@ func (t *t5) OtherNames(name string) []string {
 	return nil
 }
 
-// Skips implements [Skipper], by what transformers ignores.
+// Skips implements [Skipper]. It lists the tensors that transformers ignores.
 func (t *t5) Skips(*Config) []Skip {
 	return []Skip{
 		{Names: regexp.MustCompile(`^(decoder|lm_head)\.`), Why: "decoder", Expected: true},
@@ -160,7 +160,7 @@ func (t *t5) forward(c *Config, b *nn.Builder, x graph.Tensor) graph.Tensor {
 	return dense.Linear("wo", h, c.HiddenSize, false).Add(x)
 }
 
-// relu is max(x, 0).
+// relu returns max(x, 0).
 func relu(x graph.Tensor) graph.Tensor {
 	if !x.Valid() {
 		return x

@@ -34,14 +34,13 @@ type Skip struct {
 	Expected bool // see [Unread]
 }
 
-// Skipper is a [Family] that knows such tensors. Those that all families share need not be
-// among them.
+// Skipper is a [Family] that lists such tensors, except the ones common to all families.
 type Skipper interface{ Skips(c *Config) []Skip }
 
 // VisionTower is the reason why text models leave the tensors of a vision tower out.
 const VisionTower = "vision tower"
 
-// skips are those of all families.
+// skips lists the tensors that are skipped in all families.
 var skips = []Skip{
 	{Names: regexp.MustCompile(`(^|\.)rotary_emb\.inv_freq$`), Why: "rotary frequencies are computed from config.json"},
 	{Names: regexp.MustCompile(`(^|\.)position_ids$`), Why: "positions are computed"},
@@ -51,9 +50,9 @@ var skips = []Skip{
 	{Names: regexp.MustCompile(`(^|\.)pooler\.`), Why: "pooler of another task"},
 }
 
-// findUnread finds the tensors that the model does not read. Errors: ErrUnread for the bias
-// or the norm of a layer that it reads, unless its values are neutral: 0 of a bias, and of a
-// norm those that it begins with.
+// findUnread finds the tensors that the model does not read. It returns ErrUnread for the bias
+// or norm of a layer that the model reads, unless the values are neutral: 0 for a bias, and
+// the initial value for a norm.
 func (m *Model) findUnread() error {
 	read := map[string]bool{}
 	modules := map[string]bool{} // that something is read of, directly
@@ -86,7 +85,7 @@ func (m *Model) findUnread() error {
 	return nil
 }
 
-// unreadTensor says why a tensor is not read.
+// unreadTensor returns why a tensor is not read.
 func (m *Model) unreadTensor(name string, modules map[string]bool, known []Skip) (Unread, error) {
 	if name == "lm_head.weight" && m.Config.TiedEmbeddings && m.Config.Part == AsSaved && m.logits {
 		return m.unreadHead(name)
@@ -108,7 +107,7 @@ func (m *Model) unreadTensor(name string, modules map[string]bool, known []Skip)
 	return Unread{Name: name, Why: fmt.Sprintf("%s of %vs", what, neutral)}, nil
 }
 
-// skipped says why a tensor that is part of no layer is not read.
+// skipped returns why a tensor that belongs to no layer is not read.
 func (m *Model) skipped(name string, known []Skip) Unread {
 	for _, s := range known {
 		if s.Names.MatchString(name) {
@@ -121,7 +120,7 @@ func (m *Model) skipped(name string, known []Skip) Unread {
 	return Unread{Name: name}
 }
 
-// neutral is the value at which an unread bias or norm of a layer changes nothing; ok is
+// neutral returns the value at which an unread bias or norm of a layer has no effect; ok is
 // false for other tensors.
 func (m *Model) neutral(name string, modules map[string]bool) (value float32, what string, ok bool) {
 	module, param := parent(name), name[strings.LastIndexByte(name, '.')+1:]
@@ -209,7 +208,7 @@ func (m *Model) floats(name string) ([]float32, error) {
 	return x, err
 }
 
-// parent is the name of the module that a tensor or a module is in.
+// parent returns the name of the module that contains a tensor or module.
 func parent(name string) string {
 	i := strings.LastIndexByte(name, '.')
 	return name[:max(i, 0)]
@@ -230,9 +229,8 @@ func numberOf(name string) (int, bool) {
 // Unread lists the tensors of the checkpoint that the model does not read.
 func (m *Model) Unread() []Unread { return m.unread }
 
-// UnreadLine says in one line which tensors of the checkpoint the model does not read,
-// without those that are expected or left out for a reason in except; it is empty if there
-// are none.
+// UnreadLine returns a one-line description of the tensors that the model does not read,
+// without expected ones and ones whose reason is in except. It is empty if there are none.
 func (m *Model) UnreadLine(except ...string) string {
 	var order []string
 	byReason := map[string][]string{}

@@ -9,31 +9,31 @@ import "strings"
 type Layer struct {
 	Name    string
 	In      string   // the beginning of the names of its modules
-	Modules []string // the ends: the modules' outputs lie one behind the other
+	Modules []string // name suffixes; the outputs of the modules are concatenated
 	Shares  []int    // of the modules in the outputs; nil: equal ones
 	Swapped bool     // shift, scale in the release; scale, shift in diffusers
 }
 
-// Release is a model as it was first released. Source of the names:
+// Release describes the module names of a model as first released. Source:
 // diffusers/loaders/lora_conversion_utils.py and single_file_utils.py, 0.42.1.
 type Release struct {
 	Class  string // of diffusers
 	Marker string // a module that no other model of diffusers has
-	// Written says that kohya and ComfyUI write the names of the release; else they know
-	// those of diffusers as well.
+	// Written reports that kohya and ComfyUI write the names of the release. Otherwise they
+	// also accept the names of diffusers.
 	Written bool
-	// Folded says that diffusers reads ComfyUI's adapters of it by A and B alone, so that
-	// alpha has no place but in B.
+	// Folded reports that diffusers reads only A and B of ComfyUI's adapters, so alpha must be
+	// folded into B.
 	Folded bool
 	Whole  bool // no name is one of diffusers
 	Layers []Layer
 	Unused []string // tensors that nothing reads
 }
 
-// Releases lists those whose names are not the ones of diffusers.
+// Releases returns the releases whose names differ from diffusers.
 func Releases() []Release { return releases }
 
-// Of is the release of a class of diffusers.
+// Of returns the release of a diffusers class.
 func Of(class string) (Release, bool) {
 	for _, r := range releases {
 		if r.Class == class {
@@ -128,16 +128,16 @@ var flux = []Layer{
 	{Name: "final_layer.adaLN_modulation.1", Modules: []string{"norm_out.linear"}, Swapped: true},
 }
 
-// Module gives names of modules of a layer with the number of a block.
+// Module returns the name of module i of a layer in a block.
 func (l Layer) Module(i int, block string) string {
 	return strings.ReplaceAll(l.In+l.Modules[i], "#", block)
 }
 
-// Numbered is the name of a layer with the number of a block.
+// Numbered returns the name of a layer in a block.
 func (l Layer) Numbered(block string) string { return strings.ReplaceAll(l.Name, "#", block) }
 
-// Number is what stands in name for the # of pattern, if that is digits and the rest is
-// equal; a pattern without # must be name.
+// Number returns the digits in name at the # of pattern; the rest must be equal. A pattern
+// without # must equal name.
 func Number(name, pattern string) (block string, ok bool) {
 	before, after, any := strings.Cut(pattern, "#")
 	if !any {
