@@ -34,19 +34,18 @@ type Spec struct {
 	Name     string         // identifies the program in package host
 	Bounds   map[string]int // largest sizes of axes, see nn.Options
 	Training bool           // dropout acts
-	RowKeys  bool           // it draws by keys of tokens, see nn.Options
+	RowKeys  bool           // dropout uses a key for each token, see nn.Options
 	Cache    *Cache         // keys and values of earlier tokens, or nil
-	// Page is the number of rows of a page, where the cache is one of pages: see nn.Cache.
+	// Page is the number of rows of a page if the cache is paged; see nn.Cache.
 	Page int
 	// Whole recomputes values that depend only on parameters (DoRA norms) in every run,
 	// instead of after each parameter change.
 	Whole bool
-	// Build emits the formulas, and says which are results and updates of p.
+	// Build emits the graph, and adds results and updates to p.
 	Build func(b *nn.Builder, p *graph.Program)
 }
 
-// Draft is a planned program: what it takes is known, and nothing is on the
-// device.
+// Draft is a planned program. Its memory requirements are known; nothing is on the device yet.
 type Draft struct {
 	Program  *ir.Program
 	Segments int          // number of segments of the forward pass
@@ -250,7 +249,7 @@ func (r *Runtime) Weights(d *Draft) (n int64) {
 }
 
 // Pack lets the device keep repacked copies of weights, of at most limit bytes, for programs
-// compiled from now on. It returns the bytes that the copies for the programs of drafts take.
+// compiled afterwards. It returns the bytes that the copies for the programs of drafts take.
 func (r *Runtime) Pack(mode backend.Pack, limit int64, drafts ...*Draft) (int64, error) {
 	if r.memory == nil {
 		return 0, nil

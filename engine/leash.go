@@ -7,8 +7,8 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 )
 
-// leash is the context of a run. It follows the caller's context until it is sealed; a sealed
-// run always completes.
+// leash is the context of a run. It follows the caller's context until seal is called; a
+// sealed run always completes.
 type leash struct {
 	context.Context
 	state atomic.Uint32
@@ -21,11 +21,11 @@ type leash struct {
 const (
 	leashOpen   = iota // it stops when the caller's context ends
 	leashSealed        // it does not
-	leashCut           // it was told to stop
+	leashCut           // it was canceled
 )
 
-// hold reuses the leash for a new run; its previous run must have ended. The run calls launch,
-// unless it is nil, before each of its launches.
+// hold reuses the context for a new run; its previous run must have ended. The run calls
+// launch, unless it is nil, before each of its launches.
 func (l *leash) hold(ctx context.Context, launch func(context.Context) (over func())) {
 	l.Context, l.launch = ctx, launch
 	if launch != nil && l.yield == nil {
@@ -51,7 +51,8 @@ func (l *leash) Err() error {
 	return nil
 }
 
-// seal keeps the run from stopping, and is false if it was told to already.
+// seal makes the run independent of the caller's context. It returns false if the run was
+// already canceled.
 func (l *leash) seal() bool {
 	return l.state.CompareAndSwap(leashOpen, leashSealed) || l.state.Load() == leashSealed
 }

@@ -28,7 +28,7 @@ type Program struct {
 	results    map[string]*result
 	inputs     inputs
 	shapes     [][]string // of the adapters of the slots that it runs with
-	precompute []*Program // for each slot what it must have made before, or nil
+	precompute []*Program // for each slot, the program to run first, or nil
 
 	bound []*Slot // whose buffers are bound, nil if none are
 	runs  runs
@@ -65,15 +65,15 @@ func (p *Program) SharesArena(q *Program) bool {
 	return p == q || p.arena != nil && p.arena == q.arena
 }
 
-// Run starts one run on texts of at most length tokens. Other runs may be in flight.
+// Run starts one run on texts of at most length tokens. It does not wait for earlier runs.
 // [Program.Read] waits for the run and reads its results. If the program was not loaded with
 // the slot, but fits it, Run uploads the slot first. After a run that changes parameters of
 // the slot, call Changed. Errors: nn.ErrInput, ErrSlot for a slot that does not fit, and
-// errors of the device, including those of earlier runs; after an error no run is in flight.
+// errors of the device or of earlier runs. After an error no run is pending.
 func (p *Program) Run(ctx context.Context, s *Slot, given nn.Arrays, length int) error {
 	err := p.begin(ctx, s, given, length)
 	if err != nil {
-		_ = p.r.settle() // runs in flight belong to the failed work
+		_ = p.r.settle() // pending runs belong to the failed work
 	}
 	return err
 }
@@ -109,8 +109,8 @@ func (p *Program) begin(ctx context.Context, s *Slot, given nn.Arrays, length in
 	return p.runs.begin(ctx, p.exe, s, p.r.launch)
 }
 
-// Bring uploads the tensors of a slot that the program reads and writes, as Run does for a
-// slot that the program was not loaded with. Errors: ErrSlot and errors of the device.
+// Bring uploads the tensors that the program reads and writes of a slot. Run does the same for
+// a slot that the program was not loaded with. Errors: ErrSlot and errors of the device.
 func (p *Program) Bring(ctx context.Context, s *Slot) error {
 	if !p.Fits(s) {
 		return fmt.Errorf("engine: %w: the program was planned for adapters of other shapes", ErrSlot)
@@ -140,7 +140,7 @@ func (p *Program) Fits(s *Slot) bool {
 	})
 }
 
-// has reports whether what is bound is of these slots.
+// has reports whether the buffers of these slots are bound.
 func (p *Program) has(s *Slot) bool { return p.bound != nil && slices.Equal(p.bound, s.parts) }
 
 // bind binds the buffers of the slots and every other buffer that is not bound yet.
@@ -210,9 +210,9 @@ func (p *Program) Len(result string) int {
 	return p.draft.Program.Args[i].Type.Shape.Elements(p.exe.Dims())
 }
 
-// Read waits for all runs in flight and copies the first len(dst) elements of a result.
-// Results with the same name and size share memory across programs, so Read returns what the
-// last run of any of them wrote. Errors: ErrResult and errors of the runs.
+// Read waits for all pending runs and copies the first len(dst) elements of a result. Results
+// with the same name and size share memory across programs: Read returns the values of the
+// last run of any of them. Errors: ErrResult and errors of the runs.
 func (p *Program) Read(ctx context.Context, result string, dst []float32) error {
 	x := p.results[result]
 	if x == nil {
@@ -249,7 +249,7 @@ type inputs struct {
 	fields []field
 	host   []byte
 	end    int              // end of the used part of host
-	whole  backend.Buffer   // nil where each field has its own
+	whole  backend.Buffer   // nil if each field has its own buffer
 	parts  []backend.Buffer // of the fields
 	length int              // of the texts that derived tables are for
 }
@@ -259,7 +259,7 @@ type field struct {
 	in     nn.Input
 	table  *nn.Derived // nil unless the array is a derived table
 	offset int
-	used   int // bytes of the run at hand
+	used   int // bytes used in the current run
 }
 
 // lay assigns an offset to each array that a program reads.

@@ -7,14 +7,14 @@ import (
 	"github.com/lorafuse/lorafuse/graph/exec"
 )
 
-// runs is a queue of the runs of a program in flight, oldest first. Its capacity is the number
-// of runs that a device keeps in flight.
+// runs is a queue of the pending runs of a program, oldest first. Its capacity is the number
+// of runs that a device can queue.
 type runs struct {
 	ring         [backend.Flights]run
 	first, count int
 }
 
-// run is a run in flight.
+// run is a pending run.
 type run struct {
 	leash leash
 	fence backend.Fence
@@ -42,7 +42,7 @@ func (x *runs) begin(ctx context.Context, e *exec.Executable, s *Slot, launch fu
 	return nil
 }
 
-// at returns the i-th run in flight.
+// at returns the i-th pending run.
 func (x *runs) at(i int) *run { return &x.ring[(x.first+i)%len(x.ring)] }
 
 // end waits for the oldest run. If the run failed, the values computed for its slot are marked
@@ -68,7 +68,7 @@ func (x *runs) settle() (err error) {
 	return err
 }
 
-// seal keeps all from stopping, and is false if one was told to already.
+// seal seals all runs. It returns false if one was already canceled.
 func (x *runs) seal() bool {
 	for i := range x.count {
 		if !x.at(i).leash.seal() {

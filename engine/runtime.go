@@ -16,13 +16,13 @@ import (
 // and Prepare.
 type Runtime struct {
 	dev         backend.Device
-	memory      backend.Memory // the device, or nil where its memory cannot be planned
+	memory      backend.Memory // the device, or nil if its memory cannot be planned
 	model       *model.Model
 	weights     *weights // nil once it is closed
 	store       *Store   // tables
 	results     []*result
 	programs    []*Program // that are loaded
-	precomputes []*Program // what makes things of parameters alone
+	precomputes []*Program // programs that compute values from parameters alone
 	launch      func(context.Context) (over func())
 
 	mu     sync.Mutex // guards the fields below, which Prepare uses concurrently
@@ -87,9 +87,9 @@ func (r *Runtime) Close() {
 	r.weights = nil
 }
 
-// Load compiles the programs of drafts, which share an arena, and uploads the weights and
-// tables that they read, unless already present, and the adapter of the slot. old may list
-// programs to be replaced; a program of old with the same plan is reused.
+// Load compiles the programs of drafts, which share an arena. It uploads the adapter of the
+// slot, and the weights and tables that are not on the device yet. old may list programs to be
+// replaced; a program of old with the same plan is reused.
 func (r *Runtime) Load(ctx context.Context, s *Slot, old []*Program, drafts ...*Draft) (ps []*Program, err error) {
 	all := make([]Placed, len(drafts))
 	for i, d := range drafts {
@@ -150,7 +150,8 @@ func (r *Runtime) LoadAll(ctx context.Context, old []*Program, all ...Placed) (p
 }
 
 // Prepare compiles the program of a draft ahead of time; the next Load of the draft uses it.
-// Another goroutine may call it while the runtime is in use. Errors: those of Load.
+// Another goroutine may call it while the runtime is in use. It returns the same errors as
+// Load.
 func (r *Runtime) Prepare(d *Draft) error {
 	if err := r.affordable([]*Draft{d}); err != nil {
 		return err
@@ -231,7 +232,7 @@ func (r *Runtime) program(d *Draft, shared *arena) (*Program, error) {
 	return p, nil
 }
 
-// fill uploads what a program reads.
+// fill uploads the arguments of a program.
 func (r *Runtime) fill(ctx context.Context, s *Slot, d *Draft, p *Program) error {
 	var used []string
 	for _, x := range append(d.first(), d) {
@@ -269,8 +270,8 @@ func (r *Runtime) Unload(ps ...*Program) {
 	}
 }
 
-// Commit seals the runs in flight, so that they complete even if their contexts end; call it
-// before work that depends on all of them. If a run was already cut off, Commit waits for all
+// Commit seals the pending runs, so that they complete even if their contexts end. Call it
+// before work that depends on all of them. If a run was already canceled, Commit waits for all
 // runs and returns the error of its context.
 func (r *Runtime) Commit() error {
 	for _, ps := range r.all() {
@@ -283,11 +284,11 @@ func (r *Runtime) Commit() error {
 	return nil
 }
 
-// Wait waits for all runs in flight and returns their error.
+// Wait waits for all pending runs and returns their error.
 func (r *Runtime) Wait() error { return r.settle() }
 
-// ReadSlot waits for all runs in flight and copies the first len(dst) elements of a tensor of
-// a slot. It also returns errors of the runs.
+// ReadSlot waits for all pending runs and copies the first len(dst) elements of a tensor of a
+// slot. It also returns errors of the runs.
 func (r *Runtime) ReadSlot(ctx context.Context, s *Slot, name string, dst []float32) error {
 	return r.ReadSlotBytes(ctx, s, name, tensor.BytesOf(dst))
 }

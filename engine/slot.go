@@ -21,16 +21,16 @@ var ErrSlot = errors.New("wrong slot")
 // adapter of one of its parts.
 type Slot struct {
 	state     *lora.State
-	injection *lora.Injection // nil where there is no adapter
+	injection *lora.Injection // nil without an adapter
 	adapter   nn.Adapter      // the same, or that of a mix
-	shape     string          // what programs depend on of the adapter
+	shape     string          // key of the adapter's properties that programs depend on
 	parts     []*Slot         // the slot itself, or the parts of a mix
 	store     *Store
-	made      []*Program // that have made of the parameters what they make, since these have changed
+	made      []*Program // programs whose derived values are up to date with the parameters
 }
 
-// NewSlot prepares a slot for an adapter, or for none where state is nil. Nothing
-// is on the device before a program is loaded with it.
+// NewSlot returns a slot for an adapter, or for none if state is nil. Nothing is on the device
+// before a program is loaded with it.
 func (r *Runtime) NewSlot(state *lora.State) (*Slot, error) {
 	s := &Slot{state: state, store: NewStore(r.dev)}
 	s.parts = []*Slot{s}
@@ -83,8 +83,8 @@ func (s *Slot) Changed() {
 	}
 }
 
-// fill uploads the tensors of the adapters that a program, or one that runs before it, reads,
-// unless already present.
+// fill uploads the tensors of the adapters that a program reads, and the ones read by programs
+// that run before it, unless already present.
 func (s *Slot) fill(ctx context.Context, d *Draft) error {
 	for _, a := range d.Program.Args {
 		if i, name, ok := local(a.Name); ok {

@@ -13,8 +13,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Store holds the buffers of a model on one device by name. Weights are imported once
-// for all executables, in place where the device shares the host's memory.
+// Store holds the buffers of a model on one device by name. Weights are imported once for all
+// executables, and used in place if the device shares the host's memory.
 type Store struct {
 	dev     backend.Device
 	buffers map[string]backend.Buffer
@@ -97,7 +97,7 @@ func loads(d backend.Info, w nn.Weight) bool {
 	return err == nil && (from == w.DType || d.Converts(from, w.DType))
 }
 
-// allocAll makes buffers, in one piece of memory where the device can do that.
+// allocAll allocates buffers, in one block of memory if the device supports that.
 func (s *Store) allocAll(sizes []int) ([]backend.Buffer, error) {
 	if d, ok := s.dev.(backend.Memory); ok {
 		return d.AllocAll(sizes)

@@ -8,8 +8,8 @@ import (
 	"github.com/lorafuse/lorafuse/generate/sample"
 )
 
-// Answer is an answer in the making, one token at a time. It needs no device: what
-// runs the model gives it logits and takes tokens. It is not safe for concurrent use.
+// Answer is an answer that is generated one token at a time. It needs no device: the caller
+// runs the model, passes logits and receives tokens. It is not safe for concurrent use.
 type Answer struct {
 	options GenerateOptions
 	sampler sample.Sampler
@@ -20,13 +20,13 @@ type Answer struct {
 	prompt  int     // tokens
 	allowed allowed
 	stop    stopper
-	text    strings.Builder // what was shown
+	text    strings.Builder // the text shown so far
 	finish  Finish
 }
 
-// NewAnswer begins an answer to prompt, which is copied. vocab is the vocabulary size of the
-// model, eos are the tokens that end its text, and room is the maximum number of tokens of the
-// answer. Errors: ErrTooLong if there is no room, ErrToken for the prompt, ErrOption,
+// NewAnswer returns an empty answer to prompt, which is copied. vocab is the vocabulary size
+// of the model, eos are the tokens that end its text, and room is the maximum number of tokens
+// of the answer. Errors: ErrTooLong if there is no room, ErrToken for the prompt, ErrOption,
 // sample.ErrSetting.
 func NewAnswer(vocab int, eos []int32, room int, prompt []int32, o GenerateOptions) (*Answer, error) {
 	switch {

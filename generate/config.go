@@ -35,8 +35,8 @@ var neutral = map[string][]string{
 	"watermarking_config": nil, "dola_layers": nil,
 }
 
-// ReadConfig reads the file in the model's folder; one that is missing says nothing.
-// Errors name it.
+// ReadConfig reads the file in the model's folder. If there is none, the settings are empty.
+// Errors name the file.
 func ReadConfig(dir string) (c Config, err error) {
 	path := filepath.Join(dir, "generation_config.json")
 	raw, err := os.ReadFile(path)

@@ -19,14 +19,14 @@ type Decoder interface {
 // GenerateOptions configure the generation of an answer. The zero value decodes greedily until
 // the model ends its text.
 type GenerateOptions struct {
-	MaxNewTokens int // 0: as many as there is room for
+	MaxNewTokens int // zero means as many as fit
 	// MinNewTokens is the minimum length of the answer in tokens. Until then EOS tokens are
 	// not chosen, unless Grammar allows nothing else, and stop strings that end within these
 	// tokens are ordinary text. The answer still ends if the text of a grammar is complete and
 	// nothing can follow.
 	MinNewTokens int
 	Sampler      sample.Sampler
-	// Decoder gives the text of the tokens; nil: no text. It must be at the
+	// Decoder decodes the tokens. Nil means that no text is returned. It must be at the
 	// beginning of a text.
 	Decoder Decoder
 	// Stop lists texts that end the answer. The answer does not contain them unless
@@ -54,7 +54,7 @@ type Token struct {
 	// character or of a possible stop string. It can be empty; with the last token it is all
 	// remaining text.
 	Text     string
-	Logprobs Logprobs // zero where not asked for
+	Logprobs Logprobs // zero unless requested
 
 	sampler *sample.Sampler
 }
@@ -73,10 +73,10 @@ type Finish string
 
 // The reasons.
 const (
-	FinishEOS       Finish = "eos"       // the model ended it
-	FinishGrammar   Finish = "grammar"   // it is complete, and nothing can follow
+	FinishEOS       Finish = "eos"       // the model ended the answer
+	FinishGrammar   Finish = "grammar"   // the text is complete, and nothing can follow
 	FinishStop      Finish = "stop"      // a stop string
-	FinishLength    Finish = "length"    // MaxNewTokens, or no more room
+	FinishLength    Finish = "length"    // MaxNewTokens, or the maximum length was reached
 	FinishCancelled Finish = "cancelled" // the context ended
 	FinishError     Finish = "error"     // an error was returned with the result
 )
@@ -85,11 +85,11 @@ const (
 // error.
 type Result struct {
 	IDs    []int32 // generated, with the token that ended it
-	Text   string  // what was shown
+	Text   string  // the text shown
 	Finish Finish
 
 	PromptTokens int
-	CachedTokens int // of the prompt, that had been read before
+	CachedTokens int // prompt tokens read from the cache
 	// PromptTime is until the logits for the first token, TokenTime for all
 	// tokens after that.
 	PromptTime, TokenTime time.Duration
@@ -103,10 +103,10 @@ func (r Result) TokensPerSecond() float64 {
 	return float64(len(r.IDs)-1) / r.TokenTime.Seconds()
 }
 
-// Generate continues prompt. onToken, if not nil, is called with each token as it is chosen;
-// its error ends the answer and is returned. Cancellation takes effect between two tokens, and
-// the generator stays usable. The same options give the same tokens on a generator that was
-// reset. If part of the prompt was cached from an earlier text, logits can differ by rounding.
+// Generate continues prompt. onToken, if not nil, is called with each new token; its error
+// ends the answer and is returned. Cancellation takes effect between two tokens, and the
+// generator stays usable. The same options give the same tokens on a generator that was reset.
+// If part of the prompt was cached from an earlier text, logits can differ by rounding.
 //
 // Errors: ErrTooLong, ErrToken, ErrOption, and errors of the sampler, the decoder and the
 // device.
@@ -137,8 +137,8 @@ func (g *Generator) answer(ctx context.Context, a *Answer, r *Result, onToken fu
 	start, prompt := time.Now(), a.Tokens()
 	g.keep(prompt)
 	r.CachedTokens = len(g.cached)
-	// Room for the answer is made at once where its length is known, so that
-	// too little memory shows before the first token.
+	// Reserve memory for the whole answer if its length is known, so that a lack of memory is
+	// reported before the first token.
 	if err := g.reserve(ctx, len(prompt)+a.known()); err != nil {
 		return err
 	}

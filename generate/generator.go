@@ -2,7 +2,7 @@
 // with a KV cache; a [Scorer] computes logits, hidden states and losses of whole texts.
 //
 // Weights stay in the files of the model, which must remain readable while it is in use. If a
-// file is truncated meanwhile, or its disk fails, work in progress ends with
+// file is truncated in that time, or its disk fails, work in progress ends with
 // safetensors.ErrFault, which names the file.
 package generate
 
@@ -23,8 +23,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// defaultChunk is the number of prompt tokens that are read in one run: enough for matrix
-// products instead of reading all weights once for each token.
+// defaultChunk is the number of prompt tokens that are read in one run. It is large enough for
+// matrix products, instead of reading all weights once for each token.
 const defaultChunk = 256
 
 // minCapacity is the smallest number of tokens that a cache has room for.
@@ -32,17 +32,17 @@ const minCapacity = 256
 
 // Options configure a generator.
 type Options struct {
-	// MaxLength bounds prompt and answer together, in tokens. 0 is what the
-	// model can take, see [model.Config.MaxLength].
+	// MaxLength is the maximum length of prompt and answer together, in tokens. Zero means the
+	// model's limit, see [model.Config.MaxLength].
 	MaxLength int
 	// PrefillChunk is the number of prompt tokens that are read at a time; 0
 	// is 256.
 	PrefillChunk int
 }
 
-// Generator continues texts with one model. It keeps the keys and values of
-// its last text: of the next prompt only what differs from that text is read.
-// It is not safe for concurrent use.
+// Generator continues texts with one model. It caches the keys and values of its last text,
+// and reads only the part of the next prompt that follows the common prefix. It is not safe
+// for concurrent use.
 type Generator struct {
 	host      *host.Host
 	slot      *engine.Slot
@@ -155,8 +155,8 @@ func (g *Generator) spec(name string, most int, c *engine.Cache) engine.Spec {
 	}}
 }
 
-// keep drops from the cache what does not begin prompt. The last token of a
-// prompt is always read, since its logits are needed.
+// keep truncates the cache to the common prefix with prompt. The last token of a prompt is
+// always read, since its logits are needed.
 func (g *Generator) keep(prompt []int32) {
 	n := 0
 	for n < len(g.cached) && n < len(prompt)-1 && g.cached[n] == prompt[n] {
@@ -164,7 +164,7 @@ func (g *Generator) keep(prompt []int32) {
 	}
 	longest := max(g.longest, len(prompt))
 	if slices.ContainsFunc(g.derived, func(t nn.Derived) bool { return t.Changes() && longest > t.Until }) {
-		n = 0 // those keys were turned by other angles
+		n = 0 // those keys used other rotary frequencies
 	}
 	g.cached = g.cached[:n]
 	if n == 0 {
@@ -192,9 +192,9 @@ func (g *Generator) read(ctx context.Context, prompt []int32) ([]float32, error)
 	return g.logits, nil
 }
 
-// run reads the tokens ids, which follow the cached ones. length is the text length by which
-// derived tables are chosen: the length of the whole prompt, or of the text up to the token
-// that is being generated.
+// run reads the tokens ids, which follow the cached ones. length is the text length that
+// selects derived tables: the length of the whole prompt, or of the text up to the token that
+// is being generated.
 func (g *Generator) run(ctx context.Context, ids []int32, length int) error {
 	spec, at := &g.specs[0], len(g.cached)
 	if len(ids) == 1 {

@@ -8,8 +8,8 @@ import (
 	"github.com/lorafuse/lorafuse/internal/vec"
 )
 
-// Logprobs are the log-probabilities, in nats, that the model itself gives a token and
-// the most likely ones in its place.
+// Logprobs holds the model's log-probabilities, in nats, of a token and of the most likely
+// alternatives.
 type Logprobs struct {
 	ID      int32
 	Logprob float32

@@ -21,7 +21,7 @@ type Scorer struct {
 	host      *host.Host
 	slot      *engine.Slot
 	maxTokens int
-	alone     bool // a row runs by itself, since what it reads depends on its length
+	alone     bool // rows run one at a time, since derived tables depend on their length
 }
 
 const lossResult = "loss"
@@ -115,7 +115,7 @@ func (s *Scorer) spec(name string, results func(*nn.Builder, model.Outputs, *gra
 
 // rows runs a program over as many rows at a time as fit, and hands on the results of each run.
 func (s *Scorer) rows(ctx context.Context, spec engine.Spec, rows [][]int32, each func(host.Results) error) error {
-	if _, err := s.host.Program(ctx, s.slot, spec); err != nil { // which says whether rows run alone
+	if _, err := s.host.Program(ctx, s.slot, spec); err != nil { // building the program sets s.alone
 		return err
 	}
 	var b data.Batch

@@ -27,7 +27,7 @@ type Host struct {
 	*engine.Runtime
 	turn     sync.Mutex
 	budget   int64
-	programs []cached // the one that was used last is last
+	programs []cached // most recently used last
 }
 
 // Open returns a host of a model on a device; nothing is on the device yet. The model must

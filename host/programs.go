@@ -20,7 +20,7 @@ type cached struct {
 	program *engine.Program
 }
 
-// is reports whether the program can be reused for a spec and a slot: name, bounds and mode
+// is reports whether the program can be reused for a spec and a slot. Name, bounds and mode
 // must be equal, and the slot must have a shape that the program was planned for.
 func (c *cached) is(s *engine.Slot, spec engine.Spec) bool {
 	k := &c.spec

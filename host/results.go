@@ -8,12 +8,13 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 )
 
-// Results gives access by name to what the last run of a program wrote. It is valid until the
-// program runs again or is unloaded.
+// Results gives access to the results of the last run of a program by name. It is valid until
+// the program runs again or is unloaded.
 type Results struct{ program *engine.Program }
 
 // Compute runs the program of a spec with a slot and the arrays of a batch. length is the
-// length of the longest text in tokens. Errors: those of Program and of engine.Program.Run.
+// length of the longest text in tokens. It returns errors of Program and of
+// engine.Program.Run.
 func (h *Host) Compute(ctx context.Context, s *engine.Slot, spec engine.Spec, given nn.Arrays, length int) (Results, error) {
 	p, err := h.Program(ctx, s, spec)
 	if err != nil {

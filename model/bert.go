@@ -32,7 +32,7 @@ type Encoder struct {
 	Heads         int
 	Types         int // rows of the embedding of token types; 0: there is none
 	Positions     int // rows of the embedding of positions
-	FirstPosition int // the row of a text's first token; what is before it is for padding
+	FirstPosition int // the row of a text's first token; earlier rows are for padding
 	NormEps       float32
 	Activation    ir.Activation
 

@@ -13,8 +13,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// ErrQuantized is wrapped where the tensors of a weight that bitsandbytes has
-// quantised do not fit each other.
+// ErrQuantized reports that the tensors of a weight quantized by bitsandbytes are
+// inconsistent.
 var ErrQuantized = errors.New("bad quantised weight")
 
 // These are the names of the tensors that bitsandbytes stores in addition to the codes
@@ -109,8 +109,8 @@ func (r *storedReader) fail(format string, args ...any) {
 	}
 }
 
-// view returns a tensor of one of the given types. U8 accepts any type, for tensors of which
-// only the bytes matter.
+// view returns a tensor of one of the given types. U8 accepts any type, for tensors that are
+// read as bytes.
 func (r *storedReader) view(name string, dtypes ...safetensors.DType) *safetensors.View {
 	if r.err != nil {
 		return nil

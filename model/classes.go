@@ -18,8 +18,8 @@ import (
 
 // Classes are the labels of a classifier: id2label and problem_type of config.json.
 type Classes struct {
-	Names   []string     // in the order of the numbers that it gives
-	Problem data.Problem // empty: nothing says so, see [Classes.Means]
+	Names   []string     // in the order of the scores
+	Problem data.Problem // empty if not set, see [Classes.Means]
 }
 
 // UnnamedClasses returns n classes with the default names of transformers.

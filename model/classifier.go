@@ -20,8 +20,9 @@ const Classification Task = "classification"
 // AutoModelForSequenceClassification. If the checkpoint has no classification head, the head
 // is initialized as in transformers: normal weights with standard deviation initializer_range,
 // and zero biases. The random numbers depend only on seed and the names of the tensors; see
-// [Model.Fresh]. Errors in addition to those of Open: ErrUnsupported if the architecture has
-// no classifiers, and nn.ErrShape if the head of the checkpoint has another number of classes.
+// [Model.Fresh]. In addition to the errors of Open, it returns ErrUnsupported if the
+// architecture has no classifiers, and nn.ErrShape if the head of the checkpoint has another
+// number of classes.
 func OpenClassifier(dir string, classes Classes, seed uint64) (*Model, error) {
 	return open(dir, func(m *Model) error {
 		c := m.Config
@@ -117,7 +118,7 @@ func (c *Config) TokenTypes() int {
 // readClasses reads the classes of config.json. If the model has no classification head, only
 // names other than the default ones are used.
 func (c *Config) readClasses(f *Fields) {
-	const deviation = 0.02 // of transformers, also where 0 is given
+	const deviation = 0.02 // the default of transformers, also used for 0
 	switch c.Deviation = f.Float("initializer_range", deviation); {
 	case c.Deviation == 0:
 		c.Deviation = deviation

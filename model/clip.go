@@ -22,21 +22,20 @@ func init() {
 	}
 }
 
-// Pooling is a [Family] whose output [Pooler] says something of a whole text at one of its
-// tokens, another than the first.
+// Pooling is a [Family] whose output [Pooler] is read at a token other than the first.
 type Pooling interface {
 	// PoolAt returns the index of that token in a text.
 	PoolAt(ids []int32) int
 }
 
-// clip is a [Family]: LayerNorm before attention and before a feed-forward block, and
-// positions that are learned. A token sees those before it.
+// clip is a [Family]: LayerNorm before attention and before a feed-forward block, and learned
+// positions. Attention is causal.
 type clip struct {
 	Intermediate int
 	Heads        int
 	NormEps      float32
 	Activation   ir.Activation
-	Projection   int // size of the output Pooler; 0: that of states
+	Projection   int // size of the output Pooler; 0: size of the states
 	End          int32
 
 	prefix string // of all modules but the projection
@@ -53,7 +52,7 @@ func readCLIP(c *Config, f *Fields, prefix string) Family {
 		f.enter("text_config")
 		c.DType = f.String("dtype", dtype)
 	}
-	if f.Null(isCausal) || !f.Bool(isCausal, true) { // transformers obeys it or not, by its kernel of attention
+	if f.Null(isCausal) || !f.Bool(isCausal, true) { // in transformers, its effect depends on the attention kernel
 		f.Unsupported(isCausal, "false", []string{"true"})
 	}
 	c.HiddenSize = f.Int("hidden_size", 512)

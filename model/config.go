@@ -16,7 +16,7 @@ import (
 // feature and lists the supported ones.
 var ErrUnsupported = errors.New("unsupported model")
 
-// ErrConfig is wrapped where config.json is wrong.
+// ErrConfig reports an invalid config.json.
 var ErrConfig = errors.New("bad config.json")
 
 // ErrAdapter reports that a folder holds an adapter instead of a model.
@@ -253,7 +253,7 @@ func (c *Config) check() error {
 	return c.Family.Check(c)
 }
 
-// quantization reads whether stored weights are quantized, and by which method.
+// quantization reads the quantization method of stored weights, if any.
 func (f *Fields) quantization(c *Config) {
 	const key = "quantization_config"
 	if !f.Has(key) || f.err != nil {

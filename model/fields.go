@@ -79,7 +79,7 @@ func read[T any](f *Fields, key, expected string, def T) T {
 	return v
 }
 
-// Int reads an integer, def where the key is missing; so do those below.
+// Int reads an integer, or returns def if the key is missing; so do the methods below.
 func (f *Fields) Int(key string, def int) int { return read(f, key, "an integer", def) }
 
 // Float reads a number.
@@ -93,27 +93,27 @@ func (f *Fields) Bool(key string, def bool) bool { return read(f, key, "true or 
 // String reads a string.
 func (f *Fields) String(key, def string) string { return read(f, key, "a string", def) }
 
-// Strings reads a list of strings, nil where the key is missing.
+// Strings reads a list of strings, or returns nil if the key is missing.
 func (f *Fields) Strings(key string) []string {
 	return read(f, key, "a list of strings", []string(nil))
 }
 
-// Ints reads a list of integers, def where the key is missing.
+// Ints reads a list of integers, or returns def if the key is missing.
 func (f *Fields) Ints(key string, def ...int) []int {
 	return read(f, key, "a list of integers", def)
 }
 
-// Floats reads a list of numbers, def where the key is missing.
+// Floats reads a list of numbers, or returns def if the key is missing.
 func (f *Fields) Floats(key string, def ...float64) []float64 {
 	return read(f, key, "a list of numbers", def)
 }
 
-// Bools reads a list of true and false, def where the key is missing.
+// Bools reads a list of booleans, or returns def if the key is missing.
 func (f *Fields) Bools(key string, def ...bool) []bool {
 	return read(f, key, "a list of true and false", def)
 }
 
-// Object reads a nested object: an empty one where the key is missing.
+// Object reads a nested object, or returns an empty one if the key is missing.
 func (f *Fields) Object(key string) *Fields {
 	return &Fields{values: read(f, key, "an object", map[string]json.RawMessage(nil))}
 }

@@ -17,8 +17,8 @@ type gemma struct {
 	Window        int      // of the layers with sliding attention
 }
 
-// gemma reads the keys; of so many layers as pattern says, the last has full attention unless
-// layer_types is given.
+// gemma reads the keys. Unless layer_types is given, every pattern-th layer has full attention
+// and the others have sliding attention.
 func (f *Fields) gemma(c *Config, maxPositions, pattern int) gemma {
 	c.TiedEmbeddings = f.Bool("tie_word_embeddings", true)
 	c.MaxPositions = f.Int("max_position_embeddings", maxPositions)

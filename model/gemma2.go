@@ -24,7 +24,7 @@ func readGemma2(c *Config, f *Fields) Family {
 	m.Window = m.window(m.Window)
 	m.ScoreCap = f.softCap("attn_logit_softcapping", 50)
 	m.LogitCap = f.softCap("final_logit_softcapping", 30)
-	if f.Bool("use_bidirectional_attention", false) { // which transformers reads for some attention kernels only
+	if f.Bool("use_bidirectional_attention", false) { // transformers reads this key only for some attention kernels
 		f.Unsupported("use_bidirectional_attention", true, []string{"false"})
 	}
 	return m

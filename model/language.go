@@ -58,8 +58,8 @@ func (l *language) attention(b *nn.Builder, q, k, v graph.Tensor, a ir.Attention
 	return b.Attention(in, q, k, v, a)
 }
 
-// outputs ends the model behind its final norm: with a language head, a classifier or nothing,
-// as config.json says.
+// outputs emits the head over x, the output of the final norm: a language head, a classifier
+// or none, depending on the part.
 func (l *language) outputs(x graph.Tensor) Outputs {
 	c, out := l.config, Outputs{Hidden: append(l.hidden, x)}
 	switch c.Part {
@@ -74,7 +74,7 @@ func (l *language) outputs(x graph.Tensor) Outputs {
 		tied = l.body.Name("embed_tokens")
 	}
 	h := l.b.Head("lm_head", x, c.VocabSize, tied).SoftCapped(l.logitCap)
-	if l.bidirectional { // a token sees the next one: there is nothing to predict
+	if l.bidirectional { // a token sees the next one, so there is no next-token loss
 		out.Head = &h
 		return out
 	}

@@ -150,7 +150,7 @@ func (m *Model) probe() error {
 // bidirectional is a Family whose tokens may see later ones.
 type bidirectional interface{ bidirectional() bool }
 
-// CheckTask fails with ErrTask where the model is none for the task.
+// CheckTask returns ErrTask if the model does not support the task.
 func (m *Model) CheckTask(t Task) error {
 	if m.tasks[t] {
 		return nil
@@ -202,8 +202,8 @@ func (m *Model) Modules() []nn.Module { return m.modules }
 // Used lists the tensors that the model reads, in its order.
 func (m *Model) Used() []string { return m.used }
 
-// Stored lists the tensors of the checkpoint that hold the named weight: one tensor, several
-// if it is stored quantized, or none if it is newly initialized.
+// Stored lists the tensors of the checkpoint that hold the named weight. They are several for
+// a weight that is stored quantized, and none for a newly initialized one.
 func (m *Model) Stored(name string) []string {
 	if _, ok := m.fresh[name]; ok {
 		return nil
@@ -269,7 +269,7 @@ func (m *Model) Weight(name string) (nn.Weight, error) {
 		return nn.Weight{DType: d, Shape: withinRank(v.Shape), Fill: readView(v), RowScales: m.scalesOf(name)}, nil
 	}
 	data := v.Bytes()
-	if data == nil && v.Len() > 0 { // reading has failed, for the reason that Use gives
+	if data == nil && v.Len() > 0 { // reading failed; Use returns the reason
 		return nn.Weight{}, v.Use(func([]byte) error { return nil })
 	}
 	w := nn.Weight{DType: d, Shape: withinRank(v.Shape), Source: weights.Data{Bytes: data, Keep: v}, RowScales: m.scalesOf(name)}

@@ -13,11 +13,11 @@ func init() {
 	}
 }
 
-// The model knows no others, whatever config.json says.
+// These values are fixed; config.json does not set them.
 const (
-	mpnetPadding  = 1   // its row
-	mpnetBuckets  = 32  // kinds of relative positions
-	mpnetFarthest = 128 // where the last kind begins
+	mpnetPadding  = 1   // the padding row
+	mpnetBuckets  = 32  // number of distance buckets
+	mpnetFarthest = 128 // distance at which the last bucket starts
 )
 
 func readMPNet(c *Config, f *Fields) Family {

@@ -30,10 +30,10 @@ type Loss func() graph.Tensor
 // Outputs are the results of building a model. Outputs that an architecture does not have are
 // absent.
 type Outputs struct {
-	// Head gives the logits of a language model.
+	// Head computes the logits of a language model.
 	Head *nn.Head
-	// Scores emits the numbers of a classifier, [documents, classes]; asking twice
-	// gives the same ones.
+	// Scores emits the scores of a classifier, [documents, classes]. Repeated calls return the
+	// same tensor.
 	Scores func() graph.Tensor
 	// Hidden are the states before the first layer, after each layer but the
 	// last, and after the final norm, as transformers lists them.

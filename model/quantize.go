@@ -35,8 +35,8 @@ type Quantization struct {
 	// they are uploaded.
 	Stored  bool
 	Weights []string // their names
-	Bytes   int64    // that they take on a device
-	Plain   int64    // that they would take in the type of config.json, two bytes each
+	Bytes   int64    // their size on a device
+	Plain   int64    // their size in the type of config.json, two bytes per element
 	// Widened are weights that are stored as LLM.int8 and used as F32: their
 	// rows are no whole number of blocks.
 	Widened []string
@@ -73,11 +73,10 @@ func (q *Quantization) add(name string, d tensor.DType, bytes int, shape []int) 
 
 // Quantize makes uploads quantize the weights of all linear layers except the head, a piece at
 // a time. Embeddings, norms, biases and the head keep their stored types. In models of
-// diffusers, it quantizes the linear layers in blocks, which hold nearly all of the weights,
-// including the layers that compute the modulations of a block (a third of Qwen-Image). Layers
-// before and after the blocks are unchanged, and so are graphs that were built earlier.
-// progress, if not nil, is called with the bytes of quantized weights that are done, at each
-// upload to a device; calls do not overlap.
+// diffusers, only linear layers in blocks are quantized. They hold nearly all of the weights
+// and include the layers that compute the modulations of a block (a third of Qwen-Image).
+// Graphs that were built earlier do not change. progress, if not nil, is called with the bytes
+// of quantized weights that are done, at each upload to a device; calls do not overlap.
 //
 // Weights that are already stored in the same format are left unchanged. If they are stored in
 // another format, Quantize returns ErrUnsupported.
@@ -93,7 +92,7 @@ func (m *Model) Quantize(method quant.Method, progress func(done, total int64)) 
 		return nil
 	}
 	m.converted = map[string]*converted{}
-	if err := m.findFloat8(); err != nil { // converts weights outside of blocks
+	if err := m.findFloat8(); err != nil { // restores the conversions of weights outside blocks
 		return err
 	}
 	report := &progressOf{report: progress}

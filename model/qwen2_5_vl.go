@@ -73,7 +73,7 @@ func (f *Fields) oneAxis() {
 // It is [Sighted] if config.json describes a vision tower.
 type qwenVL struct {
 	*qwen2
-	Picture int32 // the token in whose place a picture's features are
+	Picture int32 // the id of image tokens
 
 	vision *Vision
 }

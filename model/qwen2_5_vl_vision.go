@@ -12,15 +12,15 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Inputs of a vision tower, and its axis: places are what becomes a token, of
-// Merge·Merge patches each.
+// These are the inputs of a vision tower, and its axis. A place is a square of Merge·Merge
+// patches that becomes one token.
 const (
 	Patches     = "patches"      // f32 [patches, channels·frames·side·side]
 	PatchRotary = "patch rotary" // f32 [patches, size of a head]: cosines, then sines
 	WindowLo    = "window lo"    // i32 [patches]: the first patch of the window of each
 	WindowHi    = "window hi"    // i32 [patches]: end (exclusive) of the patches of its window
-	PictureLo   = "picture lo"   // i32 [patches]: the same of the picture
-	PictureHi   = "picture hi"   // i32 [patches]
+	PictureLo   = "picture lo"   // i32 [patches]: the first patch of its image
+	PictureHi   = "picture hi"   // i32 [patches]: end (exclusive) of the patches of its image
 	Places      = "places of pictures"
 )
 
@@ -138,9 +138,9 @@ func (v *Vision) block(b *nn.Builder, x, table graph.Tensor, at [2]graph.Tensor)
 	return mlp.Linear("down_proj", gate.GLU(up, v.Activation), v.Size, true).Add(x)
 }
 
-// Patches cuts an image [Channels, height, width], whose sides are multiples of Patch·Merge,
-// into patches in the layout that the tower reads. The patches of a token are adjacent, and
-// every frame of a patch is the same image.
+// Patches cuts an image [Channels, height, width] into patches in the layout that the tower
+// reads. height and width must be multiples of Patch·Merge. The patches of a token are
+// adjacent, and every frame of a patch is the same image.
 func (v *Vision) Patches(pixels []float32, height, width int) []float32 {
 	p, m := v.Patch, v.Merge
 	out := make([]float32, 0, len(pixels)*v.Frames)
@@ -166,8 +166,8 @@ func (v *Vision) appendPatch(out, pixels []float32, height, width, y, x int) []f
 	return out
 }
 
-// Arrays fills a batch with a picture of rows by columns patches, in the order of
-// [Vision.Patches], and gives the place in the picture of each row of the result.
+// Arrays fills a batch with an image of rows by columns patches, in the order of
+// [Vision.Patches]. It returns the place in the image of each row of the result.
 func (v *Vision) Arrays(b *data.Batch, patches []float32, rows, columns int) (order []int, err error) {
 	unit, each := v.Merge*v.Merge, v.Channels*v.Frames*v.Patch*v.Patch
 	if rows < v.Merge || columns < v.Merge || rows%v.Merge != 0 || columns%v.Merge != 0 || len(patches) != rows*columns*each {

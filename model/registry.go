@@ -10,7 +10,7 @@ import (
 // lists under architectures, or, as diffusers writes it, under _class_name.
 type Architecture struct {
 	ModelType string
-	// Whole means that Read reads all of config.json, because it lacks the keys that language
+	// Whole makes Read read all of config.json, because the file lacks the keys that language
 	// models share. Models of diffusers always lack them.
 	Whole bool
 	// Read reads the settings of the family; the shared ones are already in c.

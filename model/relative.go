@@ -13,9 +13,9 @@ import (
 // of distance buckets, with one number for each head.
 type relative struct {
 	name     string // of the embedding
-	rows     int    // of the embedding, as many as kinds or more
+	rows     int    // of the embedding, at least kinds
 	kinds    int
-	farthest int // where the last kind begins
+	farthest int // distance at which the last bucket starts
 }
 
 // check validates the number of buckets and the maximum distance.
@@ -30,7 +30,7 @@ func (r relative) check() error {
 }
 
 // bias returns the bias of all heads in the layout of ir.RelativeBias, f32 [heads,
-// 2·farthest+1]; b is the builder of the module that has the embedding.
+// 2·farthest+1]. b is the builder of the module that has the embedding.
 func (r relative) bias(b *nn.Builder, heads int) graph.Tensor {
 	of := b.Derived(nn.Derived{Name: "relative_positions", Shape: []int{2*r.farthest + 1}, Values: func(int) []float32 { return r.kindsOf() }})
 	trained := len(b.Trained())

@@ -162,8 +162,8 @@ func (r RoPE) table(b *nn.Builder, name string, positions graph.Tensor) graph.Te
 	return positions.RoPETable(b.Derived(d), float32(r.AttentionFactor))
 }
 
-// Frequencies are the inverse frequencies [Dim/2] for a text of length tokens,
-// rounded where PyTorch rounds.
+// Frequencies returns the inverse frequencies [Dim/2] for a text of length tokens, with the
+// same rounding as PyTorch.
 func (r RoPE) Frequencies(length int) []float32 {
 	theta := r.Theta
 	if r.Dynamic() {

@@ -11,10 +11,10 @@ import (
 )
 
 // These are the inputs of vision-language models in addition to the text inputs, and the axis
-// of the tokens that stand for image features.
+// of image tokens.
 const (
 	Features    = "features of pictures" // f32 [seen places, hidden size]
-	FeatureRows = "rows of pictures"     // i32 [seen places]: the tokens that they take the place of
+	FeatureRows = "rows of pictures"     // i32 [seen places]: the tokens that the features replace
 	SeenPlaces  = "seen places"
 )
 
@@ -31,7 +31,7 @@ type Sighted interface {
 	// Feed turns one text into the batch that Read expects. For each image, its ids must
 	// contain one image token per place, without gaps. Errors: nn.ErrInput.
 	Feed(b *data.Batch, ids []int32, pictures []Seen) error
-	// Token is the id in whose place those are.
+	// Token returns the id of image tokens.
 	Token() int32
 }
 

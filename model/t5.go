@@ -16,9 +16,9 @@ func init() {
 	Register("T5EncoderModel", Architecture{ModelType: "t5", Whole: true, Read: readT5})
 }
 
-// t5 is a [Family]: RMSNorm before attention and before a feed-forward block, no biases, and
-// unscaled attention scores with a relative position bias that all layers share. Attention is
-// bidirectional; padding is visible only if passed as tokens.
+// t5 is a [Family] with RMSNorm before attention and before a feed-forward block, and without
+// biases. Attention scores are not scaled; all layers share a relative position bias.
+// Attention is bidirectional; padding is visible only if passed as tokens.
 type t5 struct {
 	Intermediate   int
 	Heads, HeadDim int

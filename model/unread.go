@@ -13,8 +13,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// ErrUnread is wrapped where a checkpoint has a tensor that changes what the model computes,
-// and that its architecture does not read.
+// ErrUnread reports a tensor of the checkpoint that would change the model's output, but is
+// not read by the architecture.
 var ErrUnread = errors.New("tensor is not read")
 
 // Unread is a tensor of a checkpoint that the model does not read.
@@ -55,14 +55,14 @@ var skips = []Skip{
 // the initial value for a norm.
 func (m *Model) findUnread() error {
 	read := map[string]bool{}
-	modules := map[string]bool{} // that something is read of, directly
+	modules := map[string]bool{} // modules with at least one tensor that is read
 	for _, name := range m.used {
 		for _, stored := range m.Stored(name) {
 			read[stored] = true
 			modules[parent(stored)] = true
 		}
 	}
-	for name := range modules { // and those around them
+	for name := range modules { // add the modules that contain them
 		for name != "" && !modules[parent(name)] {
 			name = parent(name)
 			modules[name] = true

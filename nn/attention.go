@@ -28,8 +28,8 @@ type CacheEntry struct {
 	Updated graph.Tensor
 }
 
-// Attention lets q look at k and v and at what the cache holds of earlier tokens. A
-// bias of scores, where a.Bias asks for one, comes last.
+// Attention emits attention of q over k and v and over the keys and values of earlier tokens
+// in the cache. If a.Bias is set, the last argument is the bias of the scores.
 func (b *Builder) Attention(in Text, q, k, v graph.Tensor, a ir.AttentionAttr, bias ...graph.Tensor) graph.Tensor {
 	if c := b.cache; c != nil && k.Valid() && v.Valid() {
 		layer := len(c.Entries) / 2

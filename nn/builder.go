@@ -1,7 +1,7 @@
-// Package nn builds models out of named layers. A model says
-// b.Linear("self_attn.q_proj", x): the builder finds the weight by its full
-// name, asks the adapter whether it has a part in that layer, and emits the
-// graph. Models know nothing of LoRA, adapters nothing of models.
+// Package nn builds models from named layers. A model calls b.Linear("self_attn.q_proj", x).
+// The builder looks up the weight by its full name, asks the adapter for its contribution to
+// that layer, and emits the graph. Models know nothing of LoRA, and adapters know nothing of
+// models.
 package nn
 
 import (
@@ -31,8 +31,8 @@ type Weights interface {
 	Has(name string) bool
 }
 
-// Blank is a Weights that has every tensor a model asks for. It stands for a model of which
-// only the configuration is known.
+// Blank is a Weights that has every tensor a model asks for. Use it to build a model from its
+// configuration alone.
 type Blank interface {
 	Weights
 	// Blank is a tensor of the shape that the model expects, in which -1 is any size.
@@ -47,7 +47,7 @@ const (
 	KindLinear    Kind = iota // weight [out, in]
 	KindEmbedding             // weight [in, out]: a row for each token
 	KindNorm                  // weight [out]
-	KindParameter             // no layer's weight, but a parameter: [out, in], or a stack of such
+	KindParameter             // a parameter that is not a layer's weight: [out, in], or a stack of them
 )
 
 // Module is a layer with parameters, as adapters target it.
@@ -68,8 +68,8 @@ type Module struct {
 	Parts []string
 }
 
-// Adapter takes part in a model's layers. Methods return the plain layer
-// where the adapter has nothing to add.
+// Adapter modifies a model's layers. Methods return the plain layer if the adapter has nothing
+// to add.
 type Adapter interface {
 	// Param may replace a frozen parameter with a trained one. name is the name of the module
 	// followed by .weight or .bias.
@@ -92,7 +92,7 @@ type Builder struct {
 	prefix  string
 	adapter Adapter
 	slot    int   // of the params that are the adapter's own
-	rows    *rows // what layers are given of the tokens, nil for all
+	rows    *rows // relates the input rows of layers to tokens; nil means one row per token
 }
 
 type state struct {
@@ -165,7 +165,7 @@ func (b *Builder) Sub(format string, args ...any) *Builder {
 // Name returns the full name of a part of b.
 func (b *Builder) Name(name string) string { return b.prefix + name }
 
-// Segment begins a new segment (a layer) of the forward pass. With activation checkpointing
+// Segment starts a new segment (a layer) of the forward pass. With activation checkpointing
 // only values that cross segments are kept.
 func (b *Builder) Segment() {
 	b.segment++

@@ -16,13 +16,13 @@ type Experts struct {
 	// %d for its number.
 	GateUp, Downs  string
 	Gate, Up, Down string
-	Count, Chosen  int // experts in all, and for a row
-	Units          int // inner ones of an expert
+	Count, Chosen  int // number of experts, and of experts chosen for a row
+	Units          int // intermediate size of an expert
 	Activation     ir.Activation
-	// Normalized has the shares of the chosen experts of a row add up to 1; else they
-	// are what they are among all.
+	// Normalized scales the shares of a row's chosen experts to sum to 1. Otherwise they are
+	// the softmax over all experts.
 	Normalized bool
-	// Balanced has [Builder.Balance] count what the router chooses.
+	// Balanced includes the router in [Builder.Balance].
 	Balanced bool
 }
 
@@ -128,9 +128,9 @@ func (b *Builder) histogram(index graph.Tensor, count int) graph.Tensor {
 }
 
 // Balance returns the load-balancing loss of experts (Fedus et al. 2021, arXiv 2101.03961)
-// over the rows of all Balanced routers taken together: the number of experts times the sum,
-// over experts, of the fraction of rows that choose an expert times its mean share. It is
-// invalid if there is no such router.
+// over the rows of all Balanced routers taken together. The loss is the number of experts
+// times the sum, over experts, of the fraction of rows that choose an expert times its mean
+// share. It is invalid if there is no such router.
 func (b *Builder) Balance() graph.Tensor {
 	var chosen, shares, rows graph.Tensor
 	for i, r := range b.routings {

@@ -28,7 +28,7 @@ const (
 	Classes    = "classes"     // i32 [texts]: the class of a text
 	Values     = "values"      // f32 [texts, n]: regression targets or multi-label values of a text
 	ReadToken  = "read token"  // i32 [texts]: the token whose state a text is judged by
-	Offset     = "offset"      // i32 [1]: where new rows go into the cache
+	Offset     = "offset"      // i32 [1]: the cache row at which new rows start
 	CacheRows  = "cache rows"  // i32 [tokens]: the row of the cache that a token has, or -1; see Cache.Page
 	Pages      = "pages"       // i32 [pages], an axis of its own: the pages of the cache that hold the keys; see Cache.Page
 	Adapters   = "adapters"    // i32 [tokens]: which of several adapters a token has, or -1; see Builder.Adapters
@@ -100,7 +100,7 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// Input declares an array that every run is given; asking twice gives the same one.
+// Input declares an input that every run must provide. Repeated calls return the same tensor.
 func (b *Builder) Input(name string, d tensor.DType, shape ...ir.Dim) graph.Tensor {
 	return b.input(Input{Name: name, Type: ir.Type{DType: d, Shape: shape}})
 }
@@ -113,7 +113,7 @@ func (b *Builder) input(in Input) graph.Tensor {
 	return b.G.Of(b.G.IR().Param(in.Param, in.Type))
 }
 
-// Derived declares a table that the host computes; asking twice gives the same one.
+// Derived declares a table that the host computes. Repeated calls return the same tensor.
 func (b *Builder) Derived(d Derived) graph.Tensor {
 	if !slices.ContainsFunc(b.derived, func(x Derived) bool { return x.Name == d.Name }) {
 		b.derived = append(b.derived, d)
@@ -136,9 +136,9 @@ type Text struct {
 // Text declares the inputs of a model of text.
 func (b *Builder) Text() Text { return b.text(Hi) }
 
-// Document declares the inputs of a model whose tokens see all of their own text,
-// what comes later too. With a cache it fails with ErrInput: what comes later would change
-// the keys and values of earlier tokens.
+// Document declares the inputs of a model whose tokens see all of their own text, including
+// later tokens. With a cache it fails with ErrInput, since later tokens would change the keys
+// and values of earlier ones.
 func (b *Builder) Document() Text {
 	if b.cache != nil {
 		b.G.Fail(fmt.Errorf("%w: a cache of keys and values, and the model attends in both directions", ErrInput))
@@ -146,9 +146,9 @@ func (b *Builder) Document() Text {
 	return b.text(End)
 }
 
-// Near returns a text in which a token sees only keys less than window tokens away, among the
-// keys that it sees in a [Builder.Document]. Its inputs are derived from the inputs of the
-// document.
+// Near returns a text in which a token sees only keys less than window tokens away. It sees no
+// keys outside of its text, as in [Builder.Document], from whose inputs the inputs are
+// derived.
 func (b *Builder) Near(in Text, window int) Text {
 	bound := func(of string, at func(i, bound int) int) graph.Tensor {
 		return b.input(Input{
@@ -168,7 +168,7 @@ func (b *Builder) Near(in Text, window int) Text {
 	return in
 }
 
-// text declares a text whose tokens see the keys before what the input called hi says.
+// text declares a text whose tokens see the keys up to the input named hi.
 func (b *Builder) text(hi string) Text {
 	n := b.Axis(Tokens)
 	return Text{
@@ -211,6 +211,6 @@ func places(given Arrays, padding uint32) ([]byte, bool) {
 
 // Arrays holds the arrays of a run, a batch, by name.
 type Arrays interface {
-	// Array gives the bytes of an array.
+	// Array returns the bytes of an array.
 	Array(name string) (data []byte, ok bool)
 }

@@ -16,7 +16,7 @@ type Weight struct {
 	Source weights.Data
 	// View is the stored tensor that the weight is, or is converted from element by element. A
 	// device with its own memory reads it directly and converts it if it can. Nil means that
-	// there is none.
+	// no stored tensor corresponds to the weight.
 	View *safetensors.View
 	// Fill computes the bytes of a weight that is not stored in its final form, such as a
 	// quantized one. It calls put with consecutive ranges of bytes and their offsets, and
