@@ -6,8 +6,8 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 )
 
-// arena is memory that programs of a runtime compute in. They run in turns, and nothing in
-// it outlives a run.
+// arena is the working memory of programs of a runtime. Programs use it one after another, and
+// nothing in it outlives a run.
 type arena struct {
 	buffer backend.Buffer
 	users  int // programs, and calls that load some
@@ -60,7 +60,7 @@ func (r *Runtime) NewArena(drafts ...*Draft) int64 {
 	return bytes
 }
 
-// hold is for one more user of an arena, which may be nil.
+// hold adds a user to an arena, which may be nil.
 func (r *Runtime) hold(a *arena) *arena {
 	if a != nil {
 		r.mu.Lock()

@@ -16,7 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// ErrResult is wrapped if a result is asked for that a program does not have.
+// ErrResult reports a result that the program does not have.
 var ErrResult = errors.New("no result")
 
 // Program is a compiled program of a runtime.
@@ -254,7 +254,7 @@ type inputs struct {
 	length int              // of the texts that derived tables are for
 }
 
-// field is an array's place.
+// field locates an array within the inputs.
 type field struct {
 	in     nn.Input
 	table  *nn.Derived // nil unless the array is a derived table

@@ -10,7 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// ErrSlot: a program cannot run with a slot, whose adapter has another shape.
+// ErrSlot reports that a program cannot run with a slot because its adapter has another shape.
 var ErrSlot = errors.New("wrong slot")
 
 // Slot holds an adapter on a device, or none: its parameters, the values computed from them

@@ -115,7 +115,7 @@ func (s *Store) allocAll(sizes []int) ([]backend.Buffer, error) {
 	return buffers, nil
 }
 
-// fill makes the contents of a buffer.
+// fill writes the contents of a buffer.
 func (s *Store) fill(name string, b backend.Buffer, w nn.Weight) error {
 	err := w.Fill(func(offset int, data []byte) error {
 		f, err := s.dev.Upload(b, offset, data)
@@ -159,7 +159,7 @@ func together(tasks []func() error) error {
 	return nil
 }
 
-// Alloc makes a zeroed buffer called name, if there is none yet.
+// Alloc allocates a zeroed buffer under a name, unless one exists already.
 func (s *Store) Alloc(name string, bytes int) (backend.Buffer, error) {
 	if b := s.buffers[name]; b != nil {
 		if b.Size() < bytes {
@@ -175,7 +175,7 @@ func (s *Store) Alloc(name string, bytes int) (backend.Buffer, error) {
 	return b, nil
 }
 
-// Set makes or overwrites the buffer called name.
+// Set overwrites the named buffer, or creates it.
 func (s *Store) Set(ctx context.Context, name string, data []byte) error {
 	b, err := s.Alloc(name, len(data))
 	if err != nil {

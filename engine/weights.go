@@ -16,7 +16,7 @@ type weights struct {
 	users int
 }
 
-// share is for one more runtime, which releases them.
+// share adds a user, which must call release.
 func (w *weights) share() *weights {
 	w.mu.Lock()
 	defer w.mu.Unlock()

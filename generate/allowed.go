@@ -55,7 +55,7 @@ func (a *allowed) of(logits []float32, ends bool) ([]float32, error) {
 	return a.logits, nil
 }
 
-// setEOS lets the tokens that end the answer follow, or not.
+// setEOS allows or masks the tokens that end the answer.
 func (a *allowed) setEOS(can bool) {
 	for _, id := range a.eos {
 		if id < 0 || int(id) >= len(a.logits) {

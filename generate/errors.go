@@ -7,8 +7,9 @@ var (
 	// ErrTooLong reports a text that exceeds the model's limit or the configured maximum
 	// length.
 	ErrTooLong = errors.New("too many tokens")
-	// ErrToken: a token id that the model's vocabulary does not have, or none at all.
+	// ErrToken reports a token id outside of the model's vocabulary, or an empty list of
+	// tokens.
 	ErrToken = errors.New("bad token")
-	// ErrOption: settings that contradict each other or are out of their range.
+	// ErrOption reports settings that contradict each other or are out of range.
 	ErrOption = errors.New("bad option")
 )

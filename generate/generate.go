@@ -90,8 +90,8 @@ type Result struct {
 
 	PromptTokens int
 	CachedTokens int // prompt tokens read from the cache
-	// PromptTime is until the logits for the first token, TokenTime for all
-	// tokens after that.
+	// PromptTime is the time until the logits of the first token, TokenTime the time of all
+	// later tokens.
 	PromptTime, TokenTime time.Duration
 }
 

@@ -27,7 +27,7 @@ import (
 // matrix products, instead of reading all weights once for each token.
 const defaultChunk = 256
 
-// minCapacity is the smallest number of tokens that a cache has room for.
+// minCapacity is the minimum capacity of a cache in tokens.
 const minCapacity = 256
 
 // Options configure a generator.
@@ -35,8 +35,7 @@ type Options struct {
 	// MaxLength is the maximum length of prompt and answer together, in tokens. Zero means the
 	// model's limit, see [model.Config.MaxLength].
 	MaxLength int
-	// PrefillChunk is the number of prompt tokens that are read at a time; 0
-	// is 256.
+	// PrefillChunk is the number of prompt tokens that are read in one run. Zero means 256.
 	PrefillChunk int
 }
 

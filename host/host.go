@@ -13,8 +13,8 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 )
 
-// budget is the memory that the arenas of cached programs may have together, in bytes. An
-// arena that is larger is the only one.
+// budget is the maximum memory of the arenas of cached programs together, in bytes. An arena
+// that is larger is the only one cached.
 const budget = 1 << 30
 
 // maxPrograms is the maximum number of programs that a host caches.

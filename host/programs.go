@@ -11,7 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/engine"
 )
 
-// ErrName is wrapped if a program without a name is asked for.
+// ErrName reports a spec without a name.
 var ErrName = errors.New("no name")
 
 // cached is a cached program with its key.

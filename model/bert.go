@@ -40,8 +40,8 @@ type Encoder struct {
 	Prefix string
 	// PooledHead makes classifiers read the output of the pooler instead of the states.
 	PooledHead bool `json:"-"`
-	// Attention is the first half of a layer; b is the builder of attention, and
-	// look lets queries look at keys and values. nil: that of BERT.
+	// Attention emits the first half of a layer. b is the builder of attention, and look
+	// computes attention from queries, keys and values. Nil means the attention of BERT.
 	Attention func(c *Config, b *nn.Builder, x graph.Tensor, look look) graph.Tensor `json:"-"`
 	// Bias, if not nil, is added to the scores of all layers: see ir.RelativeBias. b
 	// is the builder of all layers.

@@ -64,7 +64,8 @@ func (c *Config) ofHead(m nn.Module) bool {
 	return c.Part == Classifier && slices.ContainsFunc(c.head(), func(h nn.Module) bool { return h.Name == m.Name })
 }
 
-// classify makes the head over the states x [tokens, d] an output, with its loss.
+// classify adds a classification head over the states x [tokens, d], with its loss, to the
+// outputs.
 func (c *Config) classify(b *nn.Builder, x graph.Tensor, out *Outputs) {
 	out.Scores = sync.OnceValue(func() graph.Tensor {
 		if x.Valid() {

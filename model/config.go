@@ -110,8 +110,7 @@ const className = "_class_name"
 // maxLayers keeps a wrong number from taking all memory.
 const maxLayers = 1 << 14
 
-// maxSize is the largest number of a kind that a model can have: the product of
-// two does not overflow.
+// maxSize is the maximum of any size setting; the product of two does not overflow.
 const maxSize = 1 << 30
 
 // ReadConfig reads dir/config.json and, if it exists, dir/generation_config.json. Errors:
@@ -225,7 +224,7 @@ func (f *Fields) shared(c *Config) {
 	}
 }
 
-// Size is a number of config.json that must be 1 or more.
+// Size is a setting of config.json that must be at least 1.
 type Size struct {
 	Key string
 	N   int

@@ -15,7 +15,7 @@ import (
 // checkpoint does not have.
 func (m *Model) Fresh() []string { return slices.Sorted(maps.Keys(m.fresh)) }
 
-// begin makes the weights of layers that the checkpoint does not have.
+// begin initializes the weights of layers that the checkpoint does not have.
 func (m *Model) begin(layers []nn.Module, seed uint64) error {
 	m.fresh = map[string]nn.Weight{}
 	for _, l := range layers {

@@ -11,8 +11,9 @@ func init() {
 	registerDecoder("gemma2", readGemma2, "Gemma2ForCausalLM", "Gemma2Model", "Gemma2ForSequenceClassification")
 }
 
-// gemma2 is Gemma 2 (Gemma Team 2024, arXiv 2408.00118): every other layer slides, attention
-// scores and logits have soft caps, and norms stand before and after attention and MLP.
+// gemma2 is Gemma 2 (Gemma Team 2024, arXiv 2408.00118). Every other layer has sliding
+// attention, attention scores and logits have soft caps, and norms precede and follow
+// attention and MLP.
 type gemma2 struct {
 	gemma
 	ScoreCap, LogitCap float64 // 0: none

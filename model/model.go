@@ -28,7 +28,7 @@ type Part string
 const (
 	AsSaved Part = ""     // as the architecture in config.json has it
 	Body    Part = "body" // without a head, as transformers' AutoModel
-	// Classifier is with a head that classifies, see [OpenClassifier].
+	// Classifier selects the model with a classification head, see [OpenClassifier].
 	Classifier Part = "classifier"
 )
 

@@ -55,7 +55,7 @@ func (o Outputs) Balanced(loss graph.Tensor) graph.Tensor {
 	return o.balance(loss)
 }
 
-// language makes a head that ends a language model an output, with its loss.
+// language adds a language head, with its loss, to the outputs.
 func (o *Outputs) language(b *nn.Builder, h nn.Head) {
 	o.Head = &h
 	o.loss(NextToken, func() graph.Tensor { return h.Loss(b.Input(nn.Labels, tensor.I32, b.Axis(nn.Tokens))) })

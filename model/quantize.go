@@ -20,7 +20,7 @@ type converted struct {
 	shape []int
 	from  []string          // tensors of the checkpoint
 	view  *safetensors.View // the source, or nil if it is not a single tensor
-	// fill makes its bytes, see nn.Weight.
+	// fill computes the bytes, see nn.Weight.
 	fill func(put func(offset int, data []byte) error) error
 }
 
@@ -37,8 +37,8 @@ type Quantization struct {
 	Weights []string // their names
 	Bytes   int64    // their size on a device
 	Plain   int64    // their size in the type of config.json, two bytes per element
-	// Widened are weights that are stored as LLM.int8 and used as F32: their
-	// rows are no whole number of blocks.
+	// Widened lists the weights stored as LLM.int8 but used as F32, since their rows are not a
+	// whole number of blocks.
 	Widened []string
 }
 

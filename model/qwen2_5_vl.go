@@ -27,7 +27,7 @@ func init() {
 	}
 }
 
-// qwenVLText is the part of the model that reads text.
+// qwenVLText is the name of the text model within the whole model.
 const qwenVLText = "language_model"
 
 func readQwenVL(c *Config, f *Fields, within string) Family {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Architecture is a family of models, registered by the name that config.json
-// lists under architectures, or, as diffusers writes it, under _class_name.
+// Architecture is a family of models. It is registered under the name that config.json lists
+// in architectures or, in diffusers, in _class_name.
 type Architecture struct {
 	ModelType string
 	// Whole makes Read read all of config.json, because the file lacks the keys that language
@@ -26,7 +26,7 @@ const (
 
 var registry = map[string]Architecture{}
 
-// Register makes an architecture known. It panics when the name is taken.
+// Register registers an architecture. It panics if the name is taken.
 func Register(name string, a Architecture) {
 	if _, ok := registry[name]; ok {
 		panic("model: " + name + " is registered twice")
@@ -34,8 +34,8 @@ func Register(name string, a Architecture) {
 	registry[name] = a
 }
 
-// registerDecoder makes the classes of a decoder known: with a language head, with no head, and
-// with a classifier.
+// registerDecoder registers the classes of a decoder: with a language head, without a head,
+// and with a classification head.
 func registerDecoder(modelType string, read func(*Config, *Fields) Family, names ...string) {
 	for _, name := range names {
 		Register(name, Architecture{ModelType: modelType, Read: read})

@@ -26,7 +26,7 @@ type Sighted interface {
 	Tower() *Vision
 	// Look emits the tower: f32 [places, features].
 	Look(c *Config, b *nn.Builder) graph.Tensor
-	// Read is Build of a text with pictures.
+	// Read builds the graph of a text with images, like Build without images.
 	Read(c *Config, b *nn.Builder) Outputs
 	// Feed turns one text into the batch that Read expects. For each image, its ids must
 	// contain one image token per place, without gaps. Errors: nn.ErrInput.
@@ -35,7 +35,7 @@ type Sighted interface {
 	Token() int32
 }
 
-// Seen is a picture as the tower has it: Features are [Places, features], row by row.
+// Seen is an image encoded by the tower: Features are [Places, features], row by row.
 type Seen struct {
 	Places   int
 	Features []float32

@@ -37,7 +37,8 @@ type Skip struct {
 // Skipper is a [Family] that lists such tensors, except the ones common to all families.
 type Skipper interface{ Skips(c *Config) []Skip }
 
-// VisionTower is the reason why text models leave the tensors of a vision tower out.
+// VisionTower is the reason that text models give for not reading the tensors of a vision
+// tower.
 const VisionTower = "vision tower"
 
 // skips lists the tensors that are skipped in all families.

@@ -20,7 +20,7 @@ var (
 	ErrShape   = errors.New("wrong shape")
 	// ErrInput reports that the arrays of a run do not match the inputs of the model.
 	ErrInput = errors.New("wrong input")
-	// ErrStream: two places of a model would draw the same random numbers.
+	// ErrStream reports that two places of a model would draw the same random numbers.
 	ErrStream = errors.New("shared random stream")
 )
 
@@ -35,7 +35,7 @@ type Weights interface {
 // configuration alone.
 type Blank interface {
 	Weights
-	// Blank is a tensor of the shape that the model expects, in which -1 is any size.
+	// Blank returns a tensor of the expected shape, in which -1 is any size.
 	Blank(name string, shape []int) Weight
 }
 

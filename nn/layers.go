@@ -6,7 +6,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Linear is x Wᵀ, with a bias if bias: x [n, in], W [out, in].
+// Linear returns x Wᵀ, plus a bias if bias is set: x [n, in], W [out, in].
 func (b *Builder) Linear(name string, x graph.Tensor, out int, bias bool) graph.Tensor {
 	if !x.Valid() {
 		return x
@@ -90,8 +90,8 @@ func (b *Builder) RMSNorm(name string, x graph.Tensor, eps float32) graph.Tensor
 	return b.RMSNormFrom(name, x, eps, 0)
 }
 
-// RMSNormFrom is RMSNorm whose weight is kept as its difference from origin: the
-// rows are multiplied by origin + weight.
+// RMSNormFrom normalizes like RMSNorm, but stores the weight as its difference from origin:
+// the rows are multiplied by origin + weight.
 func (b *Builder) RMSNormFrom(name string, x graph.Tensor, eps float32, origin float64) graph.Tensor {
 	if !x.Valid() {
 		return x
