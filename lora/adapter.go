@@ -11,11 +11,11 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// Adapter is an adapter folder: its configuration and its tensors, which lie
-// in the mapped file. Memory that comes out of an Adapter is valid as long as
-// the Adapter is reachable, and read-only. Where the file is cut short meanwhile,
-// the methods that read values fail with safetensors.ErrFault; who reads a Tensor
-// in place sees to that, see [safetensors.Fault].
+// Adapter is an open adapter folder: its configuration and its memory-mapped tensors.
+// Memory obtained from an Adapter is read-only, and valid as long as the Adapter is
+// reachable. If the file is truncated after it was opened, the methods that read values
+// fail with safetensors.ErrFault; callers that read a Tensor in place must handle the
+// fault themselves, see [safetensors.Fault].
 type Adapter struct {
 	Config *Config
 	Dir    string
@@ -95,8 +95,8 @@ type Tensor struct {
 	tensor.Tensor
 }
 
-// Close gives the file back; it makes what came out of the adapter no less
-// valid. On Windows a file cannot be replaced before it is closed.
+// Close releases the file. Memory obtained from the adapter stays valid. On Windows a
+// file cannot be replaced before it is closed.
 func (a *Adapter) Close() error {
 	if a.set == nil {
 		return nil
@@ -104,7 +104,7 @@ func (a *Adapter) Close() error {
 	return a.set.Close()
 }
 
-// Names are the keys of the tensors in the order of the file.
+// Names returns the keys of the tensors in file order.
 func (a *Adapter) Names() []string { return a.names }
 
 // Tensor returns the tensor of that key, in place.
@@ -158,7 +158,7 @@ func (a *Adapter) Weights(t Target) (*Weights, error) {
 	return w, nil
 }
 
-// where names the adapter in messages.
+// where returns the name of the adapter for messages.
 func (a *Adapter) where() string {
 	if a.Dir == "" {
 		return ""

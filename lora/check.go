@@ -10,10 +10,9 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// CheckOptions says what [Adapter.Check] lets pass.
+// CheckOptions holds the exceptions that [Adapter.Check] allows.
 type CheckOptions struct {
-	// AllowZeroB lets an adapter do nothing: one with which training begins or
-	// goes on.
+	// AllowZeroB allows an adapter that has no effect, as at the start of training.
 	AllowZeroB bool
 	// AllowRandomBase lets init_lora_weights be pissa_niter_N. The base weights
 	// of such an adapter depend on random numbers; only who made it by
@@ -36,11 +35,11 @@ type Report struct {
 // Problem is one thing that is wrong with an adapter.
 type Problem struct {
 	Kind   error  // one of the Err variables of this package
-	Key    string // of the tensor, as it is or as it should be
+	Key    string // key of the tensor, found or expected
 	Detail string // found, expected, what to do
 }
 
-// Error is the key and what is wrong with it.
+// Error returns the key and the problem.
 func (p Problem) Error() string {
 	if p.Detail == "" {
 		return fmt.Sprintf("%s: %v", p.Key, p.Kind)
@@ -48,7 +47,7 @@ func (p Problem) Error() string {
 	return fmt.Sprintf("%s: %v: %s", p.Key, p.Kind, p.Detail)
 }
 
-// Unwrap gives Kind to errors.Is; a transposed tensor has the wrong shape too.
+// Unwrap returns Kind for errors.Is, and also ErrShape for a transposed tensor.
 func (p Problem) Unwrap() []error {
 	if p.Kind == ErrOrientation {
 		return []error{ErrOrientation, ErrShape}
@@ -56,7 +55,7 @@ func (p Problem) Unwrap() []error {
 	return []error{p.Kind}
 }
 
-// Err is nil where there are no problems, a [*CheckError] otherwise.
+// Err returns nil if there are no problems, otherwise a [*CheckError].
 func (r *Report) Err() error {
 	if len(r.Problems) == 0 {
 		return nil
@@ -64,13 +63,13 @@ func (r *Report) Err() error {
 	return &CheckError{Dir: r.Dir, Problems: r.Problems}
 }
 
-// CheckError is all that is wrong with an adapter.
+// CheckError lists all problems of an adapter.
 type CheckError struct {
 	Dir      string
 	Problems []Problem
 }
 
-// Error is one line: the first problem of each kind and how many there are.
+// Error returns one line: the first problem of each kind and the number of problems.
 func (e *CheckError) Error() string {
 	var kinds []error
 	first, count := map[error]Problem{}, map[error]int{}
@@ -94,7 +93,7 @@ func (e *CheckError) Error() string {
 	return b.String()
 }
 
-// Unwrap gives all problems to errors.Is.
+// Unwrap returns all problems for errors.Is.
 func (e *CheckError) Unwrap() []error {
 	errs := make([]error, len(e.Problems))
 	for i, p := range e.Problems {
@@ -103,13 +102,13 @@ func (e *CheckError) Unwrap() []error {
 	return errs
 }
 
-// Check compares every tensor of the adapter with what the placement expects and
-// looks at every value. The report names each tensor that belongs to no
-// target, is missing, has a wrong shape or type, or holds NaN or infinity, and
-// pairs A, B that do nothing because one of them is all zero.
+// Check compares every tensor of the adapter with the placement and reads every value.
+// The report names each tensor that belongs to no target, is missing, has the wrong
+// shape or type, or contains NaN or infinity. It also names each pair A, B that has no
+// effect because one of the two is all zero.
 //
-// Tensors of routed experts that are named as in transformers 4, some for each
-// expert, are joined to those of the placement before.
+// Tensors of routed experts in the layout of transformers 4 (some per expert) are first
+// joined into the tensors of the placement.
 func (a *Adapter) Check(p *Placement, opts CheckOptions) *Report {
 	r := &Report{Dir: a.Dir, Tensors: len(a.names), Targets: len(p.Targets), specs: p.Tensors()}
 	if err := a.joinExperts(p); err != nil {
@@ -260,9 +259,8 @@ func (r *Report) checkPairs(p *Placement, zero map[string]bool) {
 	}
 }
 
-// embeddingBases are the base weights that PEFT may save with an adapter: of
-// the embedding and the head, when the vocabulary was resized or because it
-// was asked to.
+// embeddingBases returns the base weights of embedding and head. PEFT saves them with
+// an adapter if the vocabulary was resized or on request.
 func (p *Placement) embeddingBases() []TensorSpec {
 	var specs []TensorSpec
 	for _, m := range p.ends {

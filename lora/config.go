@@ -7,8 +7,8 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// ConfigFile and WeightsFile are the two files of an adapter folder. In those of
-// old versions of PEFT, TorchWeightsFile takes the place of WeightsFile.
+// ConfigFile and WeightsFile are the two files of an adapter folder. Old versions of
+// PEFT write TorchWeightsFile instead of WeightsFile.
 const (
 	ConfigFile       = "adapter_config.json"
 	WeightsFile      = weights.AdapterFile
@@ -19,17 +19,16 @@ const (
 // which a new adapter_config.json names.
 const peftVersion = "0.21.2"
 
-// AllLinear as a target pattern, in any case of letters, stands for every
-// linear layer but the output head.
+// AllLinear, in any letter case, is the target pattern that selects every linear layer
+// except the output head.
 const AllLinear = "all-linear"
 
-// Config is PEFT's LoraConfig: the contents of adapter_config.json. A field has
-// the name of its key in Go's spelling. [DefaultConfig] has PEFT's defaults,
-// the zero value has not.
+// Config is PEFT's LoraConfig: the contents of adapter_config.json. Each field is named
+// after its key, in Go's spelling. [DefaultConfig] returns PEFT's defaults; the zero
+// value does not have them.
 //
-// The opaque fields configure methods that this package does not compute;
-// they are kept as they were read, and [Config.Validate] says which of them
-// stand in the way.
+// The opaque fields configure methods that this package does not compute. They are
+// preserved verbatim, and [Config.Validate] reports the ones that it cannot ignore.
 type Config struct {
 	PeftType            string  // always "LORA"
 	PeftVersion         string  // of the writer
@@ -48,14 +47,14 @@ type Config struct {
 	UseDoRA      bool
 	LoraBias     bool   // B has a bias
 	Bias         string // which biases of the base model train: none, all or lora_only
-	FanInFanOut  bool   // weights lie as [in, out] (Conv1D of GPT-2); corrected by the kind of the module
-	// InitLoraWeights is how A and B begin; the zero value is InitDefault.
+	FanInFanOut  bool   // weights have shape [in, out] (Conv1D of GPT-2); corrected by the kind of the module
+	// InitLoraWeights is the initialization of A and B; the zero value is InitDefault.
 	InitLoraWeights InitMethod
 
 	TargetModules         ModuleSet // unset: PEFT's choice for the model type
 	TargetParameters      []string  // parameters of no layer, such as stacked experts, by full names or ends of them
 	ExcludeModules        ModuleSet // wins over TargetModules
-	LayersToTransform     []int     // of the modules that a list names, only those in these layers; nil is all
+	LayersToTransform     []int     // layer numbers that a list of names is limited to; nil is all
 	LayersPattern         []string  // the names of the module lists that hold the layers
 	ModulesToSave         []string  // trained and saved whole
 	TrainableTokenIndices []TokenRows
@@ -77,11 +76,10 @@ type Config struct {
 	UseQALoRA             bool
 	VeloraConfig          Opaque
 
-	// Warnings says what the file held that PEFT passes over too: keys that
-	// it does not know.
+	// Warnings names the keys of the file that neither PEFT nor this package knows.
 	Warnings []string
 
-	read object // the file as it was read, to keep its spelling of unchanged values
+	read object // original JSON, to keep the spelling of unchanged values
 }
 
 // DefaultConfig returns the configuration that PEFT's LoraConfig() has.
@@ -124,22 +122,22 @@ func (c *Config) Clone() *Config {
 	return &d
 }
 
-// ModuleSet names modules: by a list, of which each entry is a module's full
-// name or the end of it behind a dot, or by one regular expression (of Python)
-// that must match the full name. The zero value is unset; an empty list that
-// is not nil names nothing.
+// ModuleSet selects modules by a list or by one regular expression (of Python). An
+// entry of the list is the full name of a module or its end after a dot; the expression
+// must match the full name. The zero value is unset; an empty list that is not nil
+// selects nothing.
 type ModuleSet struct {
 	Names   []string
 	Pattern string
 }
 
-// IsSet reports whether s says anything, be it that there are no modules.
+// IsSet reports whether s is set, if only to an empty list.
 func (s ModuleSet) IsSet() bool { return s.Names != nil || s.Pattern != "" }
 
 // isAllLinear reports whether s is the shorthand for all linear layers.
 func (s ModuleSet) isAllLinear() bool { return strings.EqualFold(s.Pattern, AllLinear) }
 
-// String is the set as an error message shows it.
+// String formats the set for error messages.
 func (s ModuleSet) String() string {
 	if s.Pattern != "" {
 		return quoted(s.Pattern)
@@ -147,9 +145,9 @@ func (s ModuleSet) String() string {
 	return list(s.Names)
 }
 
-// RankPattern gives modules ranks of their own. A key is a regular expression
-// (of Python) that must match the end of the module's name, from its start or
-// from behind a dot; the first key that matches counts.
+// RankPattern overrides the rank of modules. A key is a regular expression (of Python)
+// that must match the end of the module's name, from its start or after a dot; the
+// first key that matches counts.
 type RankPattern []RankRule
 
 // RankRule is one entry of a RankPattern.
@@ -177,8 +175,8 @@ type TokenRows struct {
 // InitMethod is a value of init_lora_weights.
 type InitMethod string
 
-// The methods by which this package can begin an adapter. Besides them there
-// is InitPiSSA with "_niter_N" appended: a randomized SVD of N iterations.
+// The supported initialization methods. InitPiSSA may also be followed by "_niter_N": a
+// randomized SVD of N iterations.
 const (
 	InitDefault  InitMethod = "true"     // JSON true: A uniform in ±1/√in, B zero
 	InitRandom   InitMethod = "false"    // JSON false: both uniform; for debugging

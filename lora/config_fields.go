@@ -61,7 +61,7 @@ var fields = []field{
 
 // Types that differ from their Go type in how they look in the file.
 type (
-	alpha        float64  // an integer where it is whole
+	alpha        float64  // written as an integer if integral
 	intOrList    []int    // one number or a list of them
 	stringOrList []string // one string or a list of them
 )
@@ -291,8 +291,8 @@ func wrongType(want string, v any) error {
 	return fmt.Errorf("expected %s, found %s", want, found)
 }
 
-// encode is the inverse of decode. What is a set to PEFT is sorted, so that
-// the same configuration gives the same file.
+// encode is the inverse of decode. It sorts values that PEFT treats as a set, so that
+// equal configurations give equal files.
 func encode(p any) any {
 	switch p := p.(type) {
 	case *Opaque:
@@ -378,7 +378,7 @@ func asAny(s string) any { return s }
 
 func integer(n int) any { return json.Number(strconv.Itoa(n)) }
 
-// number is f as an integer where it is whole, as a float otherwise.
+// number returns f as a JSON integer if it is integral, otherwise as a float.
 func number(f float64) any {
 	s := pythonFloat(f)
 	if whole, ok := strings.CutSuffix(s, ".0"); ok {

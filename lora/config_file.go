@@ -26,10 +26,9 @@ func ReadConfig(dir string) (*Config, error) {
 	return c, nil
 }
 
-// ParseConfig reads an adapter_config.json as PEFT does: only peft_type must
-// be there, keys that are missing have their default, keys that PEFT 0.21.2
-// does not know are named in Warnings and dropped. A value of the wrong type
-// fails with ErrConfig.
+// ParseConfig parses an adapter_config.json as PEFT does. Only peft_type is required.
+// Missing keys get their defaults; keys that PEFT 0.21.2 does not know are named in
+// Warnings and dropped. A value of the wrong type fails with ErrConfig.
 func ParseConfig(data []byte) (*Config, error) {
 	v, err := parseJSON(data)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// strangers notes the tensors that match nothing and the ones that are
-// missing, and says of as many as can be compared what they probably are.
+// strangers reports the unmatched and the missing tensors. For a limited number of
+// unmatched tensors it adds an explanation.
 func (r *Report) strangers(strange []string, missing []TensorSpec) {
 	wanted := make([]string, len(missing))
 	for i, s := range missing {
@@ -36,7 +36,7 @@ func (r *Report) strangers(strange []string, missing []TensorSpec) {
 }
 
 var (
-	// infix is an adapter's name within a key, as it is in PEFT's memory.
+	// infix matches an adapter's name within a key; PEFT has it there in memory.
 	infix = regexp.MustCompile(`\.(lora_[AB]|lora_embedding_[AB]|lora_magnitude_vector|modules_to_save|trainable_tokens_delta)\.([^.]+)(\.weight|\.bias|)$`)
 	tail  = regexp.MustCompile(`\.(lora_[AB]\.(weight|bias)|lora_embedding_[AB]|lora_magnitude_vector)$`)
 )
@@ -58,7 +58,7 @@ var dialects = []struct{ part, tool string }{
 	{".ia3_l", "IA3"},
 }
 
-// explain says what a tensor of an unknown key may be.
+// explain returns the likely meaning of a tensor with an unknown key.
 func explain(key string, wanted []string, specs []TensorSpec) string {
 	if m := infix.FindStringSubmatchIndex(key); m != nil {
 		name := key[m[4]:m[5]]
@@ -84,7 +84,7 @@ func explain(key string, wanted []string, specs []TensorSpec) string {
 				return fmt.Sprintf("its prefix is %q, expected %q as in %s", rest, prefix, s.Key)
 			}
 			_, after, ok := strings.Cut(short, ".")
-			// What is left must still tell one layer from another.
+			// The rest of the name must still distinguish the layers.
 			if !ok || strings.Count(after, ".") < 3 {
 				break
 			}

@@ -8,14 +8,14 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// TensorDiff is how one tensor differs between two adapters.
+// TensorDiff is the difference of one tensor between two adapters.
 type TensorDiff struct {
 	Key string
 	// OnlyIn is 1 or 2 where the other adapter lacks the tensor.
 	OnlyIn int
-	// Shapes are set where they differ; nothing else is compared then.
+	// Shapes are set if they differ; then nothing else is compared.
 	Shapes [2][]int
-	// DTypes are those of the two tensors.
+	// DTypes are the types of the two tensors.
 	DTypes [2]tensor.DType
 
 	MaxAbs float64 // largest |a-b|; NaN where just one of the two is NaN
@@ -28,7 +28,7 @@ type TensorDiff struct {
 // Equal reports whether the tensors hold the same numbers.
 func (d TensorDiff) Equal() bool { return d.OnlyIn == 0 && d.Shapes[0] == nil && d.Differ == 0 }
 
-// String is one line for people to read.
+// String formats the difference as one line of text.
 func (d TensorDiff) String() string {
 	switch {
 	case d.OnlyIn != 0:

@@ -9,23 +9,23 @@ import (
 	"slices"
 )
 
-// Digest identifies an adapter by what it computes with, whatever it is called and
-// wherever it lies; see [Adapter.Digest].
+// Digest identifies an adapter by its contents, independent of its name and location;
+// see [Adapter.Digest].
 type Digest [sha256.Size]byte
 
-// String is the digest in 64 hexadecimal digits.
+// String returns the digest as 64 hexadecimal digits.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
-// Short is the first 12 digits, which tell the versions of an adapter apart.
+// Short returns the first 12 digits, enough to distinguish the versions of an adapter.
 func (d Digest) Short() string { return d.String()[:12] }
 
-// Digest is the SHA-256 of the tensors, each with key, element type, shape and
-// bytes, in the order of the keys, and of the configuration as far as what the
-// adapter computes depends on it: neither on who wrote it, nor on the base model's
-// name, nor on the dropout of its training. The order in which a file lists tensors
-// and target modules changes nothing. In a [Registry] it also covers the files of the chat
-// template that lies beside the adapter, if there is one. It fails with safetensors.ErrFault where the
-// file has been cut short since it was opened.
+// Digest returns the SHA-256 of the adapter's tensors and configuration. Tensors
+// contribute key, element type, shape and bytes, in key order. The configuration
+// contributes the settings that affect results, not the author, the name of the base
+// model or the dropout of its training. The order of tensors and target modules in the
+// files does not matter. In a [Registry] the digest also covers the chat template files
+// in the adapter's folder, if any. Digest fails with safetensors.ErrFault if the file
+// was truncated after it was opened.
 func (a *Adapter) Digest() (Digest, error) {
 	h := sha256.New()
 	write := func(part []byte) { // its length first, so that parts cannot run into one another
@@ -52,9 +52,9 @@ func (a *Adapter) Digest() (Digest, error) {
 	return Digest(h.Sum(nil)), nil
 }
 
-// essence is the part of the configuration that a digest covers, as JSON: the keys
-// that differ from PEFT's defaults, so that keys of later versions of PEFT do not
-// change what has none of them.
+// essence returns the part of the configuration that a digest covers, as JSON. It
+// contains only keys that differ from PEFT's defaults, so that new keys of later PEFT
+// versions leave existing digests unchanged.
 func (c *Config) essence() []byte {
 	d, normal := c.Clone(), DefaultConfig()
 	d.PeftVersion, d.InferenceMode, d.LoraDropout, d.AutoMapping = normal.PeftVersion, normal.InferenceMode, normal.LoraDropout, normal.AutoMapping

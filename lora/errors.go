@@ -20,7 +20,7 @@ var (
 
 	// ErrUnmatched: a tensor of the file that belongs to no target.
 	ErrUnmatched = errors.New("tensor matches no target")
-	// ErrMissing: a target of which the file lacks a tensor.
+	// ErrMissing: the file lacks a tensor of a target.
 	ErrMissing = errors.New("tensor is missing")
 	// ErrShape: a tensor of the wrong shape.
 	ErrShape = errors.New("wrong shape")
@@ -30,18 +30,19 @@ var (
 	ErrDType = errors.New("wrong element type")
 	// ErrNotFinite: a tensor with NaN or infinity in it.
 	ErrNotFinite = errors.New("not finite")
-	// ErrZeroB: a pair A, B of which one is all zero, so that it does nothing.
+	// ErrZeroB: a pair A, B has no effect because one of the two is all zero.
 	ErrZeroB = errors.New("does nothing")
 
 	// ErrName: a name that an adapter in a registry cannot have.
 	ErrName = errors.New("bad name")
-	// ErrTaken: a name that stands for something else.
+	// ErrTaken: the name is already used for something else.
 	ErrTaken = errors.New("name is taken")
 	// ErrNotFound: no adapter of that name, or no such version of it.
 	ErrNotFound = errors.New("adapter not found")
 	// ErrChanged: files that are not, or not all, what they were.
 	ErrChanged = errors.New("files have changed")
-	// ErrFull: no room for one more adapter, as what is there is in use or pinned.
+	// ErrFull: no room for another adapter, because all present ones are in use or
+	// pinned.
 	ErrFull = errors.New("no room")
 	// ErrClosed: a registry that is closed.
 	ErrClosed = errors.New("registry is closed")
@@ -52,12 +53,12 @@ var (
 	errZeroAlpha      = errors.New("alpha is 0: the adapter would do nothing")
 )
 
-// configError is an ErrConfig about one key.
+// configError returns an ErrConfig about one key.
 func configError(key, format string, args ...any) error {
 	return fieldError(ErrConfig, key, format, args...)
 }
 
-// unsupported is an ErrUnsupported about one key.
+// unsupported returns an ErrUnsupported about one key.
 func unsupported(key, format string, args ...any) error {
 	return fieldError(ErrUnsupported, key, format, args...)
 }

@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// formerExperts is what the linear layers of routed experts and their router were
-// called in transformers 4, by the type of the model. Since then they are parameters:
-// PEFT reads these names, in target_modules and in files, as parts of them.
+// formerExperts holds the transformers 4 names of the linear layers of routed experts
+// and their router, for one model type. In transformers 5 these layers are parameters.
+// PEFT still accepts the old names, in target_modules and in files, for parts of the
+// parameters.
 type formerExperts struct {
 	block  string // the part of a layer that is called mlp now
 	router string
@@ -21,14 +22,14 @@ var formerByType = map[string]formerExperts{
 	"qwen3_moe": {"mlp", "gate", []string{"gate_proj", "up_proj"}, "down_proj"},
 }
 
-// What target_parameters calls them.
+// The names for target_parameters.
 const (
 	routerParameter = "gate.weight"
 	joinedParameter = "gate_up_proj"
 	downParameter   = "down_proj"
 )
 
-// parameter is what target_parameters calls a linear layer of that name, or nothing.
+// parameter returns the target_parameters name of a former linear layer, or nothing.
 func (f formerExperts) parameter(target string) (name, parameter string) {
 	for _, name := range f.names() {
 		if hasSuffix(target, name) {
@@ -47,9 +48,8 @@ func (f formerExperts) parameter(target string) (name, parameter string) {
 func (f formerExperts) names() []string { return append([]string{f.router, f.down}, f.joined...) }
 
 // convertExperts reads the configuration of a model with routed experts as PEFT does:
-// what target_modules says of their former linear layers goes to target_parameters.
-// Where two of them were joined, rank and alpha are doubled. It stays as it is for
-// other models.
+// it moves the former linear layers from target_modules to target_parameters. If two of
+// them were joined, it doubles rank and alpha. For other models it does nothing.
 func (p *placer) convertExperts() error {
 	f, ok := formerByType[p.model.Type]
 	if !ok {
@@ -99,9 +99,9 @@ func setRule[R any, L ~[]R](rules *L, rule R, is func(R) bool) {
 	*rules = append(*rules, rule)
 }
 
-// namesOf brings target_modules into the form of a list: all-linear, and an
-// expression, of which the last parts of all names that match are taken. One that
-// matches nothing stays.
+// namesOf rewrites target_modules as a list. It expands all-linear, and replaces an
+// expression by the last parts of all names that match. An expression without a match
+// is kept.
 func (p *placer) namesOf(f formerExperts) error {
 	c, names := p.config, map[string]bool{}
 	add := func(name string) { names[name[strings.LastIndexByte(name, '.')+1:]] = true }
@@ -137,7 +137,8 @@ func (p *placer) namesOf(f formerExperts) error {
 	return nil
 }
 
-// allNames are the names of all modules and parameters, and those that experts had.
+// allNames returns the names of all modules and parameters, including the former names
+// of experts.
 func (p *placer) allNames(f formerExperts) []string {
 	names := slices.Clone(p.parents)
 	for _, m := range p.model.Modules {

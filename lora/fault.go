@@ -6,8 +6,8 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// reading runs read, which looks at tensors where they lie in the mapped file.
-// Where that file has been cut short it fails with safetensors.ErrFault.
+// reading runs read, which accesses tensors in the mapped file. If the file was
+// truncated, reading returns safetensors.ErrFault.
 func reading(read func() error) (err error) {
 	before := debug.SetPanicOnFault(true)
 	defer func() {

@@ -8,8 +8,8 @@ import (
 
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// float32Tensor is values as an F32 tensor, in place on a little-endian
-// machine, as a copy on others.
+// float32Tensor returns values as an F32 tensor, in place on a little-endian machine,
+// as a copy on others.
 func float32Tensor(values []float32, shape ...int) (tensor.Tensor, error) {
 	if !littleEndian {
 		return tensor.FromFloat32s(values, shape...)

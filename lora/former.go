@@ -8,10 +8,10 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// joinExperts brings the tensors of routed experts that are named as in transformers
-// 4 into the form of the placement, as PEFT does: the A of all experts one below the
-// other, the B interleaved, those of layers that were joined on a diagonal. What is
-// not whole stays, and is found to be strange.
+// joinExperts converts the tensors of routed experts from the layout of transformers 4
+// to that of the placement, as PEFT does. It concatenates the A of all experts and
+// interleaves the B; the B of layers that were joined become block-diagonal. Incomplete
+// sets are left alone, and reported as unmatched later.
 func (a *Adapter) joinExperts(p *Placement) error {
 	f, ok := formerByType[p.modelType]
 	if !ok {
@@ -64,8 +64,8 @@ func (a *Adapter) rename(from, to string) {
 	a.tensors[to] = t
 }
 
-// join puts one tensor in the place of those of all experts, if they are all there
-// and are alike.
+// join replaces the tensors of all experts by one, if they are complete and have the
+// same shape and type.
 func (a *Adapter) join(key string, from []string, experts int, role Role) error {
 	all := make([]tensor.Tensor, len(from))
 	each := len(from) / experts
@@ -99,7 +99,7 @@ func (a *Adapter) join(key string, from []string, experts int, role Role) error 
 	return nil
 }
 
-// below is the rows of all tensors, one tensor behind the other.
+// below concatenates the rows of all tensors.
 func below(all []tensor.Tensor) tensor.Tensor {
 	out := tensor.Tensor{DType: all[0].DType, Shape: []int{0, all[0].Shape[1]}}
 	for _, t := range all {
@@ -109,8 +109,8 @@ func below(all []tensor.Tensor) tensor.Tensor {
 	return out
 }
 
-// interleaved is [out, rank·experts]: the blocks [out, rank] of an expert lie on a
-// diagonal, and a column of it beside that of the next expert.
+// interleaved returns [out, rank·experts]: the blocks [out, rank] of one expert are
+// placed on a diagonal, and its columns alternate with those of the other experts.
 func interleaved(all []tensor.Tensor, experts int) tensor.Tensor {
 	each := len(all) / experts
 	rows, ranks := 0, 0

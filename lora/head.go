@@ -20,7 +20,7 @@ func (c *Config) Classifies() bool {
 	return c.TaskType != nil && *c.TaskType == SequenceClassification
 }
 
-// saveHead has modules_to_save name the heads of classifiers, as
+// saveHead adds the heads of classifiers to modules_to_save, as
 // PeftModelForSequenceClassification does.
 func (p *placer) saveHead() error {
 	c := p.config
@@ -58,8 +58,8 @@ func (p *Placement) Complete(names []string) error {
 	return nil
 }
 
-// HeadSize is the number of classes of the head that the adapter brings. Errors:
-// ErrMissing where it brings none.
+// HeadSize returns the number of classes of the head in the adapter, or ErrMissing if
+// there is none.
 func (a *Adapter) HeadSize() (int, error) {
 	for _, name := range []string{"classifier", "classifier.out_proj", "score"} {
 		if t, ok := a.tensors[keyPrefix+name+".weight"]; ok && len(t.Shape) == 2 {

@@ -34,29 +34,27 @@ func (t Target) NewWeights() *Weights {
 // NeedsBase reports whether Init looks at the weight of the module.
 func (t Target) NeedsBase() bool { return t.DoRA || t.MutatesBase() }
 
-// MutatesBase reports whether the adapter begins with a part that is taken
-// out of the base weight (PiSSA, OLoRA): the module then computes with the
-// residual, see [Target.Residual].
+// MutatesBase reports whether the initialization removes a part from the base weight
+// (PiSSA, OLoRA). The module then computes with the residual, see [Target.Residual].
 func (t Target) MutatesBase() bool {
 	kind, _, err := t.Init.parse()
 	return err == nil && t.Kind != Embedding && t.Kind != Parameter && (kind == InitPiSSA || kind == InitOLoRA)
 }
 
-// Initialize returns the weights with which training begins. They depend on
-// the name of the module, the seed and the method alone, not on what else is
-// targeted or in which order. base is the weight of the module as it lies in
-// the model's file; it may be nil unless NeedsBase.
+// Initialize returns the initial weights for training. They depend only on the name of
+// the module, the seed and the method, not on the other targets or their order. base is
+// the weight of the module in the layout of the model's file; it may be nil unless
+// NeedsBase.
 //
-// The formulas are those of PEFT: by default A is uniform in ±1/√in and B is
-// zero (torch's kaiming_uniform with a = √5); gaussian has A normal with
-// deviation 1/rank; false has A and B uniform. On embeddings A is zero and B
-// standard normal. PiSSA (arXiv 2404.02948) has A = √(S/s)·Vᵀ, B = U·√(S/s) of
-// the largest singular values S, OLoRA (arXiv 2406.01775) the first rows of R
-// and columns of Q. DoRA's magnitude (arXiv 2402.09353) is the norm of each
-// output row of the weight that the module computes with.
+// The formulas are PEFT's: by default A is uniform in ±1/√in and B is zero (torch's
+// kaiming_uniform with a = √5); gaussian draws A from a normal distribution with
+// deviation 1/rank; false draws A and B from uniform distributions. For embeddings A is
+// zero and B standard normal. PiSSA (arXiv 2404.02948) sets A = √(S/s)·Vᵀ, B = U·√(S/s)
+// for the largest singular values S, OLoRA (arXiv 2406.01775) the first rows of R and
+// columns of Q. DoRA's magnitude (arXiv 2402.09353) is the norm of each output row of
+// the weight that the module computes with.
 //
-// It fails with ErrUnsupported for a method that needs data or is unknown
-// here.
+// Initialize fails with ErrUnsupported for a method that needs data or is unknown.
 func (t Target) Initialize(seed uint64, base []float32) (*Weights, error) {
 	kind, iterations, err := t.Init.parse()
 	if err != nil {
@@ -137,7 +135,7 @@ func (t Target) pissa(w *Weights, base []float32, iterations int, random stream)
 	return nil
 }
 
-// olora takes the first columns of Q and rows of R.
+// olora initializes A and B with the first rows of R and columns of Q.
 func (t Target) olora(w *Weights, base []float32) error {
 	if t.Kind == Conv1D {
 		return unsupported("init_lora_weights", "olora factors the transposed weight of a Conv1D layer in PEFT, which does not fit")
@@ -158,7 +156,7 @@ func (t Target) olora(w *Weights, base []float32) error {
 	return nil
 }
 
-// matrix is the weight as [out, in].
+// matrix returns the weight as [out, in].
 func (t Target) matrix(base []float32) (linalg.Matrix, error) {
 	if t.Kind == Linear {
 		return linalg.FromFloat32(base, t.Out, t.In)
@@ -167,8 +165,8 @@ func (t Target) matrix(base []float32) (linalg.Matrix, error) {
 	return m.T(), err
 }
 
-// draw is the random stream of one tensor of t. Half of a hash of its name is
-// the step of the stream and half its operation.
+// draw returns the random stream of one tensor of t. Half of a hash of its name is the
+// step of the stream, the other half its operation.
 func (t Target) draw(seed uint64, role Role) stream {
 	h := fnv.New64a()
 	h.Write([]byte(t.Name))

@@ -9,8 +9,8 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 )
 
-// config is PEFT's configuration of the pieces: that of the file's metadata, or one that
-// gives each module its rank and alpha.
+// config returns PEFT's configuration of the pieces: the one in the file's metadata, or
+// a new one with the rank and alpha of each module.
 func (f *file) config(pieces []piece) (*lora.Config, error) {
 	metadata, _ := f.set.Metadata()
 	c, err := parseMetadata(metadata)
@@ -32,8 +32,8 @@ func (f *file) config(pieces []piece) (*lora.Config, error) {
 	return c, nil
 }
 
-// configOf is the configuration of pieces without one: their most frequent rank and
-// alpha, and patterns for the others.
+// configOf builds a configuration for pieces that come without one: the most frequent
+// rank and alpha, with patterns for the other modules.
 func configOf(pieces []piece) (*lora.Config, error) {
 	c := lora.DefaultConfig()
 	ranks, alphas := map[int]int{}, map[float64]int{}
@@ -71,7 +71,7 @@ func configOf(pieces []piece) (*lora.Config, error) {
 	return c, nil
 }
 
-// mostFrequent is the value that is counted most often, the least of several.
+// mostFrequent returns the value with the highest count; ties go to the smallest value.
 func mostFrequent[T cmp.Ordered](counts map[T]int) T {
 	values := slices.Sorted(maps.Keys(counts))
 	return slices.MaxFunc(values, func(a, b T) int { return cmp.Compare(counts[a], counts[b]) })

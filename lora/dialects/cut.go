@@ -6,8 +6,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// cut takes the adapter of a layer apart into those of the modules that it is. Modules
-// to which it adds nothing have none, unless it adds nothing to any.
+// cut splits the adapter of a fused layer into adapters of its modules. Modules that
+// the adapter does not change get none, unless it changes no module at all.
 func cut(l layer, whole piece) []piece {
 	if l.swapped {
 		whole.b = swap(whole.b)
@@ -39,8 +39,8 @@ func cut(l layer, whole piece) []piece {
 	return out
 }
 
-// isDiagonal reports whether each module has columns of B of its own, as many as the
-// others, and zeros in those of the others.
+// isDiagonal reports whether B is block-diagonal: each module has the same number of
+// columns of its own, and zeros in the columns of the others.
 func isDiagonal(l layer, b tensor.Tensor) bool {
 	n, rank := len(l.modules), b.Shape[1]
 	if rank%n != 0 {
@@ -68,13 +68,13 @@ func isZero(t tensor.Tensor) bool {
 	return err == nil && !slices.ContainsFunc(v, func(x float32) bool { return x != 0 })
 }
 
-// rows are the rows from..to of a matrix, in place.
+// rows returns rows from..to of a matrix, in place.
 func rows(t tensor.Tensor, from, to int) tensor.Tensor {
 	n := t.DType.Bytes(t.Shape[1])
 	return tensor.Tensor{DType: t.DType, Shape: []int{to - from, t.Shape[1]}, Data: t.Data[from*n : to*n]}
 }
 
-// columns are a copy of the columns from..to of a matrix.
+// columns returns a copy of columns from..to of a matrix.
 func columns(t tensor.Tensor, from, to int) tensor.Tensor {
 	n, size := t.DType.Bytes(t.Shape[1]), t.DType.Bytes(1)
 	data := make([]byte, 0, t.Shape[0]*(to-from)*size)
@@ -84,7 +84,7 @@ func columns(t tensor.Tensor, from, to int) tensor.Tensor {
 	return tensor.Tensor{DType: t.DType, Shape: []int{t.Shape[0], to - from}, Data: data}
 }
 
-// swap is a copy of a matrix whose lower half comes first.
+// swap returns a copy of a matrix with its two halves of rows exchanged.
 func swap(t tensor.Tensor) tensor.Tensor {
 	half := len(t.Data) / 2
 	t.Data = slices.Concat(t.Data[half:], t.Data[:half])

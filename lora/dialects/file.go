@@ -20,7 +20,7 @@ type file struct {
 	problems []lora.Problem
 }
 
-// group is what a file has for one layer.
+// group holds the tensors of a file for one layer.
 type group struct {
 	layer layer
 	keys  [parts]string // empty: there is none
@@ -37,7 +37,7 @@ func (f *file) err() error {
 	return &lora.CheckError{Dir: f.path, Problems: f.problems}
 }
 
-// sort puts the tensors into groups, one for each layer.
+// sort groups the tensors by layer.
 func (f *file) sort(o Options) {
 	byName := map[string]*group{}
 	for _, text := range f.set.Names() {
@@ -70,7 +70,7 @@ func (f *file) sort(o Options) {
 	}
 }
 
-// unknown notes a tensor of a module that the model has not.
+// unknown reports a tensor whose module is not in the model.
 func (f *file) unknown(k key) {
 	const explained = 8 // to find the nearest of many names costs; a reader looks at a few
 	nearest := ""
@@ -80,7 +80,7 @@ func (f *file) unknown(k key) {
 	f.add(lora.ErrUnmatched, k.text, "the transformer has no linear layer %q%s", k.module, nearest)
 }
 
-// complete notes the half that a group lacks.
+// complete reports the missing half of a group.
 func (f *file) complete(g *group) {
 	for p, other := range map[part]part{down: up, up: down} {
 		if g.keys[p] != "" {
@@ -97,7 +97,8 @@ func (f *file) complete(g *group) {
 	}
 }
 
-// otherHalf is what the tensor of part p is called in a group that has a tensor called so.
+// otherHalf returns the name of the tensor of part p in a group that contains a tensor
+// named there.
 func otherHalf(there string, p part) string {
 	for i, e := range endings {
 		module, ok := strings.CutSuffix(there, e.text)

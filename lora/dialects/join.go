@@ -13,7 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// joined is the file in the forms of kohya and ComfyUI.
+// joined returns the entries and metadata of a file in the form of kohya or ComfyUI.
 func (w *writer) joined() ([]safetensors.Entry, map[string]string, error) {
 	n := namesOf(w.model)
 	layers, released := w.layers(n), len(n.originals) > 0
@@ -77,8 +77,8 @@ func (w *writer) checkLoads(r original.Release, layers []layer) error {
 		lora.ErrUnsupported, w.form, strings.Join(modules, ", "), Diffusers)
 }
 
-// layers are those that have an adapter, as the form names them, in the order of their
-// first modules.
+// layers returns the layers with an adapter, under the names of the form, in the order
+// of their first modules.
 func (w *writer) layers(n *names) (layers []layer) {
 	in := map[string]layer{} // by their modules
 	for _, l := range n.originals {
@@ -98,9 +98,9 @@ func (w *writer) layers(n *names) (layers []layer) {
 	return layers
 }
 
-// key is what the form calls a tensor. Of models with names of their own ComfyUI, and
-// diffusers after it, reads .lora_down, of others and of those that are folded diffusers
-// reads .lora_A alone.
+// key returns the key of a tensor in the form. For models with original names, ComfyUI
+// and diffusers read .lora_down; for other models and for folded layers, diffusers
+// reads only .lora_A.
 func (w *writer) key(l layer, p part, original bool) string {
 	prefix, name, style := "lora_unet_", flatten(l.name), 4 // .lora_down.weight of endings
 	if w.form == ComfyUI {
@@ -115,7 +115,7 @@ func (w *writer) key(l layer, p part, original bool) string {
 	return prefix + name + endings[style+int(p)].text
 }
 
-// join is the adapter of one layer made of those of its modules.
+// join combines the adapters of the modules of one layer into the adapter of the layer.
 func (w *writer) join(l layer) (piece, error) {
 	var pieces []piece
 	for _, m := range l.modules {
@@ -151,10 +151,10 @@ func shareA(pieces []piece) bool {
 	})
 }
 
-// diagonal joins adapters so that each keeps rows of A, and columns of B, of its own: as
-// many for all modules of the layer as the largest rank, zeros where there are fewer, so
-// that readers find the blocks. The scale is that of the first: B of the others is
-// multiplied by what theirs differ.
+// diagonal joins adapters into one with a block-diagonal B. Each module gets as many
+// rows of A and columns of B as the largest rank, padded with zeros, so that readers
+// can find the blocks. The scale is that of the first module; the B of the others is
+// multiplied by the ratio of the scales.
 func diagonal(l layer, pieces []piece) (piece, error) {
 	block, in := 0, l.modules[0].In
 	for _, p := range pieces {
@@ -198,7 +198,7 @@ func diagonal(l layer, pieces []piece) (piece, error) {
 	return whole, err
 }
 
-// fold is an adapter as strong without an alpha: B is multiplied by what it says.
+// fold multiplies alpha into B, and returns an equivalent adapter without an alpha.
 func fold(p piece) (piece, error) {
 	factor := p.alpha / float64(p.rank())
 	if factor == 1 {
@@ -219,7 +219,7 @@ func fold(p piece) (piece, error) {
 	return p, err
 }
 
-// matrix is a tensor of that type.
+// matrix returns the values as a tensor of type d.
 func matrix(values []float32, rows, columns int, d tensor.DType) (tensor.Tensor, error) {
 	t, err := tensor.FromFloat32s(values, rows, columns)
 	if err != nil {
@@ -228,7 +228,7 @@ func matrix(values []float32, rows, columns int, d tensor.DType) (tensor.Tensor,
 	return t.Convert(d)
 }
 
-// entry is a tensor of a file.
+// entry returns the tensor as an entry of a safetensors file.
 func entry(key string, t tensor.Tensor) (safetensors.Entry, error) {
 	d, err := safetensors.ParseDType(t.DType.String())
 	if err != nil {

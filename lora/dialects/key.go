@@ -7,7 +7,7 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 )
 
-// part is what a tensor is to its module.
+// part is the role of a tensor within its module.
 type part int
 
 const (
@@ -19,7 +19,7 @@ const (
 	parts     = iota
 )
 
-// endings are what follows the name of a module.
+// endings are the suffixes that follow the name of a module in a key.
 var endings = []struct {
 	text string
 	part part
@@ -33,7 +33,7 @@ var endings = []struct {
 	{".lora_magnitude_vector", magnitude}, {".lora_magnitude_vector.weight", magnitude},
 }
 
-// foreign are endings, or what is in them, of adapters that are none of LoRA.
+// foreign lists endings, or parts of them, of adapters other than LoRA.
 var foreign = []struct{ text, what string }{
 	{".dora_scale", "DoRA as kohya and LyCORIS scale it"},
 	{".lora_mid.weight", "LoRA of convolutions"},
@@ -45,8 +45,8 @@ var foreign = []struct{ text, what string }{
 	{".norm.", "a trained norm"},
 }
 
-// prefixes are what stands before the name of a module; those that are flat have _ for the
-// dots of the name.
+// prefixes are the strings in front of the name of a module; after a flat one, the dots
+// of the name are written as _.
 var prefixes = []struct {
 	text string
 	flat bool
@@ -66,7 +66,7 @@ type key struct {
 	part   part
 }
 
-// parseKey splits what a module is called from what the tensor is to it.
+// parseKey splits a key into the name of the module and the role of the tensor.
 func parseKey(text string) (key, *lora.Problem) {
 	for _, p := range elsewhere {
 		if strings.HasPrefix(text, p) {

@@ -18,7 +18,8 @@ const (
 	component   = "transformer."
 )
 
-// parseMetadata is the configuration in the metadata of a file, nil where there is none.
+// parseMetadata returns the configuration in the metadata of a file, or nil if the file
+// has none.
 func parseMetadata(metadata map[string]string) (*lora.Config, error) {
 	text, ok := metadata[metadataKey]
 	if !ok {
@@ -50,8 +51,9 @@ func parseMetadata(metadata map[string]string) (*lora.Config, error) {
 	return c, nil
 }
 
-// formatMetadata is a configuration as diffusers writes it: PEFT's, with the part of the
-// pipeline before each key. Patterns keep their order, on which their meaning depends.
+// formatMetadata formats a configuration as diffusers does: PEFT's, with the pipeline
+// component in front of each key. Patterns keep their order, since it affects their
+// meaning.
 func formatMetadata(c *lora.Config) (string, error) {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(c.JSON(), &all); err != nil {

@@ -11,15 +11,15 @@ import (
 	"github.com/lorafuse/lorafuse/model/original"
 )
 
-// layer is what one name in a file stands for: a module of the model, or several whose
-// outputs are those of one layer of the original model, one behind the other.
+// layer is the target of one name in a file: a module of the model, or several modules
+// whose concatenated outputs are one layer of the original model.
 type layer struct {
 	name    string
 	modules []lora.Module
 	swapped bool // the halves of the outputs have changed places
 }
 
-// out is the number of outputs.
+// out returns the number of outputs.
 func (l layer) out() int {
 	n := 0
 	for _, m := range l.modules {
@@ -28,7 +28,7 @@ func (l layer) out() int {
 	return n
 }
 
-// String names the modules.
+// String returns the names of the modules.
 func (l layer) String() string {
 	parts := make([]string, len(l.modules))
 	for i, m := range l.modules {
@@ -37,10 +37,10 @@ func (l layer) String() string {
 	return strings.Join(parts, " + ")
 }
 
-// names are all names by which files call the linear layers of a model.
+// names indexes the linear layers of a model by every name that files use for them.
 type names struct {
 	dotted, flat map[string]layer // flat: with _ for the dots
-	originals    []layer          // by which kohya and ComfyUI call them, if not as diffusers
+	originals    []layer          // layers under the names of kohya and ComfyUI, if these differ from diffusers'
 	release      original.Release // zero if the model has the names of diffusers only
 }
 
@@ -71,7 +71,7 @@ func namesOf(model lora.Model) *names {
 	return n
 }
 
-// add takes in a layer; a name that is taken stays what it is.
+// add registers a layer; a name that exists keeps its layer.
 func (n *names) add(l layer) {
 	if n.dotted[l.name].name == "" {
 		n.dotted[l.name] = l
@@ -81,10 +81,10 @@ func (n *names) add(l layer) {
 	}
 }
 
-// flatten is a name as kohya writes it.
+// flatten returns the name in kohya's spelling.
 func flatten(name string) string { return strings.ReplaceAll(name, ".", "_") }
 
-// find gives the layer that a file calls so, with its prefix.
+// find returns the layer with this name in a file; the name may have a prefix.
 func (n *names) find(module string) (layer, bool) {
 	for name, table := range n.readings(module) {
 		if l, ok := table[name]; ok {
@@ -94,7 +94,7 @@ func (n *names) find(module string) (layer, bool) {
 	return layer{}, false
 }
 
-// nearest is the end of a message on a name that find does not know.
+// nearest returns the end of an error message about a name that find does not know.
 func (n *names) nearest(module string) string {
 	for name, table := range n.readings(module) {
 		return suggest.DidYouMean(name, slices.Collect(maps.Keys(table)))
@@ -102,8 +102,8 @@ func (n *names) nearest(module string) string {
 	return ""
 }
 
-// readings are what the name of a module can mean, without each prefix that it has, and
-// the table with names like it.
+// readings yields the possible meanings of a module's name, without each prefix that it
+// has, each with the table in which to look it up.
 func (n *names) readings(module string) iter.Seq2[string, map[string]layer] {
 	return func(yield func(string, map[string]layer) bool) {
 		for _, p := range prefixes {

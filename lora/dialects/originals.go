@@ -8,7 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/model/original"
 )
 
-// isOf reports whether the modules are those of a release.
+// isOf reports whether the modules belong to a release.
 func isOf(r original.Release, model lora.Model) bool {
 	return slices.ContainsFunc(model.Modules, func(m lora.Module) bool {
 		_, ok := original.Number(m.Name, r.Marker)
@@ -16,10 +16,10 @@ func isOf(r original.Release, model lora.Model) bool {
 	})
 }
 
-// lost reports whether diffusers (0.42.1, loaders/lora_conversion_utils.py) drops or changes an
-// adapter of a layer when it loads a file of the form. Of FLUX.1 it loads the blocks only. Of
-// FLUX.2 it has no names in kohya's form for modulations and guidance, and in ComfyUI's form
-// it leaves the halves of the last modulation swapped.
+// lost reports whether diffusers (0.42.1, loaders/lora_conversion_utils.py) drops or
+// changes the adapter of a layer when it loads a file of the form. For FLUX.1 it loads
+// only the blocks. For FLUX.2 it has no names in kohya's form for modulations and
+// guidance, and in ComfyUI's form it leaves the halves of the last modulation swapped.
 func lost(r original.Release, form Form, layer string) bool {
 	block := strings.HasPrefix(layer, "double_blocks.") || strings.HasPrefix(layer, "single_blocks.")
 	switch {

@@ -18,13 +18,13 @@ type piece struct {
 	group           *group
 }
 
-// rank is the number of rows of A.
+// rank returns the number of rows of A.
 func (p piece) rank() int { return p.a.Shape[0] }
 
-// key is what a part is called in the file.
+// key returns the key of a part in the file.
 func (p piece) key(x part) string { return p.group.keys[x] }
 
-// tensors are those of an adapter of PEFT.
+// tensors returns the adapter as tensors with PEFT's keys.
 func (p piece) tensors() []lora.Tensor {
 	t := lora.Target{Module: p.module}
 	out := []lora.Tensor{{Key: t.Key(lora.RoleA), Tensor: p.a}, {Key: t.Key(lora.RoleB), Tensor: p.b}}
@@ -104,7 +104,7 @@ func (f *file) fits(g *group, a, b tensor.Tensor) bool {
 	return false
 }
 
-// number reads a tensor of one element: trainers write an integer where they were given one.
+// number reads a tensor of one element, which some trainers write as an integer.
 func (f *file) number(key string) (float64, bool) {
 	t, ok := f.loadAny(key)
 	if !ok {
@@ -127,7 +127,8 @@ func (f *file) number(key string) (float64, bool) {
 	return x, true
 }
 
-// once notes modules that have two adapters, and puts the others in the order of the model.
+// once reports modules with more than one adapter and sorts the rest in the order of
+// the model.
 func (f *file) once(pieces []piece) []piece {
 	place := map[string]int{}
 	for i, m := range f.model.Modules {

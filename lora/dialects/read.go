@@ -11,22 +11,22 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// Options say what [Read] lets pass.
+// Options holds the exceptions that [Read] allows.
 type Options struct {
-	// TransformerOnly leaves out what a file has for text encoders.
+	// TransformerOnly ignores the tensors of text encoders.
 	TransformerOnly bool
 }
 
-// Read reads the adapter in a file of any form for a model. The tensors are copies.
+// Read reads an adapter for a model from a file of any form. The tensors are copies.
 //
-// Each layer has the alpha that the file gives it: by the metadata of diffusers, by a
-// tensor, or else its rank. Where both give one, they must agree. Layers that are several
-// modules of the model become adapters of these: A is shared, rows of B are cut, and
-// where B is block-diagonal its blocks and A are cut as well.
+// The alpha of each layer comes from the metadata of diffusers or from a tensor, and
+// otherwise equals the rank. If both are present, they must agree. A layer that is
+// several modules of the model becomes an adapter for each of them: A is shared and the
+// rows of B are split. If B is block-diagonal, its blocks and A are split as well.
 //
-// Errors: a [lora.CheckError] of all tensors that do not fit, of the kinds
+// Errors: a [lora.CheckError] with all tensors that do not fit, of the kinds
 // lora.ErrUnmatched, ErrMissing, ErrShape, ErrDType, ErrNotFinite, ErrUnsupported and
-// [ErrElsewhere]; lora.ErrConfig; those of weights.Open.
+// [ErrElsewhere]; lora.ErrConfig; the errors of weights.Open.
 func Read(path string, model lora.Model, o Options) (*lora.Adapter, error) {
 	set, err := weights.Open(path)
 	if err != nil {
@@ -53,7 +53,7 @@ func Read(path string, model lora.Model, o Options) (*lora.Adapter, error) {
 	return f.adapter(c, pieces)
 }
 
-// adapter is the adapter of the pieces, checked against the model.
+// adapter builds the adapter from the pieces and checks it against the model.
 func (f *file) adapter(c *lora.Config, pieces []piece) (*lora.Adapter, error) {
 	p, err := lora.NewPlacement(c, f.model)
 	if err != nil {
@@ -106,8 +106,8 @@ func Open(path string, model lora.Model, o Options) (*lora.Adapter, error) {
 	return Read(file, model, o)
 }
 
-// LoadState opens an adapter of any form for a model and checks all of it: what
-// drawing and merging begin with. Errors: those of [Open] and of a [lora.Adapter.Check].
+// LoadState opens an adapter of any form for a model and checks it completely, for
+// image generation or a merge. Errors: those of [Open] and of [lora.Adapter.Check].
 func LoadState(path string, w nn.Weights, model lora.Model, o lora.CheckOptions) (*lora.State, error) {
 	a, err := Open(path, model, Options{})
 	if err != nil {

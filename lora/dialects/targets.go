@@ -7,10 +7,10 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 )
 
-// targets are PEFT's target_modules and exclude_modules that choose these modules of a
-// model and no others: the shortest ends of their names that nothing else ends in.
+// targets returns the target_modules and exclude_modules of PEFT that select exactly
+// the chosen modules of a model: the shortest unique endings of their names.
 func targets(model lora.Model, chosen []string) (names, exclude []string) {
-	taken := map[string][]string{} // ends of the names that are not chosen, and of what holds modules
+	taken := map[string][]string{} // endings of the names of other modules, and of their parents
 	for _, m := range model.Modules {
 		for i, c := range m.Name {
 			if c == '.' {

@@ -24,15 +24,16 @@ func ParseForm(name string) (Form, error) {
 	return "", fmt.Errorf("lora: form of an adapter: %s", suggest.Expected(name, known))
 }
 
-// Write writes an adapter of a model into one file, complete or not at all. tensors have
-// PEFT's keys, as lora.State.Tensors gives them.
+// Write atomically writes an adapter of a model to one file. The tensors have PEFT's
+// keys, as from lora.State.Tensors.
 //
-// Diffusers writes numbers as they are, and all of the configuration. The others have no
-// place but for alpha: layers have the names that the tools know, and modules of a model
-// that are one layer there are joined, A above A and B as the blocks of a diagonal.
+// The diffusers form stores numbers unchanged, and the whole configuration. The other
+// forms can store only alpha of the configuration. In them layers have the names that
+// the tools know, and modules that form one layer there are joined: A is concatenated
+// and B is block-diagonal.
 //
-// Errors: those of [lora.NewPlacement] and [lora.Adapter.Check]; lora.ErrUnsupported for
-// what the form has no place for, or diffusers would not load from it.
+// Errors: those of [lora.NewPlacement] and [lora.Adapter.Check]; lora.ErrUnsupported
+// for anything that the form cannot store or diffusers would not load from it.
 func Write(path string, form Form, model lora.Model, c *lora.Config, tensors []lora.Tensor) error {
 	if _, err := ParseForm(string(form)); err != nil {
 		return err
@@ -75,7 +76,7 @@ func newWriter(form Form, model lora.Model, c *lora.Config, tensors []lora.Tenso
 	return w, w.check()
 }
 
-// check refuses what the form has no place for.
+// check returns an error if the form cannot store the adapter.
 func (w *writer) check() error {
 	refuse := func(what string, args ...any) error {
 		return fmt.Errorf("lora: save adapter: %s: %w by the form %s", fmt.Sprintf(what, args...), lora.ErrUnsupported, w.form)
@@ -103,7 +104,7 @@ func (w *writer) check() error {
 	return nil
 }
 
-// file is what the file holds.
+// file returns the entries and metadata of the file.
 func (w *writer) file() ([]safetensors.Entry, map[string]string, error) {
 	if w.form != Diffusers {
 		return w.joined()
