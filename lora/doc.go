@@ -1,24 +1,25 @@
-// Package lora knows PEFT's LoRA adapters: their configuration, which modules
-// of a model they target, their files, how they begin, and how they are merged
-// into the weights of a model. It works on names, shapes and host memory alone.
+// Package lora reads, checks, trains and writes PEFT's LoRA adapters: it parses their
+// configuration, selects the modules of a model that they target, initializes their
+// weights, and merges them into the weights of the model. It works only on names,
+// shapes and host memory.
 //
-// The contract is that of PEFT 0.21.2: what PEFT writes is read with the same
-// meaning, and what is written here PEFT loads. Where PEFT passes over a
-// mistake in silence (an unmatched tensor, an adapter that does nothing, a rank
-// that does not fit the scale), this package returns an error that names it.
+// It is compatible with PEFT 0.21.2 in both directions: adapters written by PEFT have
+// the same meaning here, and PEFT loads adapters written here. If PEFT silently ignores
+// a mistake (an unmatched tensor, an adapter without effect, a rank that does not fit
+// the scale), this package returns an error that names it.
 //
-// The path of an adapter is
+// A program opens an adapter with
 //
 //	cfg, err := lora.ReadConfig(dir)             // adapter_config.json
 //	placed, err := lora.NewPlacement(cfg, model) // what it targets in this model
 //	adapter, err := lora.Load(dir)               // adapter_model.safetensors, or .bin
 //	err = adapter.Check(placed, lora.CheckOptions{}).Err()
 //
-// followed by a [Merger], or by the layers that compute with the adapter.
+// and then uses a [Merger], or the layers that compute with the adapter.
 //
-// A [Registry] keeps the adapters that a server has of one model: by name, as
-// versions that their bytes identify, in as much memory as it may.
+// A [Registry] keeps the adapters of one model for a server: by name, in versions that
+// are identified by their bytes, within a memory limit.
 //
-// A [Layer] is LoRA without a model around it: a part of any formula of package
-// graph, trained alone by [graph.AdamW].
+// A [Layer] is LoRA without a model: an operation in any formula of package graph, which
+// can be trained with [graph.AdamW].
 package lora

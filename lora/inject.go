@@ -32,12 +32,12 @@ type Injection struct {
 	targets   map[string]Target
 	params    map[string]TensorSpec     // of modules, by module.weight or module.bias
 	tokens    map[string]TokenPlacement // by module; heads that follow an embedding too
-	// base holds weights that stand in for those of the checkpoint, by module:
-	// residuals, and base weights that came with the adapter.
+	// base holds replacements of checkpoint weights, by module: residuals, and base
+	// weights saved with the adapter.
 	base map[string]*tensor.Tensor
 	// norms holds ‖W‖² of DoRA's targets, per output.
 	norms map[string]*tensor.Tensor
-	// types are those of params that are not f32.
+	// types holds the element types of params that are not f32.
 	types map[string]tensor.DType
 }
 
@@ -79,7 +79,8 @@ func NewInjection(p *Placement, w nn.Weights, base map[string]*tensor.Tensor) (*
 	return j, nil
 }
 
-// weightNorms are the squared norms of the outputs of a target's weight.
+// weightNorms returns the squared norms ‖W‖² of the rows of a target's weight, per
+// output.
 func (j *Injection) weightNorms(t Target, w nn.Weights) (*tensor.Tensor, error) {
 	weight, err := BaseWeight(t.Module, w, j.base)
 	if err != nil {
@@ -93,8 +94,8 @@ func (j *Injection) weightNorms(t Target, w nn.Weights) (*tensor.Tensor, error) 
 	return &out, err
 }
 
-// BaseWeight is the weight that a module computes with, as float32: that in
-// base, or that of the checkpoint.
+// BaseWeight returns the weight that a module computes with, as float32: its entry in
+// base, or else the weight in the checkpoint.
 func BaseWeight(m Module, w nn.Weights, base map[string]*tensor.Tensor) ([]float32, error) {
 	if t := base[m.Name]; t != nil {
 		return t.Float32s()
@@ -106,8 +107,8 @@ func BaseWeight(m Module, w nn.Weights, base map[string]*tensor.Tensor) ([]float
 	return x.Float32s()
 }
 
-// Param gives the trained parameter where the module is saved whole or its
-// bias is trained, or the weight that stands in for the checkpoint's.
+// Param returns the trained parameter if the module is saved whole or its bias is
+// trained, or else the replacement of the checkpoint's weight, if any.
 func (j *Injection) Param(b *nn.Builder, m nn.Module, name string, frozen graph.Tensor) graph.Tensor {
 	if s, ok := j.params[name]; ok {
 		return b.Train(s.Key, s.Shape...)
@@ -118,12 +119,12 @@ func (j *Injection) Param(b *nn.Builder, m nn.Module, name string, frozen graph.
 	return frozen
 }
 
-// Choose has nothing to add: all rows have the parameters of this adapter.
+// Choose reports false: all rows use the parameters of this adapter.
 func (j *Injection) Choose(*nn.Builder, nn.Module, func(*nn.Builder) graph.Tensor) (graph.Tensor, bool) {
 	return graph.Tensor{}, false
 }
 
-// Linear is the layer with its adapter, or with its trained tokens.
+// Linear emits the layer with its adapter, or with its trained token rows.
 func (j *Injection) Linear(b *nn.Builder, m nn.Module, x, w, bias graph.Tensor) (graph.Tensor, bool) {
 	down, up, scale, ok := j.factors(b, m, w)
 	if !ok {
@@ -148,7 +149,8 @@ func (j *Injection) Linear(b *nn.Builder, m nn.Module, x, w, bias graph.Tensor) 
 	return y, true
 }
 
-// factors are those of what the adapter adds to a product with w: scale·x downᵀ upᵀ.
+// factors returns the factors of the adapter's addition to a product with w: scale·x
+// downᵀ upᵀ.
 func (j *Injection) factors(b *nn.Builder, m nn.Module, w graph.Tensor) (down, up graph.Tensor, scale float64, ok bool) {
 	if t, ok := j.tokens[m.Name]; ok {
 		down, up = j.tokenFactors(b, m, t, w)
@@ -161,7 +163,7 @@ func (j *Injection) factors(b *nn.Builder, m nn.Module, w graph.Tensor) (down, u
 	return j.factor(b, t.Key(RoleA), t.Rank, t.In), j.factor(b, t.Key(RoleB), t.Out, t.Rank), t.Scale, true
 }
 
-// factor is A or B of a linear target.
+// factor returns A or B of a linear target.
 func (j *Injection) factor(b *nn.Builder, key string, shape ...int) graph.Tensor {
 	if d, ok := j.types[key]; ok {
 		return b.TrainedAs(d, key, shape...)
@@ -169,7 +171,7 @@ func (j *Injection) factor(b *nn.Builder, key string, shape ...int) graph.Tensor
 	return b.Train(key, shape...)
 }
 
-// loraBias is what the bias of B adds to each row.
+// loraBias returns the scaled bias of B, which is added to each row.
 func loraBias(b *nn.Builder, t Target) graph.Tensor {
 	return b.Train(t.Key(RoleBBias), t.Out).Scale(t.Scale)
 }
@@ -192,7 +194,7 @@ func (j *Injection) dora(b *nn.Builder, t Target, x, w, bias, down, up, key grap
 	return y.Add(d.Linear(down, none).Linear(up, none).Scale(t.Scale).Mul(g))
 }
 
-// stretch is DoRA's g = m/‖W + s·BA‖ per output.
+// stretch returns DoRA's g = m/‖W + s·BA‖ per output.
 func (j *Injection) stretch(b *nn.Builder, t Target, w, down, up graph.Tensor) graph.Tensor {
 	return b.Train(t.Key(RoleMagnitude), t.Out).Div(j.norm(b, t, w, down, up))
 }
@@ -216,7 +218,8 @@ func (j *Injection) norm(b *nn.Builder, t Target, w, down, up graph.Tensor) grap
 	return b.Precompute("norm."+t.Name+".adapted", base.Add(cross).Add(square).Apply(ir.Sqrt).Detach())
 }
 
-// Embedding is the rows ids of w with the adapter's part, or with trained rows.
+// Embedding emits a lookup of the rows ids of w, with the adapter's addition or with
+// trained rows.
 func (j *Injection) Embedding(b *nn.Builder, m nn.Module, ids, w graph.Tensor) (graph.Tensor, bool) {
 	if t, ok := j.tokens[m.Name]; ok {
 		return j.tokenRows(b, m, t, ids, w), true
@@ -239,8 +242,8 @@ func (j *Injection) Embedding(b *nn.Builder, m nn.Module, ids, w graph.Tensor) (
 	return b.G.Gemm([]ir.Product{{A: h.Value(), B: up.Value(), TB: true, Alpha: float32(t.Scale)}}, graph.Tensor{}, rows).Mul(g), true
 }
 
-// Stack adds Scale·B_e·A_e x to the rows of index e: what A gives is multiplied by
-// the rows of B that belong to each of ys.
+// Stack adds Scale·B_e·A_e x to the rows with index e. A is applied to x once; each of
+// ys then uses its own part of the rows of B.
 func (j *Injection) Stack(b *nn.Builder, m nn.Module, x, index graph.Tensor, ys ...graph.Tensor) []graph.Tensor {
 	t, ok := j.targets[m.Name]
 	if !ok || !x.Valid() {
@@ -266,7 +269,7 @@ func (j *Injection) Stack(b *nn.Builder, m nn.Module, x, index graph.Tensor, ys 
 	return sums
 }
 
-// tokenRows are the rows ids of w, those of trained tokens from the adapter.
+// tokenRows looks up the rows ids of w; rows of trained tokens come from the adapter.
 func (j *Injection) tokenRows(b *nn.Builder, m nn.Module, t TokenPlacement, ids, w graph.Tensor) graph.Tensor {
 	n, k := ids.Type().Shape[0], len(t.Tokens)
 	rows, index := j.tokenParams(b, t)
@@ -276,8 +279,8 @@ func (j *Injection) tokenRows(b *nn.Builder, m nn.Module, t TokenPlacement, ids,
 	return some.Where(b.WithoutPadding(m, ids, choice.MatMul(rows)), w.Gather(ids))
 }
 
-// tokenFactors are those of a head W' with the rows of trained tokens: x W'ᵀ is x Wᵀ
-// plus x (rows − W[tokens])ᵀ in their columns, a product of rank len(tokens).
+// tokenFactors returns the factors of a head W' with trained token rows: x W'ᵀ = x Wᵀ +
+// x (rows − W[tokens])ᵀ in the columns of the tokens, a product of rank len(tokens).
 func (j *Injection) tokenFactors(b *nn.Builder, m nn.Module, t TokenPlacement, w graph.Tensor) (down, up graph.Tensor) {
 	rows, index := j.tokenParams(b, t)
 	k, v := ir.Static(len(t.Tokens)), ir.Static(m.Out)
@@ -289,13 +292,13 @@ func (j *Injection) tokenFactors(b *nn.Builder, m nn.Module, t TokenPlacement, w
 	return down, up
 }
 
-// tokenParams are the trained rows [k, columns] and their numbers i32 [k].
+// tokenParams returns the trained rows [k, columns] and their token IDs i32 [k].
 func (j *Injection) tokenParams(b *nn.Builder, t TokenPlacement) (rows, index graph.Tensor) {
 	rows = b.Train(keyPrefix+t.Name+".token_adapter.trainable_tokens_delta", len(t.Tokens), t.columns())
 	return rows, b.Constant(tokensPrefix+t.Name, t.numbers())
 }
 
-// numbers are those of the rows, i32 [k].
+// numbers returns the token IDs, i32 [k].
 func (t TokenPlacement) numbers() *tensor.Tensor {
 	ids := make([]byte, 0, 4*len(t.Tokens))
 	for _, id := range t.Tokens {

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// keyPrefix is what PEFT's wrappers put before the name of every module.
+// keyPrefix is the prefix that PEFT's wrappers add to the name of every module.
 const keyPrefix = "base_model.model."
 
 // Role is the part that a tensor of an adapter plays.
 type Role uint8
 
-// The roles. Shapes are those of the file.
+// The roles, with the shapes in the file.
 const (
 	RoleA         Role = iota // lora_A [rank, in]; lora_embedding_A [rank, vocabulary]; of a stack [matrices·rank, in]
 	RoleB                     // lora_B [out, rank]; lora_embedding_B [columns, rank]; of a stack [out, rank·matrices]
@@ -23,7 +23,7 @@ const (
 	RoleTokens                // trainable_tokens_delta [tokens, columns]: the rows themselves
 )
 
-// String is what messages call the role.
+// String returns the name of the role in messages.
 func (r Role) String() string {
 	return [...]string{"A", "B", "bias of B", "magnitude", "base weight", "saved module", "bias", "tokens"}[r]
 }
@@ -77,9 +77,9 @@ func (p *Placement) Tensors() []TensorSpec {
 	return specs
 }
 
-// copyOfBias reports whether a tensor is one of those that PEFT writes with bias: all
-// beside the bias of a module that is saved whole: the same again under its name in
-// memory, and that of the module that it stands for. It reads neither of them.
+// copyOfBias reports whether a tensor is one of the redundant tensors that PEFT writes
+// with a trained bias. PEFT saves such a module whole, under its in-memory name and as
+// the original module; only the bias is used.
 func copyOfBias(key string, expected map[string]TensorSpec) bool {
 	for _, wrapper := range []string{".modules_to_save.", ".original_module."} {
 		module, rest, ok := strings.Cut(key, wrapper)
@@ -93,8 +93,8 @@ func copyOfBias(key string, expected map[string]TensorSpec) bool {
 	return false
 }
 
-// Key is the key of a tensor of this target in an adapter file. role is one of
-// RoleA, RoleB, RoleBBias and RoleMagnitude.
+// Key returns the key of a tensor of this target in an adapter file. The role is RoleA,
+// RoleB, RoleBBias or RoleMagnitude.
 func (t Target) Key(role Role) string {
 	key := keyPrefix + t.Name
 	switch t.Kind {
@@ -136,7 +136,7 @@ func (t Target) tensors() []TensorSpec {
 	return specs
 }
 
-// columns is the length of a row: of an embedding, or of a head.
+// columns returns the row length of an embedding or a head.
 func (m Module) columns() int {
 	if m.Kind == Embedding {
 		return m.Out

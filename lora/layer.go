@@ -7,27 +7,26 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// Layer is LoRA in its plainest form, a single layer without a model around it:
-// y = Scale·x Aᵀ Bᵀ. Its matrices lie as in an adapter folder. It computes at
-// once ([Layer.Forward]) or as part of a graph ([Layer.Apply], [Layer.Linear]),
-// where it can be trained.
+// Layer is a single LoRA layer without a model: y = Scale·x Aᵀ Bᵀ. Its matrices have
+// the layout of an adapter folder. It can be computed directly ([Layer.Forward]), or
+// used and trained in a graph ([Layer.Apply], [Layer.Linear]).
 type Layer struct {
 	In, Out, Rank int
 	Alpha         float32
 	A             []float32 // [rank, in]
 	B             []float32 // [out, rank]
-	// RSLoRA scales by Alpha/√Rank in the place of Alpha/Rank (Kalajdzievski
-	// 2023, arXiv 2312.03732).
+	// RSLoRA scales by Alpha/√Rank instead of Alpha/Rank (Kalajdzievski 2023, arXiv
+	// 2312.03732).
 	RSLoRA bool
-	// Dropout is the probability with which an input is left out in training.
+	// Dropout is the probability that training zeroes an input.
 	Dropout float64
-	// Stream numbers what dropout draws: no two layers of a model share one.
+	// Stream is the number of the layer's dropout stream, unique within a model.
 	Stream uint32
 
-	view [2]*safetensors.View // holds the mapping that A and B lie in, if any
+	view [2]*safetensors.View // the mapping that contains A and B, if any
 }
 
-// The names of the tensors of a saved Layer: as they lie, and transposed.
+// The names of the tensors of a saved Layer: in PEFT's layout, and transposed.
 const (
 	layerA, layerB           = "lora_A.weight", "lora_B.weight"
 	transposedA, transposedB = "lora_a", "lora_b"
@@ -55,15 +54,15 @@ func (l *Layer) NumParams() int { return l.Rank * (l.In + l.Out) }
 // Scale is Alpha/Rank, or Alpha/√Rank with RSLoRA.
 func (l *Layer) Scale() float32 { return float32(scale(float64(l.Alpha), l.Rank, l.RSLoRA)) }
 
-// Forward computes dst = Scale·x Aᵀ Bᵀ for batch rows, without dropout: x has
-// batch·In elements, dst batch·Out. Sums are those of float64. It fails with
-// ErrShape where a length does not fit.
+// Forward computes dst = Scale·x Aᵀ Bᵀ for batch rows, without dropout: x has batch·In
+// elements, dst batch·Out. Sums are accumulated in float64. It fails with ErrShape if a
+// length does not fit.
 func (l *Layer) Forward(dst, x []float32, batch int) error {
 	return l.forward(dst, x, batch, func(_ int, v float32) float32 { return v })
 }
 
-// ForwardDropout is Forward as in training: with the inputs left out that seed,
-// step and Stream draw, the same as in a graph with [graph.Graph.Key].
+// ForwardDropout computes Forward with the dropout mask of seed, step and Stream, the
+// same mask as in a graph with [graph.Graph.Key].
 func (l *Layer) ForwardDropout(dst, x []float32, batch int, seed uint64, step uint32) error {
 	mask, up := philox.NewMask(seed, step, l.Stream, l.Dropout), float32(1/(1-l.Dropout))
 	if l.Dropout == 0 {
@@ -77,7 +76,7 @@ func (l *Layer) ForwardDropout(dst, x []float32, batch int, seed uint64, step ui
 	})
 }
 
-// forward is Forward of the inputs that drop makes of x.
+// forward computes Forward with drop applied to each element of x.
 func (l *Layer) forward(dst, x []float32, batch int, drop func(i int, v float32) float32) error {
 	if err := l.check(); err != nil {
 		return err

@@ -48,7 +48,7 @@ func (l *Layer) save(path, nameA, nameB string, a, b []float32, shapes [2][]int)
 	return nil
 }
 
-// turned is the matrix m [rows, columns] as [columns, rows].
+// turned returns the transpose of the matrix m [rows, columns].
 func turned(m []float32, rows, columns int) []float32 {
 	t := make([]float32, len(m))
 	for i := range rows {
@@ -59,13 +59,13 @@ func turned(m []float32, rows, columns int) []float32 {
 	return t
 }
 
-// LoadLayer reads what Save or SaveTransposed wrote. alpha must be given, since it
-// is not in the file; in, out and rank must be those of the file, or 0 where any
-// will do. What Save wrote lies in the mapped file where it can be used in place:
-// A and B are then read-only, and valid as long as the Layer is reachable.
+// LoadLayer reads a file written by Save or SaveTransposed. alpha must be given, since
+// it is not in the file. in, out and rank must match the file; 0 accepts any size. A
+// file written by Save is used in place in mapped memory if possible: A and B are then
+// read-only, and valid as long as the Layer is reachable.
 //
-// It fails with ErrMissing, ErrDType, ErrShape, and ErrOrientation for a
-// matrix that is transposed, as far as shapes can tell.
+// It fails with ErrMissing, ErrDType, ErrShape, and ErrOrientation for a transposed
+// matrix, as far as the shapes reveal it.
 func LoadLayer(path string, in, out, rank int, alpha float32) (*Layer, error) {
 	file, err := safetensors.Open(path)
 	if err != nil {
@@ -114,21 +114,21 @@ func (l *Layer) load(file *safetensors.File, in, out, rank int) error {
 	return nil
 }
 
-// layerForm is how the tensors of a layer are called and lie.
+// layerForm holds the names and the orientation of a layer's tensors in a file.
 type layerForm struct {
 	a, b       string
 	transposed bool
 }
 
-// sizes finds the sizes of a layer in the shapes of its tensors. Those that are
-// wanted may be 0.
+// sizes derives the sizes of a layer from the shapes of its tensors. The expected sizes
+// in, rank and out may be 0.
 func (f layerForm) sizes(a, b []int, in, rank, out int) (_, _, _ int, err error) {
 	turn := func(s []int) []int { return []int{s[1], s[0]} }
 	shapes, expected := fmt.Sprintf("%s %v, %s %v", f.a, a, f.b, b), "[rank, in] and [out, rank]"
 	if f.transposed {
 		a, b, expected = turn(a), turn(b), "[in, rank] and [rank, out]"
 	}
-	// From here on as they lie in a Layer.
+	// From here on, a and b have the layout of a Layer.
 	switch {
 	case a[0] == b[1] && (a[0] <= a[1] || a[0] <= b[0]):
 	case a[0] == b[1]:
@@ -172,7 +172,7 @@ func (f layerForm) views(file *safetensors.File) (views [2]*safetensors.View, er
 	return views, nil
 }
 
-// float32View is the tensor in place, or a copy where it is not aligned.
+// float32View returns the tensor in place, or a copy if it is not aligned.
 func float32View(v *safetensors.View) ([]float32, error) {
 	if s, err := safetensors.As[float32](v); err == nil {
 		return s, nil

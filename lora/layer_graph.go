@@ -9,9 +9,9 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// Params puts A and B into a graph, as values: what is to be trained. They are
-// the same as those of Apply and Linear, and read whenever the graph is
-// evaluated. A layer that lies in a mapped file gets memory of its own first.
+// Params adds A and B to a graph as trainable values, the same ones that Apply and
+// Linear use. They are read at each evaluation of the graph. The matrices of a mapped
+// layer are first copied to memory.
 func (l *Layer) Params(g *graph.Graph) []graph.Tensor {
 	if err := l.check(); err != nil {
 		return []graph.Tensor{g.Fail(err), g.Fail(err)}
@@ -51,7 +51,7 @@ func (l *Layer) Linear(x, w, bias, key graph.Tensor) graph.Tensor {
 	return x.LoRA(w, bias, h, b, float64(l.Scale()))
 }
 
-// down is dropout(x) Aᵀ, and B; where it is not ok, h is no value of x's graph.
+// down returns h = dropout(x) Aᵀ, and B. If ok is false, h is not a value of x's graph.
 func (l *Layer) down(x, key graph.Tensor) (h, b graph.Tensor, ok bool) {
 	if !x.Valid() {
 		return x, b, false

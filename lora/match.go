@@ -16,7 +16,7 @@ type matcher struct {
 	layerPatterns   []*pattern
 }
 
-// verdict is what a matcher says of a module.
+// verdict is the result of a matcher for one module.
 type verdict uint8
 
 const (
@@ -158,8 +158,8 @@ func ruleIndex(keys []*pattern, name string) (int, error) {
 	return -1, nil
 }
 
-// resolveTargets replaces what stands for a choice of modules (nothing, or
-// "all-linear") by names or a pattern.
+// resolveTargets replaces a symbolic choice of modules (nothing, or "all-linear") by
+// names or a pattern.
 func resolveTargets(c *Config, model Model) (ModuleSet, error) {
 	switch {
 	case !c.TargetModules.IsSet():
@@ -174,8 +174,8 @@ func resolveTargets(c *Config, model Model) (ModuleSet, error) {
 	return c.TargetModules, nil
 }
 
-// allLinear names every linear layer but the output head. A model without one
-// that classifies sequences has its classifier left out instead.
+// allLinear returns the names of every linear layer except the output head. For a
+// sequence classifier without an output head it leaves out the classifier instead.
 func allLinear(c *Config, modules []Module) []string {
 	leave := ""
 	if i := slices.IndexFunc(modules, func(m Module) bool { return m.OutputEmbedding }); i >= 0 {
@@ -200,10 +200,10 @@ func allLinear(c *Config, modules []Module) []string {
 	return names
 }
 
-// shortestSuffixes condenses the names of 20 and more targets to the endings
-// that still tell them from all others, as PEFT does before it saves them:
-// "q_proj" instead of one name per layer. targets are the names or endings in
-// target_modules, others the names of all modules that are not targeted.
+// shortestSuffixes shortens 20 or more target names to endings that match no other
+// module, as PEFT does before it saves them: "q_proj" instead of one name per layer.
+// targets are the names or endings in target_modules, others the names of all modules
+// that are not targeted.
 func shortestSuffixes(targets, others []string) []string {
 	const worthwhile = 20
 	if len(targets) < worthwhile {
@@ -241,7 +241,7 @@ func shortestSuffixes(targets, others []string) []string {
 	return required
 }
 
-// suffixes are the endings of a dotted name, the shortest first.
+// suffixes returns the endings of a dotted name, the shortest first.
 func suffixes(name string) []string {
 	var s []string
 	for i := len(name) - 1; i >= 0; i-- {
@@ -252,7 +252,7 @@ func suffixes(name string) []string {
 	return append(s, name)
 }
 
-// defaultTargets is what PEFT targets where target_modules is not set.
+// defaultTargets are PEFT's targets if target_modules is not set, by model type.
 var defaultTargets = func() map[string]ModuleSet {
 	table := map[string]ModuleSet{
 		"gemma4": {Pattern: `.*language_model\..*\.(q_proj|v_proj)`},
@@ -281,7 +281,7 @@ var defaultTargets = func() map[string]ModuleSet {
 	return table
 }()
 
-// describeModule is a module and its kind, for messages.
+// describeModule formats a module and its kind for messages.
 func describeModule(name string, k Kind) string {
 	article := "a"
 	if k == Embedding {

@@ -10,14 +10,13 @@ import (
 )
 
 // MergeInto adds the adapter to the weight of its module, or to the whole stack of
-// matrices: W += Scale·B·A, and
-// with DoRA W = m·W/‖W‖ for each output row (column on Conv1D layers and
-// embeddings) afterwards. weight lies as in the model's file, has not been
-// merged into before and, with PiSSA or OLoRA, is the residual. Sums are taken
-// in float64 in a fixed order.
+// matrices: W += Scale·B·A. With DoRA it then computes W = m·W/‖W‖ for each output row
+// (column on Conv1D layers and embeddings). weight has the layout of the model's file
+// and must be unmerged; with PiSSA or OLoRA it is the residual. Sums are accumulated in
+// float64 in a fixed order.
 //
-// It fails with ErrShape where a size does not fit, and with ErrNotFinite
-// where the result is not finite.
+// It fails with ErrShape if a size does not fit, and with ErrNotFinite if the result is
+// not finite.
 func (t Target) MergeInto(weight []float32, w *Weights) error {
 	if err := t.checkSizes(weight, w); err != nil {
 		return err
@@ -42,8 +41,8 @@ func (t Target) checkMerged(weight []float32) error {
 	return nil
 }
 
-// MergeBias adds what the adapter does to the bias of its module:
-// bias += Scale·(bias of B).
+// MergeBias adds the adapter's bias to the bias of its module: bias += Scale·(bias of
+// B).
 func (t Target) MergeBias(bias []float32, w *Weights) error {
 	if w.BBias == nil {
 		return nil
@@ -68,9 +67,9 @@ func (t Target) Residual(weight []float32, initial *Weights, d tensor.DType) err
 	return roundTo(weight, d)
 }
 
-// Plain turns an adapter that began by PiSSA or OLoRA into one for the base
-// weight as it was: A' = [A; A₀], B' = [B, −B₀] of twice the rank, for which
-// s·B'A' = s·(BA − B₀A₀). Its configuration is that of [Config.Plain].
+// Plain converts an adapter initialized by PiSSA or OLoRA to one for the original base
+// weight. The result has twice the rank, A' = [A; A₀] and B' = [B, −B₀], so that s·B'A'
+// = s·(BA − B₀A₀). [Config.Plain] returns its configuration.
 func (t Target) Plain(trained, initial *Weights) (*Weights, error) {
 	if t.r > t.Rank {
 		return nil, unsupported("r", "%q: rank %d exceeds that of the weight, such an adapter cannot be converted", t.Name, t.r)
@@ -93,10 +92,10 @@ func (t Target) Plain(trained, initial *Weights) (*Weights, error) {
 	return p, nil
 }
 
-// Plain is the configuration of an adapter whose targets went through
-// [Target.Plain]: ranks and alphas are doubled (alpha times √2 with
-// rank-stabilized LoRA) so that the scales stay, and init_lora_weights is true.
-// Like PEFT it refuses rank-stabilized LoRA with rank or alpha patterns.
+// Plain returns the configuration of an adapter whose targets were converted by
+// [Target.Plain]. Ranks and alphas are doubled (alpha times √2 with rank-stabilized
+// LoRA) to preserve the scales, and init_lora_weights is true. Like PEFT, it rejects
+// rank-stabilized LoRA with rank or alpha patterns.
 func (c *Config) Plain() (*Config, error) {
 	if c.UseRSLoRA && (len(c.RankPattern) > 0 || len(c.AlphaPattern) > 0) {
 		return nil, unsupported("use_rslora", "with rank_pattern or alpha_pattern the adapter cannot be converted for the unchanged base")
@@ -118,8 +117,8 @@ func (c *Config) Plain() (*Config, error) {
 	return p, nil
 }
 
-// MergeTokens puts the trained rows in their places. weight has the rows of
-// an embedding or a head, rows one for each of t.Tokens.
+// MergeTokens copies the trained rows into weight, which has the rows of an embedding
+// or a head. rows has one row for each of t.Tokens.
 func (t TokenPlacement) MergeTokens(weight, rows []float32) error {
 	n := t.columns()
 	if len(weight) != t.In*t.Out || len(rows) != n*len(t.Tokens) {
@@ -151,7 +150,7 @@ func (t Target) checkSizes(weight []float32, w *Weights) error {
 	return nil
 }
 
-// addProduct adds scale·B·A, transposed where the weight lies as [in, out].
+// addProduct adds scale·B·A, transposed if the weight is stored as [in, out].
 func (t Target) addProduct(weight []float32, w *Weights, scale float64) {
 	left, right := widen(w.B), widen(w.A) // [out, rank], [rank, in]
 	rows, cols := t.Out, t.In
@@ -214,7 +213,7 @@ func (t Target) magnitude(dst, weight []float32, w *Weights) {
 	}
 }
 
-// normalize gives every output the norm that m says.
+// normalize scales every output to the norm in m.
 func (t Target) normalize(weight, m []float32) {
 	factor := t.norms(weight)
 	for i, n := range factor {
@@ -229,8 +228,8 @@ func (t Target) normalize(weight, m []float32) {
 	}
 }
 
-// norms are the Euclidean norms of the outputs: of the rows of [out, in], of
-// the columns of [in, out].
+// norms returns the Euclidean norms of the outputs: rows of [out, in], columns of [in,
+// out].
 func (t Target) norms(weight []float32) []float64 {
 	squares := make([]float64, t.Out)
 	for i, v := range weight {
@@ -276,7 +275,7 @@ func eachRange(n int, do func(from, to int)) {
 	wg.Wait()
 }
 
-// roundTo rounds values to what d can hold.
+// roundTo rounds values to the precision of d.
 func roundTo(values []float32, d tensor.DType) error {
 	if d == tensor.F32 {
 		return nil

@@ -7,14 +7,14 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Merger puts an adapter into the weights of a model, one tensor at a time: a
-// caller that streams a model through it needs the memory of one tensor.
+// Merger merges an adapter into the weights of a model, one tensor at a time. A caller
+// that streams a model through it needs memory for only one tensor.
 type Merger struct {
 	adapter   *Adapter
 	placement *Placement
 	edits     map[string][]edit // by the name of the parameter in the model
 	done      map[string]bool
-	recent    [2]recent // the two stacks of a layer, of which parts come in turns
+	recent    [2]recent // the two stacks of a layer, whose parts alternate
 }
 
 // edit changes one parameter, given as float32 in the layout of the model.
@@ -91,8 +91,8 @@ func (m *Merger) Merge(name string, values []float32, d tensor.DType) (bool, err
 	return m.Touches(name), nil
 }
 
-// Left are the parameters that the adapter changes and that have not been
-// merged yet, sorted: nothing, once a model went through.
+// Left returns the sorted names of the parameters that are still to be merged. It is
+// empty after a complete pass over the model.
 func (m *Merger) Left() []string {
 	var names []string
 	for name := range m.edits {
@@ -104,9 +104,9 @@ func (m *Merger) Left() []string {
 	return names
 }
 
-// Untied are the weights that must be written beside those of the base model:
-// each shares its values with another one there, and is another one after the
-// merge. The model's config.json must then say tie_word_embeddings: false.
+// Untied returns the weights that must be added to the base model's: each shares its
+// values with another weight of the base model, and differs from it after the merge.
+// The model's config.json must then say tie_word_embeddings: false.
 func (m *Merger) Untied() []Untied {
 	var all []Untied
 	for _, module := range m.placement.modules {
@@ -127,9 +127,9 @@ type Untied struct {
 	From string // its base in the model's file, unmerged
 }
 
-// sameEdits reports whether a tied module and its source change alike: where
-// ensure_weight_tying is set, the rows of tokens are trained, or the base of
-// both is replaced.
+// sameEdits reports whether a tied module and its source change alike:
+// ensure_weight_tying is set, the same rows of tokens are trained, or the base of both
+// is replaced.
 func (m *Merger) sameEdits(tied Module) bool {
 	if t, ok := m.placement.Target(tied.Name); ok && t.SharesWith == tied.TiedTo {
 		return !t.DoRA // whose norms run along rows here and columns there
@@ -174,8 +174,8 @@ func (m *Merger) replacement(key string) edit {
 	}
 }
 
-// shareBases gives a base weight that comes with the adapter to the module
-// that is tied to it too, unless that has one of its own.
+// shareBases also assigns a base weight saved with the adapter to the tied module,
+// unless that has one of its own.
 func (m *Merger) shareBases() {
 	for _, tied := range m.placement.modules {
 		if tied.TiedTo == "" || m.placement.isSaved(tied.Name) || m.Touches(tied.Name+".weight") {
@@ -191,8 +191,8 @@ func (m *Merger) shareBases() {
 	}
 }
 
-// mergeTarget merges one weight. Where the adapter began with a part of the
-// base, that part is taken out first, as it was before training.
+// mergeTarget merges one weight. If the initialization moved a part of the base into
+// the adapter, that initial part is subtracted first.
 func (m *Merger) mergeTarget(t Target, weight []float32, d tensor.DType) error {
 	w, err := m.adapter.Weights(t)
 	if err != nil {

@@ -11,20 +11,21 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Mix is the part of several adapters in one graph, an [nn.Adapter]: each row of a
-// batch has one of them, or none, as [nn.Builder.Adapters] says. A row gets what the
-// graph with its adapter alone would give it, in the same order of operations.
+// Mix is an [nn.Adapter] for several adapters in one graph: each row of a batch uses
+// one of them, or none, as selected by [nn.Builder.Adapters]. A row gets the same
+// result as in a graph with its adapter alone, by the same order of operations.
 //
-// A layer is computed once for all rows, and products by row add what the adapters add
-// to it, each at the cost of its own rank and rows. Weights that stand in for those of
-// the model multiply the rows that have them. Norms and embeddings are computed for all
-// rows by the parameters of each adapter that has some, and chosen.
+// Each layer is computed once for all rows. Row-wise matrix multiplications then add
+// the adapters' contributions, each at the cost of its own rank and rows. Replaced base
+// weights are multiplied only with the rows that use them. Norms and embeddings are
+// computed for all rows with the parameters of each adapter that changes them, and the
+// results are selected by row.
 type Mix struct {
 	parts []*Injection
 }
 
-// NewMix mixes adapters, which are numbered as they are given; nil is one that adds
-// nothing. What number i has of its own is in slot i of the graph.
+// NewMix combines adapters, which are numbered by position; nil is an adapter without
+// effect. Slot i of the graph holds the params of adapter i.
 func NewMix(parts ...*Injection) *Mix { return &Mix{parts} }
 
 // has reports whether the adapter adds something to a module, or has some of its
@@ -50,7 +51,7 @@ func (j *Injection) ownsBias(m nn.Module) bool {
 	return ok
 }
 
-// some are the numbers of the adapters for which is is true.
+// some returns the numbers of the adapters for which is returns true.
 func (x *Mix) some(is func(*Injection) bool) (numbers []int) {
 	for i, j := range x.parts {
 		if j != nil && is(j) {
@@ -62,18 +63,18 @@ func (x *Mix) some(is func(*Injection) bool) (numbers []int) {
 
 func (x *Mix) with(m nn.Module) []int { return x.some(func(j *Injection) bool { return j.has(m) }) }
 
-// Param leaves parameters as they are: rows differ in theirs.
+// Param returns frozen, since each row may need another parameter.
 func (x *Mix) Param(_ *nn.Builder, _ nn.Module, _ string, frozen graph.Tensor) graph.Tensor {
 	return frozen
 }
 
-// Embedding has nothing to add to what Choose gives.
+// Embedding reports false: Choose has applied the adapters.
 func (x *Mix) Embedding(*nn.Builder, nn.Module, graph.Tensor, graph.Tensor) (graph.Tensor, bool) {
 	return graph.Tensor{}, false
 }
 
-// Choose is a layer that costs little, computed for all rows by the parameters of each
-// adapter that has some: every row is that of its own.
+// Choose emits an inexpensive layer for all rows with the parameters of each adapter
+// that changes it, and selects the result for each row by its adapter.
 func (x *Mix) Choose(b *nn.Builder, m nn.Module, layer func(*nn.Builder) graph.Tensor) (graph.Tensor, bool) {
 	with := x.with(m)
 	if len(with) == 0 {
@@ -98,7 +99,7 @@ func (x *Mix) Choose(b *nn.Builder, m nn.Module, layer func(*nn.Builder) graph.T
 	return y, true
 }
 
-// Stack adds what each adapter adds, to its own rows.
+// Stack adds the contribution of each adapter to the rows that use it.
 func (x *Mix) Stack(b *nn.Builder, m nn.Module, in, index graph.Tensor, ys ...graph.Tensor) []graph.Tensor {
 	with := x.with(m)
 	if len(with) == 0 || !in.Valid() {
@@ -112,7 +113,7 @@ func (x *Mix) Stack(b *nn.Builder, m nn.Module, in, index graph.Tensor, ys ...gr
 	return ys
 }
 
-// Linear is the layer with what the adapters of its rows add.
+// Linear emits the layer with the contributions of the rows' adapters.
 func (x *Mix) Linear(b *nn.Builder, m nn.Module, in, w, bias graph.Tensor) (graph.Tensor, bool) {
 	with := x.with(m)
 	if len(with) == 0 || !in.Valid() || !w.Valid() {
@@ -126,7 +127,7 @@ func (x *Mix) Linear(b *nn.Builder, m nn.Module, in, w, bias graph.Tensor) (grap
 	return newMixedLinear(x, b, m, in, w, bias).emit(), true
 }
 
-// number is that of an adapter, as an i32.
+// number returns the number of an adapter as an i32.
 func (x *Mix) number(b *nn.Builder, i int) graph.Tensor {
 	return b.G.Of(b.G.IR().Const(float64(i), i32))
 }
@@ -134,8 +135,8 @@ func (x *Mix) number(b *nn.Builder, i int) graph.Tensor {
 // i32 is the type of the number of an adapter.
 var i32 = ir.Type{DType: tensor.I32, Shape: ir.Shape{}}
 
-// places are the numbers of rows among the adapters in numbers, i32 [rows]: -1 for those
-// of others.
+// places returns each row's index in numbers by its adapter, i32 [rows]: -1 if the
+// adapter is not in numbers.
 func (x *Mix) places(b *nn.Builder, numbers []int) graph.Tensor {
 	places := []float32{-1}
 	for i := range x.parts {
@@ -144,8 +145,8 @@ func (x *Mix) places(b *nn.Builder, numbers []int) graph.Tensor {
 	return x.lookup(b, places)
 }
 
-// lookup gives each row the number of its adapter in a list, i32 [rows]; the first one
-// is for rows without an adapter. A run whose rows have another adapter fails.
+// lookup maps the adapter of each row to its entry in list, i32 [rows]; the first entry
+// is for rows without an adapter. A run with an adapter out of range fails.
 func (x *Mix) lookup(b *nn.Builder, list []float32) graph.Tensor {
 	own := b.Adapters()
 	if !own.Valid() {
@@ -156,7 +157,7 @@ func (x *Mix) lookup(b *nn.Builder, list []float32) graph.Tensor {
 	return table.Gather(own).Reshape(own.Type().Shape[0]).Cast(i32.DType)
 }
 
-// constants are a table of numbers, f32 [n], which the host makes.
+// constants returns a table of numbers, f32 [n], computed on the host.
 func constants(b *nn.Builder, what string, values []float32) graph.Tensor {
 	name := what + strings.ReplaceAll(fmt.Sprint(values), " ", ",")
 	return b.Derived(nn.Derived{Name: name, Shape: []int{len(values)}, Values: func(int) []float32 { return values }})

@@ -17,8 +17,8 @@ type mixedLinear struct {
 	m           nn.Module
 	in, w, bias graph.Tensor // bias is f32, or the zero Tensor
 
-	// Of each adapter: the weight and bias that it has or leaves, and what it adds if
-	// the layer is one of its targets.
+	// By adapter: its weight and bias, changed or not, and the target if it targets the
+	// layer.
 	weights, biases []graph.Tensor
 	targets         []*Target
 }
@@ -48,15 +48,15 @@ func newMixedLinear(x *Mix, b *nn.Builder, m nn.Module, in, w, bias graph.Tensor
 	return l
 }
 
-// emit has x be read by A, and then by the weight, as the graph of one adapter has it:
-// gradients add up in the opposite order.
+// emit uses x first for A and then for the weight, as the graph of a single adapter
+// does, since gradients are accumulated in the opposite order.
 func (l *mixedLinear) emit() graph.Tensor {
 	up := l.down()
 	return l.addLoraBias(l.stretch(up(l.base())))
 }
 
-// base is the layer without what adapters add to it, by the weight and bias of each
-// row. DoRA adds its bias last.
+// base returns the layer without LoRA, computed with the weight and bias of each row.
+// DoRA adds its bias last.
 func (l *mixedLinear) base() graph.Tensor {
 	first, differ := make([]graph.Tensor, len(l.biases)), false
 	for i, bias := range l.biases {
@@ -68,7 +68,7 @@ func (l *mixedLinear) base() graph.Tensor {
 	replaced := l.x.some(func(j *Injection) bool { return j.replaces(l.m) })
 	bias, begin := l.bias, graph.Tensor{}
 	if bias.Valid() && (differ || len(replaced) > 0) {
-		bias, begin = graph.Tensor{}, l.table(first, l.bias, 0) // of the products, in the place of the bias
+		bias, begin = graph.Tensor{}, l.table(first, l.bias, 0) // of the products, instead of the bias
 	}
 	y := l.b.G.Gemm([]ir.Product{{A: l.in.Value(), B: l.w.Value(), TB: true, Alpha: 1}}, bias, begin)
 	if len(replaced) == 0 {
@@ -94,7 +94,8 @@ type factored struct {
 	scales    []float32
 }
 
-// down is the product of all A; up adds that of all B to y.
+// down computes the products with A of all adapters; the function up adds their
+// products with B to y.
 func (l *mixedLinear) down() (up func(y graph.Tensor) graph.Tensor) {
 	var adds []func(graph.Tensor) graph.Tensor
 	for _, f := range l.factors() {
@@ -114,7 +115,7 @@ func (l *mixedLinear) down() (up func(y graph.Tensor) graph.Tensor) {
 	}
 }
 
-// factors are those of all adapters that have some.
+// factors returns the factors of all adapters of this layer, grouped by dropout.
 func (l *mixedLinear) factors() (all []*factored) {
 	for i, j := range l.x.parts {
 		if j == nil {
@@ -176,8 +177,9 @@ func (l *mixedLinear) addLoraBias(y graph.Tensor) graph.Tensor {
 	return y.Add(l.table(biases, graph.Tensor{}, 0))
 }
 
-// table gives each row the vector of its adapter, f32 [rows, out]: fill in all columns
-// where that has none, and other, or fill, for rows without an adapter.
+// table returns the vector of each row's adapter, f32 [rows, out]. A vector that is
+// missing is replaced by fill in all columns. Rows without an adapter get other, or
+// fill if other is missing.
 func (l *mixedLinear) table(vectors []graph.Tensor, other graph.Tensor, fill float64) graph.Tensor {
 	one, out := ir.Static(1), ir.Static(l.m.Out)
 	all, known := []graph.Tensor{l.b.G.Const(fill, one, out)}, map[graph.Tensor]int{{}: 0}

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Model is what the targeting rules need to know of a model.
+// Model describes a model to the targeting rules.
 type Model struct {
 	// Type is the model_type of config.json ("llama"); it decides what a
 	// configuration without target_modules targets.
 	Type string
-	// Modules are all modules with parameters, in the order in which the model
-	// computes or lists them. An output head is among them even where it
-	// shares the weight of the embedding.
+	// Modules lists all modules with parameters, in the order in which the model
+	// computes or lists them. It includes an output head that shares the weight of the
+	// embedding.
 	Modules []Module
 }
 
@@ -31,15 +31,15 @@ type Module struct {
 	InputEmbedding, OutputEmbedding bool
 	// TiedTo is the name of the module whose weight this one shares, if any.
 	TiedTo string
-	// Count is how many matrices a Parameter stacks, and Parts are the weights that
-	// it is made of in the model's files: their rows, one behind the other. A
-	// Parameter has the name that it has in transformers, such as
-	// "model.layers.0.mlp.experts.gate_up_proj".
+	// Count is the number of matrices in a Parameter, and Parts are the weights in the
+	// model's files whose concatenated rows form it. A Parameter has its name in
+	// transformers, such as "model.layers.0.mlp.experts.gate_up_proj".
 	Count int
 	Parts []string
 }
 
-// Kind says how a module computes and lays out its weight.
+// Kind is the type of a module, which determines its computation and the layout of its
+// weight.
 type Kind uint8
 
 // The kinds of modules. Only Linear, Embedding and Conv1D can be targeted by
@@ -53,7 +53,7 @@ const (
 	Parameter             // no module but a parameter: [out, in], or a stack of such
 )
 
-// String is what messages call such a module.
+// String returns the name of the kind in messages.
 func (k Kind) String() string {
 	switch k {
 	case Linear:
@@ -70,7 +70,7 @@ func (k Kind) String() string {
 	return "module"
 }
 
-// WeightShape is the shape of the weight as it lies in the model's file.
+// WeightShape returns the shape of the weight in the model's file.
 func (m Module) WeightShape() []int {
 	switch m.Kind {
 	case Linear:
@@ -88,16 +88,16 @@ func (m Module) WeightShape() []int {
 	return nil
 }
 
-// matrices is how many matrices the weight is a stack of.
+// matrices returns the number of matrices stacked in the weight.
 func (m Module) matrices() int { return max(1, m.Count) }
 
-// holder is the module that holds a Parameter.
+// holder returns the name of the module that holds a Parameter.
 func (m Module) holder() string { return m.Name[:max(0, strings.LastIndexByte(m.Name, '.'))] }
 
-// base is the last part of the name.
+// base returns the last part of the name.
 func (m Module) base() string { return m.Name[strings.LastIndexByte(m.Name, '.')+1:] }
 
-// check reports what makes m unusable.
+// check returns an error if m is invalid.
 func (m Module) check() error {
 	if m.Name == "" {
 		return fmt.Errorf("lora: a module of the model has no name")
@@ -108,8 +108,8 @@ func (m Module) check() error {
 	return nil
 }
 
-// parents are the names of all modules that contain others: what lies before
-// a dot in some name.
+// parents returns the names of all modules that contain others: each prefix of a name
+// that ends before a dot.
 func parents(modules []Module) []string {
 	var names []string
 	seen := map[string]bool{}
@@ -124,7 +124,7 @@ func parents(modules []Module) []string {
 	return names
 }
 
-// hasSuffix reports whether name is suffix or ends in it behind a dot.
+// hasSuffix reports whether name is suffix or ends in a dot and suffix.
 func hasSuffix(name, suffix string) bool {
 	rest, ok := strings.CutSuffix(name, suffix)
 	return ok && (rest == "" || strings.HasSuffix(rest, "."))

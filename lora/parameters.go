@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// parameters adds the targets that target_parameters names: parameters by their full
-// names or the ends of these behind a dot, whatever layers_to_transform and
-// exclude_modules say.
+// parameters adds the targets named by target_parameters: full names of parameters, or
+// their ends after a dot. layers_to_transform and exclude_modules do not apply.
 func (p *placer) parameters() error {
 	used := make([]bool, len(p.config.TargetParameters))
 	matches := func(parameter string) (some bool) {
@@ -43,7 +42,7 @@ func (p *placer) parameters() error {
 	return nil
 }
 
-// parameters are the names of the module's parameters.
+// parameters returns the names of the module's parameters.
 func (m Module) parameters() []string {
 	names := []string{m.Name + ".weight"}
 	if m.Bias {

@@ -12,10 +12,9 @@ import (
 
 // pattern is a regular expression of Python's re module.
 //
-// Go's own engine, which takes linear time, runs what it understands. A
-// pattern with look-around, back-references or atomic groups goes to a
-// backtracking engine with a limit on its time. In names, \w, \d and \b are
-// taken to mean ASCII, which is what names are made of.
+// Patterns that Go's linear-time engine understands run there. A pattern with
+// look-around, back-references or atomic groups runs in a backtracking engine with a
+// time limit. \w, \d and \b match ASCII only, which is sufficient for module names.
 type pattern struct {
 	source string
 	linear *regexp.Regexp
@@ -57,21 +56,21 @@ func compilePattern(before, source, after string) (*pattern, error) {
 	return p, nil
 }
 
-// fullMatch compiles what re.fullmatch(source, name) tests.
+// fullMatch compiles the equivalent of re.fullmatch(source, name).
 func fullMatch(source string) (*pattern, error) { return compilePattern("(?:", source, `)\z`) }
 
 // suffixMatch compiles the test for a key of rank_pattern or alpha_pattern:
 // re.match("(.*\.)?(KEY)$", name).
 func suffixMatch(key string) (*pattern, error) { return compilePattern(`(.*\.)?(`, key, `)$`) }
 
-// savedPattern compiles the test by which an entry of modules_to_save keeps
-// adapters away: re.match("(^|.*\.)ENTRY($|\..*)", name).
+// savedPattern compiles the test by which an entry of modules_to_save excludes modules
+// from adapters: re.match("(^|.*\.)ENTRY($|\..*)", name).
 func savedPattern(entry string) (*pattern, error) {
 	return compilePattern(`(^|.*\.)`, entry, `($|\..*)`)
 }
 
-// layerPattern compiles what finds the layer number of a module behind the
-// name of its list: re.match(".*?\.LIST\.(\d+)\.", name).
+// layerPattern compiles a pattern that finds a module's layer number after the name of
+// its list: re.match(".*?\.LIST\.(\d+)\.", name).
 func layerPattern(list string) (*pattern, error) {
 	return compilePattern(`.*?\.`, list, `\.(\d+)\.`)
 }
@@ -107,9 +106,9 @@ func (p *pattern) find(name string) (string, bool, error) {
 	return m.GroupByNumber(1).String(), true, nil
 }
 
-// fromPython rewrites the little in which Python's syntax differs from that of
-// both engines: (?P<n>…), (?P=n), \Z and {,n}. What Python refuses and the
-// engines would take for something else is refused here.
+// fromPython translates the syntax in which Python differs from both engines: (?P<n>…),
+// (?P=n), \Z and {,n}. It rejects syntax that Python rejects but the engines would
+// accept with another meaning.
 func fromPython(source string) (string, error) {
 	var b strings.Builder
 	class := false // within [ ]

@@ -10,20 +10,19 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// Placement is what a configuration means for one model: which modules get an
-// adapter of which rank and scale, what else is trained, and which tensors the
-// adapter's file holds.
+// Placement is a configuration applied to one model: the targeted modules with rank and
+// scale, the other trained parameters, and the tensors of the adapter's file.
 type Placement struct {
 	Targets []Target         // in the order of the model
 	Saved   []SavedModule    // trained whole (modules_to_save)
 	Biases  []Module         // whose bias is trained
-	Tokens  []TokenPlacement // embeddings of which some rows are trained
-	// Unused says which names and patterns of the configuration match nothing.
-	// PEFT passes over them; see [Placement.Strict].
+	Tokens  []TokenPlacement // embeddings with trained rows
+	// Unused lists the names and patterns of the configuration that match nothing. PEFT
+	// ignores them; see [Placement.Strict].
 	Unused   []Unused
 	Warnings []string // what PEFT would warn of
 
-	config    *Config // as it is saved
+	config    *Config // as saved
 	modelType string
 	modules   []Module
 	base      []Module // targets whose base weight PEFT saves too
@@ -44,10 +43,9 @@ type Target struct {
 	DoRA     bool
 	LoraBias bool // B has a bias
 	Init     InitMethod
-	// SharesWith names the embedding whose factors this head has: its A is the
-	// transposed B of the embedding, its B the transposed A. That is what
-	// ensure_weight_tying makes of a head that is tied to an embedding. In a
-	// file both are there.
+	// SharesWith names the embedding whose factors this head shares: its A is the
+	// transposed B of the embedding, its B the transposed A. ensure_weight_tying does
+	// so for a head that is tied to an embedding. A file contains both.
 	SharesWith string
 
 	r      int // as configured
@@ -57,16 +55,16 @@ type Target struct {
 // SavedModule is a module that is trained and saved whole.
 type SavedModule struct {
 	Module
-	// SharesWith names the saved module whose weight this one is, if any
-	// (ensure_weight_tying). In a file both are there.
+	// SharesWith names the saved module whose weight this one shares, if any
+	// (ensure_weight_tying). A file contains both.
 	SharesWith string
 }
 
-// TokenPlacement is an embedding of which some rows are trained.
+// TokenPlacement is an embedding with trained rows.
 type TokenPlacement struct {
 	Module
 	Tokens []int    // row numbers, in the order of the saved rows
-	Tied   []Module // those that share the weight and therefore follow
+	Tied   []Module // modules that share the weight and follow its rows
 }
 
 // Unused is a name or pattern in a configuration that has no effect.
@@ -76,9 +74,9 @@ type Unused struct {
 	Why  string // ", did you mean …?", or why there is no effect; empty if the name matches nothing
 }
 
-// NewPlacement applies c to a model. It fails with ErrConfig or ErrUnsupported
-// where c is not valid, or asks for what a module of the model cannot have,
-// and with ErrNoTarget where no module is targeted.
+// NewPlacement applies c to a model. It fails with ErrConfig or ErrUnsupported if c is
+// invalid or requests something that a module does not support, and with ErrNoTarget if
+// no module is targeted.
 func NewPlacement(c *Config, model Model) (*Placement, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -97,9 +95,9 @@ func NewPlacement(c *Config, model Model) (*Placement, error) {
 	return p.Placement, nil
 }
 
-// Config is the configuration as it is saved with an adapter of this placement:
-// with the target modules that were chosen in the place of null or
-// "all-linear", those of 20 names or more condensed to endings.
+// Config returns the configuration to save with an adapter of this placement. Target
+// modules are resolved if they were null or "all-linear"; 20 or more names are
+// shortened to endings.
 func (p *Placement) Config() *Config { return p.config.Clone() }
 
 // Target returns the target called name.
@@ -141,7 +139,8 @@ type placer struct {
 	embedding            string // full name of the input embedding
 }
 
-// choose settles target_modules, target_parameters and what ensure_weight_tying makes of it.
+// choose resolves target_modules, target_parameters and the effect of
+// ensure_weight_tying on them.
 func (p *placer) choose() error {
 	p.ensureTying()
 	if err := p.convertExperts(); err != nil {
@@ -156,7 +155,7 @@ func (p *placer) choose() error {
 	return err
 }
 
-// target fills Targets but for ranks and scales.
+// target fills Targets except ranks and scales.
 func (p *placer) target() error {
 	c := p.config
 	set := c.TargetModules
@@ -230,7 +229,7 @@ func (p *placer) newTarget(m Module) (Target, error) {
 	return t, nil
 }
 
-// noTarget is the error for a configuration that targets nothing.
+// noTarget returns the error for a configuration without targets.
 func (p *placer) noTarget(anyExcluded bool) error {
 	c := p.config
 	what := fmt.Sprintf("target_modules %s is not in the model", c.TargetModules)
@@ -259,7 +258,7 @@ func (p *placer) noTarget(anyExcluded bool) error {
 	return fmt.Errorf("lora: %w: %s%s", ErrNoTarget, what, hint)
 }
 
-// names are the module names that a list may use: full ones and last parts.
+// names returns the module names that a list may use: full names and last parts.
 func (p *placer) names() []string {
 	set := map[string]bool{}
 	for _, m := range p.model.Modules {
@@ -272,7 +271,7 @@ func (p *placer) names() []string {
 	return names
 }
 
-// targetable are the last parts of the names of all linear layers.
+// targetable returns the last parts of the names of all linear layers.
 func (p *placer) targetable() []string {
 	set := map[string]bool{}
 	for _, m := range p.model.Modules {
@@ -283,7 +282,7 @@ func (p *placer) targetable() []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// unusedNames notes the names of a list that match no module.
+// unusedNames records the names of a list that match no module.
 func (p *placer) unusedNames(key string, names []string) {
 	for _, name := range names {
 		used := slices.ContainsFunc(p.model.Modules, func(m Module) bool { return m.Kind != Parameter && hasSuffix(m.Name, name) }) ||
@@ -344,8 +343,8 @@ func (p *placer) rules() error {
 	return p.unusedRules("alpha_pattern", alphaKeys, alphaUsed)
 }
 
-// unusedRules notes the patterns that set nothing: the first pattern that matches a module wins,
-// and modules that are not targeted have no rule.
+// unusedRules records the patterns without effect: only the first pattern that matches
+// a module is used, and only targeted modules have a rule.
 func (p *placer) unusedRules(key string, patterns []*pattern, used []bool) error {
 	for i, rule := range patterns {
 		if used[i] {
@@ -385,7 +384,7 @@ func scale(alpha float64, rank int, stabilized bool) float64 {
 	return alpha / float64(rank)
 }
 
-// resolve brings the configuration into the form in which it is saved.
+// resolve converts the configuration to the form in which it is saved.
 func (p *placer) resolve() error {
 	c := p.config
 	c.InferenceMode = true

@@ -122,8 +122,8 @@ func (p *placer) addTokens(m Module, tokens []int) error {
 	return nil
 }
 
-// tieTokens lets a head that shares the weight of an embedding follow its
-// rows. Where both are named with the same rows, one set of rows is trained.
+// tieTokens makes a head that shares the weight of an embedding follow the embedding's
+// trained rows. If both are listed with the same rows, one set of rows is trained.
 func (p *placer) tieTokens() error {
 	follows := map[string]bool{}
 	for i := range p.Tokens {
@@ -178,12 +178,12 @@ func (p *Placement) isSaved(name string) bool {
 	return slices.ContainsFunc(p.Saved, func(m SavedModule) bool { return m.Name == name })
 }
 
-// embeddingNames are the names by which PEFT knows an embedding and a head.
+// embeddingNames are PEFT's names for an embedding and a head.
 var embeddingNames = []string{"embed_tokens", "lm_head"}
 
-// savedBases are the targets whose base weight PEFT saves with the adapter:
-// the embedding and the head of a model if one of them is targeted by its
-// usual name, unless single tokens are trained.
+// savedBases returns the targets whose base weight PEFT saves with the adapter: the
+// embedding and the head of a model if either is targeted by its usual name, unless
+// single tokens are trained.
 func (p *placer) savedBases() []Module {
 	if len(p.config.TrainableTokenIndices) > 0 {
 		return nil

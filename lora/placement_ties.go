@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// ensureTying applies ensure_weight_tying: where the embedding of a model with
-// a tied head is adapted or saved, or the head is, the embedding is and the
-// head follows it. The rules are those of BaseTuner._check_tied_modules.
+// ensureTying applies ensure_weight_tying to a model with a tied head: if the embedding
+// or the head is adapted or saved, the embedding is, and the head follows it. The rules
+// are those of BaseTuner._check_tied_modules.
 func (p *placer) ensureTying() {
 	c := p.config
 	if !c.EnsureWeightTying {

@@ -165,8 +165,8 @@ func appendJSON(b []byte, v any, indent int) []byte {
 // ordered is an object whose order means something.
 type ordered []member
 
-// pythonNumber is the text that Python writes after it has read s: an integer
-// stays one, whatever has a fraction or an exponent becomes a float.
+// pythonNumber returns the text that Python would write after reading s: an integer
+// stays an integer, and a number with a fraction or an exponent becomes a float.
 func pythonNumber(s string) string {
 	if !strings.ContainsAny(s, ".eE") {
 		if s == "-0" {
@@ -181,8 +181,8 @@ func pythonNumber(s string) string {
 	return pythonFloat(f)
 }
 
-// pythonFloat is repr(f): the shortest digits that read back as f, without an
-// exponent from 1e-4 up to 1e16.
+// pythonFloat returns repr(f): the shortest digits that round-trip, without an exponent
+// from 1e-4 up to 1e16.
 func pythonFloat(f float64) string {
 	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
 		return strconv.FormatFloat(f, 'e', -1, 64)

@@ -17,29 +17,26 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer"
 )
 
-// Registry keeps adapters of one model by name: what requests name, and operators
-// load, swap and unload while others of their requests are under way.
+// Registry holds adapters of one model by name. Operators can load, replace and unload
+// them while requests use them.
 //
-// What a name stands for is a [Version], which is identified by its bytes. To load
-// is an event: the files are read once, into memory, all of them are checked (see
-// [Adapter.Check]), and what becomes of the files later changes nothing. Adapters
-// of the same bytes are one version, whatever they are called.
+// A name refers to a [Version], which is identified by its bytes. A load reads the files
+// into memory once and checks them completely (see [Adapter.Check]); later changes to the
+// files have no effect. Adapters with the same bytes are one version, whatever their names.
 //
-// A version lies on the disk, on the host, or on the host and on the device. What
-// has not been used for the longest time gives way to what is asked for; what is
-// leased or pinned does not. A version that has gone to the disk is read again when
-// it is asked for, and must be what it was.
+// A version is on disk, on the host, or on host and device. When memory is needed, the
+// least recently used versions are evicted, except those that are leased or pinned. A
+// version on disk is reloaded when it is requested, and must not have changed.
 //
-// A reference is a name, an alias, or either with the first hexadecimal digits of a
-// version's digest, as in "support@3f2a". Names have letters, digits and . _ / -;
-// no part of them between slashes is empty or begins with a dot, nor is there ".."
-// in them.
+// A reference is a name or an alias, optionally followed by the first hexadecimal digits
+// of a version's digest, as in "support@3f2a". Names consist of letters, digits and
+// . _ / -; no part between slashes is empty or begins with a dot, and ".." is not allowed.
 //
-// A name whose load is under way is waited for by those who want to lease it. All
-// that changes what names stand for is about what is loaded, on the disk or not.
+// A lease of a name that is being loaded waits for the load. Operations that change what
+// names refer to apply only to loaded adapters, on disk or in memory.
 //
-// A Registry is safe for concurrent use. Acquire of a version on the host, Release
-// and List take no lock.
+// A Registry is safe for concurrent use. Acquire of a version on the host, Release and
+// List take no lock.
 type Registry struct {
 	weights   nn.Weights
 	modelType string
@@ -49,7 +46,7 @@ type Registry struct {
 	table atomic.Pointer[table] // what readers see; replaced as a whole
 	clock atomic.Int64          // of uses
 
-	mu       sync.Mutex // held for all changes, and for what follows
+	mu       sync.Mutex // held for all changes, and guards the fields below
 	live     map[Digest]*Version
 	pending  map[string]*flight // loads of names, the latest of each
 	bytes    int64              // on the host
@@ -66,40 +63,41 @@ type RegistryOptions struct {
 	// first asked for, by the name of the folder. Links that lead out of Root are
 	// not followed. Empty is none.
 	Root string
-	// Find gives the folder of an adapter that is loaded when it is first asked for, by a
-	// name that nothing else is known of; it goes before Root, and is loaded as by
-	// LoadStep. It may be called at any time, by several goroutines, and must not call the
-	// registry. nil finds none.
+	// Find returns the folder of an adapter for an unknown name; the adapter is then
+	// loaded on first use, as by LoadStep. Find takes precedence over Root. It may be
+	// called at any time, by several goroutines, and must not call the registry. Nil
+	// finds nothing.
 	Find func(name string) (dir string, ok bool)
-	// Tokenizer is that of the model. An adapter whose folder has a tokenizer with other tokens
-	// gets a warning: requests are tokenized for the model. nil compares nothing.
+	// Tokenizer is the model's tokenizer, which tokenizes all requests. An adapter
+	// whose folder has a tokenizer with different tokens gets a warning. Nil disables
+	// the check.
 	Tokenizer *tokenizer.Tokenizer
-	// HostBytes is the memory for adapters on the host; 0 is no limit. The file of an
-	// adapter comes beside it while that is loaded.
+	// HostBytes limits the host memory for adapters. Zero means no limit. The file of
+	// an adapter needs additional memory while it is loaded.
 	HostBytes int64
-	// Former is how many versions a name keeps beside its current one. Those that are
-	// pinned or have an alias stay in any case.
+	// Former is the number of old versions that a name keeps in addition to the current
+	// one. Versions that are pinned or have an alias are always kept.
 	Former int
-	// Slots is the device, nil where there is none, and MaxResident how many versions
-	// may lie there; 0 is no limit.
+	// Slots is the device, or nil, and MaxResident the maximum number of versions on
+	// it. Zero means no limit.
 	Slots       Slots
 	MaxResident int
 }
 
-// Slots are the places of adapters on a device. A registry calls one method at a
-// time and holds its lock meanwhile: neither may call the registry, nor wait for
-// anything that does.
+// Slots manages the adapters on a device. A registry calls one method at a time and
+// holds its lock meanwhile: a method must not call the registry, nor wait for anything
+// that does.
 type Slots interface {
-	// Put brings a version to the device, whose state is on the host as long as it
-	// is there. Where it fails the version is not there.
+	// Put uploads a version to the device. Its state stays on the host as long as it is
+	// on the device. If Put fails, the version is not on the device.
 	Put(ctx context.Context, v *Version) error
-	// Drop takes it away again. No lease uses it there any more.
+	// Drop removes the version from the device. No lease uses it there.
 	Drop(v *Version)
 }
 
-// NewRegistry is an empty registry of adapters for a model: see [LoadState] for its
-// first three arguments. w must be safe for concurrent use. It fails where Root is
-// no folder.
+// NewRegistry returns an empty registry of adapters for a model; [LoadState] describes
+// the first three arguments. w must be safe for concurrent use. It fails if Root is not
+// a folder.
 func NewRegistry(w nn.Weights, modelType string, modules []nn.Module, o RegistryOptions) (*Registry, error) {
 	if o.Root != "" {
 		root, err := filepath.Abs(o.Root)
@@ -122,21 +120,21 @@ func NewRegistry(w nn.Weights, modelType string, modules []nn.Module, o Registry
 	return r, nil
 }
 
-// Load loads the adapter in dir and has name stand for it from then on. What the
-// name stood for stays with those who have it, and for references by version as
-// long as Former says. Where the bytes are those of a version that is on the host,
-// there is no second copy. It reads safetensors files alone.
+// Load loads the adapter in dir and assigns it to name. The previous version stays
+// valid for its leases, and for references by version as limited by Former. If a
+// version with the same bytes is on the host, no second copy is made. Load reads only
+// safetensors files.
 //
-// It fails with ErrName, with ErrTaken where name is an alias, with ErrChanged where
-// the files change while they are read, with ErrFull where the host has no room,
-// with the error of ctx, which ends the wait but not the reading of files, and as
-// [LoadState] does; then nothing has changed.
+// It fails with ErrName, with ErrTaken if name is an alias, with ErrChanged if the
+// files change during the load, with ErrFull if the host has no room, with the error of
+// ctx, which ends the wait but not the reading of files, and as [LoadState] does; then
+// nothing has changed.
 func (r *Registry) Load(ctx context.Context, name, dir string) (*Version, error) {
 	return r.loadFrom(ctx, name, source{dir: dir})
 }
 
-// LoadStep is Load of a step of an adapter that is being trained: it may do nothing, as all
-// of its B is zero before training.
+// LoadStep loads a step of an adapter in training. Unlike Load, it accepts an adapter
+// without effect, since B is all zero before training.
 func (r *Registry) LoadStep(ctx context.Context, name, dir string) (*Version, error) {
 	return r.loadFrom(ctx, name, source{dir: dir, step: true})
 }
@@ -151,9 +149,9 @@ func (r *Registry) loadFrom(ctx context.Context, name string, from source) (_ *V
 	return r.replace(name, func() (*Version, error) { return r.load(ctx, name, from, from.read, true) })
 }
 
-// Add is Load of an adapter that is open, of whatever file, and fails as Load does. None
-// of its memory is kept. A version that has gone to the disk is read again from a.Dir, as
-// Load reads.
+// Add is Load for an open adapter, from any kind of file, and fails as Load does. It
+// copies the adapter's memory. A version that was evicted to disk is reloaded from
+// a.Dir, as by Load.
 func (r *Registry) Add(ctx context.Context, name string, a *Adapter) (*Version, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -167,10 +165,10 @@ func (r *Registry) Add(ctx context.Context, name string, a *Adapter) (*Version, 
 	})
 }
 
-// Publish has name stand for a step of an adapter that is being trained, without a file. The
-// registry keeps s, which must not change any more, until no name stands for it. It may do
-// nothing yet. identity takes the place of the digest of its bytes: the caller gives every
-// state one of its own. Errors: ErrName, ErrTaken, ErrFull, that of ctx.
+// Publish assigns to name a step of an adapter in training, without a file. The
+// registry keeps s until no name refers to it; s must not be modified after the call.
+// The adapter may be without effect. identity replaces the digest of the bytes, and
+// must be unique for every state. Errors: ErrName, ErrTaken, ErrFull, the error of ctx.
 func (r *Registry) Publish(ctx context.Context, name, identity string, s *State) (*Version, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -181,9 +179,9 @@ func (r *Registry) Publish(ctx context.Context, name, identity string, s *State)
 	})
 }
 
-// LoadBelow is Load of a folder of Root, which may be named as it lies in Root or by its
-// whole path. Links that lead out of Root are not followed. It fails with ErrNotFound
-// where Root has no such folder, or there is no Root.
+// LoadBelow is Load for a folder of Root, given by its path in Root or its full path.
+// Links that lead out of Root are not followed. It fails with ErrNotFound if Root has
+// no such folder or is not set.
 func (r *Registry) LoadBelow(ctx context.Context, name, dir string) (*Version, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -207,7 +205,7 @@ func (r *Registry) LoadBelow(ctx context.Context, name, dir string) (*Version, e
 	return v, err
 }
 
-// replace has name stand for what load gives; those who ask for name meanwhile wait for it.
+// replace assigns the result of load to name. Requests for name wait until it is done.
 func (r *Registry) replace(name string, load func() (*Version, error)) (*Version, error) {
 	r.mu.Lock()
 	if err := r.table.Load().taken(name); err != nil {
@@ -221,10 +219,10 @@ func (r *Registry) replace(name string, load func() (*Version, error)) (*Version
 	return v, err
 }
 
-// Unload forgets a name with all its versions, or one version of it, whose place
-// the latest of the others takes, and the pins and aliases of what it forgets. Of an
-// alias it forgets the alias alone. Memory is free when the last lease is released.
-// It fails with ErrName and ErrNotFound.
+// Unload removes a name with all its versions, or one version, whose place the newest
+// remaining one takes. It also removes the pins and aliases of what it removes. For an
+// alias, it removes only the alias. Memory is freed when the last lease is released. It
+// fails with ErrName and ErrNotFound.
 func (r *Registry) Unload(ref string) error {
 	return r.edit(ref, func(t *table, want reference) error {
 		if _, ok := t.aliases[want.name]; ok && want.version == "" {
@@ -239,10 +237,9 @@ func (r *Registry) Unload(ref string) error {
 	})
 }
 
-// Alias has another name stand for what ref does: for the current version of a name
-// whenever it is asked for, or for one version, which is then kept. An alias may
-// come to stand for something else. It fails with ErrName, ErrNotFound, and with
-// ErrTaken where alias is the name of an adapter.
+// Alias makes alias refer to ref: to the current version of a name at each use, or to
+// one fixed version, which is then kept. An existing alias is reassigned. It fails with
+// ErrName, ErrNotFound, and with ErrTaken if alias is the name of an adapter.
 func (r *Registry) Alias(alias, ref string) error {
 	if err := CheckName(alias); err != nil {
 		return err
@@ -259,9 +256,8 @@ func (r *Registry) Alias(alias, ref string) error {
 	})
 }
 
-// Pin keeps the current version of a name, whichever that is, or one version, on
-// the host and, once it is there, on the device. It fails with ErrName and
-// ErrNotFound.
+// Pin keeps a version on the host and, once uploaded, on the device: one version, or
+// whichever is the current version of a name. It fails with ErrName and ErrNotFound.
 func (r *Registry) Pin(ref string) error {
 	return r.edit(ref, func(t *table, want reference) error {
 		found, _, err := t.find(want)
@@ -272,7 +268,7 @@ func (r *Registry) Pin(ref string) error {
 	})
 }
 
-// Unpin takes a pin away, if there is one. It fails with ErrName and ErrNotFound.
+// Unpin removes a pin, if any. It fails with ErrName and ErrNotFound.
 func (r *Registry) Unpin(ref string) error {
 	return r.edit(ref, func(t *table, want reference) error {
 		found, _, err := t.find(want)
@@ -281,8 +277,8 @@ func (r *Registry) Unpin(ref string) error {
 	})
 }
 
-// Close forgets all names, and waits for loads that are under way. What is leased
-// stays until it is released. All other calls fail with ErrClosed.
+// Close removes all names and waits for pending loads. Leased versions stay valid until
+// they are released. All other calls fail with ErrClosed.
 func (r *Registry) Close() {
 	r.mu.Lock()
 	r.publish(&table{closed: true})
@@ -317,7 +313,8 @@ func (r *Registry) change(change func(*table) error) error {
 	return nil
 }
 
-// publish has readers see t, and frees what is in no table any more and not leased.
+// publish makes t visible to readers, and frees versions that are in no table and not
+// leased.
 func (r *Registry) publish(t *table) {
 	named := t.settle()
 	r.table.Store(t)
@@ -327,7 +324,8 @@ func (r *Registry) publish(t *table) {
 	}
 }
 
-// tick is the time, and later than at any call before.
+// tick returns the current time, increased if necessary so that it is later than at any
+// earlier call.
 func (r *Registry) tick() int64 {
 	for {
 		last := r.clock.Load()
@@ -338,22 +336,22 @@ func (r *Registry) tick() int64 {
 	}
 }
 
-// Info is what a registry says of a name.
+// Info describes a name in a registry.
 type Info struct {
 	Name     string
 	Aliases  []string      // of all its versions
 	Versions []VersionInfo // the current one first
 }
 
-// VersionInfo is what a registry says of a version.
+// VersionInfo describes a version in a registry.
 type VersionInfo struct {
 	Digest   Digest
-	Dir      string    // where it was loaded from last
+	Dir      string    // folder of the last load
 	Summary  string    // of its configuration
 	Warnings []string  // of the configuration, and names in it that match nothing
 	Rank     int       // the largest of its targets
-	Bytes    int64     // on the host, when it is there
-	Where    Where     // it lies
+	Bytes    int64     // size on the host, even while it is not there
+	Where    Where     // where the version is now
 	Pinned   bool      // by this name or another
 	Leases   int       // that are not released
 	LastUse  time.Time // when it was last loaded, acquired or released

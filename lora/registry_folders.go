@@ -16,8 +16,8 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// UnusableError is the error of an adapter whose files are missing or malformed, or do not
-// fit the model. It is not used for other failures, such as those of a disk.
+// UnusableError is the error of an adapter whose files are missing, malformed or unfit
+// for the model. It does not cover other failures, such as disk errors.
 type UnusableError struct {
 	Err  error
 	from source
@@ -29,8 +29,8 @@ func (e *UnusableError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *UnusableError) Unwrap() error { return e.Err }
 
-// Reason returns the message of the error, with the folder of the adapter as it is named
-// below the root, or by its last element: it may be shown to clients.
+// Reason returns the message of the error in a form for clients: it names the folder of
+// the adapter by its path below the root, or by its last element.
 func (e *UnusableError) Reason() string {
 	name := e.from.dir
 	if e.from.root == "" {
@@ -55,7 +55,7 @@ func unusable(from source, err error) error {
 	return &UnusableError{err, from}
 }
 
-// folderState is what is known of a folder of the root, as long as its files are the same.
+// folderState caches the check of a folder of the root while its files are unchanged.
 type folderState struct {
 	files []fs.FileInfo
 	err   error // why it cannot be used
@@ -99,15 +99,15 @@ func (r *Registry) Folders() map[string]string {
 	return usable
 }
 
-// Skipped returns the folders of Root with the files of an adapter that [Registry.Folders]
-// leaves out, and why: broken ones, those whose name no adapter can have, and those in
-// deeper folders, which only LoadBelow loads.
+// Skipped returns the folders of Root with adapter files that [Registry.Folders] leaves
+// out, and the reason: broken adapters, folders whose name is not a valid adapter name,
+// and nested folders, which only LoadBelow loads.
 func (r *Registry) Skipped() map[string]error {
 	_, skipped := r.scan(true)
 	return skipped
 }
 
-// scan looks at the folders of Root, and with deeper at the folders in them.
+// scan examines the folders of Root, and with deeper also the folders in them.
 func (r *Registry) scan(deeper bool) (usable map[string]string, skipped map[string]error) {
 	t := r.table.Load()
 	if r.options.Root == "" || t.closed {
@@ -178,7 +178,7 @@ func scanDeeper(files fs.FS, folder string, skipped map[string]error) {
 
 var errDeeper = errors.New("is not directly in the folder of adapters; load_lora_adapter loads it")
 
-// checkFolder checks what can be checked of an adapter without reading its tensors.
+// checkFolder checks an adapter as far as possible without reading its tensors.
 func (r *Registry) checkFolder(files fs.FS, name string, found []fs.FileInfo) error {
 	r.foldersMu.Lock()
 	known, ok := r.folders[name]

@@ -17,8 +17,8 @@ import (
 // errGone is a version that was freed after a table with it was read.
 var errGone = errors.New("version is gone")
 
-// load reads an adapter, whose files lie in from, and has name stand for it; without
-// replace only where it stands for nothing yet.
+// load reads an adapter from files in from, and assigns it to name. Without replace it
+// does so only if name is unused.
 func (r *Registry) load(ctx context.Context, name string, from source, read func() (*Adapter, error), replace bool) (*Version, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -34,8 +34,8 @@ func (r *Registry) load(ctx context.Context, name string, from source, read func
 	return r.enter(ctx, name, from, digest, func() (*State, *Report, error) { return r.build(a) }, replace)
 }
 
-// enter has name stand for the version of a digest, whose state build makes unless it is on
-// the host; without replace only where it stands for nothing yet.
+// enter assigns the version with the given digest to name, and calls build for its
+// state unless it is on the host. Without replace it does so only if name is unused.
 func (r *Registry) enter(ctx context.Context, name string, from source, digest Digest, build func() (*State, *Report, error), replace bool) (*Version, error) {
 	v, err := r.intern(ctx, digest, build)
 	if err != nil {
@@ -84,7 +84,7 @@ func (r *Registry) intern(ctx context.Context, digest Digest, build func() (*Sta
 	}
 }
 
-// build checks an adapter and makes its state, none of which lies in the file.
+// build checks an adapter and builds its state, which does not reference the file.
 func (r *Registry) build(a *Adapter) (s *State, report *Report, err error) {
 	err = reading(func() error {
 		s, report, err = a.state(r.weights, r.modelType, r.modules, CheckOptions{AllowZeroB: a.step})
@@ -111,7 +111,7 @@ func (r *Registry) build(a *Adapter) (s *State, report *Report, err error) {
 	return s, report, nil
 }
 
-// flight is a load under way, of a version or of a name.
+// flight is a pending load of a version or a name.
 type flight struct {
 	done     chan struct{}
 	err      error // when it is done
@@ -119,8 +119,8 @@ type flight struct {
 	demanded bool  // the name is that of a folder of Root, which was asked for
 }
 
-// await holds v, which is made where it is not on the host: once, for all who want
-// it at the same time. r.mu is held, and given back.
+// await holds v. If v is not on the host, it is built first, once for all callers that
+// want it at the same time. r.mu must be held; await releases it.
 func (r *Registry) await(ctx context.Context, v *Version, build func() (*State, *Report, error)) error {
 	if r.table.Load().closed {
 		r.collect(v)
@@ -235,14 +235,14 @@ func (v *Version) reread() (*Adapter, error) {
 	return nil, fmt.Errorf("lora: version %s: %w since it was loaded: %w", v.digest.Short(), ErrChanged, errors.Join(failed...))
 }
 
-// begin notes that a name is being loaded. r.mu is held.
+// begin marks a name as being loaded. r.mu is held.
 func (r *Registry) begin(name string) *flight {
 	f := &flight{done: make(chan struct{})}
 	r.pending[name] = f
 	return f
 }
 
-// end says that the load of a name is over.
+// end marks the load of a name as finished.
 func (r *Registry) end(name string, f *flight, err error) {
 	r.mu.Lock()
 	if r.pending[name] == f {
@@ -253,9 +253,9 @@ func (r *Registry) end(name string, f *flight, err error) {
 	close(f.done)
 }
 
-// expect waits for a load of a name that the table did not have, or loads what Find
-// gives, or the folder of Root of that name. Then it is time to look again. It fails with
-// errUnknown where nothing brings the name.
+// expect waits for the load of a name that is not in the table, or starts one from the
+// folder that Find returns or the folder of that name in Root. The caller then looks up
+// the name again. It fails with errUnknown if there is no source for the name.
 func (r *Registry) expect(ctx context.Context, name string) error {
 	from := source{root: r.options.Root, dir: name}
 	lies := r.options.Root != "" && !strings.Contains(name, "/")
@@ -309,7 +309,7 @@ func (r *Registry) expect(ctx context.Context, name string) error {
 	return nil
 }
 
-// nearest says which names resemble one: of the table, and of the folders of Root.
+// nearest returns the names similar to name, from the table and the folders of Root.
 func (r *Registry) nearest(name string) string {
 	t := r.table.Load()
 	var known []string

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// This file says who gives way. All of it runs with Registry.mu held, but unhold.
+// This file implements eviction. Everything except unhold runs with Registry.mu held.
 
 // unhold ends one hold of a version.
 func (r *Registry) unhold(v *Version) {
@@ -18,7 +18,7 @@ func (r *Registry) unhold(v *Version) {
 	}
 }
 
-// collect frees a version that nothing refers to any more.
+// collect frees a version that is no longer referenced.
 func (r *Registry) collect(v *Version) {
 	if !v.retired.Load() || v.flight != nil {
 		return
@@ -32,14 +32,14 @@ func (r *Registry) collect(v *Version) {
 	}
 }
 
-// evict takes a version that cannot be leased any more off device and host.
+// evict removes a version that can no longer be leased from device and host.
 func (r *Registry) evict(v *Version) {
 	r.drop(v)
 	v.state.Store(nil)
 	r.bytes -= v.bytes
 }
 
-// drop takes a version off the device.
+// drop removes a version from the device.
 func (r *Registry) drop(v *Version) {
 	if v.resident.Load() {
 		r.options.Slots.Drop(v)
@@ -71,13 +71,14 @@ func (r *Registry) makeRoom(n int64) error {
 			r.evict(v)
 		}
 	}
-	if r.bytes+n > limit { // some have been leased meanwhile
+	if r.bytes+n > limit { // some were leased in the meantime
 		return r.makeRoom(n)
 	}
 	return nil
 }
 
-// upload brings a version to the device, in the place of another where it is full.
+// upload uploads a version to the device, and replaces another version if the device is
+// full.
 func (r *Registry) upload(ctx context.Context, v *Version) error {
 	slots, limit := r.options.Slots, r.options.MaxResident
 	if slots == nil {
@@ -98,8 +99,8 @@ func (r *Registry) upload(ctx context.Context, v *Version) error {
 	return nil
 }
 
-// oldest are the versions that are not pinned and of which is holds, those first
-// that have not been used for the longest time.
+// oldest returns the unpinned versions for which is returns true, least recently used
+// first.
 func (r *Registry) oldest(is func(*Version) bool) []*Version {
 	type aged struct {
 		v    *Version

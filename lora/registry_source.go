@@ -15,20 +15,20 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
-// source is where an adapter's files lie: in a folder, or in one of a root out of
-// which nothing is read.
+// source is the location of an adapter's files: a folder, or a folder below a root that
+// confines all reads.
 type source struct {
-	root string // empty where there is none
+	root string // empty if there is no root
 	dir  string // in it
 	step bool   // of training, which may do nothing
 
-	published *State // in the place of files
+	published *State // instead of files
 }
 
 // String returns the folder, or an empty string for a state that was published.
 func (s source) String() string { return filepath.Join(s.root, s.dir) }
 
-// errRoot is the error of a root of adapters that cannot be opened any more.
+// errRoot is the error of a root of adapters that can no longer be opened.
 var errRoot = errors.New("root of adapters")
 
 // read reads an adapter into memory. It fails with errUnknown where a root has no
@@ -143,7 +143,7 @@ func same(x, y fs.FileInfo) bool {
 	return os.SameFile(x, y) && x.Size() == y.Size() && x.ModTime().Equal(y.ModTime())
 }
 
-// tensorsOf are the tensors of a file in memory, in place.
+// tensorsOf returns the tensors of a file in memory, in place.
 func tensorsOf(data []byte) ([]Tensor, error) {
 	f, err := safetensors.FromBytes(data)
 	if err != nil {

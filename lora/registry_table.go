@@ -11,7 +11,7 @@ import (
 // errUnknown is a name that is not in the table; it is an ErrNotFound without a hint.
 var errUnknown = errors.New("unknown name")
 
-// table is what names stand for. One that readers may see is not written to.
+// table maps names to versions. A table that is visible to readers is immutable.
 type table struct {
 	names   map[string][]*Version // the current version first, then the latest of the former
 	aliases map[string]reference
@@ -20,8 +20,8 @@ type table struct {
 	closed  bool
 }
 
-// reference is a name and, where it is about one version, the first digits of its
-// digest; all of them in what [table.find] gives.
+// reference is a name and optionally the first digits of a version's digest.
+// [table.find] returns it with all digits.
 type reference struct{ name, version string }
 
 func (ref reference) String() string {
@@ -43,7 +43,7 @@ func parseReference(s string) (reference, error) {
 	return reference{name, version}, nil
 }
 
-// maxName is what file systems allow a folder.
+// maxName is the maximum length of a folder name on common file systems.
 const maxName = 255
 
 // ReservedPrefix begins the names of the weights that clients of Tinker's API train. It is
@@ -77,7 +77,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// clone is a copy to be changed.
+// clone returns a copy that may be modified.
 func (t *table) clone() *table {
 	c := &table{names: maps.Clone(t.names), aliases: maps.Clone(t.aliases), pins: maps.Clone(t.pins)}
 	if c.names == nil {
@@ -86,9 +86,9 @@ func (t *table) clone() *table {
 	return c
 }
 
-// find gives the version that a reference means, and the reference without aliases
-// and with the whole digest, if it has any. It fails with errUnknown for a name that
-// stands for nothing, and with ErrNotFound for versions.
+// find resolves a reference. It returns the version, and the reference without aliases
+// and with the whole digest, if it has one. It fails with errUnknown for an unknown
+// name, and with ErrNotFound for an unknown version.
 func (t *table) find(want reference) (reference, *Version, error) {
 	if of, ok := t.aliases[want.name]; ok {
 		if want.version == "" {
@@ -123,7 +123,8 @@ func (t *table) find(want reference) (reference, *Version, error) {
 	return reference{want.name, found.digest.String()}, found, nil
 }
 
-// taken says that no adapter can have a name because it is an alias.
+// taken returns an error if the name cannot be given to an adapter because it is an
+// alias.
 func (t *table) taken(name string) error {
 	if of, ok := t.aliases[name]; ok {
 		return fmt.Errorf("lora: load %q: %w by an alias of %s", name, ErrTaken, of)
@@ -137,7 +138,7 @@ func (t *table) put(name string, v *Version) {
 	t.names[name] = append([]*Version{v}, former...)
 }
 
-// forget takes a version of a name away, or all, and what refers to them.
+// forget removes one version of a name, or all, and everything that refers to them.
 func (t *table) forget(name string, v *Version, all bool) {
 	gone := func(of reference) bool {
 		return of.name == name && (of.version == v.digest.String() || all || len(t.names[name]) == 0)
@@ -171,7 +172,7 @@ func (t *table) prune(former int) {
 	}
 }
 
-// settle notes which versions are pinned, and gives all that are in the table.
+// settle updates the set of pinned versions, and returns all versions in the table.
 func (t *table) settle() map[*Version]bool {
 	t.pinned = map[*Version]bool{}
 	for of := range t.pins {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Version is an adapter in a [Registry], as it was loaded: its bytes never change.
+// Version is a loaded adapter in a [Registry]. Its bytes never change.
 type Version struct {
 	digest Digest
 
@@ -18,10 +18,10 @@ type Version struct {
 	refs     atomic.Int64          // leases, or absent
 	used     atomic.Int64          // when, see Registry.tick
 	resident atomic.Bool           // on the device
-	retired  atomic.Bool           // no name stands for it
+	retired  atomic.Bool           // no name refers to it
 	sources  atomic.Pointer[[]source]
 
-	// What the first load has found; the version is in no table before.
+	// Results of the first load; before it, the version is in no table.
 	summary  string
 	warnings []string
 	rank     int
@@ -30,24 +30,25 @@ type Version struct {
 	// Registry.mu is held for these.
 	flight  *flight // the load that is under way
 	uploads int     // leases that use it on the device
-	gone    bool    // it is not in Registry.live any more
+	gone    bool    // removed from Registry.live
 }
 
-// absent is in the place of the number of leases while there cannot be any: the
-// version is not on the host.
+// absent replaces the number of leases while a version is not on the host and cannot be
+// leased.
 const absent = -1
 
 // Digest identifies the version.
 func (v *Version) Digest() Digest { return v.digest }
 
-// State is the adapter in host memory, which must not be written to. It is there,
-// not nil, as long as the version is leased or on the device.
+// State returns the adapter in host memory, which is read-only. It is not nil while the
+// version is leased or on the device.
 func (v *Version) State() *State { return v.state.Load() }
 
-// Bytes is the memory of the state.
+// Bytes returns the memory size of the state.
 func (v *Version) Bytes() int64 { return v.bytes }
 
-// Warnings returns what is odd about the adapter, see [VersionInfo]; v must have been loaded.
+// Warnings returns the warnings about the adapter, see [VersionInfo]. v must have been
+// loaded.
 func (v *Version) Warnings() []string { return v.warnings }
 
 // hold counts one more lease, if the version is on the host.
@@ -63,7 +64,7 @@ func (v *Version) hold() bool {
 	}
 }
 
-// Where is the fastest memory in which a version lies.
+// Where is the fastest memory that holds a version.
 type Where uint8
 
 // The places of versions.
@@ -73,7 +74,7 @@ const (
 	OnDevice // and on the host
 )
 
-// String is "disk", "host" or "device".
+// String returns "disk", "host" or "device".
 func (w Where) String() string {
 	switch w {
 	case OnDevice:
@@ -100,7 +101,7 @@ func (v *Version) info(pinned bool) VersionInfo {
 	return info
 }
 
-// describe notes what a first load has found.
+// describe records the results of a first load.
 func (v *Version) describe(s *State, warnings []string) {
 	c := s.Placement.config
 	parts := []string{fmt.Sprintf("alpha %v", c.LoraAlpha), fmt.Sprintf("%d targets", len(s.Placement.Targets))}
@@ -128,7 +129,7 @@ func (v *Version) describe(s *State, warnings []string) {
 	v.warnings, v.bytes = slices.Clip(warnings), s.bytes()
 }
 
-// bytes is the memory of the state, but for what it has in common with the model.
+// bytes returns the memory size of the state, excluding memory shared with the model.
 func (s *State) bytes() (n int64) {
 	seen := map[*float32]bool{} // modules that are saved whole may share memory
 	floats := func(x []float32) {
@@ -151,15 +152,15 @@ func (s *State) bytes() (n int64) {
 	return n
 }
 
-// Lease holds a version: it stays what and where it is until the lease is released,
-// whatever is loaded or unloaded meanwhile.
+// Lease holds a version: until the lease is released, the version stays unchanged and
+// in memory, whatever is loaded or unloaded.
 type Lease struct {
 	registry *Registry
 	version  *Version
 	status   atomic.Int32
 }
 
-// What a lease may be.
+// The states of a lease.
 const (
 	held     int32 = iota
 	uploaded       // and the version stays on the device
@@ -168,14 +169,13 @@ const (
 
 var errReleased = errors.New("lora: the lease is released")
 
-// Acquire leases what ref stands for. What lies on the disk is loaded before, and so
-// is a name that is a folder of Root alone; those who ask for the same wait for one
-// load. The lease must be released.
+// Acquire leases the version that ref names. It first loads a version that is on disk,
+// or a name that is only a folder of Root; concurrent callers share one load. The lease
+// must be released.
 //
-// It fails with ErrName, with ErrNotFound and the nearest names, with ErrChanged
-// where the files of a version on the disk are not what they were, with ErrFull where
-// the host has no room, with the error of ctx where that ends before a load does, and
-// as [LoadState] does.
+// It fails with ErrName, with ErrNotFound and the nearest names, with ErrChanged if the
+// files of a version on disk have changed, with ErrFull if the host has no room, with
+// the error of ctx if it ends before the load, and as [LoadState] does.
 func (r *Registry) Acquire(ctx context.Context, ref string) (*Lease, error) {
 	want, err := parseReference(ref)
 	if err != nil {
@@ -194,7 +194,7 @@ func (r *Registry) Acquire(ctx context.Context, ref string) (*Lease, error) {
 			return nil, r.hint(want.name, err)
 		case !v.hold():
 			if err := r.revive(ctx, v); errors.Is(err, errGone) {
-				continue // the table has changed meanwhile
+				continue // the table has changed in the meantime
 			} else if err != nil {
 				return nil, err
 			}
@@ -204,8 +204,8 @@ func (r *Registry) Acquire(ctx context.Context, ref string) (*Lease, error) {
 	}
 }
 
-// Share is one more lease of the same version, whatever its name has come to stand for.
-// It must be released too. It fails where l is released.
+// Share returns another lease of the same version, even if its name now refers to
+// another version. The new lease must be released too. It fails if l is released.
 func (l *Lease) Share() (*Lease, error) {
 	if l.status.Load() == released || !l.version.hold() {
 		return nil, errReleased
@@ -213,15 +213,14 @@ func (l *Lease) Share() (*Lease, error) {
 	return &Lease{registry: l.registry, version: l.version}, nil
 }
 
-// Version is what is leased.
+// Version returns the leased version.
 func (l *Lease) Version() *Version { return l.version }
 
-// Upload brings the version to the device, if it is not there yet, where it stays
-// until the lease is released. The version on the device that no lease uses there,
-// and that has not been used for the longest time, makes room for it. It does not
-// wait for room: it fails with ErrFull where there is none until other leases are
-// released or pins taken away, and as [Slots.Put] does. Then the lease is what it
-// was.
+// Upload uploads the version to the device if necessary; it stays there until the lease
+// is released. If the device is full, the least recently used version without a lease
+// on the device is removed. Upload does not wait for room: it fails with ErrFull if all
+// versions on the device are leased or pinned, and as [Slots.Put] does. A failure
+// leaves the lease unchanged.
 func (l *Lease) Upload(ctx context.Context) error {
 	r, v := l.registry, l.version
 	r.mu.Lock()
@@ -244,7 +243,7 @@ func (l *Lease) Upload(ctx context.Context) error {
 	return nil
 }
 
-// Release gives the version back. More than one call does nothing more.
+// Release releases the version. Further calls have no effect.
 func (l *Lease) Release() {
 	switch l.status.Swap(released) {
 	case released:

@@ -31,14 +31,13 @@ func (w *Weights) Tensors(t Target) ([]Tensor, error) {
 	return out, nil
 }
 
-// Save writes an adapter folder that PEFT loads: adapter_model.safetensors with
-// the tensors as they are given, and adapter_config.json. The folder is made if
-// it is missing; other files in it stay. The same arguments give the same
-// bytes.
+// Save writes an adapter folder that PEFT loads: adapter_model.safetensors with the
+// given tensors, unchanged, and adapter_config.json. It creates the folder if necessary
+// and keeps other files in it. The same arguments give the same bytes.
 //
-// Both files are complete on the disk before either takes its name, and there
-// is never a configuration beside weights that it does not belong to: a crash
-// between the two leaves the folder without one.
+// Both files are completely written to disk before either is renamed, and a
+// configuration never accompanies weights that it does not belong to: after a crash
+// between the two renames, the folder has no configuration.
 func Save(dir string, c *Config, tensors []Tensor) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -57,7 +56,7 @@ func Save(dir string, c *Config, tensors []Tensor) error {
 	return nil
 }
 
-// metadata is what PEFT puts into the file: loaders ask for it.
+// metadata is PEFT's metadata of the file, which loaders require.
 var metadata = map[string]string{"format": "pt"}
 
 func save(dir string, entries []safetensors.Entry, config []byte) error {
@@ -101,7 +100,7 @@ func save(dir string, entries []safetensors.Entry, config []byte) error {
 	return settings.Commit()
 }
 
-// fileDType is the name of d in the safetensors format.
+// fileDType returns the safetensors type of d.
 func fileDType(d tensor.DType) (safetensors.DType, error) {
 	return safetensors.ParseDType(d.String())
 }

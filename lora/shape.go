@@ -11,13 +11,13 @@ import (
 
 // Beginnings of the names of an adapter's params that hold fixed numbers.
 const (
-	basePrefix   = "base."   // weights in the place of the checkpoint's
+	basePrefix   = "base."   // replacements of checkpoint weights
 	normPrefix   = "norm."   // of DoRA's targets
 	tokensPrefix = "tokens." // numbers of trained rows
 )
 
-// Constant is what the adapter's param called name holds, where that is fixed numbers,
-// and else nil.
+// Constant returns the contents of the adapter's param called name if they are fixed,
+// otherwise nil.
 func (j *Injection) Constant(name string) *tensor.Tensor {
 	if module, ok := strings.CutPrefix(name, normPrefix); ok {
 		return j.norms[module]
@@ -34,8 +34,8 @@ func (j *Injection) Constant(name string) *tensor.Tensor {
 	return nil
 }
 
-// Shape says what graphs of the adapter depend on beside the model: adapters of one
-// shape differ in the contents of their params alone.
+// Shape returns a key of everything except the model that the adapter's graphs depend
+// on. Adapters of the same shape differ only in the contents of their params.
 func (j *Injection) Shape() string {
 	var s strings.Builder
 	for _, t := range j.placement.Targets {

@@ -12,7 +12,8 @@ type recent struct {
 	weights *Weights
 }
 
-// addParts has the adapter of a stack merged into the weights that it is made of.
+// addParts registers the merge of a stack's adapter into the weights that form the
+// stack.
 func (m *Merger) addParts(t Target) error {
 	rows := t.matrices() * t.Out
 	n := len(t.Parts)
@@ -36,7 +37,7 @@ func (m *Merger) addParts(t Target) error {
 	return nil
 }
 
-// stackWeights is the adapter of a stack, read once for parts that follow each other.
+// stackWeights returns the adapter of a stack, read once for consecutive parts.
 func (m *Merger) stackWeights(t Target) (*Weights, error) {
 	for _, r := range m.recent {
 		if r.weights != nil && r.name == t.Name {
@@ -50,8 +51,8 @@ func (m *Merger) stackWeights(t Target) (*Weights, error) {
 	return w, err
 }
 
-// addStack adds Scale·B_e·A_e to rows of a stack, in which they begin at row first:
-// all matrices lie one behind the other there.
+// addStack adds Scale·B_e·A_e to rows of a stack, in which the matrices are
+// concatenated. first is the number of the first row.
 func (t Target) addStack(rows []float32, first int, w *Weights) {
 	count, n := t.matrices(), len(rows)/t.In
 	for at := 0; at < n; {

@@ -9,14 +9,13 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
-// State is an adapter in host memory: what training begins with, goes on from
-// and saves.
+// State is an adapter in host memory, to be trained, resumed and saved.
 type State struct {
 	Placement *Placement
 	// Values are the trained tensors, f32, under their keys.
 	Values map[string][]float32
-	// Base are weights that stand in for those of the checkpoint, by module:
-	// residuals of PiSSA and OLoRA, base weights that came with an adapter.
+	// Base holds replacements of checkpoint weights, by module: residuals of PiSSA and
+	// OLoRA, and base weights saved with an adapter.
 	Base map[string]*tensor.Tensor
 
 	weights nn.Weights
@@ -25,12 +24,12 @@ type State struct {
 	// nil if there is none.
 	Template *chat.Template
 
-	adapter *Adapter            // keeps the file mapped that Base may lie in
+	adapter *Adapter            // keeps the file mapped, since Base may refer to it
 	initial map[string]*Weights // of the targets whose base is a residual
 }
 
-// Begin gives the state with which training begins: see [Target.Initialize].
-// Modules that are saved whole, biases and tokens begin as w has them.
+// Begin returns the initial state for training: see [Target.Initialize]. Modules that
+// are saved whole, biases and tokens start with their values in w.
 func (p *Placement) Begin(w nn.Weights, seed uint64) (*State, error) {
 	s := p.newState(w)
 	for _, t := range p.Targets {
@@ -58,8 +57,8 @@ func (p *Placement) Begin(w nn.Weights, seed uint64) (*State, error) {
 	return s, nil
 }
 
-// Continue gives the state of an adapter, which must have passed
-// [Adapter.Check] with p.
+// Continue returns the state of an adapter, which must have passed [Adapter.Check] with
+// p.
 func (p *Placement) Continue(a *Adapter, w nn.Weights) (*State, error) {
 	s := p.newState(w)
 	s.adapter = a
@@ -89,9 +88,10 @@ func (p *Placement) Continue(a *Adapter, w nn.Weights) (*State, error) {
 	return s, nil
 }
 
-// WithValues returns a state like s with other trained values, which it keeps: a step of
-// training. It has one slice for each of [Placement.Tensors] but those of the base, of the
-// length that its shape says. The rest is shared with s. Errors: ErrShape.
+// WithValues returns a copy of s with other trained values, such as a step of training.
+// values has one slice of the matching length for each of [Placement.Tensors] except
+// base weights; the new state keeps the slices and shares the rest with s. Errors:
+// ErrShape.
 func (s *State) WithValues(values map[string][]float32) (*State, error) {
 	out := *s
 	out.Values = values
@@ -121,9 +121,9 @@ func (s *State) share() {
 	}
 }
 
-// Tensors gives what [Save] takes. Where training began by PiSSA or OLoRA and
-// the adapter can be converted, it is one for the unchanged base (see
-// [Target.Plain]), which every program reads right; with raw it is left as it is.
+// Tensors returns the arguments of [Save]. An adapter initialized by PiSSA or OLoRA is
+// converted to one for the unchanged base if possible (see [Target.Plain]), which every
+// program reads correctly; with raw it is not converted.
 func (s *State) Tensors(raw bool) (*Config, []Tensor, error) {
 	c, plain := s.Placement.Config(), false
 	if !raw && s.Converts() {
@@ -173,13 +173,13 @@ func (s *State) Save(dir string, raw bool) error {
 	return Save(dir, c, tensors)
 }
 
-// KeepTypes has graphs read the factors of a, whose state it is, in the element type of
-// the file where that is narrower than f32: the same numbers, and half as many bytes in
-// each pass. It is not for states that are trained, which are f32.
+// KeepTypes makes graphs read the factors of a, from which the state was loaded, in the
+// element type of the file if that is narrower than f32: the same numbers, and half the
+// bytes in each pass. It must not be used for training, which requires f32.
 func (s *State) KeepTypes(a *Adapter) {
 	s.types = map[string]tensor.DType{}
 	for _, t := range s.Placement.Targets {
-		if t.Kind != Linear || t.DoRA { // of which more is made than products
+		if t.Kind != Linear || t.DoRA { // which are used in more than products
 			continue
 		}
 		for _, key := range []string{t.Key(RoleA), t.Key(RoleB)} {
@@ -190,7 +190,8 @@ func (s *State) KeepTypes(a *Adapter) {
 	}
 }
 
-// Value is the trained tensor of that key as graphs read it, and whether there is one.
+// Value returns the trained tensor with that key as graphs read it, and whether it
+// exists.
 func (s *State) Value(key string) (t tensor.Tensor, ok bool, err error) {
 	values, ok := s.Values[key]
 	if !ok {
@@ -203,7 +204,7 @@ func (s *State) Value(key string) (t tensor.Tensor, ok bool, err error) {
 	return t, true, err
 }
 
-// Injection is the state's part in graphs.
+// Injection returns the state as an adapter for graphs.
 func (s *State) Injection() (*Injection, error) {
 	j, err := NewInjection(s.Placement, s.weights, s.Base)
 	if err == nil {
@@ -212,7 +213,7 @@ func (s *State) Injection() (*Injection, error) {
 	return j, err
 }
 
-// Params is the number of trained numbers.
+// Params returns the number of trained numbers.
 func (s *State) Params() int {
 	n := 0
 	for v := range maps.Values(s.Values) {
@@ -280,7 +281,7 @@ func (s *State) startTokens(x TensorSpec) error {
 	return nil
 }
 
-// parameter is a parameter of a module where it lies in the checkpoint.
+// parameter returns a parameter of a module, in place in the checkpoint.
 func (p *Placement) parameter(w nn.Weights, module, param string) (tensor.Tensor, error) {
 	name := module
 	for _, m := range p.modules {
@@ -302,7 +303,7 @@ func (p *Placement) parameter(w nn.Weights, module, param string) (tensor.Tensor
 	return float32Tensor(values, x.Shape...)
 }
 
-// checkpoint is a parameter of a module as f32.
+// checkpoint returns a parameter of a module from the checkpoint as f32.
 func (p *Placement) checkpoint(w nn.Weights, module, param string) ([]float32, error) {
 	t, err := p.parameter(w, module, param)
 	if err != nil {
@@ -335,7 +336,7 @@ func (s *State) convertible() bool {
 	return true
 }
 
-// stored is the module whose weight m reads.
+// stored returns the name of the module whose weight m reads.
 func stored(m Module) string {
 	if m.TiedTo != "" {
 		return m.TiedTo
@@ -362,9 +363,9 @@ func (w *Weights) clone() *Weights {
 	return &Weights{c(w.A), c(w.B), c(w.BBias), c(w.Magnitude)}
 }
 
-// LoadState opens the adapter in dir for a model and checks all of it: what
-// generating, evaluating and merging begin with. Errors: those of [Load],
-// [NewPlacement] and [Adapter.Check].
+// LoadState opens the adapter in dir for a model and checks it completely, for
+// generation, evaluation or a merge. Errors: those of [Load], [NewPlacement] and
+// [Adapter.Check].
 func LoadState(dir string, w nn.Weights, modelType string, modules []nn.Module) (*State, error) {
 	a, err := Load(dir)
 	if err != nil {

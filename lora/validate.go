@@ -187,8 +187,8 @@ func (c *Config) validateTokens() error {
 	return nil
 }
 
-// validateInit refuses the methods that changed the base weights in a way
-// that cannot be done again here: such an adapter is wrong on a plain base.
+// validateInit rejects methods that changed the base weights in a way that cannot be
+// reproduced: such an adapter is wrong on a plain base.
 func (c *Config) validateInit() error {
 	const key = "init_lora_weights"
 	kind, _, err := c.InitLoraWeights.parse()
@@ -213,8 +213,8 @@ func (c *Config) validateInit() error {
 	return nil
 }
 
-// initMethods are all that PEFT knows. The last three leave the base as it
-// is: an adapter that began so is like any other once it is trained.
+// initMethods are all methods that PEFT knows. The last three leave the base unchanged,
+// so their trained adapters need no special treatment.
 var initMethods = []string{"gaussian", "pissa", "olora", "corda", "lora_ga", "loftq", "eva", "orthogonal", "mica"}
 
 // parse splits a method into its kind and, for PiSSA, the iterations of its
