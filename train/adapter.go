@@ -10,7 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-// adapter gives the state that training begins with.
+// adapter returns the initial adapter state of the run.
 func (r *Run) adapter() (*lora.State, error) {
 	c := r.cfg
 	target := lora.ModelOf(r.model.Config.ModelType, r.model.Modules())
@@ -66,8 +66,8 @@ func (r *Run) adapter() (*lora.State, error) {
 	return p.Continue(a, r.model)
 }
 
-// openAdapter opens the adapter that training goes on with: one of a diffusion transformer
-// may be a file of other tools.
+// openAdapter opens the adapter from which training continues. For a diffusion
+// transformer it may be a file of another tool.
 func (r *Run) openAdapter(target lora.Model) (*lora.Adapter, error) {
 	if r.cfg.Task == config.Diffuse {
 		return dialects.Open(r.cfg.InitAdapter, target, dialects.Options{})

@@ -12,15 +12,14 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-// Base is a model on a device that runs have in common: its weights are there once. Runs
-// may follow each other, or be under way at the same time, each on a goroutine of its
-// own: they take turns by micro-batches and updates. What a run learns depends on none
-// of the others.
+// Base is a model on a device that several runs share, so its weights are loaded once.
+// Runs may follow each other or run concurrently, each on its own goroutine; they
+// alternate by micro-batches and updates. The runs do not affect each other's results.
 type Base struct {
 	dir  string
 	host *host.Host // whose turns the runs take
 
-	mu        sync.Mutex // of what follows, which is read when the first run needs it
+	mu        sync.Mutex // guards the fields below, which are read when the first run needs them
 	tokenizer *tokenizer.Tokenizer
 	weights   string // see weightsIdentity
 }
@@ -29,11 +28,11 @@ type Base struct {
 // stays the caller's, and is closed after the runs.
 func NewBase(h *host.Host, dir string) *Base { return &Base{dir: dir, host: h} }
 
-// New is [New] on the base: what the run needs beside the model is on the device from
-// then until Close. Model, device and how they were opened are those of the base,
-// whatever the configuration says of them (backend, threads, precision, batch_invariant,
-// quantize, pack and load); its model is the name that adapters note. Errors: ErrTask for
-// a task that needs a model of its own.
+// New is [New] on the base. Everything that the run needs in addition to the model is
+// on the device until Close. Model, device and their settings are those of the base and
+// override the configuration (backend, threads, precision, batch_invariant, quantize,
+// pack and load); adapters record c's model as the name of the base model. Errors:
+// ErrTask for a task that needs a model of its own.
 func (b *Base) New(ctx context.Context, c *config.Config, o Observer) (*Run, error) {
 	own := b.settings(c)
 	if err := validate(own); err != nil {
@@ -45,12 +44,12 @@ func (b *Base) New(ctx context.Context, c *config.Config, o Observer) (*Run, err
 	return b.run(own, o).open(ctx, true)
 }
 
-// run is a run on the base that is yet to be opened.
+// run returns a new run on the base, still to be opened.
 func (b *Base) run(c *config.Config, o Observer) *Run {
 	return &Run{cfg: c, observer: o, dev: b.host.Device(), model: b.host.Model(), base: b}
 }
 
-// settings are those of a run on the base.
+// settings returns the configuration of a run on the base.
 func (b *Base) settings(c *config.Config) *config.Config {
 	own, byDefault, info := *c, config.Default(), b.host.Info()
 	if own.Model == "" {
@@ -65,7 +64,7 @@ func (b *Base) settings(c *config.Config) *config.Config {
 	return &own
 }
 
-// readTokenizer is the tokenizer of the model.
+// readTokenizer returns the tokenizer of the model.
 func (b *Base) readTokenizer() (t *tokenizer.Tokenizer, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -75,7 +74,7 @@ func (b *Base) readTokenizer() (t *tokenizer.Tokenizer, err error) {
 	return b.tokenizer, err
 }
 
-// weightsIdentity is that of the model.
+// weightsIdentity returns the identity of the model's weights.
 func (b *Base) weightsIdentity() (id string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -23,11 +23,10 @@ import (
 	"github.com/lorafuse/lorafuse/train/schedule"
 )
 
-// tokenizerFiles are those of a model that its tokens may depend on.
+// tokenizerFiles are the files of a model that can affect its tokens.
 var tokenizerFiles = []string{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json"}
 
-// settle works out the number of steps, and what a run depends on: a resumed
-// one must share it.
+// settle computes the number of steps and the settings that a resumed run must share.
 func (r *Run) settle(s *lora.State) error {
 	c := r.cfg
 	r.steps = c.TotalSteps(r.train.StepsPerEpoch())
@@ -56,8 +55,7 @@ func (r *Run) settle(s *lora.State) error {
 
 func (r *Run) bind(key string, v any) { r.settings[key] = fmt.Sprint(v) }
 
-// bindSettings takes the keys of the configuration that decide numbers by
-// themselves.
+// bindSettings records the configuration keys that directly affect results.
 func (r *Run) bindSettings() {
 	c := r.cfg
 	if c.Task != config.Language {
@@ -111,8 +109,8 @@ func fileHash(path string) string {
 	return fmt.Sprintf("sha256 %x", sum[:8])
 }
 
-// bindAdapter takes the adapter's configuration key by key, and the values of
-// one that training goes on with. Where the base lies is no part of it.
+// bindAdapter records the adapter's configuration key by key, and the values of an
+// adapter from which training continues. The path of the base is not recorded.
 func (r *Run) bindAdapter(s *lora.State) error {
 	if err := r.bindFields("adapter.", s.Placement.Config().JSON(), "base_model_name_or_path"); err != nil {
 		return err
@@ -129,8 +127,8 @@ func (r *Run) bindAdapter(s *lora.State) error {
 	return nil
 }
 
-// bindFields takes the fields of a JSON object, but for some, and those of the
-// objects in it.
+// bindFields records the fields of a JSON object, except those in but, and of the
+// objects nested in it.
 func (r *Run) bindFields(prefix string, object []byte, but ...string) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(object, &fields); err != nil {
@@ -153,7 +151,8 @@ func (r *Run) bindFields(prefix string, object []byte, but ...string) error {
 	return nil
 }
 
-// bindModel takes what config.json says of the formula, and the weights.
+// bindModel records the architecture settings in config.json, and the identity of the
+// weights.
 func (r *Run) bindModel() error {
 	raw, err := json.Marshal(r.model.Config)
 	if err != nil {
@@ -171,16 +170,16 @@ func (r *Run) bindModel() error {
 }
 
 const (
-	wholeTensor = 1 << 20 // tensors up to so many bytes are read whole
-	samples     = 16      // of longer ones, so many blocks, evenly spaced
+	wholeTensor = 1 << 20 // size up to which a tensor is read whole
+	samples     = 16      // number of evenly spaced blocks that are read of a larger tensor
 	sampleBlock = 4 << 10
 )
 
-// weightsIdentity tells weights from others without reading gigabytes: names,
-// types and shapes of all tensors that the model uses, all bytes of those up to
-// 1 MiB, and 16 blocks of 4 KiB, evenly spaced from the first byte to the last,
-// of those that are longer. Training, merging or quantising weights changes
-// nearly every block; a change between the blocks alone is not seen.
+// weightsIdentity returns a fingerprint of weights without reading gigabytes. It covers
+// the names, types and shapes of all tensors that the model uses, all bytes of tensors
+// up to 1 MiB, and 16 evenly spaced blocks of 4 KiB of larger ones, including their
+// first and last bytes. Training, merging or quantising changes nearly every block; a
+// change only between the blocks goes unnoticed.
 func weightsIdentity(m *model.Model) (string, error) {
 	h := sha256.New()
 	for _, name := range m.Fresh() {

@@ -9,7 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 )
 
-// Fit is how the steps of a run are computed.
+// Fit is the memory plan chosen for the steps of a run.
 type Fit struct {
 	Layers     int   `json:"layers"`
 	Recomputed int   `json:"recomputed_layers"`           // of them, the first ones, in backward
@@ -17,10 +17,10 @@ type Fit struct {
 	Cut        int   `json:"micro_batches_cut"`           // parts that each of the configuration's is cut into
 	Budget     int64 `json:"memory_budget_bytes"`         // 0: none was given
 	Resident   int64 `json:"memory_plan_resident_bytes"`  // what it takes with the weights and the process
-	Total      int64 `json:"memory_plan_allocated_bytes"` // what it takes beside them
+	Total      int64 `json:"memory_plan_allocated_bytes"` // memory that the plan allocates in addition
 }
 
-// String says how, in words.
+// String describes the plan in words.
 func (p Fit) String() string {
 	var how []string
 	switch p.Recomputed {
@@ -45,21 +45,21 @@ type candidate struct {
 	material material
 }
 
-// budget looks for the fastest plan in so many bytes.
+// budget searches for the fastest plan within a memory budget.
 //
-// Recomputing costs up to one more forward pass and changes no bit of the
-// result, so it comes first, with the fewest layers that do. Those are the
-// first layers: their values would be kept longest, and when they are
-// recomputed those of the others are gone. A micro-batch that is cut into
-// several adds up the same gradients in another order, so that a last bit may
-// differ; it comes when recomputing all layers is not enough.
+// Recomputation costs up to one more forward pass and leaves the result identical, so
+// it is tried first, with the fewest layers that suffice. These are the first layers:
+// their activations would be kept longest, and when they are recomputed the others'
+// have been freed. Cutting a micro-batch adds up the same gradients in another order,
+// which may change the last bit; it is tried only if recomputing all layers does not
+// suffice.
 type budget struct {
 	run     *Run
 	planner *Planner
 	bytes   int64
-	options EngineOptions // but for the sizes
+	options EngineOptions // except the sizes
 	layers  int
-	pack    backend.Pack // of what is left
+	pack    backend.Pack // of the remaining memory
 }
 
 func (r *Run) newBudget(p *Planner, o EngineOptions) (*budget, error) {
@@ -71,8 +71,8 @@ func (r *Run) newBudget(p *Planner, o EngineOptions) (*budget, error) {
 	return b, err
 }
 
-// packed gives what is left over to packed copies, where they are made as far as
-// there is room.
+// packed assigns the remaining memory to packed copies, on devices that make as many as
+// fit.
 func (b *budget) packed(o EngineOptions, m Memory) EngineOptions {
 	o.Pack = b.pack
 	if b.pack == backend.PackAuto {
@@ -83,7 +83,7 @@ func (b *budget) packed(o EngineOptions, m Memory) EngineOptions {
 	return o
 }
 
-// find gives the plan. Errors: backend.ErrOutOfMemory, with what is missing.
+// find returns the plan. It fails with backend.ErrOutOfMemory and the missing amount.
 func (b *budget) find() (*candidate, error) {
 	var c *candidate
 	for _, cut := range b.cuts() {
@@ -98,8 +98,8 @@ func (b *budget) find() (*candidate, error) {
 	return nil, b.refuse(c)
 }
 
-// cuts are the numbers of parts that micro-batches may be cut into: each a row
-// longer, until the parts have one row.
+// cuts returns the numbers of parts into which micro-batches may be cut: for each
+// number of rows in a part from the whole batch down to one.
 func (b *budget) cuts() []int {
 	cuts, rows := []int{1}, b.run.cfg.BatchSize
 	if b.whole() != "" {
@@ -113,7 +113,8 @@ func (b *budget) cuts() []int {
 	return cuts
 }
 
-// whole says why micro-batches cannot be cut without changing what is learned.
+// whole returns the reason why cutting micro-batches would change the result, or
+// nothing.
 func (b *budget) whole() string {
 	for _, t := range b.planner.state.Placement.Targets {
 		if t.Dropout > 0 {
@@ -132,7 +133,7 @@ func (b *budget) whole() string {
 	return ""
 }
 
-// cut is a candidate with micro-batches that are cut; its layers are not decided.
+// cut returns a candidate with cut micro-batches; its layers are not decided yet.
 func (b *budget) cut(n int) (_ *candidate, err error) {
 	c := &candidate{options: b.options}
 	c.Layers, c.Cut, c.Rows, c.Budget = b.layers, n, b.run.cfg.BatchSize/n, b.bytes
@@ -150,7 +151,8 @@ func (b *budget) cut(n int) (_ *candidate, err error) {
 	return c, nil
 }
 
-// fewest recomputes as few layers as fit, or all of them where none do.
+// fewest selects the smallest number of recomputed layers that fits, or all layers if
+// none fits.
 func (b *budget) fewest(c *candidate) (*candidate, error) {
 	least := 0
 	if b.options.Checkpointing { // the configuration wants it
@@ -177,7 +179,8 @@ func (b *budget) fewest(c *candidate) (*candidate, error) {
 	return plans[n], nil
 }
 
-// refuse says by how much the smallest plan does not fit, and what would.
+// refuse returns an error with the amount by which the smallest plan exceeds the
+// budget, and advice.
 func (b *budget) refuse(c *candidate) error {
 	text := fmt.Sprintf("the smallest plan (%v, %d rows at a time) takes %s: %v; that is %s more than memory: %s",
 		c.Fit, c.Rows, bytesize.Binary(c.Resident), c.memory, bytesize.Binary(c.Resident-b.bytes), bytesize.Binary(b.bytes))

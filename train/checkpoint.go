@@ -22,7 +22,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// ErrCheckpoint is wrapped where a checkpoint cannot be gone on from.
+// ErrCheckpoint is wrapped if a run cannot resume from a checkpoint.
 var ErrCheckpoint = errors.New("unusable checkpoint")
 
 // ErrNothingToResume is wrapped by the error of a run that is to resume from the latest checkpoint
@@ -38,10 +38,10 @@ const (
 	progressFile     = "training.json"
 )
 
-// writeCheckpoint writes checkpoint-STEP in output_dir: the adapter as PEFT has it, the
-// moments of AdamW and the progress; and, where that adapter is one for weights that
-// were changed by a method that begins it, one for those of the model beside it. A kill
-// at any moment leaves whole checkpoints alone.
+// writeCheckpoint writes checkpoint-STEP in output_dir: the adapter in PEFT's format,
+// the moments of AdamW and the progress. If the initialization changed the base
+// weights, it also writes an adapter for the original model. A kill at any moment
+// leaves only complete checkpoints.
 func (r *Run) writeCheckpoint(ctx context.Context) (string, error) {
 	dir, e, p := r.cfg.OutputDir, r.engine, r.progress
 	s, err := e.State(ctx)
@@ -93,8 +93,8 @@ func (r *Run) writeCheckpoint(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// CheckpointAdapter is the folder with the adapter of a checkpoint as PEFT has it, as a
-// finished run would save it.
+// CheckpointAdapter returns the folder with the adapter of a checkpoint in PEFT's
+// format, as a finished run would save it.
 func CheckpointAdapter(checkpoint string) string {
 	if dir := filepath.Join(checkpoint, AdapterDir); isFolder(dir) {
 		return dir
@@ -107,8 +107,8 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// saveAdapter writes an adapter folder, with the tokenizer and the chat template that it was
-// trained with if init_adapter brought them, and with the names of a classifier's classes.
+// saveAdapter writes an adapter folder. It includes the tokenizer and the chat template
+// of init_adapter, if it has them, and the names of a classifier's classes.
 func (r *Run) saveAdapter(dir string, s *lora.State, raw bool) error {
 	if err := s.Save(dir, raw); err != nil {
 		return err
@@ -119,9 +119,9 @@ func (r *Run) saveAdapter(dir string, s *lora.State, raw bool) error {
 	return r.model.Config.Classes.Save(dir)
 }
 
-// saveForDiffusers writes the file that diffusers loads, where the adapter is one of a
-// diffusion transformer. What that form cannot hold, such as modules that are trained whole,
-// is in PEFT's folder alone.
+// saveForDiffusers writes the file that diffusers loads if the adapter is for a
+// diffusion transformer. Parts without a place in that format, such as modules that are
+// trained whole, are only in PEFT's folder.
 func saveForDiffusers(dir string, m *model.Model, s *lora.State) error {
 	if _, ok := m.Config.Family.(dit.Transformer); !ok {
 		return nil
@@ -137,12 +137,12 @@ func saveForDiffusers(dir string, m *model.Model, s *lora.State) error {
 	return err
 }
 
-// unusable says which checkpoint cannot be gone on from, and why.
+// unusable returns an ErrCheckpoint with the path of the checkpoint and the cause.
 func unusable(path string, err error) error {
 	return fmt.Errorf("train: checkpoint %s: %w: %w", path, ErrCheckpoint, err)
 }
 
-// readProgress brings the progress back.
+// readProgress reads the progress of a checkpoint.
 func readProgress(path string) (p progress, err error) {
 	raw, err := os.ReadFile(filepath.Join(path, progressFile))
 	if err != nil {
@@ -157,7 +157,7 @@ func readProgress(path string) (p progress, err error) {
 	return p, nil
 }
 
-// readTensors brings the state and the moments back.
+// readTensors reads the state and the moments of a checkpoint.
 func readTensors(path string, p progress, s *lora.State) (map[string]tensor.Tensor, error) {
 	fail := func(err error) (map[string]tensor.Tensor, error) { return nil, unusable(path, err) }
 	a, err := lora.Load(path)
@@ -253,13 +253,13 @@ func findCheckpoint(resume, outputDir string) (string, error) {
 	return path, err
 }
 
-// nothingToResume is the error of a run, or of jobs, without a checkpoint.
+// nothingToResume returns the error of a run, or of jobs, without a checkpoint.
 func nothingToResume(outputDirs ...string) error {
 	return fmt.Errorf("train: %w: no %s* in output_dir %s; leave resume out to start a new run", ErrNothingToResume, checkpointPrefix, strings.Join(outputDirs, ", "))
 }
 
-// forget removes the checkpoints in dir of steps after the given one: their
-// records are forgotten too, so that a later run could not go on from them.
+// forget removes the checkpoints in dir of steps after the given one. The records of
+// these steps are removed as well, so no later run could resume from the checkpoints.
 func forget(dir string, after int) ([]int, error) {
 	steps, err := checkpoints(dir)
 	if err != nil {

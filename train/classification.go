@@ -13,8 +13,8 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 )
 
-// Classification is the task of classifiers: of which classes a document is, or which
-// numbers belong to it.
+// Classification is the task of classifiers: to predict the class or classes of a
+// document, or its numbers (regression).
 type Classification struct {
 	Model *model.Config // of a model.Classifier
 	Rows  int           // of a batch, at most
@@ -57,16 +57,16 @@ func (t Classification) perRow() int {
 	return len(t.Model.Classes.Names)
 }
 
-// judged is a Task whose evaluations tell how many rows are right, beside their loss.
+// judged is a Task whose evaluations also count the correct rows.
 type judged interface {
-	// scores emits perRow numbers of each row, which are none where no row is right or
-	// wrong; right counts the rows of a batch that they are right of.
+	// scores emits perRow numbers for each row; perRow is 0 if rows cannot be right or
+	// wrong. right counts the rows of a batch that are predicted correctly.
 	scores(b *nn.Builder, out model.Outputs) graph.Tensor
 	perRow() int
 	right(b *data.Batch, scores []float32) int
 }
 
-// judge is the task, where it tells of rows that are right.
+// judge returns the task if it counts correct rows.
 func (o EngineOptions) judge() (judged, bool) {
 	j, ok := o.task().(judged)
 	return j, ok && j.perRow() > 0
@@ -108,8 +108,9 @@ func (r *Run) readClassified(ctx context.Context, dir string) error {
 	return r.quantize()
 }
 
-// classes are what the classifier is to tell apart, as far as others than the rows say
-// so: the configuration, an adapter that is gone on with, or the model's config.json.
+// classes returns the classes as far as they are known without the rows: from the
+// configuration, from an adapter that is trained further, or from the model's
+// config.json.
 func (r *Run) classes(m *model.Config) (classes model.Classes, err error) {
 	var saved model.Classes
 	if r.cfg.InitAdapter != "" {
@@ -134,8 +135,8 @@ func (r *Run) classes(m *model.Config) (classes model.Classes, err error) {
 // pooler is the layer of BERT that its classifiers read.
 const pooler = "pooler.dense"
 
-// pooling has a pooler that is new trained and saved, as PEFT has it where it is in
-// modules_to_save: with an adapter alone its random numbers would be others.
+// pooling adds a newly initialized pooler to modules_to_save, so that it is trained and
+// saved. With an adapter alone, its random weights would differ at the next load.
 func (r *Run) pooling(c *lora.Config) *lora.Config {
 	fresh := slices.ContainsFunc(r.model.Fresh(), func(name string) bool { return strings.Contains(name, pooler) })
 	if name, _, _ := strings.Cut(pooler, "."); fresh && !slices.Contains(c.ModulesToSave, name) {
@@ -146,7 +147,8 @@ func (r *Run) pooling(c *lora.Config) *lora.Config {
 	return c
 }
 
-// describeHead notes what the classifier tells apart, and what of it is new.
+// describeHead reports the classes, and the parts of the head that are newly
+// initialized.
 func (r *Run) describeHead() {
 	c := r.model.Config.Classes
 	if c.Problem == data.Regression {

@@ -26,7 +26,7 @@ var ErrNotFinite = errors.New("not finite")
 // ErrOption is wrapped where EngineOptions make no step.
 var ErrOption = errors.New("invalid option")
 
-// Names of what the training graphs read and write beside the model.
+// Names of the values that the training graphs read and write in addition to the model.
 const (
 	lossName   = "loss.sum"
 	reportName = "step.report" // of the last update: loss, gradient norm
@@ -42,7 +42,7 @@ const (
 	mapsInput    = "maps of moments"
 )
 
-// EngineOptions fix what a training step computes.
+// EngineOptions configures the computation of training steps.
 type EngineOptions struct {
 	Task          Task      // nil: NextToken
 	MaxTokens     int       // of one micro-batch
@@ -58,11 +58,11 @@ type EngineOptions struct {
 	MemoryLimit   int64 // bytes, 0: the device's own
 	Pack          backend.Pack
 	PackLimit     int64 // bytes of packed copies at most; 0: as backend.Packer has it
-	Samples       int64 // bytes that are taken between steps, beside what the engine has
+	Samples       int64 // bytes needed between steps, in addition to the engine
 }
 
-// check refuses options of which no step can be made: without Eps, AdamW divides
-// zero by zero where a gradient is zero.
+// check rejects invalid options: without Eps, AdamW divides zero by zero for a zero
+// gradient.
 func (o EngineOptions) check() error {
 	for _, v := range []struct {
 		name, want string
@@ -90,7 +90,7 @@ func (o EngineOptions) constants() ir.AdamWAttr {
 	return ir.AdamWAttr{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps}
 }
 
-// task is what is learned.
+// task returns the task, by default NextToken.
 func (o EngineOptions) task() Task {
 	if o.Task == nil {
 		return NextToken{}
@@ -113,7 +113,8 @@ type Engine struct {
 	memory              Memory
 	company             *company // of jobs, which are computed together, or nil
 
-	// What goes to the device and comes back, here so that a step allocates nothing.
+	// Buffers for transfers from and to the device, kept here so that a step allocates
+	// nothing.
 	given   given
 	loss    [1]float32
 	report  [5]float32
@@ -122,8 +123,8 @@ type Engine struct {
 	maps    []float32 // of moments of 8 bits
 }
 
-// given is what a run is given: the arrays of a batch, the random key, and how many
-// labels the step has.
+// given holds the inputs of a program run: the arrays of a batch, the random key, and
+// the number of labels of the step.
 type given struct {
 	batch  *data.Batch
 	key    [3]uint32
@@ -190,7 +191,7 @@ func (p *Planner) Engine(ctx context.Context, o EngineOptions) (*Engine, error) 
 	return e, nil
 }
 
-// use takes the programs of the drafts of a plan.
+// use assigns the compiled programs of a plan's drafts.
 func (e *Engine) use(p plan, programs []*engine.Program) {
 	for i, d := range p.drafts() {
 		switch d {
@@ -235,17 +236,16 @@ func (e *Engine) run(ctx context.Context, p *engine.Program, b *data.Batch) erro
 	return nil
 }
 
-// Step is what one optimizer step reports.
+// Step is the result of one optimizer step.
 type Step struct {
 	Loss     float64 // mean over what the batches count as labels
 	GradNorm float64 // before clipping
 	Rewards  Rewards // of a task of preferences
 }
 
-// Update takes one step of AdamW with the gradients accumulated since the last
-// one, of so many labels in all, and clears them. number counts steps from 1.
-// Where the loss or the norm is not finite nothing is changed and the error is
-// ErrNotFinite.
+// Update performs one step of AdamW with the gradients accumulated since the last one,
+// and clears them. tokens is the total number of labels; number counts steps from 1. If
+// the loss or the norm is not finite, nothing changes and the error is ErrNotFinite.
 func (e *Engine) Update(ctx context.Context, tokens, number int, lr float64) (Step, error) {
 	e.rates = e.opts.constants().Rates(lr, e.opts.WeightDecay, number)
 	e.inverse[0] = 0
@@ -285,7 +285,7 @@ func (e *Engine) Update(ctx context.Context, tokens, number int, lr float64) (St
 	return s, nil
 }
 
-// Evaluate is the loss of a batch, summed over its labels.
+// Evaluate returns the loss of a batch, summed over its labels.
 func (e *Engine) Evaluate(ctx context.Context, b *data.Batch) (float64, error) {
 	e.host.Lock()
 	defer e.host.Unlock()
@@ -296,7 +296,7 @@ func (e *Engine) Evaluate(ctx context.Context, b *data.Batch) (float64, error) {
 	return float64(e.loss[0]), err
 }
 
-// right is how many rows of the batch that was evaluated last are right.
+// right returns the number of correct rows in the batch that was evaluated last.
 func (e *Engine) right(ctx context.Context, b *data.Batch) (int, error) {
 	j, ok := e.opts.judge()
 	_, preference := e.opts.preference()
@@ -328,11 +328,11 @@ func (e *Engine) Gradient(ctx context.Context, name string, dst []float32) error
 // Trained lists the trained parameters.
 func (e *Engine) Trained() []nn.Trained { return e.trained }
 
-// Flops is the work of a micro-batch.
+// Flops returns the number of operations of a micro-batch.
 func (e *Engine) Flops(b *data.Batch) int { return e.micro.Flops(b) }
 
-// idle returns the targets of the adapter that the loss does not depend on. As in PyTorch,
-// where they get no gradient, their tensors keep their values.
+// idle returns the adapter targets that do not affect the loss. As in PyTorch, they get
+// no gradient and keep their values.
 func (e *Engine) idle() (targets []string) {
 	trained := map[string]bool{}
 	for _, t := range e.trained {
@@ -346,7 +346,7 @@ func (e *Engine) idle() (targets []string) {
 	return targets
 }
 
-// State brings the trained parameters back into the adapter's state.
+// State downloads the trained parameters into the adapter's state.
 func (e *Engine) State(ctx context.Context) (*lora.State, error) {
 	e.host.Lock()
 	defer e.host.Unlock()
@@ -359,7 +359,7 @@ func (e *Engine) State(ctx context.Context) (*lora.State, error) {
 	return s, nil
 }
 
-// Close frees the device's memory, but for what it shares with others.
+// Close frees the engine's device memory, except memory shared with others.
 func (e *Engine) Close() {
 	e.host.Lock()
 	defer e.host.Unlock()

@@ -8,13 +8,13 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 )
 
-// FlowMatching is the task of diffusion transformers: in which direction a picture lies
-// that is on its way from noise.
+// FlowMatching is the task of diffusion transformers: to predict the velocity from
+// noise to image at a noisy sample.
 type FlowMatching struct {
 	Axes map[string]int // sizes of the axes of batches, at most
 }
 
-// Bounds implements Task: a batch has as many samples as it is planned for.
+// Bounds implements Task. Batches always have the planned number of samples.
 func (t FlowMatching) Bounds(int) map[string]int { return t.Axes }
 
 // Mark implements Task: samples have their targets.

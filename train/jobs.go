@@ -19,20 +19,20 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-// Jobs are runs on one model, which is in memory once, ready to go. They are trained
-// side by side: each has its own loop, from its data to its checkpoints, and the
-// micro-batches that loops wait for are computed together where that changes no bit, and
-// else one after the other. The adapter of a job is that of its run alone.
+// Jobs holds several opened runs on one model in memory. They are trained concurrently:
+// each has its own loop, from its data to its checkpoints. Micro-batches of several
+// loops are computed together if that leaves every bit unchanged, otherwise one after
+// the other. Each job produces the same adapter as if it ran alone.
 type Jobs struct {
 	jobs   []*job
 	dev    backend.Device
 	model  *model.Model
 	base   *Base  // of both
-	mixed  *mixed // of those that share passes, nil where there are none
+	mixed  *mixed // passes shared by jobs, or nil
 	memory Memory
 }
 
-// job is one of several runs.
+// job is one run of several.
 type job struct {
 	*Run
 	prepared
@@ -42,7 +42,7 @@ type job struct {
 	outcome Outcome
 }
 
-// Outcome is what came of a job: its summary, or why there is none.
+// Outcome is the result of a job: its summary or its error.
 type Outcome struct {
 	Name    string
 	Summary *Summary
@@ -62,14 +62,14 @@ func (o Outcome) MarshalJSON() ([]byte, error) {
 	}{o.Name, o.Summary, text})
 }
 
-// NewJobs is New for a configuration with jobs. observe gives the observer of the job of
-// a name, and that of all where the name is empty, whose Profile counts.
+// NewJobs is New for a configuration with jobs. observe returns the observer of the
+// named job; for an empty name, it returns the common observer, whose Profile is used.
 func NewJobs(ctx context.Context, c *config.Config, observe func(name string) Observer) (*Jobs, error) {
 	return openJobs(ctx, c, observe, func(config.Job) bool { return true })
 }
 
-// DryRunJobs is DryRun for a configuration with jobs: the memory of all of them. A job
-// whose output folder is not there yet has one in the folder called missing.
+// DryRunJobs is DryRun for a configuration with jobs and returns the memory of all of
+// them. A job without an output folder uses a folder in missing.
 func DryRunJobs(ctx context.Context, c *config.Config, missing string, observe func(name string) Observer) (Memory, error) {
 	j, err := openJobs(ctx, c, observe, func(job config.Job) bool {
 		if _, err := os.Stat(job.OutputDir); errors.Is(err, fs.ErrNotExist) {
@@ -133,8 +133,8 @@ func openJobs(ctx context.Context, c *config.Config, observe func(name string) O
 	return j, nil
 }
 
-// restartJobs has jobs without a checkpoint start anew where others resume. It fails if no job has
-// a checkpoint.
+// restartJobs makes jobs without a checkpoint start from the beginning when others
+// resume. It fails if no job has a checkpoint.
 func restartJobs(each []config.Job, observe func(job string) Observer) error {
 	if each[0].Config.Resume == "" {
 		return nil
@@ -160,7 +160,7 @@ func restartJobs(each []config.Job, observe func(job string) Observer) error {
 	return nil
 }
 
-// describe notes what is about to happen.
+// describe reports the jobs before training begins.
 func (j *Jobs) describe(all Observer) {
 	common := *j.jobs[0].Run
 	common.observer = all
@@ -198,15 +198,15 @@ func (j *Jobs) open(ctx context.Context, c *config.Config, o Observer) error {
 	return nil
 }
 
-// Memory is what all jobs take together.
+// Memory returns the memory plan of all jobs together.
 func (j *Jobs) Memory() Memory { return j.memory }
 
-// Device is what the jobs compute on.
+// Device returns the device of the jobs.
 func (j *Jobs) Device() backend.Info { return j.dev.Info() }
 
 // Train runs all jobs to their last steps, or until ctx ends: then each has saved a
-// checkpoint, and the error is ErrInterrupted. The other errors are those of jobs, by
-// their names; a job that fails leaves the others alone.
+// checkpoint, and the error is ErrInterrupted. Errors of jobs are reported by job name;
+// a failed job does not affect the others.
 func (j *Jobs) Train(ctx context.Context) ([]Outcome, error) {
 	live := slices.Clone(j.jobs)
 	for _, x := range live {
@@ -238,13 +238,13 @@ func (j *Jobs) Train(ctx context.Context) ([]Outcome, error) {
 	return all, failed
 }
 
-// inJob says of which job an error is.
+// inJob adds the name of the job to an error.
 func inJob(name string, err error) error { return fmt.Errorf("job %s: %w", name, err) }
 
 // failures are the errors of jobs.
 type failures []error
 
-// Error is a single line.
+// Error returns a single line.
 func (f failures) Error() string {
 	var all []string
 	for _, err := range f {
@@ -253,7 +253,7 @@ func (f failures) Error() string {
 	return strings.Join(all, "; ")
 }
 
-// Unwrap gives all of them.
+// Unwrap returns all errors.
 func (f failures) Unwrap() []error { return f }
 
 // accumulate computes the micro-batches that loops wait for.
@@ -279,7 +279,7 @@ func (j *Jobs) accumulate(ctx context.Context, live []*job) {
 	}
 }
 
-// Close frees what the jobs hold, their output folders too.
+// Close frees the memory of the jobs and unlocks their output folders.
 func (j *Jobs) Close() {
 	for _, x := range j.jobs {
 		x.Run.Close()
@@ -298,7 +298,7 @@ func (j *Jobs) Close() {
 	}
 }
 
-// company is the place of a job's loop among the others: the loop stands still in it
+// company connects a job's loop to the scheduler of the jobs: the loop is suspended
 // while a micro-batch is computed.
 type company struct {
 	next  func() (struct{}, bool) // has the loop go on until it waits again, or is at its end
@@ -306,16 +306,16 @@ type company struct {
 
 	batch *data.Batch // what it waits for
 	draw  uint32
-	err   error // what came of that
+	err   error // error of the computation
 
 	fused bool    // in passes with others,
 	loss  float32 // where the losses of rows are summed up here
 }
 
-// errStopped: nobody computes what a loop waits for any more.
+// errStopped: the loop waits for a micro-batch, but the jobs have been stopped.
 var errStopped = errors.New("train: the jobs have stopped")
 
-// wait has a micro-batch computed.
+// wait suspends the loop until the micro-batch is computed.
 func (c *company) wait(b *data.Batch, draw uint32) error {
 	c.batch, c.draw = b, draw
 	if !c.yield(struct{}{}) {

@@ -13,8 +13,8 @@ const (
 	tensorboardDir = "tensorboard"
 )
 
-// openLogs opens what is recorded; a resumed run forgets what was recorded
-// after its checkpoint.
+// openLogs opens the logs. For a resumed run it removes the records after the
+// checkpoint.
 func (l *loop) openLogs() (err error) {
 	after := events.Fresh
 	if l.resumed != "" {
@@ -76,7 +76,7 @@ func (l *loop) log(r Report) error {
 	return l.record(events.Record{Step: int64(r.Step), Scalars: scalars})
 }
 
-// evaluated are the figures of an evaluation.
+// evaluated returns the metrics of an evaluation.
 func evaluated(loss float64, accuracy *float64) []events.Scalar {
 	all := []events.Scalar{{Name: events.EvalLoss, Value: loss}}
 	if accuracy != nil {
@@ -85,7 +85,7 @@ func evaluated(loss float64, accuracy *float64) []events.Scalar {
 	return all
 }
 
-// recorded reports whether a step is one of those that are recorded.
+// recorded reports whether a step is logged.
 func (l *loop) recorded(step int) bool {
 	return step%l.cfg.Log.Steps == 0 || step == 1 || step == l.steps
 }

@@ -12,12 +12,12 @@ import (
 
 // Memory is the plan of a training run, in bytes.
 type Memory struct {
-	Weights   int64 `json:"weights_bytes"`   // of the model, used in place where they are mapped
+	Weights   int64 `json:"weights_bytes"`   // of the model, which may be memory-mapped
 	Quantized int64 `json:"quantized_bytes"` // of the model, in memory of their own
 	Adapter   int64 `json:"adapter_bytes"`   // trained parameters
 	Optimizer int64 `json:"optimizer_bytes"` // gradients and moments
-	// Arena is what programs compute in: they take turns, so that it is as large as
-	// the largest of the next three, and what is made of the adapter beside them.
+	// Arena is the working memory of the programs, which use it one at a time. It is as
+	// large as the largest of the next three, plus the values derived from the adapter.
 	Arena       int64 `json:"arena_bytes"`
 	Activations int64 `json:"activations_bytes"` // of a micro-batch
 	Update      int64 `json:"update_bytes"`      // of the optimizer step
@@ -26,14 +26,14 @@ type Memory struct {
 	Constants   int64 `json:"constants_bytes"`   // inputs and fixed numbers
 	Packed      int64 `json:"packed_bytes"`      // copies of weights, see the key pack
 	Saving      int64 `json:"saving_bytes"`      // copies while a checkpoint is written
-	// Samples is what is drawn with between steps: programs of the model, and after them an
-	// autoencoder. It is not there while a checkpoint is written.
+	// Samples is the memory for sampling between steps: first the model's programs,
+	// then an autoencoder. It is not in use while a checkpoint is written.
 	Samples int64 `json:"samples_bytes"`
-	// Process is what the process held when it planned (the data set, the
-	// tokenizer, the adapter that the run begins with), rounded up to 16 MiB.
+	// Process is the memory of the process at planning time (the data set, the
+	// tokenizer, the initial adapter), rounded up to 16 MiB.
 	Process int64 `json:"process_bytes"`
-	// InPlace says that the weights cost no memory of their own: they are pages
-	// of their file, which the system takes back when it needs them.
+	// InPlace reports that the weights need no memory of their own, since they are used
+	// in the page cache, which the system may reclaim.
 	InPlace bool `json:"weights_in_place"`
 }
 
@@ -49,7 +49,8 @@ func (m *Memory) hold(shape []int, o Optimizer) {
 	m.Saving += moments + values    // with the bytes of the adapter's file
 }
 
-// add adds an adapter and the programs that train it, of which those in own are its own.
+// add adds an adapter and the programs that train it; the programs in own are not
+// shared.
 func (m *Memory) add(p plan, own []*engine.Draft, o Optimizer) {
 	var a Memory
 	for _, t := range p.micro.Trained {
@@ -73,15 +74,15 @@ func (m *Memory) add(p plan, own []*engine.Draft, o Optimizer) {
 	}
 }
 
-// need adds what programs take that share a host.
+// need adds the memory of programs that share a host.
 func (m *Memory) need(h *host.Host, drafts []*engine.Draft) error {
 	need, err := h.Need(drafts...)
 	m.Arena, m.Scratch = need.Arena+need.Precompute, need.Scratch
 	return err
 }
 
-// Total is what the run needs beside weights that are used in place and what
-// the process holds already.
+// Total returns the memory that the run allocates, excluding weights that are used in
+// place and the present memory of the process.
 func (m Memory) Total() int64 {
 	n := m.Quantized + m.Adapter + m.Optimizer + m.Arena + m.Scratch + m.Constants + m.Packed + max(m.Saving, m.Samples)
 	if !m.InPlace {
@@ -90,9 +91,9 @@ func (m Memory) Total() int64 {
 	return n
 }
 
-// Resident is the most that the process has in memory at a time, pages of the
-// weights' files included: all of them are read in every step. On a device of
-// its own memory it is that of the device alone.
+// Resident returns the peak resident memory of the process, including pages of the
+// weights' files, since every step reads them all. For a device with its own memory, it
+// returns the device memory only.
 func (m Memory) Resident() int64 {
 	if !m.InPlace {
 		return m.Total()
@@ -100,7 +101,7 @@ func (m Memory) Resident() int64 {
 	return m.Total() + m.Weights + m.Process
 }
 
-// String is the plan in one line.
+// String formats the plan as one line.
 func (m Memory) String() string {
 	mapped := ""
 	if m.InPlace {
@@ -129,7 +130,7 @@ func (m Memory) String() string {
 	return text
 }
 
-// turns says what the programs need that take turns in the arena.
+// turns lists the memory of the programs that share the arena.
 func (m Memory) turns() []string {
 	turns := []string{"activations " + bytesize.Binary(m.Activations), "update " + bytesize.Binary(m.Update)}
 	if m.Evaluation > 0 {
@@ -138,7 +139,7 @@ func (m Memory) turns() []string {
 	return turns
 }
 
-// Memory is the engine's plan.
+// Memory returns the engine's memory plan.
 func (e *Engine) Memory() Memory { return e.memory }
 
 // check refuses a plan that does not fit.

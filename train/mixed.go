@@ -15,16 +15,17 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// passTokens is how many tokens a pass over rows of several jobs has at most, unless one
-// job's micro-batch has more: beyond it a token costs no less for being in company.
+// passTokens is the maximum number of tokens in a pass over rows of several jobs,
+// unless the micro-batch of a single job has more. Larger passes do not reduce the cost
+// per token.
 const passTokens = 1024
 
 // rowLosses is the result of a pass.
 const rowLosses = "losses"
 
 // mixed computes the gradients of micro-batches of several jobs in one pass. Each row
-// has the adapter of its job, and what a job's rows give depends on these alone, so that
-// the sums over them are those of the job's own program, bit for bit.
+// uses the adapter of its job. The results of a job's rows depend only on these rows,
+// so their sums equal those of the job's own program, bit for bit.
 type mixed struct {
 	slot    *engine.Slot
 	program *engine.Program
@@ -80,7 +81,8 @@ func (j *Jobs) load(ctx context.Context, o Observer) error {
 	return j.loadPrograms(ctx, pass)
 }
 
-// apart says why a job cannot share a pass with others and keep its bits, or nothing.
+// apart returns the reason why a job would not get identical bits in a shared pass, or
+// nothing.
 func (j *Jobs) apart(x *job) string {
 	info := j.dev.Info()
 	switch {
@@ -100,7 +102,8 @@ func (j *Jobs) apart(x *job) string {
 	return apart(x.planner.state.Placement)
 }
 
-// apart says what of an adapter has gradients whose sums depend on company, or nothing.
+// apart returns the part of an adapter whose gradient sums would depend on the other
+// rows in a pass, or nothing.
 func apart(p *lora.Placement) string {
 	for _, t := range p.Targets {
 		switch {
@@ -144,7 +147,8 @@ func (j *Jobs) mix(company []*job) (*engine.Draft, error) {
 	return draft, nil
 }
 
-// emit has a pass give the loss of each row, and add to the gradients of all adapters.
+// emit emits a pass that computes the loss of each row and accumulates the gradients of
+// all adapters.
 func (j *Jobs) emit(b *nn.Builder, p *graph.Program, recompute bool) {
 	losses := j.model.Build(b).Head.RowLosses(b.Input(nn.Labels, tensor.I32, b.Axis(nn.Tokens)))
 	p.Result(rowLosses, losses)
@@ -159,7 +163,7 @@ func (j *Jobs) emit(b *nn.Builder, p *graph.Program, recompute bool) {
 	}
 }
 
-// measure is the memory of all jobs.
+// measure returns the memory plan of all jobs.
 func (j *Jobs) measure(pass *engine.Draft) (Memory, error) {
 	m := j.jobs[len(j.jobs)-1].planner.common() // whose process has the data of all
 	var drafts []*engine.Draft
@@ -180,11 +184,11 @@ func (j *Jobs) measure(pass *engine.Draft) (Memory, error) {
 	return m, err
 }
 
-// drafts are the programs that the job has of its own.
+// drafts returns the programs that the job does not share.
 func (x *job) drafts() []*engine.Draft {
 	all := x.plan.drafts()
 	if x.company.fused {
-		return all[1:] // but for that of micro-batches
+		return all[1:] // except micro-batches
 	}
 	return all
 }

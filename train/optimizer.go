@@ -12,14 +12,14 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Optimizer is what moves the trained parameters.
+// Optimizer is the algorithm that updates the trained parameters.
 type Optimizer string
 
 // The optimizers. The zero value is AdamW.
 const (
 	AdamW Optimizer = "adamw" // Loshchilov and Hutter 2017, arXiv 1711.05101
-	// AdamW8bit keeps moments in 8 bits, as bitsandbytes' AdamW8bit does: parameters of
-	// fewer than 4096 elements keep those of 32 bits.
+	// AdamW8bit stores moments in 8 bits, like bitsandbytes' AdamW8bit. Parameters with
+	// fewer than 4096 elements use 32-bit moments.
 	AdamW8bit Optimizer = "adamw_8bit"
 )
 
@@ -37,7 +37,7 @@ func (o Optimizer) check() error {
 // narrow reports whether a parameter of n elements has moments of 8 bits.
 func (o Optimizer) narrow(n int) bool { return o == AdamW8bit && n >= least8 }
 
-// maps are what the codes of moments of 8 bits stand for, nil where there are none.
+// maps returns the values of the codes of 8-bit moments, or nil for 32-bit moments.
 func (o Optimizer) maps() []float32 {
 	if o != AdamW8bit {
 		return nil
@@ -45,13 +45,13 @@ func (o Optimizer) maps() []float32 {
 	return ir.AdamW8MapValues()
 }
 
-// moment is what is kept of a parameter from step to step.
+// moment is one tensor of optimizer state for a parameter.
 type moment struct {
 	name string // in the slot
 	ir.Type
 }
 
-// moments lists those of a parameter.
+// moments returns the optimizer state of a parameter.
 func (o Optimizer) moments(name string, shape []int) []moment {
 	t := ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(shape...)}
 	if !o.narrow(product(shape)) {
@@ -85,7 +85,7 @@ func (o Optimizer) step(b *nn.Builder, program *graph.Program, t nn.Trained, gra
 	}
 }
 
-// Moments copies what the optimizer keeps of all trained parameters, by name.
+// Moments returns a copy of the optimizer state of all trained parameters, by name.
 func (e *Engine) Moments(ctx context.Context) (map[string]tensor.Tensor, error) {
 	e.host.Lock()
 	defer e.host.Unlock()

@@ -12,7 +12,8 @@ import (
 // ErrRunning is wrapped where the output folder belongs to a run under way.
 var ErrRunning = errors.New("another run is under way")
 
-// lockFile in the output folder is locked, and says by whom, while a run has it.
+// lockFile is the file in the output folder that a run locks while it uses the folder;
+// it names the owner.
 const lockFile = ".lorafuse.lock"
 
 // makeOutput makes the output folder and sees that it can be written to. With

@@ -28,7 +28,7 @@ type pictures struct {
 	*Run
 	feed    *feed.Feed
 	scale   [sha256.Size]byte // of latents
-	sampler *sampler          // nil where nothing is drawn
+	sampler *sampler          // nil without samples
 }
 
 // readPictures opens the transformer of the pipeline, and looks at the cache of the pictures.
@@ -76,8 +76,8 @@ func (r *Run) openTransformer(p *diffusion.Pipeline) (err error) {
 	return r.quantize()
 }
 
-// openPipeline opens the pipeline, or the file of a transformer. What is read of one on the
-// Hub is downloaded when it is.
+// openPipeline opens the pipeline, or the file of a transformer. Files on the Hub are
+// downloaded when they are read.
 func (r *Run) openPipeline(ctx context.Context) (*diffusion.Pipeline, error) {
 	own := diffusion.Single{File: r.cfg.Diffusion.Transformer, Config: r.cfg.Diffusion.TransformerConfig}
 	p, err := diffusion.Find(ctx, r.cfg.Model, own, r.hubOptions())
@@ -91,7 +91,7 @@ func (r *Run) openPipeline(ctx context.Context) (*diffusion.Pipeline, error) {
 	return p, nil
 }
 
-// feedOptions say what the transformer is fed with.
+// feedOptions returns the options for the transformer's training inputs.
 func (r *Run) feedOptions(ctx context.Context, p *diffusion.Pipeline, t dit.Transformer) (o feed.Options, err error) {
 	c, d := r.cfg, r.cfg.Diffusion
 	o = feed.Options{
@@ -123,8 +123,8 @@ func (r *Run) feedOptions(ctx context.Context, p *diffusion.Pipeline, t dit.Tran
 	return o, r.ours(p, o.Samples)
 }
 
-// ours refuses a cache that encoders of another pipeline have made. Those that are not there
-// are not asked, nor downloaded.
+// ours rejects a cache made by encoders of another pipeline. Encoders that are not
+// present are not checked or downloaded.
 func (r *Run) ours(p *diffusion.Pipeline, samples []cache.Sample) error {
 	here := p.Here()
 	for _, o := range []diffusion.CacheOptions{{TextOnly: true}, {PicturesOnly: true}} {
@@ -146,7 +146,7 @@ func (r *Run) ours(p *diffusion.Pipeline, samples []cache.Sample) error {
 // asTransformer is the diffusion.vae of latents that are normalised already.
 const asTransformer = "none"
 
-// latents says how latents of the cache are brought to what the transformer takes.
+// latents sets up the conversion of cached latents to the transformer's latent space.
 func (r *Run) latents(ctx context.Context, o *feed.Options, p *diffusion.Pipeline, space dit.Space) error {
 	switch own := r.cfg.Diffusion.VAE; own {
 	case asTransformer:
@@ -170,7 +170,7 @@ func (r *Run) latents(ctx context.Context, o *feed.Options, p *diffusion.Pipelin
 	return nil
 }
 
-// scaleDigest is a SHA-256 of what latents become.
+// scaleDigest returns a SHA-256 of the effect of the conversion of latents.
 func scaleDigest(o feed.Options, space dit.Space) [sha256.Size]byte {
 	if o.Scale == nil {
 		return [sha256.Size]byte{}
@@ -185,7 +185,7 @@ func scaleDigest(o feed.Options, space dit.Space) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// samples are those of the folder of pictures.
+// samples returns the samples of the image folder.
 func (r *Run) samples(ctx context.Context) ([]cache.Sample, error) {
 	d := r.cfg.Diffusion
 	f, err := imagefolder.Read(ctx, d.Images, imagefolder.Options{Control: d.Controls, Progress: func(task string, done, total int) {
@@ -207,8 +207,9 @@ func (r *Run) samples(ctx context.Context) ([]cache.Sample, error) {
 	return f.Samples, nil
 }
 
-// attention has the projections of attention be targets where none are given, as trainers of
-// diffusion models do, by the names that they have in the transformers of diffusers.
+// attention targets the attention projections if the configuration names no targets, as
+// trainers of diffusion models do. The names are those in the transformers of
+// diffusers.
 func (r *Run) attention(c *lora.Config) *lora.Config {
 	if c.TargetModules.IsSet() || len(c.TargetParameters) > 0 {
 		return c

@@ -10,16 +10,16 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// plan is the programs of a step: a micro-batch that adds to gradients, an update
-// by them, and an evaluation and a reference, which may be nil.
+// plan holds the programs of a step: micro accumulates gradients and update applies
+// them; eval and reference are optional.
 type plan struct{ micro, update, eval, reference *engine.Draft }
 
-// drafts are those that there are.
+// drafts returns the programs of the plan that are not nil.
 func (p plan) drafts() []*engine.Draft {
 	return slices.DeleteFunc([]*engine.Draft{p.micro, p.update, p.eval, p.reference}, func(d *engine.Draft) bool { return d == nil })
 }
 
-// placed has drafts run with the slots that they were planned for.
+// placed pairs drafts with the slots for which they were planned.
 func (p *Planner) placed(drafts []*engine.Draft, reference *engine.Draft) (all []engine.Placed) {
 	for _, d := range drafts {
 		slot := p.slot

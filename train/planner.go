@@ -10,8 +10,8 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 )
 
-// Planner tells what training steps would take on a device. It allocates
-// nothing there; of what a device may pack, the last plan counts.
+// Planner predicts the memory of training steps on a device, without allocating any.
+// The device packs weights as the last plan specifies.
 type Planner struct {
 	host  *host.Host
 	base  *Base // whose host it is, nil for one of its own
@@ -23,8 +23,8 @@ type Planner struct {
 	weights, quantized, process int64
 }
 
-// processStep is what Memory.Process is rounded up to, so that a resumed run
-// finds the plan that it had.
+// processStep is the multiple to which Memory.Process is rounded up, so that a resumed
+// run chooses the same plan.
 const processStep = 16 << 20
 
 // NewPlanner plans steps of a model with an adapter.
@@ -56,8 +56,8 @@ func newPlanner(h *host.Host, b *Base, s *lora.State) (*Planner, error) {
 	return p, nil
 }
 
-// Layers is how many layers activation checkpointing can recompute in steps of a
-// task; nil is NextToken.
+// Layers returns the number of layers that activation checkpointing can recompute in
+// steps of a task; nil is NextToken.
 func (p *Planner) Layers(t Task) (int, error) {
 	d, err := p.planMicro(EngineOptions{MaxTokens: 1, Task: t})
 	if err != nil {
@@ -66,7 +66,7 @@ func (p *Planner) Layers(t Task) (int, error) {
 	return d.Segments, nil
 }
 
-// Memory is what steps with these options take.
+// Memory returns the memory plan of steps with these options.
 func (p *Planner) Memory(o EngineOptions) (Memory, error) {
 	plan, err := p.plan(o)
 	if err != nil {
@@ -87,7 +87,7 @@ func (p *Planner) measure(o EngineOptions, all plan) (Memory, error) {
 	return m, err
 }
 
-// common is what the model takes, whatever is trained on it.
+// common returns the memory of the model itself, without training.
 func (p *Planner) common() Memory {
 	return Memory{InPlace: p.host.Info().Unified, Weights: p.weights, Quantized: p.quantized, Process: p.process}
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Preference is the task of language models that learn which of two answers to a prompt
-// is preferred, by direct preference optimization (Rafailov et al. 2023, arXiv
-// 2305.18290): the loss of a row is −log σ of the reward of the answer that is chosen
-// less that of the other. The reward of an answer is Beta · (log π − log reference): how
-// much likelier the adapter makes it than the model is without one.
+// Preference is the task of direct preference optimization (Rafailov et al. 2023, arXiv
+// 2305.18290): a language model learns which of two answers to a prompt is preferred.
+// The loss of a row is −log σ of the difference between the rewards of the chosen and
+// the rejected answer. The reward of an answer is Beta · (log π − log reference): how
+// much more likely the answer is with the adapter than without it.
 type Preference struct {
 	Beta float64
 	Rows int // of a batch, at most
@@ -60,7 +60,7 @@ func (Preference) Whole() string { return "" }
 // Smaller implements Task.
 func (Preference) Smaller() string { return "" }
 
-// emit is the loss of a batch, and the sums of what Rewards has, f32 [3].
+// emit returns the loss of a batch, and the sums of the fields of Rewards, f32 [3].
 func (p Preference) emit(b *nn.Builder, out model.Outputs) (loss, sums graph.Tensor) {
 	likely := p.likelihoods(b, out)
 	if !likely.Valid() {
@@ -87,19 +87,19 @@ func (Preference) likelihoods(b *nn.Builder, out model.Outputs) graph.Tensor {
 	return sums.Reshape(texts).Scale(-1)
 }
 
-// answers is the axis of the answers of pairs.
+// answers returns the axis of the answers of pairs.
 func answers(pairs ir.Dim) ir.Dim { return ir.Dim{N: 2 * pairs.N, Var: pairs.Var} }
 
-// Rewards are those of the answers of a step, in the mean over its rows.
+// Rewards holds the rewards of the answers in a step, averaged over its rows.
 type Rewards struct {
 	Chosen, Rejected float64
 	Accuracy         float64 // share of the rows where that of the chosen answer is larger
 }
 
-// Margin is by how much the chosen answers have more.
+// Margin returns the difference between the chosen and the rejected reward.
 func (r Rewards) Margin() float64 { return r.Chosen - r.Rejected }
 
-// rewardSums are the sums that Rewards are made of.
+// rewardSums holds the sums from which Rewards are computed.
 type rewardSums [3]float32
 
 func (s rewardSums) mean(rows int) Rewards {
@@ -107,13 +107,13 @@ func (s rewardSums) mean(rows int) Rewards {
 	return Rewards{float64(s[0]) / n, float64(s[1]) / n, float64(s[2]) / n}
 }
 
-// preference is the task, where it is one of preferences.
+// preference returns the task if it is a Preference.
 func (o EngineOptions) preference() (Preference, bool) {
 	p, ok := o.task().(Preference)
 	return p, ok
 }
 
-// planReference plans what gives the reference: the model without an adapter.
+// planReference plans the program of the reference: the model without an adapter.
 func (p *Planner) planReference(o EngineOptions) (*engine.Draft, error) {
 	task, ok := o.preference()
 	if !ok {
@@ -130,8 +130,8 @@ func (p *Planner) planReference(o EngineOptions) (*engine.Draft, error) {
 	}})
 }
 
-// Reference is the logarithm of the probability of each answer of a batch of preferences,
-// as the model without the adapter has it. dst has room for those.
+// Reference computes the log probability of each answer in a batch of preferences, by
+// the model without the adapter, and stores them in dst.
 func (e *Engine) Reference(ctx context.Context, b *data.Batch, dst []float32) error {
 	e.host.Lock()
 	defer e.host.Unlock()
@@ -143,8 +143,9 @@ func (e *Engine) Reference(ctx context.Context, b *data.Batch, dst []float32) er
 	return e.host.ReadSlot(ctx, e.bare, referenceName, dst[:b.Rows()])
 }
 
-// refer gives the rows of preferences their reference: once for each that there are steps
-// for, in the micro-batches that it is first in, so that a resumed run has the same bits.
+// refer computes the reference of each row that the remaining steps use. It does so
+// once per row, in the micro-batch in which the row first occurs, so that a resumed run
+// gets the same bits.
 func (t *texts) refer(ctx context.Context, l *loop) error {
 	if _, ok := l.engine.opts.preference(); !ok || l.ended() {
 		return nil

@@ -13,18 +13,18 @@ import (
 // progressFormat is the version of training.json.
 const progressFormat = 2
 
-// progress is how far a run has come: with the adapter and the moments it is
-// all that a run needs to go on. There is no state of a random generator:
-// every draw is a function of the seed and the step.
+// progress is the position of a run. Together with the adapter and the moments, it is
+// sufficient to resume. There is no state of a random generator: every draw is a
+// function of the seed and the step.
 type progress struct {
 	Format  int `json:"format"`
 	Step    int `json:"step"`    // optimizer steps done
-	Updates int `json:"updates"` // of them, those that changed the adapter
+	Updates int `json:"updates"` // number of steps that changed the adapter
 	Skipped int `json:"skipped_in_a_row"`
 	// Pending is the last step where its evaluation and its record are still
 	// to come.
 	Pending *pending `json:"pending,omitempty"`
-	// BestEval and Waited are those of early stopping.
+	// BestEval and Waited are the state of early stopping.
 	BestEval *number `json:"best_eval_loss,omitempty"`
 	Waited   int     `json:"evaluations_without_progress"`
 	// FirstLoss and LastLoss are of steps that changed the adapter.
@@ -32,18 +32,18 @@ type progress struct {
 	LastLoss  float64 `json:"last_loss"`
 	FirstEval *number `json:"first_eval_loss,omitempty"`
 	LastEval  *number `json:"last_eval_loss,omitempty"`
-	// Accuracy is that of the last evaluation, where the task has one.
+	// Accuracy is the accuracy of the last evaluation, if the task has one.
 	Accuracy *float64 `json:"last_eval_accuracy,omitempty"`
 	Tokens   int64    `json:"tokens"`
-	// Settings are those on which the numbers of a run depend; a run goes on
-	// only with the same.
+	// Settings holds the settings that affect results. A run can resume only with the
+	// same settings.
 	Settings map[string]string `json:"settings"`
-	// RowsBy is what the rows were made by. It explains rows that differ and
-	// binds nothing itself.
+	// RowsBy identifies the tools and files that produced the rows. It explains why
+	// rows differ, and need not match itself.
 	RowsBy map[string]string `json:"rows_made_by"`
 	// Sums are checksums of the files with tensors.
 	Sums map[string]string `json:"checksums"`
-	// Backend is what the run computed on. Another one rounds otherwise.
+	// Backend is the backend of the run. Another backend rounds differently.
 	Backend string `json:"backend"`
 }
 
@@ -57,7 +57,7 @@ type pending struct {
 	Rewards         *[3]number `json:"rewards,omitempty"` // chosen, rejected, accuracy
 }
 
-// rewards are those of the step, nil where it has none.
+// rewards returns the rewards of the step, or nil if it has none.
 func (p *pending) rewards() *Rewards {
 	if p.Rewards == nil {
 		return nil
@@ -68,7 +68,7 @@ func (p *pending) rewards() *Rewards {
 // stopped reports whether the evaluations have ended the run.
 func (p *progress) stopped(patience int) bool { return patience > 0 && p.Waited >= patience }
 
-// recorded is the last step with a record.
+// recorded returns the last step with a record.
 func (p *progress) recorded() int {
 	if p.Pending != nil {
 		return p.Step - 1
@@ -93,7 +93,7 @@ func (n number) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(n))
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON parses the format of MarshalJSON.
 func (n *number) UnmarshalJSON(text []byte) error {
 	switch string(text) {
 	case `"NaN"`:
@@ -109,8 +109,8 @@ func (n *number) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*float64)(n))
 }
 
-// same compares what the run of a checkpoint depends on with what the run now
-// does, and names all that differs.
+// same compares the settings of a checkpoint with those of the present run, and returns
+// an error that names all differences.
 func (p progress) same(now progress) error {
 	if p.Format != now.Format {
 		return fmt.Errorf("%w: %s has format %d, expected %d: another version of the program has written it; start anew, or end the run with that version",
@@ -130,7 +130,7 @@ func (p progress) same(now progress) error {
 	return fmt.Errorf("%w: %s; go on with the same, or start anew", ErrCheckpoint, strings.Join(changed, "; "))
 }
 
-// differences names the keys that have not the same value in both.
+// differences returns the keys whose values differ.
 func differences(was, now map[string]string) []string {
 	all := maps.Clone(was)
 	if all == nil {

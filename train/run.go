@@ -19,14 +19,14 @@ import (
 // saved before.
 var ErrInterrupted = errors.New("interrupted")
 
-// ErrNothingNew is wrapped beside ErrInterrupted where the run had done nothing
-// that a new checkpoint could hold.
+// ErrNothingNew is wrapped together with ErrInterrupted if the run made no progress
+// that a new checkpoint could contain.
 var ErrNothingNew = errors.New("before a new step was done")
 
 // AdapterDir is the folder in output_dir that the trained adapter is saved in.
 const AdapterDir = "adapter"
 
-// Summary is what a finished run reports.
+// Summary is the result of a finished run.
 type Summary struct {
 	Steps           int      `json:"steps"`
 	Seconds         float64  `json:"seconds"` // of this process
@@ -44,7 +44,7 @@ type Summary struct {
 	Memory          Memory   `json:"memory"`
 	Fit             Fit      `json:"plan"`
 	Plot            string   `json:"plot,omitempty"`
-	// Load is how the weights came to a device with memory of its own.
+	// Load describes the upload of the weights to a device with its own memory.
 	Load *backend.LoadStats `json:"load,omitempty"`
 }
 
@@ -58,7 +58,7 @@ func (s Summary) MarshalJSON() ([]byte, error) {
 	}{(*plain)(&s), (*number)(s.FirstEval), (*number)(s.LastEval)})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON parses the format of MarshalJSON.
 func (s *Summary) UnmarshalJSON(text []byte) error {
 	type plain Summary
 	var p struct {
@@ -99,7 +99,7 @@ func (r *Run) Train(ctx context.Context) (*Summary, error) {
 		err = l.run(ctx)
 	}
 	if err == nil && r.base != nil && l.ahead && r.cfg.SaveSteps > 0 {
-		err = l.save() // the others may be gone on with, and this one then has nothing to do
+		err = l.save() // other runs may continue from the checkpoint; this one has then nothing left to do
 	}
 	if err == nil {
 		s, err = l.finish()
@@ -113,7 +113,7 @@ func (r *Run) Train(ctx context.Context) (*Summary, error) {
 	return s, nil
 }
 
-// Close frees what the run holds, its output folder too.
+// Close frees the memory of the run and unlocks its output folder.
 func (r *Run) Close() {
 	if r.engine != nil {
 		r.engine.Close()
@@ -130,7 +130,7 @@ func (r *Run) Close() {
 	}
 }
 
-// unit is what a summary names: nothing for tokens.
+// unit returns the unit for a summary: empty for tokens.
 func unit(r Rows) string {
 	if u := r.Unit(); u != "tokens" {
 		return u
@@ -153,10 +153,9 @@ type loop struct {
 	tensorboard *events.TensorBoard
 }
 
-// run takes steps until the last, or until the evaluations say stop. A step
-// has two parts: the update, and what follows it (evaluation and record). A
-// checkpoint may lie between the two; the run that goes on from it begins with
-// the second.
+// run executes steps until the last one, or until early stopping. A step has two parts:
+// the update, and then evaluation and record. A checkpoint may be taken between the
+// two; a run that resumes from it begins with the second part.
 func (l *loop) run(ctx context.Context) error {
 	err := l.material.begin(ctx, l)
 	if err == nil {
@@ -171,7 +170,7 @@ func (l *loop) run(ctx context.Context) error {
 	return nil
 }
 
-// next is the rest of the step under way, or the next step.
+// next completes the pending step, or executes the next one.
 func (l *loop) next(ctx context.Context) error {
 	if l.progress.Pending == nil {
 		if err := l.step(ctx); err != nil {
@@ -193,7 +192,7 @@ func (l *loop) next(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// due tells whether a checkpoint is to be saved after a step.
+// due reports whether to save a checkpoint after a step.
 func (l *loop) due(step int) bool {
 	asked := l.observer.Save != nil && l.observer.Save(step)
 	return asked || l.cfg.SaveSteps > 0 && step%l.cfg.SaveSteps == 0
@@ -205,7 +204,7 @@ func (l *loop) ended() bool {
 	return p.Pending == nil && (p.Step >= l.steps || p.stopped(l.cfg.EarlyStopping.Patience))
 }
 
-// interrupted saves a checkpoint of what is done when ctx has ended.
+// interrupted saves a checkpoint of the finished work if ctx has ended.
 func (l *loop) interrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err

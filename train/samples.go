@@ -30,7 +30,7 @@ type sampler struct {
 	samples  *diffusion.Samples // once there is a planner
 }
 
-// newSampler reads what is to be drawn, nil where nothing is.
+// newSampler reads the settings of samples, and returns nil if none are requested.
 func (p *pictures) newSampler(ctx context.Context, pipeline *diffusion.Pipeline, transformer *model.Config) (*sampler, error) {
 	d := p.cfg.Diffusion
 	if d.SampleEvery == 0 || !d.DrawSamples {
@@ -141,8 +141,9 @@ func isEncoded(prompt string) bool {
 	return ending == ".safetensors" || ending == ".pt"
 }
 
-// negative is the negative prompt of the model's pipeline: encoded, or, without encoders,
-// the empty prompt of the cache. Where there is none either, nothing leads the pictures.
+// negative returns the negative prompt of the model's pipeline: encoded, or, without
+// encoders, the empty prompt of the cache. Without either, samples are generated
+// without guidance.
 func (p *pictures) negative(ctx context.Context, s *sampler, encoder *diffusion.Encoder, controls *diffusion.Controls) (*dit.Prompt, error) {
 	var n dit.Prompt
 	var err error
@@ -160,7 +161,8 @@ func (p *pictures) negative(ctx context.Context, s *sampler, encoder *diffusion.
 
 // drawing is a material that draws between steps.
 type drawing interface {
-	// samplesNeed is what that takes on the device, in bytes, beside the host of a planner.
+	// samplesNeed returns the device memory for samples, in bytes, in addition to the
+	// planner's host.
 	samplesNeed(p *Planner) (int64, error)
 }
 

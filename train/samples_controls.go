@@ -10,21 +10,21 @@ import (
 	"github.com/lorafuse/lorafuse/diffusion/vae"
 )
 
-// origin is what a sample is drawn from.
+// origin holds the control inputs of a sample.
 type origin struct {
-	controls *diffusion.Controls // that text encoders are shown; nil where there are none
+	controls *diffusion.Controls // shown to text encoders; nil without controls
 	latents  []dit.Latent
 	negative *dit.Prompt // what it is led away from, nil for nothing
 	resized  bool        // the sample has the size that goes with the controls
 }
 
-// size is that of the latent that goes with the controls.
+// size returns the size of the latent for the controls.
 func (o origin) size(c *diffusion.Canvas) (width, height int) {
 	return o.controls.Size.Width / c.Pixels, o.controls.Size.Height / c.Pixels
 }
 
-// origins are what samples are drawn from: one for each of sample_prompts, or one for all.
-// Without sample_controls that is the control of the first picture, which is read where
+// origins returns the origins of samples: one for each of sample_prompts, or one for
+// all. Without sample_controls the control is that of the first image, which is read if
 // texts are encoded along with it.
 func (p *pictures) origins(ctx context.Context, s *sampler, pipeline *diffusion.Pipeline, first dit.Sample, texts bool) ([]origin, error) {
 	d := p.cfg.Diffusion
@@ -68,7 +68,7 @@ func (p *pictures) origins(ctx context.Context, s *sampler, pipeline *diffusion.
 	return all, nil
 }
 
-// control is a picture at about the size that pictures were cached at.
+// control reads a control image and resizes it to about the size of the cached images.
 func (p *pictures) control(pipeline *diffusion.Pipeline, canvas *diffusion.Canvas, first dit.Sample, path string) (*diffusion.Controls, error) {
 	m, err := diffusion.ReadImage(path)
 	if err != nil {

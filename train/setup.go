@@ -21,18 +21,18 @@ import (
 type Observer struct {
 	// Note gets sentences: the memory plan, what was read, what was saved.
 	Note func(text string)
-	// Load gets the progress of downloads, of tokenising, and of what is computed of rows
-	// before the first step, in bytes.
+	// Load is called with the progress, in bytes, of downloads, of tokenising, and of
+	// computations on rows before the first step.
 	Load func(task string, done, total int64)
 	// Step gets each finished optimizer step.
 	Step func(Report)
-	// Save is asked after each step but the last whether a checkpoint is to be saved,
-	// beside those of save_steps.
+	// Save is called after each step except the last, and returns whether to save a
+	// checkpoint in addition to those of save_steps.
 	Save func(step int) bool
-	// Saved gets each checkpoint of a step as soon as it is whole on the disk. It may be
-	// gone when later ones have come (save_limit). See [CheckpointAdapter].
+	// Saved is called with each checkpoint of a step as soon as it is complete on disk.
+	// Later checkpoints may remove it (save_limit). See [CheckpointAdapter].
 	Saved func(step int, dir string)
-	// Figures gives what else is recorded of a step, after it.
+	// Figures returns additional metrics to record after a step.
 	Figures func() []events.Scalar
 	// Profile gets the cost of every launch of the device.
 	Profile *backend.Profile
@@ -48,9 +48,9 @@ type Report struct {
 	FlopsPerSecond  float64  // of steps that are recorded, else 0
 	MFU             float64  // share of these in the most that the device can do by its data sheet; 0 if that is not known
 	Tokens          int64    // trained on by this process
-	Unit            string   // of what Tokens and TokensPerSecond count: tokens, or images
+	Unit            string   // of Tokens and TokensPerSecond: tokens, or images
 	Eval            *float64 // loss, where the step ended with an evaluation
-	Accuracy        *float64 // there, the share of rows whose classes are right, or of those that prefer the chosen answer; nil where rows have none
+	Accuracy        *float64 // there, the share of correctly classified rows, or of rows that prefer the chosen answer; nil if not applicable
 	Rewards         *Rewards // of the step, where preferences are learned
 }
 
@@ -63,7 +63,7 @@ func (o Observer) note(format string, args ...any) {
 // Run is a training run, ready to go.
 type Run struct {
 	cfg      *config.Config
-	files    fs.FS // of its data, nil for those on the disk
+	files    fs.FS // of its data; nil for the disk
 	observer Observer
 	lock     *fsatomic.FileLock // of the output folder, nil for a dry run
 
@@ -95,8 +95,8 @@ func NewFrom(ctx context.Context, c *config.Config, files fs.FS, o Observer) (*R
 	return open(ctx, c, files, o, true)
 }
 
-// DryRun gives the plan of a run: it does all that New does, and leaves the
-// output folder as it is, also while another run has it.
+// DryRun returns the plan of a run. It does everything that New does, but leaves the
+// output folder unchanged, and works while another run uses the folder.
 func DryRun(ctx context.Context, c *config.Config, o Observer) (Memory, Fit, error) {
 	r, err := open(ctx, c, nil, o, false)
 	if err != nil {
@@ -145,15 +145,15 @@ func (r *Run) open(ctx context.Context, lock bool) (_ *Run, err error) {
 	return r, nil
 }
 
-// prepared is what the engine of a run is made of.
+// prepared holds the parts from which the engine of a run is built.
 type prepared struct {
 	planner *Planner
 	opts    EngineOptions
-	moments map[string]tensor.Tensor // of the checkpoint that the run goes on from, or nil
+	moments map[string]tensor.Tensor // of the checkpoint to resume from, or nil
 }
 
-// gather makes the output folder and reads the data, and what they are read by. It gives
-// the folder of the model.
+// gather creates the output folder, reads the data and the tools to read them, and
+// returns the folder of the model.
 func (r *Run) gather(ctx context.Context, lock bool) (dir string, err error) {
 	if err := r.makeOutput(lock); err != nil {
 		return "", err
@@ -164,7 +164,7 @@ func (r *Run) gather(ctx context.Context, lock bool) (dir string, err error) {
 	return dir, r.read(ctx, dir)
 }
 
-// build makes the engine. On a base nobody else computes meanwhile.
+// build builds the engine. It runs exclusively on a shared base.
 func (r *Run) build(ctx context.Context, dir string) (p prepared, err error) {
 	if r.base != nil {
 		r.base.host.Lock()
@@ -227,7 +227,7 @@ func (r *Run) prepare(dir string) (p prepared, err error) {
 	return p, err
 }
 
-// resolve is the folder of a model of texts.
+// resolve returns the folder of a language model.
 func (r *Run) resolve(ctx context.Context) (string, error) {
 	if r.base != nil {
 		return r.base.dir, nil
@@ -238,12 +238,12 @@ func (r *Run) resolve(ctx context.Context) (string, error) {
 	return hub.Resolve(ctx, r.cfg.Model, r.hubOptions())
 }
 
-// hubOptions tell the observer of downloads.
+// hubOptions returns options that report downloads to the observer.
 func (r *Run) hubOptions() hub.Options {
 	return hub.Options{Progress: r.observer.Load, Warn: func(err error) { r.observer.note("%v", err) }}
 }
 
-// openDevice opens what the run computes on.
+// openDevice opens the device of the run.
 func (r *Run) openDevice() (err error) {
 	if r.dev != nil {
 		return nil
@@ -256,7 +256,7 @@ func (r *Run) openDevice() (err error) {
 	return err
 }
 
-// begin brings what a run goes on from into its engine.
+// begin loads the state to resume from into the engine.
 func (r *Run) begin(ctx context.Context, p prepared) error {
 	r.fitted.Layers, r.fitted.Resident, r.fitted.Total = r.engine.layers, r.engine.Memory().Resident(), r.engine.Memory().Total()
 	if p.opts.Checkpointing && p.opts.Recomputed == 0 {
@@ -268,8 +268,8 @@ func (r *Run) begin(ctx context.Context, p prepared) error {
 	return r.engine.SetMoments(ctx, p.moments)
 }
 
-// fit chooses how the steps are computed: as the configuration says, or, where
-// it gives a budget of memory, by the fastest plan that fits.
+// fit chooses the plan of the steps: the one in the configuration, or, with a memory
+// budget, the fastest plan that fits.
 func (r *Run) fit(p *Planner, o EngineOptions) (EngineOptions, error) {
 	r.fitted = Fit{Cut: 1, Rows: r.cfg.BatchSize, Budget: int64(r.cfg.Memory)}
 	if r.cfg.Memory == 0 {
@@ -300,7 +300,7 @@ func (r *Run) quantize() error {
 	})
 }
 
-// describe notes what is about to happen.
+// describe reports the run before training begins.
 func (r *Run) describe() {
 	r.describeModel()
 	r.describeOwn()
@@ -316,7 +316,7 @@ func (r *Run) describe() {
 	}
 }
 
-// describeModel notes the model, and what computes it.
+// describeModel reports the model and the device.
 func (r *Run) describeModel() {
 	info := r.dev.Info()
 	r.observer.note("model    %s, %s, %.1fM parameters", r.cfg.Model, r.model.Config.Architecture, float64(r.model.Parameters())/1e6)
@@ -329,7 +329,7 @@ func (r *Run) describeModel() {
 	r.observer.note("backend  %s (%s), %v", info.Backend, info.Detail, r.precision)
 }
 
-// describeOwn notes what is trained, and on which rows.
+// describeOwn reports the trained parameters and the rows.
 func (r *Run) describeOwn() {
 	r.observer.note("adapter  %d tensors, %.2fM trained parameters", len(r.engine.Trained()), float64(r.trainableNum)/1e6)
 	if idle := r.engine.idle(); len(idle) > 0 {
@@ -358,7 +358,7 @@ func (r *Run) describeMemory(m Memory) {
 	}
 }
 
-// load is how the weights have come to the device, nil where they are used in
+// load returns statistics of the upload of the weights, or nil if they are used in
 // place.
 func (r *Run) load() *backend.LoadStats {
 	d, ok := r.dev.(backend.Loader)
@@ -371,8 +371,8 @@ func (r *Run) load() *backend.LoadStats {
 	return nil
 }
 
-// read opens the model in dir and reads the data. Of a classifier the rows come first:
-// they may say how many classes it has.
+// read opens the model in dir and reads the data. For a classifier it reads the rows
+// first, since they may determine the number of classes.
 func (r *Run) read(ctx context.Context, dir string) (err error) {
 	switch r.cfg.Task {
 	case config.Classify:
@@ -403,14 +403,14 @@ func (r *Run) openModel(dir string) (err error) {
 	return r.quantize()
 }
 
-// noteUnread says which tensors of the checkpoint the model does not read.
+// noteUnread reports tensors of the checkpoint that the model does not read.
 func (r *Run) noteUnread() {
 	if line := r.model.UnreadLine(); line != "" {
 		r.observer.note("note     %s", line)
 	}
 }
 
-// evalRows is the number of rows of an evaluation batch.
+// evalRows returns the number of rows of an evaluation batch.
 func (r *Run) evalRows() int {
 	if r.cfg.EvalBatchSize > 0 {
 		return r.cfg.EvalBatchSize
@@ -418,11 +418,11 @@ func (r *Run) evalRows() int {
 	return r.cfg.BatchSize
 }
 
-// Fit is how the run computes its steps.
+// Fit returns the memory plan that the run chose.
 func (r *Run) Fit() Fit { return r.fitted }
 
-// Memory is what that takes.
+// Memory returns the memory of that plan.
 func (r *Run) Memory() Memory { return r.engine.Memory() }
 
-// Device is what the run computes on.
+// Device returns the device of the run.
 func (r *Run) Device() backend.Info { return r.dev.Info() }

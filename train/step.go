@@ -12,7 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/train/events"
 )
 
-// step is one optimizer step: its gradients and the update.
+// step executes one optimizer step: its gradients and the update.
 func (l *loop) step(ctx context.Context) error {
 	began, step, flops := time.Now(), l.progress.Step, 0
 	for micro := range l.train.Micros(step) {
@@ -28,7 +28,7 @@ func (l *loop) step(ctx context.Context) error {
 		}
 	}
 	lr := l.rates.At(step)
-	// An update that has begun is brought to its end.
+	// An update always completes, even if ctx ends.
 	s, err := l.engine.Update(context.WithoutCancel(ctx), l.train.LossTokens(step), l.progress.Updates+1, lr)
 	if err := l.notFinite(err); err != nil {
 		return err
@@ -37,7 +37,8 @@ func (l *loop) step(ctx context.Context) error {
 	return nil
 }
 
-// account notes a step that was taken; its evaluation and its record are to come.
+// account adds a finished step to the progress; its evaluation and its record are still
+// pending.
 func (l *loop) account(step int, s Step, lr float64, began time.Time, flops int) {
 	p, n, seconds := &l.progress, l.train.Tokens(step), time.Since(began).Seconds()
 	p.Step++
@@ -59,8 +60,8 @@ func (l *loop) account(step int, s Step, lr float64, began time.Time, flops int)
 	l.ahead = true
 }
 
-// complete does what follows an update: it evaluates where that is due,
-// reports and records.
+// complete finishes a step after the update: it evaluates if necessary, reports and
+// records.
 func (l *loop) complete(ctx context.Context) error {
 	s := l.progress.Pending
 	report := Report{
@@ -95,8 +96,8 @@ func (l *loop) complete(ctx context.Context) error {
 	return nil
 }
 
-// flops is the work of a micro-batch, if the step is one that is recorded: to
-// count it takes a while.
+// flops returns the number of operations of a micro-batch if the step is recorded,
+// since counting them takes time.
 func (l *loop) flops(b *data.Batch) int {
 	if !l.recorded(l.progress.Step + 1) {
 		return 0
@@ -132,8 +133,8 @@ func (l *loop) evalDue() bool {
 	return done%every == 0 && done < l.steps || done == l.steps && l.cfg.EvalAtEnd
 }
 
-// evaluate is the loss over the evaluation set, the sum over all labels divided by
-// their number, and the accuracy, where the task has one.
+// evaluate returns the loss over the evaluation set (the sum over all labels divided by
+// their number), and the accuracy, if the task has one.
 func (l *loop) evaluate(ctx context.Context) (loss float64, accuracy *float64, err error) {
 	sum, n, right := 0.0, 0, 0
 	var b data.Batch
@@ -159,7 +160,7 @@ func (l *loop) evaluate(ctx context.Context) (loss float64, accuracy *float64, e
 	return sum / float64(n), accuracy, nil
 }
 
-// evaluateFirst is the evaluation before the first step, where one is asked for.
+// evaluateFirst evaluates before the first step if requested.
 func (l *loop) evaluateFirst(ctx context.Context) error {
 	p := &l.progress
 	if p.Step > 0 || l.eval == nil || !l.cfg.EvalAtStart {
@@ -182,8 +183,8 @@ func (l *loop) evaluateFirst(ctx context.Context) error {
 	return nil
 }
 
-// judge notes an evaluation, which may be the one that stops the run. A loss
-// that is not a number is no better than any other.
+// judge records an evaluation, which may stop the run. A loss that is NaN never counts
+// as an improvement.
 func (l *loop) judge(loss float64) {
 	p, c := &l.progress, l.cfg.EarlyStopping
 	p.LastEval = new(number(loss))

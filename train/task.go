@@ -8,19 +8,21 @@ import (
 	"github.com/lorafuse/lorafuse/sentence"
 )
 
-// Task is what is learned: the loss of a batch, and what batches have for it.
+// Task is a training objective: the loss of a batch, and the additional inputs that the
+// loss needs.
 type Task interface {
-	// Bounds are the largest sizes of the axes of batches of so many tokens.
+	// Bounds returns the maximum sizes of the axes of batches with the given number of
+	// tokens.
 	Bounds(tokens int) map[string]int
-	// Mark adds to a batch what the loss reads beside its texts.
+	// Mark adds the inputs of the loss to a batch.
 	Mark(b *data.Batch)
 	// Loss emits the loss of a batch, summed over what [data.Batch.LossTokens] counts.
 	Loss(b *nn.Builder, out model.Outputs) graph.Tensor
-	// Whole says why a micro-batch cannot be cut without changing what is learned,
-	// or nothing.
+	// Whole returns the reason why cutting a micro-batch would change the result, or
+	// nothing.
 	Whole() string
-	// Smaller says what would take less memory than the smallest plan, or nothing where
-	// that is rows of fewer tokens.
+	// Smaller returns advice for reducing the memory of the smallest plan, or nothing
+	// if the advice is to use shorter rows.
 	Smaller() string
 }
 
@@ -44,8 +46,8 @@ func (NextToken) Whole() string { return "" }
 // Smaller implements Task.
 func (NextToken) Smaller() string { return "" }
 
-// Embedding is the task of models that make vectors of texts: those that belong
-// together near each other, and away from the others of a micro-batch.
+// Embedding is the task of text embedding models: embeddings of texts that belong
+// together should be close, and distant from the others in a micro-batch.
 type Embedding struct {
 	sentence.Contrast
 	Transform *sentence.Transform // makes vectors

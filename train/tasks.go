@@ -15,7 +15,7 @@ import (
 // ErrTask is wrapped where data or model are none that the task can be learned with.
 var ErrTask = errors.New("not what the task needs")
 
-// part is how much of a checkpoint a task trains.
+// part returns the part of a checkpoint that a task trains.
 func part(task config.Task) model.Part {
 	if task == config.Embed {
 		return model.Body
@@ -23,7 +23,7 @@ func part(task config.Task) model.Part {
 	return model.AsSaved
 }
 
-// reading says how rows are read for the task.
+// reading sets the options for reading rows for the task.
 func (t *texts) reading(m *model.Config, o *data.Options, tok *tokenizer.Tokenizer) error {
 	switch t.cfg.Task {
 	case config.Classify:

@@ -72,9 +72,8 @@ func (t *texts) task() (Task, error) {
 	return Embedding{sentence.Contrast{Rows: t.documents / each, Texts: each, Scale: t.cfg.Embedding.Scale}, t.transform, t.longest}, nil
 }
 
-// bind implements material: it takes the keys of the task, and the rows as they are
-// trained on, whatever they were made from. Where they differ, what they were made by
-// says why.
+// bind implements material: it records the keys of the task and the final rows,
+// independent of their source. The source is recorded to explain differences.
 func (t *texts) bind(r *Run) {
 	c := r.cfg
 	switch c.Task {

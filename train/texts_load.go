@@ -15,8 +15,8 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-// loadData has the run learn from its files, read and tokenised for the model in dir. It
-// gives the rows to train on.
+// loadData reads and tokenises the data files for the model in dir, and makes the run
+// use them. It returns the training rows.
 func (r *Run) loadData(ctx context.Context, dir string, m *model.Config, o data.Options) (*data.Dataset, error) {
 	t := &texts{Run: r, dir: dir}
 	if err := t.load(ctx, m, o); err != nil {
@@ -106,8 +106,8 @@ func (r *Run) textFiles() []string {
 	})
 }
 
-// textDirs returns the folders in which files of a tokenizer and a chat template are looked
-// for: init_adapter, if there is one, then the model's dir.
+// textDirs returns the folders to search for the tokenizer and the chat template:
+// init_adapter, if set, then the model's dir.
 func (r *Run) textDirs(dir string) []string {
 	if r.cfg.InitAdapter == "" {
 		return []string{dir}
