@@ -99,7 +99,7 @@ func (r *Run) Train(ctx context.Context) (*Summary, error) {
 		err = l.run(ctx)
 	}
 	if err == nil && r.base != nil && l.ahead && r.cfg.SaveSteps > 0 {
-		err = l.save() // other runs may continue from the checkpoint; this one has then nothing left to do
+		err = l.save() // so that this job has nothing left to do if the others are resumed
 	}
 	if err == nil {
 		s, err = l.finish()

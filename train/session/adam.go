@@ -20,7 +20,7 @@ type Adam struct {
 	GradClipNorm                    float64 // of all gradients together; 0: they are not clipped
 }
 
-// DefaultAdam has the settings that Tinker's clients have.
+// DefaultAdam returns the default settings of Tinker's clients.
 func DefaultAdam() Adam { return Adam{LearningRate: 1e-4, Beta1: 0.9, Beta2: 0.95, Eps: 1e-12} }
 
 // check refuses settings that no step can be taken with: without Eps, AdamW divides zero by
@@ -45,14 +45,14 @@ func (a Adam) check() error {
 	return nil
 }
 
-// Names of what a step reads and writes.
+// Names of the inputs and results of a step.
 const (
 	ratesInput = "rates"
 	clipInput  = "clip norm"
 	normName   = "gradient norm"
 )
 
-// adamFeed is what a step is given.
+// adamFeed holds the inputs of a step.
 type adamFeed struct {
 	rates [3]float32
 	clip  [1]float32
@@ -70,10 +70,11 @@ func (f *adamFeed) Array(name string) ([]byte, bool) {
 	return nil, false
 }
 
-// OptimStep takes a step with the gradients that have added up, and clears them. Without
-// any nothing is done. Where they are not finite the adapter stays as it is and the error
-// is ErrNotFinite; where a call before has failed and dropped them, it is ErrDropped. Both
-// leave none. The metrics are grad_norm, of before clipping, and step.
+// OptimStep performs a step with the accumulated gradients and clears them. Without
+// gradients it does nothing. If the gradients are not finite, the adapter is unchanged
+// and the error is ErrNotFinite; if an earlier call failed and dropped them, the error
+// is ErrDropped. Both clear the gradients. The metrics are grad_norm, before clipping,
+// and step.
 func (s *Session) OptimStep(ctx context.Context, a Adam) (map[string]float64, error) {
 	if err := a.check(); err != nil {
 		return nil, fmt.Errorf("session: %w", err)
@@ -98,7 +99,7 @@ func (s *Session) OptimStep(ctx context.Context, a Adam) (map[string]float64, er
 	if a.GradClipNorm > 0 {
 		s.adam.clip[0] = float32(a.GradClipNorm)
 	}
-	ctx = context.WithoutCancel(ctx) // a step that has begun is brought to its end
+	ctx = context.WithoutCancel(ctx) // a step always completes, even if ctx ends
 	s.slot.Changed()
 	if err := p.Run(ctx, s.slot, &s.adam, 1); err != nil {
 		s.drop(err)

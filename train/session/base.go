@@ -63,8 +63,8 @@ func (b *Base) forget(s *Session) {
 	}
 }
 
-// passOf is the pass of a datum. It depends on nothing but the datum, so that the bits of
-// its gradients do not depend on those before it.
+// passOf returns the pass of a datum. It depends only on the datum, so that the bits of
+// its gradients do not depend on earlier data.
 func (b *Base) passOf(d *Datum, f form) pass {
 	n := min(max(leastTokens, 1<<bits.Len(uint(len(d.Tokens)-1))), b.limits.tokens)
 	return pass{form: f, width: d.width(), tokens: n, rows: max(1, min(n, b.logits/4/b.limits.vocabulary), (n+mostParts-1)/mostParts)}

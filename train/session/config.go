@@ -11,7 +11,8 @@ import (
 // defaultAlpha is the alpha of adapters of every rank, as Tinker's have it.
 const defaultAlpha = 32
 
-// config is the configuration of the adapter that options ask for. It fills in defaults.
+// config returns the configuration of the adapter for options, and fills in their
+// defaults.
 func (b *Base) config(o *Options) (*lora.Config, error) {
 	if o.Alpha == 0 {
 		o.Alpha = defaultAlpha
@@ -66,7 +67,8 @@ func isAttention(m lora.Module) bool {
 	return m.Kind == lora.Linear && slices.Contains([]string{"q_proj", "k_proj", "v_proj", "o_proj"}, last(m.Name, 1))
 }
 
-// isMLP is true for routed experts too, and not for their router.
+// isMLP reports whether m belongs to an MLP, including routed experts but not their
+// router.
 func isMLP(m lora.Module) bool {
 	if m.Kind == lora.Parameter {
 		return strings.HasPrefix(last(m.Name, 2), "experts.")
@@ -74,7 +76,7 @@ func isMLP(m lora.Module) bool {
 	return m.Kind == lora.Linear && slices.Contains([]string{"gate_proj", "up_proj", "down_proj"}, last(m.Name, 1))
 }
 
-// last is the last n parts of a module's name.
+// last returns the last n parts of a module's name.
 func last(name string, n int) string {
 	parts := strings.Split(name, ".")
 	return strings.Join(parts[max(0, len(parts)-n):], ".")

@@ -5,25 +5,25 @@ import (
 	"strconv"
 )
 
-// Datum is a text, and what is to be learned at each of its tokens. Arrays that a loss
-// does not read are absent.
+// Datum is a text with the training target of each token. Arrays that a loss does not
+// read are absent.
 type Datum struct {
 	Tokens []int32
-	// Targets are what is to be predicted at each token, which is mostly the next one: K
-	// of them, row by row. 0 is 1.
+	// Targets holds the K targets of each token, row by row; a target is usually the
+	// next token. Zero K means 1.
 	Targets []int32
 	K       int
 
 	Weights           []float32 // of the targets, for cross_entropy; absent: 1
 	Logprobs          []float32 // of the targets when they were drawn
 	Advantages        []float32 // of having drawn them
-	ClipLow, ClipHigh []float32 // by token, in the place of the loss's settings
+	ClipLow, ClipHigh []float32 // by token, overriding the settings of the loss
 }
 
-// width is the number of targets of a token.
+// width returns the number of targets of a token.
 func (d *Datum) width() int { return max(1, d.K) }
 
-// limits are what a model takes.
+// limits holds the input limits of a model.
 type limits struct{ tokens, vocabulary int }
 
 // check refuses a datum that the loss or the model cannot be given.

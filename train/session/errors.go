@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Errors that calls wrap. All others are no fault of what a call was given: the device,
-// the disk, or a context that has ended.
+// Errors wrapped by calls. All other errors are independent of the arguments: they come
+// from the device, the disk, or a context that has ended.
 var (
 	// ErrInput: data, a loss, settings or options that make no sense.
 	ErrInput = errors.New("invalid input")
@@ -18,7 +18,7 @@ var (
 	ErrDropped = errors.New("gradients were dropped")
 )
 
-// invalid is an ErrInput about what, for a message that begins with the package.
+// invalid returns an ErrInput about what, for a message that begins with the package.
 func invalid(what, format string, args ...any) error {
 	return fmt.Errorf("%s: %w: %w", what, ErrInput, fmt.Errorf(format, args...))
 }

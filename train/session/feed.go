@@ -6,11 +6,11 @@ import (
 	"github.com/lorafuse/lorafuse/data"
 )
 
-// partInputs are the names of what a run is given for some of the rows of logits.
+// partInputs holds the names of the inputs for one part of the rows of logits.
 type partInputs struct {
 	axis   string
 	rows   string // i32 [m]: which of all rows they are
-	to     string // i32 [m]: the same, or -1 for a row that is there because none would be
+	to     string // i32 [m]: the same, or -1 for an unused row of padding
 	labels string // i32 [m]: the first target of each, or -1 likewise
 	places string // i32 [m·width]: of each target its logit, counted on over rows
 }
@@ -23,11 +23,11 @@ var partNames = func() (all [mostParts]partInputs) {
 	return all
 }()
 
-// inputsOf are the names of part i.
+// inputsOf returns the input names of part i.
 func inputsOf(i int) partInputs { return partNames[i] }
 
-// feed is what a run is given: a datum as a batch of one document, and arrays that are
-// used again and again.
+// feed holds the inputs of a program run: a datum as a batch of one document, and
+// reusable arrays.
 type feed struct {
 	batch  data.Batch
 	labels []int32

@@ -8,7 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// Loss is what is learned, by its name: one of [Losses]. With p the log-probability of a
+// Loss selects a loss function by its name, one of [Losses]. With p the log-probability of a
 // target, q that of [Datum.Logprobs], A its advantage, w its weight and ρ = exp(p−q), the
 // loss of a datum is the sum over its targets of
 //
@@ -18,7 +18,7 @@ import (
 //	cispo                −clip(ρ)·p·A           clip_low_threshold 0, clip_high_threshold 4; no gradient by clip(ρ)
 //	dro                  −(p·A − ½·beta·(p−q)²) beta, which must be given
 //
-// The thresholds of clip are ratios. Sums, never means, are what gradients are of.
+// The thresholds of clip are ratios. Gradients are those of sums, never of means.
 type Loss struct {
 	Name   string
 	Config map[string]float64
@@ -40,7 +40,7 @@ const (
 	always
 )
 
-// loss is one of those that there are, with its settings.
+// loss is a supported loss function and its settings.
 type loss struct {
 	name                                string
 	many                                bool // targets of a token
@@ -52,7 +52,7 @@ type loss struct {
 
 	// value is the loss of target i, whose log-probability is p.
 	value func(l *loss, d *Datum, i int, p float64) float64
-	// slope says what −∂loss/∂p is of target i.
+	// slope returns −∂loss/∂p of target i.
 	slope func(l *loss, d *Datum, i int) slope
 }
 
@@ -115,7 +115,7 @@ var losses = []loss{
 	},
 }
 
-// Losses are the names of the losses that there are.
+// Losses returns the names of the supported losses.
 func Losses() []string {
 	var names []string
 	for i := range losses {
@@ -164,7 +164,7 @@ func (x Loss) resolve() (*loss, error) {
 // bends reports whether the slope of the loss depends on p.
 func (l *loss) bends() bool { return l.logprobs == always }
 
-// thresholds are those of clip for a target.
+// thresholds returns the clip thresholds of a target.
 func (l *loss) thresholds(d *Datum, i int) (low, high float64) {
 	low, high = l.low, l.high
 	if d.ClipLow != nil {
@@ -190,7 +190,7 @@ func (d *Datum) weight(i int) float64 {
 
 func (d *Datum) advantage(i int) float64 { return float64(d.Advantages[i]) }
 
-// ratio is ρ.
+// ratio returns ρ.
 func (d *Datum) ratio(i int, p float64) float64 { return math.Exp(p - float64(d.Logprobs[i])) }
 
 // unclipped is the slope of −ρ·A.

@@ -13,7 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Names of what programs read and write beside the model.
+// Names of the values that programs read and write in addition to the model.
 const (
 	gradientPrefix = "gradient."
 	firstPrefix    = "moment1."
@@ -23,12 +23,12 @@ const (
 // slopeInputs are the arrays of the fields of a slope, in their order.
 var slopeInputs = [...]string{"slope weight", "slope pull", "slope ratio", "slope q", "slope low", "slope high", "slope below", "slope above"}
 
-// fields are those of the slope.
+// fields returns the fields of the slope.
 func (s slope) fields() [len(slopeInputs)]float32 {
 	return [...]float32{s.weight, s.pull, s.ratio, s.q, s.low, s.high, s.below, s.above}
 }
 
-// form is what a pass computes.
+// form is the kind of computation in a pass.
 type form uint8
 
 const (
@@ -37,7 +37,7 @@ const (
 	bent                // or that depend on the losses
 )
 
-// fields is how many of a slope are read.
+// fields returns the number of fields of a slope that the form reads.
 func (f form) fields() int { return [...]int{0, 1, len(slopeInputs)}[f] }
 
 // pass is a kind of program: of one datum.
@@ -45,16 +45,17 @@ type pass struct {
 	form   form
 	width  int // targets of a token
 	tokens int // at most
-	rows   int // of these, whose logits exist at once where they must exist whole
+	rows   int // number of rows whose logits are in memory at once, if they must be materialized
 }
 
-// parts is how many times there are logits of so many rows.
+// parts returns the number of parts of the rows, each with its own logits.
 func (p pass) parts() int { return (p.tokens + p.rows - 1) / p.rows }
 
-// lossesResult is where the losses of tokens are, of −log p of each target.
+// lossesResult names the result with the losses of tokens, −log p of each target.
 const lossesResult = "session.losses"
 
-// emit has a program give the losses of the targets, and add to gradients.
+// emit emits a program that computes the losses of the targets and accumulates
+// gradients.
 func (p pass) emit(b *nn.Builder, head *nn.Head, program *graph.Program, recompute bool) {
 	n, body := b.Axis(nn.Tokens), b.Trained()
 	if p.width == 1 && p.form != bent {
@@ -84,8 +85,8 @@ func params(b *nn.Builder, trained []nn.Trained) (all []graph.Tensor) {
 	return all
 }
 
-// weight is −∂loss/∂p of the targets of some rows whose losses are −p, [m, width], where
-// pick takes these from all rows.
+// weight returns −∂loss/∂p of the targets of some rows with losses −p, [m, width]. pick
+// selects these rows from all rows.
 func (p pass) weight(b *nn.Builder, losses graph.Tensor, pick func(graph.Tensor) graph.Tensor) graph.Tensor {
 	in := func(i int) graph.Tensor {
 		n := b.Axis(nn.Tokens)
@@ -102,10 +103,11 @@ func (p pass) weight(b *nn.Builder, losses graph.Tensor, pick func(graph.Tensor)
 	return weight.Detach()
 }
 
-// emitParts is emit where the head has an adapter, or there are several targets, for which
-// the logits are needed whole, and where gradients depend on losses, for which they would be
-// made twice. Those of a part of the rows are made, and used up, at a time. The gradients
-// go from there to what the head is applied to, and then into the body.
+// emitParts implements emit if the head has an adapter or there are several targets,
+// which requires materialized logits, or if gradients depend on losses, which would
+// compute the logits twice. It computes and consumes the logits of one part of the rows
+// at a time. The gradients flow from there to the inputs of the head, and then into the
+// body.
 func (p pass) emitParts(b *nn.Builder, head *nn.Head, program *graph.Program, body []nn.Trained, recompute bool) {
 	n, states, width := b.Axis(nn.Tokens), head.Hidden(), ir.Static(p.width)
 	if !states.Valid() {
@@ -122,7 +124,7 @@ func (p pass) emitParts(b *nn.Builder, head *nn.Head, program *graph.Program, bo
 			rows, to := b.Input(in.rows, tensor.I32, m), b.Input(in.to, tensor.I32, m)
 			one, zero := ir.Static(1), b.G.Of(b.G.IR().Const(0, ir.Type{DType: tensor.I32, Shape: ir.Shape{}}))
 			there := to.Compare(ir.GreaterEqual, zero).Reshape(m, one)
-			// A row that is there because none would be weighs nothing.
+			// Rows of padding get weight zero.
 			pick = func(x graph.Tensor) graph.Tensor { return there.Where(x.Gather(rows), b.G.Const(0)) }
 			put = func(table, rows graph.Tensor) graph.Tensor { return table.ScatterRows(rows, to) }
 			h = head.Rows(rows)
@@ -162,7 +164,7 @@ func (p pass) emitParts(b *nn.Builder, head *nn.Head, program *graph.Program, bo
 	}
 }
 
-// ofLogits are the losses of the n rows of part i of a head, [n, width].
+// ofLogits returns the losses of the n rows in part i of a head, [n, width].
 func (p pass) ofLogits(b *nn.Builder, head nn.Head, i int, n ir.Dim) graph.Tensor {
 	logits, in := head.Logits(), inputsOf(i)
 	if !logits.Valid() {
@@ -179,15 +181,16 @@ func (p pass) ofLogits(b *nn.Builder, head nn.Head, i int, n ir.Dim) graph.Tenso
 	return first.Add(each.Slice(1, 0, 1)).Sub(each) // logsumexp, which the first target has, less the logit
 }
 
-// program is what the sessions of a shape run: a pass, or a step with constants of AdamW.
+// program is the key of a program shared by the sessions of a shape: a pass, or a step
+// with constants of AdamW.
 type program struct {
 	shape string
 	pass  pass
 	adam  ir.AdamWAttr
 }
 
-// pass returns the program of a pass. If the device has too little memory, each layer is
-// computed again for its gradients, from then on.
+// pass returns the program of a pass. If the device has too little memory, this and
+// later passes recompute each layer for the gradients.
 func (b *Base) pass(ctx context.Context, s *engine.Slot, p pass) (*engine.Program, error) {
 	key := program{shape: s.Shape(), pass: p}
 	spec, ok := b.specs[key]

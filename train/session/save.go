@@ -16,13 +16,13 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// Files of a session beside those of an adapter.
+// Files of a session in addition to those of an adapter.
 const (
 	recordFile  = "session.json"
 	momentsFile = "optimizer.safetensors"
 )
 
-// Record is what is saved of a session beside its adapter.
+// Record is the saved metadata of a session.
 type Record struct {
 	Rank      int               `json:"rank"`
 	Alpha     float64           `json:"alpha"`
@@ -33,17 +33,16 @@ type Record struct {
 	MaxTokens int               `json:"max_tokens,omitempty"`
 	Model     string            `json:"model,omitempty"`
 	Step      int               `json:"step"`
-	Optimizer bool              `json:"optimizer"` // whether its state is there
+	Optimizer bool              `json:"optimizer"` // whether the optimizer state is saved
 	Sums      map[string]string `json:"sums"`      // of the files with tensors
 }
 
-// Options are those of a session that the folder can be loaded into.
+// Options returns the options of a session into which the folder can be loaded.
 func (r *Record) Options() Options {
 	return Options{Rank: r.Rank, Alpha: r.Alpha, Seed: r.Seed, Attention: r.Attention, MLP: r.MLP, Unembed: r.Unembed, MaxTokens: r.MaxTokens, Name: r.Model}
 }
 
-// ReadRecord reads what a session has saved in dir beside its adapter. Errors:
-// ErrCheckpoint.
+// ReadRecord reads the record that a session has saved in dir. Errors: ErrCheckpoint.
 func ReadRecord(dir string) (*Record, error) {
 	raw, err := os.ReadFile(filepath.Join(dir, recordFile))
 	if err != nil {
@@ -59,12 +58,12 @@ func ReadRecord(dir string) (*Record, error) {
 	return r, nil
 }
 
-// unusable says which folder cannot be loaded, and why.
+// unusable returns an ErrCheckpoint with the folder and the cause.
 func unusable(dir string, err error) error {
 	return fmt.Errorf("session: %s: %w: %w", dir, ErrCheckpoint, err)
 }
 
-// Adapter is the adapter as it is now, in memory of its own.
+// Adapter returns a copy of the current adapter.
 func (s *Session) Adapter(ctx context.Context) (*lora.Adapter, error) {
 	tensors, err := s.read(ctx, "")
 	if err != nil {
@@ -73,8 +72,8 @@ func (s *Session) Adapter(ctx context.Context) (*lora.Adapter, error) {
 	return lora.New(s.state.Placement.Config(), tensors)
 }
 
-// Snapshot returns the adapter as it is now as a state in memory of its own, which later
-// steps do not change: what a registry publishes. Errors: lora.ErrNotFinite.
+// Snapshot returns a copy of the current adapter as a state for a registry. Later steps
+// do not change it. Errors: lora.ErrNotFinite.
 func (s *Session) Snapshot(ctx context.Context) (*lora.State, error) {
 	n := 0
 	for _, t := range s.trained {
@@ -96,9 +95,9 @@ func (s *Session) Snapshot(ctx context.Context) (*lora.State, error) {
 	return s.state.WithValues(values)
 }
 
-// Save writes a folder with the adapter as PEFT has it, and with optimizer all that a
-// session needs to go on as if it had not ended, but for gradients. It takes the place of
-// what is there, and is there whole or not at all. The folder above it must exist.
+// Save atomically writes a folder with the adapter in PEFT's format, and replaces an
+// existing one. With optimizer, the folder contains everything that a session needs to
+// continue exactly, except pending gradients. The parent folder must exist.
 func (s *Session) Save(ctx context.Context, dir string, optimizer bool) error {
 	tensors, err := s.read(ctx, "")
 	if err != nil {
@@ -143,10 +142,10 @@ func (s *Session) Save(ctx context.Context, dir string, optimizer bool) error {
 	return nil
 }
 
-// Load goes on from a folder that Save has written, with its moments of the optimizer and
-// its number of steps, or without. Without, it takes any adapter of PEFT with the session's
-// targets, ranks and scales. Gradients are cleared. Where the folder cannot be loaded
-// (ErrCheckpoint) nothing has changed.
+// Load restores the state that Save wrote to a folder, with optimizer including the
+// moments and the number of steps. Without optimizer, it accepts any PEFT adapter with
+// the session's targets, ranks and scales. Gradients are cleared. If the folder cannot
+// be loaded (ErrCheckpoint), nothing changes.
 func (s *Session) Load(ctx context.Context, dir string, optimizer bool) error {
 	r, err := ReadRecord(dir)
 	switch {
@@ -193,7 +192,7 @@ func (s *Session) Load(ctx context.Context, dir string, optimizer bool) error {
 	return nil
 }
 
-// readAdapter gives the tensors of an adapter that is like that of the session.
+// readAdapter returns the tensors of an adapter that matches the session's.
 func (s *Session) readAdapter(dir string) (map[string][]float32, error) {
 	a, err := lora.Load(dir)
 	if err != nil {
@@ -269,7 +268,7 @@ func (s *Session) readMoments(path string) (map[string][]float32, error) {
 	return moments, nil
 }
 
-// tensorFiles are those that hold tensors.
+// tensorFiles returns the names of the files with tensors.
 func tensorFiles(optimizer bool) []string {
 	if optimizer {
 		return []string{lora.WeightsFile, momentsFile}

@@ -1,8 +1,7 @@
-// Package session trains adapters call by call. Who drives a session gives it data and a
-// loss, as often as they like, has a step taken with the gradients that have added up, and
-// may save, load or serve the adapter between any two calls. What comes of it depends on the
-// data and their order alone: not on how they were divided into calls, nor on what other
-// sessions of the base did in between.
+// Package session trains adapters call by call. The caller passes batches of data and a
+// loss, requests an optimizer step with the accumulated gradients, and may save, load
+// or serve the adapter between any two calls. The result depends only on the data and
+// their order, not on their division into calls or on other sessions of the same base.
 package session
 
 import (
@@ -32,17 +31,17 @@ type Session struct {
 	adam    adamFeed
 }
 
-// Options say what adapter a session begins with. The zero value has nothing to train.
+// Options configures the adapter of a session. The zero value trains nothing.
 type Options struct {
 	Rank                    int     // 1 or more
 	Alpha                   float64 // the adapter is scaled by Alpha/Rank; 0: 32
 	Seed                    uint64
-	Attention, MLP, Unembed bool   // what is adapted: the projections of attention, those of the MLP, the head
+	Attention, MLP, Unembed bool   // modules to adapt: attention projections, MLP projections, the head
 	MaxTokens               int    // of a datum; 0: as many as the model takes
-	Name                    string // of the model, for base_model_name_or_path of what is saved
+	Name                    string // of the model, saved as base_model_name_or_path
 }
 
-// New begins a session with a fresh adapter, the one that lorafuse train begins with by the
+// New starts a session with a new adapter, initialized as by lorafuse train with the
 // same seed. Errors: ErrInput, those of the device.
 func (b *Base) New(ctx context.Context, o Options) (*Session, error) {
 	c, err := b.config(&o)
@@ -64,7 +63,7 @@ func (b *Base) New(ctx context.Context, o Options) (*Session, error) {
 	if s.slot, err = b.host.NewSlot(s.state); err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	if _, err = b.host.Programs(ctx, s.slot, s.stepper(DefaultAdam().constants())); err != nil { // which brings all of the session to the device
+	if _, err = b.host.Programs(ctx, s.slot, s.stepper(DefaultAdam().constants())); err != nil { // which uploads the whole session to the device
 		s.slot.Free()
 		return nil, fmt.Errorf("session: %w", err)
 	}
@@ -72,13 +71,13 @@ func (b *Base) New(ctx context.Context, o Options) (*Session, error) {
 	return s, nil
 }
 
-// Options are those that the session began with.
+// Options returns the options of the session.
 func (s *Session) Options() Options { return s.options }
 
-// Step is the number of steps that were taken.
+// Step returns the number of steps so far.
 func (s *Session) Step() int { return s.step }
 
-// Close frees what the session holds on the device.
+// Close frees the session's device memory.
 func (s *Session) Close() {
 	i := slices.Index(s.base.sessions, s)
 	if i < 0 {
@@ -89,23 +88,23 @@ func (s *Session) Close() {
 	s.slot.Free()
 }
 
-// Output is what a call gives.
+// Output is the result of a call.
 type Output struct {
 	Logprobs [][]float32        // of the targets, by datum
 	Losses   []float64          // of the datums
 	Metrics  map[string]float64 // by name and how they add up over calls, as in loss:sum
 }
 
-// GapMetric names the largest difference between a log-probability that a datum brings from
-// sampling and the one that training computes for it, over the targets with an advantage. For
-// weights that are those sampled from, it is 0 on a batch-invariant device, and elsewhere the
-// rounding by which the device's programs differ.
+// GapMetric names the largest difference between the log-probability that a datum
+// contains from sampling and the one that training computes, over the targets with an
+// advantage. For the weights that were sampled from, it is 0 on a batch-invariant
+// device; on other devices it reflects the rounding differences between programs.
 const GapMetric = "sampler_gap:max"
 
-// ForwardBackward adds the gradients of the losses of data, in their order, to those since
-// the last step; with forwardOnly it adds none. Where the data or the loss are refused
-// (ErrInput) nothing has changed; where it fails on its way, the gradients since the last
-// step are dropped, which the next step says.
+// ForwardBackward adds the gradients of the losses of data, in order, to those since
+// the last step; with forwardOnly it adds none. If data or loss are rejected
+// (ErrInput), nothing changes. If the computation fails, the gradients since the last
+// step are dropped, and the next step reports this.
 func (s *Session) ForwardBackward(ctx context.Context, data []Datum, x Loss, forwardOnly bool) (*Output, error) {
 	l, targets, err := s.check(data, x)
 	if err != nil {
@@ -200,7 +199,7 @@ func (s *Session) pass(ctx context.Context, d *Datum, l *loss, f form, logprobs 
 	return true, nil
 }
 
-// drop forgets the gradients, which are no longer those of whole calls.
+// drop discards the gradients, which include those of an incomplete call.
 func (s *Session) drop(why error) {
 	s.pending, s.lost = 0, why
 }
@@ -210,7 +209,7 @@ func (s *Session) clear(ctx context.Context) error {
 	return s.fill(ctx, gradientPrefix, nil)
 }
 
-// fill sets what is kept of the parameters under a prefix; nothing is zero.
+// fill sets the values stored for the parameters under a prefix; nil means zeros.
 func (s *Session) fill(ctx context.Context, prefix string, values map[string][]float32) error {
 	var zero []float32
 	for _, t := range s.trained {
@@ -227,7 +226,7 @@ func (s *Session) fill(ctx context.Context, prefix string, values map[string][]f
 	return nil
 }
 
-// read copies what is kept of the parameters under a prefix.
+// read returns copies of the values stored for the parameters under a prefix.
 func (s *Session) read(ctx context.Context, prefix string) ([]lora.Tensor, error) {
 	var out []lora.Tensor
 	for _, t := range s.trained {
