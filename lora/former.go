@@ -109,8 +109,8 @@ func below(all []tensor.Tensor) tensor.Tensor {
 	return out
 }
 
-// interleaved returns [out, rank·experts]: the blocks [out, rank] of one expert are
-// placed on a diagonal, and its columns alternate with those of the other experts.
+// interleaved returns [out, rank·experts]: the blocks [out, rank] of one expert form a
+// diagonal, and the columns of the experts alternate.
 func interleaved(all []tensor.Tensor, experts int) tensor.Tensor {
 	each := len(all) / experts
 	rows, ranks := 0, 0

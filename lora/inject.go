@@ -269,7 +269,8 @@ func (j *Injection) Stack(b *nn.Builder, m nn.Module, x, index graph.Tensor, ys 
 	return sums
 }
 
-// tokenRows looks up the rows ids of w; rows of trained tokens come from the adapter.
+// tokenRows emits a lookup of the rows ids of w; rows of trained tokens come from the
+// adapter.
 func (j *Injection) tokenRows(b *nn.Builder, m nn.Module, t TokenPlacement, ids, w graph.Tensor) graph.Tensor {
 	n, k := ids.Type().Shape[0], len(t.Tokens)
 	rows, index := j.tokenParams(b, t)

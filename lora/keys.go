@@ -77,9 +77,9 @@ func (p *Placement) Tensors() []TensorSpec {
 	return specs
 }
 
-// copyOfBias reports whether a tensor is one of the redundant tensors that PEFT writes
-// with a trained bias. PEFT saves such a module whole, under its in-memory name and as
-// the original module; only the bias is used.
+// copyOfBias reports whether a tensor is a redundant copy of the bias of a module that
+// is saved whole. With trained biases, PEFT also writes this bias under its in-memory
+// name and that of the original module; loading reads neither copy.
 func copyOfBias(key string, expected map[string]TensorSpec) bool {
 	for _, wrapper := range []string{".modules_to_save.", ".original_module."} {
 		module, rest, ok := strings.Cut(key, wrapper)

@@ -64,8 +64,8 @@ func turned(m []float32, rows, columns int) []float32 {
 // file written by Save is used in place in mapped memory if possible: A and B are then
 // read-only, and valid as long as the Layer is reachable.
 //
-// It fails with ErrMissing, ErrDType, ErrShape, and ErrOrientation for a transposed
-// matrix, as far as the shapes reveal it.
+// It fails with ErrMissing, ErrDType, ErrShape, and ErrOrientation for a matrix whose
+// shape shows that it is transposed.
 func LoadLayer(path string, in, out, rank int, alpha float32) (*Layer, error) {
 	file, err := safetensors.Open(path)
 	if err != nil {

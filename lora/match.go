@@ -201,9 +201,9 @@ func allLinear(c *Config, modules []Module) []string {
 }
 
 // shortestSuffixes shortens 20 or more target names to endings that match no other
-// module, as PEFT does before it saves them: "q_proj" instead of one name per layer.
-// targets are the names or endings in target_modules, others the names of all modules
-// that are not targeted.
+// module, as PEFT does before saving. For example, "q_proj" replaces one name per
+// layer. targets are the names or endings in target_modules, others the names of all
+// modules that are not targeted.
 func shortestSuffixes(targets, others []string) []string {
 	const worthwhile = 20
 	if len(targets) < worthwhile {

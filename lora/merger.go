@@ -104,7 +104,7 @@ func (m *Merger) Left() []string {
 	return names
 }
 
-// Untied returns the weights that must be added to the base model's: each shares its
+// Untied returns the weights that must be added to the base model's. Each shares its
 // values with another weight of the base model, and differs from it after the merge.
 // The model's config.json must then say tie_word_embeddings: false.
 func (m *Merger) Untied() []Untied {

@@ -73,8 +73,8 @@ func (x *Mix) Embedding(*nn.Builder, nn.Module, graph.Tensor, graph.Tensor) (gra
 	return graph.Tensor{}, false
 }
 
-// Choose emits an inexpensive layer for all rows with the parameters of each adapter
-// that changes it, and selects the result for each row by its adapter.
+// Choose emits an inexpensive layer for all rows, once for the parameters of each
+// adapter that changes it. It then selects the result for each row by its adapter.
 func (x *Mix) Choose(b *nn.Builder, m nn.Module, layer func(*nn.Builder) graph.Tensor) (graph.Tensor, bool) {
 	with := x.with(m)
 	if len(with) == 0 {

@@ -64,7 +64,7 @@ func fullMatch(source string) (*pattern, error) { return compilePattern("(?:", s
 func suffixMatch(key string) (*pattern, error) { return compilePattern(`(.*\.)?(`, key, `)$`) }
 
 // savedPattern compiles the test by which an entry of modules_to_save excludes modules
-// from adapters: re.match("(^|.*\.)ENTRY($|\..*)", name).
+// from adaptation: re.match("(^|.*\.)ENTRY($|\..*)", name).
 func savedPattern(entry string) (*pattern, error) {
 	return compilePattern(`(^|.*\.)`, entry, `($|\..*)`)
 }

@@ -181,9 +181,9 @@ func (p *Placement) isSaved(name string) bool {
 // embeddingNames are PEFT's names for an embedding and a head.
 var embeddingNames = []string{"embed_tokens", "lm_head"}
 
-// savedBases returns the targets whose base weight PEFT saves with the adapter: the
-// embedding and the head of a model if either is targeted by its usual name, unless
-// single tokens are trained.
+// savedBases returns the targets whose base weight PEFT saves with the adapter. These
+// are the embedding and the head of a model if either is targeted by its usual name,
+// unless single tokens are trained.
 func (p *placer) savedBases() []Module {
 	if len(p.config.TrainableTokenIndices) > 0 {
 		return nil

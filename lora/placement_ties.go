@@ -8,7 +8,7 @@ import (
 
 // ensureTying applies ensure_weight_tying to a model with a tied head: if the embedding
 // or the head is adapted or saved, the embedding is, and the head follows it. The rules
-// are those of BaseTuner._check_tied_modules.
+// match BaseTuner._check_tied_modules.
 func (p *placer) ensureTying() {
 	c := p.config
 	if !c.EnsureWeightTying {

@@ -165,8 +165,8 @@ func appendJSON(b []byte, v any, indent int) []byte {
 // ordered is an object whose order means something.
 type ordered []member
 
-// pythonNumber returns the text that Python would write after reading s: an integer
-// stays an integer, and a number with a fraction or an exponent becomes a float.
+// pythonNumber returns the text that Python would write after reading s. An integer
+// stays an integer; a number with a fraction or an exponent becomes a float.
 func pythonNumber(s string) string {
 	if !strings.ContainsAny(s, ".eE") {
 		if s == "-0" {

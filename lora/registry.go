@@ -84,12 +84,12 @@ type RegistryOptions struct {
 	MaxResident int
 }
 
-// Slots manages the adapters on a device. A registry calls one method at a time and
-// holds its lock meanwhile: a method must not call the registry, nor wait for anything
-// that does.
+// Slots manages the adapters on a device. A registry calls one method at a time while
+// it holds its lock: a method must not call the registry, nor wait for anything that
+// does.
 type Slots interface {
-	// Put uploads a version to the device. Its state stays on the host as long as it is
-	// on the device. If Put fails, the version is not on the device.
+	// Put uploads a version to the device. Its state stays on the host while the
+	// version is on the device. If Put fails, the version is not on the device.
 	Put(ctx context.Context, v *Version) error
 	// Drop removes the version from the device. No lease uses it there.
 	Drop(v *Version)
@@ -149,9 +149,9 @@ func (r *Registry) loadFrom(ctx context.Context, name string, from source) (_ *V
 	return r.replace(name, func() (*Version, error) { return r.load(ctx, name, from, from.read, true) })
 }
 
-// Add is Load for an open adapter, from any kind of file, and fails as Load does. It
-// copies the adapter's memory. A version that was evicted to disk is reloaded from
-// a.Dir, as by Load.
+// Add adds an open adapter, from any kind of file, and fails as Load does. It copies
+// the adapter's memory. A version that was evicted to disk is reloaded from a.Dir, as
+// by Load.
 func (r *Registry) Add(ctx context.Context, name string, a *Adapter) (*Version, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -179,9 +179,9 @@ func (r *Registry) Publish(ctx context.Context, name, identity string, s *State)
 	})
 }
 
-// LoadBelow is Load for a folder of Root, given by its path in Root or its full path.
-// Links that lead out of Root are not followed. It fails with ErrNotFound if Root has
-// no such folder or is not set.
+// LoadBelow loads an adapter like Load, from a folder of Root given by its path in Root
+// or its full path. Links that lead out of Root are not followed. It fails with
+// ErrNotFound if Root has no such folder or is not set.
 func (r *Registry) LoadBelow(ctx context.Context, name, dir string) (*Version, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -220,7 +220,7 @@ func (r *Registry) replace(name string, load func() (*Version, error)) (*Version
 }
 
 // Unload removes a name with all its versions, or one version, whose place the newest
-// remaining one takes. It also removes the pins and aliases of what it removes. For an
+// remaining one takes. Pins and aliases of removed versions are removed too. For an
 // alias, it removes only the alias. Memory is freed when the last lease is released. It
 // fails with ErrName and ErrNotFound.
 func (r *Registry) Unload(ref string) error {
@@ -350,7 +350,7 @@ type VersionInfo struct {
 	Summary  string    // of its configuration
 	Warnings []string  // of the configuration, and names in it that match nothing
 	Rank     int       // the largest of its targets
-	Bytes    int64     // size on the host, even while it is not there
+	Bytes    int64     // size on the host when loaded
 	Where    Where     // where the version is now
 	Pinned   bool      // by this name or another
 	Leases   int       // that are not released

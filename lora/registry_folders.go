@@ -100,8 +100,8 @@ func (r *Registry) Folders() map[string]string {
 }
 
 // Skipped returns the folders of Root with adapter files that [Registry.Folders] leaves
-// out, and the reason: broken adapters, folders whose name is not a valid adapter name,
-// and nested folders, which only LoadBelow loads.
+// out, with the reason. These are broken adapters, folders whose name is not a valid
+// adapter name, and nested folders, which only LoadBelow loads.
 func (r *Registry) Skipped() map[string]error {
 	_, skipped := r.scan(true)
 	return skipped
@@ -178,7 +178,7 @@ func scanDeeper(files fs.FS, folder string, skipped map[string]error) {
 
 var errDeeper = errors.New("is not directly in the folder of adapters; load_lora_adapter loads it")
 
-// checkFolder checks an adapter as far as possible without reading its tensors.
+// checkFolder checks the files of an adapter without reading its tensors.
 func (r *Registry) checkFolder(files fs.FS, name string, found []fs.FileInfo) error {
 	r.foldersMu.Lock()
 	known, ok := r.folders[name]

@@ -253,9 +253,10 @@ func (r *Registry) end(name string, f *flight, err error) {
 	close(f.done)
 }
 
-// expect waits for the load of a name that is not in the table, or starts one from the
-// folder that Find returns or the folder of that name in Root. The caller then looks up
-// the name again. It fails with errUnknown if there is no source for the name.
+// expect waits for a pending load of a name that is not in the table, or starts a load.
+// Its source is the folder that Find returns or the folder of that name in Root. The
+// caller then looks up the name again. It fails with errUnknown if there is no source
+// for the name.
 func (r *Registry) expect(ctx context.Context, name string) error {
 	from := source{root: r.options.Root, dir: name}
 	lies := r.options.Root != "" && !strings.Contains(name, "/")

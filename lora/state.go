@@ -173,9 +173,9 @@ func (s *State) Save(dir string, raw bool) error {
 	return Save(dir, c, tensors)
 }
 
-// KeepTypes makes graphs read the factors of a, from which the state was loaded, in the
-// element type of the file if that is narrower than f32: the same numbers, and half the
-// bytes in each pass. It must not be used for training, which requires f32.
+// KeepTypes makes graphs read the factors of a in the element type of the file if that
+// is narrower than f32. s must have been loaded from a. The numbers are the same, with
+// half the bytes in each pass. It must not be used for training, which requires f32.
 func (s *State) KeepTypes(a *Adapter) {
 	s.types = map[string]tensor.DType{}
 	for _, t := range s.Placement.Targets {

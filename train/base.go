@@ -28,11 +28,11 @@ type Base struct {
 // stays the caller's, and is closed after the runs.
 func NewBase(h *host.Host, dir string) *Base { return &Base{dir: dir, host: h} }
 
-// New is [New] on the base. Everything that the run needs in addition to the model is
-// on the device until Close. Model, device and their settings are those of the base and
-// override the configuration (backend, threads, precision, batch_invariant, quantize,
-// pack and load); adapters record c's model as the name of the base model. Errors:
-// ErrTask for a task that needs a model of its own.
+// New opens a run on the base, like [New]. Everything that the run needs in addition to
+// the model is on the device until Close. The base determines the model, the device and
+// their settings, whatever the configuration says (backend, threads, precision,
+// batch_invariant, quantize, pack and load); adapters record c's model as the name of
+// the base model. Errors: ErrTask for a task that needs a model of its own.
 func (b *Base) New(ctx context.Context, c *config.Config, o Observer) (*Run, error) {
 	own := b.settings(c)
 	if err := validate(own); err != nil {

@@ -127,8 +127,8 @@ func (r *Run) bindAdapter(s *lora.State) error {
 	return nil
 }
 
-// bindFields records the fields of a JSON object, except those in but, and of the
-// objects nested in it.
+// bindFields records the fields of a JSON object and of the objects nested in it,
+// except the names in but.
 func (r *Run) bindFields(prefix string, object []byte, but ...string) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(object, &fields); err != nil {

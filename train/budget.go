@@ -98,8 +98,8 @@ func (b *budget) find() (*candidate, error) {
 	return nil, b.refuse(c)
 }
 
-// cuts returns the numbers of parts into which micro-batches may be cut: for each
-// number of rows in a part from the whole batch down to one.
+// cuts returns the numbers of parts into which micro-batches may be cut: 1 and the
+// other divisors of the batch size, in increasing order.
 func (b *budget) cuts() []int {
 	cuts, rows := []int{1}, b.run.cfg.BatchSize
 	if b.whole() != "" {
@@ -179,8 +179,8 @@ func (b *budget) fewest(c *candidate) (*candidate, error) {
 	return plans[n], nil
 }
 
-// refuse returns an error with the amount by which the smallest plan exceeds the
-// budget, and advice.
+// refuse returns an error that reports by how much the smallest plan exceeds the
+// budget, with advice.
 func (b *budget) refuse(c *candidate) error {
 	text := fmt.Sprintf("the smallest plan (%v, %d rows at a time) takes %s: %v; that is %s more than memory: %s",
 		c.Fit, c.Rows, bytesize.Binary(c.Resident), c.memory, bytesize.Binary(c.Resident-b.bytes), bytesize.Binary(b.bytes))

@@ -108,7 +108,7 @@ func (r *Run) readClassified(ctx context.Context, dir string) error {
 	return r.quantize()
 }
 
-// classes returns the classes as far as they are known without the rows: from the
+// classes returns the classes that are known without the rows. They come from the
 // configuration, from an adapter that is trained further, or from the model's
 // config.json.
 func (r *Run) classes(m *model.Config) (classes model.Classes, err error) {

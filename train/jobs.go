@@ -62,14 +62,15 @@ func (o Outcome) MarshalJSON() ([]byte, error) {
 	}{o.Name, o.Summary, text})
 }
 
-// NewJobs is New for a configuration with jobs. observe returns the observer of the
-// named job; for an empty name, it returns the common observer, whose Profile is used.
+// NewJobs opens the runs of a configuration with jobs. observe returns the observer of
+// the named job; for an empty name, it returns the common observer, whose Profile is
+// used.
 func NewJobs(ctx context.Context, c *config.Config, observe func(name string) Observer) (*Jobs, error) {
 	return openJobs(ctx, c, observe, func(config.Job) bool { return true })
 }
 
-// DryRunJobs is DryRun for a configuration with jobs and returns the memory of all of
-// them. A job without an output folder uses a folder in missing.
+// DryRunJobs plans the runs of a configuration with jobs, like DryRun, and returns the
+// memory of all of them. A job without an output folder uses a folder in missing.
 func DryRunJobs(ctx context.Context, c *config.Config, missing string, observe func(name string) Observer) (Memory, error) {
 	j, err := openJobs(ctx, c, observe, func(job config.Job) bool {
 		if _, err := os.Stat(job.OutputDir); errors.Is(err, fs.ErrNotExist) {

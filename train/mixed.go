@@ -25,7 +25,7 @@ const rowLosses = "losses"
 
 // mixed computes the gradients of micro-batches of several jobs in one pass. Each row
 // uses the adapter of its job. The results of a job's rows depend only on these rows,
-// so their sums equal those of the job's own program, bit for bit.
+// so their sums are bit-identical to the sums of the job's own program.
 type mixed struct {
 	slot    *engine.Slot
 	program *engine.Program

@@ -208,8 +208,7 @@ func (r *Run) samples(ctx context.Context) ([]cache.Sample, error) {
 }
 
 // attention targets the attention projections if the configuration names no targets, as
-// trainers of diffusion models do. The names are those in the transformers of
-// diffusers.
+// trainers of diffusion models do. It uses the names in the transformers of diffusers.
 func (r *Run) attention(c *lora.Config) *lora.Config {
 	if c.TargetModules.IsSet() || len(c.TargetParameters) > 0 {
 		return c

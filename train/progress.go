@@ -109,8 +109,8 @@ func (n *number) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*float64)(n))
 }
 
-// same compares the settings of a checkpoint with those of the present run, and returns
-// an error that names all differences.
+// same compares the settings of a checkpoint and of the present run, and returns an
+// error that names all differences.
 func (p progress) same(now progress) error {
 	if p.Format != now.Format {
 		return fmt.Errorf("%w: %s has format %d, expected %d: another version of the program has written it; start anew, or end the run with that version",

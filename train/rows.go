@@ -26,7 +26,7 @@ type Rows interface {
 	String() string
 }
 
-// material is the training data of a run, as far as it depends on the task.
+// material is the task-specific training data of a run.
 type material interface {
 	// rows returns the rows for training and for evaluation, or nil without them.
 	rows() (train, eval Rows)

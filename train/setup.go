@@ -27,10 +27,10 @@ type Observer struct {
 	// Step gets each finished optimizer step.
 	Step func(Report)
 	// Save is called after each step except the last, and returns whether to save a
-	// checkpoint in addition to those of save_steps.
+	// checkpoint even if save_steps does not require one.
 	Save func(step int) bool
-	// Saved is called with each checkpoint of a step as soon as it is complete on disk.
-	// Later checkpoints may remove it (save_limit). See [CheckpointAdapter].
+	// Saved is called with each checkpoint of a step when it is complete on disk. Later
+	// checkpoints may remove it (save_limit). See [CheckpointAdapter].
 	Saved func(step int, dir string)
 	// Figures returns additional metrics to record after a step.
 	Figures func() []events.Scalar
@@ -90,7 +90,8 @@ func New(ctx context.Context, c *config.Config, o Observer) (*Run, error) {
 	return open(ctx, c, nil, o, true)
 }
 
-// NewFrom is [New] with the files of c.Data in a file system, such as rows in memory.
+// NewFrom opens a run like [New], with the files of c.Data in a file system, such as
+// rows in memory.
 func NewFrom(ctx context.Context, c *config.Config, files fs.FS, o Observer) (*Run, error) {
 	return open(ctx, c, files, o, true)
 }
@@ -145,7 +146,7 @@ func (r *Run) open(ctx context.Context, lock bool) (_ *Run, err error) {
 	return r, nil
 }
 
-// prepared holds the parts from which the engine of a run is built.
+// prepared holds the inputs for building the engine of a run.
 type prepared struct {
 	planner *Planner
 	opts    EngineOptions

@@ -11,8 +11,8 @@ import (
 	"github.com/lorafuse/lorafuse/model/original"
 )
 
-// layer is the target of one name in a file: a module of the model, or several modules
-// whose concatenated outputs are one layer of the original model.
+// layer is the target of one name in a file. It is a module of the model, or several
+// modules whose concatenated outputs are one layer of the original model.
 type layer struct {
 	name    string
 	modules []lora.Module

@@ -18,7 +18,7 @@ import (
 //	cispo                −clip(ρ)·p·A           clip_low_threshold 0, clip_high_threshold 4; no gradient by clip(ρ)
 //	dro                  −(p·A − ½·beta·(p−q)²) beta, which must be given
 //
-// The thresholds of clip are ratios. Gradients are those of sums, never of means.
+// The thresholds of clip are ratios. Losses are summed, never averaged.
 type Loss struct {
 	Name   string
 	Config map[string]float64

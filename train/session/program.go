@@ -103,11 +103,11 @@ func (p pass) weight(b *nn.Builder, losses graph.Tensor, pick func(graph.Tensor)
 	return weight.Detach()
 }
 
-// emitParts implements emit if the head has an adapter or there are several targets,
-// which requires materialized logits, or if gradients depend on losses, which would
-// compute the logits twice. It computes and consumes the logits of one part of the rows
-// at a time. The gradients flow from there to the inputs of the head, and then into the
-// body.
+// emitParts implements emit for cases in which the logits must be materialized (the
+// head has an adapter, or there are several targets) or would be computed twice
+// (gradients depend on losses). It computes and consumes the logits of one part of the
+// rows at a time. The gradients flow from there to the inputs of the head, and then
+// into the body.
 func (p pass) emitParts(b *nn.Builder, head *nn.Head, program *graph.Program, body []nn.Trained, recompute bool) {
 	n, states, width := b.Axis(nn.Tokens), head.Hidden(), ir.Static(p.width)
 	if !states.Valid() {

@@ -95,10 +95,10 @@ type Output struct {
 	Metrics  map[string]float64 // by name and how they add up over calls, as in loss:sum
 }
 
-// GapMetric names the largest difference between the log-probability that a datum
-// contains from sampling and the one that training computes, over the targets with an
-// advantage. For the weights that were sampled from, it is 0 on a batch-invariant
-// device; on other devices it reflects the rounding differences between programs.
+// GapMetric names the largest difference between the log-probability of a target in the
+// data, from sampling, and in training. Only targets with an advantage count. For the
+// weights that were sampled from, it is 0 on a batch-invariant device; on other devices
+// it reflects the rounding differences between programs.
 const GapMetric = "sampler_gap:max"
 
 // ForwardBackward adds the gradients of the losses of data, in order, to those since
@@ -199,7 +199,7 @@ func (s *Session) pass(ctx context.Context, d *Datum, l *loss, f form, logprobs 
 	return true, nil
 }
 
-// drop discards the gradients, which include those of an incomplete call.
+// drop discards the gradients, which may include a part of a failed call.
 func (s *Session) drop(why error) {
 	s.pending, s.lost = 0, why
 }
