@@ -25,16 +25,16 @@ type Adapter struct {
 	tensors map[string]tensor.Tensor
 	set     *weights.Set
 	views   []*safetensors.View // hold the mapping
-	step    bool                // of training: it may do nothing
+	step    bool                // of training, which may have no effect
 
 	template     *chat.Template // of a registry's adapter, nil if its folder has none
 	templateText []byte         // the files that it is from
 	tokenizer    []byte         // tokenizer.json of a registry's adapter
 }
 
-// Load opens the adapter in dir. Only where there is no WeightsFile, not even a
-// broken one, it takes TorchWeightsFile, as PEFT does; Source says so. Its tensors
-// are not looked at yet, see [Adapter.Check].
+// Load opens the adapter in dir. Like PEFT, it reads TorchWeightsFile only if there is
+// no WeightsFile, not even a broken one; Source reports the choice. The tensors are not
+// checked yet, see [Adapter.Check].
 func Load(dir string) (*Adapter, error) {
 	c, err := ReadConfig(dir)
 	if err != nil {
@@ -113,9 +113,9 @@ func (a *Adapter) Tensor(key string) (tensor.Tensor, bool) {
 	return t, ok
 }
 
-// Float32s returns a copy of a tensor, converted to float32. It fails with
-// ErrMissing where there is none of that key, and with safetensors.ErrFault where
-// the file has been cut short since it was opened.
+// Float32s returns a copy of a tensor, converted to float32. It fails with ErrMissing
+// if the key does not exist, and with safetensors.ErrFault if the file was truncated
+// after it was opened.
 func (a *Adapter) Float32s(key string) ([]float32, error) {
 	t, ok := a.tensors[key]
 	if !ok {

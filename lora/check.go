@@ -14,9 +14,9 @@ import (
 type CheckOptions struct {
 	// AllowZeroB allows an adapter that has no effect, as at the start of training.
 	AllowZeroB bool
-	// AllowRandomBase lets init_lora_weights be pissa_niter_N. The base weights
-	// of such an adapter depend on random numbers; only who made it by
-	// Initialize, and knows its seed, can make them again.
+	// AllowRandomBase allows init_lora_weights to be pissa_niter_N. The base weights of
+	// such an adapter depend on random numbers, and can be reproduced only by a caller
+	// of Initialize that knows the seed.
 	AllowRandomBase bool
 }
 
@@ -27,7 +27,7 @@ type Report struct {
 	Params   int // their elements
 	Targets  int
 	Problems []Problem
-	Warnings []string // of the configuration, and names in it that match nothing
+	Warnings []string // of the configuration, and its names without a match
 
 	specs []TensorSpec
 }
@@ -36,7 +36,7 @@ type Report struct {
 type Problem struct {
 	Kind   error  // one of the Err variables of this package
 	Key    string // key of the tensor, found or expected
-	Detail string // found, expected, what to do
+	Detail string // found, expected, advice
 }
 
 // Error returns the key and the problem.
@@ -164,11 +164,12 @@ func (a *Adapter) Check(p *Placement, opts CheckOptions) *Report {
 	return r
 }
 
-// poolerDense is the layer of BERT's pooler, which transformers adds to encoders whose
+// poolerDense is the layer of BERT's pooler, which transformers adds to encoders if the
 // checkpoint has none. Sentence embeddings do not depend on it.
 const poolerDense = "pooler.dense"
 
-// lacksPooler reports whether key is of the pooler of an encoder whose checkpoint has none.
+// lacksPooler reports whether key belongs to a pooler that the encoder's checkpoint
+// lacks.
 func (p *Placement) lacksPooler(key string) bool {
 	return strings.HasPrefix(key, keyPrefix+poolerDense+".lora_") &&
 		!slices.ContainsFunc(p.modules, func(m Module) bool { return m.Name == poolerDense })
@@ -235,9 +236,9 @@ func (r *Report) checkValues(key string, t tensor.Tensor) (zero bool) {
 	return zero
 }
 
-// checkPairs adds a problem if the adapter does nothing on every target. Targets without
-// effect among others are a warning: training leaves those alone that the loss does not
-// depend on, such as the pooler of BERT when it learns sentence embeddings.
+// checkPairs adds a problem if the adapter has no effect on any target. Some targets
+// without effect are only a warning: training does not change targets that do not
+// affect the loss, such as the pooler of BERT in training for sentence embeddings.
 func (r *Report) checkPairs(p *Placement, zero map[string]bool) {
 	var idle []Problem
 	for _, t := range p.Targets {

@@ -15,8 +15,8 @@ const (
 	TorchWeightsFile = weights.TorchAdapterFile
 )
 
-// peftVersion is the version of PEFT whose contract this package follows and
-// which a new adapter_config.json names.
+// peftVersion is the PEFT version with which this package is compatible; a new
+// adapter_config.json names it.
 const peftVersion = "0.21.2"
 
 // AllLinear, in any letter case, is the target pattern that selects every linear layer
@@ -32,11 +32,11 @@ const AllLinear = "all-linear"
 type Config struct {
 	PeftType            string  // always "LORA"
 	PeftVersion         string  // of the writer
-	TaskType            *string // CAUSAL_LM, SEQ_CLS, …; nil where the base model class is in AutoMapping
+	TaskType            *string // CAUSAL_LM, SEQ_CLS, …; nil if the base model class is in AutoMapping
 	AutoMapping         Opaque
 	BaseModelNameOrPath *string
 	Revision            *string // of the base model
-	InferenceMode       bool    // true on disk; says nothing about the adapter
+	InferenceMode       bool    // true on disk, without meaning for the adapter
 
 	R            int          // rank of every target that RankPattern leaves alone
 	LoraAlpha    float64      // scale = alpha/r, or alpha/√r with UseRSLoRA
@@ -46,13 +46,13 @@ type Config struct {
 	UseRSLoRA    bool
 	UseDoRA      bool
 	LoraBias     bool   // B has a bias
-	Bias         string // which biases of the base model train: none, all or lora_only
+	Bias         string // the biases of the base model to train: none, all or lora_only
 	FanInFanOut  bool   // weights have shape [in, out] (Conv1D of GPT-2); corrected by the kind of the module
 	// InitLoraWeights is the initialization of A and B; the zero value is InitDefault.
 	InitLoraWeights InitMethod
 
 	TargetModules         ModuleSet // unset: PEFT's choice for the model type
-	TargetParameters      []string  // parameters of no layer, such as stacked experts, by full names or ends of them
+	TargetParameters      []string  // parameters without a layer, such as stacked experts, by full names or their endings
 	ExcludeModules        ModuleSet // wins over TargetModules
 	LayersToTransform     []int     // layer numbers that a list of names is limited to; nil is all
 	LayersPattern         []string  // the names of the module lists that hold the layers
@@ -98,7 +98,7 @@ func DefaultConfig() *Config {
 	}
 }
 
-// Clone returns a copy that shares nothing with c that can be written to.
+// Clone returns a deep copy; the two share only immutable values.
 func (c *Config) Clone() *Config {
 	d := *c
 	for _, p := range []**string{&d.TaskType, &d.BaseModelNameOrPath, &d.Revision, &d.MegatronCore} {
@@ -156,7 +156,7 @@ type RankRule struct {
 	R   int
 }
 
-// AlphaPattern gives modules alphas of their own, see [RankPattern].
+// AlphaPattern overrides the alpha of modules, see [RankPattern].
 type AlphaPattern []AlphaRule
 
 // AlphaRule is one entry of an AlphaPattern.
@@ -189,8 +189,8 @@ const (
 // null.
 type Opaque struct{ value any }
 
-// IsSet reports whether the value is anything but null, false and the empty
-// list or object: what Python takes for true.
+// IsSet reports whether the value is true for Python: anything except null, false and
+// the empty list or object.
 func (o Opaque) IsSet() bool {
 	switch v := o.value.(type) {
 	case nil:

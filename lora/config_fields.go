@@ -109,7 +109,7 @@ func decode(p any, v any) error {
 	case *stringOrList:
 		if s, ok := v.(string); ok {
 			*p = nil
-			if s != "" { // an empty pattern is none to PEFT
+			if s != "" { // PEFT treats an empty pattern as unset
 				*p = stringOrList{s}
 			}
 			return nil

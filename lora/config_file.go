@@ -94,7 +94,7 @@ func (c *Config) encodeField(f field) any {
 	return encode(now)
 }
 
-// keepOrder marks an object as ordered where its order means something.
+// keepOrder marks an object as ordered if its order has a meaning.
 func keepOrder(field any, v any) any {
 	switch field.(type) {
 	case *RankPattern, *AlphaPattern:

@@ -11,15 +11,15 @@ import (
 // TensorDiff is the difference of one tensor between two adapters.
 type TensorDiff struct {
 	Key string
-	// OnlyIn is 1 or 2 where the other adapter lacks the tensor.
+	// OnlyIn is 1 or 2 if the other adapter lacks the tensor.
 	OnlyIn int
 	// Shapes are set if they differ; then nothing else is compared.
 	Shapes [2][]int
 	// DTypes are the types of the two tensors.
 	DTypes [2]tensor.DType
 
-	MaxAbs float64 // largest |a-b|; NaN where just one of the two is NaN
-	MaxRel float64 // MaxAbs over the largest |a|; 0 where both are all zero
+	MaxAbs float64 // largest |a-b|; NaN if exactly one of the two is NaN
+	MaxRel float64 // MaxAbs over the largest |a|; 0 if both are all zero
 	At     []int   // index of the element with MaxAbs
 	A, B   float64 // its values
 	Differ int     // number of elements that are not equal

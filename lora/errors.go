@@ -11,7 +11,7 @@ import (
 var (
 	// ErrConfig: a setting that is wrong in itself.
 	ErrConfig = errors.New("bad adapter configuration")
-	// ErrUnsupported: a setting whose meaning this package does not have.
+	// ErrUnsupported: the package does not support the setting.
 	ErrUnsupported = errors.New("not supported")
 	// ErrNoTarget: the configuration targets no module of the model.
 	ErrNoTarget = errors.New("no module is targeted")
@@ -26,7 +26,7 @@ var (
 	ErrShape = errors.New("wrong shape")
 	// ErrOrientation: a tensor that is transposed; it is an ErrShape too.
 	ErrOrientation = errors.New("transposed")
-	// ErrDType: a tensor of an element type that is no float.
+	// ErrDType: the element type of a tensor is not floating-point.
 	ErrDType = errors.New("wrong element type")
 	// ErrNotFinite: a tensor with NaN or infinity in it.
 	ErrNotFinite = errors.New("not finite")
@@ -37,9 +37,9 @@ var (
 	ErrName = errors.New("bad name")
 	// ErrTaken: the name is already used for something else.
 	ErrTaken = errors.New("name is taken")
-	// ErrNotFound: no adapter of that name, or no such version of it.
+	// ErrNotFound: no adapter has that name, or it has no such version.
 	ErrNotFound = errors.New("adapter not found")
-	// ErrChanged: files that are not, or not all, what they were.
+	// ErrChanged: files were modified, replaced or removed.
 	ErrChanged = errors.New("files have changed")
 	// ErrFull: no room for another adapter, because all present ones are in use or
 	// pinned.

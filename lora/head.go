@@ -41,8 +41,8 @@ func (p *placer) saveHead() error {
 	return nil
 }
 
-// Complete fails with ErrMissing where the adapter lacks one of the parameters called
-// names, which the model has from nowhere else: they are random numbers.
+// Complete fails with ErrMissing if the adapter lacks one of the parameters in names.
+// The model initializes these randomly, so only the adapter can supply them.
 func (p *Placement) Complete(names []string) error {
 	var saved []string
 	for _, s := range p.Tensors() {

@@ -9,8 +9,8 @@ import (
 	"github.com/lorafuse/lorafuse/internal/philox"
 )
 
-// Weights are the tensors of one target in host memory, laid out as in an
-// adapter file. BBias and Magnitude are nil where the target has none.
+// Weights holds the tensors of one target in host memory, in the layout of an adapter
+// file. BBias and Magnitude are nil if the target does not use them.
 type Weights struct {
 	A         []float32 // [rank, in]; of a stack [matrices·rank, in]
 	B         []float32 // [out, rank]; of a stack [out, rank·matrices]
@@ -69,7 +69,7 @@ func (t Target) Initialize(seed uint64, base []float32) (*Weights, error) {
 	w := t.NewWeights()
 	switch {
 	case t.Kind == Embedding:
-		// PEFT has one way to begin an embedding, whatever the method.
+		// PEFT initializes embeddings the same way for all methods.
 		t.draw(seed, RoleB).normal(w.B, 1)
 		if kind == InitRandom {
 			t.draw(seed, RoleA).normal(w.A, 1)

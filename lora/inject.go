@@ -41,9 +41,9 @@ type Injection struct {
 	types map[string]tensor.DType
 }
 
-// NewInjection prepares the placement's part in graphs. w finds the weights of the
-// model; base may hold weights that stand in for them, by module (see
-// [Target.Residual]). DoRA looks at the weights of its targets once, here.
+// NewInjection prepares the placement for use in graphs. w provides the weights of the
+// model; base may hold replacements of them, by module (see [Target.Residual]). The
+// weights of DoRA's targets are read once, here.
 func NewInjection(p *Placement, w nn.Weights, base map[string]*tensor.Tensor) (*Injection, error) {
 	j := &Injection{
 		placement: p, targets: map[string]Target{}, params: map[string]TensorSpec{}, tokens: map[string]TokenPlacement{},

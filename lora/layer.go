@@ -32,8 +32,8 @@ const (
 	transposedA, transposedB = "lora_a", "lora_b"
 )
 
-// NewLayer returns a layer with A uniform in ±1/√in, drawn by seed, and B
-// zero: it adds nothing until it is trained.
+// NewLayer returns a layer with A uniform in ±1/√in, drawn with seed, and B zero. It
+// has no effect until it is trained.
 func NewLayer(in, out, rank int, alpha float32, seed uint64) (*Layer, error) {
 	l := &Layer{In: in, Out: out, Rank: rank, Alpha: alpha}
 	if err := l.checkSizes(); err != nil {
@@ -101,8 +101,8 @@ func (l *Layer) forward(dst, x []float32, batch int, drop func(i int, v float32)
 	return nil
 }
 
-// dot is Σ aᵢ·bᵢ. The conversion keeps machines from fusing product and sum,
-// which would give other bits.
+// dot returns Σ aᵢ·bᵢ. The conversion prevents fused multiply-add, which would change
+// bits.
 func dot(a []float32, b []float64) (sum float64) {
 	for i, v := range a {
 		sum += float64(float64(v) * b[i])
@@ -110,9 +110,9 @@ func dot(a []float32, b []float64) (sum float64) {
 	return sum
 }
 
-// Merge adds Scale·B A to the weight w [out, in] of a linear layer, which then
-// computes alone what it did with this one. It fails with ErrShape where the
-// length does not fit.
+// Merge adds Scale·B A to the weight w [out, in] of a linear layer, which then computes
+// the combined result without this layer. It fails with ErrShape if the length does not
+// fit.
 func (l *Layer) Merge(w []float32) error {
 	if err := l.check(); err != nil {
 		return err
@@ -137,7 +137,7 @@ func (l *Layer) Merge(w []float32) error {
 
 // checkSizes reports dimensions that no layer has.
 func (l *Layer) checkSizes() error {
-	const limit = 1 << 30 // products of two then fit in an int
+	const limit = 1 << 30 // the product of two then fits in an int
 	for _, n := range []int{l.In, l.Out, l.Rank} {
 		if n <= 0 || n > limit {
 			return fmt.Errorf("lora: layer of in %d, out %d, rank %d: %w", l.In, l.Out, l.Rank, ErrShape)

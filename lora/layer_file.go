@@ -8,10 +8,9 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Save writes the layer as a safetensors file with the F32 tensors lora_A.weight
-// [rank, in] and lora_B.weight [out, rank] and no metadata, straight from memory.
-// The file is complete, and on the disk, before it takes its name. Alpha is not
-// in the file.
+// Save writes the layer as a safetensors file with the F32 tensors lora_A.weight [rank,
+// in] and lora_B.weight [out, rank], without metadata or intermediate copies. The file
+// is complete on disk before it gets its name. It does not contain alpha.
 func (l *Layer) Save(path string) error {
 	if err := l.check(); err != nil {
 		return err

@@ -30,9 +30,9 @@ func (l *Layer) Params(g *graph.Graph) []graph.Tensor {
 	return []graph.Tensor{g.Value(a), g.Value(b)}
 }
 
-// Apply is Scale·dropout(x) Aᵀ Bᵀ in the graph of x [..., in]: leading axes are
-// rows. key draws what is dropped (see [graph.Graph.Key]); the zero Tensor is
-// for all but training.
+// Apply returns Scale·dropout(x) Aᵀ Bᵀ in the graph of x [..., in]; leading axes are
+// rows. key is the random key for dropout (see [graph.Graph.Key]), or the zero Tensor
+// except in training.
 func (l *Layer) Apply(x, key graph.Tensor) graph.Tensor {
 	h, b, ok := l.down(x, key)
 	if !ok {
@@ -41,8 +41,8 @@ func (l *Layer) Apply(x, key graph.Tensor) graph.Tensor {
 	return h.MatMulT(b).Scale(float64(l.Scale()))
 }
 
-// Linear is x Wᵀ + bias with the layer on top, as one product, for the frozen
-// weight w [out, in] of x's graph; bias may be the zero Tensor.
+// Linear returns x Wᵀ + bias plus this layer, as one product, for the frozen weight w
+// [out, in] of x's graph; bias may be the zero Tensor.
 func (l *Layer) Linear(x, w, bias, key graph.Tensor) graph.Tensor {
 	h, b, ok := l.down(x, key)
 	if !ok {

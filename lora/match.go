@@ -41,7 +41,7 @@ func newMatcher(c *Config, target ModuleSet) (*matcher, error) {
 		}
 		m.saved = append(m.saved, p)
 	}
-	if len(c.LayersToTransform) == 0 { // an empty list is none to PEFT
+	if len(c.LayersToTransform) == 0 { // PEFT treats an empty list as unset
 		return m, nil
 	}
 	m.layers = c.LayersToTransform
@@ -75,7 +75,7 @@ func (m *matcher) judge(name string) (verdict, error) {
 	if err != nil || !ok {
 		return unmatched, err
 	}
-	// The full name of a module chooses it, whatever its layer.
+	// The full name of a module selects it regardless of its layer.
 	if whole || m.layers == nil {
 		return matched, nil
 	}
@@ -141,8 +141,8 @@ func (m moduleMatcher) match(name string) (ok, whole bool, err error) {
 	return false, false, nil
 }
 
-// ruleIndex returns the first key that matches name, -1 if none does: PEFT's
-// get_pattern_key. A key that is the name itself matches whatever it means as
+// ruleIndex returns the index of the first key that matches name, or -1 if none does:
+// PEFT's get_pattern_key. A key equal to the name matches regardless of its meaning as
 // a pattern.
 func ruleIndex(keys []*pattern, name string) (int, error) {
 	for i, k := range keys {

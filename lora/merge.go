@@ -56,9 +56,9 @@ func (t Target) MergeBias(bias []float32, w *Weights) error {
 	return nil
 }
 
-// Residual takes the first adapter out of the weight of its module:
-// W -= Scale·B·A, rounded to the type in which the model holds it. That is how
-// PiSSA and OLoRA begin; initial is the result of Initialize.
+// Residual subtracts the initial adapter from the weight of its module: W -= Scale·B·A,
+// rounded to the type in which the model holds it. PiSSA and OLoRA begin with this;
+// initial is the result of Initialize.
 func (t Target) Residual(weight []float32, initial *Weights, d tensor.DType) error {
 	if err := t.checkSizes(weight, initial); err != nil {
 		return err
@@ -176,10 +176,10 @@ func (t Target) addProduct(weight []float32, w *Weights, scale float64) {
 	})
 }
 
-// addRow adds the product of a row vector and a matrix of len(sum) columns.
-// Four rows of the matrix at a time leave the sums in registers; the order of
-// the additions is that of the rows all the same. The conversions keep
-// compilers from fusing, which would give other bits on other machines.
+// addRow adds the product of a row vector and a matrix of len(sum) columns. It
+// processes four rows of the matrix at a time, to keep the sums in registers, and adds
+// in row order. The conversions prevent compilers from fusing operations, which would
+// change bits between architectures.
 func addRow(sum, left, right []float64) {
 	n := len(sum)
 	k := 0

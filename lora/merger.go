@@ -21,7 +21,7 @@ type Merger struct {
 type edit func(values []float32, d tensor.DType) error
 
 // NewMerger prepares a merge. a must have passed Check with p. It fails with
-// ErrUnsupported where B has a bias and the module has none to add it to.
+// ErrUnsupported if B has a bias but the module has no bias to add it to.
 func NewMerger(a *Adapter, p *Placement) (*Merger, error) {
 	m := &Merger{adapter: a, placement: p, edits: map[string][]edit{}, done: map[string]bool{}}
 	for _, s := range append(p.embeddingBases(), p.Tensors()...) {
@@ -123,7 +123,7 @@ func (m *Merger) Untied() []Untied {
 
 // Untied is a weight that a merge separates from the one it is tied to.
 type Untied struct {
-	Name string // of the new parameter: begin with the values of From
+	Name string // name of the new parameter, whose initial values are those of From
 	From string // its base in the model's file, unmerged
 }
 
@@ -132,7 +132,7 @@ type Untied struct {
 // is replaced.
 func (m *Merger) sameEdits(tied Module) bool {
 	if t, ok := m.placement.Target(tied.Name); ok && t.SharesWith == tied.TiedTo {
-		return !t.DoRA // whose norms run along rows here and columns there
+		return !t.DoRA // DoRA's norms run along rows here and columns there
 	}
 	for _, s := range m.placement.Saved {
 		if s.Name == tied.Name && s.SharesWith == tied.TiedTo {

@@ -9,8 +9,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// mixedLinear is a linear layer whose rows have several adapters. Each step is that of
-// [Injection.Linear] for the rows that it is for, and changes no others.
+// mixedLinear is a linear layer whose rows use several adapters. Each step applies a
+// step of [Injection.Linear] to the rows that need it, and leaves the others unchanged.
 type mixedLinear struct {
 	x           *Mix
 	b           *nn.Builder
@@ -86,7 +86,8 @@ func (l *mixedLinear) base() graph.Tensor {
 	return mine.Where(l.in.RowsGemm(index, own, begin), y)
 }
 
-// factored are the factors of adapters that read what is dropped with one probability.
+// factored holds the factors of adapters with the same dropout probability, which read
+// the same inputs.
 type factored struct {
 	drop      float64
 	downs, up graph.RowsWeights

@@ -7,8 +7,8 @@ import (
 
 // Model describes a model to the targeting rules.
 type Model struct {
-	// Type is the model_type of config.json ("llama"); it decides what a
-	// configuration without target_modules targets.
+	// Type is the model_type of config.json ("llama"). It determines the targets of a
+	// configuration without target_modules.
 	Type string
 	// Modules lists all modules with parameters, in the order in which the model
 	// computes or lists them. It includes an output head that shares the weight of the
@@ -45,12 +45,12 @@ type Kind uint8
 // The kinds of modules. Only Linear, Embedding and Conv1D can be targeted by
 // target_modules, and a Parameter by target_parameters.
 const (
-	Other     Kind = iota // nothing is known of its parameters
+	Other     Kind = iota // has unknown parameters
 	Linear                // weight [out, in]
 	Embedding             // weight [in, out]: a row per token
 	Conv1D                // weight [in, out]: the linear layer of GPT-2
 	Norm                  // weight [out]
-	Parameter             // no module but a parameter: [out, in], or a stack of such
+	Parameter             // a parameter rather than a module: [out, in], or a stack of such matrices
 )
 
 // String returns the name of the kind in messages.

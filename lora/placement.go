@@ -15,17 +15,17 @@ import (
 type Placement struct {
 	Targets []Target         // in the order of the model
 	Saved   []SavedModule    // trained whole (modules_to_save)
-	Biases  []Module         // whose bias is trained
+	Biases  []Module         // modules with a trained bias
 	Tokens  []TokenPlacement // embeddings with trained rows
 	// Unused lists the names and patterns of the configuration that match nothing. PEFT
 	// ignores them; see [Placement.Strict].
 	Unused   []Unused
-	Warnings []string // what PEFT would warn of
+	Warnings []string // warnings that PEFT would give
 
 	config    *Config // as saved
 	modelType string
 	modules   []Module
-	base      []Module // targets whose base weight PEFT saves too
+	base      []Module // targets whose base weight PEFT also saves
 	ends      []Module // input and output embedding
 }
 
@@ -34,12 +34,12 @@ type Placement struct {
 // column k·Count+e of B is column k of B_e.
 type Target struct {
 	Module
-	// Rank is the number of rows of A. It is r, or the rank of the weight where
-	// that is less and A is cut out of the weight (PiSSA, OLoRA).
+	// Rank is the number of rows of A: r, or the rank of the weight if that is smaller
+	// and A is derived from the weight (PiSSA, OLoRA).
 	Rank     int
 	Alpha    float64
 	Scale    float64 // Alpha/r, or Alpha/√r with rank-stabilized LoRA
-	Dropout  float64 // on the input of A in training; none on embeddings
+	Dropout  float64 // of the input of A in training; zero for embeddings
 	DoRA     bool
 	LoraBias bool // B has a bias
 	Init     InitMethod
@@ -49,7 +49,7 @@ type Target struct {
 	SharesWith string
 
 	r      int // as configured
-	around int // wrappers that PEFT puts around that of a Parameter, of others that its module holds
+	around int // number of PEFT's wrappers for other parameters of the module around a Parameter's
 }
 
 // SavedModule is a module that is trained and saved whole.
@@ -71,7 +71,7 @@ type TokenPlacement struct {
 type Unused struct {
 	Key  string // of the configuration
 	Name string
-	Why  string // ", did you mean …?", or why there is no effect; empty if the name matches nothing
+	Why  string // ", did you mean …?", or the reason for having no effect; empty if the name matches nothing
 }
 
 // NewPlacement applies c to a model. It fails with ErrConfig or ErrUnsupported if c is
@@ -109,9 +109,9 @@ func (p *Placement) Target(name string) (Target, bool) {
 	return p.Targets[i], true
 }
 
-// Strict fails with ErrUnused if a name or a pattern of the configuration
-// has no effect on the model. To train with such a configuration is a
-// mistake; a finished adapter may well carry one.
+// Strict fails with ErrUnused if a name or a pattern of the configuration has no effect
+// on the model. This is a mistake in a training configuration, but acceptable in a
+// finished adapter.
 func (p *Placement) Strict() error {
 	if len(p.Unused) == 0 {
 		return nil

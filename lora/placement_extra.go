@@ -67,7 +67,7 @@ func (p *placer) tokens() error {
 		name := rows.Module
 		if name == "" {
 			i := slices.IndexFunc(p.model.Modules, func(m Module) bool { return m.InputEmbedding })
-			name = "embed_tokens" // PEFT's guess for a model that does not say
+			name = "embed_tokens" // PEFT's guess if the model does not specify it
 			if i >= 0 {
 				name = p.model.Modules[i].Name
 			}

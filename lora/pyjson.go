@@ -162,7 +162,7 @@ func appendJSON(b []byte, v any, indent int) []byte {
 	return b
 }
 
-// ordered is an object whose order means something.
+// ordered is an object whose order has a meaning.
 type ordered []member
 
 // pythonNumber returns the text that Python would write after reading s. An integer

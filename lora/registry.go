@@ -43,7 +43,7 @@ type Registry struct {
 	modules   []nn.Module
 	options   RegistryOptions
 
-	table atomic.Pointer[table] // what readers see; replaced as a whole
+	table atomic.Pointer[table] // visible to readers; replaced as a whole
 	clock atomic.Int64          // of uses
 
 	mu       sync.Mutex // held for all changes, and guards the fields below
@@ -57,11 +57,11 @@ type Registry struct {
 	folders   map[string]folderState // folders of Root by name
 }
 
-// RegistryOptions are the limits of a registry. The zero value has none.
+// RegistryOptions holds the sources and limits of a registry. The zero value sets none.
 type RegistryOptions struct {
-	// Root is a folder whose folders are adapters that are loaded when they are
-	// first asked for, by the name of the folder. Links that lead out of Root are
-	// not followed. Empty is none.
+	// Root is a folder of adapter folders, which are loaded on first use by the names
+	// of their folders. Links that lead out of Root are not followed. Empty means no
+	// root.
 	Root string
 	// Find returns the folder of an adapter for an unknown name; the adapter is then
 	// loaded on first use, as by LoadStep. Find takes precedence over Root. It may be
@@ -348,7 +348,7 @@ type VersionInfo struct {
 	Digest   Digest
 	Dir      string    // folder of the last load
 	Summary  string    // of its configuration
-	Warnings []string  // of the configuration, and names in it that match nothing
+	Warnings []string  // of the configuration, and its names without a match
 	Rank     int       // the largest of its targets
 	Bytes    int64     // size on the host when loaded
 	Where    Where     // where the version is now

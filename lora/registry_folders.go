@@ -61,8 +61,8 @@ type folderState struct {
 	err   error // why it cannot be used
 }
 
-// noteFolder remembers whether the adapter in a folder of the root, whose files were as
-// given before it was loaded, can be used.
+// noteFolder records whether the adapter in a folder of the root is usable; files
+// describes its files before it was loaded.
 func (r *Registry) noteFolder(name string, files []fs.FileInfo, err error) {
 	var u *UnusableError
 	if err != nil && !errors.As(err, &u) {
@@ -76,7 +76,8 @@ func (r *Registry) noteFolder(name string, files []fs.FileInfo, err error) {
 	r.folders[name] = folderState{files, err}
 }
 
-// lookFolder describes the files of a folder of the root, nil if there are none.
+// lookFolder returns descriptions of the files of a folder of the root, or nil if there
+// are none.
 func (r *Registry) lookFolder(name string) []fs.FileInfo {
 	root, err := os.OpenRoot(r.options.Root)
 	if err != nil {
@@ -156,7 +157,7 @@ func noConfig(files fs.FS, name string) bool {
 	return err != nil
 }
 
-// scanDeeper adds the adapters below a folder. It gives up on large trees.
+// scanDeeper records the adapters below a folder. It stops early in large trees.
 func scanDeeper(files fs.FS, folder string, skipped map[string]error) {
 	left := 10_000
 	_ = fs.WalkDir(files, folder, func(name string, e fs.DirEntry, err error) error {
@@ -165,7 +166,7 @@ func scanDeeper(files fs.FS, folder string, skipped map[string]error) {
 		case left < 0:
 			return fs.SkipAll
 		case err != nil || !e.IsDir():
-			return nil // what cannot be read is no adapter that somebody expects to be listed
+			return nil // unreadable folders are not expected to be listed
 		case strings.HasPrefix(e.Name(), "."):
 			return fs.SkipDir
 		case name != folder && !noConfig(files, name):

@@ -65,7 +65,8 @@ func (r *Registry) enter(ctx context.Context, name string, from source, digest D
 	return v, nil
 }
 
-// intern holds the version of that digest, whose state build makes.
+// intern returns the held version with that digest, and calls build for its state if
+// necessary.
 func (r *Registry) intern(ctx context.Context, digest Digest, build func() (*State, *Report, error)) (*Version, error) {
 	for {
 		r.mu.Lock()

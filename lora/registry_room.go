@@ -48,8 +48,8 @@ func (r *Registry) drop(v *Version) {
 	}
 }
 
-// makeRoom evicts versions until n bytes more are within the limit; none where that
-// is not enough.
+// makeRoom evicts versions until n more bytes are within the limit. If that is
+// impossible, it evicts none.
 func (r *Registry) makeRoom(n int64) error {
 	limit := r.options.HostBytes
 	if limit == 0 || r.bytes+n <= limit {

@@ -20,7 +20,7 @@ import (
 type source struct {
 	root string // empty if there is no root
 	dir  string // in it
-	step bool   // of training, which may do nothing
+	step bool   // of training, which may have no effect
 
 	published *State // instead of files
 }
@@ -31,8 +31,8 @@ func (s source) String() string { return filepath.Join(s.root, s.dir) }
 // errRoot is the error of a root of adapters that can no longer be opened.
 var errRoot = errors.New("root of adapters")
 
-// read reads an adapter into memory. It fails with errUnknown where a root has no
-// such folder.
+// read reads an adapter into memory. It fails with errUnknown if the root has no such
+// folder.
 func (s source) read() (*Adapter, error) {
 	if s.root == "" {
 		return s.readFrom(os.DirFS(s.dir), ".")

@@ -46,11 +46,11 @@ func parseReference(s string) (reference, error) {
 // maxName is the maximum length of a folder name on common file systems.
 const maxName = 255
 
-// ReservedPrefix begins the names of the weights that clients of Tinker's API train. It is
-// for servers to refuse such names for other adapters.
+// ReservedPrefix is the prefix of the names of weights trained by clients of Tinker's
+// API. Servers should reject such names for other adapters.
 const ReservedPrefix = "tinker/"
 
-// CheckName fails with ErrName where an adapter cannot have a name.
+// CheckName fails with ErrName if name is not a valid adapter name.
 func CheckName(name string) error {
 	wrong := func(why string) error { return fmt.Errorf("lora: %w: %.80q %s", ErrName, name, why) }
 	if name == "" {
@@ -151,7 +151,7 @@ func (t *table) forget(name string, v *Version, all bool) {
 	}
 }
 
-// prune forgets former versions beyond the first few that nothing refers to.
+// prune removes unreferenced former versions beyond the first few.
 func (t *table) prune(former int) {
 	kept := map[reference]bool{}
 	for _, of := range t.aliases {

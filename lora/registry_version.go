@@ -28,7 +28,7 @@ type Version struct {
 	bytes    int64
 
 	// Registry.mu is held for these.
-	flight  *flight // the load that is under way
+	flight  *flight // the pending load
 	uploads int     // leases that use it on the device
 	gone    bool    // removed from Registry.live
 }

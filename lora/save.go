@@ -13,8 +13,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Tensors returns the tensors of t under their keys, as F32 and without a
-// copy where the machine is little-endian: what [Save] takes.
+// Tensors returns the tensors of t with their keys, as F32 for [Save]. On little-endian
+// machines it does not copy them.
 func (w *Weights) Tensors(t Target) ([]Tensor, error) {
 	if err := t.checkSizes(nil, w); err != nil {
 		return nil, err

@@ -6,7 +6,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// recent is a stack whose adapter was asked for lately.
+// recent is a recently read adapter of a stack.
 type recent struct {
 	name    string
 	weights *Weights

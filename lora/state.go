@@ -20,12 +20,12 @@ type State struct {
 
 	weights nn.Weights
 	types   map[string]tensor.DType // see KeepTypes
-	// Template is the chat template in the folder of an adapter that a [Registry] has loaded,
-	// nil if there is none.
+	// Template is the chat template in the folder of an adapter that a [Registry] has
+	// loaded, or nil.
 	Template *chat.Template
 
 	adapter *Adapter            // keeps the file mapped, since Base may refer to it
-	initial map[string]*Weights // of the targets whose base is a residual
+	initial map[string]*Weights // of targets whose base is a residual
 }
 
 // Begin returns the initial state for training: see [Target.Initialize]. Modules that
@@ -226,8 +226,8 @@ func (p *Placement) newState(w nn.Weights) *State {
 	return &State{Placement: p, Values: map[string][]float32{}, Base: map[string]*tensor.Tensor{}, weights: w, initial: map[string]*Weights{}}
 }
 
-// start initializes one target; where its method takes the adapter out of the
-// base, the residual becomes the base.
+// start initializes one target. If the method moves a part of the base into the
+// adapter, the base becomes the residual.
 func (s *State) start(t Target, seed uint64) (*Weights, error) {
 	var base []float32
 	if t.NeedsBase() {
@@ -320,10 +320,10 @@ func (s *State) baseTensor(x TensorSpec) (Tensor, error) {
 	return Tensor{x.Key, t}, err
 }
 
-// Converts reports whether Tensors gives another adapter without raw than with it.
+// Converts reports whether the result of Tensors depends on raw.
 func (s *State) Converts() bool { return len(s.initial) > 0 && s.convertible() }
 
-// convertible reports whether all targets can be turned into plain ones.
+// convertible reports whether all targets can be converted to plain ones.
 func (s *State) convertible() bool {
 	if _, err := s.Placement.config.Plain(); err != nil {
 		return false
@@ -376,7 +376,7 @@ func LoadState(dir string, w nn.Weights, modelType string, modules []nn.Module) 
 	return s, err
 }
 
-// state checks all of the adapter against a model and gives its state.
+// state checks the whole adapter against a model and returns its state.
 func (a *Adapter) state(w nn.Weights, modelType string, modules []nn.Module, o CheckOptions) (*State, *Report, error) {
 	p, err := NewPlacement(a.Config, ModelOf(modelType, modules))
 	if err != nil {

@@ -71,9 +71,9 @@ func (c *Config) validateScale() error {
 	return nil
 }
 
-// Bounds of ranks and alphas. A rank above the width of a layer gives it nothing
-// more, and no layer is so wide. With such alphas a scale is a number of f32,
-// neither zero nor infinite, whatever the rank.
+// Bounds of ranks and alphas. No layer is as wide as the maximum rank, and a rank above
+// the width has no benefit. Within the bounds of alpha, the scale is a finite f32 other
+// than zero for every rank.
 const (
 	maxRank            = 1 << 16
 	minAlpha, maxAlpha = 1e-30, 1e30

@@ -75,9 +75,9 @@ func (r *Run) openAdapter(target lora.Model) (*lora.Adapter, error) {
 	return lora.Load(r.cfg.InitAdapter)
 }
 
-// affordable refuses an adapter whose values, gradients and moments alone are
-// more than the memory, before any of it is made. The plan of the steps, which
-// needs the adapter, finds the rest.
+// affordable rejects an adapter whose values, gradients and moments alone exceed the
+// memory, before any of it is allocated. Other shortages are found when the steps are
+// planned, which needs the adapter.
 func (r *Run) affordable(p *lora.Placement) error {
 	shares := map[string]bool{}
 	for _, t := range p.Targets {

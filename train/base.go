@@ -17,15 +17,15 @@ import (
 // alternate by micro-batches and updates. The runs do not affect each other's results.
 type Base struct {
 	dir  string
-	host *host.Host // whose turns the runs take
+	host *host.Host // schedules the runs
 
 	mu        sync.Mutex // guards the fields below, which are read when the first run needs them
 	tokenizer *tokenizer.Tokenizer
 	weights   string // see weightsIdentity
 }
 
-// NewBase returns the base of a host, whose model was opened from the folder dir. The host
-// stays the caller's, and is closed after the runs.
+// NewBase returns the base of a host whose model was opened from the folder dir. The
+// caller keeps ownership of the host, and must close it after the runs.
 func NewBase(h *host.Host, dir string) *Base { return &Base{dir: dir, host: h} }
 
 // New opens a run on the base, like [New]. Everything that the run needs in addition to

@@ -90,7 +90,7 @@ func (r *Run) bindSettings() {
 	}
 	stop := c.EarlyStopping
 	r.bind("early_stopping.patience", stop.Patience)
-	if stop.Patience > 0 { // evaluations decide where the run ends
+	if stop.Patience > 0 { // evaluations decide when the run ends
 		r.bind("early_stopping.min_delta", stop.MinDelta)
 		r.bind("eval_steps", c.EvalSteps)
 		r.bind("eval_batch_size", r.evalRows())

@@ -12,12 +12,12 @@ import (
 // Fit is the memory plan chosen for the steps of a run.
 type Fit struct {
 	Layers     int   `json:"layers"`
-	Recomputed int   `json:"recomputed_layers"`           // of them, the first ones, in backward
+	Recomputed int   `json:"recomputed_layers"`           // number of recomputed layers, from the first
 	Rows       int   `json:"micro_batch_rows"`            // of one forward and backward pass
 	Cut        int   `json:"micro_batches_cut"`           // parts that each of the configuration's is cut into
-	Budget     int64 `json:"memory_budget_bytes"`         // 0: none was given
-	Resident   int64 `json:"memory_plan_resident_bytes"`  // what it takes with the weights and the process
-	Total      int64 `json:"memory_plan_allocated_bytes"` // memory that the plan allocates in addition
+	Budget     int64 `json:"memory_budget_bytes"`         // 0: no budget
+	Resident   int64 `json:"memory_plan_resident_bytes"`  // peak of the plan, including weights and process
+	Total      int64 `json:"memory_plan_allocated_bytes"` // allocated by the plan, without in-place weights and the process
 }
 
 // String describes the plan in words.
@@ -37,7 +37,7 @@ func (p Fit) String() string {
 	return strings.Join(how, ", ")
 }
 
-// candidate is a way to compute the steps.
+// candidate is a possible plan for the steps.
 type candidate struct {
 	Fit
 	options  EngineOptions

@@ -25,8 +25,8 @@ import (
 // ErrCheckpoint is wrapped if a run cannot resume from a checkpoint.
 var ErrCheckpoint = errors.New("unusable checkpoint")
 
-// ErrNothingToResume is wrapped by the error of a run that is to resume from the latest checkpoint
-// and has none.
+// ErrNothingToResume is wrapped by the error of a run that should resume from the
+// latest checkpoint but has none.
 var ErrNothingToResume = errors.New("nothing to resume")
 
 // latest is the value of resume for the newest checkpoint in output_dir.

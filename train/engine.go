@@ -20,10 +20,10 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// ErrNotFinite is wrapped where a loss or a gradient is NaN or infinite.
+// ErrNotFinite is wrapped if a loss or a gradient is NaN or infinite.
 var ErrNotFinite = errors.New("not finite")
 
-// ErrOption is wrapped where EngineOptions make no step.
+// ErrOption is wrapped if EngineOptions are invalid.
 var ErrOption = errors.New("invalid option")
 
 // Names of the values that the training graphs read and write in addition to the model.
@@ -53,7 +53,7 @@ type EngineOptions struct {
 	WeightDecay   float64
 	MaxGradNorm   float64 // 0: no clipping
 	Checkpointing bool    // recompute layers in backward
-	Recomputed    int     // how many of them, the first ones; 0: all
+	Recomputed    int     // number of recomputed layers, from the first; 0: all
 	Seed          uint64
 	MemoryLimit   int64 // bytes, 0: the device's own
 	Pack          backend.Pack
@@ -102,9 +102,9 @@ func (o EngineOptions) task() Task {
 type Engine struct {
 	opts EngineOptions
 	host *host.Host
-	base *Base // whose host it is, nil for one of its own
+	base *Base // owner of the host; nil if the engine owns it
 	slot *engine.Slot
-	bare *engine.Slot // without the adapter, nil where there is no reference
+	bare *engine.Slot // without the adapter; nil without a reference
 
 	trained             []nn.Trained
 	layers              int
@@ -165,8 +165,8 @@ func NewEngine(ctx context.Context, dev backend.Device, m *model.Model, s *lora.
 	return p.Engine(ctx, o)
 }
 
-// Engine plans and compiles the step, as NewEngine does. The engine takes the
-// planner over.
+// Engine plans and compiles the step, as NewEngine does. The engine takes ownership of
+// the planner.
 func (p *Planner) Engine(ctx context.Context, o EngineOptions) (*Engine, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -238,7 +238,7 @@ func (e *Engine) run(ctx context.Context, p *engine.Program, b *data.Batch) erro
 
 // Step is the result of one optimizer step.
 type Step struct {
-	Loss     float64 // mean over what the batches count as labels
+	Loss     float64 // mean over the labels of the batches
 	GradNorm float64 // before clipping
 	Rewards  Rewards // of a task of preferences
 }

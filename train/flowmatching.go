@@ -28,5 +28,6 @@ func (FlowMatching) Loss(b *nn.Builder, out model.Outputs) graph.Tensor {
 // Whole implements Task.
 func (FlowMatching) Whole() string { return "" }
 
-// Smaller implements Task: a batch has as many tokens as its pictures.
+// Smaller implements Task. The number of tokens in a batch depends on the size of its
+// images.
 func (FlowMatching) Smaller() string { return "pictures of fewer pixels take less" }

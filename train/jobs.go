@@ -305,12 +305,12 @@ type company struct {
 	next  func() (struct{}, bool) // has the loop go on until it waits again, or is at its end
 	yield func(struct{}) bool
 
-	batch *data.Batch // what it waits for
+	batch *data.Batch // the requested micro-batch
 	draw  uint32
 	err   error // error of the computation
 
 	fused bool    // in passes with others,
-	loss  float32 // where the losses of rows are summed up here
+	loss  float32 // in which the losses of rows are summed up here
 }
 
 // errStopped: the loop waits for a micro-batch, but the jobs have been stopped.

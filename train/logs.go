@@ -90,7 +90,7 @@ func (l *loop) recorded(step int) bool {
 	return step%l.cfg.Log.Steps == 0 || step == 1 || step == l.steps
 }
 
-// logPlan records the plan of a new run that was given a budget of memory.
+// logPlan records the plan of a new run with a memory budget.
 func (l *loop) logPlan() error {
 	p := l.fitted
 	if p.Budget == 0 || l.resumed != "" {

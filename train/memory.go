@@ -22,7 +22,7 @@ type Memory struct {
 	Activations int64 `json:"activations_bytes"` // of a micro-batch
 	Update      int64 `json:"update_bytes"`      // of the optimizer step
 	Evaluation  int64 `json:"evaluation_bytes"`  // of an evaluation batch
-	Scratch     int64 `json:"scratch_bytes"`     // what the device packs and computes in passing
+	Scratch     int64 `json:"scratch_bytes"`     // packed weights and temporary values of the device
 	Constants   int64 `json:"constants_bytes"`   // inputs and fixed numbers
 	Packed      int64 `json:"packed_bytes"`      // copies of weights, see the key pack
 	Saving      int64 `json:"saving_bytes"`      // copies while a checkpoint is written

@@ -31,7 +31,7 @@ type mixed struct {
 	program *engine.Program
 	most    int // tokens
 
-	taken    []*job // whose micro-batches are in the pass
+	taken    []*job // jobs with micro-batches in the pass
 	numbers  map[*job]int32
 	batch    data.Batch
 	adapters []int32
@@ -165,7 +165,7 @@ func (j *Jobs) emit(b *nn.Builder, p *graph.Program, recompute bool) {
 
 // measure returns the memory plan of all jobs.
 func (j *Jobs) measure(pass *engine.Draft) (Memory, error) {
-	m := j.jobs[len(j.jobs)-1].planner.common() // whose process has the data of all
+	m := j.jobs[len(j.jobs)-1].planner.common() // planned last, with the data of all jobs in the process
 	var drafts []*engine.Draft
 	for _, x := range j.jobs {
 		m.add(x.plan, x.drafts(), x.opts.Optimizer)
@@ -223,7 +223,7 @@ func (j *Jobs) loadPrograms(ctx context.Context, pass *engine.Draft) error {
 	return nil
 }
 
-// take fills a pass with micro-batches of jobs, and gives the jobs that are left.
+// take fills a pass with micro-batches of jobs, and returns the remaining jobs.
 func (p *mixed) take(jobs []*job) (left []*job) {
 	p.taken, p.adapters, p.keys = p.taken[:0], p.adapters[:0], p.keys[:0]
 	p.batch.Reset()

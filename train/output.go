@@ -9,7 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 )
 
-// ErrRunning is wrapped where the output folder belongs to a run under way.
+// ErrRunning is wrapped if another run is using the output folder.
 var ErrRunning = errors.New("another run is under way")
 
 // lockFile is the file in the output folder that a run locks while it uses the folder;

@@ -20,10 +20,10 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// ErrPictures is wrapped where a folder of pictures cannot be learned from.
+// ErrPictures is wrapped if an image folder is unusable for training.
 var ErrPictures = errors.New("pictures that cannot be learned from")
 
-// pictures is the material of diffusion.
+// pictures is the training data of diffusion models.
 type pictures struct {
 	*Run
 	feed    *feed.Feed
@@ -31,7 +31,8 @@ type pictures struct {
 	sampler *sampler          // nil without samples
 }
 
-// readPictures opens the transformer of the pipeline, and looks at the cache of the pictures.
+// readPictures opens the transformer of the pipeline, and reads the index of the image
+// cache.
 func (r *Run) readPictures(ctx context.Context) error {
 	p, err := r.openPipeline(ctx)
 	if err != nil {

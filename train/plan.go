@@ -88,8 +88,8 @@ func (p *Planner) planEvaluation(o EngineOptions) (*engine.Draft, error) {
 	}})
 }
 
-// planUpdate clips the gradients by their norm over all trained parameters,
-// as torch.nn.utils.clip_grad_norm_ does, and takes one step of AdamW.
+// planUpdate plans the update: it clips the gradients by their norm over all trained
+// parameters, as torch.nn.utils.clip_grad_norm_ does, and performs one step of AdamW.
 func (p *Planner) planUpdate(o EngineOptions, trained []nn.Trained) (*engine.Draft, error) {
 	return p.host.Plan(p.slot, engine.Spec{Build: func(b *nn.Builder, program *graph.Program) {
 		g := b.G
@@ -112,8 +112,8 @@ func (p *Planner) planUpdate(o EngineOptions, trained []nn.Trained) (*engine.Dra
 			clip := g.Const(o.MaxGradNorm).Div(norm.AddScalar(1e-6)).Min(g.Const(1))
 			scale = scale.Mul(clip)
 		}
-		// A loss or a norm that is not finite makes the scale NaN, so that nothing
-		// is updated.
+		// If the loss or the norm is not finite, the scale becomes NaN, and nothing is
+		// updated.
 		scale = scale.Add(norm.Sub(norm)).Add(loss.Sub(loss))
 		one := ir.Static(1)
 		report := []graph.Tensor{loss.Reshape(one), norm.Reshape(one)}

@@ -14,9 +14,9 @@ import (
 // The device packs weights as the last plan specifies.
 type Planner struct {
 	host  *host.Host
-	base  *Base // whose host it is, nil for one of its own
+	base  *Base // owner of the host; nil if the planner owns it
 	slot  *engine.Slot
-	bare  *engine.Slot // without an adapter, where there is a reference
+	bare  *engine.Slot // without an adapter, for the reference
 	model *model.Model
 	state *lora.State
 
@@ -79,7 +79,7 @@ func (p *Planner) measure(o EngineOptions, all plan) (Memory, error) {
 	m := p.common()
 	m.add(all, all.drafts(), o.Optimizer)
 	m.Samples = o.Samples
-	if err := m.need(p.host, all.drafts()); err != nil || p.base != nil { // whose owner says what is packed
+	if err := m.need(p.host, all.drafts()); err != nil || p.base != nil { // the base decides about packing
 		return m, err
 	}
 	var err error

@@ -93,7 +93,7 @@ func answers(pairs ir.Dim) ir.Dim { return ir.Dim{N: 2 * pairs.N, Var: pairs.Var
 // Rewards holds the rewards of the answers in a step, averaged over its rows.
 type Rewards struct {
 	Chosen, Rejected float64
-	Accuracy         float64 // share of the rows where that of the chosen answer is larger
+	Accuracy         float64 // share of the rows whose chosen answer has the larger reward
 }
 
 // Margin returns the difference between the chosen and the rejected reward.

@@ -21,8 +21,7 @@ type progress struct {
 	Step    int `json:"step"`    // optimizer steps done
 	Updates int `json:"updates"` // number of steps that changed the adapter
 	Skipped int `json:"skipped_in_a_row"`
-	// Pending is the last step where its evaluation and its record are still
-	// to come.
+	// Pending is the last step if its evaluation and its record are not done yet.
 	Pending *pending `json:"pending,omitempty"`
 	// BestEval and Waited are the state of early stopping.
 	BestEval *number `json:"best_eval_loss,omitempty"`
@@ -76,8 +75,8 @@ func (p *progress) recorded() int {
 	return p.Step
 }
 
-// number is a float64 that JSON can hold whatever it is: as in metrics.jsonl,
-// what has no digits is "NaN", "Infinity" or "-Infinity".
+// number is a float64 that JSON can always represent: as in metrics.jsonl, non-finite
+// values are "NaN", "Infinity" or "-Infinity".
 type number float64
 
 // MarshalJSON writes digits or one of the three words.

@@ -15,8 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/train/schedule"
 )
 
-// ErrInterrupted is wrapped where a run was asked to stop; a checkpoint was
-// saved before.
+// ErrInterrupted is wrapped if a run was interrupted; a checkpoint has been saved.
 var ErrInterrupted = errors.New("interrupted")
 
 // ErrNothingNew is wrapped together with ErrInterrupted if the run made no progress
@@ -30,9 +29,9 @@ const AdapterDir = "adapter"
 type Summary struct {
 	Steps           int      `json:"steps"`
 	Seconds         float64  `json:"seconds"` // of this process
-	Tokens          int64    `json:"tokens"`  // or images, as Unit says
+	Tokens          int64    `json:"tokens"`  // or images, see Unit
 	TokensPerSecond float64  `json:"tokens_per_second"`
-	Unit            string   `json:"unit,omitempty"` // images, nothing for tokens
+	Unit            string   `json:"unit,omitempty"` // images; empty for tokens
 	FirstLoss       float64  `json:"first_loss"`
 	LastLoss        float64  `json:"last_loss"`
 	FirstEval       *float64 `json:"first_eval_loss,omitempty"`
@@ -138,7 +137,7 @@ func unit(r Rows) string {
 	return ""
 }
 
-// loop is a run under way.
+// loop is a run in progress.
 type loop struct {
 	*Run
 	rates  *schedule.Schedule
@@ -187,7 +186,7 @@ func (l *loop) next(ctx context.Context) error {
 		}
 	}
 	if l.ended() {
-		return nil // what is left is to save the adapter
+		return nil // only the adapter remains to be saved
 	}
 	return ctx.Err()
 }
@@ -198,7 +197,7 @@ func (l *loop) due(step int) bool {
 	return asked || l.cfg.SaveSteps > 0 && step%l.cfg.SaveSteps == 0
 }
 
-// ended reports whether nothing is left to train.
+// ended reports whether training is complete.
 func (l *loop) ended() bool {
 	p := l.progress
 	return p.Pending == nil && (p.Step >= l.steps || p.stopped(l.cfg.EarlyStopping.Patience))

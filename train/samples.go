@@ -17,11 +17,10 @@ import (
 	"github.com/lorafuse/lorafuse/train/events"
 )
 
-// SamplesDir is the folder in output_dir of the pictures that are drawn while an adapter
-// learns.
+// SamplesDir is the folder in output_dir with the images generated during training.
 const SamplesDir = "samples"
 
-// sampler draws pictures while an adapter learns.
+// sampler generates images during training.
 type sampler struct {
 	style    diffusion.Style
 	schedule *flow.Schedule
@@ -184,7 +183,7 @@ func (p *pictures) samplesNeed(planner *Planner) (int64, error) {
 	return n, nil
 }
 
-// draw draws pictures, where that is due after a step, into output_dir and TensorBoard.
+// draw generates images into output_dir and TensorBoard if they are due after a step.
 func (p *pictures) draw(ctx context.Context, l *loop, step int) error {
 	s := p.sampler
 	if s == nil || step%l.cfg.Diffusion.SampleEvery != 0 && step != l.steps {
@@ -198,7 +197,7 @@ func (p *pictures) draw(ctx context.Context, l *loop, step int) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
-	if err := fsatomic.Sweep(filepath.Dir(path)); err != nil { // what a killed run has left
+	if err := fsatomic.Sweep(filepath.Dir(path)); err != nil { // temporary files of a killed run
 		return fmt.Errorf("train: %w", err)
 	}
 	if err := diffusion.WritePNG(path, grid); err != nil {

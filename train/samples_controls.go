@@ -14,8 +14,8 @@ import (
 type origin struct {
 	controls *diffusion.Controls // shown to text encoders; nil without controls
 	latents  []dit.Latent
-	negative *dit.Prompt // what it is led away from, nil for nothing
-	resized  bool        // the sample has the size that goes with the controls
+	negative *dit.Prompt // negative prompt, or nil
+	resized  bool        // the sample has the size of the controls
 }
 
 // size returns the size of the latent for the controls.

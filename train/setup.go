@@ -17,9 +17,10 @@ import (
 	"github.com/lorafuse/lorafuse/train/events"
 )
 
-// Observer is told what a run does. Its fields may be nil.
+// Observer receives the events of a run. Its fields may be nil.
 type Observer struct {
-	// Note gets sentences: the memory plan, what was read, what was saved.
+	// Note receives messages for the user: the memory plan, inputs that were read,
+	// files that were saved.
 	Note func(text string)
 	// Load is called with the progress, in bytes, of downloads, of tokenising, and of
 	// computations on rows before the first step.
@@ -49,9 +50,9 @@ type Report struct {
 	MFU             float64  // share of these in the most that the device can do by its data sheet; 0 if that is not known
 	Tokens          int64    // trained on by this process
 	Unit            string   // of Tokens and TokensPerSecond: tokens, or images
-	Eval            *float64 // loss, where the step ended with an evaluation
+	Eval            *float64 // loss, if the step ended with an evaluation
 	Accuracy        *float64 // there, the share of correctly classified rows, or of rows that prefer the chosen answer; nil if not applicable
-	Rewards         *Rewards // of the step, where preferences are learned
+	Rewards         *Rewards // of the step, for the preference task
 }
 
 func (o Observer) note(format string, args ...any) {
@@ -83,9 +84,9 @@ type Run struct {
 	base *Base // that the run shares with others; nil for a run alone
 }
 
-// New reads everything that the configuration names, plans the memory and
-// compiles the step. Nothing is written but the output folder, which is the
-// run's alone until Close. Errors: ErrRunning where another run has it.
+// New reads everything that the configuration names, plans the memory and compiles the
+// step. It writes only the output folder, which belongs to the run until Close. Errors:
+// ErrRunning if another run uses the folder.
 func New(ctx context.Context, c *config.Config, o Observer) (*Run, error) {
 	return open(ctx, c, nil, o, true)
 }
@@ -177,8 +178,8 @@ func (r *Run) build(ctx context.Context, dir string) (p prepared, err error) {
 	return p, err
 }
 
-// prepare opens the device and plans the steps. A run that has a base takes the model
-// and the device from there.
+// prepare opens the device and plans the steps. For a run on a base it uses the model
+// and the device of the base.
 func (r *Run) prepare(dir string) (p prepared, err error) {
 	c, o := r.cfg, r.observer
 	if err := r.openDevice(); err != nil {
@@ -292,7 +293,7 @@ func (r *Run) fit(p *Planner, o EngineOptions) (EngineOptions, error) {
 	return b.packed(c.options, c.memory), nil
 }
 
-// quantize makes the weights smaller on load, where the configuration asks for it.
+// quantize quantizes the weights on load if the configuration requests it.
 func (r *Run) quantize() error {
 	return r.model.Quantize(r.cfg.Quantize, func(done, total int64) {
 		if r.observer.Load != nil {

@@ -105,7 +105,7 @@ func (l *loop) flops(b *data.Batch) int {
 	return l.engine.Flops(b)
 }
 
-// notFinite counts steps without a finite loss, as the policy says.
+// notFinite applies the policy for steps without a finite loss and counts them.
 func (l *loop) notFinite(err error) error {
 	if err == nil {
 		l.progress.Updates++

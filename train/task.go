@@ -26,7 +26,7 @@ type Task interface {
 	Smaller() string
 }
 
-// NextToken is the task of language models: each token from those before it.
+// NextToken is the task of language models: to predict each token from those before it.
 type NextToken struct{}
 
 // Bounds implements Task.
@@ -50,7 +50,7 @@ func (NextToken) Smaller() string { return "" }
 // together should be close, and distant from the others in a micro-batch.
 type Embedding struct {
 	sentence.Contrast
-	Transform *sentence.Transform // makes vectors
+	Transform *sentence.Transform // computes embeddings
 	Longest   int                 // tokens of a text, at most
 }
 
@@ -61,7 +61,7 @@ func (t Embedding) Loss(b *nn.Builder, out model.Outputs) graph.Tensor {
 		return b.G.Fail(err)
 	}
 	loss := t.Contrast.Loss(b, t.Transform.Vectors(b, states, t.Longest))
-	b.TrainFor(loss) // vectors do not depend on BERT's pooler
+	b.TrainFor(loss) // embeddings do not depend on BERT's pooler
 	return loss
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-// ErrTask is wrapped where data or model are none that the task can be learned with.
+// ErrTask is wrapped if the data or the model do not suit the task.
 var ErrTask = errors.New("not what the task needs")
 
 // part returns the part of a checkpoint that a task trains.

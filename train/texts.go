@@ -118,7 +118,7 @@ func (t *texts) bind(r *Run) {
 	r.progress.RowsBy = by
 }
 
-// begin implements material: preferences need their reference.
+// begin implements material: it computes the reference of preferences.
 func (t *texts) begin(ctx context.Context, l *loop) error { return t.refer(ctx, l) }
 
 // after implements material.

@@ -60,7 +60,7 @@ func configOf(pieces []piece) (*lora.Config, error) {
 	}
 	c.R, c.LoraAlpha = mostFrequent(ranks), mostFrequent(alphas)
 	for _, p := range pieces {
-		key := "^" + p.module.Name // this one, not others whose names end so
+		key := "^" + p.module.Name // this module only, not others with the same ending
 		if p.rank() != c.R {
 			c.RankPattern = append(c.RankPattern, lora.RankRule{Key: key, R: p.rank()})
 		}

@@ -28,7 +28,7 @@ func cut(l layer, whole piece) []piece {
 		if !nothing && isZero(p.b) {
 			continue // the file adapts the others
 		}
-		if diagonal { // rank and alpha shrink alike: the scale stays
+		if diagonal { // rank and alpha shrink alike, which preserves the scale
 			r := whole.rank() / n
 			p.a = rows(whole.a, i*r, i*r+r)
 			p.b = columns(p.b, i*r, i*r+r)

@@ -23,7 +23,7 @@ type file struct {
 // group holds the tensors of a file for one layer.
 type group struct {
 	layer layer
-	keys  [parts]string // empty: there is none
+	keys  [parts]string // empty: missing
 }
 
 func (f *file) add(kind error, key, format string, args ...any) {

@@ -62,7 +62,7 @@ func (w *writer) joined() ([]safetensors.Entry, map[string]string, error) {
 	return entries, metadata, nil
 }
 
-// checkLoads refuses layers whose adapters diffusers would drop or change in silence.
+// checkLoads rejects layers whose adapters diffusers would silently drop or change.
 func (w *writer) checkLoads(r original.Release, layers []layer) error {
 	var modules []string
 	for _, l := range layers {

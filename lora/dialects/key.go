@@ -56,7 +56,7 @@ var prefixes = []struct {
 	{"lycoris_", true}, {"", false},
 }
 
-// elsewhere begin the keys of other parts of a pipeline.
+// elsewhere lists the prefixes of keys of other pipeline components.
 var elsewhere = []string{"lora_te", "text_encoder", "text_encoders.", "conditioner.", "cond_stage_model.", "first_stage_model.", "vae.", "unet."}
 
 // key is a key of a file taken apart.

@@ -11,8 +11,8 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 )
 
-// metadataKey is where diffusers keeps PEFT's configuration in a file: JSON whose keys
-// begin with the part of the pipeline that it is of.
+// metadataKey is the metadata key under which diffusers stores PEFT's configuration in
+// a file: JSON whose keys begin with the name of the pipeline component.
 const (
 	metadataKey = "lora_adapter_metadata"
 	component   = "transformer."

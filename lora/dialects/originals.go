@@ -35,8 +35,8 @@ func lost(r original.Release, form Form, layer string) bool {
 	return false
 }
 
-// layersOf lists the layers called so in the release whose modules the model has, by their
-// names, in the order of the modules.
+// layersOf returns the numbered instances of an original layer whose modules all exist
+// in the model, in the order of the modules.
 func layersOf(o original.Layer, model lora.Model, linear map[string]lora.Module) (found []layer) {
 	for _, m := range model.Modules {
 		n, ok := original.Number(m.Name, o.In+o.Modules[0])

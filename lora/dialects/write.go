@@ -110,7 +110,7 @@ func (w *writer) file() ([]safetensors.Entry, map[string]string, error) {
 		return w.joined()
 	}
 	c := w.placement.Config()
-	c.InitLoraWeights = lora.InitDefault // it is done, and nothing to who loads this
+	c.InitLoraWeights = lora.InitDefault // already done, and not to be repeated by the loader
 	text, err := formatMetadata(c)
 	if err != nil {
 		return nil, nil, fmt.Errorf("lora: save adapter: %w", err)

@@ -23,8 +23,8 @@ type Adam struct {
 // DefaultAdam returns the default settings of Tinker's clients.
 func DefaultAdam() Adam { return Adam{LearningRate: 1e-4, Beta1: 0.9, Beta2: 0.95, Eps: 1e-12} }
 
-// check refuses settings that no step can be taken with: without Eps, AdamW divides zero by
-// zero where a gradient is zero.
+// check rejects invalid settings: without Eps, AdamW divides zero by zero for a zero
+// gradient.
 func (a Adam) check() error {
 	for _, v := range []struct {
 		name, want string
@@ -119,8 +119,8 @@ func (s *Session) OptimStep(ctx context.Context, a Adam) (map[string]float64, er
 	return metrics, nil
 }
 
-// stepper returns the spec of the program of a step. It is planned for the constants of AdamW; all else is
-// given to it.
+// stepper returns the spec of the program of a step. Only the constants of AdamW are
+// compiled in; everything else is an input.
 func (s *Session) stepper(attr ir.AdamWAttr) engine.Spec {
 	key := program{shape: s.slot.Shape(), adam: attr}
 	spec, ok := s.base.specs[key]
@@ -137,7 +137,7 @@ func (a Adam) constants() ir.AdamWAttr {
 }
 
 // emitStep clips the gradients by their norm over all parameters, as
-// torch.nn.utils.clip_grad_norm_ does, and takes one step of AdamW.
+// torch.nn.utils.clip_grad_norm_ does, and performs one step of AdamW.
 func emitStep(b *nn.Builder, program *graph.Program, all []lora.TensorSpec, attr ir.AdamWAttr) {
 	g := b.G
 	param := func(name string, shape []int) graph.Tensor {
@@ -153,7 +153,7 @@ func emitStep(b *nn.Builder, program *graph.Program, all []lora.TensorSpec, attr
 	}
 	norm := squares.Apply(ir.Sqrt)
 	scale := b.Input(clipInput, tensor.F32, ir.Static(1)).Reshape().Div(norm.AddScalar(1e-6)).Min(g.Const(1))
-	scale = scale.Add(norm.Sub(norm)) // NaN, so that nothing is updated, where the norm is not finite
+	scale = scale.Add(norm.Sub(norm)) // NaN if the norm is not finite, so that nothing is updated
 	program.Result(engine.SlotPrefix+normName, norm.Reshape(ir.Static(1)))
 	rates := b.Input(ratesInput, ir.AdamWRates.DType, ir.AdamWRates.Shape...)
 	update := func(name string, t graph.Tensor) { program.Update(engine.SlotPrefix+name, t) }

@@ -26,7 +26,7 @@ func (d *Datum) width() int { return max(1, d.K) }
 // limits holds the input limits of a model.
 type limits struct{ tokens, vocabulary int }
 
-// check refuses a datum that the loss or the model cannot be given.
+// check rejects a datum that is invalid for the loss or the model.
 func (d *Datum) check(l *loss, m limits) error {
 	n, k := len(d.Tokens), d.width()
 	switch {

@@ -10,7 +10,7 @@ import (
 var (
 	// ErrInput: data, a loss, settings or options that make no sense.
 	ErrInput = errors.New("invalid input")
-	// ErrNotFinite: a step whose gradients are NaN or infinite.
+	// ErrNotFinite: the gradients of a step are NaN or infinite.
 	ErrNotFinite = errors.New("not finite")
 	// ErrCheckpoint: a folder that cannot be loaded.
 	ErrCheckpoint = errors.New("unusable checkpoint")

@@ -31,7 +31,7 @@ const (
 	betaKey = "beta"
 )
 
-// reads says whether a loss reads an array of a datum.
+// reads describes the use of an array of a datum by a loss.
 type reads uint8
 
 const (
@@ -46,11 +46,11 @@ type loss struct {
 	many                                bool // targets of a token
 	weights, logprobs, advantages, clip reads
 	defaults                            map[string]float64
-	required                            string // a key without a default, or nothing
+	required                            string // a key without a default, or empty
 
 	low, high, beta float64
 
-	// value is the loss of target i, whose log-probability is p.
+	// value returns the loss of target i with log-probability p.
 	value func(l *loss, d *Datum, i int, p float64) float64
 	// slope returns −∂loss/∂p of target i.
 	slope func(l *loss, d *Datum, i int) slope
@@ -197,12 +197,12 @@ func (d *Datum) ratio(i int, p float64) float64 { return math.Exp(p - float64(d.
 func (d *Datum) unclipped(i int) slope {
 	s := slope{ratio: d.Advantages[i], q: d.Logprobs[i], high: math.MaxFloat32, above: float32(math.Inf(1))}
 	if s.ratio == 0 {
-		s.above = 0 // nothing is learned from it, however large ρ is
+		s.above = 0 // it has no gradient, however large ρ is
 	}
 	return s
 }
 
-// product is ρ·A, nothing where A is, however large ρ is.
+// product returns ρ·A, and 0 if A is 0, however large ρ is.
 func product(ratio, advantage float64) float64 {
 	if advantage == 0 {
 		return 0

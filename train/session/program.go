@@ -33,7 +33,7 @@ type form uint8
 
 const (
 	forward form = iota // the losses of tokens
-	linear              // and gradients by weights that are given
+	linear              // and gradients for given weights
 	bent                // or that depend on the losses
 )
 
@@ -144,7 +144,7 @@ func (p pass) emitParts(b *nn.Builder, head *nn.Head, program *graph.Program, bo
 		}
 		gradients := b.G.Gradients(loss, append(trained, h.Hidden()), false)
 		for j := range trained {
-			g := gradients[j].Detach() // else sums of products become one, which keeps all logits
+			g := gradients[j].Detach() // otherwise sums of products are fused into one, which keeps all logits
 			if i > 0 {
 				g = sums[j].Add(g)
 			}

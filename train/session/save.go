@@ -223,7 +223,7 @@ func (s *Session) readAdapter(dir string) (map[string][]float32, error) {
 	return values, nil
 }
 
-// alike refuses an adapter that computes something else than the session's.
+// alike rejects an adapter whose computation differs from the session's.
 func alike(found, expected *lora.Placement) error {
 	for _, t := range expected.Targets {
 		x, ok := found.Target(t.Name)

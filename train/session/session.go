@@ -25,7 +25,7 @@ type Session struct {
 	trained []lora.TensorSpec
 	step    int // that were taken
 
-	pending int   // datums whose gradients have added up
+	pending int   // number of datums in the accumulated gradients
 	lost    error // why there are fewer than there should be
 	feed    feed
 	adam    adamFeed
@@ -37,7 +37,7 @@ type Options struct {
 	Alpha                   float64 // the adapter is scaled by Alpha/Rank; 0: 32
 	Seed                    uint64
 	Attention, MLP, Unembed bool   // modules to adapt: attention projections, MLP projections, the head
-	MaxTokens               int    // of a datum; 0: as many as the model takes
+	MaxTokens               int    // of a datum; 0: the model's maximum
 	Name                    string // of the model, saved as base_model_name_or_path
 }
 
@@ -149,8 +149,8 @@ func (s *Session) ForwardBackward(ctx context.Context, data []Datum, x Loss, for
 	return out, nil
 }
 
-// check finds the loss, and refuses data that it or the model cannot be given; targets is
-// how many these have.
+// check returns the loss and the total number of targets, and rejects data that is
+// invalid for the loss or the model.
 func (s *Session) check(data []Datum, x Loss) (l *loss, targets int, err error) {
 	if l, err = x.resolve(); err != nil {
 		return nil, 0, err
@@ -175,8 +175,8 @@ func (s *Session) check(data []Datum, x Loss) (l *loss, targets int, err error) 
 	return l, targets, nil
 }
 
-// pass computes one datum, and gives the log-probabilities of its targets. begun says
-// whether gradients may have changed.
+// pass computes one datum, and stores the log-probabilities of its targets. begun
+// reports whether gradients may have changed.
 func (s *Session) pass(ctx context.Context, d *Datum, l *loss, f form, logprobs []float32) (begun bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
