@@ -12,7 +12,7 @@ import (
 
 // CheckOptions holds the exceptions that [Adapter.Check] allows.
 type CheckOptions struct {
-	// AllowZeroB allows an adapter that has no effect, as at the start of training.
+	// AllowZeroB allows an adapter without effect, to start or resume training with.
 	AllowZeroB bool
 	// AllowRandomBase allows init_lora_weights to be pissa_niter_N. The base weights of
 	// such an adapter depend on random numbers, and can be reproduced only by a caller

@@ -31,8 +31,7 @@ type pictures struct {
 	sampler *sampler          // nil without samples
 }
 
-// readPictures opens the transformer of the pipeline, and reads the index of the image
-// cache.
+// readPictures opens the transformer of the pipeline, and opens and checks the image cache.
 func (r *Run) readPictures(ctx context.Context) error {
 	p, err := r.openPipeline(ctx)
 	if err != nil {
