@@ -14,41 +14,42 @@ import (
 	"github.com/lorafuse/lorafuse/data/picture"
 )
 
-// ErrCache is wrapped where a cache is that of another model, or is asked for what a
-// pipeline cannot make.
+// ErrCache is wrapped if a cache belongs to another model, or if its options ask for entries
+// that the pipeline cannot compute.
 var ErrCache = errors.New("wrong cache")
 
-// CacheOptions say how a cache of texts and pictures is made. What changes the entries is
-// part of their recipes.
+// CacheOptions configures a cache of text embeddings and latents. Options that change the
+// entries are part of their recipes.
 type CacheOptions struct {
-	Side     int  // pictures are brought to about Side·Side pixels; 0: 1024
-	Multiple int  // of which sides are multiples; 0: what the architecture takes
-	Sample   bool // latents are drawn as the autoencoder says, not its means
+	Side     int  // target area of images is about Side·Side pixels; zero means 1024
+	Multiple int  // divisor of image sides; zero means that of the architecture
+	Sample   bool // sample latents from the autoencoder's distribution instead of taking its mean
 	Seed     uint64
-	Tile     int // side of the tiles in which larger pictures are encoded; 0: whole
+	Tile     int // tile side for encoding larger images; zero means no tiling
 
-	TextOnly, PicturesOnly bool // the rest is made elsewhere
-	// Rebuild takes a cache of another model for one whose entries are all stale.
+	TextOnly, PicturesOnly bool // the other kind of entries is built elsewhere
+	// Rebuild accepts a cache of another model and treats all of its entries as stale.
 	Rebuild bool
-	Workers int // that read and scale pictures at once; 0: 1
-	// Progress is told after each entry which kind is made, and how many of it are done.
+	Workers int // goroutines that decode and resize images; zero means 1
+	// Progress is called after each entry with the kind of entry, and the number of entries
+	// done and in total.
 	Progress func(task string, done, total int)
-	// Truncated is called for each caption that is encoded and longer than a text encoder
-	// reads, one at a time.
+	// Truncated is called for each caption that exceeds the maximum length of a text
+	// encoder. Calls do not overlap.
 	Truncated func(caption string, t Truncation)
 }
 
-// The kinds of entries, as Progress is told.
+// Kinds of entries, as passed to Progress.
 const (
 	TextTask    = "text embeddings"
 	PictureTask = "latents"
 )
 
-// BuildCache makes the entries of samples in the cache in dir that are missing or stale:
-// those of texts first, whose encoders are closed before the autoencoder is opened. Nothing
-// is opened where there is nothing to make. What is ready when it fails or ctx ends stays,
-// and a next call goes on. Errors: ErrPart, ErrPipeline, ErrCache for a cache of another
-// model, those of package cache, of pictures, and of the device.
+// BuildCache builds the missing and stale entries of samples in the cache at dir. It encodes
+// captions first and closes the text encoders before it opens the autoencoder; it opens
+// neither if there is nothing to do. If it fails or ctx ends, finished entries stay and the
+// next call continues from them. Errors: ErrPart, ErrPipeline, ErrCache for a cache of
+// another model, and errors of package cache, of image decoding and of the device.
 func (p *Pipeline) BuildCache(ctx context.Context, dev backend.Device, dir string, samples []cache.Sample, o CacheOptions) (stats cache.Stats, err error) {
 	made, err := p.CacheOptions(o)
 	if err != nil {
@@ -83,7 +84,7 @@ func (p *Pipeline) BuildCache(ctx context.Context, dev backend.Device, dir strin
 	return stats, nil
 }
 
-// building are the options of one kind of entries.
+// building returns the build options for one kind of entries.
 func (o CacheOptions) building(task string) cache.BuildOptions {
 	b := cache.BuildOptions{Workers: o.Workers}
 	if o.Progress != nil {
@@ -120,8 +121,8 @@ func (p *Pipeline) buildPictures(ctx context.Context, dev backend.Device, c *cac
 	return errors.Join(err, l.close())
 }
 
-// bySize are samples in the order of the sizes that their pictures are brought to: the
-// autoencoder has a program for each. What cannot be read comes first.
+// bySize returns samples sorted by the size to which their images are resized, because the
+// autoencoder compiles one program per size. Unreadable images come first.
 func bySize(samples []cache.Sample, of sizing) []cache.Sample {
 	at := make(map[string]picture.Size, len(samples))
 	for _, s := range samples {
@@ -135,7 +136,7 @@ func bySize(samples []cache.Sample, of sizing) []cache.Sample {
 	return sorted
 }
 
-// headerSize is the size that the first bytes of a picture give; nothing where they do not.
+// headerSize returns the image size from the header of a file, or zero if it cannot be read.
 func headerSize(path string) (s picture.Size) {
 	f, err := os.Open(path)
 	if err != nil {

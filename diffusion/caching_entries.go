@@ -17,14 +17,14 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// texts encodes captions, one at a time: each has all of the device. It may be called by
-// several goroutines.
+// texts encodes captions one at a time, so that each has the whole device. It is safe for
+// concurrent use.
 type texts struct {
 	pipeline *Pipeline
-	ctx      context.Context // of the one call of BuildCache that it serves
+	ctx      context.Context // of the one BuildCache call that it serves
 	dev      backend.Device
 
-	truncated func(caption string, t Truncation) // nil: nobody is told
+	truncated func(caption string, t Truncation) // may be nil
 
 	mu      sync.Mutex
 	encoder *Encoder
@@ -48,7 +48,7 @@ func (t *texts) encode(text string) (cache.Embedding, error) {
 	return t.encoder.embedding(p)
 }
 
-// encodeWith encodes a caption along with the content of the picture that is edited.
+// encodeWith encodes a caption together with the image that is edited, given as file content.
 func (t *texts) encodeWith(text string, content []byte) (cache.Embedding, error) {
 	img, err := picture.Decode(content)
 	if err != nil {
@@ -79,8 +79,8 @@ func (t *texts) close() {
 	}
 }
 
-// embedding is a prompt as a cache keeps it: in the element type of the encoder's weights,
-// as the reference does.
+// embedding returns an encoded prompt as the cache stores it: in the dtype of the encoder's
+// weights, like the reference implementation.
 func (e *Encoder) embedding(p dit.Prompt) (made cache.Embedding, err error) {
 	defer func() {
 		if err != nil {
@@ -104,7 +104,7 @@ func (e *Encoder) embedding(p dit.Prompt) (made cache.Embedding, err error) {
 	return made, err
 }
 
-// storedAs is the element type that config.json names.
+// storedAs returns the dtype that config.json names.
 func storedAs(name string) tensor.DType {
 	switch name {
 	case "bfloat16":
@@ -115,7 +115,7 @@ func storedAs(name string) tensor.DType {
 	return tensor.F32
 }
 
-// stored are numbers as a tensor, all of which must be finite in its type.
+// stored converts values to a tensor of dtype d. All values must be finite in that dtype.
 func stored(d tensor.DType, values []float32, shape ...int) (tensor.Tensor, error) {
 	for i, x := range values {
 		if x-x != 0 || d == tensor.F16 && (x > 65504 || x < -65504) {
@@ -129,24 +129,24 @@ func stored(d tensor.DType, values []float32, shape ...int) (tensor.Tensor, erro
 	return t, tensor.FromFloat32(t.Data, values, d)
 }
 
-// latents encodes pictures. It may be called by several goroutines.
+// latents encodes images. It is safe for concurrent use.
 type latents struct {
 	pipeline *Pipeline
-	ctx      context.Context // of the one call of BuildCache that it serves
+	ctx      context.Context // of the one BuildCache call that it serves
 	dev      backend.Device
 	sizes    sizing
 	options  CacheOptions
 
 	mu      sync.Mutex
 	encoder *vae.VAE
-	frames  bool // latents have an axis of frames
+	frames  bool // latents have a frame axis
 }
 
-// framed are the autoencoders of videos, whose latents have an axis of frames.
+// framed is the class of video autoencoders, whose latents have a frame axis.
 const framed = "AutoencoderKLQwenImage"
 
-// encode gives the latent of a picture, not normalised: [C, H, W], or [C, 1, H, W]. Where
-// there is no autoencoder that is the picture.
+// encode returns the latent of an image before normalization, [C, H, W] or [C, 1, H, W].
+// Without an autoencoder the latent is the image itself.
 func (l *latents) encode(content []byte) (tensor.Tensor, error) {
 	img, err := picture.Decode(content)
 	if err != nil {
@@ -193,8 +193,8 @@ func (l *latents) open() (err error) {
 	return nil
 }
 
-// noise is drawn by the seed and the content of the picture, so that it does not depend on
-// what else is in the folder.
+// noise draws noise seeded by the seed and the content of the image, so that it does not
+// depend on the other files in the folder.
 func (l *latents) noise(content []byte, n int) []float32 {
 	sum := sha256.Sum256(content)
 	noise := make([]float32, n)

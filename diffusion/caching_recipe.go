@@ -12,13 +12,13 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 )
 
-// defaultSide is that of pictures for all models that are trained here.
+// defaultSide is the default image side of all models that can be trained.
 const defaultSide = 1024
 
-// CacheOptions gives the options with which package cache opens the cache of a pipeline:
-// its recipes name the encoders by what is in their files, and what o says of entries.
-// Parts of the pipeline that are not needed (TextOnly, PicturesOnly) need not be there.
-// Errors: ErrPart, ErrPipeline, picture.ErrSize, those of files.
+// CacheOptions returns the options for opening the cache of a pipeline with package cache.
+// The recipes identify the encoders by the content of their files and include the entry
+// settings of o. Parts that TextOnly or PicturesOnly makes unnecessary may be missing.
+// Errors: ErrPart, ErrPipeline, picture.ErrSize and I/O errors.
 func (p *Pipeline) CacheOptions(o CacheOptions) (cache.Options, error) {
 	var made cache.Options
 	if !o.TextOnly && !o.PicturesOnly { // before text encoders are downloaded
@@ -46,7 +46,7 @@ func (p *Pipeline) CacheOptions(o CacheOptions) (cache.Options, error) {
 	return made, nil
 }
 
-// textRecipe is what embeddings are made with.
+// textRecipe returns the recipe of text embeddings.
 func (p *Pipeline) textRecipe() (cache.Recipe, error) {
 	c, err := p.captions()
 	if err == nil {
@@ -71,8 +71,8 @@ func (p *Pipeline) textRecipe() (cache.Recipe, error) {
 	}}, nil
 }
 
-// length is how many tokens of a text are read, without those of the template and of
-// pictures.
+// length returns the maximum number of tokens of a caption, without the tokens of the
+// template and of images.
 func (c captions) length() int {
 	if c.shows != nil {
 		return c.main.longest - c.drop - c.shows.most
@@ -80,7 +80,7 @@ func (c captions) length() int {
 	return c.main.longest - c.drop
 }
 
-// pictureRecipe is what latents are made with, and the sizes of pictures.
+// pictureRecipe returns the recipe of latents and the resizing of images.
 func (p *Pipeline) pictureRecipe(o CacheOptions) (cache.Recipe, sizing, error) {
 	side, multiple, err := p.sizes(o)
 	if err != nil {
@@ -111,11 +111,11 @@ func (p *Pipeline) pictureRecipe(o CacheOptions) (cache.Recipe, sizing, error) {
 	return cache.Recipe{Model: id, Settings: settings}, sizes, nil
 }
 
-// editMultiple is of which sides are multiples where pictures are edited, as in the
-// reference.
+// editMultiple is the divisor of image sides in edit pipelines, as in the reference
+// implementation.
 const editMultiple = 32
 
-// sizes are the side of pictures and the number of which sides are multiples. Errors:
+// sizes returns the target side of images and the divisor of their sides. Errors:
 // picture.ErrSize, ErrPart, ErrPipeline.
 func (p *Pipeline) sizes(o CacheOptions) (side, multiple int, err error) {
 	least, err := p.leastMultiple()
@@ -134,7 +134,7 @@ func (p *Pipeline) sizes(o CacheOptions) (side, multiple int, err error) {
 	return cmp.Or(o.Side, defaultSide), multiple, nil
 }
 
-// leastMultiple is of which sides of pictures must be multiples.
+// leastMultiple returns the number by which image sides must be divisible.
 func (p *Pipeline) leastMultiple() (int, error) {
 	if t, _ := p.transformer(); t != nil {
 		c, err := p.Canvas(t.Space())
@@ -144,10 +144,10 @@ func (p *Pipeline) leastMultiple() (int, error) {
 		return c.Multiple, nil
 	}
 	_, s, err := p.autoencoder()
-	return 2 * s.Pixels, err // patches of most transformers
+	return 2 * s.Pixels, err // patch size 2, as in most transformers
 }
 
-// checkTiles refuses tiles that the autoencoder cannot take.
+// checkTiles returns an error if the autoencoder does not support the tile size.
 func (p *Pipeline) checkTiles(side int) error {
 	_, s, err := p.autoencoder()
 	if err != nil {
@@ -159,15 +159,15 @@ func (p *Pipeline) checkTiles(side int) error {
 	return nil
 }
 
-// pixels reports whether the transformer works on pixels: there is no autoencoder.
+// pixels reports whether the transformer works on pixels, without an autoencoder.
 func (p *Pipeline) pixels() bool {
 	_, listed := p.Parts[VAE]
 	t, _ := p.transformer()
 	return !listed && t != nil && t.Space().Channels == colours
 }
 
-// transformer is what the pipeline's transformer is like, and its class; nil where that is
-// not known here.
+// transformer returns the interface to the pipeline's transformer, and its class. It returns
+// nil if the architecture is unknown.
 func (p *Pipeline) transformer() (dit.Transformer, string) {
 	raw, err := p.transformerConfig()
 	if err != nil {

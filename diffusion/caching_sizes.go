@@ -7,17 +7,17 @@ import (
 	"github.com/lorafuse/lorafuse/data/picture"
 )
 
-// sizing is how the pictures of a cache are brought to sizes.
+// sizing resizes the images of a cache.
 type sizing struct {
-	name  string // of this way, for recipes
+	name  string // identifies the method in recipes
 	of    func(picture.Size) picture.Size
 	scale func(image.Image, picture.Size) []float32
 }
 
-// sizing is that of a pipeline. Where pictures are edited it is that of drawing, and that of
-// the Python trainers: pictures and controls keep all that they show, and their sides are
-// rounded, so that those of one shape lie exactly one over the other. Otherwise pictures
-// cover a bucket. Errors: picture.ErrSize.
+// sizing returns the resizing of a pipeline. Edit pipelines resize as they do for inference,
+// and as the Python trainers do: images and control images are not cropped, and their sides
+// are rounded, so that images of one shape are aligned. Other pipelines resize and crop to a
+// bucket. Errors: picture.ErrSize.
 func (p *Pipeline) sizing(side, multiple int) (sizing, error) {
 	buckets, err := picture.NewBuckets(side, multiple)
 	if err != nil {

@@ -11,28 +11,29 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 )
 
-// colours are the channels of a picture.
+// colours is the number of channels of an image.
 const colours = 3
 
-// Canvas makes pictures of latents: by the autoencoder of a pipeline, or as they are where
-// there is none and the transformer works on pixels, or on squares of pixels (dit.Latent.Fold).
+// Canvas decodes latents to images with the autoencoder of a pipeline. If the pipeline has
+// none, the transformer works on pixels, or on squares of pixels (dit.Latent.Fold), and
+// latents are converted directly.
 type Canvas struct {
-	// Pixels of a picture, along each side, are one place of a latent.
+	// Pixels is the number of image pixels per latent position, along each side.
 	Pixels int
-	// Multiple is what the sides of a picture are multiples of.
+	// Multiple is the number by which the sides of an image must be divisible.
 	Multiple int
 
-	dir   string                 // of the autoencoder; "": there is none
-	fetch func() (string, error) // gives dir, when the weights are there, too
-	fold  int                    // a place of a latent is so many of the autoencoder's along each side
+	dir   string                 // folder of the autoencoder; empty if there is none
+	fetch func() (string, error) // downloads the weights if necessary, and returns dir
+	fold  int                    // autoencoder positions per latent position, along each side
 	scale *vae.Scale
 	vae   *vae.VAE
 	notes *notes
 }
 
-// Canvas reads how pictures are made of latents of a transformer. Nothing is on a device
-// before it is opened. Errors: ErrPart where there is no autoencoder and the latents are no
-// pixels, ErrPipeline for one of other latents, those of package vae.
+// Canvas returns the decoder for the latents of a transformer. It loads nothing to a device
+// until Open. Errors: ErrPart if there is no autoencoder and the latents are not pixels,
+// ErrPipeline if the autoencoder has other latents, and errors of package vae.
 func (p *Pipeline) Canvas(space dit.Space) (*Canvas, error) {
 	if _, listed := p.Parts[VAE]; !listed {
 		if side := folds(space.Channels, colours); side > 0 {
@@ -55,8 +56,8 @@ func (p *Pipeline) Canvas(space dit.Space) (*Canvas, error) {
 	return c, err
 }
 
-// autoencoder is the folder of the autoencoder, and what its latents are like. Errors: ErrPart,
-// ErrPipeline, those of model.ReadConfig.
+// autoencoder returns the folder of the autoencoder and the layout of its latents. Errors:
+// ErrPart, ErrPipeline, and errors of model.ReadConfig.
 func (p *Pipeline) autoencoder() (dir string, s vae.Space, err error) {
 	if dir, err = p.Folder(VAE); err != nil {
 		return dir, s, err
@@ -72,8 +73,8 @@ func (p *Pipeline) autoencoder() (dir string, s vae.Space, err error) {
 	return dir, a.Space(), nil
 }
 
-// folds is the side of the squares that a latent of channels has been folded by into more of
-// them, 0 where it has not.
+// folds returns the side of the squares whose positions were folded into channels, turning
+// channels into more. It returns 0 if no square fits.
 func folds(more, channels int) int {
 	for side := 1; side*side*channels <= more; side++ {
 		if side*side*channels == more {
@@ -83,7 +84,8 @@ func folds(more, channels int) int {
 	return 0
 }
 
-// Latent is the size of a latent of a picture. Errors: ErrDrawing where there is none.
+// Latent returns the latent size for an image size. Errors: ErrDrawing if the sides are not
+// multiples of c.Multiple.
 func (c *Canvas) Latent(width, height int) (w, h int, err error) {
 	if width < 1 || height < 1 || width%c.Multiple != 0 || height%c.Multiple != 0 {
 		return 0, 0, fmt.Errorf("diffusion: %w: found a size of %dx%d, expected multiples of %d, such as %dx%d",
@@ -94,8 +96,8 @@ func (c *Canvas) Latent(width, height int) (w, h int, err error) {
 
 func nearest(x, multiple int) int { return max(1, (x+multiple/2)/multiple) * multiple }
 
-// CheckTiles refuses tiles that the autoencoder cannot take, before it is opened. Errors:
-// vae.ErrOption.
+// CheckTiles returns an error if the autoencoder does not support the tile size. It works
+// before Open. Errors: vae.ErrOption.
 func (c *Canvas) CheckTiles(o vae.Options) error {
 	if c.dir == "" {
 		return nil
@@ -103,8 +105,8 @@ func (c *Canvas) CheckTiles(o vae.Options) error {
 	return o.Check(c.Pixels / c.fold)
 }
 
-// Fetch brings the weights of the autoencoder to the disk, so that Open does not wait for
-// a download. Errors: those of Pipeline.Weights.
+// Fetch downloads the weights of the autoencoder if necessary, so that Open need not wait.
+// Errors: errors of Pipeline.Weights.
 func (c *Canvas) Fetch() (err error) {
 	if c.dir != "" {
 		_, err = c.fetch()
@@ -112,7 +114,7 @@ func (c *Canvas) Fetch() (err error) {
 	return err
 }
 
-// Open brings the autoencoder to a device. Errors: those of Fetch and of vae.Open.
+// Open loads the autoencoder to a device. Errors: errors of Fetch and vae.Open.
 func (c *Canvas) Open(dev backend.Device, o vae.Options) error {
 	if c.dir == "" || c.vae != nil {
 		return nil
@@ -129,7 +131,7 @@ func (c *Canvas) Open(dev backend.Device, o vae.Options) error {
 	return nil
 }
 
-// Close frees what Open has brought; it may be opened again.
+// Close frees the autoencoder. The canvas may be opened again.
 func (c *Canvas) Close() error {
 	if c.vae == nil {
 		return nil
@@ -139,8 +141,8 @@ func (c *Canvas) Close() error {
 	return err
 }
 
-// Encode makes the latent of a picture, the mean of what the autoencoder says, normalised as
-// the transformer has it. The canvas must be open. Errors: those of vae.VAE.Encode.
+// Encode returns the latent of an image: the mean of the autoencoder's distribution,
+// normalized for the transformer. The canvas must be open. Errors: errors of vae.VAE.Encode.
 func (c *Canvas) Encode(ctx context.Context, p vae.Picture) (dit.Latent, error) {
 	if c.dir == "" {
 		x := dit.Latent{Channels: p.Channels, Frames: 1, Height: p.Height, Width: p.Width, Values: p.Values}
@@ -154,8 +156,8 @@ func (c *Canvas) Encode(ctx context.Context, p vae.Picture) (dit.Latent, error) 
 	return m.Mean.Fold(c.fold), nil
 }
 
-// Need is what painting latents takes on a device, in bytes. Of latents the height and the
-// width are read. Errors: those of Fetch, vae.Open and vae.VAE.Need.
+// Need returns the device memory for decoding latents, in bytes. It uses only the height and
+// width of latents. Errors: errors of Fetch, vae.Open and vae.VAE.Need.
 func (c *Canvas) Need(dev backend.Device, o vae.Options, latents ...dit.Latent) (n int64, err error) {
 	if c.dir == "" {
 		return 0, nil
@@ -175,8 +177,8 @@ func (c *Canvas) Need(dev backend.Device, o vae.Options, latents ...dit.Latent) 
 	return n, errors.Join(err, v.Close())
 }
 
-// Paint makes the picture of a latent that is normalised as the transformer has it. The
-// canvas must be open. Errors: those of vae.VAE.Decode, ErrDrawing for what is no picture.
+// Paint decodes a normalized latent to an image. The canvas must be open. Errors: errors of
+// vae.VAE.Decode, ErrDrawing for values that are not an image.
 func (c *Canvas) Paint(ctx context.Context, x dit.Latent) (vae.Picture, error) {
 	x = x.Unfold(c.fold)
 	if c.dir == "" {

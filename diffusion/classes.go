@@ -9,8 +9,9 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 )
 
-// transformerOf is the class of the transformer of a pipeline, by how both names begin: a
-// Flux2KleinPipeline has a Flux2Transformer2DModel. "" is one that no family is of.
+// transformerOf returns the class of a pipeline's transformer. It compares the beginnings of
+// the class names: a Flux2KleinPipeline has a Flux2Transformer2DModel. It returns "" if no
+// family matches.
 func transformerOf(pipeline string) (class string) {
 	longest := 0
 	for c := range families {
@@ -22,9 +23,9 @@ func transformerOf(pipeline string) (class string) {
 	return class
 }
 
-// checkClasses compares what model_index.json says with itself and with the parts that are
-// there: a folder that was put together of two models would be read with wrong templates and
-// scales, and say nothing. Errors: ErrPipeline.
+// checkClasses checks that the classes in model_index.json agree with each other and with the
+// parts on disk. Without it, a folder assembled from two models would silently use wrong
+// templates and scales. Errors: ErrPipeline.
 func (p *Pipeline) checkClasses() error {
 	index := p.files.Path(IndexFile)
 	want, found := transformerOf(p.Class), p.Parts[Transformer].Class
@@ -34,7 +35,7 @@ func (p *Pipeline) checkClasses() error {
 	for _, name := range []string{Transformer, VAE} {
 		part := p.Parts[name]
 		raw, err := os.ReadFile(filepath.Join(part.Dir, "config.json"))
-		if !part.There || err != nil { // which is said where it is read
+		if !part.There || err != nil { // reported when the part is read
 			continue
 		}
 		f, err := model.ParseFields(raw)

@@ -14,34 +14,35 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// ErrControl is wrapped where a picture is none that others can be made from.
+// ErrControl is wrapped if an image cannot be used as a control image.
 var ErrControl = errors.New("wrong control picture")
 
-// Controls are the pictures that others are made from, at the sizes that a pipeline takes.
-// Those of no pictures are nil, and may be used like others.
+// Controls holds the control images of a drawing, resized for a pipeline. A nil *Controls
+// means no control images; its methods work.
 type Controls struct {
-	// Size is that of what is drawn from them, in pixels, where no other is asked for.
+	// Size is the default size of the result, in pixels.
 	Size picture.Size
 
-	shown  []image.Image // as they are, for the text encoder
+	shown  []image.Image // original images, for the text encoder
 	fitted []*image.RGBA // for the autoencoder
 }
 
-// fitting is how the pipelines of a family take pictures to begin with. Sides are multiples
-// of a number, and areas about side².
+// fitting defines how the pipelines of a family resize control images. Sides are multiples of
+// a number, and areas about side².
 type fitting struct {
-	most int // pictures; 0: as many as there are
-	// scale is the size that a picture is brought to, whatever its shape becomes.
+	most int // maximum number of images; zero means no limit
+	// scale returns the size to which an image is resized. It need not keep the aspect
+	// ratio.
 	scale func(s picture.Size, side, multiple int) (picture.Size, error)
-	// cut is the size of the middle of what was scaled that is taken; nil: all of it.
+	// cut returns the size of the center crop after resizing. Nil means no crop.
 	cut func(scaled picture.Size, multiple int) picture.Size
-	// result is the size of what is drawn, by those of pictures as they are, and as they
-	// are taken.
+	// result returns the size of the result, given the sizes of the original and of the
+	// resized images.
 	result func(shown, fitted []picture.Size, side, multiple int) picture.Size
 }
 
-// fitting says how the pipeline takes pictures to begin with. Errors: ErrControl where it
-// takes none.
+// fitting returns the resizing of control images for the pipeline. Errors: ErrControl if it
+// does not support them.
 func (p *Pipeline) fitting() (*fitting, error) {
 	if e, ok := edits[p.Class]; ok {
 		return e.fit, nil
@@ -58,10 +59,10 @@ var controlled = []string{
 	"Flux2KleinPipeline", "Flux2Pipeline", "FluxKontextPipeline", "QwenImageEditPipeline", "QwenImageEditPlusPipeline",
 }
 
-// CheckControls reports an error if the pipeline itself takes no control image, although its
-// transformer may have learned from an adapter to read some. A transformer without
-// model_index.json, or in a single file, does not say for which pipeline it is. Errors:
-// ErrControl.
+// CheckControls returns an error if the pipeline itself does not support control images,
+// although its transformer may have learned to read them from an adapter. A transformer
+// without model_index.json, or in a single file, does not name its pipeline and passes.
+// Errors: ErrControl.
 func (p *Pipeline) CheckControls() error {
 	if p.Class == "" || p.IsSingle() || slices.Contains(controlled, p.Class) {
 		return nil
@@ -69,13 +70,13 @@ func (p *Pipeline) CheckControls() error {
 	return fmt.Errorf("diffusion: %w: a %s takes no control image; expected %s", ErrControl, p.Class, suggest.Or(controlled))
 }
 
-// Edits reports whether the pipeline draws from pictures alone: its text encoder is shown
-// them along with each text.
+// Edits reports whether the pipeline only edits images: its text encoder reads them together
+// with each prompt.
 func (p *Pipeline) Edits() bool { return edits[p.Class].fit != nil }
 
-// Controls brings pictures to the sizes that the pipeline takes, as diffusers does, of about
-// side² pixels; side 0 is what diffusers has for all models, 1024. The canvas is that of the
-// pipeline. Errors: ErrControl where it takes no pictures, or not these.
+// Controls resizes control images as diffusers does for this pipeline, to about side² pixels.
+// Zero means 1024, the default of diffusers for all models. The canvas must belong to the
+// pipeline. Errors: ErrControl if the pipeline does not support control images, or not these.
 func (p *Pipeline) Controls(c *Canvas, side int, pictures ...image.Image) (*Controls, error) {
 	if len(pictures) == 0 {
 		return nil, nil
@@ -110,7 +111,7 @@ func (p *Pipeline) Controls(c *Canvas, side int, pictures ...image.Image) (*Cont
 	return all, nil
 }
 
-// name is what the pipeline is called in errors.
+// name returns the name of the pipeline for error messages.
 func (p *Pipeline) name() string {
 	if p.Class != "" {
 		return "a " + p.Class
@@ -119,8 +120,8 @@ func (p *Pipeline) name() string {
 	return "a pipeline of a " + class
 }
 
-// Encode is what the text encoders make of a text: along with the pictures, where they are
-// shown those. Errors: those of Encoder.EncodeWith.
+// Encode encodes a prompt, together with the images if the text encoder reads them. Errors:
+// errors of Encoder.EncodeWith.
 func (c *Controls) Encode(ctx context.Context, e *Encoder, text string) (dit.Prompt, error) {
 	if c == nil || !e.Sees() {
 		return e.Encode(ctx, text)
@@ -128,8 +129,7 @@ func (c *Controls) Encode(ctx context.Context, e *Encoder, text string) (dit.Pro
 	return e.EncodeWith(ctx, text, c.shown...)
 }
 
-// Latents are those of the pictures, by a canvas that is open. Errors: those of
-// Canvas.Encode.
+// Latents encodes the control images with an open canvas. Errors: errors of Canvas.Encode.
 func (c *Controls) Latents(ctx context.Context, canvas *Canvas) (all []dit.Latent, err error) {
 	if c == nil {
 		return nil, nil

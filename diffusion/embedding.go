@@ -9,15 +9,15 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// The names of the tensors of an encoded text.
+// Names of the tensors of an encoded prompt.
 const (
 	embedsName = "prompt_embeds"
 	maskName   = "prompt_embeds_mask"
 	pooledName = "pooled_prompt_embeds"
 )
 
-// ReadPrompt reads a text that has been encoded already: a file of text_embs in a cache, or
-// one of the Python trainers. Errors: ErrPrompt, those of cache.LoadEmbeddings.
+// ReadPrompt reads an encoded prompt from a text_embs file of a cache, built by this package
+// or by a Python trainer. Errors: ErrPrompt, and errors of cache.LoadEmbeddings.
 func ReadPrompt(path string) (p dit.Prompt, err error) {
 	t, err := cache.LoadEmbeddings(path)
 	if err != nil {

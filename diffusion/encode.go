@@ -11,24 +11,24 @@ import (
 	"github.com/lorafuse/lorafuse/diffusion/dit"
 )
 
-// ErrPrompt is wrapped where a text is none that an encoder can read.
+// ErrPrompt is wrapped if a text encoder cannot encode a prompt.
 var ErrPrompt = errors.New("wrong prompt")
 
-// Encoder makes of texts what the transformer of a pipeline reads, with the pipeline's
-// text encoders on a device. It is not safe for concurrent use.
+// Encoder encodes prompts for the transformer of a pipeline with the pipeline's text encoders
+// on a device. It is not safe for concurrent use.
 type Encoder struct {
 	captions
 	main   *textModel
 	second *textModel
-	eyes   *eyes // nil where no pictures are seen
+	eyes   *eyes // nil if the text encoder reads no images
 }
 
-// encodeFunc encodes a text.
+// encodeFunc encodes a prompt.
 type encodeFunc func(e *Encoder, ctx context.Context, text string) (dit.Prompt, error)
 
-// OpenEncoder opens the text encoders. They take memory, on the device too, until the
-// Encoder is closed. Errors: ErrPart, ErrPipeline, those of model.Open, of package
-// tokenizer and of the device.
+// OpenEncoder loads the text encoders. They use host and device memory until the Encoder is
+// closed. Errors: ErrPart, ErrPipeline, and errors of model.Open, package tokenizer and the
+// device.
 func (p *Pipeline) OpenEncoder(ctx context.Context, dev backend.Device) (_ *Encoder, err error) {
 	c, err := p.captions()
 	if err != nil {
@@ -56,7 +56,7 @@ func (p *Pipeline) OpenEncoder(ctx context.Context, dev backend.Device) (_ *Enco
 	return e, nil
 }
 
-// CheckText looks whether all parts that read captions are there, before minutes go by.
+// CheckText checks that all parts for encoding captions exist, before long work begins.
 // Errors: ErrPart, ErrPipeline.
 func (p *Pipeline) CheckText() error {
 	c, err := p.captions()
@@ -79,14 +79,14 @@ func (p *Pipeline) checkText(c captions) error {
 	return nil
 }
 
-// DType is the element type of the weights of the text encoder, as config.json calls it:
-// the one in which reference trainers keep embeddings.
+// DType returns the dtype of the text encoder's weights as config.json names it. Reference
+// trainers store embeddings in this dtype.
 func (e *Encoder) DType() string { return e.main.model.Config.DType }
 
-// Encode encodes a text, as its pipeline does: into a template, cut or filled up to a
-// length, and without the states of the template. [Encoder.Truncations] lists what was cut off.
-// Errors: ErrPrompt,
-// tokenizer.ErrInvalidUTF8, and those of the device.
+// Encode encodes a prompt as the pipeline does: it inserts the prompt into the template,
+// truncates or pads it, and drops the states of the template. [Encoder.Truncations] lists the
+// text that was cut off. Errors: ErrPrompt, tokenizer.ErrInvalidUTF8, and errors of the
+// device.
 func (e *Encoder) Encode(ctx context.Context, text string) (dit.Prompt, error) {
 	e.forgetTruncations()
 	prompt, err := e.read(e, ctx, text)
@@ -105,12 +105,12 @@ func (e *Encoder) Close() {
 	}
 }
 
-// prompt is what the states of the tokens of a text make, [tokens, features].
+// prompt wraps hidden states [tokens, features] as a prompt.
 func prompt(states []float32, tokens int) dit.Prompt {
 	return dit.Prompt{Features: len(states) / tokens, Values: states}
 }
 
-// behind encodes ids, and drops the states of those that come before the text.
+// behind encodes ids and drops the states of the tokens before the prompt.
 func (e *Encoder) behind(ctx context.Context, ids []int32) (dit.Prompt, error) {
 	if len(ids) <= e.drop {
 		return dit.Prompt{}, fmt.Errorf("%w: it has %d tokens with the template, expected more than the %d that are dropped", ErrPrompt, len(ids), e.drop)
@@ -123,7 +123,8 @@ func (e *Encoder) behind(ctx context.Context, ids []int32) (dit.Prompt, error) {
 	return prompt(states[e.drop*features:], len(ids)-e.drop), nil
 }
 
-// qwen is how Qwen-Image reads a text: the states of the text alone.
+// qwen encodes a prompt as Qwen-Image does: it returns the states of the prompt without its
+// template.
 func (e *Encoder) qwen(ctx context.Context, text string) (dit.Prompt, error) {
 	ids, err := e.main.ids(strings.Replace(qwenTemplate, "{}", text, 1), text)
 	if err != nil {
@@ -132,8 +133,8 @@ func (e *Encoder) qwen(ctx context.Context, text string) (dit.Prompt, error) {
 	return e.behind(ctx, ids)
 }
 
-// kandinsky is how Kandinsky 5 reads a text: as Qwen-Image, in another template, and the
-// vector that CLIP has of it.
+// kandinsky encodes a prompt as Kandinsky 5 does: like Qwen-Image with another template, plus
+// CLIP's pooled embedding.
 func (e *Encoder) kandinsky(ctx context.Context, text string) (dit.Prompt, error) {
 	text = cleaned(text)
 	full, err := e.cutKandinsky(strings.Replace(kandinskyTemplate, "{}", text, 1), text)
@@ -152,8 +153,8 @@ func (e *Encoder) kandinsky(ctx context.Context, text string) (dit.Prompt, error
 	return p, err
 }
 
-// cutKandinsky takes as many characters off the end of a text that is too long as diffusers
-// does: those of the tokens that are too many, counted from the end of the template.
+// cutKandinsky truncates a long prompt by characters as diffusers does: it counts the excess
+// tokens from the end of the template, and removes as many characters as these decode to.
 func (e *Encoder) cutKandinsky(full, text string) (string, error) {
 	words, longest := e.main.words, e.main.longest
 	ids, err := words.Encode(full, true)
@@ -170,8 +171,8 @@ func (e *Encoder) cutKandinsky(full, text string) (string, error) {
 	return string(runes[:kept]), nil
 }
 
-// flux is how FLUX.1 reads a text: the states of as many tokens as there is room for,
-// padding among them, and the vector that CLIP has of it.
+// flux encodes a prompt as FLUX.1 does: the T5 states of the prompt padded to the maximum
+// length, including the padding, plus CLIP's pooled embedding.
 func (e *Encoder) flux(ctx context.Context, text string) (dit.Prompt, error) {
 	ids, err := e.main.ids(text, text)
 	if err == nil {
@@ -189,7 +190,7 @@ func (e *Encoder) flux(ctx context.Context, text string) (dit.Prompt, error) {
 	return p, err
 }
 
-// whole is the vector that CLIP has of a text.
+// whole returns CLIP's pooled embedding of a prompt.
 func (e *Encoder) whole(ctx context.Context, text string) ([]float32, error) {
 	ids, err := e.second.ids(text, text)
 	if err == nil {
@@ -201,8 +202,8 @@ func (e *Encoder) whole(ctx context.Context, text string) ([]float32, error) {
 	return e.second.pool(ctx, ids)
 }
 
-// klein is how FLUX.2 klein reads a text: three layers of the states of as many tokens as
-// there is room for; those of padding see the text, and not each other.
+// klein encodes a prompt as FLUX.2 klein does: hidden states of three layers, padded to the
+// maximum length. Padding tokens attend to the prompt, but not to each other.
 func (e *Encoder) klein(ctx context.Context, text string) (dit.Prompt, error) {
 	real, err := e.chatIDs(text, false)
 	if err != nil {
@@ -219,7 +220,7 @@ func (e *Encoder) klein(ctx context.Context, text string) (dit.Prompt, error) {
 	return prompt(states, len(ids)), nil
 }
 
-// zImage is how Z-Image reads a text: the state before the last layer.
+// zImage encodes a prompt as Z-Image does: the hidden states before the last layer.
 func (e *Encoder) zImage(ctx context.Context, text string) (dit.Prompt, error) {
 	ids, err := e.chatIDs(text, true)
 	if err != nil {
@@ -228,7 +229,7 @@ func (e *Encoder) zImage(ctx context.Context, text string) (dit.Prompt, error) {
 	return e.behind(ctx, ids)
 }
 
-// chatIDs are the tokens of a text as a user's message.
+// chatIDs returns the tokens of a prompt as a user message.
 func (e *Encoder) chatIDs(text string, thinking bool) ([]int32, error) {
 	full, err := e.main.asked(text, thinking)
 	if err != nil {

@@ -21,10 +21,11 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 )
 
-// Processor is the part of a pipeline that says how its text encoder is shown pictures.
+// Processor is the part of a pipeline that configures image preprocessing for the text
+// encoder.
 const Processor = "processor"
 
-// The text that Qwen-Image-Edit reads, and how it names pictures in it.
+// The template of Qwen-Image-Edit, and the placeholder of an image in it.
 const (
 	editTemplate = "<|im_start|>system\nDescribe the key features of the input image (color, shape, size, texture, objects, background), then explain how the user's text instruction should alter or modify the image. Generate a new image that meets the user's requirements while maintaining consistency with the original input where appropriate.<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 	editDrop     = 64
@@ -32,14 +33,14 @@ const (
 	editToken    = "<|image_pad|>"
 )
 
-// shows says how pictures are shown to a text encoder.
+// shows defines how images are presented to a text encoder.
 type shows struct {
-	area     int  // in pixels, before they are brought to whole places
-	numbered bool // texts call them Picture 1 and so on, and there may be several
-	most     int  // places of all of them
+	area     int  // in pixels, before rounding to whole patches
+	numbered bool // prompts name them Picture 1 and so on; several are allowed
+	most     int  // maximum number of image tokens, of all images together
 }
 
-// readsEdit is how captions of pictures that are edited are read.
+// readsEdit returns a function that configures the text encoder of an edit pipeline.
 func readsEdit(name string) func(*Pipeline) (captions, error) {
 	return func(p *Pipeline) (captions, error) {
 		s := edits[p.Class].shows
@@ -53,20 +54,20 @@ func readsEdit(name string) func(*Pipeline) (captions, error) {
 	}
 }
 
-// eyes are what a text encoder sees pictures with.
+// eyes is the vision tower of a text encoder, with its preprocessing.
 type eyes struct {
 	shows
 	model model.Sighted
 	spec  engine.Spec
 	batch data.Batch
 
-	least, largest  int // pixels of a picture
+	least, largest  int // pixels per image
 	mean, deviation [3]float32
 }
 
 const featuresResult = "features"
 
-// openEyes brings the vision tower of a text encoder to the device, beside it.
+// openEyes loads the vision tower of a text encoder to the device.
 func (t *textModel) openEyes(ctx context.Context, p *Pipeline, s shows) (*eyes, error) {
 	e := &eyes{shows: s}
 	var ok bool
@@ -85,7 +86,7 @@ func (t *textModel) openEyes(ctx context.Context, p *Pipeline, s shows) (*eyes, 
 	return e, nil
 }
 
-// processorFile says how pictures are brought to numbers; without it, as CLIP has them.
+// processorFile configures image preprocessing. Without it the values of CLIP apply.
 const processorFile = "preprocessor_config.json"
 
 func (e *eyes) readProcessor(p *Pipeline) error {
@@ -142,7 +143,7 @@ func (e *eyes) parseProcessor(raw []byte, mean, deviation *[]float64) error {
 	return nil
 }
 
-// see gives the features of a picture.
+// see returns the features of an image.
 func (e *eyes) see(ctx context.Context, t *textModel, img image.Image) (model.Seen, error) {
 	tower := e.model.Tower()
 	first := around(e.area, picture.SizeOf(img), editMultiple)
@@ -172,7 +173,8 @@ func (e *eyes) see(ctx context.Context, t *textModel, img image.Image) (model.Se
 	return seen, nil
 }
 
-// around is a size of about an area and of the shape of s, whose sides are multiples.
+// around returns a size of about the given area and the aspect ratio of s, with sides that
+// are multiples of multiple.
 func around(area int, s picture.Size, multiple int) picture.Size {
 	ratio := float64(s.Width) / float64(s.Height)
 	width := math.Sqrt(float64(area) * ratio)
@@ -180,8 +182,8 @@ func around(area int, s picture.Size, multiple int) picture.Size {
 	return picture.Size{Width: side(width), Height: side(width / ratio)}
 }
 
-// whole is the size of whole places that is nearest to s, of as many pixels as the tower
-// is shown.
+// whole returns the size nearest to s whose sides are multiples of place and whose area is
+// within the limits of the tower.
 func (e *eyes) whole(s picture.Size, place int) picture.Size {
 	w, h, p := float64(s.Width), float64(s.Height), float64(place)
 	x, y := math.RoundToEven(w/p)*p, math.RoundToEven(h/p)*p
@@ -196,11 +198,11 @@ func (e *eyes) whole(s picture.Size, place int) picture.Size {
 	return picture.Size{Width: int(x), Height: int(y)}
 }
 
-// Sees reports whether texts are encoded along with pictures.
+// Sees reports whether prompts are encoded together with images.
 func (e *Encoder) Sees() bool { return e.shows != nil }
 
-// EncodeWith is Encode of a text along with the pictures that are edited. Errors: those of
-// Encode, and ErrPrompt for pictures that are too many, or that are not looked at.
+// EncodeWith encodes a prompt together with the images that are edited. Errors: errors of
+// Encode, and ErrPrompt if there are too many images or the pipeline reads none.
 func (e *Encoder) EncodeWith(ctx context.Context, text string, pictures ...image.Image) (dit.Prompt, error) {
 	e.forgetTruncations()
 	p, err := e.edit(ctx, text, pictures)

@@ -18,14 +18,14 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
-// reading says what is read of a text encoder.
+// reading configures a text encoder and selects its output.
 type reading struct {
 	encoder, tokenizer string // parts of the pipeline
-	longest            int    // tokens that it is given at most
-	// layers are the hidden states that are read, side by side: numbers of layers, or
-	// from the end where they are negative. None: the output model.Pooler at its token.
+	longest            int    // maximum number of tokens
+	// layers lists the hidden states to return, concatenated along features. Negative
+	// numbers count from the end. Empty means the pooled output (model.Pooler).
 	layers []int
-	chat   bool // texts are put into the chat template
+	chat   bool // apply the chat template
 }
 
 // textModel is a text encoder on a device, with its tokenizer.
@@ -39,11 +39,11 @@ type textModel struct {
 	spec     engine.Spec
 	batch    data.Batch
 
-	truncated *Truncation // of the last text; nil if it was read whole
+	truncated *Truncation // of the last prompt; nil if it was not truncated
 }
 
-// openText opens a text encoder and brings it to the device. Errors: ErrPart, ErrPipeline,
-// those of the model, of the tokenizer and of the device.
+// openText loads a text encoder to the device. Errors: ErrPart, ErrPipeline, and errors of
+// the model, the tokenizer and the device.
 func openText(ctx context.Context, dev backend.Device, p *Pipeline, r reading, s *shows) (_ *textModel, err error) {
 	dir, err := p.Weights(r.encoder)
 	if err != nil {
@@ -59,7 +59,7 @@ func openText(ctx context.Context, dev backend.Device, p *Pipeline, r reading, s
 		return nil, err
 	}
 	part := model.Body
-	if r.layers == nil { // the pooled output may be that of a head
+	if r.layers == nil { // the pooled output may need a head
 		part = model.AsSaved
 	}
 	if t.model, err = model.OpenAs(dir, part); err != nil {
@@ -80,7 +80,7 @@ func openText(ctx context.Context, dev backend.Device, p *Pipeline, r reading, s
 	return t, nil
 }
 
-// openTokenizer opens the tokenizer that goes with a text encoder, and its chat template.
+// openTokenizer loads the tokenizer of a text encoder and its chat template.
 func (p *Pipeline) openTokenizer(r reading) (*tokenizer.Tokenizer, *chat.Template, error) {
 	dir, err := p.Folder(r.tokenizer)
 	if err != nil {
@@ -102,8 +102,7 @@ func (p *Pipeline) openTokenizer(r reading) (*tokenizer.Tokenizer, *chat.Templat
 
 func result(i int) string { return fmt.Sprintf("states.%d", i) }
 
-// compile makes the program, which has room for the longest text and the pictures that s
-// shows.
+// compile compiles the program for the longest prompt and the images of s.
 func (t *textModel) compile(ctx context.Context, dev backend.Device, s *shows) error {
 	t.host = host.Open(dev, t.model)
 	bounds := map[string]int{nn.Tokens: t.longest, nn.Documents: 1}
@@ -132,7 +131,7 @@ func (t *textModel) compile(ctx context.Context, dev backend.Device, s *shows) e
 	return errors.Join(failed, err)
 }
 
-// states are what is read: hidden states, or the pooled one.
+// states returns the selected hidden states, or the pooled output.
 func (t *textModel) states(b *nn.Builder, out model.Outputs) ([]graph.Tensor, error) {
 	if t.layers == nil {
 		at := b.Input(nn.ReadToken, tensor.I32, b.Axis(nn.Documents))
@@ -152,8 +151,8 @@ func (t *textModel) states(b *nn.Builder, out model.Outputs) ([]graph.Tensor, er
 	return states, nil
 }
 
-// encode gives the states of the tokens of a text, [tokens, features], those of layers
-// side by side. Tokens from number real on are padding, which nothing sees.
+// encode returns the states of the tokens, [tokens, features], with the selected layers
+// concatenated along features. Tokens from index real on are padding and masked out.
 func (t *textModel) encode(ctx context.Context, ids []int32, real int) ([]float32, error) {
 	t.batch.Reset()
 	t.batch.Add(ids, nil)
@@ -165,7 +164,7 @@ func (t *textModel) encode(ctx context.Context, ids []int32, real int) ([]float3
 	return t.run(ctx, len(ids))
 }
 
-// run gives the states of the batch, which has so many tokens.
+// run returns the states of the batch, which has the given number of tokens.
 func (t *textModel) run(ctx context.Context, tokens int) ([]float32, error) {
 	results, err := t.host.Compute(ctx, t.slot, t.spec, &t.batch, tokens)
 	if err != nil {
@@ -189,11 +188,11 @@ func (t *textModel) run(ctx context.Context, tokens int) ([]float32, error) {
 	return all, nil
 }
 
-// pool gives the pooled output of a text.
+// pool returns the pooled output for a prompt.
 func (t *textModel) pool(ctx context.Context, ids []int32) ([]float32, error) {
 	at := t.model.Config.Family.(model.Pooling).PoolAt(ids)
 	t.batch.Reset()
-	t.batch.Add(ids[:at+1], nil) // it sees nothing of what comes behind
+	t.batch.Add(ids[:at+1], nil) // attention is causal
 	t.batch.SetInt(nn.ReadToken, int32(at))
 	results, err := t.host.Compute(ctx, t.slot, t.spec, &t.batch, at+1)
 	if err != nil {
@@ -202,7 +201,8 @@ func (t *textModel) pool(ctx context.Context, ids []int32) ([]float32, error) {
 	return results.Get(ctx, result(0))
 }
 
-// ids returns the tokens of full, which is text in its template, cut to what is read at most.
+// ids returns the tokens of full, which is text in its template, truncated to the maximum
+// length.
 func (t *textModel) ids(full, text string) ([]int32, error) {
 	ids, cut, err := t.words.EncodeWithin(full, t.longest)
 	if err != nil {
@@ -227,7 +227,7 @@ func (t *textModel) ids(full, text string) ([]int32, error) {
 	return ids, nil
 }
 
-// padded are ids with padding up to the longest text.
+// padded returns ids padded to the maximum length.
 func (t *textModel) padded(ids []int32) ([]int32, error) {
 	pad, ok := t.words.PAD()
 	if !ok {
@@ -240,14 +240,14 @@ func (t *textModel) padded(ids []int32) ([]int32, error) {
 	return ids, nil
 }
 
-// asked is a text as a user's message in the chat template, with a switch of the template.
+// asked renders a text as a user message in the chat template, with or without thinking.
 func (t *textModel) asked(text string, thinking bool) (string, error) {
 	return t.template.Render([]chat.Message{{Role: "user", Content: text}}, chat.Options{
 		AddGenerationPrompt: true, Extra: map[string]any{"enable_thinking": thinking},
 	})
 }
 
-// close frees what the encoder has on the device, and its weights.
+// close frees the encoder's weights and device memory.
 func (t *textModel) close() {
 	if t.host != nil {
 		t.host.Close()

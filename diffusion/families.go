@@ -8,21 +8,23 @@ import (
 	"github.com/lorafuse/lorafuse/diffusion/dit"
 )
 
-// family is what the pipelines of a transformer have in common. Each lies in a file of its
-// own, which registers it.
+// family holds the properties that the pipelines of a transformer share. Each family
+// registers itself in its own file.
 type family struct {
-	// style is how they draw; told says that the transformer is told its guidance.
+	// style returns the inference defaults; told reports whether the transformer takes a
+	// guidance embedding.
 	style func(told bool) Style
-	// fit is how they take pictures to begin with, nil where they take none.
+	// fit resizes control images. Nil means that they are not supported.
 	fit *fitting
 }
 
-// families are those of all transformers, by their classes.
+// families maps transformer classes to families.
 var families = map[string]family{}
 
 func register(class string, f family) { families[class] = f }
 
-// familyOf is the family of a transformer, by its class: others draw as FLUX.1 does.
+// familyOf returns the family of a transformer class. Unknown classes use the defaults of
+// FLUX.1.
 func familyOf(class string) family {
 	if f, ok := families[class]; ok {
 		return f
@@ -30,10 +32,10 @@ func familyOf(class string) family {
 	return family{style: func(bool) Style { return fluxStyle(true) }}
 }
 
-// supported names the classes of transformers.
+// supported returns the supported transformer classes as a list.
 func supported() string { return strings.Join(slices.Sorted(maps.Keys(families)), ", ") }
 
-// tells reports whether a transformer is told its guidance.
+// tells reports whether a transformer takes a guidance embedding.
 func tells(f any) bool {
 	t, ok := f.(dit.Transformer)
 	return ok && t.Space().Guidance

@@ -16,16 +16,16 @@ import (
 	"github.com/lorafuse/lorafuse/model/hub"
 )
 
-// What is read of files that are too large to be read whole: so many stretches of so many
-// bytes, the first and the last among them.
+// Sampling of large files: the number of ranges, including the first and the last bytes of
+// the file, and the bytes per range.
 const (
 	sampledStretches = 256
 	sampledBytes     = 4 << 10
 )
 
-// fingerprint names parts of the pipeline by what is in their files: the class of the
-// first, and a digest. It reads a megabyte of each file of weights: enough to tell models
-// apart that were trained, whatever their folders are called.
+// fingerprint identifies parts of the pipeline by the content of their files: it returns the
+// class of the first part and a digest. It samples a megabyte of each weight file, which
+// suffices to distinguish trained models, whatever the names of their folders.
 func (p *Pipeline) fingerprint(names ...string) (string, error) {
 	sum := sha256.New()
 	for _, name := range names {
@@ -41,7 +41,7 @@ func (p *Pipeline) fingerprint(names ...string) (string, error) {
 	return p.className(names[0]) + " " + hex.EncodeToString(sum.Sum(nil)[:8]), nil
 }
 
-// className is the class of a part, by model_index.json or by its config.json.
+// className returns the class of a part, from model_index.json or its config.json.
 func (p *Pipeline) className(name string) string {
 	part := p.Parts[name]
 	if part.Class != "" {
@@ -53,14 +53,14 @@ func (p *Pipeline) className(name string) string {
 	return name
 }
 
-// weightless are parts that have no weights.
+// weightless lists the parts that have no weights.
 var weightless = []string{Scheduler, Tokenizer, Tokenizer2, Processor}
 
-// digestFolder adds the files of a model or of a tokenizer that are read: what else lies
-// there, variants and what other programs have left, makes no other model of it.
+// digestFolder adds the files that loading a model or tokenizer reads. Other files in the
+// folder, such as variants, do not change the digest.
 func digestFolder(sum hash.Hash, dir string, weights bool) error {
 	names, err := hub.NeededOf(dir, weights)
-	if errors.Is(err, hub.ErrNoWeights) { // they are in a file of torch.save, or of another name
+	if errors.Is(err, hub.ErrNoWeights) { // weights in a torch.save file, or with another name
 		return digestAll(sum, dir)
 	}
 	if err != nil {
@@ -80,7 +80,7 @@ func digestAll(sum hash.Hash, dir string) error {
 	if err != nil {
 		return err
 	}
-	for _, e := range entries { // by name
+	for _, e := range entries { // in name order
 		extension := strings.ToLower(filepath.Ext(e.Name()))
 		if !slices.Contains([]string{".json", ".jinja", ".txt", ".model", ".safetensors", ".bin"}, extension) {
 			continue

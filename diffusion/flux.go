@@ -9,7 +9,8 @@ import (
 
 func init() { register("FluxTransformer2DModel", family{fluxStyle, &kontext}) }
 
-// fluxStyle is that of FLUX.1 dev and Kontext, and of schnell, which is not told its guidance.
+// fluxStyle returns the inference defaults of FLUX.1 dev and Kontext, or of schnell, which
+// takes no guidance embedding.
 func fluxStyle(told bool) Style {
 	s := Style{Steps: 28, Guidance: flow.Extrapolate, Scale: 1, Told: 3.5}
 	if !told {
@@ -18,12 +19,12 @@ func fluxStyle(told bool) Style {
 	return s
 }
 
-// kontext is how FLUX.1 Kontext takes a picture (diffusers' FluxKontextPipeline): at the
-// one of its sizes that is nearest in shape. What it draws is square.
+// kontext resizes control images for FLUX.1 Kontext (diffusers' FluxKontextPipeline): to the
+// training size with the nearest aspect ratio. The result is square.
 var kontext = fitting{
 	most: 1,
 	scale: func(s picture.Size, side, multiple int) (picture.Size, error) {
-		ratio := float64(s.Width/multiple) / float64(max(1, s.Height/multiple)) // of whole places
+		ratio := float64(s.Width/multiple) / float64(max(1, s.Height/multiple)) // of whole positions
 		best, distance := picture.Size{}, math.Inf(1)
 		for _, x := range kontextSizes {
 			if d := math.Abs(ratio - float64(x.Width)/float64(x.Height)); d < distance {
@@ -37,7 +38,7 @@ var kontext = fitting{
 	},
 }
 
-// kontextSizes are the sizes that Kontext was trained with.
+// kontextSizes lists the sizes with which Kontext was trained.
 var kontextSizes = []picture.Size{
 	{Width: 672, Height: 1568}, {Width: 688, Height: 1504}, {Width: 720, Height: 1456}, {Width: 752, Height: 1392},
 	{Width: 800, Height: 1328}, {Width: 832, Height: 1248}, {Width: 880, Height: 1184}, {Width: 944, Height: 1104},
@@ -46,7 +47,7 @@ var kontextSizes = []picture.Size{
 	{Width: 1568, Height: 672},
 }
 
-// whole is the size of the whole places in s.
+// whole rounds the sides of s down to multiples of multiple.
 func whole(s picture.Size, multiple int) picture.Size {
 	floor := func(x int) int { return max(1, x/multiple) * multiple }
 	return picture.Size{Width: floor(s.Width), Height: floor(s.Height)}

@@ -10,7 +10,8 @@ import (
 
 func init() { register("Flux2Transformer2DModel", family{flux2Style, &references}) }
 
-// flux2Style is that of FLUX.2 dev, which is told its guidance, and of klein.
+// flux2Style returns the inference defaults of FLUX.2 dev, which takes a guidance embedding,
+// or of klein.
 func flux2Style(told bool) Style {
 	s := Style{Steps: 50, Guidance: flow.Extrapolate, Scale: 4, Told: 4, mu: flow.Flux2Mu}
 	if !told {
@@ -19,15 +20,15 @@ func flux2Style(told bool) Style {
 	return s
 }
 
-// Shapes of pictures that FLUX.2 takes, as diffusers has it.
+// Limits of control images in FLUX.2, as in diffusers.
 const (
-	referenceSide  = 64 // pixels at least
-	referenceShape = 8  // times as long as wide at most
+	referenceSide  = 64 // minimum side in pixels
+	referenceShape = 8  // maximum aspect ratio
 )
 
-// references is how FLUX.2 takes pictures (diffusers' Flux2Pipeline): as they are, made
-// smaller where they have too many pixels, their edges cut off to whole places. What it
-// draws has the size of the first.
+// references resizes control images for FLUX.2 (diffusers' Flux2Pipeline): images with too
+// many pixels are reduced, then cropped to whole positions. The result has the size of the
+// first image.
 var references = fitting{
 	scale: func(s picture.Size, side, _ int) (picture.Size, error) {
 		switch {

@@ -12,7 +12,8 @@ import (
 	"github.com/lorafuse/lorafuse/diffusion/vae"
 )
 
-// Image is a picture as an image: −1 to 1 become 0 to 255, and what lies outside the ends.
+// Image converts a decoded picture to an image. It maps [−1, 1] to 0 … 255 and clamps values
+// outside.
 func Image(p vae.Picture) *image.NRGBA {
 	m := image.NewNRGBA(image.Rect(0, 0, p.Width, p.Height))
 	n := p.Width * p.Height
@@ -28,7 +29,7 @@ func Image(p vae.Picture) *image.NRGBA {
 	return m
 }
 
-// ReadImage reads the picture at path. Errors: those of files and of picture.Decode.
+// ReadImage reads the image at path. Errors: I/O errors and errors of picture.Decode.
 func ReadImage(path string) (image.Image, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -41,16 +42,16 @@ func ReadImage(path string) (image.Image, error) {
 	return m, nil
 }
 
-// level is round(255·(x/2 + 1/2)), half to even as NumPy rounds.
+// level returns round(255·(x/2 + 1/2)), rounding half to even like NumPy.
 func level(x float32) uint8 {
 	return uint8(math.RoundToEven(float64(255 * min(max(x/2+0.5, 0), 1))))
 }
 
-// gap is how many pixels lie between the pictures of a grid.
+// gap is the number of pixels between the images of a grid.
 const gap = 4
 
-// Grid puts pictures side by side, one row below the other, on white: each column is as wide
-// as its widest picture, each row as high as its highest.
+// Grid arranges images in rows on a white background. Each column is as wide as its widest
+// image, each row as high as its highest.
 func Grid(rows [][]image.Image) *image.NRGBA {
 	var widths, heights []int
 	for y, row := range rows {

@@ -2,21 +2,21 @@ package diffusion
 
 import "sync"
 
-// notes tells somebody what is to be known of the parts of a pipeline, once each. Nil tells
-// nobody. It is safe for concurrent use.
+// notes reports notes on the parts of a pipeline, each once. A nil *notes discards them. It
+// is safe for concurrent use.
 type notes struct {
 	tell func(text string)
 	mu   sync.Mutex
 	told map[string]bool
 }
 
-// Notify has tell called with what is to be known of a part when it is opened: tensors that
-// nothing reads. A part that is opened again says it no more.
+// Notify sets the function that receives notes when a part is opened, such as a list of
+// unused tensors. Each note is reported once, even if its part is opened again.
 func (p *Pipeline) Notify(tell func(text string)) {
 	p.notes = &notes{tell: tell, told: map[string]bool{}}
 }
 
-// add tells a text, unless it is empty or was told before.
+// add reports a note, unless it is empty or was reported before.
 func (n *notes) add(text string) {
 	if n == nil || text == "" {
 		return

@@ -16,43 +16,45 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 )
 
-// ErrDrawing is wrapped where something cannot be drawn as it is asked for.
+// ErrDrawing is wrapped if a drawing has unsupported parameters.
 var ErrDrawing = errors.New("wrong drawing")
 
-// MaxSteps is more than any schedule gains by.
+// MaxSteps is the maximum number of steps. No schedule gains from more.
 const MaxSteps = 1000
 
-// Drawing says what is to be drawn. What is zero is as the style of the painter has it.
+// Drawing holds the parameters of a generated image. Zero values mean the defaults of the
+// painter's style.
 type Drawing struct {
 	Prompt dit.Prompt
-	// Negative is what the picture is led away from, nil for nothing.
+	// Negative is the negative prompt. Nil means none.
 	Negative *dit.Prompt
-	Controls []dit.Latent // pictures that it is made from
-	// Frames, Height and Width are the size of the latent; no frames are one.
+	Controls []dit.Latent // of control images
+	// Frames, Height and Width are the size of the latent. Zero Frames means 1.
 	Frames, Height, Width int
 	Steps                 int
-	// Scale is that of guidance by the negative prompt. One that asks for no guidance leaves
-	// the negative prompt aside: 1, or 0 for Z-Image; nil is the style's.
+	// Scale is the scale of classifier-free guidance. At a scale without guidance (1, or 0
+	// for Z-Image) the negative prompt is not used. Nil means the scale of the style.
 	Scale *float64
-	// Cap is how many times as long as without guidance a velocity may become by it; 0: it
-	// may become as long as it does. Z-Image's cfg_normalization.
+	// Cap limits the norm of the guided velocity to Cap times the norm without guidance
+	// (Z-Image's cfg_normalization). Zero means no limit.
 	Cap float64
-	// Until ends guidance where σ is below 1 − Until; 0: it does not end.
-	// Z-Image's cfg_truncation.
+	// Until ends guidance when σ falls below 1 − Until (Z-Image's cfg_truncation). Zero
+	// means that guidance does not end.
 	Until float64
-	// Told is the guidance that a distilled transformer is told; nil is the style's.
+	// Told is the guidance embedding of a distilled transformer. Nil means that of the
+	// style.
 	Told *float64
-	// Seed is what the noise is drawn by, that the picture begins as.
+	// Seed seeds the initial noise.
 	Seed uint64
-	// Start is the noise itself, [Channels, Frames, Height, Width], in its place.
+	// Start replaces the initial noise, [Channels, Frames, Height, Width].
 	Start []float32
-	// Each, if not nil, is called after each step with what there is of the latent, which it
-	// must not keep.
+	// Each, if not nil, is called after each step with the current latent, which it must not
+	// retain.
 	Each func(step, steps int, latent []float32) error
 }
 
-// Painter draws with a transformer that a runtime has, and an adapter in a slot. It is not
-// safe for concurrent use.
+// Painter generates images with a transformer on a runtime and an adapter in a slot. It is
+// not safe for concurrent use.
 type Painter struct {
 	Style Style
 
@@ -63,14 +65,14 @@ type Painter struct {
 	batch       data.Batch
 }
 
-// room is a program that was asked for, which has room for samples up to its bounds.
+// room identifies a compiled program, which accepts samples up to its bounds.
 type room struct {
-	shape string // of slots
+	shape string // of the slots' adapter
 	spec  engine.Spec
 }
 
-// NewPainter returns a painter with the transformer of a host, which stays the caller's.
-// Errors: ErrPipeline for a model that draws nothing.
+// NewPainter returns a painter for the transformer of a host, which the caller still owns.
+// Errors: ErrPipeline for a model that is not a diffusion transformer.
 func NewPainter(h *host.Host, s *flow.Schedule, style Style) (*Painter, error) {
 	t, ok := h.Model().Config.Family.(dit.Transformer)
 	if !ok {
@@ -79,18 +81,18 @@ func NewPainter(h *host.Host, s *flow.Schedule, style Style) (*Painter, error) {
 	return &Painter{Style: style, host: h, transformer: t, schedule: s}, nil
 }
 
-// Close frees what the painter has on the device; the host stays open.
+// Close frees the painter's programs. The host stays open.
 func (p *Painter) Close() {
 	p.host.UnloadFunc(func(name string, _ *engine.Program) bool { return name == dit.Velocity })
 	p.rooms = nil
 }
 
-// Space is what the latents of the transformer are like.
+// Space returns the layout of the transformer's latents.
 func (p *Painter) Space() dit.Space { return p.transformer.Space() }
 
-// Draw gives the latent of a picture, normalised as the transformer has it, drawn with the
-// adapter of a slot. Errors: ErrDrawing, dit.ErrSample, those of the device, of ctx, and of
-// d.Each.
+// Draw generates the latent of an image with the adapter of a slot. The latent is normalized
+// for the transformer. Errors: ErrDrawing, dit.ErrSample, and errors of the device, of ctx
+// and of d.Each.
 func (p *Painter) Draw(ctx context.Context, slot *engine.Slot, d Drawing) (dit.Latent, error) {
 	if err := p.settle(&d); err != nil {
 		return dit.Latent{}, err
@@ -124,7 +126,7 @@ func (p *Painter) Draw(ctx context.Context, slot *engine.Slot, d Drawing) (dit.L
 	return x, nil
 }
 
-// settle fills in what the style says, and checks the rest.
+// settle fills in the defaults of the style and validates the parameters.
 func (p *Painter) settle(d *Drawing) error {
 	if d.Frames == 0 {
 		d.Frames = 1
@@ -157,7 +159,7 @@ func (p *Painter) settle(d *Drawing) error {
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// begin is the noise that a picture begins as.
+// begin returns the initial noise.
 func (p *Painter) begin(d Drawing) (dit.Latent, error) {
 	x := dit.Latent{Channels: p.Space().Channels, Frames: d.Frames, Height: d.Height, Width: d.Width}
 	n := x.Channels * x.Frames * x.Height * x.Width
@@ -170,13 +172,13 @@ func (p *Painter) begin(d Drawing) (dit.Latent, error) {
 	return x, nil
 }
 
-// velocity is where the picture lies, by the transformer and guidance.
+// velocity returns the predicted velocity, with guidance if it is active.
 func (p *Painter) velocity(ctx context.Context, slot *engine.Slot, spec engine.Spec, d Drawing, s dit.Sample, tokens int) ([]float32, error) {
 	rows, err := p.rows(ctx, slot, spec, s)
 	if err != nil {
 		return nil, err
 	}
-	picture := (1000 - s.Timestep) / 1000 // how much of it there is
+	picture := (1000 - s.Timestep) / 1000 // progress from noise to image, 0 to 1
 	if d.Negative != nil && (d.Until == 0 || float64(picture) <= d.Until) {
 		s.Prompt = *d.Negative
 		away, err := p.rows(ctx, slot, spec, s)
@@ -196,7 +198,7 @@ func (p *Painter) velocity(ctx context.Context, slot *engine.Slot, spec engine.S
 	return all[0], nil
 }
 
-// rows is what the transformer says of a sample.
+// rows runs the transformer on a sample and returns its output.
 func (p *Painter) rows(ctx context.Context, slot *engine.Slot, spec engine.Spec, s dit.Sample) ([]float32, error) {
 	if err := p.transformer.Arrays(&p.batch, []dit.Sample{s}); err != nil {
 		return nil, err
@@ -208,12 +210,12 @@ func (p *Painter) rows(ctx context.Context, slot *engine.Slot, spec engine.Spec,
 	return results.Get(ctx, dit.Velocity)
 }
 
-// textStep is what the number of tokens of a text is rounded up to, so that texts of about
-// the same length share a program.
+// textStep is the unit to which the number of text tokens is rounded up, so that prompts of
+// similar length share a program.
 const textStep = 32
 
-// room returns the spec of a program for a drawing: of one that is there and has room, or of a
-// new one.
+// room returns the spec of a program for a drawing: an existing program that is large enough,
+// or a new one.
 func (p *Painter) room(slot *engine.Slot, d Drawing, s dit.Sample) engine.Spec {
 	spec := p.spec(d, s)
 	for _, have := range p.rooms {
@@ -225,7 +227,8 @@ func (p *Painter) room(slot *engine.Slot, d Drawing, s dit.Sample) engine.Spec {
 	return spec
 }
 
-// spec is a program with room for a drawing: for its texts, rounded up.
+// spec returns the spec of a program for a drawing, with its number of text tokens rounded
+// up.
 func (p *Painter) spec(d Drawing, s dit.Sample) engine.Spec {
 	text := len(s.Prompt.Values) / max(1, s.Prompt.Features)
 	if d.Negative != nil {
@@ -237,8 +240,8 @@ func (p *Painter) spec(d Drawing, s dit.Sample) engine.Spec {
 	}}
 }
 
-// Need is what drawings take on the device until Close, beside the weights of the
-// transformer, in bytes. Errors: those of Draw.
+// Need returns the device memory that drawings use until Close, in addition to the weights of
+// the transformer, in bytes. Errors: errors of Draw.
 func (p *Painter) Need(slot *engine.Slot, drawings []Drawing) (int64, error) {
 	var all []engine.Spec
 	var loads [][]*engine.Draft
@@ -260,8 +263,8 @@ func (p *Painter) Need(slot *engine.Slot, drawings []Drawing) (int64, error) {
 	return p.host.Takes(loads...)
 }
 
-// covers reports whether a program has room: axes that other sizes than planned for would
-// change are those of all.
+// covers reports whether a program with the bounds have accepts samples of the bounds want.
+// Axes whose planned size changes the result must be equal.
 func covers(have, want map[string]int) bool {
 	if len(have) != len(want) {
 		return false

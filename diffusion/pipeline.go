@@ -1,6 +1,6 @@
-// Package diffusion runs pipelines of diffusers: folders, or models on the Hugging Face Hub,
-// with a transformer, the encoders of its texts, the autoencoder of its pictures and a
-// schedule of noise. It draws pictures by prompts, and shows what an adapter makes of them.
+// Package diffusion runs diffusers pipelines from a folder or the Hugging Face Hub. A
+// pipeline consists of a transformer, text encoders, an autoencoder and a noise schedule.
+// [Open] reads one; [Painter] generates images from prompts, with or without an adapter.
 package diffusion
 
 import (
@@ -20,14 +20,13 @@ import (
 	"github.com/lorafuse/lorafuse/model/hub"
 )
 
-// ErrPipeline is wrapped where a folder is no pipeline, or one of another kind than is
-// supported.
+// ErrPipeline is wrapped if a folder is not a pipeline, or a pipeline of an unsupported kind.
 var ErrPipeline = errors.New("wrong pipeline")
 
-// ErrPart is wrapped where a pipeline lacks a part that something needs.
+// ErrPart is wrapped if a required part of a pipeline is missing.
 var ErrPart = errors.New("missing part")
 
-// The names of parts: the folders in which they lie.
+// Names of parts, which are also the names of their folders.
 const (
 	Transformer  = "transformer"
 	VAE          = "vae"
@@ -38,47 +37,47 @@ const (
 	Tokenizer2   = "tokenizer_2"
 )
 
-// parts are all of them.
+// parts lists all part names.
 var parts = []string{Transformer, VAE, Scheduler, TextEncoder, TextEncoder2, Tokenizer, Tokenizer2}
 
 // IndexFile lists the parts of a pipeline.
 const IndexFile = "model_index.json"
 
-// Pipeline is a model in the layout of diffusers. Nothing of it is open: its parts are
-// opened one by one, and closed by whoever opened them. What is on the Hub is downloaded
-// when it is opened or read.
+// Pipeline is a model in the diffusers layout. It holds no open resources: callers open and
+// close its parts one by one. Files on the Hub are downloaded when they are opened or read.
 type Pipeline struct {
-	Dir   string          // where it lies, or is downloaded to
-	Class string          // such as FluxPipeline; "" where there is no IndexFile
+	Dir   string          // the folder, or the download folder
+	Class string          // such as FluxPipeline; empty without IndexFile
 	Parts map[string]Part // by name
-	// Distilled says that the transformer draws in few steps and without guidance.
+	// Distilled reports that the transformer is distilled: it needs few steps and no
+	// guidance.
 	Distilled bool
-	// Sigmas are the noise levels that its author draws with, from 1 downwards, before they
-	// are shifted; nil where they are even.
+	// Sigmas are the recommended noise levels before shifting, from 1 downwards. Nil means
+	// evenly spaced levels.
 	Sigmas []float64
 
 	files  *hub.Tree
-	single Single // the transformer, where it is no folder
+	single Single // the transformer, if it is a single file
 	notes  *notes // nil until Notify
 }
 
 // Part is a part of a pipeline.
 type Part struct {
-	Class string // such as AutoencoderKL; "" where there is no IndexFile
+	Class string // such as AutoencoderKL; empty without IndexFile
 	Dir   string
-	There bool // the folder is there, downloaded or not
+	There bool // the folder exists, downloaded or not
 
-	files  *hub.Tree // nil for a file
-	folder string    // of files
+	files  *hub.Tree // nil for a single file
+	folder string    // in files
 }
 
-// Open reads model_index.json and looks which parts are there. A folder without the file is
-// taken for a pipeline if it has a folder called transformer, or is the transformer itself;
-// so is a file of a transformer (package single). Errors: ErrPipeline, those of files and of
-// OpenWith.
+// Open reads model_index.json and finds the existing parts. A folder without that file is a
+// pipeline if it has a folder called transformer, or if it is the transformer itself; so is
+// the single file of a transformer (package single). Errors: ErrPipeline, I/O errors, and
+// errors of OpenWith.
 func Open(path string) (*Pipeline, error) { return OpenWith(path, Single{}) }
 
-// open reads what a model has. needed says that it must have a transformer.
+// open reads the pipeline in files. If needed is set, it must have a transformer.
 func open(files *hub.Tree, needed bool) (*Pipeline, error) {
 	p := &Pipeline{Dir: files.Dir, Parts: map[string]Part{}, files: files}
 	if _, err := files.Fetch("", false); err != nil {
@@ -104,13 +103,14 @@ func open(files *hub.Tree, needed bool) (*Pipeline, error) {
 	if !needed {
 		return p, nil
 	}
-	if err == nil && p.Has(Transformer) { // all that is done with a pipeline begins with its config.json
+	if err == nil && p.Has(Transformer) { // every use of a pipeline starts with the transformer's config.json
 		_, err = p.Folder(Transformer)
 	}
 	return p, err
 }
 
-// read reads model_index.json: names of parts with [library, class], and settings.
+// read parses model_index.json, which maps part names to [library, class] and contains
+// settings.
 func (p *Pipeline) read(raw []byte) error {
 	var entries map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &entries); err != nil {
@@ -138,7 +138,7 @@ func (p *Pipeline) read(raw []byte) error {
 		if len(part) != 2 {
 			return fmt.Errorf("%s: found %s, expected [library, class]", name, raw)
 		}
-		if part[1] != nil { // a pipeline may be without it
+		if part[1] != nil { // a null entry: an optional part
 			p.add(name, name, *part[1])
 		}
 	}
@@ -152,7 +152,7 @@ func setting(entries map[string]json.RawMessage, key string, v any) error {
 	return nil
 }
 
-// look finds the parts of a folder that does not list them.
+// look finds the parts of a folder without model_index.json.
 func (p *Pipeline) look() error {
 	for _, name := range parts {
 		if has, _ := p.files.Has(name); has {
@@ -180,12 +180,13 @@ func (p *Pipeline) add(name, folder, class string) {
 	p.Parts[name] = Part{Class: class, Dir: filepath.Join(p.Dir, folder), There: has || !known, files: p.files, folder: folder}
 }
 
-// Put takes the folder that a tree is for a part of the pipeline.
+// Put sets a part of the pipeline to the folder that files represents.
 func (p *Pipeline) Put(name string, files *hub.Tree) {
 	p.Parts[name] = Part{Dir: files.Dir, There: true, files: files}
 }
 
-// Here is the pipeline without the Hub: what of its parts is not on the disk is an error.
+// Here returns a copy of the pipeline that does not use the Hub. Opening a part that is not
+// on disk is an error.
 func (p *Pipeline) Here() *Pipeline {
 	own := *p
 	own.Parts = maps.Clone(p.Parts)
@@ -198,7 +199,7 @@ func (p *Pipeline) Here() *Pipeline {
 	return &own
 }
 
-// list names the parts that the pipeline has.
+// list returns the names of the existing parts.
 func (p *Pipeline) list() string {
 	var names []string
 	for name, part := range p.Parts {
@@ -213,14 +214,14 @@ func (p *Pipeline) list() string {
 	return strings.Join(names, ", ")
 }
 
-// Has reports whether a part is there.
+// Has reports whether a part exists.
 func (p *Pipeline) Has(name string) bool { return p.Parts[name].There }
 
-// Folder is where a part lies: its configuration, or its tokenizer. Errors: ErrPart where
-// it is not there, those of hub.Tree.Fetch.
+// Folder returns the folder of a part, with its configuration or tokenizer but perhaps
+// without weights. Errors: ErrPart if it is missing, and errors of hub.Tree.Fetch.
 func (p *Pipeline) Folder(name string) (string, error) { return p.fetch(name, false) }
 
-// Weights is Folder with the weights of the part.
+// Weights returns the folder of a part including its weights. Errors are those of Folder.
 func (p *Pipeline) Weights(name string) (string, error) { return p.fetch(name, true) }
 
 func (p *Pipeline) fetch(name string, weights bool) (string, error) {
@@ -239,7 +240,7 @@ func (p *Pipeline) fetch(name string, weights bool) (string, error) {
 	return "", fmt.Errorf("diffusion: %w: %s has no %s; it has %s", ErrPart, p, name, p.list())
 }
 
-// unlisted reports whether there is a folder that model_index.json does not list.
+// unlisted reports whether a folder exists that model_index.json does not list.
 func (p *Pipeline) unlisted(name string) bool {
 	if p.Class == "" || p.files == nil {
 		return false
@@ -249,7 +250,7 @@ func (p *Pipeline) unlisted(name string) bool {
 	return has && !listed
 }
 
-// String is what people call the pipeline: its folder, its file or its name on the Hub.
+// String returns the display name of the pipeline: its folder, file or Hub name.
 func (p *Pipeline) String() string {
 	if p.files == nil {
 		return p.Dir
@@ -257,8 +258,8 @@ func (p *Pipeline) String() string {
 	return p.files.String()
 }
 
-// Schedule reads the schedule of noise: levels that are not shifted where the pipeline lists
-// none. Errors: ErrPart, those of flow.Open.
+// Schedule reads the noise schedule. A pipeline without one has unshifted levels. Errors:
+// ErrPart, and errors of flow.Open.
 func (p *Pipeline) Schedule() (*flow.Schedule, error) {
 	if _, ok := p.Parts[Scheduler]; !ok && !p.unlisted(Scheduler) {
 		return flow.Parse([]byte("{}"))

@@ -13,13 +13,12 @@ import (
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 )
 
-// Text is something that a PNG file says of itself, such as how it was made. Keys have at
-// most 79 letters of ASCII.
+// Text is a metadata entry of a PNG file, such as the generation parameters. Keys have at
+// most 79 ASCII characters.
 type Text struct{ Key, Value string }
 
-// WritePNG writes a picture as the PNG file at path, whole or not at all, with texts in
-// chunks of their own: tEXt, or iTXt where a text is not of Latin-1 (PNG, third edition,
-// section 11.3.3).
+// WritePNG writes an image to path as PNG, atomically, with texts as metadata. It uses tEXt
+// chunks, or iTXt for texts outside Latin-1 (PNG, third edition, section 11.3.3).
 func WritePNG(path string, m image.Image, texts ...Text) error {
 	var file bytes.Buffer
 	if err := png.Encode(&file, m); err != nil {
@@ -32,7 +31,7 @@ func WritePNG(path string, m image.Image, texts ...Text) error {
 	return fsatomic.WriteFile(path, slices.Insert(file.Bytes(), pngHeader, chunks...))
 }
 
-// pngHeader is the length of the signature and of the chunk IHDR, which begin a PNG.
+// pngHeader is the length of the signature and the IHDR chunk at the beginning of a PNG.
 const pngHeader = 8 + 12 + 13
 
 func (t Text) chunk() []byte {
@@ -40,11 +39,11 @@ func (t Text) chunk() []byte {
 	if latin, ok := latin1(value); ok {
 		return pngChunk("tEXt", t.Key+"\x00"+latin)
 	}
-	// Not compressed, of no language, and not translated.
+	// Uncompressed, without language and translated keyword.
 	return pngChunk("iTXt", t.Key+"\x00\x00\x00\x00\x00"+value)
 }
 
-// latin1 is a text in Latin-1, if it can be.
+// latin1 encodes a text in Latin-1 and reports whether that is possible.
 func latin1(text string) (string, bool) {
 	var out []byte
 	for _, r := range text {
@@ -56,7 +55,7 @@ func latin1(text string) (string, bool) {
 	return string(out), true
 }
 
-// pngChunk is a chunk: its length, its kind, what it holds, and a checksum of the two.
+// pngChunk returns a chunk: length, type, content, and a checksum of the latter two.
 func pngChunk(kind, content string) []byte {
 	out := binary.BigEndian.AppendUint32(nil, uint32(len(content)))
 	out = append(out, kind+content...)

@@ -12,8 +12,8 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 )
 
-// The texts that prompts are put into, as diffusers has them: what a model reads of the
-// states behind them begins after so many tokens.
+// Prompt templates of diffusers. The first tokens of each, as many as its drop constant says,
+// are dropped from the states.
 const (
 	qwenTemplate = "<|im_start|>system\nDescribe the image by detailing the color, shape, size, texture, quantity, text, spatial relationships of the objects and background:<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 	qwenDrop     = 34
@@ -22,26 +22,26 @@ const (
 	kandinskyDrop     = 40
 )
 
-// Lengths of texts in tokens, without those of templates.
+// Maximum prompt lengths in tokens, without the template.
 const (
 	qwenLength    = 1024
 	t5Length      = 512
-	schnellLength = 256 // for the FLUX.1 that is not told the guidance
+	schnellLength = 256 // for FLUX.1 schnell, which takes no guidance embedding
 	clipLength    = 77
 	chatLength    = 512
 )
 
-// captions say how a pipeline reads captions: with which encoders, and how.
+// captions configures how a pipeline encodes captions.
 type captions struct {
-	name   string // of this way, for recipes
+	name   string // identifies the method in recipes
 	main   reading
-	second *reading // of the vector of a whole text, nil where there is none
-	drop   int      // tokens of the template that come before the text
-	shows  *shows   // how pictures are shown along with a text, nil where none are
+	second *reading // encoder of the pooled embedding; nil if there is none
+	drop   int      // number of template tokens before the prompt
+	shows  *shows   // presentation of images; nil if the encoder reads none
 	read   encodeFunc
 }
 
-// waysToRead are those of pipelines, by their classes.
+// waysToRead maps pipeline classes to their caption encoding.
 var waysToRead = map[string]func(p *Pipeline) (captions, error){
 	"QwenImagePipeline":         readsQwen,
 	"FluxPipeline":              readsFlux,
@@ -53,14 +53,14 @@ var waysToRead = map[string]func(p *Pipeline) (captions, error){
 	"QwenImageEditPlusPipeline": readsEdit("qwen-image-edit-plus"),
 }
 
-// notRead are pipelines whose captions cannot be encoded here, and why.
+// notRead maps pipelines with unsupported caption encoding to the reason.
 var notRead = map[string]string{
 	"Kandinsky5I2IPipeline": "its text encoder sees the picture to begin with, which is not supported",
 	"Flux2Pipeline":         "its text encoder, Mistral3, is not supported",
 	"QwenImage21Pipeline":   "its text encoder, Qwen3-VL, is not supported",
 }
 
-// classOf is the pipeline that a transformer alone is taken for.
+// classOf maps a transformer class to the pipeline that is assumed for a transformer alone.
 var classOf = map[string]string{
 	"QwenImageTransformer2DModel":   "QwenImagePipeline",
 	"FluxTransformer2DModel":        "FluxPipeline",
@@ -70,7 +70,7 @@ var classOf = map[string]string{
 	"QwenImage21Transformer2DModel": "QwenImage21Pipeline",
 }
 
-// captions says how the pipeline reads captions. Errors: ErrPipeline.
+// captions returns the caption encoding of the pipeline. Errors: ErrPipeline.
 func (p *Pipeline) captions() (captions, error) {
 	class := p.Class
 	if class == "" {
@@ -86,7 +86,8 @@ func (p *Pipeline) captions() (captions, error) {
 	return captions{}, fmt.Errorf("diffusion: %w: captions of a %s%s; supported: %s", ErrPipeline, class, suggest.DidYouMean(class, known), strings.Join(known, ", "))
 }
 
-// transformerFields are the keys of the transformer's config.json, none where it cannot be read.
+// transformerFields returns the keys of the transformer's config.json, or none if it cannot
+// be read.
 func (p *Pipeline) transformerFields() *model.Fields {
 	raw, err := p.transformerConfig()
 	if err == nil {
@@ -97,7 +98,7 @@ func (p *Pipeline) transformerFields() *model.Fields {
 	return &model.Fields{}
 }
 
-// lastState is what is behind the last layer and its norm.
+// lastState selects the output of the last layer and its norm.
 var lastState = []int{-1}
 
 func readsQwen(*Pipeline) (captions, error) {
@@ -146,13 +147,13 @@ func readsKandinsky(*Pipeline) (captions, error) {
 	}, nil
 }
 
-// cleaned is a prompt as Kandinsky 5 takes it: entities of HTML unescaped twice, and
-// stretches of white space one blank. (diffusers repairs broken encodings too, where the
-// Python package ftfy is there.)
+// cleaned normalizes a prompt as Kandinsky 5 does: it unescapes HTML entities twice and
+// collapses white space. (diffusers also repairs broken encodings if the Python package ftfy
+// is installed.)
 func cleaned(text string) string {
 	text = html.UnescapeString(html.UnescapeString(text))
 	return strings.Trim(spaces.ReplaceAllString(text, " "), " ")
 }
 
-// spaces are what \s means in Python.
+// spaces matches what \s matches in Python.
 var spaces = regexp.MustCompile(`[\s\v\x1c-\x1f\x85\p{Z}]+`)

@@ -10,33 +10,34 @@ func init() {
 	register("QwenImage21Transformer2DModel", family{style: qwen21Style})
 }
 
-// qwenStyle is that of Qwen-Image and Qwen-Image-Edit.
+// qwenStyle returns the inference defaults of Qwen-Image and Qwen-Image-Edit.
 func qwenStyle(bool) Style {
 	blank := " "
 	return Style{Steps: 50, Guidance: flow.Rescale, Scale: 4, Told: 1, Negative: &blank}
 }
 
-// qwen21Style is that of Qwen-Image 2.1.
+// qwen21Style returns the inference defaults of Qwen-Image 2.1.
 func qwen21Style(bool) Style {
 	return Style{Steps: 40, Guidance: flow.Extrapolate, Scale: 1}
 }
 
-// editing is a class of pipelines whose text encoder is shown the pictures that are edited.
+// editing configures a pipeline whose text encoder reads the images that are edited.
 type editing struct {
 	shows shows
 	fit   *fitting
 }
 
-// edits are those classes. Their text encoders see pictures of 1024² and 384² pixels, of
-// which 28² are a place; sides that are rounded up take a few more.
+// edits maps pipeline classes to their configuration. The text encoders read images of 1024²
+// or 384² pixels with one token per 28² pixels; rounding sides up adds a few tokens.
 var edits = map[string]editing{
 	"QwenImageEditPipeline":     {shows{area: 1024 * 1024, most: 1536}, &edit},
 	"QwenImageEditPlusPipeline": {shows{area: 384 * 384, numbered: true, most: 1024}, &editPlus},
 }
 
-// edit and editPlus are how Qwen-Image-Edit takes pictures, one, and several since -2509
-// (diffusers' QwenImageEditPipeline and QwenImageEditPlusPipeline): rounded to an area.
-// What it draws has the shape of the last.
+// edit and editPlus resize control images for Qwen-Image-Edit (diffusers'
+// QwenImageEditPipeline and QwenImageEditPlusPipeline): edit takes one, editPlus, since
+// -2509, several. They are rounded to an area. The result has the aspect ratio of the last
+// image.
 var (
 	edit     = fitting{most: 1, scale: rounded, result: likeLast}
 	editPlus = fitting{scale: rounded, result: likeLast}

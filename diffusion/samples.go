@@ -9,20 +9,20 @@ import (
 	"github.com/lorafuse/lorafuse/engine"
 )
 
-// Samples draw the same pictures again and again while an adapter learns: each beside what
-// the model drew of the same noise without it. It is not safe for concurrent use.
+// Samples generates the same images repeatedly during training, each next to the base model's
+// image from the same noise. It is not safe for concurrent use.
 type Samples struct {
 	Painter  *Painter
-	Canvas   *Canvas // closed: it is on the device only while it makes pictures
+	Canvas   *Canvas // closed; on the device only while it decodes
 	Drawings []Drawing
 	VAE      vae.Options
 
 	before []image.Image
 }
 
-// Draw gives a grid with a row for each drawing: without an adapter, and with that of a slot.
-// What the painter has on the device is freed again. Errors: those of Painter.Draw and
-// Canvas.Paint.
+// Draw returns a grid with one row per drawing: without an adapter, and with the adapter of a
+// slot. It frees the painter's device memory before it returns. Errors: errors of
+// Painter.Draw and Canvas.Paint.
 func (s *Samples) Draw(ctx context.Context, slot *engine.Slot) (image.Image, error) {
 	defer s.Painter.Close()
 	if s.before == nil {
@@ -46,8 +46,9 @@ func (s *Samples) Draw(ctx context.Context, slot *engine.Slot) (image.Image, err
 	return Grid(rows), nil
 }
 
-// Need is what drawing takes on the device beside the host of the painter, in bytes: the
-// painter's programs, and after them the autoencoder. Errors: those of Draw.
+// Need returns the device memory that Draw uses in addition to the painter's host, in bytes:
+// the larger phase of the painter's programs and then the autoencoder. Errors: errors of
+// Draw.
 func (s *Samples) Need(slot *engine.Slot) (int64, error) {
 	programs, err := s.Painter.Need(slot, s.Drawings)
 	if err != nil {
@@ -61,8 +62,8 @@ func (s *Samples) Need(slot *engine.Slot) (int64, error) {
 	return max(programs, autoencoder), err
 }
 
-// draw makes the pictures with one slot: all latents first, so that the autoencoder is on
-// the device after the transformer's programs.
+// draw generates the images for one slot. It computes all latents first, because the
+// autoencoder is loaded after the transformer's programs are freed.
 func (s *Samples) draw(ctx context.Context, slot *engine.Slot) (images []image.Image, err error) {
 	latents, err := s.latents(ctx, slot)
 	if err != nil {

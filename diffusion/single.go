@@ -11,17 +11,18 @@ import (
 	"github.com/lorafuse/lorafuse/model/hub"
 )
 
-// Single is a transformer in a single file, see package single.
+// Single describes a transformer in a single file. See package single.
 type Single struct {
-	File   string // "": there is none
-	Config string // its config.json; "": the one beside the file, or what shapes say
+	File   string // empty if there is none
+	Config string // its config.json; empty means the one next to the file, or inferred from tensor shapes
 }
 
 func (s Single) open(string) (*model.Model, error) { return single.Open(s.File, s.Config) }
 
-// OpenWith is Open with the transformer of a single file in the place of the pipeline's, which
-// need not have one; path "" stands for a pipeline of nothing else. Errors: ErrPipeline where
-// the pipeline is for transformers of another class, those of Open and of single.Config.
+// OpenWith opens a pipeline like Open, with the transformer of a single file instead of the
+// pipeline's, which may be missing. An empty path means a pipeline with no other part.
+// Errors: ErrPipeline if the pipeline is for another class of transformer, and errors of Open
+// and single.Config.
 func OpenWith(path string, s Single) (*Pipeline, error) {
 	files := (*hub.Tree)(nil)
 	if path != "" {
@@ -40,10 +41,10 @@ func OpenWith(path string, s Single) (*Pipeline, error) {
 	return openTree(files, s)
 }
 
-// Find is OpenWith for what may be on the Hub: path is a folder, a file, owner/name[@revision],
-// or owner/name[@revision]/file.safetensors, and s.File is a file, here or there. What is
-// read of a model on the Hub is downloaded when it is; ctx ends that. Errors: those of
-// OpenWith, of hub.Open and of hub.File.
+// Find opens a pipeline like OpenWith, on disk or on the Hub: path is a folder, a file,
+// owner/name[@revision] or owner/name[@revision]/file.safetensors, and s.File is a local file
+// or one on the Hub. Files on the Hub are downloaded when they are read; ctx cancels
+// downloads. Errors: errors of OpenWith, hub.Open and hub.File.
 func Find(ctx context.Context, path string, s Single, o hub.Options) (*Pipeline, error) {
 	var err error
 	if s.File != "" {
@@ -67,10 +68,10 @@ func Find(ctx context.Context, path string, s Single, o hub.Options) (*Pipeline,
 	return openTree(files, s)
 }
 
-// fileEnding is that of files that a transformer may lie in.
+// fileEnding is the extension of single-file transformers.
 const fileEnding = ".safetensors"
 
-// openTree opens what is in a tree, which may be nil, and in the file of a transformer.
+// openTree opens the pipeline in files, which may be nil, with the single-file transformer s.
 func openTree(files *hub.Tree, s Single) (p *Pipeline, err error) {
 	if files == nil {
 		p = &Pipeline{Dir: s.File, Parts: map[string]Part{}}
@@ -86,7 +87,7 @@ func openTree(files *hub.Tree, s Single) (p *Pipeline, err error) {
 // IsSingle reports whether the transformer is in a single file.
 func (p *Pipeline) IsSingle() bool { return p.single.File != "" }
 
-// put takes the transformer of a file for the pipeline's.
+// put sets the transformer of the pipeline to a single file.
 func (p *Pipeline) put(s Single) error {
 	raw, err := single.Config(s.File, s.Config)
 	if err != nil {
@@ -105,7 +106,7 @@ func (p *Pipeline) put(s Single) error {
 	return nil
 }
 
-// transformerConfig is the config.json of the transformer.
+// transformerConfig returns the config.json of the transformer.
 func (p *Pipeline) transformerConfig() ([]byte, error) {
 	if p.single.File != "" {
 		return single.Config(p.single.File, p.single.Config)

@@ -5,29 +5,29 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 )
 
-// Style is how the pipelines of an architecture draw, unless they are told otherwise.
+// Style holds the inference defaults of an architecture.
 type Style struct {
 	Steps    int
 	Guidance flow.Guidance
-	// Scale is that of guidance by a negative prompt, where one is given or Negative is one.
+	// Scale is the scale of guidance, used if there is a negative prompt.
 	Scale float64
-	// Told is the guidance that a distilled transformer is told.
+	// Told is the guidance embedding of a distilled transformer.
 	Told float64
-	// Negative is the negative prompt, nil where there is none unless one is given.
+	// Negative is the default negative prompt. Nil means none.
 	Negative *string
-	// Sigmas are the levels that a run of as many steps goes out from, before they are
-	// shifted; nil for even ones.
+	// Sigmas are the noise levels before shifting, for runs with as many steps. Nil means
+	// evenly spaced levels.
 	Sigmas []float64
-	// mu is the dynamic shift, nil for that of the schedule.
+	// mu computes the dynamic shift. Nil means that of the schedule.
 	mu func(tokens, steps int) float64
-	// single has even levels be even in float32.
+	// single computes evenly spaced levels in float32.
 	single bool
-	// table has the noise levels go out from those of training.
+	// table derives the noise levels from those of training.
 	table bool
 }
 
-// Style is how the pipeline draws with its transformer, of which c is the config: as
-// diffusers does. Distilled ones take four steps and no guidance.
+// Style returns the inference defaults of the pipeline for a transformer with config c, as in
+// diffusers. Distilled transformers use four steps and no guidance.
 func (p *Pipeline) Style(c *model.Config) Style {
 	s := familyOf(c.Architecture).style(tells(c.Family))
 	if p.Distilled {
@@ -39,7 +39,7 @@ func (p *Pipeline) Style(c *model.Config) Style {
 	return s
 }
 
-// Guided reports whether a drawing is led away from a negative prompt, if it has one.
+// Guided reports whether a drawing uses classifier-free guidance if it has a negative prompt.
 func (s Style) Guided(d Drawing) bool {
 	scale := s.Scale
 	if d.Scale != nil {
@@ -48,7 +48,7 @@ func (s Style) Guided(d Drawing) bool {
 	return s.Guidance.Asks(scale)
 }
 
-// levels are those of a run for a picture of so many tokens.
+// levels returns the noise levels for an image with the given number of tokens.
 func (s Style) levels(schedule *flow.Schedule, tokens, steps int) flow.Levels {
 	mu := schedule.Mu(tokens)
 	if s.mu != nil {

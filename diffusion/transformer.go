@@ -8,8 +8,9 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 )
 
-// OpenTransformer opens the transformer, and says how it is fed. Errors: ErrPart, ErrPipeline
-// where it is of no architecture that draws, those of model.Open.
+// OpenTransformer opens the transformer and returns its model and its interface. Errors:
+// ErrPart, ErrPipeline for an architecture that is not a diffusion transformer, and errors of
+// model.Open.
 func (p *Pipeline) OpenTransformer() (*model.Model, dit.Transformer, error) {
 	dir, err := p.Weights(Transformer)
 	if err != nil {
@@ -32,8 +33,8 @@ func (p *Pipeline) OpenTransformer() (*model.Model, dit.Transformer, error) {
 	return m, t, nil
 }
 
-// Config is the configuration of the transformer, and says how it is fed, without its
-// weights. Errors: those of OpenTransformer but for weights.
+// Config returns the configuration and the interface of the transformer without loading
+// weights. Errors: errors of OpenTransformer except those of weights.
 func (p *Pipeline) Config() (*model.Config, dit.Transformer, error) {
 	if _, err := p.Folder(Transformer); err != nil {
 		return nil, nil, err
@@ -54,9 +55,9 @@ func (p *Pipeline) Config() (*model.Config, dit.Transformer, error) {
 	return c, t, nil
 }
 
-// Modules gives the layers of the transformer, for adapters, and its configuration: of a
-// folder without its weights, of a single file by what it holds. Errors: those of Config, of
-// dit.Modules, and for a file those of OpenTransformer.
+// Modules returns the configuration of the transformer and the layers that adapters may
+// target. A folder is read without its weights; a single file is inspected by its tensors.
+// Errors: errors of Config and dit.Modules, and for a file those of OpenTransformer.
 func (p *Pipeline) Modules() (*model.Config, []nn.Module, error) {
 	if p.IsSingle() {
 		m, _, err := p.OpenTransformer()

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Truncation describes the end of a text that a text encoder did not read.
+// Truncation describes the part of a prompt that a text encoder did not read.
 type Truncation struct {
 	Encoder   string `json:"encoder"`    // part of the pipeline, such as text_encoder_2
-	Tokens    int    `json:"tokens"`     // of the text, with its template
-	MaxTokens int    `json:"max_tokens"` // that the encoder reads
-	Text      string `json:"text"`       // what was cut off
+	Tokens    int    `json:"tokens"`     // of the prompt, including the template
+	MaxTokens int    `json:"max_tokens"` // limit of the encoder
+	Text      string `json:"text"`       // the truncated part
 }
 
 // String returns a sentence without a subject, for notes. It shortens a long text.
@@ -23,8 +23,8 @@ func (t Truncation) String() string {
 	return fmt.Sprintf("truncated from %d to %d tokens for %s; cut off: %q", t.Tokens, t.MaxTokens, t.Encoder, string(text))
 }
 
-// Truncations lists what the text encoders did not read of the last text, in the order of
-// the encoders; a text of the usual length has none.
+// Truncations returns what was cut off the last prompt, in the order of the encoders. It is
+// empty if the prompt fits.
 func (e *Encoder) Truncations() (all []Truncation) {
 	for _, t := range []*textModel{e.main, e.second} {
 		if t != nil && t.truncated != nil {
@@ -34,7 +34,7 @@ func (e *Encoder) Truncations() (all []Truncation) {
 	return all
 }
 
-// forgetTruncations begins a new text.
+// forgetTruncations clears the truncations before a new prompt.
 func (e *Encoder) forgetTruncations() {
 	for _, t := range []*textModel{e.main, e.second} {
 		if t != nil {
@@ -43,8 +43,8 @@ func (e *Encoder) forgetTruncations() {
 	}
 }
 
-// recordTruncation records that the end of full, which is text in its template, is not read.
-// For a text that was cut before it adds to the end.
+// recordTruncation records that the end of full, which is text in its template, was not read.
+// If the text was truncated before, it prepends to the recorded part.
 func (t *textModel) recordTruncation(full, text, end string, tokens int) {
 	end = strings.ReplaceAll(end, "</w>", " ") // CLIP's mark of the end of a word
 	if before := t.truncated; before != nil {
