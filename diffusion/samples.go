@@ -46,9 +46,9 @@ func (s *Samples) Draw(ctx context.Context, slot *engine.Slot) (image.Image, err
 	return Grid(rows), nil
 }
 
-// Need returns the device memory that Draw uses in addition to the painter's host, in bytes:
-// the larger phase of the painter's programs and then the autoencoder. Errors: errors of
-// Draw.
+// Need returns the device memory that Draw uses in addition to the painter's host, in bytes.
+// It is the larger of the needs of the painter's programs and of the autoencoder, which are
+// not loaded at the same time. Errors: errors of Draw.
 func (s *Samples) Need(slot *engine.Slot) (int64, error) {
 	programs, err := s.Painter.Need(slot, s.Drawings)
 	if err != nil {

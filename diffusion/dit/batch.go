@@ -5,11 +5,11 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 )
 
-// packing writes the tokens of a latent.
+// packing writes the tokens of a latent to dst.
 type packing func(dst []float32, l Latent)
 
-// setPictures gives a batch what samples have of pictures, and what is to be learned of
-// them where one has a target. A sample without has no weight.
+// setPictures sets the image inputs of a batch, and the training targets if any sample has
+// one. Samples without a target get weight zero.
 func (l layout) setPictures(b *data.Batch, samples []Sample, pack packing) {
 	channels := samples[0].Latent.size() / l.predicted()
 	all := make([]float32, 0, l.samples*l.image()*channels)
@@ -33,8 +33,8 @@ func (l layout) setPictures(b *data.Batch, samples []Sample, pack packing) {
 	}
 }
 
-// setTargets gives a batch what is to be learned. The weight of a sample is divided by
-// the number of elements, so that a sum of squares is their mean.
+// setTargets sets the targets and weights of a batch. It divides the weight of a sample by
+// the number of elements, so that a weighted sum of squares is a weighted mean.
 func (l layout) setTargets(b *data.Batch, samples []Sample, pack packing) {
 	n := samples[0].Latent.size()
 	targets, weights := make([]float32, l.samples*n), make([]float32, l.samples)
@@ -54,8 +54,9 @@ func (l layout) setTargets(b *data.Batch, samples []Sample, pack packing) {
 	b.SetFloats(Weights, weights)
 }
 
-// setText gives a batch the texts of samples, and the rows of all tokens: seen tells which
-// tokens of a text are seen; the others are padding, and so is what shorter texts lack.
+// setText sets the text inputs of a batch and the rows of all tokens. seen reports whether a
+// text token is attended to. All others are padding, as are the missing tokens of shorter
+// texts.
 func (l layout) setText(b *data.Batch, samples []Sample, seen func(p Prompt, token int) bool) {
 	features := samples[0].Prompt.Features
 	text := make([]float32, l.samples*l.text*features)
@@ -86,7 +87,7 @@ func (l layout) setText(b *data.Batch, samples []Sample, seen func(p Prompt, tok
 		}
 		for row := from; row < end; row++ {
 			if lo[row], hi[row] = first, end; row < first {
-				lo[row], hi[row] = from, from // sees nothing
+				lo[row], hi[row] = from, from // attends to nothing
 			}
 		}
 	}
@@ -97,7 +98,7 @@ func (l layout) setText(b *data.Batch, samples []Sample, seen func(p Prompt, tok
 	b.SetInts(nn.Hi, hi)
 }
 
-// setPooled gives a batch the vectors of the whole texts.
+// setPooled sets the pooled text embeddings of a batch.
 func (l layout) setPooled(b *data.Batch, samples []Sample) {
 	var all []float32
 	for _, s := range samples {
@@ -106,7 +107,7 @@ func (l layout) setPooled(b *data.Batch, samples []Sample) {
 	b.SetFloats(Pooled, all)
 }
 
-// setSinusoids gives a batch an array of a vector for each sample.
+// setSinusoids sets an input with one vector per sample.
 func setSinusoids(b *data.Batch, name string, samples []Sample, of func(s Sample) []float32) {
 	var all []float32
 	for _, s := range samples {
@@ -115,8 +116,8 @@ func setSinusoids(b *data.Batch, name string, samples []Sample, of func(s Sample
 	b.SetFloats(name, all)
 }
 
-// setRotary gives a batch its rotary table, of those of a text and of pictures, once
-// setText has given it the rows of tokens. at gives the position of token i of either.
+// setRotary sets the rotary table for text and image tokens. setText must have set their
+// rows. textAt and imageAt write the position of token i.
 func (l layout) setRotary(b *data.Batch, r rotary, textAt, imageAt func(i int, position []int)) {
 	size := r.size()
 	all := make([]float32, l.samples*l.joint()*size)
@@ -134,7 +135,7 @@ func (l layout) setRotary(b *data.Batch, r rotary, textAt, imageAt func(i int, p
 	b.SetFloats(Rotary, all)
 }
 
-// ints is an array of a batch.
+// ints returns the integer array called name.
 func ints(b *data.Batch, name string) []int32 {
 	for _, a := range b.Arrays() {
 		if a.Name == name {
@@ -144,8 +145,7 @@ func ints(b *data.Batch, name string) []int32 {
 	return nil
 }
 
-// eachToken calls f with the place of each token of pictures: which picture it is of, and
-// where in that.
+// eachToken calls f for each image token with its image, frame, row and column.
 func (l layout) eachToken(f func(i, picture, frame, row, column int)) {
 	i := 0
 	for p, g := range l.grids {

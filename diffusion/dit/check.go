@@ -6,11 +6,10 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 )
 
-// maxLayers keeps a wrong number from taking all memory.
+// maxLayers limits memory if config.json has a wrong number of layers.
 const maxLayers = 1 << 14
 
-// checkTransformer refuses numbers of config.json that make no transformer. Errors:
-// model.ErrConfig.
+// checkTransformer validates the sizes in config.json. Errors: model.ErrConfig.
 func checkTransformer(layers, heads, headDim, channels, text int, axes []int) error {
 	if err := checkLayers("num_layers", layers); err != nil {
 		return err
@@ -29,10 +28,10 @@ func checkTransformer(layers, heads, headDim, channels, text int, axes []int) er
 	return checkRotary("axes_dims_rope", axes, 3, "attention_head_dim", headDim)
 }
 
-// maxPatch keeps the sizes of tokens in range.
+// maxPatch limits the patch size.
 const maxPatch = 1 << 8
 
-// checkLayers refuses what is no number of layers. Errors: model.ErrConfig.
+// checkLayers validates a number of layers. Errors: model.ErrConfig.
 func checkLayers(key string, n int) error {
 	if n < 0 || n > maxLayers {
 		return fmt.Errorf("%w: %s: found %d, expected 0 to %d", model.ErrConfig, key, n, maxLayers)
@@ -40,8 +39,8 @@ func checkLayers(key string, n int) error {
 	return nil
 }
 
-// checkRotary refuses what are not so many axes of a rotary embedding that make up a head.
-// Errors: model.ErrConfig.
+// checkRotary checks that dims has the given number of axes and that their dimensions sum to
+// the head size. Errors: model.ErrConfig.
 func checkRotary(key string, dims []int, axes int, head string, size int) error {
 	sum := 0
 	for _, d := range dims {
@@ -56,15 +55,15 @@ func checkRotary(key string, dims []int, axes int, head string, size int) error 
 	return nil
 }
 
-// maxRatio is how much wider than a stream its feed-forward layers may be.
+// maxRatio is the maximum ratio of the feed-forward width to the stream width.
 const maxRatio = 1 << 10
 
-// checkSize refuses so many heads of a size. Errors: model.ErrConfig.
+// checkSize validates n heads of a size. Errors: model.ErrConfig.
 func checkSize(heads string, n int, head string, size int) error {
 	return model.CheckSizes(model.Size{Key: heads, N: n}, model.Size{Key: head, N: size}, model.Size{Key: heads + " times " + head, N: n * size})
 }
 
-// wrongSize says that an array has not the elements that were expected.
+// wrongSize returns the error for a velocity with an unexpected number of elements.
 func wrongSize(found, expected int) error {
 	return fmt.Errorf("dit: %w: found a velocity of %d elements, expected %d", ErrSample, found, expected)
 }

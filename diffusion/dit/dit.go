@@ -1,12 +1,12 @@
-// Package dit builds diffusion transformers: one file for each architecture of
-// diffusers, registered with package model by its class name. A transformer sees the
-// tokens of a picture that is on its way from noise, beside those of a text and perhaps
-// of other pictures, and says in which direction the picture lies.
+// Package dit builds diffusion transformers. Each architecture of diffusers has a file and is
+// registered with package model by its class name. A transformer reads the tokens of a noisy
+// latent, of a prompt and perhaps of control images, and predicts the velocity from image to
+// noise.
 //
-// Rows are tokens. The samples of a batch lie one behind the other and have one layout:
-// as many tokens of pictures, and as many places for those of their text, whose padding
-// sees nothing and is not seen. How many each has is said by each run: one program serves
-// pictures of all sizes up to its bounds.
+// Rows are tokens. The samples of a batch are concatenated and have the same layout: the same
+// numbers of image tokens and of text positions. Text padding attends to nothing and is
+// masked out. Each run sets the numbers of tokens, so one program serves all image sizes up
+// to its bounds.
 package dit
 
 import (
@@ -16,34 +16,33 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 )
 
-// FlowMatching is the task of diffusion transformers: Σ over samples of weight · mean of
-// (velocity − target)² over the elements of the sample, with the inputs Target and
-// Weights (Lipman et al. 2022, arXiv 2210.02747).
+// FlowMatching is the training task of diffusion transformers. Its loss is Σ over samples of
+// weight · mean of (velocity − target)² over the elements of the sample, with the inputs
+// Target and Weights (Lipman et al. 2022, arXiv 2210.02747).
 const FlowMatching model.Task = "flow matching"
 
-// Velocity is the output of diffusion transformers, f32 [samples·predicted tokens,
-// channels]: noise − picture, at the tokens that the input Predicted numbers.
+// Velocity is the output of diffusion transformers, f32 [samples·predicted tokens, channels]:
+// noise − image, at the tokens listed in the input Predicted.
 const Velocity = "velocity"
 
-// Names of the inputs that transformers declare. An architecture declares those that it
-// reads, and may have more of its own.
+// Names of inputs. An architecture declares those that it reads, and may declare others.
 const (
-	Latents   = "latents"        // f32 [samples·image tokens, channels]: what is denoised, then control pictures
+	Latents   = "latents"        // f32 [samples·image tokens, channels]: noisy latents, then control images
 	Text      = "text"           // f32 [samples·text tokens, features]
 	Pooled    = "pooled text"    // f32 [samples, features]
 	Time      = "time"           // f32 [samples, channels]: sinusoids of the timestep
 	Guidance  = "guidance"       // f32 [samples, channels]: sinusoids of the guidance
-	Rotary    = "rotary"         // f32 [samples·tokens, size of a head]: cosines, then sines
-	ImageRows = "image rows"     // i32 [samples·image tokens]: their rows among all tokens
-	TextRows  = "text rows"      // i32 [samples·text tokens]: the same
-	Predicted = "predicted rows" // i32 [samples·predicted tokens]: rows of Latents; of Z-Image, of all tokens
+	Rotary    = "rotary"         // f32 [samples·tokens, head size]: cosines, then sines
+	ImageRows = "image rows"     // i32 [samples·image tokens]: rows among all tokens
+	TextRows  = "text rows"      // i32 [samples·text tokens]: rows among all tokens
+	Predicted = "predicted rows" // i32 [samples·predicted tokens]: rows of Latents; for Z-Image, of all tokens
 	Target    = "target"         // f32 [samples·predicted tokens, channels]
 	Weights   = "weights"        // f32 [samples]
 )
 
-// Names of axes. The number of samples is fixed for a program (nn.Builder.Size); the
-// others are counted for each sample, and set by each run. The axis of all tokens of a
-// sample is nn.Tokens; the keys that a token sees are nn.Lo and nn.Hi.
+// Names of axes. A program has a fixed number of samples (nn.Builder.Size); each run sets the
+// other axes, which count per sample. The axis of all tokens of a sample is nn.Tokens; nn.Lo
+// and nn.Hi are the bounds of the keys to which a token attends.
 const (
 	Samples         = "samples"
 	ImageTokens     = "image tokens"
@@ -51,68 +50,70 @@ const (
 	PredictedTokens = "predicted tokens"
 )
 
-// ErrSample is wrapped where a sample is none that the transformer can take.
+// ErrSample is wrapped if the transformer cannot process a sample.
 var ErrSample = errors.New("wrong sample")
 
-// Latent is a picture as an autoencoder has it, normalised as the transformer takes it:
-// Values are [Channels, Frames, Height, Width].
+// Latent is an encoded image, normalized for the transformer. Values have the shape
+// [Channels, Frames, Height, Width].
 type Latent struct {
 	Channels, Frames, Height, Width int
 	Values                          []float32
 }
 
-// Prompt is a text as its encoders have it.
+// Prompt is an encoded prompt.
 type Prompt struct {
 	Features int
 	Values   []float32 // [tokens, Features]
-	Mask     []bool    // which tokens are real; nil: all
-	// Slots are the tokens in whose places controls lie, four tokens of a control in each;
-	// nil: none. Architectures read it that have one stream of text and pictures.
+	Mask     []bool    // reports the real tokens; nil means all
+	// Slots reports the tokens that control images replace, four control tokens per slot.
+	// Nil means none. Only architectures with a single stream of text and image tokens read
+	// it.
 	Slots  []bool
-	Pooled []float32 // one vector of the whole text, where the architecture reads one
+	Pooled []float32 // pooled embedding, if the architecture reads one
 }
 
-// Sample is a picture on its way from noise.
+// Sample is a noisy latent with its conditions.
 type Sample struct {
-	Latent   Latent   // that is denoised: (1 − σ)·picture + σ·noise
-	Controls []Latent // pictures that it is made from
+	Latent   Latent   // (1 − σ)·image + σ·noise
+	Controls []Latent // control images
 	Prompt   Prompt
-	Timestep float32 // 1000·σ, of 0 to 1000
-	Guidance float32 // what models that were distilled are told
-	// Stretch is by how much further apart frames, rows and columns are than in training,
-	// where an architecture reads it; 0: they are not.
+	Timestep float32 // 1000·σ, from 0 to 1000
+	Guidance float32 // guidance embedding of distilled models
+	// Stretch holds factors by which positions of frames, rows and columns are scaled
+	// relative to training, if the architecture supports that. Zero means 1.
 	Stretch [3]float32
-	// Target is what is to be learned, noise − picture, with the weight of the sample in
-	// the loss; nil where nothing is.
+	// Target is the training target, noise − image, and Weight the weight of the sample in
+	// the loss. A nil Target means that the sample is not trained on.
 	Target []float32
 	Weight float32
 }
 
-// Transformer is the [model.Family] of a diffusion transformer: beside its graph, what
-// its graph is given.
+// Transformer is the [model.Family] of a diffusion transformer. It also converts samples to
+// the inputs of its graph.
 type Transformer interface {
 	model.Family
-	// Space is what latents are like.
+	// Space returns the layout of latents and prompts.
 	Space() Space
-	// Bounds are the sizes of all axes that so many samples take whose latents, controls
-	// and number of tokens of text are like those of s; values need not be there.
+	// Bounds returns the sizes of all axes for the given number of samples like s. It uses
+	// the sizes of the latent, the controls and the prompt; values may be missing.
 	Bounds(samples int, s Sample) map[string]int
-	// Arrays replaces the arrays of a batch by those of samples, which are as many as the
-	// program has been planned for, with latents and controls of one size. Errors: ErrSample.
+	// Arrays replaces the arrays of a batch with the inputs for samples. Their number must
+	// be the one for which the program was planned, and their latents and controls must have
+	// equal sizes. Errors: ErrSample.
 	Arrays(b *data.Batch, samples []Sample) error
-	// Unpack gives the velocity of each sample as [Channels, Frames, Height, Width], of the
-	// rows of Velocity for samples whose latents have the size of like.
+	// Unpack converts the rows of Velocity to the velocity of each sample, [Channels,
+	// Frames, Height, Width]. The latents of the samples have the size of like.
 	Unpack(rows []float32, samples int, like Latent) ([][]float32, error)
 }
 
-// Space is what the latents of a transformer are like.
+// Space is the layout of the latents and prompts of a transformer.
 type Space struct {
 	Channels int  // of a latent
-	Multiple int  // height and width are multiples of it
-	Text     int  // features of a token of text
-	Pooled   int  // of the vector of the whole text; 0: none is read
-	Guidance bool // the transformer was distilled and is told the guidance
-	Controls bool // it takes pictures to begin with
-	// Unshifted latents are scaled as the autoencoder says, and not shifted.
+	Multiple int  // divisor of height and width
+	Text     int  // features of a text token
+	Pooled   int  // features of the pooled embedding; zero means none
+	Guidance bool // distilled, with a guidance embedding
+	Controls bool // supports control images
+	// Unshifted latents are scaled by the autoencoder's factor, but not shifted.
 	Unshifted bool
 }

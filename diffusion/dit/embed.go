@@ -8,7 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 )
 
-// timeChannels is the number of sinusoids of a timestep, where config.json does not say.
+// timeChannels is the default number of sinusoids of a timestep.
 const timeChannels = 256
 
 // sinusoid returns [cos, sin] of scale·t·w with w_i = 10000^(−2i/channels), cosines first:
@@ -31,8 +31,8 @@ func frequency(i, n int) float32 {
 	return float32(math.Exp(float64(float32(-math.Log(10000)) * float32(i) / float32(n))))
 }
 
-// mlp is linear_2(SiLU(linear_1(x))), the embedding of a timestep or of a vector of text,
-// with biases if bias.
+// mlp returns linear_2(SiLU(linear_1(x))), the embedding of a timestep or of a pooled text
+// embedding, with biases if bias is set.
 func mlp(b *nn.Builder, x graph.Tensor, size int, bias bool) graph.Tensor {
 	x = b.Linear("linear_1", x, size, bias)
 	if !x.Valid() {
@@ -41,7 +41,7 @@ func mlp(b *nn.Builder, x graph.Tensor, size int, bias bool) graph.Tensor {
 	return b.Linear("linear_2", x.Activate(ir.SiLU), size, bias)
 }
 
-// feedForward is net.2(GELU(net.0.proj(x))), with four times as many units inside.
+// feedForward returns net.2(GELU(net.0.proj(x))). The hidden layer is four times as wide.
 func feedForward(b *nn.Builder, x graph.Tensor, size int) graph.Tensor {
 	x = b.Linear("net.0.proj", x, 4*size, true)
 	if !x.Valid() {
@@ -50,7 +50,7 @@ func feedForward(b *nn.Builder, x graph.Tensor, size int) graph.Tensor {
 	return b.Linear("net.2", x.Activate(ir.GELUTanh), size, true)
 }
 
-// normOut is the last norm, modulated by linear(c) of each sample: scale, then shift.
+// normOut applies the last norm, modulated per sample by linear(c): scale, then shift.
 func normOut(b *nn.Builder, s stream, x, c graph.Tensor, eps float32) graph.Tensor {
 	if !x.Valid() {
 		return x

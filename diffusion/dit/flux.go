@@ -15,12 +15,12 @@ func init() {
 	model.Register("FluxTransformer2DModel", model.Architecture{Read: readFlux})
 }
 
-// normEps is that of the norms of Qwen-Image and FLUX.
+// normEps is the epsilon of the norms of Qwen-Image and FLUX.
 const normEps = 1e-6
 
-// Flux is FLUX.1 (Black Forest Labs 2024), dev, schnell and Kontext: blocks of two
-// streams, then blocks of one, whose attention and feed-forward part are side by side. It
-// sees all tokens of a text, padding too, whatever the mask says, as it has been trained.
+// Flux is FLUX.1 (Black Forest Labs 2024): dev, schnell and Kontext. It has double-stream
+// blocks, then single-stream blocks with parallel attention and feed-forward. Like the
+// trained model, it attends to all text tokens including padding, whatever the mask.
 type Flux struct {
 	Layers, SingleLayers int
 	Heads, HeadDim       int
@@ -79,8 +79,8 @@ func (m *Flux) Build(_ *model.Config, b *nn.Builder) model.Outputs {
 	return outputs(b, b.Linear("proj_out", normOut(b.Sub("norm_out"), out, image, c, normEps), m.Channels, true))
 }
 
-// conditions is SiLU of what all blocks are modulated by, [samples, size]: embeddings of
-// the timestep, the guidance, and the whole text.
+// conditions returns SiLU of the conditioning vector that modulates all blocks, [samples,
+// size]: the sum of the embeddings of the timestep, the guidance and the pooled prompt.
 func (m *Flux) conditions(b *nn.Builder, j joint, size int) graph.Tensor {
 	n, channels := ir.Static(j.samples), ir.Static(timeChannels)
 	c := mlp(b.Sub("timestep_embedder"), b.Input(Time, tensor.F32, n, channels), size, true)
@@ -94,10 +94,10 @@ func (m *Flux) conditions(b *nn.Builder, j joint, size int) graph.Tensor {
 	return c.Activate(ir.SiLU)
 }
 
-// double is a block of two streams.
+// double builds a double-stream block.
 func (m *Flux) double(b *nn.Builder, j joint, text, image, c graph.Tensor) (textOut, imageOut graph.Tensor) {
 	size := m.Heads * m.HeadDim
-	b.EndSegments() // modulations are small: they are kept, not made again
+	b.EndSegments() // modulations are small: they are kept, not recomputed
 	mi := chunks(b.Linear("norm1.linear", c, 6*size, true), 6)
 	mt := chunks(b.Linear("norm1_context.linear", c, 6*size, true), 6)
 	b.Segment()
@@ -111,7 +111,7 @@ func (m *Flux) double(b *nn.Builder, j joint, text, image, c graph.Tensor) (text
 	return text, image
 }
 
-// single is a block of all tokens.
+// single builds a single-stream block.
 func (m *Flux) single(b *nn.Builder, j joint, x, c graph.Tensor) graph.Tensor {
 	size := m.Heads * m.HeadDim
 	b.EndSegments()
@@ -158,8 +158,8 @@ func (m *Flux) Arrays(b *data.Batch, samples []Sample) error {
 	return nil
 }
 
-// pictureIDs are the positions of the tokens of pictures: 0 or, of controls, 1, then the
-// row and the column.
+// pictureIDs returns the positions of image tokens: 0, or 1 for controls, then the row and
+// the column.
 func (l layout) pictureIDs() [][3]int {
 	ids := make([][3]int, l.image())
 	l.eachToken(func(i, picture, _, row, column int) { ids[i] = [3]int{min(picture, 1), row, column} })

@@ -14,11 +14,10 @@ func init() {
 	model.Register("Flux2Transformer2DModel", model.Architecture{Read: readFlux2})
 }
 
-// Flux2 is FLUX.2 (Black Forest Labs 2025), dev and klein: as FLUX.1, without biases, with
-// one modulation for all blocks of a kind, and gated feed-forward layers. A latent is what
-// its autoencoder gives, 2×2 places of which have become channels: one place is a token.
-// It sees all tokens of a text, padding too, whatever the mask says, as it has been
-// trained.
+// Flux2 is FLUX.2 (Black Forest Labs 2025): dev and klein. Unlike FLUX.1 it has no biases,
+// shares one modulation among all blocks of a kind, and has gated feed-forward layers. Its
+// autoencoder folds 2×2 positions into channels, so one latent position is a token. Like the
+// trained model, it attends to all text tokens including padding, whatever the mask.
 type Flux2 struct {
 	Layers, SingleLayers int
 	Heads, HeadDim       int
@@ -78,7 +77,7 @@ func (m *Flux2) Check(*model.Config) error {
 	return checkRotary("axes_dims_rope", m.Axes, 4, "attention_head_dim", m.HeadDim)
 }
 
-// size is the width of the streams, units that of the feed-forward layers.
+// size returns the width of the streams, units the width of the feed-forward layers.
 func (m *Flux2) size() int  { return m.Heads * m.HeadDim }
 func (m *Flux2) units() int { return int(float64(m.size()) * m.MLPRatio) }
 
@@ -108,7 +107,8 @@ func (m *Flux2) Build(_ *model.Config, b *nn.Builder) model.Outputs {
 	return outputs(b, b.Linear("proj_out", out.modulated(image, e[1], e[0], m.Eps), m.Channels, false))
 }
 
-// conditions is SiLU of what all blocks are modulated by, [samples, size].
+// conditions returns SiLU of the conditioning vector that modulates all blocks, [samples,
+// size].
 func (m *Flux2) conditions(b *nn.Builder, samples int) graph.Tensor {
 	embedded := func(name, input string) graph.Tensor {
 		return mlp(b.Sub("%s", name), b.Input(input, tensor.F32, ir.Static(samples), ir.Static(m.TimeChannels)), m.size(), false)
@@ -120,7 +120,7 @@ func (m *Flux2) conditions(b *nn.Builder, samples int) graph.Tensor {
 	return c.Activate(ir.SiLU)
 }
 
-// double is a block of two streams, modulated by mt and mi.
+// double builds a double-stream block, modulated by mt and mi.
 func (m *Flux2) double(b *nn.Builder, j joint, text, image graph.Tensor, mt, mi []graph.Tensor) (textOut, imageOut graph.Tensor) {
 	b.Segment()
 	defer b.EndSegments()
@@ -132,7 +132,7 @@ func (m *Flux2) double(b *nn.Builder, j joint, text, image graph.Tensor, mt, mi 
 	return j.text.added(text, inner, mt[5]), image
 }
 
-// attention is that of two streams with weights of their own.
+// attention builds the joint attention of two streams, each with its own weights.
 func (m *Flux2) attention(b *nn.Builder, j joint, text, image graph.Tensor) (textOut, imageOut graph.Tensor) {
 	normed := func(name, norm string, x graph.Tensor) graph.Tensor {
 		return m.normed(b, norm, b.Linear(name, x, m.size(), false))
@@ -144,19 +144,19 @@ func (m *Flux2) attention(b *nn.Builder, j joint, text, image graph.Tensor) (tex
 	return b.Linear("to_add_out", text, m.size(), false), b.Linear("to_out.0", image, m.size(), false)
 }
 
-// normed is the norm of each head of x.
+// normed normalizes each head of x.
 func (m *Flux2) normed(b *nn.Builder, norm string, x graph.Tensor) graph.Tensor {
 	return nn.PerHead(x, m.HeadDim, func(x graph.Tensor) graph.Tensor { return b.RMSNorm(norm, x, m.Eps) })
 }
 
-// feedForward is linear_out(SiLU(gate)·up), both of linear_in.
+// feedForward returns linear_out(SiLU(gate)·up). linear_in computes gate and up.
 func (m *Flux2) feedForward(b *nn.Builder, x graph.Tensor) graph.Tensor {
 	h := chunks(b.Linear("linear_in", x, 2*m.units(), false), 2)
 	return b.Linear("linear_out", h[0].GLU(h[1], ir.SiLU), m.size(), false)
 }
 
-// single is a block of all tokens: one layer gives queries, keys and values and what the
-// feed-forward part is gated of, and one takes what came of all.
+// single builds a single-stream block. One layer computes queries, keys, values and the
+// feed-forward inputs; another projects the outputs of both.
 func (m *Flux2) single(b *nn.Builder, j joint, x graph.Tensor, ms []graph.Tensor) graph.Tensor {
 	b.Segment()
 	defer b.EndSegments()

@@ -2,7 +2,7 @@ package dit
 
 import "github.com/lorafuse/lorafuse/data"
 
-// places is what of a latent a token has.
+// places makes each latent position a token.
 var places = patches{1, 1, 1, true}
 
 // Space implements [Transformer].
@@ -10,7 +10,7 @@ func (m *Flux2) Space() Space {
 	return Space{Channels: m.Channels, Multiple: 1, Text: m.Text, Guidance: m.Guidance, Controls: true}
 }
 
-// layout is l with a token for each place.
+// layout returns l with one token per latent position.
 func (m *Flux2) layout(l layout, s Sample) layout {
 	l.grids = []grid{places.grid(s.Latent)}
 	for _, c := range s.Controls {
@@ -47,8 +47,8 @@ func (m *Flux2) Arrays(b *data.Batch, samples []Sample) error {
 	return nil
 }
 
-// positions are those of the tokens of pictures: 0, or 10, 20 … of the controls, then the
-// row and the column. Those of the text are told apart by a fourth, its place.
+// positions returns the positions of image tokens: 0, or 10, 20 … for controls, then the row,
+// the column and 0. Text tokens use the fourth axis.
 func (m *Flux2) positions(l layout) [][4]int {
 	at := make([][4]int, l.image())
 	l.eachToken(func(i, picture, _, row, column int) { at[i] = [4]int{10 * picture, row, column, 0} })

@@ -1,8 +1,8 @@
 package dit
 
-// Fold gives a latent whose places are squares of side×side places of x: channel
-// c·side² + dy·side + dx is channel c at row dy and column dx of the square, as FLUX.2 has
-// it. Sides of x must be multiples of side.
+// Fold folds squares of side×side positions into channels: channel c·side² + dy·side + dx of
+// the result is channel c at row dy and column dx of the square, as in FLUX.2. The sides of x
+// must be multiples of side.
 func (x Latent) Fold(side int) Latent {
 	y := Latent{x.Channels * side * side, x.Frames, x.Height / side, x.Width / side, make([]float32, len(x.Values))}
 	y.unfolding(side, func(folded, plain int) { y.Values[folded] = x.Values[plain] })
@@ -16,8 +16,8 @@ func (x Latent) Unfold(side int) Latent {
 	return y
 }
 
-// unfolding calls f with the place of each value of a folded latent, and its place in the
-// plain one.
+// unfolding calls f with the index of each value in the folded latent and in the unfolded
+// one.
 func (x Latent) unfolding(side int, f func(folded, plain int)) {
 	at := 0
 	for c := range x.Channels {

@@ -9,19 +9,19 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// joint is the tokens of text and pictures together, which see each other: the rows of a
-// sample are those of its text and then those of its pictures, see layout.
+// joint is the joint sequence of text and image tokens, which attend to each other. The rows
+// of a sample are its text tokens, then its image tokens; see layout.
 type joint struct {
 	stream         // of all tokens
 	text, image    stream
-	textRows       graph.Tensor // i32 [text tokens]: their rows among all
+	textRows       graph.Tensor // i32 [text tokens]: rows among all tokens
 	imageRows      graph.Tensor
 	table          graph.Tensor // rotary, f32 [rows, headDim]
-	lo, hi         graph.Tensor // i32 [rows]: the keys that a token sees
+	lo, hi         graph.Tensor // i32 [rows]: bounds of the keys of each token
 	heads, headDim int
 }
 
-// newJoint declares the inputs that say how text and pictures lie together.
+// newJoint declares the inputs that describe the joint sequence.
 func newJoint(b *nn.Builder, heads, headDim int) joint {
 	j := joint{
 		stream: newStream(b, nn.Tokens), text: newStream(b, TextTokens), image: newStream(b, ImageTokens),
@@ -34,24 +34,24 @@ func newJoint(b *nn.Builder, heads, headDim int) joint {
 	return j
 }
 
-// join puts values of the text and of pictures, [tokens, size] each, into one.
+// join merges text and image values, [tokens, size] each, into the joint sequence.
 func (j joint) join(text, image graph.Tensor) graph.Tensor {
 	return j.spread(text, j.textRows).Add(j.spread(image, j.imageRows))
 }
 
-// spread puts rows at their places among zeros.
+// spread scatters rows into the joint sequence; other rows are zero.
 func (j joint) spread(x, rows graph.Tensor) graph.Tensor {
 	g := x.Graph()
 	return g.Of(g.IR().ScatterAddRows(x.Value(), rows.Value(), j.rows()))
 }
 
-// apart undoes join.
+// apart splits the joint sequence into text and image rows.
 func (j joint) apart(x graph.Tensor) (text, image graph.Tensor) {
 	return x.Gather(j.textRows), x.Gather(j.imageRows)
 }
 
-// attend lets all tokens look at each other, q, k and v [rows, heads·headDim]: queries and
-// keys are turned by the rotary table before.
+// attend computes attention among all tokens; q, k and v are [rows, heads·headDim]. It
+// applies rotary embeddings to queries and keys first.
 func (j joint) attend(q, k, v graph.Tensor) graph.Tensor {
 	q, k = q.RoPEInterleaved(j.table, j.headDim), k.RoPEInterleaved(j.table, j.headDim)
 	return q.Attention(k, v, j.lo, j.hi, ir.AttentionAttr{
@@ -59,15 +59,16 @@ func (j joint) attend(q, k, v graph.Tensor) graph.Tensor {
 	})
 }
 
-// normed is the layer called name, times x, with a norm of each head, called norm.
+// normed returns the output of the linear layer called name with each head normalized by
+// norm.
 func (j joint) normed(b *nn.Builder, name, norm string, x graph.Tensor, eps float32) graph.Tensor {
 	x = b.Linear(name, x, j.heads*j.headDim, true)
 	return nn.PerHead(x, j.headDim, func(x graph.Tensor) graph.Tensor { return b.RMSNorm(norm, x, eps) })
 }
 
-// attention is the attention of two streams with weights of their own, as diffusers names
-// them: to_q, to_k, to_v of pictures and add_q_proj, add_k_proj, add_v_proj of the text,
-// with norms of heads, and to_out.0 and to_add_out behind (Esser et al. 2024, arXiv
+// attention builds the joint attention of two streams, each with its own weights, named as in
+// diffusers: to_q, to_k, to_v for images, add_q_proj, add_k_proj, add_v_proj for text, a norm
+// per head, and the output layers to_out.0 and to_add_out (Esser et al. 2024, arXiv
 // 2403.03206).
 func (j joint) attention(b *nn.Builder, text, image graph.Tensor, eps float32) (textOut, imageOut graph.Tensor) {
 	size := j.heads * j.headDim

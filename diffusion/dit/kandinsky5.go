@@ -14,25 +14,25 @@ func init() {
 	model.Register("Kandinsky5Transformer3DModel", model.Architecture{Read: readKandinsky5})
 }
 
-// Kandinsky5 is Kandinsky 5 (Arkhipkin et al. 2025, arXiv 2511.14993), of pictures and of
-// frames: the text is read by blocks of its own, and the tokens of the picture look at
-// themselves and then at the text. diffusers rounds queries and keys to bf16 where they
-// are turned, even of f32; here they are as exact as all else.
+// Kandinsky5 is Kandinsky 5 (Arkhipkin et al. 2025, arXiv 2511.14993) for images and video.
+// Text tokens pass their own blocks; image tokens attend to each other, then to the text.
+// diffusers rounds queries and keys to bf16 when it applies rotary embeddings, even if they
+// are f32. This implementation does not.
 type Kandinsky5 struct {
 	Channels           int
 	Text, Pooled       int // features
 	Width, TimeWidth   int
-	Units              int // of feed-forward layers
+	Units              int // of the feed-forward layers
 	TextLayers, Layers int
 	Patch, Axes        []int // of a token, and of the rotary embedding: frames, rows, columns
-	// Conditioned has a latent come with another one, and with a mask of where that counts
-	// (visual_cond).
+	// Conditioned adds a second latent and a mask of its valid positions to the input
+	// channels (visual_cond).
 	Conditioned bool
 }
 
 const (
 	kandinskyEps     = 1e-5
-	kandinskyHeadEps = 1.1920929e-7 // the least that f32 tells from 1, PyTorch's default
+	kandinskyHeadEps = 1.1920929e-7 // epsilon of f32, PyTorch's default
 )
 
 func readKandinsky5(_ *model.Config, f *model.Fields) model.Family {
@@ -51,8 +51,8 @@ func readKandinsky5(_ *model.Config, f *model.Fields) model.Family {
 	return m
 }
 
-// readAttention reads what says which tokens see which. That of diffusers' transformer is
-// by "regular" attention all; the other keys say how a sparse one would choose.
+// readAttention reads the attention settings. The diffusers transformer attends to all tokens
+// if attention_type is "regular"; the other keys configure sparse attention.
 func (m *Kandinsky5) readAttention(f *model.Fields) {
 	if t := f.String("attention_type", "regular"); t != "regular" {
 		f.Unsupported("attention_type", t, []string{"regular"})
@@ -93,13 +93,13 @@ func (m *Kandinsky5) Check(*model.Config) error {
 	return nil
 }
 
-// headDim is the size of a head.
+// headDim returns the size of a head.
 func (m *Kandinsky5) headDim() int { return rotary{dims: m.Axes}.size() }
 
-// token is how many numbers a token has: of a latent, or of what comes with it.
+// token returns the number of values per token for the given channels.
 func (m *Kandinsky5) token(channels int) int { return m.patches(true).size(channels) }
 
-// given is the channels of what the transformer is given.
+// given returns the number of input channels.
 func (m *Kandinsky5) given() int {
 	if m.Conditioned {
 		return 2*m.Channels + 1
@@ -107,16 +107,16 @@ func (m *Kandinsky5) given() int {
 	return m.Channels
 }
 
-// kandinskyStream is a stream with its rotary table, and with the keys that tokens see.
+// kandinskyStream is a stream with its rotary table and the bounds of its keys.
 type kandinskyStream struct {
 	stream
 	table, lo, hi graph.Tensor
 }
 
-// Inputs of Kandinsky, whose text and pictures are never one stream: the rotary table and
-// the intervals of the text, and the text that tokens of pictures see.
+// Inputs of Kandinsky, which keeps text and image streams apart: the rotary table of the
+// text, and the bounds of the text keys of each image token.
 const (
-	textRotary = "text rotary"      // f32 [samples·text tokens, size of a head]
+	textRotary = "text rotary"      // f32 [samples·text tokens, head size]
 	imageText  = "text seen from"   // i32 [samples·image tokens]
 	imageTo    = "text seen before" // i32 [samples·image tokens]
 )
@@ -153,17 +153,17 @@ func (m *Kandinsky5) stream(b *nn.Builder, axis, table, lo, hi string) kandinsky
 	}
 }
 
-// embedded is a layer and a norm: what becomes of the text and of its vector.
+// embedded returns norm(linear(x)), the embedding of text tokens or of the pooled prompt.
 func (m *Kandinsky5) embedded(b *nn.Builder, x graph.Tensor, size int) graph.Tensor {
 	return b.LayerNorm("norm", b.Linear("in_layer", x, size, true), kandinskyEps)
 }
 
-// time is the embedding of the timestep.
+// time returns the embedding of the timestep.
 func (m *Kandinsky5) time(b *nn.Builder, x graph.Tensor) graph.Tensor {
 	return b.Linear("out_layer", b.Linear("in_layer", x, m.TimeWidth, true).Activate(ir.SiLU), m.TimeWidth, true)
 }
 
-// textBlock is a block of the text.
+// textBlock builds a text block.
 func (m *Kandinsky5) textBlock(b *nn.Builder, s kandinskyStream, y, c graph.Tensor) graph.Tensor {
 	mod := chunks(b.Linear("text_modulation.out_layer", c, 6*m.Width, true), 6) // shift, scale, gate of each half
 	b.Segment()
@@ -173,19 +173,19 @@ func (m *Kandinsky5) textBlock(b *nn.Builder, s kandinskyStream, y, c graph.Tens
 	return s.added(y, m.feedForward(b, s.modulated(y, mod[3], mod[4], kandinskyEps)), mod[5])
 }
 
-// block is a block of the picture: y is the text, of which it sees what across says.
+// block builds an image block. y is the text; across holds the bounds of the text keys.
 func (m *Kandinsky5) block(b *nn.Builder, s, across kandinskyStream, x, y, c graph.Tensor) graph.Tensor {
 	mod := chunks(b.Linear("visual_modulation.out_layer", c, 9*m.Width, true), 9)
 	b.Segment()
 	defer b.EndSegments()
 	h := s.modulated(x, mod[0], mod[1], kandinskyEps)
 	x = s.added(x, m.attention(b.Sub("self_attention"), s, h, h), mod[2])
-	across.table = graph.Tensor{} // places of the text mean nothing to those of the picture
+	across.table = graph.Tensor{} // text positions are unrelated to image positions
 	x = s.added(x, m.attention(b.Sub("cross_attention"), across, s.modulated(x, mod[3], mod[4], kandinskyEps), y), mod[5])
 	return s.added(x, m.feedForward(b, s.modulated(x, mod[6], mod[7], kandinskyEps)), mod[8])
 }
 
-// attention lets x look at y, turned where there is a table.
+// attention builds attention from x to y, with rotary embeddings if s has a table.
 func (m *Kandinsky5) attention(b *nn.Builder, s kandinskyStream, x, y graph.Tensor) graph.Tensor {
 	size := m.headDim()
 	normed := func(name, norm string, x graph.Tensor) graph.Tensor {

@@ -7,10 +7,10 @@ import (
 	"github.com/lorafuse/lorafuse/data"
 )
 
-// Positions that diffusers' tables have.
+// Sizes of diffusers' position tables.
 const (
-	kandinskyPlaces = 128  // of frames, rows and columns
-	kandinskyText   = 1024 // of tokens of text
+	kandinskyPlaces = 128  // frames, rows and columns
+	kandinskyText   = 1024 // text tokens
 )
 
 // Space implements [Transformer].
@@ -18,7 +18,7 @@ func (m *Kandinsky5) Space() Space {
 	return Space{Channels: m.Channels, Multiple: lcm(m.Patch[1], m.Patch[2]), Text: m.Text, Pooled: m.Pooled, Controls: m.Conditioned, Unshifted: true}
 }
 
-// lcm is the least number that both are factors of.
+// lcm returns the least common multiple of a and b.
 func lcm(a, b int) int {
 	n := a
 	for n%b != 0 {
@@ -27,13 +27,13 @@ func lcm(a, b int) int {
 	return n
 }
 
-// patches is what of a latent a token has: channels lie side by side in what is given, and
-// apart in what comes out.
+// patches returns the layout of tokens: channels are contiguous in the input (given), and
+// separate in the output.
 func (m *Kandinsky5) patches(given bool) patches {
 	return patches{m.Patch[0], m.Patch[1], m.Patch[2], given}
 }
 
-// layout is l with tokens of patches.
+// layout returns l with one token per patch.
 func (m *Kandinsky5) layout(l layout, s Sample) layout {
 	l.grids = []grid{m.patches(true).grid(s.Latent)}
 	return l
@@ -44,9 +44,9 @@ func (m *Kandinsky5) Bounds(samples int, s Sample) map[string]int {
 	return m.layout(layoutOf(samples, s), s).bounds()
 }
 
-// Arrays implements [Transformer]. A transformer with visual_cond is given beside a latent
-// what it is made from: one control, which counts everywhere, or whose last channel, one
-// more than those of a latent, says where; or none.
+// Arrays implements [Transformer]. A transformer with visual_cond takes at most one control.
+// Without an extra channel the control is valid everywhere; otherwise its last channel, which
+// a latent does not have, is the mask.
 func (m *Kandinsky5) Arrays(b *data.Batch, samples []Sample) error {
 	given := make([]Sample, len(samples))
 	for i, s := range samples {
@@ -66,7 +66,7 @@ func (m *Kandinsky5) Arrays(b *data.Batch, samples []Sample) error {
 		}
 	}
 	b.Reset()
-	l.setPictures(b, given, m.patches(false).pack) // targets, as what comes out
+	l.setPictures(b, given, m.patches(false).pack) // targets are packed like the output
 	m.setLatents(b, samples)
 	l.setPooled(b, samples)
 	setSinusoids(b, Time, samples, func(s Sample) []float32 { return sinusoid(s.Timestep, 1, m.Width) })
@@ -74,7 +74,7 @@ func (m *Kandinsky5) Arrays(b *data.Batch, samples []Sample) error {
 	return nil
 }
 
-// check refuses a sample that the transformer cannot take, once it is like the others.
+// check validates a sample that has the layout of the batch.
 func (m *Kandinsky5) check(l layout, s Sample) error {
 	g := l.grids[0]
 	switch {
@@ -105,7 +105,7 @@ func (m *Kandinsky5) check(l layout, s Sample) error {
 	return nil
 }
 
-// setLatents gives a batch its latents, with what they are made from.
+// setLatents sets the latents of a batch together with their controls.
 func (m *Kandinsky5) setLatents(b *data.Batch, samples []Sample) {
 	var latents []float32
 	for _, s := range samples {
@@ -120,8 +120,8 @@ func (m *Kandinsky5) setLatents(b *data.Batch, samples []Sample) {
 	b.SetFloats(Latents, latents)
 }
 
-// conditioned is the latent of a sample, then its control, then the mask of where that
-// counts, as the channels of one: zeros where there is no control.
+// conditioned concatenates the latent, its control and the mask along channels. Without a
+// control these are zeros.
 func (m *Kandinsky5) conditioned(s Sample) Latent {
 	all := s.Latent
 	all.Channels = m.given()
@@ -136,8 +136,8 @@ func (m *Kandinsky5) conditioned(s Sample) Latent {
 	return all
 }
 
-// setTokens gives a batch its texts, the tokens that are seen first, and says where all
-// tokens are and what they see.
+// setTokens sets the texts of a batch, real tokens first, the rows of all tokens and the
+// bounds of their keys.
 func (m *Kandinsky5) setTokens(b *data.Batch, l layout, samples []Sample) {
 	text := make([]float32, l.samples*l.text*m.Text)
 	var seesText, sees intervals
@@ -170,7 +170,7 @@ func (m *Kandinsky5) setTokens(b *data.Batch, l layout, samples []Sample) {
 	b.SetFloats(Rotary, table)
 }
 
-// textTable is the rotary table of texts, which have one axis.
+// textTable returns the rotary table of text, which has one axis.
 func (m *Kandinsky5) textTable(l layout) []float32 {
 	size := m.headDim()
 	t := kandinskyTurns(size, 1)
@@ -181,7 +181,8 @@ func (m *Kandinsky5) textTable(l layout) []float32 {
 	return table
 }
 
-// imageTable is that of a picture: angles are divided by what stretches its axes.
+// imageTable returns the rotary table of an image. It divides the angles of each axis by
+// stretch.
 func (m *Kandinsky5) imageTable(g grid, stretch [3]float32) []float32 {
 	var axes [3]*turns
 	for axis, d := range m.Axes {
@@ -202,15 +203,15 @@ func (m *Kandinsky5) imageTable(g grid, stretch [3]float32) []float32 {
 	return table
 }
 
-// kandinskyTurns are those of an axis of so many elements of a head, whose angles are
-// divided by a number.
+// kandinskyTurns returns the rotary table of an axis of size elements per head, with its
+// angles divided by by.
 func kandinskyTurns(size int, by float32) *turns {
 	f := kandinskyFrequencies(size)
 	return newTurns(len(f), func(position, pair int) float64 { return float64(float32(position) * f[pair] / by) })
 }
 
-// kandinskyFrequencies are those of the pairs of so many elements, made as those of a
-// sinusoid are.
+// kandinskyFrequencies returns the frequencies of size/2 pairs, computed like those of a
+// sinusoid.
 func kandinskyFrequencies(size int) []float32 {
 	f := make([]float32, size/2)
 	for i := range f {

@@ -6,16 +6,16 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 )
 
-// layout is how many tokens the samples of a batch have. The rows of a sample among all
-// tokens are the padding of its text, its text, and its pictures: what it sees is one
+// layout holds the numbers of tokens of the samples of a batch. The rows of a sample are its
+// text padding, its text tokens and its image tokens, so that the keys of a token are one
 // interval.
 type layout struct {
 	samples int
-	text    int    // places of a sample for its text
-	grids   []grid // of what is denoised, then of the controls
+	text    int    // text positions per sample
+	grids   []grid // of the noisy latent, then of the controls
 }
 
-// image is how many tokens of pictures a sample has.
+// image returns the number of image tokens per sample.
 func (l layout) image() (n int) {
 	for _, g := range l.grids {
 		n += g.tokens()
@@ -23,20 +23,20 @@ func (l layout) image() (n int) {
 	return n
 }
 
-// predicted is how many of these are denoised.
+// predicted returns the number of tokens that are denoised.
 func (l layout) predicted() int { return l.grids[0].tokens() }
 
-// joint is how many tokens a sample has.
+// joint returns the number of tokens per sample.
 func (l layout) joint() int { return l.text + l.image() }
 
-// bounds are the sizes of the axes.
+// bounds returns the sizes of the axes.
 func (l layout) bounds() map[string]int {
 	return map[string]int{
 		Samples: l.samples, nn.Tokens: l.joint(), TextTokens: l.text, ImageTokens: l.image(), PredictedTokens: l.predicted(),
 	}
 }
 
-// layoutOf is the layout of samples like s, which is not checked.
+// layoutOf returns the layout of samples like s. It does not validate s.
 func layoutOf(samples int, s Sample) layout {
 	l := layout{samples: samples, text: s.Prompt.tokens(), grids: []grid{s.Latent.grid()}}
 	for _, c := range s.Controls {
@@ -45,7 +45,7 @@ func layoutOf(samples int, s Sample) layout {
 	return l
 }
 
-// tokens is the length of the text.
+// tokens returns the number of text tokens.
 func (p Prompt) tokens() int {
 	if p.Features < 1 || len(p.Values) == 0 {
 		return len(p.Mask)
@@ -53,8 +53,7 @@ func (p Prompt) tokens() int {
 	return len(p.Values) / p.Features
 }
 
-// newLayout is the layout of samples, once they are found to be what s says. Errors:
-// ErrSample.
+// newLayout validates samples and returns their layout. Errors: ErrSample.
 func (s Space) newLayout(samples []Sample) (layout, error) {
 	if len(samples) == 0 {
 		return layout{}, fmt.Errorf("dit: %w: found none, expected one at least", ErrSample)
@@ -69,7 +68,7 @@ func (s Space) newLayout(samples []Sample) (layout, error) {
 	return l, nil
 }
 
-// check says what is wrong with a sample of a batch with another one.
+// check validates a sample against the space and the first sample of the batch.
 func (s Space) check(x, first Sample) error {
 	if err := s.checkLatent(x.Latent, first.Latent); err != nil {
 		return fmt.Errorf("latent: %w", err)
@@ -121,7 +120,7 @@ func (s Space) checkPrompt(p Prompt) error {
 	return nil
 }
 
-// oneFrame refuses latents of several. Errors: ErrSample.
+// oneFrame returns an error if a latent has several frames. Errors: ErrSample.
 func oneFrame(samples []Sample) error {
 	for i, s := range samples {
 		for _, l := range append([]Latent{s.Latent}, s.Controls...) {

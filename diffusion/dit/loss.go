@@ -8,7 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// outputs are those of a transformer that gives a velocity [predicted tokens, channels].
+// outputs returns the outputs of a transformer with a velocity [predicted tokens, channels].
 func outputs(b *nn.Builder, velocity graph.Tensor) model.Outputs {
 	return model.Outputs{
 		Named:  map[string]graph.Tensor{Velocity: velocity},
@@ -16,8 +16,8 @@ func outputs(b *nn.Builder, velocity graph.Tensor) model.Outputs {
 	}
 }
 
-// flowMatching is Σ over samples of weight · Σ (velocity − target)²: the weights hold the
-// number of elements already.
+// flowMatching returns Σ over samples of weight · Σ (velocity − target)². The weights are
+// already divided by the number of elements.
 func flowMatching(b *nn.Builder, velocity graph.Tensor) graph.Tensor {
 	if !velocity.Valid() {
 		return velocity
@@ -27,6 +27,6 @@ func flowMatching(b *nn.Builder, velocity graph.Tensor) graph.Tensor {
 	off := velocity.Sub(b.Input(Target, tensor.F32, s.rows(), channels))
 	squares := off.Mul(off).Reshape(n, s.tokens, channels).Sum(2).Sum(1)
 	loss := squares.Mul(b.Input(Weights, tensor.F32, n)).Sum(0)
-	b.TrainFor(loss) // nobody sees what comes out of the text's half of a last block
+	b.TrainFor(loss) // the text half of the last block has no effect on the output
 	return loss
 }

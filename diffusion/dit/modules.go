@@ -9,8 +9,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Modules are the layers of a transformer as its configuration alone has them, without its
-// weights. Errors: those of building it.
+// Modules returns the layers of a transformer from its configuration, without its weights.
+// Errors: errors of building the graph.
 func Modules(c *model.Config) ([]nn.Module, error) {
 	b := nn.NewBuilder(graph.New(), blank{}, nn.Options{OtherBounds: 2})
 	c.Family.Build(c, b)
@@ -20,7 +20,7 @@ func Modules(c *model.Config) ([]nn.Module, error) {
 	return b.Modules(), nil
 }
 
-// blank is a checkpoint that has whatever it is asked for.
+// blank is a checkpoint that contains every tensor.
 type blank struct{}
 
 func (blank) Has(string) bool { return true }

@@ -1,7 +1,7 @@
 package dit
 
-// patch is the side of the squares of places that a token of FLUX.1 and Qwen-Image has,
-// those of a channel side by side.
+// patch is the side of the squares of latent positions in a token of FLUX.1 and Qwen-Image.
+// The positions of a channel are contiguous.
 const patch = 2
 
 var squares = patches{1, patch, patch, false}
@@ -14,14 +14,14 @@ func unpack(rows []float32, samples int, like Latent) ([][]float32, error) {
 	return squares.unpackAll(rows, samples, like)
 }
 
-// size is the number of values.
+// size returns the number of values.
 func (l Latent) size() int { return l.Channels * l.Frames * l.Height * l.Width }
 
-// grid is how many tokens a picture has.
+// grid is the number of tokens along each axis of a latent.
 type grid struct{ frames, height, width int }
 
-// grid is that of a latent of squares.
+// grid returns the grid of 2×2 patches of a latent.
 func (l Latent) grid() grid { return squares.grid(l) }
 
-// tokens is how many there are.
+// tokens returns the number of tokens.
 func (g grid) tokens() int { return g.frames * g.height * g.width }

@@ -1,39 +1,39 @@
 package dit
 
-// patches says which values of a latent one token has: those of so many frames, rows and
-// columns. Where Last, the channels of a value lie side by side, else the values of a
-// channel do.
+// patches is the layout of a token: the number of frames, rows and columns that it covers. If
+// last is set, the channels of a position are contiguous; otherwise the positions of a
+// channel are.
 type patches struct {
 	frames, height, width int
 	last                  bool
 }
 
-// grid is how many tokens a latent has.
+// grid returns the grid of tokens of a latent.
 func (p patches) grid(l Latent) grid {
 	return grid{l.Frames / p.frames, l.Height / p.height, l.Width / p.width}
 }
 
-// fits reports whether a latent has whole patches only.
+// fits reports whether the sides of a latent are multiples of the patch.
 func (p patches) fits(l Latent) bool {
 	return l.Frames%p.frames == 0 && l.Height%p.height == 0 && l.Width%p.width == 0
 }
 
-// size is how many values one token has.
+// size returns the number of values per token.
 func (p patches) size(channels int) int { return p.frames * p.height * p.width * channels }
 
-// pack writes the values of a latent token by token: frames, then rows, then columns.
+// pack writes the values of a latent token by token, in order of frames, rows and columns.
 func (p patches) pack(dst []float32, l Latent) {
 	p.each(l, func(packed, value int) { dst[packed] = l.Values[value] })
 }
 
-// unpack undoes pack: like says the size.
+// unpack is the inverse of pack. like has the size of the result.
 func (p patches) unpack(tokens []float32, like Latent) []float32 {
 	out := make([]float32, like.size())
 	p.each(like, func(packed, value int) { out[value] = tokens[packed] })
 	return out
 }
 
-// each calls f with the place of each value among tokens, and in the latent.
+// each calls f with the index of each value among the tokens and in the latent.
 func (p patches) each(l Latent, f func(packed, value int)) {
 	g, inside, at := p.grid(l), p.size(1), 0
 	for frame := range g.frames {
@@ -56,7 +56,7 @@ func (p patches) each(l Latent, f func(packed, value int)) {
 	}
 }
 
-// unpackAll gives each sample's part of rows as a latent. Errors: ErrSample.
+// unpackAll returns the latent of each sample. Errors: ErrSample.
 func (p patches) unpackAll(rows []float32, samples int, like Latent) ([][]float32, error) {
 	n := like.size()
 	if len(rows) != samples*n || !p.fits(like) {

@@ -14,18 +14,19 @@ func init() {
 	model.Register("QwenImageTransformer2DModel", model.Architecture{Read: readQwenImage})
 }
 
-// QwenImage is Qwen-Image (Wu et al. 2025, arXiv 2508.02324), also the transformers of
-// editing and of layers: blocks of two streams.
+// QwenImage is Qwen-Image (Wu et al. 2025, arXiv 2508.02324), including its edit and layered
+// transformers. It has double-stream blocks.
 type QwenImage struct {
 	Layers         int
 	Heads, HeadDim int
 	Channels       int   // of a token
 	Text           int   // features
 	Axes           []int // of the rotary embedding
-	// ClearControls has controls be modulated as at timestep 0 (zero_cond_t).
+	// ClearControls modulates controls as at timestep 0 (zero_cond_t).
 	ClearControls bool
-	// Layered has a picture be of layers, the frames of its latent (use_layer3d_rope), and
-	// Kinds tell kinds of them apart, of which the first is meant (use_additional_t_cond).
+	// Layered makes the frames of a latent the layers of an image (use_layer3d_rope). Kinds
+	// adds an embedding of the kind of image, of which the first is used
+	// (use_additional_t_cond).
 	Layered, Kinds bool
 }
 
@@ -72,14 +73,14 @@ func (m *QwenImage) Build(_ *model.Config, b *nn.Builder) model.Outputs {
 	return outputs(b, b.Linear("proj_out", normOut(b.Sub("norm_out"), out, image, c.samples, normEps), m.Channels, true))
 }
 
-// conditions are SiLU of what blocks are modulated by.
+// conditions holds SiLU of the conditioning vectors that modulate blocks.
 type conditions struct {
 	samples graph.Tensor // [samples, size]
-	all     graph.Tensor // the same, and behind them that of timestep 0 where controls have it
-	of      graph.Tensor // i32 [image tokens]: the row of all that a token has; absent: that of its sample
+	all     graph.Tensor // the same; with ClearControls followed by the vector of timestep 0
+	of      graph.Tensor // i32 [image tokens]: the row of all for each token; absent: that of its sample
 }
 
-// conditions are embeddings of the timestep.
+// conditions returns the embeddings of the timestep.
 func (m *QwenImage) conditions(b *nn.Builder, j joint, size int) (c conditions) {
 	n, channels := ir.Static(j.samples), ir.Static(timeChannels)
 	x := b.Input(Time, tensor.F32, n, channels)
@@ -105,14 +106,14 @@ func (m *QwenImage) conditions(b *nn.Builder, j joint, size int) (c conditions) 
 	return c
 }
 
-// block is a block of two streams.
+// block builds a double-stream block.
 func (m *QwenImage) block(b *nn.Builder, j joint, text, image graph.Tensor, c conditions) (textOut, imageOut graph.Tensor) {
 	size := m.Heads * m.HeadDim
-	b.EndSegments() // modulations are small: they are kept, not made again
+	b.EndSegments() // modulations are small: they are kept, not recomputed
 	mi := chunks(b.Linear("img_mod.1", c.all, 6*size, true), 6)
 	mt := chunks(b.Linear("txt_mod.1", c.samples, 6*size, true), 6)
 	b.Segment()
-	if c.of.Valid() { // of tokens, as large as the stream
+	if c.of.Valid() { // per token, as large as the stream
 		for i := range mi {
 			mi[i] = mi[i].Gather(c.of)
 		}

@@ -14,9 +14,9 @@ func init() {
 	model.Register("QwenImage21Transformer2DModel", model.Architecture{Read: readQwenImage21})
 }
 
-// QwenImage21 is Qwen-Image 2.1 (Qwen team 2026): one stream of a text, with the tokens of
-// controls in it where [Prompt.Slots] says, and of the picture behind it. Tokens see what
-// is before them, and pictures all of themselves.
+// QwenImage21 is Qwen-Image 2.1 (Qwen team 2026). It has a single stream: text tokens,
+// control tokens at [Prompt.Slots], then image tokens. Attention is causal, except that all
+// tokens of an image attend to each other.
 type QwenImage21 struct {
 	Layers         int
 	Heads, HeadDim int
@@ -24,8 +24,7 @@ type QwenImage21 struct {
 	MLPRatio       int
 	Eps            float32
 	Axes           []int // of the rotary embedding
-	// ClearPrefix has the text and the controls be modulated as at timestep 0
-	// (causal_condition).
+	// ClearPrefix modulates the text and the controls as at timestep 0 (causal_condition).
 	ClearPrefix bool
 }
 
@@ -66,7 +65,7 @@ func (m *QwenImage21) Check(*model.Config) error {
 	return checkRotary("axes_dims_rope", m.Axes, 3, "attention_head_dim", m.HeadDim)
 }
 
-// size is the width of the stream.
+// size returns the width of the stream.
 func (m *QwenImage21) size() int { return m.Heads * m.HeadDim }
 
 // Build implements [model.Family].
@@ -85,14 +84,14 @@ func (m *QwenImage21) Build(_ *model.Config, b *nn.Builder) model.Outputs {
 	return outputs(b, b.Linear("proj_out", x, m.Channels, false))
 }
 
-// text is the tokens of text, whose norm has its weight from 1 on.
+// text returns the embedded text tokens. The weight of the norm is an offset from 1.
 func (m *QwenImage21) text(b *nn.Builder, j joint) graph.Tensor {
 	x := b.RMSNormFrom("text_norm", b.Input(Text, tensor.F32, j.text.rows(), ir.Static(m.Text)), m.Eps, 1)
 	return b.Linear("out_layer", b.Linear("in_layer", x, m.size(), false).Activate(ir.GELUTanh), m.size(), false)
 }
 
-// conditions is SiLU of the embeddings of timesteps, [samples, size], and the same with
-// that of timestep 0 behind where there is one.
+// conditions returns SiLU of the timestep embeddings, [samples, size], and the same with the
+// embedding of timestep 0 appended if ClearPrefix is set.
 func (m *QwenImage21) conditions(b *nn.Builder, samples int) (c, all graph.Tensor) {
 	x := b.Input(Time, tensor.F32, ir.Static(samples), ir.Static(timeChannels))
 	if m.ClearPrefix {
@@ -106,8 +105,9 @@ func (m *QwenImage21) conditions(b *nn.Builder, samples int) (c, all graph.Tenso
 	return all, all
 }
 
-// modulation is the factors 1 + scale and tanh(gate) of attention, then of the
-// feed-forward layers, of all blocks: of samples, or of tokens where these differ.
+// modulation returns the factors 1 + scale and tanh(gate) of attention and then of
+// feed-forward. All blocks share them. They are per sample, or per token if the tokens of a
+// sample differ.
 func (m *QwenImage21) modulation(b *nn.Builder, j joint, all graph.Tensor) []graph.Tensor {
 	mod := chunks(b.Linear("modulation.1", all, 4*m.size(), false), 4)
 	for i := range mod {
@@ -123,11 +123,11 @@ func (m *QwenImage21) modulation(b *nn.Builder, j joint, all graph.Tensor) []gra
 	return mod
 }
 
-// tokenConditions is an input of Qwen-Image 2.1: i32 [samples·tokens], the number of the
-// sample whose picture a token is of, or that of all samples where it is another.
+// tokenConditions is an input of Qwen-Image 2.1, i32 [samples·tokens]. It holds the index of
+// the sample for tokens of the generated image, and the number of samples for all others.
 const tokenConditions = "token conditions"
 
-// block is one of all blocks.
+// block builds a block.
 func (m *QwenImage21) block(b *nn.Builder, j joint, x graph.Tensor, mod []graph.Tensor) graph.Tensor {
 	b.Segment()
 	defer b.EndSegments()

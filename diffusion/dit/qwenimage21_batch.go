@@ -7,7 +7,7 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 )
 
-// slotTokens is how many tokens of a control lie in the place of one of text.
+// slotTokens is the number of control tokens that replace one text token.
 const slotTokens = 4
 
 // Space implements [Transformer].
@@ -15,7 +15,8 @@ func (m *QwenImage21) Space() Space {
 	return Space{Channels: m.Channels, Multiple: 2, Text: m.Text, Controls: true}
 }
 
-// layout is l with a token for each place, and without those of text that are slots.
+// layout returns l with one token per latent position, and without the text tokens that are
+// slots.
 func (m *QwenImage21) layout(l layout, samples ...Sample) layout {
 	l.grids = []grid{places.grid(samples[0].Latent)}
 	for _, c := range samples[0].Controls {
@@ -28,7 +29,7 @@ func (m *QwenImage21) layout(l layout, samples ...Sample) layout {
 	return l
 }
 
-// slots is how many tokens controls lie in the place of.
+// slots returns the number of text tokens that controls replace.
 func (p Prompt) slots() (n int) {
 	for _, is := range p.Slots {
 		if is {
@@ -46,7 +47,7 @@ func (m *QwenImage21) Bounds(samples int, s Sample) map[string]int {
 // Arrays implements [Transformer].
 func (m *QwenImage21) Arrays(b *data.Batch, samples []Sample) error {
 	space := m.Space()
-	space.Multiple = 1 // slots are what pictures must fill
+	space.Multiple = 1 // images must fill whole slots
 	l, err := space.newLayout(samples)
 	if err == nil {
 		err = oneFrame(samples)
@@ -67,8 +68,8 @@ func (m *QwenImage21) Arrays(b *data.Batch, samples []Sample) error {
 	return nil
 }
 
-// checkSlots refuses pictures that do not fill slots, and slots of a text that the
-// controls do not, or of which those of one picture lie apart.
+// checkSlots returns an error if an image does not fill whole slots, if the controls do not
+// fill the slots of the prompt, or if the slots of an image are not contiguous.
 func (m *QwenImage21) checkSlots(l layout, p Prompt) error {
 	need := 0
 	for i, g := range l.grids {
@@ -100,9 +101,8 @@ func (m *QwenImage21) checkSlots(l layout, p Prompt) error {
 	return nil
 }
 
-// setTokens gives a batch its texts, and says where all tokens are and what they see. The
-// rows of a sample are the tokens of text that are not seen, then all others in their
-// order.
+// setTokens sets the texts of a batch, the rows of all tokens and the bounds of their keys.
+// The rows of a sample are the masked text tokens, then all others in order.
 func (m *QwenImage21) setTokens(b *data.Batch, l layout, samples []Sample) {
 	n := l.samples * l.joint()
 	x := qwenTokens{
@@ -124,18 +124,18 @@ func (m *QwenImage21) setTokens(b *data.Batch, l layout, samples []Sample) {
 	b.SetFloats(Rotary, rotary{10000, m.Axes, angles32}.table(n, func(i int, at []int) { copy(at, x.at[i][:]) }))
 }
 
-// qwenTokens are the tokens of a batch of Qwen-Image 2.1.
+// qwenTokens holds the tokens of a batch of Qwen-Image 2.1.
 type qwenTokens struct {
 	layout
 	text                []float32
 	textRows, imageRows []int32
-	lo, hi, of          []int32  // of rows: what they see, and what modulates them
+	lo, hi, of          []int32  // of rows: bounds of their keys, and index of their modulation
 	at                  [][3]int // positions of rows
 
-	row, first, place int // of the sample at hand: the next row, the first that is seen, the next position
+	row, first, place int // of the current sample: next row, first row that is attended to, next position
 }
 
-// add adds sample i.
+// add adds the tokens of sample i.
 func (x *qwenTokens) add(i int, p Prompt) {
 	unseen, features, token := i*x.joint(), p.Features, 0
 	x.first = unseen + x.layout.text
@@ -177,8 +177,8 @@ func (x *qwenTokens) add(i int, p Prompt) {
 	x.addPicture(i, 0)
 }
 
-// addPicture adds a picture of sample i: of one position, and of rows and columns from the
-// middle.
+// addPicture adds an image of sample i. Its tokens share one position on the first axis; rows
+// and columns are centered.
 func (x *qwenTokens) addPicture(i, picture int) {
 	g, at := x.grids[picture], i*x.image()
 	for _, before := range x.grids[:picture] {
@@ -196,14 +196,14 @@ func (x *qwenTokens) addPicture(i, picture int) {
 	x.see(g.tokens())
 }
 
-// see has the next rows see each other and those before them.
+// see lets the next rows attend to each other and to the rows before them.
 func (x *qwenTokens) see(rows int) {
 	for end := x.row + rows; x.row < end; x.row++ {
 		x.lo[x.row], x.hi[x.row] = int32(x.first), int32(end)
 	}
 }
 
-// reads tells whether a token is one of text.
+// reads reports whether a token is a text token, not a slot.
 func (p Prompt) reads(token int) bool { return p.Slots == nil || !p.Slots[token] }
 
 // Unpack implements [Transformer].

@@ -4,9 +4,9 @@ import (
 	"github.com/lorafuse/lorafuse/data"
 )
 
-// ConditionRows is an input of Qwen-Image whose controls are modulated as at timestep 0:
-// i32 [samples·image tokens], the number of the sample that a token is of, or that of all
-// samples where it is one of a control.
+// ConditionRows is an input of Qwen-Image with controls that are modulated as at timestep 0:
+// i32 [samples·image tokens]. It holds the index of the sample, or the number of samples for
+// tokens of controls.
 const ConditionRows = "condition rows"
 
 // Space implements Transformer.
@@ -45,11 +45,11 @@ func (m *QwenImage) Arrays(b *data.Batch, samples []Sample) error {
 	return nil
 }
 
-// positions are those of the tokens of pictures, which are centred, and that of the first
-// token of the text on all axes: beyond all of them. On the first axis pictures are
-// numbered, and so are their frames; of layers the last picture has -1.
+// positions returns the positions of image tokens, whose rows and columns are centered, and
+// the position of the first text token, which is beyond them on all axes. The first axis
+// numbers images, and frames if they are layers; the last image of a layered latent is at -1.
 func (m *QwenImage) positions(l layout) (all [][3]int, first int) {
-	pictures := 0 // each frame is one where pictures are of layers
+	pictures := 0 // each frame is an image if images are layered
 	for _, g := range l.grids {
 		first = max(first, g.height/2, g.width/2)
 		pictures += g.frames
@@ -74,8 +74,8 @@ func (m *QwenImage) positions(l layout) (all [][3]int, first int) {
 	return all, first
 }
 
-// conditionRows is the input of that name. Of layers, all but the first count as controls,
-// as diffusers has it.
+// conditionRows returns the values of ConditionRows. If the image is layered, all layers
+// except the first count as controls, as in diffusers.
 func (m *QwenImage) conditionRows(l layout) []int32 {
 	one := l.grids[0].height * l.grids[0].width
 	rows := make([]int32, 0, l.samples*l.image())

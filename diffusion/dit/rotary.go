@@ -2,24 +2,24 @@ package dit
 
 import "math"
 
-// precision says how the angles of a rotary table are rounded.
+// precision selects the rounding of angles in a rotary table.
 type precision uint8
 
 const (
 	angles64     precision = iota // f64
-	angles32                      // f32 from the frequencies on
+	angles32                      // f32, including the frequencies
 	angles64to32                  // f64, then rounded to f32
 )
 
-// rotary is a rotary embedding of several axes: axis a has dims[a]/2 pairs of a head, pair
-// j of which is turned by position·θ^(−2j/dims[a]).
+// rotary is a rotary embedding with several axes. Axis a has dims[a]/2 pairs of a head, and
+// pair j is rotated by position·θ^(−2j/dims[a]).
 type rotary struct {
 	theta     float64
 	dims      []int
 	precision precision
 }
 
-// size is that of a head.
+// size returns the head size.
 func (r rotary) size() (n int) {
 	for _, d := range r.dims {
 		n += d
@@ -27,8 +27,8 @@ func (r rotary) size() (n int) {
 	return n
 }
 
-// table writes the rows of a rotary table: cosines of all pairs, then sines. at gives the
-// position of row i on each axis.
+// table returns the rows of a rotary table: the cosines of all pairs, then the sines. at
+// writes the position of row i on each axis.
 func (r rotary) table(rows int, at func(i int, position []int)) []float32 {
 	var axes []*turns
 	for _, fs := range r.frequencies() {
@@ -46,8 +46,8 @@ func (r rotary) table(rows int, at func(i int, position []int)) []float32 {
 	return out
 }
 
-// turns are the cosines and the sines of the pairs of an axis. Tokens share their rows and
-// columns with many others: those of a position are computed once.
+// turns caches the cosines and sines of an axis by position, because many tokens share a row
+// or a column.
 type turns struct {
 	pairs int
 	angle func(position, pair int) float64
@@ -58,8 +58,8 @@ func newTurns(pairs int, angle func(position, pair int) float64) *turns {
 	return &turns{pairs, angle, map[int][]float32{}}
 }
 
-// write writes those of a position into a row of a table, from a pair on, and says how many
-// pairs they are.
+// write writes the entries of a position to a table row, starting at pair first, and returns
+// the number of pairs.
 func (t *turns) write(row []float32, first, position int) int {
 	x, ok := t.known[position]
 	if !ok {
@@ -75,7 +75,7 @@ func (t *turns) write(row []float32, first, position int) int {
 	return t.pairs
 }
 
-// angle is position·f, rounded.
+// angle returns position·f, rounded.
 func (r rotary) angle(position int, f float64) float64 {
 	switch r.precision {
 	case angles32:
@@ -86,7 +86,7 @@ func (r rotary) angle(position int, f float64) float64 {
 	return float64(position) * f
 }
 
-// frequencies are those of the pairs of each axis.
+// frequencies returns the frequencies of the pairs of each axis.
 func (r rotary) frequencies() [][]float64 {
 	all := make([][]float64, len(r.dims))
 	for axis, dim := range r.dims {

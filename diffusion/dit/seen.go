@@ -7,12 +7,12 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// sees tells whether a token of the text is there, and seen.
+// sees reports whether a text token exists and is not masked out.
 func (p Prompt) sees(token int) bool {
 	return token < p.tokens() && (p.Mask == nil || p.Mask[token])
 }
 
-// seen is how many tokens of the text are seen.
+// seen returns the number of text tokens that are not masked out.
 func (p Prompt) seen() (n int) {
 	for t := range p.tokens() {
 		if p.sees(t) {
@@ -22,10 +22,11 @@ func (p Prompt) seen() (n int) {
 	return n
 }
 
-// intervals are the keys that tokens see, sample by sample.
+// intervals holds the bounds of the keys of each token, sample by sample.
 type intervals struct{ lo, hi []int32 }
 
-// add has the first seen of so many tokens of a sample see each other.
+// add adds a sample with the given number of tokens. The first seen of them attend to each
+// other.
 func (x *intervals) add(tokens, seen int) {
 	first := int32(len(x.lo))
 	for t := range tokens {
@@ -42,7 +43,7 @@ func (x *intervals) set(b *data.Batch, lo, hi string) {
 	b.SetInts(hi, x.hi)
 }
 
-// attends are heads of an attention, each with keys of its own.
+// attends returns the attributes of an attention with separate keys per head.
 func attends(heads, size int) ir.AttentionAttr {
 	return ir.AttentionAttr{Heads: heads, KVHeads: heads, HeadDim: size, Scale: float32(1 / math.Sqrt(float64(size)))}
 }

@@ -6,23 +6,23 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 )
 
-// stream is tokens of one kind, as many of each sample, those of one sample behind those
-// of the other: its values are [samples·tokens, size].
+// stream is a sequence of tokens of one kind, with the same number of tokens for each sample.
+// Samples are concatenated; values are [samples·tokens, size].
 type stream struct {
 	samples int
-	tokens  ir.Dim // of a sample
+	tokens  ir.Dim // per sample
 }
 
-// newStream is the stream whose tokens an axis counts.
+// newStream returns the stream whose number of tokens is the given axis.
 func newStream(b *nn.Builder, axis string) stream {
 	return stream{b.Size(Samples), b.Axis(axis)}
 }
 
-// rows is the axis of all tokens.
+// rows returns the axis of all tokens.
 func (s stream) rows() ir.Dim { return ir.Dim{N: s.samples * s.tokens.N, Var: s.tokens.Var} }
 
-// each lets f bring x [rows, d] and v together: rows of v [samples, d] are repeated for
-// all tokens of their samples. Of v [rows, d] each token has its own.
+// each applies f to x [rows, d] and v. Rows of v [samples, d] are repeated for all tokens of
+// their sample; v [rows, d] has a row per token.
 func (s stream) each(x, v graph.Tensor, f func(x, v graph.Tensor) graph.Tensor) graph.Tensor {
 	if !x.Valid() || !v.Valid() {
 		return x.Graph().Of(0)
@@ -35,22 +35,22 @@ func (s stream) each(x, v graph.Tensor, f func(x, v graph.Tensor) graph.Tensor) 
 	return f(x.Reshape(n, s.tokens, d), v.Reshape(n, ir.Static(1), d)).Reshape(shape...)
 }
 
-// scaled is x·v.
+// scaled returns x·v.
 func (s stream) scaled(x, v graph.Tensor) graph.Tensor { return s.each(x, v, graph.Tensor.Mul) }
 
-// shifted is x + v.
+// shifted returns x + v.
 func (s stream) shifted(x, v graph.Tensor) graph.Tensor { return s.each(x, v, graph.Tensor.Add) }
 
-// modulated is LN(x)·(1 + scale) + shift, where LN has no weights of its own: the
-// adaptive norm of diffusion transformers (Peebles and Xie 2022, arXiv 2212.09748). An
-// absent shift is none.
+// modulated returns LN(x)·(1 + scale) + shift, where LN has no weights: the adaptive norm of
+// diffusion transformers (Peebles and Xie 2022, arXiv 2212.09748). An absent shift counts as
+// zero.
 func (s stream) modulated(x, shift, scale graph.Tensor, eps float32) graph.Tensor {
 	if !x.Valid() || !scale.Valid() {
 		return x.Graph().Of(0)
 	}
 	none, d := graph.Tensor{}, x.Type().Last()
 	scale = scale.AddScalar(1)
-	if s.samples == 1 && scale.Type().Shape[0] == ir.Static(1) { // weights of a norm, in one pass
+	if s.samples == 1 && scale.Type().Shape[0] == ir.Static(1) { // as norm weights, in one pass
 		if shift.Valid() {
 			shift = shift.Reshape(d)
 		}
@@ -63,7 +63,7 @@ func (s stream) modulated(x, shift, scale graph.Tensor, eps float32) graph.Tenso
 	return s.shifted(x, shift)
 }
 
-// added is x + gate·y.
+// added returns x + gate·y.
 func (s stream) added(x, y, gate graph.Tensor) graph.Tensor {
 	if !x.Valid() || !y.Valid() {
 		return x.Graph().Of(0)
@@ -71,7 +71,7 @@ func (s stream) added(x, y, gate graph.Tensor) graph.Tensor {
 	return x.Add(s.scaled(y, gate))
 }
 
-// chunks cuts the last axis of x into n equal parts.
+// chunks splits the last axis of x into n equal parts.
 func chunks(x graph.Tensor, n int) []graph.Tensor {
 	parts := make([]graph.Tensor, n)
 	size := 0

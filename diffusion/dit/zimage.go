@@ -14,12 +14,12 @@ func init() {
 	model.Register("ZImageTransformer2DModel", model.Architecture{Read: readZImage})
 }
 
-// ZImage is Z-Image (Z-Image team 2025, arXiv 2511.22699): the tokens of the picture and
-// of the text are refined apart, then pass one stream, [picture, text]. Both are filled
-// up to a multiple of zImageMultiple by learned tokens, which are seen like others.
+// ZImage is Z-Image (Z-Image team 2025, arXiv 2511.22699). Separate refiners process image
+// and text tokens, then one stream processes both, [image, text]. Each part is padded to a
+// multiple of zImageMultiple with learned tokens, which are attended to.
 type ZImage struct {
 	Channels          int // of a latent
-	Patch, FramePatch int // height and width, and frames, of what one token stands for
+	Patch, FramePatch int // spatial and frame size of a token
 	Width, Heads      int
 	Layers, Refiners  int
 	Text              int
@@ -27,27 +27,27 @@ type ZImage struct {
 	HeadNorm          bool
 	TimeScale         float64
 	Theta             float64
-	Axes, Longest     []int // of the rotary table: dimensions, and how many positions there are
+	Axes, Longest     []int // of the rotary table: dimensions, and numbers of positions
 }
 
 const (
 	zImageMultiple  = 32
-	zImageTimeMLP   = 1024 // units between the sinusoid and the vector of the timestep
-	zImageTimeWidth = 256  // of that vector, at most
+	zImageTimeMLP   = 1024 // hidden units of the timestep embedding
+	zImageTimeWidth = 256  // maximum width of the timestep embedding
 	zImageHeadEps   = 1e-5
 	zImageFinalEps  = 1e-6
 )
 
-// Axes and inputs that Z-Image has beside those of others.
+// Axes and inputs that only Z-Image has.
 const (
 	filledImage = "filled image tokens"
 	filledText  = "filled text tokens"
 
 	imagePlaces = "image places" // i32 [samples·filled image tokens]: rows among all tokens
 	textPlaces  = "text places"  // i32 [samples·filled text tokens]
-	imageLo     = "image lo"     // i32: the keys of pictures that their tokens see
+	imageLo     = "image lo"     // i32: bounds of the keys of image tokens
 	imageHi     = "image hi"
-	textLo      = "text lo" // i32: the same of text
+	textLo      = "text lo" // i32: bounds of the keys of text tokens
 	textHi      = "text hi"
 )
 
@@ -66,7 +66,7 @@ func readZImage(_ *model.Config, f *model.Fields) model.Family {
 		Axes:      f.Ints("axes_dims", 32, 48, 48),
 		Longest:   f.Ints("axes_lens", 1024, 512, 512),
 	}
-	f.Int("n_kv_heads", 30) // diffusers gives all heads keys of their own, whatever it says
+	f.Int("n_kv_heads", 30) // diffusers ignores the value: each head has its own keys
 	if f.Has("siglip_feat_dim") {
 		f.Unsupported("siglip_feat_dim", f.Int("siglip_feat_dim", 0), []string{"null: pictures are not looked at by SigLIP"})
 	}
@@ -74,8 +74,7 @@ func readZImage(_ *model.Config, f *model.Fields) model.Family {
 	return z
 }
 
-// readPatches chooses what one token stands for: what diffusers takes unless it is asked for
-// another, or the first of the list.
+// readPatches selects the patch size: the default of diffusers, or the first in the list.
 func (z *ZImage) readPatches(f *model.Fields) {
 	sizes, frames := f.Ints("all_patch_size", 2), f.Ints("all_f_patch_size", 1)
 	if len(sizes) == 0 || len(sizes) != len(frames) {
@@ -115,7 +114,7 @@ func (z *ZImage) Check(*model.Config) error {
 	return checkRotary("axes_dims", z.Axes, 3, "dim/n_heads", z.Width/z.Heads)
 }
 
-// zImageStream is a stream of Z-Image: its rotary table, and which keys its tokens see.
+// zImageStream is a stream with its rotary table and the bounds of its keys.
 type zImageStream struct {
 	stream
 	table, lo, hi graph.Tensor
@@ -148,19 +147,19 @@ func (z *ZImage) Build(_ *model.Config, b *nn.Builder) model.Outputs {
 	return outputs(b, z.final(b.Sub("all_final_layer.%s", z.key()), x, c))
 }
 
-// key is how diffusers calls the layers of a size of patches.
+// key returns the name of a patch size in diffusers' layer names.
 func (z *ZImage) key() string { return fmt.Sprintf("%d-%d", z.Patch, z.FramePatch) }
 
-// token is how many numbers of a latent one token stands for.
+// token returns the number of latent values per token.
 func (z *ZImage) token() int { return z.FramePatch * z.Patch * z.Patch * z.Channels }
 
-// time is the vector of the timestep that modulates blocks.
+// time returns the timestep embedding that modulates blocks.
 func (z *ZImage) time(b *nn.Builder, samples int) graph.Tensor {
 	t := b.Linear("mlp.0", b.Input(Time, tensor.F32, ir.Static(samples), ir.Static(timeChannels)), zImageTimeMLP, true)
 	return b.Linear("mlp.2", t.Activate(ir.SiLU), min(z.Width, zImageTimeWidth), true)
 }
 
-// pictures are the tokens of pictures.
+// pictures returns the embedded image tokens.
 func (z *ZImage) pictures(b *nn.Builder, s stream) graph.Tensor {
 	in := newStream(b, ImageTokens)
 	x := b.Input(Latents, tensor.F32, in.rows(), ir.Static(z.token()))
@@ -168,7 +167,7 @@ func (z *ZImage) pictures(b *nn.Builder, s stream) graph.Tensor {
 	return z.fill(b, "x_pad_token", s, x, b.Input(ImageRows, tensor.I32, in.rows()))
 }
 
-// captions are the tokens of texts.
+// captions returns the embedded text tokens.
 func (z *ZImage) captions(b *nn.Builder, s stream) graph.Tensor {
 	in, e := newStream(b, TextTokens), b.Sub("cap_embedder")
 	x := b.Input(Text, tensor.F32, in.rows(), ir.Static(z.Text))
@@ -176,15 +175,14 @@ func (z *ZImage) captions(b *nn.Builder, s stream) graph.Tensor {
 	return z.fill(b, "cap_pad_token", s, x, b.Input(TextRows, tensor.I32, in.rows()))
 }
 
-// fill is a stream of tokens, at rows, and of learned ones.
+// fill returns the padded stream: x at rows, and learned tokens elsewhere.
 func (z *ZImage) fill(b *nn.Builder, learned string, s stream, x, rows graph.Tensor) graph.Tensor {
 	one := b.Frozen(learned, 1, z.Width).Cast(tensor.F32)
 	all := b.G.Of(b.G.IR().Broadcast(one.Value(), ir.Shape{s.rows(), ir.Static(z.Width)}))
 	return all.ScatterRows(x, rows)
 }
 
-// block is one of all blocks: of the refiners of text, whose c is absent, it is not
-// modulated.
+// block builds a block. Without c, as in the text refiners, it is not modulated.
 func (z *ZImage) block(b *nn.Builder, s zImageStream, x, c graph.Tensor) graph.Tensor {
 	defer b.EndSegments()
 	if !c.Valid() {
@@ -200,7 +198,7 @@ func (z *ZImage) block(b *nn.Builder, s zImageStream, x, c graph.Tensor) graph.T
 	return s.added(x, z.feedForward(b, h), mod[3].Apply(ir.Tanh))
 }
 
-// attention is that of a block, with the norm behind it.
+// attention builds the attention half of a block, including the norm of its output.
 func (z *ZImage) attention(b *nn.Builder, s zImageStream, x graph.Tensor) graph.Tensor {
 	a, size := b.Sub("attention"), z.Width/z.Heads
 	turned := func(name, norm string) graph.Tensor {
@@ -215,14 +213,14 @@ func (z *ZImage) attention(b *nn.Builder, s zImageStream, x graph.Tensor) graph.
 	return b.RMSNorm("attention_norm2", a.Linear("to_out.0", y, z.Width, false), z.Eps)
 }
 
-// feedForward is the second half of a block, with the norm behind it.
+// feedForward builds the feed-forward half of a block, including the norm of its output.
 func (z *ZImage) feedForward(b *nn.Builder, x graph.Tensor) graph.Tensor {
 	f, units := b.Sub("feed_forward"), int(float64(z.Width)/3*8)
 	gate, up := f.Linear("w1", x, units, false), f.Linear("w3", x, units, false)
 	return b.RMSNorm("ffn_norm2", f.Linear("w2", gate.GLU(up, ir.SiLU), z.Width, false), z.Eps)
 }
 
-// final is the velocity, which is minus what the last layer gives.
+// final returns the velocity, which is the negated output of the last layer.
 func (z *ZImage) final(b *nn.Builder, x, c graph.Tensor) graph.Tensor {
 	s := newStream(b, PredictedTokens)
 	x = x.Gather(b.Input(Predicted, tensor.I32, s.rows()))

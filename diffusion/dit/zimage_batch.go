@@ -12,11 +12,11 @@ func (z *ZImage) Space() Space {
 	return Space{Channels: z.Channels, Multiple: z.Patch, Text: z.Text}
 }
 
-// patches is what a token stands for.
+// patches returns the layout of a token.
 func (z *ZImage) patches() patches { return patches{z.FramePatch, z.Patch, z.Patch, true} }
 
-// zImageLayout is how many tokens the samples of a batch have: filled are those of their
-// pictures and, at most, of their texts with the learned ones.
+// zImageLayout holds the numbers of tokens of a batch. filledImage and filledText count the
+// tokens of a sample's image and of the longest text, including learned tokens.
 type zImageLayout struct {
 	layout
 	filledImage, filledText int
@@ -27,12 +27,12 @@ func (z *ZImage) layout(l layout, s Sample) zImageLayout {
 	return zImageLayout{l, zImageFilled(l.predicted()), zImageFilled(l.text)}
 }
 
-// zImageFilled is so many tokens with those that fill them up.
+// zImageFilled returns the number of tokens after padding with learned tokens.
 func zImageFilled(tokens int) int {
 	return (tokens + zImageMultiple - 1) / zImageMultiple * zImageMultiple
 }
 
-// tokens is how many places a sample has among all tokens.
+// tokens returns the number of rows of a sample among all tokens.
 func (l zImageLayout) tokens() int { return l.filledImage + l.filledText }
 
 // Bounds implements [Transformer].
@@ -62,8 +62,8 @@ func (z *ZImage) Arrays(b *data.Batch, samples []Sample) error {
 	return nil
 }
 
-// checkPlaces refuses latents that have no whole tokens, and places that the rotary table
-// does not reach.
+// checkPlaces returns an error if the patches do not divide a latent or if positions exceed
+// the rotary table.
 func (z *ZImage) checkPlaces(l zImageLayout, samples []Sample) error {
 	if !z.patches().fits(samples[0].Latent) {
 		return fmt.Errorf("dit: %w: latent: found %d frames, expected a multiple of %d", ErrSample, samples[0].Latent.Frames, z.FramePatch)
@@ -82,9 +82,9 @@ func (z *ZImage) checkPlaces(l zImageLayout, samples []Sample) error {
 	return nil
 }
 
-// setTokens gives a batch its texts, and says where all tokens are and what they see. A
-// sample is its picture with what fills it up, its text likewise, and places that are not
-// seen, up to those of the longest text.
+// setTokens sets the texts of a batch, the rows of all tokens and the bounds of their keys. A
+// sample consists of its padded image tokens, its padded text tokens, and masked positions up
+// to the length of the longest text.
 func (z *ZImage) setTokens(b *data.Batch, l zImageLayout, samples []Sample) {
 	text := make([]float32, l.samples*l.text*z.Text)
 	textRows, imageRows := make([]int32, 0, l.samples*l.text), make([]int32, 0, l.samples*l.predicted())
@@ -125,8 +125,8 @@ func (z *ZImage) setTokens(b *data.Batch, l zImageLayout, samples []Sample) {
 	b.SetFloats(Rotary, z.rotary(l, samples))
 }
 
-// rotary is the table of positions: a text counts from 1 on, over what fills it up too,
-// and its picture has rows and columns behind it.
+// rotary returns the rotary table. Positions of a text count from 1 and include its learned
+// tokens. The image follows on the first axis, and has rows and columns.
 func (z *ZImage) rotary(l zImageLayout, samples []Sample) []float32 {
 	r, g := rotary{z.Theta, z.Axes, angles64to32}, l.grids[0]
 	return r.table(l.samples*l.tokens(), func(i int, at []int) {

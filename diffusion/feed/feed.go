@@ -1,8 +1,7 @@
-// Package feed gives diffusion transformers what they are trained on: pictures of a cache
-// on their way from noise, in batches of one size. Everything that is drawn at random (the
-// order, the noise and how much there is of it, the captions that are dropped) is a
-// function of a seed, the step and the sample, so that a resumed run goes on as an unbroken
-// one would have.
+// Package feed loads training batches for diffusion transformers. It reads latents and
+// embeddings from a cache, adds noise, and groups samples of one size. Order, noise, noise
+// levels and dropped captions are random functions of the seed, the step and the sample, so
+// that a resumed run continues exactly as an uninterrupted one.
 package feed
 
 import (
@@ -18,58 +17,57 @@ import (
 	"github.com/lorafuse/lorafuse/diffusion/flow"
 )
 
-// ErrOption is wrapped where no batches can be made as the options say.
+// ErrOption is wrapped if the options do not allow any batches.
 var ErrOption = errors.New("invalid option")
 
-// Scale brings the values of latents, as an autoencoder gives them, to those that a
-// transformer takes, in place.
+// Scale normalizes latents of an autoencoder for a transformer, in place.
 type Scale interface{ Normalise(z dit.Latent) }
 
-// Options say what is fed, and how.
+// Options configures a Feed.
 type Options struct {
 	Samples []cache.Sample
-	Cache   *cache.Cache // has an entry for each of them
-	Scale   Scale        // nil: latents in the cache are as the transformer takes them
-	Fold    int          // places of them along each side that are one of the transformer's; 0 is 1
+	Cache   *cache.Cache // has an entry for each sample
+	Scale   Scale        // nil means that cached latents are normalized
+	Fold    int          // cached positions per transformer position along each side; zero means 1
 	Model   dit.Transformer
 
 	Table     flow.Table // the noise levels of training
 	Timesteps flow.Timesteps
 	Weighting flow.Weighting
-	Guidance  float32 // that models which were distilled are told
-	// CaptionDropout is the part of the captions that give way to the empty prompt.
+	Guidance  float32 // guidance embedding for distilled models
+	// CaptionDropout is the fraction of captions that are replaced by the empty prompt.
 	CaptionDropout float64
 
-	BatchSize    int // samples of a micro-batch
-	Accumulation int // micro-batches of a step; 0 is 1
-	// Cut is in how many parts each micro-batch is computed; 0 is 1. The samples of a step,
-	// and what is drawn for them, do not depend on it. BatchSize is a multiple.
+	BatchSize    int // samples per micro-batch
+	Accumulation int // micro-batches per step; zero means 1
+	// Cut is the number of parts in which each micro-batch is computed. It must divide
+	// BatchSize. Zero means 1. It does not change the samples of a step or their noise.
 	Cut      int
 	Seed     uint64
-	Shuffle  bool // a new order in each epoch
-	DropLast bool // leave out samples that do not fill a batch, and batches that do not fill a step
+	Shuffle  bool // reshuffle in each epoch
+	DropLast bool // drop samples that do not fill a batch, and batches that do not fill a step
 }
 
-// Feed gives the micro-batches of a run: it is what a train.Run takes for its rows. Steps
-// are counted over all epochs, each of which has every sample once. It is safe for
-// concurrent use.
+// Feed loads the micro-batches of a training run; it provides the rows of a train.Run. Steps
+// count over all epochs; each epoch contains every sample once. It is safe for concurrent
+// use.
 type Feed struct {
 	Options
 	pictures []picture
-	unkeyed  int // of them
+	unkeyed  int // pictures without a key
 	buckets  []bucket
-	batches  int // of an epoch
-	steps    int // of an epoch
+	batches  int // per epoch
+	steps    int // per epoch
 	bounds   map[string]int
 
 	mu    sync.Mutex
-	epoch int // whose order is at hand
+	epoch int // of the cached order
 	order []batch
 }
 
-// New looks at the entries of all samples, and reads the values of those without a key.
-// Errors: ErrOption, dit.ErrSample where an entry is none that the transformer can take,
-// with its file, and those of [cache.Cache.Outline].
+// New reads the outlines of all cache entries, and the values of those without a key. Errors:
+// ErrOption, dit.ErrSample with the file name if the transformer cannot process an entry, and
+// errors of [cache.Cache.Outline].
 func New(ctx context.Context, o Options) (*Feed, error) {
 	o.Accumulation, o.Cut, o.Fold = max(o.Accumulation, 1), max(o.Cut, 1), max(o.Fold, 1)
 	switch {
@@ -92,7 +90,7 @@ func New(ctx context.Context, o Options) (*Feed, error) {
 	return f, nil
 }
 
-// Recut is the same feed with micro-batches in n parts. Errors: ErrOption.
+// Recut returns the same feed with micro-batches in n parts. Errors: ErrOption.
 func (f *Feed) Recut(n int) (*Feed, error) {
 	if n < 1 || f.BatchSize%n != 0 {
 		return nil, fmt.Errorf("feed: %w: found batches of %d cut in %d, expected a divisor", ErrOption, f.BatchSize, n)
@@ -103,10 +101,10 @@ func (f *Feed) Recut(n int) (*Feed, error) {
 	return c, nil
 }
 
-// StepsPerEpoch is the number of optimizer steps of one pass over the samples.
+// StepsPerEpoch returns the number of optimizer steps of one pass over the samples.
 func (f *Feed) StepsPerEpoch() int { return f.steps }
 
-// Micros is the number of micro-batches of a step, 0 for a negative step.
+// Micros returns the number of micro-batches of a step, or 0 for a negative step.
 func (f *Feed) Micros(step int) (n int) {
 	for _, b := range f.step(step) {
 		n += f.parts(b)
@@ -114,7 +112,8 @@ func (f *Feed) Micros(step int) (n int) {
 	return n
 }
 
-// LossTokens is the number of samples of a step: what the sum of their losses is divided by.
+// LossTokens returns the number of samples of a step, by which the sum of their losses is
+// divided.
 func (f *Feed) LossTokens(step int) (n int) {
 	for _, b := range f.step(step) {
 		n += len(b)
@@ -122,23 +121,23 @@ func (f *Feed) LossTokens(step int) (n int) {
 	return n
 }
 
-// Tokens is the same number: what speed is told in.
+// Tokens returns the number of samples of a step, in which throughput is reported.
 func (f *Feed) Tokens(step int) int { return f.LossTokens(step) }
 
-// Unit is what Tokens counts.
+// Unit returns the unit of Tokens.
 func (f *Feed) Unit() string { return "images" }
 
-// MaxTokens is the most tokens of texts and pictures that a micro-batch has.
+// MaxTokens returns the maximum number of text and image tokens per micro-batch.
 func (f *Feed) MaxTokens() int { return f.rows() * f.bounds[tokens] }
 
-// Bounds are the largest sizes of the axes of micro-batches.
+// Bounds returns the maximum sizes of the axes of micro-batches.
 func (f *Feed) Bounds() map[string]int { return f.bounds }
 
-// Unkeyed is the number of samples with an entry that does not say what it was made of, as
-// other programs write them: whether it belongs to its source nobody can know.
+// Unkeyed returns the number of samples whose cache entries, written by another program, do
+// not record their sources. Nothing can tell whether they are up to date.
 func (f *Feed) Unkeyed() int { return f.unkeyed }
 
-// Digest is a SHA-256 of what the entries of all samples hold, in their order.
+// Digest returns a SHA-256 of the content of all entries in order.
 func (f *Feed) Digest() [sha256.Size]byte {
 	h := sha256.New()
 	for _, p := range f.pictures {
@@ -147,7 +146,7 @@ func (f *Feed) Digest() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// String says how an epoch is made up, for a summary.
+// String returns a summary of an epoch.
 func (f *Feed) String() string {
 	sizes := "one size"
 	if n := len(f.buckets); n > 1 {
@@ -156,15 +155,15 @@ func (f *Feed) String() string {
 	return fmt.Sprintf("%d pictures of %s, %d steps per epoch", len(f.pictures), sizes, f.steps)
 }
 
-// rows is the number of samples of a micro-batch.
+// rows returns the number of samples per micro-batch.
 func (f *Feed) rows() int { return f.BatchSize / f.Cut }
 
-// parts is how many micro-batches the samples of a batch fill, the last of them perhaps
-// with samples that count for nothing.
+// parts returns the number of micro-batches for a batch. The last may be padded with samples
+// of weight zero.
 func (f *Feed) parts(b batch) int { return (len(b) + f.rows() - 1) / f.rows() }
 
-// Fill puts micro-batch micro of a step in the place of what b has. Errors: ErrOption,
-// dit.ErrSample, and those of the cache.
+// Fill replaces the content of b with micro-batch micro of a step. Errors: ErrOption,
+// dit.ErrSample, and errors of the cache.
 func (f *Feed) Fill(b *data.Batch, step, micro int) error {
 	left := micro
 	for number, whole := range f.step(step) {

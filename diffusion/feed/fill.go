@@ -10,8 +10,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// fill makes a micro-batch of pictures, the first of which is sample number first of the
-// step. Where they are too few, others that count for nothing fill it.
+// fill builds a micro-batch of pictures. first is the index of the first sample within the
+// step. Missing samples are filled with copies of weight zero.
 func (f *Feed) fill(b *data.Batch, step, first int, pictures batch) error {
 	samples := make([]dit.Sample, f.rows())
 	for i := range samples {
@@ -28,7 +28,7 @@ func (f *Feed) fill(b *data.Batch, step, first int, pictures batch) error {
 	return f.Model.Arrays(b, samples)
 }
 
-// sample is a picture on its way from noise: sample number n of a step.
+// sample returns sample n of a step with its noise.
 func (f *Feed) sample(step, n int, p picture) (s dit.Sample, err error) {
 	dropped := cache.DropCaption(f.Seed, uint32(step), n, f.CaptionDropout)
 	if s, err = f.scene(context.Background(), p, dropped); err != nil {
@@ -46,18 +46,19 @@ func (f *Feed) sample(step, n int, p picture) (s dit.Sample, err error) {
 	return s, nil
 }
 
-// Scene is sample number i without noise: its latent, the controls and the caption.
+// Scene returns sample i without noise: its latent, controls and prompt.
 func (f *Feed) Scene(ctx context.Context, i int) (s dit.Sample, err error) {
 	return f.scene(ctx, f.pictures[i], false)
 }
 
-// Empty is the empty prompt, as sample number i has it. Errors: cache.ErrMissing where the cache has none.
+// Empty returns the empty prompt for sample i. Errors: cache.ErrMissing if the cache has
+// none.
 func (f *Feed) Empty(ctx context.Context, i int) (dit.Prompt, error) {
 	s, err := f.scene(ctx, f.pictures[i], true)
 	return s.Prompt, err
 }
 
-// scene is sample p, with the empty prompt where its caption is dropped.
+// scene returns the sample of p, with the empty prompt if its caption is dropped.
 func (f *Feed) scene(ctx context.Context, p picture, dropped bool) (s dit.Sample, err error) {
 	e, err := f.Cache.Sample(ctx, p.Sample, dropped)
 	if err != nil {
@@ -77,7 +78,7 @@ func (f *Feed) scene(ctx context.Context, p picture, dropped bool) (s dit.Sample
 	return s, err
 }
 
-// latent reads a latent, as the transformer takes it.
+// latent reads a latent and normalizes it for the transformer.
 func (f *Feed) latent(x tensor.Tensor) (l dit.Latent, err error) {
 	n := len(x.Shape)
 	l = dit.Latent{Channels: x.Shape[0], Frames: 1, Height: x.Shape[n-2], Width: x.Shape[n-1]}
@@ -96,7 +97,7 @@ func (f *Feed) latent(x tensor.Tensor) (l dit.Latent, err error) {
 	return l, nil
 }
 
-// prompt reads the embedding of a caption.
+// prompt converts the embedding of a caption.
 func prompt(e cache.Embedding) (p dit.Prompt, err error) {
 	p.Features = e.Embeds.Shape[1]
 	if p.Values, err = e.Embeds.Float32s(); err != nil {

@@ -9,34 +9,34 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 )
 
-// tokens is the axis of all tokens of a sample.
+// tokens names the axis of all tokens of a sample.
 const tokens = nn.Tokens
 
 // plane is the size of a latent.
 type plane struct{ frames, height, width int }
 
-// size is what the samples of a batch have in common.
+// size holds the sizes that the samples of a batch share.
 type size struct {
-	picture, control plane // control is zero where there is none
+	picture, control plane // control is zero if there is none
 }
 
-// picture is what the cache says of a sample.
+// picture is a sample with its cache metadata.
 type picture struct {
 	cache.Sample
 	bucket int
 	sums   []string
 }
 
-// bucket is the samples of a size, by their numbers.
+// bucket holds the indices of the samples of a size.
 type bucket struct {
 	size
 	pictures []int
-	text     int // tokens of the longest one
-	// image is how many tokens of a sample are denoised.
+	text     int // tokens of the longest prompt
+	// image is the number of denoised tokens per sample.
 	image int
 }
 
-// look reads what the cache says of all samples, and sorts them by size.
+// look reads the outlines of all samples and groups them by size.
 func (f *Feed) look(ctx context.Context) error {
 	at := map[size]int{}
 	for i, s := range f.Samples {
@@ -76,7 +76,7 @@ func (f *Feed) look(ctx context.Context) error {
 	return nil
 }
 
-// measure is the size of a sample, once it is found to be what the transformer takes.
+// measure validates a sample and returns its size.
 func (f *Feed) measure(s cache.Sample, o cache.Outline) (of size, err error) {
 	if err := f.checkText(s, o); err != nil {
 		return of, err
@@ -91,8 +91,8 @@ func (f *Feed) measure(s cache.Sample, o cache.Outline) (of size, err error) {
 	return of, err
 }
 
-// plane checks the shape of a latent, [C, H, W] or [C, frames, H, W], and gives its size for
-// the transformer.
+// plane checks the shape of a latent, [C, H, W] or [C, frames, H, W], and returns its size
+// for the transformer.
 func (f *Feed) plane(file string, shape []int) (p plane, err error) {
 	space := f.Model.Space()
 	channels, multiple := space.Channels/(f.Fold*f.Fold), space.Multiple*f.Fold
@@ -130,12 +130,12 @@ func (f *Feed) checkText(s cache.Sample, o cache.Outline) error {
 	return nil
 }
 
-// refuse says what is wrong with the entry of a file. Errors: dit.ErrSample.
+// refuse returns an error for the cache entry of a file. Errors: dit.ErrSample.
 func refuse(file, format string, args ...any) error {
 	return fmt.Errorf("feed: the cache entry of %s: %w: %s", file, dit.ErrSample, fmt.Sprintf(format, args...))
 }
 
-// like is a sample of the size without values.
+// like returns a sample with the sizes of a bucket and without values.
 func (f *Feed) like(b bucket) dit.Sample {
 	space := f.Model.Space()
 	at := func(p plane) dit.Latent {

@@ -5,15 +5,15 @@ import (
 	"github.com/lorafuse/lorafuse/internal/philox"
 )
 
-// batchDraw is the number of the draw of the order of batches: one that no graph gives, and
-// other than those of packages data and data/cache.
+// batchDraw is the random stream for the order of batches. It differs from the streams of
+// graph operations and of packages data and data/cache.
 const batchDraw = 0xFFFF_FFFB
 
-// batch is the samples of a micro-batch that is not cut: BatchSize of one size, or fewer at
-// the end of an epoch.
+// batch lists the samples of a micro-batch before it is cut: BatchSize samples of one size,
+// or fewer at the end of an epoch.
 type batch []int
 
-// settle counts the batches of an epoch, and what they take at most.
+// settle computes the number of batches per epoch and the bounds of their sizes.
 func (f *Feed) settle() {
 	f.batches, f.bounds = 0, map[string]int{}
 	for i := range f.buckets {
@@ -35,7 +35,7 @@ func (f *Feed) settle() {
 	}
 }
 
-// step is the batches of a step.
+// step returns the batches of a step.
 func (f *Feed) step(step int) []batch {
 	if step < 0 {
 		return nil
@@ -45,8 +45,8 @@ func (f *Feed) step(step int) []batch {
 	return all[from:min(from+f.Accumulation, len(all))]
 }
 
-// batchesOf is the order of an epoch: the samples in theirs, those of a size as they come
-// in batches of their own, which are put in an order of theirs in turn.
+// batchesOf returns the batches of an epoch in order. It shuffles the samples, groups them by
+// size into batches, and then shuffles the batches.
 func (f *Feed) batchesOf(epoch int) []batch {
 	f.mu.Lock()
 	defer f.mu.Unlock()

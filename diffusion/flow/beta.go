@@ -2,7 +2,7 @@ package flow
 
 import "math"
 
-// betaShape is the value of both parameters of the beta distribution behind use_beta_sigmas.
+// betaShape is the value of both parameters of the beta distribution for use_beta_sigmas.
 const betaShape = 0.6
 
 // betaQuantile returns the x in [0, 1] below which a share p of the beta distribution lies.
@@ -28,7 +28,7 @@ func betaQuantile(p float64) float64 {
 func betaBelow(x float64) float64 {
 	const (
 		a     = betaShape
-		terms = 40 // x ≤ 1/2: each halves what is missing, and more
+		terms = 40 // x ≤ 1/2: each term at least halves the error
 	)
 	if x <= 0 {
 		return 0

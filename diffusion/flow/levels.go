@@ -2,15 +2,15 @@ package flow
 
 import "math"
 
-// Mu is the dynamic shift µ for a picture of so many tokens: on the line through
-// (BaseTokens, BaseShift) and (MaxTokens, MaxShift).
+// Mu returns the dynamic shift µ for an image with the given number of tokens. It is linear
+// through (BaseTokens, BaseShift) and (MaxTokens, MaxShift).
 func (s *Schedule) Mu(tokens int) float64 {
 	m := (s.MaxShift - s.BaseShift) / float64(s.MaxTokens-s.BaseTokens)
 	b := s.BaseShift - m*float64(s.BaseTokens)
 	return float64(tokens)*m + b
 }
 
-// Flux2Mu is the µ of FLUX.2, which depends on the number of steps too.
+// Flux2Mu returns the µ of FLUX.2, which also depends on the number of steps.
 func Flux2Mu(tokens, steps int) float64 {
 	n := float64(tokens)
 	m200 := 0.00016927*n + 0.45666666
@@ -22,22 +22,23 @@ func Flux2Mu(tokens, steps int) float64 {
 	return a*float64(steps) + (m200 - 200*a)
 }
 
-// Levels of a run of sampling: Sigmas are those between which it steps, one more than there
-// are steps, and Timesteps what the model is told before each.
+// Levels holds the noise levels of a sampling run. Step i moves from Sigmas[i] to
+// Sigmas[i+1], so there is one more sigma than steps; Timesteps[i] is the model's timestep
+// input.
 type Levels struct {
 	Sigmas, Timesteps []float32
 }
 
-// Steps is the number of steps.
+// Steps returns the number of steps.
 func (l Levels) Steps() int { return len(l.Timesteps) }
 
-// Sample gives the levels of a run of so many steps, at least one, that go out from
-// 1 … 1/steps, as the pipelines of diffusers do. µ counts where s is Dynamic.
+// Sample returns the levels of a run of one or more steps, derived from 1 … 1/steps like in
+// diffusers' pipelines. µ is used only if s is Dynamic.
 func (s *Schedule) Sample(steps int, mu float64) Levels {
 	return s.SampleFrom(linspace(1, 1/float64(steps), steps), mu)
 }
 
-// SampleFrom is Sample for levels of one's own, at least one, before they are shifted.
+// SampleFrom returns the levels of a run for custom levels before shifting, at least one.
 func (s *Schedule) SampleFrom(from []float64, mu float64) Levels {
 	sigmas := make([]float32, len(from))
 	for i, v := range from {
@@ -49,13 +50,13 @@ func (s *Schedule) SampleFrom(from []float64, mu float64) Levels {
 	return levels(s, sigmas)
 }
 
-// SampleSingle is Sample with the levels that it goes out from computed in float32 (Z-Image).
+// SampleSingle is like Sample, but computes the levels before shifting in float32 (Z-Image).
 func (s *Schedule) SampleSingle(steps int, mu float64) Levels {
 	return s.SampleFrom(linspace32(steps), mu)
 }
 
-// SampleTable is Sample for pipelines that go out from the first and the last level of
-// training (Kandinsky's). A static shift thereby counts twice, as in diffusers.
+// SampleTable is like Sample, but starts from the range of the training levels (Kandinsky). A
+// static shift therefore applies twice, as in diffusers.
 func (s *Schedule) SampleTable(steps int, mu float64) Levels {
 	table := s.Table()
 	n := float64(s.Levels)

@@ -76,8 +76,8 @@ func Open(dir string) (*Schedule, error) {
 	return s, nil
 }
 
-// Parse reads scheduler_config.json. What it asks for is done or refused: a key that is not
-// known counts for nothing only where it is null or false. Errors: ErrSchedule.
+// Parse parses scheduler_config.json. Unsupported settings are errors: an unknown key is
+// ignored only if it is null or false. Errors: ErrSchedule.
 func Parse(raw []byte) (*Schedule, error) {
 	c := &keys{left: map[string]json.RawMessage{}}
 	if err := json.Unmarshal(raw, &c.left); err != nil {
@@ -120,7 +120,7 @@ func Parse(raw []byte) (*Schedule, error) {
 	return s, s.check()
 }
 
-// check refuses numbers that no level can be made of.
+// check returns an error for values that yield no valid levels.
 func (s *Schedule) check() error {
 	switch {
 	case s.Levels < 1 || s.Levels > 1<<20:
@@ -135,7 +135,7 @@ func (s *Schedule) check() error {
 	return nil
 }
 
-// keys are those of a config that nothing has read yet, and the first thing that was wrong.
+// keys holds the keys of a config that have not been read, and the first error.
 type keys struct {
 	left map[string]json.RawMessage
 	err  error
@@ -147,7 +147,7 @@ func (c *keys) fail(format string, args ...any) {
 	}
 }
 
-// get reads a key, or gives def where it is missing or null.
+// get returns the value of a key, or def if it is missing or null.
 func get[T any](c *keys, key, expected string, def T) T {
 	raw, ok := c.left[key]
 	delete(c.left, key)
@@ -161,7 +161,7 @@ func get[T any](c *keys, key, expected string, def T) T {
 	return v
 }
 
-// rest refuses keys that ask for something and were not read.
+// rest returns an error for unread keys that are not null or false.
 func (c *keys) rest() {
 	for _, key := range slices.Sorted(maps.Keys(c.left)) {
 		raw := string(c.left[key])

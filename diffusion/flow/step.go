@@ -2,7 +2,7 @@ package flow
 
 import "math"
 
-// Step moves x, in place, along its velocity from level number i to the next.
+// Step moves x along its velocity from level i to level i+1, in place.
 func (l Levels) Step(x, velocity []float32, i int) {
 	dt := l.Sigmas[i+1] - l.Sigmas[i]
 	for j, v := range velocity {
@@ -10,19 +10,18 @@ func (l Levels) Step(x, velocity []float32, i int) {
 	}
 }
 
-// Guidance says how the velocities with a prompt and with a negative one become one
+// Guidance combines the velocities for the prompt and for the negative prompt
 // (classifier-free guidance, Ho and Salimans 2022, arXiv 2207.12598).
 type Guidance string
 
-// The kinds of guidance, for the velocity v with the prompt, u with the negative one, and
-// the scale s.
+// Kinds of guidance, for velocity v of the prompt, u of the negative prompt, and scale s.
 const (
 	Extrapolate Guidance = "extrapolate" // u + s·(v − u): Kandinsky, FLUX.2 klein
-	Rescale     Guidance = "rescale"     // the same, each token as long as in v: Qwen-Image
+	Rescale     Guidance = "rescale"     // the same, rescaled to the norm of v per token: Qwen-Image
 	Beyond      Guidance = "beyond"      // v + s·(v − u): Z-Image
 )
 
-// None is the scale that asks for no guidance.
+// None returns the scale that disables guidance.
 func (g Guidance) None() float64 {
 	if g == Beyond {
 		return 0
@@ -30,13 +29,13 @@ func (g Guidance) None() float64 {
 	return 1
 }
 
-// Asks reports whether a scale asks for a negative prompt at all.
+// Asks reports whether a scale needs a negative prompt.
 func (g Guidance) Asks(scale float64) bool {
 	return scale > g.None()
 }
 
-// Combine makes the guided velocity of v, in place, and u: rows of channels, one for each
-// token.
+// Combine computes the guided velocity of v and u in place in v. Both have rows of channels,
+// one per token.
 func (g Guidance) Combine(v, u []float32, scale float64, channels int) {
 	s := float32(scale)
 	switch g {
@@ -69,7 +68,7 @@ func rescale(v, u []float32, s float32) {
 	}
 }
 
-// Shorten has a velocity be no longer than a limit, in place.
+// Shorten scales a velocity down to a maximum norm, in place.
 func Shorten(v []float32, limit float32) {
 	long := Norm(v)
 	if long <= limit {
@@ -80,7 +79,7 @@ func Shorten(v []float32, limit float32) {
 	}
 }
 
-// Norm is the length of a vector.
+// Norm returns the Euclidean norm of a vector.
 func Norm(x []float32) float32 {
 	sum := 0.0
 	for _, v := range x {

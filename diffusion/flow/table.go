@@ -1,13 +1,13 @@
 package flow
 
-// Table has the noise levels of training, from noise to picture: Sigmas, and the timesteps
-// that the model is told with them.
+// Table holds the noise levels of training, from noise to image: Sigmas, and the
+// corresponding timestep inputs of the model.
 type Table struct {
 	Sigmas, Timesteps []float32
 }
 
-// Table gives the levels n/n, …, 1/n of training, for n = Levels, with the static shift
-// unless s is Dynamic.
+// Table returns the training levels n/n, …, 1/n for n = Levels, with the static shift unless
+// s is Dynamic.
 func (s *Schedule) Table() Table {
 	n := s.Levels
 	t := Table{Sigmas: make([]float32, n), Timesteps: make([]float32, n)}
@@ -21,8 +21,8 @@ func (s *Schedule) Table() Table {
 	return t
 }
 
-// At is the level number ⌊n·u⌋ of n: noise for u = 0, nearly the picture for u near 1. What
-// lies outside of the table is its end.
+// At returns level ⌊n·u⌋ of n: noise for u = 0, nearly the image for u near 1. It clamps u to
+// the table.
 func (t Table) At(u float32) float32 {
 	n := len(t.Sigmas)
 	return t.Sigmas[max(0, min(n-1, int(u*float32(n))))]

@@ -7,12 +7,12 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// Density says how often training sees which noise levels.
+// Density is the distribution of noise levels in training.
 type Density string
 
-// The densities. Uniform, LogitNormal and Mode are those of Stable Diffusion 3 (arXiv
-// 2403.03206, section 3.1), whose u picks a level of the table; Sigmoid is logit-normal
-// around 1/2 and the level itself, as kohya's trainers have it.
+// Densities. Uniform, LogitNormal and Mode are those of Stable Diffusion 3 (arXiv 2403.03206,
+// section 3.1), where u selects a level of the table. Sigmoid is logit-normal around 1/2 and
+// is itself the level, as in kohya's trainers.
 const (
 	Uniform     Density = "none"
 	LogitNormal Density = "logit_normal"
@@ -20,11 +20,10 @@ const (
 	Sigmoid     Density = "sigmoid"
 )
 
-// Shift says how levels are moved towards noise once they are drawn.
+// Shift selects how sampled levels are shifted towards noise.
 type Shift string
 
-// The shifts: by a number, or by the size of the picture as FLUX.1 and Qwen-Image do when
-// they sample.
+// Shifts: by a constant, or by image size as FLUX.1 and Qwen-Image do for inference.
 const (
 	NoShift     Shift = ""
 	StaticShift Shift = "shift"
@@ -32,7 +31,7 @@ const (
 	QwenShift   Shift = "qwen_shift"
 )
 
-// Timesteps says how training draws its noise levels. The zero value is uniform.
+// Timesteps configures the noise levels of training. The zero value is uniform.
 type Timesteps struct {
 	Density   Density
 	Mean, Std float64 // of LogitNormal
@@ -42,11 +41,11 @@ type Timesteps struct {
 	By        float64 // of StaticShift
 }
 
-// Names are what NamedTimesteps takes.
+// Names lists the names that NamedTimesteps accepts.
 var Names = []string{string(Uniform), "uniform", string(LogitNormal), string(Mode), string(Sigmoid), string(StaticShift), string(FluxShift), string(QwenShift)}
 
-// NamedTimesteps gives the timesteps that trainers call by one name, with their defaults:
-// one of the densities, or one of the shifts, which come with Sigmoid. Errors: ErrSchedule.
+// NamedTimesteps returns the settings for a name that trainers use, with their defaults: a
+// density, or a shift combined with Sigmoid. Errors: ErrSchedule.
 func NamedTimesteps(name string) (Timesteps, error) {
 	t := Timesteps{Std: 1, ModeScale: 1.29, Scale: 1, By: 1}
 	switch name {
@@ -62,8 +61,8 @@ func NamedTimesteps(name string) (Timesteps, error) {
 	return t, nil
 }
 
-// At gives the level of a draw for a picture of so many tokens, and the timestep that the
-// model is told with it.
+// At returns the noise level for a draw and an image with the given number of tokens, and the
+// model's timestep input.
 func (t Timesteps) At(table Table, d Draw, tokens int) (sigma, timestep float32) {
 	if sigma = t.Value(d.Uniform(), d.Normal()); t.Density != Sigmoid {
 		sigma = table.At(sigma)
@@ -80,14 +79,14 @@ func (t Timesteps) At(table Table, d Draw, tokens int) (sigma, timestep float32)
 	return sigma, sigma * float32(len(table.Sigmas))
 }
 
-// What FLUX.1 and Qwen-Image shift by.
+// Dynamic shifts of FLUX.1 and Qwen-Image.
 var (
 	flux = Schedule{BaseShift: 0.5, MaxShift: 1.15, BaseTokens: 256, MaxTokens: 4096}
 	qwen = Schedule{BaseShift: 0.5, MaxShift: 0.9, BaseTokens: 256, MaxTokens: 8192}
 )
 
-// Value is u of a uniform number of [0, 1) and a standard normal one, whichever the density
-// is made of.
+// Value returns u, computed from a uniform number in [0, 1) or a standard normal one,
+// depending on the density.
 func (t Timesteps) Value(uniform, normal float32) float32 {
 	switch t.Density {
 	case LogitNormal:
@@ -103,17 +102,17 @@ func (t Timesteps) Value(uniform, normal float32) float32 {
 
 func sigmoid(x float32) float32 { return float32(1 / (1 + math.Exp(-float64(x)))) }
 
-// Weighting is the weight of a sample in the loss, by its noise level.
+// Weighting selects the loss weight of a sample by its noise level.
 type Weighting string
 
-// The weightings (arXiv 2403.03206, section 3.1): 1, σ⁻², and 2/(π·(1 − 2σ + 2σ²)).
+// Weightings (arXiv 2403.03206, section 3.1): 1, σ⁻², and 2/(π·(1 − 2σ + 2σ²)).
 const (
 	Equal     Weighting = "none"
 	SigmaSqrt Weighting = "sigma_sqrt"
 	CosMap    Weighting = "cosmap"
 )
 
-// ParseWeighting gives the weighting of that name; "" is Equal. Errors: ErrSchedule.
+// ParseWeighting returns the weighting with the given name; "" is Equal. Errors: ErrSchedule.
 func ParseWeighting(name string) (Weighting, error) {
 	switch w := Weighting(name); w {
 	case "":
@@ -124,7 +123,7 @@ func ParseWeighting(name string) (Weighting, error) {
 	return "", fmt.Errorf("flow: %w: weighting: %s", ErrSchedule, suggest.Expected(name, []string{string(Equal), string(SigmaSqrt), string(CosMap)}))
 }
 
-// Weight is that of a level.
+// Weight returns the loss weight of a noise level.
 func (w Weighting) Weight(sigma float32) float32 {
 	switch w {
 	case SigmaSqrt:

@@ -1,7 +1,7 @@
 package single
 
-// readers make the configuration of each class of what shapes tell; the rest is as it is in
-// the models that were published. Tensors have the names of diffusers.
+// readers infers the configuration of each class from tensor shapes, which have diffusers
+// names. Settings that shapes do not determine are those of the published models.
 var readers = map[string]func(*shapes){
 	"FluxTransformer2DModel":        readFlux,
 	"Flux2Transformer2DModel":       readFlux2,
@@ -11,7 +11,7 @@ var readers = map[string]func(*shapes){
 	"Kandinsky5Transformer3DModel":  readKandinsky5,
 }
 
-// Axes of rotary embeddings by the size of a head.
+// Axes of rotary embeddings by head size.
 var (
 	imageAxes     = map[int][]int{128: {16, 56, 56}} // of FLUX.1 and Qwen-Image
 	flux2Axes     = map[int][]int{128: {32, 32, 32, 32}}
@@ -86,7 +86,7 @@ func readZImage(s *shapes) {
 }
 
 func readKandinsky5(s *shapes) {
-	const places = 4 // of a token
+	const places = 4 // per token
 	width := s.dim("visual_embeddings.in_layer.weight", 0)
 	in := s.ratio("patch_size", s.dim("visual_embeddings.in_layer.weight", 1), places)
 	out := s.ratio("patch_size", s.dim("out_layer.out_layer.weight", 0), places)

@@ -16,8 +16,8 @@ const (
 	classKey   = "_class_name"
 )
 
-// config is the configuration: that in the file at path, or beside the weights, or what
-// shapes say.
+// config returns the configuration: from the file at path, from a config.json next to the
+// weights, or inferred from shapes.
 func (f *file) config(path string) ([]byte, error) {
 	asked := path != ""
 	if !asked {
@@ -41,13 +41,13 @@ func (f *file) config(path string) ([]byte, error) {
 	case class == f.kind.class:
 		return raw, nil
 	case class == "" && !asked:
-		return f.guess() // it is of something else
+		return f.guess() // it belongs to something else
 	default:
 		return nil, fmt.Errorf("single: %s: %w: %s: found %q, expected %q: that is what %s has", path, model.ErrConfig, classKey, class, f.kind.class, f.path)
 	}
 }
 
-// guess makes the configuration of names and shapes.
+// guess infers the configuration from names and shapes.
 func (f *file) guess() ([]byte, error) {
 	s := &shapes{f: f, keys: map[string]any{classKey: f.kind.class}}
 	readers[f.kind.class](s)
@@ -57,21 +57,21 @@ func (f *file) guess() ([]byte, error) {
 	return json.Marshal(s.keys)
 }
 
-// shapes makes keys of a config.json. The first error stays.
+// shapes collects keys of a config.json. It keeps the first error.
 type shapes struct {
 	f    *file
 	keys map[string]any
 	err  error
 }
 
-// fail says that something cannot be told.
+// fail records that a key cannot be inferred.
 func (s *shapes) fail(format string, args ...any) {
 	if s.err == nil {
 		s.err = s.f.fail(model.ErrConfig, "%s; put the config.json of diffusers beside the file, or name it", fmt.Sprintf(format, args...))
 	}
 }
 
-// dim is the length of an axis of a tensor, 1 where something is wrong.
+// dim returns the length of an axis of a tensor, or 1 after an error.
 func (s *shapes) dim(name string, axis int) int {
 	p := s.f.names[name]
 	switch {
@@ -89,7 +89,7 @@ func (s *shapes) dim(name string, axis int) int {
 	return 1
 }
 
-// count is how many blocks there are: the numbers for which there is a tensor.
+// count returns the number of blocks: the consecutive numbers for which a tensor exists.
 func (s *shapes) count(pattern string) int {
 	n := 0
 	for s.f.has(fmt.Sprintf(pattern, n)) {
@@ -98,7 +98,7 @@ func (s *shapes) count(pattern string) int {
 	return n
 }
 
-// ratio is a/b, which must be whole.
+// ratio returns a/b, which must be an integer.
 func (s *shapes) ratio(key string, a, b int) int {
 	if a%b != 0 {
 		s.fail("%s: found %d of %d, expected a multiple", key, a, b)
@@ -106,7 +106,8 @@ func (s *shapes) ratio(key string, a, b int) int {
 	return a / b
 }
 
-// axes are those of the rotary embedding for heads of a size, which no shape tells.
+// axes sets the axes of the rotary embedding for a head size, since shapes do not determine
+// them.
 func (s *shapes) axes(key string, head int, known map[int][]int) {
 	axes, ok := known[head]
 	if !ok {

@@ -8,22 +8,22 @@ import (
 	"github.com/lorafuse/lorafuse/model/original"
 )
 
-// kind is what a file is: of which class, under which names.
+// kind is the class of a file and the naming scheme of its tensors.
 type kind struct {
 	class   string
 	prefix  string
-	release *original.Release // whose names it has; nil: those of diffusers
+	release *original.Release // naming scheme; nil means that of diffusers
 }
 
-// rule says by which tensors, all of them, a class is known.
+// rule lists the tensors, all required, that identify a class.
 type rule struct {
 	class    string
 	original bool
 	has      []string
 }
 
-// rules tell all transformers apart, and from those that are like them. Sources:
-// diffusers/loaders/single_file_utils.py, and the classes of diffusers.
+// rules distinguish the supported transformers from each other and from similar models.
+// Sources: diffusers/loaders/single_file_utils.py, and the classes of diffusers.
 var rules = []rule{
 	{"FluxTransformer2DModel", true, []string{"double_blocks.0.img_attn.qkv.weight", "vector_in.in_layer.weight"}},
 	{"Flux2Transformer2DModel", true, []string{"double_stream_modulation_img.lin.weight"}},
@@ -37,16 +37,16 @@ var rules = []rule{
 	{"Kandinsky5Transformer3DModel", false, []string{"visual_embeddings.in_layer.weight", "time_embeddings.in_layer.weight"}},
 }
 
-// prefixes may stand before all names, the longest first.
+// prefixes lists possible prefixes of all names, the longest first.
 var prefixes = []string{wholeCheckpoint, "diffusion_model.", ""}
 
-// wholeCheckpoint is the prefix of transformers in files that may have other parts too,
-// whose names begin with one of otherParts.
+// wholeCheckpoint is the prefix of transformers in files that may contain other parts. The
+// names of these begin with one of otherParts.
 const wholeCheckpoint = "model.diffusion_model."
 
 var otherParts = []string{"vae.", "first_stage_model.", "text_encoders.", "cond_stage_model.", "conditioner.", "model_ema."}
 
-// others are files that people take for transformers, by a part of a name.
+// others lists files that are often confused with transformers, by a part of a tensor name.
 var others = []struct{ part, is string }{
 	{"lora_A", "an adapter"}, {"lora_down", "an adapter"}, {".lora.", "an adapter"},
 	{"hada_w1", "an adapter"}, {"lokr_w1", "an adapter"},
@@ -56,14 +56,14 @@ var others = []struct{ part, is string }{
 	{"encoder.block.0.layer", "a T5 encoder"}, {"text_model.encoder", "a CLIP model"}, {"self_attn.q_proj", "a language model"},
 }
 
-// detect finds what has these names.
+// detect returns the kind of a file with these tensor names.
 func detect(names []string) (kind, error) {
 	has := make(map[string]bool, len(names))
 	for _, name := range names {
 		has[name] = true
 	}
 	var found []kind
-	var by []string // the tensors by which they were found
+	var by []string // tensors by which they were identified
 	for _, prefix := range prefixes {
 		for _, r := range rules {
 			if !r.matches(has, prefix) {
@@ -95,7 +95,7 @@ func (r rule) matches(has map[string]bool, prefix string) bool {
 	return true
 }
 
-// unknown says what has been found instead of a transformer.
+// unknown returns an error that says what was found instead of a transformer.
 func unknown(names []string) error {
 	for _, o := range others {
 		for _, name := range names {
@@ -110,7 +110,7 @@ func unknown(names []string) error {
 	return fmt.Errorf("%w: found tensors like %q, expected those of %s", ErrFile, names[0], classes())
 }
 
-// classes lists what is supported.
+// classes returns the list of supported classes.
 func classes() string {
 	var known []string
 	for _, r := range rules {
@@ -121,7 +121,7 @@ func classes() string {
 	return suggest.Or(known)
 }
 
-// key is the name in the file of a tensor of diffusers.
+// key returns the name in the file of a diffusers tensor.
 func (k kind) key(name string) string {
 	if k.release == nil {
 		return k.prefix + name

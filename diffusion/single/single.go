@@ -1,8 +1,8 @@
-// Package single opens diffusion transformers that lie in a single file of safetensors, as
-// Black Forest Labs, ComfyUI and those who repack models publish them: under the names of
-// diffusers or of the first release, with the prefix of a larger checkpoint or without, in
-// whole or in 8 bits. Which one it is, is found from names and shapes. Weights are used
-// where they lie: query, key and value in one matrix are rows of it.
+// Package single opens diffusion transformers stored in a single safetensors file, as Black
+// Forest Labs, ComfyUI and repackagers publish them. It supports the names of diffusers and
+// of the original releases, with or without the prefix of a whole checkpoint, and 8-bit
+// weights. Names and shapes determine the architecture. Weights are mapped without copying if
+// possible: query, key and value in one matrix are row ranges of it.
 package single
 
 import (
@@ -18,15 +18,16 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// ErrFile is wrapped where a file has no transformer that is supported, or is not of one
-// kind.
+// ErrFile is wrapped if a file contains no supported transformer, or tensors of several
+// kinds.
 var ErrFile = errors.New("no diffusion transformer in a single file")
 
-// Open opens the transformer in the file at path, whose architecture must be registered
-// (package dit). config is the path of a config.json of diffusers; "" stands for the
-// config.json beside the file, and where there is none of diffusers, what names and shapes
-// say. All tensors must be read by the transformer, but those of other parts of a whole
-// checkpoint. Errors: ErrFile with the tensor, those of Config, and those of model.Open.
+// Open opens the transformer in the file at path. Its architecture must be registered
+// (package dit). config is the path of a diffusers config.json. If it is empty, Open uses the
+// config.json next to the file, or infers the configuration from names and shapes if that is
+// missing or not from diffusers. The transformer must read all tensors, except those of other
+// parts of a whole checkpoint. Errors: ErrFile with the tensor, and errors of Config and
+// model.Open.
 func Open(path, config string) (*model.Model, error) {
 	f, err := read(path)
 	if err != nil {
@@ -54,8 +55,8 @@ func Open(path, config string) (*model.Model, error) {
 	return m, nil
 }
 
-// Config is the config.json of diffusers that Open goes by. Errors: ErrFile;
-// model.ErrConfig where shapes do not tell all of it, or where it is one of another class.
+// Config returns the diffusers config.json that Open uses. Errors: ErrFile; model.ErrConfig
+// if shapes do not determine all settings, or if the config is for another class.
 func Config(path, config string) ([]byte, error) {
 	f, err := read(path)
 	if err != nil {
@@ -65,14 +66,14 @@ func Config(path, config string) ([]byte, error) {
 	return raw, errors.Join(err, f.close())
 }
 
-// file is a file with a transformer.
+// file is a single-file transformer.
 type file struct {
 	path  string
 	raw   *weights.Set
 	kind  kind
 	parts []part
-	names map[string]*part // by the name in diffusers
-	marks []string         // tensors that say something and are not read
+	names map[string]*part // by diffusers name
+	marks []string         // marker tensors, which are not loaded
 }
 
 // read reads the header of a file.
@@ -102,12 +103,12 @@ func read(path string) (*file, error) {
 
 func (f *file) close() error { return f.raw.Close() }
 
-// fail is an error of the file.
+// fail returns an error with the path of the file.
 func (f *file) fail(is error, format string, args ...any) error {
 	return fmt.Errorf("single: %s: %w: %s", f.path, is, fmt.Sprintf(format, args...))
 }
 
-// set maps the tensors under the names that they have in diffusers. It takes the file over.
+// set returns the tensors under their diffusers names. It takes ownership of the file.
 func (f *file) set() (*weights.Set, error) {
 	placed := make([]safetensors.Placed, len(f.parts))
 	shared, widened := false, ""
@@ -128,7 +129,7 @@ func (f *file) set() (*weights.Set, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("single: %w", err), f.close())
 	}
-	if !shared { // readers close it
+	if !shared { // otherwise the readers close it
 		if err := f.close(); err != nil {
 			return nil, errors.Join(err, mapped.Close())
 		}
@@ -136,8 +137,7 @@ func (f *file) set() (*weights.Set, error) {
 	return mapped, nil
 }
 
-// named is an error of a model with the name that a missing tensor should have had in the
-// file.
+// named adds to an error of a model the name that a missing tensor should have in the file.
 func (f *file) named(err error) error {
 	missing, ok := errors.AsType[*safetensors.NotFoundError](err)
 	if !ok {
@@ -149,7 +149,7 @@ func (f *file) named(err error) error {
 	return err
 }
 
-// unread refuses tensors that the model does not read.
+// unread returns an error if the model does not read a tensor.
 func (f *file) unread(m *model.Model) error {
 	used := map[string]bool{}
 	for _, name := range m.Used() {
@@ -163,7 +163,7 @@ func (f *file) unread(m *model.Model) error {
 	return nil
 }
 
-// cut is a name without the part behind its last dot, and that part.
+// cut splits a name at its last dot.
 func cut(name string) (module, param string) {
 	i := strings.LastIndexByte(name, '.')
 	if i < 0 {
@@ -172,8 +172,8 @@ func cut(name string) (module, param string) {
 	return name[:i], name[i+1:]
 }
 
-// has reports whether the file has a tensor, by its name in diffusers.
+// has reports whether the file has a tensor, by its diffusers name.
 func (f *file) has(name string) bool { return f.names[name] != nil }
 
-// marked reports whether the file has a mark.
+// marked reports whether the file has a marker tensor.
 func (f *file) marked(name string) bool { return slices.Contains(f.marks, name) }

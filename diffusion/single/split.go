@@ -11,26 +11,26 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// part is a tensor of diffusers in the file: the rows of a tensor that it is made of.
+// part is a diffusers tensor, stored as rows of a tensor in the file.
 type part struct {
 	name  string // in diffusers
 	key   string // in the file
 	dtype safetensors.DType
 	shape []int
-	rows  []safetensors.Span // one behind the other; nil: all
-	scale string             // the tensor that it is multiplied by, or ""
-	of    string             // the tensor that it is the scale of, or ""
+	rows  []safetensors.Span // concatenated; nil means all
+	scale string             // tensor of scale factors; may be empty
+	of    string             // tensor of which this is the scale; may be empty
 }
 
-// The ends of names of what lies beside weights of 8 bits, as ComfyUI has them: factors of
-// the weights, then what is not needed where activations are not of 8 bits.
+// Suffixes of tensors that accompany 8-bit weights in ComfyUI files: scales of weights, and
+// tensors that only 8-bit activations need.
 var (
 	scales = []string{"scale_weight", "weight_scale"}
 	unused = []string{"scale_input", "input_scale", "comfy_quant"}
 )
 
-// marks are tensors that say something by being there: that weights are of 8 bits, and that
-// controls of Qwen-Image-Edit are modulated as at timestep 0.
+// Marker tensors, whose presence means that weights have 8 bits, or that controls of
+// Qwen-Image-Edit are modulated as at timestep 0.
 const (
 	markScaled = "scaled_fp8"
 	markClear  = "__index_timestep_zero__"
@@ -85,8 +85,9 @@ func (f *file) split() error {
 	return nil
 }
 
-// keepScales has scales of weights of 8 bits that the model reads itself, F8_E4M3, lie beside
-// them: that of a matrix beside each of its parts, those of its rows with these.
+// keepScales keeps the scales of F8_E4M3 weights as separate tensors, because the model
+// applies them itself. The scale of a whole matrix is repeated for each of its parts; row
+// scales are split with the rows.
 func (f *file) keepScales() error {
 	var kept []part
 	for i := range f.parts {
@@ -114,7 +115,7 @@ func (f *file) keepScales() error {
 	return nil
 }
 
-// inner is a name without the prefix; ours is false for tensors of another part.
+// inner returns a name without the prefix. ours is false for tensors of another part.
 func (k kind) inner(key string) (name string, ours bool, err error) {
 	if name, ok := strings.CutPrefix(key, k.prefix); ok {
 		return name, true, nil
@@ -127,7 +128,7 @@ func (k kind) inner(key string) (name string, ours bool, err error) {
 	return "", false, fmt.Errorf("%w: a mix of forms: tensor %q has not the prefix %q of the others", ErrFile, key, k.prefix)
 }
 
-// parts are those of the tensor called inner.
+// parts returns the parts of the tensor called inner.
 func (k kind) parts(inner string, whole part) ([]part, error) {
 	if k.release == nil {
 		whole.name = inner
@@ -153,7 +154,7 @@ func (k kind) parts(inner string, whole part) ([]part, error) {
 	return []part{whole}, nil
 }
 
-// layers lists the names of the release.
+// layers returns the layer names of the release.
 func (k kind) layers() []string {
 	names := make([]string, len(k.release.Layers))
 	for i, l := range k.release.Layers {
@@ -162,7 +163,7 @@ func (k kind) layers() []string {
 	return names
 }
 
-// divide gives each module of a layer its rows.
+// divide assigns rows to each module of a layer.
 func divide(l original.Layer, block, param string, whole part) ([]part, error) {
 	shares, total := l.Shares, 0
 	if shares == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// place says where a part lies: in the file, or in values that are made of it.
+// place returns the location of a part: in the file, or in converted values.
 func (p *part) place(f *weights.Set) (safetensors.Placed, error) {
 	x := safetensors.Placed{Name: p.name, DType: p.dtype, Shape: p.shape}
 	v, err := f.Lookup(p.key)
@@ -52,17 +52,17 @@ func (p *part) place(f *weights.Set) (safetensors.Placed, error) {
 	return x, nil
 }
 
-// values are the elements of rows of a tensor, in another order, another type, or times a
-// factor. It owns the file.
+// values reads rows of a tensor with a permutation, a dtype conversion or a scale applied. It
+// owns the file.
 type values struct {
 	file     *weights.Set
-	views    []*safetensors.View // rows, one behind the other
+	views    []*safetensors.View // rows, concatenated
 	from, to tensor.DType
-	scale    []float32 // nil, one, or one for each row
-	row      int       // elements of a row
+	scale    []float32 // nil, one for all, or one per row
+	row      int       // elements per row
 }
 
-// readScale reads the factors of a tensor of so many rows: one of all, or one of each.
+// readScale reads the scale factors of a tensor: one for all rows, or one per row.
 func (r *values) readScale(f *weights.Set, p *part, shape []int) error {
 	v, err := f.Lookup(p.scale)
 	if err != nil {
@@ -96,7 +96,7 @@ func (r *values) readScale(f *weights.Set, p *part, shape []int) error {
 	return nil
 }
 
-// pieceElements is how many elements are made at a time.
+// pieceElements is the number of elements per conversion.
 const pieceElements = 1 << 14
 
 // ReadAt implements io.ReaderAt.
@@ -117,7 +117,7 @@ func (r *values) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// piece makes elements from one on, count at most; none behind the last.
+// piece converts up to count elements starting at element. It returns none after the last.
 func (r *values) piece(element int64, count int) ([]byte, error) {
 	at, size := element, int64(r.from.Size())
 	for _, v := range r.views {
@@ -136,7 +136,7 @@ func (r *values) piece(element int64, count int) ([]byte, error) {
 	return nil, nil
 }
 
-// convert makes count elements of data, from element on.
+// convert converts count elements of data, which start at element.
 func (r *values) convert(data []byte, element int64, count int) ([]byte, error) {
 	if r.from == r.to && r.scale == nil {
 		return data, nil

@@ -13,14 +13,14 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 )
 
-// Options change how pictures are computed.
+// Options configures tiling.
 type Options struct {
-	// Tile is the side of the squares, in pixels, in which larger pictures are encoded and
-	// decoded to take less memory; 0: all are whole. The result is another one then, if not
-	// by much, since a tile does not see the others.
+	// Tile is the side in pixels of the square tiles in which larger images are encoded and
+	// decoded to save memory. Zero means no tiling. Tiling changes the result slightly,
+	// since tiles do not see each other.
 	Tile int
-	// Overlap is how many pixels of a tile are those of the next too, where one fades into
-	// the other; 0 is a quarter.
+	// Overlap is the number of pixels by which adjacent tiles overlap and blend. Zero means
+	// a quarter of Tile.
 	Overlap int
 }
 
@@ -31,14 +31,14 @@ type VAE struct {
 	space   Space
 	host    *host.Host
 	slot    *engine.Slot
-	tile    int // rows and columns of latents; 0: none
+	tile    int // rows and columns of latents; zero means no tiling
 	overlap int
 	batch   data.Batch
 }
 
-// Open brings the autoencoder in dir to a device: a folder of diffusers with config.json
-// and weights. What it computes is f32, whatever the weights are. Errors: ErrModel,
-// ErrOption, and those of model.Open.
+// Open loads the autoencoder in dir, a diffusers folder with config.json and weights, to a
+// device. It computes in f32, whatever the dtype of the weights. Errors: ErrModel, ErrOption,
+// and errors of model.Open.
 func Open(dev backend.Device, dir string, o Options) (_ *VAE, err error) {
 	m, err := model.Open(dir)
 	if err != nil {
@@ -65,10 +65,10 @@ func Open(dev backend.Device, dir string, o Options) (_ *VAE, err error) {
 	return v, nil
 }
 
-// UnreadLine is that of the model, see [model.Model.UnreadLine].
+// UnreadLine returns a line about unused tensors. See [model.Model.UnreadLine].
 func (v *VAE) UnreadLine() string { return v.model.UnreadLine() }
 
-// divide takes the sizes of tiles.
+// divide sets the sizes of tiles.
 func (v *VAE) divide(o Options) error {
 	p := v.space.Pixels
 	if err := o.Check(p); err != nil {
@@ -85,8 +85,8 @@ func (o Options) overlap(pixels int) int {
 	return o.Overlap
 }
 
-// Check refuses tiles that an autoencoder cannot take whose places are so many pixels along
-// each side (Space.Pixels). Errors: ErrOption.
+// Check returns an error for tiles that an autoencoder with the given pixels per latent
+// position (Space.Pixels) does not support. Errors: ErrOption.
 func (o Options) Check(pixels int) error {
 	if o.Tile == 0 && o.Overlap == 0 {
 		return nil
@@ -99,22 +99,22 @@ func (o Options) Check(pixels int) error {
 	return nil
 }
 
-// Close frees what is on the device.
+// Close frees the device memory and the weights.
 func (v *VAE) Close() error {
 	v.host.Close()
 	v.slot.Free()
 	return v.model.Close()
 }
 
-// Space is what latents are like.
+// Space returns the layout of latents.
 func (v *VAE) Space() Space { return v.space }
 
-// largestSide is the largest side of a picture, in pixels.
+// largestSide is the maximum side of an image, in pixels.
 const largestSide = 1 << 16
 
-// Encode gives the moments of a picture of Space.Colours channels whose sides are multiples
-// of Space.Multiple. They are as the autoencoder has them, not scaled: see [ReadScale].
-// Errors: ErrSize, and those of the device.
+// Encode returns the moments of an image with Space.Colours channels, whose sides must be
+// multiples of Space.Multiple. They are not normalized: see [ReadScale]. Errors: ErrSize, and
+// errors of the device.
 func (v *VAE) Encode(ctx context.Context, p Picture) (Moments, error) {
 	s := v.space
 	if err := v.check(p); err != nil {
@@ -149,8 +149,8 @@ func (v *VAE) check(p Picture) error {
 	return nil
 }
 
-// Decode gives the picture of a latent, which is as the autoencoder has it, not scaled.
-// Pixels may lie a little outside of −1 to 1. Errors: ErrSize, and those of the device.
+// Decode returns the image of a latent, which must not be normalized. Pixels may slightly
+// exceed the range −1 to 1. Errors: ErrSize, and errors of the device.
 func (v *VAE) Decode(ctx context.Context, z dit.Latent) (Picture, error) {
 	s := v.space
 	limit := largestSide / s.Pixels

@@ -12,8 +12,8 @@ import (
 const flux2Class = "AutoencoderKLFlux2"
 
 func init() {
-	// AutoencoderKLFlux2: FLUX.2's, an AutoencoderKL whose latents are normalised by the
-	// statistics of a batch norm over patches of them.
+	// AutoencoderKLFlux2 of FLUX.2: an AutoencoderKL whose latents are normalized by the
+	// statistics of a batch norm over patches.
 	model.Register(flux2Class, model.Architecture{Read: func(_ *model.Config, f *model.Fields) model.Family {
 		a := &flux2{}
 		keys := a.read(f, 2, 32, 128, 256, 512, 512)
@@ -22,7 +22,7 @@ func init() {
 			f.Fail("decoder_block_out_channels", fmt.Sprintf("%d levels", len(a.Decoder)), fmt.Sprintf("as many as block_out_channels has, %d", len(a.Encoder)))
 		}
 		a.NormEps = f.Float("batch_norm_eps", 1e-4)
-		f.Float("batch_norm_momentum", 0.1) // of its training
+		f.Float("batch_norm_momentum", 0.1) // training only
 		patch := f.Ints("patch_size", 2, 2)
 		if len(patch) != 2 || patch[0] != patch[1] || patch[0] < 1 || patch[0] > 16 {
 			f.Fail("patch_size", fmt.Sprint(patch), "two equal numbers of 1 to 16")
@@ -48,7 +48,7 @@ func (a *flux2) Space() Space {
 	return s
 }
 
-// Skips implements [model.Skipper]: scale reads the statistics.
+// Skips implements [model.Skipper]. The statistics are read by scale.
 func (a *flux2) Skips(*model.Config) []model.Skip {
 	return []model.Skip{{Names: regexp.MustCompile(`^bn\.`), Why: "statistics of latents", Expected: true}}
 }
@@ -56,8 +56,8 @@ func (a *flux2) Skips(*model.Config) []model.Skip {
 // Build implements [model.Family].
 func (a *flux2) Build(_ *model.Config, b *nn.Builder) model.Outputs { return build(a, b) }
 
-// scale reads the statistics: (z − running mean)/√(running variance + eps), by channel and
-// place in a patch.
+// scale reads the batch norm statistics: (z − running mean)/√(running variance + eps), per
+// channel and position within a patch.
 func (a *flux2) scale(read func(name string) ([]float32, error)) (*Scale, error) {
 	s := &Scale{Patch: a.Patch}
 	var err error

@@ -12,28 +12,28 @@ import (
 const klClass = "AutoencoderKL"
 
 func init() {
-	// AutoencoderKL (Rombach et al. 2021, arXiv 2112.10752): FLUX.1, Z-Image, pictures of
-	// Kandinsky 5, and before them Stable Diffusion.
+	// AutoencoderKL (Rombach et al. 2021, arXiv 2112.10752): FLUX.1, Z-Image, images of
+	// Kandinsky 5, and originally Stable Diffusion.
 	model.Register(klClass, model.Architecture{Read: func(_ *model.Config, f *model.Fields) model.Family {
 		a := &kl{}
 		keys := a.read(f, 1, 4, 64)
 		a.Scaling, a.Shift = f.Float("scaling_factor", 0.18215), f.Float("shift_factor", 0)
 		a.Mean, a.Std = f.Floats("latents_mean"), f.Floats("latents_std")
-		f.Bool("force_upcast", true) // computing is in f32 always
+		f.Bool("force_upcast", true) // computation is always f32
 		f.Only(append(keys, "scaling_factor", "shift_factor", "latents_mean", "latents_std", "force_upcast")...)
 		return a
 	}})
 }
 
-// kl is an AutoencoderKL: levels of residual blocks with group norms, half as large from
-// one to the next, and in the middle attention between all pixels.
+// kl is an AutoencoderKL: levels of residual blocks with group norms, each at half the
+// resolution of the previous one, and attention between all pixels in the middle.
 type kl struct {
 	In, Out, Latent  int // channels
 	Encoder, Decoder []int
-	Layers           int // residual blocks of a level of the encoder
+	Layers           int // residual blocks per level of the encoder
 	Groups           int
 	Attention        bool
-	Quant, PostQuant bool // a convolution behind the encoder, and before the decoder
+	Quant, PostQuant bool // a convolution after the encoder, and before the decoder
 
 	Scaling, Shift float64
 	Mean, Std      []float64
@@ -41,8 +41,8 @@ type kl struct {
 
 const klEps = 1e-6
 
-// read reads the keys that classes of this kind share, whose names it gives; layers, channels
-// and widths are what there is where they are missing.
+// read reads the keys that the classes of this kind share and returns their names. layers,
+// channels and widths are the defaults.
 func (a *kl) read(f *model.Fields, layers, channels int, widths ...int) []string {
 	a.In, a.Out = f.Int("in_channels", 3), f.Int("out_channels", 3)
 	a.Latent = f.Int("latent_channels", channels)
@@ -51,7 +51,7 @@ func (a *kl) read(f *model.Fields, layers, channels int, widths ...int) []string
 	a.Layers, a.Groups = f.Int("layers_per_block", layers), f.Int("norm_num_groups", 32)
 	a.Attention = f.Bool("mid_block_add_attention", true)
 	a.Quant, a.PostQuant = f.Bool("use_quant_conv", true), f.Bool("use_post_quant_conv", true)
-	f.IDs("sample_size") // of tiles, which are an option here
+	f.IDs("sample_size") // training tile size, here an option
 	for _, k := range []struct{ key, block string }{{"down_block_types", "DownEncoderBlock2D"}, {"up_block_types", "UpDecoderBlock2D"}} {
 		blocks := f.Strings(k.key)
 		for _, block := range blocks {
@@ -70,7 +70,7 @@ func (a *kl) read(f *model.Fields, layers, channels int, widths ...int) []string
 		"mid_block_add_attention", "use_quant_conv", "use_post_quant_conv", "sample_size", "down_block_types", "up_block_types", "act_fn"}
 }
 
-// Most that a configuration can ask for, to keep a wrong number from taking all memory.
+// Limits that keep a wrong number in a configuration from exhausting memory.
 const (
 	mostLevels = 8
 	mostLayers = 64
@@ -97,7 +97,7 @@ func (a *kl) Check(*model.Config) error {
 	return nil
 }
 
-// checkDepth refuses numbers of levels and of blocks in them that no model has.
+// checkDepth validates the numbers of levels and of blocks per level.
 func checkDepth(levelKey string, levels int, layerKey string, layers int) error {
 	if levels < 1 || levels > mostLevels {
 		return fmt.Errorf("%w: %s: found %d levels, expected 1 to %d", model.ErrConfig, levelKey, levels, mostLevels)
@@ -117,7 +117,8 @@ func (a *kl) Space() Space {
 // Build implements [model.Family].
 func (a *kl) Build(_ *model.Config, b *nn.Builder) model.Outputs { return build(a, b) }
 
-// OtherNames implements [model.Renamer]: attention had other names at first.
+// OtherNames implements [model.Renamer]. Older checkpoints name the attention layers
+// differently.
 func (a *kl) OtherNames(name string) []string {
 	for now, before := range map[string]string{"to_q.": "query.", "to_k.": "key.", "to_v.": "value.", "to_out.0.": "proj_attn."} {
 		if at, last, ok := strings.Cut(name, "attentions.0."+now); ok {
@@ -168,7 +169,7 @@ func (a *kl) decode(n net, z image) image {
 	return d.conv("conv_out", a.norm(d, "conv_norm_out", x).silu(), a.Out, around)
 }
 
-// middle is a residual block, attention where there is some, and another block.
+// middle builds a residual block, attention if configured, and another residual block.
 func (a *kl) middle(n net, x image) image {
 	x = a.resnet(n.sub("resnets.0"), x, x.c)
 	if a.Attention {
@@ -182,8 +183,8 @@ func (a *kl) middle(n net, x image) image {
 	return a.resnet(n.sub("resnets.1"), x, x.c)
 }
 
-// resnet is x, through a convolution where it gets another width, plus two convolutions
-// of it.
+// resnet returns x plus two convolutions of it. If the width changes, x passes a pointwise
+// convolution.
 func (a *kl) resnet(n net, x image, width int) image {
 	h := n.conv("conv1", a.norm(n, "norm1", x).silu(), width, around)
 	h = n.conv("conv2", a.norm(n, "norm2", h).silu(), width, around)

@@ -10,55 +10,57 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// image is a value [1, h, w, c]: a row for each pixel.
+// image is a tensor [1, h, w, c].
 type image struct {
 	graph.Tensor
 	h, w, c int
 }
 
-// net builds the part of an autoencoder whose weights' names begin with a prefix.
+// net builds a part of an autoencoder. Its weight names begin with prefix.
 type net struct {
 	b      *nn.Builder
 	prefix string
 }
 
-// sub is the net of a part of it.
+// sub returns the net of a submodule.
 func (n net) sub(format string, args ...any) net {
 	return net{n.b, n.prefix + fmt.Sprintf(format, args...) + "."}
 }
 
-// param is a tensor of the checkpoint.
+// param returns a tensor of the checkpoint.
 func (n net) param(name string, shape ...int) graph.Tensor {
 	return n.b.Frozen(n.prefix+name, shape...)
 }
 
-// vector is one of c elements, which may have axes of one element behind it, as f32.
+// vector returns a vector as f32. In the checkpoint it may have trailing axes of size 1.
 func (n net) vector(name string, shape ...int) graph.Tensor {
 	return n.param(name, shape...).Cast(tensor.F32).Reshape(ir.Static(shape[0]))
 }
 
-// Windows of three by three: around moves by one pixel, and half by two, with zeros below
-// and on the right alone.
+// Attributes of 3×3 convolutions: around has stride 1 and padding 1 on all sides, half has
+// stride 2 and pads only the bottom and the right.
 var (
 	around = ir.Conv2DAttr{Stride: 1, Top: 1, Left: 1, Bottom: 1, Right: 1}
 	half   = ir.Conv2DAttr{Stride: 2, Bottom: 1, Right: 1}
 )
 
-// conv is a convolution by the weight [out, in, 3, 3] called name.
+// conv applies a convolution with the weight [out, in, 3, 3] called name.
 func (n net) conv(name string, x image, out int, a ir.Conv2DAttr) image {
 	w := n.param(name+".weight", out, x.c, 3, 3).Transpose(0, 2, 3, 1)
 	return n.window(name, x, w, out, a)
 }
 
-// frameConv is conv by a weight [out, in, 3, 3, 3], of three frames, for an image that is
-// the first frame: those before it are zeros, so that the last third of the weight counts.
+// frameConv applies a convolution with a weight [out, in, 3, 3, 3] over three frames to an
+// image that is the first frame. The frames before it are zeros, so only the last third of
+// the weight counts.
 func (n net) frameConv(name string, x image, out int) image {
 	w := n.param(name+".weight", out, x.c, 3, 9).Slice(2, 2, 3)
 	w = w.Reshape(ir.Static(out), ir.Static(x.c), ir.Static(3), ir.Static(3)).Transpose(0, 2, 3, 1)
 	return n.window(name, x, w, out, around)
 }
 
-// window is a convolution by w [out, 3, 3, in], which is made once, of the checkpoint.
+// window applies a convolution with w [out, 3, 3, in], which is computed once from the
+// checkpoint.
 func (n net) window(name string, x image, w graph.Tensor, out int, a ir.Conv2DAttr) image {
 	w = n.b.Precompute(n.prefix+name+".weight", w)
 	y := x.Conv2D(w, n.vector(name+".bias", out), a)
@@ -66,34 +68,35 @@ func (n net) window(name string, x image, w graph.Tensor, out int, a ir.Conv2DAt
 	return image{y, h, width, out}
 }
 
-// pointConv is a convolution by the weight [out, in, 1, 1]: a product.
+// pointConv applies a convolution with the weight [out, in, 1, 1], computed as a matrix
+// multiplication.
 func (n net) pointConv(name string, x image, out int) image {
 	w := n.param(name+".weight", out, x.c, 1, 1).Reshape(ir.Static(out), ir.Static(x.c))
 	y := x.rows().Linear(w, n.vector(name+".bias", out))
 	return image{y, x.h, x.w, out}.pixels()
 }
 
-// linear is the rows x [n, c] by the weight [c, c] called name.
+// linear multiplies the rows x [n, c] by the weight [c, c] called name.
 func (n net) linear(name string, x graph.Tensor, c int) graph.Tensor {
 	return x.Linear(n.param(name+".weight", c, c), n.vector(name+".bias", c))
 }
 
-// rows is x as [h·w, c].
+// rows returns x as [h·w, c].
 func (x image) rows() graph.Tensor { return x.Reshape(ir.Static(x.h*x.w), ir.Static(x.c)) }
 
-// pixels undoes rows.
+// pixels is the inverse of rows.
 func (x image) pixels() image {
 	x.Tensor = x.Reshape(ir.ShapeOf(1, x.h, x.w, x.c)...)
 	return x
 }
 
-// silu is x·sigmoid(x).
+// silu returns x·sigmoid(x).
 func (x image) silu() image {
 	x.Tensor = x.Activate(ir.SiLU)
 	return x
 }
 
-// add is x + y.
+// add returns x + y.
 func (x image) add(y image) image {
 	x.Tensor = x.Add(y.Tensor)
 	return x
@@ -102,7 +105,7 @@ func (x image) add(y image) image {
 // twice repeats each pixel in both directions.
 func (x image) twice() image { return image{x.Upsample(2), 2 * x.h, 2 * x.w, x.c} }
 
-// attend lets all pixels look at all others, with one head; q, k and v are [h·w, c].
+// attend computes single-head attention between all pixels; q, k and v are [h·w, c].
 func (x image) attend(q, k, v graph.Tensor) image {
 	n := ir.Type{DType: tensor.I32, Shape: ir.ShapeOf(x.h * x.w)}
 	g := x.Graph()

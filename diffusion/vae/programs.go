@@ -9,17 +9,17 @@ import (
 	"github.com/lorafuse/lorafuse/nn"
 )
 
-// coder is a half of an autoencoder.
+// coder is the encoder or the decoder of an autoencoder.
 type coder struct {
 	input, output string
 	emit          func(Autoencoder, *nn.Builder) graph.Tensor
 	in, out       func(Space) side
 }
 
-// side is what one end of a coder is like.
+// side describes the input or output of a coder.
 type side struct {
 	channels int
-	pixels   int // rows for each of a latent
+	pixels   int // rows per latent row
 }
 
 func latents(s Space) side { return side{s.Channels, 1} }
@@ -33,10 +33,10 @@ var (
 	decoder = &coder{Latent, decoded, emitDecoder, latents, painted}
 )
 
-// size is how large a latent is.
+// size is the size of a latent.
 type size struct{ rows, columns int }
 
-// spec is the program by which a coder computes latents of a size.
+// spec returns the program with which a coder processes latents of a size.
 func (v *VAE) spec(c *coder, s size) engine.Spec {
 	return engine.Spec{
 		Name:   c.output,
@@ -45,7 +45,7 @@ func (v *VAE) spec(c *coder, s size) engine.Spec {
 	}
 }
 
-// specs are the programs of sizes.
+// specs returns the programs for several sizes.
 func (v *VAE) specs(c *coder, sizes []size) (all []engine.Spec) {
 	for _, s := range sizes {
 		all = append(all, v.spec(c, s))
@@ -53,9 +53,9 @@ func (v *VAE) specs(c *coder, sizes []size) (all []engine.Spec) {
 	return all
 }
 
-// Need is what decoding latents takes on the device, in bytes: the weights of the decoder, and
-// the programs of each size. Of latents the height and the width are read. Errors: those of
-// the device.
+// Need returns the device memory for decoding latents, in bytes: the weights of the decoder
+// and the programs of each size. It uses only the height and width of latents. Errors: errors
+// of the device.
 func (v *VAE) Need(latents ...dit.Latent) (int64, error) {
 	weights, seen := int64(0), map[size]bool{}
 	var loads [][]*engine.Draft
@@ -79,7 +79,7 @@ func (v *VAE) Need(latents ...dit.Latent) (int64, error) {
 	return n + weights, err
 }
 
-// compute gives what a coder makes of x, whose latent has the size s.
+// compute runs a coder on x, whose latent has size s.
 func (v *VAE) compute(ctx context.Context, c *coder, s size, x Picture) (Picture, error) {
 	v.batch.SetFloats(c.input, byPixel(x))
 	results, err := v.host.Compute(ctx, v.slot, v.spec(c, s), &v.batch, 1)
@@ -96,7 +96,7 @@ func (v *VAE) compute(ctx context.Context, c *coder, s size, x Picture) (Picture
 	return y, nil
 }
 
-// byPixel gives values [h, w, c].
+// byPixel returns the values as [h, w, c].
 func byPixel(p Picture) []float32 {
 	rows, n := make([]float32, len(p.Values)), p.Height*p.Width
 	for c := range p.Channels {
@@ -107,7 +107,7 @@ func byPixel(p Picture) []float32 {
 	return rows
 }
 
-// byChannels undoes byPixel.
+// byChannels is the inverse of byPixel.
 func byChannels(rows []float32, channels int) []float32 {
 	values, n := make([]float32, len(rows)), len(rows)/channels
 	for c := range channels {

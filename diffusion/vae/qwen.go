@@ -12,8 +12,8 @@ import (
 const qwenClass = "AutoencoderKLQwenImage"
 
 func init() {
-	// AutoencoderKLQwenImage (Wan 2.1, arXiv 2503.20314, trained on by Qwen-Image, arXiv
-	// 2508.02324): made for films, of which a picture is the first frame.
+	// AutoencoderKLQwenImage (Wan 2.1, arXiv 2503.20314, further trained by Qwen-Image,
+	// arXiv 2508.02324) is a video autoencoder. An image is the first frame.
 	model.Register(qwenClass, model.Architecture{Read: func(_ *model.Config, f *model.Fields) model.Family {
 		a := &qwen{Base: f.Int("base_dim", 96), Latent: f.Int("z_dim", 16), Colours: f.Int("input_channels", 3),
 			Times: f.Ints("dim_mult", 1, 2, 4, 4), Layers: f.Int("num_res_blocks", 2)}
@@ -22,9 +22,9 @@ func init() {
 		}
 		a.Mean = f.Floats("latents_mean", -0.7571, -0.7089, -0.9113, 0.1075, -0.1745, 0.9653, -0.1517, 1.5508, 0.4134, -0.0715, 0.5517, -0.3632, -0.1922, -0.9497, 0.2503, -0.2921)
 		a.Std = f.Floats("latents_std", 2.8184, 1.4541, 2.3275, 2.6558, 1.2196, 1.7708, 2.6052, 2.0743, 3.2687, 2.1526, 2.8652, 1.5579, 1.6382, 1.1253, 2.8251, 1.9160)
-		f.Float("dropout", 0) // of its training
+		f.Float("dropout", 0) // training only
 		frames := f.Bools("temperal_downsample", false, true, true)
-		if len(frames) != len(a.Times)-1 { // how frames are brought together, beside rows and columns
+		if len(frames) != len(a.Times)-1 { // temporal downsampling, in addition to rows and columns
 			f.Fail("temperal_downsample", fmt.Sprintf("%d steps", len(frames)), fmt.Sprintf("one less than the levels of dim_mult, %d", len(a.Times)-1))
 		}
 		f.Only("base_dim", "z_dim", "input_channels", "dim_mult", "num_res_blocks", "attn_scales", "latents_mean", "latents_std", "dropout", "temperal_downsample")
@@ -32,13 +32,13 @@ func init() {
 	}})
 }
 
-// qwen is an AutoencoderKLQwenImage for one frame: of the kernels, which look at a frame and
-// at two before it, what they see of the frame itself. What brings frames together has no
-// part in the first one.
+// qwen is an AutoencoderKLQwenImage for one frame. Of each causal kernel, which covers a
+// frame and the two before it, it uses only the part for the frame itself. Temporal
+// downsampling does not affect the first frame.
 type qwen struct {
 	Base, Latent, Colours int
-	Times                 []int // widths of levels, in Base
-	Layers                int   // residual blocks of a level of the encoder
+	Times                 []int // level widths as multiples of Base
+	Layers                int   // residual blocks per level of the encoder
 
 	Mean, Std []float64
 }
@@ -112,15 +112,15 @@ func (a *qwen) decode(n net, z image) image {
 	return d.frameConv("conv_out", a.norm(d, "norm_out", x, 1).silu(), a.Colours)
 }
 
-// middle is a residual block, attention, and another block.
+// middle builds a residual block, attention, and another residual block.
 func (a *qwen) middle(n net, x image) image {
 	x = a.resnet(n.sub("resnets.0"), x, x.c)
 	x = a.attention(n.sub("attentions.0"), x)
 	return a.resnet(n.sub("resnets.1"), x, x.c)
 }
 
-// resnet is x, through a convolution where it gets another width, plus two convolutions
-// of it.
+// resnet returns x plus two convolutions of it. If the width changes, x passes a pointwise
+// convolution.
 func (a *qwen) resnet(n net, x image, width int) image {
 	h := n.frameConv("conv1", a.norm(n, "norm1", x, 1).silu(), width)
 	h = n.frameConv("conv2", a.norm(n, "norm2", h, 1).silu(), width)
@@ -130,18 +130,18 @@ func (a *qwen) resnet(n net, x image, width int) image {
 	return x.add(h)
 }
 
-// attention is x plus what its pixels see of each other.
+// attention returns x plus attention between its pixels.
 func (a *qwen) attention(n net, x image) image {
 	rows := n.pointConv("to_qkv", a.norm(n, "norm", x), 3*x.c).rows()
 	h := x.attend(rows.Slice(1, 0, x.c), rows.Slice(1, x.c, 2*x.c), rows.Slice(1, 2*x.c, 3*x.c))
 	return x.add(n.pointConv("proj", h, x.c))
 }
 
-// leastNorm is what the norm of a pixel is at least.
+// leastNorm is the minimum norm of a pixel.
 const leastNorm = 1e-12
 
-// norm is x / ‖x‖ · √c · gamma by pixel, which is the root of its mean square; the shape of
-// gamma has axes of one element behind the channels: two, and more.
+// norm returns x / ‖x‖ · √c · gamma per pixel, which equals RMS normalization. The shape of
+// gamma has two or more axes of size 1 after the channels.
 func (a *qwen) norm(n net, name string, x image, more ...int) image {
 	gamma := n.vector(name+".gamma", append([]int{x.c, 1, 1}, more...)...)
 	x.Tensor = x.RMSNorm(gamma, float32(leastNorm*leastNorm/float64(x.c)))

@@ -10,24 +10,23 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// Scale brings latents of an autoencoder to the numbers that transformers take, of mean 0
-// and deviation 1 more or less: (z − Mean)·Factor. There is one number for all, one for
-// each channel, or one for each channel of a patch of Patch by Patch pixels: that of
-// channel c·Patch² + row·Patch + column.
+// Scale normalizes latents to about mean 0 and standard deviation 1: (z − Mean)·Factor. Mean
+// and Factor have one value for all, one per channel, or one per channel of a patch of Patch
+// by Patch positions, where index c·Patch² + row·Patch + column belongs to channel c.
 type Scale struct {
 	Mean, Factor []float32
 	Patch        int
 }
 
-// ReadScale reads how latents of the autoencoder in dir are scaled: its config.json, and
-// where that does not say it, as for FLUX.2, two small tensors of its weights. Errors:
-// ErrModel, and those of model.ReadConfig and weights.OpenDiffusion.
+// ReadScale reads the normalization of the autoencoder in dir from its config.json, or, for
+// FLUX.2, from two small tensors of its weights. Errors: ErrModel, and errors of
+// model.ReadConfig and weights.OpenDiffusion.
 func ReadScale(dir string) (*Scale, error) {
 	return ReadScaleOf(dir, func() (string, error) { return dir, nil })
 }
 
-// ReadScaleOf is ReadScale for a folder whose weights are brought there by fetch, which is
-// asked only where they are read; it gives the folder. Errors: those of fetch, too.
+// ReadScaleOf is like ReadScale for a folder whose weights may not be downloaded. If it needs
+// them, it calls fetch, which returns the folder. Errors also include those of fetch.
 func ReadScaleOf(dir string, fetch func() (string, error)) (*Scale, error) {
 	c, err := model.ReadConfig(dir)
 	if err != nil {
@@ -78,14 +77,14 @@ func floats(set *weights.Set, name string) (x []float32, err error) {
 	return x, err
 }
 
-// Normalise brings the values of a latent to those that a transformer takes, in place. A
-// latent of more channels than there are numbers for is another autoencoder's, and is left
-// as it is: no transformer that goes with this one takes it.
+// Normalise normalizes a latent for a transformer, in place. It leaves a latent with more
+// channels than s has values unchanged: such a latent belongs to another autoencoder, and no
+// transformer for this one accepts it.
 func (s *Scale) Normalise(z dit.Latent) {
 	s.each(z, func(x, mean, factor float32) float32 { return (x - mean) * factor })
 }
 
-// Denormalise undoes Normalise.
+// Denormalise is the inverse of Normalise.
 func (s *Scale) Denormalise(z dit.Latent) {
 	s.each(z, func(x, mean, factor float32) float32 { return float32(x/factor) + mean })
 }
@@ -112,8 +111,8 @@ func (s *Scale) each(z dit.Latent, f func(x, mean, factor float32) float32) {
 	}
 }
 
-// Channels is the number of channels of latents that there are numbers for, 0 where there
-// is one for all.
+// Channels returns the number of latent channels for which s has values, or 0 if one value
+// applies to all.
 func (s *Scale) Channels() int {
 	if len(s.Mean) == 1 {
 		return 0
@@ -121,8 +120,8 @@ func (s *Scale) Channels() int {
 	return len(s.Mean) / (max(s.Patch, 1) * max(s.Patch, 1))
 }
 
-// scale implements [Autoencoder]: (z − shift)·scaling, or with numbers for each channel
-// (z − mean)/std·scaling.
+// scale implements [Autoencoder]: (z − shift)·scaling, or with statistics per channel (z −
+// mean)/std·scaling.
 func (a *kl) scale(func(string) ([]float32, error)) (*Scale, error) {
 	if a.Scaling == 0 {
 		return nil, fmt.Errorf("%w: scaling_factor: found 0, expected another number", model.ErrConfig)
@@ -136,7 +135,7 @@ func (a *kl) scale(func(string) ([]float32, error)) (*Scale, error) {
 	return byChannel(a.Mean, a.Std, a.Scaling, a.Latent)
 }
 
-// scale implements [Autoencoder]: (z − mean)/std by channel.
+// scale implements [Autoencoder]: (z − mean)/std per channel.
 func (a *qwen) scale(func(string) ([]float32, error)) (*Scale, error) {
 	return byChannel(a.Mean, a.Std, 1, a.Latent)
 }

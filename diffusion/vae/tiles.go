@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// run gives what a coder makes of x, whose latent has so many rows and columns: at once, or
-// in tiles that fade into each other.
+// run runs a coder on x, whose latent has the given rows and columns, at once or in blended
+// tiles.
 //
-// Tiles begin every tile − overlap rows and columns, those at the ends are smaller. The
-// first rows of one, as many as the overlap, fade from what the tile above has there; then
-// its first columns from the tile on the left. That is how diffusers' enable_tiling
-// divides and joins pictures.
+// Tiles begin every tile − overlap rows and columns; those at the ends are smaller. The first
+// rows of a tile, as many as the overlap, blend with the tile above, then its first columns
+// with the tile on the left. diffusers' enable_tiling divides and blends images in the same
+// way.
 func (v *VAE) run(ctx context.Context, c *coder, x Picture, rows, columns int) (Picture, error) {
 	down, across, sizes := v.tiles(rows, columns)
 	if len(down) == 1 && len(across) == 1 {
@@ -35,7 +35,7 @@ func (v *VAE) run(ctx context.Context, c *coder, x Picture, rows, columns int) (
 				tile.fadeRows(above[j], fade)
 			}
 			if j > 0 {
-				tile.fadeColumns(above[j-1], fade) // of this row by now
+				tile.fadeColumns(above[j-1], fade) // already in this row
 			}
 			above[j] = tile
 			all.put(tile, i*step, j*step, step)
@@ -44,7 +44,7 @@ func (v *VAE) run(ctx context.Context, c *coder, x Picture, rows, columns int) (
 	return all, nil
 }
 
-// tiles are the rows and the columns of the tiles of a latent, and the sizes that they have.
+// tiles returns the row and column ranges of the tiles of a latent, and their distinct sizes.
 func (v *VAE) tiles(rows, columns int) (down, across []stretch, sizes []size) {
 	down, across = v.cuts(rows, columns)
 	for _, r := range down {
@@ -57,12 +57,12 @@ func (v *VAE) tiles(rows, columns int) (down, across []stretch, sizes []size) {
 	return down, across, sizes
 }
 
-// stretch is n rows or columns from first on.
+// stretch is a range of n rows or columns that begins at first.
 type stretch struct{ first, n int }
 
 func (s stretch) scaled(times int) stretch { return stretch{s.first * times, s.n * times} }
 
-// cuts are the rows and the columns of the tiles of a latent.
+// cuts returns the row and column ranges of the tiles of a latent.
 func (v *VAE) cuts(rows, columns int) (down, across []stretch) {
 	if v.tile == 0 || rows <= v.tile && columns <= v.tile {
 		return []stretch{{0, rows}}, []stretch{{0, columns}}
@@ -76,7 +76,7 @@ func (v *VAE) cuts(rows, columns int) (down, across []stretch) {
 	return cut(rows), cut(columns)
 }
 
-// cut is a part of a picture.
+// cut returns a part of an image.
 func (p Picture) cut(rows, columns stretch) Picture {
 	q := Picture{Channels: p.Channels, Height: rows.n, Width: columns.n}
 	for c := range p.Channels {
@@ -88,7 +88,7 @@ func (p Picture) cut(rows, columns stretch) Picture {
 	return q
 }
 
-// put copies the first rows and columns of a tile, so many of both at most, to a place.
+// put copies at most the first most rows and columns of a tile to a position.
 func (p Picture) put(tile Picture, row, column, most int) {
 	w := min(tile.Width, most, p.Width-column)
 	for c := range p.Channels {
@@ -98,8 +98,8 @@ func (p Picture) put(tile Picture, row, column, most int) {
 	}
 }
 
-// fadeRows has the first n rows begin as the last n of the picture above and end as they
-// are.
+// fadeRows blends the first n rows from the last n rows of the image above to their own
+// values.
 func (p Picture) fadeRows(above Picture, n int) {
 	n = min(n, p.Height, above.Height)
 	for c := range p.Channels {
@@ -113,7 +113,7 @@ func (p Picture) fadeRows(above Picture, n int) {
 	}
 }
 
-// fadeColumns is fadeRows for the first n columns and the picture on the left.
+// fadeColumns blends the first n columns from the image on the left, like fadeRows.
 func (p Picture) fadeColumns(left Picture, n int) {
 	n = min(n, p.Width, left.Width)
 	for row := range p.Channels * p.Height {
@@ -124,7 +124,7 @@ func (p Picture) fadeColumns(left Picture, n int) {
 	}
 }
 
-// mix is at the i-th of n steps from a to b.
+// mix interpolates linearly from a to b at step i of n.
 func mix(a, b float32, i, n int) float32 {
 	t := float32(i) / float32(n)
 	return float32(a*(1-t)) + float32(b*t)

@@ -1,10 +1,10 @@
-// Package vae turns pictures into latents and back, by the autoencoders of diffusers: one
-// file for each, registered with package model by its class name. A latent has a pixel for
-// every eight by eight of the picture, and a few channels; a diffusion transformer works
+// Package vae encodes images to latents and decodes them with the autoencoders of diffusers.
+// Each has a file and is registered with package model by its class name. A latent has one
+// position for every eight by eight pixels, and a few channels; diffusion transformers work
 // on latents.
 //
-// [Open] has an autoencoder on a device; [ReadScale] says how its latents are brought to
-// the numbers that a transformer takes, and needs no device.
+// [Open] loads an autoencoder to a device. [ReadScale] reads how its latents are normalized
+// for a transformer, and needs no device.
 package vae
 
 import (
@@ -22,26 +22,27 @@ import (
 )
 
 var (
-	// ErrSize is wrapped where a picture or a latent is none that the autoencoder can take.
+	// ErrSize is wrapped if the autoencoder does not support the size of an image or a
+	// latent.
 	ErrSize = errors.New("wrong size")
-	// ErrModel is wrapped where a folder has no autoencoder.
+	// ErrModel is wrapped if a folder contains no autoencoder.
 	ErrModel = errors.New("not an autoencoder")
-	// ErrOption is wrapped where an option makes no sense.
+	// ErrOption is wrapped if an option is invalid.
 	ErrOption = errors.New("wrong option")
 )
 
-// Picture is pixels of −1 to 1: Values are [Channels, Height, Width].
+// Picture holds pixels from −1 to 1. Values have the shape [Channels, Height, Width].
 type Picture struct {
 	Channels, Height, Width int
 	Values                  []float32
 }
 
-// Moments are what an encoder says of a picture: latents are normally distributed around
-// Mean, with the logarithms LogVar of their variances.
+// Moments is the distribution that an encoder predicts for an image: normal with mean Mean
+// and log-variance LogVar.
 type Moments struct{ Mean, LogVar dit.Latent }
 
-// Sample is the latent of standard normal numbers, one for each value:
-// mean + exp(logvar/2)·noise. flow.Draw.Posterior draws them.
+// Sample returns mean + exp(logvar/2)·noise. noise holds one standard normal number per
+// value, as flow.Draw.Posterior draws them.
 func (m Moments) Sample(noise []float32) dit.Latent {
 	z := m.Mean
 	z.Values = make([]float32, len(m.Mean.Values))
@@ -51,49 +52,48 @@ func (m Moments) Sample(noise []float32) dit.Latent {
 	return z
 }
 
-// The range of logarithms of variances.
+// Limits of log-variances.
 const (
 	leastLogVar = -30
 	mostLogVar  = 20
 )
 
-// Names of the inputs and of the outputs of autoencoders, all f32 [1, rows, columns,
-// channels], and of the axes that say how large a latent is: nn.Builder.Size.
+// Names of inputs and outputs of autoencoders, all f32 [1, rows, columns, channels], and of
+// the axes for the size of the latent (nn.Builder.Size).
 const (
 	Pixels  = "pixels"
 	Latent  = "latent"
-	moments = "moments" // mean, then logarithms of variances
+	moments = "moments" // mean, then log-variance
 	decoded = "decoded"
 
 	Rows    = "latent rows"
 	Columns = "latent columns"
 )
 
-// Space is what the latents of an autoencoder are like.
+// Space is the layout of the latents of an autoencoder.
 type Space struct {
 	Channels int // of a latent
-	Pixels   int // a row of a latent is so many rows of pixels
-	Multiple int // height and width of a picture are multiples of it
-	Colours  int // channels of a picture that is encoded
-	Painted  int // channels of one that is decoded
+	Pixels   int // image rows per latent row
+	Multiple int // divisor of image height and width
+	Colours  int // channels of an encoder input
+	Painted  int // channels of a decoder output
 }
 
 // Autoencoder is the [model.Family] of an autoencoder.
 type Autoencoder interface {
 	model.Family
-	// Space is what latents are like.
+	// Space returns the layout of latents.
 	Space() Space
-	// encode gives the moments of x, and decode the pixels of z.
+	// encode returns the moments of x, and decode the pixels of z.
 	encode(n net, x image) image
 	decode(n net, z image) image
-	// clamped says that pixels are brought into −1 to 1.
+	// clamped reports whether decoded pixels are clamped to −1 … 1.
 	clamped() bool
-	// scale is what the configuration says of latents, and read gives a vector of the
-	// checkpoint.
+	// scale returns the normalization of latents. read reads a vector from the checkpoint.
 	scale(read func(name string) ([]float32, error)) (*Scale, error)
 }
 
-// build emits both halves of an autoencoder.
+// build builds the encoder and the decoder of an autoencoder.
 func build(a Autoencoder, b *nn.Builder) model.Outputs {
 	return model.Outputs{Named: map[string]graph.Tensor{moments: emitEncoder(a, b), decoded: emitDecoder(a, b)}}
 }
@@ -107,14 +107,14 @@ func emitDecoder(a Autoencoder, b *nn.Builder) graph.Tensor {
 	return a.decode(net{b: b}, input(b, Latent, 1, a.Space().Channels)).Tensor
 }
 
-// input declares an image with so many rows for each of a latent.
+// input declares an image input with times rows per latent row.
 func input(b *nn.Builder, name string, times, channels int) image {
 	x := image{h: times * b.Size(Rows), w: times * b.Size(Columns), c: channels}
 	x.Tensor = b.Input(name, tensor.F32, ir.ShapeOf(1, x.h, x.w, x.c)...)
 	return x
 }
 
-// of gives the family of a configuration. Errors: ErrModel.
+// of returns the autoencoder of a configuration. Errors: ErrModel.
 func of(c *model.Config) (Autoencoder, error) {
 	a, ok := c.Family.(Autoencoder)
 	if !ok {
@@ -123,5 +123,5 @@ func of(c *model.Config) (Autoencoder, error) {
 	return a, nil
 }
 
-// classes are the names of the autoencoders.
+// classes lists the supported autoencoder classes.
 var classes = []string{klClass, flux2Class, qwenClass}
