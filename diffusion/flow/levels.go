@@ -70,7 +70,7 @@ func (s *Schedule) SampleTable(steps int, mu float64) Levels {
 	return levels(s, wide)
 }
 
-// levels puts shifted levels as the spacing has them, and the end behind them.
+// levels applies the spacing to shifted levels and appends the final level.
 func levels[T number](s *Schedule, sigmas []T) Levels {
 	n := len(sigmas)
 	wide := make([]float64, n)
@@ -109,11 +109,11 @@ func levels[T number](s *Schedule, sigmas []T) Levels {
 	return l
 }
 
-// number is a precision that levels are computed in. Products are converted before they are
-// added to, or some machines would not round them.
+// number is the precision in which levels are computed. Products are converted explicitly
+// before an addition; otherwise some machines would fuse the operations and not round them.
 type number interface{ float32 | float64 }
 
-// shifted moves a level towards noise.
+// shifted shifts a level towards noise.
 func shifted[T number](s *Schedule, t T, mu float64) T {
 	switch {
 	case !s.Dynamic:
@@ -124,20 +124,20 @@ func shifted[T number](s *Schedule, t T, mu float64) T {
 	return dynamic(t, math.Exp(mu))
 }
 
-// static is s·σ/(1 + (s − 1)·σ).
+// static returns s·σ/(1 + (s − 1)·σ).
 func static[T number](t T, shift float64) T {
 	return T(T(shift)*t) / (1 + T(T(shift-1)*t))
 }
 
-// dynamic is s/(s + 1/σ − 1): the same in exact numbers.
+// dynamic returns s/(s + 1/σ − 1), which equals static in exact arithmetic.
 func dynamic[T number](t T, shift float64) T {
 	return T(shift) / (T(shift) + (1/t - 1))
 }
 
-// stretch moves levels away from 1 or towards it, so that the last is terminal.
+// stretch rescales the distance of levels from 1 so that the last level is terminal.
 func stretch[T number](sigmas []T, terminal float64) {
 	scale := (1 - sigmas[len(sigmas)-1]) / T(1-terminal)
-	if scale == 0 { // one step, which begins at 1
+	if scale == 0 { // a single step, which begins at 1
 		return
 	}
 	for i, t := range sigmas {
@@ -145,7 +145,7 @@ func stretch[T number](sigmas []T, terminal float64) {
 	}
 }
 
-// linspace is n numbers from the first to the last.
+// linspace returns n evenly spaced numbers from first to last.
 func linspace(first, last float64, n int) []float64 {
 	x := make([]float64, n)
 	step := (last - first) / float64(max(1, n-1))
@@ -158,8 +158,8 @@ func linspace(first, last float64, n int) []float64 {
 	return x
 }
 
-// linspace32 is 1 … 1/n as torch.linspace has it: in float32 from either end to the middle,
-// products not rounded before they are added.
+// linspace32 returns 1 … 1/n like torch.linspace: in float32, from both ends to the middle,
+// with fused multiply and add.
 func linspace32(n int) []float64 {
 	x := make([]float64, n)
 	last := 1 / float32(n)

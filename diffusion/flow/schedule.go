@@ -1,8 +1,8 @@
-// Package flow is the arithmetic of flow matching, without models: the noise levels σ of
-// sampling and of training, how they are drawn and weighted, the Euler step, guidance, and
-// the random numbers of a run. A picture on its way is x(σ) = (1 − σ)·picture + σ·noise, and
-// what is learned is its velocity, noise − picture (Lipman et al. 2022, arXiv 2210.02747;
-// Esser et al. 2024, arXiv 2403.03206). All is rounded to float32 where diffusers does.
+// Package flow implements the arithmetic of flow matching: noise levels σ for sampling and
+// training, their distribution and loss weights, the Euler step, guidance, and random
+// numbers. A noisy sample is x(σ) = (1 − σ)·image + σ·noise; models learn its velocity, noise
+// − image (Lipman et al. 2022, arXiv 2210.02747; Esser et al. 2024, arXiv 2403.03206).
+// Results are rounded to float32 at the same points as in diffusers.
 package flow
 
 import (
@@ -17,44 +17,45 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// ErrSchedule is wrapped where a schedule or a setting of it is wrong or not supported.
+// ErrSchedule is wrapped if a schedule or one of its settings is invalid or unsupported.
 var ErrSchedule = errors.New("wrong schedule")
 
-// ConfigFile is the file of a scheduler's folder.
+// ConfigFile is the configuration file in the folder of a scheduler.
 const ConfigFile = "scheduler_config.json"
 
-// class is the only scheduler there is.
+// class is the only supported scheduler.
 const class = "FlowMatchEulerDiscreteScheduler"
 
-// Schedule says which noise levels sampling passes, and which there are in training: what
-// diffusers keeps in scheduler_config.json.
+// Schedule holds the noise levels for sampling and training that scheduler_config.json of
+// diffusers configures.
 type Schedule struct {
-	// Levels is the number of noise levels in training; timesteps go from 0 to it.
+	// Levels is the number of noise levels in training. Timesteps range from 0 to Levels.
 	Levels int
-	// Shift s moves levels towards noise, σ·s/(1 + (s − 1)·σ): of training, and of sampling
-	// unless Dynamic.
+	// Shift s shifts levels towards noise, σ·s/(1 + (s − 1)·σ), in training, and in sampling
+	// unless Dynamic is set.
 	Shift float64
-	// Dynamic says that sampling is shifted by the size of the picture, see Mu, and training
-	// not at all.
+	// Dynamic shifts sampling levels by the size of the image (see Mu), and leaves training
+	// levels unshifted.
 	Dynamic               bool
 	BaseShift, MaxShift   float64
 	BaseTokens, MaxTokens int
-	// Linear has the dynamic shift be µ itself, not e^µ.
+	// Linear uses µ instead of e^µ as the dynamic shift.
 	Linear bool
-	// Terminal is where the last step begins, 0 where nothing is stretched to it.
+	// Terminal is the level at which the last step begins, reached by stretching. Zero means
+	// no stretching.
 	Terminal float64
-	// Spacing says how levels lie between the first and the last.
+	// Spacing is the spacing of levels between the first and the last.
 	Spacing Spacing
-	// Inverted levels rise from 0 to 1.
+	// Inverted makes levels rise from 0 to 1.
 	Inverted bool
 }
 
-// Spacing says how the levels of sampling lie between the first and the last.
+// Spacing is the spacing of sampling levels between the first and the last.
 type Spacing string
 
-// The spacings: even before they are shifted, and those of Karras et al. 2022 (arXiv
-// 2206.00364, ρ = 7), in even ratios, and by a beta distribution (Lee et al. 2024, arXiv
-// 2407.12173), all of which come in place of the shifted ones.
+// Spacings. Even levels are evenly spaced before the shift. The others replace the shifted
+// levels: Karras et al. 2022 (arXiv 2206.00364, ρ = 7), even ratios, and a beta distribution
+// (Lee et al. 2024, arXiv 2407.12173).
 const (
 	Even        Spacing = ""
 	Karras      Spacing = "karras"
@@ -62,7 +63,8 @@ const (
 	Beta        Spacing = "beta"
 )
 
-// Open reads the schedule of a scheduler's folder. Errors: those of the file, those of Parse.
+// Open reads the schedule in the folder of a scheduler. Errors: I/O errors, and errors of
+// Parse.
 func Open(dir string) (*Schedule, error) {
 	path := filepath.Join(dir, ConfigFile)
 	raw, err := os.ReadFile(path)

@@ -48,7 +48,7 @@ func run(ctx context.Context, file string, sets []string) error {
 	if err != nil {
 		return err
 	}
-	// The example always starts anew.
+	// Delete the output of earlier runs.
 	if err := os.RemoveAll(c.OutputDir); err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func run(ctx context.Context, file string, sets []string) error {
 	return nil
 }
 
-// write lets the model, with an adapter if there is one, continue the prompts.
+// write continues the prompts with the model, and with an adapter if adapterDir is set.
 func write(ctx context.Context, modelDir, adapterDir string) ([]string, error) {
 	m, err := model.Open(modelDir)
 	if err != nil {

@@ -26,7 +26,7 @@ func main() {
 		log.Fatal(err)
 	}
 	defer m.Close()
-	if err := m.LoadAdapter(ctx, "godoc", tuned.Adapter); err != nil { // which PEFT loads, too
+	if err := m.LoadAdapter(ctx, "godoc", tuned.Adapter); err != nil { // PEFT loads it, too
 		log.Fatal(err)
 	}
 	text, err := m.Complete(ctx, "// package os\nfunc (f *File) Close() error\n// ", lorafuse.SamplingParams{Adapter: "godoc", MaxTokens: 20})

@@ -26,8 +26,8 @@ import (
 	"github.com/lorafuse/lorafuse/linear"
 )
 
-// adapters.csv has a row for each adapter of testdata/peft with a shape of its
-// own: what is in adapter_model.safetensors, and how many bytes the file has.
+// adapters.csv has one row per distinct adapter shape in testdata/peft: properties of
+// adapter_model.safetensors, and its file size in bytes.
 //
 //go:embed adapters.csv
 var adapters []byte
@@ -71,7 +71,7 @@ func run(w io.Writer, file string) error {
 	}
 	fmt.Fprintf(w, "R² on %d of %d adapters, which it has not seen: %.4f\n", len(x)-seen, len(x), score)
 
-	// Rank 8 on the seven linears of 32 layers of an 8 billion parameter model.
+	// Rank 8 on the seven linear layers of 32 blocks of a model with 8 billion parameters.
 	size, err := back.Predict([][]float64{{448, 28_000, 20_971_520}})
 	if err != nil {
 		return err
@@ -80,8 +80,7 @@ func run(w io.Writer, file string) error {
 	return nil
 }
 
-// table reads a CSV file: names, then numbers, of which the last is to be
-// predicted.
+// table parses a CSV file with column names and numbers. The last column is the target.
 func table(raw []byte) (names []string, x [][]float64, y []float64, err error) {
 	rows, err := csv.NewReader(bytes.NewReader(raw)).ReadAll()
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// The base model: a FLUX of two and four blocks. A token is a square of 4×4 pixels.
+// The base model: a FLUX with two double and four single blocks. A token is a square of 4×4
+// pixels.
 const (
 	doubles, singles = 2, 4
 	heads, headSize  = 4, 32
@@ -24,9 +25,8 @@ const (
 	channels         = 3 * 4 * 4
 )
 
-// begin writes a pipeline whose transformer has random weights. As is usual for transformers
-// that are modulated (Peebles and Xie 2023, arXiv 2212.09748), what blocks add begins as
-// nothing.
+// begin writes a pipeline whose transformer has random weights. As usual for adaptive norms
+// (Peebles and Xie 2023, arXiv 2212.09748), each block initially adds zero.
 func begin(dir string) error {
 	files := map[string]any{
 		"model_index.json": map[string]any{
@@ -56,7 +56,7 @@ func begin(dir string) error {
 	return safetensors.WriteFile(filepath.Join(dir, transformerFile), weights(), map[string]string{"format": "pt"})
 }
 
-// finish writes a pipeline with the weights that a training of them has made, in bf16.
+// finish writes a pipeline with trained weights, in bf16.
 func finish(from, adapter, to string) error {
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
 		return err
@@ -99,7 +99,7 @@ func finish(from, adapter, to string) error {
 
 const transformerFile = "transformer/diffusion_pytorch_model.safetensors"
 
-// weights are those of the transformer, at random.
+// weights returns random weights for the transformer.
 func weights() (all []safetensors.Entry) {
 	add := func(name string, values []float32, shape ...int) {
 		all = append(all, safetensors.Entry{Name: name, DType: safetensors.F32, Shape: shape, Data: tensor.BytesOf(values)})
@@ -163,7 +163,7 @@ func weights() (all []safetensors.Entry) {
 	return all
 }
 
-// zero tells whether a layer begins as nothing.
+// zero reports whether a layer is initialized to zero.
 func zero(name string) bool {
 	return name == "proj_out" || strings.HasSuffix(name, "norm1.linear") || strings.HasSuffix(name, "norm1_context.linear") ||
 		strings.HasSuffix(name, "norm.linear") || strings.HasSuffix(name, "norm_out.linear")

@@ -16,11 +16,11 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// features of a word.
+// features is the size of a word embedding.
 const features = 32
 
-// word is the vector of a word: random numbers that are always the same. It is all that
-// there is of a text encoder.
+// word returns the embedding of a word: pseudorandom numbers seeded by the word. There is no
+// other text encoder.
 func word(w string) []float32 {
 	h := fnv.New64a()
 	h.Write([]byte(w))
@@ -32,7 +32,7 @@ func word(w string) []float32 {
 	return v
 }
 
-// encode makes a prompt of a caption: a token for each word, and their sum.
+// encode encodes a caption: one token per word, and their sum as the pooled embedding.
 func encode(caption string) dit.Prompt {
 	p := dit.Prompt{Features: features, Pooled: make([]float32, features)}
 	for _, w := range append([]string{"picture"}, strings.Fields(caption)...) {
@@ -45,7 +45,7 @@ func encode(caption string) dit.Prompt {
 	return p
 }
 
-// text is encode for a cache.
+// text encodes a caption for a cache.
 func text(caption string) (e cache.Embedding, err error) {
 	p := encode(caption)
 	n := len(p.Values) / features
@@ -59,7 +59,7 @@ func text(caption string) (e cache.Embedding, err error) {
 	return e, err
 }
 
-// pixels are those of an image as a latent, from −1 to 1.
+// pixels converts an image to a latent with values from −1 to 1.
 func pixels(m image.Image) dit.Latent {
 	b := m.Bounds()
 	x := dit.Latent{Channels: 3, Frames: 1, Height: b.Dy(), Width: b.Dx()}
@@ -73,7 +73,7 @@ func pixels(m image.Image) dit.Latent {
 	return x
 }
 
-// latent is pixels for a cache.
+// latent converts a PNG file to a latent for a cache.
 func latent(file []byte) (tensor.Tensor, error) {
 	m, err := png.Decode(bytes.NewReader(file))
 	if err != nil {
@@ -83,7 +83,7 @@ func latent(file []byte) (tensor.Tensor, error) {
 	return tensor.FromFloat32s(x.Values, x.Channels, x.Frames, x.Height, x.Width)
 }
 
-// write draws pictures into a folder, each beside its caption.
+// write writes images to a folder, each with a caption file.
 func write(dir string, all []picture, s style) (samples []cache.Sample, err error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err

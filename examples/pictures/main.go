@@ -1,9 +1,9 @@
 // Command pictures teaches a small model that draws plain shapes to draw them as lamps in the
-// dark, and shows what it drew before and after. The pictures that it learns of are drawn by
-// this program, and so were those that the model itself has learned of.
+// dark, and shows its images before and after. The program itself draws all training images,
+// for the style and for the base model.
 //
 //	go run ./examples/pictures         teaches the style
-//	go run ./examples/pictures -base   makes the model anew, which takes longer
+//	go run ./examples/pictures -base   trains the base model again, which takes longer
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-// The folders of the example, from the root of the repository.
+// Folders of the example, relative to the root of the repository.
 const (
 	folder   = "examples/pictures"
 	modelDir = folder + "/model"
@@ -40,13 +40,13 @@ func main() {
 	}
 }
 
-// perCaption is how many pictures of a caption the model learns of.
+// perCaption is the number of images per caption for training the base model.
 const perCaption = 16
 
-// perLamp is how many pictures of a caption the style is learned of.
+// perLamp is the number of images per caption for training the style.
 const perLamp = 4
 
-// makeBase makes the model: random weights, trained whole.
+// makeBase trains the base model from random weights.
 func makeBase(ctx context.Context) error {
 	dir := filepath.Join(outputs, "base")
 	var all []picture
@@ -69,8 +69,7 @@ func makeBase(ctx context.Context) error {
 	return finish(filepath.Join(dir, "model"), sum.Adapter, modelDir)
 }
 
-// teach teaches the style, of pictures of a third of the captions, and shows what that has
-// done to all of them.
+// teach trains the style on a third of the captions and shows its effect on all of them.
 func teach(ctx context.Context) error {
 	var learned, all []picture
 	for i := range len(colours) * len(shapes) {
@@ -94,8 +93,8 @@ func teach(ctx context.Context) error {
 	return show(ctx, sum.Adapter, all)
 }
 
-// prepare draws pictures, each beside its caption, and what encoders would make of them.
-// What a run before has left there is gone.
+// prepare draws images with captions and builds a cache of their encodings. It deletes the
+// results of earlier runs.
 func prepare(ctx context.Context, dir string, all []picture, s style) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
@@ -115,7 +114,7 @@ func prepare(ctx context.Context, dir string, all []picture, s style) error {
 	return c.Close()
 }
 
-// learn runs the training that a file describes.
+// learn runs the training that a configuration file describes.
 func learn(ctx context.Context, file string) (*train.Summary, error) {
 	c, err := config.Load(filepath.Join(folder, file))
 	if err != nil {

@@ -5,14 +5,14 @@ import (
 	"math"
 )
 
-// template is a picture that our program can draw, as pixels.
+// template is an image that this program can draw, as pixels.
 type template struct {
 	picture
 	glowing bool
 	pixels  []float32
 }
 
-// templates are all captions in both styles, at many places and sizes.
+// templates returns all captions in both styles, at many positions and sizes.
 func templates() (all []template) {
 	for colour := range colours {
 		for shape := range shapes {
@@ -25,8 +25,8 @@ func templates() (all []template) {
 	return all
 }
 
-// score says of drawn pictures how many are in the style, and how many show the colour and
-// the shape of their captions: those of the template that they are nearest to.
+// score counts generated images that are in the style, and those with the color and the shape
+// of their caption. Each image is classified by its nearest template.
 type score struct{ drawn, glowing, colour, shape int }
 
 func judge(drawn []image.Image, asked []picture, all []template) (s score) {

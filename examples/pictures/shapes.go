@@ -8,10 +8,10 @@ import (
 	"github.com/lorafuse/lorafuse/internal/philox"
 )
 
-// side is that of a picture in pixels.
+// side is the side of an image in pixels.
 const side = 32
 
-// The words of captions: "red star".
+// Words of captions, such as "red star".
 var (
 	colours = []colour{
 		{"red", [3]float64{0.85, 0.10, 0.12}}, {"orange", [3]float64{0.97, 0.55, 0.05}}, {"green", [3]float64{0.10, 0.60, 0.20}},
@@ -36,14 +36,15 @@ type colour struct {
 	rgb  [3]float64
 }
 
-// shape is a shape around the origin: a point is inside where it is below zero, and about
-// as far from the edge as it says.
+// shape is a shape around the origin. distance returns the approximate signed distance of a
+// point from the edge; it is negative inside.
 type shape struct {
 	name     string
 	distance func(x, y float64) float64
 }
 
-// star has five points: the inside of the edges between its inner and outer corners.
+// star returns the distance from a star with five points, using the edges between its outer
+// and inner corners.
 func star(x, y float64) float64 {
 	const turn = 2 * math.Pi / 5
 	a := math.Atan2(x, -y) // from the upper point
@@ -56,7 +57,7 @@ func star(x, y float64) float64 {
 	return (px*-dy + (py-outer)*dx) / math.Hypot(dx, dy)
 }
 
-// heart is two circles over a corner.
+// heart returns the distance from two circles above a corner.
 func heart(x, y float64) float64 {
 	const size = 0.65
 	x, y = math.Abs(x)*size, 0.58-y*size
@@ -67,15 +68,15 @@ func heart(x, y float64) float64 {
 	return math.Copysign(min(math.Hypot(x, y-1), math.Hypot(x-half, y-half)), x-y) / size
 }
 
-// picture is what a caption shows, somewhere around the middle.
+// picture holds the content of a caption, and its position and size.
 type picture struct {
 	colour, shape int
-	x, y, size    float64 // of the middle, and half of the width, in pixels
+	x, y, size    float64 // of the center, and half of the width, in pixels
 }
 
 func (p picture) caption() string { return colours[p.colour].name + " " + shapes[p.shape].name }
 
-// place puts the picture number i somewhere.
+// place sets a pseudorandom position and size for picture number i.
 func (p picture) place(i int) picture {
 	r := philox.NewStream(uint64(i), 0, 0)
 	u := func(n uint64) float64 { return 2*float64(r.Uniform(n)) - 1 }
@@ -83,10 +84,11 @@ func (p picture) place(i int) picture {
 	return p
 }
 
-// style paints a point of a picture that is so far from the edge of its shape, in pixels.
+// style returns the color of a point at a signed distance from the edge of the shape, in
+// pixels.
 type style func(distance float64, rgb [3]float64) [3]float64
 
-// plain is a flat shape on paper.
+// plain paints a flat shape on paper.
 func plain(distance float64, rgb [3]float64) [3]float64 {
 	if distance < 0 {
 		return rgb
@@ -94,7 +96,7 @@ func plain(distance float64, rgb [3]float64) [3]float64 {
 	return [3]float64{0.96, 0.94, 0.90}
 }
 
-// glow is a lamp in the dark: its colour fades around it.
+// glow paints a lamp in the dark. Its color fades with the distance.
 func glow(distance float64, rgb [3]float64) [3]float64 {
 	at := [3]float64{0.05, 0.05, 0.15}
 	light := math.Exp(-max(distance, 0) / 2.5)
@@ -107,10 +109,10 @@ func glow(distance float64, rgb [3]float64) [3]float64 {
 	return at
 }
 
-// fine is how many points of a pixel are painted along each side.
+// fine is the number of sampled points per pixel along each side.
 const fine = 3
 
-// paint draws the picture.
+// paint renders the picture.
 func (p picture) paint(s style) *image.NRGBA {
 	m := image.NewNRGBA(image.Rect(0, 0, side, side))
 	for py := range side {

@@ -16,11 +16,11 @@ import (
 	"github.com/lorafuse/lorafuse/lora/dialects"
 )
 
-// drawSteps is how many steps a picture takes.
+// drawSteps is the number of sampling steps per image.
 const drawSteps = 24
 
-// show draws all captions without an adapter and with it, into before.png and after.png,
-// and says how many are what they should be.
+// show generates all captions without and with the adapter, writes before.png and after.png,
+// and prints the scores.
 func show(ctx context.Context, adapter string, asked []picture) error {
 	pipeline, err := diffusion.Open(modelDir)
 	if err != nil {
@@ -79,7 +79,7 @@ func show(ctx context.Context, adapter string, asked []picture) error {
 	return nil
 }
 
-// draw draws pictures of captions, each of a noise of its own.
+// draw generates an image per caption, each from its own noise.
 func draw(ctx context.Context, painter *diffusion.Painter, canvas *diffusion.Canvas, slot *engine.Slot, asked []picture) (drawn []image.Image, err error) {
 	width, height, err := canvas.Latent(side, side)
 	if err != nil {
@@ -99,7 +99,7 @@ func draw(ctx context.Context, painter *diffusion.Painter, canvas *diffusion.Can
 	return drawn, nil
 }
 
-// save writes pictures as a grid, a row for each shape.
+// save writes images as a grid with one row per shape.
 func save(path string, drawn []image.Image) error {
 	var rows [][]image.Image
 	for len(drawn) > 0 {
