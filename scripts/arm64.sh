@@ -1,13 +1,13 @@
 #!/bin/sh
-# Tests of the packages that have assembly for arm64: there, or else in an
-# emulator of two machines, one that has every feature and one (cortex-a72)
-# that has no products of bfloat16, whose instructions would be illegal. Left
-# out are tests of speed and slow ones that add nothing about the assembly.
+# Tests the packages that have arm64 assembly, natively or in an emulator of two
+# machines: one has every feature, the other (cortex-a72) lacks the bfloat16 matrix
+# instructions, which would be illegal there. Performance tests and slow tests that
+# add nothing for the assembly are skipped.
 #
-# Without an emulator (Debian: apt-get install qemu-user) it says so and does
-# nothing. In CI, as root, it installs it.
-#   scripts/arm64.sh          all of that
-#   scripts/arm64.sh short    the kernels alone, on the machine that has every feature
+# Without an emulator (Debian: apt-get install qemu-user) it prints a notice and does
+# nothing. In CI, as root, it installs the emulator.
+#   scripts/arm64.sh          all tests
+#   scripts/arm64.sh short    only the kernels, on the machine with every feature
 set -eu
 cd "$(dirname "$0")/.."
 go=${GO:-go}

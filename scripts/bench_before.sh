@@ -1,17 +1,17 @@
 #!/bin/sh
-# Compare this working tree with an earlier revision, row by row of lorafuse bench:
+# Compares this working tree with an earlier revision, row by row of lorafuse bench:
 #
 #   scripts/bench_before.sh [--rounds N] REVISION [SUITE...] [-- FLAG...]
 #   scripts/bench_before.sh v0.3 step -- --size small --runs 1
 #   scripts/bench_before.sh --rounds 5 HEAD~1 layer -- --only 'bf16.*r=16, m=2048'
 #
-# Both are built, the earlier one in a worktree that is removed again, and measure in
-# turns (before, after, before, ...), so that both see the machine's moods. Suites are
-# step, decode and layer unless others are named; flags are those of all suites.
+# It builds both, the earlier one in a temporary worktree, and runs them alternately
+# (before, after, before, ...), so that load on the machine affects both. The default
+# suites are step, decode and layer. Flags are passed to all suites.
 #
-# Printed is for each row how many times as long it takes as before: by the medians of
-# all samples, by the fastest ones, and the medians in milliseconds. The worst come
-# first. Rows of one build alone are named at the end.
+# For each row it prints the ratio of the times, after to before, of the medians and of
+# the fastest samples, and the medians in milliseconds. The worst rows come first. Rows
+# that only one build has are listed at the end.
 set -eu
 cd "$(dirname "$0")/.."
 go=${GO:-go}
@@ -69,7 +69,7 @@ while [ "$round" -le "$rounds" ]; do
 	round=$((round + 1))
 done
 
-# samples prints a line for each sample of a build: the row, the build, seconds.
+# samples prints one line per sample of a build: the row, the build, the seconds.
 samples() {
 	cat "$dir"/*."$1".json | awk -v build="$1" '
 		function text() { sub(/^ *"[a-z]*": "/, ""); sub(/",?$/, ""); return $0 }

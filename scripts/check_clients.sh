@@ -1,12 +1,12 @@
 #!/bin/sh
-# Serves small models of testdata and has real clients check the server: openai for Python,
-# for JavaScript and for Go, and curl. What it installs of them lies in output/clients; it
-# needs python3 with pip and venv, node with npm, and their package indexes within reach.
+# Serves small models of testdata and checks the server with real clients: OpenAI's for
+# Python, JavaScript and Go, and curl. It installs them in output/clients, and needs
+# python3 with pip and venv, node with npm, and access to their package indexes.
 #
 #     scripts/check_clients.sh
 #
-# A client whose tools are not there is left out with a line that says so. The exit status
-# is 1 if a client finds a fault.
+# A client whose tools are missing is skipped with a notice. The exit status is 1 if a
+# client reports a fault.
 set -eu
 cd "$(dirname "$0")/.."
 dir=$PWD/output/clients
@@ -33,7 +33,7 @@ else
 	echo 'left out: openai for JavaScript, which could not be installed'
 fi
 
-# A model of text with a template that teaches tools, and room for what that renders.
+# A language model whose template supports tools, with enough context for it.
 model=$dir/model
 rm -rf "$model"
 mkdir "$model"
@@ -48,7 +48,7 @@ serve --api-key sesame $served
 (cd scripts/check_openai_go && client 'openai for Go' go run . -url "$url" -key sesame -adapter other; exit $failed) || failed=1
 client curl sh scripts/check_curl.sh --url "$url" --key sesame --adapter tiny
 
-# A fine-tuning job goes on after kill -9.
+# A fine-tuning job resumes after kill -9.
 if [ -n "$python" ]; then
 	job=$("$python" scripts/check_openai.py --url "$url" --key sesame --begin) || failed=1
 	kill -9 "$pid"
@@ -63,6 +63,6 @@ serve --api-key sesame --model testdata/encoders/mpnet
 [ -z "$node" ] || (cd "$node" && client 'openai for JavaScript, vectors' node ../../../scripts/check_openai.mjs --url "$url" --key sesame --embeddings; exit $failed) || failed=1
 (cd scripts/check_openai_go && client 'openai for Go, vectors' go run . -url "$url" -key sesame -embeddings; exit $failed) || failed=1
 
-# The server ends as it should.
+# The server shuts down cleanly.
 ended
 exit $failed

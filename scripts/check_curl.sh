@@ -1,10 +1,10 @@
 #!/bin/sh
-# Checks a server as one sees it from a shell: statuses, headers, streams, and what it makes
-# of requests that are not as they should be.
+# Checks a server with curl: statuses, headers, streams, and the responses to invalid
+# requests.
 #
 #     scripts/check_curl.sh --url http://127.0.0.1:8000 [--key KEY] [--adapter NAME]
 #
-# The exit status is 1 if anything is other than expected.
+# The exit status is 1 if a check fails.
 set -u
 url= key= adapter=
 while [ $# -gt 0 ]; do
@@ -35,7 +35,7 @@ post() {
 	ask -H 'Content-Type: application/json' --data-binary "$body" "$@" "$url$path"
 }
 
-# check NAME STATUS [TEXT…]: the last answer has the status, and each text in its body.
+# check NAME STATUS [TEXT…]: the last response has the status, and its body each text.
 check() {
 	name=$1 want=$2 fault=
 	shift 2
@@ -46,7 +46,7 @@ check() {
 	report "$name" "$fault"
 }
 
-# header NAME TEXT: a header of the last answer.
+# header NAME TEXT: a header of the last response contains the text.
 header() {
 	fault=
 	grep -qi -- "^$1: *$2" "$dir/headers" || fault="no header $1: $2 in: $(tr '\n' ' ' <"$dir/headers")"
@@ -89,7 +89,7 @@ if [ -n "$adapter" ]; then
 	post /v1/chat/completions "{\"model\":\"$adapter\",$hello}"; check 'an adapter' 200 "\"model\":\"$adapter\""
 fi
 
-# What is wrong.
+# Invalid requests.
 post /v1/chat/completions "{\"model\":\"no-such\",$hello}"; check 'an unknown model' 404 '"error":{' 'no-such'
 post /v1/chat/completions '{"model":'; check 'half of a JSON text' 400 '"error":{'
 post /v1/chat/completions '[]'; check 'a list' 400 '"error":{'

@@ -1,13 +1,13 @@
 #!/bin/sh
-# The program and its tests for macOS on arm64, checked without a Mac: vet, build and
-# link with cgo, so that backend/metal's Objective-C is compiled as it is on a Mac.
+# Checks the program and its tests for macOS on arm64 without a Mac: vet, build and link
+# with cgo, so that the Objective-C of backend/metal is compiled as on a Mac.
 #
-# The compiler is zig cc, which brings macOS' C library; of Apple's frameworks there are
-# declarations and link stubs of our own (kernels/sim/metal). So this finds a misspelt
-# selector, a wrong type and a missing symbol. What it links is not to be run or shipped.
+# The compiler is zig cc, which contains the C library of macOS. Declarations and link
+# stubs in kernels/sim/metal replace Apple's frameworks. The check finds misspelled
+# selectors, wrong types and missing symbols. Its binaries must not be run or shipped.
 #
-# zig is taken from ZIG (a command), or installed once into output/zig by pip (100 MB to
-# download).
+# ZIG names the zig command. Without it, pip installs zig once into output/zig (100 MB
+# to download).
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -35,7 +35,7 @@ fi
 out=$(mktemp -d)
 trap 'rm -rf "$out" ./-.o' EXIT # go asks the compiler what it can, and zig leaves the answer here
 
-# stub INSTALL-NAME FILE SYMBOLS CLASSES: what a library of macOS exports.
+# stub INSTALL-NAME FILE SYMBOLS CLASSES: writes a stub of a macOS library.
 stub() {
 	mkdir -p "$(dirname "$2")"
 	cat >"$2" <<END
@@ -55,7 +55,7 @@ framework() {
 	stub "/System/Library/Frameworks/$1.framework/Versions/$2/$1" "$out/sdk/$1.framework/$1.tbd" "$3" "$4"
 	[ -z "${5:-}" ] || { mkdir -p "$out/sdk/$1.framework/Headers" && cp "$5" "$out/sdk/$1.framework/Headers/$1.h"; }
 }
-# imported LIBRARY: the symbols that Go's own packages take from one.
+# imported LIBRARY: prints the symbols that Go's own packages import from a library.
 imported() {
 	grep -rh "^//go:cgo_import_dynamic.*/$1\"" "$($go env GOROOT)"/src/crypto/x509/internal/macos "$($go env GOROOT)"/src/runtime/*darwin*.go |
 		awk '{ print "_" $3 }' | sort -u | paste -sd, -
@@ -101,7 +101,7 @@ for f in lorafuse metal.test; do
 	grep -qa /System/Library/Frameworks/Metal.framework "$out/$f" || { say "$f does not link Metal"; exit 1; }
 done
 
-# A check that finds nothing is worth nothing: a selector that Metal does not have.
+# The check itself must find a fault: a selector that Metal does not have.
 sed 's/newCommandQueue\]/newCommandQueues]/' backend/metal/lfmetal.m >"$out/lfmetal.m"
 ! cmp -s backend/metal/lfmetal.m "$out/lfmetal.m"
 # shellcheck disable=SC2086 # words

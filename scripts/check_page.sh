@@ -1,12 +1,12 @@
 #!/bin/sh
-# Serves small models of testdata and looks at the page of each server with a real Chromium
-# (Debian: chromium), by scripts/check_page.
+# Serves small models of testdata and checks the page of each server in a real Chromium
+# (Debian: chromium), with scripts/check_page.
 #
-#     scripts/check_page.sh              checks all
-#     scripts/check_page.sh --pictures   writes docs/page-*.png anew, of examples/godoc
+#     scripts/check_page.sh              runs all checks
+#     scripts/check_page.sh --pictures   regenerates docs/page-*.png from examples/godoc
 #
-# Where there is no Chromium it says so and passes. The exit status is 1 if a check finds a
-# fault; output/page then has a picture of it.
+# Without Chromium it prints a notice and succeeds. The exit status is 1 if a check fails;
+# output/page then has a screenshot.
 set -eu
 cd "$(dirname "$0")/.."
 dir=$PWD/output/page
@@ -40,7 +40,7 @@ if [ "${1:-}" = --pictures ]; then
 	exit $failed
 fi
 
-# A model of text with a chat template, and room for answers that can be stopped.
+# A language model with a chat template, and enough context for answers that are stopped.
 model=$dir/model
 mkdir "$model"
 cp testdata/lm/qwen3/model/* "$model"

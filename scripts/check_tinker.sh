@@ -1,13 +1,13 @@
 #!/bin/sh
-# Serves a small model of testdata and has Tinker's own client train on it, and the loops of
-# tinker-cookbook; then kills the server, and sees that what was saved is still there.
+# Serves a small model of testdata, trains on it with Tinker's own client and with the loops
+# of tinker-cookbook, then kills the server and checks that the saved state is complete.
 #
 #     scripts/check_tinker.sh
 #
-# What it installs lies in output/clients; it needs python3 with pip and venv, and a package
-# index within reach. TINKER_PYTHON names a python that has tinker and tinker-cookbook
-# already. What cannot be installed is left out with a line that says so. The exit status is
-# 1 if a client finds a fault.
+# It installs the clients in output/clients, and needs python3 with pip and venv, and access
+# to a package index. TINKER_PYTHON names a python that already has tinker and
+# tinker-cookbook. Clients that cannot be installed are skipped with a notice. The exit
+# status is 1 if a client reports a fault.
 set -eu
 cd "$(dirname "$0")/.."
 dir=$PWD/output/clients
@@ -23,7 +23,7 @@ if [ -z "$python" ]; then
 		echo 'left out: tinker, which could not be installed'
 		exit 0
 	fi
-	# One of its requirements, for models with images and sound, is not to be had everywhere.
+	# A requirement for models with images and sound, which some indexes lack.
 	if ! $pip --no-deps tinker-cookbook==0.6.1 || ! $pip aiohttp blobfile chz cloudpickle datasets pillow pyrage safetensors termcolor tiktoken torch tqdm; then
 		echo 'tinker-cookbook could not be installed'
 	fi
@@ -38,7 +38,7 @@ fi
 store=$dir/tinker-store
 rm -rf "$store"
 
-# again serves what is in the store.
+# again restarts the server on the existing store.
 again() { serve --api-key tml-sesame --model testdata/lm/llama/model --name tiny --train-dir "$store"; }
 
 # client ARGUMENTS…

@@ -1,13 +1,13 @@
 #!/bin/sh
-# The program of -tags cuda where there is no driver: in a folder that has nothing
-# but the program, the libraries that ldd lists and a model, as a container
-# without --gpus has. It must start and compute on the CPU, say once why, and
-# refuse to compute on a GPU, saying why.
+# Runs the program built with -tags cuda without a driver, in a folder with only the
+# program, the libraries that ldd lists and a model, like a container without --gpus.
+# It must start and compute on the CPU, print the reason once, and refuse to compute
+# on a GPU with the reason.
 #
-# chroot needs to be root, or user namespaces; without either it says so and
-# does nothing.
+# chroot needs root or user namespaces. Without either it prints a notice and does
+# nothing.
 #   scripts/cuda_alone.sh            builds the program first
-#   scripts/cuda_alone.sh PROGRAM    one that is there already
+#   scripts/cuda_alone.sh PROGRAM    uses an existing program
 set -eu
 cd "$(dirname "$0")/.."
 root=$(mktemp -d)
@@ -25,7 +25,7 @@ else
 	cp "$program" "$root/lorafuse"
 fi
 
-# with_libraries FILE: what it is linked to, at the same places.
+# with_libraries FILE: copies a file and the libraries to which it is linked.
 with_libraries() {
 	ldd "$1" | grep -o '/[^ ]*' | while read -r library; do
 		mkdir -p "$root$(dirname "$library")"
@@ -48,7 +48,7 @@ if nm -D --undefined-only "$program" | grep -E ' cu[A-Z]'; then
 fi
 cp -r testdata/lm/llama/model "$root/model"
 
-# lorafuse STATUS COMMAND…: runs it, and checks its status.
+# lorafuse STATUS COMMAND…: runs a command and checks its exit status.
 lorafuse() {
 	wanted=$1
 	shift
@@ -61,7 +61,7 @@ lorafuse() {
 	fi
 	echo "lorafuse $*: status $status"
 }
-# says N TEXT: so many lines of the output have it.
+# says N TEXT: checks that N lines of the output contain the text.
 says() {
 	n=$(grep -c -- "$2" "$root/out" || true)
 	if [ "$n" != "$1" ]; then

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Prints what nvcc is told of the devices that it compiles for: of all, or of the
-# one that LORAFUSE_CUDA_ARCH names, such as 90a.
+# Prints the nvcc options that select the target devices: all, or the one that
+# LORAFUSE_CUDA_ARCH names, such as 90a.
 set -eu
 case ${LORAFUSE_CUDA_ARCH:-all} in
 all)

@@ -1,10 +1,10 @@
 #!/bin/sh
-# The program of -tags cuda for arm64: compiled and linked, the trampolines of the
-# shim among it, and run in an emulator, where it finds no driver.
+# Compiles and links the program with -tags cuda for arm64, including the trampolines of
+# the shim, and runs it in an emulator, where it finds no driver.
 #
-# It takes the compiler for arm64 and qemu-user (Debian: gcc-aarch64-linux-gnu
-# libc6-dev-arm64-cross qemu-user). In CI, as root, it installs them; elsewhere it
-# says what is missing and does nothing.
+# It needs the compiler for arm64 and qemu-user (Debian: gcc-aarch64-linux-gnu
+# libc6-dev-arm64-cross qemu-user). In CI, as root, it installs them; otherwise it
+# lists the missing ones and does nothing.
 set -eu
 cd "$(dirname "$0")/.."
 go=${GO:-go}
@@ -27,7 +27,7 @@ fi
 eval "$(sh scripts/cuda_env.sh)"
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-# Quiet where it goes well: the linker names each library of amd64 that it passes over.
+# Print errors only: the linker names each amd64 library that it skips.
 CC=aarch64-linux-gnu-gcc CGO_ENABLED=1 GOARCH=arm64 GOOS=linux $go build -tags cuda -o "$out/lorafuse" ./cmd/lorafuse >"$out/log" 2>&1 || {
 	cat "$out/log" >&2
 	exit 1
@@ -39,7 +39,7 @@ fi
 "$qemu" -L "$libraries" "$out/lorafuse" devices | tee "$out/devices"
 grep -q '^cuda .*no CUDA driver' "$out/devices"
 
-# A driver that only describes a device: what it is asked goes through the trampolines.
+# A driver that only describes a device. Calls to it pass through the trampolines.
 aarch64-linux-gnu-gcc -shared -fPIC -x c -o "$out/libcuda.so" - <<'END'
 #include <string.h>
 int cuInit(unsigned flags) { return flags; }

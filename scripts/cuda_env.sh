@@ -1,10 +1,10 @@
 #!/bin/sh
-# Prints what a build with -tags cuda needs in its environment, to be evaluated:
+# Prints the environment that a build with -tags cuda needs, for evaluation:
 #   eval "$(scripts/cuda_env.sh)"
-# The folder of the linker script comes first, since gorgonia.org/cu looks for a
-# libcuda of its own, which would have to be there when the program starts.
-# The compatibility header comes before CUDA's own. -z lazy: go-nvml leaves its
-# functions to be found when they are called.
+# The folder of the linker script comes first, because gorgonia.org/cu links a libcuda
+# of its own, which would have to exist when the program starts. The compatibility
+# header comes before CUDA's own. -z lazy: go-nvml resolves its functions when they are
+# called.
 set -eu
 cd "$(dirname "$0")/.."
 home=$(sh scripts/cuda_toolchain.sh)

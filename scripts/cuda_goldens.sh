@@ -1,10 +1,10 @@
 #!/bin/sh
-# Goldens on a CUDA device, which without a GPU is the simulated one: those of
-# scripts/goldens.sh.
-#   scripts/cuda_goldens.sh                     some of each
+# Runs the goldens of scripts/goldens.sh on a CUDA device; without a GPU that is the
+# simulated one.
+#   scripts/cuda_goldens.sh                     some of each kind
 #   scripts/cuda_goldens.sh few                 fewer
 #   LORAFUSE_LONG=1 scripts/cuda_goldens.sh     all, and some in every order of
-#                                               threads, copies late and at once
+#                                               threads, with late and with eager copies
 set -eu
 cd "$(dirname "$0")/.."
 eval "$(sh scripts/cuda_env.sh)"

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Builds the simulated CUDA driver, kernels/sim/build/libcuda_sim.so, out of the
-# kernels in kernels/cuda: what changed only. Needs g++ or clang++ (CXX) and
-# make. Prints the path of the library.
-#   scripts/cuda_sim.sh            the library
-#   scripts/cuda_sim.sh TARGET…    other targets of kernels/sim/Makefile
+# Builds the simulated CUDA driver, kernels/sim/build/libcuda_sim.so, from the kernels
+# in kernels/cuda, incrementally. Needs g++ or clang++ (CXX) and make. Prints the path
+# of the library.
+#   scripts/cuda_sim.sh            builds the library
+#   scripts/cuda_sim.sh TARGET…    builds other targets of kernels/sim/Makefile
 set -eu
 cd "$(dirname "$0")/../kernels/sim"
 if [ -z "${CXX:-}" ]; then

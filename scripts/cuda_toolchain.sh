@@ -1,11 +1,11 @@
 #!/bin/sh
-# Prints CUDA_HOME: a folder with bin/nvcc, nvvm and include/cuda.h. One that
-# is set and has nvcc is used as it is. Else the pinned compiler is installed,
-# once, into output/cuda by pip, from NVIDIA's own packages (about 105 MB to
-# download); that needs python3 with pip and a package index.
+# Prints CUDA_HOME: a folder with bin/nvcc, nvvm and include/cuda.h. An existing
+# CUDA_HOME with nvcc is used as it stands. Otherwise pip installs the pinned compiler
+# once into output/cuda, from NVIDIA's own packages (about 105 MB to download), which
+# needs python3 with pip and a package index.
 #
-# 13.0 is pinned since later versions write PTX that drivers of this
-# generation (580) cannot read.
+# 13.0 is pinned because later versions generate PTX that drivers of this generation
+# (580) cannot read.
 set -eu
 cd "$(dirname "$0")/.."
 version=13.0.2
@@ -33,7 +33,7 @@ say "installing nvcc $version into output/cuda"
 new=$PWD/output/cuda/$version.$$
 mkdir -p "$new"
 trap 'rm -rf "$new"' EXIT
-# One command: a second would refuse to merge into the same folder. cccl has
+# A single command, because a second would not merge into the same folder. cccl has
 # the headers that cuda_fp16.h needs.
 if ! PIP_ROOT_USER_ACTION=ignore timeout 600 python3 -m pip install --quiet --disable-pip-version-check --no-warn-script-location \
 	--retries 2 --timeout 20 --only-binary :all: --target "$new" \
@@ -41,7 +41,7 @@ if ! PIP_ROOT_USER_ACTION=ignore timeout 600 python3 -m pip install --quiet --di
 	say "pip could not install cuda-toolkit==$version: is a package index within reach? Or set CUDA_HOME to a CUDA toolkit of version 12.9 or 13"
 	exit 1
 fi
-# Parts that nothing here uses, half of the whole.
+# Remove unused parts, half of the total size.
 rm -rf "$new"/nvidia/cu13/bin/nvlink "$new"/nvidia/cu13/lib/libcudart* "$new"/nvidia/cu13/lib/libnvvm* "$new"/nvidia/cu13/nvvm/lib64
 rm -rf "${home%/nvidia/cu13}"
 mv "$new" "${home%/nvidia/cu13}"

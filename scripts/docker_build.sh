@@ -1,9 +1,9 @@
 #!/bin/sh
-# Builds both images with docker, podman or buildah, whichever is there and
-# works; else says what is missing.
+# Builds both images with docker, podman or buildah, whichever works. Otherwise it
+# lists the missing tools.
 #   scripts/docker_build.sh            lorafuse and lorafuse:cuda, for this machine
-#   PLATFORMS=linux/amd64,linux/arm64 scripts/docker_build.sh   for these
-#   ENGINE=podman scripts/docker_build.sh                       with this one
+#   PLATFORMS=linux/amd64,linux/arm64 scripts/docker_build.sh   for these platforms
+#   ENGINE=podman scripts/docker_build.sh                       with this engine
 set -eu
 cd "$(dirname "$0")/.."
 why=

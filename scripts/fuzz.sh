@@ -1,9 +1,9 @@
 #!/bin/sh
-# Run every fuzz target of the module for a while: scripts/fuzz.sh 10s
+# Runs every fuzz target of the module for the given time: scripts/fuzz.sh 10s
 #
-# A finding is an input that Go wrote down, or any failure but one: before Go
-# 1.27 the end of -fuzztime may itself be reported, as "context deadline
-# exceeded" and nothing else (golang.org/issue/75804).
+# A finding is an input that Go has recorded, or any failure except one: before Go 1.27
+# the end of -fuzztime itself may be reported as "context deadline exceeded" and nothing
+# else (golang.org/issue/75804).
 set -eu
 cd "$(dirname "$0")/.."
 time=${1:-10s}

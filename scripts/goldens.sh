@@ -1,10 +1,10 @@
-# The goldens that devices are held to: to be sourced by a script that is in the root of
-# the repository, has set LORAFUSE_TEST_BACKEND, $tags of the build, and the environment of
-# a simulated device where there is one. They are the tests that hold the CPU to PyTorch.
-# Logits, hidden states and greedy tokens of models; adapters of every kind, as they are,
-# merged and in a mix; gradients, training runs, resumed ones, jobs side by side and steps
-# of the example; diffusion transformers, autoencoders and pictures that are drawn; in float32 and with operands rounded to bfloat16; and how often a step
-# waits.
+# Golden tests for devices, the same tests that compare the CPU with PyTorch. Source this
+# file in the root of the repository, with LORAFUSE_TEST_BACKEND and $tags set, and with
+# the environment of a simulated device if there is one. The tests cover logits, hidden
+# states and greedy tokens of models; adapters of every kind, separate, merged and mixed;
+# gradients, training runs, resumed runs, concurrent jobs and steps of the example;
+# diffusion transformers, autoencoders and generated images, in float32 and with operands
+# rounded to bfloat16; and the number of waits per step.
 root=$PWD
 script=$(basename "$0" .sh)
 out=$(mktemp -d)
@@ -13,8 +13,8 @@ for package in model lora train generate graph serve/batching diffusion/dit diff
 	"${GO:-go}" test -c -tags "$tags" -o "$out/$(basename "$package")" "./$package"
 done
 
-# goldens PACKAGE TESTS: as go test -run TESTS ./PACKAGE, under the environment of
-# the simulated device that is set.
+# goldens PACKAGE TESTS: go test -run TESTS ./PACKAGE, in the environment of the simulated
+# device.
 goldens() {
 	began=$(date +%s)
 	log=$(mktemp "$out/XXXXXX")
@@ -28,7 +28,7 @@ goldens() {
 	[ "$n" != 0 ]
 }
 
-# few reaches models, adapters and training, in both precisions.
+# few covers models, adapters and training, in both precisions.
 few() {
 	goldens model 'TestGoldens/^extra$/^mistral-window$|TestRounding/^extra$/^linear$'
 	goldens lora 'TestGoldenAdapters/^peft$/^dora-biases$|TestRounding/^peft$/^patterns-rslora$'
@@ -36,9 +36,9 @@ few() {
 	goldens diffusion/dit 'TestGoldens/^flux$|TestTraces/^qwenimage-edit-zero-cond$'
 }
 
-# some reaches every family of kernels: prompts and decoding, grouped heads and
-# windows, biases, an adapter with dropout on its way, DoRA, quantised weights,
-# training with clipping and AdamW, of classifiers too; products in float32 and of
+# some covers every family of kernels: prompts and decoding, grouped heads and windows,
+# biases, an adapter with dropout on its input, DoRA, quantized weights, training with
+# clipping and AdamW, also of classifiers; matrix multiplications in float32 and with
 # rounded operands.
 some() {
 	goldens model 'TestGoldens/^(llama|extra)$/^(bf16|mistral-window|qwen3-biases|llama-f16)$|TestStoredQuantized/^(int8|nf4-double)$|TestRounding/^extra$/^(linear|mistral-window)$'
@@ -50,7 +50,7 @@ some() {
 	goldens diffusion/vae 'TestGoldens'
 }
 
-# all is all of them. Training takes as long as all else: side by side.
+# all runs every test. Training takes as long as the rest, so both run in parallel.
 all() {
 	goldens train 'Traces|TestRounding|TestResumeIsExact|TestExampleSteps|TestJobsOnAnyDevice' &
 	training=$!

@@ -1,33 +1,33 @@
 #!/bin/sh
-# What is to be run where there is an NVIDIA GPU, and can only be built elsewhere.
-#   scripts/gpu_check.sh --pack DIR              builds what is measured and the wrappers and values before
-#                                                it into DIR, which is carried there with a checkout of this
-#                                                commit: at most 64 MiB together
-#     --arch ARCH                                machine code for 80, 89, 90a (H100 and H200, what is taken
-#                                                where nothing is said), 100, or all and PTX
-#     --tree                                     puts the files of the repository in: no checkout is needed
-#     --tests                                    the test programs in place of what measures: a pack for later
-#     --packages 'model train'                   of these packages only, to carry less at a time
-#   scripts/gpu_check.sh --from DIR --out OUT    runs it there: OUT/report.md, report.json, log.txt
-#   scripts/gpu_check.sh --simulate [OUT]        all of it here, in small sizes, on the simulated driver, from
-#                                                a copy of what is carried and nothing else
-# The machine with the GPU needs its driver and nothing else; PyTorch with PEFT, ncu
-# and compute-sanitizer are used where they are. Values come first, then figures of what
-# users run; long suites and sanitizers last. Reports are written while steps run; with
-# --from also go
-#   --part N                   the steps of this part, which take eight minutes at most: 1 has the
-#                              figures, 2 takes three minutes, the others are long suites
-#   --only STEP,STEP           these steps alone
-#   --tree CHECKOUT            where the checkout is (.)
-#   --limit 8m                 end after so long, and say what was not run
-#   --continue report.json     go on from an earlier report, also with another pack; what was
-#                              not run then is run now
-# Exit status: 0 all that could be run passed, 1 a step failed, 3 there was no device,
-# 4 the time was up before all was run.
+# Runs the checks that need an NVIDIA GPU; elsewhere they can only be built.
+#   scripts/gpu_check.sh --pack DIR              builds the benchmarks, and the wrappers and value tests that
+#                                                precede them, into DIR. Copy DIR to the machine with a checkout
+#                                                of this commit: at most 64 MiB together
+#     --arch ARCH                                machine code for 80, 89, 90a (H100 and H200, the default),
+#                                                100, or all and PTX
+#     --tree                                     include the files of the repository: no checkout is needed
+#     --tests                                    the test programs instead of benchmarks: a pack for later
+#     --packages 'model train'                   test programs of these packages only, for a smaller pack
+#   scripts/gpu_check.sh --from DIR --out OUT    runs the pack: OUT/report.md, report.json, log.txt
+#   scripts/gpu_check.sh --simulate [OUT]        runs everything here, in small sizes, on the simulated driver,
+#                                                from a copy of the pack and nothing else
+# The machine with the GPU needs only its driver. PyTorch with PEFT, ncu and
+# compute-sanitizer are used if they are installed. Value checks come first, then
+# benchmarks of user workloads; long suites and sanitizers are last. Reports are updated
+# while steps run. More options of --from:
+#   --part N                   the steps of this part, at most eight minutes: 1 has the benchmarks,
+#                              2 takes three minutes, the others are long suites
+#   --only STEP,STEP           only these steps
+#   --tree CHECKOUT            the checkout (default: .)
+#   --limit 8m                 stop after this time, and list the steps that did not run
+#   --continue report.json     continue an earlier report, also with another pack: run the steps
+#                              that did not run before
+# Exit status: 0 all steps that could run passed, 1 a step failed, 3 no device was found,
+# 4 the time limit was reached.
 set -eu
 go=${GO:-go}
 
-# from DIR …: runs the pack in DIR. A copy of this script lies there.
+# from DIR …: runs the pack in DIR, which contains a copy of this script.
 from() {
 	dir=$1
 	shift
@@ -36,7 +36,7 @@ from() {
 	exec "$dir/gpucheck" run --from "$dir" "$@"
 }
 
-# folders PATTERN: the packages whose tests have a line like that.
+# folders PATTERN: prints the packages whose tests have a matching line.
 folders() { git ls-files --cached --others --exclude-standard '*_test.go' | grep -v '^tools/' | xargs grep -lE "$1" | xargs -r -n 1 dirname | sort -u; }
 
 pack() {
@@ -69,7 +69,7 @@ pack() {
 	bin=$PWD/output/gpu_check/bin
 	rm -rf "$bin"
 	mkdir -p "$bin" "$to"
-	# What is embedded are the kernels of this architecture, not those of kernels/cuda/build.
+	# Embed the kernels of this architecture instead of those in kernels/cuda/build.
 	kernels=output/gpu_check/kernels_$arch
 	export LORAFUSE_CUDA_ARCH="$arch"
 	[ -d "$kernels" ] || [ ! -d kernels/cuda/build ] || cp -R kernels/cuda/build "$kernels" # what is of another architecture is made again
@@ -90,8 +90,8 @@ pack() {
 			program "$package" false
 		done
 		for package in $(folders '/dev/testdevice"' | grep -vxE 'serve|serve/tinker'); do
-			# Of these packages only the tests that ask for the device; what serve computes
-			# with is in serve/batching and train/session.
+			# Of these packages run only the tests that request the device; the computations of
+			# serve are in serve/batching and train/session.
 			program "$package" true "$(grep -l '/dev/testdevice"' "$package"/*_test.go | xargs sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' | grep -vx TestMain | paste -sd '|')"
 		done
 	fi
@@ -102,13 +102,13 @@ pack() {
 	rm -f "$to/gpucheck"
 	gzip -9c "$bin/../gpucheck" >"$to/gpucheck.gz"
 	cp scripts/gpu_check.sh "$to"
-	# What travels in a checkout, or what tests read of it and the sources of the kernels.
+	# Files of a checkout, or the files that tests read and the sources of the kernels.
 	[ -n "$beside" ] || set -- testdata examples/godoc kernels scripts $packages
 	git ls-files --cached --others --exclude-standard "$@" | "$bin/../gpucheck" pack $beside "$to" "$bin" "$PWD"
 	du -sh "$to" >&2
 }
 
-# wrappers: the program that compares those of PTX with their twins.
+# wrappers: builds the program that compares PTX wrappers with their twins.
 wrappers() {
 	sh scripts/cuda_sim.sh conformance >/dev/null
 	cp kernels/sim/build/conformance/conformance kernels/sim/build/conformance/libcuda_twin.so "$bin"
@@ -121,7 +121,7 @@ wrappers() {
 	cp "$fat" "$bin/wrappers.fatbin"
 }
 
-# carried DIR: a copy of what goes to the machine with DIR, which is output/gpu_check/carried.
+# carried DIR: copies the files for the GPU machine to DIR/output/gpu_check/carried.
 carried() {
 	rm -rf output/gpu_check/carried
 	mkdir -p output/gpu_check/carried
@@ -131,7 +131,7 @@ carried() {
 	cp -r "$@" output/gpu_check/carried
 }
 
-# embedded FOLDER OTHER: what go build -overlay reads, to embed the fat binaries of OTHER in place of FOLDER's.
+# embedded FOLDER OTHER: prints an overlay for go build that embeds the fat binaries of OTHER instead of FOLDER's.
 embedded() {
 	printf '{"Replace": {'
 	comma=
@@ -146,7 +146,7 @@ embedded() {
 	echo '}}'
 }
 
-# program PACKAGE GOLDEN [TESTS]: its test program.
+# program PACKAGE GOLDEN [TESTS]: builds the test program of a package.
 program() {
 	[ -z "$only" ] || case $only in *" $1 "*) ;; *) return 0 ;; esac
 	$go test -c -tags cuda -overlay "$overlay" -ldflags "-s -w" -o "$bin/$(echo "$1" | tr / _).test" "./$1"

@@ -1,8 +1,8 @@
 #!/bin/sh
-# gofmt, go vet and staticcheck on every combination of build tags and systems
-# that the code has files for.
-#   scripts/lint.sh short    without the tag purego, on one other system only, and of
-#                            the tag cuda go vet alone
+# Runs gofmt, go vet and staticcheck for every combination of build tags and systems
+# for which the code has files.
+#   scripts/lint.sh short    without the tag purego, on only one other system, and with
+#                            the tag cuda only go vet
 set -eu
 cd "$(dirname "$0")/.."
 go=${GO:-go}

@@ -1,12 +1,12 @@
 #!/bin/sh
-# What is to be run on a Mac: the Metal backend on an Apple GPU, in one report.
+# Runs the checks that need a Mac: the Metal backend on an Apple GPU, in one report.
 #   scripts/mac_check.sh [OUT]             OUT/report.md and a log of each step (output/mac_check)
 #   scripts/mac_check.sh --short [OUT]     without the longer goldens and without benchmarks
-#   scripts/mac_check.sh --fake [OUT]      the short form on the fake Metal: tries this script on Linux
-# Needs Go and the command-line tools of Xcode (xcode-select --install), not Xcode. Where
-# xcrun has the metal compiler it compiles the shaders as well; where PYTHON (python3) has
-# mlx-lm and numpy, mlx-lm is measured beside lorafuse. A step that fails hides no other.
-# Exit status: 0 all that could be run passed, 1 a step failed, 3 there is no device.
+#   scripts/mac_check.sh --fake [OUT]      the short form on the fake Metal, to test this script on Linux
+# It needs Go and the command-line tools of Xcode (xcode-select --install), not Xcode. If
+# xcrun has the metal compiler, it also compiles the shaders; if PYTHON (python3) has
+# mlx-lm and numpy, it also measures mlx-lm. Steps run even after another has failed.
+# Exit status: 0 all steps that could run passed, 1 a step failed, 3 no device was found.
 set -eu
 cd "$(dirname "$0")/.."
 go=${GO:-go}
@@ -47,7 +47,7 @@ failed=0
 	echo '|---|---|---|'
 } >"$report"
 
-# step NAME COMMAND…: a row of the report, and a log.
+# step NAME COMMAND…: runs a command, adds a row to the report, and writes a log.
 step() {
 	name=$1
 	shift
@@ -60,12 +60,12 @@ step() {
 	printf '| %s | %s | %s |\n' "$name" "$word" $(($(date +%s) - began)) | tee -a "$report"
 }
 
-# quote NAME LOG: a log as a part of the report.
+# quote NAME LOG: adds a log to the report.
 quote() {
 	printf '\n## %s\n\n```\n%s\n```\n' "$1" "$(cat "$2")" >>"$report"
 }
 
-# shaders: Apple's compiler on every file, in each form.
+# shaders: compiles every file with Apple's compiler, in each form.
 shaders() {
 	for simd in 0 1; do
 		for bfloat in 0 1; do
@@ -76,7 +76,7 @@ shaders() {
 	done
 }
 
-# goldens: those of scripts/metal_goldens.sh on this device.
+# goldens: runs the goldens of scripts/metal_goldens.sh on this device.
 goldens() { LORAFUSE_METAL_TAGS="$tags" sh scripts/metal_goldens.sh; }
 
 build() { $go build -tags "$tags" -trimpath -o "$out/lorafuse" ./cmd/lorafuse; }
@@ -108,7 +108,7 @@ if [ "$mode" = all ]; then
 	step 'bench decode' "$out/lorafuse" bench decode --backend metal --save "$out/decode.json" --markdown
 	quote 'bench decode' "$out/bench_decode.txt"
 	if "$python" -c 'import mlx_lm, numpy' 2>/dev/null; then
-		# The shapes of the size small of lorafuse bench.
+		# The shapes of lorafuse bench --size small.
 		"$python" scripts/make_model.py --out "$out/small" --hidden 512 --layers 8 --inter 1408 --heads 8 --kv-heads 4 --vocab 8192 --dtype bf16 >/dev/null
 		step mlx-lm "$python" scripts/bench_mlx.py --model "$out/small"
 		quote mlx-lm "$out/mlx-lm.txt"

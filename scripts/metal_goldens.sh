@@ -1,14 +1,14 @@
 #!/bin/sh
-# Goldens on a Metal device, which without a Mac is the fake one: those of
-# scripts/goldens.sh. Tiers and forms of bfloat16 follow from the family and the language
-# of the fake device: family 9 has simdgroups and bfloat, 5 has neither.
-#   scripts/metal_goldens.sh                     some of each, and few of the plain tier
+# Runs the goldens of scripts/goldens.sh on a Metal device; without a Mac that is the
+# fake one. Its family and language version select tiers and bfloat16 forms: family 9
+# has simdgroups and bfloat, family 5 has neither.
+#   scripts/metal_goldens.sh                     some of each kind, and few of the plain tier
 #   scripts/metal_goldens.sh few                 few, in both tiers
 #   LORAFUSE_LONG=1 scripts/metal_goldens.sh     all, and some in every tier and form,
 #                                                in every order of threads
 set -eu
 cd "$(dirname "$0")/.."
-# On a Mac, whose builds need no tag, LORAFUSE_METAL_TAGS is empty.
+# On a Mac, where builds need no tag, LORAFUSE_METAL_TAGS is empty.
 tags=${LORAFUSE_METAL_TAGS-metal metalfake}
 [ -z "$tags" ] || export CC="${CC:-clang-19}" CXX="${CXX:-clang++-19}"
 export CGO_ENABLED=1 LORAFUSE_TEST_BACKEND=metal

@@ -1,13 +1,13 @@
 #!/bin/sh
 # Builds the fake Metal, kernels/sim/build/libmetal_sim.so, and lfmsl, which compiles
-# shaders: what changed only. Prints the path of the library.
-#   scripts/metal_sim.sh            both
-#   scripts/metal_sim.sh TARGET…    other targets of kernels/sim/Makefile
-#   scripts/metal_sim.sh tools      nothing; whether what they take is there
+# shaders, incrementally. Prints the path of the library.
+#   scripts/metal_sim.sh            builds both
+#   scripts/metal_sim.sh TARGET…    builds other targets of kernels/sim/Makefile
+#   scripts/metal_sim.sh tools      builds nothing; checks for the required tools
 #
-# It takes clang 19, GNUstep's Foundation and the runtime of blocks (Debian: clang-19
+# It needs clang 19, GNUstep's Foundation and the blocks runtime (Debian: clang-19
 # libobjc-12-dev libgnustep-base-dev libblocksruntime-dev). In CI, as root, it installs
-# them; elsewhere it says what is missing.
+# them; otherwise it lists the missing ones.
 set -eu
 cd "$(dirname "$0")/../kernels/sim"
 CLANG=${CLANG:-clang-19} CLANGXX=${CLANGXX:-clang++-19}

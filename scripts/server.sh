@@ -1,10 +1,10 @@
-# A server for checks by real clients: to be sourced by a script that has built lorafuse
-# into $dir. The server that is under way ends with the script, and $failed is 1 where one
-# has not ended as it should.
+# A server for checks with real clients. Source this file after building lorafuse into
+# $dir. The running server stops with the script; $failed is 1 if a server did not shut
+# down cleanly.
 pid= failed=0
 trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true' EXIT
 
-# ended has the server end.
+# ended stops the server.
 ended() {
 	[ -n "$pid" ] || return 0
 	kill "$pid"
@@ -12,8 +12,8 @@ ended() {
 	pid=
 }
 
-# serve ARGUMENTS…: a new server in place of the last; the address is in $url when it takes
-# requests.
+# serve ARGUMENTS…: replaces the running server. When the new one accepts requests, $url is
+# its address.
 serve() {
 	ended
 	: >"$dir/log"

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Has a server work for so many minutes: requests for several adapters, clients that go,
-# adapters that are swapped under their requests. Prints what it has in use over the time,
-# and fails where that grows, or where pages or requests are left at the end.
+# Keeps a server busy for the given number of minutes: requests for several adapters,
+# clients that disconnect, adapters that are swapped while requests use them. Prints
+# resource usage over time, and fails if it grows or if pages or requests are left.
 #
 #     scripts/soak.sh MINUTES
 #
-# One minute belongs to the nightly checks, an hour (scripts/soak.sh 60) to a release.
+# The nightly checks run it for one minute, a release for an hour (scripts/soak.sh 60).
 set -eu
 cd "$(dirname "$0")/.."
 minutes=${1:?minutes}
