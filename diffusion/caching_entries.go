@@ -193,8 +193,8 @@ func (l *latents) open() (err error) {
 	return nil
 }
 
-// noise draws noise seeded by the seed and the content of the image, so that it does not
-// depend on the other files in the folder.
+// noise draws noise from the seed and the content of the image, independent of the other
+// files in the folder.
 func (l *latents) noise(content []byte, n int) []float32 {
 	sum := sha256.Sum256(content)
 	noise := make([]float32, n)

@@ -134,7 +134,7 @@ func (p *Pipeline) sizes(o CacheOptions) (side, multiple int, err error) {
 	return cmp.Or(o.Side, defaultSide), multiple, nil
 }
 
-// leastMultiple returns the number by which image sides must be divisible.
+// leastMultiple returns the minimum divisor of image sides.
 func (p *Pipeline) leastMultiple() (int, error) {
 	if t, _ := p.transformer(); t != nil {
 		c, err := p.Canvas(t.Space())

@@ -14,10 +14,10 @@ type sizing struct {
 	scale func(image.Image, picture.Size) []float32
 }
 
-// sizing returns the resizing of a pipeline. Edit pipelines resize as they do for inference,
-// and as the Python trainers do: images and control images are not cropped, and their sides
-// are rounded, so that images of one shape are aligned. Other pipelines resize and crop to a
-// bucket. Errors: picture.ErrSize.
+// sizing returns the resizing of a pipeline. Edit pipelines resize as in inference and in the
+// Python trainers: they do not crop images or control images, but round their sides, so that
+// images of one shape are aligned. Other pipelines resize and crop to a bucket. Errors:
+// picture.ErrSize.
 func (p *Pipeline) sizing(side, multiple int) (sizing, error) {
 	buckets, err := picture.NewBuckets(side, multiple)
 	if err != nil {

@@ -20,7 +20,7 @@ const colours = 3
 type Canvas struct {
 	// Pixels is the number of image pixels per latent position, along each side.
 	Pixels int
-	// Multiple is the number by which the sides of an image must be divisible.
+	// Multiple is the divisor of image sides.
 	Multiple int
 
 	dir   string                 // folder of the autoencoder; empty if there is none

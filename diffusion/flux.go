@@ -38,7 +38,7 @@ var kontext = fitting{
 	},
 }
 
-// kontextSizes lists the sizes with which Kontext was trained.
+// kontextSizes lists the training sizes of Kontext.
 var kontextSizes = []picture.Size{
 	{Width: 672, Height: 1568}, {Width: 688, Height: 1504}, {Width: 720, Height: 1456}, {Width: 752, Height: 1392},
 	{Width: 800, Height: 1328}, {Width: 832, Height: 1248}, {Width: 880, Height: 1184}, {Width: 944, Height: 1104},

@@ -67,7 +67,7 @@ type Painter struct {
 
 // room identifies a compiled program, which accepts samples up to its bounds.
 type room struct {
-	shape string // of the slots' adapter
+	shape string // of the slot (engine.Slot.Shape)
 	spec  engine.Spec
 }
 

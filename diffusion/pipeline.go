@@ -221,7 +221,8 @@ func (p *Pipeline) Has(name string) bool { return p.Parts[name].There }
 // without weights. Errors: ErrPart if it is missing, and errors of hub.Tree.Fetch.
 func (p *Pipeline) Folder(name string) (string, error) { return p.fetch(name, false) }
 
-// Weights returns the folder of a part including its weights. Errors are those of Folder.
+// Weights returns the folder of a part including its weights. Errors are the same as for
+// Folder.
 func (p *Pipeline) Weights(name string) (string, error) { return p.fetch(name, true) }
 
 func (p *Pipeline) fetch(name string, weights bool) (string, error) {

@@ -155,5 +155,5 @@ func cleaned(text string) string {
 	return strings.Trim(spaces.ReplaceAllString(text, " "), " ")
 }
 
-// spaces matches what \s matches in Python.
+// spaces matches the same characters as \s in Python.
 var spaces = regexp.MustCompile(`[\s\v\x1c-\x1f\x85\p{Z}]+`)

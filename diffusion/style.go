@@ -22,7 +22,7 @@ type Style struct {
 	mu func(tokens, steps int) float64
 	// single computes evenly spaced levels in float32.
 	single bool
-	// table derives the noise levels from those of training.
+	// table derives the noise levels from the training levels.
 	table bool
 }
 

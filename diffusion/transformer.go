@@ -34,7 +34,7 @@ func (p *Pipeline) OpenTransformer() (*model.Model, dit.Transformer, error) {
 }
 
 // Config returns the configuration and the interface of the transformer without loading
-// weights. Errors: errors of OpenTransformer except those of weights.
+// weights. Errors: errors of OpenTransformer, except weight errors.
 func (p *Pipeline) Config() (*model.Config, dit.Transformer, error) {
 	if _, err := p.Folder(Transformer); err != nil {
 		return nil, nil, err
@@ -56,8 +56,8 @@ func (p *Pipeline) Config() (*model.Config, dit.Transformer, error) {
 }
 
 // Modules returns the configuration of the transformer and the layers that adapters may
-// target. A folder is read without its weights; a single file is inspected by its tensors.
-// Errors: errors of Config and dit.Modules, and for a file those of OpenTransformer.
+// target. It reads a folder without its weights, and a single file by its tensors. Errors:
+// errors of Config and dit.Modules, and for a file errors of OpenTransformer.
 func (p *Pipeline) Modules() (*model.Config, []nn.Module, error) {
 	if p.IsSingle() {
 		m, _, err := p.OpenTransformer()

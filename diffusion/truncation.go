@@ -23,8 +23,8 @@ func (t Truncation) String() string {
 	return fmt.Sprintf("truncated from %d to %d tokens for %s; cut off: %q", t.Tokens, t.MaxTokens, t.Encoder, string(text))
 }
 
-// Truncations returns what was cut off the last prompt, in the order of the encoders. It is
-// empty if the prompt fits.
+// Truncations returns the truncated parts of the last prompt, in the order of the encoders.
+// It is empty if the prompt fits.
 func (e *Encoder) Truncations() (all []Truncation) {
 	for _, t := range []*textModel{e.main, e.second} {
 		if t != nil && t.truncated != nil {

@@ -78,7 +78,7 @@ def main():
         return
     ours, theirs = [], []
     with tempfile.TemporaryDirectory() as dir:
-        # In a process of its own: what this one holds would count as the peak of its children.
+        # In a separate process: children would inherit the memory of this one in their peak.
         subprocess.run([sys.executable, __file__, "--make", dir], check=True)
         binary = os.path.join(dir, "train.test")
         subprocess.run(["go", "test", "-c", "-o", binary, "./train"], check=True)

@@ -108,7 +108,7 @@ report 'an adapter from elsewhere' "$([ "$status" -ge 400 ] && [ "$status" -lt 5
 { printf '{"messages":[{"role":"user","content":"'; head -c 100000000 /dev/zero | tr '\0' a; printf '"}]}'; } >"$dir/large"
 post /v1/chat/completions "@$dir/large"; check '100 MB' 413 '"error":{'
 rm "$dir/large"
-ask -H 'Content-Type: application/json' -H 'Content-Length: 1000' --max-time 2 --data-binary '{"mod' "$url/v1/chat/completions" # and no more
+ask -H 'Content-Type: application/json' -H 'Content-Length: 1000' --max-time 2 --data-binary '{"mod' "$url/v1/chat/completions" # incomplete body
 status=$(curl -sS --max-time 1 -N -o /dev/null -w '%{http_code}' ${key:+-H "Authorization: Bearer $key"} -H 'Content-Type: application/json' --data-binary "{\"model\":\"$model\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true,\"ignore_eos\":true,\"max_tokens\":60}" "$url/v1/chat/completions" 2>/dev/null)
 post /v1/chat/completions "{\"model\":\"$model\",$hello}"; check 'after clients that went' 200 '"finish_reason":"'
 if [ -n "$key" ]; then

@@ -33,7 +33,7 @@ if [ -z "${ZIG:-}" ]; then
 fi
 
 out=$(mktemp -d)
-trap 'rm -rf "$out" ./-.o' EXIT # go asks the compiler what it can, and zig leaves the answer here
+trap 'rm -rf "$out" ./-.o' EXIT # go probes the compiler, and zig leaves this file behind
 
 # stub INSTALL-NAME FILE SYMBOLS CLASSES: writes a stub of a macOS library.
 stub() {
@@ -70,7 +70,7 @@ stub /usr/lib/libobjc.A.dylib "$out/lib/libobjc.tbd" \
 cp "$out/lib/libobjc.tbd" "$out/lib/libobjc.A.tbd"
 stub /usr/lib/libresolv.9.dylib "$out/lib/libresolv.tbd" '_res_9_nclose, _res_9_ninit, _res_9_nsearch' ''
 
-# A header of macOS that zig has not, for the memory of a process in client_golang.
+# A macOS header that zig lacks; client_golang uses it to measure process memory.
 mkdir -p "$out/include/mach"
 cat >"$out/include/mach/mach_vm.h" <<'END'
 #pragma once

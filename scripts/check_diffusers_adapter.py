@@ -71,8 +71,8 @@ def zimage_output(transformer, g):
     return torch.stack(transformer(latents, g["timestep"], texts, return_dict=False)[0])
 
 
-# What is checked: targets of the adapter, and the forms in which diffusers loads it; lorafuse must refuse the others in
-# REFUSED. Of kohya's names of FLUX, diffusers reads those of single blocks for layers of FLUX's real sizes alone.
+# Checks: targets of the adapter, and the formats in which diffusers loads it; lorafuse must refuse the others in
+# REFUSED. diffusers reads kohya's names of FLUX single blocks only for layers of FLUX's real sizes.
 ATTENTION = r"^transformer_blocks\.\d+\.(attn\.(to_[qkv]|to_out\.0|add_[qkv]_proj|to_add_out)|ff\.net\.0\.proj)$"
 CASES = [
     ("flux", FluxTransformer2DModel, flux_pipeline, flux_output,

@@ -75,7 +75,7 @@ def main():
     torch.set_num_threads(a.threads)
     folder, texts = a.model or packaged(), sentences(a.count)
     model = SentenceTransformer(folder, device="cpu", model_kwargs={"dtype": torch.float32})
-    model.encode(texts[:64])  # what is made at the first call
+    model.encode(texts[:64])  # warm up: the first call initializes
     ours, theirs, our_cpu, their_cpu = [], [], [], []
     with tempfile.TemporaryDirectory() as work:
         source, out = os.path.join(work, "texts.txt"), os.path.join(work, "vectors.safetensors")

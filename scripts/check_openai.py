@@ -412,7 +412,7 @@ def main():
     try:
         c.completions.create(model=model, prompt="a", max_tokens=1)
     except openai.BadRequestError:
-        text = False  # it makes vectors
+        text = False  # it computes embeddings
     failed = 0
     for f in checks:
         if not text and f not in (models, unknown_model, embeddings):

@@ -39,7 +39,7 @@ args = args.parse_args()
 
 os.environ.update(TINKER_BASE_URL=args.url, TINKER_API_KEY=args.key, TINKER_TELEMETRY="0", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
 
-warnings.filterwarnings("ignore")  # of how the client will be used in later versions
+warnings.filterwarnings("ignore")  # deprecations of later client versions
 
 import tinker  # noqa: E402
 from tinker import types  # noqa: E402
@@ -144,7 +144,7 @@ def check_client():
         scored -= sum(found[1:])
     check("sampling has the weights of training", math.isclose(scored, alone, rel_tol=1e-4), (scored, alone))
 
-    # It goes on from what was saved as if nothing had been.
+    # It continues from the checkpoint as if nothing had happened.
     rest = []
     for c in (client, service.create_training_client_from_state_with_optimizer(saved).result()):
         for _ in range(2):
@@ -393,12 +393,12 @@ def begin():
         forward.result(), step.result()
     path = client.save_state("kept").result().path
     losses = []
-    for _ in range(2):  # which are lost
+    for _ in range(2):  # these steps are lost
         forward, step = client.forward_backward(data, "cross_entropy"), client.optim_step(adam)
         losses.append(forward.result().metrics["loss:sum"])
         step.result()
     print(json.dumps([path, losses]), flush=True)
-    os._exit(0)  # as if it had been killed too
+    os._exit(0)  # as if this process were killed, too
 
 
 def end(path, losses):

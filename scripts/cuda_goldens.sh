@@ -22,7 +22,7 @@ fi
 all
 for order in forward reverse random; do
 	for eager in 0 1; do
-		[ "$order $eager" = "forward 0" ] && continue # that is all of the above
+		[ "$order $eager" = "forward 0" ] && continue # already covered above
 		export LFSIM_ORDER=$order LFSIM_EAGER_CP=$eager LFSIM_SEED=7
 		some
 	done

@@ -35,7 +35,7 @@ def layered():
     )
     for p in model.parameters():
         torch.nn.init.normal_(p, std=0.1 if p.dim() > 1 else 0.3)
-    model = model.bfloat16().float()  # values that half the bytes hold
+    model = model.bfloat16().float()  # values that bfloat16 represents exactly
     latents, control = torch.randn(2, 3, 4, 4, 6), torch.randn(2, 1, 4, 6, 2)
     text, mask = torch.randn(2, 5, 24), torch.tensor([[1, 1, 1, 1, 1], [1, 0, 1, 1, 0]])
     time = torch.tensor([700.0, 90.0])

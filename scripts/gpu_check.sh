@@ -72,7 +72,7 @@ pack() {
 	# Embed the kernels of this architecture instead of those in kernels/cuda/build.
 	kernels=output/gpu_check/kernels_$arch
 	export LORAFUSE_CUDA_ARCH="$arch"
-	[ -d "$kernels" ] || [ ! -d kernels/cuda/build ] || cp -R kernels/cuda/build "$kernels" # what is of another architecture is made again
+	[ -d "$kernels" ] || [ ! -d kernels/cuda/build ] || cp -R kernels/cuda/build "$kernels" # kernels of other architectures are rebuilt
 	sh scripts/cuda_kernels.sh "$kernels" >"$bin/registers.txt"
 	overlay=$PWD/output/gpu_check/overlay.json
 	embedded "$PWD/kernels/cuda/build" "$PWD/$kernels" >"$overlay"
@@ -121,7 +121,7 @@ wrappers() {
 	cp "$fat" "$bin/wrappers.fatbin"
 }
 
-# carried DIR: copies the files for the GPU machine to DIR/output/gpu_check/carried.
+# carried DIR: copies the files for the GPU machine, and DIR, to output/gpu_check/carried.
 carried() {
 	rm -rf output/gpu_check/carried
 	mkdir -p output/gpu_check/carried

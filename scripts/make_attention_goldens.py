@@ -13,7 +13,7 @@ import pathlib
 import numpy
 import torch
 
-# Queries, heads, key heads, size of a head, length of a document.
+# Queries, heads, key heads, head size, document length.
 SHAPES = [(96, 4, 2, 64, 96), (150, 4, 1, 128, 60), (80, 2, 2, 32, 80), (70, 2, 1, 256, 70)]
 
 

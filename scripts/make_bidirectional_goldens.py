@@ -94,7 +94,7 @@ def main():
     parser.add_argument("--testdata", default="testdata", help="folder of the models")
     parser.add_argument("--out", required=True, help="folder of the goldens")
     a = parser.parse_args()
-    torch.set_num_threads(1)  # one order of summation
+    torch.set_num_threads(1)  # deterministic order of summation
     torch.use_deterministic_algorithms(True)
     os.makedirs(a.out, exist_ok=True)
     with tempfile.TemporaryDirectory() as tmp:

@@ -140,7 +140,7 @@ def main():
         for name, messages in CONVERSATIONS.items():
             for i, options in enumerate(OPTIONS):
                 goldens.append([file.stem, name, i, render(file.read_text(), messages, {**TOKENS, **options})])
-    answers = []  # what the generation tags enclose
+    answers = []  # text within the generation tags
     source = (OUT / "generation.jinja").read_text()
     for name, messages in CONVERSATIONS.items():
         messages = [{k: v for k, v in m.items() if v is not None} for m in messages]

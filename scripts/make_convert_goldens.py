@@ -72,7 +72,7 @@ def main():
                 some.append([int(bits[i]), int(result[i])])
         out["narrow"][name] = {"sums": sums, "some": some}
 
-    # Every number of one small type to every other.
+    # Every number of each small dtype to every other dtype.
     for a, (ka, ca, _) in FORMATS.items():
         for b, (kb, cb, nan) in FORMATS.items():
             if a != b:
@@ -82,14 +82,14 @@ def main():
                 codes[np.isnan(result.float().numpy())] = nan
                 out["pairs"][f"{a} {b}"] = checksum(codes)
 
-    # Wide types to float32, and F64 to F16, which NumPy rounds once.
+    # Wide dtypes to float32, and F64 to F16, which NumPy rounds only once.
     i = np.arange(1 << 16, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     i ^= i >> np.uint64(29)
     for name, kind in [("I32", np.int32), ("U32", np.uint32), ("I64", np.int64), ("U64", np.uint64), ("I16", np.int16), ("U16", np.uint16), ("I8", np.int8), ("U8", np.uint8)]:
         x = (i >> np.uint64(64 - 8 * np.dtype(kind).itemsize)).astype(f"u{np.dtype(kind).itemsize}").view(kind)
         out["pairs"][f"{name} F32"] = checksum(torch.from_numpy(x).float().numpy())
         out["pairs"][f"{name} F64"] = checksum(torch.from_numpy(x).double().numpy())
-    # Doubles of the sizes that the types hold, every fourth in the middle of two of them.
+    # Doubles in the range of the dtypes; every fourth is halfway between two representable numbers.
     exponent = 1023 - 32 + (i >> np.uint64(58))
     bits = exponent << np.uint64(52) | i & np.uint64((1 << 52) - 1)
     bits[::4] = bits[::4] >> np.uint64(41) << np.uint64(41)

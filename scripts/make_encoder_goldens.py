@@ -35,7 +35,7 @@ BERT_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 FAIRSEQ = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 PROMPTS = {"query": "query: ", "passage": "passage: "}
 
-# name: (model type, changes of SHAPE, class, stored dtype, tokenizer, modules behind the transformer, settings)
+# name: (model type, changes of SHAPE, class, stored dtype, tokenizer, modules after the transformer, settings)
 CASES = {
     "bert": ("bert", {}, AutoModel, "float32", "wordpiece", [("Pooling", {"mean": True}), ("Normalize", {})], {"max_seq_length": 16, "adapter": {"r": 3, "lora_alpha": 6, "task_type": "FEATURE_EXTRACTION"}}),
     "bert-head": ("bert", {"hidden_act": "gelu_new", "layer_norm_eps": 1e-3, "type_vocab_size": 3}, AutoModelForMaskedLM, "float16", "wordpiece",
@@ -58,7 +58,7 @@ def tokenizer(kind, folder):
     if kind.startswith("wordpiece"):
         special = BERT_SPECIAL if kind != "wordpiece-fairseq" else ["<s>", "<pad>", "</s>", "[UNK]", "<mask>"]
         normalizer, splitter = normalizers.BertNormalizer(lowercase=kind != "wordpiece-fairseq"), pre_tokenizers.BertPreTokenizer()
-        # Not trained: the trainer does not give the same vocabulary twice.
+        # Not trained, because the trainer is not deterministic.
         words = sorted({w for text in corpus for w, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))})
         letters = sorted({c for w in words for c in w} - {"漢"})
         pieces = special + letters + ["##" + c for c in letters] + [w for w in words if len(w) > 2][::2]
@@ -85,7 +85,7 @@ def tokenizer(kind, folder):
     pair = f"{first} $A {last} $B:1 {last}:1" if kind == "wordpiece-types" else f"{first} $A {last} {last} $B {last}"
     t.post_processor = processors.TemplateProcessing(single=f"{first} $A {last}", pair=pair, special_tokens=ends)
     names = {"pad_token": special[1] if special[0] == "<s>" else special[0], "unk_token": special[3] if special[0] == "<s>" else special[1], "cls_token": first, "sep_token": last, "mask_token": special[4]}
-    if kind == "wordpiece-types":  # else transformers leaves the types out
+    if kind == "wordpiece-types":  # otherwise transformers omits the types
         names["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     fast = PreTrainedTokenizerFast(tokenizer_object=t, model_max_length=512, **names)
     fast.save_pretrained(folder)
@@ -108,7 +108,7 @@ def modules(folder, listed, settings, width, seed):
         if kind == "Pooling":
             config = {"word_embedding_dimension": width}
             for mode, key in MODES.items():
-                if not (settings.get("oldest") and mode in ("weightedmean", "lasttoken")):  # keys that came later
+                if not (settings.get("oldest") and mode in ("weightedmean", "lasttoken")):  # keys that were added later
                     config["pooling_mode_" + key] = options.get(mode, False)
             write_json(os.path.join(folder, path, "config.json"), config)
         if kind == "Dense":
@@ -134,7 +134,7 @@ def make(name, out):
     model = cls.from_config(AutoConfig.for_model(kind, **fields))
     with torch.no_grad():
         for p in model.parameters():
-            if p.dim() == 1:  # norms and biases that are never one or zero: a forgotten one shows
+            if p.dim() == 1:  # norms and biases that are never one or zero, so that tests detect a missing one
                 p.add_(torch.randn(p.shape) * 0.1)
     model.to(getattr(torch, dtype)).eval().save_pretrained(folder)
     path = os.path.join(folder, "model.safetensors")
@@ -175,7 +175,7 @@ def main():
     parser.add_argument("--out", required=True, help="folder of the cases; a case that is there is replaced")
     parser.add_argument("--only", nargs="+", metavar="CASE", choices=sorted(CASES), help="these cases only")
     a = parser.parse_args()
-    torch.set_num_threads(1)  # one order of summation
+    torch.set_num_threads(1)  # deterministic order of summation
     torch.use_deterministic_algorithms(True)
     os.makedirs(a.out, exist_ok=True)
     write_json(os.path.join(a.out, "texts.json"), TEXTS)

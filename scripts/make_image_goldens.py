@@ -41,7 +41,7 @@ save("cmyk.jpg", picture(16, 9, "CMYK"))
 save("restarts.jpg", picture(70, 50), restart_marker_blocks=2)
 preview = io.BytesIO()
 picture(4, 4).save(preview, "jpeg")
-save("preview.jpg", picture(64, 48), comment=preview.getvalue())  # an end marker before the pixels
+save("preview.jpg", picture(64, 48), comment=preview.getvalue())  # an end marker before the pixel data
 
 save("lossy.webp", picture(50, 20))
 save("lossless.webp", picture(20, 301), lossless=True)

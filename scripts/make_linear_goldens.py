@@ -75,7 +75,7 @@ def write(out):
     for name, x, y, intercept, tolerance in cases():
         a = np.hstack([x, np.ones((len(x), 1))]) if intercept else x
         solution = exact(a, y)
-        # numpy drops columns that are small beside others, so it gets them scaled
+        # numpy drops columns that are small relative to others, so scale them first
         size = np.abs(a).max(axis=0)
         lstsq = (np.linalg.lstsq(a / size, y, rcond=None)[0] / size).tolist()
         split = lambda b: {"coefficients": b[: x.shape[1]], "intercept": b[x.shape[1]] if intercept else 0.0}

@@ -24,7 +24,7 @@ CLASSES = {
 }
 DTYPES = {"f32": ("F32", 4, "float32"), "f16": ("F16", 2, "float16"), "bf16": ("BF16", 2, "bfloat16")}
 SPECIALS = ["<|endoftext|>", "<|pad|>"]  # ids 0 (eos) and 1 (pad), as in the config
-BLOCK = 1 << 22  # values generated at a time: bounds the memory for any model size
+BLOCK = 1 << 22  # values generated at a time, to bound memory for any model size
 
 
 def model_config(arch, hidden, layers, inter, heads, kv_heads, vocab, head_dim=None, tie=False, positions=2048, theta=10000.0):
@@ -64,7 +64,7 @@ def model_config(arch, hidden, layers, inter, heads, kv_heads, vocab, head_dim=N
     return config
 
 
-MOE = {  # the part of a layer with experts, the names of gate, up and down, the inner units
+MOE = {  # MoE module, names of gate, up and down, intermediate size
     "mixtral": lambda config: ("block_sparse_moe", ("w1", "w3", "w2"), config["intermediate_size"]),
     "qwen3_moe": lambda config: ("mlp", ("gate_proj", "up_proj", "down_proj"), config["moe_intermediate_size"]),
 }
@@ -137,7 +137,7 @@ def values(name, shape, seed, index):
         mean, std = 0.0, shape[1] ** -0.5
     elif name.endswith(".bias"):
         mean, std = 0.0, 0.1
-    else:  # a norm's gain: near one, but never one, so that a forgotten gain shows
+    else:  # a norm's weight: near one but never one, so that tests detect a missing weight
         mean, std = 1.0, 0.1
     for start in range(0, count, BLOCK):
         block = draw.standard_normal(min(BLOCK, count - start), dtype=np.float32)

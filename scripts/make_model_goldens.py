@@ -23,7 +23,7 @@ LENGTH = 20
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
 
-# name: (architecture, what differs from SHAPE, stored dtype, style of config.json)
+# name: (architecture, changes of SHAPE, stored dtype, style of config.json)
 SHAPE = {
     "vocab_size": 96, "hidden_size": 48, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 3,
     "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
@@ -109,7 +109,7 @@ def transformers4(config):
 def logits_and_tokens(directory, ids):
     """(logits, generated, smallest gap between the two best tokens along the greedy path)."""
     model = reference.load_model(directory)
-    model.generation_config.eos_token_id = None  # eight tokens, whatever they are
+    model.generation_config.eos_token_id = None  # always generate eight tokens
     with torch.no_grad():
         logits = model(input_ids=ids).logits
         out = model.generate(
@@ -123,10 +123,10 @@ def logits_and_tokens(directory, ids):
 def make(name, out):
     arch, changes, dtype, style = CASES[name]
     fields = {**SHAPE, **changes}
-    # The first cases are numbered by their names; each that came later brings its seed.
+    # The seeds of the first cases follow from their names; later cases set theirs.
     first = sorted(n for n, case in CASES.items() if "seed" not in case[1])
     seed = fields.pop("seed", None) or 1000 + first.index(name)
-    if arch == "qwen2" or arch == "olmo2" and fields["head_dim"] is None:  # which take null for a size
+    if arch == "qwen2" or arch == "olmo2" and fields["head_dim"] is None:  # which accept null as a size
         fields.pop("head_dim")
     config = AutoConfig.for_model(
         arch, architectures=[make_model.CLASSES[arch]], bos_token_id=None, eos_token_id=0, pad_token_id=1, **fields
@@ -135,7 +135,7 @@ def make(name, out):
     shutil.rmtree(folder, ignore_errors=True)
     new = {k: config[k] for k in sorted(config) if not k.startswith("_")}
     new["dtype"] = make_model.DTYPES[dtype][2]
-    new.update({k: None for k, v in fields.items() if v is None})  # a null that a file may spell out
+    new.update({k: None for k, v in fields.items() if v is None})  # files may contain explicit nulls
     make_model.write_model(folder, {k: v for k, v in new.items() if k != "dtype"}, dtype, seed)
     main, other = (new, transformers4(new)) if style == 5 else (transformers4(new), new)
     ids = torch.randint(2, fields["vocab_size"], (2, LENGTH), generator=torch.Generator().manual_seed(seed))
@@ -164,7 +164,7 @@ def main():
     if unknown:
         parser.error(f"unknown case {sorted(unknown)}; known: {', '.join(CASES)}")
 
-    torch.set_num_threads(1)  # one order of summation
+    torch.set_num_threads(1)  # deterministic order of summation
     torch.use_deterministic_algorithms(True)
     total = sum(make(name, a.out) for name in a.only or CASES)
     print(f"total {total:,} bytes")

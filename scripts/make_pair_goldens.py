@@ -22,7 +22,7 @@ from transformers import AutoTokenizer
 
 DATA = Path(sys.argv[1])
 LENGTHS = 24
-# Of equal lengths and not, odd and even, with nothing in one or both, and single texts.
+# Texts of equal and different, odd and even lengths, with one or both empty, and single texts.
 TEXTS = [
     ["the of and to", "in is that it"],
     ["Hello  world", "I'll've been there, don't you?"],
@@ -34,7 +34,7 @@ TEXTS = [
 ]
 FILES = ["encoders/bert/tokenizer.json", "encoders/roberta/tokenizer.json", "encoders/xlm-roberta/tokenizer.json",
          "tokenizers/llama3/tokenizer.json", "tokenizers/qwen2/tokenizer.json", "tokenizers/wordpiece/tokenizer.json"]
-# A family and what its tokenizer_config.json says.
+# A family and its tokenizer_config.json.
 BOTH = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 CONFIGS = [("llama2", {**BOTH, "add_bos_token": bos, "add_eos_token": eos}) for bos in (True, False) for eos in (True, False)]
 
@@ -74,7 +74,7 @@ def main():
             shutil.copy(DATA / path, Path(folder) / "tokenizer.json")
             (Path(folder) / "tokenizer_config.json").write_text(json.dumps(config))
             tok = AutoTokenizer.from_pretrained(folder)
-            # Which makes the post-processor that older versions made by themselves.
+            # Builds the post-processor that older versions built automatically.
             tok.add_bos_token, tok.add_eos_token = config["add_bos_token"], config["add_eos_token"]
             bare = Tokenizer.from_file(str(DATA / path))
             bare.post_processor = tok._tokenizer.post_processor

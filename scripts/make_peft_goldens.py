@@ -73,7 +73,7 @@ class Maker:
 
     def __init__(self, name, base, out):
         self.case, self.base, self.folder = CASES[name], base, os.path.join(out, name)
-        # The first cases are numbered by their names; each that came later brings its seed.
+        # The seeds of the first cases follow from their names; later cases set theirs.
         first = sorted(n for n, case in CASES.items() if case.seed is None)
         self.name, self.seed = name, self.case.seed if self.case.seed is not None else 100 + first.index(name)
         self.warnings = []
@@ -316,7 +316,7 @@ def main():
         parser.error(f"no folder {lm}: give --lm")
 
 
-    torch.set_num_threads(1)  # one order of summation
+    torch.set_num_threads(1)  # deterministic order of summation
     torch.use_deterministic_algorithms(True)
     found = bases(a.out, lm)
     total = sum(Maker(name, found[CASES[name].base], a.out).make() for name in a.only or CASES)

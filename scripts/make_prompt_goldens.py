@@ -198,7 +198,7 @@ def main():
     for i, t in enumerate(TEXTS):
         for length in (512, 256):
             embeds, pooled, _ = pipe.encode_prompt(t, device="cpu", max_sequence_length=length)
-            keep = torch.cat([embeds[0, :16], embeds[0, -16:]])  # both ends: padding is seen
+            keep = torch.cat([embeds[0, :16], embeds[0, -16:]])  # both ends, because padding is attended to
             golden |= {f"embeds.{i}.{length}": keep.contiguous(), f"pooled.{i}": pooled[0].contiguous()}
     parts = {"text_encoder": "CLIPTextModel", "tokenizer": "CLIPTokenizer", "text_encoder_2": "T5EncoderModel", "tokenizer_2": "T5TokenizerFast"}
     index(folder, "FluxPipeline", parts, "FluxTransformer2DModel", guidance_embeds=True)

@@ -30,7 +30,7 @@ import make_model
 import reference
 
 WHOLE = {"hidden": 64, "layers": 2, "inter": 128, "heads": 4, "kv_heads": 2, "vocab": 96, "positions": 64}
-# Blocks begin amid rows. bitsandbytes' CPU kernel takes the scales of other blocks where such rows are a multiple of 16.
+# Blocks begin within rows. bitsandbytes' CPU kernel uses the scales of wrong blocks if the number of such rows is a multiple of 16.
 ODD = {"hidden": 50, "layers": 1, "inter": 82, "heads": 5, "kv_heads": 1, "vocab": 96, "positions": 64}
 EIGHT = {"load_in_8bit": True}
 
@@ -39,7 +39,7 @@ def four(kind, double):
     return {"load_in_4bit": True, "bnb_4bit_quant_type": kind, "bnb_4bit_use_double_quant": double, "bnb_4bit_compute_dtype": "float32"}
 
 
-# name: (architecture, shape, stored dtype, quantisation)
+# name: (architecture, shape, stored dtype, quantization)
 MODELS = {
     "nf4": ("llama", WHOLE, "bf16", four("nf4", False)),
     "nf4-double": ("qwen2", WHOLE, "bf16", four("nf4", True)),
@@ -107,9 +107,9 @@ def load(folder, quantization=None, dtype=torch.float32):
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, device_map="cpu", attn_implementation="eager", **how).eval()
     for p in model.parameters():
         if dtype == torch.float32 and p.is_floating_point():
-            p.data = p.data.float()  # norms and embeddings keep the type of the file
+            p.data = p.data.float()  # norms and embeddings keep the dtype of the file
         if dtype == torch.float32 and getattr(p, "quant_state", None) is not None:
-            p.quant_state.dtype = dtype  # else weights are rounded to the type that they once had
+            p.quant_state.dtype = dtype  # otherwise weights are rounded to their former dtype
             check(p)
     return model
 
@@ -177,7 +177,7 @@ def write_model(name, out):
     with torch.no_grad():
         logits = load(folder).dequantize().float()(input_ids=ids).logits
     reference.save_tensors(os.path.join(folder, "golden.safetensors"), {"input_ids": ids, "logits": logits})
-    if shape is WHOLE:  # bitsandbytes cannot multiply with the others in bfloat16
+    if shape is WHOLE:  # bitsandbytes cannot multiply the other shapes in bfloat16
         with torch.no_grad():
             own = load(folder)(input_ids=ids).logits.float()
         error = float((own - logits).abs().max() / logits.abs().max())

@@ -36,7 +36,7 @@ def relative_error(folder, golden):
     ids = load_file(golden)["input_ids"]
     with torch.no_grad():
         model = reference.load_model(folder, torch.float64)
-        model.set_experts_implementation("eager")  # the others have no products of f64
+        model.set_experts_implementation("eager")  # the others do not support f64
         exact = model(input_ids=ids).logits
         with autocast():
             rounded = reference.load_model(folder)(input_ids=ids).logits

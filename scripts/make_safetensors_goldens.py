@@ -32,7 +32,7 @@ SHARD = 600  # bytes
 
 def write(name, tensors, metadata=None):
     """One file: tensors are (name, dtype, shape as torch has it, bytes)."""
-    keep = []  # the serializer takes addresses
+    keep = []  # keep tensors alive: the serializer receives addresses
     specs = {}
     for key, dtype, shape, data in tensors:
         buffer = ctypes.create_string_buffer(data, len(data) or 1)

@@ -33,7 +33,7 @@ STEPS = [
     {"learning_rate": 5e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-12, "weight_decay": 0.1, "grad_clip_norm": 1.0},
     {"learning_rate": 2e-3, "beta1": 0.8, "beta2": 0.99, "eps": 1e-8, "weight_decay": 0.0, "grad_clip_norm": 0.5},
 ]
-# name: (loss, its settings, arrays of the data that it reads, whether steps are taken)
+# name: (loss, its settings, data arrays that it reads, whether to take optimizer steps)
 RUNS = {
     "cross_entropy": ("cross_entropy", {}, ["targets", "weights"], True),
     "several": ("cross_entropy", {}, ["several", "several_weights"], False),
@@ -117,9 +117,9 @@ def make(case, testdata, out):
     model = reference.load_model(os.path.join(testdata, base), torch.float64)
     vocabulary = model.config.vocab_size
     if case == "experts":
-        model.set_experts_implementation("eager")  # which float64 has
+        model.set_experts_implementation("eager")  # supports float64
     model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=rank, lora_alpha=32, target_modules=targets, target_parameters=EXPERTS if case == "experts" else None, init_lora_weights=False), autocast_adapter_dtype=False)
-    with torch.no_grad():  # numbers that f32 has, small enough for an alpha of 32
+    with torch.no_grad():  # f32 numbers, small enough for an alpha of 32
         for p in reference.trainable(model).values():
             p.copy_((p * 0.1).float())
     model.peft_config["default"].base_model_name_or_path = "model"
@@ -179,7 +179,7 @@ def main():
     parser.add_argument("--testdata", default=os.path.join(os.path.dirname(__file__), "..", "testdata"), help="where the models are")
     parser.add_argument("--only", nargs="+", choices=list(CASES), help="these cases only")
     a = parser.parse_args()
-    torch.set_num_threads(1)  # one order of summation
+    torch.set_num_threads(1)  # deterministic order of summation
     torch.use_deterministic_algorithms(True)
     for case in a.only or CASES:
         make(case, a.testdata, a.out)

@@ -40,7 +40,7 @@ ROWS = [
 STEPS, BATCH, ACCUMULATION = 5, 3, 2
 LR, BETAS, EPS, DECAY, CLIP = 2e-3, (0.9, 0.99), 1e-8, 0.01, 0.5
 
-# name: (model, LoRA, what is said of the loss)
+# name: (model, LoRA, loss settings)
 PAIRS = {
     "pairs-bert": ("bert", {"r": 2, "lora_alpha": 4, "target_modules": ["query", "value", "dense"], "exclude_modules": ["pooler.dense"]}, {"negatives": False, "scale": 20.0}),
     "pairs-mpnet": ("mpnet", {"r": 3, "lora_alpha": 4, "target_modules": ["q", "v"], "use_rslora": True}, {"negatives": True, "scale": 20.0}),
@@ -49,7 +49,7 @@ PAIRS = {
 }
 
 SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
-# name: (model, LoRA, what is learned, names of the classes, tokens of a text with those around it)
+# name: (model, LoRA, task, class names, tokens of a text including special tokens)
 CLASSES = {
     "classes-bert": ("bert-old", {"r": 2, "lora_alpha": 4, "target_modules": ["query", "dense"]}, SINGLE, ["other", "related", "same"], 48),
     "classes-xlm-roberta": ("xlm-roberta", {"r": 3, "target_modules": ["value", "dense"], "use_rslora": True}, MULTI, ["animal", "place", "number", "rest"], 46),
@@ -134,7 +134,7 @@ def label(problem, names, i):
 def classes(name, models, folder, seed):
     base, adapter, problem, names, length = CLASSES[name]
     path = os.path.join(models, base)
-    joined = base == "bert-old"  # whose second text has a type of its own
+    joined = base == "bert-old"  # its second text has its own token type
     rows = [{"text": a, **({"text_pair": b} if joined else {}), "label": label(problem, names, i)} for i, (a, b, _) in enumerate(ROWS)]
     with open(os.path.join(folder, "rows.jsonl"), "w", encoding="utf-8") as file:
         for row in rows:
@@ -174,7 +174,7 @@ def main():
     cases = {**{name: pairs for name in PAIRS}, **{name: classes for name in CLASSES}}
     parser.add_argument("--only", nargs="+", metavar="CASE", choices=sorted(cases), help="these cases only")
     a = parser.parse_args()
-    torch.set_num_threads(1)  # one order of summation
+    torch.set_num_threads(1)  # deterministic order of summation
     torch.use_deterministic_algorithms(True)
     for name in a.only or cases:
         folder = os.path.join(a.out, name)

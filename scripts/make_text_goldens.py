@@ -80,7 +80,7 @@ def clip():
         ids[row, 0] = 47
         ids[row, end] = 30
         ids[row, end + 1:] = 0
-    ids[0, 6] = 30  # a second end
+    ids[0, 6] = 30  # a second end token
     out = model(ids)
     golden = {"input_ids": ids, "last_hidden_state": out.last_hidden_state, "pooler_output": out.text_embeds}
     write("clip-projection", model, golden | adapted("clip-projection", model, ["q_proj", "out_proj", "fc1"], input_ids=ids), torch.bfloat16)
@@ -101,7 +101,7 @@ def qwen():
     golden = {"input_ids": ids, **hidden(model(input_ids=ids, output_hidden_states=True))}
     golden |= adapted("qwen2_5_vl-tied", model, r".*language_model.*(q_proj|down_proj)", input_ids=ids)
     write("qwen2_5_vl-tied", model, golden, torch.bfloat16)
-    # config.json as the checkpoints of 2025 have it: flat.
+    # A flat config.json, as in the checkpoints of 2025.
     folder = OUT / "qwen2_5_vl-tied"
     flat = {**text, "architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl", "hidden_act": "silu",
             "torch_dtype": "bfloat16", "sliding_window": 64, "use_sliding_window": False, "max_window_layers": 1, "vision_config": vision}

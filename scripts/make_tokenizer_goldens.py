@@ -92,7 +92,7 @@ def darts(mapping):
             base += 1
         offset = base ^ pos
         units[pos] = label | (offset << 10) | ((1 << 8) if None in node else 0)
-        # Offsets are exclusive-or of the node's own place and its children's base.
+        # Offsets are the XOR of the node's own index and the base of its children.
         for l in labels:
             used.add(base ^ l)
         for b, child in node.items():

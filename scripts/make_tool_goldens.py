@@ -16,11 +16,11 @@ ROOT = Path(__file__).parent.parent
 OURS = ROOT / "testdata/tokenizers/chat"
 OUT = ROOT / "serve/tools/testdata/goldens.json"
 
-# As templates of Mistral's models since Small 3.2 and since Devstral 2 end an answer.
+# The end of an answer in Mistral's templates since Small 3.2 and since Devstral 2.
 NAMED = "[/INST]{{ messages[-1].content }}{% for c in messages[-1].tool_calls %}[TOOL_CALLS]{{ c.function.name }}[CALL_ID]{{ c.id }}[ARGS]{{ c.function.arguments | tojson }}{% endfor %}</s>"
 PLAIN = "[/INST]{{ messages[-1].content }}{% for c in messages[-1].tool_calls %}[TOOL_CALLS]{{ c.function.name }}[ARGS]{{ c.function.arguments | tojson }}{% endfor %}</s>"
 
-# Syntax, templates, what an answer stands behind, what ends it, what calls begin with.
+# Syntax, templates, prefix of an answer, its end, prefix of calls.
 FAMILIES = [
     ("hermes", ["qwen2_5", "qwen3", "qwen3_instruct_2507", "qwen3_vl", OURS / "qwen3_style.jinja"], "<|im_start|>assistant\n", "<|im_end|>\n", "<tool_call>"),
     ("qwen3_coder", ["qwen3_5_think", "qwen3_5_nothink", "qwen3_6", "qwen3_8", "nemotron_3_nano", "nemotron_3_super"], "<|im_start|>assistant\n", "<|im_end|>\n", "<tool_call>"),
@@ -58,7 +58,7 @@ def render(template, content, calls, text):
     try:
         texts, _ = chat.render_jinja_template([[{"role": "user", "content": "Hi."}, message]], tools=TOOLS, chat_template=source, bos_token="<s>", eos_token="</s>")
         return texts[0]
-    except Exception as e:  # templates refuse several calls, contents beside calls, or none
+    except Exception as e:  # some templates refuse several calls, content with calls, or neither
         print(template if len(str(template)) < 80 else template[:20], "refuses:", str(e)[:70], file=sys.stderr)
 
 

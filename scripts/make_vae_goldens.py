@@ -20,7 +20,7 @@ def levels(n, **more):
     return {"down_block_types": ["DownEncoderBlock2D"] * n, "up_block_types": ["UpDecoderBlock2D"] * n, **more}
 
 
-# name: (class, configuration, dtype of the weights, height and width of the picture, side of a tile)
+# name: (class, configuration, dtype of the weights, height and width of the image, side of a tile)
 CASES = {
     "kl-bf16": (AutoencoderKL, levels(3, block_out_channels=[4, 8, 12], layers_per_block=2, norm_num_groups=4, latent_channels=3), torch.bfloat16, (24, 40), 0),
     "kl-plain": (AutoencoderKL, levels(1, block_out_channels=[6], norm_num_groups=2, latent_channels=2, in_channels=2, out_channels=2, use_quant_conv=False, use_post_quant_conv=False,

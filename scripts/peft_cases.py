@@ -4,16 +4,16 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Case:
-    base: str  # llama and qwen2 (biases, tied) of testdata/lm, or small ones of the same kinds: whole matrices and many cases in few bytes
+    base: str  # llama and qwen2 (biases, tied) of testdata/lm, or smaller models of the same kinds, which keep whole matrices and many cases small
     about: str
     config: dict
     train: bool = False
-    fill: bool = True  # random values in every trainable tensor; False: as the init leaves them
+    fill: bool = True  # random values in every trainable tensor; False: the initial values
     save: dict = field(default_factory=dict)  # further arguments of save_pretrained
     convert: bool = False  # also save the trained adapter for the unmodified base
     dtype: str = "float32"  # of the adapter's tensors in the file
-    seed: int | None = None  # None: by the name's place among the first cases
-    former: bool = False  # the adapter of experts as transformers 4 named it; converted/ is what PEFT makes of it
+    seed: int | None = None  # None: the index of the name among the first cases
+    former: bool = False  # an adapter of experts with the names of transformers 4; converted/ is PEFT's conversion
     merged: bool = False  # also the merged parameters of the last layer
 
 
@@ -27,7 +27,7 @@ CASES = {
     "olmo2": Case("olmo2", "norms over all heads of q and k", {"r": 4, "lora_alpha": 6, "target_modules": "all-linear", "lora_dropout": 0.0}, train=True, seed=351),
     "mixtral": Case("mixtral", "routed experts, whose weights are no modules: attention has adapters", {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "v_proj", "o_proj"], "lora_dropout": 0.0}, train=True, seed=301),
     "qwen3-moe": Case("qwen3-moe", "experts in some layers, and biases", {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"], "lora_dropout": 0.0}, train=True, seed=302),
-    # Routed experts. With these seeds no token is close to a choice of other experts, which rounding to bf16 would make.
+    # Routed experts. With these seeds no routing decision is so close that rounding to bf16 would change it.
     "mixtral-experts": Case("mixtral", "experts are stacked parameters, two of one module: wrappers in one another", {"r": 3, "lora_alpha": 5, "target_modules": ["q_proj", "v_proj"], "target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]}, train=True, merged=True, seed=340),
     "mixtral-router": Case("mixtral", "the router and one of the stacks, with ranks of their own", {"r": 4, "lora_alpha": 2, "target_parameters": ["gate.weight", "experts.gate_up_proj"], "rank_pattern": {"gate_up_proj": 2}, "alpha_pattern": {r".*gate\.weight": 5}, "use_rslora": True, "init_lora_weights": "gaussian"}, train=True, seed=317),
     "qwen3-moe-experts": Case("qwen3-moe", "all-linear takes in experts and router, of twice the rank where two were joined", {"r": 2, "lora_alpha": 3, "target_modules": "all-linear"}, train=True, merged=True, seed=320),
@@ -36,7 +36,7 @@ CASES = {
     "mixtral-balance": Case("mixtral-balance", "the loss of balance reaches adapters", {"r": 2, "lora_alpha": 3, "target_modules": ["q_proj"], "target_parameters": ["gate.weight", "experts.gate_up_proj", "experts.down_proj"]}, train=True, seed=345),
     "qwen3-moe-balance": Case("qwen3-moe-balance", "layers without experts have no part in the balance", {"r": 2, "lora_alpha": 3, "target_modules": ["k_proj", "v_proj"]}, train=True, seed=348),
 
-    # Starting values.
+    # Initial values.
     "init-gaussian": Case("llama", "A normal with std 1/r, B zero", {"r": 4, "lora_alpha": 8, "target_modules": MIXED, "init_lora_weights": "gaussian"}, train=True),
     "init-false": Case("small-llama", "A and B both as nn.Linear starts: B is not zero", {"r": 4, "lora_alpha": 6, "target_modules": MIXED, "init_lora_weights": False}, train=True, fill=False),
     "init-pissa": Case("llama", "the base becomes W - sBA; the adapter right after init changes nothing", {"r": 4, "lora_alpha": 8, "target_modules": MIXED, "init_lora_weights": "pissa"}, train=True, fill=False, convert=True),
@@ -55,7 +55,7 @@ CASES = {
     "dora-biases": Case("qwen2", "DoRA leaves the base bias unscaled", {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "k_proj", "up_proj"], "use_dora": True, "lora_dropout": 0.0}, train=True),
     "dora-rslora": Case("small-llama", "DoRA with the scale a/sqrt(r)", {"r": 4, "lora_alpha": 3, "target_modules": MIXED, "use_dora": True, "use_rslora": True}, train=True),
 
-    # Which modules, which rank.
+    # Target modules and ranks.
     "targets-null": Case("llama", "PEFT's table: q_proj and v_proj", {"r": 4, "lora_alpha": 8}),
     "targets-regex": Case("llama", "full match with look-ahead and look-behind", {"r": 4, "lora_alpha": 8, "target_modules": r"model\.layers\.\d+\.(?!self_attn\.k)\w+\.(?:k|v|up)_proj(?<!gate_proj)"}),
     "targets-exclude": Case("small-llama", "exclude_modules as a list wins over targets", {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "k_proj", "gate_proj"], "exclude_modules": ["layers.0.self_attn.q_proj", "gate_proj"]}),

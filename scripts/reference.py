@@ -15,7 +15,7 @@ try:
 except ImportError as error:
     sys.exit(f"{error}: pip install -r scripts/requirements.txt")
 
-warnings.filterwarnings("ignore", category=FutureWarning)  # PEFT calls names that transformers deprecates
+warnings.filterwarnings("ignore", category=FutureWarning)  # PEFT uses names that transformers has deprecated
 logging.set_verbosity_error()
 logging.disable_progress_bar()
 
@@ -55,7 +55,7 @@ def load_adapter(model, directory, trainable=False):
         wrapped = get_peft_model(model, config)
         try:
             result = wrapped.load_adapter(directory, adapter_name="default", is_trainable=trainable)
-        except (RuntimeError, KeyError) as error:  # wrong shapes, one per line; a saved module that is not there
+        except (RuntimeError, KeyError) as error:  # wrong shapes, one per line; a missing saved module
             raise ValueError(f"{directory}: {type(error).__name__}: {' '.join(str(error).split())}") from error
     if result.missing_keys or result.unexpected_keys:
         raise ValueError(
@@ -147,7 +147,7 @@ def save_tensors(path, tensors):
 def read_tensors(path):
     try:
         return load_file(path)
-    except Exception as error:  # safetensors raises its own type, the file system another
+    except Exception as error:  # safetensors and the file system raise different types
         fail(f"{path}: {error}")
 
 

@@ -56,7 +56,7 @@ def main():
     train = reference.encode_pairs(tokenizer, reference.read_jsonl(a.train), a.max_length)
     held_out = reference.encode_pairs(tokenizer, reference.read_jsonl(a.eval)) if a.eval else []
     base = reference.load_model(a.model)
-    base.set_attn_implementation("sdpa")  # the faster one: an honest peer
+    base.set_attn_implementation("sdpa")  # the faster implementation, for a fair comparison
     model = get_peft_model(base, LoraConfig(r=a.rank, lora_alpha=a.alpha, target_modules="all-linear", task_type="CAUSAL_LM"))
     optimizer = reference.Optimizer(
         reference.trainable(model).values(), a.steps, a.lr, a.warmup_steps, a.weight_decay, a.max_grad_norm

@@ -25,7 +25,8 @@ const FlowMatching model.Task = "flow matching"
 // noise − image, at the tokens listed in the input Predicted.
 const Velocity = "velocity"
 
-// Names of inputs. An architecture declares those that it reads, and may declare others.
+// Names of inputs. An architecture declares only the inputs that it reads, and may declare
+// others.
 const (
 	Latents   = "latents"        // f32 [samples·image tokens, channels]: noisy latents, then control images
 	Text      = "text"           // f32 [samples·text tokens, features]
@@ -79,8 +80,8 @@ type Sample struct {
 	Prompt   Prompt
 	Timestep float32 // 1000·σ, from 0 to 1000
 	Guidance float32 // guidance embedding of distilled models
-	// Stretch holds factors by which positions of frames, rows and columns are scaled
-	// relative to training, if the architecture supports that. Zero means 1.
+	// Stretch holds scale factors for the positions of frames, rows and columns relative to
+	// training. Not all architectures read it. Zero means 1.
 	Stretch [3]float32
 	// Target is the training target, noise − image, and Weight the weight of the sample in
 	// the loss. A nil Target means that the sample is not trained on.

@@ -79,8 +79,8 @@ func (m *Flux) Build(_ *model.Config, b *nn.Builder) model.Outputs {
 	return outputs(b, b.Linear("proj_out", normOut(b.Sub("norm_out"), out, image, c, normEps), m.Channels, true))
 }
 
-// conditions returns SiLU of the conditioning vector that modulates all blocks, [samples,
-// size]: the sum of the embeddings of the timestep, the guidance and the pooled prompt.
+// conditions returns SiLU of the vector that modulates all blocks, [samples, size]. The
+// vector is the sum of the embeddings of timestep, guidance and pooled prompt.
 func (m *Flux) conditions(b *nn.Builder, j joint, size int) graph.Tensor {
 	n, channels := ir.Static(j.samples), ir.Static(timeChannels)
 	c := mlp(b.Sub("timestep_embedder"), b.Input(Time, tensor.F32, n, channels), size, true)

@@ -210,8 +210,7 @@ func kandinskyTurns(size int, by float32) *turns {
 	return newTurns(len(f), func(position, pair int) float64 { return float64(float32(position) * f[pair] / by) })
 }
 
-// kandinskyFrequencies returns the frequencies of size/2 pairs, computed like those of a
-// sinusoid.
+// kandinskyFrequencies returns the frequencies of size/2 pairs, computed as for a sinusoid.
 func kandinskyFrequencies(size int) []float32 {
 	f := make([]float32, size/2)
 	for i := range f {

@@ -45,9 +45,10 @@ func (m *QwenImage) Arrays(b *data.Batch, samples []Sample) error {
 	return nil
 }
 
-// positions returns the positions of image tokens, whose rows and columns are centered, and
-// the position of the first text token, which is beyond them on all axes. The first axis
-// numbers images, and frames if they are layers; the last image of a layered latent is at -1.
+// positions returns the positions of image tokens, with centered rows and columns, and the
+// position of the first text token on all axes. Text follows the largest image position. The
+// first axis numbers images; each frame of a layered image counts as one, and the last image
+// then has -1.
 func (m *QwenImage) positions(l layout) (all [][3]int, first int) {
 	pictures := 0 // each frame is an image if images are layered
 	for _, g := range l.grids {

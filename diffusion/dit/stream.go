@@ -41,9 +41,9 @@ func (s stream) scaled(x, v graph.Tensor) graph.Tensor { return s.each(x, v, gra
 // shifted returns x + v.
 func (s stream) shifted(x, v graph.Tensor) graph.Tensor { return s.each(x, v, graph.Tensor.Add) }
 
-// modulated returns LN(x)·(1 + scale) + shift, where LN has no weights: the adaptive norm of
-// diffusion transformers (Peebles and Xie 2022, arXiv 2212.09748). An absent shift counts as
-// zero.
+// modulated returns LN(x)·(1 + scale) + shift with a LayerNorm LN without weights. It is the
+// adaptive norm of diffusion transformers (Peebles and Xie 2022, arXiv 2212.09748). An absent
+// shift counts as zero.
 func (s stream) modulated(x, shift, scale graph.Tensor, eps float32) graph.Tensor {
 	if !x.Valid() || !scale.Valid() {
 		return x.Graph().Of(0)

@@ -112,8 +112,8 @@ func (f *Feed) Micros(step int) (n int) {
 	return n
 }
 
-// LossTokens returns the number of samples of a step, by which the sum of their losses is
-// divided.
+// LossTokens returns the number of samples of a step, the divisor for the sum of their
+// losses.
 func (f *Feed) LossTokens(step int) (n int) {
 	for _, b := range f.step(step) {
 		n += len(b)

@@ -5,9 +5,9 @@ import "math"
 // betaShape is the value of both parameters of the beta distribution for use_beta_sigmas.
 const betaShape = 0.6
 
-// betaQuantile returns the x in [0, 1] below which a share p of the beta distribution lies.
-// It bisects the bits of x, whose order is that of positive numbers, so that a tiny x is as
-// exact as a large one: a bisection of x itself ends at 2^-65, where p is 2e-12.
+// betaQuantile returns the x in [0, 1] at which the cumulative beta distribution reaches p.
+// It bisects the bits of x, which sort like positive numbers, so that a tiny x is as exact as
+// a large one. Bisecting x itself would end at 2^-65, where p is 2e-12.
 func betaQuantile(p float64) float64 {
 	if p > 0.5 { // the distribution is symmetric
 		return 1 - betaQuantile(1-p)

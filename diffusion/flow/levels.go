@@ -134,7 +134,7 @@ func dynamic[T number](t T, shift float64) T {
 	return T(shift) / (T(shift) + (1/t - 1))
 }
 
-// stretch rescales the distance of levels from 1 so that the last level is terminal.
+// stretch rescales the distances of levels from 1 so that the last level is terminal.
 func stretch[T number](sigmas []T, terminal float64) {
 	scale := (1 - sigmas[len(sigmas)-1]) / T(1-terminal)
 	if scale == 0 { // a single step, which begins at 1

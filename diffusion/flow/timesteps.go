@@ -10,8 +10,8 @@ import (
 // Density is the distribution of noise levels in training.
 type Density string
 
-// Densities. Uniform, LogitNormal and Mode are those of Stable Diffusion 3 (arXiv 2403.03206,
-// section 3.1), where u selects a level of the table. Sigmoid is logit-normal around 1/2 and
+// Densities. Stable Diffusion 3 defines Uniform, LogitNormal and Mode (arXiv 2403.03206,
+// section 3.1); their u selects a level of the table. Sigmoid is logit-normal around 1/2 and
 // is itself the level, as in kohya's trainers.
 const (
 	Uniform     Density = "none"

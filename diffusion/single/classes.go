@@ -1,7 +1,7 @@
 package single
 
-// readers infers the configuration of each class from tensor shapes, which have diffusers
-// names. Settings that shapes do not determine are those of the published models.
+// readers infers the configuration of each class from tensor shapes. Tensors have diffusers
+// names. Settings that shapes do not determine are taken from the published models.
 var readers = map[string]func(*shapes){
 	"FluxTransformer2DModel":        readFlux,
 	"Flux2Transformer2DModel":       readFlux2,

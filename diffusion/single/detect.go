@@ -63,7 +63,7 @@ func detect(names []string) (kind, error) {
 		has[name] = true
 	}
 	var found []kind
-	var by []string // tensors by which they were identified
+	var by []string // tensors that identify them
 	for _, prefix := range prefixes {
 		for _, r := range rules {
 			if !r.matches(has, prefix) {

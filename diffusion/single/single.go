@@ -25,9 +25,9 @@ var ErrFile = errors.New("no diffusion transformer in a single file")
 // Open opens the transformer in the file at path. Its architecture must be registered
 // (package dit). config is the path of a diffusers config.json. If it is empty, Open uses the
 // config.json next to the file, or infers the configuration from names and shapes if that is
-// missing or not from diffusers. The transformer must read all tensors, except those of other
-// parts of a whole checkpoint. Errors: ErrFile with the tensor, and errors of Config and
-// model.Open.
+// missing or not from diffusers. The transformer must read all its tensors; only tensors for
+// other parts of a whole checkpoint may be left. Errors: ErrFile with the tensor, and errors
+// of Config and model.Open.
 func Open(path, config string) (*model.Model, error) {
 	f, err := read(path)
 	if err != nil {

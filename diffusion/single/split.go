@@ -19,7 +19,7 @@ type part struct {
 	shape []int
 	rows  []safetensors.Span // concatenated; nil means all
 	scale string             // tensor of scale factors; may be empty
-	of    string             // tensor of which this is the scale; may be empty
+	of    string             // tensor that this part scales; may be empty
 }
 
 // Suffixes of tensors that accompany 8-bit weights in ComfyUI files: scales of weights, and

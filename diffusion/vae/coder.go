@@ -19,8 +19,8 @@ type Options struct {
 	// decoded to save memory. Zero means no tiling. Tiling changes the result slightly,
 	// since tiles do not see each other.
 	Tile int
-	// Overlap is the number of pixels by which adjacent tiles overlap and blend. Zero means
-	// a quarter of Tile.
+	// Overlap is the width in pixels of the blended area of adjacent tiles. Zero means a
+	// quarter of Tile.
 	Overlap int
 }
 

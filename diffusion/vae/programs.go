@@ -36,7 +36,7 @@ var (
 // size is the size of a latent.
 type size struct{ rows, columns int }
 
-// spec returns the program with which a coder processes latents of a size.
+// spec returns the program that runs a coder for latents of a size.
 func (v *VAE) spec(c *coder, s size) engine.Spec {
 	return engine.Spec{
 		Name:   c.output,

@@ -32,9 +32,9 @@ func init() {
 	}})
 }
 
-// qwen is an AutoencoderKLQwenImage for one frame. Of each causal kernel, which covers a
-// frame and the two before it, it uses only the part for the frame itself. Temporal
-// downsampling does not affect the first frame.
+// qwen is an AutoencoderKLQwenImage for one frame. A causal kernel covers a frame and the two
+// before it; qwen uses only the part for the frame itself. Temporal downsampling does not
+// affect the first frame.
 type qwen struct {
 	Base, Latent, Colours int
 	Times                 []int // level widths as multiples of Base

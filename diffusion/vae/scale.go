@@ -26,7 +26,7 @@ func ReadScale(dir string) (*Scale, error) {
 }
 
 // ReadScaleOf is like ReadScale for a folder whose weights may not be downloaded. If it needs
-// them, it calls fetch, which returns the folder. Errors also include those of fetch.
+// them, it calls fetch, which returns the folder. Errors also include errors of fetch.
 func ReadScaleOf(dir string, fetch func() (string, error)) (*Scale, error) {
 	c, err := model.ReadConfig(dir)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 // run runs a coder on x, whose latent has the given rows and columns, at once or in blended
 // tiles.
 //
-// Tiles begin every tile − overlap rows and columns; those at the ends are smaller. The first
+// Tiles begin every tile − overlap rows and columns; tiles at the ends are smaller. The first
 // rows of a tile, as many as the overlap, blend with the tile above, then its first columns
 // with the tile on the left. diffusers' enable_tiling divides and blends images in the same
 // way.

@@ -25,8 +25,8 @@ func templates() (all []template) {
 	return all
 }
 
-// score counts generated images that are in the style, and those with the color and the shape
-// of their caption. Each image is classified by its nearest template.
+// score counts generated images that are in the style, that have the color of their caption,
+// and that have its shape. Each image is classified by its nearest template.
 type score struct{ drawn, glowing, colour, shape int }
 
 func judge(drawn []image.Image, asked []picture, all []template) (s score) {
