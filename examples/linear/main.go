@@ -1,7 +1,7 @@
-// Command linear is the worked example of a small model that lives in a
-// safetensors file: a straight line that says how large the file of a LoRA
-// adapter will be. It is fitted to adapters that PEFT has saved, kept, read
-// back and tried on adapters that it has not seen.
+// Command linear is the worked example of a small model in a safetensors file:
+// a linear model that predicts the file size of a LoRA adapter. It is fitted to
+// adapters that PEFT has saved, then saved, loaded, and evaluated on unseen
+// adapters.
 //
 //	go run ./examples/linear
 //
