@@ -60,7 +60,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.routes.ServeHTTP(c, r)
 }
 
-// isID tells what can stand in a log and in the id of an answer.
+// isID reports whether s may appear in a log and in the id of an answer.
 func isID(s string) bool {
 	return s != "" && len(s) <= 128 && strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '"' || r == '\\' }) < 0
 }
@@ -71,7 +71,7 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// route is a handler for those who may use it.
+// route is the handler of an endpoint. It checks that the client may use it.
 type route struct {
 	server *Server
 	access access
@@ -123,8 +123,8 @@ func (c *call) salt(chosen string) string {
 	return c.who.Salt(chosen)
 }
 
-// noRoute writes an error in OpenAI's form in place of what h says of a path or method
-// that is not there.
+// noRoute writes an error in OpenAI's form for a path or method without a route, in place of the
+// error that h writes.
 func (c *call) noRoute(h http.Handler) {
 	said := refusal{header: http.Header{}}
 	h.ServeHTTP(&said, c.request)
@@ -151,7 +151,7 @@ func (r *refusal) Write(b []byte) (int, error) { return len(b), nil }
 // WriteHeader implements http.ResponseWriter.
 func (r *refusal) WriteHeader(status int) { r.status = status }
 
-// crossOrigin says which web pages may ask, and answers what browsers ask first.
+// crossOrigin sets the CORS headers for allowed origins and answers preflight requests.
 func (c *call) crossOrigin() (answered bool) {
 	origin := c.request.Header.Get("Origin")
 	if origin == "" || len(c.server.options.Origins) == 0 {
@@ -221,7 +221,7 @@ func (c *call) text(s string) error {
 	return err
 }
 
-// marshal is json.Marshal that leaves <, > and & as they are.
+// marshal returns v as JSON and, unlike json.Marshal, does not escape <, > and &.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -240,7 +240,7 @@ func (c *call) fail(err error) {
 	f.write(c)
 }
 
-// failed notes an error for the log.
+// failed records an error for the log.
 func (c *call) failed(f *failure) {
 	why := f.Error()
 	if f.cause != nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/lorafuse/lorafuse/serve/tools"
 )
 
-// toolUse is how calls of tools are read from the answers to a request.
+// toolUse holds the options for parsing tool calls in the answers to a request.
 type toolUse struct {
 	options  tools.Options
 	none     bool // there are none to be read
 	parallel bool // more than one for an answer
 }
 
-// toolUse reads what a request says of tools: templates see them, and answers are kept to
-// calls where those must come.
+// toolUse reads the tool fields of a request. It passes the tools to the chat template and, if
+// tool_choice requires a call, constrains the answers to calls.
 func (s *Server) toolUse(ctx context.Context, f *fields, w *wish, k *conversation) *toolUse {
 	u := &toolUse{parallel: f.flag("parallel_tool_calls", true), none: true}
 	list, err := tools.Read(f.raw("tools"))
@@ -60,7 +60,7 @@ func (s *Server) toolUse(ctx context.Context, f *fields, w *wish, k *conversatio
 	return u
 }
 
-// faultOf notes an error of package tools.
+// faultOf records an error of package tools.
 func (f *fields) faultOf(err error) {
 	var field *tools.FieldError
 	if errors.As(err, &field) {
@@ -78,7 +78,7 @@ type toolCall struct {
 	Function toolFunction `json:"function"`
 }
 
-// toolFunction is what is called, and with what.
+// toolFunction holds the name of the function to call and its arguments.
 type toolFunction struct {
 	Name      string `json:"name,omitempty"`
 	Arguments string `json:"arguments"`
@@ -93,7 +93,7 @@ type draft struct {
 	called  bool
 }
 
-// take gives what comes with a token.
+// take processes a token and returns the deltas that it completes.
 func (d *draft) take(u *toolUse, t batching.Token) []chatDelta {
 	if u.none {
 		if t.Text == "" {
@@ -126,7 +126,7 @@ func (d *draft) take(u *toolUse, t batching.Token) []chatDelta {
 	return deltas
 }
 
-// add puts a delta to the message.
+// add appends a delta to the message.
 func (d *draft) add(delta chatDelta) {
 	if delta.Content != nil {
 		d.content.WriteString(*delta.Content)
@@ -139,7 +139,7 @@ func (d *draft) add(delta chatDelta) {
 	}
 }
 
-// message is the whole.
+// message returns the complete message.
 func (d *draft) message() *chatMessage {
 	m := &chatMessage{Role: "assistant", Calls: d.calls}
 	if text := d.content.String(); text != "" || !d.called {
@@ -148,7 +148,7 @@ func (d *draft) message() *chatMessage {
 	return m
 }
 
-// reason is OpenAI's word for why an answer ended.
+// reason returns OpenAI's finish_reason of an answer.
 func (d *draft) reason(f generate.Finish) string {
 	if d.called && f != generate.FinishLength {
 		return "tool_calls"

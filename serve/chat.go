@@ -29,7 +29,7 @@ type chatMessage struct {
 	Calls   []toolCall `json:"tool_calls,omitempty"`
 }
 
-// chatDelta is what comes to a message.
+// chatDelta is a partial message of a streamed chat completion.
 type chatDelta struct {
 	Role    string     `json:"role,omitempty"`
 	Content *string    `json:"content,omitempty"`
@@ -84,7 +84,7 @@ func (s *Server) chat(c *call) error {
 	return s.answerChat(job, answer, u)
 }
 
-// streamed says how an answer is to come.
+// streamed holds the stream options of a request: whether to stream, and whether to send usage.
 type streamed struct{ on, usage bool }
 
 // streaming reads whether an answer is wanted as it comes.
@@ -101,7 +101,7 @@ func streaming(f *fields, w *wish) streamed {
 	return how
 }
 
-// answerChat answers when all is there.
+// answerChat writes the complete chat completion after all answers have ended.
 func (s *Server) answerChat(job *work, answer chatAnswer, u *toolUse) error {
 	drafts := make([]draft, job.wish.n)
 	answer.Choices = make([]chatChoice, job.wish.n)
@@ -126,7 +126,7 @@ func (s *Server) answerChat(job *work, answer chatAnswer, u *toolUse) error {
 	return job.call.json(answer)
 }
 
-// addLogprob adds those of a token, if they are wanted.
+// addLogprob appends the log-probabilities of a token if the request wants them.
 func (s *Server) addLogprob(w *wish, l *chatLogprobs, t batching.Token) *chatLogprobs {
 	if !w.logprobs {
 		return nil
@@ -138,11 +138,11 @@ func (s *Server) addLogprob(w *wish, l *chatLogprobs, t batching.Token) *chatLog
 	return l
 }
 
-// streamChat answers as it comes.
+// streamChat writes the chat completion as server-sent events while tokens arrive.
 func (s *Server) streamChat(job *work, answer chatAnswer, u *toolUse, how streamed) error {
 	out := events{job.call}
 	drafts := make([]draft, job.wish.n)
-	held := make([]*chatLogprobs, job.wish.n) // of tokens of which nothing can be shown yet
+	held := make([]*chatLogprobs, job.wish.n) // of tokens whose text cannot be sent yet
 	err := job.run(out.ping, func(i int, t batching.Token) error {
 		send := func(delta chatDelta, finish *string) error {
 			answer.Choices = []chatChoice{{Index: i, Delta: &delta, Logprobs: held[i], Finish: finish}}

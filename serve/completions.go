@@ -17,7 +17,7 @@ type textAnswer struct {
 	Usage   *usage       `json:"usage,omitempty"`
 }
 
-// textChoice is one answer, or what comes to it.
+// textChoice is a completion, or a streamed part of one.
 type textChoice struct {
 	Index    int                      `json:"index"`
 	Text     string                   `json:"text"`
@@ -36,7 +36,7 @@ type completion struct {
 	echo, only bool
 }
 
-// normalTokens is how many tokens a completion has where nothing is said.
+// normalTokens is the default of max_tokens for completions.
 const normalTokens = 16
 
 // complete answers POST /v1/completions.
@@ -121,7 +121,7 @@ func (x *textState) take(q *completion, t batching.Token) {
 	}
 }
 
-// choice is what has come to an answer since it was last asked for.
+// choice returns the part of an answer that is new since the last call.
 func (s *Server) choice(job *work, q *completion, x *textState, i int, finish generate.Finish) (textChoice, error) {
 	y := textChoice{Index: i}
 	prompt := i / q.n
@@ -156,7 +156,7 @@ func (s *Server) choice(job *work, q *completion, x *textState, i int, finish ge
 	return y, nil
 }
 
-// answerText answers when all is there.
+// answerText writes the complete response after all answers have ended.
 func (s *Server) answerText(job *work, answer textAnswer, q *completion, promptLogprobs bool) error {
 	states := make([]textState, len(q.tokens)*q.n)
 	finish := make([]generate.Finish, len(states))
@@ -182,7 +182,8 @@ func (s *Server) answerText(job *work, answer textAnswer, q *completion, promptL
 	return job.call.json(answer)
 }
 
-// usage is what was taken; a token that nobody wanted is none.
+// usage returns the token counts of a request. Answer tokens are not counted if the request wants
+// the prompt only.
 func (q *completion) usage(job *work) *usage {
 	u := job.usage
 	if q.only {
@@ -191,7 +192,7 @@ func (q *completion) usage(job *work) *usage {
 	return &u
 }
 
-// streamText answers as it comes.
+// streamText writes the completions as server-sent events while tokens arrive.
 func (s *Server) streamText(job *work, answer textAnswer, q *completion, how streamed) error {
 	out := events{job.call}
 	states := make([]textState, len(q.tokens)*q.n)

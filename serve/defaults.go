@@ -8,8 +8,8 @@ import (
 	"github.com/lorafuse/lorafuse/generate/sample"
 )
 
-// readDefaults is what generation_config.json says for requests that say nothing. Like
-// vLLM, and unlike transformers, a server samples whatever do_sample says.
+// readDefaults returns the sampling defaults of generation_config.json. Like vLLM, and unlike
+// transformers, a server samples regardless of do_sample.
 func readDefaults(dir string) (generate.Config, error) {
 	d, err := generate.ReadConfig(dir)
 	if err != nil {
@@ -19,7 +19,7 @@ func readDefaults(dir string) (generate.Config, error) {
 	if d.MaxNewTokens != nil && *d.MaxNewTokens < 1 {
 		return d, fmt.Errorf("serve: %s: max_new_tokens: found %d, expected 1 or more", path, *d.MaxNewTokens)
 	}
-	// As far as it says anything: what it leaves out is off.
+	// Settings that the file omits are off.
 	said := sample.Sampler{Temperature: of(d.Temperature, 0), TopK: of(d.TopK, 0), TopP: of(d.TopP, 0), MinP: of(d.MinP, 0), RepetitionPenalty: of(d.Repetition, 0)}
 	if err := said.Validate(); err != nil {
 		return d, fmt.Errorf("serve: %s: %w", path, err)
@@ -27,7 +27,7 @@ func readDefaults(dir string) (generate.Config, error) {
 	return d, nil
 }
 
-// of is what a pointer leads to, or what is normal.
+// of returns *p, or normal if p is nil.
 func of[T any](p *T, normal T) T {
 	if p == nil {
 		return normal

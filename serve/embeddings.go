@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// maxInputs is how many texts one request may have embedded, as OpenAI has it.
+// maxInputs is the maximum number of inputs of an embeddings request, as in OpenAI's API.
 const maxInputs = 2048
 
 // vector is an embedding, as numbers or as base64 of its bytes.
@@ -70,7 +70,7 @@ func (s *Server) embed(c *call) error {
 	return c.json(answer)
 }
 
-// vectors are those of texts, or of tokens, and how many tokens they have.
+// vectors returns the embeddings of the inputs and the number of tokens in them.
 func (s *Server) vectors(c *call, inputs []prompt) ([][]float32, int, error) {
 	ctx, e := c.request.Context(), s.options.Embedder
 	count := 0
@@ -106,7 +106,8 @@ func (s *Server) vectors(c *call, inputs []prompt) ([][]float32, int, error) {
 	return v, count, err
 }
 
-// shorten is the first elements of a vector, of length 1 if that was.
+// shorten truncates an embedding to size elements. If v has length 1, the result is normalized
+// again.
 func shorten(v []float32, size int) []float32 {
 	if math.Abs(norm(v)-1) > 1e-3 {
 		return v[:size]

@@ -18,13 +18,13 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
-// failure is what a client is told that gets no answer, in OpenAI's form.
+// failure is an API error in OpenAI's form.
 type failure struct {
 	status  int
 	message string
 	param   string // the field that is to blame, if one is
 	code    string
-	retry   int   // seconds until it is worth another try, 0 where nothing is known
+	retry   int   // seconds after which to retry, 0 if unknown
 	cause   error // for the log
 }
 
@@ -73,7 +73,7 @@ func (f *failure) MarshalJSON() ([]byte, error) {
 	}{body{f.message, f.kind(), orNull(f.param), orNull(f.code)}})
 }
 
-// headers says what stands above the body.
+// headers sets the response headers of the error.
 func (f *failure) headers(h http.Header) {
 	if f.retry > 0 {
 		h.Set("Retry-After", strconv.Itoa(f.retry))
@@ -93,7 +93,7 @@ func (f *failure) write(w http.ResponseWriter) {
 	f.headers(h)
 	w.WriteHeader(f.status)
 	if body, err := marshal(f); err == nil {
-		_, _ = w.Write(body) // nobody is left to be told
+		_, _ = w.Write(body) // the client has disconnected if this fails
 	}
 }
 
@@ -102,7 +102,7 @@ func invalid(param, format string, args ...any) *failure {
 	return &failure{status: http.StatusBadRequest, param: param, message: fmt.Sprintf(format, args...)}
 }
 
-// invalidBecause is invalid with an error of another package.
+// invalidBecause returns an invalid-request error that wraps an error of another package.
 func invalidBecause(param string, err error) *failure {
 	f := invalid(param, "%s: %v", param, err)
 	f.cause = err
@@ -113,11 +113,11 @@ func errDraining() *failure {
 	return &failure{status: http.StatusServiceUnavailable, message: "the server is being shut down", code: "draining", retry: 5}
 }
 
-// statusGone is the status in the log of a request whose client has gone: nobody reads it.
+// statusGone is the status that the log shows if the client has disconnected. It is never sent.
 const statusGone = 499
 
-// failureOf says what an error means to a client. Of what is no fault of the request it
-// tells nothing; the log has that.
+// failureOf converts an error to an API error. Internal errors are not disclosed to the client,
+// only logged.
 func failureOf(err error) *failure {
 	var f *failure
 	if errors.As(err, &f) {
@@ -172,7 +172,7 @@ func failureOf(err error) *failure {
 	return hidden(http.StatusInternalServerError, 0, "the server failed; its log says why")
 }
 
-// tuningFailure is what a client is told of what it cannot have of files and jobs.
+// tuningFailure converts an error about files or jobs to an API error.
 func tuningFailure(e *tuning.Error) *failure {
 	f := &failure{status: http.StatusBadRequest, message: e.Message, param: e.Param, code: e.Code, cause: e}
 	switch e.Kind {

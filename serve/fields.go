@@ -12,9 +12,8 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// fields are those of a JSON object that a client sent, asked for by name. What is not
-// there, or null, is what it normally is. The first that is not what it should be is err;
-// that is to be looked at when all have been asked for.
+// fields reads the fields of a JSON object by name. A missing or null field has its default value.
+// err is the first invalid field; check it after reading all fields.
 type fields struct {
 	values  map[string]json.RawMessage
 	asked   map[string]bool // names that have been asked for
@@ -42,7 +41,7 @@ func parseFields(raw []byte) (*fields, error) {
 	return f, nil
 }
 
-// brief is a value for an error message.
+// brief returns a value, shortened for an error message.
 func brief(raw []byte) string {
 	const most = 60
 	if len(raw) <= most {
@@ -55,7 +54,7 @@ func brief(raw []byte) string {
 	return string(raw[:end]) + "…"
 }
 
-// fault notes what is wrong with a field, if it is the first.
+// fault records an error about a field, unless one is recorded already.
 func (f *fields) fault(name, format string, args ...any) {
 	if f.err == nil {
 		name = f.within + name
@@ -63,12 +62,12 @@ func (f *fields) fault(name, format string, args ...any) {
 	}
 }
 
-// unexpected is the fault of a value that is not what was expected.
+// unexpected records that a field has an unexpected value.
 func (f *fields) unexpected(name, expected string) {
 	f.fault(name, "found %s, expected %s", brief(f.values[name]), expected)
 }
 
-// failed is err as an error.
+// failed returns the first error, or nil.
 func (f *fields) failed() error {
 	if f.err != nil {
 		return f.err
@@ -91,7 +90,7 @@ func (f *fields) raw(name string) json.RawMessage {
 
 func (f *fields) has(name string) bool { return f.raw(name) != nil }
 
-// into reads a field, and tells whether it is there and what was expected.
+// into decodes a field into v and reports whether the field is present and valid.
 func (f *fields) into(name string, v any, expected string) bool {
 	raw := f.raw(name)
 	if raw == nil {
@@ -116,7 +115,7 @@ func (f *fields) text(name string) string {
 	return v
 }
 
-// integer is a whole number from least to most.
+// integer returns an integer field, which must lie between least and most.
 func (f *fields) integer(name string, normal, least, most int) int {
 	if v, ok := f.wholeNumber(name, expectedRange(float64(least), float64(most), "a whole number"), int64(least), int64(most)); ok {
 		return int(v)
@@ -145,7 +144,7 @@ func (f *fields) wholeNumber(name, expected string, least, most int64) (int64, b
 	return v, true
 }
 
-// number is one from least to most.
+// number returns a number field, which must lie between least and most.
 func (f *fields) number(name string, normal, least, most float64) float64 {
 	v, expected := normal, expectedRange(least, most, "a number")
 	if f.into(name, &v, expected) && (v < least || v > most) {
@@ -155,7 +154,7 @@ func (f *fields) number(name string, normal, least, most float64) float64 {
 	return v
 }
 
-// expectedRange says in which range something is.
+// expectedRange describes a range for an error message.
 func expectedRange(least, most float64, what string) string {
 	switch {
 	case most >= math.MaxInt32 && least <= math.MinInt32:
@@ -182,7 +181,7 @@ func elements[T any](raw json.RawMessage) ([]T, bool) {
 	return all, true
 }
 
-// list is a field that is a list, nil where there is none.
+// list returns a list field, or nil if it is absent.
 func list[T any](f *fields, name, expected string) []T {
 	if !f.has(name) {
 		return nil
@@ -194,7 +193,7 @@ func list[T any](f *fields, name, expected string) []T {
 	return all
 }
 
-// ids are tokens, each of those that there are.
+// ids returns a list of token IDs, each of which must be less than tokens.
 func (f *fields) ids(name string, tokens int) []int32 {
 	v := list[int32](f, name, "a list of token ids")
 	for _, id := range v {
@@ -206,7 +205,7 @@ func (f *fields) ids(name string, tokens int) []int32 {
 	return v
 }
 
-// object is a field that has fields. Where it is not there, it has none.
+// object returns the fields of an object field. An absent object has no fields.
 func (f *fields) object(name string) *fields {
 	o := &fields{within: f.within + name + "."}
 	f.into(name, &o.values, "an object")
@@ -221,7 +220,7 @@ func (f *fields) take(o *fields) {
 	}
 }
 
-// choice is one of some words, empty where there is none.
+// choice returns a field that must be one of words, or "" if it is absent.
 func (f *fields) choice(name string, words ...string) string {
 	v := f.text(name)
 	if v == "" && !f.has(name) {

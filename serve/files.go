@@ -11,7 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/serve/tuning"
 )
 
-// fileInfo is what a client is told of a file.
+// fileInfo is a file in OpenAI's form.
 type fileInfo struct {
 	ID       string         `json:"id"`
 	Object   string         `json:"object"`
@@ -88,7 +88,7 @@ func (s *Server) deleteFile(c *call) error {
 	return c.json(deletion{id, "file", true})
 }
 
-// deletion says that something is gone.
+// deletion is the response to a DELETE request.
 type deletion struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`

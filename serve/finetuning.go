@@ -13,10 +13,10 @@ import (
 	"github.com/lorafuse/lorafuse/serve/tuning"
 )
 
-// owner is who owns what is made here.
+// owner is the owned_by of models made by this server.
 const owner = "lorafuse"
 
-// jobInfo is what a client is told of a job.
+// jobInfo is a fine-tuning job in OpenAI's form.
 type jobInfo struct {
 	ID              string            `json:"id"`
 	Object          string            `json:"object"`
@@ -157,7 +157,8 @@ func marked(j tuning.Job, query url.Values) bool {
 	return true
 }
 
-// job answers what gives a job: GET /v1/fine_tuning/jobs/{id}, and what changes it.
+// job returns the handler of a route that reads or changes a job, such as GET
+// /v1/fine_tuning/jobs/{id}.
 func job(what func(who keys.Client, id string) (tuning.Job, error)) func(*call) error {
 	return func(c *call) error {
 		j, err := what(c.who, c.request.PathValue("id"))
@@ -168,7 +169,7 @@ func job(what func(who keys.Client, id string) (tuning.Job, error)) func(*call) 
 	}
 }
 
-// eventInfo is what a client is told of an event.
+// eventInfo is an event of a fine-tuning job in OpenAI's form.
 type eventInfo struct {
 	ID      string          `json:"id"`
 	Object  string          `json:"object"`
@@ -210,7 +211,7 @@ func (s *Server) listEvents(c *call) error {
 	return c.json(p)
 }
 
-// checkpointInfo is what a client is told of a checkpoint.
+// checkpointInfo is a checkpoint of a fine-tuning job in OpenAI's form.
 type checkpointInfo struct {
 	ID      string            `json:"id"`
 	Object  string            `json:"object"`

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Guard refuses requests that a web page of another site may have sent through the browser
-// of a visitor: those whose Host header is not one of the server (DNS rebinding), with status
-// 421, and those from another origin that may change something (cross-site request forgery),
-// with status 403. It is meant for every handler of a port, not for a [Server] alone.
+// Guard refuses requests that a web page of another site may have sent through a visitor's browser.
+// An unknown Host header (DNS rebinding) gets status 421; a request from another origin that may
+// change state (cross-site request forgery) gets status 403. A Guard should wrap every handler of a
+// port, not only a [Server].
 type Guard struct {
 	// Hosts are names and addresses that the Host header may have besides localhost and
 	// loopback addresses; ports are ignored. "*" allows all.
@@ -43,7 +43,7 @@ func (g Guard) Protect(h http.Handler) (http.Handler, error) {
 	return p, nil
 }
 
-// protected is a handler behind a guard.
+// protected wraps a handler with a guard.
 type protected struct {
 	Guard
 	next      http.Handler

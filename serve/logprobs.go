@@ -10,7 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/generate"
 )
 
-// bytesOf are the bytes that a token adds to a text.
+// bytesOf returns the bytes that a token adds to a text.
 func (s *Server) bytesOf(id int32) []byte {
 	if pieces := s.pieces(); id >= 0 && int(id) < len(pieces) && len(pieces[id]) > 0 {
 		return pieces[id]
@@ -19,8 +19,8 @@ func (s *Server) bytesOf(id int32) []byte {
 	return []byte(text)
 }
 
-// textOf is a token for people. One that is part of a character is what OpenAI writes
-// for it.
+// textOf returns a readable form of a token. A token that is part of a character is written as
+// OpenAI does.
 func textOf(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)
@@ -33,7 +33,8 @@ func textOf(b []byte) string {
 	return t.String()
 }
 
-// logprob is one as JSON can have it: as vLLM, what is impossible is -9999.
+// logprob returns x in a form that JSON can represent. Like vLLM, it replaces the log-probability
+// of an impossible token by -9999.
 func logprob(x float32) float32 {
 	const least = -9999
 	if x > least {
@@ -49,13 +50,13 @@ type tokenLogprob struct {
 	Bytes   []int   `json:"bytes"`
 }
 
-// positionLogprob is a token, and what else there could have been.
+// positionLogprob holds a token and its alternatives with their log-probabilities.
 type positionLogprob struct {
 	tokenLogprob
 	Top []tokenLogprob `json:"top_logprobs"`
 }
 
-// chatLogprobs are those of an answer of a chat, or of a part of it.
+// chatLogprobs holds the log-probabilities of a chat completion, or of a part of it.
 type chatLogprobs struct {
 	Content []positionLogprob `json:"content"`
 }
@@ -69,7 +70,7 @@ func (s *Server) tokenLogprob(id int32, x float32) tokenLogprob {
 	return t
 }
 
-// positionLogprob has the first so many of the most likely tokens.
+// positionLogprob returns the entry of a token with the top most likely alternatives.
 func (s *Server) positionLogprob(l generate.Logprobs, top int) positionLogprob {
 	p := positionLogprob{s.tokenLogprob(l.ID, l.Logprob), []tokenLogprob{}}
 	for _, x := range l.Top[:min(top, len(l.Top))] {
@@ -78,7 +79,7 @@ func (s *Server) positionLogprob(l generate.Logprobs, top int) positionLogprob {
 	return p
 }
 
-// textLogprobs are those of a completion, or of a part of it.
+// textLogprobs holds the log-probabilities of a completion, or of a part of it.
 type textLogprobs struct {
 	Tokens  []string     `json:"tokens"`
 	Values  []*float32   `json:"token_logprobs"`
@@ -89,7 +90,8 @@ type textLogprobs struct {
 // topTokens is an object of tokens and log-probabilities, the most likely token first.
 type topTokens []tokenLogprob
 
-// MarshalJSON writes the object. Of tokens that look the same, the likeliest is in it.
+// MarshalJSON writes the object. If several tokens have the same text, only the most likely is
+// included.
 func (t topTokens) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -114,9 +116,9 @@ func (t topTokens) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// textLogprobs are those of tokens that stand behind so many characters; after is how many
-// stand before what comes next. Before the first token of a prompt nothing stands, and it
-// has none.
+// textLogprobs returns the log-probabilities of tokens whose text starts at offset, and the offset
+// after them, both in characters. The first token of a prompt has no log-probability, since nothing
+// precedes it.
 func (s *Server) textLogprobs(tokens []generate.Logprobs, top, offset int, prompt bool) (l *textLogprobs, after int) {
 	l = &textLogprobs{Tokens: []string{}, Values: []*float32{}, Top: []*topTokens{}, Offsets: []int{}}
 	for i, t := range tokens {
@@ -147,15 +149,15 @@ func (s *Server) textLogprobs(tokens []generate.Logprobs, top, offset int, promp
 	return l, offset
 }
 
-// promptToken is vLLM's form of a token that could stand in a prompt.
+// promptToken is a prompt token or an alternative to it, in vLLM's form.
 type promptToken struct {
 	Logprob float32 `json:"logprob"`
-	Rank    *int    `json:"rank"` // null where it is not among the most likely
+	Rank    *int    `json:"rank"` // null if it is not among the most likely
 	Decoded string  `json:"decoded_token"`
 }
 
-// promptLogprobs are those of a prompt by the ids of tokens, as vLLM has them: of each
-// token and of the first so many of the most likely in its place.
+// promptLogprobs returns the log-probabilities of a prompt by token ID, in vLLM's form. Each
+// position has the prompt's token and the top most likely tokens.
 func (s *Server) promptLogprobs(tokens []generate.Logprobs, top int) []map[string]promptToken {
 	all := make([]map[string]promptToken, len(tokens))
 	for i, t := range tokens {
@@ -177,7 +179,7 @@ func (s *Server) promptLogprobs(tokens []generate.Logprobs, top int) []map[strin
 	return all
 }
 
-// join is l and what comes behind it.
+// join appends more to l and returns the result.
 func (l *textLogprobs) join(more *textLogprobs) *textLogprobs {
 	if l == nil {
 		return more

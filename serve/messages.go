@@ -11,7 +11,8 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
-// chatFormat is how a model, or an adapter with a chat template of its own, reads conversations.
+// chatFormat holds the chat template and tokenization settings of a model, or of an adapter with
+// its own chat template.
 type chatFormat struct {
 	template  *chat.Template // nil if there is none
 	syntax    tools.Syntax   // of the calls that the template teaches
@@ -38,15 +39,15 @@ func (s *Server) formatOf(t *target) chatFormat {
 	return newChatFormat(own.OrTokens(s.tokenizer.SpecialTokens()))
 }
 
-// conversation is what a chat template makes a prompt of.
+// conversation is the input of a chat template.
 type conversation struct {
 	format   chatFormat
 	messages []chat.Message
 	options  chat.Options
-	special  bool // the tokens that begin a text are added to what the template writes
+	special  bool // add the tokenizer's special tokens to the rendered template
 }
 
-// conversation reads messages and what is said of their template.
+// conversation reads the messages of a request and the options of the chat template.
 func (s *Server) conversation(f *fields, format chatFormat) *conversation {
 	k := &conversation{format: format, messages: s.messages(f, format), special: f.flag("add_special_tokens", false)}
 	k.options.AddGenerationPrompt = f.flag("add_generation_prompt", true)
@@ -59,7 +60,7 @@ func (s *Server) conversation(f *fields, format chatFormat) *conversation {
 	return k
 }
 
-// prompt is the tokens of a conversation, up to where the answer begins.
+// prompt returns the tokens of a conversation, up to the start of the answer.
 func (s *Server) prompt(ctx context.Context, k *conversation) ([]int32, error) {
 	if k.format.template == nil {
 		return nil, invalid("messages", "the model has no chat template; /v1/completions needs none")
@@ -79,7 +80,7 @@ func (s *Server) prompt(ctx context.Context, k *conversation) ([]int32, error) {
 	return s.tokens("messages", text, k.special)
 }
 
-// messages are those of the field of that name.
+// messages reads the field messages.
 func (s *Server) messages(f *fields, format chatFormat) []chat.Message {
 	const name = "messages"
 	raws := list[json.RawMessage](f, name, "a list of messages")
@@ -106,9 +107,9 @@ func (s *Server) messages(f *fields, format chatFormat) []chat.Message {
 	return all
 }
 
-// tooMany takes n of what is left of the tokens that a prompt may have, since each of its
-// messages, parts and calls has at least one. It reports whether they do not fit, before
-// any of them is read.
+// tooMany subtracts n from left, the number of prompt tokens still available: each message, part
+// and call needs at least one token. It reports whether they do not fit, before any of them is
+// decoded.
 func (s *Server) tooMany(f *fields, name string, n int, what string, left *int) bool {
 	if *left -= n; *left >= 0 {
 		return false
@@ -140,7 +141,7 @@ func (s *Server) message(f *fields, raw json.RawMessage, format chatFormat, left
 	case m.Role == "assistant" && format.syntax == tools.DeepSeek:
 		m.Fields["content"] = nil // whose templates ask whether it is none
 	case m.Role == "assistant":
-		m.Fields["content"] = "" // clients send null beside calls, and many templates take it for a text
+		m.Fields["content"] = "" // clients send null together with tool calls, and many templates would print it
 	}
 	if raw := f.raw("tool_calls"); raw != nil {
 		var list []json.RawMessage
@@ -156,8 +157,8 @@ func (s *Server) message(f *fields, raw json.RawMessage, format chatFormat, left
 	return m
 }
 
-// content returns the content of a message for the template: a text, or a list of parts,
-// which package chat adapts to what the template reads.
+// content returns the content of a message: a string, or a list of parts, which package chat
+// converts to the form that the template reads.
 func (s *Server) content(f *fields, left *int) any {
 	var text string
 	raw := f.raw("content")

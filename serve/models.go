@@ -13,17 +13,17 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 )
 
-// modelInfo is what a client is told of the model, or of an adapter.
+// modelInfo is a model or an adapter in OpenAI's form.
 type modelInfo struct {
 	ID        string  `json:"id"`
 	Object    string  `json:"object"`
 	Created   int64   `json:"created"`
 	OwnedBy   string  `json:"owned_by"`
-	Root      string  `json:"root"`   // where it lies
+	Root      string  `json:"root"`   // its folder or name on the Hub
 	Parent    *string `json:"parent"` // of an adapter
 	MaxLength int     `json:"max_model_len"`
-	Version   string  `json:"version,omitempty"` // of an adapter: the first digits of its digest
-	// Endpoints are those that take the model, so that clients need not try.
+	Version   string  `json:"version,omitempty"` // of an adapter: first digits of its digest
+	// Endpoints are the endpoints that accept the model.
 	Endpoints []string `json:"supported_endpoints"`
 }
 
@@ -34,7 +34,7 @@ func (s *Server) baseInfo() modelInfo {
 	}
 }
 
-// endpoints are what a model can be asked for.
+// endpoints returns the endpoints that the model supports.
 func (s *Server) endpoints() (all []string) {
 	if s.options.Engine != nil && s.format.template != nil {
 		all = append(all, "/v1/chat/completions")
@@ -59,8 +59,8 @@ func (s *Server) adapterInfo(id string, v lora.VersionInfo) modelInfo {
 	return m
 }
 
-// sees reports whether the client may use the adapter that a reference names. Of others it
-// learns no more than of names that nobody has.
+// sees reports whether the client may use the adapter that a reference names. Adapters of other
+// clients are treated as nonexistent.
 func (c *call) sees(ref string) bool {
 	name, _, _ := strings.Cut(ref, "@")
 	o := &c.server.options
@@ -101,8 +101,8 @@ func (s *Server) models(c *call) []modelInfo {
 	return models
 }
 
-// tunedModels are those that jobs have made, but for those listed already: they are not
-// loaded yet.
+// tunedModels returns the models that fine-tuning jobs have made and that are not yet listed, since
+// they are not loaded.
 func (s *Server) tunedModels(c *call, listed []modelInfo) (models []modelInfo) {
 	if s.options.Tuning == nil {
 		return nil
@@ -119,7 +119,7 @@ func (s *Server) tunedModels(c *call, listed []modelInfo) (models []modelInfo) {
 	return models
 }
 
-// adapters are those that are loaded.
+// adapters returns the loaded adapters.
 func (s *Server) adapters() []lora.Info {
 	if s.options.Engine == nil {
 		return nil
@@ -155,8 +155,8 @@ type target struct {
 	release func()
 }
 
-// target finds whom a request is for: the field model names the model, which it also is
-// where there is no such field, or an adapter. It must be released.
+// target resolves the field model to the model or an adapter; without the field it is the model.
+// The caller must release the target.
 func (s *Server) target(c *call, f *fields) (*target, error) {
 	name := f.text("model")
 	if f.has("model") && name == "" {
@@ -180,7 +180,7 @@ func (s *Server) target(c *call, f *fields) (*target, error) {
 	return &target{name: name, adapter: name, lease: lease, release: lease.Release}, nil
 }
 
-// writer is the target of a request for text.
+// writer returns the target of a request that generates text.
 func (s *Server) writer(c *call, f *fields) (*target, error) {
 	t, err := s.target(c, f)
 	if err == nil && s.options.Engine == nil {
@@ -237,7 +237,7 @@ func adapterFailure(param, name string, err error) *failure {
 	return f
 }
 
-// loadAdapter loads an adapter, or what an adapter is to be from now on.
+// loadAdapter loads an adapter, or replaces a loaded one by a new version.
 func (s *Server) loadAdapter(c *call) error {
 	f, err := c.body()
 	if err != nil {

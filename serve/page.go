@@ -11,7 +11,7 @@ type listing[T any] struct {
 	Last   *string `json:"last_id"`
 }
 
-// page is at most limit of all, from the one behind that of the id after.
+// page returns at most limit elements of all, starting after the element with ID after.
 func page[T, W any](all []T, id func(T) string, after string, limit int, tell func(T) W) (p listing[W], err error) {
 	p = listing[W]{Object: "list", Data: []W{}}
 	if after != "" {
@@ -35,7 +35,7 @@ func page[T, W any](all []T, id func(T) string, after string, limit int, tell fu
 	return p, nil
 }
 
-// limit is how many of a list a client wants at once.
+// limit returns the query parameter limit, the number of elements that a client wants at once.
 func (c *call) limit(normal, most int) (int, error) {
 	text := c.request.URL.Query().Get("limit")
 	if text == "" {
@@ -48,10 +48,10 @@ func (c *call) limit(normal, most int) (int, error) {
 	return n, nil
 }
 
-// mostListed is how much a client can have of a list at once.
+// mostListed is the maximum length of a listing.
 const mostListed = 10_000
 
-// orNone is nil for 0.
+// orNone returns a pointer to v, or nil if v is zero.
 func orNone[T comparable](v T) *T {
 	var zero T
 	if v == zero {

@@ -55,7 +55,7 @@ func (s *Server) prompts(f *fields, name string, most int) []prompt {
 	return all
 }
 
-// encode is the tokens of a prompt.
+// encode returns the tokens of a prompt.
 func (s *Server) encode(p prompt, special bool) ([]int32, error) {
 	if p.ids != nil {
 		return p.ids, nil
@@ -67,7 +67,7 @@ func (s *Server) encode(p prompt, special bool) ([]int32, error) {
 // not read to its end.
 const maxTokenBytes = 256
 
-// tokens are those of a text of a field.
+// tokens tokenizes the text of a field.
 func (s *Server) tokens(param, text string, special bool) ([]int32, error) {
 	if len(text)/maxTokenBytes > s.options.MaxLength {
 		f := invalid(param, "%s: found a text of %d bytes; prompt and answer can have %d tokens", param, len(text), s.options.MaxLength)

@@ -13,7 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/generate/constrain"
 )
 
-// wish is what a request says of how its answers are made.
+// wish holds the sampling parameters of a request.
 type wish struct {
 	options generate.GenerateOptions // without what is of one answer each
 	n       int                      // answers to each prompt
@@ -25,10 +25,10 @@ type wish struct {
 
 	logprobs       bool // of the tokens of the answer
 	top            int  // of the most likely ones in their place
-	promptLogprobs int  // those of the prompt, -1: none; 0: of its tokens alone
+	promptLogprobs int  // number of alternatives per prompt token; -1: no prompt logprobs
 }
 
-// wish reads what chats and completions have in common.
+// wish reads the fields that chat and text completions have in common.
 func (s *Server) wish(ctx context.Context, f *fields) *wish {
 	o := &s.options
 	vocab := o.Model.Config.VocabSize
@@ -75,7 +75,7 @@ func (s *Server) wish(ctx context.Context, f *fields) *wish {
 	return w
 }
 
-// bias is what logit_bias adds to logits.
+// bias reads logit_bias.
 func bias(f *fields, vocab int) map[int32]float32 {
 	var given map[string]json.RawMessage
 	if !f.into("logit_bias", &given, "an object of token ids and numbers from -100 to 100") {
@@ -98,7 +98,7 @@ func bias(f *fields, vocab int) map[int32]float32 {
 	return all
 }
 
-// seed is that of the request, or a new one.
+// seed returns the seed of the request, or a random one.
 func seed(f *fields) uint64 {
 	if v, ok := f.wholeNumber("seed", "a whole number of 64 bits", math.MinInt64, math.MaxInt64); ok {
 		return uint64(v)
@@ -108,10 +108,10 @@ func seed(f *fields) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// maxStops is how many texts may end an answer.
+// maxStops is the maximum number of stop strings.
 const maxStops = 64
 
-// stops are the texts that end an answer: one, or a list.
+// stops reads the stop strings: one string or a list.
 func stops(f *fields) []string {
 	raw := f.raw("stop")
 	var all []string
@@ -133,8 +133,8 @@ func stops(f *fields) []string {
 	return all
 }
 
-// room settles how many tokens an answer may have. given is what the request says, -1
-// where it says nothing; param is where it says so.
+// room sets the maximum number of answer tokens. given is the requested number, or -1 if the field
+// param is absent.
 func (s *Server) room(w *wish, prompt, given, normal int, param string) error {
 	most := s.options.MaxLength - prompt
 	long := func(param, format string, args ...any) error {
@@ -162,7 +162,7 @@ func (s *Server) room(w *wish, prompt, given, normal int, param string) error {
 	return nil
 }
 
-// answers are the options of the answers to one prompt.
+// answers returns the generation options of each answer to one prompt.
 func (s *Server) answers(w *wish) ([]generate.GenerateOptions, error) {
 	w.options.Logprobs = w.logprobs || w.promptLogprobs >= 0
 	w.options.TopLogprobs = max(w.top, w.promptLogprobs)

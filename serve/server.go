@@ -1,16 +1,14 @@
-// Package serve answers the clients of OpenAI's API over HTTP, and those of vLLM's for
-// adapters, with one model and its adapters.
+// Package serve implements an HTTP server for one model and its adapters. Its API is OpenAI's, with
+// vLLM's endpoints for adapters.
 //
-// A [Server] is an http.Handler. It reads requests, checks them, turns messages into
-// tokens, and writes what an [Engine] answers, whole or as server-sent events. It refuses
-// fields of a request that OpenAI or another server knows and that it does not implement,
-// by name, unless their value leaves the feature off. It ignores unknown fields, and logs
-// each name once.
+// A [Server] is an http.Handler. It validates requests, tokenizes their messages, and writes the
+// answers of an [Engine], whole or as server-sent events. A field that OpenAI or another server
+// supports and this one does not is refused by name, unless its value leaves the feature off.
+// Unknown fields are ignored, and each name is logged once.
 //
-// Where a request says nothing of how tokens are chosen, generation_config.json of the
-// model does, as with vLLM: repetition_penalty, temperature, top_k, top_p, min_p, and
-// max_new_tokens, which is also the most that requests can have. Else the temperature
-// is 1.
+// Sampling parameters that a request omits come from the model's generation_config.json, as with
+// vLLM: repetition_penalty, temperature, top_k, top_p, min_p, and max_new_tokens, which is also the
+// upper limit for requests. Without the file, the temperature is 1.
 package serve
 
 import (
@@ -52,16 +50,16 @@ type Embedder interface {
 	MaxLength() int // tokens that a text is cut to
 }
 
-// Options are what a server serves, and to whom. Model is needed, and Engine or Embedder.
+// Options configure a server. Model is required, and Engine or Embedder.
 type Options struct {
 	Engine   Engine       // nil: no texts are continued
 	Embedder Embedder     // nil: no vectors are made
 	Model    *model.Model // that of both
 	Name     string       // of the model, for clients; empty: that of its folder
-	// MaxLength is how many tokens prompt and answer may have, as the engine has it; 0
-	// is what the model can take.
+	// MaxLength is the maximum number of tokens of prompt and answer, as in the engine. Zero means
+	// the limit of the model.
 	MaxLength int
-	// Tokenizer and Template are those of the folder of the model where they are nil.
+	// Tokenizer and Template replace those in the model's folder if they are not nil.
 	Tokenizer *tokenizer.Tokenizer
 	Template  *chat.Template
 	// OneTemplate has requests for adapters use Template too, instead of the chat template
@@ -79,8 +77,8 @@ type Options struct {
 	// SharePrefixCache lets a key reuse what was computed for the prompts of others, and so
 	// find out by times and cached_tokens what they have asked.
 	SharePrefixCache bool
-	// AllowAdapterUpdates lets clients load adapters that lie below the root of the
-	// registry, and unload adapters.
+	// AllowAdapterUpdates lets clients load adapters from below the registry's root, and unload
+	// adapters.
 	AllowAdapterUpdates bool
 	Origins             []string // of web pages that may ask; "*" are all
 	// Tuning are the files and the fine-tuning jobs of clients; nil: there are none.
@@ -89,10 +87,10 @@ type Options struct {
 	MaxBody        int64 // of a request, in bytes; 0 is 32 MiB
 	MaxAnswers     int   // to a request, which are n times its prompts; 0 is 128
 	MaxTopLogprobs int   // 0 is 20
-	// BodyTimeout is how long a client may take to send a request, and to send the next part of
-	// a file, of 16 KiB for each second; 0 is a minute.
+	// BodyTimeout is the time limit for receiving a request, and for each next part of a file,
+	// which has 16 KiB for each second. Zero means one minute.
 	BodyTimeout time.Duration
-	// WriteTimeout is how long a client may take nothing of what is written; 0 is 30 s.
+	// WriteTimeout is how long a write to a client may block. Zero means 30 s.
 	WriteTimeout time.Duration
 
 	Logger  *slog.Logger // gets one line for a request; nil: slog.Default()
@@ -106,7 +104,7 @@ type Server struct {
 	tokenizer  *tokenizer.Tokenizer
 	format     chatFormat // of the model
 	defaults   generate.Config
-	eos        []int32 // ends of answers: those of the model, or that of the tokenizer
+	eos        []int32 // end-of-sequence tokens of the model, or of the tokenizer
 	keys       keys.Ring
 	started    time.Time
 	vocabulary func() (*constrain.Vocabulary, error) // made when a grammar first needs it
@@ -169,14 +167,14 @@ func New(o Options) (*Server, error) {
 		return constrain.NewVocabulary(tokens)
 	})
 	s.pieces = func() [][]byte {
-		tokens, _ := tokenBytes() // without them tokens are as they stand in the vocabulary
+		tokens, _ := tokenBytes() // on error, tokens appear as in the vocabulary
 		return tokens
 	}
 	s.routes = s.newRoutes()
 	return s, nil
 }
 
-// or sets what is zero.
+// or sets *v to normal if it is zero.
 func or[T comparable](v *T, normal T) {
 	var zero T
 	if *v == zero {
@@ -184,11 +182,11 @@ func or[T comparable](v *T, normal T) {
 	}
 }
 
-// Drain has the server take no more requests, and say at /ready that it does not; what
-// is under way goes on. It is for the time before http.Server.Shutdown.
+// Drain makes the server refuse new requests and report at /ready that it is not ready. Requests in
+// progress continue. Call it before http.Server.Shutdown.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// access is who may use a route.
+// access selects the clients that may use a route.
 type access int
 
 const (
@@ -197,7 +195,7 @@ const (
 	admins
 )
 
-// endpoint is what answers requests of a method and a path.
+// endpoint is the handler for a method and a path.
 type endpoint struct {
 	pattern string
 	access  access
@@ -236,7 +234,7 @@ func (s *Server) newRoutes() *http.ServeMux {
 	return m
 }
 
-// tuningRoutes are those of files and jobs.
+// tuningRoutes returns the endpoints for files and jobs.
 func (s *Server) tuningRoutes() []endpoint {
 	t := s.options.Tuning
 	if t == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/generate/constrain"
 )
 
-// shape is the grammar that a request wants its answers kept to, nil where it wants none.
+// shape returns the grammar that constrains the answers, or nil if the request asks for none.
 func (s *Server) shape(ctx context.Context, f *fields) *constrain.Grammar {
 	var found *constrain.Grammar
 	var from string // which field it is of
@@ -49,7 +49,7 @@ func (s *Server) shape(ctx context.Context, f *fields) *constrain.Grammar {
 	return found
 }
 
-// schema is the grammar of a field that has a JSON Schema, as an object or as text.
+// schema compiles a field that holds a JSON Schema, as an object or as text.
 func (s *Server) schema(ctx context.Context, f *fields, name string) *constrain.Grammar {
 	raw := f.raw(name)
 	if raw == nil {
@@ -66,7 +66,7 @@ func (s *Server) schema(ctx context.Context, f *fields, name string) *constrain.
 	return g
 }
 
-// failGrammar notes an error of grammars.of, if it is the first.
+// failGrammar records an error of grammars.of, unless an error is recorded already.
 func (f *fields) failGrammar(name string, err error) {
 	if f.err == nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		f.err = failureOf(err)
@@ -80,8 +80,8 @@ const (
 	maxKeptBytes = 64 << 20 // of all grammars that are kept
 )
 
-// grammars compiles schemas, one at a time since that takes memory, and keeps the grammars
-// of the last ones: clients send a schema again and again.
+// grammars compiles schemas and caches the latest grammars, since clients repeat their schemas. It
+// compiles one schema at a time to limit memory.
 type grammars struct {
 	compiling chan struct{} // has room for the one that compiles
 

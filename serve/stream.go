@@ -4,8 +4,8 @@ import (
 	"net/http"
 )
 
-// events are what a client gets of an answer that is under way, as server-sent events.
-// Nothing is written before the first: what fails earlier is answered with its status.
+// events writes the answer to a request as server-sent events. The status is sent with the first
+// event, so an error before it is answered with its own status.
 type events struct{ call *call }
 
 // send writes an event.
@@ -17,14 +17,14 @@ func (e events) send(v any) error {
 	return e.write("data: " + string(b) + "\n\n")
 }
 
-// ping tells a client, and what lies between, that its answer is still to come.
+// ping writes a comment that keeps the connection open through proxies.
 func (e events) ping() error { return e.write(": ping\n\n") }
 
-// end is the last event.
+// end writes the last event.
 func (e events) end() error { return e.write("data: [DONE]\n\n") }
 
-// fail is the last event of an answer that has begun and cannot be ended; one that has
-// not begun is failed as any other.
+// fail writes err as the last event of an answer. If no event was written yet, it returns err to be
+// answered as usual.
 func (e events) fail(err error) error {
 	if err == nil || e.call.status == 0 {
 		return err
@@ -58,5 +58,5 @@ func (e events) write(s string) error {
 	return nil
 }
 
-// gone is the error of a client that is not there any more, or takes nothing.
+// gone is the error of a client that has disconnected or does not read.
 type gone struct{ error }

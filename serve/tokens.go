@@ -1,6 +1,6 @@
 package serve
 
-// tokenize answers POST /tokenize, with what vLLM has there.
+// tokenize handles POST /tokenize, with the fields of vLLM.
 func (s *Server) tokenize(c *call) error {
 	f, err := c.body()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/serve/tuning"
 )
 
-// tuningRequest reads what a job is to be.
+// tuningRequest reads the request to create a job.
 func tuningRequest(f *fields) tuning.Request {
 	r := tuning.Request{
 		Model: f.text("model"), TrainingFile: f.text("training_file"), ValidationFile: f.text("validation_file"), Suffix: f.text("suffix"),
@@ -66,7 +66,7 @@ func tuningRequest(f *fields) tuning.Request {
 // maxAdapter is the longest description of an adapter.
 const maxAdapter = 64 << 10
 
-// hyperparametersOf reads numbers, of which each may be left out, or be "auto".
+// hyperparametersOf reads the hyperparameters of a job. Each is optional and may be "auto".
 func hyperparametersOf(f *fields, m tuning.Method) tuning.Hyperparameters {
 	known := []string{"n_epochs", "batch_size", "learning_rate_multiplier"}
 	if m == tuning.DPO {

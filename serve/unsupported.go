@@ -31,7 +31,7 @@ func off(values ...string) unsupportedField {
 	return f
 }
 
-// needs names the field that turns the feature on.
+// needs sets the field that turns the feature on.
 func (f unsupportedField) needs(field string) unsupportedField { f.with = field; return f }
 
 // instead adds to the error message.
@@ -188,7 +188,7 @@ var unsupported = map[string]unsupportedField{
 	"t_max_predict_ms":       off("0", "-1"),
 	"n_indent":               off("0"),
 
-	// What the answer has besides its text.
+	// Fields that add data to the answer besides its text.
 	"return_token_ids":                      off("false"),
 	"return_prompt_token_ids":               off("false"),
 	"return_prompt_text":                    off("false"),

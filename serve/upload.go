@@ -16,14 +16,14 @@ import (
 	"github.com/lorafuse/lorafuse/serve/tuning"
 )
 
-// Room for what stands around a file that is sent, and in a field beside it.
+// Allowance for the multipart encoding of an uploaded file, and for each form field.
 const (
 	envelope  = 1 << 20
 	fieldRoom = 4 << 10
 )
 
-// slowestUpload is the fewest bytes a second of an upload: each BodyTimeout must bring what that
-// makes, or the rest of the body.
+// slowestUpload is the minimum rate of an upload in bytes per second: within each BodyTimeout the
+// client must send that many bytes for each second, or the rest of the body.
 const slowestUpload = 16 << 10
 
 // steadyReader reads a body whose client gets more time for each part that has come.
@@ -68,7 +68,7 @@ func (s *Server) uploadFile(c *call) error {
 	return c.json(newFileInfo(f))
 }
 
-// form is what is sent with a file.
+// form holds the form fields that are sent with a file.
 type form struct {
 	reader *multipart.Reader
 	begin  func() (*tuning.Upload, error)
@@ -121,7 +121,7 @@ func (f *form) part(part *multipart.Part) (err error) {
 	return err
 }
 
-// file is what the fields say of the file.
+// file returns the description of the file in the form fields.
 func (f *form) file() (x tuning.File, err error) {
 	if f.upload == nil {
 		return x, invalid("file", "file: is missing")
@@ -146,7 +146,7 @@ func (f *form) file() (x tuning.File, err error) {
 	return x, nil
 }
 
-// uploadFailure says what went wrong while a file came.
+// uploadFailure converts an error during an upload to an API error.
 func uploadFailure(err error) error {
 	var mine *tuning.Error
 	var known *failure

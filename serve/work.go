@@ -12,7 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/serve/batching"
 )
 
-// work is what the engine has to do for a request, and what it has done.
+// work holds the engine requests of an API request and their results.
 type work struct {
 	call     *call
 	engine   Engine
@@ -26,7 +26,7 @@ type work struct {
 	finish generate.Finish             // of the last one
 }
 
-// usage is what a request took.
+// usage holds the token counts of a request.
 type usage struct {
 	Prompt  int      `json:"prompt_tokens"`
 	Total   int      `json:"total_tokens"`
@@ -34,7 +34,7 @@ type usage struct {
 	Details *details `json:"prompt_tokens_details,omitempty"`
 }
 
-// details are those of the prompt.
+// details holds details of the prompt's token count.
 type details struct {
 	Cached int `json:"cached_tokens"`
 }
@@ -66,9 +66,9 @@ type step struct {
 	last   bool
 }
 
-// run has the engine do it. each gets all tokens, one at a time, with the number of the
-// answer among all; idle, if there is one, is called when none has come for a while. The
-// first error ends it all.
+// run submits the requests to the engine. It calls each with every token, one at a time, and the
+// index of its answer. If idle is not nil, it is called when no token has arrived for a while. The
+// first error ends all requests.
 func (j *work) run(idle func() error, each func(choice int, t batching.Token) error) error {
 	defer j.log()
 	ctx, cancel := context.WithCancel(j.call.request.Context())
@@ -140,7 +140,7 @@ var errEnded = errors.New("the engine has ended an answer early")
 func (j *work) take(x step, each func(choice int, t batching.Token) error) error {
 	if p := x.token.Prompt; len(p) > 0 {
 		p = slices.Clone(p)
-		p[0].ID = j.requests[x.prompt].Prompt[0] // of which nothing else is known
+		p[0].ID = j.requests[x.prompt].Prompt[0] // the first token has no log-probability
 		j.prompt[x.prompt] = p
 	}
 	switch x.token.Finish {
@@ -161,7 +161,7 @@ func (j *work) take(x step, each func(choice int, t batching.Token) error) error
 	return each(x.prompt*j.wish.n+x.token.Answer, x.token)
 }
 
-// log says in the log what was done.
+// log records the token counts and times of the request in the log.
 func (j *work) log() {
 	j.call.note(
 		slog.Int("prompt_tokens", j.usage.Prompt), slog.Int("cached_tokens", j.usage.Details.Cached), slog.Int("answer_tokens", j.usage.Answer),
@@ -170,7 +170,7 @@ func (j *work) log() {
 	)
 }
 
-// reason is OpenAI's word for why an answer ended.
+// reason returns OpenAI's finish_reason of an answer.
 func reason(f generate.Finish) string {
 	if f == generate.FinishLength {
 		return "length"

@@ -10,12 +10,11 @@ import (
 
 // This file says which texts run.
 
-// patience is how many requests may be begun, for each text that there may be, while one
-// whose turn it is waits for room on the device for its adapter. Then others wait for it.
+// patience is the number of requests per sequence slot that may start while the next request waits
+// for device memory for its adapter. After that, the others wait for it.
 const patience = 2
 
-// admit begins texts as long as there is room: first those that have lost their pages,
-// then those whose turn it is.
+// admit starts texts while there is room: preempted texts first, then waiting ones in fair order.
 func (e *Engine) admit() {
 	begun := len(e.running)
 	for len(e.parked) > 0 && e.room() && e.fits(e.parked[0]) {
@@ -44,8 +43,8 @@ func (e *Engine) admit() {
 // room reports whether one more text may run.
 func (e *Engine) room() bool { return len(e.running) < e.options.MaxTexts }
 
-// choose gives the text whose turn it is, its adapter on the device; nil where there is
-// none, or it has to wait.
+// choose returns the next text to start, with its adapter on the device. It returns nil if there is
+// none or it has to wait.
 func (e *Engine) choose() *text {
 	e.mu.Lock()
 	heads := e.waiting.heads()
@@ -77,8 +76,8 @@ func (e *Engine) choose() *text {
 	return nil
 }
 
-// fits reports whether there are pages for a text, beside what those that run are to read
-// still, and a page more for each of them.
+// fits reports whether the pool has pages for a text in addition to the pages that running texts
+// need for their unread tokens, plus one for each of them.
 func (e *Engine) fits(t *text) bool {
 	if len(e.running) == 0 {
 		return true
@@ -96,7 +95,7 @@ func (e *Engine) fits(t *text) bool {
 	return need-found <= have-idle
 }
 
-// start begins a text, or goes on with it.
+// start starts a text, or resumes it.
 func (e *Engine) start(t *text) {
 	t.pages = e.pool.Begin(t.r.root, t.known())
 	if t.r.begun.IsZero() {
@@ -105,7 +104,7 @@ func (e *Engine) start(t *text) {
 	e.enter(t)
 }
 
-// enter puts a text among those that run, in their order.
+// enter inserts a text into the running list, in order.
 func (e *Engine) enter(t *text) {
 	i := len(e.running)
 	for i > 0 && e.running[i-1].order > t.order {
@@ -114,7 +113,7 @@ func (e *Engine) enter(t *text) {
 	e.running = slices.Insert(e.running, i, t)
 }
 
-// park takes the pages of a text away. It goes on when there is room again.
+// park preempts a text: it releases the pages and resumes the text when there is room.
 func (e *Engine) park(t *text) {
 	t.release()
 	if t.judged() {
@@ -138,7 +137,7 @@ func (e *Engine) preempt() *text {
 	return last
 }
 
-// sweep drops the requests that nobody reads any more.
+// sweep drops requests whose readers have left.
 func (e *Engine) sweep() {
 	var gone []*request
 	for _, t := range slices.Concat(e.running, e.parked) {
@@ -197,7 +196,7 @@ func (e *Engine) over(t *text) {
 	}
 }
 
-// finish ends a request of which nothing is in use any more.
+// finish completes a request after its last resource is released.
 func (e *Engine) finish(r *request, err error) {
 	if r.lease != nil {
 		r.lease.Release()

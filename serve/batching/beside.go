@@ -2,9 +2,9 @@ package batching
 
 import "github.com/lorafuse/lorafuse/host"
 
-// Beside returns a host of the engine's model, with its weights, to train with while the
-// engine serves. While there are requests, its runs stop at their next launch, and go on in
-// slices of time behind the steps of the engine, as Options.TrainShare says; else they have
-// the machine for themselves. The end of a run's context ends it, also where it waits; that of
-// the engine lets it go on. The host is closed before the engine's device is.
+// Beside returns a host that shares the weights of the engine's model, for training while the
+// engine serves. While there are requests, its runs pause at their next launch and continue in time
+// slices after the engine's steps, as Options.TrainShare sets; otherwise they have the device for
+// themselves. Canceling a run's context ends the run, even while it waits; closing the engine lets
+// the run continue. Close the host before the engine's device.
 func (e *Engine) Beside() *host.Host { return e.machine.host.Beside(e.gate.Launch) }

@@ -14,12 +14,12 @@ type coming struct {
 	need  []*engine.Slot
 	seats []seat
 
-	ready chan struct{} // closed when what follows is there
+	ready chan struct{} // closed when the fields below are set
 	draft *engine.Draft
 	err   error
 }
 
-// prepare begins to prepare a mix for all of some slots, unless one is prepared already.
+// prepare starts to prepare a mix for all the given slots, unless a mix is being prepared already.
 func (x *machine) prepare(need []*engine.Slot) {
 	if x.coming != nil {
 		return
@@ -41,8 +41,8 @@ func (x *machine) prepare(need []*engine.Slot) {
 	}()
 }
 
-// arrive takes the mix that was prepared, if it is ready. Errors: why there is none for all
-// of these slots.
+// arrive takes over the prepared mix if it is ready. The error says why there is no mix for all the
+// given slots.
 func (x *machine) arrive(ctx context.Context, need []*engine.Slot) error {
 	c := x.coming
 	if c == nil {
@@ -71,8 +71,8 @@ func (x *machine) arrive(ctx context.Context, need []*engine.Slot) error {
 	return c.err
 }
 
-// reseated is seats with others of their shapes in the place of slots that were dropped
-// meanwhile, nil where there are none.
+// reseated returns seats with each slot dropped in the meantime replaced by another of its shape.
+// It is nil if there is no such slot.
 func (x *machine) reseated(seats []seat) []seat {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -85,8 +85,8 @@ func (x *machine) reseated(seats []seat) []seat {
 	return seats
 }
 
-// inPlaceOf is the slot of a seat, or where it was dropped any other of the shape, nil if
-// there is none. It holds x.mu.
+// inPlaceOf returns the slot of a seat. If that was dropped, it returns any other slot of the
+// shape, or nil. The caller holds x.mu.
 func (x *machine) inPlaceOf(s seat) (other *engine.Slot) {
 	for _, o := range x.slots {
 		if o == s.slot {

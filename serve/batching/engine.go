@@ -16,10 +16,10 @@ import (
 	"github.com/lorafuse/lorafuse/serve/share"
 )
 
-// Engine continues texts with one model. One goroutine runs it step by step: each is a
-// run over one token of every text that goes on, and pieces of prompts. What else runs
-// changes nothing of an answer: it is that of a [generate.Generator] with the adapter
-// alone, to the bit on a device that is batch invariant, and else but for rounding.
+// Engine generates text with one model. One goroutine runs it in steps; each step reads one token
+// of every text in decoding, and chunks of prompts. Other requests do not change an answer: it
+// equals that of a [generate.Generator] with the adapter alone, bit for bit on a batch-invariant
+// device and up to rounding on others.
 //
 // An Engine is safe for concurrent use.
 type Engine struct {
@@ -34,27 +34,26 @@ type Engine struct {
 	wake     chan struct{}
 	stopped  chan struct{}
 
-	// What the goroutine alone has.
+	// The fields below belong to the engine's goroutine.
 	running []*text // in the order in which they were begun
 	parked  []*text // that were begun and lost their pages, in that order
 	orders  uint64
 	turn    int // of texts that are read alone
 	steps   batch
 
-	mu       sync.Mutex // held for what follows
+	mu       sync.Mutex // guards the fields below
 	waiting  queue
 	numbers  uint64
 	live     int           // requests that were taken and are not over
-	empty    chan struct{} // closed when there are none, nil where nobody waits for it
+	empty    chan struct{} // closed when no request is left; nil if nobody waits for it
 	draining bool
-	failed   error // why no request is taken any more
+	failed   error // why no request is accepted, nil while requests are
 	stats    Stats
 }
 
-// New brings a model to a device, and begins to wait for requests. m and dev must stay
-// open until the engine is closed. Errors: generate.ErrOption, generate.ErrTooLong,
-// model.ErrTask where the model continues no texts, those of [lora.NewRegistry] and of the
-// device.
+// New uploads a model to a device and starts an engine. m and dev must stay open until the engine
+// is closed. Errors: generate.ErrOption, generate.ErrTooLong, model.ErrTask if the model does not
+// generate text, and errors of [lora.NewRegistry] and of the device.
 func New(ctx context.Context, dev backend.Device, m *model.Model, o Options) (*Engine, error) {
 	if err := m.CheckTask(model.NextToken); err != nil {
 		return nil, fmt.Errorf("batching: %w", err)
@@ -82,24 +81,24 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, o Options) (*E
 	return e, nil
 }
 
-// Adapters is the registry, in which what requests name is loaded, and may be swapped
-// and unloaded while they run.
+// Adapters returns the registry. Requests name its adapters, which may be swapped and unloaded
+// while requests run.
 func (e *Engine) Adapters() *lora.Registry { return e.registry }
 
-// MaxLength is the number of tokens that prompt and answer may have together.
+// MaxLength returns the maximum number of tokens of prompt and answer together.
 func (e *Engine) MaxLength() int { return e.options.MaxLength }
 
-// Submit is what an engine does with a request: see [Engine.Submit].
+// Submit is the type of [Engine.Submit].
 type Submit func(ctx context.Context, r Request) iter.Seq2[Token, error]
 
-// Submit gives the tokens of the answers to a request as they come, those of one answer in
-// their order, and may be gone through once. It begins when it is gone through. An error
-// comes last, without a token. Leaving the loop, or the end of ctx, ends the request: when
-// the loop is over nothing of the request is in use any more, and its pages are free.
+// Submit runs a request and returns an iterator over the tokens of its answers. Tokens of one
+// answer are in order. The request starts with the iteration, which is possible only once. An error
+// is the last element and has no token. Leaving the loop or canceling ctx ends the request. When
+// the loop returns, all its resources and pages are free.
 //
-// Errors: ErrRequest with what is wrong, ErrQueue, ErrClosed, those of
-// [lora.Registry.Acquire] and [lora.Lease.Upload] for the adapter, that of ctx, ErrPanic,
-// those of decoders, samplers and the device.
+// Errors: ErrRequest with the cause, ErrQueue, ErrClosed, errors of [lora.Registry.Acquire] and
+// [lora.Lease.Upload] for the adapter, the error of ctx, ErrPanic, and errors of decoders, samplers
+// and the device.
 func (e *Engine) Submit(ctx context.Context, r Request) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		q, err := e.take(ctx, r)
@@ -114,10 +113,10 @@ func (e *Engine) Submit(ctx context.Context, r Request) iter.Seq2[Token, error] 
 	}
 }
 
-// errLeft says that the reader has left the loop.
+// errLeft is the error of a request whose reader has left the loop.
 var errLeft = errors.New("left")
 
-// deliver gives the tokens of a request, and waits until that is over.
+// deliver yields the tokens of a request and waits until the request has ended.
 func (e *Engine) deliver(ctx context.Context, q *request, yield func(Token, error) bool) (err error) {
 	defer func() {
 		q.gone.Store(true)
@@ -186,7 +185,7 @@ func (e *Engine) take(ctx context.Context, r Request) (q *request, err error) {
 	return q, nil
 }
 
-// text is the text that a request begins with.
+// text returns the initial text of a request.
 func (e *Engine) text(q *request) (*text, error) {
 	if len(q.Answers) == 0 {
 		return nil, errors.New("no answers are asked for, expected one or more")
@@ -206,9 +205,9 @@ func (e *Engine) text(q *request) (*text, error) {
 	return t, nil
 }
 
-// root is what the pages of a request are found by: by the bytes of the adapter, not by
-// its name. Where the prompt is read by tables for its own length, that is a part of it;
-// what comes behind any prompt is read by those for the text up to that token.
+// root returns the key under which a request's pages are shared. It contains the digest of the
+// adapter, not its name. If the rotary tables depend on the length of the prompt, the key contains
+// that too; tokens after the prompt use the tables for the length up to that token.
 func (e *Engine) root(q *request) pages.Root {
 	var digest []byte
 	if q.lease != nil {
@@ -222,14 +221,14 @@ func (e *Engine) root(q *request) pages.Root {
 	return pages.NewRoot(digest, fmt.Appendf(nil, "%d %s", length, q.Salt))
 }
 
-// open is admissible, for one who does not hold the lock.
+// open is admissible with the lock acquired.
 func (e *Engine) open() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.admissible()
 }
 
-// admissible says why no request is taken now.
+// admissible returns the reason why no request is accepted now, or nil.
 func (e *Engine) admissible() error {
 	switch {
 	case e.failed != nil:
@@ -242,8 +241,7 @@ func (e *Engine) admissible() error {
 	return nil
 }
 
-// Drain takes no more requests, and waits until those that there are have ended, or ctx
-// has.
+// Drain refuses new requests, and waits until the current ones have ended or ctx is done.
 func (e *Engine) Drain(ctx context.Context) error {
 	e.mu.Lock()
 	e.draining = true
@@ -264,8 +262,8 @@ func (e *Engine) Drain(ctx context.Context) error {
 	}
 }
 
-// Close ends all requests with ErrClosed, and frees the memory of the device. Calls of
-// the registry fail from then on.
+// Close ends all requests with ErrClosed and frees the device memory. Later calls of the registry
+// fail.
 func (e *Engine) Close() {
 	e.mu.Lock()
 	if e.failed == nil {

@@ -17,16 +17,16 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Names of the programs: the tokens whose logits a run gives, i32 [read], and where these
-// are, f32 [read, vocab].
+// Input and result of the programs: indices of the tokens whose logits are computed, i32 [read],
+// and the logits, f32 [read, vocab].
 const (
 	readInput    = "read"
 	logitsResult = "logits"
 )
 
-// machine is the model on its device with a cache of pages: the programs for the mixes of
-// adapters that are asked for, and the slots of those that are there. It implements
-// lora.Slots; all but Put and Drop is the engine's goroutine's.
+// machine holds the model on its device with a paged cache, the adapter slots, and the programs for
+// combinations of adapters. It implements lora.Slots. Only Put and Drop may be called by other
+// goroutines than the engine's.
 type machine struct {
 	host      *host.Host
 	cache     *engine.Cache
@@ -48,20 +48,20 @@ type machine struct {
 	closed  bool
 }
 
-// mix is a program and what it runs with.
+// mix is a program with its adapter slots.
 type mix struct {
 	program *engine.Program
-	slot    *engine.Slot // of the seats; nil where it must be made anew
+	slot    *engine.Slot // combined slot of the seats; nil if it must be rebuilt
 	seats   []seat
 }
 
-// seat takes adapters of one shape; nil is none, for now.
+// seat holds an adapter of one shape. slot is nil while the seat is vacant.
 type seat struct {
 	slot  *engine.Slot
 	shape string
 }
 
-// seatOf is the number of the seat that has a slot, -1 where none has.
+// seatOf returns the index of the seat that holds a slot, or -1.
 func (m *mix) seatOf(s *engine.Slot) int {
 	return slices.IndexFunc(m.seats, func(o seat) bool { return o.slot == s })
 }
@@ -73,10 +73,10 @@ func slotsOf(seats []seat) (slots []*engine.Slot) {
 	return slots
 }
 
-// maxMixes is how many programs are kept beside that of the model alone.
+// maxMixes is the maximum number of cached programs besides the one of the base model.
 const maxMixes = 4
 
-// newMachine brings the weights to the device. It completes the options.
+// newMachine uploads the weights to the device. It completes the options.
 func newMachine(ctx context.Context, dev backend.Device, m *model.Model, o *Options) (*machine, error) {
 	x := &machine{host: host.Open(dev, m), page: o.PageRows, slots: map[*lora.Version]*engine.Slot{}}
 	ok := false
@@ -111,7 +111,7 @@ func newMachine(ctx context.Context, dev backend.Device, m *model.Model, o *Opti
 	return x, nil
 }
 
-// plan plans what reads the tokens of texts, and says which derived tables that has.
+// plan plans the program that computes logits, and returns the derived tables that it uses.
 func (x *machine) plan(s *engine.Slot, c *engine.Cache) (d *engine.Draft, tables []nn.Derived, err error) {
 	d, err = x.host.Plan(s, engine.Spec{Bounds: x.bounds, Cache: c, Page: x.page, Build: func(b *nn.Builder, p *graph.Program) {
 		p.Result(logitsResult, x.host.Model().Build(b).Logits(b, b.Input(readInput, tensor.I32, b.Axis(readInput))))
@@ -160,15 +160,15 @@ func (x *machine) Drop(v *lora.Version) {
 	delete(x.slots, v)
 }
 
-// slotOf is where a version lies that is on the device.
+// slotOf returns the slot of a version that is on the device.
 func (x *machine) slotOf(v *lora.Version) *engine.Slot {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.slots[v]
 }
 
-// mixOf gives what runs with slots: with all, or as long as no program is ready for all of
-// them, with as many as any can. Then one is prepared.
+// mixOf returns a mix for all the given slots. While no program for all of them is ready, it
+// prepares one and returns the mix that covers most of them.
 func (x *machine) mixOf(ctx context.Context, need []*engine.Slot) (*mix, error) {
 	failed := x.arrive(ctx, need)
 	best, seated := x.base, need[:0]
@@ -201,8 +201,8 @@ func (x *machine) mixOf(ctx context.Context, need []*engine.Slot) (*mix, error) 
 	return best, nil
 }
 
-// some are those of some slots that can have seats together: all, or as many as can from
-// the first on.
+// some returns the slots that can have seats together: all, or else as many as fit, from the first
+// on.
 func (m *mix) some(need []*engine.Slot) (seated []*engine.Slot) {
 	if m.seat(need) != nil {
 		return need
@@ -215,9 +215,9 @@ func (m *mix) some(need []*engine.Slot) (seated []*engine.Slot) {
 	return seated
 }
 
-// seat gives slots a seat each of their shape: those that have one keep it. The other
-// seats stay as they are; those that are vacant get one of the slots too. It is nil where
-// there are not enough seats, or nothing for one.
+// seat assigns each slot a seat of its shape; slots that have a seat keep it. Vacant seats are also
+// filled with one of the slots; the others stay unchanged. It returns nil if seats are missing or a
+// seat cannot be filled.
 func (m *mix) seat(need []*engine.Slot) []seat {
 	seats := slices.Clone(m.seats)
 	taken := make([]bool, len(seats))
@@ -252,8 +252,9 @@ func (m *mix) seat(need []*engine.Slot) []seat {
 	return seats
 }
 
-// spread is the seats of a new mix: of each shape a power of two, so that adapters that
-// come one by one are seldom planned for. A seat that is free costs little: no token has it.
+// spread returns the seats of a new mix. The number of each shape is a power of two, so that
+// adapters that arrive one by one seldom need a new plan. A free seat costs little, since no token
+// uses it.
 func spread(need []*engine.Slot) (seats []seat) {
 	for i, s := range need {
 		like := func(o *engine.Slot) bool { return o.Shape() == s.Shape() }
@@ -274,9 +275,8 @@ func spread(need []*engine.Slot) (seats []seat) {
 	return seats
 }
 
-// sweep frees the slots that were dropped. Where a seat has one, another of its shape
-// takes it; where there is none, the seat is vacant until one comes, and the mix runs no
-// more before that.
+// sweep frees dropped slots. Another slot of the same shape takes the seat of a dropped one. If
+// there is none, the seat becomes vacant and the mix cannot run until a slot arrives.
 func (x *machine) sweep() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -292,7 +292,7 @@ func (x *machine) sweep() {
 			seats[j].slot = x.inPlaceOf(s)
 		}
 		if !slices.Equal(seats, m.seats) {
-			m.seats, m.slot = seats, nil // to be brought before it runs
+			m.seats, m.slot = seats, nil // upload before the next run
 		}
 	}
 	for _, s := range x.dropped {
@@ -306,7 +306,7 @@ func (x *machine) unload(m *mix) {
 	x.mixes = slices.DeleteFunc(x.mixes, func(o *mix) bool { return o == m })
 }
 
-// run reads the tokens of a batch, and gives the logits of so many of them.
+// run reads the tokens of a batch and returns the logits of rows of them.
 func (x *machine) run(ctx context.Context, m *mix, b *data.Batch, length, rows int) ([]float32, error) {
 	if err := m.program.Run(ctx, m.slot, b, length); err != nil {
 		return nil, fmt.Errorf("batching: %w", err)

@@ -8,36 +8,35 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 )
 
-// Options fix what an engine can do. The zero value is of use.
+// Options configure an engine. The zero value is ready to use.
 type Options struct {
 	// MaxLength bounds prompt and answer together, in tokens; 0 is what the model takes
 	// and the cache has room for.
 	MaxLength int
-	// MaxTexts is how many texts are continued at the same time; 0 is 32.
+	// MaxTexts is the maximum number of sequences per batch. Zero means 32.
 	MaxTexts int
-	// MaxBatchTokens is how many tokens a run has at most, of prompts and answers; 0 is
-	// 256. The more, the sooner a prompt is read and the longer others wait meanwhile.
+	// MaxBatchTokens is the maximum number of tokens per step, from prompts and answers. Zero means
+	// 256. A larger value reads prompts sooner and delays decoding of other requests.
 	MaxBatchTokens int
-	// CacheTokens is how many tokens have room in the cache of keys and values; 0 is
-	// 2048 for each of MaxTexts, or as many as the model takes where that is less, in a
-	// quarter of the memory of the device at most.
+	// CacheTokens is the capacity of the KV cache in tokens. Zero means 2048 per text of MaxTexts,
+	// or the model's maximum length if that is less, limited to a quarter of the device memory.
 	CacheTokens int
-	// PageRows is how many tokens a page of the cache holds, a power of two; 0 is 16.
+	// PageRows is the page size of the cache in tokens, a power of two. Zero means 16.
 	PageRows int
-	// MaxQueue is how many requests may wait; 0 is 1024.
+	// MaxQueue is the maximum number of waiting requests. Zero means 1024.
 	MaxQueue int
-	// Adapters are the limits of the registry. Its device is the engine, and MaxResident
-	// is 16 where it is 0.
+	// Adapters configure the registry. Its device is set by the engine. If MaxResident is zero, it
+	// becomes 16.
 	Adapters lora.RegistryOptions
-	// TrainShare is the part of the time that training beside the engine gets while there
-	// are requests (see Beside), more than 0 and less than 1; 0 is 0.5.
+	// TrainShare is the fraction of time for concurrent training while there are requests (see
+	// Beside), between 0 and 1, both excluded. Zero means 0.5.
 	TrainShare float64
 	// OnStep, if not nil, is called after each run, by the goroutine that makes them. It
 	// must not close the engine.
 	OnStep func(Step)
 }
 
-// What options are where they are 0.
+// Defaults of options that are zero.
 const (
 	defaultTexts    = 32
 	defaultTokens   = 256
@@ -48,8 +47,7 @@ const (
 	defaultShare    = 0.5
 )
 
-// complete checks options and puts in what they are where they are 0, but for what
-// depends on the device.
+// complete checks the options and sets defaults, except those that depend on the device.
 func (o *Options) complete(m *model.Model) error {
 	for _, x := range []struct {
 		name  string
@@ -95,8 +93,8 @@ func (o *Options) complete(m *model.Model) error {
 	return nil
 }
 
-// size sets what depends on the memory of the device, 0 if that is not known, and on how
-// much of it a token takes in the cache.
+// size sets the defaults that depend on the device memory (0 if unknown) and on token, the cache
+// memory of one token.
 func (o *Options) size(m *model.Model, memory int64, token int) {
 	limit := m.Config.MaxLength()
 	if o.CacheTokens == 0 {
@@ -116,16 +114,16 @@ func (o *Options) size(m *model.Model, memory int64, token int) {
 	}
 }
 
-// pages is how many there are, and tables how many of them the texts of a run can name
-// together: those that several texts share are named by each of them.
+// pages returns the number of pages, and tables the number of page-table entries per step. A page
+// that several texts share has an entry for each of them.
 func (o *Options) pages() int  { return o.CacheTokens / o.PageRows }
 func (o *Options) tables() int { return min(2*o.pages(), o.MaxTexts*o.pagesOf(o.MaxLength)) }
 
-// pagesOf is how many pages a text of so many tokens takes.
+// pagesOf returns the number of pages for a text of the given number of tokens.
 func (o *Options) pagesOf(tokens int) int { return (tokens + o.PageRows - 1) / o.PageRows }
 
-// rows is how many tokens of a run can have their logits read: one of each text, and
-// some of prompts that are asked for theirs.
+// rows returns the maximum number of tokens per step whose logits are read: one of each text, and
+// some of prompts with log-probabilities.
 func (o *Options) rows() int { return o.MaxTexts + promptRows }
 
 const promptRows = 32

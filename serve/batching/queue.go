@@ -7,15 +7,14 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 )
 
-// queue is the requests that wait. They have turns by flow: adapter and client. Each
-// flow has a counter of the tokens that were read for it, and the one that has had the
-// least comes first (virtual token counters, Sheng et al. 2024, arXiv 2401.00588). A
-// flow that had nothing to do begins where the least of the others is: it gains nothing
-// by the time in which it has asked for nothing.
+// queue holds the waiting requests and orders them by flow (adapter and client). Each flow counts
+// the tokens read for it; the flow with the lowest counter is next (virtual token counters, Sheng
+// et al. 2024, arXiv 2401.00588). A flow that was idle starts at the lowest counter of the others,
+// so it gains nothing by having been idle.
 //
-// While a request waits, those of its flow that came before are answered, and of each
-// other flow as many tokens are read as it takes to reach its counter, and one request
-// more: that bounds its wait, whatever others ask for.
+// While a request waits, only earlier requests of its flow are answered, and each other flow is
+// served until it reaches the counter of this flow, plus one request. This bounds the wait
+// regardless of the other requests.
 type queue struct {
 	flows map[flowKey]*flow
 	count int
@@ -27,7 +26,7 @@ type flowKey struct {
 	client  string
 }
 
-// flow is what one client wants of one adapter.
+// flow holds the requests of one client for one adapter.
 type flow struct {
 	key     flowKey
 	served  int64   // tokens
@@ -35,7 +34,7 @@ type flow struct {
 	running int     // texts that do not wait
 }
 
-// flow gives the flow of a key, and makes it busy.
+// flow returns the flow of a key and marks it busy.
 func (q *queue) flow(k flowKey) *flow {
 	if q.flows == nil {
 		q.flows = map[flowKey]*flow{}
@@ -56,7 +55,7 @@ func (q *queue) flow(k flowKey) *flow {
 // busy reports whether the flow has something to do.
 func (f *flow) busy() bool { return len(f.waiting) > 0 || f.running > 0 }
 
-// least is the counter of the busy flow that has had the least.
+// least returns the lowest counter of the busy flows.
 func (q *queue) least() (n int64, ok bool) {
 	for _, f := range q.flows {
 		if f.busy() && (!ok || f.served < n) {
@@ -66,14 +65,14 @@ func (q *queue) least() (n int64, ok bool) {
 	return n, ok
 }
 
-// push puts a text behind those of its flow.
+// push appends a text to its flow.
 func (q *queue) push(t *text) {
 	f := q.flow(t.r.flow)
 	f.waiting = append(f.waiting, t)
 	q.count++
 }
 
-// heads are the first texts of all flows, in the order of their turns.
+// heads returns the first text of each flow, in the order of their turns.
 func (q *queue) heads() []*text {
 	var flows []*flow
 	for _, f := range q.flows {
@@ -91,22 +90,21 @@ func (q *queue) heads() []*text {
 	return heads
 }
 
-// sort puts texts that run into the order of the turns of their flows, those of one flow
-// as they are.
+// sort sorts running texts by the turns of their flows. Texts of one flow keep their order.
 func (q *queue) sort(texts []*text) {
 	slices.SortStableFunc(texts, func(a, b *text) int {
 		return cmp.Compare(q.flows[a.r.flow].served, q.flows[b.r.flow].served)
 	})
 }
 
-// remove takes a text out that waits.
+// remove removes a waiting text.
 func (q *queue) remove(t *text) {
 	f := q.flows[t.r.flow]
 	f.waiting = slices.DeleteFunc(f.waiting, func(o *text) bool { return o == t })
 	q.count--
 }
 
-// drop takes the text of a request out, if it waits.
+// drop removes the text of a request if it waits.
 func (q *queue) drop(r *request) {
 	if f := q.flows[r.flow]; f != nil {
 		if i := slices.IndexFunc(f.waiting, func(t *text) bool { return t.r == r }); i >= 0 {
@@ -116,7 +114,7 @@ func (q *queue) drop(r *request) {
 	}
 }
 
-// all are those that wait.
+// all returns the waiting texts.
 func (q *queue) all() (all []*text) {
 	for _, f := range q.flows {
 		all = append(all, f.waiting...)

@@ -1,6 +1,6 @@
-// Package batching continues many texts at once: texts come and go between the tokens
-// of others, each with an adapter of its own or none, over one cache of pages. The
-// engine needs no HTTP; package serve puts it on the network.
+// Package batching implements continuous batching over a paged KV cache. Sequences join and leave
+// the batch between steps; each has its own LoRA adapter, or none. The engine does not depend on
+// HTTP; package serve adds the network API.
 package batching
 
 import (
@@ -11,49 +11,49 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 )
 
-// Errors of requests, which are about one of them and leave all others as they are.
+// Errors of one request. They do not affect other requests.
 var (
 	// ErrQueue is the error for a request that comes when as many wait as may.
 	ErrQueue = errors.New("too many requests wait")
-	// ErrClosed is the error for a request of an engine that takes none any more.
+	// ErrClosed is the error for a request to an engine that accepts no more requests.
 	ErrClosed = errors.New("the engine is closed")
-	// ErrRequest is the error for a request that cannot be answered as it is.
+	// ErrRequest is the error for an invalid request.
 	ErrRequest = errors.New("wrong request")
 )
 
-// Request is a prompt and how it is to be continued.
+// Request is a prompt with generation options.
 type Request struct {
 	Prompt []int32
-	// Adapter is a reference in the registry of the engine, empty for the model alone.
-	// What it stands for is settled when the request is taken, and stays until its end.
+	// Adapter is a reference in the engine's registry, or empty for the base model. It is resolved
+	// when the request is accepted and stays the same until its end.
 	Adapter string
-	// Lease, if not nil, is the version that is meant, and stays the caller's: requests
-	// that belong together meet one version. Adapter is then what it is called.
+	// Lease, if not nil, is the adapter version to use, so that related requests get the same
+	// version. The caller keeps ownership. Adapter is then its name.
 	Lease *lora.Lease
-	// Answers say how each answer is made. All have the pages of the prompt in common.
-	// Decoder and Grammar are of one answer each.
+	// Answers holds the options of each answer. All answers share the pages of the prompt. A
+	// Decoder or Grammar must not be used for more than one answer.
 	Answers []generate.GenerateOptions
 	// PromptLogprobs asks for the log-probabilities of the tokens of the prompt.
 	PromptLogprobs bool
-	// Client is who asks: those who wait have turns by adapter and client.
+	// Client identifies the sender. Waiting requests take turns by adapter and client.
 	Client string
-	// Salt keeps texts apart: those of different salts share no pages.
+	// Salt separates caches: texts with different salts share no pages.
 	Salt string
 }
 
 // Token is one step of an answer.
 type Token struct {
-	// The token has no Prob: its answer may have gone on.
+	// The token has no Prob, since its answer may have advanced.
 	generate.Token
 	Answer int             // its number in Request.Answers
 	Finish generate.Finish // of the answer, empty before its last token
-	// Prompt is what was asked for of the tokens of the prompt, with the first token of
-	// the first answer. That of the first token is zero: nothing stands before it.
+	// Prompt holds the requested log-probabilities of the prompt. It comes with the first token of
+	// the first answer. The entry of the first prompt token is zero.
 	Prompt []generate.Logprobs
 	Times  Times // with the last token of an answer
 }
 
-// Times are what became of a request.
+// Times holds the timing of a request.
 type Times struct {
 	Cached  int           // tokens of the prompt that were read before
 	Queued  time.Duration // until it was begun

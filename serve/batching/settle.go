@@ -9,7 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/fork"
 )
 
-// said is the next token of a text, by the logits behind what was read of it.
+// said is a sampled token of a text, with the logits that it was sampled from.
 type said struct {
 	t      *text
 	logits []float32
@@ -26,8 +26,8 @@ type scored struct {
 	err    error
 }
 
-// settle gives the texts of a batch what was read for them, and hands out their next
-// tokens. Tokens are chosen, and those of prompts are scored, in parallel.
+// settle processes the logits of a batch and delivers the next tokens. Sampling tokens and scoring
+// prompts run in parallel.
 func (e *Engine) settle(b *batch, logits []float32) {
 	vocab := e.model.Config.VocabSize
 	b.said, b.scored = b.said[:0], b.scored[:0]
@@ -88,8 +88,8 @@ func (e *Engine) settle(b *batch, logits []float32) {
 	}
 }
 
-// advance goes on with a text whose piece was read, and gives the texts of which the next
-// token is known: all answers, where the prompt was read to its end.
+// advance updates a text after its chunk was read. It returns the texts whose next token can be
+// sampled: all answers if the prompt is complete.
 func (e *Engine) advance(p piece) ([]*text, error) {
 	t, r := p.t, p.t.r
 	end := p.from + p.n

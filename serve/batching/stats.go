@@ -10,7 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/serve/share"
 )
 
-// Step is what one run was.
+// Step describes one run.
 type Step struct {
 	Tokens int // that were read
 	Prompt int // of these, the ones of prompts, and of texts that are read again
@@ -18,7 +18,7 @@ type Step struct {
 	Took   time.Duration
 }
 
-// Stats is what an engine is doing.
+// Stats describes the current activity of an engine.
 type Stats struct {
 	// Running and Waiting count requests by the adapter that they name, empty for the
 	// model alone, sorted by it. One that has lost its pages waits.
@@ -31,11 +31,11 @@ type Stats struct {
 	PageRows    int
 	PageBytes   int    // memory of a page on the device
 	Preemptions uint64 // texts that lost their pages to others, and were read again
-	// Time is what serving, and training beside it, have had of the time.
+	// Time is the time used by serving and by concurrent training.
 	Time share.Used
 }
 
-// AdapterCount is how many requests name an adapter.
+// AdapterCount is the number of requests for an adapter.
 type AdapterCount struct {
 	Adapter  string
 	Requests int

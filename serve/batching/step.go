@@ -15,7 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/serve/pages"
 )
 
-// batch is what a step reads.
+// batch is the input of a step.
 type batch struct {
 	pieces   []piece
 	length   int // that derived tables are for
@@ -35,7 +35,7 @@ type piece struct {
 	rows int        // of logits
 }
 
-// loop is the engine's goroutine.
+// loop runs the engine's goroutine.
 func (e *Engine) loop() {
 	defer close(e.stopped)
 	debug.SetPanicOnFault(true) // a page of a mapped file that cannot be read ends a step
@@ -46,7 +46,7 @@ func (e *Engine) loop() {
 		if err == nil {
 			continue
 		}
-		e.dropAll(err) // those that wait too, which may be why
+		e.dropAll(err) // waiting requests too, since they may be the cause
 		if errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrClosed) {
 			e.mu.Lock()
 			if e.failed == nil {
@@ -76,7 +76,7 @@ func (e *Engine) wait() bool {
 	}
 }
 
-// shut ends what there is.
+// shut ends all requests.
 func (e *Engine) shut() {
 	e.gate.Idle()
 	e.mu.Lock()
@@ -103,8 +103,8 @@ func (e *Engine) dropAll(err error) {
 	}
 }
 
-// step reads one batch. Errors, of which all requests are to hear: what the engine itself
-// has done wrong, and those of a device that is lost.
+// step runs one batch. It returns errors that end all requests: internal errors of the engine, and
+// the loss of the device.
 func (e *Engine) step() error {
 	e.sweep()
 	e.machine.sweep()
@@ -114,7 +114,7 @@ func (e *Engine) step() error {
 	if len(e.running) > 0 && !slices.ContainsFunc(e.running, e.runsWith(m)) {
 		e.publish()
 		e.gate.Idle()
-		<-e.wake // what is prepared may be ready, or another request be there
+		<-e.wake // a mix may be ready, or a request may have arrived
 		return nil
 	}
 	e.compose(b, m)
@@ -150,12 +150,12 @@ func (e *Engine) step() error {
 	if e.options.OnStep != nil {
 		e.options.OnStep(s)
 	}
-	runtime.Gosched() // those who wait for tokens, before all processors compute again
+	runtime.Gosched() // let readers of tokens run before all processors compute again
 	return nil
 }
 
-// prepare gives what runs with the adapters of all texts that run, or as long as that is
-// not ready, of some. Requests with an adapter that no program can be made for end.
+// prepare returns the mix for the adapters of all running texts. While that is not ready, it
+// returns one for some of them. Requests with an adapter that no program can be built for end.
 func (e *Engine) prepare() *mix {
 	for {
 		var need []*engine.Slot
@@ -178,7 +178,7 @@ func (e *Engine) prepare() *mix {
 	}
 }
 
-// runsWith tells which texts a mix can read.
+// runsWith returns a function that reports whether a mix can read a text.
 func (e *Engine) runsWith(m *mix) func(*text) bool {
 	return func(t *text) bool {
 		v := t.version()
@@ -209,9 +209,9 @@ func (e *Engine) blame(err error) {
 	}
 }
 
-// compose chooses what a mix reads: a token of each text that goes on, then pieces of what is
-// longer, by the turns of their flows, so that a long prompt keeps no short one waiting.
-// Texts that need derived tables of their own are read alone, in turns.
+// compose schedules a step: one token of each text in decoding, then chunks of longer inputs by the
+// turns of their flows, so that a long prompt does not delay a short one. Texts that need derived
+// tables of their own are read alone, in turns.
 func (e *Engine) compose(b *batch, m *mix) {
 	b.pieces, b.length = b.pieces[:0], 1
 	var common, apart []*text
@@ -255,8 +255,8 @@ func (e *Engine) compose(b *batch, m *mix) {
 	}
 }
 
-// follow gives a text the pages that others have read since it was begun, of a prompt
-// that begins as its own.
+// follow shares with a text the pages that other texts with the same prefix have read since it
+// started.
 func (e *Engine) follow(t *text) {
 	known, had := t.known(), t.pages.Len()
 	if len(known)-had < e.options.PageRows {
@@ -272,8 +272,8 @@ func (e *Engine) follow(t *text) {
 	}
 }
 
-// reads reports whether the next page of a text is read already in a batch, for another
-// one that begins as it does. Then it waits for that page.
+// reads reports whether the next page of a text is already being read in this batch for another
+// text with the same prefix. The text then waits for that page.
 func (e *Engine) reads(b *batch, t *text) bool {
 	known := t.known()
 	end := (t.pages.Len()/e.options.PageRows + 1) * e.options.PageRows
@@ -282,8 +282,8 @@ func (e *Engine) reads(b *batch, t *text) bool {
 	})
 }
 
-// add puts a piece of a text into a batch, as long as there is room for, and takes the
-// pages for it: from the texts that were begun last, where none are left.
+// add adds a chunk of a text to a batch if there is room. It allocates the pages, preempting the
+// texts that started last if none are free.
 func (e *Engine) add(b *batch, t *text) {
 	n, _ := t.stretch(e.machine.until)
 	tokens, rows, tables := e.options.MaxBatchTokens, e.options.rows(), e.options.tables()

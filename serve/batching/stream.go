@@ -12,7 +12,8 @@ import (
 	"github.com/lorafuse/lorafuse/serve/pages"
 )
 
-// request is a Request under way. What has no other comment is the engine's.
+// request is the state of a Request in progress. Fields without a comment belong to the engine's
+// goroutine.
 type request struct {
 	Request
 	number uint64 // in the order in which they came
@@ -28,7 +29,7 @@ type request struct {
 	cached int
 	prompt []generate.Logprobs
 
-	gone atomic.Bool   // nobody reads it any more
+	gone atomic.Bool   // the reader has left
 	over chan struct{} // closed when the engine has done with it
 	out  stream
 }
@@ -53,8 +54,7 @@ func (s *stream) put(t Token) {
 	wake(s.more)
 }
 
-// end says that no more tokens come, and why where it is not the end of the answers.
-// What is said first holds.
+// end ends the stream with an error, nil at the regular end. Only the first call has an effect.
 func (s *stream) end(err error) {
 	s.mu.Lock()
 	if !s.ended {
@@ -64,8 +64,8 @@ func (s *stream) end(err error) {
 	wake(s.more)
 }
 
-// take waits for tokens, and gives those that are there; none when they have ended, or
-// the error of that.
+// take waits for tokens and returns all that have arrived. It returns none at the end of the
+// stream, or the error that ended it.
 func (s *stream) take(ctx context.Context, into []Token) ([]Token, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -89,7 +89,7 @@ func (s *stream) take(ctx context.Context, into []Token) ([]Token, error) {
 	}
 }
 
-// wake puts something into a channel that has room for one.
+// wake sends to a channel with room for one value, without blocking.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -9,22 +9,22 @@ import (
 	"github.com/lorafuse/lorafuse/serve/pages"
 )
 
-// text is the tokens of a prompt and of one answer to it. Before the first token of the
-// answer it stands for all answers to the prompt.
+// text is a sequence: the tokens of a prompt and of one answer to it. Before the first answer
+// token, it represents all answers to the prompt.
 type text struct {
 	r      *request
 	number int // of the answer
 	answer *generate.Answer
 	others []*generate.Answer // that begin with the same prompt, until it is read
-	order  uint64             // of those that run, by when they began to
+	order  uint64             // order in which running texts started
 	pages  *pages.Text        // nil while it waits
 	read   int                // the most tokens of it that ever were read
 }
 
-// tokens are those of prompt and answer.
+// tokens returns the tokens of prompt and answer.
 func (t *text) tokens() []int32 { return t.answer.Tokens() }
 
-// left is how many tokens are to be read before the next one is known.
+// left returns the number of tokens to read before the next can be sampled.
 func (t *text) left() int { return len(t.tokens()) - t.pages.Len() }
 
 // known are the tokens that need not be read where pages hold them. The last one always
