@@ -27,9 +27,8 @@ func (t *text) tokens() []int32 { return t.answer.Tokens() }
 // left returns the number of tokens to read before the next can be sampled.
 func (t *text) left() int { return len(t.tokens()) - t.pages.Len() }
 
-// known are the tokens that need not be read where pages hold them. The last one always
-// is, since its logits are needed, and so are all those of a prompt whose logits were
-// asked for.
+// known returns the tokens that cached pages may provide. The last token must always be read, since
+// its logits are needed. So must all tokens of a prompt with requested log-probabilities.
 func (t *text) known() []int32 {
 	if t.judged() {
 		return nil
@@ -38,7 +37,7 @@ func (t *text) known() []int32 {
 	return all[:len(all)-1]
 }
 
-// release gives the pages back.
+// release releases the pages.
 func (t *text) release() {
 	if t.pages != nil {
 		t.pages.Release()
@@ -49,7 +48,7 @@ func (t *text) release() {
 // judged reports whether the logits of the prompt's tokens are still wanted.
 func (t *text) judged() bool { return t.r.PromptLogprobs && len(t.r.prompt) < len(t.r.Prompt) }
 
-// version is the adapter, nil for the model alone.
+// version returns the adapter version, or nil for the base model.
 func (t *text) version() *lora.Version {
 	if t.r.lease == nil {
 		return nil
@@ -57,10 +56,10 @@ func (t *text) version() *lora.Version {
 	return t.r.lease.Version()
 }
 
-// stretch is how many of the tokens that are left are read by one set of derived tables,
-// and the length of text that these are for; 0 where they are those of all texts that are
-// not longer than until. As a Generator has it, a prompt is read by the tables for all of
-// it, and what comes behind it by those for the text up to that token.
+// stretch returns how many of the unread tokens can be read with one set of derived tables, and the
+// text length of these tables. A length of 0 means the tables for all texts up to length until. As
+// in a Generator, a prompt is read with the tables for its whole length, and tokens after it with
+// those for the text up to that token.
 func (t *text) stretch(until int) (n, length int) {
 	read, left, prompt := t.pages.Len(), t.left(), len(t.r.Prompt)
 	switch length = max(prompt, read+1); {
@@ -74,8 +73,8 @@ func (t *text) stretch(until int) (n, length int) {
 	return 1, length
 }
 
-// addPromptLogprobs adds to list the tokens of the prompt that stand after those of which
-// the logits are given, from one on, and makes room for their log-probabilities.
+// addPromptLogprobs appends to list the prompt tokens that follow the positions of logits, which
+// start at from, and allocates their log-probabilities.
 func (t *text) addPromptLogprobs(list []scored, from int, logits [][]float32) []scored {
 	r := t.r
 	if len(r.prompt) == 0 {
@@ -96,11 +95,11 @@ func (x *scored) score() {
 	r.prompt[x.at], x.err = generate.NewLogprobs(x.logits, r.Prompt[x.at], r.Answers[0].TopLogprobs)
 }
 
-// next chooses a token. What panics in a decoder or a grammar is an error of this text.
+// next samples a token. A panic in a decoder or grammar becomes an error of this text.
 func (t *text) next(logits []float32) (token Token, err error) {
 	err = safely(func() error {
 		chosen, err := t.answer.Next(logits)
-		// What a token has beside these is of its answer, which goes on.
+		// Other fields of a token belong to its answer, which advances.
 		token.Token = generate.Token{ID: chosen.ID, Text: chosen.Text, Logprobs: chosen.Logprobs}
 		return err
 	})
@@ -108,10 +107,10 @@ func (t *text) next(logits []float32) (token Token, err error) {
 	return token, err
 }
 
-// ErrPanic is the error for what was ended by a panic, which it names.
+// ErrPanic is the error for a request that ended with a panic. The error text contains the panic.
 var ErrPanic = errors.New("panic")
 
-// safely gives a panic in f as an error.
+// safely runs f and returns a panic as an error.
 func safely(f func() error) (err error) {
 	defer func() {
 		switch x := recover().(type) {

@@ -1,4 +1,4 @@
-// Package keys checks API keys, of which it keeps digests alone, and names their owners.
+// Package keys checks API keys, of which it keeps only digests, and names their owners.
 package keys
 
 import (
@@ -106,13 +106,12 @@ func (r Ring) Client(key string) (c Client, ok bool) {
 
 // Client is a client of a server. The zero Client is one of a server without keys.
 type Client struct {
-	Name  string // owner of what the client makes
+	Name  string // owner name of what the client creates
 	Admin bool   // sees what others own
 }
 
-// Sees reports whether the client may see and change what an owner has made. What was made
-// without a key belongs to all; records of earlier versions then have an address as their
-// owner.
+// Sees reports whether the client may see and change objects of an owner. Objects created without a
+// key belong to everyone; in records of earlier versions their owner is an IP address.
 func (c Client) Sees(owner string) bool {
 	if c.Name == "" || c.Admin || owner == "" || owner == c.Name {
 		return true
@@ -121,8 +120,8 @@ func (c Client) Sees(owner string) bool {
 	return err == nil
 }
 
-// Salt returns the salt of a prefix cache that keeps the texts of clients apart, and within
-// those of a client the salts that it chooses.
+// Salt returns the prefix-cache salt that separates the texts of different clients, and of one
+// client by its chosen salt.
 func (c Client) Salt(chosen string) string {
 	if c.Name == "" {
 		return chosen

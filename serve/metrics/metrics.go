@@ -1,5 +1,5 @@
-// Package metrics tells Prometheus, and the routers of Kubernetes that go by the same
-// page, how a server does: under the names of vLLM, where these mean the same.
+// Package metrics exports server metrics for Prometheus and for Kubernetes inference routers, which
+// read the same page. It uses vLLM's metric names if the meaning is the same.
 package metrics
 
 import (
@@ -12,9 +12,8 @@ import (
 	"github.com/lorafuse/lorafuse/serve/batching"
 )
 
-// Metrics are those of one server. What a request does is counted as it passes (see
-// [Metrics.Watch]), how the server is at the moment is asked for when it is read. All
-// methods are safe for concurrent use.
+// Metrics holds the metrics of one server. Requests are counted as they run (see [Metrics.Watch]);
+// gauges are read when the page is scraped. All methods are safe for concurrent use.
 type Metrics struct {
 	registry *prometheus.Registry
 	page     http.Handler
@@ -28,7 +27,7 @@ type Metrics struct {
 	samplerGap                         prometheus.Gauge
 }
 
-// Options say what server it is.
+// Options describe the server.
 type Options struct {
 	Model     string                // the name that it has for clients
 	MaxLength int                   // most tokens of a text
@@ -38,7 +37,7 @@ type Options struct {
 // engine is the label of vLLM for one of several copies of a model. There is one.
 const engine = "0"
 
-// New is the metrics of a server to which nothing has happened yet.
+// New returns the metrics of a server that has not yet received a request.
 func New(o Options) *Metrics {
 	r := prometheus.NewRegistry()
 	f := factory{r, prometheus.Labels{"model_name": o.Model, "engine": engine}}
@@ -93,7 +92,7 @@ var (
 	stepBuckets       = []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}
 )
 
-// lengthBuckets are 1, 2, 5, 10, 20, … up to most.
+// lengthBuckets returns the histogram buckets 1, 2, 5, 10, 20, … up to most.
 func lengthBuckets(most int) []float64 {
 	var b []float64
 	for unit := 1; ; unit *= 10 {
@@ -112,7 +111,7 @@ type factory struct {
 	labels   prometheus.Labels
 }
 
-// The prefixes of names: of what vLLM has too, and of what it has not.
+// Prefixes of metric names: of vLLM's metrics, and of those that vLLM does not have.
 const (
 	prefix    = "vllm:"
 	ownPrefix = "lorafuse:"

@@ -12,8 +12,8 @@ import (
 	"github.com/lorafuse/lorafuse/serve/batching"
 )
 
-// present collects what an engine is doing. Nothing of an earlier time stays: of the
-// adapters there is one series, whatever adapters there have been.
+// present collects the current state of an engine. It keeps no old series: adapters have a single
+// series, regardless of how many have been loaded.
 type present struct {
 	stats func() batching.Stats
 
@@ -80,7 +80,7 @@ func (p *present) Collect(out chan<- prometheus.Metric) {
 	gauge(p.adapters, float64(since.UnixNano())/1e9, said[:]...)
 }
 
-// since says of the adapters what readers expect, and when that was first said.
+// since returns the label values of the adapter series, and the time of their last change.
 func (p *present) since(s batching.Stats) (said [3]string, changed time.Time) {
 	said = [3]string{strconv.Itoa(s.MaxResident), list(s.Resident), list(adapters(s.Waiting))}
 	p.mu.Lock()
@@ -108,7 +108,7 @@ func adapters(counts []batching.AdapterCount) (names []string) {
 	return names
 }
 
-// list is names in a label. A name with a comma, which no registry has, would be two.
+// list joins names in a label, separated by commas. The registry allows no name with a comma.
 func list(names []string) string {
 	return strings.Join(slices.Compact(slices.Sorted(slices.Values(names))), ",")
 }

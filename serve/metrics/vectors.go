@@ -16,8 +16,8 @@ type Vectors struct {
 	whole   prometheus.Observer
 }
 
-// NewVectors is the metrics of a server that makes vectors: how long its requests take,
-// and what the process has in use.
+// NewVectors returns the metrics of an embedding server: request durations and the resources of the
+// process.
 func NewVectors(model string) *Vectors {
 	r := prometheus.NewRegistry()
 	f := factory{r, prometheus.Labels{"model_name": model, "engine": engine}}
@@ -33,7 +33,7 @@ func NewVectors(model string) *Vectors {
 // ServeHTTP answers in the text format of Prometheus.
 func (v *Vectors) ServeHTTP(w http.ResponseWriter, r *http.Request) { v.page.ServeHTTP(w, r) }
 
-// Handler is h, whose requests for vectors are counted.
+// Handler returns a handler that calls h and counts its embeddings requests.
 func (v *Vectors) Handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/embeddings" {

@@ -13,7 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/serve/batching"
 )
 
-// Watch is submit, counted. Requests that are refused do not count.
+// Watch wraps submit to count its requests. Refused requests do not count.
 func (m *Metrics) Watch(submit batching.Submit) batching.Submit {
 	return func(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error] {
 		return func(yield func(batching.Token, error) bool) {
@@ -55,7 +55,7 @@ type watched struct {
 	err     error
 }
 
-// answer is what has come of one.
+// answer holds the counts of an answer.
 type answer struct {
 	tokens int
 	last   time.Time // when the last of them came
@@ -99,7 +99,7 @@ func (w *watched) finish(a *answer, t batching.Token) {
 	}
 }
 
-// end counts the answers that got no last token: nobody wanted it, or there was an error.
+// end counts the answers without a last token, which were canceled or have failed.
 func (w *watched) end(ctx context.Context) {
 	if !w.begun && slices.ContainsFunc(refusals, func(no error) bool { return errors.Is(w.err, no) }) {
 		return
@@ -115,7 +115,7 @@ func (w *watched) end(ctx context.Context) {
 	}
 }
 
-// reasonOf is the word of vLLM for ours.
+// reasonOf returns vLLM's finish reason.
 func reasonOf(f generate.Finish) string {
 	switch f {
 	case generate.FinishLength:

@@ -1,12 +1,11 @@
-// Package pages hands out the pages of a cache of keys and values: which rows of it
-// the tokens of a text take, page by page, and which pages texts share because they
-// begin with the same tokens. It knows numbers of pages and moves no row itself.
+// Package pages implements the page pool of a KV cache: it assigns cache rows to the tokens of a
+// text, page by page, and shares pages between texts with a common prefix. It manages page numbers
+// only and copies no rows itself.
 //
-// A text takes a page when its tokens need one. Pages that are full and written are
-// cached under a hash of all tokens up to their end, also when their text has gone, until
-// others need the room: a text that begins as one before it finds its pages (Kwon et al.
-// 2023, arXiv 2309.06180). Where two texts share a page that is not full, the first that
-// goes on gets a copy of it.
+// A text allocates a page when its tokens need one. Full pages with written rows are cached under a
+// hash of all tokens up to their end, and stay cached after their text has ended until the space is
+// needed. A text with the same prefix reuses the pages (Kwon et al. 2023, arXiv 2309.06180). If two
+// texts share a page that is not full, the first that appends to it gets a copy.
 package pages
 
 import (
@@ -18,7 +17,7 @@ import (
 )
 
 var (
-	// ErrFull is the error for tokens that there is no page for.
+	// ErrFull is the error for tokens for which no page is available.
 	ErrFull = errors.New("the pool of pages is full")
 	// ErrText is the error for a call that a text cannot take: it was released, or has
 	// rows that are not written.
@@ -33,8 +32,8 @@ type Options struct {
 	Rows  int // of a page, a power of two
 }
 
-// Pool is the pages of one cache. What it keeps is bounded by their number. Its methods
-// and those of its texts must not be called at the same time.
+// Pool holds the pages of one cache. The number of pages bounds its memory. Methods of a Pool and
+// of its texts must not be called concurrently.
 type Pool struct {
 	rows  int
 	pages []page         // and a last one, where the list of unused ones begins and ends
@@ -48,35 +47,36 @@ type Pool struct {
 	block []byte // what is hashed
 }
 
-// page is what is known of one page.
+// page is the state of one page.
 type page struct {
 	users  int
 	cached bool
 	hash   hash
 
-	// Cached pages that no text uses are a list, the one that waits longest first. A text
-	// leaves its pages from the last to the first, and has all those before a page that
-	// it has: a page waits longer than all that come before it in a text, so that the
-	// first of the list is one that no other goes on from.
+	// Cached pages without a user form a list, the longest unused first. A text releases its pages
+	// from the last to the first, and holding a page implies holding all pages before it. So a page
+	// is unused for longer than the pages before it in its text, and no cached page continues the
+	// first of the list.
 	before, after int32
 }
 
-// hash stands for all tokens up to the end of a page, and for what they were read with.
+// hash identifies all tokens up to the end of a page, and the adapter and settings they were read
+// with.
 type hash [sha256.Size]byte
 
-// Root is what the hashes of a text begin with. Texts of different roots share nothing.
+// Root is the initial hash of a text. Texts with different roots share no pages.
 type Root hash
 
-// NewRoot is the root of texts that are read with an adapter, or none: digest is that of
-// the contents of the adapter, since one of the same name may have others tomorrow. Texts
-// of different salts share nothing either, such as those of users who must not learn by
-// how long an answer takes what others have asked.
+// NewRoot returns the root of texts that are read with an adapter, or none. digest is the digest of
+// the adapter's contents, since its name may later refer to other contents. Texts with different
+// salts share nothing. Use salts for users who must not learn from response times what others have
+// asked.
 func NewRoot(digest, salt []byte) Root {
 	b := append([]byte("lorafuse pages\x00"), binary.LittleEndian.AppendUint64(nil, uint64(len(digest)))...)
 	return sha256.Sum256(append(append(b, digest...), salt...))
 }
 
-// New is a pool in which all pages are free. Errors: ErrSize.
+// New returns a pool in which all pages are free. Errors: ErrSize.
 func New(o Options) (*Pool, error) {
 	switch {
 	case o.Rows < 1 || o.Rows&(o.Rows-1) != 0:
@@ -92,10 +92,10 @@ func New(o Options) (*Pool, error) {
 	return p, nil
 }
 
-// Rows is the number of rows of a page.
+// Rows returns the number of rows per page.
 func (p *Pool) Rows() int { return p.rows }
 
-// Stats says what the pages do, and how often texts have found some.
+// Stats holds the page counts, and the hits of the prefix cache.
 type Stats struct {
 	Pages  int // Used + Cached + Free
 	Used   int // by texts
@@ -105,7 +105,7 @@ type Stats struct {
 	Queries uint64 // full pages that texts began with
 	Hits    uint64 // of these, the ones that were found
 	Evicted uint64 // cached pages that had to make room
-	Copied  uint64 // pages that were shared when a row was to be added
+	Copied  uint64 // copies of shared pages made to append a row
 }
 
 // Stats counts from when the pool was made.
@@ -115,9 +115,9 @@ func (p *Pool) Stats() Stats {
 		Queries: p.queries, Hits: p.hits, Evicted: p.evicted, Copied: p.copied}
 }
 
-// Begin is a text that has the pages of the longest beginning of tokens that is cached. It
-// is as long as these are ([Text.Len]): its next tokens are to be appended. A model that
-// is to go on from a text must read its last token at least, so pass all but that.
+// Begin returns a text with the pages of the longest cached prefix of tokens. Its length
+// ([Text.Len]) is that of the prefix; append the remaining tokens. A model must read at least the
+// last token to continue a text, so pass all tokens except the last.
 func (p *Pool) Begin(root Root, tokens []int32) *Text {
 	t := &Text{pool: p, hash: hash(root)}
 	p.queries += uint64(len(tokens) / p.rows)
@@ -135,7 +135,7 @@ func (p *Pool) Begin(root Root, tokens []int32) *Text {
 	return t
 }
 
-// Find says how many pages Begin would find, and how many of these no text uses now.
+// Find returns the number of pages that Begin would find, and how many of these no text uses now.
 func (p *Pool) Find(root Root, tokens []int32) (found, unused int) {
 	h := hash(root)
 	for ; len(tokens) >= p.rows; tokens = tokens[p.rows:] {
@@ -152,7 +152,7 @@ func (p *Pool) Find(root Root, tokens []int32) (found, unused int) {
 	return found, unused
 }
 
-// chain is the hash of a page of tokens behind what has the hash before.
+// chain returns the hash of a page of tokens that follows the page with hash before.
 func (p *Pool) chain(before hash, tokens []int32) hash {
 	copy(p.block, before[:])
 	for i, id := range tokens {
@@ -161,10 +161,10 @@ func (p *Pool) chain(before hash, tokens []int32) hash {
 	return sha256.Sum256(p.block)
 }
 
-// room is how many pages can be taken.
+// room returns the number of available pages.
 func (p *Pool) room() int { return len(p.pages) - 1 - p.used }
 
-// take gives a page to its first user. There must be room.
+// take allocates a page for its first user. A page must be available.
 func (p *Pool) take() int32 {
 	var id int32
 	if n := len(p.free); n > 0 {
@@ -180,7 +180,7 @@ func (p *Pool) take() int32 {
 	return id
 }
 
-// use gives a page to one more.
+// use adds a user to a page.
 func (p *Pool) use(id int32) {
 	if p.pages[id].users == 0 {
 		p.unlink(id)
@@ -189,7 +189,7 @@ func (p *Pool) use(id int32) {
 	p.pages[id].users++
 }
 
-// leave takes a page from one of its users.
+// leave removes a user from a page.
 func (p *Pool) leave(id int32) {
 	g := &p.pages[id]
 	if g.users--; g.users > 0 {
@@ -205,14 +205,14 @@ func (p *Pool) leave(id int32) {
 	p.pages[g.before].after, p.pages[end].before = id, id
 }
 
-// unlink takes a page out of the list of unused ones.
+// unlink removes a page from the list of unused pages.
 func (p *Pool) unlink(id int32) {
 	g := &p.pages[id]
 	p.pages[g.before].after, p.pages[g.after].before = g.after, g.before
 }
 
-// cache lets a full page of one text be found under a hash. Where another is found there,
-// that one takes its place.
+// cache caches a full page of one text under a hash. If another page has that hash already, the
+// other page replaces it.
 func (p *Pool) cache(id int32, h hash) int32 {
 	if other, ok := p.found[h]; ok {
 		p.use(other)

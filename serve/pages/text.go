@@ -2,7 +2,7 @@ package pages
 
 import "fmt"
 
-// Text is the tokens of one text and the pages that their rows lie in.
+// Text holds the tokens of one text and the pages with their rows.
 type Text struct {
 	pool    *Pool
 	pages   []int32
@@ -10,26 +10,26 @@ type Text struct {
 	written int
 	cached  int     // pages that others may find
 	hash    hash    // of the tokens of these
-	tokens  []int32 // behind them
+	tokens  []int32 // after the last of them
 }
 
-// Copy says that so many rows of the cache are to be copied, from one row on to another.
+// Copy is a request to copy Rows rows of the cache, from row From on to row To on.
 type Copy struct{ From, To, Rows int }
 
-// Len is the number of tokens.
+// Len returns the number of tokens.
 func (t *Text) Len() int { return t.length }
 
-// Pages is the page table: token i lies in page i/rows. It holds until the next call of a
+// Pages returns the page table: token i is in page i/rows. It is valid until the next call of a
 // method that changes the text.
 func (t *Text) Pages() []int32 { return t.pages }
 
-// Row is the row of the cache for token i < Len.
+// Row returns the cache row of token i < Len.
 func (t *Text) Row(i int) int { return int(t.pages[i/t.pool.rows])*t.pool.rows + i%t.pool.rows }
 
-// Append takes rows for tokens at the end of the text. Where the first of them belongs
-// into a page that others use too, the text gets another one, and the rows that it has in
-// that page are to be copied before any is written: Copy says which, and is zero
-// otherwise. Where pages are missing, ErrFull, the text stays as it is. Errors: ErrText.
+// Append allocates rows for tokens at the end of the text. If the first token goes into a page that
+// other texts use too, the text gets another page, and the rows it has in the shared page must be
+// copied before any is written: the returned Copy names them, and is zero otherwise. If no page is
+// available, Append returns ErrFull and the text is unchanged. Errors: ErrText.
 func (t *Text) Append(tokens ...int32) (c Copy, err error) {
 	p := t.pool
 	if p == nil {
@@ -63,10 +63,9 @@ func (t *Text) Append(tokens ...int32) (c Copy, err error) {
 	return c, nil
 }
 
-// Commit says that the rows of the first n tokens are written, or will be before any run
-// that is begun from here on reads or writes the cache. Full ones of their pages are cached
-// from then on: where the same tokens lie in a page already, that one takes its place in
-// the page table. Errors: ErrText.
+// Commit declares that the rows of the first n tokens are written, or will be before any later run
+// reads or writes the cache. Their full pages are cached from then on. If a cached page has the
+// same tokens, it replaces the page in the page table. Errors: ErrText.
 func (t *Text) Commit(n int) error {
 	p := t.pool
 	if p == nil {
@@ -86,8 +85,8 @@ func (t *Text) Commit(n int) error {
 	return nil
 }
 
-// Fork is a text of the same tokens in the same pages, to go on in another way. All rows
-// must be written. Errors: ErrText.
+// Fork returns a text with the same tokens in the same pages, which may continue differently. All
+// rows must be written. Errors: ErrText.
 func (t *Text) Fork() (*Text, error) {
 	if t.pool == nil {
 		return nil, fmt.Errorf("%w: it was released", ErrText)
@@ -103,8 +102,8 @@ func (t *Text) Fork() (*Text, error) {
 	return &f, nil
 }
 
-// Release gives the pages back; those that are cached stay for others to find. The text is empty
-// then and takes no tokens; to release it again does nothing.
+// Release releases the pages; cached pages can still be found by others. The text is then empty and
+// accepts no tokens. Releasing it again does nothing.
 func (t *Text) Release() {
 	for i := len(t.pages) - 1; i >= 0; i-- {
 		t.pool.leave(t.pages[i])

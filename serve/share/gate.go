@@ -1,6 +1,6 @@
-// Package share divides the time of one machine between what serves, step by step, and
-// what trains beside it, launch by launch: training has the whole machine while there is
-// nothing to serve, and else a slice of time behind each step.
+// Package share divides the time of a device between serving, which runs in steps, and concurrent
+// training, which runs in launches. While there is nothing to serve, training has the whole device;
+// otherwise it gets a time slice after each step.
 package share
 
 import (
@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Gate says who may use the machine. Serving calls Begin and End around its steps, and
-// Idle where there are none to make; training calls Launch before whatever it runs.
+// Gate schedules serving and training on a device. Serving calls Begin and End around its steps,
+// and Idle when it has no requests; training calls Launch before each launch.
 //
 // It is safe for concurrent use.
 type Gate struct {
@@ -25,15 +25,15 @@ type Gate struct {
 	floor    time.Duration // of credit, where the slice ends
 	step     time.Duration // that the step under way took so far, without launches in it
 	usual    time.Duration // that steps take, the last ones most of all
-	late     time.Duration // that slices end behind the floor, likewise: a launch goes on to its end
+	late     time.Duration // time by which slices overrun the floor, likewise: a launch cannot be interrupted
 	launches int           // under way
 	waiting  int           // launches that may not begin
 	left     time.Time     // when the last launch was over
-	changed  chan struct{} // closed when a launch may begin, nil where none waits
+	changed  chan struct{} // closed when a launch may begin; nil if none waits
 	used     Used
 }
 
-// phase is whose turn it is.
+// phase is the side whose turn it is.
 type phase uint8
 
 const (
@@ -42,45 +42,45 @@ const (
 	lending               // training has a slice
 )
 
-// Used is what the time has gone to.
+// Used is the time that each side has used.
 type Used struct {
 	Steps  uint64        // of serving
 	Step   time.Duration // that these took, without launches in them
 	Slices uint64        // that training was given behind steps
-	// Slice is the time that serving has waited for training: slices, and launches that
-	// went on into a step.
+	// Slice is the time that serving has waited for training: slices, and launches that overran
+	// into a step.
 	Slice time.Duration
 	// Idle is the time of launches while there was nothing to serve.
 	Idle time.Duration
 }
 
-// patience is how long serving waits in a slice for a launch to come: longer than a
-// training step is away between two of its launches.
+// patience is how long serving waits in a slice for a launch. It exceeds the gaps between launches
+// of a training step.
 const patience = 2 * time.Millisecond
 
-// longest is how much longer than behind a usual step a slice is: what a long step, such as
-// one that reads a prompt, gives beyond that is for the slices behind others.
+// longest is the maximum length of a slice relative to the slice after a usual step. What a longer
+// step, such as a prefill, earns beyond that is spent in later slices.
 const longest = 1.0625
 
-// New is a gate behind which training gets a part of the time while there is something to
-// serve: more than 0, less than 1.
+// New returns a gate that gives training the fraction part of the time while there are requests.
+// part must be more than 0 and less than 1.
 func New(part float64) *Gate {
 	g := &Gate{ratio: part / (1 - part), since: time.Now()}
 	g.over = g.end
 	return g
 }
 
-// Begin begins a step of serving. It does not wait: launches under way go on to their
-// ends, and no more are begun.
+// Begin begins a serving step. It does not wait: launches in progress run to their end, and no more
+// are started.
 func (g *Gate) Begin() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.enter(stepping)
 }
 
-// End ends the step, if it has not become Idle. Where training is there, End gives it a
-// slice and waits for the end of that, or until training goes away or ctx ends: the slice
-// at most, however long a launch takes.
+// End ends the step, unless the gate has become Idle. If training is waiting, End gives it a slice
+// and blocks until the slice ends, training stops or ctx is done. It never blocks longer than the
+// slice, however long a launch takes.
 func (g *Gate) End(ctx context.Context) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -98,7 +98,7 @@ func (g *Gate) End(ctx context.Context) {
 	g.step = 0
 	switch {
 	case g.launches+g.waiting == 0:
-		g.credit = min(g.credit, 0) // nobody wants it
+		g.credit = min(g.credit, 0) // no launch is waiting
 	case g.credit > 0:
 		g.used.Slices++
 		g.lend(ctx)
@@ -121,8 +121,8 @@ func (g *Gate) lend(ctx context.Context) {
 	g.enter(stepping)
 }
 
-// Idle says that there is nothing to serve until the next Begin: training runs as it
-// likes, and owes nothing.
+// Idle declares that there is nothing to serve until the next Begin. Training runs without limits
+// and accumulates no debt.
 func (g *Gate) Idle() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -130,8 +130,7 @@ func (g *Gate) Idle() {
 	g.credit, g.step = 0, 0
 }
 
-// Launch waits until training may run, or ctx has ended, and gives what is to be called
-// when that launch is over.
+// Launch blocks until training may run or ctx is done. The caller must call over after the launch.
 func (g *Gate) Launch(ctx context.Context) (over func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -146,7 +145,7 @@ func (g *Gate) Launch(ctx context.Context) (over func()) {
 	return g.over
 }
 
-// end is what ends a launch.
+// end ends a launch.
 func (g *Gate) end() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -164,7 +163,7 @@ func (g *Gate) open() bool {
 	return g.phase == idle || g.phase == lending && g.credit > g.floor && g.launches == 0
 }
 
-// Used is what the time has gone to so far, up to the last step or launch.
+// Used returns the time used so far, up to the last step or launch.
 func (g *Gate) Used() Used {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -178,7 +177,7 @@ func (g *Gate) enter(p phase) {
 	g.tell()
 }
 
-// tell wakes the launches that wait, for what they wait for may have come.
+// tell wakes waiting launches to check their condition again.
 func (g *Gate) tell() {
 	if g.changed != nil {
 		close(g.changed)
@@ -186,7 +185,7 @@ func (g *Gate) tell() {
 	}
 }
 
-// account adds the time since the last account to what it has gone to.
+// account adds the time since the last call to the counter of the current phase.
 func (g *Gate) account() {
 	now := time.Now()
 	took := now.Sub(g.since)

@@ -24,7 +24,7 @@ import (
 // This file hands out adapters as PEFT reads them: by URLs that are signed, as who fetches
 // them has no key.
 
-// signer signs URLs. What one has signed no other one knows.
+// signer signs URLs. Only the same signer can verify them.
 type signer [32]byte
 
 func newSigner() (s signer) {
@@ -32,17 +32,17 @@ func newSigner() (s signer) {
 	return s
 }
 
-// sign is the signature of a file until a time.
+// sign returns the signature of a file, valid until a time.
 func (s *signer) sign(file string, until int64) string {
 	h := hmac.New(sha256.New, s[:])
 	fmt.Fprintf(h, "%d %s", until, file)
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// urlLife is how long a URL is good for.
+// urlLife is the lifetime of a signed URL.
 const urlLife = time.Hour
 
-// files are those that are handed out.
+// files are the files that can be downloaded.
 var files = []string{lora.ConfigFile, lora.WeightsFile}
 
 func (s *Server) externalURLs(c *call) error {

@@ -43,7 +43,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.routes.ServeHTTP(c, r)
 }
 
-// access is who may use a route.
+// access selects the clients that may use a route.
 type access int
 
 const (
@@ -51,7 +51,7 @@ const (
 	users
 )
 
-// route is a handler for those who may use it.
+// route is the handler of an endpoint. It checks that the client may use it.
 type route struct {
 	server *Server
 	access access
@@ -74,11 +74,11 @@ func (r route) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// writeTimeout is how long a client may take nothing of what is written.
+// writeTimeout is how long a write to a client may block.
 const writeTimeout = 30 * time.Second
 
-// extend gives the client time to take what is written next; a connection still has the
-// deadline of the answer before.
+// extend sets the deadline of the next write, since a connection keeps the deadline of the previous
+// response.
 func (c *call) extend() {
 	_ = http.NewResponseController(c.ResponseWriter).SetWriteDeadline(time.Now().Add(writeTimeout)) // where the connection has any
 }
@@ -129,10 +129,10 @@ func (c *call) bytes(kind string, b []byte) error {
 // errGone is a client that does not take its answer.
 var errGone = errors.New("the client has gone")
 
-// bodyTimeout is how long a client may take to send a request.
+// bodyTimeout is the time limit for receiving a request.
 const bodyTimeout = time.Minute
 
-// body reads what was sent, which must be of a kind.
+// body reads the request body, which must have the content type kind.
 func (c *call) body(kind string) ([]byte, error) {
 	if found, _, err := mime.ParseMediaType(c.request.Header.Get("Content-Type")); err != nil || found != kind {
 		return nil, &failure{status: http.StatusUnsupportedMediaType, message: fmt.Sprintf("found Content-Type %.100q, expected %s", c.request.Header.Get("Content-Type"), kind)}
@@ -164,7 +164,7 @@ func (c *call) read(v any) error {
 	return nil
 }
 
-// failure is what a client is told that gets no answer.
+// failure is an error response.
 type failure struct {
 	status  int
 	message string
@@ -187,7 +187,7 @@ func unsupported(format string, args ...any) error {
 	return &failure{status: http.StatusBadRequest, message: fmt.Sprintf("not supported: "+format, args...)}
 }
 
-// failureOf says what an error means to a client.
+// failureOf converts an error to an error response.
 func failureOf(err error) *failure {
 	var f *failure
 	told := func(status int) *failure { return &failure{status: status, message: err.Error(), cause: err} }
@@ -226,7 +226,7 @@ func (c *call) fail(err error) {
 	if err == nil {
 		c.Header().Set("Content-Type", "application/json")
 		c.WriteHeader(f.status)
-		_, _ = c.Write(body) // nobody is left to be told
+		_, _ = c.Write(body) // the client has disconnected if this fails
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/train/session"
 )
 
-// batch is the data of a request, and its loss. It fails with ErrRequest or ErrUnsupported.
+// batch returns the data of a request and its loss. It fails with ErrRequest or ErrUnsupported.
 func (r *request) batch() ([]session.Datum, session.Loss, error) {
 	l := session.Loss{Name: r.loss, Config: r.config}
 	if r.unsupported != nil {
@@ -94,10 +94,10 @@ func (d *datum) into(to *session.Datum) error {
 	return nil
 }
 
-// maxElements bounds what a sparse tensor is made to.
+// maxElements limits the number of elements of a sparse tensor in dense form.
 const maxElements = 1 << 26
 
-// elements is how many there are, by the shape.
+// elements returns the number of elements of the shape.
 func (t *tensorData) elements() (int, error) {
 	n := int64(1)
 	for _, d := range t.shape {
@@ -109,7 +109,7 @@ func (t *tensorData) elements() (int, error) {
 	return int(n), nil
 }
 
-// width is how many targets a token has: 1 for a shape [N], K for [N, K].
+// width returns the number of targets per token: 1 for a shape [N], K for [N, K].
 func (t *tensorData) width(tokens int) (int, error) {
 	switch {
 	case len(t.shape) == 0 && t.csr == nil:
@@ -122,12 +122,12 @@ func (t *tensorData) width(tokens int) (int, error) {
 	return 0, fmt.Errorf("%w: a shape of %v for %d tokens, expected [%d] or [%d, K]", ErrRequest, t.shape, tokens, tokens, tokens)
 }
 
-// floats are the elements of a tensor of float32, row by row.
+// floats returns the elements of a float32 tensor, row by row.
 func (t *tensorData) floats() ([]float32, error) {
 	return elements(t, float32s, "float32", 4, func(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b)) })
 }
 
-// ints are the elements of a tensor of int64, row by row.
+// ints returns the elements of an int64 tensor, row by row.
 func (t *tensorData) ints() ([]int64, error) {
 	return elements(t, int64s, "int64", 8, func(b []byte) int64 { return int64(binary.LittleEndian.Uint64(b)) })
 }
@@ -163,7 +163,7 @@ func elements[T any](t *tensorData, want dtype, name string, size int, read func
 	return dense, err
 }
 
-// listed says of each element of a sparse tensor whether it has a value.
+// listed reports for each element of a sparse tensor whether it has a value.
 func (t *tensorData) listed() ([]bool, error) {
 	n, err := t.elements()
 	if err != nil {
@@ -174,7 +174,7 @@ func (t *tensorData) listed() ([]bool, error) {
 	return listed, err
 }
 
-// cells goes through the values of a sparse tensor, and says where they stand.
+// cells calls each with the index and the dense position of every value of a sparse tensor.
 func (t *tensorData) cells(values int, each func(i, cell int)) error {
 	if len(t.shape) != 2 {
 		return fmt.Errorf("%w: a sparse tensor of shape %v, expected [N, K]", ErrRequest, t.shape)

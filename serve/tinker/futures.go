@@ -12,13 +12,13 @@ type future struct {
 	id     string
 	tenant *tenant       // nil without a session
 	owner  string        // name of the key that has called
-	done   chan struct{} // closed when answer is there
+	done   chan struct{} // closed when answer is set
 	answer answer
-	ended  time.Time // when answer was there
+	ended  time.Time // when answer was set
 	taken  time.Time // when it was last given to a client; futures.mu
 }
 
-// answer is what a client gets of a call: one of these.
+// answer is the result of a call: exactly one of the fields is set.
 type answer struct {
 	proto  []byte
 	json   json.RawMessage
@@ -31,19 +31,19 @@ type failed struct {
 	Category string `json:"category"`
 }
 
-// answered is an answer in JSON.
+// answered returns an answer in JSON.
 func answered(v any) (answer, error) {
 	raw, err := json.Marshal(v)
 	return answer{json: raw}, err
 }
 
-// finish gives the answer to those who wait for it. It is called once.
+// finish sets the answer and wakes those who wait for it. It must be called once.
 func (f *future) finish(a answer) {
 	f.answer, f.ended = a, time.Now()
 	close(f.done)
 }
 
-// ready reports whether the answer is there.
+// ready reports whether the answer is set.
 func (f *future) ready() bool {
 	select {
 	case <-f.done:
@@ -59,7 +59,7 @@ type futures struct {
 	all map[string]*future
 }
 
-// begin is the future of that id, and whether there was none before.
+// begin returns the future of an id, and reports whether it was created by this call.
 func (t *futures) begin(id string, s *tenant, owner string) (f *future, fresh bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,14 +74,14 @@ func (t *futures) begin(id string, s *tenant, owner string) (f *future, fresh bo
 	return f, true
 }
 
-// find is nil where there is none.
+// find returns the future of an id, or nil.
 func (t *futures) find(id string) *future {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.all[id]
 }
 
-// forget takes a future out that was never given to anybody.
+// forget removes a future that no client has received.
 func (t *futures) forget(f *future) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -108,12 +108,11 @@ func (t *futures) wait(ctx context.Context, f *future, timeout <-chan time.Time,
 	return true
 }
 
-// unfetched is how long an answer is kept that nobody asks for.
+// unfetched is how long an answer is kept that no client fetches.
 const unfetched = time.Hour
 
-// sweep forgets answers that were given to a client longer ago than keep: it would have
-// asked again. Those that nobody asks for, and those of the sessions that gone names, are
-// forgotten too.
+// sweep removes answers that were fetched longer than keep ago; until then a client may retry. It
+// also removes answers that are never fetched, and those of sessions for which gone returns true.
 func (t *futures) sweep(now time.Time, keep time.Duration, gone func(*tenant) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

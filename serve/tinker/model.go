@@ -20,7 +20,7 @@ type trainee struct {
 	lane   *lane
 	submit sync.Mutex // held while a call gets its future and its place
 
-	// What the goroutine of the queue alone has.
+	// The fields below belong to the queue's goroutine.
 	training Session // nil: it could not be begun
 	broken   error   // why
 	dirty    bool    // it was trained since it was last saved
@@ -29,14 +29,14 @@ type trainee struct {
 	run  *run
 }
 
-// current is the training run of a model, nil before it has begun.
+// current returns the training run of a model, or nil before it has begun.
 func (m *trainee) current() *run {
 	m.info.Lock()
 	defer m.info.Unlock()
 	return m.run
 }
 
-// modelID is the name of a session's model, which clients count on.
+// modelID returns the name of a session's model. Clients rely on its form.
 func modelID(session string, number int64) string {
 	return session + ":train:" + strconv.FormatInt(number, 10)
 }
@@ -55,7 +55,7 @@ func (s *Server) model(who keys.Client, id string) (*trainee, error) {
 	return m, nil
 }
 
-// addModel is the model of that number, and makes it if there is none.
+// addModel returns the model of a number, and creates it if it does not exist.
 func (s *Server) addModel(x *tenant, number int64) (*trainee, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,8 +94,8 @@ func (s *Server) unload(m *trainee) {
 	s.mu.Unlock()
 }
 
-// later has a call of a model computed when its turn comes, and gives its future: that of
-// the call of the same number, if there was one.
+// later queues a call of a model and answers with its future. If a call with the same number was
+// queued before, it answers with the future of that call.
 func (s *Server) later(c *call, m *trainee, number, size int64, do func(ctx context.Context) (answer, error)) error {
 	if err := s.open(); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (s *Server) later(c *call, m *trainee, number, size int64, do func(ctx cont
 	return c.promise(f, m.id, nil)
 }
 
-// guard has a panic of a call end that call alone.
+// guard runs do and returns a panic as an error of that call.
 func (s *Server) guard(ctx context.Context, do func(ctx context.Context) (answer, error)) (a answer, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -131,8 +131,8 @@ func (s *Server) guard(ctx context.Context, do func(ctx context.Context) (answer
 	return do(ctx)
 }
 
-// failed is the answer to a call that could not be done. Of what is no fault of the call
-// it tells the kind alone; the log has the rest.
+// failed returns the answer to a call that has failed. Of an internal error it discloses only the
+// kind; the log has the details.
 func (s *Server) failed(err error) answer {
 	for _, user := range userErrors {
 		if errors.Is(err, user) {
@@ -156,7 +156,7 @@ func (c *call) promise(f *future, model string, sequences []string) error {
 	return c.json(promise{f.id, model, sequences})
 }
 
-// retrieve gives the answer of a future, and waits for it a while.
+// retrieve answers with the result of a future, for which it waits up to the poll timeout.
 func (s *Server) retrieve(c *call) error {
 	c.quiet = true
 	var r struct {
@@ -195,7 +195,7 @@ func number(seq *int64) (int64, error) {
 	return *seq, nil
 }
 
-// getInfo says what a model is.
+// getInfo answers with the description of a model.
 func (s *Server) getInfo(c *call) error {
 	var r struct {
 		Model string `json:"model_id"`

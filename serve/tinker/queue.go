@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// queue does the tasks of many lanes on one goroutine: those of a lane in the order of
-// their numbers, in whatever order they come, and lanes in turns, a task of each.
+// queue runs the tasks of many lanes on one goroutine. Tasks of a lane run in the order of their
+// numbers, regardless of arrival; lanes take turns, one task each.
 type queue struct {
 	window int64 // how far a number may be ahead of the next one of its lane
 	limit  int64 // bytes of the tasks that wait; the next of a lane is always taken
@@ -26,7 +26,7 @@ type lane struct {
 	next    int64
 	waiting map[int64]*task
 	queued  bool   // it is among the ready, or its task is done just now
-	ended   bool   // no task is taken any more
+	ended   bool   // no task is accepted
 	end     func() // called on the goroutine of the queue, once, when it has ended
 }
 
@@ -49,12 +49,12 @@ func newQueue(window, limit int64) *queue {
 	return &queue{window: window, limit: limit, wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// newLane is a line that begins with number next.
+// newLane returns a lane whose first task has number next.
 func newLane(next int64, end func()) *lane {
 	return &lane{next: next, waiting: map[int64]*task{}, end: end}
 }
 
-// add has a task done when it is its turn.
+// add queues a task.
 func (q *queue) add(l *lane, number int64, t *task) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -74,7 +74,7 @@ func (q *queue) add(l *lane, number int64, t *task) error {
 	return nil
 }
 
-// line puts a lane behind the others where it has something to do.
+// line appends a lane to the ready lanes if it can run a task.
 func (q *queue) line(l *lane) {
 	if l.queued || l.waiting[l.next] == nil && !l.ended || l.ended && l.end == nil {
 		return
@@ -87,8 +87,8 @@ func (q *queue) line(l *lane) {
 	}
 }
 
-// finish takes no more tasks for a lane. Those whose turn comes without a gap are done
-// unless drop says otherwise; all others are dropped with why.
+// finish closes a lane. Queued tasks without a gap in their numbers still run unless drop is set;
+// all others fail with why.
 func (q *queue) finish(l *lane, drop bool, why error) {
 	q.mu.Lock()
 	var dropped []*task
@@ -144,7 +144,7 @@ func (q *queue) run(ctx context.Context, lanes func() []*lane) {
 	}
 }
 
-// take is the next lane and its task; no task where the lane has ended.
+// take returns the next lane and its task. The task is nil if the lane has ended.
 func (q *queue) take() (*lane, *task) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -162,7 +162,7 @@ func (q *queue) take() (*lane, *task) {
 	return l, t
 }
 
-// give puts a lane back whose task is done.
+// give returns a lane after its task has run.
 func (q *queue) give(l *lane) {
 	q.mu.Lock()
 	l.queued = false

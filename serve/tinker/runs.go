@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// This file answers what is asked of runs and of what was saved of them.
+// This file implements the queries about runs and checkpoints.
 
 // shownRun is TrainingRun.
 type shownRun struct {
@@ -37,7 +37,7 @@ type shownCheckpoint struct {
 	Expires  *time.Time        `json:"expires_at"`
 }
 
-// local is the owner of what was made without a key.
+// local is the owner of what was created without a key.
 const local = "local"
 
 func showCheckpoint(p *checkpoint) *shownCheckpoint {
@@ -80,13 +80,13 @@ func (c *call) page(normal int) (limit, offset int, err error) {
 	return limit, offset, nil
 }
 
-// part is a part of a list.
+// part returns a page of a list.
 func part[T any](all []T, limit, offset int) []T {
 	offset = min(offset, len(all))
 	return all[offset:min(len(all), offset+min(limit, len(all)))]
 }
 
-// cursor says which part of a list an answer is.
+// cursor describes which page of a list a response holds.
 type cursor struct {
 	Offset int `json:"offset"`
 	Limit  int `json:"limit"`
@@ -212,7 +212,7 @@ func (s *Server) weightsInfo(c *call) error {
 	})
 }
 
-// What clients ask before anything else.
+// Calls that clients make before any other.
 
 func (s *Server) health(c *call) error {
 	c.quiet = true
@@ -237,7 +237,7 @@ func (s *Server) capabilities(c *call) error {
 	}})
 }
 
-// telemetry takes what clients tell, and keeps nothing of it.
+// telemetry accepts the telemetry of clients and discards it.
 func (s *Server) telemetry(c *call) error {
 	c.quiet = true
 	return c.json(map[string]any{"status": "accepted"})

@@ -22,12 +22,12 @@ import (
 type sampler struct {
 	id      string
 	tenant  *tenant
-	weights *weights // nil: those of the model alone
-	path    string   // where the weights were saved, empty where they were not
+	weights *weights // nil for the base model
+	path    string   // URI of the saved weights; empty if they were not saved
 	model   *trainee // whose live weights they are, else nil
 }
 
-// addSampler is the sampling session of that number, and makes it if there is none.
+// addSampler returns the sampling session of a number, and creates it if it does not exist.
 func (s *Server) addSampler(x *tenant, number int64, w *weights, path string, m *trainee) (*sampler, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *Server) sampler(who keys.Client, id string) (*sampler, error) {
 	return x, nil
 }
 
-// source returns the weights that a request of a client names; nil are those of the model alone.
+// source returns the weights that a request names, or nil for the base model.
 func (s *Server) source(who keys.Client, base, path string) (*weights, error) {
 	if base != "" || path == "" {
 		if err := s.isBase(base); err != nil {
@@ -224,7 +224,7 @@ func (s *Server) sample(c *call) error {
 	return c.promise(f, "", sequences)
 }
 
-// draw samples. What it gives depends on the request and its id alone.
+// draw samples. The result depends only on the request and its id.
 func (s *Server) draw(ctx context.Context, r *sampleRequest, w *weights, n int, id, client, salt string) (answer, error) {
 	adapter := ""
 	if w != nil {
@@ -258,10 +258,10 @@ func (s *Server) draw(ctx context.Context, r *sampleRequest, w *weights, n int, 
 // queueWait is after how long a request tries again that the engine had no place for.
 const queueWait = 50 * time.Millisecond
 
-// mostCells bounds the cells of what is told of a prompt.
+// mostCells limits the cells of the prompt's top-k log-probabilities.
 const mostCells = 1 << 22
 
-// batchingRequest is a request as the engine has it.
+// batchingRequest converts a request to a request of the engine.
 func (s *Server) batchingRequest(r *sampleRequest, n int, id string) (batching.Request, error) {
 	var q batching.Request
 	wrong := func(format string, args ...any) (batching.Request, error) {
@@ -314,13 +314,13 @@ func (s *Server) batchingRequest(r *sampleRequest, n int, id string) (batching.R
 	return q, nil
 }
 
-// drawnSeed is the seed of a request that has none.
+// drawnSeed returns the seed of a request without one, derived from its id.
 func drawnSeed(id string) uint64 {
 	sum := sha256.Sum256([]byte(id))
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
-// options are how answers are made, without their seeds.
+// options returns the generation options of the answers, without their seeds.
 func (p *params) options() (o generate.GenerateOptions, err error) {
 	if p.MaxTokens != nil {
 		if o.MaxNewTokens = *p.MaxTokens; *p.MaxTokens < 1 {
@@ -335,8 +335,8 @@ func (p *params) options() (o generate.GenerateOptions, err error) {
 	return o, p.stops(&o)
 }
 
-// stops reads what ends an answer: null is what ends a text of the model; a list is all
-// that does, of tokens or of texts.
+// stops reads the stop condition: null means the model's end of sequence; a list of tokens or
+// strings replaces it.
 func (p *params) stops(o *generate.GenerateOptions) error {
 	if len(p.Stop) == 0 || string(p.Stop) == "null" {
 		return nil
@@ -358,7 +358,7 @@ func (p *params) stops(o *generate.GenerateOptions) error {
 	return nil
 }
 
-// submit has the engine sample.
+// submit runs the request on the engine.
 func (s *Server) submit(ctx context.Context, r *sampleRequest, q batching.Request) (*sampled, error) {
 	out := &sampled{sequences: make([]sequence, len(q.Answers))}
 	if r.TopSample > 0 {
@@ -401,7 +401,7 @@ func (s *Server) submit(ctx context.Context, r *sampleRequest, q batching.Reques
 	return out, nil
 }
 
-// describe says what was asked for of the tokens of a prompt.
+// describe sets the requested log-probabilities of the prompt's tokens.
 func (o *sampled) describe(r *sampleRequest, prompt []generate.Logprobs) {
 	from := 1 // nothing stands before the first
 	if r.LastN != nil {

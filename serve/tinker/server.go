@@ -26,18 +26,19 @@ type Engine interface {
 	Adapters() *lora.Registry
 }
 
-// Options are what a server needs: Engine, Trainer, Model and Dir; and its limits.
+// Options configure a server. Engine, Trainer, Model and Dir are required.
 type Options struct {
 	Engine  Engine
 	Trainer Trainer
 	Model   *model.Model // that of both
 	Name    string       // of the model, for clients; empty: that of its folder
-	// Tokenizer is that of the folder of the model where it is nil, and TokenizerID what
-	// clients load theirs by; empty: the folder, which is of use on one machine.
+	// Tokenizer replaces the one in the model's folder if it is not nil. TokenizerID is the name by
+	// which clients load their tokenizer. If empty, it is the model's folder, which works only on
+	// the same machine.
 	Tokenizer   *tokenizer.Tokenizer
 	TokenizerID string
 	MaxLength   int    // of prompt and answer, as the engine has it; 0 is what the model can take
-	Dir         string // what is saved lies below it; it is made where it is missing
+	Dir         string // folder of saved data, created if missing
 	// Keys are the API keys of clients, each KEY or NAME KEY, sent as X-API-Key; with none, no
 	// key is needed and everything belongs to all. Sessions, runs, checkpoints and the prefix
 	// cache belong to the name of a key. AdminKeys see what all keys own.
@@ -50,15 +51,15 @@ type Options struct {
 	MaxSamples int   // requests that sample at a time; 0 is 512
 	MaxAnswers int   // to one of them; 0 is 128
 	MaxWaiting int64 // bytes of data that wait to be trained on; 0 is 1 GiB
-	// Poll is how long a poll is held that has no answer yet; 0 is 30 s.
+	// Poll is how long a poll waits for an answer. Zero means 30 s.
 	Poll time.Duration
-	// Keep is how long an answer is kept that a client was given; 0 is 5 minutes.
+	// Keep is how long a fetched answer is kept. Zero means 5 minutes.
 	Keep time.Duration
 	// SessionTimeout is after how long without a sign of life a session has ended; 0 is 5
 	// minutes.
 	SessionTimeout time.Duration
-	// OnSamplerGap, if not nil, is given session.GapMetric of each call of training that
-	// brings sampled log-probabilities.
+	// OnSamplerGap, if not nil, is called with session.GapMetric of each training call that
+	// contains sampled log-probabilities.
 	OnSamplerGap func(gap float64)
 	Logger       *slog.Logger // nil: slog.Default()
 }
@@ -81,18 +82,18 @@ type Server struct {
 	drained  atomic.Bool
 	sampling atomic.Int64 // requests that sample
 
-	mu       sync.Mutex // held for what follows
+	mu       sync.Mutex // guards the fields below
 	sessions map[string]*tenant
 	models   map[string]*trainee
 	samplers map[string]*sampler
 	weights  map[string]*weights // by their names in the registry
 }
 
-// window is how many calls of a model may be ahead of the one that is computed.
+// window is the maximum number of calls of a model that may be queued ahead of the current one.
 const window = 1024
 
-// New prepares a server, and begins to wait for what there is to train. It reads what was
-// saved, and removes what was not.
+// New returns a server and starts its training goroutine. It loads saved data and removes
+// incomplete data.
 func New(o Options) (*Server, error) {
 	if o.Engine == nil || o.Trainer == nil || o.Model == nil || o.Dir == "" {
 		return nil, errors.New("tinker: expected an engine, a trainer, a model and a folder")
@@ -135,7 +136,7 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// or sets what is zero.
+// or sets *v to normal if it is zero.
 func or[T comparable](v *T, normal T) {
 	var zero T
 	if *v == zero {
@@ -143,15 +144,15 @@ func or[T comparable](v *T, normal T) {
 	}
 }
 
-// Drain takes no more calls, and has polls answered at once. What is under way goes on. It
-// is for the time before http.Server.Shutdown.
+// Drain refuses new calls and answers polls at once. Calls in progress continue. Call it before
+// http.Server.Shutdown.
 func (s *Server) Drain() {
 	if !s.drained.Swap(true) {
 		close(s.draining)
 	}
 }
 
-// Close ends all that is computed, and waits for it. What was not saved is lost.
+// Close cancels all computation and waits for its end. Unsaved data is lost.
 func (s *Server) Close() {
 	s.Drain()
 	s.cancel()
@@ -159,7 +160,7 @@ func (s *Server) Close() {
 	s.store.close()
 }
 
-// lanes are those of all models.
+// lanes returns the lanes of all models.
 func (s *Server) lanes() (all []*lane) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,5 +222,5 @@ func (s *Server) newRoutes() *http.ServeMux {
 	return m
 }
 
-// root is where the paths of the protocol are.
+// root is the path prefix of the protocol.
 const root = "/api/v1/"

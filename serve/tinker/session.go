@@ -12,14 +12,14 @@ import (
 	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
-// tenant is the session of a client, and what it has here.
+// tenant is the session of a client and its resources.
 type tenant struct {
 	id       string
 	owner    string // name of its key
 	metadata map[string]any
 	name     string // for people
 	context  context.Context
-	cancel   context.CancelFunc // of what it samples
+	cancel   context.CancelFunc // cancels its sampling
 
 	// Server.mu is held for these.
 	seen  time.Time // it has last asked for something
@@ -27,7 +27,7 @@ type tenant struct {
 	why   string
 }
 
-// maxSessions and maxModels are how many there may be at a time.
+// maxSessions and maxModels limit how many may exist at a time.
 const maxSessions, maxModels = 4096, 256
 
 func newID() string {
@@ -52,7 +52,7 @@ func (s *Server) session(who keys.Client, id string) (*tenant, error) {
 	return found, nil
 }
 
-// alive notes that a session is.
+// alive records a sign of life of a session.
 func (s *Server) alive(x *tenant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,8 +122,8 @@ func (s *Server) finishSession(c *call) error {
 	return c.json(map[string]any{})
 }
 
-// end ends a session: what it has sent is done unless drop says otherwise, then its
-// models are closed. What it samples is cut.
+// end ends a session. Calls that it has sent still run unless drop is set; then its models are
+// closed. Sampling is canceled.
 func (s *Server) end(x *tenant, drop bool, why string) {
 	s.mu.Lock()
 	if !x.ended.IsZero() {
@@ -184,7 +184,7 @@ func (s *Server) getSession(c *call) error {
 	return c.json(map[string]any{"training_run_ids": models, "sampler_ids": samplers, "user_metadata": texts(found.metadata), "display_name": orNull(found.name)})
 }
 
-// texts are those of metadata that are texts, and the others as they are printed.
+// texts returns metadata as strings. Other values are formatted as fmt prints them.
 func texts(metadata map[string]any) map[string]string {
 	all := map[string]string{}
 	for k, v := range metadata {
@@ -202,8 +202,8 @@ func orNull(s string) *string {
 	return &s
 }
 
-// How often the server looks after what has ended, how long a session is remembered that
-// has, and how long weights are kept loaded that nobody samples from.
+// Interval of cleanups, how long an ended session is remembered, and how long unused weights stay
+// loaded.
 const (
 	tendInterval  = 5 * time.Second
 	remember      = 10 * time.Minute
@@ -211,7 +211,7 @@ const (
 	samplerForget = 6 * time.Hour
 )
 
-// tend looks after what has ended, until the server is closed.
+// tend cleans up at intervals until the server is closed.
 func (s *Server) tend() {
 	ticks := time.NewTicker(max(10*time.Millisecond, min(tendInterval, s.options.SessionTimeout, s.options.Keep)))
 	defer ticks.Stop()
@@ -225,7 +225,7 @@ func (s *Server) tend() {
 	}
 }
 
-// tidy ends sessions that give no sign of life, and forgets what nobody asks for.
+// tidy ends sessions without a sign of life, and removes expired data.
 func (s *Server) tidy(now time.Time) {
 	s.mu.Lock()
 	var silent []*tenant

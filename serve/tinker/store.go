@@ -21,31 +21,31 @@ import (
 	"github.com/lorafuse/lorafuse/train/session"
 )
 
-// store is what outlives the process: a folder for each training run, with what was saved
-// of it by kind and name. A checkpoint is there whole or not at all.
+// store keeps what outlives the process: a folder for each training run, with its checkpoints by
+// kind and name. Checkpoints are written atomically: each is complete or absent.
 //
 //	runs/SESSION.train.N/run.json
 //	runs/SESSION.train.N/weights/NAME/checkpoint.json, adapter/…
-//	live/SESSION.train.N/…    weights that are sampled from and were not saved
+//	live/SESSION.train.N/…    unsaved weights used for sampling
 type store struct {
 	path   string
-	root   *os.Root // out of which nothing is read
+	root   *os.Root // prevents reads outside the folder
 	lock   *fsatomic.FileLock
 	logger *slog.Logger
 
 	writing sync.Mutex // held while files change
-	mu      sync.Mutex // held for what follows
+	mu      sync.Mutex // guards the fields below
 	runs    map[string]*run
 	removed map[string]removal // by URI, so that who asks again hears that it is done
 }
 
-// removal is when a checkpoint of an owner was removed.
+// removal is the time at which a checkpoint of an owner was removed.
 type removal struct {
 	owner string
 	at    time.Time
 }
 
-// run is a training run. What is exported is never changed but by the store.
+// run is a training run. Only the store changes exported fields.
 type run struct {
 	ID        string            `json:"training_run_id"`
 	Owner     string            `json:"owner,omitempty"` // name of a key
@@ -59,7 +59,7 @@ type run struct {
 	checkpoints map[string]*checkpoint // by kind and name
 }
 
-// checkpoint is what was saved of a run at one time.
+// checkpoint is a saved state of a run.
 type checkpoint struct {
 	Run       string            `json:"training_run_id"`
 	Kind      string            `json:"kind"` // its folder
@@ -75,7 +75,7 @@ type checkpoint struct {
 	owner string // of its run
 }
 
-// kind is one of the kinds of checkpoints.
+// kind is a kind of checkpoint.
 type kind struct {
 	folder string // also in URIs
 	name   string // as lists have it
@@ -92,10 +92,10 @@ var (
 // scheme begins all URIs.
 const scheme = "tinker://"
 
-// URI names a checkpoint.
+// URI returns the URI of a checkpoint.
 func (p *checkpoint) URI() string { return scheme + p.Run + "/" + p.id() }
 
-// id is its name within its run.
+// id returns the name within the run.
 func (p *checkpoint) id() string { return p.Kind + "/" + p.Name }
 
 // Names of files and folders.
@@ -113,10 +113,10 @@ var (
 
 const longestName = 128
 
-// isName tells what a checkpoint can be called.
+// isName reports whether s is a valid name of a checkpoint.
 func isName(s string) bool { return len(s) <= longestName && savedAs.MatchString(s) }
 
-// openStore reads what there is below dir, which is made where it is missing.
+// openStore loads the store at dir, which it creates if it is missing.
 func openStore(dir string, logger *slog.Logger) (_ *store, err error) {
 	s := &store{logger: logger, runs: map[string]*run{}, removed: map[string]removal{}}
 	if s.path, err = filepath.Abs(dir); err != nil {
@@ -225,17 +225,17 @@ func (s *store) writeJSON(path string, v any) error {
 	return fsatomic.WriteFile(path, append(raw, '\n'))
 }
 
-// folder is where a run lies.
+// folder returns the folder of a run.
 func (s *store) folder(run string) string {
 	return filepath.Join(s.path, "runs", folderOf.Replace(run))
 }
 
-// dir is where the adapter of a checkpoint lies.
+// dir returns the adapter folder of a checkpoint.
 func (s *store) dir(p *checkpoint) string {
 	return filepath.Join(s.folder(p.Run), p.Kind, p.Name, adapterFolder)
 }
 
-// add notes a run that begins.
+// add stores a new run.
 func (s *store) add(r *run) error {
 	r.checkpoints, r.Last = map[string]*checkpoint{}, r.Created
 	s.writing.Lock()
@@ -253,7 +253,7 @@ func (s *store) add(r *run) error {
 	return nil
 }
 
-// conclude notes that a run has ended. One of which nothing was saved is forgotten.
+// conclude records that a run has ended. A run without checkpoints is removed.
 func (s *store) conclude(r *run) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -270,8 +270,8 @@ func (s *store) conclude(r *run) error {
 	return s.writeJSON(filepath.Join(s.folder(r.ID), runFile), r)
 }
 
-// save makes a checkpoint, whose adapter write puts into a folder that is not there yet.
-// Without overwrite there must be none of that name.
+// save creates a checkpoint. write must write its adapter to dir, which does not exist yet. Without
+// overwrite, a checkpoint of that name must not exist.
 func (s *store) save(p *checkpoint, overwrite bool, write func(dir string) error) error {
 	if !isName(p.Name) {
 		return fmt.Errorf("%w: path: found %.200q, expected at most %d letters, digits, _ and -, and single dots between them", ErrRequest, p.Name, longestName)
@@ -307,7 +307,7 @@ func (s *store) save(p *checkpoint, overwrite bool, write func(dir string) error
 	return nil
 }
 
-// sizeOf is the size of the files in a folder.
+// sizeOf returns the total size of the files in a folder.
 func sizeOf(dir string) (n int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
@@ -321,7 +321,7 @@ func sizeOf(dir string) (n int64, err error) {
 	return n, err
 }
 
-// lookup is nil where there is no such checkpoint, or it has expired.
+// lookup returns a checkpoint, or nil if it does not exist or has expired.
 func (s *store) lookup(run, id string) *checkpoint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -366,7 +366,7 @@ func (s *store) at(who keys.Client, run, folder, name string) (*checkpoint, erro
 	return p, nil
 }
 
-// nearest says what a client probably meant.
+// nearest suggests a checkpoint with a similar name for an error message.
 func (s *store) nearest(who keys.Client, run, id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -429,7 +429,7 @@ func (s *store) setExpiry(p *checkpoint, at *time.Time) error {
 	return nil
 }
 
-// expire deletes what has expired.
+// expire deletes expired checkpoints.
 func (s *store) expire(now time.Time) {
 	s.mu.Lock()
 	for uri, x := range s.removed {
@@ -455,7 +455,7 @@ func (s *store) expire(now time.Time) {
 	}
 }
 
-// liveDir is a folder for weights that are sampled from and not saved; it is not there yet.
+// liveDir returns a folder for unsaved weights used for sampling. The folder does not exist yet.
 func (s *store) liveDir(model, name string) (string, error) {
 	parent := filepath.Join(s.path, "live", folderOf.Replace(model))
 	return filepath.Join(parent, name), os.MkdirAll(parent, 0o777)

@@ -12,7 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/train/session"
 )
 
-// Trainer begins what trains an adapter; *Sessions is one. It and its sessions are used by
+// Trainer starts training sessions; *Sessions implements it. A Trainer and its sessions are used by
 // one goroutine.
 type Trainer interface {
 	New(ctx context.Context, o session.Options) (Session, error)
@@ -40,7 +40,7 @@ func NewSessions(h *host.Host) (*Sessions, error) {
 	return &Sessions{base}, nil
 }
 
-// Close frees what it has on the device. The server is to be closed before.
+// Close frees the device memory. Close the server first.
 func (t *Sessions) Close() { t.base.Close() }
 
 // New implements Trainer.
@@ -54,15 +54,16 @@ func (t *Sessions) New(ctx context.Context, o session.Options) (Session, error) 
 
 // Errors for requests that are well-formed and cannot be done.
 var (
-	// ErrUnsupported is the error for what the protocol has and this server has not.
+	// ErrUnsupported is the error for a feature of the protocol that this server does not
+	// implement.
 	ErrUnsupported = errors.New("not supported")
-	// ErrRequest is the error for what makes no sense.
+	// ErrRequest is the error for an invalid request.
 	ErrRequest = errors.New("wrong request")
-	// ErrNotFound is the error for names that stand for nothing.
+	// ErrNotFound is the error for an unknown name.
 	ErrNotFound = errors.New("not found")
 )
 
-// userErrors are those that a client is told, as it can do something about them.
+// userErrors are the errors that are reported to clients, who can act on them.
 var userErrors = []error{
 	ErrUnsupported, ErrRequest, ErrNotFound, errPast,
 	session.ErrInput, session.ErrNotFinite, session.ErrCheckpoint, session.ErrDropped, lora.ErrNotFinite,

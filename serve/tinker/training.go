@@ -13,7 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/train/session"
 )
 
-// loraConfig is what a client says of its adapter.
+// loraConfig is the LoRA configuration of a request.
 type loraConfig struct {
 	Rank    int    `json:"rank"`
 	Seed    *int64 `json:"seed"`
@@ -22,7 +22,7 @@ type loraConfig struct {
 	Attn    *bool  `json:"train_attn"`
 }
 
-// of is a value, or what it is where there is none.
+// of returns *v, or normal if v is nil.
 func of[T any](v *T, normal T) T {
 	if v == nil {
 		return normal
@@ -30,7 +30,7 @@ func of[T any](v *T, normal T) T {
 	return *v
 }
 
-// alpha is that of the protocol, which has no word for it.
+// alpha is the LoRA alpha of the protocol, which has no field for it.
 const alpha = 32
 
 func (s *Server) createModel(c *call) error {
@@ -79,7 +79,7 @@ func (s *Server) newModel(who keys.Client, id string, number *int64) (*trainee, 
 	return s.addModel(x, *number)
 }
 
-// begin begins the training of a model. It is called by the queue.
+// begin starts the training of a model. The queue calls it.
 func (s *Server) begin(ctx context.Context, m *trainee, o session.Options, metadata map[string]any) error {
 	training, err := s.options.Trainer.New(ctx, o)
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *Server) isBase(name string) error {
 	return nil
 }
 
-// optimizer is what a client says of its optimizer.
+// optimizer is the optimizer configuration of a request.
 type optimizer struct {
 	Type string `json:"type"`
 }
@@ -119,7 +119,7 @@ func (o optimizer) check() error {
 	return nil
 }
 
-// trained is the session of a model, if it was begun.
+// trained returns the training session of a model, or the error that prevented it.
 func (m *trainee) trained() (Session, error) {
 	switch {
 	case m.training != nil:
@@ -293,7 +293,7 @@ func (s *Server) keep(ctx context.Context, m *trainee, k kind, r *saving, number
 	return p, nil
 }
 
-// expiry is when what lives so many seconds from now ends; nil is never.
+// expiry returns the time ttl seconds from now, or nil (never) if ttl is nil.
 func expiry(ttl *int64) (*time.Time, error) {
 	if ttl == nil {
 		return nil, nil

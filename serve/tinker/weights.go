@@ -13,10 +13,9 @@ import (
 	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
-// weights are those of one step of a model, which are sampled from: an adapter in the
-// registry of the engine. It enters the registry when it is first used, and leaves it when
-// it has not been used for a while. Weights that were not saved are in memory until then,
-// and in a folder afterwards.
+// weights are the weights of one training step, used for sampling: an adapter in the engine's
+// registry. It is loaded into the registry at its first use and unloaded when it has not been used
+// for a while. Unsaved weights stay in memory until then, and are in a folder afterwards.
 type weights struct {
 	name  string // in the registry
 	owner string // name of a key
@@ -30,7 +29,7 @@ type weights struct {
 	used   time.Time
 }
 
-// hold brings weights into the registry, where they stay until they are given back.
+// hold loads weights into the registry and keeps them there until release.
 func (s *Server) hold(ctx context.Context, w *weights) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -44,7 +43,7 @@ func (s *Server) hold(ctx context.Context, w *weights) error {
 	return nil
 }
 
-// enter brings weights into the registry. w.mu is held.
+// enter loads weights into the registry. The caller holds w.mu.
 func (s *Server) enter(ctx context.Context, w *weights) error {
 	var err error
 	if w.state != nil {
@@ -55,7 +54,7 @@ func (s *Server) enter(ctx context.Context, w *weights) error {
 	return err
 }
 
-// release gives weights back.
+// release ends a hold.
 func (w *weights) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,8 +62,8 @@ func (w *weights) release() {
 	w.used = time.Now()
 }
 
-// replace has w stand for a state from now on; requests that are sampling keep what they
-// have. spill is a folder that is not there yet, and identifies the state.
+// replace sets w to a new state; requests in progress keep the old one. spill is a folder that does
+// not exist yet, and identifies the state.
 func (s *Server) replace(ctx context.Context, w *weights, state *lora.State, spill string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,8 +80,8 @@ func (s *Server) replace(ctx context.Context, w *weights, state *lora.State, spi
 	return nil
 }
 
-// unloadWeights takes weights out of the registry that nobody uses and nobody has used since
-// a time. Those that are in memory alone go to a folder.
+// unloadWeights unloads weights that are not in use and have not been used since a time. Weights
+// that are only in memory are written to a folder.
 func (s *Server) unloadWeights(w *weights, since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,7 +110,7 @@ func save(dir string, s *lora.State) error {
 	return lora.Save(dir, config, tensors)
 }
 
-// idle reports whether nobody has used weights since a time. It does not wait.
+// idle reports whether weights have not been used since a time. It does not block.
 func (w *weights) idle(since time.Time) bool {
 	if !w.mu.TryLock() {
 		return false
@@ -123,14 +122,14 @@ func (w *weights) idle(since time.Time) bool {
 // registryRoot begins the names of all weights in the registry.
 const registryRoot = lora.ReservedPrefix
 
-// saved are the weights of a checkpoint, as it is now: one that takes its place later has
-// others.
+// saved returns the weights of a checkpoint in its current version. A checkpoint that replaces it
+// later has other weights.
 func (s *Server) saved(p *checkpoint) *weights {
 	name := registryRoot + folderOf.Replace(p.Run) + "/" + p.id() + "-" + strconv.FormatInt(p.Time.UnixNano(), 36)
 	return s.weightsOf(name, s.store.dir(p), p.owner)
 }
 
-// weightsOf returns the weights of that name, which lie in dir.
+// weightsOf returns the weights of a name that are stored in dir.
 func (s *Server) weightsOf(name, dir, owner string) *weights {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,8 +141,8 @@ func (s *Server) weightsOf(name, dir, owner string) *weights {
 	return w
 }
 
-// Visible reports whether a client may use an adapter of the registry by its name. All may use
-// those that are not weights of this server.
+// Visible reports whether a client may use an adapter of the registry by its name. Adapters that
+// are not weights of this server are visible to everyone.
 func (s *Server) Visible(who keys.Client, adapter string) bool {
 	if !strings.HasPrefix(adapter, registryRoot) {
 		return true
@@ -154,7 +153,7 @@ func (s *Server) Visible(who keys.Client, adapter string) bool {
 	return w != nil && who.Sees(w.owner)
 }
 
-// live makes a sampling session of a model as it is now. It is called by the queue.
+// live creates a sampling session with the current weights of a model. The queue calls it.
 func (s *Server) live(ctx context.Context, m *trainee, number, step int64, inflight bool) (*sampler, error) {
 	training, err := m.trained()
 	if err != nil {
@@ -182,8 +181,8 @@ func (s *Server) live(ctx context.Context, m *trainee, number, step int64, infli
 	return s.addSampler(m.tenant, number, w, "", m)
 }
 
-// tidySamplers unloads weights that nobody has sampled from for a while, and forgets those
-// that can be of no use any more.
+// tidySamplers unloads weights that have not been sampled from for a while, and removes those that
+// can no longer be used.
 func (s *Server) tidySamplers(now time.Time) {
 	s.mu.Lock()
 	needed := map[*weights]bool{}

@@ -84,20 +84,20 @@ const (
 	stoppedByLength = 1
 )
 
-// noLogprob stands in the cells of TopkLogprobs that have nothing.
+// noLogprob fills the empty cells of TopkLogprobs.
 const noLogprob = -99999
 
 // errWire is a message that is not what it should be.
 var errWire = errors.New("malformed message")
 
-// fieldValue is what a field of a message holds.
+// fieldValue is the value of a message field.
 type fieldValue struct {
 	kind  protowire.Type
 	bits  uint64 // of a number
 	bytes []byte // of text, bytes and messages
 }
 
-// eachField goes through the fields of a message.
+// eachField calls each for every field of a message.
 func eachField(b []byte, each func(n protowire.Number, v fieldValue) error) error {
 	for len(b) > 0 {
 		n, kind, size := protowire.ConsumeTag(b)
@@ -249,7 +249,7 @@ func parseRequest(b []byte) (*request, error) {
 	return r, nil
 }
 
-// number puts a number into a map, unless it is none.
+// number stores a number in a map.
 func (r *request) number(to *map[string]float64, key string, v fieldValue, err error) error {
 	if err != nil {
 		return err
@@ -275,7 +275,7 @@ func (r *request) configValue(to *map[string]float64, key string, v fieldValue) 
 	})
 }
 
-// lacks notes what we do not have.
+// lacks records the first unsupported feature of the request.
 func (r *request) lacks(format string, args ...any) {
 	if r.unsupported == nil {
 		r.unsupported = fmt.Errorf("%w: "+format, append([]any{ErrUnsupported}, args...)...)
@@ -304,7 +304,7 @@ func (r *request) datum(v fieldValue) (datum, error) {
 	return d, err
 }
 
-// chunk reads one of the kinds of Chunk.
+// chunk reads a chunk of any kind.
 func (r *request) chunk(d *datum, n protowire.Number, v fieldValue) error {
 	switch n {
 	case chunkText:

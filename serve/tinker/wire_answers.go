@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// trained is what ForwardBackwardOutput says.
+// trained is the content of ForwardBackwardOutput.
 type trained struct {
 	logprobs [][]float32 // of each datum, row by row
 	widths   []int       // of the rows; 0: no rows but one number for each token
@@ -36,7 +36,7 @@ func (o *trained) marshal() []byte {
 	return b
 }
 
-// record is an ArrayRecord of the log-probabilities of some data.
+// record encodes log-probabilities as an ArrayRecord.
 func record(logprobs [][]float32, width int) []byte {
 	var data, offsets []byte
 	for _, x := range logprobs {
@@ -55,10 +55,10 @@ func record(logprobs [][]float32, width int) []byte {
 	return appendNumber(appendBytes(nil, recordFields, e), recordDatums, uint64(len(logprobs)))
 }
 
-// sampled is what SampleResponse says.
+// sampled is the content of SampleResponse.
 type sampled struct {
 	sequences []sequence
-	prompt    []float32 // nil where it was not asked for
+	prompt    []float32 // nil if not requested
 	topPrompt *top
 	cached    int
 }

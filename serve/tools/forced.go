@@ -10,14 +10,14 @@ import (
 	"github.com/lorafuse/lorafuse/generate/constrain"
 )
 
-// Forced is the JSON Schema that keeps an answer to calls, for the modes Required and
-// Named: a list of objects with a name and arguments, in whose words the model was
-// taught to write calls. The list has one call in mode Named, or without parallel; what
-// is kept to it is read by a parser with Options.Forced.
+// Forced returns the JSON Schema that constrains an answer to tool calls, for the modes Required
+// and Named: a list of objects with a name and arguments, in the terms of the syntax that the model
+// was trained on. The list has one call in mode Named or without parallel. Read the answer with a
+// parser with Options.Forced.
 //
-// The arguments of a tool fulfil its parameters. Where these ask for what package
-// constrain cannot keep to, a strict tool is refused, and the arguments of another are
-// any object. Errors are FieldErrors.
+// The arguments match the tool's parameters schema. If package constrain does not support that
+// schema, a strict tool is refused, and the arguments of any other tool may be any object. Errors
+// are FieldErrors.
 func (s Syntax) Forced(tools []Tool, c Choice, parallel bool) (json.RawMessage, error) {
 	var calls [][]byte
 	for i := range tools {
@@ -40,7 +40,7 @@ func (s Syntax) Forced(tools []Tool, c Choice, parallel bool) (json.RawMessage, 
 	return fmt.Appendf(nil, `{"type":"array","minItems":1%s,"items":{"anyOf":[%s]}}`, most, bytes.Join(calls, []byte{','})), nil
 }
 
-// arguments is what the syntax calls them.
+// arguments returns the syntax's key for arguments.
 func (s Syntax) arguments() string {
 	if s == Llama {
 		return "parameters"
@@ -48,7 +48,8 @@ func (s Syntax) arguments() string {
 	return "arguments"
 }
 
-// schema is that of the arguments, for its place in a larger one.
+// schema returns the schema of the arguments, with references adjusted to its place at in a larger
+// schema.
 func (t *Tool) schema(field, at string) ([]byte, error) {
 	if t.Parameters == nil {
 		return []byte(`{"type":"object","properties":{},"additionalProperties":false}`), nil
@@ -92,7 +93,7 @@ type member struct {
 	value json.RawMessage
 }
 
-// members are those of an object, in order.
+// members returns the members of an object, in order.
 func members(raw json.RawMessage) ([]member, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	if _, err := d.Token(); err != nil {
@@ -125,7 +126,7 @@ func write(list []member) []byte {
 	return append(out, '}')
 }
 
-// relocate makes references of a schema true where it lies at a place in another.
+// relocate rewrites the references of a schema that is embedded at a place in another.
 func relocate(schema json.RawMessage, at string, depth int) (json.RawMessage, error) {
 	if depth > maxNesting {
 		return nil, fmt.Errorf("more than %d values in one another", maxNesting)

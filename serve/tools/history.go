@@ -5,11 +5,10 @@ import (
 	"fmt"
 )
 
-// History converts the tool calls of an earlier answer, as requests have them in
-// "tool_calls" of a message, to the form that chat templates read: most want the arguments
-// as an object, and the API has them as its text. Arguments that are no JSON object, such
-// as those of a call that max_tokens has cut, remain text. Errors are FieldErrors; their
-// fields begin with tool_calls.
+// History converts the tool calls of an earlier answer, from the message field "tool_calls", to the
+// form that chat templates read. Most templates expect the arguments as an object, while the API
+// has them as a string. Arguments that are not a JSON object, such as those of a call cut by
+// max_tokens, remain a string. Errors are FieldErrors; their fields begin with tool_calls.
 func (s Syntax) History(calls json.RawMessage) (json.RawMessage, error) {
 	var list []json.RawMessage
 	if json.Unmarshal(calls, &list) != nil {
@@ -63,7 +62,7 @@ func (s Syntax) historic(call json.RawMessage, at string) (json.RawMessage, erro
 	return replaced(call, "function", replaced(outer.Function, "arguments", arguments)), nil
 }
 
-// replaced is an object with another value for a name.
+// replaced returns an object with the value of a member replaced.
 func replaced(object json.RawMessage, name string, value json.RawMessage) json.RawMessage {
 	list, err := members(object)
 	if err != nil {

@@ -25,7 +25,7 @@ func (g ids) next() string {
 	return "call_" + g.draw(24)
 }
 
-// draw gives n characters, each as likely.
+// draw returns n random characters, uniformly distributed.
 func (g ids) draw(n int) string {
 	out, b := make([]byte, 0, n), make([]byte, 1)
 	for len(out) < n {

@@ -1,6 +1,6 @@
 package tools
 
-// maxNesting bounds how deep a call's values lie in one another.
+// maxNesting limits the nesting depth of a call's arguments.
 const maxNesting = 128
 
 // scanner reads one JSON object, byte by byte, and is strict.
@@ -21,9 +21,9 @@ const (
 	wantName                // a string
 	wantFirst               // a string, or }
 	wantColon               //
-	wantMore                // a comma, or what closes
+	wantMore                // a comma or a closing bracket
 	inString                //
-	inEscape                // behind a backslash
+	inEscape                // after a backslash
 	inDigits                // of \u
 	inWord                  // true, false, null
 	behindMinus             //
@@ -40,7 +40,7 @@ const (
 func space(b byte) bool { return b == ' ' || b == '\n' || b == '\t' || b == '\r' }
 func digit(b byte) bool { return '0' <= b && b <= '9' }
 
-// step takes a byte; false: it cannot stand there.
+// step processes a byte and reports whether it is valid at this position.
 func (s *scanner) step(b byte) bool {
 	switch s.want {
 	case wantObject:
@@ -100,7 +100,7 @@ func (s *scanner) step(b byte) bool {
 	return s.number(b)
 }
 
-// value takes the first byte of one.
+// value processes the first byte of a value.
 func (s *scanner) value(b byte) bool {
 	switch {
 	case b == '{' || b == '[':
@@ -125,7 +125,7 @@ func (s *scanner) value(b byte) bool {
 	return true
 }
 
-// number goes on with one, or ends it.
+// number continues a number or ends it.
 func (s *scanner) number(b byte) bool {
 	was := s.want
 	switch {
@@ -159,7 +159,7 @@ func (s *scanner) number(b byte) bool {
 	return false
 }
 
-// more takes what stands behind a value.
+// more processes what follows a value.
 func (s *scanner) more(b byte) bool {
 	switch {
 	case space(b):

@@ -1,6 +1,6 @@
 package tools
 
-// literal reads text, and goes on in next.
+// literal expects text and continues in state next.
 func (p *Parser) literal(text string, next state) verdict {
 	switch found, open := prefix(p.rest(), text); {
 	case open:
@@ -32,7 +32,7 @@ func (p *Parser) named(next state) verdict {
 	return on
 }
 
-// arguments reads those of a call whose name was read.
+// arguments reads the arguments of a call whose name is known.
 func (p *Parser) arguments() verdict {
 	o := &p.call
 	if o.json.want == wantObject {
@@ -52,7 +52,7 @@ func (p *Parser) arguments() verdict {
 	return wait
 }
 
-// tagged reads what stands behind <tool_call>.
+// tagged reads what follows <tool_call>.
 func (p *Parser) tagged() verdict {
 	p.at += skip(p.rest())
 	if found, open := prefix(p.rest(), "{"); found || open {
@@ -64,7 +64,7 @@ func (p *Parser) tagged() verdict {
 	return p.literal(function, (*Parser).function)
 }
 
-// mistral reads what stands behind [TOOL_CALLS]: a list, or a name with arguments.
+// mistral reads what follows [TOOL_CALLS]: a list, or a name with arguments.
 func (p *Parser) mistral() verdict {
 	p.at += skip(p.rest())
 	switch found, open := prefix(p.rest(), "["); {

@@ -16,10 +16,11 @@ type jsonCall struct {
 	next  state
 }
 
-// keys are those that a call may have. Of others we know that this is none.
+// keys are the allowed keys of a call with the first byte of their values. An object with another
+// key is not a call.
 var keys = map[string]byte{"name": '"', "arguments": '{', "parameters": '{', "id": '"', "type": '"'}
 
-// beginObject reads a call that begins here, and goes on in next.
+// beginObject starts reading a call at this position and continues in state next.
 func (p *Parser) beginObject(whole bool, next state) verdict {
 	p.call = jsonCall{seen: map[string]bool{}, whole: whole, next: next}
 	p.state = (*Parser).object
@@ -75,7 +76,7 @@ func (p *Parser) object() verdict {
 	return wait
 }
 
-// canonical is the one name of what has two.
+// canonical returns the canonical name of a key with two names.
 func canonical(key string) string {
 	if key == "parameters" {
 		return "arguments"
@@ -83,7 +84,7 @@ func canonical(key string) string {
 	return key
 }
 
-// member takes a value of a call.
+// member processes a member of a call and reports whether it is valid.
 func (p *Parser) member(text []byte) bool {
 	o := &p.call
 	switch o.key {
@@ -99,13 +100,13 @@ func (p *Parser) member(text []byte) bool {
 	return true
 }
 
-// known reports whether a call may have a name. Where no mark says that this is a call,
-// it is one of the request's tools.
+// known reports whether a call may have a name. If no mark identifies the text as a call, the name
+// must be one of the request's tools.
 func (p *Parser) known(name string) bool {
 	return validName(name) && (p.tools[name] != nil || !p.form.bare)
 }
 
-// stream passes on what there is of the arguments.
+// stream emits the arguments read so far.
 func (p *Parser) stream() {
 	if p.at > p.call.from {
 		p.out = append(p.out, Delta{Index: p.calls - 1, Arguments: string(p.buf[p.call.from:p.at])})
@@ -114,7 +115,7 @@ func (p *Parser) stream() {
 	p.call.from = 0
 }
 
-// beginCall passes on that there is a call.
+// beginCall emits the start of a call.
 func (p *Parser) beginCall(name string) {
 	p.out = append(p.out, Delta{Index: p.calls, ID: p.ids.next(), Name: name})
 	p.calls++
@@ -137,7 +138,7 @@ func (p *Parser) done(next state) verdict {
 	return on
 }
 
-// end goes on behind the last of calls.
+// end continues after the last call.
 func (p *Parser) end() verdict {
 	p.inCall, p.state = false, (*Parser).behind
 	return on
@@ -175,7 +176,7 @@ func (p *Parser) bareObject() verdict {
 	return p.beginObject(true, (*Parser).moreBare)
 }
 
-// moreBare reads calls behind the first, with a semicolon in between or none.
+// moreBare reads further calls after the first, with or without a semicolon between them.
 func (p *Parser) moreBare() verdict {
 	rest := p.rest()
 	i := skip(rest)

@@ -5,14 +5,14 @@ import (
 	"io"
 )
 
-// Bounds of what is held back.
+// Limits of held-back text.
 const (
 	maxCall  = 1 << 20 // bytes of a call
 	maxSpace = 64      // bytes of white space before a call that are part of it
 	maxAgain = 1 << 22 // bytes that are read again because they were no call
 )
 
-// Options say what a parser reads.
+// Options configure a parser.
 type Options struct {
 	Syntax Syntax
 	Tools  []Tool // of the request
@@ -33,18 +33,18 @@ type Delta struct {
 	Arguments string
 }
 
-// Parser parts an answer into text and calls. What comes out depends on the answer alone,
-// not on the pieces it comes in, and nothing of it is lost but white space beside calls
-// and the marks of the syntax. It is not safe for concurrent use.
+// Parser splits an answer into text and tool calls. The result depends only on the answer, not on
+// how it is split into chunks. Nothing is lost except white space around calls and the marks of the
+// syntax. A Parser is not safe for concurrent use.
 type Parser struct {
 	form  form
 	tools map[string]*Tool
 	sure  bool // calls cannot go wrong
 	ids   ids
 
-	buf    []byte // what was not passed on, of which
-	at     int    // so much was read,
-	mark   int    // and so much is text if this is no call
+	buf    []byte // not yet emitted
+	at     int    // bytes of buf that were read
+	mark   int    // bytes of buf that are text if this is not a call
 	state  state
 	inCall bool
 	began  bool // something else than white space has come
@@ -85,7 +85,7 @@ func New(o Options) *Parser {
 	return p
 }
 
-// Push takes more of the answer and gives what is certain of it.
+// Push processes more of the answer and returns the deltas that are certain.
 func (p *Parser) Push(text string) []Delta {
 	p.buf = append(p.buf, text...)
 	p.run()
@@ -104,7 +104,7 @@ func (p *Parser) Flush() []Delta {
 	return p.take()
 }
 
-// Calls is how many calls have begun.
+// Calls returns the number of calls that have begun.
 func (p *Parser) Calls() int { return p.calls }
 
 func (p *Parser) take() []Delta {
@@ -113,7 +113,7 @@ func (p *Parser) take() []Delta {
 	return out
 }
 
-// run reads what there is.
+// run processes the buffer.
 func (p *Parser) run() {
 	for {
 		v := p.state(p)
@@ -129,10 +129,10 @@ func (p *Parser) run() {
 	}
 }
 
-// rest is what was not read, of a call as long as one may be.
+// rest returns the unread bytes, limited to the maximum length of a call.
 func (p *Parser) rest() []byte { return p.buf[p.at:max(p.at, min(len(p.buf), maxCall))] }
 
-// giveUp makes text of what looked like a call, and looks again at what stands within.
+// giveUp emits as text what looked like a call, and rescans it for calls inside.
 func (p *Parser) giveUp() {
 	if p.again += p.at - p.mark; p.again > maxAgain {
 		p.mark = max(p.mark, p.at)
@@ -149,7 +149,7 @@ func (p *Parser) text() verdict {
 	}
 	held := len(p.buf) // from here on
 	for i := range p.buf {
-		if c := p.buf[i]; c != '<' && c != '[' { // with which all marks begin
+		if c := p.buf[i]; c != '<' && c != '[' { // all marks begin with one of these
 			continue
 		}
 		for _, m := range p.form.marks {
@@ -171,8 +171,8 @@ func (p *Parser) text() verdict {
 	return wait
 }
 
-// enter goes on within a call that begins at from, is read from at on, and is text up to
-// mark if it is none.
+// enter starts a call at from. It is read from at on; if it is not a call, the bytes up to mark are
+// text.
 func (p *Parser) enter(from, at, mark int, begin state) verdict {
 	show := p.tight(from)
 	p.show(show)
@@ -181,7 +181,7 @@ func (p *Parser) enter(from, at, mark int, begin state) verdict {
 	return on
 }
 
-// tight is n less the white space before it, as far as it is a call's.
+// tight returns n without the white space before it that belongs to a call.
 func (p *Parser) tight(n int) int {
 	for i := 0; i < maxSpace && n > 0 && space(p.buf[n-1]); i++ {
 		n--
@@ -199,13 +199,13 @@ func (p *Parser) show(n int) {
 	p.drop(n)
 }
 
-// drop forgets n bytes. What follows them is to be read.
+// drop discards n bytes. The bytes after them are unread.
 func (p *Parser) drop(n int) {
 	p.buf = p.buf[n:]
 	p.at, p.mark = 0, 0
 }
 
-// behind passes over what may stand behind a call.
+// behind skips what may follow a call.
 func (p *Parser) behind() verdict {
 	i := skip(p.buf)
 	for _, end := range p.form.ends {
@@ -222,7 +222,7 @@ func (p *Parser) behind() verdict {
 	return on
 }
 
-// skip is the length of the white space that text begins with.
+// skip returns the length of the leading white space of text.
 func skip(text []byte) int {
 	i := 0
 	for i < len(text) && space(text[i]) {

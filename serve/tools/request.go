@@ -13,16 +13,16 @@ import (
 // wrapped in a [FieldError].
 var ErrRequest = errors.New("wrong tools")
 
-// FieldError says what is wrong in which field of a request.
+// FieldError is an error in a field of a request.
 type FieldError struct {
 	Field   string // such as tools[0].function.name
 	Problem string
 }
 
-// Error is both.
+// Error returns the field and the problem.
 func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 
-// Unwrap gives ErrRequest.
+// Unwrap returns ErrRequest.
 func (e *FieldError) Unwrap() error { return ErrRequest }
 
 func wrong(field, format string, args ...any) error {
@@ -112,7 +112,7 @@ func readTool(raw json.RawMessage, at string) (Tool, error) {
 	return t, nil
 }
 
-// readType checks a type, of which there is one.
+// readType checks the type of a tool, which must be "function".
 func readType(raw json.RawMessage, at string) error {
 	var kind string
 	if absent(raw) || json.Unmarshal(raw, &kind) != nil {
@@ -151,8 +151,8 @@ type Choice struct {
 	Name string // of the tool, in mode Named
 }
 
-// ReadChoice reads the field "tool_choice". Where it is missing or null the model may call
-// the tools that there are. Errors are FieldErrors.
+// ReadChoice reads the field "tool_choice". If it is absent or null, the model may call any of the
+// tools. Errors are FieldErrors.
 func ReadChoice(raw json.RawMessage, tools []Tool) (Choice, error) {
 	const field = "tool_choice"
 	if absent(raw) {

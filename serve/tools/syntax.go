@@ -1,11 +1,10 @@
-// Package tools reads the calls of tools out of what a model writes, as OpenAI's chat API
-// has them, and says how a request's tools are to be written down for a model.
+// Package tools parses the tool calls in a model's output into the form of OpenAI's chat API, and
+// renders a request's tools for a model.
 //
-// A model writes calls in the [Syntax] that its chat template taught it. A [Parser] takes
-// the answer as it comes and parts it into text and calls. A call is passed on when it is
-// whole, so that one that goes wrong is text again, to the last byte; of answers that are
-// kept to the schema of [Forced], which cannot go wrong, arguments are passed on as they
-// are written.
+// A model writes calls in the [Syntax] that its chat template taught it. A [Parser] reads the
+// answer as a stream and splits it into text and calls. A call is emitted when it is complete, so a
+// malformed call becomes text again, byte for byte. Answers that are constrained to the schema of
+// [Forced] cannot be malformed, so their arguments are streamed.
 package tools
 
 import (
@@ -13,7 +12,7 @@ import (
 	"strings"
 )
 
-// Syntax is how a model writes calls, by the name that vLLM has for it.
+// Syntax is a format of tool calls, named as in vLLM.
 type Syntax string
 
 // The syntaxes.
@@ -26,11 +25,11 @@ const (
 	DeepSeek Syntax = "deepseek_v3" // <｜tool▁call▁begin｜>function<｜tool▁sep｜>name and the arguments as a block of JSON
 )
 
-// Syntaxes are all that calls can be written in.
+// Syntaxes returns all supported syntaxes.
 func Syntaxes() []Syntax { return []Syntax{Hermes, Qwen, Llama, Mistral, DeepSeek} }
 
-// Detect finds the syntax that a chat template, in its source, teaches; None where it is
-// none of those that are known.
+// Detect returns the syntax that the source of a chat template teaches, or None if it is none of
+// the supported ones.
 func Detect(template string) Syntax {
 	has := func(marks ...string) bool {
 		return !slices.ContainsFunc(marks, func(m string) bool { return !strings.Contains(template, m) })
@@ -50,20 +49,20 @@ func Detect(template string) Syntax {
 	return None
 }
 
-// Special are the tokens that mark calls and are special in tokenizers of such models:
-// a decoder that leaves special tokens out has to keep these.
+// Special returns the special tokens that mark calls in tokenizers of such models. A decoder that
+// skips special tokens must keep these.
 func (s Syntax) Special() []string { return slices.Clone(s.form().special) }
 
-// form is what a parser has to know of a syntax.
+// form describes a syntax to a parser.
 type form struct {
 	marks   []mark
-	ends    []string // they may stand behind a call, and are passed over
+	ends    []string // optional strings after a call, which are skipped
 	bare    bool     // an answer that begins with { may be a call
 	special []string
 	ids     idStyle
 }
 
-// mark begins calls, which are read from behind it.
+// mark is a string that begins a call.
 type mark struct {
 	text  string
 	begin state

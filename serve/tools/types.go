@@ -22,7 +22,8 @@ var typeNames = map[string]typeSet{
 	"null": isNull, "boolean": isBoolean, "integer": isNumber, "number": isNumber, "string": isString, "array": isArray, "object": isObject,
 }
 
-// types gives those that a parameter of the tool may have: any, where nothing is known.
+// types returns a function that reports the types of a parameter of the tool: any if they are
+// unknown.
 func (t *Tool) types() func(parameter string) typeSet {
 	var schema struct {
 		Properties map[string]json.RawMessage
@@ -42,8 +43,8 @@ type typeSearch struct {
 	left int // schemas to look at
 }
 
-// types are those that the keywords tell that most schemas have; any where they tell
-// none.
+// types returns the types that the common keywords of a schema allow, or any if they do not
+// restrict it.
 func (s *typeSearch) types(schema json.RawMessage) typeSet {
 	var v struct {
 		Type         json.RawMessage
@@ -103,7 +104,7 @@ func typeOf(value json.RawMessage) typeSet {
 	return isNumber
 }
 
-// resolve is what a reference within a schema stands for, or nil.
+// resolve returns the schema that a reference points to, or nil.
 func resolve(root json.RawMessage, ref string) json.RawMessage {
 	path, ok := strings.CutPrefix(ref, "#")
 	if !ok {

@@ -24,7 +24,7 @@ const (
 	maxKey       = 256
 )
 
-// function reads what stands behind <function=.
+// function reads what follows <function=.
 func (p *Parser) function() verdict {
 	return p.named((*Parser).functionNamed)
 }
@@ -66,8 +66,8 @@ func (p *Parser) key() verdict {
 	return on
 }
 
-// value reads up to the end of a parameter: the first that another parameter or the end
-// of the call follows, so that values may be about tags.
+// value reads up to the end tag of a parameter. Only an end tag followed by another parameter or
+// the end of the call counts, so that values may contain tags.
 func (p *Parser) value() verdict {
 	x, text := &p.xml, p.buf[:min(len(p.buf), maxCall)]
 	for {
@@ -111,8 +111,7 @@ func (p *Parser) parameter(text []byte) {
 	x.args = append(x.args, encode(string(text), x.types(x.name))...)
 }
 
-// encode writes text as JSON of one of some types: the first that it reads as, a string
-// where there is none.
+// encode returns text as JSON of the first of types that it parses as, or else as a string.
 func encode(text string, types typeSet) []byte {
 	switch text {
 	case "null", "None":

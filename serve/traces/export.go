@@ -25,11 +25,11 @@ type exporter struct {
 	url    string
 	client *http.Client
 	log    *slog.Logger
-	lost   bool // the last batch, of which the log has been told
+	lost   bool // whether the last batch was lost and this was logged
 }
 
-// retryAfter is what is waited before the second try where the collector says nothing of
-// it; each further one takes twice as long.
+// retryAfter is the delay before the first retry if the collector names none. It doubles with each
+// further retry.
 const retryAfter = time.Second
 
 // ExportSpans sends a batch, and tries again for as long as ctx allows where that may
@@ -154,7 +154,7 @@ type (
 	}
 )
 
-// newExport puts spans under what they are of.
+// newExport groups spans by resource and scope.
 func newExport(spans []sdktrace.ReadOnlySpan) (x export) {
 	resources, scopes := map[*resource.Resource]int{}, map[instrumentation.Scope]int{}
 	for _, s := range spans {
@@ -180,7 +180,7 @@ func newExport(spans []sdktrace.ReadOnlySpan) (x export) {
 	return x
 }
 
-// Of the flags of a span: it is known whether its parent is of another process, and it is.
+// Flags of a span: whether it is known that the parent is remote, and whether it is.
 const (
 	flagKnown  = 0x100
 	flagRemote = 0x200
@@ -191,7 +191,7 @@ func newSpan(s sdktrace.ReadOnlySpan) spanMessage {
 	m := spanMessage{
 		TraceID: hex.EncodeToString(trace[:]), SpanID: hex.EncodeToString(id[:]), TraceState: s.SpanContext().TraceState().String(),
 		Flags: uint32(s.SpanContext().TraceFlags()) | flagKnown, Name: s.Name(),
-		Kind:  int(s.SpanKind()), // the numbers are those of the protocol
+		Kind:  int(s.SpanKind()), // same numbers as in the protocol
 		Start: s.StartTime().UnixNano(), End: s.EndTime().UnixNano(),
 		Attributes: keyValues(s.Attributes()), DroppedAttributes: s.DroppedAttributes(),
 	}
@@ -221,8 +221,8 @@ func keyValues(all []attribute.KeyValue) (out []keyValue) {
 	return out
 }
 
-// anyValue is a value of a type that this package has in attributes; any other is told as
-// text.
+// anyValue converts an attribute value of a type that this package uses. Other types are converted
+// to strings.
 func anyValue(v attribute.Value) map[string]any {
 	switch v.Type() {
 	case attribute.BOOL:

@@ -1,8 +1,8 @@
-// Package traces tells a collector of OpenTelemetry what became of each request: a span
-// with how long it waited, how long its prompt was read and its answer written, in the
-// trace of who asked.
+// Package traces exports OpenTelemetry traces of requests. Each request has a span with the times
+// of queueing, prefill and decoding, in the trace of its client.
 //
-// Spans go to the collector as JSON over HTTP (OTLP), in batches, beside the requests.
+// Spans are sent to the collector in batches as JSON over HTTP (OTLP), asynchronously to the
+// requests.
 package traces
 
 import (
@@ -22,7 +22,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Options say where spans go, and of what server they are.
+// Options configure the collector and describe the server.
 type Options struct {
 	URL     string       // of the collector; spans go to v1/traces below it
 	Model   string       // the name that the model has for clients
@@ -30,14 +30,14 @@ type Options struct {
 	Logger  *slog.Logger // hears of spans that do not arrive; nil: slog.Default()
 }
 
-// Traces are those of one server. All methods are safe for concurrent use.
+// Traces exports the spans of one server. All methods are safe for concurrent use.
 type Traces struct {
 	model    string
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 }
 
-// name is that of the service, and of what makes its spans.
+// name is the name of the service and of the instrumentation scope.
 const name = "lorafuse"
 
 // New prepares to send spans. Nothing is sent yet, so that a collector may come later.
@@ -62,11 +62,10 @@ func New(o Options) (*Traces, error) {
 	return &Traces{model: o.Model, provider: p, tracer: p.Tracer(name, trace.WithInstrumentationVersion(o.Version))}, nil
 }
 
-// Close sends what is left, as long as ctx allows.
+// Close sends the remaining spans, until ctx is done.
 func (t *Traces) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }
 
-// operations are the paths that have spans, with the names of OpenTelemetry for what is
-// done there.
+// operations maps the paths with spans to OpenTelemetry's names of their operations.
 var operations = map[string]string{
 	"/v1/chat/completions":    "chat",
 	"/v1/completions":         "text_completion",
@@ -77,7 +76,7 @@ var operations = map[string]string{
 	"/v1/fine_tuning/jobs":    "",
 }
 
-// request is what is known of one under way.
+// request is the state of a request in progress.
 type request struct {
 	mu             sync.Mutex
 	span           trace.Span
@@ -88,7 +87,8 @@ type request struct {
 
 type key struct{}
 
-// Handler is h with a span for each request, in the trace that traceparent names.
+// Handler returns a handler that calls h within a span for each request, in the trace of the header
+// traceparent.
 func (t *Traces) Handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		operation, ok := operations[r.URL.Path]
@@ -100,7 +100,7 @@ func (t *Traces) Handler(h http.Handler) http.Handler {
 		ctx, span := t.tracer.Start(ctx, r.Method+" "+r.URL.Path, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
 			attribute.String("http.request.method", r.Method), attribute.String("url.path", r.URL.Path),
 		))
-		defer span.End() // behind a panic too
+		defer span.End() // also after a panic
 		if !span.IsRecording() {
 			h.ServeHTTP(w, r.WithContext(ctx))
 			return
@@ -112,7 +112,7 @@ func (t *Traces) Handler(h http.Handler) http.Handler {
 	})
 }
 
-// end says of the span what is known when all is over.
+// end sets the final attributes of the span.
 func (q *request) end(operation string, said *status) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -156,7 +156,7 @@ func (s *status) WriteHeader(code int) {
 // Unwrap is for http.ResponseController.
 func (s *status) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// phase is a span of a request that is over: a part of it by its times.
+// phase records a completed phase of a request as a span and returns its end.
 func (t *Traces) phase(ctx context.Context, name string, from time.Time, took time.Duration) time.Time {
 	end := from.Add(took)
 	_, span := t.tracer.Start(ctx, name, trace.WithTimestamp(from))

@@ -13,8 +13,8 @@ import (
 	"github.com/lorafuse/lorafuse/serve/batching"
 )
 
-// Watch is submit, whose requests say in the span of the HTTP request what they took, and
-// have spans below it for the times that they waited, read their prompt and wrote.
+// Watch wraps submit: each request adds its token counts to the span of the HTTP request, and child
+// spans for queueing, prefill and decoding.
 func (t *Traces) Watch(submit batching.Submit) batching.Submit {
 	return func(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error] {
 		q, ok := ctx.Value(key{}).(*request)
@@ -59,7 +59,7 @@ func (w *watched) take(t batching.Token) {
 	}
 }
 
-// end says what is known, also of a request that was left or has failed.
+// end records the result, also of a request that was canceled or has failed.
 func (w *watched) end(ctx context.Context, r batching.Request) {
 	q := w.request
 	q.mu.Lock()
@@ -84,14 +84,14 @@ func (w *watched) end(ctx context.Context, r batching.Request) {
 		at := w.traces.phase(ctx, "queue", w.came, w.times.Queued)
 		at = w.traces.phase(ctx, "prefill", at, w.times.Prefill)
 		w.traces.phase(ctx, "decode", at, w.times.Decode)
-	case w.tokens > 0: // of which only this is known
+	case w.tokens > 0: // the counts of the last token are missing
 		w.traces.phase(ctx, "decode", w.first, time.Since(w.first))
 	default:
 		w.traces.phase(ctx, "queue", w.came, time.Since(w.came))
 	}
 }
 
-// reasonOf is OpenAI's word for why an answer ended.
+// reasonOf returns OpenAI's finish_reason of an answer.
 func reasonOf(f generate.Finish) string {
 	switch f {
 	case generate.FinishLength:

@@ -10,11 +10,11 @@ import (
 	"github.com/lorafuse/lorafuse/train"
 )
 
-// mostCheckpoints is how many epochs of a job can be asked for, the last one among them.
+// mostCheckpoints is the maximum number of epochs of a job that are served, including the last.
 const mostCheckpoints = 3
 
-// isServed tells whether a step is the last of an epoch that can be asked for: of the last
-// ones, and of those before that where there are few.
+// isServed reports whether the checkpoint of a step is served: steps at the end of the last epochs,
+// and of earlier ones if there are few.
 func (u *underway) isServed(step int) bool {
 	const before = 10
 	epochs := *u.job.Settled.Epochs
@@ -26,8 +26,8 @@ func (u *underway) isServed(step int) bool {
 	return epochs-epoch < mostCheckpoints || epoch%((epochs+before-1)/before) == 0
 }
 
-// due tells whether a checkpoint is to be saved after a step: where it is one that can be
-// asked for, and when the last one is old.
+// due reports whether to save a checkpoint after a step: if it will be served, or if the last one
+// is old.
 func (u *underway) due(step int) bool {
 	if !u.isServed(step) && time.Since(u.saved) < u.service.options.SaveInterval {
 		return false
@@ -37,15 +37,15 @@ func (u *underway) due(step int) bool {
 	return true
 }
 
-// keep serves a checkpoint that is whole on the disk, where it is one to be asked for.
+// keep serves a saved checkpoint if it is one of those to serve.
 func (u *underway) keep(step int, dir string) {
 	if u.last.Step == step && u.isServed(step) {
 		u.serve(dir, *figuresOf(u.last))
 	}
 }
 
-// goesOn serves the checkpoint that the run goes on from, where the process ended when it
-// was on the disk and not served yet.
+// goesOn serves the checkpoint from which the run resumes, if the process ended after saving and
+// before serving it.
 func (u *underway) goesOn(step int) {
 	served := func(c Checkpoint) bool { return c.Metrics.Step == step }
 	if step == 0 || !u.isServed(step) || slices.ContainsFunc(u.job.Checkpoints, served) {
@@ -72,7 +72,7 @@ func (u *underway) goesOn(step int) {
 	u.serve(filepath.Join(u.service.path(jobsDir, u.id, outputDir), fmt.Sprintf("checkpoint-%d", step)), figures)
 }
 
-// serve has the adapter of a checkpoint be a model that can be asked.
+// serve adds the adapter of a checkpoint as a model.
 func (u *underway) serve(dir string, figures Metrics) {
 	s, step := u.service, figures.Step
 	c := Checkpoint{ID: newID("ftckpt_"), Created: time.Now().Unix(), Model: u.job.checkpointName(step), Metrics: figures}

@@ -17,8 +17,8 @@ import (
 	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
-// What belongs to a job lies in its folder, so that it goes on whatever becomes of the
-// files and of the adapter that it was made with.
+// The files of a job are kept in its folder, so that it is independent of later changes to the
+// uploaded files and the adapter.
 const (
 	trainingData   = "train.jsonl"
 	validationData = "valid.jsonl"
@@ -127,7 +127,7 @@ func (s *Service) usable(who keys.Client, param, id string) error {
 	return nil
 }
 
-// folderOf is where a version that is loaded lies.
+// folderOf returns the folder of a loaded version.
 func (s *Service) folderOf(d lora.Digest) (string, error) {
 	for _, info := range s.registry.List() {
 		for _, v := range info.Versions {
@@ -139,7 +139,7 @@ func (s *Service) folderOf(d lora.Digest) (string, error) {
 	return "", &Error{Kind: ErrInvalid, Param: "model", Message: "model: the adapter was unloaded just now"}
 }
 
-// hold has a file under another name too, whatever becomes of the first.
+// hold links a file under a second name, so that it survives removal of the first.
 func hold(from, to string) error {
 	err := os.Link(from, to)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -158,7 +158,7 @@ func hold(from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// copyAdapter copies an adapter, without what else lies beside it.
+// copyAdapter copies the files of an adapter, without other files in the folder.
 func copyAdapter(from, to string) error {
 	if err := os.MkdirAll(to, 0o777); err != nil {
 		return err

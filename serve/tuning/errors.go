@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// What can be wrong with what is asked for, for errors.Is.
+// Kinds of errors, for errors.Is.
 var (
 	ErrInvalid  = errors.New("invalid request")
 	ErrNotFound = errors.New("not found")
@@ -18,7 +18,7 @@ var (
 	ErrModel    = errors.New("the folder is that of another model")
 )
 
-// Error is what a client can be told.
+// Error is an error that may be reported to a client.
 type Error struct {
 	Kind    error  // one of the sentinel errors
 	Param   string // the field that is to blame, if one is
@@ -26,10 +26,10 @@ type Error struct {
 	Message string
 }
 
-// Error is the message.
+// Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
-// Unwrap is the kind of the error.
+// Unwrap returns the kind of the error.
 func (e *Error) Unwrap() error { return e.Kind }
 
 // invalid blames a field of a request.
@@ -37,7 +37,7 @@ func invalid(param, format string, args ...any) *Error {
 	return &Error{Kind: ErrInvalid, Param: param, Message: param + ": " + fmt.Sprintf(format, args...)}
 }
 
-// written is an error of writing, which is told apart where the disk is full.
+// written converts a write error. A full disk gets an error of its own.
 func written(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG) {
 		return &Error{Kind: ErrNoSpace, Code: "no_space", Message: "the disk of the server is full: nothing was kept"}

@@ -10,7 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
-// Level is how much an event matters.
+// Level is the severity of an event.
 type Level string
 
 // The levels.
@@ -22,14 +22,14 @@ const (
 
 // Event is something that happened to a job.
 type Event struct {
-	Number  uint64   `json:"number"` // of those of the job, from 1
+	Number  uint64   `json:"number"` // within the job, from 1
 	Time    int64    `json:"time"`   // Unix, in seconds
 	Level   Level    `json:"level"`
 	Message string   `json:"message"`
 	Metrics *Metrics `json:"metrics,omitempty"` // of an event that is a step
 }
 
-// Metrics are the figures of a step. What is not finite is nil.
+// Metrics holds the metrics of a step. Values that are not finite are nil.
 type Metrics struct {
 	Step            int      `json:"step"`
 	Steps           int      `json:"total_steps"`
@@ -46,7 +46,7 @@ func message(level Level, format string, args ...any) Event {
 	return Event{Time: time.Now().Unix(), Level: level, Message: fmt.Sprintf(format, args...)}
 }
 
-// event tells of a step.
+// event returns the event of a step.
 func (m *Metrics) event() Event {
 	e := message(Info, "Step %d/%d: training loss=%s", m.Step, m.Steps, short(m.Loss))
 	if m.ValidLoss != nil {
@@ -63,7 +63,7 @@ func short(x *float64) string {
 	return strconv.FormatFloat(*x, 'f', 4, 64)
 }
 
-// finite is a number that JSON can hold, nil where it cannot.
+// finite returns a pointer to x, or nil if JSON cannot represent it.
 func finite(x float64) *float64 {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return nil
@@ -71,8 +71,8 @@ func finite(x float64) *float64 {
 	return &x
 }
 
-// Events returns at most limit events of a job that a client sees, the latest first, from the
-// one behind the event of the number after, and whether there are more. 0 begins with the
+// Events returns at most limit events of a job that the client sees, latest first, starting after
+// the event with number after, and whether there are more. If after is 0, it starts with the
 // latest. It fails with ErrNotFound.
 func (s *Service) Events(who keys.Client, id string, after uint64, limit int) (page []Event, more bool, err error) {
 	if _, err := s.Job(who, id); err != nil {
@@ -96,12 +96,12 @@ func (s *Service) Events(who keys.Client, id string, after uint64, limit int) (p
 
 const eventPrefix = "ftevent-"
 
-// EventID names an event of a job for clients.
+// EventID returns the public ID of an event.
 func EventID(job string, number uint64) string {
 	return fmt.Sprintf("%s%s-%d", eventPrefix, strings.TrimPrefix(job, jobPrefix), number)
 }
 
-// EventNumber is the number of an event by its name, 0 where no event of the job has it.
+// EventNumber returns the number of the event with an ID, or 0 if it is not an event ID of the job.
 func EventNumber(job, id string) uint64 {
 	digits, ok := strings.CutPrefix(id, eventPrefix+strings.TrimPrefix(job, jobPrefix)+"-")
 	n, err := strconv.ParseUint(digits, 10, 64)

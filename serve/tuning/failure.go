@@ -41,8 +41,7 @@ func (u *underway) fail(err error) {
 	}
 }
 
-// failure says what an error means to a client. Of what is no fault of the job it tells
-// nothing.
+// failure converts an error to the failure of a job. Internal errors are not disclosed.
 func (s *Service) failure(j *Job, err error) *Failure {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return &Failure{Code: cmp.Or(e.Code, "invalid_request"), Message: e.Message, Param: e.Param}
@@ -73,7 +72,7 @@ func (s *Service) failure(j *Job, err error) *Failure {
 	return &Failure{Code: "server_error", Message: "The job failed for a reason that is no fault of its own; the log of the server has it"}
 }
 
-// nameOf is what a file was called when it was sent.
+// nameOf returns the original name of an uploaded file.
 func (s *Service) nameOf(id string) string {
 	if f, ok := s.files[id]; ok {
 		return f.Name

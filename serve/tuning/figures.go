@@ -9,10 +9,10 @@ import (
 // mostFigures is about how many steps of a job have an event.
 const mostFigures = 2000
 
-// flushInterval is how long figures wait to be written together.
+// flushInterval is how long metrics are buffered before they are written.
 const flushInterval = time.Second
 
-// step notes a finished step.
+// step records a finished step.
 func (u *underway) step(r train.Report) {
 	now := time.Now()
 	u.mu.Lock()
@@ -58,7 +58,7 @@ func figuresOf(r train.Report) *Metrics {
 
 // flush writes the figures that wait.
 func (u *underway) flush() {
-	u.flushing.Lock() // so that those of two calls stay in order
+	u.flushing.Lock() // keeps the batches of concurrent calls in order
 	defer u.flushing.Unlock()
 	u.mu.Lock()
 	figures := u.figures
@@ -90,7 +90,7 @@ func (u *underway) tell(e Event) {
 	}
 }
 
-// estimate is when the job will have ended, 0 where nothing is known.
+// estimate returns the estimated end of the job, or 0 if unknown.
 func (u *underway) estimate() int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -15,10 +15,10 @@ import (
 	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
-// Purpose is what a file is for.
+// Purpose is the purpose of a file.
 type Purpose string
 
-// The purposes. Results are what jobs write; the others are those of clients.
+// Purposes of files. Jobs write results; clients upload the others.
 const (
 	FineTune Purpose = "fine-tune"
 	UserData Purpose = "user_data"
@@ -39,7 +39,7 @@ func ParsePurpose(text string) (Purpose, error) {
 	return "", invalid("purpose", "%s", suggest.Expected(text, []string{string(FineTune), string(UserData)}))
 }
 
-// File is what is known of a file.
+// File is the record of a file.
 type File struct {
 	ID      string  `json:"id"`
 	Order   uint64  `json:"order"` // of creation
@@ -53,7 +53,7 @@ type File struct {
 
 const filePrefix = "file-"
 
-// Upload is a file that is being sent. It is there for others after Commit.
+// Upload is a file during its upload. It becomes visible with Commit.
 type Upload struct {
 	service *Service
 	id      string
@@ -62,7 +62,7 @@ type Upload struct {
 	counted int64 // reserved of the storage
 }
 
-// Upload begins a file.
+// Upload starts an upload.
 func (s *Service) Upload() (*Upload, error) {
 	s.mu.Lock()
 	s.expire() // which may make room
@@ -89,8 +89,7 @@ func (u *Upload) Write(p []byte) (int, error) {
 	return n, written(err)
 }
 
-// Commit brings the file to the disk and then its record, of which it fills in what it
-// knows.
+// Commit writes the file to disk and stores its record, completed with the ID, size and time.
 func (u *Upload) Commit(f File) (File, error) {
 	f.ID, f.Bytes, f.Created = u.id, u.bytes, time.Now().Unix()
 	if u.bytes == 0 {
@@ -123,8 +122,8 @@ func (t *txn) putFile(f *File) (err error) {
 	return t.put(fileBucket, f.ID, f)
 }
 
-// Abort removes what has come of a file that is not whole. After a successful Commit it does
-// nothing; it must follow one that has failed.
+// Abort removes an incomplete file. After a successful Commit it does nothing; it must be called
+// after a failed one.
 func (u *Upload) Abort() {
 	u.file.Abort()
 	u.service.storage.used.Add(-u.counted)
@@ -200,7 +199,7 @@ func (s *Service) DeleteFile(who keys.Client, id string) error {
 	return s.remove(id)
 }
 
-// remove removes a file that is there. s.mu is held.
+// remove removes an existing file. The caller holds s.mu.
 func (s *Service) remove(id string) error {
 	if err := s.store.update(func(t *txn) error { return t.remove(fileBucket, id) }); err != nil {
 		return err

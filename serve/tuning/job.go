@@ -10,7 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
-// Status is how far a job is.
+// Status is the state of a job.
 type Status string
 
 // The statuses, in the order that a job has them.
@@ -27,14 +27,14 @@ const (
 // Ended reports whether nothing more comes of a job.
 func (s Status) Ended() bool { return s == Succeeded || s == Failed || s == Cancelled }
 
-// Failure is why a job has failed.
+// Failure is the reason why a job has failed.
 type Failure struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Param   string `json:"param,omitempty"`
 }
 
-// Checkpoint is what a job was at the end of an epoch.
+// Checkpoint is the state of a job at the end of an epoch.
 type Checkpoint struct {
 	ID      string  `json:"id"`
 	Created int64   `json:"created"`
@@ -42,7 +42,7 @@ type Checkpoint struct {
 	Metrics Metrics `json:"metrics"`
 }
 
-// Job is what is known of a job.
+// Job is the record of a job.
 type Job struct {
 	ID       string `json:"id"`
 	Order    uint64 `json:"order"`           // of creation
@@ -56,20 +56,20 @@ type Job struct {
 	Settled       Hyperparameters `json:"settled"`        // all of them, when the files are read
 	Continues     bool            `json:"continues"`      // an adapter
 	Rows          int             `json:"rows"`           // of the training file
-	Name          string          `json:"name"`           // that the adapter is to have
+	Name          string          `json:"name"`           // of the adapter
 	Tuned         string          `json:"tuned"`          // that it has
 	TrainedTokens int64           `json:"trained_tokens"` // when it has succeeded
 	ResultFiles   []string        `json:"result_files"`
 	Checkpoints   []Checkpoint    `json:"checkpoints"`
 	Error         *Failure        `json:"error,omitempty"`
 
-	// Estimated is when the job will have ended, 0 where nothing is known. It is not kept.
+	// Estimated is the estimated end of the job, or 0 if unknown. It is not stored.
 	Estimated int64 `json:"-"`
 }
 
 const jobPrefix = "ftjob-"
 
-// tag is the part of the id that names have.
+// tag returns the part of the ID that occurs in model names.
 func (j *Job) tag() string { return j.ID[len(jobPrefix) : len(jobPrefix)+8] }
 
 // Job returns a job that a client sees. It fails with ErrNotFound.
@@ -91,7 +91,7 @@ func (s *Service) job(who keys.Client, id string) (*Job, error) {
 	return j, nil
 }
 
-// estimated is a copy of a job for others. s.mu is held.
+// estimated returns a copy of a job with its estimated end. The caller holds s.mu.
 func (s *Service) estimated(j *Job) Job {
 	c := *j
 	if u := s.runs[j.ID]; u != nil && j.Status == Running {
@@ -125,8 +125,8 @@ func (s *Service) Cancel(who keys.Client, id string) (Job, error) {
 	}, message(Info, "The job has been cancelled"))
 }
 
-// Pause has a job that a client sees wait until it is resumed. It fails with ErrNotFound, and
-// with ErrState if the job neither waits nor runs.
+// Pause pauses a job that the client sees until Resume is called. It fails with ErrNotFound, and
+// with ErrState if the job is neither queued nor running.
 func (s *Service) Pause(who keys.Client, id string) (Job, error) {
 	return s.interrupt(who, id, errPaused, func(j *Job) error {
 		if j.Status != Queued && j.Status != Running {

@@ -19,14 +19,13 @@ type Model struct {
 	Created int64  `json:"created"`
 }
 
-// Find gives the folder of an adapter that a job has made; see
-// [lora.RegistryOptions].
+// Find returns the folder of an adapter that a job has made; see [lora.RegistryOptions].
 func (s *Service) Find(name string) (dir string, ok bool) {
 	m, ok := s.Model(name)
 	return s.path(adaptersDir, m.Dir), ok
 }
 
-// Model returns what is known of an adapter that a job has made, whoever owns it.
+// Model returns the record of an adapter that a job has made, regardless of its owner.
 func (s *Service) Model(name string) (Model, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,8 +69,7 @@ func (s *Service) DeleteModel(who keys.Client, name string) error {
 	return nil
 }
 
-// forget takes an adapter that has no record any more out of the registry and from the
-// disk.
+// forget removes an adapter without a record from the registry and from disk.
 func (s *Service) forget(m Model) {
 	dir := s.path(adaptersDir, m.Dir)
 	if err := fsatomic.RemoveDir(dir); err != nil {
@@ -85,7 +83,7 @@ func (s *Service) forget(m Model) {
 	}
 }
 
-// loaded is where the adapter of that name lies, empty where none is loaded.
+// loaded returns the folder of a loaded adapter, or "" if it is not loaded.
 func (s *Service) loaded(name string) string {
 	for _, info := range s.registry.List() {
 		if info.Name == name {
@@ -95,7 +93,7 @@ func (s *Service) loaded(name string) string {
 	return ""
 }
 
-// taken gives the names that are those of others.
+// taken returns a function that reports whether a name is in use elsewhere.
 func (s *Service) taken() func(name string) bool {
 	names := map[string]bool{s.options.Name: true}
 	for _, info := range s.registry.List() {
@@ -107,8 +105,8 @@ func (s *Service) taken() func(name string) bool {
 	return func(name string) bool { return names[name] || s.options.Taken(name) }
 }
 
-// nameFor is what the adapter of a job is to be called: its suffix where that is free.
-// s.mu is held.
+// nameFor returns the name for the adapter of a job, which contains its suffix alone if that is
+// free. The caller holds s.mu.
 func (s *Service) nameFor(j *Job, taken func(string) bool) string {
 	free := func(name string) bool {
 		if _, ok := s.models[name]; ok || taken(name) {
@@ -131,10 +129,10 @@ func (s *Service) nameFor(j *Job, taken func(string) bool) string {
 	return suffix + "-" + j.tag()
 }
 
-// checkpointName is what the adapter of a job is called as it was after a step.
+// checkpointName returns the name of a job's adapter after a step.
 func (j *Job) checkpointName(step int) string { return fmt.Sprintf("%s-step-%d", j.Name, step) }
 
-// keep copies an adapter to where it is served from.
+// keep copies an adapter to the folder from which it is served.
 func (s *Service) keep(from, dir string) error {
 	return written(fsatomic.ReplaceDir(s.path(adaptersDir, dir), func(tmp string) error { return copyAdapter(from, tmp) }))
 }

@@ -41,7 +41,7 @@ func (s *Service) next(statuses ...Status) *underway {
 	return nil
 }
 
-// before tells which of two jobs comes first: what was under way, then by turn.
+// before reports whether a job comes before another: interrupted jobs first, then in order.
 func (j *Job) before(other *Job) bool {
 	late := func(j *Job) int {
 		if j.Status == Running {
@@ -52,7 +52,7 @@ func (j *Job) before(other *Job) bool {
 	return cmp.Or(cmp.Compare(late(j), late(other)), cmp.Compare(j.Turn, other.Turn), cmp.Compare(j.Order, other.Order)) < 0
 }
 
-// done ends what next has begun.
+// done ends a job that next has started.
 func (s *Service) done(u *underway) {
 	u.stop(nil)
 	s.mu.Lock()

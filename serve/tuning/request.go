@@ -14,16 +14,16 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-// Method is what a job learns from.
+// Method is the training method of a job.
 type Method string
 
 // The methods.
 const (
-	Supervised Method = "supervised" // what is to be answered
+	Supervised Method = "supervised" // learns the answers
 	DPO        Method = "dpo"        // which of two answers is preferred
 )
 
-// Hyperparameters are those of a job; nil is for the service to choose.
+// Hyperparameters are the hyperparameters of a job. Nil means that the service chooses.
 type Hyperparameters struct {
 	Epochs         *int     `json:"n_epochs,omitempty"`
 	BatchSize      *int     `json:"batch_size,omitempty"`
@@ -31,7 +31,7 @@ type Hyperparameters struct {
 	Beta           *float64 `json:"beta,omitempty"` // of DPO
 }
 
-// Request is what a job is to be.
+// Request describes a job to create.
 type Request struct {
 	Model           string            `json:"model"`
 	TrainingFile    string            `json:"training_file"`
@@ -44,7 +44,7 @@ type Request struct {
 	Metadata        map[string]string `json:"metadata,omitempty"`
 }
 
-// Most of what a request can have.
+// Limits of a request.
 const (
 	mostSuffix        = 64
 	mostMetadata      = 16
@@ -55,7 +55,7 @@ const (
 	mostFactor        = 1000 // of learning_rate_multiplier and beta
 )
 
-// check finds what no job can have.
+// check returns an error if the request is invalid for any job.
 func (r *Request) check() error {
 	h := r.Hyperparameters
 	switch {
@@ -96,7 +96,7 @@ func (r *Request) check() error {
 	return nil
 }
 
-// What a job has where its request says nothing.
+// Defaults of a job.
 const (
 	normalEpochs  = 3
 	normalRank    = 16
@@ -107,7 +107,7 @@ const (
 	rateOfDPO        = 5e-5
 )
 
-// normalBatch is a thirty-second of the rows, from 1 to 16.
+// normalBatch returns the default batch size: a thirty-second of the rows, from 1 to 16.
 func normalBatch(rows int) int { return min(max(rows/32, 1), 16) }
 
 // settle fills in the hyperparameters that are left to the service.
@@ -127,8 +127,8 @@ func orNormal[T any](v *T, normal T) *T {
 	return v
 }
 
-// config is the run of a job, as `lorafuse train` would have it. It fails with ErrInvalid
-// where what the request says of the adapter cannot be.
+// config returns the training configuration of a job, as for `lorafuse train`. It fails with
+// ErrInvalid if the adapter settings of the request are invalid.
 func (s *Service) config(j *Job) (*config.Config, error) {
 	h := j.Settled
 	h.settle(j.Request.Method, j.Rows)
@@ -177,7 +177,7 @@ func (s *Service) config(j *Job) (*config.Config, error) {
 	return c, err
 }
 
-// adapter is what a request says of it, and what goes without saying.
+// adapter returns the adapter settings of the request, with defaults.
 func (r *Request) adapter(continues bool) (map[string]any, error) {
 	given := map[string]any{}
 	if len(r.Adapter) > 0 {

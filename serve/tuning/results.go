@@ -10,8 +10,8 @@ import (
 	"github.com/lorafuse/lorafuse/train/events"
 )
 
-// columns are those of a file of results: OpenAI's names, and the figures of metrics.jsonl
-// that stand there. What was not measured is empty.
+// columns are the columns of a results file: OpenAI's names and the corresponding keys of
+// metrics.jsonl. Missing values are empty.
 var columns = []struct{ name, figure string }{
 	{"train_loss", events.Loss}, {"train_accuracy", "rewards/accuracies"}, {"valid_loss", events.EvalLoss}, {"valid_accuracy", events.EvalAccuracy},
 	{"learning_rate", "learning_rate"}, {"grad_norm", "grad_norm"},

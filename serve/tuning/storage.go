@@ -8,13 +8,13 @@ import (
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 )
 
-// storage counts the bytes of files: of those with a record, of those that are being sent, and
-// of those that were deleted while a job that has not ended holds them.
+// storage counts the bytes of files: files with a record, uploads in progress, and deleted files
+// that an unfinished job still holds.
 type storage struct {
 	dir         string
 	limit, keep int64 // most bytes, and bytes that stay free on the disk
 	used        atomic.Int64
-	sizes       map[string]int64 // of what is counted and not being sent, by file id; Service.mu is held
+	sizes       map[string]int64 // by file ID, without uploads in progress; guarded by Service.mu
 }
 
 // newStorage counts files in dir.
@@ -41,7 +41,7 @@ func (s *storage) reserve(n int64) error {
 	}
 }
 
-// add counts a file, of which some bytes were reserved, unless it is counted already.
+// add counts a file unless it is counted already. reserved bytes of it were counted before.
 func (s *storage) add(id string, bytes, reserved int64) {
 	if _, counted := s.sizes[id]; counted {
 		bytes = 0

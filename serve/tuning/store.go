@@ -13,11 +13,11 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// store keeps records of files, jobs, models and events in one file. What a transaction
-// has written is there after a crash, whole or not at all.
+// store keeps the records of files, jobs, models and events in one file. Transactions are atomic
+// and durable.
 type store struct{ db *bbolt.DB }
 
-// storeFile is its file in the folder of a service.
+// storeFile is the name of the file in the folder of a service.
 const storeFile = "store.db"
 
 var (
@@ -30,10 +30,10 @@ var (
 	modelKey    = []byte("model")
 )
 
-// storeFormat is what a later version of the program can tell this one's records by.
+// storeFormat is the version of the record format.
 const storeFormat = 1
 
-// patience is how long another server may take to let go of the file.
+// patience is how long to wait for another server to release the file.
 const patience = 2 * time.Second
 
 func openStore(dir string) (*store, error) {
@@ -79,12 +79,12 @@ func (s *store) belongs(model string) error {
 	})
 }
 
-// update runs a transaction. Where it fails nothing has changed.
+// update runs a transaction. If it fails, nothing has changed.
 func (s *store) update(change func(*txn) error) error {
 	return s.failed(s.db.Update(func(tx *bbolt.Tx) error { return change(&txn{tx}) }))
 }
 
-// view reads what there is at one moment.
+// view runs a read-only transaction.
 func (s *store) view(read func(*txn) error) error {
 	return s.failed(s.db.View(func(tx *bbolt.Tx) error { return read(&txn{tx}) }))
 }
@@ -117,7 +117,7 @@ func (t *txn) put(bucket []byte, key string, v any) error {
 
 func (t *txn) remove(bucket []byte, key string) error { return t.tx.Bucket(bucket).Delete([]byte(key)) }
 
-// order is a number that is larger than all that it has given before.
+// order returns a number larger than all that it has returned before.
 func (t *txn) order() (uint64, error) { return t.tx.Bucket(metaBucket).NextSequence() }
 
 // all reads the records of a bucket.
@@ -134,7 +134,7 @@ func all[T any](t *txn, bucket []byte) (map[string]T, error) {
 	return records, err
 }
 
-// appendEvents gives events of a job their numbers and keeps them.
+// appendEvents numbers and stores events of a job.
 func (t *txn) appendEvents(job string, events ...Event) error {
 	b, err := t.tx.Bucket(eventBucket).CreateBucketIfNotExists([]byte(job))
 	for i := 0; i < len(events) && err == nil; i++ {
@@ -149,7 +149,7 @@ func (t *txn) appendEvents(job string, events ...Event) error {
 	return err
 }
 
-// events gives those of a job from the latest on, or from the one before that number.
+// events iterates over the events of a job, latest first, optionally starting before a number.
 func (t *txn) events(job string, before uint64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		b := t.tx.Bucket(eventBucket).Bucket([]byte(job))

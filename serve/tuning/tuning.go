@@ -1,11 +1,10 @@
-// Package tuning trains adapters of the model that a server has while it serves: what
-// stands behind OpenAI's API of files and fine-tuning jobs, without HTTP.
+// Package tuning implements fine-tuning jobs on the served model: the back end of OpenAI's files
+// and fine-tuning API, without HTTP.
 //
-// A [Service] keeps files, jobs and the adapters that they made in one folder. What it
-// has acknowledged is there after a crash: records lie in a store that is written in
-// transactions, files and adapters take their names when they are whole, and a job that
-// was under way goes on from its last checkpoint. Adapters are loaded when they are first
-// asked for, by [Service.Find], and when their job is done.
+// A [Service] keeps files, jobs and their adapters in one folder. Acknowledged changes survive a
+// crash: records are written in transactions, files and adapters are renamed into place when they
+// are complete, and an interrupted job resumes from its last checkpoint. An adapter is loaded when
+// its job has succeeded or when it is first requested, by [Service.Find].
 package tuning
 
 import (
@@ -27,8 +26,7 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-// Trainer makes runs on the model that is served, of which several may be under way at the
-// same time.
+// Trainer creates training runs on the served model. Several may run at the same time.
 type Trainer interface {
 	New(ctx context.Context, c *config.Config, o train.Observer) (Run, error)
 }
@@ -39,15 +37,15 @@ type Run interface {
 	Close()
 }
 
-// Options are where a service keeps what it has, and what it trains.
+// Options configure a service.
 type Options struct {
-	Dir string // is made where it is not there
+	Dir string // created if missing
 
 	Model *model.Model // is needed, and must stay open until the service is closed
 	Name  string       // of it, for clients
 	// Data has the tokenizer and the template of the model, which files are checked with.
 	Data     data.Options
-	Template string // file of Data.Template, where it is not the model's own
+	Template string // file of Data.Template, if not the model's own
 	// MaxLength is the longest row in tokens, longer ones are cut; 0 is what the model
 	// can take.
 	MaxLength int
@@ -61,8 +59,8 @@ type Options struct {
 	KeepFree int64
 	// SaveInterval is the most training of a job that a crash can lose; 0 is a minute.
 	SaveInterval time.Duration
-	// Taken tells which names are those of others, beside those that the registry has
-	// loaded; nil is none.
+	// Taken reports whether a name is reserved, in addition to the names that the registry has
+	// loaded. Nil means that none is.
 	Taken  func(name string) bool
 	Logger *slog.Logger // nil: slog.Default()
 }
@@ -95,9 +93,9 @@ const (
 	adaptersDir = "adapters" // a folder for each, by the id of the job, and a step for checkpoints
 )
 
-// Open opens the folder of a service, and puts what a crash has left in order. Jobs wait
-// until [Service.Start]. It fails with ErrInUse where another process has the folder, and
-// with ErrModel where it is one of another model.
+// Open opens the folder of a service and cleans up after a crash. Jobs wait until [Service.Start].
+// It fails with ErrInUse if another process uses the folder, and with ErrModel if the folder
+// belongs to another model.
 func Open(o Options) (_ *Service, err error) {
 	if o.MaxFile == 0 {
 		o.MaxFile = 512 << 20
@@ -168,12 +166,12 @@ func Open(o Options) (_ *Service, err error) {
 	return s, nil
 }
 
-// shape is what adapters of a model fit.
+// shape describes the dimensions that an adapter must match.
 func shape(c *model.Config) string {
 	return fmt.Sprintf("%s with %d layers of %d, and %d tokens", c.ModelType, c.Layers, c.HiddenSize, c.VocabSize)
 }
 
-// sweep removes what no record speaks of: what was never whole, and what was removed.
+// sweep removes incomplete and deleted files, which have no record.
 func (s *Service) sweep() error {
 	for _, folder := range []struct {
 		name string
@@ -210,11 +208,11 @@ func (s *Service) sweep() error {
 	return nil
 }
 
-// MaxFile is how many bytes a file can have.
+// MaxFile returns the maximum size of a file in bytes.
 func (s *Service) MaxFile() int64 { return s.options.MaxFile }
 
-// Start begins to work: jobs are checked, and trained in their order, so many at the same
-// time. What they make is loaded into the registry.
+// Start starts checking and training jobs in order, up to jobs at the same time. Their adapters are
+// loaded into the registry.
 func (s *Service) Start(r *lora.Registry, t Trainer, jobs int) {
 	s.registry = r
 	s.workers.Go(s.check)
@@ -223,8 +221,8 @@ func (s *Service) Start(r *lora.Registry, t Trainer, jobs int) {
 	}
 }
 
-// Stop has jobs that are under way save a checkpoint, from which they go on when the
-// folder is opened again, and waits for them. No other begins.
+// Stop makes running jobs save a checkpoint, from which they resume when the folder is opened
+// again, and waits for them. No other job starts.
 func (s *Service) Stop() {
 	s.mu.Lock()
 	s.ending = true
@@ -240,7 +238,7 @@ func (s *Service) Close() error {
 	return s.store.db.Close()
 }
 
-// newID gives a name that nobody has had.
+// newID returns a new random ID.
 func newID(prefix string) string {
 	const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	id := []byte(prefix)

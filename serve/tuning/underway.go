@@ -19,8 +19,8 @@ type underway struct {
 	ctx     context.Context
 	stop    context.CancelCauseFunc
 
-	// Of the run, whose goroutine alone has them.
-	job      Job // as it was when the run began
+	// The fields below belong to the run's goroutine.
+	job      Job // at the start of the run
 	last     train.Report
 	saved    time.Time // when a checkpoint was last asked for
 	reported bool
@@ -45,7 +45,7 @@ func (s *Service) train(t Trainer) {
 	}
 }
 
-// train runs the job from where it is to its end, or until it is stopped.
+// train runs the job from its current state until it ends or is stopped.
 func (u *underway) train(t Trainer) error {
 	s := u.service
 	s.mu.Lock()
@@ -96,7 +96,7 @@ func (u *underway) run(t Trainer) (*train.Summary, error) {
 	return r.Train(u.ctx)
 }
 
-// succeed keeps what a run has made.
+// succeed stores the results of a run.
 func (u *underway) succeed(summary *train.Summary) error {
 	s := u.service
 	if err := s.keep(summary.Adapter, u.id); err != nil {

@@ -1,6 +1,5 @@
-// Package webpage is the page that a server shows to people: chat, fine-tuning, and what
-// the server does. It asks the server through the public HTTP API alone, and loads
-// nothing from elsewhere.
+// Package webpage contains the web page of a server: chat, fine-tuning and the server's state. The
+// page uses only the public HTTP API and loads nothing from other hosts.
 package webpage
 
 import (
@@ -20,17 +19,17 @@ import (
 //go:embed page
 var page embed.FS
 
-// policy lets the page have what is in this package and ask its own server, and nothing
-// be run that stands in no file, or be made of text.
+// policy is the page's Content-Security-Policy. It allows the files of this package and requests to
+// the page's own server; it forbids inline scripts and scripts created from strings.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// index is the document; it names its files as lying in the folder assets.
+// index is the HTML document. It refers to its files as if they were in the folder assets.
 const index, assets = "index.html", "assets/"
 
-// Routes are the page at / and its files below /page/, by patterns of [http.ServeMux].
-// The address of a file has the digest of all of them: what a browser has is right for
-// as long as it is asked for, and files of two versions never meet.
+// Routes returns the handlers of the page at / and its files below /page/, by patterns of
+// [http.ServeMux]. The path of a file contains the digest of all files, so browsers may cache it
+// forever, and files of different versions are never mixed.
 func Routes() map[string]http.Handler {
 	files := map[string][]byte{}
 	entries, err := page.ReadDir("page")
@@ -64,7 +63,7 @@ type file struct {
 	cache   string // how long a browser may keep it
 }
 
-// types are those of the names that there are, whatever a system says of them.
+// types are the MIME types by file extension, independent of the operating system's table.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
