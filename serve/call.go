@@ -20,7 +20,7 @@ import (
 	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
-// call is a request under way, and the way for its answer.
+// call is a request in progress and the writer of its response.
 type call struct {
 	http.ResponseWriter
 	request *http.Request
@@ -28,16 +28,16 @@ type call struct {
 	control *http.ResponseController
 	id      string
 	who     keys.Client
-	client  string // name of who, or the address without keys: for turns and for the log
+	client  string // name of who, or the address if there are no keys; for fair queueing and the log
 	began   time.Time
-	status  int // 0 while nothing is written
+	status  int // 0 before anything is written
 	attrs   []slog.Attr
 }
 
-// requestID is the header in which clients name a request, and are told its name.
+// requestID is the header with the ID of a request, in both directions.
 const requestID = "X-Request-Id"
 
-// ServeHTTP answers a request.
+// ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{ResponseWriter: w, request: r, server: s, control: http.NewResponseController(w), id: r.Header.Get(requestID), began: time.Now()}
 	if !isID(c.id) {
@@ -46,8 +46,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.Header().Set(requestID, c.id)
 	c.Header().Set("X-Content-Type-Options", "nosniff")
 	defer c.end()
-	if r.ContentLength != 0 { // until it is read, or thrown away because the request is refused
-		_ = c.control.SetReadDeadline(c.began.Add(s.options.BodyTimeout)) // where the connection has any
+	if r.ContentLength != 0 { // until the body is read, or discarded because the request is refused
+		_ = c.control.SetReadDeadline(c.began.Add(s.options.BodyTimeout)) // if the connection supports deadlines
 	}
 	if c.crossOrigin() {
 		return
@@ -78,10 +78,10 @@ type route struct {
 	handle func(*call) error
 }
 
-// ServeHTTP is called by [Server.ServeHTTP], with its call.
+// ServeHTTP implements http.Handler. [Server.ServeHTTP] calls it with its call as the writer.
 func (r route) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	c := w.(*call)
-	c.request = req // with the values of its path
+	c.request = req // with its path values
 	if err := c.admit(r.access); err != nil {
 		c.fail(err)
 	} else if err := r.handle(c); err != nil {
@@ -89,7 +89,7 @@ func (r route) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// admit checks the key, and whether the server takes requests at all.
+// admit checks the key, and whether the server is accepting requests.
 func (c *call) admit(a access) error {
 	s := c.server
 	if a == everyone {
@@ -115,7 +115,7 @@ func (c *call) admit(a access) error {
 	return nil
 }
 
-// salt returns the salt of the prefix cache for a text of the client.
+// salt returns the prefix-cache salt of the client's texts.
 func (c *call) salt(chosen string) string {
 	if c.server.options.SharePrefixCache {
 		return chosen
@@ -136,7 +136,7 @@ func (c *call) noRoute(h http.Handler) {
 	c.fail(f)
 }
 
-// refusal keeps the status and the headers of an answer.
+// refusal records the status and headers of a response.
 type refusal struct {
 	header http.Header
 	status int
@@ -185,8 +185,7 @@ func (c *call) WriteHeader(status int) {
 	c.ResponseWriter.WriteHeader(status)
 }
 
-// Write implements http.ResponseWriter. A client that takes nothing for too long is given
-// up.
+// Write implements http.ResponseWriter. It gives up on a client that blocks for too long.
 func (c *call) Write(b []byte) (int, error) {
 	if c.status == 0 {
 		c.status = http.StatusOK
@@ -195,7 +194,7 @@ func (c *call) Write(b []byte) (int, error) {
 	written := 0
 	for {
 		next := b[written:min(written+piece, len(b))]
-		_ = c.control.SetWriteDeadline(time.Now().Add(c.server.options.WriteTimeout)) // where the connection has any
+		_ = c.control.SetWriteDeadline(time.Now().Add(c.server.options.WriteTimeout)) // if the connection supports deadlines
 		n, err := c.ResponseWriter.Write(next)
 		if written += n; err != nil || written == len(b) {
 			return written, err
@@ -203,7 +202,7 @@ func (c *call) Write(b []byte) (int, error) {
 	}
 }
 
-// json writes an answer.
+// json writes a JSON response.
 func (c *call) json(v any) error {
 	b, err := marshal(v)
 	if err != nil {
@@ -214,7 +213,7 @@ func (c *call) json(v any) error {
 	return err
 }
 
-// text writes an answer that is no JSON.
+// text writes a plain-text response.
 func (c *call) text(s string) error {
 	c.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, err := io.WriteString(c, s)
@@ -230,7 +229,7 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// fail answers with an error, if nothing has been written.
+// fail writes an error response if nothing has been written.
 func (c *call) fail(err error) {
 	f := failureOf(err)
 	c.failed(f)
@@ -252,10 +251,10 @@ func (c *call) failed(f *failure) {
 	}
 }
 
-// note adds to the line in the log.
+// note adds attributes to the log line of the request.
 func (c *call) note(attrs ...slog.Attr) { c.attrs = append(c.attrs, attrs...) }
 
-// end writes the line in the log. A panic is no more than a request that failed.
+// end writes the log line. A panic is logged as a failed request.
 func (c *call) end() {
 	p := recover()
 	begun := c.status != 0
@@ -276,11 +275,11 @@ func (c *call) end() {
 	}, c.attrs...)
 	c.server.options.Logger.LogAttrs(context.WithoutCancel(c.request.Context()), level, "request", attrs...)
 	if p == http.ErrAbortHandler || p != nil && begun {
-		panic(http.ErrAbortHandler) // what was written is no whole answer
+		panic(http.ErrAbortHandler) // the response is incomplete
 	}
 }
 
-// body reads the JSON object that was sent.
+// body reads the JSON object in the request body.
 func (c *call) body() (*fields, error) {
 	if kind, _, err := mime.ParseMediaType(c.request.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, &failure{status: http.StatusUnsupportedMediaType, message: fmt.Sprintf("found Content-Type %.100q, expected application/json", c.request.Header.Get("Content-Type"))}
@@ -295,10 +294,10 @@ func (c *call) body() (*fields, error) {
 	var passed *http.MaxBytesError
 	switch {
 	case err == nil:
-		_ = c.control.SetReadDeadline(time.Time{}) // else the rest is still to be thrown away
+		_ = c.control.SetReadDeadline(time.Time{}) // otherwise the rest still has to be discarded
 		f, err := parseFields(raw)
 		if err == nil {
-			f.has("model") // is read last, by target
+			f.has("model") // target reads it later
 		}
 		return f, err
 	case errors.As(err, &passed):

@@ -13,8 +13,8 @@ import (
 // toolUse holds the options for parsing tool calls in the answers to a request.
 type toolUse struct {
 	options  tools.Options
-	none     bool // there are none to be read
-	parallel bool // more than one for an answer
+	none     bool // the answers contain no calls to parse
+	parallel bool // an answer may have several calls
 }
 
 // toolUse reads the tool fields of a request. It passes the tools to the chat template and, if
@@ -70,9 +70,9 @@ func (f *fields) faultOf(err error) {
 	f.fault("tools", "%v", err)
 }
 
-// toolCall is a call of a message, or a part of one that is under way.
+// toolCall is a call of a message, or a streamed part of one.
 type toolCall struct {
-	Index    *int         `json:"index,omitempty"` // under way
+	Index    *int         `json:"index,omitempty"` // if streamed
 	ID       string       `json:"id,omitempty"`
 	Type     string       `json:"type,omitempty"`
 	Function toolFunction `json:"function"`
@@ -84,10 +84,10 @@ type toolFunction struct {
 	Arguments string `json:"arguments"`
 }
 
-// draft is an answer to a chat in the making.
+// draft is a chat answer in progress.
 type draft struct {
 	begun   bool
-	parser  *tools.Parser // nil before the first token, and where there are no calls to be read
+	parser  *tools.Parser // nil before the first token, and if calls are not parsed
 	content strings.Builder
 	calls   []toolCall
 	called  bool

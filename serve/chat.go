@@ -2,7 +2,7 @@ package serve
 
 import "github.com/lorafuse/lorafuse/serve/batching"
 
-// chatAnswer is the answer to a chat, whole or a part of one that is under way.
+// chatAnswer is a chat completion, or a streamed chunk of one.
 type chatAnswer struct {
 	ID      string                   `json:"id"`
 	Object  string                   `json:"object"`
@@ -13,7 +13,7 @@ type chatAnswer struct {
 	Prompt  []map[string]promptToken `json:"prompt_logprobs,omitempty"`
 }
 
-// chatChoice is one answer; it has a message, or, under way, what comes to it.
+// chatChoice is one answer: it has a message, or a delta if streamed.
 type chatChoice struct {
 	Index    int           `json:"index"`
 	Message  *chatMessage  `json:"message,omitempty"`
@@ -22,7 +22,7 @@ type chatChoice struct {
 	Finish   *string       `json:"finish_reason"`
 }
 
-// chatMessage is a message of the model.
+// chatMessage is a message of the assistant.
 type chatMessage struct {
 	Role    string     `json:"role"`
 	Content *string    `json:"content"`
@@ -36,7 +36,7 @@ type chatDelta struct {
 	Calls   []toolCall `json:"tool_calls,omitempty"`
 }
 
-// chat answers POST /v1/chat/completions.
+// chat handles POST /v1/chat/completions.
 func (s *Server) chat(c *call) error {
 	f, err := c.body()
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *Server) chat(c *call) error {
 // streamed holds the stream options of a request: whether to stream, and whether to send usage.
 type streamed struct{ on, usage bool }
 
-// streaming reads whether an answer is wanted as it comes.
+// streaming reads the stream options.
 func streaming(f *fields, w *wish) streamed {
 	o := f.object("stream_options")
 	how := streamed{on: f.flag("stream", false), usage: o.flag("include_usage", false)}

@@ -7,7 +7,7 @@ import (
 	"github.com/lorafuse/lorafuse/serve/batching"
 )
 
-// textAnswer is the answer to prompts, whole or a part of one that is under way.
+// textAnswer is the response to a completion request, or a streamed chunk of it.
 type textAnswer struct {
 	ID      string       `json:"id"`
 	Object  string       `json:"object"`
@@ -26,20 +26,20 @@ type textChoice struct {
 	Prompt   []map[string]promptToken `json:"prompt_logprobs,omitempty"`
 }
 
-// completion is a request to continue texts.
+// completion is a text completion request.
 type completion struct {
 	*wish
 	prompts []prompt
 	tokens  [][]int32 // of the prompts
-	// echo begins each answer with its prompt, and only ends it there too: no token of
-	// the model is wanted.
+	// echo starts each answer with its prompt. only means that nothing but the prompt is wanted
+	// (max_tokens 0).
 	echo, only bool
 }
 
 // normalTokens is the default of max_tokens for completions.
 const normalTokens = 16
 
-// complete answers POST /v1/completions.
+// complete handles POST /v1/completions.
 func (s *Server) complete(c *call) error {
 	f, err := c.body()
 	if err != nil {
@@ -102,11 +102,11 @@ func (s *Server) complete(c *call) error {
 	return s.answerText(job, answer, &q, f.has("prompt_logprobs"))
 }
 
-// textState is an answer in the making.
+// textState is an answer in progress.
 type textState struct {
 	text   strings.Builder
-	tokens []generate.Logprobs // since they were last written
-	offset int                 // of the first of them, in characters
+	tokens []generate.Logprobs // not yet written
+	offset int                 // of the first of these tokens, in characters
 	begun  bool
 }
 

@@ -9,14 +9,14 @@ import (
 // maxInputs is the maximum number of inputs of an embeddings request, as in OpenAI's API.
 const maxInputs = 2048
 
-// vector is an embedding, as numbers or as base64 of its bytes.
+// vector is an embedding, encoded as numbers or as base64 of its bytes.
 type vector struct {
 	Object    string `json:"object"`
 	Index     int    `json:"index"`
 	Embedding any    `json:"embedding"`
 }
 
-// embed answers POST /v1/embeddings.
+// embed handles POST /v1/embeddings.
 func (s *Server) embed(c *call) error {
 	f, err := c.body()
 	if err != nil {

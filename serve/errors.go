@@ -22,20 +22,20 @@ import (
 type failure struct {
 	status  int
 	message string
-	param   string // the field that is to blame, if one is
+	param   string // the invalid field, if any
 	code    string
 	retry   int   // seconds after which to retry, 0 if unknown
 	cause   error // for the log
 }
 
-// The kinds of failures, as OpenAI has them.
+// Error types of OpenAI's API.
 const (
 	badRequest  = "invalid_request_error"
 	rateLimited = "rate_limit_error"
 	serverError = "server_error"
 )
 
-// Codes that more than one place gives.
+// Error codes with several uses.
 const (
 	tooLong      = "context_length_exceeded"
 	unknownModel = "model_not_found"
@@ -54,7 +54,7 @@ func (f *failure) kind() string {
 	return badRequest
 }
 
-// MarshalJSON writes the body of an answer.
+// MarshalJSON returns the response body.
 func (f *failure) MarshalJSON() ([]byte, error) {
 	type body struct {
 		Message string  `json:"message"`
@@ -97,7 +97,7 @@ func (f *failure) write(w http.ResponseWriter) {
 	}
 }
 
-// invalid blames a field of a request.
+// invalid returns an error about a request field.
 func invalid(param, format string, args ...any) *failure {
 	return &failure{status: http.StatusBadRequest, param: param, message: fmt.Sprintf(format, args...)}
 }

@@ -16,8 +16,8 @@ import (
 // err is the first invalid field; check it after reading all fields.
 type fields struct {
 	values  map[string]json.RawMessage
-	asked   map[string]bool // names that have been asked for
-	within  string          // the name of the object and a dot, empty for the body itself
+	asked   map[string]bool // names of fields that were read
+	within  string          // name of the enclosing object and a dot; empty for the body itself
 	objects []*fields       // read with object
 	err     *failure
 }
@@ -75,7 +75,7 @@ func (f *fields) failed() error {
 	return nil
 }
 
-// raw returns the JSON of a field, nil if there is none.
+// raw returns the JSON of a field, or nil if it is absent.
 func (f *fields) raw(name string) json.RawMessage {
 	if f.asked == nil {
 		f.asked = map[string]bool{}
@@ -129,7 +129,7 @@ func (f *fields) wholeNumber(name, expected string, least, most int64) (int64, b
 		return 0, false
 	}
 	v, err := strconv.ParseInt(string(raw), 10, 64)
-	if err != nil { // 16.0 is one too
+	if err != nil { // 16.0 is a whole number too
 		x, floatErr := strconv.ParseFloat(string(raw), 64)
 		if floatErr != nil || x != math.Trunc(x) || math.Abs(x) > 1<<53 {
 			f.unexpected(name, expected)
@@ -165,7 +165,7 @@ func expectedRange(least, most float64, what string) string {
 	return fmt.Sprintf("%s from %v to %v", what, least, most)
 }
 
-// elements reads a list, none of whose elements is null.
+// elements decodes a list without null elements.
 func elements[T any](raw json.RawMessage) ([]T, bool) {
 	var given []*T
 	if json.Unmarshal(raw, &given) != nil || given == nil {
@@ -213,7 +213,7 @@ func (f *fields) object(name string) *fields {
 	return o
 }
 
-// take makes an error of an object in f the error of f.
+// take copies the error of an object within f to f.
 func (f *fields) take(o *fields) {
 	if f.err == nil {
 		f.err = o.err

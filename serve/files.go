@@ -28,7 +28,7 @@ func newFileInfo(f tuning.File) fileInfo {
 	return fileInfo{ID: f.ID, Object: "file", Bytes: f.Bytes, Created: f.Created, Expires: orNone(f.Expires), Filename: f.Name, Purpose: f.Purpose, Status: "processed"}
 }
 
-// listFiles answers GET /v1/files.
+// listFiles handles GET /v1/files.
 func (s *Server) listFiles(c *call) error {
 	query := c.request.URL.Query()
 	limit, err := c.limit(mostListed, mostListed)
@@ -53,7 +53,7 @@ func (s *Server) listFiles(c *call) error {
 	return c.json(p)
 }
 
-// findFile answers GET /v1/files/{id}.
+// findFile handles GET /v1/files/{id}.
 func (s *Server) findFile(c *call) error {
 	f, err := s.options.Tuning.File(c.who, c.request.PathValue("id"))
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Server) findFile(c *call) error {
 	return c.json(newFileInfo(f))
 }
 
-// readFile answers GET /v1/files/{id}/content.
+// readFile handles GET /v1/files/{id}/content.
 func (s *Server) readFile(c *call) error {
 	f, r, err := s.options.Tuning.Content(c.who, c.request.PathValue("id"))
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *Server) readFile(c *call) error {
 	return err
 }
 
-// deleteFile answers DELETE /v1/files/{id}.
+// deleteFile handles DELETE /v1/files/{id}.
 func (s *Server) deleteFile(c *call) error {
 	id := c.request.PathValue("id")
 	if err := s.options.Tuning.DeleteFile(c.who, id); err != nil {

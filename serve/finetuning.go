@@ -47,7 +47,7 @@ type jobFailure struct {
 	Param   *string `json:"param"`
 }
 
-// auto is a number, or "auto" where that is not settled yet.
+// auto is a number, or "auto" while it is undecided.
 type auto[T any] struct{ value *T }
 
 // MarshalJSON implements json.Marshaler.
@@ -99,7 +99,7 @@ func newJobInfo(j tuning.Job) jobInfo {
 	return i
 }
 
-// createJob answers POST /v1/fine_tuning/jobs.
+// createJob handles POST /v1/fine_tuning/jobs.
 func (s *Server) createJob(c *call) error {
 	f, err := c.body()
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *Server) createJob(c *call) error {
 	}
 	c.note(slog.String("model", r.Model))
 	if r.Model != "" && r.Model != s.options.Name {
-		lease, err := s.lease(c, r.Model) // for the error that other requests get
+		lease, err := s.lease(c, r.Model) // to report the same error as other requests
 		if err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func (s *Server) createJob(c *call) error {
 	return c.json(newJobInfo(j))
 }
 
-// listJobs answers GET /v1/fine_tuning/jobs.
+// listJobs handles GET /v1/fine_tuning/jobs.
 func (s *Server) listJobs(c *call) error {
 	limit, err := c.limit(20, mostListed)
 	if err != nil {
@@ -140,8 +140,8 @@ func (s *Server) listJobs(c *call) error {
 	return c.json(p)
 }
 
-// marked tells whether a job has the metadata that a query asks for: metadata[key]=value,
-// or metadata=null for none at all.
+// marked reports whether a job matches the metadata of a query: metadata[key]=value, or
+// metadata=null for none.
 func marked(j tuning.Job, query url.Values) bool {
 	for key, values := range query {
 		if key == "metadata" && values[0] == "null" && j.Request.Metadata != nil {
@@ -180,7 +180,7 @@ type eventInfo struct {
 	Data    *tuning.Metrics `json:"data"`
 }
 
-// listEvents answers GET /v1/fine_tuning/jobs/{id}/events.
+// listEvents handles GET /v1/fine_tuning/jobs/{id}/events.
 func (s *Server) listEvents(c *call) error {
 	limit, err := c.limit(20, mostListed)
 	if err != nil {
@@ -229,7 +229,7 @@ type checkpointMetrics struct {
 	FullLoss  *float64 `json:"full_valid_loss,omitempty"`
 }
 
-// listCheckpoints answers GET /v1/fine_tuning/jobs/{id}/checkpoints.
+// listCheckpoints handles GET /v1/fine_tuning/jobs/{id}/checkpoints.
 func (s *Server) listCheckpoints(c *call) error {
 	limit, err := c.limit(10, mostListed)
 	if err != nil {
@@ -242,7 +242,7 @@ func (s *Server) listCheckpoints(c *call) error {
 	latestFirst := slices.Clone(j.Checkpoints)
 	slices.Reverse(latestFirst)
 	p, err := page(latestFirst, func(x tuning.Checkpoint) string { return x.ID }, c.request.URL.Query().Get("after"), limit, func(x tuning.Checkpoint) checkpointInfo {
-		m := x.Metrics // an evaluation is always of the whole file
+		m := x.Metrics // an evaluation always covers the whole file
 		return checkpointInfo{
 			ID: x.ID, Object: "fine_tuning.job.checkpoint", Created: x.Created, Model: x.Model, Job: j.ID, Step: m.Step,
 			Metrics: checkpointMetrics{Step: m.Step, Loss: m.Loss, ValidLoss: m.ValidLoss, FullLoss: m.ValidLoss},
@@ -254,7 +254,7 @@ func (s *Server) listCheckpoints(c *call) error {
 	return c.json(p)
 }
 
-// deleteModel answers DELETE /v1/models/{id}, of an adapter that a job of the client has made.
+// deleteModel handles DELETE /v1/models/{id} for adapters made by the client's jobs.
 func (s *Server) deleteModel(c *call) error {
 	id := c.request.PathValue("id")
 	if _, ok := s.options.Tuning.Model(id); !ok && id == s.options.Name {

@@ -17,16 +17,16 @@ type Guard struct {
 	// Hosts are names and addresses that the Host header may have besides localhost and
 	// loopback addresses; ports are ignored. "*" allows all.
 	Hosts []string
-	// Addresses allows every IP address as the host: pages that were rebound have a name.
+	// Addresses allows every IP address as the host, since DNS rebinding requires a name.
 	Addresses bool
 	// Origins are origins of trusted web pages, such as https://chat.example.com; "*" allows
 	// all.
 	Origins []string
 }
 
-// Protect returns a handler that passes on to h the requests that are allowed. It fails if
-// an origin is malformed. /health, /ready and /ping are answered for any host, so that probes
-// need no configuration.
+// Protect returns a handler that passes allowed requests on to h. It fails if an origin is
+// malformed. Requests to /health, /ready and /ping are allowed for any host, so that probes need no
+// configuration.
 func (g Guard) Protect(h http.Handler) (http.Handler, error) {
 	p := &protected{Guard: g, next: h}
 	p.Hosts = nil
@@ -70,7 +70,7 @@ func (p *protected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.next.ServeHTTP(w, r)
 }
 
-// isAllowed reports whether the Host header may have a host.
+// isAllowed reports whether a host is allowed in the Host header.
 func (p *protected) isAllowed(host string) bool {
 	if ip, err := netip.ParseAddr(host); err == nil && (p.Addresses || ip.Unmap().IsLoopback()) {
 		return true
@@ -78,8 +78,7 @@ func (p *protected) isAllowed(host string) bool {
 	return host == "localhost" || slices.Contains(p.Hosts, host) || slices.Contains(p.Hosts, "*")
 }
 
-// hostOf returns the host of a Host header: without port, brackets and the dot at the end, in
-// lower case.
+// hostOf returns the host of a Host header in lower case, without port, brackets and trailing dot.
 func hostOf(s string) string {
 	if host, _, err := net.SplitHostPort(s); err == nil {
 		s = host
@@ -87,6 +86,6 @@ func hostOf(s string) string {
 	return strings.ToLower(strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"), "."))
 }
 
-// isProbe reports whether a path is one that orchestrators and load balancers ask for the
-// health of a server, which tells nothing else.
+// isProbe reports whether a path is a health check of orchestrators and load balancers, which
+// reveals nothing else.
 func isProbe(path string) bool { return path == "/health" || path == "/ready" || path == "/ping" }

@@ -43,7 +43,7 @@ func logprob(x float32) float32 {
 	return least
 }
 
-// tokenLogprob is a token of an answer of a chat.
+// tokenLogprob is a token with its log-probability.
 type tokenLogprob struct {
 	Token   string  `json:"token"`
 	Logprob float32 `json:"logprob"`
@@ -87,7 +87,7 @@ type textLogprobs struct {
 	Offsets []int        `json:"text_offset"` // of the tokens in the text, in characters
 }
 
-// topTokens is an object of tokens and log-probabilities, the most likely token first.
+// topTokens is encoded as an object of tokens and log-probabilities, the most likely token first.
 type topTokens []tokenLogprob
 
 // MarshalJSON writes the object. If several tokens have the same text, only the most likely is

@@ -11,12 +11,12 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
-// chatFormat holds the chat template and tokenization settings of a model, or of an adapter with
+// chatFormat holds the chat template and its properties, of a model or of an adapter with
 // its own chat template.
 type chatFormat struct {
 	template  *chat.Template // nil if there is none
-	syntax    tools.Syntax   // of the calls that the template teaches
-	developer bool           // the template knows a role of that name
+	syntax    tools.Syntax   // of the calls in the template
+	developer bool           // the template supports the role developer
 }
 
 func newChatFormat(t *chat.Template) chatFormat {
@@ -55,7 +55,7 @@ func (s *Server) conversation(f *fields, format chatFormat) *conversation {
 	var variables map[string]json.RawMessage
 	f.into("chat_template_kwargs", &variables, "an object")
 	for name, value := range variables {
-		k.options.Extra[name] = value // unparsed: templates see keys in their order
+		k.options.Extra[name] = value // unparsed, so that templates see keys in their order
 	}
 	return k
 }
@@ -119,8 +119,8 @@ func (s *Server) tooMany(f *fields, name string, n int, what string, left *int) 
 	return true
 }
 
-// message reads a message for the template: the arguments of its calls become objects. left
-// is what tooMany takes from.
+// message reads a message for the template and decodes the arguments of its calls to objects. left
+// is the token budget of tooMany.
 func (s *Server) message(f *fields, raw json.RawMessage, format chatFormat, left *int) chat.Message {
 	var m chat.Message
 	if f.text("role") == "" {
@@ -132,14 +132,14 @@ func (s *Server) message(f *fields, raw json.RawMessage, format chatFormat, left
 		return m
 	}
 	if m.Role == "developer" && !format.developer {
-		m.Role = "system" // as older templates know it
+		m.Role = "system" // the name in older templates
 	}
 	m.Fields = map[string]any{}
 	switch {
 	case f.has("content"):
 		m.Fields["content"] = s.content(f, left)
 	case m.Role == "assistant" && format.syntax == tools.DeepSeek:
-		m.Fields["content"] = nil // whose templates ask whether it is none
+		m.Fields["content"] = nil // such templates check for none
 	case m.Role == "assistant":
 		m.Fields["content"] = "" // clients send null together with tool calls, and many templates would print it
 	}

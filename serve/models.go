@@ -19,10 +19,10 @@ type modelInfo struct {
 	Object    string  `json:"object"`
 	Created   int64   `json:"created"`
 	OwnedBy   string  `json:"owned_by"`
-	Root      string  `json:"root"`   // its folder or name on the Hub
+	Root      string  `json:"root"`   // folder of its files
 	Parent    *string `json:"parent"` // of an adapter
 	MaxLength int     `json:"max_model_len"`
-	Version   string  `json:"version,omitempty"` // of an adapter: first digits of its digest
+	Version   string  `json:"version,omitempty"` // first digits of an adapter's digest
 	// Endpoints are the endpoints that accept the model.
 	Endpoints []string `json:"supported_endpoints"`
 }
@@ -147,10 +147,10 @@ func (s *Server) findModel(c *call) error {
 	return &failure{status: http.StatusNotFound, message: fmt.Sprintf("the model %.200q does not exist any more", id), param: "model", code: unknownModel}
 }
 
-// target is whom a request is for.
+// target is the model or adapter that a request names.
 type target struct {
-	name    string // as the client has it
-	adapter string // in the registry, empty for the model alone
+	name    string // as in the request
+	adapter string // in the registry, empty for the base model
 	lease   *lora.Lease
 	release func()
 }
@@ -189,7 +189,7 @@ func (s *Server) writer(c *call, f *fields) (*target, error) {
 	return t, err
 }
 
-// lease holds an adapter.
+// lease acquires an adapter.
 func (s *Server) lease(c *call, name string) (*lora.Lease, error) {
 	unknown := func(hint string) error {
 		return &failure{status: http.StatusNotFound, message: fmt.Sprintf("the model %.200q does not exist%s", name, hint), param: "model", code: unknownModel}
@@ -213,15 +213,15 @@ func (s *Server) lease(c *call, name string) (*lora.Lease, error) {
 		if versions != "" {
 			return nil, unknown(": " + versions)
 		}
-		return nil, unknown(nearest()) // the registry knows names of other clients too
+		return nil, unknown(nearest()) // the registry would also suggest names of other clients
 	case err != nil && c.request.Context().Err() == nil && !errors.Is(err, lora.ErrFull) && !errors.Is(err, lora.ErrClosed):
 		return nil, adapterFailure("model", name, err)
 	}
 	return lease, err
 }
 
-// adapterFailure returns the failure of a request for an adapter that cannot be loaded. The
-// message has no path of the server.
+// adapterFailure returns the failure of a request for an adapter that cannot be loaded. The message
+// contains no path of the server.
 func adapterFailure(param, name string, err error) *failure {
 	var unusable *lora.UnusableError
 	f := &failure{status: http.StatusBadRequest, param: param, code: "adapter_unusable", cause: err}
@@ -280,7 +280,7 @@ func (s *Server) loadAdapter(c *call) error {
 	return c.text(fmt.Sprintf("Success: LoRA adapter '%s' added successfully.", name))
 }
 
-// tuned reports whether a fine-tuning job has made, or makes, the model of that name.
+// tuned reports whether a model name belongs to a fine-tuning job.
 func (s *Server) tuned(name string) bool {
 	if s.options.Tuning == nil {
 		return false
@@ -289,7 +289,7 @@ func (s *Server) tuned(name string) bool {
 	return ok
 }
 
-// unloadAdapter forgets an adapter; requests that have it keep it to their end.
+// unloadAdapter unloads an adapter; running requests keep it until they end.
 func (s *Server) unloadAdapter(c *call) error {
 	f, err := c.body()
 	if err != nil {

@@ -2,7 +2,7 @@ package serve
 
 import "strconv"
 
-// listing is a page of a list, as OpenAI has it.
+// listing is a page of a list in OpenAI's form.
 type listing[T any] struct {
 	Object string  `json:"object"`
 	Data   []T     `json:"data"`

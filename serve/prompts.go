@@ -2,13 +2,13 @@ package serve
 
 import "encoding/json"
 
-// prompt is a text or tokens.
+// prompt is a text or a list of token IDs.
 type prompt struct {
 	text string
-	ids  []int32 // nil of a text
+	ids  []int32 // nil for a text
 }
 
-// prompts reads a string, a list of strings, token ids, or a list of lists of those.
+// prompts reads a string, a list of strings, a list of token IDs, or a list of such lists.
 func (s *Server) prompts(f *fields, name string, most int) []prompt {
 	raw := f.raw(name)
 	if raw == nil {
@@ -63,8 +63,8 @@ func (s *Server) encode(p prompt, special bool) ([]int32, error) {
 	return s.tokens("prompt", p.text, special)
 }
 
-// maxTokenBytes is more than tokens have of a text, so that one that is far too long is
-// not read to its end.
+// maxTokenBytes is an upper limit for the bytes of a token. A text that is certainly too long is
+// refused without tokenizing it.
 const maxTokenBytes = 256
 
 // tokens tokenizes the text of a field.

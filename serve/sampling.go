@@ -15,16 +15,16 @@ import (
 
 // wish holds the sampling parameters of a request.
 type wish struct {
-	options generate.GenerateOptions // without what is of one answer each
-	n       int                      // answers to each prompt
-	// skipSpecial leaves special tokens out of the text.
+	options generate.GenerateOptions // without settings of single answers
+	n       int                      // answers per prompt
+	// skipSpecial omits special tokens from the text.
 	skipSpecial bool
-	keep        []string           // special tokens that the text has even so
-	grammar     *constrain.Grammar // nil: anything
+	keep        []string           // special tokens that are kept nevertheless
+	grammar     *constrain.Grammar // nil: no constraint
 	salt        string
 
-	logprobs       bool // of the tokens of the answer
-	top            int  // of the most likely ones in their place
+	logprobs       bool // of answer tokens
+	top            int  // number of alternatives per token
 	promptLogprobs int  // number of alternatives per prompt token; -1: no prompt logprobs
 }
 
@@ -45,7 +45,7 @@ func (s *Server) wish(ctx context.Context, f *fields) *wish {
 	}
 	g.Sampler.TopP = f.number("top_p", of(d.TopP, 1), 0, 1)
 	if g.Sampler.TopP == 0 {
-		g.Sampler.TopP = 1e-6 // the most likely token; 0 would be all
+		g.Sampler.TopP = 1e-6 // greedy: only the most likely token; 0 means off
 	}
 	g.Sampler.MinP = f.number("min_p", of(d.MinP, 0), 0, 1)
 	g.Sampler.RepetitionPenalty = f.number("repetition_penalty", of(d.Repetition, 1), 0.01, 100)
@@ -188,7 +188,7 @@ func (s *Server) answers(w *wish) ([]generate.GenerateOptions, error) {
 	return all, nil
 }
 
-// silentEnd is a decoder without the text of the tokens that end an answer.
+// silentEnd is a decoder that omits the text of end-of-sequence tokens.
 type silentEnd struct {
 	generate.Decoder
 	ends []int32

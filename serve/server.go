@@ -36,64 +36,64 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
-// Engine answers requests with a model and its adapters; *batching.Engine is one.
+// Engine generates answers with a model and its adapters; *batching.Engine implements it.
 type Engine interface {
 	Submit(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error]
 	Adapters() *lora.Registry
 }
 
-// Embedder makes vectors of texts; *embed.Embedder is one. A server calls it for one
-// request at a time.
+// Embedder computes embeddings; *embed.Embedder implements it. A server calls it for one request at
+// a time.
 type Embedder interface {
 	Embed(ctx context.Context, texts []string) ([][]float32, error)
 	EmbedTokens(ctx context.Context, rows [][]int32) ([][]float32, error)
-	MaxLength() int // tokens that a text is cut to
+	MaxLength() int // maximum number of tokens of an input; longer ones are truncated
 }
 
 // Options configure a server. Model is required, and Engine or Embedder.
 type Options struct {
-	Engine   Engine       // nil: no texts are continued
-	Embedder Embedder     // nil: no vectors are made
-	Model    *model.Model // that of both
-	Name     string       // of the model, for clients; empty: that of its folder
+	Engine   Engine       // nil: no text generation
+	Embedder Embedder     // nil: no embeddings
+	Model    *model.Model // of both
+	Name     string       // public model name; default: name of the folder
 	// MaxLength is the maximum number of tokens of prompt and answer, as in the engine. Zero means
 	// the limit of the model.
 	MaxLength int
 	// Tokenizer and Template replace those in the model's folder if they are not nil.
 	Tokenizer *tokenizer.Tokenizer
 	Template  *chat.Template
-	// OneTemplate has requests for adapters use Template too, instead of the chat template
-	// in the folder of the adapter.
+	// OneTemplate makes requests for adapters use Template instead of the chat template in the
+	// adapter's folder.
 	OneTemplate bool
 
-	// Keys are the API keys of clients, each KEY or NAME KEY; with none, no key is needed and
-	// everything belongs to all. Files, jobs, models and the prefix cache belong to the name of
-	// a key. If there are AdminKeys, they alone can load and unload adapters; they see what all
-	// keys own.
+	// Keys are the API keys of clients, each KEY or NAME KEY. If there are none, no key is needed
+	// and everything belongs to all. Files, jobs, models and the prefix cache belong to the name of
+	// a key. If there are AdminKeys, only they can load and unload adapters; they see the objects
+	// of all keys.
 	Keys, AdminKeys []string
-	// Visible reports whether a client may use an adapter that others than Tuning have made;
-	// nil allows all.
+	// Visible reports whether a client may use an adapter that was not made by Tuning. Nil allows
+	// all.
 	Visible func(who keys.Client, adapter string) bool
-	// SharePrefixCache lets a key reuse what was computed for the prompts of others, and so
-	// find out by times and cached_tokens what they have asked.
+	// SharePrefixCache lets clients reuse the cached prefixes of others. From response times and
+	// cached_tokens they can then find out what others have asked.
 	SharePrefixCache bool
 	// AllowAdapterUpdates lets clients load adapters from below the registry's root, and unload
 	// adapters.
 	AllowAdapterUpdates bool
-	Origins             []string // of web pages that may ask; "*" are all
-	// Tuning are the files and the fine-tuning jobs of clients; nil: there are none.
+	Origins             []string // allowed web origins; "*" allows all
+	// Tuning provides files and fine-tuning jobs. Nil disables them.
 	Tuning *tuning.Service
 
-	MaxBody        int64 // of a request, in bytes; 0 is 32 MiB
-	MaxAnswers     int   // to a request, which are n times its prompts; 0 is 128
-	MaxTopLogprobs int   // 0 is 20
+	MaxBody        int64 // request size in bytes; 0 means 32 MiB
+	MaxAnswers     int   // per request, n times the number of prompts; 0 means 128
+	MaxTopLogprobs int   // 0 means 20
 	// BodyTimeout is the time limit for receiving a request, and for each next part of a file,
 	// which has 16 KiB for each second. Zero means one minute.
 	BodyTimeout time.Duration
 	// WriteTimeout is how long a write to a client may block. Zero means 30 s.
 	WriteTimeout time.Duration
 
-	Logger  *slog.Logger // gets one line for a request; nil: slog.Default()
+	Logger  *slog.Logger // logs one line per request; nil: slog.Default()
 	Version string       // of the program, for /version
 }
 
@@ -102,21 +102,21 @@ type Server struct {
 	options    Options
 	routes     *http.ServeMux
 	tokenizer  *tokenizer.Tokenizer
-	format     chatFormat // of the model
+	format     chatFormat // of the base model
 	defaults   generate.Config
 	eos        []int32 // end-of-sequence tokens of the model, or of the tokenizer
 	keys       keys.Ring
 	started    time.Time
-	vocabulary func() (*constrain.Vocabulary, error) // made when a grammar first needs it
-	pieces     func() [][]byte                       // the bytes of tokens, by id
+	vocabulary func() (*constrain.Vocabulary, error) // built at the first use of a grammar
+	pieces     func() [][]byte                       // bytes of each token by ID
 	grammars   grammars
 	unknown    unknownFields
-	embedding  chan struct{} // has room for the request that the embedder works on
+	embedding  chan struct{} // semaphore: one request at a time
 	draining   atomic.Bool
 }
 
-// New prepares a server. It fails where the folder of the model has no tokenizer, or has
-// files of settings that cannot be read.
+// New returns a server. It fails if the model's folder has no tokenizer or contains unreadable
+// settings.
 func New(o Options) (*Server, error) {
 	if o.Model == nil || o.Engine == nil && o.Embedder == nil {
 		return nil, errors.New("serve: expected a model, and an engine or an embedder")

@@ -12,7 +12,7 @@ import (
 // shape returns the grammar that constrains the answers, or nil if the request asks for none.
 func (s *Server) shape(ctx context.Context, f *fields) *constrain.Grammar {
 	var found *constrain.Grammar
-	var from string // which field it is of
+	var from string // name of the field
 	set := func(name string, g *constrain.Grammar) {
 		if g == nil {
 			return
@@ -75,22 +75,22 @@ func (f *fields) failGrammar(name string, err error) {
 }
 
 const (
-	maxGrammars  = 64       // that are kept
-	maxKept      = 64 << 10 // bytes of a schema whose grammar is kept
-	maxKeptBytes = 64 << 20 // of all grammars that are kept
+	maxGrammars  = 64       // cached grammars
+	maxKept      = 64 << 10 // bytes of the schema of a cached grammar
+	maxKeptBytes = 64 << 20 // total bytes of cached grammars
 )
 
 // grammars compiles schemas and caches the latest grammars, since clients repeat their schemas. It
 // compiles one schema at a time to limit memory.
 type grammars struct {
-	compiling chan struct{} // has room for the one that compiles
+	compiling chan struct{} // semaphore: one schema at a time
 
 	mu       sync.Mutex
 	bySchema map[string]*constrain.Grammar
 	bytes    int // of grammars
 }
 
-// of returns the grammar of a schema. It waits for others until ctx ends.
+// of returns the grammar of a schema. It waits for other compilations until ctx is done.
 func (k *grammars) of(ctx context.Context, schema []byte) (*constrain.Grammar, error) {
 	if g := k.known(schema); g != nil {
 		return g, nil
@@ -101,7 +101,7 @@ func (k *grammars) of(ctx context.Context, schema []byte) (*constrain.Grammar, e
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if g := k.known(schema); g != nil { // of a request that came at the same time
+	if g := k.known(schema); g != nil { // compiled by a concurrent request
 		return g, nil
 	}
 	g, err := constrain.Schema(schema)

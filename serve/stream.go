@@ -35,7 +35,7 @@ func (e events) fail(err error) error {
 		return nil
 	}
 	if err := e.send(f); err != nil {
-		return nil // the client has gone
+		return nil // the client has disconnected
 	}
 	return e.end()
 }
@@ -46,7 +46,7 @@ func (e events) write(s string) error {
 		h := c.Header()
 		h.Set("Content-Type", "text/event-stream")
 		h.Set("Cache-Control", "no-cache")
-		h.Set("X-Accel-Buffering", "no") // proxies are not to wait for more
+		h.Set("X-Accel-Buffering", "no") // tells proxies not to buffer
 		c.WriteHeader(http.StatusOK)
 	}
 	if _, err := c.Write([]byte(s)); err != nil {

@@ -52,7 +52,7 @@ func (s *Server) tokenize(c *call) error {
 	return c.json(answer)
 }
 
-// detokenize answers POST /detokenize.
+// detokenize handles POST /detokenize.
 func (s *Server) detokenize(c *call) error {
 	f, err := c.body()
 	if err != nil {

@@ -63,7 +63,7 @@ func tuningRequest(f *fields) tuning.Request {
 	return r
 }
 
-// maxAdapter is the longest description of an adapter.
+// maxAdapter is the maximum size of the adapter settings in bytes.
 const maxAdapter = 64 << 10
 
 // hyperparametersOf reads the hyperparameters of a job. Each is optional and may be "auto".

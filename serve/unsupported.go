@@ -9,13 +9,13 @@ import (
 	"sync"
 )
 
-// unsupportedField describes a request field of OpenAI, vLLM, SGLang, llama.cpp, TGI,
-// Ollama or another server with their API that an endpoint does not read.
+// unsupportedField describes a request field that OpenAI, vLLM, SGLang, llama.cpp, TGI, Ollama or
+// another compatible server supports and this endpoint does not.
 type unsupportedField struct {
 	off  []any  // values that leave the feature off; null always does
-	with string // the field that turns the feature on; while that is off, so is this one
+	with string // the field that turns the feature on; if that is off, this one is too
 	hint string // follows "not supported" in the error message
-	noOp bool   // no value of the field changes an answer
+	noOp bool   // no value of the field affects an answer
 }
 
 // off returns a field that is accepted only with one of the values, given as JSON.
@@ -34,11 +34,10 @@ func off(values ...string) unsupportedField {
 // needs sets the field that turns the feature on.
 func (f unsupportedField) needs(field string) unsupportedField { f.with = field; return f }
 
-// instead adds to the error message.
+// instead sets the hint of the error message.
 func (f unsupportedField) instead(hint string) unsupportedField { f.hint = hint; return f }
 
-// noOp is a field that is accepted and ignored: it is about accounting, caching or the
-// speed of an answer.
+// noOp is a field that is accepted and ignored, since it affects only accounting, caching or speed.
 var noOp = unsupportedField{noOp: true}
 
 const (
@@ -48,9 +47,9 @@ const (
 	usePenalty      = "; repetition_penalty is, over the prompt and the whole answer"
 )
 
-// unsupported holds the fields that are known and not implemented. An endpoint that does
-// not read a field of its request looks here: a value that would change the answer is
-// refused. Fields of an endpoint that another one lacks are listed as well.
+// unsupported holds known fields that are not implemented. An endpoint looks up fields that it does
+// not read: a value that would affect the answer is refused. It also includes fields that only some
+// endpoints implement.
 var unsupported = map[string]unsupportedField{
 	// Sampling.
 	"typical_p":                  off("1", "0").instead("; top_p and min_p are"),
@@ -122,7 +121,7 @@ var unsupported = map[string]unsupportedField{
 	"early_stopping":       off("false").needs("use_beam_search"),
 	"num_return_sequences": off("1").instead("; n is"),
 
-	// Tokens and texts that may not come, or must.
+	// Forbidden and required tokens and texts.
 	"bad_words":                                 off("[]").instead("; logit_bias is, for single tokens"),
 	"bad_words_ids":                             off("[]").instead("; logit_bias is, for single tokens"),
 	"banned_strings":                            off("[]", `""`),
@@ -157,7 +156,7 @@ var unsupported = map[string]unsupportedField{
 	"response_format.schema":                           off().instead("; response_format.json_schema.schema is"),
 	"response_format.json_schema.name":                 noOp,
 	"response_format.json_schema.description":          noOp,
-	"response_format.json_schema.strict":               noOp, // schemas are always kept to
+	"response_format.json_schema.strict":               noOp, // schemas are always enforced
 	"grammar":                                          off(`""`).instead("; response_format is"),
 	"grammar_string":                                   off(`""`).instead("; response_format is"),
 	"grammar_lazy":                                     off("false"),
@@ -314,8 +313,8 @@ var unsupported = map[string]unsupportedField{
 	"data_parallel_rank":            noOp,
 }
 
-// isOff reports whether a field's value leaves its feature off. values holds the whole
-// object that the field, named by its path, belongs to.
+// isOff reports whether the value of a field leaves its feature off. values holds the object that
+// contains the field.
 func (f unsupportedField) isOff(raw json.RawMessage, values map[string]json.RawMessage) bool {
 	var v any
 	if f.noOp || json.Unmarshal(raw, &v) != nil || v == nil {
@@ -332,8 +331,8 @@ func (f unsupportedField) isOff(raw json.RawMessage, values map[string]json.RawM
 	return false
 }
 
-// checkUnread returns the first error of a request. It refuses fields that no reader of f
-// asked for and that would change the answer, and logs names that are not known at all.
+// checkUnread returns the first error of a request. It refuses unread fields that would affect the
+// answer, and logs unknown names.
 func (c *call) checkUnread(f *fields) error {
 	for _, name := range slices.Sorted(maps.Keys(f.values)) {
 		if f.asked[name] {
@@ -361,7 +360,7 @@ type unknownFields struct {
 	names map[string]bool
 }
 
-// maxUnknown is the number of names that are logged; clients choose them.
+// maxUnknown is the maximum number of names to log, since clients choose them.
 const maxUnknown = 256
 
 // log logs a name that has not been logged before.

@@ -26,11 +26,11 @@ const (
 // client must send that many bytes for each second, or the rest of the body.
 const slowestUpload = 16 << 10
 
-// steadyReader reads a body whose client gets more time for each part that has come.
+// steadyReader reads a body and extends the deadline with each part that arrives.
 type steadyReader struct {
 	call *call
 	from io.Reader
-	part int64 // bytes since the deadline was last moved
+	part int64 // bytes since the last extension of the deadline
 }
 
 func (r *steadyReader) Read(b []byte) (int, error) {
@@ -38,12 +38,12 @@ func (r *steadyReader) Read(b []byte) (int, error) {
 	timeout := r.call.server.options.BodyTimeout
 	if r.part += int64(n); float64(r.part) >= slowestUpload*timeout.Seconds() {
 		r.part = 0
-		_ = r.call.control.SetReadDeadline(time.Now().Add(timeout)) // where the connection has any
+		_ = r.call.control.SetReadDeadline(time.Now().Add(timeout)) // if the connection supports deadlines
 	}
 	return n, err
 }
 
-// uploadFile answers POST /v1/files: it writes the file as it comes.
+// uploadFile handles POST /v1/files. It writes the file while it arrives.
 func (s *Server) uploadFile(c *call) error {
 	kind, params, err := mime.ParseMediaType(c.request.Header.Get("Content-Type"))
 	if err != nil || kind != "multipart/form-data" || params["boundary"] == "" {
@@ -55,7 +55,7 @@ func (s *Server) uploadFile(c *call) error {
 	if err := form.read(); err != nil {
 		return uploadFailure(err)
 	}
-	_ = c.control.SetReadDeadline(time.Time{}) // else the rest is still to be thrown away
+	_ = c.control.SetReadDeadline(time.Time{}) // otherwise the rest still has to be discarded
 	f, err := form.file()
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (s *Server) uploadFile(c *call) error {
 type form struct {
 	reader *multipart.Reader
 	begin  func() (*tuning.Upload, error)
-	upload *tuning.Upload // nil before there is a file
+	upload *tuning.Upload // nil before the file part
 	name   string         // of the file
 	values map[string]string
 }

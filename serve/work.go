@@ -16,14 +16,14 @@ import (
 type work struct {
 	call     *call
 	engine   Engine
-	model    string // as the client has it
+	model    string // name in the request
 	wish     *wish
-	requests []batching.Request // one for each prompt
+	requests []batching.Request // one per prompt
 
 	usage  usage
-	prompt map[int][]generate.Logprobs // of the tokens of prompts
-	times  batching.Times              // of the first answer that ended
-	finish generate.Finish             // of the last one
+	prompt map[int][]generate.Logprobs // log-probabilities of prompts
+	times  batching.Times              // of the first answer to end
+	finish generate.Finish             // of the last answer to end
 }
 
 // usage holds the token counts of a request.
@@ -39,7 +39,7 @@ type details struct {
 	Cached int `json:"cached_tokens"`
 }
 
-// work prepares requests for prompts.
+// work returns the engine requests for prompts.
 func (s *Server) work(c *call, t *target, w *wish, prompts [][]int32) (*work, error) {
 	job := &work{call: c, engine: s.options.Engine, model: t.name, wish: w, prompt: map[int][]generate.Logprobs{}}
 	job.usage.Details = &details{}
@@ -57,8 +57,7 @@ func (s *Server) work(c *call, t *target, w *wish, prompts [][]int32) (*work, er
 	return job, nil
 }
 
-// step is a token of an answer to one of the prompts, or the error that ends all, or the
-// end of a prompt's answers.
+// step is a token of an answer, the error that ends the request, or the end of a prompt's answers.
 type step struct {
 	prompt int
 	token  batching.Token
@@ -130,17 +129,17 @@ func (j *work) run(idle func() error, each func(choice int, t batching.Token) er
 	return nil
 }
 
-// pingInterval is after how long a client hears that its request is still there.
+// pingInterval is the interval of keep-alive comments.
 const pingInterval = 15 * time.Second
 
-// errEnded is an answer that has not come to its end by itself.
+// errEnded is the error for an answer that the engine ended early.
 var errEnded = errors.New("the engine has ended an answer early")
 
-// take counts a token and hands it on.
+// take counts a token and passes it on.
 func (j *work) take(x step, each func(choice int, t batching.Token) error) error {
 	if p := x.token.Prompt; len(p) > 0 {
 		p = slices.Clone(p)
-		p[0].ID = j.requests[x.prompt].Prompt[0] // the first token has no log-probability
+		p[0].ID = j.requests[x.prompt].Prompt[0] // the entry is zero; set its ID
 		j.prompt[x.prompt] = p
 	}
 	switch x.token.Finish {

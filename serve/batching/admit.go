@@ -8,7 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 )
 
-// This file says which texts run.
+// This file schedules which texts run.
 
 // patience is the number of requests per sequence slot that may start while the next request waits
 // for device memory for its adapter. After that, the others wait for it.
@@ -28,7 +28,7 @@ func (e *Engine) admit() {
 			break
 		}
 		e.mu.Lock()
-		e.waiting.started(t.r.flow) // first: it stays busy
+		e.waiting.started(t.r.flow) // first, so that the flow stays busy
 		e.waiting.remove(t)
 		e.mu.Unlock()
 		e.orders++
@@ -40,7 +40,7 @@ func (e *Engine) admit() {
 	}
 }
 
-// room reports whether one more text may run.
+// room reports whether another text may run.
 func (e *Engine) room() bool { return len(e.running) < e.options.MaxTexts }
 
 // choose returns the next text to start, with its adapter on the device. It returns nil if there is
@@ -52,7 +52,7 @@ func (e *Engine) choose() *text {
 	var passed []*text
 	for _, t := range heads {
 		if !e.fits(t) {
-			return nil // others would take the pages that it waits for
+			return nil // others would take the pages that this text waits for
 		}
 		var err error
 		if t.r.lease != nil {
@@ -117,7 +117,7 @@ func (e *Engine) enter(t *text) {
 func (e *Engine) park(t *text) {
 	t.release()
 	if t.judged() {
-		t.r.prompt = nil // all of it is read again
+		t.r.prompt = nil // the whole prompt is read again
 	}
 	e.running = without(e.running, t)
 	i := len(e.parked)
@@ -127,7 +127,7 @@ func (e *Engine) park(t *text) {
 	e.parked = slices.Insert(e.parked, i, t)
 }
 
-// preempt parks the text that was begun last, and gives it.
+// preempt preempts the text that started last and returns it.
 func (e *Engine) preempt() *text {
 	last := e.running[len(e.running)-1]
 	e.park(last)
@@ -162,7 +162,7 @@ func (e *Engine) sweep() {
 // drop ends a request before its answers have ended.
 func (e *Engine) drop(r *request, err error) {
 	if err != nil && e.context.Err() != nil {
-		err = ErrClosed // which is why a run was cut off
+		err = ErrClosed // closing the engine interrupted the run
 	}
 	ended := 0
 	for _, list := range []*[]*text{&e.running, &e.parked} {
@@ -184,7 +184,7 @@ func (e *Engine) drop(r *request, err error) {
 	e.finish(r, err)
 }
 
-// over ends a text whose answer has ended, and its request with the last of them.
+// over ends a text whose answer has ended. The last text ends its request.
 func (e *Engine) over(t *text) {
 	t.release()
 	e.running = without(e.running, t)

@@ -8,8 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/engine"
 )
 
-// coming is a mix whose program is planned and compiled by a goroutine of its own, while
-// others run.
+// coming is a mix whose program another goroutine plans and compiles while other mixes run.
 type coming struct {
 	need  []*engine.Slot
 	seats []seat
@@ -29,7 +28,7 @@ func (x *machine) prepare(need []*engine.Slot) {
 	slot := x.host.NewMix(slotsOf(seats)...)
 	x.coming = c
 	go func() {
-		debug.SetPanicOnFault(true) // a page of a mapped file that cannot be read
+		debug.SetPanicOnFault(true) // an unreadable page of a mapped file
 		c.err = safely(func() (err error) {
 			if c.draft, _, err = x.plan(slot, x.cache); err == nil {
 				err = x.host.Prepare(c.draft)
@@ -66,7 +65,7 @@ func (x *machine) arrive(ctx context.Context, need []*engine.Slot) error {
 	}
 	c.draft.Drop()
 	if !slices.Equal(c.need, need) {
-		return nil // it is for others
+		return nil // the prepared mix is for other slots
 	}
 	return c.err
 }

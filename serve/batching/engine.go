@@ -35,8 +35,8 @@ type Engine struct {
 	stopped  chan struct{}
 
 	// The fields below belong to the engine's goroutine.
-	running []*text // in the order in which they were begun
-	parked  []*text // that were begun and lost their pages, in that order
+	running []*text // in the order in which they started
+	parked  []*text // preempted texts, in the same order
 	orders  uint64
 	turn    int // of texts that are read alone
 	steps   batch
@@ -44,7 +44,7 @@ type Engine struct {
 	mu       sync.Mutex // guards the fields below
 	waiting  queue
 	numbers  uint64
-	live     int           // requests that were taken and are not over
+	live     int           // accepted requests that have not ended
 	empty    chan struct{} // closed when no request is left; nil if nobody waits for it
 	draining bool
 	failed   error // why no request is accepted, nil while requests are
@@ -139,7 +139,7 @@ func (e *Engine) deliver(ctx context.Context, q *request, yield func(Token, erro
 	}
 }
 
-// take checks a request and lets it wait for its turn.
+// take checks a request and adds it to the queue.
 func (e *Engine) take(ctx context.Context, r Request) (q *request, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (e *Engine) take(ctx context.Context, r Request) (q *request, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("batching: %w: %w", ErrRequest, err)
 	}
-	if err := e.open(); err != nil { // before files are read for it
+	if err := e.open(); err != nil { // before adapter files are read for it
 		return nil, err
 	}
 	switch {

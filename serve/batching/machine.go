@@ -31,16 +31,16 @@ type machine struct {
 	host      *host.Host
 	cache     *engine.Cache
 	bounds    map[string]int
-	page      int // rows
+	page      int // rows per page
 	pageBytes int
 	none      *engine.Slot
 	logits    []float32
 	until     int // texts up to this length have the same derived tables; 0: all
 
 	base   *mix
-	mixes  []*mix  // the one that was used last comes first
-	coming *coming // that is prepared, or nil
-	news   func()  // is called when it is ready, and when slots are dropped, by other goroutines
+	mixes  []*mix  // most recently used first
+	coming *coming // being prepared, or nil
+	news   func()  // called by other goroutines when coming is ready and when slots are dropped
 
 	mu      sync.Mutex
 	slots   map[*lora.Version]*engine.Slot
@@ -128,7 +128,7 @@ func (x *machine) load(ctx context.Context, s *engine.Slot, seats ...seat) (*mix
 	return x.take(ctx, d, s, seats)
 }
 
-// take loads the program of a draft.
+// take loads a planned program.
 func (x *machine) take(ctx context.Context, d *engine.Draft, s *engine.Slot, seats []seat) (*mix, error) {
 	ps, err := x.host.Load(ctx, s, nil, d)
 	if err != nil {
@@ -137,7 +137,7 @@ func (x *machine) take(ctx context.Context, d *engine.Draft, s *engine.Slot, sea
 	return &mix{ps[0], s, seats}, nil
 }
 
-// Put implements lora.Slots. The parameters come to the device with the mix that has them.
+// Put implements lora.Slots. The parameters are uploaded with the mix that uses them.
 func (x *machine) Put(_ context.Context, v *lora.Version) error {
 	s, err := x.host.NewSlot(v.State())
 	if err != nil {
@@ -259,7 +259,7 @@ func spread(need []*engine.Slot) (seats []seat) {
 	for i, s := range need {
 		like := func(o *engine.Slot) bool { return o.Shape() == s.Shape() }
 		if slices.IndexFunc(need, like) < i {
-			continue // with the first of its shape
+			continue // counted with the first of its shape
 		}
 		n := 0
 		for _, o := range need {
@@ -318,7 +318,7 @@ func (x *machine) run(ctx context.Context, m *mix, b *data.Batch, length, rows i
 	return logits, nil
 }
 
-// close frees the memory of the device.
+// close frees the device memory.
 func (x *machine) close() {
 	x.mu.Lock()
 	defer x.mu.Unlock()

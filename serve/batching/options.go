@@ -10,8 +10,8 @@ import (
 
 // Options configure an engine. The zero value is ready to use.
 type Options struct {
-	// MaxLength bounds prompt and answer together, in tokens; 0 is what the model takes
-	// and the cache has room for.
+	// MaxLength is the maximum number of tokens of prompt and answer. Zero means as many as the
+	// model supports and the cache can hold.
 	MaxLength int
 	// MaxTexts is the maximum number of sequences per batch. Zero means 32.
 	MaxTexts int
@@ -31,8 +31,8 @@ type Options struct {
 	// TrainShare is the fraction of time for concurrent training while there are requests (see
 	// Beside), between 0 and 1, both excluded. Zero means 0.5.
 	TrainShare float64
-	// OnStep, if not nil, is called after each run, by the goroutine that makes them. It
-	// must not close the engine.
+	// OnStep, if not nil, is called after each run on the engine's goroutine. It must not close the
+	// engine.
 	OnStep func(Step)
 }
 
@@ -40,7 +40,7 @@ type Options struct {
 const (
 	defaultTexts    = 32
 	defaultTokens   = 256
-	defaultLength   = 2048 // of a text, for the size of the cache
+	defaultLength   = 2048 // tokens per text, to size the cache
 	defaultPageRows = 16
 	defaultQueue    = 1024
 	defaultResident = 16

@@ -20,7 +20,7 @@ type queue struct {
 	count int
 }
 
-// flowKey tells flows apart.
+// flowKey identifies a flow.
 type flowKey struct {
 	adapter lora.Digest
 	client  string
@@ -29,9 +29,9 @@ type flowKey struct {
 // flow holds the requests of one client for one adapter.
 type flow struct {
 	key     flowKey
-	served  int64   // tokens
-	waiting []*text // the first came first
-	running int     // texts that do not wait
+	served  int64   // tokens read
+	waiting []*text // oldest first
+	running int     // running texts
 }
 
 // flow returns the flow of a key and marks it busy.
@@ -52,7 +52,7 @@ func (q *queue) flow(k flowKey) *flow {
 	return f
 }
 
-// busy reports whether the flow has something to do.
+// busy reports whether the flow has waiting or running texts.
 func (f *flow) busy() bool { return len(f.waiting) > 0 || f.running > 0 }
 
 // least returns the lowest counter of the busy flows.
@@ -122,7 +122,7 @@ func (q *queue) all() (all []*text) {
 	return all
 }
 
-// started and ended count the texts of a flow that run.
+// started and ended count the running texts of a flow.
 func (q *queue) started(k flowKey) { q.flow(k).running++ }
 
 func (q *queue) ended(k flowKey) {
@@ -130,10 +130,10 @@ func (q *queue) ended(k flowKey) {
 	q.forget()
 }
 
-// serve counts tokens that were read for a flow.
+// serve adds tokens read for a flow.
 func (q *queue) serve(k flowKey, tokens int) { q.flow(k).served += int64(tokens) }
 
-// forget drops the flows that have nothing to do and would begin anew with as much.
+// forget removes idle flows whose counter would be the same if they started again.
 func (q *queue) forget() {
 	least, any := q.least()
 	for k, f := range q.flows {

@@ -13,7 +13,7 @@ import (
 
 // Errors of one request. They do not affect other requests.
 var (
-	// ErrQueue is the error for a request that comes when as many wait as may.
+	// ErrQueue is the error for a request that arrives while the queue is full.
 	ErrQueue = errors.New("too many requests wait")
 	// ErrClosed is the error for a request to an engine that accepts no more requests.
 	ErrClosed = errors.New("the engine is closed")
@@ -33,7 +33,7 @@ type Request struct {
 	// Answers holds the options of each answer. All answers share the pages of the prompt. A
 	// Decoder or Grammar must not be used for more than one answer.
 	Answers []generate.GenerateOptions
-	// PromptLogprobs asks for the log-probabilities of the tokens of the prompt.
+	// PromptLogprobs requests the log-probabilities of the prompt's tokens.
 	PromptLogprobs bool
 	// Client identifies the sender. Waiting requests take turns by adapter and client.
 	Client string
@@ -41,22 +41,22 @@ type Request struct {
 	Salt string
 }
 
-// Token is one step of an answer.
+// Token is a token of an answer.
 type Token struct {
 	// The token has no Prob, since its answer may have advanced.
 	generate.Token
-	Answer int             // its number in Request.Answers
-	Finish generate.Finish // of the answer, empty before its last token
+	Answer int             // index in Request.Answers
+	Finish generate.Finish // empty before the last token of the answer
 	// Prompt holds the requested log-probabilities of the prompt. It comes with the first token of
 	// the first answer. The entry of the first prompt token is zero.
 	Prompt []generate.Logprobs
-	Times  Times // with the last token of an answer
+	Times  Times // set with the last token of an answer
 }
 
 // Times holds the timing of a request.
 type Times struct {
-	Cached  int           // tokens of the prompt that were read before
-	Queued  time.Duration // until it was begun
-	Prefill time.Duration // until its first token
+	Cached  int           // prompt tokens found in the cache
+	Queued  time.Duration // until the request started
+	Prefill time.Duration // from the start to the first token
 	Decode  time.Duration // from the first token to the last
 }

@@ -17,11 +17,10 @@ type said struct {
 	err    error
 }
 
-// scored is a token of a prompt whose log-probability was asked for, and the logits of
-// the token before it.
+// scored is a prompt token with a requested log-probability, and the logits at the token before it.
 type scored struct {
 	t      *text
-	at     int // in the prompt
+	at     int // index in the prompt
 	logits []float32
 	err    error
 }
@@ -83,7 +82,7 @@ func (e *Engine) settle(b *batch, logits []float32) {
 	clear(b.said)
 	clear(b.scored)
 	clear(b.pieces)
-	for len(e.running) > e.options.MaxTexts { // of the answers to one prompt
+	for len(e.running) > e.options.MaxTexts { // new answers to one prompt
 		e.park(e.running[len(e.running)-1])
 	}
 }
@@ -127,7 +126,7 @@ func (e *Engine) advance(p piece) ([]*text, error) {
 	return ends, nil
 }
 
-// say hands out the next token of a text.
+// say emits the next token of a text.
 func (e *Engine) say(t *text, token Token) {
 	r := t.r
 	if r.PromptLogprobs && t.number == 0 && len(t.tokens()) == len(r.Prompt)+1 {

@@ -12,25 +12,25 @@ import (
 
 // Step describes one run.
 type Step struct {
-	Tokens int // that were read
-	Prompt int // of these, the ones of prompts, and of texts that are read again
+	Tokens int // tokens read
+	Prompt int // of these, tokens of prompts and of texts that are read again
 	Texts  int
 	Took   time.Duration
 }
 
 // Stats describes the current activity of an engine.
 type Stats struct {
-	// Running and Waiting count requests by the adapter that they name, empty for the
-	// model alone, sorted by it. One that has lost its pages waits.
+	// Running and Waiting count requests by adapter, sorted by name; the name is empty for the base
+	// model. Preempted requests count as waiting.
 	Running, Waiting []AdapterCount
-	// Resident are the names of adapters on the device, sorted, and MaxResident is how
-	// many there may be.
+	// Resident holds the sorted names of adapters on the device; MaxResident is their maximum
+	// number.
 	Resident    []string
 	MaxResident int
 	Pages       pages.Stats
 	PageRows    int
-	PageBytes   int    // memory of a page on the device
-	Preemptions uint64 // texts that lost their pages to others, and were read again
+	PageBytes   int    // device memory per page
+	Preemptions uint64 // times that a text lost its pages to others
 	// Time is the time used by serving and by concurrent training.
 	Time share.Used
 }
@@ -41,7 +41,7 @@ type AdapterCount struct {
 	Requests int
 }
 
-// Stats describes the present, as of the last step.
+// Stats returns the state of the engine after the last step.
 func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	s := e.stats
@@ -66,7 +66,7 @@ func (e *Engine) Stats() Stats {
 	return s
 }
 
-// publish lets Stats see what has changed.
+// publish updates what Stats returns.
 func (e *Engine) publish() {
 	busy := map[*request]bool{}
 	running, parked := map[string]int{}, map[string]int{}

@@ -18,27 +18,27 @@ import (
 // batch is the input of a step.
 type batch struct {
 	pieces   []piece
-	length   int // that derived tables are for
+	length   int // text length of the derived tables
 	given    data.Batch
-	adapters []int32 // of the tokens
-	reads    []int32 // tokens whose logits are read
+	adapters []int32 // adapter of each token
+	reads    []int32 // indices of tokens whose logits are read
 	said     []said
 	scored   []scored
 }
 
-// piece is the tokens of one text that a step reads.
+// piece is the chunk of one text that a step reads.
 type piece struct {
 	t    *text
 	from int
 	n    int
-	copy pages.Copy // before the run
-	rows int        // of logits
+	copy pages.Copy // to make before the run
+	rows int        // logits to read
 }
 
 // loop runs the engine's goroutine.
 func (e *Engine) loop() {
 	defer close(e.stopped)
-	debug.SetPanicOnFault(true) // a page of a mapped file that cannot be read ends a step
+	debug.SetPanicOnFault(true) // an unreadable page of a mapped file ends only a step
 	for e.wait() {
 		e.gate.Begin()
 		err := safely(e.step)
@@ -58,7 +58,7 @@ func (e *Engine) loop() {
 	e.shut()
 }
 
-// wait waits for something to do; false says that the engine is closed, or cannot go on.
+// wait waits for work. It returns false if the engine is closed or has failed.
 func (e *Engine) wait() bool {
 	for {
 		e.mu.Lock()
@@ -186,8 +186,8 @@ func (e *Engine) runsWith(m *mix) func(*text) bool {
 	}
 }
 
-// blame ends the requests whose adapter alone gives an error too, or else the one that was
-// begun last.
+// blame ends the requests whose adapter fails on its own too. If there are none, it ends the
+// request that started last.
 func (e *Engine) blame(err error) {
 	found := false
 	for _, t := range slices.Clone(e.running) {
@@ -241,7 +241,7 @@ func (e *Engine) compose(b *batch, m *mix) {
 	e.waiting.sort(long)
 	e.mu.Unlock()
 	for _, t := range common {
-		if !slices.Contains(long, t) && t.pages != nil { // it may have lost them
+		if !slices.Contains(long, t) && t.pages != nil { // it may have been preempted
 			e.add(b, t)
 		}
 	}
@@ -267,7 +267,7 @@ func (e *Engine) follow(t *text) {
 	}
 	t.release()
 	t.pages = e.pool.Begin(t.r.root, known)
-	if t.read <= had { // and it is the first time that it comes here
+	if t.read <= had { // and these tokens are read for the first time
 		t.r.cached += t.pages.Len() - had
 	}
 }
@@ -324,7 +324,7 @@ func (e *Engine) add(b *batch, t *text) {
 	}
 }
 
-// read runs a batch and gives the logits that are wanted.
+// read runs a batch and returns the requested logits.
 func (e *Engine) read(m *mix, b *batch) ([]float32, error) {
 	b.given.Reset()
 	b.adapters, b.reads = b.adapters[:0], b.reads[:0]
@@ -350,7 +350,7 @@ func (e *Engine) read(m *mix, b *batch) ([]float32, error) {
 	}
 	rows := len(b.reads)
 	if rows == 0 {
-		b.reads = append(b.reads, 0) // an axis has one row at least
+		b.reads = append(b.reads, 0) // an axis has at least one row
 	}
 	b.given.SetInts(nn.Adapters, b.adapters)
 	b.given.SetInts(readInput, b.reads)

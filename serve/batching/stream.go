@@ -16,37 +16,37 @@ import (
 // goroutine.
 type request struct {
 	Request
-	number uint64 // in the order in which they came
+	number uint64 // in order of arrival
 	flow   flowKey
 	root   pages.Root
-	lease  *lora.Lease // nil for the model alone
+	lease  *lora.Lease // nil for the base model
 	came   time.Time
 
-	texts  int // that are not over
-	passed int // requests that were begun before it, after it could have been
+	texts  int // texts that have not ended
+	passed int // requests that started while this one could have
 	begun  time.Time
-	first  time.Time // token
+	first  time.Time // time of the first token
 	cached int
 	prompt []generate.Logprobs
 
 	gone atomic.Bool   // the reader has left
-	over chan struct{} // closed when the engine has done with it
+	over chan struct{} // closed when the engine is done with the request
 	out  stream
 }
 
-// stream hands tokens from the engine to who reads them. It never waits for a reader:
-// what is not read yet is kept, at most all tokens of the answers.
+// stream passes tokens from the engine to the reader. The engine never waits for the reader: unread
+// tokens are buffered, at most all tokens of the answers.
 type stream struct {
 	mu     sync.Mutex
 	tokens []Token
 	ended  bool
 	err    error
-	more   chan struct{} // has something in it when there is news
+	more   chan struct{} // holds a value when there are new tokens or the end
 }
 
 func newStream() stream { return stream{more: make(chan struct{}, 1)} }
 
-// put adds tokens.
+// put appends a token.
 func (s *stream) put(t Token) {
 	s.mu.Lock()
 	s.tokens = append(s.tokens, t)

@@ -13,12 +13,12 @@ import (
 // token, it represents all answers to the prompt.
 type text struct {
 	r      *request
-	number int // of the answer
+	number int // index of the answer
 	answer *generate.Answer
-	others []*generate.Answer // that begin with the same prompt, until it is read
+	others []*generate.Answer // other answers to the same prompt, until the prompt is read
 	order  uint64             // order in which running texts started
-	pages  *pages.Text        // nil while it waits
-	read   int                // the most tokens of it that ever were read
+	pages  *pages.Text        // nil while the text waits
+	read   int                // the most tokens that have ever been read
 }
 
 // tokens returns the tokens of prompt and answer.
@@ -45,7 +45,7 @@ func (t *text) release() {
 	}
 }
 
-// judged reports whether the logits of the prompt's tokens are still wanted.
+// judged reports whether log-probabilities of the prompt are still to be computed.
 func (t *text) judged() bool { return t.r.PromptLogprobs && len(t.r.prompt) < len(t.r.Prompt) }
 
 // version returns the adapter version, or nil for the base model.

@@ -13,7 +13,7 @@ import (
 	"unicode"
 )
 
-// Set holds the digests of keys with the names of their owners. Nil has none.
+// Set holds the digests of keys with the names of their owners. A nil Set has no keys.
 type Set []entry
 
 type entry struct {
@@ -21,10 +21,10 @@ type entry struct {
 	name   string
 }
 
-// NewSet returns the set of keys, each written as [Parse] reads it. Several keys may have the
-// same name: they are keys of one owner.
+// NewSet returns the set of keys, each written as [Parse] reads it. Keys with the same name belong
+// to one owner.
 func NewSet(texts []string) (s Set, err error) {
-	unnamed := map[string]string{} // keys by the names that they have therefore
+	unnamed := map[string]string{} // keys by their derived names
 	for _, text := range texts {
 		name, key, err := Parse(text)
 		if err != nil {
@@ -43,7 +43,7 @@ func NewSet(texts []string) (s Set, err error) {
 
 var ownerName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._-]{0,63}$`)
 
-// Parse reads KEY or NAME KEY. A key without a name has the one that [Name] returns.
+// Parse reads KEY or NAME KEY. A key without a name gets the one that [Name] returns.
 func Parse(text string) (name, key string, err error) {
 	switch words := strings.Fields(text); len(words) {
 	case 0:
@@ -63,8 +63,8 @@ func Parse(text string) (name, key string, err error) {
 	return name, key, nil
 }
 
-// Find returns the name of the owner of a key, if the set has it. The time it takes does not
-// tell how much of the key is right.
+// Find returns the name of the owner of a key, if the set has it. Its running time does not reveal
+// how much of the key is right.
 func (s Set) Find(key string) (name string, ok bool) {
 	digest := sha256.Sum256([]byte(key))
 	for i := range s {
@@ -83,7 +83,7 @@ func Name(key string) string {
 
 // Ring holds the keys of a server.
 type Ring struct {
-	Users  Set // with none, no key is needed
+	Users  Set // if empty, no key is needed
 	Admins Set
 }
 
@@ -95,7 +95,7 @@ func NewRing(users, admins []string) (r Ring, err error) {
 	return r, err
 }
 
-// Client returns the client that a key belongs to; ok is false if it needs another key.
+// Client returns the client that a key belongs to; ok is false if the key is not accepted.
 func (r Ring) Client(key string) (c Client, ok bool) {
 	if name, isAdmin := r.Admins.Find(key); isAdmin {
 		return Client{name, true}, true
@@ -104,10 +104,10 @@ func (r Ring) Client(key string) (c Client, ok bool) {
 	return Client{Name: name}, isUser || r.Users == nil
 }
 
-// Client is a client of a server. The zero Client is one of a server without keys.
+// Client is a client of a server. The zero Client is the client of a server without keys.
 type Client struct {
 	Name  string // owner name of what the client creates
-	Admin bool   // sees what others own
+	Admin bool   // sees the objects of all owners
 }
 
 // Sees reports whether the client may see and change objects of an owner. Objects created without a

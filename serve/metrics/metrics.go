@@ -29,12 +29,12 @@ type Metrics struct {
 
 // Options describe the server.
 type Options struct {
-	Model     string                // the name that it has for clients
-	MaxLength int                   // most tokens of a text
-	Stats     func() batching.Stats // how it is now
+	Model     string                // public name of the model
+	MaxLength int                   // maximum number of tokens of a text
+	Stats     func() batching.Stats // current state of the engine
 }
 
-// engine is the label of vLLM for one of several copies of a model. There is one.
+// engine is vLLM's label of an engine replica. There is only one here.
 const engine = "0"
 
 // New returns the metrics of a server that has not yet received a request.
@@ -75,7 +75,7 @@ func New(o Options) *Metrics {
 	return m
 }
 
-// ServeHTTP answers in the text format of Prometheus.
+// ServeHTTP writes the metrics in Prometheus' text format.
 func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.page.ServeHTTP(w, r) }
 
 // Step counts a step of the engine.
@@ -84,7 +84,7 @@ func (m *Metrics) Step(s batching.Step) { m.steps.Observe(float64(s.Tokens)) }
 // SetSamplerGap records the gap between sampler and trainer of a call; see session.GapMetric.
 func (m *Metrics) SetSamplerGap(gap float64) { m.samplerGap.Set(gap) }
 
-// The buckets of vLLM, so that what is drawn of both can be compared.
+// vLLM's buckets, so that both can be compared in one chart.
 var (
 	firstTokenBuckets = []float64{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}
 	nextTokenBuckets  = []float64{.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
@@ -105,7 +105,7 @@ func lengthBuckets(most int) []float64 {
 	}
 }
 
-// factory makes and registers metrics that have the labels of a server.
+// factory creates and registers metrics with the labels of a server.
 type factory struct {
 	registry *prometheus.Registry
 	labels   prometheus.Labels

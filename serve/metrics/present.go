@@ -22,8 +22,8 @@ type present struct {
 	serving, training, slices                *prometheus.Desc
 
 	mu      sync.Mutex
-	said    [3]string // of the adapters
-	changed time.Time // since when it is so
+	said    [3]string // label values of the adapter series
+	changed time.Time // time of their last change
 }
 
 func newPresent(stats func() batching.Stats, labels prometheus.Labels) *present {
@@ -39,11 +39,11 @@ func newPresent(stats func() batching.Stats, labels prometheus.Labels) *present 
 		queries:     desc("prefix_cache_queries_total", "Tokens of prompts that were looked for in the cache."),
 		hits:        desc("prefix_cache_hits_total", "Tokens of prompts that were found in the cache."),
 		cache:       desc("cache_config_info", "The pages of the cache.", "block_size", "num_gpu_blocks"),
-		// vLLM trains nothing.
+		// vLLM has no training.
 		serving:  prometheus.NewDesc(ownPrefix+"serving_seconds_total", "Time of steps of serving, without what was trained in them.", nil, labels),
 		training: prometheus.NewDesc(ownPrefix+"training_seconds_total", "Time of training beside serving: of slices that serving waited for, and while there was nothing to serve.", []string{"while"}, labels),
 		slices:   prometheus.NewDesc(ownPrefix+"training_slices_total", "Slices of time that training had behind steps of serving.", nil, labels),
-		// Routers read these two labels and a number; they look for no others.
+		// Inference routers read two labels and the value, and no other series.
 		adapters: prometheus.NewDesc(prefix+"lora_requests_info", "Unix time since when the adapters are these.", []string{"max_lora", "running_lora_adapters", "waiting_lora_adapters"}, nil),
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Vectors are the metrics of a server that makes vectors and continues no texts.
+// Vectors holds the metrics of an embedding server.
 type Vectors struct {
 	page    http.Handler
 	running prometheus.Gauge
@@ -30,7 +30,7 @@ func NewVectors(model string) *Vectors {
 	return v
 }
 
-// ServeHTTP answers in the text format of Prometheus.
+// ServeHTTP writes the metrics in Prometheus' text format.
 func (v *Vectors) ServeHTTP(w http.ResponseWriter, r *http.Request) { v.page.ServeHTTP(w, r) }
 
 // Handler returns a handler that calls h and counts its embeddings requests.

@@ -33,7 +33,7 @@ func (m *Metrics) Watch(submit batching.Submit) batching.Submit {
 	}
 }
 
-// The reasons of vLLM for the end of an answer.
+// vLLM's finish reasons.
 const (
 	stopped = "stop"
 	cut     = "length"
@@ -43,22 +43,22 @@ const (
 
 var reasons = []string{stopped, cut, aborted, failed}
 
-// refusals are errors of requests that are not taken.
+// refusals are the errors of requests that are not accepted.
 var refusals = []error{batching.ErrQueue, batching.ErrClosed, batching.ErrRequest}
 
-// watched is a request under way.
+// watched is a request in progress.
 type watched struct {
 	metrics *Metrics
 	request batching.Request
 	answers []answer
-	begun   bool // it has a first token
+	begun   bool // the first token has arrived
 	err     error
 }
 
 // answer holds the counts of an answer.
 type answer struct {
 	tokens int
-	last   time.Time // when the last of them came
+	last   time.Time // time of the latest token
 	ended  bool
 }
 
@@ -83,7 +83,7 @@ func (w *watched) take(t batching.Token) {
 	}
 }
 
-// finish counts an answer by its last token.
+// finish records an answer at its last token.
 func (w *watched) finish(a *answer, t batching.Token) {
 	m, d := w.metrics, t.Times
 	a.ended = true

@@ -19,25 +19,24 @@ import (
 var (
 	// ErrFull is the error for tokens for which no page is available.
 	ErrFull = errors.New("the pool of pages is full")
-	// ErrText is the error for a call that a text cannot take: it was released, or has
-	// rows that are not written.
+	// ErrText is the error for a call on a text that was released or has unwritten rows.
 	ErrText = errors.New("wrong use of a text in pages")
-	// ErrSize is the error for a pool of sizes that no cache has.
+	// ErrSize is the error for an invalid size of a pool.
 	ErrSize = errors.New("wrong size of a pool of pages")
 )
 
-// Options are the sizes of a pool.
+// Options configure a pool.
 type Options struct {
-	Pages int // of the cache
-	Rows  int // of a page, a power of two
+	Pages int // number of pages of the cache
+	Rows  int // rows per page, a power of two
 }
 
 // Pool holds the pages of one cache. The number of pages bounds its memory. Methods of a Pool and
 // of its texts must not be called concurrently.
 type Pool struct {
 	rows  int
-	pages []page         // and a last one, where the list of unused ones begins and ends
-	free  []int32        // which hold nothing
+	pages []page         // the extra last page is the head of the list of unused pages
+	free  []int32        // empty pages
 	found map[hash]int32 // cached pages, by the hash of the tokens up to their end
 
 	used            int // pages of texts
@@ -86,7 +85,7 @@ func New(o Options) (*Pool, error) {
 	}
 	p := &Pool{rows: o.Rows, pages: make([]page, o.Pages+1), free: make([]int32, o.Pages), found: map[hash]int32{}, block: make([]byte, sha256.Size+4*o.Rows)}
 	for i := range p.free {
-		p.free[i] = int32(o.Pages - 1 - i) // the first comes first
+		p.free[i] = int32(o.Pages - 1 - i) // so that page 0 is allocated first
 	}
 	p.pages[o.Pages].before, p.pages[o.Pages].after = int32(o.Pages), int32(o.Pages)
 	return p, nil
@@ -98,17 +97,17 @@ func (p *Pool) Rows() int { return p.rows }
 // Stats holds the page counts, and the hits of the prefix cache.
 type Stats struct {
 	Pages  int // Used + Cached + Free
-	Used   int // by texts
-	Cached int // by no text; one that begins with their tokens finds them
+	Used   int // in use by texts
+	Cached int // unused, but found by texts with the same prefix
 	Free   int
 
-	Queries uint64 // full pages that texts began with
-	Hits    uint64 // of these, the ones that were found
-	Evicted uint64 // cached pages that had to make room
+	Queries uint64 // full pages looked up
+	Hits    uint64 // of these, pages that were found
+	Evicted uint64 // cached pages that were reused for other tokens
 	Copied  uint64 // copies of shared pages made to append a row
 }
 
-// Stats counts from when the pool was made.
+// Stats returns counts since the pool was created.
 func (p *Pool) Stats() Stats {
 	all := len(p.pages) - 1
 	return Stats{Pages: all, Used: p.used, Cached: all - p.used - len(p.free), Free: len(p.free),

@@ -8,8 +8,8 @@ type Text struct {
 	pages   []int32
 	length  int
 	written int
-	cached  int     // pages that others may find
-	hash    hash    // of the tokens of these
+	cached  int     // number of pages that others may find
+	hash    hash    // of the tokens in these pages
 	tokens  []int32 // after the last of them
 }
 
@@ -38,7 +38,7 @@ func (t *Text) Append(tokens ...int32) (c Copy, err error) {
 	if len(tokens) == 0 {
 		return c, nil
 	}
-	in, last := t.length%p.rows, len(t.pages)-1 // rows of the last page
+	in, last := t.length%p.rows, len(t.pages)-1 // used rows of the last page
 	need := (t.length+len(tokens)-1)/p.rows - last
 	shared := in > 0 && p.pages[t.pages[last]].users > 1
 	if shared {

@@ -14,21 +14,21 @@ import (
 //
 // It is safe for concurrent use.
 type Gate struct {
-	ratio float64 // of a slice to the step before it
+	ratio float64 // length of a slice relative to the step before it
 
-	over func() // end, made once
+	over func() // the method value end, allocated once
 
 	mu       sync.Mutex
 	phase    phase
-	since    time.Time     // of the last account
-	credit   time.Duration // that training has in a slice; below 0: what it has had too much
-	floor    time.Duration // of credit, where the slice ends
-	step     time.Duration // that the step under way took so far, without launches in it
-	usual    time.Duration // that steps take, the last ones most of all
+	since    time.Time     // time of the last call of account
+	credit   time.Duration // remaining slice of training; negative if it overran
+	floor    time.Duration // credit at which the slice ends
+	step     time.Duration // duration of the current step so far, without launches
+	usual    time.Duration // moving average of the step duration
 	late     time.Duration // time by which slices overrun the floor, likewise: a launch cannot be interrupted
-	launches int           // under way
-	waiting  int           // launches that may not begin
-	left     time.Time     // when the last launch was over
+	launches int           // in progress
+	waiting  int           // launches waiting to begin
+	left     time.Time     // end of the last launch
 	changed  chan struct{} // closed when a launch may begin; nil if none waits
 	used     Used
 }
@@ -38,15 +38,15 @@ type phase uint8
 
 const (
 	idle     phase = iota // there is nothing to serve
-	stepping              // a step is under way, and perhaps a launch that was begun before it
+	stepping              // a step is running, perhaps with a launch that began before it
 	lending               // training has a slice
 )
 
 // Used is the time that each side has used.
 type Used struct {
-	Steps  uint64        // of serving
-	Step   time.Duration // that these took, without launches in them
-	Slices uint64        // that training was given behind steps
+	Steps  uint64        // number of serving steps
+	Step   time.Duration // total duration of steps, without launches
+	Slices uint64        // number of slices for training
 	// Slice is the time that serving has waited for training: slices, and launches that overran
 	// into a step.
 	Slice time.Duration
@@ -105,7 +105,7 @@ func (g *Gate) End(ctx context.Context) {
 	}
 }
 
-// lend waits while training has what is left of its slice.
+// lend blocks during the slice of training.
 func (g *Gate) lend(ctx context.Context) {
 	g.floor = max(0, g.credit-time.Duration(longest*g.ratio*float64(g.usual))) + g.late
 	g.enter(lending)
@@ -157,8 +157,8 @@ func (g *Gate) end() {
 	}
 }
 
-// open reports whether a launch may begin: in a slice one at a time, so that the least is
-// under way when it is over.
+// open reports whether a launch may begin. In a slice they run one at a time, so that little is in
+// progress at its end.
 func (g *Gate) open() bool {
 	return g.phase == idle || g.phase == lending && g.credit > g.floor && g.launches == 0
 }
@@ -170,7 +170,7 @@ func (g *Gate) Used() Used {
 	return g.used
 }
 
-// enter begins a phase.
+// enter starts a phase.
 func (g *Gate) enter(p phase) {
 	g.account()
 	g.phase = p
@@ -201,7 +201,7 @@ func (g *Gate) account() {
 	}
 }
 
-// wait waits, without the lock, until a launch may begin or ctx ends.
+// wait blocks, without the lock, until a launch may begin or ctx is done.
 func (g *Gate) wait(ctx context.Context) {
 	if g.changed == nil {
 		g.changed = make(chan struct{})
@@ -215,7 +215,7 @@ func (g *Gate) wait(ctx context.Context) {
 	}
 }
 
-// sleep waits, without the lock, for so long, or for the end of ctx.
+// sleep blocks, without the lock, for a duration or until ctx is done.
 func (g *Gate) sleep(ctx context.Context, long time.Duration) {
 	g.mu.Unlock()
 	defer g.mu.Lock()

@@ -16,25 +16,25 @@ import (
 	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
-// call is a request under way, and the way for its answer.
+// call is a request in progress and the writer of its response.
 type call struct {
 	http.ResponseWriter
 	request *http.Request
 	server  *Server
 	who     keys.Client
 	began   time.Time
-	status  int // 0 while nothing is written
+	status  int // 0 before anything is written
 	err     error
-	quiet   bool // one of many: nothing to log of it
+	quiet   bool // frequent request, not logged
 }
 
-// ServeHTTP answers a request.
+// ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{ResponseWriter: w, request: r, server: s, began: time.Now()}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	defer c.end()
-	if r.ContentLength != 0 { // until it is read, or thrown away because the request is refused
-		_ = http.NewResponseController(w).SetReadDeadline(c.began.Add(bodyTimeout)) // where the connection has any
+	if r.ContentLength != 0 { // until the body is read, or discarded because the request is refused
+		_ = http.NewResponseController(w).SetReadDeadline(c.began.Add(bodyTimeout)) // if the connection supports deadlines
 	}
 	if _, pattern := s.routes.Handler(r); pattern == "" {
 		c.fail(notFound("there is no %s %.200s", r.Method, r.URL.Path))
@@ -58,10 +58,10 @@ type route struct {
 	handle func(*call) error
 }
 
-// ServeHTTP is called by [Server.ServeHTTP], with its call.
+// ServeHTTP implements http.Handler. [Server.ServeHTTP] calls it with its call as the writer.
 func (r route) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	c := w.(*call)
-	c.request = req // with the values of its path
+	c.request = req // with its path values
 	if r.access == users {
 		var ok bool
 		if c.who, ok = c.server.keys.Client(req.Header.Get("X-API-Key")); !ok {
@@ -80,7 +80,7 @@ const writeTimeout = 30 * time.Second
 // extend sets the deadline of the next write, since a connection keeps the deadline of the previous
 // response.
 func (c *call) extend() {
-	_ = http.NewResponseController(c.ResponseWriter).SetWriteDeadline(time.Now().Add(writeTimeout)) // where the connection has any
+	_ = http.NewResponseController(c.ResponseWriter).SetWriteDeadline(time.Now().Add(writeTimeout)) // if the connection supports deadlines
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -101,10 +101,10 @@ func (c *call) Write(b []byte) (int, error) {
 	return c.ResponseWriter.Write(b)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap returns the wrapped writer, for http.ResponseController.
 func (c *call) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-// json writes an answer.
+// json writes a JSON response.
 func (c *call) json(v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -113,7 +113,7 @@ func (c *call) json(v any) error {
 	return c.bytes("application/json", b)
 }
 
-// bytes writes an answer, in pieces that a slow client can take.
+// bytes writes a response in chunks, so that a slow client can receive it in time.
 func (c *call) bytes(kind string, b []byte) error {
 	const piece = 64 << 10
 	c.Header().Set("Content-Type", kind)
@@ -126,7 +126,7 @@ func (c *call) bytes(kind string, b []byte) error {
 	return nil
 }
 
-// errGone is a client that does not take its answer.
+// errGone is the error of a client that has disconnected or does not read.
 var errGone = errors.New("the client has gone")
 
 // bodyTimeout is the time limit for receiving a request.
@@ -148,11 +148,11 @@ func (c *call) body(kind string) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", errGone, err)
 	}
-	_ = http.NewResponseController(c.ResponseWriter).SetReadDeadline(time.Time{}) // polls are held
+	_ = http.NewResponseController(c.ResponseWriter).SetReadDeadline(time.Time{}) // polls may last longer
 	return raw, nil
 }
 
-// read reads the JSON object that was sent into v.
+// read decodes the JSON request body into v.
 func (c *call) read(v any) error {
 	raw, err := c.body("application/json")
 	if err != nil {
@@ -168,7 +168,7 @@ func (c *call) read(v any) error {
 type failure struct {
 	status  int
 	message string
-	retry   string // seconds until it is worth another try
+	retry   string // seconds after which to retry
 	cause   error  // for the log
 }
 
@@ -210,7 +210,7 @@ func failureOf(err error) *failure {
 	return &failure{status: http.StatusInternalServerError, message: "the server failed; its log says why", cause: err}
 }
 
-// fail answers with an error, if nothing has been written.
+// fail writes an error response if nothing has been written.
 func (c *call) fail(err error) {
 	f := failureOf(err)
 	if c.err = f.cause; c.err == nil {
@@ -230,7 +230,7 @@ func (c *call) fail(err error) {
 	}
 }
 
-// end writes the line in the log. A panic is no more than a request that failed.
+// end writes the log line. A panic is logged as a failed request.
 func (c *call) end() {
 	p := recover()
 	attrs := []slog.Attr{slog.String("method", c.request.Method), slog.String("path", c.request.URL.Path), slog.String("client", c.who.Name)}

@@ -25,10 +25,10 @@ func (r *request) batch() ([]session.Datum, session.Loss, error) {
 	return all, l, nil
 }
 
-// targetTokens is the one of loss_fn_inputs that all losses read.
+// targetTokens is the entry of loss_fn_inputs that all losses read.
 const targetTokens = "target_tokens"
 
-// into makes a Datum.
+// into converts d to a session.Datum.
 func (d *datum) into(to *session.Datum) error {
 	to.Tokens = d.tokens
 	floats := map[string]*[]float32{
@@ -73,7 +73,7 @@ func (d *datum) into(to *session.Datum) error {
 			return fmt.Errorf("%w: %s: found %d numbers, expected %d, as many as %s", ErrRequest, name, len(*place), len(ids), targetTokens)
 		}
 	}
-	if t.csr != nil { // what is not listed is not learned
+	if t.csr != nil { // unlisted positions are not trained on
 		listed, err := t.listed()
 		if err != nil {
 			return fmt.Errorf("%s: %w", targetTokens, err)
@@ -132,7 +132,7 @@ func (t *tensorData) ints() ([]int64, error) {
 	return elements(t, int64s, "int64", 8, func(b []byte) int64 { return int64(binary.LittleEndian.Uint64(b)) })
 }
 
-// elements reads a tensor.
+// elements decodes a tensor.
 func elements[T any](t *tensorData, want dtype, name string, size int, read func([]byte) T) ([]T, error) {
 	if t.dtype != want {
 		return nil, fmt.Errorf("%w: element type %d, expected %s (%d)", ErrRequest, t.dtype, name, want)

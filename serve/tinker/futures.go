@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// future is a call under way, or its answer.
+// future is a call in progress, or its result.
 type future struct {
 	id     string
-	tenant *tenant       // nil without a session
-	owner  string        // name of the key that has called
+	tenant *tenant       // nil if it has no session
+	owner  string        // name of the calling key
 	done   chan struct{} // closed when answer is set
 	answer answer
 	ended  time.Time // when answer was set
-	taken  time.Time // when it was last given to a client; futures.mu
+	taken  time.Time // when it was last sent to a client; guarded by futures.mu
 }
 
 // answer is the result of a call: exactly one of the fields is set.
@@ -25,7 +25,7 @@ type answer struct {
 	failed *failed
 }
 
-// failed is a call that could not be done, in the words of the protocol.
+// failed is the error of a call in the protocol's form.
 type failed struct {
 	Error    string `json:"error"`
 	Category string `json:"category"`
@@ -53,7 +53,7 @@ func (f *future) ready() bool {
 	}
 }
 
-// futures are the calls of all sessions by their ids.
+// futures holds the calls of all sessions by ID.
 type futures struct {
 	mu  sync.Mutex
 	all map[string]*future
@@ -88,8 +88,8 @@ func (t *futures) forget(f *future) {
 	delete(t.all, f.id)
 }
 
-// wait waits for the answer of a future, until ctx ends, or one of the others is closed
-// or has something.
+// wait waits for the result of a future. It ends early if ctx is done or one of the other channels
+// is ready.
 func (t *futures) wait(ctx context.Context, f *future, timeout <-chan time.Time, stop <-chan struct{}) bool {
 	select {
 	case <-f.done:

@@ -13,19 +13,19 @@ import (
 	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
-// trainee is a model that a session trains.
+// trainee is a model in training.
 type trainee struct {
 	id     string
 	tenant *tenant
 	lane   *lane
-	submit sync.Mutex // held while a call gets its future and its place
+	submit sync.Mutex // held while a call gets its future and its place in the queue
 
 	// The fields below belong to the queue's goroutine.
-	training Session // nil: it could not be begun
-	broken   error   // why
-	dirty    bool    // it was trained since it was last saved
+	training Session // nil if it could not be started
+	broken   error   // why training is nil
+	dirty    bool    // trained since the last save
 
-	info sync.Mutex // held for run
+	info sync.Mutex // guards run
 	run  *run
 }
 
@@ -41,7 +41,7 @@ func modelID(session string, number int64) string {
 	return session + ":train:" + strconv.FormatInt(number, 10)
 }
 
-// model returns a model that a client sees and whose session has not ended.
+// model returns a model that the client sees and whose session has not ended.
 func (s *Server) model(who keys.Client, id string) (*trainee, error) {
 	s.mu.Lock()
 	m := s.models[id]
@@ -75,7 +75,7 @@ func (s *Server) addModel(x *tenant, number int64) (*trainee, error) {
 	return m, nil
 }
 
-// unload frees a model whose session has ended.
+// unload frees the model of an ended session.
 func (s *Server) unload(m *trainee) {
 	if m.training != nil {
 		m.training.Close()
@@ -187,7 +187,7 @@ func (s *Server) retrieve(c *call) error {
 	}
 }
 
-// number checks the number of a call of a model.
+// number checks the sequence number of a call of a model.
 func number(seq *int64) (int64, error) {
 	if seq == nil || *seq < 1 {
 		return 0, invalid("seq_id: expected a number from 1")

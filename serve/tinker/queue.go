@@ -10,8 +10,8 @@ import (
 // queue runs the tasks of many lanes on one goroutine. Tasks of a lane run in the order of their
 // numbers, regardless of arrival; lanes take turns, one task each.
 type queue struct {
-	window int64 // how far a number may be ahead of the next one of its lane
-	limit  int64 // bytes of the tasks that wait; the next of a lane is always taken
+	window int64 // how far a number may be ahead of its lane's next
+	limit  int64 // bytes of waiting tasks; the next task of a lane is always accepted
 
 	mu      sync.Mutex
 	ready   []*lane
@@ -21,20 +21,20 @@ type queue struct {
 	done    chan struct{}
 }
 
-// lane is a line of tasks with numbers, without gaps.
+// lane is a sequence of tasks with consecutive numbers.
 type lane struct {
 	next    int64
 	waiting map[int64]*task
-	queued  bool   // it is among the ready, or its task is done just now
+	queued  bool   // in ready, or its task is running
 	ended   bool   // no task is accepted
-	end     func() // called on the goroutine of the queue, once, when it has ended
+	end     func() // called once on the queue's goroutine when the lane has ended
 }
 
-// task is something to be done.
+// task is a unit of work of a lane.
 type task struct {
 	bytes int64
 	do    func(ctx context.Context)
-	drop  func(error) // in place of do, where that will never be called
+	drop  func(error) // called instead of do if the task will not run
 }
 
 // Errors of the queue.
@@ -111,8 +111,7 @@ func (q *queue) finish(l *lane, drop bool, why error) {
 	}
 }
 
-// run does tasks until ctx ends; then all that wait are dropped, and all lanes that it has
-// heard of end.
+// run runs tasks until ctx is done. Then it drops all waiting tasks and ends all lanes.
 func (q *queue) run(ctx context.Context, lanes func() []*lane) {
 	defer close(q.done)
 	for {

@@ -11,7 +11,7 @@ import (
 
 // This file implements the queries about runs and checkpoints.
 
-// shownRun is TrainingRun.
+// shownRun is the protocol's TrainingRun.
 type shownRun struct {
 	ID          string            `json:"training_run_id"`
 	BaseModel   string            `json:"base_model"`
@@ -25,7 +25,7 @@ type shownRun struct {
 	Metadata    map[string]string `json:"user_metadata"`
 }
 
-// shownCheckpoint is Checkpoint.
+// shownCheckpoint is the protocol's Checkpoint.
 type shownCheckpoint struct {
 	ID       string            `json:"checkpoint_id"`
 	Type     string            `json:"checkpoint_type"`
@@ -50,7 +50,8 @@ func showCheckpoint(p *checkpoint) *shownCheckpoint {
 	return x
 }
 
-// showRun shows a run; all are the checkpoints of all runs, the latest first.
+// showRun converts a run to the protocol's form. all holds the checkpoints of all runs, latest
+// first.
 func showRun(r *run, all []*checkpoint) *shownRun {
 	x := &shownRun{ID: r.ID, BaseModel: r.BaseModel, Owner: cmp.Or(r.Owner, local), IsLora: true, Rank: r.Adapter.Rank, Last: r.Last, Metadata: r.Metadata}
 	for _, p := range all {
@@ -65,7 +66,7 @@ func showRun(r *run, all []*checkpoint) *shownRun {
 	return x
 }
 
-// page reads which part of a list is asked for.
+// page reads the limit and offset of a list request.
 func (c *call) page(normal int) (limit, offset int, err error) {
 	limit = normal
 	for name, to := range map[string]*int{"limit": &limit, "offset": &offset} {
@@ -106,7 +107,7 @@ func (s *Server) listRuns(c *call) error {
 	return c.json(map[string]any{"training_runs": shown, "cursor": cursor{offset, limit, len(runs)}})
 }
 
-// findRun finds a run by the path of a request.
+// findRun returns the run in the path of a request.
 func (s *Server) findRun(c *call) (*run, []*checkpoint, error) {
 	id := c.request.PathValue("run")
 	runs, checkpoints := s.store.list(c.who)
@@ -153,7 +154,7 @@ func (s *Server) listAll(c *call) error {
 	return c.json(map[string]any{"checkpoints": shown, "cursor": cursor{offset, limit, len(checkpoints)}})
 }
 
-// checkpoint finds one by the path of a request.
+// checkpoint returns the checkpoint in the path of a request.
 func (s *Server) checkpoint(c *call) (*checkpoint, error) {
 	return s.store.at(c.who, c.request.PathValue("run"), c.request.PathValue("kind"), c.request.PathValue("name"))
 }
@@ -161,7 +162,7 @@ func (s *Server) checkpoint(c *call) (*checkpoint, error) {
 func (s *Server) deleteCheckpoint(c *call) error {
 	p, err := s.checkpoint(c)
 	if errors.Is(err, ErrNotFound) && s.store.wasRemoved(c.who, scheme+c.request.PathValue("run")+"/"+c.request.PathValue("kind")+"/"+c.request.PathValue("name")) {
-		err = nil // by this client, which did not get the answer
+		err = nil // by this client, which missed the response
 	}
 	if err == nil && p != nil {
 		err = s.store.remove(p)

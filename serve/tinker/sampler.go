@@ -24,7 +24,7 @@ type sampler struct {
 	tenant  *tenant
 	weights *weights // nil for the base model
 	path    string   // URI of the saved weights; empty if they were not saved
-	model   *trainee // whose live weights they are, else nil
+	model   *trainee // if the weights are its live weights, else nil
 }
 
 // addSampler returns the sampling session of a number, and creates it if it does not exist.
@@ -46,7 +46,7 @@ func (s *Server) addSampler(x *tenant, number int64, w *weights, path string, m 
 	return found, nil
 }
 
-// sampler returns a sampling session that a client sees and whose session has not ended.
+// sampler returns a sampling session that the client sees and whose session has not ended.
 func (s *Server) sampler(who keys.Client, id string) (*sampler, error) {
 	s.mu.Lock()
 	x := s.samplers[id]
@@ -104,7 +104,7 @@ func (s *Server) createSampler(c *call) error {
 	if err != nil {
 		return err
 	}
-	if w != nil { // so that what is wrong with them is said here
+	if w != nil { // reports errors of the weights early
 		if err := s.hold(c.request.Context(), w); err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func (s *Server) getSampler(c *call) error {
 	return c.json(map[string]any{"sampler_id": x.id, "base_model": s.options.Name, "model_path": orNull(x.path)})
 }
 
-// sampleRequest is SampleRequest.
+// sampleRequest is the protocol's SampleRequest.
 type sampleRequest struct {
 	Sampler   string `json:"sampling_session_id"`
 	Seq       *int64 `json:"seq_id"`
@@ -144,7 +144,7 @@ type sampleRequest struct {
 	Stable  bool            `json:"record_stability_info"`
 }
 
-// input is ModelInput.
+// input is the protocol's ModelInput.
 type input struct {
 	Chunks []struct {
 		Type   string  `json:"type"`
@@ -152,7 +152,7 @@ type input struct {
 	} `json:"chunks"`
 }
 
-// params is SamplingParams.
+// params is the protocol's SamplingParams.
 type params struct {
 	MaxTokens   *int            `json:"max_tokens"`
 	Seed        *int64          `json:"seed"`
@@ -235,7 +235,7 @@ func (s *Server) draw(ctx context.Context, r *sampleRequest, w *weights, n int, 
 		adapter = w.name
 	}
 	for {
-		q, err := s.batchingRequest(r, n, id) // of one try, as decoders are
+		q, err := s.batchingRequest(r, n, id) // per attempt, since decoders have state
 		if err != nil {
 			return answer{}, err
 		}
@@ -247,7 +247,7 @@ func (s *Server) draw(ctx context.Context, r *sampleRequest, w *weights, n int, 
 			}
 			return answer{proto: out.marshal()}, nil
 		}
-		select { // others fill the queue of the engine
+		select { // the engine's queue is full
 		case <-time.After(queueWait):
 		case <-ctx.Done():
 			return answer{}, ctx.Err()
@@ -255,7 +255,7 @@ func (s *Server) draw(ctx context.Context, r *sampleRequest, w *weights, n int, 
 	}
 }
 
-// queueWait is after how long a request tries again that the engine had no place for.
+// queueWait is the delay before a request that found the engine's queue full is retried.
 const queueWait = 50 * time.Millisecond
 
 // mostCells limits the cells of the prompt's top-k log-probabilities.
@@ -330,7 +330,7 @@ func (p *params) options() (o generate.GenerateOptions, err error) {
 	o.Sampler.Temperature = of(p.Temperature, 1)
 	o.Sampler.TopK = max(0, of(p.TopK, -1))
 	if o.Sampler.TopP = of(p.TopP, 1); o.Sampler.TopP == 0 {
-		o.Sampler.TopP = math.SmallestNonzeroFloat32 // the most likely token; 0 would be all
+		o.Sampler.TopP = math.SmallestNonzeroFloat32 // greedy: only the most likely token; 0 means off
 	}
 	return o, p.stops(&o)
 }
@@ -403,7 +403,7 @@ func (s *Server) submit(ctx context.Context, r *sampleRequest, q batching.Reques
 
 // describe sets the requested log-probabilities of the prompt's tokens.
 func (o *sampled) describe(r *sampleRequest, prompt []generate.Logprobs) {
-	from := 1 // nothing stands before the first
+	from := 1 // the first token has no log-probability
 	if r.LastN != nil {
 		from = len(prompt) - *r.LastN
 	}
@@ -430,7 +430,7 @@ func (o *sampled) describe(r *sampleRequest, prompt []generate.Logprobs) {
 	}
 }
 
-// add adds a position.
+// add appends a position.
 func (t *top) add(likely []generate.Logprob) {
 	for i := range t.k {
 		id, logprob := int32(0), float32(noLogprob)

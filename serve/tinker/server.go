@@ -20,7 +20,7 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer"
 )
 
-// Engine samples; *batching.Engine is one.
+// Engine generates samples; *batching.Engine implements it.
 type Engine interface {
 	Submit(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error]
 	Adapters() *lora.Registry
@@ -30,32 +30,32 @@ type Engine interface {
 type Options struct {
 	Engine  Engine
 	Trainer Trainer
-	Model   *model.Model // that of both
-	Name    string       // of the model, for clients; empty: that of its folder
+	Model   *model.Model // of both
+	Name    string       // public model name; default: name of the folder
 	// Tokenizer replaces the one in the model's folder if it is not nil. TokenizerID is the name by
 	// which clients load their tokenizer. If empty, it is the model's folder, which works only on
 	// the same machine.
 	Tokenizer   *tokenizer.Tokenizer
 	TokenizerID string
-	MaxLength   int    // of prompt and answer, as the engine has it; 0 is what the model can take
+	MaxLength   int    // maximum tokens of prompt and answer, as in the engine; 0 means the model's limit
 	Dir         string // folder of saved data, created if missing
-	// Keys are the API keys of clients, each KEY or NAME KEY, sent as X-API-Key; with none, no
-	// key is needed and everything belongs to all. Sessions, runs, checkpoints and the prefix
-	// cache belong to the name of a key. AdminKeys see what all keys own.
+	// Keys are the API keys of clients, each KEY or NAME KEY, sent as X-API-Key. If there are none,
+	// no key is needed and everything belongs to all. Sessions, runs, checkpoints and the prefix
+	// cache belong to the name of a key. AdminKeys see the objects of all keys.
 	Keys, AdminKeys []string
-	// SharePrefixCache lets a key reuse what was computed for the prompts of others, and so
-	// find out by times what they have asked.
+	// SharePrefixCache lets clients reuse the cached prefixes of others. From response times they
+	// can then find out what others have asked.
 	SharePrefixCache bool
 
-	MaxBody    int64 // of a request, in bytes; 0 is 64 MiB
-	MaxSamples int   // requests that sample at a time; 0 is 512
-	MaxAnswers int   // to one of them; 0 is 128
-	MaxWaiting int64 // bytes of data that wait to be trained on; 0 is 1 GiB
+	MaxBody    int64 // request size in bytes; 0 means 64 MiB
+	MaxSamples int   // concurrent sampling requests; 0 means 512
+	MaxAnswers int   // per sampling request; 0 means 128
+	MaxWaiting int64 // bytes of queued training data; 0 means 1 GiB
 	// Poll is how long a poll waits for an answer. Zero means 30 s.
 	Poll time.Duration
 	// Keep is how long a fetched answer is kept. Zero means 5 minutes.
 	Keep time.Duration
-	// SessionTimeout is after how long without a sign of life a session has ended; 0 is 5
+	// SessionTimeout is the time without a sign of life after which a session ends. Zero means 5
 	// minutes.
 	SessionTimeout time.Duration
 	// OnSamplerGap, if not nil, is called with session.GapMetric of each training call that
@@ -75,18 +75,18 @@ type Server struct {
 	queue     *queue
 	signature signer
 
-	context  context.Context // of all that is computed
+	context  context.Context // of all computation
 	cancel   context.CancelFunc
 	work     sync.WaitGroup
 	draining chan struct{}
 	drained  atomic.Bool
-	sampling atomic.Int64 // requests that sample
+	sampling atomic.Int64 // sampling requests in progress
 
 	mu       sync.Mutex // guards the fields below
 	sessions map[string]*tenant
 	models   map[string]*trainee
 	samplers map[string]*sampler
-	weights  map[string]*weights // by their names in the registry
+	weights  map[string]*weights // by name in the registry
 }
 
 // window is the maximum number of calls of a model that may be queued ahead of the current one.
@@ -211,7 +211,7 @@ func (s *Server) newRoutes() *http.ServeMux {
 		{"DELETE training_runs/{run}/checkpoints/{kind}/{name}", users, s.deleteCheckpoint},
 		{"PUT training_runs/{run}/checkpoints/{kind}/{name}/ttl", users, s.setTTL},
 		{"GET training_runs/{run}/checkpoints/{kind}/{name}/external_weights_urls", users, s.externalURLs},
-		{"GET external_weights/{run}/{name}/{file}", everyone, s.download}, // who has its signature
+		{"GET external_weights/{run}/{name}/{file}", everyone, s.download}, // the signature authorizes the client
 	} {
 		method, path, _ := strings.Cut(r.pattern, " ")
 		m.Handle(method+" "+root+path, route{s, r.access, r.handle})

@@ -15,15 +15,15 @@ import (
 // tenant is the session of a client and its resources.
 type tenant struct {
 	id       string
-	owner    string // name of its key
+	owner    string // name of the key
 	metadata map[string]any
-	name     string // for people
+	name     string // display name
 	context  context.Context
 	cancel   context.CancelFunc // cancels its sampling
 
-	// Server.mu is held for these.
-	seen  time.Time // it has last asked for something
-	ended time.Time // zero: it has not
+	// The fields below are guarded by Server.mu.
+	seen  time.Time // time of the last request
+	ended time.Time // zero while active
 	why   string
 }
 
@@ -36,8 +36,7 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// session returns a session that a client sees and that has not ended, and notes that it is
-// alive.
+// session returns an active session that the client sees, and records a sign of life.
 func (s *Server) session(who keys.Client, id string) (*tenant, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +58,7 @@ func (s *Server) alive(x *tenant) {
 	x.seen = time.Now()
 }
 
-// open refuses calls while the server ends.
+// open returns an error if the server is shutting down.
 func (s *Server) open() error {
 	if s.drained.Load() {
 		return &failure{status: http.StatusServiceUnavailable, message: "the server is being shut down", retry: "5"}

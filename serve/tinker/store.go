@@ -33,10 +33,10 @@ type store struct {
 	lock   *fsatomic.FileLock
 	logger *slog.Logger
 
-	writing sync.Mutex // held while files change
+	writing sync.Mutex // held during changes of files
 	mu      sync.Mutex // guards the fields below
 	runs    map[string]*run
-	removed map[string]removal // by URI, so that who asks again hears that it is done
+	removed map[string]removal // by URI, so that a repeated removal succeeds
 }
 
 // removal is the time at which a checkpoint of an owner was removed.
@@ -48,13 +48,13 @@ type removal struct {
 // run is a training run. Only the store changes exported fields.
 type run struct {
 	ID        string            `json:"training_run_id"`
-	Owner     string            `json:"owner,omitempty"` // name of a key
+	Owner     string            `json:"owner,omitempty"` // name of the key
 	BaseModel string            `json:"base_model"`
 	Adapter   session.Options   `json:"adapter"`
 	Metadata  map[string]string `json:"user_metadata"`
 	Created   time.Time         `json:"created"`
 	Last      time.Time         `json:"last_request_time"`
-	Ended     bool              `json:"ended"` // what was not saved is gone
+	Ended     bool              `json:"ended"` // unsaved state is lost
 
 	checkpoints map[string]*checkpoint // by kind and name
 }
@@ -62,7 +62,7 @@ type run struct {
 // checkpoint is a saved state of a run.
 type checkpoint struct {
 	Run       string            `json:"training_run_id"`
-	Kind      string            `json:"kind"` // its folder
+	Kind      string            `json:"kind"` // name of the folder
 	Name      string            `json:"name"`
 	Time      time.Time         `json:"time"`
 	Expires   *time.Time        `json:"expires_at"`
@@ -72,14 +72,14 @@ type checkpoint struct {
 	Adapter   session.Options   `json:"adapter"`
 	Optimizer bool              `json:"optimizer"`
 
-	owner string // of its run
+	owner string // of the run
 }
 
 // kind is a kind of checkpoint.
 type kind struct {
-	folder string // also in URIs
-	name   string // as lists have it
-	call   string // that makes one
+	folder string // also used in URIs
+	name   string // in listings
+	call   string // the call that creates one
 }
 
 var (
@@ -89,7 +89,7 @@ var (
 	kinds        = []kind{trainingKind, samplerKind, externalKind}
 )
 
-// scheme begins all URIs.
+// scheme is the prefix of all URIs.
 const scheme = "tinker://"
 
 // URI returns the URI of a checkpoint.
@@ -166,7 +166,7 @@ func (s *store) close() {
 	}
 }
 
-// read reads the run of a folder.
+// read loads the run in a folder.
 func (s *store) read(folder string) error {
 	r := &run{checkpoints: map[string]*checkpoint{}}
 	if err := s.readJSON(filepath.Join("runs", folder, runFile), r); err != nil {
@@ -338,7 +338,7 @@ func (s *store) lookup(run, id string) *checkpoint {
 
 func (p *checkpoint) expired(now time.Time) bool { return p.Expires != nil && now.After(*p.Expires) }
 
-// find returns the checkpoint of a URI, which the client must see. It fails with ErrRequest and
+// find returns the checkpoint of a URI if the client sees it. It fails with ErrRequest and
 // ErrNotFound.
 func (s *store) find(who keys.Client, uri string) (*checkpoint, error) {
 	rest, ok := strings.CutPrefix(uri, scheme)
@@ -349,8 +349,7 @@ func (s *store) find(who keys.Client, uri string) (*checkpoint, error) {
 	return s.at(who, parts[0], parts[1], parts[2])
 }
 
-// at returns the checkpoint of a run, kind and name, which the client must see and whose folder
-// is one of this store.
+// at returns the checkpoint of a run, kind and name if the client sees it and the kind exists.
 func (s *store) at(who keys.Client, run, folder, name string) (*checkpoint, error) {
 	if !slices.ContainsFunc(kinds, func(k kind) bool { return k.folder == folder }) {
 		return nil, fmt.Errorf("%w: %s", ErrRequest, suggest.Expected(folder, []string{trainingKind.folder, samplerKind.folder, externalKind.folder}))
@@ -387,7 +386,7 @@ func (s *store) remove(p *checkpoint) error {
 	defer s.writing.Unlock()
 	s.mu.Lock()
 	r := s.runs[p.Run]
-	if r == nil || r.checkpoints[p.id()] != p { // another one has taken its place, or it is gone
+	if r == nil || r.checkpoints[p.id()] != p { // replaced or removed
 		s.mu.Unlock()
 		return nil
 	}
@@ -404,7 +403,7 @@ func (s *store) remove(p *checkpoint) error {
 	return fsatomic.RemoveDir(filepath.Join(s.folder(p.Run), p.Kind, p.Name))
 }
 
-// wasRemoved reports whether a client saw a checkpoint of that URI a short while ago.
+// wasRemoved reports whether a checkpoint of that URI, visible to the client, was removed recently.
 func (s *store) wasRemoved(who keys.Client, uri string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -412,7 +411,7 @@ func (s *store) wasRemoved(who keys.Client, uri string) bool {
 	return was && who.Sees(x.owner)
 }
 
-// setExpiry changes when a checkpoint ends.
+// setExpiry sets the expiry of a checkpoint.
 func (s *store) setExpiry(p *checkpoint, at *time.Time) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -468,8 +467,8 @@ func (s *store) dropLive(model string) {
 	}
 }
 
-// list returns copies of the runs that a client sees, and their checkpoints that have not
-// expired, the latest first.
+// list returns copies of the runs that a client sees and of their checkpoints that have not
+// expired, latest first.
 func (s *store) list(who keys.Client) (runs []run, checkpoints []*checkpoint) {
 	now := time.Now()
 	s.mu.Lock()

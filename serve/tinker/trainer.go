@@ -18,7 +18,7 @@ type Trainer interface {
 	New(ctx context.Context, o session.Options) (Session, error)
 }
 
-// Session trains one adapter; *session.Session is one.
+// Session trains one adapter; *session.Session implements it.
 type Session interface {
 	ForwardBackward(ctx context.Context, data []session.Datum, l session.Loss, forwardOnly bool) (*session.Output, error)
 	OptimStep(ctx context.Context, a session.Adam) (map[string]float64, error)
@@ -28,10 +28,11 @@ type Session interface {
 	Close()
 }
 
-// Sessions is a Trainer that computes.
+// Sessions implements Trainer with real training sessions.
 type Sessions struct{ base *session.Base }
 
-// NewSessions returns a trainer on a host, which stays the caller's. Errors: model.ErrTask.
+// NewSessions returns a trainer on a host. The caller keeps ownership of the host. Errors:
+// model.ErrTask.
 func NewSessions(h *host.Host) (*Sessions, error) {
 	base, err := session.NewBase(h)
 	if err != nil {
@@ -52,7 +53,7 @@ func (t *Sessions) New(ctx context.Context, o session.Options) (Session, error) 
 	return s, nil
 }
 
-// Errors for requests that are well-formed and cannot be done.
+// Errors of well-formed requests that cannot be fulfilled.
 var (
 	// ErrUnsupported is the error for a feature of the protocol that this server does not
 	// implement.

@@ -67,7 +67,7 @@ func (s *Server) createModel(c *call) error {
 	})
 }
 
-// newModel returns the model of that number of a session that a client sees.
+// newModel returns the model with a number in a session that the client sees.
 func (s *Server) newModel(who keys.Client, id string, number *int64) (*trainee, error) {
 	x, err := s.session(who, id)
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *Server) begin(ctx context.Context, m *trainee, o session.Options, metad
 	return nil
 }
 
-// isBase refuses models that are not served.
+// isBase returns an error if name is not the served model.
 func (s *Server) isBase(name string) error {
 	if name != s.options.Name {
 		return fmt.Errorf("%w: base_model %q: this server has %q%s", ErrNotFound, name, s.options.Name, suggest.DidYouMean(name, []string{s.options.Name}))
@@ -169,13 +169,13 @@ func (s *Server) forwardBackward(c *call) error {
 	})
 }
 
-// called are the fields of all calls of a model.
+// called holds the fields that all calls of a model share.
 type called struct {
 	Model string `json:"model_id"`
 	Seq   *int64 `json:"seq_id"`
 }
 
-// find returns the model of a call, which the client must see, and its number.
+// find returns the model and number of a call. The client must see the model.
 func (s *Server) find(who keys.Client, r called) (*trainee, int64, error) {
 	m, err := s.model(who, r.Model)
 	if err != nil {
@@ -232,7 +232,7 @@ func (s *Server) optimStep(c *call) error {
 	})
 }
 
-// saving is a request to keep weights.
+// saving is a request to save weights.
 type saving struct {
 	called
 	Path       *string           `json:"path"`
@@ -248,7 +248,7 @@ func (s *Server) saveWeights(c *call) error { return s.save(c, trainingKind) }
 
 func (s *Server) saveExternal(c *call) error { return s.save(c, externalKind) }
 
-// save keeps the weights of a model by name.
+// save saves the weights of a model under a name.
 func (s *Server) save(c *call, k kind) error {
 	var r saving
 	if err := c.read(&r); err != nil {
@@ -267,7 +267,7 @@ func (s *Server) save(c *call, k kind) error {
 	})
 }
 
-// keep writes the weights of a model. It is called by the queue.
+// keep writes the weights of a model. The queue calls it.
 func (s *Server) keep(ctx context.Context, m *trainee, k kind, r *saving, number int64) (*checkpoint, error) {
 	training, err := m.trained()
 	if err != nil {

@@ -21,9 +21,9 @@ type weights struct {
 	owner string // name of a key
 
 	mu     sync.Mutex
-	dir    string      // of the adapter, empty while it is in memory alone
-	spill  string      // the folder for it then
-	state  *lora.State // of the adapter, or nil
+	dir    string      // of the adapter, empty while it is only in memory
+	spill  string      // folder to write it to in that case
+	state  *lora.State // adapter in memory, or nil
 	loaded bool
 	users  int
 	used   time.Time
@@ -101,7 +101,7 @@ func (s *Server) unloadWeights(w *weights, since time.Time) {
 	w.loaded = false
 }
 
-// save writes a state as an adapter of PEFT.
+// save writes a state as a PEFT adapter.
 func save(dir string, s *lora.State) error {
 	config, tensors, err := s.Tensors(true)
 	if err != nil {
@@ -119,7 +119,7 @@ func (w *weights) idle(since time.Time) bool {
 	return w.users == 0 && w.used.Before(since)
 }
 
-// registryRoot begins the names of all weights in the registry.
+// registryRoot is the prefix of all weights' names in the registry.
 const registryRoot = lora.ReservedPrefix
 
 // saved returns the weights of a checkpoint in its current version. A checkpoint that replaces it

@@ -10,11 +10,11 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// This file has the messages of the protocol that are protobuf, tinker_public. Fields that
-// are not named here are passed over.
+// This file decodes the protobuf messages of the protocol (tinker_public). Fields that are not
+// named here are skipped.
 
-// The numbers of fields, as the client's own descriptor has them; wire_test.go compares
-// them with testdata/tinker_public.json.
+// Field numbers, from the client's descriptor; wire_test.go compares them with
+// testdata/tinker_public.json.
 const (
 	requestModelID     protowire.Number = 1 // ForwardBackwardRequest
 	requestSeqID       protowire.Number = 2
@@ -32,7 +32,7 @@ const (
 	chunkDmel  protowire.Number = 3
 	textTokens protowire.Number = 1 // EncodedTextChunk
 
-	mapKey   protowire.Number = 1 // of an entry of any map
+	mapKey   protowire.Number = 1 // of the entries of any map
 	mapValue protowire.Number = 2
 
 	valueNumber protowire.Number = 1 // LossConfigValue
@@ -70,7 +70,7 @@ const (
 	topLength       protowire.Number = 4
 )
 
-// dtype is DType.
+// dtype is the protocol's DType.
 type dtype uint64
 
 const (
@@ -78,7 +78,7 @@ const (
 	int64s   dtype = 2
 )
 
-// The reasons of StopReason.
+// Values of the protocol's StopReason.
 const (
 	stoppedByToken  = 0
 	stoppedByLength = 1
@@ -87,14 +87,14 @@ const (
 // noLogprob fills the empty cells of TopkLogprobs.
 const noLogprob = -99999
 
-// errWire is a message that is not what it should be.
+// errWire is the error for a malformed message.
 var errWire = errors.New("malformed message")
 
 // fieldValue is the value of a message field.
 type fieldValue struct {
 	kind  protowire.Type
-	bits  uint64 // of a number
-	bytes []byte // of text, bytes and messages
+	bits  uint64 // value of a number
+	bytes []byte // value of a string, bytes or message
 }
 
 // eachField calls each for every field of a message.
@@ -127,7 +127,7 @@ func eachField(b []byte, each func(n protowire.Number, v fieldValue) error) erro
 	return nil
 }
 
-// is checks the type of a field.
+// is checks the wire type of a field.
 func (v fieldValue) is(name string, kind protowire.Type) error {
 	if v.kind != kind {
 		return fmt.Errorf("%w: %s: found wire type %d, expected %d", errWire, name, v.kind, kind)
@@ -147,7 +147,7 @@ func (v fieldValue) text(name string, to *string) error {
 	return nil
 }
 
-// message reads a field that is a message itself.
+// message reads a field that contains a message.
 func (v fieldValue) message(name string, each func(n protowire.Number, v fieldValue) error) error {
 	if err := v.is(name, protowire.BytesType); err != nil {
 		return err
@@ -158,7 +158,7 @@ func (v fieldValue) message(name string, each func(n protowire.Number, v fieldVa
 	return nil
 }
 
-// entry reads an entry of a map whose keys are texts.
+// entry reads a map entry with a string key.
 func (v fieldValue) entry(name string, value func(key string, v fieldValue) error) error {
 	var key string
 	var found fieldValue
@@ -177,7 +177,7 @@ func (v fieldValue) entry(name string, value func(key string, v fieldValue) erro
 	return value(key, found)
 }
 
-// request is ForwardBackwardRequest.
+// request is the protocol's ForwardBackwardRequest.
 type request struct {
 	modelID     string
 	seqID       int64
@@ -185,27 +185,27 @@ type request struct {
 	loss        string
 	config      map[string]float64
 	forwardOnly bool
-	unsupported error // the first thing in it that is well-formed, and that we do not have
+	unsupported error // first well-formed part that is not supported
 }
 
-// datum is Datum, its chunks joined.
+// datum is the protocol's Datum with its chunks joined.
 type datum struct {
 	tokens []int32
 	inputs map[string]tensorData
 }
 
-// tensorData is Tensor.
+// tensorData is the protocol's Tensor.
 type tensorData struct {
 	dtype dtype
 	shape []int64
 	dense []byte
-	csr   *sparse // nil: dense
+	csr   *sparse // nil if dense
 }
 
-// sparse is SparseCsr.
+// sparse is the protocol's SparseCsr.
 type sparse struct{ values, rows, cols []byte }
 
-// parseRequest reads a ForwardBackwardRequest. It fails where that is malformed.
+// parseRequest decodes a ForwardBackwardRequest. It fails if the message is malformed.
 func parseRequest(b []byte) (*request, error) {
 	r := &request{}
 	var v2 map[string]float64
@@ -261,7 +261,7 @@ func (r *request) number(to *map[string]float64, key string, v fieldValue, err e
 	return nil
 }
 
-// configValue reads LossConfigValue.
+// configValue decodes a LossConfigValue.
 func (r *request) configValue(to *map[string]float64, key string, v fieldValue) error {
 	return v.message("loss_fn_config_v2", func(n protowire.Number, v fieldValue) error {
 		switch n {
@@ -282,7 +282,7 @@ func (r *request) lacks(format string, args ...any) {
 	}
 }
 
-// datum reads a Datum.
+// datum decodes a Datum.
 func (r *request) datum(v fieldValue) (datum, error) {
 	d := datum{inputs: map[string]tensorData{}}
 	err := v.message("datum", func(n protowire.Number, v fieldValue) error {
@@ -331,7 +331,7 @@ func (r *request) chunk(d *datum, n protowire.Number, v fieldValue) error {
 	return nil
 }
 
-// readTensor reads a Tensor, whose bytes are not copied.
+// readTensor decodes a Tensor. It does not copy the bytes.
 func readTensor(v fieldValue) (tensorData, error) {
 	var t tensorData
 	bytesOf := func(name string, to *[]byte, v fieldValue) error {
@@ -360,7 +360,7 @@ func readTensor(v fieldValue) (tensorData, error) {
 			t.dtype = dtype(v.bits)
 			return v.is("dtype", protowire.VarintType)
 		case tensorShape:
-			if v.kind == protowire.VarintType { // one that is not packed
+			if v.kind == protowire.VarintType { // an unpacked element
 				t.shape = append(t.shape, int64(v.bits))
 				return nil
 			}

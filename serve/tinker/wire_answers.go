@@ -12,11 +12,12 @@ import (
 // trained is the content of ForwardBackwardOutput.
 type trained struct {
 	logprobs [][]float32 // of each datum, row by row
-	widths   []int       // of the rows; 0: no rows but one number for each token
+	widths   []int       // of the rows; 0 means one number per token instead of rows
 	metrics  map[string]float64
 }
 
-// marshal writes a ForwardBackwardOutput: a record for each run of data of the same width.
+// marshal encodes a ForwardBackwardOutput, with a record for each group of consecutive data of the
+// same width.
 func (o *trained) marshal() []byte {
 	b := appendBytes(nil, outputType, []byte("ArrayRecord"))
 	for from := 0; from < len(o.logprobs); {
@@ -63,7 +64,7 @@ type sampled struct {
 	cached    int
 }
 
-// sequence is SampledSequence.
+// sequence is the protocol's SampledSequence.
 type sequence struct {
 	stop     uint64
 	tokens   []int32
@@ -71,14 +72,14 @@ type sequence struct {
 	top      *top
 }
 
-// top is TopkLogprobs: k cells for each position.
+// top is the protocol's TopkLogprobs: k cells per position.
 type top struct {
 	k        int
 	tokens   []int32
 	logprobs []float32
 }
 
-// marshal writes a SampleResponse.
+// marshal encodes a SampleResponse.
 func (s *sampled) marshal() []byte {
 	var b []byte
 	for _, q := range s.sequences {

@@ -73,7 +73,7 @@ func (t *Tool) schema(field, at string) ([]byte, error) {
 	return objects(moved), nil
 }
 
-// objects adds the type to a schema that does not say it.
+// objects adds the type object to a schema without a type.
 func objects(schema []byte) []byte {
 	list, err := members(schema)
 	if err != nil {
@@ -172,7 +172,7 @@ func relocate(schema json.RawMessage, at string, depth int) (json.RawMessage, er
 	return write(list), nil
 }
 
-// relocateAll does so for schemas by name.
+// relocateAll relocates each schema in a map of schemas.
 func relocateAll(schemas json.RawMessage, at string, depth int) (json.RawMessage, error) {
 	if !isJSONObject(schemas) {
 		return schemas, nil

@@ -66,7 +66,7 @@ func (s Syntax) historic(call json.RawMessage, at string) (json.RawMessage, erro
 func replaced(object json.RawMessage, name string, value json.RawMessage) json.RawMessage {
 	list, err := members(object)
 	if err != nil {
-		return object // it was read before
+		return object // already validated
 	}
 	for i := range list {
 		if list[i].name == name {

@@ -3,19 +3,19 @@ package tools
 // maxNesting limits the nesting depth of a call's arguments.
 const maxNesting = 128
 
-// scanner reads one JSON object, byte by byte, and is strict.
+// scanner is a strict incremental scanner of one JSON object.
 type scanner struct {
 	want   want
-	nest   []byte // { and [ that are open
-	rest   string // of true, false or null
-	digits int    // of \u that are missing
-	key    bool   // the string is a name
+	nest   []byte // open brackets
+	rest   string // remaining letters of true, false or null
+	digits int    // missing hex digits of \u
+	key    bool   // the string is a member name
 }
 
 type want int
 
 const (
-	wantObject  want = iota // the beginning
+	wantObject  want = iota // the opening brace
 	wantValue               //
 	wantItem                // a value, or ]
 	wantName                // a string
@@ -184,7 +184,7 @@ func (s *scanner) open(b byte) bool {
 
 func (s *scanner) close(b byte) bool {
 	last := len(s.nest) - 1
-	if s.nest[last] != b-2 { // { and }, [ and ] are two apart
+	if s.nest[last] != b-2 { // the codes of matching brackets differ by two
 		return false
 	}
 	s.nest = s.nest[:last]

@@ -13,7 +13,7 @@ func (p *Parser) literal(text string, next state) verdict {
 	return on
 }
 
-// named reads the name of a call that stands by itself.
+// named reads the name of a call that is not part of a JSON object.
 func (p *Parser) named(next state) verdict {
 	rest, n := p.rest(), 0
 	for n < len(rest) && nameByte(rest[n]) {

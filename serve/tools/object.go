@@ -2,17 +2,17 @@ package tools
 
 import "encoding/json"
 
-// jsonCall is a call as JSON that is being read: {"name": …, "arguments": {…}}.
+// jsonCall is a call in JSON, partly read: {"name": …, "arguments": {…}}.
 type jsonCall struct {
 	json  scanner
 	name  string
-	key   string // of the value that is read
+	key   string // of the current value
 	seen  map[string]bool
-	from  int  // of a name, or of a value
-	value bool // one is open
-	whole bool // both name and arguments are needed
+	from  int  // start of a member name or value
+	value bool // within a value
+	whole bool // requires both name and arguments
 	args  []byte
-	begun bool // it was passed on
+	begun bool // the start was emitted
 	next  state
 }
 
@@ -122,7 +122,7 @@ func (p *Parser) beginCall(name string) {
 	p.last, p.began = true, true
 }
 
-// pass passes on a whole call.
+// pass emits a complete call.
 func (p *Parser) pass(name string, arguments []byte) {
 	if arguments == nil {
 		arguments = []byte("{}")
@@ -144,7 +144,7 @@ func (p *Parser) end() verdict {
 	return on
 }
 
-// list reads calls in brackets.
+// list reads a list of calls.
 func (p *Parser) list() verdict {
 	p.at += skip(p.rest())
 	return p.literal("[", (*Parser).item)
@@ -167,7 +167,7 @@ func (p *Parser) moreItems() verdict {
 	return p.literal(",", (*Parser).item)
 }
 
-// bareObject reads a call that no mark goes before.
+// bareObject reads a call without a preceding mark.
 func (p *Parser) bareObject() verdict {
 	p.at += skip(p.rest())
 	if len(p.rest()) == 0 {

@@ -8,28 +8,27 @@ import (
 // Limits of held-back text.
 const (
 	maxCall  = 1 << 20 // bytes of a call
-	maxSpace = 64      // bytes of white space before a call that are part of it
-	maxAgain = 1 << 22 // bytes that are read again because they were no call
+	maxSpace = 64      // bytes of white space that may precede a call
+	maxAgain = 1 << 22 // total bytes scanned again after failed calls
 )
 
 // Options configure a parser.
 type Options struct {
 	Syntax Syntax
 	Tools  []Tool // of the request
-	// Forced: the answer is kept to the schema of [Forced], whatever the syntax.
+	// Forced means that the answer is constrained to the schema of [Forced], whatever the syntax.
 	Forced bool
-	Rand   io.Reader // of ids; nil: crypto/rand
+	Rand   io.Reader // source of IDs; nil: crypto/rand
 }
 
-// Delta is a piece of an answer: some text, the beginning of a call, or a piece of its
-// arguments.
+// Delta is a part of an answer: text, the start of a call, or a part of its arguments.
 type Delta struct {
-	Text string // not empty: it is text
+	Text string // set if the delta is text
 
 	Index int // of the call, from 0
-	// ID and Name come with the beginning of a call.
+	// ID and Name are set at the start of a call.
 	ID, Name string
-	// Arguments put together are the JSON object that the model wrote.
+	// Arguments is a part of the arguments; concatenated, the parts are the model's JSON object.
 	Arguments string
 }
 
@@ -39,7 +38,7 @@ type Delta struct {
 type Parser struct {
 	form  form
 	tools map[string]*Tool
-	sure  bool // calls cannot go wrong
+	sure  bool // calls cannot be malformed
 	ids   ids
 
 	buf    []byte // not yet emitted
@@ -47,28 +46,28 @@ type Parser struct {
 	mark   int    // bytes of buf that are text if this is not a call
 	state  state
 	inCall bool
-	began  bool // something else than white space has come
-	last   bool // what was passed on last was a call
-	calls  int  // that have begun
-	again  int  // bytes that were read again
+	began  bool // something other than white space has arrived
+	last   bool // the last delta was a call
+	calls  int  // number of calls begun
+	again  int  // bytes scanned again
 	out    []Delta
 
-	call jsonCall // in the making
+	call jsonCall // the current call
 	xml  xmlCall
 }
 
-// state reads on. It is about one place of the syntax.
+// state parses at one place of the syntax.
 type state func(*Parser) verdict
 
 type verdict int
 
 const (
-	wait verdict = iota // for more
-	on                  // go on in Parser.state
-	no                  // this is no call
+	wait verdict = iota // wait for more text
+	on                  // continue in Parser.state
+	no                  // this is not a call
 )
 
-// New makes a parser of one answer.
+// New returns a parser for one answer.
 func New(o Options) *Parser {
 	p := &Parser{form: o.Syntax.form(), tools: map[string]*Tool{}, sure: o.Forced, state: (*Parser).text}
 	for i := range o.Tools {
@@ -92,8 +91,8 @@ func (p *Parser) Push(text string) []Delta {
 	return p.take()
 }
 
-// Flush ends the answer and gives what is left: a call that is not whole is text. The
-// parser takes no more.
+// Flush ends the answer and returns the remaining deltas. An incomplete call is text. The parser
+// accepts no more text.
 func (p *Parser) Flush() []Delta {
 	for p.run(); p.inCall; p.run() {
 		p.giveUp()
@@ -141,13 +140,13 @@ func (p *Parser) giveUp() {
 	p.inCall, p.state = false, (*Parser).text
 }
 
-// text reads up to the beginning of a call.
+// text reads up to the start of a call.
 func (p *Parser) text() verdict {
 	first := skip(p.buf)
 	if p.form.bare && !p.began && first < len(p.buf) && p.buf[first] == '{' {
 		return p.enter(first, first, first+1, (*Parser).bareObject)
 	}
-	held := len(p.buf) // from here on
+	held := len(p.buf) // start of the held-back text
 	for i := range p.buf {
 		if c := p.buf[i]; c != '<' && c != '[' { // all marks begin with one of these
 			continue
@@ -189,7 +188,7 @@ func (p *Parser) tight(n int) int {
 	return n
 }
 
-// show passes on the first n bytes as text.
+// show emits the first n bytes as text.
 func (p *Parser) show(n int) {
 	if n > 0 {
 		p.out = append(p.out, Delta{Text: string(p.buf[:n])})
@@ -231,7 +230,7 @@ func skip(text []byte) int {
 	return i
 }
 
-// prefix reports whether text begins with mark, or open: might, with more of it.
+// prefix reports whether text begins with mark; open means that it might, with more text.
 func prefix(text []byte, mark string) (found, open bool) {
 	n := min(len(text), len(mark))
 	same := string(text[:n]) == mark[:n]

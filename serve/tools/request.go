@@ -9,8 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// ErrRequest is the error for tools of a request that are not as they should be. It is
-// wrapped in a [FieldError].
+// ErrRequest is the error for invalid tools in a request. It is wrapped in a [FieldError].
 var ErrRequest = errors.New("wrong tools")
 
 // FieldError is an error in a field of a request.
@@ -29,7 +28,7 @@ func wrong(field, format string, args ...any) error {
 	return &FieldError{field, fmt.Sprintf(format, args...)}
 }
 
-// Bounds of a request.
+// Limits of a request.
 const (
 	maxTools = 128
 	maxName  = 64
@@ -39,13 +38,12 @@ const (
 type Tool struct {
 	Name        string
 	Description string
-	Parameters  json.RawMessage // a JSON Schema of an object; nil: it takes none
+	Parameters  json.RawMessage // a JSON Schema of an object; nil: no parameters
 	Strict      bool
-	JSON        json.RawMessage // all of it, as chat templates have it
+	JSON        json.RawMessage // the complete definition, for chat templates
 }
 
-// Read reads the field "tools" of a request; without any it may be missing or null. Errors
-// are FieldErrors.
+// Read reads the field "tools" of a request, which may be missing or null. Errors are FieldErrors.
 func Read(raw json.RawMessage) ([]Tool, error) {
 	if absent(raw) {
 		return nil, nil
@@ -134,15 +132,15 @@ func readName(raw json.RawMessage, at string, name *string) error {
 	return nil
 }
 
-// Mode says whether a model may, must or must not call tools.
+// Mode selects whether a model may, must or must not call tools.
 type Mode string
 
 // The modes.
 const (
 	Auto     Mode = "auto"
 	Off      Mode = "none"
-	Required Mode = "required" // one tool or several
-	Named    Mode = "function" // one call of one tool
+	Required Mode = "required" // one or more calls
+	Named    Mode = "function" // one call of the named tool
 )
 
 // Choice is the field "tool_choice" of a request.
@@ -199,7 +197,7 @@ func ReadChoice(raw json.RawMessage, tools []Tool) (Choice, error) {
 	return Choice{}, wrong(field+".function.name", "there is no tool %q%s", c.Name, suggest.DidYouMean(c.Name, names))
 }
 
-// validName reports whether a tool may have a name.
+// validName reports whether a name is valid for a tool.
 func validName(name string) bool {
 	for i := range len(name) {
 		if !nameByte(name[i]) {

@@ -17,10 +17,10 @@ type Syntax string
 
 // The syntaxes.
 const (
-	None     Syntax = ""            // none: all is text
+	None     Syntax = ""            // no calls: all output is text
 	Hermes   Syntax = "hermes"      // <tool_call>{"name": …, "arguments": {…}}</tool_call>, also Qwen 2.5 and 3
 	Qwen     Syntax = "qwen3_coder" // <tool_call><function=name><parameter=key>value</parameter></function></tool_call>
-	Llama    Syntax = "llama3_json" // {"name": …, "parameters": {…}}, as the whole answer or behind <|python_tag|>
+	Llama    Syntax = "llama3_json" // {"name": …, "parameters": {…}}, as the whole answer or after <|python_tag|>
 	Mistral  Syntax = "mistral"     // [TOOL_CALLS] [{"name": …, "arguments": {…}}], or [TOOL_CALLS]name[ARGS]{…}
 	DeepSeek Syntax = "deepseek_v3" // <｜tool▁call▁begin｜>function<｜tool▁sep｜>name and the arguments as a block of JSON
 )
@@ -57,7 +57,7 @@ func (s Syntax) Special() []string { return slices.Clone(s.form().special) }
 type form struct {
 	marks   []mark
 	ends    []string // optional strings after a call, which are skipped
-	bare    bool     // an answer that begins with { may be a call
+	bare    bool     // an answer that starts with { may be a call
 	special []string
 	ids     idStyle
 }
@@ -81,7 +81,7 @@ func (s Syntax) form() form {
 	switch s {
 	case Hermes:
 		return form{marks: []mark{{toolCall, (*Parser).tagged}}, ends: []string{toolEnd}, special: []string{toolCall, toolEnd}}
-	case Qwen: // its models tend to forget <tool_call>
+	case Qwen: // its models often omit <tool_call>
 		return form{
 			marks: []mark{{toolCall, (*Parser).tagged}, {function, (*Parser).function}},
 			ends:  []string{toolEnd}, special: []string{toolCall, toolEnd},

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// typeSet is types of JSON values.
+// typeSet is a set of JSON types.
 type typeSet uint8
 
 const (
@@ -37,10 +37,10 @@ func (t *Tool) types() func(parameter string) typeSet {
 	}
 }
 
-// typeSearch finds types in a schema.
+// typeSearch determines the types that a schema allows.
 type typeSearch struct {
 	root json.RawMessage
-	left int // schemas to look at
+	left int // limit of schemas still to visit
 }
 
 // types returns the types that the common keywords of a schema allow, or any if they do not

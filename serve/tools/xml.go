@@ -7,14 +7,14 @@ import (
 	"github.com/lorafuse/lorafuse/internal/pyjson"
 )
 
-// xmlCall is a call in tags that is being read.
+// xmlCall is a call in XML tags, partly read.
 type xmlCall struct {
 	args  []byte               // as JSON, without the last brace
 	types func(string) typeSet // of parameters
 	seen  map[string]bool      // parameters
-	name  string               // of the one that is read
-	from  int                  // of its value
-	seek  int                  // where the end of that is looked for
+	name  string               // of the current parameter
+	from  int                  // start of its value
+	seek  int                  // where to search for the end tag
 }
 
 const (
@@ -34,7 +34,7 @@ func (p *Parser) functionNamed() verdict {
 	return p.literal(">", (*Parser).parameters)
 }
 
-// parameters reads one more, or the end.
+// parameters reads the next parameter, or the end of the call.
 func (p *Parser) parameters() verdict {
 	p.at += skip(p.rest())
 	switch found, open := prefix(p.rest(), functionEnd); {
@@ -97,8 +97,8 @@ func (p *Parser) value() verdict {
 	}
 }
 
-// parameter adds the one that was read to the arguments. A line break at each end of the
-// value belongs to the tags.
+// parameter adds a parameter to the arguments. A line break at either end of the value belongs to
+// the tags.
 func (p *Parser) parameter(text []byte) {
 	x := &p.xml
 	if len(x.seen) == 1 {

@@ -20,7 +20,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// exporter posts spans as OTLP has them in JSON. It implements sdktrace.SpanExporter.
+// exporter posts spans as OTLP/JSON. It implements sdktrace.SpanExporter.
 type exporter struct {
 	url    string
 	client *http.Client
@@ -32,8 +32,8 @@ type exporter struct {
 // further retry.
 const retryAfter = time.Second
 
-// ExportSpans sends a batch, and tries again for as long as ctx allows where that may
-// help. Batches that are lost are told of once, until one arrives.
+// ExportSpans sends a batch. It retries temporary failures until ctx is done. Lost batches are
+// logged once, until one succeeds.
 func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	body, err := json.Marshal(newExport(spans))
 	if err != nil {
@@ -59,11 +59,11 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 		e.lost = true
 		e.log.Warn("traces do not arrive", "error", err)
 	}
-	return nil // the log has it
+	return nil // already logged
 }
 
-// post makes one try. again is how long to wait at least before another, and negative
-// where that would not help.
+// post makes one attempt. again is the minimum delay before a retry, or negative if a retry would
+// not help.
 func (e *exporter) post(ctx context.Context, body []byte) (again time.Duration, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, bytes.NewReader(body))
 	if err != nil {
@@ -103,9 +103,9 @@ func (e *exporter) Shutdown(context.Context) error {
 	return nil
 }
 
-// The messages of OTLP, in JSON: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
-// Names are in lowerCamelCase, 64-bit integers are strings, ids are hexadecimal, and
-// enumerations are numbers.
+// OTLP messages in JSON: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding Names are
+// in lowerCamelCase, 64-bit integers are strings, IDs are hexadecimal, and enumerations are
+// numbers.
 type (
 	export struct {
 		Resources []resourceSpans `json:"resourceSpans"`
@@ -205,7 +205,7 @@ func newSpan(s sdktrace.ReadOnlySpan) spanMessage {
 		m.Events = append(m.Events, event{e.Time.UnixNano(), e.Name, keyValues(e.Attributes)})
 	}
 	m.Status.Message = s.Status().Description
-	switch s.Status().Code { // these are not
+	switch s.Status().Code { // these numbers differ
 	case codes.Ok:
 		m.Status.Code = 1
 	case codes.Error:

@@ -24,10 +24,10 @@ import (
 
 // Options configure the collector and describe the server.
 type Options struct {
-	URL     string       // of the collector; spans go to v1/traces below it
-	Model   string       // the name that the model has for clients
+	URL     string       // of the collector; /v1/traces is appended
+	Model   string       // public model name
 	Version string       // of the program
-	Logger  *slog.Logger // hears of spans that do not arrive; nil: slog.Default()
+	Logger  *slog.Logger // logs lost spans; nil: slog.Default()
 }
 
 // Traces exports the spans of one server. All methods are safe for concurrent use.
@@ -40,9 +40,9 @@ type Traces struct {
 // name is the name of the service and of the instrumentation scope.
 const name = "lorafuse"
 
-// New prepares to send spans. Nothing is sent yet, so that a collector may come later.
-// Which requests have spans is for who asks to say, and else for the variables
-// OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG; without these all have.
+// New returns an exporter. It does not connect yet, so the collector may start later. Whether a
+// request is sampled is decided by its parent span, or else by OTEL_TRACES_SAMPLER and
+// OTEL_TRACES_SAMPLER_ARG; by default all are.
 func New(o Options) (*Traces, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -139,7 +139,7 @@ func (q *request) end(operation string, said *status) {
 	}
 }
 
-// status is a writer that keeps the status of an answer.
+// status is a ResponseWriter that records the status.
 type status struct {
 	http.ResponseWriter
 	code int
@@ -153,7 +153,7 @@ func (s *status) WriteHeader(code int) {
 	s.ResponseWriter.WriteHeader(code)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap returns the wrapped writer, for http.ResponseController.
 func (s *status) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 // phase records a completed phase of a request as a span and returns its end.

@@ -38,15 +38,15 @@ func (t *Traces) Watch(submit batching.Submit) batching.Submit {
 	}
 }
 
-// watched is the request of a prompt under way.
+// watched is an engine request in progress.
 type watched struct {
 	traces   *Traces
 	request  *request
 	came     time.Time
-	first    time.Time // token
+	first    time.Time // time of the first token
 	tokens   int
 	finished []string
-	times    batching.Times // of the answer that ended last
+	times    batching.Times // of the last answer to end
 	err      error
 }
 
@@ -84,7 +84,7 @@ func (w *watched) end(ctx context.Context, r batching.Request) {
 		at := w.traces.phase(ctx, "queue", w.came, w.times.Queued)
 		at = w.traces.phase(ctx, "prefill", at, w.times.Prefill)
 		w.traces.phase(ctx, "decode", at, w.times.Decode)
-	case w.tokens > 0: // the counts of the last token are missing
+	case w.tokens > 0: // only the time of the first token is known
 		w.traces.phase(ctx, "decode", w.first, time.Since(w.first))
 	default:
 		w.traces.phase(ctx, "queue", w.came, time.Since(w.came))

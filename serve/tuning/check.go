@@ -5,7 +5,7 @@ import (
 	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
-// check reads the files of jobs, one job after the other.
+// check validates jobs, one after the other.
 func (s *Service) check() {
 	for u := s.next(Validating); u != nil; u = s.next(Validating) {
 		if err := caught(u.validate); err != nil && u.ctx.Err() == nil {
@@ -15,7 +15,7 @@ func (s *Service) check() {
 	}
 }
 
-// validate reads the files of a job as its run will, and settles what depends on them.
+// validate reads the files of a job as its run will, and resolves the settings that depend on them.
 func (u *underway) validate() error {
 	s := u.service
 	j, err := s.Job(keys.Client{}, u.id)

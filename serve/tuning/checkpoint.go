@@ -33,7 +33,7 @@ func (u *underway) due(step int) bool {
 		return false
 	}
 	u.saved = time.Now()
-	u.flush() // the figures of its steps do not come again
+	u.flush() // so that metrics up to the checkpoint are not lost
 	return true
 }
 

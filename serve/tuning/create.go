@@ -26,9 +26,9 @@ const (
 	outputDir      = "output"
 )
 
-// Create adds a job of a client, which is checked and then waits for its turn. It fails with
-// ErrInvalid, also for files that the client does not see, and as [lora.Registry.Acquire] does
-// if the model is unknown; whether the client may use the model is for the caller to check.
+// Create adds a job of a client. It is validated and then waits for its turn. Create fails with
+// ErrInvalid, also for files that the client does not see, and like [lora.Registry.Acquire] if the
+// model is unknown. The caller must check that the client may use the model.
 func (s *Service) Create(ctx context.Context, r Request, who keys.Client) (_ Job, err error) {
 	if r.Method == "" {
 		r.Method = Supervised
@@ -112,7 +112,7 @@ func files(r Request) string {
 	return r.TrainingFile + " and validation file: " + r.ValidationFile
 }
 
-// usable fails where there is no file of an id that a job can be made with.
+// usable returns an error unless a file exists that a job can use.
 func (s *Service) usable(who keys.Client, param, id string) error {
 	if id == "" {
 		return nil
@@ -145,7 +145,7 @@ func hold(from, to string) error {
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	in, err := os.Open(from) // of another file system, or one without links
+	in, err := os.Open(from) // on another file system, or one without links
 	if err != nil {
 		return err
 	}

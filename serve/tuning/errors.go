@@ -21,8 +21,8 @@ var (
 // Error is an error that may be reported to a client.
 type Error struct {
 	Kind    error  // one of the sentinel errors
-	Param   string // the field that is to blame, if one is
-	Code    string // a word for programs
+	Param   string // the invalid parameter, if any
+	Code    string // machine-readable code
 	Message string
 }
 
@@ -32,7 +32,7 @@ func (e *Error) Error() string { return e.Message }
 // Unwrap returns the kind of the error.
 func (e *Error) Unwrap() error { return e.Kind }
 
-// invalid blames a field of a request.
+// invalid returns an error about a request field.
 func invalid(param, format string, args ...any) *Error {
 	return &Error{Kind: ErrInvalid, Param: param, Message: param + ": " + fmt.Sprintf(format, args...)}
 }

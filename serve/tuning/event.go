@@ -20,13 +20,13 @@ const (
 	Fault Level = "error"
 )
 
-// Event is something that happened to a job.
+// Event is an event of a job.
 type Event struct {
 	Number  uint64   `json:"number"` // within the job, from 1
 	Time    int64    `json:"time"`   // Unix, in seconds
 	Level   Level    `json:"level"`
 	Message string   `json:"message"`
-	Metrics *Metrics `json:"metrics,omitempty"` // of an event that is a step
+	Metrics *Metrics `json:"metrics,omitempty"` // if the event is a step
 }
 
 // Metrics holds the metrics of a step. Values that are not finite are nil.
@@ -34,7 +34,7 @@ type Metrics struct {
 	Step            int      `json:"step"`
 	Steps           int      `json:"total_steps"`
 	Loss            *float64 `json:"train_loss"`
-	Accuracy        *float64 `json:"train_accuracy,omitempty"` // of DPO: of rows whose chosen answer is preferred
+	Accuracy        *float64 `json:"train_accuracy,omitempty"` // DPO: fraction of rows whose chosen answer is preferred
 	ValidLoss       *float64 `json:"valid_loss,omitempty"`
 	ValidAccuracy   *float64 `json:"valid_accuracy,omitempty"` // likewise
 	LearningRate    *float64 `json:"learning_rate"`

@@ -13,7 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-// fail ends a job.
+// fail ends a job with an error.
 func (u *underway) fail(err error) {
 	s := u.service
 	u.flush()
@@ -25,7 +25,7 @@ func (u *underway) fail(err error) {
 	}
 	f := s.failure(j, err)
 	s.options.Logger.Warn("a fine-tuning job has failed", "job", u.id, "error", err)
-	if errors.Is(err, backend.ErrLost) { // which is no fault of the job
+	if errors.Is(err, backend.ErrLost) { // not the fault of the job
 		lost := message(Warn, "The machine is lost: the job can be resumed when the server has started again")
 		if _, err := s.change(u.id, func(_ *txn, j *Job) error { j.Status = Paused; return nil }, lost); err != nil {
 			s.options.Logger.Error("a job is paused, and that could not be recorded", "job", u.id, "error", err)

@@ -6,7 +6,7 @@ import (
 	"github.com/lorafuse/lorafuse/train"
 )
 
-// mostFigures is about how many steps of a job have an event.
+// mostFigures is the approximate maximum number of step events of a job.
 const mostFigures = 2000
 
 // flushInterval is how long metrics are buffered before they are written.
@@ -17,7 +17,7 @@ func (u *underway) step(r train.Report) {
 	now := time.Now()
 	u.mu.Lock()
 	first := !u.reported
-	if first { // what was known of this step and of later ones is of a run that was cut
+	if first { // events from this step on belong to an interrupted run
 		u.reported = true
 		u.began, u.beganAt = now, r.Step
 		u.figures = nil
@@ -56,7 +56,7 @@ func figuresOf(r train.Report) *Metrics {
 	return m
 }
 
-// flush writes the figures that wait.
+// flush writes the buffered events.
 func (u *underway) flush() {
 	u.flushing.Lock() // keeps the batches of concurrent calls in order
 	defer u.flushing.Unlock()
@@ -72,7 +72,7 @@ func (u *underway) flush() {
 	}
 }
 
-// flush writes the figures of a job that wait.
+// flush writes the buffered events of a job.
 func (s *Service) flush(id string) {
 	s.mu.Lock()
 	u := s.runs[id]

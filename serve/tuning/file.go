@@ -25,10 +25,10 @@ const (
 	Results  Purpose = "fine-tune-results"
 )
 
-// others are purposes of OpenAI's that nothing here has a use for.
+// others are OpenAI purposes that are not supported here.
 var others = []string{"assistants", "batch", "vision", "evals", "assistants_output", "batch_output", string(Results)}
 
-// ParsePurpose reads the purpose of a file that is sent.
+// ParsePurpose parses the purpose of an uploaded file.
 func ParsePurpose(text string) (Purpose, error) {
 	switch p := Purpose(text); {
 	case p == FineTune, p == UserData:
@@ -48,7 +48,7 @@ type File struct {
 	Bytes   int64   `json:"bytes"`
 	Created int64   `json:"created"`
 	Expires int64   `json:"expires,omitempty"` // 0: never
-	Owner   string  `json:"owner,omitempty"`   // name of the key that made it
+	Owner   string  `json:"owner,omitempty"`   // name of the key that created it
 }
 
 const filePrefix = "file-"
@@ -59,13 +59,13 @@ type Upload struct {
 	id      string
 	file    *fsatomic.File
 	bytes   int64
-	counted int64 // reserved of the storage
+	counted int64 // bytes reserved in the storage
 }
 
 // Upload starts an upload.
 func (s *Service) Upload() (*Upload, error) {
 	s.mu.Lock()
-	s.expire() // which may make room
+	s.expire() // may free space
 	s.mu.Unlock()
 	id := newID(filePrefix)
 	f, err := fsatomic.Create(s.path(filesDir, id))
@@ -130,7 +130,7 @@ func (u *Upload) Abort() {
 	u.counted = 0
 }
 
-// expire removes the files whose time is over. s.mu is held.
+// expire removes expired files. The caller holds s.mu.
 func (s *Service) expire() {
 	now := time.Now().Unix()
 	for id, f := range s.files {
@@ -143,7 +143,7 @@ func (s *Service) expire() {
 	}
 }
 
-// Files returns the files that a client sees, the latest first.
+// Files returns the files that a client sees, latest first.
 func (s *Service) Files(who keys.Client) []File {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,15 +181,15 @@ func (s *Service) Content(who keys.Client, id string) (File, io.ReadCloser, erro
 		return f, nil, err
 	}
 	r, err := os.Open(s.path(filesDir, f.ID))
-	if errors.Is(err, fs.ErrNotExist) { // it was removed just now
+	if errors.Is(err, fs.ErrNotExist) { // removed a moment ago
 		_, gone := s.File(who, id)
 		return f, nil, cmp.Or(gone, err)
 	}
 	return f, r, err
 }
 
-// DeleteFile removes a file that a client sees. A job that was made with it keeps its own. It
-// fails with ErrNotFound.
+// DeleteFile removes a file that a client sees. Existing jobs keep their own link to it. It fails
+// with ErrNotFound.
 func (s *Service) DeleteFile(who keys.Client, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 // Status is the state of a job.
 type Status string
 
-// The statuses, in the order that a job has them.
+// Statuses, in the order of a job's life.
 const (
 	Validating Status = "validating_files"
 	Queued     Status = "queued"
@@ -24,7 +24,7 @@ const (
 	Cancelled  Status = "cancelled"
 )
 
-// Ended reports whether nothing more comes of a job.
+// Ended reports whether the status is final.
 func (s Status) Ended() bool { return s == Succeeded || s == Failed || s == Cancelled }
 
 // Failure is the reason why a job has failed.
@@ -38,7 +38,7 @@ type Failure struct {
 type Checkpoint struct {
 	ID      string  `json:"id"`
 	Created int64   `json:"created"`
-	Model   string  `json:"model"` // its name
+	Model   string  `json:"model"` // name of the model
 	Metrics Metrics `json:"metrics"`
 }
 
@@ -47,18 +47,18 @@ type Job struct {
 	ID       string `json:"id"`
 	Order    uint64 `json:"order"`           // of creation
 	Turn     uint64 `json:"turn"`            // in the queue
-	Owner    string `json:"owner,omitempty"` // name of the key that made it
+	Owner    string `json:"owner,omitempty"` // name of the key that created it
 	Created  int64  `json:"created"`
 	Finished int64  `json:"finished,omitempty"`
 	Status   Status `json:"status"`
 
 	Request       Request         `json:"request"`        // with a seed
-	Settled       Hyperparameters `json:"settled"`        // all of them, when the files are read
-	Continues     bool            `json:"continues"`      // an adapter
+	Settled       Hyperparameters `json:"settled"`        // complete after validation
+	Continues     bool            `json:"continues"`      // starts from an existing adapter
 	Rows          int             `json:"rows"`           // of the training file
 	Name          string          `json:"name"`           // of the adapter
-	Tuned         string          `json:"tuned"`          // that it has
-	TrainedTokens int64           `json:"trained_tokens"` // when it has succeeded
+	Tuned         string          `json:"tuned"`          // name of the finished adapter
+	TrainedTokens int64           `json:"trained_tokens"` // set when the job has succeeded
 	ResultFiles   []string        `json:"result_files"`
 	Checkpoints   []Checkpoint    `json:"checkpoints"`
 	Error         *Failure        `json:"error,omitempty"`
@@ -100,7 +100,7 @@ func (s *Service) estimated(j *Job) Job {
 	return c
 }
 
-// Jobs returns the jobs that a client sees, the latest first.
+// Jobs returns the jobs that a client sees, latest first.
 func (s *Service) Jobs(who keys.Client) []Job {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,8 +113,8 @@ func (s *Service) Jobs(who keys.Client) []Job {
 	return all
 }
 
-// Cancel ends a job that a client sees. It fails with ErrNotFound, and with ErrState if the
-// job has ended already.
+// Cancel cancels a job that a client sees. It fails with ErrNotFound, and with ErrState if the job
+// has already ended.
 func (s *Service) Cancel(who keys.Client, id string) (Job, error) {
 	return s.interrupt(who, id, errCancelled, func(j *Job) error {
 		if j.Status.Ended() {
@@ -159,7 +159,7 @@ func state(j *Job, format string, args ...any) error {
 	return &Error{Kind: ErrState, Code: "invalid_state", Message: fmt.Sprintf(format, args...)}
 }
 
-// interrupt changes a job, and stops what is under way of it.
+// interrupt changes a job and stops its work in progress.
 func (s *Service) interrupt(who keys.Client, id string, why error, change func(*Job) error, e Event) (Job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,14 +171,14 @@ func (s *Service) interrupt(who keys.Client, id string, why error, change func(*
 		return j, err
 	}
 	if u := s.runs[id]; u != nil {
-		u.stop(why) // and tidies up
+		u.stop(why) // which also cleans up
 	} else if j.Status.Ended() {
 		s.tidy(id)
 	}
 	return j, nil
 }
 
-// change replaces the record of a job, together with events. s.mu is held.
+// change replaces the record of a job and adds events in one transaction. The caller holds s.mu.
 func (s *Service) change(id string, change func(*txn, *Job) error, events ...Event) (Job, error) {
 	old, err := s.job(keys.Client{}, id)
 	if err != nil {

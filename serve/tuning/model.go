@@ -15,7 +15,7 @@ type Model struct {
 	Job     string `json:"job"`
 	Owner   string `json:"owner,omitempty"` // of the job
 	Dir     string `json:"dir"`             // in the folder of adapters
-	Step    int    `json:"step,omitempty"`  // of a checkpoint
+	Step    int    `json:"step,omitempty"`  // if it is a checkpoint
 	Created int64  `json:"created"`
 }
 
@@ -33,8 +33,8 @@ func (s *Service) Model(name string) (Model, bool) {
 	return m, ok
 }
 
-// Models returns the adapters of jobs that a client sees, the latest first. Checkpoints are
-// not among them, though they can be asked for.
+// Models returns the adapters of jobs that a client sees, latest first. Checkpoints are not listed,
+// though requests can use them.
 func (s *Service) Models(who keys.Client) []Model {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,8 +50,8 @@ func (s *Service) Models(who keys.Client) []Model {
 	return all
 }
 
-// DeleteModel removes an adapter of a job that a client sees; requests that have it keep it to
-// their end. It fails with ErrNotFound.
+// DeleteModel removes an adapter of a job that a client sees. Running requests keep it until they
+// end. It fails with ErrNotFound.
 func (s *Service) DeleteModel(who keys.Client, name string) error {
 	s.mu.Lock()
 	m, ok := s.models[name]

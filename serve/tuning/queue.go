@@ -11,15 +11,15 @@ import (
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 )
 
-// Why something under way is stopped.
+// Reasons to stop work in progress.
 var (
 	errStopped   = errors.New("the server ends")
 	errCancelled = errors.New("the job was cancelled")
 	errPaused    = errors.New("the job was paused")
 )
 
-// next waits for the first job, by its turn, of one of the statuses, and marks it as under
-// way. It gives nil when the service ends.
+// next waits for the first job in order with one of the statuses, and marks it as in progress. It
+// returns nil when the service stops.
 func (s *Service) next(statuses ...Status) *underway {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *Service) done(u *underway) {
 	s.moved.Broadcast()
 }
 
-// tidy removes the folder of a job that has ended.
+// tidy removes the folder of an ended job.
 func (s *Service) tidy(id string) {
 	if err := fsatomic.RemoveDir(s.path(jobsDir, id)); err != nil {
 		s.options.Logger.Warn("the folder of a job that has ended is still there", "job", id, "error", err)
@@ -75,7 +75,7 @@ func (s *Service) tidy(id string) {
 	}
 }
 
-// caught turns a panic into an error.
+// caught runs f and returns a panic as an error.
 func caught(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

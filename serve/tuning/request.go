@@ -19,8 +19,8 @@ type Method string
 
 // The methods.
 const (
-	Supervised Method = "supervised" // learns the answers
-	DPO        Method = "dpo"        // which of two answers is preferred
+	Supervised Method = "supervised" // trains on the given answers
+	DPO        Method = "dpo"        // trains on preferences between two answers
 )
 
 // Hyperparameters are the hyperparameters of a job. Nil means that the service chooses.
@@ -40,7 +40,7 @@ type Request struct {
 	Seed            *uint64           `json:"seed,omitempty"`
 	Method          Method            `json:"method"`
 	Hyperparameters Hyperparameters   `json:"hyperparameters"`
-	Adapter         json.RawMessage   `json:"lora,omitempty"` // an object, by PEFT's names
+	Adapter         json.RawMessage   `json:"lora,omitempty"` // an object with PEFT's names
 	Metadata        map[string]string `json:"metadata,omitempty"`
 }
 
@@ -110,7 +110,7 @@ const (
 // normalBatch returns the default batch size: a thirty-second of the rows, from 1 to 16.
 func normalBatch(rows int) int { return min(max(rows/32, 1), 16) }
 
-// settle fills in the hyperparameters that are left to the service.
+// settle fills in the hyperparameters that the request omits.
 func (h *Hyperparameters) settle(m Method, rows int) {
 	h.Epochs = orNormal(h.Epochs, normalEpochs)
 	h.BatchSize = orNormal(h.BatchSize, normalBatch(rows))

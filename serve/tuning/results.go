@@ -17,7 +17,7 @@ var columns = []struct{ name, figure string }{
 	{"learning_rate", "learning_rate"}, {"grad_norm", "grad_norm"},
 }
 
-// results writes the file of results of a job, which has no record yet.
+// results writes the results file of a job. It does not add a record.
 func (s *Service) results(owner, metrics string) (File, error) {
 	records, err := events.ReadMetrics(metrics)
 	if err != nil {

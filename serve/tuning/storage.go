@@ -12,12 +12,12 @@ import (
 // that an unfinished job still holds.
 type storage struct {
 	dir         string
-	limit, keep int64 // most bytes, and bytes that stay free on the disk
+	limit, keep int64 // maximum total bytes, and bytes to leave free on the disk
 	used        atomic.Int64
 	sizes       map[string]int64 // by file ID, without uploads in progress; guarded by Service.mu
 }
 
-// newStorage counts files in dir.
+// newStorage returns a counter of files in dir.
 func newStorage(dir string, limit, keep int64) *storage {
 	if _, total, ok := fsatomic.FreeSpace(dir); ok && keep == 0 {
 		keep = min(1<<30, total/20)
@@ -51,7 +51,7 @@ func (s *storage) add(id string, bytes, reserved int64) {
 	s.used.Add(bytes - reserved)
 }
 
-// countHeld counts the files of a job that were deleted while it was made. s.mu is held.
+// countHeld counts the files of a job that were deleted during its creation. The caller holds s.mu.
 func (s *Service) countHeld(j *Job) {
 	for id, name := range map[string]string{j.Request.TrainingFile: trainingData, j.Request.ValidationFile: validationData} {
 		if info, err := os.Stat(s.path(jobsDir, j.ID, name)); err == nil && id != "" {
@@ -60,8 +60,8 @@ func (s *Service) countHeld(j *Job) {
 	}
 }
 
-// uncount no longer counts a file, unless it has a record or a job that has not ended holds it.
-// s.mu is held.
+// uncount stops counting a file, unless it has a record or an unfinished job holds it. The caller
+// holds s.mu.
 func (s *Service) uncount(id string) {
 	if _, ok := s.files[id]; ok {
 		return

@@ -24,7 +24,7 @@ var (
 	fileBucket  = []byte("files")
 	jobBucket   = []byte("jobs")
 	modelBucket = []byte("models")
-	eventBucket = []byte("events") // has a bucket for each job
+	eventBucket = []byte("events") // contains a bucket for each job
 	metaBucket  = []byte("meta")
 	formatKey   = []byte("format")
 	modelKey    = []byte("model")
@@ -66,7 +66,7 @@ func openStore(dir string) (*store, error) {
 	return s, nil
 }
 
-// belongs fails with ErrModel where the store is one of a model that is described otherwise.
+// belongs fails with ErrModel if the store belongs to a model with another description.
 func (s *store) belongs(model string) error {
 	return s.update(func(t *txn) error {
 		var was string
@@ -120,7 +120,7 @@ func (t *txn) remove(bucket []byte, key string) error { return t.tx.Bucket(bucke
 // order returns a number larger than all that it has returned before.
 func (t *txn) order() (uint64, error) { return t.tx.Bucket(metaBucket).NextSequence() }
 
-// all reads the records of a bucket.
+// all returns the records of a bucket.
 func all[T any](t *txn, bucket []byte) (map[string]T, error) {
 	records := map[string]T{}
 	err := t.tx.Bucket(bucket).ForEach(func(key, raw []byte) error {
@@ -175,7 +175,7 @@ func (t *txn) events(job string, before uint64) iter.Seq2[Event, error] {
 	}
 }
 
-// forgetMetrics removes the figures of a job from a step on, which is done again.
+// forgetMetrics removes the metrics of a job from a step on, which will run again.
 func (t *txn) forgetMetrics(job string, from int) error {
 	var gone []uint64
 	for e, err := range t.events(job, 0) {

@@ -31,7 +31,7 @@ type Trainer interface {
 	New(ctx context.Context, c *config.Config, o train.Observer) (Run, error)
 }
 
-// Run is a training run, as *train.Run is one.
+// Run is a training run; *train.Run implements it.
 type Run interface {
 	Train(ctx context.Context) (*train.Summary, error)
 	Close()
@@ -41,23 +41,24 @@ type Run interface {
 type Options struct {
 	Dir string // created if missing
 
-	Model *model.Model // is needed, and must stay open until the service is closed
-	Name  string       // of it, for clients
-	// Data has the tokenizer and the template of the model, which files are checked with.
+	Model *model.Model // required; must stay open until the service is closed
+	Name  string       // public model name
+	// Data holds the model's tokenizer and template, for validating files.
 	Data     data.Options
 	Template string // file of Data.Template, if not the model's own
-	// MaxLength is the longest row in tokens, longer ones are cut; 0 is what the model
-	// can take.
+	// MaxLength is the maximum row length in tokens; longer rows are truncated. Zero means the
+	// limit of the model.
 	MaxLength int
 
-	MaxFile int64 // bytes of a file; 0 is 512 MiB
-	// MaxFiles is the most bytes of all files together; 0 is 16 times MaxFile. Results of jobs
-	// count, but are written in any case.
+	MaxFile int64 // bytes per file; 0 means 512 MiB
+	// MaxFiles is the maximum total size of all files in bytes. Zero means 16 times MaxFile.
+	// Results of jobs count, but are always written.
 	MaxFiles int64
-	// KeepFree is the number of bytes that uploads leave free on the disk; 0 is 1 GiB, or 5 % of
-	// a smaller disk.
+	// KeepFree is the number of bytes that uploads leave free on the disk. Zero means 1 GiB, or 5 %
+	// of a smaller disk.
 	KeepFree int64
-	// SaveInterval is the most training of a job that a crash can lose; 0 is a minute.
+	// SaveInterval is the maximum training time of a job that a crash can lose. Zero means one
+	// minute.
 	SaveInterval time.Duration
 	// Taken reports whether a name is reserved, in addition to the names that the registry has
 	// loaded. Nil means that none is.
@@ -65,16 +66,16 @@ type Options struct {
 	Logger *slog.Logger // nil: slog.Default()
 }
 
-// Service is files, jobs and adapters. It is safe for concurrent use.
+// Service manages files, jobs and adapters. It is safe for concurrent use.
 type Service struct {
 	options  Options
 	store    *store
 	registry *lora.Registry
 
-	mu     sync.Mutex // for all that follows; neither the registry nor a trainer is called with it
-	moved  *sync.Cond // a job has another status, or the service ends
+	mu     sync.Mutex // guards the fields below; never held while calling the registry or a trainer
+	moved  *sync.Cond // signals that a job's status has changed or the service is stopping
 	files  map[string]File
-	jobs   map[string]*Job // a record is replaced and never written to
+	jobs   map[string]*Job // records are replaced, never modified
 	models map[string]Model
 	runs   map[string]*underway
 	ending bool
@@ -82,15 +83,15 @@ type Service struct {
 	storage *storage // of files
 
 	workers sync.WaitGroup
-	all     context.Context // of all that is under way
+	all     context.Context // parent of all work
 	stop    context.CancelCauseFunc
 }
 
-// The folders of a service.
+// Folders of a service.
 const (
-	filesDir    = "files"    // a file for each, by id
-	jobsDir     = "jobs"     // a folder for each that has not ended, by id
-	adaptersDir = "adapters" // a folder for each, by the id of the job, and a step for checkpoints
+	filesDir    = "files"    // one file per ID
+	jobsDir     = "jobs"     // one folder per unfinished job, by ID
+	adaptersDir = "adapters" // one folder per adapter, named by job ID, and step for checkpoints
 )
 
 // Open opens the folder of a service and cleans up after a crash. Jobs wait until [Service.Start].
@@ -232,7 +233,7 @@ func (s *Service) Stop() {
 	s.workers.Wait()
 }
 
-// Close ends the service; all that is asked for later fails with ErrClosed.
+// Close closes the service. Later calls fail with ErrClosed.
 func (s *Service) Close() error {
 	s.Stop()
 	return s.store.db.Close()

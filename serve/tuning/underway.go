@@ -12,7 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/train"
 )
 
-// underway is a job that is being worked on.
+// underway is a job in progress.
 type underway struct {
 	service *Service
 	id      string
@@ -22,15 +22,15 @@ type underway struct {
 	// The fields below belong to the run's goroutine.
 	job      Job // at the start of the run
 	last     train.Report
-	saved    time.Time // when a checkpoint was last asked for
+	saved    time.Time // time of the last checkpoint
 	reported bool
 
 	mu       sync.Mutex
-	figures  []Event // that are not written yet
+	figures  []Event // not yet written
 	flushed  time.Time
 	finish   time.Time // estimated
-	began    time.Time // the first step has ended
-	beganAt  int       // that step
+	began    time.Time // end of the first step
+	beganAt  int       // number of that step
 	flushing sync.Mutex
 }
 
@@ -109,10 +109,10 @@ func (u *underway) succeed(summary *train.Summary) error {
 	}
 	taken := s.taken()
 	m := Model{Job: u.id, Owner: u.job.Owner, Dir: u.id, Created: time.Now().Unix()}
-	if m.Name = u.job.Name; taken(m.Name) { // since the job was made
+	if m.Name = u.job.Name; taken(m.Name) { // taken since the job was created
 		m.Name += "-" + u.job.tag()
 	}
-	_, unloaded := s.registry.LoadStep(u.ctx, m.Name, s.path(adaptersDir, m.Dir)) // who hears of it can ask it
+	_, unloaded := s.registry.LoadStep(u.ctx, m.Name, s.path(adaptersDir, m.Dir)) // before the event announces it
 	s.mu.Lock()
 	_, err = s.change(u.id, func(t *txn, j *Job) error {
 		if j.Status != Running {

@@ -39,7 +39,7 @@ func Routes() map[string]http.Handler {
 		}
 	}
 	if err != nil {
-		panic(err) // what is embedded can be read
+		panic(err) // embedded files are readable
 	}
 	all := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -56,11 +56,11 @@ func Routes() map[string]http.Handler {
 	return routes
 }
 
-// file answers with one file.
+// file serves one file.
 type file struct {
 	name    string
 	content []byte
-	cache   string // how long a browser may keep it
+	cache   string // value of Cache-Control
 }
 
 // types are the MIME types by file extension, independent of the operating system's table.
