@@ -115,7 +115,7 @@ func (f *fields) text(name string) string {
 	return v
 }
 
-// integer returns an integer field, which must lie between least and most.
+// integer returns an integer field, which must be from least to most.
 func (f *fields) integer(name string, normal, least, most int) int {
 	if v, ok := f.wholeNumber(name, expectedRange(float64(least), float64(most), "a whole number"), int64(least), int64(most)); ok {
 		return int(v)
@@ -144,7 +144,7 @@ func (f *fields) wholeNumber(name, expected string, least, most int64) (int64, b
 	return v, true
 }
 
-// number returns a number field, which must lie between least and most.
+// number returns a number field, which must be from least to most.
 func (f *fields) number(name string, normal, least, most float64) float64 {
 	v, expected := normal, expectedRange(least, most, "a number")
 	if f.into(name, &v, expected) && (v < least || v > most) {

@@ -6,9 +6,9 @@
 // supports and this one does not is refused by name, unless its value leaves the feature off.
 // Unknown fields are ignored, and each name is logged once.
 //
-// Sampling parameters that a request omits come from the model's generation_config.json, as with
-// vLLM: repetition_penalty, temperature, top_k, top_p, min_p, and max_new_tokens, which is also the
-// upper limit for requests. Without the file, the temperature is 1.
+// As with vLLM, the model's generation_config.json sets the sampling parameters that a request
+// omits: repetition_penalty, temperature, top_k, top_p, min_p, and max_new_tokens, which is also
+// the upper limit for requests. Without the file, the temperature is 1.
 package serve
 
 import (
@@ -59,7 +59,8 @@ type Options struct {
 	// MaxLength is the maximum number of tokens of prompt and answer, as in the engine. Zero means
 	// the limit of the model.
 	MaxLength int
-	// Tokenizer and Template replace those in the model's folder if they are not nil.
+	// Tokenizer and Template, if not nil, replace the tokenizer and the chat template in the
+	// model's folder.
 	Tokenizer *tokenizer.Tokenizer
 	Template  *chat.Template
 	// OneTemplate makes requests for adapters use Template instead of the chat template in the
@@ -87,10 +88,10 @@ type Options struct {
 	MaxBody        int64 // request size in bytes; 0 means 32 MiB
 	MaxAnswers     int   // per request, n times the number of prompts; 0 means 128
 	MaxTopLogprobs int   // 0 means 20
-	// BodyTimeout is the time limit for receiving a request, and for each next part of a file,
-	// which has 16 KiB for each second. Zero means one minute.
+	// BodyTimeout is the time limit for receiving a request, and for each further part of an
+	// upload, which is 16 KiB per second of the timeout. Zero means one minute.
 	BodyTimeout time.Duration
-	// WriteTimeout is how long a write to a client may block. Zero means 30 s.
+	// WriteTimeout is the time limit of a write to a client. Zero means 30 s.
 	WriteTimeout time.Duration
 
 	Logger  *slog.Logger // logs one line per request; nil: slog.Default()

@@ -22,8 +22,8 @@ const (
 	fieldRoom = 4 << 10
 )
 
-// slowestUpload is the minimum rate of an upload in bytes per second: within each BodyTimeout the
-// client must send that many bytes for each second, or the rest of the body.
+// slowestUpload is the minimum rate of an upload in bytes per second. Within each BodyTimeout the
+// client must send as much as this rate requires, or the rest of the body.
 const slowestUpload = 16 << 10
 
 // steadyReader reads a body and extends the deadline with each part that arrives.

@@ -43,8 +43,8 @@ func (e *Engine) admit() {
 // room reports whether another text may run.
 func (e *Engine) room() bool { return len(e.running) < e.options.MaxTexts }
 
-// choose returns the next text to start, with its adapter on the device. It returns nil if there is
-// none or it has to wait.
+// choose returns the next text to start, whose adapter is then on the device. It returns nil if no
+// text waits, or the next has to wait longer.
 func (e *Engine) choose() *text {
 	e.mu.Lock()
 	heads := e.waiting.heads()
@@ -76,8 +76,8 @@ func (e *Engine) choose() *text {
 	return nil
 }
 
-// fits reports whether the pool has pages for a text in addition to the pages that running texts
-// need for their unread tokens, plus one for each of them.
+// fits reports whether the pool has pages for a text. It leaves each running text the pages for its
+// unread tokens and one more.
 func (e *Engine) fits(t *text) bool {
 	if len(e.running) == 0 {
 		return true

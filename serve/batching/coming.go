@@ -40,8 +40,8 @@ func (x *machine) prepare(need []*engine.Slot) {
 	}()
 }
 
-// arrive takes over the prepared mix if it is ready. The error says why there is no mix for all the
-// given slots.
+// arrive adds the prepared mix to the mixes if it is ready. The error says why there is no mix for
+// all the given slots.
 func (x *machine) arrive(ctx context.Context, need []*engine.Slot) error {
 	c := x.coming
 	if c == nil {

@@ -45,7 +45,7 @@ type Engine struct {
 	waiting  queue
 	numbers  uint64
 	live     int           // accepted requests that have not ended
-	empty    chan struct{} // closed when no request is left; nil if nobody waits for it
+	empty    chan struct{} // closed when no request is left; nil if Drain does not wait
 	draining bool
 	failed   error // why no request is accepted, nil while requests are
 	stats    Stats
@@ -221,7 +221,7 @@ func (e *Engine) root(q *request) pages.Root {
 	return pages.NewRoot(digest, fmt.Appendf(nil, "%d %s", length, q.Salt))
 }
 
-// open is admissible with the lock acquired.
+// open acquires the lock and calls admissible.
 func (e *Engine) open() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

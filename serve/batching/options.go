@@ -29,7 +29,7 @@ type Options struct {
 	// becomes 16.
 	Adapters lora.RegistryOptions
 	// TrainShare is the fraction of time for concurrent training while there are requests (see
-	// Beside), between 0 and 1, both excluded. Zero means 0.5.
+	// [Engine.Beside]), between 0 and 1, both excluded. Zero means 0.5.
 	TrainShare float64
 	// OnStep, if not nil, is called after each run on the engine's goroutine. It must not close the
 	// engine.
@@ -47,7 +47,7 @@ const (
 	defaultShare    = 0.5
 )
 
-// complete checks the options and sets defaults, except those that depend on the device.
+// complete checks the options and sets the defaults that do not depend on the device.
 func (o *Options) complete(m *model.Model) error {
 	for _, x := range []struct {
 		name  string

@@ -58,8 +58,8 @@ func (t *text) version() *lora.Version {
 
 // stretch returns how many of the unread tokens can be read with one set of derived tables, and the
 // text length of these tables. A length of 0 means the tables for all texts up to length until. As
-// in a Generator, a prompt is read with the tables for its whole length, and tokens after it with
-// those for the text up to that token.
+// in a Generator, a prompt is read with the tables for its whole length, and each later token with
+// the tables for the text up to that token.
 func (t *text) stretch(until int) (n, length int) {
 	read, left, prompt := t.pages.Len(), t.left(), len(t.r.Prompt)
 	switch length = max(prompt, read+1); {

@@ -1,4 +1,4 @@
-// Package keys checks API keys, of which it keeps only digests, and names their owners.
+// Package keys checks API keys and names their owners. It keeps only digests of the keys.
 package keys
 
 import (
@@ -106,7 +106,7 @@ func (r Ring) Client(key string) (c Client, ok bool) {
 
 // Client is a client of a server. The zero Client is the client of a server without keys.
 type Client struct {
-	Name  string // owner name of what the client creates
+	Name  string // owner of the objects that the client creates
 	Admin bool   // sees the objects of all owners
 }
 

@@ -111,7 +111,7 @@ type factory struct {
 	labels   prometheus.Labels
 }
 
-// Prefixes of metric names: of vLLM's metrics, and of those that vLLM does not have.
+// Prefixes of metric names: for metrics of vLLM, and for metrics that vLLM does not have.
 const (
 	prefix    = "vllm:"
 	ownPrefix = "lorafuse:"

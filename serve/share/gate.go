@@ -25,7 +25,7 @@ type Gate struct {
 	floor    time.Duration // credit at which the slice ends
 	step     time.Duration // duration of the current step so far, without launches
 	usual    time.Duration // moving average of the step duration
-	late     time.Duration // time by which slices overrun the floor, likewise: a launch cannot be interrupted
+	late     time.Duration // moving average of the time by which slices overrun the floor, as launches cannot be interrupted
 	launches int           // in progress
 	waiting  int           // launches waiting to begin
 	left     time.Time     // end of the last launch
@@ -54,12 +54,12 @@ type Used struct {
 	Idle time.Duration
 }
 
-// patience is how long serving waits in a slice for a launch. It exceeds the gaps between launches
-// of a training step.
+// patience is the maximum time that serving waits in a slice for a launch. It exceeds the gaps
+// between launches of a training step.
 const patience = 2 * time.Millisecond
 
-// longest is the maximum length of a slice relative to the slice after a usual step. What a longer
-// step, such as a prefill, earns beyond that is spent in later slices.
+// longest is the maximum length of a slice relative to the slice after a usual step. The rest of
+// the credit of a longer step, such as a prefill, is spent in later slices.
 const longest = 1.0625
 
 // New returns a gate that gives training the fraction part of the time while there are requests.
@@ -70,8 +70,8 @@ func New(part float64) *Gate {
 	return g
 }
 
-// Begin begins a serving step. It does not wait: launches in progress run to their end, and no more
-// are started.
+// Begin starts a serving step. It does not wait for launches in progress, which run to their end,
+// but no new launch may begin.
 func (g *Gate) Begin() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -121,8 +121,8 @@ func (g *Gate) lend(ctx context.Context) {
 	g.enter(stepping)
 }
 
-// Idle declares that there is nothing to serve until the next Begin. Training runs without limits
-// and accumulates no debt.
+// Idle declares that serving has no work until the next Begin. Training runs without limits and
+// accumulates no debt.
 func (g *Gate) Idle() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"github.com/lorafuse/lorafuse/serve/keys"
 )
 
-// This file serves adapters as PEFT archives. URLs are signed, since the downloader has no key.
+// This file serves the files of PEFT adapters. URLs are signed, since the downloader has no key.
 
 // signer signs URLs. Only the same signer can verify them.
 type signer [32]byte

@@ -74,7 +74,7 @@ func (r route) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// writeTimeout is how long a write to a client may block.
+// writeTimeout is the time limit of a write to a client.
 const writeTimeout = 30 * time.Second
 
 // extend sets the deadline of the next write, since a connection keeps the deadline of the previous

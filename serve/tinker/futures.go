@@ -37,7 +37,7 @@ func answered(v any) (answer, error) {
 	return answer{json: raw}, err
 }
 
-// finish sets the answer and wakes those who wait for it. It must be called once.
+// finish sets the answer and wakes the calls that wait for it. It must be called once.
 func (f *future) finish(a answer) {
 	f.answer, f.ended = a, time.Now()
 	close(f.done)
@@ -108,11 +108,12 @@ func (t *futures) wait(ctx context.Context, f *future, timeout <-chan time.Time,
 	return true
 }
 
-// unfetched is how long an answer is kept that no client fetches.
+// unfetched is the lifetime of an answer that no client fetches.
 const unfetched = time.Hour
 
 // sweep removes answers that were fetched longer than keep ago; until then a client may retry. It
-// also removes answers that are never fetched, and those of sessions for which gone returns true.
+// also removes answers that were not fetched in time, and all answers of sessions for which gone
+// returns true.
 func (t *futures) sweep(now time.Time, keep time.Duration, gone func(*tenant) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -131,8 +131,8 @@ func (s *Server) guard(ctx context.Context, do func(ctx context.Context) (answer
 	return do(ctx)
 }
 
-// failed returns the answer to a call that has failed. Of an internal error it discloses only the
-// kind; the log has the details.
+// failed returns the answer to a call that has failed. It discloses only the kind of an internal
+// error; the log has the details.
 func (s *Server) failed(err error) answer {
 	for _, user := range userErrors {
 		if errors.Is(err, user) {

@@ -37,7 +37,7 @@ type shownCheckpoint struct {
 	Expires  *time.Time        `json:"expires_at"`
 }
 
-// local is the owner of what was created without a key.
+// local is the owner of objects that were created without a key.
 const local = "local"
 
 func showCheckpoint(p *checkpoint) *shownCheckpoint {

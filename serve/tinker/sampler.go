@@ -258,7 +258,7 @@ func (s *Server) draw(ctx context.Context, r *sampleRequest, w *weights, n int, 
 // queueWait is the delay before a request that found the engine's queue full is retried.
 const queueWait = 50 * time.Millisecond
 
-// mostCells limits the cells of the prompt's top-k log-probabilities.
+// mostCells limits the cells of top-k log-probabilities, for the prompt and for each sample.
 const mostCells = 1 << 22
 
 // batchingRequest converts a request to a request of the engine.

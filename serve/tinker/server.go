@@ -32,9 +32,9 @@ type Options struct {
 	Trainer Trainer
 	Model   *model.Model // of both
 	Name    string       // public model name; default: name of the folder
-	// Tokenizer replaces the one in the model's folder if it is not nil. TokenizerID is the name by
-	// which clients load their tokenizer. If empty, it is the model's folder, which works only on
-	// the same machine.
+	// Tokenizer replaces the one in the model's folder if it is not nil. TokenizerID is the name
+	// from which clients load the tokenizer. If empty, it is the model's folder, which works only
+	// on the same machine.
 	Tokenizer   *tokenizer.Tokenizer
 	TokenizerID string
 	MaxLength   int    // maximum tokens of prompt and answer, as in the engine; 0 means the model's limit
@@ -51,9 +51,9 @@ type Options struct {
 	MaxSamples int   // concurrent sampling requests; 0 means 512
 	MaxAnswers int   // per sampling request; 0 means 128
 	MaxWaiting int64 // bytes of queued training data; 0 means 1 GiB
-	// Poll is how long a poll waits for an answer. Zero means 30 s.
+	// Poll is the maximum time that a poll waits for an answer. Zero means 30 s.
 	Poll time.Duration
-	// Keep is how long a fetched answer is kept. Zero means 5 minutes.
+	// Keep is the lifetime of an answer after it was fetched. Zero means 5 minutes.
 	Keep time.Duration
 	// SessionTimeout is the time without a sign of life after which a session ends. Zero means 5
 	// minutes.

@@ -21,8 +21,8 @@ import (
 	"github.com/lorafuse/lorafuse/train/session"
 )
 
-// store keeps what outlives the process: a folder for each training run, with its checkpoints by
-// kind and name. Checkpoints are written atomically: each is complete or absent.
+// store keeps the persistent data: a folder for each training run, with its checkpoints by kind and
+// name. Checkpoints are written atomically: each is complete or absent.
 //
 //	runs/SESSION.train.N/run.json
 //	runs/SESSION.train.N/weights/NAME/checkpoint.json, adapter/…
@@ -349,7 +349,8 @@ func (s *store) find(who keys.Client, uri string) (*checkpoint, error) {
 	return s.at(who, parts[0], parts[1], parts[2])
 }
 
-// at returns the checkpoint of a run, kind and name if the client sees it and the kind exists.
+// at returns the checkpoint of a run, kind and name if the client sees it and its files exist in
+// this store.
 func (s *store) at(who keys.Client, run, folder, name string) (*checkpoint, error) {
 	if !slices.ContainsFunc(kinds, func(k kind) bool { return k.folder == folder }) {
 		return nil, fmt.Errorf("%w: %s", ErrRequest, suggest.Expected(folder, []string{trainingKind.folder, samplerKind.folder, externalKind.folder}))

@@ -181,8 +181,8 @@ func (s *Server) live(ctx context.Context, m *trainee, number, step int64, infli
 	return s.addSampler(m.tenant, number, w, "", m)
 }
 
-// tidySamplers unloads weights that have not been sampled from for a while, and removes those that
-// can no longer be used.
+// tidySamplers unloads weights that have not been sampled from for a while, and removes weights
+// that can no longer be used.
 func (s *Server) tidySamplers(now time.Time) {
 	s.mu.Lock()
 	needed := map[*weights]bool{}

@@ -11,9 +11,9 @@ import (
 )
 
 // Forced returns the JSON Schema that constrains an answer to tool calls, for the modes Required
-// and Named: a list of objects with a name and arguments, in the terms of the syntax that the model
-// was trained on. The list has one call in mode Named or without parallel. Read the answer with a
-// parser with Options.Forced.
+// and Named. The schema is a list of objects with a name and arguments, keyed as in the syntax that
+// the model was trained on. The list has one call in mode Named or without parallel. Read the
+// answer with a parser with Options.Forced.
 //
 // The arguments match the tool's parameters schema. If package constrain does not support that
 // schema, a strict tool is refused, and the arguments of any other tool may be any object. Errors

@@ -7,7 +7,7 @@ import (
 
 // History converts the tool calls of an earlier answer, from the message field "tool_calls", to the
 // form that chat templates read. Most templates expect the arguments as an object, while the API
-// has them as a string. Arguments that are not a JSON object, such as those of a call cut by
+// has them as a string. Arguments that are not a JSON object, for example of a call cut by
 // max_tokens, remain a string. Errors are FieldErrors; their fields begin with tool_calls.
 func (s Syntax) History(calls json.RawMessage) (json.RawMessage, error) {
 	var list []json.RawMessage

@@ -159,7 +159,7 @@ func (s *scanner) number(b byte) bool {
 	return false
 }
 
-// more processes what follows a value.
+// more processes a byte after a value.
 func (s *scanner) more(b byte) bool {
 	switch {
 	case space(b):

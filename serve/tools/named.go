@@ -52,7 +52,7 @@ func (p *Parser) arguments() verdict {
 	return wait
 }
 
-// tagged reads what follows <tool_call>.
+// tagged reads the text after <tool_call>.
 func (p *Parser) tagged() verdict {
 	p.at += skip(p.rest())
 	if found, open := prefix(p.rest(), "{"); found || open {
@@ -64,7 +64,7 @@ func (p *Parser) tagged() verdict {
 	return p.literal(function, (*Parser).function)
 }
 
-// mistral reads what follows [TOOL_CALLS]: a list, or a name with arguments.
+// mistral reads the text after [TOOL_CALLS]: a list, or a name with arguments.
 func (p *Parser) mistral() verdict {
 	p.at += skip(p.rest())
 	switch found, open := prefix(p.rest(), "["); {

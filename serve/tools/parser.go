@@ -204,7 +204,7 @@ func (p *Parser) drop(n int) {
 	p.at, p.mark = 0, 0
 }
 
-// behind skips what may follow a call.
+// behind skips white space and end marks after a call.
 func (p *Parser) behind() verdict {
 	i := skip(p.buf)
 	for _, end := range p.form.ends {

@@ -24,7 +24,7 @@ const (
 	maxKey       = 256
 )
 
-// function reads what follows <function=.
+// function reads the text after <function=.
 func (p *Parser) function() verdict {
 	return p.named((*Parser).functionNamed)
 }

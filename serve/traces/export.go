@@ -103,9 +103,9 @@ func (e *exporter) Shutdown(context.Context) error {
 	return nil
 }
 
-// OTLP messages in JSON: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding Names are
-// in lowerCamelCase, 64-bit integers are strings, IDs are hexadecimal, and enumerations are
-// numbers.
+// OTLP messages in JSON: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding.
+// Names are in lowerCamelCase, 64-bit integers are strings, IDs are hexadecimal, and enumerations
+// are numbers.
 type (
 	export struct {
 		Resources []resourceSpans `json:"resourceSpans"`

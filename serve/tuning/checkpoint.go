@@ -13,8 +13,8 @@ import (
 // mostCheckpoints is the maximum number of epochs of a job that are served, including the last.
 const mostCheckpoints = 3
 
-// isServed reports whether the checkpoint of a step is served: steps at the end of the last epochs,
-// and of earlier ones if there are few.
+// isServed reports whether the checkpoint of a step is served. These are the steps at the end of
+// the last mostCheckpoints epochs, and of about ten epochs spread over the job.
 func (u *underway) isServed(step int) bool {
 	const before = 10
 	epochs := *u.job.Settled.Epochs
@@ -44,7 +44,7 @@ func (u *underway) keep(step int, dir string) {
 	}
 }
 
-// goesOn serves the checkpoint from which the run resumes, if the process ended after saving and
+// goesOn serves the checkpoint that the run resumes from, if the process ended after saving and
 // before serving it.
 func (u *underway) goesOn(step int) {
 	served := func(c Checkpoint) bool { return c.Metrics.Step == step }

@@ -71,9 +71,9 @@ func finite(x float64) *float64 {
 	return &x
 }
 
-// Events returns at most limit events of a job that the client sees, latest first, starting after
-// the event with number after, and whether there are more. If after is 0, it starts with the
-// latest. It fails with ErrNotFound.
+// Events returns at most limit events of a job that the client sees, latest first, and whether more
+// exist. The page starts after the event with number after, or with the latest if after is 0. It
+// fails with ErrNotFound.
 func (s *Service) Events(who keys.Client, id string, after uint64, limit int) (page []Event, more bool, err error) {
 	if _, err := s.Job(who, id); err != nil {
 		return nil, false, err

@@ -9,7 +9,7 @@ import (
 // mostFigures is the approximate maximum number of step events of a job.
 const mostFigures = 2000
 
-// flushInterval is how long metrics are buffered before they are written.
+// flushInterval is the maximum time that metrics are buffered before they are written.
 const flushInterval = time.Second
 
 // step records a finished step.

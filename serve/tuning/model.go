@@ -105,8 +105,7 @@ func (s *Service) taken() func(name string) bool {
 	return func(name string) bool { return names[name] || s.options.Taken(name) }
 }
 
-// nameFor returns the name for the adapter of a job, which contains its suffix alone if that is
-// free. The caller holds s.mu.
+// nameFor returns the name of a job's adapter: its suffix if that is free. The caller holds s.mu.
 func (s *Service) nameFor(j *Job, taken func(string) bool) string {
 	free := func(name string) bool {
 		if _, ok := s.models[name]; ok || taken(name) {
@@ -132,7 +131,7 @@ func (s *Service) nameFor(j *Job, taken func(string) bool) string {
 // checkpointName returns the name of a job's adapter after a step.
 func (j *Job) checkpointName(step int) string { return fmt.Sprintf("%s-step-%d", j.Name, step) }
 
-// keep copies an adapter to the folder from which it is served.
+// keep copies an adapter to its folder in the service.
 func (s *Service) keep(from, dir string) error {
 	return written(fsatomic.ReplaceDir(s.path(adaptersDir, dir), func(tmp string) error { return copyAdapter(from, tmp) }))
 }

@@ -33,7 +33,7 @@ var (
 // storeFormat is the version of the record format.
 const storeFormat = 1
 
-// patience is how long to wait for another server to release the file.
+// patience is the maximum time to wait for another server to release the file.
 const patience = 2 * time.Second
 
 func openStore(dir string) (*store, error) {

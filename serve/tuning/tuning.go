@@ -222,8 +222,8 @@ func (s *Service) Start(r *lora.Registry, t Trainer, jobs int) {
 	}
 }
 
-// Stop makes running jobs save a checkpoint, from which they resume when the folder is opened
-// again, and waits for them. No other job starts.
+// Stop makes running jobs save a checkpoint and waits for them. They resume from it when the folder
+// is opened again. No other job starts.
 func (s *Service) Stop() {
 	s.mu.Lock()
 	s.ending = true

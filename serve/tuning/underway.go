@@ -22,7 +22,7 @@ type underway struct {
 	// The fields below belong to the run's goroutine.
 	job      Job // at the start of the run
 	last     train.Report
-	saved    time.Time // time of the last checkpoint
+	saved    time.Time // when a checkpoint was last requested
 	reported bool
 
 	mu       sync.Mutex
