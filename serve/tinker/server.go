@@ -93,7 +93,7 @@ type Server struct {
 const window = 1024
 
 // New returns a server and starts its training goroutine. It loads saved data and removes
-// incomplete data.
+// unsaved data.
 func New(o Options) (*Server, error) {
 	if o.Engine == nil || o.Trainer == nil || o.Model == nil || o.Dir == "" {
 		return nil, errors.New("tinker: expected an engine, a trainer, a model and a folder")
