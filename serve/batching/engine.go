@@ -206,7 +206,7 @@ func (e *Engine) text(q *request) (*text, error) {
 }
 
 // root returns the key under which a request's pages are shared. It contains the digest of the
-// adapter, not its name. If the rotary tables depend on the length of the prompt, the key contains
+// adapter, not its name. If the derived tables depend on the length of the prompt, the key contains
 // that too; tokens after the prompt use the tables for the length up to that token.
 func (e *Engine) root(q *request) pages.Root {
 	var digest []byte

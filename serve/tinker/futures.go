@@ -88,8 +88,8 @@ func (t *futures) forget(f *future) {
 	delete(t.all, f.id)
 }
 
-// wait waits for the result of a future. It ends early if ctx is done or one of the other channels
-// is ready.
+// wait waits for the result of a future and marks it as fetched. It returns false if ctx is done or
+// another channel is ready before the result.
 func (t *futures) wait(ctx context.Context, f *future, timeout <-chan time.Time, stop <-chan struct{}) bool {
 	select {
 	case <-f.done:
