@@ -6,9 +6,9 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// The launches here are those of adamw.cu and sum_squares.cu in kernels/cuda.
+// These launches run the kernels of adamw.cu and sum_squares.cu in kernels/cuda.
 
-// squaresBlock is how many numbers a block squares and adds up.
+// squaresBlock is the number of elements that a block squares and sums.
 const squaresBlock = 16384
 
 func prepareSumSquares(c *compiler, l *ir.Launch) (step, error) {
@@ -33,11 +33,11 @@ func prepareSumSquares(c *compiler, l *ir.Launch) (step, error) {
 	}, nil
 }
 
-// adamWAhead is how many launches are searched for more tensors.
+// adamWAhead is the number of following launches that are searched for further tensors.
 const adamWAhead = 64
 
-// prepareAdamW takes the next tensors of the program into the same launch, where
-// it may come before what lies between.
+// prepareAdamW fuses later AdamW launches of the program into this one if they do not depend on the launches in
+// between.
 func prepareAdamW(c *compiler, l *ir.Launch) (step, error) {
 	if c.merged[c.launch] {
 		return func(*Run) {}, nil
@@ -84,7 +84,7 @@ func (k *Kernel) adamWRates(r *Run, l *ir.Launch) {
 	k.float("beta1c", float32(1-a.Beta1)).float("beta2", float32(a.Beta2)).float("beta2c", float32(1-a.Beta2)).float("eps", float32(a.Eps))
 }
 
-// adamWApart is for results that do not lie where the state was.
+// adamWApart handles launches whose results are not written over their state.
 func (c *compiler) adamWApart(l *ir.Launch) (step, error) {
 	k, err := c.kernel("adamw", "adamw_apart_f32", 256)
 	if err != nil {
@@ -100,7 +100,7 @@ func (c *compiler) adamWApart(l *ir.Launch) (step, error) {
 	}, nil
 }
 
-// adamWGroup is l and the launches after it that run together with it.
+// adamWGroup returns l and the later launches that are fused with it.
 func (c *compiler) adamWGroup(l *ir.Launch) []*ir.Launch {
 	group := []*ir.Launch{l}
 	var between []*ir.Launch
@@ -121,7 +121,7 @@ func (c *compiler) adamWGroup(l *ir.Launch) []*ir.Launch {
 	return group
 }
 
-// inPlace tells whether a launch of AdamW changes its state where it lies.
+// inPlace reports whether an AdamW launch updates its state in place.
 func inPlace(l *ir.Launch) bool {
 	for i, out := range l.Out {
 		if !out.Same(l.In[i]) {
@@ -131,7 +131,7 @@ func inPlace(l *ir.Launch) bool {
 	return true
 }
 
-// depends tells whether a launch must come after one of the others.
+// depends reports whether l must run after one of the others.
 func (c *compiler) depends(l *ir.Launch, others []*ir.Launch) bool {
 	return slices.ContainsFunc(others, func(o *ir.Launch) bool { return l.Conflicts(o, c.dims) })
 }

@@ -7,8 +7,7 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// The launches here are those of attention, attention_grad and attention_decode in
-// kernels/cuda and kernels/metal.
+// These launches run the kernels of attention, attention_grad and attention_decode in kernels/cuda and kernels/metal.
 
 // attentionTile describes the kernels for heads of up to size elements: how many
 // queries and keys a block has at a time.
@@ -19,9 +18,8 @@ type attentionTile struct {
 	queries2, key2 int // for dk and dv
 }
 
-// The sizes of CUDA's kernels, which are those of the macros at the end of each kernel.
-// Together with the number of queries and keys they decide what is summed in
-// which order, and nothing else does.
+// Sizes of the CUDA kernels. They equal the macros at the end of each kernel. Together with the number of queries and
+// keys, they alone determine the order of summation.
 var (
 	exactTiles = []attentionTile{
 		{32, 64, 64, 64, 32, 32, 64},
@@ -40,13 +38,13 @@ var (
 	decodeSizes = []int{32, 64, 128, 256}
 )
 
-// largestHead is the largest head size that there are kernels for.
+// largestHead is the largest head size that the kernels support.
 const largestHead = 256
 
 const (
 	decodeKeys   = 256  // of a round of a block; chunks are multiples of it
 	decodeChunks = 64   // at most, for each query
-	decodeBlocks = 2048 // fill a GPU; from there on a block takes several chunks
+	decodeBlocks = 2048 // fill a GPU; with more, each block processes several chunks
 	gradBlocks   = 256  // of dk and dv, below which the heads of a group are divided
 )
 
@@ -55,7 +53,7 @@ func takesAttention(attr any, _ []ir.Type) bool {
 	return a.HeadDim <= largestHead && a.SoftCap == 0 && a.Bias == ir.NoBias && a.Page == 0
 }
 
-// attention is what launches of attention and of its gradient have in common.
+// attention holds what launches of attention and of its gradient share.
 type attention struct {
 	ir.AttentionAttr
 	tile    attentionTile
@@ -89,7 +87,7 @@ func (c *compiler) attention(l *ir.Launch, q, k, lo, hi ir.Ref) *attention {
 
 func (a *attention) group() int { return a.Heads / a.KVHeads }
 
-// name is that of a kernel for this size of head and precision.
+// name returns the name of a kernel for this head size and precision.
 func (a *attention) name(kernel string) string {
 	precision := "f32"
 	if a.rounded {
@@ -98,7 +96,7 @@ func (a *attention) name(kernel string) string {
 	return fmt.Sprintf("attention_%s%s_%d", kernel, precision, a.tile.size)
 }
 
-// threads is the number of threads of such kernels.
+// threads returns the number of threads per block of these kernels.
 func (a *attention) threads() int {
 	if a.rounded && !a.square {
 		return 128
@@ -106,8 +104,8 @@ func (a *attention) threads() int {
 	return 256
 }
 
-// row is the shared memory of a row of a tile, which is a little longer than a
-// head, so that rows begin in different banks.
+// row returns the shared-memory length of a tile row. It is slightly longer than a head, so that rows start in
+// different banks.
 func (a *attention) row() int {
 	if a.rounded {
 		return 2 * (a.tile.size + 8)
@@ -115,8 +113,7 @@ func (a *attention) row() int {
 	return 4 * (a.tile.size + 4)
 }
 
-// scores is the shared memory of a matrix of scores, which the bfloat16 kernels
-// keep in registers.
+// scores returns the shared memory for a matrix of scores. The bfloat16 kernels keep scores in registers instead.
 func (a *attention) scores(rows, cols int) int {
 	if a.rounded {
 		return 0
@@ -124,8 +121,7 @@ func (a *attention) scores(rows, cols int) int {
 	return 4 * rows * (cols + 4)
 }
 
-// kernel takes a kernel of this size of head and precision, for so much shared
-// memory.
+// kernel returns a kernel for this head size and precision, with the given amount of shared memory.
 func (a *attention) kernel(c *compiler, image, name string, shared int) (*Kernel, error) {
 	k, err := c.kernel(image, a.name(name), a.threads())
 	if err != nil {
@@ -139,8 +135,7 @@ func (a *attention) intervals(r *Run, k *Kernel) *Kernel {
 	return k.pointer("lo", r.at(a.lo)).pointer("hi", r.at(a.hi)).int("n", r.axis(a.q, 0)).int("keys", r.axis(a.k, 0))
 }
 
-// vectors tells whether all the pointers, and so all heads, allow for loads of
-// 16 bytes.
+// vectors returns 1 if all pointers, and so all heads, are aligned for 16-byte loads.
 func (a *attention) vectors(p ...Pointer) int {
 	if a.HeadDim%4 != 0 {
 		return 0
@@ -153,10 +148,10 @@ func (a *attention) vectors(p ...Pointer) int {
 	return 1
 }
 
-// packed is the size of a packed matrix over so many rows of heads.
+// packed returns the size of a packed matrix with the given number of rows and heads.
 func (a *attention) packed(rows, heads int) int { return 2 * rows * heads * a.tile.size }
 
-// pack sets a kernel that packs two matrices of so many heads.
+// pack fills in a kernel that packs two matrices with the given number of heads.
 func (a *attention) pack(k *Kernel, heads int, out0, x0, out1, x1 Pointer) {
 	k.grid(blocks(heads*a.tile.size/8, 256), 2, 1).pointer("out0", out0).pointer("x0", x0).pointer("out1", out1).pointer("x1", x1)
 	k.long("vectors", heads).int("d", a.HeadDim).int("dp", a.tile.size).int("vec", a.vectors(x0, x1))
@@ -165,7 +160,7 @@ func (a *attention) pack(k *Kernel, heads int, out0, x0, out1, x1 Pointer) {
 // area divides the scratch memory of a launch.
 type area struct{ size int }
 
-// take gives the place of so many bytes.
+// take reserves bytes and returns their offset.
 func (s *area) take(bytes int) (offset int) {
 	offset = s.size
 	s.size += (bytes + 255) / 256 * 256
@@ -174,7 +169,7 @@ func (s *area) take(bytes int) (offset int) {
 
 func (r *Run) keep(offset int) Pointer { return r.Scratch + Pointer(offset) }
 
-// axisMax is the largest size of the first axis of a value.
+// axisMax returns the largest size of the first axis of a value.
 func (c *compiler) axisMax(v ir.Ref) int { return v.Type.Shape[0].Resolve(c.dims) }
 
 func prepareAttention(c *compiler, l *ir.Launch) (step, error) {
@@ -194,7 +189,7 @@ func prepareAttention(c *compiler, l *ir.Launch) (step, error) {
 	}, nil
 }
 
-// prepareForward takes the kernels for blocks of queries.
+// prepareForward selects the kernels for blocks of queries.
 func (a *attention) prepareForward(c *compiler, l *ir.Launch) (func(r *Run, used bool), error) {
 	t := a.tile
 	k, v, queries, keys := l.In[1], l.In[2], c.axisMax(l.In[0]), c.axisMax(l.In[1])
@@ -240,13 +235,13 @@ func (a *attention) prepareForward(c *compiler, l *ir.Launch) (func(r *Run, used
 	}, nil
 }
 
-// chunk is how many keys a block of decoding has at a time: at least
-// decodeKeys, and so many that there are not more than decodeChunks chunks.
+// chunk returns the number of keys that a decode block processes at a time: at least decodeKeys, and enough that there
+// are at most decodeChunks chunks.
 func chunk(keys int) int {
 	return decodeKeys * max(1, blocks(keys, decodeKeys*decodeChunks))
 }
 
-// prepareDecode takes the kernels for few queries.
+// prepareDecode selects the kernels for few queries.
 func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *Run, used bool), error) {
 	queries, keys := min(c.axisMax(l.In[0]), a.decodes), c.axisMax(l.In[1])
 	if a.decodes == 0 || (l.In[0].Type.Shape[0].Var == 0 && c.axisMax(l.In[0]) > a.decodes) {

@@ -4,8 +4,7 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// attentionGrad is a launch of the gradient: its kernels, in the order in which
-// they run, and what lies where in the scratch memory.
+// attentionGrad is a launch of the gradient: its kernels in execution order, and its offsets in the scratch memory.
 type attentionGrad struct {
 	*attention
 	l *ir.Launch
@@ -29,9 +28,8 @@ func prepareAttentionGrad(c *compiler, l *ir.Launch) (step, error) {
 	return g.fill, nil
 }
 
-// divide lays out the scratch memory, and decides how many parts the heads of a
-// group make: as few as give the GPU enough to do, judged by the largest sizes,
-// so that all runs of a program sum alike.
+// divide lays out the scratch memory and chooses into how many parts the heads of a group are split: as few as keep
+// the GPU busy. It uses the largest sizes, so that all runs of a program sum in the same order.
 func (g *attentionGrad) divide(c *compiler) {
 	queries, keys := c.axisMax(g.q), c.axisMax(g.k)
 	g.parts = 1

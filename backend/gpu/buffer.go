@@ -53,7 +53,7 @@ func (b *Buffer) Host(off, n int) []byte {
 	return b.Block.Host[b.off+off:][:n]
 }
 
-// Free gives the memory back when the work on it is done. Freeing twice does nothing.
+// Free releases the memory when the work on it is done. Freeing twice does nothing.
 func (b *Buffer) Free() {
 	if b.freed.Swap(true) {
 		return
@@ -105,7 +105,7 @@ type Transfer struct {
 	err  error
 }
 
-// NewTransfer begins a copy.
+// NewTransfer returns a Transfer that is not done yet.
 func NewTransfer() Transfer { return Transfer{done: make(chan struct{})} }
 
 // End ends the copy.

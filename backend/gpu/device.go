@@ -10,17 +10,16 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Device is what the backends for GPUs have in common: memory, copies and programs, on
-// top of a Driver.
+// Device implements memory, copies and programs on top of a Driver. All GPU backends share it.
 type Device struct {
 	Precision backend.Precision
-	Profile   *backend.Profile // nil if nobody asks
+	Profile   *backend.Profile // nil if no profile is recorded
 
 	name   string // of the backend, for errors
 	driver Driver
 	target func() Target
 	memory memory
-	lost   atomic.Pointer[error] // why nothing runs here any more
+	lost   atomic.Pointer[error] // the error that made the device unusable
 
 	programs map[*Executable]struct{} // that are not closed; of the device's turn
 }
@@ -31,8 +30,8 @@ func (d *Device) Init(kind string, driver Driver, target func() Target) {
 	d.memory.live, d.programs = map[*Block]struct{}{}, map[*Executable]struct{}{}
 }
 
-// End gives everything back, also what callers have not freed. Nothing may be under way,
-// and no turn comes after it.
+// End releases all memory, including buffers that callers have not freed. No work may be in progress, and no job may
+// follow.
 func (d *Device) End() {
 	for e := range d.programs {
 		e.dispose()
@@ -40,8 +39,7 @@ func (d *Device) End() {
 	d.forget()
 }
 
-// Do has f run in the device's turn, and waits for it. Errors: backend.ErrClosed, and
-// those of f.
+// Do runs f in the device's turn and waits for it. Errors: backend.ErrClosed and the errors of f.
 func (d *Device) Do(f func() error) error {
 	c := &call{f: f, done: make(chan error, 1)}
 	if err := d.driver.Send(c); err != nil {
@@ -69,10 +67,10 @@ func (d *Device) Failed(err error) error {
 // Supports reports whether there are kernels for the composite op.
 func (d *Device) Supports(op ir.Op, attr any, in []ir.Type) bool { return Supports(op, attr, in) }
 
-// Stores returns false: values lie in memory as they are computed.
+// Stores returns false: values are stored in the type that they are computed in.
 func (d *Device) Stores(ir.Op, any, []ir.Type, ir.Place, tensor.DType) bool { return false }
 
-// SetPack returns 0: kernels read weights where they lie.
+// SetPack returns 0: kernels read weights in place, without packing.
 func (d *Device) SetPack(backend.Pack, int64) int64 { return 0 }
 
 // PackedBytes returns 0.
@@ -99,7 +97,7 @@ func (d *Device) Alloc(bytes int) (backend.Buffer, error) {
 	return &Buffer{dev: d, Block: b, bytes: bytes}, nil
 }
 
-// AllocAll divides one stretch of zeroed memory into buffers.
+// AllocAll divides one zeroed allocation into buffers.
 func (d *Device) AllocAll(sizes []int) ([]backend.Buffer, error) {
 	division, err := backend.Divide(sizes, backend.PartAlign)
 	if err != nil {

@@ -1,16 +1,14 @@
-// Package gpu is what the backends for GPUs have in common, in plain Go. It plans what a
-// GPU launches for a program: which kernels, how many blocks of how many threads, how much
-// shared memory, and which arguments:
+// Package gpu plans and runs programs on GPUs, for all GPU backends, in plain Go. A Plan holds the launches of a
+// program: the kernels, their grids and blocks, their shared memory and their arguments:
 //
 //	plan, err := gpu.New(program, target)  // once
 //	plan.Bind(launches)
 //	plan.Fill(i, &run)                     // for each launch of the program, in each run
 //
-// And it runs such plans: a Device keeps memory, copies and programs under way, on top of
-// a Driver, which is all that a backend, such as backend/cuda, adds.
+// A Device runs plans and manages memory, copies and pending runs. It works on top of a Driver, the only part that a
+// backend such as backend/cuda implements.
 //
-// Filling in allocates nothing. Kernels are those of kernels/cuda, whose sources
-// declare what they are handed: tests hold every launch against them
-// (kernels.Signatures). All sizes and all sums follow from the program and the
-// sizes of the run alone, so that every device launches the same.
+// Filling in a launch allocates nothing. The kernels are in kernels/cuda, whose sources declare their parameters;
+// tests check every launch against them (kernels.Signatures). Sizes and the order of sums depend only on the program
+// and the sizes of the run, so every device launches the same kernels.
 package gpu

@@ -2,14 +2,13 @@ package gpu
 
 import "github.com/lorafuse/lorafuse/backend"
 
-// Driver is what a Device needs of the driver of one kind of GPUs. A device has turns:
-// jobs are performed one at a time, in the order in which they were sent, and only they
-// call the driver. Send, Explain and Load are called outside of turns.
+// Driver is the interface between a Device and the driver of one kind of GPU. Jobs run one at a time, in the order in
+// which they were sent; each is a turn of the device. Only jobs call the driver, except that Send, Explain and Load
+// are called outside of turns.
 type Driver interface {
 	// Send has j performed in its turn. Errors: backend.ErrClosed.
 	Send(j Job) error
-	// Explain says what an error of the driver means. Errors: backend.ErrLost where
-	// nothing runs on the device any more.
+	// Explain adds the meaning of a driver's error. Errors: backend.ErrLost if the device can no longer run anything.
 	Explain(err error) error
 
 	// Allocate gives a block its place, and its contents if the host can reach them.
@@ -35,8 +34,8 @@ type Driver interface {
 type Program interface {
 	// Launch enqueues the launches of a run.
 	Launch(f *Flight) error
-	// Mark ends the work of a run, whose blocks it notes by Flight.Use: Flight.Finish is
-	// called when that work is done. A run that failed to launch has a mark too.
+	// Mark ends the work of a run and records it in the run's blocks with Flight.Use. Flight.Finish is called when
+	// that work is done. A run that failed to launch is marked too.
 	Mark(f *Flight) error
 	// Close gives back what Load has made.
 	Close()

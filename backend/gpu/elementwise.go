@@ -8,8 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// The launches here are those of kernels/cuda/elementwise.cu, cast.cu and
-// philox.cu.
+// These launches run the kernels of kernels/cuda/elementwise.cu, cast.cu and philox.cu.
 
 // numbers are the types that are computed with.
 var numbers = map[tensor.DType]bool{tensor.F32: true, tensor.I32: true, tensor.U32: true}
@@ -74,8 +73,7 @@ func preparePhilox(c *compiler, l *ir.Launch) (step, error) {
 	}, nil
 }
 
-// castable are the types that there are kernels for, to f32 and, but for those
-// in blocks, from it.
+// castable holds the types that kernels cast to f32 and, except block types, from f32.
 var castable = map[tensor.DType]bool{
 	tensor.Bool: true, tensor.U8: true, tensor.I8: true, tensor.U16: true, tensor.I16: true, tensor.U32: true, tensor.I32: true,
 	tensor.U64: true, tensor.I64: true, tensor.BF16: true, tensor.F16: true, tensor.F64: true,
@@ -83,7 +81,7 @@ var castable = map[tensor.DType]bool{
 	tensor.Q8: true, tensor.NF4: true, tensor.FP4: true,
 }
 
-// suffix is how the names of kernels write an element type.
+// suffix returns the element type as it appears in kernel names.
 func suffix(d tensor.DType) string { return strings.ToLower(d.String()) }
 
 func prepareCast(c *compiler, l *ir.Launch) (step, error) {

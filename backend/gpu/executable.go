@@ -23,7 +23,7 @@ type Executable struct {
 	reports reports
 
 	flights [backend.Flights]Flight
-	next    int // the flight of the next run
+	next    int // index of the flight for the next run
 	closed  bool
 }
 
@@ -31,7 +31,7 @@ type Executable struct {
 // are kept in: runs allocate nothing.
 func (d *Device) Compile(p *ir.Program) (backend.Executable, error) { return d.compile(p, nil) }
 
-// CompileIn is Compile with the arena of the caller.
+// CompileIn compiles p like Compile, but uses the caller's arena.
 func (d *Device) CompileIn(p *ir.Program, arena backend.Buffer) (backend.Executable, error) {
 	b, err := d.BufferOf(arena)
 	if err != nil {
@@ -111,7 +111,7 @@ func (e *Executable) allocate() (err error) {
 	return nil
 }
 
-// dispose gives back what the executable has taken.
+// dispose releases the resources of the executable.
 func (e *Executable) dispose() {
 	delete(e.dev.programs, e)
 	e.program.Close()
@@ -156,7 +156,7 @@ func (e *Executable) Run(ctx context.Context, args backend.Args) (backend.Fence,
 	return f, nil
 }
 
-// accept checks the arguments of a run, and copies them into its flight.
+// accept checks the arguments of a run and copies them into its flight.
 func (e *Executable) accept(f *Flight, args backend.Args) error {
 	if e.closed {
 		return e.dev.closed("executable")
@@ -178,7 +178,7 @@ func (e *Executable) accept(f *Flight, args backend.Args) error {
 	return nil
 }
 
-// Blame says which launch has failed: that of a kernel of the plan.
+// Blame adds to err the program's launch that the failed kernel of the plan belongs to.
 func (e *Executable) Blame(kernel int, err error) error {
 	i := e.Plan.Of(kernel)
 	return e.dev.Failed(fmt.Errorf("launch %d %v, kernel %s: %w", i, e.Plan.op(i), e.Plan.Kernels[kernel].Name, err))
@@ -190,8 +190,8 @@ type reports struct {
 	idle atomic.Uint32 // a bit for each that no run has
 }
 
-// take takes the first that is idle, so that runs one by one have the same, and thereby
-// the same graph of launches. It is called in the device's turn.
+// take returns the first idle report. Consecutive runs therefore use the same report, and so the same graph of
+// launches. It is called in the device's turn.
 func (r *reports) take() int {
 	i := bits.TrailingZeros32(r.idle.Load())
 	r.idle.And(^(uint32(1) << i))

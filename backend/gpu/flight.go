@@ -8,16 +8,15 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 )
 
-// Flight is what a device keeps for one run under way of a program: what it runs on, its
-// job and its fence. It is there for one run after the other, so that they allocate
-// nothing.
+// Flight holds the state of one pending run of a program: its inputs, its job and its fence. Flights are reused by
+// later runs, so that runs allocate nothing.
 type Flight struct {
 	Run
 	Buffers []*Buffer // the arguments
 
 	exe    *Executable
 	ctx    context.Context
-	report int   // among those of the executable
+	report int   // index among the executable's reports
 	failed error // of the run that ended last
 
 	// landed holds one token while no run is under way; who has it may touch the rest.
@@ -25,7 +24,7 @@ type Flight struct {
 	over   func() // of the run's yield, or nil
 }
 
-// prepare makes a flight for the runs of e.
+// prepare sets the flight up for runs of e.
 func (f *Flight) prepare(e *Executable) {
 	p := e.Plan.prog
 	f.exe, f.landed = e, make(chan struct{}, 1)
@@ -33,8 +32,8 @@ func (f *Flight) prepare(e *Executable) {
 	f.landed <- struct{}{}
 }
 
-// begin takes the flight for a run. It waits for the run that has it, or until ctx ends,
-// and then for the context's yield.
+// begin acquires the flight for a run. It waits for the previous run in this flight, or until ctx ends, and then for
+// the context's yield.
 func (f *Flight) begin(ctx context.Context) error {
 	select {
 	case <-f.landed:
@@ -47,7 +46,7 @@ func (f *Flight) begin(ctx context.Context) error {
 	return nil
 }
 
-// end leaves the flight to the next run. The device may be another's before that begins.
+// end releases the flight to the next run. The device may serve another client before that run begins.
 func (f *Flight) end() {
 	if f.over != nil {
 		f.over()
@@ -82,7 +81,7 @@ func (f *Flight) Perform() {
 	f.report = e.reports.take()
 	f.Trap = e.reports.at(f.report)
 	f.failed = f.launch()
-	// From here on the run may end at any time, and another have its flight.
+	// The run may now end at any time, and another may acquire its flight.
 	if err := e.program.Mark(f); err != nil {
 		if f.failed == nil {
 			f.failed = e.dev.Failed(err)
@@ -119,7 +118,7 @@ func (f *Flight) launch() (err error) {
 	return e.program.Launch(f)
 }
 
-// Use notes the number of the run's work in the blocks that it uses.
+// Use records the number of the run's work in the blocks that it uses.
 func (f *Flight) Use(number uint64) {
 	e := f.exe
 	for i, b := range f.Buffers {
@@ -134,8 +133,8 @@ func (f *Flight) Use(number uint64) {
 	}
 }
 
-// batch is how many launches of a program are filled in at a time, so that the device
-// begins while the next ones are prepared.
+// batch is the number of launches that are filled in at a time, so that the device starts while the next ones are
+// prepared.
 const batch = 64
 
 // Batches fills in the launches of the run, a batch at a time, and hands over the kernels
@@ -194,7 +193,7 @@ func (f *Flight) Finish(err error) {
 	if err != nil && f.failed == nil {
 		f.failed = e.dev.Failed(err)
 	}
-	// What kernels have found wrong is cleared for the next run.
+	// Errors that kernels reported are cleared for the next run.
 	if err := e.Plan.Trapped(&f.Run, e.reports.read(f.report)); err != nil && f.failed == nil {
 		f.failed = fmt.Errorf("%s: %w", e.dev.name, err)
 	}

@@ -6,26 +6,24 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// The launches here are sums of products. Those of kernels/cuda/gemm_f32.cu are
-// one launch for each product, of which those after the first add to what is
-// there, and another to add up the parts of a product that has few tiles.
+// These launches compute sums of products. The kernels of kernels/cuda/gemm_f32.cu need one launch per product, each
+// after the first adding to the output. A further launch adds up the parts of a product with few tiles.
 
 var (
-	// The numbers by which the kernels know the type of A.
+	// The codes by which the kernels select the type of A.
 	firstFactors = map[tensor.DType]int{tensor.F32: 0, tensor.F16: 1, tensor.BF16: 2}
 	// The types of B.
 	secondFactors = map[tensor.DType]bool{tensor.F32: true, tensor.F16: true, tensor.BF16: true, tensor.Q8: true, tensor.NF4: true, tensor.FP4: true}
 )
 
-// product is how a sum of products is computed, one of several for a launch.
+// product computes a sum of products in one of several ways.
 type product interface {
 	fill(r *Run)
 	skip()
 }
 
-// prepareGemm takes the kernels of a sum of products: those of gemv.cu for few
-// rows, and for others of gemm_mma.cu or, where that would round operands that must not
-// be, of gemm_f32.cu. Where the number of rows shows when it runs only, both are taken.
+// prepareGemm selects the kernels for a sum of products: gemv.cu for few rows, otherwise gemm_mma.cu, or gemm_f32.cu
+// if operands must not be rounded. If the number of rows is known only at run time, it selects both.
 func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
 	for p := range l.Attr.(ir.GemmAttr).N {
 		x, y := l.In[2*p].Type.DType, l.In[2*p+1].Type.DType
@@ -112,7 +110,7 @@ func newExact(c *compiler, l *ir.Launch) (product, error) {
 	return e, nil
 }
 
-// exactSizes are those of a product.
+// exactSizes holds the sizes of a product.
 type exactSizes struct{ m, n, k, batch int }
 
 func (e *exact) sizes(p int, dims []int) (s exactSizes) {

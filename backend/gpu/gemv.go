@@ -1,7 +1,6 @@
 package gpu
 
-// The launches here are those of kernels/cuda/gemv.cu: all products of a sum for
-// few rows, in float32.
+// These launches run the kernels of kernels/cuda/gemv.cu, which compute all products of a sum for few rows in float32.
 
 const (
 	vectorRows = 8 // the most rows that go this way
@@ -28,7 +27,7 @@ func newVector(c *compiler, t terms) (product, error) {
 	return p, nil
 }
 
-// vectorKernel is which of the kernels takes m rows.
+// vectorKernel returns the index of the kernel for m rows.
 func vectorKernel(m int) (i int) {
 	for 1<<i < m {
 		i++

@@ -6,8 +6,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// The launches here are those of linear_ce.cu, linear_ce_f32.cu and
-// linear_ce_mma.cu in kernels/cuda: the head of a language model and its loss.
+// These launches run the kernels of linear_ce.cu, linear_ce_f32.cu and linear_ce_mma.cu in kernels/cuda: the head of a
+// language model and its loss.
 
 // headTypes are the types of weights, as kernels are named.
 var headTypes = map[tensor.DType]string{
@@ -18,8 +18,8 @@ func takesHead(attr any, in []ir.Type) bool {
 	return attr == nil && headTypes[in[1].DType] != ""
 }
 
-// stretchRows is how many of n rows are taken at a time for a vocabulary of v,
-// where products have tiles of a side.
+// stretchRows returns how many of n rows are processed at a time for a vocabulary of size v and product tiles of the
+// given side.
 func (s *Sizes) stretchRows(n, v, tile int) int {
 	per := max(s.LogitBytes/(4*max(1, v)), s.LogitRows) / tile * tile
 	return max(1, min(per, n))
@@ -30,9 +30,9 @@ type head struct {
 	l       *ir.Launch
 	grad    bool
 	mma     bool
-	tile    int // the side of what a block of products computes
+	tile    int // side of the output tile that a block computes
 	d, v    int
-	per     int // rows of a stretch
+	per     int // rows per group
 	parts   int // of the products of gradients, which run along the vocabulary
 	launch  int
 	scratch struct{ count, rows, loss, x, logits, parts int } // places
@@ -41,7 +41,7 @@ type head struct {
 	stretches        []headStretch
 }
 
-// headStretch is the kernels for one stretch of rows.
+// headStretch holds the kernels for one group of rows.
 type headStretch struct{ gather, logits, losses, back, scatter *Kernel }
 
 func prepareHead(c *compiler, l *ir.Launch) (step, error) {
@@ -77,7 +77,7 @@ func (h *head) reserve(c *compiler, n int) {
 	c.reserve(total)
 }
 
-// take takes the kernels, in the order in which they run.
+// take loads the kernels in execution order.
 func (h *head) take(c *compiler, n int, weights string) (err error) {
 	get := func(file, name string, threads int) (k *Kernel) {
 		if err == nil {
@@ -162,8 +162,8 @@ func (h *head) back(k *Kernel, parts, d, w, count Pointer, first, m int) {
 	k.pointer("count", count).int("first", first).int("per", h.per).int("n", h.d).int("k", h.v).int("tiles_m", down).int("parts", h.parts)
 }
 
-// operands describes rows of so many numbers at a, and the weights, whose rows lie
-// along the k axis or not.
+// operands returns the flags for rows of the given length at a, and for the weights, whose rows run along the k axis
+// or across it.
 func (h *head) operands(a Pointer, row int, w Pointer, along bool) int {
 	return operandFlags(a, tensor.F32, row, true) | operandFlags(w, h.l.In[1].Type.DType, h.d, along)<<flagsShift
 }

@@ -2,16 +2,14 @@ package gpu
 
 import "math"
 
-// Pointer is where something lies on a device: whatever the device makes of the
-// number. Its lowest bits say how it is aligned.
+// Pointer is an address on a device, encoded as the device chooses. Its lowest bits show the alignment.
 type Pointer uint64
 
 // MaxArgs is the most arguments that a kernel has.
 const MaxArgs = 56
 
-// Launch is what a kernel is launched with in one run. Each argument, a pointer or
-// a number of 4 or 8 bytes, lies at the start of a cell. Drivers in C read launches as
-// they lie in memory.
+// Launch holds the parameters of a kernel launch in one run. Each argument, a pointer or a number of 4 or 8 bytes,
+// starts its own cell. C code of the drivers reads this memory layout directly.
 type Launch struct {
 	Function    uintptr   // the device's own handle of the kernel
 	Grid, Block [3]uint32 // a Grid of zero blocks is left out
@@ -42,7 +40,7 @@ const (
 	FloatKind
 )
 
-// String is how C writes it.
+// String returns the C name of the type.
 func (k Kind) String() string { return [...]string{"pointer", "int", "long long", "float"}[k] }
 
 // Arg is an argument of a launch.
@@ -52,13 +50,13 @@ type Arg struct {
 	Value uint64
 }
 
-// Kinds are the types of the arguments that the launch was filled in with.
+// Kinds returns the types of the arguments in the launch.
 func (k *Kernel) Kinds() []Kind { return k.kinds[:k.Launch.Count] }
 
-// SharedBytes is the dynamic shared memory of the kernel's blocks.
+// SharedBytes returns the dynamic shared memory per block, in bytes.
 func (k *Kernel) SharedBytes() int { return k.shared }
 
-// skip leaves the kernel out of this run.
+// skip disables the kernel in this run.
 func (k *Kernel) skip() { k.Launch.Grid[0] = 0 }
 
 // grid sets the number of blocks, and begins the list of arguments.
@@ -100,7 +98,7 @@ func (k *Kernel) float(name string, x float32) *Kernel {
 	return k.arg(FloatKind, name, uint64(math.Float32bits(x)))
 }
 
-// numbered are the names of parameters that there are several of: x0, x1 and so on.
+// numbered returns the names of numbered parameters: x0, x1 and so on.
 func numbered(name string) (names [10]string) {
 	for i := range names {
 		names[i] = name + string(rune('0'+i))
@@ -108,7 +106,7 @@ func numbered(name string) (names [10]string) {
 	return names
 }
 
-// perThread is how many elements a thread of an elementwise kernel takes.
+// perThread is the number of elements per thread in elementwise kernels.
 const perThread = 4
 
 // elementThreads is the number of threads of a block of elementwise kernels.
@@ -119,5 +117,5 @@ func (k *Kernel) elements(n int) *Kernel {
 	return k.grid(blocks(n, elementThreads*perThread), 1, 1)
 }
 
-// blocks is how many parts of a size n needs.
+// blocks returns the number of parts of the given size that cover n.
 func blocks(n, size int) int { return (n + size - 1) / size }

@@ -5,17 +5,16 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// The launches here are those of norm.cu, softmax.cu, rope.cu, glu.cu and
-// dropout.cu in kernels/cuda.
+// These launches run the kernels of norm.cu, softmax.cu, rope.cu, glu.cu and dropout.cu in kernels/cuda.
 
-// Rows of up to warpRow numbers are held in the registers of a warp, of which a
-// block has rowWarps; longer ones are taken by a block.
+// A warp holds a row of up to warpRow elements in registers, and a block has rowWarps warps. A longer row is processed
+// by a whole block.
 const (
 	warpRow  = 1024
 	rowWarps = 8
 )
 
-// rowThreads is how many threads take a row of n numbers.
+// rowThreads returns the number of threads that process a row of n elements.
 func rowThreads(n int) uint32 {
 	if n <= 8192 {
 		return 256
@@ -23,7 +22,7 @@ func rowThreads(n int) uint32 {
 	return 1024
 }
 
-// byRows is a pair of kernels, of which the length of the rows chooses one.
+// byRows is a pair of kernels; the row length selects one.
 type byRows struct{ warp, block *Kernel }
 
 func (c *compiler) byRows(file, name string) (k byRows, err error) {
@@ -46,8 +45,7 @@ func (b byRows) begin(rows, n int) *Kernel {
 	return b.block.grid(rows, 1, 1)
 }
 
-// sizes adds the number of rows, where the kernel wants it, and their length, under
-// the name that it has there.
+// sizes adds the number of rows, if the kernel takes it, and the row length under the parameter's name.
 func (b byRows) sizes(k *Kernel, rows int, name string, n int) *Kernel {
 	if k == b.warp {
 		k.long("rows", rows)
@@ -99,7 +97,7 @@ func prepareRoPETable(c *compiler, l *ir.Launch) (step, error) {
 	}, nil
 }
 
-// aligned tells whether values lie where 16 bytes can be read at once.
+// aligned reports whether all values are aligned for 16-byte reads.
 func (r *Run) aligned(values ...ir.Ref) bool {
 	for _, v := range values {
 		if r.at(v)%16 != 0 {

@@ -6,7 +6,7 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// The launches here are those of kernels/cuda/lora_down.cu.
+// These launches run the kernels of kernels/cuda/lora_down.cu.
 
 // thinRank is the largest rank that the thin tiles of the float32 kernels hold.
 const thinRank = 16
@@ -66,7 +66,7 @@ func (p *down) rank(dims []int) int {
 	return n
 }
 
-// sizes are those of the output and of the long axis.
+// sizes returns the sizes of the output (m, n) and of the long axis (k).
 func (p *down) sizes(dims []int) (m, n, k int) {
 	m, n, k = p.out.Type.Shape[0].Resolve(dims), p.out.Type.Shape[1].Resolve(dims), p.a.Type.Shape[1].Resolve(dims)
 	if p.grad {

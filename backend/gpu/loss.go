@@ -6,10 +6,9 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// The launches here are those of kernels/cuda/cross_entropy.cu.
+// These launches run the kernels of kernels/cuda/cross_entropy.cu.
 
-// sumLosses takes the kernel that adds up losses and finds labels that the
-// vocabulary does not have.
+// sumLosses selects the kernel that sums losses and detects labels outside the vocabulary.
 func (c *compiler) sumLosses(vocabulary func(r *Run) int) (*Kernel, error) {
 	k, err := c.kernel("cross_entropy", "sum_losses_f32", 256)
 	if err != nil {

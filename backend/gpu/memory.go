@@ -11,7 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 )
 
-// Use is what memory is for.
+// Use is the purpose of an allocation.
 type Use uint8
 
 // The uses of memory.
@@ -40,17 +40,16 @@ type Block struct {
 	Used, Copied, Written atomic.Uint64
 }
 
-// memory is what a device knows of its blocks. Nobody who holds its lock waits for the
-// device.
+// memory tracks the blocks of a device. Its lock is never held while waiting for the device.
 type memory struct {
 	mu     sync.Mutex
 	closed bool
-	live   map[*Block]struct{} // also those in limbo
+	live   map[*Block]struct{} // including blocks in limbo
 	limbo  []*Block            // freed, but perhaps still in use
-	held   [uses]int64         // by what is not freed
+	held   [uses]int64         // bytes not yet freed, by use
 }
 
-// Request is Obtain outside of the device's turn.
+// Request allocates like Obtain, but from outside of the device's turn.
 func (d *Device) Request(bytes int, u Use, what string) (b *Block, err error) {
 	err = d.Do(func() (err error) {
 		b, err = d.Obtain(bytes, u, what)
@@ -72,7 +71,7 @@ func (d *Device) Obtain(bytes int, u Use, what string) (*Block, error) {
 	d.Reap()
 	err := d.allocate(b)
 	if full := Exhausted(""); errors.As(err, &full) && d.limbo() > 0 {
-		// What was freed comes back when the work on it is done.
+		// Freed memory becomes available when the work on it is done.
 		if err := d.driver.Drain(); err != nil {
 			return nil, d.Failed(err)
 		}
@@ -101,7 +100,7 @@ func (m *memory) add(b *Block) {
 	m.held[b.Use] += int64(b.Bytes)
 }
 
-// Adopt takes over a block that the driver has made itself, in the device's turn.
+// Adopt adds a block that the driver itself allocated. It is called in the device's turn.
 func (d *Device) Adopt(b *Block) {
 	d.memory.mu.Lock()
 	defer d.memory.mu.Unlock()
@@ -129,7 +128,7 @@ func (d *Device) refused(bytes int, what string, err error) error {
 		d.name, backend.ErrOutOfMemory, bytesize.Binary(int64(bytes)), what, full, strings.Join(held, ", "))
 }
 
-// Release gives b back as soon as no work uses it.
+// Release frees b once no work uses it.
 func (d *Device) Release(b *Block) {
 	if b == nil || b.At == 0 {
 		return
@@ -144,8 +143,8 @@ func (d *Device) Release(b *Block) {
 	d.Reap()
 }
 
-// Reap frees what was released and is idle. Drivers call it after work has ended, where
-// they may call Driver.Idle and Driver.Free.
+// Reap frees blocks that are released and idle. Drivers call it after work has ended, from a context in which
+// Driver.Idle and Driver.Free may be called.
 func (d *Device) Reap() {
 	m := &d.memory
 	m.mu.Lock()
@@ -165,7 +164,7 @@ func (d *Device) Reap() {
 	m.limbo = kept
 }
 
-// free gives a block back to the driver, under the lock of memory.
+// free returns a block to the driver. The caller holds the lock of memory.
 func (d *Device) free(b *Block) {
 	d.driver.Free(b)
 	delete(d.memory.live, b)
@@ -190,15 +189,14 @@ func (d *Device) limbo() int {
 	return len(d.memory.limbo)
 }
 
-// Usage is what a device keeps.
+// Usage counts the resources that a device holds.
 type Usage struct {
 	Held     int64 // bytes that are not freed
 	Limbo    int   // blocks that are freed, but perhaps still in use
 	Programs int   // that are not closed
 }
 
-// Usage counts what the device keeps. It is called in the device's turn, or after the
-// device is closed.
+// Usage returns the resources that the device holds. It is called in the device's turn or after the device is closed.
 func (d *Device) Usage() Usage {
 	u := Usage{Limbo: d.limbo(), Programs: len(d.programs)}
 	d.memory.mu.Lock()

@@ -2,8 +2,8 @@ package gpu
 
 import "github.com/lorafuse/lorafuse/backend"
 
-// The launches here are those of kernels/cuda/gemm_mma.cu: all products of a sum
-// at once, by the tensor cores, or by what is like them on other devices.
+// These launches run the kernels of kernels/cuda/gemm_mma.cu, which compute all products of a sum at once on tensor
+// cores or their equivalent on other devices.
 
 const (
 	// A tile of 128 by 128 feeds the tensor cores best, if there are tiles enough
@@ -40,7 +40,7 @@ func newMMA(c *compiler, t terms) (*mma, error) {
 	return p, nil
 }
 
-// tile takes a kernel of gemm_mma.cu for tiles of a side.
+// tile returns a kernel of gemm_mma.cu for tiles of the given side.
 func (c *compiler) tile(name string, threads, side int) (*Kernel, error) {
 	k, err := c.kernel("gemm_mma", name, threads)
 	if err != nil {
@@ -49,8 +49,8 @@ func (c *compiler) tile(name string, threads, side int) (*Kernel, error) {
 	return k, c.share(k, stagesBytes(side))
 }
 
-// stagesBytes is the shared memory of tiles of a side: three stages of both
-// operands in bfloat16, and the books of 4-bit types.
+// stagesBytes returns the shared memory for tiles of the given side: three stages of both operands in bfloat16, and
+// the code books of 4-bit types.
 func stagesBytes(side int) int { return 3*2*side*stageK*2 + 2*16*4 }
 
 func (p *mma) stages(dims []int) int {
@@ -90,8 +90,8 @@ func (p *mma) fill(r *Run) {
 	}
 }
 
-// separate is a sum of products whose factors are too far apart for one sum: a launch
-// for each, of which those after the first add to what is there.
+// separate is a sum of products whose factors differ too much for one accumulator. Each product has its own launch,
+// and each after the first adds to the output.
 type separate []*mma
 
 func newSeparate(c *compiler, t terms) (product, error) {

@@ -7,21 +7,21 @@ import "github.com/lorafuse/lorafuse/ir"
 
 const (
 	stageK = 32 // elements of the k axis that stages are counted in
-	// Outputs of few tiles are computed in parts of the k axis of at least
-	// leastStages each, until there are so many blocks.
+	// Outputs of few tiles are computed in parts of the k axis of at least leastStages each, until there are
+	// enoughBlocks blocks.
 	enoughBlocks = 512
 	leastStages  = 8
 	mostParts    = 64
 )
 
-// partsOf is into how many parts the k axis is divided. It follows from the
-// shape alone, so that results do not depend on the device.
+// partsOf returns the number of parts into which the k axis is divided. It depends only on the shape, so that results
+// are the same on every device.
 func partsOf(tiles, stages int) int {
 	return max(1, min(enoughBlocks/max(tiles, 1), stages/leastStages, mostParts))
 }
 
-// partial is the scratch memory that parts of an output of so many elements can
-// need, with at most so many stages: never more than enoughBlocks small tiles.
+// partial returns the largest scratch memory for the parts of an output with the given number of elements and at most
+// the given number of stages. It never exceeds enoughBlocks small tiles.
 func partial(elements, stages int) int {
 	parts := min(stages/leastStages, mostParts)
 	if parts < 2 {
@@ -30,8 +30,8 @@ func partial(elements, stages int) int {
 	return 4 * min(parts*elements, enoughBlocks*smallTile*smallTile)
 }
 
-// sumParts adds up what parts have left in the scratch memory; the addresses of
-// bias and addend are the parameters that are missing.
+// sumParts fills in a kernel that sums the parts in the scratch memory. The caller adds the remaining parameters, the
+// addresses of bias and addend.
 func sumParts(k *Kernel, r *Run, out ir.Ref, size, n, batch, parts int) *Kernel {
 	return k.grid(blocks(size, 256), min(batch, maxGrid), 1).long("size", size).int("n", n).int("batch", batch).int("parts", parts).pointer("out", r.at(out)).pointer("partial", r.Scratch)
 }

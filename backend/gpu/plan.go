@@ -8,15 +8,14 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// Target is what programs are planned for.
+// Target describes the device that programs are planned for.
 type Target struct {
 	Precision backend.Precision // F32 or BF16
 	Limits
 	Sizes
 }
 
-// Limits are what a device sets to the blocks of kernels; 0 means that it is not
-// known, and shows when kernels are launched.
+// Limits are a device's limits on kernel blocks. Zero means unknown; a violation then appears only at launch.
 type Limits struct {
 	Threads int // of a block
 	Shared  int // bytes of shared memory of a block
@@ -25,21 +24,18 @@ type Limits struct {
 	Declared bool
 }
 
-// Sizes decide between kernels. What is summed in which order depends on them.
+// Sizes select between kernels. The order of summation depends on them.
 type Sizes struct {
 	// DecodeQueries is the number of queries of attention up to which each of them has
 	// blocks of its own.
 	DecodeQueries int
-	// AttentionTile is how many queries and how many keys a block of attention has at a
-	// time, for heads of any size; 0 for as many as the kernels of CUDA have.
+	// AttentionTile is the number of queries, and of keys, per attention tile, for all head sizes. Zero means the
+	// sizes of the CUDA kernels.
 	AttentionTile int
-	// The logits that exist at one time are at most LogitBytes, or those of
-	// LogitRows rows where the vocabulary is large: the weights are read once for
-	// each stretch of rows, and with fewer of them memory could not keep up with the
-	// tensor cores.
+	// At most LogitBytes of logits exist at a time, or LogitRows rows if the vocabulary is large. The weights are read
+	// once per group of rows; with smaller groups, memory bandwidth could not keep up with the tensor cores.
 	LogitBytes, LogitRows int
-	// AdamWTensors is how many tensors a launch of AdamW takes, at most 10: as many as its
-	// kernel declares.
+	// AdamWTensors is the maximum number of tensors per AdamW launch, at most the 10 that its kernel declares.
 	AdamWTensors int
 	// LargeTiles: products of many rows and columns are computed by tiles of 128 by 128.
 	LargeTiles bool
@@ -47,14 +43,13 @@ type Sizes struct {
 	ExactSums bool
 }
 
-// DefaultSizes are the sizes for GPUs of NVIDIA.
+// DefaultSizes returns the sizes for NVIDIA GPUs.
 func DefaultSizes() Sizes {
 	return Sizes{DecodeQueries: 32, LogitBytes: 128 << 20, LogitRows: 256, AdamWTensors: 10, LargeTiles: true}
 }
 
-// MetalTarget is what programs are planned for on Apple GPUs, whose kernels, those of
-// kernels/metal, declare their memory of a threadgroup themselves. The logits that exist
-// at one time are fewer, since they lie in the memory that the host computes in.
+// MetalTarget returns the target for Apple GPUs. The kernels in kernels/metal declare their threadgroup memory
+// themselves. Fewer logits exist at a time, since the host shares this memory.
 func MetalTarget(p backend.Precision, threads int) Target {
 	s := DefaultSizes()
 	s.AttentionTile = 32
@@ -64,13 +59,12 @@ func MetalTarget(p backend.Precision, threads int) Target {
 	return Target{Precision: p, Limits: Limits{Threads: threads, Declared: true}, Sizes: s}
 }
 
-// family is what there is for one operation.
+// family implements one operation.
 type family struct {
-	// prepare takes the kernels that a launch of a program is made of, once,
-	// and returns what sets their sizes and arguments before each run. Sizes
-	// are those of the largest dimensions while it prepares.
+	// prepare selects the kernels for a launch of a program, once. The returned step sets their sizes and arguments
+	// before each run. While prepare runs, the compiler's sizes are the largest ones.
 	prepare func(c *compiler, l *ir.Launch) (step, error)
-	// takes tells which composites of the operation are run; nil means all.
+	// takes reports whether a composite of the operation is supported; nil means that all are.
 	takes func(attr any, in []ir.Type) bool
 }
 
@@ -113,9 +107,8 @@ func Supports(op ir.Op, attr any, in []ir.Type) bool {
 	return ok && (f.takes == nil || f.takes(attr, in))
 }
 
-// Supported is why a program cannot be planned, whatever the device: values that do
-// not lie as they are computed, or a launch that there are no kernels for. Errors:
-// backend.ErrUnsupported.
+// Supported returns an error if a program cannot be planned for any device: a value is stored in another type than it
+// is computed in, or a launch has no kernel. Errors: backend.ErrUnsupported.
 func Supported(p *ir.Program) error {
 	if r, ok := p.Narrowed(); ok {
 		return fmt.Errorf("%w: %v: values lie in memory as they are computed", backend.ErrUnsupported, r)
@@ -128,10 +121,10 @@ func Supported(p *ir.Program) error {
 	return nil
 }
 
-// Plan is what a device launches for a program.
+// Plan holds the kernel launches of a program.
 type Plan struct {
 	Kernels []*Kernel // in the order in which they run
-	Scratch int       // bytes that launches need in passing, beside arena and arguments
+	Scratch int       // temporary bytes for launches, in addition to arena and arguments
 
 	prog    *ir.Program
 	steps   []prepared
@@ -144,7 +137,7 @@ type prepared struct {
 	from, to int
 }
 
-// report explains what a kernel has found wrong: a place and a value.
+// report explains an error that a kernel detected, given its place and value.
 type report func(r *Run, where, value int) error
 
 // New plans the launches of p. Errors: backend.ErrUnsupported.
@@ -167,8 +160,8 @@ func New(p *ir.Program, t Target) (*Plan, error) {
 	return c.Plan, nil
 }
 
-// Scratch is the memory in bytes that the launches of programs keep in passing, beside
-// arenas and arguments: that of each program is its own. Errors: backend.ErrUnsupported.
+// Scratch returns the temporary memory of the programs in bytes, in addition to their arenas and arguments. Programs
+// do not share it. Errors: backend.ErrUnsupported.
 func Scratch(t Target, programs ...*ir.Program) (sum int64, err error) {
 	for _, p := range programs {
 		plan, err := New(p, t)
@@ -180,7 +173,7 @@ func Scratch(t Target, programs ...*ir.Program) (sum int64, err error) {
 	return sum, nil
 }
 
-// Bind gives each kernel the launch that it is filled into.
+// Bind assigns each kernel the launch to fill in.
 func (p *Plan) Bind(launches []Launch) {
 	for i, k := range p.Kernels {
 		k.Launch = &launches[i]
@@ -188,26 +181,25 @@ func (p *Plan) Bind(launches []Launch) {
 	}
 }
 
-// Len is the number of the program's launches.
+// Len returns the number of launches in the program.
 func (p *Plan) Len() int { return len(p.steps) }
 
 // Fill sets sizes and arguments of all kernels of launch i of the program.
 func (p *Plan) Fill(i int, r *Run) { p.steps[i].fill(r) }
 
-// op is the operation of launch i of the program.
+// op returns the operation of launch i of the program.
 func (p *Plan) op(i int) ir.Op { return p.prog.Launches[i].Op }
 
-// Range is which kernels launch i of the program has: none where it runs as a part
-// of one before it.
+// Range returns the range of kernels of launch i of the program. It is empty if the launch is fused into an earlier
+// one.
 func (p *Plan) Range(i int) (from, to int) { return p.steps[i].from, p.steps[i].to }
 
-// Of is the launch of the program that a kernel belongs to.
+// Of returns the index of the program's launch that a kernel belongs to.
 func (p *Plan) Of(kernel int) int {
 	return slices.IndexFunc(p.steps, func(s prepared) bool { return kernel < s.to })
 }
 
-// wrong is the error of a kernel of launch i of the program that has reported a
-// place and a value.
+// wrong returns the error for the place and value that a kernel of launch i reported.
 func (p *Plan) wrong(r *Run, i, where, value int) error {
 	f := p.reports[i]
 	if f == nil {
@@ -225,8 +217,7 @@ type compiler struct {
 	merged map[int]bool // launches that run as a part of one before them
 }
 
-// kernel takes the kernel of a name out of a file of kernels/cuda, for blocks of
-// so many threads.
+// kernel adds the named kernel from a file of kernels/cuda, with the given number of threads per block.
 func (c *compiler) kernel(file, name string, threads int) (*Kernel, error) {
 	k := &Kernel{File: file, Name: name, block: [3]uint32{uint32(threads), 1, 1}}
 	if most := c.target.Threads; most > 0 && threads > most {
@@ -236,8 +227,7 @@ func (c *compiler) kernel(file, name string, threads int) (*Kernel, error) {
 	return k, nil
 }
 
-// share gives the kernel's blocks so many bytes of dynamic shared memory. It is
-// called while a launch is planned.
+// share sets the dynamic shared memory per block of the kernel. It is called while a launch is planned.
 func (c *compiler) share(k *Kernel, bytes int) error {
 	if c.target.Declared {
 		return nil
@@ -249,14 +239,14 @@ func (c *compiler) share(k *Kernel, bytes int) error {
 	return nil
 }
 
-// reserve gives the launch that is planned memory of its own for each run:
-// its place in the scratch memory. Launches run one after the other and share it.
+// reserve sets aside scratch memory for the launch that is being planned. Launches run one after another and share
+// this memory.
 func (c *compiler) reserve(bytes int) { c.Scratch = max(c.Scratch, bytes) }
 
-// refuse is how a launch says what its kernels found wrong.
+// refuse registers the function that explains the errors of the current launch's kernels.
 func (c *compiler) refuse(f report) { c.reports[c.launch] = f }
 
-// unsupported is an error for a launch that there is no kernel for.
+// unsupported returns an error for a launch that no kernel supports.
 func unsupported(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", backend.ErrUnsupported, fmt.Sprintf(format, args...))
 }

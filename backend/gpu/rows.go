@@ -7,12 +7,12 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// The launches here are those of kernels/cuda/rows.cu.
+// These launches run the kernels of kernels/cuda/rows.cu.
 
-// rowBlock is how many columns of a row a block takes.
+// rowBlock is the number of columns of a row that a block processes.
 const rowBlock = elementThreads * perThread
 
-// checkIDs takes a kernel that finds ids that a table has no row for.
+// checkIDs selects a kernel that detects IDs outside a table.
 func (c *compiler) checkIDs(l *ir.Launch, table, ids ir.Ref) (step, error) {
 	k, err := c.kernel("rows", "check_ids", 256)
 	if err != nil {

@@ -7,18 +7,17 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// The launches here are those of kernels/cuda/rows_gemm.cu: a product that chooses its
-// matrix by row.
+// These launches run the kernels of kernels/cuda/rows_gemm.cu: a product that selects its matrix by row.
 
 const (
 	rowsTile, rowsCols = 4, 16 // rows and columns of a block
 	rowsTables         = 8     // matrices of a launch
 )
 
-// tableKinds are the numbers by which the kernel knows the types of matrices.
+// tableKinds holds the codes by which the kernel selects the type of the matrices.
 var tableKinds = map[tensor.DType]int{tensor.F32: 0, tensor.F16: 1, tensor.BF16: 2}
 
-// takesRows claims products with the rows of matrices, as they lie in files.
+// takesRows reports whether a product uses the rows of matrices in their file layout.
 func takesRows(attr any, in []ir.Type) bool {
 	a := attr.(ir.RowsGemmAttr)
 	for _, w := range in[2 : 2+max(1, a.Tables)] {
@@ -32,8 +31,7 @@ func takesRows(attr any, in []ir.Type) bool {
 // The parameters of tables are numbered.
 var tableW, tableReads, tableGives, tableKind = numbered("w"), numbered("reads"), numbered("gives"), numbered("kind")
 
-// rowsGemm is a launch of a RowsGemm: a kernel for each eight matrices, or for all of
-// them where they are stacked.
+// rowsGemm is a RowsGemm launch, with one kernel for every eight matrices, or one for all if they are stacked.
 type rowsGemm struct {
 	l        *ir.Launch
 	a        ir.RowsGemmAttr

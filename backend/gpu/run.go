@@ -7,7 +7,7 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// Run is what a program runs on: where its values lie, and how large they are.
+// Run holds the addresses and sizes of a program's values in one run.
 type Run struct {
 	Arena   Pointer
 	Scratch Pointer // Plan.Scratch bytes
@@ -34,8 +34,7 @@ func (r *Run) Accept(p *ir.Program, args backend.Args) error {
 	return nil
 }
 
-// Take makes a buffer of so many bytes argument i of the program, for the dimensions
-// that Accept has copied.
+// Take binds a buffer of the given size to argument i of the program, for the dimensions that Accept has copied.
 func (r *Run) Take(p *ir.Program, i int, at Pointer, bytes int, readOnly bool) error {
 	a := &p.Args[i]
 	if a.Written && readOnly {
@@ -48,7 +47,7 @@ func (r *Run) Take(p *ir.Program, i int, at Pointer, bytes int, readOnly bool) e
 	return nil
 }
 
-// at is where a value lies.
+// at returns the address of a value.
 func (r *Run) at(v ir.Ref) Pointer {
 	if v.Space == ir.SpaceArg {
 		return r.Args[v.Index] + Pointer(v.Offset)
@@ -56,13 +55,13 @@ func (r *Run) at(v ir.Ref) Pointer {
 	return r.Arena + Pointer(v.Offset)
 }
 
-// count is the number of elements of a value.
+// count returns the number of elements of a value.
 func (r *Run) count(v ir.Ref) int { return v.Type.Shape.Elements(r.Dims) }
 
-// axis is the size of axis i of a value.
+// axis returns the size of axis i of a value.
 func (r *Run) axis(v ir.Ref, i int) int { return v.Type.Shape[i].Resolve(r.Dims) }
 
-// matrix gives the rows and columns of a value whose outer axes are joined.
+// matrix returns the rows and columns of a value whose outer axes are joined.
 func (r *Run) matrix(v ir.Ref) (rows, cols int) {
 	cols = v.Type.Last().Resolve(r.Dims)
 	if cols == 0 {
@@ -71,7 +70,7 @@ func (r *Run) matrix(v ir.Ref) (rows, cols int) {
 	return r.count(v) / cols, cols
 }
 
-// around gives the sizes before, of and after an axis.
+// around returns the product of the sizes before an axis, its size, and the product of the sizes after it.
 func (r *Run) around(v ir.Ref, axis int) (outer, n, inner int) {
 	outer, n, inner = 1, r.axis(v, axis), 1
 	for i := range v.Type.Shape {
@@ -85,5 +84,5 @@ func (r *Run) around(v ir.Ref, axis int) (outer, n, inner int) {
 	return outer, n, inner
 }
 
-// same tells whether two values lie at the same place.
+// same reports whether two values have the same address.
 func (r *Run) same(a, b ir.Ref) bool { return r.at(a) == r.at(b) }

@@ -6,8 +6,7 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// The launches here are those of kernels/cuda/shape.cu: they move elements
-// without looking at them.
+// These launches run the kernels of kernels/cuda/shape.cu, which move elements without interpreting them.
 
 // words are the sizes that elements are moved in. Kernels of all of them are
 // taken, since the size depends on the shapes and addresses of a run.
@@ -37,8 +36,8 @@ func (c *compiler) mover(v ir.Ref) (*mover, error) {
 	return m, nil
 }
 
-// move sets the kernels: the one of the widest words that both operands are
-// made of copies, the others are left out. Operand 0 of s is what is written.
+// move sets the kernels. The kernel with the widest word that divides both operands does the copy; the others are
+// skipped. Operand 0 of s is the destination.
 func (m *mover) move(dst, src Pointer, s strided) {
 	for _, k := range m.by {
 		if k != nil {
@@ -60,7 +59,7 @@ func (m *mover) move(dst, src Pointer, s strided) {
 	k.walk(&s, &copyStrides)
 }
 
-// fits tells whether elements can be moved w bytes at a time.
+// fits reports whether elements can be moved w bytes at a time.
 func (m *mover) fits(w int, dst, src Pointer, s *strided) bool {
 	times := w / m.size
 	if times == 1 {
@@ -83,7 +82,7 @@ func (m *mover) fits(w int, dst, src Pointer, s *strided) bool {
 	return true
 }
 
-// widen takes so many neighbours of the last axis as one.
+// widen merges groups of neighbours on the last axis into single elements.
 func (s *strided) widen(times int) {
 	if times == 1 {
 		return
@@ -178,8 +177,7 @@ func (m *mover) skip() {
 	}
 }
 
-// matrices tells whether a joined walk turns around matrices of rows by cols
-// that lie one behind the other.
+// matrices reports whether a joined walk transposes consecutive matrices of rows by cols.
 func (s *strided) matrices() (rows, cols, batch int, ok bool) {
 	if s.rank < 2 || s.rank > 3 {
 		return 0, 0, 0, false

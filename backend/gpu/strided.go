@@ -14,7 +14,7 @@ type strided struct {
 	strides  [maxOperands][ir.MaxRank]int // in elements of each operand
 }
 
-// strideNames are how kernels call the strides of their operands.
+// strideNames holds the parameter names of each operand's strides.
 type strideNames [maxOperands][10]string
 
 var (
@@ -23,7 +23,7 @@ var (
 	whereStrides = strideNames{numbered("c"), numbered("x"), numbered("y")}
 )
 
-// over begins a walk over the shape of v.
+// over returns a walk over the shape of v.
 func (r *Run) over(v ir.Ref) strided {
 	s := strided{rank: v.Type.Rank()}
 	for i := range s.rank {
@@ -32,7 +32,7 @@ func (r *Run) over(v ir.Ref) strided {
 	return s
 }
 
-// count is the number of elements.
+// count returns the number of elements.
 func (s *strided) count() int {
 	n := 1
 	for _, d := range s.dims[:s.rank] {
@@ -41,7 +41,7 @@ func (s *strided) count() int {
 	return n
 }
 
-// contiguous adds an operand that lies as the shape does.
+// contiguous adds an operand with the contiguous strides of the shape.
 func (s *strided) contiguous() {
 	step := 1
 	for i := s.rank - 1; i >= 0; i-- {
@@ -98,8 +98,8 @@ func (s *strided) follows(outer, inner int) bool {
 	return true
 }
 
-// axes puts the shape into the form of the kernels: the outermost axis, whose
-// size they need not know, and three more.
+// axes converts the shape to the form of the kernels: an outermost axis, whose size the kernels do not need, and three
+// more.
 func (s *strided) axes() (place [ir.MaxRank]int, d1, d2, d3 int) {
 	d := [ir.MaxRank]int{1, 1, 1, 1}
 	for i := range s.rank {

@@ -11,7 +11,7 @@ import (
 // products.cuh.
 const (
 	wayAny  = iota // element by element, at any address
-	wayCopy        // bfloat16 as it is
+	wayCopy        // copies bfloat16 unchanged
 	wayWide        // by wide loads
 
 	kindShift  = 2
@@ -21,8 +21,8 @@ const (
 
 var operandKinds = map[tensor.DType]int{tensor.F32: 0, tensor.F16: 1, tensor.BF16: 2, tensor.Q8: 3, tensor.NF4: 4, tensor.FP4: 5}
 
-// operandFlags describes an operand at an address whose rows, as they lie in
-// memory, have so many elements; k tells whether they lie along the k axis.
+// operandFlags returns the flags of an operand at an address with rows of the given length in memory; k reports
+// whether the rows run along the k axis.
 func operandFlags(at Pointer, d tensor.DType, row int, k bool) int {
 	way, address := wayAny, uint64(at)
 	switch {
@@ -39,12 +39,11 @@ func operandFlags(at Pointer, d tensor.DType, row int, k bool) int {
 	return f
 }
 
-// terms is a sum of products as it is handed to kernels that compute all of
-// them at once.
+// terms is a sum of products for kernels that compute all of them at once.
 type terms struct {
 	out, bias, addend ir.Ref
 	hasBias, hasC     bool
-	list              []term // without those whose factor is zero, which are not read
+	list              []term // without terms of factor zero, which are not read
 }
 
 type term struct {
@@ -70,7 +69,7 @@ func termsOf(l *ir.Launch) terms {
 	return t
 }
 
-// sizes are those of the output.
+// sizes returns the sizes of the output.
 func (t *terms) sizes(dims []int) (m, n, batch int) {
 	s := t.out.Type.Shape
 	rank := len(s)
@@ -81,7 +80,7 @@ func (t *terms) sizes(dims []int) (m, n, batch int) {
 	return m, n, batch
 }
 
-// rows are the fewest and the most rows of the output that runs can have.
+// rows returns the smallest and the largest number of output rows in any run.
 func (t *terms) rows(dims []int) (least, most int) {
 	most, _, _ = t.sizes(dims)
 	if s := t.out.Type.Shape; s[len(s)-2].Var != 0 {
@@ -90,7 +89,7 @@ func (t *terms) rows(dims []int) (least, most int) {
 	return most, most
 }
 
-// k is the length of the k axis.
+// k returns the length of the k axis.
 func (t *term) k(dims []int) int {
 	s := t.a.Type.Shape
 	if t.ta {
@@ -99,7 +98,7 @@ func (t *term) k(dims []int) int {
 	return s[len(s)-1].Resolve(dims)
 }
 
-// dots tells whether all products are those of rows with rows, of matrices.
+// dots reports whether all products multiply rows by rows, without a batch.
 func (t *terms) dots() bool {
 	for i := range t.list {
 		if t.list[i].ta || !t.list[i].tb {
@@ -109,8 +108,8 @@ func (t *terms) dots() bool {
 	return t.out.Type.Rank() == 2
 }
 
-// chained tells whether sums can be multiplied by the ratios of neighbouring
-// factors, as kernels do it that add all products to one sum.
+// chained reports whether sums can be multiplied by the ratios of successive factors. Kernels that accumulate all
+// products in one sum need this.
 func (t *terms) chained() bool {
 	const most = 1 << 60
 	for i := 1; i < len(t.list); i++ {
@@ -168,7 +167,7 @@ func (k *Kernel) product(i int, a, b Pointer, size, flags int, alpha float32) {
 	k.pointer(productA[i], a).pointer(productB[i], b).int(productK[i], size).int(productFlags[i], flags).float(productAlpha[i], alpha)
 }
 
-// edges are the addresses of bias and addend, 0 where there is none.
+// edges returns the addresses of bias and addend; 0 means absent.
 func (t *terms) edges(r *Run) (bias, addend Pointer) {
 	if t.hasBias {
 		bias = r.at(t.bias)

@@ -2,11 +2,11 @@ package gpu
 
 import "encoding/binary"
 
-// TrapBytes is the memory that kernels report in what is wrong: the number of the launch
-// plus one, a place and a value, as 64-bit numbers. The first report stays.
+// TrapBytes is the size of the memory in which kernels report errors: the number of the launch plus one, a place and a
+// value, as 64-bit numbers. Only the first report is kept.
 const TrapBytes = 64
 
-// ReadTrap gives the report in such memory, and clears it; ok is false where there is none.
+// ReadTrap returns the report in trap and clears it; ok is false if there is none.
 func ReadTrap(trap []byte) (launch, where, value int, ok bool) {
 	word := func(i int) int { return int(binary.LittleEndian.Uint64(trap[8*i:])) }
 	if launch = word(0) - 1; launch < 0 {
@@ -17,7 +17,7 @@ func ReadTrap(trap []byte) (launch, where, value int, ok bool) {
 	return launch, where, value, true
 }
 
-// Trapped is the error that the kernels of a run have reported, nil for none.
+// Trapped returns the error that the kernels of a run have reported, or nil.
 func (p *Plan) Trapped(r *Run, trap []byte) error {
 	launch, where, value, ok := ReadTrap(trap)
 	if !ok {
