@@ -35,7 +35,7 @@ func (c *clock) free() {
 	}
 }
 
-// time has work enqueued, waits for it, and returns how long it took the device.
+// time enqueues work, waits for it, and returns its duration on the device.
 func (c *clock) time(work func() error) (time.Duration, error) {
 	s := c.dev.compute.Stream
 	if err := c.begin.Record(s); err != nil {

@@ -18,7 +18,7 @@ import (
 // graphs.
 const EnvGraph = "LORAFUSE_CUDA_GRAPH"
 
-// sizes are what programs are planned with: a variable for tests.
+// sizes are the sizes that programs are planned with. It is a variable for tests.
 var sizes = gpu.DefaultSizes()
 
 // Device is a GPU.
@@ -32,7 +32,7 @@ type Device struct {
 	ringSlot, window, trial int64 // bytes
 	staging                 int
 
-	// What follows belongs to the queue's goroutine.
+	// Only the queue's goroutine uses the following fields.
 	context         cu.CUContext
 	compute, copies *stream
 	slots           chan *slot
@@ -44,8 +44,7 @@ type Device struct {
 // runner is the Device as the driver of a gpu.Device.
 type runner struct{ *Device }
 
-// Open takes a GPU into use. Errors: backend.ErrUnavailable, where there is no
-// driver, no such device, or one that is too old.
+// Open opens a GPU. Errors: backend.ErrUnavailable if there is no driver, no such device, or the device is too old.
 func Open(o backend.Options) (*Device, error) {
 	if o.BatchInvariant {
 		return nil, fmt.Errorf("cuda: %w: batch invariance; expected the CPU, which has it", backend.ErrUnavailable)
@@ -73,7 +72,7 @@ func Open(o backend.Options) (*Device, error) {
 	return d, nil
 }
 
-// begin takes the primary context, which stays current in the queue's thread.
+// begin retains the primary context, which stays current in the queue's thread.
 func (d *Device) begin(q *queue) (err error) {
 	dev := cu.Device(d.properties.index)
 	if d.context, err = dev.RetainPrimaryCtx(); err != nil {
@@ -105,7 +104,7 @@ func (d *Device) begin(q *queue) (err error) {
 	return nil
 }
 
-// end gives everything back, also what callers have not freed.
+// end releases all resources, including buffers that callers have not freed.
 func (d *Device) end() {
 	for _, s := range []*stream{d.compute, d.copies} {
 		if s != nil {
@@ -129,8 +128,8 @@ func (d *Device) Close() error {
 	return nil
 }
 
-// Info describes the GPU. Its rates are those of the tensor cores at precision
-// bf16, else of float32; a part of a GPU (MIG) has its own.
+// Info describes the GPU. Rates are those of the tensor cores at precision bf16, otherwise of float32. A MIG instance
+// reports its own rates.
 func (d *Device) Info() backend.Info {
 	i := d.properties.info()
 	i.Precision = d.Precision
@@ -138,13 +137,13 @@ func (d *Device) Info() backend.Info {
 	return i
 }
 
-// target is what programs are planned for.
+// target returns the target for which programs are planned.
 func (d *Device) target() gpu.Target { return gpu.Target{Precision: d.Precision, Sizes: sizes} }
 
-// Send has j performed by the queue's goroutine.
+// Send runs j in the queue's goroutine.
 func (r runner) Send(j gpu.Job) error { return r.queue.send(j) }
 
-// Explain says whether an error has made the context useless.
+// Explain reports whether an error has made the context unusable.
 func (r runner) Explain(err error) error {
 	if driver.Fatal(err) {
 		return fmt.Errorf("cuda: device %d: %w: %w", r.properties.index, backend.ErrLost, err)

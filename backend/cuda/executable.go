@@ -27,7 +27,7 @@ func (r runner) Load(e *gpu.Executable) (gpu.Program, error) {
 // Close destroys the graphs.
 func (p *program) Close() { p.graphs.clear() }
 
-// Launch enqueues a run, behind the copies of what it uses.
+// Launch enqueues a run after the copies of its inputs.
 func (p *program) Launch(f *gpu.Flight) error {
 	d := p.dev
 	copying := !d.copies.reached(p.Arena.Copied.Load())

@@ -11,11 +11,9 @@ import (
 	"github.com/lorafuse/lorafuse/backend/gpu"
 )
 
-// graphs are the runs of a program that the driver keeps ready, by what was
-// filled into them: the sizes of the bounded dimensions and the addresses of
-// the arguments and of the trap, of which runs that are under way together have
-// different ones. A run is captured when it comes again, since many never do:
-// batches of a training run differ in length.
+// graphs caches CUDA graphs of a program's runs. The key holds the sizes of the bounded dimensions and the addresses
+// of the arguments and of the trap; pending runs have different traps. A run is captured only when it repeats, since
+// many runs never do: training batches differ in length.
 type graphs struct {
 	ready []ready // the one used last comes first
 	seen  []uint64
@@ -27,15 +25,15 @@ type ready struct {
 	graph *driver.Graph
 }
 
-// mostGraphs is how many graphs a program keeps: more than runs may be under way,
-// so that none of them is of the graph that was used longest ago.
+// mostGraphs is the number of graphs kept per program. It exceeds the number of pending runs, so the least recently
+// used graph is never pending.
 const mostGraphs = 2 * backend.Flights
 
-// mostSeen is how many runs are remembered that were not captured.
+// mostSeen is the number of uncaptured runs that are remembered.
 const mostSeen = 16
 
-// graphed runs the program as a graph where it has run so before. A graph that is
-// still under way runs again behind that.
+// graphed launches the run as a graph if an equal run was seen before. A graph that is still pending is launched again
+// after its earlier run.
 func (p *program) graphed(f *gpu.Flight) error {
 	g := &p.graphs
 	g.key = g.key[:0]
@@ -63,8 +61,7 @@ func (p *program) graphed(f *gpu.Flight) error {
 	return p.capture(f)
 }
 
-// again tells whether a run like the one at hand was there before, whichever trap
-// it had.
+// again reports whether an equal run was seen before, with any trap.
 func (g *graphs) again() bool {
 	h := uint64(14695981039346656037) // FNV-1a, a word at a time
 	for _, x := range g.key[:len(g.key)-1] {
@@ -85,8 +82,8 @@ func (g *graphs) again() bool {
 	return false
 }
 
-// capture makes a graph of the run and launches it. Where the driver cannot,
-// the device runs launch by launch from then on.
+// capture captures the run as a graph and launches it. If the driver does not support capture, the device uses single
+// launches for all later runs.
 func (p *program) capture(f *gpu.Flight) error {
 	s := p.dev.compute.Stream
 	if err := driver.BeginCapture(s); err != nil {

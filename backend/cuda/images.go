@@ -16,8 +16,8 @@ import (
 	"github.com/lorafuse/lorafuse/kernels"
 )
 
-// images are the compiled kernels of this build: a file of kernels/cuda is
-// brought to the device when the first of its kernels is asked for.
+// images holds the compiled kernels of this build. A file of kernels/cuda is uploaded when its first kernel is
+// requested.
 type images struct {
 	data      map[string][]byte
 	modules   map[string]cu.Module

@@ -17,8 +17,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// weightAlign is where weights begin: what vector loads and the asynchronous
-// copies of kernels like, wherever the file has them.
+// weightAlign is the alignment of weights on the device. Vector loads and asynchronous copies of kernels need it,
+// whatever the alignment in the file.
 const weightAlign = 256
 
 // loading is one call of Load.
@@ -33,9 +33,9 @@ type loading struct {
 	stats backend.LoadStats
 }
 
-// Load brings tensors to the device, in the way that the device was opened for.
-// They get one stretch of memory, in their order: neighbours of a file whose
-// sizes are multiples of weightAlign stay neighbours, and go in one copy.
+// Load uploads tensors in the mode with which the device was opened. They share one allocation, in their order:
+// tensors that are adjacent in a file stay adjacent if their sizes are multiples of weightAlign, and are copied
+// together.
 func (d *Device) Load(ctx context.Context, weights []backend.Weight) ([]backend.Buffer, error) {
 	l := &loading{dev: d, weights: weights}
 	ctx, err := d.loads.enter(ctx, l)
@@ -77,7 +77,7 @@ func (l *loading) layOut() (err error) {
 	return nil
 }
 
-// sizeOf is what a weight takes on the device.
+// sizeOf returns the size of a weight on the device.
 func (d *Device) sizeOf(w backend.Weight) (int, error) {
 	from, err := tensor.ParseDType(w.View.DType.String())
 	if err != nil {
@@ -94,7 +94,7 @@ func (d *Device) sizeOf(w backend.Weight) (int, error) {
 	return 0, fmt.Errorf("%w: %v from %v", backend.ErrUnsupported, w.DType, from)
 }
 
-// run brings what stays as it is to its place, then what the device converts.
+// run uploads the weights that stay unchanged, then those that the device converts.
 func (l *loading) run(ctx context.Context) error {
 	var whole []cargo
 	var converted []int
@@ -120,7 +120,7 @@ func (l *loading) run(ctx context.Context) error {
 	return l.convert(ctx, mode, converted)
 }
 
-// buffers are those of the weights.
+// buffers returns the buffers of the weights.
 func (l *loading) buffers() []backend.Buffer {
 	buffers := make([]backend.Buffer, len(l.weights))
 	for i, n := range l.sizes {
@@ -143,8 +143,7 @@ type shipment struct {
 	given []int64 // bytes of each that the device was given to copy
 }
 
-// ship brings cargo to its place. Where auto has taken to registering and that
-// fails on the way, the ring takes what is left.
+// ship uploads the cargo. If auto chose to register pages and that fails midway, the ring uploads the rest.
 func (l *loading) ship(ctx context.Context, mode backend.Load, to *gpu.Block, all []cargo) error {
 	if len(all) == 0 {
 		return nil
@@ -167,7 +166,7 @@ func (l *loading) ship(ctx context.Context, mode backend.Load, to *gpu.Block, al
 	return s.byRing(ctx)
 }
 
-// left is the cargo of which something is missing.
+// left returns the cargo that is not yet completely uploaded.
 func (s *shipment) left() (rest []cargo) {
 	for i, c := range s.cargo {
 		if s.given[i] < int64(c.view.Len()) {
@@ -185,13 +184,13 @@ func (s *shipment) views() []*safetensors.View {
 	return views
 }
 
-// stretch is one copy: n bytes from a place in host memory to one on the device.
+// stretch is one copy of n bytes from host memory to the device.
 type stretch struct {
 	from, n int64
 	to      cu.DevicePtr
 }
 
-// stretches are the copies that bring parts to their places, neighbours in one.
+// stretches returns the copies for the given parts; adjacent copies are merged.
 func (s *shipment) stretches(parts []safetensors.Part) (all []stretch) {
 	for _, p := range parts {
 		to := cu.DevicePtr(int64(s.block.At) + int64(s.cargo[p.View].off) + p.From)
@@ -206,7 +205,7 @@ func (s *shipment) stretches(parts []safetensors.Part) (all []stretch) {
 	return all
 }
 
-// within cuts stretches down to what of them lies from from on up to to.
+// within clips copies to the range [from, to).
 func within(all []stretch, from, to int64) (some []stretch) {
 	for _, x := range all {
 		begin, end := max(x.from, from), min(x.from+x.n, to)
@@ -217,7 +216,7 @@ func within(all []stretch, from, to int64) (some []stretch) {
 	return some
 }
 
-// count notes copies, in the device's goroutine.
+// count records copies. It runs in the device's goroutine.
 func (l *loading) count(copies []stretch) {
 	l.stats.Copies += len(copies)
 	for _, c := range copies {
@@ -227,8 +226,8 @@ func (l *loading) count(copies []stretch) {
 
 // Sizes of a device's loads, which are multiples of a page.
 const (
-	ringSlotBytes = 4 << 20  // of a slot: with more, copies are no faster, and pinning takes longer
-	windowBytes   = 64 << 20 // of what is registered at a time
+	ringSlotBytes = 4 << 20  // per slot; larger slots do not speed up copies, and pinning them takes longer
+	windowBytes   = 64 << 20 // registered at a time
 	trialBytes    = 64 << 20 // that each way has to show itself
 )
 
@@ -238,12 +237,12 @@ const (
 	beyondReaders             = 2 // slots that are copied from while every reader fills one
 )
 
-// readers is how many goroutines fill slots: enough to keep a disk busy, and no
-// more than the widest PCIe can take from.
+// readers returns the number of goroutines that fill slots: enough to keep a disk busy, but no more than the widest
+// PCIe link can drain.
 func readers() int { return min(max(runtime.GOMAXPROCS(0), leastReaders), mostReaders) }
 
-// slotBytes is the size of the ring's slots: that of the device, or less where
-// readers would otherwise be without work.
+// slotBytes returns the slot size of the ring: the device's slot size, or less if some readers would otherwise be
+// idle.
 func (l *loading) slotBytes() int64 {
 	const each = 4 // slots for each reader
 	want := (l.total/int64(each*readers()) + leastSlot) / leastSlot * leastSlot

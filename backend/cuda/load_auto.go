@@ -14,13 +14,12 @@ import (
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 )
 
-// What auto goes by.
+// Parameters of mode auto.
 const (
 	// worthTrials is the number of trials that the cargo must be enough for.
 	worthTrials = 6
-	// ringDisadvantage is how much faster than the ring another way must be:
-	// registering holds pages of the file in memory, and both keep the device's
-	// goroutine waiting for the disk.
+	// ringDisadvantage is the speedup over the ring that another mode must reach to be chosen. Registering keeps pages
+	// of the file in memory, and both other modes make the device's goroutine wait for the disk.
 	ringDisadvantage = 1.15
 )
 
@@ -64,8 +63,7 @@ func (l *loading) choose(ctx context.Context, all []cargo) (backend.Load, []carg
 	return l.stats.Mode, all, nil
 }
 
-// ways are those that the device may be able to, the ring first, and why there
-// are no others.
+// ways returns the modes that the device may support, the ring first, and the reason that others are missing.
 func (d *Device) ways() (modes []backend.Load, why string) {
 	modes = []backend.Load{backend.LoadRing}
 	if d.has(attributeReadOnlyRegister) {
@@ -77,8 +75,8 @@ func (d *Device) ways() (modes []backend.Load, why string) {
 	return modes, "the device cannot pin memory that is only read, and does not read pages of the host (attributes 113 and 100 are 0)"
 }
 
-// try loads some of the cargo in one way, and notes how fast that is. Where it
-// cannot be registered the trial says so, and the cargo is left.
+// try loads some of the cargo in one mode and records its speed. If the cargo cannot be registered, the trial records
+// that and the cargo is returned.
 func (l *loading) try(ctx context.Context, mode backend.Load, some []cargo) (left []cargo, err error) {
 	t := backend.LoadTrial{Mode: mode, Bytes: bytesOf(some)}
 	s := &shipment{loading: l, block: l.block, cargo: some, given: make([]int64, len(some))}
@@ -128,8 +126,7 @@ func bytesOf(all []cargo) (n int64) {
 	return n
 }
 
-// split takes so many bytes from the front of the cargo, the last of them out of
-// the middle of a tensor where that has rows.
+// split removes the given number of bytes from the front of the cargo. It may cut the last tensor between two rows.
 func split(all []cargo, bytes int64) (some, rest []cargo) {
 	for i, c := range all {
 		n := int64(c.view.Len())
@@ -149,7 +146,7 @@ func split(all []cargo, bytes int64) (some, rest []cargo) {
 	return all, nil
 }
 
-// cut divides a tensor behind the row where so many bytes end.
+// cut divides a tensor after the row that contains the given byte.
 func cut(c cargo, bytes int64) (front, back cargo, ok bool) {
 	if len(c.view.Shape) == 0 || c.view.Shape[0] == 0 {
 		return c, c, false

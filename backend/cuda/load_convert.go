@@ -21,16 +21,14 @@ type piece struct {
 	from, to tensor.DType
 	first    int // element of the weight
 	elements int
-	staged   int // where its bytes lie before
+	staged   int // offset of its bytes before conversion
 	at       int // where its blocks belong, in the block of all weights
 }
 
-// stagingBytes is how much memory of the device weights lie in before they are
-// converted, as long as their rows are not longer.
+// stagingBytes is the size of the device memory that holds weights before conversion. It grows if a row is longer.
 const stagingBytes = 64 << 20
 
-// convert brings weights to the device as they are in the files, some at a time,
-// and has kernels make their blocks.
+// convert uploads weights in their file format in batches and runs kernels that quantize them.
 func (l *loading) convert(ctx context.Context, mode backend.Load, numbers []int) error {
 	if len(numbers) == 0 {
 		return nil
@@ -123,7 +121,7 @@ func gcd(a, b int) int {
 	return a
 }
 
-// conversion is what converting takes, in the device's goroutine.
+// conversion holds the state of converting weights. It is used in the device's goroutine.
 type conversion struct {
 	dev     *Device
 	staging *gpu.Block
@@ -149,8 +147,8 @@ func (c *conversion) free() {
 	c.dev.Release(c.trap)
 }
 
-// run converts a batch behind the copies that bring it, and waits for the end:
-// the next one lies where it lay.
+// run converts a batch after the copies that upload it and waits for the result, since the next batch reuses the
+// staging memory.
 func (c *conversion) run(l *loading, batch []piece) error {
 	end := newLatch()
 	if err := c.dev.Do(func() error { return c.enqueue(l, batch, end) }); err != nil {

@@ -11,9 +11,8 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 )
 
-// loads is what a device knows of its calls of Load. They read and write memory
-// of the device in goroutines of their own, so it is not closed before they
-// have ended.
+// loads tracks a device's calls of Load. They access device memory from their own goroutines, so the device is closed
+// only after they have ended.
 type loads struct {
 	mu     sync.Mutex
 	closed bool
@@ -22,8 +21,7 @@ type loads struct {
 	done   backend.LoadStats
 }
 
-// enter begins a call, whose context ends with the device. Errors:
-// backend.ErrClosed.
+// enter registers a call and returns a context that ends with the device. Errors: backend.ErrClosed.
 func (l *loads) enter(ctx context.Context, call *loading) (context.Context, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,7 +57,7 @@ func (l *loads) close() {
 
 var errClosedDevice = fmt.Errorf("cuda: device: %w", backend.ErrClosed)
 
-// note adds what a call has done.
+// note adds the statistics of a call.
 func (l *loads) note(s backend.LoadStats) {
 	if s.Bytes == 0 {
 		return
@@ -69,7 +67,7 @@ func (l *loads) note(s backend.LoadStats) {
 	l.done.Add(s)
 }
 
-// Loaded sums up what Load has done.
+// Loaded returns the total statistics of all calls of Load.
 func (d *Device) Loaded() backend.LoadStats {
 	d.loads.mu.Lock()
 	defer d.loads.mu.Unlock()

@@ -14,13 +14,11 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// plainBytes is how much the driver copies in one call: other work of the device
-// gets its turn between two.
+// plainBytes is the number of bytes per driver copy. Other work of the device runs between two copies.
 const plainBytes = 16 << 20
 
-// plain has the driver copy from the mapping, which it does through pinned
-// memory of its own, or from where the pages are, where the device can reach
-// them.
+// plain has the driver copy from the mapping. The driver uses its own pinned buffers, or reads the pages directly if
+// the device can access them.
 func (s *shipment) plain(ctx context.Context) error {
 	for i, c := range s.cargo {
 		err := c.view.Use(func(data []byte) error {
@@ -68,8 +66,8 @@ func (s *shipment) copyPlain(off int, piece []byte) error {
 	})
 }
 
-// touch reads a byte of every page, so that one that cannot be read is an error
-// of View.Use here, and not a crash in the driver.
+// touch reads a byte of every page, so that an unreadable page gives an error in View.Use instead of a crash in the
+// driver.
 func touch(data []byte) {
 	var sum byte
 	for i := 0; i < len(data); i += os.Getpagesize() {

@@ -25,19 +25,16 @@ const (
 	attributeReadOnlyRegister cu.DeviceAttribute = 113
 )
 
-// has tells whether the device has one of them. A driver that does not know it
-// has not.
+// has reports whether the device has the attribute. A driver that does not know the attribute counts as not having it.
 func (d *Device) has(a cu.DeviceAttribute) bool {
 	n, err := cu.Device(d.properties.index).Attribute(a)
 	return err == nil && n != 0
 }
 
-// registrar has the device copy from the pages of a mapped file, a window of
-// them pinned at a time: a safetensors.InPlaceSink. What does not begin at a
-// page goes through the ring.
+// registrar is a safetensors.InPlaceSink. It pins windows of a mapped file's pages, and the device copies from them
+// directly. Data that does not start at a page boundary is copied through the ring.
 //
-// Load makes the pages resident with many readers, while one goroutine here
-// pins and copies them in their order.
+// Load makes the pages resident with many readers, while one goroutine here pins and copies them in order.
 type registrar struct {
 	*shipment
 	ctx   context.Context
@@ -48,7 +45,7 @@ type registrar struct {
 	ring  *ring
 	none  error // why there is no ring
 
-	// Of the goroutine.
+	// Used only by the goroutine.
 	readOnly bool
 	windows  []window
 	problem  error
@@ -66,8 +63,7 @@ type window struct {
 	end *latch
 }
 
-// windowsAtOnce is how many windows are pinned at a time: pinning goes on while
-// the one before is copied.
+// windowsAtOnce is the number of windows pinned at a time: one is pinned while the previous one is copied.
 const windowsAtOnce = 2
 
 // register copies from the mapping.
@@ -101,12 +97,12 @@ func (s *shipment) register(ctx context.Context) error {
 	return err
 }
 
-// InPlace takes memory that begins at a page.
+// InPlace accepts memory that starts at a page boundary.
 func (r *registrar) InPlace(c *safetensors.Chunk, data []byte) (bool, error) {
 	if uintptr(unsafe.Pointer(unsafe.SliceData(data)))%uintptr(os.Getpagesize()) != 0 {
 		return false, nil
 	}
-	r.runs <- extent{data, *c} // there are no more runs than views
+	r.runs <- extent{data, *c} // never blocks: there are at most as many runs as views
 	return true, nil
 }
 
@@ -124,7 +120,7 @@ func (r *registrar) work() {
 	}
 }
 
-// pin has the device copy a window, when few enough others are pinned.
+// pin waits until few enough windows are pinned, then pins a window and enqueues its copy.
 func (r *registrar) pin(x *extent, from, to int64) error {
 	for len(r.windows) >= windowsAtOnce {
 		r.retire()
@@ -169,7 +165,7 @@ func (r *registrar) pin(x *extent, from, to int64) error {
 	return nil
 }
 
-// hint says what a device lacks that does not register mappings.
+// hint returns the features that a device which cannot register mappings lacks.
 func (r *registrar) hint() string {
 	if r.readOnly {
 		return ""
@@ -193,7 +189,7 @@ func (r *registrar) retire() {
 	}
 }
 
-// Slot is a slot of the ring, for what is not mapped.
+// Slot returns a slot of the ring, for data that is not mapped.
 func (r *registrar) Slot(ctx context.Context, c *safetensors.Chunk) ([]byte, error) {
 	r.open.Do(func() {
 		if r.none = r.openRing(); r.none == nil {
@@ -207,7 +203,7 @@ func (r *registrar) Slot(ctx context.Context, c *safetensors.Chunk) ([]byte, err
 	return r.ring.Slot(ctx, c)
 }
 
-// Done has the device copy from a slot.
+// Done enqueues the copy from a slot.
 func (r *registrar) Done(c *safetensors.Chunk, data []byte) error { return r.ring.Done(c, data) }
 
 var _ safetensors.InPlaceSink = (*registrar)(nil)

@@ -14,13 +14,13 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// ring is pinned memory that files are read into and the device copies from, a
-// safetensors.Sink. A slot belongs to a reader, to the device's goroutine, to
-// the copy, and is free when the event behind the copy has come.
+// ring is a safetensors.Sink of pinned slots: files are read into them and the device copies from them. A slot belongs
+// to a reader, then to the device's goroutine, then to the copy. It is free when the event after the copy has
+// completed.
 type ring struct {
 	dev   *Device
 	of    *loading
-	slots []*ringSlot // those that are pinned so far; under mu where others than the device's goroutine read them
+	slots []*ringSlot // the slots pinned so far; guarded by mu when accessed outside the device's goroutine
 	free  chan *ringSlot
 	under sync.WaitGroup // slots that were given to the device
 	to    *shipment      // what is under way
@@ -30,7 +30,7 @@ type ring struct {
 	failure error
 }
 
-// ringSlot is a slot: the job that copies from it, and what is told of the end.
+// ringSlot is a slot with the job that copies from it and the callback for its end.
 type ringSlot struct {
 	ring   *ring
 	mem    []byte
@@ -112,12 +112,12 @@ func (r *ring) grow(bytes int) error {
 	return nil
 }
 
-// close gives the memory back. After a failure copies from it may be under way.
+// close frees the memory. After a failure, copies from it may still be pending.
 func (r *ring) close() {
 	if r == nil {
 		return
 	}
-	// Loads end before their device, so the queue is there.
+	// Loads end before their device closes, so the queue still runs.
 	_ = r.dev.Do(func() error {
 		_ = r.dev.copies.Synchronize()
 		for _, s := range r.slots {
@@ -140,7 +140,7 @@ func (r *ring) Slot(ctx context.Context, _ *safetensors.Chunk) ([]byte, error) {
 	}
 }
 
-// Done has the device copy from a slot.
+// Done enqueues the copy from a slot.
 func (r *ring) Done(c *safetensors.Chunk, data []byte) error {
 	if err := r.failed(); err != nil {
 		return err
@@ -170,8 +170,8 @@ func (r *ring) slotOf(data []byte) *ringSlot {
 	return nil
 }
 
-// Perform enqueues the copies from the slot. It is free when the last of them
-// has ended; where not all could be enqueued nobody gets it any more.
+// Perform enqueues the copies from the slot. The slot is free when the last one has ended. If some could not be
+// enqueued, the slot is never reused.
 func (s *ringSlot) Perform() {
 	r, block := s.ring, s.ring.to.block
 	r.to.count(s.copies)

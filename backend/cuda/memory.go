@@ -50,7 +50,7 @@ func (d *Device) clear(b *gpu.Block) error {
 	return err
 }
 
-// exhausted describes the device's memory if err says that there is none left.
+// exhausted adds the state of the device's memory if err is an out-of-memory error.
 func (d *Device) exhausted(err error) error {
 	if !errors.Is(err, driver.OutOfMemory) {
 		return err
@@ -59,8 +59,8 @@ func (d *Device) exhausted(err error) error {
 	return gpu.Exhausted(fmt.Sprintf("%s of %s are free on device %d", bytesize.Binary(free), bytesize.Binary(total), d.properties.index))
 }
 
-// Free gives the memory back. cuMemFree waits for the device, so that a block must be
-// idle. It fails only if the context is lost, with its memory.
+// Free frees the memory of b. cuMemFree waits for the device, so b must be idle. It fails only if the context is lost,
+// and the memory with it.
 func (r runner) Free(b *gpu.Block) {
 	if b.Use == gpu.UseReport {
 		_ = driver.HostFree(b.Host)
@@ -107,7 +107,7 @@ func (l *latch) result() error {
 	return l.err
 }
 
-// pointerTo is where the device finds pinned memory: at the same address.
+// pointerTo returns the device address of pinned memory, which equals its host address.
 func pointerTo(b []byte) gpu.Pointer {
 	return gpu.Pointer(uintptr(unsafe.Pointer(unsafe.SliceData(b))))
 }

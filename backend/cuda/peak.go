@@ -13,24 +13,23 @@ import (
 	"github.com/lorafuse/lorafuse/backend/gpu"
 )
 
-// What is measured of a device.
+// Parameters of the measurements.
 const (
 	peakThreads = 256 // of a block of the kernels of kernels/cuda/peak.cu
 	peakBlocks  = 2   // of these for each multiprocessor, where products are measured
 	readBlocks  = 8   // and where memory is read
 
-	// peakTime is how long a try takes at least, and peakTries are how many there are:
-	// long enough in all for clocks to come down to what the device can keep up.
+	// peakTime is the minimum duration of a try, and peakTries the number of tries. Together they are long enough for
+	// clocks to drop to what the device can sustain.
 	peakTime  = 60 * time.Millisecond
 	peakTries = 6
-	// Copies from the host are measured on so many bytes.
+	// Size of the copies from the host.
 	copyBytes = 64 << 20
 )
 
-// Peak measures what the device reaches: products of the kind that its precision
-// computes with (mma.sync on bf16, or multiply-adds of float32), reading memory
-// that no cache holds, and copies from pinned memory of the host. The best of
-// the last tries counts.
+// Peak measures the rates that the device reaches: matrix multiplication in its precision (mma.sync on bf16, or
+// float32 multiply-adds), reads of memory that is in no cache, and copies from pinned host memory. The best of the
+// last tries counts.
 func (d *Device) Peak() (p backend.Peak, err error) {
 	var out, block *gpu.Block
 	var host []byte
@@ -62,8 +61,7 @@ func (d *Device) Peak() (p backend.Peak, err error) {
 	return p, err
 }
 
-// uncached is a size that no cache of the device holds a part of that matters,
-// and a small part of its memory.
+// uncached returns a size that is much larger than any cache of the device but a small part of its memory.
 func (d *Device) uncached() int {
 	dev := cu.Device(d.properties.index)
 	cache, err := dev.Attribute(cu.L2CacheSize)
@@ -73,7 +71,7 @@ func (d *Device) uncached() int {
 	return min(16*max(cache, 1<<20), int(d.properties.memory/16)) &^ 15
 }
 
-// peakFlops is what the multiprocessors compute in a second.
+// peakFlops returns the floating-point operations per second of the multiprocessors.
 func (d *Device) peakFlops(out *gpu.Block) (float64, error) {
 	name, each := "peak_fma_f32", 2*16*peakThreads
 	if d.Precision == backend.BF16 {
@@ -95,7 +93,7 @@ func (d *Device) peakFlops(out *gpu.Block) (float64, error) {
 	return float64(rounds) * float64(each) * peakBlocks * float64(d.properties.processors) / took.Seconds(), nil
 }
 
-// peakRead is how many bytes of a block are read in a second.
+// peakRead returns the bytes per second at which a block is read.
 func (d *Device) peakRead(out, b *gpu.Block) (float64, error) {
 	l, err := d.peakKernel("peak_read", readBlocks*d.properties.processors)
 	if err != nil {
@@ -117,10 +115,10 @@ func (d *Device) peakRead(out, b *gpu.Block) (float64, error) {
 	return float64(times) * float64(b.Bytes) / took.Seconds(), nil
 }
 
-// peakCopy is how many bytes of pinned memory are copied in a second.
+// peakCopy returns the bytes per second at which pinned memory is copied.
 func (d *Device) peakCopy(b *gpu.Block, host []byte) (float64, error) {
 	for i := 0; i < len(host); i += 4096 {
-		host[i] = byte(i >> 12) // its pages are there
+		host[i] = byte(i >> 12) // makes its pages resident
 	}
 	times := 1
 	took, err := d.timeOf(func() error {
@@ -137,7 +135,7 @@ func (d *Device) peakCopy(b *gpu.Block, host []byte) (float64, error) {
 	return float64(times) * float64(len(host)) / took.Seconds(), nil
 }
 
-// peakKernel is one launch of a kernel of kernels/cuda/peak.cu.
+// peakKernel returns a launch of a kernel of kernels/cuda/peak.cu.
 func (d *Device) peakKernel(name string, blocks int) (driver.Launches, error) {
 	f, err := d.images.function("peak", name)
 	if err != nil {
@@ -156,8 +154,8 @@ func (d *Device) issueAll(l driver.Launches) error {
 	return nil
 }
 
-// timeOf is how long work takes on the device, the best of the later times; more
-// has it do twice as much until that is long enough to be measured.
+// timeOf returns the time that work takes on the device, the best of the later tries. It calls more to double the work
+// until the time is long enough to be measured.
 func (d *Device) timeOf(work func() error, more func()) (best time.Duration, err error) {
 	if err := d.Alive(); err != nil {
 		return 0, err

@@ -68,8 +68,8 @@ func newQueue(begin func(q *queue) error, nudged, end func()) (*queue, error) {
 	return q, nil
 }
 
-// nudge tells the goroutine that something has ended. It never waits, so those
-// that the goroutine waits for may call it.
+// nudge signals the goroutine that some work has ended. It never blocks, so threads that the goroutine waits for may
+// call it.
 func (q *queue) nudge() {
 	select {
 	case q.nudges <- struct{}{}:
@@ -88,7 +88,7 @@ func (q *queue) send(j gpu.Job) error {
 	return nil
 }
 
-// close refuses further jobs, and waits for those that are there.
+// close rejects further jobs and waits for the queued ones.
 func (q *queue) close() {
 	q.mu.Lock()
 	first := !q.closed

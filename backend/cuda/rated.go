@@ -8,8 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 )
 
-// speed is what a multiprocessor does in a clock, in floating-point operations:
-// two for a multiplication with its addition.
+// speed holds the floating-point operations per clock of a multiprocessor. A multiply-add counts as two.
 type speed struct {
 	fma    float64 // float32
 	tensor float64 // bfloat16 with float32 sums, dense
@@ -18,9 +17,8 @@ type speed struct {
 	boost float64
 }
 
-// speeds are by compute capability. The device beside each is the one whose data
-// sheet the numbers were checked with: multiprocessors, largest clock, and Tflop/s
-// of both kinds.
+// speeds maps compute capabilities to speeds. The comment after an entry names the device with which the numbers were
+// checked, and its data sheet: multiprocessors, maximum clock, and Tflop/s of both kinds.
 var speeds = map[int]speed{
 	// A100, 108, 1410 MHz: 19.5 and 312 (NVIDIA A100 Tensor Core GPU Architecture, table 2).
 	80: {128, 2048, 1},
@@ -37,10 +35,9 @@ var speeds = map[int]speed{
 	120: {256, 1024, 1},
 }
 
-// flops is the most that the GPU does in a second at a precision; 0 where it is
-// not known. GeForce cards add the products of tensor cores up in float32 at half
-// their speed: RTX 3090, 82 at 1695 MHz, 71; RTX 4090, 128 at 2520, 165.2; RTX 5090,
-// 170 at 2407, 209.5.
+// flops returns the peak floating-point operations per second of the GPU at a precision, or 0 if unknown. The tensor
+// cores of GeForce cards run at half speed with float32 accumulation: RTX 3090, 82 at 1695 MHz, 71; RTX 4090, 128 at
+// 2520, 165.2; RTX 5090, 170 at 2407, 209.5.
 func (p *properties) flops(precision backend.Precision) float64 {
 	s := speeds[p.capability]
 	clocks := float64(p.processors) * float64(p.clock)

@@ -38,9 +38,8 @@ func load() error {
 	return nil
 }
 
-// Devices lists the GPUs that kernels are there for. Errors:
-// backend.ErrUnavailable, which says where a driver was looked for, or which
-// GPUs are too old.
+// Devices lists the GPUs that the kernels support. Errors: backend.ErrUnavailable, with the paths that were tried for
+// the driver or the GPUs that are too old.
 func Devices() ([]backend.Info, error) {
 	if err := load(); err != nil {
 		return nil, err
@@ -71,7 +70,7 @@ func Devices() ([]backend.Info, error) {
 	return infos, nil
 }
 
-// properties are what is known of a GPU before it is opened.
+// properties holds what is known about a GPU before it is opened.
 type properties struct {
 	index      int
 	name       string
@@ -84,7 +83,7 @@ type properties struct {
 	driver     int     // 1000·major + 10·minor
 }
 
-// describe asks the driver for device i.
+// describe queries the driver for the properties of device i.
 func describe(i int) (p properties, err error) {
 	dev, err := cu.GetDevice(i)
 	if err != nil {

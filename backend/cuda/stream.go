@@ -32,8 +32,7 @@ type mark struct {
 	end    gpu.Completion // or nil
 }
 
-// maxMarks is how many marks may be under way before the device's goroutine
-// waits for one.
+// maxMarks is the maximum number of pending marks. With more, the device's goroutine waits for one.
 const maxMarks = 256
 
 // newStream makes a stream on the current context, with a goroutine that waits
@@ -52,7 +51,7 @@ func newStream(context cu.CUContext, idle func()) (*stream, error) {
 	return s, nil
 }
 
-// wait tells those who wait for marks. It has a thread of its own.
+// wait waits for each mark and notifies its waiters. It runs on its own thread.
 func (s *stream) wait(context cu.CUContext, idle func()) {
 	runtime.LockOSThread()
 	err := driver.Of(cu.SetCurrentContext(context))
@@ -88,7 +87,7 @@ func (s *stream) mark(end gpu.Completion) (uint64, error) {
 	return s.issued, nil
 }
 
-// event takes an event for a mark.
+// event returns an event for a mark.
 func (s *stream) event() (cu.Event, error) {
 	select {
 	case e := <-s.free:
@@ -105,7 +104,7 @@ func (s *stream) event() (cu.Event, error) {
 	return <-s.free, nil
 }
 
-// after makes what comes next on s wait for what is on other now.
+// after makes later work on s wait for the work that is now enqueued on other.
 func (s *stream) after(other *stream) error {
 	if err := other.join.Record(other.Stream); err != nil {
 		return driver.Of(err)
@@ -113,7 +112,7 @@ func (s *stream) after(other *stream) error {
 	return driver.Of(s.Wait(other.join, 0))
 }
 
-// reached tells whether the work up to a ticket has ended.
+// reached reports whether the work up to a ticket has ended.
 func (s *stream) reached(ticket uint64) bool { return s.done.Load() >= ticket }
 
 // close waits for all work and destroys the stream.

@@ -26,12 +26,12 @@ import (
 
 // This file is all that calls C: the functions of lfmetal.h as Go has them.
 
-// runtimeError is what Metal says is wrong.
+// runtimeError is an error message of Metal.
 type runtimeError string
 
 func (e runtimeError) Error() string { return string(e) }
 
-// errOf takes over a text of C. It is nil where there is none.
+// errOf converts a C string to an error and frees it. A null string gives nil.
 func errOf(text *C.char) error {
 	if text == nil {
 		return nil
@@ -43,7 +43,7 @@ func errOf(text *C.char) error {
 // system is a device of Metal.
 type system struct{ device *C.lfm_device }
 
-// openSystem takes the default device into use.
+// openSystem opens the default device.
 func openSystem() (*system, error) {
 	var text *C.char
 	d := C.lfm_open(&text)
@@ -55,12 +55,12 @@ func openSystem() (*system, error) {
 
 func (s *system) close() { C.lfm_close(s.device) }
 
-// traits are what is known of a device.
+// traits holds the properties of a device.
 type traits struct {
 	name                   string
 	workingSet, maxBuffer  int64 // bytes
 	threads                int   // of a threadgroup, at most
-	apple, metal, language int   // families, 0 where it is of none, and language
+	apple, metal, language int   // families, 0 if the device is in none, and language version
 	unified                bool
 }
 
@@ -120,10 +120,10 @@ func (s *system) pipeline(l library, name string) (pipeline, error) {
 
 func (p pipeline) free() { C.lfm_kernel_free(p.k) }
 
-// handle is what launches have as their function.
+// handle returns the value that launches use as their function.
 func (p pipeline) handle() uintptr { return uintptr(unsafe.Pointer(p.k)) }
 
-// layout says how the kernel takes its arguments.
+// layout tells Metal the kinds of the kernel's arguments.
 func (p pipeline) layout(kinds []gpu.Kind) {
 	var list [gpu.MaxArgs]C.uint8_t
 	for i, k := range kinds {
@@ -139,8 +139,8 @@ func (p pipeline) layout(kinds []gpu.Kind) {
 	C.lfm_layout(p.k, &list[0], C.int(len(kinds)))
 }
 
-// alloc gives zeroed memory, which the host has at contents; no place where there is
-// none.
+// alloc allocates zeroed memory and returns its address and its contents in host memory. The address is 0 if no memory
+// is left.
 func (s *system) alloc(bytes int) (at gpu.Pointer, contents []byte) {
 	var p unsafe.Pointer
 	if at = placeOf(C.lfm_alloc(s.device, C.uint64_t(bytes), &p)); at == 0 {
@@ -154,10 +154,10 @@ func (s *system) wrap(pages unsafe.Pointer, bytes int) gpu.Pointer {
 	return placeOf(C.lfm_wrap(s.device, pages, C.uint64_t(bytes)))
 }
 
-// placeOf is where a buffer of the device begins, 0 for no buffer.
+// placeOf returns the address at which a buffer of the device starts, or 0 for no buffer.
 func placeOf(buffer C.uint32_t) gpu.Pointer { return gpu.Pointer(buffer) << C.LFM_SHIFT }
 
-// free gives back the buffer that begins at a place.
+// free frees the buffer that starts at an address.
 func (s *system) free(at gpu.Pointer) { C.lfm_free(s.device, C.uint32_t(at>>C.LFM_SHIFT)) }
 
 // The sizes of both descriptions of a launch are the same.
@@ -171,8 +171,7 @@ var (
 // work is a command that was given.
 type work struct{ c *C.lfm_command }
 
-// run gives launches as one command. Where that fails, wrong is the number of the launch
-// that is the reason.
+// run submits launches as one command. On failure, wrong is the index of the launch at fault.
 func (s *system) run(l []gpu.Launch) (w work, wrong int, err error) {
 	var failed C.int
 	var why *C.char
@@ -183,7 +182,7 @@ func (s *system) run(l []gpu.Launch) (w work, wrong int, err error) {
 	return work{c}, 0, nil
 }
 
-// copy gives a copy between buffers as a command.
+// copy submits a copy between buffers as a command.
 func (s *system) copy(to, from gpu.Pointer, bytes int) (work, error) {
 	var why *C.char
 	c := C.lfm_copy(s.device, C.uint64_t(to), C.uint64_t(from), C.uint64_t(bytes), &why)

@@ -22,12 +22,11 @@ type Device struct {
 	copied  copied
 	taken   int64 // bytes of all blocks, mapped files left out; under the lock of memory
 
-	// order is held during a turn: that makes the order of commands. What follows is
-	// under it.
+	// order is held during a turn and so determines the order of commands. It guards the fields below.
 	order   sync.Mutex
 	closed  bool
 	given   work               // the command of the run at hand
-	windows map[extent]*window // on mapped files, those that tensors lie in
+	windows map[extent]*window // windows on mapped files that contain tensors in use
 }
 
 // runner is the Device as the driver of a gpu.Device.
@@ -35,9 +34,8 @@ type runner struct{ *Device }
 
 var errClosedDevice = fmt.Errorf("metal: device: %w", backend.ErrClosed)
 
-// Open takes the GPU into use. It computes a little on it first, and compares. Errors:
-// backend.ErrUnavailable, where there is none, or where it computes something else;
-// backend.ErrLoad.
+// Open opens the GPU after checking a small computation on it. Errors: backend.ErrUnavailable if there is no GPU or
+// its results are wrong; backend.ErrLoad.
 func Open(o backend.Options) (*Device, error) {
 	switch {
 	case o.BatchInvariant:
@@ -65,7 +63,7 @@ func Open(o backend.Options) (*Device, error) {
 		_ = d.Close()
 		return nil, fmt.Errorf("%w: %w: %s: %w", backend.ErrUnavailable, backend.ErrFaulty, d.traits.name, err)
 	}
-	d.Profile = o.Profile // of what its users run
+	d.Profile = o.Profile // records the launches of users
 	return d, nil
 }
 
@@ -99,10 +97,10 @@ func (d *Device) Info() backend.Info {
 	return i
 }
 
-// target is what programs are planned for.
+// target returns the target for which programs are planned.
 func (d *Device) target() gpu.Target { return gpu.MetalTarget(d.Precision, d.traits.threads) }
 
-// Send performs j as soon as it is its turn.
+// Send runs j when its turn comes.
 func (r runner) Send(j gpu.Job) error {
 	r.order.Lock()
 	defer r.order.Unlock()
@@ -113,7 +111,7 @@ func (r runner) Send(j gpu.Job) error {
 	return nil
 }
 
-// Explain says what it means that a command has failed.
+// Explain adds the meaning of a failed command.
 func (r runner) Explain(err error) error {
 	switch {
 	case errors.Is(err, errDevice):

@@ -32,11 +32,11 @@ func (r runner) Load(e *gpu.Executable) (gpu.Program, error) {
 	return p, nil
 }
 
-// Close does nothing: kernels are the device's.
+// Close does nothing: the device owns the kernels.
 func (p *program) Close() {}
 
-// Launch gives a run as one command. If launches are measured, commands before it may be
-// under way; the device does them first.
+// Launch submits a run as one command. If launches are being measured, earlier commands may be pending; the device
+// completes them first.
 func (p *program) Launch(f *gpu.Flight) (err error) {
 	if p.dev.Profile != nil {
 		return f.Measure(p.timed)
@@ -58,7 +58,7 @@ func (p *program) Mark(f *gpu.Flight) error {
 	return nil
 }
 
-// learn has kernels take the arguments of launches that are filled in.
+// learn sets the argument kinds of the kernels from filled launches.
 func (p *program) learn(from, to int) error {
 	for k := from; k < to; k++ {
 		if p.Launches[k].Grid[0] > 0 {
@@ -68,7 +68,7 @@ func (p *program) learn(from, to int) error {
 	return nil
 }
 
-// issue gives launches that are filled in as a command.
+// issue submits filled launches as a command.
 func (p *program) issue(from, to int) (work, error) {
 	if from == to {
 		return work{}, nil

@@ -5,14 +5,13 @@ package metal
 // #include "lf_metal_fake.h"
 import "C"
 
-// fakeObjects counts what the stand-in for Metal has made in this process that is not
-// given back, for tests.
+// fakeObjects returns the number of live objects of the fake Metal in this process, for tests.
 func fakeObjects() int {
 	n := C.lf_metal_live()
 	return int(n.devices + n.queues + n.buffers + n.libraries + n.functions + n.pipelines + n.command_buffers + n.encoders + n.events)
 }
 
-// fakeMemory is the memory of its buffers in bytes: its own, and that of mapped files.
+// fakeMemory returns the bytes of its buffers: allocated ones, and those that map files.
 func fakeMemory() (own, borrowed int64) {
 	return int64(C.lf_metal_allocated()), int64(C.lf_metal_borrowed())
 }

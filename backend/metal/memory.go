@@ -9,8 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 )
 
-// blockAlign is what the sizes of blocks are multiples of: copies of their last bytes
-// stay within.
+// blockAlign is the alignment of block sizes. It keeps copies of a block's last bytes within the block.
 const blockAlign = 16
 
 // Allocate allocates zeroed memory, which the host has too.
@@ -30,7 +29,7 @@ func (r runner) Allocate(b *gpu.Block) error {
 	return gpu.Exhausted(fmt.Sprintf("the working set of the device is %s%s", bytesize.Binary(t.workingSet), limit))
 }
 
-// Free gives a block back to Metal.
+// Free frees the Metal buffer of a block.
 func (r runner) Free(b *gpu.Block) {
 	r.system.free(b.At)
 	if b.Use != gpu.UsePages {

@@ -15,10 +15,10 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// pageSize is that of the host: a variable for tests.
+// pageSize is the page size of the host. It is a variable for tests.
 var pageSize = os.Getpagesize()
 
-// extent is a stretch of the host's memory: whole pages.
+// extent is a range of whole pages in host memory.
 type extent struct {
 	from uintptr
 	n    int
@@ -39,11 +39,10 @@ type copied struct {
 	why   string // the last time
 }
 
-// inPlace makes a buffer of weights in a mapped file where they lie. A file of up to
-// maxBuffer bytes is one buffer of Metal; of a longer one there are windows at the
-// multiples of half as many, so that each tensor of up to that half lies whole in one;
-// what is larger has one for itself. Windows are shared by the tensors in them. Where
-// there is none, why says so; it is empty for what is in no mapped file.
+// inPlace returns a buffer that uses weights of a mapped file in place. A file of up to maxBuffer bytes is one Metal
+// buffer. A longer file has windows of maxBuffer bytes that start at multiples of half that size, so each tensor of up
+// to half that size is within one window; larger tensors get their own. Tensors share windows. If no buffer is
+// possible, why gives the reason; it is empty for weights that are not in a mapped file.
 func (d *Device) inPlace(src weights.Data) (b *gpu.Buffer, why string) {
 	v, ok := src.Keep.(*safetensors.View)
 	if !ok || len(src.Bytes) == 0 {
@@ -90,7 +89,7 @@ func (w *window) Last() bool {
 	return true
 }
 
-// windowOf is the window of a file of so many bytes that n bytes at off lie in.
+// windowOf returns the window of a file that contains the n bytes at off.
 func (d *Device) windowOf(file, off, n int) (from, bytes int) {
 	most := int(d.traits.maxBuffer) / pageSize * pageSize
 	all := pages(file)
@@ -110,8 +109,8 @@ func (d *Device) windowOf(file, off, n int) (from, bytes int) {
 // pages rounds bytes up to whole pages.
 func pages(bytes int) int { return (bytes + pageSize - 1) / pageSize * pageSize }
 
-// Import gives a buffer of src: of its own pages where they are those of a mapped file
-// that the device takes, else a copy.
+// Import returns a buffer of src. It uses the pages of src if they belong to a mapped file and the device accepts
+// them, otherwise a copy.
 func (d *Device) Import(src weights.Data) (backend.Buffer, error) {
 	if err := d.Alive(); err != nil {
 		return nil, err
@@ -142,7 +141,7 @@ func (c *copied) add(bytes int, why string) {
 	c.why = why
 }
 
-// String says how much was copied; it is empty where nothing was.
+// String describes how much was copied; it is empty if nothing was.
 func (c *copied) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

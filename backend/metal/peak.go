@@ -10,21 +10,21 @@ import (
 	"github.com/lorafuse/lorafuse/backend/gpu"
 )
 
-// What is measured of a device. It does not say how many cores it has: there are
-// threadgroups enough for any.
+// Parameters of the measurements. Metal does not report the number of cores, so there are enough threadgroups for any
+// number.
 const (
 	peakThreads = 256 // of a threadgroup of the kernels of kernels/metal/peak.metal
 	peakGroups  = 256
 	peakBytes   = 64 << 20 // that no cache holds
 
-	// peakTime is how long a measurement takes at least: long enough for clocks
-	// to come down to what the device can keep up.
+	// peakTime is the minimum duration of a measurement: long enough for clocks to drop to what the device can
+	// sustain.
 	peakTime  = 20 * time.Millisecond
 	peakTries = 5
 )
 
-// Peak measures what the device reaches: products of the kind that its precision
-// computes with, and reading memory. The best of several tries counts.
+// Peak measures the rates that the device reaches: matrix multiplication in its precision, and memory reads. The best
+// of several tries counts.
 func (d *Device) Peak() (p backend.Peak, err error) {
 	err = d.Do(func() (err error) {
 		p, err = d.peak()
@@ -33,7 +33,7 @@ func (d *Device) Peak() (p backend.Peak, err error) {
 	return p, err
 }
 
-// peak is Peak in the device's turn.
+// peak implements Peak in the device's turn.
 func (d *Device) peak() (p backend.Peak, err error) {
 	out, err := d.Obtain(4*peakThreads*peakGroups, gpu.UseArena, "the results of a measurement")
 	if err != nil {
@@ -72,7 +72,7 @@ func (d *Device) peak() (p backend.Peak, err error) {
 	return p, nil
 }
 
-// newPeakLaunch is a launch of a kernel of kernels/metal/peak.metal.
+// newPeakLaunch returns a launch of a kernel of kernels/metal/peak.metal.
 func (d *Device) newPeakLaunch(name string, kinds ...gpu.Kind) ([]gpu.Launch, error) {
 	l := make([]gpu.Launch, 1)
 	l[0].Grid, l[0].Block, l[0].Count = [3]uint32{peakGroups, 1, 1}, [3]uint32{peakThreads, 1, 1}, uint32(len(kinds))
@@ -85,8 +85,8 @@ func (d *Device) newPeakLaunch(name string, kinds ...gpu.Kind) ([]gpu.Launch, er
 	return l, nil
 }
 
-// timeOf is how long launches take the device, the best of several times; more, if any,
-// has them do twice as much until that is long enough to be measured.
+// timeOf returns the time that launches take on the device, the best of several tries. It calls more, if not nil, to
+// double the work until the time is long enough to be measured.
 func (d *Device) timeOf(l []gpu.Launch, more func()) (best time.Duration, err error) {
 	if best, err = d.timed(l); err != nil {
 		return 0, err

@@ -21,8 +21,8 @@ const (
 //go:embed probe.metal
 var probeText string
 
-// probe finds the form of shaders for a device: what its families promise, as far as a
-// small kernel proves it. Errors: what the environment asks for and the device cannot.
+// probe selects the form of shaders for a device: the one that its families promise, if a small kernel confirms it. It
+// fails if the environment requests a form that the device does not support.
 func probe(s *system, t traits) (f form, err error) {
 	f.simd = t.apple >= 7 || t.metal >= 3
 	f.bfloat = (t.apple >= 6 || t.metal >= 3) && t.language >= 310
@@ -47,7 +47,7 @@ func probe(s *system, t traits) (f form, err error) {
 	return f, nil
 }
 
-// proven has the device run the probe in a form.
+// proven runs the probe on the device in a form.
 func proven(s *system, f form) error {
 	const threads = 32
 	l, err := s.compile(probeText, f)

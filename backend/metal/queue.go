@@ -45,10 +45,10 @@ func (q *queue) add(w work, end gpu.Completion) {
 	q.changed.Broadcast()
 }
 
-// next is the ticket of what is added next.
+// next returns the ticket of the next added command.
 func (q *queue) next() uint64 { return q.issued + 1 }
 
-// reached tells whether the command of a ticket has ended.
+// reached reports whether the command of a ticket has ended.
 func (q *queue) reached(ticket uint64) bool { return q.done.Load() >= ticket }
 
 func (q *queue) wait() {
@@ -74,7 +74,7 @@ func (q *queue) wait() {
 	}
 }
 
-// first is the command that is to be waited for; none when the queue is closed.
+// first returns the next command to wait for, or none when the queue is closed.
 func (q *queue) first() (given, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

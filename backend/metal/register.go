@@ -32,8 +32,8 @@ func Devices() ([]backend.Info, error) {
 	return []backend.Info{s.traits().info()}, nil
 }
 
-// info is what is known of a GPU before anything ran on it. Its memory is what the
-// device recommends to have in use at one time.
+// info returns the properties of a GPU that are known before it runs anything. Its memory is the working-set size that
+// the device recommends.
 func (t traits) info() backend.Info {
 	i := backend.Info{Backend: backend.Metal, Name: t.name, Memory: t.workingSet, GPU: true, Unified: t.unified}
 	var families []string

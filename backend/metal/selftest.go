@@ -12,8 +12,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// The self-test is y = norm(x)·w · mᵀ on so many rows and columns: odd enough for the
-// ends of tiles, small enough for a start.
+// The self-test computes y = norm(x)·w · mᵀ with these numbers of rows and columns: odd enough to test the edges of
+// tiles, small enough for startup.
 const (
 	selfRows, selfIn, selfOut = 37, 72, 43
 	selfEps                   = 1e-5
@@ -21,11 +21,11 @@ const (
 	selfRounded               = 0.03 // where operands are rounded to bfloat16
 )
 
-// selfBroken is added to what is expected: for tests.
+// selfBroken is added to the expected values, for tests.
 var selfBroken float64
 
-// selfTest computes a norm and a product on the device, and compares them with what the
-// host computes: a device whose compiler or driver is not what it says is not used.
+// selfTest computes a norm and a matrix multiplication on the device and compares them with the host's results. A
+// device whose compiler or driver is faulty is rejected.
 func (d *Device) selfTest() error {
 	if err := d.compareSelf(); err != nil {
 		return fmt.Errorf("the self-test of a norm and a product: %w", err)
@@ -75,7 +75,7 @@ func (d *Device) compareSelf() error {
 	return nil
 }
 
-// selfProgram is the program of the self-test.
+// selfProgram returns the program of the self-test.
 func selfProgram() *ir.Program {
 	matrix := func(shape ...int) ir.Type { return ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(shape...)} }
 	arg := func(i int, t ir.Type) ir.Ref { return ir.Ref{Space: ir.SpaceArg, Index: i, Type: t} }
@@ -93,7 +93,7 @@ func selfProgram() *ir.Program {
 	}
 }
 
-// selfNumbers are n numbers between -1 and 1, eighths, so that every precision has them.
+// selfNumbers returns n multiples of 1/8 between -1 and 1, which every precision represents exactly.
 func selfNumbers(n int, seed uint32) []float32 {
 	list := make([]float32, n)
 	for i := range list {
@@ -103,7 +103,7 @@ func selfNumbers(n int, seed uint32) []float32 {
 	return list
 }
 
-// selfExpected is what the host computes.
+// selfExpected computes the expected result on the host.
 func selfExpected(x, w, m []float32) []float64 {
 	y := make([]float64, 0, selfRows*selfOut)
 	for r := range selfRows {

@@ -13,7 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/kernels"
 )
 
-// form is how shaders are compiled: with what simdgroups exchange, with the type bfloat.
+// form describes how shaders are compiled: with simdgroup operations, with the type bfloat.
 type form struct{ simd, bfloat bool }
 
 func (f form) String() string {
@@ -27,7 +27,7 @@ func (f form) String() string {
 	return s
 }
 
-// language is the version of Metal's language that has it.
+// language returns the version of the Metal language that the form needs.
 func (f form) language() int {
 	if f.bfloat {
 		return 310
@@ -87,7 +87,7 @@ func (s *shaders) kernel(k *gpu.Kernel) (*kernel, error) {
 	return found, nil
 }
 
-// library is the library of a file. Errors: backend.ErrUnsupported.
+// library returns the compiled library of a file. Errors: backend.ErrUnsupported.
 func (s *shaders) library(file string) (library, error) {
 	if l, ok := s.libraries[file]; ok {
 		return l, nil
@@ -107,7 +107,7 @@ func (s *shaders) library(file string) (library, error) {
 	return l, nil
 }
 
-// learn tells the kernel the kinds of its arguments, once.
+// learn sets the kinds of the kernel's arguments, once.
 func (k *kernel) learn(kinds []gpu.Kind) {
 	if !k.known {
 		k.layout(kinds)

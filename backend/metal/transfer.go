@@ -23,7 +23,7 @@ const (
 	leastBytes  = 64 << 10
 )
 
-// blitAlign is what places and sizes of copies by commands are multiples of.
+// blitAlign is the alignment of addresses and sizes in copies by commands.
 const blitAlign = 4
 
 // stages is memory for copies that is idle.
@@ -32,7 +32,7 @@ type stages struct {
 	idle []*gpu.Block
 }
 
-// stage gives memory for a copy of n bytes, nil where there is none.
+// stage returns a block for a copy of n bytes, or nil if no memory is left.
 func (d *Device) stage(n int) *gpu.Block {
 	s := &d.stages
 	s.mu.Lock()
@@ -59,7 +59,7 @@ func (d *Device) stage(n int) *gpu.Block {
 	return b
 }
 
-// unstage takes it back, when no command uses it.
+// unstage recycles a block that no command uses.
 func (d *Device) unstage(b *gpu.Block) {
 	s := &d.stages
 	s.mu.Lock()
@@ -77,7 +77,7 @@ type transfer struct {
 	gpu.Transfer
 	dev    *Device
 	via    *gpu.Block
-	dst    []byte // of the host, for what comes from the device, after so many bytes
+	dst    []byte // host destination of data from the device, after skip bytes
 	before int
 }
 
@@ -97,7 +97,7 @@ func (r runner) Upload(b *gpu.Buffer, off int, src []byte) (backend.Fence, error
 	d := r.Device
 	staged := len(src)
 	if int(b.At(off)%blitAlign) != 0 || len(src)%blitAlign != 0 {
-		staged = stagedBytes + 1 // what is beside it stays as it is
+		staged = stagedBytes + 1 // bytes next to it must not change
 	}
 	return d.transfer(b, &b.Block.Used, staged, func() { copy(b.Host(off, len(src)), src) }, func(t *transfer) (work, error) {
 		copy(t.via.Host, src)
@@ -117,8 +117,8 @@ func (r runner) Download(dst []byte, b *gpu.Buffer, off int) (backend.Fence, err
 	})
 }
 
-// transfer copies to or from b in its turn: at once, where the last command that is in
-// the way has ended or is waited for, else by a command, through n bytes.
+// transfer copies to or from b in the device's turn. The copy is immediate if the last conflicting command has ended
+// or is waited for; otherwise a command copies through n bytes of staging.
 func (d *Device) transfer(b *gpu.Buffer, last ticket, n int, copy func(), give func(*transfer) (work, error)) (backend.Fence, error) {
 	d.order.Lock()
 	defer d.order.Unlock()

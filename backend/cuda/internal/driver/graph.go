@@ -25,11 +25,10 @@ import "gorgonia.org/cu"
 // as much as launching a kernel or two.
 type Graph struct{ exec C.CUgraphExec }
 
-// BeginCapture makes s collect what is enqueued from now on, instead of doing
-// it. Errors: NotSupported.
+// BeginCapture makes s record the following work instead of running it. Errors: NotSupported.
 func BeginCapture(s cu.Stream) error { return check(C.begin(stream(s))) }
 
-// EndCapture makes a graph of what was collected.
+// EndCapture returns a graph of the recorded work.
 func EndCapture(s cu.Stream) (*Graph, error) {
 	g := &Graph{}
 	if err := check(C.end(stream(s), 1, &g.exec)); err != nil {
@@ -38,7 +37,7 @@ func EndCapture(s cu.Stream) (*Graph, error) {
 	return g, nil
 }
 
-// AbortCapture drops what was collected.
+// AbortCapture discards the recorded work.
 func AbortCapture(s cu.Stream) {
 	var exec C.CUgraphExec
 	_ = C.end(stream(s), 0, &exec)

@@ -53,7 +53,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend/gpu"
 )
 
-// Handle is what a launch knows a kernel by.
+// Handle returns the handle by which a launch refers to a kernel.
 func Handle(f cu.Function) uintptr { return uintptr(unsafe.Pointer(function(f))) }
 
 // Launches are launches of kernels.
@@ -77,14 +77,13 @@ func (l Launches) Issue(s cu.Stream) (done int, err error) {
 	return int(r >> 32), check(C.CUresult(uint32(r)))
 }
 
-// SetMaxShared allows launches of f to have so many bytes of dynamic shared
-// memory, where they are more than 48 KiB.
+// SetMaxShared allows launches of f to use the given number of bytes of dynamic shared memory. It is needed above 48
+// KiB.
 func SetMaxShared(f cu.Function, bytes int) error {
 	return check(C.cuFuncSetAttribute(function(f), C.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, C.int(bytes)))
 }
 
-// spins is how often an event is asked for before the thread sleeps: some
-// tens of microseconds.
+// spins is the number of times that an event is polled before the thread sleeps: some tens of microseconds.
 const spins = 200
 
 // Wait blocks until the work before e is done.

@@ -24,8 +24,8 @@ import (
 	"gorgonia.org/cu"
 )
 
-// HostAlloc gives pinned memory, which the device copies from and to without
-// the driver's help and reads and writes in place at the same address.
+// HostAlloc allocates pinned memory. The device copies to and from it without staging, and can access it in place at
+// the same address.
 func HostAlloc(bytes int) ([]byte, error) {
 	var p unsafe.Pointer
 	if err := check(C.host_alloc(C.size_t(bytes), &p)); err != nil {
@@ -34,7 +34,7 @@ func HostAlloc(bytes int) ([]byte, error) {
 	return unsafe.Slice((*byte)(p), bytes), nil
 }
 
-// HostFree gives memory of HostAlloc back.
+// HostFree frees memory returned by HostAlloc.
 func HostFree(b []byte) error {
 	if b == nil {
 		return nil
@@ -57,8 +57,7 @@ func HostUnregister(b []byte) error {
 	return check(C.cuMemHostUnregister(unsafe.Pointer(unsafe.SliceData(b))))
 }
 
-// ToDevice enqueues a copy from pinned memory, which must stay as it is until
-// the copy is done.
+// ToDevice enqueues a copy from pinned memory. The memory must not change until the copy is done.
 func ToDevice(dst cu.DevicePtr, src []byte, s cu.Stream) error {
 	return check(C.to_device(C.uintptr_t(dst), unsafe.Pointer(unsafe.SliceData(src)), C.size_t(len(src)), stream(s)))
 }
@@ -68,6 +67,5 @@ func ToHost(dst []byte, src cu.DevicePtr, s cu.Stream) error {
 	return check(C.to_host(unsafe.Pointer(unsafe.SliceData(dst)), C.uintptr_t(src), C.size_t(len(dst)), stream(s)))
 }
 
-// WaitDefault waits for what was enqueued by calls that name no stream, such as
-// the rest of a copy that has returned.
+// WaitDefault waits for work on the default stream, such as the rest of a copy that has returned.
 func WaitDefault() error { return check(C.cuStreamSynchronize(nil)) }

@@ -11,7 +11,7 @@ import (
 	"reflect"
 )
 
-// Result is what a call of the driver returned: an error unless it is 0.
+// Result is a status code of the driver. Nonzero values are errors.
 type Result int
 
 // The results that callers tell apart.
@@ -31,7 +31,7 @@ const (
 	ContextDestroyed Result = C.CUDA_ERROR_CONTEXT_IS_DESTROYED
 )
 
-// Error gives the driver's name of the result and what it says of it.
+// Error returns the driver's name and description of the result.
 func (r Result) Error() string {
 	var name, text *C.char
 	if C.cuGetErrorName(C.CUresult(r), &name) != 0 || name == nil {
@@ -50,11 +50,10 @@ func check(r C.CUresult) error {
 	return Result(r)
 }
 
-// Of gives an error of cu, whose type is hidden, as a Result; other errors stay
-// as they are.
+// Of converts an error of cu, whose type is unexported, to a Result; other errors are returned unchanged.
 func Of(err error) error {
 	if err == nil {
-		return nil // without the allocations of what follows
+		return nil // avoids the allocations below
 	}
 	return of(err)
 }
@@ -72,8 +71,7 @@ func of(err error) error {
 	return err
 }
 
-// Fatal tells whether after err the context is of no more use: all further
-// calls on it fail.
+// Fatal reports whether err leaves the context unusable, so that all further calls on it fail.
 func Fatal(err error) bool {
 	var r Result
 	if !errors.As(err, &r) {

@@ -18,8 +18,7 @@ import (
 	"gorgonia.org/cu"
 )
 
-// UUID is that of a device, or of the instance that it is, as NVML writes it but
-// for GPU- or MIG- before it.
+// UUID returns the UUID of a device or MIG instance in the format of NVML, without the prefix GPU- or MIG-.
 func UUID(d cu.Device) (string, error) {
 	var raw C.CUuuid
 	if err := check(C.device_uuid(&raw, C.int(d))); err != nil {

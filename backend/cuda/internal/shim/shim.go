@@ -20,8 +20,8 @@ import (
 // EnvLibrary names the driver's library; no other place is then looked at.
 const EnvLibrary = "LORAFUSE_LIBCUDA"
 
-// places are where the driver is looked for, in this order: where the dynamic
-// linker knows it, where containers and WSL put it.
+// places lists the paths that are searched for the driver, in order: the name that the dynamic linker resolves, then
+// the paths of containers and WSL.
 var places = []string{
 	"libcuda.so.1",
 	"/usr/local/nvidia/lib64/libcuda.so.1",
@@ -38,10 +38,10 @@ type Attempt struct {
 	Result int // what cuInit returned; 0 if it was not called
 }
 
-// Error says that there is no driver that works.
+// Error reports that no working driver was found.
 type Error struct{ Tried []Attempt }
 
-// Error lists the places by what was wrong with them.
+// Error lists the paths that were tried, each with its problem.
 func (e *Error) Error() string {
 	var reasons []string
 	places := map[string][]string{}
@@ -87,8 +87,7 @@ func Load() error {
 	return failed
 }
 
-// Loaded is the library that was opened, empty if none was, and how many of
-// the functions it does not have.
+// Loaded returns the path of the opened library, empty if none, and the number of functions that it lacks.
 func Loaded() (path string, lacks int) {
 	mu.Lock()
 	defer mu.Unlock()
@@ -116,5 +115,5 @@ func open(path string) (*Attempt, int) {
 // use cgo.
 func call(i int) int { return int(C.lorafuse_cuda_call(C.int(i))) }
 
-// symbols is the number of trampolines.
+// symbols returns the number of trampolines.
 func symbols() int { return int(C.lorafuse_cuda_symbols()) }

@@ -16,14 +16,13 @@ const EnvLibrary = "LORAFUSE_LIBCUDA"
 // EnvRequired, set to 1, makes a missing simulator a failure.
 const EnvRequired = "LORAFUSE_CUDA_TEST"
 
-// Built is where the simulator lies when it has been built.
+// Built returns the path of the simulator if it has been built.
 func Built() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(file), "../../../../kernels/sim/build/libcuda_sim.so")
 }
 
-// Find gives the driver to test with: the one that the environment names, or
-// the simulator where it is built.
+// Find returns the driver to test with: the one that the environment names, or else the simulator if it is built.
 func Find() (path string, ok bool) {
 	path = os.Getenv(EnvLibrary)
 	if path == "" {
@@ -33,8 +32,7 @@ func Find() (path string, ok bool) {
 	return path, err == nil
 }
 
-// Simulated tells whether the driver at path is the simulator, which has a
-// function of its own.
+// Simulated reports whether the driver at path is the simulator, which exports an extra function.
 func Simulated(path string) bool {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -45,8 +43,7 @@ func Simulated(path string) bool {
 	return err == nil && slices.ContainsFunc(symbols, func(s elf.Symbol) bool { return s.Name == "lfsim_leaks" })
 }
 
-// Need sets the environment for a test on the simulator, and skips the test
-// where there is none.
+// Need sets the environment for a test on the simulator, and skips the test if the simulator is missing.
 func Need(t testing.TB) {
 	t.Helper()
 	path, ok := Find()
