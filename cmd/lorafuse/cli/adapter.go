@@ -19,7 +19,7 @@ import (
 // peftForm is the folder of PEFT, which package lora writes.
 const peftForm = "peft"
 
-// adapterConvertFlags are what `adapter convert` is called with.
+// adapterConvertFlags holds the flags of `adapter convert`.
 type adapterConvertFlags struct {
 	model, config   string
 	to              string
@@ -28,7 +28,7 @@ type adapterConvertFlags struct {
 	json            bool
 }
 
-// adapterConversion is what `adapter convert --json` prints.
+// adapterConversion is the output of `adapter convert --json`.
 type adapterConversion struct {
 	Input   string   `json:"input"`
 	Output  string   `json:"output"`
@@ -103,7 +103,7 @@ layer differ in theirs.`,
 	return c
 }
 
-// adapterForms are the forms that can be written.
+// adapterForms returns the formats that can be written.
 func adapterForms() []string {
 	var names []string
 	for _, form := range dialects.Forms() {
@@ -159,7 +159,7 @@ func (a *app) runAdapterConvert(ctx context.Context, input, output string, f *ad
 	}, nil
 }
 
-// file is the file that is written: OUTPUT itself, or one in it.
+// file returns the path of the output file: OUTPUT itself, or a file in it.
 func (f *adapterConvertFlags) file(output string) (string, error) {
 	path := output
 	switch {

@@ -126,7 +126,7 @@ func (a *app) measureLoad() *cobra.Command {
 	}
 }
 
-// reportFlags are how a benchmark's report is printed.
+// reportFlags select how a benchmark report is printed.
 type reportFlags struct{ json, markdown bool }
 
 func (f *reportFlags) flags(c *cobra.Command) {

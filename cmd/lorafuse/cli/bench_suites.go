@@ -20,7 +20,7 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench/upload"
 )
 
-// suiteFlags are those of the benchmarks that take turns.
+// suiteFlags holds the flags of benchmarks whose tasks alternate.
 type suiteFlags struct {
 	report  reportFlags
 	runs    int
@@ -43,7 +43,7 @@ func (f *suiteFlags) flags(c *cobra.Command, runs int, python string) {
 	}
 }
 
-// saver keeps a report under way in a file, nil where nobody asks.
+// saver returns a function that writes unfinished reports to a file, or nil if no file was requested.
 func (f *suiteFlags) saver(command string) func(*bench.Report) error {
 	if f.save == "" {
 		return nil

@@ -26,7 +26,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 )
 
-// tablesFlags are those of the five tables.
+// tablesFlags holds the flags of the five tables.
 type tablesFlags struct {
 	report                         reportFlags
 	from, tables                   []string
@@ -111,8 +111,7 @@ func (a *app) printResults(results []page.Result, f *reportFlags) error {
 	return nil
 }
 
-// measureTables takes the samples of all tables that are asked for, suite by suite.
-// An error under way leaves the reports of what was measured until then.
+// measureTables measures all requested tables, suite by suite. On an error it returns the reports measured so far.
 func (a *app) measureTables(c *cobra.Command, f *tablesFlags) ([]page.Result, error) {
 	if err := f.check(); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
@@ -177,7 +176,7 @@ func (f *tablesFlags) check() (err error) {
 	return errors.Join(err, m.Close())
 }
 
-// turns are those of a suite.
+// turns returns the sampling settings of a suite.
 func (f *tablesFlags) turns(only *regexp.Regexp, progress func(done, total int)) bench.Turns {
 	t := bench.Turns{Runs: 5, Only: only, Settle: 250 * time.Millisecond, Save: f.keep, Progress: progress}
 	if f.quick {
@@ -186,8 +185,7 @@ func (f *tablesFlags) turns(only *regexp.Regexp, progress func(done, total int))
 	return t
 }
 
-// keep writes what has been measured so far: reports that are done, and one that is
-// under way.
+// keep writes the results so far: finished reports and the current one.
 func (f *tablesFlags) keep(underWay *bench.Report) error {
 	if f.save == "" {
 		return nil
@@ -215,7 +213,7 @@ func saveResults(file string, reports []*bench.Report) error {
 	return nil
 }
 
-// sizes are those of the models of a suite.
+// sizes returns the model sizes of a suite.
 func (f *tablesFlags) sizes(names ...string) []string {
 	if f.quick {
 		return []string{"tiny"}
@@ -287,7 +285,7 @@ func runLoad(ctx context.Context, o load.Options) (*bench.Report, error) {
 	return r, err
 }
 
-// failedRows is the error of rows that have failed.
+// failedRows returns an error that lists failed rows, or nil.
 func failedRows(r *bench.Report) (err error) {
 	for _, row := range r.Rows {
 		if row.Failure != "" {
@@ -297,11 +295,10 @@ func failedRows(r *bench.Report) (err error) {
 	return err
 }
 
-// places stand for what flags name on one machine.
+// places maps flags to placeholders for paths on this machine.
 var places = map[string]string{"python": "PY", "llama-python": "LLAMA", "peers": "DIR"}
 
-// commandLine is how a report was measured, for people to repeat it: without paths
-// of this machine, and without how it is printed.
+// commandLine returns the command that reproduces a report, without this machine's paths and without output flags.
 func commandLine(c *cobra.Command) string {
 	words := []string{c.CommandPath()}
 	c.Flags().Visit(func(f *pflag.Flag) {
@@ -326,7 +323,7 @@ func commandLine(c *cobra.Command) string {
 
 var plainWord = regexp.MustCompile(`^[\w.,:/@%+=-]+$`)
 
-// quoted is a word as a shell takes it.
+// quoted quotes a word for a shell.
 func quoted(s string) string {
 	if plainWord.MatchString(s) {
 		return s

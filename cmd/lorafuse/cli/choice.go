@@ -23,8 +23,8 @@ type word struct {
 	takes string   // what it takes, in words
 }
 
-// choose adds a flag that takes one of a few words, of which one is what to has
-// without the flag. Where that is empty, to stays as it is.
+// choose adds a flag that accepts one of the given words. Its default is the word without; if that is empty, to keeps
+// its value.
 func choose(flags *pflag.FlagSet, to encoding.TextUnmarshaler, name, without string, words []string, usage string) {
 	w := &word{to: to, words: words}
 	if without != "" && w.Set(without) != nil {
@@ -46,7 +46,7 @@ func (w *word) Set(text string) error {
 
 func (w *word) String() string { return w.text }
 
-// Type is what the help calls a value.
+// Type returns the value's name in help.
 func (w *word) Type() string {
 	if w.words == nil {
 		return "bytes"

@@ -27,9 +27,8 @@ func Main() int {
 	return Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 }
 
-// Run runs one command line. Results go to stdout, progress, notes and errors
-// to stderr; ctx ends as the user interrupts. The exit statuses are those of
-// the Exit constants.
+// Run runs one command line. Results go to stdout; progress, notes and errors go to stderr. ctx is canceled when the
+// user interrupts. The exit status is one of the Exit constants.
 func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) {
 	a := &app{in: &input{ctx: ctx, r: stdin}, out: &output{w: stdout}, err: stderr}
 	defer func() {
@@ -71,7 +70,7 @@ type app struct {
 	display *progress.Display
 }
 
-// progress is where tasks report how far they are.
+// progress returns the display on which tasks report progress.
 func (a *app) progress() *progress.Display {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -81,16 +80,15 @@ func (a *app) progress() *progress.Display {
 	return a.display
 }
 
-// steps shows how far a task is that began a while ago; short ones pass
-// without a word.
+// steps shows the progress of a task that began a while ago. Short tasks show nothing.
 func (a *app) steps(task string, done, total int, began time.Time) {
 	if time.Since(began) > 2*time.Second {
 		a.progress().Steps(task, int64(done), int64(total), "")
 	}
 }
 
-// loading shows how far reading is, where it takes a while. A task that is
-// finished stays so, however often that is reported.
+// loading returns a function that shows read progress if reading takes a while. Further reports for a finished task
+// are ignored.
 func (a *app) loading() func(task string, done, total int64) {
 	began, finished := map[string]time.Time{}, map[string]bool{}
 	var mu sync.Mutex
@@ -108,7 +106,7 @@ func (a *app) loading() func(task string, done, total int64) {
 	}
 }
 
-// note tells what the user should know, above the progress bars.
+// note prints a note to the user above the progress bars.
 func (a *app) note(format string, args ...any) {
 	fmt.Fprintln(a.progress(), oneLine(fmt.Sprintf(format, args...)))
 }

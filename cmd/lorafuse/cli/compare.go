@@ -12,7 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/generate"
 )
 
-// comparison is what `compare --json` prints.
+// comparison is the output of `compare --json`.
 type comparison struct {
 	MaxAbs    float64 `json:"max_abs_difference"`
 	MaxLogit  float64 `json:"max_abs_logit"` // of the golden file
@@ -24,7 +24,7 @@ type comparison struct {
 	Golden    float64 `json:"golden_logit"`
 	Tolerance float64 `json:"tolerance"`
 	Equal     bool    `json:"within_tolerance"`
-	// Load is how the weights came to a device with memory of its own.
+	// Load describes how the weights were uploaded to a device with its own memory.
 	Load *backend.LoadStats `json:"load,omitempty"`
 }
 
@@ -112,8 +112,7 @@ func (a *app) runCompare(ctx context.Context, m *modelFlags, path string) (*comp
 	return r, nil
 }
 
-// add takes in one row of logits. A NaN on one side alone is a difference
-// larger than any number.
+// add adds one row of logits. A NaN on only one side counts as an infinite difference.
 func (r *comparison) add(row, vocab int, got, want []float32) {
 	for i := range want {
 		x, y := float64(got[i]), float64(want[i])
@@ -151,7 +150,7 @@ func (a *app) printComparison(r *comparison, asJSON bool) error {
 	return err
 }
 
-// String is the largest difference.
+// String formats the largest difference.
 func (r *comparison) String() string {
 	switch {
 	case math.IsInf(r.MaxAbs, 0):
@@ -162,7 +161,7 @@ func (r *comparison) String() string {
 	return fmt.Sprintf("%.3g absolute, %.3g of the largest logit (%.6g)", r.MaxAbs, r.Relative, r.MaxLogit)
 }
 
-// printable is what JSON can hold of it.
+// printable returns a form that JSON can represent.
 func (r *comparison) printable() any {
 	return struct {
 		*comparison

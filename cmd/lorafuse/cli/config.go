@@ -50,7 +50,7 @@ type configKey struct {
 	Type     string   `json:"type"`
 	Choices  []string `json:"choices,omitempty"`
 	Range    string   `json:"range,omitempty"`
-	Default  string   `json:"default"` // as it is written in YAML; empty if there is none
+	Default  string   `json:"default"` // as in YAML; empty if there is no default
 	Required bool     `json:"required"`
 	Doc      string   `json:"doc"`
 }
@@ -79,7 +79,7 @@ func findKeys(path string) ([]config.Key, error) {
 	return found, nil
 }
 
-// explainKeys prints what keys take and mean.
+// explainKeys prints the values and the meaning of keys.
 func (a *app) explainKeys(keys []config.Key) {
 	for _, k := range keys {
 		takes := k.Type

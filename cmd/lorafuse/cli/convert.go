@@ -19,7 +19,7 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// convertFlags are what `convert` is called with.
+// convertFlags holds the flags of `convert`.
 type convertFlags struct {
 	dtype    string
 	keep     []string
@@ -31,7 +31,7 @@ type convertFlags struct {
 	json     bool
 }
 
-// conversion is what `convert --json` prints.
+// conversion is the output of `convert --json`.
 type conversion struct {
 	Input    string       `json:"input"`
 	Format   string       `json:"format"`        // of the input
@@ -45,13 +45,13 @@ type conversion struct {
 	Changes  []typeChange `json:"changes"`
 	Tied     [][]string   `json:"tied"` // names of tensors with the same bytes
 	DropTied bool         `json:"drop_tied"`
-	Dropped  []string     `json:"dropped"` // what the input holds beside tensors
+	Dropped  []string     `json:"dropped"` // contents of the input other than tensors
 	Absent   []string     `json:"absent"`  // names that the input's index lists in vain
 	Metadata []string     `json:"metadata_conflicts"`
 	Verified bool         `json:"verified"`
 }
 
-// typeChange is what became of the tensors of one element type.
+// typeChange describes the conversion of tensors of one element type.
 type typeChange struct {
 	From       string  `json:"from"`
 	To         string  `json:"to"`
@@ -159,7 +159,7 @@ func (a *app) runConvert(c *cobra.Command, input, output string, f *convertFlags
 	return r, nil
 }
 
-// dropped lists what the input holds beside tensors.
+// dropped lists the contents of the input other than tensors.
 func dropped(set *weights.Set) ([]string, error) {
 	scalars, err := set.Scalars()
 	if err != nil {
@@ -213,7 +213,7 @@ func (f *convertFlags) options(c *cobra.Command, output string) (*convert.Option
 	return o, nil
 }
 
-// floatTypes are what weights can be converted to, by their names here.
+// floatTypes maps names to the types that weights can be converted to.
 func floatTypes() map[string]tensor.DType {
 	types := map[string]tensor.DType{}
 	for _, d := range convert.Types() {
@@ -230,7 +230,7 @@ func floatNames() []string {
 	return names
 }
 
-// parseFloatType gives Invalid for keep.
+// parseFloatType returns Invalid for keep.
 func parseFloatType(s string) (tensor.DType, error) {
 	name := strings.ToLower(s)
 	if name == "keep" {
@@ -266,8 +266,7 @@ func keepGlobs(patterns, names []string) (func(string) bool, error) {
 	}, nil
 }
 
-// convertError says an error in terms of the flags, and tells one that is not
-// about the input.
+// convertError rewords an error in terms of the flags and separates failures from invalid input.
 func convertError(err error) error {
 	var output *convert.OutputError
 	switch {
@@ -337,7 +336,7 @@ func (a *app) printConversion(r *conversion) {
 	a.out.table(rows)
 }
 
-// tiedAs says what became of tensors that share their bytes.
+// tiedAs describes how tensors that share their bytes were written.
 func (r *conversion) tiedAs() string {
 	if r.DropTied {
 		return "written once, the metadata name the others"
@@ -345,7 +344,7 @@ func (r *conversion) tiedAs() string {
 	return "written for each name"
 }
 
-// beyond is what a number becomes that a type does not hold.
+// beyond describes how a type represents numbers outside its range.
 func beyond(dtype string) string {
 	if dtype == "F8_E4M3" {
 		return "its largest number"

@@ -20,7 +20,7 @@ func (a *app) data() *cobra.Command {
 	return c
 }
 
-// validation is what `data validate --json` prints.
+// validation is the output of `data validate --json`.
 type validation struct {
 	Valid  bool                     `json:"valid"`
 	Counts map[imagefolder.Kind]int `json:"counts"` // of problems

@@ -14,7 +14,7 @@ import (
 	"github.com/lorafuse/lorafuse/diffusion"
 )
 
-// cacheFlags are what `data cache` is called with.
+// cacheFlags holds the flags of `data cache`.
 type cacheFlags struct {
 	modelFlags
 	cache, control string
@@ -26,7 +26,7 @@ type cacheFlags struct {
 // oneWord is the value of a flag that takes one of a few words.
 type oneWord string
 
-// UnmarshalText takes any, of those that the flag lists.
+// UnmarshalText accepts any text: the flag checks its own list of words.
 func (w *oneWord) UnmarshalText(text []byte) error {
 	*w = oneWord(text)
 	return nil
@@ -101,7 +101,7 @@ the caption, or the image itself without --control.`,
 	return c
 }
 
-// check looks at the numbers alone.
+// check validates the numbers only.
 func (f *cacheFlags) check() error {
 	for _, n := range []struct {
 		flag       string
@@ -114,7 +114,7 @@ func (f *cacheFlags) check() error {
 	return nil
 }
 
-// built is what `data cache --json` prints.
+// built is the output of `data cache --json`.
 type built struct {
 	Cache   string `json:"cache"`
 	Entries int    `json:"entries"`

@@ -11,7 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 )
 
-// deviceList is what `devices --json` prints.
+// deviceList is the output of `devices --json`.
 type deviceList struct {
 	Devices     []backend.Info `json:"devices"`
 	Unavailable []absentDevice `json:"unavailable"`

@@ -14,7 +14,7 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// difference is what `diff --json` prints.
+// difference is the output of `diff --json`.
 type difference struct {
 	Equal     bool           `json:"equal"` // within the tolerance
 	Tolerance float64        `json:"tolerance"`
@@ -119,8 +119,8 @@ func (a *app) runDiff(ctx context.Context, pathA, pathB string, tolerance float6
 	return d, nil
 }
 
-// pair finds the tensors to compare. It notes those that one side has alone, and
-// those that are different at first sight.
+// pair finds the tensors to compare. It records tensors that only one side has, and tensors whose shapes or types
+// differ.
 func (d *difference) pair(x, y *weights.Set) (pairs []inspect.Pair, diffs []*tensorDiff, err error) {
 	names := slices.Concat(x.Names(), y.Names())
 	slices.Sort(names)
@@ -190,22 +190,20 @@ func (a *app) printDifference(d *difference, pathA, pathB string) {
 	}
 }
 
-// tensorDiff is how one tensor differs.
+// tensorDiff describes how one tensor differs.
 type tensorDiff struct {
 	Name   string    `json:"name"`
-	Shapes [][]int   `json:"shapes,omitempty"` // where they differ; nothing else is compared then
+	Shapes [][]int   `json:"shapes,omitempty"` // set if they differ; nothing else is compared then
 	DTypes [2]string `json:"dtypes"`
-	// MaxAbs is the largest |a-b|, infinite where one of the two is NaN or
-	// infinite alone; Relative is MaxAbs over the largest |a|, infinite where
-	// that is 0. JSON has null then.
+	// MaxAbs is the largest |a-b|, or infinite if only one of the two is NaN or infinite. Relative is MaxAbs divided
+	// by the largest |a|, or infinite if that is 0. Infinite values are null in JSON.
 	MaxAbs   number `json:"max_abs"`
 	Relative number `json:"relative"`
 	At       []int  `json:"at,omitempty"`
 	A        string `json:"a,omitempty"` // the values there
 	B        string `json:"b,omitempty"`
 	Differ   int64  `json:"elements"` // that differ
-	// Incomparable says that the types are not both of numbers on a line, as
-	// those of complex numbers: nothing else is compared then either.
+	// Incomparable reports that a type is not ordered, such as complex numbers. Nothing else is compared then.
 	Incomparable bool `json:"incomparable,omitempty"`
 }
 
@@ -213,7 +211,7 @@ func (t *tensorDiff) beyond(tolerance float64) bool {
 	return t.Differ > 0 && !(float64(t.Relative) <= tolerance)
 }
 
-// String is one line.
+// String formats the difference in one line.
 func (t *tensorDiff) String() string {
 	name := oneLine(t.Name)
 	if t.Shapes != nil {

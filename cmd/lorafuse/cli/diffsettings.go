@@ -15,8 +15,8 @@ type settingDiff struct {
 	B   string `json:"b"`
 }
 
-// diffSettings compares what makes two adapters with the same tensors compute
-// different things; for any other paths there is nothing to compare.
+// diffSettings compares the settings by which two adapters with equal tensors compute different results. For paths
+// that are not adapters it returns nothing.
 func diffSettings(pathA, pathB string) ([]settingDiff, error) {
 	var settings [2][]settingDiff
 	for i, path := range []string{pathA, pathB} {
@@ -38,7 +38,7 @@ func diffSettings(pathA, pathB string) ([]settingDiff, error) {
 	return out, nil
 }
 
-// effective are the settings that count.
+// effective returns the settings that affect results.
 func effective(c *lora.Config) []settingDiff {
 	begin := c.InitLoraWeights
 	if slices.Contains([]lora.InitMethod{lora.InitDefault, lora.InitGaussian, lora.InitRandom, ""}, begin) {

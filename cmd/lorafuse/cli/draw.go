@@ -13,7 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/diffusion/vae"
 )
 
-// drawFlags are what `draw` is called with.
+// drawFlags holds the flags of `draw`.
 type drawFlags struct {
 	modelFlags
 	transformer         diffusion.Single
@@ -108,7 +108,7 @@ hub, too.`,
 	return c
 }
 
-// check looks at the flags alone.
+// check validates the flags without opening anything.
 func (f *drawFlags) check(command string) error {
 	switch {
 	case len(f.prompts)+len(f.embeddings) == 0:

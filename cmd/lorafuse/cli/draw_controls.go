@@ -37,7 +37,7 @@ func (d *drawing) readControls() (err error) {
 	return nil
 }
 
-// size is that of what is drawn, in pixels.
+// size returns the width and height of the images in pixels.
 func (d *drawing) size() (width, height int, err error) {
 	switch f := d.flags; {
 	case f.given("size"):

@@ -12,7 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 )
 
-// drawn is what `draw --json` prints.
+// drawn is the output of `draw --json`.
 type drawn struct {
 	Output string `json:"output"`
 	Width  int    `json:"width"`  // of the file
@@ -29,13 +29,12 @@ type truncatedPrompt struct {
 	diffusion.Truncation
 }
 
-// recipe is what pictures are drawn by: the same once more gives the same pictures. The
-// file has it too.
+// recipe holds the settings that reproduce the images exactly. The output file also contains it.
 type recipe struct {
 	Model       string `json:"model,omitempty"`
 	Transformer string `json:"transformer,omitempty"`
 	Quantize    string `json:"quantize,omitempty"`
-	// Size is that of a picture, such as 768x512.
+	// Size is the size of an image, such as 768x512.
 	Size     string         `json:"size"`
 	Steps    int            `json:"steps"`
 	Guidance float64        `json:"guidance"`
@@ -45,7 +44,7 @@ type recipe struct {
 	Pictures []drawnPicture `json:"pictures"`
 }
 
-// drawnPicture is one of a grid.
+// drawnPicture describes one image of a grid.
 type drawnPicture struct {
 	Prompt  string `json:"prompt"` // or the file of its embedding
 	Seed    uint64 `json:"seed"`
@@ -54,7 +53,7 @@ type drawnPicture struct {
 	Column  int    `json:"column"`
 }
 
-// recipe is that of the flags and the model, without pictures.
+// recipe returns the settings of the flags and the model, without images.
 func (d *drawing) recipe() recipe {
 	f := d.flags
 	r := recipe{
@@ -79,8 +78,7 @@ func (d *drawing) recipe() recipe {
 	return r
 }
 
-// guidance is what the transformer is told, or how far it is led away from the negative
-// prompt.
+// guidance returns the distilled guidance for the transformer, or the scale of classifier-free guidance.
 func (d *drawing) guidance() float64 {
 	switch {
 	case d.flags.given("guidance"):
@@ -92,8 +90,8 @@ func (d *drawing) guidance() float64 {
 	}
 }
 
-// texts are what the file says of itself: how its first picture was drawn, as other tools
-// write and read it, and all that there is to say. Files are told by their names alone.
+// texts returns the metadata of the output file: how its first image was generated, in the format of other tools, and
+// the whole recipe. Files are identified by name only, without their folders.
 func (r *drawn) texts() []diffusion.Text {
 	told := r.recipe
 	told.Model, told.Transformer = fileName(told.Model), fileName(told.Transformer)
@@ -114,7 +112,7 @@ func (r *drawn) texts() []diffusion.Text {
 	return []diffusion.Text{{Key: "parameters", Value: told.parameters()}, {Key: "lorafuse", Value: string(all)}}
 }
 
-// fileName is the name of what lies at path, and path itself where nothing does.
+// fileName returns the base name of the file at path, or path itself if no file exists there.
 func fileName(path string) string {
 	if _, err := os.Stat(path); err != nil {
 		return path
@@ -130,8 +128,7 @@ func mapped[T any](all []T, f func(T) T) []T {
 	return out
 }
 
-// parameters is a recipe as AUTOMATIC1111's web UI writes it: the prompt, the negative
-// one, and a line of settings.
+// parameters formats a recipe as AUTOMATIC1111's web UI does: the prompt, the negative prompt, and a line of settings.
 func (r recipe) parameters() string {
 	first := r.Pictures[0]
 	lines := []string{first.Prompt}
@@ -155,7 +152,7 @@ func (r recipe) parameters() string {
 	return strings.Join(append(lines, strings.Join(settings, ", ")), "\n")
 }
 
-// settingValue is a value of a line of settings, in quotes where others would read it wrongly.
+// settingValue returns a value for the settings line, quoted if other readers would misparse it.
 func settingValue(value string) string {
 	if strings.ContainsAny(value, ",:\n\"") {
 		return strconv.Quote(value)
@@ -163,8 +160,8 @@ func settingValue(value string) string {
 	return value
 }
 
-// checkOutput looks whether a file can be written at path: a run that draws for an hour
-// should not end with a folder that is not there.
+// checkOutput reports whether a file can be written at path, so that an hour of sampling does not end with a missing
+// folder.
 func checkOutput(path string) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return fmt.Errorf("%s is a folder, expected a PNG file to write", path)

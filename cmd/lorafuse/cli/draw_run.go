@@ -35,8 +35,7 @@ type drawing struct {
 	truncated []truncatedPrompt
 }
 
-// openDrawing opens what the flags name, and finds all that can be wrong before the first
-// step.
+// openDrawing opens the models that the flags name and detects all errors before the first step.
 func (a *app) openDrawing(ctx context.Context, f *drawFlags) (_ *drawing, err error) {
 	d := &drawing{app: a, flags: f}
 	defer func() {
@@ -80,8 +79,8 @@ func (a *app) openDrawing(ctx context.Context, f *drawFlags) (_ *drawing, err er
 	return d, d.encodeControls(ctx)
 }
 
-// plan is what the flags say of every picture by a transformer, and looks whether all parts
-// are there that it takes.
+// plan sets up the settings that all images of a transformer share, and checks that all required components are
+// present.
 func (d *drawing) plan(transformer string) (err error) {
 	f := d.flags
 	if d.schedule, err = d.pipeline.Schedule(); err != nil {
@@ -189,7 +188,7 @@ func (d *drawing) read(ctx context.Context) error {
 	return nil
 }
 
-// noteTruncations reports what e did not read of a prompt that it has just encoded.
+// noteTruncations reports the part of the last encoded prompt that e truncated.
 func (d *drawing) noteTruncations(flag, text string, e *diffusion.Encoder) {
 	for _, t := range e.Truncations() {
 		d.app.note("note     %s %q: %v", flag, firstRunes(text, 40), t)
@@ -206,7 +205,7 @@ func (d *drawing) encoded(path string) (dit.Prompt, error) {
 	return p, err
 }
 
-// negative is the negative prompt, if there is one that counts.
+// negative returns the negative prompt, if one takes effect.
 func (d *drawing) negative() (string, bool) {
 	switch {
 	case d.what.Negative != nil || !d.style.Guided(d.what):
@@ -219,7 +218,7 @@ func (d *drawing) negative() (string, bool) {
 	return "", false
 }
 
-// noteGuidance says where a negative prompt counts for nothing, and where guidance does.
+// noteGuidance notes settings of negative prompt or guidance that have no effect.
 func (d *drawing) noteGuidance() {
 	f, guided := d.flags, d.style.Guided(d.what)
 	switch {
@@ -306,7 +305,7 @@ func (d *drawing) latents(ctx context.Context, r *drawn) (rows [][]dit.Latent, e
 	return rows, nil
 }
 
-// name is what a row is called.
+// name returns the label of a row.
 func (d *drawing) name(row int) string {
 	if len(d.flags.prompts) > 0 {
 		return d.flags.prompts[row]
@@ -314,7 +313,7 @@ func (d *drawing) name(row int) string {
 	return d.flags.embeddings[row]
 }
 
-// slots are those that each picture is drawn with.
+// slots returns the adapter slots with which each image is generated.
 func (d *drawing) slots(h *host.Host) (slots []*engine.Slot, err error) {
 	states := []*lora.State{d.state}
 	if d.flags.before {

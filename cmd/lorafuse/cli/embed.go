@@ -136,8 +136,8 @@ func (a *app) runEmbed(ctx context.Context, command string, e *embedding) error 
 	return nil
 }
 
-// vectorPart is how much of a model makes vectors: the body, by whose names an adapter
-// is trained for vectors, or, for an adapter of a language model, that.
+// vectorPart returns the part of a model that computes embeddings: the body, whose names adapters for embeddings use,
+// or the language model if the adapter was trained for one.
 func vectorPart(adapter string) model.Part {
 	c, err := lora.ReadConfig(adapter) // what is wrong with it is said when it is loaded
 	if adapter != "" && err == nil && c.TaskType != nil && *c.TaskType == "CAUSAL_LM" {
@@ -146,7 +146,7 @@ func vectorPart(adapter string) model.Part {
 	return model.Body
 }
 
-// transform is what the folder says, with what the flags say in its place.
+// transform returns the transform that the folder configures, with the flags' overrides.
 func (e *embedding) transform(dir string) (*sentence.Transform, error) {
 	t, err := sentence.Read(dir)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/lorafuse/lorafuse/train"
 )
 
-// evalFlags are what `eval` is called with.
+// evalFlags holds the flags of `eval`.
 type evalFlags struct {
 	modelFlags
 	files    []string
@@ -36,10 +36,10 @@ type evalFlags struct {
 	scores  string
 }
 
-// evaluated is what an evaluation has found: as JSON, or as text.
+// evaluated is the result of an evaluation. It can be printed as JSON or as text.
 type evaluated interface{ text() string }
 
-// evaluation is what `eval --json` prints.
+// evaluation is the output of `eval --json`.
 type evaluation struct {
 	Loss            float64 `json:"loss"`       // nats per token
 	Perplexity      number  `json:"perplexity"` // exp(loss); null where that is infinite
@@ -50,7 +50,7 @@ type evaluation struct {
 	Dropped         int     `json:"dropped_rows"`
 	Seconds         float64 `json:"seconds"`
 	TokensPerSecond float64 `json:"tokens_per_second"`
-	// Load is how the weights came to a device with memory of its own.
+	// Load describes how the weights were uploaded to a device with its own memory.
 	Load *backend.LoadStats `json:"load,omitempty"`
 }
 
@@ -183,7 +183,7 @@ func (a *app) evalLanguage(ctx context.Context, f *evalFlags, s *session) (*eval
 	return e, nil
 }
 
-// noteCut says how many rows of the data were too long, if some were.
+// noteCut notes the number of rows that were too long, if any.
 func (a *app) noteCut(truncated, dropped int) {
 	if truncated > 0 || dropped > 0 {
 		a.note("note     %d rows truncated, %d dropped for their length", truncated, dropped)

@@ -15,7 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/train"
 )
 
-// classification is what `eval --json` prints of a classifier.
+// classification is the output of `eval --json` for a classifier.
 type classification struct {
 	Problem         data.Problem `json:"problem"`
 	Loss            float64      `json:"loss"`               // a row
@@ -27,7 +27,7 @@ type classification struct {
 	Dropped         int          `json:"dropped_rows"`
 	Seconds         float64      `json:"seconds"`
 	TokensPerSecond float64      `json:"tokens_per_second"`
-	// Load is how the weights came to a device with memory of its own.
+	// Load describes how the weights were uploaded to a device with its own memory.
 	Load *backend.LoadStats `json:"load,omitempty"`
 }
 
@@ -97,7 +97,7 @@ func (a *app) evalClasses(ctx context.Context, f *evalFlags, s *session) (*class
 	}}, map[string]string{"format": "pt"})
 }
 
-// classes are those of the model, with what the flags say in their place.
+// classes returns the classes of the model, with the flags' overrides.
 func (f *evalFlags) classes(c model.Classes) (model.Classes, error) {
 	if n := len(f.labels); n > 0 {
 		if n != len(c.Names) {

@@ -54,7 +54,7 @@ type interrupted struct{ error }
 
 func (i *interrupted) Unwrap() error { return i.error }
 
-// usagef is an error about how a command was called.
+// usagef returns an error about how a command was called.
 func usagef(command, format string, args ...any) error {
 	return fmt.Errorf("%s: %s; see '%s --help'", strings.TrimPrefix(command, "lorafuse "), fmt.Sprintf(format, args...), command)
 }

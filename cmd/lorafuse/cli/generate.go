@@ -15,7 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
-// generateFlags are what `generate` is called with.
+// generateFlags holds the flags of `generate`.
 type generateFlags struct {
 	modelFlags
 	prompt      string
@@ -108,7 +108,7 @@ on the number of the prompt, alone. Speed is reported on standard error.`,
 	return c
 }
 
-// check looks at the flags alone.
+// check validates the flags without opening anything.
 func (f *generateFlags) check(command string) error {
 	var sources []string
 	for _, name := range []string{"prompt", "chat", "prompts", "interactive"} {
@@ -243,8 +243,8 @@ func (w *writer) generate(ctx context.Context, ids []int32, each func(generate.T
 	return r, underWay(err)
 }
 
-// options say how a prompt is answered. sequence numbers the prompts of a run, so that
-// each has draws of its own.
+// options returns the generation options of a prompt. sequence is the index of the prompt in a run; it gives each
+// prompt its own random numbers.
 func (w *writer) options(sequence uint64) (o generate.GenerateOptions, err error) {
 	o = generate.GenerateOptions{
 		MaxNewTokens: w.newTokens, Sampler: w.sampler, Stop: w.flags.stop,
@@ -255,7 +255,7 @@ func (w *writer) options(sequence uint64) (o generate.GenerateOptions, err error
 	return o, err
 }
 
-// noteCut says where an answer is not what it is kept to.
+// noteCut notes an answer that was cut off before it matched its grammar.
 func (w *writer) noteCut(r generate.Result) {
 	if w.shape != nil && r.Finish == generate.FinishLength {
 		w.app.note("note     the answer is not whole: it ended at %d tokens (--max-new-tokens)", len(r.IDs))

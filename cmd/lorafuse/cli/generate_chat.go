@@ -67,7 +67,7 @@ func (w *writer) converse(ctx context.Context) error {
 	}
 }
 
-// setAdapter goes on with the adapter in a folder, or with none.
+// setAdapter switches to the adapter in a folder, or to none.
 func (w *writer) setAdapter(ctx context.Context, dir string) error {
 	s := w.session
 	var adapter *lora.Adapter

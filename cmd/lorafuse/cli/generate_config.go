@@ -7,8 +7,8 @@ import (
 	"github.com/lorafuse/lorafuse/generate/sample"
 )
 
-// What transformers takes where neither flag nor file says anything; it has no
-// useful default for the number of tokens.
+// Defaults of transformers for settings that neither flag nor file gives. Its default for the number of tokens is not
+// useful.
 const (
 	defaultTopK      = 50
 	defaultNewTokens = 256
@@ -45,8 +45,7 @@ func (w *writer) settle(dir string) error {
 	return nil
 }
 
-// or is the flag's value if it was given, else that of the file, else the
-// default.
+// or returns the flag's value if given, else the file's value if present, else the default.
 func or[T any](given bool, flag T, file *T, byDefault T) T {
 	switch {
 	case given:

@@ -20,7 +20,7 @@ type conversation struct {
 	Tools    []json.RawMessage `json:"tools"`
 }
 
-// singlePrompt gives the ids that --prompt, --chat or standard input ask for.
+// singlePrompt returns the token IDs of --prompt, --chat or standard input.
 func (w *writer) singlePrompt() ([]int32, error) {
 	f := w.flags
 	if f.chat != "" {
@@ -41,8 +41,8 @@ func (w *writer) singlePrompt() ([]int32, error) {
 	return w.textPrompt(text)
 }
 
-// textPrompt gives the ids of a text to continue; with a system message it is
-// the first message of a chat.
+// textPrompt returns the token IDs of a text to continue. With a system message, the text becomes the first message of
+// a chat.
 func (w *writer) textPrompt(text string) ([]int32, error) {
 	if w.flags.system != "" {
 		return w.chatPrompt(conversation{Messages: []chat.Message{{Role: "user", Content: text}}})
@@ -114,7 +114,7 @@ func (w *writer) readChat() (conversation, error) {
 	return c, nil
 }
 
-// answer is what `generate --json` prints.
+// answer is the output of `generate --json`.
 type answer struct {
 	Prompt          *string         `json:"prompt,omitempty"`
 	Messages        json.RawMessage `json:"messages,omitempty"`
@@ -125,8 +125,8 @@ type answer struct {
 	NewTokens       int             `json:"new_tokens"`
 	PromptSeconds   float64         `json:"prompt_seconds"`
 	TokensPerSecond float64         `json:"tokens_per_second"`
-	// Load is how the weights came to a device with memory of its own; with
-	// --prompts it stands on standard error alone.
+	// Load describes how the weights were uploaded to a device with its own memory. With --prompts it is printed to
+	// standard error only.
 	Load *backend.LoadStats `json:"load,omitempty"`
 }
 

@@ -21,10 +21,10 @@ import (
 // This file answers the lines of --prompts, many at the same time.
 
 const (
-	// textsAtOnce is how many prompts are answered at the same time.
+	// textsAtOnce is the number of prompts generated concurrently.
 	textsAtOnce = 16
-	// linesUnderWay is how many lines are read and not written at most. It is more, so
-	// that one long answer does not keep others waiting.
+	// linesUnderWay is the maximum number of lines read but not yet written. It exceeds textsAtOnce, so that one long
+	// answer does not block others.
 	linesUnderWay = 4 * textsAtOnce
 	// shortestRoom is the least number of tokens that a text has room for.
 	shortestRoom = 512
@@ -39,32 +39,31 @@ type answering struct {
 	engine  *batching.Engine // nil until there is a prompt
 	prompts uint64           // that were read
 	pending []*task          // in the order of the input
-	next    *task            // waits for an engine with room for it, nil where none does
+	next    *task            // waits for an engine with enough capacity; nil if no task waits
 	work    sync.WaitGroup
 }
 
 // task is a line and its answer.
 type task struct {
-	line    int // its number, 0 where none could be read
+	line    int // its line number, 0 if none could be read
 	asked   asked
 	ids     []int32
 	options generate.GenerateOptions
 
-	done   chan struct{} // closed when what follows is there
+	done   chan struct{} // closed when the fields below are set
 	result generate.Result
 	err    error
 }
 
-// asked is what a line asks for.
+// asked is the request on one line.
 type asked struct {
 	Prompt   *string           `json:"prompt"`
 	Messages json.RawMessage   `json:"messages"`
 	Tools    []json.RawMessage `json:"tools"`
 }
 
-// answerAll answers the lines of --prompts, each as if it were alone, and writes each
-// answer when its turn has come. The first error ends it, behind the answers to the lines
-// before.
+// answerAll answers the lines of --prompts independently of each other and writes the answers in order. It stops at
+// the first error, after the answers to the lines before.
 func (w *writer) answerAll(ctx context.Context) error {
 	if err := w.session.model.CheckTask(model.NextToken); err != nil {
 		return fmt.Errorf("generate: %w", err)
@@ -89,7 +88,7 @@ func (w *writer) answerAll(ctx context.Context) error {
 	return a.run(ctx, readLines(ctx, in), out)
 }
 
-// run takes lines and writes answers.
+// run reads lines and writes answers.
 func (a *answering) run(ctx context.Context, lines <-chan line, out *bufio.Writer) error {
 	for lines != nil || len(a.pending) > 0 || a.next != nil {
 		if a.next != nil && len(a.pending) == 0 {
@@ -122,7 +121,7 @@ func (a *answering) run(ctx context.Context, lines <-chan line, out *bufio.Write
 	return nil
 }
 
-// take begins to answer a line. What is wrong with it is written when its turn has come.
+// take starts to answer a line. An error of the line is written in its turn.
 func (a *answering) take(ctx context.Context, l line) error {
 	if l.err == nil && len(bytes.TrimSpace(l.text)) == 0 {
 		return nil
@@ -162,7 +161,7 @@ func (a *answering) prepare(t *task, text []byte) (err error) {
 	return err
 }
 
-// promptOf gives the ids that a line asks to continue.
+// promptOf returns the token IDs of the prompt on a line.
 func (w *writer) promptOf(l asked) ([]int32, error) {
 	switch {
 	case l.Prompt != nil && l.Messages != nil:
@@ -179,7 +178,7 @@ func (w *writer) promptOf(l asked) ([]int32, error) {
 	return nil, errors.New(`found neither prompt nor messages, expected {"prompt": "..."} or {"messages": [...]}`)
 }
 
-// needs is the room for a prompt and its answer.
+// needs returns the number of tokens of a prompt and its answer.
 func (a *answering) needs(t *task) int {
 	return len(t.ids) + min(a.newTokens, a.session.model.Config.MaxLength()-len(t.ids))
 }
@@ -236,8 +235,8 @@ func (a *answering) write(out *bufio.Writer) error {
 	return out.Flush()
 }
 
-// reopen opens an engine for texts of so many tokens, in the place of the one that there
-// is. The room is a power of two, so that prompts that get longer do so a few times only.
+// reopen replaces the engine by one for sequences of the given number of tokens. The capacity is rounded up to a power
+// of two, so that growing prompts cause few replacements.
 func (a *answering) reopen(ctx context.Context, tokens int) error {
 	first := a.engine == nil
 	a.close()
@@ -263,16 +262,14 @@ func (a *answering) close() {
 	}
 }
 
-// line is a line of a file, without what ends it, or the error that ended reading, which
-// has no number.
+// line is a line of a file without its line ending, or the error that ended reading, which has no number.
 type line struct {
 	number int
 	text   []byte
 	err    error
 }
 
-// readLines reads ahead by one line. The channel is closed behind the last one, unless ctx
-// ends before.
+// readLines reads ahead by one line. It closes the channel after the last line, unless ctx ends first.
 func readLines(ctx context.Context, in io.Reader) <-chan line {
 	lines := make(chan line)
 	go func() {

@@ -8,7 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer"
 )
 
-// grammar is what the flags keep answers to, or nil.
+// grammar returns the grammar that the flags require of answers, or nil.
 func (f *generateFlags) grammar() (*constrain.Grammar, error) {
 	switch {
 	case f.jsonObject:
@@ -27,7 +27,7 @@ func (f *generateFlags) grammar() (*constrain.Grammar, error) {
 	return g, nil
 }
 
-// shape is what answers of one model are kept to.
+// shape constrains the answers of one model.
 type shape struct {
 	grammar    *constrain.Grammar
 	vocabulary *constrain.Vocabulary
@@ -46,7 +46,7 @@ func newShape(g *constrain.Grammar, t *tokenizer.Tokenizer) (*shape, error) {
 	return &shape{g, v}, err
 }
 
-// matcher begins an answer; nil where answers are free.
+// matcher returns a matcher for a new answer, or nil if answers are unconstrained.
 func (s *shape) matcher() (*constrain.Matcher, error) {
 	if s == nil {
 		return nil, nil

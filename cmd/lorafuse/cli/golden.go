@@ -96,7 +96,7 @@ func (g *golden) tokenIDs(v *safetensors.View) ([]int32, error) {
 	return ids, err
 }
 
-// integer is one little-endian number of type I32 or I64.
+// integer decodes one little-endian number of type I32 or I64.
 func integer(b []byte, d safetensors.DType) int64 {
 	var u uint64
 	for i, x := range b {
@@ -108,7 +108,7 @@ func integer(b []byte, d safetensors.DType) int64 {
 	return int64(u)
 }
 
-// logits reads those of one row, [length, vocabulary].
+// logits reads the logits of one row, [length, vocabulary].
 func (g *golden) logits(row int) ([]float32, error) {
 	v, err := g.view.Rows(row, row+1)
 	if err != nil {

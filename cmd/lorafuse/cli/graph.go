@@ -24,7 +24,7 @@ func (a *app) graph() *cobra.Command {
 	return c
 }
 
-// dumpFlags are what `graph dump` is called with.
+// dumpFlags holds the flags of `graph dump`.
 type dumpFlags struct {
 	modelFlags
 	tokens int
@@ -32,10 +32,10 @@ type dumpFlags struct {
 	json   bool
 }
 
-// dump is what `graph dump --json` prints.
+// dump is the output of `graph dump --json`.
 type dump struct {
 	Backend string `json:"backend"`
-	// Launches are what the machine does, in this order.
+	// Launches lists the device's launches in order.
 	Launches []string `json:"launches"`
 	Arena    int      `json:"arena_bytes"`
 	Program  string   `json:"program"`
@@ -97,7 +97,7 @@ func dumped(dev backend.Device, p *ir.Program) *dump {
 	return d
 }
 
-// dumpModel is the program for the logits, the scores or the states of a model.
+// dumpModel compiles the program for the logits, the scores or the hidden states of a model.
 func (a *app) dumpModel(ctx context.Context, f *dumpFlags) (*dump, error) {
 	if f.tokens < 1 {
 		return nil, fmt.Errorf("graph dump: --tokens: found %d, expected 1 or more", f.tokens)
@@ -132,7 +132,7 @@ func (a *app) dumpModel(ctx context.Context, f *dumpFlags) (*dump, error) {
 	return dumped(s.dev, draft.Program), nil
 }
 
-// ofChain is the program for an adapter that is written down as products and a scale.
+// ofChain compiles the program for an adapter given as a chain of matrix multiplications and a scale.
 func (f *dumpFlags) ofChain() (*dump, error) {
 	if len(f.chain) != 4 {
 		return nil, fmt.Errorf("graph dump: --chain: found %d sizes, expected rows, in, out and rank", len(f.chain))

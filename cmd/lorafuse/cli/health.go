@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// lastStep is when the last optimizer step ended, in seconds since 1970.
+// lastStep is the metric for the end time of the last optimizer step, in Unix seconds.
 const lastStep = "lorafuse_train_last_step_timestamp_seconds"
 
 func (a *app) health() *cobra.Command {
@@ -64,7 +64,7 @@ type runHealth struct {
 	Running bool `json:"running"`
 	Step    int  `json:"step"`
 	Steps   int  `json:"steps"`
-	// SecondsAgo is how long ago the last step ended, nil before the first.
+	// SecondsAgo is the time since the last step ended, or nil before the first step.
 	SecondsAgo *int64 `json:"seconds_ago"`
 }
 

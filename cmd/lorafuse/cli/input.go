@@ -21,7 +21,7 @@ type read struct {
 	err  error
 }
 
-// Read reads, or fails with the context's error as soon as that ends.
+// Read reads, or fails with the context's error once the context ends.
 func (i *input) Read(p []byte) (int, error) {
 	if len(i.rest) == 0 {
 		if i.reads == nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// inspectFlags are what `inspect` is called with.
+// inspectFlags holds the flags of `inspect`.
 type inspectFlags struct {
 	modelFlags
 	json   bool
@@ -27,7 +27,7 @@ type inspectFlags struct {
 	tensor string
 }
 
-// inspection is what `inspect --json` prints.
+// inspection is the output of `inspect --json`.
 type inspection struct {
 	Path     string            `json:"path"`
 	Kind     string            `json:"kind"`             // file, adapter or model
@@ -115,7 +115,7 @@ problem. NaN, tensors of zeros and copies are warnings.`,
 	return c
 }
 
-// runInspect finds out what path is, and looks into it.
+// runInspect detects the kind of path and inspects it.
 func (a *app) runInspect(ctx context.Context, path string, f *inspectFlags) (*inspection, error) {
 	path, err := a.findWeights(ctx, f.command, path)
 	if err != nil {
@@ -219,7 +219,7 @@ func (a *app) printInspection(i *inspection) {
 	}
 }
 
-// describeFormat is what there is to say of a format that is not the usual one.
+// describeFormat describes a format other than the usual one.
 func describeFormat(format, why string) string {
 	switch {
 	case why != "":

@@ -9,8 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 )
 
-// adapterReport is what `inspect` says of an adapter. What follows Base is
-// known with a model alone.
+// adapterReport is the output of `inspect` for an adapter. The fields after Base are set only if the model is known.
 type adapterReport struct {
 	Rank    int     `json:"r"`
 	Alpha   float64 `json:"lora_alpha"`
@@ -22,7 +21,7 @@ type adapterReport struct {
 	Base    string  `json:"base_model_name_or_path,omitempty"`
 	Task    string  `json:"task_type,omitempty"`
 
-	// Classes are those of a classifier, where a file beside the adapter names them.
+	// Classes are the classes of a classifier, if a file next to the adapter names them.
 	Classes    []string `json:"classes,omitempty"`
 	Problem    string   `json:"problem_type,omitempty"`
 	Parameters []string `json:"target_parameters,omitempty"`
@@ -142,7 +141,7 @@ func (r *adapterReport) rows() [][]string {
 	return rows
 }
 
-// printTargets prints the coverage, where there is one.
+// printTargets prints the coverage, if known.
 func (a *app) printTargets(r *adapterReport) {
 	if len(r.Targets) == 0 {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// modelReport is what `inspect` says of a model.
+// modelReport is the output of `inspect` for a model.
 type modelReport struct {
 	Architecture string `json:"architecture,omitempty"`
 	ModelType    string `json:"model_type,omitempty"`
@@ -28,14 +28,14 @@ type modelReport struct {
 
 	Supported bool   `json:"supported"`
 	Reason    string `json:"reason,omitempty"` // why it is not supported
-	// Unused are tensors of the checkpoint that the model does not read, Absent
-	// those that the index of its shards lists and no shard holds.
+	// Unused lists tensors of the checkpoint that the model does not read. Absent lists tensors that the index names
+	// but no shard contains.
 	Unused []string `json:"unused,omitempty"`
 	Absent []string `json:"absent,omitempty"`
 }
 
-// inspectModel says whether the model can be used. One that cannot is no error,
-// nor is one without weights, whose set is nil.
+// inspectModel reports whether the model can be used. An unusable model is not an error, nor is one without weights,
+// for which set is nil.
 func (i *inspection) inspectModel(set *weights.Set) {
 	r := &modelReport{}
 	i.Model = r
@@ -105,7 +105,7 @@ func (r *modelReport) rows() [][]string {
 	return rows
 }
 
-// classesRow says what a classifier tells apart.
+// classesRow describes the classes of a classifier.
 func classesRow(names []string, problem string) []string {
 	return []string{"classes", oneLine(fmt.Sprintf("%d, %s: %s", len(names), problem, strings.Join(names, ", ")))}
 }

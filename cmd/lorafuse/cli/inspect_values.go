@@ -15,7 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// statistics are those of one tensor. Numbers that there are none of are null.
+// statistics holds the statistics of one tensor. Unavailable numbers are null.
 type statistics struct {
 	Min       json.Number `json:"min,omitempty"`
 	Max       json.Number `json:"max,omitempty"`
@@ -36,7 +36,7 @@ type histogram struct {
 	Counts []int64       `json:"counts"`
 }
 
-// verification is what reading everything back showed.
+// verification is the result of reading all tensors back.
 type verification struct {
 	Files    []fileDigest `json:"files"`
 	Problems []string     `json:"problems"`
@@ -72,7 +72,7 @@ func (a *app) lookInside(ctx context.Context, i *inspection, set *weights.Set, f
 	return nil
 }
 
-// keep leaves out tensors whose names do not match.
+// keep removes tensors whose names do not match.
 func (i *inspection) keep(g glob) {
 	i.Tensors = slices.DeleteFunc(i.Tensors, func(t tensorInfo) bool { return !g.matches(t.Name) })
 	i.Elements, i.Bytes = 0, 0
@@ -189,7 +189,7 @@ func (s *statistics) columns() []string {
 	}
 }
 
-// percent shows that there is something also where it is next to nothing.
+// percent formats a share. A nonzero count never appears as 0.
 func percent(n int64, share float64) string {
 	switch {
 	case n == 0:
@@ -200,8 +200,7 @@ func percent(n int64, share float64) string {
 	return fmt.Sprintf("%.1f%%", 100*share)
 }
 
-// sparkline draws a bar for each count. One that is not 0 can be seen, however
-// small it is beside the others.
+// sparkline draws a bar for each count. A nonzero count is always visible, however small it is next to the others.
 func (h *histogram) sparkline() string {
 	if h == nil {
 		return "-"

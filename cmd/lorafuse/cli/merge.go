@@ -16,7 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// mergeFlags are what `merge` is called with.
+// mergeFlags holds the flags of `merge`.
 type mergeFlags struct {
 	modelFlags
 	output string
@@ -26,15 +26,15 @@ type mergeFlags struct {
 	json   bool
 }
 
-// mergeResult is what `merge --json` prints.
+// mergeResult is the output of `merge --json`.
 type mergeResult struct {
 	Output  string   `json:"output"`
 	Tensors int      `json:"tensors"`
-	Merged  int      `json:"merged"` // of them, those that the adapter changed
-	Untied  []string `json:"untied"` // weights that no longer share those of another
+	Merged  int      `json:"merged"` // number of tensors that the adapter changed
+	Untied  []string `json:"untied"` // weights that are no longer tied
 	Bytes   int64    `json:"bytes"`
 	Files   []string `json:"files"`
-	// Verified says that the files were read back and hold what was computed.
+	// Verified reports that the files were read back and match the computed values.
 	Verified bool `json:"verified"`
 }
 
@@ -125,8 +125,7 @@ func (a *app) runMerge(ctx context.Context, f *mergeFlags) (*mergeResult, error)
 	}, nil
 }
 
-// inFlags says an error of the merge in terms of the flags, and tells one that
-// is not about the input.
+// inFlags rewords an error of the merge in terms of the flags and separates failures from invalid input.
 func inFlags(err error) error {
 	var output *merge.OutputError
 	switch {
@@ -140,7 +139,7 @@ func inFlags(err error) error {
 	return err
 }
 
-// parseMergeType gives Invalid for keep.
+// parseMergeType returns Invalid for keep.
 func parseMergeType(s string) (tensor.DType, error) {
 	types := map[string]tensor.DType{"keep": tensor.Invalid, "f32": tensor.F32, "bf16": tensor.BF16, "f16": tensor.F16}
 	if d, ok := types[strings.ToLower(s)]; ok {

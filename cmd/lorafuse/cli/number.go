@@ -19,7 +19,7 @@ func (n number) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(n))
 }
 
-// UnmarshalJSON reads what MarshalJSON writes; null is not a number.
+// UnmarshalJSON parses the output of MarshalJSON; null becomes NaN.
 func (n *number) UnmarshalJSON(text []byte) error {
 	if string(text) == "null" {
 		*n = number(math.NaN())

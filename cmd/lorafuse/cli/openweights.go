@@ -18,8 +18,8 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// openWeights opens the tensors of what findWeights has found, or behind a URL,
-// of which only what is looked at is fetched.
+// openWeights opens the tensors at a path that findWeights returned, or at a URL, from which only the required ranges
+// are fetched.
 func (a *app) openWeights(ctx context.Context, path string) (*weights.Set, error) {
 	if !isURL(path) {
 		return weights.Open(path)
@@ -35,8 +35,8 @@ func (a *app) openWeights(ctx context.Context, path string) (*weights.Set, error
 	return weights.New(f), nil
 }
 
-// findWeights gives the path of a file or a folder. What is neither, and has not
-// the name of a file of weights, may be on the hub.
+// findWeights returns the path of a file or a folder. A path that is neither, and is not named like a weights file,
+// may be a name on the Hub.
 func (a *app) findWeights(ctx context.Context, command, path string) (string, error) {
 	_, err := os.Stat(path)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) || isURL(path) || slices.Contains(weightEndings, filepath.Ext(path)) {

@@ -13,10 +13,9 @@ import (
 // errGone is the error of an output whose reader has closed it, as head does.
 var errGone = errors.New("nobody reads it any more")
 
-// output is standard output. It keeps its first error, so that a full disk
-// behind a redirection is noticed at the end even where nobody looked. One that is
-// closed when the program starts (>&-) is the null device by the time that Go code
-// runs, and cannot be told from one that a caller has put there.
+// output is standard output. It keeps its first error, so that a full disk behind a redirection is reported at the end
+// even if no caller checks. If it is closed at program start (>&-), Go has replaced it by the null device, which
+// cannot be distinguished from one that the caller passed.
 type output struct {
 	w   io.Writer
 	err error
@@ -53,8 +52,7 @@ func encode(w io.Writer, v any, indent string) error {
 	return e.Encode(v)
 }
 
-// table prints rows in columns. What the first column of a row is empty for
-// belongs to the row above it.
+// table prints rows in columns. A row whose first cell is empty continues the row above it.
 func (o *output) table(rows [][]string) {
 	t := tabwriter.NewWriter(o, 0, 0, 2, ' ', 0)
 	for _, r := range rows {

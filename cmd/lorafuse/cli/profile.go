@@ -33,8 +33,8 @@ const (
 
 const profileUsage = "folder for a profile: cpu.pprof for go tool pprof, ops.txt and ops.json with the time of every operation"
 
-// profiler starts a profile in dir of a device that is opened by that name with
-// o and what launches gives; an empty dir asks for none.
+// profiler starts a profile in dir of the device name, opened with o and the profile that launches returns. An empty
+// dir means no profile.
 func (a *app) profiler(dir, name string, o backend.Options) (*profiler, error) {
 	if dir == "" {
 		return nil, nil
@@ -53,7 +53,7 @@ func (a *app) profiler(dir, name string, o backend.Options) (*profiler, error) {
 	return &profiler{app: a, dir: dir, cpu: f, ops: &backend.Profile{}, backend: name, options: o}, nil
 }
 
-// launches is what the device gives its costs to, nil where there is no profile.
+// launches returns the profile that the device records its costs in, or nil without a profile.
 func (p *profiler) launches() *backend.Profile {
 	if p == nil {
 		return nil
@@ -61,7 +61,7 @@ func (p *profiler) launches() *backend.Profile {
 	return p.ops
 }
 
-// profileReport is what ops.json holds.
+// profileReport is the content of ops.json.
 type profileReport struct {
 	Device backend.Info  `json:"device"`
 	Peak   backend.Peak  `json:"peak"`
@@ -72,11 +72,11 @@ type profileReport struct {
 type profiledOp struct {
 	backend.ProfileRow
 	Share       float64 `json:"share"`         // of the time
-	OfFlopPeak  float64 `json:"of_flop_peak"`  // reached, of what the device reaches at most
+	OfFlopPeak  float64 `json:"of_flop_peak"`  // fraction of the device's peak that was reached
 	OfBytesPeak float64 `json:"of_bytes_peak"` // caches make more than 1 of it
 }
 
-// abort ends a profile that nobody will read. It may follow finish.
+// abort discards a profile. It may follow finish.
 func (p *profiler) abort() {
 	if p != nil {
 		pprof.StopCPUProfile()
@@ -146,7 +146,7 @@ func (p *profiler) report() (*profileReport, error) {
 	return r, nil
 }
 
-// table has the sums by operation, then every row.
+// table returns the sums by operation, followed by all rows.
 func (r *profileReport) table() [][]string {
 	rows := [][]string{
 		{"device", fmt.Sprintf("%s %s, %s", r.Device.Backend, r.Device.Name, r.Device.Detail)},

@@ -11,7 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// root is the command tree.
+// root returns the command tree.
 func (a *app) root() *cobra.Command {
 	c := a.group(&cobra.Command{
 		Use:   "lorafuse",
@@ -62,7 +62,7 @@ func (a *app) group(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// help is cobra's command, with an error for a topic that is not there.
+// help returns cobra's help command, which fails on an unknown topic.
 func (a *app) help(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",
@@ -81,7 +81,7 @@ func (a *app) help(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// flagError is a wrong flag in our words.
+// flagError rewords cobra's error about an invalid flag.
 func flagError(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var invalid *pflag.InvalidValueError
@@ -110,7 +110,7 @@ func flagError(c *cobra.Command, err error) error {
 	return usagef(c.CommandPath(), "%v", err)
 }
 
-// typeName says what a flag takes.
+// typeName returns the name of a flag's value type.
 func typeName(f *pflag.Flag) string {
 	switch f.Value.Type() {
 	case "int":
@@ -129,7 +129,7 @@ func typeName(f *pflag.Flag) string {
 	return f.Value.Type()
 }
 
-// args is a check of the number of arguments, with what they are.
+// args returns a check of the number of arguments, named by what.
 func args(most int, what ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {

@@ -15,7 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// serveFlags are what `serve` is called with.
+// serveFlags holds the flags of `serve`.
 type serveFlags struct {
 	modelFlags
 	tuningFlags
@@ -126,7 +126,7 @@ the key is replaced.`,
 	return c
 }
 
-// served is how a server is set up, apart from its model.
+// served holds the settings of a server apart from its model.
 type served struct {
 	adapters  []namedDir
 	keys      serverKeys
@@ -137,7 +137,7 @@ type served struct {
 // namedDir is an adapter that a flag names.
 type namedDir struct{ name, dir string }
 
-// check reads what can be read without the model.
+// check validates all flags that can be checked without the model.
 func (f *serveFlags) check(command string) (s served, err error) {
 	if f.model == "" {
 		return s, noModel(command)
@@ -197,7 +197,7 @@ func (f *serveFlags) check(command string) (s served, err error) {
 	return s, err
 }
 
-// namedAdapters takes the values of --adapter apart.
+// namedAdapters parses the values of --adapter.
 func (f *serveFlags) namedAdapters() (all []namedDir, err error) {
 	given := map[string]string{}
 	for _, text := range f.adapters {

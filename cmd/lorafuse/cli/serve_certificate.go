@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// certificate is what a server shows for itself: two files, which are read again when
-// they have changed, as those who renew certificates expect.
+// certificate is the TLS certificate of the server. Its two files are read again when they change, as certificate
+// renewal requires.
 type certificate struct {
 	files [2]string // the certificate, its key
 	log   *slog.Logger
@@ -29,7 +29,7 @@ func newCertificate(cert, key string, log *slog.Logger) (*certificate, error) {
 	return c, c.read()
 }
 
-// read reads both files, unless they are as they were.
+// read reads both files if they have changed.
 func (c *certificate) read() error {
 	var now []os.FileInfo
 	for _, file := range c.files {
@@ -54,8 +54,7 @@ func (c *certificate) read() error {
 	return nil
 }
 
-// current is the certificate for a connection. Where the files are no good, it stays what
-// it was.
+// current returns the certificate for a connection. If the files are invalid, it returns the previous one.
 func (c *certificate) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,16 +17,16 @@ import (
 	"github.com/lorafuse/lorafuse/serve"
 )
 
-// door is where clients come in. It is open before there is anything to serve, so that
-// a port that others have is known at once, and that who asks hears what is going on.
+// door is the listener for clients. It opens before the service is ready, so that a port in use is detected at once
+// and early clients get the startup status.
 type door struct {
 	listener net.Listener
 	scheme   string // http or https
 	server   *http.Server
 	guarded  http.Handler // serve, for requests that the guard lets in
-	failed   chan error   // gets why nobody can come in any more
+	failed   chan error   // receives the error that stopped the listener
 	service  atomic.Pointer[service]
-	inside   sync.RWMutex // requests read, so that whoever writes has waited for them
+	inside   sync.RWMutex // requests hold the read lock, so that taking the write lock waits for them
 	cut      context.CancelFunc
 }
 
@@ -35,7 +35,7 @@ const (
 	bodyTimeout   = time.Minute
 	idleTimeout   = 2 * time.Minute
 	mostHeader    = 64 << 10
-	lastWords     = time.Second // for what clients are told whose requests are cut
+	lastWords     = time.Second // for the error responses to clients whose requests are canceled
 )
 
 // open listens. Clients must have one of the keys, if there are any.
@@ -82,8 +82,8 @@ func (f *serveFlags) open(k serverKeys, log *slog.Logger) (*door, error) {
 	return d, nil
 }
 
-// guard returns what the Host and Origin headers of requests may have. Of a server that asks
-// for keys, any host may reach an address of the network.
+// guard returns the check of the Host and Origin headers of requests. A server that requires keys accepts any host on
+// network addresses.
 func (f *serveFlags) guard(k serverKeys, at *net.TCPAddr) serve.Guard {
 	g := serve.Guard{Hosts: slices.Clone(f.allowedHosts), Addresses: !at.IP.IsLoopback(), Origins: f.origins}
 	if host, _, err := net.SplitHostPort(f.listen); err == nil && host != "" {
@@ -99,7 +99,7 @@ func (d *door) addr() *net.TCPAddr { return d.listener.Addr().(*net.TCPAddr) }
 
 func (d *door) url() string { return d.scheme + "://" + d.listener.Addr().String() }
 
-// admit lets clients have what there is from now on.
+// admit makes the service available to clients.
 func (d *door) admit(s *service) { d.service.Store(s) }
 
 // ServeHTTP implements http.Handler.
@@ -114,7 +114,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serve has the service answer, once there is one.
+// serve passes requests to the service once it is ready.
 func (d *door) serve(w http.ResponseWriter, r *http.Request) {
 	if s := d.service.Load(); s != nil {
 		s.handler.ServeHTTP(w, r)
@@ -135,8 +135,8 @@ func writeError(w http.ResponseWriter, status int, kind, code, message string) {
 	fmt.Fprintf(w, `{"error": {"message": %q, "type": %q, "param": null, "code": %q}}`+"\n", message, kind, code)
 }
 
-// drain lets the requests that there are end, and no others begin. It fails where they
-// have not ended in time; then they are cut, and their clients are told.
+// drain waits for the current requests and rejects new ones. If the requests do not end before the timeout, it cancels
+// them, notifies their clients and returns an error.
 func (d *door) drain(s *service, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -153,7 +153,7 @@ func (d *door) drain(s *service, timeout time.Duration) error {
 	return err
 }
 
-// close ends what is still under way, and waits for it.
+// close cancels all remaining requests and waits for them.
 func (d *door) close() {
 	d.server.Close() // before, so that no answer looks whole
 	d.cut()

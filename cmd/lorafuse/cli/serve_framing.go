@@ -30,7 +30,7 @@ type framedConn struct {
 	*net.TCPConn
 	ambiguous atomic.Bool // a request had both headers
 
-	line    []byte // of a header, as far as it has arrived
+	line    []byte // the header received so far
 	length  int64  // Content-Length of this request
 	sized   bool   // it has one
 	chunked bool   // it has Transfer-Encoding; nothing after such a request is read
@@ -86,7 +86,7 @@ func (c *framedConn) header(line string) (last bool) {
 // framing is the key of the framedConn in the context of its requests.
 type framing struct{}
 
-// withFraming is http.Server.ConnContext.
+// withFraming implements http.Server.ConnContext.
 func withFraming(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, framing{}, c)
 }

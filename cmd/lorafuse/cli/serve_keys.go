@@ -9,7 +9,7 @@ import (
 	apikeys "github.com/lorafuse/lorafuse/serve/keys"
 )
 
-// serverKeys are what clients of a server must have.
+// serverKeys holds the API keys that clients must present.
 type serverKeys struct{ users, admins []string }
 
 // Variables of the environment with a key, for where no flag has one.
@@ -66,7 +66,7 @@ func readKeys(flag string, keys []string, file, variable string) (all []string, 
 	return all, nil
 }
 
-// warning says who may ask though probably nobody meant it.
+// warning describes access that is open, probably by mistake.
 func (k serverKeys) warning(at *net.TCPAddr, updates bool) string {
 	switch {
 	case at.IP.IsLoopback():

@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// logForm is how a log is written: text or json.
+// logForm is the format of a log: text or json.
 type logForm string
 
-// UnmarshalText takes either.
+// UnmarshalText accepts both formats.
 func (f *logForm) UnmarshalText(text []byte) error {
 	*f = logForm(text)
 	return nil
@@ -23,8 +23,7 @@ func (f logForm) logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, nil))
 }
 
-// inSeconds has a record in JSON tell how long something took in seconds, not in
-// nanoseconds.
+// inSeconds formats durations in JSON records in seconds instead of nanoseconds.
 func inSeconds(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		a.Value = slog.Float64Value(a.Value.Duration().Seconds())

@@ -34,10 +34,10 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
-// service is what a server serves.
+// service holds the model and the APIs that a server offers.
 type service struct {
 	handler http.Handler
-	// drain takes no more requests and waits for those that there are, or until ctx ends.
+	// drain rejects new requests and waits for the current ones, or until ctx ends.
 	drain func(ctx context.Context) error
 	cut   func()     // ends them with an error
 	lost  chan error // gets why no request will ever be answered again
@@ -48,15 +48,15 @@ type service struct {
 	maxLength   int
 
 	session  *session
-	traces   *traces.Traces   // nil where nobody wants any
+	traces   *traces.Traces   // nil if tracing is off
 	engine   *batching.Engine // nil where vectors are made
-	tinker   func()           // closes it, nil where it is not served
+	tinker   func()           // closes the Tinker API; nil if it is not served
 	embedder *embed.Embedder  // nil where texts are continued
-	tuning   *tuning.Service  // nil where nobody trains
+	tuning   *tuning.Service  // nil if training is off
 	beside   *host.Host       // that jobs are trained with
 }
 
-// openService opens the model and all that is to be there from the beginning.
+// openService opens the model and everything that must be ready at startup.
 func (a *app) openService(ctx context.Context, f *serveFlags, setup served, log *slog.Logger) (_ *service, err error) {
 	dir, err := a.resolve(ctx, f.command, f.model, hub.Options{})
 	if err != nil {
@@ -180,7 +180,7 @@ func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *se
 	return nil
 }
 
-// blame names the flags that an error of the engine may be about.
+// blame adds the flags that an engine error may be about.
 func (f *serveFlags) blame(err error) error {
 	if !errors.Is(err, generate.ErrOption) && !errors.Is(err, generate.ErrTooLong) {
 		return err
@@ -217,7 +217,7 @@ func (o observed) Submit(ctx context.Context, r batching.Request) iter.Seq2[batc
 	}
 }
 
-// loadAdapters loads those that flags name.
+// loadAdapters loads the adapters that flags name.
 func (a *app) loadAdapters(ctx context.Context, s *service, adapters []namedDir) error {
 	began := time.Now()
 	for i, x := range adapters {
@@ -241,7 +241,7 @@ func (a *app) loadAdapters(ctx context.Context, s *service, adapters []namedDir)
 	return nil
 }
 
-// noteSkipped names the folders of --adapters-dir that are not offered as models.
+// noteSkipped lists the folders of --adapters-dir that are not offered as models.
 func (a *app) noteSkipped(skipped map[string]error) {
 	if len(skipped) == 0 {
 		return
@@ -277,13 +277,13 @@ func (a *app) openEmbedder(ctx context.Context, f *serveFlags, setup served, s *
 	s.handler = routes
 	s.drain = func(context.Context) error {
 		server.Drain()
-		return nil // the door waits for the rest
+		return nil // the listener waits for the rest
 	}
 	s.cut = func() {}
 	return nil
 }
 
-// vectorsOnly refuses what goes with text alone.
+// vectorsOnly rejects flags that apply to text generation only.
 func (f *serveFlags) vectorsOnly() error {
 	for _, name := range []string{
 		"adapter", "adapters-dir", "allow-adapter-updates", "max-adapters", "adapter-host-memory",
@@ -316,8 +316,7 @@ func (s *service) close() {
 	s.session.close()
 }
 
-// modelName is what a model is called that has no other name: as on the hub, or as its
-// folder.
+// modelName returns the name of a model without an explicit name: its Hub name or its folder.
 func modelName(asked, dir string) string {
 	if info, err := os.Stat(asked); err == nil && info.IsDir() {
 		if whole, err := filepath.Abs(dir); err == nil {

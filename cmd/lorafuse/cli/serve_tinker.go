@@ -10,8 +10,8 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer"
 )
 
-// openTinker serves Tinker's API below --train-dir. What it opens is closed by close,
-// which comes before that of the engine.
+// openTinker serves Tinker's API below --train-dir. Its resources are released by close, which runs before the engine
+// closes.
 func (f *serveFlags) openTinker(setup served, s *service, tok *tokenizer.Tokenizer, asked string, engine serve.Engine, onSamplerGap func(float64), log *slog.Logger) (_ *tinker.Server, close func(), err error) {
 	h := s.engine.Beside()
 	sessions, err := tinker.NewSessions(h)

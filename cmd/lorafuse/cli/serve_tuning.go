@@ -18,7 +18,7 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-// tuningFlags are those of training beside serving.
+// tuningFlags holds the flags of training while serving.
 type tuningFlags struct {
 	trainDir  string
 	trainJobs int
@@ -36,7 +36,7 @@ func (f *tuningFlags) flags(flags *pflag.FlagSet) {
 // fileLimits are the most bytes of a file, and of all files; 0 is the default.
 type fileLimits struct{ file, files int64 }
 
-// checkTuning reads what can be read without the model.
+// checkTuning validates all flags that can be checked without the model.
 func (f *serveFlags) checkTuning(command string) (l fileLimits, err error) {
 	for _, name := range []string{"train-jobs", "train-share", "max-file-size", "max-files-size"} {
 		if f.given(name) && f.trainDir == "" {
@@ -88,7 +88,7 @@ func (f *serveFlags) openTuning(limits fileLimits, s *service, o *serve.Options,
 	return nil
 }
 
-// find gives the folder of an adapter that a job has made.
+// find returns the folder of an adapter that a job has trained.
 func (s *service) find(name string) (dir string, ok bool) {
 	if s.tuning == nil {
 		return "", false
@@ -96,7 +96,7 @@ func (s *service) find(name string) (dir string, ok bool) {
 	return s.tuning.Find(name)
 }
 
-// startTuning has jobs trained on the model that is served.
+// startTuning starts the service that trains jobs on the served model.
 func (f *serveFlags) startTuning(s *service) {
 	if s.tuning == nil {
 		return
@@ -105,7 +105,7 @@ func (f *serveFlags) startTuning(s *service) {
 	s.tuning.Start(s.engine.Adapters(), besideServing{train.NewBase(s.beside, f.model)}, f.trainJobs)
 }
 
-// closeTuning ends what startTuning has begun.
+// closeTuning stops the service that startTuning started.
 func (s *service) closeTuning() {
 	if s.tuning != nil {
 		s.tuning.Close()

@@ -33,7 +33,7 @@ type modelFlags struct {
 	invariant bool
 	profile   string // folder, only where the command has the flag
 	part      model.Part
-	// classifies says that the command is for classifiers too.
+	// classifies reports that the command also supports classifiers.
 	classifies bool
 }
 
@@ -77,8 +77,7 @@ type session struct {
 	profile *profiler     // nil if none is asked for
 }
 
-// open opens what the flags name, the machine first: it costs nothing to see
-// that it is not there.
+// open opens what the flags name. It opens the device first, since a missing device is cheap to detect.
 func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 	s := &session{}
 	o := f.machine()
@@ -117,7 +116,7 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 	return s, nil
 }
 
-// machine is how the flags want the machine.
+// machine returns the device options of the flags.
 func (f *modelFlags) machine() backend.Options {
 	return backend.Options{Threads: f.threads, Precision: f.precision, Load: f.load, BatchInvariant: f.invariant}
 }
@@ -144,8 +143,8 @@ func (a *app) openDevice(f *modelFlags, o backend.Options) (backend.Device, erro
 	return dev, nil
 }
 
-// loaded says how the weights have come to the device, nil where they are used
-// in place. They are there when the first program has been compiled.
+// loaded reports how the weights were uploaded to the device, or nil if they are used in place. They are uploaded when
+// the first program is compiled.
 func (a *app) loaded(dev backend.Device) *backend.LoadStats {
 	d, ok := dev.(backend.Loader)
 	if !ok {
@@ -159,7 +158,7 @@ func (a *app) loaded(dev backend.Device) *backend.LoadStats {
 	return &stats
 }
 
-// quantizing shows how far the weights are, where it takes a while.
+// quantizing returns a function that shows the progress of quantization if it takes a while.
 func (a *app) quantizing() func(done, total int64) {
 	show := a.loading()
 	return func(done, total int64) {
@@ -198,21 +197,21 @@ func (f *modelFlags) openPart(dir string) (*model.Model, error) {
 	return model.OpenAs(dir, f.part) // what is wrong with the adapter is said when it is loaded
 }
 
-// noteSource says what was read where it is not what was asked for.
+// noteSource notes the source of the weights if it is not the requested one.
 func (a *app) noteSource(s weights.Source) {
 	if s.Why != "" {
 		a.note("note     reading %s: %s", s.Path, s.Why)
 	}
 }
 
-// noteUnread says which tensors of the checkpoint the model does not read.
+// noteUnread notes tensors of the checkpoint that the model does not read.
 func (a *app) noteUnread(m *model.Model) {
 	if line := m.UnreadLine(); line != "" {
 		a.note("note     %s", line)
 	}
 }
 
-// resolve gives the folder of a model.
+// resolve returns the folder of a model.
 func (a *app) resolve(ctx context.Context, command, name string, o hub.Options) (string, error) {
 	if name == "" {
 		return "", noModel("lorafuse " + command)
@@ -255,8 +254,8 @@ func (a *app) openAdapter(dir string, m *model.Model) (*lora.Adapter, *lora.Plac
 	return adapter, p, nil
 }
 
-// texts returns the tokenizer, and the chat template in file. What the folder of the adapter has of
-// them goes before what the model has.
+// texts returns the tokenizer and the chat template in file. Those in the adapter's folder take precedence over the
+// model's.
 func (s *session) texts(file string) (*tokenizer.Tokenizer, *chat.Template, error) {
 	t, err := s.tokenizer()
 	if err != nil {

@@ -15,11 +15,10 @@ import (
 	"github.com/lorafuse/lorafuse/train/events"
 )
 
-// sampleEvery is how often a run looks at its machine.
+// sampleEvery is the interval at which a run samples its machine.
 const sampleEvery = time.Second
 
-// watched is a training run as telemetry sees it: the machine's samples beside
-// the steps. A nil one sees nothing.
+// watched adds samples of the machine to the steps of a training run. A nil watched does nothing.
 type watched struct {
 	meter   *telemetry.Meter
 	sampler *telemetry.Sampler
@@ -35,8 +34,7 @@ type watched struct {
 	tokens   int64            // until then
 }
 
-// watch begins to look at the machine of a run, if it has GPUs or somebody is
-// to be answered at addr; else it is nil.
+// watch starts to sample the machine of a run if it has GPUs or metrics are served at addr; otherwise it returns nil.
 func (a *app) watch(addr string) (*watched, error) {
 	m := telemetry.Open()
 	if addr == "" && m.Missing() != nil {
@@ -66,8 +64,8 @@ func (w *watched) close() error {
 	return errors.Join(err, w.meter.Close())
 }
 
-// on notes what the run computes on: of other GPUs nothing is shown or recorded,
-// whatever numbers CUDA_VISIBLE_DEVICES gives them.
+// on sets the device of the run. Other GPUs are neither shown nor recorded, regardless of the numbering of
+// CUDA_VISIBLE_DEVICES.
 func (w *watched) on(d backend.Info) {
 	if w == nil {
 		return
@@ -77,7 +75,7 @@ func (w *watched) on(d backend.Info) {
 	w.device, w.from = d.UUID, w.sampler.Last()
 }
 
-// see notes a finished step.
+// see records a finished step.
 func (w *watched) see(r train.Report) {
 	if w == nil {
 		return
@@ -93,7 +91,7 @@ func (w *watched) see(r train.Report) {
 	}
 }
 
-// tail is what the progress of a run says of its GPU.
+// tail returns the GPU part of the progress line.
 func (w *watched) tail() string {
 	if w == nil {
 		return ""
@@ -122,7 +120,7 @@ func tailOf(now telemetry.Sample, uuid string) string {
 	return b.String()
 }
 
-// figures are what is recorded of the machine beside a step.
+// figures returns the scalars of the machine that are recorded with a step.
 func (w *watched) figures() []events.Scalar {
 	if w == nil {
 		return nil
@@ -130,7 +128,7 @@ func (w *watched) figures() []events.Scalar {
 	return w.figuresOf(w.sampler.Last())
 }
 
-// figuresOf are those of a sample, with the energy since the one before.
+// figuresOf returns the scalars of a sample, with the energy since the previous one.
 func (w *watched) figuresOf(now telemetry.Sample) []events.Scalar {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -153,7 +151,7 @@ func (w *watched) figuresOf(now telemetry.Sample) []events.Scalar {
 	return all
 }
 
-// metrics are those of the run.
+// metrics returns the metrics of the run.
 func (w *watched) metrics() []telemetry.Metric {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -75,8 +75,8 @@ shown on the way out, unless --no-special leaves out both.`,
 	return c
 }
 
-// eachLine gives every line, without its end, to one; what that writes comes
-// out before more input is waited for. Errors name file and line.
+// eachLine calls one for every line, without its line ending. Output is flushed before waiting for more input. Errors
+// name file and line.
 func eachLine(in io.Reader, out io.Writer, file string, one func(w io.Writer, line []byte) error) error {
 	r, w := bufio.NewReader(in), bufio.NewWriter(out)
 	for n := 1; ; n++ {

@@ -17,7 +17,7 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-// trainFlags are what `train` is called with.
+// trainFlags holds the flags of `train`.
 type trainFlags struct {
 	sets   []string
 	resume string
@@ -27,7 +27,7 @@ type trainFlags struct {
 	memory config.Bytes
 	pack   backend.Pack
 	load   backend.Load
-	text   func(flag string) string // of what has flags of its own, empty where it is not given
+	text   func(flag string) string // returns the value of a dedicated flag, or "" if it is not set
 
 	profile string
 	metrics string
@@ -95,8 +95,8 @@ adapter, bit for bit, as one that was never interrupted.`,
 	return c
 }
 
-// configFile tells the configuration from the checkpoint: the value of
-// --resume may stand behind a space, although it may also be left out.
+// configFile separates the configuration from the checkpoint: the value of --resume is optional and may follow a
+// space.
 func (f *trainFlags) configFile(c *cobra.Command, args []string) (string, error) {
 	if len(args) == 1 {
 		return args[0], nil
@@ -112,7 +112,7 @@ func (f *trainFlags) configFile(c *cobra.Command, args []string) (string, error)
 	return "", usagef(c.CommandPath(), "unexpected argument %q", args[1])
 }
 
-// runTraining runs one configuration and prints what came of it.
+// runTraining runs one configuration and prints the result.
 func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) (err error) {
 	c, err := config.Load(file, f.sets...)
 	if err != nil {
@@ -162,7 +162,7 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) (err 
 	return nil
 }
 
-// override takes what has flags of its own.
+// override applies the flags that replace configuration keys.
 func (f *trainFlags) override(c *config.Config) error {
 	if f.text("memory") != "" {
 		c.Memory = f.memory
@@ -186,7 +186,7 @@ type onlooker struct {
 	profile *profiler
 }
 
-// lookOn begins to watch.
+// lookOn starts to monitor a run.
 func (a *app) lookOn(c *config.Config, f *trainFlags) (*onlooker, error) {
 	l := &onlooker{app: a}
 	var err error
@@ -246,7 +246,7 @@ func (a *app) trained(w *watched, task, from string) func(train.Report) {
 	}
 }
 
-// speed is so many of a unit in a second; no unit is tokens.
+// speed formats a rate per second; an empty unit means tokens.
 func speed(perSecond float64, unit string) string {
 	if unit == "images" && perSecond < 100 { // most take seconds
 		return fmt.Sprintf("%.3g images/s", perSecond)
@@ -254,15 +254,14 @@ func speed(perSecond float64, unit string) string {
 	return fmt.Sprintf("%.0f %s/s", perSecond, cmp.Or(unit, "tokens"))
 }
 
-// dryRunReport is what `train --dry-run --json` prints.
+// dryRunReport is the output of `train --dry-run --json`.
 type dryRunReport struct {
 	Notes  []string     `json:"notes"`
 	Memory train.Memory `json:"memory"`
 	Fit    train.Fit    `json:"plan"`
 }
 
-// dryRun does everything but train. Where there is no output folder yet, none
-// is left behind.
+// dryRun does everything except training. If the output folder does not exist, it is not created.
 func (a *app) dryRun(ctx context.Context, c *config.Config, asJSON bool) error {
 	if _, err := os.Stat(c.OutputDir); errors.Is(err, fs.ErrNotExist) {
 		tmp, err := os.MkdirTemp("", "lorafuse-dry-run-*")
@@ -287,7 +286,7 @@ func (a *app) dryRun(ctx context.Context, c *config.Config, asJSON bool) error {
 	return a.planned(p, asJSON)
 }
 
-// planned prints what a dry run has found.
+// planned prints the result of a dry run.
 func (a *app) planned(p dryRunReport, asJSON bool) error {
 	a.close()
 	if asJSON {
@@ -320,7 +319,7 @@ func (a *app) summarize(c *config.Config, s *train.Summary) {
 	a.out.printf("use it   lorafuse %s\n", toUse(c, s.Adapter))
 }
 
-// toUse is a command that shows what an adapter does.
+// toUse returns a command that tries out an adapter.
 func toUse(c *config.Config, adapter string) string {
 	command, rest := "generate", `--prompt "..."`
 	switch c.Task {
@@ -345,7 +344,7 @@ func toUse(c *config.Config, adapter string) string {
 	return strings.Join(append(words, "--adapter", shellWord(adapter), rest), " ")
 }
 
-// again is the command line that goes on with an interrupted run.
+// again returns the command line that resumes an interrupted run.
 func (a *app) again(file string, f *trainFlags, saved bool) string {
 	words := []string{"lorafuse", "train", shellWord(file)}
 	for _, s := range f.sets {
@@ -368,7 +367,7 @@ func (a *app) again(file string, f *trainFlags, saved bool) string {
 	return strings.Join(words, " ")
 }
 
-// shellWord quotes a word for a shell where it must be.
+// shellWord quotes a word for a shell if needed.
 func shellWord(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./=:,@%+", r)
@@ -379,7 +378,7 @@ func shellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// firstMissing is the topmost folder of path that is not there yet, or nothing.
+// firstMissing returns the topmost folder of path that does not exist, or "".
 func firstMissing(path string) string {
 	missing := ""
 	for p := filepath.Clean(path); ; p = filepath.Dir(p) {

@@ -10,13 +10,13 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-// jobsReport is what `train --json` prints of a configuration with jobs.
+// jobsReport is the output of `train --json` for a configuration with jobs.
 type jobsReport struct {
 	Jobs   []train.Outcome `json:"jobs"`
 	Memory train.Memory    `json:"memory"` // of all of them
 }
 
-// runJobs runs the jobs of one configuration and prints what came of them.
+// runJobs runs the jobs of one configuration and prints the results.
 func (a *app) runJobs(ctx context.Context, c *config.Config, file string, f *trainFlags) error {
 	if f.dryRun {
 		return a.dryRunJobs(ctx, c, f.json)
@@ -66,7 +66,7 @@ func (a *app) runJobs(ctx context.Context, c *config.Config, file string, f *tra
 	return nil
 }
 
-// ofJob begins what is said of a job, and is nothing for what is said of all.
+// ofJob returns the prefix of messages about a job; it is empty for messages about all jobs.
 func ofJob(name string) string {
 	if name == "" {
 		return ""

@@ -15,9 +15,8 @@ func transformerFlag(c *cobra.Command, path *string) {
 	c.Flags().StringVar(path, "transformer-config", "", "config.json of diffusers for a transformer in a single file; default the one beside the file, or what shapes tell")
 }
 
-// openPipeline opens the pipeline called name, a folder, a name on the hub, or the file of a
-// transformer; or nothing but s, where there is no name. What is read of one on the hub is
-// downloaded when it is.
+// openPipeline opens the pipeline called name: a folder, a name on the Hub, or the file of a transformer. Without a
+// name it opens only s. Files on the Hub are downloaded when they are read.
 func (a *app) openPipeline(ctx context.Context, command, name string, s diffusion.Single) (*diffusion.Pipeline, error) {
 	if name == "" && s.File == "" {
 		return nil, noModel("lorafuse " + command)

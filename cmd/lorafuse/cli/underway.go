@@ -6,12 +6,11 @@ import (
 	"syscall"
 )
 
-// work tells what fails while it is under way from what could not begin. A file
-// that is missing or may not be read is wrong input before, and a failure when
-// all that was given has been read and checked.
+// work distinguishes failures during a task from errors before it started. A missing or unreadable file is invalid
+// input before the start, but a failure once all inputs have been read and checked.
 type work struct{ begun atomic.Bool }
 
-// failed is err, a failure where the system said it under way.
+// failed returns err, marked as a failure if the system reported it while the task was running.
 func (w *work) failed(err error) error {
 	if !w.begun.Load() {
 		return err
@@ -19,7 +18,7 @@ func (w *work) failed(err error) error {
 	return underWay(err)
 }
 
-// underWay is failed of work that has begun.
+// underWay marks an error of work that has started, like failed.
 func underWay(err error) error {
 	if _, ok := errors.AsType[syscall.Errno](err); ok {
 		return &failure{err}

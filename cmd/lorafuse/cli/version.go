@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// buildVersion is what `version --json` prints.
+// buildVersion is the output of `version --json`.
 type buildVersion struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
@@ -36,7 +36,7 @@ func (a *app) version() *cobra.Command {
 	return c
 }
 
-// readVersion asks the build what it was made of.
+// readVersion reads the version from the build information.
 func readVersion() buildVersion {
 	v := buildVersion{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
