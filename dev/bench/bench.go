@@ -1,11 +1,9 @@
-// Package bench keeps and prints what was measured: rows of samples, the
-// machine they were taken on, and the marks that they were held against.
+// Package bench records and prints benchmark results: rows of samples, the machine they were measured on, and the
+// targets that they must meet.
 //
-// A row is one thing that one program did, as often as it was asked to; its
-// figures are the median and how far the samples lie apart, because on shared
-// machines a mean says more about the neighbours. Rows that stand beside each
-// other take turns, so that all of them see the same moods of the machine; what
-// they do is the business of the packages below this one.
+// A row is one operation of one program, sampled several times. Its figures are the median and the spread of the
+// samples, since on shared machines a mean mostly reflects other tenants. Rows that are compared alternate, so that
+// all of them see the same load. The packages below this one define the operations.
 package bench
 
 import (
@@ -14,35 +12,35 @@ import (
 	"slices"
 )
 
-// Row is what a program did and how long it took, time after time.
+// Row holds the samples of one operation of one program.
 type Row struct {
 	Group   string    `json:"group"`                    // what is compared: rows of a group stand together
 	Program string    `json:"program"`                  // who did it
 	Name    string    `json:"name"`                     // what it did
-	Input   string    `json:"input"`                    // on what
+	Input   string    `json:"input"`                    // the input of the operation
 	Bytes   int64     `json:"bytes,omitempty"`          // that one time moves, 0 where a rate would mean nothing
 	Flops   float64   `json:"flops,omitempty"`          // operations that one time does
 	Tokens  float64   `json:"tokens,omitempty"`         // that one time gets through
 	Peak    Peak      `json:"peak,omitzero"`            // of the machine, where the row is held against it
-	PeakRSS int64     `json:"peak_rss_bytes,omitempty"` // most bytes of memory of the process, 0 where nobody asked
-	Share   float64   `json:"share,omitempty"`          // of the input that was needed, 0 where nobody asked
+	PeakRSS int64     `json:"peak_rss_bytes,omitempty"` // peak memory of the process in bytes, 0 if not measured
+	Share   float64   `json:"share,omitempty"`          // share of the input that was read, 0 if not measured
 	Detail  string    `json:"detail,omitempty"`         // what else there is to say
 	Failure string    `json:"failure,omitempty"`        // why there are no seconds
 	Seconds []float64 `json:"seconds"`                  // of each time, in the order in which they were taken
 
-	stated Figures // of a row whose samples nobody kept
+	stated Figures // figures of a row without samples
 }
 
-// Peak is what the machine reaches at most in what a row does.
+// Peak holds the maximum rates of the machine for a row's operation.
 type Peak struct {
 	Flops float64 `json:"flop_per_s,omitempty"` // of matrix products at the row's precision
 	Bytes float64 `json:"byte_per_s,omitempty"` // read from memory
 }
 
-// ID names the row among others of a report.
+// ID returns the name of the row, unique within a report.
 func (r *Row) ID() string { return r.Group + ": " + r.Program + ": " + r.Name + ", " + r.Input }
 
-// Figures are what the samples of a row come to.
+// Figures summarizes the samples of a row.
 type Figures struct {
 	Runs   int     `json:"runs"`
 	Median float64 `json:"median_s"`
@@ -57,7 +55,7 @@ type Figures struct {
 	OfBytes float64 `json:"of_peak_bytes,omitempty"` // caches make more than 1 of it
 }
 
-// Measured tells whether the row has figures.
+// Measured reports whether the row has figures.
 func (r *Row) Measured() bool { return len(r.Seconds) > 0 || r.stated.Median > 0 }
 
 // Figures sums the row up. A row without samples has none, unless they were
@@ -92,8 +90,8 @@ func (r *Row) MarshalJSON() ([]byte, error) {
 	return json.Marshal(rowRecord{f, r.Figures()})
 }
 
-// Quantile is the value below which the part q of the samples lies, 0 ≤ q ≤ 1,
-// on the straight line between the two nearest ones; NaN where there are none.
+// Quantile returns the q-quantile of the samples, 0 ≤ q ≤ 1, with linear interpolation between the two nearest. It
+// returns NaN if there are no samples.
 func Quantile(samples []float64, q float64) float64 {
 	if len(samples) == 0 {
 		return math.NaN()

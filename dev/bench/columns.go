@@ -2,7 +2,7 @@ package bench
 
 import "slices"
 
-// columns are those that a group has figures for.
+// columns selects the columns for which a group has figures.
 type columns struct{ tokens, flops, ofFlops, rates, ofBytes, peaks, details bool }
 
 func columnsOf(rows []*Row) columns {
@@ -21,7 +21,7 @@ func columnsOf(rows []*Row) columns {
 	}
 }
 
-// choose gives those of the cells that there are columns for.
+// choose returns the given cells whose columns are selected.
 func (t columns) choose(speed, gflops, ofFlops, rate, ofBytes, peak string) (line []string) {
 	for _, c := range []struct {
 		there bool
@@ -34,12 +34,12 @@ func (t columns) choose(speed, gflops, ofFlops, rate, ofBytes, peak string) (lin
 	return line
 }
 
-// titles are those of a table in Markdown.
+// titles returns the column titles of a Markdown table.
 func (t columns) titles(before string) []string {
 	return append([]string{before + "median ms (p10–p90)"}, t.choose("tokens/s", "GFLOP/s", "of peak", "GB/s", "of peak", "peak MB")...)
 }
 
-// figures are what stands below them.
+// figures returns the cells below the titles.
 func (t columns) figures(c cells) []string {
 	if c.p10 != "" {
 		c.median += " (" + c.p10 + "–" + c.p90 + ")"

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Environment is the machine on which something was measured, as far as the
-// system tells.
+// Environment describes the machine on which a benchmark ran, as far as the system reports it.
 type Environment struct {
 	Time       time.Time `json:"time"`
 	CPU        string    `json:"cpu"`
@@ -39,7 +38,7 @@ func Machine(dir string) Environment {
 	}
 }
 
-// build is the version of the main module.
+// build returns the version of the main module.
 func build() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "(devel)" {
 		return info.Main.Version
@@ -47,7 +46,7 @@ func build() string {
 	return ""
 }
 
-// String is the environment in a sentence.
+// String describes the environment in one sentence.
 func (e Environment) String() string {
 	parts := []string{fmt.Sprintf("%s, %d cores, %d threads", e.CPU, e.Cores, e.Threads)}
 	add := func(format, s string) {
@@ -68,7 +67,7 @@ func (e Environment) String() string {
 	return strings.Join(parts, ", ") + "; " + e.Time.Format(time.DateOnly) + "."
 }
 
-// text is a small file of the system, empty where it cannot be read.
+// text returns the content of a small system file, or "" if it cannot be read.
 func text(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -82,14 +81,14 @@ func first(s string) string {
 	return word
 }
 
-// chosen is the word in brackets of a setting such as "always [madvise] never".
+// chosen returns the word in brackets of a setting such as "always [madvise] never".
 func chosen(s string) string {
 	_, rest, _ := strings.Cut(s, "[")
 	word, _, _ := strings.Cut(rest, "]")
 	return word
 }
 
-// field is the value of the first line "key : value".
+// field returns the value of the first line "key : value".
 func field(s, key string) string {
 	for line := range strings.Lines(s) {
 		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == key {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Markdown is the report as tables: one for each group, with a line for
-// what a program did and columns for what it did it on, and one of the marks.
+// Markdown formats the report as tables: one per group, with a line per operation and columns per input, and one of
+// the targets.
 func (r *Report) Markdown() string {
 	b := &strings.Builder{}
 	fmt.Fprintf(b, "%s\n", r.Environment)
@@ -24,8 +24,7 @@ func (r *Report) Markdown() string {
 	return b.String()
 }
 
-// manyInputs is how many a group may have before each gets lines of its own
-// instead of columns.
+// manyInputs is the maximum number of inputs that a group shows as columns. With more, each input gets its own lines.
 const manyInputs = 2
 
 func markdownGroup(b *strings.Builder, rows []*Row) {
@@ -44,7 +43,7 @@ func markdownGroup(b *strings.Builder, rows []*Row) {
 	}
 }
 
-// long has a line for each row.
+// long writes one line per row.
 func (t columns) long(b *strings.Builder, rows []*Row) {
 	titles := append([]string{"program", "what", "on"}, t.titles("")...)
 	if t.details {
@@ -61,7 +60,7 @@ func (t columns) long(b *strings.Builder, rows []*Row) {
 	}
 }
 
-// wide has columns for each input.
+// wide writes columns per input.
 func (t columns) wide(b *strings.Builder, rows []*Row, inputs []string) {
 	titles := []string{"program", "what"}
 	for _, in := range inputs {

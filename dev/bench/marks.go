@@ -2,14 +2,13 @@ package bench
 
 import "fmt"
 
-// Mark is a bar that a row is held against. Which kind it is follows from what
-// is set, in this order: Beside, FlopPeak, BytePeak, Seconds, Memory; where
-// none is, the row's Share must not be more than Factor.
+// Mark is a target for a row. Its kind is that of the first of these fields that is set: Beside, FlopPeak, BytePeak,
+// Seconds, Memory. If none is set, the row's Share must be at most Factor.
 type Mark struct {
 	Name   string   // what is asked
 	Row    string   // ID of the row that is held against it
 	Beside []string // IDs of rows; the one with the least counts
-	Factor float64  // the most that the row may take, as a part of the least beside it
+	Factor float64  // the row's maximum, as a multiple of the smallest row in Beside
 
 	// InMemory compares the most memory of the processes, not the time.
 	InMemory bool
@@ -23,7 +22,7 @@ type Mark struct {
 	Memory int64
 }
 
-// Verdict is a mark with what was found.
+// Verdict is a target with its measured result.
 type Verdict struct {
 	Name   string  `json:"name"`
 	Row    string  `json:"row"`
@@ -41,7 +40,7 @@ func (v *Verdict) word() string {
 	return "MISSED"
 }
 
-// asked is the bar as text.
+// asked formats the target.
 func (v *Verdict) asked() string {
 	sign := "≤"
 	if v.Least {
@@ -50,8 +49,8 @@ func (v *Verdict) asked() string {
 	return fmt.Sprintf("%s %.4g", sign, v.Asked)
 }
 
-// Verdicts holds the rows against the marks. A mark whose rows were not
-// measured is left out. Of a report that was read they are those that it had.
+// Verdicts checks the rows against the targets. It skips targets whose rows were not measured. For a report read from
+// a file, it returns the stored verdicts.
 func (r *Report) Verdicts() []Verdict {
 	if r.Marks == nil {
 		return r.verdicts
@@ -108,7 +107,7 @@ func (r *Report) measured(id string) *Row {
 	return nil
 }
 
-// least finds the row with the least of something, of those that have any.
+// least returns the row with the smallest value of a property, among rows that have it.
 func (r *Report) least(ids []string, of func(*Row) float64) (best *Row) {
 	for _, id := range ids {
 		if row := r.measured(id); row != nil && of(row) > 0 && (best == nil || of(row) < of(best)) {

@@ -2,8 +2,7 @@ package bench
 
 import "fmt"
 
-// PeakRSS is the most bytes that this process has held in memory so far, 0
-// where the system does not tell.
+// PeakRSS returns the peak memory of this process in bytes, or 0 if the system does not report it.
 func PeakRSS() int64 {
 	var kib int64
 	// Not getrusage, where a process begins with the peak of the one that

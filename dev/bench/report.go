@@ -10,15 +10,15 @@ import (
 type Report struct {
 	Title       string
 	Command     string // that measured it, without what belongs to one machine
-	Note        string // what else is to be known of the figures
+	Note        string // remarks on the figures
 	Environment Environment
 	Rows        []*Row
 	Marks       []Mark
 
-	verdicts []Verdict // as they were read, where the marks are gone
+	verdicts []Verdict // the stored verdicts of a report read from a file, which lacks the targets
 }
 
-// MarshalJSON gives rows with their figures and marks with their verdicts.
+// MarshalJSON encodes rows with their figures and targets with their verdicts.
 func (r *Report) MarshalJSON() ([]byte, error) {
 	rows := append([]*Row{}, r.Rows...) // [], not null
 	return json.Marshal(struct {
@@ -31,7 +31,7 @@ func (r *Report) MarshalJSON() ([]byte, error) {
 	}{r.Title, r.Command, r.Note, r.Environment, rows, append([]Verdict{}, r.Verdicts()...)})
 }
 
-// groups goes through the groups of rows.
+// groups iterates over the groups of rows.
 func (r *Report) groups() iter.Seq[[]*Row] {
 	return func(yield func([]*Row) bool) {
 		for rest := r.Rows; len(rest) > 0; {

@@ -10,10 +10,10 @@ import (
 	"unicode"
 )
 
-// ErrResults is the error of what is no result of a benchmark.
+// ErrResults is the error for input that is not a benchmark report.
 var ErrResults = errors.New("no results of a benchmark")
 
-// record is a report as it lies in a file.
+// record is the file format of a report.
 type record struct {
 	Title       string      `json:"title"`
 	Command     string      `json:"command,omitempty"`
@@ -23,19 +23,18 @@ type record struct {
 	Marks       []Verdict   `json:"marks"`
 }
 
-// fields are those of a row, without its methods.
+// fields has the fields of a Row without its methods.
 type fields Row
 
-// rowRecord is a row as it lies in a file: with its figures.
+// rowRecord is the file format of a row, with its figures.
 type rowRecord struct {
 	fields
 	Figures
 }
 
-// ReadResults reads reports that lie one after another, as --json prints them and
-// [WriteResults] writes them. Figures follow from the samples; only where a row has
-// none do its median and the like count as they are written. It fails with
-// [ErrResults], and says in which line and what is wrong.
+// ReadResults reads consecutive reports, as --json prints them and [WriteResults] writes them. Figures are computed
+// from the samples; stored figures are used only for rows without samples. It fails with [ErrResults], the line and
+// the problem.
 func ReadResults(r io.Reader) ([]*Report, error) {
 	raw, err := io.ReadAll(r)
 	if err != nil {
@@ -64,7 +63,7 @@ func ReadResults(r io.Reader) ([]*Report, error) {
 	return reports, nil
 }
 
-// skipSpace moves an offset to what follows.
+// skipSpace returns the offset of the next byte that is not white space.
 func skipSpace(raw []byte, at int64) int64 {
 	for at < int64(len(raw)) && bytes.IndexByte([]byte(" \t\r\n"), raw[at]) >= 0 {
 		at++
@@ -77,8 +76,7 @@ func lineAt(raw []byte, at int64) int {
 	return 1 + bytes.Count(raw[:min(max(at, 0), int64(len(raw)))], []byte("\n"))
 }
 
-// where says what is wrong with JSON that begins somewhere, and in which line as far
-// as that is known.
+// where describes an error in JSON that starts at an offset, with its line if known.
 func where(raw []byte, start int64, err error) string {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
@@ -178,7 +176,7 @@ func (x *rowRecord) row() (*Row, error) {
 	return &r, nil
 }
 
-// printable refuses what would break a line of a table.
+// printable rejects text that would break a table line.
 func printable(s string) error {
 	if i := strings.IndexFunc(s, func(c rune) bool { return unicode.IsControl(c) || c == unicode.ReplacementChar }); i >= 0 {
 		return fmt.Errorf("found a control character in %q", s)
@@ -226,7 +224,7 @@ func (r *Report) write(b *bytes.Buffer) error {
 	return err
 }
 
-// separator is what stands before the element i of a list.
+// separator returns the separator before element i of a list.
 func separator(i int) string {
 	if i == 0 {
 		return "\n"

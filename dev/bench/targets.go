@@ -1,7 +1,6 @@
 package bench
 
-// Targets are what is asked of a GPU, an H200, by the names of the marks that
-// say so; dev/gpucheck puts them together in one report.
+// Targets for a GPU, an H200, by the name of their marks. Package dev/gpucheck combines them in one report.
 const (
 	TargetProduct = "product of 4096³ in bf16: share of the measured peak of mma.sync"
 	TargetLayer   = "LoRA r=16 on m=8192, 4096², bf16, forward and backward: beside the frozen layer"

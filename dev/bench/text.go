@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// Text gives the lines of a table for a terminal. Columns that a group has no
-// figures for are left out of it.
+// Text returns the lines of tables for a terminal. Columns without figures are omitted per group.
 func (r *Report) Text() [][]string {
 	var lines [][]string
 	for rows := range r.groups() {

@@ -30,30 +30,26 @@ type Task struct {
 	Foreign bool
 }
 
-// Turns is how tasks are measured.
+// Turns configures how tasks are measured.
 type Turns struct {
-	// Runs is how many samples a row has, beside a first one that warms up and
-	// is thrown away unless they are taken Cold, as those of new processes are.
+	// Runs is the number of samples per row. A first sample for warm-up is discarded, unless the samples are Cold, as
+	// in new processes.
 	Runs int
 	Cold bool
 	// Only leaves out the rows whose ID it does not match; nil leaves out none.
 	Only *regexp.Regexp
-	// Settle is how long everything rests before and after samples of another
-	// program: idle threads go on spinning for up to 200 ms (OpenMP's
-	// KMP_BLOCKTIME) and would take their core from who comes next. New processes
-	// need none.
+	// Settle is the pause before and after samples of another program. Idle threads spin for up to 200 ms (OpenMP's
+	// KMP_BLOCKTIME) and would take a core from the next program. New processes need no pause.
 	Settle time.Duration
-	// Progress is told how many of the samples have been taken; nil for nobody.
+	// Progress is called with the number of samples taken; it may be nil.
 	Progress func(done, total int)
-	// Save is given the report whenever rows have come to it, so that what ends
-	// the process takes nothing with it; nil for nobody.
+	// Save is called with the report whenever rows are added, so that an abort loses no results; it may be nil.
 	Save func(*Report) error
-	// Between, if not nil, is called before each group, and before a round where
-	// the last time was a while ago: what is measured of the machine itself is
-	// measured as often as its moods change.
+	// Between, if not nil, is called before each group, and before a round if the last call was a while ago. It
+	// measures the machine itself, as often as its load may change.
 	Between func() error
-	// Peaks are those of the machine where they were measured before, by the name of the
-	// precision; nil where they are not.
+	// Peaks holds peaks of the machine that were measured earlier, by the name of the precision; nil if there are
+	// none.
 	Peaks map[string]Peak
 
 	done, total int
@@ -61,8 +57,8 @@ type Turns struct {
 	before      *Task     // whose sample was the last
 }
 
-// Select leaves what is asked for, and of tasks with one ID the first. It fails
-// with ErrOptions where nothing is left.
+// Select returns the selected tasks. Of tasks with the same ID it keeps the first. It fails with ErrOptions if none is
+// left.
 func (t *Turns) Select(tasks []Task) ([]Task, error) {
 	if t.Runs < 1 {
 		return nil, fmt.Errorf("%w: found %d runs, expected 1 or more", ErrOptions, t.Runs)
@@ -80,10 +76,9 @@ func (t *Turns) Select(tasks []Task) ([]Task, error) {
 	return tasks, nil
 }
 
-// Measure takes the samples. Tasks of one group and input that follow each other
-// take turns and are there at the same time; report gets their rows and marks
-// when they are done, or when an error ends it all: that of ctx, or of a task
-// that is not foreign.
+// Measure takes the samples. Consecutive tasks of the same group and input alternate and are open at the same time.
+// Their rows and marks are added to report when they are done, or when an error stops the measurement: an error of
+// ctx, or of a task that is not foreign.
 func (t *Turns) Measure(ctx context.Context, tasks []Task, report *Report) (err error) {
 	t.done, t.total = 0, t.Runs*len(tasks)
 	group := ""
@@ -110,10 +105,10 @@ func (t *Turns) Measure(ctx context.Context, tasks []Task, report *Report) (err 
 	return err
 }
 
-// while is how long what Between does is left alone.
+// while is the minimum interval between calls of Between.
 const while = 10 * time.Second
 
-// together measures tasks that take turns.
+// together measures tasks alternately.
 func (t *Turns) together(ctx context.Context, tasks []Task) (err error) {
 	samplers := make([]Sampler, len(tasks))
 	defer func() {
@@ -171,8 +166,7 @@ func (t *Turns) together(ctx context.Context, tasks []Task) (err error) {
 	return nil
 }
 
-// sample takes a sample, and before it lets the machine settle where another
-// program had it.
+// sample takes one sample. If another program ran before, it first waits for the machine to settle.
 func (t *Turns) sample(ctx context.Context, task *Task, s Sampler) (float64, error) {
 	before := t.before
 	t.before = task
@@ -187,8 +181,8 @@ func (t *Turns) sample(ctx context.Context, task *Task, s Sampler) (float64, err
 	return s.Sample(ctx)
 }
 
-// Repeat samples f as the mean of as many calls as take a stretch of time that
-// a clock can measure; the first sample finds out how many these are.
+// Repeat returns a Sampler of the mean time of f. Each sample calls f often enough to take the given duration; the
+// first sample determines the number of calls.
 func Repeat(f func(ctx context.Context) error, stretch time.Duration) Sampler {
 	return &repeated{f: f, stretch: stretch}
 }

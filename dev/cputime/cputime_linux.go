@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Least has n things run in turns as long as b asks, on this thread, and returns the
-// least time of a processor that each has taken. What before does is not timed; it
-// may be nil.
+// Least runs n functions alternately on this thread until b ends, and returns the smallest CPU time of each. before is
+// not timed; it may be nil.
 func Least(b *testing.B, n int, before, run func(i int)) []time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -33,7 +32,7 @@ func Least(b *testing.B, n int, before, run func(i int)) []time.Duration {
 	return least
 }
 
-// thread is what this thread has taken of a processor.
+// thread returns the CPU time of this thread.
 func thread(b *testing.B) time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {

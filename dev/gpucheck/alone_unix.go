@@ -7,14 +7,13 @@ import (
 	"syscall"
 )
 
-// alone has a program be interrupted with all that it has started: a benchmark
-// then prints what it has measured.
+// alone makes an interrupt reach the program and all its child processes; a benchmark then prints its results so far.
 func alone(c *exec.Cmd) {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGINT) }
 }
 
-// end ends what a program that has ended has left behind.
+// end kills the child processes that a program left running.
 func end(c *exec.Cmd) {
 	if c.Process != nil {
 		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)

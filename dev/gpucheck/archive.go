@@ -23,16 +23,15 @@ import (
 // damaged one.
 var ErrArchive = errors.New("damaged archive")
 
-// window is how far back what is alike may lie: programs have more in common than
-// whole chunks.
+// window is the maximum distance of a match. Programs share more than whole chunks.
 const window = 128 << 20
 
-// A file of an archive is a list of chunks, and every chunk is there once: the
-// programs of a pack all carry the same kernels, which are most of their bytes.
+// A file of an archive is a list of chunks. Each chunk is stored once: all programs of a pack contain the same
+// kernels, which are most of their bytes.
 type entry struct {
 	Mode   fs.FileMode `json:"mode"`
 	Chunks []int       `json:"chunks"`
-	// Addresses are those that were taken out of a program; see split.
+	// Addresses are the addresses extracted from a program; see split.
 	Addresses []int `json:"addresses,omitempty"`
 }
 
@@ -42,7 +41,7 @@ type contents struct {
 	Sizes []int            `json:"sizes"` // of the chunks
 }
 
-// WriteArchive packs files, by their names with slashes and where they lie.
+// WriteArchive packs files. The keys are names with slashes, the values paths.
 func WriteArchive(w io.Writer, files map[string]string) error {
 	c := contents{Files: map[string]entry{}}
 	seen := map[[sha256.Size]byte]int{}
@@ -90,8 +89,7 @@ func WriteArchive(w io.Writer, files map[string]string) error {
 	return z.Close()
 }
 
-// compressor writes zstd: by the program of that name where there is one, which takes a
-// tenth more off.
+// compressor returns a zstd writer. It uses the zstd program if installed, whose output is a tenth smaller.
 func compressor(w io.Writer) (io.WriteCloser, error) {
 	path, err := exec.LookPath("zstd")
 	if err != nil {
@@ -114,16 +112,15 @@ type process struct {
 
 func (p *process) Close() error { return errors.Join(p.WriteCloser.Close(), p.c.Wait()) }
 
-// Chunks end where the bytes before say so, and so at the same places of the
-// same bytes wherever these lie in a file. Small ones find what the tables of two
-// programs have in common, too.
+// The end of a chunk depends only on the bytes before it, so equal bytes are cut at the same places wherever they are
+// in a file. Small chunks also match within the tables of two programs.
 const (
 	leastChunk = 512
 	mostChunk  = 64 << 10
 	chunkBits  = 10 // one place in 1 << chunkBits ends a chunk
 )
 
-// cut gives the length of the first chunk.
+// cut returns the length of the first chunk.
 func cut(b []byte) int {
 	var sum uint64
 	for i, x := range b[:min(len(b), mostChunk)] {
@@ -200,7 +197,7 @@ func (e entry) write(name string, chunks [][]byte) (err error) {
 	return err
 }
 
-// together puts chunks one behind the other.
+// together concatenates the listed chunks.
 func together(list []int, chunks [][]byte) (raw []byte, err error) {
 	for _, i := range list {
 		if i < 0 || i >= len(chunks) {

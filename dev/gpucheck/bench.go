@@ -8,14 +8,14 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench"
 )
 
-// Benchmark is what gpubench has printed, as far as it is shown.
+// Benchmark is the output of gpubench, as far as it is shown.
 type Benchmark struct {
 	Title string `json:"title"`
 	Rows  []Row  `json:"rows"`
 	Marks []Mark `json:"marks"`
 }
 
-// Row is one of its rows.
+// Row is a row of a benchmark.
 type Row struct {
 	Group   string  `json:"group"`
 	Program string  `json:"program"`
@@ -37,7 +37,7 @@ type Row struct {
 	} `json:"peak,omitzero"`
 }
 
-// Mark is one of its marks.
+// Mark is a target of a benchmark with its result.
 type Mark struct {
 	Name   string  `json:"name"`
 	Row    string  `json:"row"`
@@ -48,7 +48,7 @@ type Mark struct {
 	Met    bool    `json:"met"`
 }
 
-// readBenchmark reads what a suite has printed; an empty one is an error.
+// readBenchmark parses the output of a suite; empty output is an error.
 func readBenchmark(raw []byte) (*Benchmark, error) {
 	var b Benchmark
 	if err := json.Unmarshal(raw, &b); err != nil {
@@ -60,7 +60,7 @@ func readBenchmark(raw []byte) (*Benchmark, error) {
 	return &b, nil
 }
 
-// Asked is a target with what was found.
+// Asked is a target with its result.
 type Asked struct {
 	Name  string `json:"name"`
 	Asked string `json:"asked"`
@@ -69,8 +69,7 @@ type Asked struct {
 	Word  string `json:"verdict"` // met, MISSED, not judged or not measured
 }
 
-// asked holds what was measured against the targets. One that nothing was
-// measured of is there as well.
+// asked compares the measurements with the targets. It includes targets without measurements.
 func (r *Report) asked() (all []Asked) {
 	for _, name := range bench.Targets() {
 		n := len(all)
@@ -137,7 +136,7 @@ func bound(x float64, least bool) string {
 	return fmt.Sprintf("≤ %.3g", x)
 }
 
-// boundOf is what a target asks where no mark says it.
+// boundOf returns the limit of a target that no mark states.
 func boundOf(name string) string {
 	switch name {
 	case bench.TargetProduct:

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// watchClock asks nvidia-smi now and then, until stop: a figure is worth little without
-// the clock that it was measured at.
+// watchClock polls nvidia-smi until stop is called, since a figure is of little value without the clock rate at which
+// it was measured.
 func (x *Result) watchClock() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan *Clock)
@@ -34,7 +34,7 @@ func (x *Result) watchClock() (stop func()) {
 	}
 }
 
-// with adds what was said of the first GPU.
+// with adds the values reported for the first GPU.
 func (c *Clock) with(said string) *Clock {
 	var mhz, watts, celsius float64
 	if _, err := fmt.Sscan(strings.ReplaceAll(said, ",", " "), &mhz, &watts, &celsius); err != nil {

@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// Counters are those of one launch of a kernel, by the names that ncu has for them, with
-// units.
+// Counters holds the hardware counters of one kernel launch, by their names in ncu, with units.
 type Counters struct {
 	Kernel string            `json:"kernel"`
 	Values map[string]string `json:"values"`
@@ -22,7 +21,7 @@ var counted = []string{
 	"Issue Slots Busy", "Achieved Occupancy", "Registers Per Thread", "Warp Cycles Per Issued Instruction",
 }
 
-// counters reads what ncu --csv has printed between the lines of the program that it ran.
+// counters parses the output of ncu --csv, which is mixed with the output of the program that it ran.
 func counters(raw []byte) ([]Counters, error) {
 	at := bytes.Index(raw, []byte(`"ID",`))
 	if at < 0 {

@@ -21,17 +21,16 @@ import (
 // EnvLibrary names the driver's library, for the programs of the pack and here.
 const EnvLibrary = "LORAFUSE_LIBCUDA"
 
-// driverPlaces are where drivers lie that the dynamic linker does not know.
+// driverPlaces lists folders with drivers that are unknown to the dynamic linker.
 var driverPlaces = []string{
 	"/usr/local/nvidia/lib64/libcuda.so.1", "/usr/local/nvidia/lib/libcuda.so.1", "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
 	"/usr/lib/aarch64-linux-gnu/libcuda.so.1", "/usr/lib64/libcuda.so.1", "/usr/lib64/nvidia/libcuda.so.1",
 	"/usr/lib/wsl/lib/libcuda.so.1", "/run/opengl-driver/lib/libcuda.so.1",
 }
 
-// findDrivers gives the libraries that may be the driver's, as paths, the likeliest
-// first: what the linker's cache lists comes in its order. Libraries of another
-// machine, such as those for programs of 32 bits, are left out. Or it says why
-// there is none.
+// findDrivers returns the paths of libraries that may be the driver, the likeliest first, in the order of the linker's
+// cache. Libraries for other architectures, such as 32-bit ones, are omitted. If there is none, the error gives the
+// reason.
 func findDrivers() ([]string, error) {
 	if name := os.Getenv(EnvLibrary); name != "" {
 		if _, err := os.Stat(name); err != nil {
@@ -67,7 +66,7 @@ func findDrivers() ([]string, error) {
 // machines are the numbers that libraries have for the machines they run on.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// loadable tells whether a program of this machine can load a library.
+// loadable reports whether a program of this architecture can load a library.
 func loadable(name string) bool {
 	f, err := elf.Open(name)
 	if err != nil {
@@ -77,13 +76,12 @@ func loadable(name string) bool {
 	return f.Class == elf.ELFCLASS64 && f.Machine == machines[runtime.GOARCH]
 }
 
-// chooseDriver takes the first of the drivers that lists a device, or the first:
-// there may be one that is too old for the device, or too new. It says why there is
-// none.
+// chooseDriver selects the first driver that lists a device, or else the first driver: a driver may be too old or too
+// new for the device. If there is none, the error gives the reason.
 func (r *runner) chooseDriver(ctx context.Context) error {
 	found, err := findDrivers()
 	if err != nil {
-		r.driver = "libcuda.so.1" // for those who look themselves
+		r.driver = "libcuda.so.1" // for programs that search for the driver themselves
 		return err
 	}
 	r.driver = found[0]
@@ -105,8 +103,7 @@ func (r *runner) chooseDriver(ctx context.Context) error {
 	return nil
 }
 
-// findPython gives a Python whose torch and PEFT can train on the GPU, or why
-// there is none.
+// findPython returns a Python whose torch and PEFT can train on the GPU, or the reason that there is none.
 func findPython() (python, why string) {
 	for _, name := range []string{"python3", "python"} {
 		path, err := exec.LookPath(name)
@@ -129,8 +126,8 @@ func findPython() (python, why string) {
 	return "", why
 }
 
-// findTool gives a program of CUDA's, on the PATH or where one of the patterns finds it;
-// empty where there is none.
+// findTool returns the path of a CUDA tool, from PATH or the first match of the patterns; it is empty if the tool is
+// missing.
 func findTool(name string, patterns ...string) string {
 	if path, err := exec.LookPath(name); err == nil {
 		return path
@@ -157,7 +154,7 @@ var (
 // oldestDriver is the version of CUDA whose machine code the kernels are.
 const oldestDriver = 13
 
-// fits tells why the kernels of the pack cannot run on a device, empty where they can.
+// fits returns the reason that the pack's kernels cannot run on a device, or "" if they can.
 func (p *Pack) fits(device string) string {
 	if m := cudaOf.FindStringSubmatch(device); m != nil {
 		if major, err := strconv.Atoi(m[1]); err == nil && major < oldestDriver {
@@ -171,8 +168,8 @@ func (p *Pack) fits(device string) string {
 	return fmt.Sprintf("%s: the pack has kernels for %s only: make one with --arch %s%s, or --arch all", device, p.Arch, m[1], m[2])
 }
 
-// describe reads what gpubench devices says of the GPU: its description,
-// or why there is none.
+// describe parses the output of gpubench devices: it returns the description of the GPU, or the reason that there is
+// none.
 func describe(raw []byte) (device, missing string, err error) {
 	var list struct {
 		Devices []struct {
@@ -197,10 +194,10 @@ func describe(raw []byte) (device, missing string, err error) {
 	return "", "the program has no CUDA backend", nil
 }
 
-// gpuFields are what nvidia-smi is asked for.
+// gpuFields are the fields queried from nvidia-smi.
 const gpuFields = "name,uuid,driver_version,vbios_version,memory.total,power.limit,clocks.max.sm,clocks.max.mem,ecc.mode.current,mig.mode.current,pcie.link.gen.current,pcie.link.width.current,temperature.gpu"
 
-// askGPU gives a line for each GPU, none where nvidia-smi is missing.
+// askGPU returns a line per GPU, or none if nvidia-smi is missing.
 func askGPU() (lines []string) {
 	out, err := exec.Command("nvidia-smi", "--query-gpu="+gpuFields, "--format=csv").Output()
 	if err != nil {
@@ -212,7 +209,7 @@ func askGPU() (lines []string) {
 	return lines
 }
 
-// host describes the machine beside the GPU.
+// host describes the machine apart from the GPU.
 func host() string {
 	model := runtime.GOARCH
 	if raw, err := os.ReadFile("/proc/cpuinfo"); err == nil {

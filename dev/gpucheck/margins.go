@@ -12,8 +12,7 @@ import (
 // margin is a line of graph/conformance: the case by its test, its error and its limit.
 var margin = regexp.MustCompile(`margin (\S+): error (\S+) of (\S+)`)
 
-// margins are those of the operations that values were compared of, the nearest to its
-// limit first.
+// margins returns the margins of the compared operations, the smallest first.
 func margins(raw []byte) []Margin {
 	worst := map[string]Margin{}
 	for _, m := range margin.FindAllStringSubmatch(string(raw), -1) {
@@ -22,7 +21,7 @@ func margins(raw []byte) []Margin {
 		x.Error, bad[0] = strconv.ParseFloat(m[2], 64)
 		x.Limit, bad[1] = strconv.ParseFloat(m[3], 64)
 		if path := strings.Split(m[1], "/"); bad == [2]error{} && x.Limit > 0 && len(path) > 2 {
-			x.Operation = path[2] // behind the test and its mode
+			x.Operation = path[2] // after the test and its mode
 			if old, ok := worst[x.Operation]; !ok || x.share() > old.share() {
 				worst[x.Operation] = x
 			}

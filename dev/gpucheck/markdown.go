@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Markdown is the report for people.
+// Markdown formats the report for readers.
 func (r *Report) Markdown() string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
@@ -62,7 +62,7 @@ func (r *Report) Markdown() string {
 	return b.String()
 }
 
-// besideTorch has what was measured of ours and of torch on the same input.
+// besideTorch compares lorafuse's and torch's rows for the same input.
 func (r *Report) besideTorch() string {
 	var b strings.Builder
 	for ours := range r.rows("lorafuse") {
@@ -79,7 +79,7 @@ func (r *Report) besideTorch() string {
 	return b.String()
 }
 
-// rows are those of programs whose names begin so.
+// rows iterates over rows of programs whose names start with program.
 func (r *Report) rows(program string) iter.Seq[*Row] {
 	return func(yield func(*Row) bool) {
 		for i := range r.Steps {
@@ -95,7 +95,7 @@ func (r *Report) rows(program string) iter.Seq[*Row] {
 	}
 }
 
-// part is the number of the part, empty for the device.
+// part returns the number of the part; it is empty for the device.
 func (s *Result) part() string {
 	if s.Part == 0 {
 		return ""
@@ -103,7 +103,7 @@ func (s *Result) part() string {
 	return strconv.Itoa(s.Part)
 }
 
-// said is what a step has come to, in a few words.
+// said summarizes the result of a step in a few words.
 func (s *Result) said() string {
 	parts := []string{}
 	if s.Reason != "" {
@@ -121,7 +121,7 @@ func (s *Result) said() string {
 	return strings.Join(parts, "; ")
 }
 
-// table has all rows, and the peaks that they are held against.
+// table formats all rows with the peaks that they are compared with.
 func (m *Benchmark) table() string {
 	var b strings.Builder
 	b.WriteString("| what | on | runs | median ms | p10 | p90 | GB/s | TFLOP/s | tokens/s | of peak flops | of bandwidth |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
@@ -154,7 +154,7 @@ func figure(x float64) string {
 	return fmt.Sprintf("%.3g", x)
 }
 
-// cell is text that does not end a column.
+// cell escapes text for a table cell.
 func cell(s string) string {
 	return strings.NewReplacer("|", `\|`, "\n", " ").Replace(s)
 }

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// Pack is what was built for a check, and of what: pack.json in it.
+// Pack describes the contents of a check's pack; pack.json in the pack holds it.
 type Pack struct {
 	Commit string    `json:"commit"`
-	Built  string    `json:"built"` // with which compilers
-	Arch   string    `json:"arch"`  // what there are kernels for: 90a, or all
-	Tests  []Program `json:"tests"` // none in a pack of what measures
+	Built  string    `json:"built"` // versions of the compilers
+	Arch   string    `json:"arch"`  // architecture of the kernels: 90a, or all
+	Tests  []Program `json:"tests"` // empty in a pack for benchmarks
 }
 
 // Program is a test program.
@@ -36,10 +36,9 @@ const (
 // goes with it.
 const MostBytes = 64 << 20
 
-// Build makes the archive of a pack in a folder: the programs of bin, which
-// pack.json in it describes, and files of the tree at root. Where they are beside
-// it, in a checkout that goes with the pack, they are only counted. Errors: those
-// of reading and writing, and of more than can be carried.
+// Build writes the archive of a pack to a folder: the programs of bin, which its pack.json describes, and files of the
+// tree at root. If beside is true, the tree files are carried in a separate checkout and only their size counts. It
+// fails on read and write errors, and if the result is too large to be carried.
 func Build(folder, bin, root string, tree []string, beside bool) error {
 	if _, err := readPack(bin); err != nil {
 		return err
@@ -84,7 +83,7 @@ func Build(folder, bin, root string, tree []string, beside bool) error {
 	return checkSize(folder, checkout)
 }
 
-// checkSize measures what is carried: a pack, and a checkout of so many bytes.
+// checkSize checks the total size of a pack and a checkout of the given number of bytes.
 func checkSize(folder string, checkout int64) error {
 	all := checkout
 	err := filepath.Walk(folder, func(_ string, info os.FileInfo, err error) error {
@@ -114,5 +113,5 @@ func readPack(folder string) (*Pack, error) {
 	return &p, nil
 }
 
-// binary is the file of a test program.
+// binary returns the file name of a test program.
 func (p *Program) binary() string { return strings.ReplaceAll(p.Name, "/", "_") + ".test" }

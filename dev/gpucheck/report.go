@@ -1,11 +1,8 @@
-// Package gpucheck runs what is to be run where there is a GPU, and writes one
-// report of it: the wrappers of PTX against their twins, the tests and goldens
-// on the device, compute-sanitizer on the kernels, and the benchmarks with the
-// targets that they are held against.
+// Package gpucheck runs all checks that need a GPU and writes one report: PTX wrappers compared with their Go twins,
+// tests and goldens on the device, compute-sanitizer on the kernels, and benchmarks with their targets.
 //
-// The machine needs nothing but a driver: all programs come in a pack that was
-// built elsewhere. The report is whole at any moment, so that what takes the
-// machine away takes no result with it, and a later run goes on from there.
+// The machine needs only a driver: all programs come in a pack that was built elsewhere. The report on disk is always
+// complete, so that losing the machine loses no results, and a later run continues from it.
 package gpucheck
 
 import (
@@ -18,7 +15,7 @@ import (
 	"time"
 )
 
-// Status is how a step stands.
+// Status is the state of a step.
 type Status string
 
 // A step that was begun and not ended, because the machine or the time for all
@@ -32,7 +29,7 @@ const (
 	Skipped     Status = "skipped"
 )
 
-// Result is what came of a step.
+// Result is the outcome of a step.
 type Result struct {
 	Name    string     `json:"name"`
 	What    string     `json:"what"`
@@ -47,11 +44,10 @@ type Result struct {
 	// Counters are the hardware's, of kernels.
 	Counters []Counters `json:"counters,omitempty"`
 	Clock    *Clock     `json:"clock,omitempty"` // while it was measured
-	Tail     string     `json:"tail,omitempty"`  // the last that it printed, where it did not pass
+	Tail     string     `json:"tail,omitempty"`  // the end of its output, if it did not pass
 }
 
-// Margin is how near the values of an operation have come to the error that they may
-// have, in the case where they came nearest.
+// Margin is the smallest distance between an operation's error and the permitted error, over all cases.
 type Margin struct {
 	Operation string  `json:"operation"`
 	Case      string  `json:"case"`
@@ -59,7 +55,7 @@ type Margin struct {
 	Limit     float64 `json:"limit"`
 }
 
-// Clock is what nvidia-smi said while a step ran.
+// Clock holds the nvidia-smi readings taken while a step ran.
 type Clock struct {
 	LeastMHz float64 `json:"least_mhz"`
 	MostMHz  float64 `json:"most_mhz"`
@@ -67,7 +63,7 @@ type Clock struct {
 	Celsius  float64 `json:"most_celsius"`
 }
 
-// Tests counts what a test program has printed.
+// Tests counts the results in a test program's output.
 type Tests struct {
 	Passed  int      `json:"passed"`
 	Failed  int      `json:"failed"`
@@ -124,7 +120,7 @@ func (r *Report) Write(folder string) error {
 	)
 }
 
-// replace writes a file beside the old one first.
+// replace writes a file atomically, through a new file next to the old one.
 func replace(name string, data []byte) error {
 	if err := os.WriteFile(name+".new", data, 0o644); err != nil {
 		return err
@@ -132,7 +128,7 @@ func replace(name string, data []byte) error {
 	return os.Rename(name+".new", name)
 }
 
-// Count is how many steps stand so.
+// Count returns the number of steps with a status.
 func (r *Report) Count(s Status) (n int) {
 	for i := range r.Steps {
 		if r.Steps[i].Status == s {
@@ -151,9 +147,8 @@ func (r *Report) result(name string) *Result {
 	return &r.Steps[i]
 }
 
-// goOn takes over what an earlier report has of the same steps of the same
-// programs: of those that passed or failed. Why one was skipped may be no more.
-// Steps that this pack has no program for are kept as they were.
+// goOn copies from an earlier report the results of steps that passed or failed. Skipped steps are tried again, since
+// the reason may no longer hold. Results of steps for which this pack has no program are kept.
 func (r *Report) goOn(old *Report) error {
 	if old.Commit != r.Commit || old.Small != r.Small {
 		return fmt.Errorf("found a report of commit %s, small sizes: %v; expected %s, %v", old.Commit, old.Small, r.Commit, r.Small)

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Options are what Run goes by.
+// Options configures Run.
 type Options struct {
 	From string // folder of the pack
 	Out  string // folder of the report
@@ -30,12 +30,12 @@ type Options struct {
 	// Continue is the report of an earlier run, whose ended steps are not run
 	// again; empty for none.
 	Continue string
-	// Limit is how long all of it may take; what is left then is not run. 0 for
-	// no limit, or that of a part.
+	// Limit is the time limit of the whole run; steps that remain are not run. Zero means no limit, or the limit of
+	// the part.
 	Limit time.Duration
 	// Small has everything run in sizes that only show that it runs.
 	Small bool
-	// Log is told what is done; nil for nobody.
+	// Log receives progress messages; it may be nil.
 	Log io.Writer
 }
 
@@ -53,7 +53,7 @@ type runner struct {
 	pack      *Pack
 	work      string // the unpacked pack
 	tree      string // the files that tests read
-	temp      string // for what steps write
+	temp      string // for output files of steps
 	driver    string
 	sanitizer string
 	profiler  string
@@ -62,8 +62,8 @@ type runner struct {
 	deadline  time.Time // zero for none
 }
 
-// Run unpacks a pack, runs its steps and writes the report, before and after
-// each step. Errors: ErrSteps, ErrNothing, ErrUnfinished, and what keeps it from running at all.
+// Run unpacks a pack, runs its steps, and writes the report before and after each step. Errors: ErrSteps, ErrNothing,
+// ErrUnfinished, and errors that prevent the run.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -155,7 +155,7 @@ func fileExists(name string) bool {
 	return err == nil
 }
 
-// begin makes a report in which nothing has been run, or what an earlier one has.
+// begin creates an empty report, or continues an earlier one.
 func (r *runner) begin(steps []step) error {
 	if most := steps[len(steps)-1].part; r.Part < 0 || r.Part > most {
 		return fmt.Errorf("found part %d, expected one of 1 to %d", r.Part, most)
@@ -185,7 +185,7 @@ func (r *runner) begin(steps []step) error {
 	return r.report.Write(r.Out)
 }
 
-// take runs a step, if it is to be run, and writes the report.
+// take runs a step, if requested, and writes the report.
 func (r *runner) take(ctx context.Context, s *step, missing error) error {
 	x := r.report.result(s.name)
 	if !r.wants(s, x) {
@@ -231,8 +231,7 @@ func (r *runner) take(ctx context.Context, s *step, missing error) error {
 	return r.report.Write(r.Out)
 }
 
-// lacks tells which program of a step is none of the pack, empty for none: there are packs
-// of what measures, and of tests.
+// lacks returns the program of a step that the pack lacks, or "": some packs hold only benchmarks, others only tests.
 func (r *runner) lacks(s *step) string {
 	for _, name := range s.args {
 		if filepath.Dir(name) == filepath.Join(r.work, binFolder) && !fileExists(name) {
@@ -242,7 +241,7 @@ func (r *runner) lacks(s *step) string {
 	return ""
 }
 
-// wants tells whether a step is to be run.
+// wants reports whether a step should run.
 func (r *runner) wants(s *step, x *Result) bool {
 	switch {
 	case s.name == first:
@@ -253,8 +252,7 @@ func (r *runner) wants(s *step, x *Result) bool {
 	return x.Status == NotRun && (r.Part == 0 || r.Part == s.part)
 }
 
-// leastTime is what a step is begun for; tests shorten the times of steps to
-// mostTime.
+// leastTime is the minimum remaining time with which a step is started; tests shorten the times of steps to mostTime.
 const leastTime = 500 * time.Millisecond
 
 var mostTime time.Duration
@@ -273,7 +271,7 @@ func (r *runner) run(ctx context.Context, s *step, x *Result, left time.Duration
 	stdout, last := &output{}, &tail{}
 	c.Stdout, c.Stderr = io.MultiWriter(stdout, last, r.log), io.MultiWriter(last, r.log)
 	alone(c)
-	c.WaitDelay = 5 * time.Second // for what it still has to say, and what it has started and left behind
+	c.WaitDelay = 5 * time.Second // for its remaining output, and for child processes that it left
 	began := time.Now()
 	err := r.watch(c, s, x, stdout)
 	x.Seconds = time.Since(began).Seconds()
@@ -295,7 +293,7 @@ func (r *runner) run(ctx context.Context, s *step, x *Result, left time.Duration
 	}
 }
 
-// read takes out of the output what the step is there for.
+// read extracts the results of the step from its output.
 func (s *step) read(r *runner, x *Result, raw []byte) {
 	fail := func(err error) {
 		if err != nil && x.Status == Passed {
@@ -324,7 +322,7 @@ func (s *step) read(r *runner, x *Result, raw []byte) {
 			x.Tests = nil
 		}
 		fail(s.missing(raw))
-		// What cannot be instrumented has not been checked, whatever it has printed.
+		// A program that cannot be instrumented has not been checked, whatever it printed.
 		if unable := regexp.MustCompile(`(?i)device not supported|insufficient privileges`).Find(raw); unable != nil {
 			x.Status, x.Reason = Skipped, "compute-sanitizer: "+string(unable)
 		}
@@ -342,8 +340,7 @@ func (s *step) read(r *runner, x *Result, raw []byte) {
 	}
 }
 
-// missing is an error where the output lacks what it must mention: what a step is
-// there for has not been launched.
+// missing returns an error if the output lacks a required mention, so that a kernel under test was not launched.
 func (s *step) missing(raw []byte) error {
 	for _, name := range s.mentions {
 		if !bytes.Contains(raw, []byte(name)) {
@@ -388,7 +385,7 @@ func count(raw []byte) *Tests {
 	return t
 }
 
-// twins tells why the wrappers cannot be compared.
+// twins returns the reason that the wrappers cannot be compared.
 func (r *runner) twins() string {
 	if r.Small {
 		return "the simulated driver has no PTX: a test of kernels/sim compares the twins with themselves"

@@ -5,13 +5,12 @@ import (
 	"encoding/binary"
 )
 
-// Programs of a pack have most of their functions in common, but not where these
-// lie, and so calls and addresses of data differ in the distance that they name.
-// split takes these distances out of a program for amd64, as the addresses that
-// they lead to: what is left is the same in all programs, and chunks find it.
+// Programs of a pack share most functions, but at different addresses, so the relative offsets of calls and data
+// differ. split extracts these offsets from an amd64 program, as absolute addresses. The remaining code is the same in
+// all programs, so chunks match.
 //
-// Whether four bytes are a distance follows from the bytes before alone, which
-// stay, so that joined puts them back whatever the bytes are.
+// Whether four bytes are an offset depends only on the bytes before them, which stay in place, so joined restores any
+// input.
 func split(program []byte) (code, addresses []byte) {
 	code = bytes.Clone(program)
 	for i := 0; i+distance <= len(code); {
@@ -28,7 +27,7 @@ func split(program []byte) (code, addresses []byte) {
 	return code, addresses
 }
 
-// joined is a program out of its parts; ok is false where they are not.
+// joined reassembles a program from its parts; ok is false if they do not fit.
 func joined(code, addresses []byte) (program []byte, ok bool) {
 	program = bytes.Clone(code)
 	for i := 0; i+distance <= len(program); {
@@ -49,9 +48,8 @@ func joined(code, addresses []byte) (program []byte, ok bool) {
 
 const distance = 4 // bytes
 
-// distanceAt tells after how many bytes a distance follows, 0 where none does: a
-// call or jump, or an instruction that loads an address, or reads, compares or
-// writes what lies there.
+// distanceAt returns after how many bytes an offset follows, or 0 if none does: after a call or jump, or an
+// instruction that loads an address or accesses the data there.
 func distanceAt(b []byte, i int) int {
 	switch {
 	case (b[i] == 0xe8 || b[i] == 0xe9) && i+1+distance <= len(b):

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// kind is how the output of a step is read.
+// kind selects how the output of a step is parsed.
 type kind uint8
 
 const (
@@ -27,10 +27,9 @@ type step struct {
 	folder     string
 	limit      time.Duration
 	skip       string // why it is not done
-	// mentions are what its output must have: the kernels that it is there for.
+	// mentions lists text that the output must contain: the kernels that the step tests.
 	mentions []string
-	// saves is the file where the program keeps its report while it goes on, empty
-	// for none.
+	// saves is the file in which the program saves its report while running; it may be empty.
 	saves string
 	// begin, if any, is called when the step's turn has come, and says why it is
 	// not done after all.
@@ -42,9 +41,8 @@ type step struct {
 // first is the step that looks for the device; without it nothing else runs.
 const first = "device"
 
-// steps lists them in their order. The first part is what a machine is had for: whether
-// values are right, what the device reaches, what PyTorch makes of it, and what users run.
-// The second looks at memory and at other shapes; what takes long is last.
+// steps returns all steps in order. The first part covers what a GPU is needed for most: values, peak rates, PyTorch's
+// rates, and the workloads of users. The second part checks memory and other shapes; long steps come last.
 func (r *runner) steps() []step {
 	all := []step{
 		{name: first, what: "the driver is found and lists a device that kernels are compiled for", kind: devices,
@@ -87,7 +85,7 @@ var tensorCores = []string{"gemm_mma_", "attention_bf16_", "attention_dq_bf16_",
 // simulated driver alone.
 const longCases = "LORAFUSE_LONG=1"
 
-// values is a step of the conformance suite.
+// values returns a step of the conformance suite.
 func (r *runner) values(name, what string, limit time.Duration, run string, kernels ...string) step {
 	s := step{name: name, what: what, kind: tests, limit: limit, mentions: kernels,
 		args: []string{r.bin(benchProgram), "values", "-test.v", "-test.run=" + run}}
@@ -97,7 +95,7 @@ func (r *runner) values(name, what string, limit time.Duration, run string, kern
 	return s
 }
 
-// tests is the step of a package's test program.
+// tests returns the step of a package's test program.
 func (r *runner) tests(p Program) step {
 	s := step{name: "tests " + p.Name, what: "the tests of package " + p.Name, kind: tests, folder: filepath.Join(r.tree, filepath.FromSlash(p.Name)),
 		limit: halfPart, env: []string{longCases}}
@@ -118,11 +116,11 @@ func (r *runner) tests(p Program) step {
 	return s
 }
 
-// smallTests are those that show that a test program runs.
+// smallTests matches tests that show that a test program works.
 const smallTests = "^(TestGraphs|TestProfile|TestMissing.*|TestNo.*|Example.*)$"
 
-// sanitizers run kernels under compute-sanitizer: the wrappers, and the values of
-// all operations. What takes longest is last.
+// sanitizers returns steps that run kernels under compute-sanitizer: the wrappers, and the values of all operations.
+// The longest come last.
 func (r *runner) sanitizers() []step {
 	wrappers := step{what: "wrappers", args: r.wrappers()}
 	f32, bf16 := r.values("", "", 0, "^TestConformance$/^value$"), r.values("", "", 0, rounded, tensorCores...)
@@ -137,7 +135,7 @@ func (r *runner) sanitizers() []step {
 	}
 }
 
-// sanitized is a step under a tool of compute-sanitizer.
+// sanitized wraps a step in a tool of compute-sanitizer.
 func (r *runner) sanitized(tool, of string, limit time.Duration, s step) step {
 	s.name, s.what, s.kind, s.limit = tool+" "+of, "compute-sanitizer "+tool+" on the kernels of all operations, "+of, sanitizing, limit
 	if of == "wrappers" {
@@ -153,8 +151,8 @@ func (r *runner) sanitized(tool, of string, limit time.Duration, s step) step {
 	return s
 }
 
-// suite is a step of gpubench, with the arguments that it has in small sizes; where there
-// are none it is not taken then.
+// suite returns a step of gpubench with its arguments, or with small ones for small sizes. Without small arguments,
+// small runs omit it.
 func (r *runner) suite(name, what string, limit time.Duration, args, small []string) (all []step) {
 	if r.Small {
 		args, limit = small, 2*time.Minute
@@ -170,15 +168,13 @@ func (r *runner) suite(name, what string, limit time.Duration, args, small []str
 	return []step{{name: name, what: what, kind: benchmark, limit: limit, args: args, saves: saves}}
 }
 
-// peaksStep measures what others hold their figures against, and leaves it in peaksFile
-// beside the report.
+// peaksStep measures the peaks that other steps are compared with and stores them in peaksFile next to the report.
 const (
 	peaksStep = "peaks"
 	peaksFile = "peaks.json"
 )
 
-// peaks are the arguments that tell a suite what was measured before, by this run or by
-// the one that it continues.
+// peaks returns the arguments that pass a suite the peaks measured by this run or by the run that it continues.
 func (r *runner) peaks() []string {
 	for _, folder := range []string{r.Out, filepath.Dir(r.Continue)} {
 		if name := filepath.Join(folder, peaksFile); fileExists(name) {
@@ -188,7 +184,7 @@ func (r *runner) peaks() []string {
 	return nil
 }
 
-// figures are what a machine is had for, the yardsticks first.
+// figures returns the most important benchmarks, torch's first.
 func (r *runner) figures() []step {
 	large := func(only string) []string { return []string{"large", "-runs", "3", "-dir", r.temp, "-only", only} }
 	small := func(only string) []string {
@@ -216,7 +212,7 @@ func (r *runner) figures() []step {
 	)
 }
 
-// counting has ncu read the counters of the hardware for kernels that users' time goes to.
+// counting returns a step in which ncu reads the hardware counters of the kernels that take most of users' time.
 func (r *runner) counting() step {
 	s := step{name: "counters", what: "counters of the hardware, of six kinds of kernels", kind: counting, limit: time.Minute}
 	for _, section := range []string{"SpeedOfLight", "ComputeWorkloadAnalysis", "MemoryWorkloadAnalysis", "Occupancy", "LaunchStats", "WarpStateStats"} {
@@ -236,10 +232,10 @@ func (r *runner) counting() step {
 	return s
 }
 
-// pythonPlace stands for a Python that is looked for when it is needed.
+// pythonPlace is a placeholder for a Python that is searched for when needed.
 const pythonPlace = "PYTHON"
 
-// rates measure what users reach for less.
+// rates returns benchmarks of less common workloads.
 func (r *runner) rates() []step {
 	kernels := func(only string) []string { return []string{"kernels", "-only", only} }
 	return slices.Concat(

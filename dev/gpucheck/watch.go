@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// often is how often the report of a step under way is written.
+// often is the interval at which the report of a running step is written.
 var often = 3 * time.Second
 
-// watch runs the program of a step. Meanwhile the report gets what it has come to,
-// so that whoever takes the machine away takes no more than a few seconds.
+// watch runs the program of a step and regularly saves its results in the report, so that losing the machine loses
+// only a few seconds.
 func (r *runner) watch(c *exec.Cmd, s *step, x *Result, stdout *output) error {
 	began, ended := time.Now(), make(chan error, 1)
 	go func() {
@@ -44,7 +44,7 @@ func (r *runner) watch(c *exec.Cmd, s *step, x *Result, stdout *output) error {
 	}
 }
 
-// saved is what the program of a step has saved so far, nil for nothing.
+// saved returns the report that a step's program has saved so far, or nil.
 func (s *step) saved() *Benchmark {
 	raw, err := os.ReadFile(s.saves)
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *step) saved() *Benchmark {
 	return b
 }
 
-// output keeps what is written to it, for who reads while it grows.
+// output keeps everything written to it and can be read while it grows.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -69,14 +69,14 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.b.Write(p)
 }
 
-// bytes are a copy.
+// bytes returns a copy of the content.
 func (o *output) bytes() []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return bytes.Clone(o.b.Bytes())
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the last bytes written to it.
 type tail struct {
 	mu sync.Mutex
 	b  []byte

@@ -16,8 +16,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// AdamWTogether: a step on 23 tensors, as training takes it, needs so many launches and
-// does what the CPU does.
+// AdamWTogether checks that a step on 23 tensors, batched as in training, uses the given number of launches and
+// matches the CPU.
 func AdamWTogether(t *testing.T, dev backend.Device, launches int) {
 	host, err := cpu.Open(backend.Options{})
 	require.NoError(t, err)

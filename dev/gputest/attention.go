@@ -24,7 +24,7 @@ type Attention struct {
 	Forward bool // without the gradient
 }
 
-// NewAttention is a case of n queries, each of which sees the keys [lo, hi) of m.
+// NewAttention returns a case of n queries, each of which attends to the keys [lo, hi) of m.
 func NewAttention(n, m, heads, keyHeads, dim, window int, see func(i int) (lo, hi int)) *Attention {
 	c := &Attention{N: n, M: m, Attr: ir.AttentionAttr{Heads: heads, KVHeads: keyHeads, HeadDim: dim, Window: window,
 		Scale: float32(1 / math.Sqrt(float64(dim)))}}
@@ -35,19 +35,19 @@ func NewAttention(n, m, heads, keyHeads, dim, window int, see func(i int) (lo, h
 	return c
 }
 
-// Decoded is the last queries of c, of which no gradient is asked for.
+// Decoded returns a case of c's last queries, without gradients.
 func (c *Attention) Decoded() *Attention {
 	d, first := *c, max(0, c.N-12)
 	d.N, d.Lo, d.Hi, d.Forward = c.N-first, c.Lo[first:], c.Hi[first:], true
 	return &d
 }
 
-// String names its sizes.
+// String formats the sizes of the case.
 func (c *Attention) String() string {
 	return fmt.Sprintf("%d of %d, heads %d/%d of %d, window %d", c.N, c.M, c.Attr.Heads, c.Attr.KVHeads, c.Attr.HeadDim, c.Attr.Window)
 }
 
-// Causal is of queries that follow so many keys.
+// Causal returns the key ranges of queries that follow past keys.
 func Causal(past int) func(i int) (lo, hi int) {
 	return func(i int) (lo, hi int) { return 0, past + i + 1 }
 }
@@ -63,8 +63,8 @@ func Documents(length int) func(i int) (lo, hi int) {
 	}
 }
 
-// number is a fixed sequence of about unit variance (splitmix64), the same as
-// in scripts/make_attention_goldens.py.
+// number returns element i of a fixed sequence of about unit variance (splitmix64), the same as in
+// scripts/make_attention_goldens.py.
 func number(seed, i uint64) float32 {
 	z := seed<<32 + (i+1)*0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -81,13 +81,13 @@ func numbers(seed uint64, n int) []float32 {
 	return x
 }
 
-// inputs are q, k, v and do.
+// inputs returns q, k, v and do.
 func (c *Attention) inputs() (q, k, v, do []float32) {
 	wide, narrow := c.N*c.Attr.Heads*c.Attr.HeadDim, c.M*c.Attr.KVHeads*c.Attr.HeadDim
 	return numbers(1, wide), numbers(2, narrow), numbers(3, narrow), numbers(4, wide)
 }
 
-// Reference is o, lse, dq, dk and dv by the definition.
+// Reference computes o, lse, dq, dk and dv from the definition.
 func (c *Attention) Reference() [5][]float64 {
 	q, k, v, do := c.inputs()
 	a, d := c.Attr, c.Attr.HeadDim
@@ -152,7 +152,7 @@ func (c *Attention) Eval(t require.TestingT, dev backend.Device) [5][]float32 {
 	return out
 }
 
-// Try is Eval where that may fail.
+// Try evaluates the case like Eval, but returns errors.
 func (c *Attention) Try(dev backend.Device) (out [5][]float32, err error) {
 	g := graph.New()
 	wide, narrow := c.Attr.Heads*c.Attr.HeadDim, c.Attr.KVHeads*c.Attr.HeadDim
@@ -199,12 +199,11 @@ func ints(x []int32) *tensor.Tensor {
 	return t
 }
 
-// Outs are the names of what Eval gives.
+// Outs names the results of Eval.
 var Outs = [5]string{"o", "lse", "dq", "dk", "dv"}
 
-// Error is the root mean square of the difference, relative to that of want,
-// or to smallest where that is less: gradients of what sees one key are 0.
-// Infinities must be where they belong.
+// Error returns the root mean square of the difference relative to that of want, or to smallest if that is larger:
+// gradients of queries that see one key are 0. Infinities must match.
 func Error(t assert.TestingT, got []float32, want []float64, smallest float64, what string) float64 {
 	if !assert.Len(t, got, len(want), what) {
 		return math.Inf(1)
@@ -224,8 +223,7 @@ func Error(t assert.TestingT, got []float32, want []float64, smallest float64, w
 	return math.Sqrt(diff / max(squares, smallest*smallest*float64(len(want))))
 }
 
-// Table has cases whose shapes are such that each kernel meets tiles that are full, cut
-// off, skipped and divided between documents.
+// Table returns cases in which each kernel meets tiles that are full, partial, skipped, and split between documents.
 func Table() []*Attention {
 	return []*Attention{
 		NewAttention(150, 150, 2, 1, 16, 0, Causal(0)),
@@ -270,7 +268,7 @@ func bits(x [5][]float32) (out [][]uint32) {
 	return out
 }
 
-// Chunks are caches that are so long that they are read in chunks.
+// Chunks returns cases with caches that are long enough to be read in chunks.
 func Chunks() []*Attention {
 	list := []*Attention{
 		NewAttention(2, 1500, 4, 2, 64, 0, Causal(1400)),

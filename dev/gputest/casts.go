@@ -20,7 +20,7 @@ var Special = []float32{0, float32(math.Copysign(0, -1)), 1, -1, -0.5, 0.5, 1.5,
 	1e-8, 6e-8, 3e-8, -6.1e-5, 1e-45, -1e-40, 1.1754943e-38, 1e38, -1e38, 3.4e38, 2147483520, 2147483648, -2147483648, 4294967040, 4294967296,
 	9.2233715e18, 9.223372e18, 1.8446743e19, 1.8446744e19, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())}
 
-// drawn are the special numbers, and many that are not.
+// drawn returns special numbers followed by many random ones.
 func drawn(n int) []float32 {
 	r, x := rand.New(rand.NewPCG(1, 2)), append([]float32(nil), Special...)
 	for len(x) < n {
@@ -29,8 +29,8 @@ func drawn(n int) []float32 {
 	return x
 }
 
-// Casts have the bits of package tensor, from every code of 16 bits and less, and from
-// numbers that are special and many that are not.
+// Casts checks that casts match package tensor bit for bit, for all codes of up to 16 bits, special numbers and many
+// random ones.
 func Casts(t *testing.T, dev backend.Device) {
 	x := drawn(1 << 13)
 	for _, d := range []tensor.DType{tensor.Bool, tensor.U8, tensor.I8, tensor.U16, tensor.I16, tensor.U32, tensor.I32, tensor.U64, tensor.I64,
@@ -63,8 +63,8 @@ func Casts(t *testing.T, dev backend.Device) {
 	}
 }
 
-// codes are all codes of a type of 16 bits and less; else noise, and doubles where those
-// of 32 bits begin, end and are halfway.
+// codes returns all codes of a type of up to 16 bits. For wider types it returns noise, and doubles at the limits of
+// 32-bit types and halfway between their values.
 func codes(d tensor.DType) (raw []byte) {
 	switch {
 	case d == tensor.Bool:
@@ -100,7 +100,7 @@ func cast(t *testing.T, dev backend.Device, x *tensor.Tensor, to tensor.DType) [
 	return Eval(t, dev, x, func(_ *graph.Graph, x graph.Tensor) graph.Tensor { return x.Cast(to) })
 }
 
-// gather takes all elements of x as the rows of a table.
+// gather returns all elements of x, read as the rows of a table.
 func gather(t *testing.T, dev backend.Device, x *tensor.Tensor) []byte {
 	t.Helper()
 	n := ir.Static(x.Shape[0])
@@ -109,7 +109,7 @@ func gather(t *testing.T, dev backend.Device, x *tensor.Tensor) []byte {
 	})
 }
 
-// Eval is what the device makes of a tensor.
+// Eval applies f to a tensor on the device and returns the result.
 func Eval(t *testing.T, dev backend.Device, x *tensor.Tensor, f func(g *graph.Graph, x graph.Tensor) graph.Tensor) []byte {
 	t.Helper()
 	g := graph.New()

@@ -16,10 +16,9 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Flights: as many runs are given as may be under way, with an upload before each into
-// what the one before reads, while the host does not see any of them end; one more waits
-// for the first of them, and no longer than its context. Here and below, unseen has a
-// function run while the host does not see that runs end, and waits for them then.
+// Flights checks that the maximum number of runs can be pending, each after an upload into the previous run's input,
+// while the host sees no run end. One more run waits for the first of them, at most until its context ends. Here and
+// below, unseen calls a function while the host does not see runs end, and then waits for them.
 func Flights(t *testing.T, dev backend.Device, unseen func(func())) {
 	const n = 600_000 // more than a piece of a copy has
 	g := graph.New()
@@ -39,7 +38,7 @@ func Flights(t *testing.T, dev backend.Device, unseen func(func())) {
 	}
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	for turn := range 3 { // as launches, and as graphs where there are some
+	for turn := range 3 { // as launches, and as graphs if supported
 		var fences []backend.Fence
 		run := func(ctx context.Context) error {
 			i := len(fences)
@@ -116,8 +115,8 @@ func Yields(t *testing.T, dev backend.Device, unseen func(func())) {
 	require.Equal(t, begun.Load(), over.Load())
 }
 
-// Traps: what kernels report is said of their run, though the host looks only when later
-// ones have reported too; launch by launch, and as graphs where there are some.
+// Traps checks that an error of a kernel is attributed to its run, although the host reads it only after later runs
+// have reported too; with single launches, and with graphs if supported.
 func Traps(t *testing.T, dev backend.Device, unseen func(func())) {
 	g := graph.New()
 	table, ids := g.Param("table", tensor.F32, ir.Static(5), ir.Static(3)), g.Param("ids", tensor.I32, ir.Static(1))
@@ -155,7 +154,7 @@ func Traps(t *testing.T, dev backend.Device, unseen func(func())) {
 	}
 }
 
-// FreedUnderWay: what a run reads and writes may be freed as soon as it is given.
+// FreedUnderWay checks that inputs and outputs of a run may be freed once it is submitted.
 func FreedUnderWay(t *testing.T, dev backend.Device) {
 	e := Scaled(t, dev)
 	var last backend.Fence
@@ -176,8 +175,7 @@ func FreedUnderWay(t *testing.T, dev backend.Device) {
 	Wait(t)(last, nil)
 }
 
-// ClosedUnderWay: a device that is closed, as it is here, brings to their end the runs that
-// it was given.
+// ClosedUnderWay checks that closing a device completes the runs that were submitted to it. It closes dev.
 func ClosedUnderWay(t *testing.T, dev backend.Device) {
 	e := Scaled(t, dev)
 	var fences []backend.Fence

@@ -12,8 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// headTypes are the types of a head's weights, and rows of theirs, which lie as
-// wide loads want them and not.
+// headTypes lists the types of a head's weights, with row lengths that are and are not aligned for wide loads.
 var headTypes = []struct {
 	dtype tensor.DType
 	width int
@@ -22,7 +21,7 @@ var headTypes = []struct {
 	{tensor.F32, 33}, {tensor.BF16, 20}, {tensor.F16, 21}, {tensor.Q8, 64}, {tensor.NF4, 64}, {tensor.FP4, 128},
 }
 
-// head is 200 rows, two thirds of which have a label of 1120.
+// head is a case of 200 rows, two thirds of which have one of 1120 labels.
 type head struct {
 	*values
 	x, w, labels graph.Tensor
@@ -37,14 +36,13 @@ func (h head) loss() graph.Tensor {
 	return h.g.Of(h.g.IR().LinearCrossEntropy(h.x.Value(), h.w.Value(), h.labels.Value()))
 }
 
-// grad is the gradient for a quarter of the loss, with the loss.
+// grad returns the gradient for a quarter of the loss, and the loss.
 func (h head) grad() (dx, loss graph.Tensor) {
 	d := h.g.IR().Apply(ir.LinearCrossEntropyGrad, nil, h.x.Value(), h.w.Value(), h.labels.Value(), h.g.Const(0.25).Value())
 	return h.g.Of(d), h.g.Of(h.g.IR().Out(d, 1))
 }
 
-// Head takes the rows of a batch in several stretches, and divides the
-// products of gradients into parts.
+// Head checks a head that processes its rows in several groups and splits the products of gradients into parts.
 func Head(t *testing.T, dev backend.Device) {
 	for _, c := range headTypes[:6] {
 		h := newHead(c.dtype, c.width)
@@ -53,8 +51,7 @@ func Head(t *testing.T, dev backend.Device) {
 	}
 }
 
-// HeadRounded: the products of a device of precision bf16 are those of rounded operands,
-// and round nothing else.
+// HeadRounded checks that a device of precision bf16 rounds the operands of products, and nothing else.
 func HeadRounded(t *testing.T, dev backend.Device) {
 	for _, c := range headTypes {
 		h := newHead(c.dtype, c.width)
@@ -79,7 +76,7 @@ func HeadRounded(t *testing.T, dev backend.Device) {
 	}
 }
 
-// rounded is what grad gives where the factors of products are rounded.
+// rounded computes the results of grad with rounded factors of products.
 func (h head) rounded() (dx []float64, loss float64) {
 	round := func(x float64) float64 { return float64(tensor.BF16ToFloat32(tensor.Float32ToBF16(float32(x)))) }
 	in := func(i int) []float64 {

@@ -15,8 +15,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Rows runs kernels on rows of awkward lengths: those of a warp, of a block,
-// of a large block, with and without 16-byte accesses.
+// Rows runs kernels on rows of awkward lengths: for a warp, a block and a large block, with and without 16-byte
+// accesses.
 func Rows(t *testing.T, dev backend.Device) {
 	for _, d := range []int{1, 3, 31, 128, 1000, 1023, 1024, 1025, 1028, 4099, 8200} {
 		v := newValues(uint64(d))
@@ -36,8 +36,8 @@ func Rows(t *testing.T, dev backend.Device) {
 	}
 }
 
-// Sums: sums of squares keep what is small beside a large square, as sums in double do, and
-// are infinite where they are too large.
+// Sums checks that sums of squares keep small terms next to a large square, as sums in double do, and overflow to
+// infinity.
 func Sums(t *testing.T, dev backend.Device) {
 	const n = 300_000
 	x := make([]float32, n)
@@ -60,9 +60,8 @@ func Sums(t *testing.T, dev backend.Device) {
 	require.Equal(t, float32(math.Inf(1)), sum(x[n-5:]))
 }
 
-// ExactBits: masks of dropout and tables of rotary positions are those of the
-// CPU, bit for bit: positions up to two thousand million, where the angle is many
-// turns away from zero.
+// ExactBits checks that dropout masks and rotary tables equal the CPU's bit for bit, at positions up to two thousand
+// million, where the angle has made many turns.
 func ExactBits(t *testing.T, dev backend.Device) {
 	host, err := cpu.Open(backend.Options{})
 	require.NoError(t, err)

@@ -28,7 +28,7 @@ func Wait(t *testing.T) func(f backend.Fence, err error) {
 	}
 }
 
-// Noise is n bytes of a seed.
+// Noise returns n bytes generated from seed.
 func Noise(n int, seed uint64) []byte {
 	r := rand.New(rand.NewPCG(seed, 0))
 	b := make([]byte, n)
@@ -76,7 +76,7 @@ func Twice(dev backend.Device) (err error) {
 		}
 		defer buffers[i].Free()
 	}
-	for range 3 { // as launches, and as a graph where there are some
+	for range 3 { // as launches, and as a graph if supported
 		f, err := e.Run(context.Background(), backend.Args{Buffers: buffers, Dims: []int{0}})
 		if err == nil {
 			err = f.Wait(context.Background())
@@ -96,9 +96,8 @@ func Twice(dev backend.Device) (err error) {
 	return err
 }
 
-// LargeCopies: copies that are larger than what they go through arrive whole, in both
-// directions, several at once and in parts; what was uploaded is the caller's again at
-// once.
+// LargeCopies checks that copies larger than the staging memory are complete: in both directions, several at once, and
+// in parts. The source of an upload may be reused immediately.
 func LargeCopies(t *testing.T, dev backend.Device) {
 	const n = 19<<20 + 13
 	var all sync.WaitGroup
@@ -135,8 +134,8 @@ func LargeCopies(t *testing.T, dev backend.Device) {
 	b.Free()
 }
 
-// Closed: a device that is closed, as it is here, refuses everything; what is left of it
-// can still be closed. programs is how many executables it keeps memory for then.
+// Closed checks that a closed device rejects all calls, and that its remaining objects can still be closed. It closes
+// dev. programs returns the number of executables that still hold memory.
 func Closed(t *testing.T, dev backend.Device, programs func() int) {
 	b, err := dev.Alloc(64)
 	require.NoError(t, err)

@@ -1,8 +1,7 @@
-// Package gputest holds the kernels of GPUs to values that the reference of package ir
-// computes, where conformance has no case: at the lengths of rows at which kernels change,
-// bit for bit where the CPU's bits are promised, for many tensors at once; and devices to the
-// order of what is under way on them. What a device must do is the same for CUDA and for
-// Metal, whose tests call this.
+// Package gputest compares GPU kernels with the reference of package ir in cases that conformance lacks: at row
+// lengths at which kernels change, bit for bit if the CPU's bits are guaranteed, and for many tensors at once. It also
+// checks the order of pending work on devices. The requirements are the same for CUDA and Metal, whose tests call this
+// package.
 package gputest
 
 import (
@@ -22,7 +21,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// values are the params of a graph under test, made as they are asked for.
+// values holds the params of a graph under test, created on demand.
 type values struct {
 	g      *graph.Graph
 	random *rand.Rand
@@ -41,7 +40,7 @@ func (v *values) param(d tensor.DType, data []byte, numbers []float64, dims ...i
 	return v.g.Param(name, d, ir.ShapeOf(dims...)...)
 }
 
-// floats is a param of normal numbers times scale, rounded to type d.
+// floats returns a param of normally distributed numbers times scale, rounded to type d.
 func (v *values) floats(d tensor.DType, scale float64, dims ...int) graph.Tensor {
 	n := 1
 	for _, x := range dims {
@@ -70,7 +69,7 @@ func (v *values) floats(d tensor.DType, scale float64, dims ...int) graph.Tensor
 	return v.param(d, data, numbers, dims...)
 }
 
-// words is a param of whole numbers.
+// words returns a param of integers.
 func (v *values) words(d tensor.DType, x ...int64) graph.Tensor {
 	data, numbers := []byte(nil), []float64(nil)
 	for _, w := range x {
@@ -79,7 +78,7 @@ func (v *values) words(d tensor.DType, x ...int64) graph.Tensor {
 	return v.param(d, data, numbers, len(x))
 }
 
-// labels are n classes below count; every third row has none.
+// labels returns n classes below count; every third row has none.
 func (v *values) labels(n, count int) graph.Tensor {
 	x := make([]int64, n)
 	for i := range x {

@@ -1,18 +1,15 @@
-// Command load asks a server of OpenAI's API for many completions at once and says how
-// fast they came: of lorafuse serve, or of any other that one is to be compared with.
+// Command load sends many completion requests to an OpenAI-compatible server, lorafuse serve or another, and reports
+// latency and throughput.
 //
 //	go run ./dev/load --url http://127.0.0.1:8000 --streams 8 --requests 64 --tokens 64
 //	go run ./dev/load --url … --rate 2 --requests 100 --variants '[{"model": "a"}, {"model": "b"}]'
 //
-// With --rate requests come at random times of that mean, whether others are done or not
-// (an open loop); times count from when a request was due, not from when there was room
-// for it. Without, there are always as many under way as --streams says.
+// With --rate, requests arrive at random times of that mean rate, whether or not others have finished (an open loop).
+// Latency counts from the scheduled arrival. Without --rate, the number of concurrent requests is always --streams.
 //
-// Every request has a prompt of its own, of random words behind those that --shared asks
-// for, and is continued for --tokens tokens, the end of the text ignored. What differs
-// between servers, or between requests, goes into --variants: JSON objects whose fields
-// the requests get in turns, such as {"model": "a"}, or {"lora": [{"id": 0, "scale": 1}]}
-// for llama-server.
+// Every request has its own prompt, random words after the shared prefix of --shared, and generates --tokens tokens,
+// ignoring the end of text. Settings that differ between servers or requests go into --variants: JSON objects whose
+// fields the requests get in turn, such as {"model": "a"}, or {"lora": [{"id": 0, "scale": 1}]} for llama-server.
 package main
 
 import (
@@ -39,7 +36,7 @@ func main() {
 	}
 }
 
-// run is the command; what is wrong with requests is an error, behind the report.
+// run runs the command. Failed requests are returned as an error after the report.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	var p plan
 	flags := flag.NewFlagSet("load", flag.ContinueOnError)

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// plan is what a server is asked for.
+// plan describes the requests to send.
 type plan struct {
 	url, key      string
 	requests      int
@@ -46,7 +46,7 @@ func (p *plan) check() error {
 	return nil
 }
 
-// sample is what became of one request. Times count from when the run began.
+// sample is the result of one request. Times count from the start of the run.
 type sample struct {
 	due    time.Duration
 	chunks []time.Duration // when pieces of the answer came
@@ -97,7 +97,7 @@ func (p *plan) do(ctx context.Context) []sample {
 	return samples
 }
 
-// bodies are the requests.
+// bodies returns the request bodies.
 func (p *plan) bodies() []map[string]any {
 	r := rand.New(rand.NewPCG(p.seed, 0))
 	sharedWords, sharedIDs := words(r, p.shared), p.ids(r, p.shared)
@@ -119,7 +119,7 @@ func (p *plan) bodies() []map[string]any {
 // reserved are the first ids of a vocabulary, which mostly have meanings of their own.
 const reserved = 16
 
-// ids are n random ones; none without a vocabulary.
+// ids returns n random token IDs, or none without a vocabulary.
 func (p *plan) ids(r *rand.Rand, n int) []int {
 	if p.vocab == 0 {
 		return nil
@@ -131,7 +131,7 @@ func (p *plan) ids(r *rand.Rand, n int) []int {
 	return ids
 }
 
-// words are n random ones of a few letters.
+// words returns n random words of a few letters.
 func words(r *rand.Rand, n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -183,7 +183,7 @@ func (a *asker) ask(ctx context.Context, body map[string]any, due time.Duration)
 	return s
 }
 
-// event is what counts of an event of a stream.
+// event holds the fields of a stream event that are used.
 type event struct {
 	Choices []struct {
 		Text   string
@@ -196,8 +196,8 @@ type event struct {
 	Error *struct{ Message string }
 }
 
-// read reads a stream of events. Pieces without text count, but for the last: their
-// tokens are there, though not yet whole characters.
+// read reads a stream of events. Events without text count as well, except the last: their tokens do not complete a
+// character yet.
 func (a *asker) read(r io.Reader, s *sample) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<24)

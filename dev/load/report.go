@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// report is what was measured, in seconds.
+// report holds the measurements, in seconds.
 type report struct {
 	Requests int    `json:"requests"`
 	Failed   int    `json:"failed"`
@@ -25,14 +25,14 @@ type report struct {
 	Answer     quantiles `json:"time_to_answer"`
 }
 
-// quantiles are those of many times.
+// quantiles holds quantiles of durations.
 type quantiles struct {
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`
 	Max float64 `json:"max"`
 }
 
-// newQuantiles takes the smallest time that so many are not above.
+// newQuantiles computes quantiles by nearest rank.
 func newQuantiles(times []time.Duration) (q quantiles) {
 	if len(times) == 0 {
 		return q

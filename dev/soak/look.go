@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// look is what a server has in use at a moment.
+// look is a snapshot of a server's resources.
 type look struct {
 	at                        time.Duration
 	resident, heap            float64 // bytes
@@ -19,7 +19,7 @@ type look struct {
 	series                    int // that name the adapters
 }
 
-// columns are those of the table.
+// columns is the header of the table.
 const columns = "   time    RSS MiB   heap MiB  goroutines  files   pages  running  waiting   answers"
 
 func (l look) String() string {
@@ -61,17 +61,16 @@ func (p *plan) look(at time.Duration) (look, error) {
 	return l, nil
 }
 
-// What may come and go: what the collector of garbage has not come to yet, and a request
-// or two that are ending.
+// Permitted fluctuations: memory that the garbage collector has not freed yet, and a request or two that are ending.
 const (
 	slackBytes      = 12 << 20
 	slackGoroutines = 8
 	slackFiles      = 8
 )
 
-// grown says what grows: what there was least of in the last third of the time is held
-// against the least of the second third. The first one is for what is made once. The last
-// look is one at a server that nobody asks any more.
+// grown returns an error if a resource grows: it compares the minimum in the last third of the time with the minimum
+// in the second third. The first third is for one-time allocations. The last snapshot is taken when the server is
+// idle.
 func grown(looks []look) error {
 	if len(looks) < 9 {
 		return fmt.Errorf("%d looks at the server, expected 9 or more", len(looks))

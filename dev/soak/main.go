@@ -1,12 +1,11 @@
-// Command soak has a server of lorafuse work for a while as a busy day would have it:
-// requests for many adapters, streams that are left in the middle, adapters that are
-// swapped and unloaded under their requests. It prints what the server has in use, and
-// fails where that grows.
+// Command soak puts a lorafuse server under the load of a busy day: requests for many adapters, streams that clients
+// abandon, and adapters that are swapped and unloaded while in use. It prints the server's resource usage and fails if
+// that grows.
 //
 //	go run ./dev/soak --url http://127.0.0.1:8000 --for 10m --adapters a,b --swap c,d
 //
-// The adapters in --adapters have been loaded; those in --swap are folders below the
-// --adapters-dir of the server, which must allow updates. scripts/soak.sh does it all.
+// The adapters in --adapters must be loaded. Those in --swap are folders below the server's --adapters-dir, and the
+// server must allow updates. scripts/soak.sh does all of this.
 package main
 
 import (
@@ -34,7 +33,7 @@ func main() {
 	}
 }
 
-// run is the command; what has grown is an error, behind the table.
+// run runs the command. Growth is returned as an error after the table.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	var p plan
 	flags := flag.NewFlagSet("soak", flag.ContinueOnError)

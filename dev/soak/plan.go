@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// plan is what a server is put to.
+// plan describes the load on a server.
 type plan struct {
 	url, key        string
 	time, every     time.Duration
@@ -24,13 +24,13 @@ type plan struct {
 	client          *http.Client
 }
 
-// counts are of what was done.
+// counts holds the numbers of completed actions.
 type counts struct{ answers, left, swaps, unknown atomic.Int64 }
 
-// swapped is the name that comes to stand for one adapter after the other.
+// swapped is the name that is assigned to different adapters in turn.
 const swapped = "swapped"
 
-// do asks the server for as long as it is to, and looks at it meanwhile.
+// do sends requests for the configured time and takes snapshots of the server.
 func (p *plan) do(ctx context.Context, out io.Writer) (looks []look, done *counts, err error) {
 	p.url, done = strings.TrimSuffix(p.url, "/"), &counts{}
 	transport := &http.Transport{MaxIdleConnsPerHost: p.clients}
@@ -92,7 +92,7 @@ func (p *plan) do(ctx context.Context, out io.Writer) (looks []look, done *count
 	return looks, done, p.rest(see, &looks)
 }
 
-// rest waits until nothing is under way any more, and looks for the last time.
+// rest waits until the server is idle and takes the last snapshot.
 func (p *plan) rest(see func() error, looks *[]look) error {
 	for range 100 {
 		l, err := p.look(0)
@@ -149,7 +149,7 @@ func (p *plan) ask(ctx context.Context, r *rand.Rand, done *counts) error {
 
 var prompts = []string{"Once upon a time", "Once upon a", "The", "a b c d e f g h", "What is it that", "Once upon a time there was"}
 
-// change has the name come to stand for another adapter, or for none for a moment.
+// change assigns the name to another adapter, or unloads it for a moment.
 func (p *plan) change(ctx context.Context, r *rand.Rand, done *counts) error {
 	select {
 	case <-time.After(time.Duration(r.IntN(40)) * time.Millisecond):

@@ -8,26 +8,25 @@ import (
 	"github.com/lorafuse/lorafuse/ir"
 )
 
-// Counted is a device of which is counted what a host asks of it: what costs time
-// where it is far away.
+// Counted is a device that counts the operations of a host that are expensive on a remote device.
 type Counted struct {
 	backend.Device
 	backend.Memory
 
-	// Waits are those for work that nobody has waited for yet, nor for anything
-	// behind it, be it by a fence or because no more runs may be under way.
+	// Waits counts waits for work that was not yet waited for, nor any later work, through a fence or because no more
+	// runs may be pending.
 	Waits, Uploads, Runs int
 	Arena                int // bytes of the largest that programs share
 
-	given, reached int // copies and runs, and those that were waited for
+	given, reached int // numbers of submitted copies and runs, and of those waited for
 }
 
-// Count counts what is asked of a device, which has [backend.Memory].
+// Count returns a device that counts the calls on dev, which must implement [backend.Memory].
 func Count(dev backend.Device) *Counted {
 	return &Counted{Device: dev, Memory: dev.(backend.Memory)}
 }
 
-// fence is that of the n-th thing that was given.
+// fence is the fence of submission n.
 type fence struct {
 	backend.Fence
 	dev *Counted
@@ -44,7 +43,7 @@ func (f fence) Wait(ctx context.Context) error {
 	return f.Fence.Wait(ctx)
 }
 
-// wait notes that somebody waits for the n-th thing.
+// wait records a wait for submission n.
 func (c *Counted) wait(n int) {
 	if n > c.reached {
 		c.reached = n
@@ -52,7 +51,7 @@ func (c *Counted) wait(n int) {
 	}
 }
 
-// counted numbers what was given.
+// counted numbers a submission and wraps its fence.
 func (c *Counted) counted(f backend.Fence, err error, of *countedExecutable) (backend.Fence, error) {
 	if err != nil {
 		return nil, err
@@ -107,5 +106,5 @@ func (e *countedExecutable) Run(ctx context.Context, args backend.Args) (backend
 	return f, err
 }
 
-// forgotten tells whether the fence of the n-th thing, a run, is of no more use.
+// forgotten reports whether the fence of submission n, a run, is obsolete.
 func (e *countedExecutable) forgotten(n int) bool { return n < e.runs[e.next] }

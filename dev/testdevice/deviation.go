@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// Deviation is how far results are from what is right: the root of the mean
-// square of the differences, in parts of that of what is right. It is what
-// scripts/make_rounding_goldens.py takes for PyTorch's error.
+// Deviation accumulates the error of results: the root mean square of the differences, relative to that of the correct
+// values. scripts/make_rounding_goldens.py uses the same measure for PyTorch's error.
 type Deviation struct{ wrong, size float64 }
 
 // Add counts a result.
@@ -17,12 +16,11 @@ func (d *Deviation) Add(got, want float64) {
 	d.size += want * want
 }
 
-// Relative is the deviation of what was counted.
+// Relative returns the deviation of the values added so far.
 func (d *Deviation) Relative() float64 { return math.Sqrt(d.wrong / d.size) }
 
-// Rows is the deviation of results in so many rows. With routed it is that of nine
-// rows in ten, the best: rounding may send a token to another expert than the right
-// one, where two are scored all but alike, and all of its row is off then.
+// Rows returns the deviation of n rows of results. With routed, it uses the best nine tenths of the rows: if two
+// experts have almost equal scores, rounding may route a token to the wrong one, which changes its whole row.
 func Rows(got, want []float32, n int, routed bool) float64 {
 	rows, width := make([]Deviation, n), len(want)/n
 	for i, w := range want {

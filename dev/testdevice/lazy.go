@@ -27,7 +27,7 @@ func NewLazy(t testing.TB) *Lazy {
 	return &Lazy{Device: dev, Memory: dev.(backend.Memory)}
 }
 
-// Do does all that is queued.
+// Do performs all queued operations.
 func (d *Lazy) Do() {
 	for _, do := range d.queue {
 		do()
@@ -35,7 +35,7 @@ func (d *Lazy) Do() {
 	d.queue = d.queue[:0]
 }
 
-// First puts f before all that is queued.
+// First inserts f at the front of the queue.
 func (d *Lazy) First(f func()) { d.queue = slices.Insert(d.queue, 0, f) }
 
 // later queues f.
@@ -51,7 +51,7 @@ func (d *Lazy) later(f func() (backend.Fence, error)) backend.Fence {
 	return r
 }
 
-// reached is a fence of what is in the queue so far.
+// reached is a fence for the operations queued so far.
 type reached struct {
 	dev *Lazy
 	err error

@@ -1,7 +1,6 @@
-// Package testdevice opens the device that tests of models, adapters, training
-// and generating run on. What they hold a device to is the same for all
-// machines, and so are the tests: LORAFUSE_TEST_BACKEND names the backend, the
-// CPU if it is not set. Deviation is the measure of how far results are off.
+// Package testdevice opens the device for tests of models, adapters, training and generation. The requirements, and so
+// the tests, are the same for all devices: LORAFUSE_TEST_BACKEND names the backend, by default the CPU. Deviation
+// measures the error of results.
 package testdevice
 
 import (
@@ -17,7 +16,7 @@ import (
 // Env names the backend of tests.
 const Env = "LORAFUSE_TEST_BACKEND"
 
-// Backend is the name of the backend that tests run on.
+// Backend returns the name of the backend for tests.
 func Backend() string {
 	if name := os.Getenv(Env); name != "" {
 		return name
@@ -25,15 +24,14 @@ func Backend() string {
 	return backend.CPU
 }
 
-// Open opens a device for the time of a test. A backend that was asked for and
-// is not there fails the test; one that is not batch invariant, which the test asks
-// for, skips it.
+// Open opens a device for the duration of a test. The test fails if the requested backend is unavailable. It is
+// skipped if it requires batch invariance and the device does not have it.
 func Open(t testing.TB, o backend.Options) backend.Device {
 	t.Helper()
 	return OpenOn(t, Backend(), o)
 }
 
-// OpenOn is Open on a backend that the test names: what it compares with.
+// OpenOn opens a device like Open, but on the given backend, for comparisons.
 func OpenOn(t testing.TB, name string, o backend.Options) backend.Device {
 	t.Helper()
 	if o.BatchInvariant && name != backend.CPU {
@@ -51,16 +49,15 @@ func OpenOn(t testing.TB, name string, o backend.Options) backend.Device {
 	return dev
 }
 
-// Assembly is whether the CPU's kernels are in assembly: not in builds with the tag
-// purego, which sum in another order.
+// Assembly reports whether the CPU's kernels are in assembly. Builds with the tag purego use Go kernels, which sum in
+// another order.
 func Assembly() bool {
 	info, _ := debug.ReadBuildInfo()
 	return info == nil || !slices.Contains(info.Settings, debug.BuildSetting{Key: "-tags", Value: "purego"})
 }
 
-// CopyAllocs is the most allocations that a copy to or from a device makes: none on the
-// CPU; else its fence, which the caller may keep, with the channel that ends it, and
-// the calls of the goroutine that has the device.
+// CopyAllocs returns the maximum number of allocations of a copy to or from a device: none on the CPU; otherwise its
+// fence, which the caller may keep, with the channel that ends it, and the calls to the device's goroutine.
 func CopyAllocs(info backend.Info) int {
 	if info.GPU {
 		return 8

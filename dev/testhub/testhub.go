@@ -21,8 +21,8 @@ import (
 	"time"
 )
 
-// Hub answers as huggingface.co does, with the contents of large files on a second server,
-// the CDN. What tests change of it they change before it is asked, or through Spoil.
+// Hub is a fake huggingface.co that serves the contents of large files from a second server, the CDN. Tests may change
+// it before the first request, or through Spoil.
 type Hub struct {
 	Server, CDN *httptest.Server
 	Repos       map[string]*Repo // by owner/name
@@ -49,12 +49,12 @@ type Repo struct {
 	Gated bool
 	Refs  map[string]string            // revision → commit
 	Trees map[string]map[string]string // commit → path → contents
-	Large map[string]bool              // paths that lie on the CDN
+	Large map[string]bool              // paths of files on the CDN
 }
 
-// Fault is how the CDN spoils an answer.
+// Fault describes how the CDN corrupts a response.
 type Fault struct {
-	Cut         int  // close the connection after so many bytes
+	Cut         int  // close the connection after this number of bytes
 	Stall       bool // and before that, do nothing until the client is gone
 	IgnoreRange bool
 	Garbage     bool // other bytes
@@ -62,7 +62,7 @@ type Fault struct {
 	Status      int
 }
 
-// New is a Hub with these models, which answers until the test ends.
+// New starts a Hub with these models. It stops when the test ends.
 func New(t testing.TB, repos map[string]*Repo) *Hub {
 	h := &Hub{Repos: repos}
 	h.Server = httptest.NewServer(http.HandlerFunc(h.serveHub))
@@ -74,10 +74,10 @@ func New(t testing.TB, repos map[string]*Repo) *Hub {
 	return h
 }
 
-// Commit is that of what Upload has.
+// Commit is the commit of repositories from Upload.
 const Commit = "0123456789abcdef0123456789abcdef01234567"
 
-// Upload is a repository of the files in a folder and deeper, those of weights on the CDN.
+// Upload returns a repository of the files in a folder and its subfolders, with weights on the CDN.
 func Upload(t testing.TB, dir string) *Repo {
 	t.Helper()
 	r := &Repo{Refs: map[string]string{"main": Commit}, Trees: map[string]map[string]string{Commit: {}}, Large: map[string]bool{}}
@@ -100,7 +100,7 @@ func Upload(t testing.TB, dir string) *Repo {
 	return r
 }
 
-// Serve is New with the environment that has this process find the Hub, and an empty cache.
+// Serve starts a Hub like New, sets the environment so that this process uses it, and gives it an empty cache.
 func Serve(t *testing.T, repos map[string]*Repo) *Hub {
 	for _, name := range []string{
 		"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH",
@@ -120,7 +120,7 @@ func (h *Hub) note(host string, r *http.Request) {
 	h.seen = append(h.seen, Seen{host, r.Method, r.URL.Path, r.Header.Get("Authorization"), r.Header.Get("Range")})
 }
 
-// Requests counts those that match, and forgets nothing.
+// Requests counts the matching requests so far.
 func (h *Hub) Requests(match func(Seen) bool) (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,7 +132,7 @@ func (h *Hub) Requests(match func(Seen) bool) (n int) {
 	return n
 }
 
-// Files are the files that were downloaded since the last call, in the order of their names.
+// Files returns the files downloaded since the last call, sorted by name.
 func (h *Hub) Files() (names []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -150,7 +150,7 @@ func (h *Hub) Files() (names []string) {
 // Total counts all requests.
 func (h *Hub) Total() int { return h.Requests(func(Seen) bool { return true }) }
 
-// Ranges are those that the CDN was asked for, "" for whole files.
+// Ranges returns the ranges requested from the CDN; "" means a whole file.
 func (h *Hub) Ranges() (list []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -298,13 +298,13 @@ func (h *Hub) serveCDN(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(content))
 }
 
-// SHA256 is the etag of a large file.
+// SHA256 returns the etag of a large file.
 func SHA256(content string) string {
 	sum := sha256.Sum256([]byte(content))
 	return hex.EncodeToString(sum[:])
 }
 
-// GitSHA is the etag of a small file.
+// GitSHA returns the etag of a small file.
 func GitSHA(content string) string {
 	sum := sha1.Sum([]byte(fmt.Sprintf("blob %d\x00%s", len(content), content)))
 	return hex.EncodeToString(sum[:])

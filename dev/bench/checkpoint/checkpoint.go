@@ -17,7 +17,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Shape is that of a Llama whose head is not tied to its embeddings.
+// Shape describes a Llama model with untied embeddings.
 type Shape struct {
 	Name                  string `json:"name"`
 	Hidden, Layers, Inter int
@@ -25,9 +25,9 @@ type Shape struct {
 	Positions             int // max_position_embeddings
 }
 
-// Shapes are those that the project's figures are of: one for a quick look, one
-// that caches hold in part, a wide one of two layers, and one of 1.1 billion
-// parameters; and for GPUs two with the sizes of Qwen2.5 and one with those of Llama 3.1.
+// Shapes lists the shapes of the published figures: one for quick checks, one that partly fits into caches, a wide one
+// of two layers, and one of 1.1 billion parameters; for GPUs two with the sizes of Qwen2.5 and one with the sizes of
+// Llama 3.1.
 var Shapes = []Shape{
 	{"tiny", 64, 2, 192, 4, 2, 320, 8192},
 	{"small", 512, 8, 1408, 8, 4, 8192, 8192},
@@ -38,7 +38,7 @@ var Shapes = []Shape{
 	{"llama-8b", 4096, 32, 14336, 32, 8, 128256, 8192},
 }
 
-// ByName finds one of Shapes. The error names the nearest.
+// ByName returns the shape of that name. The error suggests the nearest name.
 func ByName(name string) (Shape, error) {
 	names := make([]string, len(Shapes))
 	for i, s := range Shapes {
@@ -49,12 +49,12 @@ func ByName(name string) (Shape, error) {
 	return Shape{}, fmt.Errorf("checkpoint: found size %q, expected one of %s%s", name, strings.Join(names, ", "), suggest.DidYouMean(name, names))
 }
 
-// String is the shape in a few words.
+// String describes the shape briefly.
 func (s Shape) String() string {
 	return fmt.Sprintf("%s: %d×%d, MLP %d, vocabulary %d", s.Name, s.Hidden, s.Layers, s.Inter, s.Vocab)
 }
 
-// HeadDim is the size of a head.
+// HeadDim returns the size of a head.
 func (s Shape) HeadDim() int { return s.Hidden / s.Heads }
 
 type matrix struct {
@@ -62,7 +62,7 @@ type matrix struct {
 	out, in int
 }
 
-// linears are the linear layers of one layer of the model.
+// linears returns the linear layers of one decoder layer.
 func (s Shape) linears() []matrix {
 	kv := s.KVHeads * s.HeadDim()
 	return []matrix{
@@ -84,7 +84,7 @@ func (s Shape) LinearNames() []string {
 	return append(names, "lm_head.weight")
 }
 
-// LinearParams is the number of weights of all linear layers, the head included.
+// LinearParams returns the number of weights of all linear layers, including the head.
 func (s Shape) LinearParams() int {
 	n := s.Vocab * s.Hidden
 	for _, l := range s.linears() {
@@ -93,8 +93,7 @@ func (s Shape) LinearParams() int {
 	return n
 }
 
-// LoRAParams is the number of weights of adapters of a rank on all linear
-// layers but the head.
+// LoRAParams returns the number of adapter weights of a rank on all linear layers except the head.
 func (s Shape) LoRAParams(rank int) int {
 	n := 0
 	for _, l := range s.linears() {
@@ -103,7 +102,7 @@ func (s Shape) LoRAParams(rank int) int {
 	return n
 }
 
-// config is config.json.
+// config returns the content of config.json.
 func (s Shape) config() ([]byte, error) {
 	text, err := json.MarshalIndent(map[string]any{
 		"architectures": []string{"LlamaForCausalLM"}, "model_type": "llama", "dtype": "bfloat16", "hidden_act": "silu",
@@ -175,7 +174,7 @@ func random(name string, dims ...int) safetensors.Entry {
 	return e
 }
 
-// deviation is that of the weights, as models begin with.
+// deviation is the standard deviation of the weights, typical of initialization.
 const deviation = 0.02
 
 // writeNormal writes n bytes of bf16. A block of numbers is drawn for each name,

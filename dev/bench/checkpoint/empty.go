@@ -12,8 +12,8 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// WriteEmpty makes the folder that [Shape.Write] makes, with weights that take no
-// room on the disk and read as zeros: for devices that draw weights of their own.
+// WriteEmpty writes the same folder as [Shape.Write], but with sparse weight files that use no disk space and read as
+// zeros. It is meant for devices that generate their own weights.
 func (s Shape) WriteEmpty(dir string) error {
 	config, err := s.config()
 	if err != nil {
@@ -70,7 +70,7 @@ type Flux struct{ Heads, Text, Pooled int }
 // FluxBlock has the sizes of FLUX.1-dev.
 var FluxBlock = Flux{Heads: 24, Text: 4096, Pooled: 768}
 
-// Hidden is the number of channels.
+// Hidden returns the number of channels.
 func (f Flux) Hidden() int { return 128 * f.Heads }
 
 // WriteEmpty makes the folder of its transformer, as [Shape.WriteEmpty] does.

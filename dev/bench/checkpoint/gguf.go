@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// Format is how llama.cpp stores the matrices of a model.
+// Format is a storage format of matrices in llama.cpp.
 type Format uint32
 
 // The formats, by their numbers in GGUF.
@@ -21,7 +21,7 @@ const (
 	q8Size        = 2 + block // bytes of a block
 )
 
-// String is llama.cpp's name.
+// String returns llama.cpp's name of the format.
 func (f Format) String() string {
 	switch f {
 	case Q8:
@@ -66,7 +66,7 @@ func (s Shape) WriteGGUF(path string, format Format) (err error) {
 	return nil
 }
 
-// ggufTensor is one of a file; dims are outermost first, as everywhere here.
+// ggufTensor is a tensor of a file. Unlike in the file, dims are outermost first.
 type ggufTensor struct {
 	name   string
 	dims   []int
@@ -191,7 +191,7 @@ type ggufWriter struct {
 	err error
 }
 
-// Write makes it what tensors are written to.
+// Write implements io.Writer for tensor data.
 func (w *ggufWriter) Write(b []byte) (int, error) {
 	w.bytes(b)
 	return len(b), w.err
@@ -228,7 +228,7 @@ func (w *ggufWriter) array(key string, kind uint32, n int) {
 	w.u64(n)
 }
 
-// aligned is where the next tensor may begin.
+// aligned returns the next offset at which a tensor may start.
 func aligned(n int) int { return (n + block - 1) / block * block }
 
 func (w *ggufWriter) align() { w.bytes(make([]byte, aligned(w.at)-w.at)) }

@@ -1,6 +1,5 @@
-// Package decode measures generating: a token at a time behind contexts of
-// several lengths, with an adapter and without, and reading a prompt; beside a
-// loop that only reads the weights, and beside other programs.
+// Package decode measures generation: one token after contexts of several lengths, with and without an adapter, and
+// prefill. For comparison it measures a loop that only reads the weights, and other programs.
 package decode
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 )
 
-// Options are what Run goes by.
+// Options configures Run.
 type Options struct {
 	bench.Turns
 	Backend string // name of the backend, empty for the best
@@ -34,8 +33,7 @@ type Options struct {
 	// Python is a Python with torch, transformers and peft, LlamaPython one
 	// with llama-cpp-python; empty for none.
 	Python, LlamaPython string
-	// Dir is where the models are made, which are removed at the end; empty for
-	// the system's temporary folder.
+	// Dir is the folder for temporary models; empty means the system's temporary folder.
 	Dir string
 }
 
@@ -72,9 +70,8 @@ func (o *Options) check() ([]checkpoint.Shape, error) {
 	return shapes, nil
 }
 
-// Run takes all samples. It fails with [bench.ErrOptions], where ours fails
-// and with the error of ctx; the report then holds what has been measured so
-// far. That a peer fails is said in its row.
+// Run takes all samples. It fails with [bench.ErrOptions], with errors of lorafuse and with the error of ctx; the
+// report then holds the measurements so far. A peer's failure is recorded in its row instead.
 func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	shapes, err := o.check()
 	if err != nil {
@@ -126,7 +123,7 @@ type suite struct {
 	quantized []*model.Model
 	engines   map[engineKind]*engine
 
-	torch, llama *peer.Peer // nil if nobody asks
+	torch, llama *peer.Peer // nil if not measured
 }
 
 // run makes the model, measures it and removes it again.

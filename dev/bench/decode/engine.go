@@ -16,7 +16,7 @@ import (
 type engineKind struct {
 	adapter   bool // not merged
 	precision backend.Precision
-	weights   quant.Method // empty for those of the file
+	weights   quant.Method // empty for the type in the file
 }
 
 func (k engineKind) name(rank int) string {
@@ -33,7 +33,7 @@ func (k engineKind) name(rank int) string {
 // text, the next need not read again.
 type engine struct{ generator *generate.Generator }
 
-// engine gives that of a kind.
+// engine returns the engine of a kind.
 func (s *suite) engine(ctx context.Context, k engineKind) (*engine, error) {
 	if e := s.engines[k]; e != nil {
 		return e, nil
@@ -66,7 +66,7 @@ func (s *suite) engine(ctx context.Context, k engineKind) (*engine, error) {
 	return s.engines[k], nil
 }
 
-// weights is the model, opened once more where its weights are quantised.
+// weights returns the model. A quantized variant is opened separately.
 func (s *suite) weights(method quant.Method) (*model.Model, error) {
 	if method == "" {
 		return s.model, nil
@@ -86,8 +86,7 @@ func (s *suite) closeEngines() {
 	s.engines = nil
 }
 
-// prompt is the first n tokens of the text that everything is read of; those of
-// control are none of it.
+// prompt returns the first n tokens of the common text. It contains no control tokens.
 func (s *suite) prompt(n int) []int32 {
 	ids := make([]int32, n)
 	for i := range ids {
@@ -96,7 +95,7 @@ func (s *suite) prompt(n int) []int32 {
 	return ids
 }
 
-// behind samples the time of a token behind a context.
+// behind samples the time of one token after a context.
 type behind struct {
 	*engine
 	prompt []int32
@@ -131,8 +130,7 @@ func (r *reading) Sample(ctx context.Context) (float64, error) {
 
 func (r *reading) Close() error { return nil }
 
-// loop samples reading the weights of all linear layers where they lie, and
-// doing nothing else with them.
+// loop samples the time to read the weights of all linear layers in place, without computing.
 type loop struct {
 	device  backend.Meter
 	buffers []backend.Buffer

@@ -14,7 +14,7 @@ import (
 	"github.com/lorafuse/lorafuse/quant"
 )
 
-// Who is measured.
+// Names of the measured programs.
 const (
 	ours         = "lorafuse"
 	memory       = "memory"
@@ -46,9 +46,8 @@ const (
 	besideQ8     = 1 / 1.3  // of llama.cpp's time with 8-bit weights
 )
 
-// besideLlama is the most that decoding and reading a prompt may take, as parts
-// of llama.cpp's times. Where weights come out of memory there is no faster way
-// to decode than it has.
+// besideLlama returns the maximum times of decode and prefill relative to llama.cpp. If weights are read from memory,
+// llama.cpp's decoding is already optimal.
 func (s *suite) besideLlama() (decode, prompt float64) {
 	if s.outOfCache() {
 		return 0, 1 / 1.4
@@ -56,7 +55,7 @@ func (s *suite) besideLlama() (decode, prompt float64) {
 	return 1 / 1.2, 1 / 2.
 }
 
-// outOfCache tells models that no cache holds.
+// outOfCache reports whether the model exceeds any cache.
 func (s *suite) outOfCache() bool { return s.shape.LinearParams() > 500e6 }
 
 func (s *suite) row(group, program, name string) *bench.Row {
@@ -65,12 +64,12 @@ func (s *suite) row(group, program, name string) *bench.Row {
 
 func (s *suite) owns(r *bench.Row) bool { return strings.HasPrefix(r.Input, s.shape.String()) }
 
-// tasks lists what is measured of the model.
+// tasks returns all tasks for the model.
 func (s *suite) tasks() []bench.Task {
 	return append(append(s.token(), s.prompts()...), s.contexts()...)
 }
 
-// token lists a token behind the shortest text, for all programs.
+// token returns tasks for one token after the shortest context, for all programs.
 func (s *suite) token() []bench.Task {
 	add := func(program, name string) *bench.Row {
 		r := s.row(tokenGroup, program, name)
@@ -138,21 +137,20 @@ func (s *suite) contexts() (tasks []bench.Task) {
 	return tasks
 }
 
-// tokenBytes are those that a token cannot do without: the weights of linear
-// layers, as bf16, and the keys and values before it, on the average of a sample.
+// tokenBytes returns the minimum number of bytes read per token: the weights of linear layers, as bf16, and the keys
+// and values of the context, averaged over a sample.
 func (s *suite) tokenBytes(context int) int64 {
 	cache := 2 * 4 * s.shape.Layers * s.shape.KVHeads * s.shape.HeadDim() * (context + s.Tokens/2)
 	return int64(2*s.shape.LinearParams() + cache)
 }
 
-// savedBytes is by how much weights of linear layers are smaller than in bf16;
-// the head is not.
+// savedBytes returns the bytes that quantization of the linear layers saves over bf16. The head is not quantized.
 func (s *suite) savedBytes(method quant.Method) int64 {
 	n := s.shape.LinearParams() - s.shape.Vocab*s.shape.Hidden
 	return int64(2*n - method.DType().Bytes(n))
 }
 
-// decoding is the time of a token of ours.
+// decoding returns the task of one token with lorafuse.
 func (s *suite) decoding(r *bench.Row, k engineKind, before int) bench.Task {
 	s.machine.Hold(r, k.precision)
 	return bench.Task{Row: r, Begin: func(ctx context.Context) (bench.Sampler, error) {
@@ -200,13 +198,13 @@ func (s *suite) prompts() (tasks []bench.Task) {
 	return tasks
 }
 
-// promptFlops are those of reading a prompt: the head looks at its last token only.
+// promptFlops returns the floating-point operations of prefill. The head processes the last token only.
 func (s *suite) promptFlops() float64 {
 	head, pairs := s.shape.Vocab*s.shape.Hidden, s.Prompt*(s.Prompt+1)/2
 	return 2*float64(s.shape.LinearParams()-head)*float64(s.Prompt) + 2*float64(head) + 4*float64(pairs)*float64(s.shape.Hidden)*float64(s.shape.Layers)
 }
 
-// peerTask is a row of another program, which is there when it is begun.
+// peerTask returns a task of another program. The peer must exist when the task begins.
 func (s *suite) peerTask(r *bench.Row, p **peer.Peer, what func() (map[string]any, error)) bench.Task {
 	return bench.Task{Row: r, Foreign: true, Begin: func(ctx context.Context) (bench.Sampler, error) {
 		w, err := what()
@@ -217,7 +215,7 @@ func (s *suite) peerTask(r *bench.Row, p **peer.Peer, what func() (map[string]an
 	}}
 }
 
-// ggufTask asks llama.cpp for something, with the model in its own format.
+// ggufTask returns a request to llama.cpp, with the model in its own format.
 func (s *suite) ggufTask(op string, f checkpoint.Format) (map[string]any, error) {
 	path := filepath.Join(s.dir, f.String()+".gguf")
 	if _, err := os.Stat(path); err != nil {

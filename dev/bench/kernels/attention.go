@@ -13,24 +13,23 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// heads are those of an attention.
+// heads holds the head counts and the head size of an attention.
 type heads struct{ queries, keys, dim int }
 
 // few are the heads of a small model.
 var few = heads{queries: 8, keys: 4, dim: 64}
 
-// attention is a causal one over some texts of so many tokens, each behind a cache of
-// others.
+// attention is causal attention over several sequences of equal length, each after a cached prefix.
 type attention struct {
 	heads
 	texts, length, cached int
-	whole                 bool // tokens see those behind them, too
+	whole                 bool // not causal: tokens also attend to later ones
 	back                  bool
 	precision             backend.Precision
 }
 
-// attentions lists those of a batch of rows, of one long text, and of one token
-// behind a cache, which no precision is asked for.
+// attentions returns tasks for a batch of rows, for one long sequence, and for one token after a cache, which is the
+// same at every precision.
 func (s *suite) attentions() (tasks []bench.Task) {
 	for _, length := range []int{256, 4096} {
 		for _, back := range []bool{false, true} {
@@ -46,7 +45,7 @@ func (s *suite) attentions() (tasks []bench.Task) {
 	return append(tasks, s.attention(attention{heads: few, texts: 1, length: 1, cached: s.shrunk(4095, 1)}))
 }
 
-// row names an attention, and says what it costs.
+// row returns a row with the name and the cost of an attention.
 func (a *attention) row(program string) *bench.Row {
 	queries := a.texts * a.length
 	name, input := fmt.Sprintf("forward, %v", a.precision), fmt.Sprintf("%d × %d tokens, %d heads of %d", a.texts, a.length, a.queries, a.dim)
@@ -71,7 +70,7 @@ func (a *attention) attr() ir.AttentionAttr {
 	return ir.AttentionAttr{Heads: a.queries, KVHeads: a.keys, HeadDim: a.dim, Scale: float32(1 / math.Sqrt(float64(a.dim)))}
 }
 
-// attention is one of ours.
+// attention returns the task of an attention with lorafuse.
 func (s *suite) attention(a attention) bench.Task {
 	return s.machine.Task(a.row(ours), a.precision, func() program.Spec {
 		queries := a.texts * a.length

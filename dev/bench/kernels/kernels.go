@@ -1,8 +1,8 @@
-// Package kernels measures operations one by one, as a device runs them: the
-// matrix products of training and decoding, and what is bound by the memory.
+// Package kernels measures single operations on a device: the matrix multiplications of training and decoding, and
+// memory-bound operations.
 //
-// Each is a graph of one operation, compiled and run as in any program, so that
-// the figures hold for every backend and with all that a launch costs.
+// Each is a graph of one operation that is compiled and run like any program. The figures therefore hold for every
+// backend and include launch overhead.
 package kernels
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench/program"
 )
 
-// Options are what Run goes by.
+// Options configures Run.
 type Options struct {
 	bench.Turns
 	Backend string // name of the backend, empty for the best
@@ -26,8 +26,7 @@ type Options struct {
 	// Python is a Python with torch and numpy, which are measured in turn with
 	// the products and attention of this module; empty for none.
 	Python string
-	// Models measures the shapes of models that users train on GPUs, in bf16 alone, in
-	// place of those of small ones.
+	// Models measures shapes of models that users train on GPUs, in bf16 only, instead of small shapes.
 	Models bool
 	// Once has a sample be one run of its program, for profilers.
 	Once bool
@@ -36,9 +35,8 @@ type Options struct {
 	Torch *peer.Peer
 }
 
-// Run takes all samples. It fails with [bench.ErrOptions], where the device
-// does and with the error of ctx; the report then holds what has been measured
-// so far. That a peer fails is said in its row.
+// Run takes all samples. It fails with [bench.ErrOptions], with errors of the device and with the error of ctx; the
+// report then holds the measurements so far. A peer's failure is recorded in its row instead.
 func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	if o.Shrink < 0 {
 		return nil, fmt.Errorf("kernels: %w: found a divisor of sizes of %d, expected 1 or more", bench.ErrOptions, o.Shrink)
@@ -74,7 +72,7 @@ func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	return report, nil
 }
 
-// Who is measured.
+// Names of the measured programs.
 const (
 	ours     = "lorafuse"
 	torch    = "torch"
@@ -84,7 +82,7 @@ const (
 type suite struct {
 	Options
 	machine *program.Machine
-	torch   *peer.Peer // nil if nobody asks
+	torch   *peer.Peer // nil if not measured
 }
 
 // shrunk divides a size, to no less than least.

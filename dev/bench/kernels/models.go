@@ -7,8 +7,8 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench"
 )
 
-// models are the products of a step of 8,192 tokens of Llama 3.1 8B with adapters of rank
-// 16, and of one and 64 tokens that are generated.
+// models are the matrix multiplications of Llama 3.1 8B with adapters of rank 16: a step of 8,192 tokens, and decoding
+// one and 64 tokens.
 var models = []products{
 	{forward, []size{{8192, 4096, 4096}, {8192, 4096, 1024}, {8192, 4096, 14336}, {8192, 14336, 4096}, {1, 4096, 4096}, {1, 4096, 14336}, {64, 4096, 4096}, {64, 4096, 14336}}},
 	{backward, []size{{8192, 4096, 4096}, {8192, 14336, 4096}, {8192, 4096, 14336}}},
@@ -18,13 +18,13 @@ var models = []products{
 	{gradB, []size{{4096, 8192, 16}}},
 }
 
-// modelHeads are those of Llama 3.1 8B, and pictureHeads of FLUX.1.
+// modelHeads describes Llama 3.1 8B, and pictureHeads FLUX.1.
 var (
 	modelHeads   = heads{queries: 32, keys: 8, dim: 128}
 	pictureHeads = heads{queries: 24, keys: 24, dim: 128}
 )
 
-// attentionsOfModels are those of four texts, of a long one, and of the picture and text of
+// attentionsOfModels returns attentions over four sequences, over one long sequence, and over the image and text of
 // FLUX.1 at 1024 × 1024 pixels.
 func (s *suite) attentionsOfModels() (all []attention) {
 	for _, a := range []attention{{heads: modelHeads, texts: 4, length: 2048}, {heads: modelHeads, texts: 1, length: 8192}, {heads: pictureHeads, texts: 1, length: 4608, whole: true}} {
@@ -44,8 +44,8 @@ func (s *suite) modelAttentions() (tasks []bench.Task) {
 	return append(tasks, s.attention(one))
 }
 
-// yardsticks are the products and attention of models by torch on the GPU, under the names
-// that ours have.
+// yardsticks returns tasks that run the models' matrix multiplications and attention with torch on the GPU, under the
+// names of lorafuse's rows.
 func (s *suite) yardsticks() (tasks []bench.Task) {
 	add := func(row *bench.Row, what map[string]any) {
 		row.Bytes = 0 // of types of its own

@@ -63,7 +63,7 @@ type pass struct {
 
 func (p *pass) x(name string) graph.Tensor { return p.typed(name, tensor.F32) }
 
-// typed is the param of that name with all rows.
+// typed returns the param of that name and type, with all rows.
 func (p *pass) typed(name string, d tensor.DType) graph.Tensor {
 	return p.param(name, d, p.rows, p.cols)
 }
@@ -84,8 +84,7 @@ func (p *pass) param(name string, d tensor.DType, shape ...int) graph.Tensor {
 
 func (p *pass) result(ts ...graph.Tensor) { p.spec.Graph, p.spec.Results = p.g, ts }
 
-// gradients asks for those of y, whose own gradient is a param, for the params
-// of those names.
+// gradients adds the gradients of y for the named params. The gradient of y is itself a param.
 func (p *pass) gradients(y graph.Tensor, names ...string) {
 	wrt := make([]graph.Tensor, len(names))
 	for i, name := range names {
@@ -111,10 +110,10 @@ func (p *pass) labels() graph.Tensor {
 	return p.words("labels", p.rows, func(i int) int32 { return int32(i % p.cols) })
 }
 
-// table has the angles of heads of that size.
+// table returns a param with the rotary angles for heads of size dim.
 func (p *pass) table(dim int) graph.Tensor { return p.param("table", tensor.F32, p.rows, dim) }
 
-// adamW updates a parameter and its moments where they lie.
+// adamW updates a parameter and its moments in place.
 func (p *pass) adamW() {
 	rates, scale := p.g.Of(p.g.IR().Param("rates", ir.AdamWRates)), p.param("scale", tensor.F32)
 	w, m, v := p.x("w").AdamW(p.x("m"), p.x("v"), p.x("g"), rates, scale, ir.AdamWAttr{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8})

@@ -13,14 +13,14 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// form is a product of two matrices as a layer asks for it: op(A) is [m,k],
-// op(B) is [k,n], and B is the weight where there is one.
+// form is a matrix multiplication in the form that a layer uses: op(A) is [m,k], op(B) is [k,n], and B is the weight,
+// if any.
 type form struct {
 	name   string
 	ta, tb bool
 	weight bool // B is in the file, in 16 bits where that is measured
-	// atLeast is the least part of the peak that is asked of many rows, 0 for
-	// what the machine's threads allow; see share.
+	// atLeast is the minimum fraction of the peak for many rows. Zero means the default for the machine's threads; see
+	// share.
 	atLeast float64
 }
 
@@ -33,13 +33,12 @@ var (
 	gradB    = form{name: "LoRA dB = dyᵀ·h", ta: true}
 )
 
-// kind is how a product is computed: what the weight is stored as, and whether
-// operands may be rounded.
+// kind describes how a product is computed: the type of the weight, and whether operands may be rounded.
 type kind struct {
 	name      string
 	weights   tensor.DType
 	precision backend.Precision
-	peer      string // what torch calls it, empty where it has none
+	peer      string // torch's name for the type; empty if torch lacks it
 }
 
 // bf16 is the number of the kind whose operands are rounded.
@@ -55,14 +54,13 @@ var kinds = []kind{
 
 type size struct{ m, k, n int }
 
-// products are those of a form.
+// products holds the matrix multiplications of one form.
 type products struct {
 	form  form
 	sizes []size
 }
 
-// shapes are those of a layer of 2,048 channels, with 5,632 in its MLP and
-// adapters of rank 8 to 64.
+// shapes are the sizes of a layer of 2,048 channels, with 5,632 in its MLP and adapters of rank 8 to 64.
 var shapes = []products{
 	{forward, []size{{1, 2048, 2048}, {8, 2048, 2048}, {16, 2048, 2048}, {64, 2048, 2048}, {512, 2048, 2048}, {2048, 2048, 2048},
 		{1, 2048, 8192}, {8, 2048, 8192}, {16, 2048, 8192}, {64, 2048, 5632}, {512, 2048, 5632}, {2048, 2048, 5632}}},
@@ -73,7 +71,7 @@ var shapes = []products{
 	{gradB, []size{{2048, 1024, 8}, {2048, 1024, 16}, {2048, 1024, 64}}},
 }
 
-// products lists the tasks of all products, each beside its peers.
+// products returns the tasks of all products, each with its peers.
 func (s *suite) products(shapes []products, kinds []kind) (tasks []bench.Task) {
 	for _, g := range shapes {
 		sizes := g.sizes
@@ -92,8 +90,7 @@ func (s *suite) products(shapes []products, kinds []kind) (tasks []bench.Task) {
 	return tasks
 }
 
-// target is where the products of a GPU are held against its peak: of a size
-// that keeps all of it busy.
+// target is the size at which GPU products are compared with the peak: large enough to use the whole GPU.
 var target = size{4096, 4096, 4096}
 
 // shrink divides a size.
@@ -101,13 +98,13 @@ func (s *suite) shrink(z size) size {
 	return size{s.shrunk(z.m, 1), s.shrunk(z.k, 8), s.shrunk(z.n, 8)}
 }
 
-// row names a product, and says what it costs.
+// row returns a row with the name and the cost of a product.
 func row(program string, f form, k kind, z size) *bench.Row {
 	return &bench.Row{Group: f.name, Program: program, Name: k.name, Input: fmt.Sprintf("m=%d k=%d n=%d", z.m, z.k, z.n),
 		Flops: 2 * float64(z.m) * float64(z.k) * float64(z.n)}
 }
 
-// product is one product, and the same by others.
+// product returns the tasks of one product, of lorafuse and of its peers.
 func (s *suite) product(f form, k kind, z size) []bench.Task {
 	full := z
 	z = s.shrink(z)
@@ -152,10 +149,10 @@ func (s *suite) product(f form, k kind, z size) []bench.Task {
 	return tasks
 }
 
-// manyRows is where a product is bound by the multiplier alone.
+// manyRows is the number of rows from which on a product is compute-bound.
 const manyRows = 512
 
-// share is the least part of the peak that is asked of a product.
+// share returns the minimum fraction of the peak that a product must reach.
 func (s *suite) share(f form, k kind, z size) float64 {
 	one := s.machine.Threads == 1
 	switch {
@@ -173,8 +170,7 @@ func (s *suite) share(f form, k kind, z size) float64 {
 	return 0.87
 }
 
-// beside is the most time that is asked of a product, as a part of another
-// program's; 0 where nothing is.
+// beside returns the maximum time of a product relative to another program, or 0 for no limit.
 func beside(program string, f form, k kind, z size) float64 {
 	many, few := z.m >= manyRows, z.m >= 8 && z.m <= 64
 	switch {
@@ -188,7 +184,7 @@ func beside(program string, f form, k kind, z size) float64 {
 	return 1 / 1.2
 }
 
-// moved is what a product of ours reads and writes, once.
+// moved returns the bytes that a lorafuse product reads and writes, each counted once.
 func (k kind) moved(f form, z size) int64 {
 	second := 4 * z.k * z.n
 	if f.weight {
@@ -197,7 +193,7 @@ func (k kind) moved(f form, z size) int64 {
 	return int64(4*(z.m*z.k+z.m*z.n) + second)
 }
 
-// dims are those of a matrix whose transpose is asked for, or it itself.
+// dims returns the dimensions of a matrix or of its transpose.
 func dims(rows, cols int, transposed bool) []ir.Dim {
 	if transposed {
 		rows, cols = cols, rows

@@ -1,6 +1,5 @@
-// Package large measures models as large as those of users, on a GPU: training
-// steps, tokens of one text, tokens of many texts that are served with adapters of
-// their own, and a training step of a block of FLUX. Weights are drawn on the device;
+// Package large measures models of realistic size on a GPU: training steps, decoding of one sequence, decoding of many
+// served sequences with their own adapters, and a training step of a FLUX block. Weights are generated on the device;
 // see [program.Random].
 package large
 
@@ -19,8 +18,7 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 )
 
-// Options are what Run goes by. They all hold for every row, so that a quick look is
-// one of the same programs.
+// Options configures Run. All options apply to every row, so that a short run uses the same programs.
 type Options struct {
 	bench.Turns
 	Backend string // name of the backend, empty for the best
@@ -34,16 +32,15 @@ type Options struct {
 	Tokens   int
 	// Texts are the numbers of texts that are served at the same time.
 	Texts []int
-	// Adapters are how many adapters these have in turn.
+	// Adapters is the number of adapters that these sequences share.
 	Adapters int
 	Rank     int
 	// Flux is the block of FLUX, and Side the height and width of its picture, in pixels.
 	Flux checkpoint.Flux
 	Side int
-	// Torch trains the language model beside ours, nil for nobody.
+	// Torch trains the language model for comparison; it may be nil.
 	Torch *peer.Peer
-	// Dir is where the folders of the models are made, which are removed at the end;
-	// empty for the system's temporary folder.
+	// Dir is the folder for temporary models; empty means the system's temporary folder.
 	Dir string
 }
 
@@ -66,8 +63,8 @@ func (o *Options) check() (checkpoint.Shape, error) {
 	return shape, nil
 }
 
-// Run takes all samples. It fails with [bench.ErrOptions], where the device does and with
-// the error of ctx; the report then holds what has been measured so far.
+// Run takes all samples. It fails with [bench.ErrOptions], with errors of the device and with the error of ctx; the
+// report then holds the measurements so far.
 func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	shape, err := o.check()
 	if err != nil {
@@ -101,7 +98,7 @@ func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	return report, nil
 }
 
-// Who is measured.
+// Names of the measured programs.
 const (
 	ours  = "lorafuse"
 	torch = "torch + PEFT"
@@ -123,7 +120,7 @@ func (s *suite) language() (*model.Model, error) {
 	return model.Open(s.dir)
 }
 
-// adapter begins one on all linear layers of a model. Its B is not zero.
+// adapter returns an adapter on all linear layers of a model. Its B is not zero.
 func (s *suite) adapter(m *model.Model) (*lora.State, error) {
 	c := lora.DefaultConfig()
 	c.R, c.LoraAlpha, c.TargetModules = s.Rank, float64(2*s.Rank), lora.ModuleSet{Pattern: lora.AllLinear}

@@ -16,11 +16,11 @@ import (
 	"github.com/lorafuse/lorafuse/train"
 )
 
-// stepGroup is what our steps and those of torch are rows of.
+// stepGroup is the group of lorafuse's and torch's steps.
 const stepGroup = "Training step"
 
-// steps are those of the language model: ours, and of PEFT as it is, with adapters of
-// both types and no autocast.
+// steps returns the tasks for the language model: lorafuse, and unmodified PEFT with adapters of both types and no
+// autocast.
 func (s *suite) steps() []bench.Task {
 	row := func(program, name string) *bench.Row {
 		return &bench.Row{
@@ -67,16 +67,16 @@ func (s *suite) steps() []bench.Task {
 	}}}
 }
 
-// flops are those that a step cannot do without, as bench step counts them.
+// flops returns the minimum floating-point operations of a step, counted as bench step counts them.
 func (s *suite) flops() float64 {
 	pairs := s.Rows * s.Length * (s.Length + 1) / 2
 	return 4*float64(s.shape.LinearParams())*float64(s.Rows*s.Length) + 12*float64(pairs)*float64(s.shape.Hidden)*float64(s.shape.Layers)
 }
 
-// textTokens are those of a prompt of FLUX.
+// textTokens is the number of tokens of a FLUX prompt.
 const textTokens = 512
 
-// pictures is the block of FLUX.
+// pictures returns the task of the FLUX block.
 func (s *suite) pictures() []bench.Task {
 	if s.Torch != nil {
 		return nil

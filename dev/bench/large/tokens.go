@@ -16,7 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/serve/batching"
 )
 
-// tokens are those of one text, without an adapter and with one.
+// tokens returns tasks for decoding one sequence, without and with an adapter.
 func (s *suite) tokens() (tasks []bench.Task) {
 	if s.Torch != nil {
 		return nil
@@ -40,13 +40,13 @@ func (s *suite) tokens() (tasks []bench.Task) {
 	return tasks
 }
 
-// bytes are those that a step cannot do without: weights, and keys and values of so many
+// bytes returns the minimum number of bytes that a step reads: the weights, and keys and values of the given number of
 // tokens, as bf16.
 func (s *suite) bytes(tokens int) int64 {
 	return 2*int64(s.shape.LinearParams()) + 4*int64(s.shape.Layers*s.shape.KVHeads*s.shape.HeadDim())*int64(tokens)
 }
 
-// prompt is a text that differs from others from its beginning.
+// prompt returns a text that differs from all others in its first tokens.
 func (s *suite) prompt(number, tokens int) []int32 {
 	ids := make([]int32, tokens)
 	for i := range ids {
@@ -55,7 +55,7 @@ func (s *suite) prompt(number, tokens int) []int32 {
 	return ids
 }
 
-// generation samples a token behind a context.
+// generation samples the time of one token after a context.
 type generation struct {
 	*generate.Generator
 	model  *model.Model
@@ -92,7 +92,7 @@ func (g *generation) Close() error {
 	return g.model.Close()
 }
 
-// served are the steps of texts that are continued at the same time, each with an adapter.
+// served returns tasks for decode steps of concurrent sequences, each with an adapter.
 func (s *suite) served() (tasks []bench.Task) {
 	if s.Torch != nil {
 		return nil
@@ -119,15 +119,15 @@ type serving struct {
 	texts, behind int
 	round         int
 
-	// Of the round, and of the goroutine that makes steps while there is one.
+	// The state of one round and of the goroutine that runs its steps.
 	ctx   context.Context
 	begun bool
 	last  time.Time // when a step ended that continued all texts; zero where the last one did not
 	took  []float64 // from the end of one such to that of the next
 }
 
-// step notes what a step took. The first waits until all texts are there, so that they are
-// continued at the same time.
+// step records the duration of a step. The first step waits until all sequences have arrived, so that they are decoded
+// together.
 func (x *serving) step(s batching.Step) {
 	for !x.begun && x.ctx.Err() == nil {
 		there, now := 0, x.Stats()
@@ -169,7 +169,7 @@ func (s *suite) serving(ctx context.Context, texts, behind int) (_ bench.Sampler
 	return x, nil
 }
 
-// load gives the engine adapters that differ in one number: what is the same is one to it.
+// load loads adapters that differ in one number; the engine would treat equal ones as one.
 func (x *serving) load(ctx context.Context, adapters int) error {
 	state, err := x.suite.adapter(x.model)
 	if err != nil {
@@ -199,7 +199,7 @@ func (x *serving) load(ctx context.Context, adapters int) error {
 
 func name(i int) string { return fmt.Sprint("adapter-", i) }
 
-// Sample is the median step that continues all texts.
+// Sample returns the median duration of a step that includes all sequences.
 func (x *serving) Sample(ctx context.Context) (float64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -10,13 +10,12 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// size is that of a linear layer: m rows of k channels to n, with an adapter
-// of rank r or, where it is 0, without one.
+// size is the size of a linear layer: m rows of k channels to n, with an adapter of rank r, or without one if r is 0.
 type size struct{ m, k, n, r int }
 
 func (z size) String() string { return fmt.Sprintf("m=%d k=%d n=%d", z.m, z.k, z.n) }
 
-// kind is how a layer is computed. Weights are bf16, as files have them.
+// kind describes how a layer is computed. Weights are bf16, as in files.
 type kind struct {
 	name      string
 	precision backend.Precision
@@ -24,7 +23,7 @@ type kind struct {
 
 var kinds = []kind{{"f32 × bf16 weights", backend.F32}, {"bf16", backend.BF16}}
 
-// scale is that of all adapters here.
+// scale is the scale of all adapters here.
 const scale = 2
 
 // layer has the params of a layer with its gradient.
@@ -47,14 +46,14 @@ func newLayer(z size) *layer {
 	return l
 }
 
-// frozen is the layer without an adapter: y and dx.
+// frozen returns the layer without an adapter: y and dx.
 func frozen(z size) program.Spec {
 	l := newLayer(size{z.m, z.k, z.n, 0})
 	y := l.x.Linear(l.w, graph.Tensor{})
 	return program.Spec{Graph: l.g, Results: append(program.Gradients(y, l.dy, []graph.Tensor{l.x}), y)}
 }
 
-// fused is the layer with an adapter as models build it: y, dx, dA and dB.
+// fused returns the layer with an adapter as models build it: y, dx, dA and dB.
 func fused(z size, dropout float64) program.Spec {
 	l := newLayer(z)
 	var key graph.Tensor
@@ -66,8 +65,7 @@ func fused(z size, dropout float64) program.Spec {
 	return program.Spec{Graph: l.g, Results: append(program.Gradients(y, l.dy, []graph.Tensor{l.x, l.a, l.b}), y)}
 }
 
-// unfused is the same as one writes it down, one product after the other: the
-// adapter's part of y and of dx is added to what is there.
+// unfused returns the same layer as separate products; the adapter's parts of y and dx are added to the base layer's.
 func unfused(z size) program.Spec {
 	l := newLayer(z)
 	none := graph.Tensor{}

@@ -12,7 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench/program"
 )
 
-// Options are what Run goes by.
+// Options configures Run.
 type Options struct {
 	bench.Turns
 	Backend string // name of the backend, empty for the best
@@ -24,9 +24,8 @@ type Options struct {
 	Python string
 }
 
-// Run takes all samples. It fails with [bench.ErrOptions], where the device
-// does and with the error of ctx; the report then holds what has been measured
-// so far. That a peer fails is said in its row.
+// Run takes all samples. It fails with [bench.ErrOptions], with errors of the device and with the error of ctx; the
+// report then holds the measurements so far. A peer's failure is recorded in its row instead.
 func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	if o.Shrink < 0 {
 		return nil, fmt.Errorf("layer: %w: found a divisor of sizes of %d, expected 1 or more", bench.ErrOptions, o.Shrink)
@@ -53,7 +52,7 @@ func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	return report, nil
 }
 
-// Who is measured.
+// Names of the measured programs.
 const (
 	ours  = "lorafuse"
 	torch = "torch"
@@ -62,7 +61,7 @@ const (
 type suite struct {
 	Options
 	machine *program.Machine
-	torch   *peer.Peer // nil if nobody asks
+	torch   *peer.Peer // nil if not measured
 }
 
 // shrunk divides a size, to no less than 1.

@@ -9,8 +9,8 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench/program"
 )
 
-// overheads lists layers with adapters beside the frozen layer. An adapter may
-// take what its own operations are of the layer's, and a twentieth more.
+// overheads returns tasks that compare layers with adapters with the frozen layer. The limit on the overhead is the
+// adapter's share of the operations plus a twentieth.
 func (s *suite) overheads() (tasks []bench.Task) {
 	for _, k := range kinds {
 		sizes := []size{{512, 2048, 2048, 0}, {512, 2048, 5632, 0}, {1024, 5632, 2048, 0}, {2048, 2048, 2048, 0}}
@@ -55,15 +55,13 @@ var target = size{8192, 4096, 4096, 0}
 
 const targetRank = 16
 
-// allowed is the most that a layer with an adapter may take, in times of the
-// frozen layer, forward and backward: that one does 4mkn operations, the
-// adapter 6mr(k+n).
+// allowed returns the maximum time of a layer with an adapter relative to the frozen layer, forward and backward. The
+// frozen layer does 4mkn operations, the adapter 6mr(k+n).
 func allowed(z size) float64 {
 	return 1.05 * (1 + 1.5*float64(z.r)*float64(z.k+z.n)/(float64(z.k)*float64(z.n)))
 }
 
-// single lists adapters alone, (x A B)·s, in the sizes that others have
-// published; beside them the same by torch.
+// single returns tasks for adapters alone, (x A B)·s, in published sizes, with torch for comparison.
 func (s *suite) single() (tasks []bench.Task) {
 	for _, z := range []struct{ m, d, r int }{
 		{1, 16, 4}, {8, 64, 8}, {4, 512, 8}, {64, 512, 8}, {128, 512, 8}, {64, 1024, 8}, {64, 1024, 64}, {64, 2048, 8},

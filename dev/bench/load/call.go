@@ -13,15 +13,15 @@ import (
 	"strings"
 )
 
-// Answer is what a program that is measured prints.
+// Answer is the output of a measured program.
 type Answer struct {
 	Seconds []float64 `json:"seconds"`         // of each time, the first in this process first
-	PeakRSS int64     `json:"peak_rss"`        // most bytes of memory that the process has held; 0 where it does not know
+	PeakRSS int64     `json:"peak_rss"`        // peak memory of the process in bytes; 0 if unknown
 	Share   float64   `json:"share,omitempty"` // of the pages of FILE that were read from the disk
 	Detail  string    `json:"detail,omitempty"`
 }
 
-// call has a program do an operation.
+// call runs an operation of a program.
 func call(ctx context.Context, command []string, op, file, out string, repeat int) (*Answer, error) {
 	args := append(command[1:len(command):len(command)], op, file, out, strconv.Itoa(repeat))
 	c := exec.CommandContext(ctx, command[0], args...)
@@ -43,7 +43,7 @@ func call(ctx context.Context, command []string, op, file, out string, repeat in
 	return &a, nil
 }
 
-// lastLine is what a program that failed has said in the end.
+// lastLine returns the last line of a failed program's output.
 func lastLine(stderr string) string {
 	lines := strings.Split(strings.TrimSpace(stderr), "\n")
 	if last := lines[len(lines)-1]; last != "" {

@@ -19,7 +19,7 @@ const (
 	header50k   = "50,000 tensors" // small ones
 )
 
-// files makes files as they are asked for, and places for those to be written.
+// files creates input files on demand, and paths for output files.
 type files struct {
 	dir  string
 	size int64 // of base
@@ -34,7 +34,7 @@ type file struct {
 	header int64 // of size
 }
 
-// data is how many bytes the tensors have.
+// data returns the size of the tensors in bytes.
 func (f *file) data() int64 { return f.size - f.header }
 
 // open returns a file, in the page cache.
@@ -82,24 +82,23 @@ func (s *files) entries(name string) []safetensors.Entry {
 	}
 }
 
-// outcome is what an operation writes.
+// outcome is the kind of output of an operation.
 type outcome int
 
 const (
 	nothing   outcome = iota
-	newFile           // one where there is none
-	oldFile           // one in the place of another of the same size
-	newFolder         // a folder of files where there is none
+	newFile           // a file that does not exist yet
+	oldFile           // a file that replaces one of the same size
+	newFolder         // a folder of files that does not exist yet
 )
 
-// place makes room for what an operation writes, and waits until the disk has
-// nothing to do for others.
+// place prepares the output path of an operation and waits until the disk is idle.
 func (s *files) place(what outcome, f *file) (string, error) {
 	if what == nothing {
 		return "", nil
 	}
-	// What the row before has left unwritten is written first: to remove such a
-	// file keeps the disk busy well into the next row.
+	// Flush pending writes of the previous row first: removing such a file would keep the disk busy well into the next
+	// row.
 	if err := settle(s.dir); err != nil {
 		return "", err
 	}
@@ -117,7 +116,7 @@ func (s *files) place(what outcome, f *file) (string, error) {
 	return out, settle(s.dir)
 }
 
-// clear removes what operations have written.
+// clear removes the output of operations.
 func (s *files) clear() error {
 	err := os.RemoveAll(filepath.Join(s.dir, "new"))
 	for _, f := range s.made {

@@ -1,16 +1,12 @@
-// Package load measures how fast files are opened, read and written: by this
-// module's safetensors package, by plain system calls and, where they have been
-// built, by other libraries.
+// Package load measures how fast files are opened, read and written: by this module's safetensors package, by plain
+// system calls and, if built, by other libraries.
 //
-// Every sample is taken in a process of its own, so that none finds the memory
-// that another has left, and the rows of a group take turns, so that all of
-// them see the same moods of the machine. A program that is measured, ours
-// included, is called
+// Every sample runs in its own process, so that none reuses memory of another. The rows of a group alternate, so that
+// all of them see the same load. A measured program, including lorafuse, is called with
 //
 //	PROGRAM OP FILE OUT REPEAT
 //
-// does OP on FILE, writing to OUT what it writes, REPEAT times, and prints an
-// [Answer] as JSON.
+// It runs OP on FILE REPEAT times, writes any output to OUT, and prints an [Answer] as JSON.
 package load
 
 import (
@@ -25,34 +21,32 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench"
 )
 
-// Options are what Run goes by.
+// Options configures Run.
 type Options struct {
 	// Self is the command that does one operation of ours, up to OP; see Measure.
 	Self []string
 	// Peers are the commands of other programs, by name; see ReadPeers.
 	Peers map[string][]string
-	// Dir is where the folder with the files is made, which is removed at the
-	// end; empty for the system's temporary folder. It takes up to seven times
+	// Dir is the folder for temporary files; empty means the system's temporary folder. They take up to seven times
 	// Size.
 	Dir string
-	// Size is that of the larger of the two models in bytes, 0 for FullSize.
+	// Size is the size of the larger model in bytes. Zero means FullSize.
 	Size int64
-	// Runs is how many samples a row has.
+	// Runs is the number of samples per row.
 	Runs int
 	// Only leaves out the rows that it does not match, as "group: program: what,
 	// file"; nil leaves out none.
 	Only *regexp.Regexp
-	// Progress is told how many of the samples have been taken; nil for nobody.
+	// Progress is called with the number of samples taken; it may be nil.
 	Progress func(done, total int)
 }
 
 // ErrOptions is the error of options that make no sense.
 var ErrOptions = errors.New("bad options")
 
-// Run takes all samples. It fails with ErrOptions, where files cannot be
-// written, where an operation of ours fails, and with the error of ctx; the
-// report then holds what has been measured so far. A peer that fails is no
-// error: its row says why.
+// Run takes all samples. It fails with ErrOptions, if files cannot be written, if an operation of lorafuse fails, and
+// with the error of ctx; the report then holds the measurements so far. A peer's failure is not an error: its row
+// gives the reason.
 func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	if o.Size == 0 {
 		o.Size = FullSize
@@ -98,7 +92,7 @@ type measured struct {
 	marks []bench.Mark
 }
 
-// rows lists what is asked for and can be measured.
+// rows returns the selected rows that can be measured.
 func (o *Options) rows() (rows []*measured) {
 	for _, s := range specs {
 		if !s.own() && o.Peers[s.program] == nil || s.linux && runtime.GOOS != "linux" {
@@ -122,7 +116,7 @@ type runner struct {
 	total int
 }
 
-// measure has the rows of a group take turns.
+// measure samples the rows of a group alternately.
 func (r *runner) measure(ctx context.Context, rows []*measured) error {
 	for _, m := range rows {
 		f, err := r.files.open(m.row.Input)
@@ -148,8 +142,8 @@ func (r *runner) measure(ctx context.Context, rows []*measured) error {
 	return r.files.clear()
 }
 
-// memoryOfSample is how many times the size of a file the programs use of memory,
-// page cache included: Python holds it twice and writes it.
+// memoryOfSample is the memory that programs use as a multiple of the file size, including the page cache: Python
+// holds two copies and writes one.
 const memoryOfSample = 4
 
 // sample takes one sample of a row.
@@ -193,7 +187,7 @@ func (r *runner) sample(ctx context.Context, m *measured) error {
 	return nil
 }
 
-// pickle returns the .pt twin of a file, which torch has to write.
+// pickle returns the .pt version of a file, which torch has to write.
 func (r *runner) pickle(ctx context.Context, f *file) (string, error) {
 	path := f.path + ".pt"
 	if _, err := os.Stat(path); err == nil {

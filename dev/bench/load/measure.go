@@ -20,8 +20,8 @@ type task struct {
 	detail    string  // what it has to say of itself
 }
 
-// operation sets a task up. What it returns is timed; what that returns is
-// called after the time has been taken.
+// operation prepares a task. It returns a function to be timed, which returns a function to be called after the
+// timing.
 type operation func(t *task) (run func() (release func() error, err error), err error)
 
 // Measure does an operation of ours and writes an Answer: it is what

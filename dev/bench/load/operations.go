@@ -12,7 +12,7 @@ import (
 
 const page = 4096
 
-// operations are those of this program, by the words for them.
+// operations maps names to the operations of this program.
 var operations = map[string]operation{
 	"open":           opOpen,
 	"one":            opOne,
@@ -68,7 +68,7 @@ func opOne(t *task) (func() (func() error, error), error) {
 	return func() (func() error, error) { return readOne(t.file, name, make([]byte, size)) }, err
 }
 
-// middle names the tensor in the middle of a file.
+// middle returns the name and size of the tensor in the middle of a file.
 func middle(path string) (name string, size int, err error) {
 	f, views, err := openAll(path)
 	if err != nil {
@@ -91,8 +91,7 @@ func readOne(path, name string, to []byte) (release func() error, err error) {
 	return f.Close, err
 }
 
-// opOneCold is opOne of a file of which nothing is in the page cache, and finds
-// out how much of it is afterwards.
+// opOneCold runs opOne on a file that is not in the page cache, then measures how much of the file is cached.
 func opOneCold(t *task) (func() (func() error, error), error) {
 	name, size, err := middle(t.file)
 	if err != nil {
@@ -148,7 +147,7 @@ func opTouch(t *task) (func() (func() error, error), error) {
 	}, nil
 }
 
-// populate opens a file and has every page mapped by so many threads.
+// populate opens a file and maps every page with the given number of threads.
 func populate(threads int) operation {
 	return func(t *task) (func() (func() error, error), error) {
 		return func() (func() error, error) {
@@ -182,7 +181,7 @@ func copyFirst(o safetensors.LoadOptions) operation {
 	}
 }
 
-// copyAgain is copyFirst into memory that has been in use before.
+// copyAgain runs copyFirst into memory that was already used.
 func copyAgain(o safetensors.LoadOptions) operation {
 	return func(t *task) (func() (func() error, error), error) {
 		b, err := safetensors.NewHostBuffer(nil)
@@ -209,7 +208,7 @@ func copyAgain(o safetensors.LoadOptions) operation {
 	}
 }
 
-// said is what Load reports of itself.
+// said formats the statistics that Load reports.
 func said(s safetensors.LoadStats) string {
 	if s.Threads == 1 {
 		return fmt.Sprintf("%v, 1 thread", s.Strategy)
@@ -245,7 +244,7 @@ func save(options ...safetensors.Option) operation {
 	}
 }
 
-// opSaveSharded writes them in five shards.
+// opSaveSharded writes the tensors in five shards.
 func opSaveSharded(t *task) (func() (func() error, error), error) {
 	entries, metadata, err := inMemory(t.file)
 	if err != nil {

@@ -8,21 +8,21 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// FullSize is the size of the base model in bytes where nobody asks for
-// another: 24 layers of 2048 channels in bf16, 1,112.8 MB. Its adapter has 74.8.
+// FullSize is the default size of the base model in bytes: 24 layers of 2048 channels in bf16, 1,112.8 MB. Its adapter
+// has 74.8 MB.
 const FullSize = 1_112_764_704
 
 // MinSize is the smallest base model: that many tensors do not fit into less.
 const MinSize = 200_000
 
-// shape is that of a Llama.
+// shape describes a Llama model.
 type shape struct {
 	layers, hidden, kv, inter, vocab int
 	rank                             int // of the adapter
 }
 
-// llama is a model of 24 layers of about that many bytes. Smaller ones are
-// narrower, so that the number of tensors stays.
+// llama returns a model of 24 layers of about the given number of bytes. Smaller models are narrower, so that the
+// number of tensors is constant.
 func llama(size int64) shape {
 	part := math.Sqrt(float64(size) / FullSize)
 	scale := func(n, multiple int) int {
@@ -98,7 +98,7 @@ func blocks(n int) []safetensors.Entry {
 	return entries
 }
 
-// noisy is a tensor of small numbers that no disk can make less of.
+// noisy returns a tensor of small random numbers, which a disk cannot compress.
 func noisy(name string, d safetensors.DType, dims ...int) safetensors.Entry {
 	e := safetensors.Entry{Name: name, DType: d, Shape: dims}
 	e.Write = func(w io.Writer) error {

@@ -6,7 +6,7 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench"
 )
 
-// Who is measured. All but the first two are peers, which have to be built.
+// Names of the measured programs. All except the first two are peers, which must be built.
 const (
 	ours   = "lorafuse"
 	system = "system calls" // made by this program
@@ -18,30 +18,28 @@ const (
 
 var peers = []string{plainC, rust, golang, python}
 
-// spec is a row as it is asked for, once for each input.
+// spec describes a row for each of its inputs.
 type spec struct {
 	group, program string
 	name           string // what is done
 	op             string // what the program calls it
 	inputs         []string
 	out            outcome
-	repeat         int  // times in one process, 1 where it is 0; more than one has the first left out
-	pickled        bool // reads the .pt twin of the file
+	repeat         int  // repetitions in one process; 0 means 1. With more than one, the first is discarded
+	pickled        bool // reads the .pt version of the file
 	linux          bool // other systems cannot
 	moves          volume
 	asked          []bar
 }
 
-// bar is the most that a row may take, as a part of what the fastest of others
-// takes. Where there are none it is the most memory, as a multiple of the data,
-// or for rows that move no data the most of the file that may be read.
+// bar is the maximum of a row, as a fraction of the fastest other row. Without other rows, it is the maximum memory as
+// a multiple of the data or, for rows that move no data, the maximum share of the file that may be read.
 type bar struct {
 	factor float64
 	beside []peer
 }
 
-// worthWeighing is the size of a file beside which a program with its run-time
-// system weighs little.
+// worthWeighing is the file size from which on a program's runtime memory is negligible.
 const worthWeighing = 500_000_000
 
 // peer names a row of the same group.
@@ -49,7 +47,7 @@ type peer struct{ program, op string }
 
 func atMost(factor float64, beside ...peer) bar { return bar{factor, beside} }
 
-// volume is which bytes a row moves.
+// volume selects the bytes that a row moves.
 type volume int
 
 const (
@@ -193,12 +191,12 @@ func (m *measured) bars(f *file) (marks []bench.Mark) {
 	return marks
 }
 
-// row is the row for one input, before anything is measured.
+// row returns the row for one input, without measurements.
 func (s *spec) row(input string) *bench.Row {
 	return &bench.Row{Group: s.group, Program: s.program, Name: s.name, Input: input}
 }
 
-// own tells whether this program does it.
+// own reports whether this program runs the operation itself.
 func (s *spec) own() bool { return s.program == ours || s.program == system }
 
 func (s *spec) bytes(f *file) int64 {

@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hugeBuffer is memory for n bytes that begins at a huge page, of huge pages
-// where the system has any.
+// hugeBuffer returns n bytes that start at a huge-page boundary, backed by huge pages if the system has any.
 func hugeBuffer(n int) []byte {
 	b, err := unix.Mmap(-1, 0, n+2*hugePage, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
@@ -42,7 +41,7 @@ func mapped(path string, flags int) ([]byte, error) {
 	return unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_SHARED|flags)
 }
 
-// evict takes a file out of the page cache.
+// evict removes a file from the page cache.
 func evict(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -55,7 +54,7 @@ func evict(path string) error {
 	return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 }
 
-// cached is the share of a file that is in the page cache.
+// cached returns the share of a file that is in the page cache.
 func cached(path string) (float64, error) {
 	data, err := mapped(path, 0)
 	if err != nil {
@@ -84,10 +83,9 @@ func settle(dir string) error {
 	return unix.Syncfs(int(f.Fd()))
 }
 
-// warm has the next n bytes of memory that the system hands out be such that it
-// has at hand: a virtual machine may have returned free memory to its host, and
-// then every page costs a fault there, four times the time of the write to it.
-// It takes no more than half of what is free.
+// warm makes the next n bytes that the system allocates resident. A virtual machine may have returned free memory to
+// its host; each page then costs a fault there, four times the time of writing it. It uses at most half of the free
+// memory.
 func warm(n int64) {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {

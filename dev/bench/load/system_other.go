@@ -7,8 +7,7 @@ import (
 	"fmt"
 )
 
-// Other systems have these calls only in part, and nobody has asked for figures
-// of theirs.
+// Other systems support these calls only in part, and no figures are published for them.
 
 func hugeBuffer(n int) []byte { return make([]byte, n) }
 

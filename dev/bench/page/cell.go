@@ -8,8 +8,8 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench"
 )
 
-// cell is the newest figure, what it is beside others, and whence both are. The
-// figures are of one machine, the newest first.
+// cell formats the newest figure, its comparison with other programs, and the sources. All figures are of one machine,
+// newest first.
 func (p *page) cell(u unit, e *entry, figures []figure) string {
 	if len(figures) == 0 {
 		return ""
@@ -39,7 +39,7 @@ func (p *page) cell(u unit, e *entry, figures []figure) string {
 	return text + " " + source
 }
 
-// text is the figure of a row.
+// text formats the figure of a row.
 func (f figure) text(u unit) string {
 	if !f.row.Measured() {
 		return ""
@@ -71,8 +71,7 @@ func (f figure) text(u unit) string {
 	return text
 }
 
-// ratio says how the row compares with the fastest of those beside it, empty where
-// there are none.
+// ratio compares the row with its fastest competitor; it is empty without competitors.
 func (f figure) ratio(u unit, e *entry) string {
 	var best *bench.Row
 	for _, other := range e.beside {
@@ -95,8 +94,8 @@ func (f figure) ratio(u unit, e *entry) string {
 	return text
 }
 
-// verdict finds what is known of a row that has no times of its own: its time by
-// that of another, as a mark of the run has it.
+// verdict finds the comparison of a row without own times: its time relative to another row, as a mark of the run
+// records it.
 func (f figure) verdict(e *entry) (*bench.Verdict, bool) {
 	if f.row.Measured() {
 		return nil, false
@@ -111,7 +110,7 @@ func (f figure) verdict(e *entry) (*bench.Verdict, bool) {
 	return &verdicts[i], true
 }
 
-// said puts a row's time by that of another into words.
+// said describes a row's time relative to another.
 func said(e *entry, ratio float64, other string) string {
 	program, _, _ := strings.Cut(other, ":")
 	for _, name := range []string{other, program} {

@@ -11,14 +11,14 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench"
 )
 
-// key says which line a row belongs to.
+// key identifies the table line of a row.
 type key struct {
 	group, entry int // places in the table
 	input        string
 	threads      int
 }
 
-// figure is a row where it was measured.
+// figure is a row with the run that measured it.
 type figure struct {
 	*result
 	row *bench.Row
@@ -30,7 +30,7 @@ type line struct {
 	cells map[string][]figure
 }
 
-// table prints a table, or that there is nothing for it.
+// table prints a table, or a note that it has no results.
 func (p *page) table(b *strings.Builder, t *table) {
 	fmt.Fprintf(b, "\n## %s\n\n%s\n\n", t.title, t.about)
 	lines := p.lines(t)
@@ -93,8 +93,7 @@ func (p *page) lines(t *table) []*line {
 	return lines
 }
 
-// on says on what a row was measured. Files of one name have several sizes, and
-// models are known by their names.
+// on describes the input of a row. Files of one name have several sizes; models are identified by name.
 func on(row *bench.Row) string {
 	if (row.Input == "base" || row.Input == "adapter") && row.Bytes > 0 {
 		return fmt.Sprintf("%s, %.4g MB", row.Input, float64(row.Bytes)/1e6)
@@ -102,7 +101,7 @@ func on(row *bench.Row) string {
 	return shape.ReplaceAllString(row.Input, "$1, ")
 }
 
-// shape is what follows the name of a model.
+// shape matches the text after the name of a model.
 var shape = regexp.MustCompile(`^([\w.-]+): \d+×\d+, MLP \d+, vocabulary \d+, `)
 
 var digits = regexp.MustCompile(`\d+`)
@@ -119,7 +118,7 @@ func natural(a, b string) int {
 	return cmp.Or(strings.Compare(pad(a), pad(b)), strings.Compare(a, b))
 }
 
-// size is the place of a model among those that are measured.
+// size returns the index of a model among the measured ones.
 func size(input string) int {
 	name, _, _ := strings.Cut(input, ",")
 	return slices.Index([]string{"tiny", "small", "wide", "large", "qwen-0.5b", "qwen-7b"}, name)

@@ -1,10 +1,8 @@
-// Package page renders docs/benchmarks.md: five tables of the newest figures of
-// every machine, made of results that lie in files.
+// Package page renders docs/benchmarks.md: five tables of the newest figures of every machine, read from result files.
 //
-// A line of a table is what was done and on what, a column a machine. A cell has
-// the newest figure of that machine, how it compares with the fastest other program
-// that was measured in the same run, and the number of its source: the command,
-// the day and the file.
+// A line of a table is an operation and its input; a column is a machine. A cell has the newest figure of that
+// machine, its ratio to the fastest other program in the same run, and the number of its source: the command, the day
+// and the file.
 package page
 
 import (
@@ -27,8 +25,8 @@ type Result struct {
 	*bench.Report
 }
 
-// Read reads the results in files, and in all *.json files of folders. An error
-// names the file, and is bench.ErrResults where it holds something else.
+// Read reads the results in files, and in all *.json files of folders. An error names the file. It is bench.ErrResults
+// if the content is not a benchmark report.
 func Read(paths ...string) ([]Result, error) {
 	var results []Result
 	for _, path := range paths {
@@ -69,7 +67,7 @@ func readFile(name string) ([]*bench.Report, error) {
 	return reports, nil
 }
 
-// plain is an error of the file system without the name of the system call.
+// plain returns a file system error without the name of the system call.
 func plain(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Errorf("%s: %w", p.Path, p.Err)
@@ -77,7 +75,7 @@ func plain(err error) error {
 	return err
 }
 
-// escaped is a folder whose name filepath.Glob takes as it is.
+// escaped returns a pattern with which filepath.Glob matches the folder literally.
 func escaped(dir string) string {
 	return strings.NewReplacer(`*`, `[*]`, `?`, `[?]`, `[`, `[[]`).Replace(dir)
 }
@@ -85,7 +83,7 @@ func escaped(dir string) string {
 //go:embed head.md
 var head string
 
-// Markdown is the page. It depends on the results alone, not on their order.
+// Markdown renders the page. It depends only on the results, not on their order.
 func Markdown(results []Result) string {
 	p := &page{}
 	for _, r := range results {
@@ -114,7 +112,7 @@ type page struct {
 	sources  []string  // whose numbers are one more than their places
 }
 
-// result is a report with what cells ask of it.
+// result is a report with the values that cells need.
 type result struct {
 	Result
 	machine, source string
@@ -154,8 +152,8 @@ func newestFirst(a, b *result) int {
 	return strings.Compare(a.Title, b.Title)
 }
 
-// machine names the machine of results: its processor with the instruction set that
-// was used, or a GPU. Cores count, threads do not: a line has them.
+// machine returns the name of a machine: its processor with the instruction set used, or a GPU. The number of cores is
+// part of the name; threads are shown in a separate line.
 func machine(e *bench.Environment) string {
 	device, rest, _ := strings.Cut(e.Device, ", ")
 	switch {
@@ -175,7 +173,7 @@ func (p *page) list(b *strings.Builder) {
 	}
 }
 
-// cite gives the number of a source.
+// cite returns the number of a source.
 func (p *page) cite(r *result) string {
 	i := slices.Index(p.sources, r.source)
 	if i < 0 {

@@ -9,9 +9,9 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// table is one of the five.
+// table describes one of the five tables.
 type table struct {
-	name   string // by which it is asked for
+	name   string // the name by which it is selected
 	title  string
 	about  string // what its cells say
 	groups []group
@@ -22,7 +22,7 @@ type group struct {
 	suite  string
 	name   string // of the rows' group
 	title  string // what it is called before the names of rows; empty where these say it all
-	inputs string // expression for what it is measured on; empty for everything
+	inputs string // expression for the inputs; empty for all
 	unit   unit
 	rows   []entry // in the order of the table
 }
@@ -33,12 +33,12 @@ type entry struct {
 	program, name string
 	beside        []string // as "program: name"; the fastest counts
 	cost          bool     // what is said is its time by theirs, else its speed
-	// rounds marks rows that differ from those in f32 only where the machine gains
-	// by bf16. Of those that stay elsewhere, for their memory, the others are left out.
+	// rounds marks rows that differ from their f32 rows only on machines that gain from bf16. On other machines, only
+	// those with stays, which save memory, are kept.
 	rounds, stays bool
 }
 
-// unit is what a cell says first.
+// unit is the first quantity in a cell.
 type unit int
 
 const (
@@ -49,13 +49,13 @@ const (
 	bytes // GB/s
 )
 
-// What programs are called in rows.
+// Names of programs in rows.
 const (
 	ours  = "lorafuse"
 	torch = "torch + PEFT"
 )
 
-// called says what programs are called in tables.
+// called maps programs to their names in tables.
 var called = map[string]string{
 	"numpy": "OpenBLAS", "rust": "Rust", "python": "Python", "go": "maruel/safetensors", "c": "C", "lorafuse: frozen layer alone": "the frozen layer",
 }
@@ -72,12 +72,12 @@ func same(names []string, programs ...string) (entries []entry) {
 	return entries
 }
 
-// rounds tells names of rows whose products may be rounded to bf16.
+// rounds reports whether the name is of a row whose products may be rounded to bf16.
 func rounds(name string) bool {
 	return strings.Contains(name, "bf16") && !strings.Contains(name, "bf16 weights")
 }
 
-// layers are the layers with adapters.
+// layers returns the entries for layers with adapters.
 func layers(bf16 bool) (entries []entry) {
 	for _, r := range []int{8, 16, 64} {
 		for _, dropout := range []string{"", ", dropout 0.1"} {
@@ -210,10 +210,9 @@ func Check(names []string) error {
 	return nil
 }
 
-// Only is the expression for the rows that a suite has to measure for tables, and
-// those beside them; nil where there are none. Where the machine gains nothing by
-// bf16, rows that would be the same are left out, and so are those of others,
-// which may take very long. On all inputs is for sizes that no table shows.
+// Only returns the expression for the rows, with their competitors, that a suite has to measure for tables; nil if
+// there are none. If the machine does not gain from bf16, rows that would be the same are omitted, also of other
+// programs, which may then be very slow. allInputs adds sizes that no table shows.
 func Only(suite string, names []string, bf16, allInputs bool) *regexp.Regexp {
 	var parts []string
 	for i := range tables {

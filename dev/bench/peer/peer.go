@@ -32,7 +32,7 @@ type Peer struct {
 	command []string
 
 	mu     sync.Mutex
-	failed error // why it cannot be asked any more
+	failed error // the error after which the peer is unusable
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	out    *bufio.Reader
@@ -40,16 +40,16 @@ type Peer struct {
 	last   int  // number of the last thing begun
 }
 
-// New is a peer that is started with command.
+// New returns a peer that is started with command.
 func New(command ...string) *Peer { return &Peer{command: command} }
 
-// Torch is PyTorch, and NumPy, of a Python; threads is 0 for what they choose.
+// Torch returns a peer that runs PyTorch and NumPy in the given Python. If threads is 0, they choose the number of
+// threads.
 func Torch(python string, threads int) *Peer {
 	return New(python, "-c", torch, strconv.Itoa(threads))
 }
 
-// Llama is llama.cpp of a Python with llama-cpp-python; threads is 0 for one per
-// core.
+// Llama returns a peer that runs llama.cpp in a Python with llama-cpp-python. If threads is 0, it uses one per core.
 func Llama(python string, threads int) *Peer {
 	return New(python, "-c", llama, strconv.Itoa(threads))
 }
@@ -65,8 +65,7 @@ type answer struct {
 	Error   string  `json:"error"`
 }
 
-// Begin has the peer get ready for what. The peer's own errors come back as
-// errors, with what it has said last.
+// Begin prepares the peer for a task. Errors of the peer include its last output.
 func (p *Peer) Begin(ctx context.Context, what any) (bench.Sampler, error) {
 	p.mu.Lock()
 	p.last++
@@ -170,7 +169,7 @@ func (p *Peer) Close() error {
 	return nil
 }
 
-// tail keeps the end of what is written.
+// tail keeps the last bytes written to it.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -185,7 +184,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// lastLine is what was written in the end, behind a colon.
+// lastLine returns the last line that was written, after a colon.
 func (t *tail) lastLine() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench"
 )
 
-// Machine is a device at each precision, and what it reaches at most.
+// Machine holds a device for each precision and its peak rates.
 type Machine struct {
 	Info    backend.Info
 	Threads int
@@ -44,8 +44,8 @@ func Open(name string, threads int) (*Machine, error) {
 	return m, nil
 }
 
-// Measure takes the samples of tasks, and measures the peaks of the machine in
-// between. The best counts: whatever else runs on the machine only lowers it.
+// Measure takes the samples of tasks and measures the machine's peaks in between. The highest peak counts, since other
+// load can only lower it.
 func (m *Machine) Measure(ctx context.Context, t bench.Turns, tasks []bench.Task, report *bench.Report) error {
 	m.use(t.Peaks)
 	if !m.Quick && t.Peaks == nil {
@@ -65,7 +65,7 @@ func (m *Machine) Measure(ctx context.Context, t bench.Turns, tasks []bench.Task
 	return err
 }
 
-// use takes peaks that were measured before.
+// use sets peaks that were measured earlier.
 func (m *Machine) use(peaks map[string]bench.Peak) {
 	for p := range m.peaks {
 		if peak, ok := peaks[backend.Precision(p).String()]; ok {
@@ -74,7 +74,7 @@ func (m *Machine) use(peaks map[string]bench.Peak) {
 	}
 }
 
-// hold gives the rows the peaks that have been measured so far.
+// hold assigns the peaks measured so far to the rows.
 func (m *Machine) hold() {
 	for p, rows := range m.held {
 		for _, row := range rows {
@@ -83,7 +83,7 @@ func (m *Machine) hold() {
 	}
 }
 
-// Stretch is how long a sample runs at least.
+// Stretch returns the minimum duration of a sample.
 func (m *Machine) Stretch() time.Duration {
 	if m.Once {
 		return 0
@@ -94,7 +94,7 @@ func (m *Machine) Stretch() time.Duration {
 	return Stretch
 }
 
-// measurePeaks measures them once more, where devices can do that.
+// measurePeaks measures the peaks again, if the devices support it.
 func (m *Machine) measurePeaks() error {
 	if m.Quick && m.peaks[0].Flops > 0 {
 		return nil
@@ -116,8 +116,8 @@ func (m *Machine) measurePeaks() error {
 	return nil
 }
 
-// GainsByBF16 tells whether products are clearly faster where their operands may be
-// rounded to bf16. Where they are not, other programs may be slow beyond measure.
+// GainsByBF16 reports whether products are clearly faster if operands may be rounded to bf16. If not, bf16 in other
+// programs may be extremely slow.
 func (m *Machine) GainsByBF16() (bool, error) {
 	for range 4 { // other programs may have the machine now and then
 		if err := m.measurePeaks(); err != nil {
@@ -127,11 +127,11 @@ func (m *Machine) GainsByBF16() (bool, error) {
 	return m.peaks[backend.BF16].Flops > 1.5*m.peaks[backend.F32].Flops, nil
 }
 
-// Hold has a row held against the peaks of a precision.
+// Hold compares a row with the peaks of a precision.
 func (m *Machine) Hold(row *bench.Row, p backend.Precision) { m.held[p] = append(m.held[p], row) }
 
-// Task is a row of a program of ours, held against the peaks. Where the row
-// does not say what a run costs, the program's shapes do.
+// Task returns a task for a row of lorafuse that is compared with the peaks. If the row has no cost, the cost is
+// computed from the program's shapes.
 func (m *Machine) Task(row *bench.Row, p backend.Precision, spec func() Spec) bench.Task {
 	m.Hold(row, p)
 	return bench.Task{Row: row, Begin: func(ctx context.Context) (bench.Sampler, error) {
@@ -147,7 +147,7 @@ func (m *Machine) Task(row *bench.Row, p backend.Precision, spec func() Spec) be
 	}}
 }
 
-// Report begins a report of what is measured on the machine.
+// Report returns a new report of measurements on the machine.
 func (m *Machine) Report(title string) *bench.Report {
 	r := &bench.Report{Title: title, Environment: bench.Machine("")}
 	r.Environment.Device, r.Environment.Threads = m.Info.Detail, m.Threads
@@ -157,11 +157,10 @@ func (m *Machine) Report(title string) *bench.Report {
 	return r
 }
 
-// OnGPU tells whether the device is a GPU. The bars of GPUs are others than those of
-// the CPU.
+// OnGPU reports whether the device is a GPU. GPUs and CPUs have different targets.
 func (m *Machine) OnGPU() bool { return m.Info.GPU }
 
-// Device gives the device that computes with a precision.
+// Device returns the device that computes with a precision.
 func (m *Machine) Device(p backend.Precision) backend.Device { return m.devices[p] }
 
 // Close closes the devices.

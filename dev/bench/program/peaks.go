@@ -8,11 +8,11 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench"
 )
 
-// peaksTitle is that of a report of peaks.
+// peaksTitle is the title of a report of peaks.
 const peaksTitle = "peaks"
 
-// Peaks measures what a device reaches at most, for suites that run later: see
-// [ReadPeaks]. Rows are of a second each.
+// Peaks measures the peak rates of a device for suites that run later: see [ReadPeaks]. Its rows give rates per
+// second.
 func Peaks(name string) (_ *bench.Report, err error) {
 	m, err := Open(name, 0)
 	if err != nil {
@@ -42,10 +42,10 @@ func Peaks(name string) (_ *bench.Report, err error) {
 	return r, nil
 }
 
-// ours is who measures.
+// ours is the program name of lorafuse's rows.
 const ours = "lorafuse"
 
-// ReadPeaks reads what [Peaks] has measured, by the name of the precision.
+// ReadPeaks reads a report of [Peaks]. The keys are names of precisions.
 func ReadPeaks(file string) (map[string]bench.Peak, error) {
 	f, err := os.Open(file)
 	if err != nil {

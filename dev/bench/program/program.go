@@ -18,12 +18,12 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Spec says what is compiled: the results and updates of a graph.
+// Spec holds the results and updates of a graph to compile.
 type Spec struct {
 	Graph   *graph.Graph
 	Results []graph.Tensor
 	Updates map[string]graph.Tensor // new contents of params
-	// Plain compiles the graph as it is written, without rewriting it.
+	// Plain compiles the graph without rewrites.
 	Plain bool
 	// Words are the contents of params of integers; others are zero.
 	Words map[string][]int32
@@ -75,7 +75,7 @@ func (p *Program) bind(ctx context.Context, dev backend.Device, words map[string
 			}
 			err = upload(ctx, dev, b, 0, tensor.BytesOf(w))
 		} else {
-			// Results too: the pages of a buffer are there when it was written once.
+			// Results are filled too, since writing a buffer makes its pages resident.
 			err = fill(ctx, dev, b, a.Stored(), n, uint32(i))
 		}
 		if err != nil {
@@ -85,7 +85,7 @@ func (p *Program) bind(ctx context.Context, dev backend.Device, words map[string
 	return nil
 }
 
-// fill writes n bytes of random elements; a stretch of them repeats itself.
+// fill writes n bytes of random elements, a repeated block.
 func fill(ctx context.Context, dev backend.Device, b backend.Buffer, d tensor.DType, n int, stream uint32) error {
 	stretch := min(n, 1<<20)
 	if size := d.BlockBytes(); size > 0 && n > 0 {
@@ -132,8 +132,8 @@ func upload(ctx context.Context, dev backend.Device, b backend.Buffer, at int, d
 	return f.Wait(ctx)
 }
 
-// Cost is the number of floating-point operations and of bytes read and
-// written by one run, counted by shapes; see [ir.Cost].
+// Cost returns the floating-point operations and the bytes read and written by one run, computed from shapes; see
+// [ir.Cost].
 func (p *Program) Cost() (flops, bytes int) {
 	prog := p.exe.Program()
 	for i := range prog.Launches {
@@ -153,7 +153,7 @@ func (p *Program) Launches() []ir.Op {
 	return ops
 }
 
-// Run runs it once and waits for the end.
+// Run runs the program once and waits for it.
 func (p *Program) Run(ctx context.Context) error { return p.exe.RunWait(ctx) }
 
 // Close frees the memory.
@@ -165,11 +165,10 @@ func (p *Program) Close() error {
 	return p.exe.Close()
 }
 
-// Stretch is how long a sample runs at least: a clock's error and a worker that
-// has to be woken weigh little beside it.
+// Stretch is the minimum duration of a sample. It makes clock error and the wake-up of workers negligible.
 const Stretch = 5 * time.Millisecond
 
-// Sampler takes samples of running p that take a stretch of time, and closes it.
+// Sampler returns a Sampler of p's run time, with samples of the given duration. Closing it closes p.
 func (p *Program) Sampler(stretch time.Duration) bench.Sampler {
 	return &sampler{bench.Repeat(p.Run, stretch), p}
 }
@@ -181,7 +180,7 @@ type sampler struct {
 
 func (s *sampler) Close() error { return s.p.Close() }
 
-// Gradients gives those of y for each of wrt where that of y is dy.
+// Gradients returns the gradient of y for each of wrt, if the gradient of y is dy.
 func Gradients(y, dy graph.Tensor, wrt []graph.Tensor) []graph.Tensor {
 	loss := y.Mul(dy)
 	for range y.Type().Shape {

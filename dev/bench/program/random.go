@@ -13,9 +13,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Random is a device that draws the weights it is given instead of reading their
-// files, which may be empty: nothing of a large model is written to a disk or
-// copied. Zeros would flatter a GPU, whose clock falls with the bits that change.
+// Random is a device that generates random weights instead of reading files, which may be empty. A large model thus
+// needs no disk space and no copies. Zeros would flatter a GPU, whose clock drops as more bits toggle.
 type Random struct {
 	backend.Device
 	backend.Memory
@@ -33,7 +32,7 @@ func Draw(dev backend.Device) (*Random, error) {
 	return &Random{Device: dev, Memory: memory}, nil
 }
 
-// deviation is that of drawn weights, which are uniform, as models begin with.
+// deviation is the standard deviation of the uniform weights, typical of initialization.
 const deviation = 0.02
 
 // Load implements backend.Loader. Vectors are ones, unless they are biases.
@@ -82,7 +81,7 @@ func elements(w backend.Weight) int {
 	return n
 }
 
-// shape is what tensors have in common that one program draws.
+// shape identifies tensors that the same program generates.
 type shape struct {
 	n     int
 	dtype tensor.DType

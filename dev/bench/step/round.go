@@ -19,7 +19,7 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// order says what a process does in a round; it is its last argument, as JSON.
+// order is the task of a process in a round. It is passed as the last argument, as JSON.
 type order struct {
 	Model     string `json:"model"`
 	Rows      string `json:"rows"` // file of token ids
@@ -36,13 +36,13 @@ type order struct {
 	Vocab     int    `json:"vocab"`
 }
 
-// warmUp is how many steps of a round are not timed.
+// warmUp is the number of steps per round that are not timed.
 const warmUp = 2
 
-// answer is what a process prints as JSON.
+// answer is the JSON output of a process.
 type answer struct {
 	FirstStep int64     `json:"first_step_ns"` // when the first step began, since 1970
-	Seconds   []float64 `json:"seconds"`       // of all steps, those that warm up first
+	Seconds   []float64 `json:"seconds"`       // of all steps, warm-up first
 	PeakRSS   int64     `json:"peak_rss"`
 }
 
@@ -69,7 +69,7 @@ func (s *suite) task(steps, start *bench.Row, r runner, shape checkpoint.Shape, 
 	}}
 }
 
-// writeModel writes the model and the rows, if nobody has.
+// writeModel writes the model and the rows if they do not exist.
 func writeModel(shape checkpoint.Shape, o order) error {
 	if _, err := os.Stat(o.Rows); err == nil {
 		return nil

@@ -1,8 +1,7 @@
-// Package step measures training steps: of this module as lorafuse train makes
-// them, and of torch with PEFT where a Python is given.
+// Package step measures training steps: those of lorafuse train and, if a Python is given, of torch with PEFT.
 //
-// Every round of a program is a process of its own, so that its memory and its
-// start are seen as well; the programs take turns.
+// Every round of a program runs in its own process, so that memory and startup are measured too. The programs
+// alternate.
 package step
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/lorafuse/lorafuse/quant"
 )
 
-// Options are what Run goes by. Turns.Runs are rounds.
+// Options configures Run. Turns.Runs is the number of rounds.
 type Options struct {
 	bench.Turns
 	// Self is the command that makes one round of ours, up to the order; see Measure.
@@ -30,16 +29,13 @@ type Options struct {
 	Threads int // of all programs, 0 for one per core
 	// Sizes are names of models, see checkpoint.Shapes.
 	Sizes []string
-	// Quantize are the methods by which the base is made smaller on load, each
-	// measured beside the weights as they are.
+	// Quantize lists methods to quantize the base on load. Each is measured next to unquantized weights.
 	Quantize []string
 	Rank     int // of the adapters, on all linear layers but the head
 	Steps    int // timed ones of a round, after two that are not
-	// Batch and Length are rows of a step and tokens of a row; 0 for what goes
-	// with the size.
+	// Batch and Length are the rows per step and the tokens per row. Zero means the default for the size.
 	Batch, Length int
-	// Dir is where the models are made, which are removed at the end; empty for
-	// the system's temporary folder.
+	// Dir is the folder for temporary models; empty means the system's temporary folder.
 	Dir string
 }
 
@@ -76,9 +72,8 @@ func (o *Options) check() ([]checkpoint.Shape, error) {
 	return shapes, nil
 }
 
-// Run takes all samples. It fails with [bench.ErrOptions], where a round of
-// ours fails and with the error of ctx; the report then holds what has been
-// measured so far. That a peer fails is said in its row.
+// Run takes all samples. It fails with [bench.ErrOptions], with errors of lorafuse's rounds and with the error of ctx;
+// the report then holds the measurements so far. A peer's failure is recorded in its row instead.
 func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	shapes, err := o.check()
 	if err != nil {
@@ -118,7 +113,7 @@ func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	return report, nil
 }
 
-// Who is measured.
+// Names of the measured programs.
 const (
 	ours     = "lorafuse"
 	torch    = "torch + PEFT"
@@ -148,7 +143,7 @@ const (
 	startOfTorch   = 0.1
 	startSeconds   = 0.5
 	shareOfCeiling = 0.75
-	wideChannels   = 1024 // from which on that share is asked
+	wideChannels   = 1024 // the width from which on that share is required
 )
 
 // add lists the programs for one model.
@@ -237,7 +232,7 @@ func (s *suite) add(shape checkpoint.Shape) {
 	}
 }
 
-// marks holds the steps of ours against those of torch.
+// marks returns the targets of lorafuse's steps relative to torch's.
 func marks(p backend.Precision, steps *bench.Row, theirs map[backend.Precision][2]*bench.Row) (marks []bench.Mark) {
 	other, ok := theirs[p]
 	if !ok {
@@ -253,9 +248,8 @@ func marks(p backend.Precision, steps *bench.Row, theirs map[backend.Precision][
 	return marks
 }
 
-// flops are those that a step cannot do without: two products with every weight
-// of a linear layer for each token, and attention, whose backward is twice its
-// forward. Adapters are not counted.
+// flops returns the minimum floating-point operations of a step: two products with every weight of a linear layer per
+// token, and attention, whose backward costs twice its forward. Adapters are not counted.
 func flops(s checkpoint.Shape, rows, length int) float64 {
 	pairs := rows * length * (length + 1) / 2
 	return 4*float64(s.LinearParams())*float64(rows*length) + 12*float64(pairs)*float64(s.Hidden)*float64(s.Layers)

@@ -1,5 +1,5 @@
-// Package upload measures how weights get from their file to a device: as models
-// are loaded, beside the rate at which the device copies pinned memory.
+// Package upload measures how weights are uploaded from a file to a device when a model is loaded, compared with the
+// rate of pinned copies.
 package upload
 
 import (
@@ -18,15 +18,14 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 )
 
-// Options are what Run goes by.
+// Options configures Run.
 type Options struct {
 	bench.Turns
 	Backend string // name of the backend, empty for the best
 	Threads int    // of the CPU's device, 0 for one per core
 	// Sizes are names of models, see checkpoint.Shapes.
 	Sizes []string
-	// Dir is where the models are made, which are removed at the end; empty for
-	// the system's temporary folder.
+	// Dir is the folder for temporary models; empty means the system's temporary folder.
 	Dir string
 }
 
@@ -37,8 +36,8 @@ const (
 	memory = "memory"
 )
 
-// Run takes all samples. It fails with [bench.ErrOptions], where the device does
-// and with the error of ctx; the report then holds what has been measured so far.
+// Run takes all samples. It fails with [bench.ErrOptions], with errors of the device and with the error of ctx; the
+// report then holds the measurements so far.
 func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	if len(o.Sizes) == 0 {
 		return nil, fmt.Errorf("upload: %w: no size of a model", bench.ErrOptions)
@@ -77,7 +76,7 @@ func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	return report, nil
 }
 
-// tasksOf lists what is measured of a model, which lies in dir.
+// tasksOf returns the tasks for the model in dir.
 func tasksOf(m *program.Machine, shape checkpoint.Shape, dir string) []bench.Task {
 	dev := m.Device(backend.F32)
 	row := func(program, name string) *bench.Row {
@@ -160,7 +159,7 @@ func newLoading(dev backend.Device, dir string) (*loading, error) {
 	return l, nil
 }
 
-// Sample loads them once; their memory on the device is given back.
+// Sample loads the weights once and frees their device memory.
 func (l *loading) Sample(ctx context.Context) (float64, error) {
 	s := engine.NewStore(l.dev)
 	defer s.Free()
@@ -168,7 +167,7 @@ func (l *loading) Sample(ctx context.Context) (float64, error) {
 	if err := s.Import(ctx, l.model, l.names); err != nil {
 		return 0, err
 	}
-	// What was copied last is there when it can be read.
+	// The last upload is complete when it can be read.
 	var last [1]byte
 	f, err := l.dev.Download(last[:], s.Buffer(l.names[len(l.names)-1]), 0)
 	if err == nil {
