@@ -17,7 +17,7 @@ const (
 // tableKinds holds the codes by which the kernel selects the type of the matrices.
 var tableKinds = map[tensor.DType]int{tensor.F32: 0, tensor.F16: 1, tensor.BF16: 2}
 
-// takesRows reports whether a product uses the rows of matrices in their file layout.
+// takesRows reports whether the kernels support the matrix types of a RowsGemm and its matrices are transposed (TB).
 func takesRows(attr any, in []ir.Type) bool {
 	a := attr.(ir.RowsGemmAttr)
 	for _, w := range in[2 : 2+max(1, a.Tables)] {

@@ -1,7 +1,7 @@
-// What Go calls of Metal. Everything is handed over by numbers and opaque pointers; a
-// run is one call, whatever the number of its launches. Functions may be called from
-// several threads, but for those on one command, and commands are done in the order in
-// which they were given.
+// The C interface through which Go calls Metal. It passes only numbers and opaque pointers.
+// A run is one call, whatever the number of its launches. Functions may be called from
+// several threads, except those on the same command. Commands complete in the order in
+// which they were submitted.
 #pragma once
 
 #include <stddef.h>
@@ -12,23 +12,23 @@ typedef struct lfm_library lfm_library;
 typedef struct lfm_kernel lfm_kernel;
 typedef struct lfm_command lfm_command;
 
-// What errors leave behind is a text that the caller frees.
+// Errors are returned as strings that the caller frees.
 
-lfm_device* lfm_open(char** error); // NULL where there is no device
-void lfm_close(lfm_device*);        // after all else of it was given back
+lfm_device* lfm_open(char** error); // NULL if there is no device
+void lfm_close(lfm_device*);        // after all its objects have been freed
 
 typedef struct {
   char name[128];
   uint64_t working_set, max_buffer; // bytes
-  uint32_t threads;                 // of a threadgroup, at most
-  uint32_t apple, metal;            // the highest family Apple… and Metal…, 0 if none
-  uint32_t language;                // of shaders, at most: 300 for 3.0
+  uint32_t threads;                 // per threadgroup, maximum
+  uint32_t apple, metal;            // the highest supported family Apple… and Metal…, 0 if none
+  uint32_t language;                // highest version of the shading language: 300 for 3.0
   uint32_t unified;
 } lfm_info;
 
 lfm_info lfm_describe(lfm_device*);
 
-// A text of shaders as it is compiled: safe mathematics, the macros LF_SIMD and LF_BFLOAT.
+// Compiles shader source with safe math and the macros LF_SIMD and LF_BFLOAT.
 lfm_library* lfm_compile(lfm_device*, const char* source, size_t bytes, uint32_t language, int simd, int bfloat, char** error);
 void lfm_library_free(lfm_library*);
 
@@ -36,20 +36,20 @@ void lfm_library_free(lfm_library*);
 lfm_kernel* lfm_pipeline(lfm_device*, lfm_library*, const char* name, uint32_t* threads, char** error);
 void lfm_kernel_free(lfm_kernel*);
 
-// How a kernel takes the arguments of a launch: arguments that are pointers become the
-// buffers 0, 1, …; all numbers lie in one struct of so many bytes, behind these.
-enum { LFM_POINTER, LFM_FOUR, LFM_EIGHT }; // kinds of arguments: a pointer, a number of so many bytes
+// Defines how a launch's arguments are bound: pointers become the buffers 0, 1, …; all
+// numbers are packed into one struct, which is the last buffer.
+enum { LFM_POINTER, LFM_FOUR, LFM_EIGHT }; // kinds of arguments: a pointer, a number of 4 or 8 bytes
 enum { LFM_ARGS = 56, LFM_BUFFERS = 31 };
 void lfm_layout(lfm_kernel*, const uint8_t* kinds, int count);
 
-// Buffers are known by their slots, from 1 on; 0 is none. A pointer is a slot and an
-// offset.
+// Buffers are identified by slots, starting at 1; 0 means no buffer. A pointer combines a
+// slot and an offset.
 #define LFM_SHIFT 40
 uint32_t lfm_alloc(lfm_device*, uint64_t bytes, void** contents);     // zeroed
-uint32_t lfm_wrap(lfm_device*, void* pages, uint64_t bytes);          // in place: pages and bytes are multiples of a page
-void lfm_free(lfm_device*, uint32_t slot);                            // when no command uses it
+uint32_t lfm_wrap(lfm_device*, void* pages, uint64_t bytes);          // in place: pages and bytes are multiples of the page size
+void lfm_free(lfm_device*, uint32_t slot);                            // no command may be using it
 
-// A launch, as package gpu lays it out.
+// A launch in the memory layout of package gpu.
 typedef struct {
   uintptr_t kernel; // a lfm_kernel*
   uint32_t grid[3], block[3];
@@ -57,15 +57,15 @@ typedef struct {
   uint64_t args[LFM_ARGS];
 } lfm_launch;
 
-// Gives launches as one command. Where that fails, nothing runs, and failed is the
-// number of the launch that is wrong.
+// Submits launches as one command. On failure nothing runs, and failed is the index of
+// the invalid launch.
 lfm_command* lfm_run(lfm_device*, const lfm_launch*, int count, int* failed, char** error);
 
-// Gives a copy between buffers as a command.
+// Submits a copy between buffers as a command.
 lfm_command* lfm_copy(lfm_device*, uint64_t to, uint64_t from, uint64_t bytes, char** error);
 
-// How a command has ended.
+// The final status of a command.
 enum { LFM_DONE, LFM_LOST, LFM_MEMORY, LFM_TIMEOUT };
 
-// Waits for a command and ends it. seconds is what it took the device.
+// Waits for a command and releases it. seconds is its duration on the device.
 int lfm_wait(lfm_command*, double* seconds, char** error);

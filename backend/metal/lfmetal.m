@@ -1,8 +1,8 @@
 //go:build cgo && (darwin || (metal && metalfake))
 
-// Metal behind lfmetal.h: the only Objective-C of the backend. Retain and release are
-// written out; what Metal returns autoreleased is retained, and every entry has its pool.
-// Strings are made of C's, since @"…" is not the same in all runtimes that this is for.
+// Implements lfmetal.h with Metal. This is the backend's only Objective-C. It retains and
+// releases objects manually, retains autoreleased ones, and has a pool in every entry point.
+// Strings are created from C strings, since @"…" differs between the supported runtimes.
 
 #import <Foundation/Foundation.h>
 #import <Metal/Metal.h>
@@ -17,11 +17,11 @@
 struct lfm_device {
   id<MTLDevice> device;
   id<MTLCommandQueue> queue;
-  id<MTLBuffer> none; // what null pointers are bound to
+  id<MTLBuffer> none; // bound to null pointers
   pthread_mutex_t mutex;
   id<MTLBuffer>* slots; // slot i + 1
   uint32_t count, room;
-  uint32_t* idle; // slots without a buffer, as many as there is room for
+  uint32_t* idle; // slots without a buffer; has the capacity of slots
   uint32_t idles;
 };
 
@@ -101,7 +101,7 @@ lfm_info lfm_describe(lfm_device* d) {
     info.threads = (uint32_t)[d->device maxThreadsPerThreadgroup].width;
     info.unified = [d->device hasUnifiedMemory] ? 1 : 0;
     info.language = language();
-    for (uint32_t n = 1; n <= 32; n++) // families that are newer than this text are numbers like the others
+    for (uint32_t n = 1; n <= 32; n++) // includes families newer than this code
       if ([d->device supportsFamily:(MTLGPUFamily)(1000 + n)]) info.apple = n;
     for (uint32_t n = 1; n <= 8; n++)
       if ([d->device supportsFamily:(MTLGPUFamily)(5000 + n)]) info.metal = n + 2; // 5001 is Metal 3
@@ -151,7 +151,7 @@ void lfm_library_free(lfm_library* l) {
 lfm_kernel* lfm_pipeline(lfm_device* d, lfm_library* l, const char* name, uint32_t* threads, char** error) {
   @autoreleasepool {
     id<MTLFunction> function = [[l->library newFunctionWithName:string(name)] autorelease];
-    if (!function) return NULL; // and no error: there is no such kernel
+    if (!function) return NULL; // without an error: the kernel does not exist
     NSError* e = nil;
     id<MTLComputePipelineState> pipeline = [d->device newComputePipelineStateWithFunction:function error:&e];
     if (!pipeline) {
@@ -181,7 +181,7 @@ void lfm_layout(lfm_kernel* k, const uint8_t* kinds, int count) {
 
 // Buffers.
 
-// Keeps a buffer, which it takes over: its slot.
+// Takes ownership of a buffer and returns its slot.
 static uint32_t keep(lfm_device* d, id<MTLBuffer> b) {
   pthread_mutex_lock(&d->mutex);
   if (d->idles == 0 && d->count == d->room) {
@@ -212,7 +212,7 @@ uint32_t lfm_wrap(lfm_device* d, void* pages, uint64_t bytes) {
   @autoreleasepool {
     id<MTLBuffer> b = [d->device newBufferWithBytesNoCopy:pages length:bytes options:MTLResourceStorageModeShared deallocator:nil];
     if (!b) return 0;
-    if ([b length] < bytes || [b contents] != pages) { // what some virtual machines give
+    if ([b length] < bytes || [b contents] != pages) { // happens on some virtual machines
       [b release];
       return 0;
     }
@@ -231,8 +231,8 @@ void lfm_free(lfm_device* d, uint32_t slot) {
   }
 }
 
-// The buffer and the offset of a pointer, while nobody changes the slots: nil for one
-// to no buffer.
+// Returns the buffer and the offset of a pointer, or nil if the pointer has no buffer.
+// The slots must not change during the call.
 static id<MTLBuffer> find(const lfm_device* d, uint64_t pointer, uint64_t* offset) {
   uint64_t slot = pointer >> LFM_SHIFT;
   *offset = pointer & (((uint64_t)1 << LFM_SHIFT) - 1);
@@ -248,19 +248,19 @@ static lfm_command* commit(id<MTLCommandBuffer> buffer) {
   return c;
 }
 
-// What an encoder has bound: binding the same again is left out.
+// The bindings of an encoder, to skip redundant ones.
 typedef struct {
   id<MTLComputePipelineState> pipeline;
   id<MTLBuffer> buffers[LFM_BUFFERS];
   uint64_t offsets[LFM_BUFFERS];
 } bound;
 
-// Encodes a launch. The text is what is wrong with it, or NULL.
+// Encodes a launch. Returns an error message or NULL.
 static const char* encode(const lfm_device* d, id<MTLComputeCommandEncoder> encoder, const lfm_launch* l, bound* now) {
   const lfm_kernel* k = (const lfm_kernel*)l->kernel;
   if (!k || k->count == 0) return "the kernel has no layout";
   if ((int)l->count != k->count) return "it has another number of arguments than the kernel";
-  uint32_t numbers[2 + 2 * LFM_ARGS]; // bound, wide, and then the numbers
+  uint32_t numbers[2 + 2 * LFM_ARGS]; // bound, wide, then the numbers
   uint32_t given = 0, wide = 0, bytes = 8;
   int at = 0;
   for (int i = 0; i < k->count; i++) {
@@ -274,7 +274,7 @@ static const char* encode(const lfm_device* d, id<MTLComputeCommandEncoder> enco
         if (!b) return "a pointer is to no buffer";
         given |= (uint32_t)1 << at;
         if (offset > [b length]) return "a pointer is to what lies behind its buffer";
-        if (offset == [b length]) b = d->none, offset = 0; // to nothing at its end
+        if (offset == [b length]) b = d->none, offset = 0; // a pointer to the end refers to no bytes
         if (a % 16 == 0) wide |= (uint32_t)1 << at;
       }
       if (now->buffers[at] != b || now->offsets[at] != offset) {
@@ -297,7 +297,7 @@ static const char* encode(const lfm_device* d, id<MTLComputeCommandEncoder> enco
   }
   numbers[0] = given;
   numbers[1] = wide;
-  bytes = (bytes + 7) / 8 * 8; // as a struct with a long is
+  bytes = (bytes + 7) / 8 * 8; // like a struct that contains a long
   if (now->pipeline != k->pipeline) {
     [encoder setComputePipelineState:k->pipeline];
     now->pipeline = k->pipeline;
@@ -324,7 +324,7 @@ lfm_command* lfm_run(lfm_device* d, const lfm_launch* launches, int count, int* 
     const char* wrong = NULL;
     pthread_mutex_lock(&d->mutex);
     for (int i = 0; i < count && !wrong; i++) {
-      if (launches[i].grid[0] == 0) continue; // left out
+      if (launches[i].grid[0] == 0) continue; // skipped
       wrong = encode(d, encoder, &launches[i], &now);
       *failed = i;
     }
@@ -356,7 +356,7 @@ lfm_command* lfm_copy(lfm_device* d, uint64_t to, uint64_t from, uint64_t bytes,
   }
 }
 
-// Codes of MTLCommandBufferErrorDomain after which the device works on.
+// Codes of MTLCommandBufferErrorDomain after which the device remains usable.
 enum { error_timeout = 2, error_memory = 8 };
 
 int lfm_wait(lfm_command* c, double* seconds, char** error) {

@@ -189,7 +189,7 @@ func (s *statistics) columns() []string {
 	}
 }
 
-// percent formats a share. A nonzero count never appears as 0.
+// percent formats a share. Shares that would round to 0 are printed as counts.
 func percent(n int64, share float64) string {
 	switch {
 	case n == 0:

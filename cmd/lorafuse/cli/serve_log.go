@@ -10,7 +10,7 @@ import (
 // logForm is the format of a log: text or json.
 type logForm string
 
-// UnmarshalText accepts both formats.
+// UnmarshalText sets the format. The flag has checked the word.
 func (f *logForm) UnmarshalText(text []byte) error {
 	*f = logForm(text)
 	return nil

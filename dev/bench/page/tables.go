@@ -33,8 +33,8 @@ type entry struct {
 	program, name string
 	beside        []string // as "program: name"; the fastest counts
 	cost          bool     // what is said is its time by theirs, else its speed
-	// rounds marks rows that differ from their f32 rows only on machines that gain from bf16. On other machines, only
-	// those with stays, which save memory, are kept.
+	// rounds marks rows that differ from their f32 rows only on machines that gain from bf16. On other machines,
+	// only rows with stays are kept, for their memory, without rows of other programs.
 	rounds, stays bool
 }
 

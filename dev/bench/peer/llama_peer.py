@@ -8,7 +8,7 @@ import os
 import sys
 import time
 
-sys.path = [p for p in sys.path if p]  # modules of the folder that this happens to run in are none of ours
+sys.path = [p for p in sys.path if p]  # do not import modules from the current folder
 
 
 class Model:
@@ -16,7 +16,7 @@ class Model:
         self.model = llama_cpp.Llama(
             path, n_ctx=positions, n_threads=threads, n_threads_batch=threads, n_batch=512, n_ubatch=512, verbose=False, logits_all=False)
 
-        self.there = 0  # how many tokens of the one text are in the cache
+        self.there = 0  # number of tokens of the common text in the cache
 
     def read(self, n):
         """Has the first n tokens of the one text in the cache, and no others."""
@@ -51,7 +51,7 @@ def prefill(model, r):
 def main():
     threads = int(sys.argv[1]) or os.cpu_count()
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # keep output of libraries out of the answers
     import llama_cpp
 
     tasks, models = {}, {}

@@ -126,7 +126,7 @@ class Generation:
         self.cache = None
 
     def read(self, ids):
-        # The logits of the last token alone, as in generate.
+        # Only the logits of the last token, as in generate.
         self.model(input_ids=ids, past_key_values=self.cache, use_cache=True, logits_to_keep=1)
 
     def sample(self):
@@ -175,13 +175,13 @@ class Task:
 
 
 def main():
-    sys.path = [p for p in sys.path if p]  # modules of the folder that this happens to run in are none of ours
+    sys.path = [p for p in sys.path if p]  # do not import modules from the current folder
     threads = int(sys.argv[1])
     if threads:
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ[name] = str(threads)
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # keep output of libraries out of the answers
     import torch
 
     torch.set_grad_enabled(False)
@@ -203,7 +203,7 @@ def main():
                 tasks.pop(r["id"], None)
                 if "cuda" in torch.__dict__ and torch.cuda.is_initialized():
                     gc.collect()
-                    torch.cuda.empty_cache()  # for those that come next
+                    torch.cuda.empty_cache()  # for later tasks
         except Exception as e:
             answer = {"error": f"{type(e).__name__}: {e}"}
         print(json.dumps(answer), file=out, flush=True)

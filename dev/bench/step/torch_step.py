@@ -8,10 +8,10 @@ import os
 import sys
 import time
 
-sys.path = [p for p in sys.path if p]  # modules of the folder that this happens to run in are none of ours
+sys.path = [p for p in sys.path if p]  # do not import modules from the current folder
 o = json.loads(sys.argv[-1])
 out = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # what libraries print is no answer
+os.dup2(2, 1)  # keep output of libraries out of the answers
 if o["threads"]:
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(o["threads"])
 os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
