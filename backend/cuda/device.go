@@ -120,16 +120,15 @@ func (d *Device) end() {
 	_ = cu.Device(d.properties.index).ReleasePrimaryCtx()
 }
 
-// Close waits for the work under way and gives the GPU's memory back. Buffers
-// and executables that are left are of no more use.
+// Close waits for pending work and frees the GPU's memory. Remaining buffers and executables become unusable.
 func (d *Device) Close() error {
 	d.loads.close()
 	d.queue.close()
 	return nil
 }
 
-// Info describes the GPU. Rates are those of the tensor cores at precision bf16, otherwise of float32. A MIG instance
-// reports its own rates.
+// Info describes the GPU. At precision bf16 it reports tensor core rates, otherwise float32 rates. A MIG instance has
+// its own rates.
 func (d *Device) Info() backend.Info {
 	i := d.properties.info()
 	i.Precision = d.Precision

@@ -17,7 +17,7 @@ import (
 type graphs struct {
 	ready []ready // the one used last comes first
 	seen  []uint64
-	key   []uint64 // of the run at hand; the trap comes last
+	key   []uint64 // of the current run; the trap is last
 }
 
 type ready struct {

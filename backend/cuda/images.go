@@ -76,7 +76,7 @@ func (d *Device) kernel(k *gpu.Kernel) (uintptr, error) {
 	return driver.Handle(f), nil
 }
 
-// Kernels lists the kernels that a closed device has prepared: what a check of them has seen.
+// Kernels lists the kernels that a closed device has prepared, for checks of coverage.
 func (d *Device) Kernels() []string { return slices.Sorted(maps.Keys(d.images.functions)) }
 
 func (m *images) unload() {

@@ -33,9 +33,8 @@ type loading struct {
 	stats backend.LoadStats
 }
 
-// Load uploads tensors in the mode with which the device was opened. They share one allocation, in their order:
-// tensors that are adjacent in a file stay adjacent if their sizes are multiples of weightAlign, and are copied
-// together.
+// Load uploads tensors in the device's load mode. They share one allocation, in their order: tensors that are adjacent
+// in a file stay adjacent if their sizes are multiples of weightAlign, and are copied together.
 func (d *Device) Load(ctx context.Context, weights []backend.Weight) ([]backend.Buffer, error) {
 	l := &loading{dev: d, weights: weights}
 	ctx, err := d.loads.enter(ctx, l)
@@ -62,7 +61,7 @@ func (d *Device) Load(ctx context.Context, weights []backend.Weight) ([]backend.
 	return l.buffers(), nil
 }
 
-// layOut finds a place for each weight, and checks what is asked for.
+// layOut assigns an offset to each weight and validates the request.
 func (l *loading) layOut() (err error) {
 	l.sizes = make([]int, len(l.weights))
 	for i, w := range l.weights {
@@ -94,7 +93,7 @@ func (d *Device) sizeOf(w backend.Weight) (int, error) {
 	return 0, fmt.Errorf("%w: %v from %v", backend.ErrUnsupported, w.DType, from)
 }
 
-// run uploads the weights that stay unchanged, then those that the device converts.
+// run uploads the unconverted weights, then the converted ones.
 func (l *loading) run(ctx context.Context) error {
 	var whole []cargo
 	var converted []int
@@ -129,7 +128,7 @@ func (l *loading) buffers() []backend.Buffer {
 	return buffers
 }
 
-// cargo is a view whose first byte belongs at byte off of a block.
+// cargo is a view to be copied to byte off of a block.
 type cargo struct {
 	view *safetensors.View
 	off  int
@@ -224,7 +223,7 @@ func (l *loading) count(copies []stretch) {
 	}
 }
 
-// Sizes of a device's loads, which are multiples of a page.
+// Sizes of a device's loads, all multiples of a page.
 const (
 	ringSlotBytes = 4 << 20  // per slot; larger slots do not speed up copies, and pinning them takes longer
 	windowBytes   = 64 << 20 // registered at a time

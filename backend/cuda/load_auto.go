@@ -23,8 +23,8 @@ const (
 	ringDisadvantage = 1.15
 )
 
-// choose finds the way for a load: the ring, unless the device can do something
-// else and that is faster for the first bytes. It gives the cargo that is left.
+// choose selects the mode of a load: the ring, unless another mode is supported and faster for the first bytes. It
+// returns the remaining cargo.
 func (l *loading) choose(ctx context.Context, all []cargo) (backend.Load, []cargo, error) {
 	if l.total == 0 {
 		return backend.LoadRing, all, nil
@@ -98,7 +98,7 @@ func (l *loading) try(ctx context.Context, mode backend.Load, some []cargo) (lef
 	return left, err
 }
 
-// judge finds the fastest way, and says why it is that.
+// judge returns the fastest mode and the reason for it.
 func judge(trials []backend.LoadTrial, bytes int64) (best backend.Load, why string) {
 	var said []string
 	rate := 0.0

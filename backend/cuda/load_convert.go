@@ -22,7 +22,7 @@ type piece struct {
 	first    int // element of the weight
 	elements int
 	staged   int // offset of its bytes before conversion
-	at       int // where its blocks belong, in the block of all weights
+	at       int // offset of its blocks in the allocation of all weights
 }
 
 // stagingBytes is the size of the device memory that holds weights before conversion. It grows if a row is longer.
@@ -62,8 +62,7 @@ func (l *loading) convert(ctx context.Context, mode backend.Load, numbers []int)
 	return nil
 }
 
-// batches cuts weights into pieces, and says how much memory the largest batch of
-// them takes.
+// batches cuts weights into pieces and returns the memory that the largest batch needs.
 func (l *loading) batches(numbers []int) (all [][]piece, size int, err error) {
 	var batch []piece
 	used := 0

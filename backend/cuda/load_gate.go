@@ -44,7 +44,7 @@ func (l *loads) leave(call *loading) {
 	l.ended.Done()
 }
 
-// close ends the calls under way and waits for them.
+// close cancels all current calls and waits for them.
 func (l *loads) close() {
 	l.mu.Lock()
 	l.closed = true

@@ -17,8 +17,8 @@ import (
 // plainBytes is the number of bytes per driver copy. Other work of the device runs between two copies.
 const plainBytes = 16 << 20
 
-// plain has the driver copy from the mapping. The driver uses its own pinned buffers, or reads the pages directly if
-// the device can access them.
+// plain copies from the mapping through the driver. The driver uses its own pinned buffers, or reads the pages
+// directly if the device can access them.
 func (s *shipment) plain(ctx context.Context) error {
 	for i, c := range s.cargo {
 		err := c.view.Use(func(data []byte) error {
@@ -42,8 +42,7 @@ func (s *shipment) plain(ctx context.Context) error {
 		_ = safetensors.Advise([]*safetensors.View{c.view}, safetensors.AdviseDontNeed)
 	}
 	s.stats.Read = "mmap, 1 thread"
-	// The last bytes may still be on their way from the driver's memory, in a
-	// stream that ours do not wait for.
+	// The last bytes may still be in transit from the driver's buffers, in a stream that our streams do not wait for.
 	return s.dev.Do(func() error {
 		if err := driver.WaitDefault(); err != nil {
 			return s.dev.Failed(err)

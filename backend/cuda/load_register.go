@@ -19,7 +19,7 @@ import (
 // errRegister: the driver does not pin the memory of a mapped file.
 var errRegister = errors.New("the mapping cannot be registered")
 
-// The attributes of a device that say what it makes of memory of the host.
+// Attributes of a device that describe its support of host memory.
 const (
 	attributeHostPageTables   cu.DeviceAttribute = 100 // it reads pageable memory by the tables of the host
 	attributeReadOnlyRegister cu.DeviceAttribute = 113
@@ -106,7 +106,7 @@ func (r *registrar) InPlace(c *safetensors.Chunk, data []byte) (bool, error) {
 	return true, nil
 }
 
-// work pins and copies. After a failure it lets what is left pass.
+// work pins and copies. After a failure it discards the rest.
 func (r *registrar) work() {
 	for x := range r.runs {
 		for from := int64(0); r.problem == nil && from < int64(len(x.data)); from += r.dev.window {

@@ -23,7 +23,7 @@ type ring struct {
 	slots []*ringSlot // the slots pinned so far; guarded by mu when accessed outside the device's goroutine
 	free  chan *ringSlot
 	under sync.WaitGroup // slots that were given to the device
-	to    *shipment      // what is under way
+	to    *shipment      // the current upload
 
 	broken  chan struct{} // closed with the first failure
 	mu      sync.Mutex
@@ -58,9 +58,8 @@ func (s *shipment) byRing(ctx context.Context) error {
 	return err
 }
 
-// openRing pins a slot, unless that was done, and has the others pinned while it
-// is filled: pinning takes as long as copying. A system that lets little be pinned
-// gets a shorter ring.
+// openRing pins one slot if necessary, and pins the others while it is being filled, since pinning takes as long as
+// copying. If the system limits pinned memory, the ring is shorter.
 func (l *loading) openRing() error {
 	if l.ring != nil {
 		return nil

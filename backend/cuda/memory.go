@@ -74,7 +74,7 @@ func (r runner) Idle(b *gpu.Block) bool {
 	return r.compute.reached(b.Used.Load()) && r.copies.reached(b.Copied.Load())
 }
 
-// Drain waits for the work under way.
+// Drain waits for all pending work.
 func (r runner) Drain() error {
 	for _, s := range []*stream{r.compute, r.copies} {
 		l := newLatch()

@@ -16,20 +16,19 @@ import (
 // Parameters of the measurements.
 const (
 	peakThreads = 256 // of a block of the kernels of kernels/cuda/peak.cu
-	peakBlocks  = 2   // of these for each multiprocessor, where products are measured
-	readBlocks  = 8   // and where memory is read
+	peakBlocks  = 2   // blocks per multiprocessor, for products
+	readBlocks  = 8   // and for reads
 
 	// peakTime is the minimum duration of a try, and peakTries the number of tries. Together they are long enough for
-	// clocks to drop to what the device can sustain.
+	// clocks to drop to a sustainable rate.
 	peakTime  = 60 * time.Millisecond
 	peakTries = 6
 	// Size of the copies from the host.
 	copyBytes = 64 << 20
 )
 
-// Peak measures the rates that the device reaches: matrix multiplication in its precision (mma.sync on bf16, or
-// float32 multiply-adds), reads of memory that is in no cache, and copies from pinned host memory. The best of the
-// last tries counts.
+// Peak measures the peak rates of the device: matrix multiplication in its precision (mma.sync on bf16, or float32
+// multiply-adds), uncached reads of memory, and copies from pinned host memory. The best of the last tries counts.
 func (d *Device) Peak() (p backend.Peak, err error) {
 	var out, block *gpu.Block
 	var host []byte
@@ -174,7 +173,7 @@ func (d *Device) timeOf(work func() error, more func()) (best time.Duration, err
 	}
 	tries := peakTries
 	if best >= 10*peakTime {
-		tries = 1 // a device that takes its time: the simulator
+		tries = 1 // a slow device: the simulator
 	}
 	for best < peakTime {
 		more()

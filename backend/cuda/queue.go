@@ -25,7 +25,7 @@ type queue struct {
 // job is work for the queue's goroutine.
 type job interface{ perform() }
 
-// call is a job that somebody waits for.
+// call is a job with a caller that waits for it.
 type call struct {
 	f    func() error
 	done chan error
@@ -33,9 +33,8 @@ type call struct {
 
 func (c *call) Perform() { c.done <- c.f() }
 
-// newQueue starts the goroutine. begin is the first thing that it does, end
-// the last, and nudged what it does after a nudge; where begin fails there is
-// no queue.
+// newQueue starts the goroutine. It runs begin first, end last, and nudged after each nudge. If begin fails, newQueue
+// returns its error.
 func newQueue(begin func(q *queue) error, nudged, end func()) (*queue, error) {
 	q := &queue{jobs: make(chan gpu.Job, 64), nudges: make(chan struct{}, 1), ended: make(chan struct{})}
 	started := make(chan error, 1)

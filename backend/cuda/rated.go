@@ -12,13 +12,13 @@ import (
 type speed struct {
 	fma    float64 // float32
 	tensor float64 // bfloat16 with float32 sums, dense
-	// boost is the clock that the rates of tensor cores are given for, as a share
-	// of the largest one, which the driver tells.
+	// boost is the clock for which the rates of tensor cores are specified, as a fraction of the maximum clock that
+	// the driver reports.
 	boost float64
 }
 
-// speeds maps compute capabilities to speeds. The comment after an entry names the device with which the numbers were
-// checked, and its data sheet: multiprocessors, maximum clock, and Tflop/s of both kinds.
+// speeds maps compute capabilities to speeds. The comment after an entry names the device used to check the numbers,
+// and its data sheet: multiprocessors, maximum clock, and Tflop/s of both kinds.
 var speeds = map[int]speed{
 	// A100, 108, 1410 MHz: 19.5 and 312 (NVIDIA A100 Tensor Core GPU Architecture, table 2).
 	80: {128, 2048, 1},

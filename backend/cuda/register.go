@@ -15,7 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend/gpu"
 )
 
-// rank puts GPUs before the CPU.
+// rank orders GPUs before the CPU.
 const rank = 10
 
 // oldest is the compute capability that kernels are compiled for at least.
@@ -70,7 +70,7 @@ func Devices() ([]backend.Info, error) {
 	return infos, nil
 }
 
-// properties holds what is known about a GPU before it is opened.
+// properties holds the properties of a GPU that are known before it is opened.
 type properties struct {
 	index      int
 	name       string
@@ -79,7 +79,7 @@ type properties struct {
 	processors int
 	clock      float64 // the largest, in Hz
 	bandwidth  float64 // of the memory, in bytes a second
-	uuid       string  // empty where an old driver does not tell
+	uuid       string  // empty if an old driver does not report it
 	driver     int     // 1000·major + 10·minor
 }
 

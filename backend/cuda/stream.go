@@ -13,12 +13,11 @@ import (
 	"github.com/lorafuse/lorafuse/backend/gpu"
 )
 
-// stream is work of the device in order. Each piece of work that somebody may
-// wait for ends with a mark, whose number is its ticket.
+// stream is an ordered queue of device work. Work that can be waited for ends with a mark, whose number is its ticket.
 type stream struct {
 	cu.Stream
 	issued uint64        // the last ticket; of the device's goroutine
-	done   atomic.Uint64 // the last ticket whose work has ended
+	done   atomic.Uint64 // the last completed ticket
 	join   cu.Event      // for other streams to wait for
 	marks  chan mark
 	free   chan cu.Event // of marks
@@ -71,8 +70,7 @@ func (s *stream) wait(context cu.CUContext, idle func()) {
 	}
 }
 
-// mark ends a piece of work; end, if any, is told when it is done. It gives the
-// ticket.
+// mark marks the end of the enqueued work; end, if not nil, is notified when it is done. It returns the ticket.
 func (s *stream) mark(end gpu.Completion) (uint64, error) {
 	e, err := s.event()
 	if err != nil {

@@ -20,7 +20,7 @@ const (
 // slot is pinned memory for one piece of a copy.
 type slot struct {
 	mem []byte
-	dst []byte    // what it goes to when it has come from the device
+	dst []byte    // host destination of data from the device
 	end *transfer // if this is the last piece
 	all *transfer
 	dev *Device
@@ -42,7 +42,7 @@ func (s *slot) Finish(err error) {
 	}
 }
 
-// transfer is a copy under way: its fence.
+// transfer is the fence of a pending copy.
 type transfer struct {
 	gpu.Transfer
 	failed error // of a piece

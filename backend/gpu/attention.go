@@ -53,7 +53,7 @@ func takesAttention(attr any, _ []ir.Type) bool {
 	return a.HeadDim <= largestHead && a.SoftCap == 0 && a.Bias == ir.NoBias && a.Page == 0
 }
 
-// attention holds what launches of attention and of its gradient share.
+// attention is the common part of launches of attention and of its gradient.
 type attention struct {
 	ir.AttentionAttr
 	tile    attentionTile
@@ -235,8 +235,8 @@ func (a *attention) prepareForward(c *compiler, l *ir.Launch) (func(r *Run, used
 	}, nil
 }
 
-// chunk returns the number of keys that a decode block processes at a time: at least decodeKeys, and enough that there
-// are at most decodeChunks chunks.
+// chunk returns the number of keys per chunk of a decode block. It is at least decodeKeys, and large enough for at
+// most decodeChunks chunks.
 func chunk(keys int) int {
 	return decodeKeys * max(1, blocks(keys, decodeKeys*decodeChunks))
 }

@@ -45,7 +45,7 @@ func (b *Buffer) At(off int) Pointer {
 	return b.Block.At + Pointer(b.off+off)
 }
 
-// Host returns n bytes of the buffer as the host has them.
+// Host returns n bytes of the buffer in host memory.
 func (b *Buffer) Host(off, n int) []byte {
 	if n == 0 {
 		return nil
@@ -99,7 +99,7 @@ func (d *Device) BufferOf(b backend.Buffer) (*Buffer, error) {
 	return c, nil
 }
 
-// Transfer is a copy under way: its fence.
+// Transfer is the fence of a pending copy.
 type Transfer struct {
 	done chan struct{}
 	err  error

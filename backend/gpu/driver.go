@@ -11,20 +11,20 @@ type Driver interface {
 	// Explain adds the meaning of a driver's error. Errors: backend.ErrLost if the device can no longer run anything.
 	Explain(err error) error
 
-	// Allocate gives a block its place, and its contents if the host can reach them.
-	// The memory of buffers and reports is zero. Errors: Exhausted.
+	// Allocate sets the address of a block, and its contents if the host can access them. The memory of buffers and
+	// reports is zeroed. Errors: Exhausted.
 	Allocate(b *Block) error
-	// Free gives the memory of an idle block back.
+	// Free frees the memory of an idle block.
 	Free(b *Block)
-	// Idle reports whether no work under way uses a block.
+	// Idle reports whether no pending work uses a block.
 	Idle(b *Block) bool
-	// Drain waits for the work under way.
+	// Drain waits for all pending work.
 	Drain() error
 
 	// Load finds the kernels of a program.
 	Load(e *Executable) (Program, error)
 
-	// Upload and Download copy between the host and a buffer, whose bounds are checked.
+	// Upload and Download copy between the host and a buffer. The caller has checked the bounds.
 	Upload(b *Buffer, off int, src []byte) (backend.Fence, error)
 	Download(dst []byte, b *Buffer, off int) (backend.Fence, error)
 }
@@ -37,7 +37,7 @@ type Program interface {
 	// Mark ends the work of a run and records it in the run's blocks with Flight.Use. Flight.Finish is called when
 	// that work is done. A run that failed to launch is marked too.
 	Mark(f *Flight) error
-	// Close gives back what Load has made.
+	// Close frees the resources that Load allocated.
 	Close()
 }
 
@@ -54,7 +54,7 @@ type Exhausted string
 // Error returns the description.
 func (e Exhausted) Error() string { return string(e) }
 
-// call is a job that somebody waits for.
+// call is a job with a caller that waits for it.
 type call struct {
 	f    func() error
 	done chan error

@@ -27,8 +27,7 @@ type Executable struct {
 	closed  bool
 }
 
-// Compile prepares the launches of p, and allocates its arena and the memory that runs
-// are kept in: runs allocate nothing.
+// Compile prepares the launches of p and allocates its arena and the state of its runs, so that runs allocate nothing.
 func (d *Device) Compile(p *ir.Program) (backend.Executable, error) { return d.compile(p, nil) }
 
 // CompileIn compiles p like Compile, but uses the caller's arena.
@@ -43,8 +42,7 @@ func (d *Device) CompileIn(p *ir.Program, arena backend.Buffer) (backend.Executa
 	return d.compile(p, b)
 }
 
-// compile makes an executable whose arena is a buffer of the caller, or its own if that
-// is nil.
+// compile returns an executable whose arena is the caller's buffer, or its own if arena is nil.
 func (d *Device) compile(p *ir.Program, arena *Buffer) (_ backend.Executable, err error) {
 	e := &Executable{dev: d, shared: arena}
 	if e.Plan, err = New(p, d.target()); err != nil {
@@ -123,7 +121,7 @@ func (e *Executable) dispose() {
 	e.Arena, e.scratch, e.reports.Block, e.Launches = nil, nil, nil, nil
 }
 
-// Close waits for the runs under way and frees the arena. Closing twice does nothing.
+// Close waits for pending runs and frees the arena. Closing twice does nothing.
 func (e *Executable) Close() error {
 	if e.closed {
 		return nil
@@ -136,8 +134,8 @@ func (e *Executable) Close() error {
 	return nil
 }
 
-// Run hands one run over. If as many runs are under way as may be, it waits for the first
-// of them. It calls the yield of the context: a run does not stop between its launches.
+// Run submits one run. If the maximum number of runs is pending, it waits for the first of them. It calls the
+// context's yield once, since a run does not stop between its launches.
 func (e *Executable) Run(ctx context.Context, args backend.Args) (backend.Fence, error) {
 	f := &e.flights[e.next]
 	if err := f.begin(ctx); err != nil {
@@ -184,7 +182,7 @@ func (e *Executable) Blame(kernel int, err error) error {
 	return e.dev.Failed(fmt.Errorf("launch %d %v, kernel %s: %w", i, e.Plan.op(i), e.Plan.Kernels[kernel].Name, err))
 }
 
-// reports are memory in which kernels say what is wrong, one for each run under way.
+// reports is memory in which kernels report errors, one report per pending run.
 type reports struct {
 	*Block
 	idle atomic.Uint32 // a bit for each that no run has

@@ -19,7 +19,7 @@ type Flight struct {
 	report int   // index among the executable's reports
 	failed error // of the run that ended last
 
-	// landed holds one token while no run is under way; who has it may touch the rest.
+	// landed holds one token while no run is pending; its holder may access the other fields.
 	landed chan struct{}
 	over   func() // of the run's yield, or nil
 }
@@ -71,11 +71,10 @@ func (f *Flight) Wait(ctx context.Context) error {
 	return err
 }
 
-// land waits until no run is under way.
+// land waits until no run is pending.
 func (f *Flight) land() { _ = f.Wait(context.Background()) }
 
-// Perform enqueues the run. A run that cannot go on ends when what it has enqueued is
-// done.
+// Perform enqueues the run. If enqueuing fails midway, the run ends when the enqueued part is done.
 func (f *Flight) Perform() {
 	e := f.exe
 	f.report = e.reports.take()
@@ -93,8 +92,8 @@ func (f *Flight) Perform() {
 func (f *Flight) launch() (err error) {
 	e, d := f.exe, f.exe.dev
 	defer func() {
-		// A step that meets sizes that do not fit panics; the graph's rules and the
-		// checks of arguments should have kept it from that.
+		// A step panics on sizes that do not fit. The graph's rules and the argument checks should have prevented
+		// that.
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%s: internal error: %v", d.name, p)
 		}

@@ -10,7 +10,7 @@ import (
 // after the first adding to the output. A further launch adds up the parts of a product with few tiles.
 
 var (
-	// The codes by which the kernels select the type of A.
+	// The kernels' codes for the type of A.
 	firstFactors = map[tensor.DType]int{tensor.F32: 0, tensor.F16: 1, tensor.BF16: 2}
 	// The types of B.
 	secondFactors = map[tensor.DType]bool{tensor.F32: true, tensor.F16: true, tensor.BF16: true, tensor.Q8: true, tensor.NF4: true, tensor.FP4: true}
@@ -73,8 +73,8 @@ type exact struct {
 	list []exactProduct
 }
 
-// exactProduct is the kernels of a product: the whole of it, or parts and their
-// sum, which are nil where there never are parts.
+// exactProduct holds the kernels of a product: one for the whole, or one for its parts and one for their sum. The
+// latter are nil if the product is never split.
 type exactProduct struct{ whole, parts, sum *Kernel }
 
 func (k *exactProduct) skip() {

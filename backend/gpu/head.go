@@ -125,7 +125,7 @@ func (h *head) step(r *Run) {
 	h.rows.grid(1, 1, 1).pointer("count", count).pointer("rows", rows).pointer("loss", loss).pointer("labels", r.at(labels)).int("n", n).int("v", h.v)
 	for i, k := range h.stretches {
 		first := i * h.per
-		m := min(h.per, n-first) // where all rows have a label; none or fewer end it at once
+		m := min(h.per, n-first) // upper bound: blocks past the number of labelled rows exit at once
 		k.gather.grid(m, 1, 1).pointer("out", at(s.x)).pointer("x", r.at(x)).pointer("rows", rows).pointer("count", count).int("first", first).int("d", h.d)
 		h.logits(k.logits, at(s.logits), at(s.x), r.at(w), count, first, m)
 		k.losses.threads(rowThreads(h.v))
@@ -162,8 +162,8 @@ func (h *head) back(k *Kernel, parts, d, w, count Pointer, first, m int) {
 	k.pointer("count", count).int("first", first).int("per", h.per).int("n", h.d).int("k", h.v).int("tiles_m", down).int("parts", h.parts)
 }
 
-// operands returns the flags for rows of the given length at a, and for the weights, whose rows run along the k axis
-// or across it.
+// operands returns the flags for rows of the given length at a, and for the weights. If along is set, the weights'
+// rows run along the k axis.
 func (h *head) operands(a Pointer, row int, w Pointer, along bool) int {
 	return operandFlags(a, tensor.F32, row, true) | operandFlags(w, h.l.In[1].Type.DType, h.d, along)<<flagsShift
 }

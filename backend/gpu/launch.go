@@ -59,7 +59,7 @@ func (k *Kernel) SharedBytes() int { return k.shared }
 // skip disables the kernel in this run.
 func (k *Kernel) skip() { k.Launch.Grid[0] = 0 }
 
-// grid sets the number of blocks, and begins the list of arguments.
+// grid sets the number of blocks and starts the argument list.
 func (k *Kernel) grid(x, y, z int) *Kernel {
 	if x <= 0 || y <= 0 || z <= 0 {
 		x = 0
@@ -69,7 +69,7 @@ func (k *Kernel) grid(x, y, z int) *Kernel {
 	return k
 }
 
-// threads sets the size of blocks, where that depends on the run.
+// threads sets the block size if it depends on the run.
 func (k *Kernel) threads(n uint32) { k.Launch.Block[0] = n }
 
 func (k *Kernel) arg(kind Kind, name string, x uint64) *Kernel {

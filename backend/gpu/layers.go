@@ -33,8 +33,7 @@ func (c *compiler) byRows(file, name string) (k byRows, err error) {
 	return k, err
 }
 
-// begin sets the blocks for rows of n numbers. The caller adds what comes before
-// the sizes.
+// begin sets the grid for rows of n elements. The caller adds the parameters before the sizes.
 func (b byRows) begin(rows, n int) *Kernel {
 	b.warp.skip()
 	b.block.skip()

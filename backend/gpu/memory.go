@@ -32,7 +32,7 @@ type Block struct {
 	Host  []byte  // its contents, if the host can reach them
 	Bytes int
 	Use   Use
-	Keep  any // what the memory belongs to, if it is not the device's
+	Keep  any // the owner of the memory, if it is not the device
 
 	// Used is the number, as the driver counts, of the last work that uses the block.
 	// Copied and Written are that of the last copy, if the driver counts copies apart,
@@ -58,8 +58,7 @@ func (d *Device) Request(bytes int, u Use, what string) (b *Block, err error) {
 	return b, err
 }
 
-// Obtain allocates memory for a use, in the device's turn; what says whom for. Errors:
-// backend.ErrOutOfMemory.
+// Obtain allocates memory for a use, in the device's turn; errors name it by what. Errors: backend.ErrOutOfMemory.
 func (d *Device) Obtain(bytes int, u Use, what string) (*Block, error) {
 	if err := d.Alive(); err != nil {
 		return nil, err
@@ -171,7 +170,7 @@ func (d *Device) free(b *Block) {
 	b.Keep, b.Host = nil, nil
 }
 
-// forget frees all blocks, when no work is under way.
+// forget frees all blocks. No work may be pending.
 func (d *Device) forget() {
 	m := &d.memory
 	m.mu.Lock()

@@ -14,7 +14,7 @@ const (
 
 type mma struct {
 	t                 terms
-	large, small, sum *Kernel // large is nil where there are no large tiles
+	large, small, sum *Kernel // large is nil if large tiles are never used
 }
 
 func newMMA(c *compiler, t terms) (*mma, error) {

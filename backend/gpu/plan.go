@@ -95,8 +95,8 @@ var families = map[ir.Op]family{
 	ir.SumSquares: {prepare: prepareSumSquares}, ir.AdamW: {prepare: prepareAdamW},
 }
 
-// takesOneKey claims dropout whose key, an operand, is one for all elements. With a
-// key for each row its words are drawn by themselves.
+// takesOneKey accepts dropout whose key, an operand, is the same for all elements. Random words with a key per row are
+// generated separately.
 func takesOneKey(operand int) func(any, []ir.Type) bool {
 	return func(_ any, in []ir.Type) bool { return in[operand].Rank() == 1 }
 }

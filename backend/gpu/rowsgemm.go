@@ -14,7 +14,7 @@ const (
 	rowsTables         = 8     // matrices of a launch
 )
 
-// tableKinds holds the codes by which the kernel selects the type of the matrices.
+// tableKinds holds the kernel's codes for the types of the matrices.
 var tableKinds = map[tensor.DType]int{tensor.F32: 0, tensor.F16: 1, tensor.BF16: 2}
 
 // takesRows reports whether the kernels support the matrix types of a RowsGemm and its matrices are transposed (TB).

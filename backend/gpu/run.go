@@ -11,7 +11,7 @@ import (
 type Run struct {
 	Arena   Pointer
 	Scratch Pointer // Plan.Scratch bytes
-	Trap    Pointer // where kernels report what is wrong
+	Trap    Pointer // where kernels report errors
 	Args    []Pointer
 	Dims    []int // of the program's bounded dimensions
 }

@@ -211,8 +211,8 @@ func prepareSlice(c *compiler, l *ir.Launch) (step, error) {
 	}, nil
 }
 
-// within adds an operand that is a part of v, which begins at start of one
-// axis, and gives the number of its first element.
+// within adds an operand that is the part of v from start on along one axis, and returns the index of its first
+// element.
 func (s *strided) within(r *Run, v ir.Ref, axis, start int) (first int) {
 	step := 1
 	for i := s.rank - 1; i >= 0; i-- {

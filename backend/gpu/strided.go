@@ -5,8 +5,8 @@ import "github.com/lorafuse/lorafuse/ir"
 // maxOperands is the most operands that a kernel walks over with strides.
 const maxOperands = 3
 
-// strided is a walk over the elements of a shape, with the place of each in
-// every operand: what the strided kernels of element.cuh take.
+// strided is a walk over the elements of a shape, with an offset in every operand, for the strided kernels of
+// element.cuh.
 type strided struct {
 	rank     int
 	dims     [ir.MaxRank]int
@@ -51,8 +51,7 @@ func (s *strided) contiguous() {
 	s.operands++
 }
 
-// repeated adds v, whose axes of one element and missing outer axes are
-// repeated to the shape.
+// repeated adds v, broadcast to the shape along axes of size one and missing outer axes.
 func (s *strided) repeated(r *Run, v ir.Ref) {
 	off, step := s.rank-v.Type.Rank(), 1
 	s.strides[s.operands] = [ir.MaxRank]int{}
@@ -65,8 +64,7 @@ func (s *strided) repeated(r *Run, v ir.Ref) {
 	s.operands++
 }
 
-// join removes axes of one element, and makes one of two axes where all
-// operands walk over both in one stride.
+// join removes axes of size one, and merges two axes if all operands walk over both with one stride.
 func (s *strided) join() {
 	to := 0
 	for i := range s.rank {

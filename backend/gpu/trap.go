@@ -2,8 +2,8 @@ package gpu
 
 import "encoding/binary"
 
-// TrapBytes is the size of the memory in which kernels report errors: the number of the launch plus one, a place and a
-// value, as 64-bit numbers. Only the first report is kept.
+// TrapBytes is the size of the memory for error reports of kernels. A report has the number of the launch plus one, a
+// place and a value, as 64-bit numbers. Only the first report is kept.
 const TrapBytes = 64
 
 // ReadTrap returns the report in trap and clears it; ok is false if there is none.

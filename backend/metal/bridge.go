@@ -24,7 +24,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend/gpu"
 )
 
-// This file is all that calls C: the functions of lfmetal.h as Go has them.
+// This file contains all calls to C: Go wrappers of the functions of lfmetal.h.
 
 // runtimeError is an error message of Metal.
 type runtimeError string
@@ -123,7 +123,7 @@ func (p pipeline) free() { C.lfm_kernel_free(p.k) }
 // handle returns the value that launches use as their function.
 func (p pipeline) handle() uintptr { return uintptr(unsafe.Pointer(p.k)) }
 
-// layout tells Metal the kinds of the kernel's arguments.
+// layout passes the kinds of the kernel's arguments to Metal.
 func (p pipeline) layout(kinds []gpu.Kind) {
 	var list [gpu.MaxArgs]C.uint8_t
 	for i, k := range kinds {
@@ -149,7 +149,7 @@ func (s *system) alloc(bytes int) (at gpu.Pointer, contents []byte) {
 	return at, unsafe.Slice((*byte)(p), bytes)
 }
 
-// wrap makes a buffer of pages that are not Go's; no place where the device does not.
+// wrap returns a buffer of pages outside the Go heap, or 0 if the device does not support that.
 func (s *system) wrap(pages unsafe.Pointer, bytes int) gpu.Pointer {
 	return placeOf(C.lfm_wrap(s.device, pages, C.uint64_t(bytes)))
 }
@@ -199,7 +199,7 @@ var (
 	errTimeout = errors.New("a command took too long")
 )
 
-// wait waits for a command and ends it. It gives how long it took the device.
+// wait waits for a command, releases it and returns its duration on the device.
 func (w work) wait() (time.Duration, error) {
 	var seconds C.double
 	var why *C.char

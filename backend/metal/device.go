@@ -25,7 +25,7 @@ type Device struct {
 	// order is held during a turn and so determines the order of commands. It guards the fields below.
 	order   sync.Mutex
 	closed  bool
-	given   work               // the command of the run at hand
+	given   work               // the command of the current run
 	windows map[extent]*window // windows on mapped files that contain tensors in use
 }
 
@@ -67,8 +67,7 @@ func Open(o backend.Options) (*Device, error) {
 	return d, nil
 }
 
-// Close waits for the commands under way and gives the memory back. Buffers and
-// executables that are left are of no more use.
+// Close waits for pending commands and frees the memory. Remaining buffers and executables become unusable.
 func (d *Device) Close() error {
 	d.order.Lock()
 	first := !d.closed

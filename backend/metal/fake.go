@@ -11,7 +11,7 @@ func fakeObjects() int {
 	return int(n.devices + n.queues + n.buffers + n.libraries + n.functions + n.pipelines + n.command_buffers + n.encoders + n.events)
 }
 
-// fakeMemory returns the bytes of its buffers: allocated ones, and those that map files.
+// fakeMemory returns the total size of its buffers in bytes: own memory, and mapped files.
 func fakeMemory() (own, borrowed int64) {
 	return int64(C.lf_metal_allocated()), int64(C.lf_metal_borrowed())
 }

@@ -17,8 +17,7 @@ const (
 	peakGroups  = 256
 	peakBytes   = 64 << 20 // that no cache holds
 
-	// peakTime is the minimum duration of a measurement: long enough for clocks to drop to what the device can
-	// sustain.
+	// peakTime is the minimum duration of a measurement: long enough for clocks to drop to a sustainable rate.
 	peakTime  = 20 * time.Millisecond
 	peakTries = 5
 )
@@ -93,7 +92,7 @@ func (d *Device) timeOf(l []gpu.Launch, more func()) (best time.Duration, err er
 	}
 	tries := peakTries
 	if best >= 10*peakTime {
-		tries = 1 // a device that takes its time: the stand-in
+		tries = 1 // a slow device: the fake
 	}
 	for best < peakTime && more != nil {
 		more()

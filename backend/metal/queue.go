@@ -9,20 +9,20 @@ import (
 	"github.com/lorafuse/lorafuse/backend/gpu"
 )
 
-// queue are the commands under way, each with a number, its ticket, in the order in
-// which they were given. A goroutine waits for them.
+// queue holds the pending commands in submission order. The number of a command is its ticket. A goroutine waits for
+// them.
 type queue struct {
 	mu       sync.Mutex
 	changed  sync.Cond // of list, closed and done
 	list     []given   // that have not ended; the first is waited for
 	closed   bool
-	issued   uint64        // the last ticket; of who gives commands
+	issued   uint64        // the last ticket; used by the submitter only
 	done     atomic.Uint64 // the last ticket that has ended, with all before it
 	ended    chan struct{}
 	finished func() // after each
 }
 
-// given is a command under way. It may be none, where only its turn matters.
+// given is a pending command. It may be empty if only its turn matters.
 type given struct {
 	work
 	end gpu.Completion // or nil

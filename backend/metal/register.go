@@ -10,7 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 )
 
-// rank puts GPUs before the CPU.
+// rank orders GPUs before the CPU.
 const rank = 5
 
 func init() {

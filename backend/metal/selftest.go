@@ -18,7 +18,7 @@ const (
 	selfRows, selfIn, selfOut = 37, 72, 43
 	selfEps                   = 1e-5
 	selfError                 = 1e-4 // of numbers around 1
-	selfRounded               = 0.03 // where operands are rounded to bfloat16
+	selfRounded               = 0.03 // if operands are rounded to bfloat16
 )
 
 // selfBroken is added to the expected values, for tests.
@@ -60,7 +60,7 @@ func (d *Device) compareSelf() error {
 	if err != nil {
 		return err
 	}
-	if _, err = d.Download(tensor.BytesOf(y), args.Buffers[3], 0); err != nil { // at once: nothing is under way
+	if _, err = d.Download(tensor.BytesOf(y), args.Buffers[3], 0); err != nil { // immediate: no work is pending
 		return err
 	}
 	limit := selfError

@@ -10,12 +10,11 @@ import (
 	"github.com/lorafuse/lorafuse/backend/gpu"
 )
 
-// The host copies at once where no command under way is in its way. Else a copy becomes
-// a command behind these, between the buffer and memory of the device that the host has
-// filled, or empties when it is done.
+// The host copies at once if no pending command conflicts. Otherwise the copy becomes a later command between the
+// buffer and staging memory, which the host fills before it or reads after it.
 
-// Copies of more bytes than stagedBytes wait for the commands instead. Memory of up to
-// idleBytes is kept for the next copy, in up to idleStages pieces.
+// Copies larger than stagedBytes wait for the commands instead. Up to idleBytes of staging memory, in up to idleStages
+// pieces, are kept for later copies.
 const (
 	stagedBytes = 32 << 20
 	idleBytes   = 4 << 20
@@ -72,7 +71,7 @@ func (d *Device) unstage(b *gpu.Block) {
 	d.Release(b)
 }
 
-// transfer is a copy under way: its fence and its completion.
+// transfer is a pending copy: its fence and its completion.
 type transfer struct {
 	gpu.Transfer
 	dev    *Device

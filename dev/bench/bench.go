@@ -14,17 +14,17 @@ import (
 
 // Row holds the samples of one operation of one program.
 type Row struct {
-	Group   string    `json:"group"`                    // what is compared: rows of a group stand together
+	Group   string    `json:"group"`                    // the comparison; rows of a group are shown together
 	Program string    `json:"program"`                  // who did it
-	Name    string    `json:"name"`                     // what it did
+	Name    string    `json:"name"`                     // the operation
 	Input   string    `json:"input"`                    // the input of the operation
-	Bytes   int64     `json:"bytes,omitempty"`          // that one time moves, 0 where a rate would mean nothing
+	Bytes   int64     `json:"bytes,omitempty"`          // moved by one run; 0 if a rate is meaningless
 	Flops   float64   `json:"flops,omitempty"`          // operations that one time does
 	Tokens  float64   `json:"tokens,omitempty"`         // that one time gets through
-	Peak    Peak      `json:"peak,omitzero"`            // of the machine, where the row is held against it
+	Peak    Peak      `json:"peak,omitzero"`            // of the machine, if the row is compared with it
 	PeakRSS int64     `json:"peak_rss_bytes,omitempty"` // peak memory of the process in bytes, 0 if not measured
 	Share   float64   `json:"share,omitempty"`          // share of the input that was read, 0 if not measured
-	Detail  string    `json:"detail,omitempty"`         // what else there is to say
+	Detail  string    `json:"detail,omitempty"`         // further details
 	Failure string    `json:"failure,omitempty"`        // why there are no seconds
 	Seconds []float64 `json:"seconds"`                  // of each time, in the order in which they were taken
 

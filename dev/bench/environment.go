@@ -20,15 +20,14 @@ type Environment struct {
 	Kernel     string    `json:"kernel,omitempty"`
 	Platform   string    `json:"platform"`
 	Go         string    `json:"go"`
-	Build      string    `json:"build,omitempty"`       // of this module, as the version says
-	Device     string    `json:"device,omitempty"`      // what the backend says of itself
+	Build      string    `json:"build,omitempty"`       // of this module, from the version
+	Device     string    `json:"device,omitempty"`      // the backend's description
 	FileSystem string    `json:"file_system,omitempty"` // of the folder with the files
 	HugePages  string    `json:"huge_pages,omitempty"`  // always, madvise or never
 	Load       string    `json:"load,omitempty"`        // average of the last minute when the run began
 }
 
-// Machine describes this machine, and the file system of a folder where dir is
-// not empty.
+// Machine describes this machine and, if dir is not empty, the file system of dir.
 func Machine(dir string) Environment {
 	return Environment{
 		Time: time.Now().UTC().Truncate(time.Second), CPU: cpuName(text("/proc/cpuinfo")), Cores: runtime.NumCPU(), Threads: runtime.GOMAXPROCS(0),

@@ -5,8 +5,8 @@ import "fmt"
 // Mark is a target for a row. Its kind is that of the first of these fields that is set: Beside, FlopPeak, BytePeak,
 // Seconds, Memory. If none is set, the row's Share must be at most Factor.
 type Mark struct {
-	Name   string   // what is asked
-	Row    string   // ID of the row that is held against it
+	Name   string   // the requirement
+	Row    string   // ID of the row that must meet the target
 	Beside []string // IDs of rows; the one with the least counts
 	Factor float64  // the row's maximum, as a multiple of the smallest row in Beside
 
@@ -72,7 +72,7 @@ func (r *Report) Verdicts() []Verdict {
 	return verdicts
 }
 
-// judge finds the ratio, 0 where there is nothing to compare.
+// judge computes the ratio, or 0 if there is nothing to compare.
 func (r *Report) judge(m *Mark, row *Row) Verdict {
 	f := row.Figures()
 	switch {

@@ -9,7 +9,7 @@ import (
 // Report is one run of a benchmark.
 type Report struct {
 	Title       string
-	Command     string // that measured it, without what belongs to one machine
+	Command     string // that measured it, without machine-specific parts
 	Note        string // remarks on the figures
 	Environment Environment
 	Rows        []*Row

@@ -12,14 +12,13 @@ import (
 // ErrOptions is the error of options that make no sense.
 var ErrOptions = errors.New("bad options")
 
-// Sampler takes samples of one thing, in seconds.
+// Sampler takes samples of one operation, in seconds.
 type Sampler interface {
 	Sample(ctx context.Context) (float64, error)
 	Close() error
 }
 
-// Task is a row that is still to be measured, and the marks that it is held
-// against.
+// Task is a row to be measured, with its targets.
 type Task struct {
 	Row   *Row
 	Marks []Mark
@@ -36,7 +35,7 @@ type Turns struct {
 	// in new processes.
 	Runs int
 	Cold bool
-	// Only leaves out the rows whose ID it does not match; nil leaves out none.
+	// Only selects rows by ID; nil selects all.
 	Only *regexp.Regexp
 	// Settle is the pause before and after samples of another program. Idle threads spin for up to 200 ms (OpenMP's
 	// KMP_BLOCKTIME) and would take a core from the next program. New processes need no pause.
@@ -54,7 +53,7 @@ type Turns struct {
 
 	done, total int
 	between     time.Time // when it was called last
-	before      *Task     // whose sample was the last
+	before      *Task     // the task sampled last
 }
 
 // Select returns the selected tasks. Of tasks with the same ID it keeps the first. It fails with ErrOptions if none is
@@ -118,7 +117,7 @@ func (t *Turns) together(ctx context.Context, tasks []Task) (err error) {
 			}
 		}
 	}()
-	// failed takes note of an error, or gives it back.
+	// failed records an error of a foreign task and returns other errors.
 	failed := func(task *Task, err error) error {
 		switch {
 		case ctx.Err() != nil:

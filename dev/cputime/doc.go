@@ -1,5 +1,5 @@
-// Package cputime times what benchmarks of tests compare by the processor, not by
-// the clock: on machines that others share, waiting is no part of it.
+// Package cputime compares functions in benchmarks by CPU time instead of wall time, so that waiting on shared
+// machines does not count.
 //
-// It is for Linux.
+// It supports Linux only.
 package cputime

@@ -35,7 +35,7 @@ type entry struct {
 	Addresses []int `json:"addresses,omitempty"`
 }
 
-// contents begins an archive, as one line of JSON; the chunks follow.
+// contents is the header of an archive, one line of JSON; the chunks follow.
 type contents struct {
 	Files map[string]entry `json:"files"`
 	Sizes []int            `json:"sizes"` // of the chunks

@@ -15,7 +15,7 @@ type Counters struct {
 	Values map[string]string `json:"values"`
 }
 
-// counted are the counters that say what a kernel waits for, as ncu calls them.
+// counted lists counters that show what a kernel waits for, by their names in ncu.
 var counted = []string{
 	"Duration", "Compute (SM) Throughput", "Memory Throughput", "DRAM Throughput", "L2 Cache Throughput", "L1/TEX Cache Throughput", "L2 Hit Rate",
 	"Issue Slots Busy", "Achieved Occupancy", "Registers Per Thread", "Warp Cycles Per Issued Instruction",

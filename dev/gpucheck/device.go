@@ -151,7 +151,7 @@ var (
 	cudaOf     = regexp.MustCompile(`driver (\d+)\.(\d+)`)
 )
 
-// oldestDriver is the version of CUDA whose machine code the kernels are.
+// oldestDriver is the CUDA version for which the kernels' machine code was built.
 const oldestDriver = 13
 
 // fits returns the reason that the pack's kernels cannot run on a device, or "" if they can.

@@ -29,11 +29,10 @@ const (
 	PackFile    = "pack.json"
 	ArchiveFile = "pack.zst"
 	binFolder   = "bin"  // programs
-	treeFolder  = "tree" // files that tests read, where the repository has them
+	treeFolder  = "tree" // files that tests read, at their paths in the repository
 )
 
-// MostBytes is the most that is carried to a machine: a pack, and the checkout that
-// goes with it.
+// MostBytes is the maximum total size of a pack and its checkout.
 const MostBytes = 64 << 20
 
 // Build writes the archive of a pack to a folder: the programs of bin, which its pack.json describes, and files of the
@@ -58,7 +57,7 @@ func Build(folder, bin, root string, tree []string, beside bool) error {
 		at := filepath.Join(root, filepath.FromSlash(name))
 		info, err := os.Stat(at)
 		switch {
-		case err != nil || !info.Mode().IsRegular(): // git lists what was just removed
+		case err != nil || !info.Mode().IsRegular(): // git lists files that were just removed
 		case beside:
 			checkout += info.Size()
 		default:

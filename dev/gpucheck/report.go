@@ -18,9 +18,8 @@ import (
 // Status is the state of a step.
 type Status string
 
-// A step that was begun and not ended, because the machine or the time for all
-// steps was taken away, is interrupted: it may be run again. One that outlasts
-// its own time has failed.
+// A step is interrupted if it started but did not end because the machine or the total time ran out; it may be run
+// again. A step that exceeds its own time limit has failed.
 const (
 	NotRun      Status = "not run"
 	Interrupted Status = "interrupted"
@@ -74,12 +73,12 @@ type Tests struct {
 // Report is all of it.
 type Report struct {
 	Title  string    `json:"title"`
-	Date   time.Time `json:"date"` // when it was begun
+	Date   time.Time `json:"date"` // when the run started
 	Commit string    `json:"commit"`
-	Pack   string    `json:"pack"` // what the programs were built with
+	Pack   string    `json:"pack"` // build information of the programs
 	Device string    `json:"device,omitempty"`
 	Driver string    `json:"driver,omitempty"` // its library
-	GPU    []string  `json:"gpu,omitempty"`    // what nvidia-smi says of it
+	GPU    []string  `json:"gpu,omitempty"`    // output of nvidia-smi
 	Host   string    `json:"host"`
 	Small  bool      `json:"small,omitempty"` // in sizes that show that it runs, and nothing else
 	Steps  []Result  `json:"steps"`

@@ -24,11 +24,9 @@ type Options struct {
 	// Only are the names of the steps that are run; none for all. The device is
 	// always looked for.
 	Only []string
-	// Part is the part whose steps are run, counted from 1; 0 for all. It takes
-	// eight minutes at most.
+	// Part is the part whose steps are run, counted from 1; 0 means all. A part takes at most eight minutes.
 	Part int
-	// Continue is the report of an earlier run, whose ended steps are not run
-	// again; empty for none.
+	// Continue is the report of an earlier run, whose completed steps are not run again; it may be empty.
 	Continue string
 	// Limit is the time limit of the whole run; steps that remain are not run. Zero means no limit, or the limit of
 	// the part.
@@ -47,7 +45,7 @@ var (
 	ErrUnfinished = errors.New("the time for all steps was up")
 )
 
-// runner is a run under way.
+// runner is the state of a run.
 type runner struct {
 	Options
 	pack      *Pack
@@ -257,7 +255,7 @@ const leastTime = 500 * time.Millisecond
 
 var mostTime time.Duration
 
-// run runs the program of a step and judges what it has printed.
+// run runs the program of a step and evaluates its output.
 func (r *runner) run(ctx context.Context, s *step, x *Result, left time.Duration) {
 	fmt.Fprintf(r.log, "\n== %s: %s\n", s.name, strings.Join(s.args, " "))
 	limited, cancel := context.WithTimeout(ctx, left)

@@ -10,7 +10,7 @@ import (
 type kind uint8
 
 const (
-	program    kind = iota // its exit status says it all
+	program    kind = iota // only its exit status counts
 	tests                  // of go test -v
 	benchmark              // JSON of gpubench
 	devices                // JSON of gpubench devices
@@ -31,10 +31,9 @@ type step struct {
 	mentions []string
 	// saves is the file in which the program saves its report while running; it may be empty.
 	saves string
-	// begin, if any, is called when the step's turn has come, and says why it is
-	// not done after all.
+	// begin, if not nil, is called before the step and returns a reason to skip it, or "".
 	begin func() string
-	opens bool // a part of its own begins with it
+	opens bool // starts a new part
 	part  int  // counted from 1; the device is of every part
 }
 
@@ -75,8 +74,7 @@ func (r *runner) wrappers() []string {
 	return []string{r.bin("conformance"), r.bin("libcuda_twin.so"), r.driver, r.bin("wrappers.fatbin")}
 }
 
-// The tests of values with operands rounded to bfloat16, and the kernels that
-// they must have reached: the test says which.
+// The tests of values with operands rounded to bfloat16. The tests themselves name the kernels that they must reach.
 const rounded = "^TestRounded$/^value$"
 
 var tensorCores = []string{"gemm_mma_", "attention_bf16_", "attention_dq_bf16_", "attention_dkv_bf16_", "lce_logits_mma"}
@@ -99,7 +97,7 @@ func (r *runner) values(name, what string, limit time.Duration, run string, kern
 func (r *runner) tests(p Program) step {
 	s := step{name: "tests " + p.Name, what: "the tests of package " + p.Name, kind: tests, folder: filepath.Join(r.tree, filepath.FromSlash(p.Name)),
 		limit: halfPart, env: []string{longCases}}
-	s.args = []string{r.bin(p.binary()), "-test.v", "-test.timeout=3m30s"} // it says what hangs before it is ended
+	s.args = []string{r.bin(p.binary()), "-test.v", "-test.timeout=3m30s"} // prints hanging goroutines before the step is killed
 	if p.Golden {
 		s.name, s.what = "goldens "+p.Name, "what package "+p.Name+" holds the CPU to, on the device: PyTorch's logits, gradients, runs"
 		s.env = append(s.env, "LORAFUSE_TEST_BACKEND=cuda")
@@ -256,7 +254,7 @@ const (
 	MostPart = MostCall - 20*time.Second
 )
 
-// halfPart is the most that a step may take for a part to have two such.
+// halfPart is the maximum duration of a step such that a part can hold two.
 const halfPart = 220 * time.Second
 
 // parted numbers steps by the part that they belong to: steps that follow each

@@ -18,7 +18,7 @@ func (r *runner) watch(c *exec.Cmd, s *step, x *Result, stdout *output) error {
 	began, ended := time.Now(), make(chan error, 1)
 	go func() {
 		err := c.Run()
-		end(c) // what it has started
+		end(c) // its child processes
 		ended <- err
 	}()
 	tick := time.NewTicker(often)

@@ -62,8 +62,8 @@ func merged(e backend.Executable) (n int) {
 	return n
 }
 
-// inPlace runs a program on buffers with the values, twice, and gives what they hold
-// then; look sees what is run.
+// inPlace runs a program twice on buffers with the values and returns their final contents; look is called for each
+// run.
 func (v *values) inPlace(t *testing.T, dev backend.Device, prog *ir.Program, look func(backend.Executable)) (all [][]float32) {
 	t.Helper()
 	e, err := dev.Compile(prog)

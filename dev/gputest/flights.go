@@ -75,8 +75,7 @@ func Flights(t *testing.T, dev backend.Device, unseen func(func())) {
 	}
 }
 
-// Yields: a run waits for its yield before it is given, and tells when it is over, also
-// one that fails.
+// Yields checks that a run waits for its yield before it is submitted, and signals its end even if it fails.
 func Yields(t *testing.T, dev backend.Device, unseen func(func())) {
 	g := graph.New()
 	e, err := g.Program().Result("y", g.Param("x", tensor.F32, ir.Static(8)).Scale(2)).Compile(dev)

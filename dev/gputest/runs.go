@@ -208,7 +208,7 @@ func Profile(t *testing.T, dev backend.Device, profile *backend.Profile) {
 	require.Positive(t, rows[0].Time)
 }
 
-// Restless: buffers are freed, and contexts end, while runs are under way.
+// Restless checks that buffers may be freed and contexts may end while runs are pending.
 func Restless(t *testing.T, dev backend.Device) {
 	e := Scaled(t, dev)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -56,7 +56,7 @@ type sample struct {
 	err    error
 }
 
-// do makes the requests and gives what became of them, in their order.
+// do sends the requests and returns their samples in order.
 func (p *plan) do(ctx context.Context) []sample {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = max(p.streams, p.requests)
@@ -73,7 +73,7 @@ func (p *plan) do(ctx context.Context) []sample {
 			}
 			select {
 			case <-time.After(due - time.Since(a.began)):
-			case <-ctx.Done(): // the request says so
+			case <-ctx.Done(): // the request reports it
 			}
 			at := due
 			group.Go(func() { samples[i] = a.ask(ctx, body, at) })

@@ -107,7 +107,7 @@ func (p *plan) rest(see func() error, looks *[]look) error {
 	return see()
 }
 
-// ask makes a request for one of the adapters, and reads its answer, or some of it.
+// ask sends a request for one of the adapters and reads all or part of the answer.
 func (p *plan) ask(ctx context.Context, r *rand.Rand, done *counts) error {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()

@@ -31,7 +31,7 @@ type fence struct {
 	backend.Fence
 	dev *Counted
 	n   int
-	of  *countedExecutable // what it is a run of, or nil
+	of  *countedExecutable // the executable of a run, or nil
 }
 
 // Wait implements backend.Fence.

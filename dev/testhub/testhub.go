@@ -1,5 +1,5 @@
-// Package testhub is a Hugging Face Hub for tests: it answers as huggingface.co does, spoils
-// answers as networks do, and remembers what it was asked for.
+// Package testhub is a fake Hugging Face Hub for tests. It answers like huggingface.co, can simulate network faults,
+// and records requests.
 package testhub
 
 import (
@@ -162,7 +162,7 @@ func (h *Hub) Ranges() (list []string) {
 	return list
 }
 
-// Spoil sets the faults while requests are under way.
+// Spoil sets the faults. It may be called while requests are in progress.
 func (h *Hub) Spoil(faults ...Fault) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -135,7 +135,7 @@ func (f *reportFlags) flags(c *cobra.Command) {
 	c.MarkFlagsMutuallyExclusive("json", "markdown")
 }
 
-// printReport prints a report, and fails where a row of it has.
+// printReport prints a report and fails if one of its rows failed.
 func (a *app) printReport(r *bench.Report, f *reportFlags) error {
 	var err error
 	switch {

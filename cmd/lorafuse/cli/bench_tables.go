@@ -272,8 +272,7 @@ func (f *tablesFlags) load(ctx context.Context, t bench.Turns) (*bench.Report, e
 	return runLoad(ctx, o)
 }
 
-// runLoad measures files, and says what the processor does in them as well as the
-// other suites do.
+// runLoad measures files, and describes the processor in the report as other suites do.
 func runLoad(ctx context.Context, o load.Options) (*bench.Report, error) {
 	r, err := load.Run(ctx, o)
 	if r != nil {

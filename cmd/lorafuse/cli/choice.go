@@ -11,7 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// errWord is the error of a flag that takes words of a kind and got another.
+// errWord is the error for a flag value that is not one of the permitted words.
 var errWord = errors.New("not such a word")
 
 // word is the value of a flag that has a type of its own, which reads its text: it
@@ -19,8 +19,8 @@ var errWord = errors.New("not such a word")
 type word struct {
 	to    encoding.TextUnmarshaler
 	text  string
-	words []string // all there are, nil where to alone knows
-	takes string   // what it takes, in words
+	words []string // permitted words; nil if only to can decide
+	takes string   // description of the permitted values
 }
 
 // choose adds a flag that accepts one of the given words. Its default is the word without; if that is empty, to keeps

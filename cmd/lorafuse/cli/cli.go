@@ -44,7 +44,7 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			status = a.exit(ctx, &failure{fmt.Errorf("internal error: %v; please report it with what LORAFUSE_TRACE=1 prints", p)})
 		}
 	}()
-	debug.SetPanicOnFault(true) // a file that is cut short under way: an error
+	debug.SetPanicOnFault(true) // turn access to a file truncated while mapped into an error
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(stdin)
@@ -111,7 +111,7 @@ func (a *app) note(format string, args ...any) {
 	fmt.Fprintln(a.progress(), oneLine(fmt.Sprintf(format, args...)))
 }
 
-// close ends the progress display; a later report begins another one.
+// close ends the progress display; a later report starts a new one.
 func (a *app) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

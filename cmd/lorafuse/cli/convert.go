@@ -35,7 +35,7 @@ type convertFlags struct {
 type conversion struct {
 	Input    string       `json:"input"`
 	Format   string       `json:"format"`        // of the input
-	Why      string       `json:"why,omitempty"` // another file, or another format than its name says
+	Why      string       `json:"why,omitempty"` // another file, or another format than the name suggests
 	Output   string       `json:"output"`
 	Tensors  int          `json:"tensors"`
 	BytesIn  int64        `json:"bytes_in"`

@@ -23,7 +23,7 @@ type cacheFlags struct {
 	json           bool
 }
 
-// oneWord is the value of a flag that takes one of a few words.
+// oneWord is the value of a flag with a fixed list of words.
 type oneWord string
 
 // UnmarshalText accepts any text: the flag checks its own list of words.

@@ -70,7 +70,7 @@ func (a *app) devices() *cobra.Command {
 	return c
 }
 
-// minWatch keeps the watching from being what is watched.
+// minWatch keeps sampling from dominating the measurement.
 const minWatch = 10 * time.Millisecond
 
 func listDevices() deviceList {

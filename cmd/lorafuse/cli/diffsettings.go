@@ -15,8 +15,8 @@ type settingDiff struct {
 	B   string `json:"b"`
 }
 
-// diffSettings compares the settings by which two adapters with equal tensors compute different results. For paths
-// that are not adapters it returns nothing.
+// diffSettings compares the settings of two adapters that affect results besides the tensors. For other paths it
+// returns nothing.
 func diffSettings(pathA, pathB string) ([]settingDiff, error) {
 	var settings [2][]settingDiff
 	for i, path := range []string{pathA, pathB} {
@@ -42,7 +42,7 @@ func diffSettings(pathA, pathB string) ([]settingDiff, error) {
 func effective(c *lora.Config) []settingDiff {
 	begin := c.InitLoraWeights
 	if slices.Contains([]lora.InitMethod{lora.InitDefault, lora.InitGaussian, lora.InitRandom, ""}, begin) {
-		begin = lora.InitDefault // where these begin leaves no trace in the base
+		begin = lora.InitDefault // initializations that do not change the base
 	}
 	var out []settingDiff
 	for _, s := range []struct {

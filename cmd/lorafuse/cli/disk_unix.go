@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// isSystemError reports whether err says that the system has no more of
-// something, or that it failed: whatever was asked for, it was not wrong.
+// isSystemError reports whether err is about an exhausted resource or a failure of the system, rather than an invalid
+// request.
 func isSystemError(err error) bool {
 	for _, no := range []syscall.Errno{
 		syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG, syscall.EIO, syscall.EROFS, syscall.EPIPE,

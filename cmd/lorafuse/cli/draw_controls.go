@@ -8,7 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/diffusion"
 )
 
-// readControls reads the pictures of --control, as the pipeline takes them.
+// readControls reads the images of --control in the form that the pipeline expects.
 func (d *drawing) readControls() (err error) {
 	f := d.flags
 	if len(f.controls) == 0 {

@@ -145,7 +145,7 @@ func (r recipe) parameters() string {
 	}
 	settings = append(settings, "Model: "+settingValue(name))
 	if r.Weight != 0 {
-		last := r.Pictures[len(r.Pictures)-1] // drawn with it, also where the first is not
+		last := r.Pictures[len(r.Pictures)-1] // has the adapter even if the first does not
 		settings = append(settings, "Adapter: "+settingValue(last.Adapter), "Adapter weight: "+strconv.FormatFloat(r.Weight, 'g', -1, 64))
 	}
 	settings = append(settings, "Version: lorafuse "+readVersion().Version)

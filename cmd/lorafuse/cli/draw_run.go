@@ -17,7 +17,7 @@ import (
 	"github.com/lorafuse/lorafuse/model"
 )
 
-// drawing is one run of `draw`: what is open of its pipeline.
+// drawing is the state of one run of `draw`: the opened parts of its pipeline.
 type drawing struct {
 	app       *app
 	flags     *drawFlags
@@ -139,8 +139,7 @@ func (d *drawing) adapter() (*lora.State, error) {
 	return state, nil
 }
 
-// read encodes the prompts, or reads what was encoded before. The encoders are closed
-// before the transformer is on the device.
+// read encodes the prompts or reads stored embeddings. The encoders are closed before the transformer is loaded.
 func (d *drawing) read(ctx context.Context) error {
 	f := d.flags
 	for _, path := range f.embeddings {
@@ -218,7 +217,7 @@ func (d *drawing) negative() (string, bool) {
 	return "", false
 }
 
-// noteGuidance notes settings of negative prompt or guidance that have no effect.
+// noteGuidance warns about settings of negative prompt or guidance that have no effect.
 func (d *drawing) noteGuidance() {
 	f, guided := d.flags, d.style.Guided(d.what)
 	switch {
@@ -251,7 +250,7 @@ func (d *drawing) draw(ctx context.Context) (*drawn, error) {
 	return r, diffusion.WritePNG(d.flags.output, m, r.texts()...)
 }
 
-// latents draws a row of latents for each prompt, and says what they are.
+// latents generates a row of latents for each prompt and records their settings.
 func (d *drawing) latents(ctx context.Context, r *drawn) (rows [][]dit.Latent, err error) {
 	if err := d.model.Quantize(d.flags.quantize, d.app.quantizing()); err != nil {
 		return nil, err
@@ -313,7 +312,7 @@ func (d *drawing) name(row int) string {
 	return d.flags.embeddings[row]
 }
 
-// slots returns the adapter slots with which each image is generated.
+// slots returns the adapter slots for each image.
 func (d *drawing) slots(h *host.Host) (slots []*engine.Slot, err error) {
 	states := []*lora.State{d.state}
 	if d.flags.before {

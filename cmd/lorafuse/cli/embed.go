@@ -136,10 +136,10 @@ func (a *app) runEmbed(ctx context.Context, command string, e *embedding) error 
 	return nil
 }
 
-// vectorPart returns the part of a model that computes embeddings: the body, whose names adapters for embeddings use,
-// or the language model if the adapter was trained for one.
+// vectorPart returns the part of a model that computes embeddings. It is the body, whose names adapters for embeddings
+// use, or the whole language model for an adapter of one.
 func vectorPart(adapter string) model.Part {
-	c, err := lora.ReadConfig(adapter) // what is wrong with it is said when it is loaded
+	c, err := lora.ReadConfig(adapter) // loading it reports errors
 	if adapter != "" && err == nil && c.TaskType != nil && *c.TaskType == "CAUSAL_LM" {
 		return model.AsSaved
 	}
@@ -194,7 +194,7 @@ func (a *app) write(e *embedding, fill func() error) error {
 	return f.Commit()
 }
 
-// embedAll reads the texts, a good number at a time, and gives their vectors out.
+// embedAll reads texts in batches and writes their embeddings.
 func (a *app) embedAll(ctx context.Context, e *embedding, in io.Reader, name string) error {
 	n := 0
 	err := eachLine(in, io.Discard, name, func(_ io.Writer, line []byte) error {

@@ -42,7 +42,7 @@ type evaluated interface{ text() string }
 // evaluation is the output of `eval --json`.
 type evaluation struct {
 	Loss            float64 `json:"loss"`       // nats per token
-	Perplexity      number  `json:"perplexity"` // exp(loss); null where that is infinite
+	Perplexity      number  `json:"perplexity"` // exp(loss); null if that is infinite
 	Tokens          int     `json:"tokens"`     // that carry loss
 	AllTokens       int     `json:"all_tokens"`
 	Rows            int     `json:"rows"`
@@ -183,7 +183,7 @@ func (a *app) evalLanguage(ctx context.Context, f *evalFlags, s *session) (*eval
 	return e, nil
 }
 
-// noteCut notes the number of rows that were too long, if any.
+// noteCut reports the number of rows that were too long, if any.
 func (a *app) noteCut(truncated, dropped int) {
 	if truncated > 0 || dropped > 0 {
 		a.note("note     %d rows truncated, %d dropped for their length", truncated, dropped)

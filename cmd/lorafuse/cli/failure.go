@@ -44,7 +44,7 @@ func (d *different) Error() string { return d.message }
 
 func differs(format string, args ...any) error { return &different{fmt.Sprintf(format, args...)} }
 
-// failure is an error of ExitFailure whose cause does not show it.
+// failure is an error with status ExitFailure, which its cause does not imply.
 type failure struct{ error }
 
 func (f *failure) Unwrap() error { return f.error }
@@ -59,7 +59,7 @@ func usagef(command, format string, args ...any) error {
 	return fmt.Errorf("%s: %s; see '%s --help'", strings.TrimPrefix(command, "lorafuse "), fmt.Sprintf(format, args...), command)
 }
 
-// exit prints err on one line and gives its exit status.
+// exit prints err on one line and returns its exit status.
 func (a *app) exit(ctx context.Context, err error) int {
 	if err == nil {
 		return ExitOK
@@ -92,7 +92,7 @@ func statusOf(ctx context.Context, err error) int {
 		return ExitInterrupted
 	case errors.As(err, &check):
 		return ExitDifferent
-	case errors.As(err, &adapter): // may hold what is not finite already
+	case errors.As(err, &adapter): // may already contain values that are not finite
 		return ExitUsage
 	case errors.As(err, &fail), isSystemError(err):
 		return ExitFailure
@@ -105,8 +105,7 @@ func statusOf(ctx context.Context, err error) int {
 	return ExitUsage
 }
 
-// oneLine joins the lines of a message and takes control characters, which
-// names of files and keys may hold, out of it.
+// oneLine joins the lines of a message and removes control characters, which file names and keys may contain.
 func oneLine(s string) string {
 	s = strings.ReplaceAll(strings.TrimSpace(s), "\n", "; ")
 	return strings.Map(func(r rune) rune {

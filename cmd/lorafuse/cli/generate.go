@@ -141,7 +141,7 @@ type writer struct {
 	app       *app
 	flags     *generateFlags
 	tokenizer *tokenizer.Tokenizer
-	template  *chat.Template      // nil where the model has none
+	template  *chat.Template      // nil if the model has none
 	generator *generate.Generator // nil with --prompts
 	sampler   sample.Sampler
 	newTokens int
@@ -255,7 +255,7 @@ func (w *writer) options(sequence uint64) (o generate.GenerateOptions, err error
 	return o, err
 }
 
-// noteCut notes an answer that was cut off before it matched its grammar.
+// noteCut reports an answer that was cut off before it matched its grammar.
 func (w *writer) noteCut(r generate.Result) {
 	if w.shape != nil && r.Finish == generate.FinishLength {
 		w.app.note("note     the answer is not whole: it ended at %d tokens (--max-new-tokens)", len(r.IDs))

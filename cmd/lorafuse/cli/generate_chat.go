@@ -13,8 +13,8 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
-// converse answers line by line, with all that was said before. The cache
-// holds the conversation, so only what is new is read.
+// converse answers line by line, with the whole conversation as context. The KV cache holds the conversation, so only
+// new tokens are prefilled.
 func (w *writer) converse(ctx context.Context) error {
 	if w.template == nil {
 		_, err := w.chatPrompt(conversation{})

@@ -5,8 +5,7 @@ import (
 	"math"
 )
 
-// number is a number in JSON that is printed, which is null where JSON has none
-// for it: what is infinite or not a number.
+// number is a JSON number that is null if it is infinite or NaN.
 type number float64
 
 func (n number) finite() bool { return !math.IsNaN(float64(n)) && !math.IsInf(float64(n), 0) }

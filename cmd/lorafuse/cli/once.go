@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// errTwice is the error of a flag that takes one value and was given two.
+// errTwice is the error for a single-valued flag that is given twice.
 var errTwice = errors.New("given twice")
 
 // once is the value of a flag that may be given once: the last of two would

@@ -18,8 +18,8 @@ import (
 	"github.com/lorafuse/lorafuse/weights"
 )
 
-// openWeights opens the tensors at a path that findWeights returned, or at a URL, from which only the required ranges
-// are fetched.
+// openWeights opens the tensors at a path that findWeights returned, or at a URL. From a URL it fetches only the
+// required ranges.
 func (a *app) openWeights(ctx context.Context, path string) (*weights.Set, error) {
 	if !isURL(path) {
 		return weights.Open(path)

@@ -13,8 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 )
 
-// profiler records where a command's time goes: Go's own CPU profile, and the
-// launches of the device by operation. A nil profiler does nothing.
+// profiler records a CPU profile of the Go code and the device's launches by operation. A nil profiler does nothing.
 type profiler struct {
 	app     *app
 	dir     string

@@ -88,7 +88,7 @@ func flagError(c *cobra.Command, err error) error {
 	switch {
 	case errors.Is(err, errTwice):
 		for inner := errors.Unwrap(err); inner != nil && errors.As(err, &invalid); inner = nil {
-			err = inner // without what pflag says of it
+			err = inner // without pflag's prefix
 		}
 		return usagef(c.CommandPath(), "%v", err)
 	case errors.As(err, &unknown):

@@ -45,7 +45,7 @@ func (c *certificate) read() error {
 	if slices.EqualFunc(now, c.seen, same) {
 		return nil
 	}
-	c.seen = now // what is wrong with these is said once
+	c.seen = now // report errors of these files once
 	pair, err := tls.LoadX509KeyPair(c.files[0], c.files[1])
 	if err != nil {
 		return err

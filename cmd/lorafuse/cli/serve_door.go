@@ -38,7 +38,7 @@ const (
 	lastWords     = time.Second // for the error responses to clients whose requests are canceled
 )
 
-// open listens. Clients must have one of the keys, if there are any.
+// open starts to listen. Clients must present one of the keys, if there are any.
 func (f *serveFlags) open(k serverKeys, log *slog.Logger) (*door, error) {
 	var config *tls.Config
 	if f.tlsCert != "" {

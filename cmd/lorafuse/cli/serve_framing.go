@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 )
 
-// framedListener accepts connections whose requests are checked for two lengths.
+// framedListener accepts connections whose requests are checked for conflicting lengths.
 type framedListener struct{ net.Listener }
 
 // Accept implements net.Listener.
@@ -22,10 +22,9 @@ func (l framedListener) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// framedConn watches the headers of HTTP/1 requests as they arrive. A request with both
-// Content-Length and Transfer-Encoding may end elsewhere for a proxy than for this server, so
-// that what follows is a request that the proxy has not seen. net/http drops the
-// Content-Length before a handler could notice.
+// framedConn inspects the headers of HTTP/1 requests as they arrive. A proxy and this server may disagree on the end
+// of a request with both Content-Length and Transfer-Encoding, so the bytes after it could smuggle a request past the
+// proxy. net/http removes the Content-Length before handlers can check.
 type framedConn struct {
 	*net.TCPConn
 	ambiguous atomic.Bool // a request had both headers
@@ -33,7 +32,7 @@ type framedConn struct {
 	line    []byte // the header received so far
 	length  int64  // Content-Length of this request
 	sized   bool   // it has one
-	chunked bool   // it has Transfer-Encoding; nothing after such a request is read
+	chunked bool   // has Transfer-Encoding; nothing after such a request is read
 	body    int64  // bytes before the next request
 }
 
@@ -63,8 +62,8 @@ func (c *framedConn) watch(b []byte) {
 	}
 }
 
-// header reads a line of the headers of a request. It reports whether what follows need not
-// be watched: the connection is closed after this request.
+// header parses a header line of a request. It reports whether inspection can stop because the connection is closed
+// after this request.
 func (c *framedConn) header(line string) (last bool) {
 	name, value, _ := strings.Cut(line, ":")
 	switch {

@@ -12,7 +12,7 @@ import (
 // serverKeys holds the API keys that clients must present.
 type serverKeys struct{ users, admins []string }
 
-// Variables of the environment with a key, for where no flag has one.
+// Environment variables that provide keys if no flag does.
 const (
 	envKey      = "LORAFUSE_API_KEY"
 	envAdminKey = "LORAFUSE_ADMIN_KEY"

@@ -49,9 +49,9 @@ type service struct {
 
 	session  *session
 	traces   *traces.Traces   // nil if tracing is off
-	engine   *batching.Engine // nil where vectors are made
+	engine   *batching.Engine // nil if the model computes embeddings
 	tinker   func()           // closes the Tinker API; nil if it is not served
-	embedder *embed.Embedder  // nil where texts are continued
+	embedder *embed.Embedder  // nil if the model generates text
 	tuning   *tuning.Service  // nil if training is off
 	beside   *host.Host       // that jobs are trained with
 }
@@ -194,7 +194,7 @@ func (f *serveFlags) blame(err error) error {
 	return fmt.Errorf("%s: %w", strings.Join(flags, ", "), err)
 }
 
-// observed is an engine whose requests are counted, and whose end is noticed.
+// observed is an engine that counts requests and reports its end.
 type observed struct {
 	*batching.Engine
 	submit batching.Submit
@@ -335,7 +335,7 @@ func continuesText(dir string) (bool, error) {
 	}
 	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil // what is wrong is said when the model is opened
+		return true, nil // opening the model reports errors
 	}
 	if err != nil {
 		return false, err

@@ -19,7 +19,7 @@ func (f *serveFlags) openTinker(setup served, s *service, tok *tokenizer.Tokeniz
 		h.Close()
 		return nil, nil, err
 	}
-	id := asked // as on the hub, where clients load their tokenizer from
+	id := asked // the Hub name, from which clients load their tokenizer
 	if info, err := os.Stat(asked); err == nil && info.IsDir() {
 		id = ""
 	}

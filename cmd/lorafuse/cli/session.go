@@ -21,17 +21,17 @@ import (
 
 // modelFlags name a model, its adapter and the machine that runs them.
 type modelFlags struct {
-	command   string // whose flags these are
+	command   string // the command to which these flags belong
 	model     string
 	adapter   string
 	backend   string
 	threads   int
 	precision backend.Precision
-	quantize  quant.Method // only where the command has the flag
+	quantize  quant.Method // only if the command has the flag
 	pack      backend.Pack
 	load      backend.Load
 	invariant bool
-	profile   string // folder, only where the command has the flag
+	profile   string // folder; only if the command has the flag
 	part      model.Part
 	// classifies reports that the command also supports classifiers.
 	classifies bool
@@ -68,7 +68,7 @@ func (f *modelFlags) quantizeFlag(c *cobra.Command) {
 	choose(c.Flags(), &f.quantize, "quantize", string(quant.None), quant.Methods(), "make the weights of linear layers smaller on load: none, int8 (8.5 bits each), nf4 (4.5) or fp8 (8)")
 }
 
-// session is an open model, with its adapter and a machine where asked for.
+// session is an open model, with its adapter and, if requested, a device.
 type session struct {
 	model   *model.Model
 	state   *lora.State // nil without an adapter
@@ -183,7 +183,7 @@ func (a *app) openModel(ctx context.Context, f *modelFlags) (*model.Model, error
 	return m, err
 }
 
-// openPart opens of the model in dir what the adapter is for.
+// openPart opens the part of the model in dir that the adapter applies to.
 func (f *modelFlags) openPart(dir string) (*model.Model, error) {
 	if f.adapter != "" {
 		c, err := lora.ReadConfig(f.adapter)
@@ -194,17 +194,17 @@ func (f *modelFlags) openPart(dir string) (*model.Model, error) {
 			return classify.OpenModel(dir, f.adapter)
 		}
 	}
-	return model.OpenAs(dir, f.part) // what is wrong with the adapter is said when it is loaded
+	return model.OpenAs(dir, f.part) // loading the adapter reports its errors
 }
 
-// noteSource notes the source of the weights if it is not the requested one.
+// noteSource reports the source of the weights if it is not the requested one.
 func (a *app) noteSource(s weights.Source) {
 	if s.Why != "" {
 		a.note("note     reading %s: %s", s.Path, s.Why)
 	}
 }
 
-// noteUnread notes tensors of the checkpoint that the model does not read.
+// noteUnread reports tensors of the checkpoint that the model does not read.
 func (a *app) noteUnread(m *model.Model) {
 	if line := m.UnreadLine(); line != "" {
 		a.note("note     %s", line)

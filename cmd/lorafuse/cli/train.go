@@ -124,7 +124,7 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) (err 
 	if f.text("load") != "" {
 		defer func() {
 			if errors.Is(err, backend.ErrLoad) {
-				err = fmt.Errorf("--%w", err) // which begins with the key
+				err = fmt.Errorf("--%w", err) // the message starts with the key
 			}
 		}()
 	}

@@ -31,7 +31,7 @@ func (a *app) openPipeline(ctx context.Context, command, name string, s diffusio
 	return p, err
 }
 
-// hubOptions show downloads, and say what goes wrong with them.
+// hubOptions returns options that show downloads and their problems.
 func (a *app) hubOptions() hub.Options {
 	return hub.Options{
 		Progress: func(file string, done, total int64) { a.progress().Bytes(file, done, total) },

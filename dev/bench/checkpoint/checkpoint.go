@@ -177,8 +177,8 @@ func random(name string, dims ...int) safetensors.Entry {
 // deviation is the standard deviation of the weights, typical of initialization.
 const deviation = 0.02
 
-// writeNormal writes n bytes of bf16. A block of numbers is drawn for each name,
-// and every piece of a tensor begins at another place of it.
+// writeNormal writes n bytes of bf16. Each name has its own block of random numbers, and each piece of a tensor starts
+// at another offset in it.
 func writeNormal(w io.Writer, n int64, name string) error {
 	const numbers = 1 << 17
 	seed := uint64(0)

@@ -24,8 +24,7 @@ type Options struct {
 	Threads int    // of all programs, 0 for one per core
 	// Sizes are names of models, see checkpoint.Shapes.
 	Sizes []string
-	// Contexts are the numbers of tokens that others are generated behind, in
-	// rising order. The first is where programs are compared.
+	// Contexts are context lengths in tokens, in ascending order. Programs are compared at the first.
 	Contexts []int
 	Tokens   int // that are generated for one sample
 	Prompt   int // tokens of the prompt that is read

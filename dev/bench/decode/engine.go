@@ -29,8 +29,7 @@ func (k engineKind) name(rank int) string {
 	return fmt.Sprintf("merged, %v", k.precision)
 }
 
-// engine is a generator that all rows of its kind share: what one has read of a
-// text, the next need not read again.
+// engine is a generator that all rows of its kind share, with its prefix cache.
 type engine struct{ generator *generate.Generator }
 
 // engine returns the engine of a kind.

@@ -41,7 +41,7 @@ var (
 
 // Bars.
 const (
-	besideLoop   = 1 / 0.9  // of the time of a loop that reads the weights, where no cache holds them
+	besideLoop   = 1 / 0.9  // relative to a loop that reads the weights, if no cache holds them
 	unmergedCost = 1 / 0.85 // of the time of the merged model
 	besideQ8     = 1 / 1.3  // of llama.cpp's time with 8-bit weights
 )

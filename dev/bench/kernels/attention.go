@@ -89,7 +89,7 @@ func (s *suite) attention(a attention) bench.Task {
 			p.result(q.Attention(k, v, lo, hi, a.attr()))
 			return p.spec
 		}
-		// The gradient alone: o and lse are what they may be.
+		// Only the gradient is measured: the values of o and lse do not matter.
 		d := p.g.IR().Apply(ir.AttentionGrad, a.attr(), over("do", queries, a.queries).Value(), q.Value(), k.Value(), v.Value(),
 			over("o", queries, a.queries).Value(), p.param("lse", tensor.F32, queries, a.queries).Value(), lo.Value(), hi.Value())
 		p.result(p.g.Of(d), p.g.Of(p.g.IR().Out(d, 1)), p.g.Of(p.g.IR().Out(d, 2)))
@@ -97,8 +97,7 @@ func (s *suite) attention(a attention) bench.Task {
 	})
 }
 
-// theirAttention is the same by torch, whose keys and values have been repeated for
-// the heads that share them.
+// theirAttention returns the same attention with torch, with keys and values repeated for grouped heads.
 func (s *suite) theirAttention(a attention) bench.Task {
 	row := a.row(torch)
 	row.Bytes = 0 // of types of its own

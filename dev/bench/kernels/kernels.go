@@ -23,15 +23,14 @@ type Options struct {
 	Threads int    // of the device, 0 for one per core
 	// Shrink divides all sizes, for a quick look; 0 and 1 do not.
 	Shrink int
-	// Python is a Python with torch and numpy, which are measured in turn with
-	// the products and attention of this module; empty for none.
+	// Python is a Python with torch and numpy, whose products and attention are measured for comparison; empty for
+	// none.
 	Python string
 	// Models measures shapes of models that users train on GPUs, in bf16 only, instead of small shapes.
 	Models bool
 	// Once has a sample be one run of its program, for profilers.
 	Once bool
-	// Torch, if not nil, is a PyTorch that is measured on a GPU, with the shapes of Models
-	// and in place of ours.
+	// Torch, if not nil, is a PyTorch that is measured on a GPU with the shapes of Models, instead of lorafuse.
 	Torch *peer.Peer
 }
 

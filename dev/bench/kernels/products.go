@@ -18,7 +18,7 @@ import (
 type form struct {
 	name   string
 	ta, tb bool
-	weight bool // B is in the file, in 16 bits where that is measured
+	weight bool // B is a weight, stored in the type of the kind
 	// atLeast is the minimum fraction of the peak for many rows. Zero means the default for the machine's threads; see
 	// share.
 	atLeast float64
@@ -41,12 +41,12 @@ type kind struct {
 	peer      string // torch's name for the type; empty if torch lacks it
 }
 
-// bf16 is the number of the kind whose operands are rounded.
+// bf16 is the index of the kind whose operands are rounded.
 const bf16 = 2
 
 var kinds = []kind{
 	{"f32", tensor.F32, backend.F32, "f32"},
-	{"f32 × bf16 weights", tensor.BF16, backend.F32, "f32"}, // torch has no such product: it widens the weights first
+	{"f32 × bf16 weights", tensor.BF16, backend.F32, "f32"}, // torch lacks such a product: it widens the weights first
 	{"bf16", tensor.BF16, backend.BF16, "bf16"},
 	{"f32 × int8 weights", tensor.Q8, backend.F32, ""},
 	{"f32 × nf4 weights", tensor.NF4, backend.F32, ""},

@@ -86,7 +86,7 @@ func (s *suite) pictures() []bench.Task {
 	row := &bench.Row{
 		Group: "Training step of a double block of FLUX", Program: ours, Name: "bf16", Tokens: float64(tokens),
 		Input: fmt.Sprintf("%d channels, %d × %d pixels, %d tokens of text, r=%d", h, s.Side, s.Side, textTokens, s.Rank),
-		// Each token goes through 12 matrices of the block, and sees all others.
+		// Each token passes through 12 matrices of the block and attends to all others.
 		Flops: 4*12*float64(h)*float64(h)*float64(tokens) + 12*float64(tokens)*float64(tokens)*float64(h),
 	}
 	s.machine.Hold(row, backend.BF16)
@@ -133,7 +133,7 @@ type training struct {
 	step   int
 }
 
-// training plans steps, by recomputing as many layers as it takes for them to fit.
+// training plans steps that recompute as many layers as needed to fit into memory.
 func (s *suite) training(ctx context.Context, row *bench.Row, m *model.Model, o train.EngineOptions) (*training, error) {
 	state, err := s.adapter(m)
 	if err != nil {

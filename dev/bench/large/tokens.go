@@ -122,8 +122,8 @@ type serving struct {
 	// The state of one round and of the goroutine that runs its steps.
 	ctx   context.Context
 	begun bool
-	last  time.Time // when a step ended that continued all texts; zero where the last one did not
-	took  []float64 // from the end of one such to that of the next
+	last  time.Time // end of the last step that included all sequences; zero if the last step did not
+	took  []float64 // durations from the end of one such step to the next
 }
 
 // step records the duration of a step. The first step waits until all sequences have arrived, so that they are decoded

@@ -1,5 +1,5 @@
-// Package layer measures linear layers with LoRA adapters: what an adapter adds to the
-// time of the frozen layer, fused with it and computed apart, and adapters alone.
+// Package layer measures linear layers with LoRA adapters: the overhead of an adapter over the frozen layer, fused and
+// unfused, and adapters alone.
 package layer
 
 import (

@@ -50,7 +50,7 @@ func (s *suite) overheads() (tasks []bench.Task) {
 	return tasks
 }
 
-// target is the layer by which GPUs are judged, with targetRank.
+// target is the linear layer for the GPU target, with targetRank.
 var target = size{8192, 4096, 4096, 0}
 
 const targetRank = 16

@@ -52,7 +52,7 @@ func lastLine(stderr string) string {
 	return ""
 }
 
-// PeersFile is the file in a folder of peers that says how they are called.
+// PeersFile is the file in a folder of peers that contains their commands.
 const PeersFile = "peers.json"
 
 // ReadPeers reads which programs a folder holds, made by

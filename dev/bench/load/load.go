@@ -23,7 +23,7 @@ import (
 
 // Options configures Run.
 type Options struct {
-	// Self is the command that does one operation of ours, up to OP; see Measure.
+	// Self is the command that runs one operation of lorafuse, up to OP; see Measure.
 	Self []string
 	// Peers are the commands of other programs, by name; see ReadPeers.
 	Peers map[string][]string
@@ -34,8 +34,7 @@ type Options struct {
 	Size int64
 	// Runs is the number of samples per row.
 	Runs int
-	// Only leaves out the rows that it does not match, as "group: program: what,
-	// file"; nil leaves out none.
+	// Only selects rows by "group: program: what, file"; nil selects all.
 	Only *regexp.Regexp
 	// Progress is called with the number of samples taken; it may be nil.
 	Progress func(done, total int)
@@ -108,7 +107,7 @@ func (o *Options) rows() (rows []*measured) {
 	return rows
 }
 
-// runner takes the samples.
+// runner samples the rows.
 type runner struct {
 	Options
 	files files
@@ -146,7 +145,7 @@ func (r *runner) measure(ctx context.Context, rows []*measured) error {
 // holds two copies and writes one.
 const memoryOfSample = 4
 
-// sample takes one sample of a row.
+// sample measures a row once.
 func (r *runner) sample(ctx context.Context, m *measured) error {
 	command := r.Self
 	if !m.own() {

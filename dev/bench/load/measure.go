@@ -17,15 +17,15 @@ import (
 type task struct {
 	file, out string
 	share     float64 // of the file's pages that an operation has read
-	detail    string  // what it has to say of itself
+	detail    string  // further details
 }
 
 // operation prepares a task. It returns a function to be timed, which returns a function to be called after the
 // timing.
 type operation func(t *task) (run func() (release func() error, err error), err error)
 
-// Measure does an operation of ours and writes an Answer: it is what
-// Options.Self starts, with args OP, FILE, OUT and REPEAT.
+// Measure runs one operation of lorafuse and writes an Answer. Options.Self starts it, with args OP, FILE, OUT and
+// REPEAT.
 func Measure(w io.Writer, args []string) error {
 	if len(args) != 4 {
 		return fmt.Errorf("load: found %d arguments, expected OP FILE OUT REPEAT", len(args))

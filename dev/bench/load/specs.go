@@ -21,8 +21,8 @@ var peers = []string{plainC, rust, golang, python}
 // spec describes a row for each of its inputs.
 type spec struct {
 	group, program string
-	name           string // what is done
-	op             string // what the program calls it
+	name           string // the operation
+	op             string // its name in the program
 	inputs         []string
 	out            outcome
 	repeat         int  // repetitions in one process; 0 means 1. With more than one, the first is discarded

@@ -48,7 +48,7 @@ func evict(path string) error {
 		return err
 	}
 	defer f.Close()
-	if err := f.Sync(); err != nil { // what is not on the disk cannot be evicted
+	if err := f.Sync(); err != nil { // dirty pages cannot be evicted
 		return err
 	}
 	return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
@@ -73,7 +73,7 @@ func cached(path string) (float64, error) {
 	return float64(n) / float64(len(resident)), nil
 }
 
-// settle waits until the disk of a folder has written what it was given.
+// settle waits until all pending writes to a folder's disk are done.
 func settle(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -6,7 +6,7 @@
 package page
 
 import (
-	_ "embed" // what stands before the tables
+	_ "embed" // the text before the tables
 	"errors"
 	"fmt"
 	"io/fs"
@@ -75,7 +75,7 @@ func plain(err error) error {
 	return err
 }
 
-// escaped returns a pattern with which filepath.Glob matches the folder literally.
+// escaped returns a pattern for filepath.Glob that matches the folder literally.
 func escaped(dir string) string {
 	return strings.NewReplacer(`*`, `[*]`, `?`, `[?]`, `[`, `[[]`).Replace(dir)
 }
@@ -109,7 +109,7 @@ func Markdown(results []Result) string {
 type page struct {
 	results  []*result // the newest first
 	machines []string  // sorted
-	sources  []string  // whose numbers are one more than their places
+	sources  []string  // numbered from one
 }
 
 // result is a report with the values that cells need.
@@ -141,7 +141,7 @@ func newResult(r Result) *result {
 	return x
 }
 
-// newestFirst orders results so that any order of files gives the same page.
+// newestFirst orders results independently of the order of files.
 func newestFirst(a, b *result) int {
 	if c := b.Environment.Time.Compare(a.Environment.Time); c != 0 {
 		return c

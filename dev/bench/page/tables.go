@@ -9,11 +9,11 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// table describes one of the five tables.
+// table defines one of the five tables.
 type table struct {
-	name   string // the name by which it is selected
+	name   string // name that selects it
 	title  string
-	about  string // what its cells say
+	about  string // the contents of its cells
 	groups []group
 }
 
@@ -21,18 +21,17 @@ type table struct {
 type group struct {
 	suite  string
 	name   string // of the rows' group
-	title  string // what it is called before the names of rows; empty where these say it all
+	title  string // prefix of row names; empty if these suffice
 	inputs string // expression for the inputs; empty for all
 	unit   unit
 	rows   []entry // in the order of the table
 }
 
-// entry is a line: a row of ours, and the rows of the same group and input that it
-// is held against.
+// entry is a table line: a row of lorafuse, and the rows of the same group and input for comparison.
 type entry struct {
 	program, name string
 	beside        []string // as "program: name"; the fastest counts
-	cost          bool     // what is said is its time by theirs, else its speed
+	cost          bool     // the cell shows the relative time instead of the speed
 	// rounds marks rows that differ from their f32 rows only on machines that gain from bf16. On other machines,
 	// only rows with stays are kept, for their memory, without rows of other programs.
 	rounds, stays bool
@@ -60,7 +59,7 @@ var called = map[string]string{
 	"numpy": "OpenBLAS", "rust": "Rust", "python": "Python", "go": "maruel/safetensors", "c": "C", "lorafuse: frozen layer alone": "the frozen layer",
 }
 
-// same makes entries that are held against rows of the same name.
+// same returns entries that are compared with rows of the same name.
 func same(names []string, programs ...string) (entries []entry) {
 	for _, name := range names {
 		e := entry{program: ours, name: name, rounds: rounds(name)}
@@ -175,7 +174,7 @@ var tables = []table{
 	},
 }
 
-// oneLayer is the layer whose adapters are shown.
+// oneLayer is the layer for which adapters are shown.
 const oneLayer = `m=2048 k=2048 n=2048`
 
 var (
@@ -210,9 +209,9 @@ func Check(names []string) error {
 	return nil
 }
 
-// Only returns the expression for the rows, with their competitors, that a suite has to measure for tables; nil if
-// there are none. If the machine does not gain from bf16, rows that would be the same are omitted, also of other
-// programs, which may then be very slow. allInputs adds sizes that no table shows.
+// Only returns the expression for the rows that a suite has to measure for tables, including their competitors, or nil
+// if there are none. If the machine does not gain from bf16, it omits rows that would be the same and competitors that
+// may be very slow. allInputs adds sizes that no table shows.
 func Only(suite string, names []string, bf16, allInputs bool) *regexp.Regexp {
 	var parts []string
 	for i := range tables {

@@ -1,7 +1,7 @@
-"""The peer of lorafuse bench that is llama.cpp, by llama-cpp-python: does what it is asked to, line by line.
+"""Runs llama.cpp (llama-cpp-python) as a peer of lorafuse bench: answers requests line by line.
 
-A request is a line of JSON with "do": begin, sample or end, and "id"; see torch_peer.py. The ops are decode, seconds for
-each of some tokens behind a context, and prefill, seconds for reading a prompt.
+A request is a line of JSON with "do": begin, sample or end, and "id"; see torch_peer.py. The ops are decode, which
+returns the seconds per token after a context, and prefill, which returns the seconds to process a prompt.
 """
 import json
 import os
@@ -19,7 +19,7 @@ class Model:
         self.there = 0  # number of tokens of the common text in the cache
 
     def read(self, n):
-        """Has the first n tokens of the one text in the cache, and no others."""
+        """Fills the cache with exactly the first n tokens of the common text."""
         self.model.n_tokens = min(self.there, n)
         if self.there < n:
             self.model.eval([5 + i * 7 % 200 for i in range(self.there, n)])

@@ -1,5 +1,5 @@
-// Package peer has other programs do what is measured: a process that is
-// started once, answers line by line, and waits while others have their turn.
+// Package peer runs other programs for comparison. A peer is a process that is started once, answers line by line, and
+// idles while others are measured.
 package peer
 
 import (
@@ -37,7 +37,7 @@ type Peer struct {
 	in     io.WriteCloser
 	out    *bufio.Reader
 	said   tail // on its standard error
-	last   int  // number of the last thing begun
+	last   int  // number of the last task
 }
 
 // New returns a peer that is started with command.
@@ -150,7 +150,7 @@ func (p *Peer) start() (err error) {
 	return nil
 }
 
-// end waits for the process, whose input is closed first.
+// end closes the input of the process and waits for it.
 func (p *Peer) end() error {
 	return errors.Join(p.in.Close(), p.cmd.Wait())
 }

@@ -1,7 +1,7 @@
-"""The peer of lorafuse bench that is PyTorch, and NumPy beside it: does what it is asked to, line by line.
+"""Runs PyTorch and NumPy as a peer of lorafuse bench: answers requests line by line.
 
-A request is a line of JSON with "do": begin, sample or end, and "id". begin names an "op" and its sizes, sample
-answers {"seconds": the mean of as many calls as take a stretch of time}; errors are {"error": text}.
+A request is a line of JSON with "do": begin, sample or end, and "id". begin has an "op" and its sizes. sample
+returns {"seconds": the mean over enough calls to fill a fixed duration}; errors are {"error": text}.
 """
 import gc
 import json
@@ -14,7 +14,7 @@ STRETCH_ON_GPU = 50e-3
 
 
 def matmul(torch, r):
-    """op(A) op(B) as NumPy's BLAS or PyTorch makes it, into memory that is there; A of [m,k], B of [k,n]."""
+    """Computes op(A) op(B) with NumPy's BLAS or PyTorch into existing memory; A is [m,k], B is [k,n]."""
     shape = lambda rows, cols, t: (cols, rows) if t else (rows, cols)
     if r.get("numpy"):
         import numpy
@@ -35,7 +35,7 @@ def matmul(torch, r):
 
 
 def attention(torch, r):
-    """Attention of some texts, causal unless it is said otherwise, or its gradients alone."""
+    """Computes attention over several sequences, causal by default, or only its gradients."""
     d = torch.bfloat16 if r["dtype"] == "bf16" else torch.float32
     on, keys = r.get("device", "cpu"), r.get("kv_heads", r["heads"])
     new = lambda heads: torch.randn(r["texts"], heads, r["length"], r["dim"], dtype=d, device=on, requires_grad=r["back"])
@@ -51,13 +51,13 @@ def attention(torch, r):
 
 
 def lora(torch, r):
-    """(x@A@B)*s as it is written."""
+    """Computes (x@A@B)*s as separate operations."""
     x, a, b, s = torch.rand(r["m"], r["d"]), torch.rand(r["d"], r["r"]), torch.rand(r["r"], r["d"]), 2.0
     return lambda: (x @ a @ b) * s
 
 
 def step(torch, r):
-    """A step of PEFT as it is, without autocast: a Llama of random bf16 weights, adapters of f32 or bf16."""
+    """Runs a training step of unmodified PEFT without autocast: a Llama with random bf16 weights, f32 or bf16 adapters."""
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM, LlamaConfig
 
@@ -99,7 +99,7 @@ MODELS = {}
 
 
 def language_model(torch, r):
-    """The model of a folder, with a random adapter on all linear layers or without; kept for the next time."""
+    """Returns the model of a folder, with or without a random adapter on all linear layers. Models are cached."""
     key = r["model"], r["dtype"], r["rank"]
     if key not in MODELS:
         os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
@@ -116,7 +116,7 @@ def language_model(torch, r):
 
 
 class Generation:
-    """Seconds for each of some tokens behind a context, or for reading a prompt."""
+    """Measures the seconds per token after a context, or the seconds to process a prompt."""
 
     def __init__(self, torch, r):
         from transformers import DynamicCache

@@ -15,8 +15,8 @@ import (
 type Machine struct {
 	Info    backend.Info
 	Threads int
-	// Quick takes shorter samples, and measures the peaks once only, in the end:
-	// a look, no figures.
+	// Quick takes shorter samples and measures the peaks only once, at the end. It is for quick checks, not for
+	// figures.
 	Quick bool
 	// Once has a sample be one run.
 	Once    bool

@@ -12,8 +12,8 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-// Measure makes one round of ours: it trains as lorafuse train would, and
-// writes what [Options.Self] is asked for.
+// Measure runs one round of lorafuse: it trains as lorafuse train would and writes an answer. [Options.Self] starts
+// it.
 func Measure(ctx context.Context, w io.Writer, text string) error {
 	var o order
 	if err := json.Unmarshal([]byte(text), &o); err != nil {

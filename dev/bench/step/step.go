@@ -21,7 +21,7 @@ import (
 // Options configures Run. Turns.Runs is the number of rounds.
 type Options struct {
 	bench.Turns
-	// Self is the command that makes one round of ours, up to the order; see Measure.
+	// Self is the command that runs one round of lorafuse, up to the order; see Measure.
 	Self []string
 	// Python is a Python with torch, transformers and peft; empty for none.
 	Python  string
@@ -129,7 +129,7 @@ type suite struct {
 	starts  []started
 }
 
-// started is the row of how long a program takes up to its first step.
+// started is the row for the time until a program's first step.
 type started struct {
 	row   *bench.Row
 	marks []bench.Mark
@@ -167,7 +167,7 @@ func (s *suite) add(shape checkpoint.Shape) {
 	}
 	theirs := map[backend.Precision][2]*bench.Row{}
 	var peers []bench.Task
-	var beside []string // what GPUs are compared with, in bf16
+	var beside []string // rows for comparison on GPUs, in bf16
 	for _, p := range []backend.Precision{backend.F32, backend.BF16} {
 		if s.Python == "" {
 			break

@@ -1,7 +1,7 @@
-"""One round of lorafuse bench step by torch, transformers and PEFT: forward, backward, clipping and AdamW.
+"""Runs one round of lorafuse bench step with torch, transformers and PEFT: forward, backward, clipping and AdamW.
 
 The last argument is the order, as JSON. At bf16 the base is bf16, adapters are f32 (PEFT's default) and products are
-computed under torch.autocast(bfloat16). It runs on the kind of machine that the order names. Prints an answer as JSON.
+computed under torch.autocast(bfloat16). It runs on the kind of device in the order and prints an answer as JSON.
 """
 import json
 import os

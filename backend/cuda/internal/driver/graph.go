@@ -46,7 +46,7 @@ func AbortCapture(s cu.Stream) {
 // Launch enqueues the graph.
 func (g *Graph) Launch(s cu.Stream) error { return check(C.cuGraphLaunch(g.exec, stream(s))) }
 
-// Close destroys the graph, which must not be under way.
+// Close destroys the graph, which must not be running.
 func (g *Graph) Close() error {
 	if g == nil || g.exec == nil {
 		return nil

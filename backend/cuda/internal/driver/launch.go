@@ -53,7 +53,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend/gpu"
 )
 
-// Handle returns the handle by which a launch refers to a kernel.
+// Handle returns a kernel's handle for use in launches.
 func Handle(f cu.Function) uintptr { return uintptr(unsafe.Pointer(function(f))) }
 
 // Launches are launches of kernels.

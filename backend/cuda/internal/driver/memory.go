@@ -42,8 +42,8 @@ func HostFree(b []byte) error {
 	return check(C.cuMemFreeHost(unsafe.Pointer(unsafe.SliceData(b))))
 }
 
-// HostRegister pins memory that was made elsewhere; readOnly is needed for
-// pages that cannot be written, and not every device takes it.
+// HostRegister pins memory that was allocated elsewhere. readOnly is required for read-only pages and is not supported
+// by every device.
 func HostRegister(b []byte, readOnly bool) error {
 	flags := C.uint(C.CU_MEMHOSTREGISTER_PORTABLE)
 	if readOnly {

@@ -20,8 +20,8 @@ import (
 // EnvLibrary names the driver's library; no other place is then looked at.
 const EnvLibrary = "LORAFUSE_LIBCUDA"
 
-// places lists the paths that are searched for the driver, in order: the name that the dynamic linker resolves, then
-// the paths of containers and WSL.
+// places lists the paths to search for the driver, in order: the name for the dynamic linker, then the paths of
+// containers and WSL.
 var places = []string{
 	"libcuda.so.1",
 	"/usr/local/nvidia/lib64/libcuda.so.1",
@@ -35,7 +35,7 @@ var places = []string{
 type Attempt struct {
 	Path   string
 	Why    string
-	Result int // what cuInit returned; 0 if it was not called
+	Result int // the result of cuInit; 0 if it was not called
 }
 
 // Error reports that no working driver was found.
