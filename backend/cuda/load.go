@@ -17,8 +17,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// weightAlign is the alignment of weights on the device. Vector loads and asynchronous copies of kernels need it,
-// whatever the alignment in the file.
+// weightAlign is the alignment of weights on the device. It suits vector loads and asynchronous copies of
+// kernels and is independent of the alignment in the file.
 const weightAlign = 256
 
 // loading is one call of Load.

@@ -56,8 +56,7 @@ type Turns struct {
 	before      *Task     // the task sampled last
 }
 
-// Select returns the selected tasks. Of tasks with the same ID it keeps the first. It fails with ErrOptions if none is
-// left.
+// Select filters the tasks. Of tasks with the same ID it keeps the first. It fails with ErrOptions if none is left.
 func (t *Turns) Select(tasks []Task) ([]Task, error) {
 	if t.Runs < 1 {
 		return nil, fmt.Errorf("%w: found %d runs, expected 1 or more", ErrOptions, t.Runs)
@@ -75,7 +74,7 @@ func (t *Turns) Select(tasks []Task) ([]Task, error) {
 	return tasks, nil
 }
 
-// Measure takes the samples. Consecutive tasks of the same group and input alternate and are open at the same time.
+// Measure samples the tasks. Consecutive tasks of the same group and input alternate and are open at the same time.
 // Their rows and marks are added to report when they are done, or when an error stops the measurement: an error of
 // ctx, or of a task that is not foreign.
 func (t *Turns) Measure(ctx context.Context, tasks []Task, report *Report) (err error) {
@@ -165,7 +164,7 @@ func (t *Turns) together(ctx context.Context, tasks []Task) (err error) {
 	return nil
 }
 
-// sample takes one sample. If another program ran before, it first waits for the machine to settle.
+// sample samples a task once. If another program ran before, it first waits for the machine to settle.
 func (t *Turns) sample(ctx context.Context, task *Task, s Sampler) (float64, error) {
 	before := t.before
 	t.before = task

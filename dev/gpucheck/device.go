@@ -103,7 +103,7 @@ func (r *runner) chooseDriver(ctx context.Context) error {
 	return nil
 }
 
-// findPython returns a Python whose torch and PEFT can train on the GPU, or the reason that there is none.
+// findPython returns a Python with torch and PEFT that can train on the GPU, or else a reason.
 func findPython() (python, why string) {
 	for _, name := range []string{"python3", "python"} {
 		path, err := exec.LookPath(name)
@@ -168,8 +168,8 @@ func (p *Pack) fits(device string) string {
 	return fmt.Sprintf("%s: the pack has kernels for %s only: make one with --arch %s%s, or --arch all", device, p.Arch, m[1], m[2])
 }
 
-// describe parses the output of gpubench devices: it returns the description of the GPU, or the reason that there is
-// none.
+// describe parses the output of gpubench devices. It returns the description of the GPU, or the reason for its
+// absence.
 func describe(raw []byte) (device, missing string, err error) {
 	var list struct {
 		Devices []struct {

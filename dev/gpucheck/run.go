@@ -250,7 +250,7 @@ func (r *runner) wants(s *step, x *Result) bool {
 	return x.Status == NotRun && (r.Part == 0 || r.Part == s.part)
 }
 
-// leastTime is the minimum remaining time with which a step is started; tests shorten the times of steps to mostTime.
+// leastTime is the minimum remaining time to start a step; tests shorten the times of steps to mostTime.
 const leastTime = 500 * time.Millisecond
 
 var mostTime time.Duration

@@ -223,7 +223,7 @@ func Error(t assert.TestingT, got []float32, want []float64, smallest float64, w
 	return math.Sqrt(diff / max(squares, smallest*smallest*float64(len(want))))
 }
 
-// Table returns cases in which each kernel meets tiles that are full, partial, skipped, and split between documents.
+// Table returns cases whose tiles are full, partial, skipped, or split between documents, for each kernel.
 func Table() []*Attention {
 	return []*Attention{
 		NewAttention(150, 150, 2, 1, 16, 0, Causal(0)),

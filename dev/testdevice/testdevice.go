@@ -56,8 +56,9 @@ func Assembly() bool {
 	return info == nil || !slices.Contains(info.Settings, debug.BuildSetting{Key: "-tags", Value: "purego"})
 }
 
-// CopyAllocs returns the maximum number of allocations of a copy to or from a device: none on the CPU; otherwise its
-// fence, which the caller may keep, with the channel that ends it, and the calls to the device's goroutine.
+// CopyAllocs returns the maximum number of allocations of a copy to or from a device. The CPU allocates nothing. Other
+// devices allocate the fence, which the caller may keep, with the channel that ends it, and the calls to the device's
+// goroutine.
 func CopyAllocs(info backend.Info) int {
 	if info.GPU {
 		return 8

@@ -266,7 +266,7 @@ func keepGlobs(patterns, names []string) (func(string) bool, error) {
 	}, nil
 }
 
-// convertError rewords an error in terms of the flags and separates failures from invalid input.
+// convertError rewords an error in terms of the flags and marks errors that are not about the input.
 func convertError(err error) error {
 	var output *convert.OutputError
 	switch {

@@ -32,7 +32,7 @@ const (
 	adapterName = "adapter"
 )
 
-// answering is --prompts under way.
+// answering is the state of a run with --prompts.
 type answering struct {
 	*writer
 	name    string           // of the input
@@ -207,7 +207,7 @@ func (a *answering) begin(ctx context.Context, t *task) {
 	})
 }
 
-// write writes the answers whose turn has come.
+// write writes finished answers in order.
 func (a *answering) write(out *bufio.Writer) error {
 	for len(a.pending) > 0 {
 		select {

@@ -12,7 +12,7 @@ type input struct {
 	ctx context.Context
 	r   io.Reader
 
-	reads chan read // of the read under way, nil without one
+	reads chan read // of the pending read, or nil
 	rest  []byte    // read and not yet given out
 }
 
@@ -51,7 +51,7 @@ func (i *input) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// terminal reports whether somebody would have to type the input.
+// terminal reports whether the input is a terminal.
 func (i *input) terminal() bool {
 	f, ok := i.r.(*os.File)
 	if !ok {

@@ -32,7 +32,7 @@ type inspection struct {
 	Path     string            `json:"path"`
 	Kind     string            `json:"kind"`             // file, adapter or model
 	Format   string            `json:"format,omitempty"` // of the weights
-	Why      string            `json:"why,omitempty"`    // another file, or another format than its name says
+	Why      string            `json:"why,omitempty"`    // another file, or another format than the name suggests
 	Model    *modelReport      `json:"model,omitempty"`
 	Adapter  *adapterReport    `json:"adapter,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`

@@ -140,7 +140,7 @@ func (a *app) check(ctx context.Context, i *inspection, set *weights.Set, stats 
 	return nil
 }
 
-// newStatistics returns nil for elements whose values are not known.
+// newStatistics returns nil for element types without known values.
 func newStatistics(v *inspect.Values) *statistics {
 	if v.Elements > 0 && math.IsNaN(v.Mean) && v.NaN+v.Inf == 0 {
 		return nil

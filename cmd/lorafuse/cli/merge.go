@@ -125,7 +125,7 @@ func (a *app) runMerge(ctx context.Context, f *mergeFlags) (*mergeResult, error)
 	}, nil
 }
 
-// inFlags rewords an error of the merge in terms of the flags and separates failures from invalid input.
+// inFlags rewords an error of the merge in terms of the flags and marks errors that are not about the input.
 func inFlags(err error) error {
 	var output *merge.OutputError
 	switch {

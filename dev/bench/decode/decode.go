@@ -69,7 +69,7 @@ func (o *Options) check() ([]checkpoint.Shape, error) {
 	return shapes, nil
 }
 
-// Run takes all samples. It fails with [bench.ErrOptions], with errors of lorafuse and with the error of ctx; the
+// Run runs the benchmark. It fails with [bench.ErrOptions], with errors of lorafuse and with the error of ctx; the
 // report then holds the measurements so far. A peer's failure is recorded in its row instead.
 func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	shapes, err := o.check()

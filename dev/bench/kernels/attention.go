@@ -28,8 +28,8 @@ type attention struct {
 	precision             backend.Precision
 }
 
-// attentions returns tasks for a batch of rows, for one long sequence, and for one token after a cache, which is the
-// same at every precision.
+// attentions returns tasks for a batch of rows, for one long sequence, and for one token after a cache, without a
+// precision.
 func (s *suite) attentions() (tasks []bench.Task) {
 	for _, length := range []int{256, 4096} {
 		for _, back := range []bool{false, true} {

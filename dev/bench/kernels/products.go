@@ -13,8 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// form is a matrix multiplication in the form that a layer uses: op(A) is [m,k], op(B) is [k,n], and B is the weight,
-// if any.
+// form is a matrix multiplication as layers use it: op(A) is [m,k], op(B) is [k,n], and B is the weight, if any.
 type form struct {
 	name   string
 	ta, tb bool
@@ -149,7 +148,7 @@ func (s *suite) product(f form, k kind, z size) []bench.Task {
 	return tasks
 }
 
-// manyRows is the number of rows from which on a product is compute-bound.
+// manyRows is the smallest number of rows that makes a product compute-bound.
 const manyRows = 512
 
 // share returns the minimum fraction of the peak that a product must reach.

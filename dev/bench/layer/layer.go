@@ -24,7 +24,7 @@ type Options struct {
 	Python string
 }
 
-// Run takes all samples. It fails with [bench.ErrOptions], with errors of the device and with the error of ctx; the
+// Run runs the benchmark. It fails with [bench.ErrOptions], with errors of the device and with the error of ctx; the
 // report then holds the measurements so far. A peer's failure is recorded in its row instead.
 func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	if o.Shrink < 0 {

@@ -43,7 +43,7 @@ type Options struct {
 // ErrOptions is the error of options that make no sense.
 var ErrOptions = errors.New("bad options")
 
-// Run takes all samples. It fails with ErrOptions, if files cannot be written, if an operation of lorafuse fails, and
+// Run runs the benchmark. It fails with ErrOptions, if files cannot be written, if an operation of lorafuse fails, and
 // with the error of ctx; the report then holds the measurements so far. A peer's failure is not an error: its row
 // gives the reason.
 func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {

@@ -39,7 +39,7 @@ type bar struct {
 	beside []peer
 }
 
-// worthWeighing is the file size from which on a program's runtime memory is negligible.
+// worthWeighing is the smallest file size for which a program's runtime memory is negligible.
 const worthWeighing = 500_000_000
 
 // peer names a row of the same group.

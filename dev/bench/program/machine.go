@@ -44,8 +44,8 @@ func Open(name string, threads int) (*Machine, error) {
 	return m, nil
 }
 
-// Measure takes the samples of tasks and measures the machine's peaks in between. The highest peak counts, since other
-// load can only lower it.
+// Measure samples the tasks and measures the machine's peaks in between. The highest peak counts, since other load can
+// only lower it.
 func (m *Machine) Measure(ctx context.Context, t bench.Turns, tasks []bench.Task, report *bench.Report) error {
 	m.use(t.Peaks)
 	if !m.Quick && t.Peaks == nil {

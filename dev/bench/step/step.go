@@ -72,8 +72,8 @@ func (o *Options) check() ([]checkpoint.Shape, error) {
 	return shapes, nil
 }
 
-// Run takes all samples. It fails with [bench.ErrOptions], with errors of lorafuse's rounds and with the error of ctx;
-// the report then holds the measurements so far. A peer's failure is recorded in its row instead.
+// Run runs the benchmark. It fails with [bench.ErrOptions], with errors of lorafuse's rounds and with the error of
+// ctx; the report then holds the measurements so far. A peer's failure is recorded in its row instead.
 func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	shapes, err := o.check()
 	if err != nil {
@@ -143,7 +143,7 @@ const (
 	startOfTorch   = 0.1
 	startSeconds   = 0.5
 	shareOfCeiling = 0.75
-	wideChannels   = 1024 // the width from which on that share is required
+	wideChannels   = 1024 // the smallest width with a required share
 )
 
 // add lists the programs for one model.

@@ -36,7 +36,7 @@ const (
 	memory = "memory"
 )
 
-// Run takes all samples. It fails with [bench.ErrOptions], with errors of the device and with the error of ctx; the
+// Run runs the benchmark. It fails with [bench.ErrOptions], with errors of the device and with the error of ctx; the
 // report then holds the measurements so far.
 func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	if len(o.Sizes) == 0 {
