@@ -144,7 +144,7 @@ func (m *Model) generateOptions(p SamplingParams) (o generate.GenerateOptions, e
 func (m *Model) grammar(schema []byte) (*constrain.Matcher, error) {
 	g, err := constrain.Schema(schema)
 	if err != nil {
-		return nil, fmt.Errorf("Schema: %w", err)
+		return nil, fmt.Errorf("option Schema: %w", err)
 	}
 	tokens, err := m.tokenizer.TokenBytes()
 	if err != nil {

@@ -88,7 +88,7 @@ func Open(ctx context.Context, name string, o Options) (_ *Model, err error) {
 	}()
 	method, err := quant.ParseMethod(o.Quantize)
 	if err != nil {
-		return nil, fmt.Errorf("Quantize: %w", err)
+		return nil, fmt.Errorf("option Quantize: %w", err)
 	}
 	if m.device, err = o.open(); err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (o *Options) open() (backend.Device, error) {
 	}
 	if o.Precision != "" {
 		if err := b.Precision.UnmarshalText([]byte(o.Precision)); err != nil {
-			return nil, fmt.Errorf("Precision: %w", err)
+			return nil, fmt.Errorf("option Precision: %w", err)
 		}
 	}
 	name := o.Device
