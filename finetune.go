@@ -20,10 +20,10 @@ type Data struct {
 	err   error
 }
 
-// Files are rows in files: .jsonl, .txt, or .safetensors with token ids.
+// Files returns the rows of files: .jsonl, .txt, or .safetensors with token IDs.
 func Files(paths ...string) Data { return Data{files: paths} }
 
-// Rows are rows in memory. Each encodes to a JSON object with the keys that a line of a .jsonl
+// Rows returns rows in memory as Data. Each encodes to a JSON object with the keys that a line of a .jsonl
 // file may have: text; prompt and completion; messages; anchor and positive; text and label;
 // prompt, chosen and rejected.
 func Rows[T any](rows []T) Data {
@@ -68,8 +68,8 @@ type FineTuned struct {
 	Duration time.Duration
 }
 
-// FineTune trains an adapter for the model in a folder or on the Hub. If ctx ends, a checkpoint
-// is saved, from which the same call with Config.Resume continues bit for bit.
+// FineTune trains an adapter for the model in a folder or on the Hub. If ctx ends, it saves a
+// checkpoint; the same call with Config.Resume then continues the run, bit for bit.
 func FineTune(ctx context.Context, model string, data Data, r Recipe) (*FineTuned, error) {
 	if data.err != nil {
 		return nil, fmt.Errorf("lorafuse: fine-tune: %w", data.err)

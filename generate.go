@@ -18,7 +18,7 @@ import (
 // content. Fields adds what else a chat template reads, such as tool_calls.
 type Message = chat.Message
 
-// SamplingParams say how an answer is generated. The zero value takes the most likely token
+// SamplingParams configure the generation of an answer. The zero value takes the most likely token
 // until the model ends its answer, 256 tokens at most.
 type SamplingParams struct {
 	// Adapter is the name of a loaded adapter. Empty means the model alone.
@@ -89,7 +89,7 @@ func (m *Model) templateOf(ctx context.Context, e *batching.Engine, adapter stri
 	return m.template, nil
 }
 
-// stream generates the continuation of what prompt returns.
+// stream generates the continuation of the tokens that prompt returns.
 func (m *Model) stream(ctx context.Context, p SamplingParams, prompt func(*batching.Engine) ([]int32, error)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		fail := func(err error) { yield("", fmt.Errorf("lorafuse: %w", err)) }

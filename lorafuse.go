@@ -26,7 +26,7 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
-// Errors for errors.Is. Others are those of the packages that do the work.
+// Errors for errors.Is. Other errors come from the packages underneath.
 var (
 	// ErrClosed is the error for calls of a model that is closed.
 	ErrClosed = errors.New("the model is closed")
@@ -45,8 +45,8 @@ type Options struct {
 	// Quantize makes the weights of linear layers smaller on load: none, int8, nf4 or fp8.
 	// Empty means none.
 	Quantize string
-	// BatchInvariant makes the bits of a result independent of what else is computed.
-	// Only CPUs can.
+	// BatchInvariant makes the bits of a result independent of other sequences in the batch.
+	// Only the CPU supports it.
 	BatchInvariant bool
 	// ChatTemplate is a file with a Jinja template for conversations. Empty means that of the
 	// model, or of an adapter that has one.
@@ -76,9 +76,9 @@ type Model struct {
 	trainers  *trainers
 }
 
-// Open opens the model in a folder, or owner/name[@revision] on the Hugging Face Hub, which
-// is downloaded into the cache that all Hugging Face libraries share. Weights are mapped, not
-// read. Close frees the model.
+// Open opens a model: a folder, or owner/name[@revision] on the Hugging Face Hub. The Hub's
+// models are downloaded into the cache that all Hugging Face libraries share. Weights are
+// mapped, not read. Close frees the model.
 func Open(ctx context.Context, name string, o Options) (_ *Model, err error) {
 	m := &Model{options: o, adapters: map[string]string{}, embedders: map[string]*embed.Embedder{}}
 	defer func() {
@@ -155,10 +155,10 @@ func (m *Model) Close() error {
 	return errors.Join(errs...)
 }
 
-// LoadAdapter loads the PEFT adapter in a folder under a name, by which calls ask for it.
-// Every tensor of it is accounted for: an adapter that does not fit the model, or would have
-// no effect, is an error. A name that is in use stands for the new adapter from then on;
-// calls that are under way finish with the old one.
+// LoadAdapter loads the PEFT adapter in a folder and registers it under a name for later calls.
+// Every tensor is checked: an adapter that does not fit the model, or would have no effect, is
+// an error. Loading under a name in use replaces the adapter; running calls finish with the
+// old one.
 func (m *Model) LoadAdapter(ctx context.Context, name, dir string) error {
 	if m.generates() {
 		e, err := m.open(ctx)

@@ -10,9 +10,9 @@ import (
 	"github.com/lorafuse/lorafuse/model/hub"
 )
 
-// Merge writes the model in a folder or on the Hub with an adapter merged into its weights: a
-// folder that every program reads without knowing of adapters. output must be empty or absent,
-// and is there whole or not at all.
+// Merge merges an adapter into the weights of a model in a folder or on the Hub, and writes the
+// result to the folder output, which must be empty or absent. Programs read the result like any
+// model. The write is atomic.
 func Merge(ctx context.Context, name, adapter, output string) error {
 	if err := mergeInto(ctx, name, adapter, output); err != nil {
 		return fmt.Errorf("lorafuse: merge: %w", err)

@@ -19,8 +19,8 @@ type ServeOptions struct {
 }
 
 // Handler serves the model and its adapters over an OpenAI-compatible API: chat completions,
-// completions, or embeddings for an encoder. The adapters are those that LoadAdapter has
-// loaded, under their names. The model must stay open.
+// completions, or embeddings for an encoder. Clients select adapters loaded by LoadAdapter by
+// name. The model must stay open.
 func (m *Model) Handler(ctx context.Context, o ServeOptions) (http.Handler, error) {
 	s := serve.Options{Model: m.model, Name: o.Name, Tokenizer: m.tokenizer, Template: m.template, OneTemplate: m.options.ChatTemplate != "", Keys: o.Keys, Logger: o.Logger}
 	if m.generates() {

@@ -17,8 +17,8 @@ type TrainerOptions struct {
 	Head bool
 }
 
-// Trainer trains one adapter step by step. Its methods may be called by one goroutine at a
-// time; the model may be used by others meanwhile, and has the device first.
+// Trainer trains one adapter step by step. Its methods must not be called concurrently. Other
+// goroutines may use the model at the same time; their calls have priority on the device.
 type Trainer struct {
 	model   *Model
 	session *session.Session
@@ -33,14 +33,14 @@ type Datum struct {
 // targets: one slice per datum, one element per target. grad has the same shape.
 type Loss func(logprobs [][]float32) (loss float64, grad [][]float32)
 
-// trainers is what the trainers of a model share.
+// trainers holds the state shared by the trainers of a model.
 type trainers struct {
 	*host.Host // locked while one of them computes
 	base       *session.Base
 	number     int // of states that were published
 }
 
-// NewTrainer begins to train a new adapter. Close frees it.
+// NewTrainer returns a trainer of a new adapter. Close frees it.
 func (m *Model) NewTrainer(ctx context.Context, o TrainerOptions) (*Trainer, error) {
 	e, err := m.open(ctx)
 	if err != nil {
@@ -134,8 +134,8 @@ func (t *Trainer) Step(ctx context.Context, learningRate float64) error {
 	return nil
 }
 
-// Publish has name stand for the adapter as it is now, for all calls of the model from then
-// on. Nothing is written to the disk.
+// Publish registers the current adapter under a name for later calls of the model. It writes
+// nothing to disk.
 func (t *Trainer) Publish(ctx context.Context, name string) error {
 	shared := t.model.trainers
 	shared.Lock()
@@ -151,8 +151,8 @@ func (t *Trainer) Publish(ctx context.Context, name string) error {
 	return nil
 }
 
-// Save writes the adapter to a folder that PEFT loads. It replaces what is there, whole or not
-// at all.
+// Save writes the adapter to a folder that PEFT loads. It replaces an existing folder
+// atomically.
 func (t *Trainer) Save(ctx context.Context, dir string) error {
 	t.model.trainers.Lock()
 	defer t.model.trainers.Unlock()
@@ -166,7 +166,7 @@ func (t *Trainer) Close() {
 	t.session.Close()
 }
 
-// Encode returns the tokens of a text, with those that the model's tokenizer adds.
+// Encode returns the tokens of a text, including special tokens that the tokenizer adds.
 func (m *Model) Encode(text string) ([]int32, error) { return m.tokenizer.Encode(text, true) }
 
 // Decode returns the text of tokens, without special ones.
