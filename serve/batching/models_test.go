@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -47,6 +48,7 @@ func (b *bench) drawn(n, longest int) (asked []batching.Request, want []answer) 
 func (b *bench) all(asked []batching.Request) []answer {
 	got := make([]answer, len(asked))
 	var work sync.WaitGroup
+	time.Sleep(20 * time.Millisecond) // the engine may still be at the end of the step before
 	b.gate.Lock()
 	work.Go(func() {
 		_, _, err := collect(b.Engine, greedy("", []int32{1}, 2))
