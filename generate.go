@@ -11,6 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/generate/constrain"
 	"github.com/lorafuse/lorafuse/generate/sample"
 	"github.com/lorafuse/lorafuse/serve/batching"
+	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
@@ -146,13 +147,18 @@ func (m *Model) grammar(schema []byte) (*constrain.Matcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("option Schema: %w", err)
 	}
-	tokens, err := m.tokenizer.TokenBytes()
-	if err != nil {
-		return nil, err
-	}
-	v, err := constrain.NewVocabulary(tokens)
+	v, err := m.vocabulary()
 	if err != nil {
 		return nil, err
 	}
 	return g.Matcher(v)
+}
+
+// newVocabulary prepares the tokens of a tokenizer for grammars.
+func newVocabulary(t *tokenizer.Tokenizer) (*constrain.Vocabulary, error) {
+	tokens, err := t.TokenBytes()
+	if err != nil {
+		return nil, err
+	}
+	return constrain.NewVocabulary(tokens)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	_ "github.com/lorafuse/lorafuse/backend/all" // the devices of this build
 	"github.com/lorafuse/lorafuse/embed"
+	"github.com/lorafuse/lorafuse/generate/constrain"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/model/hub"
@@ -68,6 +69,8 @@ type Model struct {
 	tokenizer *tokenizer.Tokenizer
 	template  *chat.Template // nil if the model has none
 
+	vocabulary func() (*constrain.Vocabulary, error) // of the tokenizer, prepared by the first grammar
+
 	mu        sync.Mutex
 	closed    bool
 	engine    *batching.Engine
@@ -106,6 +109,7 @@ func Open(ctx context.Context, name string, o Options) (_ *Model, err error) {
 	if m.tokenizer, err = tokenizer.Load(dir); err != nil {
 		return nil, err
 	}
+	m.vocabulary = sync.OnceValues(func() (*constrain.Vocabulary, error) { return newVocabulary(m.tokenizer) })
 	m.template, err = chat.Find(o.ChatTemplate, m.tokenizer.SpecialTokens(), dir)
 	return m, err
 }
