@@ -302,5 +302,5 @@ func TestScript(t *testing.T) {
 	require.ErrorAs(t, err, &exit)
 	assert.Equal(t, 2, exit.ExitCode())
 	assert.Contains(t, string(out), "--pack DIR")
-	assert.Contains(t, string(out), "3 there was no device")
+	assert.Contains(t, string(out), "3 no device was found")
 }
