@@ -25,7 +25,7 @@ test: ## all tests
 	$(GO) test ./...
 
 # What runs side by side, and tests of just that where a package has many others.
-CONCURRENT = ./backend ./backend/null ./backend/telemetry ./backend/cpu/internal/pool ./tokenizer ./data/... ./safetensors ./model/hub ./internal/progress ./internal/fsatomic ./serve ./serve/metrics ./serve/share ./serve/traces ./serve/tinker ./serve/tuning
+CONCURRENT = ./backend ./backend/null ./backend/telemetry ./backend/cpu/internal/pool ./tokenizer ./internal/data/... ./safetensors ./internal/model/hub ./internal/progress ./internal/fsatomic ./serve ./internal/serve/metrics ./internal/serve/share ./internal/serve/traces ./internal/serve/tinker ./internal/serve/tuning
 KERNEL_RACES = ^Test(ConcurrentAndNested|ManyWorkers|RunAll|RunAfter|EvenTasks|SameBitsForAnyNumberOfWorkers|BothWaysOfBackwardAreUsed|Decode|Queries.*)$$
 DEVICE_RACES = ^Test(FirstRun|JoinedSteps|Threads|ThreadsOfAProcess)$$|^TestConformance$$/^(device|contents|chaos)$$
 
@@ -39,25 +39,25 @@ race-kernels:
 
 race-packages:
 	$(GO) test -race -timeout 30m $(CONCURRENT)
-	$(GO) test -race -timeout 30m -run '^Test(Concurrent|Vocabularies|Accept)' ./generate/constrain
+	$(GO) test -race -timeout 30m -run '^Test(Concurrent|Vocabularies|Accept)' ./internal/generate/constrain
 
 race-serving:
 	$(GO) test -race -timeout 30m -run '^Test(Serve|Door)' ./cmd/lorafuse/cli
-	$(GO) test -race -timeout 30m ./serve/batching -rapid.checks 20
+	$(GO) test -race -timeout 30m ./internal/serve/batching -rapid.checks 20
 
 race-training:
 	$(GO) test -race -timeout 30m -run '^TestRegistry' ./lora
-	$(GO) test -race -timeout 30m -run '^Test(Beside|Base)' ./engine ./train
+	$(GO) test -race -timeout 30m -run '^Test(Beside|Base)' ./internal/engine ./internal/train
 
 race-all: ## all tests of the concurrent packages under the race detector
-	$(GO) test -race -timeout 30m $(CONCURRENT) ./generate/constrain ./backend/... ./graph/conformance
+	$(GO) test -race -timeout 30m $(CONCURRENT) ./internal/generate/constrain ./backend/... ./graph/conformance
 	$(GO) test -race -timeout 30m -run '^Test(Serve|Door)' ./cmd/lorafuse/cli
 	$(GO) test -race -timeout 30m -run '^TestRegistry' ./lora
-	$(GO) test -race -timeout 30m -run '^Test(Beside|Base)' ./engine ./train
-	$(GO) test -race -timeout 30m ./serve/batching
+	$(GO) test -race -timeout 30m -run '^Test(Beside|Base)' ./internal/engine ./internal/train
+	$(GO) test -race -timeout 30m ./internal/serve/batching
 
 purego: ## tests without assembly, of what there is some for and of what computes with it
-	$(GO) test -tags purego ./tensor ./quant ./graph/... ./backend/... ./lora ./model ./generate/... ./train/...
+	$(GO) test -tags purego ./tensor ./internal/quant ./graph/... ./backend/... ./lora ./internal/model ./internal/generate/... ./internal/train/...
 
 arm64: ## tests of the assembly for arm64, in an emulator (qemu-user) if need be
 	sh scripts/arm64.sh

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/lorafuse/lorafuse/embed"
-	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/internal/embed"
+	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/serve/batching"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/serve/batching"
 )
 
 // Embed returns the embeddings of texts, as sentence-transformers computes them from the files

@@ -9,7 +9,7 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/lorafuse/lorafuse/train"
+	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 

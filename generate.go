@@ -7,10 +7,10 @@ import (
 	"iter"
 	"strings"
 
-	"github.com/lorafuse/lorafuse/generate"
-	"github.com/lorafuse/lorafuse/generate/constrain"
-	"github.com/lorafuse/lorafuse/generate/sample"
-	"github.com/lorafuse/lorafuse/serve/batching"
+	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/generate/constrain"
+	"github.com/lorafuse/lorafuse/internal/generate/sample"
+	"github.com/lorafuse/lorafuse/internal/serve/batching"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )

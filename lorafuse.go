@@ -16,13 +16,13 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	_ "github.com/lorafuse/lorafuse/backend/all" // the devices of this build
-	"github.com/lorafuse/lorafuse/embed"
-	"github.com/lorafuse/lorafuse/generate/constrain"
+	"github.com/lorafuse/lorafuse/internal/embed"
+	"github.com/lorafuse/lorafuse/internal/generate/constrain"
+	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/model/hub"
+	"github.com/lorafuse/lorafuse/internal/quant"
+	"github.com/lorafuse/lorafuse/internal/serve/batching"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/model"
-	"github.com/lorafuse/lorafuse/model/hub"
-	"github.com/lorafuse/lorafuse/quant"
-	"github.com/lorafuse/lorafuse/serve/batching"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/lorafuse/lorafuse/internal/merge"
+	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/model/hub"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/merge"
-	"github.com/lorafuse/lorafuse/model"
-	"github.com/lorafuse/lorafuse/model/hub"
 )
 
 // Merge merges an adapter into the weights of a model in a folder or on the Hub, and writes the

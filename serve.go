@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 
-	"github.com/lorafuse/lorafuse/embed"
+	"github.com/lorafuse/lorafuse/internal/embed"
 	"github.com/lorafuse/lorafuse/serve"
 )
 

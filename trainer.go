@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/lorafuse/lorafuse/host"
-	"github.com/lorafuse/lorafuse/train/session"
+	"github.com/lorafuse/lorafuse/internal/host"
+	"github.com/lorafuse/lorafuse/internal/train/session"
 )
 
 // TrainerOptions configure [Model.NewTrainer].

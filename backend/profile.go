@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // Profile accumulates the costs of a device's launches by operation and shapes. A device that is opened with a

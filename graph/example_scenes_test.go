@@ -15,7 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/dev/testdevice"
 	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tensor"
 )

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // formula describes a computation without its data: the nodes that some roots depend on, with the indices of their

@@ -5,10 +5,10 @@ import (
 	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/suggest"
+	"github.com/lorafuse/lorafuse/internal/weights"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
-	"github.com/lorafuse/lorafuse/weights"
 )
 
 // Adapter is an open adapter folder: its configuration and its memory-mapped tensors.

@@ -15,10 +15,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/internal/weights"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors/torchfile"
 	"github.com/lorafuse/lorafuse/tensor"
-	"github.com/lorafuse/lorafuse/weights"
 )
 
 // Every adapter that PEFT wrote is accounted for to the last tensor.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lorafuse/lorafuse/weights"
+	"github.com/lorafuse/lorafuse/internal/weights"
 )
 
 // ConfigFile and WeightsFile are the two files of an adapter folder. Old versions of

@@ -10,8 +10,8 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/dev/testdevice"
+	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )

@@ -16,9 +16,9 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/dev/testdevice"
-	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )

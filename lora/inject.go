@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/ir"
-	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 

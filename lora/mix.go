@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/ir"
-	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/tokenizer"
 )
 

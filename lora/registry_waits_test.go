@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/internal/nn"
+	"github.com/lorafuse/lorafuse/internal/weights"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/nn"
 	"github.com/lorafuse/lorafuse/tensor"
-	"github.com/lorafuse/lorafuse/weights"
 )
 
 // gate is a layer's weight that is given when the gate opens, and counts who came.

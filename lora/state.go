@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )

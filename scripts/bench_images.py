@@ -93,7 +93,7 @@ def whole(a):
         ours, theirs = {}, {}
         with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
             binary = folder + "/vae.test"
-            subprocess.run(["go", "test", "-c", "-o", binary, "./diffusion/vae"], check=True)
+            subprocess.run(["go", "test", "-c", "-o", binary, "./internal/diffusion/vae"], check=True)
             vae = make().eval()
             vae.save_pretrained(folder + "/vae")
             for _ in range(a.rounds):

@@ -81,7 +81,7 @@ def main():
         # In a separate process: children would inherit the memory of this one in their peak.
         subprocess.run([sys.executable, __file__, "--make", dir], check=True)
         binary = os.path.join(dir, "train.test")
-        subprocess.run(["go", "test", "-c", "-o", binary, "./train"], check=True)
+        subprocess.run(["go", "test", "-c", "-o", binary, "./internal/train"], check=True)
         env = dict(os.environ, LORAFUSE_BENCH_TRANSFORMER=dir, GOMAXPROCS=str(a.threads))
         for _ in range(a.rounds):
             text = subprocess.run([binary, "-test.run", "^$", "-test.bench", "Pictures", "-test.benchtime", f"{a.runs}x"],

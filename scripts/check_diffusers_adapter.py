@@ -4,7 +4,7 @@
 diffusers makes an adapter with lora_alpha = 2r, saves it, and computes the transformer's output with it.
 lorafuse rewrites the file in each of its forms; diffusers loads each into a model that has none, and the
 output must be the same (1e-5 of the largest). With --write the adapter and the output are kept as goldens:
-go test ./diffusion/dit -run TestAdaptersOfDiffusers computes the same output from diffusers' file.
+go test ./internal/diffusion/dit -run TestAdaptersOfDiffusers computes the same output from diffusers' file.
 
   make build
   python scripts/check_diffusers_adapter.py --lorafuse bin/lorafuse

@@ -45,7 +45,7 @@ again() { serve --api-key tml-sesame --model testdata/lm/llama/model --name tiny
 client() { "$python" scripts/check_tinker.py --url "$url" --key tml-sesame "$@"; }
 
 again
-client --fields serve/tinker/testdata/tinker_public.json --proxy $cookbook || failed=1
+client --fields internal/serve/tinker/testdata/tinker_public.json --proxy $cookbook || failed=1
 saved=$(client --begin) || failed=1
 kill -9 "$pid"
 wait "$pid" 2>/dev/null || true

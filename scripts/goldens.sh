@@ -9,7 +9,7 @@ root=$PWD
 script=$(basename "$0" .sh)
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-for package in model lora train generate graph serve/batching diffusion/dit diffusion/vae diffusion; do
+for package in internal/model lora internal/train internal/generate graph internal/serve/batching internal/diffusion/dit internal/diffusion/vae internal/diffusion; do
 	"${GO:-go}" test -c -tags "$tags" -o "$out/$(basename "$package")" "./$package"
 done
 
@@ -30,10 +30,10 @@ goldens() {
 
 # few covers models, adapters and training, in both precisions.
 few() {
-	goldens model 'TestGoldens/^extra$/^mistral-window$|TestRounding/^extra$/^linear$'
+	goldens internal/model 'TestGoldens/^extra$/^mistral-window$|TestRounding/^extra$/^linear$'
 	goldens lora 'TestGoldenAdapters/^peft$/^dora-biases$|TestRounding/^peft$/^patterns-rslora$'
-	goldens train 'TestPEFTTraces/^dora-biases$'
-	goldens diffusion/dit 'TestGoldens/^flux$|TestTraces/^qwenimage-edit-zero-cond$'
+	goldens internal/train 'TestPEFTTraces/^dora-biases$'
+	goldens internal/diffusion/dit 'TestGoldens/^flux$|TestTraces/^qwenimage-edit-zero-cond$'
 }
 
 # some covers every family of kernels: prompts and decoding, grouped heads and windows,
@@ -41,26 +41,26 @@ few() {
 # clipping and AdamW, also of classifiers; matrix multiplications in float32 and with
 # rounded operands.
 some() {
-	goldens model 'TestGoldens/^(llama|extra)$/^(bf16|mistral-window|qwen3-biases|llama-f16)$|TestStoredQuantized/^(int8|nf4-double)$|TestRounding/^extra$/^(linear|mistral-window)$'
+	goldens internal/model 'TestGoldens/^(llama|extra)$/^(bf16|mistral-window|qwen3-biases|llama-f16)$|TestStoredQuantized/^(int8|nf4-double)$|TestRounding/^extra$/^(linear|mistral-window)$'
 	goldens lora 'TestGoldenAdapters/^peft$/^(dora-biases|tokens-tied|embedding)$|TestRounding/^peft$/^(dora-biases|patterns-rslora)$'
-	goldens train 'TestPEFTTraces/^(dora-biases|embedding|bias-all)$|TestTaskTraces/^classes-(llama|xlm-roberta)$|TestQuantizedTraces/nf4-odd|TestResumeIsExact|TestAStepWaitsOnce|TestJobsOnAnyDevice'
-	goldens serve/batching 'TestMixedOnAnyDevice'
+	goldens internal/train 'TestPEFTTraces/^(dora-biases|embedding|bias-all)$|TestTaskTraces/^classes-(llama|xlm-roberta)$|TestQuantizedTraces/nf4-odd|TestResumeIsExact|TestAStepWaitsOnce|TestJobsOnAnyDevice'
+	goldens internal/serve/batching 'TestMixedOnAnyDevice'
 	goldens graph 'TestScenes|TestHandWrittenLoRAIsOneProduct'
-	goldens diffusion/dit 'TestGoldens/^(flux|zimage|qwenimage-edit-zero-cond)$|TestTraces/^qwenimage$'
-	goldens diffusion/vae 'TestGoldens'
+	goldens internal/diffusion/dit 'TestGoldens/^(flux|zimage|qwenimage-edit-zero-cond)$|TestTraces/^qwenimage$'
+	goldens internal/diffusion/vae 'TestGoldens'
 }
 
 # all runs every test. Training takes as long as the rest, so both run in parallel.
 all() {
-	goldens train 'Traces|TestRounding|TestResumeIsExact|TestExampleSteps|TestJobsOnAnyDevice' &
+	goldens internal/train 'Traces|TestRounding|TestResumeIsExact|TestExampleSteps|TestJobsOnAnyDevice' &
 	training=$!
-	goldens model 'TestGoldens|TestRounding|TestStoredQuantized$|TestQuantize$'
+	goldens internal/model 'TestGoldens|TestRounding|TestStoredQuantized$|TestQuantize$'
 	goldens lora 'TestGoldenAdapters|TestRounding'
-	goldens generate 'TestCacheWithAdapters|TestDynamicRotaryScaling|TestPrefixIsReused|TestScorerRows|TestScorerLoss|TestSamplingIsReproducible|SetAdapter'
-	goldens serve/batching 'TestMixedOnAnyDevice'
+	goldens internal/generate 'TestCacheWithAdapters|TestDynamicRotaryScaling|TestPrefixIsReused|TestScorerRows|TestScorerLoss|TestSamplingIsReproducible|SetAdapter'
+	goldens internal/serve/batching 'TestMixedOnAnyDevice'
 	goldens graph 'TestScenes|TestHandWrittenLoRAIsOneProduct'
-	goldens diffusion/dit 'TestGoldens|TestTraces|TestFlux2|TestZImage|TestQwenImage21|TestKandinsky5'
-	goldens diffusion/vae 'TestGoldens'
-	goldens diffusion 'TestSampling|TestEncoders'
+	goldens internal/diffusion/dit 'TestGoldens|TestTraces|TestFlux2|TestZImage|TestQwenImage21|TestKandinsky5'
+	goldens internal/diffusion/vae 'TestGoldens'
+	goldens internal/diffusion 'TestSampling|TestEncoders'
 	wait $training
 }

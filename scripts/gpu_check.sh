@@ -7,7 +7,7 @@
 #                                                100, or all and PTX
 #     --tree                                     include the files of the repository: no checkout is needed
 #     --tests                                    the test programs instead of benchmarks: a pack for later
-#     --packages 'model train'                   test programs of these packages only, for a smaller pack
+#     --packages 'lora internal/train'       test programs of these packages only, for a smaller pack
 #   scripts/gpu_check.sh --from DIR --out OUT    runs the pack: OUT/report.md, report.json, log.txt
 #   scripts/gpu_check.sh --simulate [OUT]        runs everything here, in small sizes, on the simulated driver,
 #                                                from a copy of the pack and nothing else
@@ -89,9 +89,9 @@ pack() {
 		for package in $(folders '^//go:build .*\<cuda\>' | grep -vxE 'internal/lint|kernels|backend/cuda/internal/shim'); do
 			program "$package" false
 		done
-		for package in $(folders '/dev/testdevice"' | grep -vxE 'serve|serve/tinker'); do
+		for package in $(folders '/dev/testdevice"' | grep -vxE 'serve|internal/serve/tinker'); do
 			# Of these packages run only the tests that request the device; the computations of
-			# serve are in serve/batching and train/session.
+			# serve are in internal/serve/batching and train/session.
 			program "$package" true "$(grep -l '/dev/testdevice"' "$package"/*_test.go | xargs sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' | grep -vx TestMain | paste -sd '|')"
 		done
 	fi

@@ -1,7 +1,7 @@
-"""Writes data/cache/testdata/python: caches as the Python trainers leave them, and their batches.
+"""Writes internal/data/cache/testdata/python: caches as the Python trainers leave them, and their batches.
 
     pip install torch==2.15.0 safetensors==0.8.0
-    python scripts/make_cache_goldens.py data/cache/testdata/python
+    python scripts/make_cache_goldens.py internal/data/cache/testdata/python
     python scripts/make_cache_goldens.py --check DIR    # loads a cache that lorafuse has built
 
 A folder for each element type. Sample a has safetensors entries, b both kinds, c .pt entries

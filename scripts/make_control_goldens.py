@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What diffusers' pipelines make of pictures to begin with: sizes, and some of their pixels.
 
-Writes diffusion/testdata/controls.json. Pictures are gradients: red grows to the right,
+Writes internal/diffusion/testdata/controls.json. Pictures are gradients: red grows to the right,
 green downwards. No model is needed: pipelines are stopped where they would encode.
 """
 import json
@@ -95,5 +95,5 @@ for name in ("FluxKontextPipeline", "QwenImageEditPipeline", "QwenImageEditPlusP
     cases += [run(name, [s]) for s in SIZES]
 for name in ("QwenImageEditPlusPipeline", "Flux2KleinPipeline"):
     cases.append(run(name, [(640, 480), (1000, 1500), (300, 310)]))
-out = pathlib.Path(__file__).parent.parent / "diffusion/testdata/controls.json"
+out = pathlib.Path(__file__).parent.parent / "internal/diffusion/testdata/controls.json"
 out.write_text("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]\n")

@@ -1,7 +1,7 @@
-"""Writes data/imagefolder/testdata/images: small images of many kinds, and their sizes.
+"""Writes internal/data/imagefolder/testdata/images: small images of many kinds, and their sizes.
 
     pip install pillow==13.0.0
-    python scripts/make_image_goldens.py data/imagefolder/testdata/images
+    python scripts/make_image_goldens.py internal/data/imagefolder/testdata/images
 """
 
 import io

@@ -1,7 +1,7 @@
-"""Writes linear/testdata: tables, their least-squares solutions and files of models.
+"""Writes internal/linear/testdata: tables, their least-squares solutions and files of models.
 
     pip install numpy==2.4.6 safetensors==0.8.0
-    python scripts/make_linear_goldens.py linear/testdata
+    python scripts/make_linear_goldens.py internal/linear/testdata
     python scripts/make_linear_goldens.py --check FILE    # loads a model that lorafuse saved
 
 "exact" is the solution of the normal equations in rational numbers, rounded once, so it is

@@ -1,4 +1,4 @@
-"""Writes diffusion/testdata/prompts: what diffusers' pipelines make of captions, with tiny text encoders.
+"""Writes internal/diffusion/testdata/prompts: what diffusers' pipelines make of captions, with tiny text encoders.
 
 Usage: python scripts/make_prompt_goldens.py  (torch, transformers, diffusers, tokenizers, safetensors)
 

@@ -4,7 +4,7 @@
   pip install -r scripts/requirements.txt bitsandbytes==0.50.2
   python scripts/make_quant_goldens.py --out .
 
-quant/testdata/bitsandbytes.safetensors: for each case of weights `x`
+internal/quant/testdata/bitsandbytes.safetensors: for each case of weights `x`
   nf4.CASE.x, .codes, .absmax, .values                     and the same for fp4
   nested.CASE.absmax, .codes, .nested_absmax, .map, .values  double quantisation of absmax; its offset is in the metadata
   int8.CASE.x, .codes, .scb, .values                       LLM.int8

@@ -147,7 +147,7 @@ def flux2():
     )).bfloat16()
     model.save_pretrained(out / "flux2-klein" / "transformer")
     model = model.float()
-    vae = AutoencoderKLFlux2.from_pretrained("diffusion/vae/testdata/flux2", torch_dtype=torch.float32)
+    vae = AutoencoderKLFlux2.from_pretrained("internal/diffusion/vae/testdata/flux2", torch_dtype=torch.float32)
 
     def case(name, shape, steps, tokens, scale, distilled=False, sizes=()):
         h, w = shape

@@ -6,7 +6,7 @@ golden.safetensors (of each run its log-probabilities, gradients and, where it t
 case.json: what is trained, and of each run the loss, its settings, the summed loss, and the steps with loss and norm of each.
 Weights, adapter and all sums are float64. Losses are sums over the targets of all datums. The same command gives the same bytes.
 
-  python scripts/make_session_goldens.py --out train/session/testdata
+  python scripts/make_session_goldens.py --out internal/train/session/testdata
 """
 import argparse
 import json

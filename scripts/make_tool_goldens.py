@@ -1,4 +1,4 @@
-"""Writes serve/tools/testdata/goldens.json: answers with tool calls as chat templates of models
+"""Writes internal/serve/tools/testdata/goldens.json: answers with tool calls as chat templates of models
 render them, and what their calls are.
 
     pip install transformers==5.23.0 jinja2==3.1.6
@@ -14,7 +14,7 @@ import transformers.utils.chat_template_utils as chat
 
 ROOT = Path(__file__).parent.parent
 OURS = ROOT / "testdata/tokenizers/chat"
-OUT = ROOT / "serve/tools/testdata/goldens.json"
+OUT = ROOT / "internal/serve/tools/testdata/goldens.json"
 
 # The end of an answer in Mistral's templates since Small 3.2 and since Devstral 2.
 NAMED = "[/INST]{{ messages[-1].content }}{% for c in messages[-1].tool_calls %}[TOOL_CALLS]{{ c.function.name }}[CALL_ID]{{ c.id }}[ARGS]{{ c.function.arguments | tojson }}{% endfor %}</s>"

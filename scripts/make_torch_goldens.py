@@ -2,7 +2,7 @@
 
     pip install torch==2.15.0 safetensors==0.8.0 numpy==2.4.6
     python scripts/make_torch_goldens.py safetensors/torchfile/testdata
-    python scripts/make_torch_goldens.py --model testdata/extra/linear/model.safetensors model/testdata/torch
+    python scripts/make_torch_goldens.py --model testdata/extra/linear/model.safetensors internal/model/testdata/torch
 
 read/NAME.pt is a file that must be read, read/NAME.safetensors the tensors in it under the names
 that package torchfile gives them; refused/NAME is one that must be refused. goldens.json has for

@@ -6,7 +6,7 @@ golden.safetensors: `image` [B,C,H,W] with its `mean` and `logvar`, `latents` wi
 latents as a pipeline hands them to a transformer, and where the case has tiles `tiled.logvar`, `tiled.mean` and `tiled.decoded`.
 The same command gives the same bytes.
 
-  python scripts/make_vae_goldens.py --out diffusion/vae/testdata
+  python scripts/make_vae_goldens.py --out internal/diffusion/vae/testdata
 """
 import argparse
 import os

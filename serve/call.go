@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lorafuse/lorafuse/serve/keys"
+	"github.com/lorafuse/lorafuse/internal/serve/keys"
 )
 
 // call is a request in progress and the writer of its response.

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/lorafuse/lorafuse/generate"
-	"github.com/lorafuse/lorafuse/serve/batching"
-	"github.com/lorafuse/lorafuse/serve/tools"
+	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/serve/batching"
+	"github.com/lorafuse/lorafuse/internal/serve/tools"
 )
 
 // toolUse holds the options for parsing tool calls in the answers to a request.

@@ -1,6 +1,6 @@
 package serve
 
-import "github.com/lorafuse/lorafuse/serve/batching"
+import "github.com/lorafuse/lorafuse/internal/serve/batching"
 
 // chatAnswer is a chat completion, or a streamed chunk of one.
 type chatAnswer struct {

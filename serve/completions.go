@@ -3,8 +3,8 @@ package serve
 import (
 	"strings"
 
-	"github.com/lorafuse/lorafuse/generate"
-	"github.com/lorafuse/lorafuse/serve/batching"
+	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/serve/batching"
 )
 
 // textAnswer is the response to a completion request, or a streamed chunk of it.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/lorafuse/lorafuse/generate"
-	"github.com/lorafuse/lorafuse/generate/sample"
+	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/generate/sample"
 )
 
 // readDefaults returns the sampling defaults of generation_config.json. Like vLLM, and unlike

@@ -8,12 +8,12 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/lorafuse/lorafuse/embed"
-	"github.com/lorafuse/lorafuse/generate"
-	"github.com/lorafuse/lorafuse/generate/sample"
+	"github.com/lorafuse/lorafuse/internal/embed"
+	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/generate/sample"
+	"github.com/lorafuse/lorafuse/internal/serve/batching"
+	"github.com/lorafuse/lorafuse/internal/serve/tuning"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/serve/batching"
-	"github.com/lorafuse/lorafuse/serve/tuning"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )

@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/serve/batching"
 	"github.com/lorafuse/lorafuse/serve"
-	"github.com/lorafuse/lorafuse/serve/batching"
 )
 
 // A model and one of its adapters, for any client of OpenAI's API.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lorafuse/lorafuse/serve/tuning"
+	"github.com/lorafuse/lorafuse/internal/serve/tuning"
 )
 
 // fileInfo is a file in OpenAI's form.

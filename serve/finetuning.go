@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lorafuse/lorafuse/serve/keys"
-	"github.com/lorafuse/lorafuse/serve/tuning"
+	"github.com/lorafuse/lorafuse/internal/serve/keys"
+	"github.com/lorafuse/lorafuse/internal/serve/tuning"
 )
 
 // owner is the owned_by of models made by this server.

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/generate/constrain"
+	"github.com/lorafuse/lorafuse/internal/generate/constrain"
 )
 
 // Schemas are compiled one at a time, and once: who waits has the grammar of who came first,

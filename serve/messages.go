@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/lorafuse/lorafuse/serve/tools"
+	"github.com/lorafuse/lorafuse/internal/serve/tools"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 

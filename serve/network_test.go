@@ -16,9 +16,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/serve/batching"
 	"github.com/lorafuse/lorafuse/serve"
-	"github.com/lorafuse/lorafuse/serve/batching"
 )
 
 // listening is a server on the network.

@@ -18,10 +18,10 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/dev/testdevice"
-	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/serve/batching"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/serve"
-	"github.com/lorafuse/lorafuse/serve/batching"
 )
 
 // real is a server with an engine that computes, and adapters of all kinds.

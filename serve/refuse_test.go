@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/serve/batching"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/serve"
-	"github.com/lorafuse/lorafuse/serve/batching"
 )
 
 type problem struct {

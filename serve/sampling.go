@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/lorafuse/lorafuse/generate"
-	"github.com/lorafuse/lorafuse/generate/constrain"
+	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/generate/constrain"
 )
 
 // wish holds the sampling parameters of a request.

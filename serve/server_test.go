@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/lorafuse/lorafuse/generate"
-	"github.com/lorafuse/lorafuse/generate/sample"
+	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/generate/sample"
 	"github.com/lorafuse/lorafuse/serve"
 )
 

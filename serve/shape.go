@@ -6,7 +6,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/lorafuse/lorafuse/generate/constrain"
+	"github.com/lorafuse/lorafuse/internal/generate/constrain"
 )
 
 // shape returns the grammar that constrains the answers, or nil if the request asks for none.

@@ -16,13 +16,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/internal/data"
+	"github.com/lorafuse/lorafuse/internal/serve/tuning"
+	"github.com/lorafuse/lorafuse/internal/train"
+	records "github.com/lorafuse/lorafuse/internal/train/events"
 	"github.com/lorafuse/lorafuse/serve"
-	"github.com/lorafuse/lorafuse/serve/tuning"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
-	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/train/config"
-	records "github.com/lorafuse/lorafuse/train/events"
 )
 
 // trainer makes runs of two steps an epoch that learn nothing.

@@ -5,8 +5,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/lorafuse/lorafuse/internal/serve/tuning"
 	"github.com/lorafuse/lorafuse/internal/suggest"
-	"github.com/lorafuse/lorafuse/serve/tuning"
 )
 
 // tuningRequest reads the request to create a job.

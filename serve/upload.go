@@ -13,7 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/lorafuse/lorafuse/serve/tuning"
+	"github.com/lorafuse/lorafuse/internal/serve/tuning"
 )
 
 // Allowance for the multipart encoding of an uploaded file, and for each form field.

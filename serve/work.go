@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lorafuse/lorafuse/generate"
 	"github.com/lorafuse/lorafuse/internal/fork"
-	"github.com/lorafuse/lorafuse/serve/batching"
+	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/serve/batching"
 )
 
 // work holds the engine requests of an API request and their results.

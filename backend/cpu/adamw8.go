@@ -3,8 +3,8 @@ package cpu
 import (
 	"math"
 
-	"github.com/lorafuse/lorafuse/ir"
-	"github.com/lorafuse/lorafuse/quant"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/internal/quant"
 )
 
 // adamW8Kernel returns a step of AdamW with 8-bit moments that runs blocks in parallel. Only codes, scales and the

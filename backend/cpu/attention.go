@@ -2,7 +2,7 @@ package cpu
 
 import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/attention"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

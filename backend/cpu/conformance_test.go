@@ -12,7 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/pool"
 	"github.com/lorafuse/lorafuse/graph/conformance"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -4,7 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // Limits of the strip of an image that is unfolded at a time: small enough for a cache, and large enough that packing

@@ -14,8 +14,8 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/attention"
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/pool"
-	"github.com/lorafuse/lorafuse/ir"
-	"github.com/lorafuse/lorafuse/weights"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/internal/weights"
 )
 
 // MaxThreads is the most workers that a device can have: each has memory of its

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // join lets a step of matrix multiplications y = x·Wᵀ + h·Bᵀ also compute h = x·Aᵀ of the directly preceding steps,

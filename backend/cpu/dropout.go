@@ -2,9 +2,9 @@ package cpu
 
 import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/philox"
 	"github.com/lorafuse/lorafuse/internal/vec"
-	"github.com/lorafuse/lorafuse/ir"
 )
 
 func dropoutKernel(r *run, l *ir.Launch) func() error {

@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/vec"
-	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

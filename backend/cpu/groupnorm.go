@@ -3,8 +3,8 @@ package cpu
 import (
 	"math"
 
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/vec"
-	"github.com/lorafuse/lorafuse/ir"
 )
 
 const (

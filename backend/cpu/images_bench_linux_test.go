@@ -12,7 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/dev/cputime"
 	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

@@ -3,8 +3,8 @@ package cpu
 import (
 	"math"
 
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/vec"
-	"github.com/lorafuse/lorafuse/ir"
 )
 
 // affine returns the weight and bias of a normalisation whose rows have d elements. If one is absent, it returns ones

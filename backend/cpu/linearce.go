@@ -2,8 +2,8 @@ package cpu
 
 import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/vec"
-	"github.com/lorafuse/lorafuse/ir"
 )
 
 // Logits in memory are limited to logitBytes, or to logitRows rows if the vocabulary is large: for fewer rows,

@@ -2,7 +2,7 @@ package cpu
 
 import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // droppedRows is the maximum number of input rows that are stored with dropout applied, if the matrix multiplication

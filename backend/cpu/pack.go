@@ -6,7 +6,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // autoRows returns the maximum number of rows for which PackAuto packs weights. With more rows the copies saved less

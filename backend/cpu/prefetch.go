@@ -5,7 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // prefetcher fetches the weights of the next products while workers wait. A product

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/philox"
+	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/internal/vec"
-	"github.com/lorafuse/lorafuse/ir"
-	"github.com/lorafuse/lorafuse/quant"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

@@ -3,8 +3,8 @@ package cpu
 import (
 	"fmt"
 
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/vec"
-	"github.com/lorafuse/lorafuse/ir"
 )
 
 func rmsNormKernel(r *run, l *ir.Launch) func() error {

@@ -2,7 +2,7 @@ package cpu
 
 import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // Groups of at most manyOfGroup rows are multiplied by blocks of rowsOfBlock, several

@@ -2,7 +2,7 @@ package cpu
 
 import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // rowsGemmGrad is a launch of a RowsGemmGrad: one product for each matrix, over the

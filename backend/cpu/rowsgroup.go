@@ -3,7 +3,7 @@ package cpu
 import (
 	"fmt"
 
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // rowGroups holds the rows of a value grouped by index; rows of a group keep their order.

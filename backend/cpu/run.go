@@ -8,7 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/attention"
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/pool"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )

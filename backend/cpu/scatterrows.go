@@ -3,7 +3,7 @@ package cpu
 import (
 	"fmt"
 
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // scatterRowsKernel writes rows over a table; the table is copied unless the result is in place. Each task writes all

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // Scratch returns the memory in bytes that the programs need in addition to arenas and arguments: packed operands,

@@ -1,6 +1,6 @@
 package cpu
 
-import "github.com/lorafuse/lorafuse/ir"
+import "github.com/lorafuse/lorafuse/internal/ir"
 
 // The kernels here move elements without looking at them.
 

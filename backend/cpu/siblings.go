@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // siblings returns the leading launches that multiply the same matrix, all transposed or all not, without depending

@@ -1,8 +1,8 @@
 package cpu
 
 import (
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/vec"
-	"github.com/lorafuse/lorafuse/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

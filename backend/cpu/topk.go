@@ -3,7 +3,7 @@ package cpu
 import (
 	"math"
 
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 func topKKernel(r *run, l *ir.Launch) func() error {

@@ -11,7 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
 	"github.com/lorafuse/lorafuse/backend/gpu"
-	"github.com/lorafuse/lorafuse/weights"
+	"github.com/lorafuse/lorafuse/internal/weights"
 )
 
 // EnvGraph, set to 0, has programs run launch by launch instead of as CUDA

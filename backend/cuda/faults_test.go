@@ -15,8 +15,8 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cuda"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/shim"
 	"github.com/lorafuse/lorafuse/dev/gputest"
-	"github.com/lorafuse/lorafuse/ir"
-	"github.com/lorafuse/lorafuse/weights"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/internal/weights"
 )
 
 // Without a driver the backend is not there, and says where it looked.

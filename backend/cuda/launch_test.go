@@ -10,7 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/simtest"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // Kernels are found by file and name, and may ask for more shared memory than

@@ -9,7 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
 	"github.com/lorafuse/lorafuse/backend/gpu"
-	"github.com/lorafuse/lorafuse/quant"
+	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )

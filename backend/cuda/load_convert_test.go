@@ -15,7 +15,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/dev/gputest"
-	"github.com/lorafuse/lorafuse/quant"
+	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )

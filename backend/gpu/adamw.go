@@ -3,7 +3,7 @@ package gpu
 import (
 	"slices"
 
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // These launches run the kernels of adamw.cu and sum_squares.cu in kernels/cuda.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // These launches run the kernels of attention, attention_grad and attention_decode in kernels/cuda and kernels/metal.

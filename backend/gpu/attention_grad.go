@@ -1,7 +1,7 @@
 package gpu
 
 import (
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // attentionGrad is a launch of the gradient: its kernels in execution order, and its offsets in the scratch memory.

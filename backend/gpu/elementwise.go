@@ -4,7 +4,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

@@ -5,7 +5,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend/gpu"
 	"github.com/lorafuse/lorafuse/graph/exec"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

@@ -2,7 +2,7 @@ package gpu
 
 import (
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

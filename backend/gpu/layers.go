@@ -1,8 +1,8 @@
 package gpu
 
 import (
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/philox"
-	"github.com/lorafuse/lorafuse/ir"
 )
 
 // These launches run the kernels of norm.cu, softmax.cu, rope.cu, glu.cu and dropout.cu in kernels/cuda.

@@ -2,8 +2,8 @@ package gpu
 
 import (
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/philox"
-	"github.com/lorafuse/lorafuse/ir"
 )
 
 // These launches run the kernels of kernels/cuda/lora_down.cu.

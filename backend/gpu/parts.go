@@ -1,6 +1,6 @@
 package gpu
 
-import "github.com/lorafuse/lorafuse/ir"
+import "github.com/lorafuse/lorafuse/internal/ir"
 
 // Products with few tiles of output divide their k axis between blocks:
 // kernels/cuda/parts.cuh. The parts are added up in their order.

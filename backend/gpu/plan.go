@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // Target describes the device that programs are planned for.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // Run holds the addresses and sizes of a program's values in one run.

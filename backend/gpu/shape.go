@@ -3,7 +3,7 @@ package gpu
 import (
 	"fmt"
 
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // These launches run the kernels of kernels/cuda/shape.cu, which move elements without interpreting them.

@@ -1,6 +1,6 @@
 package gpu
 
-import "github.com/lorafuse/lorafuse/ir"
+import "github.com/lorafuse/lorafuse/internal/ir"
 
 // maxOperands is the most operands that a kernel walks over with strides.
 const maxOperands = 3

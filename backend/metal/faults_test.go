@@ -14,8 +14,8 @@ import (
 	_ "github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/backend/metal"
 	"github.com/lorafuse/lorafuse/dev/gputest"
-	"github.com/lorafuse/lorafuse/ir"
-	"github.com/lorafuse/lorafuse/weights"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/internal/weights"
 )
 
 // with sets variables of the stand-in for Metal, which reads them for each device.

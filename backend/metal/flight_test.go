@@ -15,7 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend/metal"
 	"github.com/lorafuse/lorafuse/dev/gputest"
 	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/gpu"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
+	"github.com/lorafuse/lorafuse/internal/weights"
 	"github.com/lorafuse/lorafuse/safetensors"
-	"github.com/lorafuse/lorafuse/weights"
 )
 
 // pageSize is the page size of the host. It is a variable for tests.

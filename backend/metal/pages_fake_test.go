@@ -16,8 +16,8 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/metal"
+	"github.com/lorafuse/lorafuse/internal/weights"
 	"github.com/lorafuse/lorafuse/safetensors"
-	"github.com/lorafuse/lorafuse/weights"
 )
 
 // TestWindows: a file that is longer than a buffer may be is several, which overlap so

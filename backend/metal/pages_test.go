@@ -19,10 +19,10 @@ import (
 	"github.com/lorafuse/lorafuse/dev/gputest"
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/graph/exec"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/internal/weights"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
-	"github.com/lorafuse/lorafuse/weights"
 )
 
 // piece is a tensor of a file: so many bytes.

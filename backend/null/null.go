@@ -10,9 +10,9 @@ import (
 	"sync"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/internal/weights"
 	"github.com/lorafuse/lorafuse/tensor"
-	"github.com/lorafuse/lorafuse/weights"
 )
 
 func init() {

@@ -11,9 +11,9 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/null"
 	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/internal/weights"
 	"github.com/lorafuse/lorafuse/tensor"
-	"github.com/lorafuse/lorafuse/weights"
 )
 
 func TestRegistered(t *testing.T) {

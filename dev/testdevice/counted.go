@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // Counted is a device that counts the operations of a host that are expensive on a remote device.

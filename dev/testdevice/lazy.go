@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // Lazy is a device that does nothing before it is waited for: copies and runs are

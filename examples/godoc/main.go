@@ -16,11 +16,11 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	_ "github.com/lorafuse/lorafuse/backend/all"
-	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/tokenizer"
-	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 

@@ -23,7 +23,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/lorafuse/lorafuse/linear"
+	"github.com/lorafuse/lorafuse/internal/linear"
 )
 
 // adapters.csv has one row per distinct adapter shape in testdata/peft: properties of

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/linear"
+	"github.com/lorafuse/lorafuse/internal/linear"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/philox"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/lorafuse/lorafuse/data/cache"
-	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/internal/data/cache"
+	"github.com/lorafuse/lorafuse/internal/diffusion/dit"
 	"github.com/lorafuse/lorafuse/internal/philox"
 	"github.com/lorafuse/lorafuse/tensor"
 )

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	_ "github.com/lorafuse/lorafuse/backend/all"
-	"github.com/lorafuse/lorafuse/data/cache"
-	"github.com/lorafuse/lorafuse/train"
+	"github.com/lorafuse/lorafuse/internal/data/cache"
+	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 

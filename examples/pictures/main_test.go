@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/internal/diffusion/dit"
 )
 
 // What the program itself draws is judged right, in both styles and wherever it lies.

@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/diffusion"
-	"github.com/lorafuse/lorafuse/engine"
-	"github.com/lorafuse/lorafuse/host"
+	"github.com/lorafuse/lorafuse/internal/diffusion"
+	"github.com/lorafuse/lorafuse/internal/engine"
+	"github.com/lorafuse/lorafuse/internal/host"
+	"github.com/lorafuse/lorafuse/internal/lora/dialects"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/lora/dialects"
 )
 
 // drawSteps is the number of sampling steps per image.

@@ -3,7 +3,7 @@ package conformance
 import (
 	"fmt"
 
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // gemmLimit allows for the different order of long sums.

@@ -1,6 +1,6 @@
 package conformance
 
-import "github.com/lorafuse/lorafuse/ir"
+import "github.com/lorafuse/lorafuse/internal/ir"
 
 func conv2DCase(name, x, w, bias string, a ir.Conv2DAttr) testCase {
 	c := testCase{op: ir.Conv2D, name: name, bounds: "n=2/3", limit: gemmLimit, in: []input{arg(x, normal), arg(w, normal)}}

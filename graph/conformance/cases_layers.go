@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 func rmsNormCase(name, x, w string, eps float32) testCase {

@@ -5,8 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/lorafuse/lorafuse/ir"
-	"github.com/lorafuse/lorafuse/quant"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph/exec"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // pattern is a graph of primitives, and the launches that it must become on a device that supports every composite.

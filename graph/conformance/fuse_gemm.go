@@ -1,6 +1,6 @@
 package conformance
 
-import "github.com/lorafuse/lorafuse/ir"
+import "github.com/lorafuse/lorafuse/internal/ir"
 
 func gemmPatterns() []pattern {
 	abx := []input{arg("f32[n,6]", normal), arg("f32[6,8]", normal), arg("f32[n,8]", normal)}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // Support returns a Markdown table of the composites that each device runs itself. It counts the cases of this package:

@@ -3,7 +3,7 @@ package exec
 import (
 	"slices"
 
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // canonical returns the rule that converts a graph to its normal form. It folds constants, moves scales into the alpha

@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/suggest"
-	"github.com/lorafuse/lorafuse/ir"
 )
 
 // ErrArgument is wrapped by errors for arguments that do not match the program.

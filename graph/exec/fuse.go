@@ -3,7 +3,7 @@ package exec
 import (
 	"slices"
 
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // fused replaces patterns of primitives by composites; it is a [rule]. A pattern matches only if its inner values have no

@@ -3,7 +3,7 @@ package exec
 import (
 	"slices"
 
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // order sorts the launches by the creation of their nodes, with one exception. A node that only the end of the program

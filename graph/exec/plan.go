@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

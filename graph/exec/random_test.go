@@ -13,7 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/graph/conformance"
 	"github.com/lorafuse/lorafuse/graph/exec"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

@@ -1,7 +1,7 @@
 package exec
 
 import (
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // sink moves the reshape after a product, which restores the leading axes of the rows, past the scales and sums that

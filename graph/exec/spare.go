@@ -3,7 +3,7 @@ package exec
 import (
 	"slices"
 
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 // room is memory in the arena that several values use in turn, each computed in place of the previous one. It is

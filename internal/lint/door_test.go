@@ -12,19 +12,19 @@ import (
 
 // door is the package that opens the weights of models and adapters, whatever
 // files they lie in, with one set of errors.
-const door = "weights"
+const door = "internal/weights"
 
 // besideTheDoor are the packages that open files of tensors by themselves: these
 // hold no weights of a model, or are measured. Each has its reason.
 var besideTheDoor = map[string]string{
-	"data":             "rows of token ids",
-	"data/cache":       "entries of a cache, whose .pt twins trainers wrote",
-	"cmd/lorafuse/cli": "recorded logits, and files behind a URL",
-	"dev/bench/load":   "measures the reader itself",
-	"linear":           "a model of its own in a file of its own",
-	"lora":             "a single layer in a file of its own",
-	"train":            "the optimizer's state in a checkpoint that the run wrote",
-	"train/session":    "the optimizer's state that a session saved",
+	"internal/data":          "rows of token ids",
+	"internal/data/cache":    "entries of a cache, whose .pt twins trainers wrote",
+	"cmd/lorafuse/cli":       "recorded logits, and files behind a URL",
+	"dev/bench/load":         "measures the reader itself",
+	"internal/linear":        "a model of its own in a file of its own",
+	"lora":                   "a single layer in a file of its own",
+	"internal/train":         "the optimizer's state in a checkpoint that the run wrote",
+	"internal/train/session": "the optimizer's state that a session saved",
 }
 
 // openers are what opens files, by the package that has it.

@@ -58,7 +58,7 @@ func within(pkg string, folders []string) bool {
 // Package host alone makes runtimes, and programs are compiled in one function.
 func TestHostAlone(t *testing.T) {
 	r := theRepo(t)
-	require.Equal(t, []string{"host.Open"}, r.calls("engine", []string{"New"}, nil))
+	require.Equal(t, []string{"internal/host.Open"}, r.calls("engine", []string{"New"}, nil))
 	devices := []string{"backend", "graph/conformance", tools}
 	require.Equal(t, []string{"graph/exec.Load"}, r.calls("", []string{"CompileIn"}, devices))
 	require.Equal(t, []string{"graph/exec.Load"}, r.calls("dev", []string{"Compile"}, devices))

@@ -61,14 +61,14 @@ var house = map[string]room{
 	"safetensors/remote":    {files, with("safetensors", "opens its files")},
 	"safetensors/torchfile": {files, with("safetensors", "returns its files")},
 	"tensor":                {floor: files},
-	"quant":                 {files, with("tensor", "its blocks are element types")},
-	"weights":               {files, with("safetensors", "opens its files", "safetensors/torchfile", "and those of PyTorch", "tensor", "names element types")},
+	"internal/quant":        {files, with("tensor", "its blocks are element types")},
+	"internal/weights":      {files, with("safetensors", "opens its files", "safetensors/torchfile", "and those of PyTorch", "tensor", "names element types")},
 	"tokenizer":             {floor: files},
 	"tokenizer/chat":        {floor: files},
-	"ir":                    {files, with("tensor", "values have its element types, references its conversions", "quant", "moments of 8 bits are read by its maps")},
+	"internal/ir":           {files, with("tensor", "values have its element types, references its conversions", "internal/quant", "moments of 8 bits are read by its maps")},
 	"kernels":               {floor: files},
 	"kernels/sim":           {floor: files},
-	"linear":                {files, with("safetensors", "keeps its models in files")},
+	"internal/linear":       {files, with("safetensors", "keeps its models in files")},
 
 	"backend":           {floor: machines},
 	"backend/cpu":       {machines, with("backend", "is a machine")},
@@ -83,56 +83,56 @@ var house = map[string]room{
 	"graph":             {graphs, with("graph/exec", "Eval and Compile run what was built")},
 	"graph/conformance": {graphs, with("graph", "builds its cases", "graph/exec", "runs them with and without each pass")},
 
-	"engine":    {models, with("nn", "builds and feeds models", "model", "runs one", "lora", "has adapters in slots")},
-	"host":      {models, with("engine", "has a runtime", "model", "has the weights of one", "nn", "hands arrays to programs")},
-	"nn":        {floor: models},
-	"model":     {models, with("nn", "is built with it", "data", "says where the documents of a batch are read, and what of")},
-	"sentence":  {models, with("nn", "builds vectors with it", "data", "marks the texts of a batch")},
-	"model/hub": {floor: models},
-	"lora":      {models, with("nn", "is an nn.Adapter")},
-	"data":      {floor: models},
-	"inspect":   {floor: models},
+	"internal/engine":    {models, with("internal/nn", "builds and feeds models", "internal/model", "runs one", "lora", "has adapters in slots")},
+	"internal/host":      {models, with("internal/engine", "has a runtime", "internal/model", "has the weights of one", "internal/nn", "hands arrays to programs")},
+	"internal/nn":        {floor: models},
+	"internal/model":     {models, with("internal/nn", "is built with it", "internal/data", "says where the documents of a batch are read, and what of")},
+	"internal/sentence":  {models, with("internal/nn", "builds vectors with it", "internal/data", "marks the texts of a batch")},
+	"internal/model/hub": {floor: models},
+	"lora":               {models, with("internal/nn", "is an nn.Adapter")},
+	"internal/data":      {floor: models},
+	"internal/inspect":   {floor: models},
 
-	"diffusion/flow":   {floor: models},
-	"model/original":   {floor: files},
-	"diffusion/single": {models, with("model", "opens one")},
-	"lora/dialects":    {models, with("lora", "is what files are made of and become", "nn", "finds weights that an adapter begins with")},
+	"internal/diffusion/flow":   {floor: models},
+	"internal/model/original":   {floor: files},
+	"internal/diffusion/single": {models, with("internal/model", "opens one")},
+	"internal/lora/dialects":    {models, with("lora", "is what files are made of and become", "internal/nn", "finds weights that an adapter begins with")},
 
-	"diffusion/dit": {models, with("model", "registers architectures", "nn", "builds them", "data", "fills batches")},
-	"diffusion/vae": {floor: loops},
+	"internal/diffusion/dit": {models, with("internal/model", "registers architectures", "internal/nn", "builds them", "internal/data", "fills batches")},
+	"internal/diffusion/vae": {floor: loops},
 
-	"diffusion/feed": {models, with("diffusion/dit", "fills its batches", "diffusion/flow", "draws noise and its levels", "data", "gives batches", "data/cache", "reads samples", "nn", "names the axis of tokens")},
+	"internal/diffusion/feed": {models, with("internal/diffusion/dit", "fills its batches", "internal/diffusion/flow", "draws noise and its levels", "internal/data", "gives batches", "internal/data/cache", "reads samples", "internal/nn", "names the axis of tokens")},
 
-	"data/cache":       {floor: models},
-	"data/imagefolder": {models, with("data/cache", "checks the cache of a folder")},
-	"data/picture":     {floor: models},
+	"internal/data/cache":       {floor: models},
+	"internal/data/imagefolder": {models, with("internal/data/cache", "checks the cache of a folder")},
+	"internal/data/picture":     {floor: models},
 
-	"diffusion": {loops, with("diffusion/vae", "makes pictures of latents")},
+	"internal/diffusion": {loops, with("internal/diffusion/vae", "makes pictures of latents")},
 
-	"train/schedule":     {floor: loops},
-	"train/events":       {floor: loops},
-	"train/config":       {loops, with("train/schedule", "checks its names")},
-	"train/session":      {floor: loops},
-	"train":              {loops, with("train/config", "runs one", "train/events", "records", "train/schedule", "follows one", "diffusion", "opens pipelines", "diffusion/vae", "has options of autoencoders")},
-	"generate/sample":    {floor: loops},
-	"generate/constrain": {floor: loops},
-	"generate":           {loops, with("generate/sample", "draws tokens", "generate/constrain", "keeps an answer to a schema")},
-	"embed":              {floor: loops},
-	"classify":           {floor: loops},
-	"merge":              {floor: loops},
-	"convert":            {floor: loops},
-	"serve/keys":         {floor: ground},
-	"serve/pages":        {floor: loops},
-	"serve/share":        {floor: loops},
-	"serve/batching":     {loops, with("generate", "says what an answer is", "serve/pages", "has the keys and values of texts there", "serve/share", "lets training have its part of the time")},
-	"serve/tuning":       {loops, with("train", "makes its runs", "train/config", "is what a job is as a run", "train/events", "reads what a run has recorded")},
-	"serve/tools":        {loops, with("generate/constrain", "asks whether a schema can be kept to")},
+	"internal/train/schedule":     {floor: loops},
+	"internal/train/events":       {floor: loops},
+	"train/config":                {loops, with("internal/train/schedule", "checks its names")},
+	"internal/train/session":      {floor: loops},
+	"internal/train":              {loops, with("train/config", "runs one", "internal/train/events", "records", "internal/train/schedule", "follows one", "internal/diffusion", "opens pipelines", "internal/diffusion/vae", "has options of autoencoders")},
+	"internal/generate/sample":    {floor: loops},
+	"internal/generate/constrain": {floor: loops},
+	"internal/generate":           {loops, with("internal/generate/sample", "draws tokens", "internal/generate/constrain", "keeps an answer to a schema")},
+	"internal/embed":              {floor: loops},
+	"internal/classify":           {floor: loops},
+	"internal/merge":              {floor: loops},
+	"internal/convert":            {floor: loops},
+	"internal/serve/keys":         {floor: ground},
+	"internal/serve/pages":        {floor: loops},
+	"internal/serve/share":        {floor: loops},
+	"internal/serve/batching":     {loops, with("internal/generate", "says what an answer is", "internal/serve/pages", "has the keys and values of texts there", "internal/serve/share", "lets training have its part of the time")},
+	"internal/serve/tuning":       {loops, with("internal/train", "makes its runs", "train/config", "is what a job is as a run", "internal/train/events", "reads what a run has recorded")},
+	"internal/serve/tools":        {loops, with("internal/generate/constrain", "asks whether a schema can be kept to")},
 
-	"serve":         {services, with("serve/webpage", "shows it at /")},
-	"serve/metrics": {floor: services},
-	"serve/tinker":  {floor: services},
-	"serve/webpage": {floor: services},
-	"serve/traces":  {floor: services},
+	"serve":                  {services, with("internal/serve/webpage", "shows it at /")},
+	"internal/serve/metrics": {floor: services},
+	"internal/serve/tinker":  {floor: services},
+	"internal/serve/webpage": {floor: services},
+	"internal/serve/traces":  {floor: services},
 
 	".": {floor: library},
 
@@ -158,12 +158,12 @@ var house = map[string]room{
 	"dev/gputest":          {graphs, with("graph", "computes on the device and by the reference", "graph/exec", "runs programs")},
 	"dev/bench/program":    {graphs, with("graph", "compiles graphs", "graph/exec", "runs them")},
 	"dev/bench/kernels":    {floor: models},
-	"dev/bench/large":      {loops, with("generate", "is measured", "serve/batching", "is measured", "train", "is measured")},
+	"dev/bench/large":      {loops, with("internal/generate", "is measured", "internal/serve/batching", "is measured", "internal/train", "is measured")},
 	"dev/bench/layer":      {floor: models},
-	"dev/bench/load":       {loops, with("convert", "is measured")},
-	"dev/bench/decode":     {loops, with("generate", "is measured")},
+	"dev/bench/load":       {loops, with("internal/convert", "is measured")},
+	"dev/bench/decode":     {loops, with("internal/generate", "is measured")},
 	"dev/bench/upload":     {floor: loops},
-	"dev/bench/step":       {loops, with("train", "is measured", "train/config", "is what it is measured with")},
+	"dev/bench/step":       {loops, with("internal/train", "is measured", "train/config", "is what it is measured with")},
 	"dev/gpucheck":         {floor: loops},
 }
 
@@ -226,8 +226,9 @@ func (r *repo) floors(rooms map[string]room) (findings []string) {
 
 func TestFloors(t *testing.T) { none(t, theRepo(t).floors(house)) }
 
-// folders are the top-level folders, lowest first. Packages of a folder import packages
-// of that folder and of earlier ones only, whatever their floors are.
+// folders are the top-level folders and those of internal, lowest first; internal itself
+// has the helpers that import nothing. Packages of a folder import packages of that folder
+// and of earlier ones only, whatever their floors are. A name in both places is one folder.
 var folders = []string{
 	"internal", "safetensors", "tensor", "kernels", "tokenizer",
 	"quant", "weights", "linear", "ir", "data", "inspect", "convert",
@@ -236,12 +237,21 @@ var folders = []string{
 	"train", "serve", "dev", ".", "cmd", "examples",
 }
 
+// folderOf returns the folder of a package in the order.
+func folderOf(pkg string, order []string) string {
+	name, below, _ := strings.Cut(pkg, "/")
+	if in, _, _ := strings.Cut(below, "/"); name == "internal" && slices.Contains(order, in) {
+		return in
+	}
+	return name
+}
+
 // upward finds imports of packages whose top-level folder comes later in order, and
 // folders that order lacks, or has without a package.
 func (r *repo) upward(order []string) (findings []string) {
 	found := map[string]bool{}
 	for pkg, sources := range r.packages() {
-		from, _, _ := strings.Cut(pkg, "/")
+		from := folderOf(pkg, order)
 		at := slices.Index(order, from)
 		if found[from] = true; at < 0 {
 			findings = append(findings, pkg+": folder "+from+" has no place in the order of folders (internal/lint/house_test.go)")
@@ -250,7 +260,7 @@ func (r *repo) upward(order []string) (findings []string) {
 		for _, f := range sources {
 			for _, imp := range f.imports() {
 				pkg, ok := own(imp)
-				to, _, _ := strings.Cut(pkg, "/")
+				to := folderOf(pkg, order)
 				if ok && slices.Index(order, to) > at {
 					findings = append(findings, fmt.Sprintf("%s: folder %s imports %s, of the higher folder %s", f.path, from, pkg, to))
 				}
@@ -270,7 +280,7 @@ func TestFoldersDependDownward(t *testing.T) { none(t, theRepo(t).upward(folders
 // Formulas are built without knowing a device: engine has those.
 func TestFormulasKnowNoDevice(t *testing.T) {
 	r := theRepo(t)
-	for _, pkg := range []string{"nn", "model"} {
+	for _, pkg := range []string{"internal/nn", "internal/model"} {
 		require.NotEmpty(t, r.packages()[pkg])
 		for _, f := range r.packages()[pkg] {
 			for _, imp := range f.imports() {

@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	_ "github.com/lorafuse/lorafuse/backend/all"
+	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/internal/train/events"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/train/config"
-	"github.com/lorafuse/lorafuse/train/events"
 )
 
 // recording is trace.json of a run of PyTorch and PEFT.

@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/suggest"
-	"github.com/lorafuse/lorafuse/train/schedule"
+	"github.com/lorafuse/lorafuse/internal/train/schedule"
 )
 
 // Validate checks every value against the table, then the keys against each other, and resolves epochs and steps: a

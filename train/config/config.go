@@ -11,9 +11,9 @@ import (
 	"slices"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/data"
-	"github.com/lorafuse/lorafuse/quant"
-	"github.com/lorafuse/lorafuse/train/schedule"
+	"github.com/lorafuse/lorafuse/internal/data"
+	"github.com/lorafuse/lorafuse/internal/quant"
+	"github.com/lorafuse/lorafuse/internal/train/schedule"
 )
 
 // Config is a whole training run. The tags of a field:

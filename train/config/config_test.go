@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/data"
-	"github.com/lorafuse/lorafuse/quant"
-	"github.com/lorafuse/lorafuse/train/schedule"
+	"github.com/lorafuse/lorafuse/internal/data"
+	"github.com/lorafuse/lorafuse/internal/quant"
+	"github.com/lorafuse/lorafuse/internal/train/schedule"
 )
 
 // least is the shortest valid file.

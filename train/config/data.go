@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/internal/data"
 )
 
 // DataOptions returns the settings of data.Load from the file; the caller adds the tokenizer, the chat template and

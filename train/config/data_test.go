@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/internal/data"
 )
 
 func TestDataOptions(t *testing.T) {

@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lorafuse/lorafuse/diffusion"
+	"github.com/lorafuse/lorafuse/internal/diffusion"
+	"github.com/lorafuse/lorafuse/internal/lora/dialects"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/lora/dialects"
 )
 
 // peftForm is the folder of PEFT, which package lora writes.

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/internal/lora/dialects"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/lora/dialects"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/internal/generate"
 )
 
 // comparison is the output of `compare --json`.

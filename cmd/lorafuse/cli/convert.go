@@ -11,12 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lorafuse/lorafuse/convert"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
+	"github.com/lorafuse/lorafuse/internal/convert"
 	"github.com/lorafuse/lorafuse/internal/suggest"
+	"github.com/lorafuse/lorafuse/internal/weights"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
-	"github.com/lorafuse/lorafuse/weights"
 )
 
 // convertFlags holds the flags of `convert`.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lorafuse/lorafuse/data/imagefolder"
+	"github.com/lorafuse/lorafuse/internal/data/imagefolder"
 )
 
 func (a *app) data() *cobra.Command {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lorafuse/lorafuse/data/cache"
-	"github.com/lorafuse/lorafuse/data/imagefolder"
-	"github.com/lorafuse/lorafuse/diffusion"
+	"github.com/lorafuse/lorafuse/internal/data/cache"
+	"github.com/lorafuse/lorafuse/internal/data/imagefolder"
+	"github.com/lorafuse/lorafuse/internal/diffusion"
 )
 
 // cacheFlags holds the flags of `data cache`.

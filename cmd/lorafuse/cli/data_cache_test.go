@@ -20,7 +20,7 @@ func (l *lab) captioner() string {
 
 // qwen makes a pipeline of a class of Qwen-Image in the lab, of the parts for a model.
 func (l *lab) qwen(dir, class, model string) {
-	const prompts = "../../../diffusion/testdata/prompts"
+	const prompts = "../../../internal/diffusion/testdata/prompts"
 	l.copy(filepath.Join(prompts, model, "text_encoder"), dir+"/text_encoder")
 	l.copy(filepath.Join(prompts, "tokenizer"), dir+"/tokenizer")
 	l.copy(filepath.Join(dits, "vae-qwen/vae"), dir+"/vae")

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/data/cache"
+	"github.com/lorafuse/lorafuse/internal/data/cache"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

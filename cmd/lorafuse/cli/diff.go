@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lorafuse/lorafuse/inspect"
-	"github.com/lorafuse/lorafuse/weights"
+	"github.com/lorafuse/lorafuse/internal/inspect"
+	"github.com/lorafuse/lorafuse/internal/weights"
 )
 
 // difference is the output of `diff --json`.

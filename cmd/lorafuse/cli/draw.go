@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lorafuse/lorafuse/diffusion"
-	"github.com/lorafuse/lorafuse/diffusion/vae"
+	"github.com/lorafuse/lorafuse/internal/diffusion"
+	"github.com/lorafuse/lorafuse/internal/diffusion/vae"
 )
 
 // drawFlags holds the flags of `draw`.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"image"
 
-	"github.com/lorafuse/lorafuse/diffusion"
+	"github.com/lorafuse/lorafuse/internal/diffusion"
 )
 
 // readControls reads the images of --control in the form that the pipeline expects.

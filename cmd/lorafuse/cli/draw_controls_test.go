@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/diffusion"
+	"github.com/lorafuse/lorafuse/internal/diffusion"
 )
 
-const shots = "../../../diffusion/testdata/prompts/pictures"
+const shots = "../../../internal/diffusion/testdata/prompts/pictures"
 
 // editor makes a pipeline of Qwen-Image-Edit in the lab, of one of its two classes. Its
 // transformer reads texts of as many features as the encoder gives.

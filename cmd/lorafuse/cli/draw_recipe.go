@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lorafuse/lorafuse/diffusion"
+	"github.com/lorafuse/lorafuse/internal/diffusion"
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 )
 

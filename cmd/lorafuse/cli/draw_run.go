@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/diffusion"
-	"github.com/lorafuse/lorafuse/diffusion/dit"
-	"github.com/lorafuse/lorafuse/diffusion/flow"
-	"github.com/lorafuse/lorafuse/engine"
-	"github.com/lorafuse/lorafuse/host"
+	"github.com/lorafuse/lorafuse/internal/diffusion"
+	"github.com/lorafuse/lorafuse/internal/diffusion/dit"
+	"github.com/lorafuse/lorafuse/internal/diffusion/flow"
+	"github.com/lorafuse/lorafuse/internal/engine"
+	"github.com/lorafuse/lorafuse/internal/host"
+	"github.com/lorafuse/lorafuse/internal/lora/dialects"
+	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/lora/dialects"
-	"github.com/lorafuse/lorafuse/model"
 )
 
 // drawing is the state of one run of `draw`: the opened parts of its pipeline.

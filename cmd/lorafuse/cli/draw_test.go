@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/diffusion"
+	"github.com/lorafuse/lorafuse/internal/diffusion"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 

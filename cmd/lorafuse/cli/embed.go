@@ -16,12 +16,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lorafuse/lorafuse/embed"
+	"github.com/lorafuse/lorafuse/internal/embed"
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
+	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/sentence"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/model"
 	"github.com/lorafuse/lorafuse/safetensors"
-	"github.com/lorafuse/lorafuse/sentence"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

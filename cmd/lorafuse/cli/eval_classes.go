@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/classify"
-	"github.com/lorafuse/lorafuse/data"
-	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/internal/classify"
+	"github.com/lorafuse/lorafuse/internal/data"
+	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
-	"github.com/lorafuse/lorafuse/train"
 )
 
 // classification is the output of `eval --json` for a classifier.

@@ -8,12 +8,12 @@ import (
 	"unicode"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/embed"
-	"github.com/lorafuse/lorafuse/generate/sample"
+	"github.com/lorafuse/lorafuse/internal/embed"
+	"github.com/lorafuse/lorafuse/internal/generate/sample"
+	"github.com/lorafuse/lorafuse/internal/model/hub"
+	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/model/hub"
 	"github.com/lorafuse/lorafuse/safetensors"
-	"github.com/lorafuse/lorafuse/train"
 )
 
 // Exit statuses.

@@ -3,8 +3,8 @@ package cli
 import (
 	"fmt"
 
-	"github.com/lorafuse/lorafuse/generate"
-	"github.com/lorafuse/lorafuse/generate/sample"
+	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/generate/sample"
 )
 
 // Defaults of transformers for settings that neither flag nor file gives. Its default for the number of tokens is not

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/internal/generate"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 

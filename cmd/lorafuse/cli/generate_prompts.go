@@ -13,9 +13,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/lorafuse/lorafuse/generate"
-	"github.com/lorafuse/lorafuse/model"
-	"github.com/lorafuse/lorafuse/serve/batching"
+	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/serve/batching"
 )
 
 // This file answers the lines of --prompts, many at the same time.

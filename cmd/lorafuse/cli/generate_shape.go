@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/lorafuse/lorafuse/generate/constrain"
+	"github.com/lorafuse/lorafuse/internal/generate/constrain"
 	"github.com/lorafuse/lorafuse/tokenizer"
 )
 

@@ -7,11 +7,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/engine"
 	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/host"
-	"github.com/lorafuse/lorafuse/ir"
-	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/internal/engine"
+	"github.com/lorafuse/lorafuse/internal/host"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/train"
+	"github.com/lorafuse/lorafuse/internal/train"
 )
 
 // A run that steps is well; one that has stopped, one that does not answer and

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lorafuse/lorafuse/model/hub"
+	"github.com/lorafuse/lorafuse/internal/model/hub"
 )
 
 func (a *app) hub() *cobra.Command {

@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/internal/bytesize"
+	"github.com/lorafuse/lorafuse/internal/weights"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
-	"github.com/lorafuse/lorafuse/weights"
 )
 
 // inspectFlags holds the flags of `inspect`.

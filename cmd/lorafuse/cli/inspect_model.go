@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lorafuse/lorafuse/model"
-	"github.com/lorafuse/lorafuse/quant"
-	"github.com/lorafuse/lorafuse/weights"
+	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/quant"
+	"github.com/lorafuse/lorafuse/internal/weights"
 )
 
 // modelReport is the output of `inspect` for a model.

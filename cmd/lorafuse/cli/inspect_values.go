@@ -9,10 +9,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lorafuse/lorafuse/inspect"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
+	"github.com/lorafuse/lorafuse/internal/inspect"
+	"github.com/lorafuse/lorafuse/internal/weights"
 	"github.com/lorafuse/lorafuse/safetensors"
-	"github.com/lorafuse/lorafuse/weights"
 )
 
 // statistics holds the statistics of one tensor. Unavailable numbers are null.

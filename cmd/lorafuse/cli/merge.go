@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/internal/bytesize"
+	"github.com/lorafuse/lorafuse/internal/merge"
 	"github.com/lorafuse/lorafuse/internal/suggest"
-	"github.com/lorafuse/lorafuse/merge"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )

@@ -12,10 +12,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lorafuse/lorafuse/internal/model/hub"
 	"github.com/lorafuse/lorafuse/internal/suggest"
-	"github.com/lorafuse/lorafuse/model/hub"
+	"github.com/lorafuse/lorafuse/internal/weights"
 	"github.com/lorafuse/lorafuse/safetensors/remote"
-	"github.com/lorafuse/lorafuse/weights"
 )
 
 // openWeights opens the tensors at a path that findWeights returned, or at a URL. From a URL it fetches only the

@@ -20,7 +20,7 @@ func (l *lab) uploaded() (h *testhub.Hub, embedding string) {
 	_, embedding = l.flux()
 	l.copy(filepath.Join(dits, "tokenizer-clip"), "flux/tokenizer")
 	l.copy(filepath.Join(dits, "tokenizer-t5"), "flux/tokenizer_2")
-	const prompts = "../../../diffusion/testdata/prompts"
+	const prompts = "../../../internal/diffusion/testdata/prompts"
 	l.copy(filepath.Join(prompts, "flux/text_encoder"), "flux/text_encoder")
 	l.copy(filepath.Join(prompts, "flux/text_encoder_2"), "flux/text_encoder_2")
 	l.captioner()

@@ -26,7 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/serve/batching"
+	"github.com/lorafuse/lorafuse/internal/serve/batching"
 )
 
 // openDoor opens one on a free port.

@@ -6,7 +6,7 @@ import (
 	"os"
 	"strings"
 
-	apikeys "github.com/lorafuse/lorafuse/serve/keys"
+	apikeys "github.com/lorafuse/lorafuse/internal/serve/keys"
 )
 
 // serverKeys holds the API keys that clients must present.

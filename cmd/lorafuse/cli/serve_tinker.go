@@ -5,8 +5,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/lorafuse/lorafuse/internal/serve/tinker"
 	"github.com/lorafuse/lorafuse/serve"
-	"github.com/lorafuse/lorafuse/serve/tinker"
 	"github.com/lorafuse/lorafuse/tokenizer"
 )
 

@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/lorafuse/lorafuse/data"
+	"github.com/lorafuse/lorafuse/internal/data"
+	"github.com/lorafuse/lorafuse/internal/serve/tuning"
+	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/serve"
-	"github.com/lorafuse/lorafuse/serve/tuning"
-	"github.com/lorafuse/lorafuse/train"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 

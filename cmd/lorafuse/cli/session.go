@@ -9,14 +9,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/classify"
+	"github.com/lorafuse/lorafuse/internal/classify"
+	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/model/hub"
+	"github.com/lorafuse/lorafuse/internal/quant"
+	"github.com/lorafuse/lorafuse/internal/weights"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/model"
-	"github.com/lorafuse/lorafuse/model/hub"
-	"github.com/lorafuse/lorafuse/quant"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
-	"github.com/lorafuse/lorafuse/weights"
 )
 
 // modelFlags name a model, its adapter and the machine that runs them.

@@ -11,8 +11,8 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/telemetry"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
-	"github.com/lorafuse/lorafuse/train"
-	"github.com/lorafuse/lorafuse/train/events"
+	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/internal/train/events"
 )
 
 // sampleEvery is the interval at which a run samples its machine.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lorafuse/lorafuse/model/hub"
+	"github.com/lorafuse/lorafuse/internal/model/hub"
 	"github.com/lorafuse/lorafuse/tokenizer"
 )
 

@@ -17,7 +17,7 @@ func TestTorchFiles(t *testing.T) {
 	mergeAndCompare(t, base, adapter, goldens+"/peft/file-bin/golden.safetensors")
 
 	l := newLab(t)
-	l.copy("../../../model/testdata/torch", "torch")
+	l.copy("../../../internal/model/testdata/torch", "torch")
 	config, err := os.ReadFile(goldens + "/extra/linear/config.json")
 	require.NoError(t, err)
 	l.file("torch/config.json", string(config))

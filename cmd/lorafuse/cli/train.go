@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/train"
+	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/lorafuse/lorafuse/train"
+	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 

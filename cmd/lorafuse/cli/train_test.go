@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/train"
+	"github.com/lorafuse/lorafuse/internal/train"
 )
 
 func TestTrain(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lorafuse/lorafuse/diffusion"
-	"github.com/lorafuse/lorafuse/model/hub"
+	"github.com/lorafuse/lorafuse/internal/diffusion"
+	"github.com/lorafuse/lorafuse/internal/model/hub"
 )
 
 // transformerFlag adds the flag for the configuration of a transformer in a single file.

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/model"
-	"github.com/lorafuse/lorafuse/nn"
+	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

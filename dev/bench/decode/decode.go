@@ -14,7 +14,7 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench/checkpoint"
 	"github.com/lorafuse/lorafuse/dev/bench/peer"
 	"github.com/lorafuse/lorafuse/dev/bench/program"
-	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/internal/model"
 )
 
 // Options configures Run.

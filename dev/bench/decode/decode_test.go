@@ -16,7 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench"
 	"github.com/lorafuse/lorafuse/dev/bench/checkpoint"
 	"github.com/lorafuse/lorafuse/dev/bench/program"
-	"github.com/lorafuse/lorafuse/generate"
+	"github.com/lorafuse/lorafuse/internal/generate"
 )
 
 func small(t *testing.T) Options {

@@ -9,7 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench"
 	"github.com/lorafuse/lorafuse/dev/bench/program"
 	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/ir"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench/checkpoint"
 	"github.com/lorafuse/lorafuse/dev/bench/peer"
 	"github.com/lorafuse/lorafuse/dev/bench/program"
+	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/model"
 )
 
 // Options configures Run. All options apply to every row, so that a short run uses the same programs.

@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/data"
 	"github.com/lorafuse/lorafuse/dev/bench"
-	"github.com/lorafuse/lorafuse/diffusion/dit"
+	"github.com/lorafuse/lorafuse/internal/data"
+	"github.com/lorafuse/lorafuse/internal/diffusion/dit"
+	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/philox"
-	"github.com/lorafuse/lorafuse/model"
-	"github.com/lorafuse/lorafuse/train"
+	"github.com/lorafuse/lorafuse/internal/train"
 )
 
 // stepGroup is the group of lorafuse's and torch's steps.

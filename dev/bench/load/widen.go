@@ -3,9 +3,9 @@ package load
 import (
 	"context"
 
-	"github.com/lorafuse/lorafuse/convert"
+	"github.com/lorafuse/lorafuse/internal/convert"
+	"github.com/lorafuse/lorafuse/internal/weights"
 	"github.com/lorafuse/lorafuse/tensor"
-	"github.com/lorafuse/lorafuse/weights"
 )
 
 // opWiden opens a file of bf16 tensors and makes f32 of all of them, in memory

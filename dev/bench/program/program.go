@@ -12,9 +12,9 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench"
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/philox"
-	"github.com/lorafuse/lorafuse/ir"
-	"github.com/lorafuse/lorafuse/quant"
+	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

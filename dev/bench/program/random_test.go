@@ -9,8 +9,8 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/dev/bench/checkpoint"
-	"github.com/lorafuse/lorafuse/engine"
-	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/internal/engine"
+	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/lorafuse/lorafuse/dev/bench"
-	"github.com/lorafuse/lorafuse/train"
+	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 

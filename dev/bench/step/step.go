@@ -15,7 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench"
 	"github.com/lorafuse/lorafuse/dev/bench/checkpoint"
 	"github.com/lorafuse/lorafuse/dev/bench/program"
-	"github.com/lorafuse/lorafuse/quant"
+	"github.com/lorafuse/lorafuse/internal/quant"
 )
 
 // Options configures Run. Turns.Runs is the number of rounds.

@@ -14,8 +14,8 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench"
 	"github.com/lorafuse/lorafuse/dev/bench/checkpoint"
 	"github.com/lorafuse/lorafuse/dev/bench/program"
-	"github.com/lorafuse/lorafuse/engine"
-	"github.com/lorafuse/lorafuse/model"
+	"github.com/lorafuse/lorafuse/internal/engine"
+	"github.com/lorafuse/lorafuse/internal/model"
 )
 
 // Options configures Run.

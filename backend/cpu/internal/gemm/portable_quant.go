@@ -3,7 +3,7 @@ package gemm
 import (
 	"unsafe"
 
-	"github.com/lorafuse/lorafuse/quant"
+	"github.com/lorafuse/lorafuse/internal/quant"
 )
 
 // portableUnblock widens blocks in plain Go.

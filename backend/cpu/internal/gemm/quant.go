@@ -1,7 +1,7 @@
 package gemm
 
 import (
-	"github.com/lorafuse/lorafuse/quant"
+	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/lorafuse/lorafuse/backend/cpu/internal/gemm"
-	"github.com/lorafuse/lorafuse/quant"
+	"github.com/lorafuse/lorafuse/internal/quant"
 )
 
 // BenchmarkQuantizedDecode multiplies one row with weights of each type that do not fit

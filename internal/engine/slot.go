@@ -1,0 +1,141 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/internal/nn"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// ErrSlot reports that a program cannot run with a slot because its adapter has another shape.
+var ErrSlot = errors.New("wrong slot")
+
+// Slot holds an adapter on a device, or none: its parameters, the values computed from them
+// and, during training, gradients, moments and losses. A program planned for one slot runs
+// with every slot whose adapter has the same shape.
+//
+// A slot made by [Runtime.NewMix] has no memory of its own; each row of a batch uses the
+// adapter of one of its parts.
+type Slot struct {
+	state     *lora.State
+	injection *lora.Injection // nil without an adapter
+	adapter   nn.Adapter      // the same, or that of a mix
+	shape     string          // key of the adapter's properties that programs depend on
+	parts     []*Slot         // the slot itself, or the parts of a mix
+	store     *Store
+	made      []*Program // programs whose derived values are up to date with the parameters
+}
+
+// NewSlot returns a slot for an adapter, or for none if state is nil. Nothing is on the device
+// before a program is loaded with it.
+func (r *Runtime) NewSlot(state *lora.State) (*Slot, error) {
+	s := &Slot{state: state, store: NewStore(r.dev)}
+	s.parts = []*Slot{s}
+	if state == nil {
+		return s, nil
+	}
+	j, err := state.Injection()
+	if err != nil {
+		return nil, err
+	}
+	s.injection, s.adapter, s.shape = j, j, j.Shape()
+	return s, nil
+}
+
+// NewMix returns a slot that mixes others: a row whose input nn.Adapters is i uses the adapter
+// of slots[i]. A mix among slots is replaced by its parts. The caller still owns the slots and
+// frees them; a slot may be part of several mixes.
+func (r *Runtime) NewMix(slots ...*Slot) *Slot {
+	s := &Slot{store: NewStore(r.dev)}
+	var injections []*lora.Injection
+	for _, part := range slots {
+		s.parts = append(s.parts, part.parts...)
+	}
+	for _, part := range s.parts {
+		injections = append(injections, part.injection)
+	}
+	s.adapter = lora.NewMix(injections...)
+	return s
+}
+
+// State returns the adapter that the slot was created with, or nil for a mix.
+func (s *Slot) State() *lora.State { return s.state }
+
+// Shape returns a key of the adapter's properties that programs depend on. A program planned
+// for one slot also runs with other slots of the same shape, alone or in a mix. A mix has no
+// shape.
+func (s *Slot) Shape() string { return s.shape }
+
+// Bytes returns the slot's memory on the device. A mix has none.
+func (s *Slot) Bytes() int { return s.store.Bytes() }
+
+// Free releases the slot's memory. No program may run with the slot afterwards.
+func (s *Slot) Free() { s.store.Free() }
+
+// Changed records that the parameters of a slot have changed, so values derived from them are
+// computed again.
+func (s *Slot) Changed() {
+	for _, part := range s.parts {
+		part.made = part.made[:0]
+	}
+}
+
+// fill uploads the tensors of the adapters that a program reads, and the ones read by programs
+// that run before it, unless already present.
+func (s *Slot) fill(ctx context.Context, d *Draft) error {
+	for _, a := range d.Program.Args {
+		if i, name, ok := local(a.Name); ok {
+			if err := s.parts[i].bring(ctx, name, d); err != nil {
+				return err
+			}
+		}
+	}
+	for i, first := range d.precompute {
+		if first == nil {
+			continue
+		}
+		if err := s.parts[i].fill(ctx, first); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bring uploads the named tensor of the slot if the adapter, or the model of a draft, has it.
+func (s *Slot) bring(ctx context.Context, name string, d *Draft) error {
+	if s.store.Buffer(name) != nil {
+		return nil
+	}
+	if s.state != nil {
+		if x, ok, err := s.state.Value(name); err != nil {
+			return fmt.Errorf("engine: %q of an adapter: %w", name, err)
+		} else if ok {
+			return s.store.Set(ctx, name, x.Data)
+		}
+		if t := s.injection.Constant(name); t != nil {
+			return s.store.Set(ctx, name, t.Data)
+		}
+	}
+	if t := d.constants[SlotPrefix+name]; t != nil { // of the model, not of the adapter
+		return s.store.Set(ctx, name, t.Data)
+	}
+	return nil
+}
+
+// Set overwrites a float32 tensor of the slot: a parameter, named as in the adapter's file, or
+// a tensor that a program has written.
+func (s *Slot) Set(ctx context.Context, name string, x []float32) error {
+	return s.SetBytes(ctx, name, tensor.BytesOf(x))
+}
+
+// SetBytes overwrites a tensor of any element type, as Set does. data has the tensor's memory
+// layout.
+func (s *Slot) SetBytes(ctx context.Context, name string, data []byte) error {
+	if b := s.store.Buffer(name); b == nil || b.Size() != len(data) {
+		return fmt.Errorf("engine: %d bytes for %q of a slot, which has not so many", len(data), name)
+	}
+	return s.store.Set(ctx, name, data)
+}

@@ -1,0 +1,183 @@
+package model
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/internal/nn"
+)
+
+// decoder holds the keys of config.json that decoders share. An architecture embeds it and
+// emits its own layers.
+type decoder struct {
+	Intermediate            int
+	Heads, KVHeads, HeadDim int
+	NormEps                 float32
+	Activation              ir.Activation
+	RoPE                    RoPE
+	// Bidirectional reports that a token attends to all tokens of its text: the model embeds
+	// and classifies texts, and generates none.
+	Bidirectional bool `json:",omitempty"`
+}
+
+// decoder reads the keys that decoders share, except for the rotary embedding.
+func (f *Fields) decoder(c *Config) decoder {
+	d := decoder{
+		Intermediate: f.Need("intermediate_size"),
+		Heads:        f.Need("num_attention_heads"),
+		NormEps:      float32(f.Float("rms_norm_eps", 1e-6)),
+	}
+	d.KVHeads = f.Int("num_key_value_heads", d.Heads)
+	if f.err == nil && d.Heads < 1 {
+		f.Fail("num_attention_heads", d.Heads, "1 or more")
+	}
+	if f.err != nil {
+		return d
+	}
+	d.HeadDim = f.Int("head_dim", c.HiddenSize/d.Heads)
+	d.Bidirectional = f.Null(isCausal) || !f.Bool(isCausal, true) // as transformers has it
+	d.Activation = f.activation("hidden_act", "silu")
+	return d
+}
+
+// isCausal is the key that makes any decoder of transformers bidirectional.
+const isCausal = "is_causal"
+
+// activation reads the name of an activation function.
+func (f *Fields) activation(key, def string) ir.Activation {
+	acts := map[string]ir.Activation{"silu": ir.SiLU, "swish": ir.SiLU, "gelu": ir.GELU, "gelu_pytorch_tanh": ir.GELUTanh, "gelu_new": ir.GELUTanh, "quick_gelu": ir.QuickGELU}
+	name := f.String(key, def)
+	act, ok := acts[name]
+	if !ok {
+		f.Unsupported(key, name, slices.Sorted(maps.Keys(acts)))
+	}
+	return act
+}
+
+// window converts a sliding_window of config.json. In a causal model it counts the keys up to
+// and including the query, in a bidirectional one only the keys before it.
+func (d *decoder) window(tokens int) int {
+	if d.Bidirectional && tokens > 0 {
+		return min(tokens, maxSize) + 1
+	}
+	return tokens
+}
+
+// slidingWindow reads the window of a model whose layers all have the same one, 0 for none.
+func (f *Fields) slidingWindow(d *decoder, def int) int {
+	const key = "sliding_window"
+	window := f.Int(key, def)
+	if window < 0 {
+		f.Fail(key, window, "null or 1 and more")
+	}
+	return d.window(window)
+}
+
+// The values of layer_types.
+const (
+	fullAttention    = "full_attention"
+	slidingAttention = "sliding_attention"
+)
+
+// layerTypes reads layer_types, nil if the key is missing.
+func (f *Fields) layerTypes(layers int) []string {
+	types := f.Strings("layer_types")
+	if types == nil {
+		return nil
+	}
+	if len(types) != layers {
+		f.Fail("layer_types", fmt.Sprintf("%d entries", len(types)), fmt.Sprintf("%d, one for each layer", layers))
+		return nil
+	}
+	for _, t := range types {
+		if t != fullAttention && t != slidingAttention {
+			f.Unsupported("layer_types", t, []string{fullAttention, slidingAttention})
+			return nil
+		}
+	}
+	return types
+}
+
+// Check implements Family.
+func (d *decoder) Check(*Config) error {
+	if err := CheckSizes(Size{"num_attention_heads", d.Heads}, Size{"intermediate_size", d.Intermediate}, Size{"num_key_value_heads", d.KVHeads}, Size{"head_dim", d.HeadDim}); err != nil {
+		return err
+	}
+	if d.Heads%d.KVHeads != 0 {
+		return fmt.Errorf("%w: num_attention_heads %d is not a multiple of num_key_value_heads %d", ErrConfig, d.Heads, d.KVHeads)
+	}
+	if d.HeadDim%2 != 0 {
+		return fmt.Errorf("%w: head_dim: found %d, expected an even number", ErrConfig, d.HeadDim)
+	}
+	if !(d.NormEps > 0) {
+		return fmt.Errorf("%w: rms_norm_eps: found %v, expected more than 0", ErrConfig, d.NormEps)
+	}
+	return nil
+}
+
+// Stretch implements [Stretcher]. It returns the factor of dynamic rotary scaling.
+func (d *decoder) Stretch() float64 {
+	if d.RoPE.Dynamic() {
+		return d.RoPE.Factor
+	}
+	return 1
+}
+
+// OtherNames implements [Renamer]: files name the weights of the body with or without the
+// prefix "model.".
+func (d *decoder) OtherNames(name string) []string {
+	if s, ok := strings.CutPrefix(name, "model."); ok {
+		return []string{s}
+	}
+	return []string{"model." + name}
+}
+
+// Skips implements [Skipper]: a body or a classifier of a language model reads no head.
+func (d *decoder) Skips(c *Config) []Skip {
+	if c.Part == AsSaved {
+		return nil
+	}
+	return []Skip{{Names: languageHead, Why: "language head", Expected: true}}
+}
+
+var languageHead = regexp.MustCompile(`(^|\.)lm_head\.`)
+
+func (d *decoder) bidirectional() bool { return d.Bidirectional }
+
+// project emits queries, keys and values: three linear layers of x.
+func (d *decoder) project(b *nn.Builder, x graph.Tensor, bias bool) (q, k, v graph.Tensor) {
+	q = b.Linear("q_proj", x, d.Heads*d.HeadDim, bias)
+	k = b.Linear("k_proj", x, d.KVHeads*d.HeadDim, bias)
+	v = b.Linear("v_proj", x, d.KVHeads*d.HeadDim, bias)
+	return q, k, v
+}
+
+// headNorm applies RMSNorm to each head of x. The stored weight is the weight minus origin.
+func (d *decoder) headNorm(b *nn.Builder, name string, x graph.Tensor, origin float64) graph.Tensor {
+	return nn.PerHead(x, d.HeadDim, func(x graph.Tensor) graph.Tensor { return b.RMSNormFrom(name, x, d.NormEps, origin) })
+}
+
+// scores returns the attributes of attention with the usual scale. A query sees the keys less
+// than window tokens away, or all keys if window is 0.
+func (d *decoder) scores(window int) ir.AttentionAttr {
+	return ir.AttentionAttr{
+		Heads: d.Heads, KVHeads: d.KVHeads, HeadDim: d.HeadDim, Window: window,
+		Scale: float32(1 / math.Sqrt(float64(d.HeadDim))),
+	}
+}
+
+// gatedMLP is down(act(gate(x)) · up(x)), three linear layers around the activation function.
+func (d *decoder) gatedMLP(b *nn.Builder, x graph.Tensor, bias bool) graph.Tensor {
+	if !x.Valid() {
+		return x
+	}
+	gate := b.Linear("gate_proj", x, d.Intermediate, bias)
+	up := b.Linear("up_proj", x, d.Intermediate, bias)
+	return b.Linear("down_proj", gate.GLU(up, d.Activation), x.Type().Last().N, bias)
+}

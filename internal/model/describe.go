@@ -1,0 +1,47 @@
+package model
+
+import (
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/internal/bytesize"
+	"github.com/lorafuse/lorafuse/internal/quant"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Lines describes in text which weights are quantized, and how. It returns nothing if none is.
+func (q Quantization) Lines() (lines []string) {
+	switch stored := q.Storage(); {
+	case stored != "":
+		lines = append(lines, "quantize "+stored)
+	case len(q.Weights) > 0:
+		lines = append(lines, fmt.Sprintf("quantize %s: %d linear layers in %s, %s in 16 bits; embeddings, norms and the head as in the file",
+			quant.Name(q.DType), len(q.Weights), bytesize.Binary(q.Bytes), bytesize.Binary(q.Plain)))
+	}
+	if len(q.Widened) > 0 {
+		lines = append(lines, fmt.Sprintf("note     %d of the quantised weights are used as float32, since their rows are not whole blocks of %d: %s",
+			len(q.Widened), tensor.QuantBlock, q.Widened[0]+andMore(len(q.Widened)-1)))
+	}
+	return lines
+}
+
+// Storage describes how quantized weights are stored. It is empty if none are.
+func (q Quantization) Storage() string {
+	if !q.Stored {
+		return ""
+	}
+	if len(q.Weights) == 0 {
+		return fmt.Sprintf("by bitsandbytes: %d linear layers as int8", len(q.Widened))
+	}
+	if q.DType == tensor.F8E4M3 {
+		return fmt.Sprintf("in the file: %d linear layers as %s in %s, %s in 16 bits", len(q.Weights), quant.Name(q.DType), bytesize.Binary(q.Bytes), bytesize.Binary(q.Plain))
+	}
+	return fmt.Sprintf("by bitsandbytes: %d linear layers as %s in %s, %s in 16 bits", len(q.Weights), quant.Name(q.DType), bytesize.Binary(q.Bytes), bytesize.Binary(q.Plain))
+}
+
+// andMore returns a note on the number of names left out.
+func andMore(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" and %d more", n)
+}

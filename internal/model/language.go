@@ -1,0 +1,83 @@
+package model
+
+import (
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/internal/nn"
+)
+
+// language emits the parts that decoders share around their layers: inputs, embedding, the
+// list of hidden states, and the head.
+type language struct {
+	nn.Text
+	config        *Config
+	b, body       *nn.Builder // of the checkpoint and of the modules of the decoder
+	bidirectional bool
+	logitCap      float64 // if positive: the soft cap of the logits
+	hidden        []graph.Tensor
+}
+
+// language declares the inputs of a decoder.
+func (d *decoder) language(c *Config, b *nn.Builder) *language {
+	l := &language{config: c, b: b, body: b, bidirectional: d.Bidirectional}
+	if d.Bidirectional {
+		l.Text = b.Document()
+	} else {
+		l.Text = b.Text()
+	}
+	if c.Part != Body {
+		l.body = b.Sub("model")
+	}
+	return l
+}
+
+// embed returns the input embedding of the tokens.
+func (l *language) embed() graph.Tensor {
+	c := l.config
+	return l.body.Embedding(nn.Vocabulary, "embed_tokens", l.Tokens, c.VocabSize, c.HiddenSize, c.Padding)
+}
+
+// layers applies the layers to x in turn; layer emits number i with its builder.
+func (l *language) layers(x graph.Tensor, layer func(b *nn.Builder, i int, x graph.Tensor) graph.Tensor) graph.Tensor {
+	for i := range l.config.Layers {
+		l.hidden = append(l.hidden, x)
+		l.b.Segment()
+		x = layer(l.body.Sub("layers.%d", i), i, x)
+	}
+	l.b.EndSegments()
+	return x
+}
+
+// attention emits attention over the keys of the text. In a bidirectional model the window of
+// a applies to both sides.
+func (l *language) attention(b *nn.Builder, q, k, v graph.Tensor, a ir.AttentionAttr) graph.Tensor {
+	in := l.Text
+	if l.bidirectional && a.Window > 0 {
+		in, a.Window = b.Near(in, a.Window), 0
+	}
+	return b.Attention(in, q, k, v, a)
+}
+
+// outputs emits the head over x, the output of the final norm: a language head, a classifier
+// or none, depending on the part.
+func (l *language) outputs(x graph.Tensor) Outputs {
+	c, out := l.config, Outputs{Hidden: append(l.hidden, x)}
+	switch c.Part {
+	case Body:
+		return out
+	case Classifier:
+		c.classify(l.b, x, &out)
+		return out
+	}
+	tied := ""
+	if c.TiedEmbeddings {
+		tied = l.body.Name("embed_tokens")
+	}
+	h := l.b.Head("lm_head", x, c.VocabSize, tied).SoftCapped(l.logitCap)
+	if l.bidirectional { // a token sees the next one, so there is no next-token loss
+		out.Head = &h
+		return out
+	}
+	out.language(l.b, h)
+	return out
+}

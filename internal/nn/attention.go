@@ -1,0 +1,56 @@
+package nn
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Cache holds the keys and values of earlier tokens, [Max, size] for each layer, in params
+// that a run updates. New rows are written at the input [Offset].
+type Cache struct {
+	Max int
+	// Page is the number of rows of a page: a power of two that divides Max. Zero means a
+	// cache without pages. With pages, the input [CacheRows] gives the row of each new token,
+	// and keys are numbered in the order of the input [Pages], so the tokens of a run may
+	// belong to several texts. All texts of a run then share derived tables, even tables that
+	// change with the length of a text.
+	Page    int
+	Entries []CacheEntry // in the order in which the layers were built
+}
+
+// CacheEntry is the keys or the values of one layer.
+type CacheEntry struct {
+	Param   string
+	Updated graph.Tensor
+}
+
+// Attention emits attention of q over k and v and over the keys and values of earlier tokens
+// in the cache. If a.Bias is set, the last argument is the bias of the scores.
+func (b *Builder) Attention(in Text, q, k, v graph.Tensor, a ir.AttentionAttr, bias ...graph.Tensor) graph.Tensor {
+	if c := b.cache; c != nil && k.Valid() && v.Valid() {
+		layer := len(c.Entries) / 2
+		k = b.cached(fmt.Sprintf("cache.%d.keys", layer), k)
+		v = b.cached(fmt.Sprintf("cache.%d.values", layer), v)
+		if a.Page = c.Page; c.Page > 0 {
+			bias = append(slices.Clip(bias), b.Input(Pages, tensor.I32, b.Axis(Pages)))
+		}
+	}
+	return q.Attention(k, v, in.Lo, in.Hi, a, bias...)
+}
+
+func (b *Builder) cached(name string, x graph.Tensor) graph.Tensor {
+	size := x.Type().Last()
+	table := b.G.Param(name, tensor.F32, ir.Static(b.cache.Max), size)
+	var all graph.Tensor
+	if b.cache.Page > 0 {
+		all = table.ScatterRows(x, b.Input(CacheRows, tensor.I32, x.Type().Shape[0]))
+	} else {
+		all = table.UpdateRows(x, b.Input(Offset, tensor.I32, ir.Static(1)))
+	}
+	b.cache.Entries = append(b.cache.Entries, CacheEntry{name, all})
+	return all
+}

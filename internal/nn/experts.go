@@ -1,0 +1,149 @@
+package nn
+
+import (
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/internal/ir"
+)
+
+// Experts configures a mixture of gated MLPs; a router chooses some of them for each row. The
+// router's weight and the stacked matrices of the experts are modules of KindParameter.
+type Experts struct {
+	Router string // the weight [Count, in] that scores the experts
+	// GateUp and Downs name the stacks [Count, 2·Units, in] and [Count, in, Units]. If a
+	// checkpoint does not have them, Gate, Up and Down name the matrices of each expert, with
+	// %d for its number.
+	GateUp, Downs  string
+	Gate, Up, Down string
+	Count, Chosen  int // number of experts, and of experts chosen for a row
+	Units          int // intermediate size of an expert
+	Activation     ir.Activation
+	// Normalized scales the shares of a row's chosen experts to sum to 1. Otherwise they are
+	// the softmax over all experts.
+	Normalized bool
+	// Balanced includes the router in [Builder.Balance].
+	Balanced bool
+}
+
+// Experts returns, for each row of x [n, in], the sum of the outputs of its chosen experts,
+// weighted by the softmax of all scores.
+func (b *Builder) Experts(e Experts, x graph.Tensor) graph.Tensor {
+	if !x.Valid() {
+		return x
+	}
+	n, in := x.Type().Shape[0], x.Type().Last()
+	m := Module{Name: b.prefix + e.Router, Kind: KindParameter, In: in.N, Out: e.Count, Count: 1}
+	m.Parts = []string{m.Name}
+	b.modules = append(b.modules, m)
+	all := b.linear(m, x, b.Frozen(m.Name, e.Count, in.N), graph.Tensor{}).Softmax()
+	if !all.Valid() {
+		return all
+	}
+	shares, chosen := all.TopK(e.Chosen)
+	if e.Normalized {
+		shares = shares.Div(shares.Sum(1).Reshape(n, ir.Static(1)))
+	}
+	k := ir.Static(e.Chosen)
+	rows := ir.Dim{N: n.N * e.Chosen, Var: n.Var} // one for each expert of a row
+	index := chosen.Reshape(rows)
+	if e.Balanced {
+		b.routings = append(b.routings, routing{rows: n, chosen: b.histogram(index, e.Count), shares: all.Sum(0)})
+	}
+	x = x.Reshape(n, ir.Static(1), in)
+	x = b.G.Of(b.G.IR().Broadcast(x.Value(), ir.Shape{n, k, in})).Reshape(rows, in)
+	each := b.Times(e.Chosen)
+	both := each.stack(e, e.GateUp, e.Units, x, index, e.Gate, e.Up)
+	h := both[0].GLU(both[1], e.Activation)
+	y := each.stack(e, e.Downs, in.N, h, index, e.Down)[0]
+	return y.Reshape(n, k, in).Mul(shares.Reshape(n, k, ir.Static(1))).Sum(1)
+}
+
+// stack multiplies the rows of x with the matrices of the named parameter that index selects.
+// It returns a result of out columns for each of names, which name the matrices of an expert
+// if the checkpoint stores them separately.
+func (b *Builder) stack(e Experts, name string, out int, x, index graph.Tensor, names ...string) []graph.Tensor {
+	ys := make([]graph.Tensor, len(names))
+	if !x.Valid() {
+		for i := range ys {
+			ys[i] = x
+		}
+		return ys
+	}
+	m := Module{Name: b.prefix + name, Kind: KindParameter, In: x.Type().Last().N, Out: out * len(names), Count: e.Count}
+	whole := b.Has(m.Name)
+	if whole {
+		m.Parts = []string{m.Name}
+		w := b.expert(m.Name, m.Count, m.Out, m.In)
+		ys = []graph.Tensor{x.RowsGemm(index, graph.RowsWeights{Matrices: []graph.Tensor{w}, Stacked: true}, graph.Tensor{})}
+	} else {
+		tables := make([]graph.RowsWeights, len(names))
+		for i := range e.Count {
+			for j, format := range names {
+				stored := b.prefix + fmt.Sprintf(format, i)
+				m.Parts = append(m.Parts, stored)
+				tables[j].Matrices = append(tables[j].Matrices, b.expert(stored, out, m.In))
+			}
+		}
+		for j, t := range tables {
+			t.Out = out
+			ys[j] = x.RowsGemm(index, t, graph.Tensor{})
+		}
+	}
+	b.modules = append(b.modules, m)
+	if b.adapter != nil {
+		ys = b.adapter.Stack(b, m, x, index, ys...)
+	}
+	if whole && len(names) > 1 {
+		y := ys[0]
+		ys = make([]graph.Tensor, len(names))
+		for j := range names {
+			ys[j] = y.Slice(1, j*out, (j+1)*out)
+		}
+	}
+	return ys
+}
+
+// expert returns a weight of the experts.
+func (b *Builder) expert(name string, shape ...int) graph.Tensor {
+	m := b.Frozen(name, shape...)
+	if m.Valid() && m.Type().DType.Quantized() {
+		return b.G.Fail(fmt.Errorf("tensor %q of an expert is quantised to %v; supported: F32, F16, BF16", name, m.Type().DType))
+	}
+	return m
+}
+
+// routing counts the decisions of a router over its rows: how many rows choose each expert,
+// and the sum of each expert's shares.
+type routing struct {
+	rows           ir.Dim
+	chosen, shares graph.Tensor // f32 [Count]
+}
+
+// histogram counts how often index i32 [n] contains each number below count.
+func (b *Builder) histogram(index graph.Tensor, count int) graph.Tensor {
+	ones := b.G.Const(1, index.Type().Shape[0], ir.Static(1))
+	sums := b.G.Of(b.G.IR().ScatterAddRows(ones.Value(), index.Value(), ir.Static(count)))
+	return sums.Reshape(ir.Static(count))
+}
+
+// Balance returns the load-balancing loss of experts (Fedus et al. 2021, arXiv 2101.03961)
+// over the rows of all Balanced routers taken together. The loss is the number of experts
+// times the sum, over experts, of the fraction of rows that choose an expert times its mean
+// share. It is invalid if there is no such router.
+func (b *Builder) Balance() graph.Tensor {
+	var chosen, shares, rows graph.Tensor
+	for i, r := range b.routings {
+		n := b.G.Const(1, r.rows).Sum(0)
+		if i == 0 {
+			chosen, shares, rows = r.chosen, r.shares, n
+			continue
+		}
+		chosen, shares, rows = chosen.Add(r.chosen), shares.Add(r.shares), rows.Add(n)
+	}
+	if !chosen.Valid() {
+		return chosen
+	}
+	count := chosen.Type().Last().N
+	return chosen.Div(rows).Mul(shares.Div(rows)).Sum(0).Scale(float64(count))
+}

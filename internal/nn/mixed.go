@@ -1,0 +1,64 @@
+package nn
+
+import (
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// rows relates the rows of a layer's input to the rows of another input: a selection, or each
+// row repeated.
+type rows struct {
+	of    *rows        // nil for all tokens
+	index graph.Tensor // i32, which of these they are, or
+	times int          // repeats of each row, adjacent to each other
+}
+
+// Pick returns the builder of layers whose input rows are the rows index i32 [k] of the input
+// of b's layers.
+func (b *Builder) Pick(index graph.Tensor) *Builder {
+	c := *b
+	c.rows = &rows{of: b.rows, index: index}
+	return &c
+}
+
+// Times returns the builder of layers whose input repeats each row of the input of b's layers
+// n times, like torch's repeat_interleave.
+func (b *Builder) Times(n int) *Builder {
+	c := *b
+	c.rows = &rows{of: b.rows, times: n}
+	return &c
+}
+
+// Part returns the builder of layers with one part of an adapter whose rows differ, or without
+// an adapter if a is nil. The part's own params are in slot number i.
+func (b *Builder) Part(i int, a Adapter) *Builder {
+	c := *b
+	c.slot, c.adapter = i, a
+	return &c
+}
+
+// Adapters returns the number of the adapter of each input row, i32 [rows]; -1 means none. For
+// tokens it is the input [Adapters].
+func (b *Builder) Adapters() graph.Tensor { return b.adaptersOf(b.rows) }
+
+func (b *Builder) adaptersOf(r *rows) graph.Tensor {
+	if r == nil {
+		return b.Input(Adapters, tensor.I32, b.Axis(Tokens))
+	}
+	all := b.adaptersOf(r.of)
+	if !all.Valid() {
+		return all
+	}
+	n, one := all.Type().Shape[0], ir.Static(1)
+	if r.times > 0 {
+		k := ir.Static(r.times)
+		each := b.G.IR().Broadcast(all.Reshape(n, one).Value(), ir.Shape{n, k})
+		return b.G.Of(each).Reshape(ir.Dim{N: n.N * k.N, Var: n.Var})
+	}
+	if !r.index.Valid() {
+		return r.index
+	}
+	picked := all.Cast(tensor.F32).Reshape(n, one).Gather(r.index) // exact: they are few
+	return picked.Reshape(r.index.Type().Shape[0]).Cast(tensor.I32)
+}

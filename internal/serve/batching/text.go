@@ -1,0 +1,125 @@
+package batching
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/serve/pages"
+	"github.com/lorafuse/lorafuse/lora"
+)
+
+// text is a sequence: the tokens of a prompt and of one answer to it. Before the first answer
+// token, it represents all answers to the prompt.
+type text struct {
+	r      *request
+	number int // index of the answer
+	answer *generate.Answer
+	others []*generate.Answer // other answers to the same prompt, until the prompt is read
+	order  uint64             // order in which running texts started
+	pages  *pages.Text        // nil while the text waits
+	read   int                // the most tokens that have ever been read
+}
+
+// tokens returns the tokens of prompt and answer.
+func (t *text) tokens() []int32 { return t.answer.Tokens() }
+
+// left returns the number of tokens to read before the next can be sampled.
+func (t *text) left() int { return len(t.tokens()) - t.pages.Len() }
+
+// known returns the tokens that cached pages may provide. The last token must always be read, since
+// its logits are needed. So must all tokens of a prompt with requested log-probabilities.
+func (t *text) known() []int32 {
+	if t.judged() {
+		return nil
+	}
+	all := t.tokens()
+	return all[:len(all)-1]
+}
+
+// release releases the pages.
+func (t *text) release() {
+	if t.pages != nil {
+		t.pages.Release()
+		t.pages = nil
+	}
+}
+
+// judged reports whether log-probabilities of the prompt are still to be computed.
+func (t *text) judged() bool { return t.r.PromptLogprobs && len(t.r.prompt) < len(t.r.Prompt) }
+
+// version returns the adapter version, or nil for the base model.
+func (t *text) version() *lora.Version {
+	if t.r.lease == nil {
+		return nil
+	}
+	return t.r.lease.Version()
+}
+
+// stretch returns how many of the unread tokens can be read with one set of derived tables, and the
+// text length of these tables. A length of 0 means the tables for all texts up to length until. As
+// in a Generator, a prompt is read with the tables for its whole length, and each later token with
+// the tables for the text up to that token.
+func (t *text) stretch(until int) (n, length int) {
+	read, left, prompt := t.pages.Len(), t.left(), len(t.r.Prompt)
+	switch length = max(prompt, read+1); {
+	case until == 0:
+		return left, 0
+	case length <= until:
+		return min(left, until-read), 0
+	case read < prompt:
+		return prompt - read, length
+	}
+	return 1, length
+}
+
+// addPromptLogprobs appends to list the prompt tokens that follow the positions of logits, which
+// start at from, and allocates their log-probabilities.
+func (t *text) addPromptLogprobs(list []scored, from int, logits [][]float32) []scored {
+	r := t.r
+	if len(r.prompt) == 0 {
+		r.prompt = append(r.prompt, generate.Logprobs{})
+	}
+	for i, x := range logits {
+		if next := from + i + 1; next < len(r.Prompt) {
+			r.prompt = append(r.prompt, generate.Logprobs{})
+			list = append(list, scored{t: t, at: next, logits: x})
+		}
+	}
+	return list
+}
+
+// score computes the log-probability of a token of a prompt.
+func (x *scored) score() {
+	r := x.t.r
+	r.prompt[x.at], x.err = generate.NewLogprobs(x.logits, r.Prompt[x.at], r.Answers[0].TopLogprobs)
+}
+
+// next samples a token. A panic in a decoder or grammar becomes an error of this text.
+func (t *text) next(logits []float32) (token Token, err error) {
+	err = safely(func() error {
+		chosen, err := t.answer.Next(logits)
+		// Other fields of a token belong to its answer, which advances.
+		token.Token = generate.Token{ID: chosen.ID, Text: chosen.Text, Logprobs: chosen.Logprobs}
+		return err
+	})
+	token.Answer, token.Finish = t.number, t.answer.Finish()
+	return token, err
+}
+
+// ErrPanic is the error for a request that ended with a panic. The error text contains the panic.
+var ErrPanic = errors.New("panic")
+
+// safely runs f and returns a panic as an error.
+func safely(f func() error) (err error) {
+	defer func() {
+		switch x := recover().(type) {
+		case nil:
+		case error:
+			err = fmt.Errorf("batching: %w: %w", ErrPanic, x)
+		default:
+			err = fmt.Errorf("batching: %w: %v", ErrPanic, x)
+		}
+	}()
+	return f()
+}

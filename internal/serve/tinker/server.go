@@ -1,0 +1,226 @@
+package tinker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/serve/batching"
+	"github.com/lorafuse/lorafuse/internal/serve/keys"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/tokenizer"
+)
+
+// Engine generates samples; *batching.Engine implements it.
+type Engine interface {
+	Submit(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error]
+	Adapters() *lora.Registry
+}
+
+// Options configure a server. Engine, Trainer, Model and Dir are required.
+type Options struct {
+	Engine  Engine
+	Trainer Trainer
+	Model   *model.Model // of both
+	Name    string       // public model name; default: name of the folder
+	// Tokenizer replaces the one in the model's folder if it is not nil. TokenizerID is the name
+	// from which clients load the tokenizer. If empty, it is the model's folder, which works only
+	// on the same machine.
+	Tokenizer   *tokenizer.Tokenizer
+	TokenizerID string
+	MaxLength   int    // maximum tokens of prompt and answer, as in the engine; 0 means the model's limit
+	Dir         string // folder of saved data, created if missing
+	// Keys are the API keys of clients, each KEY or NAME KEY, sent as X-API-Key. If there are none,
+	// no key is needed and everything belongs to all. Sessions, runs, checkpoints and the prefix
+	// cache belong to the name of a key. AdminKeys see the objects of all keys.
+	Keys, AdminKeys []string
+	// SharePrefixCache lets clients reuse the cached prefixes of others. From response times they
+	// can then find out what others have asked.
+	SharePrefixCache bool
+
+	MaxBody    int64 // request size in bytes; 0 means 64 MiB
+	MaxSamples int   // concurrent sampling requests; 0 means 512
+	MaxAnswers int   // per sampling request; 0 means 128
+	MaxWaiting int64 // bytes of queued training data; 0 means 1 GiB
+	// Poll is the maximum time that a poll waits for an answer. Zero means 30 s.
+	Poll time.Duration
+	// Keep is the lifetime of an answer after it was fetched. Zero means 5 minutes.
+	Keep time.Duration
+	// SessionTimeout is the time without a sign of life after which a session ends. Zero means 5
+	// minutes.
+	SessionTimeout time.Duration
+	// OnSamplerGap, if not nil, is called with session.GapMetric of each training call that
+	// contains sampled log-probabilities.
+	OnSamplerGap func(gap float64)
+	Logger       *slog.Logger // nil: slog.Default()
+}
+
+// Server is an http.Handler for the paths below /api/v1. It is safe for concurrent use.
+type Server struct {
+	options   Options
+	routes    *http.ServeMux
+	keys      keys.Ring
+	tokenizer *tokenizer.Tokenizer
+	store     *store
+	futures   futures
+	queue     *queue
+	signature signer
+
+	context  context.Context // of all computation
+	cancel   context.CancelFunc
+	work     sync.WaitGroup
+	draining chan struct{}
+	drained  atomic.Bool
+	sampling atomic.Int64 // sampling requests in progress
+
+	mu       sync.Mutex // guards the fields below
+	sessions map[string]*tenant
+	models   map[string]*trainee
+	samplers map[string]*sampler
+	weights  map[string]*weights // by name in the registry
+}
+
+// window is the maximum number of calls of a model that may be queued ahead of the current one.
+const window = 1024
+
+// New returns a server and starts its training goroutine. It loads saved data and removes
+// unsaved data.
+func New(o Options) (*Server, error) {
+	if o.Engine == nil || o.Trainer == nil || o.Model == nil || o.Dir == "" {
+		return nil, errors.New("tinker: expected an engine, a trainer, a model and a folder")
+	}
+	dir, err := filepath.Abs(o.Model.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("tinker: %w", err)
+	}
+	ring, err := keys.NewRing(o.Keys, o.AdminKeys)
+	if err != nil {
+		return nil, fmt.Errorf("tinker: %w", err)
+	}
+	or(&o.Name, filepath.Base(dir))
+	or(&o.TokenizerID, dir)
+	or(&o.MaxLength, o.Model.Config.MaxLength())
+	or(&o.MaxBody, 64<<20)
+	or(&o.MaxSamples, 512)
+	or(&o.MaxAnswers, 128)
+	or(&o.MaxWaiting, 1<<30)
+	or(&o.Poll, 30*time.Second)
+	or(&o.Keep, 5*time.Minute)
+	or(&o.SessionTimeout, 5*time.Minute)
+	or(&o.Logger, slog.Default())
+	s := &Server{
+		options: o, keys: ring, tokenizer: o.Tokenizer, queue: newQueue(window, o.MaxWaiting), signature: newSigner(),
+		draining: make(chan struct{}), sessions: map[string]*tenant{}, models: map[string]*trainee{}, samplers: map[string]*sampler{}, weights: map[string]*weights{},
+	}
+	if s.tokenizer == nil {
+		if s.tokenizer, err = tokenizer.Load(o.Model.Dir); err != nil {
+			return nil, err
+		}
+	}
+	if s.store, err = openStore(o.Dir, o.Logger); err != nil {
+		return nil, err
+	}
+	s.routes = s.newRoutes()
+	s.context, s.cancel = context.WithCancel(context.Background())
+	s.work.Go(func() { s.queue.run(s.context, s.lanes) })
+	s.work.Go(s.tend)
+	return s, nil
+}
+
+// or sets *v to normal if it is zero.
+func or[T comparable](v *T, normal T) {
+	var zero T
+	if *v == zero {
+		*v = normal
+	}
+}
+
+// Drain refuses new calls and answers polls at once. Calls in progress continue. Call it before
+// http.Server.Shutdown.
+func (s *Server) Drain() {
+	if !s.drained.Swap(true) {
+		close(s.draining)
+	}
+}
+
+// Close cancels all computation and waits for its end. Unsaved data is lost.
+func (s *Server) Close() {
+	s.Drain()
+	s.cancel()
+	s.work.Wait()
+	s.store.close()
+}
+
+// lanes returns the lanes of all models.
+func (s *Server) lanes() (all []*lane) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.models {
+		all = append(all, m.lane)
+	}
+	return all
+}
+
+func (s *Server) newRoutes() *http.ServeMux {
+	m := http.NewServeMux()
+	for _, r := range []struct {
+		pattern string
+		access  access
+		handle  func(*call) error
+	}{
+		{"GET healthz", everyone, s.health},
+		{"POST client/config", users, s.clientConfig},
+		{"POST client/dynamic_config", users, s.dynamicConfig},
+		{"GET get_server_capabilities", users, s.capabilities},
+		{"POST telemetry", users, s.telemetry},
+
+		{"POST create_session", users, s.createSession},
+		{"POST session_heartbeat", users, s.heartbeat},
+		{"GET sessions", users, s.listSessions},
+		{"GET sessions/{session}", users, s.getSession},
+		{"POST sessions/{session}/finish", users, s.finishSession},
+
+		{"POST create_model", users, s.createModel},
+		{"POST get_info", users, s.getInfo},
+		{"POST forward_backward", users, s.forwardBackward},
+		{"POST optim_step", users, s.optimStep},
+		{"POST save_weights", users, s.saveWeights},
+		{"POST save_weights_for_sampler", users, s.saveForSampler},
+		{"POST save_weights_external", users, s.saveExternal},
+		{"POST load_weights", users, s.loadWeights},
+		{"POST retrieve_future", users, s.retrieve},
+
+		{"POST create_sampling_session", users, s.createSampler},
+		{"GET samplers/{sampler}", users, s.getSampler},
+		{"POST asample", users, s.sample},
+
+		{"POST weights_info", users, s.weightsInfo},
+		{"GET training_runs", users, s.listRuns},
+		{"GET training_runs/{run}", users, s.getRun},
+		{"GET checkpoints", users, s.listAll},
+		{"GET training_runs/{run}/checkpoints", users, s.listCheckpoints},
+		{"DELETE training_runs/{run}/checkpoints/{kind}/{name}", users, s.deleteCheckpoint},
+		{"PUT training_runs/{run}/checkpoints/{kind}/{name}/ttl", users, s.setTTL},
+		{"GET training_runs/{run}/checkpoints/{kind}/{name}/external_weights_urls", users, s.externalURLs},
+		{"GET external_weights/{run}/{name}/{file}", everyone, s.download}, // the signature authorizes the client
+	} {
+		method, path, _ := strings.Cut(r.pattern, " ")
+		m.Handle(method+" "+root+path, route{s, r.access, r.handle})
+	}
+	for _, path := range []string{"auth/token", "retrieve_futures", "join_sampling_session", "cancel_future", "create_custom_loss", "copy_weights", "unload_model", "sessions/search"} {
+		m.Handle("POST "+root+path, route{s, users, func(*call) error { return unsupported("%s", path) }})
+	}
+	return m
+}
+
+// root is the path prefix of the protocol.
+const root = "/api/v1/"

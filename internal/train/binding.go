@@ -1,0 +1,272 @@
+package train
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/quant"
+	"github.com/lorafuse/lorafuse/internal/train/schedule"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/train/config"
+)
+
+// tokenizerFiles are the files of a model that can affect its tokens.
+var tokenizerFiles = []string{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json"}
+
+// settle computes the number of steps and the settings that a resumed run must share.
+func (r *Run) settle(s *lora.State) error {
+	c := r.cfg
+	r.steps = c.TotalSteps(r.train.StepsPerEpoch())
+	if r.steps > math.MaxInt32 {
+		return fmt.Errorf("train: epochs: %v of %d steps each are %d steps, expected at most %d", c.Epochs, r.train.StepsPerEpoch(), r.steps, math.MaxInt32)
+	}
+	masked := slices.ContainsFunc(s.Placement.Targets, func(t lora.Target) bool { return t.Dropout > 0 })
+	if draws := int64(r.steps) * int64(c.GradientAccumulationSteps); masked && draws > math.MaxUint32 {
+		return fmt.Errorf("train: gradient_accumulation_steps: %d of each of %d steps need %d masks of lora_dropout, expected at most %d, which have a number of their own",
+			c.GradientAccumulationSteps, r.steps, draws, int64(math.MaxUint32))
+	}
+	r.trainableNum = s.Params()
+	r.settings = map[string]string{"precision": r.precision.String()}
+	r.bindSettings()
+	r.material.bind(r)
+	if err := r.bindAdapter(s); err != nil {
+		return err
+	}
+	if err := r.bindModel(); err != nil {
+		return err
+	}
+	r.progress.Format, r.progress.Settings = progressFormat, r.settings
+	r.progress.Backend = r.dev.Info().Backend
+	return nil
+}
+
+func (r *Run) bind(key string, v any) { r.settings[key] = fmt.Sprint(v) }
+
+// bindSettings records the configuration keys that directly affect results.
+func (r *Run) bindSettings() {
+	c := r.cfg
+	if c.Task != config.Language {
+		r.bind("task", c.Task)
+	}
+	r.bind("batch_size", c.BatchSize)
+	r.bind("gradient_accumulation_steps", c.GradientAccumulationSteps)
+	r.bind("seed", c.Seed)
+	r.bind("learning_rate", c.LearningRate)
+	r.bind("schedule", c.Schedule)
+	if !strings.HasPrefix(string(c.Schedule), "constant") {
+		r.bind("steps", r.steps)
+	}
+	warmup := c.WarmupSteps
+	if warmup == 0 {
+		warmup = schedule.WarmupSteps(c.WarmupRatio, r.steps)
+	}
+	r.bind("warmup_steps", warmup) // the ratio's too
+	r.bind("num_cycles", c.NumCycles)
+	r.bind("power", c.Power)
+	r.bind("lr_end", c.LREnd)
+	r.bind("optimizer", c.Optimizer)
+	r.bind("betas", c.Betas)
+	r.bind("eps", c.Eps)
+	r.bind("weight_decay", c.WeightDecay)
+	r.bind("max_grad_norm", c.MaxGradNorm)
+	r.bind("data.shuffle", c.Data.Shuffle)
+	r.bind("data.drop_last", c.Data.DropLast)
+	r.bind("quantize", cmp.Or(c.Quantize, quant.None))
+	if c.BatchInvariant {
+		r.bind("batch_invariant", true)
+	}
+	stop := c.EarlyStopping
+	r.bind("early_stopping.patience", stop.Patience)
+	if stop.Patience > 0 { // evaluations decide when the run ends
+		r.bind("early_stopping.min_delta", stop.MinDelta)
+		r.bind("eval_steps", c.EvalSteps)
+		r.bind("eval_batch_size", r.evalRows())
+	}
+}
+
+func fileHash(path string) string {
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "missing"
+	}
+	if err != nil {
+		return "unreadable"
+	}
+	sum := sha256.Sum256(raw)
+	return fmt.Sprintf("sha256 %x", sum[:8])
+}
+
+// bindAdapter records the adapter's configuration key by key, and the values of an
+// adapter from which training continues. The path of the base is not recorded.
+func (r *Run) bindAdapter(s *lora.State) error {
+	if err := r.bindFields("adapter.", s.Placement.Config().JSON(), "base_model_name_or_path"); err != nil {
+		return err
+	}
+	if r.cfg.InitAdapter == "" {
+		return nil // the seed decides
+	}
+	h := sha256.New()
+	for _, key := range slices.Sorted(maps.Keys(s.Values)) {
+		fmt.Fprintf(h, "%q %d\n", key, len(s.Values[key]))
+		h.Write(tensor.BytesOf(s.Values[key]))
+	}
+	r.bind("init_adapter", fmt.Sprintf("values %x", h.Sum(nil)[:8]))
+	return nil
+}
+
+// bindFields records the fields of a JSON object and of the objects nested in it,
+// except the names in but.
+func (r *Run) bindFields(prefix string, object []byte, but ...string) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(object, &fields); err != nil {
+		return fmt.Errorf("train: %w", err)
+	}
+	for key, raw := range fields {
+		if slices.Contains(but, key) {
+			continue
+		}
+		var text bytes.Buffer
+		if err := json.Compact(&text, raw); err != nil {
+			return fmt.Errorf("train: %w", err)
+		}
+		if text.Bytes()[0] != '{' {
+			r.bind(prefix+key, text.String())
+		} else if err := r.bindFields(prefix+key+".", text.Bytes()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bindModel records the architecture settings in config.json, and the identity of the
+// weights.
+func (r *Run) bindModel() error {
+	raw, err := json.Marshal(r.model.Config)
+	if err != nil {
+		return fmt.Errorf("train: %w", err)
+	}
+	if err := r.bindFields("config.json ", raw, "EOS", "BOS", "DType"); err != nil {
+		return err
+	}
+	if r.base != nil {
+		r.settings["weights"], err = r.base.weightsIdentity()
+	} else {
+		r.settings["weights"], err = weightsIdentity(r.model)
+	}
+	return err
+}
+
+const (
+	wholeTensor = 1 << 20 // size up to which a tensor is read whole
+	samples     = 16      // number of evenly spaced blocks that are read of a larger tensor
+	sampleBlock = 4 << 10
+)
+
+// weightsIdentity returns a fingerprint of weights without reading gigabytes. It covers
+// the names, types and shapes of all tensors that the model uses, all bytes of tensors
+// up to 1 MiB, and 16 evenly spaced blocks of 4 KiB of larger ones, including their
+// first and last bytes. Training, merging or quantising changes nearly every block; a
+// change only between the blocks goes unnoticed.
+func weightsIdentity(m *model.Model) (string, error) {
+	h := sha256.New()
+	for _, name := range m.Fresh() {
+		fmt.Fprintf(h, "%q is new\n", name)
+	}
+	for _, used := range m.Used() {
+		for _, name := range m.Stored(used) {
+			v, err := m.Set().Lookup(name)
+			if err != nil {
+				return "", fmt.Errorf("train: %w", err)
+			}
+			fmt.Fprintf(h, "%q %v %v\n", name, v.DType, v.Shape)
+			err = v.Use(func(data []byte) error {
+				if len(data) <= wholeTensor {
+					h.Write(data)
+					return nil
+				}
+				for i := range samples {
+					at := (len(data) - sampleBlock) / (samples - 1) * i
+					if i == samples-1 {
+						at = len(data) - sampleBlock
+					}
+					h.Write(data[at : at+sampleBlock])
+				}
+				return nil
+			})
+			if err != nil {
+				return "", fmt.Errorf("train: tensor %q: %w", name, err)
+			}
+		}
+	}
+	return fmt.Sprintf("sha256 %x", h.Sum(nil)[:8]), nil
+}
+
+// resume reads the checkpoint that the configuration asks for, if any.
+func (r *Run) resume(s *lora.State) (map[string]tensor.Tensor, error) {
+	c := r.cfg
+	if c.Resume == "" {
+		steps, err := checkpoints(c.OutputDir)
+		if err == nil && len(steps) > 0 {
+			err = fmt.Errorf("train: output_dir %s has checkpoints of an earlier run (the last at step %d): go on with --resume, or choose another output_dir",
+				c.OutputDir, steps[len(steps)-1])
+		}
+		return nil, err
+	}
+	path, err := findCheckpoint(c.Resume, c.OutputDir)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.checkHome(path); err != nil {
+		return nil, err
+	}
+	p, err := readProgress(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.same(r.progress); err != nil {
+		return nil, fmt.Errorf("train: checkpoint %s: %w", path, err)
+	}
+	if p.Step > r.steps {
+		return nil, fmt.Errorf("train: checkpoint %s: %w: it is at step %d, the run has %d", path, ErrCheckpoint, p.Step, r.steps)
+	}
+	moments, err := readTensors(path, p, s)
+	if err != nil {
+		return nil, err
+	}
+	if was, now := p.Backend, r.progress.Backend; was != now {
+		r.observer.note("note     the checkpoint was made on %s, this is %s: results are the same but for rounding", was, now)
+		p.Backend = now
+	}
+	r.progress, r.resumed = p, path
+	return moments, nil
+}
+
+// checkHome refuses to go on from a checkpoint of elsewhere in a folder that
+// has checkpoints of its own.
+func (r *Run) checkHome(path string) error {
+	home, err := os.Stat(r.cfg.OutputDir)
+	if err != nil {
+		return fmt.Errorf("train: output_dir: %w", err)
+	}
+	if from, err := os.Stat(filepath.Dir(filepath.Clean(path))); err == nil && os.SameFile(from, home) {
+		return nil
+	}
+	steps, err := checkpoints(r.cfg.OutputDir)
+	if err == nil && len(steps) > 0 {
+		err = fmt.Errorf("train: output_dir %s has checkpoints of its own (the last at step %d), expected none beside resume %s of another folder", r.cfg.OutputDir, steps[len(steps)-1], path)
+	}
+	return err
+}

@@ -1,0 +1,104 @@
+package train_test
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dev/testdevice"
+	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// TestRounding compares the error of runs at precision bf16, whose operands and
+// activations are rounded, with that of PyTorch's autocast to bfloat16: of the gradients that all batches
+// have with the first adapter, and of the losses of the run. A loss is one number,
+// whose error is chance as to its sign, so that it takes all runs to compare them; a
+// run's gradients are a few thousand, of which some are worse by chance too.
+func TestRounding(t *testing.T) {
+	raw, err := os.ReadFile("../../testdata/rounding.json")
+	require.NoError(t, err)
+	var theirs struct{ Gradients, Losses map[string]float64 }
+	require.NoError(t, json.Unmarshal(raw, &theirs))
+	runs := append(traces(t), peftTraces(t)...)
+	require.Len(t, theirs.Losses, len(runs))
+	var ours, other struct{ gradients, losses float64 } // sums of logarithms
+	for _, r := range runs {
+		t.Run(r.name, func(t *testing.T) {
+			path, err := filepath.Rel("../../testdata", r.dir)
+			require.NoError(t, err)
+			path = filepath.ToSlash(path)
+			require.Contains(t, theirs.Gradients, path)
+			dev := testdevice.Open(t, backend.Options{Precision: backend.BF16})
+			gradients, losses := r.gradientError(t, dev), r.lossError(t, dev)
+			t.Logf("gradients %.2g, PyTorch's %.2g; losses %.2g, PyTorch's %.2g", gradients, theirs.Gradients[path], losses, theirs.Losses[path])
+			assert.Less(t, gradients, 1.25*theirs.Gradients[path])
+			assert.Less(t, losses, 2*theirs.Losses[path])
+			ours.gradients, ours.losses = ours.gradients+math.Log(gradients), ours.losses+math.Log(losses)
+			other.gradients, other.losses = other.gradients+math.Log(theirs.Gradients[path]), other.losses+math.Log(theirs.Losses[path])
+		})
+	}
+	mean := func(sum float64) float64 { return math.Exp(sum / float64(len(runs))) }
+	t.Logf("gradients of all runs %.2g, PyTorch's %.2g; losses %.2g, PyTorch's %.2g", mean(ours.gradients), mean(other.gradients), mean(ours.losses), mean(other.losses))
+	require.LessOrEqual(t, ours.gradients, other.gradients)
+	require.LessOrEqual(t, ours.losses, other.losses)
+}
+
+// gradientError is that of the first adapter's gradients on all batches, against
+// the CPU in float32, which other tests hold to the recorded ones.
+func (r recorded) gradientError(t *testing.T, dev backend.Device) float64 {
+	exact, rounded := r.gradients(t, testdevice.OpenOn(t, backend.CPU, backend.Options{})), r.gradients(t, dev)
+	require.Len(t, rounded, len(exact))
+	var e testdevice.Deviation
+	for i := range exact {
+		e.Add(float64(rounded[i]), float64(exact[i]))
+	}
+	return e.Relative()
+}
+
+// gradients are those of all batches, one behind the other, of each with the
+// weight that one step gives them.
+func (r recorded) gradients(t *testing.T, dev backend.Device) (all []float32) {
+	ctx := context.Background()
+	f, err := safetensors.Open(filepath.Join(r.dir, "grads_step0.safetensors"))
+	require.NoError(t, err)
+	defer f.Close()
+	e, batches := r.begin(t, dev)
+	for i, b := range batches {
+		require.NoError(t, e.Accumulate(ctx, b, 0))
+		for _, p := range e.Trained() {
+			v, err := f.Lookup(inMemoryName(p.Name, f))
+			require.NoError(t, err)
+			g := make([]float32, v.Len()/tensor.F32.Size())
+			require.NoError(t, e.Gradient(ctx, p.Name, g))
+			for _, x := range g {
+				all = append(all, x/float32(b.LossTokens))
+			}
+		}
+		_, err := e.Update(ctx, b.LossTokens, i+1, 0) // changes nothing
+		require.NoError(t, err)
+	}
+	return slices.Clip(all)
+}
+
+// lossError is that of the losses of all steps, against the recorded ones.
+func (r recorded) lossError(t *testing.T, dev backend.Device) float64 {
+	ctx := context.Background()
+	var wrong testdevice.Deviation
+	e, batches := r.begin(t, dev)
+	for i, want := range readTrace(t, r.dir).Trace {
+		require.NoError(t, e.Accumulate(ctx, batches[want.Batch], 0))
+		got, err := e.Update(ctx, batches[want.Batch].LossTokens, i+1, want.RawLR)
+		require.NoError(t, err)
+		wrong.Add(got.Loss, want.RawLoss)
+	}
+	return wrong.Relative()
+}

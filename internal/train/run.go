@@ -1,0 +1,274 @@
+package train
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/data"
+	"github.com/lorafuse/lorafuse/internal/fsatomic"
+	"github.com/lorafuse/lorafuse/internal/train/events"
+	"github.com/lorafuse/lorafuse/internal/train/schedule"
+)
+
+// ErrInterrupted is wrapped if a run was interrupted; a checkpoint has been saved.
+var ErrInterrupted = errors.New("interrupted")
+
+// ErrNothingNew is wrapped together with ErrInterrupted if the run made no progress
+// that a new checkpoint could contain.
+var ErrNothingNew = errors.New("before a new step was done")
+
+// AdapterDir is the folder in output_dir that the trained adapter is saved in.
+const AdapterDir = "adapter"
+
+// Summary is the result of a finished run.
+type Summary struct {
+	Steps           int      `json:"steps"`
+	Seconds         float64  `json:"seconds"` // of this process
+	Tokens          int64    `json:"tokens"`  // or images, see Unit
+	TokensPerSecond float64  `json:"tokens_per_second"`
+	Unit            string   `json:"unit,omitempty"` // images; empty for tokens
+	FirstLoss       float64  `json:"first_loss"`
+	LastLoss        float64  `json:"last_loss"`
+	FirstEval       *float64 `json:"first_eval_loss,omitempty"`
+	LastEval        *float64 `json:"last_eval_loss,omitempty"`
+	Accuracy        *float64 `json:"last_eval_accuracy,omitempty"` // of a classifier
+	EarlyStop       bool     `json:"stopped_early,omitempty"`
+	Adapter         string   `json:"adapter"`
+	Parameters      int      `json:"trained_parameters"`
+	Memory          Memory   `json:"memory"`
+	Fit             Fit      `json:"plan"`
+	Plot            string   `json:"plot,omitempty"`
+	// Load describes the upload of the weights to a device with its own memory.
+	Load *backend.LoadStats `json:"load,omitempty"`
+}
+
+// MarshalJSON writes losses as metrics.jsonl has them: an evaluation may be NaN.
+func (s Summary) MarshalJSON() ([]byte, error) {
+	type plain Summary
+	return json.Marshal(struct {
+		*plain
+		FirstEval *number `json:"first_eval_loss,omitempty"`
+		LastEval  *number `json:"last_eval_loss,omitempty"`
+	}{(*plain)(&s), (*number)(s.FirstEval), (*number)(s.LastEval)})
+}
+
+// UnmarshalJSON parses the format of MarshalJSON.
+func (s *Summary) UnmarshalJSON(text []byte) error {
+	type plain Summary
+	var p struct {
+		*plain
+		FirstEval *number `json:"first_eval_loss"`
+		LastEval  *number `json:"last_eval_loss"`
+	}
+	p.plain = (*plain)(s)
+	if err := json.Unmarshal(text, &p); err != nil {
+		return err
+	}
+	s.FirstEval, s.LastEval = (*float64)(p.FirstEval), (*float64)(p.LastEval)
+	return nil
+}
+
+// Train runs until the last step, or until ctx ends: then it saves a
+// checkpoint and returns ErrInterrupted. Errors: ErrNotFinite.
+func (r *Run) Train(ctx context.Context) (*Summary, error) {
+	l := &loop{Run: r, begin: time.Now(), rated: r.dev.Info().Rated}
+	var err error
+	if l.rates, err = r.cfg.LearningRates(r.steps); err != nil {
+		return nil, err
+	}
+	if r.resumed != "" {
+		later, err := forget(r.cfg.OutputDir, r.progress.Step)
+		if err != nil {
+			return nil, fmt.Errorf("train: %w", err)
+		}
+		if len(later) > 0 {
+			r.observer.note("note     removed the checkpoints after step %d, where the run goes on: %v", r.progress.Step, later)
+		}
+	}
+	if err := l.openLogs(); err != nil {
+		return nil, err
+	}
+	var s *Summary
+	if err = l.logPlan(); err == nil {
+		err = l.run(ctx)
+	}
+	if err == nil && r.base != nil && l.ahead && r.cfg.SaveSteps > 0 {
+		err = l.save() // so that this job has nothing left to do if the others are resumed
+	}
+	if err == nil {
+		s, err = l.finish()
+	}
+	if closeErr := l.closeLogs(); err == nil && closeErr != nil {
+		err = fmt.Errorf("train: the adapter is saved in %s, but what was recorded of the run may not be whole: %w", s.Adapter, closeErr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close frees the memory of the run and unlocks its output folder.
+func (r *Run) Close() {
+	if r.engine != nil {
+		r.engine.Close()
+	}
+	if r.dev != nil && r.base == nil {
+		r.dev.Close()
+	}
+	if r.model != nil && r.base == nil {
+		r.model.Close()
+	}
+	if r.lock != nil {
+		_ = r.lock.Unlock() // which ends with the process at the latest
+		r.lock = nil
+	}
+}
+
+// unit returns the unit for a summary: empty for tokens.
+func unit(r Rows) string {
+	if u := r.Unit(); u != "tokens" {
+		return u
+	}
+	return ""
+}
+
+// loop is a run in progress.
+type loop struct {
+	*Run
+	rates  *schedule.Schedule
+	begin  time.Time
+	tokens int64 // trained on by this process
+	ahead  bool  // of the newest checkpoint: something was done since
+	saved  bool  // this process has saved a checkpoint
+	batch  data.Batch
+	rated  backend.Peak // of the device
+
+	metrics     *events.Metrics
+	tensorboard *events.TensorBoard
+}
+
+// run executes steps until the last one, or until early stopping. A step has two parts:
+// the update, and then evaluation and record. A checkpoint may be taken between the
+// two; a run that resumes from it begins with the second part.
+func (l *loop) run(ctx context.Context) error {
+	err := l.material.begin(ctx, l)
+	if err == nil {
+		err = l.evaluateFirst(ctx)
+	}
+	for err == nil && !l.ended() {
+		err = l.next(ctx)
+	}
+	if err != nil {
+		return l.interrupted(ctx, err)
+	}
+	return nil
+}
+
+// next completes the pending step, or executes the next one.
+func (l *loop) next(ctx context.Context) error {
+	if l.progress.Pending == nil {
+		if err := l.step(ctx); err != nil {
+			return err
+		}
+	}
+	if err := l.complete(ctx); err != nil {
+		return err
+	}
+	done := l.progress.Step
+	if done < l.steps && l.due(done) {
+		if err := l.save(); err != nil {
+			return err
+		}
+	}
+	if l.ended() {
+		return nil // only the adapter remains to be saved
+	}
+	return ctx.Err()
+}
+
+// due reports whether to save a checkpoint after a step.
+func (l *loop) due(step int) bool {
+	asked := l.observer.Save != nil && l.observer.Save(step)
+	return asked || l.cfg.SaveSteps > 0 && step%l.cfg.SaveSteps == 0
+}
+
+// ended reports whether training is complete.
+func (l *loop) ended() bool {
+	p := l.progress
+	return p.Pending == nil && (p.Step >= l.steps || p.stopped(l.cfg.EarlyStopping.Patience))
+}
+
+// interrupted saves a checkpoint of the finished work if ctx has ended.
+func (l *loop) interrupted(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	if l.ahead {
+		if err := l.save(); err != nil {
+			return fmt.Errorf("train: %w, and the checkpoint could not be saved: %w", ErrInterrupted, err)
+		}
+	}
+	if !l.saved {
+		return fmt.Errorf("train: %w %w: %w", ErrInterrupted, ErrNothingNew, context.Cause(ctx))
+	}
+	return fmt.Errorf("train: %w after step %d of %d; go on with --resume", ErrInterrupted, l.progress.Step, l.steps)
+}
+
+func (l *loop) save() error {
+	if l.metrics != nil {
+		if err := l.metrics.Sync(); err != nil {
+			return fmt.Errorf("train: %w", err)
+		}
+	}
+	if l.tensorboard != nil {
+		if err := l.tensorboard.Sync(); err != nil {
+			return fmt.Errorf("train: %w", err)
+		}
+	}
+	path, err := l.writeCheckpoint(context.Background())
+	if err != nil {
+		return err
+	}
+	l.ahead, l.saved = false, true
+	l.observer.note("saved    %s", path)
+	if l.observer.Saved != nil {
+		l.observer.Saved(l.progress.Step, path)
+	}
+	if err := prune(l.cfg.OutputDir, l.cfg.SaveLimit); err != nil {
+		return fmt.Errorf("train: save_limit: %w", err)
+	}
+	return nil
+}
+
+// finish saves the adapter and draws the loss.
+func (l *loop) finish() (*Summary, error) {
+	state, err := l.engine.State(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(l.cfg.OutputDir, AdapterDir)
+	if err := fsatomic.ReplaceDir(dir, func(tmp string) error { return l.saveAdapter(tmp, state, false) }); err != nil {
+		return nil, fmt.Errorf("train: %s: %w", dir, err)
+	}
+	if err := saveForDiffusers(l.cfg.OutputDir, l.model, state); err != nil {
+		return nil, fmt.Errorf("train: %s: %w", l.cfg.OutputDir, err)
+	}
+	seconds := time.Since(l.begin).Seconds()
+	s := &Summary{
+		Steps: l.progress.Step, Seconds: seconds, Tokens: l.progress.Tokens, TokensPerSecond: float64(l.tokens) / seconds, Unit: unit(l.train),
+		FirstLoss: l.progress.FirstLoss, LastLoss: l.progress.LastLoss,
+		FirstEval: (*float64)(l.progress.FirstEval), LastEval: (*float64)(l.progress.LastEval), Accuracy: l.progress.Accuracy,
+		EarlyStop: l.progress.stopped(l.cfg.EarlyStopping.Patience), Adapter: dir, Parameters: l.trainableNum, Memory: l.engine.Memory(), Fit: l.fitted, Load: l.load(),
+	}
+	if l.cfg.Log.Plot && l.cfg.Log.Metrics {
+		if s.Plot, err = l.plot(); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}

@@ -1,0 +1,225 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/internal/engine"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/internal/nn"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Names of the values that programs read and write in addition to the model.
+const (
+	gradientPrefix = "gradient."
+	firstPrefix    = "moment1."
+	secondPrefix   = "moment2."
+)
+
+// slopeInputs are the arrays of the fields of a slope, in their order.
+var slopeInputs = [...]string{"slope weight", "slope pull", "slope ratio", "slope q", "slope low", "slope high", "slope below", "slope above"}
+
+// fields returns the fields of the slope.
+func (s slope) fields() [len(slopeInputs)]float32 {
+	return [...]float32{s.weight, s.pull, s.ratio, s.q, s.low, s.high, s.below, s.above}
+}
+
+// form is the kind of computation in a pass.
+type form uint8
+
+const (
+	forward form = iota // the losses of tokens
+	linear              // and gradients for given weights
+	bent                // or that depend on the losses
+)
+
+// fields returns the number of fields of a slope that the form reads.
+func (f form) fields() int { return [...]int{0, 1, len(slopeInputs)}[f] }
+
+// pass is a kind of program: of one datum.
+type pass struct {
+	form   form
+	width  int // targets of a token
+	tokens int // at most
+	rows   int // number of rows whose logits are in memory at once, if they must be materialized
+}
+
+// parts returns the number of parts of the rows, each with its own logits.
+func (p pass) parts() int { return (p.tokens + p.rows - 1) / p.rows }
+
+// lossesResult names the result with the losses of tokens, −log p of each target.
+const lossesResult = "session.losses"
+
+// emit emits a program that computes the losses of the targets and accumulates
+// gradients.
+func (p pass) emit(b *nn.Builder, head *nn.Head, program *graph.Program, recompute bool) {
+	n, body := b.Axis(nn.Tokens), b.Trained()
+	if p.width == 1 && p.form != bent {
+		if losses, ok := head.Losses(b.Input(nn.Labels, tensor.I32, n)); ok {
+			program.Result(lossesResult, losses)
+			if p.form == linear {
+				losses = losses.Reshape(n, ir.Static(1))
+				accumulate(b, program, losses.Mul(b.Input(slopeInputs[0], tensor.F32, n, ir.Static(1))), body, recompute)
+			}
+			return
+		}
+	}
+	p.emitParts(b, head, program, body, recompute)
+}
+
+// accumulate adds to the gradients of parameters by losses [n, width].
+func accumulate(b *nn.Builder, program *graph.Program, losses graph.Tensor, trained []nn.Trained, recompute bool) {
+	for i, g := range b.G.Gradients(losses.Sum(1).Sum(0), params(b, trained), recompute) {
+		program.Accumulate(engine.SlotPrefix+gradientPrefix+trained[i].Name, g)
+	}
+}
+
+func params(b *nn.Builder, trained []nn.Trained) (all []graph.Tensor) {
+	for _, t := range trained {
+		all = append(all, b.Train(t.Name, t.Shape...))
+	}
+	return all
+}
+
+// weight returns −∂loss/∂p of the targets of some rows with losses −p, [m, width]. pick
+// selects these rows from all rows.
+func (p pass) weight(b *nn.Builder, losses graph.Tensor, pick func(graph.Tensor) graph.Tensor) graph.Tensor {
+	in := func(i int) graph.Tensor {
+		n := b.Axis(nn.Tokens)
+		return pick(b.Input(slopeInputs[i], tensor.F32, n, ir.Static(p.width)))
+	}
+	weight := in(0)
+	if p.form == bent {
+		pull, ratio, q, low, high, below, above := in(1), in(2), in(3), in(4), in(5), in(6), in(7)
+		off := losses.Scale(-1).Sub(q)
+		rho := off.Apply(ir.Exp)
+		g := rho.Compare(ir.Less, low).Where(below, rho.Compare(ir.Greater, high).Where(above, rho))
+		weight = weight.Add(ratio.Mul(g)).Sub(pull.Mul(off))
+	}
+	return weight.Detach()
+}
+
+// emitParts implements emit for cases in which the logits must be materialized (the
+// head has an adapter, or there are several targets) or would be computed twice
+// (gradients depend on losses). It computes and consumes the logits of one part of the
+// rows at a time. The gradients flow from there to the inputs of the head, and then
+// into the body.
+func (p pass) emitParts(b *nn.Builder, head *nn.Head, program *graph.Program, body []nn.Trained, recompute bool) {
+	n, states, width := b.Axis(nn.Tokens), head.Hidden(), ir.Static(p.width)
+	if !states.Valid() {
+		return
+	}
+	losses, back := b.G.Const(0, n, width), b.G.Const(0, states.Type().Shape...)
+	var sums []graph.Tensor // of the gradients of the head's own parameters
+	for i := range p.parts() {
+		h, m, in := *head, n, inputsOf(i)
+		pick := func(x graph.Tensor) graph.Tensor { return x }
+		put := func(_, rows graph.Tensor) graph.Tensor { return rows }
+		if p.parts() > 1 {
+			m = b.Axis(in.axis)
+			rows, to := b.Input(in.rows, tensor.I32, m), b.Input(in.to, tensor.I32, m)
+			one, zero := ir.Static(1), b.G.Of(b.G.IR().Const(0, ir.Type{DType: tensor.I32, Shape: ir.Shape{}}))
+			there := to.Compare(ir.GreaterEqual, zero).Reshape(m, one)
+			// Rows of padding get weight zero.
+			pick = func(x graph.Tensor) graph.Tensor { return there.Where(x.Gather(rows), b.G.Const(0)) }
+			put = func(table, rows graph.Tensor) graph.Tensor { return table.ScatterRows(rows, to) }
+			h = head.Rows(rows)
+		}
+		own := p.ofLogits(b, h, i, m)
+		if !own.Valid() {
+			return
+		}
+		losses = put(losses, own)
+		if p.form == forward {
+			continue
+		}
+		loss := own.Mul(p.weight(b, own, pick)).Sum(1).Sum(0)
+		trained := params(b, b.Trained()[len(body):])
+		if i == 0 {
+			sums = make([]graph.Tensor, len(trained))
+		}
+		gradients := b.G.Gradients(loss, append(trained, h.Hidden()), false)
+		for j := range trained {
+			g := gradients[j].Detach() // otherwise sums of products are fused into one, which keeps all logits
+			if i > 0 {
+				g = sums[j].Add(g)
+			}
+			sums[j] = g
+		}
+		back = put(back, gradients[len(trained)])
+	}
+	program.Result(lossesResult, losses.Reshape(ir.Dim{N: n.N * p.width, Var: n.Var}))
+	if p.form == forward {
+		return
+	}
+	for j, t := range b.Trained()[len(body):] {
+		program.Accumulate(engine.SlotPrefix+gradientPrefix+t.Name, sums[j])
+	}
+	if len(body) > 0 {
+		accumulate(b, program, states.Mul(back.Detach()), body, recompute)
+	}
+}
+
+// ofLogits returns the losses of the n rows in part i of a head, [n, width].
+func (p pass) ofLogits(b *nn.Builder, head nn.Head, i int, n ir.Dim) graph.Tensor {
+	logits, in := head.Logits(), inputsOf(i)
+	if !logits.Valid() {
+		return logits
+	}
+	one, v := ir.Static(1), logits.Type().Last().N
+	first := logits.CrossEntropyByRow(b.Input(in.labels, tensor.I32, n)).Reshape(n, one)
+	if p.width == 1 {
+		return first
+	}
+	all := logits.Reshape(ir.Dim{N: n.N * v, Var: n.Var}, one)
+	places := b.Input(in.places, tensor.I32, ir.Dim{N: n.N * p.width, Var: n.Var})
+	each := all.Gather(places).Reshape(n, ir.Static(p.width))
+	return first.Add(each.Slice(1, 0, 1)).Sub(each) // logsumexp, which the first target has, less the logit
+}
+
+// program is the key of a program shared by the sessions of a shape: a pass, or a step
+// with constants of AdamW.
+type program struct {
+	shape string
+	pass  pass
+	adam  ir.AdamWAttr
+}
+
+// pass returns the program of a pass. If the device has too little memory, this and
+// later passes recompute each layer for the gradients.
+func (b *Base) pass(ctx context.Context, s *engine.Slot, p pass) (*engine.Program, error) {
+	key := program{shape: s.Shape(), pass: p}
+	spec, ok := b.specs[key]
+	if !ok {
+		spec = b.passSpec(key, false)
+	}
+	x, err := b.host.Program(ctx, s, spec)
+	if errors.Is(err, backend.ErrOutOfMemory) && p.form != forward {
+		x, err = b.host.Program(ctx, s, b.passSpec(key, true)) // which changes no bit
+	}
+	if err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	return x, nil
+}
+
+// passSpec keeps the spec of a pass.
+func (b *Base) passSpec(key program, recompute bool) engine.Spec {
+	p := key.pass
+	bounds := map[string]int{nn.Tokens: p.tokens}
+	for i := range p.parts() {
+		bounds[inputsOf(i).axis] = p.rows
+	}
+	spec := engine.Spec{
+		Name: fmt.Sprintf("session.pass %+v %v", p, recompute), Bounds: bounds, Training: p.form != forward,
+		Build: func(n *nn.Builder, program *graph.Program) {
+			p.emit(n, b.host.Model().Build(n).Head, program, recompute)
+		},
+	}
+	b.specs[key] = spec
+	return spec
+}

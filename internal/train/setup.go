@@ -1,0 +1,430 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/bytesize"
+	"github.com/lorafuse/lorafuse/internal/fsatomic"
+	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/model/hub"
+	"github.com/lorafuse/lorafuse/internal/train/events"
+	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/train/config"
+)
+
+// Observer receives the events of a run. Its fields may be nil.
+type Observer struct {
+	// Note receives messages for the user: the memory plan, inputs that were read,
+	// files that were saved.
+	Note func(text string)
+	// Load is called with the progress, in bytes, of downloads, of tokenising, and of
+	// computations on rows before the first step.
+	Load func(task string, done, total int64)
+	// Step gets each finished optimizer step.
+	Step func(Report)
+	// Save is called after each step except the last, and returns whether to save a
+	// checkpoint even if save_steps does not require one.
+	Save func(step int) bool
+	// Saved is called with each checkpoint of a step when it is complete on disk. Later
+	// checkpoints may remove it (save_limit). See [CheckpointAdapter].
+	Saved func(step int, dir string)
+	// Figures returns additional metrics to record after a step.
+	Figures func() []events.Scalar
+	// Profile gets the cost of every launch of the device.
+	Profile *backend.Profile
+}
+
+// Report is one finished step.
+type Report struct {
+	Step, Steps     int // done, of all
+	Loss            float64
+	GradNorm        float64
+	LearningRate    float64
+	TokensPerSecond float64
+	FlopsPerSecond  float64  // of steps that are recorded, else 0
+	MFU             float64  // share of these in the most that the device can do by its data sheet; 0 if that is not known
+	Tokens          int64    // trained on by this process
+	Unit            string   // of Tokens and TokensPerSecond: tokens, or images
+	Eval            *float64 // loss, if the step ended with an evaluation
+	Accuracy        *float64 // there, the share of correctly classified rows, or of rows that prefer the chosen answer; nil if not applicable
+	Rewards         *Rewards // of the step, for the preference task
+}
+
+func (o Observer) note(format string, args ...any) {
+	if o.Note != nil {
+		o.Note(fmt.Sprintf(format, args...))
+	}
+}
+
+// Run is a training run, ready to go.
+type Run struct {
+	cfg      *config.Config
+	files    fs.FS // of its data; nil for the disk
+	observer Observer
+	lock     *fsatomic.FileLock // of the output folder, nil for a dry run
+
+	dev          backend.Device
+	precision    backend.Precision // that dev computes in
+	model        *model.Model
+	engine       *Engine
+	material     material
+	train, eval  Rows // of the material; eval may be nil
+	fitted       Fit
+	steps        int
+	progress     progress
+	resumed      string
+	settings     map[string]string // see bind
+	trainableNum int
+
+	base *Base // that the run shares with others; nil for a run alone
+}
+
+// New reads everything that the configuration names, plans the memory and compiles the
+// step. It writes only the output folder, which belongs to the run until Close. Errors:
+// ErrRunning if another run uses the folder.
+func New(ctx context.Context, c *config.Config, o Observer) (*Run, error) {
+	return open(ctx, c, nil, o, true)
+}
+
+// NewFrom opens a run like [New], with the files of c.Data in a file system, such as
+// rows in memory.
+func NewFrom(ctx context.Context, c *config.Config, files fs.FS, o Observer) (*Run, error) {
+	return open(ctx, c, files, o, true)
+}
+
+// DryRun returns the plan of a run. It does everything that New does, but leaves the
+// output folder unchanged, and works while another run uses the folder.
+func DryRun(ctx context.Context, c *config.Config, o Observer) (Memory, Fit, error) {
+	r, err := open(ctx, c, nil, o, false)
+	if err != nil {
+		return Memory{}, Fit{}, err
+	}
+	defer r.Close()
+	return r.Memory(), r.Fit(), nil
+}
+
+func open(ctx context.Context, c *config.Config, files fs.FS, o Observer, lock bool) (*Run, error) {
+	if err := validate(c); err != nil {
+		return nil, err
+	}
+	return (&Run{cfg: c, files: files, observer: o}).open(ctx, lock)
+}
+
+// validate checks the configuration of a single run.
+func validate(c *config.Config) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if c.Jobs.Len() > 0 {
+		return fmt.Errorf("train: jobs: %w: found %d, expected a run of its own", ErrOption, c.Jobs.Len())
+	}
+	return nil
+}
+
+func (r *Run) open(ctx context.Context, lock bool) (_ *Run, err error) {
+	defer func() {
+		if err != nil {
+			r.Close()
+		}
+	}()
+	dir, err := r.gather(ctx, lock)
+	if err != nil {
+		return nil, err
+	}
+	ready, err := r.build(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.begin(ctx, ready); err != nil {
+		return nil, err
+	}
+	r.describe()
+	return r, nil
+}
+
+// prepared holds the inputs for building the engine of a run.
+type prepared struct {
+	planner *Planner
+	opts    EngineOptions
+	moments map[string]tensor.Tensor // of the checkpoint to resume from, or nil
+}
+
+// gather creates the output folder, reads the data and the tools to read them, and
+// returns the folder of the model.
+func (r *Run) gather(ctx context.Context, lock bool) (dir string, err error) {
+	if err := r.makeOutput(lock); err != nil {
+		return "", err
+	}
+	if dir, err = r.resolve(ctx); err != nil {
+		return "", err
+	}
+	return dir, r.read(ctx, dir)
+}
+
+// build builds the engine. It runs exclusively on a shared base.
+func (r *Run) build(ctx context.Context, dir string) (p prepared, err error) {
+	if r.base != nil {
+		r.base.host.Lock()
+		defer r.base.host.Unlock()
+	}
+	if p, err = r.prepare(dir); err == nil {
+		r.engine, err = p.planner.Engine(ctx, p.opts)
+	}
+	return p, err
+}
+
+// prepare opens the device and plans the steps. For a run on a base it uses the model
+// and the device of the base.
+func (r *Run) prepare(dir string) (p prepared, err error) {
+	c, o := r.cfg, r.observer
+	if err := r.openDevice(); err != nil {
+		return p, err
+	}
+	if c.Backend == backend.Auto && r.base == nil {
+		if err := backend.Passed(r.dev.Info().Backend); err != nil {
+			o.note("computing on %s: %v", r.dev.Info().Backend, err)
+		}
+	}
+	state, err := r.adapter()
+	if err != nil {
+		return p, err
+	}
+	r.precision = c.Precision.On(r.dev.Info().Backend)
+	if err := r.settle(state); err != nil {
+		return p, err
+	}
+	task, err := r.material.task()
+	if err != nil {
+		return p, err
+	}
+	p.opts = EngineOptions{
+		Task: task, MaxTokens: r.train.MaxTokens(), Optimizer: Optimizer(c.Optimizer), Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: c.WeightDecay,
+		MaxGradNorm: c.MaxGradNorm, Checkpointing: c.ActivationCheckpointing, Seed: c.Seed, MemoryLimit: int64(c.MemoryLimit), Pack: c.Pack,
+	}
+	if r.eval != nil {
+		p.opts.MaxEvalTokens = r.eval.MaxTokens()
+	}
+	if r.base != nil {
+		p.planner, err = r.base.planner(state)
+	} else {
+		p.planner, err = NewPlanner(r.dev, r.model, state)
+	}
+	if err != nil {
+		return p, err
+	}
+	if d, ok := r.material.(drawing); ok {
+		if p.opts.Samples, err = d.samplesNeed(p.planner); err != nil {
+			return p, err
+		}
+	}
+	if p.opts, err = r.fit(p.planner, p.opts); err != nil {
+		return p, err
+	}
+	p.moments, err = r.resume(state)
+	return p, err
+}
+
+// resolve returns the folder of a language model.
+func (r *Run) resolve(ctx context.Context) (string, error) {
+	if r.base != nil {
+		return r.base.dir, nil
+	}
+	if r.cfg.Task == config.Diffuse {
+		return "", nil // its parts are found one by one, when they are read
+	}
+	return hub.Resolve(ctx, r.cfg.Model, r.hubOptions())
+}
+
+// hubOptions returns options that report downloads to the observer.
+func (r *Run) hubOptions() hub.Options {
+	return hub.Options{Progress: r.observer.Load, Warn: func(err error) { r.observer.note("%v", err) }}
+}
+
+// openDevice opens the device of the run.
+func (r *Run) openDevice() (err error) {
+	if r.dev != nil {
+		return nil
+	}
+	options := r.cfg.DeviceOptions()
+	options.Profile = r.observer.Profile
+	if r.dev, err = backend.Open(r.cfg.Backend, options); errors.Is(err, backend.ErrLoad) {
+		return fmt.Errorf("load: %w", err)
+	}
+	return err
+}
+
+// begin loads the state to resume from into the engine.
+func (r *Run) begin(ctx context.Context, p prepared) error {
+	r.fitted.Layers, r.fitted.Resident, r.fitted.Total = r.engine.layers, r.engine.Memory().Resident(), r.engine.Memory().Total()
+	if p.opts.Checkpointing && p.opts.Recomputed == 0 {
+		r.fitted.Recomputed = r.fitted.Layers
+	}
+	if p.moments == nil {
+		return nil
+	}
+	return r.engine.SetMoments(ctx, p.moments)
+}
+
+// fit chooses the plan of the steps: the one in the configuration, or, with a memory
+// budget, the fastest plan that fits.
+func (r *Run) fit(p *Planner, o EngineOptions) (EngineOptions, error) {
+	r.fitted = Fit{Cut: 1, Rows: r.cfg.BatchSize, Budget: int64(r.cfg.Memory)}
+	if r.cfg.Memory == 0 {
+		return o, nil
+	}
+	b, err := r.newBudget(p, o)
+	if err != nil {
+		return o, err
+	}
+	c, err := b.find()
+	if err != nil {
+		return o, err
+	}
+	r.fitted = c.Fit
+	r.use(c.material)
+	if c.Cut > 1 { // a last bit depends on it
+		r.settings["micro-batches"] = fmt.Sprintf("cut in %d to fit memory", c.Cut)
+	}
+	return b.packed(c.options, c.memory), nil
+}
+
+// quantize quantizes the weights on load if the configuration requests it.
+func (r *Run) quantize() error {
+	return r.model.Quantize(r.cfg.Quantize, func(done, total int64) {
+		if r.observer.Load != nil {
+			r.observer.Load("quantizing weights", done, total)
+		}
+	})
+}
+
+// describe reports the run before training begins.
+func (r *Run) describe() {
+	r.describeModel()
+	r.describeOwn()
+	if r.fitted.Budget > 0 {
+		r.observer.note("plan     %v: %s of memory: %s", r.fitted, bytesize.Binary(r.fitted.Resident), bytesize.Binary(r.fitted.Budget))
+		if r.fitted.Cut > 1 {
+			r.observer.note("note     gradients of the %d parts of a micro-batch add up to the same but for rounding", r.fitted.Cut)
+		}
+	}
+	r.describeMemory(r.engine.Memory())
+	if r.resumed != "" {
+		r.observer.note("resume   %s, step %d of %d", r.resumed, r.progress.Step, r.steps)
+	}
+}
+
+// describeModel reports the model and the device.
+func (r *Run) describeModel() {
+	info := r.dev.Info()
+	r.observer.note("model    %s, %s, %.1fM parameters", r.cfg.Model, r.model.Config.Architecture, float64(r.model.Parameters())/1e6)
+	for _, line := range r.model.Quantization().Lines() {
+		r.observer.note("%s", line)
+	}
+	if r.cfg.Task == config.Classify {
+		r.describeHead()
+	}
+	r.observer.note("backend  %s (%s), %v", info.Backend, info.Detail, r.precision)
+}
+
+// describeOwn reports the trained parameters and the rows.
+func (r *Run) describeOwn() {
+	r.observer.note("adapter  %d tensors, %.2fM trained parameters", len(r.engine.Trained()), float64(r.trainableNum)/1e6)
+	if idle := r.engine.idle(); len(idle) > 0 {
+		shown, more := idle[:min(len(idle), 3)], ""
+		if n := len(idle) - len(shown); n > 0 {
+			more = fmt.Sprintf(" and %d more", n)
+		}
+		r.observer.note("note     no effect on the loss, saved as they are: %s%s", strings.Join(shown, ", "), more)
+	}
+	if files := r.textFiles(); len(files) > 0 {
+		r.observer.note("note     used and saved with the adapter, from init_adapter: %s", strings.Join(files, ", "))
+	}
+	if r.cfg.Task == config.Prefer && r.cfg.InitAdapter != "" {
+		r.observer.note("note     the reference of preferences is the model without an adapter, not with init_adapter")
+	}
+	r.observer.note("data     %v", r.train)
+	if r.eval != nil {
+		r.observer.note("eval     %v", r.eval)
+	}
+}
+
+func (r *Run) describeMemory(m Memory) {
+	r.observer.note("memory   %v", m)
+	if load := r.load(); load != nil {
+		r.observer.note("weights  %v", load)
+	}
+}
+
+// load returns statistics of the upload of the weights, or nil if they are used in
+// place.
+func (r *Run) load() *backend.LoadStats {
+	d, ok := r.dev.(backend.Loader)
+	if !ok {
+		return nil
+	}
+	if s := d.Loaded(); s.Bytes > 0 {
+		return &s
+	}
+	return nil
+}
+
+// read opens the model in dir and reads the data. For a classifier it reads the rows
+// first, since they may determine the number of classes.
+func (r *Run) read(ctx context.Context, dir string) (err error) {
+	switch r.cfg.Task {
+	case config.Classify:
+		return r.readClassified(ctx, dir)
+	case config.Diffuse:
+		return r.readPictures(ctx)
+	}
+	if r.model == nil {
+		if err := r.openModel(dir); err != nil {
+			return err
+		}
+	}
+	_, err = r.loadData(ctx, dir, r.model.Config, r.cfg.DataOptions())
+	return err
+}
+
+// openModel opens the model in dir.
+func (r *Run) openModel(dir string) (err error) {
+	if r.model, err = model.OpenAs(dir, part(r.cfg.Task)); err != nil {
+		return err
+	}
+	if task := r.cfg.Task; task == config.Language || task == config.Prefer {
+		if err := r.model.CheckTask(model.NextToken); err != nil {
+			return fmt.Errorf("train: task: %s: %w", task, err)
+		}
+	}
+	r.noteUnread()
+	return r.quantize()
+}
+
+// noteUnread reports tensors of the checkpoint that the model does not read.
+func (r *Run) noteUnread() {
+	if line := r.model.UnreadLine(); line != "" {
+		r.observer.note("note     %s", line)
+	}
+}
+
+// evalRows returns the number of rows of an evaluation batch.
+func (r *Run) evalRows() int {
+	if r.cfg.EvalBatchSize > 0 {
+		return r.cfg.EvalBatchSize
+	}
+	return r.cfg.BatchSize
+}
+
+// Fit returns the memory plan that the run chose.
+func (r *Run) Fit() Fit { return r.fitted }
+
+// Memory returns the memory of that plan.
+func (r *Run) Memory() Memory { return r.engine.Memory() }
+
+// Device returns the device of the run.
+func (r *Run) Device() backend.Info { return r.dev.Info() }
