@@ -2,12 +2,15 @@
 """Has Tinker's own client and cookbook train on a running `lorafuse serve --train-dir DIR`.
 
     check_tinker.py --url http://127.0.0.1:8000 --key tml-sesame [--cookbook] [--proxy] [--fields FILE]
+    check_tinker.py --url http://127.0.0.1:8000 --key tml-sesame --gap
 
 It trains supervised and sees the loss fall, saves, loads, goes on, samples, lists, downloads
 and deletes. With --cookbook the supervised and the RL loop of tinker-cookbook run unmodified.
 Two clients at once must get the adapters that each gets alone, and a proxy that drops each
 answer once must change nothing. --fields compares the numbers of protobuf fields with those
-of the client.
+of the client. --gap compares the log-probabilities of sampled tokens with those that
+compute_logprobs and forward_backward return for them, on a server with --batch-invariant:
+the largest difference must be 0.
 
 It needs tinker, and for --cookbook tinker-cookbook. The exit status is 1 if a check fails.
 """
@@ -33,6 +36,7 @@ args.add_argument("--cookbook", action="store_true")
 args.add_argument("--proxy", action="store_true", help="also through a proxy that drops each answer once")
 args.add_argument("--fields", help="file with the numbers of fields, internal/serve/tinker/testdata/tinker_public.json")
 args.add_argument("--write-fields", action="store_true", help="write that file")
+args.add_argument("--gap", action="store_true", help="only compare log-probabilities of sampling, scoring and training")
 args.add_argument("--begin", action="store_true", help="train a little and save, and print what --end needs")
 args.add_argument("--end", help="what --begin has printed, of a server that was killed since")
 args = args.parse_args()
@@ -383,6 +387,43 @@ def check_fields():
     check("the fields of messages are those of the client", True)
 
 
+def check_gap():
+    """Samples, scores and trains on the same tokens: all log-probabilities must be equal."""
+    service, model = base_model()
+    clients = [service.create_lora_training_client(base_model=model, rank=r, seed=r).result() for r in (1, 8, 24)]
+    tokenizer = clients[0].get_tokenizer()
+    prompts = [tokenizer.encode(t) for t in TEXTS[:4]]
+    compared, scoring, training = 0, 0.0, 0.0
+    for step in range(4):
+        samplers = [c.save_weights_and_get_sampling_client().result() for c in clients]
+        params = types.SamplingParams(max_tokens=24, temperature=1.0, seed=step)
+        # Requests of all adapters share the batches of the engine.
+        asked = [[s.sample(types.ModelInput.from_ints(p), 4, params) for p in prompts] for s in samplers]
+        for client, sampler, futures in zip(clients, samplers, asked):
+            data, expected, scored = [], [], []
+            for prompt, future in zip(prompts, futures):
+                for seq in future.result().sequences:
+                    ids = prompt + seq.tokens
+                    scored.append(sampler.compute_logprobs(types.ModelInput.from_ints(ids)))
+                    before = len(prompt) - 1
+                    data.append(types.Datum(
+                        model_input=types.ModelInput.from_ints(ids[:-1]),
+                        loss_fn_inputs={"target_tokens": ids[1:], "logprobs": [0.0] * before + seq.logprobs,
+                                        "advantages": [0.0] * before + [(-1.0) ** len(data)] * len(seq.tokens)},
+                    ))
+                    expected.append((len(prompt), seq.logprobs))
+            forward, update = client.forward_backward(data, "importance_sampling"), client.optim_step(types.AdamParams(learning_rate=5e-3))
+            outputs = forward.result().loss_fn_outputs
+            update.result()
+            for (start, sampled), future, out in zip(expected, scored, outputs):
+                compared += len(sampled)
+                scoring = max([scoring] + [abs(a - b) for a, b in zip(sampled, future.result()[start:])])
+                training = max([training] + [abs(a - b) for a, b in zip(sampled, out["logprobs"].tolist()[start - 1:])])
+    check(f"sampled = scored: max |Δ| = {scoring} of {compared} tokens", compared > 0 and scoring == 0)
+    check(f"sampled = trained: max |Δ| = {training} of {compared} tokens", compared > 0 and training == 0)
+    service.close("success").result()
+
+
 def begin():
     service, model = base_model()
     client = service.create_lora_training_client(base_model=model, rank=8, seed=5).result()
@@ -420,6 +461,8 @@ if args.fields:
     check_fields()
 if args.end:
     end(*json.loads(args.end))
+elif args.gap:
+    check_gap()
 elif not args.write_fields:
     check_client()
     check_losses()

@@ -52,5 +52,7 @@ wait "$pid" 2>/dev/null || true
 pid=
 again
 client --end "$saved" || failed=1
+serve --api-key tml-sesame --model testdata/lm/llama/model --name tiny --train-dir "$store" --batch-invariant
+client --gap || failed=1
 ended
 exit $failed
