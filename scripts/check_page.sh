@@ -34,7 +34,7 @@ rows=$dir/rows.jsonl valid=$dir/valid.jsonl
 if [ "${1:-}" = --pictures ]; then
 	head -n 1200 examples/godoc/train.jsonl >"$rows"
 	head -n 120 examples/godoc/eval.jsonl >"$valid"
-	serve --model examples/godoc/model --name godoc-model --train-dir "$dir/train"
+	serve --model examples/godoc/model --served-model-name godoc-model --train-dir "$dir/train"
 	look train -rows "$rows" -valid "$valid" -show docs
 	ended
 	exit $failed

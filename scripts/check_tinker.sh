@@ -39,7 +39,7 @@ store=$dir/tinker-store
 rm -rf "$store"
 
 # again restarts the server on the existing store.
-again() { serve --api-key tml-sesame --model testdata/lm/llama/model --name tiny --train-dir "$store"; }
+again() { serve --api-key tml-sesame --model testdata/lm/llama/model --served-model-name tiny --train-dir "$store"; }
 
 # client ARGUMENTS…
 client() { "$python" scripts/check_tinker.py --url "$url" --key tml-sesame "$@"; }

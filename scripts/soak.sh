@@ -17,8 +17,8 @@ go build -o "$dir/soak" ./dev/soak
 model=testdata/lm/llama
 for name in lora dora rslora_all; do cp -r "$model/adapters/$name" "$dir/adapters/$name"; done
 "$dir/lorafuse" serve --model "$model/model" --adapter tiny="$model/adapters/lora" --adapter other="$model/adapters/dora" \
-	--adapter third="$model/adapters/patterns" --adapters-dir "$dir/adapters" --allow-adapter-updates --max-adapters 3 \
-	--cache-tokens 1024 --max-texts 8 --listen 127.0.0.1:0 2>"$dir/log" &
+	--adapter third="$model/adapters/patterns" --adapters-dir "$dir/adapters" --allow-adapter-updates --max-loras 3 \
+	--cache-tokens 1024 --max-num-seqs 8 --listen 127.0.0.1:0 2>"$dir/log" &
 pid=$!
 trap 'kill "$pid" 2>/dev/null || true' EXIT
 url=

@@ -1,6 +1,6 @@
-// Command gpubench is carried to a machine with a GPU beside cmd/gpucheck, which starts
-// it: it lists the GPU, and measures it. It has less in it than lorafuse has, whose
-// commands are for users.
+// Command gpubench lists and benchmarks the GPUs of a machine. It is packed together with
+// cmd/gpucheck, which starts it, and is smaller than lorafuse because it has no commands
+// for users.
 package main
 
 import (
@@ -67,7 +67,7 @@ func run(ctx context.Context, w io.Writer, args []string) error {
 		return err
 	}
 	if s.turns.Save != nil {
-		err = errors.Join(err, s.turns.Save(report)) // with what came in the end
+		err = errors.Join(err, s.turns.Save(report)) // including the final peaks
 	}
 	err = errors.Join(err, json.NewEncoder(w).Encode(report))
 	for _, row := range report.Rows {
@@ -95,7 +95,7 @@ func devices(w io.Writer) error {
 	return json.NewEncoder(w).Encode(list)
 }
 
-// suite is what is measured.
+// suite is a benchmark suite and its options.
 type suite struct {
 	name, backend, python, dir string
 	turns                      bench.Turns

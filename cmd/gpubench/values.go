@@ -12,9 +12,8 @@ import (
 	"github.com/lorafuse/lorafuse/graph/conformance"
 )
 
-// values runs the conformance suite on the GPU as go test does, by flags such as
-// -test.run, and ends the process: a test program of its own would be a third of what is
-// carried.
+// values runs the conformance suite on the GPU like go test, with flags such as
+// -test.run, and exits. A separate test binary would be a third of the pack.
 func values(args []string) error {
 	os.Args = append(os.Args[:1:1], args...)
 	open := func(p backend.Precision, used *[]*cuda.Device) conformance.Open {

@@ -1,5 +1,5 @@
-// Command gpucheck is carried to a machine with a GPU and runs the pack beside
-// it there; scripts/gpu_check.sh makes both.
+// Command gpucheck packs the GPU checks and runs the pack on a machine with a GPU.
+// scripts/gpu_check.sh builds both.
 package main
 
 import (
@@ -17,12 +17,12 @@ import (
 )
 
 const usage = `usage:
-  gpucheck pack DIR BIN ROOT <files     makes the pack of the programs in BIN and of these files of ROOT
-  gpucheck pack --beside DIR BIN ROOT <files    leaves the files in ROOT, which goes with the pack
-  gpucheck run --from DIR --out OUT     runs it`
+  gpucheck pack DIR BIN ROOT <files     packs the programs in BIN and the listed files of ROOT
+  gpucheck pack --beside DIR BIN ROOT <files    does not copy the files, because ROOT travels with the pack
+  gpucheck run --from DIR --out OUT     runs the pack`
 
-// Exit statuses: of failed steps, of wrong usage, of no device, and of steps that
-// there was no time for.
+// Exit statuses for failed steps, wrong usage, no device, and steps skipped for lack of
+// time.
 const (
 	exitFailed     = 1
 	exitUsage      = 2

@@ -43,7 +43,7 @@ type adapterConversion struct {
 func (a *app) adapter() *cobra.Command {
 	c := a.group(&cobra.Command{
 		Use:   "adapter",
-		Short: "Look after the files of adapters",
+		Short: "Convert LoRA adapter files between formats",
 	})
 	c.AddCommand(a.adapterConvert())
 	return c
@@ -53,34 +53,36 @@ func (a *app) adapterConvert() *cobra.Command {
 	var f adapterConvertFlags
 	c := &cobra.Command{
 		Use:   "convert INPUT OUTPUT --model MODEL",
-		Short: "Rewrite an adapter of a diffusion transformer as another tool names it",
-		Long: `Read an adapter of a diffusion transformer in any form and write it in another. INPUT
-is a file of diffusers, kohya, musubi-tuner, ComfyUI or ai-toolkit, a folder with a
-pytorch_lora_weights.safetensors, or a folder of PEFT's. --model is the model that it is
-for: a folder of diffusers, or its transformer alone, a folder or a single file, here or
-on the hub (owner/name[@revision], owner/name/file.safetensors). Every tensor must belong
-to it. Of a folder config.json is enough: weights are not read, nor downloaded.
+		Short: "Convert a diffusion adapter to another format",
+		Long: `Convert an adapter of a diffusion transformer from any supported format to another.
+INPUT is a file written by diffusers, kohya, musubi-tuner, ComfyUI or ai-toolkit, a
+folder with pytorch_lora_weights.safetensors, or a PEFT adapter folder. --model is the
+model that the adapter was trained for: a diffusers folder, or only its transformer (a
+folder or a single file), local or on the Hub (owner/name[@revision],
+owner/name/file.safetensors). Every tensor must match the model. A folder with only
+config.json is enough, because weights are neither read nor downloaded.
 
---to diffusers   pytorch_lora_weights.safetensors, with PEFT's configuration in the
-                 metadata, so that diffusers loads it with the strength it was trained at
---to kohya       lora_unet_… and .alpha; layers of FLUX have the names of its first
-                 release, where q, k and v are one
---to comfyui     diffusion_model.… and .alpha; of FLUX.2 B times the scale, without it
+--to diffusers   pytorch_lora_weights.safetensors, with the PEFT configuration in its
+                 metadata, so diffusers loads the adapter at its trained strength
+--to kohya       lora_unet_… and .alpha; FLUX layers have the names of the first FLUX
+                 release, which fuses q, k and v
+--to comfyui     diffusion_model.… and .alpha; for FLUX.2, B includes the scale and
+                 .alpha is omitted
 --to peft        a folder with adapter_config.json and adapter_model.safetensors
 
-diffusers does not load all layers from the kohya and ComfyUI formats: only the blocks
-of FLUX.1; for FLUX.2 no modulations and no guidance from kohya's, and not the last
-modulation from ComfyUI's. An adapter of such a layer is an error that names the layer.
+diffusers loads only some layers from the kohya and ComfyUI formats: for FLUX.1 only the
+blocks; for FLUX.2 neither modulations nor guidance from kohya, and not the last
+modulation from ComfyUI. If the adapter has such a layer, the command reports its name.
 
-Strength stays what it is: numbers are not scaled but where parts that have become one
-layer differ in theirs.`,
+The strength of the adapter does not change. Values are rescaled only if layers with
+different strengths are fused into one.`,
 		Example: `  lorafuse adapter convert style.safetensors output --model path/to/flux
   lorafuse adapter convert output/adapter style.safetensors --model Qwen/Qwen-Image --to kohya
   lorafuse adapter convert style.safetensors adapter --model path/to/flux/transformer --to peft`,
 		Args: args(2, "INPUT", "OUTPUT"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if f.model == "" {
-				return usagef(c.CommandPath(), "--model is missing: the model that the adapter is for, a folder or owner/name on the hub")
+				return usagef(c.CommandPath(), "--model is missing: the model that the adapter was trained for, a folder or owner/name on the Hub")
 			}
 			r, err := a.runAdapterConvert(c.Context(), args[0], args[1], &f)
 			if err != nil {
@@ -94,11 +96,11 @@ layer differ in theirs.`,
 		},
 	}
 	flags := c.Flags()
-	flags.StringVarP(&f.model, "model", "m", "", "the model, or its transformer: folder, file, or name on the hub")
+	flags.StringVarP(&f.model, "model", "m", "", "model or its transformer: folder, file or Hub name")
 	transformerFlag(c, &f.config)
-	flags.StringVar(&f.to, "to", string(dialects.Diffusers), "form to write: "+suggest.Or(adapterForms()))
-	flags.BoolVar(&f.transformerOnly, "transformer-only", false, "leave out what the file has for text encoders")
-	flags.BoolVar(&f.force, "force", false, "replace the file that is there")
+	flags.StringVar(&f.to, "to", string(dialects.Diffusers), "output format: "+suggest.Or(adapterForms()))
+	flags.BoolVar(&f.transformerOnly, "transformer-only", false, "ignore the text-encoder tensors of the file")
+	flags.BoolVar(&f.force, "force", false, "overwrite an existing file")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	return c
 }
@@ -173,7 +175,7 @@ func (f *adapterConvertFlags) file(output string) (string, error) {
 		return "", fmt.Errorf("adapter convert: OUTPUT %s: the form %s is one file, whose name ends in .safetensors", output, f.to)
 	}
 	if _, err := os.Stat(path); err == nil && !f.force {
-		return "", fmt.Errorf("adapter convert: %s is there already; --force replaces it", path)
+		return "", fmt.Errorf("adapter convert: %s already exists; --force overwrites it", path)
 	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("adapter convert: %w", err)
 	}

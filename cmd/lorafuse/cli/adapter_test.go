@@ -52,7 +52,7 @@ func TestAdapterConvert(t *testing.T) {
 
 	r := command(t, "", "adapter", "convert", fluxAdapter, last, "--model", fluxModel)
 	assert.Equal(t, ExitUsage, r.status)
-	assert.Contains(t, r.stderr, "--force replaces it")
+	assert.Contains(t, r.stderr, "--force overwrites it")
 	out := succeed(t, "adapter", "convert", fluxAdapter, last, "--model", fluxModel, "--force")
 	assert.Equal(t, "wrote 14 modules of rank 4 and alpha 4 into "+filepath.Join(last, dialects.File)+", in the form of diffusers\n", out)
 }

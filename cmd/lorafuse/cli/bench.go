@@ -17,17 +17,18 @@ func (a *app) bench() *cobra.Command {
 	var f tablesFlags
 	c := a.group(&cobra.Command{
 		Use:   "bench",
-		Short: "Measure how fast this machine does it",
-		Long: `Measure how fast this machine does it, and print the figures with what the machine is.
+		Short: "Run performance benchmarks",
+		Long: `Measure the performance of this machine and print the results with a description of
+the machine.
 
-Each suite is a command: kernels, layer, step, decode, upload, load. With flags alone
-all that docs/benchmarks.md has is measured: training steps, decoding, products,
-adapters and files, in some ten minutes on two cores, and a quarter of an hour with
-torch beside them. --markdown prints these five tables, --json and --save keep the
-results, one row a line.
+The suites are subcommands: kernels, layer, step, decode, upload and load. bench with
+flags but no subcommand measures everything in docs/benchmarks.md: training steps,
+decoding, matrix multiplications, adapters and files. This takes about ten minutes on
+two cores, or a quarter of an hour with torch for comparison. --markdown prints the
+five tables; --json and --save write the results, one row per line.
 
---from prints results that were saved, by this command or by suites with --json, from
-any number of machines: of each row the newest figure of each machine.`,
+--from prints saved results instead, from this command or from suites with --json, and
+from any number of machines. For each row it shows the newest result of each machine.`,
 		Example: `  lorafuse bench --markdown
   lorafuse bench --tables step,decode --python .venv/bin/python --save docs/benchmarks/mine.json
   lorafuse bench --markdown --from docs/benchmarks > docs/benchmarks.md
@@ -54,18 +55,18 @@ func (a *app) benchLoad() *cobra.Command {
 	var peers, size, only string
 	c := &cobra.Command{
 		Use:   "load",
-		Short: "Measure opening, reading and writing of safetensors files",
+		Short: "Benchmark opening, reading and writing safetensors files",
 		Long: `Measure how fast files are opened, read and written: a model of 218 bf16 tensors
 (1,112.8 MB), an adapter of 336 f32 tensors (74.8 MB), and files of 1,000 and 50,000
-small tensors for their headers. They are made in a folder that is removed again and
-takes up to seven times --size.
+small tensors for their headers. The files are created in a folder that takes up to
+seven times --size and is removed afterwards.
 
-Each sample is taken in a process of its own, with the files in the page cache, and
-the rows of a group take turns. Printed are the median, the 10th and the 90th
-percentile of the samples, the rate by the median in 10^9 bytes a second, and the most
-memory that the processes held. With --peers other programs are measured in the same
-run and ours is held against them; scripts/bench_load/build.sh builds them. A run that
-is interrupted prints what it has measured.`,
+Each sample runs in its own process with the files in the page cache; samples of the
+rows of a group are interleaved. The output has the median, the 10th and the 90th
+percentile of the samples, the rate at the median in 10^9 bytes per second, and the peak
+memory of the processes. With --peers other programs are measured in the same run for
+comparison; scripts/bench_load/build.sh builds them. An interrupted run prints the rows
+measured so far.`,
 		Example: `  lorafuse bench load --size 100MB --runs 3
   lorafuse bench load --only 'Header' --json
   sh scripts/bench_load/build.sh output/bench-peers
@@ -106,11 +107,11 @@ is interrupted prints what it has measured.`,
 		},
 	}
 	f.flags(c)
-	c.Flags().StringVar(&o.Dir, "dir", "", "folder in which the files are made; its file system is what is measured (default: the temporary folder)")
-	c.Flags().StringVar(&size, "size", "1112764704", "size of the model's file, such as 200MB; the adapter is smaller in proportion")
+	c.Flags().StringVar(&o.Dir, "dir", "", "folder for the files, on the file system to measure (default: the temporary folder)")
+	c.Flags().StringVar(&size, "size", "1112764704", "size of the model file, such as 200MB; the adapter is scaled in proportion")
 	c.Flags().IntVar(&o.Runs, "runs", 9, "samples of each row")
-	c.Flags().StringVar(&peers, "peers", "", "folder of other programs to measure as well")
-	c.Flags().StringVar(&only, "only", "", "measure only rows that match this expression, as \"group: program: what, file\"")
+	c.Flags().StringVar(&peers, "peers", "", "folder of other programs to measure for comparison")
+	c.Flags().StringVar(&only, "only", "", "regular expression that selects rows by \"group: program: operation, file\"")
 	return c
 }
 
@@ -120,7 +121,7 @@ const measureCommand = "measure-load"
 func (a *app) measureLoad() *cobra.Command {
 	return &cobra.Command{
 		Use:    measureCommand + " OP FILE OUT REPEAT",
-		Short:  "Do one operation of bench load",
+		Short:  "Run one operation of bench load",
 		Hidden: true,
 		RunE:   func(_ *cobra.Command, args []string) error { return load.Measure(a.out, args) },
 	}

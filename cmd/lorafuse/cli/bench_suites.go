@@ -33,11 +33,11 @@ type suiteFlags struct {
 
 func (f *suiteFlags) flags(c *cobra.Command, runs int, python string) {
 	f.report.flags(c)
-	c.Flags().IntVar(&f.runs, "runs", runs, "samples of each row, after one that is thrown away")
-	c.Flags().StringVar(&f.only, "only", "", "measure only rows that match this expression, as \"group: program: what, on what\"")
-	c.Flags().IntVar(&f.threads, "threads", 0, "threads of the CPU backend and of other programs, 0 is one per core")
-	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "machine to compute on: "+backend.Choices)
-	c.Flags().StringVar(&f.save, "save", "", "file that has what has been measured so far, as JSON, while it goes on")
+	c.Flags().IntVar(&f.runs, "runs", runs, "samples per row, after one warm-up")
+	c.Flags().StringVar(&f.only, "only", "", "regular expression that selects rows by \"group: program: operation, data\"")
+	c.Flags().IntVar(&f.threads, "threads", 0, "threads of the CPU backend and of other programs; 0 means one per core")
+	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "device: "+backend.Choices)
+	c.Flags().StringVar(&f.save, "save", "", "file that receives the results so far as JSON during the run")
 	if python != "" {
 		c.Flags().StringVar(&f.python, "python", "", python)
 	}
@@ -103,24 +103,24 @@ func (a *app) suite(f *suiteFlags, run func(ctx context.Context, t bench.Turns) 
 }
 
 // measured explains the figures.
-const measured = `Printed are the median, the 10th and the 90th percentile of the samples, 10^9
-operations and bytes a second by the median, and their share of the peak that this
-machine reaches in matrix products of that precision and in reading memory, both
-measured first. A run that is interrupted prints what it has measured.`
+const measured = `The output has the median, the 10th and the 90th percentile of the samples, the rate at
+the median in 10^9 operations and bytes per second, and its share of the peak. The peaks
+of matrix multiplication in each precision and of memory reads are measured first. An
+interrupted run prints the rows measured so far.`
 
 func (a *app) benchKernels() *cobra.Command {
 	var f suiteFlags
 	var shrink int
 	c := &cobra.Command{
 		Use:   "kernels",
-		Short: "Measure matrix products and what is bound by the memory, one by one",
-		Long: `Measure operations one by one: the matrix products of a layer of 2,048 channels and
+		Short: "Benchmark matrix multiplications and memory-bound operations",
+		Long: `Measure single operations: the matrix multiplications of a layer with 2,048 channels and
 of its adapters, forward and backward, for 1 to 2,048 rows, in f32, in f32 from bf16
 weights, in bf16, and in f32 from int8 and nf4 weights; softmax, norms, activations, the
 loss, AdamW, dropout and conversions on 64 MiB; attention.
 
-With --python torch and numpy (OpenBLAS, where it is built with it) make the same
-products in turn, and torch attention; ours are held against them.
+With --python, torch and numpy (OpenBLAS, if numpy is built with it) run the same matrix
+multiplications interleaved, and torch also attention; the output compares with them.
 
 ` + measured,
 		Example: `  lorafuse bench kernels
@@ -131,13 +131,13 @@ products in turn, and torch attention; ours are held against them.
 			return kernels.Run(ctx, kernels.Options{Turns: t, Backend: f.backend, Threads: f.threads, Shrink: shrink, Python: f.python})
 		}),
 	}
-	f.flags(c, 9, "Python with torch and numpy to measure as well")
+	f.flags(c, 9, "Python with torch and numpy, for comparison")
 	shrinkFlag(c, &shrink)
 	return c
 }
 
 func shrinkFlag(c *cobra.Command, shrink *int) {
-	c.Flags().IntVar(shrink, "shrink", 1, "divide all sizes, for a quick look")
+	c.Flags().IntVar(shrink, "shrink", 1, "divisor of all sizes, for a quick look")
 }
 
 // measureStepCommand makes one round of bench step in a process of its own.
@@ -146,7 +146,7 @@ const measureStepCommand = "measure-step"
 func (a *app) measureStep() *cobra.Command {
 	return &cobra.Command{
 		Use:    measureStepCommand + " ORDER",
-		Short:  "Make one round of bench step",
+		Short:  "Run one round of bench step",
 		Hidden: true,
 		Args:   args(1, "ORDER"),
 		RunE:   func(c *cobra.Command, args []string) error { return step.Measure(c.Context(), a.out, args[0]) },
@@ -158,16 +158,15 @@ func (a *app) benchStep() *cobra.Command {
 	var o step.Options
 	c := &cobra.Command{
 		Use:   "step",
-		Short: "Measure training steps, their memory and how soon they begin",
-		Long: `Measure training steps of models of random weights with adapters on all linear layers
-but the head, in f32 from bf16 weights and in bf16: the median step of each round, the
-most memory of its process, and the time from the start of the process to its first
-step. Operations a second count 4 for each weight and token, and attention: what no
-program can do without. The share of the peak is that of this ceiling. --quantize adds
-bases that are made smaller on load.
+		Short: "Benchmark training steps, memory and startup time",
+		Long: `Measure training steps of models with random weights and adapters on all linear layers
+except the head, in f32 from bf16 weights and in bf16: the median step of each round,
+the peak memory of its process, and the time from the start of the process to its first
+step. The rate and its share of the peak count 4 operations per weight and token, plus
+attention: the minimum for any program. --quantize adds base models quantized on load.
 
-With --python torch, transformers and PEFT train the same models on the same rows in
-turn, in f32, and in bf16 under autocast with a bf16 base.
+With --python, torch, transformers and PEFT train the same models on the same rows,
+interleaved, in f32, and in bf16 under autocast with a bf16 base model.
 
 ` + measured,
 		Example: `  lorafuse bench step
@@ -185,14 +184,14 @@ turn, in f32, and in bf16 under autocast with a bf16 base.
 			return step.Run(ctx, o)
 		}),
 	}
-	f.flags(c, 3, "Python with torch, transformers and peft to measure as well")
+	f.flags(c, 3, "Python with torch, transformers and peft, for comparison")
 	c.Flags().Lookup("runs").Usage = "rounds, each of them a new process"
 	c.Flags().StringSliceVar(&o.Sizes, "size", []string{"small"}, sizesUsage)
-	c.Flags().StringSliceVar(&o.Quantize, "quantize", nil, "measure bases that are quantised on load as well: int8, nf4")
-	c.Flags().IntVar(&o.Steps, "steps", 10, "timed steps of a round, after 2 that are not")
-	c.Flags().IntVar(&o.Rank, "rank", 16, "rank of the adapters")
-	c.Flags().IntVar(&o.Batch, "batch", 0, "rows of a step, 0 is 4 for small, 1 for wide and large")
-	c.Flags().IntVar(&o.Length, "length", 0, "tokens of a row, 0 is 256 for small, 512 for wide and large")
+	c.Flags().StringSliceVar(&o.Quantize, "quantize", nil, "also measure base models quantized on load: int8, nf4")
+	c.Flags().IntVar(&o.Steps, "steps", 10, "timed steps per round, after 2 warm-up steps")
+	c.Flags().IntVar(&o.Rank, "rank", 16, "adapter rank")
+	c.Flags().IntVar(&o.Batch, "batch", 0, "rows per step; 0 means 4 for small, 1 for wide and large")
+	c.Flags().IntVar(&o.Length, "length", 0, "tokens per row; 0 means 256 for small, 512 for wide and large")
 	c.Flags().StringVar(&o.Dir, "dir", "", modelsUsage)
 	return c
 }
@@ -202,16 +201,17 @@ func (a *app) benchDecode() *cobra.Command {
 	var o decoding.Options
 	c := &cobra.Command{
 		Use:   "decode",
-		Short: "Measure generating text, token by token, and reading prompts",
-		Long: `Measure generating with models of random weights in bf16: a token behind texts of 64
-to 4,096 tokens, with an adapter of rank 16 on all linear layers that is not merged and
-without one, and from weights that are made int8 and nf4 on load; reading a prompt of
-512 tokens, in f32 from bf16 weights and in bf16. Beside them stands a loop that reads
-the weights, where they are mapped, and does nothing else. Bytes are those of the
-weights, the adapter and the keys and values before a token.
+		Short: "Benchmark decoding and prefill",
+		Long: `Measure generation with models of random weights in bf16: decoding one token after
+contexts of 64 to 4,096 tokens, with and without an unmerged adapter of rank 16 on all
+linear layers, and with weights quantized to int8 and nf4 on load; and prefill of a
+prompt of 512 tokens, in f32 from bf16 weights and in bf16. A loop that only reads the
+mapped weights is measured for comparison. Byte counts include the weights, the adapter
+and the KV cache.
 
-With --llama-python llama.cpp generates in turn, with the same shapes in bf16 and
-q8_0; scripts/bench_decode/build.sh builds it. With --python transformers and PEFT do.
+With --llama-python, llama.cpp generates with the same shapes in bf16 and q8_0,
+interleaved; scripts/bench_decode/build.sh builds it. --python does the same for
+transformers and PEFT.
 
 ` + measured,
 		Example: `  lorafuse bench decode
@@ -229,13 +229,13 @@ q8_0; scripts/bench_decode/build.sh builds it. With --python transformers and PE
 			return decoding.Run(ctx, o)
 		}),
 	}
-	f.flags(c, 5, "Python with torch, transformers and peft to measure as well")
-	c.Flags().StringVar(&o.LlamaPython, "llama-python", "", "Python with llama-cpp-python to measure as well")
+	f.flags(c, 5, "Python with torch, transformers and peft, for comparison")
+	c.Flags().StringVar(&o.LlamaPython, "llama-python", "", "Python with llama-cpp-python, for comparison")
 	c.Flags().StringSliceVar(&o.Sizes, "size", []string{"small"}, sizesUsage)
-	c.Flags().IntSliceVar(&o.Contexts, "contexts", []int{64, 256, 1024, 2048, 4096}, "tokens before those that are generated")
-	c.Flags().IntVar(&o.Tokens, "tokens", 32, "tokens that are generated for one sample")
-	c.Flags().IntVar(&o.Prompt, "prompt", 512, "tokens of the prompt that is read")
-	c.Flags().IntVar(&o.Rank, "rank", 16, "rank of the adapter")
+	c.Flags().IntSliceVar(&o.Contexts, "contexts", []int{64, 256, 1024, 2048, 4096}, "context lengths in tokens")
+	c.Flags().IntVar(&o.Tokens, "tokens", 32, "tokens generated per sample")
+	c.Flags().IntVar(&o.Prompt, "prompt", 512, "prompt length for prefill, in tokens")
+	c.Flags().IntVar(&o.Rank, "rank", 16, "adapter rank")
 	c.Flags().StringVar(&o.Dir, "dir", "", modelsUsage)
 	return c
 }
@@ -245,14 +245,14 @@ func (a *app) benchUpload() *cobra.Command {
 	var o upload.Options
 	c := &cobra.Command{
 		Use:   "upload",
-		Short: "Measure how weights get to a GPU",
-		Long: `Measure how the weights of a model get from their file, in the page cache, to the
-memory of a device: as models are loaded, and in each of the ways that --load names,
-beside the rate at which the device copies pinned memory. The CPU uses weights where
-they are mapped.
+		Short: "Benchmark uploading weights to a GPU",
+		Long: `Measure how fast the weights of a model are uploaded from a file in the page cache to
+the memory of a device: as models are loaded, and with each method of --load, compared
+with the rate of copies from pinned memory. The CPU uses mapped weights in place.
 
-Printed are the median, the 10th and the 90th percentile of the samples, and 10^9 bytes
-a second by the median. A run that is interrupted prints what it has measured.`,
+The output has the median, the 10th and the 90th percentile of the samples, and the rate
+at the median in 10^9 bytes per second. An interrupted run prints the rows measured so
+far.`,
 		Example: "  lorafuse bench upload --backend cuda\n  lorafuse bench upload --backend cuda --size qwen-7b --runs 3 --json",
 		Args:    args(0),
 		RunE: a.suite(&f, func(ctx context.Context, t bench.Turns) (*bench.Report, error) {
@@ -268,7 +268,7 @@ a second by the median. A run that is interrupted prints what it has measured.`,
 
 const (
 	sizesUsage  = "models: tiny, small (28M weights), wide (154M), large (1.1G), qwen-0.5b, qwen-7b, llama-8b (for GPUs)"
-	modelsUsage = "folder in which the models are made (default: the temporary folder)"
+	modelsUsage = "folder for the models (default: the temporary folder)"
 )
 
 func (a *app) benchLayer() *cobra.Command {
@@ -276,11 +276,11 @@ func (a *app) benchLayer() *cobra.Command {
 	var shrink int
 	c := &cobra.Command{
 		Use:   "layer",
-		Short: "Measure linear layers with LoRA adapters",
-		Long: `Measure what an adapter costs: linear layers with adapters of rank 8, 16 and 64, with
-dropout and without, forward and backward, compared with the frozen layer alone and with
-the same products one by one; and adapters alone, (x A B)·s. Weights are bf16, products
-f32 or bf16.
+		Short: "Benchmark linear layers with LoRA adapters",
+		Long: `Measure the cost of an adapter: linear layers with adapters of rank 8, 16 and 64, with
+and without dropout, forward and backward, compared with the frozen layer and with the
+same matrix multiplications one by one; and adapters without a layer, (x A B)·s. Weights
+are bf16; matrix multiplications are f32 or bf16.
 
 ` + measured,
 		Example: `  lorafuse bench layer
@@ -290,7 +290,7 @@ f32 or bf16.
 			return layer.Run(ctx, layer.Options{Turns: t, Backend: f.backend, Threads: f.threads, Shrink: shrink, Python: f.python})
 		}),
 	}
-	f.flags(c, 9, "Python with torch to measure as well")
+	f.flags(c, 9, "Python with torch, for comparison")
 	shrinkFlag(c, &shrink)
 	return c
 }

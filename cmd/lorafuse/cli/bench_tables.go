@@ -45,14 +45,14 @@ func (f *tablesFlags) flags(c *cobra.Command) {
 	f.report.flags(c)
 	c.Flags().StringArrayVar(&f.from, "from", nil, "print saved results instead of measuring: files, or folders of *.json files; more may follow")
 	c.Flags().StringSliceVar(&f.tables, "tables", page.Tables(), "tables to measure")
-	c.Flags().StringVar(&f.save, "save", "", "file that keeps the results, written while measuring goes on")
-	c.Flags().StringVar(&f.python, "python", "", "Python with torch, numpy, transformers and peft to measure as well")
-	c.Flags().StringVar(&f.llamaPython, "llama-python", "", "Python with llama-cpp-python to measure as well")
-	c.Flags().StringVar(&f.loadPeers, "peers", "", "folder of other programs that read files, to measure as well")
-	c.Flags().IntVar(&f.threads, "threads", 0, "threads of the CPU backend and of other programs, 0 is one per core")
-	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "machine to compute on: "+backend.Choices)
-	c.Flags().StringVar(&f.dir, "dir", "", "folder in which models and files are made (default: the temporary folder)")
-	c.Flags().BoolVar(&f.quick, "quick", false, "one sample of the smallest sizes: a look at what is measured, no figures")
+	c.Flags().StringVar(&f.save, "save", "", "file that receives the results so far as JSON during the run")
+	c.Flags().StringVar(&f.python, "python", "", "Python with torch, numpy, transformers and peft, for comparison")
+	c.Flags().StringVar(&f.llamaPython, "llama-python", "", "Python with llama-cpp-python, for comparison")
+	c.Flags().StringVar(&f.loadPeers, "peers", "", "folder of other programs that read files, for comparison")
+	c.Flags().IntVar(&f.threads, "threads", 0, "threads of the CPU backend and of other programs; 0 means one per core")
+	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "device: "+backend.Choices)
+	c.Flags().StringVar(&f.dir, "dir", "", "folder for models and files (default: the temporary folder)")
+	c.Flags().BoolVar(&f.quick, "quick", false, "one sample of the smallest sizes, to try the suites; the results are not representative")
 }
 
 // tables makes the RunE of the command that holds the suites: all that the page of

@@ -82,5 +82,5 @@ func TestClassifierCommands(t *testing.T) {
 func TestEvalWithoutHead(t *testing.T) {
 	r := command(t, "", "eval", "-m", encoders+"/bert", "-d", newLab(t).file("rows.jsonl", labelledRows()))
 	require.Equal(t, ExitUsage, r.status)
-	require.Contains(t, r.stderr, "eval: BertModel: the architecture does not have it: a head")
+	require.Contains(t, r.stderr, "eval: BertModel: the architecture does not have it: expected a language model or a classifier")
 }

@@ -41,7 +41,7 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			if os.Getenv("LORAFUSE_TRACE") != "" {
 				stderr.Write(debug.Stack())
 			}
-			status = a.exit(ctx, &failure{fmt.Errorf("internal error: %v; please report it with what LORAFUSE_TRACE=1 prints", p)})
+			status = a.exit(ctx, &failure{fmt.Errorf("internal error: %v; please report it with the output of LORAFUSE_TRACE=1", p)})
 		}
 	}()
 	debug.SetPanicOnFault(true) // turn access to a file truncated while mapped into an error

@@ -35,14 +35,14 @@ func (a *app) compare() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "compare --model DIR [--adapter DIR] --golden FILE",
-		Short: "Compare logits with those that PyTorch computed",
-		Long: `Compute the logits of a model, with an adapter where one is given, and compare them
-with recorded ones: a safetensors file with input_ids, [rows, length] integers, and
-logits, [rows, length, vocabulary] floats. scripts/dump_golden.py makes such a file.
+		Short: "Compare logits with a PyTorch reference",
+		Long: `Compute the logits of a model, with or without an adapter, and compare them with recorded
+ones: a safetensors file with input_ids, [rows, length] integers, and logits, [rows,
+length, vocabulary] floats. scripts/dump_golden.py writes such a file.
 
-Printed are the largest absolute difference, the same over the largest absolute
-logit of the file, and where it is. The exit status is 1 where the latter exceeds
---tolerance.`,
+The output has the largest absolute difference, its position, and its ratio to the
+largest absolute logit of the file. If that ratio exceeds --tolerance, the exit status
+is 1.`,
 		Example: `  python scripts/dump_golden.py --model path/to/model --out golden.safetensors
   lorafuse compare --model path/to/model --golden golden.safetensors
   lorafuse compare --model path/to/model --adapter output/adapter --golden golden.safetensors --tolerance 1e-4 --json`,
@@ -66,7 +66,7 @@ logit of the file, and where it is. The exit status is 1 where the latter exceed
 	m.machineFlags(c)
 	m.quantizeFlag(c)
 	c.Flags().StringVar(&golden, "golden", "", "safetensors file with input_ids and logits")
-	c.Flags().Float64Var(&tolerance, "tolerance", 1e-5, "largest difference allowed, in parts of the largest absolute logit")
+	c.Flags().Float64Var(&tolerance, "tolerance", 1e-5, "largest allowed difference, relative to the largest absolute logit")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }

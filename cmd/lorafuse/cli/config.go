@@ -14,7 +14,7 @@ func (a *app) config() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "config [KEY]",
-		Short: "Explain the keys of a training configuration",
+		Short: "Describe the keys of a training configuration",
 		Long: `Print the reference of the YAML file that lorafuse train reads, in Markdown, or
 the part about one key or section.`,
 		Example: `  lorafuse config

@@ -69,22 +69,22 @@ func (a *app) convert() *cobra.Command {
 	var f convertFlags
 	c := &cobra.Command{
 		Use:   "convert INPUT OUTPUT",
-		Short: "Write weights as safetensors: from PyTorch files, in other shards or types",
-		Long: `Write the tensors of INPUT as safetensors. INPUT is a safetensors file, one that
-torch.save has written (.pt, .pth, .bin, .ckpt; nothing in it is executed), the index
-of a sharded model, a folder with any of these, a URL, or owner/name on the hub. OUTPUT
-is a file where it ends in .safetensors, else a folder, which gets shards and, from a
-folder, what else belongs to the model: configuration, tokenizer, licence.
+		Short: "Convert weights to safetensors; reshard or change dtype",
+		Long: `Write the tensors of INPUT as safetensors. INPUT is a safetensors file, a file written by
+torch.save (.pt, .pth, .bin, .ckpt; nothing in it is executed), the index of a sharded
+model, a folder with any of these, a URL, or owner/name on the Hub. If OUTPUT ends in
+.safetensors it is a file, otherwise a folder of shards. If INPUT is a folder too, the
+other files of the model are copied: configuration, tokenizer, license.
 
---dtype changes the type of floats; whole numbers, truth values, complex numbers and
-types of less than a byte stay. What rounding did is summed up; numbers that do not
-fit are a warning. Tensors that share their bytes, as tied weights of a PyTorch file
-do, are written once for each name, which every program can load; --drop-tied writes
-the first alone and says in the metadata under which name the others are to be found.
+--dtype converts floating-point tensors; integers, booleans, complex numbers and types of
+less than a byte keep their type. The effect of rounding is summarized, and values out
+of range cause a warning. Tensors that share their bytes, such as tied weights of a
+PyTorch file, are written once per name, so every program can load them. --drop-tied
+writes only the first and lists the other names in the metadata.
 
-Weights pass through in chunks, so a model larger than the memory can be converted.
-Everything is read back and compared before OUTPUT takes its name: it is there whole
-or not at all.`,
+Weights are processed in chunks, so a model larger than memory can be converted. The
+output is read back and verified before it gets its name, so OUTPUT is either complete or
+absent.`,
 		Example: `  lorafuse convert pytorch_model.bin model.safetensors
   lorafuse convert path/to/model converted --dtype bf16 --keep "*norm*" --max-shard-size 2GB
   lorafuse convert model.safetensors.index.json model.safetensors`,
@@ -103,12 +103,12 @@ or not at all.`,
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.dtype, "dtype", "keep", "element type of floats: keep, "+strings.Join(floatNames(), ", "))
-	flags.StringArrayVar(&f.keep, "keep", nil, "tensors with names like this keep their type; * is any text; may be repeated")
+	flags.StringArrayVar(&f.keep, "keep", nil, "pattern of tensor names that keep their type, where * matches any text (repeatable)")
 	flags.StringVar(&f.shard, "max-shard-size", "5GB", "size of the largest file in a folder, such as 500MB or 2GiB")
-	flags.StringVar(&f.stem, "stem", "", "name of the files in a folder: model, adapter_model, …; that of the input by default")
-	flags.BoolVar(&f.dropTied, "drop-tied", false, "write tensors that share their bytes once")
-	flags.BoolVar(&f.verify, "verify", true, "read everything back")
-	flags.BoolVar(&f.force, "force", false, "replace what is there: a file, or a folder with all that is in it")
+	flags.StringVar(&f.stem, "stem", "", "base name of the files in a folder, such as model or adapter_model (default: as in INPUT)")
+	flags.BoolVar(&f.dropTied, "drop-tied", false, "write tensors that share their bytes only once")
+	flags.BoolVar(&f.verify, "verify", true, "read the output back and compare it")
+	flags.BoolVar(&f.force, "force", false, "replace an existing file or folder, with everything in it")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	return c
 }

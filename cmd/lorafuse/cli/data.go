@@ -14,7 +14,7 @@ import (
 func (a *app) data() *cobra.Command {
 	c := a.group(&cobra.Command{
 		Use:   "data",
-		Short: "Look after data sets",
+		Short: "Validate image datasets and cache their encodings",
 	})
 	c.AddCommand(a.dataValidate(), a.dataCache())
 	return c
@@ -32,21 +32,21 @@ func (a *app) dataValidate() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "validate DIR",
-		Short: "Check a folder of images with captions",
-		Long: `Check a folder of images with captions for a diffusion model: 001.png goes with
-001.txt. Images end in .png, .jpg, .jpeg or .webp, in either case; folders within DIR
-and names that begin with a dot are left alone.
+		Short: "Validate a folder of captioned images",
+		Long: `Validate a folder of captioned images for a diffusion model. 001.txt is the caption of
+001.png. Images end in .png, .jpg, .jpeg or .webp, in upper or lower case; subfolders of
+DIR and names that begin with a dot are ignored.
 
-Listed are images without a caption and captions without an image, captions that are
-empty or not UTF-8, images that differ in their ending alone, files that cannot be
-read, and images that are cut short or something else. Pixels are not decoded.
+The command reports images without a caption, captions without an image, empty and
+non-UTF-8 captions, images whose names differ only in the extension, unreadable files,
+and truncated or mislabeled images. Pixels are not decoded.
 
 With --control every image needs an image of the same name in that folder. With --cache
-the entries of that cache of embeddings and latents are read, too: stale ones, damaged
-ones, and those whose source is gone are listed. Entries that are not built yet are
-counted only, as are those that another program has written: they may be stale.
+the entries of that cache of embeddings and latents are checked too, and stale, damaged
+and orphaned ones reported. Missing entries and entries written by other programs, which
+may be stale, are only counted.
 
-The exit status is 1 where something is listed.`,
+If anything is reported, the exit status is 1.`,
 		Example: `  lorafuse data validate pictures
   lorafuse data validate pictures --control originals --json
   lorafuse data validate pictures --cache output/cache`,
@@ -71,8 +71,8 @@ The exit status is 1 where something is listed.`,
 			return err
 		},
 	}
-	c.Flags().StringVar(&o.Control, "control", "", "folder of the images that a model edits")
-	c.Flags().StringVar(&o.Cache, "cache", "", "folder of a cache, with text_embs and img_embs")
+	c.Flags().StringVar(&o.Control, "control", "", "folder of control images, for models that edit images")
+	c.Flags().StringVar(&o.Cache, "cache", "", "cache folder, with text_embs and img_embs")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }

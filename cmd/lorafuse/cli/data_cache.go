@@ -45,38 +45,37 @@ func (a *app) dataCache() *cobra.Command {
 	var f cacheFlags
 	c := &cobra.Command{
 		Use:   "cache DIR --model PIPELINE --cache DIR",
-		Short: "Encode captions and images for training a diffusion model",
-		Long: `Encode a folder of images with captions once, for training a diffusion model: what its
-text encoders make of each caption, and of the empty one, and the latents of each
-image. lorafuse train with task: diffusion reads them from the cache, as the Python
-trainers do.
+		Short: "Cache encoded captions and images of a diffusion dataset",
+		Long: `Encode a folder of captioned images once for training a diffusion model: the text
+embeddings of each caption and of the empty one, and the latents of each image. lorafuse
+train with task: diffusion reads them from the cache, as the Python trainers do.
 
-PIPELINE is a folder of diffusers: model_index.json, text_encoder, tokenizer, vae; or a
-name on the hub, owner/name[@revision], of which these parts are downloaded, and not the
-transformer. The text encoders are closed before the autoencoder is opened. What is
-there already is not made again: after a change of one caption one entry is, and a
-command that was ended goes on where it was. An entry says what it was made with; a
-cache of another model is an error, unless --rebuild is given.
+PIPELINE is a diffusers folder with model_index.json, text_encoder, tokenizer and vae, or
+a Hub name, owner/name[@revision]; these parts are downloaded, but not the transformer.
+The text encoders are closed before the autoencoder is opened. Existing entries are
+kept: after a caption changes only its entry is encoded again, and an interrupted
+command resumes. Entries record their sources; a cache of another model is an error
+unless --rebuild is given.
 
-Each image is brought to the size of about --resolution squared pixels that is nearest
-to its shape, with sides that are multiples of what the model takes: scaled until it
-covers that size (Catmull-Rom, which is Pillow's bicubic), and cut in the middle. What
-is transparent is white. For Qwen-Image-Edit images and control images are not cut: their
-sides are rounded, as in drawing.
+Each image is resized to about --resolution squared pixels at the nearest aspect ratio
+whose sides are multiples that the model accepts: scaled with Catmull-Rom (Pillow's
+bicubic) until it covers that size, then center-cropped. Transparent pixels become
+white. For Qwen-Image-Edit, images and control images are not cropped; their sides are
+rounded, as in draw.
 
-With --control the images of the same names there are encoded, too, for models that
-edit images; text encoders that see pictures (Qwen-Image-Edit) are shown these along with
-the caption, or the image itself without --control.`,
+With --control the images of the same names in that folder are encoded too, for models
+that edit images. Text encoders that read images (Qwen-Image-Edit) receive the control
+images along with the caption, or the image itself without --control.`,
 		Example: `  lorafuse data cache pictures --model path/to/flux --cache output/cache
   lorafuse data cache pictures --model Qwen/Qwen-Image --cache output/cache --resolution 768
   lorafuse data cache pictures --control originals --model path/to/qwen-image-edit --cache output/cache`,
 		Args: args(1, "DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if f.model == "" {
-				return usagef(c.CommandPath(), "--model is missing: a pipeline of diffusers, a folder or owner/name on the hub")
+				return usagef(c.CommandPath(), "--model is missing: a diffusers pipeline, a folder or owner/name on the Hub")
 			}
 			if f.cache == "" {
-				return usagef(c.CommandPath(), "--cache is missing: the folder to keep the entries in")
+				return usagef(c.CommandPath(), "--cache is missing: the cache folder")
 			}
 			if c.Flags().Changed("seed") && f.latents != latentSample {
 				return usagef(c.CommandPath(), "--seed goes with --latents %s", latentSample)
@@ -86,16 +85,16 @@ the caption, or the image itself without --control.`,
 	}
 	f.modelFlag(c)
 	flags := c.Flags()
-	flags.StringVar(&f.cache, "cache", "", "folder of the cache; it is made where it is not there")
-	flags.StringVar(&f.control, "control", "", "folder of the images that a model edits")
-	flags.IntVar(&f.made.Side, "resolution", 1024, "side of a square of as many pixels as images are brought to")
-	flags.IntVar(&f.made.Multiple, "multiple", 0, "number of which sides are multiples; 0 is what the model takes")
-	choose(flags, &f.latents, "latents", latentMean, []string{latentMean, latentSample}, "what of the autoencoder's distribution is kept: its mean, or a sample, which is drawn once for all epochs")
-	flags.Uint64Var(&f.made.Seed, "seed", 0, "seed of samples")
+	flags.StringVar(&f.cache, "cache", "", "cache folder, created if absent")
+	flags.StringVar(&f.control, "control", "", "folder of control images, for models that edit images")
+	flags.IntVar(&f.made.Side, "resolution", 1024, "side in pixels of a square with the area that images are resized to")
+	flags.IntVar(&f.made.Multiple, "multiple", 0, "divisor of the sides; 0 means the model's")
+	choose(flags, &f.latents, "latents", latentMean, []string{latentMean, latentSample}, "latents to store: mean of the autoencoder's distribution, or a sample, drawn once for all epochs")
+	flags.Uint64Var(&f.made.Seed, "seed", 0, "seed of --latents sample")
 	choose(flags, &f.only, "only", onlyNothing, []string{onlyText, onlyPictures}, "encode only text or pictures")
-	flags.IntVar(&f.made.Tile, "tile", 0, "side of tiles in which larger images are encoded to take less memory; 0 encodes them whole")
-	flags.BoolVar(&f.made.Rebuild, "rebuild", false, "make the entries of a cache of another model again")
-	flags.IntVar(&f.made.Workers, "workers", 0, "images that are read and scaled at once; 0 is one per core")
+	flags.IntVar(&f.made.Tile, "tile", 0, "tile side in pixels for larger images, to save memory; 0 disables tiling")
+	flags.BoolVar(&f.made.Rebuild, "rebuild", false, "replace the entries of a cache of another model")
+	flags.IntVar(&f.made.Workers, "workers", 0, "images read and scaled concurrently; 0 means one per core")
 	f.machineFlags(c)
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	return c

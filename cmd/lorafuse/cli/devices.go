@@ -27,17 +27,16 @@ func (a *app) devices() *cobra.Command {
 	var every time.Duration
 	c := &cobra.Command{
 		Use:   "devices",
-		Short: "List the machines that can compute, and why others cannot",
-		Long: "List the devices of all backends, the one that --backend auto takes first, and say\nwhy a backend is not available.\n\n" +
-			"The CPU takes its best instruction set; the environment variable LORAFUSE_CPU forces\n" +
-			"another: portable, avx2, avx512, avx512bf16, amx, or on arm64 neon, neonbf16.\n\n" +
-			"GPUs of NVIDIA are part of builds with the tag cuda. LORAFUSE_LIBCUDA names another\n" +
-			"library of the driver than the one that is installed; LORAFUSE_CUDA_GRAPH=0 has programs\n" +
-			"run launch by launch.\n\n" +
-			"Apple GPUs are part of builds for macOS with cgo, and tested without one: auto takes one\n" +
-			"after a small self-test, and says why it does not. LORAFUSE_METAL_TIER=plain and\n" +
-			"LORAFUSE_METAL_BFLOAT=0 keep its shaders from simdgroups and from the type bfloat.\n\n" +
-			"--watch prints what NVIDIA GPUs do, by NVML, every second or as often as it says, until\nCtrl-C: memory, use, power, temperature, clocks and what holds them down. With --json\na line of JSON has all of it, with energy, PCIe, NVLink, MIG and processes.",
+		Short: "List compute devices, and why others are unavailable",
+		Long: "List the devices of all backends, starting with the one that --backend auto selects, and\nwhy a backend is unavailable.\n\n" +
+			"The CPU backend uses the best instruction set of the processor. The environment variable\n" +
+			"LORAFUSE_CPU forces another: portable, avx2, avx512, avx512bf16, amx, or on arm64 neon,\nneonbf16.\n\n" +
+			"NVIDIA GPUs need a build with tag cuda. LORAFUSE_LIBCUDA is the path of the driver\n" +
+			"library, instead of the installed one; LORAFUSE_CUDA_GRAPH=0 disables CUDA graphs.\n\n" +
+			"Apple GPUs need a macOS build with cgo; the backend was never tested on one. auto selects\n" +
+			"an Apple GPU only after a short self-test, or reports why not. LORAFUSE_METAL_TIER=plain\n" +
+			"disables simdgroups in shaders, LORAFUSE_METAL_BFLOAT=0 the type bfloat.\n\n" +
+			"--watch reports NVIDIA GPUs by NVML until Ctrl-C, every second or at the given interval:\nmemory, utilization, power, temperature, clocks and the reasons for throttling. With\n--json each line is an object that also has energy, PCIe, NVLink, MIG and processes.",
 		Example: "  lorafuse devices\n  lorafuse devices --json\n  lorafuse devices --watch\n  lorafuse devices --watch=10s --json",
 		Args:    args(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -65,7 +64,7 @@ func (a *app) devices() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.Flags().DurationVar(&every, "watch", 0, "print what GPUs do, so often")
+	c.Flags().DurationVar(&every, "watch", 0, "report GPU utilization at this interval")
 	c.Flags().Lookup("watch").NoOptDefVal = "1s"
 	return c
 }

@@ -36,17 +36,17 @@ func (a *app) diff() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "diff A B",
-		Short: "Compare two files, adapters or models tensor by tensor",
+		Short: "Compare two checkpoints or adapters tensor by tensor",
 		Long: `Compare two files, adapter folders or model folders, sharded or not: safetensors or
-what torch.save has written. For each tensor that differs the largest absolute
-difference is printed, the same over the largest absolute value of the tensor in A,
-and where it is; tensors that only one side has are listed. Of two adapters the
-settings that change what they compute are compared too.
+torch.save files. For each tensor that differs, the output has the largest absolute
+difference, its position, and its ratio to the largest absolute value of the tensor in
+A. Tensors that only one side has are listed. For two adapters, the settings that affect
+their results are compared too.
 
-Equal numbers in different element types are equal, and so are NaN and NaN. The exit
-status is 1 where something differs by more than --tolerance. Where A is all zeros
-there is no relative difference, and where one side alone is NaN or infinite no
-difference at all: both are beyond any tolerance, and null in JSON.`,
+Equal values in different element types are equal, and NaN equals NaN. If anything
+differs by more than --tolerance, the exit status is 1. The relative difference is
+undefined if A is all zeros, and both differences if only one side is NaN or infinite;
+these exceed any tolerance and are null in JSON.`,
 		Example: `  lorafuse diff a.safetensors b.safetensors
   lorafuse diff pytorch_model.bin model.safetensors
   lorafuse diff output/adapter other/adapter --tolerance 1e-4
@@ -71,7 +71,7 @@ difference at all: both are beyond any tolerance, and null in JSON.`,
 			return err
 		},
 	}
-	c.Flags().Float64Var(&tolerance, "tolerance", 0, "relative difference of a tensor that still counts as equal")
+	c.Flags().Float64Var(&tolerance, "tolerance", 0, "largest relative difference of tensors that count as equal")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }

@@ -41,32 +41,31 @@ func (a *app) draw() *cobra.Command {
 	var f drawFlags
 	c := &cobra.Command{
 		Use:   "draw --model MODEL [--adapter PATH] --prompt TEXT --output FILE.png",
-		Short: "Draw pictures with a diffusion model and an adapter",
-		Long: `Draw a picture of a text with a diffusion transformer in the layout of diffusers:
-Qwen-Image, FLUX.1, FLUX.2, Z-Image, Kandinsky 5. The adapter is a folder that PEFT or
-lorafuse train writes, or a file of diffusers, kohya or ComfyUI.
+		Short: "Generate images with a diffusion model",
+		Long: `Generate an image from a prompt with a diffusion pipeline in the layout of diffusers:
+Qwen-Image, FLUX.1, FLUX.2, Z-Image or Kandinsky 5. The adapter is a folder written by
+PEFT or lorafuse train, or a file in diffusers, kohya or ComfyUI format.
 
-Several prompts and seeds make a grid, a row for each prompt and a column for each seed.
-With --before each picture is drawn without the adapter too, to the left of what the
-adapter makes of it. A seed gives the same noise on every machine, which is not that of
-torch. The file says how it was drawn, in texts that other tools read too.
+Several prompts and seeds make a grid with a row per prompt and a column per seed.
+--before adds the image of the base model to the left of each. A seed gives the same
+noise on every machine; the noise differs from torch's. The PNG records the settings as
+text that other tools read too.
 
-What is not given is as diffusers has it for the model: steps, guidance, and the negative
-prompt that guidance leads away from. --embedding takes a file of a cache in the place
-of a text, and needs no text encoder. A folder without vae/ draws pixels.
+Steps, guidance and the negative prompt default to the values that diffusers has for the
+model. --embedding takes a file from a cache instead of a prompt and needs no text
+encoder. If the model has no vae folder, pixels are generated directly.
 
---control gives a picture to draw from to models that take one: FLUX.1 Kontext, FLUX.2,
-and Qwen-Image-Edit, several to FLUX.2 and to Qwen-Image-Edit since 2509. It is brought
-to the size that the model takes; what is drawn has its shape, unless --size says
-otherwise (Kontext: 1024x1024).
+--control is an input image, for FLUX.1 Kontext, FLUX.2 and Qwen-Image-Edit; FLUX.2 and
+Qwen-Image-Edit since 2509 accept several. It is resized to the size that the model
+accepts. The output has the same size unless --size is given (Kontext: 1024x1024).
 
---model may be a name on the hub, owner/name[@revision], of which the parts that the
-picture needs are downloaded.
+--model may be a Hub name, owner/name[@revision]; only the necessary parts are
+downloaded.
 
---transformer takes a single file of safetensors in the place of the transformer of the
-model, which need not have one: with the names of diffusers or of the first release, as
-ComfyUI has them too, in whole or in 8 bits. It may be owner/name/file.safetensors on the
-hub, too.`,
+--transformer is a single safetensors file that replaces the transformer of the model,
+which need not exist. Its tensors have the names of diffusers or of the original
+release, as in ComfyUI, in full precision or 8 bits. It may be
+owner/name/file.safetensors on the Hub.`,
 		Example: `  lorafuse draw --model path/to/flux --prompt "a lighthouse at night" --size 768x512 -o lighthouse.png
   lorafuse draw --model path/to/qwen-image -p "a fox" -p "a bear" --seed 1,2,3 --adapter output -o grid.png
   lorafuse draw --model path/to/flux --adapter style.safetensors --adapter-weight 0.7 --before -p "a fox" -o fox.png
@@ -88,23 +87,23 @@ hub, too.`,
 	f.quantizeFlag(c)
 	transformerFlag(c, &f.transformer.Config)
 	flags := c.Flags()
-	flags.StringVar(&f.transformer.File, "transformer", "", "file of the transformer, in the place of the one of --model")
-	flags.StringVarP(&f.adapter, "adapter", "a", "", "folder of a PEFT adapter, or file of diffusers, kohya or ComfyUI")
-	flags.Float64Var(&f.weight, "adapter-weight", 1, "strength of the adapter, times what its file says")
-	flags.StringArrayVarP(&f.prompts, "prompt", "p", nil, "what to draw, as often as needed")
-	flags.StringArrayVar(&f.embeddings, "embedding", nil, "file of an encoded prompt, such as text_embs/….safetensors of a cache, as often as needed")
-	flags.StringVar(&f.negative, "negative", "", "what to draw less of")
+	flags.StringVar(&f.transformer.File, "transformer", "", "transformer file that replaces the one of --model")
+	flags.StringVarP(&f.adapter, "adapter", "a", "", "PEFT adapter folder, or a file in diffusers, kohya or ComfyUI format")
+	flags.Float64Var(&f.weight, "adapter-weight", 1, "factor of the adapter's strength")
+	flags.StringArrayVarP(&f.prompts, "prompt", "p", nil, "prompt (repeatable)")
+	flags.StringArrayVar(&f.embeddings, "embedding", nil, "file of an encoded prompt, such as text_embs/….safetensors of a cache (repeatable)")
+	flags.StringVar(&f.negative, "negative", "", "negative prompt")
 	flags.StringVar(&f.negativeEmbedding, "negative-embedding", "", "file of an encoded negative prompt")
-	flags.StringArrayVar(&f.controls, "control", nil, "PNG, JPEG or WebP to draw from, as often as the model takes several")
-	flags.IntVar(&f.controlSide, "control-resolution", 0, "side of a square of as many pixels as a control is brought to; default that of the model")
+	flags.StringArrayVar(&f.controls, "control", nil, "input image, PNG, JPEG or WebP (repeatable if the model accepts several)")
+	flags.IntVar(&f.controlSide, "control-resolution", 0, "side in pixels of a square with the area that --control is resized to (default: the model's)")
 	flags.StringVar(&f.size, "size", "1024x1024", "width and height in pixels")
-	flags.IntVar(&f.steps, "steps", 0, "steps from noise to picture; default that of the model")
-	flags.Float64Var(&f.guidance, "guidance", 0, "how much the prompt counts; default that of the model")
-	flags.StringSliceVar(&f.seeds, "seed", []string{"0"}, "key of the noise, with commas between several")
-	flags.BoolVar(&f.before, "before", false, "draw without the adapter too, to the left")
+	flags.IntVar(&f.steps, "steps", 0, "number of denoising steps (default: the model's)")
+	flags.Float64Var(&f.guidance, "guidance", 0, "guidance scale (default: the model's)")
+	flags.StringSliceVar(&f.seeds, "seed", []string{"0"}, "seeds of the noise, separated by commas")
+	flags.BoolVar(&f.before, "before", false, "also generate without the adapter, to the left")
 	flags.StringVarP(&f.output, "output", "o", "", "PNG file to write")
-	flags.IntVar(&f.tile, "vae-tile", 0, "decode in squares of so many pixels, for less memory; 0 decodes at once")
-	flags.BoolVar(&f.json, "json", false, "print what was drawn as JSON")
+	flags.IntVar(&f.tile, "vae-tile", 0, "tile side in pixels for decoding, to save memory; 0 disables tiling")
+	flags.BoolVar(&f.json, "json", false, "print a description of the images as JSON")
 	return c
 }
 

@@ -57,19 +57,19 @@ func (a *app) embed() *cobra.Command {
 	var e embedding
 	c := &cobra.Command{
 		Use:   "embed --model DIR [--adapter DIR] [--input FILE] [--output FILE]",
-		Short: "Turn texts into vectors",
-		Long: `Turn each line of a file, or of standard input, into a vector, as the files of
-sentence-transformers in the folder of the model say: pooling, normalisation, dense
-layers, prompts and the longest text. Without such files a vector is the mean of the
-last hidden states. Encoders and decoders are both read.
+		Short: "Compute text embeddings",
+		Long: `Compute the embedding of each line of a file or of standard input, as the
+sentence-transformers files in the model folder configure it: pooling, normalization,
+dense layers, prompts and maximum length. Without such files the embedding is the mean
+of the last hidden states. Encoder and decoder models are supported.
 
-Without --json a line is a text, and becomes a line that is an array of numbers. With
-it a line is an object with a text, {"text": "..."}, and is written as it is, with
-"embedding" added; a file whose name ends in .jsonl is read so, too. An output whose
-name ends in .safetensors gets one tensor "embeddings" [texts, size], in f32.
+Without --json, each input line is a text and each output line an array of numbers. With
+--json, each input line is an object with a text, {"text": "..."}, and the output is that
+object with "embedding" added; .jsonl files are always read this way. If the name of the
+output ends in .safetensors, it gets one tensor "embeddings" [texts, size] in f32.
 
-Results have the order of the input. What a text is computed with changes its vector
-by no more than products round otherwise where they have more rows.`,
+Results are in input order. Batching changes an embedding only by rounding differences
+of matrix multiplications with other numbers of rows.`,
 		Example: `  lorafuse embed --model sentence-transformers/all-MiniLM-L6-v2 --input texts.txt --output vectors.safetensors
   echo '{"id": 7, "text": "Where is the station?"}' | lorafuse embed --model path/to/model --json
   lorafuse embed --model path/to/model --adapter output/adapter --input texts.jsonl --prompt-name query --output vectors.jsonl`,
@@ -80,15 +80,15 @@ by no more than products round otherwise where they have more rows.`,
 	e.machineFlags(c)
 	e.quantizeFlag(c)
 	flags := c.Flags()
-	flags.StringVarP(&e.input, "input", "i", "-", "file of texts, one a line, or - for standard input")
-	flags.StringVarP(&e.output, "output", "o", "-", "file to write, .safetensors or lines of JSON, or - for standard output")
+	flags.StringVarP(&e.input, "input", "i", "-", "input file, one text per line; - is standard input")
+	flags.StringVarP(&e.output, "output", "o", "-", "output file, .safetensors or JSON lines; - is standard output")
 	flags.BoolVar(&e.json, "json", false, "read and write JSON objects with a text")
-	flags.StringVar(&e.options.Prompt, "prompt", "", "text to put before each text")
-	flags.StringVar(&e.options.PromptName, "prompt-name", "", "prompt of the model to put before each text, such as query")
-	flags.StringSliceVar(&e.pooling, "pooling", nil, "in place of the model's own, with commas between several: cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken")
-	flags.BoolVar(&e.normalize, "normalize", false, "bring vectors to length 1, where the model does not")
-	flags.IntVar(&e.options.MaxLength, "max-length", 0, "cut texts to fewer tokens than the model says")
-	flags.IntVar(&e.options.BatchTokens, "batch-tokens", 0, "tokens that are computed at once, 0 is 1024")
+	flags.StringVar(&e.options.Prompt, "prompt", "", "text to prepend to each input")
+	flags.StringVar(&e.options.PromptName, "prompt-name", "", "named prompt of the model to prepend to each input, such as query")
+	flags.StringSliceVar(&e.pooling, "pooling", nil, "pooling modes that replace the model's, separated by commas: cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken")
+	flags.BoolVar(&e.normalize, "normalize", false, "scale embeddings to length 1 even if the model does not")
+	flags.IntVar(&e.options.MaxLength, "max-length", 0, "maximum tokens per text, if less than the model's")
+	flags.IntVar(&e.options.BatchTokens, "batch-tokens", 0, "tokens per batch; 0 means 1024")
 	return c
 }
 

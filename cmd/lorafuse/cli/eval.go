@@ -62,16 +62,16 @@ func (a *app) eval() *cobra.Command {
 	f := evalFlags{modelFlags: modelFlags{classifies: true}}
 	c := &cobra.Command{
 		Use:   "eval --model DIR [--adapter DIR] --data FILE...",
-		Short: "Measure the loss and perplexity on data",
-		Long: `Measure the loss of a model, with an adapter where one is given: the mean negative
-log-likelihood, in nats, of all tokens that carry loss, and its exponential, the
-perplexity. The data is read as lorafuse train reads it, and the flags have the names
-and defaults of its keys under data.
+		Short: "Evaluate loss and perplexity on a dataset",
+		Long: `Compute the loss of a model, with or without an adapter: the mean negative
+log-likelihood, in nats, of all tokens with loss, and its exponential, the perplexity.
+The data is read as by lorafuse train, and the flags have the names and defaults of its
+keys under data.
 
-Of a classifier, or with an adapter of one, it is the loss and the accuracy on rows
-{"text": "...", "label": "..."}, perhaps with text_pair: the mean of the loss over rows,
-and the share of rows whose classes are right. The names of the classes are those that
-the adapter was trained with, or those of the model's config.json.`,
+For a classifier, or an adapter of one, it computes the loss and the accuracy on rows
+{"text": "...", "label": "..."} with optional text_pair: the mean loss per row, and the
+fraction of rows with the correct classes. The class names come from the adapter or
+from the model's config.json.`,
 		Example: `  lorafuse eval --model path/to/model --data test.jsonl
   lorafuse eval --model path/to/model --data test.jsonl --quantize int8
   lorafuse eval --model path/to/model --adapter output/adapter --data a.jsonl --data b.jsonl --train-on all --json
@@ -103,18 +103,18 @@ the adapter was trained with, or those of the model's config.json.`,
 	f.machineFlags(c)
 	f.quantizeFlag(c)
 	flags := c.Flags()
-	flags.StringArrayVarP(&f.files, "data", "d", nil, "file to evaluate on, as often as needed")
+	flags.StringArrayVarP(&f.files, "data", "d", nil, "file to evaluate on (repeatable)")
 	choose(flags, &f.format, "format", string(data.FormatAuto), data.Formats(), "format of the files: auto, jsonl, text or tokens")
-	choose(flags, &f.trainOn, "train-on", string(data.TrainOnAnswer), data.TrainOns(), "tokens that carry loss: answer or all")
-	flags.IntVar(&f.length, "max-length", 1024, "longest row in tokens")
-	choose(flags, &f.tooLong, "on-too-long", string(data.Truncate), data.TooLongs(), "what becomes of a longer row: truncate, drop or error")
-	flags.StringVar(&f.sep, "document-separator", "", "text between the documents of a text file, or blank-line")
-	flags.StringVar(&f.template, "chat-template", "", "file with a Jinja template for messages, in place of the tokenizer's own")
-	flags.IntVar(&f.batch, "batch-size", 8, "rows that are computed at once")
+	choose(flags, &f.trainOn, "train-on", string(data.TrainOnAnswer), data.TrainOns(), "tokens with loss: answer or all")
+	flags.IntVar(&f.length, "max-length", 1024, "maximum tokens per row")
+	choose(flags, &f.tooLong, "on-too-long", string(data.Truncate), data.TooLongs(), "handling of longer rows: truncate, drop or error")
+	flags.StringVar(&f.sep, "document-separator", "", "separator of the documents in a text file, or blank-line")
+	flags.StringVar(&f.template, "chat-template", "", "file with a Jinja chat template that replaces the tokenizer's")
+	flags.IntVar(&f.batch, "batch-size", 8, "rows per batch")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
-	flags.StringSliceVar(&f.labels, "labels", nil, "names of a classifier's classes, with commas between them, in place of its own")
-	choose(flags, &f.problem, "problem", "", data.Problems(), "what a classifier says of a row, in place of its own: single_label_classification, multi_label_classification or regression")
-	flags.StringVar(&f.scores, "scores", "", "file to write a classifier's numbers for all rows to, .safetensors: scores [rows, classes]")
+	flags.StringSliceVar(&f.labels, "labels", nil, "class names that replace the classifier's, separated by commas")
+	choose(flags, &f.problem, "problem", "", data.Problems(), "problem type that replaces the classifier's: single_label_classification, multi_label_classification or regression")
+	flags.StringVar(&f.scores, "scores", "", "output file for the classifier's scores of all rows, .safetensors: scores [rows, classes]")
 	return c
 }
 
@@ -128,7 +128,7 @@ func (a *app) runEval(ctx context.Context, f *evalFlags) (evaluated, error) {
 		return a.evalClasses(ctx, f, s)
 	}
 	if _, encoder := s.model.Config.Family.(*model.Encoder); encoder {
-		return nil, fmt.Errorf("eval: %s: %w: a head, of a language model or of a classifier; an adapter of a classifier brings one", s.model.Config.Architecture, model.ErrTask)
+		return nil, fmt.Errorf("eval: %s: %w: expected a language model or a classifier; the adapter of a classifier contains its head", s.model.Config.Architecture, model.ErrTask)
 	}
 	if f.scores != "" || len(f.labels) > 0 || f.problem != "" {
 		return nil, fmt.Errorf("eval: --scores, --labels and --problem are for classifiers, and this is the language model %s", s.model.Config.Architecture)

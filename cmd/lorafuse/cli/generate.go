@@ -44,28 +44,28 @@ func (a *app) generate() *cobra.Command { return a.generateCommand(&generateFlag
 func (a *app) generateCommand(f *generateFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "generate --model DIR [--adapter DIR] [--prompt TEXT | --chat FILE | --prompts FILE | -i]",
-		Short: "Write text with a model and an adapter",
-		Long: `Continue a text, or answer in a chat, token by token. The prompt is that of
---prompt, a conversation in a JSON file (--chat, - is standard input), or standard
-input without its last line break. --interactive chats: each line is a message, an
-empty conversation begins with /new, and /exit or the end of the input ends it.
-/adapter DIR goes on with another adapter, /adapter alone without one; the weights
-of the model stay where they are.
+		Short: "Generate text, chat, or run a file of prompts",
+		Long: `Continue a text or answer in a chat, token by token. The prompt is --prompt, a
+conversation in a JSON file (--chat; - is standard input), or standard input without its
+final line break. With --interactive each input line is a message; /new starts an empty
+conversation, and /exit or the end of input ends the chat. /adapter DIR switches to
+another adapter and /adapter to none, while the base model stays loaded.
 
---prompts reads JSON lines {"prompt": "..."} or {"messages": [...]}, - is standard
-input, and writes one JSON line for each, in their order. Many are answered at the same
-time, each as if it were alone: to the bit with --batch-invariant, else but for rounding.
+--prompts reads JSON lines {"prompt": "..."} or {"messages": [...]} (- is standard input)
+and writes one JSON line for each, in order. Several prompts are processed together. Each
+result equals that of the prompt alone: bit for bit with --batch-invariant, otherwise
+within rounding.
 
---schema keeps each answer to a JSON Schema, --json-object to any JSON object: only
-tokens that can follow are chosen from, and the answer ends where it is complete, if
---max-new-tokens does not end it before. A schema is refused, with the place in it,
-where it has what cannot be kept to exactly.
+--schema restricts each answer to a JSON Schema, --json-object to any JSON object: only
+tokens that can lead to a valid answer are sampled. Generation ends when the answer is
+complete or --max-new-tokens is reached. A schema with a keyword that cannot be enforced
+is rejected, with the position of the keyword.
 
-What is not given comes from the model's generation_config.json with the meaning and
-the defaults of transformers: the most likely token is taken unless do_sample is true
-there, or --temperature above 0, --top-k, --top-p or --min-p is given here; sampling
-then has temperature 1 and top-k 50 unless told otherwise. Draws depend on --seed, and
-on the number of the prompt, alone. Speed is reported on standard error.`,
+Defaults come from the model's generation_config.json, with the meaning and defaults of
+transformers. Decoding is greedy unless do_sample is true there, or --temperature above
+0, --top-k, --top-p or --min-p is given; sampling then defaults to temperature 1 and
+top-k 50. Sampling depends only on --seed and on the index of the prompt. The speed is
+printed to standard error.`,
 		Example: `  lorafuse generate --model path/to/model --prompt "Once upon a time"
   lorafuse generate --model owner/name --adapter output/adapter --chat messages.json --max-new-tokens 200
   echo "Once upon" | lorafuse generate --model path/to/model --temperature 0.8 --top-p 0.9 --seed 7
@@ -86,25 +86,25 @@ on the number of the prompt, alone. Speed is reported on standard error.`,
 	f.machineFlags(c)
 	f.quantizeFlag(c)
 	flags := c.Flags()
-	flags.StringVarP(&f.prompt, "prompt", "p", "", "text to continue")
-	flags.StringVar(&f.chat, "chat", "", "JSON file with the messages of a conversation to answer, or an object with messages and tools")
+	flags.StringVarP(&f.prompt, "prompt", "p", "", "prompt to continue")
+	flags.StringVar(&f.chat, "chat", "", "JSON file with the messages of a conversation, or an object with messages and tools")
 	flags.StringVar(&f.prompts, "prompts", "", "file of JSON lines with prompt or messages")
-	flags.BoolVarP(&f.interactive, "interactive", "i", false, "chat: each line of the input is a message")
-	flags.StringVar(&f.system, "system", "", "system message of a chat; makes --prompt the first message of one")
-	flags.StringVar(&f.template, "chat-template", "", "file with a Jinja template for messages, in place of the tokenizer's own")
-	flags.BoolVar(&f.raw, "raw", false, "add no special tokens to a prompt, and show those of the answer")
-	flags.BoolVar(&f.json, "json", false, "print the answer with its ids and times as JSON, at its end")
-	flags.StringVar(&f.schema, "schema", "", "file with a JSON Schema that each answer is kept to")
-	flags.BoolVar(&f.jsonObject, "json-object", false, "keep each answer to a JSON object")
-	flags.IntVarP(&f.newTokens, "max-new-tokens", "n", 0, "most tokens to write; default that of generation_config.json, else 256")
-	flags.Float64Var(&f.temperature, "temperature", 0, "divides the logits; 0 takes the most likely token")
-	flags.IntVar(&f.topK, "top-k", 0, "draw from the k most likely tokens, 0 from all")
-	flags.Float64Var(&f.topP, "top-p", 0, "draw from the most likely tokens that make up this probability")
-	flags.Float64Var(&f.minP, "min-p", 0, "draw from tokens at least this times as likely as the most likely one")
-	flags.Float64Var(&f.repetition, "repetition-penalty", 0, "make tokens that were there less likely; 1 does nothing")
-	flags.Uint64Var(&f.seed, "seed", 0, "key of the random draws")
+	flags.BoolVarP(&f.interactive, "interactive", "i", false, "chat; each input line is a message")
+	flags.StringVar(&f.system, "system", "", "system message of a chat, with --prompt as the first user message")
+	flags.StringVar(&f.template, "chat-template", "", "file with a Jinja chat template that replaces the tokenizer's")
+	flags.BoolVar(&f.raw, "raw", false, "add no special tokens to the prompt and print the special tokens of the answer")
+	flags.BoolVar(&f.json, "json", false, "print the complete answer with token IDs and timings as JSON")
+	flags.StringVar(&f.schema, "schema", "", "file with a JSON Schema that each answer must match")
+	flags.BoolVar(&f.jsonObject, "json-object", false, "restrict each answer to a JSON object")
+	flags.IntVarP(&f.newTokens, "max-new-tokens", "n", 0, "maximum tokens to generate (default: generation_config.json, or 256)")
+	flags.Float64Var(&f.temperature, "temperature", 0, "sampling temperature; 0 means greedy decoding")
+	flags.IntVar(&f.topK, "top-k", 0, "sample from the k most likely tokens; 0 means all")
+	flags.Float64Var(&f.topP, "top-p", 0, "sample from the most likely tokens whose probabilities sum to p")
+	flags.Float64Var(&f.minP, "min-p", 0, "minimum probability of a token, relative to the most likely one")
+	flags.Float64Var(&f.repetition, "repetition-penalty", 0, "penalty of repeated tokens; 1 means none")
+	flags.Uint64Var(&f.seed, "seed", 0, "random seed")
 	flags.StringVar(&f.profile, "profile", "", profileUsage)
-	flags.StringArrayVar(&f.stop, "stop", nil, "text that ends the answer, as often as needed")
+	flags.StringArrayVar(&f.stop, "stop", nil, "stop string (repeatable)")
 	return c
 }
 

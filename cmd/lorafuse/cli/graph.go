@@ -18,7 +18,7 @@ import (
 func (a *app) graph() *cobra.Command {
 	c := a.group(&cobra.Command{
 		Use:   "graph",
-		Short: "Show what formulas become on a machine",
+		Short: "Inspect compiled programs",
 	})
 	c.AddCommand(a.graphDump())
 	return c
@@ -45,16 +45,16 @@ func (a *app) graphDump() *cobra.Command {
 	var f dumpFlags
 	c := &cobra.Command{
 		Use:   "dump (--model DIR [--adapter DIR] | --chain ROWS,IN,OUT,RANK)",
-		Short: "Print the program that a machine runs for a model, or for a chain of products",
-		Long: `Print the program that a machine runs: for the logits of a model, with an adapter
-where one is given, or for an adapter written by hand as products and a scale,
+		Short: "Print the compiled program of a model or of an example",
+		Long: `Print the compiled program for the logits of a model, with or without an adapter, or for
+an adapter written as matrix multiplications and a scale,
 
   x·Wᵀ + s·((x·Aᵀ)·Bᵀ)
 
-of x [rows, in], W [out, in], A [rank, in] and B [out, rank]. A line is an operation:
-what it makes, its attributes, what it reads. $2 is argument 2 of the program, @64 the
-place in its memory that begins at byte 64. Of the chain the products with W and with B
-are one, Gemm{NT NT·s}: the adapter is a longer axis of that sum.`,
+of x [rows, in], W [out, in], A [rank, in] and B [out, rank]. Each line is an operation
+with its results, attributes and inputs. $2 is argument 2 of the program, @64 a buffer at
+byte 64 of its memory. In the example, the multiplications by W and by B are fused into
+Gemm{NT NT·s}: the adapter extends the inner dimension.`,
 		Example: `  lorafuse graph dump --chain 8,64,32,8
   lorafuse graph dump --model path/to/model --adapter output/adapter
   lorafuse graph dump --model path/to/model --tokens 512 --backend cuda --json`,
@@ -82,8 +82,8 @@ are one, Gemm{NT NT·s}: the adapter is a longer axis of that sum.`,
 	}
 	f.flags(c)
 	f.machineFlags(c)
-	c.Flags().IntVar(&f.tokens, "tokens", 128, "most tokens that the program of a model is for")
-	c.Flags().IntSliceVar(&f.chain, "chain", nil, "rows, in, out and rank of a chain written by hand, with commas between them")
+	c.Flags().IntVar(&f.tokens, "tokens", 128, "maximum tokens per run of a model's program")
+	c.Flags().IntSliceVar(&f.chain, "chain", nil, "rows, in, out and rank of the example adapter, separated by commas")
 	c.Flags().BoolVar(&f.json, "json", false, "print JSON")
 	return c
 }

@@ -24,13 +24,13 @@ func (a *app) health() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "health",
-		Short: "Say whether the run of this container goes on",
-		Long: `Ask the run in this container, or on this machine, how it is, and exit with 0 if all
-is well: what the health check of the container images does.
+		Short: "Check that a training run is alive and making progress",
+		Long: `Query the training run in this container or on this machine. If the run is healthy, the
+exit status is 0. The container images use this command as their health check.
 
-A run that answers at its --metrics-addr must do so in time, and have finished a step
-not longer ago than --stalled. Where nobody listens there, no run is to be asked, and
-that this program starts is all there is to know.`,
+A run that listens on --metrics-addr must respond within --timeout and must have
+finished a step within --stalled. If nothing listens there, no run is checked and the
+command succeeds.`,
 		Example: "  lorafuse health\n  lorafuse health --metrics-addr :9400 --stalled 5m",
 		Args:    args(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -50,10 +50,10 @@ that this program starts is all there is to know.`,
 			return nil
 		},
 	}
-	c.Flags().StringVar(&addr, "metrics-addr", ":9400", "where the run answers, if it does")
-	c.Flags().DurationVar(&stalled, "stalled", 30*time.Minute, "how long ago the last step may have ended")
+	c.Flags().StringVar(&addr, "metrics-addr", ":9400", "metrics address of the run")
+	c.Flags().DurationVar(&stalled, "stalled", 30*time.Minute, "maximum time since the last step")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "how long an answer may take")
+	c.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "maximum response time")
 	return c
 }
 

@@ -12,7 +12,7 @@ import (
 func (a *app) hub() *cobra.Command {
 	c := a.group(&cobra.Command{
 		Use:   "hub",
-		Short: "Get models from the Hugging Face Hub",
+		Short: "Download models from the Hugging Face Hub",
 	})
 	c.AddCommand(a.hubDownload())
 	return c
@@ -29,14 +29,14 @@ func (a *app) hubDownload() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "download NAME",
-		Short: "Download a model into the Hugging Face cache and print its folder",
-		Long: `Download a model, owner/name[@revision], into the cache that all Hugging Face
-libraries share, and print the folder it is in. Of a pipeline of diffusers all parts are
-downloaded; draw, data cache and train download by themselves those that they read. What
-is there already is not downloaded again, and a download that was interrupted goes on.
+		Short: "Download a model and print its folder",
+		Long: `Download a model, owner/name[@revision], into the cache that all Hugging Face libraries
+share, and print its folder. All parts of a diffusers pipeline are downloaded; draw, data
+cache and train download the parts that they need automatically. Existing files are
+not downloaded again, and interrupted downloads resume.
 
 HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH and HF_HUB_OFFLINE
-are honoured.`,
+are honored.`,
 		Example: `  lorafuse hub download Qwen/Qwen2.5-0.5B
   lorafuse tokenize --model "$(lorafuse hub download --no-weights Qwen/Qwen2.5-0.5B)"`,
 		Args: args(1, "the model's NAME"),
@@ -55,9 +55,9 @@ are honoured.`,
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&o.WithoutWeights, "no-weights", false, "leave the weights out: configuration, tokenizer and chat template alone")
+	c.Flags().BoolVar(&o.WithoutWeights, "no-weights", false, "download only the configuration, tokenizer and chat template")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.Flags().BoolVar(&o.Offline, "offline", false, "look in the cache alone")
+	c.Flags().BoolVar(&o.Offline, "offline", false, "use only the cache")
 	return c
 }
 

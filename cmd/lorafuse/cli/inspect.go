@@ -57,23 +57,22 @@ func (a *app) inspect() *cobra.Command {
 	var f inspectFlags
 	c := &cobra.Command{
 		Use:   "inspect PATH",
-		Short: "Show what is in a file, an adapter or a model",
-		Long: `Show the tensors of a file, an adapter folder or a model folder: names, element
-types, shapes, sizes and metadata. A file may be safetensors or what torch.save has
-written (.pt, .pth, .bin, .ckpt), of which nothing is executed. Only headers are read.
+		Short: "Show the contents of a tensor file, adapter or model",
+		Long: `List the tensors of a file, an adapter folder or a model folder, with element types,
+shapes, sizes and metadata. A file may be safetensors or written by torch.save (.pt,
+.pth, .bin, .ckpt); nothing in it is executed. Only headers are read.
 
-Of a model it says which architecture it is, whether it is supported, how many
-parameters it has and which tensors it does not use. Of an adapter it says what its
-configuration means; with --model every target and every tensor is accounted for,
-and the exit status is 1 where they do not fit together. PATH may be owner/name of a
-model in the Hugging Face cache or on the hub, too, or the URL of a safetensors file,
-of which only the header is fetched.
+For a model, the output has the architecture, whether it is supported, the number of
+parameters and the unused tensors. For an adapter, it explains the configuration; with
+--model it checks every target and tensor against the model, and the exit status is 1
+if they do not match. PATH may be owner/name of a model in the Hugging Face cache or on
+the Hub, or the URL of a safetensors file, whose header alone is fetched.
 
---stats reads all values: smallest, largest, mean, standard deviation, the shares of
-zeros, NaN and infinities, and a histogram. --verify reads every byte back and checks
-truth values, the index of a sharded model, and the SHA-256 of files against that of
-PATH.sha256 or of the Hugging Face cache; the exit status is 1 where there is a
-problem. NaN, tensors of zeros and copies are warnings.`,
+--stats reads all values and prints minimum, maximum, mean, standard deviation, the
+fractions of zeros, NaN and infinities, and a histogram. --verify reads every byte and
+checks booleans, the index of a sharded model, and the SHA-256 of files against
+PATH.sha256 or the Hugging Face cache; the exit status is 1 if there is a problem. NaN,
+tensors of zeros and duplicates are warnings.`,
 		Example: `  lorafuse inspect model.safetensors
   lorafuse inspect pytorch_model.bin --stats
   lorafuse inspect path/to/model --stats --tensor "*norm*"
@@ -107,10 +106,10 @@ problem. NaN, tensors of zeros and copies are warnings.`,
 		},
 	}
 	flags := c.Flags()
-	flags.StringVarP(&f.model, "model", "m", "", "model that the adapter is for: folder, or owner/name[@revision] on the hub")
-	flags.BoolVar(&f.stats, "stats", false, "read all values and show statistics of them")
+	flags.StringVarP(&f.model, "model", "m", "", "model of the adapter: folder, or owner/name[@revision] on the Hub")
+	flags.BoolVar(&f.stats, "stats", false, "read all values and print statistics")
 	flags.BoolVar(&f.verify, "verify", false, "read all bytes and check them")
-	flags.StringVar(&f.tensor, "tensor", "", "show tensors with names like this alone; * is any text")
+	flags.StringVar(&f.tensor, "tensor", "", "pattern of tensor names to show, where * matches any text")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	return c
 }

@@ -42,14 +42,14 @@ func (a *app) merge() *cobra.Command {
 	f := mergeFlags{modelFlags: modelFlags{classifies: true}}
 	c := &cobra.Command{
 		Use:   "merge --model DIR --adapter DIR --output DIR",
-		Short: "Put an adapter into the weights of its model",
-		Long: `Write the model with the adapter merged into its weights: a folder like that of the
-model, which every program reads without knowing of adapters. Weights pass through
-one at a time, so a model larger than the memory can be merged. Embeddings that the
-adapter separates are untied, in the weights and in config.json.
+		Short: "Merge an adapter into its base model",
+		Long: `Write the base model with the adapter merged into its weights, as a model folder that
+any program can load. Weights are processed one at a time, so a model larger than memory
+can be merged. Tied embeddings that the adapter changes separately are untied, in the
+weights and in config.json.
 
-Everything is read back and compared with what was computed before the folder takes
-its name: it is there whole or not at all.`,
+The output is read back and compared with the computed values before the folder gets
+its name, so the folder is either complete or absent.`,
 		Example: `  lorafuse merge --model path/to/model --adapter output/adapter --output merged
   lorafuse merge --model path/to/model --adapter output/adapter --output merged --dtype bf16 --max-shard-size 2GB`,
 		Args: args(0),
@@ -79,7 +79,7 @@ its name: it is there whole or not at all.`,
 	flags.StringVarP(&f.output, "output", "o", "", "folder to write; its parent must exist")
 	flags.StringVar(&f.dtype, "dtype", "keep", "element type of the weights: keep, f32, bf16 or f16")
 	flags.StringVar(&f.shard, "max-shard-size", "5GB", "size of the largest file, such as 500MB or 2GiB")
-	flags.BoolVar(&f.force, "force", false, "replace an output folder that is not empty, with all that is in it")
+	flags.BoolVar(&f.force, "force", false, "replace a non-empty output folder, with everything in it")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	return c
 }

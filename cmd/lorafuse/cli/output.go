@@ -11,9 +11,9 @@ import (
 )
 
 // errGone is the error of an output whose reader has closed it, as head does.
-var errGone = errors.New("nobody reads it any more")
+var errGone = errors.New("the reader is gone")
 
-// output is standard output. It keeps its first error, so that a full disk behind a redirection is reported at the end
+// output is standard output. It keeps its first error, so that a full disk under a redirection is reported at the end
 // even if no caller checks. If it is closed at program start (>&-), Go has replaced it by the null device, which
 // cannot be distinguished from one that the caller passed.
 type output struct {

@@ -66,7 +66,7 @@ func (a *app) group(c *cobra.Command) *cobra.Command {
 func (a *app) help(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",
-		Short: "Explain a command",
+		Short: "Show help for a command",
 		RunE: func(_ *cobra.Command, args []string) error {
 			c, rest, err := root.Find(args)
 			if err != nil {
@@ -129,7 +129,7 @@ func typeName(f *pflag.Flag) string {
 	return f.Value.Type()
 }
 
-// args returns a check of the number of arguments, named by what.
+// args returns a check of the number of arguments, which error messages call what.
 func args(most int, what ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {

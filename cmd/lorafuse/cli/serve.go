@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
@@ -54,37 +55,37 @@ func (a *app) serve() *cobra.Command { return a.serveCommand(&serveFlags{}) }
 func (a *app) serveCommand(f *serveFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve --model DIR [--adapter NAME=DIR]... [--adapters-dir DIR] [--listen HOST:PORT]",
-		Short: "Answer OpenAI's clients over HTTP, with many adapters of one model",
-		Long: `Serve a model and its adapters to clients of OpenAI's API: /v1/models,
-/v1/chat/completions, /v1/completions and /v1/embeddings, and of vLLM's: /tokenize,
-/detokenize, /v1/load_lora_adapter and /v1/unload_lora_adapter. /health says that the
-server runs, /ready that it takes requests, /metrics how it does, for Prometheus.
+		Short: "Serve a model and its adapters over an OpenAI-compatible API",
+		Long: `Serve a model and its adapters over OpenAI's API (/v1/models, /v1/chat/completions,
+/v1/completions, /v1/embeddings) and vLLM's (/tokenize, /detokenize,
+/v1/load_lora_adapter, /v1/unload_lora_adapter). /health is the liveness probe, /ready
+the readiness probe, and /metrics serves Prometheus metrics.
 
-The field model of a request names the model or an adapter; requests of different
-adapters are answered together, in one batch. An adapter has the name that --adapter
-gives it, or is a folder below --adapters-dir and has its name: that one is read when
-it is first asked for. NAME@DIGITS is one version, by the first digits of its digest.
+The model field of a request selects the model or an adapter; requests for different
+adapters share a batch. An adapter is registered with --adapter, or is a folder in
+--adapters-dir, which is loaded on its first request under the name of the folder.
+NAME@DIGITS selects a version by the first digits of its digest.
 
-With --train-dir clients also have /v1/files and /v1/fine_tuning/jobs, and Tinker's API
-below /api/v1: they train on the model while it serves, and what a job makes is served
-under its name at once. The folder keeps files, jobs and adapters; a job that was under
-way goes on when the program is started again.
+With --train-dir clients can fine-tune on the model while it serves, through
+/v1/files and /v1/fine_tuning/jobs or Tinker's API under /api/v1. The adapter of a job is
+served under its name as soon as the job ends. The folder stores files, jobs and
+adapters; unfinished jobs resume after a restart.
 
-A model that makes vectors (an encoder, or a folder of sentence-transformers) serves
-/v1/embeddings alone; any other model serves text.
+An embedding model (an encoder, or a sentence-transformers folder) serves only
+/v1/embeddings; any other model serves text.
 
-SIGTERM and Ctrl-C let requests that are under way end: /ready says 503 from then on,
-and no request is taken any more. A second signal ends the program at once.
+After SIGTERM or Ctrl-C the server finishes active requests: /ready returns 503 and new
+requests are rejected. A second signal ends the program at once.
 
-Keys are best kept in the environment, LORAFUSE_API_KEY and LORAFUSE_ADMIN_KEY, or in
-files with a key on each line: others on the machine see the flags of a program. What a
-client makes belongs to its key; a name before the key, as in "ann KEY", keeps it when
-the key is replaced.`,
+Store keys in the environment (LORAFUSE_API_KEY, LORAFUSE_ADMIN_KEY) or in files with one
+key per line, because other users of the machine can see command-line flags. Files and
+jobs belong to the key that created them. An owner name before the key, as in "ann KEY",
+keeps them accessible after the key is replaced.`,
 		Example: `  lorafuse serve --model path/to/model --adapter sql=output/adapter
   lorafuse serve --model owner/name --adapters-dir adapters --listen :8000 --api-key-file keys.txt
   lorafuse serve --model path/to/model --adapters-dir adapters --allow-adapter-updates --admin-key-file admin.txt
   lorafuse serve --model path/to/model --train-dir tuning --train-share 0.3 --api-key-file keys.txt
-  lorafuse serve --model path/to/model --quantize int8 --max-texts 64 --cache-tokens 100000 --log json
+  lorafuse serve --model path/to/model --quantize int8 --max-num-seqs 64 --cache-tokens 100000 --log json
   curl -s http://127.0.0.1:8000/v1/completions --json '{"model": "sql", "prompt": "SELECT"}'`,
 		Args: args(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -96,34 +97,52 @@ the key is replaced.`,
 	f.machineFlags(c)
 	f.quantizeFlag(c)
 	flags := c.Flags()
-	flags.StringArrayVarP(&f.adapters, "adapter", "a", nil, "name of an adapter and its folder, NAME=DIR, as often as needed")
-	flags.StringVar(&f.adaptersDir, "adapters-dir", "", "folder of adapters, which are read when they are first asked for")
-	flags.StringVar(&f.name, "name", "", "what clients call the model; default the name of its folder, or on the hub")
-	flags.StringVar(&f.template, "chat-template", "", "file with a Jinja template for messages, in place of the tokenizer's own")
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:8000", "address and port to listen on; :8000 is all addresses, port 0 any port that is free")
-	flags.StringVar(&f.tlsCert, "tls-cert", "", "file with a certificate, and those that it is signed by: speaks HTTPS")
-	flags.StringVar(&f.tlsKey, "tls-key", "", "file with the key of --tls-cert")
-	flags.StringArrayVar(&f.apiKeys, "api-key", nil, "API key of clients, or a name for its owner and the key, as often as needed; without one no key is needed")
-	flags.StringVar(&f.apiKeyFile, "api-key-file", "", "file of such keys, one a line")
-	flags.StringArrayVar(&f.adminKeys, "admin-key", nil, "key to load, unload and delete adapters with, as often as needed; without one that of a client will do")
-	flags.StringVar(&f.adminKeyFile, "admin-key-file", "", "file of such keys, one a line")
-	flags.BoolVar(&f.updates, "allow-adapter-updates", false, "let clients unload adapters, and load those below --adapters-dir")
-	flags.StringArrayVar(&f.origins, "allow-origin", nil, "web pages that may ask, such as https://chat.example.com, as often as needed; * is all")
-	flags.StringArrayVar(&f.allowedHosts, "allowed-host", nil, "host name that clients may ask the server by besides localhost and its address, as often as needed; * is all")
-	flags.DurationVar(&f.drainTimeout, "drain-timeout", time.Minute, "how long requests may go on when the program is to end, such as 90s")
-	flags.StringVar(&f.traceURL, "trace-url", "", "collector of OpenTelemetry that gets a span for each request, such as http://127.0.0.1:4318")
-	choose(flags, &f.log, "log", "text", []string{"text", "json"}, "form of the log on standard error: text or json")
-	flags.IntVar(&f.texts, "max-texts", 0, "most texts that are continued at the same time, 0 is 32")
-	flags.IntVar(&f.batchTokens, "max-batch-tokens", 0, "most tokens of a step, 0 is 256: the more, the sooner a prompt is read, and the longer others wait meanwhile")
-	flags.IntVar(&f.cacheTokens, "cache-tokens", 0, "tokens that the cache has room for, 0 is 2048 for each of --max-texts in a quarter of the memory")
-	flags.IntVar(&f.maxLength, "max-length", 0, "most tokens of a prompt and its answer, 0 is what the model takes and the cache has room for")
-	flags.IntVar(&f.queue, "max-queue", 0, "most requests that wait, 0 is 1024; others are told to come again")
-	flags.IntVar(&f.resident, "max-adapters", 0, "most adapters on the device at the same time, 0 is 16; others take turns")
-	flags.StringVar(&f.adapterHostMemory, "adapter-host-memory", "", "memory for adapters on the host, such as 4GiB; those that are not in use are read again; default all there is")
-	flags.BoolVar(&f.sharePrefixCache, "share-prefix-cache", false, "reuse what was computed for prompts of other keys too: keys can then find out what others have asked")
+	flags.SetNormalizeFunc(serveFlagName)
+	flags.StringArrayVarP(&f.adapters, "adapter", "a", nil, "adapter name and folder, NAME=DIR (repeatable)")
+	flags.StringVar(&f.adaptersDir, "adapters-dir", "", "folder of adapters, which are loaded on their first request")
+	flags.StringVar(&f.name, "served-model-name", "", "model name in the API (default: folder or Hub name)")
+	flags.StringVar(&f.template, "chat-template", "", "file with a Jinja chat template that replaces the tokenizer's")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8000", "address and port to listen on; :8000 means all addresses, port 0 any free port")
+	flags.StringVar(&f.tlsCert, "tls-cert", "", "certificate chain file; enables HTTPS")
+	flags.StringVar(&f.tlsKey, "tls-key", "", "private key file of --tls-cert")
+	flags.StringArrayVar(&f.apiKeys, "api-key", nil, "API key of clients, or owner name and key (repeatable); without any, clients need no key")
+	flags.StringVar(&f.apiKeyFile, "api-key-file", "", "file of such keys, one per line")
+	flags.StringArrayVar(&f.adminKeys, "admin-key", nil, "key that may load, unload and delete adapters (repeatable); without any, client keys may")
+	flags.StringVar(&f.adminKeyFile, "admin-key-file", "", "file of such keys, one per line")
+	flags.BoolVar(&f.updates, "allow-adapter-updates", false, "let clients unload adapters, and load adapters from --adapters-dir")
+	flags.StringArrayVar(&f.origins, "allow-origin", nil, "origin of allowed web pages, such as https://chat.example.com (repeatable); * allows all")
+	flags.StringArrayVar(&f.allowedHosts, "allowed-host", nil, "allowed host name in requests, in addition to localhost and the address (repeatable); * allows all")
+	flags.DurationVar(&f.drainTimeout, "drain-timeout", time.Minute, "maximum duration of active requests after a shutdown signal, such as 90s")
+	flags.StringVar(&f.traceURL, "trace-url", "", "OpenTelemetry collector that receives a span for each request, such as http://127.0.0.1:4318")
+	choose(flags, &f.log, "log", "text", []string{"text", "json"}, "log format on standard error: text or json")
+	flags.IntVar(&f.texts, "max-num-seqs", 0, "maximum sequences per batch; 0 means 32")
+	flags.IntVar(&f.batchTokens, "max-num-batched-tokens", 0, "maximum tokens per step; 0 means 256. Larger values speed up prefill but delay other sequences")
+	flags.IntVar(&f.cacheTokens, "cache-tokens", 0, "KV cache size in tokens; 0 means 2048 per sequence of --max-num-seqs, up to a quarter of the memory")
+	flags.IntVar(&f.maxLength, "max-model-len", 0, "maximum tokens of prompt and answer; 0 means the limit of the model and the cache")
+	flags.IntVar(&f.queue, "max-queue", 0, "maximum queued requests; 0 means 1024; more are rejected with 429")
+	flags.IntVar(&f.resident, "max-loras", 0, "maximum adapters on the device; 0 means 16; others are swapped in")
+	flags.StringVar(&f.adapterHostMemory, "adapter-host-memory", "", "host memory for adapters, such as 4GiB; unused adapters are evicted (default: unlimited)")
+	flags.BoolVar(&f.sharePrefixCache, "share-prefix-cache", false, "share the prefix cache between keys; clients can then detect prompts of other keys")
 	f.tuningFlags.flags(flags)
-	flags.Float64Var(&f.trainShare, "train-share", 0.5, "part of the time that training gets while there are requests, more than 0 and less than 1")
+	flags.Float64Var(&f.trainShare, "train-share", 0.5, "fraction of time for training while requests are active, between 0 and 1")
 	return c
+}
+
+// serveFlagName maps former names of flags, which are still accepted, to the names that vLLM has.
+func serveFlagName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	switch name {
+	case "name":
+		name = "served-model-name"
+	case "max-texts":
+		name = "max-num-seqs"
+	case "max-batch-tokens":
+		name = "max-num-batched-tokens"
+	case "max-length":
+		name = "max-model-len"
+	case "max-adapters":
+		name = "max-loras"
+	}
+	return pflag.NormalizedName(name)
 }
 
 // served holds the settings of a server apart from its model.
@@ -172,8 +191,8 @@ func (f *serveFlags) check(command string) (s served, err error) {
 		return s, fmt.Errorf("--drain-timeout: found %v, expected 0 or more", f.drainTimeout)
 	}
 	for name, n := range map[string]int{
-		"max-texts": f.texts, "max-batch-tokens": f.batchTokens, "cache-tokens": f.cacheTokens,
-		"max-length": f.maxLength, "max-queue": f.queue, "max-adapters": f.resident,
+		"max-num-seqs": f.texts, "max-num-batched-tokens": f.batchTokens, "cache-tokens": f.cacheTokens,
+		"max-model-len": f.maxLength, "max-queue": f.queue, "max-loras": f.resident,
 	} {
 		if n < 0 || n == 0 && f.given(name) {
 			return s, fmt.Errorf("--%s: found %d, expected 1 or more", name, n)

@@ -17,7 +17,7 @@ import (
 	"github.com/lorafuse/lorafuse/serve"
 )
 
-// door is the listener for clients. It opens before the service is ready, so that a port in use is detected at once
+// door listens for clients. It opens before the service is ready, so that a port in use is detected at once
 // and early clients get the startup status.
 type door struct {
 	listener net.Listener

@@ -255,7 +255,7 @@ func TestServeRefuses(t *testing.T) {
 		{ExitUsage, "--api-key-file: a key has 2 spaces in it, expected KEY or NAME KEY", with("--api-key-file", l.file("spaced", "a b c"))},
 		{ExitUsage, "--api-key-file: " + l.path("none") + " has no key", with("--api-key-file", l.file("none", "\n\n"))},
 		{ExitUsage, "--api-key-file: open ", with("--api-key-file", l.path("missing"))},
-		{ExitUsage, "--max-texts: found 0, expected 1 or more", with("--max-texts", "0")},
+		{ExitUsage, "--max-num-seqs: found 0, expected 1 or more", with("--max-texts", "0")},
 		{ExitUsage, "--train-share: found 1, expected more than 0 and less than 1", with("--train-share", "1")},
 		{ExitUsage, "--train-jobs is for --train-dir, which is not given", with("--train-jobs", "2")},
 		{ExitUsage, "--train-jobs: found 0, expected 1 or more", with("--train-dir", l.path("tuning"), "--train-jobs", "0")},
@@ -266,10 +266,10 @@ func TestServeRefuses(t *testing.T) {
 		{ExitUsage, "--drain-timeout: found -1s", with("--drain-timeout", "-1s")},
 		{ExitUsage, `--trace-url: traces: found "localhost:4318", expected`, with("--trace-url", "localhost:4318")},
 		{ExitUsage, `--log: found "xml", expected text or json`, with("--log", "xml")},
-		{ExitUsage, "--max-length: ", with("--max-length", "100000")},
-		{ExitUsage, "--max-length, --cache-tokens: batching: ", with("--cache-tokens", "16", "--max-length", "32")},
+		{ExitUsage, "--max-model-len: ", with("--max-length", "100000")},
+		{ExitUsage, "--max-model-len, --cache-tokens: batching: ", with("--cache-tokens", "16", "--max-length", "32")},
 		{ExitUsage, "--chat-template: ", with("--chat-template", l.path("missing"))},
-		{ExitUsage, "--adapter: the model " + encoders + "/bert makes vectors", []string{"--model", encoders + "/bert", "--listen", "127.0.0.1:0", "--adapter", "a=b"}},
+		{ExitUsage, "--adapter: not supported for the embedding model " + encoders + "/bert", []string{"--model", encoders + "/bert", "--listen", "127.0.0.1:0", "--adapter", "a=b"}},
 	} {
 		r := command(t, "", append([]string{"serve"}, c.args...)...)
 		assert.Equal(t, c.status, r.status, "%v: %s", c.args, r.stderr)

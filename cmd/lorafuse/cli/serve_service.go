@@ -186,7 +186,7 @@ func (f *serveFlags) blame(err error) error {
 		return err
 	}
 	var flags []string
-	for _, name := range []string{"max-length", "max-texts", "max-batch-tokens", "cache-tokens"} {
+	for _, name := range []string{"max-model-len", "max-num-seqs", "max-num-batched-tokens", "cache-tokens"} {
 		if f.given(name) {
 			flags = append(flags, "--"+name)
 		}
@@ -222,7 +222,7 @@ func (a *app) loadAdapters(ctx context.Context, s *service, adapters []namedDir)
 	began := time.Now()
 	for i, x := range adapters {
 		if x.name == s.name {
-			return fmt.Errorf("--adapter: %q is the name of the model; another one for that is --name", x.name)
+			return fmt.Errorf("--adapter: %q is the name of the model; --served-model-name changes that", x.name)
 		}
 		if _, err := s.engine.Adapters().Load(ctx, x.name, x.dir); err != nil {
 			if errors.Is(err, lora.ErrFull) {
@@ -286,12 +286,12 @@ func (a *app) openEmbedder(ctx context.Context, f *serveFlags, setup served, s *
 // vectorsOnly rejects flags that apply to text generation only.
 func (f *serveFlags) vectorsOnly() error {
 	for _, name := range []string{
-		"adapter", "adapters-dir", "allow-adapter-updates", "max-adapters", "adapter-host-memory",
-		"chat-template", "max-texts", "max-batch-tokens", "cache-tokens", "max-length", "max-queue", "train-share", "share-prefix-cache",
+		"adapter", "adapters-dir", "allow-adapter-updates", "max-loras", "adapter-host-memory",
+		"chat-template", "max-num-seqs", "max-num-batched-tokens", "cache-tokens", "max-model-len", "max-queue", "train-share", "share-prefix-cache",
 		"train-dir", "train-jobs", "max-file-size", "max-files-size",
 	} {
 		if f.given(name) {
-			return fmt.Errorf("--%s: the model %s makes vectors of texts, and has no use for it; lorafuse merge puts an adapter into its model", name, f.model)
+			return fmt.Errorf("--%s: not supported for the embedding model %s; lorafuse merge merges an adapter into its model", name, f.model)
 		}
 	}
 	return nil

@@ -27,10 +27,10 @@ type tuningFlags struct {
 }
 
 func (f *tuningFlags) flags(flags *pflag.FlagSet) {
-	flags.StringVar(&f.trainDir, "train-dir", "", "folder for files, fine-tuning jobs and adapters: clients may train, by OpenAI's API and by Tinker's")
-	flags.IntVar(&f.trainJobs, "train-jobs", 1, "most fine-tuning jobs that are trained at the same time, in turns; others wait")
-	flags.StringVar(&f.maxFile, "max-file-size", "", "most bytes of a file that a client sends, such as 2GiB; default 512MiB")
-	flags.StringVar(&f.maxFiles, "max-files-size", "", "most bytes of all files of clients together, such as 100GiB; default 16 times --max-file-size")
+	flags.StringVar(&f.trainDir, "train-dir", "", "folder for files, fine-tuning jobs and adapters; enables OpenAI's fine-tuning API and Tinker's")
+	flags.IntVar(&f.trainJobs, "train-jobs", 1, "maximum concurrent fine-tuning jobs; others are queued")
+	flags.StringVar(&f.maxFile, "max-file-size", "", "maximum size of an uploaded file, such as 2GiB (default 512MiB)")
+	flags.StringVar(&f.maxFiles, "max-files-size", "", "maximum total size of uploaded files, such as 100GiB (default 16 times --max-file-size)")
 }
 
 // fileLimits are the most bytes of a file, and of all files; 0 is the default.

@@ -40,23 +40,23 @@ type modelFlags struct {
 // flags adds --model and --adapter.
 func (f *modelFlags) flags(c *cobra.Command) {
 	f.modelFlag(c)
-	c.Flags().StringVarP(&f.adapter, "adapter", "a", "", "folder of a PEFT adapter")
+	c.Flags().StringVarP(&f.adapter, "adapter", "a", "", "PEFT adapter folder")
 }
 
 // modelFlag adds --model.
 func (f *modelFlags) modelFlag(c *cobra.Command) {
 	f.command = c.Name()
-	c.Flags().StringVarP(&f.model, "model", "m", "", "folder of a Hugging Face checkpoint, or owner/name[@revision] on the hub")
+	c.Flags().StringVarP(&f.model, "model", "m", "", "Hugging Face model folder, or owner/name[@revision] on the Hub")
 }
 
 // machineFlags adds --backend and --threads.
 func (f *modelFlags) machineFlags(c *cobra.Command) {
-	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "machine to compute on: "+backend.Choices)
-	choose(c.Flags(), &f.precision, "precision", backend.AutoPrecision.String(), backend.Precisions(), "arithmetic of matrix products: auto (f32 on the CPU, bf16 on CUDA), f32, or bf16 where the machine multiplies that faster")
-	choose(c.Flags(), &f.pack, "pack", backend.PackNever.String(), backend.Packs(), "copies of the weights in the order that products read them in: never, always, or auto, which makes them where they gain 3 % and fit half of the free memory; results are the same")
+	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "device: "+backend.Choices)
+	choose(c.Flags(), &f.precision, "precision", backend.AutoPrecision.String(), backend.Precisions(), "precision of matrix multiplications: auto (f32 on the CPU, bf16 on CUDA), f32, or bf16 if that is faster on the device")
+	choose(c.Flags(), &f.pack, "pack", backend.PackNever.String(), backend.Packs(), "packed copies of the weights, for speed: never, always, or auto (if they gain 3 % and fit half of the free memory); results are the same")
 	choose(c.Flags(), &f.load, "load", backend.LoadAuto.String(), backend.Loads(), loadUsage)
 	c.Flags().BoolVar(&f.invariant, "batch-invariant", false, invariantUsage)
-	c.Flags().IntVar(&f.threads, "threads", 0, "threads of the CPU backend, 0 is one per core; results do not depend on it")
+	c.Flags().IntVar(&f.threads, "threads", 0, "threads of the CPU backend; 0 means one per core; results do not depend on it")
 }
 
 const loadUsage = "how weights get to a device with memory of its own: ring (by slots of pinned memory), register (pinning the mapped file), plain (as the driver does it), or auto, which takes what is fastest for the first bytes; the CPU uses them in place (auto, plain)"
@@ -65,7 +65,7 @@ const invariantUsage = "make what a row gives independent, bit for bit, of the o
 
 // quantizeFlag adds --quantize.
 func (f *modelFlags) quantizeFlag(c *cobra.Command) {
-	choose(c.Flags(), &f.quantize, "quantize", string(quant.None), quant.Methods(), "make the weights of linear layers smaller on load: none, int8 (8.5 bits each), nf4 (4.5) or fp8 (8)")
+	choose(c.Flags(), &f.quantize, "quantize", string(quant.None), quant.Methods(), "quantize linear layers on load: none, int8 (8.5 bits per weight), nf4 (4.5) or fp8 (8)")
 }
 
 // session is an open model, with its adapter and, if requested, a device.
@@ -77,7 +77,7 @@ type session struct {
 	profile *profiler     // nil if none is asked for
 }
 
-// open opens what the flags name. It opens the device first, since a missing device is cheap to detect.
+// open opens the model and the adapter of the flags. It opens the device first, since a missing device is cheap to detect.
 func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 	s := &session{}
 	o := f.machine()
@@ -254,8 +254,8 @@ func (a *app) openAdapter(dir string, m *model.Model) (*lora.Adapter, *lora.Plac
 	return adapter, p, nil
 }
 
-// texts returns the tokenizer and the chat template in file. Those in the adapter's folder take precedence over the
-// model's.
+// texts returns the tokenizer and the chat template in file. Files in the adapter's folder take precedence over
+// the model's.
 func (s *session) texts(file string) (*tokenizer.Tokenizer, *chat.Template, error) {
 	t, err := s.tokenizer()
 	if err != nil {

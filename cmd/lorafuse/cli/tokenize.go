@@ -30,23 +30,23 @@ func (a *app) tokenize() *cobra.Command {
 	var name string
 	c := &cobra.Command{
 		Use:   "tokenize --model DIR [FILE]",
-		Short: "Turn text into token ids and back",
-		Long: `Turn the lines of FILE, or of standard input, into token ids and back with the
-tokenizer.json of a model; nothing else of the model is needed.
+		Short: "Convert text to token IDs and back",
+		Long: `Convert the lines of FILE or of standard input to token IDs and back with the
+tokenizer.json of a model. The other files of the model are not needed.
 
-With --json each line is {"text": "..."} or {"ids": [...]}, and so is what is
-written: {"ids": [...], "text": "..."}, where text is what the ids decode to. Without
-it a line of text becomes a line of ids; --decode goes the other way.
+With --json each input line is {"text": "..."} or {"ids": [...]}. Each output line is
+{"ids": [...], "text": "..."}, where text is decoded from the IDs. Without --json a line
+of text becomes a line of IDs; --decode does the reverse.
 
-Special tokens that the model expects around a text are added on the way in and
-shown on the way out, unless --no-special leaves out both.`,
+The special tokens that the model expects are added on encoding and shown on decoding
+unless --no-special is given.`,
 		Example: `  echo "Hello, world" | lorafuse tokenize --model path/to/model
   echo "1 15 27" | lorafuse tokenize --model path/to/model --decode
   echo '{"text": "Hello"}' | lorafuse tokenize --model path/to/model --json`,
 		Args: args(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if t.json && t.decode {
-				return usagef(c.CommandPath(), "--decode does not go with --json: there a line says itself what it is")
+				return usagef(c.CommandPath(), "--decode does not go with --json, which detects the direction of each line")
 			}
 			dir, err := a.resolve(c.Context(), c.Name(), name, hub.Options{WithoutWeights: true})
 			if err != nil {
@@ -70,8 +70,8 @@ shown on the way out, unless --no-special leaves out both.`,
 	}
 	c.Flags().StringVarP(&name, "model", "m", "", "folder with tokenizer.json, or owner/name[@revision] on the hub")
 	c.Flags().BoolVar(&t.json, "json", false, "read and write JSON lines")
-	c.Flags().BoolVar(&t.decode, "decode", false, "read lines of ids, write text")
-	c.Flags().BoolVar(&t.noSpecial, "no-special", false, "add no special tokens to texts, and leave them out of decoded ones")
+	c.Flags().BoolVar(&t.decode, "decode", false, "convert lines of IDs to text")
+	c.Flags().BoolVar(&t.noSpecial, "no-special", false, "neither add special tokens nor show them in decoded text")
 	return c
 }
 

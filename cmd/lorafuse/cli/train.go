@@ -39,21 +39,21 @@ func (a *app) train() *cobra.Command {
 	var f trainFlags
 	c := &cobra.Command{
 		Use:   "train CONFIG.yaml [--set key=value]... [--resume[=DIR]]",
-		Short: "Fine-tune a LoRA adapter",
-		Long: `Fine-tune a LoRA adapter as the YAML file says. Each of its keys is explained by
-lorafuse config; --set overrides one, with dots between the names.
+		Short: "Fine-tune LoRA adapters",
+		Long: `Fine-tune a LoRA adapter as configured by a YAML file. lorafuse config describes its
+keys; --set overrides one, with dots between section and key.
 
-The run prints its memory plan first and refuses what does not fit. With --memory
-it looks for the fastest plan in so much: it recomputes layers in the backward pass,
-the fewest that do, which changes no bit of the result, and if all of them are not
-enough it cuts micro-batches in parts, whose gradients add up to the same but for
-rounding. output_dir
-receives the adapter, which PEFT loads, the checkpoints, metrics.jsonl, events for
-TensorBoard and the plot of the loss; a second run in it is refused while one is
-under way. A file with jobs trains several adapters side by side on one model, each
-as its run alone would be. Ctrl-C saves a checkpoint of the last whole
-step, wherever it comes; a resumed run gives the same losses, evaluations and
-adapter, bit for bit, as one that was never interrupted.`,
+The run prints its memory plan first and stops if the plan does not fit. With --memory it
+selects the fastest plan within the limit. It recomputes the fewest layers in the
+backward pass, without changing a bit of the result; if that is not enough, it splits
+micro-batches, whose gradients add up to the same except for rounding.
+
+output_dir receives the adapter in PEFT's format, the checkpoints, metrics.jsonl,
+TensorBoard events and the plot of the loss. A second run in the same folder is rejected
+while one is active. A file with jobs trains several adapters together on one model, each
+with the result of a run of its own. Ctrl-C saves a checkpoint of the last complete step.
+A resumed run gives the same losses, evaluations and adapter, bit for bit, as one that
+was never interrupted.`,
 		Example: `  lorafuse train config.yaml
   lorafuse train config.yaml --set learning_rate=1e-4 --set adapter.r=16
   lorafuse train config.yaml --set 'data.train=[a.jsonl, b.jsonl]' --dry-run
@@ -81,16 +81,16 @@ adapter, bit for bit, as one that was never interrupted.`,
 		},
 	}
 	flags := c.Flags()
-	flags.StringArrayVar(&f.sets, "set", nil, "override a key of the configuration: key=value, as often as needed")
-	flags.StringVar(&f.resume, "resume", "", "go on from the newest checkpoint in output_dir, or from a checkpoint's folder")
+	flags.StringArrayVar(&f.sets, "set", nil, "override a configuration key: key=value (repeatable)")
+	flags.StringVar(&f.resume, "resume", "", "resume from the newest checkpoint in output_dir, or from a checkpoint folder")
 	flags.Lookup("resume").NoOptDefVal = latest
 	flags.BoolVar(&f.dryRun, "dry-run", false, "read everything, print the memory plan and stop before the first step")
-	flags.BoolVar(&f.keys, "keys", false, "print the keys of the configuration, as lorafuse config does")
-	flags.Var(&word{to: &f.memory, takes: "bytes, such as 8GiB"}, "memory", "train in at most so much memory, such as 4GiB: the key memory of the configuration")
-	choose(flags, &f.pack, "pack", "", backend.Packs(), "packed copies of frozen weights: never, auto or always, the key pack of the configuration")
-	choose(flags, &f.load, "load", "", backend.Loads(), "how weights get to a device with memory of its own: auto, ring, register or plain, the key load of the configuration")
+	flags.BoolVar(&f.keys, "keys", false, "print the configuration keys, like lorafuse config")
+	flags.Var(&word{to: &f.memory, takes: "bytes, such as 8GiB"}, "memory", "memory limit, such as 4GiB (key memory)")
+	choose(flags, &f.pack, "pack", "", backend.Packs(), "packed copies of frozen weights: never, auto or always (key pack)")
+	choose(flags, &f.load, "load", "", backend.Loads(), "upload method for devices with their own memory: auto, ring, register or plain (key load)")
 	flags.StringVar(&f.profile, "profile", "", profileUsage)
-	flags.StringVar(&f.metrics, "metrics-addr", "", "answer GET /metrics there in Prometheus' format while the run lasts, such as :9400")
+	flags.StringVar(&f.metrics, "metrics-addr", "", "address of Prometheus metrics during the run, such as :9400")
 	flags.BoolVar(&f.json, "json", false, "print the summary as JSON")
 	return c
 }

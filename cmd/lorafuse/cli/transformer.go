@@ -12,7 +12,7 @@ import (
 
 // transformerFlag adds the flag for the configuration of a transformer in a single file.
 func transformerFlag(c *cobra.Command, path *string) {
-	c.Flags().StringVar(path, "transformer-config", "", "config.json of diffusers for a transformer in a single file; default the one beside the file, or what shapes tell")
+	c.Flags().StringVar(path, "transformer-config", "", "diffusers config.json of a single-file transformer (default: the one next to the file, or inferred from shapes)")
 }
 
 // openPipeline opens the pipeline called name: a folder, a name on the Hub, or the file of a transformer. Without a

@@ -20,7 +20,7 @@ func (a *app) version() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:     "version",
-		Short:   "Print the version of this program",
+		Short:   "Print the version",
 		Example: "  lorafuse version --json",
 		Args:    args(0),
 		RunE: func(*cobra.Command, []string) error {
