@@ -95,7 +95,7 @@ var house = map[string]room{
 
 	"internal/diffusion/flow":   {floor: models},
 	"internal/model/original":   {floor: files},
-	"internal/diffusion/single": {models, with("internal/model", "opens one")},
+	"internal/diffusion/single": {models, with("internal/model", "opens one", "internal/diffusion/dit", "knows the architectures")},
 	"internal/lora/dialects":    {models, with("lora", "is what files are made of and become", "internal/nn", "finds weights that an adapter begins with")},
 
 	"internal/diffusion/dit": {models, with("internal/model", "registers architectures", "internal/nn", "builds them", "internal/data", "fills batches")},

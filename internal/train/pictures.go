@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/lorafuse/lorafuse/internal/data/cache"
 	"github.com/lorafuse/lorafuse/internal/data/imagefolder"
@@ -15,7 +14,6 @@ import (
 	"github.com/lorafuse/lorafuse/internal/diffusion/feed"
 	"github.com/lorafuse/lorafuse/internal/diffusion/flow"
 	"github.com/lorafuse/lorafuse/internal/model/hub"
-	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -207,18 +205,14 @@ func (r *Run) samples(ctx context.Context) ([]cache.Sample, error) {
 	return f.Samples, nil
 }
 
-// attention targets the attention projections if the configuration names no targets, as
-// trainers of diffusion models do. It uses the names in the transformers of diffusers.
+// attention targets the default layers of the transformer if the configuration names no
+// targets.
 func (r *Run) attention(c *lora.Config) *lora.Config {
 	if c.TargetModules.IsSet() || len(c.TargetParameters) > 0 {
 		return c
 	}
 	c = c.Clone()
-	for _, name := range []string{"to_k", "to_q", "to_v", "to_out.0", "to_qkv_mlp_proj", "attn.to_out", "to_query", "to_key", "to_value"} {
-		if slices.ContainsFunc(r.model.Modules(), func(m nn.Module) bool { return strings.HasSuffix(m.Name, "."+name) }) {
-			c.TargetModules.Names = append(c.TargetModules.Names, name)
-		}
-	}
+	c.TargetModules.Names = dit.Targets(r.model)
 	return c
 }
 

@@ -8,6 +8,9 @@ import (
 	"github.com/lorafuse/lorafuse/internal/nn"
 )
 
+// normEps is the epsilon of most norms.
+const normEps = 1e-6
+
 // timeChannels is the default number of sinusoids of a timestep.
 const timeChannels = 256
 

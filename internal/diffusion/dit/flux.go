@@ -12,11 +12,27 @@ import (
 )
 
 func init() {
-	model.Register("FluxTransformer2DModel", model.Architecture{Read: readFlux})
+	register(Family{
+		Class: "FluxTransformer2DModel", Read: readFlux, Targets: projections,
+		Marks:    []string{"single_transformer_blocks.0.proj_mlp.weight", "time_text_embed.text_embedder.linear_1.weight"},
+		Original: []string{"double_blocks.0.img_attn.qkv.weight", "vector_in.in_layer.weight"},
+		Config: func(s Shapes) map[string]any {
+			head := s.Dim("transformer_blocks.0.attn.norm_q.weight", 0)
+			return map[string]any{
+				"num_layers":            s.Count("transformer_blocks.%d.attn.norm_q.weight"),
+				"num_single_layers":     s.Count("single_transformer_blocks.%d.attn.norm_q.weight"),
+				"attention_head_dim":    head,
+				"num_attention_heads":   s.Ratio("attention_head_dim", s.Dim("x_embedder.weight", 0), head),
+				"in_channels":           s.Dim("x_embedder.weight", 1),
+				"out_channels":          s.Dim("proj_out.weight", 0),
+				"joint_attention_dim":   s.Dim("context_embedder.weight", 1),
+				"pooled_projection_dim": s.Dim("time_text_embed.text_embedder.linear_1.weight", 1),
+				"guidance_embeds":       s.Has("time_text_embed.guidance_embedder.linear_1.weight"),
+				"axes_dims_rope":        s.Axes("axes_dims_rope", head, 16, 56, 56),
+			}
+		},
+	})
 }
-
-// normEps is the epsilon of the norms of Qwen-Image and FLUX.
-const normEps = 1e-6
 
 // Flux is FLUX.1 (Black Forest Labs 2024): dev, schnell and Kontext. It has double-stream
 // blocks, then single-stream blocks with parallel attention and feed-forward. Like the
@@ -133,11 +149,13 @@ func (m *Flux) Space() Space {
 }
 
 // Bounds implements Transformer.
-func (m *Flux) Bounds(samples int, s Sample) map[string]int { return layoutOf(samples, s).bounds() }
+func (m *Flux) Bounds(samples int, s Sample) map[string]int {
+	return squares.layout(samples, s).bounds()
+}
 
 // Arrays implements Transformer.
 func (m *Flux) Arrays(b *data.Batch, samples []Sample) error {
-	l, err := m.Space().newLayout(samples)
+	l, err := m.Space().newLayout(squares, samples)
 	if err == nil {
 		err = oneFrame(samples)
 	}
@@ -145,7 +163,7 @@ func (m *Flux) Arrays(b *data.Batch, samples []Sample) error {
 		return err
 	}
 	b.Reset()
-	l.setPictures(b, samples, packed)
+	l.setPictures(b, samples, squares.pack)
 	l.setText(b, samples, func(Prompt, int) bool { return true })
 	l.setPooled(b, samples)
 	setSinusoids(b, Time, samples, func(s Sample) []float32 { return sinusoid(s.Timestep/1000*1000, 1, timeChannels) })
@@ -168,7 +186,7 @@ func (l layout) pictureIDs() [][3]int {
 
 // Unpack implements Transformer.
 func (m *Flux) Unpack(rows []float32, samples int, like Latent) ([][]float32, error) {
-	return unpack(rows, samples, like)
+	return squares.unpackAll(rows, samples, like)
 }
 
 var _ Transformer = (*Flux)(nil)

@@ -2,8 +2,10 @@ package dit
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/nn"
@@ -11,7 +13,28 @@ import (
 )
 
 func init() {
-	model.Register("Flux2Transformer2DModel", model.Architecture{Read: readFlux2})
+	register(Family{
+		Class: "Flux2Transformer2DModel", Read: readFlux2,
+		Targets:  append(slices.Clip(projections), "to_qkv_mlp_proj", "attn.to_out"),
+		Marks:    []string{"double_stream_modulation_img.linear.weight"},
+		Original: []string{"double_stream_modulation_img.lin.weight"},
+		Config: func(s Shapes) map[string]any {
+			head, width := s.Dim("single_transformer_blocks.0.attn.norm_q.weight", 0), s.Dim("x_embedder.weight", 0)
+			return map[string]any{
+				"num_layers":                 s.Count("transformer_blocks.%d.attn.norm_q.weight"),
+				"num_single_layers":          s.Count("single_transformer_blocks.%d.attn.norm_q.weight"),
+				"attention_head_dim":         head,
+				"num_attention_heads":        s.Ratio("attention_head_dim", width, head),
+				"in_channels":                s.Dim("x_embedder.weight", 1),
+				"out_channels":               s.Dim("proj_out.weight", 0),
+				"joint_attention_dim":        s.Dim("context_embedder.weight", 1),
+				"timestep_guidance_channels": s.Dim("time_guidance_embed.timestep_embedder.linear_1.weight", 1),
+				"mlp_ratio":                  float64(s.Dim("single_transformer_blocks.0.attn.to_out.weight", 1)-width) / float64(width),
+				"guidance_embeds":            s.Has("time_guidance_embed.guidance_embedder.linear_1.weight"),
+				"axes_dims_rope":             s.Axes("axes_dims_rope", head, 32, 32, 32, 32),
+			}
+		},
+	})
 }
 
 // Flux2 is FLUX.2 (Black Forest Labs 2025): dev and klein. Unlike FLUX.1 it has no biases,
@@ -172,3 +195,50 @@ func (m *Flux2) single(b *nn.Builder, j joint, x graph.Tensor, ms []graph.Tensor
 	y = graph.Concat(1, y, parts[3].GLU(parts[4], ir.SiLU))
 	return j.added(x, a.Linear("to_out", y, size, false), ms[2])
 }
+
+// Space implements [Transformer].
+func (m *Flux2) Space() Space {
+	return Space{Channels: m.Channels, Multiple: 1, Text: m.Text, Guidance: m.Guidance, Controls: true}
+}
+
+// Bounds implements [Transformer].
+func (m *Flux2) Bounds(samples int, s Sample) map[string]int {
+	return places.layout(samples, s).bounds()
+}
+
+// Arrays implements [Transformer].
+func (m *Flux2) Arrays(b *data.Batch, samples []Sample) error {
+	l, err := m.Space().newLayout(places, samples)
+	if err == nil {
+		err = oneFrame(samples)
+	}
+	if err != nil {
+		return err
+	}
+	b.Reset()
+	l.setPictures(b, samples, places.pack)
+	l.setText(b, samples, func(Prompt, int) bool { return true })
+	setSinusoids(b, Time, samples, func(s Sample) []float32 { return sinusoid(s.Timestep/1000*1000, 1, m.TimeChannels) })
+	if m.Guidance {
+		setSinusoids(b, Guidance, samples, func(s Sample) []float32 { return sinusoid(s.Guidance*1000, 1, m.TimeChannels) })
+	}
+	pictures := m.positions(l)
+	text := func(i int, at []int) { copy(at, []int{0, 0, 0, i}) }
+	l.setRotary(b, rotary{m.Theta, m.Axes, angles64}, text, func(i int, at []int) { copy(at, pictures[i][:]) })
+	return nil
+}
+
+// positions returns the positions of image tokens: 0, or 10, 20 … for controls, then the row,
+// the column and 0. Text tokens use the fourth axis.
+func (m *Flux2) positions(l layout) [][4]int {
+	at := make([][4]int, l.image())
+	l.eachToken(func(i, picture, _, row, column int) { at[i] = [4]int{10 * picture, row, column, 0} })
+	return at
+}
+
+// Unpack implements [Transformer].
+func (m *Flux2) Unpack(rows []float32, samples int, like Latent) ([][]float32, error) {
+	return places.unpackAll(rows, samples, like)
+}
+
+var _ Transformer = (*Flux2)(nil)

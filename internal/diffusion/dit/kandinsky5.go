@@ -11,7 +11,28 @@ import (
 )
 
 func init() {
-	model.Register("Kandinsky5Transformer3DModel", model.Architecture{Read: readKandinsky5})
+	register(Family{
+		Class: "Kandinsky5Transformer3DModel", Read: readKandinsky5, Targets: []string{"to_query", "to_key", "to_value"},
+		Marks: []string{"visual_embeddings.in_layer.weight", "time_embeddings.in_layer.weight"},
+		Config: func(s Shapes) map[string]any {
+			width := s.Dim("visual_embeddings.in_layer.weight", 0)
+			in := s.Ratio("patch_size", s.Dim("visual_embeddings.in_layer.weight", 1), patch*patch)
+			out := s.Ratio("patch_size", s.Dim("out_layer.out_layer.weight", 0), patch*patch)
+			return map[string]any{
+				"model_dim":         width,
+				"time_dim":          s.Dim("time_embeddings.in_layer.weight", 0),
+				"ff_dim":            s.Dim("visual_transformer_blocks.0.feed_forward.in_layer.weight", 0),
+				"in_text_dim":       s.Dim("text_embeddings.in_layer.weight", 1),
+				"in_text_dim2":      s.Dim("pooled_text_embeddings.in_layer.weight", 1),
+				"in_visual_dim":     out,
+				"out_visual_dim":    out,
+				"visual_cond":       in == 2*out+1,
+				"num_text_blocks":   s.Count("text_transformer_blocks.%d.self_attention.to_query.weight"),
+				"num_visual_blocks": s.Count("visual_transformer_blocks.%d.self_attention.to_query.weight"),
+				"axes_dims":         s.Axes("axes_dims", s.Dim("visual_transformer_blocks.0.self_attention.query_norm.weight", 0), 16, 24, 24),
+			}
+		},
+	})
 }
 
 // Kandinsky5 is Kandinsky 5 (Arkhipkin et al. 2025, arXiv 2511.14993) for images and video.

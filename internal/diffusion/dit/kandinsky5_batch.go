@@ -33,15 +33,10 @@ func (m *Kandinsky5) patches(given bool) patches {
 	return patches{m.Patch[0], m.Patch[1], m.Patch[2], given}
 }
 
-// layout returns l with one token per patch.
-func (m *Kandinsky5) layout(l layout, s Sample) layout {
-	l.grids = []grid{m.patches(true).grid(s.Latent)}
-	return l
-}
-
 // Bounds implements [Transformer].
 func (m *Kandinsky5) Bounds(samples int, s Sample) map[string]int {
-	return m.layout(layoutOf(samples, s), s).bounds()
+	s.Controls = nil // channels, not tokens
+	return m.patches(true).layout(samples, s).bounds()
 }
 
 // Arrays implements [Transformer]. A transformer with visual_cond takes at most one control.
@@ -55,11 +50,10 @@ func (m *Kandinsky5) Arrays(b *data.Batch, samples []Sample) error {
 	}
 	space := m.Space()
 	space.Multiple = 1
-	l, err := space.newLayout(given)
+	l, err := space.newLayout(m.patches(true), given)
 	if err != nil {
 		return err
 	}
-	l = m.layout(l, samples[0])
 	for i, s := range samples {
 		if err := m.check(l, s); err != nil {
 			return fmt.Errorf("dit: %w: sample %d: %w", ErrSample, i, err)
@@ -204,19 +198,11 @@ func (m *Kandinsky5) imageTable(g grid, stretch [3]float32) []float32 {
 }
 
 // kandinskyTurns returns the rotary table of an axis of size elements per head, with its
-// angles divided by by.
+// angles divided by by. The frequencies are those of a sinusoid.
 func kandinskyTurns(size int, by float32) *turns {
-	f := kandinskyFrequencies(size)
-	return newTurns(len(f), func(position, pair int) float64 { return float64(float32(position) * f[pair] / by) })
-}
-
-// kandinskyFrequencies returns the frequencies of size/2 pairs, computed as for a sinusoid.
-func kandinskyFrequencies(size int) []float32 {
-	f := make([]float32, size/2)
-	for i := range f {
-		f[i] = float32(math.Exp(float64(float32(-math.Log(10000)) * float32(i) / float32(len(f)))))
-	}
-	return f
+	return newTurns(size/2, func(position, pair int) float64 {
+		return float64(float32(position) * frequency(pair, size/2) / by)
+	})
 }
 
 // Unpack implements [Transformer].

@@ -36,11 +36,11 @@ func (l layout) bounds() map[string]int {
 	}
 }
 
-// layoutOf returns the layout of samples like s. It does not validate s.
-func layoutOf(samples int, s Sample) layout {
-	l := layout{samples: samples, text: s.Prompt.tokens(), grids: []grid{s.Latent.grid()}}
+// layout returns the layout of samples like s. It does not validate s.
+func (p patches) layout(samples int, s Sample) layout {
+	l := layout{samples: samples, text: s.Prompt.tokens(), grids: []grid{p.grid(s.Latent)}}
 	for _, c := range s.Controls {
-		l.grids = append(l.grids, c.grid())
+		l.grids = append(l.grids, p.grid(c))
 	}
 	return l
 }
@@ -53,12 +53,12 @@ func (p Prompt) tokens() int {
 	return len(p.Values) / p.Features
 }
 
-// newLayout validates samples and returns their layout. Errors: ErrSample.
-func (s Space) newLayout(samples []Sample) (layout, error) {
+// newLayout validates samples and returns their layout in tokens of p. Errors: ErrSample.
+func (s Space) newLayout(p patches, samples []Sample) (layout, error) {
 	if len(samples) == 0 {
 		return layout{}, fmt.Errorf("dit: %w: found none, expected one at least", ErrSample)
 	}
-	l := layoutOf(len(samples), samples[0])
+	l := p.layout(len(samples), samples[0])
 	for i, x := range samples {
 		if err := s.check(x, samples[0]); err != nil {
 			return layout{}, fmt.Errorf("dit: %w: sample %d: %w", ErrSample, i, err)

@@ -1,5 +1,24 @@
 package dit
 
+// patch is the side of the tokens of squares.
+const patch = 2
+
+// Layouts of tokens that several architectures use: squares of latent positions with the
+// positions of a channel contiguous, and single positions.
+var (
+	squares = patches{1, patch, patch, false}
+	places  = patches{1, 1, 1, true}
+)
+
+// size returns the number of values.
+func (l Latent) size() int { return l.Channels * l.Frames * l.Height * l.Width }
+
+// grid is the number of tokens along each axis of a latent.
+type grid struct{ frames, height, width int }
+
+// tokens returns the number of tokens.
+func (g grid) tokens() int { return g.frames * g.height * g.width }
+
 // patches is the layout of a token: the number of frames, rows and columns that it covers. If
 // last is set, the channels of a position are contiguous; otherwise the positions of a
 // channel are.

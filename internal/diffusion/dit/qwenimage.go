@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/nn"
@@ -11,7 +12,26 @@ import (
 )
 
 func init() {
-	model.Register("QwenImageTransformer2DModel", model.Architecture{Read: readQwenImage})
+	register(Family{
+		Class: "QwenImageTransformer2DModel", Read: readQwenImage, Targets: projections,
+		Marks: []string{"txt_norm.weight", "transformer_blocks.0.img_mod.1.weight"},
+		Config: func(s Shapes) map[string]any {
+			head := s.Dim("transformer_blocks.0.attn.norm_q.weight", 0)
+			layered := s.Has("time_text_embed.addition_t_embedding.weight")
+			return map[string]any{
+				"num_layers":            s.Count("transformer_blocks.%d.attn.norm_q.weight"),
+				"attention_head_dim":    head,
+				"num_attention_heads":   s.Ratio("attention_head_dim", s.Dim("img_in.weight", 0), head),
+				"in_channels":           s.Dim("img_in.weight", 1),
+				"out_channels":          s.Ratio("patch_size", s.Dim("proj_out.weight", 0), patch*patch),
+				"joint_attention_dim":   s.Dim("txt_in.weight", 1),
+				"zero_cond_t":           s.Has("__index_timestep_zero__"), // a marker of ComfyUI
+				"use_additional_t_cond": layered,
+				"use_layer3d_rope":      layered,
+				"axes_dims_rope":        s.Axes("axes_dims_rope", head, 16, 56, 56),
+			}
+		},
+	})
 }
 
 // QwenImage is Qwen-Image (Wu et al. 2025, arXiv 2508.02324), including its edit and layered
@@ -127,3 +147,98 @@ func (m *QwenImage) block(b *nn.Builder, j joint, text, image graph.Tensor, c co
 	b.EndSegments()
 	return text, image
 }
+
+// ConditionRows is an input of Qwen-Image with controls that are modulated as at timestep 0:
+// i32 [samples·image tokens]. It holds the index of the sample, or the number of samples for
+// tokens of controls.
+const ConditionRows = "condition rows"
+
+// Space implements Transformer.
+func (m *QwenImage) Space() Space {
+	return Space{Channels: m.Channels / (patch * patch), Multiple: patch, Text: m.Text, Controls: true}
+}
+
+// Bounds implements Transformer.
+func (m *QwenImage) Bounds(samples int, s Sample) map[string]int {
+	return squares.layout(samples, s).bounds()
+}
+
+// Arrays implements Transformer.
+func (m *QwenImage) Arrays(b *data.Batch, samples []Sample) error {
+	l, err := m.Space().newLayout(squares, samples)
+	if err == nil && !m.Layered {
+		err = oneFrame(samples)
+	}
+	if err != nil {
+		return err
+	}
+	b.Reset()
+	l.setPictures(b, samples, squares.pack)
+	l.setText(b, samples, Prompt.sees)
+	setSinusoids(b, Time, samples, func(s Sample) []float32 { return sinusoid(s.Timestep/1000, 1000, timeChannels) })
+	if m.ClearControls {
+		b.SetInts(ConditionRows, m.conditionRows(l))
+	}
+	positions, first := m.positions(l)
+	text := func(i int, position []int) {
+		for axis := range position {
+			position[axis] = first + i
+		}
+	}
+	l.setRotary(b, rotary{10000, m.Axes, angles32}, text, func(i int, position []int) { copy(position, positions[i][:]) })
+	return nil
+}
+
+// positions returns the positions of image tokens, with centered rows and columns, and the
+// position of the first text token on all axes. Text follows the largest image position. The
+// first axis numbers images; each frame of a layered image counts as one, and the last image
+// then has -1.
+func (m *QwenImage) positions(l layout) (all [][3]int, first int) {
+	pictures := 0 // each frame is an image if images are layered
+	for _, g := range l.grids {
+		first = max(first, g.height/2, g.width/2)
+		pictures += g.frames
+	}
+	all = make([][3]int, l.image())
+	l.eachToken(func(i, picture, frame, row, column int) {
+		g := l.grids[picture]
+		at := picture + frame
+		if m.Layered {
+			for _, before := range l.grids[:picture] {
+				at += before.frames - 1
+			}
+			if at == pictures-1 {
+				at = -1
+			}
+		}
+		all[i] = [3]int{at, row - (g.height - g.height/2), column - (g.width - g.width/2)}
+	})
+	if m.Layered {
+		first = max(first, pictures-1)
+	}
+	return all, first
+}
+
+// conditionRows returns the values of ConditionRows. If the image is layered, all layers
+// except the first count as controls, as in diffusers.
+func (m *QwenImage) conditionRows(l layout) []int32 {
+	one := l.grids[0].height * l.grids[0].width
+	rows := make([]int32, 0, l.samples*l.image())
+	for i := range l.samples {
+		for t := range l.image() {
+			if t < one {
+				rows = append(rows, int32(i))
+			} else {
+				rows = append(rows, int32(l.samples))
+			}
+		}
+	}
+	return rows
+}
+
+// Unpack implements Transformer.
+func (m *QwenImage) Unpack(rows []float32, samples int, like Latent) ([][]float32, error) {
+	return squares.unpackAll(rows, samples, like)
+}
+
+var _ Transformer = (*QwenImage)(nil)

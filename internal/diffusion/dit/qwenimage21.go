@@ -11,7 +11,24 @@ import (
 )
 
 func init() {
-	model.Register("QwenImage21Transformer2DModel", model.Architecture{Read: readQwenImage21})
+	register(Family{
+		Class: "QwenImage21Transformer2DModel", Read: readQwenImage21, Targets: projections,
+		Marks:    []string{"txt_in.text_norm.weight", "transformer_blocks.0.img_mlp.gate_layer.weight"},
+		Original: []string{"txt_in.text_norm.weight", "transformer_blocks.0.img_mlp.gate_up.weight"},
+		Config: func(s Shapes) map[string]any {
+			head, width := s.Dim("transformer_blocks.0.attn.norm_q.weight", 0), s.Dim("img_in.weight", 0)
+			return map[string]any{
+				"num_layers":          s.Count("transformer_blocks.%d.attn.norm_q.weight"),
+				"attention_head_dim":  head,
+				"num_attention_heads": s.Ratio("attention_head_dim", width, head),
+				"in_channels":         s.Dim("img_in.weight", 1),
+				"out_channels":        s.Dim("proj_out.weight", 0),
+				"context_in_dim":      s.Dim("txt_in.text_norm.weight", 0),
+				"mlp_ratio":           s.Ratio("mlp_ratio", s.Dim("transformer_blocks.0.img_mlp.out.weight", 1), width),
+				"axes_dims_rope":      s.Axes("axes_dims_rope", head, 16, 56, 56),
+			}
+		},
+	})
 }
 
 // QwenImage21 is Qwen-Image 2.1 (Qwen team 2026). It has a single stream: text tokens,

@@ -15,13 +15,8 @@ func (m *QwenImage21) Space() Space {
 	return Space{Channels: m.Channels, Multiple: 2, Text: m.Text, Controls: true}
 }
 
-// layout returns l with one token per latent position, and without the text tokens that are
-// slots.
+// layout returns l without the text tokens that are slots.
 func (m *QwenImage21) layout(l layout, samples ...Sample) layout {
-	l.grids = []grid{places.grid(samples[0].Latent)}
-	for _, c := range samples[0].Controls {
-		l.grids = append(l.grids, places.grid(c))
-	}
 	l.text = 1
 	for _, s := range samples {
 		l.text = max(l.text, s.Prompt.tokens()-s.Prompt.slots())
@@ -41,14 +36,14 @@ func (p Prompt) slots() (n int) {
 
 // Bounds implements [Transformer].
 func (m *QwenImage21) Bounds(samples int, s Sample) map[string]int {
-	return m.layout(layoutOf(samples, s), s).bounds()
+	return m.layout(places.layout(samples, s), s).bounds()
 }
 
 // Arrays implements [Transformer].
 func (m *QwenImage21) Arrays(b *data.Batch, samples []Sample) error {
 	space := m.Space()
 	space.Multiple = 1 // images must fill whole slots
-	l, err := space.newLayout(samples)
+	l, err := space.newLayout(places, samples)
 	if err == nil {
 		err = oneFrame(samples)
 	}

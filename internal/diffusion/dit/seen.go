@@ -22,6 +22,15 @@ func (p Prompt) seen() (n int) {
 	return n
 }
 
+// Inputs of transformers whose text and image tokens do not always attend to each other, i32:
+// the bounds of the keys of the tokens of a kind.
+const (
+	imageLo = "image lo"
+	imageHi = "image hi"
+	textLo  = "text lo"
+	textHi  = "text hi"
+)
+
 // intervals holds the bounds of the keys of each token, sample by sample.
 type intervals struct{ lo, hi []int32 }
 

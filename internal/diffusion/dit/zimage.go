@@ -11,7 +11,23 @@ import (
 )
 
 func init() {
-	model.Register("ZImageTransformer2DModel", model.Architecture{Read: readZImage})
+	register(Family{
+		Class: "ZImageTransformer2DModel", Read: readZImage, Targets: projections,
+		Marks:    []string{"cap_pad_token", "layers.0.attention.to_q.weight"},
+		Original: []string{"cap_pad_token", "layers.0.attention.qkv.weight"},
+		Config: func(s Shapes) map[string]any {
+			head, width := s.Dim("layers.0.attention.norm_q.weight", 0), s.Dim("all_x_embedder.2-1.weight", 0)
+			heads := s.Ratio("n_heads", width, head)
+			return map[string]any{
+				"dim": width, "n_heads": heads, "n_kv_heads": heads,
+				"in_channels":      s.Ratio("all_patch_size", s.Dim("all_x_embedder.2-1.weight", 1), patch*patch),
+				"n_layers":         s.Count("layers.%d.attention.to_q.weight"),
+				"n_refiner_layers": s.Count("noise_refiner.%d.attention.to_q.weight"),
+				"cap_feat_dim":     s.Dim("cap_embedder.0.weight", 0),
+				"axes_dims":        s.Axes("axes_dims", head, 32, 48, 48),
+			}
+		},
+	})
 }
 
 // ZImage is Z-Image (Z-Image team 2025, arXiv 2511.22699). Separate refiners process image
@@ -45,10 +61,6 @@ const (
 
 	imagePlaces = "image places" // i32 [samples·filled image tokens]: rows among all tokens
 	textPlaces  = "text places"  // i32 [samples·filled text tokens]
-	imageLo     = "image lo"     // i32: bounds of the keys of image tokens
-	imageHi     = "image hi"
-	textLo      = "text lo" // i32: bounds of the keys of text tokens
-	textHi      = "text hi"
 )
 
 func readZImage(_ *model.Config, f *model.Fields) model.Family {

@@ -22,8 +22,7 @@ type zImageLayout struct {
 	filledImage, filledText int
 }
 
-func (z *ZImage) layout(l layout, s Sample) zImageLayout {
-	l.grids = []grid{z.patches().grid(s.Latent)}
+func newZImageLayout(l layout) zImageLayout {
 	return zImageLayout{l, zImageFilled(l.predicted()), zImageFilled(l.text)}
 }
 
@@ -37,7 +36,7 @@ func (l zImageLayout) tokens() int { return l.filledImage + l.filledText }
 
 // Bounds implements [Transformer].
 func (z *ZImage) Bounds(samples int, s Sample) map[string]int {
-	l := z.layout(layoutOf(samples, s), s)
+	l := newZImageLayout(z.patches().layout(samples, s))
 	bounds := l.bounds()
 	bounds[filledImage], bounds[filledText], bounds[nn.Tokens] = l.filledImage, l.filledText, l.tokens()
 	return bounds
@@ -45,11 +44,11 @@ func (z *ZImage) Bounds(samples int, s Sample) map[string]int {
 
 // Arrays implements [Transformer].
 func (z *ZImage) Arrays(b *data.Batch, samples []Sample) error {
-	all, err := z.Space().newLayout(samples)
+	all, err := z.Space().newLayout(z.patches(), samples)
 	if err != nil {
 		return err
 	}
-	l := z.layout(all, samples[0])
+	l := newZImageLayout(all)
 	if err := z.checkPlaces(l, samples); err != nil {
 		return err
 	}

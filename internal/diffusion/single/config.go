@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/model"
 )
@@ -38,30 +39,30 @@ func (f *file) config(path string) ([]byte, error) {
 	switch class := fields.String(classKey, ""); {
 	case fields.Err() != nil:
 		return nil, fmt.Errorf("single: %s: %w", path, fields.Err())
-	case class == f.kind.class:
+	case class == f.kind.Class:
 		return raw, nil
 	case class == "" && !asked:
 		return f.guess() // it belongs to something else
 	default:
-		return nil, fmt.Errorf("single: %s: %w: %s: found %q, expected %q: that is what %s has", path, model.ErrConfig, classKey, class, f.kind.class, f.path)
+		return nil, fmt.Errorf("single: %s: %w: %s: found %q, expected %q: that is what %s has", path, model.ErrConfig, classKey, class, f.kind.Class, f.path)
 	}
 }
 
 // guess infers the configuration from names and shapes.
 func (f *file) guess() ([]byte, error) {
-	s := &shapes{f: f, keys: map[string]any{classKey: f.kind.class}}
-	readers[f.kind.class](s)
+	s := &shapes{f: f}
+	keys := f.kind.Config(s)
 	if s.err != nil {
 		return nil, s.err
 	}
-	return json.Marshal(s.keys)
+	keys[classKey] = f.kind.Class
+	return json.Marshal(keys)
 }
 
-// shapes collects keys of a config.json. It keeps the first error.
+// shapes implements [dit.Shapes]. It keeps the first error.
 type shapes struct {
-	f    *file
-	keys map[string]any
-	err  error
+	f   *file
+	err error
 }
 
 // fail records that a key cannot be inferred.
@@ -71,8 +72,13 @@ func (s *shapes) fail(format string, args ...any) {
 	}
 }
 
-// dim returns the length of an axis of a tensor, or 1 after an error.
-func (s *shapes) dim(name string, axis int) int {
+// Has implements [dit.Shapes].
+func (s *shapes) Has(name string) bool {
+	return s.f.names[name] != nil || slices.Contains(s.f.marks, name)
+}
+
+// Dim implements [dit.Shapes]. It returns 1 after an error.
+func (s *shapes) Dim(name string, axis int) int {
 	p := s.f.names[name]
 	switch {
 	case p == nil:
@@ -89,29 +95,30 @@ func (s *shapes) dim(name string, axis int) int {
 	return 1
 }
 
-// count returns the number of blocks: the consecutive numbers for which a tensor exists.
-func (s *shapes) count(pattern string) int {
-	n := 0
-	for s.f.has(fmt.Sprintf(pattern, n)) {
+// Count implements [dit.Shapes].
+func (s *shapes) Count(pattern string) (n int) {
+	for s.Has(fmt.Sprintf(pattern, n)) {
 		n++
 	}
 	return n
 }
 
-// ratio returns a/b, which must be an integer.
-func (s *shapes) ratio(key string, a, b int) int {
+// Ratio implements [dit.Shapes].
+func (s *shapes) Ratio(key string, a, b int) int {
 	if a%b != 0 {
 		s.fail("%s: found %d of %d, expected a multiple", key, a, b)
 	}
 	return a / b
 }
 
-// axes sets the axes of the rotary embedding for a head size, since shapes do not determine
-// them.
-func (s *shapes) axes(key string, head int, known map[int][]int) {
-	axes, ok := known[head]
-	if !ok {
+// Axes implements [dit.Shapes].
+func (s *shapes) Axes(key string, head int, axes ...int) []int {
+	sum := 0
+	for _, n := range axes {
+		sum += n
+	}
+	if sum != head {
 		s.fail("%s cannot be told for heads of %d from shapes", key, head)
 	}
-	s.keys[key] = axes
+	return axes
 }

@@ -2,39 +2,19 @@ package single
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/lorafuse/lorafuse/internal/diffusion/dit"
 	"github.com/lorafuse/lorafuse/internal/model/original"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// kind is the class of a file and the naming scheme of its tensors.
+// kind is the architecture of a file and the naming scheme of its tensors.
 type kind struct {
-	class   string
+	dit.Family
 	prefix  string
 	release *original.Release // naming scheme; nil means that of diffusers
-}
-
-// rule lists the tensors, all required, that identify a class.
-type rule struct {
-	class    string
-	original bool
-	has      []string
-}
-
-// rules distinguish the supported transformers from each other and from similar models.
-// Sources: diffusers/loaders/single_file_utils.py, and the classes of diffusers.
-var rules = []rule{
-	{"FluxTransformer2DModel", true, []string{"double_blocks.0.img_attn.qkv.weight", "vector_in.in_layer.weight"}},
-	{"Flux2Transformer2DModel", true, []string{"double_stream_modulation_img.lin.weight"}},
-	{"ZImageTransformer2DModel", true, []string{"cap_pad_token", "layers.0.attention.qkv.weight"}},
-	{"QwenImage21Transformer2DModel", true, []string{"txt_in.text_norm.weight", "transformer_blocks.0.img_mlp.gate_up.weight"}},
-	{"FluxTransformer2DModel", false, []string{"single_transformer_blocks.0.proj_mlp.weight", "time_text_embed.text_embedder.linear_1.weight"}},
-	{"Flux2Transformer2DModel", false, []string{"double_stream_modulation_img.linear.weight"}},
-	{"ZImageTransformer2DModel", false, []string{"cap_pad_token", "layers.0.attention.to_q.weight"}},
-	{"QwenImage21Transformer2DModel", false, []string{"txt_in.text_norm.weight", "transformer_blocks.0.img_mlp.gate_layer.weight"}},
-	{"QwenImageTransformer2DModel", false, []string{"txt_norm.weight", "transformer_blocks.0.img_mod.1.weight"}},
-	{"Kandinsky5Transformer3DModel", false, []string{"visual_embeddings.in_layer.weight", "time_embeddings.in_layer.weight"}},
 }
 
 // prefixes lists possible prefixes of all names, the longest first.
@@ -64,17 +44,17 @@ func detect(names []string) (kind, error) {
 	}
 	var found []kind
 	var by []string // tensors that identify them
+	try := func(k kind, marks []string) {
+		if len(marks) > 0 && !slices.ContainsFunc(marks, func(name string) bool { return !has[k.prefix+name] }) {
+			found, by = append(found, k), append(by, k.prefix+marks[len(marks)-1])
+		}
+	}
 	for _, prefix := range prefixes {
-		for _, r := range rules {
-			if !r.matches(has, prefix) {
-				continue
+		for _, f := range dit.Families() {
+			if release, ok := original.Of(f.Class); ok {
+				try(kind{f, prefix, &release}, f.Original)
 			}
-			k := kind{class: r.class, prefix: prefix}
-			if r.original {
-				release, _ := original.Of(r.class)
-				k.release = &release
-			}
-			found, by = append(found, k), append(by, prefix+r.has[len(r.has)-1])
+			try(kind{f, prefix, nil}, f.Marks)
 		}
 	}
 	switch len(found) {
@@ -84,15 +64,6 @@ func detect(names []string) (kind, error) {
 		return found[0], nil
 	}
 	return kind{}, fmt.Errorf("%w: a mix of forms: it has both %q and %q", ErrFile, by[0], by[1])
-}
-
-func (r rule) matches(has map[string]bool, prefix string) bool {
-	for _, name := range r.has {
-		if !has[prefix+name] {
-			return false
-		}
-	}
-	return true
 }
 
 // unknown returns an error that says what was found instead of a transformer.
@@ -113,10 +84,8 @@ func unknown(names []string) error {
 // classes returns the list of supported classes.
 func classes() string {
 	var known []string
-	for _, r := range rules {
-		if !r.original {
-			known = append(known, r.class)
-		}
+	for _, f := range dit.Families() {
+		known = append(known, f.Class)
 	}
 	return suggest.Or(known)
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/lorafuse/lorafuse/internal/model"
@@ -22,8 +21,7 @@ import (
 // kinds.
 var ErrFile = errors.New("no diffusion transformer in a single file")
 
-// Open opens the transformer in the file at path. Its architecture must be registered
-// (package dit). config is the path of a diffusers config.json. If it is empty, Open uses the
+// Open opens the transformer in the file at path. config is the path of a diffusers config.json. If it is empty, Open uses the
 // config.json next to the file, or infers the configuration from names and shapes if that is
 // missing or not from diffusers. The transformer must read all its tensors; only tensors for
 // other parts of a whole checkpoint may be left. Errors: ErrFile with the tensor, and errors
@@ -157,7 +155,7 @@ func (f *file) unread(m *model.Model) error {
 	}
 	for _, p := range f.parts {
 		if !used[p.name] && !used[p.of] {
-			return f.fail(ErrFile, "tensor %q: a %s of its configuration reads none of that name%s", p.key, f.kind.class, suggest.DidYouMean(p.name, m.Used()))
+			return f.fail(ErrFile, "tensor %q: a %s of its configuration reads none of that name%s", p.key, f.kind.Class, suggest.DidYouMean(p.name, m.Used()))
 		}
 	}
 	return nil
@@ -171,9 +169,3 @@ func cut(name string) (module, param string) {
 	}
 	return name[:i], name[i+1:]
 }
-
-// has reports whether the file has a tensor, by its diffusers name.
-func (f *file) has(name string) bool { return f.names[name] != nil }
-
-// marked reports whether the file has a marker tensor.
-func (f *file) marked(name string) bool { return slices.Contains(f.marks, name) }

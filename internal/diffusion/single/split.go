@@ -29,12 +29,9 @@ var (
 	unused = []string{"scale_input", "input_scale", "comfy_quant"}
 )
 
-// Marker tensors, whose presence means that weights have 8 bits, or that controls of
-// Qwen-Image-Edit are modulated as at timestep 0.
-const (
-	markScaled = "scaled_fp8"
-	markClear  = "__index_timestep_zero__"
-)
+// markers lists tensors of ComfyUI without values: their presence means that weights have 8
+// bits, or that controls are modulated as at timestep 0.
+var markers = []string{"scaled_fp8", "__index_timestep_zero__"}
 
 // split finds the parts of all tensors.
 func (f *file) split() error {
@@ -48,7 +45,7 @@ func (f *file) split() error {
 			continue
 		}
 		switch module, param := cut(inner); {
-		case inner == markScaled || inner == markClear:
+		case slices.Contains(markers, inner):
 			f.marks = append(f.marks, inner)
 		case slices.Contains(scales, param):
 			scale[f.kind.prefix+module+".weight"] = key

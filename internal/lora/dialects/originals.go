@@ -17,22 +17,10 @@ func isOf(r original.Release, model lora.Model) bool {
 }
 
 // lost reports whether diffusers (0.42.1, loaders/lora_conversion_utils.py) drops or
-// changes the adapter of a layer when it loads a file of the form. For FLUX.1 it loads
-// only the blocks. For FLUX.2 it has no names in kohya's form for modulations and
-// guidance, and in ComfyUI's form it leaves the halves of the last modulation swapped.
+// changes the adapter of a layer when it loads a file of the form.
 func lost(r original.Release, form Form, layer string) bool {
 	block := strings.HasPrefix(layer, "double_blocks.") || strings.HasPrefix(layer, "single_blocks.")
-	switch {
-	case block || form == Diffusers:
-		return false
-	case r.Class == "FluxTransformer2DModel":
-		return true
-	case r.Class == "Flux2Transformer2DModel" && form == Kohya:
-		return !slices.Contains([]string{"img_in", "txt_in", "time_in.in_layer", "time_in.out_layer", "final_layer.linear"}, layer)
-	case r.Class == "Flux2Transformer2DModel":
-		return layer == "final_layer.adaLN_modulation.1"
-	}
-	return false
+	return r.Lost != nil && form != Diffusers && !block && r.Lost(layer, form == Kohya)
 }
 
 // layersOf returns the numbered instances of an original layer whose modules all exist

@@ -3,7 +3,10 @@
 // adapters of other tools have these names.
 package original
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Layer is a layer of a first release. In its names # is the number of a block.
 type Layer struct {
@@ -26,6 +29,9 @@ type Release struct {
 	// folded into B.
 	Folded bool
 	Whole  bool // no name is one of diffusers
+	// Lost reports whether diffusers drops or changes the adapter of a layer outside blocks
+	// when it loads a file in the form of kohya or of ComfyUI. Nil means no layer.
+	Lost   func(layer string, kohya bool) bool
 	Layers []Layer
 	Unused []string // tensors that nothing reads
 }
@@ -50,6 +56,7 @@ const (
 
 var releases = []Release{{
 	Class: "FluxTransformer2DModel", Marker: single + "proj_mlp", Written: true, Whole: true,
+	Lost: func(string, bool) bool { return true }, // diffusers loads only the blocks
 	Layers: append([]Layer{
 		{Name: "double_blocks.#.img_mlp.0", In: double, Modules: []string{"ff.net.0.proj"}},
 		{Name: "double_blocks.#.img_mlp.2", In: double, Modules: []string{"ff.net.2"}},
@@ -69,6 +76,14 @@ var releases = []Release{{
 	}, flux...),
 }, {
 	Class: "Flux2Transformer2DModel", Marker: "double_stream_modulation_img.linear", Written: true, Folded: true, Whole: true,
+	// diffusers has no names in kohya's form for modulations and guidance, and in ComfyUI's
+	// form it leaves the halves of the last modulation swapped.
+	Lost: func(layer string, kohya bool) bool {
+		if kohya {
+			return !slices.Contains([]string{"img_in", "txt_in", "time_in.in_layer", "time_in.out_layer", "final_layer.linear"}, layer)
+		}
+		return layer == "final_layer.adaLN_modulation.1"
+	},
 	Layers: append([]Layer{
 		{Name: "double_blocks.#.img_mlp.0", In: double, Modules: []string{"ff.linear_in"}},
 		{Name: "double_blocks.#.img_mlp.2", In: double, Modules: []string{"ff.linear_out"}},
