@@ -63,7 +63,7 @@ type budget struct {
 }
 
 func (r *Run) newBudget(p *Planner, o EngineOptions) (*budget, error) {
-	layers, err := p.Layers(o.Task)
+	layers, err := p.Layers(o.Loss)
 	b := &budget{r, p, int64(r.cfg.Memory), o, layers, o.Pack}
 	if o.Pack == backend.PackAuto {
 		b.options.Pack = backend.PackNever
@@ -121,7 +121,7 @@ func (b *budget) whole() string {
 			return "lora_dropout draws a mask for each"
 		}
 	}
-	if why := b.options.task().Whole(); why != "" {
+	if why := b.options.loss().Whole; why != "" {
 		return why
 	}
 	if m := b.planner.model.Config.Mixture(); m != nil && m.Balance != 0 {
@@ -140,7 +140,7 @@ func (b *budget) cut(n int) (_ *candidate, err error) {
 	if c.material, err = b.run.material.cut(n); err != nil {
 		return nil, err
 	}
-	if c.options.Task, err = c.material.task(); err != nil {
+	if c.options.Loss, err = c.material.loss(); err != nil {
 		return nil, err
 	}
 	train, eval := c.material.rows()
@@ -187,7 +187,7 @@ func (b *budget) refuse(c *candidate) error {
 	if why := b.whole(); why != "" && b.run.cfg.BatchSize > 1 {
 		text += fmt.Sprintf("; micro-batches of %d rows were not cut, since %s: a smaller batch_size takes less", b.run.cfg.BatchSize, why)
 	}
-	if smaller := c.options.task().Smaller(); smaller != "" {
+	if smaller := c.options.loss().Smaller; smaller != "" {
 		return fmt.Errorf("train: %w: %s; %s", backend.ErrOutOfMemory, text, smaller)
 	}
 	longest := c.options.MaxTokens

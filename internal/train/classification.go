@@ -20,63 +20,21 @@ type Classification struct {
 	Rows  int           // of a batch, at most
 }
 
-// Bounds implements Task.
-func (t Classification) Bounds(tokens int) map[string]int {
-	return map[string]int{nn.Tokens: tokens, nn.Documents: t.Rows}
-}
-
-// Mark implements Task: a batch of labelled rows gets the tokens that they are read at.
-func (t Classification) Mark(b *data.Batch) { t.Model.MarkRead(b) }
-
-// Loss implements Task.
-func (Classification) Loss(b *nn.Builder, out model.Outputs) graph.Tensor {
-	return out.Loss(b, model.Classification)
-}
-
-// Whole implements Task.
-func (Classification) Whole() string { return "" }
-
-// Smaller implements Task.
-func (Classification) Smaller() string { return "" }
-
-// scores implements judged.
-func (t Classification) scores(b *nn.Builder, out model.Outputs) graph.Tensor {
-	return out.Score(b)
-}
-
-// right implements judged.
-func (t Classification) right(b *data.Batch, scores []float32) int {
-	return t.Model.Classes.Right(b, scores)
-}
-
-// perRow implements judged.
-func (t Classification) perRow() int {
-	if t.Model.Classes.Means() == data.Regression {
-		return 0
+// Loss returns the loss of the task.
+func (t Classification) Loss() Loss {
+	l := LossOf(model.Classification)
+	l.Bounds = func(tokens int) map[string]int { return map[string]int{nn.Tokens: tokens, nn.Documents: t.Rows} }
+	l.Mark = t.Model.MarkRead
+	if t.Model.Classes.Means() != data.Regression {
+		l.PerRow, l.Right = len(t.Model.Classes.Names), t.right
+		l.Scores = func(b *nn.Builder, out model.Outputs) graph.Tensor { return out.Score(b) }
 	}
-	return len(t.Model.Classes.Names)
+	return l
 }
 
-// judged is a Task whose evaluations also count the correct rows.
-type judged interface {
-	// scores emits perRow numbers for each row; perRow is 0 if rows cannot be right or
-	// wrong. right counts the rows of a batch that are predicted correctly.
-	scores(b *nn.Builder, out model.Outputs) graph.Tensor
-	perRow() int
-	right(b *data.Batch, scores []float32) int
-}
-
-// judge returns the task if it counts correct rows.
-func (o EngineOptions) judge() (judged, bool) {
-	j, ok := o.task().(judged)
-	return j, ok && j.perRow() > 0
-}
-
-// accurate reports whether evaluations tell of rows that are right.
-func (o EngineOptions) accurate() bool {
-	_, preference := o.preference()
-	_, judged := o.judge()
-	return preference || judged
+// right counts the rows whose class is predicted correctly.
+func (t Classification) right(b *data.Batch, _, scores []float32) int {
+	return t.Model.Classes.Right(b, scores)
 }
 
 // readClassified reads the rows, and opens a classifier of their classes.

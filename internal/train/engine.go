@@ -33,8 +33,8 @@ const (
 	evalResult = "eval.loss"
 	evalScores = "eval.scores"
 
-	rewardsName   = "rewards.sum"
-	evalRewards   = "eval.rewards"
+	sumsName      = "loss.sums"
+	evalSums      = "eval.sums"
 	referenceName = "reference"
 
 	ratesInput   = "rates"
@@ -44,7 +44,7 @@ const (
 
 // EngineOptions configures the computation of training steps.
 type EngineOptions struct {
-	Task          Task      // nil: NextToken
+	Loss          Loss      // without Emit: of the next token
 	MaxTokens     int       // of one micro-batch
 	MaxEvalTokens int       // of one evaluation batch; 0: no evaluation
 	Optimizer     Optimizer // "": AdamW
@@ -90,13 +90,16 @@ func (o EngineOptions) constants() ir.AdamWAttr {
 	return ir.AdamWAttr{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps}
 }
 
-// task returns the task, by default NextToken.
-func (o EngineOptions) task() Task {
-	if o.Task == nil {
-		return NextToken{}
+// loss returns the loss, by default of the next token.
+func (o EngineOptions) loss() Loss {
+	if o.Loss.Emit == nil {
+		return LossOf(model.NextToken)
 	}
-	return o.Task
+	return o.Loss
 }
+
+// report returns room for the report of an update.
+func (o EngineOptions) report() []float32 { return make([]float32, 2+o.loss().Sums) }
 
 // Engine holds a model with an adapter on a device and computes training steps.
 type Engine struct {
@@ -117,7 +120,7 @@ type Engine struct {
 	// nothing.
 	given   given
 	loss    [1]float32
-	report  [5]float32
+	report  []float32
 	rates   [3]float32
 	inverse [1]float32
 	maps    []float32 // of moments of 8 bits
@@ -175,7 +178,7 @@ func (p *Planner) Engine(ctx context.Context, o EngineOptions) (*Engine, error) 
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{opts: o, maps: o.Optimizer.maps(), host: p.host, base: p.base, slot: p.slot, bare: p.bare, trained: plan.micro.Trained, layers: plan.micro.Segments}
+	e := &Engine{opts: o, maps: o.Optimizer.maps(), report: o.report(), host: p.host, base: p.base, slot: p.slot, bare: p.bare, trained: plan.micro.Trained, layers: plan.micro.Segments}
 	if e.memory, err = p.measure(o, plan); err != nil {
 		return nil, err
 	}
@@ -228,7 +231,7 @@ func (e *Engine) accumulate(ctx context.Context, b *data.Batch, draw uint32) err
 }
 
 func (e *Engine) run(ctx context.Context, p *engine.Program, b *data.Batch) error {
-	e.opts.task().Mark(b)
+	e.opts.loss().mark(b)
 	e.given.batch = b
 	if err := p.Run(ctx, e.slot, &e.given, b.Longest()); err != nil {
 		return fmt.Errorf("train: %w", err)
@@ -238,9 +241,9 @@ func (e *Engine) run(ctx context.Context, p *engine.Program, b *data.Batch) erro
 
 // Step is the result of one optimizer step.
 type Step struct {
-	Loss     float64 // mean over the labels of the batches
-	GradNorm float64 // before clipping
-	Rewards  Rewards // of a task of preferences
+	Loss     float64   // mean over the labels of the batches
+	GradNorm float64   // before clipping
+	Means    []float64 // of the other sums of the loss, likewise
 }
 
 // Update performs one step of AdamW with the gradients accumulated since the last one,
@@ -267,17 +270,13 @@ func (e *Engine) Update(ctx context.Context, tokens, number int, lr float64) (St
 	if err := e.update.Run(ctx, e.slot, e, 1); err != nil {
 		return Step{}, err
 	}
-	report := e.report[:2]
-	_, preference := e.opts.preference()
-	if preference {
-		report = e.report[:]
-	}
-	if err := e.host.ReadSlot(ctx, e.slot, reportName, report); err != nil {
+	if err := e.host.ReadSlot(ctx, e.slot, reportName, e.report); err != nil {
 		return Step{}, err
 	}
-	s := Step{Loss: float64(report[0]) / float64(max(1, tokens)), GradNorm: float64(report[1])}
-	if preference {
-		s.Rewards = rewardSums(report[2:]).mean(tokens)
+	n := float64(max(1, tokens))
+	s := Step{Loss: float64(e.report[0]) / n, GradNorm: float64(e.report[1])}
+	for _, sum := range e.report[2:] {
+		s.Means = append(s.Means, float64(sum)/n)
 	}
 	if math.IsNaN(s.Loss+s.GradNorm) || math.IsInf(s.Loss+s.GradNorm, 0) {
 		return s, fmt.Errorf("train: step %d: loss %v, gradient norm %v: %w", number, s.Loss, s.GradNorm, ErrNotFinite)
@@ -298,23 +297,24 @@ func (e *Engine) Evaluate(ctx context.Context, b *data.Batch) (float64, error) {
 
 // right returns the number of correct rows in the batch that was evaluated last.
 func (e *Engine) right(ctx context.Context, b *data.Batch) (int, error) {
-	j, ok := e.opts.judge()
-	_, preference := e.opts.preference()
-	if !ok && !preference {
+	l := e.opts.loss()
+	if l.Right == nil {
 		return 0, nil
 	}
 	e.host.Lock()
 	defer e.host.Unlock()
-	if preference {
-		var sums rewardSums
-		err := e.host.ReadSlot(ctx, e.slot, evalRewards, sums[:])
-		return int(sums[2]), err
+	sums, scores := make([]float32, l.Sums), make([]float32, b.Rows()*l.PerRow)
+	if l.Sums > 0 {
+		if err := e.host.ReadSlot(ctx, e.slot, evalSums, sums); err != nil {
+			return 0, err
+		}
 	}
-	scores := make([]float32, b.Rows()*j.perRow())
-	if err := e.host.ReadSlot(ctx, e.slot, evalScores, scores); err != nil {
-		return 0, err
+	if l.Scores != nil {
+		if err := e.host.ReadSlot(ctx, e.slot, evalScores, scores); err != nil {
+			return 0, err
+		}
 	}
-	return j.right(b, scores), nil
+	return l.Right(b, sums, scores), nil
 }
 
 // Gradient copies the accumulated gradient of the trained parameter called

@@ -52,12 +52,7 @@ func (l *loop) log(r Report) error {
 		add(events.Loss, r.Loss)
 		add("learning_rate", r.LearningRate)
 		add("grad_norm", r.GradNorm)
-		if w := r.Rewards; w != nil { // by the names of TRL
-			add("rewards/chosen", w.Chosen)
-			add("rewards/rejected", w.Rejected)
-			add("rewards/margins", w.Margin())
-			add("rewards/accuracies", w.Accuracy)
-		}
+		scalars = append(scalars, r.Metrics...)
 		add("epoch", float64(r.Step)/float64(l.train.StepsPerEpoch()))
 		add(r.Unit+"_per_second", r.TokensPerSecond)
 		if r.MFU > 0 {

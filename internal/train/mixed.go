@@ -95,7 +95,7 @@ func (j *Jobs) apart(x *job) string {
 	case x.plan.micro.ByLength():
 		return "rotary tables depend on the longest text of a batch"
 	case x.plan.reference != nil:
-		return "its task is preference"
+		return fmt.Sprintf("its task is %s", x.cfg.Task)
 	case x.plan.micro.Reads(nn.StepLabels):
 		return "routers are balanced over a batch"
 	}
@@ -211,7 +211,7 @@ func (j *Jobs) loadPrograms(ctx context.Context, pass *engine.Draft) error {
 		programs = programs[1:]
 	}
 	for _, x := range j.jobs {
-		e := &Engine{opts: x.opts, maps: x.opts.Optimizer.maps(), host: j.base.host, base: j.base, slot: x.planner.slot, bare: x.planner.bare, trained: x.plan.micro.Trained, layers: x.plan.micro.Segments, memory: j.memory, company: &x.company}
+		e := &Engine{opts: x.opts, maps: x.opts.Optimizer.maps(), report: x.opts.report(), host: j.base.host, base: j.base, slot: x.planner.slot, bare: x.planner.bare, trained: x.plan.micro.Trained, layers: x.plan.micro.Segments, memory: j.memory, company: &x.company}
 		own := x.plan
 		if x.company.fused {
 			e.micro, own.micro = j.mixed.program, nil

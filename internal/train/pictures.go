@@ -225,8 +225,8 @@ func (p *pictures) cut(n int) (material, error) {
 	return &pictures{p.Run, f, p.scale, p.sampler}, err
 }
 
-// task implements material.
-func (p *pictures) task() (Task, error) { return FlowMatching{p.feed.Bounds()}, nil }
+// loss implements material.
+func (p *pictures) loss() (Loss, error) { return FlowMatching{p.feed.Bounds()}.Loss(), nil }
 
 // bind implements material.
 func (p *pictures) bind(r *Run) {

@@ -42,7 +42,7 @@ func BenchmarkPictures(b *testing.B) {
 	family := m.Config.Family.(dit.Transformer)
 	samples := []dit.Sample{randomPicture(family.Space())}
 	e, err := train.NewEngine(ctx, testdevice.Open(b, backend.Options{}), m, state, train.EngineOptions{
-		Task: train.FlowMatching{Axes: family.Bounds(1, samples[0])}, MaxTokens: 1,
+		Loss: train.FlowMatching{Axes: family.Bounds(1, samples[0])}.Loss(), MaxTokens: 1,
 		Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, MaxGradNorm: 1,
 	})
 	require.NoError(b, err)

@@ -49,15 +49,11 @@ func (p *Planner) plan(o EngineOptions) (all plan, err error) {
 }
 
 func (p *Planner) planMicro(o EngineOptions) (*engine.Draft, error) {
-	task := o.task()
-	return p.host.Plan(p.slot, engine.Spec{Bounds: task.Bounds(o.MaxTokens), Training: true, Build: func(b *nn.Builder, program *graph.Program) {
-		var loss graph.Tensor
-		if preference, ok := o.preference(); ok {
-			var rewards graph.Tensor
-			loss, rewards = preference.emit(b, p.model.Build(b))
-			program.Accumulate(engine.SlotPrefix+rewardsName, rewards)
-		} else {
-			loss = task.Loss(b, p.model.Build(b))
+	l := o.loss()
+	return p.host.Plan(p.slot, engine.Spec{Bounds: l.bounds(o.MaxTokens), Training: true, Build: func(b *nn.Builder, program *graph.Program) {
+		loss, sums := l.Emit(b, p.model.Build(b))
+		if l.Sums > 0 {
+			program.Accumulate(engine.SlotPrefix+sumsName, sums)
 		}
 		trained := b.Trained()
 		params := make([]graph.Tensor, len(trained))
@@ -72,18 +68,16 @@ func (p *Planner) planMicro(o EngineOptions) (*engine.Draft, error) {
 }
 
 func (p *Planner) planEvaluation(o EngineOptions) (*engine.Draft, error) {
-	task := o.task()
-	return p.host.Plan(p.slot, engine.Spec{Bounds: task.Bounds(o.MaxEvalTokens), Build: func(b *nn.Builder, program *graph.Program) {
+	l := o.loss()
+	return p.host.Plan(p.slot, engine.Spec{Bounds: l.bounds(o.MaxEvalTokens), Build: func(b *nn.Builder, program *graph.Program) {
 		out := p.model.Build(b)
-		if preference, ok := o.preference(); ok {
-			loss, rewards := preference.emit(b, out)
-			program.Result(engine.SlotPrefix+evalResult, loss)
-			program.Result(engine.SlotPrefix+evalRewards, rewards)
-			return
+		loss, sums := l.Emit(b, out)
+		program.Result(engine.SlotPrefix+evalResult, loss)
+		if l.Sums > 0 {
+			program.Result(engine.SlotPrefix+evalSums, sums)
 		}
-		program.Result(engine.SlotPrefix+evalResult, task.Loss(b, out))
-		if j, ok := o.judge(); ok {
-			program.Result(engine.SlotPrefix+evalScores, j.scores(b, out))
+		if l.Scores != nil {
+			program.Result(engine.SlotPrefix+evalScores, l.Scores(b, out))
 		}
 	}})
 }
@@ -117,8 +111,9 @@ func (p *Planner) planUpdate(o EngineOptions, trained []nn.Trained) (*engine.Dra
 		scale = scale.Add(norm.Sub(norm)).Add(loss.Sub(loss))
 		one := ir.Static(1)
 		report := []graph.Tensor{loss.Reshape(one), norm.Reshape(one)}
-		if _, ok := o.preference(); ok {
-			report = append(report, param(rewardsName, []int{3}))
+		sums := o.loss().Sums
+		if sums > 0 {
+			report = append(report, param(sumsName, []int{sums}))
 		}
 		program.Result(engine.SlotPrefix+reportName, graph.Concat(0, report...))
 		rates := b.Input(ratesInput, ir.AdamWRates.DType, ir.AdamWRates.Shape...)
@@ -129,8 +124,8 @@ func (p *Planner) planUpdate(o EngineOptions, trained []nn.Trained) (*engine.Dra
 			update(gradParam(t.Name), g.Const(0, ir.ShapeOf(t.Shape...)...))
 		}
 		update(lossName, g.Const(0))
-		if len(report) > 2 {
-			update(rewardsName, g.Const(0, ir.Static(3)))
+		if sums > 0 {
+			update(sumsName, g.Const(0, ir.Static(sums)))
 		}
 	}})
 }

@@ -57,9 +57,9 @@ func newPlanner(h *host.Host, b *Base, s *lora.State) (*Planner, error) {
 }
 
 // Layers returns the number of layers that activation checkpointing can recompute in
-// steps of a task; nil is NextToken.
-func (p *Planner) Layers(t Task) (int, error) {
-	d, err := p.planMicro(EngineOptions{MaxTokens: 1, Task: t})
+// steps of a loss.
+func (p *Planner) Layers(l Loss) (int, error) {
+	d, err := p.planMicro(EngineOptions{MaxTokens: 1, Loss: l})
 	if err != nil {
 		return 0, err
 	}

@@ -194,7 +194,7 @@ func TestPlansOfPictures(t *testing.T) {
 				planner, err := train.NewPlanner(&null.Device{Precision: backend.BF16}, m, state)
 				require.NoError(t, err)
 				plan, err := planner.Memory(train.EngineOptions{
-					Task: train.FlowMatching{Axes: axes}, MaxTokens: 1, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1, Checkpointing: step.checkpointing, Optimizer: step.optimizer,
+					Loss: train.FlowMatching{Axes: axes}.Loss(), MaxTokens: 1, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1, Checkpointing: step.checkpointing, Optimizer: step.optimizer,
 				})
 				require.NoError(t, err)
 				require.False(t, plan.InPlace)

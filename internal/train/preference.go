@@ -6,11 +6,12 @@ import (
 
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/internal/data"
-	"github.com/lorafuse/lorafuse/internal/engine"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/nn"
+	"github.com/lorafuse/lorafuse/internal/train/events"
 	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/train/config"
 )
 
 // Preference is the task of direct preference optimization (Rafailov et al. 2023, arXiv
@@ -31,13 +32,29 @@ const (
 	referenceInput = "reference log-likelihood" // f32 [2·pairs]
 )
 
-// Bounds implements Task.
-func (p Preference) Bounds(tokens int) map[string]int {
-	return map[string]int{nn.Tokens: tokens, pairAxis: p.Rows}
+// Loss returns the loss of the task. Its sums are the rewards of the chosen and of the
+// rejected answers, and the number of rows whose chosen answer has the larger reward.
+func (p Preference) Loss() Loss {
+	return Loss{
+		Emit: p.emit, Sums: 3, Metrics: rewards,
+		Bounds:    func(tokens int) map[string]int { return map[string]int{nn.Tokens: tokens, pairAxis: p.Rows} },
+		Mark:      markAnswers,
+		Right:     func(_ *data.Batch, sums, _ []float32) int { return int(sums[2]) },
+		Reference: likelihoods,
+	}
 }
 
-// Mark implements Task.
-func (Preference) Mark(b *data.Batch) {
+// rewards names the metrics of a step as TRL does.
+func rewards(means []float64) []events.Scalar {
+	chosen, rejected := means[0], means[1]
+	return []events.Scalar{
+		{Name: "rewards/chosen", Value: chosen}, {Name: "rewards/rejected", Value: rejected},
+		{Name: "rewards/margins", Value: chosen - rejected}, {Name: events.RewardAccuracy, Value: means[2]},
+	}
+}
+
+// markAnswers adds the inputs of the loss to a batch.
+func markAnswers(b *data.Batch) {
 	of := make([]int32, len(b.Tokens()))
 	for text := range b.Rows() {
 		for i := b.Starts[text]; i < b.Starts[text+1]; i++ {
@@ -48,21 +65,9 @@ func (Preference) Mark(b *data.Batch) {
 	b.SetInts(chosenInput, make([]int32, b.Rows()/2))
 }
 
-// Loss implements Task.
-func (p Preference) Loss(b *nn.Builder, out model.Outputs) graph.Tensor {
-	loss, _ := p.emit(b, out)
-	return loss
-}
-
-// Whole implements Task: both answers of a row are in one micro-batch however it is cut.
-func (Preference) Whole() string { return "" }
-
-// Smaller implements Task.
-func (Preference) Smaller() string { return "" }
-
-// emit returns the loss of a batch, and the sums of the fields of Rewards, f32 [3].
+// emit emits the loss of a batch and its sums.
 func (p Preference) emit(b *nn.Builder, out model.Outputs) (loss, sums graph.Tensor) {
-	likely := p.likelihoods(b, out)
+	likely := likelihoods(b, out)
 	if !likely.Valid() {
 		return likely, likely
 	}
@@ -74,8 +79,8 @@ func (p Preference) emit(b *nn.Builder, out model.Outputs) (loss, sums graph.Ten
 	return loss, graph.Concat(0, chosen.Sum(0), rejected.Sum(0), right.Sum(0))
 }
 
-// likelihoods are the logarithms of the probabilities of answers, f32 [2·pairs].
-func (Preference) likelihoods(b *nn.Builder, out model.Outputs) graph.Tensor {
+// likelihoods emits the log-probabilities of the answers, f32 [2·pairs].
+func likelihoods(b *nn.Builder, out model.Outputs) graph.Tensor {
 	if out.Head == nil {
 		return b.G.Fail(fmt.Errorf("%w: a language head, which preferences are learned with", model.ErrTask))
 	}
@@ -90,64 +95,11 @@ func (Preference) likelihoods(b *nn.Builder, out model.Outputs) graph.Tensor {
 // answers returns the axis of the answers of pairs.
 func answers(pairs ir.Dim) ir.Dim { return ir.Dim{N: 2 * pairs.N, Var: pairs.Var} }
 
-// Rewards holds the rewards of the answers in a step, averaged over its rows.
-type Rewards struct {
-	Chosen, Rejected float64
-	Accuracy         float64 // share of the rows whose chosen answer has the larger reward
-}
-
-// Margin returns the difference between the chosen and the rejected reward.
-func (r Rewards) Margin() float64 { return r.Chosen - r.Rejected }
-
-// rewardSums holds the sums from which Rewards are computed.
-type rewardSums [3]float32
-
-func (s rewardSums) mean(rows int) Rewards {
-	n := float64(max(1, rows))
-	return Rewards{float64(s[0]) / n, float64(s[1]) / n, float64(s[2]) / n}
-}
-
-// preference returns the task if it is a Preference.
-func (o EngineOptions) preference() (Preference, bool) {
-	p, ok := o.task().(Preference)
-	return p, ok
-}
-
-// planReference plans the program of the reference: the model without an adapter.
-func (p *Planner) planReference(o EngineOptions) (*engine.Draft, error) {
-	task, ok := o.preference()
-	if !ok {
-		return nil, nil
-	}
-	if p.bare == nil {
-		var err error
-		if p.bare, err = p.host.NewSlot(nil); err != nil {
-			return nil, err
-		}
-	}
-	return p.host.Plan(p.bare, engine.Spec{Bounds: task.Bounds(max(o.MaxTokens, o.MaxEvalTokens)), Build: func(b *nn.Builder, program *graph.Program) {
-		program.Result(engine.SlotPrefix+referenceName, task.likelihoods(b, p.model.Build(b)))
-	}})
-}
-
-// Reference computes the log probability of each answer in a batch of preferences, by
-// the model without the adapter, and stores them in dst.
-func (e *Engine) Reference(ctx context.Context, b *data.Batch, dst []float32) error {
-	e.host.Lock()
-	defer e.host.Unlock()
-	e.opts.task().Mark(b)
-	e.given.batch = b
-	if err := e.reference.Run(ctx, e.bare, &e.given, b.Longest()); err != nil {
-		return fmt.Errorf("train: %w", err)
-	}
-	return e.host.ReadSlot(ctx, e.bare, referenceName, dst[:b.Rows()])
-}
-
 // refer computes the reference of each row that the remaining steps use. It does so
 // once per row, in the micro-batch in which the row first occurs, so that a resumed run
 // gets the same bits.
 func (t *texts) refer(ctx context.Context, l *loop) error {
-	if _, ok := l.engine.opts.preference(); !ok || l.ended() {
+	if t.cfg.Task != config.Prefer || l.ended() {
 		return nil
 	}
 	if err := l.referSet(ctx, t.set, t.loader, l.steps, "reference of training data"); err != nil || t.evalLoader == nil {

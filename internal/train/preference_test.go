@@ -74,7 +74,7 @@ func (p preferred) engine(t *testing.T, l *data.Loader, change func(*lora.State)
 		change(s)
 	}
 	e, err := train.NewEngine(t.Context(), testdevice.Open(t, backend.Options{}), m, s, train.EngineOptions{
-		Task:      train.Preference{Beta: p.Beta, Rows: p.BatchSize},
+		Loss:      train.Preference{Beta: p.Beta, Rows: p.BatchSize}.Loss(),
 		MaxTokens: l.MaxTokens(), MaxEvalTokens: l.MaxTokens(), Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: p.WeightDecay, MaxGradNorm: p.MaxGradNorm,
 	})
 	require.NoError(t, err)
@@ -236,8 +236,9 @@ func TestPreferenceBegins(t *testing.T) {
 		r.Close()
 		require.NoError(t, err)
 		require.InDelta(t, math.Ln2, report.Loss, 1e-5)
-		require.InDelta(t, 0, report.Rewards.Chosen, 1e-5)
-		require.InDelta(t, 0, report.Rewards.Rejected, 1e-5)
+		require.Equal(t, []string{"rewards/chosen", "rewards/rejected", "rewards/margins", events.RewardAccuracy}, names(report.Metrics))
+		require.InDelta(t, 0, report.Metrics[0].Value, 1e-5)
+		require.InDelta(t, 0, report.Metrics[1].Value, 1e-5)
 	}
 }
 
@@ -308,4 +309,12 @@ func TestPreferenceRefuses(t *testing.T) {
 	require.NotEmpty(t, encoders)
 	_, err = train.New(t.Context(), p.config(t, t.TempDir(), "model="+filepath.Dir(encoders[0])), train.Observer{})
 	require.ErrorIs(t, err, model.ErrTask)
+}
+
+// names lists the names of metrics.
+func names(metrics []events.Scalar) (all []string) {
+	for _, m := range metrics {
+		all = append(all, m.Name)
+	}
+	return all
 }

@@ -48,20 +48,20 @@ type progress struct {
 
 // pending are the figures of a step that is not recorded yet.
 type pending struct {
-	Loss            number     `json:"loss"`
-	GradNorm        number     `json:"grad_norm"`
-	LearningRate    number     `json:"learning_rate"`
-	TokensPerSecond number     `json:"tokens_per_second"`
-	FlopsPerSecond  number     `json:"flops_per_second"`
-	Rewards         *[3]number `json:"rewards,omitempty"` // chosen, rejected, accuracy
+	Loss            number   `json:"loss"`
+	GradNorm        number   `json:"grad_norm"`
+	LearningRate    number   `json:"learning_rate"`
+	TokensPerSecond number   `json:"tokens_per_second"`
+	FlopsPerSecond  number   `json:"flops_per_second"`
+	Means           []number `json:"rewards,omitempty"` // of the other sums of the loss
 }
 
-// rewards returns the rewards of the step, or nil if it has none.
-func (p *pending) rewards() *Rewards {
-	if p.Rewards == nil {
-		return nil
+// means returns the means of the other sums of the loss.
+func (p *pending) means() (all []float64) {
+	for _, m := range p.Means {
+		all = append(all, float64(m))
 	}
-	return &Rewards{float64(p.Rewards[0]), float64(p.Rewards[1]), float64(p.Rewards[2])}
+	return all
 }
 
 // stopped reports whether the evaluations have ended the run.

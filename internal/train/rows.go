@@ -32,8 +32,8 @@ type material interface {
 	rows() (train, eval Rows)
 	// cut is the same in micro-batches that are cut in n parts each.
 	cut(n int) (material, error)
-	// task returns the task that the rows are for.
-	task() (Task, error)
+	// loss returns the loss that the rows are for.
+	loss() (Loss, error)
 	// bind records the properties of the data that affect results.
 	bind(r *Run)
 	// begin prepares the first step, also of a resumed run.

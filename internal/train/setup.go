@@ -46,13 +46,13 @@ type Report struct {
 	GradNorm        float64
 	LearningRate    float64
 	TokensPerSecond float64
-	FlopsPerSecond  float64  // of steps that are recorded, else 0
-	MFU             float64  // share of these in the most that the device can do by its data sheet; 0 if that is not known
-	Tokens          int64    // trained on by this process
-	Unit            string   // of Tokens and TokensPerSecond: tokens, or images
-	Eval            *float64 // loss, if the step ended with an evaluation
-	Accuracy        *float64 // there, the share of correctly classified rows, or of rows that prefer the chosen answer; nil if not applicable
-	Rewards         *Rewards // of the step, for the preference task
+	FlopsPerSecond  float64         // of steps that are recorded, else 0
+	MFU             float64         // share of these in the most that the device can do by its data sheet; 0 if that is not known
+	Tokens          int64           // trained on by this process
+	Unit            string          // of Tokens and TokensPerSecond: tokens, or images
+	Eval            *float64        // loss, if the step ended with an evaluation
+	Accuracy        *float64        // there, the share of correctly classified rows, or of rows that prefer the chosen answer; nil if not applicable
+	Metrics         []events.Scalar // of the step, which its loss defines
 }
 
 func (o Observer) note(format string, args ...any) {
@@ -198,12 +198,12 @@ func (r *Run) prepare(dir string) (p prepared, err error) {
 	if err := r.settle(state); err != nil {
 		return p, err
 	}
-	task, err := r.material.task()
+	loss, err := r.material.loss()
 	if err != nil {
 		return p, err
 	}
 	p.opts = EngineOptions{
-		Task: task, MaxTokens: r.train.MaxTokens(), Optimizer: Optimizer(c.Optimizer), Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: c.WeightDecay,
+		Loss: loss, MaxTokens: r.train.MaxTokens(), Optimizer: Optimizer(c.Optimizer), Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: c.WeightDecay,
 		MaxGradNorm: c.MaxGradNorm, Checkpointing: c.ActivationCheckpointing, Seed: c.Seed, MemoryLimit: int64(c.MemoryLimit), Pack: c.Pack,
 	}
 	if r.eval != nil {

@@ -54,8 +54,8 @@ func (l *loop) account(step int, s Step, lr float64, began time.Time, flops int)
 		Loss: number(s.Loss), GradNorm: number(s.GradNorm), LearningRate: number(lr),
 		TokensPerSecond: number(float64(n) / seconds), FlopsPerSecond: number(float64(flops) / seconds),
 	}
-	if _, ok := l.engine.opts.preference(); ok {
-		p.Pending.Rewards = &[3]number{number(s.Rewards.Chosen), number(s.Rewards.Rejected), number(s.Rewards.Accuracy)}
+	for _, mean := range s.Means {
+		p.Pending.Means = append(p.Pending.Means, number(mean))
 	}
 	l.ahead = true
 }
@@ -67,7 +67,9 @@ func (l *loop) complete(ctx context.Context) error {
 	report := Report{
 		Step: l.progress.Step, Steps: l.steps, Loss: float64(s.Loss), GradNorm: float64(s.GradNorm), LearningRate: float64(s.LearningRate),
 		TokensPerSecond: float64(s.TokensPerSecond), FlopsPerSecond: float64(s.FlopsPerSecond), Tokens: l.tokens, Unit: l.train.Unit(),
-		Rewards: s.rewards(),
+	}
+	if loss := l.engine.opts.loss(); loss.Metrics != nil && len(s.Means) == loss.Sums {
+		report.Metrics = loss.Metrics(s.means())
 	}
 	if peak := l.rated.FlopsPerSecond; peak > 0 {
 		report.MFU = report.FlopsPerSecond / peak
@@ -154,7 +156,7 @@ func (l *loop) evaluate(ctx context.Context) (loss float64, accuracy *float64, e
 		n, right = n+b.LossTokens, right+k
 	}
 	n = max(1, n)
-	if l.engine.opts.accurate() {
+	if l.engine.opts.loss().Right != nil {
 		accuracy = new(float64(right) / float64(n))
 	}
 	return sum / float64(n), accuracy, nil

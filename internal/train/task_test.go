@@ -195,10 +195,10 @@ func (c taskCase) begin(t *testing.T) (*train.Engine, *data.Loader) {
 	l, err := data.NewLoader(set, data.LoaderConfig{BatchSize: c.BatchSize, Accumulation: c.Accumulation})
 	require.NoError(t, err)
 	e, err := train.NewEngine(context.Background(), testdevice.Open(t, backend.Options{}), m, s, train.EngineOptions{
-		Task: train.Embedding{
+		Loss: train.Embedding{
 			Contrast:  sentence.Contrast{Rows: c.BatchSize, Texts: set.Texts(), Scale: c.Scale},
 			Transform: transform, Longest: longest,
-		},
+		}.Loss(),
 		MaxTokens: l.MaxTokens(), Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps,
 	})
 	require.NoError(t, err)

@@ -50,26 +50,26 @@ func (t *texts) cut(n int) (_ material, err error) {
 	return &c, err
 }
 
-// task implements material.
-func (t *texts) task() (Task, error) {
+// loss implements material.
+func (t *texts) loss() (l Loss, err error) {
 	switch t.cfg.Task {
 	case config.Classify:
-		return Classification{t.model.Config, t.documents}, nil
+		return Classification{t.model.Config, t.documents}.Loss(), nil
 	case config.Language:
-		return NextToken{}, nil
+		return l, nil
 	case config.Prefer:
-		return Preference{t.cfg.Preference.Beta, t.documents / t.set.Texts()}, nil
+		return Preference{t.cfg.Preference.Beta, t.documents / t.set.Texts()}.Loss(), nil
 	}
 	each := t.set.Texts()
 	if t.evalLoader != nil {
 		if is := t.evalSet.Texts(); is != each {
-			return nil, fmt.Errorf("train: data.eval: %w: found rows of %d texts, expected %d as in data.train", ErrTask, is, each)
+			return l, fmt.Errorf("train: data.eval: %w: found rows of %d texts, expected %d as in data.train", ErrTask, is, each)
 		}
 	}
 	if each == 2 && t.cfg.BatchSize == 1 {
-		return nil, fmt.Errorf("train: batch_size: %w: found 1, expected 2 or more for task: embedding: the negatives of a row are the other rows of its micro-batch", ErrTask)
+		return l, fmt.Errorf("train: batch_size: %w: found 1, expected 2 or more for task: embedding: the negatives of a row are the other rows of its micro-batch", ErrTask)
 	}
-	return Embedding{sentence.Contrast{Rows: t.documents / each, Texts: each, Scale: t.cfg.Embedding.Scale}, t.transform, t.longest}, nil
+	return Embedding{sentence.Contrast{Rows: t.documents / each, Texts: each, Scale: t.cfg.Embedding.Scale}, t.transform, t.longest}.Loss(), nil
 }
 
 // bind implements material: it records the keys of the task and the final rows,

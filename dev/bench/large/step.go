@@ -51,7 +51,7 @@ func (s *suite) steps() []bench.Task {
 		if err != nil {
 			return nil, err
 		}
-		t, err := s.training(ctx, mine, m, train.EngineOptions{Task: train.NextToken{}, MaxTokens: s.Rows * s.Length})
+		t, err := s.training(ctx, mine, m, train.EngineOptions{MaxTokens: s.Rows * s.Length})
 		if err != nil {
 			return nil, errors.Join(err, m.Close())
 		}
@@ -114,7 +114,7 @@ func (s *suite) pictures() []bench.Task {
 			Timestep: 500, Guidance: 1,
 		}
 		f := m.Config.Family.(dit.Transformer)
-		t, err := s.training(ctx, row, m, train.EngineOptions{Task: train.FlowMatching{Axes: f.Bounds(1, sample)}, MaxTokens: 1})
+		t, err := s.training(ctx, row, m, train.EngineOptions{Loss: train.FlowMatching{Axes: f.Bounds(1, sample)}.Loss(), MaxTokens: 1})
 		if err == nil {
 			err = f.Arrays(&t.batch, []dit.Sample{sample})
 		}

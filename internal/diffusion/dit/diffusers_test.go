@@ -87,7 +87,7 @@ func trainAll(t *testing.T, g golden, dir string, relative float64, near func(wa
 		}
 	}
 	e, err := train.NewEngine(ctx, testdevice.Open(t, backend.Options{}), m, state, train.EngineOptions{
-		Task: train.FlowMatching{Axes: bounds(d, g.samples)}, MaxTokens: 1, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1,
+		Loss: train.FlowMatching{Axes: bounds(d, g.samples)}.Loss(), MaxTokens: 1, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1,
 	})
 	require.NoError(t, err)
 	defer e.Close()

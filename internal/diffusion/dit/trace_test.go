@@ -69,7 +69,7 @@ func repeat(t *testing.T, g golden, dir string, checkpointing bool) {
 	}
 	h := tr.Hyperparameters
 	e, err := train.NewEngine(ctx, testdevice.Open(t, backend.Options{}), m, state, train.EngineOptions{
-		Task: train.FlowMatching{Axes: bounds(f, g.samples)}, MaxTokens: 1,
+		Loss: train.FlowMatching{Axes: bounds(f, g.samples)}.Loss(), MaxTokens: 1,
 		Beta1: h.Betas[0], Beta2: h.Betas[1], Eps: h.Eps, WeightDecay: h.WeightDecay, MaxGradNorm: h.MaxGradNorm,
 		Checkpointing: checkpointing,
 	})

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/internal/train/events"
 )
 
 // mostFigures is the approximate maximum number of step events of a job.
@@ -47,8 +48,10 @@ func figuresOf(r train.Report) *Metrics {
 	if r.Eval != nil {
 		m.ValidLoss = finite(*r.Eval)
 	}
-	if r.Rewards != nil {
-		m.Accuracy = finite(r.Rewards.Accuracy)
+	for _, s := range r.Metrics {
+		if s.Name == events.RewardAccuracy {
+			m.Accuracy = finite(s.Value)
+		}
 	}
 	if r.Accuracy != nil {
 		m.ValidAccuracy = finite(*r.Accuracy)

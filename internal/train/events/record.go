@@ -20,6 +20,8 @@ const (
 	EvalLoss = "eval_loss" // the same on the evaluation set
 
 	EvalAccuracy = "eval_accuracy" // share of its rows that are classified right
+
+	RewardAccuracy = "rewards/accuracies" // share of the training rows whose preferred answer has the larger reward
 )
 
 // ErrRecord is the error for a record that cannot be written or read.
