@@ -185,3 +185,92 @@ func ExampleMerge() {
 	fmt.Println(err)
 	// Output: <nil>
 }
+
+func ExampleModel_Classify() {
+	ctx := context.Background()
+	m, err := lorafuse.Open(ctx, "testdata/encoders/bert-old", lorafuse.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	if err := m.LoadAdapter(ctx, "topic", "testdata/tasks/classes-bert/final"); err != nil { // with its head
+		log.Fatal(err)
+	}
+	classes, err := m.Classify(ctx, []string{"A gopher digs a hole."}, "topic")
+	if err != nil {
+		log.Fatal(err)
+	}
+	sum := 0.0
+	for _, c := range classes[0] {
+		sum += c.Score
+	}
+	fmt.Printf("%d classes, %.3f in total\n", len(classes[0]), sum)
+	// Output: 3 classes, 1.000 in total
+}
+
+// Draw with a model that has no text encoder: the prompt is a file of an encoded text.
+func ExamplePipeline_Draw() {
+	ctx := context.Background()
+	p, err := lorafuse.OpenPipeline(ctx, "examples/pictures/model", lorafuse.Options{}) // or "black-forest-labs/FLUX.1-schnell"
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer p.Close()
+	m, err := p.Draw(ctx, "", lorafuse.DrawParams{
+		Embedding: "examples/pictures/prompts/00-red-circle.safetensors", Width: 32, Height: 32, Steps: 8,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	red, green, blue, _ := m.At(16, 16).RGBA()
+	fmt.Println(m.Bounds(), red > 2*green, red > 2*blue)
+	// Output: (0,0)-(32,32) true true
+}
+
+func ExampleModel_Score() {
+	ctx := context.Background()
+	m, err := lorafuse.Open(ctx, tiny, lorafuse.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	sum := func(text string) (sum float32) {
+		tokens, err := m.Score(ctx, text, "")
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, t := range tokens {
+			sum += t.Logprob
+		}
+		return sum
+	}
+	fmt.Println(sum("// Close closes the file.") > sum("// Close opens the moon."))
+	// Output: true
+}
+
+// Fine-tune a diffusion pipeline on a folder of images with captions. The model of this example has
+// no text encoder: the encoded captions are in the cache.
+func ExampleImages() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "lorafuse")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.CopyFS(filepath.Join(dir, "cache"), os.DirFS("examples/pictures/captions")); err != nil {
+		log.Fatal(err)
+	}
+	tuned, err := lorafuse.FineTune(ctx, "examples/pictures/model", lorafuse.Images("examples/pictures/images"), lorafuse.Recipe{
+		OutputDir: dir, Steps: 2, BatchSize: 2, Resolution: 32, LearningRate: 1e-3,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	p, err := lorafuse.OpenPipeline(ctx, "examples/pictures/model", lorafuse.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer p.Close()
+	fmt.Println(tuned.Steps, p.LoadAdapter(ctx, "lamps", tuned.Adapter))
+	// Output: 2 <nil>
+}

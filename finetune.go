@@ -7,21 +7,32 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"runtime"
 	"time"
 
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/data/imagefolder"
+	"github.com/lorafuse/lorafuse/internal/diffusion"
+	"github.com/lorafuse/lorafuse/internal/model/hub"
 	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-// Data are rows to train on: files, or rows in memory. The zero value has none.
+// Data is what to train on: files, rows in memory, or images. The zero value stands for the data
+// that a Config names.
 type Data struct {
-	files []string
-	rows  []byte // JSON Lines
-	err   error
+	files  []string
+	rows   []byte // JSON Lines
+	images string // folder
+	err    error
 }
 
 // Files returns the rows of files: .jsonl, .txt, or .safetensors with token IDs.
 func Files(paths ...string) Data { return Data{files: paths} }
+
+// Images returns the images of a folder, each with its caption in a .txt file of the same name,
+// to fine-tune a diffusion pipeline. They are encoded once, into a cache.
+func Images(dir string) Data { return Data{images: dir} }
 
 // Rows returns rows in memory as Data. Each encodes to a JSON object with the keys that a line of a .jsonl
 // file may have: text; prompt and completion; messages; anchor and positive; text and label;
@@ -52,49 +63,134 @@ type Recipe struct {
 	BatchSize    int     // rows per micro-batch
 	LearningRate float64
 	MaxLength    int // of a row, in tokens
+	Resolution   int // images are scaled to about as many pixels as a square of this side has. Zero means 1024.
 	Seed         uint64
 	// Config holds all other settings, as a YAML file of lorafuse train does. Nil means its
 	// defaults, with an adapter on all linear layers.
 	Config *config.Config
 	// OnStep, if not nil, is called after each step of the optimizer.
-	OnStep func(step, steps int, loss float64)
+	OnStep func(Step)
+	// Log, if not nil, receives lines about the run: its memory plan, losses and evaluations.
+	Log io.Writer
+}
+
+// Step is a step of the optimizer.
+type Step struct {
+	Step, Steps     int // done, in total
+	Loss            float64
+	TokensPerSecond float64  // images per second of a diffusion model
+	EvalLoss        *float64 // nil if no evaluation followed
+}
+
+// ReadRecipe returns the recipe in a YAML file of lorafuse train. Each of sets changes a value,
+// such as "adapter.r=8".
+func ReadRecipe(file string, sets ...string) (Recipe, error) {
+	c, err := config.Load(file, sets...)
+	if err != nil {
+		return Recipe{}, fmt.Errorf("lorafuse: %w", err)
+	}
+	return Recipe{OutputDir: c.OutputDir, Config: c}, nil
 }
 
 // FineTuned is a finished run.
 type FineTuned struct {
 	Adapter  string // folder, which PEFT loads
+	Plot     string // file with the curve of the loss
 	Steps    int
 	LastLoss float64
-	Duration time.Duration
+	// FirstEval and LastEval are the losses of the first and the last evaluation. Nil means that
+	// the run had no evaluation data.
+	FirstEval, LastEval *float64
+	Duration            time.Duration
 }
 
-// FineTune trains an adapter for the model in a folder or on the Hub. If ctx ends, it saves a
-// checkpoint; the same call with Config.Resume then continues the run, bit for bit.
+// FineTune trains an adapter for the model in a folder or on the Hub; an empty model means that
+// of r.Config. If ctx ends, it saves a checkpoint; the same call with Config.Resume then
+// continues the run, bit for bit.
 func FineTune(ctx context.Context, model string, data Data, r Recipe) (*FineTuned, error) {
-	if data.err != nil {
-		return nil, fmt.Errorf("lorafuse: fine-tune: %w", data.err)
-	}
-	c := r.config(model)
-	var files fs.FS
-	c.Data.Train = data.files
-	if data.rows != nil {
-		c.Data.Train, files = config.Strings{rowsFile}, memory(data.rows)
-	}
-	begun := time.Now()
-	run, err := train.NewFrom(ctx, c, files, train.Observer{Step: func(s train.Report) {
-		if r.OnStep != nil {
-			r.OnStep(s.Step, s.Steps, s.Loss)
-		}
-	}})
+	f, err := fineTune(ctx, model, data, r)
 	if err != nil {
 		return nil, fmt.Errorf("lorafuse: fine-tune: %w", err)
+	}
+	return f, nil
+}
+
+func fineTune(ctx context.Context, model string, data Data, r Recipe) (*FineTuned, error) {
+	if data.err != nil {
+		return nil, data.err
+	}
+	begun := time.Now()
+	c := r.config(model)
+	var files fs.FS
+	switch {
+	case data.rows != nil:
+		c.Data.Train, files = config.Strings{rowsFile}, memory(data.rows)
+	case data.files != nil:
+		c.Data.Train = data.files
+	case data.images != "":
+		c.Task, c.Diffusion.Images = config.Diffuse, data.images
+		if err := encodeImages(ctx, c, r.Resolution); err != nil {
+			return nil, err
+		}
+	}
+	run, err := train.NewFrom(ctx, c, files, r.observer())
+	if err != nil {
+		return nil, err
 	}
 	defer run.Close()
 	s, err := run.Train(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("lorafuse: fine-tune: %w", err)
+		return nil, err
 	}
-	return &FineTuned{Adapter: s.Adapter, Steps: s.Steps, LastLoss: s.LastLoss, Duration: time.Since(begun)}, nil
+	return &FineTuned{s.Adapter, s.Plot, s.Steps, s.LastLoss, s.FirstEval, s.LastEval, time.Since(begun)}, nil
+}
+
+// logLines is the number of lines with losses that Log receives of a run.
+const logLines = 15
+
+// observer calls OnStep and writes to Log.
+func (r *Recipe) observer() (o train.Observer) {
+	log := r.Log
+	if log == nil {
+		log = io.Discard
+	}
+	o.Note = func(line string) { fmt.Fprintln(log, line) }
+	sum, steps := 0.0, 0
+	o.Step = func(s train.Report) {
+		if r.OnStep != nil {
+			r.OnStep(Step{s.Step, s.Steps, s.Loss, s.TokensPerSecond, s.Eval})
+		}
+		sum, steps = sum+s.Loss, steps+1
+		if s.Step%max(1, s.Steps/logLines) == 0 {
+			fmt.Fprintf(log, "step     %3d of %d, loss %.3f, %.0f %s/s\n", s.Step, s.Steps, sum/float64(steps), s.TokensPerSecond, s.Unit)
+			sum, steps = 0, 0
+		}
+		if s.Eval != nil {
+			fmt.Fprintf(log, "eval     loss %.4f after step %d\n", *s.Eval, s.Step)
+		}
+	}
+	return o
+}
+
+// encodeImages builds the cache of a run. If the pipeline has no text encoders, the embeddings of
+// the captions must be in it already.
+func encodeImages(ctx context.Context, c *config.Config, side int) error {
+	p, err := diffusion.Find(ctx, c.Model, diffusion.Single{File: c.Diffusion.Transformer, Config: c.Diffusion.TransformerConfig}, hub.Options{})
+	if err != nil {
+		return err
+	}
+	folder, err := imagefolder.Read(ctx, c.Diffusion.Images, imagefolder.Options{Control: c.Diffusion.Controls})
+	if err != nil {
+		return err
+	}
+	dev, err := backend.Open(c.Backend, backend.Options{Threads: c.Threads})
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	o := diffusion.CacheOptions{Side: side, Workers: runtime.NumCPU(), PicturesOnly: p.CheckText() != nil}
+	_, err = p.BuildCache(ctx, dev, c.CacheDir(), folder.Samples, o)
+	return err
 }
 
 // config returns the configuration of a run.
@@ -104,7 +200,7 @@ func (r *Recipe) config(model string) *config.Config {
 	if r.Config != nil {
 		*c = *r.Config
 	}
-	c.Model = model
+	set(&c.Model, model)
 	set(&c.OutputDir, r.OutputDir)
 	set(&c.Adapter.R, r.Rank)
 	set(&c.Adapter.LoraAlpha, r.Alpha)

@@ -1,11 +1,12 @@
 // Package lorafuse fine-tunes Hugging Face models with LoRA and runs them.
 //
 // [Open] opens a model from a folder or by its name on the Hugging Face Hub. A [Model]
-// chats, completes texts, computes embeddings and log-probabilities, alone or with any of
-// its adapters; calls of many goroutines share batches. [FineTune] trains an adapter that
-// PEFT loads, from files or from rows in memory. [Model.NewTrainer] trains step by step
-// with a loss of the caller's choice. [Model.Handler] serves a model over an
-// OpenAI-compatible API. [Merge] writes an adapter into the weights of its model.
+// chats, completes, embeds, classifies and scores texts, alone or with any of its adapters;
+// calls of many goroutines share batches. [OpenPipeline] opens a diffusion pipeline, which
+// draws images. [FineTune] trains an adapter that PEFT loads, on files, rows in memory or
+// images; [Model.NewTrainer] trains step by step with a loss of the caller's choice.
+// [Model.Handler] serves a model over an OpenAI-compatible API. [Merge] writes an adapter
+// into the weights of its model.
 package lorafuse
 
 import (
@@ -64,6 +65,7 @@ type Options struct {
 // Model is an open model. Its methods are safe for concurrent use.
 type Model struct {
 	options   Options
+	method    quant.Method
 	device    backend.Device
 	model     *model.Model
 	tokenizer *tokenizer.Tokenizer
@@ -71,26 +73,26 @@ type Model struct {
 
 	vocabulary func() (*constrain.Vocabulary, error) // of the tokenizer, prepared by the first grammar
 
-	mu        sync.Mutex
-	closed    bool
-	engine    *batching.Engine
-	adapters  map[string]string // folders, by name
-	embedders map[string]*embed.Embedder
-	trainers  *trainers
+	mu          sync.Mutex
+	closed      bool
+	engine      *batching.Engine
+	adapters    map[string]string // folders, by name
+	embedders   map[string]*embed.Embedder
+	classifiers map[string]*classifier
+	trainers    *trainers
 }
 
 // Open opens a model: a folder, or owner/name[@revision] on the Hugging Face Hub. The Hub's
 // models are downloaded into the cache that all Hugging Face libraries share. Weights are
 // mapped, not read. Close frees the model.
 func Open(ctx context.Context, name string, o Options) (_ *Model, err error) {
-	m := &Model{options: o, adapters: map[string]string{}, embedders: map[string]*embed.Embedder{}}
+	m := &Model{options: o, adapters: map[string]string{}, embedders: map[string]*embed.Embedder{}, classifiers: map[string]*classifier{}}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("lorafuse: open %s: %w", name, errors.Join(err, m.Close()))
 		}
 	}()
-	method, err := quant.ParseMethod(o.Quantize)
-	if err != nil {
+	if m.method, err = quant.ParseMethod(o.Quantize); err != nil {
 		return nil, fmt.Errorf("option Quantize: %w", err)
 	}
 	if m.device, err = o.open(); err != nil {
@@ -103,7 +105,7 @@ func Open(ctx context.Context, name string, o Options) (_ *Model, err error) {
 	if m.model, err = model.Open(dir); err != nil {
 		return nil, err
 	}
-	if err := m.model.Quantize(method, nil); err != nil {
+	if err := m.model.Quantize(m.method, nil); err != nil {
 		return nil, err
 	}
 	if m.tokenizer, err = tokenizer.Load(dir); err != nil {
@@ -143,6 +145,9 @@ func (m *Model) Close() error {
 	for _, e := range m.embedders {
 		e.Close()
 	}
+	for _, c := range m.classifiers {
+		c.close(m)
+	}
 	if m.trainers != nil {
 		m.trainers.close()
 	}
@@ -164,7 +169,15 @@ func (m *Model) Close() error {
 // an error. Loading under a name in use replaces the adapter; running calls finish with the
 // old one.
 func (m *Model) LoadAdapter(ctx context.Context, name, dir string) error {
-	if m.generates() {
+	var c *classifier // nil unless the adapter has a classification head
+	if config, err := lora.ReadConfig(dir); err == nil && config.Classifies() {
+		if err = lora.CheckName(name); err == nil {
+			c, err = m.openClassifier(dir)
+		}
+		if err != nil {
+			return fmt.Errorf("lorafuse: %w", err)
+		}
+	} else if m.generates() {
 		e, err := m.open(ctx)
 		if err != nil {
 			return err
@@ -181,6 +194,13 @@ func (m *Model) LoadAdapter(ctx context.Context, name, dir string) error {
 	if e := m.embedders[name]; e != nil {
 		e.Close()
 		delete(m.embedders, name)
+	}
+	if old := m.classifiers[name]; old != nil {
+		old.close(m)
+		delete(m.classifiers, name)
+	}
+	if c != nil {
+		m.classifiers[name] = c
 	}
 	return nil
 }

@@ -2,9 +2,12 @@ package lorafuse_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -14,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
@@ -34,7 +39,7 @@ func TestRowsAreFiles(t *testing.T) {
 	for _, data := range []lorafuse.Data{lorafuse.Rows(rows), lorafuse.Files(file)} {
 		var steps []int
 		tuned, err := lorafuse.FineTune(t.Context(), tiny, data, lorafuse.Recipe{
-			OutputDir: t.TempDir(), Steps: 3, BatchSize: 2, Rank: 2, OnStep: func(step, of int, loss float64) { steps = append(steps, step) },
+			OutputDir: t.TempDir(), Steps: 3, BatchSize: 2, Rank: 2, OnStep: func(s lorafuse.Step) { steps = append(steps, s.Step) },
 		})
 		require.NoError(t, err)
 		assert.Equal(t, []int{1, 2, 3}, steps)
@@ -168,4 +173,106 @@ func TestTrainer(t *testing.T) {
 	assert.Equal(t, published, saved)
 	_, err = trainer.ForwardBackward(t.Context(), batch, func(x [][]float32) (float64, [][]float32) { return 0, nil })
 	assert.ErrorIs(t, err, lorafuse.ErrOption)
+}
+
+// Classes have the scores that the logits of PyTorch give, of every kind of classifier.
+func TestClassify(t *testing.T) {
+	cases, err := filepath.Glob("testdata/tasks/classes-*")
+	require.NoError(t, err)
+	require.Len(t, cases, 4)
+	for _, dir := range cases {
+		if filepath.Base(dir) == "classes-bert" {
+			continue // pairs of texts
+		}
+		var golden struct {
+			Base, Problem string
+			Labels        []string
+		}
+		raw, err := os.ReadFile(filepath.Join(dir, "case.json"))
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(raw, &golden))
+		f, err := safetensors.Open(filepath.Join(dir, "logits.safetensors"))
+		require.NoError(t, err)
+		v, err := f.Lookup("final")
+		require.NoError(t, err)
+		logits, err := safetensors.As[float32](v)
+		require.NoError(t, err)
+
+		base, merged := filepath.Join("testdata/encoders", golden.Base), t.TempDir()
+		for _, from := range []string{base, filepath.Join(dir, "merged")} { // the tokenizer is in the first one only
+			require.NoError(t, exec.Command("cp", "-r", from+"/.", merged).Run())
+		}
+		texts := texts(t, filepath.Join(dir, "rows.jsonl"))
+		got, err := open(t, merged, lorafuse.Options{}).Classify(t.Context(), texts, "")
+		require.NoError(t, err)
+		require.Len(t, got, len(texts))
+		classes := len(logits) / len(texts)
+		for i, row := range got {
+			require.Len(t, row, classes)
+			sum := 0.0
+			for _, x := range logits[i*classes:][:classes] {
+				sum += math.Exp(float64(x))
+			}
+			for j, c := range row {
+				x := float64(logits[i*classes+j])
+				want := map[string]float64{"regression": x, "multi_label_classification": 1 / (1 + math.Exp(-x)), "single_label_classification": math.Exp(x) / sum}[golden.Problem]
+				require.InDelta(t, want, c.Score, 1e-4, "%s: text %d, class %d", dir, i, j)
+			}
+		}
+		require.NoError(t, f.Close())
+
+		m := open(t, base, lorafuse.Options{})
+		require.NoError(t, m.LoadAdapter(t.Context(), "head", filepath.Join(dir, "final")))
+		other, err := m.Classify(t.Context(), texts, "head")
+		require.NoError(t, err)
+		if golden.Problem != "multi_label_classification" { // which only the merged model says
+			require.InDelta(t, got[0][0].Score, other[0][0].Score, 1e-4)
+		}
+		_, err = m.Classify(t.Context(), texts, "")
+		require.Error(t, err)
+		_, err = m.Classify(t.Context(), texts, "nobody")
+		require.ErrorIs(t, err, lora.ErrNotFound)
+	}
+}
+
+// texts returns the texts of labelled rows.
+func texts(t *testing.T, path string) (all []string) {
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for line := range strings.Lines(string(raw)) {
+		var row struct{ Text string }
+		require.NoError(t, json.Unmarshal([]byte(line), &row))
+		all = append(all, row.Text)
+	}
+	return all
+}
+
+// A seed gives the same image whenever it is drawn, and an adapter another one.
+func TestDraw(t *testing.T) {
+	p, err := lorafuse.OpenPipeline(t.Context(), "examples/pictures/model", lorafuse.Options{})
+	require.NoError(t, err)
+	defer p.Close()
+	d := lorafuse.DrawParams{Embedding: "examples/pictures/prompts/24-red-star.safetensors", Width: 32, Height: 32, Steps: 3, Seed: 7}
+	first, err := p.Draw(t.Context(), "", d)
+	require.NoError(t, err)
+	again, err := p.Draw(t.Context(), "", d)
+	require.NoError(t, err)
+	assert.Equal(t, first, again)
+	d.Seed = 8
+	other, err := p.Draw(t.Context(), "", d)
+	require.NoError(t, err)
+	assert.NotEqual(t, first, other)
+
+	d.Width = 31
+	_, err = p.Draw(t.Context(), "", d)
+	assert.ErrorContains(t, err, "31x32")
+	d.Width, d.Adapter = 32, "style"
+	_, err = p.Draw(t.Context(), "", d)
+	assert.ErrorIs(t, err, lora.ErrNotFound)
+	_, err = p.Draw(t.Context(), "a red star", lorafuse.DrawParams{Width: 32, Height: 32})
+	assert.ErrorContains(t, err, "text_encoder")
+	assert.ErrorContains(t, p.LoadAdapter(t.Context(), "style", "testdata/peft/head/adapter"), "adapter")
+	require.NoError(t, p.Close())
+	_, err = p.Draw(t.Context(), "", d)
+	assert.ErrorIs(t, err, lorafuse.ErrClosed)
 }

@@ -16,7 +16,7 @@ func main() {
 	model := "examples/godoc/model" // a folder, or owner/name on the Hugging Face Hub
 	tuned, err := lorafuse.FineTune(ctx, model, lorafuse.Files("examples/godoc/train.jsonl"), lorafuse.Recipe{
 		OutputDir: "examples/library/output", Rank: 8, Alpha: 16, BatchSize: 4, Steps: 20, LearningRate: 3e-3, MaxLength: 160,
-		OnStep: func(step, steps int, loss float64) { fmt.Printf("step %2d of %d  loss %.3f\n", step, steps, loss) },
+		OnStep: func(s lorafuse.Step) { fmt.Printf("step %2d of %d  loss %.3f\n", s.Step, s.Steps, s.Loss) },
 	})
 	if err != nil {
 		log.Fatal(err)

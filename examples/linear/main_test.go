@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/csv"
 	"os"
 	"path/filepath"
@@ -10,32 +9,26 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/internal/linear"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
 func Example() {
-	dir, err := os.MkdirTemp("", "linear")
-	if err != nil {
+	if err := os.Chdir("../.."); err != nil {
 		panic(err)
 	}
-	defer os.RemoveAll(dir)
-	if err := run(os.Stdout, filepath.Join(dir, "model.safetensors")); err != nil {
-		panic(err)
-	}
+	main()
 	// Output:
-	// a file has
-	//     25.7 bytes, and
-	//     55.6 for each tensor
-	//      1.1 for each byte of a name
-	//      4.0 for each parameter
-	// R² on 10 of 38 adapters, which it has not seen: 1.0000
-	// an adapter of 21 million parameters will have 84.1 MB
+	// bytes of a file: 25.7 and [55.6 1.1 4.0] for each ["tensor" "byte of a name" "parameter"]
+	// R² on 10 unseen adapters of 38: 1.0000
+	// rank 8 on all layers of an 8B model: 84.1 MB
 }
 
-// TestAdapters: the numbers of adapters.csv are those of the files.
+// The numbers of adapters.csv are those of the files.
 func TestAdapters(t *testing.T) {
-	rows, err := csv.NewReader(bytes.NewReader(adapters)).ReadAll()
+	table, err := os.Open("adapters.csv")
+	require.NoError(t, err)
+	defer table.Close()
+	rows, err := csv.NewReader(table).ReadAll()
 	require.NoError(t, err)
 	require.Greater(t, len(rows), 30)
 	for _, row := range rows[1:] {
@@ -54,17 +47,4 @@ func TestAdapters(t *testing.T) {
 		require.Equal(t, row[1:], []string{strconv.Itoa(f.Len()), strconv.Itoa(letters), strconv.Itoa(parameters), strconv.FormatInt(info.Size(), 10)}, row[0])
 		require.NoError(t, f.Close())
 	}
-}
-
-// The model survives the file bit for bit.
-func TestKept(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "model.safetensors")
-	require.NoError(t, run(new(bytes.Buffer), file))
-	back, err := linear.LoadSafetensors(file)
-	require.NoError(t, err)
-	_, x, y, err := table(adapters)
-	require.NoError(t, err)
-	var m linear.LinearRegression
-	require.NoError(t, m.Fit(x[:28], y[:28]))
-	require.Equal(t, m, *back)
 }

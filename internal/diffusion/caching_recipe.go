@@ -159,11 +159,12 @@ func (p *Pipeline) checkTiles(side int) error {
 	return nil
 }
 
-// pixels reports whether the transformer works on pixels, without an autoencoder.
+// pixels reports whether the transformer works on pixels, or on squares of them, without an
+// autoencoder.
 func (p *Pipeline) pixels() bool {
 	_, listed := p.Parts[VAE]
 	t, _ := p.transformer()
-	return !listed && t != nil && t.Space().Channels == colours
+	return !listed && t != nil && folds(t.Space().Channels, colours) > 0
 }
 
 // transformer returns the interface to the pipeline's transformer, and its class. It returns
