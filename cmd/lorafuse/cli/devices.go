@@ -30,7 +30,7 @@ func (a *app) devices() *cobra.Command {
 		Short: "List compute devices, and why others are unavailable",
 		Long: "List the devices of all backends, starting with the one that --backend auto selects, and\nwhy a backend is unavailable.\n\n" +
 			"The CPU backend uses the best instruction set of the processor. The environment variable\n" +
-			"LORAFUSE_CPU forces another: portable, avx2, avx512, avx512bf16, amx, or on arm64 neon,\nneonbf16.\n\n" +
+			"LORAFUSE_CPU forces another: portable, avx2, avx512, avx512bf16, amx, or neon on arm64.\n\n" +
 			"NVIDIA GPUs need a build with tag cuda. LORAFUSE_LIBCUDA is the path of the driver\n" +
 			"library, instead of the installed one; LORAFUSE_CUDA_GRAPH=0 disables CUDA graphs.\n\n" +
 			"Apple GPUs need a macOS build with cgo; the backend was never tested on one. auto selects\n" +

@@ -8,8 +8,6 @@ type (
 	transposeAsm = func(dst *float32, width int, src *byte, lane, rows, k int, alpha float32)
 	copyAsm      = func(dst *float32, width int, src *byte, step, k int, alpha float32)
 	partAsm      = func(dst *float32, width int, src *byte, step, lanes, k int, alpha float32)
-	quadRowsAsm  = func(dst *float32, width int, src *byte, lane, k int, alpha float32)
 	dotsAsm      = func(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
 	directAsm    = func(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-	blockAsm     = func(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
 )

@@ -7,7 +7,7 @@ import (
 )
 
 // EnvCPU is the environment variable that names the instruction set to use:
-// portable, avx2, avx512, avx512bf16 or amx, or on arm64 neon or neonbf16. Unset
+// portable, avx2, avx512, avx512bf16 or amx, or neon on arm64. Unset
 // or empty, the best one is taken.
 const EnvCPU = "LORAFUSE_CPU"
 
@@ -29,7 +29,6 @@ const (
 	AVX512BF16            // AVX512 and products of bfloat16
 	AMX                   // AVX512BF16, and tiles of bfloat16
 	NEON                  // Advanced SIMD of arm64
-	NEONBF16              // NEON and products of bfloat16
 	isaCount
 )
 
@@ -48,8 +47,6 @@ func (i ISA) String() string {
 		return "amx"
 	case NEON:
 		return "neon"
-	case NEONBF16:
-		return "neonbf16"
 	}
 	return fmt.Sprintf("ISA(%d)", uint8(i))
 }

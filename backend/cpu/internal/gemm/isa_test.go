@@ -2,9 +2,7 @@ package gemm_test
 
 import (
 	"os"
-	"regexp"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -30,7 +28,7 @@ func TestSelect(t *testing.T) {
 	_, err = gemm.Select("sse9")
 	require.ErrorIs(t, err, gemm.ErrUnknownISA)
 	assert.Contains(t, err.Error(), "LORAFUSE_CPU=sse9: unknown instruction set (supported: portable")
-	for isa := gemm.Portable; isa <= gemm.NEONBF16; isa++ {
+	for isa := gemm.Portable; isa <= gemm.NEON; isa++ {
 		if !slices.Contains(have, isa) {
 			_, err = gemm.Select(isa.String())
 			require.ErrorIs(t, err, gemm.ErrUnsupportedISA)
@@ -38,22 +36,12 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-// What every arm64 machine runs has no instruction that some lack. (An
+// Kernels must run on every arm64 machine, which may lack the bfloat16 instructions. (An
 // emulator of such a machine is the other test: scripts/arm64.sh.)
 func TestNEONKernelsNeedNoBF16(t *testing.T) {
 	text, err := os.ReadFile("kernels_arm64.s")
 	require.NoError(t, err)
-	quads := 0
-	for _, f := range strings.Split(string(text), "\nTEXT ·")[1:] {
-		name, _, _ := strings.Cut(f, "(")
-		switch optional := regexp.MustCompile(`// bf[a-z0-9]+ `).FindString(f); {
-		case strings.HasPrefix(name, "neonQuad"):
-			quads++
-		default:
-			assert.Empty(t, optional, name)
-		}
-	}
-	assert.Equal(t, 8+3*3+2, quads)
+	assert.NotRegexp(t, `// bf[a-z0-9]+ `, string(text))
 }
 
 func TestEnvironment(t *testing.T) {
@@ -66,7 +54,7 @@ func TestEnvironment(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	assert.Equal(t, "F32 F16 BF16", gemm.F32.String()+" "+gemm.F16.String()+" "+gemm.BF16.String())
-	assert.Equal(t, "ISA(7)", gemm.ISA(7).String())
+	assert.Equal(t, "ISA(6)", gemm.ISA(6).String())
 }
 
 func TestNilPool(t *testing.T) {

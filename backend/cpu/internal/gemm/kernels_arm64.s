@@ -2099,24 +2099,16 @@ edgeStore:
 	BNE edgeRow
 	RET
 
-// func neonQuadsx1(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
-TEXT ·neonQuadsx1(SB), NOSPLIT, $48-64
+// func neonDirectx1x32(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
+TEXT ·neonDirectx1x32(SB), NOSPLIT, $0-68
 	MOVD k+0(FP), R0
-	MOVD a+8(FP), R1
-	MOVD b+16(FP), R2
-	MOVD c+24(FP), R3
-	MOVD ldc+32(FP), R4
-	MOVD R3, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	WORD $0x6f00e408 // movi v8.2d, #0
-	WORD $0x6f00e409 // movi v9.2d, #0
-	WORD $0x6f00e40a // movi v10.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x6f00e40c // movi v12.2d, #0
-	WORD $0x6f00e40d // movi v13.2d, #0
-	WORD $0x6f00e40e // movi v14.2d, #0
-	WORD $0x6f00e40f // movi v15.2d, #0
+	MOVD a+8(FP), R7
+	MOVD arow+16(FP), R6
+	MOVD acol+24(FP), R1
+	MOVD b+32(FP), R2
+	MOVD ldb+40(FP), R3
+	MOVD c+48(FP), R4
+	MOVD ldc+56(FP), R5
 	WORD $0x6f00e410 // movi v16.2d, #0
 	WORD $0x6f00e411 // movi v17.2d, #0
 	WORD $0x6f00e412 // movi v18.2d, #0
@@ -2125,353 +2117,95 @@ TEXT ·neonQuadsx1(SB), NOSPLIT, $48-64
 	WORD $0x6f00e415 // movi v21.2d, #0
 	WORD $0x6f00e416 // movi v22.2d, #0
 	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	WORD $0x6f00e41c // movi v28.2d, #0
-	WORD $0x6f00e41d // movi v29.2d, #0
-	WORD $0x6f00e41e // movi v30.2d, #0
-	WORD $0x6f00e41f // movi v31.2d, #0
-	LSR $1, R0
-	SUBS $2, R0
-	BLT rest
+	MOVD $0, R6
 	PCALIGN $16
 
 loop:
-	FMOVQ 0(R1), F0
-	FMOVQ 0(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	FMOVQ 16(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	FMOVQ 32(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	FMOVQ 48(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	FMOVQ 64(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	FMOVQ 80(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	FMOVQ 8(R1), F0
-	FMOVQ 96(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	FMOVQ 112(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	FMOVQ 128(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	FMOVQ 144(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	FMOVQ 160(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	FMOVQ 176(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	ADD $16, R1
-	ADD $192, R2
-	SUBS $2, R0
-	BGE loop
-
-rest:
-	ADDS $2, R0
-	BEQ done
-
-last:
-	FMOVQ 0(R1), F0
-	FMOVQ 0(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	FMOVQ 16(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	FMOVQ 32(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	FMOVQ 48(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	FMOVQ 64(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	FMOVQ 80(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	ADD $8, R1
-	ADD $96, R2
+	FLDPQ 0(R2), (F0, F1)
+	FLDPQ 32(R2), (F2, F3)
+	FLDPQ 64(R2), (F4, F5)
+	FLDPQ 96(R2), (F6, F7)
+	FMOVS (R7)(R6), F8
+	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
+	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
+	WORD $0x4f881052 // fmla v18.4s, v2.4s, v8.s[0]
+	WORD $0x4f881073 // fmla v19.4s, v3.4s, v8.s[0]
+	WORD $0x4f881094 // fmla v20.4s, v4.4s, v8.s[0]
+	WORD $0x4f8810b5 // fmla v21.4s, v5.4s, v8.s[0]
+	WORD $0x4f8810d6 // fmla v22.4s, v6.4s, v8.s[0]
+	WORD $0x4f8810f7 // fmla v23.4s, v7.4s, v8.s[0]
+	ADD R1, R6
+	ADD R3, R2
 	SUBS $1, R0
-	BNE last
-
-done:
-	WORD $0x4ec92900 // trn1 v0.2d, v8.2d, v9.2d
-	WORD $0x4ec96909 // trn2 v9.2d, v8.2d, v9.2d
-	WORD $0x4ea01c08 // orr v8.16b, v0.16b, v0.16b
-	WORD $0x4ecb2940 // trn1 v0.2d, v10.2d, v11.2d
-	WORD $0x4ecb694b // trn2 v11.2d, v10.2d, v11.2d
-	WORD $0x4ea01c0a // orr v10.16b, v0.16b, v0.16b
-	WORD $0x4ecd2980 // trn1 v0.2d, v12.2d, v13.2d
-	WORD $0x4ecd698d // trn2 v13.2d, v12.2d, v13.2d
-	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
-	MOVBU add+48(FP), R6
-	MOVD bias+56(FP), R7
-	MOVD cols+40(FP), R5
-	CMP $12, R5
-	BNE edge
-	CBZ R6, bias
-	MOVD R3, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d508 // fadd v8.4s, v8.4s, v0.4s
-	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
-	WORD $0x4e22d58c // fadd v12.4s, v12.4s, v2.4s
-	ADD R4, R9
-
-bias:
-	CBZ R7, store
-	FLDPQ 0(R7), (F0, F1)
-	FMOVQ 32(R7), F2
-	WORD $0x4e20d508 // fadd v8.4s, v8.4s, v0.4s
-	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
-	WORD $0x4e22d58c // fadd v12.4s, v12.4s, v2.4s
-
-store:
-	MOVD R3, R9
-	FSTPQ (F8, F10), 0(R9)
-	FMOVQ F12, 32(R9)
-	ADD R4, R9
+	BNE loop
+	FMOVS alpha+64(FP), F8
+	FMOVQ 0(R4), F0
+	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	FMOVQ 32(R4), F2
+	WORD $0x4f881242 // fmla v2.4s, v18.4s, v8.s[0]
+	FMOVQ F2, 32(R4)
+	FMOVQ 48(R4), F3
+	WORD $0x4f881263 // fmla v3.4s, v19.4s, v8.s[0]
+	FMOVQ F3, 48(R4)
+	FMOVQ 64(R4), F4
+	WORD $0x4f881284 // fmla v4.4s, v20.4s, v8.s[0]
+	FMOVQ F4, 64(R4)
+	FMOVQ 80(R4), F5
+	WORD $0x4f8812a5 // fmla v5.4s, v21.4s, v8.s[0]
+	FMOVQ F5, 80(R4)
+	FMOVQ 96(R4), F6
+	WORD $0x4f8812c6 // fmla v6.4s, v22.4s, v8.s[0]
+	FMOVQ F6, 96(R4)
+	FMOVQ 112(R4), F7
+	WORD $0x4f8812e7 // fmla v7.4s, v23.4s, v8.s[0]
+	FMOVQ F7, 112(R4)
+	ADD R5, R4
 	RET
 
-edge:
-	ADD $8, RSP, R10
-	FMOVQ F8, 0(R10)
-	FMOVQ F10, 16(R10)
-	FMOVQ F12, 32(R10)
-	MOVD $1, R0
-
-edgeRow:
-	MOVD R10, R11
-	MOVD R3, R9
-	MOVD R7, R12
-	MOVD R5, R13
-
-edgeColumn:
-	FMOVS.P 4(R11), F0
-	CBZ R6, edgeBias
-	FMOVS (R9), F1
-	FADDS F1, F0
-
-edgeBias:
-	CBZ R7, edgeStore
-	FMOVS.P 4(R12), F1
-	FADDS F1, F0
-
-edgeStore:
-	FMOVS.P F0, 4(R9)
-	SUBS $1, R13
-	BNE edgeColumn
-	ADD $48, R10
-	ADD R4, R3
-	SUBS $1, R0
-	BNE edgeRow
-	RET
-
-// func neonQuadsx2(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
-TEXT ·neonQuadsx2(SB), NOSPLIT, $96-64
+// func neonDirectx1x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
+TEXT ·neonDirectx1x4(SB), NOSPLIT, $0-68
 	MOVD k+0(FP), R0
-	MOVD a+8(FP), R1
-	MOVD b+16(FP), R2
-	MOVD c+24(FP), R3
-	MOVD ldc+32(FP), R4
-	MOVD R3, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	WORD $0x6f00e408 // movi v8.2d, #0
-	WORD $0x6f00e409 // movi v9.2d, #0
-	WORD $0x6f00e40a // movi v10.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x6f00e40c // movi v12.2d, #0
-	WORD $0x6f00e40d // movi v13.2d, #0
-	WORD $0x6f00e40e // movi v14.2d, #0
-	WORD $0x6f00e40f // movi v15.2d, #0
+	MOVD a+8(FP), R7
+	MOVD arow+16(FP), R6
+	MOVD acol+24(FP), R1
+	MOVD b+32(FP), R2
+	MOVD ldb+40(FP), R3
+	MOVD c+48(FP), R4
+	MOVD ldc+56(FP), R5
 	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	WORD $0x6f00e41c // movi v28.2d, #0
-	WORD $0x6f00e41d // movi v29.2d, #0
-	WORD $0x6f00e41e // movi v30.2d, #0
-	WORD $0x6f00e41f // movi v31.2d, #0
-	LSR $1, R0
-	SUBS $2, R0
-	BLT rest
+	MOVD $0, R6
 	PCALIGN $16
 
 loop:
-	FMOVQ 0(R1), F0
-	FMOVQ 0(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	FMOVQ 16(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	FMOVQ 32(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	FMOVQ 48(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	FMOVQ 64(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	FMOVQ 80(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	FMOVQ 16(R1), F0
-	FMOVQ 96(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	FMOVQ 112(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	FMOVQ 128(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	FMOVQ 144(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	FMOVQ 160(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	FMOVQ 176(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	ADD $32, R1
-	ADD $192, R2
-	SUBS $2, R0
-	BGE loop
-
-rest:
-	ADDS $2, R0
-	BEQ done
-
-last:
-	FMOVQ 0(R1), F0
-	FMOVQ 0(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	FMOVQ 16(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	FMOVQ 32(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	FMOVQ 48(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	FMOVQ 64(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	FMOVQ 80(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	ADD $16, R1
-	ADD $96, R2
+	FMOVQ 0(R2), F0
+	FMOVS (R7)(R6), F8
+	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
+	ADD R1, R6
+	ADD R3, R2
 	SUBS $1, R0
-	BNE last
-
-done:
-	WORD $0x4ec92900 // trn1 v0.2d, v8.2d, v9.2d
-	WORD $0x4ec96909 // trn2 v9.2d, v8.2d, v9.2d
-	WORD $0x4ea01c08 // orr v8.16b, v0.16b, v0.16b
-	WORD $0x4ecb2940 // trn1 v0.2d, v10.2d, v11.2d
-	WORD $0x4ecb694b // trn2 v11.2d, v10.2d, v11.2d
-	WORD $0x4ea01c0a // orr v10.16b, v0.16b, v0.16b
-	WORD $0x4ecd2980 // trn1 v0.2d, v12.2d, v13.2d
-	WORD $0x4ecd698d // trn2 v13.2d, v12.2d, v13.2d
-	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
-	MOVBU add+48(FP), R6
-	MOVD bias+56(FP), R7
-	MOVD cols+40(FP), R5
-	CMP $12, R5
-	BNE edge
-	CBZ R6, bias
-	MOVD R3, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d508 // fadd v8.4s, v8.4s, v0.4s
-	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
-	WORD $0x4e22d58c // fadd v12.4s, v12.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d529 // fadd v9.4s, v9.4s, v0.4s
-	WORD $0x4e21d56b // fadd v11.4s, v11.4s, v1.4s
-	WORD $0x4e22d5ad // fadd v13.4s, v13.4s, v2.4s
-	ADD R4, R9
-
-bias:
-	CBZ R7, store
-	FLDPQ 0(R7), (F0, F1)
-	FMOVQ 32(R7), F2
-	WORD $0x4e20d508 // fadd v8.4s, v8.4s, v0.4s
-	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
-	WORD $0x4e22d58c // fadd v12.4s, v12.4s, v2.4s
-	WORD $0x4e20d529 // fadd v9.4s, v9.4s, v0.4s
-	WORD $0x4e21d56b // fadd v11.4s, v11.4s, v1.4s
-	WORD $0x4e22d5ad // fadd v13.4s, v13.4s, v2.4s
-
-store:
-	MOVD R3, R9
-	FSTPQ (F8, F10), 0(R9)
-	FMOVQ F12, 32(R9)
-	ADD R4, R9
-	FSTPQ (F9, F11), 0(R9)
-	FMOVQ F13, 32(R9)
-	ADD R4, R9
+	BNE loop
+	FMOVS alpha+64(FP), F8
+	FMOVQ 0(R4), F0
+	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
 	RET
 
-edge:
-	ADD $8, RSP, R10
-	FMOVQ F8, 0(R10)
-	FMOVQ F10, 16(R10)
-	FMOVQ F12, 32(R10)
-	FMOVQ F9, 48(R10)
-	FMOVQ F11, 64(R10)
-	FMOVQ F13, 80(R10)
-	MOVD $2, R0
-
-edgeRow:
-	MOVD R10, R11
-	MOVD R3, R9
-	MOVD R7, R12
-	MOVD R5, R13
-
-edgeColumn:
-	FMOVS.P 4(R11), F0
-	CBZ R6, edgeBias
-	FMOVS (R9), F1
-	FADDS F1, F0
-
-edgeBias:
-	CBZ R7, edgeStore
-	FMOVS.P 4(R12), F1
-	FADDS F1, F0
-
-edgeStore:
-	FMOVS.P F0, 4(R9)
-	SUBS $1, R13
-	BNE edgeColumn
-	ADD $48, R10
-	ADD R4, R3
-	SUBS $1, R0
-	BNE edgeRow
-	RET
-
-// func neonQuadsx3(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
-TEXT ·neonQuadsx3(SB), NOSPLIT, $144-64
+// func neonDirectx2x32(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
+TEXT ·neonDirectx2x32(SB), NOSPLIT, $0-68
 	MOVD k+0(FP), R0
-	MOVD a+8(FP), R1
-	MOVD b+16(FP), R2
-	MOVD c+24(FP), R3
-	MOVD ldc+32(FP), R4
-	MOVD R3, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	WORD $0x6f00e408 // movi v8.2d, #0
-	WORD $0x6f00e409 // movi v9.2d, #0
-	WORD $0x6f00e40a // movi v10.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x6f00e40c // movi v12.2d, #0
-	WORD $0x6f00e40d // movi v13.2d, #0
-	WORD $0x6f00e40e // movi v14.2d, #0
-	WORD $0x6f00e40f // movi v15.2d, #0
+	MOVD a+8(FP), R7
+	MOVD arow+16(FP), R6
+	ADD R6, R7, R8
+	MOVD acol+24(FP), R1
+	MOVD b+32(FP), R2
+	MOVD ldb+40(FP), R3
+	MOVD c+48(FP), R4
+	MOVD ldc+56(FP), R5
 	WORD $0x6f00e410 // movi v16.2d, #0
 	WORD $0x6f00e411 // movi v17.2d, #0
 	WORD $0x6f00e412 // movi v18.2d, #0
@@ -2488,473 +2222,138 @@ TEXT ·neonQuadsx3(SB), NOSPLIT, $144-64
 	WORD $0x6f00e41d // movi v29.2d, #0
 	WORD $0x6f00e41e // movi v30.2d, #0
 	WORD $0x6f00e41f // movi v31.2d, #0
-	LSR $1, R0
-	SUBS $2, R0
-	BLT rest
+	MOVD $0, R6
 	PCALIGN $16
 
 loop:
-	FMOVQ 0(R1), F0
-	FMOVQ 16(R1), F1
-	FMOVQ 0(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e44ec2e // bfmmla v14.4s, v1.8h, v4.8h
-	FMOVQ 16(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e45ec2f // bfmmla v15.4s, v1.8h, v5.8h
-	FMOVQ 32(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	WORD $0x6e46ec30 // bfmmla v16.4s, v1.8h, v6.8h
-	FMOVQ 48(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	WORD $0x6e47ec31 // bfmmla v17.4s, v1.8h, v7.8h
-	FMOVQ 64(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	WORD $0x6e44ec32 // bfmmla v18.4s, v1.8h, v4.8h
-	FMOVQ 80(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	WORD $0x6e45ec33 // bfmmla v19.4s, v1.8h, v5.8h
-	FMOVQ 24(R1), F0
-	FMOVQ 40(R1), F1
-	FMOVQ 96(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e44ec2e // bfmmla v14.4s, v1.8h, v4.8h
-	FMOVQ 112(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e45ec2f // bfmmla v15.4s, v1.8h, v5.8h
-	FMOVQ 128(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	WORD $0x6e46ec30 // bfmmla v16.4s, v1.8h, v6.8h
-	FMOVQ 144(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	WORD $0x6e47ec31 // bfmmla v17.4s, v1.8h, v7.8h
-	FMOVQ 160(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	WORD $0x6e44ec32 // bfmmla v18.4s, v1.8h, v4.8h
-	FMOVQ 176(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	WORD $0x6e45ec33 // bfmmla v19.4s, v1.8h, v5.8h
-	ADD $48, R1
-	ADD $192, R2
-	SUBS $2, R0
-	BGE loop
-
-rest:
-	ADDS $2, R0
-	BEQ done
-
-last:
-	FMOVQ 0(R1), F0
-	FMOVQ 16(R1), F1
-	FMOVQ 0(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e44ec2e // bfmmla v14.4s, v1.8h, v4.8h
-	FMOVQ 16(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e45ec2f // bfmmla v15.4s, v1.8h, v5.8h
-	FMOVQ 32(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	WORD $0x6e46ec30 // bfmmla v16.4s, v1.8h, v6.8h
-	FMOVQ 48(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	WORD $0x6e47ec31 // bfmmla v17.4s, v1.8h, v7.8h
-	FMOVQ 64(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	WORD $0x6e44ec32 // bfmmla v18.4s, v1.8h, v4.8h
-	FMOVQ 80(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	WORD $0x6e45ec33 // bfmmla v19.4s, v1.8h, v5.8h
-	ADD $24, R1
-	ADD $96, R2
+	FLDPQ 0(R2), (F0, F1)
+	FLDPQ 32(R2), (F2, F3)
+	FLDPQ 64(R2), (F4, F5)
+	FLDPQ 96(R2), (F6, F7)
+	FMOVS (R7)(R6), F8
+	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
+	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
+	WORD $0x4f881052 // fmla v18.4s, v2.4s, v8.s[0]
+	WORD $0x4f881073 // fmla v19.4s, v3.4s, v8.s[0]
+	WORD $0x4f881094 // fmla v20.4s, v4.4s, v8.s[0]
+	WORD $0x4f8810b5 // fmla v21.4s, v5.4s, v8.s[0]
+	WORD $0x4f8810d6 // fmla v22.4s, v6.4s, v8.s[0]
+	WORD $0x4f8810f7 // fmla v23.4s, v7.4s, v8.s[0]
+	FMOVS (R8)(R6), F9
+	WORD $0x4f891018 // fmla v24.4s, v0.4s, v9.s[0]
+	WORD $0x4f891039 // fmla v25.4s, v1.4s, v9.s[0]
+	WORD $0x4f89105a // fmla v26.4s, v2.4s, v9.s[0]
+	WORD $0x4f89107b // fmla v27.4s, v3.4s, v9.s[0]
+	WORD $0x4f89109c // fmla v28.4s, v4.4s, v9.s[0]
+	WORD $0x4f8910bd // fmla v29.4s, v5.4s, v9.s[0]
+	WORD $0x4f8910de // fmla v30.4s, v6.4s, v9.s[0]
+	WORD $0x4f8910ff // fmla v31.4s, v7.4s, v9.s[0]
+	ADD R1, R6
+	ADD R3, R2
 	SUBS $1, R0
-	BNE last
-
-done:
-	WORD $0x4ec92900 // trn1 v0.2d, v8.2d, v9.2d
-	WORD $0x4ec96909 // trn2 v9.2d, v8.2d, v9.2d
-	WORD $0x4ea01c08 // orr v8.16b, v0.16b, v0.16b
-	WORD $0x4ecb2940 // trn1 v0.2d, v10.2d, v11.2d
-	WORD $0x4ecb694b // trn2 v11.2d, v10.2d, v11.2d
-	WORD $0x4ea01c0a // orr v10.16b, v0.16b, v0.16b
-	WORD $0x4ecd2980 // trn1 v0.2d, v12.2d, v13.2d
-	WORD $0x4ecd698d // trn2 v13.2d, v12.2d, v13.2d
-	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
-	WORD $0x4ecf29c0 // trn1 v0.2d, v14.2d, v15.2d
-	WORD $0x4ecf69cf // trn2 v15.2d, v14.2d, v15.2d
-	WORD $0x4ea01c0e // orr v14.16b, v0.16b, v0.16b
-	WORD $0x4ed12a00 // trn1 v0.2d, v16.2d, v17.2d
-	WORD $0x4ed16a11 // trn2 v17.2d, v16.2d, v17.2d
-	WORD $0x4ea01c10 // orr v16.16b, v0.16b, v0.16b
-	WORD $0x4ed32a40 // trn1 v0.2d, v18.2d, v19.2d
-	WORD $0x4ed36a53 // trn2 v19.2d, v18.2d, v19.2d
-	WORD $0x4ea01c12 // orr v18.16b, v0.16b, v0.16b
-	MOVBU add+48(FP), R6
-	MOVD bias+56(FP), R7
-	MOVD cols+40(FP), R5
-	CMP $12, R5
-	BNE edge
-	CBZ R6, bias
-	MOVD R3, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d508 // fadd v8.4s, v8.4s, v0.4s
-	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
-	WORD $0x4e22d58c // fadd v12.4s, v12.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d529 // fadd v9.4s, v9.4s, v0.4s
-	WORD $0x4e21d56b // fadd v11.4s, v11.4s, v1.4s
-	WORD $0x4e22d5ad // fadd v13.4s, v13.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d5ce // fadd v14.4s, v14.4s, v0.4s
-	WORD $0x4e21d610 // fadd v16.4s, v16.4s, v1.4s
-	WORD $0x4e22d652 // fadd v18.4s, v18.4s, v2.4s
-	ADD R4, R9
-
-bias:
-	CBZ R7, store
-	FLDPQ 0(R7), (F0, F1)
-	FMOVQ 32(R7), F2
-	WORD $0x4e20d508 // fadd v8.4s, v8.4s, v0.4s
-	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
-	WORD $0x4e22d58c // fadd v12.4s, v12.4s, v2.4s
-	WORD $0x4e20d529 // fadd v9.4s, v9.4s, v0.4s
-	WORD $0x4e21d56b // fadd v11.4s, v11.4s, v1.4s
-	WORD $0x4e22d5ad // fadd v13.4s, v13.4s, v2.4s
-	WORD $0x4e20d5ce // fadd v14.4s, v14.4s, v0.4s
-	WORD $0x4e21d610 // fadd v16.4s, v16.4s, v1.4s
-	WORD $0x4e22d652 // fadd v18.4s, v18.4s, v2.4s
-
-store:
-	MOVD R3, R9
-	FSTPQ (F8, F10), 0(R9)
-	FMOVQ F12, 32(R9)
-	ADD R4, R9
-	FSTPQ (F9, F11), 0(R9)
-	FMOVQ F13, 32(R9)
-	ADD R4, R9
-	FSTPQ (F14, F16), 0(R9)
-	FMOVQ F18, 32(R9)
-	ADD R4, R9
+	BNE loop
+	FMOVS alpha+64(FP), F8
+	FMOVQ 0(R4), F0
+	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	FMOVQ 32(R4), F2
+	WORD $0x4f881242 // fmla v2.4s, v18.4s, v8.s[0]
+	FMOVQ F2, 32(R4)
+	FMOVQ 48(R4), F3
+	WORD $0x4f881263 // fmla v3.4s, v19.4s, v8.s[0]
+	FMOVQ F3, 48(R4)
+	FMOVQ 64(R4), F4
+	WORD $0x4f881284 // fmla v4.4s, v20.4s, v8.s[0]
+	FMOVQ F4, 64(R4)
+	FMOVQ 80(R4), F5
+	WORD $0x4f8812a5 // fmla v5.4s, v21.4s, v8.s[0]
+	FMOVQ F5, 80(R4)
+	FMOVQ 96(R4), F6
+	WORD $0x4f8812c6 // fmla v6.4s, v22.4s, v8.s[0]
+	FMOVQ F6, 96(R4)
+	FMOVQ 112(R4), F7
+	WORD $0x4f8812e7 // fmla v7.4s, v23.4s, v8.s[0]
+	FMOVQ F7, 112(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	FMOVQ 32(R4), F2
+	WORD $0x4f881342 // fmla v2.4s, v26.4s, v8.s[0]
+	FMOVQ F2, 32(R4)
+	FMOVQ 48(R4), F3
+	WORD $0x4f881363 // fmla v3.4s, v27.4s, v8.s[0]
+	FMOVQ F3, 48(R4)
+	FMOVQ 64(R4), F4
+	WORD $0x4f881384 // fmla v4.4s, v28.4s, v8.s[0]
+	FMOVQ F4, 64(R4)
+	FMOVQ 80(R4), F5
+	WORD $0x4f8813a5 // fmla v5.4s, v29.4s, v8.s[0]
+	FMOVQ F5, 80(R4)
+	FMOVQ 96(R4), F6
+	WORD $0x4f8813c6 // fmla v6.4s, v30.4s, v8.s[0]
+	FMOVQ F6, 96(R4)
+	FMOVQ 112(R4), F7
+	WORD $0x4f8813e7 // fmla v7.4s, v31.4s, v8.s[0]
+	FMOVQ F7, 112(R4)
+	ADD R5, R4
 	RET
 
-edge:
-	ADD $8, RSP, R10
-	FMOVQ F8, 0(R10)
-	FMOVQ F10, 16(R10)
-	FMOVQ F12, 32(R10)
-	FMOVQ F9, 48(R10)
-	FMOVQ F11, 64(R10)
-	FMOVQ F13, 80(R10)
-	FMOVQ F14, 96(R10)
-	FMOVQ F16, 112(R10)
-	FMOVQ F18, 128(R10)
-	MOVD $3, R0
-
-edgeRow:
-	MOVD R10, R11
-	MOVD R3, R9
-	MOVD R7, R12
-	MOVD R5, R13
-
-edgeColumn:
-	FMOVS.P 4(R11), F0
-	CBZ R6, edgeBias
-	FMOVS (R9), F1
-	FADDS F1, F0
-
-edgeBias:
-	CBZ R7, edgeStore
-	FMOVS.P 4(R12), F1
-	FADDS F1, F0
-
-edgeStore:
-	FMOVS.P F0, 4(R9)
-	SUBS $1, R13
-	BNE edgeColumn
-	ADD $48, R10
-	ADD R4, R3
-	SUBS $1, R0
-	BNE edgeRow
-	RET
-
-// func neonQuadsx4(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
-TEXT ·neonQuadsx4(SB), NOSPLIT, $192-64
+// func neonDirectx2x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
+TEXT ·neonDirectx2x4(SB), NOSPLIT, $0-68
 	MOVD k+0(FP), R0
-	MOVD a+8(FP), R1
-	MOVD b+16(FP), R2
-	MOVD c+24(FP), R3
-	MOVD ldc+32(FP), R4
-	MOVD R3, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	WORD $0x6f00e408 // movi v8.2d, #0
-	WORD $0x6f00e409 // movi v9.2d, #0
-	WORD $0x6f00e40a // movi v10.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x6f00e40c // movi v12.2d, #0
-	WORD $0x6f00e40d // movi v13.2d, #0
-	WORD $0x6f00e40e // movi v14.2d, #0
-	WORD $0x6f00e40f // movi v15.2d, #0
+	MOVD a+8(FP), R7
+	MOVD arow+16(FP), R6
+	ADD R6, R7, R8
+	MOVD acol+24(FP), R1
+	MOVD b+32(FP), R2
+	MOVD ldb+40(FP), R3
+	MOVD c+48(FP), R4
+	MOVD ldc+56(FP), R5
 	WORD $0x6f00e410 // movi v16.2d, #0
 	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	WORD $0x6f00e41c // movi v28.2d, #0
-	WORD $0x6f00e41d // movi v29.2d, #0
-	WORD $0x6f00e41e // movi v30.2d, #0
-	WORD $0x6f00e41f // movi v31.2d, #0
-	LSR $1, R0
-	SUBS $2, R0
-	BLT rest
+	MOVD $0, R6
 	PCALIGN $16
 
 loop:
-	FMOVQ 0(R1), F0
-	FMOVQ 16(R1), F1
-	FMOVQ 0(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e44ec2e // bfmmla v14.4s, v1.8h, v4.8h
-	FMOVQ 16(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e45ec2f // bfmmla v15.4s, v1.8h, v5.8h
-	FMOVQ 32(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	WORD $0x6e46ec30 // bfmmla v16.4s, v1.8h, v6.8h
-	FMOVQ 48(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	WORD $0x6e47ec31 // bfmmla v17.4s, v1.8h, v7.8h
-	FMOVQ 64(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	WORD $0x6e44ec32 // bfmmla v18.4s, v1.8h, v4.8h
-	FMOVQ 80(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	WORD $0x6e45ec33 // bfmmla v19.4s, v1.8h, v5.8h
-	FMOVQ 32(R1), F0
-	FMOVQ 48(R1), F1
-	FMOVQ 96(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e44ec2e // bfmmla v14.4s, v1.8h, v4.8h
-	FMOVQ 112(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e45ec2f // bfmmla v15.4s, v1.8h, v5.8h
-	FMOVQ 128(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	WORD $0x6e46ec30 // bfmmla v16.4s, v1.8h, v6.8h
-	FMOVQ 144(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	WORD $0x6e47ec31 // bfmmla v17.4s, v1.8h, v7.8h
-	FMOVQ 160(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	WORD $0x6e44ec32 // bfmmla v18.4s, v1.8h, v4.8h
-	FMOVQ 176(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	WORD $0x6e45ec33 // bfmmla v19.4s, v1.8h, v5.8h
-	ADD $64, R1
-	ADD $192, R2
-	SUBS $2, R0
-	BGE loop
-
-rest:
-	ADDS $2, R0
-	BEQ done
-
-last:
-	FMOVQ 0(R1), F0
-	FMOVQ 16(R1), F1
-	FMOVQ 0(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e44ec2e // bfmmla v14.4s, v1.8h, v4.8h
-	FMOVQ 16(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e45ec2f // bfmmla v15.4s, v1.8h, v5.8h
-	FMOVQ 32(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	WORD $0x6e46ec30 // bfmmla v16.4s, v1.8h, v6.8h
-	FMOVQ 48(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	WORD $0x6e47ec31 // bfmmla v17.4s, v1.8h, v7.8h
-	FMOVQ 64(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	WORD $0x6e44ec32 // bfmmla v18.4s, v1.8h, v4.8h
-	FMOVQ 80(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	WORD $0x6e45ec33 // bfmmla v19.4s, v1.8h, v5.8h
-	ADD $32, R1
-	ADD $96, R2
+	FMOVQ 0(R2), F0
+	FMOVS (R7)(R6), F8
+	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
+	FMOVS (R8)(R6), F9
+	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
+	ADD R1, R6
+	ADD R3, R2
 	SUBS $1, R0
-	BNE last
-
-done:
-	WORD $0x4ec92900 // trn1 v0.2d, v8.2d, v9.2d
-	WORD $0x4ec96909 // trn2 v9.2d, v8.2d, v9.2d
-	WORD $0x4ea01c08 // orr v8.16b, v0.16b, v0.16b
-	WORD $0x4ecb2940 // trn1 v0.2d, v10.2d, v11.2d
-	WORD $0x4ecb694b // trn2 v11.2d, v10.2d, v11.2d
-	WORD $0x4ea01c0a // orr v10.16b, v0.16b, v0.16b
-	WORD $0x4ecd2980 // trn1 v0.2d, v12.2d, v13.2d
-	WORD $0x4ecd698d // trn2 v13.2d, v12.2d, v13.2d
-	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
-	WORD $0x4ecf29c0 // trn1 v0.2d, v14.2d, v15.2d
-	WORD $0x4ecf69cf // trn2 v15.2d, v14.2d, v15.2d
-	WORD $0x4ea01c0e // orr v14.16b, v0.16b, v0.16b
-	WORD $0x4ed12a00 // trn1 v0.2d, v16.2d, v17.2d
-	WORD $0x4ed16a11 // trn2 v17.2d, v16.2d, v17.2d
-	WORD $0x4ea01c10 // orr v16.16b, v0.16b, v0.16b
-	WORD $0x4ed32a40 // trn1 v0.2d, v18.2d, v19.2d
-	WORD $0x4ed36a53 // trn2 v19.2d, v18.2d, v19.2d
-	WORD $0x4ea01c12 // orr v18.16b, v0.16b, v0.16b
-	MOVBU add+48(FP), R6
-	MOVD bias+56(FP), R7
-	MOVD cols+40(FP), R5
-	CMP $12, R5
-	BNE edge
-	CBZ R6, bias
-	MOVD R3, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d508 // fadd v8.4s, v8.4s, v0.4s
-	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
-	WORD $0x4e22d58c // fadd v12.4s, v12.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d529 // fadd v9.4s, v9.4s, v0.4s
-	WORD $0x4e21d56b // fadd v11.4s, v11.4s, v1.4s
-	WORD $0x4e22d5ad // fadd v13.4s, v13.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d5ce // fadd v14.4s, v14.4s, v0.4s
-	WORD $0x4e21d610 // fadd v16.4s, v16.4s, v1.4s
-	WORD $0x4e22d652 // fadd v18.4s, v18.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d5ef // fadd v15.4s, v15.4s, v0.4s
-	WORD $0x4e21d631 // fadd v17.4s, v17.4s, v1.4s
-	WORD $0x4e22d673 // fadd v19.4s, v19.4s, v2.4s
-	ADD R4, R9
-
-bias:
-	CBZ R7, store
-	FLDPQ 0(R7), (F0, F1)
-	FMOVQ 32(R7), F2
-	WORD $0x4e20d508 // fadd v8.4s, v8.4s, v0.4s
-	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
-	WORD $0x4e22d58c // fadd v12.4s, v12.4s, v2.4s
-	WORD $0x4e20d529 // fadd v9.4s, v9.4s, v0.4s
-	WORD $0x4e21d56b // fadd v11.4s, v11.4s, v1.4s
-	WORD $0x4e22d5ad // fadd v13.4s, v13.4s, v2.4s
-	WORD $0x4e20d5ce // fadd v14.4s, v14.4s, v0.4s
-	WORD $0x4e21d610 // fadd v16.4s, v16.4s, v1.4s
-	WORD $0x4e22d652 // fadd v18.4s, v18.4s, v2.4s
-	WORD $0x4e20d5ef // fadd v15.4s, v15.4s, v0.4s
-	WORD $0x4e21d631 // fadd v17.4s, v17.4s, v1.4s
-	WORD $0x4e22d673 // fadd v19.4s, v19.4s, v2.4s
-
-store:
-	MOVD R3, R9
-	FSTPQ (F8, F10), 0(R9)
-	FMOVQ F12, 32(R9)
-	ADD R4, R9
-	FSTPQ (F9, F11), 0(R9)
-	FMOVQ F13, 32(R9)
-	ADD R4, R9
-	FSTPQ (F14, F16), 0(R9)
-	FMOVQ F18, 32(R9)
-	ADD R4, R9
-	FSTPQ (F15, F17), 0(R9)
-	FMOVQ F19, 32(R9)
-	ADD R4, R9
+	BNE loop
+	FMOVS alpha+64(FP), F8
+	FMOVQ 0(R4), F0
+	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
 	RET
 
-edge:
-	ADD $8, RSP, R10
-	FMOVQ F8, 0(R10)
-	FMOVQ F10, 16(R10)
-	FMOVQ F12, 32(R10)
-	FMOVQ F9, 48(R10)
-	FMOVQ F11, 64(R10)
-	FMOVQ F13, 80(R10)
-	FMOVQ F14, 96(R10)
-	FMOVQ F16, 112(R10)
-	FMOVQ F18, 128(R10)
-	FMOVQ F15, 144(R10)
-	FMOVQ F17, 160(R10)
-	FMOVQ F19, 176(R10)
-	MOVD $4, R0
-
-edgeRow:
-	MOVD R10, R11
-	MOVD R3, R9
-	MOVD R7, R12
-	MOVD R5, R13
-
-edgeColumn:
-	FMOVS.P 4(R11), F0
-	CBZ R6, edgeBias
-	FMOVS (R9), F1
-	FADDS F1, F0
-
-edgeBias:
-	CBZ R7, edgeStore
-	FMOVS.P 4(R12), F1
-	FADDS F1, F0
-
-edgeStore:
-	FMOVS.P F0, 4(R9)
-	SUBS $1, R13
-	BNE edgeColumn
-	ADD $48, R10
-	ADD R4, R3
-	SUBS $1, R0
-	BNE edgeRow
-	RET
-
-// func neonQuadsx5(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
-TEXT ·neonQuadsx5(SB), NOSPLIT, $240-64
+// func neonDirectx3x16(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
+TEXT ·neonDirectx3x16(SB), NOSPLIT, $0-68
 	MOVD k+0(FP), R0
-	MOVD a+8(FP), R1
-	MOVD b+16(FP), R2
-	MOVD c+24(FP), R3
-	MOVD ldc+32(FP), R4
-	MOVD R3, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	WORD $0x6f00e408 // movi v8.2d, #0
-	WORD $0x6f00e409 // movi v9.2d, #0
-	WORD $0x6f00e40a // movi v10.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x6f00e40c // movi v12.2d, #0
-	WORD $0x6f00e40d // movi v13.2d, #0
-	WORD $0x6f00e40e // movi v14.2d, #0
-	WORD $0x6f00e40f // movi v15.2d, #0
+	MOVD a+8(FP), R7
+	MOVD arow+16(FP), R6
+	ADD R6, R7, R8
+	ADD R6, R8, R9
+	MOVD acol+24(FP), R1
+	MOVD b+32(FP), R2
+	MOVD ldb+40(FP), R3
+	MOVD c+48(FP), R4
+	MOVD ldc+56(FP), R5
 	WORD $0x6f00e410 // movi v16.2d, #0
 	WORD $0x6f00e411 // movi v17.2d, #0
 	WORD $0x6f00e412 // movi v18.2d, #0
@@ -2967,605 +2366,131 @@ TEXT ·neonQuadsx5(SB), NOSPLIT, $240-64
 	WORD $0x6f00e419 // movi v25.2d, #0
 	WORD $0x6f00e41a // movi v26.2d, #0
 	WORD $0x6f00e41b // movi v27.2d, #0
-	WORD $0x6f00e41c // movi v28.2d, #0
-	WORD $0x6f00e41d // movi v29.2d, #0
-	WORD $0x6f00e41e // movi v30.2d, #0
-	WORD $0x6f00e41f // movi v31.2d, #0
-	LSR $1, R0
-	SUBS $2, R0
-	BLT rest
+	MOVD $0, R6
 	PCALIGN $16
 
 loop:
-	FMOVQ 0(R1), F0
-	FMOVQ 16(R1), F1
-	FMOVQ 32(R1), F2
-	FMOVQ 0(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e44ec2e // bfmmla v14.4s, v1.8h, v4.8h
-	WORD $0x6e44ec54 // bfmmla v20.4s, v2.8h, v4.8h
-	FMOVQ 16(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e45ec2f // bfmmla v15.4s, v1.8h, v5.8h
-	WORD $0x6e45ec55 // bfmmla v21.4s, v2.8h, v5.8h
-	FMOVQ 32(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	WORD $0x6e46ec30 // bfmmla v16.4s, v1.8h, v6.8h
-	WORD $0x6e46ec56 // bfmmla v22.4s, v2.8h, v6.8h
-	FMOVQ 48(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	WORD $0x6e47ec31 // bfmmla v17.4s, v1.8h, v7.8h
-	WORD $0x6e47ec57 // bfmmla v23.4s, v2.8h, v7.8h
-	FMOVQ 64(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	WORD $0x6e44ec32 // bfmmla v18.4s, v1.8h, v4.8h
-	WORD $0x6e44ec58 // bfmmla v24.4s, v2.8h, v4.8h
-	FMOVQ 80(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	WORD $0x6e45ec33 // bfmmla v19.4s, v1.8h, v5.8h
-	WORD $0x6e45ec59 // bfmmla v25.4s, v2.8h, v5.8h
-	FMOVQ 40(R1), F0
-	FMOVQ 56(R1), F1
-	FMOVQ 72(R1), F2
-	FMOVQ 96(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e44ec2e // bfmmla v14.4s, v1.8h, v4.8h
-	WORD $0x6e44ec54 // bfmmla v20.4s, v2.8h, v4.8h
-	FMOVQ 112(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e45ec2f // bfmmla v15.4s, v1.8h, v5.8h
-	WORD $0x6e45ec55 // bfmmla v21.4s, v2.8h, v5.8h
-	FMOVQ 128(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	WORD $0x6e46ec30 // bfmmla v16.4s, v1.8h, v6.8h
-	WORD $0x6e46ec56 // bfmmla v22.4s, v2.8h, v6.8h
-	FMOVQ 144(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	WORD $0x6e47ec31 // bfmmla v17.4s, v1.8h, v7.8h
-	WORD $0x6e47ec57 // bfmmla v23.4s, v2.8h, v7.8h
-	FMOVQ 160(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	WORD $0x6e44ec32 // bfmmla v18.4s, v1.8h, v4.8h
-	WORD $0x6e44ec58 // bfmmla v24.4s, v2.8h, v4.8h
-	FMOVQ 176(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	WORD $0x6e45ec33 // bfmmla v19.4s, v1.8h, v5.8h
-	WORD $0x6e45ec59 // bfmmla v25.4s, v2.8h, v5.8h
-	ADD $80, R1
-	ADD $192, R2
-	SUBS $2, R0
-	BGE loop
-
-rest:
-	ADDS $2, R0
-	BEQ done
-
-last:
-	FMOVQ 0(R1), F0
-	FMOVQ 16(R1), F1
-	FMOVQ 32(R1), F2
-	FMOVQ 0(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e44ec2e // bfmmla v14.4s, v1.8h, v4.8h
-	WORD $0x6e44ec54 // bfmmla v20.4s, v2.8h, v4.8h
-	FMOVQ 16(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e45ec2f // bfmmla v15.4s, v1.8h, v5.8h
-	WORD $0x6e45ec55 // bfmmla v21.4s, v2.8h, v5.8h
-	FMOVQ 32(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	WORD $0x6e46ec30 // bfmmla v16.4s, v1.8h, v6.8h
-	WORD $0x6e46ec56 // bfmmla v22.4s, v2.8h, v6.8h
-	FMOVQ 48(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	WORD $0x6e47ec31 // bfmmla v17.4s, v1.8h, v7.8h
-	WORD $0x6e47ec57 // bfmmla v23.4s, v2.8h, v7.8h
-	FMOVQ 64(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	WORD $0x6e44ec32 // bfmmla v18.4s, v1.8h, v4.8h
-	WORD $0x6e44ec58 // bfmmla v24.4s, v2.8h, v4.8h
-	FMOVQ 80(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	WORD $0x6e45ec33 // bfmmla v19.4s, v1.8h, v5.8h
-	WORD $0x6e45ec59 // bfmmla v25.4s, v2.8h, v5.8h
-	ADD $40, R1
-	ADD $96, R2
+	FLDPQ 0(R2), (F0, F1)
+	FLDPQ 32(R2), (F2, F3)
+	FMOVS (R7)(R6), F8
+	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
+	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
+	WORD $0x4f881052 // fmla v18.4s, v2.4s, v8.s[0]
+	WORD $0x4f881073 // fmla v19.4s, v3.4s, v8.s[0]
+	FMOVS (R8)(R6), F9
+	WORD $0x4f891014 // fmla v20.4s, v0.4s, v9.s[0]
+	WORD $0x4f891035 // fmla v21.4s, v1.4s, v9.s[0]
+	WORD $0x4f891056 // fmla v22.4s, v2.4s, v9.s[0]
+	WORD $0x4f891077 // fmla v23.4s, v3.4s, v9.s[0]
+	FMOVS (R9)(R6), F10
+	WORD $0x4f8a1018 // fmla v24.4s, v0.4s, v10.s[0]
+	WORD $0x4f8a1039 // fmla v25.4s, v1.4s, v10.s[0]
+	WORD $0x4f8a105a // fmla v26.4s, v2.4s, v10.s[0]
+	WORD $0x4f8a107b // fmla v27.4s, v3.4s, v10.s[0]
+	ADD R1, R6
+	ADD R3, R2
 	SUBS $1, R0
-	BNE last
-
-done:
-	WORD $0x4ec92900 // trn1 v0.2d, v8.2d, v9.2d
-	WORD $0x4ec96909 // trn2 v9.2d, v8.2d, v9.2d
-	WORD $0x4ea01c08 // orr v8.16b, v0.16b, v0.16b
-	WORD $0x4ecb2940 // trn1 v0.2d, v10.2d, v11.2d
-	WORD $0x4ecb694b // trn2 v11.2d, v10.2d, v11.2d
-	WORD $0x4ea01c0a // orr v10.16b, v0.16b, v0.16b
-	WORD $0x4ecd2980 // trn1 v0.2d, v12.2d, v13.2d
-	WORD $0x4ecd698d // trn2 v13.2d, v12.2d, v13.2d
-	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
-	WORD $0x4ecf29c0 // trn1 v0.2d, v14.2d, v15.2d
-	WORD $0x4ecf69cf // trn2 v15.2d, v14.2d, v15.2d
-	WORD $0x4ea01c0e // orr v14.16b, v0.16b, v0.16b
-	WORD $0x4ed12a00 // trn1 v0.2d, v16.2d, v17.2d
-	WORD $0x4ed16a11 // trn2 v17.2d, v16.2d, v17.2d
-	WORD $0x4ea01c10 // orr v16.16b, v0.16b, v0.16b
-	WORD $0x4ed32a40 // trn1 v0.2d, v18.2d, v19.2d
-	WORD $0x4ed36a53 // trn2 v19.2d, v18.2d, v19.2d
-	WORD $0x4ea01c12 // orr v18.16b, v0.16b, v0.16b
-	WORD $0x4ed52a80 // trn1 v0.2d, v20.2d, v21.2d
-	WORD $0x4ed56a95 // trn2 v21.2d, v20.2d, v21.2d
-	WORD $0x4ea01c14 // orr v20.16b, v0.16b, v0.16b
-	WORD $0x4ed72ac0 // trn1 v0.2d, v22.2d, v23.2d
-	WORD $0x4ed76ad7 // trn2 v23.2d, v22.2d, v23.2d
-	WORD $0x4ea01c16 // orr v22.16b, v0.16b, v0.16b
-	WORD $0x4ed92b00 // trn1 v0.2d, v24.2d, v25.2d
-	WORD $0x4ed96b19 // trn2 v25.2d, v24.2d, v25.2d
-	WORD $0x4ea01c18 // orr v24.16b, v0.16b, v0.16b
-	MOVBU add+48(FP), R6
-	MOVD bias+56(FP), R7
-	MOVD cols+40(FP), R5
-	CMP $12, R5
-	BNE edge
-	CBZ R6, bias
-	MOVD R3, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d508 // fadd v8.4s, v8.4s, v0.4s
-	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
-	WORD $0x4e22d58c // fadd v12.4s, v12.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d529 // fadd v9.4s, v9.4s, v0.4s
-	WORD $0x4e21d56b // fadd v11.4s, v11.4s, v1.4s
-	WORD $0x4e22d5ad // fadd v13.4s, v13.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d5ce // fadd v14.4s, v14.4s, v0.4s
-	WORD $0x4e21d610 // fadd v16.4s, v16.4s, v1.4s
-	WORD $0x4e22d652 // fadd v18.4s, v18.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d5ef // fadd v15.4s, v15.4s, v0.4s
-	WORD $0x4e21d631 // fadd v17.4s, v17.4s, v1.4s
-	WORD $0x4e22d673 // fadd v19.4s, v19.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d694 // fadd v20.4s, v20.4s, v0.4s
-	WORD $0x4e21d6d6 // fadd v22.4s, v22.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	ADD R4, R9
-
-bias:
-	CBZ R7, store
-	FLDPQ 0(R7), (F0, F1)
-	FMOVQ 32(R7), F2
-	WORD $0x4e20d508 // fadd v8.4s, v8.4s, v0.4s
-	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
-	WORD $0x4e22d58c // fadd v12.4s, v12.4s, v2.4s
-	WORD $0x4e20d529 // fadd v9.4s, v9.4s, v0.4s
-	WORD $0x4e21d56b // fadd v11.4s, v11.4s, v1.4s
-	WORD $0x4e22d5ad // fadd v13.4s, v13.4s, v2.4s
-	WORD $0x4e20d5ce // fadd v14.4s, v14.4s, v0.4s
-	WORD $0x4e21d610 // fadd v16.4s, v16.4s, v1.4s
-	WORD $0x4e22d652 // fadd v18.4s, v18.4s, v2.4s
-	WORD $0x4e20d5ef // fadd v15.4s, v15.4s, v0.4s
-	WORD $0x4e21d631 // fadd v17.4s, v17.4s, v1.4s
-	WORD $0x4e22d673 // fadd v19.4s, v19.4s, v2.4s
-	WORD $0x4e20d694 // fadd v20.4s, v20.4s, v0.4s
-	WORD $0x4e21d6d6 // fadd v22.4s, v22.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-
-store:
-	MOVD R3, R9
-	FSTPQ (F8, F10), 0(R9)
-	FMOVQ F12, 32(R9)
-	ADD R4, R9
-	FSTPQ (F9, F11), 0(R9)
-	FMOVQ F13, 32(R9)
-	ADD R4, R9
-	FSTPQ (F14, F16), 0(R9)
-	FMOVQ F18, 32(R9)
-	ADD R4, R9
-	FSTPQ (F15, F17), 0(R9)
-	FMOVQ F19, 32(R9)
-	ADD R4, R9
-	FSTPQ (F20, F22), 0(R9)
-	FMOVQ F24, 32(R9)
-	ADD R4, R9
+	BNE loop
+	FMOVS alpha+64(FP), F8
+	FMOVQ 0(R4), F0
+	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	FMOVQ 32(R4), F2
+	WORD $0x4f881242 // fmla v2.4s, v18.4s, v8.s[0]
+	FMOVQ F2, 32(R4)
+	FMOVQ 48(R4), F3
+	WORD $0x4f881263 // fmla v3.4s, v19.4s, v8.s[0]
+	FMOVQ F3, 48(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	FMOVQ 32(R4), F2
+	WORD $0x4f8812c2 // fmla v2.4s, v22.4s, v8.s[0]
+	FMOVQ F2, 32(R4)
+	FMOVQ 48(R4), F3
+	WORD $0x4f8812e3 // fmla v3.4s, v23.4s, v8.s[0]
+	FMOVQ F3, 48(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	FMOVQ 32(R4), F2
+	WORD $0x4f881342 // fmla v2.4s, v26.4s, v8.s[0]
+	FMOVQ F2, 32(R4)
+	FMOVQ 48(R4), F3
+	WORD $0x4f881363 // fmla v3.4s, v27.4s, v8.s[0]
+	FMOVQ F3, 48(R4)
+	ADD R5, R4
 	RET
 
-edge:
-	ADD $8, RSP, R10
-	FMOVQ F8, 0(R10)
-	FMOVQ F10, 16(R10)
-	FMOVQ F12, 32(R10)
-	FMOVQ F9, 48(R10)
-	FMOVQ F11, 64(R10)
-	FMOVQ F13, 80(R10)
-	FMOVQ F14, 96(R10)
-	FMOVQ F16, 112(R10)
-	FMOVQ F18, 128(R10)
-	FMOVQ F15, 144(R10)
-	FMOVQ F17, 160(R10)
-	FMOVQ F19, 176(R10)
-	FMOVQ F20, 192(R10)
-	FMOVQ F22, 208(R10)
-	FMOVQ F24, 224(R10)
-	MOVD $5, R0
-
-edgeRow:
-	MOVD R10, R11
-	MOVD R3, R9
-	MOVD R7, R12
-	MOVD R5, R13
-
-edgeColumn:
-	FMOVS.P 4(R11), F0
-	CBZ R6, edgeBias
-	FMOVS (R9), F1
-	FADDS F1, F0
-
-edgeBias:
-	CBZ R7, edgeStore
-	FMOVS.P 4(R12), F1
-	FADDS F1, F0
-
-edgeStore:
-	FMOVS.P F0, 4(R9)
-	SUBS $1, R13
-	BNE edgeColumn
-	ADD $48, R10
-	ADD R4, R3
-	SUBS $1, R0
-	BNE edgeRow
-	RET
-
-// func neonQuadsx6(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
-TEXT ·neonQuadsx6(SB), NOSPLIT, $288-64
+// func neonDirectx3x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
+TEXT ·neonDirectx3x4(SB), NOSPLIT, $0-68
 	MOVD k+0(FP), R0
-	MOVD a+8(FP), R1
-	MOVD b+16(FP), R2
-	MOVD c+24(FP), R3
-	MOVD ldc+32(FP), R4
-	MOVD R3, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	WORD $0x6f00e408 // movi v8.2d, #0
-	WORD $0x6f00e409 // movi v9.2d, #0
-	WORD $0x6f00e40a // movi v10.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x6f00e40c // movi v12.2d, #0
-	WORD $0x6f00e40d // movi v13.2d, #0
-	WORD $0x6f00e40e // movi v14.2d, #0
-	WORD $0x6f00e40f // movi v15.2d, #0
+	MOVD a+8(FP), R7
+	MOVD arow+16(FP), R6
+	ADD R6, R7, R8
+	ADD R6, R8, R9
+	MOVD acol+24(FP), R1
+	MOVD b+32(FP), R2
+	MOVD ldb+40(FP), R3
+	MOVD c+48(FP), R4
+	MOVD ldc+56(FP), R5
 	WORD $0x6f00e410 // movi v16.2d, #0
 	WORD $0x6f00e411 // movi v17.2d, #0
 	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	WORD $0x6f00e41c // movi v28.2d, #0
-	WORD $0x6f00e41d // movi v29.2d, #0
-	WORD $0x6f00e41e // movi v30.2d, #0
-	WORD $0x6f00e41f // movi v31.2d, #0
-	LSR $1, R0
-	SUBS $2, R0
-	BLT rest
+	MOVD $0, R6
 	PCALIGN $16
 
 loop:
-	FMOVQ 0(R1), F0
-	FMOVQ 16(R1), F1
-	FMOVQ 32(R1), F2
-	FMOVQ 0(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e44ec2e // bfmmla v14.4s, v1.8h, v4.8h
-	WORD $0x6e44ec54 // bfmmla v20.4s, v2.8h, v4.8h
-	FMOVQ 16(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e45ec2f // bfmmla v15.4s, v1.8h, v5.8h
-	WORD $0x6e45ec55 // bfmmla v21.4s, v2.8h, v5.8h
-	FMOVQ 32(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	WORD $0x6e46ec30 // bfmmla v16.4s, v1.8h, v6.8h
-	WORD $0x6e46ec56 // bfmmla v22.4s, v2.8h, v6.8h
-	FMOVQ 48(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	WORD $0x6e47ec31 // bfmmla v17.4s, v1.8h, v7.8h
-	WORD $0x6e47ec57 // bfmmla v23.4s, v2.8h, v7.8h
-	FMOVQ 64(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	WORD $0x6e44ec32 // bfmmla v18.4s, v1.8h, v4.8h
-	WORD $0x6e44ec58 // bfmmla v24.4s, v2.8h, v4.8h
-	FMOVQ 80(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	WORD $0x6e45ec33 // bfmmla v19.4s, v1.8h, v5.8h
-	WORD $0x6e45ec59 // bfmmla v25.4s, v2.8h, v5.8h
-	FMOVQ 48(R1), F0
-	FMOVQ 64(R1), F1
-	FMOVQ 80(R1), F2
-	FMOVQ 96(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e44ec2e // bfmmla v14.4s, v1.8h, v4.8h
-	WORD $0x6e44ec54 // bfmmla v20.4s, v2.8h, v4.8h
-	FMOVQ 112(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e45ec2f // bfmmla v15.4s, v1.8h, v5.8h
-	WORD $0x6e45ec55 // bfmmla v21.4s, v2.8h, v5.8h
-	FMOVQ 128(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	WORD $0x6e46ec30 // bfmmla v16.4s, v1.8h, v6.8h
-	WORD $0x6e46ec56 // bfmmla v22.4s, v2.8h, v6.8h
-	FMOVQ 144(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	WORD $0x6e47ec31 // bfmmla v17.4s, v1.8h, v7.8h
-	WORD $0x6e47ec57 // bfmmla v23.4s, v2.8h, v7.8h
-	FMOVQ 160(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	WORD $0x6e44ec32 // bfmmla v18.4s, v1.8h, v4.8h
-	WORD $0x6e44ec58 // bfmmla v24.4s, v2.8h, v4.8h
-	FMOVQ 176(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	WORD $0x6e45ec33 // bfmmla v19.4s, v1.8h, v5.8h
-	WORD $0x6e45ec59 // bfmmla v25.4s, v2.8h, v5.8h
-	ADD $96, R1
-	ADD $192, R2
-	SUBS $2, R0
-	BGE loop
-
-rest:
-	ADDS $2, R0
-	BEQ done
-
-last:
-	FMOVQ 0(R1), F0
-	FMOVQ 16(R1), F1
-	FMOVQ 32(R1), F2
-	FMOVQ 0(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e44ec2e // bfmmla v14.4s, v1.8h, v4.8h
-	WORD $0x6e44ec54 // bfmmla v20.4s, v2.8h, v4.8h
-	FMOVQ 16(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e45ec2f // bfmmla v15.4s, v1.8h, v5.8h
-	WORD $0x6e45ec55 // bfmmla v21.4s, v2.8h, v5.8h
-	FMOVQ 32(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	WORD $0x6e46ec30 // bfmmla v16.4s, v1.8h, v6.8h
-	WORD $0x6e46ec56 // bfmmla v22.4s, v2.8h, v6.8h
-	FMOVQ 48(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	WORD $0x6e47ec31 // bfmmla v17.4s, v1.8h, v7.8h
-	WORD $0x6e47ec57 // bfmmla v23.4s, v2.8h, v7.8h
-	FMOVQ 64(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	WORD $0x6e44ec32 // bfmmla v18.4s, v1.8h, v4.8h
-	WORD $0x6e44ec58 // bfmmla v24.4s, v2.8h, v4.8h
-	FMOVQ 80(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	WORD $0x6e45ec33 // bfmmla v19.4s, v1.8h, v5.8h
-	WORD $0x6e45ec59 // bfmmla v25.4s, v2.8h, v5.8h
-	ADD $48, R1
-	ADD $96, R2
+	FMOVQ 0(R2), F0
+	FMOVS (R7)(R6), F8
+	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
+	FMOVS (R8)(R6), F9
+	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
+	FMOVS (R9)(R6), F10
+	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
+	ADD R1, R6
+	ADD R3, R2
 	SUBS $1, R0
-	BNE last
-
-done:
-	WORD $0x4ec92900 // trn1 v0.2d, v8.2d, v9.2d
-	WORD $0x4ec96909 // trn2 v9.2d, v8.2d, v9.2d
-	WORD $0x4ea01c08 // orr v8.16b, v0.16b, v0.16b
-	WORD $0x4ecb2940 // trn1 v0.2d, v10.2d, v11.2d
-	WORD $0x4ecb694b // trn2 v11.2d, v10.2d, v11.2d
-	WORD $0x4ea01c0a // orr v10.16b, v0.16b, v0.16b
-	WORD $0x4ecd2980 // trn1 v0.2d, v12.2d, v13.2d
-	WORD $0x4ecd698d // trn2 v13.2d, v12.2d, v13.2d
-	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
-	WORD $0x4ecf29c0 // trn1 v0.2d, v14.2d, v15.2d
-	WORD $0x4ecf69cf // trn2 v15.2d, v14.2d, v15.2d
-	WORD $0x4ea01c0e // orr v14.16b, v0.16b, v0.16b
-	WORD $0x4ed12a00 // trn1 v0.2d, v16.2d, v17.2d
-	WORD $0x4ed16a11 // trn2 v17.2d, v16.2d, v17.2d
-	WORD $0x4ea01c10 // orr v16.16b, v0.16b, v0.16b
-	WORD $0x4ed32a40 // trn1 v0.2d, v18.2d, v19.2d
-	WORD $0x4ed36a53 // trn2 v19.2d, v18.2d, v19.2d
-	WORD $0x4ea01c12 // orr v18.16b, v0.16b, v0.16b
-	WORD $0x4ed52a80 // trn1 v0.2d, v20.2d, v21.2d
-	WORD $0x4ed56a95 // trn2 v21.2d, v20.2d, v21.2d
-	WORD $0x4ea01c14 // orr v20.16b, v0.16b, v0.16b
-	WORD $0x4ed72ac0 // trn1 v0.2d, v22.2d, v23.2d
-	WORD $0x4ed76ad7 // trn2 v23.2d, v22.2d, v23.2d
-	WORD $0x4ea01c16 // orr v22.16b, v0.16b, v0.16b
-	WORD $0x4ed92b00 // trn1 v0.2d, v24.2d, v25.2d
-	WORD $0x4ed96b19 // trn2 v25.2d, v24.2d, v25.2d
-	WORD $0x4ea01c18 // orr v24.16b, v0.16b, v0.16b
-	MOVBU add+48(FP), R6
-	MOVD bias+56(FP), R7
-	MOVD cols+40(FP), R5
-	CMP $12, R5
-	BNE edge
-	CBZ R6, bias
-	MOVD R3, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d508 // fadd v8.4s, v8.4s, v0.4s
-	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
-	WORD $0x4e22d58c // fadd v12.4s, v12.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d529 // fadd v9.4s, v9.4s, v0.4s
-	WORD $0x4e21d56b // fadd v11.4s, v11.4s, v1.4s
-	WORD $0x4e22d5ad // fadd v13.4s, v13.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d5ce // fadd v14.4s, v14.4s, v0.4s
-	WORD $0x4e21d610 // fadd v16.4s, v16.4s, v1.4s
-	WORD $0x4e22d652 // fadd v18.4s, v18.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d5ef // fadd v15.4s, v15.4s, v0.4s
-	WORD $0x4e21d631 // fadd v17.4s, v17.4s, v1.4s
-	WORD $0x4e22d673 // fadd v19.4s, v19.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d694 // fadd v20.4s, v20.4s, v0.4s
-	WORD $0x4e21d6d6 // fadd v22.4s, v22.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d6b5 // fadd v21.4s, v21.4s, v0.4s
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d739 // fadd v25.4s, v25.4s, v2.4s
-	ADD R4, R9
-
-bias:
-	CBZ R7, store
-	FLDPQ 0(R7), (F0, F1)
-	FMOVQ 32(R7), F2
-	WORD $0x4e20d508 // fadd v8.4s, v8.4s, v0.4s
-	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
-	WORD $0x4e22d58c // fadd v12.4s, v12.4s, v2.4s
-	WORD $0x4e20d529 // fadd v9.4s, v9.4s, v0.4s
-	WORD $0x4e21d56b // fadd v11.4s, v11.4s, v1.4s
-	WORD $0x4e22d5ad // fadd v13.4s, v13.4s, v2.4s
-	WORD $0x4e20d5ce // fadd v14.4s, v14.4s, v0.4s
-	WORD $0x4e21d610 // fadd v16.4s, v16.4s, v1.4s
-	WORD $0x4e22d652 // fadd v18.4s, v18.4s, v2.4s
-	WORD $0x4e20d5ef // fadd v15.4s, v15.4s, v0.4s
-	WORD $0x4e21d631 // fadd v17.4s, v17.4s, v1.4s
-	WORD $0x4e22d673 // fadd v19.4s, v19.4s, v2.4s
-	WORD $0x4e20d694 // fadd v20.4s, v20.4s, v0.4s
-	WORD $0x4e21d6d6 // fadd v22.4s, v22.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	WORD $0x4e20d6b5 // fadd v21.4s, v21.4s, v0.4s
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d739 // fadd v25.4s, v25.4s, v2.4s
-
-store:
-	MOVD R3, R9
-	FSTPQ (F8, F10), 0(R9)
-	FMOVQ F12, 32(R9)
-	ADD R4, R9
-	FSTPQ (F9, F11), 0(R9)
-	FMOVQ F13, 32(R9)
-	ADD R4, R9
-	FSTPQ (F14, F16), 0(R9)
-	FMOVQ F18, 32(R9)
-	ADD R4, R9
-	FSTPQ (F15, F17), 0(R9)
-	FMOVQ F19, 32(R9)
-	ADD R4, R9
-	FSTPQ (F20, F22), 0(R9)
-	FMOVQ F24, 32(R9)
-	ADD R4, R9
-	FSTPQ (F21, F23), 0(R9)
-	FMOVQ F25, 32(R9)
-	ADD R4, R9
+	BNE loop
+	FMOVS alpha+64(FP), F8
+	FMOVQ 0(R4), F0
+	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
 	RET
 
-edge:
-	ADD $8, RSP, R10
-	FMOVQ F8, 0(R10)
-	FMOVQ F10, 16(R10)
-	FMOVQ F12, 32(R10)
-	FMOVQ F9, 48(R10)
-	FMOVQ F11, 64(R10)
-	FMOVQ F13, 80(R10)
-	FMOVQ F14, 96(R10)
-	FMOVQ F16, 112(R10)
-	FMOVQ F18, 128(R10)
-	FMOVQ F15, 144(R10)
-	FMOVQ F17, 160(R10)
-	FMOVQ F19, 176(R10)
-	FMOVQ F20, 192(R10)
-	FMOVQ F22, 208(R10)
-	FMOVQ F24, 224(R10)
-	FMOVQ F21, 240(R10)
-	FMOVQ F23, 256(R10)
-	FMOVQ F25, 272(R10)
-	MOVD $6, R0
-
-edgeRow:
-	MOVD R10, R11
-	MOVD R3, R9
-	MOVD R7, R12
-	MOVD R5, R13
-
-edgeColumn:
-	FMOVS.P 4(R11), F0
-	CBZ R6, edgeBias
-	FMOVS (R9), F1
-	FADDS F1, F0
-
-edgeBias:
-	CBZ R7, edgeStore
-	FMOVS.P 4(R12), F1
-	FADDS F1, F0
-
-edgeStore:
-	FMOVS.P F0, 4(R9)
-	SUBS $1, R13
-	BNE edgeColumn
-	ADD $48, R10
-	ADD R4, R3
-	SUBS $1, R0
-	BNE edgeRow
-	RET
-
-// func neonQuadsx7(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
-TEXT ·neonQuadsx7(SB), NOSPLIT, $336-64
+// func neonDirectx4x16(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
+TEXT ·neonDirectx4x16(SB), NOSPLIT, $0-68
 	MOVD k+0(FP), R0
-	MOVD a+8(FP), R1
-	MOVD b+16(FP), R2
-	MOVD c+24(FP), R3
-	MOVD ldc+32(FP), R4
-	MOVD R3, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	WORD $0x6f00e408 // movi v8.2d, #0
-	WORD $0x6f00e409 // movi v9.2d, #0
-	WORD $0x6f00e40a // movi v10.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x6f00e40c // movi v12.2d, #0
-	WORD $0x6f00e40d // movi v13.2d, #0
-	WORD $0x6f00e40e // movi v14.2d, #0
-	WORD $0x6f00e40f // movi v15.2d, #0
+	MOVD a+8(FP), R7
+	MOVD arow+16(FP), R6
+	ADD R6, R7, R8
+	ADD R6, R8, R9
+	ADD R6, R9, R10
+	MOVD acol+24(FP), R1
+	MOVD b+32(FP), R2
+	MOVD ldb+40(FP), R3
+	MOVD c+48(FP), R4
+	MOVD ldc+56(FP), R5
 	WORD $0x6f00e410 // movi v16.2d, #0
 	WORD $0x6f00e411 // movi v17.2d, #0
 	WORD $0x6f00e412 // movi v18.2d, #0
@@ -3582,1375 +2507,158 @@ TEXT ·neonQuadsx7(SB), NOSPLIT, $336-64
 	WORD $0x6f00e41d // movi v29.2d, #0
 	WORD $0x6f00e41e // movi v30.2d, #0
 	WORD $0x6f00e41f // movi v31.2d, #0
-	LSR $1, R0
-	SUBS $2, R0
-	BLT rest
+	MOVD $0, R6
 	PCALIGN $16
 
 loop:
-	FMOVQ 0(R1), F0
-	FMOVQ 16(R1), F1
-	FMOVQ 32(R1), F2
-	FMOVQ 48(R1), F3
-	FMOVQ 0(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e44ec2e // bfmmla v14.4s, v1.8h, v4.8h
-	WORD $0x6e44ec54 // bfmmla v20.4s, v2.8h, v4.8h
-	WORD $0x6e44ec7a // bfmmla v26.4s, v3.8h, v4.8h
-	FMOVQ 16(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e45ec2f // bfmmla v15.4s, v1.8h, v5.8h
-	WORD $0x6e45ec55 // bfmmla v21.4s, v2.8h, v5.8h
-	WORD $0x6e45ec7b // bfmmla v27.4s, v3.8h, v5.8h
-	FMOVQ 32(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	WORD $0x6e46ec30 // bfmmla v16.4s, v1.8h, v6.8h
-	WORD $0x6e46ec56 // bfmmla v22.4s, v2.8h, v6.8h
-	WORD $0x6e46ec7c // bfmmla v28.4s, v3.8h, v6.8h
-	FMOVQ 48(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	WORD $0x6e47ec31 // bfmmla v17.4s, v1.8h, v7.8h
-	WORD $0x6e47ec57 // bfmmla v23.4s, v2.8h, v7.8h
-	WORD $0x6e47ec7d // bfmmla v29.4s, v3.8h, v7.8h
-	FMOVQ 64(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	WORD $0x6e44ec32 // bfmmla v18.4s, v1.8h, v4.8h
-	WORD $0x6e44ec58 // bfmmla v24.4s, v2.8h, v4.8h
-	WORD $0x6e44ec7e // bfmmla v30.4s, v3.8h, v4.8h
-	FMOVQ 80(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	WORD $0x6e45ec33 // bfmmla v19.4s, v1.8h, v5.8h
-	WORD $0x6e45ec59 // bfmmla v25.4s, v2.8h, v5.8h
-	WORD $0x6e45ec7f // bfmmla v31.4s, v3.8h, v5.8h
-	FMOVQ 56(R1), F0
-	FMOVQ 72(R1), F1
-	FMOVQ 88(R1), F2
-	FMOVQ 104(R1), F3
-	FMOVQ 96(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e44ec2e // bfmmla v14.4s, v1.8h, v4.8h
-	WORD $0x6e44ec54 // bfmmla v20.4s, v2.8h, v4.8h
-	WORD $0x6e44ec7a // bfmmla v26.4s, v3.8h, v4.8h
-	FMOVQ 112(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e45ec2f // bfmmla v15.4s, v1.8h, v5.8h
-	WORD $0x6e45ec55 // bfmmla v21.4s, v2.8h, v5.8h
-	WORD $0x6e45ec7b // bfmmla v27.4s, v3.8h, v5.8h
-	FMOVQ 128(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	WORD $0x6e46ec30 // bfmmla v16.4s, v1.8h, v6.8h
-	WORD $0x6e46ec56 // bfmmla v22.4s, v2.8h, v6.8h
-	WORD $0x6e46ec7c // bfmmla v28.4s, v3.8h, v6.8h
-	FMOVQ 144(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	WORD $0x6e47ec31 // bfmmla v17.4s, v1.8h, v7.8h
-	WORD $0x6e47ec57 // bfmmla v23.4s, v2.8h, v7.8h
-	WORD $0x6e47ec7d // bfmmla v29.4s, v3.8h, v7.8h
-	FMOVQ 160(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	WORD $0x6e44ec32 // bfmmla v18.4s, v1.8h, v4.8h
-	WORD $0x6e44ec58 // bfmmla v24.4s, v2.8h, v4.8h
-	WORD $0x6e44ec7e // bfmmla v30.4s, v3.8h, v4.8h
-	FMOVQ 176(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	WORD $0x6e45ec33 // bfmmla v19.4s, v1.8h, v5.8h
-	WORD $0x6e45ec59 // bfmmla v25.4s, v2.8h, v5.8h
-	WORD $0x6e45ec7f // bfmmla v31.4s, v3.8h, v5.8h
-	ADD $112, R1
-	ADD $192, R2
-	SUBS $2, R0
-	BGE loop
-
-rest:
-	ADDS $2, R0
-	BEQ done
-
-last:
-	FMOVQ 0(R1), F0
-	FMOVQ 16(R1), F1
-	FMOVQ 32(R1), F2
-	FMOVQ 48(R1), F3
-	FMOVQ 0(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e44ec2e // bfmmla v14.4s, v1.8h, v4.8h
-	WORD $0x6e44ec54 // bfmmla v20.4s, v2.8h, v4.8h
-	WORD $0x6e44ec7a // bfmmla v26.4s, v3.8h, v4.8h
-	FMOVQ 16(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e45ec2f // bfmmla v15.4s, v1.8h, v5.8h
-	WORD $0x6e45ec55 // bfmmla v21.4s, v2.8h, v5.8h
-	WORD $0x6e45ec7b // bfmmla v27.4s, v3.8h, v5.8h
-	FMOVQ 32(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	WORD $0x6e46ec30 // bfmmla v16.4s, v1.8h, v6.8h
-	WORD $0x6e46ec56 // bfmmla v22.4s, v2.8h, v6.8h
-	WORD $0x6e46ec7c // bfmmla v28.4s, v3.8h, v6.8h
-	FMOVQ 48(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	WORD $0x6e47ec31 // bfmmla v17.4s, v1.8h, v7.8h
-	WORD $0x6e47ec57 // bfmmla v23.4s, v2.8h, v7.8h
-	WORD $0x6e47ec7d // bfmmla v29.4s, v3.8h, v7.8h
-	FMOVQ 64(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	WORD $0x6e44ec32 // bfmmla v18.4s, v1.8h, v4.8h
-	WORD $0x6e44ec58 // bfmmla v24.4s, v2.8h, v4.8h
-	WORD $0x6e44ec7e // bfmmla v30.4s, v3.8h, v4.8h
-	FMOVQ 80(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	WORD $0x6e45ec33 // bfmmla v19.4s, v1.8h, v5.8h
-	WORD $0x6e45ec59 // bfmmla v25.4s, v2.8h, v5.8h
-	WORD $0x6e45ec7f // bfmmla v31.4s, v3.8h, v5.8h
-	ADD $56, R1
-	ADD $96, R2
+	FLDPQ 0(R2), (F0, F1)
+	FLDPQ 32(R2), (F2, F3)
+	FMOVS (R7)(R6), F8
+	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
+	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
+	WORD $0x4f881052 // fmla v18.4s, v2.4s, v8.s[0]
+	WORD $0x4f881073 // fmla v19.4s, v3.4s, v8.s[0]
+	FMOVS (R8)(R6), F9
+	WORD $0x4f891014 // fmla v20.4s, v0.4s, v9.s[0]
+	WORD $0x4f891035 // fmla v21.4s, v1.4s, v9.s[0]
+	WORD $0x4f891056 // fmla v22.4s, v2.4s, v9.s[0]
+	WORD $0x4f891077 // fmla v23.4s, v3.4s, v9.s[0]
+	FMOVS (R9)(R6), F10
+	WORD $0x4f8a1018 // fmla v24.4s, v0.4s, v10.s[0]
+	WORD $0x4f8a1039 // fmla v25.4s, v1.4s, v10.s[0]
+	WORD $0x4f8a105a // fmla v26.4s, v2.4s, v10.s[0]
+	WORD $0x4f8a107b // fmla v27.4s, v3.4s, v10.s[0]
+	FMOVS (R10)(R6), F11
+	WORD $0x4f8b101c // fmla v28.4s, v0.4s, v11.s[0]
+	WORD $0x4f8b103d // fmla v29.4s, v1.4s, v11.s[0]
+	WORD $0x4f8b105e // fmla v30.4s, v2.4s, v11.s[0]
+	WORD $0x4f8b107f // fmla v31.4s, v3.4s, v11.s[0]
+	ADD R1, R6
+	ADD R3, R2
 	SUBS $1, R0
-	BNE last
-
-done:
-	WORD $0x4ec92900 // trn1 v0.2d, v8.2d, v9.2d
-	WORD $0x4ec96909 // trn2 v9.2d, v8.2d, v9.2d
-	WORD $0x4ea01c08 // orr v8.16b, v0.16b, v0.16b
-	WORD $0x4ecb2940 // trn1 v0.2d, v10.2d, v11.2d
-	WORD $0x4ecb694b // trn2 v11.2d, v10.2d, v11.2d
-	WORD $0x4ea01c0a // orr v10.16b, v0.16b, v0.16b
-	WORD $0x4ecd2980 // trn1 v0.2d, v12.2d, v13.2d
-	WORD $0x4ecd698d // trn2 v13.2d, v12.2d, v13.2d
-	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
-	WORD $0x4ecf29c0 // trn1 v0.2d, v14.2d, v15.2d
-	WORD $0x4ecf69cf // trn2 v15.2d, v14.2d, v15.2d
-	WORD $0x4ea01c0e // orr v14.16b, v0.16b, v0.16b
-	WORD $0x4ed12a00 // trn1 v0.2d, v16.2d, v17.2d
-	WORD $0x4ed16a11 // trn2 v17.2d, v16.2d, v17.2d
-	WORD $0x4ea01c10 // orr v16.16b, v0.16b, v0.16b
-	WORD $0x4ed32a40 // trn1 v0.2d, v18.2d, v19.2d
-	WORD $0x4ed36a53 // trn2 v19.2d, v18.2d, v19.2d
-	WORD $0x4ea01c12 // orr v18.16b, v0.16b, v0.16b
-	WORD $0x4ed52a80 // trn1 v0.2d, v20.2d, v21.2d
-	WORD $0x4ed56a95 // trn2 v21.2d, v20.2d, v21.2d
-	WORD $0x4ea01c14 // orr v20.16b, v0.16b, v0.16b
-	WORD $0x4ed72ac0 // trn1 v0.2d, v22.2d, v23.2d
-	WORD $0x4ed76ad7 // trn2 v23.2d, v22.2d, v23.2d
-	WORD $0x4ea01c16 // orr v22.16b, v0.16b, v0.16b
-	WORD $0x4ed92b00 // trn1 v0.2d, v24.2d, v25.2d
-	WORD $0x4ed96b19 // trn2 v25.2d, v24.2d, v25.2d
-	WORD $0x4ea01c18 // orr v24.16b, v0.16b, v0.16b
-	WORD $0x4edb2b40 // trn1 v0.2d, v26.2d, v27.2d
-	WORD $0x4edb6b5b // trn2 v27.2d, v26.2d, v27.2d
-	WORD $0x4ea01c1a // orr v26.16b, v0.16b, v0.16b
-	WORD $0x4edd2b80 // trn1 v0.2d, v28.2d, v29.2d
-	WORD $0x4edd6b9d // trn2 v29.2d, v28.2d, v29.2d
-	WORD $0x4ea01c1c // orr v28.16b, v0.16b, v0.16b
-	WORD $0x4edf2bc0 // trn1 v0.2d, v30.2d, v31.2d
-	WORD $0x4edf6bdf // trn2 v31.2d, v30.2d, v31.2d
-	WORD $0x4ea01c1e // orr v30.16b, v0.16b, v0.16b
-	MOVBU add+48(FP), R6
-	MOVD bias+56(FP), R7
-	MOVD cols+40(FP), R5
-	CMP $12, R5
-	BNE edge
-	CBZ R6, bias
-	MOVD R3, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d508 // fadd v8.4s, v8.4s, v0.4s
-	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
-	WORD $0x4e22d58c // fadd v12.4s, v12.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d529 // fadd v9.4s, v9.4s, v0.4s
-	WORD $0x4e21d56b // fadd v11.4s, v11.4s, v1.4s
-	WORD $0x4e22d5ad // fadd v13.4s, v13.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d5ce // fadd v14.4s, v14.4s, v0.4s
-	WORD $0x4e21d610 // fadd v16.4s, v16.4s, v1.4s
-	WORD $0x4e22d652 // fadd v18.4s, v18.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d5ef // fadd v15.4s, v15.4s, v0.4s
-	WORD $0x4e21d631 // fadd v17.4s, v17.4s, v1.4s
-	WORD $0x4e22d673 // fadd v19.4s, v19.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d694 // fadd v20.4s, v20.4s, v0.4s
-	WORD $0x4e21d6d6 // fadd v22.4s, v22.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d6b5 // fadd v21.4s, v21.4s, v0.4s
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d739 // fadd v25.4s, v25.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d75a // fadd v26.4s, v26.4s, v0.4s
-	WORD $0x4e21d79c // fadd v28.4s, v28.4s, v1.4s
-	WORD $0x4e22d7de // fadd v30.4s, v30.4s, v2.4s
-	ADD R4, R9
-
-bias:
-	CBZ R7, store
-	FLDPQ 0(R7), (F0, F1)
-	FMOVQ 32(R7), F2
-	WORD $0x4e20d508 // fadd v8.4s, v8.4s, v0.4s
-	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
-	WORD $0x4e22d58c // fadd v12.4s, v12.4s, v2.4s
-	WORD $0x4e20d529 // fadd v9.4s, v9.4s, v0.4s
-	WORD $0x4e21d56b // fadd v11.4s, v11.4s, v1.4s
-	WORD $0x4e22d5ad // fadd v13.4s, v13.4s, v2.4s
-	WORD $0x4e20d5ce // fadd v14.4s, v14.4s, v0.4s
-	WORD $0x4e21d610 // fadd v16.4s, v16.4s, v1.4s
-	WORD $0x4e22d652 // fadd v18.4s, v18.4s, v2.4s
-	WORD $0x4e20d5ef // fadd v15.4s, v15.4s, v0.4s
-	WORD $0x4e21d631 // fadd v17.4s, v17.4s, v1.4s
-	WORD $0x4e22d673 // fadd v19.4s, v19.4s, v2.4s
-	WORD $0x4e20d694 // fadd v20.4s, v20.4s, v0.4s
-	WORD $0x4e21d6d6 // fadd v22.4s, v22.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	WORD $0x4e20d6b5 // fadd v21.4s, v21.4s, v0.4s
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d739 // fadd v25.4s, v25.4s, v2.4s
-	WORD $0x4e20d75a // fadd v26.4s, v26.4s, v0.4s
-	WORD $0x4e21d79c // fadd v28.4s, v28.4s, v1.4s
-	WORD $0x4e22d7de // fadd v30.4s, v30.4s, v2.4s
-
-store:
-	MOVD R3, R9
-	FSTPQ (F8, F10), 0(R9)
-	FMOVQ F12, 32(R9)
-	ADD R4, R9
-	FSTPQ (F9, F11), 0(R9)
-	FMOVQ F13, 32(R9)
-	ADD R4, R9
-	FSTPQ (F14, F16), 0(R9)
-	FMOVQ F18, 32(R9)
-	ADD R4, R9
-	FSTPQ (F15, F17), 0(R9)
-	FMOVQ F19, 32(R9)
-	ADD R4, R9
-	FSTPQ (F20, F22), 0(R9)
-	FMOVQ F24, 32(R9)
-	ADD R4, R9
-	FSTPQ (F21, F23), 0(R9)
-	FMOVQ F25, 32(R9)
-	ADD R4, R9
-	FSTPQ (F26, F28), 0(R9)
-	FMOVQ F30, 32(R9)
-	ADD R4, R9
+	BNE loop
+	FMOVS alpha+64(FP), F8
+	FMOVQ 0(R4), F0
+	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	FMOVQ 32(R4), F2
+	WORD $0x4f881242 // fmla v2.4s, v18.4s, v8.s[0]
+	FMOVQ F2, 32(R4)
+	FMOVQ 48(R4), F3
+	WORD $0x4f881263 // fmla v3.4s, v19.4s, v8.s[0]
+	FMOVQ F3, 48(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	FMOVQ 32(R4), F2
+	WORD $0x4f8812c2 // fmla v2.4s, v22.4s, v8.s[0]
+	FMOVQ F2, 32(R4)
+	FMOVQ 48(R4), F3
+	WORD $0x4f8812e3 // fmla v3.4s, v23.4s, v8.s[0]
+	FMOVQ F3, 48(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	FMOVQ 32(R4), F2
+	WORD $0x4f881342 // fmla v2.4s, v26.4s, v8.s[0]
+	FMOVQ F2, 32(R4)
+	FMOVQ 48(R4), F3
+	WORD $0x4f881363 // fmla v3.4s, v27.4s, v8.s[0]
+	FMOVQ F3, 48(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881380 // fmla v0.4s, v28.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f8813a1 // fmla v1.4s, v29.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	FMOVQ 32(R4), F2
+	WORD $0x4f8813c2 // fmla v2.4s, v30.4s, v8.s[0]
+	FMOVQ F2, 32(R4)
+	FMOVQ 48(R4), F3
+	WORD $0x4f8813e3 // fmla v3.4s, v31.4s, v8.s[0]
+	FMOVQ F3, 48(R4)
+	ADD R5, R4
 	RET
 
-edge:
-	ADD $8, RSP, R10
-	FMOVQ F8, 0(R10)
-	FMOVQ F10, 16(R10)
-	FMOVQ F12, 32(R10)
-	FMOVQ F9, 48(R10)
-	FMOVQ F11, 64(R10)
-	FMOVQ F13, 80(R10)
-	FMOVQ F14, 96(R10)
-	FMOVQ F16, 112(R10)
-	FMOVQ F18, 128(R10)
-	FMOVQ F15, 144(R10)
-	FMOVQ F17, 160(R10)
-	FMOVQ F19, 176(R10)
-	FMOVQ F20, 192(R10)
-	FMOVQ F22, 208(R10)
-	FMOVQ F24, 224(R10)
-	FMOVQ F21, 240(R10)
-	FMOVQ F23, 256(R10)
-	FMOVQ F25, 272(R10)
-	FMOVQ F26, 288(R10)
-	FMOVQ F28, 304(R10)
-	FMOVQ F30, 320(R10)
-	MOVD $7, R0
-
-edgeRow:
-	MOVD R10, R11
-	MOVD R3, R9
-	MOVD R7, R12
-	MOVD R5, R13
-
-edgeColumn:
-	FMOVS.P 4(R11), F0
-	CBZ R6, edgeBias
-	FMOVS (R9), F1
-	FADDS F1, F0
-
-edgeBias:
-	CBZ R7, edgeStore
-	FMOVS.P 4(R12), F1
-	FADDS F1, F0
-
-edgeStore:
-	FMOVS.P F0, 4(R9)
-	SUBS $1, R13
-	BNE edgeColumn
-	ADD $48, R10
-	ADD R4, R3
-	SUBS $1, R0
-	BNE edgeRow
-	RET
-
-// func neonQuadsx8(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
-TEXT ·neonQuadsx8(SB), NOSPLIT, $384-64
+// func neonDirectx4x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
+TEXT ·neonDirectx4x4(SB), NOSPLIT, $0-68
 	MOVD k+0(FP), R0
-	MOVD a+8(FP), R1
-	MOVD b+16(FP), R2
-	MOVD c+24(FP), R3
-	MOVD ldc+32(FP), R4
-	MOVD R3, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	PRFM (R8), PSTL1KEEP
-	ADD R4, R8
-	WORD $0x6f00e408 // movi v8.2d, #0
-	WORD $0x6f00e409 // movi v9.2d, #0
-	WORD $0x6f00e40a // movi v10.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x6f00e40c // movi v12.2d, #0
-	WORD $0x6f00e40d // movi v13.2d, #0
-	WORD $0x6f00e40e // movi v14.2d, #0
-	WORD $0x6f00e40f // movi v15.2d, #0
+	MOVD a+8(FP), R7
+	MOVD arow+16(FP), R6
+	ADD R6, R7, R8
+	ADD R6, R8, R9
+	ADD R6, R9, R10
+	MOVD acol+24(FP), R1
+	MOVD b+32(FP), R2
+	MOVD ldb+40(FP), R3
+	MOVD c+48(FP), R4
+	MOVD ldc+56(FP), R5
 	WORD $0x6f00e410 // movi v16.2d, #0
 	WORD $0x6f00e411 // movi v17.2d, #0
 	WORD $0x6f00e412 // movi v18.2d, #0
 	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	WORD $0x6f00e41c // movi v28.2d, #0
-	WORD $0x6f00e41d // movi v29.2d, #0
-	WORD $0x6f00e41e // movi v30.2d, #0
-	WORD $0x6f00e41f // movi v31.2d, #0
-	LSR $1, R0
-	SUBS $2, R0
-	BLT rest
+	MOVD $0, R6
 	PCALIGN $16
 
 loop:
-	FMOVQ 0(R1), F0
-	FMOVQ 16(R1), F1
-	FMOVQ 32(R1), F2
-	FMOVQ 48(R1), F3
-	FMOVQ 0(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e44ec2e // bfmmla v14.4s, v1.8h, v4.8h
-	WORD $0x6e44ec54 // bfmmla v20.4s, v2.8h, v4.8h
-	WORD $0x6e44ec7a // bfmmla v26.4s, v3.8h, v4.8h
-	FMOVQ 16(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e45ec2f // bfmmla v15.4s, v1.8h, v5.8h
-	WORD $0x6e45ec55 // bfmmla v21.4s, v2.8h, v5.8h
-	WORD $0x6e45ec7b // bfmmla v27.4s, v3.8h, v5.8h
-	FMOVQ 32(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	WORD $0x6e46ec30 // bfmmla v16.4s, v1.8h, v6.8h
-	WORD $0x6e46ec56 // bfmmla v22.4s, v2.8h, v6.8h
-	WORD $0x6e46ec7c // bfmmla v28.4s, v3.8h, v6.8h
-	FMOVQ 48(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	WORD $0x6e47ec31 // bfmmla v17.4s, v1.8h, v7.8h
-	WORD $0x6e47ec57 // bfmmla v23.4s, v2.8h, v7.8h
-	WORD $0x6e47ec7d // bfmmla v29.4s, v3.8h, v7.8h
-	FMOVQ 64(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	WORD $0x6e44ec32 // bfmmla v18.4s, v1.8h, v4.8h
-	WORD $0x6e44ec58 // bfmmla v24.4s, v2.8h, v4.8h
-	WORD $0x6e44ec7e // bfmmla v30.4s, v3.8h, v4.8h
-	FMOVQ 80(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	WORD $0x6e45ec33 // bfmmla v19.4s, v1.8h, v5.8h
-	WORD $0x6e45ec59 // bfmmla v25.4s, v2.8h, v5.8h
-	WORD $0x6e45ec7f // bfmmla v31.4s, v3.8h, v5.8h
-	FMOVQ 64(R1), F0
-	FMOVQ 80(R1), F1
-	FMOVQ 96(R1), F2
-	FMOVQ 112(R1), F3
-	FMOVQ 96(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e44ec2e // bfmmla v14.4s, v1.8h, v4.8h
-	WORD $0x6e44ec54 // bfmmla v20.4s, v2.8h, v4.8h
-	WORD $0x6e44ec7a // bfmmla v26.4s, v3.8h, v4.8h
-	FMOVQ 112(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e45ec2f // bfmmla v15.4s, v1.8h, v5.8h
-	WORD $0x6e45ec55 // bfmmla v21.4s, v2.8h, v5.8h
-	WORD $0x6e45ec7b // bfmmla v27.4s, v3.8h, v5.8h
-	FMOVQ 128(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	WORD $0x6e46ec30 // bfmmla v16.4s, v1.8h, v6.8h
-	WORD $0x6e46ec56 // bfmmla v22.4s, v2.8h, v6.8h
-	WORD $0x6e46ec7c // bfmmla v28.4s, v3.8h, v6.8h
-	FMOVQ 144(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	WORD $0x6e47ec31 // bfmmla v17.4s, v1.8h, v7.8h
-	WORD $0x6e47ec57 // bfmmla v23.4s, v2.8h, v7.8h
-	WORD $0x6e47ec7d // bfmmla v29.4s, v3.8h, v7.8h
-	FMOVQ 160(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	WORD $0x6e44ec32 // bfmmla v18.4s, v1.8h, v4.8h
-	WORD $0x6e44ec58 // bfmmla v24.4s, v2.8h, v4.8h
-	WORD $0x6e44ec7e // bfmmla v30.4s, v3.8h, v4.8h
-	FMOVQ 176(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	WORD $0x6e45ec33 // bfmmla v19.4s, v1.8h, v5.8h
-	WORD $0x6e45ec59 // bfmmla v25.4s, v2.8h, v5.8h
-	WORD $0x6e45ec7f // bfmmla v31.4s, v3.8h, v5.8h
-	ADD $128, R1
-	ADD $192, R2
-	SUBS $2, R0
-	BGE loop
-
-rest:
-	ADDS $2, R0
-	BEQ done
-
-last:
-	FMOVQ 0(R1), F0
-	FMOVQ 16(R1), F1
-	FMOVQ 32(R1), F2
-	FMOVQ 48(R1), F3
-	FMOVQ 0(R2), F4
-	WORD $0x6e44ec08 // bfmmla v8.4s, v0.8h, v4.8h
-	WORD $0x6e44ec2e // bfmmla v14.4s, v1.8h, v4.8h
-	WORD $0x6e44ec54 // bfmmla v20.4s, v2.8h, v4.8h
-	WORD $0x6e44ec7a // bfmmla v26.4s, v3.8h, v4.8h
-	FMOVQ 16(R2), F5
-	WORD $0x6e45ec09 // bfmmla v9.4s, v0.8h, v5.8h
-	WORD $0x6e45ec2f // bfmmla v15.4s, v1.8h, v5.8h
-	WORD $0x6e45ec55 // bfmmla v21.4s, v2.8h, v5.8h
-	WORD $0x6e45ec7b // bfmmla v27.4s, v3.8h, v5.8h
-	FMOVQ 32(R2), F6
-	WORD $0x6e46ec0a // bfmmla v10.4s, v0.8h, v6.8h
-	WORD $0x6e46ec30 // bfmmla v16.4s, v1.8h, v6.8h
-	WORD $0x6e46ec56 // bfmmla v22.4s, v2.8h, v6.8h
-	WORD $0x6e46ec7c // bfmmla v28.4s, v3.8h, v6.8h
-	FMOVQ 48(R2), F7
-	WORD $0x6e47ec0b // bfmmla v11.4s, v0.8h, v7.8h
-	WORD $0x6e47ec31 // bfmmla v17.4s, v1.8h, v7.8h
-	WORD $0x6e47ec57 // bfmmla v23.4s, v2.8h, v7.8h
-	WORD $0x6e47ec7d // bfmmla v29.4s, v3.8h, v7.8h
-	FMOVQ 64(R2), F4
-	WORD $0x6e44ec0c // bfmmla v12.4s, v0.8h, v4.8h
-	WORD $0x6e44ec32 // bfmmla v18.4s, v1.8h, v4.8h
-	WORD $0x6e44ec58 // bfmmla v24.4s, v2.8h, v4.8h
-	WORD $0x6e44ec7e // bfmmla v30.4s, v3.8h, v4.8h
-	FMOVQ 80(R2), F5
-	WORD $0x6e45ec0d // bfmmla v13.4s, v0.8h, v5.8h
-	WORD $0x6e45ec33 // bfmmla v19.4s, v1.8h, v5.8h
-	WORD $0x6e45ec59 // bfmmla v25.4s, v2.8h, v5.8h
-	WORD $0x6e45ec7f // bfmmla v31.4s, v3.8h, v5.8h
-	ADD $64, R1
-	ADD $96, R2
+	FMOVQ 0(R2), F0
+	FMOVS (R7)(R6), F8
+	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
+	FMOVS (R8)(R6), F9
+	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
+	FMOVS (R9)(R6), F10
+	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
+	FMOVS (R10)(R6), F11
+	WORD $0x4f8b1013 // fmla v19.4s, v0.4s, v11.s[0]
+	ADD R1, R6
+	ADD R3, R2
 	SUBS $1, R0
-	BNE last
-
-done:
-	WORD $0x4ec92900 // trn1 v0.2d, v8.2d, v9.2d
-	WORD $0x4ec96909 // trn2 v9.2d, v8.2d, v9.2d
-	WORD $0x4ea01c08 // orr v8.16b, v0.16b, v0.16b
-	WORD $0x4ecb2940 // trn1 v0.2d, v10.2d, v11.2d
-	WORD $0x4ecb694b // trn2 v11.2d, v10.2d, v11.2d
-	WORD $0x4ea01c0a // orr v10.16b, v0.16b, v0.16b
-	WORD $0x4ecd2980 // trn1 v0.2d, v12.2d, v13.2d
-	WORD $0x4ecd698d // trn2 v13.2d, v12.2d, v13.2d
-	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
-	WORD $0x4ecf29c0 // trn1 v0.2d, v14.2d, v15.2d
-	WORD $0x4ecf69cf // trn2 v15.2d, v14.2d, v15.2d
-	WORD $0x4ea01c0e // orr v14.16b, v0.16b, v0.16b
-	WORD $0x4ed12a00 // trn1 v0.2d, v16.2d, v17.2d
-	WORD $0x4ed16a11 // trn2 v17.2d, v16.2d, v17.2d
-	WORD $0x4ea01c10 // orr v16.16b, v0.16b, v0.16b
-	WORD $0x4ed32a40 // trn1 v0.2d, v18.2d, v19.2d
-	WORD $0x4ed36a53 // trn2 v19.2d, v18.2d, v19.2d
-	WORD $0x4ea01c12 // orr v18.16b, v0.16b, v0.16b
-	WORD $0x4ed52a80 // trn1 v0.2d, v20.2d, v21.2d
-	WORD $0x4ed56a95 // trn2 v21.2d, v20.2d, v21.2d
-	WORD $0x4ea01c14 // orr v20.16b, v0.16b, v0.16b
-	WORD $0x4ed72ac0 // trn1 v0.2d, v22.2d, v23.2d
-	WORD $0x4ed76ad7 // trn2 v23.2d, v22.2d, v23.2d
-	WORD $0x4ea01c16 // orr v22.16b, v0.16b, v0.16b
-	WORD $0x4ed92b00 // trn1 v0.2d, v24.2d, v25.2d
-	WORD $0x4ed96b19 // trn2 v25.2d, v24.2d, v25.2d
-	WORD $0x4ea01c18 // orr v24.16b, v0.16b, v0.16b
-	WORD $0x4edb2b40 // trn1 v0.2d, v26.2d, v27.2d
-	WORD $0x4edb6b5b // trn2 v27.2d, v26.2d, v27.2d
-	WORD $0x4ea01c1a // orr v26.16b, v0.16b, v0.16b
-	WORD $0x4edd2b80 // trn1 v0.2d, v28.2d, v29.2d
-	WORD $0x4edd6b9d // trn2 v29.2d, v28.2d, v29.2d
-	WORD $0x4ea01c1c // orr v28.16b, v0.16b, v0.16b
-	WORD $0x4edf2bc0 // trn1 v0.2d, v30.2d, v31.2d
-	WORD $0x4edf6bdf // trn2 v31.2d, v30.2d, v31.2d
-	WORD $0x4ea01c1e // orr v30.16b, v0.16b, v0.16b
-	MOVBU add+48(FP), R6
-	MOVD bias+56(FP), R7
-	MOVD cols+40(FP), R5
-	CMP $12, R5
-	BNE edge
-	CBZ R6, bias
-	MOVD R3, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d508 // fadd v8.4s, v8.4s, v0.4s
-	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
-	WORD $0x4e22d58c // fadd v12.4s, v12.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d529 // fadd v9.4s, v9.4s, v0.4s
-	WORD $0x4e21d56b // fadd v11.4s, v11.4s, v1.4s
-	WORD $0x4e22d5ad // fadd v13.4s, v13.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d5ce // fadd v14.4s, v14.4s, v0.4s
-	WORD $0x4e21d610 // fadd v16.4s, v16.4s, v1.4s
-	WORD $0x4e22d652 // fadd v18.4s, v18.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d5ef // fadd v15.4s, v15.4s, v0.4s
-	WORD $0x4e21d631 // fadd v17.4s, v17.4s, v1.4s
-	WORD $0x4e22d673 // fadd v19.4s, v19.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d694 // fadd v20.4s, v20.4s, v0.4s
-	WORD $0x4e21d6d6 // fadd v22.4s, v22.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d6b5 // fadd v21.4s, v21.4s, v0.4s
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d739 // fadd v25.4s, v25.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d75a // fadd v26.4s, v26.4s, v0.4s
-	WORD $0x4e21d79c // fadd v28.4s, v28.4s, v1.4s
-	WORD $0x4e22d7de // fadd v30.4s, v30.4s, v2.4s
-	ADD R4, R9
-	FLDPQ 0(R9), (F0, F1)
-	FMOVQ 32(R9), F2
-	WORD $0x4e20d77b // fadd v27.4s, v27.4s, v0.4s
-	WORD $0x4e21d7bd // fadd v29.4s, v29.4s, v1.4s
-	WORD $0x4e22d7ff // fadd v31.4s, v31.4s, v2.4s
-	ADD R4, R9
-
-bias:
-	CBZ R7, store
-	FLDPQ 0(R7), (F0, F1)
-	FMOVQ 32(R7), F2
-	WORD $0x4e20d508 // fadd v8.4s, v8.4s, v0.4s
-	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
-	WORD $0x4e22d58c // fadd v12.4s, v12.4s, v2.4s
-	WORD $0x4e20d529 // fadd v9.4s, v9.4s, v0.4s
-	WORD $0x4e21d56b // fadd v11.4s, v11.4s, v1.4s
-	WORD $0x4e22d5ad // fadd v13.4s, v13.4s, v2.4s
-	WORD $0x4e20d5ce // fadd v14.4s, v14.4s, v0.4s
-	WORD $0x4e21d610 // fadd v16.4s, v16.4s, v1.4s
-	WORD $0x4e22d652 // fadd v18.4s, v18.4s, v2.4s
-	WORD $0x4e20d5ef // fadd v15.4s, v15.4s, v0.4s
-	WORD $0x4e21d631 // fadd v17.4s, v17.4s, v1.4s
-	WORD $0x4e22d673 // fadd v19.4s, v19.4s, v2.4s
-	WORD $0x4e20d694 // fadd v20.4s, v20.4s, v0.4s
-	WORD $0x4e21d6d6 // fadd v22.4s, v22.4s, v1.4s
-	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
-	WORD $0x4e20d6b5 // fadd v21.4s, v21.4s, v0.4s
-	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
-	WORD $0x4e22d739 // fadd v25.4s, v25.4s, v2.4s
-	WORD $0x4e20d75a // fadd v26.4s, v26.4s, v0.4s
-	WORD $0x4e21d79c // fadd v28.4s, v28.4s, v1.4s
-	WORD $0x4e22d7de // fadd v30.4s, v30.4s, v2.4s
-	WORD $0x4e20d77b // fadd v27.4s, v27.4s, v0.4s
-	WORD $0x4e21d7bd // fadd v29.4s, v29.4s, v1.4s
-	WORD $0x4e22d7ff // fadd v31.4s, v31.4s, v2.4s
-
-store:
-	MOVD R3, R9
-	FSTPQ (F8, F10), 0(R9)
-	FMOVQ F12, 32(R9)
-	ADD R4, R9
-	FSTPQ (F9, F11), 0(R9)
-	FMOVQ F13, 32(R9)
-	ADD R4, R9
-	FSTPQ (F14, F16), 0(R9)
-	FMOVQ F18, 32(R9)
-	ADD R4, R9
-	FSTPQ (F15, F17), 0(R9)
-	FMOVQ F19, 32(R9)
-	ADD R4, R9
-	FSTPQ (F20, F22), 0(R9)
-	FMOVQ F24, 32(R9)
-	ADD R4, R9
-	FSTPQ (F21, F23), 0(R9)
-	FMOVQ F25, 32(R9)
-	ADD R4, R9
-	FSTPQ (F26, F28), 0(R9)
-	FMOVQ F30, 32(R9)
-	ADD R4, R9
-	FSTPQ (F27, F29), 0(R9)
-	FMOVQ F31, 32(R9)
-	ADD R4, R9
+	BNE loop
+	FMOVS alpha+64(FP), F8
+	FMOVQ 0(R4), F0
+	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881260 // fmla v0.4s, v19.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
 	RET
 
-edge:
-	ADD $8, RSP, R10
-	FMOVQ F8, 0(R10)
-	FMOVQ F10, 16(R10)
-	FMOVQ F12, 32(R10)
-	FMOVQ F9, 48(R10)
-	FMOVQ F11, 64(R10)
-	FMOVQ F13, 80(R10)
-	FMOVQ F14, 96(R10)
-	FMOVQ F16, 112(R10)
-	FMOVQ F18, 128(R10)
-	FMOVQ F15, 144(R10)
-	FMOVQ F17, 160(R10)
-	FMOVQ F19, 176(R10)
-	FMOVQ F20, 192(R10)
-	FMOVQ F22, 208(R10)
-	FMOVQ F24, 224(R10)
-	FMOVQ F21, 240(R10)
-	FMOVQ F23, 256(R10)
-	FMOVQ F25, 272(R10)
-	FMOVQ F26, 288(R10)
-	FMOVQ F28, 304(R10)
-	FMOVQ F30, 320(R10)
-	FMOVQ F27, 336(R10)
-	FMOVQ F29, 352(R10)
-	FMOVQ F31, 368(R10)
-	MOVD $8, R0
-
-edgeRow:
-	MOVD R10, R11
-	MOVD R3, R9
-	MOVD R7, R12
-	MOVD R5, R13
-
-edgeColumn:
-	FMOVS.P 4(R11), F0
-	CBZ R6, edgeBias
-	FMOVS (R9), F1
-	FADDS F1, F0
-
-edgeBias:
-	CBZ R7, edgeStore
-	FMOVS.P 4(R12), F1
-	FADDS F1, F0
-
-edgeStore:
-	FMOVS.P F0, 4(R9)
-	SUBS $1, R13
-	BNE edgeColumn
-	ADD $48, R10
-	ADD R4, R3
-	SUBS $1, R0
-	BNE edgeRow
-	RET
-
-// func neonBlockx1(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
-TEXT ·neonBlockx1(SB), NOSPLIT, $0-52
+// func neonDirectx5x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
+TEXT ·neonDirectx5x8(SB), NOSPLIT, $0-68
 	MOVD k+0(FP), R0
-	MOVD x+8(FP), R6
-	MOVD ldx+16(FP), R1
-	ADD R1, R6, R7
-	ADD R1, R7, R8
-	ADD R1, R8, R9
-	MOVD w+24(FP), R2
-	MOVD c+32(FP), R3
-	MOVD ldc+40(FP), R4
-	WORD $0x6f00e408 // movi v8.2d, #0
-	WORD $0x6f00e409 // movi v9.2d, #0
-	WORD $0x6f00e40a // movi v10.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	SUBS $16, R0
-	BLT done16
-	PCALIGN $16
-
-loop16:
-	FMOVQ 0(R6), F0
-	FMOVQ 0(R7), F1
-	FMOVQ 0(R8), F2
-	FMOVQ 0(R9), F3
-	FMOVQ 0(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R6), F0
-	FMOVQ 16(R7), F1
-	FMOVQ 16(R8), F2
-	FMOVQ 16(R9), F3
-	FMOVQ 16(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 32(R6), F0
-	FMOVQ 32(R7), F1
-	FMOVQ 32(R8), F2
-	FMOVQ 32(R9), F3
-	FMOVQ 32(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 48(R6), F0
-	FMOVQ 48(R7), F1
-	FMOVQ 48(R8), F2
-	FMOVQ 48(R9), F3
-	FMOVQ 48(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	ADD $64, R6
-	ADD $64, R7
-	ADD $64, R8
-	ADD $64, R9
-	ADD $64, R2
-	SUBS $16, R0
-	BGE loop16
-
-done16:
-	ADD $16, R0
-	SUBS $4, R0
-	BLT done4
-	PCALIGN $16
-
-loop4:
-	FMOVQ 0(R6), F0
-	FMOVQ 0(R7), F1
-	FMOVQ 0(R8), F2
-	FMOVQ 0(R9), F3
-	FMOVQ 0(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	ADD $16, R6
-	ADD $16, R7
-	ADD $16, R8
-	ADD $16, R9
-	ADD $16, R2
-	SUBS $4, R0
-	BGE loop4
-
-done4:
-	ADD $4, R0
-	CBZ R0, fold
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R6, R5
-	CMP $0, R0
-	BEQ some1
-	WORD $0x0ddf80a0 // ld1 {v0.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some1
-	WORD $0x0ddf90a0 // ld1 {v0.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some1
-	WORD $0x4ddf80a0 // ld1 {v0.s}[2], [x5], #4
-
-some1:
-	WORD $0x6f00e401 // movi v1.2d, #0
-	MOVD R7, R5
-	CMP $0, R0
-	BEQ some2
-	WORD $0x0ddf80a1 // ld1 {v1.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some2
-	WORD $0x0ddf90a1 // ld1 {v1.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some2
-	WORD $0x4ddf80a1 // ld1 {v1.s}[2], [x5], #4
-
-some2:
-	WORD $0x6f00e402 // movi v2.2d, #0
-	MOVD R8, R5
-	CMP $0, R0
-	BEQ some3
-	WORD $0x0ddf80a2 // ld1 {v2.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some3
-	WORD $0x0ddf90a2 // ld1 {v2.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some3
-	WORD $0x4ddf80a2 // ld1 {v2.s}[2], [x5], #4
-
-some3:
-	WORD $0x6f00e403 // movi v3.2d, #0
-	MOVD R9, R5
-	CMP $0, R0
-	BEQ some4
-	WORD $0x0ddf80a3 // ld1 {v3.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some4
-	WORD $0x0ddf90a3 // ld1 {v3.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some4
-	WORD $0x4ddf80a3 // ld1 {v3.s}[2], [x5], #4
-
-some4:
-	FMOVQ 0(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-
-fold:
-	FMOVS alpha+48(FP), F4
-	WORD $0x6e28d500 // faddp v0.4s, v8.4s, v8.4s
-	WORD $0x6e28d501 // faddp v1.4s, v8.4s, v8.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVS 0(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVS F5, 0(R3)
-	ADD R4, R3
-	WORD $0x6e29d520 // faddp v0.4s, v9.4s, v9.4s
-	WORD $0x6e29d521 // faddp v1.4s, v9.4s, v9.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVS 0(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVS F5, 0(R3)
-	ADD R4, R3
-	WORD $0x6e2ad540 // faddp v0.4s, v10.4s, v10.4s
-	WORD $0x6e2ad541 // faddp v1.4s, v10.4s, v10.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVS 0(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVS F5, 0(R3)
-	ADD R4, R3
-	WORD $0x6e2bd560 // faddp v0.4s, v11.4s, v11.4s
-	WORD $0x6e2bd561 // faddp v1.4s, v11.4s, v11.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVS 0(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVS F5, 0(R3)
-	ADD R4, R3
-	RET
-
-// func neonBlockx2(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
-TEXT ·neonBlockx2(SB), NOSPLIT, $0-52
-	MOVD k+0(FP), R0
-	MOVD x+8(FP), R6
-	MOVD ldx+16(FP), R1
-	ADD R1, R6, R7
-	ADD R1, R7, R8
-	ADD R1, R8, R9
-	MOVD w+24(FP), R2
-	MOVD c+32(FP), R3
-	MOVD ldc+40(FP), R4
-	WORD $0x6f00e408 // movi v8.2d, #0
-	WORD $0x6f00e409 // movi v9.2d, #0
-	WORD $0x6f00e40a // movi v10.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x6f00e40c // movi v12.2d, #0
-	WORD $0x6f00e40d // movi v13.2d, #0
-	WORD $0x6f00e40e // movi v14.2d, #0
-	WORD $0x6f00e40f // movi v15.2d, #0
-	SUBS $16, R0
-	BLT done16
-	PCALIGN $16
-
-loop16:
-	FMOVQ 0(R6), F0
-	FMOVQ 0(R7), F1
-	FMOVQ 0(R8), F2
-	FMOVQ 0(R9), F3
-	FMOVQ 0(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 16(R6), F0
-	FMOVQ 16(R7), F1
-	FMOVQ 16(R8), F2
-	FMOVQ 16(R9), F3
-	FMOVQ 32(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 48(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 32(R6), F0
-	FMOVQ 32(R7), F1
-	FMOVQ 32(R8), F2
-	FMOVQ 32(R9), F3
-	FMOVQ 64(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 80(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 48(R6), F0
-	FMOVQ 48(R7), F1
-	FMOVQ 48(R8), F2
-	FMOVQ 48(R9), F3
-	FMOVQ 96(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 112(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	ADD $64, R6
-	ADD $64, R7
-	ADD $64, R8
-	ADD $64, R9
-	ADD $128, R2
-	SUBS $16, R0
-	BGE loop16
-
-done16:
-	ADD $16, R0
-	SUBS $4, R0
-	BLT done4
-	PCALIGN $16
-
-loop4:
-	FMOVQ 0(R6), F0
-	FMOVQ 0(R7), F1
-	FMOVQ 0(R8), F2
-	FMOVQ 0(R9), F3
-	FMOVQ 0(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	ADD $16, R6
-	ADD $16, R7
-	ADD $16, R8
-	ADD $16, R9
-	ADD $32, R2
-	SUBS $4, R0
-	BGE loop4
-
-done4:
-	ADD $4, R0
-	CBZ R0, fold
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R6, R5
-	CMP $0, R0
-	BEQ some1
-	WORD $0x0ddf80a0 // ld1 {v0.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some1
-	WORD $0x0ddf90a0 // ld1 {v0.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some1
-	WORD $0x4ddf80a0 // ld1 {v0.s}[2], [x5], #4
-
-some1:
-	WORD $0x6f00e401 // movi v1.2d, #0
-	MOVD R7, R5
-	CMP $0, R0
-	BEQ some2
-	WORD $0x0ddf80a1 // ld1 {v1.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some2
-	WORD $0x0ddf90a1 // ld1 {v1.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some2
-	WORD $0x4ddf80a1 // ld1 {v1.s}[2], [x5], #4
-
-some2:
-	WORD $0x6f00e402 // movi v2.2d, #0
-	MOVD R8, R5
-	CMP $0, R0
-	BEQ some3
-	WORD $0x0ddf80a2 // ld1 {v2.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some3
-	WORD $0x0ddf90a2 // ld1 {v2.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some3
-	WORD $0x4ddf80a2 // ld1 {v2.s}[2], [x5], #4
-
-some3:
-	WORD $0x6f00e403 // movi v3.2d, #0
-	MOVD R9, R5
-	CMP $0, R0
-	BEQ some4
-	WORD $0x0ddf80a3 // ld1 {v3.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some4
-	WORD $0x0ddf90a3 // ld1 {v3.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some4
-	WORD $0x4ddf80a3 // ld1 {v3.s}[2], [x5], #4
-
-some4:
-	FMOVQ 0(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-
-fold:
-	FMOVS alpha+48(FP), F4
-	WORD $0x6e2cd500 // faddp v0.4s, v8.4s, v12.4s
-	WORD $0x6e2cd581 // faddp v1.4s, v12.4s, v12.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVD 0(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVD F5, 0(R3)
-	ADD R4, R3
-	WORD $0x6e2dd520 // faddp v0.4s, v9.4s, v13.4s
-	WORD $0x6e2dd5a1 // faddp v1.4s, v13.4s, v13.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVD 0(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVD F5, 0(R3)
-	ADD R4, R3
-	WORD $0x6e2ed540 // faddp v0.4s, v10.4s, v14.4s
-	WORD $0x6e2ed5c1 // faddp v1.4s, v14.4s, v14.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVD 0(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVD F5, 0(R3)
-	ADD R4, R3
-	WORD $0x6e2fd560 // faddp v0.4s, v11.4s, v15.4s
-	WORD $0x6e2fd5e1 // faddp v1.4s, v15.4s, v15.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVD 0(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVD F5, 0(R3)
-	ADD R4, R3
-	RET
-
-// func neonBlockx3(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
-TEXT ·neonBlockx3(SB), NOSPLIT, $0-52
-	MOVD k+0(FP), R0
-	MOVD x+8(FP), R6
-	MOVD ldx+16(FP), R1
-	ADD R1, R6, R7
-	ADD R1, R7, R8
-	ADD R1, R8, R9
-	MOVD w+24(FP), R2
-	MOVD c+32(FP), R3
-	MOVD ldc+40(FP), R4
-	WORD $0x6f00e408 // movi v8.2d, #0
-	WORD $0x6f00e409 // movi v9.2d, #0
-	WORD $0x6f00e40a // movi v10.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x6f00e40c // movi v12.2d, #0
-	WORD $0x6f00e40d // movi v13.2d, #0
-	WORD $0x6f00e40e // movi v14.2d, #0
-	WORD $0x6f00e40f // movi v15.2d, #0
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	SUBS $16, R0
-	BLT done16
-	PCALIGN $16
-
-loop16:
-	FMOVQ 0(R6), F0
-	FMOVQ 0(R7), F1
-	FMOVQ 0(R8), F2
-	FMOVQ 0(R9), F3
-	FMOVQ 0(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 32(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 16(R6), F0
-	FMOVQ 16(R7), F1
-	FMOVQ 16(R8), F2
-	FMOVQ 16(R9), F3
-	FMOVQ 48(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 64(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 80(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 32(R6), F0
-	FMOVQ 32(R7), F1
-	FMOVQ 32(R8), F2
-	FMOVQ 32(R9), F3
-	FMOVQ 96(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 112(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 128(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 48(R6), F0
-	FMOVQ 48(R7), F1
-	FMOVQ 48(R8), F2
-	FMOVQ 48(R9), F3
-	FMOVQ 144(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 160(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 176(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	ADD $64, R6
-	ADD $64, R7
-	ADD $64, R8
-	ADD $64, R9
-	ADD $192, R2
-	SUBS $16, R0
-	BGE loop16
-
-done16:
-	ADD $16, R0
-	SUBS $4, R0
-	BLT done4
-	PCALIGN $16
-
-loop4:
-	FMOVQ 0(R6), F0
-	FMOVQ 0(R7), F1
-	FMOVQ 0(R8), F2
-	FMOVQ 0(R9), F3
-	FMOVQ 0(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 32(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	ADD $16, R6
-	ADD $16, R7
-	ADD $16, R8
-	ADD $16, R9
-	ADD $48, R2
-	SUBS $4, R0
-	BGE loop4
-
-done4:
-	ADD $4, R0
-	CBZ R0, fold
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R6, R5
-	CMP $0, R0
-	BEQ some1
-	WORD $0x0ddf80a0 // ld1 {v0.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some1
-	WORD $0x0ddf90a0 // ld1 {v0.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some1
-	WORD $0x4ddf80a0 // ld1 {v0.s}[2], [x5], #4
-
-some1:
-	WORD $0x6f00e401 // movi v1.2d, #0
-	MOVD R7, R5
-	CMP $0, R0
-	BEQ some2
-	WORD $0x0ddf80a1 // ld1 {v1.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some2
-	WORD $0x0ddf90a1 // ld1 {v1.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some2
-	WORD $0x4ddf80a1 // ld1 {v1.s}[2], [x5], #4
-
-some2:
-	WORD $0x6f00e402 // movi v2.2d, #0
-	MOVD R8, R5
-	CMP $0, R0
-	BEQ some3
-	WORD $0x0ddf80a2 // ld1 {v2.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some3
-	WORD $0x0ddf90a2 // ld1 {v2.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some3
-	WORD $0x4ddf80a2 // ld1 {v2.s}[2], [x5], #4
-
-some3:
-	WORD $0x6f00e403 // movi v3.2d, #0
-	MOVD R9, R5
-	CMP $0, R0
-	BEQ some4
-	WORD $0x0ddf80a3 // ld1 {v3.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some4
-	WORD $0x0ddf90a3 // ld1 {v3.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some4
-	WORD $0x4ddf80a3 // ld1 {v3.s}[2], [x5], #4
-
-some4:
-	FMOVQ 0(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 32(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-
-fold:
-	FMOVS alpha+48(FP), F4
-	WORD $0x6e2cd500 // faddp v0.4s, v8.4s, v12.4s
-	WORD $0x6e30d601 // faddp v1.4s, v16.4s, v16.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVD 0(R3), F5
-	ADD $8, R3, R5
-	WORD $0x4ddf80a5 // ld1 {v5.s}[2], [x5], #4
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVD F5, 0(R3)
-	ADD $8, R3, R5
-	WORD $0x4d9f80a5 // st1 {v5.s}[2], [x5], #4
-	ADD R4, R3
-	WORD $0x6e2dd520 // faddp v0.4s, v9.4s, v13.4s
-	WORD $0x6e31d621 // faddp v1.4s, v17.4s, v17.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVD 0(R3), F5
-	ADD $8, R3, R5
-	WORD $0x4ddf80a5 // ld1 {v5.s}[2], [x5], #4
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVD F5, 0(R3)
-	ADD $8, R3, R5
-	WORD $0x4d9f80a5 // st1 {v5.s}[2], [x5], #4
-	ADD R4, R3
-	WORD $0x6e2ed540 // faddp v0.4s, v10.4s, v14.4s
-	WORD $0x6e32d641 // faddp v1.4s, v18.4s, v18.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVD 0(R3), F5
-	ADD $8, R3, R5
-	WORD $0x4ddf80a5 // ld1 {v5.s}[2], [x5], #4
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVD F5, 0(R3)
-	ADD $8, R3, R5
-	WORD $0x4d9f80a5 // st1 {v5.s}[2], [x5], #4
-	ADD R4, R3
-	WORD $0x6e2fd560 // faddp v0.4s, v11.4s, v15.4s
-	WORD $0x6e33d661 // faddp v1.4s, v19.4s, v19.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVD 0(R3), F5
-	ADD $8, R3, R5
-	WORD $0x4ddf80a5 // ld1 {v5.s}[2], [x5], #4
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVD F5, 0(R3)
-	ADD $8, R3, R5
-	WORD $0x4d9f80a5 // st1 {v5.s}[2], [x5], #4
-	ADD R4, R3
-	RET
-
-// func neonBlockx4(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
-TEXT ·neonBlockx4(SB), NOSPLIT, $0-52
-	MOVD k+0(FP), R0
-	MOVD x+8(FP), R6
-	MOVD ldx+16(FP), R1
-	ADD R1, R6, R7
-	ADD R1, R7, R8
-	ADD R1, R8, R9
-	MOVD w+24(FP), R2
-	MOVD c+32(FP), R3
-	MOVD ldc+40(FP), R4
-	WORD $0x6f00e408 // movi v8.2d, #0
-	WORD $0x6f00e409 // movi v9.2d, #0
-	WORD $0x6f00e40a // movi v10.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x6f00e40c // movi v12.2d, #0
-	WORD $0x6f00e40d // movi v13.2d, #0
-	WORD $0x6f00e40e // movi v14.2d, #0
-	WORD $0x6f00e40f // movi v15.2d, #0
+	MOVD a+8(FP), R7
+	MOVD arow+16(FP), R6
+	ADD R6, R7, R8
+	ADD R6, R8, R9
+	ADD R6, R9, R10
+	ADD R6, R10, R11
+	MOVD acol+24(FP), R1
+	MOVD b+32(FP), R2
+	MOVD ldb+40(FP), R3
+	MOVD c+48(FP), R4
+	MOVD ldc+56(FP), R5
 	WORD $0x6f00e410 // movi v16.2d, #0
 	WORD $0x6f00e411 // movi v17.2d, #0
 	WORD $0x6f00e412 // movi v18.2d, #0
@@ -4959,281 +2667,146 @@ TEXT ·neonBlockx4(SB), NOSPLIT, $0-52
 	WORD $0x6f00e415 // movi v21.2d, #0
 	WORD $0x6f00e416 // movi v22.2d, #0
 	WORD $0x6f00e417 // movi v23.2d, #0
-	SUBS $16, R0
-	BLT done16
+	WORD $0x6f00e418 // movi v24.2d, #0
+	WORD $0x6f00e419 // movi v25.2d, #0
+	MOVD $0, R6
 	PCALIGN $16
 
-loop16:
-	FMOVQ 0(R6), F0
-	FMOVQ 0(R7), F1
-	FMOVQ 0(R8), F2
-	FMOVQ 0(R9), F3
-	FMOVQ 0(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 32(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 48(R2), F7
-	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
-	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
-	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
-	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 16(R6), F0
-	FMOVQ 16(R7), F1
-	FMOVQ 16(R8), F2
-	FMOVQ 16(R9), F3
-	FMOVQ 64(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 80(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 96(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 112(R2), F7
-	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
-	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
-	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
-	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 32(R6), F0
-	FMOVQ 32(R7), F1
-	FMOVQ 32(R8), F2
-	FMOVQ 32(R9), F3
-	FMOVQ 128(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 144(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 160(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 176(R2), F7
-	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
-	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
-	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
-	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 48(R6), F0
-	FMOVQ 48(R7), F1
-	FMOVQ 48(R8), F2
-	FMOVQ 48(R9), F3
-	FMOVQ 192(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 208(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 224(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 240(R2), F7
-	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
-	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
-	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
-	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	ADD $64, R6
-	ADD $64, R7
-	ADD $64, R8
-	ADD $64, R9
-	ADD $256, R2
-	SUBS $16, R0
-	BGE loop16
-
-done16:
-	ADD $16, R0
-	SUBS $4, R0
-	BLT done4
-	PCALIGN $16
-
-loop4:
-	FMOVQ 0(R6), F0
-	FMOVQ 0(R7), F1
-	FMOVQ 0(R8), F2
-	FMOVQ 0(R9), F3
-	FMOVQ 0(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 32(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 48(R2), F7
-	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
-	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
-	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
-	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	ADD $16, R6
-	ADD $16, R7
-	ADD $16, R8
-	ADD $16, R9
-	ADD $64, R2
-	SUBS $4, R0
-	BGE loop4
-
-done4:
-	ADD $4, R0
-	CBZ R0, fold
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R6, R5
-	CMP $0, R0
-	BEQ some1
-	WORD $0x0ddf80a0 // ld1 {v0.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some1
-	WORD $0x0ddf90a0 // ld1 {v0.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some1
-	WORD $0x4ddf80a0 // ld1 {v0.s}[2], [x5], #4
-
-some1:
-	WORD $0x6f00e401 // movi v1.2d, #0
-	MOVD R7, R5
-	CMP $0, R0
-	BEQ some2
-	WORD $0x0ddf80a1 // ld1 {v1.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some2
-	WORD $0x0ddf90a1 // ld1 {v1.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some2
-	WORD $0x4ddf80a1 // ld1 {v1.s}[2], [x5], #4
-
-some2:
-	WORD $0x6f00e402 // movi v2.2d, #0
-	MOVD R8, R5
-	CMP $0, R0
-	BEQ some3
-	WORD $0x0ddf80a2 // ld1 {v2.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some3
-	WORD $0x0ddf90a2 // ld1 {v2.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some3
-	WORD $0x4ddf80a2 // ld1 {v2.s}[2], [x5], #4
-
-some3:
-	WORD $0x6f00e403 // movi v3.2d, #0
-	MOVD R9, R5
-	CMP $0, R0
-	BEQ some4
-	WORD $0x0ddf80a3 // ld1 {v3.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some4
-	WORD $0x0ddf90a3 // ld1 {v3.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some4
-	WORD $0x4ddf80a3 // ld1 {v3.s}[2], [x5], #4
-
-some4:
-	FMOVQ 0(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 32(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 48(R2), F7
-	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
-	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
-	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
-	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-
-fold:
-	FMOVS alpha+48(FP), F4
-	WORD $0x6e2cd500 // faddp v0.4s, v8.4s, v12.4s
-	WORD $0x6e34d601 // faddp v1.4s, v16.4s, v20.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ 0(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVQ F5, 0(R3)
-	ADD R4, R3
-	WORD $0x6e2dd520 // faddp v0.4s, v9.4s, v13.4s
-	WORD $0x6e35d621 // faddp v1.4s, v17.4s, v21.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ 0(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVQ F5, 0(R3)
-	ADD R4, R3
-	WORD $0x6e2ed540 // faddp v0.4s, v10.4s, v14.4s
-	WORD $0x6e36d641 // faddp v1.4s, v18.4s, v22.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ 0(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVQ F5, 0(R3)
-	ADD R4, R3
-	WORD $0x6e2fd560 // faddp v0.4s, v11.4s, v15.4s
-	WORD $0x6e37d661 // faddp v1.4s, v19.4s, v23.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ 0(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVQ F5, 0(R3)
-	ADD R4, R3
+loop:
+	FLDPQ 0(R2), (F0, F1)
+	FMOVS (R7)(R6), F8
+	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
+	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
+	FMOVS (R8)(R6), F9
+	WORD $0x4f891012 // fmla v18.4s, v0.4s, v9.s[0]
+	WORD $0x4f891033 // fmla v19.4s, v1.4s, v9.s[0]
+	FMOVS (R9)(R6), F10
+	WORD $0x4f8a1014 // fmla v20.4s, v0.4s, v10.s[0]
+	WORD $0x4f8a1035 // fmla v21.4s, v1.4s, v10.s[0]
+	FMOVS (R10)(R6), F11
+	WORD $0x4f8b1016 // fmla v22.4s, v0.4s, v11.s[0]
+	WORD $0x4f8b1037 // fmla v23.4s, v1.4s, v11.s[0]
+	FMOVS (R11)(R6), F12
+	WORD $0x4f8c1018 // fmla v24.4s, v0.4s, v12.s[0]
+	WORD $0x4f8c1039 // fmla v25.4s, v1.4s, v12.s[0]
+	ADD R1, R6
+	ADD R3, R2
+	SUBS $1, R0
+	BNE loop
+	FMOVS alpha+64(FP), F8
+	FMOVQ 0(R4), F0
+	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881261 // fmla v1.4s, v19.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f8812e1 // fmla v1.4s, v23.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
 	RET
 
-// func neonBlockx5(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
-TEXT ·neonBlockx5(SB), NOSPLIT, $0-52
+// func neonDirectx5x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
+TEXT ·neonDirectx5x4(SB), NOSPLIT, $0-68
 	MOVD k+0(FP), R0
-	MOVD x+8(FP), R6
-	MOVD ldx+16(FP), R1
-	ADD R1, R6, R7
-	ADD R1, R7, R8
-	ADD R1, R8, R9
-	MOVD w+24(FP), R2
-	MOVD c+32(FP), R3
-	MOVD ldc+40(FP), R4
-	WORD $0x6f00e408 // movi v8.2d, #0
-	WORD $0x6f00e409 // movi v9.2d, #0
-	WORD $0x6f00e40a // movi v10.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x6f00e40c // movi v12.2d, #0
-	WORD $0x6f00e40d // movi v13.2d, #0
-	WORD $0x6f00e40e // movi v14.2d, #0
-	WORD $0x6f00e40f // movi v15.2d, #0
+	MOVD a+8(FP), R7
+	MOVD arow+16(FP), R6
+	ADD R6, R7, R8
+	ADD R6, R8, R9
+	ADD R6, R9, R10
+	ADD R6, R10, R11
+	MOVD acol+24(FP), R1
+	MOVD b+32(FP), R2
+	MOVD ldb+40(FP), R3
+	MOVD c+48(FP), R4
+	MOVD ldc+56(FP), R5
+	WORD $0x6f00e410 // movi v16.2d, #0
+	WORD $0x6f00e411 // movi v17.2d, #0
+	WORD $0x6f00e412 // movi v18.2d, #0
+	WORD $0x6f00e413 // movi v19.2d, #0
+	WORD $0x6f00e414 // movi v20.2d, #0
+	MOVD $0, R6
+	PCALIGN $16
+
+loop:
+	FMOVQ 0(R2), F0
+	FMOVS (R7)(R6), F8
+	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
+	FMOVS (R8)(R6), F9
+	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
+	FMOVS (R9)(R6), F10
+	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
+	FMOVS (R10)(R6), F11
+	WORD $0x4f8b1013 // fmla v19.4s, v0.4s, v11.s[0]
+	FMOVS (R11)(R6), F12
+	WORD $0x4f8c1014 // fmla v20.4s, v0.4s, v12.s[0]
+	ADD R1, R6
+	ADD R3, R2
+	SUBS $1, R0
+	BNE loop
+	FMOVS alpha+64(FP), F8
+	FMOVQ 0(R4), F0
+	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881260 // fmla v0.4s, v19.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	RET
+
+// func neonDirectx6x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
+TEXT ·neonDirectx6x8(SB), NOSPLIT, $0-68
+	MOVD k+0(FP), R0
+	MOVD a+8(FP), R7
+	MOVD arow+16(FP), R6
+	ADD R6, R7, R8
+	ADD R6, R8, R9
+	ADD R6, R9, R10
+	ADD R6, R10, R11
+	ADD R6, R11, R12
+	MOVD acol+24(FP), R1
+	MOVD b+32(FP), R2
+	MOVD ldb+40(FP), R3
+	MOVD c+48(FP), R4
+	MOVD ldc+56(FP), R5
 	WORD $0x6f00e410 // movi v16.2d, #0
 	WORD $0x6f00e411 // movi v17.2d, #0
 	WORD $0x6f00e412 // movi v18.2d, #0
@@ -5246,335 +2819,353 @@ TEXT ·neonBlockx5(SB), NOSPLIT, $0-52
 	WORD $0x6f00e419 // movi v25.2d, #0
 	WORD $0x6f00e41a // movi v26.2d, #0
 	WORD $0x6f00e41b // movi v27.2d, #0
-	SUBS $16, R0
-	BLT done16
+	MOVD $0, R6
 	PCALIGN $16
 
-loop16:
-	FMOVQ 0(R6), F0
-	FMOVQ 0(R7), F1
-	FMOVQ 0(R8), F2
-	FMOVQ 0(R9), F3
-	FMOVQ 0(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 32(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 48(R2), F7
-	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
-	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
-	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
-	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 64(R2), F4
-	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
-	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
-	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
-	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	FMOVQ 16(R6), F0
-	FMOVQ 16(R7), F1
-	FMOVQ 16(R8), F2
-	FMOVQ 16(R9), F3
-	FMOVQ 80(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 96(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 112(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 128(R2), F7
-	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
-	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
-	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
-	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 144(R2), F4
-	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
-	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
-	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
-	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	FMOVQ 32(R6), F0
-	FMOVQ 32(R7), F1
-	FMOVQ 32(R8), F2
-	FMOVQ 32(R9), F3
-	FMOVQ 160(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 176(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 192(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 208(R2), F7
-	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
-	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
-	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
-	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 224(R2), F4
-	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
-	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
-	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
-	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	FMOVQ 48(R6), F0
-	FMOVQ 48(R7), F1
-	FMOVQ 48(R8), F2
-	FMOVQ 48(R9), F3
-	FMOVQ 240(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 256(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 272(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 288(R2), F7
-	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
-	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
-	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
-	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 304(R2), F4
-	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
-	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
-	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
-	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	ADD $64, R6
-	ADD $64, R7
-	ADD $64, R8
-	ADD $64, R9
-	ADD $320, R2
-	SUBS $16, R0
-	BGE loop16
-
-done16:
-	ADD $16, R0
-	SUBS $4, R0
-	BLT done4
-	PCALIGN $16
-
-loop4:
-	FMOVQ 0(R6), F0
-	FMOVQ 0(R7), F1
-	FMOVQ 0(R8), F2
-	FMOVQ 0(R9), F3
-	FMOVQ 0(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 32(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 48(R2), F7
-	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
-	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
-	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
-	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 64(R2), F4
-	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
-	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
-	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
-	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	ADD $16, R6
-	ADD $16, R7
-	ADD $16, R8
-	ADD $16, R9
-	ADD $80, R2
-	SUBS $4, R0
-	BGE loop4
-
-done4:
-	ADD $4, R0
-	CBZ R0, fold
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R6, R5
-	CMP $0, R0
-	BEQ some1
-	WORD $0x0ddf80a0 // ld1 {v0.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some1
-	WORD $0x0ddf90a0 // ld1 {v0.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some1
-	WORD $0x4ddf80a0 // ld1 {v0.s}[2], [x5], #4
-
-some1:
-	WORD $0x6f00e401 // movi v1.2d, #0
-	MOVD R7, R5
-	CMP $0, R0
-	BEQ some2
-	WORD $0x0ddf80a1 // ld1 {v1.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some2
-	WORD $0x0ddf90a1 // ld1 {v1.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some2
-	WORD $0x4ddf80a1 // ld1 {v1.s}[2], [x5], #4
-
-some2:
-	WORD $0x6f00e402 // movi v2.2d, #0
-	MOVD R8, R5
-	CMP $0, R0
-	BEQ some3
-	WORD $0x0ddf80a2 // ld1 {v2.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some3
-	WORD $0x0ddf90a2 // ld1 {v2.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some3
-	WORD $0x4ddf80a2 // ld1 {v2.s}[2], [x5], #4
-
-some3:
-	WORD $0x6f00e403 // movi v3.2d, #0
-	MOVD R9, R5
-	CMP $0, R0
-	BEQ some4
-	WORD $0x0ddf80a3 // ld1 {v3.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some4
-	WORD $0x0ddf90a3 // ld1 {v3.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some4
-	WORD $0x4ddf80a3 // ld1 {v3.s}[2], [x5], #4
-
-some4:
-	FMOVQ 0(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 32(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 48(R2), F7
-	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
-	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
-	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
-	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 64(R2), F4
-	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
-	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
-	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
-	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-
-fold:
-	FMOVS alpha+48(FP), F4
-	WORD $0x6e2cd500 // faddp v0.4s, v8.4s, v12.4s
-	WORD $0x6e34d601 // faddp v1.4s, v16.4s, v20.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ 0(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVQ F5, 0(R3)
-	WORD $0x6e38d700 // faddp v0.4s, v24.4s, v24.4s
-	WORD $0x6e38d701 // faddp v1.4s, v24.4s, v24.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVS 16(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVS F5, 16(R3)
-	ADD R4, R3
-	WORD $0x6e2dd520 // faddp v0.4s, v9.4s, v13.4s
-	WORD $0x6e35d621 // faddp v1.4s, v17.4s, v21.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ 0(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVQ F5, 0(R3)
-	WORD $0x6e39d720 // faddp v0.4s, v25.4s, v25.4s
-	WORD $0x6e39d721 // faddp v1.4s, v25.4s, v25.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVS 16(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVS F5, 16(R3)
-	ADD R4, R3
-	WORD $0x6e2ed540 // faddp v0.4s, v10.4s, v14.4s
-	WORD $0x6e36d641 // faddp v1.4s, v18.4s, v22.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ 0(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVQ F5, 0(R3)
-	WORD $0x6e3ad740 // faddp v0.4s, v26.4s, v26.4s
-	WORD $0x6e3ad741 // faddp v1.4s, v26.4s, v26.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVS 16(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVS F5, 16(R3)
-	ADD R4, R3
-	WORD $0x6e2fd560 // faddp v0.4s, v11.4s, v15.4s
-	WORD $0x6e37d661 // faddp v1.4s, v19.4s, v23.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ 0(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVQ F5, 0(R3)
-	WORD $0x6e3bd760 // faddp v0.4s, v27.4s, v27.4s
-	WORD $0x6e3bd761 // faddp v1.4s, v27.4s, v27.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVS 16(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVS F5, 16(R3)
-	ADD R4, R3
+loop:
+	FLDPQ 0(R2), (F0, F1)
+	FMOVS (R7)(R6), F8
+	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
+	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
+	FMOVS (R8)(R6), F9
+	WORD $0x4f891012 // fmla v18.4s, v0.4s, v9.s[0]
+	WORD $0x4f891033 // fmla v19.4s, v1.4s, v9.s[0]
+	FMOVS (R9)(R6), F10
+	WORD $0x4f8a1014 // fmla v20.4s, v0.4s, v10.s[0]
+	WORD $0x4f8a1035 // fmla v21.4s, v1.4s, v10.s[0]
+	FMOVS (R10)(R6), F11
+	WORD $0x4f8b1016 // fmla v22.4s, v0.4s, v11.s[0]
+	WORD $0x4f8b1037 // fmla v23.4s, v1.4s, v11.s[0]
+	FMOVS (R11)(R6), F12
+	WORD $0x4f8c1018 // fmla v24.4s, v0.4s, v12.s[0]
+	WORD $0x4f8c1039 // fmla v25.4s, v1.4s, v12.s[0]
+	FMOVS (R12)(R6), F13
+	WORD $0x4f8d101a // fmla v26.4s, v0.4s, v13.s[0]
+	WORD $0x4f8d103b // fmla v27.4s, v1.4s, v13.s[0]
+	ADD R1, R6
+	ADD R3, R2
+	SUBS $1, R0
+	BNE loop
+	FMOVS alpha+64(FP), F8
+	FMOVQ 0(R4), F0
+	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881261 // fmla v1.4s, v19.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f8812e1 // fmla v1.4s, v23.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881340 // fmla v0.4s, v26.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881361 // fmla v1.4s, v27.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
 	RET
 
-// func neonBlockx6(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
-TEXT ·neonBlockx6(SB), NOSPLIT, $0-52
+// func neonDirectx6x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
+TEXT ·neonDirectx6x4(SB), NOSPLIT, $0-68
 	MOVD k+0(FP), R0
-	MOVD x+8(FP), R6
-	MOVD ldx+16(FP), R1
-	ADD R1, R6, R7
-	ADD R1, R7, R8
-	ADD R1, R8, R9
-	MOVD w+24(FP), R2
-	MOVD c+32(FP), R3
-	MOVD ldc+40(FP), R4
-	WORD $0x6f00e408 // movi v8.2d, #0
-	WORD $0x6f00e409 // movi v9.2d, #0
-	WORD $0x6f00e40a // movi v10.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x6f00e40c // movi v12.2d, #0
-	WORD $0x6f00e40d // movi v13.2d, #0
-	WORD $0x6f00e40e // movi v14.2d, #0
-	WORD $0x6f00e40f // movi v15.2d, #0
+	MOVD a+8(FP), R7
+	MOVD arow+16(FP), R6
+	ADD R6, R7, R8
+	ADD R6, R8, R9
+	ADD R6, R9, R10
+	ADD R6, R10, R11
+	ADD R6, R11, R12
+	MOVD acol+24(FP), R1
+	MOVD b+32(FP), R2
+	MOVD ldb+40(FP), R3
+	MOVD c+48(FP), R4
+	MOVD ldc+56(FP), R5
+	WORD $0x6f00e410 // movi v16.2d, #0
+	WORD $0x6f00e411 // movi v17.2d, #0
+	WORD $0x6f00e412 // movi v18.2d, #0
+	WORD $0x6f00e413 // movi v19.2d, #0
+	WORD $0x6f00e414 // movi v20.2d, #0
+	WORD $0x6f00e415 // movi v21.2d, #0
+	MOVD $0, R6
+	PCALIGN $16
+
+loop:
+	FMOVQ 0(R2), F0
+	FMOVS (R7)(R6), F8
+	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
+	FMOVS (R8)(R6), F9
+	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
+	FMOVS (R9)(R6), F10
+	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
+	FMOVS (R10)(R6), F11
+	WORD $0x4f8b1013 // fmla v19.4s, v0.4s, v11.s[0]
+	FMOVS (R11)(R6), F12
+	WORD $0x4f8c1014 // fmla v20.4s, v0.4s, v12.s[0]
+	FMOVS (R12)(R6), F13
+	WORD $0x4f8d1015 // fmla v21.4s, v0.4s, v13.s[0]
+	ADD R1, R6
+	ADD R3, R2
+	SUBS $1, R0
+	BNE loop
+	FMOVS alpha+64(FP), F8
+	FMOVQ 0(R4), F0
+	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881260 // fmla v0.4s, v19.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f8812a0 // fmla v0.4s, v21.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	RET
+
+// func neonDirectx7x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
+TEXT ·neonDirectx7x8(SB), NOSPLIT, $0-68
+	MOVD k+0(FP), R0
+	MOVD a+8(FP), R7
+	MOVD arow+16(FP), R6
+	ADD R6, R7, R8
+	ADD R6, R8, R9
+	ADD R6, R9, R10
+	ADD R6, R10, R11
+	ADD R6, R11, R12
+	ADD R6, R12, R13
+	MOVD acol+24(FP), R1
+	MOVD b+32(FP), R2
+	MOVD ldb+40(FP), R3
+	MOVD c+48(FP), R4
+	MOVD ldc+56(FP), R5
+	WORD $0x6f00e410 // movi v16.2d, #0
+	WORD $0x6f00e411 // movi v17.2d, #0
+	WORD $0x6f00e412 // movi v18.2d, #0
+	WORD $0x6f00e413 // movi v19.2d, #0
+	WORD $0x6f00e414 // movi v20.2d, #0
+	WORD $0x6f00e415 // movi v21.2d, #0
+	WORD $0x6f00e416 // movi v22.2d, #0
+	WORD $0x6f00e417 // movi v23.2d, #0
+	WORD $0x6f00e418 // movi v24.2d, #0
+	WORD $0x6f00e419 // movi v25.2d, #0
+	WORD $0x6f00e41a // movi v26.2d, #0
+	WORD $0x6f00e41b // movi v27.2d, #0
+	WORD $0x6f00e41c // movi v28.2d, #0
+	WORD $0x6f00e41d // movi v29.2d, #0
+	MOVD $0, R6
+	PCALIGN $16
+
+loop:
+	FLDPQ 0(R2), (F0, F1)
+	FMOVS (R7)(R6), F8
+	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
+	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
+	FMOVS (R8)(R6), F9
+	WORD $0x4f891012 // fmla v18.4s, v0.4s, v9.s[0]
+	WORD $0x4f891033 // fmla v19.4s, v1.4s, v9.s[0]
+	FMOVS (R9)(R6), F10
+	WORD $0x4f8a1014 // fmla v20.4s, v0.4s, v10.s[0]
+	WORD $0x4f8a1035 // fmla v21.4s, v1.4s, v10.s[0]
+	FMOVS (R10)(R6), F11
+	WORD $0x4f8b1016 // fmla v22.4s, v0.4s, v11.s[0]
+	WORD $0x4f8b1037 // fmla v23.4s, v1.4s, v11.s[0]
+	FMOVS (R11)(R6), F12
+	WORD $0x4f8c1018 // fmla v24.4s, v0.4s, v12.s[0]
+	WORD $0x4f8c1039 // fmla v25.4s, v1.4s, v12.s[0]
+	FMOVS (R12)(R6), F13
+	WORD $0x4f8d101a // fmla v26.4s, v0.4s, v13.s[0]
+	WORD $0x4f8d103b // fmla v27.4s, v1.4s, v13.s[0]
+	FMOVS (R13)(R6), F14
+	WORD $0x4f8e101c // fmla v28.4s, v0.4s, v14.s[0]
+	WORD $0x4f8e103d // fmla v29.4s, v1.4s, v14.s[0]
+	ADD R1, R6
+	ADD R3, R2
+	SUBS $1, R0
+	BNE loop
+	FMOVS alpha+64(FP), F8
+	FMOVQ 0(R4), F0
+	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881261 // fmla v1.4s, v19.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f8812e1 // fmla v1.4s, v23.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881340 // fmla v0.4s, v26.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881361 // fmla v1.4s, v27.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881380 // fmla v0.4s, v28.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f8813a1 // fmla v1.4s, v29.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	RET
+
+// func neonDirectx7x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
+TEXT ·neonDirectx7x4(SB), NOSPLIT, $0-68
+	MOVD k+0(FP), R0
+	MOVD a+8(FP), R7
+	MOVD arow+16(FP), R6
+	ADD R6, R7, R8
+	ADD R6, R8, R9
+	ADD R6, R9, R10
+	ADD R6, R10, R11
+	ADD R6, R11, R12
+	ADD R6, R12, R13
+	MOVD acol+24(FP), R1
+	MOVD b+32(FP), R2
+	MOVD ldb+40(FP), R3
+	MOVD c+48(FP), R4
+	MOVD ldc+56(FP), R5
+	WORD $0x6f00e410 // movi v16.2d, #0
+	WORD $0x6f00e411 // movi v17.2d, #0
+	WORD $0x6f00e412 // movi v18.2d, #0
+	WORD $0x6f00e413 // movi v19.2d, #0
+	WORD $0x6f00e414 // movi v20.2d, #0
+	WORD $0x6f00e415 // movi v21.2d, #0
+	WORD $0x6f00e416 // movi v22.2d, #0
+	MOVD $0, R6
+	PCALIGN $16
+
+loop:
+	FMOVQ 0(R2), F0
+	FMOVS (R7)(R6), F8
+	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
+	FMOVS (R8)(R6), F9
+	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
+	FMOVS (R9)(R6), F10
+	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
+	FMOVS (R10)(R6), F11
+	WORD $0x4f8b1013 // fmla v19.4s, v0.4s, v11.s[0]
+	FMOVS (R11)(R6), F12
+	WORD $0x4f8c1014 // fmla v20.4s, v0.4s, v12.s[0]
+	FMOVS (R12)(R6), F13
+	WORD $0x4f8d1015 // fmla v21.4s, v0.4s, v13.s[0]
+	FMOVS (R13)(R6), F14
+	WORD $0x4f8e1016 // fmla v22.4s, v0.4s, v14.s[0]
+	ADD R1, R6
+	ADD R3, R2
+	SUBS $1, R0
+	BNE loop
+	FMOVS alpha+64(FP), F8
+	FMOVQ 0(R4), F0
+	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881260 // fmla v0.4s, v19.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f8812a0 // fmla v0.4s, v21.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	RET
+
+// func neonDirectx8x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
+TEXT ·neonDirectx8x8(SB), NOSPLIT, $0-68
+	MOVD k+0(FP), R0
+	MOVD a+8(FP), R7
+	MOVD arow+16(FP), R6
+	ADD R6, R7, R8
+	ADD R6, R8, R9
+	ADD R6, R9, R10
+	ADD R6, R10, R11
+	ADD R6, R11, R12
+	ADD R6, R12, R13
+	ADD R6, R13, R14
+	MOVD acol+24(FP), R1
+	MOVD b+32(FP), R2
+	MOVD ldb+40(FP), R3
+	MOVD c+48(FP), R4
+	MOVD ldc+56(FP), R5
 	WORD $0x6f00e410 // movi v16.2d, #0
 	WORD $0x6f00e411 // movi v17.2d, #0
 	WORD $0x6f00e412 // movi v18.2d, #0
@@ -5591,344 +3182,181 @@ TEXT ·neonBlockx6(SB), NOSPLIT, $0-52
 	WORD $0x6f00e41d // movi v29.2d, #0
 	WORD $0x6f00e41e // movi v30.2d, #0
 	WORD $0x6f00e41f // movi v31.2d, #0
-	SUBS $16, R0
-	BLT done16
+	MOVD $0, R6
 	PCALIGN $16
 
-loop16:
-	FMOVQ 0(R6), F0
-	FMOVQ 0(R7), F1
-	FMOVQ 0(R8), F2
-	FMOVQ 0(R9), F3
-	FMOVQ 0(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 32(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 48(R2), F7
-	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
-	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
-	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
-	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 64(R2), F4
-	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
-	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
-	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
-	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	FMOVQ 80(R2), F5
-	WORD $0x4e25cc1c // fmla v28.4s, v0.4s, v5.4s
-	WORD $0x4e25cc3d // fmla v29.4s, v1.4s, v5.4s
-	WORD $0x4e25cc5e // fmla v30.4s, v2.4s, v5.4s
-	WORD $0x4e25cc7f // fmla v31.4s, v3.4s, v5.4s
-	FMOVQ 16(R6), F0
-	FMOVQ 16(R7), F1
-	FMOVQ 16(R8), F2
-	FMOVQ 16(R9), F3
-	FMOVQ 96(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 112(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 128(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 144(R2), F7
-	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
-	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
-	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
-	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 160(R2), F4
-	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
-	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
-	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
-	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	FMOVQ 176(R2), F5
-	WORD $0x4e25cc1c // fmla v28.4s, v0.4s, v5.4s
-	WORD $0x4e25cc3d // fmla v29.4s, v1.4s, v5.4s
-	WORD $0x4e25cc5e // fmla v30.4s, v2.4s, v5.4s
-	WORD $0x4e25cc7f // fmla v31.4s, v3.4s, v5.4s
-	FMOVQ 32(R6), F0
-	FMOVQ 32(R7), F1
-	FMOVQ 32(R8), F2
-	FMOVQ 32(R9), F3
-	FMOVQ 192(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 208(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 224(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 240(R2), F7
-	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
-	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
-	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
-	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 256(R2), F4
-	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
-	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
-	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
-	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	FMOVQ 272(R2), F5
-	WORD $0x4e25cc1c // fmla v28.4s, v0.4s, v5.4s
-	WORD $0x4e25cc3d // fmla v29.4s, v1.4s, v5.4s
-	WORD $0x4e25cc5e // fmla v30.4s, v2.4s, v5.4s
-	WORD $0x4e25cc7f // fmla v31.4s, v3.4s, v5.4s
-	FMOVQ 48(R6), F0
-	FMOVQ 48(R7), F1
-	FMOVQ 48(R8), F2
-	FMOVQ 48(R9), F3
-	FMOVQ 288(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 304(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 320(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 336(R2), F7
-	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
-	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
-	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
-	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 352(R2), F4
-	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
-	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
-	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
-	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	FMOVQ 368(R2), F5
-	WORD $0x4e25cc1c // fmla v28.4s, v0.4s, v5.4s
-	WORD $0x4e25cc3d // fmla v29.4s, v1.4s, v5.4s
-	WORD $0x4e25cc5e // fmla v30.4s, v2.4s, v5.4s
-	WORD $0x4e25cc7f // fmla v31.4s, v3.4s, v5.4s
-	ADD $64, R6
-	ADD $64, R7
-	ADD $64, R8
-	ADD $64, R9
-	ADD $384, R2
-	SUBS $16, R0
-	BGE loop16
+loop:
+	FLDPQ 0(R2), (F0, F1)
+	FMOVS (R7)(R6), F8
+	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
+	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
+	FMOVS (R8)(R6), F9
+	WORD $0x4f891012 // fmla v18.4s, v0.4s, v9.s[0]
+	WORD $0x4f891033 // fmla v19.4s, v1.4s, v9.s[0]
+	FMOVS (R9)(R6), F10
+	WORD $0x4f8a1014 // fmla v20.4s, v0.4s, v10.s[0]
+	WORD $0x4f8a1035 // fmla v21.4s, v1.4s, v10.s[0]
+	FMOVS (R10)(R6), F11
+	WORD $0x4f8b1016 // fmla v22.4s, v0.4s, v11.s[0]
+	WORD $0x4f8b1037 // fmla v23.4s, v1.4s, v11.s[0]
+	FMOVS (R11)(R6), F12
+	WORD $0x4f8c1018 // fmla v24.4s, v0.4s, v12.s[0]
+	WORD $0x4f8c1039 // fmla v25.4s, v1.4s, v12.s[0]
+	FMOVS (R12)(R6), F13
+	WORD $0x4f8d101a // fmla v26.4s, v0.4s, v13.s[0]
+	WORD $0x4f8d103b // fmla v27.4s, v1.4s, v13.s[0]
+	FMOVS (R13)(R6), F14
+	WORD $0x4f8e101c // fmla v28.4s, v0.4s, v14.s[0]
+	WORD $0x4f8e103d // fmla v29.4s, v1.4s, v14.s[0]
+	FMOVS (R14)(R6), F15
+	WORD $0x4f8f101e // fmla v30.4s, v0.4s, v15.s[0]
+	WORD $0x4f8f103f // fmla v31.4s, v1.4s, v15.s[0]
+	ADD R1, R6
+	ADD R3, R2
+	SUBS $1, R0
+	BNE loop
+	FMOVS alpha+64(FP), F8
+	FMOVQ 0(R4), F0
+	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881261 // fmla v1.4s, v19.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f8812e1 // fmla v1.4s, v23.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881340 // fmla v0.4s, v26.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f881361 // fmla v1.4s, v27.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881380 // fmla v0.4s, v28.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f8813a1 // fmla v1.4s, v29.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f8813c0 // fmla v0.4s, v30.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F1
+	WORD $0x4f8813e1 // fmla v1.4s, v31.4s, v8.s[0]
+	FMOVQ F1, 16(R4)
+	ADD R5, R4
+	RET
 
-done16:
-	ADD $16, R0
-	SUBS $4, R0
-	BLT done4
+// func neonDirectx8x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
+TEXT ·neonDirectx8x4(SB), NOSPLIT, $0-68
+	MOVD k+0(FP), R0
+	MOVD a+8(FP), R7
+	MOVD arow+16(FP), R6
+	ADD R6, R7, R8
+	ADD R6, R8, R9
+	ADD R6, R9, R10
+	ADD R6, R10, R11
+	ADD R6, R11, R12
+	ADD R6, R12, R13
+	ADD R6, R13, R14
+	MOVD acol+24(FP), R1
+	MOVD b+32(FP), R2
+	MOVD ldb+40(FP), R3
+	MOVD c+48(FP), R4
+	MOVD ldc+56(FP), R5
+	WORD $0x6f00e410 // movi v16.2d, #0
+	WORD $0x6f00e411 // movi v17.2d, #0
+	WORD $0x6f00e412 // movi v18.2d, #0
+	WORD $0x6f00e413 // movi v19.2d, #0
+	WORD $0x6f00e414 // movi v20.2d, #0
+	WORD $0x6f00e415 // movi v21.2d, #0
+	WORD $0x6f00e416 // movi v22.2d, #0
+	WORD $0x6f00e417 // movi v23.2d, #0
+	MOVD $0, R6
 	PCALIGN $16
 
-loop4:
-	FMOVQ 0(R6), F0
-	FMOVQ 0(R7), F1
-	FMOVQ 0(R8), F2
-	FMOVQ 0(R9), F3
-	FMOVQ 0(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 32(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 48(R2), F7
-	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
-	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
-	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
-	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 64(R2), F4
-	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
-	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
-	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
-	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	FMOVQ 80(R2), F5
-	WORD $0x4e25cc1c // fmla v28.4s, v0.4s, v5.4s
-	WORD $0x4e25cc3d // fmla v29.4s, v1.4s, v5.4s
-	WORD $0x4e25cc5e // fmla v30.4s, v2.4s, v5.4s
-	WORD $0x4e25cc7f // fmla v31.4s, v3.4s, v5.4s
-	ADD $16, R6
-	ADD $16, R7
-	ADD $16, R8
-	ADD $16, R9
-	ADD $96, R2
-	SUBS $4, R0
-	BGE loop4
-
-done4:
-	ADD $4, R0
-	CBZ R0, fold
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R6, R5
-	CMP $0, R0
-	BEQ some1
-	WORD $0x0ddf80a0 // ld1 {v0.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some1
-	WORD $0x0ddf90a0 // ld1 {v0.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some1
-	WORD $0x4ddf80a0 // ld1 {v0.s}[2], [x5], #4
-
-some1:
-	WORD $0x6f00e401 // movi v1.2d, #0
-	MOVD R7, R5
-	CMP $0, R0
-	BEQ some2
-	WORD $0x0ddf80a1 // ld1 {v1.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some2
-	WORD $0x0ddf90a1 // ld1 {v1.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some2
-	WORD $0x4ddf80a1 // ld1 {v1.s}[2], [x5], #4
-
-some2:
-	WORD $0x6f00e402 // movi v2.2d, #0
-	MOVD R8, R5
-	CMP $0, R0
-	BEQ some3
-	WORD $0x0ddf80a2 // ld1 {v2.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some3
-	WORD $0x0ddf90a2 // ld1 {v2.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some3
-	WORD $0x4ddf80a2 // ld1 {v2.s}[2], [x5], #4
-
-some3:
-	WORD $0x6f00e403 // movi v3.2d, #0
-	MOVD R9, R5
-	CMP $0, R0
-	BEQ some4
-	WORD $0x0ddf80a3 // ld1 {v3.s}[0], [x5], #4
-	CMP $1, R0
-	BEQ some4
-	WORD $0x0ddf90a3 // ld1 {v3.s}[1], [x5], #4
-	CMP $2, R0
-	BEQ some4
-	WORD $0x4ddf80a3 // ld1 {v3.s}[2], [x5], #4
-
-some4:
-	FMOVQ 0(R2), F4
-	WORD $0x4e24cc08 // fmla v8.4s, v0.4s, v4.4s
-	WORD $0x4e24cc29 // fmla v9.4s, v1.4s, v4.4s
-	WORD $0x4e24cc4a // fmla v10.4s, v2.4s, v4.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	FMOVQ 16(R2), F5
-	WORD $0x4e25cc0c // fmla v12.4s, v0.4s, v5.4s
-	WORD $0x4e25cc2d // fmla v13.4s, v1.4s, v5.4s
-	WORD $0x4e25cc4e // fmla v14.4s, v2.4s, v5.4s
-	WORD $0x4e25cc6f // fmla v15.4s, v3.4s, v5.4s
-	FMOVQ 32(R2), F6
-	WORD $0x4e26cc10 // fmla v16.4s, v0.4s, v6.4s
-	WORD $0x4e26cc31 // fmla v17.4s, v1.4s, v6.4s
-	WORD $0x4e26cc52 // fmla v18.4s, v2.4s, v6.4s
-	WORD $0x4e26cc73 // fmla v19.4s, v3.4s, v6.4s
-	FMOVQ 48(R2), F7
-	WORD $0x4e27cc14 // fmla v20.4s, v0.4s, v7.4s
-	WORD $0x4e27cc35 // fmla v21.4s, v1.4s, v7.4s
-	WORD $0x4e27cc56 // fmla v22.4s, v2.4s, v7.4s
-	WORD $0x4e27cc77 // fmla v23.4s, v3.4s, v7.4s
-	FMOVQ 64(R2), F4
-	WORD $0x4e24cc18 // fmla v24.4s, v0.4s, v4.4s
-	WORD $0x4e24cc39 // fmla v25.4s, v1.4s, v4.4s
-	WORD $0x4e24cc5a // fmla v26.4s, v2.4s, v4.4s
-	WORD $0x4e24cc7b // fmla v27.4s, v3.4s, v4.4s
-	FMOVQ 80(R2), F5
-	WORD $0x4e25cc1c // fmla v28.4s, v0.4s, v5.4s
-	WORD $0x4e25cc3d // fmla v29.4s, v1.4s, v5.4s
-	WORD $0x4e25cc5e // fmla v30.4s, v2.4s, v5.4s
-	WORD $0x4e25cc7f // fmla v31.4s, v3.4s, v5.4s
-
-fold:
-	FMOVS alpha+48(FP), F4
-	WORD $0x6e2cd500 // faddp v0.4s, v8.4s, v12.4s
-	WORD $0x6e34d601 // faddp v1.4s, v16.4s, v20.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ 0(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVQ F5, 0(R3)
-	WORD $0x6e3cd700 // faddp v0.4s, v24.4s, v28.4s
-	WORD $0x6e3cd781 // faddp v1.4s, v28.4s, v28.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVD 16(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVD F5, 16(R3)
-	ADD R4, R3
-	WORD $0x6e2dd520 // faddp v0.4s, v9.4s, v13.4s
-	WORD $0x6e35d621 // faddp v1.4s, v17.4s, v21.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ 0(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVQ F5, 0(R3)
-	WORD $0x6e3dd720 // faddp v0.4s, v25.4s, v29.4s
-	WORD $0x6e3dd7a1 // faddp v1.4s, v29.4s, v29.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVD 16(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVD F5, 16(R3)
-	ADD R4, R3
-	WORD $0x6e2ed540 // faddp v0.4s, v10.4s, v14.4s
-	WORD $0x6e36d641 // faddp v1.4s, v18.4s, v22.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ 0(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVQ F5, 0(R3)
-	WORD $0x6e3ed740 // faddp v0.4s, v26.4s, v30.4s
-	WORD $0x6e3ed7c1 // faddp v1.4s, v30.4s, v30.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVD 16(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVD F5, 16(R3)
-	ADD R4, R3
-	WORD $0x6e2fd560 // faddp v0.4s, v11.4s, v15.4s
-	WORD $0x6e37d661 // faddp v1.4s, v19.4s, v23.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVQ 0(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVQ F5, 0(R3)
-	WORD $0x6e3fd760 // faddp v0.4s, v27.4s, v31.4s
-	WORD $0x6e3fd7e1 // faddp v1.4s, v31.4s, v31.4s
-	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
-	FMOVD 16(R3), F5
-	WORD $0x4f841005 // fmla v5.4s, v0.4s, v4.s[0]
-	FMOVD F5, 16(R3)
-	ADD R4, R3
+loop:
+	FMOVQ 0(R2), F0
+	FMOVS (R7)(R6), F8
+	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
+	FMOVS (R8)(R6), F9
+	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
+	FMOVS (R9)(R6), F10
+	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
+	FMOVS (R10)(R6), F11
+	WORD $0x4f8b1013 // fmla v19.4s, v0.4s, v11.s[0]
+	FMOVS (R11)(R6), F12
+	WORD $0x4f8c1014 // fmla v20.4s, v0.4s, v12.s[0]
+	FMOVS (R12)(R6), F13
+	WORD $0x4f8d1015 // fmla v21.4s, v0.4s, v13.s[0]
+	FMOVS (R13)(R6), F14
+	WORD $0x4f8e1016 // fmla v22.4s, v0.4s, v14.s[0]
+	FMOVS (R14)(R6), F15
+	WORD $0x4f8f1017 // fmla v23.4s, v0.4s, v15.s[0]
+	ADD R1, R6
+	ADD R3, R2
+	SUBS $1, R0
+	BNE loop
+	FMOVS alpha+64(FP), F8
+	FMOVQ 0(R4), F0
+	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881260 // fmla v0.4s, v19.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f8812a0 // fmla v0.4s, v21.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
+	FMOVQ 0(R4), F0
+	WORD $0x4f8812e0 // fmla v0.4s, v23.4s, v8.s[0]
+	FMOVQ F0, 0(R4)
+	ADD R5, R4
 	RET
 
 // func neonDotsF32x1(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
@@ -6351,1266 +3779,6 @@ fold:
 	BNE row
 	RET
 
-// func neonDirectF32x1x32(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF32x1x32(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FLDPQ 0(R2), (F0, F1)
-	FLDPQ 32(R2), (F2, F3)
-	FLDPQ 64(R2), (F4, F5)
-	FLDPQ 96(R2), (F6, F7)
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	WORD $0x4f881052 // fmla v18.4s, v2.4s, v8.s[0]
-	WORD $0x4f881073 // fmla v19.4s, v3.4s, v8.s[0]
-	WORD $0x4f881094 // fmla v20.4s, v4.4s, v8.s[0]
-	WORD $0x4f8810b5 // fmla v21.4s, v5.4s, v8.s[0]
-	WORD $0x4f8810d6 // fmla v22.4s, v6.4s, v8.s[0]
-	WORD $0x4f8810f7 // fmla v23.4s, v7.4s, v8.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f881242 // fmla v2.4s, v18.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f881263 // fmla v3.4s, v19.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	FMOVQ 64(R4), F4
-	WORD $0x4f881284 // fmla v4.4s, v20.4s, v8.s[0]
-	FMOVQ F4, 64(R4)
-	FMOVQ 80(R4), F5
-	WORD $0x4f8812a5 // fmla v5.4s, v21.4s, v8.s[0]
-	FMOVQ F5, 80(R4)
-	FMOVQ 96(R4), F6
-	WORD $0x4f8812c6 // fmla v6.4s, v22.4s, v8.s[0]
-	FMOVQ F6, 96(R4)
-	FMOVQ 112(R4), F7
-	WORD $0x4f8812e7 // fmla v7.4s, v23.4s, v8.s[0]
-	FMOVQ F7, 112(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF32x1x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF32x1x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF32x2x32(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF32x2x32(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	WORD $0x6f00e41c // movi v28.2d, #0
-	WORD $0x6f00e41d // movi v29.2d, #0
-	WORD $0x6f00e41e // movi v30.2d, #0
-	WORD $0x6f00e41f // movi v31.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FLDPQ 0(R2), (F0, F1)
-	FLDPQ 32(R2), (F2, F3)
-	FLDPQ 64(R2), (F4, F5)
-	FLDPQ 96(R2), (F6, F7)
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	WORD $0x4f881052 // fmla v18.4s, v2.4s, v8.s[0]
-	WORD $0x4f881073 // fmla v19.4s, v3.4s, v8.s[0]
-	WORD $0x4f881094 // fmla v20.4s, v4.4s, v8.s[0]
-	WORD $0x4f8810b5 // fmla v21.4s, v5.4s, v8.s[0]
-	WORD $0x4f8810d6 // fmla v22.4s, v6.4s, v8.s[0]
-	WORD $0x4f8810f7 // fmla v23.4s, v7.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891018 // fmla v24.4s, v0.4s, v9.s[0]
-	WORD $0x4f891039 // fmla v25.4s, v1.4s, v9.s[0]
-	WORD $0x4f89105a // fmla v26.4s, v2.4s, v9.s[0]
-	WORD $0x4f89107b // fmla v27.4s, v3.4s, v9.s[0]
-	WORD $0x4f89109c // fmla v28.4s, v4.4s, v9.s[0]
-	WORD $0x4f8910bd // fmla v29.4s, v5.4s, v9.s[0]
-	WORD $0x4f8910de // fmla v30.4s, v6.4s, v9.s[0]
-	WORD $0x4f8910ff // fmla v31.4s, v7.4s, v9.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f881242 // fmla v2.4s, v18.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f881263 // fmla v3.4s, v19.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	FMOVQ 64(R4), F4
-	WORD $0x4f881284 // fmla v4.4s, v20.4s, v8.s[0]
-	FMOVQ F4, 64(R4)
-	FMOVQ 80(R4), F5
-	WORD $0x4f8812a5 // fmla v5.4s, v21.4s, v8.s[0]
-	FMOVQ F5, 80(R4)
-	FMOVQ 96(R4), F6
-	WORD $0x4f8812c6 // fmla v6.4s, v22.4s, v8.s[0]
-	FMOVQ F6, 96(R4)
-	FMOVQ 112(R4), F7
-	WORD $0x4f8812e7 // fmla v7.4s, v23.4s, v8.s[0]
-	FMOVQ F7, 112(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f881342 // fmla v2.4s, v26.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f881363 // fmla v3.4s, v27.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	FMOVQ 64(R4), F4
-	WORD $0x4f881384 // fmla v4.4s, v28.4s, v8.s[0]
-	FMOVQ F4, 64(R4)
-	FMOVQ 80(R4), F5
-	WORD $0x4f8813a5 // fmla v5.4s, v29.4s, v8.s[0]
-	FMOVQ F5, 80(R4)
-	FMOVQ 96(R4), F6
-	WORD $0x4f8813c6 // fmla v6.4s, v30.4s, v8.s[0]
-	FMOVQ F6, 96(R4)
-	FMOVQ 112(R4), F7
-	WORD $0x4f8813e7 // fmla v7.4s, v31.4s, v8.s[0]
-	FMOVQ F7, 112(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF32x2x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF32x2x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF32x3x16(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF32x3x16(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FLDPQ 0(R2), (F0, F1)
-	FLDPQ 32(R2), (F2, F3)
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	WORD $0x4f881052 // fmla v18.4s, v2.4s, v8.s[0]
-	WORD $0x4f881073 // fmla v19.4s, v3.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891014 // fmla v20.4s, v0.4s, v9.s[0]
-	WORD $0x4f891035 // fmla v21.4s, v1.4s, v9.s[0]
-	WORD $0x4f891056 // fmla v22.4s, v2.4s, v9.s[0]
-	WORD $0x4f891077 // fmla v23.4s, v3.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1018 // fmla v24.4s, v0.4s, v10.s[0]
-	WORD $0x4f8a1039 // fmla v25.4s, v1.4s, v10.s[0]
-	WORD $0x4f8a105a // fmla v26.4s, v2.4s, v10.s[0]
-	WORD $0x4f8a107b // fmla v27.4s, v3.4s, v10.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f881242 // fmla v2.4s, v18.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f881263 // fmla v3.4s, v19.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f8812c2 // fmla v2.4s, v22.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f8812e3 // fmla v3.4s, v23.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f881342 // fmla v2.4s, v26.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f881363 // fmla v3.4s, v27.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF32x3x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF32x3x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF32x4x16(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF32x4x16(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	WORD $0x6f00e41c // movi v28.2d, #0
-	WORD $0x6f00e41d // movi v29.2d, #0
-	WORD $0x6f00e41e // movi v30.2d, #0
-	WORD $0x6f00e41f // movi v31.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FLDPQ 0(R2), (F0, F1)
-	FLDPQ 32(R2), (F2, F3)
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	WORD $0x4f881052 // fmla v18.4s, v2.4s, v8.s[0]
-	WORD $0x4f881073 // fmla v19.4s, v3.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891014 // fmla v20.4s, v0.4s, v9.s[0]
-	WORD $0x4f891035 // fmla v21.4s, v1.4s, v9.s[0]
-	WORD $0x4f891056 // fmla v22.4s, v2.4s, v9.s[0]
-	WORD $0x4f891077 // fmla v23.4s, v3.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1018 // fmla v24.4s, v0.4s, v10.s[0]
-	WORD $0x4f8a1039 // fmla v25.4s, v1.4s, v10.s[0]
-	WORD $0x4f8a105a // fmla v26.4s, v2.4s, v10.s[0]
-	WORD $0x4f8a107b // fmla v27.4s, v3.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b101c // fmla v28.4s, v0.4s, v11.s[0]
-	WORD $0x4f8b103d // fmla v29.4s, v1.4s, v11.s[0]
-	WORD $0x4f8b105e // fmla v30.4s, v2.4s, v11.s[0]
-	WORD $0x4f8b107f // fmla v31.4s, v3.4s, v11.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f881242 // fmla v2.4s, v18.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f881263 // fmla v3.4s, v19.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f8812c2 // fmla v2.4s, v22.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f8812e3 // fmla v3.4s, v23.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f881342 // fmla v2.4s, v26.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f881363 // fmla v3.4s, v27.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881380 // fmla v0.4s, v28.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8813a1 // fmla v1.4s, v29.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f8813c2 // fmla v2.4s, v30.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f8813e3 // fmla v3.4s, v31.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF32x4x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF32x4x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1013 // fmla v19.4s, v0.4s, v11.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881260 // fmla v0.4s, v19.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF32x5x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF32x5x8(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FLDPQ 0(R2), (F0, F1)
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891012 // fmla v18.4s, v0.4s, v9.s[0]
-	WORD $0x4f891033 // fmla v19.4s, v1.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1014 // fmla v20.4s, v0.4s, v10.s[0]
-	WORD $0x4f8a1035 // fmla v21.4s, v1.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1016 // fmla v22.4s, v0.4s, v11.s[0]
-	WORD $0x4f8b1037 // fmla v23.4s, v1.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1018 // fmla v24.4s, v0.4s, v12.s[0]
-	WORD $0x4f8c1039 // fmla v25.4s, v1.4s, v12.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881261 // fmla v1.4s, v19.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812e1 // fmla v1.4s, v23.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF32x5x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF32x5x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1013 // fmla v19.4s, v0.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1014 // fmla v20.4s, v0.4s, v12.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881260 // fmla v0.4s, v19.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF32x6x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF32x6x8(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	ADD R6, R11, R12
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FLDPQ 0(R2), (F0, F1)
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891012 // fmla v18.4s, v0.4s, v9.s[0]
-	WORD $0x4f891033 // fmla v19.4s, v1.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1014 // fmla v20.4s, v0.4s, v10.s[0]
-	WORD $0x4f8a1035 // fmla v21.4s, v1.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1016 // fmla v22.4s, v0.4s, v11.s[0]
-	WORD $0x4f8b1037 // fmla v23.4s, v1.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1018 // fmla v24.4s, v0.4s, v12.s[0]
-	WORD $0x4f8c1039 // fmla v25.4s, v1.4s, v12.s[0]
-	FMOVS (R12)(R6), F13
-	WORD $0x4f8d101a // fmla v26.4s, v0.4s, v13.s[0]
-	WORD $0x4f8d103b // fmla v27.4s, v1.4s, v13.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881261 // fmla v1.4s, v19.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812e1 // fmla v1.4s, v23.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881340 // fmla v0.4s, v26.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881361 // fmla v1.4s, v27.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF32x6x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF32x6x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	ADD R6, R11, R12
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1013 // fmla v19.4s, v0.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1014 // fmla v20.4s, v0.4s, v12.s[0]
-	FMOVS (R12)(R6), F13
-	WORD $0x4f8d1015 // fmla v21.4s, v0.4s, v13.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881260 // fmla v0.4s, v19.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812a0 // fmla v0.4s, v21.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF32x7x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF32x7x8(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	ADD R6, R11, R12
-	ADD R6, R12, R13
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	WORD $0x6f00e41c // movi v28.2d, #0
-	WORD $0x6f00e41d // movi v29.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FLDPQ 0(R2), (F0, F1)
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891012 // fmla v18.4s, v0.4s, v9.s[0]
-	WORD $0x4f891033 // fmla v19.4s, v1.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1014 // fmla v20.4s, v0.4s, v10.s[0]
-	WORD $0x4f8a1035 // fmla v21.4s, v1.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1016 // fmla v22.4s, v0.4s, v11.s[0]
-	WORD $0x4f8b1037 // fmla v23.4s, v1.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1018 // fmla v24.4s, v0.4s, v12.s[0]
-	WORD $0x4f8c1039 // fmla v25.4s, v1.4s, v12.s[0]
-	FMOVS (R12)(R6), F13
-	WORD $0x4f8d101a // fmla v26.4s, v0.4s, v13.s[0]
-	WORD $0x4f8d103b // fmla v27.4s, v1.4s, v13.s[0]
-	FMOVS (R13)(R6), F14
-	WORD $0x4f8e101c // fmla v28.4s, v0.4s, v14.s[0]
-	WORD $0x4f8e103d // fmla v29.4s, v1.4s, v14.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881261 // fmla v1.4s, v19.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812e1 // fmla v1.4s, v23.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881340 // fmla v0.4s, v26.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881361 // fmla v1.4s, v27.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881380 // fmla v0.4s, v28.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8813a1 // fmla v1.4s, v29.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF32x7x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF32x7x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	ADD R6, R11, R12
-	ADD R6, R12, R13
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1013 // fmla v19.4s, v0.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1014 // fmla v20.4s, v0.4s, v12.s[0]
-	FMOVS (R12)(R6), F13
-	WORD $0x4f8d1015 // fmla v21.4s, v0.4s, v13.s[0]
-	FMOVS (R13)(R6), F14
-	WORD $0x4f8e1016 // fmla v22.4s, v0.4s, v14.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881260 // fmla v0.4s, v19.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812a0 // fmla v0.4s, v21.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF32x8x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF32x8x8(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	ADD R6, R11, R12
-	ADD R6, R12, R13
-	ADD R6, R13, R14
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	WORD $0x6f00e41c // movi v28.2d, #0
-	WORD $0x6f00e41d // movi v29.2d, #0
-	WORD $0x6f00e41e // movi v30.2d, #0
-	WORD $0x6f00e41f // movi v31.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FLDPQ 0(R2), (F0, F1)
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891012 // fmla v18.4s, v0.4s, v9.s[0]
-	WORD $0x4f891033 // fmla v19.4s, v1.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1014 // fmla v20.4s, v0.4s, v10.s[0]
-	WORD $0x4f8a1035 // fmla v21.4s, v1.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1016 // fmla v22.4s, v0.4s, v11.s[0]
-	WORD $0x4f8b1037 // fmla v23.4s, v1.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1018 // fmla v24.4s, v0.4s, v12.s[0]
-	WORD $0x4f8c1039 // fmla v25.4s, v1.4s, v12.s[0]
-	FMOVS (R12)(R6), F13
-	WORD $0x4f8d101a // fmla v26.4s, v0.4s, v13.s[0]
-	WORD $0x4f8d103b // fmla v27.4s, v1.4s, v13.s[0]
-	FMOVS (R13)(R6), F14
-	WORD $0x4f8e101c // fmla v28.4s, v0.4s, v14.s[0]
-	WORD $0x4f8e103d // fmla v29.4s, v1.4s, v14.s[0]
-	FMOVS (R14)(R6), F15
-	WORD $0x4f8f101e // fmla v30.4s, v0.4s, v15.s[0]
-	WORD $0x4f8f103f // fmla v31.4s, v1.4s, v15.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881261 // fmla v1.4s, v19.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812e1 // fmla v1.4s, v23.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881340 // fmla v0.4s, v26.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881361 // fmla v1.4s, v27.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881380 // fmla v0.4s, v28.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8813a1 // fmla v1.4s, v29.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8813c0 // fmla v0.4s, v30.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8813e1 // fmla v1.4s, v31.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF32x8x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF32x8x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	ADD R6, R11, R12
-	ADD R6, R12, R13
-	ADD R6, R13, R14
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1013 // fmla v19.4s, v0.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1014 // fmla v20.4s, v0.4s, v12.s[0]
-	FMOVS (R12)(R6), F13
-	WORD $0x4f8d1015 // fmla v21.4s, v0.4s, v13.s[0]
-	FMOVS (R13)(R6), F14
-	WORD $0x4f8e1016 // fmla v22.4s, v0.4s, v14.s[0]
-	FMOVS (R14)(R6), F15
-	WORD $0x4f8f1017 // fmla v23.4s, v0.4s, v15.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881260 // fmla v0.4s, v19.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812a0 // fmla v0.4s, v21.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812e0 // fmla v0.4s, v23.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
 // func neonTransposeF32x4(dst *float32, width int, src *byte, lane, rows, k int, alpha float32)
 TEXT ·neonTransposeF32x4(SB), NOSPLIT, $0-52
 	MOVD dst+0(FP), R0
@@ -7949,245 +4117,6 @@ some1:
 	ADD R1, R0
 	SUBS $1, R5
 	BNE loop
-	RET
-
-// func neonQuadRowsF32x1(dst *float32, width int, src *byte, lane, k int, alpha float32)
-TEXT ·neonQuadRowsF32x1(SB), NOSPLIT, $0-44
-	MOVD dst+0(FP), R0
-	MOVD width+8(FP), R1
-	MOVD src+16(FP), R5
-	MOVD lane+24(FP), R2
-	MOVD k+32(FP), R3
-	FMOVS alpha+40(FP), F16
-	SUBS $4, R3
-	BLT rest
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R5), F0
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	ADD $16, R5
-	FMOVD F0, 0(R0)
-	ADD R1, R0
-	SUBS $4, R3
-	BGE loop
-
-rest:
-	ADDS $4, R3
-	BEQ done
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R5, R4
-	CMP $0, R3
-	BEQ some1
-	WORD $0x0ddf8080 // ld1 {v0.s}[0], [x4], #4
-	CMP $1, R3
-	BEQ some1
-	WORD $0x0ddf9080 // ld1 {v0.s}[1], [x4], #4
-	CMP $2, R3
-	BEQ some1
-	WORD $0x4ddf8080 // ld1 {v0.s}[2], [x4], #4
-
-some1:
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	FMOVD F0, 0(R0)
-
-done:
-	RET
-
-// func neonQuadRowsF32x4(dst *float32, width int, src *byte, lane, k int, alpha float32)
-TEXT ·neonQuadRowsF32x4(SB), NOSPLIT, $0-44
-	MOVD dst+0(FP), R0
-	MOVD width+8(FP), R1
-	MOVD src+16(FP), R5
-	MOVD lane+24(FP), R2
-	MOVD k+32(FP), R3
-	ADD R2, R5, R6
-	ADD R2, R6, R7
-	ADD R2, R7, R8
-	FMOVS alpha+40(FP), F16
-	SUBS $4, R3
-	BLT rest
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R5), F0
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	ADD $16, R5
-	FMOVQ 0(R6), F1
-	WORD $0x4f909021 // fmul v1.4s, v1.4s, v16.s[0]
-	WORD $0x0ea16821 // bfcvtn v1.4h, v1.4s
-	ADD $16, R6
-	FMOVQ 0(R7), F2
-	WORD $0x4f909042 // fmul v2.4s, v2.4s, v16.s[0]
-	WORD $0x0ea16842 // bfcvtn v2.4h, v2.4s
-	ADD $16, R7
-	FMOVQ 0(R8), F3
-	WORD $0x4f909063 // fmul v3.4s, v3.4s, v16.s[0]
-	WORD $0x0ea16863 // bfcvtn v3.4h, v3.4s
-	ADD $16, R8
-	FMOVD F0, 0(R0)
-	FMOVD F1, 8(R0)
-	FMOVD F2, 16(R0)
-	FMOVD F3, 24(R0)
-	ADD R1, R0
-	SUBS $4, R3
-	BGE loop
-
-rest:
-	ADDS $4, R3
-	BEQ done
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R5, R4
-	CMP $0, R3
-	BEQ some1
-	WORD $0x0ddf8080 // ld1 {v0.s}[0], [x4], #4
-	CMP $1, R3
-	BEQ some1
-	WORD $0x0ddf9080 // ld1 {v0.s}[1], [x4], #4
-	CMP $2, R3
-	BEQ some1
-	WORD $0x4ddf8080 // ld1 {v0.s}[2], [x4], #4
-
-some1:
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	FMOVD F0, 0(R0)
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R6, R4
-	CMP $0, R3
-	BEQ some2
-	WORD $0x0ddf8080 // ld1 {v0.s}[0], [x4], #4
-	CMP $1, R3
-	BEQ some2
-	WORD $0x0ddf9080 // ld1 {v0.s}[1], [x4], #4
-	CMP $2, R3
-	BEQ some2
-	WORD $0x4ddf8080 // ld1 {v0.s}[2], [x4], #4
-
-some2:
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	FMOVD F0, 8(R0)
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R7, R4
-	CMP $0, R3
-	BEQ some3
-	WORD $0x0ddf8080 // ld1 {v0.s}[0], [x4], #4
-	CMP $1, R3
-	BEQ some3
-	WORD $0x0ddf9080 // ld1 {v0.s}[1], [x4], #4
-	CMP $2, R3
-	BEQ some3
-	WORD $0x4ddf8080 // ld1 {v0.s}[2], [x4], #4
-
-some3:
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	FMOVD F0, 16(R0)
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R8, R4
-	CMP $0, R3
-	BEQ some4
-	WORD $0x0ddf8080 // ld1 {v0.s}[0], [x4], #4
-	CMP $1, R3
-	BEQ some4
-	WORD $0x0ddf9080 // ld1 {v0.s}[1], [x4], #4
-	CMP $2, R3
-	BEQ some4
-	WORD $0x4ddf8080 // ld1 {v0.s}[2], [x4], #4
-
-some4:
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	FMOVD F0, 24(R0)
-
-done:
-	RET
-
-// func neonQuadLanesF32(dst *float32, width int, src *byte, step, k int, alpha float32)
-TEXT ·neonQuadLanesF32(SB), NOSPLIT, $0-44
-	MOVD dst+0(FP), R0
-	MOVD width+8(FP), R1
-	MOVD src+16(FP), R2
-	MOVD step+24(FP), R3
-	MOVD k+32(FP), R4
-	FMOVS alpha+40(FP), F16
-	SUBS $4, R4
-	BLT rest
-
-loop:
-	FMOVQ 0(R2), F0
-	ADD R3, R2
-	FMOVQ 0(R2), F1
-	ADD R3, R2
-	FMOVQ 0(R2), F2
-	ADD R3, R2
-	FMOVQ 0(R2), F3
-	ADD R3, R2
-	WORD $0x4e812804 // trn1 v4.4s, v0.4s, v1.4s
-	WORD $0x4e816805 // trn2 v5.4s, v0.4s, v1.4s
-	WORD $0x4e832846 // trn1 v6.4s, v2.4s, v3.4s
-	WORD $0x4e836847 // trn2 v7.4s, v2.4s, v3.4s
-	WORD $0x4ec62880 // trn1 v0.2d, v4.2d, v6.2d
-	WORD $0x4ec728a1 // trn1 v1.2d, v5.2d, v7.2d
-	WORD $0x4ec66882 // trn2 v2.2d, v4.2d, v6.2d
-	WORD $0x4ec768a3 // trn2 v3.2d, v5.2d, v7.2d
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	WORD $0x4f909021 // fmul v1.4s, v1.4s, v16.s[0]
-	WORD $0x4ea16820 // bfcvtn2 v0.8h, v1.4s
-	WORD $0x4f909042 // fmul v2.4s, v2.4s, v16.s[0]
-	WORD $0x0ea16842 // bfcvtn v2.4h, v2.4s
-	WORD $0x4f909063 // fmul v3.4s, v3.4s, v16.s[0]
-	WORD $0x4ea16862 // bfcvtn2 v2.8h, v3.4s
-	FSTPQ (F0, F2), 0(R0)
-	ADD R1, R0
-	SUBS $4, R4
-	BGE loop
-
-rest:
-	ADDS $4, R4
-	BEQ done
-	WORD $0x6f00e400 // movi v0.2d, #0
-	WORD $0x6f00e401 // movi v1.2d, #0
-	WORD $0x6f00e402 // movi v2.2d, #0
-	WORD $0x6f00e403 // movi v3.2d, #0
-	FMOVQ 0(R2), F0
-	ADD R3, R2
-	SUBS $1, R4
-	BEQ last
-	FMOVQ 0(R2), F1
-	ADD R3, R2
-	SUBS $1, R4
-	BEQ last
-	FMOVQ 0(R2), F2
-	ADD R3, R2
-	SUBS $1, R4
-	BEQ last
-
-last:
-	WORD $0x4e812804 // trn1 v4.4s, v0.4s, v1.4s
-	WORD $0x4e816805 // trn2 v5.4s, v0.4s, v1.4s
-	WORD $0x4e832846 // trn1 v6.4s, v2.4s, v3.4s
-	WORD $0x4e836847 // trn2 v7.4s, v2.4s, v3.4s
-	WORD $0x4ec62880 // trn1 v0.2d, v4.2d, v6.2d
-	WORD $0x4ec728a1 // trn1 v1.2d, v5.2d, v7.2d
-	WORD $0x4ec66882 // trn2 v2.2d, v4.2d, v6.2d
-	WORD $0x4ec768a3 // trn2 v3.2d, v5.2d, v7.2d
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	WORD $0x4f909021 // fmul v1.4s, v1.4s, v16.s[0]
-	WORD $0x4ea16820 // bfcvtn2 v0.8h, v1.4s
-	WORD $0x4f909042 // fmul v2.4s, v2.4s, v16.s[0]
-	WORD $0x0ea16842 // bfcvtn v2.4h, v2.4s
-	WORD $0x4f909063 // fmul v3.4s, v3.4s, v16.s[0]
-	WORD $0x4ea16862 // bfcvtn2 v2.8h, v3.4s
-	FSTPQ (F0, F2), 0(R0)
-
-done:
 	RET
 
 // func neonDotsF16x1(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
@@ -8637,1306 +4566,6 @@ fold:
 	BNE row
 	RET
 
-// func neonDirectF16x1x32(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF16x1x32(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	WORD $0x4e217801 // fcvtl2 v1.4s, v0.8h
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVQ 16(R2), F2
-	WORD $0x4e217843 // fcvtl2 v3.4s, v2.8h
-	WORD $0x0e217842 // fcvtl v2.4s, v2.4h
-	FMOVQ 32(R2), F4
-	WORD $0x4e217885 // fcvtl2 v5.4s, v4.8h
-	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
-	FMOVQ 48(R2), F6
-	WORD $0x4e2178c7 // fcvtl2 v7.4s, v6.8h
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	WORD $0x4f881052 // fmla v18.4s, v2.4s, v8.s[0]
-	WORD $0x4f881073 // fmla v19.4s, v3.4s, v8.s[0]
-	WORD $0x4f881094 // fmla v20.4s, v4.4s, v8.s[0]
-	WORD $0x4f8810b5 // fmla v21.4s, v5.4s, v8.s[0]
-	WORD $0x4f8810d6 // fmla v22.4s, v6.4s, v8.s[0]
-	WORD $0x4f8810f7 // fmla v23.4s, v7.4s, v8.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f881242 // fmla v2.4s, v18.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f881263 // fmla v3.4s, v19.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	FMOVQ 64(R4), F4
-	WORD $0x4f881284 // fmla v4.4s, v20.4s, v8.s[0]
-	FMOVQ F4, 64(R4)
-	FMOVQ 80(R4), F5
-	WORD $0x4f8812a5 // fmla v5.4s, v21.4s, v8.s[0]
-	FMOVQ F5, 80(R4)
-	FMOVQ 96(R4), F6
-	WORD $0x4f8812c6 // fmla v6.4s, v22.4s, v8.s[0]
-	FMOVQ F6, 96(R4)
-	FMOVQ 112(R4), F7
-	WORD $0x4f8812e7 // fmla v7.4s, v23.4s, v8.s[0]
-	FMOVQ F7, 112(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF16x1x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF16x1x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R2), F0
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF16x2x32(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF16x2x32(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	WORD $0x6f00e41c // movi v28.2d, #0
-	WORD $0x6f00e41d // movi v29.2d, #0
-	WORD $0x6f00e41e // movi v30.2d, #0
-	WORD $0x6f00e41f // movi v31.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	WORD $0x4e217801 // fcvtl2 v1.4s, v0.8h
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVQ 16(R2), F2
-	WORD $0x4e217843 // fcvtl2 v3.4s, v2.8h
-	WORD $0x0e217842 // fcvtl v2.4s, v2.4h
-	FMOVQ 32(R2), F4
-	WORD $0x4e217885 // fcvtl2 v5.4s, v4.8h
-	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
-	FMOVQ 48(R2), F6
-	WORD $0x4e2178c7 // fcvtl2 v7.4s, v6.8h
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	WORD $0x4f881052 // fmla v18.4s, v2.4s, v8.s[0]
-	WORD $0x4f881073 // fmla v19.4s, v3.4s, v8.s[0]
-	WORD $0x4f881094 // fmla v20.4s, v4.4s, v8.s[0]
-	WORD $0x4f8810b5 // fmla v21.4s, v5.4s, v8.s[0]
-	WORD $0x4f8810d6 // fmla v22.4s, v6.4s, v8.s[0]
-	WORD $0x4f8810f7 // fmla v23.4s, v7.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891018 // fmla v24.4s, v0.4s, v9.s[0]
-	WORD $0x4f891039 // fmla v25.4s, v1.4s, v9.s[0]
-	WORD $0x4f89105a // fmla v26.4s, v2.4s, v9.s[0]
-	WORD $0x4f89107b // fmla v27.4s, v3.4s, v9.s[0]
-	WORD $0x4f89109c // fmla v28.4s, v4.4s, v9.s[0]
-	WORD $0x4f8910bd // fmla v29.4s, v5.4s, v9.s[0]
-	WORD $0x4f8910de // fmla v30.4s, v6.4s, v9.s[0]
-	WORD $0x4f8910ff // fmla v31.4s, v7.4s, v9.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f881242 // fmla v2.4s, v18.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f881263 // fmla v3.4s, v19.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	FMOVQ 64(R4), F4
-	WORD $0x4f881284 // fmla v4.4s, v20.4s, v8.s[0]
-	FMOVQ F4, 64(R4)
-	FMOVQ 80(R4), F5
-	WORD $0x4f8812a5 // fmla v5.4s, v21.4s, v8.s[0]
-	FMOVQ F5, 80(R4)
-	FMOVQ 96(R4), F6
-	WORD $0x4f8812c6 // fmla v6.4s, v22.4s, v8.s[0]
-	FMOVQ F6, 96(R4)
-	FMOVQ 112(R4), F7
-	WORD $0x4f8812e7 // fmla v7.4s, v23.4s, v8.s[0]
-	FMOVQ F7, 112(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f881342 // fmla v2.4s, v26.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f881363 // fmla v3.4s, v27.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	FMOVQ 64(R4), F4
-	WORD $0x4f881384 // fmla v4.4s, v28.4s, v8.s[0]
-	FMOVQ F4, 64(R4)
-	FMOVQ 80(R4), F5
-	WORD $0x4f8813a5 // fmla v5.4s, v29.4s, v8.s[0]
-	FMOVQ F5, 80(R4)
-	FMOVQ 96(R4), F6
-	WORD $0x4f8813c6 // fmla v6.4s, v30.4s, v8.s[0]
-	FMOVQ F6, 96(R4)
-	FMOVQ 112(R4), F7
-	WORD $0x4f8813e7 // fmla v7.4s, v31.4s, v8.s[0]
-	FMOVQ F7, 112(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF16x2x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF16x2x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R2), F0
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF16x3x16(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF16x3x16(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	WORD $0x4e217801 // fcvtl2 v1.4s, v0.8h
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVQ 16(R2), F2
-	WORD $0x4e217843 // fcvtl2 v3.4s, v2.8h
-	WORD $0x0e217842 // fcvtl v2.4s, v2.4h
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	WORD $0x4f881052 // fmla v18.4s, v2.4s, v8.s[0]
-	WORD $0x4f881073 // fmla v19.4s, v3.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891014 // fmla v20.4s, v0.4s, v9.s[0]
-	WORD $0x4f891035 // fmla v21.4s, v1.4s, v9.s[0]
-	WORD $0x4f891056 // fmla v22.4s, v2.4s, v9.s[0]
-	WORD $0x4f891077 // fmla v23.4s, v3.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1018 // fmla v24.4s, v0.4s, v10.s[0]
-	WORD $0x4f8a1039 // fmla v25.4s, v1.4s, v10.s[0]
-	WORD $0x4f8a105a // fmla v26.4s, v2.4s, v10.s[0]
-	WORD $0x4f8a107b // fmla v27.4s, v3.4s, v10.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f881242 // fmla v2.4s, v18.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f881263 // fmla v3.4s, v19.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f8812c2 // fmla v2.4s, v22.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f8812e3 // fmla v3.4s, v23.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f881342 // fmla v2.4s, v26.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f881363 // fmla v3.4s, v27.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF16x3x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF16x3x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R2), F0
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF16x4x16(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF16x4x16(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	WORD $0x6f00e41c // movi v28.2d, #0
-	WORD $0x6f00e41d // movi v29.2d, #0
-	WORD $0x6f00e41e // movi v30.2d, #0
-	WORD $0x6f00e41f // movi v31.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	WORD $0x4e217801 // fcvtl2 v1.4s, v0.8h
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVQ 16(R2), F2
-	WORD $0x4e217843 // fcvtl2 v3.4s, v2.8h
-	WORD $0x0e217842 // fcvtl v2.4s, v2.4h
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	WORD $0x4f881052 // fmla v18.4s, v2.4s, v8.s[0]
-	WORD $0x4f881073 // fmla v19.4s, v3.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891014 // fmla v20.4s, v0.4s, v9.s[0]
-	WORD $0x4f891035 // fmla v21.4s, v1.4s, v9.s[0]
-	WORD $0x4f891056 // fmla v22.4s, v2.4s, v9.s[0]
-	WORD $0x4f891077 // fmla v23.4s, v3.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1018 // fmla v24.4s, v0.4s, v10.s[0]
-	WORD $0x4f8a1039 // fmla v25.4s, v1.4s, v10.s[0]
-	WORD $0x4f8a105a // fmla v26.4s, v2.4s, v10.s[0]
-	WORD $0x4f8a107b // fmla v27.4s, v3.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b101c // fmla v28.4s, v0.4s, v11.s[0]
-	WORD $0x4f8b103d // fmla v29.4s, v1.4s, v11.s[0]
-	WORD $0x4f8b105e // fmla v30.4s, v2.4s, v11.s[0]
-	WORD $0x4f8b107f // fmla v31.4s, v3.4s, v11.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f881242 // fmla v2.4s, v18.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f881263 // fmla v3.4s, v19.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f8812c2 // fmla v2.4s, v22.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f8812e3 // fmla v3.4s, v23.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f881342 // fmla v2.4s, v26.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f881363 // fmla v3.4s, v27.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881380 // fmla v0.4s, v28.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8813a1 // fmla v1.4s, v29.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f8813c2 // fmla v2.4s, v30.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f8813e3 // fmla v3.4s, v31.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF16x4x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF16x4x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R2), F0
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1013 // fmla v19.4s, v0.4s, v11.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881260 // fmla v0.4s, v19.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF16x5x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF16x5x8(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	WORD $0x4e217801 // fcvtl2 v1.4s, v0.8h
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891012 // fmla v18.4s, v0.4s, v9.s[0]
-	WORD $0x4f891033 // fmla v19.4s, v1.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1014 // fmla v20.4s, v0.4s, v10.s[0]
-	WORD $0x4f8a1035 // fmla v21.4s, v1.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1016 // fmla v22.4s, v0.4s, v11.s[0]
-	WORD $0x4f8b1037 // fmla v23.4s, v1.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1018 // fmla v24.4s, v0.4s, v12.s[0]
-	WORD $0x4f8c1039 // fmla v25.4s, v1.4s, v12.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881261 // fmla v1.4s, v19.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812e1 // fmla v1.4s, v23.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF16x5x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF16x5x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R2), F0
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1013 // fmla v19.4s, v0.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1014 // fmla v20.4s, v0.4s, v12.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881260 // fmla v0.4s, v19.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF16x6x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF16x6x8(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	ADD R6, R11, R12
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	WORD $0x4e217801 // fcvtl2 v1.4s, v0.8h
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891012 // fmla v18.4s, v0.4s, v9.s[0]
-	WORD $0x4f891033 // fmla v19.4s, v1.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1014 // fmla v20.4s, v0.4s, v10.s[0]
-	WORD $0x4f8a1035 // fmla v21.4s, v1.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1016 // fmla v22.4s, v0.4s, v11.s[0]
-	WORD $0x4f8b1037 // fmla v23.4s, v1.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1018 // fmla v24.4s, v0.4s, v12.s[0]
-	WORD $0x4f8c1039 // fmla v25.4s, v1.4s, v12.s[0]
-	FMOVS (R12)(R6), F13
-	WORD $0x4f8d101a // fmla v26.4s, v0.4s, v13.s[0]
-	WORD $0x4f8d103b // fmla v27.4s, v1.4s, v13.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881261 // fmla v1.4s, v19.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812e1 // fmla v1.4s, v23.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881340 // fmla v0.4s, v26.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881361 // fmla v1.4s, v27.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF16x6x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF16x6x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	ADD R6, R11, R12
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R2), F0
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1013 // fmla v19.4s, v0.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1014 // fmla v20.4s, v0.4s, v12.s[0]
-	FMOVS (R12)(R6), F13
-	WORD $0x4f8d1015 // fmla v21.4s, v0.4s, v13.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881260 // fmla v0.4s, v19.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812a0 // fmla v0.4s, v21.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF16x7x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF16x7x8(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	ADD R6, R11, R12
-	ADD R6, R12, R13
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	WORD $0x6f00e41c // movi v28.2d, #0
-	WORD $0x6f00e41d // movi v29.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	WORD $0x4e217801 // fcvtl2 v1.4s, v0.8h
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891012 // fmla v18.4s, v0.4s, v9.s[0]
-	WORD $0x4f891033 // fmla v19.4s, v1.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1014 // fmla v20.4s, v0.4s, v10.s[0]
-	WORD $0x4f8a1035 // fmla v21.4s, v1.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1016 // fmla v22.4s, v0.4s, v11.s[0]
-	WORD $0x4f8b1037 // fmla v23.4s, v1.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1018 // fmla v24.4s, v0.4s, v12.s[0]
-	WORD $0x4f8c1039 // fmla v25.4s, v1.4s, v12.s[0]
-	FMOVS (R12)(R6), F13
-	WORD $0x4f8d101a // fmla v26.4s, v0.4s, v13.s[0]
-	WORD $0x4f8d103b // fmla v27.4s, v1.4s, v13.s[0]
-	FMOVS (R13)(R6), F14
-	WORD $0x4f8e101c // fmla v28.4s, v0.4s, v14.s[0]
-	WORD $0x4f8e103d // fmla v29.4s, v1.4s, v14.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881261 // fmla v1.4s, v19.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812e1 // fmla v1.4s, v23.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881340 // fmla v0.4s, v26.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881361 // fmla v1.4s, v27.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881380 // fmla v0.4s, v28.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8813a1 // fmla v1.4s, v29.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF16x7x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF16x7x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	ADD R6, R11, R12
-	ADD R6, R12, R13
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R2), F0
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1013 // fmla v19.4s, v0.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1014 // fmla v20.4s, v0.4s, v12.s[0]
-	FMOVS (R12)(R6), F13
-	WORD $0x4f8d1015 // fmla v21.4s, v0.4s, v13.s[0]
-	FMOVS (R13)(R6), F14
-	WORD $0x4f8e1016 // fmla v22.4s, v0.4s, v14.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881260 // fmla v0.4s, v19.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812a0 // fmla v0.4s, v21.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF16x8x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF16x8x8(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	ADD R6, R11, R12
-	ADD R6, R12, R13
-	ADD R6, R13, R14
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	WORD $0x6f00e41c // movi v28.2d, #0
-	WORD $0x6f00e41d // movi v29.2d, #0
-	WORD $0x6f00e41e // movi v30.2d, #0
-	WORD $0x6f00e41f // movi v31.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	WORD $0x4e217801 // fcvtl2 v1.4s, v0.8h
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891012 // fmla v18.4s, v0.4s, v9.s[0]
-	WORD $0x4f891033 // fmla v19.4s, v1.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1014 // fmla v20.4s, v0.4s, v10.s[0]
-	WORD $0x4f8a1035 // fmla v21.4s, v1.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1016 // fmla v22.4s, v0.4s, v11.s[0]
-	WORD $0x4f8b1037 // fmla v23.4s, v1.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1018 // fmla v24.4s, v0.4s, v12.s[0]
-	WORD $0x4f8c1039 // fmla v25.4s, v1.4s, v12.s[0]
-	FMOVS (R12)(R6), F13
-	WORD $0x4f8d101a // fmla v26.4s, v0.4s, v13.s[0]
-	WORD $0x4f8d103b // fmla v27.4s, v1.4s, v13.s[0]
-	FMOVS (R13)(R6), F14
-	WORD $0x4f8e101c // fmla v28.4s, v0.4s, v14.s[0]
-	WORD $0x4f8e103d // fmla v29.4s, v1.4s, v14.s[0]
-	FMOVS (R14)(R6), F15
-	WORD $0x4f8f101e // fmla v30.4s, v0.4s, v15.s[0]
-	WORD $0x4f8f103f // fmla v31.4s, v1.4s, v15.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881261 // fmla v1.4s, v19.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812e1 // fmla v1.4s, v23.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881340 // fmla v0.4s, v26.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881361 // fmla v1.4s, v27.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881380 // fmla v0.4s, v28.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8813a1 // fmla v1.4s, v29.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8813c0 // fmla v0.4s, v30.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8813e1 // fmla v1.4s, v31.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectF16x8x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectF16x8x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	ADD R6, R11, R12
-	ADD R6, R12, R13
-	ADD R6, R13, R14
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R2), F0
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1013 // fmla v19.4s, v0.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1014 // fmla v20.4s, v0.4s, v12.s[0]
-	FMOVS (R12)(R6), F13
-	WORD $0x4f8d1015 // fmla v21.4s, v0.4s, v13.s[0]
-	FMOVS (R13)(R6), F14
-	WORD $0x4f8e1016 // fmla v22.4s, v0.4s, v14.s[0]
-	FMOVS (R14)(R6), F15
-	WORD $0x4f8f1017 // fmla v23.4s, v0.4s, v15.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881260 // fmla v0.4s, v19.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812a0 // fmla v0.4s, v21.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812e0 // fmla v0.4s, v23.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
 // func neonTransposeF16x4(dst *float32, width int, src *byte, lane, rows, k int, alpha float32)
 TEXT ·neonTransposeF16x4(SB), NOSPLIT, $0-52
 	MOVD dst+0(FP), R0
@@ -10300,262 +4929,6 @@ some1:
 	ADD R1, R0
 	SUBS $1, R5
 	BNE loop
-	RET
-
-// func neonQuadRowsF16x1(dst *float32, width int, src *byte, lane, k int, alpha float32)
-TEXT ·neonQuadRowsF16x1(SB), NOSPLIT, $0-44
-	MOVD dst+0(FP), R0
-	MOVD width+8(FP), R1
-	MOVD src+16(FP), R5
-	MOVD lane+24(FP), R2
-	MOVD k+32(FP), R3
-	FMOVS alpha+40(FP), F16
-	SUBS $4, R3
-	BLT rest
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R5), F0
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	ADD $8, R5
-	FMOVD F0, 0(R0)
-	ADD R1, R0
-	SUBS $4, R3
-	BGE loop
-
-rest:
-	ADDS $4, R3
-	BEQ done
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R5, R4
-	CMP $0, R3
-	BEQ some1
-	WORD $0x0ddf4080 // ld1 {v0.h}[0], [x4], #2
-	CMP $1, R3
-	BEQ some1
-	WORD $0x0ddf4880 // ld1 {v0.h}[1], [x4], #2
-	CMP $2, R3
-	BEQ some1
-	WORD $0x0ddf5080 // ld1 {v0.h}[2], [x4], #2
-
-some1:
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	FMOVD F0, 0(R0)
-
-done:
-	RET
-
-// func neonQuadRowsF16x4(dst *float32, width int, src *byte, lane, k int, alpha float32)
-TEXT ·neonQuadRowsF16x4(SB), NOSPLIT, $0-44
-	MOVD dst+0(FP), R0
-	MOVD width+8(FP), R1
-	MOVD src+16(FP), R5
-	MOVD lane+24(FP), R2
-	MOVD k+32(FP), R3
-	ADD R2, R5, R6
-	ADD R2, R6, R7
-	ADD R2, R7, R8
-	FMOVS alpha+40(FP), F16
-	SUBS $4, R3
-	BLT rest
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R5), F0
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	ADD $8, R5
-	FMOVD 0(R6), F1
-	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
-	WORD $0x4f909021 // fmul v1.4s, v1.4s, v16.s[0]
-	WORD $0x0ea16821 // bfcvtn v1.4h, v1.4s
-	ADD $8, R6
-	FMOVD 0(R7), F2
-	WORD $0x0e217842 // fcvtl v2.4s, v2.4h
-	WORD $0x4f909042 // fmul v2.4s, v2.4s, v16.s[0]
-	WORD $0x0ea16842 // bfcvtn v2.4h, v2.4s
-	ADD $8, R7
-	FMOVD 0(R8), F3
-	WORD $0x0e217863 // fcvtl v3.4s, v3.4h
-	WORD $0x4f909063 // fmul v3.4s, v3.4s, v16.s[0]
-	WORD $0x0ea16863 // bfcvtn v3.4h, v3.4s
-	ADD $8, R8
-	FMOVD F0, 0(R0)
-	FMOVD F1, 8(R0)
-	FMOVD F2, 16(R0)
-	FMOVD F3, 24(R0)
-	ADD R1, R0
-	SUBS $4, R3
-	BGE loop
-
-rest:
-	ADDS $4, R3
-	BEQ done
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R5, R4
-	CMP $0, R3
-	BEQ some1
-	WORD $0x0ddf4080 // ld1 {v0.h}[0], [x4], #2
-	CMP $1, R3
-	BEQ some1
-	WORD $0x0ddf4880 // ld1 {v0.h}[1], [x4], #2
-	CMP $2, R3
-	BEQ some1
-	WORD $0x0ddf5080 // ld1 {v0.h}[2], [x4], #2
-
-some1:
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	FMOVD F0, 0(R0)
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R6, R4
-	CMP $0, R3
-	BEQ some2
-	WORD $0x0ddf4080 // ld1 {v0.h}[0], [x4], #2
-	CMP $1, R3
-	BEQ some2
-	WORD $0x0ddf4880 // ld1 {v0.h}[1], [x4], #2
-	CMP $2, R3
-	BEQ some2
-	WORD $0x0ddf5080 // ld1 {v0.h}[2], [x4], #2
-
-some2:
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	FMOVD F0, 8(R0)
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R7, R4
-	CMP $0, R3
-	BEQ some3
-	WORD $0x0ddf4080 // ld1 {v0.h}[0], [x4], #2
-	CMP $1, R3
-	BEQ some3
-	WORD $0x0ddf4880 // ld1 {v0.h}[1], [x4], #2
-	CMP $2, R3
-	BEQ some3
-	WORD $0x0ddf5080 // ld1 {v0.h}[2], [x4], #2
-
-some3:
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	FMOVD F0, 16(R0)
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R8, R4
-	CMP $0, R3
-	BEQ some4
-	WORD $0x0ddf4080 // ld1 {v0.h}[0], [x4], #2
-	CMP $1, R3
-	BEQ some4
-	WORD $0x0ddf4880 // ld1 {v0.h}[1], [x4], #2
-	CMP $2, R3
-	BEQ some4
-	WORD $0x0ddf5080 // ld1 {v0.h}[2], [x4], #2
-
-some4:
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	FMOVD F0, 24(R0)
-
-done:
-	RET
-
-// func neonQuadLanesF16(dst *float32, width int, src *byte, step, k int, alpha float32)
-TEXT ·neonQuadLanesF16(SB), NOSPLIT, $0-44
-	MOVD dst+0(FP), R0
-	MOVD width+8(FP), R1
-	MOVD src+16(FP), R2
-	MOVD step+24(FP), R3
-	MOVD k+32(FP), R4
-	FMOVS alpha+40(FP), F16
-	SUBS $4, R4
-	BLT rest
-
-loop:
-	FMOVD 0(R2), F0
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	ADD R3, R2
-	FMOVD 0(R2), F1
-	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
-	ADD R3, R2
-	FMOVD 0(R2), F2
-	WORD $0x0e217842 // fcvtl v2.4s, v2.4h
-	ADD R3, R2
-	FMOVD 0(R2), F3
-	WORD $0x0e217863 // fcvtl v3.4s, v3.4h
-	ADD R3, R2
-	WORD $0x4e812804 // trn1 v4.4s, v0.4s, v1.4s
-	WORD $0x4e816805 // trn2 v5.4s, v0.4s, v1.4s
-	WORD $0x4e832846 // trn1 v6.4s, v2.4s, v3.4s
-	WORD $0x4e836847 // trn2 v7.4s, v2.4s, v3.4s
-	WORD $0x4ec62880 // trn1 v0.2d, v4.2d, v6.2d
-	WORD $0x4ec728a1 // trn1 v1.2d, v5.2d, v7.2d
-	WORD $0x4ec66882 // trn2 v2.2d, v4.2d, v6.2d
-	WORD $0x4ec768a3 // trn2 v3.2d, v5.2d, v7.2d
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	WORD $0x4f909021 // fmul v1.4s, v1.4s, v16.s[0]
-	WORD $0x4ea16820 // bfcvtn2 v0.8h, v1.4s
-	WORD $0x4f909042 // fmul v2.4s, v2.4s, v16.s[0]
-	WORD $0x0ea16842 // bfcvtn v2.4h, v2.4s
-	WORD $0x4f909063 // fmul v3.4s, v3.4s, v16.s[0]
-	WORD $0x4ea16862 // bfcvtn2 v2.8h, v3.4s
-	FSTPQ (F0, F2), 0(R0)
-	ADD R1, R0
-	SUBS $4, R4
-	BGE loop
-
-rest:
-	ADDS $4, R4
-	BEQ done
-	WORD $0x6f00e400 // movi v0.2d, #0
-	WORD $0x6f00e401 // movi v1.2d, #0
-	WORD $0x6f00e402 // movi v2.2d, #0
-	WORD $0x6f00e403 // movi v3.2d, #0
-	FMOVD 0(R2), F0
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	ADD R3, R2
-	SUBS $1, R4
-	BEQ last
-	FMOVD 0(R2), F1
-	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
-	ADD R3, R2
-	SUBS $1, R4
-	BEQ last
-	FMOVD 0(R2), F2
-	WORD $0x0e217842 // fcvtl v2.4s, v2.4h
-	ADD R3, R2
-	SUBS $1, R4
-	BEQ last
-
-last:
-	WORD $0x4e812804 // trn1 v4.4s, v0.4s, v1.4s
-	WORD $0x4e816805 // trn2 v5.4s, v0.4s, v1.4s
-	WORD $0x4e832846 // trn1 v6.4s, v2.4s, v3.4s
-	WORD $0x4e836847 // trn2 v7.4s, v2.4s, v3.4s
-	WORD $0x4ec62880 // trn1 v0.2d, v4.2d, v6.2d
-	WORD $0x4ec728a1 // trn1 v1.2d, v5.2d, v7.2d
-	WORD $0x4ec66882 // trn2 v2.2d, v4.2d, v6.2d
-	WORD $0x4ec768a3 // trn2 v3.2d, v5.2d, v7.2d
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	WORD $0x4f909021 // fmul v1.4s, v1.4s, v16.s[0]
-	WORD $0x4ea16820 // bfcvtn2 v0.8h, v1.4s
-	WORD $0x4f909042 // fmul v2.4s, v2.4s, v16.s[0]
-	WORD $0x0ea16842 // bfcvtn v2.4h, v2.4s
-	WORD $0x4f909063 // fmul v3.4s, v3.4s, v16.s[0]
-	WORD $0x4ea16862 // bfcvtn2 v2.8h, v3.4s
-	FSTPQ (F0, F2), 0(R0)
-
-done:
 	RET
 
 // func neonDotsBF16x1(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
@@ -11005,1306 +5378,6 @@ fold:
 	BNE row
 	RET
 
-// func neonDirectBF16x1x32(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectBF16x1x32(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	WORD $0x6e613801 // shll2 v1.4s, v0.8h, #16
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	FMOVQ 16(R2), F2
-	WORD $0x6e613843 // shll2 v3.4s, v2.8h, #16
-	WORD $0x2e613842 // shll v2.4s, v2.4h, #16
-	FMOVQ 32(R2), F4
-	WORD $0x6e613885 // shll2 v5.4s, v4.8h, #16
-	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
-	FMOVQ 48(R2), F6
-	WORD $0x6e6138c7 // shll2 v7.4s, v6.8h, #16
-	WORD $0x2e6138c6 // shll v6.4s, v6.4h, #16
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	WORD $0x4f881052 // fmla v18.4s, v2.4s, v8.s[0]
-	WORD $0x4f881073 // fmla v19.4s, v3.4s, v8.s[0]
-	WORD $0x4f881094 // fmla v20.4s, v4.4s, v8.s[0]
-	WORD $0x4f8810b5 // fmla v21.4s, v5.4s, v8.s[0]
-	WORD $0x4f8810d6 // fmla v22.4s, v6.4s, v8.s[0]
-	WORD $0x4f8810f7 // fmla v23.4s, v7.4s, v8.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f881242 // fmla v2.4s, v18.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f881263 // fmla v3.4s, v19.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	FMOVQ 64(R4), F4
-	WORD $0x4f881284 // fmla v4.4s, v20.4s, v8.s[0]
-	FMOVQ F4, 64(R4)
-	FMOVQ 80(R4), F5
-	WORD $0x4f8812a5 // fmla v5.4s, v21.4s, v8.s[0]
-	FMOVQ F5, 80(R4)
-	FMOVQ 96(R4), F6
-	WORD $0x4f8812c6 // fmla v6.4s, v22.4s, v8.s[0]
-	FMOVQ F6, 96(R4)
-	FMOVQ 112(R4), F7
-	WORD $0x4f8812e7 // fmla v7.4s, v23.4s, v8.s[0]
-	FMOVQ F7, 112(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectBF16x1x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectBF16x1x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R2), F0
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectBF16x2x32(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectBF16x2x32(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	WORD $0x6f00e41c // movi v28.2d, #0
-	WORD $0x6f00e41d // movi v29.2d, #0
-	WORD $0x6f00e41e // movi v30.2d, #0
-	WORD $0x6f00e41f // movi v31.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	WORD $0x6e613801 // shll2 v1.4s, v0.8h, #16
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	FMOVQ 16(R2), F2
-	WORD $0x6e613843 // shll2 v3.4s, v2.8h, #16
-	WORD $0x2e613842 // shll v2.4s, v2.4h, #16
-	FMOVQ 32(R2), F4
-	WORD $0x6e613885 // shll2 v5.4s, v4.8h, #16
-	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
-	FMOVQ 48(R2), F6
-	WORD $0x6e6138c7 // shll2 v7.4s, v6.8h, #16
-	WORD $0x2e6138c6 // shll v6.4s, v6.4h, #16
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	WORD $0x4f881052 // fmla v18.4s, v2.4s, v8.s[0]
-	WORD $0x4f881073 // fmla v19.4s, v3.4s, v8.s[0]
-	WORD $0x4f881094 // fmla v20.4s, v4.4s, v8.s[0]
-	WORD $0x4f8810b5 // fmla v21.4s, v5.4s, v8.s[0]
-	WORD $0x4f8810d6 // fmla v22.4s, v6.4s, v8.s[0]
-	WORD $0x4f8810f7 // fmla v23.4s, v7.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891018 // fmla v24.4s, v0.4s, v9.s[0]
-	WORD $0x4f891039 // fmla v25.4s, v1.4s, v9.s[0]
-	WORD $0x4f89105a // fmla v26.4s, v2.4s, v9.s[0]
-	WORD $0x4f89107b // fmla v27.4s, v3.4s, v9.s[0]
-	WORD $0x4f89109c // fmla v28.4s, v4.4s, v9.s[0]
-	WORD $0x4f8910bd // fmla v29.4s, v5.4s, v9.s[0]
-	WORD $0x4f8910de // fmla v30.4s, v6.4s, v9.s[0]
-	WORD $0x4f8910ff // fmla v31.4s, v7.4s, v9.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f881242 // fmla v2.4s, v18.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f881263 // fmla v3.4s, v19.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	FMOVQ 64(R4), F4
-	WORD $0x4f881284 // fmla v4.4s, v20.4s, v8.s[0]
-	FMOVQ F4, 64(R4)
-	FMOVQ 80(R4), F5
-	WORD $0x4f8812a5 // fmla v5.4s, v21.4s, v8.s[0]
-	FMOVQ F5, 80(R4)
-	FMOVQ 96(R4), F6
-	WORD $0x4f8812c6 // fmla v6.4s, v22.4s, v8.s[0]
-	FMOVQ F6, 96(R4)
-	FMOVQ 112(R4), F7
-	WORD $0x4f8812e7 // fmla v7.4s, v23.4s, v8.s[0]
-	FMOVQ F7, 112(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f881342 // fmla v2.4s, v26.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f881363 // fmla v3.4s, v27.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	FMOVQ 64(R4), F4
-	WORD $0x4f881384 // fmla v4.4s, v28.4s, v8.s[0]
-	FMOVQ F4, 64(R4)
-	FMOVQ 80(R4), F5
-	WORD $0x4f8813a5 // fmla v5.4s, v29.4s, v8.s[0]
-	FMOVQ F5, 80(R4)
-	FMOVQ 96(R4), F6
-	WORD $0x4f8813c6 // fmla v6.4s, v30.4s, v8.s[0]
-	FMOVQ F6, 96(R4)
-	FMOVQ 112(R4), F7
-	WORD $0x4f8813e7 // fmla v7.4s, v31.4s, v8.s[0]
-	FMOVQ F7, 112(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectBF16x2x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectBF16x2x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R2), F0
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectBF16x3x16(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectBF16x3x16(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	WORD $0x6e613801 // shll2 v1.4s, v0.8h, #16
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	FMOVQ 16(R2), F2
-	WORD $0x6e613843 // shll2 v3.4s, v2.8h, #16
-	WORD $0x2e613842 // shll v2.4s, v2.4h, #16
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	WORD $0x4f881052 // fmla v18.4s, v2.4s, v8.s[0]
-	WORD $0x4f881073 // fmla v19.4s, v3.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891014 // fmla v20.4s, v0.4s, v9.s[0]
-	WORD $0x4f891035 // fmla v21.4s, v1.4s, v9.s[0]
-	WORD $0x4f891056 // fmla v22.4s, v2.4s, v9.s[0]
-	WORD $0x4f891077 // fmla v23.4s, v3.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1018 // fmla v24.4s, v0.4s, v10.s[0]
-	WORD $0x4f8a1039 // fmla v25.4s, v1.4s, v10.s[0]
-	WORD $0x4f8a105a // fmla v26.4s, v2.4s, v10.s[0]
-	WORD $0x4f8a107b // fmla v27.4s, v3.4s, v10.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f881242 // fmla v2.4s, v18.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f881263 // fmla v3.4s, v19.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f8812c2 // fmla v2.4s, v22.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f8812e3 // fmla v3.4s, v23.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f881342 // fmla v2.4s, v26.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f881363 // fmla v3.4s, v27.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectBF16x3x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectBF16x3x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R2), F0
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectBF16x4x16(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectBF16x4x16(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	WORD $0x6f00e41c // movi v28.2d, #0
-	WORD $0x6f00e41d // movi v29.2d, #0
-	WORD $0x6f00e41e // movi v30.2d, #0
-	WORD $0x6f00e41f // movi v31.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	WORD $0x6e613801 // shll2 v1.4s, v0.8h, #16
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	FMOVQ 16(R2), F2
-	WORD $0x6e613843 // shll2 v3.4s, v2.8h, #16
-	WORD $0x2e613842 // shll v2.4s, v2.4h, #16
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	WORD $0x4f881052 // fmla v18.4s, v2.4s, v8.s[0]
-	WORD $0x4f881073 // fmla v19.4s, v3.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891014 // fmla v20.4s, v0.4s, v9.s[0]
-	WORD $0x4f891035 // fmla v21.4s, v1.4s, v9.s[0]
-	WORD $0x4f891056 // fmla v22.4s, v2.4s, v9.s[0]
-	WORD $0x4f891077 // fmla v23.4s, v3.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1018 // fmla v24.4s, v0.4s, v10.s[0]
-	WORD $0x4f8a1039 // fmla v25.4s, v1.4s, v10.s[0]
-	WORD $0x4f8a105a // fmla v26.4s, v2.4s, v10.s[0]
-	WORD $0x4f8a107b // fmla v27.4s, v3.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b101c // fmla v28.4s, v0.4s, v11.s[0]
-	WORD $0x4f8b103d // fmla v29.4s, v1.4s, v11.s[0]
-	WORD $0x4f8b105e // fmla v30.4s, v2.4s, v11.s[0]
-	WORD $0x4f8b107f // fmla v31.4s, v3.4s, v11.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f881242 // fmla v2.4s, v18.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f881263 // fmla v3.4s, v19.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f8812c2 // fmla v2.4s, v22.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f8812e3 // fmla v3.4s, v23.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f881342 // fmla v2.4s, v26.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f881363 // fmla v3.4s, v27.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881380 // fmla v0.4s, v28.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8813a1 // fmla v1.4s, v29.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	FMOVQ 32(R4), F2
-	WORD $0x4f8813c2 // fmla v2.4s, v30.4s, v8.s[0]
-	FMOVQ F2, 32(R4)
-	FMOVQ 48(R4), F3
-	WORD $0x4f8813e3 // fmla v3.4s, v31.4s, v8.s[0]
-	FMOVQ F3, 48(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectBF16x4x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectBF16x4x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R2), F0
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1013 // fmla v19.4s, v0.4s, v11.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881260 // fmla v0.4s, v19.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectBF16x5x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectBF16x5x8(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	WORD $0x6e613801 // shll2 v1.4s, v0.8h, #16
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891012 // fmla v18.4s, v0.4s, v9.s[0]
-	WORD $0x4f891033 // fmla v19.4s, v1.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1014 // fmla v20.4s, v0.4s, v10.s[0]
-	WORD $0x4f8a1035 // fmla v21.4s, v1.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1016 // fmla v22.4s, v0.4s, v11.s[0]
-	WORD $0x4f8b1037 // fmla v23.4s, v1.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1018 // fmla v24.4s, v0.4s, v12.s[0]
-	WORD $0x4f8c1039 // fmla v25.4s, v1.4s, v12.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881261 // fmla v1.4s, v19.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812e1 // fmla v1.4s, v23.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectBF16x5x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectBF16x5x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R2), F0
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1013 // fmla v19.4s, v0.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1014 // fmla v20.4s, v0.4s, v12.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881260 // fmla v0.4s, v19.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectBF16x6x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectBF16x6x8(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	ADD R6, R11, R12
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	WORD $0x6e613801 // shll2 v1.4s, v0.8h, #16
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891012 // fmla v18.4s, v0.4s, v9.s[0]
-	WORD $0x4f891033 // fmla v19.4s, v1.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1014 // fmla v20.4s, v0.4s, v10.s[0]
-	WORD $0x4f8a1035 // fmla v21.4s, v1.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1016 // fmla v22.4s, v0.4s, v11.s[0]
-	WORD $0x4f8b1037 // fmla v23.4s, v1.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1018 // fmla v24.4s, v0.4s, v12.s[0]
-	WORD $0x4f8c1039 // fmla v25.4s, v1.4s, v12.s[0]
-	FMOVS (R12)(R6), F13
-	WORD $0x4f8d101a // fmla v26.4s, v0.4s, v13.s[0]
-	WORD $0x4f8d103b // fmla v27.4s, v1.4s, v13.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881261 // fmla v1.4s, v19.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812e1 // fmla v1.4s, v23.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881340 // fmla v0.4s, v26.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881361 // fmla v1.4s, v27.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectBF16x6x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectBF16x6x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	ADD R6, R11, R12
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R2), F0
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1013 // fmla v19.4s, v0.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1014 // fmla v20.4s, v0.4s, v12.s[0]
-	FMOVS (R12)(R6), F13
-	WORD $0x4f8d1015 // fmla v21.4s, v0.4s, v13.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881260 // fmla v0.4s, v19.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812a0 // fmla v0.4s, v21.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectBF16x7x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectBF16x7x8(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	ADD R6, R11, R12
-	ADD R6, R12, R13
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	WORD $0x6f00e41c // movi v28.2d, #0
-	WORD $0x6f00e41d // movi v29.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	WORD $0x6e613801 // shll2 v1.4s, v0.8h, #16
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891012 // fmla v18.4s, v0.4s, v9.s[0]
-	WORD $0x4f891033 // fmla v19.4s, v1.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1014 // fmla v20.4s, v0.4s, v10.s[0]
-	WORD $0x4f8a1035 // fmla v21.4s, v1.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1016 // fmla v22.4s, v0.4s, v11.s[0]
-	WORD $0x4f8b1037 // fmla v23.4s, v1.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1018 // fmla v24.4s, v0.4s, v12.s[0]
-	WORD $0x4f8c1039 // fmla v25.4s, v1.4s, v12.s[0]
-	FMOVS (R12)(R6), F13
-	WORD $0x4f8d101a // fmla v26.4s, v0.4s, v13.s[0]
-	WORD $0x4f8d103b // fmla v27.4s, v1.4s, v13.s[0]
-	FMOVS (R13)(R6), F14
-	WORD $0x4f8e101c // fmla v28.4s, v0.4s, v14.s[0]
-	WORD $0x4f8e103d // fmla v29.4s, v1.4s, v14.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881261 // fmla v1.4s, v19.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812e1 // fmla v1.4s, v23.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881340 // fmla v0.4s, v26.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881361 // fmla v1.4s, v27.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881380 // fmla v0.4s, v28.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8813a1 // fmla v1.4s, v29.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectBF16x7x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectBF16x7x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	ADD R6, R11, R12
-	ADD R6, R12, R13
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R2), F0
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1013 // fmla v19.4s, v0.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1014 // fmla v20.4s, v0.4s, v12.s[0]
-	FMOVS (R12)(R6), F13
-	WORD $0x4f8d1015 // fmla v21.4s, v0.4s, v13.s[0]
-	FMOVS (R13)(R6), F14
-	WORD $0x4f8e1016 // fmla v22.4s, v0.4s, v14.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881260 // fmla v0.4s, v19.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812a0 // fmla v0.4s, v21.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectBF16x8x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectBF16x8x8(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	ADD R6, R11, R12
-	ADD R6, R12, R13
-	ADD R6, R13, R14
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	WORD $0x6f00e418 // movi v24.2d, #0
-	WORD $0x6f00e419 // movi v25.2d, #0
-	WORD $0x6f00e41a // movi v26.2d, #0
-	WORD $0x6f00e41b // movi v27.2d, #0
-	WORD $0x6f00e41c // movi v28.2d, #0
-	WORD $0x6f00e41d // movi v29.2d, #0
-	WORD $0x6f00e41e // movi v30.2d, #0
-	WORD $0x6f00e41f // movi v31.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVQ 0(R2), F0
-	WORD $0x6e613801 // shll2 v1.4s, v0.8h, #16
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	WORD $0x4f881031 // fmla v17.4s, v1.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891012 // fmla v18.4s, v0.4s, v9.s[0]
-	WORD $0x4f891033 // fmla v19.4s, v1.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1014 // fmla v20.4s, v0.4s, v10.s[0]
-	WORD $0x4f8a1035 // fmla v21.4s, v1.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1016 // fmla v22.4s, v0.4s, v11.s[0]
-	WORD $0x4f8b1037 // fmla v23.4s, v1.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1018 // fmla v24.4s, v0.4s, v12.s[0]
-	WORD $0x4f8c1039 // fmla v25.4s, v1.4s, v12.s[0]
-	FMOVS (R12)(R6), F13
-	WORD $0x4f8d101a // fmla v26.4s, v0.4s, v13.s[0]
-	WORD $0x4f8d103b // fmla v27.4s, v1.4s, v13.s[0]
-	FMOVS (R13)(R6), F14
-	WORD $0x4f8e101c // fmla v28.4s, v0.4s, v14.s[0]
-	WORD $0x4f8e103d // fmla v29.4s, v1.4s, v14.s[0]
-	FMOVS (R14)(R6), F15
-	WORD $0x4f8f101e // fmla v30.4s, v0.4s, v15.s[0]
-	WORD $0x4f8f103f // fmla v31.4s, v1.4s, v15.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881221 // fmla v1.4s, v17.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881261 // fmla v1.4s, v19.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812a1 // fmla v1.4s, v21.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8812e1 // fmla v1.4s, v23.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881300 // fmla v0.4s, v24.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881321 // fmla v1.4s, v25.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881340 // fmla v0.4s, v26.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f881361 // fmla v1.4s, v27.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881380 // fmla v0.4s, v28.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8813a1 // fmla v1.4s, v29.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8813c0 // fmla v0.4s, v30.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	FMOVQ 16(R4), F1
-	WORD $0x4f8813e1 // fmla v1.4s, v31.4s, v8.s[0]
-	FMOVQ F1, 16(R4)
-	ADD R5, R4
-	RET
-
-// func neonDirectBF16x8x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-TEXT ·neonDirectBF16x8x4(SB), NOSPLIT, $0-68
-	MOVD k+0(FP), R0
-	MOVD a+8(FP), R7
-	MOVD arow+16(FP), R6
-	ADD R6, R7, R8
-	ADD R6, R8, R9
-	ADD R6, R9, R10
-	ADD R6, R10, R11
-	ADD R6, R11, R12
-	ADD R6, R12, R13
-	ADD R6, R13, R14
-	MOVD acol+24(FP), R1
-	MOVD b+32(FP), R2
-	MOVD ldb+40(FP), R3
-	MOVD c+48(FP), R4
-	MOVD ldc+56(FP), R5
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6f00e411 // movi v17.2d, #0
-	WORD $0x6f00e412 // movi v18.2d, #0
-	WORD $0x6f00e413 // movi v19.2d, #0
-	WORD $0x6f00e414 // movi v20.2d, #0
-	WORD $0x6f00e415 // movi v21.2d, #0
-	WORD $0x6f00e416 // movi v22.2d, #0
-	WORD $0x6f00e417 // movi v23.2d, #0
-	MOVD $0, R6
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R2), F0
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	FMOVS (R7)(R6), F8
-	WORD $0x4f881010 // fmla v16.4s, v0.4s, v8.s[0]
-	FMOVS (R8)(R6), F9
-	WORD $0x4f891011 // fmla v17.4s, v0.4s, v9.s[0]
-	FMOVS (R9)(R6), F10
-	WORD $0x4f8a1012 // fmla v18.4s, v0.4s, v10.s[0]
-	FMOVS (R10)(R6), F11
-	WORD $0x4f8b1013 // fmla v19.4s, v0.4s, v11.s[0]
-	FMOVS (R11)(R6), F12
-	WORD $0x4f8c1014 // fmla v20.4s, v0.4s, v12.s[0]
-	FMOVS (R12)(R6), F13
-	WORD $0x4f8d1015 // fmla v21.4s, v0.4s, v13.s[0]
-	FMOVS (R13)(R6), F14
-	WORD $0x4f8e1016 // fmla v22.4s, v0.4s, v14.s[0]
-	FMOVS (R14)(R6), F15
-	WORD $0x4f8f1017 // fmla v23.4s, v0.4s, v15.s[0]
-	ADD R1, R6
-	ADD R3, R2
-	SUBS $1, R0
-	BNE loop
-	FMOVS alpha+64(FP), F8
-	FMOVQ 0(R4), F0
-	WORD $0x4f881200 // fmla v0.4s, v16.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881220 // fmla v0.4s, v17.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881240 // fmla v0.4s, v18.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881260 // fmla v0.4s, v19.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f881280 // fmla v0.4s, v20.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812a0 // fmla v0.4s, v21.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812c0 // fmla v0.4s, v22.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	FMOVQ 0(R4), F0
-	WORD $0x4f8812e0 // fmla v0.4s, v23.4s, v8.s[0]
-	FMOVQ F0, 0(R4)
-	ADD R5, R4
-	RET
-
 // func neonTransposeBF16x4(dst *float32, width int, src *byte, lane, rows, k int, alpha float32)
 TEXT ·neonTransposeBF16x4(SB), NOSPLIT, $0-52
 	MOVD dst+0(FP), R0
@@ -12668,262 +5741,6 @@ some1:
 	ADD R1, R0
 	SUBS $1, R5
 	BNE loop
-	RET
-
-// func neonQuadRowsBF16x1(dst *float32, width int, src *byte, lane, k int, alpha float32)
-TEXT ·neonQuadRowsBF16x1(SB), NOSPLIT, $0-44
-	MOVD dst+0(FP), R0
-	MOVD width+8(FP), R1
-	MOVD src+16(FP), R5
-	MOVD lane+24(FP), R2
-	MOVD k+32(FP), R3
-	FMOVS alpha+40(FP), F16
-	SUBS $4, R3
-	BLT rest
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R5), F0
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	ADD $8, R5
-	FMOVD F0, 0(R0)
-	ADD R1, R0
-	SUBS $4, R3
-	BGE loop
-
-rest:
-	ADDS $4, R3
-	BEQ done
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R5, R4
-	CMP $0, R3
-	BEQ some1
-	WORD $0x0ddf4080 // ld1 {v0.h}[0], [x4], #2
-	CMP $1, R3
-	BEQ some1
-	WORD $0x0ddf4880 // ld1 {v0.h}[1], [x4], #2
-	CMP $2, R3
-	BEQ some1
-	WORD $0x0ddf5080 // ld1 {v0.h}[2], [x4], #2
-
-some1:
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	FMOVD F0, 0(R0)
-
-done:
-	RET
-
-// func neonQuadRowsBF16x4(dst *float32, width int, src *byte, lane, k int, alpha float32)
-TEXT ·neonQuadRowsBF16x4(SB), NOSPLIT, $0-44
-	MOVD dst+0(FP), R0
-	MOVD width+8(FP), R1
-	MOVD src+16(FP), R5
-	MOVD lane+24(FP), R2
-	MOVD k+32(FP), R3
-	ADD R2, R5, R6
-	ADD R2, R6, R7
-	ADD R2, R7, R8
-	FMOVS alpha+40(FP), F16
-	SUBS $4, R3
-	BLT rest
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R5), F0
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	ADD $8, R5
-	FMOVD 0(R6), F1
-	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
-	WORD $0x4f909021 // fmul v1.4s, v1.4s, v16.s[0]
-	WORD $0x0ea16821 // bfcvtn v1.4h, v1.4s
-	ADD $8, R6
-	FMOVD 0(R7), F2
-	WORD $0x2e613842 // shll v2.4s, v2.4h, #16
-	WORD $0x4f909042 // fmul v2.4s, v2.4s, v16.s[0]
-	WORD $0x0ea16842 // bfcvtn v2.4h, v2.4s
-	ADD $8, R7
-	FMOVD 0(R8), F3
-	WORD $0x2e613863 // shll v3.4s, v3.4h, #16
-	WORD $0x4f909063 // fmul v3.4s, v3.4s, v16.s[0]
-	WORD $0x0ea16863 // bfcvtn v3.4h, v3.4s
-	ADD $8, R8
-	FMOVD F0, 0(R0)
-	FMOVD F1, 8(R0)
-	FMOVD F2, 16(R0)
-	FMOVD F3, 24(R0)
-	ADD R1, R0
-	SUBS $4, R3
-	BGE loop
-
-rest:
-	ADDS $4, R3
-	BEQ done
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R5, R4
-	CMP $0, R3
-	BEQ some1
-	WORD $0x0ddf4080 // ld1 {v0.h}[0], [x4], #2
-	CMP $1, R3
-	BEQ some1
-	WORD $0x0ddf4880 // ld1 {v0.h}[1], [x4], #2
-	CMP $2, R3
-	BEQ some1
-	WORD $0x0ddf5080 // ld1 {v0.h}[2], [x4], #2
-
-some1:
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	FMOVD F0, 0(R0)
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R6, R4
-	CMP $0, R3
-	BEQ some2
-	WORD $0x0ddf4080 // ld1 {v0.h}[0], [x4], #2
-	CMP $1, R3
-	BEQ some2
-	WORD $0x0ddf4880 // ld1 {v0.h}[1], [x4], #2
-	CMP $2, R3
-	BEQ some2
-	WORD $0x0ddf5080 // ld1 {v0.h}[2], [x4], #2
-
-some2:
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	FMOVD F0, 8(R0)
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R7, R4
-	CMP $0, R3
-	BEQ some3
-	WORD $0x0ddf4080 // ld1 {v0.h}[0], [x4], #2
-	CMP $1, R3
-	BEQ some3
-	WORD $0x0ddf4880 // ld1 {v0.h}[1], [x4], #2
-	CMP $2, R3
-	BEQ some3
-	WORD $0x0ddf5080 // ld1 {v0.h}[2], [x4], #2
-
-some3:
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	FMOVD F0, 16(R0)
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R8, R4
-	CMP $0, R3
-	BEQ some4
-	WORD $0x0ddf4080 // ld1 {v0.h}[0], [x4], #2
-	CMP $1, R3
-	BEQ some4
-	WORD $0x0ddf4880 // ld1 {v0.h}[1], [x4], #2
-	CMP $2, R3
-	BEQ some4
-	WORD $0x0ddf5080 // ld1 {v0.h}[2], [x4], #2
-
-some4:
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	FMOVD F0, 24(R0)
-
-done:
-	RET
-
-// func neonQuadLanesBF16(dst *float32, width int, src *byte, step, k int, alpha float32)
-TEXT ·neonQuadLanesBF16(SB), NOSPLIT, $0-44
-	MOVD dst+0(FP), R0
-	MOVD width+8(FP), R1
-	MOVD src+16(FP), R2
-	MOVD step+24(FP), R3
-	MOVD k+32(FP), R4
-	FMOVS alpha+40(FP), F16
-	SUBS $4, R4
-	BLT rest
-
-loop:
-	FMOVD 0(R2), F0
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	ADD R3, R2
-	FMOVD 0(R2), F1
-	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
-	ADD R3, R2
-	FMOVD 0(R2), F2
-	WORD $0x2e613842 // shll v2.4s, v2.4h, #16
-	ADD R3, R2
-	FMOVD 0(R2), F3
-	WORD $0x2e613863 // shll v3.4s, v3.4h, #16
-	ADD R3, R2
-	WORD $0x4e812804 // trn1 v4.4s, v0.4s, v1.4s
-	WORD $0x4e816805 // trn2 v5.4s, v0.4s, v1.4s
-	WORD $0x4e832846 // trn1 v6.4s, v2.4s, v3.4s
-	WORD $0x4e836847 // trn2 v7.4s, v2.4s, v3.4s
-	WORD $0x4ec62880 // trn1 v0.2d, v4.2d, v6.2d
-	WORD $0x4ec728a1 // trn1 v1.2d, v5.2d, v7.2d
-	WORD $0x4ec66882 // trn2 v2.2d, v4.2d, v6.2d
-	WORD $0x4ec768a3 // trn2 v3.2d, v5.2d, v7.2d
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	WORD $0x4f909021 // fmul v1.4s, v1.4s, v16.s[0]
-	WORD $0x4ea16820 // bfcvtn2 v0.8h, v1.4s
-	WORD $0x4f909042 // fmul v2.4s, v2.4s, v16.s[0]
-	WORD $0x0ea16842 // bfcvtn v2.4h, v2.4s
-	WORD $0x4f909063 // fmul v3.4s, v3.4s, v16.s[0]
-	WORD $0x4ea16862 // bfcvtn2 v2.8h, v3.4s
-	FSTPQ (F0, F2), 0(R0)
-	ADD R1, R0
-	SUBS $4, R4
-	BGE loop
-
-rest:
-	ADDS $4, R4
-	BEQ done
-	WORD $0x6f00e400 // movi v0.2d, #0
-	WORD $0x6f00e401 // movi v1.2d, #0
-	WORD $0x6f00e402 // movi v2.2d, #0
-	WORD $0x6f00e403 // movi v3.2d, #0
-	FMOVD 0(R2), F0
-	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
-	ADD R3, R2
-	SUBS $1, R4
-	BEQ last
-	FMOVD 0(R2), F1
-	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
-	ADD R3, R2
-	SUBS $1, R4
-	BEQ last
-	FMOVD 0(R2), F2
-	WORD $0x2e613842 // shll v2.4s, v2.4h, #16
-	ADD R3, R2
-	SUBS $1, R4
-	BEQ last
-
-last:
-	WORD $0x4e812804 // trn1 v4.4s, v0.4s, v1.4s
-	WORD $0x4e816805 // trn2 v5.4s, v0.4s, v1.4s
-	WORD $0x4e832846 // trn1 v6.4s, v2.4s, v3.4s
-	WORD $0x4e836847 // trn2 v7.4s, v2.4s, v3.4s
-	WORD $0x4ec62880 // trn1 v0.2d, v4.2d, v6.2d
-	WORD $0x4ec728a1 // trn1 v1.2d, v5.2d, v7.2d
-	WORD $0x4ec66882 // trn2 v2.2d, v4.2d, v6.2d
-	WORD $0x4ec768a3 // trn2 v3.2d, v5.2d, v7.2d
-	WORD $0x4f909000 // fmul v0.4s, v0.4s, v16.s[0]
-	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
-	WORD $0x4f909021 // fmul v1.4s, v1.4s, v16.s[0]
-	WORD $0x4ea16820 // bfcvtn2 v0.8h, v1.4s
-	WORD $0x4f909042 // fmul v2.4s, v2.4s, v16.s[0]
-	WORD $0x0ea16842 // bfcvtn v2.4h, v2.4s
-	WORD $0x4f909063 // fmul v3.4s, v3.4s, v16.s[0]
-	WORD $0x4ea16862 // bfcvtn2 v2.8h, v3.4s
-	FSTPQ (F0, F2), 0(R0)
-
-done:
 	RET
 
 // func neonUnblockQ8(dst *float32, src *byte, blocks int)
@@ -14090,138 +6907,4 @@ loop:
 	ADD R3, R2
 	SUBS $1, R4
 	BNE row
-	RET
-
-// func neonQuadRowsRawx1(dst *float32, width int, src *byte, lane, k int, alpha float32)
-TEXT ·neonQuadRowsRawx1(SB), NOSPLIT, $0-44
-	MOVD dst+0(FP), R0
-	MOVD width+8(FP), R1
-	MOVD src+16(FP), R5
-	MOVD lane+24(FP), R2
-	MOVD k+32(FP), R3
-	SUBS $4, R3
-	BLT rest
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R5), F0
-	ADD $8, R5
-	FMOVD F0, 0(R0)
-	ADD R1, R0
-	SUBS $4, R3
-	BGE loop
-
-rest:
-	ADDS $4, R3
-	BEQ done
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R5, R4
-	CMP $0, R3
-	BEQ some1
-	WORD $0x0ddf4080 // ld1 {v0.h}[0], [x4], #2
-	CMP $1, R3
-	BEQ some1
-	WORD $0x0ddf4880 // ld1 {v0.h}[1], [x4], #2
-	CMP $2, R3
-	BEQ some1
-	WORD $0x0ddf5080 // ld1 {v0.h}[2], [x4], #2
-
-some1:
-	FMOVD F0, 0(R0)
-
-done:
-	RET
-
-// func neonQuadRowsRawx4(dst *float32, width int, src *byte, lane, k int, alpha float32)
-TEXT ·neonQuadRowsRawx4(SB), NOSPLIT, $0-44
-	MOVD dst+0(FP), R0
-	MOVD width+8(FP), R1
-	MOVD src+16(FP), R5
-	MOVD lane+24(FP), R2
-	MOVD k+32(FP), R3
-	ADD R2, R5, R6
-	ADD R2, R6, R7
-	ADD R2, R7, R8
-	SUBS $4, R3
-	BLT rest
-	PCALIGN $16
-
-loop:
-	FMOVD 0(R5), F0
-	ADD $8, R5
-	FMOVD 0(R6), F1
-	ADD $8, R6
-	FMOVD 0(R7), F2
-	ADD $8, R7
-	FMOVD 0(R8), F3
-	ADD $8, R8
-	FMOVD F0, 0(R0)
-	FMOVD F1, 8(R0)
-	FMOVD F2, 16(R0)
-	FMOVD F3, 24(R0)
-	ADD R1, R0
-	SUBS $4, R3
-	BGE loop
-
-rest:
-	ADDS $4, R3
-	BEQ done
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R5, R4
-	CMP $0, R3
-	BEQ some1
-	WORD $0x0ddf4080 // ld1 {v0.h}[0], [x4], #2
-	CMP $1, R3
-	BEQ some1
-	WORD $0x0ddf4880 // ld1 {v0.h}[1], [x4], #2
-	CMP $2, R3
-	BEQ some1
-	WORD $0x0ddf5080 // ld1 {v0.h}[2], [x4], #2
-
-some1:
-	FMOVD F0, 0(R0)
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R6, R4
-	CMP $0, R3
-	BEQ some2
-	WORD $0x0ddf4080 // ld1 {v0.h}[0], [x4], #2
-	CMP $1, R3
-	BEQ some2
-	WORD $0x0ddf4880 // ld1 {v0.h}[1], [x4], #2
-	CMP $2, R3
-	BEQ some2
-	WORD $0x0ddf5080 // ld1 {v0.h}[2], [x4], #2
-
-some2:
-	FMOVD F0, 8(R0)
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R7, R4
-	CMP $0, R3
-	BEQ some3
-	WORD $0x0ddf4080 // ld1 {v0.h}[0], [x4], #2
-	CMP $1, R3
-	BEQ some3
-	WORD $0x0ddf4880 // ld1 {v0.h}[1], [x4], #2
-	CMP $2, R3
-	BEQ some3
-	WORD $0x0ddf5080 // ld1 {v0.h}[2], [x4], #2
-
-some3:
-	FMOVD F0, 16(R0)
-	WORD $0x6f00e400 // movi v0.2d, #0
-	MOVD R8, R4
-	CMP $0, R3
-	BEQ some4
-	WORD $0x0ddf4080 // ld1 {v0.h}[0], [x4], #2
-	CMP $1, R3
-	BEQ some4
-	WORD $0x0ddf4880 // ld1 {v0.h}[1], [x4], #2
-	CMP $2, R3
-	BEQ some4
-	WORD $0x0ddf5080 // ld1 {v0.h}[2], [x4], #2
-
-some4:
-	FMOVD F0, 24(R0)
-
-done:
 	RET

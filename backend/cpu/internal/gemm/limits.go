@@ -44,8 +44,7 @@ var limitsOf = [isaCount]limits{
 		outer: true, strips: true, spreadLanes: 16, spreadQuarters: 3,
 		pairs: true, tiles: true, lateFetch: true,
 	},
-	NEON:     {strips: true},
-	NEONBF16: {strips: true, pairs: true},
+	NEON: {},
 }
 
 // spreadWidth returns the number of adjacent columns in spread's format for cols columns.

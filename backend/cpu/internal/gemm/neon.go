@@ -15,7 +15,6 @@ var neon = kernels{
 		unblock: neonUnblock, dotBlocks: neonDotBlocks,
 		direct: neonDirect, directRows: 8,
 	},
-	strips: &stripKernels{multiply: neonStrip, rows: []int{0, 4, 4, 4, 4, 4, 4}, lanes: 4},
 }
 
 var (
@@ -35,24 +34,11 @@ var (
 		BF16: {nil, neonDotsBF16x1, neonDotsBF16x2, neonDotsBF16x3},
 	}
 	// neonWide are for neonWidth[rows] columns, neonNarrow for 4.
-	neonWide = [...][9]directAsm{
-		F32: {nil, neonDirectF32x1x32, neonDirectF32x2x32, neonDirectF32x3x16, neonDirectF32x4x16,
-			neonDirectF32x5x8, neonDirectF32x6x8, neonDirectF32x7x8, neonDirectF32x8x8},
-		F16: {nil, neonDirectF16x1x32, neonDirectF16x2x32, neonDirectF16x3x16, neonDirectF16x4x16,
-			neonDirectF16x5x8, neonDirectF16x6x8, neonDirectF16x7x8, neonDirectF16x8x8},
-		BF16: {nil, neonDirectBF16x1x32, neonDirectBF16x2x32, neonDirectBF16x3x16, neonDirectBF16x4x16,
-			neonDirectBF16x5x8, neonDirectBF16x6x8, neonDirectBF16x7x8, neonDirectBF16x8x8},
-	}
+	neonWide = [...]directAsm{nil, neonDirectx1x32, neonDirectx2x32, neonDirectx3x16, neonDirectx4x16,
+		neonDirectx5x8, neonDirectx6x8, neonDirectx7x8, neonDirectx8x8}
 	neonWidth  = [...]int{0, 32, 32, 16, 16, 8, 8, 8, 8}
-	neonNarrow = [...][9]directAsm{
-		F32: {nil, neonDirectF32x1x4, neonDirectF32x2x4, neonDirectF32x3x4, neonDirectF32x4x4,
-			neonDirectF32x5x4, neonDirectF32x6x4, neonDirectF32x7x4, neonDirectF32x8x4},
-		F16: {nil, neonDirectF16x1x4, neonDirectF16x2x4, neonDirectF16x3x4, neonDirectF16x4x4,
-			neonDirectF16x5x4, neonDirectF16x6x4, neonDirectF16x7x4, neonDirectF16x8x4},
-		BF16: {nil, neonDirectBF16x1x4, neonDirectBF16x2x4, neonDirectBF16x3x4, neonDirectBF16x4x4,
-			neonDirectBF16x5x4, neonDirectBF16x6x4, neonDirectBF16x7x4, neonDirectBF16x8x4},
-	}
-	neonStrips = [...]blockAsm{nil, neonBlockx1, neonBlockx2, neonBlockx3, neonBlockx4, neonBlockx5, neonBlockx6}
+	neonNarrow = [...]directAsm{nil, neonDirectx1x4, neonDirectx2x4, neonDirectx3x4, neonDirectx4x4,
+		neonDirectx5x4, neonDirectx6x4, neonDirectx7x4, neonDirectx8x4}
 )
 
 func neonTile(rows, k int, a, b, c unsafe.Pointer, ldc, cols int, add bool, bias unsafe.Pointer, ahead int) {
@@ -97,20 +83,17 @@ func neonDots(rows, k int, x unsafe.Pointer, ldx int, w unsafe.Pointer, elem Ele
 	neonDotRows[elem][rows](k, (*float32)(x), 4*ldx, (*byte)(w), ldw, n, (*float32)(out), 4*ldo)
 }
 
+// neonDirect has kernels for a b of float32, as adapters have it; other types are multiplied in Go.
 func neonDirect(rows, k int, a unsafe.Pointer, arow, acol int, b unsafe.Pointer, elem Elem, ldb int, c unsafe.Pointer, ldc, cols int, alpha float32) {
 	j := 0
 	columns := func(direct directAsm, width int) {
-		for ; j+width <= cols; j += width {
+		for ; elem == F32 && j+width <= cols; j += width {
 			direct(k, (*float32)(a), arow, acol, (*byte)(at(b, j*elem.Size())), ldb, (*float32)(at(c, 4*j)), 4*ldc, alpha)
 		}
 	}
-	columns(neonWide[elem][rows], neonWidth[rows])
-	columns(neonNarrow[elem][rows], 4)
+	columns(neonWide[rows], neonWidth[rows])
+	columns(neonNarrow[rows], 4)
 	if j < cols {
 		portableDirect(rows, k, a, arow, acol, at(b, j*elem.Size()), elem, ldb, at(c, 4*j), ldc, cols-j, alpha)
 	}
-}
-
-func neonStrip(cols, k int, x unsafe.Pointer, ldx int, w, c unsafe.Pointer, ldc, _ int, alpha float32) {
-	neonStrips[cols](k, (*float32)(x), 4*ldx, (*float32)(w), (*float32)(c), 4*ldc, alpha)
 }

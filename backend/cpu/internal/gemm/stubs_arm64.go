@@ -44,75 +44,85 @@ func neonTilex7(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
 //go:noescape
 func neonTilex8(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
 
-// neonQuadsx1 is C[1,cols] = (C if add) + bias + a·b of quads; ldc in bytes, cols ≤ 12.
+// neonDirectx1x32 is C[1,32] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
 //
 //go:noescape
-func neonQuadsx1(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
+func neonDirectx1x32(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
-// neonQuadsx2 is C[2,cols] = (C if add) + bias + a·b of quads; ldc in bytes, cols ≤ 12.
+// neonDirectx1x4 is C[1,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
 //
 //go:noescape
-func neonQuadsx2(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
+func neonDirectx1x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
-// neonQuadsx3 is C[3,cols] = (C if add) + bias + a·b of quads; ldc in bytes, cols ≤ 12.
+// neonDirectx2x32 is C[2,32] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
 //
 //go:noescape
-func neonQuadsx3(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
+func neonDirectx2x32(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
-// neonQuadsx4 is C[4,cols] = (C if add) + bias + a·b of quads; ldc in bytes, cols ≤ 12.
+// neonDirectx2x4 is C[2,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
 //
 //go:noescape
-func neonQuadsx4(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
+func neonDirectx2x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
-// neonQuadsx5 is C[5,cols] = (C if add) + bias + a·b of quads; ldc in bytes, cols ≤ 12.
+// neonDirectx3x16 is C[3,16] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
 //
 //go:noescape
-func neonQuadsx5(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
+func neonDirectx3x16(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
-// neonQuadsx6 is C[6,cols] = (C if add) + bias + a·b of quads; ldc in bytes, cols ≤ 12.
+// neonDirectx3x4 is C[3,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
 //
 //go:noescape
-func neonQuadsx6(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
+func neonDirectx3x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
-// neonQuadsx7 is C[7,cols] = (C if add) + bias + a·b of quads; ldc in bytes, cols ≤ 12.
+// neonDirectx4x16 is C[4,16] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
 //
 //go:noescape
-func neonQuadsx7(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
+func neonDirectx4x16(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
-// neonQuadsx8 is C[8,cols] = (C if add) + bias + a·b of quads; ldc in bytes, cols ≤ 12.
+// neonDirectx4x4 is C[4,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
 //
 //go:noescape
-func neonQuadsx8(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
+func neonDirectx4x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
-// neonBlockx1 is c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 1; element t of w[j] is w[t/4][j][t%4], zeroes beyond k.
+// neonDirectx5x8 is C[5,8] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
 //
 //go:noescape
-func neonBlockx1(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+func neonDirectx5x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
-// neonBlockx2 is c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 2; element t of w[j] is w[t/4][j][t%4], zeroes beyond k.
+// neonDirectx5x4 is C[5,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
 //
 //go:noescape
-func neonBlockx2(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+func neonDirectx5x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
-// neonBlockx3 is c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 3; element t of w[j] is w[t/4][j][t%4], zeroes beyond k.
+// neonDirectx6x8 is C[6,8] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
 //
 //go:noescape
-func neonBlockx3(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+func neonDirectx6x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
-// neonBlockx4 is c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 4; element t of w[j] is w[t/4][j][t%4], zeroes beyond k.
+// neonDirectx6x4 is C[6,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
 //
 //go:noescape
-func neonBlockx4(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+func neonDirectx6x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
-// neonBlockx5 is c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 5; element t of w[j] is w[t/4][j][t%4], zeroes beyond k.
+// neonDirectx7x8 is C[7,8] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
 //
 //go:noescape
-func neonBlockx5(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+func neonDirectx7x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
-// neonBlockx6 is c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 6; element t of w[j] is w[t/4][j][t%4], zeroes beyond k.
+// neonDirectx7x4 is C[7,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
 //
 //go:noescape
-func neonBlockx6(k int, x *float32, ldx int, w *float32, c *float32, ldc int, alpha float32)
+func neonDirectx7x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
+
+// neonDirectx8x8 is C[8,8] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
+//
+//go:noescape
+func neonDirectx8x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
+
+// neonDirectx8x4 is C[8,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
+//
+//go:noescape
+func neonDirectx8x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
 // neonDotsF32x1 is out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n.
 //
@@ -128,86 +138,6 @@ func neonDotsF32x2(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32
 //
 //go:noescape
 func neonDotsF32x3(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
-
-// neonDirectF32x1x32 is C[1,32] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF32x1x32(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF32x1x4 is C[1,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF32x1x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF32x2x32 is C[2,32] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF32x2x32(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF32x2x4 is C[2,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF32x2x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF32x3x16 is C[3,16] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF32x3x16(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF32x3x4 is C[3,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF32x3x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF32x4x16 is C[4,16] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF32x4x16(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF32x4x4 is C[4,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF32x4x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF32x5x8 is C[5,8] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF32x5x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF32x5x4 is C[5,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF32x5x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF32x6x8 is C[6,8] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF32x6x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF32x6x4 is C[6,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF32x6x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF32x7x8 is C[7,8] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF32x7x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF32x7x4 is C[7,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF32x7x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF32x8x8 is C[8,8] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF32x8x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF32x8x4 is C[8,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF32x8x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
 // neonTransposeF32x4 is dst[t·width+4i] = alpha·src[i·lane+4·t], strides in bytes, i < 4 with zeroes from rows on, t < k.
 //
@@ -244,21 +174,6 @@ func neonCopyF32x16(dst *float32, width int, src *byte, step, k int, alpha float
 //go:noescape
 func neonCopyF32Part(dst *float32, width int, src *byte, step, lanes, k int, alpha float32)
 
-// neonQuadRowsF32x1 is dst[t·width+8i] = the quad alpha·src[i·lane+4·4t], strides in bytes, i < 1, 4t < k.
-//
-//go:noescape
-func neonQuadRowsF32x1(dst *float32, width int, src *byte, lane, k int, alpha float32)
-
-// neonQuadRowsF32x4 is dst[t·width+8i] = the quad alpha·src[i·lane+4·4t], strides in bytes, i < 4, 4t < k.
-//
-//go:noescape
-func neonQuadRowsF32x4(dst *float32, width int, src *byte, lane, k int, alpha float32)
-
-// neonQuadLanesF32 is dst[t·width+8i] = the quad alpha·src[4·i+4t·step…], strides in bytes, i < 4, 4t < k.
-//
-//go:noescape
-func neonQuadLanesF32(dst *float32, width int, src *byte, step, k int, alpha float32)
-
 // neonDotsF16x1 is out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n.
 //
 //go:noescape
@@ -273,86 +188,6 @@ func neonDotsF16x2(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32
 //
 //go:noescape
 func neonDotsF16x3(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
-
-// neonDirectF16x1x32 is C[1,32] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF16x1x32(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF16x1x4 is C[1,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF16x1x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF16x2x32 is C[2,32] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF16x2x32(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF16x2x4 is C[2,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF16x2x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF16x3x16 is C[3,16] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF16x3x16(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF16x3x4 is C[3,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF16x3x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF16x4x16 is C[4,16] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF16x4x16(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF16x4x4 is C[4,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF16x4x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF16x5x8 is C[5,8] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF16x5x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF16x5x4 is C[5,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF16x5x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF16x6x8 is C[6,8] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF16x6x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF16x6x4 is C[6,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF16x6x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF16x7x8 is C[7,8] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF16x7x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF16x7x4 is C[7,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF16x7x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF16x8x8 is C[8,8] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF16x8x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectF16x8x4 is C[8,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectF16x8x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
 // neonTransposeF16x4 is dst[t·width+4i] = alpha·src[i·lane+2·t], strides in bytes, i < 4 with zeroes from rows on, t < k.
 //
@@ -389,21 +224,6 @@ func neonCopyF16x16(dst *float32, width int, src *byte, step, k int, alpha float
 //go:noescape
 func neonCopyF16Part(dst *float32, width int, src *byte, step, lanes, k int, alpha float32)
 
-// neonQuadRowsF16x1 is dst[t·width+8i] = the quad alpha·src[i·lane+2·4t], strides in bytes, i < 1, 4t < k.
-//
-//go:noescape
-func neonQuadRowsF16x1(dst *float32, width int, src *byte, lane, k int, alpha float32)
-
-// neonQuadRowsF16x4 is dst[t·width+8i] = the quad alpha·src[i·lane+2·4t], strides in bytes, i < 4, 4t < k.
-//
-//go:noescape
-func neonQuadRowsF16x4(dst *float32, width int, src *byte, lane, k int, alpha float32)
-
-// neonQuadLanesF16 is dst[t·width+8i] = the quad alpha·src[2·i+4t·step…], strides in bytes, i < 4, 4t < k.
-//
-//go:noescape
-func neonQuadLanesF16(dst *float32, width int, src *byte, step, k int, alpha float32)
-
 // neonDotsBF16x1 is out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 1, j < n.
 //
 //go:noescape
@@ -418,86 +238,6 @@ func neonDotsBF16x2(k int, x *float32, ldx int, w *byte, ldw, n int, out *float3
 //
 //go:noescape
 func neonDotsBF16x3(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
-
-// neonDirectBF16x1x32 is C[1,32] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectBF16x1x32(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectBF16x1x4 is C[1,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectBF16x1x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectBF16x2x32 is C[2,32] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectBF16x2x32(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectBF16x2x4 is C[2,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectBF16x2x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectBF16x3x16 is C[3,16] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectBF16x3x16(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectBF16x3x4 is C[3,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectBF16x3x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectBF16x4x16 is C[4,16] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectBF16x4x16(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectBF16x4x4 is C[4,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectBF16x4x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectBF16x5x8 is C[5,8] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectBF16x5x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectBF16x5x4 is C[5,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectBF16x5x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectBF16x6x8 is C[6,8] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectBF16x6x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectBF16x6x4 is C[6,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectBF16x6x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectBF16x7x8 is C[7,8] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectBF16x7x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectBF16x7x4 is C[7,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectBF16x7x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectBF16x8x8 is C[8,8] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectBF16x8x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
-
-// neonDirectBF16x8x4 is C[8,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
-//go:noescape
-func neonDirectBF16x8x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
 // neonTransposeBF16x4 is dst[t·width+4i] = alpha·src[i·lane+2·t], strides in bytes, i < 4 with zeroes from rows on, t < k.
 //
@@ -533,21 +273,6 @@ func neonCopyBF16x16(dst *float32, width int, src *byte, step, k int, alpha floa
 //
 //go:noescape
 func neonCopyBF16Part(dst *float32, width int, src *byte, step, lanes, k int, alpha float32)
-
-// neonQuadRowsBF16x1 is dst[t·width+8i] = the quad alpha·src[i·lane+2·4t], strides in bytes, i < 1, 4t < k.
-//
-//go:noescape
-func neonQuadRowsBF16x1(dst *float32, width int, src *byte, lane, k int, alpha float32)
-
-// neonQuadRowsBF16x4 is dst[t·width+8i] = the quad alpha·src[i·lane+2·4t], strides in bytes, i < 4, 4t < k.
-//
-//go:noescape
-func neonQuadRowsBF16x4(dst *float32, width int, src *byte, lane, k int, alpha float32)
-
-// neonQuadLanesBF16 is dst[t·width+8i] = the quad alpha·src[2·i+4t·step…], strides in bytes, i < 4, 4t < k.
-//
-//go:noescape
-func neonQuadLanesBF16(dst *float32, width int, src *byte, step, k int, alpha float32)
 
 // neonUnblockQ8 is dst[i] = scale · the elements of blocks > 0 blocks of 68 bytes.
 //
@@ -588,13 +313,3 @@ func neonDotsQ4x2(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32,
 //
 //go:noescape
 func neonDotsQ4x3(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int, code *float32)
-
-// neonQuadRowsRawx1 is dst[t·width+8i] = the quad alpha·src[i·lane+2·4t], strides in bytes, i < 1, 4t < k.
-//
-//go:noescape
-func neonQuadRowsRawx1(dst *float32, width int, src *byte, lane, k int, alpha float32)
-
-// neonQuadRowsRawx4 is dst[t·width+8i] = the quad alpha·src[i·lane+2·4t], strides in bytes, i < 4, 4t < k.
-//
-//go:noescape
-func neonQuadRowsRawx4(dst *float32, width int, src *byte, lane, k int, alpha float32)

@@ -6,7 +6,6 @@ func (f *Func) LoadVec(d V, r R, at int)     { f.Go("FMOVQ %d(%v), F%v", at, r, 
 func (f *Func) LoadHalf(d V, r R, at int)    { f.Go("FMOVD %d(%v), F%v", at, r, d) }
 func (f *Func) LoadWord(d V, r R, at int)    { f.Go("FMOVS %d(%v), F%v", at, r, d) }
 func (f *Func) StoreVec(s V, r R, at int)    { f.Go("FMOVQ F%v, %d(%v)", s, at, r) }
-func (f *Func) StoreHalf(s V, r R, at int)   { f.Go("FMOVD F%v, %d(%v)", s, at, r) }
 func (f *Func) StoreWord(s V, r R, at int)   { f.Go("FMOVS F%v, %d(%v)", s, at, r) }
 func (f *Func) LoadPair(d, e V, r R, at int) { f.Go("FLDPQ %d(%v), (F%v, F%v)", at, r, d, e) }
 func (f *Func) StorePair(s, t V, r R, at int) {

@@ -63,12 +63,6 @@ func (f *Func) FToInt(d, n V) { f.two(0x4e21a800, "fcvtns", "4s", "4s", d, n) }
 // FEqual sets the lanes in which n = m.
 func (f *Func) FEqual(d, n, m V) { f.three(0x4e20e400, "fcmeq", s4, d, n, m) }
 
-// BMulAdd adds to d, as 2×2 matrix, the product of n and the transpose of m: matrices of 2 rows of 4 bfloat16
-// (FEAT_BF16).
-func (f *Func) BMulAdd(d, n, m V) {
-	f.Word(0x6e40ec00, []V{d, n, m}, fieldsDNM, "bfmmla v%v.4s, v%v.8h, v%v.8h", d, n, m)
-}
-
 // FromHalf widens the lower 4 float16 of n, FromHalf2 the upper; FromBrain and FromBrain2 widen bfloat16.
 func (f *Func) FromHalf(d, n V)  { f.two(0x0e217800, "fcvtl", "4s", "4h", d, n) }
 func (f *Func) FromHalf2(d, n V) { f.two(0x4e217800, "fcvtl2", "4s", "8h", d, n) }
@@ -80,11 +74,9 @@ func (f *Func) FromBrain2(d, n V) {
 }
 
 // ToHalf rounds to 4 float16 in the lower half of d and clears the upper;
-// ToHalf2 fills the upper. ToBrain and ToBrain2 need FEAT_BF16.
-func (f *Func) ToHalf(d, n V)   { f.two(0x0e216800, "fcvtn", "4h", "4s", d, n) }
-func (f *Func) ToHalf2(d, n V)  { f.two(0x4e216800, "fcvtn2", "8h", "4s", d, n) }
-func (f *Func) ToBrain(d, n V)  { f.two(0x0ea16800, "bfcvtn", "4h", "4s", d, n) }
-func (f *Func) ToBrain2(d, n V) { f.two(0x4ea16800, "bfcvtn2", "8h", "4s", d, n) }
+// ToHalf2 fills the upper.
+func (f *Func) ToHalf(d, n V)  { f.two(0x0e216800, "fcvtn", "4h", "4s", d, n) }
+func (f *Func) ToHalf2(d, n V) { f.two(0x4e216800, "fcvtn2", "8h", "4s", d, n) }
 
 // 32-bit integer operations. NotLess is unsigned, Greater signed.
 func (f *Func) Add(d, n, m V)     { f.three(0x4ea08400, "add", s4, d, n, m) }

@@ -22,19 +22,13 @@ func main() {
 	for rows := 1; rows <= tileRows; rows++ {
 		tile(f, rows)
 	}
-	for rows := 1; rows <= tileRows; rows++ {
-		quadTile(f, rows)
-	}
-	for cols := 1; cols <= blockCols; cols++ {
-		block(f, cols)
+	for rows := 1; rows <= directRows; rows++ {
+		direct(f, rows, directVecs(rows))
+		direct(f, rows, 1)
 	}
 	for _, e := range elems {
 		for rows := 1; rows <= dotRows; rows++ {
 			dots(f, rows, e)
-		}
-		for rows := 1; rows <= directRows; rows++ {
-			direct(f, rows, directVecs(rows), e)
-			direct(f, rows, 1, e)
 		}
 		transpose(f, 4, e)
 		transpose(f, 8, e)
@@ -42,9 +36,6 @@ func main() {
 			copyLanes(f, vecs, e)
 		}
 		copyPart(f, e)
-		quadRows(f, 1, e, false)
-		quadRows(f, 4, e, false)
-		quadLanes(f, e)
 	}
 	for _, b := range []blocks{q8, q4} {
 		unblock(f, b)
@@ -52,8 +43,6 @@ func main() {
 			dotBlocks(f, rows, b)
 		}
 	}
-	quadRows(f, 1, arm64.BF16, true)
-	quadRows(f, 4, arm64.BF16, true)
 	f.Write()
 }
 

@@ -130,9 +130,9 @@ func directVecs(rows int) int {
 	return 2
 }
 
-// direct emits C += alpha·a·b for few rows, with b read in place, [k] rows of vecs registers.
-func direct(file *arm64.File, rows, vecs int, e arm64.Elem) {
-	name := sprintf("neonDirect%sx%dx%d", e.Name, rows, 4*vecs)
+// direct emits C += alpha·a·b for few rows, with a b of float32 read in place, [k] rows of vecs registers.
+func direct(file *arm64.File, rows, vecs int) {
+	name := sprintf("neonDirectx%dx%d", rows, 4*vecs)
 	f := file.Func(name, "k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32",
 		sprintf("%s is C[%d,%d] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.", name, rows, 4*vecs))
 	k, acol, b, ldb, c, ldc, at := f.Reg(), f.Reg(), f.Reg(), f.Reg(), f.Reg(), f.Reg(), f.Reg()
@@ -159,10 +159,10 @@ func direct(file *arm64.File, rows, vecs int, e arm64.Elem) {
 	f.Align()
 	f.Label("loop")
 	if vecs == 1 {
-		e.Load(f, 0, b, 0)
+		f.LoadVec(0, b, 0)
 	} else {
 		for j := 0; j < vecs; j += 2 {
-			e.Load8(f, V(j), V(j+1), b, 4*j*e.Size)
+			f.LoadPair(V(j), V(j+1), b, 16*j)
 		}
 	}
 	for i := range rows {

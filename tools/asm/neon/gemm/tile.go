@@ -92,40 +92,6 @@ func tile(file *arm64.File, rows int) {
 	t.finish()
 }
 
-// quadTile emits tile for panels of bfloat16: a [k/2][rows] and b [k/2][12], each of four adjacent elements along k. A
-// register holds the quads of two rows or two columns; one instruction multiplies two registers to a 2×2 matrix.
-func quadTile(file *arm64.File, rows int) {
-	t := newTile(file, "neonQuads", " of quads", rows)
-	pairs := (rows + 1) / 2
-	square := func(i, j int) V { return V(8 + 2*tileVecs*i + j) } // rows 2i, 2i+1, columns 2j, 2j+1
-	t.Go("LSR $1, %v", t.k)
-	t.loop(t.k, 2, func(u int) {
-		for i := range pairs {
-			t.LoadVec(V(i), t.a, 8*rows*u+16*i)
-		}
-		for j := range 2 * tileVecs {
-			b := V(4 + j%4)
-			t.LoadVec(b, t.b, 32*tileVecs*u+16*j)
-			for i := range pairs {
-				t.BMulAdd(square(i, j), V(i), b)
-			}
-		}
-	}, func(rounds int) {
-		t.Go("ADD $%d, %v", 8*rows*rounds, t.a)
-		t.Go("ADD $%d, %v", 32*tileVecs*rounds, t.b)
-	})
-	for i := range pairs {
-		for j := range tileVecs {
-			left, right := square(i, 2*j), square(i, 2*j+1)
-			t.Transpose64(0, left, right)
-			t.Transpose642(right, left, right)
-			t.Move(left, 0)
-		}
-	}
-	t.sum = func(i, j int) V { return square(i/2, 2*j+i%2) }
-	t.finish()
-}
-
 // finish adds C and bias to the sums and stores them.
 func (t *tileState) finish() {
 	t.Load("add", t.add)
