@@ -72,10 +72,6 @@ func (in *meter) getItem(object, key any) (any, error) {
 			return nil, err
 		}
 		return in.listItem(list, key, func(l []any) any { return l })
-	case *group:
-		if i, ok := integer(key); ok {
-			return in.listItem([]any{o.grouper, o.list}, i, nil)
-		}
 	}
 	if _, ok := key.(slice); ok {
 		return nil, typeError("a %s cannot be sliced", typeName(object))
@@ -200,15 +196,6 @@ func attribute(object any, name string) (any, bool) {
 	case *macro:
 		if name == "name" {
 			return o.name, true
-		}
-	case *cycler:
-		return o.attr(name)
-	case *group:
-		switch name {
-		case "grouper":
-			return o.grouper, true
-		case "list":
-			return o.list, true
 		}
 	}
 	if slices.Contains(mutators[typeName(object)], name) {

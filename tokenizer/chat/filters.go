@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 )
 
 // A filter transforms a value: {{ value | filter(args) }}.
@@ -17,19 +15,19 @@ var filters map[string]filter
 
 func init() { // in init, because map and select look filters up
 	filters = map[string]filter{
-		"abs": absFilter, "capitalize": strFilter(capitalized), "center": centerFilter,
+		"abs": absFilter, "capitalize": strFilter(capitalized),
 		"count": lengthFilter, "length": lengthFilter, "d": defaultFilter, "default": defaultFilter,
 		"e": escapeFilter, "escape": escapeFilter, "forceescape": escapeFilter,
 		"float": floatFilter, "format": formatFilter, "indent": indentFilter, "int": intFilter,
 		"lower": strFilter(lower), "upper": strFilter(upper), "title": strFilter(titleWords), "trim": trimFilter,
-		"replace": replaceFilter, "round": roundFilter, "safe": strFilter(nil), "string": strFilter(nil),
-		"tojson": tojsonFilter, "truncate": truncateFilter, "wordcount": wordcountFilter,
-		"attr": attrFilter, "batch": batchFilter, "dictsort": dictsortFilter, "first": firstFilter,
-		"groupby": groupbyFilter, "items": itemsFilter, "join": joinFilter, "last": lastFilter, "list": listFilter,
+		"replace": replaceFilter, "safe": strFilter(nil), "string": strFilter(nil),
+		"tojson": tojsonFilter,
+		"attr":   attrFilter, "dictsort": dictsortFilter, "first": firstFilter,
+		"items": itemsFilter, "join": joinFilter, "last": lastFilter, "list": listFilter,
 		"map": mapFilter, "max": extremeFilter("max", 1), "min": extremeFilter("min", -1),
 		"reject": selectFilter(false, false), "rejectattr": selectFilter(true, false),
 		"select": selectFilter(false, true), "selectattr": selectFilter(true, true),
-		"reverse": reverseFilter, "slice": sliceFilter, "sort": sortFilter, "sum": sumFilter, "unique": uniqueFilter,
+		"reverse": reverseFilter, "sort": sortFilter, "sum": sumFilter, "unique": uniqueFilter,
 	}
 }
 
@@ -80,18 +78,6 @@ func absFilter(in *interpreter, v any, args *arguments) (any, error) {
 		return intOperation("-", 0, i)
 	}
 	return i, nil
-}
-
-func centerFilter(in *interpreter, v any, args *arguments) (any, error) {
-	p, err := args.bind("center", "width?")
-	if err != nil {
-		return nil, err
-	}
-	width, err := intOr(p[0], 80)
-	if err != nil {
-		return nil, err
-	}
-	return strMethods["center"](in.meter, in.text(v), &arguments{pos: []any{width}})
 }
 
 func lengthFilter(in *interpreter, v any, args *arguments) (any, error) {
@@ -268,45 +254,6 @@ func replaceFilter(in *interpreter, v any, args *arguments) (any, error) {
 	return in.replace(in.text(v), in.text(p[0]), in.text(p[1]), p[2])
 }
 
-func roundFilter(in *interpreter, v any, args *arguments) (any, error) {
-	p, err := args.bind("round", "precision?", "method?")
-	if err != nil {
-		return nil, err
-	}
-	precision, err := intOr(p[0], 0)
-	if err != nil {
-		return nil, err
-	}
-	method, err := strOr(p[1], "common")
-	if err != nil {
-		return nil, err
-	}
-	f, ok := number(v)
-	if !ok {
-		return nil, typeError("round of a %s", typeName(v))
-	}
-	scale := math.Pow(10, float64(precision))
-	switch method {
-	case "ceil":
-		return math.Ceil(f*scale) / scale, nil
-	case "floor":
-		return math.Floor(f*scale) / scale, nil
-	case "common":
-		if i, ok := integer(v); ok {
-			if precision < 0 {
-				i = int64(math.RoundToEven(f*scale) / scale)
-			}
-			return i, nil
-		}
-		if precision < 0 || precision > 300 || math.IsInf(f, 0) || math.IsNaN(f) {
-			return math.RoundToEven(f*scale) / scale, nil
-		}
-		// Python rounds the exact decimal value, half to even.
-		return strconv.ParseFloat(strconv.FormatFloat(f, 'f', int(precision), 64), 64)
-	}
-	return nil, typeError("round method %q; known are common, ceil, floor", method)
-}
-
 func tojsonFilter(in *interpreter, v any, args *arguments) (any, error) {
 	p, err := args.bind("tojson", "ensure_ascii?", "indent?", "separators?", "sort_keys?")
 	if err != nil {
@@ -339,59 +286,6 @@ func tojsonFilter(in *interpreter, v any, args *arguments) (any, error) {
 		return nil, err
 	}
 	return string(b), in.spend(int64(len(b)), 1)
-}
-
-func truncateFilter(in *interpreter, v any, args *arguments) (any, error) {
-	p, err := args.bind("truncate", "length?", "killwords?", "end?", "leeway?")
-	if err != nil {
-		return nil, err
-	}
-	size, err := intOr(p[0], 255)
-	if err != nil {
-		return nil, err
-	}
-	end, err := strOr(p[2], "...")
-	if err != nil {
-		return nil, err
-	}
-	leeway, err := intOr(p[3], 5)
-	if err != nil {
-		return nil, err
-	}
-	s, err := strOr(v, "")
-	if err != nil {
-		return nil, err
-	}
-	if err := in.spend(int64(len(s)), 4); err != nil {
-		return nil, err
-	}
-	chars := []rune(s)
-	keep := size - int64(utf8.RuneCountInString(end))
-	if keep < 0 || leeway < 0 {
-		return nil, typeError("truncate to %d characters with leeway %d", size, leeway)
-	}
-	if int64(len(chars))-leeway <= size {
-		return s, nil
-	}
-	s = string(chars[:keep])
-	if !truthOr(p[1], false) {
-		if i := strings.LastIndexByte(s, ' '); i >= 0 {
-			s = s[:i]
-		}
-	}
-	return in.joined(s, end)
-}
-
-func wordcountFilter(in *interpreter, v any, args *arguments) (any, error) {
-	if _, err := args.bind("wordcount"); err != nil {
-		return nil, err
-	}
-	s := in.text(v)
-	if err := in.spend(int64(len(s)), itemBytes); err != nil {
-		return nil, err
-	}
-	words := strings.FieldsFunc(s, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsNumber(r) })
-	return int64(len(words)), nil
 }
 
 func formatFilter(in *interpreter, v any, args *arguments) (any, error) {

@@ -6,12 +6,6 @@ import (
 	"strings"
 )
 
-// group is an item of groupby's result: a tuple of two with names.
-type group struct {
-	grouper any
-	list    []any
-}
-
 // getter returns a function for the key to sort, group or sum by: an attribute of an item,
 // which may contain dots, or without attribute the item itself.
 func (in *meter) getter(attribute, fallback any, ignoreCase bool) (func(any) (any, error), error) {
@@ -71,87 +65,6 @@ func attrFilter(in *interpreter, v any, args *arguments) (any, error) {
 		return a, nil
 	}
 	return &undefined{typeName(v) + " attribute '" + name + "'"}, nil
-}
-
-func batchFilter(in *interpreter, v any, args *arguments) (any, error) {
-	p, err := args.bind("batch", "linecount", "fill_with?")
-	if err != nil {
-		return nil, err
-	}
-	list, err := in.items(v)
-	if err != nil {
-		return nil, err
-	}
-	n, err := intOr(p[0], 0)
-	if err != nil {
-		return nil, err
-	}
-	if n < 1 {
-		return nil, typeError("batch of %d", n)
-	}
-	if err := in.spend(int64(len(list)), itemBytes); err != nil {
-		return nil, err
-	}
-	var out []any
-	for chunk := range slices.Chunk(list, int(min(n, int64(len(list))+1))) {
-		if err := in.spend(1, partBytes); err != nil {
-			return nil, err
-		}
-		out = append(out, slices.Clone(chunk))
-	}
-	if last := len(out) - 1; last >= 0 && p[1] != absent && p[1] != nil {
-		if err := in.spend(n, itemBytes); err != nil {
-			return nil, err
-		}
-		chunk := out[last].([]any)
-		for int64(len(chunk)) < n {
-			chunk = append(chunk, p[1])
-		}
-		out[last] = chunk
-	}
-	return &iterator{out}, nil
-}
-
-func sliceFilter(in *interpreter, v any, args *arguments) (any, error) {
-	p, err := args.bind("slice", "slices", "fill_with?")
-	if err != nil {
-		return nil, err
-	}
-	list, err := in.items(v)
-	if err != nil {
-		return nil, err
-	}
-	n, err := intOr(p[0], 0)
-	if err != nil {
-		return nil, err
-	}
-	if n < 1 {
-		return nil, typeError("%d slices", n)
-	}
-	if err := in.spend(n, partBytes+itemBytes); err != nil {
-		return nil, err
-	}
-	if err := in.spend(int64(len(list)), itemBytes); err != nil {
-		return nil, err
-	}
-	var out []any
-	size, extra := len(list)/int(n), len(list)%int(n)
-	for i := range int(n) {
-		take := size
-		if i < extra {
-			take++
-		}
-		part := slices.Clone(list[:take])
-		list = list[take:]
-		if i >= extra && p[1] != absent && p[1] != nil {
-			part = append(part, p[1])
-		}
-		if part == nil {
-			part = []any{}
-		}
-		out = append(out, part)
-	}
-	return &iterator{out}, nil
 }
 
 // sorted sorts stably by keys.
@@ -253,50 +166,6 @@ func sortFilter(in *interpreter, v any, args *arguments) (any, error) {
 		return nil, err
 	}
 	return in.sorted(list, key, truthOr(p[0], false))
-}
-
-func groupbyFilter(in *interpreter, v any, args *arguments) (any, error) {
-	p, err := args.bind("groupby", "attribute", "default?", "case_sensitive?")
-	if err != nil {
-		return nil, err
-	}
-	list, err := in.items(v)
-	if err != nil {
-		return nil, err
-	}
-	key, err := in.getter(p[0], p[1], !truthOr(p[2], false))
-	if err != nil {
-		return nil, err
-	}
-	exact, err := in.getter(p[0], p[1], false)
-	if err != nil {
-		return nil, err
-	}
-	if list, err = in.sorted(list, key, false); err != nil {
-		return nil, err
-	}
-	var out []any
-	var last any
-	for _, item := range list {
-		k, err := key(item)
-		if err != nil {
-			return nil, err
-		}
-		if err := in.spend(1, partBytes); err != nil {
-			return nil, err
-		}
-		if len(out) == 0 || !in.equal(k, last) {
-			name, err := exact(item)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, &group{grouper: name})
-		}
-		g := out[len(out)-1].(*group)
-		g.list = append(g.list, item)
-		last = k
-	}
-	return out, nil
 }
 
 func uniqueFilter(in *interpreter, v any, args *arguments) (any, error) {

@@ -8,14 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// numberStyle is the specification of a format: Python's "%-08.3f" or
-// "{:>8,.3f}".
+// numberStyle is the specification of a format: Python's "%-08.3f".
 type numberStyle struct {
 	fill      rune
-	align     byte // one of < > ^ =, 0 for the default
+	align     byte // one of < > =
 	sign      byte // '+' or ' ', otherwise 0
 	alternate bool
-	grouping  string
 	width     int
 	precision int // -1 if omitted
 	verb      byte
@@ -213,12 +211,12 @@ func (st numberStyle) digits(v any) (sign, s string, err error) {
 		sign = string(st.sign)
 	}
 	switch st.verb {
-	case 'd', 'x', 'X', 'o', 'b':
+	case 'd', 'x', 'X', 'o':
 		i, ok := integer(v)
 		if !ok {
 			return "", "", typeError("the conversion %c of a %s", st.verb, typeName(v))
 		}
-		base := map[byte]int{'d': 10, 'x': 16, 'X': 16, 'o': 8, 'b': 2}[st.verb]
+		base := map[byte]int{'d': 10, 'x': 16, 'X': 16, 'o': 8}[st.verb]
 		s = strconv.FormatUint(magnitude(i), base)
 		if st.alternate && base != 10 {
 			sign += "0" + string(st.verb)
@@ -229,7 +227,7 @@ func (st numberStyle) digits(v any) (sign, s string, err error) {
 	if st.verb == 'X' || st.verb == 'E' || st.verb == 'G' || st.verb == 'F' {
 		s = strings.ToUpper(s)
 	}
-	return sign, group3(s, st.grouping), nil
+	return sign, s, nil
 }
 
 func (st numberStyle) float(f float64) string {
@@ -249,8 +247,6 @@ func (st numberStyle) float(f float64) string {
 		return strconv.FormatFloat(f, 'f', precision, 64)
 	case 'e', 'E':
 		return strconv.FormatFloat(f, 'e', precision, 64)
-	case '%':
-		return strconv.FormatFloat(f*100, 'f', precision, 64) + "%"
 	}
 	// g: the given number of digits, without trailing zeros.
 	precision = max(precision, 1)
@@ -267,22 +263,6 @@ func (st numberStyle) float(f float64) string {
 		return fmt.Sprintf("%se%+03d", trim(mantissa), e)
 	}
 	return trim(strconv.FormatFloat(f, 'f', precision-1-e, 64))
-}
-
-// group3 inserts a separator between thousands.
-func group3(s, separator string) string {
-	whole := strings.IndexFunc(s, func(r rune) bool { return r < '0' || r > '9' })
-	if separator == "" || whole == 0 {
-		return s
-	}
-	if whole < 0 {
-		whole = len(s)
-	}
-	out := s[whole:]
-	for ; whole > 3; whole -= 3 {
-		out = separator + s[whole-3:whole] + out
-	}
-	return s[:whole] + out
 }
 
 // cut applies the precision to text.
@@ -303,9 +283,6 @@ func (st numberStyle) pad(sign, s string) string {
 	switch st.align {
 	case '<':
 		return sign + s + fill
-	case '^':
-		half := len(string(st.fill)) * (missing / 2)
-		return fill[:half] + sign + s + fill[half:]
 	case '=':
 		return sign + fill + s
 	}

@@ -13,13 +13,13 @@ func FuzzTemplate(f *testing.F) {
 	for _, source := range []string{
 		"{% for m in messages %}{{ '<' + m.role + '>' + m['content'] | trim }}{% endfor %}",
 		"{%- set ns = namespace(x=1) -%}{% if ns.x is odd and t %}{{ [1, 'a', {'b': none}][::-1] | tojson(indent=2) }}{% elif x %}{% else %}{% endif %}",
-		"{% macro m(a, b=2) %}{{ caller(a) }}{% endmacro %}{% call(x) m(1) %}{{ x ~ '%5.2f|{:>4}'.format(2) % 3 }}{% endcall %}",
+		"{% macro m(a, b=2) %}{{ caller(a) }}{% endmacro %}{% call(x) m(1) %}{{ x ~ '%5.2f|{}'.format(2) % 3 }}{% endcall %}",
 		"{% for k, v in {'a': 1}.items() if v recursive %}{{ loop.index }}{% break %}{% endfor %}{% raw %}{{{% endraw %}{# #}",
 		"{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | list | sort | join(', ') | replace('a', 'b') | upper }}",
 		"{% filter indent %}{% set x | trim %} a {% endset %}{{ x.split('a', 1)[0] }}{% endfilter %}{% generation %}{{ 7 // 2 ** 3 - -1 % 2.5 }}{% endgeneration %}",
 		"{% set ns = namespace(l=[1], s='x') %}{% for i in range(90) %}{% set ns.l = ns.l + ns.l %}{% set ns.s = ns.s ~ ns.s * 3 %}{% endfor %}{{ ns.l == ns }}",
 		"{% set ns = namespace(l=[]) %}{% set ns.me = ns %}{% for i in range(90) %}{% set ns.l = [ns.l, (ns.l, ns)] %}{% endfor %}{{ ns }}{{ ns.l | tojson }}{{ ns.l < ns.l }}",
-		"{% macro f(n) %}{% for x in range(n) recursive %}{{ f(n - 1) ~ loop([1]) }}{% endfor %}{% endmacro %}{{ f(50) | center(99999999) | indent(9) | batch(2) }}",
+		"{% macro f(n) %}{% for x in range(n) recursive %}{{ f(n - 1) ~ loop([1]) }}{% endfor %}{% endmacro %}{{ f(50) | indent(99999999) | list }}",
 	} {
 		f.Add(source)
 	}

@@ -13,8 +13,6 @@ var builtins = map[string]any{
 	"namespace":       &function{"namespace", makeNamespace},
 	"raise_exception": &function{"raise_exception", raiseException},
 	"strftime_now":    &function{"strftime_now", strftimeNow},
-	"cycler":          &function{"cycler", makeCycler},
-	"joiner":          &function{"joiner", makeJoiner},
 }
 
 // maxRange is the limit of Jinja's sandbox.
@@ -175,54 +173,4 @@ func strftime(now time.Time, format string) (string, error) {
 		b.WriteString(part)
 	}
 	return b.String(), nil
-}
-
-// cycler returns its items in turn.
-type cycler struct {
-	items []any
-	at    int
-}
-
-func makeCycler(in *interpreter, args *arguments) (any, error) {
-	if len(args.pos) == 0 {
-		return nil, typeError("cycler needs items")
-	}
-	return &cycler{items: args.pos}, nil
-}
-
-func (c *cycler) attr(name string) (any, bool) {
-	switch name {
-	case "current":
-		return c.items[c.at], true
-	case "next":
-		return &function{name, func(*interpreter, *arguments) (any, error) {
-			v := c.items[c.at]
-			c.at = (c.at + 1) % len(c.items)
-			return v, nil
-		}}, true
-	case "reset":
-		return &function{name, func(*interpreter, *arguments) (any, error) {
-			c.at = 0
-			return nil, nil
-		}}, true
-	}
-	return nil, false
-}
-
-// makeJoiner returns a function that returns "" on the first call and a separator on
-// later calls.
-func makeJoiner(in *interpreter, args *arguments) (any, error) {
-	v, err := args.bind("joiner", "sep?")
-	if err != nil {
-		return nil, err
-	}
-	sep, err := strOr(v[0], ", ")
-	used := false
-	return &function{"joiner", func(*interpreter, *arguments) (any, error) {
-		if !used {
-			used = true
-			return "", nil
-		}
-		return sep, nil
-	}}, err
 }

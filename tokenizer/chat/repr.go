@@ -79,8 +79,6 @@ func (in *meter) appendRepr(b *strings.Builder, v any) {
 		} else {
 			list("(", v, ")")
 		}
-	case *group:
-		list("(", []any{v.grouper, v.list}, ")")
 	case *dict:
 		in.reprDict(b, v)
 	case *view:

@@ -17,20 +17,18 @@ func init() { // in init, because format refers to the table
 		"strip":  stripMethod("strip", true, true),
 		"lstrip": stripMethod("lstrip", true, false),
 		"rstrip": stripMethod("rstrip", false, true),
-		"upper":  mapMethod("upper", upper), "lower": mapMethod("lower", lower), "casefold": mapMethod("casefold", lower),
-		"title": mapMethod("title", titled), "capitalize": mapMethod("capitalize", capitalized), "swapcase": mapMethod("swapcase", swapped),
+		"upper":  mapMethod("upper", upper), "lower": mapMethod("lower", lower),
+		"title": mapMethod("title", titled), "capitalize": mapMethod("capitalize", capitalized),
 		"split": splitMethod("split", false), "rsplit": splitMethod("rsplit", true), "splitlines": splitLines,
 		"startswith": affixMethod("startswith", strings.HasPrefix), "endswith": affixMethod("endswith", strings.HasSuffix),
-		"replace": replaceMethod, "join": joinMethod, "format": formatMethod, "zfill": zfill,
+		"replace": replaceMethod, "join": joinMethod, "format": formatMethod,
 		"find": findMethod("find", strings.Index, false), "rfind": findMethod("rfind", strings.LastIndex, false),
 		"index": findMethod("index", strings.Index, true), "rindex": findMethod("rindex", strings.LastIndex, true),
 		"count":        countMethod,
 		"removeprefix": cutMethod("removeprefix", strings.TrimPrefix), "removesuffix": cutMethod("removesuffix", strings.TrimSuffix),
 		"partition": partitionMethod("partition", strings.Index), "rpartition": partitionMethod("rpartition", strings.LastIndex),
-		"ljust": justMethod("ljust", 0, 1), "rjust": justMethod("rjust", 1, 0), "center": justMethod("center", 1, 1),
-		"isdigit": classMethod("isdigit", isDigit), "isnumeric": classMethod("isnumeric", unicode.IsNumber), "isdecimal": classMethod("isdecimal", func(r rune) bool { return unicode.Is(unicode.Nd, r) }),
+		"isdigit": classMethod("isdigit", isDigit),
 		"isalpha": classMethod("isalpha", unicode.IsLetter), "isalnum": classMethod("isalnum", func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }),
-		"isspace": classMethod("isspace", isPythonSpace), "isupper": caseMethod("isupper", unicode.IsUpper, unicode.IsLower), "islower": caseMethod("islower", unicode.IsLower, unicode.IsUpper),
 	}
 }
 
@@ -126,15 +124,6 @@ func titled(s string) string {
 			return unicode.ToTitle(r)
 		}
 		return unicode.ToLower(r)
-	}, s)
-}
-
-func swapped(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsUpper(r) {
-			return unicode.ToLower(r)
-		}
-		return unicode.ToUpper(r)
 	}, s)
 }
 

@@ -90,69 +90,6 @@ func partitionMethod(name string, find func(s, sub string) int) strMethod {
 	}
 }
 
-// justMethod returns a method that pads to a width, divided by the weights left
-// and right.
-func justMethod(name string, left, right int) strMethod {
-	return func(in *meter, s string, args *arguments) (any, error) {
-		v, err := args.bind(name, "width", "fillchar?")
-		if err != nil {
-			return nil, err
-		}
-		width, err := intOr(v[0], 0)
-		if err != nil {
-			return nil, err
-		}
-		fill, err := strOr(v[1], " ")
-		if err != nil {
-			return nil, err
-		}
-		if utf8.RuneCountInString(fill) != 1 {
-			return nil, typeError("%s: fill %s is not one character", name, brief(fill))
-		}
-		if err := in.read(s, fill); err != nil {
-			return nil, err
-		}
-		if err := in.spend(width, 2*int64(len(fill))); err != nil { // allocated and joined
-			return nil, err
-		}
-		missing := int(width) - utf8.RuneCountInString(s)
-		if missing <= 0 {
-			return s, nil
-		}
-		before := missing * left / (left + right)
-		if left == right { // rounded as in Python
-			before = missing/2 + missing&int(width)&1
-		}
-		return strings.Repeat(fill, before) + s + strings.Repeat(fill, missing-before), nil
-	}
-}
-
-func zfill(in *meter, s string, args *arguments) (any, error) {
-	v, err := args.bind("zfill", "width")
-	if err != nil {
-		return nil, err
-	}
-	width, err := intOr(v[0], 0)
-	if err != nil {
-		return nil, err
-	}
-	if err := in.read(s); err != nil {
-		return nil, err
-	}
-	if err := in.spend(width, 2); err != nil {
-		return nil, err
-	}
-	missing := int(width) - utf8.RuneCountInString(s)
-	if missing <= 0 {
-		return s, nil
-	}
-	sign := ""
-	if s != "" && (s[0] == '+' || s[0] == '-') {
-		sign, s = s[:1], s[1:]
-	}
-	return sign + strings.Repeat("0", missing) + s, nil
-}
-
 // classMethod returns a method that reports whether a nonempty string consists
 // of characters of a class.
 func classMethod(name string, class func(rune) bool) strMethod {
@@ -164,19 +101,5 @@ func classMethod(name string, class func(rune) bool) strMethod {
 			return nil, err
 		}
 		return s != "" && strings.IndexFunc(s, func(r rune) bool { return !class(r) }) < 0, nil
-	}
-}
-
-// caseMethod returns a method that reports whether a string has characters of one
-// case and none of the other.
-func caseMethod(name string, is, isNot func(rune) bool) strMethod {
-	return func(in *meter, s string, args *arguments) (any, error) {
-		if _, err := args.bind(name); err != nil {
-			return nil, err
-		}
-		if err := in.read(s); err != nil {
-			return nil, err
-		}
-		return strings.ContainsFunc(s, is) && !strings.ContainsFunc(s, isNot), nil
 	}
 }

@@ -75,6 +75,7 @@ func TestVariables(t *testing.T) {
 func TestErrorsNameTheCulprit(t *testing.T) {
 	for source, want := range map[string]string{
 		"a\n{{ x | nope }}": `line 2: unknown filter "nope"; known are abs, attr`,
+		"{{ x | round }}":   `line 1: unknown filter "round"; known are abs, attr`,
 		"{{ x is nope }}":   `line 1: unknown test "nope"; known are !=`,
 		"{% include 'x' %}": `unknown or misplaced tag "include"; known are break`,
 		"\n\n{% if x %}":    `line 3: the template ends where "endif" was expected`,
@@ -98,6 +99,8 @@ func TestErrorsNameTheCulprit(t *testing.T) {
 		"{{ range(1000000) }}":     "range of more than",
 		"{{ messages.append(1) }}": "which changes a list",
 		"{{ strftime_now('%Q') }}": "%Q",
+		"{{ 'x'.zfill(3) }}":       "'str' attribute 'zfill' is undefined",
+		"{{ '{:.2f}'.format(1) }}": "the field {:.2f} of a format; known are {}, {0} and {name}, with !s or !r",
 	} {
 		tmpl, err := New(source, nil)
 		require.NoError(t, err, source)

@@ -1,7 +1,5 @@
 package chat
 
-import "strings"
-
 // A test evaluates {{ value is test(args) }}.
 type test = func(in *interpreter, v any, args *arguments) (bool, error)
 
@@ -23,13 +21,8 @@ func init() { // in init, because the tests filter and test look names up
 		"iterable":  kindTest(isIterable),
 		"sequence":  kindTest(isSequence),
 		"callable":  kindTest(isCallable),
-		"lower":     caseTest(lower),
-		"upper":     caseTest(upper),
-		"escaped":   kindTest(func(any) bool { return false }),
 		"odd":       remainderTest("odd", 1),
 		"even":      remainderTest("even", 0),
-		"filter":    kindTest(func(v any) bool { s, ok := v.(string); return ok && filters[s] != nil }),
-		"test":      kindTest(func(v any) bool { s, ok := v.(string); return ok && tests[s] != nil }),
 
 		"divisibleby": func(in *interpreter, v any, args *arguments) (bool, error) {
 			p, err := args.bind("divisibleby", "num")
@@ -65,16 +58,6 @@ func kindTest(is func(any) bool) test {
 	}
 }
 
-func caseTest(f func(string) string) test {
-	return func(in *interpreter, v any, args *arguments) (bool, error) {
-		if _, err := args.bind("test"); err != nil {
-			return false, err
-		}
-		s := in.text(v)
-		return isCased(s, f), in.read(s)
-	}
-}
-
 func comparisonTest(op string) test {
 	return func(in *interpreter, v any, args *arguments) (bool, error) {
 		p, err := args.bind("comparison", "other")
@@ -97,7 +80,7 @@ func remainderTest(name string, rest int64) test {
 
 func isIterable(v any) bool {
 	switch v.(type) {
-	case *undefined, string, []any, tuple, *dict, *view, *iterator, progression, *loop, *group:
+	case *undefined, string, []any, tuple, *dict, *view, *iterator, progression, *loop:
 		return true
 	}
 	return false
@@ -105,7 +88,7 @@ func isIterable(v any) bool {
 
 func isSequence(v any) bool {
 	switch v.(type) {
-	case *undefined, string, []any, tuple, *dict, progression, *group:
+	case *undefined, string, []any, tuple, *dict, progression:
 		return true
 	}
 	return false
@@ -117,10 +100,4 @@ func isCallable(v any) bool {
 		return true
 	}
 	return false
-}
-
-// isCased implements Python's islower and isupper, given the conversion to that
-// case.
-func isCased(s string, f func(string) string) bool {
-	return f(s) == s && (strings.ToUpper(s) != s || strings.ToLower(s) != s)
 }

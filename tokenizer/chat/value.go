@@ -55,7 +55,7 @@ func typeName(v any) string {
 		return "str"
 	case []any:
 		return "list"
-	case tuple, *group:
+	case tuple:
 		return "tuple"
 	case *dict:
 		return "dict"
@@ -125,8 +125,6 @@ func (in *meter) items(v any) ([]any, error) {
 		return v.keys, nil
 	case *view:
 		return v.items, nil
-	case *group:
-		return []any{v.grouper, v.list}, nil
 	case *iterator:
 		out := v.items
 		v.items = nil
@@ -162,8 +160,6 @@ func (in *meter) length(v any) (int64, error) {
 		return v.n, nil
 	case *loop:
 		return int64(len(v.items)), nil
-	case *group:
-		return 2, nil
 	}
 	return 0, typeError("%s has no length", typeName(v))
 }
@@ -238,7 +234,7 @@ func (in *meter) equal(a, b any) bool {
 		return true
 	case progression:
 		return a == b
-	case *view, *iterator, *namespace, *function, *macro, *loop, *group, *cycler:
+	case *view, *iterator, *namespace, *function, *macro, *loop:
 		return a == b
 	}
 	return false
