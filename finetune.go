@@ -15,6 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/diffusion"
 	"github.com/lorafuse/lorafuse/internal/model/hub"
 	"github.com/lorafuse/lorafuse/internal/train"
+	_ "github.com/lorafuse/lorafuse/internal/train/task" // the tasks of runs
 	"github.com/lorafuse/lorafuse/train/config"
 )
 

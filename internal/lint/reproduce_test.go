@@ -13,6 +13,7 @@ import (
 	_ "github.com/lorafuse/lorafuse/backend/all"
 	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/internal/train/events"
+	_ "github.com/lorafuse/lorafuse/internal/train/task" // the tasks of runs
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/train/config"
 )

@@ -5,9 +5,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
-	"github.com/lorafuse/lorafuse/internal/lora/dialects"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/train/config"
 )
 
 // adapter returns the initial adapter state of the run.
@@ -64,15 +62,6 @@ func (r *Run) adapter() (*lora.State, error) {
 		return nil, err
 	}
 	return p.Continue(a, r.model)
-}
-
-// openAdapter opens the adapter from which training continues. For a diffusion
-// transformer it may be a file of another tool.
-func (r *Run) openAdapter(target lora.Model) (*lora.Adapter, error) {
-	if r.cfg.Task == config.Diffuse {
-		return dialects.Open(r.cfg.InitAdapter, target, dialects.Options{})
-	}
-	return lora.Load(r.cfg.InitAdapter)
 }
 
 // affordable rejects an adapter whose values, gradients and moments alone exceed the

@@ -46,7 +46,7 @@ func (b *Base) New(ctx context.Context, c *config.Config, o Observer) (*Run, err
 
 // run returns a new run on the base, still to be opened.
 func (b *Base) run(c *config.Config, o Observer) *Run {
-	return &Run{cfg: c, observer: o, dev: b.host.Device(), model: b.host.Model(), base: b}
+	return &Run{Setup: Setup{cfg: c, observer: o, dev: b.host.Device(), model: b.host.Model(), base: b}}
 }
 
 // settings returns the configuration of a run on the base.
@@ -64,8 +64,8 @@ func (b *Base) settings(c *config.Config) *config.Config {
 	return &own
 }
 
-// readTokenizer returns the tokenizer of the model.
-func (b *Base) readTokenizer() (t *tokenizer.Tokenizer, err error) {
+// Tokenizer returns the tokenizer of the model.
+func (b *Base) Tokenizer() (t *tokenizer.Tokenizer, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.tokenizer == nil {

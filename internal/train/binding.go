@@ -5,9 +5,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math"
 	"os"
@@ -22,9 +20,6 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/train/config"
 )
-
-// tokenizerFiles are the files of a model that can affect its tokens.
-var tokenizerFiles = []string{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json"}
 
 // settle computes the number of steps and the settings that a resumed run must share.
 func (r *Run) settle(s *lora.State) error {
@@ -41,7 +36,8 @@ func (r *Run) settle(s *lora.State) error {
 	r.trainableNum = s.Params()
 	r.settings = map[string]string{"precision": r.precision.String()}
 	r.bindSettings()
-	r.material.bind(r)
+	maps.Copy(r.settings, r.material.Settings)
+	r.progress.RowsBy = r.material.RowsBy
 	if err := r.bindAdapter(s); err != nil {
 		return err
 	}
@@ -93,20 +89,8 @@ func (r *Run) bindSettings() {
 	if stop.Patience > 0 { // evaluations decide when the run ends
 		r.bind("early_stopping.min_delta", stop.MinDelta)
 		r.bind("eval_steps", c.EvalSteps)
-		r.bind("eval_batch_size", r.evalRows())
+		r.bind("eval_batch_size", c.EvalRows())
 	}
-}
-
-func fileHash(path string) string {
-	raw, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "missing"
-	}
-	if err != nil {
-		return "unreadable"
-	}
-	sum := sha256.Sum256(raw)
-	return fmt.Sprintf("sha256 %x", sum[:8])
 }
 
 // bindAdapter records the adapter's configuration key by key, and the values of an

@@ -42,7 +42,7 @@ type candidate struct {
 	Fit
 	options  EngineOptions
 	memory   Memory
-	material material
+	material *Material
 }
 
 // budget searches for the fastest plan within a memory budget.
@@ -137,13 +137,11 @@ func (b *budget) whole() string {
 func (b *budget) cut(n int) (_ *candidate, err error) {
 	c := &candidate{options: b.options}
 	c.Layers, c.Cut, c.Rows, c.Budget = b.layers, n, b.run.cfg.BatchSize/n, b.bytes
-	if c.material, err = b.run.material.cut(n); err != nil {
+	if c.material, err = b.run.material.Cut(n); err != nil {
 		return nil, err
 	}
-	if c.options.Loss, err = c.material.loss(); err != nil {
-		return nil, err
-	}
-	train, eval := c.material.rows()
+	c.options.Loss = c.material.Loss
+	train, eval := c.material.Train, c.material.Eval
 	c.options.MaxTokens = train.MaxTokens()
 	if eval != nil {
 		c.options.MaxEvalTokens = eval.MaxTokens()

@@ -13,10 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lorafuse/lorafuse/internal/diffusion/dit"
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
-	"github.com/lorafuse/lorafuse/internal/lora/dialects"
-	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -54,7 +51,6 @@ func (r *Run) writeCheckpoint(ctx context.Context) (string, error) {
 	}
 	path := filepath.Join(dir, checkpointPrefix+strconv.Itoa(p.Step))
 	err = fsatomic.ReplaceDir(path, func(tmp string) error {
-		m := e.host.Model()
 		if err := r.saveAdapter(tmp, s, true); err != nil {
 			return err
 		}
@@ -63,7 +59,7 @@ func (r *Run) writeCheckpoint(ctx context.Context) (string, error) {
 				return err
 			}
 		}
-		if err := saveForDiffusers(tmp, m, s); err != nil {
+		if err := r.export(tmp, s); err != nil {
 			return err
 		}
 		var entries []safetensors.Entry
@@ -105,36 +101,6 @@ func CheckpointAdapter(checkpoint string) string {
 func isFolder(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
-}
-
-// saveAdapter writes an adapter folder. It includes the tokenizer and the chat template
-// of init_adapter, if it has them, and the names of a classifier's classes.
-func (r *Run) saveAdapter(dir string, s *lora.State, raw bool) error {
-	if err := s.Save(dir, raw); err != nil {
-		return err
-	}
-	if err := r.copyTexts(dir); err != nil || r.model.Config.Part != model.Classifier {
-		return err
-	}
-	return r.model.Config.Classes.Save(dir)
-}
-
-// saveForDiffusers writes the file that diffusers loads if the adapter is for a
-// diffusion transformer. Parts without a place in that format, such as modules that are
-// trained whole, are only in PEFT's folder.
-func saveForDiffusers(dir string, m *model.Model, s *lora.State) error {
-	if _, ok := m.Config.Family.(dit.Transformer); !ok {
-		return nil
-	}
-	c, tensors, err := s.Tensors(false)
-	if err != nil {
-		return err
-	}
-	err = dialects.Write(filepath.Join(dir, dialects.File), dialects.Diffusers, lora.ModelOf(m.Config.ModelType, m.Modules()), c, tensors)
-	if errors.Is(err, lora.ErrUnsupported) {
-		return nil
-	}
-	return err
 }
 
 // unusable returns an ErrCheckpoint with the path of the checkpoint and the cause.

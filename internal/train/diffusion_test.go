@@ -23,6 +23,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/philox"
 	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/internal/train/events"
+	"github.com/lorafuse/lorafuse/internal/train/task/flowmatching"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/train/config"
@@ -340,7 +341,7 @@ func TestDiffusionErrors(t *testing.T) {
 
 	s.write("pictures/left.txt", "a caption without a picture")
 	err := open()
-	require.ErrorIs(t, err, train.ErrPictures)
+	require.ErrorIs(t, err, flowmatching.ErrPictures)
 	require.ErrorContains(t, err, "left.txt: orphan caption: expected an image left.png")
 	require.NoError(t, os.Remove(s.path("pictures/left.txt")))
 	s.picture("pictures/new.png", 40)

@@ -114,11 +114,10 @@ func openJobs(ctx context.Context, c *config.Config, observe func(name string) O
 		x := &job{Run: j.base.run(own.Config, observe(own.Name)), name: own.Name}
 		x.outcome.Name = own.Name
 		j.jobs = append(j.jobs, x)
-		dir, err := x.gather(ctx, locks)
-		if err != nil {
+		if err := x.gather(ctx, locks); err != nil {
 			return nil, inJob(own.Name, err)
 		}
-		if x.prepared, err = x.prepare(dir); err != nil {
+		if x.prepared, err = x.prepare(); err != nil {
 			return nil, inJob(own.Name, err)
 		}
 	}
@@ -182,20 +181,19 @@ func (j *Jobs) describe(all Observer) {
 
 // open opens the model and the device.
 func (j *Jobs) open(ctx context.Context, c *config.Config, o Observer) error {
-	r := &Run{cfg: c, observer: o}
-	dir, err := r.resolve(ctx)
+	s := &Setup{cfg: c, observer: o}
+	dir, err := s.Resolve(ctx)
 	if err != nil {
 		return err
 	}
-	err = r.openModel(dir)
-	j.model = r.model
-	if err != nil {
+	err = s.OpenModel(dir, model.AsSaved, model.NextToken)
+	if j.model = s.model; err != nil {
 		return err
 	}
-	if err := r.openDevice(); err != nil {
+	if j.dev, err = s.OpenDevice(); err != nil {
 		return err
 	}
-	j.dev, j.base = r.dev, NewBase(host.Open(r.dev, r.model), dir)
+	j.base = NewBase(host.Open(j.dev, j.model), dir)
 	return nil
 }
 

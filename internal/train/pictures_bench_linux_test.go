@@ -16,6 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/diffusion/dit"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/internal/train/task/flowmatching"
 	"github.com/lorafuse/lorafuse/lora"
 )
 
@@ -42,7 +43,7 @@ func BenchmarkPictures(b *testing.B) {
 	family := m.Config.Family.(dit.Transformer)
 	samples := []dit.Sample{randomPicture(family.Space())}
 	e, err := train.NewEngine(ctx, testdevice.Open(b, backend.Options{}), m, state, train.EngineOptions{
-		Loss: train.FlowMatching{Axes: family.Bounds(1, samples[0])}.Loss(), MaxTokens: 1,
+		Loss: flowmatching.Loss(family.Bounds(1, samples[0])), MaxTokens: 1,
 		Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, MaxGradNorm: 1,
 	})
 	require.NoError(b, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/internal/train/task/flowmatching"
 	"github.com/lorafuse/lorafuse/lora"
 )
 
@@ -194,7 +195,7 @@ func TestPlansOfPictures(t *testing.T) {
 				planner, err := train.NewPlanner(&null.Device{Precision: backend.BF16}, m, state)
 				require.NoError(t, err)
 				plan, err := planner.Memory(train.EngineOptions{
-					Loss: train.FlowMatching{Axes: axes}.Loss(), MaxTokens: 1, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1, Checkpointing: step.checkpointing, Optimizer: step.optimizer,
+					Loss: flowmatching.Loss(axes), MaxTokens: 1, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1, Checkpointing: step.checkpointing, Optimizer: step.optimizer,
 				})
 				require.NoError(t, err)
 				require.False(t, plan.InPlace)

@@ -156,7 +156,10 @@ type loop struct {
 // the update, and then evaluation and record. A checkpoint may be taken between the
 // two; a run that resumes from it begins with the second part.
 func (l *loop) run(ctx context.Context) error {
-	err := l.material.begin(ctx, l)
+	var err error
+	if begin := l.material.Begin; begin != nil && !l.ended() {
+		err = begin(ctx, l.engine, l.steps)
+	}
 	if err == nil {
 		err = l.evaluateFirst(ctx)
 	}
@@ -255,7 +258,7 @@ func (l *loop) finish() (*Summary, error) {
 	if err := fsatomic.ReplaceDir(dir, func(tmp string) error { return l.saveAdapter(tmp, state, false) }); err != nil {
 		return nil, fmt.Errorf("train: %s: %w", dir, err)
 	}
-	if err := saveForDiffusers(l.cfg.OutputDir, l.model, state); err != nil {
+	if err := l.export(l.cfg.OutputDir, state); err != nil {
 		return nil, fmt.Errorf("train: %s: %w", l.cfg.OutputDir, err)
 	}
 	seconds := time.Since(l.begin).Seconds()

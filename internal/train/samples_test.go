@@ -15,6 +15,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/internal/train/task/flowmatching"
 )
 
 // halves are what a sample shows: without the adapter, and with it.
@@ -118,7 +119,7 @@ func TestSamplesAsAsked(t *testing.T) {
 
 	_, err = trainUntil(t, context.Background(), s.config("none", "steps=2", "diffusion.sample_every=1", "diffusion.draw_samples=false"))
 	require.NoError(t, err)
-	require.NoDirExists(t, s.path("none/"+train.SamplesDir))
+	require.NoDirExists(t, s.path("none/"+flowmatching.SamplesDir))
 
 	for says, set := range map[string]string{
 		"sample_prompts: diffusion: ":                              "diffusion.sample_prompts=a picture",

@@ -2,7 +2,6 @@ package train
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -10,8 +9,6 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
-	"github.com/lorafuse/lorafuse/internal/model"
-	"github.com/lorafuse/lorafuse/internal/model/hub"
 	"github.com/lorafuse/lorafuse/internal/train/events"
 	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/train/config"
@@ -63,16 +60,12 @@ func (o Observer) note(format string, args ...any) {
 
 // Run is a training run, ready to go.
 type Run struct {
-	cfg      *config.Config
-	files    fs.FS // of its data; nil for the disk
-	observer Observer
-	lock     *fsatomic.FileLock // of the output folder, nil for a dry run
+	Setup
+	lock *fsatomic.FileLock // of the output folder, nil for a dry run
 
-	dev          backend.Device
-	precision    backend.Precision // that dev computes in
-	model        *model.Model
+	precision    backend.Precision // of the device
 	engine       *Engine
-	material     material
+	material     *Material
 	train, eval  Rows // of the material; eval may be nil
 	fitted       Fit
 	steps        int
@@ -80,8 +73,6 @@ type Run struct {
 	resumed      string
 	settings     map[string]string // see bind
 	trainableNum int
-
-	base *Base // that the run shares with others; nil for a run alone
 }
 
 // New reads everything that the configuration names, plans the memory and compiles the
@@ -112,7 +103,7 @@ func open(ctx context.Context, c *config.Config, files fs.FS, o Observer, lock b
 	if err := validate(c); err != nil {
 		return nil, err
 	}
-	return (&Run{cfg: c, files: files, observer: o}).open(ctx, lock)
+	return (&Run{Setup: Setup{cfg: c, files: files, observer: o}}).open(ctx, lock)
 }
 
 // validate checks the configuration of a single run.
@@ -132,11 +123,10 @@ func (r *Run) open(ctx context.Context, lock bool) (_ *Run, err error) {
 			r.Close()
 		}
 	}()
-	dir, err := r.gather(ctx, lock)
-	if err != nil {
+	if err := r.gather(ctx, lock); err != nil {
 		return nil, err
 	}
-	ready, err := r.build(ctx, dir)
+	ready, err := r.build(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -154,25 +144,21 @@ type prepared struct {
 	moments map[string]tensor.Tensor // of the checkpoint to resume from, or nil
 }
 
-// gather creates the output folder, reads the data and the tools to read them, and
-// returns the folder of the model.
-func (r *Run) gather(ctx context.Context, lock bool) (dir string, err error) {
+// gather creates the output folder, opens the model and reads the data.
+func (r *Run) gather(ctx context.Context, lock bool) error {
 	if err := r.makeOutput(lock); err != nil {
-		return "", err
+		return err
 	}
-	if dir, err = r.resolve(ctx); err != nil {
-		return "", err
-	}
-	return dir, r.read(ctx, dir)
+	return r.openTask(ctx)
 }
 
 // build builds the engine. It runs exclusively on a shared base.
-func (r *Run) build(ctx context.Context, dir string) (p prepared, err error) {
+func (r *Run) build(ctx context.Context) (p prepared, err error) {
 	if r.base != nil {
 		r.base.host.Lock()
 		defer r.base.host.Unlock()
 	}
-	if p, err = r.prepare(dir); err == nil {
+	if p, err = r.prepare(); err == nil {
 		r.engine, err = p.planner.Engine(ctx, p.opts)
 	}
 	return p, err
@@ -180,9 +166,9 @@ func (r *Run) build(ctx context.Context, dir string) (p prepared, err error) {
 
 // prepare opens the device and plans the steps. For a run on a base it uses the model
 // and the device of the base.
-func (r *Run) prepare(dir string) (p prepared, err error) {
+func (r *Run) prepare() (p prepared, err error) {
 	c, o := r.cfg, r.observer
-	if err := r.openDevice(); err != nil {
+	if _, err := r.OpenDevice(); err != nil {
 		return p, err
 	}
 	if c.Backend == backend.Auto && r.base == nil {
@@ -198,12 +184,8 @@ func (r *Run) prepare(dir string) (p prepared, err error) {
 	if err := r.settle(state); err != nil {
 		return p, err
 	}
-	loss, err := r.material.loss()
-	if err != nil {
-		return p, err
-	}
 	p.opts = EngineOptions{
-		Loss: loss, MaxTokens: r.train.MaxTokens(), Optimizer: Optimizer(c.Optimizer), Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: c.WeightDecay,
+		Loss: r.material.Loss, MaxTokens: r.train.MaxTokens(), Optimizer: Optimizer(c.Optimizer), Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: c.WeightDecay,
 		MaxGradNorm: c.MaxGradNorm, Checkpointing: c.ActivationCheckpointing, Seed: c.Seed, MemoryLimit: int64(c.MemoryLimit), Pack: c.Pack,
 	}
 	if r.eval != nil {
@@ -217,8 +199,8 @@ func (r *Run) prepare(dir string) (p prepared, err error) {
 	if err != nil {
 		return p, err
 	}
-	if d, ok := r.material.(drawing); ok {
-		if p.opts.Samples, err = d.samplesNeed(p.planner); err != nil {
+	if reserve := r.material.Reserve; reserve != nil {
+		if p.opts.Samples, err = reserve(p.planner.host, p.planner.slot); err != nil {
 			return p, err
 		}
 	}
@@ -227,35 +209,6 @@ func (r *Run) prepare(dir string) (p prepared, err error) {
 	}
 	p.moments, err = r.resume(state)
 	return p, err
-}
-
-// resolve returns the folder of a language model.
-func (r *Run) resolve(ctx context.Context) (string, error) {
-	if r.base != nil {
-		return r.base.dir, nil
-	}
-	if r.cfg.Task == config.Diffuse {
-		return "", nil // its parts are found one by one, when they are read
-	}
-	return hub.Resolve(ctx, r.cfg.Model, r.hubOptions())
-}
-
-// hubOptions returns options that report downloads to the observer.
-func (r *Run) hubOptions() hub.Options {
-	return hub.Options{Progress: r.observer.Load, Warn: func(err error) { r.observer.note("%v", err) }}
-}
-
-// openDevice opens the device of the run.
-func (r *Run) openDevice() (err error) {
-	if r.dev != nil {
-		return nil
-	}
-	options := r.cfg.DeviceOptions()
-	options.Profile = r.observer.Profile
-	if r.dev, err = backend.Open(r.cfg.Backend, options); errors.Is(err, backend.ErrLoad) {
-		return fmt.Errorf("load: %w", err)
-	}
-	return err
 }
 
 // begin loads the state to resume from into the engine.
@@ -293,15 +246,6 @@ func (r *Run) fit(p *Planner, o EngineOptions) (EngineOptions, error) {
 	return b.packed(c.options, c.memory), nil
 }
 
-// quantize quantizes the weights on load if the configuration requests it.
-func (r *Run) quantize() error {
-	return r.model.Quantize(r.cfg.Quantize, func(done, total int64) {
-		if r.observer.Load != nil {
-			r.observer.Load("quantizing weights", done, total)
-		}
-	})
-}
-
 // describe reports the run before training begins.
 func (r *Run) describe() {
 	r.describeModel()
@@ -325,8 +269,8 @@ func (r *Run) describeModel() {
 	for _, line := range r.model.Quantization().Lines() {
 		r.observer.note("%s", line)
 	}
-	if r.cfg.Task == config.Classify {
-		r.describeHead()
+	for _, line := range r.material.ModelNotes {
+		r.Note("%s", line)
 	}
 	r.observer.note("backend  %s (%s), %v", info.Backend, info.Detail, r.precision)
 }
@@ -341,11 +285,8 @@ func (r *Run) describeOwn() {
 		}
 		r.observer.note("note     no effect on the loss, saved as they are: %s%s", strings.Join(shown, ", "), more)
 	}
-	if files := r.textFiles(); len(files) > 0 {
-		r.observer.note("note     used and saved with the adapter, from init_adapter: %s", strings.Join(files, ", "))
-	}
-	if r.cfg.Task == config.Prefer && r.cfg.InitAdapter != "" {
-		r.observer.note("note     the reference of preferences is the model without an adapter, not with init_adapter")
+	for _, line := range r.material.Notes {
+		r.Note("%s", line)
 	}
 	r.observer.note("data     %v", r.train)
 	if r.eval != nil {
@@ -371,53 +312,6 @@ func (r *Run) load() *backend.LoadStats {
 		return &s
 	}
 	return nil
-}
-
-// read opens the model in dir and reads the data. For a classifier it reads the rows
-// first, since they may determine the number of classes.
-func (r *Run) read(ctx context.Context, dir string) (err error) {
-	switch r.cfg.Task {
-	case config.Classify:
-		return r.readClassified(ctx, dir)
-	case config.Diffuse:
-		return r.readPictures(ctx)
-	}
-	if r.model == nil {
-		if err := r.openModel(dir); err != nil {
-			return err
-		}
-	}
-	_, err = r.loadData(ctx, dir, r.model.Config, r.cfg.DataOptions())
-	return err
-}
-
-// openModel opens the model in dir.
-func (r *Run) openModel(dir string) (err error) {
-	if r.model, err = model.OpenAs(dir, part(r.cfg.Task)); err != nil {
-		return err
-	}
-	if task := r.cfg.Task; task == config.Language || task == config.Prefer {
-		if err := r.model.CheckTask(model.NextToken); err != nil {
-			return fmt.Errorf("train: task: %s: %w", task, err)
-		}
-	}
-	r.noteUnread()
-	return r.quantize()
-}
-
-// noteUnread reports tensors of the checkpoint that the model does not read.
-func (r *Run) noteUnread() {
-	if line := r.model.UnreadLine(); line != "" {
-		r.observer.note("note     %s", line)
-	}
-}
-
-// evalRows returns the number of rows of an evaluation batch.
-func (r *Run) evalRows() int {
-	if r.cfg.EvalBatchSize > 0 {
-		return r.cfg.EvalBatchSize
-	}
-	return r.cfg.BatchSize
 }
 
 // Fit returns the memory plan that the run chose.

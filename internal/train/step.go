@@ -87,8 +87,10 @@ func (l *loop) complete(ctx context.Context) error {
 	if err := l.log(report); err != nil {
 		return err
 	}
-	if err := l.material.after(ctx, l, report.Step); err != nil {
-		return err
+	if after := l.material.After; after != nil {
+		if err := after(ctx, Done{Step: report.Step, Last: report.Step == l.steps, Adapter: l.engine.slot, TensorBoard: l.tensorboard}); err != nil {
+			return err
+		}
 	}
 	if report.Eval != nil {
 		l.progress.Accuracy = report.Accuracy

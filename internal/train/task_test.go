@@ -16,6 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/sentence"
 	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/internal/train/task/text"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/tokenizer"
@@ -195,7 +196,7 @@ func (c taskCase) begin(t *testing.T) (*train.Engine, *data.Loader) {
 	l, err := data.NewLoader(set, data.LoaderConfig{BatchSize: c.BatchSize, Accumulation: c.Accumulation})
 	require.NoError(t, err)
 	e, err := train.NewEngine(context.Background(), testdevice.Open(t, backend.Options{}), m, s, train.EngineOptions{
-		Loss: train.Embedding{
+		Loss: text.Embedding{
 			Contrast:  sentence.Contrast{Rows: c.BatchSize, Texts: set.Texts(), Scale: c.Scale},
 			Transform: transform, Longest: longest,
 		}.Loss(),

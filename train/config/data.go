@@ -18,6 +18,8 @@ func (c *Config) DataOptions() data.Options {
 		DocumentSeparator: c.Data.DocumentSeparator,
 	}
 	switch c.Task {
+	case Embed:
+		o.Rows = data.PairRows
 	case Prefer:
 		o.Rows = data.PreferenceRows
 	case Classify:
@@ -43,6 +45,14 @@ func (c *Config) LoaderConfig() data.LoaderConfig {
 		Packing:         c.Data.Packing,
 		MaxLength:       c.Data.MaxLength,
 	}
+}
+
+// EvalRows returns the number of rows of an evaluation batch.
+func (c *Config) EvalRows() int {
+	if c.EvalBatchSize > 0 {
+		return c.EvalBatchSize
+	}
+	return c.BatchSize
 }
 
 // TotalSteps returns the length of a run with stepsPerEpoch steps per epoch: steps if given, else epochs, rounded up.

@@ -14,6 +14,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/philox"
 	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/internal/train/task/flowmatching"
 )
 
 // stepGroup is the group of lorafuse's and torch's steps.
@@ -114,7 +115,7 @@ func (s *suite) pictures() []bench.Task {
 			Timestep: 500, Guidance: 1,
 		}
 		f := m.Config.Family.(dit.Transformer)
-		t, err := s.training(ctx, row, m, train.EngineOptions{Loss: train.FlowMatching{Axes: f.Bounds(1, sample)}.Loss(), MaxTokens: 1})
+		t, err := s.training(ctx, row, m, train.EngineOptions{Loss: flowmatching.Loss(f.Bounds(1, sample)), MaxTokens: 1})
 		if err == nil {
 			err = f.Arrays(&t.batch, []dit.Sample{sample})
 		}

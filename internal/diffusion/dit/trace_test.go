@@ -18,6 +18,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/lora/dialects"
 	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/internal/train/task/flowmatching"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
@@ -69,7 +70,7 @@ func repeat(t *testing.T, g golden, dir string, checkpointing bool) {
 	}
 	h := tr.Hyperparameters
 	e, err := train.NewEngine(ctx, testdevice.Open(t, backend.Options{}), m, state, train.EngineOptions{
-		Loss: train.FlowMatching{Axes: bounds(f, g.samples)}.Loss(), MaxTokens: 1,
+		Loss: flowmatching.Loss(bounds(f, g.samples)), MaxTokens: 1,
 		Beta1: h.Betas[0], Beta2: h.Betas[1], Eps: h.Eps, WeightDecay: h.WeightDecay, MaxGradNorm: h.MaxGradNorm,
 		Checkpointing: checkpointing,
 	})

@@ -24,6 +24,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/serve/keys"
 	"github.com/lorafuse/lorafuse/internal/serve/tuning"
 	"github.com/lorafuse/lorafuse/internal/train"
+	_ "github.com/lorafuse/lorafuse/internal/train/task" // the tasks of runs
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/train/config"
 )

@@ -1,4 +1,4 @@
-package train
+package flowmatching
 
 import (
 	"context"
@@ -46,10 +46,11 @@ func (p *pictures) origins(ctx context.Context, s *sampler, pipeline *diffusion.
 	case n == 0:
 		return []origin{{latents: first.Controls}}, nil
 	}
-	if err := p.openDevice(); err != nil {
+	dev, err := p.OpenDevice()
+	if err != nil {
 		return nil, err
 	}
-	if err := s.canvas.Open(p.dev, vae.Options{}); err != nil {
+	if err := s.canvas.Open(dev, vae.Options{}); err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
 	defer func() { _ = s.canvas.Close() }()

@@ -1,4 +1,4 @@
-package train
+package text
 
 import (
 	"context"
@@ -9,10 +9,13 @@ import (
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/nn"
+	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/internal/train/events"
 	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/train/config"
 )
+
+func init() { train.Register(config.Prefer, preference) }
 
 // Preference is the task of direct preference optimization (Rafailov et al. 2023, arXiv
 // 2305.18290): a language model learns which of two answers to a prompt is preferred.
@@ -34,8 +37,8 @@ const (
 
 // Loss returns the loss of the task. Its sums are the rewards of the chosen and of the
 // rejected answers, and the number of rows whose chosen answer has the larger reward.
-func (p Preference) Loss() Loss {
-	return Loss{
+func (p Preference) Loss() train.Loss {
+	return train.Loss{
 		Emit: p.emit, Sums: 3, Metrics: rewards,
 		Bounds:    func(tokens int) map[string]int { return map[string]int{nn.Tokens: tokens, pairAxis: p.Rows} },
 		Mark:      markAnswers,
@@ -95,20 +98,35 @@ func likelihoods(b *nn.Builder, out model.Outputs) graph.Tensor {
 // answers returns the axis of the answers of pairs.
 func answers(pairs ir.Dim) ir.Dim { return ir.Dim{N: 2 * pairs.N, Var: pairs.Var} }
 
+// preference opens a run on rows with two answers.
+func preference(ctx context.Context, s *train.Setup) (*train.Material, error) {
+	t, err := openLanguage(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	beta := t.cfg.Preference.Beta
+	t.setting("preference.beta", beta)
+	return t.material(func(t *texts, m *train.Material) error {
+		m.Loss = Preference{beta, t.documents / t.set.Texts()}.Loss()
+		m.Begin = t.refer
+		if t.cfg.InitAdapter != "" {
+			m.Notes = append(m.Notes, "note     the reference of preferences is the model without an adapter, not with init_adapter")
+		}
+		return nil
+	})
+}
+
 // refer computes the reference of each row that the remaining steps use. It does so
 // once per row, in the micro-batch in which the row first occurs, so that a resumed run
 // gets the same bits.
-func (t *texts) refer(ctx context.Context, l *loop) error {
-	if t.cfg.Task != config.Prefer || l.ended() {
-		return nil
-	}
-	if err := l.referSet(ctx, t.set, t.loader, l.steps, "reference of training data"); err != nil || t.evalLoader == nil {
+func (t *texts) refer(ctx context.Context, e *train.Engine, steps int) error {
+	if err := t.referSet(ctx, e, t.set, t.loader, steps, "reference of training data"); err != nil || t.evalLoader == nil {
 		return err
 	}
-	return l.referSet(ctx, t.evalSet, t.evalLoader, t.evalLoader.StepsPerEpoch(), "reference of evaluation data")
+	return t.referSet(ctx, e, t.evalSet, t.evalLoader, t.evalLoader.StepsPerEpoch(), "reference of evaluation data")
 }
 
-func (l *loop) referSet(ctx context.Context, set *data.Dataset, rows *data.Loader, steps int, what string) error {
+func (t *texts) referSet(ctx context.Context, e *train.Engine, set *data.Dataset, rows *data.Loader, steps int, what string) error {
 	const bytes = 4 // of a token
 	texts := set.Texts()
 	all, done := make([]float32, set.Len()*texts), int64(0)
@@ -120,16 +138,14 @@ func (l *loop) referSet(ctx context.Context, set *data.Dataset, rows *data.Loade
 			b.AddRow(set, row)
 		}
 		found = append(found[:0], make([]float32, b.Rows())...)
-		if err := l.engine.Reference(ctx, &b, found); err != nil {
+		if err := e.Reference(ctx, &b, found); err != nil {
 			return err
 		}
 		for i, row := range group {
 			copy(all[row*texts:], found[i*texts:(i+1)*texts])
 		}
 		done += int64(bytes * len(b.Tokens()))
-		if l.observer.Load != nil {
-			l.observer.Load(what, done, int64(bytes*set.Stats().Tokens))
-		}
+		t.Progress(what, done, int64(bytes*set.Stats().Tokens))
 	}
 	return set.SetNumbers(referenceInput, all)
 }

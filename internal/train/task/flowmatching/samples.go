@@ -1,4 +1,4 @@
-package train
+package flowmatching
 
 import (
 	"context"
@@ -12,8 +12,11 @@ import (
 	"github.com/lorafuse/lorafuse/internal/diffusion"
 	"github.com/lorafuse/lorafuse/internal/diffusion/dit"
 	"github.com/lorafuse/lorafuse/internal/diffusion/flow"
+	"github.com/lorafuse/lorafuse/internal/engine"
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
+	"github.com/lorafuse/lorafuse/internal/host"
 	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/internal/train/events"
 )
 
@@ -86,10 +89,11 @@ func (p *pictures) addPrompts(ctx context.Context, s *sampler, pipeline *diffusi
 	}
 	var encoder *diffusion.Encoder
 	if texts {
-		if err := p.openDevice(); err != nil {
+		dev, err := p.OpenDevice()
+		if err != nil {
 			return err
 		}
-		if encoder, err = pipeline.OpenEncoder(ctx, p.dev); err != nil {
+		if encoder, err = pipeline.OpenEncoder(ctx, dev); err != nil {
 			return fmt.Errorf("train: diffusion.sample_prompts: %w", err)
 		}
 		defer encoder.Close()
@@ -123,7 +127,7 @@ func (p *pictures) addPrompts(ctx context.Context, s *sampler, pipeline *diffusi
 		} else {
 			prompt, err = from.controls.Encode(ctx, encoder, x)
 			for _, t := range encoder.Truncations() {
-				p.observer.note("note     diffusion.sample_prompts: prompt %d is %v", i+1, t)
+				p.Note("note     diffusion.sample_prompts: prompt %d is %v", i+1, t)
 			}
 		}
 		if err != nil {
@@ -149,7 +153,7 @@ func (p *pictures) negative(ctx context.Context, s *sampler, encoder *diffusion.
 	if encoder != nil {
 		n, err = controls.Encode(ctx, encoder, *s.style.Negative)
 	} else if n, err = p.feed.Empty(ctx, 0); errors.Is(err, cache.ErrMissing) {
-		p.observer.note("note     samples are drawn without guidance: the cache has no empty prompt")
+		p.Note("note     samples are drawn without guidance: the cache has no empty prompt")
 		return nil, nil
 	}
 	if err != nil {
@@ -158,25 +162,15 @@ func (p *pictures) negative(ctx context.Context, s *sampler, encoder *diffusion.
 	return &n, nil
 }
 
-// drawing is a material that draws between steps.
-type drawing interface {
-	// samplesNeed returns the device memory for samples, in bytes, in addition to the
-	// planner's host.
-	samplesNeed(p *Planner) (int64, error)
-}
-
-// samplesNeed implements drawing.
-func (p *pictures) samplesNeed(planner *Planner) (int64, error) {
+// reserve returns the device memory for samples, in bytes, next to the host's.
+func (p *pictures) reserve(h *host.Host, adapter *engine.Slot) (int64, error) {
 	s := p.sampler
-	if s == nil {
-		return 0, nil
-	}
-	painter, err := diffusion.NewPainter(planner.host, s.schedule, s.style)
+	painter, err := diffusion.NewPainter(h, s.schedule, s.style)
 	if err != nil {
 		return 0, err
 	}
 	s.samples = &diffusion.Samples{Painter: painter, Canvas: s.canvas, Drawings: s.drawings}
-	n, err := s.samples.Need(planner.slot)
+	n, err := s.samples.Need(adapter)
 	if err != nil {
 		return 0, fmt.Errorf("train: diffusion.sample_every: %w", err)
 	}
@@ -184,16 +178,15 @@ func (p *pictures) samplesNeed(planner *Planner) (int64, error) {
 }
 
 // draw generates images into output_dir and TensorBoard if they are due after a step.
-func (p *pictures) draw(ctx context.Context, l *loop, step int) error {
-	s := p.sampler
-	if s == nil || step%l.cfg.Diffusion.SampleEvery != 0 && step != l.steps {
+func (p *pictures) draw(ctx context.Context, done train.Done) error {
+	if done.Step%p.cfg.Diffusion.SampleEvery != 0 && !done.Last {
 		return nil
 	}
-	grid, err := s.samples.Draw(ctx, l.engine.slot)
+	grid, err := p.sampler.samples.Draw(ctx, done.Adapter)
 	if err != nil {
-		return fmt.Errorf("train: samples of step %d: %w", step, err)
+		return fmt.Errorf("train: samples of step %d: %w", done.Step, err)
 	}
-	path := filepath.Join(l.cfg.OutputDir, SamplesDir, fmt.Sprintf("step-%06d.png", step))
+	path := filepath.Join(p.cfg.OutputDir, SamplesDir, fmt.Sprintf("step-%06d.png", done.Step))
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
@@ -203,11 +196,11 @@ func (p *pictures) draw(ctx context.Context, l *loop, step int) error {
 	if err := diffusion.WritePNG(path, grid); err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
-	l.observer.note("samples  %s", path)
-	if l.tensorboard == nil {
+	p.Note("samples  %s", path)
+	if done.TensorBoard == nil {
 		return nil
 	}
-	if err := l.tensorboard.WriteImage(events.Image{Step: int64(step), Tag: SamplesDir, Picture: grid}); err != nil {
+	if err := done.TensorBoard.WriteImage(events.Image{Step: int64(done.Step), Tag: SamplesDir, Picture: grid}); err != nil {
 		return fmt.Errorf("train: tensorboard: %w", err)
 	}
 	return nil

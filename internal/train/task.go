@@ -1,0 +1,214 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/engine"
+	"github.com/lorafuse/lorafuse/internal/host"
+	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/model/hub"
+	"github.com/lorafuse/lorafuse/internal/train/events"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/train/config"
+)
+
+// ErrTask is wrapped if the data or the model do not suit the task.
+var ErrTask = errors.New("not what the task needs")
+
+// Opener opens the model and reads the data of a run of a task.
+type Opener func(ctx context.Context, s *Setup) (*Material, error)
+
+var tasks = map[config.Task]Opener{}
+
+// Register adds a task. It panics if the task is registered already.
+func Register(t config.Task, open Opener) {
+	if _, ok := tasks[t]; ok {
+		panic("train: " + string(t) + " is registered twice")
+	}
+	tasks[t] = open
+}
+
+// openTask opens the task of the configuration.
+func (r *Run) openTask(ctx context.Context) error {
+	open := tasks[r.cfg.Task]
+	if open == nil {
+		return fmt.Errorf("train: task: %w: %s is not part of this program; add the import _ %q", ErrTask, r.cfg.Task, "github.com/lorafuse/lorafuse/internal/train/task")
+	}
+	m, err := open(ctx, &r.Setup)
+	if err != nil {
+		return err
+	}
+	r.use(m)
+	return nil
+}
+
+// Material is what a task gives to a run: its rows, their loss, and whatever else the task
+// does differently. Functions that are nil do nothing.
+type Material struct {
+	Train, Eval Rows // Eval is nil without evaluation
+	Loss        Loss
+	// Cut returns the same material in micro-batches that are cut into n parts each.
+	Cut func(n int) (*Material, error)
+
+	// Settings identify the rows and the keys of the task that affect results. A run resumes
+	// only with the same settings. RowsBy identifies the tools and files that produced the
+	// rows, to explain differences.
+	Settings, RowsBy map[string]string
+	// ModelNotes describe the model and Notes the rows, before training begins.
+	ModelNotes, Notes []string
+
+	// Targets returns the configuration of a new adapter with the defaults of the task.
+	Targets func(c *lora.Config) *lora.Config
+	// OpenAdapter opens the adapter to continue training. Nil reads PEFT's folders.
+	OpenAdapter func(path string, target lora.Model) (*lora.Adapter, error)
+	// Save adds files to the folder of an adapter.
+	Save func(dir string) error
+	// Export writes the adapter for other tools, next to the folder of the adapter.
+	Export func(dir string, s *lora.State) error
+
+	// Begin prepares the first step, also of a resumed run, which has the given number of
+	// steps.
+	Begin func(ctx context.Context, e *Engine, steps int) error
+	// Reserve returns the device memory that After needs, in bytes, next to the host's.
+	Reserve func(h *host.Host, adapter *engine.Slot) (int64, error)
+	// After is called after each step.
+	After func(ctx context.Context, s Done) error
+}
+
+// Done is a finished step.
+type Done struct {
+	Step        int
+	Last        bool
+	Adapter     *engine.Slot
+	TensorBoard *events.TensorBoard // nil without
+}
+
+// use sets the material of the run.
+func (r *Run) use(m *Material) {
+	r.material, r.train, r.eval = m, m.Train, m.Eval
+}
+
+// targets places a new adapter.
+func (r *Run) targets(c *lora.Config, target lora.Model) (*lora.Placement, error) {
+	if r.material.Targets != nil {
+		c = r.material.Targets(c)
+	}
+	return lora.NewPlacement(c, target)
+}
+
+// openAdapter opens the adapter to continue training.
+func (r *Run) openAdapter(target lora.Model) (*lora.Adapter, error) {
+	if r.material.OpenAdapter != nil {
+		return r.material.OpenAdapter(r.cfg.InitAdapter, target)
+	}
+	return lora.Load(r.cfg.InitAdapter)
+}
+
+// saveAdapter writes the folder of an adapter.
+func (r *Run) saveAdapter(dir string, s *lora.State, raw bool) error {
+	if err := s.Save(dir, raw); err != nil || r.material.Save == nil {
+		return err
+	}
+	return r.material.Save(dir)
+}
+
+// export writes the adapter for other tools into dir.
+func (r *Run) export(dir string, s *lora.State) error {
+	if r.material.Export == nil {
+		return nil
+	}
+	return r.material.Export(dir, s)
+}
+
+// Setup is what a task opens a run with: its configuration and, once they are needed, its
+// model and its device.
+type Setup struct {
+	cfg      *config.Config
+	files    fs.FS // of its data; nil for the disk
+	observer Observer
+
+	dev   backend.Device
+	model *model.Model
+	base  *Base // that the run shares with others; nil for a run alone
+}
+
+// Config returns the configuration of the run.
+func (s *Setup) Config() *config.Config { return s.cfg }
+
+// Files returns the file system with the data; nil is the disk.
+func (s *Setup) Files() fs.FS { return s.files }
+
+// Base returns the model that the run shares with others, or nil.
+func (s *Setup) Base() *Base { return s.base }
+
+// Model returns the model, or nil before it is opened.
+func (s *Setup) Model() *model.Model { return s.model }
+
+// Note reports a message to the user.
+func (s *Setup) Note(format string, args ...any) { s.observer.note(format, args...) }
+
+// Progress reports the progress of a task.
+func (s *Setup) Progress(task string, done, total int64) {
+	if s.observer.Load != nil {
+		s.observer.Load(task, done, total)
+	}
+}
+
+// Resolve returns the folder of the model, which it downloads if necessary.
+func (s *Setup) Resolve(ctx context.Context) (dir string, err error) {
+	if s.base != nil {
+		return s.base.dir, nil
+	}
+	return hub.Resolve(ctx, s.cfg.Model, s.Hub())
+}
+
+// Hub returns options that report downloads to the user.
+func (s *Setup) Hub() hub.Options {
+	return hub.Options{Progress: s.observer.Load, Warn: func(err error) { s.Note("%v", err) }}
+}
+
+// OpenDevice opens the device of the run, unless it is open.
+func (s *Setup) OpenDevice() (dev backend.Device, err error) {
+	if s.dev != nil {
+		return s.dev, nil
+	}
+	options := s.cfg.DeviceOptions()
+	options.Profile = s.observer.Profile
+	if s.dev, err = backend.Open(s.cfg.Backend, options); errors.Is(err, backend.ErrLoad) {
+		return nil, fmt.Errorf("load: %w", err)
+	}
+	return s.dev, err
+}
+
+// OpenModel opens a part of the model in dir, unless the run has a model. The model must
+// have the loss of a task, if one is given.
+func (s *Setup) OpenModel(dir string, part model.Part, tasks ...model.Task) error {
+	if s.model != nil {
+		return nil
+	}
+	m, err := model.OpenAs(dir, part)
+	if err != nil {
+		return err
+	}
+	return s.UseModel(m, tasks...)
+}
+
+// UseModel makes an opened model the run's, which closes it in the end. It checks the model
+// like OpenModel, reports tensors of the checkpoint that the model does not read, and
+// quantizes the model as the configuration says.
+func (s *Setup) UseModel(m *model.Model, tasks ...model.Task) error {
+	s.model = m
+	for _, t := range tasks {
+		if err := m.CheckTask(t); err != nil {
+			return fmt.Errorf("train: task: %s: %w", s.cfg.Task, err)
+		}
+	}
+	if line := m.UnreadLine(); line != "" {
+		s.Note("note     %s", line)
+	}
+	return m.Quantize(s.cfg.Quantize, func(done, total int64) { s.Progress("quantizing weights", done, total) })
+}

@@ -1,0 +1,88 @@
+package text
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/internal/data"
+	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/nn"
+	"github.com/lorafuse/lorafuse/internal/sentence"
+	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/tokenizer"
+	"github.com/lorafuse/lorafuse/train/config"
+)
+
+func init() { train.Register(config.Embed, embedding) }
+
+// Embedding is the task of text embedding models: embeddings of texts that belong
+// together should be close, and distant from the others in a micro-batch.
+type Embedding struct {
+	sentence.Contrast
+	Transform *sentence.Transform // computes embeddings
+	Longest   int                 // tokens of a text, at most
+}
+
+// Loss returns the loss of the task.
+func (t Embedding) Loss() train.Loss {
+	return train.Loss{
+		Emit: t.emit, Bounds: t.Contrast.Bounds, Mark: t.Contrast.Mark,
+		Whole: "the texts of a micro-batch are held against each other (task: embedding)",
+	}
+}
+
+// emit emits the loss of a batch.
+func (t Embedding) emit(b *nn.Builder, out model.Outputs) (loss, sums graph.Tensor) {
+	states, err := out.Last()
+	if err != nil {
+		return b.G.Fail(err), sums
+	}
+	loss = t.Contrast.Loss(b, t.Transform.Vectors(b, states, t.Longest))
+	b.TrainFor(loss) // embeddings do not depend on BERT's pooler
+	return loss, sums
+}
+
+// embedding opens a run on pairs of texts.
+func embedding(ctx context.Context, s *train.Setup) (*train.Material, error) {
+	t, err := open(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.OpenModel(t.dir, model.Body); err != nil {
+		return nil, err
+	}
+	var transform *sentence.Transform
+	o, longest := t.cfg.DataOptions(), 0
+	err = t.load(ctx, s.Model().Config, o, func(o *data.Options, tok *tokenizer.Tokenizer) error {
+		if transform, err = sentence.Read(t.dir); err != nil {
+			return fmt.Errorf("train: %w", err)
+		}
+		if transform.LowerCase {
+			tok = tok.Lowercased()
+		}
+		o.Texts, o.MaxLength = tok, transform.Longest(min(o.MaxLength, s.Model().Config.MaxLength()))
+		if specials := tok.Specials(); o.MaxLength <= specials {
+			return fmt.Errorf("train: data.max_length: texts have at most %d tokens, expected more than the %d special ones of each", o.MaxLength, specials)
+		}
+		longest = o.MaxLength
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	each := t.set.Texts()
+	if t.evalSet != nil && t.evalSet.Texts() != each {
+		return nil, fmt.Errorf("train: data.eval: %w: found rows of %d texts, expected %d as in data.train", train.ErrTask, t.evalSet.Texts(), each)
+	}
+	if each == 2 && t.cfg.BatchSize == 1 {
+		return nil, fmt.Errorf("train: batch_size: %w: found 1, expected 2 or more for task: embedding: the negatives of a row are the other rows of its micro-batch", train.ErrTask)
+	}
+	digest := transform.Digest()
+	t.setting("embedding.scale", t.cfg.Embedding.Scale)
+	t.setting("sentence-transformers files", fmt.Sprintf("sha256 %x", digest[:8]))
+	return t.material(func(t *texts, m *train.Material) error {
+		m.Loss = Embedding{sentence.Contrast{Rows: t.documents / each, Texts: each, Scale: t.cfg.Embedding.Scale}, transform, longest}.Loss()
+		return nil
+	})
+}

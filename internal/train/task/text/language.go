@@ -1,0 +1,19 @@
+package text
+
+import (
+	"context"
+
+	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/train/config"
+)
+
+func init() { train.Register(config.Language, language) }
+
+// language opens a run that learns to predict each token from those before it.
+func language(ctx context.Context, s *train.Setup) (*train.Material, error) {
+	t, err := openLanguage(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return t.material(nil)
+}

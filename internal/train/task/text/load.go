@@ -1,0 +1,156 @@
+package text
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/internal/data"
+	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/tokenizer"
+	"github.com/lorafuse/lorafuse/tokenizer/chat"
+	"github.com/lorafuse/lorafuse/train/config"
+)
+
+// tokenizerFiles are the files of a model that can affect its tokens.
+var tokenizerFiles = []string{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json"}
+
+// load reads and tokenises the files for a model. adjust, if not nil, changes the options for
+// rows that are read with the tokenizer.
+func (t *texts) load(ctx context.Context, m *model.Config, o data.Options, adjust func(o *data.Options, tok *tokenizer.Tokenizer) error) (err error) {
+	c := t.cfg
+	o.VocabSize, o.Files = m.VocabSize, t.Files()
+	if !onlyTokens(c) {
+		tok, err := t.tokenizer(m.VocabSize)
+		if err != nil {
+			return fmt.Errorf("train: %w", err)
+		}
+		o.Tokenizer = tok
+		if adjust != nil {
+			if err := adjust(&o, tok); err != nil {
+				return err
+			}
+		}
+		template, err := chat.Find(c.Data.ChatTemplate, tok.SpecialTokens(), t.dirs()...)
+		if err != nil {
+			return fmt.Errorf("train: data.chat_template: %w", err)
+		}
+		if template != nil {
+			o.Template = data.Chat(template)
+		}
+	}
+	load := func(files []string, task string) (*data.Dataset, error) {
+		o.Progress = func(p data.Progress) { t.Progress(task, p.Bytes, p.Size) }
+		return data.Load(ctx, files, o)
+	}
+	set, err := load(c.Data.Train, "reading training data")
+	if err != nil {
+		return err
+	}
+	t.set = set
+	t.noteStats("training", set.Stats())
+	if o.Rows == data.LabelledRows {
+		o.Classes = set.Classes()
+	}
+	if t.loader, err = data.NewLoader(set, c.LoaderConfig()); err != nil {
+		return err
+	}
+	if longest, most := set.Stats().Longest, m.MaxPositions; longest > most {
+		t.Note("note     rows of up to %d tokens are longer than max_position_embeddings %d of the model", longest, most)
+	}
+	t.documents = t.loader.MaxDocuments()
+	if len(c.Data.Eval) == 0 {
+		t.identify()
+		return nil
+	}
+	if set, err = load(c.Data.Eval, "reading evaluation data"); err != nil {
+		return err
+	}
+	t.evalSet = set
+	t.noteStats("evaluation", set.Stats())
+	if t.evalLoader, err = data.Sequential(set, c.EvalRows()); err != nil {
+		return err
+	}
+	t.documents = max(t.documents, t.evalLoader.MaxDocuments())
+	t.identify()
+	return nil
+}
+
+// tokenizer reads the tokenizer of init_adapter or, if it has none, of the model, which has
+// rows embeddings.
+func (t *texts) tokenizer(rows int) (*tokenizer.Tokenizer, error) {
+	if base := t.Base(); base != nil && !slices.Contains(t.ownFiles(), tokenizerFiles[0]) {
+		return base.Tokenizer()
+	}
+	return tokenizer.LoadAdapted(t.cfg.InitAdapter, t.dir, rows)
+}
+
+// ownFiles lists the files of a tokenizer and of a chat template in init_adapter.
+func (t *texts) ownFiles() []string {
+	if t.cfg.InitAdapter == "" {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(tokenizerFiles), func(name string) bool {
+		_, err := os.Stat(filepath.Join(t.cfg.InitAdapter, name))
+		return err != nil
+	})
+}
+
+// dirs returns the folders to search for the tokenizer and the chat template: init_adapter,
+// if set, then the model's.
+func (t *texts) dirs() []string {
+	if t.cfg.InitAdapter == "" {
+		return []string{t.dir}
+	}
+	return []string{t.cfg.InitAdapter, t.dir}
+}
+
+// copyFiles copies the tokenizer and the chat template of init_adapter to the adapter in dir,
+// which was trained with them.
+func (t *texts) copyFiles(dir string) error {
+	for _, name := range t.ownFiles() {
+		raw, err := os.ReadFile(filepath.Join(t.cfg.InitAdapter, name))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), raw, 0o666); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fileHash returns the identity of a file's contents.
+func fileHash(path string) string {
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "missing"
+	}
+	if err != nil {
+		return "unreadable"
+	}
+	sum := sha256.Sum256(raw)
+	return fmt.Sprintf("sha256 %x", sum[:8])
+}
+
+func (t *texts) noteStats(what string, s data.Stats) {
+	if s.Truncated > 0 || s.Dropped > 0 {
+		t.Note("note     %s data: %d rows truncated, %d dropped for their length", what, s.Truncated, s.Dropped)
+	}
+}
+
+// onlyTokens reports whether no file needs a tokenizer.
+func onlyTokens(c *config.Config) bool {
+	if c.Data.Format != data.FormatAuto {
+		return c.Data.Format == data.FormatTokens
+	}
+	return !slices.ContainsFunc(slices.Concat(c.Data.Train, c.Data.Eval), func(f string) bool {
+		return strings.ToLower(filepath.Ext(f)) != ".safetensors"
+	})
+}
