@@ -13,6 +13,7 @@ import (
 const (
 	packingDraw   = 0xFFFF_FFFE
 	bucketingDraw = 0xFFFF_FFFD
+	groupingDraw  = 0xFFFF_FFFB
 )
 
 // derived returns a seed for another permutation of the run.
@@ -89,12 +90,54 @@ func (o *bucketed) sorted(epoch, window int) []int {
 	if !o.shuffle {
 		return rows
 	}
-	whole := len(rows) / o.batch
-	next := permutation(whole, derived(o.seed, uint32(epoch), bucketingDraw, uint64(window)), uint32(epoch))
-	out := make([]int, 0, len(rows))
-	for i := range whole {
-		b := next(i) * o.batch
-		out = append(out, rows[b:b+o.batch]...)
+	whole := len(rows) / o.batch * o.batch
+	batches := slices.Collect(slices.Chunk(rows[:whole], o.batch))
+	return append(slices.Concat(mixed(batches, o.seed, uint32(epoch), bucketingDraw, uint64(window))...), rows[whole:]...)
+}
+
+// mixed returns micro-batches in random order.
+func mixed(batches [][]int, seed uint64, epoch, draw uint32, index uint64) [][]int {
+	next := permutation(len(batches), derived(seed, epoch, draw, index), epoch)
+	out := make([][]int, len(batches))
+	for i := range out {
+		out[i] = batches[next(i)]
 	}
-	return append(out, rows[whole*o.batch:]...)
+	return out
+}
+
+// Grouped divides the rows of an epoch into micro-batches whose rows belong to one group, such as images of one size.
+type Grouped struct {
+	Groups    []int // the group of each row, counted from 0
+	BatchSize int
+	Seed      uint64
+	Shuffle   bool // rows, then micro-batches, in a new order in each epoch
+	DropLast  bool // drop the rows of a group that do not fill a micro-batch
+}
+
+// Batches returns the rows of the micro-batches of an epoch.
+func (g Grouped) Batches(epoch int) (all [][]int) {
+	if len(g.Groups) == 0 {
+		return nil
+	}
+	row := func(place int) int { return place }
+	if g.Shuffle {
+		row = permutation(len(g.Groups), g.Seed, uint32(epoch))
+	}
+	open := make([][]int, slices.Max(g.Groups)+1)
+	for place := range g.Groups {
+		i := row(place)
+		b := &open[g.Groups[i]]
+		if *b = append(*b, i); len(*b) == g.BatchSize {
+			all, *b = append(all, *b), nil
+		}
+	}
+	for _, b := range open {
+		if len(b) > 0 && !g.DropLast {
+			all = append(all, b)
+		}
+	}
+	if g.Shuffle {
+		all = mixed(all, g.Seed, uint32(epoch), groupingDraw, 0)
+	}
+	return all
 }

@@ -102,7 +102,7 @@ func (p *Pipeline) buildText(ctx context.Context, dev backend.Device, c *cache.C
 	l := &texts{pipeline: p, ctx: ctx, dev: dev, truncated: o.Truncated}
 	defer l.close()
 	e := cache.Encoders{Text: l.encode}
-	if way, err := p.captions(); err == nil && way.shows != nil {
+	if p.Edits() {
 		e = cache.Encoders{TextWith: l.encodeWith}
 	}
 	more, err := c.Build(ctx, samples, e, o.building(TextTask))

@@ -13,7 +13,6 @@ import (
 	"github.com/lorafuse/lorafuse/internal/diffusion/dit"
 	"github.com/lorafuse/lorafuse/internal/diffusion/flow"
 	"github.com/lorafuse/lorafuse/internal/diffusion/vae"
-	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
@@ -139,11 +138,7 @@ type latents struct {
 
 	mu      sync.Mutex
 	encoder *vae.VAE
-	frames  bool // latents have a frame axis
 }
-
-// framed is the class of video autoencoders, whose latents have a frame axis.
-const framed = "AutoencoderKLQwenImage"
 
 // encode returns the latent of an image before normalization, [C, H, W] or [C, 1, H, W].
 // Without an autoencoder the latent is the image itself.
@@ -181,11 +176,6 @@ func (l *latents) open() (err error) {
 	if err != nil {
 		return err
 	}
-	c, err := model.ReadConfig(dir)
-	if err != nil {
-		return err
-	}
-	l.frames = c.Architecture == framed
 	if l.encoder, err = vae.Open(l.dev, dir, vae.Options{Tile: l.options.Tile}); err != nil {
 		return err
 	}
@@ -204,7 +194,7 @@ func (l *latents) noise(content []byte, n int) []float32 {
 
 func (l *latents) stored(z dit.Latent) (tensor.Tensor, error) {
 	shape := []int{z.Channels, z.Height, z.Width}
-	if l.frames {
+	if l.encoder.Space().Framed {
 		shape = []int{z.Channels, z.Frames, z.Height, z.Width}
 	}
 	t, err := stored(tensor.F32, z.Values, shape...)

@@ -50,7 +50,7 @@ func (p *Pipeline) Canvas(space dit.Space) (*Canvas, error) {
 	}
 	c.Pixels = c.fold * s.Pixels
 	c.Multiple = c.Pixels * space.Multiple
-	if c.scale, err = vae.ReadScaleOf(dir, c.fetch); err == nil && space.Unshifted {
+	if c.scale, err = vae.ReadScale(dir, c.fetch); err == nil && space.Unshifted {
 		clear(c.scale.Mean)
 	}
 	return c, err

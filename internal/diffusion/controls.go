@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"image"
-	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/data/picture"
 	"github.com/lorafuse/lorafuse/internal/diffusion/dit"
@@ -44,35 +43,36 @@ type fitting struct {
 // fitting returns the resizing of control images for the pipeline. Errors: ErrControl if it
 // does not support them.
 func (p *Pipeline) fitting() (*fitting, error) {
-	if e, ok := edits[p.Class]; ok {
-		return e.fit, nil
+	if v := p.variant(); v.fit != nil {
+		return v.fit, nil
 	}
 	_, class := p.transformer()
-	if f := familyOf(class).fit; f != nil {
+	if f := families[class].fit; f != nil {
 		return f, nil
 	}
-	return nil, fmt.Errorf("diffusion: %w: a pipeline of a %s takes no control image; expected %s", ErrControl, class, suggest.Or(controlled))
+	return nil, fmt.Errorf("diffusion: %w: a pipeline of a %s takes no control image; expected %s", ErrControl, class, controlled())
 }
 
-// controlled lists the pipelines that take control images.
-var controlled = []string{
-	"Flux2KleinPipeline", "Flux2Pipeline", "FluxKontextPipeline", "QwenImageEditPipeline", "QwenImageEditPlusPipeline",
-}
+// controlled returns the pipelines that accept control images as a list.
+func controlled() string { return suggest.Or(variants(func(v variant) bool { return v.controls })) }
 
 // CheckControls returns an error if the pipeline itself does not support control images,
 // although its transformer may have learned to read them from an adapter. A transformer
 // without model_index.json, or in a single file, does not name its pipeline and passes.
 // Errors: ErrControl.
 func (p *Pipeline) CheckControls() error {
-	if p.Class == "" || p.IsSingle() || slices.Contains(controlled, p.Class) {
+	if p.Class == "" || p.IsSingle() || p.variant().controls {
 		return nil
 	}
-	return fmt.Errorf("diffusion: %w: a %s takes no control image; expected %s", ErrControl, p.Class, suggest.Or(controlled))
+	return fmt.Errorf("diffusion: %w: a %s takes no control image; expected %s", ErrControl, p.Class, controlled())
 }
 
 // Edits reports whether the pipeline only edits images: its text encoder reads them together
 // with each prompt.
-func (p *Pipeline) Edits() bool { return edits[p.Class].fit != nil }
+func (p *Pipeline) Edits() bool {
+	c := p.variant().captions
+	return c != nil && c.shows != nil
+}
 
 // Controls resizes control images as diffusers does for this pipeline, to about side² pixels.
 // Zero means 1024, the default of diffusers for all models. The canvas must belong to the
@@ -143,4 +143,10 @@ func (c *Controls) Latents(ctx context.Context, canvas *Canvas) (all []dit.Laten
 		all = append(all, x)
 	}
 	return all, nil
+}
+
+// whole rounds the sides of s down to multiples of multiple.
+func whole(s picture.Size, multiple int) picture.Size {
+	floor := func(x int) int { return max(1, x/multiple) * multiple }
+	return picture.Size{Width: floor(s.Width), Height: floor(s.Height)}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/lorafuse/lorafuse/backend"
@@ -22,9 +21,6 @@ type Encoder struct {
 	second *textModel
 	eyes   *eyes // nil if the text encoder reads no images
 }
-
-// encodeFunc encodes a prompt.
-type encodeFunc func(e *Encoder, ctx context.Context, text string) (dit.Prompt, error)
 
 // OpenEncoder loads the text encoders. They use host and device memory until the Encoder is
 // closed. Errors: ErrPart, ErrPipeline, and errors of model.Open, package tokenizer and the
@@ -89,7 +85,7 @@ func (e *Encoder) DType() string { return e.main.model.Config.DType }
 // device.
 func (e *Encoder) Encode(ctx context.Context, text string) (dit.Prompt, error) {
 	e.forgetTruncations()
-	prompt, err := e.read(e, ctx, text)
+	prompt, err := e.encode(ctx, text)
 	if err != nil {
 		return dit.Prompt{}, fmt.Errorf("diffusion: %w", err)
 	}
@@ -105,39 +101,15 @@ func (e *Encoder) Close() {
 	}
 }
 
-// prompt wraps hidden states [tokens, features] as a prompt.
-func prompt(states []float32, tokens int) dit.Prompt {
-	return dit.Prompt{Features: len(states) / tokens, Values: states}
-}
-
-// behind encodes ids and drops the states of the tokens before the prompt.
-func (e *Encoder) behind(ctx context.Context, ids []int32) (dit.Prompt, error) {
-	if len(ids) <= e.drop {
-		return dit.Prompt{}, fmt.Errorf("%w: it has %d tokens with the template, expected more than the %d that are dropped", ErrPrompt, len(ids), e.drop)
+// encode encodes a prompt without images.
+func (e *Encoder) encode(ctx context.Context, text string) (dit.Prompt, error) {
+	if e.shows != nil {
+		return dit.Prompt{}, fmt.Errorf("%w: a text without a picture, and the text encoder is shown those that are edited", ErrPrompt)
 	}
-	states, err := e.main.encode(ctx, ids, len(ids))
-	if err != nil {
-		return dit.Prompt{}, err
+	if e.clean != nil {
+		text = e.clean(text)
 	}
-	features := len(states) / len(ids)
-	return prompt(states[e.drop*features:], len(ids)-e.drop), nil
-}
-
-// qwen encodes a prompt as Qwen-Image does: it returns the states of the prompt without its
-// template.
-func (e *Encoder) qwen(ctx context.Context, text string) (dit.Prompt, error) {
-	ids, err := e.main.ids(strings.Replace(qwenTemplate, "{}", text, 1), text)
-	if err != nil {
-		return dit.Prompt{}, err
-	}
-	return e.behind(ctx, ids)
-}
-
-// kandinsky encodes a prompt as Kandinsky 5 does: like Qwen-Image with another template, plus
-// CLIP's pooled embedding.
-func (e *Encoder) kandinsky(ctx context.Context, text string) (dit.Prompt, error) {
-	text = cleaned(text)
-	full, err := e.cutKandinsky(strings.Replace(kandinskyTemplate, "{}", text, 1), text)
+	full, err := e.full(text)
 	if err != nil {
 		return dit.Prompt{}, err
 	}
@@ -145,53 +117,53 @@ func (e *Encoder) kandinsky(ctx context.Context, text string) (dit.Prompt, error
 	if err != nil {
 		return dit.Prompt{}, err
 	}
-	p, err := e.behind(ctx, ids)
+	real := len(ids)
+	if e.main.pad {
+		if ids, err = e.main.padded(ids); err != nil {
+			return dit.Prompt{}, err
+		}
+		if !e.main.masked {
+			real = len(ids)
+		}
+	}
+	if len(ids) <= e.drop {
+		return dit.Prompt{}, fmt.Errorf("%w: it has %d tokens with the template, expected more than the %d that are dropped", ErrPrompt, len(ids), e.drop)
+	}
+	states, err := e.main.encode(ctx, ids, real)
 	if err != nil {
 		return dit.Prompt{}, err
 	}
-	p.Pooled, err = e.whole(ctx, text)
+	p := e.prompt(states, len(ids))
+	if e.second != nil {
+		p.Pooled, err = e.pooled(ctx, text)
+	}
 	return p, err
 }
 
-// cutKandinsky truncates a long prompt by characters as diffusers does: it counts the excess
-// tokens from the end of the template, and removes as many characters as these decode to.
-func (e *Encoder) cutKandinsky(full, text string) (string, error) {
-	words, longest := e.main.words, e.main.longest
-	ids, err := words.Encode(full, true)
-	if err != nil || len(ids) <= longest {
-		return full, err
+// full returns a prompt in its template or chat template, truncated by cut.
+func (e *Encoder) full(text string) (full string, err error) {
+	switch {
+	case e.main.chat:
+		full, err = e.main.asked(text)
+	case e.template != "":
+		full = strings.Replace(e.template, "{}", text, 1)
+	default:
+		full = text
 	}
-	removed, err := words.Decode(ids[longest-2:max(len(ids)-2, longest-2)], false)
-	if err != nil {
-		return "", err
+	if err == nil && e.cut != nil {
+		full, err = e.cut(e.main, full, text)
 	}
-	runes := []rune(full)
-	kept := max(0, len(runes)-len([]rune(removed)))
-	e.main.recordTruncation(full, text, string(runes[kept:]), len(ids))
-	return string(runes[:kept]), nil
+	return full, err
 }
 
-// flux encodes a prompt as FLUX.1 does: the T5 states of the prompt padded to the maximum
-// length, including the padding, plus CLIP's pooled embedding.
-func (e *Encoder) flux(ctx context.Context, text string) (dit.Prompt, error) {
-	ids, err := e.main.ids(text, text)
-	if err == nil {
-		ids, err = e.main.padded(ids)
-	}
-	if err != nil {
-		return dit.Prompt{}, err
-	}
-	states, err := e.main.encode(ctx, ids, len(ids))
-	if err != nil {
-		return dit.Prompt{}, err
-	}
-	p := prompt(states, len(ids))
-	p.Pooled, err = e.whole(ctx, text)
-	return p, err
+// prompt returns the hidden states [tokens, features] of a prompt without those to drop.
+func (e *Encoder) prompt(states []float32, tokens int) dit.Prompt {
+	features := len(states) / tokens
+	return dit.Prompt{Features: features, Values: states[e.drop*features:]}
 }
 
-// whole returns CLIP's pooled embedding of a prompt.
-func (e *Encoder) whole(ctx context.Context, text string) ([]float32, error) {
+// pooled returns the pooled embedding of a prompt.
+func (e *Encoder) pooled(ctx context.Context, text string) ([]float32, error) {
 	ids, err := e.second.ids(text, text)
 	if err == nil {
 		ids, err = e.second.padded(ids)
@@ -200,41 +172,4 @@ func (e *Encoder) whole(ctx context.Context, text string) ([]float32, error) {
 		return nil, err
 	}
 	return e.second.pool(ctx, ids)
-}
-
-// klein encodes a prompt as FLUX.2 klein does: hidden states of three layers, padded to the
-// maximum length. Padding tokens attend to the prompt, but not to each other.
-func (e *Encoder) klein(ctx context.Context, text string) (dit.Prompt, error) {
-	real, err := e.chatIDs(text, false)
-	if err != nil {
-		return dit.Prompt{}, err
-	}
-	ids, err := e.main.padded(real)
-	if err != nil {
-		return dit.Prompt{}, err
-	}
-	states, err := e.main.encode(ctx, ids, len(real))
-	if err != nil {
-		return dit.Prompt{}, err
-	}
-	return prompt(states, len(ids)), nil
-}
-
-// zImage encodes a prompt as Z-Image does: the hidden states before the last layer.
-func (e *Encoder) zImage(ctx context.Context, text string) (dit.Prompt, error) {
-	ids, err := e.chatIDs(text, true)
-	if err != nil {
-		return dit.Prompt{}, err
-	}
-	return e.behind(ctx, ids)
-}
-
-// chatIDs returns the tokens of a prompt as a user message.
-func (e *Encoder) chatIDs(text string, thinking bool) ([]int32, error) {
-	full, err := e.main.asked(text, thinking)
-	if err != nil {
-		return nil, err
-	}
-	ids, err := e.main.ids(full, text)
-	return slices.Clip(ids), err
 }

@@ -25,33 +25,13 @@ import (
 // encoder.
 const Processor = "processor"
 
-// The template of Qwen-Image-Edit, and the placeholder of an image in it.
-const (
-	editTemplate = "<|im_start|>system\nDescribe the key features of the input image (color, shape, size, texture, objects, background), then explain how the user's text instruction should alter or modify the image. Generate a new image that meets the user's requirements while maintaining consistency with the original input where appropriate.<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
-	editDrop     = 64
-	editPicture  = "<|vision_start|>" + editToken + "<|vision_end|>"
-	editToken    = "<|image_pad|>"
-)
-
 // shows defines how images are presented to a text encoder.
 type shows struct {
 	area     int  // in pixels, before rounding to whole patches
 	numbered bool // prompts name them Picture 1 and so on; several are allowed
 	most     int  // maximum number of image tokens, of all images together
-}
 
-// readsEdit returns a function that configures the text encoder of an edit pipeline.
-func readsEdit(name string) func(*Pipeline) (captions, error) {
-	return func(p *Pipeline) (captions, error) {
-		s := edits[p.Class].shows
-		return captions{
-			name:  name,
-			main:  reading{TextEncoder, Tokenizer, qwenLength + editDrop + s.most, lastState, false},
-			drop:  editDrop,
-			shows: &s,
-			read:  (*Encoder).unseen,
-		}, nil
-	}
+	before, token, after string // of an image in a prompt, where token repeats
 }
 
 // eyes is the vision tower of a text encoder, with its preprocessing.
@@ -212,16 +192,12 @@ func (e *Encoder) EncodeWith(ctx context.Context, text string, pictures ...image
 	return p, nil
 }
 
-func (e *Encoder) unseen(context.Context, string) (dit.Prompt, error) {
-	return dit.Prompt{}, fmt.Errorf("%w: a text without a picture, and the text encoder is shown those that are edited", ErrPrompt)
-}
-
 func (e *Encoder) edit(ctx context.Context, text string, pictures []image.Image) (dit.Prompt, error) {
 	switch {
 	case e.shows == nil:
 		return dit.Prompt{}, fmt.Errorf("%w: %d pictures, and the text encoder sees none", ErrPrompt, len(pictures))
 	case len(pictures) == 0:
-		return e.unseen(ctx, text)
+		return e.encode(ctx, text) // an error
 	case len(pictures) > 1 && !e.shows.numbered:
 		return dit.Prompt{}, fmt.Errorf("%w: %d pictures, expected one", ErrPrompt, len(pictures))
 	}
@@ -240,9 +216,9 @@ func (e *Encoder) edit(ctx context.Context, text string, pictures []image.Image)
 		if e.shows.numbered {
 			fmt.Fprintf(&names, "Picture %d: ", i+1)
 		}
-		names.WriteString(strings.Replace(editPicture, editToken, strings.Repeat(editToken, seen.Places), 1))
+		names.WriteString(e.shows.before + strings.Repeat(e.shows.token, seen.Places) + e.shows.after)
 	}
-	ids, err := e.main.words.Encode(strings.Replace(editTemplate, "{}", names.String()+text, 1), true)
+	ids, err := e.main.words.Encode(strings.Replace(e.template, "{}", names.String()+text, 1), true)
 	if err != nil {
 		return dit.Prompt{}, err
 	}
@@ -256,6 +232,5 @@ func (e *Encoder) edit(ctx context.Context, text string, pictures []image.Image)
 	if err != nil {
 		return dit.Prompt{}, err
 	}
-	features := len(states) / len(ids)
-	return prompt(states[e.drop*features:], len(ids)-e.drop), nil
+	return e.prompt(states, len(ids)), nil
 }

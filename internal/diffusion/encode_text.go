@@ -24,8 +24,10 @@ type reading struct {
 	longest            int    // maximum number of tokens
 	// layers lists the hidden states to return, concatenated along features. Negative
 	// numbers count from the end. Empty means the pooled output (model.Pooler).
-	layers []int
-	chat   bool // apply the chat template
+	layers         []int
+	chat, thinking bool // apply the chat template, with thinking enabled
+	pad            bool // to the maximum number of tokens
+	masked         bool // tokens attend to no padding
 }
 
 // textModel is a text encoder on a device, with its tokenizer.
@@ -240,10 +242,10 @@ func (t *textModel) padded(ids []int32) ([]int32, error) {
 	return ids, nil
 }
 
-// asked renders a text as a user message in the chat template, with or without thinking.
-func (t *textModel) asked(text string, thinking bool) (string, error) {
+// asked renders a text as a user message in the chat template.
+func (t *textModel) asked(text string) (string, error) {
 	return t.template.Render([]chat.Message{{Role: "user", Content: text}}, chat.Options{
-		AddGenerationPrompt: true, Extra: map[string]any{"enable_thinking": thinking},
+		AddGenerationPrompt: true, Extra: map[string]any{"enable_thinking": t.thinking},
 	})
 }
 

@@ -4,19 +4,26 @@ import (
 	"math"
 
 	"github.com/lorafuse/lorafuse/internal/data/picture"
-	"github.com/lorafuse/lorafuse/internal/diffusion/flow"
 )
 
-func init() { register("FluxTransformer2DModel", family{fluxStyle, &kontext}) }
+func init() {
+	register(family{
+		class: "FluxTransformer2DModel", style: usual,
+		unguided: func(s *Style) { s.Steps = 4 }, // schnell
+		fit:      &kontext,
+		pipelines: []variant{
+			{class: "FluxPipeline", captions: &fluxCaptions},
+			{class: "FluxKontextPipeline", captions: &fluxCaptions, controls: true},
+		},
+	})
+}
 
-// fluxStyle returns the inference defaults of FLUX.1 dev and Kontext, or of schnell, which
-// takes no guidance embedding.
-func fluxStyle(told bool) Style {
-	s := Style{Steps: 28, Guidance: flow.Extrapolate, Scale: 1, Told: 3.5}
-	if !told {
-		s.Steps = 4
-	}
-	return s
+// fluxCaptions are the T5 states of a prompt, of its padding too, and CLIP's pooled embedding.
+var fluxCaptions = captions{
+	name:     "flux",
+	main:     reading{encoder: TextEncoder2, tokenizer: Tokenizer2, longest: 512, layers: lastState, pad: true},
+	unguided: 256, // schnell
+	second:   &reading{encoder: TextEncoder, tokenizer: Tokenizer, longest: clipLength},
 }
 
 // kontext resizes control images for FLUX.1 Kontext (diffusers' FluxKontextPipeline): to the
@@ -45,10 +52,4 @@ var kontextSizes = []picture.Size{
 	{Width: 1024, Height: 1024}, {Width: 1104, Height: 944}, {Width: 1184, Height: 880}, {Width: 1248, Height: 832},
 	{Width: 1328, Height: 800}, {Width: 1392, Height: 752}, {Width: 1456, Height: 720}, {Width: 1504, Height: 688},
 	{Width: 1568, Height: 672},
-}
-
-// whole rounds the sides of s down to multiples of multiple.
-func whole(s picture.Size, multiple int) picture.Size {
-	floor := func(x int) int { return max(1, x/multiple) * multiple }
-	return picture.Size{Width: floor(s.Width), Height: floor(s.Height)}
 }

@@ -8,16 +8,36 @@ import (
 	"github.com/lorafuse/lorafuse/internal/diffusion/flow"
 )
 
-func init() { register("Flux2Transformer2DModel", family{flux2Style, &references}) }
+func init() {
+	register(family{
+		class:    "Flux2Transformer2DModel",
+		style:    Style{Steps: 50, Guidance: flow.Extrapolate, Scale: 4, Told: 4, mu: flux2Mu},
+		unguided: func(s *Style) { s.Negative = new(string) }, // klein
+		fit:      &references,
+		pipelines: []variant{
+			{class: "Flux2KleinPipeline", captions: &kleinCaptions, controls: true},
+			{class: "Flux2Pipeline", unread: "its text encoder, Mistral3, is not supported", controls: true},
+		},
+	})
+}
 
-// flux2Style returns the inference defaults of FLUX.2 dev, which takes a guidance embedding,
-// or of klein.
-func flux2Style(told bool) Style {
-	s := Style{Steps: 50, Guidance: flow.Extrapolate, Scale: 4, Told: 4, mu: flow.Flux2Mu}
-	if !told {
-		s.Negative = new(string)
+// kleinCaptions are hidden states of three layers. Padding attends to the prompt, but not to
+// itself.
+var kleinCaptions = captions{
+	name: "flux2-klein",
+	main: reading{encoder: TextEncoder, tokenizer: Tokenizer, longest: 512, layers: []int{9, 18, 27}, chat: true, pad: true, masked: true},
+}
+
+// flux2Mu returns the dynamic shift, which also depends on the number of steps.
+func flux2Mu(tokens, steps int) float64 {
+	n := float64(tokens)
+	m200 := 0.00016927*n + 0.45666666
+	if tokens > 4300 {
+		return m200
 	}
-	return s
+	m10 := 8.73809524e-05*n + 1.89833333
+	a := (m200 - m10) / 190
+	return a*float64(steps) + (m200 - 200*a)
 }
 
 // Limits of control images in FLUX.2, as in diffusers.

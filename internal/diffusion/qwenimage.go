@@ -6,32 +6,41 @@ import (
 )
 
 func init() {
-	register("QwenImageTransformer2DModel", family{qwenStyle, &editPlus})
-	register("QwenImage21Transformer2DModel", family{style: qwen21Style})
-}
-
-// qwenStyle returns the inference defaults of Qwen-Image and Qwen-Image-Edit.
-func qwenStyle(bool) Style {
 	blank := " "
-	return Style{Steps: 50, Guidance: flow.Rescale, Scale: 4, Told: 1, Negative: &blank}
+	register(family{
+		class: "QwenImageTransformer2DModel",
+		style: Style{Steps: 50, Guidance: flow.Rescale, Scale: 4, Told: 1, Negative: &blank},
+		fit:   &editPlus,
+		pipelines: []variant{
+			{class: "QwenImagePipeline", captions: &qwenCaptions},
+			{class: "QwenImageEditPipeline", controls: true, fit: &edit, captions: editCaptions("qwen-image-edit", shows{area: 1024 * 1024, most: 1536})},
+			{class: "QwenImageEditPlusPipeline", controls: true, fit: &editPlus, captions: editCaptions("qwen-image-edit-plus", shows{area: 384 * 384, numbered: true, most: 1024})},
+		},
+	})
 }
 
-// qwen21Style returns the inference defaults of Qwen-Image 2.1.
-func qwen21Style(bool) Style {
-	return Style{Steps: 40, Guidance: flow.Extrapolate, Scale: 1}
+// qwenCaptions are the states of a prompt in a template.
+var qwenCaptions = captions{
+	name:     "qwen-image",
+	template: "<|im_start|>system\nDescribe the image by detailing the color, shape, size, texture, quantity, text, spatial relationships of the objects and background:<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n",
+	drop:     34,
+	main:     reading{encoder: TextEncoder, tokenizer: Tokenizer, longest: 34 + qwenLength, layers: lastState},
 }
 
-// editing configures a pipeline whose text encoder reads the images that are edited.
-type editing struct {
-	shows shows
-	fit   *fitting
-}
+// qwenLength is the maximum length of a prompt without its template.
+const qwenLength = 1024
 
-// edits maps pipeline classes to their configuration. The text encoders read images of 1024²
+// editCaptions returns captions whose text encoder reads the images that are edited, of 1024²
 // or 384² pixels with one token per 28² pixels; rounding sides up adds a few tokens.
-var edits = map[string]editing{
-	"QwenImageEditPipeline":     {shows{area: 1024 * 1024, most: 1536}, &edit},
-	"QwenImageEditPlusPipeline": {shows{area: 384 * 384, numbered: true, most: 1024}, &editPlus},
+func editCaptions(name string, s shows) *captions {
+	s.token, s.before, s.after = "<|image_pad|>", "<|vision_start|>", "<|vision_end|>"
+	return &captions{
+		name:     name,
+		template: "<|im_start|>system\nDescribe the key features of the input image (color, shape, size, texture, objects, background), then explain how the user's text instruction should alter or modify the image. Generate a new image that meets the user's requirements while maintaining consistency with the original input where appropriate.<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n",
+		drop:     64,
+		shows:    &s,
+		main:     reading{encoder: TextEncoder, tokenizer: Tokenizer, longest: 64 + qwenLength + s.most, layers: lastState},
+	}
 }
 
 // edit and editPlus resize control images for Qwen-Image-Edit (diffusers'

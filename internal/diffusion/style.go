@@ -29,7 +29,7 @@ type Style struct {
 // Style returns the inference defaults of the pipeline for a transformer with config c, as in
 // diffusers. Distilled transformers use four steps and no guidance.
 func (p *Pipeline) Style(c *model.Config) Style {
-	s := familyOf(c.Architecture).style(tells(c.Family))
+	s := styleOf(c.Architecture, guided(c.Family))
 	if p.Distilled {
 		s.Steps, s.Scale, s.Negative = 4, s.Guidance.None(), nil
 	}

@@ -46,9 +46,27 @@ func TestStyles(t *testing.T) {
 	// FLUX.2 is shifted by its own µ, Kandinsky goes out from the table of training.
 	s, err := flow.Parse([]byte(`{"use_dynamic_shifting": true}`))
 	assert.NoError(t, err)
-	assert.Equal(t, s.Sample(8, flow.Flux2Mu(1024, 8)), distilled.levels(s, 1024, 8))
+	assert.Equal(t, s.Sample(8, flux2Mu(1024, 8)), distilled.levels(s, 1024, 8))
 	assert.Equal(t, s.Sample(8, s.Mu(1024)), qwen.levels(s, 1024, 8))
 	assert.Equal(t, s.SampleTable(8, s.Mu(1024)), of("Kandinsky5Transformer3DModel", nil, false).levels(s, 1024, 8))
+}
+
+// The shift of FLUX.2 is that of diffusers.
+func TestFlux2Mu(t *testing.T) {
+	raw, err := os.ReadFile("../../testdata/dit/schedules/schedules.json")
+	require.NoError(t, err)
+	var golden struct {
+		Cases []struct {
+			Tokens int `json:"image_seq_len"`
+			Steps  int
+			Mu     float64
+		} `json:"flux2_mu"`
+	}
+	require.NoError(t, json.Unmarshal(raw, &golden))
+	require.NotEmpty(t, golden.Cases)
+	for _, c := range golden.Cases {
+		assert.InDelta(t, c.Mu, flux2Mu(c.Tokens, c.Steps), 1e-14)
+	}
 }
 
 // Timesteps are exactly those that the pipelines of diffusers tell their transformers.

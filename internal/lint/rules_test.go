@@ -30,7 +30,7 @@ var broken = fstest.MapFS{
 		"func Example() {}"),
 	"ir/internal/x/x.go":          text("// Package x is inside.", "package x", "// Y is.", "var Y int"),
 	"internal/ir/example_test.go": text("package ir", `import "fmt"`, "func Example() {", "fmt.Println(1)", "// Output: 1", "}"),
-	"stray/stray.go":              text("package stray"),
+	"stray/stray.go":              text("package stray", `var kandinsky5 = "FLUX.2 klein" // no Z-Image`),
 	"cmd/x/main.go": text("// It starts.", "package main", `import "`+module+`/dev/t"`, `import files "`+module+`/safetensors"`,
 		"var _ = t.X", "var _ = files.OpenFS"),
 	"ir/kind.go":     text("package ir", `var _ = kind == "cpu" || x.Backend == y.CPU || x.Backend != y.Auto`),
@@ -78,6 +78,7 @@ func TestRules(t *testing.T) {
 		"cgo":      {r.cgo(), []string{"graph/c_linux.go: imports C in the default build for linux"}},
 		"comments": {r.comments(), []string{"graph/graph.go:7: Undocumented has no comment", "graph/graph.go:10: Shown has no comment", "graph/graph.go:11: Method has no comment", "graph/graph.go:14: B has no comment"}},
 		"kinds":    {r.kinds(), []string{`ir/kind.go:2: spells "cp` + "u" + `", which is in backend/registry.go`, "ir/kind.go:2: asks for the kind of a device: backend.Info says what it can do"}},
+		"families": {r.familyFiles(0, map[string]string{"ir/": "none"}), []string{"FLUX.2 is named by 1 files, expected 0: stray/stray.go", "Kandinsky 5 is named by 1 files, expected 0: stray/stray.go", "ir/: names no family, as the rule says it may"}},
 		"packages": {r.packageComments(), []string{
 			"graph: has 2 package comments, expected 1", "stray: has 0 package comments, expected 1",
 			`cmd/x/main.go: the package comment begins otherwise than "Command x "`,

@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/lorafuse/lorafuse/internal/data"
@@ -56,13 +57,14 @@ type Feed struct {
 	pictures []picture
 	unkeyed  int // pictures without a key
 	buckets  []bucket
-	batches  int // per epoch
+	order    data.Grouped
 	steps    int // per epoch
 	bounds   map[string]int
+	spare    *sync.Pool // of *[]float32: noise of a micro-batch
 
-	mu    sync.Mutex
-	epoch int // of the cached order
-	order []batch
+	mu      sync.Mutex
+	epoch   int // of batches
+	batches [][]int
 }
 
 // New reads the outlines of all cache entries, and the values of those without a key. Errors:
@@ -78,11 +80,12 @@ func New(ctx context.Context, o Options) (*Feed, error) {
 	case len(o.Samples) == 0:
 		return nil, fmt.Errorf("feed: %w: found no samples", ErrOption)
 	}
-	f := &Feed{Options: o, epoch: -1}
+	f := &Feed{Options: o, epoch: -1, spare: &sync.Pool{New: func() any { return new([]float32) }}}
+	f.order = data.Grouped{BatchSize: o.BatchSize, Seed: o.Seed, Shuffle: o.Shuffle, DropLast: o.DropLast}
 	if err := f.look(ctx); err != nil {
 		return nil, err
 	}
-	f.settle()
+	f.measureBatches()
 	if f.steps == 0 {
 		return nil, fmt.Errorf("feed: %w: %d pictures of %d sizes do not fill a step of batches of %d × %d, and those that do not are left out (drop_last)",
 			ErrOption, len(f.pictures), len(f.buckets), o.BatchSize, o.Accumulation)
@@ -95,10 +98,48 @@ func (f *Feed) Recut(n int) (*Feed, error) {
 	if n < 1 || f.BatchSize%n != 0 {
 		return nil, fmt.Errorf("feed: %w: found batches of %d cut in %d, expected a divisor", ErrOption, f.BatchSize, n)
 	}
-	c := &Feed{Options: f.Options, pictures: f.pictures, unkeyed: f.unkeyed, buckets: f.buckets, epoch: -1}
+	c := &Feed{Options: f.Options, pictures: f.pictures, unkeyed: f.unkeyed, buckets: slices.Clone(f.buckets), order: f.order, spare: f.spare, epoch: -1}
 	c.Cut = n
-	c.settle()
+	c.measureBatches()
 	return c, nil
+}
+
+// measureBatches computes the number of steps per epoch and the bounds of their sizes.
+func (f *Feed) measureBatches() {
+	batches := len(f.batchesOf(0))
+	if f.steps = batches / f.Accumulation; !f.DropLast && batches%f.Accumulation > 0 {
+		f.steps++
+	}
+	f.bounds = map[string]int{}
+	for i := range f.buckets {
+		b := &f.buckets[i]
+		sizes := f.Model.Bounds(f.rows(), f.like(*b))
+		b.image = sizes[dit.PredictedTokens]
+		for axis, size := range sizes {
+			f.bounds[axis] = max(f.bounds[axis], size)
+		}
+	}
+}
+
+// step returns the batches of a step before they are cut: BatchSize samples of one size, or
+// fewer at the end of an epoch.
+func (f *Feed) step(step int) [][]int {
+	if step < 0 {
+		return nil
+	}
+	all := f.batchesOf(step / f.steps)
+	from := step % f.steps * f.Accumulation
+	return all[from:min(from+f.Accumulation, len(all))]
+}
+
+// batchesOf returns the batches of an epoch in order.
+func (f *Feed) batchesOf(epoch int) [][]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.epoch != epoch {
+		f.epoch, f.batches = epoch, f.order.Batches(epoch)
+	}
+	return f.batches
 }
 
 // StepsPerEpoch returns the number of optimizer steps of one pass over the samples.
@@ -160,7 +201,7 @@ func (f *Feed) rows() int { return f.BatchSize / f.Cut }
 
 // parts returns the number of micro-batches for a batch. The last may be padded with samples
 // of weight zero.
-func (f *Feed) parts(b batch) int { return (len(b) + f.rows() - 1) / f.rows() }
+func (f *Feed) parts(b []int) int { return (len(b) + f.rows() - 1) / f.rows() }
 
 // Fill replaces the content of b with micro-batch micro of a step. Errors: ErrOption,
 // dit.ErrSample, and errors of the cache.

@@ -46,7 +46,8 @@ func (p *plain) Bounds(samples int, s dit.Sample) map[string]int {
 func (p *plain) Arrays(b *data.Batch, samples []dit.Sample) error {
 	b.Reset()
 	p.given = slices.Clone(samples)
-	for _, s := range samples {
+	for i, s := range samples {
+		p.given[i].Target = slices.Clone(s.Target) // the feed uses the array again
 		if s.Weight != 0 {
 			b.LossTokens++
 		}

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/data/cache"
@@ -12,8 +13,11 @@ import (
 
 // fill builds a micro-batch of pictures. first is the index of the first sample within the
 // step. Missing samples are filled with copies of weight zero.
-func (f *Feed) fill(b *data.Batch, step, first int, pictures batch) error {
+func (f *Feed) fill(b *data.Batch, step, first int, pictures []int) error {
 	samples := make([]dit.Sample, f.rows())
+	noise := f.spare.Get().(*[]float32)
+	defer f.spare.Put(noise) // Arrays copies
+	*noise = (*noise)[:0]
 	for i := range samples {
 		if i >= len(pictures) {
 			samples[i] = samples[0]
@@ -21,27 +25,26 @@ func (f *Feed) fill(b *data.Batch, step, first int, pictures batch) error {
 			continue
 		}
 		var err error
-		if samples[i], err = f.sample(step, first+i, f.pictures[pictures[i]]); err != nil {
+		if samples[i], err = f.sample(step, first+i, f.pictures[pictures[i]], noise); err != nil {
 			return err
 		}
 	}
 	return f.Model.Arrays(b, samples)
 }
 
-// sample returns sample n of a step with its noise.
-func (f *Feed) sample(step, n int, p picture) (s dit.Sample, err error) {
+// sample returns sample n of a step with its noise. It appends the target to noise.
+func (f *Feed) sample(step, n int, p picture, noise *[]float32) (s dit.Sample, err error) {
 	dropped := cache.DropCaption(f.Seed, uint32(step), n, f.CaptionDropout)
 	if s, err = f.scene(context.Background(), p, dropped); err != nil {
 		return s, err
 	}
-	clean := s.Latent
 	draw := flow.NewDraw(f.Seed, step, n)
 	sigma, timestep := f.Timesteps.At(f.Table, draw, f.buckets[p.bucket].image)
-	noise := make([]float32, len(clean.Values))
-	draw.Noise(noise)
-	s.Target = make([]float32, len(noise))
-	s.Latent.Values = make([]float32, len(noise))
-	flow.Mix(s.Latent.Values, s.Target, clean.Values, noise, sigma)
+	from, size := len(*noise), len(s.Latent.Values)
+	*noise = slices.Grow(*noise, size)[:from+size]
+	s.Target = (*noise)[from:]
+	draw.Noise(s.Target)
+	flow.Mix(s.Latent.Values, s.Target, sigma)
 	s.Timestep, s.Guidance, s.Weight = timestep, f.Guidance, f.Weighting.Weight(sigma)
 	return s, nil
 }

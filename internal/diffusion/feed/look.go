@@ -27,19 +27,17 @@ type picture struct {
 	sums   []string
 }
 
-// bucket holds the indices of the samples of a size.
+// bucket describes the samples of a size.
 type bucket struct {
 	size
-	pictures []int
-	text     int // tokens of the longest prompt
-	// image is the number of denoised tokens per sample.
-	image int
+	text  int // tokens of the longest prompt
+	image int // denoised tokens per sample
 }
 
 // look reads the outlines of all samples and groups them by size.
 func (f *Feed) look(ctx context.Context) error {
 	at := map[size]int{}
-	for i, s := range f.Samples {
+	for _, s := range f.Samples {
 		o, err := f.Cache.Outline(ctx, s, false)
 		if err != nil {
 			return err
@@ -70,8 +68,8 @@ func (f *Feed) look(ctx context.Context) error {
 		}
 		p.bucket = n
 		b := &f.buckets[n]
-		b.pictures, b.text = append(b.pictures, i), max(b.text, longest)
-		f.pictures = append(f.pictures, p)
+		b.text = max(b.text, longest)
+		f.pictures, f.order.Groups = append(f.pictures, p), append(f.order.Groups, n)
 	}
 	return nil
 }

@@ -47,10 +47,10 @@ func fill(s philox.Stream, dst []float32) {
 	}
 }
 
-// Mix sets dst = (1 − σ)·picture + σ·noise, and target = noise − picture.
-func Mix(dst, target, picture, noise []float32, sigma float32) {
-	for i, x := range picture {
-		dst[i] = float32((1-sigma)*x) + float32(sigma*noise[i])
-		target[i] = noise[i] - x
+// Mix replaces the picture x by (1 − σ)·x + σ·noise, and noise by the target, noise − x.
+func Mix(x, noise []float32, sigma float32) {
+	for i, v := range x {
+		x[i] = float32((1-sigma)*v) + float32(sigma*noise[i])
+		noise[i] -= v
 	}
 }

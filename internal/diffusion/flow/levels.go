@@ -10,18 +10,6 @@ func (s *Schedule) Mu(tokens int) float64 {
 	return float64(tokens)*m + b
 }
 
-// Flux2Mu returns the µ of FLUX.2, which also depends on the number of steps.
-func Flux2Mu(tokens, steps int) float64 {
-	n := float64(tokens)
-	m200 := 0.00016927*n + 0.45666666
-	if tokens > 4300 {
-		return m200
-	}
-	m10 := 8.73809524e-05*n + 1.89833333
-	a := (m200 - m10) / 190
-	return a*float64(steps) + (m200 - 200*a)
-}
-
 // Levels holds the noise levels of a sampling run. Step i moves from Sigmas[i] to
 // Sigmas[i+1], so there is one more sigma than steps; Timesteps[i] is the model's timestep
 // input.

@@ -2,7 +2,9 @@ package flow
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
@@ -20,16 +22,14 @@ const (
 	Sigmoid     Density = "sigmoid"
 )
 
-// Shift selects how sampled levels are shifted towards noise.
-type Shift string
+// staticShift is the name of the shift by a constant, and sizeShifts holds the dynamic shifts
+// of the inference of models, which depend on the size of the image, by their names.
+const staticShift = "shift"
 
-// Shifts: by a constant, or by image size as FLUX.1 and Qwen-Image do for inference.
-const (
-	NoShift     Shift = ""
-	StaticShift Shift = "shift"
-	FluxShift   Shift = "flux_shift"
-	QwenShift   Shift = "qwen_shift"
-)
+var sizeShifts = map[string]*Schedule{
+	"flux_shift": {BaseShift: 0.5, MaxShift: 1.15, BaseTokens: 256, MaxTokens: 4096},
+	"qwen_shift": {BaseShift: 0.5, MaxShift: 0.9, BaseTokens: 256, MaxTokens: 8192},
+}
 
 // Timesteps configures the noise levels of training. The zero value is uniform.
 type Timesteps struct {
@@ -37,26 +37,25 @@ type Timesteps struct {
 	Mean, Std float64 // of LogitNormal
 	ModeScale float64 // of Mode
 	Scale     float64 // of Sigmoid: the standard deviation before the sigmoid
-	Shift     Shift
-	By        float64 // of StaticShift
+	Shift     string  // the name of a shift towards noise; empty means none
+	By        float64 // of the shift by a constant
 }
-
-// Names lists the names that NamedTimesteps accepts.
-var Names = []string{string(Uniform), "uniform", string(LogitNormal), string(Mode), string(Sigmoid), string(StaticShift), string(FluxShift), string(QwenShift)}
 
 // NamedTimesteps returns the settings for a name that trainers use, with their defaults: a
 // density, or a shift combined with Sigmoid. Errors: ErrSchedule.
 func NamedTimesteps(name string) (Timesteps, error) {
 	t := Timesteps{Std: 1, ModeScale: 1.29, Scale: 1, By: 1}
-	switch name {
-	case string(Uniform), "uniform", "":
+	switch d := Density(name); {
+	case name == "" || name == "uniform":
 		t.Density = Uniform
-	case string(LogitNormal), string(Mode), string(Sigmoid):
-		t.Density = Density(name)
-	case string(StaticShift), string(FluxShift), string(QwenShift):
-		t.Density, t.Shift = Sigmoid, Shift(name)
+	case d == Uniform || d == LogitNormal || d == Mode || d == Sigmoid:
+		t.Density = d
+	case name == staticShift || sizeShifts[name] != nil:
+		t.Density, t.Shift = Sigmoid, name
 	default:
-		return t, fmt.Errorf("flow: %w: timesteps: %s", ErrSchedule, suggest.Expected(name, Names))
+		names := []string{string(Uniform), "uniform", string(LogitNormal), string(Mode), string(Sigmoid), staticShift}
+		names = append(names, slices.Sorted(maps.Keys(sizeShifts))...)
+		return t, fmt.Errorf("flow: %w: timesteps: %s", ErrSchedule, suggest.Expected(name, names))
 	}
 	return t, nil
 }
@@ -67,23 +66,13 @@ func (t Timesteps) At(table Table, d Draw, tokens int) (sigma, timestep float32)
 	if sigma = t.Value(d.Uniform(), d.Normal()); t.Density != Sigmoid {
 		sigma = table.At(sigma)
 	}
-	switch t.Shift {
-	case StaticShift:
+	if s := sizeShifts[t.Shift]; s != nil {
+		sigma = dynamic(sigma, math.Exp(s.Mu(tokens)))
+	} else if t.Shift == staticShift {
 		sigma = static(sigma, t.By)
-	case FluxShift:
-		sigma = dynamic(sigma, math.Exp(flux.Mu(tokens)))
-	case QwenShift:
-		sigma = dynamic(sigma, math.Exp(qwen.Mu(tokens)))
-	case NoShift:
 	}
 	return sigma, sigma * float32(len(table.Sigmas))
 }
-
-// Dynamic shifts of FLUX.1 and Qwen-Image.
-var (
-	flux = Schedule{BaseShift: 0.5, MaxShift: 1.15, BaseTokens: 256, MaxTokens: 4096}
-	qwen = Schedule{BaseShift: 0.5, MaxShift: 0.9, BaseTokens: 256, MaxTokens: 8192}
-)
 
 // Value returns u, computed from a uniform number in [0, 1) or a standard normal one,
 // depending on the density.

@@ -34,7 +34,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	fmt.Println("picture:", p.Channels, "channels of", p.Height, "by", p.Width)
-	scale, err := vae.ReadScale(dir) // needs no device
+	scale, err := vae.ReadScale(dir, func() (string, error) { return dir, nil }) // needs no device
 	if err != nil {
 		log.Fatal(err)
 	}

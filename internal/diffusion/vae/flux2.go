@@ -9,12 +9,10 @@ import (
 	"github.com/lorafuse/lorafuse/internal/nn"
 )
 
-const flux2Class = "AutoencoderKLFlux2"
-
 func init() {
 	// AutoencoderKLFlux2 of FLUX.2: an AutoencoderKL whose latents are normalized by the
 	// statistics of a batch norm over patches.
-	model.Register(flux2Class, model.Architecture{Read: func(_ *model.Config, f *model.Fields) model.Family {
+	register("AutoencoderKLFlux2", func(f *model.Fields) Autoencoder {
 		a := &flux2{}
 		keys := a.read(f, 2, 32, 128, 256, 512, 512)
 		a.Decoder = f.Ints("decoder_block_out_channels", a.Encoder...)
@@ -31,7 +29,7 @@ func init() {
 		a.Patch = patch[0]
 		f.Only(append(keys, "decoder_block_out_channels", "batch_norm_eps", "batch_norm_momentum", "patch_size")...)
 		return a
-	}})
+	})
 }
 
 // flux2 is an AutoencoderKLFlux2.

@@ -9,12 +9,10 @@ import (
 	"github.com/lorafuse/lorafuse/internal/nn"
 )
 
-const klClass = "AutoencoderKL"
-
 func init() {
 	// AutoencoderKL (Rombach et al. 2021, arXiv 2112.10752): FLUX.1, Z-Image, images of
 	// Kandinsky 5, and originally Stable Diffusion.
-	model.Register(klClass, model.Architecture{Read: func(_ *model.Config, f *model.Fields) model.Family {
+	register("AutoencoderKL", func(f *model.Fields) Autoencoder {
 		a := &kl{}
 		keys := a.read(f, 1, 4, 64)
 		a.Scaling, a.Shift = f.Float("scaling_factor", 0.18215), f.Float("shift_factor", 0)
@@ -22,7 +20,7 @@ func init() {
 		f.Bool("force_upcast", true) // computation is always f32
 		f.Only(append(keys, "scaling_factor", "shift_factor", "latents_mean", "latents_std", "force_upcast")...)
 		return a
-	}})
+	})
 }
 
 // kl is an AutoencoderKL: levels of residual blocks with group norms, each at half the
@@ -126,6 +124,21 @@ func (a *kl) OtherNames(name string) []string {
 		}
 	}
 	return nil
+}
+
+// scale implements [Autoencoder]: (z − shift)·scaling, or with statistics per channel (z −
+// mean)/std·scaling.
+func (a *kl) scale(func(string) ([]float32, error)) (*Scale, error) {
+	if a.Scaling == 0 {
+		return nil, fmt.Errorf("%w: scaling_factor: found 0, expected another number", model.ErrConfig)
+	}
+	if len(a.Mean) == 0 && len(a.Std) == 0 {
+		return &Scale{Mean: []float32{float32(a.Shift)}, Factor: []float32{float32(a.Scaling)}}, nil
+	}
+	if a.Shift != 0 {
+		return nil, fmt.Errorf("%w: shift_factor %v beside latents_mean", model.ErrConfig, a.Shift)
+	}
+	return byChannel(a.Mean, a.Std, a.Scaling, a.Latent)
 }
 
 func (a *kl) clamped() bool { return false }

@@ -9,12 +9,10 @@ import (
 	"github.com/lorafuse/lorafuse/internal/nn"
 )
 
-const qwenClass = "AutoencoderKLQwenImage"
-
 func init() {
 	// AutoencoderKLQwenImage (Wan 2.1, arXiv 2503.20314, further trained by Qwen-Image,
 	// arXiv 2508.02324) is a video autoencoder. An image is the first frame.
-	model.Register(qwenClass, model.Architecture{Read: func(_ *model.Config, f *model.Fields) model.Family {
+	register("AutoencoderKLQwenImage", func(f *model.Fields) Autoencoder {
 		a := &qwen{Base: f.Int("base_dim", 96), Latent: f.Int("z_dim", 16), Colours: f.Int("input_channels", 3),
 			Times: f.Ints("dim_mult", 1, 2, 4, 4), Layers: f.Int("num_res_blocks", 2)}
 		if scales := f.Floats("attn_scales"); len(scales) > 0 { // diffusers cannot run them either
@@ -29,7 +27,7 @@ func init() {
 		}
 		f.Only("base_dim", "z_dim", "input_channels", "dim_mult", "num_res_blocks", "attn_scales", "latents_mean", "latents_std", "dropout", "temperal_downsample")
 		return a
-	}})
+	})
 }
 
 // qwen is an AutoencoderKLQwenImage for one frame. A causal kernel covers a frame and the two
@@ -64,7 +62,7 @@ func (a *qwen) Check(*model.Config) error {
 // Space implements [Autoencoder].
 func (a *qwen) Space() Space {
 	pixels := 1 << (len(a.Times) - 1)
-	return Space{Channels: a.Latent, Pixels: pixels, Multiple: pixels, Colours: a.Colours, Painted: a.Colours}
+	return Space{Channels: a.Latent, Pixels: pixels, Multiple: pixels, Colours: a.Colours, Painted: a.Colours, Framed: true}
 }
 
 // Skips implements [model.Skipper].
@@ -74,6 +72,11 @@ func (a *qwen) Skips(*model.Config) []model.Skip {
 
 // Build implements [model.Family].
 func (a *qwen) Build(_ *model.Config, b *nn.Builder) model.Outputs { return build(a, b) }
+
+// scale implements [Autoencoder]: (z − mean)/std per channel.
+func (a *qwen) scale(func(string) ([]float32, error)) (*Scale, error) {
+	return byChannel(a.Mean, a.Std, 1, a.Latent)
+}
 
 func (a *qwen) clamped() bool { return true }
 

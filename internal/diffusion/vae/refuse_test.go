@@ -66,7 +66,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 	require.Error(t, err)
 	_, err = Open(dev, "testdata/none", Options{})
 	require.ErrorIs(t, err, os.ErrNotExist)
-	_, err = ReadScale("testdata/none")
+	_, err = readScale("testdata/none")
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
@@ -78,7 +78,7 @@ func TestOthersAreNone(t *testing.T) {
 	_, err = Open(testdevice.Open(t, backend.Options{}), dir, Options{})
 	require.ErrorIs(t, err, ErrModel)
 	assert.Contains(t, err.Error(), "supported: AutoencoderKL, AutoencoderKLFlux2, AutoencoderKLQwenImage")
-	_, err = ReadScale(dir)
+	_, err = readScale(dir)
 	require.ErrorIs(t, err, ErrModel)
 }
 
@@ -126,7 +126,7 @@ func TestScalesThatAreRefused(t *testing.T) {
 		{"qwen-bf16", "    0.1,\n", "", "latents_mean: found 2 numbers, expected one for each of the 3 channels"},
 		{"flux2", "\"latent_channels\": 5", "\"latent_channels\": 4", `"bn.running_`},
 	} {
-		_, err := ReadScale(changed(t, c.dir, c.old, c.new))
+		_, err := readScale(changed(t, c.dir, c.old, c.new))
 		require.Error(t, err, c.want)
 		assert.Contains(t, err.Error(), c.want)
 	}

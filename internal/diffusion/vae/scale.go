@@ -18,16 +18,10 @@ type Scale struct {
 	Patch        int
 }
 
-// ReadScale reads the normalization of the autoencoder in dir from its config.json, or, for
-// FLUX.2, from two small tensors of its weights. Errors: ErrModel, and errors of
-// model.ReadConfig and weights.OpenDiffusion.
-func ReadScale(dir string) (*Scale, error) {
-	return ReadScaleOf(dir, func() (string, error) { return dir, nil })
-}
-
-// ReadScaleOf is like ReadScale for a folder whose weights may not be downloaded. If it needs
-// them, it calls fetch, which returns the folder. Errors also include errors of fetch.
-func ReadScaleOf(dir string, fetch func() (string, error)) (*Scale, error) {
+// ReadScale reads the normalization of the autoencoder in dir from its config.json. If it is in
+// the weights, ReadScale calls fetch, which downloads them if necessary and returns the
+// folder. Errors: ErrModel, and errors of model.ReadConfig, fetch and weights.OpenDiffusion.
+func ReadScale(dir string, fetch func() (string, error)) (*Scale, error) {
 	c, err := model.ReadConfig(dir)
 	if err != nil {
 		return nil, err
@@ -120,26 +114,7 @@ func (s *Scale) Channels() int {
 	return len(s.Mean) / (max(s.Patch, 1) * max(s.Patch, 1))
 }
 
-// scale implements [Autoencoder]: (z − shift)·scaling, or with statistics per channel (z −
-// mean)/std·scaling.
-func (a *kl) scale(func(string) ([]float32, error)) (*Scale, error) {
-	if a.Scaling == 0 {
-		return nil, fmt.Errorf("%w: scaling_factor: found 0, expected another number", model.ErrConfig)
-	}
-	if len(a.Mean) == 0 && len(a.Std) == 0 {
-		return &Scale{Mean: []float32{float32(a.Shift)}, Factor: []float32{float32(a.Scaling)}}, nil
-	}
-	if a.Shift != 0 {
-		return nil, fmt.Errorf("%w: shift_factor %v beside latents_mean", model.ErrConfig, a.Shift)
-	}
-	return byChannel(a.Mean, a.Std, a.Scaling, a.Latent)
-}
-
-// scale implements [Autoencoder]: (z − mean)/std per channel.
-func (a *qwen) scale(func(string) ([]float32, error)) (*Scale, error) {
-	return byChannel(a.Mean, a.Std, 1, a.Latent)
-}
-
+// byChannel returns (z − mean)/std·scaling per channel.
 func byChannel(mean, std []float64, scaling float64, channels int) (*Scale, error) {
 	s := &Scale{}
 	for key, x := range map[string][]float64{"latents_mean": mean, "latents_std": std} {

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/lorafuse/lorafuse/graph"
@@ -77,6 +78,8 @@ type Space struct {
 	Multiple int // divisor of image height and width
 	Colours  int // channels of an encoder input
 	Painted  int // channels of a decoder output
+	// Framed reports that the autoencoder is one for video, whose latents have a frame axis.
+	Framed bool
 }
 
 // Autoencoder is the [model.Family] of an autoencoder.
@@ -118,10 +121,16 @@ func input(b *nn.Builder, name string, times, channels int) image {
 func of(c *model.Config) (Autoencoder, error) {
 	a, ok := c.Family.(Autoencoder)
 	if !ok {
-		return nil, fmt.Errorf("%w: the folder has a %s; supported: %s", ErrModel, c.Architecture, strings.Join(classes, ", "))
+		return nil, fmt.Errorf("%w: the folder has a %s; supported: %s", ErrModel, c.Architecture, strings.Join(slices.Sorted(slices.Values(classes)), ", "))
 	}
 	return a, nil
 }
 
 // classes lists the supported autoencoder classes.
-var classes = []string{klClass, flux2Class, qwenClass}
+var classes []string
+
+// register registers an autoencoder class of diffusers.
+func register(class string, read func(*model.Fields) Autoencoder) {
+	classes = append(classes, class)
+	model.Register(class, model.Architecture{Read: func(_ *model.Config, f *model.Fields) model.Family { return read(f) }})
+}
