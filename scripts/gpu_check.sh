@@ -80,7 +80,7 @@ pack() {
 	export CGO_ENABLED=1
 	tests=
 	packages=
-	$go build -tags cuda,noplot -overlay "$overlay" -ldflags "-s -w" -o "$bin/gpubench" ./cmd/gpubench
+	$go build -tags cuda -overlay "$overlay" -ldflags "-s -w" -o "$bin/gpubench" ./cmd/gpubench
 	if [ -n "$measures" ]; then
 		wrappers
 	else

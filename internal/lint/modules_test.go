@@ -47,7 +47,6 @@ var dependencies = map[string]dependency{
 	"golang.org/x/sys":               {why: "mapped files, instruction sets, locks, free memory and disk", in: []string{"backend/cpu", "backend/telemetry", "dev/bench/load", "dev/cputime", "internal/fsatomic", "internal/vec", "internal/model/hub", "safetensors", "tensor"}},
 	"golang.org/x/text":              {why: "Unicode normal forms", in: []string{"tokenizer"}},
 	"gonum.org/v1/gonum":             {why: "QR and SVD of PiSSA and OLoRA", in: []string{"internal/linalg"}, tests: true},
-	"gonum.org/v1/plot":              {why: "loss.svg and loss.png", in: []string{"internal/train/events"}},
 	"google.golang.org/protobuf":     {why: "the wire format of Tinker's messages; metrics bring the module anyway", in: []string{"internal/serve/tinker"}},
 	"gorgonia.org/cu":                {why: "the CUDA driver; compiled in with the tag cuda alone", in: []string{"backend/cuda"}},
 	"pgregory.net/rapid":             {why: "property tests", tests: true},

@@ -195,7 +195,7 @@ func TestDiffusion(t *testing.T) {
 			require.Len(t, figures(t, c, "images_per_second"), 6)
 			require.Equal(t, "images", sum.Unit)
 			require.GreaterOrEqual(t, sum.Tokens, int64(7+1))
-			require.FileExists(t, filepath.Join(c.OutputDir, "loss.png"))
+			require.FileExists(t, filepath.Join(c.OutputDir, "loss.svg"))
 
 			m, err := model.Open(s.path("model/transformer"))
 			require.NoError(t, err)

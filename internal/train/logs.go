@@ -111,21 +111,18 @@ func (l *loop) record(r events.Record) error {
 	return nil
 }
 
-// plot draws loss.svg and loss.png of the whole run and names the first.
+// plot draws loss.svg of the whole run and returns its path.
 func (l *loop) plot() (string, error) {
 	records, err := events.ReadMetrics(filepath.Join(l.cfg.OutputDir, metricsFile))
 	if err != nil {
 		return "", fmt.Errorf("train: %w", err)
 	}
 	svg := filepath.Join(l.cfg.OutputDir, "loss.svg")
-	for _, path := range []string{svg, filepath.Join(l.cfg.OutputDir, "loss.png")} {
-		err := events.PlotLoss(path, filepath.Base(l.cfg.Model), records)
-		if errors.Is(err, events.ErrNoLoss) {
-			return "", nil
-		}
-		if err != nil {
-			return "", fmt.Errorf("train: %w", err)
-		}
+	switch err := events.PlotLoss(svg, filepath.Base(l.cfg.Model), records); {
+	case errors.Is(err, events.ErrNoLoss):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("train: %w", err)
 	}
 	return svg, nil
 }

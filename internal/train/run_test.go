@@ -87,7 +87,6 @@ func TestEvaluationAndEarlyStop(t *testing.T) {
 	require.Equal(t, 3, s.Steps, "one evaluation to begin with, two that were no better")
 	require.Equal(t, *s.FirstEval, *s.LastEval)
 	require.FileExists(t, filepath.Join(c.OutputDir, "loss.svg"))
-	require.FileExists(t, filepath.Join(c.OutputDir, "loss.png"))
 }
 
 func TestNotFinite(t *testing.T) {

@@ -140,7 +140,7 @@ type Log struct {
 	Steps       int  `yaml:"steps" default:"1" range:"[1,2147483647]" also:"logging_steps,log_every" doc:"Record every so many steps."`
 	Metrics     bool `yaml:"metrics" default:"true" doc:"Write metrics.jsonl: one line per recorded step and per evaluation."`
 	TensorBoard bool `yaml:"tensorboard" default:"true" doc:"Write event files for TensorBoard."`
-	Plot        bool `yaml:"plot" default:"true" doc:"Draw loss.svg and loss.png at the end."`
+	Plot        bool `yaml:"plot" default:"true" doc:"Draw loss.svg at the end."`
 }
 
 // Default returns the configuration of an empty file. It is not valid yet: it names neither a model nor data.

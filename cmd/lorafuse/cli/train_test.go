@@ -29,7 +29,7 @@ $`, r.stdout)
 	for _, what := range []string{"model    " + llama, "backend  cpu", "adapter  8 tensors", "memory   ", "training  20/20", "eval     loss 6"} {
 		assert.Contains(t, r.stderr, what)
 	}
-	for _, name := range []string{"adapter/adapter_config.json", "adapter/adapter_model.safetensors", "metrics.jsonl", "loss.svg", "loss.png", "tensorboard"} {
+	for _, name := range []string{"adapter/adapter_config.json", "adapter/adapter_model.safetensors", "metrics.jsonl", "loss.svg", "tensorboard"} {
 		_, err := os.Stat(filepath.Join(out, name))
 		assert.NoError(t, err, name)
 	}

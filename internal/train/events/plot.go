@@ -1,204 +1,154 @@
-//go:build !noplot
-
 package events
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"image/color"
+	"html"
 	"math"
-	"path/filepath"
+	"strconv"
 	"strings"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/text"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
-	"gonum.org/v1/plot/vg/vgsvg"
 
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 )
 
-var (
-	// ErrNoLoss is the error for records without any loss to plot.
-	ErrNoLoss = errors.New("no loss among the records")
-	// ErrFormat is the error for an image format other than SVG and PNG.
-	ErrFormat = errors.New("unknown image format")
-)
+// ErrNoLoss is the error for records without any loss to plot.
+var ErrNoLoss = errors.New("no loss among the records")
 
-// PlotLoss draws the training loss, raw and smoothed, and the evaluation loss
-// over the steps, and writes it to path in the format of its extension, .svg
-// or .png. The same records and title give the same bytes.
+// PlotLoss draws the training loss, raw and smoothed, and the evaluation loss over the steps, and writes it to path as
+// SVG. The same records and title give the same bytes.
 func PlotLoss(path, title string, records []Record) error {
-	image, err := RenderLoss(strings.TrimPrefix(filepath.Ext(path), "."), title, records)
+	image, err := renderLoss(title, records)
 	if err != nil {
 		return fmt.Errorf("plot %s: %w", path, err)
 	}
 	return fsatomic.WriteFile(path, image)
 }
 
-// The plot is 16 by 9 cm times this, at a resolution for screens of today.
 const (
-	plotWidth  = 18 * vg.Centimeter
-	plotHeight = 10 * vg.Centimeter
-	plotDPI    = 144
+	// The plot in pixels, and the margins around its axes.
+	plotWidth, plotHeight               = 720, 400
+	plotLeft, plotRight, plotTop, plotY = 72, 16, 40, 48
 
-	// most points that a line of 18 cm can show
-	mostPoints = 1500
-	// points that the smoothed line averages, as a part of all
-	smoothPart = 20
+	mostPoints = 1500 // points that a line of this width can show
+	smoothPart = 20   // points that the smoothed line averages, as a part of all
 )
 
 // Blue and vermilion are told apart by all kinds of colour vision (Okabe, Ito).
-var (
-	rawColor   = color.NRGBA{R: 0x56, G: 0xb4, B: 0xe9, A: 0x90}
-	trainColor = color.NRGBA{R: 0x00, G: 0x5a, B: 0x96, A: 0xff}
-	evalColor  = color.NRGBA{R: 0xd5, G: 0x5e, B: 0x00, A: 0xff}
-	gridColor  = color.NRGBA{R: 0xe6, G: 0xe6, B: 0xe6, A: 0xff}
-	inkColor   = color.NRGBA{R: 0x40, G: 0x40, B: 0x40, A: 0xff}
+const (
+	rawInk   = "#56b4e9"
+	trainInk = "#005a96"
+	evalInk  = "#d55e00"
 )
 
-// RenderLoss returns the plot that PlotLoss writes; format is "svg" or "png".
-func RenderLoss(format, title string, records []Record) ([]byte, error) {
-	p, err := lossPlot(title, records)
-	if err != nil {
-		return nil, err
-	}
-	var image bytes.Buffer
-	switch format {
-	case "svg":
-		c := vgsvg.New(plotWidth, plotHeight)
-		p.Draw(framed(draw.New(c)))
-		if _, err := c.WriteTo(&image); err != nil {
-			return nil, err
-		}
-		// The font may be missing where the file is looked at.
-		return bytes.ReplaceAll(image.Bytes(), []byte("font-family:Liberation Sans;"),
-			[]byte("font-family:'Liberation Sans',Arial,Helvetica,sans-serif;")), nil
-	case "png":
-		c := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(plotWidth, plotHeight), vgimg.UseDPI(plotDPI))}
-		p.Draw(framed(draw.New(c)))
-		if _, err := c.WriteTo(&image); err != nil {
-			return nil, err
-		}
-		return image.Bytes(), nil
-	}
-	return nil, fmt.Errorf("%w: %q, expected svg or png", ErrFormat, format)
-}
-
-func lossPlot(title string, records []Record) (*plot.Plot, error) {
+// renderLoss returns the plot that PlotLoss writes.
+func renderLoss(title string, records []Record) ([]byte, error) {
 	train, eval := curve(records, Loss), curve(records, EvalLoss)
 	if len(train)+len(eval) == 0 {
 		return nil, ErrNoLoss
 	}
-	p := plot.New()
-	style(p)
-	p.Title.Text = title
-	p.X.Label.Text, p.Y.Label.Text = "step", "loss"
-	p.X.Tick.Marker, p.Y.Tick.Marker = ticks{most: 10, whole: true}, ticks{most: 7}
-	grid := plotter.NewGrid()
-	grid.Vertical.Color, grid.Horizontal.Color = gridColor, gridColor
-	p.Add(grid)
+	var x, y axis
+	for i, p := range append(train[:len(train):len(train)], eval...) {
+		x.include(p.x, i == 0)
+		y.include(p.y, i == 0)
+	}
+	x.widen()
+	y.widen()
+	x.low = max(x.low, 0)
+	x.from, x.to = plotLeft, plotWidth-plotRight
+	y.from, y.to = plotHeight-plotY, plotTop
 
+	b := &strings.Builder{}
+	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" font-family="'Liberation Sans',Arial,Helvetica,sans-serif" font-size="12" fill="#404040">
+<rect width="100%%" height="100%%" fill="#fff"/>
+`, plotWidth, plotHeight)
+	for _, t := range x.ticks(10, true) {
+		fmt.Fprintf(b, `<path d="M%.1f %.1fV%.1f" stroke="#e6e6e6"/>`, x.at(t.value), y.from+4, y.to)
+		label(b, x.at(t.value), y.from+18, "middle", t.label)
+	}
+	for _, t := range y.ticks(7, false) {
+		fmt.Fprintf(b, `<path d="M%.1f %.1fH%.1f" stroke="#e6e6e6"/>`, x.from-4, y.at(t.value), x.to)
+		label(b, x.from-8, y.at(t.value)+4, "end", t.label)
+	}
+	fmt.Fprintf(b, `<path d="M%.1f %.1fV%.1fH%.1f" fill="none" stroke="#404040"/>`+"\n", x.from, y.to, y.from, x.to)
+	label(b, plotWidth/2, 24, "middle", title)
+	label(b, (x.from+x.to)/2, plotHeight-8, "middle", "step")
+	label(b, plotLeft-8, plotTop-8, "end", "loss")
+
+	legend := y.to + 8
+	line := func(c []point, name, ink string, width float64) {
+		fmt.Fprintf(b, `<path fill="none" stroke="%s" stroke-width="%g" d="`, ink, width)
+		for i, p := range c {
+			b.WriteByte("ML"[min(i, 1)])
+			fmt.Fprintf(b, "%.1f %.1f", x.at(p.x), y.at(p.y))
+		}
+		fmt.Fprintf(b, `M%.1f %.1fh22"/>`, x.to-28, legend)
+		label(b, x.to-34, legend+4, "end", name)
+		legend += 18
+	}
 	if len(train) > 0 {
-		raw, err := line(thin(train, mostPoints), rawColor, vg.Points(0.8))
-		if err != nil {
-			return nil, err
-		}
-		mean, err := line(thin(smooth(train, max(1, float64(len(train))/smoothPart)), mostPoints), trainColor, vg.Points(1.8))
-		if err != nil {
-			return nil, err
-		}
-		p.Add(raw, mean)
-		p.Legend.Add("train", raw)
-		p.Legend.Add("train, smoothed", mean)
+		line(thin(train, mostPoints), "train", rawInk, 1)
+		line(thin(smooth(train, max(1, float64(len(train))/smoothPart)), mostPoints), "train, smoothed", trainInk, 2.5)
 	}
 	if len(eval) > 0 {
-		l, err := line(eval, evalColor, vg.Points(1.4))
-		if err != nil {
-			return nil, err
+		line(eval, "eval", evalInk, 2)
+		for _, p := range eval {
+			fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"/>`, x.at(p.x), y.at(p.y), evalInk)
 		}
-		dots, err := plotter.NewScatter(xys(eval))
-		if err != nil {
-			return nil, err
+	}
+	b.WriteString("\n</svg>\n")
+	return []byte(b.String()), nil
+}
+
+func label(b *strings.Builder, x, y float64, anchor, text string) {
+	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`+"\n", x, y, anchor, html.EscapeString(text))
+}
+
+// axis maps the values low to high to the pixels from to to.
+type axis struct{ low, high, from, to float64 }
+
+func (a *axis) include(v float64, first bool) {
+	if first {
+		a.low, a.high = v, v
+	}
+	a.low, a.high = min(a.low, v), max(a.high, v)
+}
+
+// widen extends the range around the curves, also if all points are equal.
+func (a *axis) widen() {
+	// The width must not drown in the rounding of the values.
+	size := max(math.Abs(a.low), math.Abs(a.high))
+	if a.high-a.low <= 1e-6*size || size == 0 {
+		a.low, a.high = a.low-max(size, 1)/10, a.high+max(size, 1)/10
+	}
+	air := (a.high - a.low) * 0.03
+	a.low, a.high = a.low-air, a.high+air
+}
+
+func (a *axis) at(v float64) float64 { return a.from + (v-a.low)/(a.high-a.low)*(a.to-a.from) }
+
+type tick struct {
+	value float64
+	label string
+}
+
+// ticks returns at most that many marks at multiples of 1, 2 or 5 times a power of ten; whole restricts them to
+// integers.
+func (a *axis) ticks(most int, whole bool) (out []tick) {
+	width := a.high - a.low
+	power := int(math.Floor(math.Log10(width))) - 3
+	if whole {
+		power = max(power, 0)
+	}
+	for ; ; power++ {
+		for _, digit := range []float64{1, 2, 5} {
+			step := digit * math.Pow10(power)
+			if width/step > float64(most) {
+				continue
+			}
+			for k := math.Ceil(a.low / step); k*step <= a.high; k++ {
+				out = append(out, tick{k * step, strconv.FormatFloat(k*step+0, 'f', max(0, -power), 64)})
+			}
+			return out
 		}
-		dots.GlyphStyle = draw.GlyphStyle{Color: evalColor, Radius: vg.Points(2.4), Shape: draw.CircleGlyph{}}
-		p.Add(l, dots)
-		p.Legend.Add("eval", l, dots)
 	}
-	margins(p)
-	return p, nil
-}
-
-// framed returns the canvas without a margin on all sides.
-func framed(c draw.Canvas) draw.Canvas {
-	const margin = 8
-	return draw.Crop(c, margin, -margin, margin, -margin)
-}
-
-// style sets the fonts and colours.
-func style(p *plot.Plot) {
-	sans := func(size vg.Length) font.Font {
-		return font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
-	}
-	set := func(s *text.Style, size vg.Length) {
-		s.Font, s.Color = sans(size), inkColor
-	}
-	set(&p.Title.TextStyle, 13)
-	p.Title.Padding = vg.Points(8)
-	set(&p.Legend.TextStyle, 10)
-	p.Legend.Top = true
-	p.Legend.XOffs, p.Legend.YOffs = -vg.Points(6), -vg.Points(4)
-	p.Legend.Padding = vg.Points(3)
-	p.Legend.ThumbnailWidth = vg.Points(22)
-	for _, a := range []*plot.Axis{&p.X, &p.Y} {
-		set(&a.Label.TextStyle, 11)
-		set(&a.Tick.Label, 10)
-		a.Label.Padding = vg.Points(4)
-		a.LineStyle.Color, a.LineStyle.Width = inkColor, vg.Points(0.6)
-		a.Tick.LineStyle.Color, a.Tick.LineStyle.Width = inkColor, vg.Points(0.6)
-		a.Tick.Length = vg.Points(4)
-	}
-	p.X.Tick.Label.YAlign = draw.YTop
-	p.X.Tick.Label.XAlign = draw.XCenter
-	p.Y.Tick.Label.XAlign = draw.XRight
-	p.Y.Tick.Label.YAlign = draw.YCenter
-}
-
-// margins extends the axis ranges around the curves, also if all points are equal.
-func margins(p *plot.Plot) {
-	for _, a := range []*plot.Axis{&p.X, &p.Y} {
-		// Nor may the width drown in the rounding of the values.
-		size := max(math.Abs(a.Min), math.Abs(a.Max))
-		if a.Max-a.Min <= 1e-6*size || size == 0 {
-			a.Min, a.Max = a.Min-max(size, 1)/10, a.Max+max(size, 1)/10
-		}
-		air := (a.Max - a.Min) * 0.03
-		a.Min, a.Max = a.Min-air, a.Max+air
-		a.Padding = 0
-	}
-	if p.X.Min < 0 {
-		p.X.Min = 0
-	}
-}
-
-func line(c []point, ink color.Color, width vg.Length) (*plotter.Line, error) {
-	l, err := plotter.NewLine(xys(c))
-	if err != nil {
-		return nil, err
-	}
-	l.LineStyle.Color, l.LineStyle.Width = ink, width
-	return l, nil
-}
-
-func xys(c []point) plotter.XYs {
-	out := make(plotter.XYs, len(c))
-	for i, p := range c {
-		out[i].X, out[i].Y = p.x, p.y
-	}
-	return out
 }

@@ -2,7 +2,8 @@ package events
 
 import (
 	"bytes"
-	"image/png"
+	"encoding/xml"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -27,27 +28,35 @@ func falling(n int) []Record {
 }
 
 func TestPlotLoss(t *testing.T) {
-	dir := t.TempDir()
+	path := filepath.Join(t.TempDir(), "loss.svg")
 	records := falling(200)
-	for _, name := range []string{"loss.svg", "loss.png"} {
-		path := filepath.Join(dir, name)
-		require.NoError(t, PlotLoss(path, "a <title>", records))
-		one, err := os.ReadFile(path)
-		require.NoError(t, err)
-		require.NoError(t, PlotLoss(path, "a <title>", records))
-		two, err := os.ReadFile(path)
-		require.NoError(t, err)
-		assert.True(t, bytes.Equal(one, two), "same records, same bytes")
-		if name == "loss.png" {
-			config, err := png.DecodeConfig(bytes.NewReader(one))
-			require.NoError(t, err)
-			assert.Equal(t, [2]int{1020, 567}, [2]int{config.Width, config.Height})
-			continue
+	require.NoError(t, PlotLoss(path, "a <title>", records))
+	one, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, PlotLoss(path, "a <title>", records))
+	two, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(one, two), "same records, same bytes")
+	for _, want := range []string{"a &lt;title&gt;", ">train<", ">train, smoothed<", ">eval<", ">loss<", ">step<", ">200<", "Liberation Sans',Arial"} {
+		assert.Contains(t, string(one), want)
+	}
+	// The records end at step 200 with the eighth evaluation.
+	var circles []string
+	d := xml.NewDecoder(bytes.NewReader(one))
+	for {
+		token, err := d.Token()
+		if err == io.EOF {
+			break
 		}
-		for _, want := range []string{"a &lt;title&gt;", ">train<", ">train, smoothed<", ">eval<", ">loss<", ">step<", ">200<", "Liberation Sans',Arial"} {
-			assert.Contains(t, string(one), want)
+		require.NoError(t, err)
+		if e, ok := token.(xml.StartElement); ok && e.Name.Local == "circle" {
+			circles = append(circles, e.Attr[0].Value)
 		}
 	}
+	require.Len(t, circles, 8)
+	// 3 % of the width is left on both sides, and steps are never below 0.
+	a := axis{low: 0, high: 200 + 0.03*199, from: plotLeft, to: plotWidth - plotRight}
+	assert.Equal(t, strconv.FormatFloat(a.at(200), 'f', 1, 64), circles[7])
 }
 
 func TestPlotOddData(t *testing.T) {
@@ -70,16 +79,14 @@ func TestPlotOddData(t *testing.T) {
 		"evaluation":     {{Step: 5, Scalars: []Scalar{{EvalLoss, 1}}}},
 		"steps far away": {{Step: math.MaxInt64, Scalars: []Scalar{{Loss, 1}}}, {Step: math.MaxInt64 - 1, Scalars: []Scalar{{Loss, 2}}}},
 	} {
-		svg, err := RenderLoss("svg", name, records)
+		svg, err := renderLoss(name, records)
 		require.NoError(t, err, name)
 		assert.Less(t, len(svg), 200_000, name)
 		assert.NotContains(t, string(svg), "NaN", name)
 	}
-	_, err := RenderLoss("svg", "", one(math.NaN()))
+	path := filepath.Join(t.TempDir(), "loss.svg")
+	err := PlotLoss(path, "", one(math.NaN()))
 	assert.ErrorIs(t, err, ErrNoLoss)
-	path := filepath.Join(t.TempDir(), "loss.gif")
-	err = PlotLoss(path, "", one(1))
-	assert.ErrorIs(t, err, ErrFormat)
 	assert.ErrorContains(t, err, path)
 	assert.NoFileExists(t, path)
 }
@@ -114,18 +121,19 @@ func TestThinKeepsPeaks(t *testing.T) {
 }
 
 func TestTicks(t *testing.T) {
-	labels := func(k ticks, low, high float64) (out []string) {
-		for _, k := range k.Ticks(low, high) {
-			x, err := strconv.ParseFloat(k.Label, 64)
+	labels := func(most int, whole bool, low, high float64) (out []string) {
+		a := axis{low: low, high: high}
+		for _, k := range a.ticks(most, whole) {
+			x, err := strconv.ParseFloat(k.label, 64)
 			require.NoError(t, err)
-			assert.InDelta(t, k.Value, x, 1e-9)
-			out = append(out, k.Label)
+			assert.InDelta(t, k.value, x, 1e-9)
+			out = append(out, k.label)
 		}
 		return out
 	}
-	assert.Equal(t, []string{"0", "1", "2", "3"}, labels(ticks{10, true}, 0, 3.1))
-	assert.Equal(t, []string{"0", "50", "100", "150", "200"}, labels(ticks{5, true}, 0, 240))
-	assert.Equal(t, []string{"2.0", "2.5", "3.0"}, labels(ticks{3, false}, 1.9, 3.2))
-	assert.Equal(t, []string{"-0.02", "0.00", "0.02"}, labels(ticks{3, false}, -0.021, 0.03))
-	assert.Equal(t, []string{"0.0", "0.5", "1.0"}, labels(ticks{3, false}, -0.1, 1.2), "no minus zero")
+	assert.Equal(t, []string{"0", "1", "2", "3"}, labels(10, true, 0, 3.1))
+	assert.Equal(t, []string{"0", "50", "100", "150", "200"}, labels(5, true, 0, 240))
+	assert.Equal(t, []string{"2.0", "2.5", "3.0"}, labels(3, false, 1.9, 3.2))
+	assert.Equal(t, []string{"-0.02", "0.00", "0.02"}, labels(3, false, -0.021, 0.03))
+	assert.Equal(t, []string{"0.0", "0.5", "1.0"}, labels(3, false, -0.1, 1.2), "no minus zero")
 }
