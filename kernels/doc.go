@@ -1,14 +1,15 @@
-// Package kernels holds the GPU kernels written by hand: cuda has one operation
-// per file, all on the one header device.cuh, and sim runs the same sources on
-// machines without a GPU. With the build tag cuda it embeds what nvcc made of
-// them (make kernels); without it there is nothing to import here.
+// Package kernels holds hand-written GPU kernels and parses their signatures. Folder
+// cuda has one operation per file, all on top of the header device.cuh; folder metal
+// has the same operations as Metal shaders; folder sim runs both on machines without a
+// GPU. With the build tag cuda the package embeds the fat binaries that nvcc compiles
+// (make cuda-kernels).
 //
-// A kernel of cuda is
+// A kernel in cuda has the form
 //
 //	extern "C" __global__ void __launch_bounds__(N) name(pointers and numbers) { … }
 //	LF_KERNEL(name);
 //
-// and its file says formula, layout, grid, traffic and the loop that it replaces.
-// Sums have a fixed order and nothing is atomic: the same bytes come out every
-// run.
+// and its file opens with formula, layout, grid, memory traffic and reference loop.
+// Sums have a fixed order and kernels use no atomics, so results are bit-identical in
+// every run.
 package kernels

@@ -13,7 +13,7 @@ import (
 //go:embed metal
 var shaders embed.FS
 
-// Metal is the folder kernels/metal: the sources that a Metal device compiles when it
+// Metal returns the folder kernels/metal, whose sources a Metal device compiles when it
 // is opened.
 func Metal() fs.FS {
 	folder, err := fs.Sub(shaders, "metal")
@@ -23,9 +23,9 @@ func Metal() fs.FS {
 	return folder
 }
 
-// MetalSource is one text of a file of a folder such as kernels/metal, named without its
-// ending, and of the headers that it includes: Metal's compiler is handed a text, and
-// finds no files. Lines keep their numbers and the names of their files.
+// MetalSource returns a shader with its includes inlined, because Metal compiles source
+// text and does not resolve files. Parameter file is a name in folder without its
+// extension. #line directives preserve file names and line numbers.
 func MetalSource(folder fs.FS, file string) (string, error) {
 	var b strings.Builder
 	if err := inline(&b, folder, file+".metal", &[]string{}); err != nil {
@@ -36,8 +36,8 @@ func MetalSource(folder fs.FS, file string) (string, error) {
 
 var includes = regexp.MustCompile(`^\s*#\s*include\s+"([^"]+)"`)
 
-// inline writes a file, and in the places of its includes the headers that are not there
-// yet.
+// inline writes a file to b and replaces its includes by the headers that are not yet
+// in seen.
 func inline(b *strings.Builder, folder fs.FS, name string, seen *[]string) error {
 	if slices.Contains(*seen, name) {
 		return nil
@@ -70,9 +70,9 @@ func inline(b *strings.Builder, folder fs.FS, name string, seen *[]string) error
 	return nil
 }
 
-// MetalSignatures reads the kernels of a file of a folder such as kernels/metal, by name.
-// Their parameters are the pointers, which are the buffers 0, 1 and so on, and then the
-// numbers, which are fields of one struct, the buffer behind them.
+// MetalSignatures returns the signatures of the kernels in a file of a folder such as
+// kernels/metal, by name. The parameters are first the pointers, which are buffers 0, 1
+// and so on, then the numbers, which are fields of one struct in the last buffer.
 func MetalSignatures(folder fs.FS, file string) (map[string]Signature, error) {
 	p := &preprocessor{folder: folder, macros: map[string]*macro{}, defined: map[string]bool{}}
 	for _, name := range []string{"LF_SIMD", "LF_BFLOAT"} {
@@ -85,14 +85,14 @@ func MetalSignatures(folder fs.FS, file string) (map[string]Signature, error) {
 	all := make(map[string]Signature, len(list))
 	for _, s := range list {
 		if _, ok := all[s.Name]; ok {
-			return nil, fmt.Errorf("kernels/metal/%s.metal: kernel %s is there twice", file, s.Name)
+			return nil, fmt.Errorf("kernels/metal/%s.metal: kernel %s is defined twice", file, s.Name)
 		}
 		all[s.Name] = s
 	}
 	return all, nil
 }
 
-// metal finds the kernels of a file.
+// metal returns the signatures of the kernels in a file.
 func (p *preprocessor) metal(file string) (all []Signature, err error) {
 	if err := p.file(file + ".metal"); err != nil {
 		return nil, err
@@ -129,9 +129,9 @@ func (p *preprocessor) metal(file string) (all []Signature, err error) {
 	return all, nil
 }
 
-var errArgs = errors.New("the first fields must be those of LF_ARGS: uint bound, wide")
+var errArgs = errors.New("the first fields must be LF_ARGS: uint bound, wide")
 
-// fields reads "uint bound, wide; int n; }".
+// fields parses "uint bound, wide; int n; }".
 func fields(words []string) (all []Param, err error) {
 	end := slices.Index(words, "}")
 	if end < 0 {
@@ -166,7 +166,7 @@ func fields(words []string) (all []Param, err error) {
 
 var metalTypes = map[string]string{"int": "int", "uint": "int", "long": "long long", "ulong": "long long", "float": "float"}
 
-// kernelOf reads "name(device float* out [[buffer(0)]], constant name_args& a [[buffer(1)]], …".
+// kernelOf parses "name(device float* out [[buffer(0)]], constant name_args& a [[buffer(1)]], …".
 func kernelOf(words []string, structs map[string][]Param) (s Signature, err error) {
 	s.Name = words[0]
 	params, _, err := list(words[1:])
@@ -180,7 +180,7 @@ func kernelOf(words []string, structs map[string][]Param) (s Signature, err erro
 			if at < 1 {
 				return s, fmt.Errorf("kernel %s: parameter %q has no attribute", s.Name, strings.Join(p, " "))
 			}
-			continue // where the thread finds itself
+			continue // position of the thread
 		}
 		if want := fmt.Sprintf("[ [ buffer ( %d ) ] ]", len(s.Params)); strings.Join(p[at:], " ") != want || found {
 			return s, fmt.Errorf("kernel %s: parameter %q, expected buffer %d", s.Name, strings.Join(p, " "), len(s.Params))

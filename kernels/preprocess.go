@@ -10,15 +10,16 @@ import (
 	"strings"
 )
 
-// preprocessor is as much of that of C++ as the kernels need: macros with and
-// without parameters, pasting, #include of the same folder, #ifdef, #ifndef and #if of numbers.
+// preprocessor implements the part of the C++ preprocessor that the kernels use: macros
+// with and without parameters, pasting, #include from the same folder, #ifdef, #ifndef,
+// and #if with numbers.
 type preprocessor struct {
 	folder  fs.FS
 	macros  map[string]*macro
-	defined map[string]bool // without a macro
-	seen    []string        // files
-	text    strings.Builder // what is left of the lines
-	made    int             // tokens, of all expansions
+	defined map[string]bool // names defined without a macro
+	seen    []string        // included files
+	text    strings.Builder // remaining lines
+	made    int             // number of tokens of all expansions
 }
 
 type macro struct {
@@ -26,7 +27,7 @@ type macro struct {
 	body   []string
 }
 
-// mostTokens is how many tokens the macros of a file may make.
+// mostTokens is the maximum number of tokens that the macros of a file may expand to.
 const mostTokens = 1 << 21
 
 var (
@@ -39,7 +40,7 @@ var (
 
 func tokens(text string) []string { return token.FindAllString(text, -1) }
 
-// file reads a file, once.
+// file processes a file unless it has been included before.
 func (p *preprocessor) file(name string) error {
 	if slices.Contains(p.seen, name) {
 		return nil
@@ -50,7 +51,7 @@ func (p *preprocessor) file(name string) error {
 		return err
 	}
 	text := strings.ReplaceAll(remarks.ReplaceAllString(string(raw), " "), "\\\n", " ")
-	var off []bool // of each open condition: its lines are left out
+	var off []bool // for each open condition, whether its lines are skipped
 	for line := range strings.Lines(text) {
 		m := directive.FindStringSubmatch(strings.TrimRight(line, "\n"))
 		if m == nil {
@@ -92,8 +93,8 @@ func (p *preprocessor) file(name string) error {
 	return nil
 }
 
-// holds is whether the condition of an #if does: numbers and macros of numbers, each
-// perhaps denied, between "and"s.
+// holds evaluates the condition of an #if: numbers and macros that expand to numbers,
+// each optionally negated, joined by &&.
 func (p *preprocessor) holds(condition string) (bool, error) {
 	for _, part := range strings.Split(condition, "&&") {
 		part, deny := strings.CutPrefix(strings.TrimSpace(part), "!")
@@ -102,7 +103,7 @@ func (p *preprocessor) holds(condition string) (bool, error) {
 		}
 		n, err := strconv.Atoi(part)
 		if err != nil {
-			return false, fmt.Errorf("#if %s: expected macros of numbers with && between them", condition)
+			return false, fmt.Errorf("#if %s: expected macros of numbers joined by &&", condition)
 		}
 		if (n != 0) == deny {
 			return false, nil
@@ -111,7 +112,7 @@ func (p *preprocessor) holds(condition string) (bool, error) {
 	return true, nil
 }
 
-// directive does what is no condition.
+// directive executes a directive other than a condition.
 func (p *preprocessor) directive(name, rest string) error {
 	switch name {
 	case "include":
@@ -119,7 +120,7 @@ func (p *preprocessor) directive(name, rest string) error {
 			if err := p.file(m[1]); err != nil {
 				return fmt.Errorf("%s: %w", m[1], err)
 			}
-		} // others are of the compiler
+		} // the compiler provides other headers
 	case "define":
 		m := define.FindStringSubmatch(rest)
 		if m == nil {
@@ -137,16 +138,16 @@ func (p *preprocessor) directive(name, rest string) error {
 		delete(p.macros, strings.TrimSpace(rest))
 	case "pragma", "error":
 	default:
-		return fmt.Errorf("#%s is not known", name)
+		return fmt.Errorf("unknown directive #%s", name)
 	}
 	return nil
 }
 
-// expand replaces the macros in a text; those in open are being replaced.
+// expand expands the macros in a text, except the macros in open, which are being expanded.
 func (p *preprocessor) expand(text, open []string) (out []string, err error) {
 	for i := 0; i < len(text); i++ {
 		if p.made++; p.made > mostTokens {
-			return nil, errors.New("macros without end")
+			return nil, errors.New("macros expand to too many tokens")
 		}
 		t := text[i]
 		m := p.macros[t]
@@ -161,7 +162,7 @@ func (p *preprocessor) expand(text, open []string) (out []string, err error) {
 				after++
 			}
 			items, rest, err := list(text[min(after, len(text)):])
-			if err != nil { // a name, and no call
+			if err != nil { // a name without arguments is no call
 				out = append(out, t)
 				continue
 			}
@@ -182,8 +183,8 @@ func (p *preprocessor) expand(text, open []string) (out []string, err error) {
 	return out, nil
 }
 
-// body is what a macro says, with its arguments in their places: as they are
-// beside ##, else expanded.
+// body returns the body of a macro with its arguments substituted. Operands of ## are
+// substituted unexpanded, all others expanded.
 func (p *preprocessor) body(m *macro, args [][]string, open []string) (out []string, err error) {
 	var body []string // without spaces around ##
 	for _, t := range m.body {
@@ -224,7 +225,7 @@ func (p *preprocessor) body(m *macro, args [][]string, open []string) (out []str
 		paste = false
 		out = append(out, put...)
 		if p.made += len(put); p.made > mostTokens {
-			return nil, errors.New("macros without end")
+			return nil, errors.New("macros expand to too many tokens")
 		}
 	}
 	return out, nil

@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// Signature is how a kernel is launched, as its source declares it: what a backend
-// must hand over, in which order.
+// Signature is a kernel's declaration in its source: the parameters that a backend must
+// pass, in order.
 type Signature struct {
-	File, Name string // of the source, without its ending, and in it
-	Threads    int    // of a block, at most; 0 where the source has no plain number
+	File, Name string // source file without extension, and function
+	Threads    int    // maximum threads per block; 0 if the source has no plain number
 	Params     []Param
 }
 
@@ -24,9 +24,9 @@ type Param struct {
 	Name string
 }
 
-// Signatures reads the kernels of all files of a folder such as kernels/cuda, by
-// name. Macros are expanded as nvcc does it; what a file has for the race detector
-// alone is left out.
+// Signatures returns the signatures of the kernels in all files of a folder such as
+// kernels/cuda, by name. Macros are expanded as by nvcc; the parts of a file for the race
+// detector are skipped.
 func Signatures(folder fs.FS) (map[string]Signature, error) {
 	files, err := fs.Glob(folder, "*.cu")
 	if err != nil {
@@ -52,7 +52,7 @@ func Signatures(folder fs.FS) (map[string]Signature, error) {
 	return all, nil
 }
 
-// signatures finds the kernels in what is left after the macros.
+// signatures returns the kernels in the expanded text.
 func (p *preprocessor) signatures(file string) (list []Signature, err error) {
 	all, err := p.expand(tokens(p.text.String()), nil)
 	if err != nil {
@@ -73,7 +73,7 @@ func (p *preprocessor) signatures(file string) (list []Signature, err error) {
 	return list, nil
 }
 
-// signature reads "void __launch_bounds__(256) name(float* out, int n)".
+// signature parses "void __launch_bounds__(256) name(float* out, int n)".
 func signature(rest []string) (s Signature, err error) {
 	next := func() (t string) {
 		if len(rest) > 0 {
@@ -107,7 +107,7 @@ func signature(rest []string) (s Signature, err error) {
 	return s, nil
 }
 
-// product is the value of numbers with asterisks between them, else 0.
+// product returns the product of numbers with asterisks between them, or 0 for other words.
 func product(words []string) int {
 	n := 1
 	for i, w := range words {
@@ -122,7 +122,7 @@ func product(words []string) int {
 	return n
 }
 
-// param reads "const float* __restrict__ x".
+// param parses "const float* __restrict__ x".
 func param(words []string) (p Param, err error) {
 	if len(words) < 2 || !word.MatchString(words[len(words)-1]) {
 		return p, fmt.Errorf("parameter %q has no name", strings.Join(words, " "))
@@ -149,7 +149,7 @@ var (
 	errList = fmt.Errorf("expected a list in parentheses")
 )
 
-// list reads what lies in parentheses, as words between commas, and what is left.
+// list parses a parenthesized list into its items, split at commas, and returns the rest.
 func list(words []string) (items [][]string, rest []string, err error) {
 	if len(words) == 0 || words[0] != "(" {
 		return nil, nil, errList

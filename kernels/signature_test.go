@@ -60,7 +60,7 @@ func TestSignaturesRefuse(t *testing.T) {
 		text += "#define A" + string(rune('0'+i)) + "(x) A" + string(rune('0'+i-1)) + "(x x)\n"
 	}
 	_, err := kernels.Signatures(source("#define B b b b b b b b b b b b b b b b b\n#define C B B B B B B B B B B B B B B B B\n#define D C C C C C C C C C C C C C C C C\n#define E D D D D D D D D D D D D D D D D\n#define F E E E E E E E E E E E E E E E E\n#define G F F F F F F F F F F F F F F F F\nG\n" + text))
-	require.ErrorContains(t, err, "macros without end")
+	require.ErrorContains(t, err, "macros expand to too many tokens")
 }
 
 // TestSignaturesOfCUDA: every kernel of the folder is found.

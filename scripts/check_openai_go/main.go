@@ -1,9 +1,9 @@
-// Command check_openai_go checks a server with OpenAI's own client for Go: values, not
-// only that it answers.
+// Command check_openai_go checks the responses of a server, values included, with OpenAI's
+// Go client.
 //
 //	cd scripts/check_openai_go && go run . -url http://127.0.0.1:8000 [-key KEY] [-adapter NAME] [-embeddings]
 //
-// It is a module of its own, so that nobody else has the client to download.
+// It is a separate module, so that other builds do not download the client.
 package main
 
 import (
@@ -63,7 +63,7 @@ type checker struct {
 	passed, failed int
 }
 
-// check runs one check and says how it went.
+// check runs one check and prints its result.
 func (c *checker) check(name string, f func() error) {
 	if err := f(); err != nil {
 		c.failed++
@@ -133,7 +133,7 @@ func (c *checker) chat() error {
 	return err
 }
 
-// streamed collects a stream by the client's own means.
+// streamed collects a stream with the client's accumulator.
 func (c *checker) streamed(p openai.ChatCompletionNewParams) (openai.ChatCompletionAccumulator, error) {
 	p.StreamOptions = openai.ChatCompletionStreamOptionsParam{IncludeUsage: openai.Bool(true)}
 	s := c.client.Chat.Completions.NewStreaming(c.ctx, p)
@@ -141,7 +141,7 @@ func (c *checker) streamed(p openai.ChatCompletionNewParams) (openai.ChatComplet
 	var all openai.ChatCompletionAccumulator
 	for s.Next() {
 		if !all.AddChunk(s.Current()) {
-			return all, fmt.Errorf("the client does not take %s", s.Current().RawJSON())
+			return all, fmt.Errorf("the client rejects %s", s.Current().RawJSON())
 		}
 	}
 	if err := s.Err(); err != nil {
@@ -214,7 +214,7 @@ func (c *checker) tools() error {
 	if err := fits(one[0].Function.Arguments); err != nil {
 		return err
 	}
-	// The answer of the model goes back to it as it came.
+	// The answer of the model is sent back unchanged.
 	p.Messages = append(p.Messages, whole.Choices[0].Message.ToParam(), openai.ToolMessage("12 degrees", one[0].ID))
 	p.ToolChoice = openai.ChatCompletionToolChoiceOptionUnionParam{OfAuto: openai.String("none")}
 	last, err := c.client.Chat.Completions.New(c.ctx, p)
@@ -272,7 +272,7 @@ func (c *checker) errors() error {
 	return nil
 }
 
-// many asks for streams at once, and leaves every other before its end.
+// many requests streams concurrently and cancels every other one before its end.
 func (c *checker) many() error {
 	want, err := c.client.Chat.Completions.New(c.ctx, c.params("Say it."))
 	if err != nil {

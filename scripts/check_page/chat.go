@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// post asks the server without the page.
+// post sends a request to the server directly, without the page.
 func (c *checker) post(path string, body, answer any) error {
 	b, err := json.Marshal(body)
 	if err != nil {
@@ -40,7 +40,7 @@ type message struct {
 	Content string `json:"content"`
 }
 
-// expect is what a model answers, to be compared with the page.
+// expect returns the answer of the server's API, to compare it with the page.
 func (c *checker) expect(model string, tokens int, messages ...message) (string, error) {
 	var answer struct {
 		Choices []struct{ Message message }
@@ -61,7 +61,7 @@ func units(c *checker) error {
 	return t.close(c.pictures)
 }
 
-// greedy makes answers that can be known.
+// greedy selects greedy decoding, whose answers are deterministic.
 func (t *tab) greedy(tokens string) {
 	t.until(`document.querySelector('#model-1').options.length > 0`)
 	if !value[bool](t, "document.querySelector('#settings').open") {
@@ -96,7 +96,7 @@ func chat(c *checker) error {
 	if len(got) != 1 || got[0] != want {
 		t.fail("found %q, expected %q", got, want)
 	}
-	// What was said before goes along.
+	// The earlier messages are sent too.
 	t.ask("And then?")
 	got = t.answered()
 	again, err := c.expect(base, 60, message{"user", hostile}, message{"assistant", want}, message{"user", "And then?"})
@@ -120,12 +120,12 @@ func stop(c *checker) error {
 	const text = `document.querySelector('.answer .text').textContent.length`
 	t.until(text + " > 0")
 	early := value[int](t, text)
-	t.until(text + " > " + fmt.Sprint(early)) // it comes piece by piece
+	t.until(text + " > " + fmt.Sprint(early)) // it is streamed
 	t.click("#stop")
 	t.says(".answer .about", "stopped")
 	t.until("!document.querySelector('#send').hidden && document.activeElement.id === 'prompt'")
 	t.until(`fetch('metrics').then((r) => r.text()).then((m) => /num_requests_running\{[^}]*\} 0\n/.test(m))`)
-	// The chat goes on from there.
+	// The chat continues from that message.
 	t.write("#max-tokens", "5")
 	t.ask("Once more.")
 	t.answered()
@@ -145,7 +145,7 @@ func compare(c *checker) error {
 	}).observe(document.querySelector('#log'), {subtree: true, childList: true, characterData: true}) ?? true`)
 	t.ask("Say it.")
 	got := t.answered()
-	t.until("window.both") // they were written at the same time
+	t.until("window.both") // both were streamed concurrently
 	if t.err != nil {
 		return t.close(c.pictures)
 	}
@@ -184,7 +184,7 @@ func refusals(c *checker) error {
 	return t.close(c.pictures)
 }
 
-// keyboard uses no pointer.
+// keyboard operates the page without a pointer.
 func keyboard(c *checker) error {
 	t := c.open("keyboard", desk)
 	t.until(`document.activeElement.id === 'prompt'`)

@@ -1,9 +1,9 @@
-// Command check_page looks at the page of a running `lorafuse serve` with a real
-// Chromium: values, what the browser complains of, and what can be read.
+// Command check_page tests the page of a running `lorafuse serve` in a real Chromium:
+// the displayed values, browser errors, and legibility.
 //
 //	cd scripts/check_page && go run . -url http://127.0.0.1:8000 -kind chat [-key KEY] [-adapter NAME] [-rows FILE] [-pictures DIR]
 //
-// It is a module of its own, so that nobody else has the driver of the browser to download.
+// It is a separate module, so that other builds do not download the browser driver.
 package main
 
 import (
@@ -29,7 +29,7 @@ var (
 	faintScript = "() => {" + lookScript + "return faint(); }"
 )
 
-// kinds are the servers that can be looked at, and what is checked with each.
+// kinds holds the checks for each kind of server.
 var kinds = map[string][]check{
 	"chat": {
 		{"functions without a page", units}, {"chat", chat}, {"stop", stop}, {"compare", compare}, {"errors", refusals},
@@ -41,13 +41,13 @@ var kinds = map[string][]check{
 	"train":   {{"job", job}, {"preferences", preferences}, {"cancel", cancelled}, {"wrong rows", wrongRows}},
 }
 
-// check is one of them.
+// check is a named check of a page.
 type check struct {
 	name string
 	run  func(*checker) error
 }
 
-// checker has a browser and a server.
+// checker holds a browser and the server under test.
 type checker struct {
 	browser  context.Context
 	url, key string
@@ -60,13 +60,13 @@ type checker struct {
 func main() {
 	c := &checker{}
 	flag.StringVar(&c.url, "url", "", "address of the server")
-	kind := flag.String("kind", "chat", "what it serves: chat, plain (no chat template), vectors, key (it asks for one), train")
+	kind := flag.String("kind", "chat", "kind of server: chat, plain (no chat template), vectors, key (an API key is required), train")
 	flag.StringVar(&c.key, "key", "", "API key")
-	flag.StringVar(&c.adapter, "adapter", "", "an adapter that is loaded")
-	flag.StringVar(&c.rows, "rows", "", "file of rows to train with")
-	flag.StringVar(&c.valid, "valid", "", "file of rows to validate with")
-	flag.StringVar(&c.pictures, "pictures", "", "folder for pictures of faults")
-	show := flag.String("show", "", "write pictures for the documentation into this folder, and check nothing")
+	flag.StringVar(&c.adapter, "adapter", "", "name of a loaded adapter")
+	flag.StringVar(&c.rows, "rows", "", "training data file")
+	flag.StringVar(&c.valid, "valid", "", "validation data file")
+	flag.StringVar(&c.pictures, "pictures", "", "folder for screenshots of faults")
+	show := flag.String("show", "", "write the screenshots of the documentation to this folder instead of checking")
 	flag.Parse()
 	checks, ok := kinds[*kind]
 	if c.url = strings.TrimSuffix(c.url, "/"); c.url == "" || !ok {
@@ -86,7 +86,7 @@ func main() {
 func (c *checker) all(checks []check) error {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.Flag("disable-gpu", true))
 	if os.Geteuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // which is not for root
+		options = append(options, chromedp.NoSandbox) // which does not run as root
 	}
 	all, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	defer stop()

@@ -10,11 +10,11 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// press presses keys wherever the focus is.
+// press presses keys in the focused element.
 func (t *tab) press(keys string) { t.do(chromedp.KeyEvent(keys)) }
 
-// enter presses the key of that name; the one of chromedp is a character too, which a
-// page cannot take back.
+// enter presses the Enter key. chromedp's own also inserts a character, which a page
+// cannot prevent.
 func (t *tab) enter() {
 	t.do(chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 		for _, kind := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeRawKeyDown, input.DispatchKeyEventTypeKeyUp} {
@@ -27,7 +27,7 @@ func (t *tab) enter() {
 	}))
 }
 
-// monitor looks at what the page says of the server.
+// monitor checks the server statistics on the page.
 func monitor(c *checker) error {
 	t := c.open("server", desk)
 	t.greedy("300")
@@ -45,7 +45,7 @@ func monitor(c *checker) error {
 	return t.close(c.pictures)
 }
 
-// away takes the server away for a while.
+// away checks the page while the server is unreachable.
 func away(c *checker) error {
 	t := c.open("away", desk, "ERR_INTERNET_DISCONNECTED")
 	t.greedy("5")
@@ -72,7 +72,7 @@ func (t *tab) offline(yes bool) {
 	}))
 }
 
-// wrongKey gives a wrong key and then the right one, which stays for the tab.
+// wrongKey enters a wrong API key and then the right one, which the tab keeps.
 func wrongKey(c *checker) error {
 	t := c.open("key", phone, "status of 401")
 	t.until("document.querySelector('#key-dialog').open && document.activeElement.id === 'key'")
@@ -94,7 +94,7 @@ func wrongKey(c *checker) error {
 		return err
 	}
 
-	// Who gives none is not asked again until there is something to be done.
+	// Without a key the page does not ask again before the next request.
 	t = c.open("no-key", desk, "status of 401")
 	t.until("document.querySelector('#key-dialog').open")
 	t.click("#key-cancel")
@@ -107,7 +107,7 @@ func wrongKey(c *checker) error {
 	return t.close(c.pictures)
 }
 
-// continuing looks at a model without a chat template.
+// continuing checks the page of a model without a chat template.
 func continuing(c *checker) error {
 	t := c.open("plain", desk)
 	t.greedy("20")
@@ -131,7 +131,7 @@ func continuing(c *checker) error {
 	return t.close(c.pictures)
 }
 
-// vectors looks at a server that writes no text.
+// vectors checks the page of an embedding server.
 func vectors(c *checker) error {
 	t := c.open("vectors", phone, "status of 404")
 	t.says("#welcome", "/v1/embeddings")
@@ -147,7 +147,7 @@ func vectors(c *checker) error {
 	return t.close(c.pictures)
 }
 
-// absent looks at a server that trains nothing.
+// absent checks the page of a server without training.
 func absent(c *checker) error {
 	t := c.open("absent", desk, "status of 404")
 	t.view("jobs")

@@ -6,8 +6,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// show writes the pictures of the documentation, of a server that has the model of
-// examples/godoc and trains it with its rows.
+// show writes the screenshots of the documentation. The server must have the model of
+// examples/godoc; it trains on the rows of that example.
 func (c *checker) show(dir string) error {
 	t := c.open("show", size{width: 1100, height: 820})
 	t.upload(c.rows)

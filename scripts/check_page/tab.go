@@ -22,12 +22,11 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// patience is how long something on a page may take to become true; training may take a
-// while on a machine that has other things to do.
+// patience is the timeout for a condition on a page. Training is slow on a busy machine.
 const patience = 5 * time.Minute
 
-// tab is a page that is looked at. After an error nothing more is done, and close gives
-// it: what is done to a page can be written down without a word between.
+// tab is a page under test. After the first error its methods do nothing, and close
+// returns the error, so that callers need not check each call.
 type tab struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -36,11 +35,11 @@ type tab struct {
 	err    error
 
 	mu       sync.Mutex
-	faults   []string // what the browser complains of
-	expected []string // of these, parts of those that are meant to be
+	faults   []string // errors reported by the browser
+	expected []string // substrings of the faults that a check provokes
 }
 
-// size is that of a window, and its scheme of colours.
+// size is the size of a window in pixels, and its color scheme.
 type size struct {
 	width, height int64
 	dark          bool
@@ -51,7 +50,7 @@ var (
 	phone = size{width: 360, height: 740}
 )
 
-// open opens a page in a tab of its own, which has a session of its own.
+// open opens a page in a new tab with its own session.
 func (c *checker) open(name string, s size, expected ...string) *tab {
 	u, err := url.Parse(c.url)
 	t := &tab{url: u, name: name, err: err, expected: expected}
@@ -62,7 +61,7 @@ func (c *checker) open(name string, s size, expected ...string) *tab {
 	return t
 }
 
-// scheme has the system of the browser be light or dark.
+// scheme sets the system color scheme, light or dark.
 func (t *tab) scheme(dark bool) {
 	value := "light"
 	if dark {
@@ -76,13 +75,13 @@ func (t *tab) scheme(dark bool) {
 	}))
 }
 
-// listen notes what no page should do.
+// listen records browser errors as faults.
 func (t *tab) listen(event any) {
 	fault := ""
 	switch e := event.(type) {
 	case *network.EventRequestWillBeSent:
 		if u, err := url.Parse(e.Request.URL); err != nil || u.Scheme != "data" && u.Host != t.url.Host {
-			fault = "asks another host: " + e.Request.URL
+			fault = "request to another host: " + e.Request.URL
 		}
 	case *log.EventEntryAdded:
 		if e.Entry.Level == "error" || e.Entry.Level == "warning" {
@@ -111,7 +110,7 @@ func (t *tab) listen(event any) {
 	t.faults = append(t.faults, fault)
 }
 
-// close gives the first error, or what the browser complained of.
+// close closes the tab and returns its first error or its faults.
 func (t *tab) close(pictures string) error {
 	if t.err != nil && pictures != "" {
 		err := t.err
@@ -134,14 +133,14 @@ func (t *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// fail ends what is done.
+// fail records an error, after which the methods of the tab do nothing.
 func (t *tab) fail(format string, args ...any) {
 	if t.err == nil {
 		t.err = fmt.Errorf(format, args...)
 	}
 }
 
-// value is what a script gives.
+// value evaluates a script and returns its result.
 func value[T any](t *tab, script string) (v T) {
 	if t.err == nil {
 		if v, t.err = chromedp.Run(t.ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise)); t.err != nil {
@@ -151,25 +150,26 @@ func value[T any](t *tab, script string) (v T) {
 	return v
 }
 
-// until waits for a script to give true. A page with a policy takes no functions that
-// are made of text, which chromedp's own Poll would need.
+// until waits until a script returns true. It does not use chromedp's Poll, which
+// compiles functions from text, because the content security policy of the page forbids
+// that.
 func (t *tab) until(script string) {
 	for end := time.Now().Add(patience); t.err == nil; time.Sleep(50 * time.Millisecond) {
 		if value[bool](t, "Boolean("+script+")") {
 			return
 		}
 		if time.Now().After(end) {
-			t.fail("it does not come to be that %s", script)
+			t.fail("timeout waiting for %s", script)
 		}
 	}
 }
 
-// text is that of an element which can be seen.
+// text returns the rendered text of an element, or "" if it does not exist.
 func (t *tab) text(selector string) string {
 	return value[string](t, "document.querySelector("+quoted(selector)+")?.innerText ?? ''")
 }
 
-// says waits for an element to have a text.
+// says waits until an element has a text.
 func (t *tab) says(selector, part string) {
 	t.until("document.querySelector(" + quoted(selector) + ")?.innerText.includes(" + quoted(part) + ")")
 }
@@ -178,7 +178,7 @@ func (t *tab) click(selector string) {
 	t.do(chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
 }
 
-// write replaces what is in a field.
+// write replaces the contents of a field.
 func (t *tab) write(selector, text string) {
 	t.until("document.querySelector(" + quoted(selector) + ")?.checkVisibility()")
 	value[bool](t, "(() => { const e = document.querySelector("+quoted(selector)+"); e.focus(); e.select(); return true })()")
@@ -193,26 +193,26 @@ func (t *tab) choose(selector, option string) {
 	value[chromedp.Void](t, "(() => { const s = document.querySelector("+quoted(selector)+"); s.value = "+quoted(option)+"; s.dispatchEvent(new Event('change', {bubbles: true})) })()")
 }
 
-// view goes to a part of the page.
+// view opens a section of the page.
 func (t *tab) view(name string) {
 	t.click(`nav a[href="#` + name + `"]`)
 	t.until("!document.getElementById(" + quoted(name) + ").hidden")
 }
 
-// ask writes a message and sends it.
+// ask enters a message and sends it.
 func (t *tab) ask(text string) {
 	t.write("#prompt", text)
 	t.enter()
 	t.until(`document.querySelector('.turn:last-of-type .answer')`)
 }
 
-// answered waits for the answers to the last message, and gives them.
+// answered waits for the answers to the last message and returns them.
 func (t *tab) answered() []string {
 	t.until(`[...document.querySelectorAll('.turn:last-of-type .answer')].every((a) => a.getAttribute('aria-busy') === 'false')`)
 	return value[[]string](t, `[...document.querySelectorAll('.turn:last-of-type .answer .text')].map((a) => a.textContent)`)
 }
 
-// picture writes what can be seen.
+// picture saves a screenshot.
 func (t *tab) picture(file string) {
 	if t.err != nil {
 		return
@@ -223,7 +223,7 @@ func (t *tab) picture(file string) {
 	}
 }
 
-// fits checks that nothing is wider than the window, and that all text can be read.
+// fits checks that no element is wider than the window and that all text has contrast.
 func (t *tab) fits() {
 	for _, dark := range []bool{false, true} {
 		t.scheme(dark)
@@ -239,7 +239,7 @@ func (t *tab) fits() {
 	t.scheme(false)
 }
 
-// named checks that what can be operated has a name for those who do not see it.
+// named checks that every control has an accessible name.
 func (t *tab) named() {
 	if t.err != nil {
 		return
@@ -272,12 +272,12 @@ func (t *tab) named() {
 func plain(v *accessibility.Value) string {
 	var s string
 	if v != nil {
-		_ = json.Unmarshal(v.Value, &s) // what is no text has none
+		_ = json.Unmarshal(v.Value, &s) // the name of a non-string value is empty
 	}
 	return s
 }
 
 func quoted(s string) string {
-	b, _ := json.Marshal(s) // of text there is always JSON
+	b, _ := json.Marshal(s) // strings always marshal
 	return string(b)
 }

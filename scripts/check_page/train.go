@@ -10,7 +10,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// upload fills in the form of a job and sends it.
+// upload fills in the form of a job and submits it.
 func (t *tab) upload(file string) {
 	t.view("jobs")
 	t.until("!document.querySelector('#jobs-present').hidden")
@@ -22,7 +22,7 @@ func (t *tab) upload(file string) {
 
 const status = `document.querySelector('#job h2 .chip')?.textContent`
 
-// job trains an adapter and asks it.
+// job trains an adapter and chats with it.
 func job(c *checker) error {
 	t := c.open("job", desk)
 	t.greedy("10")
@@ -41,7 +41,7 @@ func job(c *checker) error {
 	t.says("#job .value", "training loss")
 	t.until(status + " === 'done'")
 	t.until(`document.querySelector('#job .frame .line.valid')`)
-	// The curve can be asked for its values, with the keys too.
+	// The curve shows its values on hover and with the arrow keys.
 	value[bool](t, `document.querySelector('#job .frame').focus() ?? true`)
 	t.press(kb.ArrowLeft)
 	t.until(`document.querySelector('#job .hair') && document.querySelector('#status').textContent.startsWith('Step ')`)
@@ -60,7 +60,7 @@ func job(c *checker) error {
 	return t.close(c.pictures)
 }
 
-// preferences trains by pairs of answers, from the adapter that job has made.
+// preferences trains on pairs of answers, starting from the adapter of job.
 func preferences(c *checker) error {
 	dir, err := os.MkdirTemp("", "check_page")
 	if err != nil {
@@ -99,7 +99,7 @@ func preferences(c *checker) error {
 	return t.close(c.pictures)
 }
 
-// cancelled ends a job before its time.
+// cancelled cancels a running job.
 func cancelled(c *checker) error {
 	t := c.open("cancel", desk)
 	t.upload(c.rows)
@@ -116,7 +116,7 @@ func cancelled(c *checker) error {
 	return t.close(c.pictures)
 }
 
-// wrongRows sends what cannot be trained with.
+// wrongRows uploads invalid training data.
 func wrongRows(c *checker) error {
 	dir, err := os.MkdirTemp("", "check_page")
 	if err != nil {

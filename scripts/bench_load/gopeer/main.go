@@ -1,9 +1,8 @@
-// Command gopeer measures another Go reader of the format: gopeer OP FILE [OUT] [REPEAT].
+// Command gopeer benchmarks another Go reader of the format: gopeer OP FILE [OUT] [REPEAT].
 //
-// It does OP on FILE, REPEAT times in this process, and prints one line of
-// JSON: the seconds of each time and the most memory that the process ever
-// held. What is set up before an operation is not timed, nor is what is given
-// back after it.
+// It runs OP on FILE, REPEAT times in this process, and prints one line of
+// JSON with the seconds of each run and the peak memory of the process. Setup
+// and cleanup are not timed.
 package main
 
 import (
@@ -19,8 +18,8 @@ import (
 
 const page = 4096
 
-// An operation is set up once, and then done as often as it is asked for. What
-// it returns is closed after the time has been taken.
+// operation prepares an operation on a file and returns the function to time. The
+// release function that run returns is called after the timed part.
 type operation func(file, out string) (run func() (release func(), err error), err error)
 
 var operations = map[string]operation{
@@ -113,7 +112,7 @@ func measure(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(map[string]any{"seconds": seconds, "peak_rss": peakRSS()})
 }
 
-// peakRSS is the most bytes that this process has held in memory.
+// peakRSS returns the peak resident memory of this process in bytes.
 func peakRSS() int64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
