@@ -10,8 +10,8 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 )
 
-// Merge merges an adapter into the weights of a model in a folder or on the Hub, and writes the
-// result to the folder output, which must be empty or absent. Programs read the result like any
+// Merge merges an adapter into the weights of a model and writes the result to the folder output,
+// which must be empty or absent. Parameter name is a folder or a Hub name. Programs read the result like any
 // model. The write is atomic.
 func Merge(ctx context.Context, name, adapter, output string) error {
 	if err := mergeInto(ctx, name, adapter, output); err != nil {

@@ -1,5 +1,5 @@
-// Package all brings in the backends of this build: the CPU always, the
-// machines that need a driver by their build tags, and the null backend.
+// Package all registers the backends of this build: the CPU, the null backend, and CUDA or
+// Metal if the build includes them.
 package all
 
 import (

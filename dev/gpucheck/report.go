@@ -1,4 +1,4 @@
-// Package gpucheck runs all checks that need a GPU and writes one report: PTX wrappers compared with their Go twins,
+// Package gpucheck runs all checks that need a GPU and writes one report: PTX wrappers compared with their C++ versions,
 // tests and goldens on the device, compute-sanitizer on the kernels, and benchmarks with their targets.
 //
 // The machine needs only a driver: all programs come in a pack that was built elsewhere. The report on disk is always

@@ -31,7 +31,7 @@ func checkDoc(t *testing.T, name, want string) {
 
 func TestConfigReference(t *testing.T) { checkDoc(t, "docs/config.md", config.Reference()) }
 
-// The page of figures is what the results beside it give.
+// The benchmarks page is generated from the result files.
 func TestBenchmarks(t *testing.T) {
 	results, err := page.Read(filepath.Join(root(t), "docs", "benchmarks"))
 	require.NoError(t, err)
@@ -40,14 +40,14 @@ func TestBenchmarks(t *testing.T) {
 
 // The table of the architecture page is the one that the tests go by.
 func TestArchitectureTable(t *testing.T) {
-	const name, begin, end = "docs/architecture.md", "<!-- house -->\n", "<!-- /house -->\n"
+	const name, begin, end = "docs/architecture.md", "<!-- layers -->\n", "<!-- /layers -->\n"
 	raw, err := os.ReadFile(filepath.Join(root(t), name))
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(raw), begin)
 	require.True(t, ok, begin)
 	_, after, ok := strings.Cut(rest, end)
 	require.True(t, ok, end)
-	checkDoc(t, name, before+begin+theRepo(t).houseTable(house)+end+after)
+	checkDoc(t, name, before+begin+theRepo(t).layerTable(layers)+end+after)
 }
 
 // Every configuration that a document shows is one.

@@ -10,15 +10,14 @@ import (
 	"testing"
 )
 
-// door is the package that opens the weights of models and adapters, whatever
-// files they lie in, with one set of errors.
+// door is the package that opens the weights of models and adapters in all file formats,
+// with one set of errors.
 const door = "internal/weights"
 
-// besideTheDoor are the packages that open files of tensors by themselves: these
-// hold no weights of a model, or are measured. Each has its reason.
-var besideTheDoor = map[string]string{
+// otherOpeners lists the packages that open tensor files themselves, with the reason.
+var otherOpeners = map[string]string{
 	"internal/data":          "rows of token ids",
-	"internal/data/cache":    "entries of a cache, whose .pt twins trainers wrote",
+	"internal/data/cache":    "cache entries, including .pt files of other trainers",
 	"cmd/lorafuse/cli":       "recorded logits, and files behind a URL",
 	"dev/bench/load":         "measures the reader itself",
 	"internal/linear":        "a model of its own in a file of its own",
@@ -31,7 +30,7 @@ var besideTheDoor = map[string]string{
 var openers = map[string]bool{module + "/safetensors": true, module + "/safetensors/torchfile": true, module + "/safetensors/remote": true}
 
 // otherDoors finds calls that open files of tensors without package weights.
-func (r *repo) otherDoors(beside map[string]string) (findings []string) {
+func (r *repo) otherDoors(allowed map[string]string) (findings []string) {
 	used := map[string]bool{}
 	for pkg, sources := range r.packages() {
 		if pkg == door || pkg == "safetensors" || strings.HasPrefix(pkg, "safetensors/") {
@@ -55,7 +54,7 @@ func (r *repo) otherDoors(beside map[string]string) (findings []string) {
 					return true
 				}
 				if x, ok := call.X.(*ast.Ident); ok && names[x.Name] != "" {
-					if used[pkg] = true; beside[pkg] == "" {
+					if used[pkg] = true; allowed[pkg] == "" {
 						findings = append(findings, fmt.Sprintf("%s:%d: %s.%s opens a file of tensors, for which there is package %s", f.path, r.fset.Position(n.Pos()).Line, x.Name, call.Sel.Name, door))
 					}
 				}
@@ -63,7 +62,7 @@ func (r *repo) otherDoors(beside map[string]string) (findings []string) {
 			})
 		}
 	}
-	for _, pkg := range slices.Sorted(maps.Keys(beside)) {
+	for _, pkg := range slices.Sorted(maps.Keys(allowed)) {
 		if !used[pkg] {
 			findings = append(findings, pkg+": opens no file of tensors, as the rule says it may (internal/lint/door_test.go)")
 		}
@@ -71,4 +70,4 @@ func (r *repo) otherDoors(beside map[string]string) (findings []string) {
 	return findings
 }
 
-func TestOneDoor(t *testing.T) { none(t, theRepo(t).otherDoors(besideTheDoor)) }
+func TestOneDoor(t *testing.T) { none(t, theRepo(t).otherDoors(otherOpeners)) }

@@ -15,7 +15,7 @@ import (
 // dependency is a module that this one may require directly.
 type dependency struct {
 	why   string
-	in    []string // rooms of the house that may import it
+	in    []string // packages that may import it
 	tests bool     // tests may import it everywhere
 }
 
@@ -94,7 +94,7 @@ func (m goMod) requirements(r *repo, allowed map[string]dependency) (findings []
 			}
 			name := m.moduleOf(imp)
 			d, ok := allowed[name]
-			home, _ := roomOf(house, f.pkg)
+			home, _ := placementOf(layers, f.pkg)
 			used[name] = true
 			switch {
 			case !ok:

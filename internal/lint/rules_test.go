@@ -43,11 +43,11 @@ func text(lines ...string) *fstest.MapFile {
 	return &fstest.MapFile{Data: []byte(strings.Join(lines, "\n") + "\n")}
 }
 
-var brokenHouse = map[string]room{
-	"ir":    {floor: files},
+var brokenLayers = map[string]placement{
+	"ir":    {layer: files},
 	"graph": {graphs, with("data", "is gone")},
-	"data":  {floor: graphs},
-	"cmd/x": {floor: commands},
+	"data":  {layer: graphs},
+	"cmd/x": {layer: commands},
 }
 
 // Rules that find nothing are worth nothing: each must find what is broken.
@@ -60,19 +60,19 @@ func TestRules(t *testing.T) {
 		Indirect bool
 	}{Path: "example.org/unused"})
 	for name, c := range map[string]struct{ got, want []string }{
-		"floors": {r.floors(brokenHouse), []string{
-			"data: has a room in the house, but no package",
-			"graph: need not import data, as the house says it may",
-			"ir/ir.go: ir, on floor 0, imports graph, on floor 2",
-			"stray: has no room in the house (internal/lint/house_test.go)",
+		"layers": {r.misplaced(brokenLayers), []string{
+			"data: has a layer, but no package",
+			"graph: does not import data, which its peers list",
+			"ir/ir.go: ir in layer 0 imports graph in layer 2",
+			"stray: has no layer (internal/lint/layers_test.go)",
 		}},
 		"folders": {r.upward([]string{"ir", "graph", "cmd", "gone"}), []string{
 			"gone: is in the order of folders, but has no package",
 			"ir/ir.go: folder ir imports graph, of the higher folder graph",
-			"stray: folder stray has no place in the order of folders (internal/lint/house_test.go)",
+			"stray: folder stray has no place in the order of folders (internal/lint/layers_test.go)",
 		}},
 		"doubled":  {r.doubledLines(), []string{"docs/twice.md:2: repeats the line before it"}},
-		"tools":    {r.strays(map[string]string{"ir": "needs none"}), []string{"cmd/x/main.go: imports dev/t, a tool, which only tests and ir may", "ir: need not import dev, as the house says it may"}},
+		"tools":    {r.strays(map[string]string{"ir": "needs none"}), []string{"cmd/x/main.go: imports dev/t, a tool, which only tests and ir may", "ir: does not import dev, which toolUsers lists"}},
 		"doors":    {r.otherDoors(map[string]string{"ir": "none"}), []string{"cmd/x/main.go:6: files.OpenFS opens a file of tensors, for which there is package internal/weights", "ir: opens no file of tensors, as the rule says it may (internal/lint/door_test.go)"}},
 		"foreign":  {r.foreign("ir", "golang.org/x/sys"), []string{"ir/ir.go: imports " + module + "/graph; allowed: the standard library golang.org/x/sys", "ir/ir.go: imports example.org/other; allowed: the standard library golang.org/x/sys"}},
 		"cgo":      {r.cgo(), []string{"graph/c_linux.go: imports C in the default build for linux"}},

@@ -92,7 +92,7 @@ func layers(bf16 bool) (entries []entry) {
 var tables = []table{
 	{
 		name: "step", title: "Training steps",
-		about: "Tokens a second of a training step with adapters on all linear layers but the head (share of the ceiling: what the multipliers can do of 4 operations a weight and token, and of attention), the most memory of the process, and times the speed of the other program at the same precision.",
+		about: "Tokens per second of a training step with adapters on all linear layers except the head, and in parentheses the share of the peak, counting 4 operations per weight and token, plus attention. Then the peak memory of the process, and the speed relative to the other program at the same precision.",
 		groups: []group{
 			{suite: "step", name: "Training step", title: "step", unit: tokens, rows: slices.Concat(
 				same([]string{"f32"}, torch), stay(same([]string{"bf16"}, torch, "torch.compile + PEFT")),
@@ -103,7 +103,7 @@ var tables = []table{
 	},
 	{
 		name: "decode", title: "Decoding",
-		about: "Tokens a second (share of the peak: of the memory for one token, which caches can exceed, of the multipliers for a prompt), and times the speed of the other program.",
+		about: "Tokens per second, and in parentheses the share of the peak: memory bandwidth for one token, which caches can exceed, and arithmetic for a prompt. Then the speed relative to the other program.",
 		groups: []group{
 			{suite: "decode", name: "One token", title: "one token", unit: tokens, rows: []entry{
 				{program: ours, name: "merged, f32", beside: []string{"llama.cpp: bf16", "transformers: merged, bf16"}},
@@ -120,7 +120,7 @@ var tables = []table{
 	},
 	{
 		name: "products", title: "Products and attention",
-		about: "GFLOP/s (share of the peak of as many threads), and times the speed of the fastest other program. x is [m,k], y [m,n]; n tokens of one text see those before them.",
+		about: "GFLOP/s, and in parentheses the share of the peak of the same number of threads; then the speed relative to the fastest other program. x is [m,k], y [m,n]; attention is causal over n tokens of one sequence.",
 		groups: []group{
 			{suite: "kernels", name: "x·Wᵀ", title: "x·Wᵀ", unit: operations, inputs: `m=(8|64|512|2048) k=2048 n=2048|m=(64|512|2048) k=2048 n=5632`, rows: products},
 			{suite: "kernels", name: "dy·W", title: "dy·W", unit: operations, inputs: `m=(64|512|2048) k=5632 n=2048`, rows: products},
@@ -129,7 +129,7 @@ var tables = []table{
 	},
 	{
 		name: "adapters", title: "Adapters",
-		about: "Of a layer with an adapter, forward and backward, the time, and how many times as long it takes as the frozen layer alone; of an adapter's own products GFLOP/s (share of the peak), and times the speed of the fastest other program.",
+		about: "Layers with an adapter, forward and backward: the time, and the time relative to the frozen layer. Multiplications of an adapter: GFLOP/s, the share of the peak, and the speed relative to the fastest other program.",
 		groups: []group{
 			{suite: "layer", name: "Forward and backward, f32 × bf16 weights", title: "layer, f32", unit: milliseconds, inputs: oneLayer, rows: layers(false)},
 			{suite: "layer", name: "Forward and backward, bf16", title: "layer, bf16", unit: milliseconds, inputs: oneLayer, rows: layers(true)},
@@ -141,7 +141,7 @@ var tables = []table{
 	},
 	{
 		name: "files", title: "Files",
-		about: "Milliseconds by processes of their own, with the files in the page cache, and times the speed of the fastest other program that does the same.",
+		about: "Milliseconds in separate processes with the files in the page cache, and the speed relative to the fastest other program for the same operation.",
 		groups: []group{
 			{suite: "load", name: "Open and index, without a copy", unit: milliseconds, rows: []entry{
 				{program: ours, name: "Open, Views", beside: []string{"rust: mmap, deserialize, tensors", "go: maruel Mapped.Open", "python: load_file"}},

@@ -1,4 +1,4 @@
-// Package step measures training steps: those of lorafuse train and, if a Python is given, of torch with PEFT.
+// Package step benchmarks training steps of lorafuse train and, if a Python is given, of torch with PEFT.
 //
 // Every round of a program runs in its own process, so that memory and startup are measured too. The programs
 // alternate.

@@ -1,5 +1,5 @@
-// Package share divides the time of a device between serving, which runs in steps, and concurrent
-// training, which runs in launches. While there is nothing to serve, training has the whole device;
+// Package share divides the time of a device between the steps of a server and the launches of
+// concurrent training. While there is nothing to serve, training has the whole device;
 // otherwise it gets a time slice after each step.
 package share
 

@@ -9,8 +9,8 @@
 //
 // A and B are float32, float16 or bfloat16, in either order; checkpoint weights are used in place in mapped files.
 // 16-bit elements are widened exactly; products and sums are float32. C is float32. With [Engine.SetPrecision] large
-// calls may round their operands to bfloat16. Machines with AVX512_BF16, or FEAT_BF16 on arm64, multiply these twice
-// as fast, and machines with AMX sixteen times as fast.
+// calls may round their operands to bfloat16. Machines with AVX512_BF16 multiply these twice as fast,
+// and machines with AMX sixteen times as fast.
 //
 // AMX also multiplies operands that are not rounded, from two rows on if the weights are bfloat16, otherwise from 25
 // to 48 or more rows on: a float32 is split into three bfloat16, whose products are exact in float32. The three

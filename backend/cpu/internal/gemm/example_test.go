@@ -21,10 +21,10 @@ func ExampleExplain() {
 	//	since: 84-94 % of peak
 	// rowsInPlace floats
 	//	for: x·Wᵀ of 1 to 64 rows, by instruction set and the length of k
-	//	since: packing B would take longer than the products: 8 rows 2.5-3.5 times torch
+	//	since: packing B would take longer than multiplying: 8 rows 2.5-3.5 times torch
 	// tilesTransposed piecesOfA
-	//	for: x·Wᵀ, N > 64, 2 to 64 rows; 25 to 127 where both operands are taken apart
-	//	since: rows of a weight are rows of a tile as they lie: 8 rows 0.9 → 1.6 times torch
+	//	for: x·Wᵀ, N > 64, 2 to 64 rows; 25 to 127 if both operands are split
+	//	since: rows of a weight are rows of a tile, without packing: 8 rows 0.9 → 1.6 times torch
 }
 
 // A linear layer with an adapter, y = x·Wᵀ + s·h·Bᵀ for h = x·Aᵀ, in two calls.

@@ -5,9 +5,9 @@ package gemm
 type route struct {
 	name  string
 	way   way
-	class string // the shapes it is for, as docs/gemm.md has them
-	needs string // the kernels that it takes
-	why   string // what it gains, by docs/log/benchmarks.md
+	class string // the shapes it matches, as listed in docs/gemm.md
+	needs string // the kernels that it needs
+	why   string // the measured gain, from docs/log/benchmarks.md
 
 	fits func(s *shape) bool
 
@@ -16,60 +16,59 @@ type route struct {
 
 // way is an algorithm that one or more routes use.
 type way interface {
-	// need is the most memory that it takes for calls of this shape, or of any
-	// that are smaller, which other routes may send here.
+	// need returns the maximum scratch memory for calls of this shape and of smaller ones.
 	need(s *shape) Scratch
 	// run computes the call of a job.
 	run(j *job)
 }
 
-// routes in the order in which they are tried. The order in which an element of C is
-// summed is that of its way, so what decides must be the call and the instruction
-// set, never the number of workers. M is the number of rows of C, N of its columns, K the
-// length of the sums; x, W, dy and so on are what a linear layer multiplies there.
+// routes holds the routes in the order in which they are tried. A way determines the order
+// in which an element of C is summed, so a route may depend on the call and the instruction
+// set, but never on the number of workers. C has M rows and N columns, and K is the length
+// of the sums; x, W, dy and so on are the operands in a linear layer.
 var routes = []route{
 	{
 		name: "nothing", way: nothingWay{}, fits: (*shape).isNothing,
-		class: "no product, or each with K or Alpha 0", needs: "-", why: "C is what it begins with",
+		class: "no pair, or K or Alpha 0 in all", needs: "-", why: "C keeps its initial value",
 	},
 	{
 		name: "panels", way: panelsWay{}, fits: (*shape).fitsInvariantPanels,
-		class: "rows with the same bits in any company: dy·W, N > 64, K > 128", needs: "panels",
+		class: "batch-invariant: dy·W, N > 64, K > 128", needs: "panels",
 		why: "tasks of few rows would read B over and over",
 	},
 	{
 		name: "rowsInPlace", way: rowBlocksWay{rowsInPlaceWay{}}, fits: (*shape).fitsInvariantInPlace,
-		class: "the same: x·Wᵀ, N ≥ 8, not quantised", needs: "inPlace",
+		class: "batch-invariant: x·Wᵀ, N ≥ 8, not quantised", needs: "inPlace",
 		why: "one way for any number of rows, 32 or 64 at a time: 1 to 64 rows take 0.96 to 1.2 times as long, 512 rows 1.4 to 2 times",
 	},
 	{
 		name: "fewRows", way: rowBlocksWay{fewRowsWay{}}, fits: (*shape).isInvariant,
-		class: "the same: all others, without a transposed A", needs: "rows",
+		class: "batch-invariant: all others, without a transposed A", needs: "rows",
 		why: "one way for any number of rows, 8 at a time: 64 rows of nf4 take 1.6 times as long",
 	},
 	{
 		name: "tilesTransposed", way: tilesWay{}, fits: (*shape).fitsTilesTransposed,
-		class: "x·Wᵀ, N > 64, 2 to 64 rows; 25 to 127 where both operands are taken apart", needs: "transposed (AMX)",
-		why: "rows of a weight are rows of a tile as they lie: 8 rows 0.9 → 1.6 times torch",
+		class: "x·Wᵀ, N > 64, 2 to 64 rows; 25 to 127 if both operands are split", needs: "transposed (AMX)",
+		why: "rows of a weight are rows of a tile, without packing: 8 rows 0.9 → 1.6 times torch",
 	},
 	{
 		name: "tilesFewColumns", way: tilesWay{fewColumns: true}, fits: (*shape).fitsTilesFewColumns, filtersA: true,
 		class: "x·Aᵀ and dy·B of an adapter, 64 rows or more, N from 12 (rounded) or 33 to 64", needs: "transposed (AMX)",
-		why: "1.4 times fewColumns; most of it is carried by panels since",
+		why: "1.4 times fewColumns; panels now compute most of it",
 	},
 	{
 		name: "rowsInPlace", way: rowsInPlaceWay{}, fits: (*shape).fitsRowsInPlace,
 		class: "x·Wᵀ of 1 to 64 rows, by instruction set and the length of k", needs: "inPlace",
-		why: "packing B would take longer than the products: 8 rows 2.5-3.5 times torch",
+		why: "packing B would take longer than multiplying: 8 rows 2.5-3.5 times torch",
 	},
 	{
 		name: "panels", way: panelsWay{}, fits: (*shape).fitsPanelsOfRows, filtersA: true, filtersB: true,
 		class: "dhᵀ·x of 9 to 32 rows, rounded", needs: "panels (AMX)",
-		why: "tiles are faster than longK, packing and all",
+		why: "tiles are faster than longK, including packing",
 	},
 	{
 		name: "longK", way: longKWay{}, fits: (*shape).isLongK, filtersB: true,
-		class: "dhᵀ·x of at most 32 rows, N ≥ 128, K ≥ 256", needs: "rows; outer where there are some",
+		class: "dhᵀ·x of at most 32 rows, N ≥ 128, K ≥ 256", needs: "rows; outer if available",
 		why: "the gradient of an adapter's A: 1.5-4.9 times torch",
 	},
 	{
@@ -89,8 +88,8 @@ var routes = []route{
 	},
 	{
 		name: "fewRows", way: fewRowsWay{}, fits: (*shape).fitsFewRowsOuter,
-		class: "dhᵀ·x of at most 32 rows that longK is not for", needs: "rows",
-		why: "packing B would take longer than the products",
+		class: "other dhᵀ·x of at most 32 rows", needs: "rows",
+		why: "packing B would take longer than multiplying",
 	},
 	{
 		name: "fewColumns", way: fewColumnsWay{}, fits: (*shape).fitsFewColumns, filtersA: true,
@@ -99,7 +98,7 @@ var routes = []route{
 	},
 	{
 		name: "transposeResult", way: transposeResultWay{}, fits: (*shape).fitsTransposeResult,
-		class: "dyᵀ·h, N ≤ 64, more than 128 rows", needs: "those of Cᵀ",
+		class: "dyᵀ·h, N ≤ 64, more than 128 rows", needs: "as for Cᵀ",
 		why: "the gradient of an adapter's B: 1.2-19 times torch",
 	},
 	{
@@ -111,30 +110,30 @@ var routes = []route{
 
 // Thresholds that are equal for all instruction sets. The others are in limits.
 const (
-	rowsFew     = 8   // rows that decoding has at most
-	rowsOuter   = 32  // rows of the gradient of an adapter's A, which is transposed
-	colsThin    = 64  // columns that a product of an adapter has at most
-	rankMost    = 128 // longest k of an adapter's product
-	longKLeast  = 256 // k of longK, of one pair at least
-	fewColsK    = 192 // k of fewColumns, and of rounded fewRowsDirect, at least
+	rowsFew     = 8   // maximum rows in decoding
+	rowsOuter   = 32  // maximum rows of the gradient of an adapter's A
+	colsThin    = 64  // maximum columns of an adapter's multiplication
+	rankMost    = 128 // maximum k of an adapter's multiplication
+	longKLeast  = 256 // minimum k of one pair for longK
+	fewColsK    = 192 // minimum k for fewColumns and rounded fewRowsDirect
 	colsByTiles = 16  // columns from which bfloat16 tiles are faster than strips
 
 	tilesLeast, tilesMost         = 2, 64   // rows of tilesTransposed
-	tilesBothLeast, tilesBothMost = 25, 127 // and where both operands are taken apart
-	piecesRows                    = 48      // rows for B to be worth taking apart otherwise
+	tilesBothLeast, tilesBothMost = 25, 127 // the same if both operands are split
+	piecesRows                    = 48      // rows from which splitting B pays otherwise
 	tilesColsRows                 = 64      // rows of tilesFewColumns
-	tilesColsPairs                = 12      // columns of it where operands are rounded: with fewer, strips read A as fast as it comes
+	tilesColsPairs                = 12      // its minimum columns if operands are rounded; with fewer, strips are bound by reading A
 	tilesColsPieces               = 33      // the same if they are split; also for columns of a down of RunAfter
-	downPairs                     = 8       // columns of a down where operands are rounded: with fewer, strips read A before B is packed
+	downPairs                     = 8       // minimum columns of a down if operands are rounded; with fewer, strips read A before B is packed
 
-	inPlaceCols      = 8        // columns that rowsInPlace pays for
-	inPlaceK         = 512      // k of it for several rows (Zen 4)
-	inPlaceKPairs    = 1024     // where both ways multiply pairs of bfloat16
-	inPlaceRowsPairs = 48       // rows at most there
-	inPlaceRowsMixed = 12       // and where panels would be pairs, and rowsInPlace is not
-	inPlaceKOne      = 2048     // k of one row
-	inPlaceKSplit    = 2048 + 1 // where the other way is dotSplit: a longer x leaves it little of the nearest cache
-	inPlaceKLate     = 512      // of any row with lateFetch, or if no way has dotSplit (Zen 3: 1.2 to 1.4 times as fast from memory); shorter rows belong to attention heads, in cache
+	inPlaceCols      = 8        // minimum columns for rowsInPlace
+	inPlaceK         = 512      // minimum k for several rows (Zen 4)
+	inPlaceKPairs    = 1024     // the same if both ways multiply pairs of bfloat16
+	inPlaceRowsPairs = 48       // maximum rows in that case
+	inPlaceRowsMixed = 12       // the same if only panels would multiply pairs
+	inPlaceKOne      = 2048     // minimum k for one row
+	inPlaceKSplit    = 2048 + 1 // the same if the alternative is dotSplit, which needs L1 for x
+	inPlaceKLate     = 512      // for any number of rows with lateFetch, or if no way has dotSplit (Zen 3: 1.2 to 1.4 times as fast from memory); shorter rows belong to attention heads, in cache
 )
 
 // shape holds the properties that routes depend on: sizes, layouts and types of a call on an instruction set. Data is
@@ -149,12 +148,12 @@ type shape struct {
 	// gradient of a weight and not to a batch.
 	invariant bool
 
-	e *Engine // for need alone
+	e *Engine // only for need
 
 	// Totals over the pairs that are not idle:
 	depth   int  // the sum of their k
-	longest int  // the longest
-	longB   Elem // the type of B there
+	longest int  // the longest k
+	longB   Elem // the type of its B
 	plainA  bool // every A is float32 with its k side by side, as activations are
 	directA bool // the same, or may be widened to that: see direct
 	acrossA bool // every A is float32 and transposed
