@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/lorafuse/lorafuse/backend"
 	_ "github.com/lorafuse/lorafuse/backend/all" // the devices of this build
@@ -23,6 +24,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/model/hub"
 	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
+	"github.com/lorafuse/lorafuse/internal/serve/service"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
@@ -58,6 +60,8 @@ type Options struct {
 	MaxLength int
 	// MaxSeqs is the most sequences per batch. Zero means 32.
 	MaxSeqs int
+	// AdaptersDir is a folder of adapters. An adapter below it is loaded when a call names it.
+	AdaptersDir string
 	// Progress, if not nil, is told how far downloads are, in bytes.
 	Progress func(file string, done, total int64)
 }
@@ -80,6 +84,8 @@ type Model struct {
 	embedders   map[string]*embed.Embedder
 	classifiers map[string]*classifier
 	trainers    *trainers
+	services    []*service.Service
+	hooks       atomic.Pointer[service.Hooks] // of the last service; nil without one
 }
 
 // Open opens a model: a folder, or owner/name[@revision] on the Hugging Face Hub. The Hub's
@@ -142,6 +148,9 @@ func (m *Model) Close() error {
 		return nil
 	}
 	m.closed = true
+	for _, s := range m.services {
+		s.Close()
+	}
 	for _, e := range m.embedders {
 		e.Close()
 	}
@@ -228,11 +237,29 @@ func (m *Model) open(ctx context.Context) (*batching.Engine, error) {
 		if err := m.model.CheckTask(model.NextToken); err != nil {
 			return nil, fmt.Errorf("lorafuse: %w", err)
 		}
-		e, err := batching.New(ctx, m.device, m.model, batching.Options{MaxLength: m.options.MaxLength, MaxTexts: m.options.MaxSeqs})
+		e, err := batching.New(ctx, m.device, m.model, batching.Options{
+			MaxLength: m.options.MaxLength, MaxTexts: m.options.MaxSeqs, OnStep: m.onStep,
+			Adapters: lora.RegistryOptions{Root: m.options.AdaptersDir, Find: m.find, Tokenizer: m.tokenizer},
+		})
 		if err != nil {
 			return nil, fmt.Errorf("lorafuse: %w", err)
 		}
 		m.engine = e
 	}
 	return m.engine, nil
+}
+
+// onStep and find pass calls of the engine on to the service, if there is one.
+
+func (m *Model) onStep(s batching.Step) {
+	if h := m.hooks.Load(); h != nil {
+		h.OnStep(s)
+	}
+}
+
+func (m *Model) find(name string) (dir string, ok bool) {
+	if h := m.hooks.Load(); h != nil {
+		return h.Find(name)
+	}
+	return "", false
 }

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -275,4 +277,41 @@ func TestDraw(t *testing.T) {
 	require.NoError(t, p.Close())
 	_, err = p.Draw(t.Context(), "", d)
 	assert.ErrorIs(t, err, lorafuse.ErrClosed)
+}
+
+// A handler offers all that the command serves, and ends with its model.
+func TestHandler(t *testing.T) {
+	dir := t.TempDir()
+	m := open(t, tiny, lorafuse.Options{MaxSeqs: 2})
+	trainer, err := m.NewTrainer(t.Context(), lorafuse.TrainerOptions{Rank: 2})
+	require.NoError(t, err)
+	defer trainer.Close()
+	require.NoError(t, trainer.Publish(t.Context(), "fresh"))
+	h, err := m.Handler(t.Context(), lorafuse.ServeOptions{Name: "godoc", TrainDir: dir, Keys: []string{"ann secret"}, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	ask := func(method, path, body string) (int, string) {
+		r := httptest.NewRequest(method, path, strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Authorization", "Bearer secret")
+		r.Header.Set("X-API-Key", "secret")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code, w.Body.String()
+	}
+	for path, want := range map[string]string{
+		"/": "<html", "/ready": "", "/v1/models": `"fresh"`, "/v1/files": `"data"`, "/v1/fine_tuning/jobs": `"data"`, "/api/v1/get_server_capabilities": "godoc",
+	} {
+		code, text := ask("GET", path, "")
+		assert.Equal(t, 200, code, path)
+		assert.Contains(t, text, want, path)
+	}
+	code, text := ask("POST", "/v1/completions", `{"model": "fresh", "prompt": "// Close", "max_tokens": 2}`)
+	assert.Equal(t, 200, code, text)
+	_, text = ask("GET", "/metrics", "")
+	assert.Regexp(t, `vllm:generation_tokens_total\{[^}]*\} 2`, text)
+
+	_, err = m.Handler(t.Context(), lorafuse.ServeOptions{TrainDir: dir})
+	require.ErrorContains(t, err, "option TrainDir")
+	_, err = m.Complete(t.Context(), "x", lorafuse.SamplingParams{MaxTokens: 1}) // the engine has survived
+	require.NoError(t, err)
 }

@@ -136,6 +136,7 @@ var layers = map[string]placement{
 	"internal/serve/tinker":  {layer: services},
 	"internal/serve/webpage": {layer: services},
 	"internal/serve/traces":  {layer: services},
+	"internal/serve/service": {services, with("serve", "is what it offers", "internal/serve/metrics", "counts requests", "internal/serve/tinker", "is what it offers", "internal/serve/traces", "records requests")},
 
 	".": {layer: library},
 

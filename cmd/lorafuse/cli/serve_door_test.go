@@ -10,9 +10,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"io"
-	"iter"
 	"log/slog"
 	"math/big"
 	"net"
@@ -24,9 +22,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/internal/serve/batching"
 )
 
 // openDoor opens one on a free port.
@@ -277,23 +272,6 @@ func TestServeRefuses(t *testing.T) {
 		assert.LessOrEqual(t, strings.Count(r.stderr, "\n"), 2, r.stderr)
 		assert.Empty(t, r.stdout)
 	}
-}
-
-// A device that is lost does not come back: that ends the server, for one who starts it
-// again.
-func TestServeNoticesALostDevice(t *testing.T) {
-	lost := make(chan error, 1)
-	o := observed{lost: lost, submit: func(context.Context, batching.Request) iter.Seq2[batching.Token, error] {
-		return func(yield func(batching.Token, error) bool) {
-			yield(batching.Token{}, fmt.Errorf("run: %w", backend.ErrLost))
-		}
-	}}
-	for range 2 {
-		for _, err := range o.Submit(t.Context(), batching.Request{}) {
-			require.ErrorIs(t, err, backend.ErrLost)
-		}
-	}
-	require.ErrorIs(t, <-lost, backend.ErrLost)
 }
 
 // Nobody is warned of a server that only this machine reaches.

@@ -2,11 +2,8 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"iter"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -16,16 +13,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/embed"
 	"github.com/lorafuse/lorafuse/internal/generate"
-	"github.com/lorafuse/lorafuse/internal/host"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/model/hub"
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
-	"github.com/lorafuse/lorafuse/internal/serve/keys"
-	"github.com/lorafuse/lorafuse/internal/serve/metrics"
-	"github.com/lorafuse/lorafuse/internal/serve/tinker"
+	assembly "github.com/lorafuse/lorafuse/internal/serve/service"
 	"github.com/lorafuse/lorafuse/internal/serve/traces"
 	"github.com/lorafuse/lorafuse/internal/serve/tuning"
 	"github.com/lorafuse/lorafuse/lora"
@@ -34,13 +27,13 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
-// service holds the model and the APIs that a server offers.
+// service is the model that a server offers, and its API.
 type service struct {
 	handler http.Handler
 	// drain rejects new requests and waits for the current ones, or until ctx ends.
 	drain func(ctx context.Context) error
-	cut   func()     // ends them with an error
-	lost  chan error // gets why no request will ever be answered again
+	cut   func()       // ends them with an error
+	lost  <-chan error // gets why no request will ever be answered again
 
 	name        string // of the model
 	adapters    []string
@@ -48,12 +41,9 @@ type service struct {
 	maxLength   int
 
 	session  *session
-	traces   *traces.Traces   // nil if tracing is off
+	api      *assembly.Service
 	engine   *batching.Engine // nil if the model computes embeddings
-	tinker   func()           // closes the Tinker API; nil if it is not served
 	embedder *embed.Embedder  // nil if the model generates text
-	tuning   *tuning.Service  // nil if training is off
-	beside   *host.Host       // that jobs are trained with
 }
 
 // openService opens the model and everything that must be ready at startup.
@@ -62,24 +52,21 @@ func (a *app) openService(ctx context.Context, f *serveFlags, setup served, log 
 	if err != nil {
 		return nil, err
 	}
-	s := &service{name: f.name, lost: make(chan error, 1)}
+	s := &service{name: f.name, cut: func() {}}
 	if s.name == "" {
 		s.name = modelName(f.model, dir)
 	}
-	asked := f.model
+	o := f.options(s.name, setup, log)
+	if info, err := os.Stat(f.model); err != nil || !info.IsDir() {
+		o.HubName = f.model
+	}
 	if f.traceURL != "" {
-		o := traces.Options{URL: f.traceURL, Model: s.name, Version: readVersion().Version, Logger: log}
-		if s.traces, err = traces.New(o); err != nil {
+		if o.Traces, err = traces.New(traces.Options{URL: f.traceURL, Model: s.name, Version: o.Version, Logger: log}); err != nil {
 			return nil, fmt.Errorf("--trace-url: %w", err)
 		}
-		defer func() {
-			if s.handler != nil {
-				s.handler = s.traces.Handler(s.handler)
-			}
-		}()
 	}
 	f.model = dir
-	text, err := continuesText(dir)
+	text, err := assembly.GeneratesText(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -97,87 +84,80 @@ func (a *app) openService(ctx context.Context, f *serveFlags, setup served, log 
 			s.close()
 		}
 	}()
+	o.Model = s.session.model
 	if text {
-		err = a.openEngine(ctx, f, setup, s, asked, log)
-	} else {
-		err = a.openEmbedder(ctx, f, setup, s, log)
+		err = s.readTexts(f, &o)
+		o.Open = func(ctx context.Context, h assembly.Hooks) (*batching.Engine, error) {
+			err := a.openEngine(ctx, f, setup, s, &o, h)
+			return s.engine, err
+		}
+	} else if s.embedder, err = embed.New(ctx, s.session.dev, s.session.model, nil, embed.Options{}); err == nil {
+		o.Embedder, s.maxLength = s.embedder, s.embedder.MaxLength()
 	}
-	if err == nil {
-		a.loaded(s.session.dev)
+	if err != nil {
+		return nil, err
 	}
-	return s, err
+	if s.api, err = assembly.New(ctx, o); err != nil {
+		return nil, inServeFlags(err)
+	}
+	s.handler, s.drain, s.lost = s.api, s.api.Drain, s.api.Lost()
+	a.loaded(s.session.dev)
+	return s, nil
 }
 
-// openEngine serves text.
-func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *service, asked string, log *slog.Logger) error {
-	o := serve.Options{
-		Model: s.session.model, Name: s.name, Keys: setup.keys.users, AdminKeys: setup.keys.admins,
-		AllowAdapterUpdates: f.updates, Origins: f.origins, Logger: log, Version: readVersion().Version,
-		SharePrefixCache: f.sharePrefixCache, OneTemplate: f.template != "",
+// options returns the options that flags set, without the model.
+func (f *serveFlags) options(name string, setup served, log *slog.Logger) assembly.Options {
+	return assembly.Options{
+		Options: serve.Options{
+			Name: name, Keys: setup.keys.users, AdminKeys: setup.keys.admins, AllowAdapterUpdates: f.updates, Origins: f.origins,
+			SharePrefixCache: f.sharePrefixCache, OneTemplate: f.template != "", Logger: log, Version: readVersion().Version,
+		},
+		TrainDir: f.trainDir, TrainJobs: f.trainJobs, MaxFile: setup.limits.file, MaxFiles: setup.limits.files, TemplateFile: f.template, AdaptersDir: f.adaptersDir,
 	}
-	var t *tinker.Server
-	o.Visible = func(who keys.Client, adapter string) bool { return t == nil || t.Visible(who, adapter) }
-	var err error
-	if o.Tokenizer, err = tokenizer.Load(s.session.model.Dir); err != nil {
+}
+
+// readTexts reads the tokenizer and the chat template.
+func (s *service) readTexts(f *serveFlags, o *assembly.Options) (err error) {
+	if o.Tokenizer, err = tokenizer.Load(o.Model.Dir); err != nil {
 		return err
 	}
-	if o.Template, err = chat.Find(f.template, o.Tokenizer.SpecialTokens(), s.session.model.Dir); err != nil {
+	if o.Template, err = chat.Find(f.template, o.Tokenizer.SpecialTokens(), o.Model.Dir); err != nil {
 		return fmt.Errorf("--chat-template: %w", err)
 	}
-	if err := f.openTuning(setup.limits, s, &o, log); err != nil {
-		return err
-	}
-	var m *metrics.Metrics
+	return nil
+}
+
+// openEngine opens the engine and loads adapters.
+func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *service, o *assembly.Options, h assembly.Hooks) (err error) {
 	s.engine, err = batching.New(ctx, s.session.dev, s.session.model, batching.Options{
 		MaxLength: f.maxLength, MaxTexts: f.texts, MaxBatchTokens: f.batchTokens, CacheTokens: f.cacheTokens, MaxQueue: f.queue,
-		Adapters:   lora.RegistryOptions{Root: f.adaptersDir, Find: s.find, Tokenizer: o.Tokenizer, HostBytes: setup.hostBytes, MaxResident: f.resident},
-		TrainShare: f.trainShare,
-		OnStep:     func(step batching.Step) { m.Step(step) },
+		Adapters:   lora.RegistryOptions{Root: f.adaptersDir, Find: h.Find, Tokenizer: o.Tokenizer, HostBytes: setup.hostBytes, MaxResident: f.resident},
+		TrainShare: f.trainShare, OnStep: h.OnStep,
 	})
 	if err != nil {
 		return f.blame(err)
 	}
-	m = metrics.New(metrics.Options{Model: s.name, MaxLength: s.engine.MaxLength(), Stats: s.engine.Stats})
+	s.cut = s.engine.Close
 	if err := a.loadAdapters(ctx, s, setup.adapters); err != nil {
 		return err
 	}
 	a.noteSkipped(s.engine.Adapters().Skipped())
 	stats := s.engine.Stats()
 	s.cacheTokens, s.maxLength = stats.Pages.Pages*stats.PageRows, s.engine.MaxLength()
-	submit := m.Watch(s.engine.Submit)
-	if s.traces != nil {
-		submit = s.traces.Watch(submit)
-	}
-	o.Engine, o.MaxLength = observed{s.engine, submit, s.lost}, s.maxLength
-	server, err := serve.New(o)
-	if err != nil {
+	return nil
+}
+
+// inServeFlags rewords an error about an option as one about its flag.
+func inServeFlags(err error) error {
+	option, ok := errors.AsType[*assembly.OptionError](err)
+	if !ok {
 		return err
 	}
-	f.startTuning(s)
-	routes := http.NewServeMux()
-	routes.Handle("GET /metrics", m)
-	routes.Handle("/", server)
-	s.handler = routes
-	drain := server.Drain
-	if f.trainDir != "" {
-		if t, s.tinker, err = f.openTinker(setup, s, o.Tokenizer, asked, o.Engine, m.SetSamplerGap, log); err != nil {
-			return err
-		}
-		routes.Handle("/api/v1/", t)
-		drain = func() {
-			server.Drain()
-			t.Drain()
-		}
+	err = fmt.Errorf("--train-dir: %w", option.Err)
+	if errors.Is(err, tuning.ErrInUse) {
+		return &failure{err}
 	}
-	s.drain = func(ctx context.Context) error {
-		drain()
-		if s.tuning != nil {
-			s.tuning.Stop()
-		}
-		return s.engine.Drain(ctx)
-	}
-	s.cut = s.engine.Close
-	return nil
+	return err
 }
 
 // blame adds the flags that an engine error may be about.
@@ -192,29 +172,6 @@ func (f *serveFlags) blame(err error) error {
 		}
 	}
 	return fmt.Errorf("%s: %w", strings.Join(flags, ", "), err)
-}
-
-// observed is an engine that counts requests and reports its end.
-type observed struct {
-	*batching.Engine
-	submit batching.Submit
-	lost   chan<- error
-}
-
-func (o observed) Submit(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error] {
-	return func(yield func(batching.Token, error) bool) {
-		for t, err := range o.submit(ctx, r) {
-			if errors.Is(err, backend.ErrLost) {
-				select {
-				case o.lost <- err:
-				default: // another request has said so
-				}
-			}
-			if !yield(t, err) {
-				return
-			}
-		}
-	}
 }
 
 // loadAdapters loads the adapters that flags name.
@@ -258,31 +215,6 @@ func (a *app) noteSkipped(skipped map[string]error) {
 	a.note("note     --adapters-dir: %d adapters are not offered as models: %s", len(skipped), strings.Join(why, "; "))
 }
 
-// openEmbedder serves vectors.
-func (a *app) openEmbedder(ctx context.Context, f *serveFlags, setup served, s *service, log *slog.Logger) (err error) {
-	if s.embedder, err = embed.New(ctx, s.session.dev, s.session.model, nil, embed.Options{}); err != nil {
-		return err
-	}
-	s.maxLength = s.embedder.MaxLength()
-	server, err := serve.New(serve.Options{
-		Embedder: s.embedder, Model: s.session.model, Name: s.name, MaxLength: s.maxLength,
-		Keys: setup.keys.users, Origins: f.origins, Logger: log, Version: readVersion().Version,
-	})
-	if err != nil {
-		return err
-	}
-	m, routes := metrics.NewVectors(s.name), http.NewServeMux()
-	routes.Handle("GET /metrics", m)
-	routes.Handle("/", m.Handler(server))
-	s.handler = routes
-	s.drain = func(context.Context) error {
-		server.Drain()
-		return nil // the listener waits for the rest
-	}
-	s.cut = func() {}
-	return nil
-}
-
 // vectorsOnly rejects flags that apply to text generation only.
 func (f *serveFlags) vectorsOnly() error {
 	for _, name := range []string{
@@ -298,20 +230,14 @@ func (f *serveFlags) vectorsOnly() error {
 }
 
 func (s *service) close() {
-	s.closeTuning()
-	if s.tinker != nil {
-		s.tinker()
+	if s.api != nil {
+		s.api.Close()
 	}
 	if s.engine != nil {
 		s.engine.Close()
 	}
 	if s.embedder != nil {
 		s.embedder.Close()
-	}
-	if s.traces != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), lastWords)
-		defer cancel()
-		s.traces.Close(ctx)
 	}
 	s.session.close()
 }
@@ -325,28 +251,4 @@ func modelName(asked, dir string) string {
 	}
 	name, _, _ := strings.Cut(asked, "@")
 	return name
-}
-
-// continuesText reports whether the model in dir is a language model that is meant as
-// one, and not for vectors.
-func continuesText(dir string) (bool, error) {
-	if _, err := os.Stat(filepath.Join(dir, "modules.json")); err == nil {
-		return false, nil
-	}
-	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil // opening the model reports errors
-	}
-	if err != nil {
-		return false, err
-	}
-	var c struct {
-		Architectures []string `json:"architectures"`
-		Causal        *bool    `json:"is_causal"`
-		Bidirectional bool     `json:"use_bidirectional_attention"`
-	}
-	if json.Unmarshal(raw, &c) != nil || len(c.Architectures) == 0 {
-		return true, nil
-	}
-	return strings.HasSuffix(c.Architectures[0], "ForCausalLM") && (c.Causal == nil || *c.Causal) && !c.Bidirectional, nil
 }

@@ -291,11 +291,15 @@ func TestServePage(t *testing.T) {
 	require.True(t, ok)
 	table, _, ok = strings.Cut(table, "\n## ")
 	require.True(t, ok)
-	named := map[string]bool{}
+	flags, named := (&app{}).serve().Flags(), map[string]bool{}
 	for _, m := range regexp.MustCompile("--([a-z][a-z-]*)").FindAllStringSubmatch(table, -1) {
-		named[m[1]] = true
+		name := m[1]
+		if f := flags.Lookup(name); f != nil { // perhaps under its former name
+			name = f.Name
+		}
+		named[name] = true
 	}
 	all := map[string]bool{}
-	(&app{}).serve().Flags().VisitAll(func(f *pflag.Flag) { all[f.Name] = true })
+	flags.VisitAll(func(f *pflag.Flag) { all[f.Name] = true })
 	assert.Equal(t, all, named)
 }

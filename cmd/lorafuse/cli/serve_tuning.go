@@ -1,21 +1,11 @@
 package cli
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"log/slog"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/pflag"
 
-	"github.com/lorafuse/lorafuse/internal/data"
-	"github.com/lorafuse/lorafuse/internal/serve/tuning"
-	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/safetensors"
-	"github.com/lorafuse/lorafuse/serve"
-	"github.com/lorafuse/lorafuse/train/config"
 )
 
 // tuningFlags holds the flags of training while serving.
@@ -58,71 +48,4 @@ func (f *serveFlags) checkTuning(command string) (l fileLimits, err error) {
 		}
 	}
 	return l, nil
-}
-
-// openTuning opens the folder of --train-dir, if there is one.
-func (f *serveFlags) openTuning(limits fileLimits, s *service, o *serve.Options, log *slog.Logger) (err error) {
-	if f.trainDir == "" {
-		return nil
-	}
-	t := tuning.Options{
-		Dir: f.trainDir, Name: s.name, Model: s.session.model, Template: f.template, MaxFile: limits.file, MaxFiles: limits.files, Logger: log,
-		Data: data.Options{Tokenizer: o.Tokenizer},
-		Taken: func(name string) bool {
-			if f.adaptersDir == "" {
-				return false
-			}
-			_, err := os.Stat(filepath.Join(f.adaptersDir, filepath.FromSlash(name)))
-			return err == nil
-		},
-	}
-	if o.Template != nil {
-		t.Data.Template = data.Chat(o.Template)
-	}
-	if o.Tuning, err = tuning.Open(t); errors.Is(err, tuning.ErrInUse) {
-		return &failure{fmt.Errorf("--train-dir: %w", err)}
-	} else if err != nil {
-		return fmt.Errorf("--train-dir: %w", err)
-	}
-	s.tuning = o.Tuning
-	return nil
-}
-
-// find returns the folder of an adapter that a job has trained.
-func (s *service) find(name string) (dir string, ok bool) {
-	if s.tuning == nil {
-		return "", false
-	}
-	return s.tuning.Find(name)
-}
-
-// startTuning starts the service that trains jobs on the served model.
-func (f *serveFlags) startTuning(s *service) {
-	if s.tuning == nil {
-		return
-	}
-	s.beside = s.engine.Beside()
-	s.tuning.Start(s.engine.Adapters(), besideServing{train.NewBase(s.beside, f.model)}, f.trainJobs)
-}
-
-// closeTuning stops the service that startTuning started.
-func (s *service) closeTuning() {
-	if s.tuning != nil {
-		s.tuning.Close()
-	}
-	if s.beside != nil {
-		s.beside.Close()
-	}
-}
-
-// besideServing trains while the engine serves.
-type besideServing struct{ *train.Base }
-
-// New implements tuning.Trainer.
-func (b besideServing) New(ctx context.Context, c *config.Config, o train.Observer) (tuning.Run, error) {
-	r, err := b.Base.New(ctx, c, o)
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
 }

@@ -1,0 +1,297 @@
+// Package service assembles what a server offers for one model: OpenAI's API and the web page of
+// package serve, fine-tuning jobs, Tinker's API, metrics and traces. [New] returns a [Service],
+// which is an http.Handler.
+package service
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/data"
+	"github.com/lorafuse/lorafuse/internal/host"
+	"github.com/lorafuse/lorafuse/internal/serve/batching"
+	"github.com/lorafuse/lorafuse/internal/serve/keys"
+	"github.com/lorafuse/lorafuse/internal/serve/metrics"
+	"github.com/lorafuse/lorafuse/internal/serve/tinker"
+	"github.com/lorafuse/lorafuse/internal/serve/traces"
+	"github.com/lorafuse/lorafuse/internal/serve/tuning"
+	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/serve"
+	"github.com/lorafuse/lorafuse/train/config"
+)
+
+// Options configure a service. The caller closes the engine, the embedder and the model, after the
+// service.
+type Options struct {
+	serve.Options // without Engine, Tuning, Visible and MaxLength, which New sets
+
+	// Open returns the engine, which calls the hooks. Nil means that Embedder is served.
+	Open func(context.Context, Hooks) (*batching.Engine, error)
+
+	// TrainDir is the folder for files, jobs, Tinker's runs and their adapters. Empty means that
+	// clients cannot train.
+	TrainDir string
+	// TrainJobs is the number of jobs that train concurrently. Zero means 1.
+	TrainJobs int
+	// MaxFile and MaxFiles are the most bytes of an uploaded file and of all. Zero means the
+	// defaults of package tuning.
+	MaxFile, MaxFiles int64
+	// TemplateFile is the chat template of jobs. Empty means that of the model.
+	TemplateFile string
+	// AdaptersDir is the folder of other adapters, whose names jobs do not take.
+	AdaptersDir string
+	// HubName is the model's name on the Hub, from which Tinker's clients load the tokenizer. Empty
+	// means the model's folder.
+	HubName string
+
+	Traces *traces.Traces // closed by the service; nil means none
+}
+
+// Hooks connect an engine to the service around it.
+type Hooks struct {
+	Find   func(name string) (dir string, ok bool) // returns the folder of an adapter that a job has trained
+	OnStep func(batching.Step)
+}
+
+// OptionError is an error about an option.
+type OptionError struct {
+	Option string
+	Err    error
+}
+
+// Error implements error.
+func (e *OptionError) Error() string { return "option " + e.Option + ": " + e.Err.Error() }
+
+// Unwrap implements the interface of package errors.
+func (e *OptionError) Unwrap() error { return e.Err }
+
+// Service is an http.Handler. It is safe for concurrent use.
+type Service struct {
+	handler http.Handler
+	server  *serve.Server
+	engine  *batching.Engine // nil if it serves embeddings
+	tuning  *tuning.Service  // nil if clients cannot train
+	beside  *host.Host       // on which jobs train
+	tinker  *tinker.Server   // nil if clients cannot train
+	closing []func()
+	lost    chan error
+}
+
+// New returns a service. Its errors are those of the packages that it assembles, and OptionError.
+func New(ctx context.Context, o Options) (_ *Service, err error) {
+	s := &Service{lost: make(chan error, 1)}
+	if o.Traces != nil {
+		s.closing = append(s.closing, func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			o.Traces.Close(ctx)
+		})
+	}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	if o.Open == nil {
+		err = s.serveEmbeddings(o)
+	} else {
+		err = s.serveText(ctx, o)
+	}
+	if err == nil && o.Traces != nil {
+		s.handler = o.Traces.Handler(s.handler)
+	}
+	return s, err
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// Lost returns a channel that receives the reason if no request can be answered any more.
+func (s *Service) Lost() <-chan error { return s.lost }
+
+// Drain refuses new requests and waits for the current ones, or until ctx ends. Jobs stop at a
+// checkpoint.
+func (s *Service) Drain(ctx context.Context) error {
+	s.server.Drain()
+	if s.tinker != nil {
+		s.tinker.Drain()
+	}
+	if s.tuning != nil {
+		s.tuning.Stop()
+	}
+	if s.engine == nil {
+		return nil // http.Server.Shutdown waits for the requests
+	}
+	return s.engine.Drain(ctx)
+}
+
+// Close stops jobs and frees what the service has opened. No request may be under way.
+func (s *Service) Close() {
+	for len(s.closing) > 0 {
+		last := len(s.closing) - 1
+		s.closing[last]()
+		s.closing = s.closing[:last]
+	}
+}
+
+func (s *Service) serveEmbeddings(o Options) (err error) {
+	o.MaxLength = o.Embedder.MaxLength()
+	if s.server, err = serve.New(o.Options); err != nil {
+		return err
+	}
+	m, routes := metrics.NewVectors(o.Name), http.NewServeMux()
+	routes.Handle("GET /metrics", m)
+	routes.Handle("/", m.Handler(s.server))
+	s.handler = routes
+	return nil
+}
+
+func (s *Service) serveText(ctx context.Context, o Options) (err error) {
+	if err := s.openTuning(&o); err != nil {
+		return err
+	}
+	var current atomic.Pointer[metrics.Metrics] // nil while the engine is opened
+	step := func(step batching.Step) {
+		if m := current.Load(); m != nil {
+			m.Step(step)
+		}
+	}
+	hooks := Hooks{OnStep: step, Find: func(name string) (string, bool) {
+		if s.tuning == nil {
+			return "", false
+		}
+		return s.tuning.Find(name)
+	}}
+	if s.engine, err = o.Open(ctx, hooks); err != nil {
+		return err
+	}
+	o.MaxLength = s.engine.MaxLength()
+	m := metrics.New(metrics.Options{Model: o.Name, MaxLength: o.MaxLength, Stats: s.engine.Stats})
+	current.Store(m)
+	submit := m.Watch(s.engine.Submit)
+	if o.Traces != nil {
+		submit = o.Traces.Watch(submit)
+	}
+	o.Engine = watched{s.engine, submit, s.lost}
+	o.Visible = func(who keys.Client, adapter string) bool { return s.tinker == nil || s.tinker.Visible(who, adapter) }
+	if s.server, err = serve.New(o.Options); err != nil {
+		return err
+	}
+	routes := http.NewServeMux()
+	routes.Handle("GET /metrics", m)
+	routes.Handle("/", s.server)
+	s.handler = routes
+	if o.TrainDir == "" {
+		return nil
+	}
+	s.startTuning(o)
+	if err := s.openTinker(o, m); err != nil {
+		return err
+	}
+	routes.Handle("/api/v1/", s.tinker)
+	return nil
+}
+
+// watched is an engine whose requests are counted and that reports a lost device.
+type watched struct {
+	*batching.Engine
+	submit batching.Submit
+	lost   chan<- error
+}
+
+// Submit implements serve.Engine.
+func (e watched) Submit(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error] {
+	return func(yield func(batching.Token, error) bool) {
+		for t, err := range e.submit(ctx, r) {
+			if errors.Is(err, backend.ErrLost) {
+				select {
+				case e.lost <- err:
+				default: // another request has reported it
+				}
+			}
+			if !yield(t, err) {
+				return
+			}
+		}
+	}
+}
+
+// openTuning opens the files and jobs in TrainDir.
+func (s *Service) openTuning(o *Options) (err error) {
+	if o.TrainDir == "" {
+		return nil
+	}
+	t := tuning.Options{
+		Dir: o.TrainDir, Name: o.Name, Model: o.Model, Template: o.TemplateFile, MaxFile: o.MaxFile, MaxFiles: o.MaxFiles, Logger: o.Logger,
+		Data: data.Options{Tokenizer: o.Tokenizer},
+		Taken: func(name string) bool {
+			if o.AdaptersDir == "" {
+				return false
+			}
+			_, err := os.Stat(filepath.Join(o.AdaptersDir, filepath.FromSlash(name)))
+			return err == nil
+		},
+	}
+	if o.Template != nil {
+		t.Data.Template = data.Chat(o.Template)
+	}
+	if s.tuning, err = tuning.Open(t); err != nil {
+		return &OptionError{"TrainDir", err}
+	}
+	o.Tuning = s.tuning
+	s.closing = append(s.closing, func() {
+		s.tuning.Close()
+		if s.beside != nil {
+			s.beside.Close()
+		}
+	})
+	return nil
+}
+
+// startTuning starts to train jobs on the served model.
+func (s *Service) startTuning(o Options) {
+	s.beside = s.engine.Beside()
+	s.tuning.Start(s.engine.Adapters(), trainer{train.NewBase(s.beside, o.Model.Dir)}, max(1, o.TrainJobs))
+}
+
+// trainer trains the runs of jobs while the engine serves.
+type trainer struct{ *train.Base }
+
+// New implements tuning.Trainer.
+func (t trainer) New(ctx context.Context, c *config.Config, o train.Observer) (tuning.Run, error) {
+	r, err := t.Base.New(ctx, c, o)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// openTinker opens Tinker's API, which keeps its data in TrainDir.
+func (s *Service) openTinker(o Options, m *metrics.Metrics) error {
+	h := s.engine.Beside()
+	sessions, err := tinker.NewSessions(h)
+	if err != nil {
+		h.Close()
+		return err
+	}
+	s.closing = append(s.closing, func() {
+		if s.tinker != nil {
+			s.tinker.Close()
+		}
+		sessions.Close()
+		h.Close()
+	})
+	s.tinker, err = tinker.New(tinker.Options{
+		Engine: o.Engine, Trainer: sessions, Model: o.Model, Name: o.Name, Tokenizer: o.Tokenizer, TokenizerID: o.HubName, MaxLength: o.MaxLength,
+		Dir: filepath.Join(o.TrainDir, "tinker"), Keys: o.Keys, AdminKeys: o.AdminKeys, SharePrefixCache: o.SharePrefixCache,
+		OnSamplerGap: m.SetSamplerGap, Logger: o.Logger,
+	})
+	return err
+}
