@@ -2,7 +2,6 @@ package lora
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/internal/weights"
@@ -130,32 +129,6 @@ func (a *Adapter) Float32s(key string) ([]float32, error) {
 		return nil, fmt.Errorf("lora: %s%q: %w", a.where(), key, err)
 	}
 	return v, nil
-}
-
-// Weights returns copies of the tensors of a target as float32.
-func (a *Adapter) Weights(t Target) (*Weights, error) {
-	w := &Weights{}
-	for _, s := range t.tensors() {
-		found, ok := a.tensors[s.Key]
-		if ok && !slices.Equal(found.Shape, s.Shape) {
-			return nil, fmt.Errorf("lora: %stensor %q: %w: %v, expected %v", a.where(), s.Key, ErrShape, found.Shape, s.Shape)
-		}
-		v, err := a.Float32s(s.Key)
-		if err != nil {
-			return nil, err
-		}
-		switch s.Role {
-		case RoleA:
-			w.A = v
-		case RoleB:
-			w.B = v
-		case RoleBBias:
-			w.BBias = v
-		case RoleMagnitude:
-			w.Magnitude = v
-		}
-	}
-	return w, nil
 }
 
 // where returns the name of the adapter for messages.

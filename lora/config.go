@@ -30,7 +30,7 @@ const AllLinear = "all-linear"
 // The opaque fields configure methods that this package does not compute. They are
 // preserved verbatim, and [Config.Validate] reports the ones that it cannot ignore.
 type Config struct {
-	PeftType            string  // always "LORA"
+	PeftType            string  // the method: "LORA"
 	PeftVersion         string  // of the writer
 	TaskType            *string // CAUSAL_LM, SEQ_CLS, …; nil if the base model class is in AutoMapping
 	AutoMapping         Opaque
@@ -79,7 +79,8 @@ type Config struct {
 	// Warnings names the keys of the file that neither PEFT nor this package knows.
 	Warnings []string
 
-	read object // original JSON, to keep the spelling of unchanged values
+	own  settings // of a method with keys of its own, else nil
+	read object   // original JSON, to keep the spelling of unchanged values
 }
 
 // DefaultConfig returns the configuration that PEFT's LoraConfig() has.
@@ -96,6 +97,18 @@ func DefaultConfig() *Config {
 		MegatronCore:    new("megatron.core"),
 		QaloraGroupSize: 16,
 	}
+}
+
+// newConfig returns the default configuration of the methods of a peft_type, which is a JSON value.
+// An unknown peft_type gives LoRA's defaults.
+func newConfig(peftType any) *Config {
+	c := DefaultConfig()
+	for _, m := range methods {
+		if m.peftType() == peftType {
+			c.PeftType, c.own = m.peftType(), m.settings()
+		}
+	}
+	return c
 }
 
 // Clone returns a deep copy; the two share only immutable values.
@@ -119,6 +132,9 @@ func (c *Config) Clone() *Config {
 		d.TrainableTokenIndices[i].Tokens = slices.Clone(t.Tokens)
 	}
 	d.Warnings = slices.Clone(c.Warnings)
+	if c.own != nil {
+		d.own = c.own.clone()
+	}
 	return &d
 }
 

@@ -14,49 +14,20 @@ type field struct {
 	at  func(*Config) any // a pointer to one of the types that decode knows
 }
 
-// fields are all keys that PEFT 0.21.2 writes, sorted.
-var fields = []field{
-	{"alora_invocation_tokens", func(c *Config) any { return &c.AloraInvocationTokens }},
-	{"alpha_pattern", func(c *Config) any { return &c.AlphaPattern }},
-	{"arrow_config", func(c *Config) any { return &c.ArrowConfig }},
+// commonKeys are the keys of the configurations of all PEFT methods.
+var commonKeys = []field{
 	{"auto_mapping", func(c *Config) any { return &c.AutoMapping }},
 	{"base_model_name_or_path", func(c *Config) any { return &c.BaseModelNameOrPath }},
-	{"bias", func(c *Config) any { return &c.Bias }},
-	{"corda_config", func(c *Config) any { return &c.CordaConfig }},
-	{"ensure_weight_tying", func(c *Config) any { return &c.EnsureWeightTying }},
-	{"eva_config", func(c *Config) any { return &c.EvaConfig }},
 	{"exclude_modules", func(c *Config) any { return &c.ExcludeModules }},
-	{"fan_in_fan_out", func(c *Config) any { return &c.FanInFanOut }},
 	{"inference_mode", func(c *Config) any { return &c.InferenceMode }},
-	{"init_lora_weights", func(c *Config) any { return &c.InitLoraWeights }},
-	{"kasa_config", func(c *Config) any { return &c.KasaConfig }},
-	{"layer_replication", func(c *Config) any { return &c.LayerReplication }},
 	{"layers_pattern", func(c *Config) any { return (*stringOrList)(&c.LayersPattern) }},
 	{"layers_to_transform", func(c *Config) any { return (*intOrList)(&c.LayersToTransform) }},
-	{"loftq_config", func(c *Config) any { return &c.LoftqConfig }},
-	{"lora_alpha", func(c *Config) any { return (*alpha)(&c.LoraAlpha) }},
-	{"lora_bias", func(c *Config) any { return &c.LoraBias }},
-	{"lora_dropout", func(c *Config) any { return &c.LoraDropout }},
-	{"lora_ga_config", func(c *Config) any { return &c.LoraGAConfig }},
-	{"megatron_config", func(c *Config) any { return &c.MegatronConfig }},
-	{"megatron_core", func(c *Config) any { return &c.MegatronCore }},
 	{"modules_to_save", func(c *Config) any { return &c.ModulesToSave }},
-	{"monteclora_config", func(c *Config) any { return &c.MontecloraConfig }},
 	{"peft_type", func(c *Config) any { return &c.PeftType }},
 	{"peft_version", func(c *Config) any { return &c.PeftVersion }},
-	{"qalora_group_size", func(c *Config) any { return &c.QaloraGroupSize }},
-	{"r", func(c *Config) any { return &c.R }},
-	{"rank_pattern", func(c *Config) any { return &c.RankPattern }},
 	{"revision", func(c *Config) any { return &c.Revision }},
 	{"target_modules", func(c *Config) any { return &c.TargetModules }},
-	{"target_parameters", func(c *Config) any { return &c.TargetParameters }},
 	{"task_type", func(c *Config) any { return &c.TaskType }},
-	{"trainable_token_indices", func(c *Config) any { return &c.TrainableTokenIndices }},
-	{"use_bdlora", func(c *Config) any { return &c.UseBDLoRA }},
-	{"use_dora", func(c *Config) any { return &c.UseDoRA }},
-	{"use_qalora", func(c *Config) any { return &c.UseQALoRA }},
-	{"use_rslora", func(c *Config) any { return &c.UseRSLoRA }},
-	{"velora_config", func(c *Config) any { return &c.VeloraConfig }},
 }
 
 // Types that differ from their Go type in how they look in the file.

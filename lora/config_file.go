@@ -41,14 +41,16 @@ func ParseConfig(data []byte) (*Config, error) {
 	if _, ok := o.get("peft_type"); !ok {
 		return nil, configError("peft_type", "the key is missing: this is no adapter_config.json of PEFT")
 	}
-	c := DefaultConfig()
+	peftType, _ := o.get("peft_type")
+	c := newConfig(peftType)
 	c.read = o
+	fields := keysOf(c.PeftType)
 	for _, m := range o {
 		i, known := slices.BinarySearchFunc(fields, m.key, func(f field, key string) int {
 			return strings.Compare(f.key, key)
 		})
 		if !known {
-			c.Warnings = append(c.Warnings, unknownKey(m.key))
+			c.Warnings = append(c.Warnings, unknownKey(m.key, fields))
 			continue
 		}
 		if err := decode(fields[i].at(c), m.value); err != nil {
@@ -58,7 +60,7 @@ func ParseConfig(data []byte) (*Config, error) {
 	return c, nil
 }
 
-func unknownKey(key string) string {
+func unknownKey(key string, fields []field) string {
 	if key == "runtime_config" {
 		return "runtime_config is ignored: it is no property of an adapter"
 	}
@@ -75,7 +77,7 @@ func unknownKey(key string) string {
 // depends. A value that was read and not changed keeps the form that it had.
 func (c *Config) JSON() []byte {
 	var o object
-	for _, f := range fields {
+	for _, f := range keysOf(c.PeftType) {
 		o = append(o, member{f.key, c.encodeField(f)})
 	}
 	return appendJSON(nil, o, 0)
@@ -85,7 +87,7 @@ func (c *Config) encodeField(f field) any {
 	now := f.at(c)
 	if _, isSet := now.(*ModuleSet); !isSet {
 		if v, ok := c.read.get(f.key); ok {
-			then := f.at(DefaultConfig())
+			then := f.at(newConfig(c.PeftType))
 			if decode(then, v) == nil && reflect.DeepEqual(now, then) {
 				return keepOrder(now, v)
 			}

@@ -56,7 +56,8 @@ func (a *Adapter) Digest() (Digest, error) {
 // contains only keys that differ from PEFT's defaults, so that new keys of later PEFT
 // versions leave existing digests unchanged.
 func (c *Config) essence() []byte {
-	d, normal := c.Clone(), DefaultConfig()
+	d, normal := c.Clone(), newConfig(c.PeftType)
+	normal.PeftType = DefaultConfig().PeftType
 	d.PeftVersion, d.InferenceMode, d.LoraDropout, d.AutoMapping = normal.PeftVersion, normal.InferenceMode, normal.LoraDropout, normal.AutoMapping
 	d.BaseModelNameOrPath, d.Revision = nil, nil
 	if !d.Classifies() {
@@ -66,7 +67,7 @@ func (c *Config) essence() []byte {
 		d.InitLoraWeights = InitDefault // the others leave the base weights alone
 	}
 	var o object
-	for _, f := range fields {
+	for _, f := range keysOf(c.PeftType) {
 		if v := encode(f.at(d)); !reflect.DeepEqual(v, encode(f.at(normal))) {
 			o = append(o, member{f.key, v})
 		}

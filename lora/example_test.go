@@ -33,8 +33,8 @@ func Example() {
 	var tensors []lora.Tensor
 	for _, target := range placed.Targets {
 		w, _ := target.Initialize(42, nil)
-		copy(w.A, []float32{1, 2, 3, 4}) // stands in for training
-		copy(w.B, []float32{0.5, -1})
+		copy(w[lora.RoleA], []float32{1, 2, 3, 4}) // stands in for training
+		copy(w[lora.RoleB], []float32{0.5, -1})
 		own, _ := w.Tensors(target)
 		tensors = append(tensors, own...)
 		fmt.Println(target.Name, "rank", target.Rank, "scale", target.Scale)
@@ -126,7 +126,7 @@ func ExampleRegistry() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		w := &lora.Weights{A: []float32{1, 2, 3, 4}, B: []float32{b, -b}}
+		w := lora.Weights{lora.RoleA: []float32{1, 2, 3, 4}, lora.RoleB: []float32{b, -b}}
 		tensors, err := w.Tensors(placed.Targets[0])
 		if err == nil {
 			err = lora.Save(dir, config, tensors)

@@ -138,8 +138,8 @@ func TestInitializeExperts(t *testing.T) {
 		p := place(t, `"target_parameters":["mlp.experts.down_proj"],"r":4,"init_lora_weights":`+init, lora.Model{Type: "mixtral", Modules: model.Modules[len(model.Modules)-1:]})
 		w, err := p.Targets[0].Initialize(5, nil)
 		require.NoError(t, err)
-		require.Len(t, w.A, 9*4*64)
-		require.Len(t, w.B, 100*4*9)
+		require.Len(t, w[lora.RoleA], 9*4*64)
+		require.Len(t, w[lora.RoleB], 100*4*9)
 		most := func(x []float32) (most float64) {
 			for _, v := range x {
 				most = max(most, math.Abs(float64(v)))
@@ -148,16 +148,16 @@ func TestInitializeExperts(t *testing.T) {
 		}
 		if init == `"gaussian"` { // of deviation 1/4
 			sum := 0.0
-			for _, v := range w.A {
+			for _, v := range w[lora.RoleA] {
 				sum += float64(v) * float64(v)
 			}
-			require.InDelta(t, 1/4., math.Sqrt(sum/float64(len(w.A))), 0.01)
+			require.InDelta(t, 1/4., math.Sqrt(sum/float64(len(w[lora.RoleA]))), 0.01)
 		} else {
-			require.LessOrEqual(t, most(w.A), want[0])
-			require.Greater(t, most(w.A), 0.99*want[0])
+			require.LessOrEqual(t, most(w[lora.RoleA]), want[0])
+			require.Greater(t, most(w[lora.RoleA]), 0.99*want[0])
 		}
-		require.LessOrEqual(t, most(w.B), want[1])
-		require.GreaterOrEqual(t, most(w.B), 0.99*want[1])
+		require.LessOrEqual(t, most(w[lora.RoleB]), want[1])
+		require.GreaterOrEqual(t, most(w[lora.RoleB]), 0.99*want[1])
 	}
 }
 
@@ -226,18 +226,18 @@ func TestMergeStack(t *testing.T) {
 		p := place(t, fmt.Sprintf(`"target_parameters":["experts.gate_up_proj"],"r":%d`, r), lora.Model{Type: "mixtral", Modules: m.Modules[at : at+1]})
 		target := p.Targets[0]
 		w := target.NewWeights()
-		for i := range w.A {
-			w.A[i] = float32(i%7) - 3
+		for i := range w[lora.RoleA] {
+			w[lora.RoleA][i] = float32(i%7) - 3
 		}
-		for i := range w.B {
-			w.B[i] = float32(i%5) - 1
+		for i := range w[lora.RoleB] {
+			w[lora.RoleB][i] = float32(i%5) - 1
 		}
 		want := make([]float32, count*out*in)
 		for e := range count {
 			for o := range out {
 				for i := range in {
 					for k := range r {
-						want[(e*out+o)*in+i] += float32(target.Scale) * w.B[o*r*count+k*count+e] * w.A[(e*r+k)*in+i]
+						want[(e*out+o)*in+i] += float32(target.Scale) * w[lora.RoleB][o*r*count+k*count+e] * w[lora.RoleA][(e*r+k)*in+i]
 					}
 				}
 			}

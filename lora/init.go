@@ -3,36 +3,20 @@ package lora
 import (
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/lorafuse/lorafuse/internal/linalg"
 	"github.com/lorafuse/lorafuse/internal/philox"
+	"github.com/lorafuse/lorafuse/internal/suggest"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Weights holds the tensors of one target in host memory, in the layout of an adapter
-// file. BBias and Magnitude are nil if the target does not use them.
-type Weights struct {
-	A         []float32 // [rank, in]; of a stack [matrices·rank, in]
-	B         []float32 // [out, rank]; of a stack [out, rank·matrices]
-	BBias     []float32 // [out]
-	Magnitude []float32 // [out]
-}
-
-// NewWeights returns weights of the sizes of t, all zero.
-func (t Target) NewWeights() *Weights {
-	ranks := t.matrices() * t.Rank
-	w := &Weights{A: make([]float32, ranks*t.In), B: make([]float32, t.Out*ranks)}
-	if t.LoraBias {
-		w.BBias = make([]float32, t.Out)
-	}
-	if t.DoRA {
-		w.Magnitude = make([]float32, t.Out)
-	}
-	return w
-}
-
-// NeedsBase reports whether Init looks at the weight of the module.
-func (t Target) NeedsBase() bool { return t.DoRA || t.MutatesBase() }
+// NeedsBase reports whether Initialize looks at the weight of the module.
+func (t Target) NeedsBase() bool { return t.adapter().needsBase(t) }
 
 // MutatesBase reports whether the initialization removes a part from the base weight
 // (PiSSA, OLoRA). The module then computes with the residual, see [Target.Residual].
@@ -46,66 +30,61 @@ func (t Target) MutatesBase() bool {
 // the weight of the module in the layout of the model's file; it may be nil unless
 // NeedsBase.
 //
-// The formulas are PEFT's: by default A is uniform in ±1/√in and B is zero (torch's
-// kaiming_uniform with a = √5); gaussian draws A from a normal distribution with
-// deviation 1/rank; false draws A and B from uniform distributions. For embeddings A is
-// zero and B standard normal. PiSSA (arXiv 2404.02948) sets A = √(S/s)·Vᵀ, B = U·√(S/s)
-// for the largest singular values S, OLoRA (arXiv 2406.01775) the first rows of R and
-// columns of Q. DoRA's magnitude (arXiv 2402.09353) is the norm of each output row of
-// the weight that the module computes with.
-//
-// Initialize fails with ErrUnsupported for a method that needs data or is unknown.
-func (t Target) Initialize(seed uint64, base []float32) (*Weights, error) {
-	kind, iterations, err := t.Init.parse()
-	if err != nil {
-		return nil, err
-	}
+// Initialize fails with ErrUnsupported if Init is a method that needs data or is unknown.
+func (t Target) Initialize(seed uint64, base []float32) (Weights, error) {
 	if t.NeedsBase() && len(base) != t.In*t.Out {
 		return nil, fmt.Errorf("lora: initialize %q: the base weight has %d elements, expected %d: %w", t.Name, len(base), t.In*t.Out, ErrShape)
 	}
-	if t.MutatesBase() && t.Rank > min(t.In, t.Out) {
-		return nil, fmt.Errorf("lora: initialize %q: rank %d of a weight of %d×%d: %w", t.Name, t.Rank, t.Out, t.In, ErrShape)
-	}
 	w := t.NewWeights()
-	switch {
-	case t.Kind == Embedding:
-		// PEFT initializes embeddings the same way for all methods.
-		t.draw(seed, RoleB).normal(w.B, 1)
-		if kind == InitRandom {
-			t.draw(seed, RoleA).normal(w.A, 1)
-		}
-	case kind == InitDefault:
-		t.draw(seed, RoleA).uniform(w.A, 1/math.Sqrt(float64(t.In)))
-	case kind == InitGaussian:
-		t.draw(seed, RoleA).normal(w.A, 1/float64(t.Rank))
-	case kind == InitRandom:
-		bound := 1 / math.Sqrt(float64(t.matrices()*t.Rank))
-		t.draw(seed, RoleA).uniform(w.A, 1/math.Sqrt(float64(t.In)))
-		t.draw(seed, RoleB).uniform(w.B, bound)
-		t.draw(seed, RoleBBias).uniform(w.BBias, bound)
-	case kind == InitPiSSA:
-		err = t.pissa(w, base, iterations, t.draw(seed, RoleA))
-	case kind == InitOLoRA:
-		err = t.olora(w, base)
-	default:
-		err = unsupported("init_lora_weights", "an adapter cannot begin by %q here, but by true, false, gaussian, pissa, pissa_niter_N or olora", t.Init)
-	}
-	if err != nil {
+	if err := t.adapter().initialize(t, w, seed, base); err != nil {
 		return nil, fmt.Errorf("lora: initialize %q: %w", t.Name, err)
-	}
-	if t.DoRA {
-		// A residual and the part taken out of it make up the base again.
-		sum := &Weights{A: w.A, B: w.B}
-		if t.MutatesBase() {
-			sum = nil
-		}
-		t.magnitude(w.Magnitude, base, sum)
 	}
 	return w, nil
 }
 
+// initialize follows PEFT: by default A is uniform in ±1/√in and B is zero (torch's
+// kaiming_uniform with a = √5); gaussian draws A from a normal distribution with
+// deviation 1/rank; false draws A and B from uniform distributions. For embeddings A is
+// zero and B standard normal. PiSSA (arXiv 2404.02948) sets A = √(S/s)·Vᵀ, B = U·√(S/s)
+// for the largest singular values S, OLoRA (arXiv 2406.01775) the first rows of R and
+// columns of Q.
+func (plainLoRA) initialize(t Target, w Weights, seed uint64, base []float32) error {
+	kind, iterations, err := t.Init.parse()
+	if err != nil {
+		return err
+	}
+	if t.MutatesBase() && t.Rank > min(t.In, t.Out) {
+		return fmt.Errorf("rank %d of a weight of %d×%d: %w", t.Rank, t.Out, t.In, ErrShape)
+	}
+	a, b, bias := t.draw(seed, 0), t.draw(seed, 1), t.draw(seed, 2)
+	switch {
+	case t.Kind == Embedding:
+		// PEFT initializes embeddings the same way for all methods.
+		b.normal(w[RoleB], 1)
+		if kind == InitRandom {
+			a.normal(w[RoleA], 1)
+		}
+	case kind == InitDefault:
+		a.uniform(w[RoleA], 1/math.Sqrt(float64(t.In)))
+	case kind == InitGaussian:
+		a.normal(w[RoleA], 1/float64(t.Rank))
+	case kind == InitRandom:
+		bound := 1 / math.Sqrt(float64(t.matrices()*t.Rank))
+		a.uniform(w[RoleA], 1/math.Sqrt(float64(t.In)))
+		b.uniform(w[RoleB], bound)
+		bias.uniform(w[RoleBBias], bound)
+	case kind == InitPiSSA:
+		return t.pissa(w, base, iterations, a)
+	case kind == InitOLoRA:
+		return t.olora(w, base)
+	default:
+		return unsupported("init_lora_weights", "an adapter cannot begin by %q here, but by true, false, gaussian, pissa, pissa_niter_N or olora", t.Init)
+	}
+	return nil
+}
+
 // pissa factors the base by its singular values.
-func (t Target) pissa(w *Weights, base []float32, iterations int, random stream) error {
+func (t Target) pissa(w Weights, base []float32, iterations int, random stream) error {
 	m, err := t.matrix(base)
 	if err != nil {
 		return err
@@ -126,17 +105,17 @@ func (t Target) pissa(w *Weights, base []float32, iterations int, random stream)
 	for k := range t.Rank {
 		root := math.Sqrt(s[k] / t.Scale)
 		for j, v := range vt.Row(k) {
-			w.A[k*t.In+j] = float32(root * v)
+			w[RoleA][k*t.In+j] = float32(root * v)
 		}
 		for i := range t.Out {
-			w.B[i*t.Rank+k] = float32(root * u.Row(i)[k])
+			w[RoleB][i*t.Rank+k] = float32(root * u.Row(i)[k])
 		}
 	}
 	return nil
 }
 
 // olora initializes A and B with the first rows of R and columns of Q.
-func (t Target) olora(w *Weights, base []float32) error {
+func (t Target) olora(w Weights, base []float32) error {
 	if t.Kind == Conv1D {
 		return unsupported("init_lora_weights", "olora factors the transposed weight of a Conv1D layer in PEFT, which does not fit")
 	}
@@ -147,10 +126,10 @@ func (t Target) olora(w *Weights, base []float32) error {
 	q, r := linalg.QR(m)
 	for k := range t.Rank {
 		for j, v := range r.Row(k) {
-			w.A[k*t.In+j] = float32(v)
+			w[RoleA][k*t.In+j] = float32(v)
 		}
 		for i := range t.Out {
-			w.B[i*t.Rank+k] = float32(q.Row(i)[k])
+			w[RoleB][i*t.Rank+k] = float32(q.Row(i)[k])
 		}
 	}
 	return nil
@@ -165,12 +144,122 @@ func (t Target) matrix(base []float32) (linalg.Matrix, error) {
 	return m.T(), err
 }
 
-// draw returns the random stream of one tensor of t. Half of a hash of its name is the
-// step of the stream, the other half its operation.
-func (t Target) draw(seed uint64, role Role) stream {
+// Residual subtracts the initial adapter from the weight of its module: W -= Scale·B·A,
+// rounded to the type in which the model holds it. PiSSA and OLoRA begin with this;
+// initial is the result of Initialize.
+func (t Target) Residual(weight []float32, initial Weights, d tensor.DType) error {
+	if err := t.checkSizes(weight, initial); err != nil {
+		return err
+	}
+	t.addProduct(weight, initial, -t.Scale)
+	return roundTo(weight, d)
+}
+
+// Plain converts an adapter initialized by PiSSA or OLoRA to one for the original base
+// weight. The result has twice the rank, A' = [A; A₀] and B' = [B, −B₀], so that s·B'A'
+// = s·(BA − B₀A₀). [Config.Plain] returns its configuration.
+func (t Target) Plain(trained, initial Weights) (Weights, error) {
+	if t.r > t.Rank {
+		return nil, unsupported("r", "%q: rank %d exceeds that of the weight, such an adapter cannot be converted", t.Name, t.r)
+	}
+	for _, w := range []Weights{trained, initial} {
+		if err := t.checkSizes(nil, w); err != nil {
+			return nil, err
+		}
+	}
+	p := maps.Clone(trained)
+	p[RoleA] = slices.Concat(trained[RoleA], initial[RoleA])
+	p[RoleB] = make([]float32, 0, 2*len(trained[RoleB]))
+	for i := range t.Out {
+		row := i * t.Rank
+		p[RoleB] = append(p[RoleB], trained[RoleB][row:row+t.Rank]...)
+		for _, b := range initial[RoleB][row : row+t.Rank] {
+			p[RoleB] = append(p[RoleB], -b)
+		}
+	}
+	return p, nil
+}
+
+// Plain returns the configuration of an adapter whose targets were converted by
+// [Target.Plain]. Ranks and alphas are doubled (alpha times √2 with rank-stabilized
+// LoRA) to preserve the scales, and init_lora_weights is true. Like PEFT, it rejects
+// rank-stabilized LoRA with rank or alpha patterns.
+func (c *Config) Plain() (*Config, error) {
+	if c.UseRSLoRA && (len(c.RankPattern) > 0 || len(c.AlphaPattern) > 0) {
+		return nil, unsupported("use_rslora", "with rank_pattern or alpha_pattern the adapter cannot be converted for the unchanged base")
+	}
+	p := c.Clone()
+	p.InitLoraWeights = InitDefault
+	p.R *= 2
+	if c.UseRSLoRA {
+		p.LoraAlpha *= math.Sqrt2
+	} else {
+		p.LoraAlpha *= 2
+	}
+	for i := range p.RankPattern {
+		p.RankPattern[i].R *= 2
+	}
+	for i := range p.AlphaPattern {
+		p.AlphaPattern[i].Alpha *= 2
+	}
+	return p, nil
+}
+
+// validate rejects methods that changed the base weights in a way that cannot be
+// reproduced: such an adapter is wrong on a plain base. biased says that B has a bias.
+func (m InitMethod) validate(biased bool) error {
+	const key = "init_lora_weights"
+	kind, _, err := m.parse()
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case "corda":
+		return unsupported(key, "corda took its adapter out of the base weights, guided by data; save the adapter with path_initial_model_for_weight_conversion in PEFT")
+	case "lora_ga":
+		return unsupported(key, "lora_ga took its adapter out of the base weights, guided by gradients; save the adapter with path_initial_model_for_weight_conversion in PEFT")
+	case "loftq":
+		return unsupported(key, "loftq replaced the base weights by quantized ones, which are not in the adapter")
+	}
+	if biased && kind != InitDefault && kind != InitRandom {
+		return configError("lora_bias", "it needs init_lora_weights to be true or false, found %q", m)
+	}
+	return nil
+}
+
+// initMethods are all methods that PEFT knows. The last three leave the base unchanged,
+// so their trained adapters need no special treatment.
+var initMethods = []string{"gaussian", "pissa", "olora", "corda", "lora_ga", "loftq", "eva", "orthogonal", "mica"}
+
+// parse splits a method into its kind and, for PiSSA, the iterations of its
+// randomized SVD, -1 for the exact one. PEFT overlooks the case of some names.
+func (m InitMethod) parse() (kind InitMethod, iterations int, err error) {
+	switch m {
+	case "", InitDefault:
+		return InitDefault, -1, nil
+	case InitRandom:
+		return InitRandom, -1, nil
+	}
+	if n, ok := strings.CutPrefix(string(m), "pissa_niter_"); ok {
+		iterations, err := strconv.Atoi(n)
+		if err != nil || iterations < 0 || iterations > 1000 {
+			return "", 0, configError("init_lora_weights", "%q: the iterations must be a number from 0 to 1000", m)
+		}
+		return InitPiSSA, iterations, nil
+	}
+	lower := strings.ToLower(string(m))
+	if slices.Contains(initMethods, lower) {
+		return InitMethod(lower), -1, nil
+	}
+	return "", 0, configError("init_lora_weights", "unknown method %q%s", m, suggest.DidYouMean(string(m), initMethods))
+}
+
+// draw returns the random stream of one tensor of t. Half of a hash of the module's name and
+// the tensor's number is the step of the stream, the other half its operation.
+func (t Target) draw(seed uint64, number byte) stream {
 	h := fnv.New64a()
 	h.Write([]byte(t.Name))
-	h.Write([]byte{0, byte(role)})
+	h.Write([]byte{0, number})
 	n := h.Sum64()
 	return stream{philox.NewStream(seed, uint32(n>>32), uint32(n))}
 }

@@ -17,12 +17,12 @@ func target(init lora.InitMethod, kind lora.Kind, in, out, rank int) lora.Target
 	return lora.Target{Module: lora.Module{Name: "model.layers.3.self_attn.q_proj", Kind: kind, In: in, Out: out}, Rank: rank, Alpha: 3, Scale: 3 / float64(rank), Init: init}
 }
 
-func initialize(t testing.TB, target lora.Target, seed uint64, base []float32) *lora.Weights {
+func initialize(t testing.TB, target lora.Target, seed uint64, base []float32) lora.Weights {
 	t.Helper()
 	w, err := target.Initialize(seed, base)
 	require.NoError(t, err)
-	require.Len(t, w.A, target.Rank*target.In)
-	require.Len(t, w.B, target.Out*target.Rank)
+	require.Len(t, w[lora.RoleA], target.Rank*target.In)
+	require.Len(t, w[lora.RoleB], target.Out*target.Rank)
 	return w
 }
 
@@ -58,32 +58,32 @@ func TestInitDistributions(t *testing.T) {
 	}
 	for _, kind := range []lora.Kind{lora.Linear, lora.Conv1D} {
 		w := initialize(t, target(lora.InitDefault, kind, 1000, 50, 8), 1, nil)
-		uniform(t, w.A, 1/math.Sqrt(1000))
-		zero(t, w.B)
+		uniform(t, w[lora.RoleA], 1/math.Sqrt(1000))
+		zero(t, w[lora.RoleB])
 		w = initialize(t, target("", kind, 1000, 50, 8), 1, nil)
-		uniform(t, w.A, 1/math.Sqrt(1000))
+		uniform(t, w[lora.RoleA], 1/math.Sqrt(1000))
 		w = initialize(t, target("Gaussian", kind, 1000, 50, 8), 1, nil)
-		normal(t, w.A, 1./8)
-		zero(t, w.B)
+		normal(t, w[lora.RoleA], 1./8)
+		zero(t, w[lora.RoleB])
 		random := target(lora.InitRandom, kind, 1000, 2000, 4)
 		random.LoraBias = true
 		w = initialize(t, random, 1, nil)
-		uniform(t, w.A, 1/math.Sqrt(1000))
-		uniform(t, w.B, 0.5)
-		_, _, largest := moments(w.BBias)
+		uniform(t, w[lora.RoleA], 1/math.Sqrt(1000))
+		uniform(t, w[lora.RoleB], 0.5)
+		_, _, largest := moments(w[lora.RoleBBias])
 		assert.InDelta(t, 0.5, largest, 0.01)
 	}
 	biased := target(lora.InitDefault, lora.Linear, 10, 50, 8)
 	biased.LoraBias = true
-	zero(t, initialize(t, biased, 1, nil).BBias)
+	zero(t, initialize(t, biased, 1, nil)[lora.RoleBBias])
 	for _, method := range []lora.InitMethod{lora.InitDefault, lora.InitGaussian, lora.InitPiSSA, lora.InitOLoRA} {
 		w := initialize(t, target(method, lora.Embedding, 30, 1000, 8), 1, nil)
-		zero(t, w.A)
-		normal(t, w.B, 1)
+		zero(t, w[lora.RoleA])
+		normal(t, w[lora.RoleB], 1)
 	}
 	w := initialize(t, target(lora.InitRandom, lora.Embedding, 1000, 1000, 8), 1, nil)
-	normal(t, w.A, 1)
-	normal(t, w.B, 1)
+	normal(t, w[lora.RoleA], 1)
+	normal(t, w[lora.RoleB], 1)
 }
 
 // The draws of a module depend on its name and the seed and nothing else, and
@@ -92,15 +92,15 @@ func TestInitIsAFunctionOfNameAndSeed(t *testing.T) {
 	a := target(lora.InitDefault, lora.Linear, 6, 5, 2)
 	w := initialize(t, a, 42, nil)
 	assert.Equal(t, w, initialize(t, a, 42, nil))
-	assert.NotEqual(t, w.A, initialize(t, a, 43, nil).A)
+	assert.NotEqual(t, w[lora.RoleA], initialize(t, a, 43, nil)[lora.RoleA])
 	b := a
 	b.Name = "model.layers.4.self_attn.q_proj"
-	assert.NotEqual(t, w.A, initialize(t, b, 42, nil).A)
+	assert.NotEqual(t, w[lora.RoleA], initialize(t, b, 42, nil)[lora.RoleA])
 	r := target(lora.InitRandom, lora.Linear, 6, 6, 6)
 	r.Rank = 6
 	both := initialize(t, r, 42, nil)
-	assert.NotEqual(t, both.A, both.B)
-	assert.Equal(t, []float32{-0.16209927, -0.044639748, 0.33353677}, w.A[:3])
+	assert.NotEqual(t, both[lora.RoleA], both[lora.RoleB])
+	assert.Equal(t, []float32{-0.16209927, -0.044639748, 0.33353677}, w[lora.RoleA][:3])
 }
 
 func TestInitErrors(t *testing.T) {
@@ -147,18 +147,18 @@ func TestInitFactorsAsPEFT(t *testing.T) {
 				require.NoError(t, err)
 				for k := range target.Rank {
 					sign := float32(1)
-					if dot(got.A[k*target.In:(k+1)*target.In], want.A[k*target.In:]) < 0 {
+					if dot(got[lora.RoleA][k*target.In:(k+1)*target.In], want[lora.RoleA][k*target.In:]) < 0 {
 						sign = -1
 					}
 					for i := range target.In {
-						assert.InDelta(t, want.A[k*target.In+i], sign*got.A[k*target.In+i], 2e-4)
+						assert.InDelta(t, want[lora.RoleA][k*target.In+i], sign*got[lora.RoleA][k*target.In+i], 2e-4)
 					}
 					for o := range target.Out {
-						assert.InDelta(t, want.B[o*target.Rank+k], sign*got.B[o*target.Rank+k], 2e-4)
+						assert.InDelta(t, want[lora.RoleB][o*target.Rank+k], sign*got[lora.RoleB][o*target.Rank+k], 2e-4)
 					}
 				}
-				for i := range got.Magnitude {
-					assert.InDelta(t, want.Magnitude[i], got.Magnitude[i], 1e-5)
+				for i := range got[lora.RoleMagnitude] {
+					assert.InDelta(t, want[lora.RoleMagnitude][i], got[lora.RoleMagnitude][i], 1e-5)
 				}
 				residual := slices.Clone(weight)
 				require.NoError(t, target.Residual(residual, got, tensor.F32))
@@ -181,7 +181,7 @@ func dot(a, b []float32) (sum float64) {
 
 func TestRandomizedPiSSA(t *testing.T) {
 	exact, random := target(lora.InitPiSSA, lora.Linear, 30, 40, 3), target("pissa_niter_20", lora.Linear, 30, 40, 3)
-	weight := initialize(t, target(lora.InitRandom, lora.Linear, 30, 40, 40), 5, nil).B[:1200]
+	weight := initialize(t, target(lora.InitRandom, lora.Linear, 30, 40, 40), 5, nil)[lora.RoleB][:1200]
 	want, got := initialize(t, exact, 1, weight), initialize(t, random, 1, weight)
 	x, y := slices.Clone(weight), slices.Clone(weight)
 	require.NoError(t, exact.Residual(x, want, tensor.F32))
@@ -193,7 +193,7 @@ func TestRandomizedPiSSA(t *testing.T) {
 
 func TestResidualInBF16(t *testing.T) {
 	tg := target(lora.InitOLoRA, lora.Linear, 5, 4, 2)
-	weight := initialize(t, target(lora.InitRandom, lora.Linear, 5, 4, 5), 5, nil).B
+	weight := initialize(t, target(lora.InitRandom, lora.Linear, 5, 4, 5), 5, nil)[lora.RoleB]
 	w := initialize(t, tg, 1, weight)
 	residual := slices.Clone(weight)
 	require.NoError(t, tg.Residual(residual, w, tensor.BF16))
@@ -207,12 +207,10 @@ func TestResidualInBF16(t *testing.T) {
 func TestMagnitude(t *testing.T) {
 	for _, kind := range []lora.Kind{lora.Linear, lora.Conv1D, lora.Embedding} {
 		for _, method := range []lora.InitMethod{lora.InitDefault, lora.InitRandom} {
-			tg := target(method, kind, 5, 4, 2)
-			tg.DoRA = true
-			weight := initialize(t, target(lora.InitRandom, lora.Linear, 5, 4, 5), 5, nil).B
+			without := target(method, kind, 5, 4, 2)
+			tg := lora.WithMethod(without, "DoRA")
+			weight := initialize(t, target(lora.InitRandom, lora.Linear, 5, 4, 5), 5, nil)[lora.RoleB]
 			w := initialize(t, tg, 1, weight)
-			without := tg
-			without.DoRA = false
 			want := slices.Clone(weight)
 			require.NoError(t, without.MergeInto(want, w))
 			got := slices.Clone(weight)

@@ -9,24 +9,15 @@ import (
 const keyPrefix = "base_model.model."
 
 // Role is the part that a tensor of an adapter plays.
-type Role uint8
+type Role string
 
-// The roles, with the shapes in the file.
+// The roles of tensors that are not of a method's, with the shapes in the file.
 const (
-	RoleA         Role = iota // lora_A [rank, in]; lora_embedding_A [rank, vocabulary]; of a stack [matrices·rank, in]
-	RoleB                     // lora_B [out, rank]; lora_embedding_B [columns, rank]; of a stack [out, rank·matrices]
-	RoleBBias                 // lora_B.bias [out]
-	RoleMagnitude             // lora_magnitude_vector [out] of DoRA; [columns] on an embedding
-	RoleBase                  // the base weight or bias of a targeted embedding or head
-	RoleSaved                 // weight or bias of a module that is saved whole
-	RoleBias                  // a trained bias of the base model [out]
-	RoleTokens                // trainable_tokens_delta [tokens, columns]: the rows themselves
+	RoleBase   Role = "base weight"  // the base weight or bias of a targeted embedding or head
+	RoleSaved  Role = "saved module" // weight or bias of a module that is saved whole
+	RoleBias   Role = "bias"         // a trained bias of the base model [out]
+	RoleTokens Role = "tokens"       // trainable_tokens_delta [tokens, columns]: the rows themselves
 )
-
-// String returns the name of the role in messages.
-func (r Role) String() string {
-	return [...]string{"A", "B", "bias of B", "magnitude", "base weight", "saved module", "bias", "tokens"}[r]
-}
 
 // TensorSpec describes one tensor of an adapter file.
 type TensorSpec struct {
@@ -69,10 +60,7 @@ func (p *Placement) Tensors() []TensorSpec {
 		specs = appendParams(specs, m.Module, ".", RoleSaved)
 	}
 	for _, t := range p.Tokens {
-		specs = append(specs, TensorSpec{
-			Key:    keyPrefix + t.Name + ".token_adapter.trainable_tokens_delta",
-			Module: t.Name, Role: RoleTokens, Shape: []int{len(t.Tokens), t.columns()},
-		})
+		specs = append(specs, TensorSpec{Key: t.key(), Module: t.Name, Role: RoleTokens, Shape: []int{len(t.Tokens), t.columns()}})
 	}
 	return specs
 }
@@ -93,45 +81,33 @@ func copyOfBias(key string, expected map[string]TensorSpec) bool {
 	return false
 }
 
-// Key returns the key of a tensor of this target in an adapter file. The role is RoleA,
-// RoleB, RoleBBias or RoleMagnitude.
+// Key returns the key of a tensor of this target in an adapter file, or nothing if the method
+// has no tensor with that role.
 func (t Target) Key(role Role) string {
-	key := keyPrefix + t.Name
-	switch t.Kind {
-	case Parameter:
-		key = keyPrefix + t.holder() + strings.Repeat(".base_layer", t.around)
-	case Embedding:
-		switch role {
-		case RoleA:
-			return key + ".lora_embedding_A"
-		case RoleB:
-			return key + ".lora_embedding_B"
+	for _, p := range t.adapter().parts() {
+		if p.role == role {
+			return t.key(p)
 		}
-	}
-	switch role {
-	case RoleA:
-		return key + ".lora_A.weight"
-	case RoleB:
-		return key + ".lora_B.weight"
-	case RoleBBias:
-		return key + ".lora_B.bias"
-	case RoleMagnitude:
-		return key + ".lora_magnitude_vector"
 	}
 	return ""
 }
 
+func (t Target) key(p part) string {
+	switch {
+	case t.Kind == Parameter:
+		return keyPrefix + t.holder() + strings.Repeat(".base_layer", t.around) + p.end
+	case t.Kind == Embedding && p.ofEmbedding != "":
+		return keyPrefix + t.Name + p.ofEmbedding
+	}
+	return keyPrefix + t.Name + p.end
+}
+
 func (t Target) tensors() []TensorSpec {
-	spec := func(role Role, shape ...int) TensorSpec {
-		return TensorSpec{Key: t.Key(role), Module: t.Name, Role: role, Shape: shape}
-	}
-	ranks := t.matrices() * t.Rank
-	specs := []TensorSpec{spec(RoleA, ranks, t.In), spec(RoleB, t.Out, ranks)}
-	if t.LoraBias {
-		specs = append(specs, spec(RoleBBias, t.Out))
-	}
-	if t.DoRA {
-		specs = append(specs, spec(RoleMagnitude, t.Out))
+	var specs []TensorSpec
+	for _, p := range t.adapter().parts() {
+		if shape := t.adapter().shape(t, p.role); shape != nil {
+			specs = append(specs, TensorSpec{Key: t.key(p), Module: t.Name, Role: p.role, Shape: shape})
+		}
 	}
 	return specs
 }

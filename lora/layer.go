@@ -44,7 +44,7 @@ func NewLayer(in, out, rank int, alpha float32, seed uint64) (*Layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.A, l.B = w.A, w.B
+	l.A, l.B = w[RoleA], w[RoleB]
 	return l, nil
 }
 

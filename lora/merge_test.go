@@ -225,7 +225,7 @@ func BenchmarkMergeInto(b *testing.B) {
 }
 
 // reference is W + s·BA by the definition, DoRA included, in float64.
-func reference(t lora.Target, weight []float32, w *lora.Weights) []float64 {
+func reference(t lora.Target, weight []float32, w lora.Weights) []float64 {
 	at := func(o, i int) int {
 		if t.Kind == lora.Linear {
 			return o*t.In + i
@@ -238,15 +238,15 @@ func reference(t lora.Target, weight []float32, w *lora.Weights) []float64 {
 		for i := range t.In {
 			sum := 0.0
 			for k := range t.Rank {
-				sum += float64(w.B[o*t.Rank+k]) * float64(w.A[k*t.In+i])
+				sum += float64(w[lora.RoleB][o*t.Rank+k]) * float64(w[lora.RoleA][k*t.In+i])
 			}
 			v := float64(weight[at(o, i)]) + t.Scale*sum
 			out[at(o, i)] = v
 			norm += v * v
 		}
-		if t.DoRA {
+		if t.Method() == "DoRA" {
 			for i := range t.In {
-				out[at(o, i)] *= float64(w.Magnitude[o]) / math.Sqrt(norm)
+				out[at(o, i)] *= float64(w[lora.RoleMagnitude][o]) / math.Sqrt(norm)
 			}
 		}
 	}
@@ -258,13 +258,14 @@ func TestMergeProperty(t *testing.T) {
 		target := lora.Target{
 			Module: lora.Module{Name: "m", Kind: rapid.SampledFrom([]lora.Kind{lora.Linear, lora.Conv1D, lora.Embedding}).Draw(t, "kind"),
 				In: rapid.IntRange(1, 9).Draw(t, "in"), Out: rapid.IntRange(1, 9).Draw(t, "out")},
-			Rank: rapid.IntRange(1, 5).Draw(t, "rank"), Scale: rapid.Float64Range(-3, 3).Draw(t, "scale"), DoRA: rapid.Bool().Draw(t, "dora"),
+			Rank: rapid.IntRange(1, 5).Draw(t, "rank"), Scale: rapid.Float64Range(-3, 3).Draw(t, "scale"),
 		}
+		target = lora.WithMethod(target, rapid.SampledFrom([]string{"LoRA", "DoRA"}).Draw(t, "method"))
 		value := rapid.Float32Range(0.1, 2)
 		fill := func(n int) []float32 { return rapid.SliceOfN(value, n, n).Draw(t, "values") }
-		w := &lora.Weights{A: fill(target.Rank * target.In), B: fill(target.Rank * target.Out)}
-		if target.DoRA {
-			w.Magnitude = fill(target.Out)
+		w := lora.Weights{lora.RoleA: fill(target.Rank * target.In), lora.RoleB: fill(target.Rank * target.Out)}
+		if target.Method() == "DoRA" {
+			w[lora.RoleMagnitude] = fill(target.Out)
 		}
 		weight := fill(target.In * target.Out)
 		want := reference(target, weight, w)
@@ -273,7 +274,7 @@ func TestMergeProperty(t *testing.T) {
 		for i := range want {
 			require.InDelta(t, want[i], got[i], 1e-5*(1+math.Abs(want[i])))
 		}
-		if !target.DoRA {
+		if target.Method() == "LoRA" {
 			// What was taken out first comes back.
 			back := slices.Clone(weight)
 			require.NoError(t, target.Residual(back, w, tensor.F32))
@@ -300,13 +301,13 @@ func TestMergeIndependentOfThreads(t *testing.T) {
 }
 
 func TestMergeErrors(t *testing.T) {
-	target := lora.Target{Module: lora.Module{Name: "m", Kind: lora.Linear, In: 3, Out: 2, Bias: true}, Rank: 1, Scale: 1, DoRA: true}
-	w := &lora.Weights{A: make([]float32, 3), B: make([]float32, 2), Magnitude: make([]float32, 2)}
+	target := lora.WithMethod(lora.Target{Module: lora.Module{Name: "m", Kind: lora.Linear, In: 3, Out: 2, Bias: true}, Rank: 1, Scale: 1}, "DoRA")
+	w := lora.Weights{lora.RoleA: make([]float32, 3), lora.RoleB: make([]float32, 2), lora.RoleMagnitude: make([]float32, 2)}
 	require.ErrorIs(t, target.MergeInto(make([]float32, 5), w), lora.ErrShape)
-	require.ErrorIs(t, target.MergeInto(make([]float32, 6), &lora.Weights{A: w.A, B: w.B}), lora.ErrShape)
-	require.ErrorIs(t, target.MergeInto(make([]float32, 6), &lora.Weights{A: w.B, B: w.B}), lora.ErrShape)
+	require.ErrorIs(t, target.MergeInto(make([]float32, 6), lora.Weights{lora.RoleA: w[lora.RoleA], lora.RoleB: w[lora.RoleB]}), lora.ErrShape)
+	require.ErrorIs(t, target.MergeInto(make([]float32, 6), lora.Weights{lora.RoleA: w[lora.RoleB], lora.RoleB: w[lora.RoleB]}), lora.ErrShape)
 	require.ErrorIs(t, target.MergeInto(make([]float32, 6), w), lora.ErrNotFinite, "a row of zeros has no direction")
-	require.ErrorIs(t, target.MergeBias(make([]float32, 3), &lora.Weights{BBias: make([]float32, 2)}), lora.ErrShape)
+	require.ErrorIs(t, target.MergeBias(make([]float32, 3), lora.Weights{lora.RoleBBias: make([]float32, 2)}), lora.ErrShape)
 	require.ErrorIs(t, lora.TokenPlacement{Module: target.Module, Tokens: []int{1}}.MergeTokens(make([]float32, 6), make([]float32, 2)), lora.ErrShape)
 
 	p := place(t, `"target_modules":["o_proj"],"lora_bias":true`, decoder(false))

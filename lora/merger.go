@@ -41,32 +41,22 @@ func NewMerger(a *Adapter, p *Placement) (*Merger, error) {
 			continue
 		}
 		m.add(t.Name+".weight", func(w []float32, d tensor.DType) error { return m.mergeTarget(t, w, d) })
-		if !t.LoraBias {
+		bias, err := t.adapter().mergeBias(t)
+		if err != nil {
+			return nil, err
+		}
+		if bias == nil {
 			continue
 		}
-		if !t.Bias {
-			return nil, unsupported("lora_bias", "%q has no bias to merge that of B into", t.Name)
-		}
-		m.add(t.Name+".bias", func(bias []float32, _ tensor.DType) error {
-			b, err := a.Float32s(t.Key(RoleBBias))
+		m.add(t.Name+".bias", func(b []float32, _ tensor.DType) error {
+			w, err := a.Weights(t)
 			if err != nil {
 				return err
 			}
-			return t.MergeBias(bias, &Weights{BBias: b})
+			return bias(b, w)
 		})
 	}
-	for _, t := range p.Tokens {
-		key := keyPrefix + t.Name + ".token_adapter.trainable_tokens_delta"
-		for _, module := range append([]Module{t.Module}, t.Tied...) {
-			m.add(module.Name+".weight", func(w []float32, _ tensor.DType) error {
-				rows, err := a.Float32s(key)
-				if err != nil {
-					return err
-				}
-				return t.MergeTokens(w, rows)
-			})
-		}
-	}
+	m.addTokens()
 	return m, nil
 }
 
@@ -132,7 +122,7 @@ type Untied struct {
 // is replaced.
 func (m *Merger) sameEdits(tied Module) bool {
 	if t, ok := m.placement.Target(tied.Name); ok && t.SharesWith == tied.TiedTo {
-		return !t.DoRA // DoRA's norms run along rows here and columns there
+		return t.adapter().additive() // else the method may treat rows here as columns there
 	}
 	for _, s := range m.placement.Saved {
 		if s.Name == tied.Name && s.SharesWith == tied.TiedTo {

@@ -19,7 +19,7 @@ import (
 // the adapters' contributions, each at the cost of its own rank and rows. Replaced base
 // weights are multiplied only with the rows that use them. Norms and embeddings are
 // computed for all rows with the parameters of each adapter that changes them, and the
-// results are selected by row.
+// results are selected by row. So is a linear layer whose method has no [terms].
 type Mix struct {
 	parts []*Injection
 }
@@ -120,7 +120,7 @@ func (x *Mix) Linear(b *nn.Builder, m nn.Module, in, w, bias graph.Tensor) (grap
 		return in, len(with) > 0
 	}
 	for _, i := range with {
-		if t, ok := x.parts[i].targets[m.Name]; ok && b.Training() && t.Dropout > 0 && (t.DoRA || !b.RowKeys()) {
+		if t, ok := x.parts[i].targets[m.Name]; ok && b.Training() && t.Dropout > 0 && !b.RowKeys() {
 			return b.G.Fail(fmt.Errorf("lora: %w: dropout of adapter %d of several in one batch", ErrUnsupported, i)), true
 		}
 	}

@@ -17,15 +17,15 @@ type mixedLinear struct {
 	m           nn.Module
 	in, w, bias graph.Tensor // bias is f32, or the zero Tensor
 
-	// By adapter: its weight and bias, changed or not, and the target if it targets the
-	// layer.
+	// By adapter: the weight and bias that its rows use, and its contribution or nil.
 	weights, biases []graph.Tensor
-	targets         []*Target
+	terms           []*terms
+	whole           []int // adapters without terms, which compute the layer for all rows
 }
 
 func newMixedLinear(x *Mix, b *nn.Builder, m nn.Module, in, w, bias graph.Tensor) *mixedLinear {
 	n := len(x.parts)
-	l := &mixedLinear{x: x, b: b, m: m, in: in, w: w, bias: bias, weights: make([]graph.Tensor, n), biases: make([]graph.Tensor, n), targets: make([]*Target, n)}
+	l := &mixedLinear{x: x, b: b, m: m, in: in, w: w, bias: bias, weights: make([]graph.Tensor, n), biases: make([]graph.Tensor, n), terms: make([]*terms, n)}
 	if bias.Valid() {
 		l.bias = bias.Cast(tensor.F32)
 	}
@@ -39,10 +39,21 @@ func newMixedLinear(x *Mix, b *nn.Builder, m nn.Module, in, w, bias graph.Tensor
 		if bias.Valid() && j.ownsBias(m) {
 			l.biases[i] = j.Param(part, m, m.Name+".bias", bias)
 		}
-		if _, head := j.tokens[m.Name]; head {
-			l.biases[i] = graph.Tensor{}
-		} else if t, ok := j.targets[m.Name]; ok {
-			l.targets[i] = &t
+	}
+	for i, j := range x.parts {
+		if j == nil {
+			continue
+		}
+		part := b.Part(i, j)
+		if t, ok := j.tokens[m.Name]; ok {
+			down, up := j.tokenFactors(part, m, t, l.weights[i])
+			l.terms[i], l.biases[i] = &terms{down: down, up: up, scale: 1}, graph.Tensor{}
+		} else if a, ok := j.layer(part, m, in, l.weights[i], l.biases[i]); ok {
+			if x, ok := a.terms(); ok {
+				l.terms[i] = &x
+			} else {
+				l.whole = append(l.whole, i)
+			}
 		}
 	}
 	return l
@@ -52,15 +63,15 @@ func newMixedLinear(x *Mix, b *nn.Builder, m nn.Module, in, w, bias graph.Tensor
 // does, since gradients are accumulated in the opposite order.
 func (l *mixedLinear) emit() graph.Tensor {
 	up := l.down()
-	return l.addLoraBias(l.stretch(up(l.base())))
+	return l.selectWhole(l.shift(l.gain(up(l.base()))))
 }
 
-// base returns the layer without LoRA, computed with the weight and bias of each row.
-// DoRA adds its bias last.
+// base returns the layer without adapters, computed with the weight and bias of each row.
+// Rows with a gain add their bias after it.
 func (l *mixedLinear) base() graph.Tensor {
 	first, differ := make([]graph.Tensor, len(l.biases)), false
 	for i, bias := range l.biases {
-		if t := l.targets[i]; t == nil || !t.DoRA {
+		if x := l.terms[i]; x == nil || x.gain == nil {
 			first[i] = bias
 		}
 		differ = differ || first[i] != l.bias
@@ -118,64 +129,66 @@ func (l *mixedLinear) down() (up func(y graph.Tensor) graph.Tensor) {
 
 // factors returns the factors of all adapters of this layer, grouped by dropout.
 func (l *mixedLinear) factors() (all []*factored) {
-	for i, j := range l.x.parts {
-		if j == nil {
+	for i, x := range l.terms {
+		if x == nil {
 			continue
 		}
-		down, up, scale, ok := j.factors(l.b.Part(i, j), l.m, l.weights[i])
-		if !ok {
-			continue
-		}
-		drop := 0.0
-		if t := l.targets[i]; t != nil && l.b.Training() {
-			drop = t.Dropout
-		}
-		at := slices.IndexFunc(all, func(f *factored) bool { return f.drop == drop })
+		at := slices.IndexFunc(all, func(f *factored) bool { return f.drop == x.drop })
 		if at < 0 {
 			at = len(all)
-			all = append(all, &factored{drop: drop})
+			all = append(all, &factored{drop: x.drop})
 		}
 		f := all[at]
-		f.downs.Matrices, f.up.Matrices = append(f.downs.Matrices, down), append(f.up.Matrices, up)
-		f.numbers, f.scales = append(f.numbers, i), append(f.scales, float32(scale))
+		f.downs.Matrices, f.up.Matrices = append(f.downs.Matrices, x.down), append(f.up.Matrices, x.up)
+		f.numbers, f.scales = append(f.numbers, i), append(f.scales, float32(x.scale))
 	}
 	return all
 }
 
-// stretch multiplies rows by the g of DoRA, and adds their bias.
-func (l *mixedLinear) stretch(y graph.Tensor) graph.Tensor {
-	gs, biases, some := make([]graph.Tensor, len(l.targets)), make([]graph.Tensor, len(l.targets)), false
-	for i, t := range l.targets {
-		if t == nil || !t.DoRA {
-			continue
+// gain multiplies rows by the gain of their adapter, and adds their bias.
+func (l *mixedLinear) gain(y graph.Tensor) graph.Tensor {
+	gains, biases, some := make([]graph.Tensor, len(l.terms)), make([]graph.Tensor, len(l.terms)), false
+	for i, x := range l.terms {
+		if x != nil && x.gain != nil {
+			gains[i], biases[i], some = x.gain(), l.biases[i], true
 		}
-		some = true
-		j, b := l.x.parts[i], l.b.Part(i, l.x.parts[i])
-		down, up, _, _ := j.factors(b, l.m, l.weights[i])
-		gs[i], biases[i] = j.stretch(b, *t, l.weights[i], down, up), l.biases[i]
 	}
 	if !some {
 		return y
 	}
-	y = y.Mul(l.table(gs, graph.Tensor{}, 1))
+	y = y.Mul(l.table(gains, graph.Tensor{}, 1))
 	if l.bias.Valid() {
 		y = y.Add(l.table(biases, graph.Tensor{}, 0))
 	}
 	return y
 }
 
-// addLoraBias adds the biases of B.
-func (l *mixedLinear) addLoraBias(y graph.Tensor) graph.Tensor {
-	biases, some := make([]graph.Tensor, len(l.targets)), false
-	for i, t := range l.targets {
-		if t != nil && t.LoraBias && !t.DoRA {
-			biases[i], some = loraBias(l.b.Part(i, l.x.parts[i]), *t), true
+// shift adds the shift of each row's adapter.
+func (l *mixedLinear) shift(y graph.Tensor) graph.Tensor {
+	shifts, some := make([]graph.Tensor, len(l.terms)), false
+	for i, x := range l.terms {
+		if x != nil && x.shift != nil {
+			shifts[i], some = x.shift(), true
 		}
 	}
 	if !some {
 		return y
 	}
-	return y.Add(l.table(biases, graph.Tensor{}, 0))
+	return y.Add(l.table(shifts, graph.Tensor{}, 0))
+}
+
+// selectWhole replaces the rows of adapters without terms by the layer of each of them.
+func (l *mixedLinear) selectWhole(y graph.Tensor) graph.Tensor {
+	for _, i := range l.whole {
+		own, j := l.b.Adapters(), l.x.parts[i]
+		a, _ := j.layer(l.b.Part(i, j), l.m, l.in, l.weights[i], l.biases[i])
+		mine := a.t.adapter().linear(a)
+		if !own.Valid() || !mine.Valid() {
+			return mine
+		}
+		y = own.Compare(ir.Equal, l.x.number(l.b, i)).Reshape(own.Type().Shape[0], ir.Static(1)).Where(mine, y)
+	}
+	return y
 }
 
 // table returns the vector of each row's adapter, f32 [rows, out]. A vector that is

@@ -53,7 +53,7 @@ func (m Module) parameters() []string {
 
 func (p *placer) newParameter(m Module) (Target, error) {
 	c := p.config
-	t := Target{Module: m, Rank: c.R, Alpha: c.LoraAlpha, Init: c.InitLoraWeights}
+	t := Target{Module: m, Rank: c.R, Alpha: c.LoraAlpha, Init: c.InitLoraWeights, method: c.method()}
 	if t.Init == "" {
 		t.Init = InitDefault
 	}
@@ -68,7 +68,6 @@ func (p *placer) newParameter(m Module) (Target, error) {
 		found any
 	}{
 		{"lora_dropout", c.LoraDropout != 0, c.LoraDropout},
-		{"use_dora", c.UseDoRA, true},
 		{"lora_bias", c.LoraBias, true},
 		{"fan_in_fan_out", c.FanInFanOut && !linear, true}, // else PEFT has corrected it by now
 		{"init_lora_weights", kind == InitPiSSA || kind == InitOLoRA, fmt.Sprintf("%q", t.Init)},
@@ -77,7 +76,7 @@ func (p *placer) newParameter(m Module) (Target, error) {
 			return t, unsupported(x.key, "found %v, which the adapter of the parameter %q cannot have", x.found, m.Name)
 		}
 	}
-	return t, nil
+	return t, t.method.accept(c, m)
 }
 
 // wrap counts the wrappers around that of each parameter: PEFT has one for each

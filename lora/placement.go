@@ -40,16 +40,16 @@ type Target struct {
 	Alpha    float64
 	Scale    float64 // Alpha/r, or Alpha/√r with rank-stabilized LoRA
 	Dropout  float64 // of the input of A in training; zero for embeddings
-	DoRA     bool
-	LoraBias bool // B has a bias
+	LoraBias bool    // B has a bias
 	Init     InitMethod
 	// SharesWith names the embedding whose factors this head shares: its A is the
 	// transposed B of the embedding, its B the transposed A. ensure_weight_tying does
 	// so for a head that is tied to an embedding. A file contains both.
 	SharesWith string
 
-	r      int // as configured
-	around int // number of PEFT's wrappers for other parameters of the module around a Parameter's
+	method method // nil is LoRA
+	r      int    // as configured
+	around int    // number of PEFT's wrappers for other parameters of the module around a Parameter's
 }
 
 // SavedModule is a module that is trained and saved whole.
@@ -58,13 +58,6 @@ type SavedModule struct {
 	// SharesWith names the saved module whose weight this one shares, if any
 	// (ensure_weight_tying). A file contains both.
 	SharesWith string
-}
-
-// TokenPlacement is an embedding with trained rows.
-type TokenPlacement struct {
-	Module
-	Tokens []int    // row numbers, in the order of the saved rows
-	Tied   []Module // modules that share the weight and follow its rows
 }
 
 // Unused is a name or pattern in a configuration that has no effect.
@@ -207,24 +200,21 @@ func (p *placer) target() error {
 func (p *placer) newTarget(m Module) (Target, error) {
 	c := p.config
 	t := Target{
-		Module: m, Rank: c.R, Alpha: c.LoraAlpha, Dropout: c.LoraDropout,
-		DoRA: c.UseDoRA, LoraBias: c.LoraBias, Init: c.InitLoraWeights,
+		Module: m, Rank: c.R, Alpha: c.LoraAlpha, Dropout: c.LoraDropout, LoraBias: c.LoraBias, Init: c.InitLoraWeights, method: c.method(),
 	}
 	if t.Init == "" {
 		t.Init = InitDefault
 	}
+	if err := t.method.accept(c, m); err != nil {
+		return t, err
+	}
 	switch m.Kind {
 	case Embedding:
-		if c.LoraBias {
-			return t, unsupported("lora_bias", "%s, has none", describeModule(m.Name, m.Kind))
-		}
 		t.Dropout = 0
 	case Linear, Conv1D:
 		if c.LoraBias && !m.Bias {
 			p.Warnings = append(p.Warnings, fmt.Sprintf("lora_bias: %q has no bias, such an adapter cannot be merged", m.Name))
 		}
-	default:
-		return t, unsupported("target_modules", "it matches %s; linear layers and embeddings can be targeted", describeModule(m.Name, m.Kind))
 	}
 	return t, nil
 }
@@ -332,7 +322,7 @@ func (p *placer) rules() error {
 		if a >= 0 {
 			t.Alpha, alphaUsed[a] = c.AlphaPattern[a].Alpha, true
 		}
-		t.Scale, t.r = scale(t.Alpha, t.Rank, c.UseRSLoRA), t.Rank
+		t.Scale, t.r = t.method.scale(c, *t), t.Rank
 		if t.MutatesBase() {
 			t.Rank = min(t.Rank, t.In, t.Out)
 		}

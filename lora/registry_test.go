@@ -36,7 +36,7 @@ func saveTiny(t testing.TB, dir string, x float32, edits ...func(*lora.Config)) 
 	p, err := lora.NewPlacement(c, lora.ModelOf("llama", tiny))
 	require.NoError(t, err)
 	target := p.Targets[0]
-	w := &lora.Weights{A: []float32{x, x, x, x}, B: []float32{x, x}}
+	w := lora.Weights{lora.RoleA: []float32{x, x, x, x}, lora.RoleB: []float32{x, x}}
 	tensors, err := w.Tensors(target)
 	require.NoError(t, err)
 	require.NoError(t, lora.Save(dir, c, tensors))

@@ -109,7 +109,7 @@ func (v *Version) describe(s *State, warnings []string) {
 		name string
 		is   bool
 	}{
-		{"DoRA", c.UseDoRA}, {"rank-stabilized", c.UseRSLoRA}, {"biases", len(s.Placement.Biases) > 0},
+		{c.Method(), c.Method() != MethodLoRA}, {"rank-stabilized", c.UseRSLoRA}, {"biases", len(s.Placement.Biases) > 0},
 		{"whole modules", len(s.Placement.Saved) > 0}, {"tokens", len(s.Placement.Tokens) > 0},
 	} {
 		if kind.is {
@@ -142,7 +142,7 @@ func (s *State) bytes() (n int64) {
 		floats(x)
 	}
 	for _, first := range s.initial {
-		for _, x := range [][]float32{first.A, first.B, first.BBias, first.Magnitude} {
+		for _, x := range first {
 			floats(x)
 		}
 	}

@@ -13,24 +13,6 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Tensors returns the tensors of t with their keys, as F32 for [Save]. On little-endian
-// machines it does not copy them.
-func (w *Weights) Tensors(t Target) ([]Tensor, error) {
-	if err := t.checkSizes(nil, w); err != nil {
-		return nil, err
-	}
-	var out []Tensor
-	for _, s := range t.tensors() {
-		data := map[Role][]float32{RoleA: w.A, RoleB: w.B, RoleBBias: w.BBias, RoleMagnitude: w.Magnitude}[s.Role]
-		v, err := float32Tensor(data, s.Shape...)
-		if err != nil {
-			return nil, fmt.Errorf("lora: tensor %q: %w", s.Key, err)
-		}
-		out = append(out, Tensor{s.Key, v})
-	}
-	return out, nil
-}
-
 // Save writes an adapter folder that PEFT loads: adapter_model.safetensors with the
 // given tensors, unchanged, and adapter_config.json. It creates the folder if necessary
 // and keeps other files in it. The same arguments give the same bytes.

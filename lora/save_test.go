@@ -54,13 +54,13 @@ func TestSaveWeights(t *testing.T) {
 	p := place(t, `"target_modules":["k_proj","embed_tokens"],"use_dora":true,"r":2`, decoder(false))
 	dir := t.TempDir()
 	var tensors []lora.Tensor
-	written := map[string]*lora.Weights{}
+	written := map[string]lora.Weights{}
 	for _, target := range p.Targets {
 		w := initialize(t, target, 1, ones(target.In*target.Out))
-		for i := range w.B {
-			w.B[i] = float32(i) / 3
+		for i := range w[lora.RoleB] {
+			w[lora.RoleB][i] = float32(i) / 3
 		}
-		w.A[0] = 7
+		w[lora.RoleA][0] = 7
 		written[target.Name] = w
 		own, err := w.Tensors(target)
 		require.NoError(t, err)
@@ -83,7 +83,7 @@ func TestSaveWeights(t *testing.T) {
 	assert.Len(t, entries, 3, "other files stay, no temporary ones do")
 
 	w := written["model.embed_tokens"]
-	w.A = w.A[:1]
+	w[lora.RoleA] = w[lora.RoleA][:1]
 	_, err = w.Tensors(p.Targets[0])
 	require.ErrorIs(t, err, lora.ErrShape)
 	_, err = load(t, dir).Weights(lora.Target{Module: p.Targets[0].Module, Rank: 3})

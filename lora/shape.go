@@ -12,41 +12,21 @@ import (
 // Beginnings of the names of an adapter's params that hold fixed numbers.
 const (
 	basePrefix   = "base."   // replacements of checkpoint weights
-	normPrefix   = "norm."   // of DoRA's targets
 	tokensPrefix = "tokens." // numbers of trained rows
 )
 
 // Constant returns the contents of the adapter's param called name if they are fixed,
 // otherwise nil.
-func (j *Injection) Constant(name string) *tensor.Tensor {
-	if module, ok := strings.CutPrefix(name, normPrefix); ok {
-		return j.norms[module]
-	}
-	if module, ok := strings.CutPrefix(name, tokensPrefix); ok {
-		if t, ok := j.tokens[module]; ok && t.Name == module {
-			return t.numbers()
-		}
-		return nil
-	}
-	if weight, ok := strings.CutPrefix(name, basePrefix); ok {
-		return j.base[strings.TrimSuffix(weight, ".weight")]
-	}
-	return nil
-}
+func (j *Injection) Constant(name string) *tensor.Tensor { return j.constants[name] }
 
 // Shape returns a key of everything except the model that the adapter's graphs depend
 // on. Adapters of the same shape differ only in the contents of their params.
 func (j *Injection) Shape() string {
 	var s strings.Builder
 	for _, t := range j.placement.Targets {
-		fmt.Fprintf(&s, "%s rank %d scale %v dropout %v", t.Name, t.Rank, t.Scale, t.Dropout)
-		for _, x := range []struct {
-			is   bool
-			name string
-		}{{t.DoRA, " dora"}, {t.LoraBias, " bias"}} {
-			if x.is {
-				s.WriteString(x.name)
-			}
+		fmt.Fprintf(&s, "%s %s rank %d scale %v dropout %v", t.Name, t.Method(), t.Rank, t.Scale, t.Dropout)
+		for _, x := range t.tensors() {
+			fmt.Fprintf(&s, " %s", x.Role)
 		}
 		s.WriteByte('\n')
 	}

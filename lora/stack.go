@@ -3,13 +3,15 @@ package lora
 import (
 	"fmt"
 
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // recent is a recently read adapter of a stack.
 type recent struct {
 	name    string
-	weights *Weights
+	weights Weights
 }
 
 // addParts registers the merge of a stack's adapter into the weights that form the
@@ -38,7 +40,7 @@ func (m *Merger) addParts(t Target) error {
 }
 
 // stackWeights returns the adapter of a stack, read once for consecutive parts.
-func (m *Merger) stackWeights(t Target) (*Weights, error) {
+func (m *Merger) stackWeights(t Target) (Weights, error) {
 	for _, r := range m.recent {
 		if r.weights != nil && r.name == t.Name {
 			return r.weights, nil
@@ -53,17 +55,17 @@ func (m *Merger) stackWeights(t Target) (*Weights, error) {
 
 // addStack adds Scale·B_e·A_e to rows of a stack, in which the matrices are
 // concatenated. first is the number of the first row.
-func (t Target) addStack(rows []float32, first int, w *Weights) {
+func (t Target) addStack(rows []float32, first int, w Weights) {
 	count, n := t.matrices(), len(rows)/t.In
 	for at := 0; at < n; {
 		e, o := (first+at)/t.Out, (first+at)%t.Out
 		until := min(n, at+t.Out-o) // of matrix e
-		right := widen(w.A[e*t.Rank*t.In:][:t.Rank*t.In])
+		right := widen(w[RoleA][e*t.Rank*t.In:][:t.Rank*t.In])
 		eachRange(until-at, func(from, to int) {
 			sum, left := make([]float64, t.In), make([]float64, t.Rank)
 			for i := at + from; i < at+to; i++ {
 				for k := range left {
-					left[k] = t.Scale * float64(w.B[(o+i-at)*t.Rank*count+k*count+e])
+					left[k] = t.Scale * float64(w[RoleB][(o+i-at)*t.Rank*count+k*count+e])
 				}
 				row := rows[i*t.In:][:t.In]
 				for j, v := range row {
@@ -77,4 +79,28 @@ func (t Target) addStack(rows []float32, first int, w *Weights) {
 		})
 		at = until
 	}
+}
+
+// stack adds Scale·B_e·A_e x to the rows with index e. A is applied to x once; each of
+// ys then uses its own part of the rows of B.
+func (plainLoRA) stack(l layer, index graph.Tensor, ys []graph.Tensor) []graph.Tensor {
+	b, t := l.b, l.t
+	e, r, out := ir.Static(t.matrices()), ir.Static(t.Rank), ir.Static(t.Out)
+	down := l.param(RoleA).Reshape(e, r, ir.Static(t.In))
+	up := l.param(RoleB).Reshape(out, r, e)
+	h := l.x.RowsGemm(index, graph.RowsWeights{Matrices: []graph.Tensor{down}, Stacked: true}, graph.Tensor{})
+	sums, at := make([]graph.Tensor, len(ys)), 0
+	for i, y := range ys {
+		if !y.Valid() {
+			return ys
+		}
+		n := y.Type().Last().N
+		own := up.Slice(0, at, at+n).Transpose(2, 0, 1)
+		if !b.Training() {
+			own = b.Precompute(fmt.Sprintf("stack.%s.%d", t.Name, at), own.Detach())
+		}
+		sums[i] = h.RowsGemm(index, graph.RowsWeights{Matrices: []graph.Tensor{own}, Stacked: true, Scale: b.G.Const(t.Scale, e)}, y)
+		at += n
+	}
+	return sums
 }

@@ -24,8 +24,8 @@ type State struct {
 	// loaded, or nil.
 	Template *chat.Template
 
-	adapter *Adapter            // keeps the file mapped, since Base may refer to it
-	initial map[string]*Weights // of targets whose base is a residual
+	adapter *Adapter           // keeps the file mapped, since Base may refer to it
+	initial map[string]Weights // of targets whose base is a residual
 }
 
 // Begin returns the initial state for training: see [Target.Initialize]. Modules that
@@ -38,7 +38,7 @@ func (p *Placement) Begin(w nn.Weights, seed uint64) (*State, error) {
 			return nil, err
 		}
 		for _, x := range t.tensors() {
-			s.Values[x.Key] = first.part(x.Role)
+			s.Values[x.Key] = first[x.Role]
 		}
 	}
 	for _, x := range p.Tensors() {
@@ -99,11 +99,7 @@ func (s *State) WithValues(values map[string][]float32) (*State, error) {
 		if x.Role == RoleBase {
 			continue
 		}
-		n := 1
-		for _, d := range x.Shape {
-			n *= d
-		}
-		if found, ok := values[x.Key]; len(found) != n && (ok || !x.Optional) {
+		if found, ok := values[x.Key]; len(found) != elements(x.Shape) && (ok || !x.Optional) {
 			return nil, fmt.Errorf("lora: %q: %w: found %d values, expected %v", x.Key, ErrShape, len(found), x.Shape)
 		}
 	}
@@ -146,11 +142,11 @@ func (s *State) Tensors(raw bool) (*Config, []Tensor, error) {
 		values, shape := s.Values[x.Key], x.Shape
 		if first := s.initial[x.Module]; plain && first != nil && (x.Role == RoleA || x.Role == RoleB) {
 			t, _ := s.Placement.Target(x.Module)
-			both, err := t.Plain(&Weights{A: s.Values[t.Key(RoleA)], B: s.Values[t.Key(RoleB)]}, first)
+			both, err := t.Plain(Weights{RoleA: s.Values[t.Key(RoleA)], RoleB: s.Values[t.Key(RoleB)]}, first)
 			if err != nil {
 				return nil, nil, err
 			}
-			values, shape = both.part(x.Role), []int{2 * t.Rank, t.In}
+			values, shape = both[x.Role], []int{2 * t.Rank, t.In}
 			if x.Role == RoleB {
 				shape = []int{t.Out, 2 * t.Rank}
 			}
@@ -179,7 +175,7 @@ func (s *State) Save(dir string, raw bool) error {
 func (s *State) KeepTypes(a *Adapter) {
 	s.types = map[string]tensor.DType{}
 	for _, t := range s.Placement.Targets {
-		if t.Kind != Linear || t.DoRA { // which are used in more than products
+		if t.Kind != Linear || !t.adapter().additive() { // else they are used in more than products
 			continue
 		}
 		for _, key := range []string{t.Key(RoleA), t.Key(RoleB)} {
@@ -223,12 +219,12 @@ func (s *State) Params() int {
 }
 
 func (p *Placement) newState(w nn.Weights) *State {
-	return &State{Placement: p, Values: map[string][]float32{}, Base: map[string]*tensor.Tensor{}, weights: w, initial: map[string]*Weights{}}
+	return &State{Placement: p, Values: map[string][]float32{}, Base: map[string]*tensor.Tensor{}, weights: w, initial: map[string]Weights{}}
 }
 
 // start initializes one target. If the method moves a part of the base into the
 // adapter, the base becomes the residual.
-func (s *State) start(t Target, seed uint64) (*Weights, error) {
+func (s *State) start(t Target, seed uint64) (Weights, error) {
 	var base []float32
 	if t.NeedsBase() {
 		var err error
@@ -260,25 +256,6 @@ func (s *State) start(t Target, seed uint64) (*Weights, error) {
 	s.Base[t.Name] = &residual
 	s.initial[t.Name] = first.clone()
 	return first, nil
-}
-
-func (s *State) startTokens(x TensorSpec) error {
-	for _, t := range s.Placement.Tokens {
-		if t.Name != x.Module {
-			continue
-		}
-		weight, err := BaseWeight(t.Module, s.weights, nil)
-		if err != nil {
-			return err
-		}
-		n := t.columns()
-		rows := make([]float32, 0, n*len(t.Tokens))
-		for _, id := range t.Tokens {
-			rows = append(rows, weight[id*n:id*n+n]...)
-		}
-		s.Values[x.Key] = rows
-	}
-	return nil
 }
 
 // parameter returns a parameter of a module, in place in the checkpoint.
@@ -329,7 +306,7 @@ func (s *State) convertible() bool {
 		return false
 	}
 	for _, t := range s.Placement.Targets {
-		if t.DoRA || t.MutatesBase() && t.r > t.Rank || t.Kind == Embedding {
+		if !t.adapter().additive() || t.MutatesBase() && t.r > t.Rank || t.Kind == Embedding {
 			return false
 		}
 	}
@@ -342,25 +319,6 @@ func stored(m Module) string {
 		return m.TiedTo
 	}
 	return m.Name
-}
-
-func (w *Weights) part(r Role) []float32 {
-	switch r {
-	case RoleA:
-		return w.A
-	case RoleB:
-		return w.B
-	case RoleBBias:
-		return w.BBias
-	case RoleMagnitude:
-		return w.Magnitude
-	}
-	return nil
-}
-
-func (w *Weights) clone() *Weights {
-	c := func(x []float32) []float32 { return append([]float32(nil), x...) }
-	return &Weights{c(w.A), c(w.B), c(w.BBias), c(w.Magnitude)}
 }
 
 // LoadState opens the adapter in dir for a model and checks it completely, for

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/lorafuse/lorafuse/internal/suggest"
@@ -15,13 +14,13 @@ import (
 // (ErrUnsupported). A setting that no check here refuses is honoured.
 func (c *Config) Validate() error {
 	for _, check := range []func() error{
-		c.validateKind, c.validateScale, c.validateModules, c.validateTokens, c.validateInit, c.validateMethods,
+		c.validateKind, c.validateScale, c.validateModules, c.validateTokens,
 	} {
 		if err := check(); err != nil {
 			return err
 		}
 	}
-	return nil
+	return c.method().validate(c)
 }
 
 var (
@@ -30,7 +29,7 @@ var (
 )
 
 func (c *Config) validateKind() error {
-	if c.PeftType != "LORA" {
+	if !knownType(c.PeftType) {
 		return unsupported("peft_type", "%q is not LORA, the only method there is here", c.PeftType)
 	}
 	if t := c.TaskType; t != nil && !slices.Contains(taskTypes, *t) {
@@ -182,83 +181,6 @@ func (c *Config) validateTokens() error {
 				return configError(key, "token %d is given twice", n)
 			}
 			seen[n] = true
-		}
-	}
-	return nil
-}
-
-// validateInit rejects methods that changed the base weights in a way that cannot be
-// reproduced: such an adapter is wrong on a plain base.
-func (c *Config) validateInit() error {
-	const key = "init_lora_weights"
-	kind, _, err := c.InitLoraWeights.parse()
-	if err != nil {
-		return err
-	}
-	switch kind {
-	case "corda":
-		return unsupported(key, "corda took its adapter out of the base weights, guided by data; save the adapter with path_initial_model_for_weight_conversion in PEFT")
-	case "lora_ga":
-		return unsupported(key, "lora_ga took its adapter out of the base weights, guided by gradients; save the adapter with path_initial_model_for_weight_conversion in PEFT")
-	case "loftq":
-		return unsupported(key, "loftq replaced the base weights by quantized ones, which are not in the adapter")
-	}
-	boolean := kind == InitDefault || kind == InitRandom
-	switch {
-	case c.LoraBias && !boolean:
-		return configError("lora_bias", "it needs init_lora_weights to be true or false, found %q", c.InitLoraWeights)
-	case c.LoraBias && c.UseDoRA:
-		return configError("lora_bias", "it does not go together with use_dora")
-	}
-	return nil
-}
-
-// initMethods are all methods that PEFT knows. The last three leave the base unchanged,
-// so their trained adapters need no special treatment.
-var initMethods = []string{"gaussian", "pissa", "olora", "corda", "lora_ga", "loftq", "eva", "orthogonal", "mica"}
-
-// parse splits a method into its kind and, for PiSSA, the iterations of its
-// randomized SVD, -1 for the exact one. PEFT overlooks the case of some names.
-func (m InitMethod) parse() (kind InitMethod, iterations int, err error) {
-	switch m {
-	case "", InitDefault:
-		return InitDefault, -1, nil
-	case InitRandom:
-		return InitRandom, -1, nil
-	}
-	if n, ok := strings.CutPrefix(string(m), "pissa_niter_"); ok {
-		iterations, err := strconv.Atoi(n)
-		if err != nil || iterations < 0 || iterations > 1000 {
-			return "", 0, configError("init_lora_weights", "%q: the iterations must be a number from 0 to 1000", m)
-		}
-		return InitPiSSA, iterations, nil
-	}
-	lower := strings.ToLower(string(m))
-	if slices.Contains(initMethods, lower) {
-		return InitMethod(lower), -1, nil
-	}
-	return "", 0, configError("init_lora_weights", "unknown method %q%s", m, suggest.DidYouMean(string(m), initMethods))
-}
-
-// validateMethods refuses the variants of LoRA that are not computed here.
-func (c *Config) validateMethods() error {
-	for _, m := range []struct {
-		key string
-		set bool
-		why string
-	}{
-		{"alora_invocation_tokens", c.AloraInvocationTokens.IsSet(), "activated LoRA works on the tokens behind an invocation only"},
-		{"arrow_config", c.ArrowConfig.IsSet(), "Arrow routes between several adapters"},
-		{"kasa_config", c.KasaConfig.IsSet(), "KaSA truncates the base weights and puts a diagonal between A and B"},
-		{"layer_replication", c.LayerReplication.IsSet(), "it builds a model of other layers than the base has"},
-		{"megatron_config", c.MegatronConfig.IsSet(), "it is for the parallel layers of Megatron"},
-		{"monteclora_config", c.MontecloraConfig.IsSet(), "MonteCLoRA adds samples to the adapter"},
-		{"use_bdlora", c.UseBDLoRA.IsSet(), "BD-LoRA has block-diagonal factors"},
-		{"use_qalora", c.UseQALoRA, "QALoRA pools the inputs of quantized layers"},
-		{"velora_config", c.VeloraConfig.IsSet(), "VeLoRA compresses the activations that backward needs"},
-	} {
-		if m.set {
-			return unsupported(m.key, "%s", m.why)
 		}
 	}
 	return nil

@@ -38,7 +38,7 @@ type Spec struct {
 	Cache    *Cache         // keys and values of earlier tokens, or nil
 	// Page is the number of rows of a page if the cache is paged; see nn.Cache.
 	Page int
-	// Whole recomputes values that depend only on parameters (DoRA norms) in every run,
+	// Whole recomputes values that depend only on parameters (norms of weights) in every run,
 	// instead of after each parameter change.
 	Whole bool
 	// Build emits the graph, and adds results and updates to p.

@@ -75,7 +75,7 @@ func norms(s *lora.State) (n int64) {
 		return 0
 	}
 	for _, x := range s.Placement.Targets {
-		if x.DoRA {
+		if x.Method() == "DoRA" {
 			n += 4 * int64(x.Out)
 		}
 	}

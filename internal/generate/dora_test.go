@@ -24,7 +24,7 @@ func TestNormsOncePerAdapter(t *testing.T) {
 	s := state(t, m, "../../testdata/peft/dora-biases/adapter")
 	targets := 0
 	for _, x := range s.Placement.Targets {
-		if x.DoRA {
+		if x.Method() == "DoRA" {
 			targets++
 		}
 	}

@@ -41,7 +41,7 @@ func TestWrite(t *testing.T) {
 			for i := range target.In {
 				sum := float64(base[o*target.In+i])
 				for k := range r {
-					sum += target.Scale * float64(w.B[o*r+k]) * float64(w.A[k*target.In+i])
+					sum += target.Scale * float64(w[lora.RoleB][o*r+k]) * float64(w[lora.RoleA][k*target.In+i])
 				}
 				base[o*target.In+i] = float32(sum)
 			}

@@ -117,7 +117,7 @@ func TestNormsOncePerStep(t *testing.T) {
 	m, s := peftCase(t, "dora-biases")
 	targets := 0
 	for _, x := range s.Placement.Targets {
-		if x.DoRA {
+		if x.Method() == "DoRA" {
 			targets++
 		}
 	}

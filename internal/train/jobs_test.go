@@ -252,7 +252,7 @@ func TestJobsTakeTurns(t *testing.T) {
 	}
 	sums, notes, err := w.train(w.together(jobs))
 	require.NoError(t, err)
-	for _, why := range []string{"job1 takes turns with the others: use_dora", "job2 takes turns with the others: lm_head.weight is trained", "job3 takes turns with the others: lora_bias", "job5 takes turns with the others: lm_head is the head"} {
+	for _, why := range []string{"job1 takes turns with the others: DoRA", "job2 takes turns with the others: lm_head.weight is trained", "job3 takes turns with the others: lora_bias", "job5 takes turns with the others: lm_head is the head"} {
 		require.Contains(t, notes, ": note     the job "+why)
 	}
 	for i, job := range jobs {

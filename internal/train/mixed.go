@@ -111,8 +111,8 @@ func apart(p *lora.Placement) string {
 			return fmt.Sprintf("%s is no linear layer", t.Name)
 		case t.OutputEmbedding:
 			return fmt.Sprintf("%s is the head", t.Name)
-		case t.DoRA:
-			return "use_dora"
+		case t.Method() != lora.MethodLoRA:
+			return t.Method()
 		case t.LoraBias:
 			return "lora_bias"
 		}

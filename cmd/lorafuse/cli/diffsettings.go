@@ -18,7 +18,7 @@ type settingDiff struct {
 // diffSettings compares the settings of two adapters that affect results besides the tensors. For other paths it
 // returns nothing.
 func diffSettings(pathA, pathB string) ([]settingDiff, error) {
-	var settings [2][]settingDiff
+	var out []settingDiff
 	for i, path := range []string{pathA, pathB} {
 		if !exists(filepath.Join(path, lora.WeightsFile)) || !exists(filepath.Join(path, lora.ConfigFile)) {
 			return nil, nil
@@ -27,33 +27,27 @@ func diffSettings(pathA, pathB string) ([]settingDiff, error) {
 		if err != nil {
 			return nil, err
 		}
-		settings[i] = effective(c)
-	}
-	var out []settingDiff
-	for i, a := range settings[0] {
-		if b := settings[1][i]; a.A != b.A {
-			out = append(out, settingDiff{a.Key, a.A, b.A})
+		for _, x := range effective(c) {
+			at := slices.IndexFunc(out, func(d settingDiff) bool { return d.Key == x.Key })
+			if at < 0 {
+				at, out = len(out), append(out, settingDiff{Key: x.Key})
+			}
+			*[]*string{&out[at].A, &out[at].B}[i] = fmt.Sprint(x.Value)
 		}
 	}
-	return out, nil
+	return slices.DeleteFunc(out, func(d settingDiff) bool { return d.A == d.B }), nil
 }
 
 // effective returns the settings that affect results.
-func effective(c *lora.Config) []settingDiff {
+func effective(c *lora.Config) []lora.Setting {
 	begin := c.InitLoraWeights
 	if slices.Contains([]lora.InitMethod{lora.InitDefault, lora.InitGaussian, lora.InitRandom, ""}, begin) {
 		begin = lora.InitDefault // initializations that do not change the base
 	}
-	var out []settingDiff
-	for _, s := range []struct {
-		key   string
-		value any
-	}{
-		{"r", c.R}, {"lora_alpha", c.LoraAlpha}, {"rank_pattern", c.RankPattern}, {"alpha_pattern", c.AlphaPattern},
-		{"use_rslora", c.UseRSLoRA}, {"use_dora", c.UseDoRA}, {"init_lora_weights", begin},
-		{"trainable_token_indices", c.TrainableTokenIndices},
-	} {
-		out = append(out, settingDiff{Key: s.key, A: fmt.Sprint(s.value)})
-	}
-	return out
+	return slices.Concat([]lora.Setting{
+		{Key: "r", Value: c.R}, {Key: "lora_alpha", Value: c.LoraAlpha}, {Key: "rank_pattern", Value: c.RankPattern},
+		{Key: "alpha_pattern", Value: c.AlphaPattern}, {Key: "use_rslora", Value: c.UseRSLoRA},
+	}, c.VariantSettings(), []lora.Setting{
+		{Key: "init_lora_weights", Value: begin}, {Key: "trainable_token_indices", Value: c.TrainableTokenIndices},
+	})
 }

@@ -30,6 +30,8 @@ type adapterReport struct {
 	Saved    []string     `json:"modules_to_save,omitempty"`
 	Problems []string     `json:"problems,omitempty"`
 	Warnings []string     `json:"warnings,omitempty"`
+
+	method string
 }
 
 // targetInfo is one module with an adapter.
@@ -50,6 +52,7 @@ func (a *app) inspectAdapter(ctx context.Context, i *inspection, m *modelFlags) 
 	i.Adapter = &adapterReport{
 		Rank: c.R, Alpha: c.LoraAlpha, DoRA: c.UseDoRA, RSLoRA: c.UseRSLoRA, Dropout: c.LoraDropout,
 		Init: string(c.InitLoraWeights), Modules: c.TargetModules.String(), Parameters: c.TargetParameters, Saved: c.ModulesToSave,
+		method: c.Method(),
 	}
 	if c.BaseModelNameOrPath != nil {
 		i.Adapter.Base = *c.BaseModelNameOrPath
@@ -106,10 +109,7 @@ func (r *adapterReport) cover(a *lora.Adapter, p *lora.Placement) {
 }
 
 func (r *adapterReport) rows() [][]string {
-	kind := "LoRA"
-	if r.DoRA {
-		kind = "DoRA"
-	}
+	kind := r.method
 	if r.RSLoRA {
 		kind += ", rank-stabilized"
 	}

@@ -37,26 +37,24 @@ func (f *file) config(pieces []piece) (*lora.Config, error) {
 func configOf(pieces []piece) (*lora.Config, error) {
 	c := lora.DefaultConfig()
 	ranks, alphas := map[int]int{}, map[float64]int{}
-	biases, magnitudes := 0, 0
 	for _, p := range pieces {
 		ranks[p.rank()]++
 		alphas[p.alpha]++
-		if p.bias != nil {
-			biases++
-		}
-		if p.magnitude != nil {
-			magnitudes++
-		}
 	}
-	for _, some := range []struct {
-		what string
-		n    int
-		set  *bool
-	}{{"a bias", biases, &c.LoraBias}, {"a magnitude", magnitudes, &c.UseDoRA}} {
-		if some.n != 0 && some.n != len(pieces) {
-			return nil, fmt.Errorf("%w: %d of %d layers have %s, expected all or none", lora.ErrUnsupported, some.n, len(pieces), some.what)
+	for _, e := range endings {
+		n := 0
+		for _, p := range pieces {
+			if _, ok := p.more[e.role]; ok {
+				n++
+			}
 		}
-		*some.set = some.n > 0
+		switch {
+		case n == 0 || e.set == nil:
+		case n < len(pieces):
+			return nil, fmt.Errorf("%w: %d of %d layers have a %s, expected all or none", lora.ErrUnsupported, n, len(pieces), e.role)
+		default:
+			e.set(c)
+		}
 	}
 	c.R, c.LoraAlpha = mostFrequent(ranks), mostFrequent(alphas)
 	for _, p := range pieces {

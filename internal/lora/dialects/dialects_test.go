@@ -87,15 +87,15 @@ func deltas(t *testing.T, a *lora.Adapter, model lora.Model) map[string][]float6
 	return out
 }
 
-func product(w *lora.Weights, t lora.Target) []float64 {
+func product(w lora.Weights, t lora.Target) []float64 {
 	d := make([]float64, t.Out)
 	for r := range t.Rank {
 		h := 0.0
 		for i := range t.In {
-			h += float64(w.A[r*t.In+i]) * math.Sin(float64(i*i+1))
+			h += float64(w[lora.RoleA][r*t.In+i]) * math.Sin(float64(i*i+1))
 		}
 		for o := range t.Out {
-			d[o] += t.Scale * float64(w.B[o*t.Rank+r]) * h
+			d[o] += t.Scale * float64(w[lora.RoleB][o*t.Rank+r]) * h
 		}
 	}
 	return d

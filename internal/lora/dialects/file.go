@@ -23,7 +23,7 @@ type file struct {
 // group holds the tensors of a file for one layer.
 type group struct {
 	layer layer
-	keys  [parts]string // empty: missing
+	keys  map[lora.Role]string
 }
 
 func (f *file) add(kind error, key, format string, args ...any) {
@@ -55,15 +55,15 @@ func (f *file) sort(o Options) {
 		}
 		g := byName[l.name]
 		if g == nil {
-			g = &group{layer: l}
+			g = &group{layer: l, keys: map[lora.Role]string{}}
 			byName[l.name] = g
 			f.groups = append(f.groups, g)
 		}
-		if g.keys[k.part] != "" {
-			f.add(lora.ErrUnmatched, text, "%s has the same place", g.keys[k.part])
+		if g.keys[k.role] != "" {
+			f.add(lora.ErrUnmatched, text, "%s has the same place", g.keys[k.role])
 			continue
 		}
-		g.keys[k.part] = text
+		g.keys[k.role] = text
 	}
 	for _, g := range f.groups {
 		f.complete(g)
@@ -82,33 +82,34 @@ func (f *file) unknown(k key) {
 
 // complete reports the missing half of a group.
 func (f *file) complete(g *group) {
-	for p, other := range map[part]part{down: up, up: down} {
+	for p, other := range map[lora.Role]lora.Role{lora.RoleA: lora.RoleB, lora.RoleB: lora.RoleA} {
 		if g.keys[p] != "" {
 			continue
 		}
 		there := g.keys[other]
 		if there == "" {
-			if p == up { // said once
+			if p == lora.RoleB { // said once
 				continue
 			}
-			there = g.keys[alpha] + g.keys[bias] + g.keys[magnitude]
+			i := slices.IndexFunc(endings, func(e ending) bool { return g.keys[e.role] != "" })
+			there = g.keys[endings[i].role]
 		}
 		f.add(lora.ErrMissing, otherHalf(there, p), "%s is there", there)
 	}
 }
 
-// otherHalf returns the name of the tensor of part p in a group that contains a tensor
+// otherHalf returns the name of the tensor with role p in a group that contains a tensor
 // named there.
-func otherHalf(there string, p part) string {
+func otherHalf(there string, p lora.Role) string {
 	for i, e := range endings {
 		module, ok := strings.CutSuffix(there, e.text)
 		if !ok || module == "" {
 			continue
 		}
-		if e.part == down || e.part == up {
+		if e.role == lora.RoleA || e.role == lora.RoleB {
 			return module + endings[i^1].text // halves of one style are neighbours
 		}
-		return module + endings[p].text
+		return module + endings[half(p)].text
 	}
 	return there
 }

@@ -40,13 +40,13 @@ func (w *writer) joined() ([]safetensors.Entry, map[string]string, error) {
 			return nil, nil, err
 		}
 		for _, part := range []struct {
-			part part
+			role lora.Role
 			t    tensor.Tensor
-		}{{down, x.a}, {up, x.b}, {alpha, number}} {
-			if folded && part.part == alpha {
+		}{{lora.RoleA, x.a}, {lora.RoleB, x.b}, {alpha, number}} {
+			if folded && part.role == alpha {
 				continue
 			}
-			e, err := entry(w.key(l, part.part, released && !folded), part.t)
+			e, err := entry(w.key(l, part.role, released && !folded), part.t)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -101,7 +101,7 @@ func (w *writer) layers(n *names) (layers []layer) {
 // key returns the key of a tensor in the form. For models with original names, ComfyUI
 // and diffusers read .lora_down; for other models and for folded layers, diffusers
 // reads only .lora_A.
-func (w *writer) key(l layer, p part, original bool) string {
+func (w *writer) key(l layer, r lora.Role, original bool) string {
 	prefix, name, style := "lora_unet_", flatten(l.name), 4 // .lora_down.weight of endings
 	if w.form == ComfyUI {
 		prefix, name = "diffusion_model.", l.name
@@ -109,10 +109,10 @@ func (w *writer) key(l layer, p part, original bool) string {
 			style = 0 // .lora_A.weight
 		}
 	}
-	if p == alpha {
+	if r == alpha {
 		return prefix + name + ".alpha"
 	}
-	return prefix + name + endings[style+int(p)].text
+	return prefix + name + endings[style+half(r)].text
 }
 
 // join combines the adapters of the modules of one layer into the adapter of the layer.

@@ -7,30 +7,46 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 )
 
-// part is the role of a tensor within its module.
-type part int
+// alpha is the role of a tensor of one number. The other roles are those of the lora package.
+const alpha lora.Role = "alpha"
 
-const (
-	down      part = iota // A [rank, in]
-	up                    // B [out, rank]
-	alpha                 // a number
-	bias                  // of B [out]
-	magnitude             // of DoRA [out]
-	parts     = iota
-)
-
-// endings are the suffixes that follow the name of a module in a key.
-var endings = []struct {
+// ending is a suffix that follows the name of a module in a key.
+type ending struct {
 	text string
-	part part
-}{
-	{".lora_A.weight", down}, {".lora_B.weight", up},
-	{".lora_A.default.weight", down}, {".lora_B.default.weight", up},
-	{".lora_down.weight", down}, {".lora_up.weight", up},
-	{".lora.down.weight", down}, {".lora.up.weight", up},
-	{".alpha", alpha},
-	{".lora_B.bias", bias},
-	{".lora_magnitude_vector", magnitude}, {".lora_magnitude_vector.weight", magnitude},
+	role lora.Role
+	set  func(*lora.Config) // see [lora.Ending]
+}
+
+// endings lists the known suffixes. Halves of one style are neighbours; PEFT's come first.
+var endings = append([]ending{
+	{text: ".lora_A.weight", role: lora.RoleA}, {text: ".lora_B.weight", role: lora.RoleB},
+	{text: ".lora_A.default.weight", role: lora.RoleA}, {text: ".lora_B.default.weight", role: lora.RoleB},
+	{text: ".lora_down.weight", role: lora.RoleA}, {text: ".lora_up.weight", role: lora.RoleB},
+	{text: ".lora.down.weight", role: lora.RoleA}, {text: ".lora.up.weight", role: lora.RoleB},
+	{text: ".alpha", role: alpha},
+}, extras()...)
+
+// extras returns the suffixes of optional tensors, and those of methods other than LoRA. PEFT
+// has written vectors with and without .weight at the end.
+func extras() (all []ending) {
+	for _, e := range lora.Endings() {
+		if e.Role == lora.RoleA || e.Role == lora.RoleB {
+			continue
+		}
+		all = append(all, ending{e.Text, e.Role, e.Set})
+		if !strings.HasSuffix(e.Text, ".bias") {
+			all = append(all, ending{e.Text + ".weight", e.Role, nil})
+		}
+	}
+	return all
+}
+
+// half returns 0 for A and 1 for B: the place in a pair of endings.
+func half(r lora.Role) int {
+	if r == lora.RoleB {
+		return 1
+	}
+	return 0
 }
 
 // foreign lists endings, or parts of them, of adapters other than LoRA.
@@ -63,7 +79,7 @@ var elsewhere = []string{"lora_te", "text_encoder", "text_encoders.", "condition
 type key struct {
 	text   string
 	module string // with its prefix
-	part   part
+	role   lora.Role
 }
 
 // parseKey splits a key into the name of the module and the role of the tensor.
@@ -75,7 +91,7 @@ func parseKey(text string) (key, *lora.Problem) {
 	}
 	for _, e := range endings {
 		if module, ok := strings.CutSuffix(text, e.text); ok && module != "" {
-			return key{text, module, e.part}, nil
+			return key{text, module, e.role}, nil
 		}
 	}
 	for _, f := range foreign {

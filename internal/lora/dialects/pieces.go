@@ -1,6 +1,7 @@
 package dialects
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -10,40 +11,42 @@ import (
 
 // piece is the adapter of one module.
 type piece struct {
-	module          lora.Module
-	a, b            tensor.Tensor // [rank, in], [out, rank]
-	bias, magnitude *tensor.Tensor
-	alpha           float64
-	given           bool // alpha is in the file
-	group           *group
+	module lora.Module
+	a, b   tensor.Tensor               // [rank, in], [out, rank]
+	more   map[lora.Role]tensor.Tensor // other tensors
+	alpha  float64
+	given  bool // alpha is in the file
+	group  *group
 }
 
 // rank returns the number of rows of A.
 func (p piece) rank() int { return p.a.Shape[0] }
 
-// key returns the key of a part in the file.
-func (p piece) key(x part) string { return p.group.keys[x] }
+// key returns the key of a tensor in the file.
+func (p piece) key(r lora.Role) string { return p.group.keys[r] }
 
 // tensors returns the adapter as tensors with PEFT's keys.
 func (p piece) tensors() []lora.Tensor {
-	t := lora.Target{Module: p.module}
-	out := []lora.Tensor{{Key: t.Key(lora.RoleA), Tensor: p.a}, {Key: t.Key(lora.RoleB), Tensor: p.b}}
-	if p.bias != nil {
-		out = append(out, lora.Tensor{Key: t.Key(lora.RoleBBias), Tensor: *p.bias})
+	var out []lora.Tensor
+	add := func(r lora.Role, t tensor.Tensor) {
+		i := slices.IndexFunc(endings, func(e ending) bool { return e.role == r })
+		out = append(out, lora.Tensor{Key: "base_model.model." + p.module.Name + endings[i].text, Tensor: t})
 	}
-	if p.magnitude != nil {
-		out = append(out, lora.Tensor{Key: t.Key(lora.RoleMagnitude), Tensor: *p.magnitude})
+	add(lora.RoleA, p.a)
+	add(lora.RoleB, p.b)
+	for _, r := range slices.Sorted(maps.Keys(p.more)) {
+		add(r, p.more[r])
 	}
 	return out
 }
 
 // pieces reads the tensors of a group.
 func (f *file) pieces(g *group) []piece {
-	if g.keys[down] == "" || g.keys[up] == "" {
+	if g.keys[lora.RoleA] == "" || g.keys[lora.RoleB] == "" {
 		return nil // noted before
 	}
-	a, okA := f.load(g.keys[down])
-	b, okB := f.load(g.keys[up])
+	a, okA := f.load(g.keys[lora.RoleA])
+	b, okB := f.load(g.keys[lora.RoleB])
 	if !okA || !okB || !f.fits(g, a, b) {
 		return nil
 	}
@@ -53,29 +56,26 @@ func (f *file) pieces(g *group) []piece {
 			return nil
 		}
 	}
-	if len(g.layer.modules) > 1 || g.layer.swapped {
-		for _, x := range []part{bias, magnitude} {
-			if g.keys[x] != "" {
-				f.add(lora.ErrUnsupported, g.keys[x], "the layer is %s, whose parts are not the file's", g.layer)
-				return nil
-			}
-		}
-		return cut(g.layer, whole)
-	}
-	whole.module = g.layer.modules[0]
-	for _, x := range []struct {
-		part part
-		to   **tensor.Tensor
-	}{{bias, &whole.bias}, {magnitude, &whole.magnitude}} {
-		if g.keys[x.part] == "" {
+	joined := len(g.layer.modules) > 1 || g.layer.swapped
+	whole.more = map[lora.Role]tensor.Tensor{}
+	for _, r := range slices.Sorted(maps.Keys(g.keys)) {
+		if r == lora.RoleA || r == lora.RoleB || r == alpha {
 			continue
 		}
-		t, ok := f.load(g.keys[x.part])
+		if joined {
+			f.add(lora.ErrUnsupported, g.keys[r], "the layer is %s, whose parts are not the file's", g.layer)
+			return nil
+		}
+		t, ok := f.load(g.keys[r])
 		if !ok {
 			return nil
 		}
-		*x.to = &t
+		whole.more[r] = t
 	}
+	if joined {
+		return cut(g.layer, whole)
+	}
+	whole.module = g.layer.modules[0]
 	return []piece{whole}
 }
 
@@ -93,11 +93,11 @@ func (f *file) fits(g *group, a, b tensor.Tensor) bool {
 	}
 	switch {
 	case !isA(a.Shape):
-		f.add(kind(isA, a.Shape), g.keys[down], "found %v, expected [rank %d] for %s", a.Shape, in, g.layer)
+		f.add(kind(isA, a.Shape), g.keys[lora.RoleA], "found %v, expected [rank %d] for %s", a.Shape, in, g.layer)
 	case !isB(b.Shape):
-		f.add(kind(isB, b.Shape), g.keys[up], "found %v, expected [%d rank] for %s", b.Shape, out, g.layer)
+		f.add(kind(isB, b.Shape), g.keys[lora.RoleB], "found %v, expected [%d rank] for %s", b.Shape, out, g.layer)
 	case a.Shape[0] != b.Shape[1]:
-		f.add(lora.ErrShape, g.keys[up], "its rank is %d, that of %s %d", b.Shape[1], g.keys[down], a.Shape[0])
+		f.add(lora.ErrShape, g.keys[lora.RoleB], "its rank is %d, that of %s %d", b.Shape[1], g.keys[lora.RoleA], a.Shape[0])
 	default:
 		return true
 	}
@@ -137,7 +137,7 @@ func (f *file) once(pieces []piece) []piece {
 	slices.SortStableFunc(pieces, func(a, b piece) int { return place[a.module.Name] - place[b.module.Name] })
 	for i := 1; i < len(pieces); i++ {
 		if a, b := pieces[i-1], pieces[i]; a.module.Name == b.module.Name {
-			f.add(lora.ErrUnmatched, b.key(down), "%s is of %s too", a.key(down), b.module.Name)
+			f.add(lora.ErrUnmatched, b.key(lora.RoleA), "%s is of %s too", a.key(lora.RoleA), b.module.Name)
 		}
 	}
 	return pieces

@@ -95,8 +95,8 @@ func (w *writer) check() error {
 			return refuse("%q is no linear layer but of the kind %v", t.Name, t.Kind)
 		case t.MutatesBase():
 			return refuse("%q has its adapter taken out of the base (%s)", t.Name, t.Init)
-		case t.DoRA && w.form != Diffusers:
-			return refuse("DoRA")
+		case t.Method() != lora.MethodLoRA && w.form != Diffusers:
+			return refuse("%s", t.Method())
 		case t.LoraBias && w.form != Diffusers:
 			return refuse("lora_bias")
 		}

@@ -230,7 +230,7 @@ func alike(found, expected *lora.Placement) error {
 		switch {
 		case !ok:
 			return fmt.Errorf("the adapter has no part in %q, which the session trains", t.Name)
-		case x.Rank != t.Rank || x.Scale != t.Scale || x.DoRA != t.DoRA || x.LoraBias != t.LoraBias:
+		case x.Rank != t.Rank || x.Scale != t.Scale || x.Method() != t.Method() || x.LoraBias != t.LoraBias:
 			return fmt.Errorf("the adapter of %q has rank %d and scale %v, expected %d and %v", t.Name, x.Rank, x.Scale, t.Rank, t.Scale)
 		}
 	}
