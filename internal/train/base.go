@@ -3,11 +3,13 @@ package train
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/host"
 	"github.com/lorafuse/lorafuse/internal/quant"
+	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/train/config"
 )
@@ -38,8 +40,8 @@ func (b *Base) New(ctx context.Context, c *config.Config, o Observer) (*Run, err
 	if err := validate(own); err != nil {
 		return nil, err
 	}
-	if t := own.Task; t != config.Language && t != config.Prefer {
-		return nil, fmt.Errorf("train: task: %w: found %s, expected %s or %s: the model is opened for language", ErrTask, t, config.Language, config.Prefer)
+	if tasks := config.SharedTasks(); !slices.Contains(tasks, string(own.Task)) {
+		return nil, fmt.Errorf("train: task: %w: found %s, expected %s: the model is opened for language", ErrTask, own.Task, suggest.Or(tasks))
 	}
 	return b.run(own, o).open(ctx, true)
 }

@@ -54,7 +54,7 @@ func (r *Run) bind(key string, v any) { r.settings[key] = fmt.Sprint(v) }
 // bindSettings records the configuration keys that directly affect results.
 func (r *Run) bindSettings() {
 	c := r.cfg
-	if c.Task != config.Language {
+	if c.Task != config.Default().Task {
 		r.bind("task", c.Task)
 	}
 	r.bind("batch_size", c.BatchSize)

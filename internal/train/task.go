@@ -19,26 +19,46 @@ import (
 // ErrTask is wrapped if the data or the model do not suit the task.
 var ErrTask = errors.New("not what the task needs")
 
-// Opener opens the model and reads the data of a run of a task.
-type Opener func(ctx context.Context, s *Setup) (*Material, error)
+// Task is a training task.
+type Task struct {
+	// Open opens the model and reads the data of a run.
+	Open func(ctx context.Context, s *Setup) (*Material, error)
+	// Try returns how to try out an adapter of a run.
+	Try func(c *config.Config) Try
+}
 
-var tasks = map[config.Task]Opener{}
+// Try is a lorafuse command that uses an adapter.
+type Try struct {
+	Command string
+	Model   []string // flags that name the model
+	Input   string   // flags that give an input
+}
+
+var tasks = map[config.Task]Task{}
 
 // Register adds a task. It panics if the task is registered already.
-func Register(t config.Task, open Opener) {
-	if _, ok := tasks[t]; ok {
-		panic("train: " + string(t) + " is registered twice")
+func Register(name config.Task, t Task) {
+	if _, ok := tasks[name]; ok {
+		panic("train: " + string(name) + " is registered twice")
 	}
-	tasks[t] = open
+	tasks[name] = t
+}
+
+// TryOut returns how to try out an adapter of a run.
+func TryOut(c *config.Config) Try { return tasks[c.Task].Try(c) }
+
+// TryWith returns a command for adapters of the run's model.
+func TryWith(command, input string) func(c *config.Config) Try {
+	return func(c *config.Config) Try { return Try{command, []string{"--model", c.Model}, input} }
 }
 
 // openTask opens the task of the configuration.
 func (r *Run) openTask(ctx context.Context) error {
-	open := tasks[r.cfg.Task]
-	if open == nil {
+	t, ok := tasks[r.cfg.Task]
+	if !ok {
 		return fmt.Errorf("train: task: %w: %s is not part of this program; add the import _ %q", ErrTask, r.cfg.Task, "github.com/lorafuse/lorafuse/internal/train/task")
 	}
-	m, err := open(ctx, &r.Setup)
+	m, err := t.Open(ctx, &r.Setup)
 	if err != nil {
 		return err
 	}

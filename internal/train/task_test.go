@@ -221,3 +221,14 @@ func TestTaskGradients(t *testing.T) {
 		})
 	}
 }
+
+// TestTaskRefusesTokens: rows of token IDs alone are no pairs of texts.
+func TestTaskRefusesTokens(t *testing.T) {
+	for _, task := range []config.Task{config.Embed, config.Classify} {
+		c := taskCases(t, config.Embed)[0].config(t)
+		c.Task, c.InitAdapter = task, ""
+		c.Data.Train = config.Strings{"../../testdata/lm/llama/train/lora/batches.safetensors"}
+		_, err := train.New(t.Context(), c, train.Observer{})
+		require.ErrorIs(t, err, data.ErrFormat, task)
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/internal/train/schedule"
 )
@@ -32,13 +31,12 @@ func (c *Config) Validate() error {
 		}
 	}
 	c.settleSteps()
-	labels := c.Classification.Labels
-	for i, name := range labels {
-		if slices.Contains(labels[:i], name) {
-			return &Error{c.places["classification.labels"], "classification.labels", fmt.Sprintf("found %q twice, expected names that differ", shorten(name)), ErrValue}
+	if check := c.Task.definition().check; check != nil {
+		if err := check(c); err != nil {
+			return err
 		}
 	}
-	for _, rule := range rules {
+	for _, rule := range slices.Concat(rules, taskRules()) {
 		if rule.broken(c) {
 			return &Error{c.places[rule.key], rule.key, rule.problem, ErrConflict}
 		}
@@ -53,20 +51,18 @@ func (c *Config) settleSteps() {
 	}
 }
 
-// taskTypes are PEFT's names of the tasks; it has none for diffusion.
-var taskTypes = map[Task]string{Language: "CAUSAL_LM", Embed: "FEATURE_EXTRACTION", Classify: "SEQ_CLS", Prefer: "CAUSAL_LM"}
-
 const taskType = "adapter.task_type"
 
 // settleTask makes task and adapter.task_type agree if one of them is given.
 func (c *Config) settleTask() {
 	switch {
 	case !c.Given(taskType):
-		c.Adapter.TaskType = taskTypes[c.Task]
+		c.Adapter.TaskType = c.Task.definition().adapter
 	case !c.Given("task"):
-		for task, name := range taskTypes {
-			if name == c.Adapter.TaskType && name != "" && task != Prefer { // which has no name of its own
-				c.Task = task
+		for _, d := range definitions {
+			if d.adapter != "" && d.adapter == c.Adapter.TaskType {
+				c.Task = d.name
+				break
 			}
 		}
 	}
@@ -86,7 +82,7 @@ func (c *Config) check(k Key, v reflect.Value) error {
 	if k.Filled && v.IsZero() {
 		return fail("nothing", ": it may be left out, but not be empty")
 	}
-	if word := wordOf(v); len(k.Words) > 0 && !slices.Contains(k.Words, word) && (k.Path != taskType || word != taskTypes[c.Task]) {
+	if word := wordOf(v); len(k.Words) > 0 && !slices.Contains(k.Words, word) && (k.Path != taskType || word != c.Task.definition().adapter) {
 		return fail(strconv.Quote(shorten(word)), suggest.DidYouMean(word, k.Words))
 	}
 	if list, ok := v.Interface().(Strings); ok && slices.Contains(list, "") {
@@ -113,9 +109,9 @@ func (c *Config) foreign(k Key, v reflect.Value) error {
 	if jobs, ok := v.Interface().(Jobs); v.IsZero() || ok && jobs.Len() == 0 || reflect.DeepEqual(v.Interface(), byDefault.Interface()) {
 		return nil
 	}
-	belongs := "belongs to task: diffusion"
-	if k.task != string(Diffuse) {
-		belongs = "belongs to texts, expected without it for task: diffusion"
+	belongs := "belongs to task: " + k.task
+	if k.task == texts {
+		belongs = fmt.Sprintf("belongs to texts, expected without it for task: %s", c.Task)
 	}
 	return &Error{c.places[k.Path], k.Path, belongs, ErrConflict}
 }
@@ -176,45 +172,10 @@ var rules = []rule{
 		"belongs to the schedule polynomial"},
 	{"lr_end", func(c *Config) bool { return c.Schedule == schedule.Polynomial && c.LREnd >= c.LearningRate },
 		"not below learning_rate, expected a polynomial that falls"},
-	{"diffusion.logit_mean", func(c *Config) bool { return c.Diffusion.LogitMean != 0 && c.Diffusion.Timesteps != "logit_normal" },
-		"belongs to timesteps: logit_normal"},
-	{"diffusion.logit_std", func(c *Config) bool { return c.Diffusion.LogitStd != 1 && c.Diffusion.Timesteps != "logit_normal" },
-		"belongs to timesteps: logit_normal"},
-	{"diffusion.mode_scale", func(c *Config) bool { return c.Diffusion.ModeScale != 1.29 && c.Diffusion.Timesteps != "mode" },
-		"belongs to timesteps: mode"},
-	{"diffusion.shift", func(c *Config) bool { return c.Diffusion.Shift != 3 && c.Diffusion.Timesteps != "shift" },
-		"belongs to timesteps: shift"},
-	{"diffusion.sigmoid_scale", func(c *Config) bool {
-		return c.Diffusion.SigmoidScale != 1 && c.Diffusion.Timesteps != "sigmoid" && !strings.HasSuffix(c.Diffusion.Timesteps, "shift")
-	}, "belongs to timesteps: sigmoid, shift, flux_shift and qwen_shift"},
-	{"diffusion.sample_prompts", func(c *Config) bool {
-		return len(c.Diffusion.SamplePrompts) > 0 && c.Diffusion.SampleEvery == 0 && c.Diffusion.DrawSamples
-	}, "given without sample_every, the number of steps"},
-	{"task", func(c *Config) bool { return c.Adapter.TaskType != taskTypes[c.Task] },
+	{"task", func(c *Config) bool { return c.Adapter.TaskType != c.Task.definition().adapter },
 		"given besides another adapter.task_type, expected one of the two"},
-	{"embedding.scale", func(c *Config) bool { return c.Embedding.Scale != 20 && c.Task != Embed },
-		"belongs to task: embedding"},
-	{"preference.beta", func(c *Config) bool { return c.Preference.Beta != 0.1 && c.Task != Prefer },
-		"belongs to task: preference"},
-	{"classification.labels", func(c *Config) bool { return len(c.Classification.Labels) > 0 && c.Task != Classify },
-		"belongs to task: classification"},
-	{"classification.problem", func(c *Config) bool { return c.Classification.Problem != data.SingleLabel && c.Task != Classify },
-		"belongs to task: classification"},
-	{"classification.labels", func(c *Config) bool {
-		return len(c.Classification.Labels) > 0 && c.Classification.Problem == data.Regression
-	}, "given besides problem: regression, which has no classes"},
-	{"classification.labels", func(c *Config) bool {
-		return len(c.Classification.Labels) == 1 && c.Classification.Problem == data.SingleLabel
-	}, "found one class, expected two or more (of one class a row is or is not with problem: multi_label_classification)"},
-	{"data.packing", func(c *Config) bool { return c.Data.Packing && c.Task != Language },
-		"packs texts of language (task: language) alone"},
-	{"data.train_on", func(c *Config) bool { return c.Data.TrainOn != "answer" && c.Task != Language },
-		"belongs to task: language"},
-	{"data.chat_template", func(c *Config) bool { return c.Data.ChatTemplate != "" && c.Task != Language && c.Task != Prefer },
-		"belongs to task: language and task: preference"},
-	{"data.format", func(c *Config) bool {
-		return c.Task != Language && c.Data.Format != "auto" && c.Data.Format != "jsonl"
-	}, "expected jsonl, the format of rows that are read whole"},
+	{"data.chat_template", func(c *Config) bool { return c.Data.ChatTemplate != "" && !c.Task.definition().chats },
+		"belongs to task: " + strings.Join(tasksThat(func(d *definition) bool { return d.chats }), " and task: ")},
 	{"init_adapter", func(c *Config) bool { return c.InitAdapter != "" && !c.plainAdapter() },
 		"given besides adapter settings, which would have no effect: an adapter brings its own (only lora_dropout may differ)"},
 	{"adapter.layers_pattern", func(c *Config) bool {
@@ -225,9 +186,6 @@ var rules = []rule{
 	}, "given besides one expression in target_modules, expected a list of names there, as PEFT does"},
 	{"data.length_bucketing", func(c *Config) bool { return c.Data.Packing && c.Data.LengthBucketing },
 		"given besides data.packing, whose rows are all of one length"},
-	{"data.document_separator", func(c *Config) bool {
-		return c.Data.DocumentSeparator != "" && (c.Task != Language || c.Data.Format == data.FormatJSONL || c.Data.Format == data.FormatTokens)
-	}, "belongs to plain text"},
 	{"memory_limit", func(c *Config) bool { return c.Memory > 0 && c.MemoryLimit > 0 },
 		"given besides memory, which refuses what does not fit too"},
 	{"eval_steps", func(c *Config) bool { return c.EvalSteps > 0 && len(c.Data.Eval) == 0 },

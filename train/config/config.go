@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/data"
@@ -24,8 +25,8 @@ import (
 //	one      the valid words, separated by |; what has a type of its own reads them by
 //	         its UnmarshalText, so that nothing behind the file reads them again
 //	need     "yes" where the key must be given, "text" where it may not be empty
-//	task     "diffusion" where it belongs to that task alone, "texts" where to all others;
-//	         elsewhere it may be given only as it is by default
+//	task     the task that it belongs to, or "texts" for all tasks that read texts; for
+//	         other tasks it may be given only with its default value
 //	also     what other trainers call it, for the error message alone
 //	doc      what it means, with its unit
 //
@@ -39,12 +40,12 @@ type Config struct {
 	InitAdapter string `yaml:"init_adapter" also:"resume_adapter_file,lora_model_dir,adapter_name_or_path" doc:"Folder of a PEFT adapter to continue training; for task: diffusion also a file of diffusers, kohya or ComfyUI. Its configuration replaces the adapter block, which may then set lora_dropout only. A tokenizer and chat template in the folder take precedence over the model's, and are saved with the new adapter."`
 	Resume      string `yaml:"resume" also:"resume_from_checkpoint" doc:"latest resumes from the newest checkpoint in output_dir, and fails if there is none; a folder resumes from that checkpoint; empty starts a new run. Settings that affect the numbers must be unchanged (data, weights, precision, seed, batches, optimizer, adapter); logs, checkpoints, threads, memory and paths may change."`
 
-	Task           Task           `yaml:"task" default:"language" one:"language|embedding|classification|preference|diffusion" also:"task_type,objective,loss" doc:"Training task. language: next-token prediction on texts. embedding: text embeddings from matching pairs (rows of anchor, positive, and optionally negative), with the pooling and dense layers of the model's sentence-transformers files. The adapter has the names of the model's body (AutoModel), and the model's own dropout is off. classification: the label of a text or of a pair of texts (rows of text, optional text_pair, and label), by a head on the model (AutoModelForSequenceClassification). The head is trained and saved with the adapter; if the checkpoint has none, it is initialized randomly from seed. preference: direct preference optimization (DPO) on two answers to a prompt (rows of prompt, chosen and rejected). The reference is the model without an adapter, even with init_adapter; it is computed once per row, before the first step. diffusion: a diffusion transformer, on pictures with captions; model is a folder in the layout of diffusers, with model_index.json, or of a transformer alone."`
-	Embedding      Embedding      `yaml:"embedding" doc:"For task: embedding. Each anchor is matched with its positive among the positives and negatives of all rows of its micro-batch (batch_size rows), by the cross-entropy of scaled cosines; with gradient_accumulation_steps each micro-batch is separate, as in sentence-transformers' MultipleNegativesRankingLoss."`
-	Preference     Preference     `yaml:"preference" also:"dpo" doc:"For task: preference. The loss of a row is -log sigmoid(reward of chosen - reward of rejected); the reward of an answer is beta times the difference of its log-probabilities with and without the adapter. It equals TRL's DPOTrainer with loss_type sigmoid, without label smoothing and with ref_model None."`
-	Classification Classification `yaml:"classification" doc:"For task: classification. Labels and loss, as in transformers for the problem_type of the same name."`
+	Task           Task           `yaml:"task" default:"language" also:"task_type,objective,loss" doc:"Training task."`
+	Embedding      Embedding      `yaml:"embedding" task:"embedding"`
+	Preference     Preference     `yaml:"preference" task:"preference" also:"dpo"`
+	Classification Classification `yaml:"classification" task:"classification"`
 
-	Diffusion Diffusion `yaml:"diffusion" task:"diffusion" doc:"For task: diffusion, by flow matching. A step has batch_size times gradient_accumulation_steps pictures; pictures of a micro-batch have the same size, and an incomplete micro-batch counts with its actual number. The loss is the mean squared error of the transformer, averaged over the pictures of a step. Key names of other trainers are accepted too: img_dir, rank (which also sets alpha), max_train_steps and more."`
+	Diffusion Diffusion `yaml:"diffusion" task:"diffusion"`
 
 	Adapter Adapter `yaml:"adapter" also:"lora,lora_config,lora_parameters,peft" doc:"The LoRA adapter, by the names of PEFT's LoraConfig."`
 	Data    Data    `yaml:"data" also:"dataset,datasets,data_config" doc:"Training and evaluation data. A line of JSON holds text, or prompt and completion, or messages (and tools). With task: embedding it holds anchor and positive (and negative); with task: classification text (and text_pair) and label. With task: preference it has TRL's format (prompt, chosen and rejected, as text or messages; or chosen and rejected messages with a common prefix) or OpenAI's (input with messages and tools, preferred_output and non_preferred_output). An assistant message with \"weight\": 0 carries no loss; content in parts must be text. Other keys are ignored, except unsupported training targets (label, weight, rejected, images, …), which are refused. Plain text and files of token IDs (input_ids, labels) are read too."`
@@ -113,22 +114,6 @@ type Data struct {
 	DropLast          bool         `yaml:"drop_last" default:"false" also:"dataloader_drop_last" doc:"Leave out the rows that do not fill the last step of an epoch."`
 }
 
-// Embedding configures the training of embeddings.
-type Embedding struct {
-	Scale float64 `yaml:"scale" default:"20" range:"(0,10000]" also:"similarity_scale" doc:"Factor of the cosines: one over the temperature."`
-}
-
-// Preference configures the training on preferences.
-type Preference struct {
-	Beta float64 `yaml:"beta" default:"0.1" range:"(0,10000]" also:"dpo_beta" doc:"Factor of the rewards: the larger, the closer the adapter stays to the model without it."`
-}
-
-// Classification configures the labels of rows.
-type Classification struct {
-	Labels  Strings      `yaml:"labels" also:"classes,class_names,id2label" doc:"Names of the classes, in the order of their IDs. Default: the names of init_adapter, else of the model (id2label of config.json), else of the training rows: names in alphabetical order or, if labels are IDs, the numbers up to the largest."`
-	Problem data.Problem `yaml:"problem" default:"single_label_classification" one:"single_label_classification|multi_label_classification|regression" also:"problem_type" doc:"Type of the labels; the default is problem_type of config.json, if present. single_label_classification: each row has one class, and label is its name or its ID, from 0. multi_label_classification: label is a list of names or IDs, which may be empty, or has 0 or 1 for each class. regression: label is a number."`
-}
-
 // EarlyStopping stops a run whose evaluation loss no longer falls.
 type EarlyStopping struct {
 	Patience int     `yaml:"patience" task:"texts" default:"0" range:"[0,2147483647]" also:"early_stopping_patience" doc:"Evaluations without a better loss before the run stops; 0 never stops."`
@@ -163,8 +148,10 @@ func Load(path string, sets ...string) (*Config, error) {
 // Parse parses YAML as Load does; name replaces the file name in errors.
 func Parse(name string, raw []byte, sets ...string) (*Config, error) {
 	c := Default()
-	if slices.Contains(sets, "task="+string(Diffuse)) { // whose files have keys of their own
-		c.Task = Diffuse
+	for _, s := range sets {
+		if name, ok := strings.CutPrefix(s, "task="); ok && slices.Contains(Tasks(), name) {
+			c.Task = Task(name) // whose files may have keys of their own
+		}
 	}
 	if err := c.decode(name, raw); err != nil {
 		return nil, err

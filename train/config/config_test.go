@@ -348,3 +348,21 @@ func TestPreference(t *testing.T) {
 	require.Equal(t, data.PreferenceRows, c.DataOptions().Rows)
 	require.Equal(t, 0.5, c.Preference.Beta)
 }
+
+// TestSharedTasks: runs of a task that needs a model of its own cannot be jobs.
+func TestSharedTasks(t *testing.T) {
+	require.Equal(t, []string{"language", "preference"}, SharedTasks())
+	_, err := Parse("c.yaml", []byte("model: m\ntask: embedding\ndata: {train: t.jsonl}\njobs: [{name: a}]\n"))
+	require.ErrorContains(t, err, "jobs[a].task: found embedding, expected language or preference, which jobs can learn")
+}
+
+// TestMoveOutput: a run in another output folder reads the cache of pictures from its place.
+func TestMoveOutput(t *testing.T) {
+	c := Default()
+	c.OutputDir = "out"
+	c.MoveOutput("elsewhere")
+	require.Equal(t, []string{"elsewhere", ""}, []string{c.OutputDir, c.Diffusion.Cache})
+	c.OutputDir, c.Task = "out", Diffuse
+	c.MoveOutput("elsewhere")
+	require.Equal(t, []string{"elsewhere", filepath.Join("out", "cache")}, []string{c.OutputDir, c.Diffusion.Cache})
+}

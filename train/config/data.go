@@ -17,13 +17,8 @@ func (c *Config) DataOptions() data.Options {
 		OnTooLong:         c.Data.OnTooLong,
 		DocumentSeparator: c.Data.DocumentSeparator,
 	}
-	switch c.Task {
-	case Embed:
-		o.Rows = data.PairRows
-	case Prefer:
-		o.Rows = data.PreferenceRows
-	case Classify:
-		o.Rows, o.Problem, o.Classes = data.LabelledRows, c.Classification.Problem, c.Classification.Labels
+	if rows := c.Task.definition().rows; rows != nil {
+		rows(c, &o)
 	}
 	return o
 }

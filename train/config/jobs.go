@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
 // Jobs are runs that train concurrently on one model. A job has a name and any keys of a single run; other keys have
@@ -174,8 +176,8 @@ func (c *Config) validateJobs() error {
 		return err
 	}
 	for _, job := range jobs {
-		if job.Task != Language && job.Task != Prefer {
-			return &Error{c.places["jobs"], fmt.Sprintf("jobs[%s].task", job.Name), fmt.Sprintf("found %s, expected %s or %s, which jobs can learn", job.Task, Language, Prefer), ErrConflict}
+		if !job.Task.definition().shared {
+			return &Error{c.places["jobs"], fmt.Sprintf("jobs[%s].task", job.Name), fmt.Sprintf("found %s, expected %s, which jobs can learn", job.Task, suggest.Or(SharedTasks())), ErrConflict}
 		}
 	}
 	switch {

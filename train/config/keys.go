@@ -72,7 +72,14 @@ func appendKeys(keys []Key, t reflect.Type, path, task string, index []int) []Ke
 		if also := f.Tag.Get("also"); also != "" {
 			key.also = strings.Split(also, ",")
 		}
+		if f.Type == reflect.TypeFor[Task]() {
+			key.Words = Tasks()
+			for _, d := range definitions {
+				key.Doc += fmt.Sprintf(" %s: %s", d.name, d.doc)
+			}
+		}
 		if key.Section {
+			key.Doc = cmp.Or(key.Doc, Task(key.task).definition().section)
 			key.Type = "mapping"
 			keys = appendKeys(append(keys, key), f.Type, key.Path, key.task, at)
 			continue
@@ -84,7 +91,9 @@ func appendKeys(keys []Key, t reflect.Type, path, task string, index []int) []Ke
 }
 
 // of reports whether the key belongs to a task.
-func (k Key) of(t Task) bool { return k.task == "" || (k.task == string(Diffuse)) == (t == Diffuse) }
+func (k Key) of(t Task) bool {
+	return k.task == "" || k.task == string(t) || k.task == texts && t.definition().texts
+}
 
 // typeName returns the description of the values of a type.
 func typeName(t reflect.Type) string {

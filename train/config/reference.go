@@ -71,7 +71,7 @@ func writeRows(b *strings.Builder, keys []Key, section string) {
 func required() string {
 	var names []string
 	for _, k := range table() {
-		if k.Required && k.of(Language) {
+		if k.Required && k.of(Default().Task) {
 			names = append(names, "`"+k.Path+"`")
 		}
 	}

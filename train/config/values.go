@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -53,32 +52,6 @@ type TokenIndices struct {
 type ModuleTokens struct {
 	Module string
 	IDs    []int
-}
-
-// Task is the training task.
-type Task string
-
-// The tasks.
-const (
-	Language Task = "language"       // the tokens of texts
-	Embed    Task = "embedding"      // vectors of texts
-	Classify Task = "classification" // labels of texts
-	Prefer   Task = "preference"     // which of two answers is preferred
-	Diffuse  Task = "diffusion"      // pictures, by transformers that draw them
-)
-
-// Tasks lists the names of all tasks.
-func Tasks() []string {
-	return []string{string(Language), string(Embed), string(Classify), string(Prefer), string(Diffuse)}
-}
-
-// UnmarshalText reads the name of a task. It fails with ErrValue.
-func (t *Task) UnmarshalText(text []byte) error {
-	if !slices.Contains(Tasks(), string(text)) {
-		return fmt.Errorf("%w: %s", ErrValue, suggest.Expected(string(text), Tasks()))
-	}
-	*t = Task(text)
-	return nil
 }
 
 // NaNPolicy is the reaction to a loss or gradient that is not finite.

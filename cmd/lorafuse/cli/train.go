@@ -270,10 +270,7 @@ func (a *app) dryRun(ctx context.Context, c *config.Config, asJSON bool) error {
 			return err
 		}
 		defer os.RemoveAll(tmp)
-		if c.Task == config.Diffuse {
-			c.Diffusion.Cache = c.CacheDir() // which an error names
-		}
-		c.OutputDir = tmp
+		c.MoveOutput(tmp)
 	}
 	var p dryRunReport
 	var err error
@@ -322,27 +319,12 @@ func (a *app) summarize(c *config.Config, s *train.Summary) {
 
 // toUse returns a command that tries out an adapter.
 func toUse(c *config.Config, adapter string) string {
-	command, rest := "generate", `--prompt "..."`
-	switch c.Task {
-	case config.Embed:
-		command, rest = "embed", "--input texts.txt"
-	case config.Classify:
-		command, rest = "eval", "--data rows.jsonl"
-	case config.Diffuse:
-		command, rest = "draw", `--prompt "..." --output picture.png`
+	try := train.TryOut(c)
+	words := []string{try.Command}
+	for _, w := range append(try.Model, "--adapter", adapter) {
+		words = append(words, shellWord(w))
 	}
-	model, transformer := c.Model, c.Diffusion.Transformer
-	if info, err := os.Stat(model); c.Task == config.Diffuse && err == nil && !info.IsDir() {
-		model, transformer = "path/to/pipeline", c.Model // which has the encoders
-	}
-	words := []string{command, "--model", shellWord(model)}
-	if transformer != "" {
-		words = append(words, "--transformer", shellWord(transformer))
-	}
-	if own := c.Diffusion.TransformerConfig; own != "" {
-		words = append(words, "--transformer-config", shellWord(own))
-	}
-	return strings.Join(append(words, "--adapter", shellWord(adapter), rest), " ")
+	return strings.Join(append(words, try.Input), " ")
 }
 
 // again returns the command line that resumes an interrupted run.

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -26,7 +27,23 @@ import (
 // ErrPictures is wrapped if an image folder is unusable for training.
 var ErrPictures = errors.New("pictures that cannot be learned from")
 
-func init() { train.Register(config.Diffuse, open) }
+func init() { train.Register(config.Diffuse, train.Task{Open: open, Try: try}) }
+
+// try returns how to draw with an adapter.
+func try(c *config.Config) train.Try {
+	model, transformer := c.Model, c.Diffusion.Transformer
+	if info, err := os.Stat(model); err == nil && !info.IsDir() {
+		model, transformer = "path/to/pipeline", c.Model // which has the encoders
+	}
+	t := train.Try{Command: "draw", Model: []string{"--model", model}, Input: `--prompt "..." --output picture.png`}
+	if transformer != "" {
+		t.Model = append(t.Model, "--transformer", transformer)
+	}
+	if own := c.Diffusion.TransformerConfig; own != "" {
+		t.Model = append(t.Model, "--transformer-config", own)
+	}
+	return t
+}
 
 // pictures are the rows of a run.
 type pictures struct {

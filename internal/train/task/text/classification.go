@@ -17,7 +17,9 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-func init() { train.Register(config.Classify, classification) }
+func init() {
+	train.Register(config.Classify, train.Task{Open: classification, Try: train.TryWith("eval", "--data rows.jsonl")})
+}
 
 // Classification is the task of classifiers: to predict the class or classes of a
 // document, or its numbers (regression).

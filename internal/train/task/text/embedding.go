@@ -14,7 +14,9 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-func init() { train.Register(config.Embed, embedding) }
+func init() {
+	train.Register(config.Embed, train.Task{Open: embedding, Try: train.TryWith("embed", "--input texts.txt")})
+}
 
 // Embedding is the task of text embedding models: embeddings of texts that belong
 // together should be close, and distant from the others in a micro-batch.

@@ -7,7 +7,9 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-func init() { train.Register(config.Language, language) }
+func init() {
+	train.Register(config.Language, train.Task{Open: language, Try: train.TryWith("generate", `--prompt "..."`)})
+}
 
 // language opens a run that learns to predict each token from those before it.
 func language(ctx context.Context, s *train.Setup) (*train.Material, error) {

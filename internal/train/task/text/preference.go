@@ -15,7 +15,9 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-func init() { train.Register(config.Prefer, preference) }
+func init() {
+	train.Register(config.Prefer, train.Task{Open: preference, Try: train.TryWith("generate", `--prompt "..."`)})
+}
 
 // Preference is the task of direct preference optimization (Rafailov et al. 2023, arXiv
 // 2305.18290): a language model learns which of two answers to a prompt is preferred.
