@@ -51,11 +51,8 @@ func sample() *Report {
 		Marks: []Mark{
 			{Name: "reading", Row: "Read: ours: mmap, big", Beside: []string{"Read: a|b: pread, big", "Read: gone: pread, big"}, Factor: 0.5},
 			{Name: "reading", Row: "Read: ours: mmap, small", Beside: []string{"Read: a|b: pread, small"}, Factor: 0.5},
-			{Name: "memory", Row: "Read: ours: mmap, big", Memory: 1e6, Factor: 1.5},
-			{Name: "memory", Row: "Open: ours: Open, big", Memory: 1e6, Factor: 1.5},
-			{Name: "share", Row: "Read: ours: mmap, small", Factor: 0.02},
-			{Name: "share", Row: "Read: ours: mmap, big", Factor: 0.02},
-			{Name: "gone", Row: "Read: ours: gone, big", Memory: 1e6, Factor: 1.5},
+			{Name: "start", Row: "Read: ours: mmap, big", Seconds: 0.1},
+			{Name: "gone", Row: "Read: ours: gone, big", Seconds: 1},
 		},
 	}
 }
@@ -64,8 +61,7 @@ func TestVerdicts(t *testing.T) {
 	r := sample()
 	assert.Equal(t, []Verdict{
 		{Name: "reading", Row: "Read: ours: mmap, big", Beside: "a|b: pread", Asked: 0.5, Ratio: 0.5, Met: true},
-		{Name: "memory", Row: "Read: ours: mmap, big", Beside: "memory of the data", Asked: 1.5, Ratio: 2, Met: false},
-		{Name: "share", Row: "Read: ours: mmap, small", Beside: "share of the input", Asked: 0.02, Ratio: 0.02, Met: true},
+		{Name: "start", Row: "Read: ours: mmap, big", Beside: "100 ms", Asked: 1, Ratio: 2},
 	}, r.Verdicts(), "what was not measured has no verdict")
 	r.Rows = append(r.Rows, &Row{Group: "Read", Program: "gone", Name: "pread", Input: "big", Seconds: []float64{0.1}})
 	v := r.Verdicts()[0]
@@ -94,8 +90,7 @@ func TestMarkdown(t *testing.T) {
 | what | beside | asked | found |  |
 |---|---|---|---|---|
 | reading | a\|b: pread | ≤ 0.5 | 0.500 | met |
-| memory | memory of the data | ≤ 1.5 | 2.000 | MISSED |
-| share | share of the input | ≤ 0.02 | 0.020 | met |
+| start | 100 ms | ≤ 1 | 2.000 | MISSED |
 `
 	assert.Equal(t, want, sample().Markdown())
 	assert.NotContains(t, (&Report{}).Markdown(), "Marks")
@@ -112,8 +107,7 @@ func TestText(t *testing.T) {
 		{"  ours", "Open", "big", "0.012", "0.012", "0.012", ""},
 		{"Marks"}, {"", "", "FOUND", "ASKED", "BESIDE"},
 		{"  met", "reading", "0.500", "≤ 0.5", "a|b: pread"},
-		{"  MISSED", "memory", "2.000", "≤ 1.5", "memory of the data"},
-		{"  met", "share", "0.020", "≤ 0.02", "share of the input"},
+		{"  MISSED", "start", "2.000", "≤ 1", "100 ms"},
 	}, sample().Text())
 }
 
@@ -136,7 +130,7 @@ func TestJSON(t *testing.T) {
 	}, got.Rows[0])
 	assert.Equal(t, "fell over", got.Rows[3]["failure"])
 	assert.Equal(t, []any{}, got.Rows[3]["seconds"])
-	assert.Equal(t, map[string]any{"name": "memory", "row": "Read: ours: mmap, big", "beside": "memory of the data", "asked": 1.5, "ratio": 2.0, "met": false}, got.Marks[1])
+	assert.Equal(t, map[string]any{"name": "start", "row": "Read: ours: mmap, big", "beside": "100 ms", "asked": 1.0, "ratio": 2.0, "met": false}, got.Marks[1])
 	raw, err = json.Marshal(&Report{})
 	require.NoError(t, err)
 	assert.Contains(t, string(raw), `"rows":[],"marks":[]`)

@@ -3,7 +3,7 @@ package bench
 import "fmt"
 
 // Mark is a target for a row. Its kind is that of the first of these fields that is set: Beside, FlopPeak, BytePeak,
-// Seconds, Memory. If none is set, the row's Share must be at most Factor.
+// Seconds.
 type Mark struct {
 	Name   string   // the requirement
 	Row    string   // ID of the row that must meet the target
@@ -17,9 +17,6 @@ type Mark struct {
 	FlopPeak, BytePeak float64
 	// Seconds is the most that the median may be.
 	Seconds float64
-	// Memory is a number of bytes: the process of the row may hold Factor times
-	// as many.
-	Memory int64
 }
 
 // Verdict is a target with its measured result.
@@ -89,12 +86,8 @@ func (r *Report) judge(m *Mark, row *Row) Verdict {
 		return Verdict{Beside: "peak of products", Asked: m.FlopPeak, Ratio: f.OfFlops, Least: true}
 	case m.BytePeak > 0:
 		return Verdict{Beside: "peak of the memory", Asked: m.BytePeak, Ratio: f.OfBytes, Least: true}
-	case m.Seconds > 0:
-		return Verdict{Beside: fmt.Sprintf("%.4g ms", 1e3*m.Seconds), Asked: 1, Ratio: f.Median / m.Seconds}
-	case m.Memory > 0:
-		return Verdict{Beside: "memory of the data", Asked: m.Factor, Ratio: float64(row.PeakRSS) / float64(m.Memory)}
 	default:
-		return Verdict{Beside: "share of the input", Asked: m.Factor, Ratio: row.Share}
+		return Verdict{Beside: fmt.Sprintf("%.4g ms", 1e3*m.Seconds), Asked: 1, Ratio: f.Median / m.Seconds}
 	}
 }
 

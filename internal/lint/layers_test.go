@@ -164,7 +164,7 @@ var layers = map[string]placement{
 	"dev/bench/kernels":    {layer: models},
 	"dev/bench/large":      {loops, with("internal/generate", "measures it", "internal/serve/batching", "measures it", "internal/train", "measures it", "internal/train/task/flowmatching", "measures it")},
 	"dev/bench/layer":      {layer: models},
-	"dev/bench/load":       {loops, with("internal/convert", "measures it")},
+	"dev/bench/load":       {layer: loops},
 	"dev/bench/decode":     {loops, with("internal/generate", "measures it")},
 	"dev/bench/upload":     {layer: loops},
 	"dev/bench/step":       {loops, with("internal/train", "measures it", "internal/train/task", "registers tasks", "train/config", "configures runs")},

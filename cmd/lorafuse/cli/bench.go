@@ -59,7 +59,7 @@ func (a *app) benchLoad() *cobra.Command {
 		Long: `Measure how fast files are opened, read and written: a model of 218 bf16 tensors
 (1,112.8 MB), an adapter of 336 f32 tensors (74.8 MB), and files of 1,000 and 50,000
 small tensors for their headers. The files are created in a folder that takes up to
-seven times --size and is removed afterwards.
+three times --size and is removed afterwards.
 
 Each sample runs in its own process with the files in the page cache; samples of the
 rows of a group are interleaved. The output has the median, the 10th and the 90th

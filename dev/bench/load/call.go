@@ -15,9 +15,8 @@ import (
 
 // Answer is the output of a measured program.
 type Answer struct {
-	Seconds []float64 `json:"seconds"`         // of each time, the first in this process first
-	PeakRSS int64     `json:"peak_rss"`        // peak memory of the process in bytes; 0 if unknown
-	Share   float64   `json:"share,omitempty"` // of the pages of FILE that were read from the disk
+	Seconds []float64 `json:"seconds"`  // of each time, the first in this process first
+	PeakRSS int64     `json:"peak_rss"` // peak memory of the process in bytes; 0 if unknown
 	Detail  string    `json:"detail,omitempty"`
 }
 

@@ -1,7 +1,6 @@
 package load
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,7 +13,6 @@ import (
 const (
 	baseFile    = "base"           // a model: 218 bf16 tensors
 	adapterFile = "adapter"        // on all of its linear layers: 336 f32 tensors
-	manyFile    = "480 tensors"    // of 128 KiB
 	header1k    = "1,000 tensors"  // small ones
 	header50k   = "50,000 tensors" // small ones
 )
@@ -73,8 +71,6 @@ func (s *files) entries(name string) []safetensors.Entry {
 		return m.base()
 	case adapterFile:
 		return m.adapter()
-	case manyFile:
-		return blocks(480)
 	case header1k:
 		return experts(1000)
 	default:
@@ -82,56 +78,23 @@ func (s *files) entries(name string) []safetensors.Entry {
 	}
 }
 
-// outcome is the kind of output of an operation.
-type outcome int
-
-const (
-	nothing   outcome = iota
-	newFile           // a file that does not exist yet
-	oldFile           // a file that replaces one of the same size
-	newFolder         // a folder of files that does not exist yet
-)
-
-// place prepares the output path of an operation and waits until the disk is idle.
-func (s *files) place(what outcome, f *file) (string, error) {
-	if what == nothing {
-		return "", nil
-	}
+// place returns the path of an operation's output and waits until the disk is idle.
+func (s *files) place() (string, error) {
 	// Flush pending writes of the previous row first: removing such a file would keep the disk busy well into the next
 	// row.
 	if err := settle(s.dir); err != nil {
 		return "", err
 	}
-	out := filepath.Join(s.dir, "new")
-	if what == oldFile {
-		out = f.path + ".old"
-		if _, err := os.Stat(out); err != nil { // it stays for the next sample
-			if err := copyFile(out, f.path); err != nil {
-				return "", err
-			}
-		}
-	} else if err := os.RemoveAll(out); err != nil {
-		return "", fmt.Errorf("load: %w", err)
+	if err := s.clear(); err != nil {
+		return "", err
 	}
-	return out, settle(s.dir)
+	return s.output(), settle(s.dir)
 }
+
+func (s *files) output() string { return filepath.Join(s.dir, "new") }
 
 // clear removes the output of operations.
-func (s *files) clear() error {
-	err := os.RemoveAll(filepath.Join(s.dir, "new"))
-	for _, f := range s.made {
-		err = errors.Join(err, os.RemoveAll(f.path+".old"))
-	}
-	return err
-}
-
-func copyFile(to, from string) error {
-	f, err := os.Create(to)
-	if err != nil {
-		return fmt.Errorf("load: %w", err)
-	}
-	return errors.Join(copyTo(f, from), f.Close())
-}
+func (s *files) clear() error { return os.RemoveAll(s.output()) }
 
 func copyTo(w io.Writer, path string) error {
 	f, err := os.Open(path)

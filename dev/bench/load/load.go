@@ -27,7 +27,7 @@ type Options struct {
 	Self []string
 	// Peers are the commands of other programs, by name; see ReadPeers.
 	Peers map[string][]string
-	// Dir is the folder for temporary files; empty means the system's temporary folder. They take up to seven times
+	// Dir is the folder for temporary files; empty means the system's temporary folder. They take up to three times
 	// Size.
 	Dir string
 	// Size is the size of the larger model in bytes. Zero means FullSize.
@@ -76,7 +76,6 @@ func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 		for _, m := range rows[:n] {
 			if len(m.row.Seconds) > 0 || m.row.Failure != "" {
 				report.Rows = append(report.Rows, m.row)
-				report.Marks = append(report.Marks, m.marks...)
 			}
 		}
 		rows = rows[n:]
@@ -87,8 +86,7 @@ func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 // measured is a row on its way.
 type measured struct {
 	spec
-	row   *bench.Row
-	marks []bench.Mark
+	row *bench.Row
 }
 
 // rows returns the selected rows that can be measured.
@@ -123,7 +121,6 @@ func (r *runner) measure(ctx context.Context, rows []*measured) error {
 			return err
 		}
 		m.row.Bytes = m.bytes(f)
-		m.marks = m.bars(f)
 	}
 	for range r.Runs {
 		for _, m := range rows {
@@ -155,21 +152,16 @@ func (r *runner) sample(ctx context.Context, m *measured) error {
 	if err != nil {
 		return err
 	}
-	path := f.path
-	if m.pickled {
-		path, err = r.pickle(ctx, f)
-	}
 	var out string
-	if err == nil {
-		out, err = r.files.place(m.out, f)
-	}
-	if err != nil {
-		return err
+	if m.writes {
+		if out, err = r.files.place(); err != nil {
+			return err
+		}
 	}
 	if m.moves == allBytes {
 		warm(memoryOfSample * f.size)
 	}
-	a, err := call(ctx, command, m.op, path, out, max(m.repeat, 1))
+	a, err := call(ctx, command, m.op, f.path, out, max(m.repeat, 1))
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -181,17 +173,6 @@ func (r *runner) sample(ctx context.Context, m *measured) error {
 	}
 	m.row.Seconds = append(m.row.Seconds, m.figure(a.Seconds))
 	m.row.PeakRSS = max(m.row.PeakRSS, a.PeakRSS)
-	m.row.Share = max(m.row.Share, a.Share)
 	m.row.Detail = a.Detail
 	return nil
-}
-
-// pickle returns the .pt version of a file, which torch has to write.
-func (r *runner) pickle(ctx context.Context, f *file) (string, error) {
-	path := f.path + ".pt"
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	_, err := call(ctx, r.Peers[python], "torch_save", f.path, path, 1)
-	return path, err
 }

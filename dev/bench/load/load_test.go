@@ -9,15 +9,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/lorafuse/lorafuse/safetensors"
 )
 
 // TestMain lets this binary be the programs that Run starts.
@@ -34,7 +31,7 @@ func TestMain(m *testing.M) {
 		}
 	case "peer": // writes what it is asked to, in no time at all
 		if args[2] != "" {
-			if err := copyFile(args[2], args[1]); err != nil {
+			if err := os.WriteFile(args[2], nil, 0o666); err != nil {
 				panic(err)
 			}
 		}
@@ -98,30 +95,19 @@ func TestRun(t *testing.T) {
 	}
 	assert.Len(t, report.Rows, want)
 	assert.Equal(t, want, last)
-	assert.Contains(t, report.Markdown(), "### Marks")
 	left, err := os.ReadDir(o.Dir)
 	require.NoError(t, err)
 	assert.Empty(t, left)
 }
 
-// Each bar of the table is about rows that there are.
-func TestBars(t *testing.T) {
-	bars := 0
+func TestSpecs(t *testing.T) {
 	for _, s := range specs {
-		for _, b := range s.asked {
-			bars++
-			for _, p := range b.beside {
-				assert.True(t, slices.ContainsFunc(specs, func(o spec) bool { return o.group == s.group && o.program == p.program && o.op == p.op }),
-					"%s: %v", s.group, p)
-			}
-		}
 		if s.own() {
 			assert.Contains(t, operations, s.op)
 		} else {
 			assert.Contains(t, peers, s.program)
 		}
 	}
-	assert.NotZero(t, bars)
 }
 
 func TestOnly(t *testing.T) {
@@ -134,8 +120,6 @@ func TestOnly(t *testing.T) {
 	assert.Len(t, row.Seconds, 3)
 	assert.Greater(t, row.Bytes, int64(100_000))
 	assert.Less(t, row.Bytes, int64(120_000), "the header alone")
-	assert.Empty(t, report.Marks[0].Memory)
-	assert.Empty(t, report.Verdicts(), "nobody is beside it")
 }
 
 // The first time of several in a process warms up; one alone counts.
@@ -148,7 +132,7 @@ func TestPeerFails(t *testing.T) {
 	for part, says := range map[string]string{"broken": "exit status 3: the last word", "talker": "invalid character", "idler": "answered 0 times"} {
 		o := small(t)
 		o.Runs, o.Peers = 2, map[string][]string{rust: as(part)}
-		o.Only = regexp.MustCompile(`^One tensor: .* Lookup, copy|resident: rust`)
+		o.Only = regexp.MustCompile(`^Header: .* FromBytes, 1,000|resident: rust`)
 		report, err := Run(t.Context(), o)
 		require.NoError(t, err)
 		require.Len(t, report.Rows, 3)
@@ -256,33 +240,6 @@ func TestOperations(t *testing.T) {
 		got, err := os.ReadFile(out)
 		require.NoError(t, err)
 		assert.True(t, bytes.Equal(want, got), op)
-	}
-	for _, op := range []string{"convert", "convert_unread"} {
-		out := filepath.Join(dir, op)
-		measureHere(t, op, base.path, out)
-		f, err := safetensors.Open(out)
-		require.NoError(t, err)
-		v, err := f.Lookup("model.norm.weight")
-		require.NoError(t, err)
-		assert.Equal(t, safetensors.F32, v.DType, op)
-		require.NoError(t, f.Close())
-	}
-	sharded := filepath.Join(dir, "sharded")
-	measureHere(t, "save_sharded", base.path, sharded)
-	set, err := safetensors.OpenModel(sharded)
-	require.NoError(t, err)
-	assert.Equal(t, 218, set.Len())
-	assert.Len(t, set.Files(), 5)
-	require.NoError(t, set.Close())
-	if runtime.GOOS == "linux" {
-		many, err := s.open(manyFile)
-		require.NoError(t, err)
-		read := measureHere(t, "one_cold", many.path, "").Share
-		assert.Greater(t, read, 1./480)
-		assert.Less(t, read, 0.02)
-		share, err := cached(base.path)
-		require.NoError(t, err)
-		assert.Equal(t, 1.0, share, "files are in the page cache before they are measured")
 	}
 }
 

@@ -16,8 +16,7 @@ import (
 // task is one operation in a process of its own.
 type task struct {
 	file, out string
-	share     float64 // of the file's pages that an operation has read
-	detail    string  // further details
+	detail    string // further details
 }
 
 // operation prepares a task. It returns a function to be timed, which returns a function to be called after the
@@ -57,6 +56,6 @@ func Measure(w io.Writer, args []string) error {
 			}
 		}
 	}
-	a.PeakRSS, a.Share, a.Detail = bench.PeakRSS(), t.share, t.detail
+	a.PeakRSS, a.Detail = bench.PeakRSS(), t.detail
 	return json.NewEncoder(w).Encode(a)
 }

@@ -89,15 +89,6 @@ func experts(n int) []safetensors.Entry {
 	return entries
 }
 
-// blocks lists n tensors of 128 KiB.
-func blocks(n int) []safetensors.Entry {
-	entries := make([]safetensors.Entry, n)
-	for i := range entries {
-		entries[i] = noisy(fmt.Sprintf("model.layers.%d.block.weight", i), safetensors.BF16, 256, 256)
-	}
-	return entries
-}
-
 // noisy returns a tensor of small random numbers, which a disk cannot compress.
 func noisy(name string, d safetensors.DType, dims ...int) safetensors.Entry {
 	e := safetensors.Entry{Name: name, DType: d, Shape: dims}

@@ -1,7 +1,6 @@
 package load
 
 import (
-	"fmt"
 	"os"
 	"unsafe"
 
@@ -39,38 +38,6 @@ func mapped(path string, flags int) ([]byte, error) {
 		return nil, err
 	}
 	return unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_SHARED|flags)
-}
-
-// evict removes a file from the page cache.
-func evict(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := f.Sync(); err != nil { // dirty pages cannot be evicted
-		return err
-	}
-	return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
-}
-
-// cached returns the share of a file that is in the page cache.
-func cached(path string) (float64, error) {
-	data, err := mapped(path, 0)
-	if err != nil {
-		return 0, err
-	}
-	defer unix.Munmap(data)
-	resident := make([]byte, (len(data)+page-1)/page)
-	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(unsafe.SliceData(data))), uintptr(len(data)), uintptr(unsafe.Pointer(unsafe.SliceData(resident))))
-	if errno != 0 {
-		return 0, fmt.Errorf("mincore: %w", errno)
-	}
-	n := 0
-	for _, r := range resident {
-		n += int(r & 1)
-	}
-	return float64(n) / float64(len(resident)), nil
 }
 
 // settle waits until all pending writes to a folder's disk are done.

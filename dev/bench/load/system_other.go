@@ -15,12 +15,6 @@ func opMapPopulate(*task) (func() (func() error, error), error) {
 	return nil, fmt.Errorf("mmap with MAP_POPULATE: %w", errors.ErrUnsupported)
 }
 
-func evict(string) error { return fmt.Errorf("evict from the page cache: %w", errors.ErrUnsupported) }
-
-func cached(string) (float64, error) {
-	return 0, fmt.Errorf("mincore: %w", errors.ErrUnsupported)
-}
-
 func settle(string) error { return nil }
 
 func warm(int64) {}

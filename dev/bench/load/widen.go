@@ -1,12 +1,6 @@
 package load
 
-import (
-	"context"
-
-	"github.com/lorafuse/lorafuse/internal/convert"
-	"github.com/lorafuse/lorafuse/internal/weights"
-	"github.com/lorafuse/lorafuse/tensor"
-)
+import "github.com/lorafuse/lorafuse/tensor"
 
 // opWiden opens a file of bf16 tensors and makes f32 of all of them, in memory
 // that has been in use before.
@@ -39,18 +33,4 @@ func opWiden(t *task) (func() (func() error, error), error) {
 		return nil, err
 	}
 	return run, release()
-}
-
-// toF32 writes a file with all tensors as f32, and reads it back or does not.
-func toF32(verified bool) operation {
-	return func(t *task) (func() (func() error, error), error) {
-		return func() (func() error, error) {
-			s, err := weights.Open(t.file)
-			if err != nil {
-				return nil, err
-			}
-			_, err = convert.File(context.Background(), t.out, s, convert.Options{DType: tensor.F32, Replace: true, Unverified: !verified})
-			return s.Close, err
-		}, nil
-	}
 }

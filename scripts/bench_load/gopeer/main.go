@@ -16,30 +16,16 @@ import (
 	"github.com/maruel/safetensors"
 )
 
-const page = 4096
-
 // operation prepares an operation on a file and returns the function to time. The
 // release function that run returns is called after the timed part.
 type operation func(file, out string) (run func() (release func(), err error), err error)
 
 var operations = map[string]operation{
 	"open": func(file, _ string) (func() (func(), error), error) {
-		return func() (func(), error) { return opened(file, func(*safetensors.Tensor) {}) }, nil
-	},
-	"touch": func(file, _ string) (func() (func(), error), error) {
-		sum := byte(0)
 		return func() (func(), error) {
-			return opened(file, func(t *safetensors.Tensor) {
-				for at := 0; at < len(t.Data); at += page {
-					sum += t.Data[at]
-				}
-			})
-		}, nil
-	},
-	"copy": func(file, _ string) (func() (func(), error), error) {
-		return func() (func(), error) {
-			var copies [][]byte
-			return opened(file, func(t *safetensors.Tensor) { copies = append(copies, append([]byte(nil), t.Data...)) })
+			m := &safetensors.Mapped{}
+			err := m.Open(file)
+			return func() { m.Close() }, err
 		}, nil
 	},
 	"parse": func(file, _ string) (func() (func(), error), error) {
@@ -49,34 +35,6 @@ var operations = map[string]operation{
 			return func() {}, err
 		}, err
 	},
-	"save": func(file, out string) (func() (func(), error), error) {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		parsed, err := safetensors.Parse(data)
-		return func() (func(), error) {
-			f, err := os.Create(out)
-			if err != nil {
-				return nil, err
-			}
-			if err := parsed.Serialize(f); err != nil {
-				return nil, err
-			}
-			return func() {}, f.Close()
-		}, err
-	},
-}
-
-func opened(file string, visit func(*safetensors.Tensor)) (func(), error) {
-	m := &safetensors.Mapped{}
-	if err := m.Open(file); err != nil {
-		return nil, err
-	}
-	for i := range m.Tensors {
-		visit(&m.Tensors[i])
-	}
-	return func() { m.Close() }, nil
 }
 
 func main() {
