@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"image"
 	"sync"
 
 	"github.com/lorafuse/lorafuse/backend"
@@ -29,23 +30,8 @@ type texts struct {
 	encoder *Encoder
 }
 
-func (t *texts) encode(text string) (cache.Embedding, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err := t.open(); err != nil {
-		return cache.Embedding{}, err
-	}
-	p, err := t.encoder.Encode(t.ctx, text)
-	if err != nil {
-		return cache.Embedding{}, err
-	}
-	if t.truncated != nil {
-		for _, x := range t.encoder.Truncations() {
-			t.truncated(text, x)
-		}
-	}
-	return t.encoder.embedding(p)
-}
+// encode encodes a caption.
+func (t *texts) encode(text string) (cache.Embedding, error) { return t.encodeAll(text) }
 
 // encodeWith encodes a caption together with the image that is edited, given as file content.
 func (t *texts) encodeWith(text string, content []byte) (cache.Embedding, error) {
@@ -53,14 +39,23 @@ func (t *texts) encodeWith(text string, content []byte) (cache.Embedding, error)
 	if err != nil {
 		return cache.Embedding{}, err
 	}
+	return t.encodeAll(text, img)
+}
+
+func (t *texts) encodeAll(text string, pictures ...image.Image) (cache.Embedding, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.open(); err != nil {
 		return cache.Embedding{}, err
 	}
-	p, err := t.encoder.EncodeWith(t.ctx, text, img)
+	p, err := t.encoder.Encode(t.ctx, text, pictures...)
 	if err != nil {
 		return cache.Embedding{}, err
+	}
+	if t.truncated != nil {
+		for _, x := range t.encoder.Truncations() {
+			t.truncated(text, x)
+		}
 	}
 	return t.encoder.embedding(p)
 }

@@ -55,10 +55,7 @@ func (p *Pipeline) textRecipe() (cache.Recipe, error) {
 	if err != nil {
 		return cache.Recipe{}, err
 	}
-	names := []string{c.main.encoder, c.main.tokenizer}
-	if c.second != nil {
-		names = append(names, c.second.encoder, c.second.tokenizer)
-	}
+	names := c.parts()
 	if c.shows != nil && p.Has(Processor) {
 		names = append(names, Processor)
 	}

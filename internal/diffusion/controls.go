@@ -121,12 +121,12 @@ func (p *Pipeline) name() string {
 }
 
 // Encode encodes a prompt, together with the images if the text encoder reads them. Errors:
-// errors of Encoder.EncodeWith.
+// errors of Encoder.Encode.
 func (c *Controls) Encode(ctx context.Context, e *Encoder, text string) (dit.Prompt, error) {
 	if c == nil || !e.Sees() {
 		return e.Encode(ctx, text)
 	}
-	return e.EncodeWith(ctx, text, c.shown...)
+	return e.Encode(ctx, text, c.shown...)
 }
 
 // Latents encodes the control images with an open canvas. Errors: errors of Canvas.Encode.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"image"
 	"strings"
 
 	"github.com/lorafuse/lorafuse/backend"
@@ -63,16 +64,21 @@ func (p *Pipeline) CheckText() error {
 }
 
 func (p *Pipeline) checkText(c captions) error {
-	names := []string{c.main.encoder, c.main.tokenizer}
-	if c.second != nil {
-		names = append(names, c.second.encoder, c.second.tokenizer)
-	}
-	for _, name := range names {
+	for _, name := range c.parts() {
 		if _, err := p.Folder(name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// parts returns the parts that encode captions.
+func (c captions) parts() []string {
+	names := []string{c.main.encoder, c.main.tokenizer}
+	if c.second != nil {
+		names = append(names, c.second.encoder, c.second.tokenizer)
+	}
+	return names
 }
 
 // DType returns the dtype of the text encoder's weights as config.json names it. Reference
@@ -81,15 +87,23 @@ func (e *Encoder) DType() string { return e.main.model.Config.DType }
 
 // Encode encodes a prompt as the pipeline does: it inserts the prompt into the template,
 // truncates or pads it, and drops the states of the template. [Encoder.Truncations] lists the
-// text that was cut off. Errors: ErrPrompt, tokenizer.ErrInvalidUTF8, and errors of the
+// text that was cut off. pictures are the images that are edited, if the text encoder reads
+// them ([Encoder.Sees]). Errors: ErrPrompt, tokenizer.ErrInvalidUTF8, and errors of the
 // device.
-func (e *Encoder) Encode(ctx context.Context, text string) (dit.Prompt, error) {
+func (e *Encoder) Encode(ctx context.Context, text string, pictures ...image.Image) (p dit.Prompt, err error) {
 	e.forgetTruncations()
-	prompt, err := e.encode(ctx, text)
+	switch {
+	case e.shows != nil:
+		p, err = e.edit(ctx, text, pictures)
+	case len(pictures) > 0:
+		err = fmt.Errorf("%w: %d pictures, and the text encoder sees none", ErrPrompt, len(pictures))
+	default:
+		p, err = e.encode(ctx, text)
+	}
 	if err != nil {
 		return dit.Prompt{}, fmt.Errorf("diffusion: %w", err)
 	}
-	return prompt, nil
+	return p, nil
 }
 
 // Close frees the text encoders' memory. Closing twice does nothing.
@@ -103,9 +117,6 @@ func (e *Encoder) Close() {
 
 // encode encodes a prompt without images.
 func (e *Encoder) encode(ctx context.Context, text string) (dit.Prompt, error) {
-	if e.shows != nil {
-		return dit.Prompt{}, fmt.Errorf("%w: a text without a picture, and the text encoder is shown those that are edited", ErrPrompt)
-	}
 	if e.clean != nil {
 		text = e.clean(text)
 	}

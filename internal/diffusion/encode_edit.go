@@ -181,23 +181,11 @@ func (e *eyes) whole(s picture.Size, place int) picture.Size {
 // Sees reports whether prompts are encoded together with images.
 func (e *Encoder) Sees() bool { return e.shows != nil }
 
-// EncodeWith encodes a prompt together with the images that are edited. Errors: errors of
-// Encode, and ErrPrompt if there are too many images or the pipeline reads none.
-func (e *Encoder) EncodeWith(ctx context.Context, text string, pictures ...image.Image) (dit.Prompt, error) {
-	e.forgetTruncations()
-	p, err := e.edit(ctx, text, pictures)
-	if err != nil {
-		return dit.Prompt{}, fmt.Errorf("diffusion: %w", err)
-	}
-	return p, nil
-}
-
+// edit encodes a prompt together with the images that are edited.
 func (e *Encoder) edit(ctx context.Context, text string, pictures []image.Image) (dit.Prompt, error) {
 	switch {
-	case e.shows == nil:
-		return dit.Prompt{}, fmt.Errorf("%w: %d pictures, and the text encoder sees none", ErrPrompt, len(pictures))
 	case len(pictures) == 0:
-		return e.encode(ctx, text) // an error
+		return dit.Prompt{}, fmt.Errorf("%w: the text encoder reads the images that are edited with each prompt, found none", ErrPrompt)
 	case len(pictures) > 1 && !e.shows.numbered:
 		return dit.Prompt{}, fmt.Errorf("%w: %d pictures, expected one", ErrPrompt, len(pictures))
 	}

@@ -62,7 +62,7 @@ func TestEdit(t *testing.T) {
 	defer f.Close()
 	check := func(e *Encoder, golden, text string, most float64, names ...string) {
 		t.Helper()
-		p, err := e.EncodeWith(context.Background(), text, shown(t, names...)...)
+		p, err := e.Encode(context.Background(), text, shown(t, names...)...)
 		require.NoError(t, err)
 		want, shape := values(t, f, golden)
 		v, err := f.Lookup(golden + ".tokens")
@@ -79,7 +79,7 @@ func TestEdit(t *testing.T) {
 	}
 	e := encoderOf(t, editor(t, "QwenImageEditPipeline"))
 	check(e, "edit.flat", texts[0], 1e-4, "flat")
-	_, err = e.EncodeWith(context.Background(), "x", shown(t, "flat", "drawn")...)
+	_, err = e.Encode(context.Background(), "x", shown(t, "flat", "drawn")...)
 	require.ErrorIs(t, err, ErrPrompt)
 	_, err = e.Encode(context.Background(), "x")
 	require.ErrorIs(t, err, ErrPrompt)
@@ -88,11 +88,11 @@ func TestEdit(t *testing.T) {
 	check(e, "plus.flat", texts[0], 1e-4, "flat")
 	check(e, "plus.drawn", texts[0], 2e-2, "drawn")
 	check(e, "plus.both", texts[1], 2e-2, "flat", "drawn")
-	_, err = e.EncodeWith(context.Background(), "x", shown(t, "flat", "flat", "flat", "flat", "flat", "flat", "flat")...)
+	_, err = e.Encode(context.Background(), "x", shown(t, "flat", "flat", "flat", "flat", "flat", "flat", "flat")...)
 	require.ErrorIs(t, err, ErrPrompt)
 
 	e = encoderOf(t, goldenPipeline(t, "zimage"))
-	_, err = e.EncodeWith(context.Background(), "x", shown(t, "flat")...)
+	_, err = e.Encode(context.Background(), "x", shown(t, "flat")...)
 	require.ErrorIs(t, err, ErrPrompt)
 }
 

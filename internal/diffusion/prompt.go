@@ -14,7 +14,7 @@ const clipLength = 77
 // captions configures how a pipeline encodes captions, as in diffusers.
 type captions struct {
 	name  string                   // identifies the method in recipes
-	clean func(text string) string // normalizes a prompt; nil if it stays as it is
+	clean func(text string) string // normalizes a prompt; nil means no change
 	// template contains {} in place of the prompt. Empty means none. The states of its first
 	// tokens, as many as drop, are dropped.
 	template string
@@ -42,7 +42,7 @@ func (p *Pipeline) captions() (captions, error) {
 		}
 		return c, nil
 	case v.unread != "":
-		return captions{}, fmt.Errorf("diffusion: %w: captions of a %s: %s; make the cache with the Python trainer, or train from one that is there", ErrPipeline, v.class, v.unread)
+		return captions{}, fmt.Errorf("diffusion: %w: captions of a %s: %s; make the cache with the Python trainer, or train from an existing one", ErrPipeline, v.class, v.unread)
 	default:
 		known := variants(func(v variant) bool { return v.captions != nil })
 		return captions{}, fmt.Errorf("diffusion: %w: captions of a %s%s; supported: %s", ErrPipeline, v.class, suggest.DidYouMean(v.class, known), strings.Join(known, ", "))

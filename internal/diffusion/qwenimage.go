@@ -30,8 +30,8 @@ var qwenCaptions = captions{
 // qwenLength is the maximum length of a prompt without its template.
 const qwenLength = 1024
 
-// editCaptions returns captions whose text encoder reads the images that are edited, of 1024²
-// or 384² pixels with one token per 28² pixels; rounding sides up adds a few tokens.
+// editCaptions returns captions whose text encoder also reads the images that are edited. An
+// image has one token per 28² pixels, and a few more because its sides are rounded up.
 func editCaptions(name string, s shows) *captions {
 	s.token, s.before, s.after = "<|image_pad|>", "<|vision_start|>", "<|vision_end|>"
 	return &captions{

@@ -15,11 +15,11 @@ type Family struct {
 	Read  func(*model.Config, *model.Fields) model.Family
 	// Targets lists the layers that adapters target by default, by the ends of their names.
 	Targets []string
-	// Marks lists tensors by which a single file of the transformer is recognized, all of
-	// which it has; Original does so for the names of the first release, if they differ.
+	// Marks lists tensors that together identify a single file of the transformer. Original
+	// does so for the names of the first release, if they differ.
 	Marks, Original []string
-	// Config infers a config.json from the tensors of a single file. Settings that shapes do
-	// not determine are those of the published models.
+	// Config infers a config.json from the tensors of a single file. It takes settings that
+	// shapes do not determine from the published models.
 	Config func(Shapes) map[string]any
 }
 

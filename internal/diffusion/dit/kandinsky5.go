@@ -128,12 +128,6 @@ func (m *Kandinsky5) given() int {
 	return m.Channels
 }
 
-// kandinskyStream is a stream with its rotary table and the bounds of its keys.
-type kandinskyStream struct {
-	stream
-	table, lo, hi graph.Tensor
-}
-
 // Inputs of Kandinsky, which keeps text and image streams apart: the rotary table of the
 // text, and the bounds of the text keys of each image token.
 const (
@@ -166,9 +160,9 @@ func (m *Kandinsky5) Build(_ *model.Config, b *nn.Builder) model.Outputs {
 	return outputs(b, o.Linear("out_layer", out.modulated(x, mod[0], mod[1], kandinskyEps), m.token(m.Channels), true))
 }
 
-func (m *Kandinsky5) stream(b *nn.Builder, axis, table, lo, hi string) kandinskyStream {
+func (m *Kandinsky5) stream(b *nn.Builder, axis, table, lo, hi string) keyedStream {
 	s := newStream(b, axis)
-	return kandinskyStream{
+	return keyedStream{
 		s, b.Input(table, tensor.F32, s.rows(), ir.Static(m.headDim())),
 		b.Input(lo, tensor.I32, s.rows()), b.Input(hi, tensor.I32, s.rows()),
 	}
@@ -185,7 +179,7 @@ func (m *Kandinsky5) time(b *nn.Builder, x graph.Tensor) graph.Tensor {
 }
 
 // textBlock builds a text block.
-func (m *Kandinsky5) textBlock(b *nn.Builder, s kandinskyStream, y, c graph.Tensor) graph.Tensor {
+func (m *Kandinsky5) textBlock(b *nn.Builder, s keyedStream, y, c graph.Tensor) graph.Tensor {
 	mod := chunks(b.Linear("text_modulation.out_layer", c, 6*m.Width, true), 6) // shift, scale, gate of each half
 	b.Segment()
 	defer b.EndSegments()
@@ -195,7 +189,7 @@ func (m *Kandinsky5) textBlock(b *nn.Builder, s kandinskyStream, y, c graph.Tens
 }
 
 // block builds an image block. y is the text; across holds the bounds of the text keys.
-func (m *Kandinsky5) block(b *nn.Builder, s, across kandinskyStream, x, y, c graph.Tensor) graph.Tensor {
+func (m *Kandinsky5) block(b *nn.Builder, s, across keyedStream, x, y, c graph.Tensor) graph.Tensor {
 	mod := chunks(b.Linear("visual_modulation.out_layer", c, 9*m.Width, true), 9)
 	b.Segment()
 	defer b.EndSegments()
@@ -207,7 +201,7 @@ func (m *Kandinsky5) block(b *nn.Builder, s, across kandinskyStream, x, y, c gra
 }
 
 // attention builds attention from x to y, with rotary embeddings if s has a table.
-func (m *Kandinsky5) attention(b *nn.Builder, s kandinskyStream, x, y graph.Tensor) graph.Tensor {
+func (m *Kandinsky5) attention(b *nn.Builder, s keyedStream, x, y graph.Tensor) graph.Tensor {
 	size := m.headDim()
 	normed := func(name, norm string, x graph.Tensor) graph.Tensor {
 		h := b.Linear(name, x, m.Width, true)

@@ -198,7 +198,7 @@ func (m *Kandinsky5) imageTable(g grid, stretch [3]float32) []float32 {
 }
 
 // kandinskyTurns returns the rotary table of an axis of size elements per head, with its
-// angles divided by by. The frequencies are those of a sinusoid.
+// angles divided by by. It uses the frequencies of a sinusoid.
 func kandinskyTurns(size int, by float32) *turns {
 	return newTurns(size/2, func(position, pair int) float64 {
 		return float64(float32(position) * frequency(pair, size/2) / by)

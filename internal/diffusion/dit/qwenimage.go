@@ -105,9 +105,7 @@ func (m *QwenImage) conditions(b *nn.Builder, j joint, size int) (c conditions) 
 	n, channels := ir.Static(j.samples), ir.Static(timeChannels)
 	x := b.Input(Time, tensor.F32, n, channels)
 	if m.ClearControls {
-		half := ir.Static(timeChannels / 2)
-		still := graph.Concat(1, b.G.Const(1, ir.Static(1), half), b.G.Const(0, ir.Static(1), half)) // cosines and sines of 0
-		x = graph.Concat(0, x, still)
+		x = withStill(x, timeChannels)
 		c.of = b.Input(ConditionRows, tensor.I32, j.image.rows())
 	}
 	e := b.Sub("time_text_embed")

@@ -112,8 +112,7 @@ func (m *QwenImage21) text(b *nn.Builder, j joint) graph.Tensor {
 func (m *QwenImage21) conditions(b *nn.Builder, samples int) (c, all graph.Tensor) {
 	x := b.Input(Time, tensor.F32, ir.Static(samples), ir.Static(timeChannels))
 	if m.ClearPrefix {
-		one, half := ir.Static(1), ir.Static(timeChannels/2)
-		x = graph.Concat(0, x, graph.Concat(1, b.G.Const(1, one, half), b.G.Const(0, one, half))) // cosines, sines
+		x = withStill(x, timeChannels)
 	}
 	all = mlp(b.Sub("time_text_embed.timestep_embedder"), x, m.size(), false).Activate(ir.SiLU)
 	if m.ClearPrefix {

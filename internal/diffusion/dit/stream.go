@@ -13,6 +13,12 @@ type stream struct {
 	tokens  ir.Dim // per sample
 }
 
+// keyedStream is a stream with its rotary table and the bounds of its keys.
+type keyedStream struct {
+	stream
+	table, lo, hi graph.Tensor
+}
+
 // newStream returns the stream whose number of tokens is the given axis.
 func newStream(b *nn.Builder, axis string) stream {
 	return stream{b.Size(Samples), b.Axis(axis)}
@@ -82,4 +88,11 @@ func chunks(x graph.Tensor, n int) []graph.Tensor {
 		parts[i] = x.Slice(-1, i*size, (i+1)*size)
 	}
 	return parts
+}
+
+// withStill appends the sinusoids of timestep 0 to those of the samples, [samples, channels].
+func withStill(x graph.Tensor, channels int) graph.Tensor {
+	one, half := ir.Static(1), ir.Static(channels/2)
+	cos, sin := x.Graph().Const(1, one, half), x.Graph().Const(0, one, half)
+	return graph.Concat(0, x, graph.Concat(1, cos, sin))
 }

@@ -126,17 +126,11 @@ func (z *ZImage) Check(*model.Config) error {
 	return checkRotary("axes_dims", z.Axes, 3, "dim/n_heads", z.Width/z.Heads)
 }
 
-// zImageStream is a stream with its rotary table and the bounds of its keys.
-type zImageStream struct {
-	stream
-	table, lo, hi graph.Tensor
-}
-
 // Build implements [model.Family].
 func (z *ZImage) Build(_ *model.Config, b *nn.Builder) model.Outputs {
-	image := zImageStream{stream: newStream(b, filledImage)}
-	text := zImageStream{stream: newStream(b, filledText)}
-	joint := zImageStream{stream: newStream(b, nn.Tokens)}
+	image := keyedStream{stream: newStream(b, filledImage)}
+	text := keyedStream{stream: newStream(b, filledText)}
+	joint := keyedStream{stream: newStream(b, nn.Tokens)}
 	joint.table = b.Input(Rotary, tensor.F32, joint.rows(), ir.Static(z.Width/z.Heads))
 	joint.lo, joint.hi = b.Input(nn.Lo, tensor.I32, joint.rows()), b.Input(nn.Hi, tensor.I32, joint.rows())
 	imageAt, textAt := b.Input(imagePlaces, tensor.I32, image.rows()), b.Input(textPlaces, tensor.I32, text.rows())
@@ -195,7 +189,7 @@ func (z *ZImage) fill(b *nn.Builder, learned string, s stream, x, rows graph.Ten
 }
 
 // block builds a block. Without c, as in the text refiners, it is not modulated.
-func (z *ZImage) block(b *nn.Builder, s zImageStream, x, c graph.Tensor) graph.Tensor {
+func (z *ZImage) block(b *nn.Builder, s keyedStream, x, c graph.Tensor) graph.Tensor {
 	defer b.EndSegments()
 	if !c.Valid() {
 		b.Segment()
@@ -211,7 +205,7 @@ func (z *ZImage) block(b *nn.Builder, s zImageStream, x, c graph.Tensor) graph.T
 }
 
 // attention builds the attention half of a block, including the norm of its output.
-func (z *ZImage) attention(b *nn.Builder, s zImageStream, x graph.Tensor) graph.Tensor {
+func (z *ZImage) attention(b *nn.Builder, s keyedStream, x graph.Tensor) graph.Tensor {
 	a, size := b.Sub("attention"), z.Width/z.Heads
 	turned := func(name, norm string) graph.Tensor {
 		h := a.Linear(name, x, z.Width, false)

@@ -22,10 +22,11 @@ const (
 	Sigmoid     Density = "sigmoid"
 )
 
-// staticShift is the name of the shift by a constant, and sizeShifts holds the dynamic shifts
-// of the inference of models, which depend on the size of the image, by their names.
+// staticShift is the name of the shift by a constant.
 const staticShift = "shift"
 
+// sizeShifts holds shifts that depend on the size of the image, by name. Models use them for
+// inference.
 var sizeShifts = map[string]*Schedule{
 	"flux_shift": {BaseShift: 0.5, MaxShift: 1.15, BaseTokens: 256, MaxTokens: 4096},
 	"qwen_shift": {BaseShift: 0.5, MaxShift: 0.9, BaseTokens: 256, MaxTokens: 8192},
