@@ -158,7 +158,7 @@ func (m *Model) Close() error {
 		c.close(m)
 	}
 	if m.trainers != nil {
-		m.trainers.close()
+		m.trainers.Close()
 	}
 	if m.engine != nil {
 		m.engine.Close()

@@ -35,8 +35,7 @@ type Loss func(logprobs [][]float32) (loss float64, grad [][]float32)
 
 // trainers holds the state shared by the trainers of a model.
 type trainers struct {
-	*host.Host // locked while one of them computes
-	base       *session.Base
+	*host.Host     // locked while one of them computes
 	number     int // of states that were published
 }
 
@@ -48,14 +47,7 @@ func (m *Model) NewTrainer(ctx context.Context, o TrainerOptions) (*Trainer, err
 	}
 	m.mu.Lock()
 	if m.trainers == nil {
-		h := e.Beside()
-		base, err := session.NewBase(h)
-		if err != nil {
-			h.Close()
-			m.mu.Unlock()
-			return nil, fmt.Errorf("lorafuse: %w", err)
-		}
-		m.trainers = &trainers{Host: h, base: base}
+		m.trainers = &trainers{Host: e.Beside()}
 	}
 	shared := m.trainers
 	m.mu.Unlock()
@@ -64,16 +56,11 @@ func (m *Model) NewTrainer(ctx context.Context, o TrainerOptions) (*Trainer, err
 	}
 	shared.Lock()
 	defer shared.Unlock()
-	s, err := shared.base.New(ctx, session.Options{Rank: o.Rank, Alpha: o.Alpha, Seed: o.Seed, Attention: true, MLP: true, Unembed: o.Head})
+	s, err := session.New(ctx, shared.Host, session.Options{Rank: o.Rank, Alpha: o.Alpha, Seed: o.Seed, Attention: true, MLP: true, Unembed: o.Head})
 	if err != nil {
 		return nil, fmt.Errorf("lorafuse: %w", err)
 	}
 	return &Trainer{m, s}, nil
-}
-
-func (t *trainers) close() {
-	t.base.Close()
-	t.Host.Close()
 }
 
 // ForwardBackward adds the gradients of a loss over a batch to those since the last step, and

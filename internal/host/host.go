@@ -6,11 +6,13 @@ package host
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/engine"
 	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/lora"
 )
 
 // budget is the maximum memory of the arenas of cached programs together, in bytes. An arena
@@ -28,6 +30,7 @@ type Host struct {
 	turn     sync.Mutex
 	budget   int64
 	programs []cached // most recently used last
+	attached []*engine.Slot
 }
 
 // Open returns a host of a model on a device; nothing is on the device yet. The model must
@@ -53,9 +56,36 @@ func (h *Host) Lock() { h.turn.Lock() }
 // Unlock ends the turn.
 func (h *Host) Unlock() { h.turn.Unlock() }
 
-// Close unloads all programs, and frees the weights unless another host has them. Slots and
-// caches stay their owners', to be freed. Closing twice does nothing.
+// Attach returns a new slot for an adapter. The host frees it with Detach or Close.
+func (h *Host) Attach(state *lora.State) (*engine.Slot, error) {
+	s, err := h.NewSlot(state)
+	if err == nil {
+		h.attached = append(h.attached, s)
+	}
+	return s, err
+}
+
+// Detach frees an attached slot, and the cached programs that fit it and no other attached
+// slot. Detaching twice does nothing.
+func (h *Host) Detach(s *engine.Slot) {
+	i := slices.Index(h.attached, s)
+	if i < 0 {
+		return
+	}
+	h.attached = slices.Delete(h.attached, i, i+1)
+	h.UnloadFunc(func(_ string, p *engine.Program) bool {
+		return p.Fits(s) && !slices.ContainsFunc(h.attached, p.Fits)
+	})
+	s.Free()
+}
+
+// Close unloads all programs, frees attached slots, and frees the weights unless another host
+// has them. Other slots and caches stay their owners', to be freed. Closing twice does nothing.
 func (h *Host) Close() {
 	h.programs = nil
+	for _, s := range h.attached {
+		s.Free()
+	}
+	h.attached = nil
 	h.Runtime.Close()
 }

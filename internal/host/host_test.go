@@ -304,3 +304,24 @@ func TestGivesWay(t *testing.T) {
 		s.Free()
 	}
 }
+
+// Programs are unloaded with the last attached slot that they fit.
+func TestDetach(t *testing.T) {
+	h := host.Open(openCPU(t), openModel(t))
+	defer h.Close()
+	plans := 0
+	state, err := lora.LoadState(llama+"adapters/lora", h.Model(), h.Model().Config.ModelType, h.Model().Modules())
+	require.NoError(t, err)
+	one, err := h.Attach(state)
+	require.NoError(t, err)
+	two, err := h.Attach(state)
+	require.NoError(t, err)
+	_, err = h.Program(ctx, one, spec(h, 9, &plans))
+	require.NoError(t, err)
+	h.Detach(one)
+	h.Detach(one)
+	require.Equal(t, 1, h.Len())
+	require.Zero(t, one.Bytes())
+	h.Detach(two)
+	require.Zero(t, h.Len())
+}

@@ -22,8 +22,7 @@ var otherOpeners = map[string]string{
 	"dev/bench/load":         "measures the reader itself",
 	"internal/linear":        "a model of its own in a file of its own",
 	"lora":                   "a single layer in a file of its own",
-	"internal/train":         "the optimizer's state in a checkpoint that the run wrote",
-	"internal/train/session": "the optimizer's state that a session saved",
+	"internal/train/trainer": "the optimizer's state of a checkpoint",
 }
 
 // openers are what opens files, by the package that has it.

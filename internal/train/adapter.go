@@ -5,6 +5,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 )
 
@@ -78,7 +79,7 @@ func (r *Run) affordable(p *lora.Placement) error {
 	var m Memory
 	for _, t := range p.Tensors() {
 		if t.Role != lora.RoleBase && !shares[t.Module] {
-			m.hold(t.Shape, Optimizer(r.cfg.Optimizer))
+			m.hold(t.Shape, trainer.Optimizer(r.cfg.Optimizer))
 		}
 	}
 	have, what := int64(r.cfg.MemoryLimit), "memory_limit is"

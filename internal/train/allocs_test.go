@@ -15,6 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 )
 
@@ -55,7 +56,7 @@ func newStepper(t testing.TB, threads int, checkpointing bool) *stepper {
 	dev := testdevice.Open(t, backend.Options{Threads: threads})
 	w.copies = 4 * testdevice.CopyAllocs(dev.Info()) // what goes up for two micro-batches and the update, and the loss
 	w.engine, err = train.NewEngine(context.Background(), dev, m, s, train.EngineOptions{
-		MaxTokens: w.loader.MaxTokens(), Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1, Checkpointing: checkpointing,
+		MaxTokens: w.loader.MaxTokens(), Adam: trainer.Adam{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1}, Checkpointing: checkpointing,
 	})
 	require.NoError(t, err)
 	t.Cleanup(w.engine.Close)

@@ -15,6 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/dev/testdevice"
 	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
@@ -42,7 +43,7 @@ func TestBalanceIsOfTrainingAlone(t *testing.T) {
 		dir := "../../testdata/peft/mixtral-balance/train"
 		batches := readBatches(t, filepath.Join(dir, "batches.safetensors"))
 		m, s := load(t, base, filepath.Join(dir, "init"), lora.CheckOptions{AllowZeroB: true})
-		e, err := train.NewEngine(ctx, dev, m, s, train.EngineOptions{MaxTokens: 24, MaxEvalTokens: 24, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8})
+		e, err := train.NewEngine(ctx, dev, m, s, train.EngineOptions{MaxTokens: 24, MaxEvalTokens: 24, Adam: trainer.Adam{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}})
 		require.NoError(t, err)
 		defer e.Close()
 		require.NoError(t, e.Accumulate(ctx, batches[1], 0))

@@ -16,6 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/internal/train/schedule"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/train/config"
@@ -199,7 +200,7 @@ func weightsIdentity(m *model.Model) (string, error) {
 }
 
 // resume reads the checkpoint that the configuration asks for, if any.
-func (r *Run) resume(s *lora.State) (map[string]tensor.Tensor, error) {
+func (r *Run) resume(s *lora.State) (trainer.Moments, error) {
 	c := r.cfg
 	if c.Resume == "" {
 		steps, err := checkpoints(c.OutputDir)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,13 +13,12 @@ import (
 	"strings"
 
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/safetensors"
-	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // ErrCheckpoint is wrapped if a run cannot resume from a checkpoint.
-var ErrCheckpoint = errors.New("unusable checkpoint")
+var ErrCheckpoint = trainer.ErrCheckpoint
 
 // ErrNothingToResume is wrapped by the error of a run that should resume from the
 // latest checkpoint but has none.
@@ -31,7 +29,6 @@ const latest = "latest"
 
 const (
 	checkpointPrefix = "checkpoint-"
-	optimizerFile    = "optimizer.safetensors"
 	progressFile     = "training.json"
 )
 
@@ -50,7 +47,10 @@ func (r *Run) writeCheckpoint(ctx context.Context) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, checkpointPrefix+strconv.Itoa(p.Step))
-	err = fsatomic.ReplaceDir(path, func(tmp string) error {
+	err = trainer.Checkpoint{Moments: moments, Record: progressFile, Value: func(sums map[string]string) any {
+		p.Sums = sums
+		return p
+	}, Adapter: func(tmp string) error {
 		if err := r.saveAdapter(tmp, s, true); err != nil {
 			return err
 		}
@@ -59,30 +59,8 @@ func (r *Run) writeCheckpoint(ctx context.Context) (string, error) {
 				return err
 			}
 		}
-		if err := r.export(tmp, s); err != nil {
-			return err
-		}
-		var entries []safetensors.Entry
-		for _, name := range slices.Sorted(maps.Keys(moments)) {
-			x := moments[name]
-			d, err := safetensors.ParseDType(x.DType.String())
-			if err != nil {
-				return err
-			}
-			entries = append(entries, safetensors.Entry{Name: name, DType: d, Shape: x.Shape, Data: x.Data})
-		}
-		if err := safetensors.WriteFile(filepath.Join(tmp, optimizerFile), entries, nil); err != nil {
-			return err
-		}
-		if p.Sums, err = fsatomic.Sums(tmp, lora.WeightsFile, optimizerFile); err != nil {
-			return err
-		}
-		raw, err := json.MarshalIndent(p, "", "  ")
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(filepath.Join(tmp, progressFile), append(raw, '\n'), 0o666)
-	})
+		return r.export(tmp, s)
+	}}.Save(path)
 	if err != nil {
 		return "", fmt.Errorf("train: checkpoint %s: %w", path, err)
 	}
@@ -124,8 +102,8 @@ func readProgress(path string) (p progress, err error) {
 }
 
 // readTensors reads the state and the moments of a checkpoint.
-func readTensors(path string, p progress, s *lora.State) (map[string]tensor.Tensor, error) {
-	fail := func(err error) (map[string]tensor.Tensor, error) { return nil, unusable(path, err) }
+func readTensors(path string, p progress, s *lora.State) (trainer.Moments, error) {
+	fail := func(err error) (trainer.Moments, error) { return nil, unusable(path, err) }
 	a, err := lora.Load(path)
 	if err != nil {
 		return fail(err)
@@ -141,36 +119,12 @@ func readTensors(path string, p progress, s *lora.State) (map[string]tensor.Tens
 		}
 		copy(dst, x)
 	}
-	f, err := safetensors.Open(filepath.Join(path, optimizerFile))
+	moments, err := trainer.ReadMoments(path)
 	if err != nil {
 		return fail(err)
 	}
-	defer f.Close()
-	moments := map[string]tensor.Tensor{}
-	for _, name := range f.Names() {
-		v, err := f.Lookup(name)
-		if err != nil {
-			return fail(err)
-		}
-		d, err := tensor.ParseDType(v.DType.String())
-		if err != nil {
-			return fail(err)
-		}
-		x, err := tensor.New(d, v.Shape...)
-		if err == nil {
-			err = v.Use(func(data []byte) error { copy(x.Data, data); return nil })
-		}
-		if err != nil {
-			return fail(err)
-		}
-		moments[name] = x
-	}
-	sums, err := fsatomic.Sums(path, lora.WeightsFile, optimizerFile)
-	if err != nil {
+	if err := trainer.CheckSums(path, true, p.Sums); err != nil {
 		return fail(err)
-	}
-	if changed := differences(p.Sums, sums); len(changed) > 0 {
-		return fail(fmt.Errorf("damaged: the checksum of %s", strings.Join(changed, "; ")))
 	}
 	return moments, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/internal/train/events"
 	"github.com/lorafuse/lorafuse/internal/train/task/text"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/train/config"
@@ -42,7 +43,7 @@ func (c taskCase) beginClassifier(t *testing.T) (*train.Engine, *data.Loader) {
 	l, err := data.NewLoader(set, data.LoaderConfig{BatchSize: c.BatchSize, Accumulation: c.Accumulation})
 	require.NoError(t, err)
 	e, err := train.NewEngine(context.Background(), testdevice.Open(t, backend.Options{}), m, s, train.EngineOptions{
-		Loss: text.Classification{Model: m.Config, Rows: c.BatchSize}.Loss(), MaxTokens: l.MaxTokens(), Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps,
+		Loss: text.Classification{Model: m.Config, Rows: c.BatchSize}.Loss(), MaxTokens: l.MaxTokens(), Adam: trainer.Adam{Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps},
 	})
 	require.NoError(t, err)
 	t.Cleanup(e.Close)

@@ -20,6 +20,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 )
 
@@ -128,7 +129,7 @@ func TestNormsOncePerStep(t *testing.T) {
 	defer dev.Close()
 	ctx, batch := context.Background(), countingBatch(12)
 	e, err := train.NewEngine(ctx, dev, m, s, train.EngineOptions{
-		MaxTokens: 12, MaxEvalTokens: 12, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1, Checkpointing: true,
+		MaxTokens: 12, MaxEvalTokens: 12, Adam: trainer.Adam{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1}, Checkpointing: true,
 	})
 	require.NoError(t, err)
 	defer e.Close()

@@ -11,6 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/dev/testdevice"
 	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 )
 
 // documents is a batch of n tokens in rows of at most 50; seed chooses the tokens.
@@ -38,7 +39,7 @@ func TestGradientIsTheFoldOfItsMicroBatches(t *testing.T) {
 	m, s := peftCase(t, "dora-biases")
 	for _, n := range lengths {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			e, err := train.NewEngine(ctx, dev, m, s, train.EngineOptions{MaxTokens: n, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8})
+			e, err := train.NewEngine(ctx, dev, m, s, train.EngineOptions{MaxTokens: n, Adam: trainer.Adam{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}})
 			require.NoError(t, err)
 			defer e.Close()
 			gradients := func() map[string][]float32 {

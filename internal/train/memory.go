@@ -8,6 +8,8 @@ import (
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/internal/engine"
 	"github.com/lorafuse/lorafuse/internal/host"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 )
 
 // Memory is the plan of a training run, in bytes.
@@ -38,12 +40,8 @@ type Memory struct {
 }
 
 // hold adds a trained parameter.
-func (m *Memory) hold(shape []int, o Optimizer) {
-	values := 4 * int64(product(shape))
-	moments := int64(0)
-	for _, x := range o.moments("", shape) {
-		moments += int64(x.Bytes(nil))
-	}
+func (m *Memory) hold(shape []int, o trainer.Optimizer) {
+	values, moments := 4*int64(ir.ShapeOf(shape...).Elements(nil)), o.Bytes(shape)
 	m.Adapter += values
 	m.Optimizer += values + moments // with the gradient
 	m.Saving += moments + values    // with the bytes of the adapter's file
@@ -51,7 +49,7 @@ func (m *Memory) hold(shape []int, o Optimizer) {
 
 // add adds an adapter and the programs that train it; the programs in own are not
 // shared.
-func (m *Memory) add(p plan, own []*engine.Draft, o Optimizer) {
+func (m *Memory) add(p plan, own []*engine.Draft, o trainer.Optimizer) {
 	var a Memory
 	for _, t := range p.micro.Trained {
 		a.hold(t.Shape, o)

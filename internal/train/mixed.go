@@ -6,11 +6,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/engine"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/nn"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -138,29 +138,19 @@ func (j *Jobs) mix(company []*job) (*engine.Draft, error) {
 	}
 	m.slot, m.most = j.base.host.NewMix(slots...), max(longest, min(all, passTokens))
 	j.mixed = m
-	draft, err := j.base.host.Plan(m.slot, engine.Spec{Bounds: map[string]int{nn.Tokens: m.most}, Training: true, RowKeys: true, Build: func(b *nn.Builder, p *graph.Program) {
-		j.emit(b, p, recompute)
-	}})
+	shared := trainer.Pass{Name: "train.jobs", Bounds: map[string]int{nn.Tokens: m.most}, RowKeys: true, Emit: emitRows}
+	draft, err := j.base.host.Plan(m.slot, shared.Spec(j.model, ir.GradOptions{Checkpoint: recompute}))
 	if err != nil {
 		return nil, fmt.Errorf("train: a pass of several jobs: %w", err)
 	}
 	return draft, nil
 }
 
-// emit emits a pass that computes the loss of each row and accumulates the gradients of
-// all adapters.
-func (j *Jobs) emit(b *nn.Builder, p *graph.Program, recompute bool) {
-	losses := j.model.Build(b).Head.RowLosses(b.Input(nn.Labels, tensor.I32, b.Axis(nn.Tokens)))
-	p.Result(rowLosses, losses)
-	trained := b.Trained()
-	params := make([]graph.Tensor, len(trained))
-	for i, t := range trained {
-		params[i] = b.G.Param(t.Param, tensor.F32, ir.ShapeOf(t.Shape...)...)
-	}
-	for i, g := range b.G.GradientsWith(losses.Sum(0), params, ir.GradOptions{Checkpoint: recompute}) {
-		slot := strings.TrimSuffix(trained[i].Param, trained[i].Name)
-		p.Accumulate(slot+gradParam(trained[i].Name), g)
-	}
+// emitRows emits the loss of each row and the gradients of all adapters.
+func emitRows(e *trainer.Emitter) {
+	losses := e.Out.Head.RowLosses(e.Input(nn.Labels, tensor.I32, e.Axis(nn.Tokens)))
+	e.Result(rowLosses, losses)
+	e.Backward(losses.Sum(0), e.Trained())
 }
 
 // measure returns the memory plan of all jobs.
@@ -211,10 +201,10 @@ func (j *Jobs) loadPrograms(ctx context.Context, pass *engine.Draft) error {
 		programs = programs[1:]
 	}
 	for _, x := range j.jobs {
-		e := &Engine{opts: x.opts, maps: x.opts.Optimizer.maps(), report: x.opts.report(), host: j.base.host, base: j.base, slot: x.planner.slot, bare: x.planner.bare, trained: x.plan.micro.Trained, layers: x.plan.micro.Segments, memory: j.memory, company: &x.company}
-		own := x.plan
+		e, own := x.planner.engine(x.opts, x.plan), x.plan
+		e.memory, e.company = j.memory, &x.company
 		if x.company.fused {
-			e.micro, own.micro = j.mixed.program, nil
+			e.program, own.micro = j.mixed.program, nil
 		}
 		n := len(own.drafts())
 		e.use(own, programs[:n])

@@ -11,6 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/dev/testdevice"
 	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 )
 
@@ -19,17 +20,17 @@ import (
 func TestEngineOptions(t *testing.T) {
 	m, s := load(t, tinyModel, "../../testdata/lm/llama/adapters/lora", lora.CheckOptions{})
 	dev := testdevice.Open(t, backend.Options{})
-	good := train.EngineOptions{MaxTokens: 8, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}
+	good := train.EngineOptions{MaxTokens: 8, Adam: trainer.Adam{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}}
 	for says, change := range map[string]func(*train.EngineOptions){
 		"MaxTokens: found 0, expected 1 or more":             func(o *train.EngineOptions) { *o = train.EngineOptions{} },
-		"Eps: found 0, expected a number of float32 above 0": func(o *train.EngineOptions) { o.Eps = 0 },
-		"Eps: found NaN":    func(o *train.EngineOptions) { o.Eps = math.NaN() },
-		"Eps: found 1e-300": func(o *train.EngineOptions) { o.Eps = 1e-300 },
-		"Beta1: found 1, expected at least 0 and less than 1": func(o *train.EngineOptions) { o.Beta1 = 1 },
-		"Beta2: found -1":                                      func(o *train.EngineOptions) { o.Beta2 = -1 },
-		"MaxGradNorm: found NaN":                               func(o *train.EngineOptions) { o.MaxGradNorm = math.NaN() },
+		"eps: found 0, expected a number of float32 above 0": func(o *train.EngineOptions) { o.Eps = 0 },
+		"eps: found NaN":    func(o *train.EngineOptions) { o.Eps = math.NaN() },
+		"eps: found 1e-300": func(o *train.EngineOptions) { o.Eps = 1e-300 },
+		"beta1: found 1, expected at least 0 and less than 1": func(o *train.EngineOptions) { o.Beta1 = 1 },
+		"beta2: found -1": func(o *train.EngineOptions) { o.Beta2 = -1 },
+		"max_grad_norm (grad_clip_norm): found NaN":            func(o *train.EngineOptions) { o.MaxGradNorm = math.NaN() },
 		"MaxEvalTokens: found -1":                              func(o *train.EngineOptions) { o.MaxEvalTokens = -1 },
-		"WeightDecay: found +Inf":                              func(o *train.EngineOptions) { o.WeightDecay = math.Inf(1) },
+		"weight_decay: found +Inf":                             func(o *train.EngineOptions) { o.WeightDecay = math.Inf(1) },
 		"MemoryLimit: found -1, expected 0 (the device's own)": func(o *train.EngineOptions) { o.MemoryLimit = -1 },
 	} {
 		o := good

@@ -17,6 +17,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/internal/train/task/flowmatching"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 )
 
@@ -44,7 +45,7 @@ func BenchmarkPictures(b *testing.B) {
 	samples := []dit.Sample{randomPicture(family.Space())}
 	e, err := train.NewEngine(ctx, testdevice.Open(b, backend.Options{}), m, state, train.EngineOptions{
 		Loss: flowmatching.Loss(family.Bounds(1, samples[0])), MaxTokens: 1,
-		Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, MaxGradNorm: 1,
+		Adam: trainer.Adam{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, MaxGradNorm: 1},
 	})
 	require.NoError(b, err)
 	defer e.Close()

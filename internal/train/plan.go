@@ -3,16 +3,17 @@ package train
 import (
 	"slices"
 
-	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/internal/engine"
 	"github.com/lorafuse/lorafuse/internal/ir"
-	"github.com/lorafuse/lorafuse/internal/nn"
-	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 )
 
 // plan holds the programs of a step: micro accumulates gradients and update applies
 // them; eval and reference are optional.
-type plan struct{ micro, update, eval, reference *engine.Draft }
+type plan struct {
+	step                           trainer.Plan
+	micro, update, eval, reference *engine.Draft
+}
 
 // drafts returns the programs of the plan that are not nil.
 func (p plan) drafts() []*engine.Draft {
@@ -33,14 +34,15 @@ func (p *Planner) placed(drafts []*engine.Draft, reference *engine.Draft) (all [
 
 // plan plans the programs of a step.
 func (p *Planner) plan(o EngineOptions) (all plan, err error) {
-	if all.micro, err = p.planMicro(o); err != nil {
+	if all.micro, err = p.planLoss(o); err != nil {
 		return all, err
 	}
-	if all.update, err = p.planUpdate(o, all.micro.Trained); err != nil {
+	all.step = trainer.Plan{Optimizer: o.Optimizer, Trained: all.micro.Trained, Sums: o.sums()}
+	if all.update, err = p.host.Plan(p.slot, all.step.Step(o.Adam)); err != nil {
 		return all, err
 	}
 	if o.MaxEvalTokens > 0 {
-		if all.eval, err = p.planEvaluation(o); err != nil {
+		if all.eval, err = p.host.Plan(p.slot, o.evaluation().Spec(p.model, ir.GradOptions{})); err != nil {
 			return all, err
 		}
 	}
@@ -48,86 +50,44 @@ func (p *Planner) plan(o EngineOptions) (all plan, err error) {
 	return all, err
 }
 
-func (p *Planner) planMicro(o EngineOptions) (*engine.Draft, error) {
-	l := o.loss()
-	return p.host.Plan(p.slot, engine.Spec{Bounds: l.bounds(o.MaxTokens), Training: true, Build: func(b *nn.Builder, program *graph.Program) {
-		loss, sums := l.Emit(b, p.model.Build(b))
-		if l.Sums > 0 {
-			program.Accumulate(engine.SlotPrefix+sumsName, sums)
-		}
-		trained := b.Trained()
-		params := make([]graph.Tensor, len(trained))
-		for i, t := range trained {
-			params[i] = b.Train(t.Name, t.Shape...)
-		}
-		program.Accumulate(engine.SlotPrefix+lossName, loss)
-		for i, g := range b.G.GradientsWith(loss, params, ir.GradOptions{Checkpoint: o.Checkpointing, Segments: o.Recomputed}) {
-			program.Accumulate(engine.SlotPrefix+gradParam(trained[i].Name), g)
-		}
-	}})
+// planLoss plans the program of a micro-batch.
+func (p *Planner) planLoss(o EngineOptions) (*engine.Draft, error) {
+	return p.host.Plan(p.slot, o.training().Spec(p.model, ir.GradOptions{Checkpoint: o.Checkpointing, Segments: o.Recomputed}))
 }
 
-func (p *Planner) planEvaluation(o EngineOptions) (*engine.Draft, error) {
+// sums returns the values that a step reports.
+func (o EngineOptions) sums() []trainer.Sum {
+	sums := []trainer.Sum{{Name: trainer.LossSum, Size: 1}}
+	if n := o.loss().Sums; n > 0 {
+		sums = append(sums, trainer.Sum{Name: sumsName, Size: n})
+	}
+	return sums
+}
+
+// training returns the pass of a micro-batch.
+func (o EngineOptions) training() *trainer.Pass {
 	l := o.loss()
-	return p.host.Plan(p.slot, engine.Spec{Bounds: l.bounds(o.MaxEvalTokens), Build: func(b *nn.Builder, program *graph.Program) {
-		out := p.model.Build(b)
-		loss, sums := l.Emit(b, out)
-		program.Result(engine.SlotPrefix+evalResult, loss)
+	return &trainer.Pass{Name: "train.loss", Bounds: l.bounds(o.MaxTokens), Emit: func(e *trainer.Emitter) {
+		loss, sums := l.Emit(e.Builder, e.Out)
 		if l.Sums > 0 {
-			program.Result(engine.SlotPrefix+evalSums, sums)
+			e.Sum(sumsName, sums)
+		}
+		e.Sum(trainer.LossSum, loss)
+		e.Backward(loss, e.Trained())
+	}}
+}
+
+// evaluation returns the pass of an evaluation batch.
+func (o EngineOptions) evaluation() *trainer.Pass {
+	l := o.loss()
+	return &trainer.Pass{Name: "train.evaluation", Bounds: l.bounds(o.MaxEvalTokens), Forward: true, Emit: func(e *trainer.Emitter) {
+		loss, sums := l.Emit(e.Builder, e.Out)
+		e.Result(evalLoss, loss)
+		if l.Sums > 0 {
+			e.Result(evalSums, sums)
 		}
 		if l.Scores != nil {
-			program.Result(engine.SlotPrefix+evalScores, l.Scores(b, out))
+			e.Result(evalScores, l.Scores(e.Builder, e.Out))
 		}
-	}})
+	}}
 }
-
-// planUpdate plans the update: it clips the gradients by their norm over all trained
-// parameters, as torch.nn.utils.clip_grad_norm_ does, and performs one step of AdamW.
-func (p *Planner) planUpdate(o EngineOptions, trained []nn.Trained) (*engine.Draft, error) {
-	return p.host.Plan(p.slot, engine.Spec{Build: func(b *nn.Builder, program *graph.Program) {
-		g := b.G
-		param := func(name string, shape []int) graph.Tensor {
-			return g.Param(engine.SlotPrefix+name, tensor.F32, ir.ShapeOf(shape...)...)
-		}
-		grads := make([]graph.Tensor, len(trained))
-		var squares graph.Tensor
-		for i, t := range trained {
-			grads[i] = param(gradParam(t.Name), t.Shape)
-			if s := grads[i].SumSquares(); i == 0 {
-				squares = s
-			} else {
-				squares = squares.Add(s)
-			}
-		}
-		loss, scale := param(lossName, nil), b.Input(inverseInput, tensor.F32)
-		norm := squares.Apply(ir.Sqrt).Mul(scale)
-		if o.MaxGradNorm > 0 {
-			clip := g.Const(o.MaxGradNorm).Div(norm.AddScalar(1e-6)).Min(g.Const(1))
-			scale = scale.Mul(clip)
-		}
-		// If the loss or the norm is not finite, the scale becomes NaN, and nothing is
-		// updated.
-		scale = scale.Add(norm.Sub(norm)).Add(loss.Sub(loss))
-		one := ir.Static(1)
-		report := []graph.Tensor{loss.Reshape(one), norm.Reshape(one)}
-		sums := o.loss().Sums
-		if sums > 0 {
-			report = append(report, param(sumsName, []int{sums}))
-		}
-		program.Result(engine.SlotPrefix+reportName, graph.Concat(0, report...))
-		rates := b.Input(ratesInput, ir.AdamWRates.DType, ir.AdamWRates.Shape...)
-		attr := o.constants()
-		update := func(name string, t graph.Tensor) { program.Update(engine.SlotPrefix+name, t) }
-		for i, t := range trained {
-			o.Optimizer.step(b, program, t, grads[i], rates, scale, attr)
-			update(gradParam(t.Name), g.Const(0, ir.ShapeOf(t.Shape...)...))
-		}
-		update(lossName, g.Const(0))
-		if sums > 0 {
-			update(sumsName, g.Const(0, ir.Static(sums)))
-		}
-	}})
-}
-
-func gradParam(name string) string { return "gradient." + name }

@@ -59,7 +59,7 @@ func newPlanner(h *host.Host, b *Base, s *lora.State) (*Planner, error) {
 // Layers returns the number of layers that activation checkpointing can recompute in
 // steps of a loss.
 func (p *Planner) Layers(l Loss) (int, error) {
-	d, err := p.planMicro(EngineOptions{MaxTokens: 1, Loss: l})
+	d, err := p.planLoss(EngineOptions{MaxTokens: 1, Loss: l})
 	if err != nil {
 		return 0, err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/internal/train/task/flowmatching"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 )
 
@@ -168,10 +169,10 @@ func TestPlansOfPictures(t *testing.T) {
 				name          string
 				base          quant.Method
 				checkpointing bool
-				optimizer     train.Optimizer
+				optimizer     trainer.Optimizer
 			}{
-				{"bf16", quant.None, false, ""}, {"+ checkpointing", quant.None, true, ""}, {"+ AdamW of 8 bits", quant.None, true, train.AdamW8bit},
-				{"+ int8 base", "int8", true, train.AdamW8bit}, {"or fp8 base", "fp8", true, train.AdamW8bit}, {"or nf4 base", "nf4", true, train.AdamW8bit},
+				{"bf16", quant.None, false, ""}, {"+ checkpointing", quant.None, true, ""}, {"+ AdamW of 8 bits", quant.None, true, trainer.AdamW8bit},
+				{"+ int8 base", "int8", true, trainer.AdamW8bit}, {"or fp8 base", "fp8", true, trainer.AdamW8bit}, {"or nf4 base", "nf4", true, trainer.AdamW8bit},
 			} {
 				m, err := model.Open(of.dir)
 				require.NoError(t, err)
@@ -195,7 +196,7 @@ func TestPlansOfPictures(t *testing.T) {
 				planner, err := train.NewPlanner(&null.Device{Precision: backend.BF16}, m, state)
 				require.NoError(t, err)
 				plan, err := planner.Memory(train.EngineOptions{
-					Loss: flowmatching.Loss(axes), MaxTokens: 1, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1, Checkpointing: step.checkpointing, Optimizer: step.optimizer,
+					Loss: flowmatching.Loss(axes), MaxTokens: 1, Adam: trainer.Adam{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1}, Checkpointing: step.checkpointing, Optimizer: step.optimizer,
 				})
 				require.NoError(t, err)
 				require.False(t, plan.InPlace)

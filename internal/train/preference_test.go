@@ -20,6 +20,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/internal/train/events"
 	"github.com/lorafuse/lorafuse/internal/train/task/text"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tokenizer"
@@ -76,7 +77,7 @@ func (p preferred) engine(t *testing.T, l *data.Loader, change func(*lora.State)
 	}
 	e, err := train.NewEngine(t.Context(), testdevice.Open(t, backend.Options{}), m, s, train.EngineOptions{
 		Loss:      text.Preference{Beta: p.Beta, Rows: p.BatchSize}.Loss(),
-		MaxTokens: l.MaxTokens(), MaxEvalTokens: l.MaxTokens(), Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: p.WeightDecay, MaxGradNorm: p.MaxGradNorm,
+		MaxTokens: l.MaxTokens(), MaxEvalTokens: l.MaxTokens(), Adam: trainer.Adam{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: p.WeightDecay, MaxGradNorm: p.MaxGradNorm},
 	})
 	require.NoError(t, err)
 	t.Cleanup(e.Close)

@@ -1,13 +1,13 @@
 package train
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 )
 
 // progressFormat is the version of training.json.
@@ -115,9 +115,9 @@ func (p progress) same(now progress) error {
 		return fmt.Errorf("%w: %s has format %d, expected %d: another version of the program has written it; start anew, or end the run with that version",
 			ErrCheckpoint, progressFile, p.Format, now.Format)
 	}
-	changed := differences(p.Settings, now.Settings)
+	changed := trainer.Differences(p.Settings, now.Settings)
 	if slices.ContainsFunc(changed, func(c string) bool { return strings.HasPrefix(c, "data.train ") || strings.HasPrefix(c, "data.eval ") }) {
-		for _, by := range differences(p.RowsBy, now.RowsBy) {
+		for _, by := range trainer.Differences(p.RowsBy, now.RowsBy) {
 			if !slices.Contains(changed, by) {
 				changed = append(changed, by)
 			}
@@ -127,20 +127,4 @@ func (p progress) same(now progress) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %s; go on with the same, or start anew", ErrCheckpoint, strings.Join(changed, "; "))
-}
-
-// differences returns the keys whose values differ.
-func differences(was, now map[string]string) []string {
-	all := maps.Clone(was)
-	if all == nil {
-		all = map[string]string{}
-	}
-	maps.Copy(all, now)
-	var out []string
-	for _, k := range slices.Sorted(maps.Keys(all)) {
-		if was[k] != now[k] {
-			out = append(out, fmt.Sprintf("%s was %s, is now %s", k, cmp.Or(was[k], "not given"), cmp.Or(now[k], "not given")))
-		}
-	}
-	return out
 }

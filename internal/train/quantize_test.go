@@ -15,6 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -49,7 +50,7 @@ func TestQuantizedSteps(t *testing.T) {
 		s, err := p.Continue(a, m)
 		require.NoError(t, err)
 		e, err := train.NewEngine(ctx, testdevice.Open(t, backend.Options{}), m, s, train.EngineOptions{
-			MaxTokens: len(batches[0].Tokens()), Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1, Checkpointing: checkpointing,
+			MaxTokens: len(batches[0].Tokens()), Adam: trainer.Adam{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1}, Checkpointing: checkpointing,
 		})
 		require.NoError(t, err)
 		defer e.Close()

@@ -10,7 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/internal/train/events"
-	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
@@ -141,7 +141,7 @@ func (r *Run) open(ctx context.Context, lock bool) (_ *Run, err error) {
 type prepared struct {
 	planner *Planner
 	opts    EngineOptions
-	moments map[string]tensor.Tensor // of the checkpoint to resume from, or nil
+	moments trainer.Moments // of the checkpoint to resume from, or nil
 }
 
 // gather creates the output folder, opens the model and reads the data.
@@ -185,8 +185,9 @@ func (r *Run) prepare() (p prepared, err error) {
 		return p, err
 	}
 	p.opts = EngineOptions{
-		Loss: r.material.Loss, MaxTokens: r.train.MaxTokens(), Optimizer: Optimizer(c.Optimizer), Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: c.WeightDecay,
-		MaxGradNorm: c.MaxGradNorm, Checkpointing: c.ActivationCheckpointing, Seed: c.Seed, MemoryLimit: int64(c.MemoryLimit), Pack: c.Pack,
+		Loss: r.material.Loss, MaxTokens: r.train.MaxTokens(), Optimizer: trainer.Optimizer(c.Optimizer),
+		Adam:          trainer.Adam{Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: c.WeightDecay, MaxGradNorm: c.MaxGradNorm},
+		Checkpointing: c.ActivationCheckpointing, Seed: c.Seed, MemoryLimit: int64(c.MemoryLimit), Pack: c.Pack,
 	}
 	if r.eval != nil {
 		p.opts.MaxEvalTokens = r.eval.MaxTokens()

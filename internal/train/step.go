@@ -146,11 +146,7 @@ func (l *loop) evaluate(ctx context.Context) (loss float64, accuracy *float64, e
 		if err := l.eval.Fill(&b, step, 0); err != nil {
 			return 0, nil, err
 		}
-		loss, err := l.engine.Evaluate(ctx, &b)
-		if err != nil {
-			return 0, nil, err
-		}
-		k, err := l.engine.right(ctx, &b)
+		loss, k, err := l.engine.evaluate(ctx, &b)
 		if err != nil {
 			return 0, nil, err
 		}

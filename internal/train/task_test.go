@@ -17,6 +17,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/sentence"
 	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/internal/train/task/text"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/tokenizer"
@@ -200,7 +201,7 @@ func (c taskCase) begin(t *testing.T) (*train.Engine, *data.Loader) {
 			Contrast:  sentence.Contrast{Rows: c.BatchSize, Texts: set.Texts(), Scale: c.Scale},
 			Transform: transform, Longest: longest,
 		}.Loss(),
-		MaxTokens: l.MaxTokens(), Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps,
+		MaxTokens: l.MaxTokens(), Adam: trainer.Adam{Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps},
 	})
 	require.NoError(t, err)
 	t.Cleanup(e.Close)

@@ -16,6 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
@@ -157,8 +158,8 @@ func (r recorded) begin(t *testing.T, dev backend.Device) (*train.Engine, []*dat
 	m, s := load(t, r.base, filepath.Join(r.dir, "init"), lora.CheckOptions{AllowZeroB: true})
 	h := tr.Hyperparameters
 	e, err := train.NewEngine(context.Background(), dev, m, s, train.EngineOptions{
-		MaxTokens: len(batches[0].Tokens()), Beta1: h.Betas[0], Beta2: h.Betas[1], Eps: h.Eps,
-		WeightDecay: h.WeightDecay, MaxGradNorm: h.MaxGradNorm,
+		MaxTokens: len(batches[0].Tokens()),
+		Adam:      trainer.Adam{Beta1: h.Betas[0], Beta2: h.Betas[1], Eps: h.Eps, WeightDecay: h.WeightDecay, MaxGradNorm: h.MaxGradNorm},
 	})
 	require.NoError(t, err)
 	t.Cleanup(e.Close)

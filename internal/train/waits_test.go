@@ -15,6 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 )
 
@@ -38,7 +39,7 @@ func adapted(t *testing.T, c *lora.Config) (*model.Model, *lora.State) {
 	return m, s
 }
 
-var stepOptions = train.EngineOptions{MaxTokens: 12, MaxEvalTokens: 12, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1, Seed: 5}
+var stepOptions = train.EngineOptions{MaxTokens: 12, MaxEvalTokens: 12, Adam: trainer.Adam{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1}, Seed: 5}
 
 // steps takes three steps of so many micro-batches and gives the losses and the
 // adapter.

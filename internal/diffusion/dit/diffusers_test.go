@@ -14,6 +14,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/diffusion/dit"
 	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/internal/train/task/flowmatching"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
@@ -88,7 +89,7 @@ func trainAll(t *testing.T, g golden, dir string, relative float64, near func(wa
 		}
 	}
 	e, err := train.NewEngine(ctx, testdevice.Open(t, backend.Options{}), m, state, train.EngineOptions{
-		Loss: flowmatching.Loss(bounds(d, g.samples)), MaxTokens: 1, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1,
+		Loss: flowmatching.Loss(bounds(d, g.samples)), MaxTokens: 1, Adam: trainer.Adam{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1},
 	})
 	require.NoError(t, err)
 	defer e.Close()

@@ -19,6 +19,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/lora/dialects"
 	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/internal/train/task/flowmatching"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
@@ -71,7 +72,7 @@ func repeat(t *testing.T, g golden, dir string, checkpointing bool) {
 	h := tr.Hyperparameters
 	e, err := train.NewEngine(ctx, testdevice.Open(t, backend.Options{}), m, state, train.EngineOptions{
 		Loss: flowmatching.Loss(bounds(f, g.samples)), MaxTokens: 1,
-		Beta1: h.Betas[0], Beta2: h.Betas[1], Eps: h.Eps, WeightDecay: h.WeightDecay, MaxGradNorm: h.MaxGradNorm,
+		Adam:          trainer.Adam{Beta1: h.Betas[0], Beta2: h.Betas[1], Eps: h.Eps, WeightDecay: h.WeightDecay, MaxGradNorm: h.MaxGradNorm},
 		Checkpointing: checkpointing,
 	})
 	require.NoError(t, err)

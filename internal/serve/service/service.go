@@ -285,7 +285,6 @@ func (s *Service) openTinker(o Options, m *metrics.Metrics) error {
 		if s.tinker != nil {
 			s.tinker.Close()
 		}
-		sessions.Close()
 		h.Close()
 	})
 	s.tinker, err = tinker.New(tinker.Options{

@@ -40,7 +40,6 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer sessions.Close()
 	dir, err := os.MkdirTemp("", "tinker")
 	if err != nil {
 		log.Fatal(err)

@@ -27,6 +27,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
 	"github.com/lorafuse/lorafuse/internal/serve/tinker"
 	"github.com/lorafuse/lorafuse/internal/train/session"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 )
 
@@ -37,28 +38,28 @@ const (
 	adapter = "../../../testdata/lm/llama/adapters/lora"
 )
 
-// trainer is one that does nothing but note what it is asked for.
-type trainer struct {
+// noter is a trainer that does nothing but note what it is asked for.
+type noter struct {
 	mu    sync.Mutex
 	calls []string
 	gate  chan struct{} // each pass waits for something in it, unless it is nil
 	model *model.Model
 }
 
-func (t *trainer) note(format string, args ...any) {
+func (t *noter) note(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.calls = append(t.calls, fmt.Sprintf(format, args...))
 }
 
 // noted are the calls so far.
-func (t *trainer) noted() []string {
+func (t *noter) noted() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return append([]string{}, t.calls...)
 }
 
-func (t *trainer) New(_ context.Context, o session.Options) (tinker.Session, error) {
+func (t *noter) New(_ context.Context, o session.Options) (tinker.Session, error) {
 	if o.Rank < 1 {
 		return nil, fmt.Errorf("rank: %w: found %d", session.ErrInput, o.Rank)
 	}
@@ -68,7 +69,7 @@ func (t *trainer) New(_ context.Context, o session.Options) (tinker.Session, err
 
 // fake is a session of it, known by its rank.
 type fake struct {
-	t    *trainer
+	t    *noter
 	rank int
 }
 
@@ -98,7 +99,7 @@ func (f *fake) ForwardBackward(ctx context.Context, data []session.Datum, l sess
 	return out, nil
 }
 
-func (f *fake) OptimStep(_ context.Context, a session.Adam) (map[string]float64, error) {
+func (f *fake) OptimStep(_ context.Context, a trainer.Adam) (map[string]float64, error) {
 	f.t.note("%d: step %v", f.rank, a.LearningRate)
 	return map[string]float64{"grad_norm": 1}, nil
 }
@@ -128,7 +129,7 @@ func (f *fake) Close() { f.t.note("%d: close", f.rank) }
 type place struct {
 	testing.TB
 	*tinker.Server
-	trainer *trainer
+	trainer *noter
 	engine  *batching.Engine
 	options tinker.Options
 	log     *lines
@@ -172,7 +173,7 @@ func (l *lines) String() string {
 func open(t testing.TB, edits ...func(*tinker.Options)) *place {
 	t.Helper()
 	e, m := engineOf(t)
-	p := &place{TB: t, trainer: &trainer{model: m}, engine: e, log: &lines{}}
+	p := &place{TB: t, trainer: &noter{model: m}, engine: e, log: &lines{}}
 	p.options = tinker.Options{
 		Engine: e, Trainer: p.trainer, Model: m, Name: "tiny", MaxLength: e.MaxLength(), Dir: t.TempDir(),
 		Logger: slog.New(slog.NewTextHandler(p.log, nil)), Poll: 20 * time.Second,

@@ -17,6 +17,7 @@ import (
 	"github.com/lorafuse/lorafuse/dev/bench/checkpoint"
 	"github.com/lorafuse/lorafuse/dev/testdevice"
 	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/host"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
@@ -57,7 +58,7 @@ type gapBench struct {
 	testing.TB
 	model  *model.Model
 	engine *batching.Engine
-	base   *session.Base
+	host   *host.Host
 	random *rand.Rand
 
 	published int
@@ -74,11 +75,8 @@ func (c gapCase) open(t testing.TB, o batching.Options) *gapBench {
 	b.engine, err = batching.New(context.Background(), dev, b.model, o)
 	require.NoError(t, err)
 	t.Cleanup(b.engine.Close)
-	runtime := b.engine.Beside()
-	t.Cleanup(runtime.Close)
-	b.base, err = session.NewBase(runtime)
-	require.NoError(t, err)
-	t.Cleanup(b.base.Close)
+	b.host = b.engine.Beside()
+	t.Cleanup(b.host.Close)
 	return b
 }
 
@@ -179,7 +177,7 @@ func (c gapCase) run(t *testing.T, ranks, lengths []int) {
 	sessions := make([]*session.Session, len(ranks))
 	for i, rank := range ranks {
 		var err error
-		sessions[i], err = b.base.New(context.Background(), session.Options{Rank: rank, Seed: uint64(i), Attention: true, MLP: i != 1, Unembed: i == 2})
+		sessions[i], err = session.New(context.Background(), b.host, session.Options{Rank: rank, Seed: uint64(i), Attention: true, MLP: i != 1, Unembed: i == 2})
 		require.NoError(t, err)
 		b.publish(sessions[i], fmt.Sprint(i))
 	}
@@ -228,7 +226,7 @@ func TestGapMetric(t *testing.T) {
 	c := gapCase{"../../../testdata/lm/llama/model", quant.None, backend.F32, 1}
 	b := c.open(t, batching.Options{MaxTexts: 2})
 	ctx := context.Background()
-	s, err := b.base.New(ctx, session.Options{Rank: 3, Attention: true, Unembed: true})
+	s, err := session.New(ctx, b.host, session.Options{Rank: 3, Attention: true, Unembed: true})
 	require.NoError(t, err)
 	b.publish(s, "a")
 	prompt := b.tokens(5)
@@ -257,7 +255,7 @@ func BenchmarkPublish(b *testing.B) {
 	require.NoError(b, checkpoint.Shape{Name: "135m", Hidden: 576, Layers: 30, Inter: 1536, Heads: 9, KVHeads: 3, Vocab: 4096, Positions: 64}.Write(dir))
 	c := gapCase{dir, quant.None, backend.F32, 2}
 	p := c.open(b, batching.Options{MaxTexts: 2, MaxLength: 64})
-	s, err := p.base.New(context.Background(), session.Options{Rank: 16, Attention: true, MLP: true})
+	s, err := session.New(context.Background(), p.host, session.Options{Rank: 16, Attention: true, MLP: true})
 	require.NoError(b, err)
 	for b.Loop() {
 		p.published++

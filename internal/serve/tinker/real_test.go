@@ -21,10 +21,7 @@ func training(t testing.TB) *place {
 		h := e.Beside()
 		sessions, err := tinker.NewSessions(h)
 		require.NoError(t, err)
-		t.Cleanup(func() {
-			sessions.Close()
-			h.Close()
-		})
+		t.Cleanup(h.Close)
 		o.Engine, o.Trainer, o.Model = e, sessions, m
 	})
 }

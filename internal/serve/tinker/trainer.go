@@ -7,8 +7,10 @@ import (
 	"github.com/lorafuse/lorafuse/internal/generate"
 	"github.com/lorafuse/lorafuse/internal/generate/sample"
 	"github.com/lorafuse/lorafuse/internal/host"
+	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
 	"github.com/lorafuse/lorafuse/internal/train/session"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 )
 
@@ -21,7 +23,7 @@ type Trainer interface {
 // Session trains one adapter; *session.Session implements it.
 type Session interface {
 	ForwardBackward(ctx context.Context, data []session.Datum, l session.Loss, forwardOnly bool) (*session.Output, error)
-	OptimStep(ctx context.Context, a session.Adam) (map[string]float64, error)
+	OptimStep(ctx context.Context, a trainer.Adam) (map[string]float64, error)
 	Save(ctx context.Context, dir string, optimizer bool) error
 	Snapshot(ctx context.Context) (*lora.State, error)
 	Load(ctx context.Context, dir string, optimizer bool) error
@@ -29,24 +31,20 @@ type Session interface {
 }
 
 // Sessions implements Trainer with real training sessions.
-type Sessions struct{ base *session.Base }
+type Sessions struct{ host *host.Host }
 
-// NewSessions returns a trainer on a host. The caller keeps ownership of the host. Errors:
-// model.ErrTask.
+// NewSessions returns a trainer on a host. The caller keeps ownership of the host, and closes it
+// after the server. Errors: model.ErrTask.
 func NewSessions(h *host.Host) (*Sessions, error) {
-	base, err := session.NewBase(h)
-	if err != nil {
+	if err := h.Model().CheckTask(model.NextToken); err != nil {
 		return nil, err
 	}
-	return &Sessions{base}, nil
+	return &Sessions{h}, nil
 }
-
-// Close frees the device memory. Close the server first.
-func (t *Sessions) Close() { t.base.Close() }
 
 // New implements Trainer.
 func (t *Sessions) New(ctx context.Context, o session.Options) (Session, error) {
-	s, err := t.base.New(ctx, o)
+	s, err := session.New(ctx, t.host, o)
 	if err != nil {
 		return nil, err
 	}
@@ -67,6 +65,6 @@ var (
 // userErrors are the errors that are reported to clients, who can act on them.
 var userErrors = []error{
 	ErrUnsupported, ErrRequest, ErrNotFound, errPast,
-	session.ErrInput, session.ErrNotFinite, session.ErrCheckpoint, session.ErrDropped, lora.ErrNotFinite,
+	session.ErrInput, trainer.ErrNotFinite, trainer.ErrCheckpoint, session.ErrDropped, lora.ErrNotFinite,
 	batching.ErrRequest, generate.ErrTooLong, generate.ErrToken, generate.ErrOption, sample.ErrSetting,
 }

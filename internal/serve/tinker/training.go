@@ -11,6 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/serve/keys"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/internal/train/session"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 )
 
 // loraConfig is the LoRA configuration of a request.
@@ -218,9 +219,9 @@ func (s *Server) optimStep(c *call) error {
 		}
 		a := normal
 		if p := r.Adam; p != nil {
-			a = session.Adam{
+			a = trainer.Adam{
 				LearningRate: of(p.LearningRate, a.LearningRate), Beta1: of(p.Beta1, a.Beta1), Beta2: of(p.Beta2, a.Beta2), Eps: of(p.Eps, a.Eps),
-				WeightDecay: of(p.WeightDecay, 0), GradClipNorm: of(p.GradClipNorm, 0),
+				WeightDecay: of(p.WeightDecay, 0), MaxGradNorm: of(p.GradClipNorm, 0),
 			}
 		}
 		metrics, err := training.OptimStep(ctx, a)

@@ -15,9 +15,11 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/dev/testdevice"
+	"github.com/lorafuse/lorafuse/internal/host"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/internal/train/session"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -81,7 +83,7 @@ func take(t require.TestingT, s *session.Session, lessons []lesson, cut func(lef
 			}
 		}
 		a := session.DefaultAdam()
-		a.LearningRate, a.GradClipNorm, a.WeightDecay = 1e-3, 5, 0.01
+		a.LearningRate, a.MaxGradNorm, a.WeightDecay = 1e-3, 5, 0.01
 		_, err := s.OptimStep(ctx, a)
 		require.NoError(t, err)
 		between()
@@ -112,22 +114,22 @@ func check(t *testing.T, property func(*rapid.T)) {
 // An adapter depends on its own data and their order alone: not on how these were divided
 // into calls, on the threads, on what was computed before, nor on other sessions.
 func TestBits(t *testing.T) {
-	var bases [][2]*session.Base
+	var bases [][2]*host.Host
 	for _, dir := range []string{llama, qwen} {
-		bases = append(bases, [2]*session.Base{openWith(t, dir, backend.Options{Threads: 1}), openWith(t, dir, backend.Options{Threads: 2})})
+		bases = append(bases, [2]*host.Host{openWith(t, dir, backend.Options{Threads: 1}), openWith(t, dir, backend.Options{Threads: 2})})
 	}
 	check(t, func(t *rapid.T) {
 		b := rapid.SampledFrom(bases).Draw(t, "model")
 		one, two := b[0], b[1]
 		lessons, others := drawLessons(t), drawLessons(t)
 		o := session.Options{Rank: rapid.IntRange(1, 5).Draw(t, "rank"), Seed: 3, Attention: true, Unembed: rapid.Bool().Draw(t, "unembed")}
-		alone, err := one.New(ctx, o)
+		alone, err := session.New(ctx, one, o)
 		require.NoError(t, err)
 		defer alone.Close()
 		take(t, alone, lessons, whole, func() {})
 		want := digest(t, alone)
 
-		s, err := two.New(ctx, o)
+		s, err := session.New(ctx, two, o)
 		require.NoError(t, err)
 		defer s.Close()
 		other := o
@@ -135,7 +137,7 @@ func TestBits(t *testing.T) {
 		if rapid.Bool().Draw(t, "another shape") {
 			other.Rank, other.MLP = 2, true
 		}
-		beside, err := two.New(ctx, other)
+		beside, err := session.New(ctx, two, other)
 		require.NoError(t, err)
 		defer beside.Close()
 		take(t, s, lessons, func(left int) int { return rapid.IntRange(1, left).Draw(t, "cut") }, func() {
@@ -158,7 +160,7 @@ func TestReload(t *testing.T) {
 	dir := t.TempDir()
 	check(t, func(t *rapid.T) {
 		first, then := drawLessons(t), drawLessons(t)
-		s, err := b.New(ctx, all)
+		s, err := session.New(ctx, b, all)
 		require.NoError(t, err)
 		defer s.Close()
 		take(t, s, first, whole, func() {})
@@ -169,7 +171,7 @@ func TestReload(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, s.Options(), r.Options())
 		require.Equal(t, 2, r.Step)
-		again, err := b.New(ctx, r.Options())
+		again, err := session.New(ctx, b, r.Options())
 		require.NoError(t, err)
 		defer again.Close()
 		_, err = again.ForwardBackward(ctx, then[0].data, then[0].loss, false) // which loading forgets
@@ -184,7 +186,7 @@ func TestReload(t *testing.T) {
 		require.NoError(t, onDisk.Close())
 		require.Equal(t, digest(t, s), d)
 
-		fresh, err := b.New(ctx, all)
+		fresh, err := session.New(ctx, b, all)
 		require.NoError(t, err)
 		defer fresh.Close()
 		require.NoError(t, fresh.Load(ctx, saved, false))
@@ -203,7 +205,7 @@ func TestRegistry(t *testing.T) {
 	m, err := model.Open(qwen)
 	require.NoError(t, err)
 	defer m.Close()
-	s, err := open(t, qwen).New(ctx, all)
+	s, err := session.New(ctx, open(t, qwen), all)
 	require.NoError(t, err)
 	dir := filepath.Join(t.TempDir(), "step")
 	require.NoError(t, s.Save(ctx, dir, false))
@@ -241,7 +243,7 @@ func TestTrain(t *testing.T) {
 	summary, err := r.Train(ctx)
 	require.NoError(t, err)
 
-	s, err := open(t, llama).New(ctx, session.Options{Rank: 4, Seed: 9, Attention: true, MLP: true, Name: llama})
+	s, err := session.New(ctx, open(t, llama), session.Options{Rank: 4, Seed: 9, Attention: true, MLP: true, Name: llama})
 	require.NoError(t, err)
 	row, last := 0, 0.0
 	for range steps {
@@ -255,7 +257,7 @@ func TestTrain(t *testing.T) {
 			require.NoError(t, err)
 			last += out.Metrics["loss:sum"]
 		}
-		_, err := s.OptimStep(ctx, session.Adam{LearningRate: 1e-2, Beta1: 0.9, Beta2: 0.95, Eps: 1e-12, WeightDecay: 0.01})
+		_, err := s.OptimStep(ctx, trainer.Adam{LearningRate: 1e-2, Beta1: 0.9, Beta2: 0.95, Eps: 1e-12, WeightDecay: 0.01})
 		require.NoError(t, err)
 	}
 	require.InDelta(t, summary.LastLoss, last, 1e-6*math.Abs(last))

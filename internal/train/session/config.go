@@ -13,7 +13,7 @@ const defaultAlpha = 32
 
 // config returns the configuration of the adapter for options, and fills in their
 // defaults.
-func (b *Base) config(o *Options) (*lora.Config, error) {
+func (o *Options) config(modules lora.Model, l limits) (*lora.Config, error) {
 	if o.Alpha == 0 {
 		o.Alpha = defaultAlpha
 	}
@@ -22,8 +22,8 @@ func (b *Base) config(o *Options) (*lora.Config, error) {
 		return nil, invalid("rank", "found %d, expected 1 to %d", o.Rank, math.MaxUint16)
 	case !(o.Alpha > 0) || math.IsInf(o.Alpha, 1):
 		return nil, invalid("alpha", "found %v, expected a finite number above 0", o.Alpha)
-	case o.MaxTokens < 0 || o.MaxTokens > b.limits.tokens:
-		return nil, invalid("max tokens", "found %d, expected 1 to %d, as many as the model takes, or 0 for that", o.MaxTokens, b.limits.tokens)
+	case o.MaxTokens < 0 || o.MaxTokens > l.tokens:
+		return nil, invalid("max tokens", "found %d, expected 1 to %d, as many as the model takes, or 0 for that", o.MaxTokens, l.tokens)
 	case !o.Attention && !o.MLP && !o.Unembed:
 		return nil, invalid("options", "nothing is trained, expected attention, MLP or unembedding")
 	}
@@ -43,7 +43,7 @@ func (b *Base) config(o *Options) (*lora.Config, error) {
 		{"unembedding", o.Unembed, func(m lora.Module) bool { return m.OutputEmbedding }},
 	} {
 		found := false
-		for _, m := range b.modules.Modules {
+		for _, m := range modules.Modules {
 			if !part.wanted || !part.is(m) {
 				continue
 			}

@@ -10,10 +10,6 @@ import (
 var (
 	// ErrInput: data, a loss, settings or options that make no sense.
 	ErrInput = errors.New("invalid input")
-	// ErrNotFinite: the gradients of a step are NaN or infinite.
-	ErrNotFinite = errors.New("not finite")
-	// ErrCheckpoint: a folder that cannot be loaded.
-	ErrCheckpoint = errors.New("unusable checkpoint")
 	// ErrDropped: the gradients since the last step were lost with a call that failed.
 	ErrDropped = errors.New("gradients were dropped")
 )

@@ -40,12 +40,7 @@ func learn() error {
 	defer dev.Close()
 	r := host.Open(dev, m)
 	defer r.Close()
-	b, err := session.NewBase(r)
-	if err != nil {
-		return err
-	}
-	defer b.Close()
-	s, err := b.New(ctx, session.Options{Rank: 4, Attention: true, MLP: true})
+	s, err := session.New(ctx, r, session.Options{Rank: 4, Attention: true, MLP: true})
 	if err != nil {
 		return err
 	}

@@ -1,29 +1,39 @@
 package session
 
-import "context"
+import (
+	"context"
+
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/tensor"
+)
 
 // Gradients are those that have added up, by the keys of the adapter's file.
 func (s *Session) Gradients(ctx context.Context) (map[string][]float32, error) {
-	all, err := s.read(ctx, gradientPrefix)
 	out := map[string][]float32{}
-	for _, t := range all {
-		x, err := t.Float32s()
-		if err != nil {
+	for _, t := range s.trainer.Trained() {
+		out[t.Name] = make([]float32, elements(t.Shape))
+		if err := s.trainer.Gradient(ctx, t.Name, out[t.Name]); err != nil {
 			return nil, err
 		}
-		out[t.Key[len(gradientPrefix):]] = x
 	}
-	return out, err
+	return out, nil
 }
 
-// Base is that of the session.
-func (s *Session) Base() *Base { return s.base }
+// Adapter returns a copy of the current adapter.
+func (s *Session) Adapter(ctx context.Context) (*lora.Adapter, error) {
+	values, err := s.values(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var tensors []lora.Tensor
+	for _, t := range s.trainer.Trained() {
+		tensors = append(tensors, lora.Tensor{Key: t.Name, Tensor: tensor.Tensor{DType: tensor.F32, Shape: t.Shape, Data: tensor.BytesOf(values[t.Name])}})
+	}
+	return lora.New(s.state.Placement.Config(), tensors)
+}
 
 // Bytes is its memory on the device.
 func (s *Session) Bytes() int { return s.slot.Bytes() }
 
 // SetLogits has at most so many rows of logits exist at once.
-func (b *Base) SetLogits(rows int) { b.logits = 4 * b.limits.vocabulary * rows }
-
-// Arena is the memory of the programs that are loaded, but for their arguments.
-func (b *Base) Arena() int { return int(b.host.Cached()) }
+func (s *Session) SetLogits(rows int) { s.logits = 4 * s.model.vocabulary * rows }

@@ -36,7 +36,7 @@ type feed struct {
 }
 
 // set fills the feed with a datum.
-func (f *feed) set(d *Datum, l *loss, p pass, vocabulary int) {
+func (f *feed) set(d *Datum, l *loss, p kind, vocabulary int) {
 	k := d.width()
 	f.labels = f.labels[:0]
 	for i := range d.Tokens {
@@ -61,7 +61,7 @@ func (f *feed) set(d *Datum, l *loss, p pass, vocabulary int) {
 }
 
 // part sets the rows of part i of the logits.
-func (f *feed) part(d *Datum, p pass, i, vocabulary int) {
+func (f *feed) part(d *Datum, p kind, i, vocabulary int) {
 	x, in := &f.parts[i], inputsOf(i)
 	x.rows, x.to, x.labels, x.places = x.rows[:0], x.to[:0], x.labels[:0], x.places[:0]
 	for row := i * p.rows; row < min(len(d.Tokens), (i+1)*p.rows); row++ {

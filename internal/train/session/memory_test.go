@@ -45,10 +45,7 @@ func TestTightMemory(t *testing.T) {
 	step := func(bytes int64) (arena int, digested lora.Digest, err error) {
 		r := host.Open(tight{dev, memory, bytes}, m)
 		defer r.Close()
-		b, err := session.NewBase(r)
-		require.NoError(t, err)
-		defer b.Close()
-		s, err := b.New(ctx, session.Options{Rank: 2, Attention: true, MLP: true})
+		s, err := session.New(ctx, r, session.Options{Rank: 2, Attention: true, MLP: true})
 		if err != nil {
 			return 0, digested, err
 		}
@@ -57,7 +54,7 @@ func TestTightMemory(t *testing.T) {
 		}
 		_, err = s.OptimStep(ctx, session.DefaultAdam())
 		require.NoError(t, err)
-		return b.Arena(), digest(t, s), nil
+		return int(r.Cached()), digest(t, s), nil
 	}
 	first, want, err := step(1 << 40)
 	require.NoError(t, err)
@@ -79,9 +76,9 @@ func TestTightMemory(t *testing.T) {
 // a few arenas.
 func TestPrograms(t *testing.T) {
 	b := open(t, llama)
-	one, err := b.New(ctx, all)
+	one, err := session.New(ctx, b, all)
 	require.NoError(t, err)
-	two, err := b.New(ctx, all)
+	two, err := session.New(ctx, b, all)
 	require.NoError(t, err)
 	for _, n := range []int{3, 70, 128, 100, 5} {
 		for _, s := range []*session.Session{one, two} {
@@ -89,12 +86,12 @@ func TestPrograms(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	held := b.Arena()
+	held := b.Cached()
 	one.Close()
 	one.Close()
-	require.Equal(t, held, b.Arena())
+	require.Equal(t, held, b.Cached())
 	require.Zero(t, one.Bytes())
 	require.NotZero(t, two.Bytes())
 	two.Close()
-	require.Zero(t, b.Arena())
+	require.Zero(t, b.Cached())
 }

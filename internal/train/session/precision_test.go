@@ -28,24 +28,21 @@ func TestBitsByPrecision(t *testing.T) {
 		}
 		for _, o := range []backend.Options{{}, {Precision: backend.BF16}, {BatchInvariant: true}, {BatchInvariant: true, Precision: backend.BF16}} {
 			t.Run(fmt.Sprintf("%v %v invariant %v", method, o.Precision, o.BatchInvariant), func(t *testing.T) {
-				base := func(threads, rows int) *session.Base {
+				base := func(threads int) *host.Host {
 					o := o
 					o.Threads = threads
 					r := host.Open(testdevice.Open(t, o), m)
 					t.Cleanup(r.Close)
-					b, err := session.NewBase(r)
-					require.NoError(t, err)
-					t.Cleanup(b.Close)
-					b.SetLogits(rows)
-					return b
+					return r
 				}
-				one, two := base(1, 30), base(2, 30)
+				one, two := base(1), base(2)
 				for i := range 2 {
 					lessons := rapid.Custom(drawLessons).Example(i)
-					run := func(b *session.Base, cut func(int) int) lora.Digest {
-						s, err := b.New(ctx, all)
+					run := func(b *host.Host, cut func(int) int) lora.Digest {
+						s, err := session.New(ctx, b, all)
 						require.NoError(t, err)
 						defer s.Close()
+						s.SetLogits(30)
 						take(t, s, lessons, cut, func() {})
 						return digest(t, s)
 					}

@@ -1,23 +1,14 @@
 package session
 
 import (
-	"context"
-	"errors"
 	"fmt"
+	"math/bits"
 
-	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/internal/engine"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/nn"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/tensor"
-)
-
-// Names of the values that programs read and write in addition to the model.
-const (
-	gradientPrefix = "gradient."
-	firstPrefix    = "moment1."
-	secondPrefix   = "moment2."
 )
 
 // slopeInputs are the arrays of the fields of a slope, in their order.
@@ -40,54 +31,71 @@ const (
 // fields returns the number of fields of a slope that the form reads.
 func (f form) fields() int { return [...]int{0, 1, len(slopeInputs)}[f] }
 
-// pass is a kind of program: of one datum.
-type pass struct {
+// leastTokens is the bound of the programs of the shortest datums.
+const leastTokens = 64
+
+// logitBytes is the size of the logits that exist at once, unless that makes more than
+// mostParts of them.
+const (
+	logitBytes = 128 << 20
+	mostParts  = 16
+)
+
+// kind is a kind of pass over one datum.
+type kind struct {
 	form   form
 	width  int // targets of a token
 	tokens int // at most
 	rows   int // number of rows whose logits are in memory at once, if they must be materialized
 }
 
+// kindOf returns the pass of a datum. It depends only on the datum, so that the bits of
+// its gradients do not depend on earlier data.
+func (s *Session) kindOf(d *Datum, f form) kind {
+	n := min(max(leastTokens, 1<<bits.Len(uint(len(d.Tokens)-1))), s.model.tokens)
+	return kind{form: f, width: d.width(), tokens: n, rows: max(1, min(n, s.logits/4/s.model.vocabulary), (n+mostParts-1)/mostParts)}
+}
+
 // parts returns the number of parts of the rows, each with its own logits.
-func (p pass) parts() int { return (p.tokens + p.rows - 1) / p.rows }
+func (p kind) parts() int { return (p.tokens + p.rows - 1) / p.rows }
 
 // lossesResult names the result with the losses of tokens, −log p of each target.
 const lossesResult = "session.losses"
 
+// pass returns the pass of a kind of datum.
+func (p kind) pass() *trainer.Pass {
+	bounds := map[string]int{nn.Tokens: p.tokens}
+	for i := range p.parts() {
+		bounds[inputsOf(i).axis] = p.rows
+	}
+	return &trainer.Pass{Name: fmt.Sprintf("session.pass %+v", p), Bounds: bounds, Forward: p.form == forward, Emit: p.emit}
+}
+
 // emit emits a program that computes the losses of the targets and accumulates
 // gradients.
-func (p pass) emit(b *nn.Builder, head *nn.Head, program *graph.Program, recompute bool) {
+func (p kind) emit(b *trainer.Emitter) {
 	n, body := b.Axis(nn.Tokens), b.Trained()
 	if p.width == 1 && p.form != bent {
-		if losses, ok := head.Losses(b.Input(nn.Labels, tensor.I32, n)); ok {
-			program.Result(lossesResult, losses)
+		if losses, ok := b.Out.Head.Losses(b.Input(nn.Labels, tensor.I32, n)); ok {
+			b.Result(lossesResult, losses)
 			if p.form == linear {
 				losses = losses.Reshape(n, ir.Static(1))
-				accumulate(b, program, losses.Mul(b.Input(slopeInputs[0], tensor.F32, n, ir.Static(1))), body, recompute)
+				backward(b, losses.Mul(b.Input(slopeInputs[0], tensor.F32, n, ir.Static(1))), body)
 			}
 			return
 		}
 	}
-	p.emitParts(b, head, program, body, recompute)
+	p.emitParts(b, body)
 }
 
-// accumulate adds to the gradients of parameters by losses [n, width].
-func accumulate(b *nn.Builder, program *graph.Program, losses graph.Tensor, trained []nn.Trained, recompute bool) {
-	for i, g := range b.G.Gradients(losses.Sum(1).Sum(0), params(b, trained), recompute) {
-		program.Accumulate(engine.SlotPrefix+gradientPrefix+trained[i].Name, g)
-	}
-}
-
-func params(b *nn.Builder, trained []nn.Trained) (all []graph.Tensor) {
-	for _, t := range trained {
-		all = append(all, b.Train(t.Name, t.Shape...))
-	}
-	return all
+// backward adds to the gradients of parameters by losses [n, width].
+func backward(b *trainer.Emitter, losses graph.Tensor, trained []nn.Trained) {
+	b.Backward(losses.Sum(1).Sum(0), trained)
 }
 
 // weight returns −∂loss/∂p of the targets of some rows with losses −p, [m, width]. pick
 // selects these rows from all rows.
-func (p pass) weight(b *nn.Builder, losses graph.Tensor, pick func(graph.Tensor) graph.Tensor) graph.Tensor {
+func (p kind) weight(b *trainer.Emitter, losses graph.Tensor, pick func(graph.Tensor) graph.Tensor) graph.Tensor {
 	in := func(i int) graph.Tensor {
 		n := b.Axis(nn.Tokens)
 		return pick(b.Input(slopeInputs[i], tensor.F32, n, ir.Static(p.width)))
@@ -108,7 +116,8 @@ func (p pass) weight(b *nn.Builder, losses graph.Tensor, pick func(graph.Tensor)
 // (gradients depend on losses). It computes and consumes the logits of one part of the
 // rows at a time. The gradients flow from there to the inputs of the head, and then
 // into the body.
-func (p pass) emitParts(b *nn.Builder, head *nn.Head, program *graph.Program, body []nn.Trained, recompute bool) {
+func (p kind) emitParts(b *trainer.Emitter, body []nn.Trained) {
+	head := b.Out.Head
 	n, states, width := b.Axis(nn.Tokens), head.Hidden(), ir.Static(p.width)
 	if !states.Valid() {
 		return
@@ -138,7 +147,7 @@ func (p pass) emitParts(b *nn.Builder, head *nn.Head, program *graph.Program, bo
 			continue
 		}
 		loss := own.Mul(p.weight(b, own, pick)).Sum(1).Sum(0)
-		trained := params(b, b.Trained()[len(body):])
+		trained := b.Params(b.Trained()[len(body):])
 		if i == 0 {
 			sums = make([]graph.Tensor, len(trained))
 		}
@@ -152,20 +161,20 @@ func (p pass) emitParts(b *nn.Builder, head *nn.Head, program *graph.Program, bo
 		}
 		back = put(back, gradients[len(trained)])
 	}
-	program.Result(lossesResult, losses.Reshape(ir.Dim{N: n.N * p.width, Var: n.Var}))
+	b.Result(lossesResult, losses.Reshape(ir.Dim{N: n.N * p.width, Var: n.Var}))
 	if p.form == forward {
 		return
 	}
 	for j, t := range b.Trained()[len(body):] {
-		program.Accumulate(engine.SlotPrefix+gradientPrefix+t.Name, sums[j])
+		b.AddGradient(t, sums[j])
 	}
 	if len(body) > 0 {
-		accumulate(b, program, states.Mul(back.Detach()), body, recompute)
+		backward(b, states.Mul(back.Detach()), body)
 	}
 }
 
 // ofLogits returns the losses of the n rows in part i of a head, [n, width].
-func (p pass) ofLogits(b *nn.Builder, head nn.Head, i int, n ir.Dim) graph.Tensor {
+func (p kind) ofLogits(b *trainer.Emitter, head nn.Head, i int, n ir.Dim) graph.Tensor {
 	logits, in := head.Logits(), inputsOf(i)
 	if !logits.Valid() {
 		return logits
@@ -179,47 +188,4 @@ func (p pass) ofLogits(b *nn.Builder, head nn.Head, i int, n ir.Dim) graph.Tenso
 	places := b.Input(in.places, tensor.I32, ir.Dim{N: n.N * p.width, Var: n.Var})
 	each := all.Gather(places).Reshape(n, ir.Static(p.width))
 	return first.Add(each.Slice(1, 0, 1)).Sub(each) // logsumexp, which the first target has, less the logit
-}
-
-// program is the key of a program shared by the sessions of a shape: a pass, or a step
-// with constants of AdamW.
-type program struct {
-	shape string
-	pass  pass
-	adam  ir.AdamWAttr
-}
-
-// pass returns the program of a pass. If the device has too little memory, this and
-// later passes recompute each layer for the gradients.
-func (b *Base) pass(ctx context.Context, s *engine.Slot, p pass) (*engine.Program, error) {
-	key := program{shape: s.Shape(), pass: p}
-	spec, ok := b.specs[key]
-	if !ok {
-		spec = b.passSpec(key, false)
-	}
-	x, err := b.host.Program(ctx, s, spec)
-	if errors.Is(err, backend.ErrOutOfMemory) && p.form != forward {
-		x, err = b.host.Program(ctx, s, b.passSpec(key, true)) // which changes no bit
-	}
-	if err != nil {
-		return nil, fmt.Errorf("session: %w", err)
-	}
-	return x, nil
-}
-
-// passSpec keeps the spec of a pass.
-func (b *Base) passSpec(key program, recompute bool) engine.Spec {
-	p := key.pass
-	bounds := map[string]int{nn.Tokens: p.tokens}
-	for i := range p.parts() {
-		bounds[inputsOf(i).axis] = p.rows
-	}
-	spec := engine.Spec{
-		Name: fmt.Sprintf("session.pass %+v %v", p, recompute), Bounds: bounds, Training: p.form != forward,
-		Build: func(n *nn.Builder, program *graph.Program) {
-			p.emit(n, b.host.Model().Build(n).Head, program, recompute)
-		},
-	}
-	b.specs[key] = spec
-	return spec
 }

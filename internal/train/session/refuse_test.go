@@ -16,6 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/host"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/train/session"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -26,7 +27,7 @@ func policy() session.Datum {
 
 // What is wrong is the caller's fault, is named, and changes nothing.
 func TestRefusals(t *testing.T) {
-	s, err := open(t, llama).New(ctx, session.Options{Rank: 2, Attention: true, MaxTokens: 100})
+	s, err := session.New(ctx, open(t, llama), session.Options{Rank: 2, Attention: true, MaxTokens: 100})
 	require.NoError(t, err)
 	text := session.Datum{Tokens: []int32{1, 2}, Targets: []int32{2, 3}}
 	ce, is, ppo := session.Loss{Name: "cross_entropy"}, session.Loss{Name: "importance_sampling"}, session.Loss{Name: "ppo"}
@@ -97,10 +98,10 @@ func TestRefusals(t *testing.T) {
 	m, err := s.OptimStep(ctx, session.DefaultAdam())
 	require.NoError(t, err, "there is nothing to step by")
 	require.Equal(t, map[string]float64{"grad_norm": 0, "step": 0}, m)
-	for _, change := range []func(*session.Adam){
-		func(a *session.Adam) { a.LearningRate = math.NaN() }, func(a *session.Adam) { a.LearningRate = -1 },
-		func(a *session.Adam) { a.Beta1 = 1 }, func(a *session.Adam) { a.Beta2 = -0.1 }, func(a *session.Adam) { a.Eps = 0 },
-		func(a *session.Adam) { a.WeightDecay = math.Inf(1) }, func(a *session.Adam) { a.GradClipNorm = -1 },
+	for _, change := range []func(*trainer.Adam){
+		func(a *trainer.Adam) { a.LearningRate = math.NaN() }, func(a *trainer.Adam) { a.LearningRate = -1 },
+		func(a *trainer.Adam) { a.Beta1 = 1 }, func(a *trainer.Adam) { a.Beta2 = -0.1 }, func(a *trainer.Adam) { a.Eps = 0 },
+		func(a *trainer.Adam) { a.WeightDecay = math.Inf(1) }, func(a *trainer.Adam) { a.MaxGradNorm = -1 },
 	} {
 		a := session.DefaultAdam()
 		change(&a)
@@ -118,11 +119,11 @@ func TestOptions(t *testing.T) {
 		"nothing is train": {Rank: 1},
 		"max tokens":       {Rank: 1, MLP: true, MaxTokens: 129},
 	} {
-		_, err := b.New(ctx, o)
+		_, err := session.New(ctx, b, o)
 		require.ErrorIs(t, err, session.ErrInput)
 		require.ErrorContains(t, err, want)
 	}
-	s, err := b.New(ctx, session.Options{Rank: 3, Unembed: true})
+	s, err := session.New(ctx, b, session.Options{Rank: 3, Unembed: true})
 	require.NoError(t, err)
 	a, err := s.Adapter(ctx)
 	require.NoError(t, err)
@@ -134,13 +135,13 @@ func TestOptions(t *testing.T) {
 	defer m.Close()
 	r := host.Open(testdevice.Open(t, backend.Options{}), m)
 	defer r.Close()
-	_, err = session.NewBase(r)
+	_, err = session.New(ctx, r, all)
 	require.ErrorIs(t, err, model.ErrTask)
 }
 
 // A step that is not finite changes nothing but the gradients, and the next one is taken.
 func TestNotFinite(t *testing.T) {
-	s, err := open(t, llama).New(ctx, all)
+	s, err := session.New(ctx, open(t, llama), all)
 	require.NoError(t, err)
 	text := []session.Datum{{Tokens: []int32{1, 2}, Targets: []int32{2, 3}}}
 	train := func(data []session.Datum, loss string) error {
@@ -160,9 +161,9 @@ func TestNotFinite(t *testing.T) {
 			_, err := s.ForwardBackward(ctx, []session.Datum{far}, session.Loss{Name: "importance_sampling"}, false)
 			require.NoError(t, err)
 			a := session.DefaultAdam()
-			a.GradClipNorm, a.WeightDecay = clip, 0.1
+			a.MaxGradNorm, a.WeightDecay = clip, 0.1
 			_, err = s.OptimStep(ctx, a)
-			require.ErrorIs(t, err, session.ErrNotFinite)
+			require.ErrorIs(t, err, trainer.ErrNotFinite)
 			require.ErrorContains(t, err, "step 2")
 			require.Equal(t, before, digest(t, s))
 			require.Equal(t, 1, s.Step())
@@ -190,7 +191,8 @@ func (l *late) Err() error {
 
 // A call that fails on its way takes the gradients with it, which the next step says.
 func TestDropped(t *testing.T) {
-	s, err := open(t, llama).New(ctx, all)
+	b := open(t, llama)
+	s, err := session.New(ctx, b, all)
 	require.NoError(t, err)
 	text, loss := []session.Datum{{Tokens: []int32{1, 2}, Targets: []int32{2, 3}}}, session.Loss{Name: "cross_entropy"}
 	_, err = s.ForwardBackward(ctx, text, loss, false)
@@ -213,7 +215,7 @@ func TestDropped(t *testing.T) {
 	_, err = s.OptimStep(ctx, session.DefaultAdam())
 	require.ErrorIs(t, err, session.ErrDropped)
 	require.Equal(t, before, digest(t, s))
-	fresh, err := s.Base().New(ctx, all)
+	fresh, err := session.New(ctx, b, all)
 	require.NoError(t, err)
 	_, err = fresh.ForwardBackward(ctx, text, loss, false)
 	require.NoError(t, err)
@@ -228,12 +230,12 @@ func TestDropped(t *testing.T) {
 // Folders that cannot be loaded are named, and leave the session as it is.
 func TestUnusable(t *testing.T) {
 	b := open(t, llama)
-	s, err := b.New(ctx, all)
+	s, err := session.New(ctx, b, all)
 	require.NoError(t, err)
 	before := digest(t, s)
 	o := all
 	o.Seed++
-	other, err := b.New(ctx, o)
+	other, err := session.New(ctx, b, o)
 	require.NoError(t, err)
 	save := func(t *testing.T, s *session.Session, optimizer bool) string {
 		dir := filepath.Join(t.TempDir(), "saved")
@@ -261,7 +263,7 @@ func TestUnusable(t *testing.T) {
 			raw[len(raw)-1] ^= 1
 			require.NoError(t, os.WriteFile(path, raw, 0o666))
 			return dir
-		}, "damaged: optimizer.safetensors"},
+		}, "damaged: the checksum of optimizer.safetensors was"},
 		"a weight": {func(t *testing.T) string {
 			dir := saved(t, b, all)
 			a, err := lora.Load(dir)
@@ -291,7 +293,7 @@ func TestUnusable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := x.make(t)
 			err := s.Load(ctx, dir, name != "a weight")
-			require.ErrorIs(t, err, session.ErrCheckpoint)
+			require.ErrorIs(t, err, trainer.ErrCheckpoint)
 			require.ErrorContains(t, err, x.want)
 			require.ErrorContains(t, err, dir)
 			require.Equal(t, before, digest(t, s))
@@ -299,8 +301,8 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-func saved(t *testing.T, b *session.Base, o session.Options) string {
-	s, err := b.New(ctx, o)
+func saved(t *testing.T, b *host.Host, o session.Options) string {
+	s, err := session.New(ctx, b, o)
 	require.NoError(t, err)
 	defer s.Close()
 	dir := filepath.Join(t.TempDir(), "saved")
@@ -310,7 +312,7 @@ func saved(t *testing.T, b *session.Base, o session.Options) string {
 
 // A folder is whole or not there, and one that cannot be written leaves the one before.
 func TestSaveIsWhole(t *testing.T) {
-	s, err := open(t, llama).New(ctx, all)
+	s, err := session.New(ctx, open(t, llama), all)
 	require.NoError(t, err)
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "saved")
@@ -331,7 +333,7 @@ func TestSaveIsWhole(t *testing.T) {
 
 // What a call allocates beside its outputs does not grow with its data.
 func TestAllocs(t *testing.T) {
-	s, err := open(t, llama).New(ctx, session.Options{Rank: 2, Attention: true})
+	s, err := session.New(ctx, open(t, llama), session.Options{Rank: 2, Attention: true})
 	require.NoError(t, err)
 	d := session.Datum{Tokens: make([]int32, 8), Targets: make([]int32, 8)}
 	measure := func(n int) float64 {

@@ -10,17 +10,16 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/lorafuse/lorafuse/internal/fsatomic"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/internal/nn"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/internal/vec"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Files of a session in addition to those of an adapter.
-const (
-	recordFile  = "session.json"
-	momentsFile = "optimizer.safetensors"
-)
+// recordFile is the file with the record of a session.
+const recordFile = "session.json"
 
 // Record is the saved metadata of a session.
 type Record struct {
@@ -42,7 +41,8 @@ func (r *Record) Options() Options {
 	return Options{Rank: r.Rank, Alpha: r.Alpha, Seed: r.Seed, Attention: r.Attention, MLP: r.MLP, Unembed: r.Unembed, MaxTokens: r.MaxTokens, Name: r.Model}
 }
 
-// ReadRecord reads the record that a session has saved in dir. Errors: ErrCheckpoint.
+// ReadRecord reads the record that a session has saved in dir. Errors:
+// trainer.ErrCheckpoint.
 func ReadRecord(dir string) (*Record, error) {
 	raw, err := os.ReadFile(filepath.Join(dir, recordFile))
 	if err != nil {
@@ -58,39 +58,41 @@ func ReadRecord(dir string) (*Record, error) {
 	return r, nil
 }
 
-// unusable returns an ErrCheckpoint with the folder and the cause.
+// unusable returns a trainer.ErrCheckpoint with the folder and the cause.
 func unusable(dir string, err error) error {
-	return fmt.Errorf("session: %s: %w: %w", dir, ErrCheckpoint, err)
+	return fmt.Errorf("session: %s: %w: %w", dir, trainer.ErrCheckpoint, err)
 }
 
-// Adapter returns a copy of the current adapter.
-func (s *Session) Adapter(ctx context.Context) (*lora.Adapter, error) {
-	tensors, err := s.read(ctx, "")
-	if err != nil {
-		return nil, err
+// values returns a copy of the current adapter. Errors: lora.ErrNotFinite.
+func (s *Session) values(ctx context.Context) (map[string][]float32, error) {
+	n, trained := 0, s.trainer.Trained()
+	for _, t := range trained {
+		n += elements(t.Shape)
 	}
-	return lora.New(s.state.Placement.Config(), tensors)
+	all, values := make([]float32, n), make(map[string][]float32, len(trained))
+	for _, t := range trained {
+		n := elements(t.Shape)
+		values[t.Name], all = all[:n:n], all[n:]
+	}
+	if err := s.trainer.Values(ctx, values); err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	for _, t := range trained {
+		if !vec.Finite(values[t.Name]) {
+			return nil, fmt.Errorf("session: %q: %w", t.Name, lora.ErrNotFinite)
+		}
+	}
+	return values, nil
 }
+
+func elements(shape []int) int { return ir.ShapeOf(shape...).Elements(nil) }
 
 // Snapshot returns a copy of the current adapter as a state for a registry. Later steps
 // do not change it. Errors: lora.ErrNotFinite.
 func (s *Session) Snapshot(ctx context.Context) (*lora.State, error) {
-	n := 0
-	for _, t := range s.trained {
-		n += elements(t.Shape)
-	}
-	all, values := make([]float32, n), make(map[string][]float32, len(s.trained))
-	for _, t := range s.trained {
-		n := elements(t.Shape)
-		x := all[:n:n]
-		all = all[n:]
-		if err := s.base.host.ReadSlot(ctx, s.slot, t.Key, x); err != nil {
-			return nil, fmt.Errorf("session: %w", err)
-		}
-		if !vec.Finite(x) {
-			return nil, fmt.Errorf("session: %q: %w", t.Key, lora.ErrNotFinite)
-		}
-		values[t.Key] = x
+	values, err := s.values(ctx)
+	if err != nil {
+		return nil, err
 	}
 	return s.state.WithValues(values)
 }
@@ -99,43 +101,29 @@ func (s *Session) Snapshot(ctx context.Context) (*lora.State, error) {
 // existing one. With optimizer, the folder contains everything that a session needs to
 // continue exactly, except pending gradients. The parent folder must exist.
 func (s *Session) Save(ctx context.Context, dir string, optimizer bool) error {
-	tensors, err := s.read(ctx, "")
+	values, err := s.values(ctx)
 	if err != nil {
 		return err
 	}
-	o := s.options
-	r := Record{Rank: o.Rank, Alpha: o.Alpha, Seed: o.Seed, Attention: o.Attention, MLP: o.MLP, Unembed: o.Unembed, MaxTokens: o.MaxTokens, Model: o.Name, Step: s.step, Optimizer: optimizer}
-	var moments []safetensors.Entry
+	var tensors []lora.Tensor
+	for _, t := range s.trainer.Trained() {
+		tensors = append(tensors, lora.Tensor{Key: t.Name, Tensor: tensor.Tensor{DType: tensor.F32, Shape: t.Shape, Data: tensor.BytesOf(values[t.Name])}})
+	}
+	var moments trainer.Moments
 	if optimizer {
-		for _, prefix := range []string{firstPrefix, secondPrefix} {
-			all, err := s.read(ctx, prefix)
-			if err != nil {
-				return err
-			}
-			for _, t := range all {
-				moments = append(moments, safetensors.Entry{Name: t.Key, DType: safetensors.F32, Shape: t.Shape, Data: t.Data})
-			}
+		if moments, err = s.trainer.Moments(ctx); err != nil {
+			return fmt.Errorf("session: %w", err)
 		}
 	}
-	err = fsatomic.ReplaceDir(dir, func(tmp string) error {
-		if err := lora.Save(tmp, s.state.Placement.Config(), tensors); err != nil {
-			return err
-		}
-		if optimizer {
-			if err := safetensors.WriteFile(filepath.Join(tmp, momentsFile), moments, nil); err != nil {
-				return err
-			}
-		}
-		var err error
-		if r.Sums, err = fsatomic.Sums(tmp, tensorFiles(optimizer)...); err != nil {
-			return err
-		}
-		raw, err := json.MarshalIndent(r, "", "  ")
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(filepath.Join(tmp, recordFile), append(raw, '\n'), 0o666)
-	})
+	o := s.options
+	r := Record{Rank: o.Rank, Alpha: o.Alpha, Seed: o.Seed, Attention: o.Attention, MLP: o.MLP, Unembed: o.Unembed, MaxTokens: o.MaxTokens, Model: o.Name, Step: s.step, Optimizer: optimizer}
+	err = trainer.Checkpoint{
+		Adapter: func(tmp string) error { return lora.Save(tmp, s.state.Placement.Config(), tensors) },
+		Moments: moments, Record: recordFile, Value: func(sums map[string]string) any {
+			r.Sums = sums
+			return r
+		},
+	}.Save(dir)
 	if err != nil {
 		return fmt.Errorf("session: save %s: %w", dir, err)
 	}
@@ -145,7 +133,7 @@ func (s *Session) Save(ctx context.Context, dir string, optimizer bool) error {
 // Load restores the state that Save wrote to a folder, with optimizer including the
 // moments and the number of steps. Without optimizer, it accepts any PEFT adapter with
 // the session's targets, ranks and scales. Gradients are cleared. If the folder cannot
-// be loaded (ErrCheckpoint), nothing changes.
+// be loaded (trainer.ErrCheckpoint), nothing changes.
 func (s *Session) Load(ctx context.Context, dir string, optimizer bool) error {
 	r, err := ReadRecord(dir)
 	switch {
@@ -156,37 +144,35 @@ func (s *Session) Load(ctx context.Context, dir string, optimizer bool) error {
 	case optimizer && !r.Optimizer:
 		return unusable(dir, errors.New("it was saved without the state of the optimizer"))
 	default:
-		sums, err := fsatomic.Sums(dir, tensorFiles(r.Optimizer)...)
-		if err != nil {
+		if err := trainer.CheckSums(dir, r.Optimizer, r.Sums); err != nil {
 			return unusable(dir, err)
-		}
-		for name, sum := range sums {
-			if r.Sums[name] != sum {
-				return unusable(dir, fmt.Errorf("damaged: %s is %s, and was %s", name, sum, r.Sums[name]))
-			}
 		}
 	}
 	values, err := s.readAdapter(dir)
 	if err != nil {
 		return unusable(dir, err)
 	}
-	var moments map[string][]float32
+	var moments trainer.Moments
 	step := 0
 	if optimizer {
-		if moments, err = s.readMoments(filepath.Join(dir, momentsFile)); err != nil {
+		if moments, err = trainer.ReadMoments(dir); err == nil {
+			err = s.trainer.Matches(moments)
+		}
+		if err != nil {
 			return unusable(dir, err)
 		}
 		step = r.Step
 	}
-	s.slot.Changed()
-	for _, x := range []struct {
-		prefix string
-		values map[string][]float32
-	}{{"", values}, {firstPrefix, moments}, {secondPrefix, moments}, {gradientPrefix, nil}} {
-		if err := s.fill(ctx, x.prefix, x.values); err != nil {
-			s.drop(err)
-			return err
-		}
+	err = s.trainer.SetValues(ctx, values)
+	if err == nil {
+		err = s.trainer.SetMoments(ctx, moments)
+	}
+	if err == nil {
+		err = s.trainer.Clear(ctx)
+	}
+	if err != nil {
+		s.drop(err)
+		return fmt.Errorf("session: %w", err)
 	}
 	s.step, s.pending, s.lost = step, 0, nil
 	return nil
@@ -199,7 +185,7 @@ func (s *Session) readAdapter(dir string) (map[string][]float32, error) {
 		return nil, err
 	}
 	defer a.Close()
-	p, err := lora.NewPlacement(a.Config, s.base.modules)
+	p, err := lora.NewPlacement(a.Config, s.modules)
 	if err != nil {
 		return nil, err
 	}
@@ -209,14 +195,15 @@ func (s *Session) readAdapter(dir string) (map[string][]float32, error) {
 	if err := a.Check(s.state.Placement, lora.CheckOptions{AllowZeroB: true}).Err(); err != nil {
 		return nil, err
 	}
+	trained := s.trainer.Trained()
 	for _, name := range a.Names() {
-		if !slices.ContainsFunc(s.trained, func(t lora.TensorSpec) bool { return t.Key == name }) {
+		if !slices.ContainsFunc(trained, func(t nn.Trained) bool { return t.Name == name }) {
 			return nil, fmt.Errorf("it brings %q, a weight of the model: a session trains on those that the model has", name)
 		}
 	}
 	values := map[string][]float32{}
-	for _, t := range s.trained {
-		if values[t.Key], err = a.Float32s(t.Key); err != nil {
+	for _, t := range trained {
+		if values[t.Name], err = a.Float32s(t.Name); err != nil {
 			return nil, err
 		}
 	}
@@ -240,38 +227,4 @@ func alike(found, expected *lora.Placement) error {
 		}
 	}
 	return nil
-}
-
-func (s *Session) readMoments(path string) (map[string][]float32, error) {
-	f, err := safetensors.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	moments := map[string][]float32{}
-	for _, prefix := range []string{firstPrefix, secondPrefix} {
-		for _, t := range s.trained {
-			v, err := f.Lookup(prefix + t.Key)
-			if err != nil {
-				return nil, err
-			}
-			if !slices.Equal(v.Shape, t.Shape) {
-				return nil, fmt.Errorf("%s: tensor %q is %v, expected %v", momentsFile, prefix+t.Key, v.Shape, t.Shape)
-			}
-			x, err := safetensors.As[float32](v)
-			if err != nil {
-				return nil, err
-			}
-			moments[prefix+t.Key] = slices.Clone(x)
-		}
-	}
-	return moments, nil
-}
-
-// tensorFiles returns the names of the files with tensors.
-func tensorFiles(optimizer bool) []string {
-	if optimizer {
-		return []string{lora.WeightsFile, momentsFile}
-	}
-	return []string{lora.WeightsFile}
 }

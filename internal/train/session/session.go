@@ -6,29 +6,34 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/engine"
-	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/internal/host"
+	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/nn"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // Session trains one adapter.
 type Session struct {
-	base    *Base
+	host    *host.Host
 	options Options
+	modules lora.Model
+	model   limits
+	logits  int // bytes of logits that exist at once
 	state   *lora.State
 	slot    *engine.Slot
-	trained []lora.TensorSpec
+	trainer *trainer.Trainer
+	passes  map[kind]*trainer.Pass
 	step    int // that were taken
 
 	pending int   // number of datums in the accumulated gradients
 	lost    error // why there are fewer than there should be
 	feed    feed
-	adam    adamFeed
 }
 
 // Options configures the adapter of a session. The zero value trains nothing.
@@ -41,34 +46,53 @@ type Options struct {
 	Name                    string // of the model, saved as base_model_name_or_path
 }
 
-// New starts a session with a new adapter, initialized as by lorafuse train with the
-// same seed. Errors: ErrInput, those of the device.
-func (b *Base) New(ctx context.Context, o Options) (*Session, error) {
-	c, err := b.config(&o)
+// New starts a session with a new adapter on a host, initialized as by lorafuse train with the
+// same seed. Closing the host closes the session. Errors: ErrInput, model.ErrTask for a model
+// that predicts no tokens, those of the device.
+func New(ctx context.Context, h *host.Host, o Options) (*Session, error) {
+	m := h.Model()
+	if err := m.CheckTask(model.NextToken); err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	s := &Session{
+		host: h, modules: lora.ModelOf(m.Config.ModelType, m.Modules()), model: limits{m.Config.MaxLength(), m.Config.VocabSize},
+		logits: logitBytes, passes: map[kind]*trainer.Pass{},
+	}
+	c, err := o.config(s.modules, s.model)
 	if err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	p, err := lora.NewPlacement(c, b.modules)
+	s.options = o
+	p, err := lora.NewPlacement(c, s.modules)
 	if err == nil {
 		err = p.Strict()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("session: %w", invalid("options", "%w", err))
 	}
-	s := &Session{base: b, options: o}
-	if s.state, err = p.Begin(b.host.Model(), o.Seed); err != nil {
+	if s.state, err = p.Begin(m, o.Seed); err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	s.trained = slices.DeleteFunc(p.Tensors(), func(t lora.TensorSpec) bool { return t.Role == lora.RoleBase })
-	if s.slot, err = b.host.NewSlot(s.state); err != nil {
+	var plan trainer.Plan
+	for _, t := range p.Tensors() {
+		if t.Role != lora.RoleBase {
+			plan.Trained = append(plan.Trained, nn.Trained{Name: t.Key, Shape: t.Shape})
+		}
+	}
+	if s.slot, err = h.Attach(s.state); err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	if _, err = b.host.Programs(ctx, s.slot, s.stepper(DefaultAdam().constants())); err != nil { // which uploads the whole session to the device
-		s.slot.Free()
+	s.trainer = trainer.New(h, s.slot, plan, nil)
+	if err := s.trainer.Prepare(ctx, DefaultAdam()); err != nil {
+		s.Close()
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	b.sessions = append(b.sessions, s)
 	return s, nil
+}
+
+// DefaultAdam returns the default settings of Tinker's clients.
+func DefaultAdam() trainer.Adam {
+	return trainer.Adam{LearningRate: 1e-4, Beta1: 0.9, Beta2: 0.95, Eps: 1e-12}
 }
 
 // Options returns the options of the session.
@@ -78,15 +102,7 @@ func (s *Session) Options() Options { return s.options }
 func (s *Session) Step() int { return s.step }
 
 // Close frees the session's device memory.
-func (s *Session) Close() {
-	i := slices.Index(s.base.sessions, s)
-	if i < 0 {
-		return
-	}
-	s.base.sessions = slices.Delete(s.base.sessions, i, i+1)
-	s.base.forget(s)
-	s.slot.Free()
-}
+func (s *Session) Close() { s.host.Detach(s.slot) }
 
 // Output is the result of a call.
 type Output struct {
@@ -158,7 +174,7 @@ func (s *Session) check(data []Datum, x Loss) (l *loss, targets int, err error) 
 	if len(data) == 0 {
 		return nil, 0, invalid("data", "found none, expected 1 datum or more")
 	}
-	limits := s.base.limits
+	limits := s.model
 	if s.options.MaxTokens > 0 {
 		limits.tokens = min(limits.tokens, s.options.MaxTokens)
 	}
@@ -167,7 +183,7 @@ func (s *Session) check(data []Datum, x Loss) (l *loss, targets int, err error) 
 		if err := d.check(l, limits); err != nil {
 			return nil, 0, fmt.Errorf("datum %d: %w", i, err)
 		}
-		if d.K > 1 && s.base.passOf(d, forward).rows > math.MaxInt32/limits.vocabulary {
+		if d.K > 1 && s.kindOf(d, forward).rows > math.MaxInt32/limits.vocabulary {
 			return nil, 0, fmt.Errorf("datum %d: %w", i, invalid("tokens", "found %d with several targets each, expected fewer", len(d.Tokens)))
 		}
 		targets += len(d.Targets)
@@ -181,17 +197,19 @@ func (s *Session) pass(ctx context.Context, d *Datum, l *loss, f form, logprobs 
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	what := s.base.passOf(d, f)
-	p, err := s.base.pass(ctx, s.slot, what)
+	what := s.kindOf(d, f)
+	p := s.passes[what]
+	if p == nil {
+		p = what.pass()
+		s.passes[what] = p
+	}
+	s.feed.set(d, l, what, s.model.vocabulary)
+	r, begun, err := s.trainer.Compute(ctx, p, &s.feed, len(d.Tokens))
+	if err == nil {
+		err = r.Read(ctx, lossesResult, logprobs)
+	}
 	if err != nil {
-		return false, err
-	}
-	s.feed.set(d, l, what, s.base.limits.vocabulary)
-	if err := p.Run(ctx, s.slot, &s.feed, len(d.Tokens)); err != nil {
-		return true, err
-	}
-	if err := p.Read(ctx, lossesResult, logprobs); err != nil {
-		return true, err
+		return begun, err
 	}
 	for i, loss := range logprobs {
 		logprobs[i] = 0 - loss
@@ -204,46 +222,38 @@ func (s *Session) drop(why error) {
 	s.pending, s.lost = 0, why
 }
 
-// clear sets the gradients to zero.
-func (s *Session) clear(ctx context.Context) error {
-	return s.fill(ctx, gradientPrefix, nil)
-}
-
-// fill sets the values stored for the parameters under a prefix; nil means zeros.
-func (s *Session) fill(ctx context.Context, prefix string, values map[string][]float32) error {
-	var zero []float32
-	for _, t := range s.trained {
-		x := values[prefix+t.Key]
-		if values == nil {
-			n := elements(t.Shape)
-			zero = slices.Grow(zero[:0], n)[:n]
-			x = zero
-		}
-		if err := s.slot.Set(ctx, prefix+t.Key, x); err != nil {
-			return fmt.Errorf("session: %w", err)
-		}
+// OptimStep performs a step with the accumulated gradients and clears them. Without
+// gradients it does nothing. If the gradients are not finite, the adapter is unchanged
+// and the error is trainer.ErrNotFinite; if an earlier call failed and dropped them, the
+// error is ErrDropped. Both clear the gradients. The metrics are grad_norm, before
+// clipping, and step.
+func (s *Session) OptimStep(ctx context.Context, a trainer.Adam) (map[string]float64, error) {
+	if err := a.Check(); err != nil {
+		return nil, fmt.Errorf("session: %w: %w", ErrInput, err)
 	}
-	return nil
-}
-
-// read returns copies of the values stored for the parameters under a prefix.
-func (s *Session) read(ctx context.Context, prefix string) ([]lora.Tensor, error) {
-	var out []lora.Tensor
-	for _, t := range s.trained {
-		x := make([]float32, elements(t.Shape))
-		if err := s.base.host.ReadSlot(ctx, s.slot, prefix+t.Key, x); err != nil {
+	metrics := map[string]float64{"grad_norm": 0, "step": float64(s.step)}
+	if why := s.lost; why != nil {
+		if err := s.trainer.Clear(ctx); err != nil {
 			return nil, fmt.Errorf("session: %w", err)
 		}
-		own, err := tensor.New(tensor.F32, t.Shape...)
-		if err == nil {
-			err = tensor.FromFloat32(own.Data, x, tensor.F32)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("session: %w", err)
-		}
-		out = append(out, lora.Tensor{Key: prefix + t.Key, Tensor: own})
+		s.pending, s.lost = 0, nil
+		return nil, fmt.Errorf("session: step %d: %w: a call has failed since the last step: %w", s.step+1, ErrDropped, why)
 	}
-	return out, nil
+	if s.pending == 0 {
+		return metrics, nil
+	}
+	// A step always completes, even if ctx ends.
+	r, err := s.trainer.Step(context.WithoutCancel(ctx), a, 1, s.step+1)
+	if errors.Is(err, trainer.ErrNotFinite) {
+		s.pending = 0
+		return nil, fmt.Errorf("session: %w; the adapter is as it was before", err)
+	}
+	if err != nil {
+		s.drop(err)
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	s.pending = 0
+	s.step++
+	metrics["grad_norm"], metrics["step"] = r.GradNorm, float64(s.step)
+	return metrics, nil
 }
-
-func elements(shape []int) int { return ir.ShapeOf(shape...).Elements(nil) }

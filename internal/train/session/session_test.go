@@ -15,19 +15,16 @@ import (
 
 var ctx = context.Background()
 
-// open opens a base over a model of the test data.
-func open(t testing.TB, dir string) *session.Base { return openWith(t, dir, backend.Options{}) }
+// open opens a host of a model of the test data.
+func open(t testing.TB, dir string) *host.Host { return openWith(t, dir, backend.Options{}) }
 
-func openWith(t testing.TB, dir string, o backend.Options) *session.Base {
+func openWith(t testing.TB, dir string, o backend.Options) *host.Host {
 	m, err := model.Open(dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close() })
 	r := host.Open(testdevice.Open(t, o), m)
 	t.Cleanup(r.Close)
-	b, err := session.NewBase(r)
-	require.NoError(t, err)
-	t.Cleanup(b.Close)
-	return b
+	return r
 }
 
 // all trains everything that there is.
@@ -38,7 +35,7 @@ const llama = "../../../testdata/lm/llama/model"
 func TestLossFalls(t *testing.T) {
 	for _, dir := range []string{llama, qwen} {
 		b := open(t, dir)
-		s, err := b.New(t.Context(), all)
+		s, err := session.New(t.Context(), b, all)
 		require.NoError(t, err)
 		data := []session.Datum{
 			{Tokens: []int32{3, 5, 7, 9}, Targets: []int32{5, 7, 9, 11}, Weights: []float32{0, 1, 1, 0.5}},

@@ -1,0 +1,209 @@
+// Package trainer trains one adapter: it accumulates the gradients of losses, performs the
+// steps of an optimizer, and saves and loads its state. Runs of a configuration, jobs that
+// share passes and sessions of clients are loops around a [Trainer].
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/engine"
+	"github.com/lorafuse/lorafuse/internal/host"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/internal/nn"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// Errors of steps and checkpoints.
+var (
+	// ErrNotFinite is wrapped if a loss or a gradient is NaN or infinite.
+	ErrNotFinite = errors.New("not finite")
+	// ErrCheckpoint is wrapped if a checkpoint cannot be loaded.
+	ErrCheckpoint = errors.New("unusable checkpoint")
+)
+
+// Trainer trains the adapter in one slot of a host. The slot holds gradients, sums and moments
+// next to the adapter. Only one goroutine at a time may use a trainer or another one of the
+// same host; they synchronize with the host's Lock and Unlock.
+type Trainer struct {
+	host  *host.Host
+	slot  *engine.Slot
+	plan  Plan
+	step  stepInputs
+	specs map[string]engine.Spec // by the names of passes
+	steps map[ir.AdamWAttr]engine.Spec
+
+	loaded map[string]*engine.Program
+}
+
+// New returns a trainer of the adapter in a slot of a host. loaded lists programs by the names
+// of their specs that the caller has loaded, and keeps loaded. The host compiles and caches
+// others when they are first needed.
+func New(h *host.Host, s *engine.Slot, p Plan, loaded map[string]*engine.Program) *Trainer {
+	size := 1
+	for _, x := range p.Sums {
+		size += x.Size
+	}
+	t := &Trainer{host: h, slot: s, plan: p, loaded: loaded, specs: map[string]engine.Spec{}, steps: map[ir.AdamWAttr]engine.Spec{}}
+	t.step.report = make([]float32, size)
+	if p.Optimizer == AdamW8bit {
+		t.step.maps = ir.AdamW8MapValues()
+	}
+	return t
+}
+
+// Trained lists the trained parameters.
+func (t *Trainer) Trained() []nn.Trained { return t.plan.Trained }
+
+// Prepare compiles the program of a step, and uploads the adapter and its optimizer state to
+// the device.
+func (t *Trainer) Prepare(ctx context.Context, a Adam) error {
+	_, err := t.host.Programs(ctx, t.slot, t.stepSpec(a))
+	return err
+}
+
+// stepSpec returns the program of a step.
+func (t *Trainer) stepSpec(a Adam) engine.Spec {
+	spec, ok := t.steps[a.constants()]
+	if !ok {
+		spec = t.plan.Step(a)
+		t.steps[a.constants()] = spec
+	}
+	return spec
+}
+
+// program returns the program of a spec.
+func (t *Trainer) program(ctx context.Context, spec engine.Spec) (*engine.Program, error) {
+	if p := t.loaded[spec.Name]; p != nil {
+		return p, nil
+	}
+	return t.host.Program(ctx, t.slot, spec)
+}
+
+// Compute runs a pass on a batch, whose longest text has length tokens. Unless the pass is
+// Forward, it adds to the gradients and sums. If the device has too little memory for it, this
+// and later runs of the pass recompute each layer for the gradients, which leaves every bit
+// unchanged. begun reports whether the gradients may have changed in spite of an error.
+func (t *Trainer) Compute(ctx context.Context, p *Pass, batch nn.Arrays, length int) (r host.Results, begun bool, err error) {
+	program := t.loaded[p.Name]
+	if program == nil {
+		if program, err = t.compile(ctx, p); err != nil {
+			return r, false, err
+		}
+	}
+	r, err = host.Run(ctx, program, t.slot, batch, length)
+	return r, true, err
+}
+
+// compile returns the program of a pass.
+func (t *Trainer) compile(ctx context.Context, p *Pass) (*engine.Program, error) {
+	spec, ok := t.specs[p.Name]
+	if !ok {
+		spec = p.Spec(t.host.Model(), ir.GradOptions{})
+	}
+	program, err := t.host.Program(ctx, t.slot, spec)
+	if errors.Is(err, backend.ErrOutOfMemory) && !p.Forward {
+		spec = p.Spec(t.host.Model(), ir.GradOptions{Checkpoint: true})
+		spec.Name += " recomputed"
+		program, err = t.host.Program(ctx, t.slot, spec)
+	}
+	t.specs[p.Name] = spec
+	return program, err
+}
+
+// Gradient copies the gradient of a trained parameter since the last step: the sum over all
+// batches.
+func (t *Trainer) Gradient(ctx context.Context, name string, dst []float32) error {
+	return t.host.ReadSlot(ctx, t.slot, gradient(name), dst)
+}
+
+// Clear sets the gradients to zero.
+func (t *Trainer) Clear(ctx context.Context) error {
+	var zero []byte
+	for _, x := range t.plan.Trained {
+		n := 4 * ir.ShapeOf(x.Shape...).Elements(nil)
+		zero = append(zero, make([]byte, max(0, n-len(zero)))...)
+		if err := t.slot.SetBytes(ctx, gradient(x.Name), zero[:n]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Values copies the trained parameters into dst, which has a slice of the right length for
+// each of them.
+func (t *Trainer) Values(ctx context.Context, dst map[string][]float32) error {
+	for _, x := range t.plan.Trained {
+		if err := t.host.ReadSlot(ctx, t.slot, x.Name, dst[x.Name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SetValues is the inverse of Values.
+func (t *Trainer) SetValues(ctx context.Context, values map[string][]float32) error {
+	t.slot.Changed()
+	for _, x := range t.plan.Trained {
+		if err := t.slot.Set(ctx, x.Name, values[x.Name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Moments are tensors of optimizer state by name.
+type Moments map[string]tensor.Tensor
+
+// Moments returns a copy of the optimizer state.
+func (t *Trainer) Moments(ctx context.Context) (Moments, error) {
+	out := Moments{}
+	return out, t.eachMoment(func(m moment) error {
+		x, err := tensor.New(m.DType, m.Shape.Resolve(nil)...)
+		if err != nil {
+			return err
+		}
+		out[m.name] = x
+		return t.host.ReadSlotBytes(ctx, t.slot, m.name, x.Data)
+	})
+}
+
+// Matches rejects moments of other parameters or of another optimizer.
+func (t *Trainer) Matches(moments Moments) error {
+	return t.eachMoment(func(m moment) error {
+		x, ok := moments[m.name]
+		if n := m.Shape.Elements(nil); !ok || x.DType != m.DType || x.NumElements() != n {
+			return fmt.Errorf("the moments have %v %v for %q, expected %v %v", x.DType, x.Shape, m.name, m.DType, m.Shape)
+		}
+		return nil
+	})
+}
+
+// SetMoments is the inverse of Moments; nil sets the state before the first step. Moments that
+// do not match change nothing.
+func (t *Trainer) SetMoments(ctx context.Context, moments Moments) error {
+	if moments != nil {
+		if err := t.Matches(moments); err != nil {
+			return err
+		}
+	}
+	return t.eachMoment(func(m moment) error {
+		if moments == nil {
+			return t.slot.SetBytes(ctx, m.name, make([]byte, m.Bytes(nil)))
+		}
+		return t.slot.SetBytes(ctx, m.name, moments[m.name].Data)
+	})
+}
+
+func (t *Trainer) eachMoment(do func(moment) error) error {
+	for _, x := range t.plan.Trained {
+		for _, m := range t.plan.Optimizer.moments(x.Name, x.Shape) {
+			if err := do(m); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
