@@ -3,9 +3,11 @@ package lorafuse
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/lorafuse/lorafuse/internal/host"
 	"github.com/lorafuse/lorafuse/internal/train/session"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 )
 
 // TrainerOptions configure [Model.NewTrainer].
@@ -15,6 +17,8 @@ type TrainerOptions struct {
 	Seed  uint64  // of the initial adapter
 	// Head adapts the output embedding, too.
 	Head bool
+	// Optimizer is adamw, or adamw_8bit with moments of 8 bits. Empty means adamw.
+	Optimizer string
 }
 
 // Trainer trains one adapter step by step. Its methods must not be called concurrently. Other
@@ -35,8 +39,8 @@ type Loss func(logprobs [][]float32) (loss float64, grad [][]float32)
 
 // trainers holds the state shared by the trainers of a model.
 type trainers struct {
-	*host.Host     // locked while one of them computes
-	number     int // of states that were published
+	*host.Host
+	number atomic.Int64 // of states that were published
 }
 
 // NewTrainer returns a trainer of a new adapter. Close frees it.
@@ -54,9 +58,7 @@ func (m *Model) NewTrainer(ctx context.Context, o TrainerOptions) (*Trainer, err
 	if o.Rank == 0 {
 		o.Rank = 8
 	}
-	shared.Lock()
-	defer shared.Unlock()
-	s, err := session.New(ctx, shared.Host, session.Options{Rank: o.Rank, Alpha: o.Alpha, Seed: o.Seed, Attention: true, MLP: true, Unembed: o.Head})
+	s, err := session.New(ctx, shared.Host, session.Options{Rank: o.Rank, Alpha: o.Alpha, Seed: o.Seed, Attention: true, MLP: true, Unembed: o.Head, Optimizer: trainer.Optimizer(o.Optimizer)})
 	if err != nil {
 		return nil, fmt.Errorf("lorafuse: %w", err)
 	}
@@ -100,8 +102,6 @@ func (t *Trainer) ForwardBackward(ctx context.Context, batch []Datum, loss Loss)
 
 // pass computes the cross-entropy of a batch.
 func (t *Trainer) pass(ctx context.Context, data []session.Datum, forwardOnly bool) (*session.Output, error) {
-	t.model.trainers.Lock()
-	defer t.model.trainers.Unlock()
 	out, err := t.session.ForwardBackward(ctx, data, session.Loss{Name: "cross_entropy"}, forwardOnly)
 	if err != nil {
 		return nil, fmt.Errorf("lorafuse: %w", err)
@@ -111,8 +111,6 @@ func (t *Trainer) pass(ctx context.Context, data []session.Datum, forwardOnly bo
 
 // Step updates the adapter by AdamW with the gradients since the last step.
 func (t *Trainer) Step(ctx context.Context, learningRate float64) error {
-	t.model.trainers.Lock()
-	defer t.model.trainers.Unlock()
 	a := session.DefaultAdam()
 	a.LearningRate = learningRate
 	if _, err := t.session.OptimStep(ctx, a); err != nil {
@@ -125,12 +123,9 @@ func (t *Trainer) Step(ctx context.Context, learningRate float64) error {
 // nothing to disk.
 func (t *Trainer) Publish(ctx context.Context, name string) error {
 	shared := t.model.trainers
-	shared.Lock()
-	defer shared.Unlock()
 	state, err := t.session.Snapshot(ctx)
 	if err == nil {
-		shared.number++
-		_, err = t.model.engine.Adapters().Publish(ctx, name, fmt.Sprintf("trainer %p state %d", shared, shared.number), state)
+		_, err = t.model.engine.Adapters().Publish(ctx, name, fmt.Sprintf("trainer %p state %d", shared, shared.number.Add(1)), state)
 	}
 	if err != nil {
 		return fmt.Errorf("lorafuse: publish %q: %w", name, err)
@@ -141,15 +136,11 @@ func (t *Trainer) Publish(ctx context.Context, name string) error {
 // Save writes the adapter to a folder that PEFT loads. It replaces an existing folder
 // atomically.
 func (t *Trainer) Save(ctx context.Context, dir string) error {
-	t.model.trainers.Lock()
-	defer t.model.trainers.Unlock()
 	return t.session.Save(ctx, dir, false)
 }
 
 // Close frees the trainer's memory on the device.
 func (t *Trainer) Close() {
-	t.model.trainers.Lock()
-	defer t.model.trainers.Unlock()
 	t.session.Close()
 }
 

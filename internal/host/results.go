@@ -20,11 +20,6 @@ func (h *Host) Compute(ctx context.Context, s *engine.Slot, spec engine.Spec, gi
 	if err != nil {
 		return Results{}, err
 	}
-	return Run(ctx, p, s, given, length)
-}
-
-// Run runs a program as Compute does.
-func Run(ctx context.Context, p *engine.Program, s *engine.Slot, given nn.Arrays, length int) (Results, error) {
 	return Results{p}, p.Run(ctx, s, given, length)
 }
 

@@ -82,13 +82,14 @@ func (o EngineOptions) loss() Loss {
 
 // Engine holds a model with an adapter on a device and computes training steps.
 type Engine struct {
+	*trainer.Trainer
+
 	opts EngineOptions
 	host *host.Host
 	base *Base // owner of the host; nil if the engine owns it
 	slot *engine.Slot
 	bare *engine.Slot // without the adapter; nil without a reference
 
-	trainer     *trainer.Trainer
 	micro, eval *trainer.Pass
 	layers      int
 	program     *engine.Program   // of micro, alone or shared with other jobs
@@ -176,7 +177,7 @@ func (e *Engine) use(p plan, programs []*engine.Program) {
 			e.reference = programs[i]
 		}
 	}
-	e.trainer = trainer.New(e.host, e.slot, p.step, loaded)
+	e.Trainer = trainer.New(e.host, e.slot, p.step, loaded)
 }
 
 // Accumulate adds the gradients of one micro-batch. draw numbers the dropout
@@ -185,29 +186,22 @@ func (e *Engine) Accumulate(ctx context.Context, b *data.Batch, draw uint32) err
 	if e.company != nil {
 		return e.company.wait(b, draw)
 	}
-	e.host.Lock()
-	defer e.host.Unlock()
-	if err := e.accumulate(ctx, b, draw); err != nil || e.base == nil {
-		return err
-	}
-	return e.host.Wait() // so that the errors that others find are not of this
+	return e.accumulate(ctx, b, draw)
 }
 
 func (e *Engine) accumulate(ctx context.Context, b *data.Batch, draw uint32) error {
 	e.given.key = [3]uint32{uint32(e.opts.Seed), uint32(e.opts.Seed >> 32), draw}
 	e.given.labels[0] = float32(cmp.Or(b.StepTokens, b.LossTokens))
-	_, err := e.run(ctx, e.micro, b)
-	return err
+	return e.run(ctx, e.micro, b)
 }
 
-func (e *Engine) run(ctx context.Context, p *trainer.Pass, b *data.Batch) (host.Results, error) {
+func (e *Engine) run(ctx context.Context, p *trainer.Pass, b *data.Batch, outputs ...trainer.Output) error {
 	e.opts.loss().mark(b)
 	e.given.batch = b
-	r, _, err := e.trainer.Compute(ctx, p, &e.given, b.Longest())
-	if err != nil {
-		return r, fmt.Errorf("train: %w", err)
+	if _, err := e.Compute(ctx, p, &e.given, b.Longest(), outputs...); err != nil {
+		return fmt.Errorf("train: %w", err)
 	}
-	return r, nil
+	return nil
 }
 
 // Step is the result of one optimizer step.
@@ -226,15 +220,13 @@ func (e *Engine) Update(ctx context.Context, tokens, number int, lr float64) (St
 	if tokens > 0 {
 		inverse = 1 / float32(tokens)
 	}
-	e.host.Lock()
-	defer e.host.Unlock()
 	if e.company != nil && e.company.fused {
-		if err := e.slot.Set(ctx, trainer.LossSum, []float32{e.company.loss}); err != nil {
+		if err := e.SetSum(ctx, trainer.LossSum, []float32{e.company.loss}); err != nil {
 			return Step{}, err
 		}
 		e.company.loss = 0
 	}
-	r, err := e.trainer.Step(ctx, a, inverse, number)
+	r, err := e.Step(ctx, a, inverse, number)
 	if err != nil && !errors.Is(err, ErrNotFinite) {
 		return Step{}, err
 	}
@@ -258,40 +250,24 @@ func (e *Engine) Evaluate(ctx context.Context, b *data.Batch) (float64, error) {
 // evaluate returns the loss of a batch, and the number of its correct rows, if the loss counts
 // them.
 func (e *Engine) evaluate(ctx context.Context, b *data.Batch) (loss float64, right int, err error) {
-	e.host.Lock()
-	defer e.host.Unlock()
-	r, err := e.run(ctx, e.eval, b)
-	if err != nil {
-		return 0, 0, err
-	}
 	var sum [1]float32
-	if err := r.Read(ctx, evalLoss, sum[:]); err != nil {
-		return 0, 0, err
-	}
+	outputs := []trainer.Output{{Result: evalLoss, To: sum[:]}}
 	l := e.opts.loss()
-	if l.Right == nil {
-		return float64(sum[0]), 0, nil
-	}
 	sums, scores := make([]float32, l.Sums), make([]float32, b.Rows()*l.PerRow)
 	if l.Sums > 0 {
-		err = r.Read(ctx, evalSums, sums)
+		outputs = append(outputs, trainer.Output{Result: evalSums, To: sums})
 	}
-	if err == nil && l.Scores != nil {
-		err = r.Read(ctx, evalScores, scores)
+	if l.Scores != nil {
+		outputs = append(outputs, trainer.Output{Result: evalScores, To: scores})
 	}
-	return float64(sum[0]), l.Right(b, sums, scores), err
+	if err := e.run(ctx, e.eval, b, outputs...); err != nil {
+		return 0, 0, err
+	}
+	if l.Right != nil {
+		right = l.Right(b, sums, scores)
+	}
+	return float64(sum[0]), right, nil
 }
-
-// Gradient copies the accumulated gradient of the trained parameter called
-// name: the sum over labels, not yet their mean.
-func (e *Engine) Gradient(ctx context.Context, name string, dst []float32) error {
-	e.host.Lock()
-	defer e.host.Unlock()
-	return e.trainer.Gradient(ctx, name, dst)
-}
-
-// Trained lists the trained parameters.
-func (e *Engine) Trained() []nn.Trained { return e.trainer.Trained() }
 
 // Flops returns the number of operations of a micro-batch.
 func (e *Engine) Flops(b *data.Batch) int { return e.program.Flops(b) }
@@ -313,27 +289,8 @@ func (e *Engine) idle() (targets []string) {
 
 // State downloads the trained parameters into the adapter's state.
 func (e *Engine) State(ctx context.Context) (*lora.State, error) {
-	e.host.Lock()
-	defer e.host.Unlock()
 	s := e.slot.State()
-	return s, e.trainer.Values(ctx, s.Values)
-}
-
-// Moments returns a copy of the optimizer state.
-func (e *Engine) Moments(ctx context.Context) (trainer.Moments, error) {
-	e.host.Lock()
-	defer e.host.Unlock()
-	return e.trainer.Moments(ctx)
-}
-
-// SetMoments is the inverse of Moments.
-func (e *Engine) SetMoments(ctx context.Context, moments trainer.Moments) error {
-	e.host.Lock()
-	defer e.host.Unlock()
-	if err := e.trainer.SetMoments(ctx, moments); err != nil {
-		return fmt.Errorf("train: %w", err)
-	}
-	return nil
+	return s, e.Values(ctx, s.Values)
 }
 
 // Close frees the engine's device memory, except memory shared with others.

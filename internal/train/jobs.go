@@ -263,11 +263,7 @@ func (j *Jobs) accumulate(ctx context.Context, live []*job) {
 			fused = append(fused, x)
 			continue
 		}
-		err := x.engine.accumulate(ctx, x.company.batch, x.company.draw)
-		if err == nil {
-			err = j.base.host.Wait()
-		}
-		x.company.err = err
+		x.company.err = x.engine.accumulate(ctx, x.company.batch, x.company.draw)
 	}
 	for len(fused) > 0 {
 		fused = j.mixed.take(fused)

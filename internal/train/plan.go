@@ -37,7 +37,7 @@ func (p *Planner) plan(o EngineOptions) (all plan, err error) {
 	if all.micro, err = p.planLoss(o); err != nil {
 		return all, err
 	}
-	all.step = trainer.Plan{Optimizer: o.Optimizer, Trained: all.micro.Trained, Sums: o.sums()}
+	all.step = trainer.Plan{Optimizer: o.Optimizer, Trained: all.micro.Trained, Sums: o.sums(), Shared: p.base != nil}
 	if all.update, err = p.host.Plan(p.slot, all.step.Step(o.Adam)); err != nil {
 		return all, err
 	}

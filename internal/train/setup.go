@@ -221,7 +221,10 @@ func (r *Run) begin(ctx context.Context, p prepared) error {
 	if p.moments == nil {
 		return nil
 	}
-	return r.engine.SetMoments(ctx, p.moments)
+	if err := r.engine.SetMoments(ctx, p.moments); err != nil {
+		return fmt.Errorf("train: %w", err)
+	}
+	return nil
 }
 
 // fit chooses the plan of the steps: the one in the configuration, or, with a memory

@@ -214,6 +214,6 @@ func (s *Server) getInfo(c *call) error {
 	return c.json(map[string]any{
 		"type": "get_info", "model_id": m.id, "is_lora": true, "lora_rank": run.Adapter.Rank, "model_name": s.options.Name,
 		"model_data":       map[string]any{"arch": s.options.Model.Config.ModelType, "model_name": s.options.Name, "tokenizer_id": s.options.TokenizerID},
-		"optimizer_config": map[string]any{"type": "adamw"},
+		"optimizer_config": optimizerConfig(run.Adapter),
 	})
 }

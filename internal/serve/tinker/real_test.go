@@ -132,6 +132,36 @@ func TestGoOn(t *testing.T) {
 	assert.Equal(t, "user", bad["category"], bad)
 }
 
+// A model whose moments have 8 bits says so, and a state that is loaded goes on to its bits.
+func TestEightBits(t *testing.T) {
+	p := training(t)
+	session := p.session()
+	eight := object{"type": "adamw_8bit"}
+	a := p.do("create_model", object{"session_id": session, "model_seq_id": 0, "base_model": "tiny", "lora_config": object{"rank": 64}, "optimizer_config": eight})["model_id"].(string)
+	assert.Equal(t, eight, p.post("get_info", object{"model_id": a})["optimizer_config"])
+	seq := map[string]int{}
+	next := func(m string) int { seq[m]++; return seq[m] }
+	step := func(m string) (loss float32) {
+		loss = sampledLoss(t, p.raw(bodyOf(t, p.send("POST", "forward_backward", "application/x-protobuf", message(m, next(m), "cross_entropy", false, chunks[0], []int64{61, 62, 63, 64, 65})))))
+		v := p.do("optim_step", object{"model_id": m, "seq_id": next(m), "adam_params": object{"learning_rate": 0.01}, "optimizer_params": eight})
+		assert.NotContains(t, v, "error")
+		return loss
+	}
+	first := step(a)
+	assert.Less(t, step(a), first)
+	saved := p.do("save_weights", object{"model_id": a, "seq_id": next(a), "path": "s"})["path"]
+	assert.Equal(t, eight, p.post("weights_info", object{"tinker_path": saved})["optimizer_config"])
+	b := p.do("load_weights", object{"session_id": session, "model_seq_id": 1, "path": saved, "optimizer": true})["model_id"].(string)
+	for range 2 {
+		assert.Equal(t, step(a), step(b))
+	}
+	c := p.model(session, 2, 64)
+	refused := p.do("optim_step", object{"model_id": c, "seq_id": 1, "optimizer_params": eight})
+	assert.Contains(t, refused["error"], "the model was created with adamw")
+	refused = p.do("load_weights", object{"model_id": c, "seq_id": 2, "path": saved, "optimizer": true})
+	assert.Contains(t, refused["error"], "the moments have U8")
+}
+
 // sampledLoss is the sum of the log-probabilities of a ForwardBackwardOutput, negative.
 func sampledLoss(t testing.TB, b []byte) (loss float32) {
 	t.Helper()

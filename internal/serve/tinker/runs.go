@@ -208,7 +208,7 @@ func (s *Server) weightsInfo(c *call) error {
 		return err
 	}
 	return c.json(map[string]any{
-		"base_model": p.BaseModel, "is_lora": true, "lora_rank": p.Adapter.Rank, "optimizer_config": map[string]any{"type": "adamw"},
+		"base_model": p.BaseModel, "is_lora": true, "lora_rank": p.Adapter.Rank, "optimizer_config": optimizerConfig(p.Adapter),
 		"train_attn": p.Adapter.Attention, "train_mlp": p.Adapter.MLP, "train_unembed": p.Adapter.Unembed,
 	})
 }

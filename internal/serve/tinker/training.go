@@ -59,7 +59,7 @@ func (s *Server) createModel(c *call) error {
 		}
 		o := session.Options{
 			Rank: r.Lora.Rank, Alpha: alpha, Seed: uint64(of(r.Lora.Seed, 0)), Name: s.options.Name,
-			Attention: of(r.Lora.Attn, true), MLP: of(r.Lora.MLP, true), Unembed: of(r.Lora.Unembed, true),
+			Attention: of(r.Lora.Attn, true), MLP: of(r.Lora.MLP, true), Unembed: of(r.Lora.Unembed, true), Optimizer: r.Optimizer.algorithm(),
 		}
 		if err := s.begin(ctx, m, o, r.Metadata); err != nil {
 			return answer{}, err
@@ -114,10 +114,23 @@ type optimizer struct {
 }
 
 func (o optimizer) check() error {
-	if o.Type != "" && o.Type != "adamw" && o.Type != "adam" {
-		return fmt.Errorf("%w: the optimizer %q; there is adamw", ErrUnsupported, o.Type)
+	if o.Type != "" && o.Type != "adam" && trainer.Optimizer(o.Type).Check() != nil {
+		return fmt.Errorf("%w: the optimizer %q; supported: adamw and adamw_8bit", ErrUnsupported, o.Type)
 	}
 	return nil
+}
+
+// algorithm returns the algorithm of a new model.
+func (o optimizer) algorithm() trainer.Optimizer {
+	if o.Type == string(trainer.AdamW8bit) {
+		return trainer.AdamW8bit
+	}
+	return ""
+}
+
+// optimizerConfig describes the optimizer of an adapter to clients.
+func optimizerConfig(o session.Options) map[string]any {
+	return map[string]any{"type": cmp.Or(o.Optimizer, trainer.AdamW)}
 }
 
 // trained returns the training session of a model, or the error that prevented it.
@@ -215,6 +228,9 @@ func (s *Server) optimStep(c *call) error {
 		if r.Other != nil {
 			if err := (optimizer{cmp.Or(r.Other.Type, "unnamed")}).check(); err != nil {
 				return answer{}, err
+			}
+			if is := r.Other.algorithm(); is != "" && is != m.current().Adapter.Optimizer {
+				return answer{}, fmt.Errorf("%w: the optimizer %s of a step: the model was created with %s", ErrRequest, is, trainer.AdamW)
 			}
 		}
 		a := normal
@@ -376,7 +392,9 @@ func (s *Server) loadWeights(c *call) error {
 			err = s.isBase(*r.Base)
 		}
 		if n == 0 && err == nil {
-			err = s.begin(ctx, m, p.Adapter, r.Metadata)
+			o := p.Adapter
+			o.Optimizer = cmp.Or(r.Config.algorithm(), o.Optimizer)
+			err = s.begin(ctx, m, o, r.Metadata)
 		}
 		if err != nil {
 			if n == 0 && m.broken == nil {

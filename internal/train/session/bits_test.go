@@ -19,6 +19,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/internal/train/session"
+	_ "github.com/lorafuse/lorafuse/internal/train/task" // the tasks of runs
 	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
@@ -160,7 +161,11 @@ func TestReload(t *testing.T) {
 	dir := t.TempDir()
 	check(t, func(t *rapid.T) {
 		first, then := drawLessons(t), drawLessons(t)
-		s, err := session.New(ctx, b, all)
+		o := all
+		if rapid.Bool().Draw(t, "8 bits") {
+			o.Rank, o.Optimizer = 64, trainer.AdamW8bit
+		}
+		s, err := session.New(ctx, b, o)
 		require.NoError(t, err)
 		defer s.Close()
 		take(t, s, first, whole, func() {})
@@ -186,7 +191,7 @@ func TestReload(t *testing.T) {
 		require.NoError(t, onDisk.Close())
 		require.Equal(t, digest(t, s), d)
 
-		fresh, err := session.New(ctx, b, all)
+		fresh, err := session.New(ctx, b, o)
 		require.NoError(t, err)
 		defer fresh.Close()
 		require.NoError(t, fresh.Load(ctx, saved, false))
@@ -222,6 +227,11 @@ func TestRegistry(t *testing.T) {
 // loss is the mean over the labels of a step, here 16, so that weights of 1/16 are the
 // same, bit for bit.
 func TestTrain(t *testing.T) {
+	t.Run("adamw", func(t *testing.T) { sameAsTrain(t, 4, trainer.AdamW) })
+	t.Run("adamw_8bit", func(t *testing.T) { sameAsTrain(t, 64, trainer.AdamW8bit) })
+}
+
+func sameAsTrain(t *testing.T, rank int, optimizer trainer.Optimizer) {
 	const rows, length, accumulated, steps = 8, 9, 2, 6
 	dir := t.TempDir()
 	ids := make([]int32, rows*length)
@@ -232,7 +242,7 @@ func TestTrain(t *testing.T) {
 	require.NoError(t, safetensors.WriteFile(file, []safetensors.Entry{{Name: "input_ids", DType: safetensors.I32, Shape: []int{rows, length}, Data: tensor.BytesOf(ids)}}, nil))
 	c := config.Default()
 	c.Model, c.OutputDir, c.Data.Train, c.Data.Shuffle = llama, filepath.Join(dir, "output"), config.Strings{file}, false
-	c.Adapter.R, c.Adapter.LoraAlpha = 4, 32
+	c.Adapter.R, c.Adapter.LoraAlpha, c.Optimizer = rank, 32, string(optimizer)
 	c.Adapter.TargetModules.List = []string{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 	c.BatchSize, c.GradientAccumulationSteps, c.Steps, c.Schedule, c.LearningRate = 1, accumulated, steps, "constant", 1e-2
 	c.Betas, c.Eps, c.WeightDecay, c.MaxGradNorm, c.Seed = [2]float64{0.9, 0.95}, 1e-12, 0.01, 0, 9
@@ -243,7 +253,7 @@ func TestTrain(t *testing.T) {
 	summary, err := r.Train(ctx)
 	require.NoError(t, err)
 
-	s, err := session.New(ctx, open(t, llama), session.Options{Rank: 4, Seed: 9, Attention: true, MLP: true, Name: llama})
+	s, err := session.New(ctx, open(t, llama), session.Options{Rank: rank, Seed: 9, Attention: true, MLP: true, Name: llama, Optimizer: optimizer})
 	require.NoError(t, err)
 	row, last := 0, 0.0
 	for range steps {

@@ -27,6 +27,9 @@ func (o *Options) config(modules lora.Model, l limits) (*lora.Config, error) {
 	case !o.Attention && !o.MLP && !o.Unembed:
 		return nil, invalid("options", "nothing is trained, expected attention, MLP or unembedding")
 	}
+	if err := o.Optimizer.Check(); err != nil {
+		return nil, invalid("options", "%w", err)
+	}
 	c := lora.DefaultConfig()
 	task := "CAUSAL_LM"
 	c.TaskType, c.R, c.LoraAlpha = &task, o.Rank, o.Alpha

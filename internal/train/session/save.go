@@ -33,12 +33,13 @@ type Record struct {
 	Model     string            `json:"model,omitempty"`
 	Step      int               `json:"step"`
 	Optimizer bool              `json:"optimizer"` // whether the optimizer state is saved
+	Algorithm trainer.Optimizer `json:"optimizer_type,omitempty"`
 	Sums      map[string]string `json:"sums"`      // of the files with tensors
 }
 
 // Options returns the options of a session into which the folder can be loaded.
 func (r *Record) Options() Options {
-	return Options{Rank: r.Rank, Alpha: r.Alpha, Seed: r.Seed, Attention: r.Attention, MLP: r.MLP, Unembed: r.Unembed, MaxTokens: r.MaxTokens, Name: r.Model}
+	return Options{Rank: r.Rank, Alpha: r.Alpha, Seed: r.Seed, Attention: r.Attention, MLP: r.MLP, Unembed: r.Unembed, MaxTokens: r.MaxTokens, Name: r.Model, Optimizer: r.Algorithm}
 }
 
 // ReadRecord reads the record that a session has saved in dir. Errors:
@@ -116,7 +117,7 @@ func (s *Session) Save(ctx context.Context, dir string, optimizer bool) error {
 		}
 	}
 	o := s.options
-	r := Record{Rank: o.Rank, Alpha: o.Alpha, Seed: o.Seed, Attention: o.Attention, MLP: o.MLP, Unembed: o.Unembed, MaxTokens: o.MaxTokens, Model: o.Name, Step: s.step, Optimizer: optimizer}
+	r := Record{Rank: o.Rank, Alpha: o.Alpha, Seed: o.Seed, Attention: o.Attention, MLP: o.MLP, Unembed: o.Unembed, MaxTokens: o.MaxTokens, Model: o.Name, Step: s.step, Optimizer: optimizer, Algorithm: o.Optimizer}
 	err = trainer.Checkpoint{
 		Adapter: func(tmp string) error { return lora.Save(tmp, s.state.Placement.Config(), tensors) },
 		Moments: moments, Record: recordFile, Value: func(sums map[string]string) any {

@@ -44,6 +44,7 @@ type Options struct {
 	Attention, MLP, Unembed bool   // modules to adapt: attention projections, MLP projections, the head
 	MaxTokens               int    // of a datum; 0: the model's maximum
 	Name                    string // of the model, saved as base_model_name_or_path
+	Optimizer               trainer.Optimizer `json:",omitempty"`
 }
 
 // New starts a session with a new adapter on a host, initialized as by lorafuse train with the
@@ -73,13 +74,16 @@ func New(ctx context.Context, h *host.Host, o Options) (*Session, error) {
 	if s.state, err = p.Begin(m, o.Seed); err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	var plan trainer.Plan
+	plan := trainer.Plan{Optimizer: o.Optimizer}
 	for _, t := range p.Tensors() {
 		if t.Role != lora.RoleBase {
 			plan.Trained = append(plan.Trained, nn.Trained{Name: t.Key, Shape: t.Shape})
 		}
 	}
-	if s.slot, err = h.Attach(s.state); err != nil {
+	h.Lock()
+	s.slot, err = h.Attach(s.state)
+	h.Unlock()
+	if err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
 	s.trainer = trainer.New(h, s.slot, plan, nil)
@@ -102,7 +106,11 @@ func (s *Session) Options() Options { return s.options }
 func (s *Session) Step() int { return s.step }
 
 // Close frees the session's device memory.
-func (s *Session) Close() { s.host.Detach(s.slot) }
+func (s *Session) Close() {
+	s.host.Lock()
+	defer s.host.Unlock()
+	s.host.Detach(s.slot)
+}
 
 // Output is the result of a call.
 type Output struct {
@@ -204,10 +212,7 @@ func (s *Session) pass(ctx context.Context, d *Datum, l *loss, f form, logprobs 
 		s.passes[what] = p
 	}
 	s.feed.set(d, l, what, s.model.vocabulary)
-	r, begun, err := s.trainer.Compute(ctx, p, &s.feed, len(d.Tokens))
-	if err == nil {
-		err = r.Read(ctx, lossesResult, logprobs)
-	}
+	begun, err = s.trainer.Compute(ctx, p, &s.feed, len(d.Tokens), trainer.Output{Result: lossesResult, To: logprobs})
 	if err != nil {
 		return begun, err
 	}

@@ -65,7 +65,7 @@ func fit(ctx context.Context, h *host.Host) error {
 	settings := trainer.Adam{LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1}
 	var losses []float32
 	for step := range 5 {
-		if _, _, err := t.Compute(ctx, loss, &b, b.Longest()); err != nil {
+		if _, err := t.Compute(ctx, loss, &b, b.Longest()); err != nil {
 			return err
 		}
 		r, err := t.Step(ctx, settings, 1/float32(b.LossTokens), step+1)

@@ -43,6 +43,7 @@ type Plan struct {
 	Optimizer Optimizer
 	Trained   []nn.Trained
 	Sums      []Sum
+	Shared    bool // the host has other trainers: a pass waits for its run, so that errors of it reach no other
 }
 
 // Step returns the program of a step with settings. Of the settings, only the betas and the
@@ -133,6 +134,8 @@ type Report struct {
 // from 1. If the loss or the norm is not finite, the parameters do not change and the error is
 // ErrNotFinite.
 func (t *Trainer) Step(ctx context.Context, a Adam, inverse float32, number int) (Report, error) {
+	t.host.Lock()
+	defer t.host.Unlock()
 	p, err := t.program(ctx, t.stepSpec(a))
 	if err != nil {
 		return Report{}, err

@@ -25,8 +25,8 @@ var (
 )
 
 // Trainer trains the adapter in one slot of a host. The slot holds gradients, sums and moments
-// next to the adapter. Only one goroutine at a time may use a trainer or another one of the
-// same host; they synchronize with the host's Lock and Unlock.
+// next to the adapter. Only one goroutine at a time may use a trainer. Trainers of the same host
+// may be used concurrently: each call locks the host.
 type Trainer struct {
 	host  *host.Host
 	slot  *engine.Slot
@@ -60,6 +60,8 @@ func (t *Trainer) Trained() []nn.Trained { return t.plan.Trained }
 // Prepare compiles the program of a step, and uploads the adapter and its optimizer state to
 // the device.
 func (t *Trainer) Prepare(ctx context.Context, a Adam) error {
+	t.host.Lock()
+	defer t.host.Unlock()
 	_, err := t.host.Programs(ctx, t.slot, t.stepSpec(a))
 	return err
 }
@@ -82,19 +84,38 @@ func (t *Trainer) program(ctx context.Context, spec engine.Spec) (*engine.Progra
 	return t.host.Program(ctx, t.slot, spec)
 }
 
-// Compute runs a pass on a batch, whose longest text has length tokens. Unless the pass is
-// Forward, it adds to the gradients and sums. If the device has too little memory for it, this
-// and later runs of the pass recompute each layer for the gradients, which leaves every bit
-// unchanged. begun reports whether the gradients may have changed in spite of an error.
-func (t *Trainer) Compute(ctx context.Context, p *Pass, batch nn.Arrays, length int) (r host.Results, begun bool, err error) {
+// Output is the destination of a result of a pass.
+type Output struct {
+	Result string
+	To     []float32
+}
+
+// Compute runs a pass on a batch, whose longest text has length tokens, and copies results of
+// it. Unless the pass is Forward, it adds to the gradients and sums. If the device has too
+// little memory for it, this and later runs of the pass recompute each layer for the gradients,
+// which leaves every bit unchanged. begun reports whether the gradients may have changed in
+// spite of an error.
+func (t *Trainer) Compute(ctx context.Context, p *Pass, batch nn.Arrays, length int, outputs ...Output) (begun bool, err error) {
+	t.host.Lock()
+	defer t.host.Unlock()
 	program := t.loaded[p.Name]
 	if program == nil {
 		if program, err = t.compile(ctx, p); err != nil {
-			return r, false, err
+			return false, err
 		}
 	}
-	r, err = host.Run(ctx, program, t.slot, batch, length)
-	return r, true, err
+	if err := program.Run(ctx, t.slot, batch, length); err != nil {
+		return true, err
+	}
+	for _, o := range outputs {
+		if err := program.Read(ctx, o.Result, o.To); err != nil {
+			return true, err
+		}
+	}
+	if t.plan.Shared {
+		err = t.host.Wait()
+	}
+	return true, err
 }
 
 // compile returns the program of a pass.
@@ -113,14 +134,25 @@ func (t *Trainer) compile(ctx context.Context, p *Pass) (*engine.Program, error)
 	return program, err
 }
 
+// SetSum sets a sum that the caller computes itself.
+func (t *Trainer) SetSum(ctx context.Context, name string, x []float32) error {
+	t.host.Lock()
+	defer t.host.Unlock()
+	return t.slot.Set(ctx, name, x)
+}
+
 // Gradient copies the gradient of a trained parameter since the last step: the sum over all
 // batches.
 func (t *Trainer) Gradient(ctx context.Context, name string, dst []float32) error {
+	t.host.Lock()
+	defer t.host.Unlock()
 	return t.host.ReadSlot(ctx, t.slot, gradient(name), dst)
 }
 
 // Clear sets the gradients to zero.
 func (t *Trainer) Clear(ctx context.Context) error {
+	t.host.Lock()
+	defer t.host.Unlock()
 	var zero []byte
 	for _, x := range t.plan.Trained {
 		n := 4 * ir.ShapeOf(x.Shape...).Elements(nil)
@@ -135,6 +167,8 @@ func (t *Trainer) Clear(ctx context.Context) error {
 // Values copies the trained parameters into dst, which has a slice of the right length for
 // each of them.
 func (t *Trainer) Values(ctx context.Context, dst map[string][]float32) error {
+	t.host.Lock()
+	defer t.host.Unlock()
 	for _, x := range t.plan.Trained {
 		if err := t.host.ReadSlot(ctx, t.slot, x.Name, dst[x.Name]); err != nil {
 			return err
@@ -145,6 +179,8 @@ func (t *Trainer) Values(ctx context.Context, dst map[string][]float32) error {
 
 // SetValues is the inverse of Values.
 func (t *Trainer) SetValues(ctx context.Context, values map[string][]float32) error {
+	t.host.Lock()
+	defer t.host.Unlock()
 	t.slot.Changed()
 	for _, x := range t.plan.Trained {
 		if err := t.slot.Set(ctx, x.Name, values[x.Name]); err != nil {
@@ -159,6 +195,8 @@ type Moments map[string]tensor.Tensor
 
 // Moments returns a copy of the optimizer state.
 func (t *Trainer) Moments(ctx context.Context) (Moments, error) {
+	t.host.Lock()
+	defer t.host.Unlock()
 	out := Moments{}
 	return out, t.eachMoment(func(m moment) error {
 		x, err := tensor.New(m.DType, m.Shape.Resolve(nil)...)
@@ -189,6 +227,8 @@ func (t *Trainer) SetMoments(ctx context.Context, moments Moments) error {
 			return err
 		}
 	}
+	t.host.Lock()
+	defer t.host.Unlock()
 	return t.eachMoment(func(m moment) error {
 		if moments == nil {
 			return t.slot.SetBytes(ctx, m.name, make([]byte, m.Bytes(nil)))

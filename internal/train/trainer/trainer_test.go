@@ -59,7 +59,7 @@ func steps(t *testing.T, tr *trainer.Trainer, l *trainer.Pass, from, to int) map
 	var b data.Batch
 	b.Add([]int32{1, 2, 3, 5}, []int32{2, 3, 5, 7})
 	for n := from; n <= to; n++ {
-		_, _, err := tr.Compute(t.Context(), l, &b, b.Longest())
+		_, err := tr.Compute(t.Context(), l, &b, b.Longest())
 		require.NoError(t, err)
 		r, err := tr.Step(t.Context(), adam, 0.25, n)
 		require.NoError(t, err)
@@ -131,7 +131,7 @@ func TestNotFinite(t *testing.T) {
 	before := values(t, tr)
 	var b data.Batch
 	b.Add([]int32{1, 2}, []int32{2, 3})
-	_, _, err := tr.Compute(t.Context(), loss, &b, b.Longest())
+	_, err := tr.Compute(t.Context(), loss, &b, b.Longest())
 	require.NoError(t, err)
 	_, err = tr.Step(t.Context(), adam, float32(math.Inf(1)), 1)
 	require.ErrorIs(t, err, trainer.ErrNotFinite)
