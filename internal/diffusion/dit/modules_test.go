@@ -50,3 +50,18 @@ func TestPlacements(t *testing.T) {
 		})
 	}
 }
+
+// Adapters target the attention projections by default, under the names of each architecture.
+func TestTargets(t *testing.T) {
+	usual := []string{"to_k", "to_q", "to_v", "to_out.0"}
+	want := map[string][]string{
+		"flux": usual, "qwenimage": usual, "qwenimage21": usual, "zimage": usual,
+		"flux2":      {"to_k", "to_q", "to_v", "to_out.0", "to_qkv_mlp_proj", "attn.to_out"},
+		"kandinsky5": {"to_query", "to_key", "to_value"},
+	}
+	require.Len(t, dit.Families(), len(want))
+	for name, targets := range want {
+		m, _ := open(t, name)
+		require.Equal(t, targets, dit.Targets(m), name)
+	}
+}
