@@ -279,8 +279,8 @@ func (c *call) end() {
 	}
 }
 
-// body reads the JSON object in the request body.
-func (c *call) body() (*fields, error) {
+// body reads the request body, which must be JSON by its type.
+func (c *call) body() ([]byte, error) {
 	if kind, _, err := mime.ParseMediaType(c.request.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, &failure{status: http.StatusUnsupportedMediaType, message: fmt.Sprintf("found Content-Type %.100q, expected application/json", c.request.Header.Get("Content-Type"))}
 	}
@@ -295,11 +295,7 @@ func (c *call) body() (*fields, error) {
 	switch {
 	case err == nil:
 		_ = c.control.SetReadDeadline(time.Time{}) // otherwise the rest still has to be discarded
-		f, err := parseFields(raw)
-		if err == nil {
-			f.has("model") // target reads it later
-		}
-		return f, err
+		return raw, nil
 	case errors.As(err, &passed):
 		return nil, tooLarge
 	case errors.As(err, &timeout) && timeout.Timeout():

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 
@@ -17,22 +18,27 @@ type toolUse struct {
 	parallel bool // an answer may have several calls
 }
 
-// toolUse reads the tool fields of a request. It passes the tools to the chat template and, if
-// tool_choice requires a call, constrains the answers to calls.
-func (s *Server) toolUse(ctx context.Context, f *fields, w *wish, k *conversation) *toolUse {
-	u := &toolUse{parallel: f.flag("parallel_tool_calls", true), none: true}
-	list, err := tools.Read(f.raw("tools"))
+// toolRequest holds the fields about tools.
+type toolRequest struct {
+	Parallel bool            `json:"parallel_tool_calls"`
+	Tools    json.RawMessage `json:"tools"`
+	Choice   json.RawMessage `json:"tool_choice"`
+}
+
+// toolUse passes the tools of a request to the chat template and, if tool_choice requires a call,
+// constrains the answers to calls.
+func (s *Server) toolUse(ctx context.Context, r toolRequest, w *wish, k *conversation) (*toolUse, error) {
+	u := &toolUse{parallel: r.Parallel, none: true}
+	list, err := tools.Read(r.Tools)
 	if err != nil {
-		f.faultOf(err)
-		return u
+		return nil, toolFailure("", err)
 	}
-	choice, err := tools.ReadChoice(f.raw("tool_choice"), list)
+	choice, err := tools.ReadChoice(r.Choice, list)
 	if err != nil {
-		f.faultOf(err)
-		return u
+		return nil, toolFailure("", err)
 	}
 	if choice.Mode == tools.Off || len(list) == 0 {
-		return u
+		return u, nil
 	}
 	u.none = false
 	u.options = tools.Options{Syntax: k.format.syntax, Tools: list, Forced: choice.Mode != tools.Auto}
@@ -41,33 +47,31 @@ func (s *Server) toolUse(ctx context.Context, f *fields, w *wish, k *conversatio
 	}
 	if !u.options.Forced {
 		if k.format.syntax == tools.None {
-			f.fault("tools", "the chat template of the model teaches no calls that are known; a tool_choice of required, or of a function, has them")
+			return nil, faulty("tools", "the chat template of the model teaches no calls that are known; a tool_choice of required, or of a function, has them")
 		}
 		w.keep = k.format.syntax.Special()
-		return u
+		return u, nil
 	}
 	schema, err := k.format.syntax.Forced(list, choice, u.parallel)
 	if err != nil {
-		f.faultOf(err)
-		return u
+		return nil, toolFailure("", err)
 	}
 	if w.grammar != nil {
-		f.fault("tool_choice", "the answer cannot be calls and what response_format says")
+		return nil, faulty("tool_choice", "the answer cannot be calls and what response_format says")
 	}
 	if w.grammar, err = s.grammars.of(ctx, schema); err != nil {
-		f.failGrammar("tools", err)
+		return nil, grammarFailure("tools", err)
 	}
-	return u
+	return u, nil
 }
 
-// faultOf records an error of package tools.
-func (f *fields) faultOf(err error) {
-	var field *tools.FieldError
-	if errors.As(err, &field) {
-		f.fault(field.Field, "%s", field.Problem)
-		return
+// toolFailure returns the failure for an error of package tools. within is the name of the object
+// with the field and a dot, or empty for the body.
+func toolFailure(within string, err error) error {
+	if field, ok := errors.AsType[*tools.FieldError](err); ok {
+		return faulty(within+field.Field, "%s", field.Problem)
 	}
-	f.fault("tools", "%v", err)
+	return faulty(within+"tools", "%v", err)
 }
 
 // toolCall is a call of a message, or a streamed part of one.

@@ -36,40 +36,53 @@ type chatDelta struct {
 	Calls   []toolCall `json:"tool_calls,omitempty"`
 }
 
+// chatRequest is the body of POST /v1/chat/completions.
+type chatRequest struct {
+	samplingRequest
+	conversationRequest
+	toolRequest
+	Logprobs            bool `json:"logprobs"`
+	TopLogprobs         int  `json:"top_logprobs" in:"0,logprobs"`
+	MaxCompletionTokens *int `json:"max_completion_tokens" in:"1,"`
+	MaxTokens           *int `json:"max_tokens" in:"1,"`
+}
+
 // chat handles POST /v1/chat/completions.
 func (s *Server) chat(c *call) error {
-	f, err := c.body()
-	if err != nil {
+	r := chatRequest{samplingRequest: s.newSamplingRequest(), conversationRequest: newConversationRequest(), toolRequest: toolRequest{Parallel: true}}
+	if err := c.decode(&r); err != nil {
 		return err
 	}
-	t, err := s.writer(c, f)
+	t, err := s.writer(c, r.Model)
 	if err != nil {
 		return err
 	}
 	defer t.release()
 	ctx := c.request.Context()
-	w := s.wish(ctx, f)
-	k := s.conversation(f, s.formatOf(t))
-	u := s.toolUse(ctx, f, w, k)
-	w.logprobs = f.flag("logprobs", false)
-	w.top = f.integer("top_logprobs", 0, 0, s.options.MaxTopLogprobs)
-	if w.top > 0 && !w.logprobs {
-		f.fault("top_logprobs", "goes with logprobs: true")
-	}
-	param := "max_completion_tokens"
-	if !f.has(param) {
-		param = "max_tokens"
-	}
-	most := f.integer(param, -1, 1, 1<<31-1)
-	stream := streaming(f, w)
-	if err := c.checkUnread(f); err != nil {
+	w, err := s.wish(ctx, &r.samplingRequest)
+	if err != nil {
 		return err
+	}
+	k, err := s.conversation(r.conversationRequest, s.formatOf(t))
+	if err != nil {
+		return err
+	}
+	u, err := s.toolUse(ctx, r.toolRequest, w, k)
+	if err != nil {
+		return err
+	}
+	if w.logprobs, w.top = r.Logprobs, r.TopLogprobs; w.top > 0 && !w.logprobs {
+		return faulty("top_logprobs", "goes with logprobs: true")
+	}
+	most, param := r.MaxCompletionTokens, "max_completion_tokens"
+	if most == nil {
+		most, param = r.MaxTokens, "max_tokens"
 	}
 	ids, err := s.prompt(ctx, k)
 	if err != nil {
 		return err
 	}
-	if err := s.room(w, len(ids), most, 0, param); err != nil {
+	if err := s.room(w, len(ids), of(most, -1), 0, param); err != nil {
 		return err
 	}
 	job, err := s.work(c, t, w, [][]int32{ids})
@@ -77,29 +90,15 @@ func (s *Server) chat(c *call) error {
 		return err
 	}
 	answer := chatAnswer{ID: "chatcmpl-" + c.id, Object: "chat.completion", Created: c.began.Unix(), Model: t.name}
-	if stream.on {
+	if r.Stream {
 		answer.Object = "chat.completion.chunk"
-		return s.streamChat(job, answer, u, stream)
+		return s.streamChat(job, answer, u, r.usage())
 	}
 	return s.answerChat(job, answer, u)
 }
 
-// streamed holds the stream options of a request: whether to stream, and whether to send usage.
-type streamed struct{ on, usage bool }
-
-// streaming reads the stream options.
-func streaming(f *fields, w *wish) streamed {
-	o := f.object("stream_options")
-	how := streamed{on: f.flag("stream", false), usage: o.flag("include_usage", false)}
-	f.take(o)
-	switch {
-	case f.has("stream_options") && !how.on:
-		f.fault("stream_options", "goes with stream: true")
-	case how.on && w.promptLogprobs >= 0:
-		f.fault("prompt_logprobs", "do not go with stream: true")
-	}
-	return how
-}
+// usage reports whether a stream ends with the token counts.
+func (r *samplingRequest) usage() bool { return r.StreamOptions != nil && r.StreamOptions.Usage }
 
 // answerChat writes the complete chat completion after all answers have ended.
 func (s *Server) answerChat(job *work, answer chatAnswer, u *toolUse) error {
@@ -139,7 +138,7 @@ func (s *Server) addLogprob(w *wish, l *chatLogprobs, t batching.Token) *chatLog
 }
 
 // streamChat writes the chat completion as server-sent events while tokens arrive.
-func (s *Server) streamChat(job *work, answer chatAnswer, u *toolUse, how streamed) error {
+func (s *Server) streamChat(job *work, answer chatAnswer, u *toolUse, usage bool) error {
 	out := events{job.call}
 	drafts := make([]draft, job.wish.n)
 	held := make([]*chatLogprobs, job.wish.n) // of tokens whose text cannot be sent yet
@@ -171,7 +170,7 @@ func (s *Server) streamChat(job *work, answer chatAnswer, u *toolUse, how stream
 		}
 		return send(chatDelta{}, pointer(d.reason(t.Finish)))
 	})
-	if err == nil && how.usage {
+	if err == nil && usage {
 		answer.Choices, answer.Usage = []chatChoice{}, &job.usage
 		err = out.send(answer)
 	}

@@ -39,40 +39,49 @@ type completion struct {
 // normalTokens is the default of max_tokens for completions.
 const normalTokens = 16
 
+// completionRequest is the body of POST /v1/completions.
+type completionRequest struct {
+	samplingRequest
+	Prompt           prompts `json:"prompt"`
+	Echo             bool    `json:"echo"`
+	Logprobs         *int    `json:"logprobs" in:"0,logprobs"`
+	AddSpecialTokens bool    `json:"add_special_tokens"`
+	MaxTokens        *int    `json:"max_tokens" in:"0,"`
+	BestOf           *int    `json:"best_of" in:"1,"`
+}
+
 // complete handles POST /v1/completions.
 func (s *Server) complete(c *call) error {
-	f, err := c.body()
+	r := completionRequest{samplingRequest: s.newSamplingRequest(), AddSpecialTokens: true}
+	if err := c.decode(&r); err != nil {
+		return err
+	}
+	if err := r.Prompt.check("prompt", s.options.MaxAnswers); err != nil {
+		return err
+	}
+	w, err := s.wish(c.request.Context(), &r.samplingRequest)
 	if err != nil {
 		return err
 	}
-	q := completion{wish: s.wish(c.request.Context(), f)}
-	q.prompts = s.prompts(f, "prompt", s.options.MaxAnswers)
-	q.echo = f.flag("echo", false)
-	q.logprobs = f.has("logprobs")
-	q.top = f.integer("logprobs", 0, 0, s.options.MaxTopLogprobs)
-	special := f.flag("add_special_tokens", true)
-	most := f.integer("max_tokens", -1, 0, 1<<31-1)
-	stream := streaming(f, q.wish)
-	if best := f.integer("best_of", q.n, 1, 1<<31-1); best != q.n {
-		f.fault("best_of", "found %d, expected n, which is %d", best, q.n)
-	}
+	q := completion{wish: w, prompts: r.Prompt, echo: r.Echo}
+	q.logprobs, q.top = r.Logprobs != nil, of(r.Logprobs, 0)
+	most := of(r.MaxTokens, -1)
 	switch {
+	case of(r.BestOf, q.n) != q.n:
+		return faulty("best_of", "found %d, expected n, which is %d", *r.BestOf, q.n)
 	case most == 0 && !q.echo:
-		f.fault("max_tokens", "found 0, expected 1 or more, or echo: true")
+		return faulty("max_tokens", "found 0, expected 1 or more, or echo: true")
 	case len(q.prompts)*q.n > s.options.MaxAnswers:
-		f.fault("n", "found %d for each of %d prompts, expected %d answers or fewer altogether", q.n, len(q.prompts), s.options.MaxAnswers)
+		return faulty("n", "found %d for each of %d prompts, expected %d answers or fewer altogether", q.n, len(q.prompts), s.options.MaxAnswers)
 	}
-	if err := c.checkUnread(f); err != nil {
-		return err
-	}
-	t, err := s.writer(c, f)
+	t, err := s.writer(c, r.Model)
 	if err != nil {
 		return err
 	}
 	defer t.release()
 	longest := 0
 	for i := range q.prompts {
-		ids, err := s.encode(q.prompts[i], special)
+		ids, err := s.encode(q.prompts[i], r.AddSpecialTokens)
 		if err != nil {
 			return err
 		}
@@ -96,10 +105,10 @@ func (s *Server) complete(c *call) error {
 		return err
 	}
 	answer := textAnswer{ID: "cmpl-" + c.id, Object: "text_completion", Created: c.began.Unix(), Model: t.name}
-	if stream.on {
-		return s.streamText(job, answer, &q, stream)
+	if r.Stream {
+		return s.streamText(job, answer, &q, r.usage())
 	}
-	return s.answerText(job, answer, &q, f.has("prompt_logprobs"))
+	return s.answerText(job, answer, &q, r.PromptLogprobs != nil)
 }
 
 // textState is an answer in progress.
@@ -193,7 +202,7 @@ func (q *completion) usage(job *work) *usage {
 }
 
 // streamText writes the completions as server-sent events while tokens arrive.
-func (s *Server) streamText(job *work, answer textAnswer, q *completion, how streamed) error {
+func (s *Server) streamText(job *work, answer textAnswer, q *completion, usage bool) error {
 	out := events{job.call}
 	states := make([]textState, len(q.tokens)*q.n)
 	err := job.run(out.ping, func(i int, t batching.Token) error {
@@ -209,7 +218,7 @@ func (s *Server) streamText(job *work, answer textAnswer, q *completion, how str
 		answer.Choices = []textChoice{y}
 		return out.send(answer)
 	})
-	if err == nil && how.usage {
+	if err == nil && usage {
 		answer.Choices, answer.Usage = []textChoice{}, q.usage(job)
 		err = out.send(answer)
 	}

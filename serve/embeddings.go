@@ -16,20 +16,26 @@ type vector struct {
 	Embedding any    `json:"embedding"`
 }
 
+// embeddingsRequest is the body of POST /v1/embeddings.
+type embeddingsRequest struct {
+	Input      prompts `json:"input"`
+	Encoding   string  `json:"encoding_format" one:"float|base64"`
+	Dimensions int     `json:"dimensions" in:"1,"`
+	User       string  `json:"user"`
+	Model      *string `json:"model"`
+}
+
 // embed handles POST /v1/embeddings.
 func (s *Server) embed(c *call) error {
-	f, err := c.body()
-	if err != nil {
+	var r embeddingsRequest
+	if err := c.decode(&r); err != nil {
 		return err
 	}
-	inputs := s.prompts(f, "input", maxInputs)
-	encoding := f.choice("encoding_format", "float", "base64")
-	size := f.integer("dimensions", 0, 1, math.MaxInt32)
-	f.text("user")
-	if err := c.checkUnread(f); err != nil {
+	if err := r.Input.check("input", maxInputs); err != nil {
 		return err
 	}
-	t, err := s.target(c, f)
+	size := r.Dimensions
+	t, err := s.target(c, r.Model)
 	if err != nil {
 		return err
 	}
@@ -40,7 +46,7 @@ func (s *Server) embed(c *call) error {
 	case t.adapter != "":
 		return invalid("model", "model: vectors are made by %q alone, without adapters", s.options.Name)
 	}
-	vectors, tokens, err := s.vectors(c, inputs)
+	vectors, tokens, err := s.vectors(c, r.Input)
 	if err != nil {
 		return err
 	}
@@ -62,7 +68,7 @@ func (s *Server) embed(c *call) error {
 			v = shorten(v, size)
 		}
 		x := vector{"embedding", i, any(v)}
-		if encoding == "base64" {
+		if r.Encoding == "base64" {
 			x.Embedding = base64.StdEncoding.EncodeToString(littleEndian(v))
 		}
 		answer.Data = append(answer.Data, x)

@@ -101,12 +101,12 @@ func newJobInfo(j tuning.Job) jobInfo {
 
 // createJob handles POST /v1/fine_tuning/jobs.
 func (s *Server) createJob(c *call) error {
-	f, err := c.body()
-	if err != nil {
+	var body jobRequest
+	if err := c.decode(&body); err != nil {
 		return err
 	}
-	r := tuningRequest(f)
-	if err := c.checkUnread(f); err != nil {
+	r, err := body.request()
+	if err != nil {
 		return err
 	}
 	c.note(slog.String("model", r.Model))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/lorafuse/lorafuse/internal/serve/tools"
@@ -47,17 +48,29 @@ type conversation struct {
 	special  bool // add the tokenizer's special tokens to the rendered template
 }
 
-// conversation reads the messages of a request and the options of the chat template.
-func (s *Server) conversation(f *fields, format chatFormat) *conversation {
-	k := &conversation{format: format, messages: s.messages(f, format), special: f.flag("add_special_tokens", false)}
-	k.options.AddGenerationPrompt = f.flag("add_generation_prompt", true)
+// conversationRequest holds the messages of a request and the options of the chat template.
+type conversationRequest struct {
+	Messages            []json.RawMessage          `json:"messages" expected:"a list of messages"`
+	AddSpecialTokens    *bool                      `json:"add_special_tokens"`
+	AddGenerationPrompt bool                       `json:"add_generation_prompt"`
+	Variables           map[string]json.RawMessage `json:"chat_template_kwargs" expected:"an object"`
+}
+
+func newConversationRequest() conversationRequest {
+	return conversationRequest{AddGenerationPrompt: true}
+}
+
+// conversation returns the input of the chat template.
+func (s *Server) conversation(r conversationRequest, format chatFormat) (*conversation, error) {
+	k := &conversation{format: format, special: of(r.AddSpecialTokens, false)}
+	k.options.AddGenerationPrompt = r.AddGenerationPrompt
 	k.options.Extra = map[string]any{}
-	var variables map[string]json.RawMessage
-	f.into("chat_template_kwargs", &variables, "an object")
-	for name, value := range variables {
+	for name, value := range r.Variables {
 		k.options.Extra[name] = value // unparsed, so that templates see keys in their order
 	}
-	return k
+	var err error
+	k.messages, err = s.messages(r.Messages, format)
+	return k, err
 }
 
 // prompt returns the tokens of a conversation, up to the start of the answer.
@@ -80,100 +93,112 @@ func (s *Server) prompt(ctx context.Context, k *conversation) ([]int32, error) {
 	return s.tokens("messages", text, k.special)
 }
 
-// messages reads the field messages.
-func (s *Server) messages(f *fields, format chatFormat) []chat.Message {
+// messages decodes the field messages.
+func (s *Server) messages(raws []json.RawMessage, format chatFormat) ([]chat.Message, error) {
 	const name = "messages"
-	raws := list[json.RawMessage](f, name, "a list of messages")
 	if len(raws) == 0 {
-		f.fault(name, "there are none")
-		return nil
+		return nil, faulty(name, "there are none")
 	}
 	left := s.options.MaxLength
-	if s.tooMany(f, name, len(raws), "messages", &left) {
-		return nil
+	if err := s.fits(name, len(raws), "messages", &left); err != nil {
+		return nil, err
 	}
 	all := make([]chat.Message, len(raws))
 	for i, raw := range raws {
-		m := &fields{within: fmt.Sprintf("%s[%d].", name, i)}
-		if err := json.Unmarshal(raw, &m.values); err != nil || m.values == nil {
-			f.fault(m.within[:len(m.within)-1], "found %s, expected a message, such as {\"role\": \"user\", \"content\": \"…\"}", brief(raw))
-			return nil
-		}
-		all[i] = s.message(m, raw, format, &left)
-		if f.take(m); f.err != nil {
-			return nil
+		var err error
+		if all[i], err = s.message(fmt.Sprintf("%s[%d]", name, i), raw, format, &left); err != nil {
+			return nil, err
 		}
 	}
-	return all
+	return all, nil
 }
 
-// tooMany subtracts n from left, the number of prompt tokens still available: each message, part
-// and call needs at least one token. It reports whether they do not fit, before any of them is
+// fits subtracts n from left, the number of prompt tokens still available: each message, part and
+// call needs at least one token. It returns an error if they do not fit, before any of them is
 // decoded.
-func (s *Server) tooMany(f *fields, name string, n int, what string, left *int) bool {
+func (s *Server) fits(name string, n int, what string, left *int) error {
 	if *left -= n; *left >= 0 {
-		return false
+		return nil
 	}
-	f.fault(name, "found %d %s; prompt and answer can have %d tokens together", n, what, s.options.MaxLength)
-	f.err.code = tooLong
-	return true
+	f := faulty(name, "found %d %s; prompt and answer can have %d tokens together", n, what, s.options.MaxLength)
+	f.code = tooLong
+	return f
 }
 
-// message reads a message for the template and decodes the arguments of its calls to objects. left
-// is the token budget of tooMany.
-func (s *Server) message(f *fields, raw json.RawMessage, format chatFormat, left *int) chat.Message {
-	var m chat.Message
-	if f.text("role") == "" {
-		f.fault("role", "is missing, expected system, user, assistant or tool")
-		return m
+// messageRequest holds the fields of a message that are checked; a template may read others.
+type messageRequest struct {
+	Role    string          `json:"role"`
+	Content json.RawMessage `json:"content"`
+	Calls   json.RawMessage `json:"tool_calls"`
+}
+
+// message decodes a message for the template, and the arguments of its calls to objects. left is
+// the token budget of fits.
+func (s *Server) message(name string, raw json.RawMessage, format chatFormat, left *int) (m chat.Message, err error) {
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &values); err != nil || values == nil {
+		return m, faulty(name, "found %s, expected a message, such as {\"role\": \"user\", \"content\": \"…\"}", brief(raw))
+	}
+	var r messageRequest
+	var d decoder
+	if d.object(reflect.ValueOf(&r).Elem(), values, name+"."); d.err != nil {
+		return m, d.err
+	}
+	if r.Role == "" {
+		return m, faulty(name+".role", "is missing, expected system, user, assistant or tool")
 	}
 	if err := json.Unmarshal(raw, &m); err != nil {
-		f.fault("content", "%v", err)
-		return m
+		return m, faulty(name+".content", "%v", err)
 	}
 	if m.Role == "developer" && !format.developer {
 		m.Role = "system" // the name in older templates
 	}
 	m.Fields = map[string]any{}
 	switch {
-	case f.has("content"):
-		m.Fields["content"] = s.content(f, left)
+	case r.Content != nil:
+		if m.Fields["content"], err = s.content(name+".content", r.Content, left); err != nil {
+			return m, err
+		}
 	case m.Role == "assistant" && format.syntax == tools.DeepSeek:
 		m.Fields["content"] = nil // such templates check for none
 	case m.Role == "assistant":
 		m.Fields["content"] = "" // clients send null together with tool calls, and many templates would print it
 	}
-	if raw := f.raw("tool_calls"); raw != nil {
+	if r.Calls != nil {
 		var list []json.RawMessage
-		if json.Unmarshal(raw, &list) == nil && s.tooMany(f, "tool_calls", len(list), "calls", left) {
-			return m
+		if json.Unmarshal(r.Calls, &list) == nil {
+			if err := s.fits(name+".tool_calls", len(list), "calls", left); err != nil {
+				return m, err
+			}
 		}
-		calls, err := format.syntax.History(raw)
+		calls, err := format.syntax.History(r.Calls)
 		if err != nil {
-			f.faultOf(err)
+			return m, toolFailure(name+".", err)
 		}
 		m.Fields["tool_calls"] = calls
 	}
-	return m
+	return m, nil
 }
 
 // content returns the content of a message: a string, or a list of parts, which package chat
 // converts to the form that the template reads.
-func (s *Server) content(f *fields, left *int) any {
+func (s *Server) content(name string, raw json.RawMessage, left *int) (any, error) {
 	var text string
-	raw := f.raw("content")
 	if json.Unmarshal(raw, &text) == nil {
-		return text
+		return text, nil
 	}
-	parts := list[json.RawMessage](f, "content", "a string or a list of parts")
-	if s.tooMany(f, "content", len(parts), "parts", left) {
-		return nil
+	parts, ok := elements[json.RawMessage](raw)
+	if !ok {
+		return nil, faulty(name, "found %s, expected a string or a list of parts", brief(raw))
+	}
+	if err := s.fits(name, len(parts), "parts", left); err != nil {
+		return nil, err
 	}
 	err := chat.CheckContent(raw)
 	if e, ok := errors.AsType[*chat.PartError](err); ok {
-		f.fault(e.Place(), "%s", e.Problem)
+		return nil, faulty(strings.TrimSuffix(name, "content")+e.Place(), "%s", e.Problem)
 	} else if err != nil {
-		f.fault("content", "%v", err)
+		return nil, faulty(name, "%v", err)
 	}
-	return raw
+	return raw, nil
 }

@@ -157,16 +157,12 @@ type target struct {
 
 // target resolves the field model to the model or an adapter; without the field it is the model.
 // The caller must release the target.
-func (s *Server) target(c *call, f *fields) (*target, error) {
-	name := f.text("model")
-	if f.has("model") && name == "" {
-		f.fault("model", "is empty")
-	}
-	if err := f.failed(); err != nil {
-		return nil, err
-	}
-	if name == "" {
-		name = s.options.Name
+func (s *Server) target(c *call, given *string) (*target, error) {
+	name := s.options.Name
+	if given != nil {
+		if name = *given; name == "" {
+			return nil, faulty("model", "is empty")
+		}
 	}
 	c.note(slog.String("model", name))
 	if name == s.options.Name {
@@ -181,8 +177,8 @@ func (s *Server) target(c *call, f *fields) (*target, error) {
 }
 
 // writer returns the target of a request that generates text.
-func (s *Server) writer(c *call, f *fields) (*target, error) {
-	t, err := s.target(c, f)
+func (s *Server) writer(c *call, model *string) (*target, error) {
+	t, err := s.target(c, model)
 	if err == nil && s.options.Engine == nil {
 		err = invalid("model", "the model %.200q makes vectors of texts and continues none", t.name)
 	}
@@ -237,16 +233,20 @@ func adapterFailure(param, name string, err error) *failure {
 	return f
 }
 
+// adapterRequest is the body of POST /v1/load_lora_adapter and /v1/unload_lora_adapter.
+type adapterRequest struct {
+	Name    string `json:"lora_name"`
+	Path    string `json:"lora_path"`
+	InPlace bool   `json:"load_inplace"`
+}
+
 // loadAdapter loads an adapter, or replaces a loaded one by a new version.
 func (s *Server) loadAdapter(c *call) error {
-	f, err := c.body()
-	if err != nil {
+	var r adapterRequest
+	if err := c.decode(&r); err != nil {
 		return err
 	}
-	name, dir, inPlace := f.text("lora_name"), f.text("lora_path"), f.flag("load_inplace", false)
-	if err := c.checkUnread(f); err != nil {
-		return err
-	}
+	name, dir := r.Name, r.Path
 	registry := s.options.Engine.Adapters()
 	switch {
 	case name == "" || dir == "":
@@ -259,7 +259,7 @@ func (s *Server) loadAdapter(c *call) error {
 		return invalid("lora_name", "lora_name: found %.200q; names that begin with %s are reserved", name, lora.ReservedPrefix)
 	case s.tuned(name):
 		return invalid("lora_name", "lora_name: %.200q is the name of a fine-tuned model", name)
-	case !inPlace && slices.ContainsFunc(registry.List(), func(i lora.Info) bool { return i.Name == name }):
+	case !r.InPlace && slices.ContainsFunc(registry.List(), func(i lora.Info) bool { return i.Name == name }):
 		return invalid("lora_name", "The lora adapter '%s' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True.", name)
 	}
 	v, err := registry.LoadBelow(c.request.Context(), name, dir)
@@ -291,18 +291,16 @@ func (s *Server) tuned(name string) bool {
 
 // unloadAdapter unloads an adapter; running requests keep it until they end.
 func (s *Server) unloadAdapter(c *call) error {
-	f, err := c.body()
-	if err != nil {
+	var r adapterRequest
+	if err := c.decode(&r); err != nil {
 		return err
 	}
-	name := f.text("lora_name")
-	if err := c.checkUnread(f); err != nil {
-		return err
-	}
+	name := r.Name
 	if name == "" {
 		return invalid("lora_name", "'lora_name' needs to be provided to unload a LoRA adapter.")
 	}
-	if err = lora.ErrNotFound; c.sees(name) {
+	err := lora.ErrNotFound
+	if c.sees(name) {
 		err = s.options.Engine.Adapters().Unload(name)
 	}
 	if errors.Is(err, lora.ErrNotFound) || errors.Is(err, lora.ErrName) {

@@ -8,23 +8,16 @@ type prompt struct {
 	ids  []int32 // nil for a text
 }
 
-// prompts reads a string, a list of strings, a list of token IDs, or a list of such lists.
-func (s *Server) prompts(f *fields, name string, most int) []prompt {
-	raw := f.raw(name)
-	if raw == nil {
-		f.fault(name, "is missing")
-		return nil
-	}
-	vocab := s.options.Model.Config.VocabSize
+// prompts are a string, a list of strings, a list of token IDs, or a list of such lists.
+type prompts []prompt
+
+// decodeField implements fieldDecoder.
+func (p *prompts) decodeField(d *decoder, name string, raw json.RawMessage) {
 	tokens := func(ids []int32) prompt {
 		if len(ids) == 0 {
-			f.fault(name, "a list of token ids is empty")
+			d.fault(name, "a list of token ids is empty")
 		}
-		for _, id := range ids {
-			if id < 0 || int(id) >= vocab {
-				f.fault(name, "found %d, expected a token id below %d", id, vocab)
-			}
-		}
+		d.checkTokens(name, ids)
 		return prompt{ids: ids}
 	}
 	var all []prompt
@@ -47,12 +40,20 @@ func (s *Server) prompts(f *fields, name string, most int) []prompt {
 		}
 	}
 	if len(all) == 0 {
-		f.unexpected(name, "a string, a list of strings, token ids, or a list of lists of token ids")
+		d.unexpected(name, raw, "a string, a list of strings, token ids, or a list of lists of token ids")
 	}
-	if len(all) > most {
-		f.fault(name, "found %d, expected %d or fewer", len(all), most)
+	*p = all
+}
+
+// check returns an error if the field is missing or has too many prompts.
+func (p prompts) check(name string, most int) error {
+	switch {
+	case len(p) == 0:
+		return faulty(name, "is missing")
+	case len(p) > most:
+		return faulty(name, "found %d, expected %d or fewer", len(p), most)
 	}
-	return all
+	return nil
 }
 
 // encode returns the tokens of a prompt.

@@ -5,12 +5,12 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/json"
-	"math"
 	"slices"
 	"strconv"
 
 	"github.com/lorafuse/lorafuse/internal/generate"
 	"github.com/lorafuse/lorafuse/internal/generate/constrain"
+	"github.com/lorafuse/lorafuse/internal/generate/sample"
 )
 
 // wish holds the sampling parameters of a request.
@@ -28,80 +28,112 @@ type wish struct {
 	promptLogprobs int  // number of alternatives per prompt token; -1: no prompt logprobs
 }
 
-// wish reads the fields that chat and text completions have in common.
-func (s *Server) wish(ctx context.Context, f *fields) *wish {
-	o := &s.options
-	vocab := o.Model.Config.VocabSize
-	w := &wish{
-		n:              f.integer("n", 1, 1, o.MaxAnswers),
-		skipSpecial:    f.flag("skip_special_tokens", true),
-		promptLogprobs: f.integer("prompt_logprobs", -1, 0, o.MaxTopLogprobs),
-	}
-	g := &w.options
+// samplingRequest holds the fields that chat and text completions have in common.
+type samplingRequest struct {
+	Model             *string   `json:"model"`
+	N                 int       `json:"n" in:"1,answers"`
+	SkipSpecial       bool      `json:"skip_special_tokens"`
+	PromptLogprobs    *int      `json:"prompt_logprobs" in:"0,logprobs"`
+	Temperature       float64   `json:"temperature" in:"0,"`
+	TopK              int       `json:"top_k" in:"-1,"`
+	TopP              float64   `json:"top_p" in:"0,1"`
+	MinP              float64   `json:"min_p" in:"0,1"`
+	RepetitionPenalty float64   `json:"repetition_penalty" in:"0.01,100"`
+	FrequencyPenalty  float64   `json:"frequency_penalty" in:"-2,2"`
+	PresencePenalty   float64   `json:"presence_penalty" in:"-2,2"`
+	Bias              logitBias `json:"logit_bias"`
+	Seed              *int64    `json:"seed" expected:"a whole number of 64 bits"`
+	Stop              stops     `json:"stop"`
+	IncludeStop       bool      `json:"include_stop_str_in_output"`
+	MinTokens         int       `json:"min_tokens" in:"0,"`
+	IgnoreEOS         bool      `json:"ignore_eos"`
+	StopTokens        tokenIDs  `json:"stop_token_ids"`
+	CacheSalt         *string   `json:"cache_salt"`
+	User              string    `json:"user"`
+	RequestID         string    `json:"request_id"`
+	shapeRequest
+
+	Stream        bool           `json:"stream"`
+	StreamOptions *streamOptions `json:"stream_options"`
+}
+
+type streamOptions struct {
+	Usage bool `json:"include_usage"`
+}
+
+// newSamplingRequest returns the defaults of a request.
+func (s *Server) newSamplingRequest() samplingRequest {
 	d := &s.defaults
-	g.Sampler.Temperature = f.number("temperature", of(d.Temperature, 1), 0, math.MaxFloat32)
-	if g.Sampler.TopK = f.integer("top_k", of(d.TopK, 0), -1, math.MaxInt32); g.Sampler.TopK < 0 {
-		g.Sampler.TopK = 0
+	return samplingRequest{
+		N: 1, SkipSpecial: true, Temperature: of(d.Temperature, 1), TopK: of(d.TopK, 0), TopP: of(d.TopP, 1), MinP: of(d.MinP, 0),
+		RepetitionPenalty: of(d.Repetition, 1),
 	}
-	g.Sampler.TopP = f.number("top_p", of(d.TopP, 1), 0, 1)
+}
+
+// wish returns the sampling parameters of a request.
+func (s *Server) wish(ctx context.Context, r *samplingRequest) (*wish, error) {
+	w := &wish{n: r.N, skipSpecial: r.SkipSpecial, promptLogprobs: of(r.PromptLogprobs, -1), options: generate.GenerateOptions{
+		Stop: r.Stop, IncludeStop: r.IncludeStop, MinNewTokens: r.MinTokens, EOS: slices.Clip(s.eos),
+		Sampler: sample.Sampler{
+			Temperature: r.Temperature, TopK: max(0, r.TopK), TopP: r.TopP, MinP: r.MinP, RepetitionPenalty: r.RepetitionPenalty,
+			FrequencyPenalty: r.FrequencyPenalty, PresencePenalty: r.PresencePenalty, Bias: r.Bias, Seed: seed(r.Seed),
+		},
+	}}
+	g := &w.options
 	if g.Sampler.TopP == 0 {
 		g.Sampler.TopP = 1e-6 // greedy: only the most likely token; 0 means off
 	}
-	g.Sampler.MinP = f.number("min_p", of(d.MinP, 0), 0, 1)
-	g.Sampler.RepetitionPenalty = f.number("repetition_penalty", of(d.Repetition, 1), 0.01, 100)
-	g.Sampler.FrequencyPenalty = f.number("frequency_penalty", 0, -2, 2)
-	g.Sampler.PresencePenalty = f.number("presence_penalty", 0, -2, 2)
-	g.Sampler.Bias = bias(f, vocab)
-	g.Sampler.Seed = seed(f)
-
-	g.Stop = stops(f)
-	g.IncludeStop = f.flag("include_stop_str_in_output", false)
-	g.MinNewTokens = f.integer("min_tokens", 0, 0, math.MaxInt32)
-	g.EOS = slices.Clip(s.eos)
-	if f.flag("ignore_eos", false) {
+	if r.IgnoreEOS {
 		g.EOS = nil
 	}
-	g.EOS = append(g.EOS, f.ids("stop_token_ids", vocab)...)
+	g.EOS = append(g.EOS, r.StopTokens...)
 	g.IgnoreEOS = len(g.EOS) == 0
-
-	if f.has("cache_salt") {
-		if w.salt = f.text("cache_salt"); w.salt == "" {
-			f.fault("cache_salt", "is empty")
+	if r.CacheSalt != nil {
+		if w.salt = *r.CacheSalt; w.salt == "" {
+			return nil, faulty("cache_salt", "is empty")
 		}
 	}
-	f.text("user")
-	f.text("request_id")
-	w.grammar = s.shape(ctx, f)
-	return w
+	switch {
+	case r.StreamOptions != nil && !r.Stream:
+		return nil, faulty("stream_options", "goes with stream: true")
+	case r.Stream && r.PromptLogprobs != nil:
+		return nil, faulty("prompt_logprobs", "do not go with stream: true")
+	}
+	var err error
+	w.grammar, err = s.shape(ctx, &r.shapeRequest)
+	return w, err
 }
 
-// bias reads logit_bias.
-func bias(f *fields, vocab int) map[int32]float32 {
+// logitBias maps token IDs to what is added to their logits.
+type logitBias map[int32]float32
+
+// decodeField implements fieldDecoder.
+func (b *logitBias) decodeField(d *decoder, name string, raw json.RawMessage) {
 	var given map[string]json.RawMessage
-	if !f.into("logit_bias", &given, "an object of token ids and numbers from -100 to 100") {
-		return nil
+	if json.Unmarshal(raw, &given) != nil {
+		d.unexpected(name, raw, "an object of token ids and numbers from -100 to 100")
+		return
 	}
-	all := make(map[int32]float32, len(given))
+	*b = make(logitBias, len(given))
 	for token, raw := range given {
 		id, err := strconv.ParseInt(token, 10, 32)
-		if err != nil || id < 0 || int(id) >= vocab {
-			f.fault("logit_bias", "found %.40q, expected a token id below %d", token, vocab)
-			return nil
+		if vocab := d.limits["vocab"]; err != nil || id < 0 || int(id) >= vocab {
+			d.fault(name, "found %.40q, expected a token id below %d", token, vocab)
+			return
 		}
 		x, err := strconv.ParseFloat(string(raw), 32)
 		if err != nil || !(x >= -100 && x <= 100) {
-			f.fault("logit_bias", "found %s for token %d, expected a number from -100 to 100", brief(raw), id)
-			return nil
+			d.fault(name, "found %s for token %d, expected a number from -100 to 100", brief(raw), id)
+			return
 		}
-		all[int32(id)] = float32(x)
+		(*b)[int32(id)] = float32(x)
 	}
-	return all
 }
 
 // seed returns the seed of the request, or a random one.
-func seed(f *fields) uint64 {
-	if v, ok := f.wholeNumber("seed", "a whole number of 64 bits", math.MinInt64, math.MaxInt64); ok {
-		return uint64(v)
+func seed(given *int64) uint64 {
+	if given != nil {
+		return uint64(*given)
 	}
 	var b [8]byte
 	rand.Read(b[:])
@@ -111,26 +143,25 @@ func seed(f *fields) uint64 {
 // maxStops is the maximum number of stop strings.
 const maxStops = 64
 
-// stops reads the stop strings: one string or a list.
-func stops(f *fields) []string {
-	raw := f.raw("stop")
-	var all []string
+// stops are stop strings: one string or a list.
+type stops []string
+
+// decodeField implements fieldDecoder.
+func (s *stops) decodeField(d *decoder, name string, raw json.RawMessage) {
 	var one string
-	switch {
-	case raw == nil:
-		return nil
-	case json.Unmarshal(raw, &one) == nil:
-		all = []string{one}
-	default:
-		all = list[string](f, "stop", "a string or a list of strings")
+	if json.Unmarshal(raw, &one) == nil {
+		*s = stops{one}
+	} else if all, ok := elements[string](raw); ok {
+		*s = all
+	} else {
+		d.unexpected(name, raw, "a string or a list of strings")
 	}
 	switch {
-	case len(all) > maxStops:
-		f.fault("stop", "found %d, expected %d or fewer", len(all), maxStops)
-	case slices.Contains(all, ""):
-		f.fault("stop", "a string is empty")
+	case len(*s) > maxStops:
+		d.fault(name, "found %d, expected %d or fewer", len(*s), maxStops)
+	case slices.Contains(*s, ""):
+		d.fault(name, "a string is empty")
 	}
-	return all
 }
 
 // room sets the maximum number of answer tokens. given is the requested number, or -1 if the field

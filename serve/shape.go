@@ -9,69 +9,79 @@ import (
 	"github.com/lorafuse/lorafuse/internal/generate/constrain"
 )
 
-// shape returns the grammar that constrains the answers, or nil if the request asks for none.
-func (s *Server) shape(ctx context.Context, f *fields) *constrain.Grammar {
-	var found *constrain.Grammar
-	var from string // name of the field
-	set := func(name string, g *constrain.Grammar) {
-		if g == nil {
-			return
-		}
-		if found != nil {
-			f.fault(name, "the answer is kept to %s already", from)
-		}
-		found, from = g, name
-	}
-	format := f.object("response_format")
-	switch kind := format.choice("type", "text", "json_object", "json_schema"); {
-	case kind == "json_object":
-		set("response_format", constrain.JSON())
-	case kind == "json_schema":
-		schema := format.object("json_schema")
-		if !schema.has("schema") {
-			schema.fault("schema", "is missing")
-		}
-		set("response_format", s.schema(ctx, schema, "schema"))
-		format.take(schema)
-	case kind == "" && f.has("response_format"):
-		format.fault("type", "is missing, expected text, json_object or json_schema")
-	}
-	f.take(format)
-
-	outputs := f.object("structured_outputs")
-	set("structured_outputs", s.schema(ctx, outputs, "json"))
-	if outputs.flag("json_object", false) {
-		set("structured_outputs", constrain.JSON())
-	}
-	f.take(outputs)
-
-	set("guided_json", s.schema(ctx, f, "guided_json"))
-	return found
+// shapeRequest holds the fields that constrain answers.
+type shapeRequest struct {
+	Format *struct {
+		Type   string `json:"type" one:"text|json_object|json_schema"`
+		Schema struct {
+			Schema json.RawMessage `json:"schema"`
+		} `json:"json_schema"`
+	} `json:"response_format"`
+	Outputs struct {
+		Schema json.RawMessage `json:"json"`
+		Object bool            `json:"json_object"`
+	} `json:"structured_outputs"`
+	Guided json.RawMessage `json:"guided_json"`
 }
 
-// schema compiles a field that holds a JSON Schema, as an object or as text.
-func (s *Server) schema(ctx context.Context, f *fields, name string) *constrain.Grammar {
-	raw := f.raw(name)
-	if raw == nil {
-		return nil
+// shape returns the grammar that constrains the answers, or nil if the request asks for none.
+func (s *Server) shape(ctx context.Context, r *shapeRequest) (found *constrain.Grammar, err error) {
+	var from string // name of the field
+	set := func(name, field string, schema json.RawMessage) error {
+		if found != nil {
+			return faulty(name, "the answer is kept to %s already", from)
+		}
+		from = name
+		if schema == nil {
+			found = constrain.JSON()
+			return nil
+		}
+		found, err = s.schema(ctx, field, schema)
+		return err
 	}
+	if f := r.Format; f != nil {
+		switch {
+		case f.Type == "":
+			return nil, faulty("response_format.type", "is missing, expected text, json_object or json_schema")
+		case f.Type == "json_object":
+			err = set("response_format", "", nil)
+		case f.Type == "json_schema" && f.Schema.Schema == nil:
+			err = faulty("response_format.json_schema.schema", "is missing")
+		case f.Type == "json_schema":
+			err = set("response_format", "response_format.json_schema.schema", f.Schema.Schema)
+		}
+	}
+	if err == nil && r.Outputs.Schema != nil {
+		err = set("structured_outputs", "structured_outputs.json", r.Outputs.Schema)
+	}
+	if err == nil && r.Outputs.Object {
+		err = set("structured_outputs", "", nil)
+	}
+	if err == nil && r.Guided != nil {
+		err = set("guided_json", "guided_json", r.Guided)
+	}
+	return found, err
+}
+
+// schema compiles a JSON Schema in a field, which holds it as an object or as text.
+func (s *Server) schema(ctx context.Context, field string, raw json.RawMessage) (*constrain.Grammar, error) {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
 		raw = []byte(text)
 	}
 	g, err := s.grammars.of(ctx, raw)
 	if err != nil {
-		f.failGrammar(name, err)
+		return nil, grammarFailure(field, err)
 	}
-	return g
+	return g, nil
 }
 
-// failGrammar records an error of grammars.of, unless an error is recorded already.
-func (f *fields) failGrammar(name string, err error) {
-	if f.err == nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
-		f.err = failureOf(err)
+// grammarFailure returns the failure for an error of grammars.of.
+func grammarFailure(field string, err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
 	}
-	f.fault(name, "%v", err)
+	return faulty(field, "%v", err)
 }
 
 const (

@@ -1,38 +1,37 @@
 package serve
 
+// tokenizeRequest is the body of POST /tokenize.
+type tokenizeRequest struct {
+	conversationRequest
+	Model         *string `json:"model"`
+	Prompt        *string `json:"prompt"`
+	ReturnStrings bool    `json:"return_token_strs"`
+}
+
 // tokenize handles POST /tokenize, with the fields of vLLM.
 func (s *Server) tokenize(c *call) error {
-	f, err := c.body()
-	if err != nil {
+	r := tokenizeRequest{conversationRequest: newConversationRequest()}
+	if err := c.decode(&r); err != nil {
 		return err
 	}
-	t, err := s.target(c, f)
+	t, err := s.target(c, r.Model)
 	if err != nil {
 		return err
 	}
 	defer t.release()
-	strs := f.flag("return_token_strs", false)
-	var k *conversation
-	var text string
-	special := f.flag("add_special_tokens", true)
-	switch isText := f.has("prompt"); {
-	case isText && f.has("messages"):
-		f.fault("prompt", "is given besides messages")
-	case isText:
-		text = f.text("prompt")
-	case f.has("messages"):
-		k = s.conversation(f, s.formatOf(t))
-	default:
-		f.fault("prompt", "is missing, and so is messages")
-	}
-	if err := c.checkUnread(f); err != nil {
-		return err
-	}
 	var ids []int32
-	if k != nil {
-		ids, err = s.prompt(c.request.Context(), k)
-	} else {
-		ids, err = s.encode(prompt{text: text}, special)
+	switch {
+	case r.Prompt != nil && r.Messages != nil:
+		return faulty("prompt", "is given besides messages")
+	case r.Prompt != nil:
+		ids, err = s.encode(prompt{text: *r.Prompt}, r.AddSpecialTokens == nil || *r.AddSpecialTokens)
+	case r.Messages != nil:
+		var k *conversation
+		if k, err = s.conversation(r.conversationRequest, s.formatOf(t)); err == nil {
+			ids, err = s.prompt(c.request.Context(), k)
+		}
+	default:
+		return faulty("prompt", "is missing, and so is messages")
 	}
 	if err != nil {
 		return err
@@ -43,7 +42,7 @@ func (s *Server) tokenize(c *call) error {
 		Tokens    []int32  `json:"tokens"`
 		Strings   []string `json:"token_strs"`
 	}{len(ids), s.options.MaxLength, append([]int32{}, ids...), nil}
-	if strs {
+	if r.ReturnStrings {
 		for _, id := range ids {
 			token, _ := s.tokenizer.Token(id)
 			answer.Strings = append(answer.Strings, token)
@@ -52,25 +51,27 @@ func (s *Server) tokenize(c *call) error {
 	return c.json(answer)
 }
 
+// detokenizeRequest is the body of POST /detokenize.
+type detokenizeRequest struct {
+	Model  *string   `json:"model"`
+	Tokens *tokenIDs `json:"tokens"`
+}
+
 // detokenize handles POST /detokenize.
 func (s *Server) detokenize(c *call) error {
-	f, err := c.body()
-	if err != nil {
+	var r detokenizeRequest
+	if err := c.decode(&r); err != nil {
 		return err
 	}
-	ids := f.ids("tokens", s.options.Model.Config.VocabSize)
-	if !f.has("tokens") {
-		f.fault("tokens", "is missing")
+	if r.Tokens == nil {
+		return faulty("tokens", "is missing")
 	}
-	if err := c.checkUnread(f); err != nil {
-		return err
-	}
-	t, err := s.target(c, f)
+	t, err := s.target(c, r.Model)
 	if err != nil {
 		return err
 	}
 	defer t.release()
-	text, err := s.tokenizer.Decode(ids, false)
+	text, err := s.tokenizer.Decode(*r.Tokens, false)
 	if err != nil {
 		return invalidBecause("tokens", err)
 	}

@@ -1,111 +1,131 @@
 package serve
 
 import (
+	"encoding/json"
 	"maps"
-	"math"
+	"reflect"
 	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/serve/tuning"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// tuningRequest reads the request to create a job.
-func tuningRequest(f *fields) tuning.Request {
-	r := tuning.Request{
-		Model: f.text("model"), TrainingFile: f.text("training_file"), ValidationFile: f.text("validation_file"), Suffix: f.text("suffix"),
-		Method: tuning.Supervised, Adapter: f.raw("lora"),
-	}
-	for _, name := range []string{"model", "training_file"} {
-		if !f.has(name) {
-			f.fault(name, "is missing")
-		}
-	}
-	if n, ok := f.wholeNumber("seed", "a whole number, 0 or more", 0, math.MaxInt64); ok {
-		seed := uint64(n)
-		r.Seed = &seed
-	}
-	f.into("metadata", &r.Metadata, "an object whose values are strings")
-	if f.into("lora", &map[string]any{}, "an object with the keys of PEFT's LoraConfig") && len(r.Adapter) > maxAdapter {
-		f.fault("lora", "has %d bytes, at most %d", len(r.Adapter), maxAdapter)
-	}
-	if all := list[any](f, "integrations", "a list"); len(all) > 0 {
-		f.fault("integrations", "not supported")
-	}
-	old := f.object("hyperparameters")
-	if !f.has("method") {
-		r.Hyperparameters = hyperparametersOf(old, tuning.Supervised)
-		f.take(old)
-		return r
-	}
-	if len(old.values) > 0 {
-		f.fault("hyperparameters", "is given besides method, expected within that")
-	}
-	m := f.object("method")
-	kind := m.choice("type", string(tuning.Supervised), string(tuning.DPO), "reinforcement")
-	switch {
-	case kind == "reinforcement":
-		m.fault("type", "reinforcement is not supported, expected %s or %s", tuning.Supervised, tuning.DPO)
-	case kind == "":
-		m.fault("type", "is missing, expected %s or %s", tuning.Supervised, tuning.DPO)
-	}
-	r.Method = tuning.Method(kind)
-	for _, other := range []string{string(tuning.Supervised), string(tuning.DPO), "reinforcement"} {
-		if other != kind && m.has(other) {
-			m.fault(other, "is given besides type %s", kind)
-		}
-	}
-	details := m.object(kind)
-	h := details.object("hyperparameters")
-	r.Hyperparameters = hyperparametersOf(h, r.Method)
-	details.take(h)
-	m.take(details)
-	f.take(m)
-	return r
+// jobRequest is the body of POST /v1/fine_tuning/jobs.
+type jobRequest struct {
+	Model           *string                    `json:"model"`
+	TrainingFile    *string                    `json:"training_file"`
+	ValidationFile  string                     `json:"validation_file"`
+	Suffix          string                     `json:"suffix"`
+	Seed            *int64                     `json:"seed" in:"0," expected:"a whole number, 0 or more"`
+	Metadata        map[string]string          `json:"metadata" expected:"an object whose values are strings"`
+	Adapter         adapterSettings            `json:"lora"`
+	Integrations    []any                      `json:"integrations" expected:"a list"`
+	Hyperparameters map[string]json.RawMessage `json:"hyperparameters" expected:"an object"`
+	Method          *jobMethod                 `json:"method"`
 }
+
+// jobMethod is the training method of a job.
+type jobMethod struct {
+	Type          string         `json:"type" one:"supervised|dpo|reinforcement"`
+	Supervised    *methodRequest `json:"supervised"`
+	DPO           *methodRequest `json:"dpo"`
+	Reinforcement *methodRequest `json:"reinforcement"`
+}
+
+type methodRequest struct {
+	Hyperparameters map[string]json.RawMessage `json:"hyperparameters" expected:"an object"`
+}
+
+// adapterSettings is the JSON object of the field lora.
+type adapterSettings json.RawMessage
 
 // maxAdapter is the maximum size of the adapter settings in bytes.
 const maxAdapter = 64 << 10
 
-// hyperparametersOf reads the hyperparameters of a job. Each is optional and may be "auto".
-func hyperparametersOf(f *fields, m tuning.Method) tuning.Hyperparameters {
+// decodeField implements fieldDecoder.
+func (a *adapterSettings) decodeField(d *decoder, name string, raw json.RawMessage) {
+	var object map[string]any
+	if json.Unmarshal(raw, &object) != nil {
+		d.unexpected(name, raw, "an object with the keys of PEFT's LoraConfig")
+	}
+	if len(raw) > maxAdapter {
+		d.fault(name, "has %d bytes, at most %d", len(raw), maxAdapter)
+	}
+	*a = adapterSettings(raw)
+}
+
+// request returns the request for package tuning.
+func (b *jobRequest) request() (r tuning.Request, err error) {
+	switch {
+	case b.Model == nil:
+		return r, faulty("model", "is missing")
+	case b.TrainingFile == nil:
+		return r, faulty("training_file", "is missing")
+	case len(b.Integrations) > 0:
+		return r, faulty("integrations", "not supported")
+	}
+	r = tuning.Request{
+		Model: *b.Model, TrainingFile: *b.TrainingFile, ValidationFile: b.ValidationFile, Suffix: b.Suffix,
+		Method: tuning.Supervised, Adapter: json.RawMessage(b.Adapter), Metadata: b.Metadata,
+	}
+	if b.Seed != nil {
+		seed := uint64(*b.Seed)
+		r.Seed = &seed
+	}
+	if b.Method == nil {
+		r.Hyperparameters, err = hyperparametersOf("hyperparameters.", b.Hyperparameters, r.Method)
+		return r, err
+	}
+	if len(b.Hyperparameters) > 0 {
+		return r, faulty("hyperparameters", "is given besides method, expected within that")
+	}
+	r.Method = tuning.Method(b.Method.Type)
+	switch b.Method.Type {
+	case "":
+		return r, faulty("method.type", "is missing, expected %s or %s", tuning.Supervised, tuning.DPO)
+	case "reinforcement":
+		return r, faulty("method.type", "reinforcement is not supported, expected %s or %s", tuning.Supervised, tuning.DPO)
+	}
+	var given map[string]json.RawMessage
+	for _, x := range []struct {
+		name    string
+		details *methodRequest
+	}{{string(tuning.Supervised), b.Method.Supervised}, {string(tuning.DPO), b.Method.DPO}, {"reinforcement", b.Method.Reinforcement}} {
+		switch {
+		case x.details == nil:
+		case x.name != b.Method.Type:
+			return r, faulty("method."+x.name, "is given besides type %s", b.Method.Type)
+		default:
+			given = x.details.Hyperparameters
+		}
+	}
+	r.Hyperparameters, err = hyperparametersOf("method."+b.Method.Type+".hyperparameters.", given, r.Method)
+	return r, err
+}
+
+// hyperparametersRequest holds the hyperparameters of a job. Each is optional and may be "auto".
+type hyperparametersRequest struct {
+	Epochs         *int     `json:"n_epochs" auto:"yes" in:"1," expected:"a whole number, 1 or more, or \"auto\""`
+	BatchSize      *int     `json:"batch_size" auto:"yes" in:"1," expected:"a whole number, 1 or more, or \"auto\""`
+	RateMultiplier *float64 `json:"learning_rate_multiplier" auto:"yes" in:"5e-324," expected:"a number above 0, or \"auto\""`
+	Beta           *float64 `json:"beta" auto:"yes" in:"5e-324," expected:"a number above 0, or \"auto\""`
+}
+
+// hyperparametersOf decodes the hyperparameters of a method.
+func hyperparametersOf(within string, values map[string]json.RawMessage, m tuning.Method) (h tuning.Hyperparameters, err error) {
 	known := []string{"n_epochs", "batch_size", "learning_rate_multiplier"}
 	if m == tuning.DPO {
 		known = append(known, "beta")
 	}
-	for _, name := range slices.Sorted(maps.Keys(f.values)) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if !slices.Contains(known, name) {
-			f.fault(name, "is no hyperparameter of the method %s%s", m, suggest.DidYouMean(name, known))
+			return h, faulty(within+name, "is no hyperparameter of the method %s%s", m, suggest.DidYouMean(name, known))
 		}
 	}
-	return tuning.Hyperparameters{
-		Epochs: wholeOrAuto(f, "n_epochs"), BatchSize: wholeOrAuto(f, "batch_size"),
-		RateMultiplier: numberOrAuto(f, "learning_rate_multiplier"), Beta: numberOrAuto(f, "beta"),
+	var r hyperparametersRequest
+	var d decoder
+	if d.object(reflect.ValueOf(&r).Elem(), values, within); d.err != nil {
+		return h, d.err
 	}
-}
-
-func isAuto(f *fields, name string) bool { return !f.has(name) || string(f.raw(name)) == `"auto"` }
-
-func wholeOrAuto(f *fields, name string) *int {
-	if isAuto(f, name) {
-		return nil
-	}
-	if n, ok := f.wholeNumber(name, `a whole number, 1 or more, or "auto"`, 1, math.MaxInt32); ok {
-		v := int(n)
-		return &v
-	}
-	return nil
-}
-
-func numberOrAuto(f *fields, name string) *float64 {
-	if isAuto(f, name) {
-		return nil
-	}
-	var v float64
-	if f.into(name, &v, `a number above 0, or "auto"`) {
-		if v > 0 {
-			return &v
-		}
-		f.unexpected(name, `a number above 0, or "auto"`)
-	}
-	return nil
+	return tuning.Hyperparameters(r), nil
 }

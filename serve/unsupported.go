@@ -3,9 +3,7 @@ package serve
 import (
 	"encoding/json"
 	"log/slog"
-	"maps"
 	"reflect"
-	"slices"
 	"sync"
 )
 
@@ -331,27 +329,23 @@ func (f unsupportedField) isOff(raw json.RawMessage, values map[string]json.RawM
 	return false
 }
 
-// checkUnread returns the first error of a request. It refuses unread fields that would affect the
-// answer, and logs unknown names.
-func (c *call) checkUnread(f *fields) error {
-	for _, name := range slices.Sorted(maps.Keys(f.values)) {
-		if f.asked[name] {
-			continue
-		}
-		field, known := unsupported[f.within+name]
-		switch {
-		case !known:
-			c.server.unknown.log(c, f.within+name)
-		case !field.isOff(f.values[name], f.values):
-			f.fault(name, "not supported%s", field.hint)
-		}
-	}
-	for _, o := range f.objects {
-		if err := c.checkUnread(o); err != nil && f.err == nil {
-			f.err = o.err
+// checkUnread refuses unread fields that would affect the answer, and logs unknown names. Every
+// endpoint accepts the field model.
+func (c *call) checkUnread(objects []unread) *failure {
+	for _, o := range objects {
+		for _, name := range o.names {
+			full := o.within + name
+			field, known := unsupported[full]
+			switch {
+			case full == "model":
+			case !known:
+				c.server.unknown.log(c, full)
+			case !field.isOff(o.values[name], o.values):
+				return faulty(full, "not supported%s", field.hint)
+			}
 		}
 	}
-	return f.failed()
+	return nil
 }
 
 // unknownFields remembers the names of request fields that have been logged.
