@@ -10,15 +10,15 @@ import (
 
 // Loss is the objective of training steps. Only Emit is required.
 type Loss struct {
-	// Emit emits the loss of a batch, summed over what [data.Batch.LossTokens] counts,
-	// and, unless Sums is 0, more numbers to add up over a step, f32 [Sums].
+	// Emit emits the loss of a batch, summed over what [data.Batch.LossTokens] counts. If
+	// Sums is not 0, it also emits numbers to add up over a step, f32 [Sums].
 	Emit func(b *nn.Builder, out model.Outputs) (loss, sums graph.Tensor)
 	Sums int
 	// Metrics names the means of the sums over the rows of a step.
 	Metrics func(means []float64) []events.Scalar
 
 	// Bounds returns the maximum sizes of the axes of batches with the given number of
-	// tokens. Nil means that there are no other axes.
+	// tokens. Nil bounds the tokens only.
 	Bounds func(tokens int) map[string]int
 	// Mark adds the inputs of the loss to a batch. Nil adds none.
 	Mark func(b *data.Batch)
@@ -30,8 +30,8 @@ type Loss struct {
 	Scores func(b *nn.Builder, out model.Outputs) graph.Tensor
 	PerRow int
 
-	// Reference emits what [Engine.Reference] computes: one number for each text of a
-	// batch, by the model without an adapter. Nil means that there is no reference.
+	// Reference emits one number for each text of a batch, which [Engine.Reference] computes
+	// with the model without an adapter. Nil for losses without a reference.
 	Reference func(b *nn.Builder, out model.Outputs) graph.Tensor
 
 	Whole   string // why cutting a micro-batch would change the result, or empty

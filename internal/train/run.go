@@ -157,8 +157,8 @@ type loop struct {
 // two; a run that resumes from it begins with the second part.
 func (l *loop) run(ctx context.Context) error {
 	var err error
-	if begin := l.material.Begin; begin != nil && !l.ended() {
-		err = begin(ctx, l.engine, l.steps)
+	if prepare := l.material.Prepare; prepare != nil && !l.ended() {
+		err = prepare(ctx, l.engine, l.steps)
 	}
 	if err == nil {
 		err = l.evaluateFirst(ctx)

@@ -243,7 +243,7 @@ func (r *Run) fit(p *Planner, o EngineOptions) (EngineOptions, error) {
 		return o, err
 	}
 	r.fitted = c.Fit
-	r.use(c.material)
+	r.setMaterial(c.material)
 	if c.Cut > 1 { // a last bit depends on it
 		r.settings["micro-batches"] = fmt.Sprintf("cut in %d to fit memory", c.Cut)
 	}

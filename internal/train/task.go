@@ -62,12 +62,12 @@ func (r *Run) openTask(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.use(m)
+	r.setMaterial(m)
 	return nil
 }
 
-// Material is what a task gives to a run: its rows, their loss, and whatever else the task
-// does differently. Functions that are nil do nothing.
+// Material holds the rows of a run, their loss, and the functions of a task that its run
+// calls. Functions that are nil do nothing.
 type Material struct {
 	Train, Eval Rows // Eval is nil without evaluation
 	Loss        Loss
@@ -90,9 +90,9 @@ type Material struct {
 	// Export writes the adapter for other tools, next to the folder of the adapter.
 	Export func(dir string, s *lora.State) error
 
-	// Begin prepares the first step, also of a resumed run, which has the given number of
-	// steps.
-	Begin func(ctx context.Context, e *Engine, steps int) error
+	// Prepare is called before the first step of this process, with the number of steps of
+	// the whole run.
+	Prepare func(ctx context.Context, e *Engine, steps int) error
 	// Reserve returns the device memory that After needs, in bytes, next to the host's.
 	Reserve func(h *host.Host, adapter *engine.Slot) (int64, error)
 	// After is called after each step.
@@ -107,8 +107,8 @@ type Done struct {
 	TensorBoard *events.TensorBoard // nil without
 }
 
-// use sets the material of the run.
-func (r *Run) use(m *Material) {
+// setMaterial sets the material of the run.
+func (r *Run) setMaterial(m *Material) {
 	r.material, r.train, r.eval = m, m.Train, m.Eval
 }
 
@@ -144,8 +144,8 @@ func (r *Run) export(dir string, s *lora.State) error {
 	return r.material.Export(dir, s)
 }
 
-// Setup is what a task opens a run with: its configuration and, once they are needed, its
-// model and its device.
+// Setup holds the configuration of a run that is being opened, and opens its model and its
+// device.
 type Setup struct {
 	cfg      *config.Config
 	files    fs.FS // of its data; nil for the disk

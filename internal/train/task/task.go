@@ -1,4 +1,4 @@
-// Package task brings in the training tasks.
+// Package task registers the training tasks: programs that train import it.
 package task
 
 import (

@@ -19,8 +19,8 @@ func init() {
 	train.Register(config.Prefer, train.Task{Open: preference, Try: train.TryWith("generate", `--prompt "..."`)})
 }
 
-// Preference is the task of direct preference optimization (Rafailov et al. 2023, arXiv
-// 2305.18290): a language model learns which of two answers to a prompt is preferred.
+// Preference is direct preference optimization (DPO, arXiv 2305.18290): a language model
+// learns which of two answers to a prompt is preferred.
 // The loss of a row is −log σ of the difference between the rewards of the chosen and
 // the rejected answer. The reward of an answer is Beta · (log π − log reference): how
 // much more likely the answer is with the adapter than without it.
@@ -49,7 +49,7 @@ func (p Preference) Loss() train.Loss {
 	}
 }
 
-// rewards names the metrics of a step as TRL does.
+// rewards returns the metrics of a step, with the names of TRL.
 func rewards(means []float64) []events.Scalar {
 	chosen, rejected := means[0], means[1]
 	return []events.Scalar{
@@ -110,7 +110,7 @@ func preference(ctx context.Context, s *train.Setup) (*train.Material, error) {
 	t.setting("preference.beta", beta)
 	return t.material(func(t *texts, m *train.Material) error {
 		m.Loss = Preference{beta, t.documents / t.set.Texts()}.Loss()
-		m.Begin = t.refer
+		m.Prepare = t.refer
 		if t.cfg.InitAdapter != "" {
 			m.Notes = append(m.Notes, "note     the reference of preferences is the model without an adapter, not with init_adapter")
 		}
