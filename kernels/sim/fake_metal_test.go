@@ -30,6 +30,7 @@ func buildMetal(t *testing.T, targets ...string) string {
 	if _, err := os.Stat("/usr/include/GNUstep/Foundation/Foundation.h"); err != nil {
 		t.Skip("SKIPPED: the fake Metal is built with GNUstep's Foundation, which is not installed")
 	}
+	skipUnlessBuilt(t, "build/libmetal_sim.so", "make metal-sim")
 	sources(t) // a change of any makes go test run this again
 	out, err := exec.Command("sh", append([]string{"../../scripts/metal_sim.sh"}, targets...)...).CombinedOutput()
 	require.NoError(t, err, "%s", out)

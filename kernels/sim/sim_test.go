@@ -32,10 +32,20 @@ func build(t *testing.T, targets ...string) string {
 			}
 		}
 	}
+	skipUnlessBuilt(t, "build/libcuda_sim.so", "make sim")
 	sources(t) // a change of any makes go test run this again
 	out, err := exec.Command("sh", append([]string{"../../scripts/cuda_sim.sh"}, targets...)...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return "build"
+}
+
+// skipUnlessBuilt skips a test that would compile for minutes, unless that has been done before or LORAFUSE_LONG is
+// set.
+func skipUnlessBuilt(t *testing.T, library, command string) {
+	t.Helper()
+	if _, err := os.Stat(library); err != nil && os.Getenv("LORAFUSE_LONG") == "" {
+		t.Skipf("SKIPPED: %s has not built %s, and LORAFUSE_LONG is not set", command, library)
+	}
 }
 
 // sources reads all C++ and CUDA sources.

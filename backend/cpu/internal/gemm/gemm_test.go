@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"testing"
 	"unsafe"
@@ -36,6 +37,9 @@ func eachISA(t *testing.T, test func(t *testing.T, isa gemm.ISA)) {
 		t.Run(isa.String(), func(t *testing.T) { test(t, isa) })
 	}
 }
+
+// tooSlow reports whether large products are left to LORAFUSE_LONG=1: those of plain Go.
+func tooSlow(isa gemm.ISA) bool { return isa == gemm.Portable && os.Getenv("LORAFUSE_LONG") == "" }
 
 // eachPrecision is eachISA, and once more with products of bfloat16 where the
 // machine has them.
