@@ -36,7 +36,7 @@ type contest struct {
 type candidate struct {
 	strategy  Strategy
 	advantage float64
-	given     int       // chunks assigned so far
+	assigned  int       // chunks assigned so far
 	rates     []float64 // bytes per second, of the reported trials
 }
 
@@ -70,14 +70,14 @@ func (c *contest) next() (s Strategy, trial bool) {
 	}
 	next := &c.candidates[0]
 	for i := range c.candidates {
-		if c.candidates[i].given < next.given {
+		if c.candidates[i].assigned < next.assigned {
 			next = &c.candidates[i]
 		}
 	}
-	if next.given == c.rounds { // the trials of all candidates are under way
+	if next.assigned == c.rounds { // the trials of all candidates are under way
 		return c.candidates[0].strategy, false
 	}
-	next.given++
+	next.assigned++
 	return next.strategy, true
 }
 

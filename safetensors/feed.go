@@ -12,10 +12,10 @@ import (
 // feed is the state of an origin during a load: its open files, the strategies
 // that work for it, and statistics.
 type feed struct {
-	origin *origin
-	chunks []*Chunk
-	left   atomic.Int64 // chunks not yet loaded
-	ways   mapWays
+	origin  *origin
+	chunks  []*Chunk
+	left    atomic.Int64 // chunks not yet loaded
+	methods mapWays
 
 	once     sync.Once // opens the files
 	buffered *os.File  // nil if only the origin can provide the bytes
@@ -42,8 +42,8 @@ func (f *feed) add(c *Chunk) {
 	f.left.Add(1)
 }
 
-// begin must be called before loading a chunk.
-func (f *feed) begin() {
+// startChunk must be called before loading a chunk.
+func (f *feed) startChunk() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.began.IsZero() {

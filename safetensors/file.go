@@ -209,7 +209,7 @@ func (f *File) Close() error { return closeAll([]*File{f}) }
 func closeAll(files []*File) error {
 	open := make([]*File, 0, len(files))
 	for _, f := range files {
-		first, users := f.mapping.shut()
+		first, users := f.mapping.retire()
 		if users > 0 {
 			for _, f := range open {
 				f.mapping.reopen()

@@ -77,7 +77,7 @@ func (b *HostBuffer) Reset(views []*View) error {
 	if m.isClosed() {
 		return b.file.errClosed()
 	}
-	if _, users := m.shut(); users > 0 {
+	if _, users := m.retire(); users > 0 {
 		return fmt.Errorf("safetensors: reset of a HostBuffer: %d uses of it: %w", users, ErrInUse)
 	}
 	if size <= int64(len(b.memory.data)) && m.state.Load()&pinned == 0 {
@@ -196,8 +196,8 @@ func (b *HostBuffer) Size() int64 { return int64(len(b.memory.data)) }
 // Close frees the memory, under the same conditions as File.Close.
 func (b *HostBuffer) Close() error { return b.file.Close() }
 
-// begin keeps the memory valid until end.
-func (b *HostBuffer) begin(p *LoadPlan) error {
+// startLoad keeps the memory valid until end.
+func (b *HostBuffer) startLoad(p *LoadPlan) error {
 	if !slices.Equal(p.views, b.from) {
 		return fmt.Errorf("safetensors: load into a HostBuffer that was made for other views: %w", ErrRange)
 	}

@@ -8,15 +8,15 @@ import "sync"
 // remaining chunks.
 type lanes struct {
 	mu    sync.Mutex
-	spans []lane
+	spans []chunkQueue
 }
 
-// lane is the range of chunks from next to end, exclusive.
-type lane struct{ next, end int }
+// chunkQueue is the range of chunks from next to end, exclusive.
+type chunkQueue struct{ next, end int }
 
 // newLanes assigns a lane of about the same number of bytes to each reader.
 func newLanes(chunks []Chunk, readers int) *lanes {
-	l := &lanes{spans: make([]lane, readers)}
+	l := &lanes{spans: make([]chunkQueue, readers)}
 	var total, sum int64
 	for i := range chunks {
 		total += chunks[i].Length
@@ -35,15 +35,15 @@ func newLanes(chunks []Chunk, readers int) *lanes {
 		if i == readers-1 {
 			end = len(chunks)
 		}
-		l.spans[i] = lane{next, end}
+		l.spans[i] = chunkQueue{next, end}
 		next = end
 	}
 	return l
 }
 
-// take returns the index of the next chunk for a reader, and false if none is
+// nextChunk returns the index of the next chunk for a reader, and false if none is
 // left.
-func (l *lanes) take(reader int) (int, bool) {
+func (l *lanes) nextChunk(reader int) (int, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	own := &l.spans[reader]
@@ -58,7 +58,7 @@ func (l *lanes) take(reader int) (int, bool) {
 			return 0, false
 		}
 		middle := longest.next + (longest.end-longest.next)/2
-		*own, longest.end = lane{middle, longest.end}, middle
+		*own, longest.end = chunkQueue{middle, longest.end}, middle
 	}
 	own.next++
 	return own.next - 1, true

@@ -38,7 +38,7 @@ func (p *LoadPlan) Load(ctx context.Context, sink Sink, o LoadOptions) (LoadStat
 	}
 	defer release()
 	if s, ok := sink.(session); ok {
-		if err := s.begin(p); err != nil {
+		if err := s.startLoad(p); err != nil {
 			return LoadStats{}, err
 		}
 		defer s.end()
@@ -153,7 +153,7 @@ func (l *loader) run(ctx context.Context, threads int) (failure error) {
 			var w worker
 			defer w.close()
 			for {
-				number, ok := lanes.take(i)
+				number, ok := lanes.nextChunk(i)
 				if !ok {
 					return
 				}
@@ -174,7 +174,7 @@ func (l *loader) load(ctx context.Context, w *worker, c *Chunk) error {
 		return fmt.Errorf("safetensors: load: %w", context.Cause(ctx))
 	}
 	f := l.feeds[l.plan.runs[c.run].origin.number]
-	f.begin()
+	f.startChunk()
 	defer f.end()
 	if l.inPlace[c.run] {
 		at, err := f.makeResident(c)

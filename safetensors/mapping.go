@@ -93,9 +93,9 @@ func (m *mapping) pin() bool {
 	}
 }
 
-// shut closes the mapping unless it has users. first is true for the one caller
+// retire closes the mapping unless it has users. first is true for the one caller
 // who must free the mapping.
-func (m *mapping) shut() (first bool, users int64) {
+func (m *mapping) retire() (first bool, users int64) {
 	for {
 		state := m.state.Load()
 		if state&closed != 0 {

@@ -127,11 +127,11 @@ func (n modelName) find(dir string) (path string, isIndex bool, err error) {
 			return "", false, fmt.Errorf("safetensors: %w", err)
 		}
 	}
-	return "", false, fmt.Errorf("safetensors: %s holds neither %s nor %s%s: %w", dir, n.file(), n.index(), others(dir), fs.ErrNotExist)
+	return "", false, fmt.Errorf("safetensors: %s holds neither %s nor %s%s: %w", dir, n.file(), n.index(), similarFiles(dir), fs.ErrNotExist)
 }
 
-// others lists files of a folder that the caller may have meant.
-func others(dir string) string {
+// similarFiles lists files of a folder that the caller may have meant.
+func similarFiles(dir string) string {
 	files, _ := os.ReadDir(dir)
 	var names []string
 	for _, f := range files {

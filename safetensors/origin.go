@@ -19,8 +19,8 @@ type origins struct {
 	byFile map[*File][2]*origin // in memory, and not
 }
 
-// of returns the origin of v and the offset of v in it.
-func (s *origins) of(v *View) (*origin, int64) {
+// find returns the origin of v and the offset of v in it.
+func (s *origins) find(v *View) (*origin, int64) {
 	if v.begin == nowhere {
 		return s.add(&origin{file: v.file, reader: v.source.r, base: v.source.offset}), 0
 	}

@@ -24,7 +24,7 @@ func (r *record) readPlain(s *scanner, last DType) bool {
 	end := literal(text, i, dtypes[last].name)
 	if r.dtype = last; end < 0 {
 		end = plainPrefix(text, i)
-		if r.dtype = dtypeNamed(s.piece(i, end)); r.dtype == Invalid {
+		if r.dtype = dtypeNamed(s.slice(i, end)); r.dtype == Invalid {
 			return false
 		}
 	}

@@ -93,7 +93,7 @@ func (p *LoadPlan) extents() []extent {
 	for i, v := range p.views {
 		if n := int64(v.Len()); n > 0 {
 			p.Bytes += n
-			o, begin := origins.of(v)
+			o, begin := origins.find(v)
 			extents = append(extents, extent{view: i, origin: o, begin: begin, end: begin + n})
 		}
 	}

@@ -293,7 +293,7 @@ func TestLanes(t *testing.T) {
 		taken := make([]int, len(chunks))
 		active := rapid.IntRange(1, readers).Draw(t, "active") // the others are slow
 		for {
-			number, ok := l.take(rapid.IntRange(0, active-1).Draw(t, "reader"))
+			number, ok := l.nextChunk(rapid.IntRange(0, active-1).Draw(t, "reader"))
 			if !ok {
 				break
 			}
@@ -311,13 +311,13 @@ func TestLanesAreFair(t *testing.T) {
 	for i := range chunks {
 		chunks[i].Length = 5
 	}
-	assert.Equal(t, []lane{{0, 4}, {4, 8}, {8, 12}}, newLanes(chunks, 3).spans)
+	assert.Equal(t, []chunkQueue{{0, 4}, {4, 8}, {8, 12}}, newLanes(chunks, 3).spans)
 	l := newLanes(chunks, 2)
 	for range 6 {
-		l.take(0)
+		l.nextChunk(0)
 	}
-	n, ok := l.take(0)
+	n, ok := l.nextChunk(0)
 	assert.True(t, ok)
 	assert.Equal(t, 9, n, "half of what the other has left")
-	assert.Equal(t, lane{6, 9}, l.spans[1])
+	assert.Equal(t, chunkQueue{6, 9}, l.spans[1])
 }

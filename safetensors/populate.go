@@ -88,8 +88,8 @@ func (f *feed) makeResident(c *Chunk) (at int64, err error) {
 		return 0, nil
 	}
 	memory := f.origin.memory[c.Offset : c.Offset+c.Length]
-	way, start := f.ways.choose(), time.Now()
-	defer func() { f.ways.record(way, c.Length, time.Since(start)) }()
+	way, start := f.methods.choose(), time.Now()
+	defer func() { f.methods.record(way, c.Length, time.Since(start)) }()
 	if way == byCall && mapPages(memory) {
 		return 0, nil
 	}

@@ -122,13 +122,13 @@ func (s *scanner) string() (string, error) {
 	s.pos = i
 	if i < len(s.text) && s.text[i] == '"' {
 		s.pos++
-		return s.piece(start, i), nil
+		return s.slice(start, i), nil
 	}
 	return s.escapedString(start)
 }
 
-// piece returns part of the text, without a copy.
-func (s *scanner) piece(from, to int) string {
+// slice returns part of the text, without a copy.
+func (s *scanner) slice(from, to int) string {
 	return unsafe.String(unsafe.SliceData(s.text[from:to]), to-from)
 }
 

@@ -48,6 +48,6 @@ type InPlaceSink interface {
 
 // session is a sink of this package that is told when a load begins and ends.
 type session interface {
-	begin(*LoadPlan) error
+	startLoad(*LoadPlan) error
 	end()
 }

@@ -162,7 +162,7 @@ func (m *bpe) encode(dst []int32, word string) ([]int32, error) {
 		return nil, err
 	}
 	dst = dst[:n+m.merge(dst[n:])]
-	m.cache.put(word, dst[n:])
+	m.cache.add(word, dst[n:])
 	return dst, nil
 }
 

@@ -44,7 +44,7 @@ func (c *wordCache) get(dst []int32, word string) ([]int32, bool) {
 	return append(dst, ids...), ok
 }
 
-func (c *wordCache) put(word string, ids []int32) {
+func (c *wordCache) add(word string, ids []int32) {
 	if len(word) > cacheWordBytes {
 		return
 	}

@@ -31,7 +31,7 @@ func (s *Stream) Push(id int32) (string, error) {
 	if err := s.step(id); err != nil {
 		return "", err
 	}
-	return s.text.take(), nil
+	return s.text.takeText(), nil
 }
 
 // Flush ends the text and returns the rest of it. The stream can then be used for
@@ -39,7 +39,7 @@ func (s *Stream) Push(id int32) (string, error) {
 func (s *Stream) Flush() string {
 	s.steps.end()
 	s.steps = openDecoders(s.t.decoders, &s.text)
-	return s.text.take()
+	return s.text.takeText()
 }
 
 func (s *Stream) step(id int32) error {
@@ -65,7 +65,7 @@ type textSink struct{ b strings.Builder }
 func (s *textSink) token(text string) { s.b.WriteString(text) }
 func (s *textSink) end()              {}
 
-func (s *textSink) take() string {
+func (s *textSink) takeText() string {
 	text := s.b.String()
 	s.b.Reset()
 	return text

@@ -87,7 +87,7 @@ func inside(d decoder, token string, fused bool) string {
 	var text textSink
 	steps := d.open(&text, false)
 	steps.token("x")
-	text.take()
+	text.takeText()
 	steps.token(token)
-	return text.take()
+	return text.takeText()
 }

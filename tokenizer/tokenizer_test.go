@@ -254,13 +254,13 @@ func TestConcurrentUse(t *testing.T) {
 func TestCacheIsBounded(t *testing.T) {
 	c := newWordCache()
 	for i := range cacheShards * cacheShardWords * 2 {
-		c.put(strings.Repeat("x", i%60)+string(rune('a'+i%26))+string(rune(0x4E00+i%20000)), []int32{int32(i)})
+		c.add(strings.Repeat("x", i%60)+string(rune('a'+i%26))+string(rune(0x4E00+i%20000)), []int32{int32(i)})
 	}
 	for i := range c.shards {
 		assert.LessOrEqual(t, len(c.shards[i].words), cacheShardWords)
 	}
 	long := strings.Repeat("x", cacheWordBytes+1)
-	c.put(long, []int32{1})
+	c.add(long, []int32{1})
 	_, ok := c.get(nil, long)
 	assert.False(t, ok)
 }

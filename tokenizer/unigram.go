@@ -94,7 +94,7 @@ func (m *unigram) encode(dst []int32, text string) ([]int32, error) {
 		}
 		dst = append(dst, *m.unknown)
 	}
-	m.cache.put(text, dst[n:])
+	m.cache.add(text, dst[n:])
 	return dst, nil
 }
 

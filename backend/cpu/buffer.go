@@ -13,7 +13,7 @@ type buffer struct {
 	keep     any
 	readOnly bool
 	freed    bool
-	of       *buffer // what it is a part of, or nil
+	parent   *buffer // what it is a part of, or nil
 	release  func()
 
 	copies     []copied // for products, of an imported buffer
@@ -43,7 +43,7 @@ func bytesOf(b backend.Buffer) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("cpu: a %T is not a buffer of this backend", b)
 	}
-	if c.freed || c.of != nil && c.of.freed {
+	if c.freed || c.parent != nil && c.parent.freed {
 		return nil, fmt.Errorf("cpu: buffer: %w", backend.ErrClosed)
 	}
 	return c.data, nil

@@ -75,7 +75,7 @@ func Open(o backend.Options) (*Device, error) {
 	scores := attention.New(p, g)
 	scores.SetInvariant(o.BatchInvariant)
 	d := &Device{pool: p, gemm: g, attention: scores, prefetcher: newPrefetcher(g, threads), precision: o.Precision, invariant: o.BatchInvariant, profile: o.Profile}
-	p.Meanwhile(d.prefetcher.bite)
+	p.SetIdleWork(d.prefetcher.bite)
 	return d, nil
 }
 
@@ -160,7 +160,7 @@ func (d *Device) Part(b backend.Buffer, off, n int) (backend.Buffer, error) {
 		return nil, fmt.Errorf("cpu: a part of %d bytes at %d of a buffer of %d", n, off, len(data))
 	}
 	whole := b.(*buffer)
-	return &buffer{data: data[off : off+n : off+n], of: whole, readOnly: whole.readOnly}, nil
+	return &buffer{data: data[off : off+n : off+n], parent: whole, readOnly: whole.readOnly}, nil
 }
 
 // Import returns a buffer over the bytes of src, without a copy.
@@ -234,7 +234,7 @@ func (d *Device) compile(p *ir.Program, arena *buffer) (*executable, error) {
 	e.pause = e.rest
 	e.prefetches = newPrefetches(e.steps)
 	n := e.run.need
-	floats := n.temp + d.pool.Workers()*n.room
+	floats := n.temp + d.pool.Workers()*n.wide
 	scratch, err := d.Alloc(4*floats + n.masks)
 	if err != nil {
 		return nil, err

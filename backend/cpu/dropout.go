@@ -11,12 +11,12 @@ func dropoutKernel(r *run, l *ir.Launch) func() error {
 	d := r.newDrop(l.Attr.(ir.DropoutAttr), l.In[1], l.Out[0])
 	var x, dst values
 	r.reserveRoom(l, 2, storedElements)
-	part := func(lo, hi int, m *room) {
+	part := func(lo, hi int, m *wideScratch) {
 		for n := 0; lo < hi; lo += n {
-			n = m.begin(hi - lo)
+			n = m.reset(hi - lo)
 			y := dst.out(lo, n, m)
 			d.apply(y, x.in(lo, n, m), lo)
-			dst.put(lo, y)
+			dst.store(lo, y)
 		}
 	}
 	return func() error {

@@ -22,9 +22,9 @@ func unaryKernel(r *run, l *ir.Launch) func() error {
 	var x, dst values
 	op, fast := unaryVec[fn]
 	r.reserveRoom(l, 2, storedElements)
-	part := func(lo, hi int, m *room) {
+	part := func(lo, hi int, m *wideScratch) {
 		for n := 0; lo < hi; lo += n {
-			n = m.begin(hi - lo)
+			n = m.reset(hi - lo)
 			y, x := dst.out(lo, n, m), x.in(lo, n, m)
 			if fast {
 				vec.Apply(op, y, x)
@@ -33,7 +33,7 @@ func unaryKernel(r *run, l *ir.Launch) func() error {
 					y[i] = float32(fn.Eval(float64(v)))
 				}
 			}
-			dst.put(lo, y)
+			dst.store(lo, y)
 		}
 	}
 	return func() error {

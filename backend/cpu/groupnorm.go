@@ -85,15 +85,15 @@ func (p *groupNorm) part(i int) (lo, hi int) {
 	return i * p.pixel * p.c, min(p.pixels, (i+1)*p.pixel) * p.c
 }
 
-// room returns the memory for the sums of part i.
-func (p *groupNorm) room(i int) (d, sum, squares []float32) {
+// sumBuffers returns the memory for the sums of part i.
+func (p *groupNorm) sumBuffers(i int) (d, sum, squares []float32) {
 	room := p.sums[3*i*p.wide:][:3*p.wide]
 	return room[:p.wide], room[p.wide : 2*p.wide], room[2*p.wide:]
 }
 
 func (p *groupNorm) addParts(lo, hi int) {
 	for i := lo; i < hi; i++ {
-		d, sum, squares := p.room(i)
+		d, sum, squares := p.sumBuffers(i)
 		clear(sum)
 		clear(squares)
 		from, to := p.part(i)
@@ -114,7 +114,7 @@ func (p *groupNorm) collect() {
 	size := p.c / p.a.Groups
 	for i := range p.parts {
 		from, to := p.part(i)
-		_, sums, squares := p.room(i)
+		_, sums, squares := p.sumBuffers(i)
 		first := p.x[from:to]
 		first = first[:min(p.wide, len(first))]
 		rows, more := (to-from)/p.wide, (to-from)%p.wide

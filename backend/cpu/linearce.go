@@ -46,15 +46,15 @@ func newLinearCE(r *run, l *ir.Launch, grad bool) *linearCE {
 	c.clean, c.gather, c.lossesOfRows, c.scatter = c.cleanRows, c.gatherRows, c.losses, c.scatterRows
 	c.measure()
 	n, _ := r.matrix(c.x)
-	per := c.stretch(n)
-	r.reserve(c.room(n, per))
+	per := c.rowsPerBlock(n)
+	r.reserve(c.scratchSize(n, per))
 	c.forward = gemm.Call{M: per, N: c.v, LDC: c.v, Pairs: []gemm.Pair{{A: gemm.Matrix{Stride: c.d}, B: r.form(c.w, true), K: c.d, Alpha: 1}}}
 	r.reserveProduct(&c.forward)
-	c.packForward = r.want(&c.forward, 0, c.w)
+	c.packForward = r.requestPack(&c.forward, 0, c.w)
 	if grad {
 		c.backward = gemm.Call{M: per, N: c.d, LDC: c.d, Pairs: []gemm.Pair{{A: gemm.Matrix{Stride: c.v}, B: r.form(c.w, false), K: c.v, Alpha: 1}}}
 		r.reserveProduct(&c.backward)
-		c.packBackward = r.want(&c.backward, 0, c.w)
+		c.packBackward = r.requestPack(&c.backward, 0, c.w)
 	}
 	return c
 }
@@ -64,13 +64,13 @@ func (c *linearCE) measure() {
 	c.v, _ = c.r.matrix(c.w)
 }
 
-// stretch returns the number of labelled rows to process at a time.
-func (c *linearCE) stretch(n int) int {
+// rowsPerBlock returns the number of labelled rows to process at a time.
+func (c *linearCE) rowsPerBlock(n int) int {
 	return min(max(logitBytes/(4*max(1, c.v)), logitRows), max(1, n))
 }
 
-// room returns the memory in floats for n rows, with blocks of per labelled rows.
-func (c *linearCE) room(n, per int) int { return 2*n + per*(c.v+2*c.d) }
+// scratchSize returns the memory in floats for n rows, with blocks of per labelled rows.
+func (c *linearCE) scratchSize(n, per int) int { return 2*n + per*(c.v+2*c.d) }
 
 // run computes the losses; with grad it also writes their gradient times scales to dx.
 func (c *linearCE) run(losses []float32, dx values, scales []float32) error {
@@ -83,7 +83,7 @@ func (c *linearCE) run(losses []float32, dx values, scales []float32) error {
 	if c.each {
 		clear(losses)
 	}
-	tmp := r.temp(c.room(len(c.labels), c.stretch(len(c.labels))))
+	tmp := r.temp(c.scratchSize(len(c.labels), c.rowsPerBlock(len(c.labels))))
 	c.rows, tmp = asWords(tmp[:len(c.labels)])[:0], tmp[len(c.labels):]
 	for i, y := range c.labels {
 		if y >= 0 {
@@ -93,7 +93,7 @@ func (c *linearCE) run(losses []float32, dx values, scales []float32) error {
 	if c.grad {
 		r.elements(dx.n, c.clean)
 	}
-	per := c.stretch(len(c.rows))
+	per := c.rowsPerBlock(len(c.rows))
 	c.loss, tmp = tmp[:len(c.rows)], tmp[len(c.rows):]
 	c.logits, tmp = tmp[:per*c.v], tmp[per*c.v:]
 	c.gathered, c.back = tmp[:per*c.d], tmp[per*c.d:2*per*c.d]

@@ -131,22 +131,22 @@ func (d *Device) PackedBytes(mode backend.Pack, programs ...*ir.Program) (int64,
 	return sum, nil
 }
 
-// wanted is a copy that a launch of a program would use.
-type wanted struct {
+// packRequest is a copy that a launch of a program would use.
+type packRequest struct {
 	arg   int
 	trans bool
 	elem  gemm.Elem
 	k, n  int
 }
 
-// want records which weights, the second operands of its pairs, a multiplication of this number of rows would use
+// requestPack records which weights, the second operands of its pairs, a multiplication of this number of rows would use
 // packed.
-func (r *run) want(c *gemm.Call, pair int, v ir.Ref) bool {
+func (r *run) requestPack(c *gemm.Call, pair int, v ir.Ref) bool {
 	if !r.packs(v, c) {
 		return false
 	}
 	p := &c.Pairs[pair]
-	r.copies = append(r.copies, wanted{v.Index, p.B.Trans, p.B.Elem, p.K, c.N})
+	r.copies = append(r.copies, packRequest{v.Index, p.B.Trans, p.B.Elem, p.K, c.N})
 	return true
 }
 

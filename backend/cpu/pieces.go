@@ -22,14 +22,14 @@ const (
 // piece: the order of summation depends neither on the position of an element nor on the number of columns from 65
 // on.
 func (r *run) multiply(c *gemm.Call) {
-	n := r.pieces(c)
+	n := r.columnRanges(c)
 	if n < 2 {
 		r.dev.gemm.Run(c)
 		return
 	}
 	for i := range n {
 		r.rest()
-		r.dev.gemm.Run(r.piece(c, i*c.N/n/pieceAlign*pieceAlign, (i+1)*c.N/n/pieceAlign*pieceAlign, i == n-1))
+		r.dev.gemm.Run(r.columnRange(c, i*c.N/n/pieceAlign*pieceAlign, (i+1)*c.N/n/pieceAlign*pieceAlign, i == n-1))
 	}
 }
 
@@ -37,7 +37,7 @@ func (r *run) multiply(c *gemm.Call) {
 func (r *run) multiplyAll(calls []*gemm.Call) {
 	large := false
 	for _, c := range calls {
-		large = large || r.pieces(c) > 1
+		large = large || r.columnRanges(c) > 1
 	}
 	if !large {
 		r.dev.gemm.RunAll(calls)
@@ -48,8 +48,8 @@ func (r *run) multiplyAll(calls []*gemm.Call) {
 	}
 }
 
-// pieces returns the number of pieces of a multiplication, 1 if the run is not preemptible.
-func (r *run) pieces(c *gemm.Call) int {
+// columnRanges returns the number of pieces of a multiplication, 1 if the run is not preemptible.
+func (r *run) columnRanges(c *gemm.Call) int {
 	if r.rest == nil || c.M <= pieceRows || c.Filter != nil {
 		return 1
 	}
@@ -67,8 +67,8 @@ func (r *run) pieces(c *gemm.Call) int {
 	return max(1, min(flops/pieceFlops, c.N/pieceCols))
 }
 
-// piece returns the multiplication for columns [from,to), or all from from on if last is set.
-func (r *run) piece(c *gemm.Call, from, to int, last bool) *gemm.Call {
+// columnRange returns the multiplication for columns [from,to), or all from from on if last is set.
+func (r *run) columnRange(c *gemm.Call, from, to int, last bool) *gemm.Call {
 	if last {
 		to = c.N
 	}

@@ -288,14 +288,14 @@ func gatherKernel(r *run, l *ir.Launch) func() error {
 	var fail error
 	_, width := r.matrix(table)
 	r.reserveRoom(l, 1, width)
-	part := func(lo, hi int, m *room) {
+	part := func(lo, hi int, m *wideScratch) {
 		for i := lo; i < hi; i++ {
-			m.begin(d)
+			m.reset(d)
 			at, y := int(ids[i])*d*size, dst.out(i*d, d, m)
 			if err := tensor.ToFloat32(y, src[at:at+d*size], dtype); err != nil {
 				fail = err
 			}
-			dst.put(i*d, y)
+			dst.store(i*d, y)
 		}
 	}
 	return func() (err error) {

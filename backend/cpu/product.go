@@ -40,7 +40,7 @@ func newProduct(r *run, l *ir.Launch) *matrixProduct {
 	p.sizes()
 	if len(l.Out[0].Type.Shape) == 2 {
 		for i := range p.packs {
-			p.packs[i] = r.want(&p.call, i, l.In[2*i+1])
+			p.packs[i] = r.requestPack(&p.call, i, l.In[2*i+1])
 		}
 	}
 	return p

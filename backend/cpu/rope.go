@@ -38,14 +38,14 @@ func ropeKernel(r *run, l *ir.Launch) func() error {
 	if a.Interleaved {
 		turn = rotateNeighbours
 	}
-	part := func(lo, hi int, m *room) {
+	part := func(lo, hi int, m *wideScratch) {
 		h := a.HeadDim / 2
 		for i := lo; i < hi; i++ {
 			cs := table[i*2*h : i*2*h+2*h]
-			m.begin(d)
+			m.reset(d)
 			y := dst.out(i*d, d, m)
 			turn(y, x.in(i*d, d, m), a.HeadDim, cs[:h], cs[h:], a.Inverse)
-			dst.put(i*d, y)
+			dst.store(i*d, y)
 		}
 	}
 	return func() error {

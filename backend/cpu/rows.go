@@ -13,12 +13,12 @@ func rmsNormKernel(r *run, l *ir.Launch) func() error {
 	var w []float32
 	_, d := r.matrix(l.Out[0])
 	r.reserveRoom(l, 2, d)
-	part := func(lo, hi int, m *room) {
+	part := func(lo, hi int, m *wideScratch) {
 		for i := lo * d; i < hi*d; i += d {
-			m.begin(d)
+			m.reset(d)
 			y := dst.out(i, d, m)
 			vec.RMSNorm(y, x.in(i, d, m), w, eps)
-			dst.put(i, y)
+			dst.store(i, y)
 		}
 	}
 	return func() error {
@@ -36,12 +36,12 @@ func rmsNormGradKernel(r *run, l *ir.Launch) func() error {
 	var w []float32
 	_, d := r.matrix(l.Out[0])
 	r.reserveRoom(l, 3, d)
-	part := func(lo, hi int, m *room) {
+	part := func(lo, hi int, m *wideScratch) {
 		for i := lo * d; i < hi*d; i += d {
-			m.begin(d)
+			m.reset(d)
 			y := dx.out(i, d, m)
 			vec.RMSNormGrad(y, nil, dy.in(i, d, m), x.in(i, d, m), w, eps)
-			dx.put(i, y)
+			dx.store(i, y)
 		}
 	}
 	return func() error {
@@ -98,12 +98,12 @@ func gluKernel(r *run, l *ir.Launch) func() error {
 	act := activations[l.Attr.(ir.GLUAttr).Act]
 	var gate, up, dst values
 	r.reserveRoom(l, 3, storedElements)
-	part := func(lo, hi int, m *room) {
+	part := func(lo, hi int, m *wideScratch) {
 		for n := 0; lo < hi; lo += n {
-			n = m.begin(hi - lo)
+			n = m.reset(hi - lo)
 			y := dst.out(lo, n, m)
 			vec.GLU(act, y, gate.in(lo, n, m), up.in(lo, n, m))
-			dst.put(lo, y)
+			dst.store(lo, y)
 		}
 	}
 	return func() error {
@@ -117,13 +117,13 @@ func gluGradKernel(r *run, l *ir.Launch) func() error {
 	act := activations[l.Attr.(ir.GLUAttr).Act]
 	var dy, gate, up, dgate, dup values
 	r.reserveRoom(l, 5, storedElements)
-	part := func(lo, hi int, m *room) {
+	part := func(lo, hi int, m *wideScratch) {
 		for n := 0; lo < hi; lo += n {
-			n = m.begin(hi - lo)
+			n = m.reset(hi - lo)
 			g, u := dgate.out(lo, n, m), dup.out(lo, n, m)
 			vec.GLUGrad(act, g, u, dy.in(lo, n, m), gate.in(lo, n, m), up.in(lo, n, m))
-			dgate.put(lo, g)
-			dup.put(lo, u)
+			dgate.store(lo, g)
+			dup.store(lo, u)
 		}
 	}
 	return func() error {

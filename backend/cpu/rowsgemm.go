@@ -25,7 +25,7 @@ type rowsGemm struct {
 
 	rowGroups
 	index             []int32
-	apart             []bool // per group: its rows are not contiguous
+	scattered         []bool // per group: its rows are not contiguous
 	x                 *gathered
 	src, dst          []float32 // x and the result
 	rows, results     []float32 // of groups that are apart, by their place in order
@@ -44,9 +44,9 @@ func rowsGemmKernel(r *run, l *ir.Launch) func() error {
 	p.e = p.a.Matrices(p.types, 2)
 	p.copyBase = func(lo, hi int) { copy(p.dst[lo:hi], p.base[lo:hi]) }
 	p.bring, p.back = p.bringRows, p.putBack
-	p.apart = make([]bool, p.e)
+	p.scattered = make([]bool, p.e)
 	n, _ := r.matrix(l.In[0])
-	r.reserve(p.room(n))
+	r.reserve(p.scratchSize(n))
 	p.calls = make([]gemm.Call, max(1, min(blocksOnce, n+p.e)))
 	for i := range p.calls {
 		p.calls[i] = gemm.Call{Invariant: true, Pairs: make([]gemm.Pair, 1)}
@@ -56,8 +56,8 @@ func rowsGemmKernel(r *run, l *ir.Launch) func() error {
 	return p.run
 }
 
-// room returns the memory in floats for n rows.
-func (p *rowsGemm) room(n int) int {
+// scratchSize returns the memory in floats for n rows.
+func (p *rowsGemm) scratchSize(n int) int {
 	return wordsOfGroups(n, p.e) + n*(p.k+p.a.Width)
 }
 
@@ -105,7 +105,7 @@ func (p *rowsGemm) run() error {
 	r, l := p.r, p.l
 	p.index = r.i32(l.In[1])
 	n := len(p.index)
-	memory := r.temp(p.room(n))
+	memory := r.temp(p.scratchSize(n))
 	groups := wordsOfGroups(n, p.e)
 	if err := p.sort(asWords(memory[:groups]), p.index, p.e); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (p *rowsGemm) run() error {
 		}
 	}
 	if p.findApart() {
-		p.x.take(p.rows, p.src, p.order[:p.starts[p.e]])
+		p.x.copyRows(p.rows, p.src, p.order[:p.starts[p.e]])
 		if p.a.HasC {
 			r.rows(n, p.a.Width, p.bring)
 		}
@@ -138,8 +138,8 @@ func (p *rowsGemm) run() error {
 func (p *rowsGemm) findApart() (some bool) {
 	for e := range p.e {
 		rows, _ := p.group(e)
-		p.apart[e] = len(rows) > 0 && !together(rows)
-		some = some || p.apart[e]
+		p.scattered[e] = len(rows) > 0 && !together(rows)
+		some = some || p.scattered[e]
 	}
 	return some
 }
@@ -149,7 +149,7 @@ func (p *rowsGemm) bringRows(lo, hi int) {
 	w := p.a.Width
 	for at := lo; at < hi; at++ {
 		i := int(p.order[at])
-		if e := p.index[i]; e >= 0 && p.apart[e] {
+		if e := p.index[i]; e >= 0 && p.scattered[e] {
 			copy(p.results[at*w:at*w+w], p.dst[i*w:])
 		}
 	}
@@ -164,7 +164,7 @@ func (p *rowsGemm) putBack(lo, hi int) {
 		row, e, gives := p.dst[i*w:i*w+w], int(p.index[i]), 0
 		if e >= 0 {
 			_, gives = p.a.Size(p.types, 2, e)
-			if p.apart[e] {
+			if p.scattered[e] {
 				copy(row[:gives], p.results[at*w:])
 			}
 		}
@@ -211,7 +211,7 @@ func (p *rowsGemm) add(e int, rows []int32, first, m0, m1 int) {
 	*pair = p.pair(e)
 	pair.B = p.matrix(e)
 	x, y := p.rows[(first+m0)*p.k:], p.results[(first+m0)*p.a.Width:]
-	if !p.apart[e] {
+	if !p.scattered[e] {
 		x, y = p.src[(int(rows[0])+m0)*p.k:], p.dst[(int(rows[0])+m0)*p.a.Width:]
 	}
 	pair.A = gemm.Of(x, p.k)

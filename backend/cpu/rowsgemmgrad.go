@@ -27,7 +27,7 @@ func rowsGemmGradKernel(r *run, l *ir.Launch) func() error {
 	}
 	p.e = p.a.Matrices(p.types, 3)
 	n, _ := r.matrix(l.In[1])
-	r.reserve(p.room(n))
+	r.reserve(p.scratchSize(n))
 	p.calls, p.list = make([]gemm.Call, p.e), make([]*gemm.Call, p.e)
 	for e := range p.e {
 		p.calls[e].Pairs, p.list[e] = make([]gemm.Pair, 1), &p.calls[e]
@@ -38,7 +38,7 @@ func rowsGemmGradKernel(r *run, l *ir.Launch) func() error {
 	return p.run
 }
 
-func (p *rowsGemmGrad) room(n int) int { return wordsOfGroups(n, p.e) + n*(p.k+p.a.Width) }
+func (p *rowsGemmGrad) scratchSize(n int) int { return wordsOfGroups(n, p.e) + n*(p.k+p.a.Width) }
 
 // size sets the shape of the multiplication for matrix e over this number of rows.
 func (p *rowsGemmGrad) size(e, rows int) {
@@ -57,15 +57,15 @@ func (p *rowsGemmGrad) run() error {
 	r, l := p.r, p.l
 	index := r.i32(l.In[2])
 	n := len(index)
-	memory := r.temp(p.room(n))
+	memory := r.temp(p.scratchSize(n))
 	groups := wordsOfGroups(n, p.e)
 	if err := p.sort(asWords(memory[:groups]), index, p.e); err != nil {
 		return err
 	}
 	dy, x := memory[groups:][:n*p.a.Width], memory[groups+n*p.a.Width:]
 	mine := p.order[:p.starts[p.e]]
-	p.dy.take(dy, r.f32(l.In[0]), mine)
-	p.x.take(x, r.f32(l.In[1]), mine)
+	p.dy.copyRows(dy, r.f32(l.In[0]), mine)
+	p.x.copyRows(x, r.f32(l.In[1]), mine)
 	for e := range p.e {
 		rows, first := p.group(e)
 		p.size(e, len(rows))

@@ -77,8 +77,8 @@ func newGathered(r *run, v ir.Ref) *gathered {
 	return g
 }
 
-// take copies the rows of src into dst, in order.
-func (g *gathered) take(dst, src []float32, order []int32) {
+// copyRows copies the rows of src into dst, in order.
+func (g *gathered) copyRows(dst, src []float32, order []int32) {
 	g.dst, g.src, g.order = dst, src, order
 	g.r.rows(len(order), g.cols, g.part)
 }

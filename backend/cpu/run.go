@@ -59,18 +59,18 @@ type run struct {
 	masks []*keptMask // of dropout
 
 	mode   backend.Pack
-	copies []wanted // packed weights that launches would use
+	copies []packRequest // packed weights that launches would use
 
 	scratch []float32 // for the launch under way
 	need    needs     // of all launches
 
-	rooms []room // per worker; nil if no value is stored narrowly
+	rooms []wideScratch // per worker; nil if no value is stored narrowly
 
 	// Arguments that elements and rows pass to the workers.
 	part        func(lo, hi int)
 	count, size int
 	task        func(i int)
-	partIn      func(lo, hi int, m *room)
+	partIn      func(lo, hi int, m *wideScratch)
 	taskIn      func(worker, i int)
 	noRoom      func(lo, hi int)
 }
@@ -80,7 +80,7 @@ type run struct {
 type needs struct {
 	temp     int             // floats of a run's own
 	masks    int             // bytes of masks that are kept
-	room     int             // floats of a worker's room
+	wide     int             // floats of a worker's wideScratch
 	products gemm.Scratch    // of the engine of products
 	scores   attention.Sizes // of that of attention
 }

@@ -18,7 +18,7 @@ func (d *Device) Scratch(programs ...*ir.Program) (int64, error) {
 		}
 		r, _ := newRun(d, p, backend.PackNever)
 		n := r.need
-		sum += 4*int64(n.temp+d.pool.Workers()*n.room) + int64(n.masks) // of each program; the engines serve all of them
+		sum += 4*int64(n.temp+d.pool.Workers()*n.wide) + int64(n.masks) // of each program; the engines serve all of them
 		all.products = all.products.With(n.products)
 		all.scores = all.scores.With(n.scores)
 	}

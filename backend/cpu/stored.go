@@ -95,11 +95,11 @@ func (r *run) values(v ir.Ref) values {
 }
 
 // in returns n elements from i on: in place, or widened into m.
-func (x *values) in(i, n int, m *room) []float32 {
+func (x *values) in(i, n int, m *wideScratch) []float32 {
 	if x.bf16 == nil {
 		return x.f32[i : i+n]
 	}
-	y := m.take(n)
+	y := m.alloc(n)
 	x.widen(y, i)
 	return y
 }
@@ -115,15 +115,15 @@ func (x *values) widen(dst []float32, i int) {
 }
 
 // out returns the memory to compute n elements from i on. Call put afterwards to round them.
-func (x *values) out(i, n int, m *room) []float32 {
+func (x *values) out(i, n int, m *wideScratch) []float32 {
 	if x.bf16 == nil {
 		return x.f32[i : i+n]
 	}
-	return m.take(n)
+	return m.alloc(n)
 }
 
-// put rounds computed elements and stores them at i. It does nothing for float32, which is computed in place.
-func (x *values) put(i int, y []float32) {
+// store rounds computed elements and stores them at i. It does nothing for float32, which is computed in place.
+func (x *values) store(i int, y []float32) {
 	if x.bf16 != nil {
 		_ = tensor.FromFloat32(x.bf16[2*i:2*(i+len(y))], y, tensor.BF16)
 	}
@@ -144,22 +144,22 @@ func (x *values) move(i int, src *values, j, n int) {
 	case x.bf16 != nil && src.bf16 != nil:
 		copy(x.bf16[2*i:2*(i+n)], src.bf16[2*j:])
 	case x.bf16 != nil:
-		x.put(i, src.f32[j:j+n])
+		x.store(i, src.f32[j:j+n])
 	default:
 		src.widen(x.f32[i:i+n], j)
 	}
 }
 
-// room is the memory in which one worker widens values, a few rows or a block of elements at a time. A nil room
+// wideScratch is the memory in which one worker widens values, a few rows or a block of elements at a time. A nil wideScratch
 // belongs to a program without narrow values.
-type room struct{ all, free []float32 }
+type wideScratch struct{ all, free []float32 }
 
 // storedElements is the number of elements that are widened at a time if rows do not matter.
 const storedElements = 1024
 
-// begin makes all of the room free, for at most n elements, and gives how many
-// to take at a time.
-func (m *room) begin(n int) int {
+// reset frees all of the memory, for at most n elements, and returns the number of elements to
+// process at a time.
+func (m *wideScratch) reset(n int) int {
 	if m == nil {
 		return n
 	}
@@ -167,7 +167,7 @@ func (m *room) begin(n int) int {
 	return min(n, storedElements)
 }
 
-func (m *room) take(n int) (x []float32) {
+func (m *wideScratch) alloc(n int) (x []float32) {
 	x, m.free = m.free[:n:n], m.free[n:]
 	return x
 }
@@ -177,7 +177,7 @@ func (r *run) reserveRoom(l *ir.Launch, operands, elements int) {
 	for _, refs := range [...][]ir.Ref{l.In, l.Out} {
 		for _, v := range refs {
 			if v.Store != tensor.Invalid {
-				r.need.room = max(r.need.room, operands*elements)
+				r.need.wide = max(r.need.wide, operands*elements)
 			}
 		}
 	}
@@ -185,24 +185,24 @@ func (r *run) reserveRoom(l *ir.Launch, operands, elements int) {
 
 // makeRooms assigns memory to the workers' rooms.
 func (r *run) makeRooms(memory []float32) {
-	if r.need.room == 0 {
+	if r.need.wide == 0 {
 		return
 	}
-	r.rooms = make([]room, r.dev.pool.Workers())
+	r.rooms = make([]wideScratch, r.dev.pool.Workers())
 	for i := range r.rooms {
-		r.rooms[i].all, memory = memory[:r.need.room], memory[r.need.room:]
+		r.rooms[i].all, memory = memory[:r.need.wide], memory[r.need.wide:]
 	}
 }
 
 // elementsIn calls f like elements, with a room for each task.
-func (r *run) elementsIn(n int, f func(lo, hi int, m *room)) { r.spreadIn(n, chunk, f) }
+func (r *run) elementsIn(n int, f func(lo, hi int, m *wideScratch)) { r.spreadIn(n, chunk, f) }
 
 // rowsIn calls f like rows, with a room for each task.
-func (r *run) rowsIn(rows, cols int, f func(lo, hi int, m *room)) {
+func (r *run) rowsIn(rows, cols int, f func(lo, hi int, m *wideScratch)) {
 	r.spreadIn(rows, max(1, chunk/max(1, cols)), f)
 }
 
-func (r *run) spreadIn(n, size int, f func(lo, hi int, m *room)) {
+func (r *run) spreadIn(n, size int, f func(lo, hi int, m *wideScratch)) {
 	switch r.partIn = f; {
 	case r.rooms == nil:
 		r.spread(n, size, r.noRoom)

@@ -44,17 +44,17 @@ func storedBinary(r *run, l *ir.Launch, fn ir.BinaryFn) func() error {
 	r.reserveRoom(l, 3, max(d, storedElements))
 	var x, y, dst values
 	var kind repeat
-	part := func(lo, hi int, m *room) {
+	part := func(lo, hi int, m *wideScratch) {
 		for n := 0; lo < hi; lo += n {
-			n = m.begin(hi - lo)
+			n = m.reset(hi - lo)
 			to := dst.out(lo, n, m)
 			f(to, x.in(lo, n, m), y.in(lo, n, m))
-			dst.put(lo, to)
+			dst.store(lo, to)
 		}
 	}
-	rows := func(lo, hi int, m *room) {
+	rows := func(lo, hi int, m *wideScratch) {
 		for i := lo; i < hi; i++ {
-			m.begin(d)
+			m.reset(d)
 			to, from := dst.out(i*d, d, m), x.in(i*d, d, m)
 			switch kind {
 			case one:
@@ -64,7 +64,7 @@ func storedBinary(r *run, l *ir.Launch, fn ir.BinaryFn) func() error {
 			case perCol:
 				f(to, from, y.f32)
 			}
-			dst.put(i*d, to)
+			dst.store(i*d, to)
 		}
 	}
 	var out []int

@@ -184,15 +184,15 @@ func (d *Dataset) appendText(ids []int32) {
 func (d *Dataset) append(ids []int32, loss []Span) {
 	base := len(d.ids)
 	d.appendText(ids)
-	d.mark(base, loss)
+	d.setLossBits(base, loss)
 	d.stats.Rows++
 	d.stats.Tokens += len(ids)
 	d.stats.Longest = max(d.stats.Longest, len(ids))
 	d.stats.LossTokens += d.Targets(d.Len() - 1)
 }
 
-// mark sets the loss bits of spans, relative to token base.
-func (d *Dataset) mark(base int, loss []Span) {
+// setLossBits sets the loss bits of spans, relative to token base.
+func (d *Dataset) setLossBits(base int, loss []Span) {
 	for _, s := range loss {
 		for i := base + s.Start; i < base+s.End; i++ {
 			d.loss[i/64] |= 1 << (i % 64)

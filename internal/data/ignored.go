@@ -46,8 +46,8 @@ const (
 	tokensAdvice    = "token ids are read from .safetensors files (format: tokens), not from JSON lines"
 )
 
-// beside maps keys that are unsupported only for one kind of row to advice.
-var beside = map[kind]map[string]string{
+// adviceByKind maps keys that are unsupported only for one kind of row to advice.
+var adviceByKind = map[kind]map[string]string{
 	kindText:       {"tools": toolsAdvice},
 	kindCompletion: {"tools": toolsAdvice, "input": "put it into the prompt, or leave it out", "instruction": "put it into the prompt, or leave it out"},
 }
@@ -59,7 +59,7 @@ func refuseIgnored(k kind, fields map[string]json.RawMessage, keys []string) err
 	for _, key := range keys {
 		advice, ok := meaningful[key]
 		if !ok {
-			advice, ok = beside[k][key]
+			advice, ok = adviceByKind[k][key]
 		}
 		if ok && !saysNothing(fields[key]) {
 			return problem(ErrIgnored, "%s: found %s beside %s, which would be ignored: %s", key, describe(fields[key]), k, advice)

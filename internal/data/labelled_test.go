@@ -265,7 +265,7 @@ func FuzzLabelled(f *testing.F) {
 		if len(rows) == 0 {
 			return
 		}
-		l, err := settle(rows, o)
+		l, err := convertLabels(rows, o)
 		if err != nil {
 			oneLine(err)
 			return

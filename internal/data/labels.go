@@ -80,8 +80,8 @@ func (o Options) checkClasses() error {
 	return nil
 }
 
-// settle converts the labels of rows, at least one, to numbers.
-func settle(rows []*label, o Options) (*rowLabels, error) {
+// convertLabels converts the labels of rows, at least one, to numbers.
+func convertLabels(rows []*label, o Options) (*rowLabels, error) {
 	kind, err := commonForm(rows)
 	if err != nil {
 		return nil, err

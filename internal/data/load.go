@@ -54,7 +54,7 @@ func Load(ctx context.Context, files []string, o Options) (*Dataset, error) {
 	if err := l.check(files); err != nil || l.encoder.Rows != LabelledRows {
 		return l.set, err
 	}
-	l.set.labels, err = settle(l.labels, l.encoder.Options)
+	l.set.labels, err = convertLabels(l.labels, l.encoder.Options)
 	return l.set, err
 }
 

@@ -106,7 +106,7 @@ func (l *Loader) arrange() error {
 		if longest := l.set.stats.Longest; c.MaxLength < longest {
 			return problem(ErrOption, "found max_length %d for packing, expected at least the %d tokens of the longest row", c.MaxLength, longest)
 		}
-		l.packs = packRows(l.arrival(), l.set.Length, c.MaxLength)
+		l.packs = packRows(l.packingOrder(), l.set.Length, c.MaxLength)
 		l.rows = len(l.packs)
 	}
 	if c.Shuffle {
@@ -121,8 +121,8 @@ func (l *Loader) arrange() error {
 	return nil
 }
 
-// arrival returns the order in which documents are packed.
-func (l *Loader) arrival() []int {
+// packingOrder returns the order in which documents are packed.
+func (l *Loader) packingOrder() []int {
 	docs := make([]int, l.set.Len())
 	next := func(i int) int { return i }
 	if l.cfg.Shuffle {

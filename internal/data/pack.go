@@ -35,16 +35,16 @@ func packOnce(window []int, length func(doc int) int, capacity int) [][]int {
 		return cmp.Compare(length(window[b]), length(window[a]))
 	})
 	var rows [][]int
-	room := newRoomIndex(capacity)
+	room := newFreeSpaceIndex(capacity)
 	for _, place := range byLength {
 		need := length(window[place])
-		row, left, ok := room.take(need)
+		row, left, ok := room.removeBest(need)
 		if !ok {
 			row, left = len(rows), capacity
 			rows = append(rows, nil)
 		}
 		rows[row] = append(rows[row], place)
-		room.put(row, left-need)
+		room.add(row, left-need)
 	}
 	for _, row := range rows {
 		slices.Sort(row)
@@ -58,24 +58,24 @@ func packOnce(window []int, length func(doc int) int, capacity int) [][]int {
 	return rows
 }
 
-// roomIndex finds the fullest row that still has space for a document.
-type roomIndex struct {
+// freeSpaceIndex finds the fullest row that still has space for a document.
+type freeSpaceIndex struct {
 	rows  [][]int  // rows by free tokens, last in first out
 	words []uint64 // bit r%64 of word r/64: rows[r] is not empty
 }
 
-func newRoomIndex(capacity int) *roomIndex {
-	return &roomIndex{rows: make([][]int, capacity+1), words: make([]uint64, capacity/64+1)}
+func newFreeSpaceIndex(capacity int) *freeSpaceIndex {
+	return &freeSpaceIndex{rows: make([][]int, capacity+1), words: make([]uint64, capacity/64+1)}
 }
 
-// put records that a row has room free tokens.
-func (x *roomIndex) put(row, room int) {
+// add records the number of free tokens of a row.
+func (x *freeSpaceIndex) add(row, room int) {
 	x.rows[room] = append(x.rows[room], row)
 	x.words[room/64] |= 1 << (room % 64)
 }
 
-// take removes and returns the row with the least sufficient space.
-func (x *roomIndex) take(need int) (row, room int, ok bool) {
+// removeBest removes and returns the row with the least sufficient space.
+func (x *freeSpaceIndex) removeBest(need int) (row, room int, ok bool) {
 	room, ok = x.next(need)
 	if !ok {
 		return 0, 0, false
@@ -90,7 +90,7 @@ func (x *roomIndex) take(need int) (row, room int, ok bool) {
 }
 
 // next returns the smallest free space, at least room, of any row.
-func (x *roomIndex) next(room int) (int, bool) {
+func (x *freeSpaceIndex) next(room int) (int, bool) {
 	for w := room / 64; w < len(x.words); w++ {
 		word := x.words[w]
 		if w == room/64 {

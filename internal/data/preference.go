@@ -218,6 +218,6 @@ func (d *Dataset) appendPreference(texts [][]int32, answers [][]Span) {
 	d.appendWhole(texts)
 	first := len(d.starts) - 1 - len(texts)
 	for t, spans := range answers {
-		d.mark(d.starts[first+t], spans)
+		d.setLossBits(d.starts[first+t], spans)
 	}
 }

@@ -30,5 +30,5 @@ func (p *Pipeline) sizing(side, multiple int) (sizing, error) {
 			scale: func(m image.Image, s picture.Size) []float32 { return picture.Signed(picture.Lanczos.Scale(m, s)) },
 		}, nil
 	}
-	return sizing{name: "catmull-rom, cover", of: buckets.Of, scale: picture.Cover}, nil
+	return sizing{name: "catmull-rom, cover", of: buckets.Nearest, scale: picture.Cover}, nil
 }

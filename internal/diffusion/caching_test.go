@@ -192,7 +192,7 @@ func (a *album) check(o CacheOptions) {
 		require.NoError(t, err)
 		img, err := picture.Decode(raw)
 		require.NoError(t, err)
-		size := buckets.Of(picture.SizeOf(img))
+		size := buckets.Nearest(picture.SizeOf(img))
 		sizes[size] = true
 		m, err := v.Encode(ctx, vae.Picture{Channels: 3, Height: size.Height, Width: size.Width, Values: picture.Cover(img, size)})
 		require.NoError(t, err)

@@ -192,7 +192,7 @@ func (p *Pipeline) Here() *Pipeline {
 	own.Parts = maps.Clone(p.Parts)
 	for name, part := range own.Parts {
 		if part.files != nil {
-			part.files = part.files.Here()
+			part.files = part.files.CacheOnly()
 			own.Parts[name] = part
 		}
 	}

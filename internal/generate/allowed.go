@@ -8,19 +8,19 @@ import (
 	"github.com/lorafuse/lorafuse/internal/generate/constrain"
 )
 
-// allowed masks the logits of tokens that cannot follow.
-type allowed struct {
+// tokenMask masks the logits of tokens that cannot follow.
+type tokenMask struct {
 	grammar *constrain.Matcher // nil: all tokens
 	eos     []int32            // the tokens that end the answer
 	mask    []uint64
 	logits  []float32
 }
 
-// of returns logits with -Inf for tokens that cannot follow. If ends is false, tokens that end
+// apply returns logits with -Inf for tokens that cannot follow. If ends is false, tokens that end
 // the answer are masked, unless the grammar allows nothing else. If ends is true, they are
 // allowed if the text is complete. It returns ErrOption if only they could follow an
 // incomplete text.
-func (a *allowed) of(logits []float32, ends bool) ([]float32, error) {
+func (a *tokenMask) apply(logits []float32, ends bool) ([]float32, error) {
 	if a.grammar == nil && (ends || len(a.eos) == 0) {
 		return logits, nil
 	}
@@ -56,7 +56,7 @@ func (a *allowed) of(logits []float32, ends bool) ([]float32, error) {
 }
 
 // setEOS allows or masks the tokens that end the answer.
-func (a *allowed) setEOS(can bool) {
+func (a *tokenMask) setEOS(can bool) {
 	for _, id := range a.eos {
 		if id < 0 || int(id) >= len(a.logits) {
 			continue
@@ -70,7 +70,7 @@ func (a *allowed) setEOS(can bool) {
 }
 
 // accept advances the grammar past a token.
-func (a *allowed) accept(id int32) error {
+func (a *tokenMask) accept(id int32) error {
 	if a.grammar == nil || slices.Contains(a.eos, id) {
 		return nil
 	}
@@ -78,4 +78,4 @@ func (a *allowed) accept(id int32) error {
 }
 
 // ended reports whether nothing can follow.
-func (a *allowed) ended() bool { return a.grammar != nil && a.grammar.Ended() }
+func (a *tokenMask) ended() bool { return a.grammar != nil && a.grammar.Ended() }

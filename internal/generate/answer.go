@@ -18,7 +18,7 @@ type Answer struct {
 
 	tokens  []int32 // prompt and answer
 	prompt  int     // tokens
-	allowed allowed
+	allowed tokenMask
 	stop    stopper
 	text    strings.Builder // the text shown so far
 	finish  Finish
@@ -111,7 +111,7 @@ func (a *Answer) next(logits []float32) (Token, error) {
 	}
 	n := len(a.tokens) - a.prompt
 	ends := n >= a.options.MinNewTokens
-	allowed, err := a.allowed.of(logits, ends)
+	allowed, err := a.allowed.apply(logits, ends)
 	if err != nil {
 		return Token{}, fmt.Errorf("generate: token %d: %w", len(a.tokens), err)
 	}

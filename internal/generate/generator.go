@@ -56,8 +56,8 @@ type Generator struct {
 	longest  int               // the longest text that they were made for
 	derived  []nn.Derived
 
-	given  data.Batch // of a run
-	logits []float32
+	runInputs data.Batch // of a run
+	logits    []float32
 }
 
 // lastInput names the input with the index of the token whose logits a run computes, i32 [1].
@@ -200,7 +200,7 @@ func (g *Generator) run(ctx context.Context, ids []int32, length int) error {
 		spec = &g.specs[1]
 	}
 	g.longest = max(g.longest, length)
-	in := &g.given
+	in := &g.runInputs
 	in.Reset()
 	in.AddAfter(ids, at)
 	in.SetInt(nn.Offset, int32(at))

@@ -68,7 +68,7 @@ func isInteger(d safetensors.DType) bool {
 func (w *comparer) block(g *gap, k kind, x, y []byte, p, q safetensors.DType, n int) error {
 	switch k {
 	case asFloat32:
-		w.narrow[0], w.narrow[1] = room(w.narrow[0], n), room(w.narrow[1], n)
+		w.narrow[0], w.narrow[1] = resize(w.narrow[0], n), resize(w.narrow[1], n)
 		if err := toFloat32(w.narrow[0], x, p); err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func (w *comparer) block(g *gap, k kind, x, y []byte, p, q safetensors.DType, n 
 		}
 		compareFloats(g, w.narrow[0], w.narrow[1])
 	case asFloat64:
-		w.wide[0], w.wide[1] = room(w.wide[0], n), room(w.wide[1], n)
+		w.wide[0], w.wide[1] = resize(w.wide[0], n), resize(w.wide[1], n)
 		if err := toFloat64(w.wide[0], x, p); err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func (w *comparer) block(g *gap, k kind, x, y []byte, p, q safetensors.DType, n 
 		}
 		compareFloats(g, w.wide[0], w.wide[1])
 	case asWhole:
-		w.whole[0], w.whole[1] = room(w.whole[0], n), room(w.whole[1], n)
+		w.whole[0], w.whole[1] = resize(w.whole[0], n), resize(w.whole[1], n)
 		toWhole(w.whole[0], x, p)
 		toWhole(w.whole[1], y, q)
 		compareWhole(g, w.whole[0], w.whole[1])

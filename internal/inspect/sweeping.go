@@ -37,12 +37,12 @@ func (s *sweep) add(p *part, data []byte, d safetensors.DType) bool {
 func (s *sweep) block(p *part, data []byte, d safetensors.DType) {
 	switch d {
 	case safetensors.F32:
-		s.f32 = room(s.f32, len(data)/4)
+		s.f32 = resize(s.f32, len(data)/4)
 		// ToFloat32, like ToFloat64, fails only for a wrong length.
 		_ = tensor.ToFloat32(s.f32, data, tensor.F32)
 		addFloats(p, s.f32, finest(d))
 	case safetensors.I64, safetensors.U64:
-		s.keys = room(s.keys, len(data)/8)
+		s.keys = resize(s.keys, len(data)/8)
 		for i := range s.keys {
 			s.keys[i] = binary.LittleEndian.Uint64(data[8*i:]) ^ signBit(d)
 		}
@@ -50,14 +50,14 @@ func (s *sweep) block(p *part, data []byte, d safetensors.DType) {
 	case safetensors.C64:
 		addComplex(p, data)
 	default:
-		s.f64 = room(s.f64, len(data)*8/d.Bits())
+		s.f64 = resize(s.f64, len(data)*8/d.Bits())
 		_ = toFloat64(s.f64, data, d)
 		addFloats(p, s.f64, finest(d))
 	}
 }
 
-// room returns a slice of n elements, in the memory of x if it is large enough.
-func room[T any](x []T, n int) []T {
+// resize returns a slice of n elements, in the memory of x if it is large enough.
+func resize[T any](x []T, n int) []T {
 	if cap(x) < n {
 		return make([]T, n)
 	}

@@ -64,7 +64,7 @@ func (w *writer) write(ctx context.Context, dir string) error {
 		return err
 	}
 	for _, name := range w.merger.Left() {
-		if !w.follows(name) {
+		if !w.staysTied(name) {
 			return fmt.Errorf("the model has no tensor %q to merge into", name)
 		}
 	}
@@ -104,7 +104,7 @@ func (w *writer) list() error {
 		skip[w.inFile(u.Name)] = true
 	}
 	for _, m := range w.model.Modules() {
-		if w.follows(m.Name+".weight") && w.merger.Touches(m.TiedTo+".weight") {
+		if w.staysTied(m.Name+".weight") && w.merger.Touches(m.TiedTo+".weight") {
 			skip[w.inFile(m.Name+".weight")] = true
 		}
 	}
@@ -142,8 +142,8 @@ func (w *writer) list() error {
 // inFile returns the name of a model's weight in its files.
 func (w *writer) inFile(name string) string { return w.model.Stored(name)[0] }
 
-// follows reports whether a weight is tied to another one and remains so.
-func (w *writer) follows(name string) bool {
+// staysTied reports whether a weight is tied to another one and remains so.
+func (w *writer) staysTied(name string) bool {
 	return !slices.Contains(w.result.Untied, name) &&
 		slices.ContainsFunc(w.model.Modules(), func(m nn.Module) bool { return m.TiedTo != "" && m.Name+".weight" == name })
 }

@@ -75,7 +75,7 @@ func besideWhich(name string) string {
 }
 
 func (m *Model) stored4or8(weight string, beside []string) (*converted, error) {
-	r := &storedReader{m: m, weight: weight, beside: beside}
+	r := &storedReader{m: m, weight: weight, companions: beside}
 	var p *converted
 	if slices.Contains(beside, strings.TrimSuffix(weight, weightSuffix)+scaleSuffix) {
 		p = r.eightBit()
@@ -96,11 +96,11 @@ func (m *Model) stored4or8(weight string, beside []string) (*converted, error) {
 
 // storedReader reads the tensors of one weight; the first error stays.
 type storedReader struct {
-	m      *Model
-	weight string
-	beside []string
-	read   []string
-	err    error
+	m          *Model
+	weight     string
+	companions []string
+	read       []string
+	err        error
 }
 
 func (r *storedReader) fail(format string, args ...any) {
@@ -161,7 +161,7 @@ func (r *storedReader) bytes(name string, most int, dtypes ...safetensors.DType)
 // fourBit reads the quantization state of 4-bit codes. The codes themselves are read on use.
 func (r *storedReader) fourBit() *converted {
 	var states []string
-	for _, name := range r.beside {
+	for _, name := range r.companions {
 		if strings.Contains(name, stateSuffix) {
 			states = append(states, name)
 		}
@@ -209,7 +209,7 @@ func (r *storedReader) fourBit() *converted {
 func (r *storedReader) eightBit() *converted {
 	name := strings.TrimSuffix(r.weight, weightSuffix)
 	scb := r.floats(name + scaleSuffix)
-	if slices.Contains(r.beside, name+layoutSuffix) {
+	if slices.Contains(r.companions, name+layoutSuffix) {
 		if b := r.bytes(name+layoutSuffix, 8, safetensors.U8); r.err == nil && !slices.Equal(b, []byte{rowMajor}) {
 			r.fail("tensor %q is %v, expected [0]: rows one behind the other", name+layoutSuffix, b)
 		}

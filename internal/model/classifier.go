@@ -38,7 +38,7 @@ func OpenClassifier(dir string, classes Classes, seed uint64) (*Model, error) {
 		if v, err := m.view(m.inFile(last.Name + ".weight")); err == nil && len(v.Shape) == 2 && v.Shape[0] != last.Out {
 			return fmt.Errorf("%w: the head of the checkpoint (%s) has %d classes, expected %d", nn.ErrShape, last.Name, v.Shape[0], last.Out)
 		}
-		return m.begin(head, seed)
+		return m.initialize(head, seed)
 	})
 }
 

@@ -15,8 +15,8 @@ import (
 // checkpoint does not have.
 func (m *Model) Fresh() []string { return slices.Sorted(maps.Keys(m.fresh)) }
 
-// begin initializes the weights of layers that the checkpoint does not have.
-func (m *Model) begin(layers []nn.Module, seed uint64) error {
+// initialize initializes the weights of layers that the checkpoint does not have.
+func (m *Model) initialize(layers []nn.Module, seed uint64) error {
 	m.fresh = map[string]nn.Weight{}
 	for _, l := range layers {
 		weight, bias := l.Name+".weight", l.Name+".bias"

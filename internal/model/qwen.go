@@ -26,11 +26,11 @@ func readQwen2(c *Config, f *Fields) Family {
 // Build implements Family.
 func (m *qwen2) Build(c *Config, b *nn.Builder) Outputs {
 	l := m.language(c, b)
-	return m.behind(l, l.embed())
+	return m.layersAfterEmbeddings(l, l.embed())
 }
 
-// behind emits the layers that follow the embeddings x.
-func (m *qwen2) behind(l *language, x graph.Tensor) Outputs {
+// layersAfterEmbeddings emits the layers that follow the embeddings x.
+func (m *qwen2) layersAfterEmbeddings(l *language, x graph.Tensor) Outputs {
 	rope := m.RoPE.table(l.b, "", l.Positions)
 	x = l.layers(x, func(b *nn.Builder, i int, x graph.Tensor) graph.Tensor {
 		h := b.RMSNorm("input_layernorm", x, m.NormEps)

@@ -81,7 +81,7 @@ type qwenVL struct {
 // Build implements Family.
 func (q *qwenVL) Build(c *Config, b *nn.Builder) Outputs {
 	l := q.text(c, b)
-	return q.behind(l, l.embed())
+	return q.layersAfterEmbeddings(l, l.embed())
 }
 
 // text declares the inputs of the part that reads text.

@@ -66,7 +66,7 @@ func (q *qwenVL) Read(c *Config, b *nn.Builder) Outputs {
 	places := b.Axis(SeenPlaces)
 	features := b.Input(Features, tensor.F32, places, ir.Static(c.HiddenSize))
 	x = x.ScatterRows(features, b.Input(FeatureRows, tensor.I32, places))
-	return q.behind(l, x)
+	return q.layersAfterEmbeddings(l, x)
 }
 
 // Feed implements [Sighted]. All tokens, including image tokens, have consecutive positions.

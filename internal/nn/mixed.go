@@ -9,16 +9,16 @@ import (
 // rows relates the rows of a layer's input to the rows of another input: a selection, or each
 // row repeated.
 type rows struct {
-	of    *rows        // nil for all tokens
-	index graph.Tensor // i32, which of these they are, or
-	times int          // repeats of each row, adjacent to each other
+	parent *rows        // nil for all tokens
+	index  graph.Tensor // i32, which of these they are, or
+	times  int          // repeats of each row, adjacent to each other
 }
 
 // Pick returns the builder of layers whose input rows are the rows index i32 [k] of the input
 // of b's layers.
 func (b *Builder) Pick(index graph.Tensor) *Builder {
 	c := *b
-	c.rows = &rows{of: b.rows, index: index}
+	c.rows = &rows{parent: b.rows, index: index}
 	return &c
 }
 
@@ -26,7 +26,7 @@ func (b *Builder) Pick(index graph.Tensor) *Builder {
 // n times, like torch's repeat_interleave.
 func (b *Builder) Times(n int) *Builder {
 	c := *b
-	c.rows = &rows{of: b.rows, times: n}
+	c.rows = &rows{parent: b.rows, times: n}
 	return &c
 }
 
@@ -46,7 +46,7 @@ func (b *Builder) adaptersOf(r *rows) graph.Tensor {
 	if r == nil {
 		return b.Input(Adapters, tensor.I32, b.Axis(Tokens))
 	}
-	all := b.adaptersOf(r.of)
+	all := b.adaptersOf(r.parent)
 	if !all.Valid() {
 		return all
 	}

@@ -37,7 +37,7 @@ func (r *ReaderAt) fetch(p []byte, off int64) (n int, err error) {
 	f := fetching{got: make([]int, count), cancel: cancel}
 	var wg sync.WaitGroup
 	work := func() {
-		for i, ok := f.take(); ok; i, ok = f.take() {
+		for i, ok := f.nextRange(); ok; i, ok = f.nextRange() {
 			part := p[i*size : min((i+1)*size, len(p))]
 			got, err := r.fetchRange(ctx, part, off+int64(i*size))
 			f.done(i, got, err)
@@ -72,8 +72,8 @@ type fetching struct {
 	cancel context.CancelFunc
 }
 
-// take returns the index of the next range to fetch.
-func (f *fetching) take() (i int, ok bool) {
+// nextRange returns the index of the next range to fetch.
+func (f *fetching) nextRange() (i int, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err != nil || f.next == len(f.got) {

@@ -136,5 +136,5 @@ func BenchmarkGather(b *testing.B) {
 
 type spanOf []byte
 
-func (s spanOf) use(at, n int64, fn func([]byte) error) error { return fn(s[at:][:n]) }
-func (s spanOf) Close() error                                 { return nil }
+func (s spanOf) withBytes(at, n int64, fn func([]byte) error) error { return fn(s[at:][:n]) }
+func (s spanOf) Close() error                                       { return nil }

@@ -21,7 +21,7 @@ type storedBytes struct {
 	at   int64
 }
 
-func (s storedBytes) use(at, n int64, fn func([]byte) error) error {
+func (s storedBytes) withBytes(at, n int64, fn func([]byte) error) error {
 	return s.file.Use(func(data []byte) error { return fn(data[s.at+at:][:n]) })
 }
 
@@ -59,7 +59,7 @@ func (z *inflated) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-func (z *inflated) use(at, n int64, fn func([]byte) error) error {
+func (z *inflated) withBytes(at, n int64, fn func([]byte) error) error {
 	data, err := z.cache.get(z)
 	if err != nil {
 		return err
@@ -81,23 +81,23 @@ func (s section) Close() error { return s.z.Close() }
 // cache keeps the last inflated record. Tensors that are not read sequentially
 // come in groups from one storage.
 type cache struct {
-	mu   sync.Mutex
-	of   *inflated
-	data []byte
+	mu     sync.Mutex
+	stream *inflated
+	data   []byte
 }
 
 func (c *cache) get(z *inflated) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.of == z {
+	if c.stream == z {
 		return c.data, nil
 	}
-	c.of, c.data = nil, nil // keep only one record, also while the next one is inflated
+	c.stream, c.data = nil, nil // keep only one record, also while the next one is inflated
 	data, err := readSize(z.extent.open(z.file), z.extent.size)
 	if err != nil {
 		return nil, z.extent.failed(err)
 	}
-	c.of, c.data = z, data
+	c.stream, c.data = z, data
 	return data, nil
 }
 

@@ -15,7 +15,7 @@ type gather struct {
 
 // spans provides bytes of a storage.
 type spans interface {
-	use(at, n int64, fn func(data []byte) error) error
+	withBytes(at, n int64, fn func(data []byte) error) error
 	Close() error
 }
 
@@ -34,7 +34,7 @@ func (g *gather) ReadAt(p []byte, off int64) (n int, err error) {
 		return 0, io.EOF
 	}
 	want := p[:min(int64(len(p)), g.size-off)]
-	err = g.from.use(g.offset, g.span, func(storage []byte) error {
+	err = g.from.withBytes(g.offset, g.span, func(storage []byte) error {
 		n = g.read(want, storage, off)
 		return nil
 	})

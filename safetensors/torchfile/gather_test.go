@@ -156,7 +156,7 @@ func TestInflatedConcurrently(t *testing.T) {
 					errs <- fmt.Errorf("ReadAt %d: %d, %w", at, n, err)
 				}
 				of := []*inflated{z, other}[i%2]
-				err := of.use(int64(at), 100, func(b []byte) error {
+				err := of.withBytes(int64(at), 100, func(b []byte) error {
 					if !bytes.Equal(b, data[at:at+100]) {
 						return errors.New("other bytes")
 					}

@@ -19,9 +19,9 @@ func newInput(r io.Reader, size int64) *input {
 	return &input{r: bufio.NewReaderSize(r, int(min(size, 64<<10))), size: size}
 }
 
-// take returns the next n bytes, which are valid until the next call. It checks
+// read returns the next n bytes, which are valid until the next call. It checks
 // that they exist before it allocates memory.
-func (in *input) take(n uint64) ([]byte, error) {
+func (in *input) read(n uint64) ([]byte, error) {
 	if n > uint64(in.size-in.at) {
 		return nil, io.ErrUnexpectedEOF
 	}

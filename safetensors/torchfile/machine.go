@@ -61,7 +61,7 @@ func init() {
 		opBinBytes:        {"BINBYTES", stringOf(4, asBytes)},
 		opBinBytes8:       {"BINBYTES8", stringOf(8, asBytes)},
 		opByteArray8:      {"BYTEARRAY8", stringOf(8, asBytes)},
-		opMark:            {"MARK", (*machine).mark},
+		opMark:            {"MARK", (*machine).pushMark},
 		opEmptyTuple:      {"EMPTY_TUPLE", emptyOf(kindTuple)},
 		opEmptyList:       {"EMPTY_LIST", emptyOf(kindList)},
 		opEmptySet:        {"EMPTY_SET", emptyOf(kindSet)},
@@ -206,7 +206,7 @@ func (m *machine) popMark() ([]any, error) {
 	return items, nil
 }
 
-func (m *machine) mark() error {
+func (m *machine) pushMark() error {
 	if len(m.marks) >= maxStack {
 		return m.fail(ErrLimit, "more than "+strconv.Itoa(maxStack)+" marks", "")
 	}
@@ -214,8 +214,8 @@ func (m *machine) mark() error {
 	return nil
 }
 
-func (m *machine) take(n uint64) ([]byte, error) {
-	b, err := m.in.take(n)
+func (m *machine) read(n uint64) ([]byte, error) {
+	b, err := m.in.read(n)
 	if err != nil {
 		return nil, m.readError(err)
 	}
@@ -224,7 +224,7 @@ func (m *machine) take(n uint64) ([]byte, error) {
 
 // number reads an unsigned number of the given number of bytes.
 func (m *machine) number(bytes uint64) (uint64, error) {
-	b, err := m.take(bytes)
+	b, err := m.read(bytes)
 	if err != nil {
 		return 0, err
 	}
@@ -289,7 +289,7 @@ func (m *machine) long() error {
 	if err != nil {
 		return err
 	}
-	b, err := m.take(n)
+	b, err := m.read(n)
 	if err != nil {
 		return err
 	}
@@ -319,7 +319,7 @@ func (m *machine) long() error {
 }
 
 func (m *machine) float() error {
-	b, err := m.take(8)
+	b, err := m.read(8)
 	if err != nil {
 		return err
 	}
@@ -341,7 +341,7 @@ func stringOf(bytes uint64, as func([]byte) any) func(*machine) error {
 		if err != nil {
 			return err
 		}
-		b, err := m.take(n)
+		b, err := m.read(n)
 		if err != nil {
 			return err
 		}

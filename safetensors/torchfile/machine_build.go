@@ -154,16 +154,16 @@ func putOf(bytes uint64) func(*machine) error {
 		if err != nil {
 			return err
 		}
-		return m.put(uint32(n))
+		return m.setMemo(uint32(n))
 	}
 }
 
-func (m *machine) memoize() error { return m.put(uint32(len(m.memo) + len(m.rare))) }
+func (m *machine) memoize() error { return m.setMemo(uint32(len(m.memo) + len(m.rare))) }
 
-// put stores the last value in the memo. Python numbers memo entries from 0, so
+// setMemo stores the last value in the memo. Python numbers memo entries from 0, so
 // a slice is sufficient; entries after a gap go into a map, so that they do not
 // make the slice long.
-func (m *machine) put(n uint32) error {
+func (m *machine) setMemo(n uint32) error {
 	v, err := m.top()
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ func flatten(root any, wanted func(any) bool, leaveOut bool) ([]named, error) {
 	if !ok {
 		return nil, nil
 	}
-	f := flattener{wanted: wanted, leaveOut: leaveOut, surveys: map[*container]*survey{}}
+	f := flattener{isWanted: wanted, leaveOut: leaveOut, surveys: map[*container]*survey{}}
 	s, err := f.survey(c, 1)
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func flatten(root any, wanted func(any) bool, leaveOut bool) ([]named, error) {
 }
 
 type flattener struct {
-	wanted   func(any) bool
+	isWanted func(any) bool
 	leaveOut bool
 	surveys  map[*container]*survey
 	found    []named
@@ -100,7 +100,7 @@ func (f *flattener) survey(c *container, depth int) (*survey, error) {
 			}
 			below = *found
 		default:
-			if f.wanted(v) {
+			if f.isWanted(v) {
 				below.leaves = 1
 			}
 		}

@@ -109,17 +109,17 @@ func (f contentFormat) adapt(message *dict) (parts []any, err error) {
 		return nil, nil
 	}
 	if f == contentText {
-		message.put("content", strings.Join(texts, "\n"))
+		message.setString("content", strings.Join(texts, "\n"))
 		return nil, nil
 	}
 	parts = make([]any, len(texts))
 	for i, text := range texts {
 		part := newDict()
-		part.put("type", "text")
-		part.put("text", text)
+		part.setString("type", "text")
+		part.setString("text", text)
 		parts[i] = part
 	}
-	message.put("content", parts)
+	message.setString("content", parts)
 	return parts, nil
 }
 

@@ -77,8 +77,8 @@ func (d *dict) set(in *meter, key, value any) error {
 	return nil
 }
 
-// put adds an entry with a string key.
-func (d *dict) put(key string, value any) { d.place(key, key, value) }
+// setString adds an entry with a string key.
+func (d *dict) setString(key string, value any) { d.place(key, key, value) }
 
 func (d *dict) place(hash, key, value any) {
 	if i, ok := d.index[hash]; ok {

@@ -300,7 +300,7 @@ func formatFilter(in *interpreter, v any, args *arguments) (any, error) {
 	}
 	d := newDict()
 	for _, n := range args.named {
-		d.put(n.name, n.value)
+		d.setString(n.name, n.value)
 	}
 	return in.percentFormat(in.text(v), d)
 }

@@ -84,7 +84,7 @@ func makeDict(in *interpreter, args *arguments) (any, error) {
 		return nil, err
 	}
 	for _, n := range args.named {
-		d.put(n.name, n.value)
+		d.setString(n.name, n.value)
 	}
 	return d, nil
 }

@@ -177,8 +177,8 @@ func (a *arguments) name(name string, value any) error {
 	return nil
 }
 
-// take removes a named argument.
-func (a *arguments) take(name string) (any, bool) {
+// pop removes a named argument.
+func (a *arguments) pop(name string) (any, bool) {
 	for i, n := range a.named {
 		if n.name == name {
 			a.named = append(a.named[:i:i], a.named[i+1:]...)
@@ -198,7 +198,7 @@ func (a *arguments) bind(callee string, params ...string) ([]any, error) {
 	rest := arguments{named: a.named}
 	for i, param := range params {
 		name, optional := strings.CutSuffix(param, "?")
-		named, ok := rest.take(name)
+		named, ok := rest.pop(name)
 		switch {
 		case i < len(a.pos) && ok:
 			return nil, typeError("%s: argument %q is given twice", callee, name)

@@ -65,7 +65,7 @@ func nextValue(dec *json.Decoder) (any, error) {
 			if err != nil {
 				return nil, err
 			}
-			d.put(key.(string), v)
+			d.setString(key.(string), v)
 		}
 		_, err := dec.Token()
 		return d, err

@@ -57,7 +57,7 @@ func (m *macro) call(in *interpreter, args *arguments) (any, error) {
 	}
 	rest := &arguments{pos: args.pos, named: args.named}
 	if m.caller {
-		v, ok := rest.take("caller")
+		v, ok := rest.pop("caller")
 		if !ok {
 			v = &undefined{"caller"}
 		}
@@ -65,7 +65,7 @@ func (m *macro) call(in *interpreter, args *arguments) (any, error) {
 	}
 	given := make([]bool, len(m.params))
 	for i, p := range m.params {
-		named, ok := rest.take(p.name)
+		named, ok := rest.pop(p.name)
 		switch {
 		case len(rest.pos) > 0 && ok:
 			return nil, typeError("macro %s: argument %q is given twice", m.name, p.name)
@@ -99,7 +99,7 @@ func (m *macro) call(in *interpreter, args *arguments) (any, error) {
 		}
 		d := newDict()
 		for _, n := range rest.named {
-			d.put(n.name, n.value)
+			d.setString(n.name, n.value)
 		}
 		sc.vars["kwargs"] = d
 	} else if len(rest.named) > 0 {

@@ -60,9 +60,9 @@ var _ json.Marshaler = Message{}
 func (m Message) value() (*dict, error) {
 	d := newDict()
 	if m.raw == nil {
-		d.put("role", m.Role)
+		d.setString("role", m.Role)
 		if _, ok := m.Fields["content"]; !ok {
-			d.put("content", m.Content)
+			d.setString("content", m.Content)
 		}
 	} else {
 		for i, key := range m.raw.keys {
@@ -78,7 +78,7 @@ func (m Message) value() (*dict, error) {
 			}
 		}
 		if _, ok := m.raw.get("content"); !ok && m.Content != "" {
-			d.put("content", m.Content)
+			d.setString("content", m.Content)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(m.Fields)) {
@@ -87,7 +87,7 @@ func (m Message) value() (*dict, error) {
 			return nil, fmt.Errorf("%w: field %q of a message: %v", ErrRender, key, err)
 		}
 		if v != nil || key == "content" {
-			d.put(key, v)
+			d.setString(key, v)
 		}
 	}
 	return d, nil
@@ -101,11 +101,11 @@ func withReasoning(d *dict) *dict {
 			continue
 		}
 		out := newDict()
-		out.put("thinking", v)
+		out.setString("thinking", v)
 		for i, key := range d.keys {
 			_ = out.set(nil, key, d.values[i])
 		}
-		out.put("reasoning_content", v)
+		out.setString("reasoning_content", v)
 		return out
 	}
 	return d

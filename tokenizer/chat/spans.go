@@ -141,7 +141,7 @@ func (m Message) withContent(content string) Message {
 	if err != nil {
 		return m
 	}
-	d.put("content", content)
+	d.setString("content", content)
 	return Message{Role: m.Role, Content: content, raw: d}
 }
 

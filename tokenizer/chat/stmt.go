@@ -177,7 +177,7 @@ func (e *attrExpr) assign(in *interpreter, sc *scope, v any) error {
 	if err := in.spend(1, entryBytes); err != nil {
 		return err
 	}
-	ns.attrs.put(e.name, v)
+	ns.attrs.setString(e.name, v)
 	return nil
 }
 

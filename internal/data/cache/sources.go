@@ -49,9 +49,9 @@ type stamp struct {
 	Inode    uint64 `json:"inode"`
 }
 
-// settled is the time since its last change after which the digest of a file is kept. It is longer than the coarsest
+// clockResolution is the time since its last change after which the digest of a file is kept. It is longer than the coarsest
 // file system clock, the two seconds of FAT.
-const settled = 5 * time.Second
+const clockResolution = 5 * time.Second
 
 func newSources(dir string) *sources {
 	s := &sources{file: filepath.Join(dir, sourcesFile), read: os.ReadFile, now: time.Now}
@@ -146,7 +146,7 @@ func (s *sources) content(ctx context.Context, path string) ([]byte, digest, err
 			continue
 		}
 		d := digestOf(data)
-		if ok && s.now().Sub(time.Unix(0, max(after.Modified, after.Changed))) > settled {
+		if ok && s.now().Sub(time.Unix(0, max(after.Modified, after.Changed))) > clockResolution {
 			s.mu.Lock()
 			s.known[absolute(path)], s.news = known{after, d}, true
 			s.mu.Unlock()

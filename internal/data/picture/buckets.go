@@ -40,9 +40,9 @@ func NewBuckets(side, multiple int) (*Buckets, error) {
 // Sizes returns the buckets, from tall to wide.
 func (b *Buckets) Sizes() []Size { return b.sizes }
 
-// Of returns the bucket with the nearest aspect ratio, measured by the quotient of the ratios. If two are equally near,
+// Nearest returns the bucket with the nearest aspect ratio, measured by the quotient of the ratios. If two are equally near,
 // it returns the larger one.
-func (b *Buckets) Of(s Size) Size {
+func (b *Buckets) Nearest(s Size) Size {
 	best, distance := Size{}, math.Inf(1)
 	for _, x := range b.sizes {
 		d := math.Abs(math.Log(float64(x.Width) * float64(s.Height) / (float64(x.Height) * float64(s.Width))))

@@ -107,7 +107,7 @@ func TestBuckets(t *testing.T) {
 		{4000, 3000}: {1184, 864},
 		{10, 1000}:   {512, 2048},
 	} {
-		assert.Equal(t, want, b.Of(size), size)
+		assert.Equal(t, want, b.Nearest(size), size)
 	}
 	for _, c := range []struct{ side, multiple int }{{0, 16}, {15, 16}, {64, 0}, {1 << 17, 16}} {
 		_, err := NewBuckets(c.side, c.multiple)
@@ -129,7 +129,7 @@ func TestBucketsOfAnySize(t *testing.T) {
 			t.Fatal(err)
 		}
 		of := Size{rapid.IntRange(1, 3000).Draw(t, "width"), rapid.IntRange(1, 3000).Draw(t, "height")}
-		got := b.Of(of)
+		got := b.Nearest(of)
 		off := func(s Size) float64 {
 			return math.Abs(math.Log(float64(s.Width) / float64(s.Height) / (float64(of.Width) / float64(of.Height))))
 		}
@@ -177,7 +177,7 @@ func ExampleCover() {
 		fmt.Println(err)
 		return
 	}
-	size := buckets.Of(SizeOf(img))
+	size := buckets.Nearest(SizeOf(img))
 	values := Cover(img, size)
 	fmt.Println(size, len(values), values[0], values[size.Width-1])
 	// Output: 80×48 11520 -1 1

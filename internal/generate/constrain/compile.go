@@ -217,7 +217,7 @@ func (c *compiler) value(f *facts, start, end int32) error {
 		return c.enum(f, start, end)
 	}
 	if f.types&isNull != 0 {
-		g.connect(start, byLexeme(nothing(), end))
+		g.connect(start, byLexeme(nullLexeme(), end))
 	}
 	if f.types&isBoolean != 0 {
 		g.connect(start, byLexeme(yes(), end))

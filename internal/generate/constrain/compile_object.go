@@ -25,7 +25,7 @@ func (c *compiler) object(f *facts, start, end int32) error {
 			return err
 		}
 	}
-	more, otherKey, err := c.others(f, names)
+	more, otherKey, err := c.additionalProperties(f, names)
 	if err != nil {
 		return err
 	}
@@ -119,10 +119,10 @@ func (f *facts) property(name string) conjunction {
 	return all
 }
 
-// others returns the rule of additional properties and the lexeme of their names, nil if none are allowed. Each name
+// additionalProperties returns the rule of additional properties and the lexeme of their names, nil if none are allowed. Each name
 // has only one spelling, so a known property cannot be repeated in another spelling. If the schema lists properties,
 // additional ones are generated only if it asks for them, since it lists the ones that its reader uses.
-func (c *compiler) others(f *facts, names []string) (r int32, key *lexeme, err error) {
+func (c *compiler) additionalProperties(f *facts, names []string) (r int32, key *lexeme, err error) {
 	var all conjunction
 	named, asked := false, false
 	for _, s := range f.parts {

@@ -21,7 +21,7 @@ func (c *compiler) exclusive(g *group, options []conjunction) error {
 			if err := c.spend(g.at, 1); err != nil {
 				return err
 			}
-			apart, err := c.apart(made[j], made[i], 0)
+			apart, err := c.areExclusive(made[j], made[i], 0)
 			if err != nil {
 				return err
 			}
@@ -36,8 +36,8 @@ func (c *compiler) exclusive(g *group, options []conjunction) error {
 // maxLooking is the maximum depth to which properties are compared.
 const maxLooking = 8
 
-// apart reports whether a and b are recognizably exclusive. It does not look into their groups.
-func (c *compiler) apart(a, b *facts, depth int) (bool, error) {
+// areExclusive reports whether a and b are recognizably exclusive. It does not look into their groups.
+func (c *compiler) areExclusive(a, b *facts, depth int) (bool, error) {
 	if a.never || b.never {
 		return true, nil
 	}
@@ -145,7 +145,7 @@ func (c *compiler) objectsApart(a, b *facts, depth int) (bool, error) {
 		if !a.requires(n) && !x.never || !b.requires(n) && !y.never {
 			continue
 		}
-		if apart, err := c.apart(x, y, depth+1); apart || err != nil {
+		if apart, err := c.areExclusive(x, y, depth+1); apart || err != nil {
 			return apart, err
 		}
 	}

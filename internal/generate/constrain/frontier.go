@@ -44,8 +44,8 @@ type begun struct {
 	*origin
 }
 
-// begin sets f to the frontier before the first byte.
-func (t *tracker) begin(f *frontier) {
+// start sets f to the frontier before the first byte.
+func (t *tracker) start(f *frontier) {
 	t.root = &origin{}
 	f.reset()
 	t.enter(item{t.grammar.rules[t.grammar.root].start, t.root, 0})

@@ -14,7 +14,7 @@ var (
 	closeArray  = fixed("]", false)
 	comma       = fixed(",", true)
 	colon       = fixed(":", true)
-	nothing     = fixed("null", false)
+	nullLexeme  = fixed("null", false)
 	yes         = fixed("true", false)
 	no          = fixed("false", false)
 

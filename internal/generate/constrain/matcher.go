@@ -34,7 +34,7 @@ func (g *Grammar) Matcher(v *Vocabulary) (*Matcher, error) {
 		return nil, err
 	}
 	m := &Matcher{tracker: tracker{grammar: g}, vocabulary: v, beyond: map[exit][]int32{}}
-	m.begin(&m.now)
+	m.start(&m.now)
 	return m, nil
 }
 
@@ -188,7 +188,7 @@ func (m *Matcher) descend(tokens []int32, n int32, threads []thread, depth int) 
 		if !to.alive() {
 			continue
 		}
-		for id := nodes[child].token; id != none; id = m.vocabulary.alike[id] {
+		for id := nodes[child].token; id != none; id = m.vocabulary.sameBytes[id] {
 			tokens = append(tokens, id)
 		}
 		if nodes[child].end > child+1 {

@@ -13,9 +13,9 @@ import (
 // Vocabulary holds the tokens of a model as bytes, in a trie, and caches the allowed tokens of lexemes, which grammars
 // share. Create it once per model. It is safe for concurrent use.
 type Vocabulary struct {
-	tokens [][]byte
-	nodes  []node
-	alike  []int32 // next token with the same bytes, or none, by token
+	tokens    [][]byte
+	nodes     []node
+	sameBytes []int32 // next token with the same bytes, or none, by token
 	// alone marks the bytes that are a token of their own, any the bytes that occur in a token.
 	alone, any [256]bool
 	longest    int32 // length of the longest token, in bytes
@@ -36,10 +36,10 @@ type node struct {
 // NewVocabulary returns a vocabulary of the bytes of each token, as tokenizer.Tokenizer.TokenBytes returns them. Tokens
 // without bytes, such as special tokens, are never allowed.
 func NewVocabulary(tokens [][]byte) (*Vocabulary, error) {
-	v := &Vocabulary{tokens: tokens, alike: make([]int32, len(tokens)), fresh: map[place]*walk{}, counted: map[place]*paths{}}
+	v := &Vocabulary{tokens: tokens, sameBytes: make([]int32, len(tokens)), fresh: map[place]*walk{}, counted: map[place]*paths{}}
 	var ids []int32
 	for id, token := range tokens {
-		v.alike[id] = none
+		v.sameBytes[id] = none
 		if len(token) == 0 {
 			continue
 		}
@@ -81,7 +81,7 @@ func NewVocabulary(tokens [][]byte) (*Vocabulary, error) {
 			v.nodes = append(v.nodes, node{token: none, depth: int32(same + i + 1), b: b})
 		}
 		n := &v.nodes[open[len(open)-1]]
-		v.alike[id], n.token = n.token, id
+		v.sameBytes[id], n.token = n.token, id
 		last = token
 	}
 	closeTo(0)

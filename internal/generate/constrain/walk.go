@@ -126,7 +126,7 @@ func (v *Vocabulary) explore(dfa *automaton.DFA, at int32) *paths {
 		if dfa.Loop != automaton.Dead && to.at != dfa.Loop && !x.ends && to.at != 0 {
 			x.chars++ // the current character
 		}
-		for id := n.token; id != none; id = v.alike[id] {
+		for id := n.token; id != none; id = v.sameBytes[id] {
 			x.id = id
 			all.tokens = append(all.tokens, x)
 		}

@@ -159,7 +159,7 @@ func (d *download) receive(ctx context.Context) error {
 		if d.offset+int64(n) > d.file.size {
 			return d.corrupt("it is longer than the %d bytes announced", d.file.size)
 		}
-		if werr := d.take(buf[:n]); werr != nil {
+		if werr := d.write(buf[:n]); werr != nil {
 			return fmt.Errorf("writing %s: %w", d.out.Name(), werr)
 		}
 		switch {
@@ -202,8 +202,8 @@ func (d *download) accept(resp *http.Response) error {
 	return d.statusError(resp, d.file.name)
 }
 
-// take adds bytes to the file.
-func (d *download) take(p []byte) error {
+// write adds bytes to the file.
+func (d *download) write(p []byte) error {
 	n, err := d.out.Write(p)
 	d.offset += int64(n)
 	d.sum.Write(p[:n])

@@ -18,10 +18,10 @@ import (
 // remote asks the Hub about one repository.
 type remote struct {
 	settings
-	repo   repository
-	follow *http.Client // follows redirects, for contents
-	stay   *http.Client // does not leave the Hub; for file metadata
-	close  func()
+	repo       repository
+	follow     *http.Client // follows redirects, for contents
+	noRedirect *http.Client // does not leave the Hub; for file metadata
+	close      func()
 
 	tries int           // requests in a row that may fail
 	pause time.Duration // before the second try; doubled for each further one
@@ -39,7 +39,7 @@ func newRemote(s settings, repo repository, transport http.RoundTripper) *remote
 		}
 	}
 	r.follow = &http.Client{Transport: transport, CheckRedirect: keepToken}
-	r.stay = &http.Client{Transport: transport, CheckRedirect: stayHere}
+	r.noRedirect = &http.Client{Transport: transport, CheckRedirect: stayHere}
 	return r
 }
 
@@ -185,7 +185,7 @@ type remoteFile struct {
 func (r *remote) describe(ctx context.Context, commit, name string) (remoteFile, error) {
 	f := remoteFile{name: name, address: r.endpoint + "/" + r.repo.id + "/resolve/" + commit + "/" + escapePath(name)}
 	err := r.again(ctx, r.tries, func() error {
-		resp, err := r.send(ctx, r.stay, http.MethodHead, f.address, 0)
+		resp, err := r.send(ctx, r.noRedirect, http.MethodHead, f.address, 0)
 		if err != nil {
 			return err
 		}

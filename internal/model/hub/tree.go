@@ -72,7 +72,7 @@ func File(ctx context.Context, name string, o Options) (string, error) {
 	if slices.Contains(t.files, configFile) {
 		names = append(names, configFile)
 	}
-	return filepath.Join(t.Dir, base), t.bring("", names)
+	return filepath.Join(t.Dir, base), t.fetchMissing("", names)
 }
 
 func openTree(ctx context.Context, repo repository, inside string, o Options) (*Tree, error) {
@@ -162,8 +162,8 @@ func (t *Tree) Has(folder string) (has, known bool) {
 	return len(below(t.files, folder)) > 0, true
 }
 
-// Here returns the tree without the Hub: Fetch fails with ErrOffline for files that are not on the disk.
-func (t *Tree) Here() *Tree {
+// CacheOnly returns the tree without the Hub: Fetch fails with ErrOffline for files that are not on the disk.
+func (t *Tree) CacheOnly() *Tree {
 	if t.remote == nil {
 		return t
 	}

@@ -31,14 +31,14 @@ func (t *Tree) Fetch(folder string, weights bool) (dir string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", t.Path(folder), err)
 	}
-	if err := t.bring(folder, needed); err != nil || !weights {
+	if err := t.fetchMissing(folder, needed); err != nil || !weights {
 		return dir, err
 	}
 	more, err := shards(dir, needed[len(needed)-1])
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", t.Path(folder), err)
 	}
-	return dir, t.bring(folder, more)
+	return dir, t.fetchMissing(folder, more)
 }
 
 // FetchAll fetches all folders that the index of a pipeline lists. It skips components without a folder. Errors: the
@@ -69,8 +69,8 @@ func (t *Tree) FetchAll(weights bool) (dir string, err error) {
 	return dir, nil
 }
 
-// bring downloads the missing files of a folder.
-func (t *Tree) bring(folder string, names []string) error {
+// fetchMissing downloads the missing files of a folder.
+func (t *Tree) fetchMissing(folder string, names []string) error {
 	var early, last []string
 	for _, name := range names {
 		name := path.Join(folder, name)

@@ -94,9 +94,9 @@ func TestTree(t *testing.T) {
 
 	// What is here, is here without the Hub, too.
 	before := h.Total()
-	_, err = files.Here().Fetch("transformer", true)
+	_, err = files.CacheOnly().Fetch("transformer", true)
 	require.NoError(t, err)
-	_, err = files.Here().Fetch("vae", true)
+	_, err = files.CacheOnly().Fetch("vae", true)
 	require.Error(t, err)
 	assert.Equal(t, before, h.Total())
 }
@@ -324,7 +324,7 @@ func TestLocalTree(t *testing.T) {
 	assert.True(t, has && known)
 	has, _ = files.Has("transformer")
 	assert.False(t, has)
-	got, err := files.Here().Fetch("vae", true)
+	got, err := files.CacheOnly().Fetch("vae", true)
 	require.NoError(t, err)
 	assert.Equal(t, filepath.Join(dir, "vae"), got)
 }

@@ -21,9 +21,9 @@ type present struct {
 	preemptions, queries, hits               *prometheus.Desc
 	serving, training, slices                *prometheus.Desc
 
-	mu      sync.Mutex
-	said    [3]string // label values of the adapter series
-	changed time.Time // time of their last change
+	mu          sync.Mutex
+	labelValues [3]string // label values of the adapter series
+	changed     time.Time // time of their last change
 }
 
 func newPresent(stats func() batching.Stats, labels prometheus.Labels) *present {
@@ -85,8 +85,8 @@ func (p *present) since(s batching.Stats) (said [3]string, changed time.Time) {
 	said = [3]string{strconv.Itoa(s.MaxResident), list(s.Resident), list(adapters(s.Waiting))}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.changed.IsZero() || said != p.said {
-		p.said, p.changed = said, time.Now()
+	if p.changed.IsZero() || said != p.labelValues {
+		p.labelValues, p.changed = said, time.Now()
 	}
 	return said, p.changed
 }

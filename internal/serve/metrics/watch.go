@@ -23,7 +23,7 @@ func (m *Metrics) Watch(submit batching.Submit) batching.Submit {
 				if err != nil {
 					w.err = err
 				} else {
-					w.take(t)
+					w.countToken(t)
 				}
 				if !yield(t, err) {
 					return
@@ -62,7 +62,7 @@ type answer struct {
 	ended  bool
 }
 
-func (w *watched) take(t batching.Token) {
+func (w *watched) countToken(t batching.Token) {
 	m, now := w.metrics, time.Now()
 	if !w.begun {
 		w.begun = true

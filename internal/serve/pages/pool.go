@@ -126,7 +126,7 @@ func (p *Pool) Begin(root Root, tokens []int32) *Text {
 		if !ok {
 			break
 		}
-		p.use(id)
+		p.addUser(id)
 		t.pages, t.hash = append(t.pages, id), h
 	}
 	p.hits += uint64(len(t.pages))
@@ -160,11 +160,11 @@ func (p *Pool) chain(before hash, tokens []int32) hash {
 	return sha256.Sum256(p.block)
 }
 
-// room returns the number of available pages.
-func (p *Pool) room() int { return len(p.pages) - 1 - p.used }
+// available returns the number of available pages.
+func (p *Pool) available() int { return len(p.pages) - 1 - p.used }
 
-// take allocates a page for its first user. A page must be available.
-func (p *Pool) take() int32 {
+// alloc allocates a page for its first user. A page must be available.
+func (p *Pool) alloc() int32 {
 	var id int32
 	if n := len(p.free); n > 0 {
 		id, p.free = p.free[n-1], p.free[:n-1]
@@ -179,8 +179,8 @@ func (p *Pool) take() int32 {
 	return id
 }
 
-// use adds a user to a page.
-func (p *Pool) use(id int32) {
+// addUser adds a user to a page.
+func (p *Pool) addUser(id int32) {
 	if p.pages[id].users == 0 {
 		p.unlink(id)
 		p.used++
@@ -214,7 +214,7 @@ func (p *Pool) unlink(id int32) {
 // other page replaces it.
 func (p *Pool) cache(id int32, h hash) int32 {
 	if other, ok := p.found[h]; ok {
-		p.use(other)
+		p.addUser(other)
 		p.leave(id)
 		return other
 	}

@@ -44,19 +44,19 @@ func (t *Text) Append(tokens ...int32) (c Copy, err error) {
 	if shared {
 		need++
 	}
-	if have := p.room(); need > have {
+	if have := p.available(); need > have {
 		return c, fmt.Errorf("%w: %d tokens behind %d need %d pages, %d of %d can be had", ErrFull, len(tokens), t.length, need, have, len(p.pages)-1)
 	}
 	if shared {
 		old := t.pages[last]
-		t.pages[last] = p.take()
+		t.pages[last] = p.alloc()
 		p.leave(old)
 		p.copied++
 		need--
 		c = Copy{From: int(old) * p.rows, To: int(t.pages[last]) * p.rows, Rows: in}
 	}
 	for range need {
-		t.pages = append(t.pages, p.take())
+		t.pages = append(t.pages, p.alloc())
 	}
 	t.tokens = append(t.tokens, tokens...)
 	t.length += len(tokens)
@@ -97,7 +97,7 @@ func (t *Text) Fork() (*Text, error) {
 	f := *t
 	f.pages, f.tokens = append([]int32(nil), t.pages...), append([]int32(nil), t.tokens...)
 	for _, id := range f.pages {
-		f.pool.use(id)
+		f.pool.addUser(id)
 	}
 	return &f, nil
 }

@@ -153,7 +153,7 @@ func (g *Gate) end() {
 	g.launches--
 	g.left = g.since
 	if g.waiting > 0 {
-		g.tell()
+		g.wakeAll()
 	}
 }
 
@@ -174,11 +174,11 @@ func (g *Gate) Used() Used {
 func (g *Gate) enter(p phase) {
 	g.account()
 	g.phase = p
-	g.tell()
+	g.wakeAll()
 }
 
-// tell wakes waiting launches to check their condition again.
-func (g *Gate) tell() {
+// wakeAll wakes waiting launches to check their condition again.
+func (g *Gate) wakeAll() {
 	if g.changed != nil {
 		close(g.changed)
 		g.changed = nil

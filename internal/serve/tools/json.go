@@ -5,36 +5,36 @@ const maxNesting = 128
 
 // scanner is a strict incremental scanner of one JSON object.
 type scanner struct {
-	want   want
+	want   expectation
 	nest   []byte // open brackets
 	rest   string // remaining letters of true, false or null
 	digits int    // missing hex digits of \u
 	key    bool   // the string is a member name
 }
 
-type want int
+type expectation int
 
 const (
-	wantObject  want = iota // the opening brace
-	wantValue               //
-	wantItem                // a value, or ]
-	wantName                // a string
-	wantFirst               // a string, or }
-	wantColon               //
-	wantMore                // a comma or a closing bracket
-	inString                //
-	inEscape                // after a backslash
-	inDigits                // of \u
-	inWord                  // true, false, null
-	behindMinus             //
-	behindZero              //
-	inInteger               //
-	behindPoint             //
-	inFraction              //
-	behindE                 //
-	behindSign              //
-	inExponent              //
-	ended                   //
+	wantObject  expectation = iota // the opening brace
+	wantValue                      //
+	wantItem                       // a value, or ]
+	wantName                       // a string
+	wantFirst                      // a string, or }
+	wantColon                      //
+	wantMore                       // a comma or a closing bracket
+	inString                       //
+	inEscape                       // after a backslash
+	inDigits                       // of \u
+	inWord                         // true, false, null
+	behindMinus                    //
+	behindZero                     //
+	inInteger                      //
+	behindPoint                    //
+	inFraction                     //
+	behindE                        //
+	behindSign                     //
+	inExponent                     //
+	ended                          //
 )
 
 func space(b byte) bool { return b == ' ' || b == '\n' || b == '\t' || b == '\r' }

@@ -140,7 +140,7 @@ func (p *Parser) done(next state) verdict {
 
 // end continues after the last call.
 func (p *Parser) end() verdict {
-	p.inCall, p.state = false, (*Parser).behind
+	p.inCall, p.state = false, (*Parser).skipEndMarks
 	return on
 }
 

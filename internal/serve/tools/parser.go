@@ -41,16 +41,16 @@ type Parser struct {
 	sure  bool // calls cannot be malformed
 	ids   ids
 
-	buf    []byte // not yet emitted
-	at     int    // bytes of buf that were read
-	mark   int    // bytes of buf that are text if this is not a call
-	state  state
-	inCall bool
-	began  bool // something other than white space has arrived
-	last   bool // the last delta was a call
-	calls  int  // number of calls begun
-	again  int  // bytes scanned again
-	out    []Delta
+	buf        []byte // not yet emitted
+	at         int    // bytes of buf that were read
+	textBefore int    // bytes of buf that are text if this is not a call
+	state      state
+	inCall     bool
+	began      bool // something other than white space has arrived
+	last       bool // the last delta was a call
+	calls      int  // number of calls begun
+	again      int  // bytes scanned again
+	out        []Delta
 
 	call jsonCall // the current call
 	xml  xmlCall
@@ -78,7 +78,7 @@ func New(o Options) *Parser {
 		p.ids.random = rand.Reader
 	}
 	if o.Forced {
-		p.form.marks, p.form.bare = nil, false
+		p.form.openers, p.form.bare = nil, false
 		p.inCall, p.state = true, (*Parser).list
 	}
 	return p
@@ -88,7 +88,7 @@ func New(o Options) *Parser {
 func (p *Parser) Push(text string) []Delta {
 	p.buf = append(p.buf, text...)
 	p.run()
-	return p.take()
+	return p.takeDeltas()
 }
 
 // Flush ends the answer and returns the remaining deltas. An incomplete call is text. The parser
@@ -100,13 +100,13 @@ func (p *Parser) Flush() []Delta {
 	if !p.last || skip(p.buf) < len(p.buf) {
 		p.show(len(p.buf))
 	}
-	return p.take()
+	return p.takeDeltas()
 }
 
 // Calls returns the number of calls that have begun.
 func (p *Parser) Calls() int { return p.calls }
 
-func (p *Parser) take() []Delta {
+func (p *Parser) takeDeltas() []Delta {
 	out := p.out
 	p.out = nil
 	return out
@@ -133,10 +133,10 @@ func (p *Parser) rest() []byte { return p.buf[p.at:max(p.at, min(len(p.buf), max
 
 // giveUp emits as text what looked like a call, and rescans it for calls inside.
 func (p *Parser) giveUp() {
-	if p.again += p.at - p.mark; p.again > maxAgain {
-		p.mark = max(p.mark, p.at)
+	if p.again += p.at - p.textBefore; p.again > maxAgain {
+		p.textBefore = max(p.textBefore, p.at)
 	}
-	p.show(p.mark)
+	p.show(p.textBefore)
 	p.inCall, p.state = false, (*Parser).text
 }
 
@@ -151,18 +151,18 @@ func (p *Parser) text() verdict {
 		if c := p.buf[i]; c != '<' && c != '[' { // all marks begin with one of these
 			continue
 		}
-		for _, m := range p.form.marks {
+		for _, m := range p.form.openers {
 			found, open := prefix(p.buf[i:], m.text)
 			if found {
 				at := i + len(m.text)
-				return p.enter(i, at, at, m.begin)
+				return p.enter(i, at, at, m.startState)
 			}
 			if open {
 				held = min(held, i)
 			}
 		}
 	}
-	if len(p.form.marks) == 0 && !p.last {
+	if len(p.form.openers) == 0 && !p.last {
 		p.show(len(p.buf))
 	} else {
 		p.show(p.tight(held))
@@ -175,7 +175,7 @@ func (p *Parser) text() verdict {
 func (p *Parser) enter(from, at, mark int, begin state) verdict {
 	show := p.tight(from)
 	p.show(show)
-	p.at, p.mark = at-show, mark-show
+	p.at, p.textBefore = at-show, mark-show
 	p.inCall, p.state = true, begin
 	return on
 }
@@ -201,11 +201,11 @@ func (p *Parser) show(n int) {
 // drop discards n bytes. The bytes after them are unread.
 func (p *Parser) drop(n int) {
 	p.buf = p.buf[n:]
-	p.at, p.mark = 0, 0
+	p.at, p.textBefore = 0, 0
 }
 
-// behind skips white space and end marks after a call.
-func (p *Parser) behind() verdict {
+// skipEndMarks skips white space and end marks after a call.
+func (p *Parser) skipEndMarks() verdict {
 	i := skip(p.buf)
 	for _, end := range p.form.ends {
 		switch found, open := prefix(p.buf[i:], end); {

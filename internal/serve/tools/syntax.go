@@ -55,17 +55,17 @@ func (s Syntax) Special() []string { return slices.Clone(s.form().special) }
 
 // form describes a syntax to a parser.
 type form struct {
-	marks   []mark
+	openers []opener
 	ends    []string // optional strings after a call, which are skipped
 	bare    bool     // an answer that starts with { may be a call
 	special []string
 	ids     idStyle
 }
 
-// mark is a string that begins a call.
-type mark struct {
-	text  string
-	begin state
+// opener is a string that begins a call.
+type opener struct {
+	text       string
+	startState state
 }
 
 const (
@@ -80,24 +80,24 @@ const (
 func (s Syntax) form() form {
 	switch s {
 	case Hermes:
-		return form{marks: []mark{{toolCall, (*Parser).tagged}}, ends: []string{toolEnd}, special: []string{toolCall, toolEnd}}
+		return form{openers: []opener{{toolCall, (*Parser).tagged}}, ends: []string{toolEnd}, special: []string{toolCall, toolEnd}}
 	case Qwen: // its models often omit <tool_call>
 		return form{
-			marks: []mark{{toolCall, (*Parser).tagged}, {function, (*Parser).function}},
-			ends:  []string{toolEnd}, special: []string{toolCall, toolEnd},
+			openers: []opener{{toolCall, (*Parser).tagged}, {function, (*Parser).function}},
+			ends:    []string{toolEnd}, special: []string{toolCall, toolEnd},
 		}
 	case Llama:
-		return form{marks: []mark{{"<|python_tag|>", (*Parser).bareObject}}, bare: true, special: []string{"<|python_tag|>"}}
+		return form{openers: []opener{{"<|python_tag|>", (*Parser).bareObject}}, bare: true, special: []string{"<|python_tag|>"}}
 	case Mistral:
 		return form{
-			marks:   []mark{{"[TOOL_CALLS]", (*Parser).mistral}},
+			openers: []opener{{"[TOOL_CALLS]", (*Parser).mistral}},
 			special: []string{"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"}, ids: nineCharacters,
 		}
 	case DeepSeek:
 		const begin, end, callEnd = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁end｜>"
 		return form{
-			marks: []mark{{begin, (*Parser).deepSeek}, {deepSeekCall, (*Parser).deepSeekType}},
-			ends:  []string{"```", callEnd, end}, special: []string{begin, end, deepSeekCall, callEnd, deepSeekName},
+			openers: []opener{{begin, (*Parser).deepSeek}, {deepSeekCall, (*Parser).deepSeekType}},
+			ends:    []string{"```", callEnd, end}, special: []string{begin, end, deepSeekCall, callEnd, deepSeekName},
 		}
 	}
 	return form{}

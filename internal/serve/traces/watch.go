@@ -28,7 +28,7 @@ func (t *Traces) Watch(submit batching.Submit) batching.Submit {
 				if err != nil {
 					w.err = err
 				} else {
-					w.take(token)
+					w.countToken(token)
 				}
 				if !yield(token, err) {
 					return
@@ -50,7 +50,7 @@ type watched struct {
 	err      error
 }
 
-func (w *watched) take(t batching.Token) {
+func (w *watched) countToken(t batching.Token) {
 	if w.tokens++; w.tokens == 1 {
 		w.first = time.Now()
 	}

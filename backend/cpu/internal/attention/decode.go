@@ -45,7 +45,7 @@ func (e *run) decodeGroup(w *worker, c chunk, i, h, n int) {
 	d := e.HeadDim
 	o, oStride := w.out, d
 	switch {
-	case c.of > 1:
+	case c.chunks > 1:
 		o, oStride = e.partialRows(c, i, h), d+2
 	case e.o.BF16 == nil:
 		o = e.o.from(i, h*d)
@@ -99,7 +99,7 @@ func (e *run) decodeGroup(w *worker, c chunk, i, h, n int) {
 		}
 	}
 	for g := range n {
-		if c.of > 1 {
+		if c.chunks > 1 {
 			o[g*oStride+d], o[g*oStride+d+1] = w.max[g], w.sum[g]
 		} else {
 			e.finish(o[g*d:][:d], i, h+g, w.max[g], w.sum[g])
@@ -202,17 +202,17 @@ func (e *run) finish(o []float32, i, h int, m, l float32) {
 		return // clearEmpty wrote it
 	}
 	vec.Scale(o, 1/l, o)
-	e.o.put(o, i, h*e.HeadDim)
+	e.o.storeBF16(o, i, h*e.HeadDim)
 	e.lse[i*e.QHeads+h] = float32(float64(m) + math.Log(float64(l)))
 }
 
 // merge adds up the chunks of each sequence that was cut, in ascending order.
 func (e *run) merge() {
-	for n := 0; n < len(e.chunks); n += e.chunks[n].of {
-		if first := e.chunks[n]; first.of > 1 {
+	for n := 0; n < len(e.chunks); n += e.chunks[n].chunks {
+		if first := e.chunks[n]; first.chunks > 1 {
 			for i := first.q0; i < first.q1; i++ {
 				for h := range e.QHeads {
-					e.mergeRow(e.chunks[n:n+first.of], i, h)
+					e.mergeRow(e.chunks[n:n+first.chunks], i, h)
 				}
 			}
 		}

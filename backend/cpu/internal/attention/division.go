@@ -29,7 +29,7 @@ type tile = sequence
 type chunk struct {
 	sequence     // k0 and k1 are the bounds of the chunk
 	index    int // of the chunk in its sequence
-	of       int // chunks of the sequence
+	chunks   int // chunks of the sequence
 	partial  int // the first of its partial rows
 }
 
@@ -104,7 +104,7 @@ func (p *division) tile(s *Spec, seq sequence) {
 func (p *division) cut(s *Spec, seq sequence) {
 	n := (seq.k1 - seq.k0 + decodeKeys - 1) / decodeKeys
 	for i := range n {
-		c := chunk{sequence: seq, index: i, of: n, partial: p.partials}
+		c := chunk{sequence: seq, index: i, chunks: n, partial: p.partials}
 		c.k0 = seq.k0 + i*decodeKeys
 		c.k1 = min(c.k0+decodeKeys, seq.k1)
 		if n > 1 {

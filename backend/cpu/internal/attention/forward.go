@@ -117,11 +117,11 @@ func (e *run) forwardTile(id int, t tile, h int) {
 		o := e.outRow(w, i, r, h)
 		if a, b := e.bounds(i); a >= b {
 			clear(o) // -0 and NaN·0 out of the tile's products
-			e.o.put(o, i, h*d)
+			e.o.storeBF16(o, i, h*d)
 			continue
 		}
 		vec.Scale(o, 1/w.sum[r], o)
-		e.o.put(o, i, h*d)
+		e.o.storeBF16(o, i, h*d)
 		e.lse[i*e.QHeads+h] = float32(float64(w.max[r]) + math.Log(float64(w.sum[r])))
 	}
 }

@@ -13,7 +13,7 @@ func (e *run) forwardInRows() {
 	e.chunksOfRow = e.keys()/decodeKeys + 1
 	e.partial = grow(e.partial, e.pool.Workers()*e.chunksOfRow*e.QHeads*(e.HeadDim+2))
 	for i := range e.workers {
-		e.workers[i].chunks = room(e.workers[i].chunks, e.chunksOfRow)
+		e.workers[i].chunks = withCapacity(e.workers[i].chunks, e.chunksOfRow)
 	}
 	e.taskHeads = max(1, min(e.KVHeads, e.queries()*e.KVHeads/(2*e.pool.Workers())))
 	e.pool.RunWorker(e.queries()*e.tasksOfChunk(), e.tasks.row)
@@ -33,7 +33,7 @@ func (e *run) rowTask(id, n int) {
 	of := (b-origin-1)/decodeKeys - first + 1
 	w.chunks = w.chunks[:0]
 	for j := range of {
-		c := chunk{sequence: sequence{i, i + 1, origin + (first+j)*decodeKeys, 0}, index: j, of: of, partial: (id*e.chunksOfRow + j) * e.QHeads}
+		c := chunk{sequence: sequence{i, i + 1, origin + (first+j)*decodeKeys, 0}, index: j, chunks: of, partial: (id*e.chunksOfRow + j) * e.QHeads}
 		c.k1 = min(c.k0+decodeKeys, b)
 		w.chunks = append(w.chunks, c)
 		e.decodeChunk(w, c, kv, end)

@@ -31,13 +31,13 @@ func (e *Engine) Reserve(s Sizes) {
 	r.delta = grow(r.delta, queries*s.Heads)
 	r.partial = grow(r.partial, r.partialsOf(queries, keys, s.Heads)*(s.HeadDim+2))
 	for i := range r.workers {
-		r.workers[i].chunks = room(r.workers[i].chunks, keys/decodeKeys+1)
+		r.workers[i].chunks = withCapacity(r.workers[i].chunks, keys/decodeKeys+1)
 	}
 	// Sequences have queries and keys of their own.
-	r.sequences, r.maxKey = room(r.sequences, queries), room(r.maxKey, queries)
-	r.tiles, r.firstTile = room(r.tiles, queries), room(r.firstTile, queries+1)
-	r.chunks = room(r.chunks, queries+keys/decodeKeys)
-	r.keyTiles, r.firstKeyTile = room(r.keyTiles, queries+keys/tileKeys), room(r.firstKeyTile, queries+1)
+	r.sequences, r.maxKey = withCapacity(r.sequences, queries), withCapacity(r.maxKey, queries)
+	r.tiles, r.firstTile = withCapacity(r.tiles, queries), withCapacity(r.firstTile, queries+1)
+	r.chunks = withCapacity(r.chunks, queries+keys/decodeKeys)
+	r.keyTiles, r.firstKeyTile = withCapacity(r.keyTiles, queries+keys/tileKeys), withCapacity(r.firstKeyTile, queries+1)
 }
 
 // Bytes returns the memory that Reserve allocates for the same sizes.
@@ -76,5 +76,5 @@ func (e *run) partialsOf(queries, keys, heads int) int {
 	return min(queries, decodeQueries) * heads * (2*keys/decodeKeys + 1)
 }
 
-// room returns s emptied, with capacity for n elements.
-func room[T any](s []T, n int) []T { return slices.Grow(s[:0], n) }
+// withCapacity returns s emptied, with capacity for n elements.
+func withCapacity[T any](s []T, n int) []T { return slices.Grow(s[:0], n) }

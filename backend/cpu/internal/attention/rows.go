@@ -50,9 +50,9 @@ func (r Rows) row(dst []float32, i, col, n int) []float32 {
 	return dst[:n]
 }
 
-// put rounds x to bfloat16 and stores it at row i, column col. For a float32 matrix it does nothing, since x was
+// storeBF16 rounds x to bfloat16 and stores it at row i, column col. For a float32 matrix it does nothing, since x was
 // computed in place.
-func (r Rows) put(x []float32, i, col int) {
+func (r Rows) storeBF16(x []float32, i, col int) {
 	if r.BF16 != nil {
 		_ = tensor.FromFloat32(r.bytes(i, col, len(x)), x, tensor.BF16)
 	}

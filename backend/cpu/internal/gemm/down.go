@@ -5,9 +5,9 @@ import "unsafe"
 // down is an adapter's multiplication h = x·Aᵀ that is computed while the rows of x are packed for x·Wᵀ, so that x is
 // read from memory once for both.
 type down struct {
-	c  *Call
-	of int       // the pair of the other call that begins with the same matrix
-	b  []float32 // op(B) in panels, consecutive blocks of k
+	c         *Call
+	pairIndex int       // the pair of the other call that begins with the same matrix
+	b         []float32 // op(B) in panels, consecutive blocks of k
 }
 
 // downDeep is the number of elements along k in a block of a down: whole runs.
@@ -40,7 +40,7 @@ func (e *Engine) RunAfter(downs, calls []*Call) {
 	}
 	p := &j.panels
 	for _, d := range downs {
-		p.downs = append(p.downs, down{c: d, of: j.c.begins(d)})
+		p.downs = append(p.downs, down{c: d, pairIndex: j.c.pairSharingA(d)})
 	}
 	j.next(calls[0])
 	clear(p.downs)
@@ -58,11 +58,11 @@ func (s *shape) carries(downs []*Call) bool {
 		return false
 	}
 	for _, d := range downs {
-		if d.Invariant || !downPays(d, s.rounds) || len(d.C) == 0 || s.begins(d) < 0 {
+		if d.Invariant || !downPays(d, s.rounds) || len(d.C) == 0 || s.pairSharingA(d) < 0 {
 			return false
 		}
 		for i := range s.Pairs {
-			if p := &s.Pairs[i]; d.gives(p) && (p.A.Trans || p.A.Elem != F32 || p.A.Data != floats(d.C, 0) || p.A.Stride != d.LDC) {
+			if p := &s.Pairs[i]; d.computes(p) && (p.A.Trans || p.A.Elem != F32 || p.A.Data != floats(d.C, 0) || p.A.Stride != d.LDC) {
 				return false
 			}
 		}
@@ -80,14 +80,14 @@ func downPays(d *Call, rounds bool) bool {
 	return d.N >= least && d.N <= colsThin
 }
 
-// gives reports whether the call computes A of the pair.
-func (c *Call) gives(p *Pair) bool {
+// computes reports whether the call computes A of the pair.
+func (c *Call) computes(p *Pair) bool {
 	off := uintptr(p.A.Data) - uintptr(floats(c.C, 0))
 	return off < uintptr(F32.Size()*len(c.C))
 }
 
-// begins returns the index of the pair of c whose A is the x of d, or -1 if there is none or d cannot be carried.
-func (c *Call) begins(d *Call) int {
+// pairSharingA returns the index of the pair of c whose A is the x of d, or -1 if there is none or d cannot be carried.
+func (c *Call) pairSharingA(d *Call) int {
 	if len(d.Pairs) != 1 || d.M != c.M || d.Accumulate || d.Bias != nil || d.Filter != nil {
 		return -1
 	}
@@ -112,8 +112,8 @@ func (d *down) floats(k *kernels) int {
 	return ceil(d.c.N, k.nr)*k.nr*k.columnFloats(p, k.words(p.K)) + packSlack
 }
 
-// stretch returns block i of B: its panels, the floats per column, and its range of elements [first,last) along k.
-func (d *down) stretch(k *kernels, i int) (b []float32, column, first, last int) {
+// block returns block i of B: its panels, the floats per column, and its range of elements [first,last) along k.
+func (d *down) block(k *kernels, i int) (b []float32, column, first, last int) {
 	p := d.pair()
 	first = i * downDeep
 	last = min(p.K, first+downDeep)
@@ -131,7 +131,7 @@ func (p *panels) packDowns() {
 		floats += p.downs[i].floats(p.kern)
 		tasks += p.downs[i].stretches()
 	}
-	b := p.downB.take(floats)
+	b := p.downB.alloc(floats)
 	for i := range p.downs {
 		d := &p.downs[i]
 		d.b, b = b, b[d.floats(p.kern):]
@@ -147,14 +147,14 @@ func (p *panels) packDown(i int) {
 		i -= p.downs[d].stretches()
 	}
 	to := &p.downs[d]
-	b, column, first, last := to.stretch(p.kern, i)
+	b, column, first, last := to.block(p.kern, i)
 	p.packB(b, to.pair(), &to.pair().B, column, first, last, 0, to.c.N)
 }
 
 // isDown reports whether A of a pair is the h of a down.
 func (p *panels) isDown(pair *Pair) bool {
 	for i := range p.downs {
-		if p.downs[i].c.gives(pair) {
+		if p.downs[i].c.computes(pair) {
 			return true
 		}
 	}
@@ -165,14 +165,14 @@ func (p *panels) isDown(pair *Pair) bool {
 func (p *panels) down(d *down, panel []float32, r0, r1 int) {
 	pair, rows := d.pair(), r1-r0
 	for i := range d.stretches() {
-		b, column, first, last := d.stretch(p.kern, i)
-		a := floats(panel, p.kern.panelFloats(p.starts[d.of]+first/p.kern.pairSize)*rows)
+		b, column, first, last := d.block(p.kern, i)
+		a := floats(panel, p.kern.panelFloats(p.starts[d.pairIndex]+first/p.kern.pairSize)*rows)
 		if pair.FilterA == nil {
 			p.downTiles(d, a, b, column, first, last, r0, r1)
 			continue
 		}
 		s := p.scratch()
-		wide, to := s.wide.take(rows*downDeep), floats(s.b.take(p.kern.downPanel()), 0)
+		wide, to := s.wide.alloc(rows*downDeep), floats(s.b.alloc(p.kern.downPanel()), 0)
 		filtered(wide, downDeep, pair.FilterA, &pair.A, p.row0+r0, p.row0+r1, first, last)
 		m, whole := Of(wide, downDeep), Pair{Alpha: 1}
 		p.packPanel(to, rows, &whole, &m, m.Data, last-first)
@@ -196,7 +196,7 @@ func (k *kernels) downPanel() int { return k.mr*k.panelFloats(downDeep/k.pairSiz
 func (p *panels) downTiles(d *down, a unsafe.Pointer, b []float32, column, first, last, r0, r1 int) {
 	c, words, nr := d.c, p.kern.words(last-first), p.kern.nr
 	whole, apart := words, 0
-	if p.kern.apart(d.pair()) {
+	if p.kern.splitsB(d.pair()) {
 		whole, apart = 0, words
 	}
 	for n := 0; n < c.N; n += nr {

@@ -147,7 +147,7 @@ func (f *fewColumns) packB() {
 			size += f.floats(c.N, p.K) + packSlack + 1
 		}
 	}
-	free := f.job.memory.take(size)
+	free := f.job.memory.alloc(size)
 	for i := range c.Pairs {
 		n := 0
 		if p := &c.Pairs[i]; !p.idle() {
@@ -184,7 +184,7 @@ func (f *fewColumns) packGroup(i int) {
 	s := f.scratch()
 	defer f.release(s)
 	width := padded(p.K)
-	wide := s.b.take((n1-n0)*width + packSlack)
+	wide := s.b.alloc((n1-n0)*width + packSlack)
 	f.k.pack(floats(wide, 0), width, at(p.B.Data, n0*col), p.B.Elem, row, col, p.K, n1-n0, 1)
 	for n := range n1 - n0 {
 		f.packColumn(dst, n, n1-n0, floats(wide, n*width), F32, p.K)
@@ -259,7 +259,7 @@ type strip struct {
 
 // filtered returns rows [m0,m1) of A copied to scratch memory, filtered or widened.
 func (f *fewColumns) filtered(p *Pair, m0, m1 int, s *scratch) Matrix {
-	rows := s.wide.take((m1 - m0) * p.K)
+	rows := s.wide.alloc((m1 - m0) * p.K)
 	filtered(rows, p.K, p.FilterA, &p.A, m0, m1, 0, p.K)
 	return Of(rows, p.K)
 }
@@ -300,7 +300,7 @@ func (f *fewColumns) pass(x int, rows *strip, g, k0, k, m0, m1 int, behind *fron
 // last computes the last tile of C, which overlaps the tile before: the results of its first skip rows are dropped.
 // The tile starts at byte from of the strip.
 func (f *fewColumns) last(rows *strip, cols, k, from int, b unsafe.Pointer, m, n0, skip int, alpha float32) {
-	out := rows.a.take(f.tile * cols)[:f.tile*cols]
+	out := rows.a.alloc(f.tile * cols)[:f.tile*cols]
 	clear(out)
 	f.multiply(cols, k, at(rows.Data, from), rows.Stride, b, floats(out, 0), cols, 0, alpha)
 	for i := skip; i < f.tile; i++ {

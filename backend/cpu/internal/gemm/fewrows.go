@@ -104,7 +104,7 @@ func (f *fewRows) readA() {
 			size += c.M * splitPadded(p.K)
 		}
 	}
-	free := f.job.memory.take(size)
+	free := f.job.memory.alloc(size)
 	f.a = f.a[:0]
 	for i := range c.Pairs {
 		p := &c.Pairs[i]
@@ -162,7 +162,7 @@ func (f *fewRows) computeTask(i int) {
 // dots adds a pair whose B has its k side by side.
 func (f *fewRows) dots(p *Pair, a operand, n0, n1 int, s *scratch) {
 	c := f.c
-	out := s.a.take(rowsFew * rowsDots)
+	out := s.a.alloc(rowsFew * rowsDots)
 	_, ldb := p.B.steps()
 	for n := n0; n < n1; n += rowsDots {
 		cols := min(rowsDots, n1-n)
@@ -187,7 +187,7 @@ func (f *fewRows) dotSplit(p *Pair, a operand, n0, n1 int, s *scratch) {
 	if c.M == 1 { // nothing is read twice
 		step = rowsSplit
 	}
-	out := s.a.take(rowsSplit)
+	out := s.a.alloc(rowsSplit)
 	_, ldb := p.B.steps()
 	for n := n0; n < n1; n += step {
 		for i := range c.M {

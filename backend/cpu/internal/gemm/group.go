@@ -91,8 +91,8 @@ func (g *group) reserve(e *Engine, calls, floats, whole int) {
 		g.jobs, g.last = append(g.jobs, newJob(e)), append(g.last, 0)
 	}
 	for _, j := range g.jobs[:calls] {
-		j.memory.take(floats)
-		j.whole.data.take(whole)
+		j.memory.alloc(floats)
+		j.whole.data.alloc(whole)
 	}
 }
 

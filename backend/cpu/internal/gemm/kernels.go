@@ -197,8 +197,8 @@ type outerKernels struct {
 	cols     []int
 }
 
-// of returns the kernels that multiply panels of a family.
-func (k *kernels) of(f family) *kernels {
+// forFamily returns the kernels that multiply panels of a family.
+func (k *kernels) forFamily(f family) *kernels {
 	switch f {
 	case inPairs:
 		return k.pairs
@@ -235,8 +235,8 @@ func (k *kernels) pairWords(p *Pair) int {
 	return k.words(p.K)
 }
 
-// stretch returns the length of equal blocks, of at most kc, that a k axis is divided into.
-func (k *kernels) stretch(depth int) int {
+// blockLength returns the length of equal blocks, of at most kc, that a k axis is divided into.
+func (k *kernels) blockLength(depth int) int {
 	run := max(1, k.run)
 	return ceil(stretchOf(depth, k.kc), run) * run
 }
@@ -252,12 +252,12 @@ func (k *kernels) perWord() int {
 // panelFloats returns the number of floats for a row of a panel of A with words words along k.
 func (k *kernels) panelFloats(words int) int { return words * k.perWord() }
 
-// apart reports whether B of a pair is taken apart.
-func (k *kernels) apart(p *Pair) bool { return k.pieces != nil && p.inPieces() }
+// splitsB reports whether B of a pair is split.
+func (k *kernels) splitsB(p *Pair) bool { return k.pieces != nil && p.inPieces() }
 
 // columnFloats returns the number of floats for a column of B of a pair with words words along k.
 func (k *kernels) columnFloats(p *Pair, words int) int {
-	if k.apart(p) {
+	if k.splitsB(p) {
 		return words * pieceCount
 	}
 	return words

@@ -86,7 +86,7 @@ func (f *longK) run() {
 		}
 	}
 	sums := (len(f.parts) - 1) * c.M * c.N
-	memory := f.job.memory.take(sums + words)
+	memory := f.job.memory.alloc(sums + words)
 	f.sums = memory[:sums]
 	f.divide(memory[sums:])
 	if words > 0 {
@@ -144,8 +144,8 @@ func (f *longK) multiply(i int) {
 	}
 	s := f.scratch()
 	defer f.release(s)
-	step, width := f.stretch(x, p), n1-n0
-	wide := s.wide.take(step * width)
+	step, width := f.rowsPerBlock(x, p), n1-n0
+	wide := s.wide.alloc(step * width)
 	part := Pair{A: p.A, B: Of(wide, width), Alpha: p.Alpha}
 	for t := 0; t < x.k; t += step {
 		k := min(step, x.k-t)
@@ -161,7 +161,7 @@ func (f *longK) multiply(i int) {
 // multiplyPart adds k elements from t on of op(A) of a part, times rows [k0,k0+k) of B of p, to the columns [n0,n1)
 // of sum, with row stride ld.
 func (f *longK) multiplyPart(x *part, p *Pair, t, k0, k, n0, n1 int, sum []float32, ld int, after nextRows) {
-	stretch := f.stretch(x, p)
+	stretch := f.rowsPerBlock(x, p)
 	if x.kern != nil {
 		a := outerA{at(x.a.data, t/x.kern.pairSize*x.a.step), x.a.step}
 		f.outerWalk(x.kern, p, a, k0, k, stretch, n0, n1, sum, ld, after)
@@ -171,8 +171,8 @@ func (f *longK) multiplyPart(x *part, p *Pair, t, k0, k, n0, n1 int, sum []float
 	f.walk(p, operand{at(p.A.Data, (x.k0+t-k0)*col), row, col}, k0, k, stretch, n0, n1, sum, ld)
 }
 
-// stretch returns the number of rows of B that are multiplied at a time.
-func (f *longK) stretch(x *part, p *Pair) int {
+// rowsPerBlock returns the number of rows of B that are multiplied at a time.
+func (f *longK) rowsPerBlock(x *part, p *Pair) int {
 	if x.kern != nil {
 		_, cols := x.kern.outerShape(f.c.M)
 		return min(longKStretch, 2*longKCols/cols) // a call prefetches half a row at most

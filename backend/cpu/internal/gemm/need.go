@@ -97,31 +97,31 @@ func (e *Engine) Reserve(s Scratch) {
 		e.jobs = append(e.jobs, newJob(e))
 	}
 	// The last of the idle is the next to be taken, and given back.
-	e.jobs[len(e.jobs)-1].memory.take(s.Call)
-	e.jobs[len(e.jobs)-1].panels.downB.take(s.Down)
-	e.jobs[len(e.jobs)-1].whole.data.take(s.Whole)
-	e.jobs[len(e.jobs)-2].memory.take(s.Inner)
+	e.jobs[len(e.jobs)-1].memory.alloc(s.Call)
+	e.jobs[len(e.jobs)-1].panels.downB.alloc(s.Down)
+	e.jobs[len(e.jobs)-1].whole.data.alloc(s.Whole)
+	e.jobs[len(e.jobs)-2].memory.alloc(s.Inner)
 	for len(e.spare) < e.pool.Workers() {
 		e.spare = append(e.spare, new(scratch))
 	}
 	for _, m := range e.spare {
-		m.take(s.Task)
+		m.include(s.Task)
 	}
 }
 
 // ReserveSerial reserves memory for Serial on all workers, none of which may be running.
 func (e *Engine) ReserveSerial(s Scratch) {
 	for i := range e.own {
-		e.own[i].job.memory.take(s.Call)
-		e.own[i].job.whole.data.take(s.Whole)
-		e.own[i].take(s.Task)
+		e.own[i].job.memory.alloc(s.Call)
+		e.own[i].job.whole.data.alloc(s.Whole)
+		e.own[i].include(s.Task)
 	}
 }
 
-// take makes room for t.
-func (s *scratch) take(t TaskScratch) {
-	s.a.take(t.Small)
-	s.b.take(t.B)
-	s.wide.take(t.Wide)
-	s.c.take(t.C)
+// include grows s to hold t.
+func (s *scratch) include(t TaskScratch) {
+	s.a.alloc(t.Small)
+	s.b.alloc(t.B)
+	s.wide.alloc(t.Wide)
+	s.c.alloc(t.C)
 }

@@ -78,7 +78,7 @@ func (j *job) outerWalk(kern *kernels, p *Pair, a outerA, k0, k, stretch, n0, n1
 		}
 		for n := n0; n < n1; n += cols {
 			b := at(p.B.Data, size*((k0+t)*stride+n))
-			far, apart := after.of(b, (n-n0)*depth, cols*depth, n1-n0)
+			far, apart := after.distances(b, (n-n0)*depth, cols*depth, n1-n0)
 			for g := range groups {
 				m0, m1 := g*j.c.M/groups, (g+1)*j.c.M/groups
 				kern.outer.multiply(m1-m0, depth, at(a.data, size*m0+t/kern.pairSize*a.step), a.step, b, size*stride, far, apart,
@@ -95,10 +95,10 @@ type nextRows struct {
 	stride int
 }
 
-// of returns the position of n elements after the first ones, in rows of width elements. They are prefetched in two
+// distances returns the position of n elements after the first ones, in rows of width elements. They are prefetched in two
 // halves: far is the distance in bytes of the first half from b, and apart that of the second from the first. A half
 // that does not fit into a row continues past the row.
-func (r nextRows) of(b unsafe.Pointer, first, n, width int) (far, apart int) {
+func (r nextRows) distances(b unsafe.Pointer, first, n, width int) (far, apart int) {
 	if r.data == nil {
 		return 0, 0
 	}

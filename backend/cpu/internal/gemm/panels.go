@@ -76,7 +76,7 @@ func (p *panels) bind(j *job) {
 func (panelsWay) run(j *job) { j.panels.run() }
 
 func (p *panels) run() {
-	p.kern = p.job.k.of(p.shape.panels())
+	p.kern = p.job.k.forFamily(p.shape.panels())
 	p.thin = p.shape.thin()
 	p.layOut()
 	p.packDowns()
@@ -85,7 +85,7 @@ func (p *panels) run() {
 		p.rows = min(most, p.c.M-p.row0)
 		p.panels = ceil(p.rows, p.kern.mr)
 		p.divide()
-		p.a = p.job.memory.take(p.rows*p.kern.panelFloats(p.depth) + p.panels*(packSlack+1))
+		p.a = p.job.memory.alloc(p.rows*p.kern.panelFloats(p.depth) + p.panels*(packSlack+1))
 		p.packN = min(p.panels, p.shares(4))
 		if p.reuse(); p.first == 0 {
 			p.wild.Store(false)
@@ -99,7 +99,7 @@ func (p *panels) run() {
 
 func (panelsWay) need(s *shape) (need Scratch) {
 	for _, family := range s.families() {
-		need = need.With(s.e.k.of(family).needPanels(s))
+		need = need.With(s.e.k.forFamily(family).needPanels(s))
 	}
 	return need
 }
@@ -111,7 +111,7 @@ func (k *kernels) needPanels(s *shape) (need Scratch) {
 		p := &s.Pairs[i]
 		words := k.pairWords(p)
 		depth += words
-		if k.apart(p) {
+		if k.splitsB(p) {
 			apart += words
 		}
 		if p.B.Elem.Quantized() {
@@ -140,14 +140,14 @@ func (k *kernels) needPanels(s *shape) (need Scratch) {
 func (p *panels) layOut() {
 	p.depth, p.whole, p.starts = 0, 0, p.starts[:0]
 	for i := range p.c.Pairs {
-		if pair := &p.c.Pairs[i]; !p.kern.apart(pair) {
+		if pair := &p.c.Pairs[i]; !p.kern.splitsB(pair) {
 			p.whole += p.kern.pairWords(pair)
 		}
 	}
 	apart := p.whole
 	for i := range p.c.Pairs {
 		pair, place := &p.c.Pairs[i], &p.depth
-		if p.kern.apart(pair) {
+		if p.kern.splitsB(pair) {
 			place = &apart
 		}
 		p.starts = append(p.starts, *place)
@@ -208,7 +208,7 @@ func (p *panels) taskGroups(groups int) int {
 	case p.thin:
 		block, smaller = thinCols, false
 	case smaller && p.panels <= fewPanels && p.c.readsAlong():
-		fits := narrowFloats / p.kern.stretch(p.depth) / p.kern.nr * p.kern.nr
+		fits := narrowFloats / p.kern.blockLength(p.depth) / p.kern.nr * p.kern.nr
 		block, smaller = min(block, max(2*p.kern.nr, fits)), false
 	}
 	rounds := ceil(ceil(groups*p.kern.nr, block), p.workers) // tasks of each worker
@@ -288,7 +288,7 @@ const filterDeep = 512
 func (p *panels) packFiltered(to unsafe.Pointer, pair *Pair, r0, r1 int) {
 	s := p.scratch()
 	defer p.release(s)
-	wide := s.wide.take((r1 - r0) * filterDeep)
+	wide := s.wide.alloc((r1 - r0) * filterDeep)
 	m := Of(wide, filterDeep)
 	for t := 0; t < pair.K; t += filterDeep {
 		k := min(filterDeep, pair.K-t)
@@ -308,7 +308,7 @@ func (p *panels) tiles(i int) {
 	m0, m1 := p.row0+p.panelRow(first), p.row0+p.panelRow(last)
 	to := p.blockOf(s, m0, m1, n0, n1)
 
-	stretch := p.kern.stretch(p.depth)
+	stretch := p.kern.blockLength(p.depth)
 	if p.thin {
 		stretch = thinDeep
 	}
@@ -317,13 +317,13 @@ func (p *panels) tiles(i int) {
 		b, step := p.ready(k0, k, n0)
 		if b == nil {
 			step = p.column(k0+k) - p.column(k0)
-			b = s.b.take(ceil(n1-n0, nr)*nr*step + packSlack)
+			b = s.b.alloc(ceil(n1-n0, nr)*nr*step + packSlack)
 			p.packCols(s, b, k0, k, n0, n1)
 		}
 		p.multiply(b, step, k0, k, n0, n1, first, last, &to)
 	}
 	if c.Stored != nil {
-		c.put(to.c, to.ld, m0, m1, n0, n1)
+		c.storeBlock(to.c, to.ld, m0, m1, n0, n1)
 	}
 }
 
@@ -421,7 +421,7 @@ func (p *panels) packCols(s *scratch, b []float32, k0, k, n0, n1 int) {
 // packB packs rows [first,last) of columns [n0,n1) of op(B) of a pair, in the layout of m, into panels whose columns
 // are step floats apart.
 func (p *panels) packB(b []float32, pair *Pair, m *Matrix, step, first, last, n0, n1 int) {
-	nr, apart, finite := p.kern.nr, p.kern.apart(pair), !p.wild.Load()
+	nr, apart, finite := p.kern.nr, p.kern.splitsB(pair), !p.wild.Load()
 	row, col := m.steps()
 	src := func(t, n int) unsafe.Pointer { return at(m.Data, t*row+n*col) }
 	pack := func(b []float32, t, n int) {

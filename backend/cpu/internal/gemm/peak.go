@@ -18,7 +18,7 @@ func (e *Engine) Peak() float64 {
 	task := func(int) {
 		s := e.borrow()
 		defer e.giveBack(s)
-		a, b := s.a.take(depth*k.mr+k.mr*k.nr), s.b.take(depth*k.nr)
+		a, b := s.a.alloc(depth*k.mr+k.mr*k.nr), s.b.alloc(depth*k.nr)
 		c := a[depth*k.mr:]
 		clear(a[:depth*k.mr+k.mr*k.nr])
 		clear(b[:depth*k.nr])

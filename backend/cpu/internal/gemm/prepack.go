@@ -27,7 +27,7 @@ func (e *Engine) Prepack(dst []float32, b Matrix, k, n int) *Prepacked {
 		n0 := i * p.kern.nr
 		// packCols may write up to packSlack elements past the panel, which in dst would overwrite the next one. Pack
 		// into scratch and copy.
-		panel := s.b.take(p.kern.nr*step + packSlack)
+		panel := s.b.alloc(p.kern.nr*step + packSlack)
 		p.packCols(s, panel, 0, p.depth, n0, min(n, n0+p.kern.nr))
 		copy(dst[n0*step:], panel[:p.kern.nr*step])
 	})
@@ -38,7 +38,7 @@ func (e *Engine) Prepack(dst []float32, b Matrix, k, n int) *Prepacked {
 func (e *Engine) packing(elem Elem, k int) *panels {
 	c := &Call{Pairs: []Pair{{B: Matrix{Elem: elem}, K: k, Alpha: 1}}}
 	s := e.shapeOf(c)
-	p := &panels{job: &job{e: e, k: e.k, c: c}, kern: e.k.of(s.manyRows())}
+	p := &panels{job: &job{e: e, k: e.k, c: c}, kern: e.k.forFamily(s.manyRows())}
 	p.layOut()
 	return p
 }

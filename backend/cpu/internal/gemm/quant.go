@@ -62,7 +62,7 @@ func (k *kernels) widen(dst, whole []float32, m Matrix, first int) {
 
 // widened returns memory for n widened elements and for a block.
 func (s *scratch) widened(n int) (wide, whole []float32) {
-	wide = s.wide.take(n + quantBlock)
+	wide = s.wide.alloc(n + quantBlock)
 	return wide, wide[n:]
 }
 
@@ -113,7 +113,7 @@ const longRows = 4
 // dotBlocks computes dots for rows of B that are whole blocks; long is set for one long row of A.
 func (f *fewRows) dotBlocks(p *Pair, a operand, n0, n1 int, s *scratch, long bool) {
 	c := f.c
-	out := s.a.take(rowsFew * rowsDots)
+	out := s.a.alloc(rowsFew * rowsDots)
 	ldb := p.B.Stride / quantBlock * p.B.Elem.blockBytes()
 	for n := n0; n < n1; n += rowsDots {
 		cols := min(rowsDots, n1-n)
@@ -134,7 +134,7 @@ func (f *fewRows) dotBlocks(p *Pair, a operand, n0, n1 int, s *scratch, long boo
 // dotWidened computes dots for rows that start or end inside a block: each is widened separately.
 func (f *fewRows) dotWidened(p *Pair, a operand, n0, n1 int, s *scratch) {
 	c := f.c
-	out := s.a.take(rowsFew)
+	out := s.a.alloc(rowsFew)
 	wide, whole := s.widened(p.K)
 	for n := n0; n < n1; n++ {
 		f.k.widen(wide[:p.K], whole, p.B, n*p.B.Stride)

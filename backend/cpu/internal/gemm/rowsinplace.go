@@ -122,7 +122,7 @@ func (f *rowsInPlace) takeRoom() {
 		size += c.M * g.row
 		f.a = append(f.a, g)
 	}
-	free := f.job.memory.take(size)
+	free := f.job.memory.alloc(size)
 	for i := range f.a {
 		n := c.M * f.a[i].row
 		f.a[i].data, free = free[:n], free[n:]
@@ -142,7 +142,7 @@ func (f *rowsInPlace) packPanel(i int) {
 		var s *scratch
 		if p.A.Elem != F32 || p.A.Trans {
 			s = f.scratch()
-			wide := s.a.take((m1-m0)*padded(p.K) + packSlack)
+			wide := s.a.alloc((m1-m0)*padded(p.K) + packSlack)
 			f.k.pack(floats(wide, 0), padded(p.K), a, p.A.Elem, col, row, p.K, m1-m0, 1)
 			a, row = floats(wide, 0), 4*padded(p.K)
 		}
@@ -194,7 +194,7 @@ func (f *rowsInPlace) computeTask(i int) {
 func (f *rowsInPlace) shortRows(p *Pair, n0, n1 int, s *scratch) {
 	row, col := p.A.steps()
 	_, ldb := p.B.steps()
-	b := s.b.take(shortFloats(p.K))
+	b := s.b.alloc(shortFloats(p.K))
 	for n := n0; n < n1; n += colsFew {
 		cols := min(colsFew, n1-n)
 		f.k.pack(floats(b, 0), colsFew, at(p.B.Data, n*ldb), p.B.Elem, ldb, p.B.Elem.Size(), cols, p.K, 1)

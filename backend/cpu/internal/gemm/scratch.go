@@ -18,8 +18,8 @@ type worker struct {
 // buffer is memory that only grows. Its start is aligned to a cache line.
 type buffer struct{ data []float32 }
 
-// take returns n elements, followed by space for a vector store.
-func (b *buffer) take(n int) []float32 {
+// alloc returns n elements, followed by space for a vector store.
+func (b *buffer) alloc(n int) []float32 {
 	if len(b.data) < n {
 		const lineFloats = 16
 		// An eighth more, so that slowly growing shapes settle.

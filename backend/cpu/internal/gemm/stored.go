@@ -42,8 +42,8 @@ func (m *Matrix) row(dst []float32, i, n0, n1 int) {
 	_ = tensor.ToFloat32(dst[:n1-n0], unsafe.Slice((*byte)(src), 2*(n1-n0)), tensor.BF16)
 }
 
-// put rounds a block to rows [m0,m1) and columns [n0,n1) of C. Rows of the block are ld apart.
-func (c *Call) put(block []float32, ld, m0, m1, n0, n1 int) {
+// storeBlock rounds a block to rows [m0,m1) and columns [n0,n1) of C. Rows of the block are ld apart.
+func (c *Call) storeBlock(block []float32, ld, m0, m1, n0, n1 int) {
 	for i := m0; i < m1; i++ {
 		row := block[(i-m0)*ld:][:n1-n0]
 		if c.Filter != nil {
@@ -54,8 +54,8 @@ func (c *Call) put(block []float32, ld, m0, m1, n0, n1 int) {
 	}
 }
 
-// take fills a block with the initial value of C.
-func (c *Call) take(block []float32, ld, m0, m1, n0, n1 int) {
+// initBlock fills a block with the initial value of C.
+func (c *Call) initBlock(block []float32, ld, m0, m1, n0, n1 int) {
 	for i := m0; i < m1; i++ {
 		c.Stored.From.row(block[(i-m0)*ld:], i, n0, n1)
 	}
@@ -76,7 +76,7 @@ func (w *whole) bind() {
 	w.round = func(i int) {
 		m0 := i * wholeRows
 		m1 := min(w.c.M, m0+wholeRows)
-		w.c.put(w.call.C[m0*w.c.N:], w.c.N, m0, m1, 0, w.c.N)
+		w.c.storeBlock(w.call.C[m0*w.c.N:], w.c.N, m0, m1, 0, w.c.N)
 	}
 }
 
@@ -87,9 +87,9 @@ func (w *whole) begin(j *job) {
 	}
 	c := j.c
 	w.c, w.call = c, *c
-	w.call.C, w.call.LDC, w.call.Stored, w.call.Filter = w.data.take(c.M * c.N)[:c.M*c.N], c.N, nil, nil
+	w.call.C, w.call.LDC, w.call.Stored, w.call.Filter = w.data.alloc(c.M * c.N)[:c.M*c.N], c.N, nil, nil
 	if c.Accumulate {
-		c.take(w.call.C, c.N, 0, c.M, 0, c.N)
+		c.initBlock(w.call.C, c.N, 0, c.M, 0, c.N)
 	}
 	j.c = &w.call
 }
@@ -127,9 +127,9 @@ func (p *panels) blockOf(s *scratch, m0, m1, n0, n1 int) block {
 	if c.Stored == nil {
 		return block{c: c.C, ld: c.LDC}
 	}
-	b := block{s.c.take((m1 - m0) * (n1 - n0)), n1 - n0, m0, n0}
+	b := block{s.c.alloc((m1 - m0) * (n1 - n0)), n1 - n0, m0, n0}
 	if c.Accumulate {
-		c.take(b.c, b.ld, m0, m1, n0, n1)
+		c.initBlock(b.c, b.ld, m0, m1, n0, n1)
 	}
 	return b
 }

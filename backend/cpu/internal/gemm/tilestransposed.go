@@ -58,7 +58,7 @@ func (tilesWay) run(j *job) { j.spread(j.tilesTransposed.divide(), j.tilesTransp
 
 func (tilesWay) need(s *shape) (need Scratch) {
 	for _, family := range s.families() {
-		k := s.e.k.of(family)
+		k := s.e.k.forFamily(family)
 		if k.transposed == nil {
 			continue
 		}
@@ -97,7 +97,7 @@ func (f *tilesTransposed) view() *Call {
 // divide packs A and returns the number of tasks.
 func (f *tilesTransposed) divide() int {
 	f.fewColumns = f.on.way.(tilesWay).fewColumns
-	f.kern = f.job.k.of(f.shape.tilesFamily(f.fewColumns))
+	f.kern = f.job.k.forFamily(f.shape.tilesFamily(f.fewColumns))
 	c := f.view()
 	f.pieceRows = 1
 	if f.kern.transposed.parted != nil && c.M <= rowsFew {
@@ -113,7 +113,7 @@ func (f *tilesTransposed) divide() int {
 			f.update = tilesDeep
 		}
 	}
-	f.a = f.job.memory.take(f.groups*f.groupFloats() + packSlack)
+	f.a = f.job.memory.alloc(f.groups*f.groupFloats() + packSlack)
 	f.wild.Store(false)
 	f.spread(f.groups*len(c.Pairs), f.pack)
 	f.panels = ceil(c.N, f.kern.mr)
@@ -124,7 +124,7 @@ func (f *tilesTransposed) divide() int {
 // products returns the number of piece products per word product of a pair.
 func (f *tilesTransposed) products(p *Pair) int {
 	switch {
-	case f.kern.apart(p):
+	case f.kern.splitsB(p):
 		return 6
 	case f.kern.pieces == nil || f.pieceRows > 1:
 		return 1
@@ -141,9 +141,9 @@ func (f *tilesTransposed) inPlace(p *Pair) bool {
 // groupFloats returns the memory of a group of rows of A.
 func (f *tilesTransposed) groupFloats() int { return f.kern.panelFloats(f.depth) * f.kern.nr }
 
-// stretch returns the number of words of B of a pair that are packed at a time.
-func (f *tilesTransposed) stretch(p *Pair) int {
-	if f.kern.apart(p) || f.fewColumns { // tilesBytes of each row
+// wordsPerBlock returns the number of words of B of a pair that are packed at a time.
+func (f *tilesTransposed) wordsPerBlock(p *Pair) int {
+	if f.kern.splitsB(p) || f.fewColumns { // tilesBytes of each row
 		return tilesApart
 	}
 	return tilesWhole
@@ -175,7 +175,7 @@ func (f *tilesTransposed) packRows(i int) {
 		f.kern.pack(to, nr, src, p.A.Elem, row, col, rows, p.K, p.Alpha)
 	case f.products(p) == 1:
 		f.kern.transposed.parted(to, src, rows, row, p.K, p.Alpha)
-	case !f.kern.pieces.pack(to, nr, src, F32, row, col, rows, p.K, finiteB) && f.kern.apart(p):
+	case !f.kern.pieces.pack(to, nr, src, F32, row, col, rows, p.K, finiteB) && f.kern.splitsB(p):
 		f.wild.Store(true)
 	}
 }
@@ -196,7 +196,7 @@ func (f *tilesTransposed) computeTask(i int) {
 func (f *tilesTransposed) panel(s *scratch, k0, k1, n0, n1 int) {
 	c, t := f.v, f.kern.transposed
 	size := f.kern.mr * f.kern.nr
-	sums := s.a.take((f.groups + 1) * size)
+	sums := s.a.alloc((f.groups + 1) * size)
 	free := floats(sums, f.groups*size)
 	add := false
 	for x := range c.Pairs {
@@ -256,7 +256,7 @@ func (f *tilesTransposed) rowsOf(s *scratch, p *Pair, n0, n1, k, end int) rowsOf
 		return rowsOfB{at(p.B.Data, n0*row+first*size), row, first}
 	}
 	ld := last - first
-	wide := s.wide.take((n1 - n0) * ld)
+	wide := s.wide.alloc((n1 - n0) * ld)
 	filtered(wide, ld, p.FilterB, &p.B, n0, n1, first, last)
 	return rowsOfB{floats(wide, 0), size * ld, first}
 }
@@ -272,7 +272,7 @@ func (f *tilesTransposed) read(s *scratch, p *Pair, r *rowsOfB, n0, n1, k, end i
 		}
 		return at(r.data, (first-r.first)*p.B.Elem.Size()), r.row, whole
 	}
-	words = min(f.stretch(p), end-k)
+	words = min(f.wordsPerBlock(p), end-k)
 	return f.packB(s, p, r, n0, n1, first, min(last, first+words*pair)), 0, words
 }
 
@@ -282,10 +282,10 @@ func (k *kernels) tilesFloats() int { return max(tilesWhole, k.panelFloats(tiles
 // packB packs the elements [first,last) of rows of B. Here these are rows of a tile, which
 // packA is for.
 func (f *tilesTransposed) packB(s *scratch, p *Pair, r *rowsOfB, n0, n1, first, last int) unsafe.Pointer {
-	to := floats(s.b.take(f.kern.tilesFloats()), 0)
+	to := floats(s.b.alloc(f.kern.tilesFloats()), 0)
 	rows, k, elem, row := n1-n0, last-first, p.B.Elem, r.row
 	src := at(r.data, (first-r.first)*elem.Size())
-	apart := f.kern.apart(p)
+	apart := f.kern.splitsB(p)
 	if elem != F32 && (apart || elem.Quantized()) {
 		src, row, elem = f.widened(s, p, n0, n1, first, last)
 	}

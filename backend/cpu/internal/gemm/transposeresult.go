@@ -23,7 +23,7 @@ func (transposeResultWay) run(j *job) { j.transposeResult.run() }
 func (f *transposeResult) run() {
 	c := f.c
 	f.call = c.transposed(f.call.Pairs)
-	f.call.C, f.call.LDC = f.job.memory.take(c.M*c.N), c.M
+	f.call.C, f.call.LDC = f.job.memory.alloc(c.M*c.N), c.M
 	inner := f.e.job(&f.call)
 	inner.workers, inner.local = f.workers, f.local
 	inner.run()
@@ -59,7 +59,7 @@ func (f *transposeResult) back(i int) {
 	s := f.scratch()
 	defer f.release(s)
 	width := padded(c.N)
-	across := s.a.take(backFloats(c.N))
+	across := s.a.alloc(backFloats(c.N))
 	for ; m0 < m1; m0 += backRows {
 		rows := min(backRows, m1-m0)
 		f.k.pack(floats(across, 0), width, floats(f.call.C, m0), F32, c.M*F32.Size(), F32.Size(), c.N, rows, 1)

@@ -35,7 +35,7 @@ type Pool struct {
 	named func(worker, i int) // the task of RunWorker
 	fail  atomic.Pointer[Panic]
 
-	meanwhile func(worker int) bool // see Meanwhile
+	idleWork func(worker int) bool // see SetIdleWork
 
 	queues []queue // one per active worker
 	active int     // queues in use
@@ -70,10 +70,10 @@ func New(workers int) *Pool {
 	return p
 }
 
-// Meanwhile sets a function for workers that wait for others or for the next run. An idle worker calls f repeatedly
+// SetIdleWork sets a function for workers that wait for others or for the next run. An idle worker calls f repeatedly
 // until it returns false or there is work, so f must return within a microsecond. It must be set before the first
 // run.
-func (p *Pool) Meanwhile(f func(worker int) bool) { p.meanwhile = f }
+func (p *Pool) SetIdleWork(f func(worker int) bool) { p.idleWork = f }
 
 // Workers returns the number of goroutines that share the tasks of a run, at least 1.
 func (p *Pool) Workers() int {
@@ -196,7 +196,7 @@ func (p *Pool) work(id int) {
 // await lets a worker wait for a condition; it may return early.
 func (p *Pool) await(worker int, ready func() bool) {
 	spin := p.spin.Load()
-	for spin && p.meanwhile != nil && !ready() && p.meanwhile(worker) {
+	for spin && p.idleWork != nil && !ready() && p.idleWork(worker) {
 	}
 	p.sleep[worker].await(spin, ready)
 }

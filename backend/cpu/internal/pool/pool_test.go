@@ -90,7 +90,7 @@ func TestMeanwhile(t *testing.T) {
 	const most = 20
 	var bites [3]int // not atomic
 	var done atomic.Int64
-	p.Meanwhile(func(worker int) bool {
+	p.SetIdleWork(func(worker int) bool {
 		if bites[worker] == most {
 			return false
 		}

@@ -49,8 +49,8 @@ type placeKind int8
 const (
 	reads placeKind = iota
 	forks
-	begins // only at the start of the string
-	ends   // only at the end of the string
+	atStart // only at the start of the string
+	ends    // only at the end of the string
 	matched
 )
 
@@ -67,7 +67,7 @@ func (n *machine) compile(s *syntax, to int32) (int32, error) {
 	var err error
 	switch s.kind {
 	case isBegin:
-		return n.add(spot{kind: begins, next: [2]int32{to}}), nil
+		return n.add(spot{kind: atStart, next: [2]int32{to}}), nil
 	case isEnd:
 		return n.add(spot{kind: ends, next: [2]int32{to}}), nil
 	case isSequence:
@@ -141,7 +141,7 @@ func (n *machine) closure(set []int32, seen []bool, p int32, atBegin, atEnd bool
 			set = append(set, p)
 		case forks:
 			todo = append(todo, at.next[0], at.next[1])
-		case begins:
+		case atStart:
 			if atBegin {
 				todo = append(todo, at.next[0])
 			}
@@ -208,7 +208,7 @@ func (n *machine) determine(start int32) (*Chars, error) {
 			}
 			s.final = n.matches(all)
 		}
-		ranges = n.pieces(ranges[:0], sets[i])
+		ranges = n.splitRanges(ranges[:0], sets[i])
 		for _, r := range ranges {
 			if err := spend(8 + len(sets[i]) + len(seen)/16); err != nil {
 				return nil, err
@@ -233,8 +233,8 @@ func (n *machine) matches(set []int32) bool {
 	return slices.ContainsFunc(set, func(p int32) bool { return n.places[p].kind == matched })
 }
 
-// pieces appends ranges of characters to out, split so that each place reads all or nothing of a range.
-func (n *machine) pieces(out []charRange, set []int32) []charRange {
+// splitRanges appends ranges of characters to out, split so that each place reads all or nothing of a range.
+func (n *machine) splitRanges(out []charRange, set []int32) []charRange {
 	cuts := n.cuts[:0]
 	for _, r := range every {
 		cuts = append(cuts, r.lo, r.hi+1)
