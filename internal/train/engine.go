@@ -11,7 +11,6 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/engine"
-	"github.com/lorafuse/lorafuse/internal/host"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/internal/train/trainer"
@@ -84,14 +83,11 @@ func (o EngineOptions) loss() Loss {
 type Engine struct {
 	*trainer.Trainer
 
-	opts EngineOptions
-	host *host.Host
-	base *Base // owner of the host; nil if the engine owns it
-	slot *engine.Slot
-	bare *engine.Slot // without the adapter; nil without a reference
+	opts    EngineOptions
+	planner *Planner // of the plan; owns the host unless it has a base
+	plan    plan
 
 	micro, eval *trainer.Pass
-	layers      int
 	program     *engine.Program   // of micro, alone or shared with other jobs
 	reference   *engine.Program   // may be nil
 	programs    []*engine.Program // of the engine
@@ -132,52 +128,46 @@ func NewEngine(ctx context.Context, dev backend.Device, m *model.Model, s *lora.
 // Engine plans and compiles the step, as NewEngine does. The engine takes ownership of
 // the planner.
 func (p *Planner) Engine(ctx context.Context, o EngineOptions) (*Engine, error) {
-	if err := o.check(); err != nil {
-		return nil, err
-	}
-	plan, err := p.plan(o)
+	e, err := p.engine(o)
 	if err != nil {
 		return nil, err
 	}
-	e := p.engine(o, plan)
-	if e.memory, err = p.measure(o, plan); err != nil {
-		return nil, err
-	}
-	if err := e.memory.check(p.host.Info(), o.MemoryLimit); err != nil {
-		return nil, err
-	}
-	programs, err := p.host.LoadAll(ctx, nil, p.placed(plan.drafts(), plan.reference)...)
-	if err != nil {
+	if err := load(ctx, []*Engine{e}, nil); err != nil {
 		e.free()
 		return nil, err
 	}
-	e.use(plan, programs)
 	return e, nil
 }
 
-// engine returns the engine of a plan, without its programs.
-func (p *Planner) engine(o EngineOptions, all plan) *Engine {
-	return &Engine{opts: o, host: p.host, base: p.base, slot: p.slot, bare: p.bare, micro: o.training(), eval: o.evaluation(), layers: all.micro.Segments}
+// engine plans an engine, whose programs are still to be loaded.
+func (p *Planner) engine(o EngineOptions) (*Engine, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	all, err := p.plan(o)
+	if err != nil {
+		return nil, err
+	}
+	return &Engine{opts: o, planner: p, plan: all, micro: o.training(), eval: o.evaluation()}, nil
 }
 
-// use sets the compiled programs of the drafts of a plan, in which micro is nil if the engine
-// shares the program.
-func (e *Engine) use(p plan, programs []*engine.Program) {
+// use sets the compiled programs of the engine's drafts.
+func (e *Engine) use(programs []*engine.Program) {
 	e.programs = programs
 	loaded := map[string]*engine.Program{}
-	for i, d := range p.drafts() {
+	for i, d := range e.drafts() {
 		switch d {
-		case p.micro:
+		case e.plan.micro:
 			e.program, loaded[e.micro.Name] = programs[i], programs[i]
-		case p.update:
-			loaded[p.step.Step(e.opts.Adam).Name] = programs[i]
-		case p.eval:
+		case e.plan.update:
+			loaded[e.plan.step.Step(e.opts.Adam).Name] = programs[i]
+		case e.plan.eval:
 			loaded[e.eval.Name] = programs[i]
-		case p.reference:
+		case e.plan.reference:
 			e.reference = programs[i]
 		}
 	}
-	e.Trainer = trainer.New(e.host, e.slot, p.step, loaded)
+	e.Trainer = trainer.New(e.planner.host, e.planner.slot, e.plan.step, loaded)
 }
 
 // Accumulate adds the gradients of one micro-batch. draw numbers the dropout
@@ -220,7 +210,7 @@ func (e *Engine) Update(ctx context.Context, tokens, number int, lr float64) (St
 	if tokens > 0 {
 		inverse = 1 / float32(tokens)
 	}
-	if e.company != nil && e.company.fused {
+	if e.fused() {
 		if err := e.SetSum(ctx, trainer.LossSum, []float32{e.company.loss}); err != nil {
 			return Step{}, err
 		}
@@ -279,7 +269,7 @@ func (e *Engine) idle() (targets []string) {
 	for _, t := range e.Trained() {
 		trained[t.Name] = true
 	}
-	for _, t := range e.slot.State().Placement.Targets {
+	for _, t := range e.planner.slot.State().Placement.Targets {
 		if t.SharesWith == "" && !trained[t.Key(lora.RoleB)] {
 			targets = append(targets, t.Name)
 		}
@@ -289,26 +279,26 @@ func (e *Engine) idle() (targets []string) {
 
 // State downloads the trained parameters into the adapter's state.
 func (e *Engine) State(ctx context.Context) (*lora.State, error) {
-	s := e.slot.State()
+	s := e.planner.slot.State()
 	return s, e.Values(ctx, s.Values)
 }
 
 // Close frees the engine's device memory, except memory shared with others.
 func (e *Engine) Close() {
-	e.host.Lock()
-	defer e.host.Unlock()
+	e.planner.host.Lock()
+	defer e.planner.host.Unlock()
 	e.free()
 }
 
 func (e *Engine) free() {
 	switch {
-	case e.base == nil:
-		e.host.Close()
+	case e.planner.base == nil:
+		e.planner.host.Close()
 	case e.company == nil:
-		e.host.Unload(e.programs...)
+		e.planner.host.Unload(e.programs...)
 	}
-	e.slot.Free()
-	if e.bare != nil {
-		e.bare.Free()
+	e.planner.slot.Free()
+	if bare := e.planner.bare; bare != nil {
+		bare.Free()
 	}
 }

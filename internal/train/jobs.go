@@ -37,7 +37,6 @@ type job struct {
 	*Run
 	prepared
 	name    string
-	plan    plan
 	company company
 	outcome Outcome
 }

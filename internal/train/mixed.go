@@ -28,6 +28,7 @@ const rowLosses = "losses"
 // so their sums are bit-identical to the sums of the job's own program.
 type mixed struct {
 	slot    *engine.Slot
+	draft   *engine.Draft
 	program *engine.Program
 	most    int // tokens
 
@@ -50,35 +51,31 @@ func (p *mixed) Array(name string) ([]byte, bool) {
 // load plans and loads the programs of all jobs.
 func (j *Jobs) load(ctx context.Context, o Observer) error {
 	var company []*job
+	var engines []*Engine
 	for _, x := range j.jobs {
-		if err := x.opts.check(); err != nil {
-			return inJob(x.name, err)
-		}
 		var err error
-		if x.plan, err = x.planner.plan(x.opts); err != nil {
+		if x.engine, err = x.planner.engine(x.opts); err != nil {
 			return inJob(x.name, err)
 		}
+		x.engine.company = &x.company
+		engines = append(engines, x.engine)
 		if why := j.apart(x); why != "" {
 			o.note("note     the job %s takes turns with the others: %s", x.name, why)
 			continue
 		}
 		company = append(company, x)
 	}
-	var pass *engine.Draft
 	if len(company) > 1 {
 		var err error
-		if pass, err = j.mix(company); err != nil {
+		if j.mixed, err = j.mix(company); err != nil {
 			return err
 		}
 	}
-	var err error
-	if j.memory, err = j.measure(pass); err != nil {
+	if err := load(ctx, engines, j.mixed); err != nil {
 		return err
 	}
-	if err := j.memory.check(j.dev.Info(), j.jobs[0].opts.MemoryLimit); err != nil {
-		return err
-	}
-	return j.loadPrograms(ctx, pass)
+	j.memory = engines[0].memory
+	return nil
 }
 
 // apart returns the reason why a job would not get identical bits in a shared pass, or
@@ -92,11 +89,11 @@ func (j *Jobs) apart(x *job) string {
 		return "batch_invariant is not set"
 	case j.model.Quantization().DType.Quantized():
 		return "the weights are quantised"
-	case x.plan.micro.ByLength():
+	case x.engine.plan.micro.ByLength():
 		return "rotary tables depend on the longest text of a batch"
-	case x.plan.reference != nil:
+	case x.engine.plan.reference != nil:
 		return fmt.Sprintf("its task is %s", x.cfg.Task)
-	case x.plan.micro.Reads(nn.StepLabels):
+	case x.engine.plan.micro.Reads(nn.StepLabels):
 		return "routers are balanced over a batch"
 	}
 	return apart(x.planner.state.Placement)
@@ -126,7 +123,7 @@ func apart(p *lora.Placement) string {
 }
 
 // mix plans the pass of jobs.
-func (j *Jobs) mix(company []*job) (*engine.Draft, error) {
+func (j *Jobs) mix(company []*job) (_ *mixed, err error) {
 	m := &mixed{numbers: map[*job]int32{}}
 	var slots []*engine.Slot
 	longest, all, recompute := 0, 0, false
@@ -137,13 +134,13 @@ func (j *Jobs) mix(company []*job) (*engine.Draft, error) {
 		x.company.fused = true
 	}
 	m.slot, m.most = j.base.host.NewMix(slots...), max(longest, min(all, passTokens))
-	j.mixed = m
+	m.losses = make([]float32, m.most)
 	shared := trainer.Pass{Name: "train.jobs", Bounds: map[string]int{nn.Tokens: m.most}, RowKeys: true, Emit: emitRows}
-	draft, err := j.base.host.Plan(m.slot, shared.Spec(j.model, ir.GradOptions{Checkpoint: recompute}))
+	m.draft, err = j.base.host.Plan(m.slot, shared.Spec(j.model, ir.GradOptions{Checkpoint: recompute}))
 	if err != nil {
 		return nil, fmt.Errorf("train: a pass of several jobs: %w", err)
 	}
-	return draft, nil
+	return m, nil
 }
 
 // emitRows emits the loss of each row and the gradients of all adapters.
@@ -151,66 +148,6 @@ func emitRows(e *trainer.Emitter) {
 	losses := e.Out.Head.RowLosses(e.Input(nn.Labels, tensor.I32, e.Axis(nn.Tokens)))
 	e.Result(rowLosses, losses)
 	e.Backward(losses.Sum(0), e.Trained())
-}
-
-// measure returns the memory plan of all jobs.
-func (j *Jobs) measure(pass *engine.Draft) (Memory, error) {
-	m := j.jobs[len(j.jobs)-1].planner.common() // planned last, with the data of all jobs in the process
-	var drafts []*engine.Draft
-	for _, x := range j.jobs {
-		m.add(x.plan, x.drafts(), x.opts.Optimizer)
-		drafts = append(drafts, x.drafts()...)
-	}
-	if pass != nil {
-		m.Activations = max(m.Activations, int64(pass.Program.Arena))
-		drafts = append(drafts, pass)
-	}
-	if err := m.need(j.base.host, drafts); err != nil {
-		return m, err
-	}
-	var err error
-	o := j.jobs[0].opts
-	m.Packed, err = j.base.host.Pack(o.Pack, o.PackLimit, drafts...)
-	return m, err
-}
-
-// drafts returns the programs that the job does not share.
-func (x *job) drafts() []*engine.Draft {
-	all := x.plan.drafts()
-	if x.company.fused {
-		return all[1:] // except micro-batches
-	}
-	return all
-}
-
-// loadPrograms compiles the programs of all jobs, in one arena, and makes the engines.
-func (j *Jobs) loadPrograms(ctx context.Context, pass *engine.Draft) error {
-	var all []engine.Placed
-	if pass != nil {
-		all = append(all, engine.Placed{Slot: j.mixed.slot, Draft: pass})
-	}
-	for _, x := range j.jobs {
-		all = append(all, x.planner.placed(x.drafts(), x.plan.reference)...)
-	}
-	programs, err := j.base.host.LoadAll(ctx, nil, all...)
-	if err != nil {
-		return err
-	}
-	if pass != nil {
-		j.mixed.program, j.mixed.losses = programs[0], make([]float32, j.mixed.most)
-		programs = programs[1:]
-	}
-	for _, x := range j.jobs {
-		e, own := x.planner.engine(x.opts, x.plan), x.plan
-		e.memory, e.company = j.memory, &x.company
-		if x.company.fused {
-			e.program, own.micro = j.mixed.program, nil
-		}
-		n := len(own.drafts())
-		e.use(own, programs[:n])
-		programs, x.engine = programs[n:], e
-	}
-	return nil
 }
 
 // take fills a pass with micro-batches of jobs, and returns the remaining jobs.

@@ -20,18 +20,6 @@ func (p plan) drafts() []*engine.Draft {
 	return slices.DeleteFunc([]*engine.Draft{p.micro, p.update, p.eval, p.reference}, func(d *engine.Draft) bool { return d == nil })
 }
 
-// placed pairs drafts with the slots for which they were planned.
-func (p *Planner) placed(drafts []*engine.Draft, reference *engine.Draft) (all []engine.Placed) {
-	for _, d := range drafts {
-		slot := p.slot
-		if d == reference {
-			slot = p.bare
-		}
-		all = append(all, engine.Placed{Slot: slot, Draft: d})
-	}
-	return all
-}
-
 // plan plans the programs of a step.
 func (p *Planner) plan(o EngineOptions) (all plan, err error) {
 	if all.micro, err = p.planLoss(o); err != nil {

@@ -72,19 +72,7 @@ func (p *Planner) Memory(o EngineOptions) (Memory, error) {
 	if err != nil {
 		return Memory{}, err
 	}
-	return p.measure(o, plan)
-}
-
-func (p *Planner) measure(o EngineOptions, all plan) (Memory, error) {
-	m := p.common()
-	m.add(all, all.drafts(), o.Optimizer)
-	m.Samples = o.Samples
-	if err := m.need(p.host, all.drafts()); err != nil || p.base != nil { // the base decides about packing
-		return m, err
-	}
-	var err error
-	m.Packed, err = p.host.Pack(o.Pack, o.PackLimit, all.drafts()...)
-	return m, err
+	return measure([]*Engine{{opts: o, planner: p, plan: plan}}, nil)
 }
 
 // common returns the memory of the model itself, without training.

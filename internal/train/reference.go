@@ -30,12 +30,12 @@ func (p *Planner) planReference(o EngineOptions) (*engine.Draft, error) {
 // Reference computes the reference of each text in a batch, by the model without the
 // adapter, and stores it in dst.
 func (e *Engine) Reference(ctx context.Context, b *data.Batch, dst []float32) error {
-	e.host.Lock()
-	defer e.host.Unlock()
+	e.planner.host.Lock()
+	defer e.planner.host.Unlock()
 	e.opts.loss().mark(b)
 	e.given.batch = b
-	if err := e.reference.Run(ctx, e.bare, &e.given, b.Longest()); err != nil {
+	if err := e.reference.Run(ctx, e.planner.bare, &e.given, b.Longest()); err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
-	return e.host.ReadSlot(ctx, e.bare, referenceName, dst[:b.Rows()])
+	return e.planner.host.ReadSlot(ctx, e.planner.bare, referenceName, dst[:b.Rows()])
 }

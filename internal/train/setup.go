@@ -214,7 +214,7 @@ func (r *Run) prepare() (p prepared, err error) {
 
 // begin loads the state to resume from into the engine.
 func (r *Run) begin(ctx context.Context, p prepared) error {
-	r.fitted.Layers, r.fitted.Resident, r.fitted.Total = r.engine.layers, r.engine.Memory().Resident(), r.engine.Memory().Total()
+	r.fitted.Layers, r.fitted.Resident, r.fitted.Total = r.engine.plan.micro.Segments, r.engine.Memory().Resident(), r.engine.Memory().Total()
 	if p.opts.Checkpointing && p.opts.Recomputed == 0 {
 		r.fitted.Recomputed = r.fitted.Layers
 	}

@@ -88,7 +88,7 @@ func (l *loop) complete(ctx context.Context) error {
 		return err
 	}
 	if after := l.material.After; after != nil {
-		if err := after(ctx, Done{Step: report.Step, Last: report.Step == l.steps, Adapter: l.engine.slot, TensorBoard: l.tensorboard}); err != nil {
+		if err := after(ctx, Done{Step: report.Step, Last: report.Step == l.steps, Adapter: l.engine.planner.slot, TensorBoard: l.tensorboard}); err != nil {
 			return err
 		}
 	}

@@ -34,7 +34,7 @@ type Record struct {
 	Step      int               `json:"step"`
 	Optimizer bool              `json:"optimizer"` // whether the optimizer state is saved
 	Algorithm trainer.Optimizer `json:"optimizer_type,omitempty"`
-	Sums      map[string]string `json:"sums"`      // of the files with tensors
+	Sums      map[string]string `json:"sums"` // of the files with tensors
 }
 
 // Options returns the options of a session into which the folder can be loaded.

@@ -41,9 +41,9 @@ type Options struct {
 	Rank                    int     // 1 or more
 	Alpha                   float64 // the adapter is scaled by Alpha/Rank; 0: 32
 	Seed                    uint64
-	Attention, MLP, Unembed bool   // modules to adapt: attention projections, MLP projections, the head
-	MaxTokens               int    // of a datum; 0: the model's maximum
-	Name                    string // of the model, saved as base_model_name_or_path
+	Attention, MLP, Unembed bool              // modules to adapt: attention projections, MLP projections, the head
+	MaxTokens               int               // of a datum; 0: the model's maximum
+	Name                    string            // of the model, saved as base_model_name_or_path
 	Optimizer               trainer.Optimizer `json:",omitempty"`
 }
 
