@@ -19,8 +19,8 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-// Data is what to train on: files, rows in memory, or images. The zero value stands for the data
-// that a Config names.
+// Data holds training data: files, rows in memory, or images. The zero value means the data of
+// the Config.
 type Data struct {
 	files  []string
 	rows   []byte // JSON Lines

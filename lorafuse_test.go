@@ -230,6 +230,11 @@ func TestClassify(t *testing.T) {
 		if golden.Problem != "multi_label_classification" { // which only the merged model says
 			require.InDelta(t, got[0][0].Score, other[0][0].Score, 1e-4)
 		}
+		here := filepath.Join(t.TempDir(), "merged")
+		require.NoError(t, lorafuse.Merge(t.Context(), base, filepath.Join(dir, "final"), here))
+		again, err := open(t, here, lorafuse.Options{}).Classify(t.Context(), texts, "")
+		require.NoError(t, err)
+		require.InDelta(t, other[0][0].Score, again[0][0].Score, 2e-3) // the merged weights are rounded
 		_, err = m.Classify(t.Context(), texts, "")
 		require.Error(t, err)
 		_, err = m.Classify(t.Context(), texts, "nobody")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/lorafuse/lorafuse/internal/classify"
 	"github.com/lorafuse/lorafuse/internal/merge"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/model/hub"
@@ -25,21 +26,28 @@ func mergeInto(ctx context.Context, name, adapter, output string) error {
 	if err != nil {
 		return err
 	}
-	m, err := model.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
 	a, err := lora.Load(adapter)
 	if err != nil {
 		return err
 	}
 	defer a.Close()
+	open := model.Open
+	if a.Config.Classifies() {
+		open = func(dir string) (*model.Model, error) { return classify.OpenModel(dir, adapter) }
+	}
+	m, err := open(dir)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
 	p, err := lora.NewPlacement(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
 	if err != nil {
 		return err
 	}
 	if err := a.Check(p, lora.CheckOptions{}).Err(); err != nil {
+		return err
+	}
+	if err := p.Complete(m.Fresh()); err != nil {
 		return err
 	}
 	_, err = merge.Write(ctx, output, m, a, p, merge.Options{})

@@ -101,9 +101,9 @@ func (p *Pipeline) Close() error {
 	return errors.Join(errs...)
 }
 
-// LoadAdapter loads an adapter and registers it under a name for later calls of Draw: a folder
-// that PEFT or lorafuse writes, or a file of diffusers, kohya or ComfyUI. Loading under a name
-// in use replaces the adapter.
+// LoadAdapter loads an adapter and registers it under a name for later calls of Draw. path is a
+// folder written by PEFT or lorafuse, or a file of diffusers, kohya or ComfyUI. Loading under a
+// name in use replaces the adapter.
 func (p *Pipeline) LoadAdapter(ctx context.Context, name, path string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,7 +136,7 @@ type DrawParams struct {
 	Seed uint64
 	// Steps from noise to image. Zero means the default of the pipeline.
 	Steps int
-	// Guidance is how much the prompt counts. Zero means the default of the pipeline.
+	// Guidance is the strength of the prompt. Zero means the default of the pipeline.
 	Guidance float64
 	// Negative is the prompt that guidance leads away from. Empty means that of the pipeline.
 	Negative string
@@ -246,7 +246,7 @@ func (p *Pipeline) size(d DrawParams, c *diffusion.Controls) (width, height int,
 	return p.canvas.Latent(width, height)
 }
 
-// encode encodes the prompts. The text encoders are on the device only meanwhile.
+// encode encodes the prompts. It frees the text encoders before it returns.
 func (p *Pipeline) encode(ctx context.Context, what *diffusion.Drawing, prompt string, c *diffusion.Controls, d DrawParams) (err error) {
 	if d.Embedding != "" {
 		what.Prompt, err = diffusion.ReadPrompt(d.Embedding)

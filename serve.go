@@ -17,8 +17,8 @@ import (
 // ServeOptions configure [Model.Handler].
 type ServeOptions struct {
 	Name string // of the model in the API. Empty means the name of its folder.
-	// HubName is the model's name on the Hub, from which Tinker's clients load the tokenizer.
-	// Empty means the model's folder, which works on one machine.
+	// HubName is the model's name on the Hub. Tinker's clients load the tokenizer from it. Empty
+	// means the model's folder, which works on one machine.
 	HubName string
 	// Keys are the API keys of clients, each KEY or NAME KEY; what a client creates belongs to the
 	// name. Without keys everyone may ask. Only AdminKeys may load and unload adapters, if there are any.

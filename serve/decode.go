@@ -131,7 +131,7 @@ func (d *decoder) object(v reflect.Value, values map[string]json.RawMessage, wit
 	d.unread[at] = u
 }
 
-// fields decodes the fields of an object, and calls read with the names of those in the struct.
+// fields decodes the fields of an object, and calls read with the name of each field of the struct.
 func (d *decoder) fields(v reflect.Value, values map[string]json.RawMessage, within string, read func(name string)) {
 	for i := range v.NumField() {
 		field := v.Type().Field(i)

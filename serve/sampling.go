@@ -104,7 +104,7 @@ func (s *Server) wish(ctx context.Context, r *samplingRequest) (*wish, error) {
 	return w, err
 }
 
-// logitBias maps token IDs to what is added to their logits.
+// logitBias maps token IDs to summands of their logits.
 type logitBias map[int32]float32
 
 // decodeField implements fieldDecoder.

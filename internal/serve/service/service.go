@@ -47,7 +47,7 @@ type Options struct {
 	TemplateFile string
 	// AdaptersDir is the folder of other adapters, whose names jobs do not take.
 	AdaptersDir string
-	// HubName is the model's name on the Hub, from which Tinker's clients load the tokenizer. Empty
+	// HubName is the model's name on the Hub. Tinker's clients load the tokenizer from it. Empty
 	// means the model's folder.
 	HubName string
 
@@ -84,7 +84,7 @@ type Service struct {
 	lost    chan error
 }
 
-// New returns a service. Its errors are those of the packages that it assembles, and OptionError.
+// New returns a service. It fails with OptionError and with errors of the assembled packages.
 func New(ctx context.Context, o Options) (_ *Service, err error) {
 	s := &Service{lost: make(chan error, 1)}
 	if o.Traces != nil {
@@ -113,7 +113,7 @@ func New(ctx context.Context, o Options) (_ *Service, err error) {
 // ServeHTTP implements http.Handler.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Lost returns a channel that receives the reason if no request can be answered any more.
+// Lost returns a channel that receives an error if the device is lost and all requests fail.
 func (s *Service) Lost() <-chan error { return s.lost }
 
 // Drain refuses new requests and waits for the current ones, or until ctx ends. Jobs stop at a
