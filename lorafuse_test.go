@@ -315,6 +315,15 @@ func TestHandler(t *testing.T) {
 	_, text = ask("GET", "/metrics", "")
 	assert.Regexp(t, `vllm:generation_tokens_total\{[^}]*\} 2`, text)
 
+	open, err := m.Handler(t.Context(), lorafuse.ServeOptions{AllowedHosts: []string{"lora.example.com"}, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	for host, want := range map[string]int{"lora.example.com": 200, "localhost:8000": 200, "192.0.2.7": 200, "evil.example.com": 421} {
+		r, w := httptest.NewRequest("GET", "/v1/models", nil), httptest.NewRecorder()
+		r.Host = host
+		open.ServeHTTP(w, r)
+		assert.Equal(t, want, w.Code, host)
+	}
+
 	_, err = m.Handler(t.Context(), lorafuse.ServeOptions{TrainDir: dir})
 	require.ErrorContains(t, err, "option TrainDir")
 	_, err = m.Complete(t.Context(), "x", lorafuse.SamplingParams{MaxTokens: 1}) // the engine has survived

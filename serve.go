@@ -34,9 +34,13 @@ type ServeOptions struct {
 	AllowAdapterUpdates bool
 	// SharePrefixCache lets clients reuse the cached prefixes of others, which response times reveal.
 	SharePrefixCache bool
-	Origins          []string // web pages that may ask, such as https://chat.example.com; "*" is all
-	TraceURL         string   // of an OpenTelemetry collector. Empty means no traces.
-	Version          string   // of the program, at /version
+	// AllowedHosts are host names by which clients may address a server without Keys, besides
+	// localhost and IP addresses. This defends against pages of other sites (DNS
+	// rebinding). "*" is all.
+	AllowedHosts []string
+	Origins      []string // web pages that may ask, such as https://chat.example.com; "*" is all
+	TraceURL     string   // of an OpenTelemetry collector. Empty means no traces.
+	Version      string   // of the program, at /version
 	// Logger gets one line per request. Nil means slog.Default().
 	Logger *slog.Logger
 }
@@ -44,16 +48,25 @@ type ServeOptions struct {
 // Handler serves the model and its adapters as lorafuse serve does: OpenAI's API (chat
 // completions, completions, files and fine-tuning jobs; embeddings for an encoder), Tinker's API,
 // a web page, metrics and health checks. Clients select adapters loaded by LoadAdapter by name.
-// The model must stay open; Close stops jobs at a checkpoint.
+// It refuses requests that a page of another site may have sent. The model must stay open; Close
+// stops jobs at a checkpoint.
 func (m *Model) Handler(ctx context.Context, o ServeOptions) (http.Handler, error) {
 	s, err := m.serve(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("lorafuse: serve: %w", err)
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.services = append(m.services, s)
-	return s, nil
+	m.mu.Unlock()
+	g := serve.Guard{Hosts: o.AllowedHosts, Addresses: true, Origins: o.Origins}
+	if len(o.Keys) > 0 {
+		g.Hosts = []string{"*"}
+	}
+	h, err := g.Protect(s)
+	if err != nil {
+		return nil, fmt.Errorf("lorafuse: option Origins: %w", err)
+	}
+	return h, nil
 }
 
 func (m *Model) serve(ctx context.Context, o ServeOptions) (*service.Service, error) {
