@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -15,10 +16,14 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-// extremes are values that a whole number or a float can be given by mistake.
-var extremes = []string{
-	"0", "-1", "1", "1000000000", "2147483648", "9007199254740992", "9223372036854775807",
-	"1e300", "1e-300", ".nan", ".inf", "-.inf",
+// extremes are values that a whole number or a float can be given by mistake; those that differ least from others need
+// LORAFUSE_LONG.
+var extremes = []string{"0", "-1", "1000000000", "9223372036854775807", "1e300", ".nan"}
+
+func init() {
+	if os.Getenv("LORAFUSE_LONG") != "" {
+		extremes = append(extremes, "1", "2147483648", "9007199254740992", "1e-300", ".inf", "-.inf")
+	}
 }
 
 // bounded runs a command line that must end in a plan or in one line of error,
