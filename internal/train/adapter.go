@@ -16,7 +16,10 @@ func (r *Run) adapter() (*lora.State, error) {
 	if c.InitAdapter == "" {
 		adapter := c.Adapter.LoRA()
 		adapter.BaseModelNameOrPath = new(c.Model)
-		p, err := r.targets(adapter, target)
+		if targets := r.material.Targets; targets != nil {
+			adapter = targets(adapter)
+		}
+		p, err := lora.NewPlacement(adapter, target)
 		if err != nil {
 			return nil, err
 		}

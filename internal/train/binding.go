@@ -35,14 +35,23 @@ func (r *Run) settle(s *lora.State) error {
 			c.GradientAccumulationSteps, r.steps, draws, int64(math.MaxUint32))
 	}
 	r.trainableNum = s.Params()
-	r.settings = map[string]string{"precision": r.precision.String()}
-	r.bindSettings()
+	r.settings = settings{"precision": r.precision.String()}
+	r.settings.bindConfig(c, r.steps)
 	maps.Copy(r.settings, r.material.Settings)
 	r.progress.RowsBy = r.material.RowsBy
-	if err := r.bindAdapter(s); err != nil {
+	if err := r.settings.bindAdapter(s, c.InitAdapter != ""); err != nil {
 		return err
 	}
-	if err := r.bindModel(); err != nil {
+	if err := r.settings.bindModel(r.model); err != nil {
+		return err
+	}
+	var err error
+	if r.base != nil {
+		r.settings["weights"], err = r.base.weightsIdentity()
+	} else {
+		r.settings["weights"], err = weightsIdentity(r.model)
+	}
+	if err != nil {
 		return err
 	}
 	r.progress.Format, r.progress.Settings = progressFormat, r.settings
@@ -50,71 +59,70 @@ func (r *Run) settle(s *lora.State) error {
 	return nil
 }
 
-func (r *Run) bind(key string, v any) { r.settings[key] = fmt.Sprint(v) }
+// settings are the settings of a run that affect its results.
+type settings map[string]string
 
-// bindSettings records the configuration keys that directly affect results.
-func (r *Run) bindSettings() {
-	c := r.cfg
+func (s settings) bind(key string, v any) { s[key] = fmt.Sprint(v) }
+
+// bindConfig records the configuration keys that directly affect results.
+func (s settings) bindConfig(c *config.Config, steps int) {
 	if c.Task != config.Default().Task {
-		r.bind("task", c.Task)
+		s.bind("task", c.Task)
 	}
-	r.bind("batch_size", c.BatchSize)
-	r.bind("gradient_accumulation_steps", c.GradientAccumulationSteps)
-	r.bind("seed", c.Seed)
-	r.bind("learning_rate", c.LearningRate)
-	r.bind("schedule", c.Schedule)
+	s.bind("batch_size", c.BatchSize)
+	s.bind("gradient_accumulation_steps", c.GradientAccumulationSteps)
+	s.bind("seed", c.Seed)
+	s.bind("learning_rate", c.LearningRate)
+	s.bind("schedule", c.Schedule)
 	if !strings.HasPrefix(string(c.Schedule), "constant") {
-		r.bind("steps", r.steps)
+		s.bind("steps", steps)
 	}
 	warmup := c.WarmupSteps
 	if warmup == 0 {
-		warmup = schedule.WarmupSteps(c.WarmupRatio, r.steps)
+		warmup = schedule.WarmupSteps(c.WarmupRatio, steps)
 	}
-	r.bind("warmup_steps", warmup) // the ratio's too
-	r.bind("num_cycles", c.NumCycles)
-	r.bind("power", c.Power)
-	r.bind("lr_end", c.LREnd)
-	r.bind("optimizer", c.Optimizer)
-	r.bind("betas", c.Betas)
-	r.bind("eps", c.Eps)
-	r.bind("weight_decay", c.WeightDecay)
-	r.bind("max_grad_norm", c.MaxGradNorm)
-	r.bind("data.shuffle", c.Data.Shuffle)
-	r.bind("data.drop_last", c.Data.DropLast)
-	r.bind("quantize", cmp.Or(c.Quantize, quant.None))
+	s.bind("warmup_steps", warmup) // the ratio's too
+	s.bind("num_cycles", c.NumCycles)
+	s.bind("power", c.Power)
+	s.bind("lr_end", c.LREnd)
+	s.bind("optimizer", c.Optimizer)
+	s.bind("betas", c.Betas)
+	s.bind("eps", c.Eps)
+	s.bind("weight_decay", c.WeightDecay)
+	s.bind("max_grad_norm", c.MaxGradNorm)
+	s.bind("data.shuffle", c.Data.Shuffle)
+	s.bind("data.drop_last", c.Data.DropLast)
+	s.bind("quantize", cmp.Or(c.Quantize, quant.None))
 	if c.BatchInvariant {
-		r.bind("batch_invariant", true)
+		s.bind("batch_invariant", true)
 	}
 	stop := c.EarlyStopping
-	r.bind("early_stopping.patience", stop.Patience)
+	s.bind("early_stopping.patience", stop.Patience)
 	if stop.Patience > 0 { // evaluations decide when the run ends
-		r.bind("early_stopping.min_delta", stop.MinDelta)
-		r.bind("eval_steps", c.EvalSteps)
-		r.bind("eval_batch_size", c.EvalRows())
+		s.bind("early_stopping.min_delta", stop.MinDelta)
+		s.bind("eval_steps", c.EvalSteps)
+		s.bind("eval_batch_size", c.EvalRows())
 	}
 }
 
-// bindAdapter records the adapter's configuration key by key, and the values of an
+// bindAdapter records the configuration of an adapter key by key, and the values of an
 // adapter from which training continues. The path of the base is not recorded.
-func (r *Run) bindAdapter(s *lora.State) error {
-	if err := r.bindFields("adapter.", s.Placement.Config().JSON(), "base_model_name_or_path"); err != nil {
+func (s settings) bindAdapter(a *lora.State, continued bool) error {
+	if err := s.bindFields("adapter.", a.Placement.Config().JSON(), "base_model_name_or_path"); err != nil || !continued { // the seed decides
 		return err
 	}
-	if r.cfg.InitAdapter == "" {
-		return nil // the seed decides
-	}
 	h := sha256.New()
-	for _, key := range slices.Sorted(maps.Keys(s.Values)) {
-		fmt.Fprintf(h, "%q %d\n", key, len(s.Values[key]))
-		h.Write(tensor.BytesOf(s.Values[key]))
+	for _, key := range slices.Sorted(maps.Keys(a.Values)) {
+		fmt.Fprintf(h, "%q %d\n", key, len(a.Values[key]))
+		h.Write(tensor.BytesOf(a.Values[key]))
 	}
-	r.bind("init_adapter", fmt.Sprintf("values %x", h.Sum(nil)[:8]))
+	s.bind("init_adapter", fmt.Sprintf("values %x", h.Sum(nil)[:8]))
 	return nil
 }
 
 // bindFields records the fields of a JSON object and of the objects nested in it,
 // except the names in but.
-func (r *Run) bindFields(prefix string, object []byte, but ...string) error {
+func (s settings) bindFields(prefix string, object []byte, but ...string) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(object, &fields); err != nil {
 		return fmt.Errorf("train: %w", err)
@@ -128,30 +136,21 @@ func (r *Run) bindFields(prefix string, object []byte, but ...string) error {
 			return fmt.Errorf("train: %w", err)
 		}
 		if text.Bytes()[0] != '{' {
-			r.bind(prefix+key, text.String())
-		} else if err := r.bindFields(prefix+key+".", text.Bytes()); err != nil {
+			s.bind(prefix+key, text.String())
+		} else if err := s.bindFields(prefix+key+".", text.Bytes()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// bindModel records the architecture settings in config.json, and the identity of the
-// weights.
-func (r *Run) bindModel() error {
-	raw, err := json.Marshal(r.model.Config)
+// bindModel records the architecture settings in config.json.
+func (s settings) bindModel(m *model.Model) error {
+	raw, err := json.Marshal(m.Config)
 	if err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
-	if err := r.bindFields("config.json ", raw, "EOS", "BOS", "DType"); err != nil {
-		return err
-	}
-	if r.base != nil {
-		r.settings["weights"], err = r.base.weightsIdentity()
-	} else {
-		r.settings["weights"], err = weightsIdentity(r.model)
-	}
-	return err
+	return s.bindFields("config.json ", raw, "EOS", "BOS", "DType")
 }
 
 const (

@@ -43,7 +43,7 @@ func (c taskCase) beginClassifier(t *testing.T) (*train.Engine, *data.Loader) {
 	l, err := data.NewLoader(set, data.LoaderConfig{BatchSize: c.BatchSize, Accumulation: c.Accumulation})
 	require.NoError(t, err)
 	e, err := train.NewEngine(context.Background(), testdevice.Open(t, backend.Options{}), m, s, train.EngineOptions{
-		Loss: text.Classification{Model: m.Config, Rows: c.BatchSize}.Loss(), MaxTokens: l.MaxTokens(), Adam: trainer.Adam{Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps},
+		Loss: text.ClassificationLoss(m.Config, c.BatchSize), MaxTokens: l.MaxTokens(), Adam: trainer.Adam{Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps},
 	})
 	require.NoError(t, err)
 	t.Cleanup(e.Close)

@@ -76,7 +76,7 @@ func (p preferred) engine(t *testing.T, l *data.Loader, change func(*lora.State)
 		change(s)
 	}
 	e, err := train.NewEngine(t.Context(), testdevice.Open(t, backend.Options{}), m, s, train.EngineOptions{
-		Loss:      text.Preference{Beta: p.Beta, Rows: p.BatchSize}.Loss(),
+		Loss:      text.PreferenceLoss(p.Beta, p.BatchSize),
 		MaxTokens: l.MaxTokens(), MaxEvalTokens: l.MaxTokens(), Adam: trainer.Adam{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: p.WeightDecay, MaxGradNorm: p.MaxGradNorm},
 	})
 	require.NoError(t, err)

@@ -71,7 +71,7 @@ type Run struct {
 	steps        int
 	progress     progress
 	resumed      string
-	settings     map[string]string // see bind
+	settings     settings
 	trainableNum int
 }
 

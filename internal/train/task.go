@@ -112,14 +112,6 @@ func (r *Run) setMaterial(m *Material) {
 	r.material, r.train, r.eval = m, m.Train, m.Eval
 }
 
-// targets places a new adapter.
-func (r *Run) targets(c *lora.Config, target lora.Model) (*lora.Placement, error) {
-	if r.material.Targets != nil {
-		c = r.material.Targets(c)
-	}
-	return lora.NewPlacement(c, target)
-}
-
 // openAdapter opens the adapter to continue training.
 func (r *Run) openAdapter(target lora.Model) (*lora.Adapter, error) {
 	if r.material.OpenAdapter != nil {

@@ -197,10 +197,7 @@ func (c taskCase) begin(t *testing.T) (*train.Engine, *data.Loader) {
 	l, err := data.NewLoader(set, data.LoaderConfig{BatchSize: c.BatchSize, Accumulation: c.Accumulation})
 	require.NoError(t, err)
 	e, err := train.NewEngine(context.Background(), testdevice.Open(t, backend.Options{}), m, s, train.EngineOptions{
-		Loss: text.Embedding{
-			Contrast:  sentence.Contrast{Rows: c.BatchSize, Texts: set.Texts(), Scale: c.Scale},
-			Transform: transform, Longest: longest,
-		}.Loss(),
+		Loss:      text.EmbeddingLoss(sentence.Contrast{Rows: c.BatchSize, Texts: set.Texts(), Scale: c.Scale}, transform, longest),
 		MaxTokens: l.MaxTokens(), Adam: trainer.Adam{Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps},
 	})
 	require.NoError(t, err)

@@ -21,28 +21,18 @@ func init() {
 	train.Register(config.Classify, train.Task{Open: classification, Try: train.TryWith("eval", "--data rows.jsonl")})
 }
 
-// Classification is the task of classifiers: to predict the class or classes of a
-// document, or its numbers (regression).
-type Classification struct {
-	Model *model.Config // of a model.Classifier
-	Rows  int           // of a batch, at most
-}
-
-// Loss returns the loss of the task.
-func (t Classification) Loss() train.Loss {
+// ClassificationLoss returns the loss of a classifier, which predicts the class or classes of a
+// document, or its numbers (regression). A batch has at most the given number of rows.
+func ClassificationLoss(m *model.Config, rows int) train.Loss {
 	l := train.LossOf(model.Classification)
-	l.Bounds = func(tokens int) map[string]int { return map[string]int{nn.Tokens: tokens, nn.Documents: t.Rows} }
-	l.Mark = t.Model.MarkRead
-	if t.Model.Classes.Means() != data.Regression {
-		l.PerRow, l.Right = len(t.Model.Classes.Names), t.right
+	l.Bounds = func(tokens int) map[string]int { return map[string]int{nn.Tokens: tokens, nn.Documents: rows} }
+	l.Mark = m.MarkRead
+	if m.Classes.Means() != data.Regression {
+		l.PerRow = len(m.Classes.Names)
+		l.Right = func(b *data.Batch, _, scores []float32) int { return m.Classes.Right(b, scores) }
 		l.Scores = func(b *nn.Builder, out model.Outputs) graph.Tensor { return out.Score(b) }
 	}
 	return l
-}
-
-// right counts the rows whose class is predicted correctly.
-func (t Classification) right(b *data.Batch, _, scores []float32) int {
-	return t.Model.Classes.Right(b, scores)
 }
 
 // classification opens a run on rows with labels. It reads the rows before the model, since
@@ -87,7 +77,7 @@ func classification(ctx context.Context, s *train.Setup) (*train.Material, error
 	t.setting("classification.problem", classes.Problem)
 	t.setting("config.json initializer_range", m.Config.Deviation)
 	return t.material(func(t *texts, out *train.Material) error {
-		out.Loss = Classification{m.Config, t.documents}.Loss()
+		out.Loss = ClassificationLoss(m.Config, t.documents)
 		out.ModelNotes = headNotes(m)
 		out.Targets = func(c *lora.Config) *lora.Config { return t.pooling(m, c) }
 		out.Save = func(dir string) error {

@@ -18,31 +18,23 @@ func init() {
 	train.Register(config.Embed, train.Task{Open: embedding, Try: train.TryWith("embed", "--input texts.txt")})
 }
 
-// Embedding is the task of text embedding models: embeddings of texts that belong
-// together should be close, and distant from the others in a micro-batch.
-type Embedding struct {
-	sentence.Contrast
-	Transform *sentence.Transform // computes embeddings
-	Longest   int                 // tokens of a text, at most
-}
-
-// Loss returns the loss of the task.
-func (t Embedding) Loss() train.Loss {
+// EmbeddingLoss returns the loss of text embedding models: embeddings of texts that belong
+// together should be close, and distant from the others in a micro-batch. Texts have at most
+// longest tokens.
+func EmbeddingLoss(c sentence.Contrast, t *sentence.Transform, longest int) train.Loss {
 	return train.Loss{
-		Emit: t.emit, Bounds: t.Contrast.Bounds, Mark: t.Contrast.Mark,
+		Emit: func(b *nn.Builder, out model.Outputs) (loss, sums graph.Tensor) {
+			states, err := out.Last()
+			if err != nil {
+				return b.G.Fail(err), sums
+			}
+			loss = c.Loss(b, t.Vectors(b, states, longest))
+			b.TrainFor(loss) // embeddings do not depend on BERT's pooler
+			return loss, sums
+		},
+		Bounds: c.Bounds, Mark: c.Mark,
 		Whole: "the texts of a micro-batch are held against each other (task: embedding)",
 	}
-}
-
-// emit emits the loss of a batch.
-func (t Embedding) emit(b *nn.Builder, out model.Outputs) (loss, sums graph.Tensor) {
-	states, err := out.Last()
-	if err != nil {
-		return b.G.Fail(err), sums
-	}
-	loss = t.Contrast.Loss(b, t.Transform.Vectors(b, states, t.Longest))
-	b.TrainFor(loss) // embeddings do not depend on BERT's pooler
-	return loss, sums
 }
 
 // embedding opens a run on pairs of texts.
@@ -84,7 +76,7 @@ func embedding(ctx context.Context, s *train.Setup) (*train.Material, error) {
 	t.setting("embedding.scale", t.cfg.Embedding.Scale)
 	t.setting("sentence-transformers files", fmt.Sprintf("sha256 %x", digest[:8]))
 	return t.material(func(t *texts, m *train.Material) error {
-		m.Loss = Embedding{sentence.Contrast{Rows: t.documents / each, Texts: each, Scale: t.cfg.Embedding.Scale}, transform, longest}.Loss()
+		m.Loss = EmbeddingLoss(sentence.Contrast{Rows: t.documents / each, Texts: each, Scale: t.cfg.Embedding.Scale}, transform, longest)
 		return nil
 	})
 }

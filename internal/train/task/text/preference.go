@@ -19,17 +19,7 @@ func init() {
 	train.Register(config.Prefer, train.Task{Open: preference, Try: train.TryWith("generate", `--prompt "..."`)})
 }
 
-// Preference is direct preference optimization (DPO, arXiv 2305.18290): a language model
-// learns which of two answers to a prompt is preferred.
-// The loss of a row is −log σ of the difference between the rewards of the chosen and
-// the rejected answer. The reward of an answer is Beta · (log π − log reference): how
-// much more likely the answer is with the adapter than without it.
-type Preference struct {
-	Beta float64
-	Rows int // of a batch, at most
-}
-
-// Names of the inputs of a Preference, and of its axis of rows. An answer is a text.
+// Names of the inputs of the loss, and of its axis of rows. An answer is a text.
 const (
 	pairAxis       = "pairs"
 	textOfInput    = "text of token"            // i32 [tokens]
@@ -37,20 +27,26 @@ const (
 	referenceInput = "reference log-likelihood" // f32 [2·pairs]
 )
 
-// Loss returns the loss of the task. Its sums are the rewards of the chosen and of the
-// rejected answers, and the number of rows whose chosen answer has the larger reward.
-func (p Preference) Loss() train.Loss {
+// PreferenceLoss returns the loss of direct preference optimization (DPO, arXiv 2305.18290): a
+// language model learns which of two answers to a prompt is preferred. The loss of a row is
+// −log σ of the difference between the rewards of the chosen and the rejected answer. The
+// reward of an answer is beta · (log π − log reference): how much more likely the answer is
+// with the adapter than without it. The sums are the rewards of the chosen and of the rejected
+// answers, and the number of rows whose chosen answer has the larger reward. A batch has at
+// most the given number of rows.
+func PreferenceLoss(beta float64, rows int) train.Loss {
 	return train.Loss{
-		Emit: p.emit, Sums: 3, Metrics: rewards,
-		Bounds:    func(tokens int) map[string]int { return map[string]int{nn.Tokens: tokens, pairAxis: p.Rows} },
+		Emit: func(b *nn.Builder, out model.Outputs) (loss, sums graph.Tensor) { return emit(b, out, beta) },
+		Sums: 3, Metrics: rewardMetrics,
+		Bounds:    func(tokens int) map[string]int { return map[string]int{nn.Tokens: tokens, pairAxis: rows} },
 		Mark:      markAnswers,
 		Right:     func(_ *data.Batch, sums, _ []float32) int { return int(sums[2]) },
 		Reference: likelihoods,
 	}
 }
 
-// rewards returns the metrics of a step, with the names of TRL.
-func rewards(means []float64) []events.Scalar {
+// rewardMetrics returns the metrics of a step, with the names of TRL.
+func rewardMetrics(means []float64) []events.Scalar {
 	chosen, rejected := means[0], means[1]
 	return []events.Scalar{
 		{Name: "rewards/chosen", Value: chosen}, {Name: "rewards/rejected", Value: rejected},
@@ -71,13 +67,13 @@ func markAnswers(b *data.Batch) {
 }
 
 // emit emits the loss of a batch and its sums.
-func (p Preference) emit(b *nn.Builder, out model.Outputs) (loss, sums graph.Tensor) {
+func emit(b *nn.Builder, out model.Outputs, beta float64) (loss, sums graph.Tensor) {
 	likely := likelihoods(b, out)
 	if !likely.Valid() {
 		return likely, likely
 	}
 	pairs, one := b.Axis(pairAxis), ir.Static(1)
-	rewards := likely.Sub(b.Input(referenceInput, tensor.F32, answers(pairs))).Scale(p.Beta).Reshape(pairs, ir.Static(2))
+	rewards := likely.Sub(b.Input(referenceInput, tensor.F32, answers(pairs))).Scale(beta).Reshape(pairs, ir.Static(2))
 	loss = out.Balanced(rewards.CrossEntropy(b.Input(chosenInput, tensor.I32, pairs)))
 	chosen, rejected := rewards.Slice(1, 0, 1), rewards.Slice(1, 1, 2)
 	right := chosen.Compare(ir.Greater, rejected).Where(b.G.Const(1, pairs, one), b.G.Const(0, pairs, one))
@@ -109,7 +105,7 @@ func preference(ctx context.Context, s *train.Setup) (*train.Material, error) {
 	beta := t.cfg.Preference.Beta
 	t.setting("preference.beta", beta)
 	return t.material(func(t *texts, m *train.Material) error {
-		m.Loss = Preference{beta, t.documents / t.set.Texts()}.Loss()
+		m.Loss = PreferenceLoss(beta, t.documents/t.set.Texts())
 		m.Prepare = t.refer
 		if t.cfg.InitAdapter != "" {
 			m.Notes = append(m.Notes, "note     the reference of preferences is the model without an adapter, not with init_adapter")
