@@ -242,9 +242,9 @@ func (r *Report) checkValues(key string, t tensor.Tensor) (zero bool) {
 func (r *Report) checkPairs(p *Placement, zero map[string]bool) {
 	var idle []Problem
 	for _, t := range p.Targets {
-		for _, role := range []Role{RoleB, RoleA} {
-			if key := t.Key(role); zero[key] {
-				idle = append(idle, Problem{ErrZeroB, key, fmt.Sprintf("all of %v is zero, as before training", role)})
+		for _, p := range slices.Backward(t.adapter().parts()) {
+			if key := t.key(p); p.factor && zero[key] {
+				idle = append(idle, Problem{ErrZeroB, key, fmt.Sprintf("all of %v is zero, as before training", p.role)})
 				break
 			}
 		}

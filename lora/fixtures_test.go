@@ -132,3 +132,19 @@ func load(t testing.TB, dir string) *lora.Adapter {
 	t.Cleanup(func() { a.Close() })
 	return a
 }
+
+// requireEqual compares the names, shapes and numbers of the tensors of two adapters.
+func requireEqual(t testing.TB, want, got *lora.Adapter) {
+	t.Helper()
+	require.ElementsMatch(t, want.Names(), got.Names())
+	for _, key := range want.Names() {
+		x, _ := want.Tensor(key)
+		y, _ := got.Tensor(key)
+		require.Equal(t, x.Shape, y.Shape, key)
+		v, err := want.Float32s(key)
+		require.NoError(t, err)
+		w, err := got.Float32s(key)
+		require.NoError(t, err)
+		require.Equal(t, v, w, key)
+	}
+}

@@ -38,7 +38,10 @@ type TensorSpec struct {
 func (p *Placement) Tensors() []TensorSpec {
 	var specs []TensorSpec
 	for _, t := range p.Targets {
-		specs = append(specs, t.tensors()...)
+		specs = append(specs, t.Tensors()...)
+	}
+	for _, s := range p.shared {
+		specs = append(specs, s.TensorSpec)
 	}
 	for _, m := range p.base {
 		specs = appendParams(specs, m, ".base_layer.", RoleBase)
@@ -102,7 +105,8 @@ func (t Target) key(p part) string {
 	return keyPrefix + t.Name + p.end
 }
 
-func (t Target) tensors() []TensorSpec {
+// Tensors lists the tensors of this target in an adapter file.
+func (t Target) Tensors() []TensorSpec {
 	var specs []TensorSpec
 	for _, p := range t.adapter().parts() {
 		if shape := t.adapter().shape(t, p.role); shape != nil {

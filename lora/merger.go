@@ -27,7 +27,7 @@ func NewMerger(a *Adapter, p *Placement) (*Merger, error) {
 	for _, s := range append(p.embeddingBases(), p.Tensors()...) {
 		switch s.Role {
 		case RoleBase, RoleSaved, RoleBias:
-			if _, ok := a.Tensor(s.Key); ok {
+			if _, ok := a.Tensor(s.Key); ok && !p.isShared(s.Module) {
 				m.replace(s)
 			}
 		}
@@ -143,6 +143,10 @@ func (m *Merger) sameEdits(tied Module) bool {
 	return true
 }
 
+func (p *Placement) isShared(module string) bool {
+	return slices.ContainsFunc(p.shared, func(s sharedTensor) bool { return s.Module == module })
+}
+
 func (m *Merger) add(name string, e edit) { m.edits[name] = append(m.edits[name], e) }
 
 // replace sets a parameter to a tensor of the adapter.
@@ -187,6 +191,11 @@ func (m *Merger) mergeTarget(t Target, weight []float32, d tensor.DType) error {
 	w, err := m.adapter.Weights(t)
 	if err != nil {
 		return err
+	}
+	for _, s := range m.placement.shared {
+		if w[Role(s.Module)], err = m.adapter.Float32s(s.Key); err != nil {
+			return err
+		}
 	}
 	if t.MutatesBase() {
 		initial, err := t.Initialize(0, weight)

@@ -42,6 +42,9 @@ type method interface {
 	// shape returns the shape of one of the parts, or nil if the target does not have it.
 	shape(t Target, r Role) []int
 
+	// shared lists the frozen tensors that all targets read.
+	shared(p *Placement) []sharedTensor
+
 	// needsBase reports whether initialize reads the weight of the module.
 	needsBase(t Target) bool
 	// initialize sets the tensors w, which are zero, to their values before training.
@@ -77,8 +80,18 @@ type part struct {
 	end  string // of the key, after the name of the module
 	// ofEmbedding is the end of the key if the module is an embedding and the end differs.
 	ofEmbedding string
+	// factor says that the adapter has no effect if the tensor is all zero.
+	factor bool
 	// set changes a configuration so that its targets have the tensor. Nil if they always do.
 	set func(*Config)
+}
+
+// sharedTensor is a frozen tensor of an adapter. Its Role is RoleBase and its Param "weight", as if it
+// were the weight of a module. Graphs read it as the constant basePrefix+Module+".weight", and merge
+// finds it under the role Module.
+type sharedTensor struct {
+	TensorSpec
+	draw func(seed uint64) []float32 // returns the values before training
 }
 
 // settings holds the values of keys that only one method has.
@@ -87,12 +100,13 @@ type settings interface{ clone() settings }
 // baseMethod implements the hooks of a method that adapts only linear layers, always the same way.
 type baseMethod struct{}
 
-func (baseMethod) settings() settings            { return nil }
-func (baseMethod) selected(*Config) bool         { return true }
-func (baseMethod) validate(*Config) error        { return nil }
-func (baseMethod) scale(*Config, Target) float64 { return 1 }
-func (baseMethod) needsBase(Target) bool         { return false }
-func (baseMethod) additive() bool                { return false }
+func (baseMethod) settings() settings               { return nil }
+func (baseMethod) selected(*Config) bool            { return true }
+func (baseMethod) validate(*Config) error           { return nil }
+func (baseMethod) scale(*Config, Target) float64    { return 1 }
+func (baseMethod) shared(*Placement) []sharedTensor { return nil }
+func (baseMethod) needsBase(Target) bool            { return false }
+func (baseMethod) additive() bool                   { return false }
 
 func (baseMethod) accept(_ *Config, m Module) error {
 	if m.Kind != Linear {
@@ -227,7 +241,7 @@ func (l layer) param(r Role) graph.Tensor {
 	return l.b.Train(key, shape...)
 }
 
-// constant returns a tensor of [method.constants] by its name.
+// constant returns a fixed tensor of the adapter by its name.
 func (l layer) constant(name string) graph.Tensor { return l.b.Constant(name, l.j.constants[name]) }
 
 // drops reports whether the layer drops inputs of the adapter.

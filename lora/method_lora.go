@@ -103,8 +103,8 @@ func (plainLoRA) scale(c *Config, t Target) float64 { return scale(t.Alpha, t.Ra
 
 func (plainLoRA) parts() []part {
 	return []part{
-		{role: RoleA, end: ".lora_A.weight", ofEmbedding: ".lora_embedding_A"},
-		{role: RoleB, end: ".lora_B.weight", ofEmbedding: ".lora_embedding_B"},
+		{role: RoleA, end: ".lora_A.weight", ofEmbedding: ".lora_embedding_A", factor: true},
+		{role: RoleB, end: ".lora_B.weight", ofEmbedding: ".lora_embedding_B", factor: true},
 		{role: RoleBBias, end: ".lora_B.bias", set: func(c *Config) { c.LoraBias = true }},
 	}
 }

@@ -25,6 +25,7 @@ type Placement struct {
 	config    *Config // as saved
 	modelType string
 	modules   []Module
+	shared    []sharedTensor
 	base      []Module // targets whose base weight PEFT also saves
 	ends      []Module // input and output embedding
 }
@@ -48,8 +49,9 @@ type Target struct {
 	SharesWith string
 
 	method method // nil is LoRA
-	r      int    // as configured
-	around int    // number of PEFT's wrappers for other parameters of the module around a Parameter's
+	own    settings
+	r      int // as configured
+	around int // number of PEFT's wrappers for other parameters of the module around a Parameter's
 }
 
 // SavedModule is a module that is trained and saved whole.
@@ -200,7 +202,7 @@ func (p *placer) target() error {
 func (p *placer) newTarget(m Module) (Target, error) {
 	c := p.config
 	t := Target{
-		Module: m, Rank: c.R, Alpha: c.LoraAlpha, Dropout: c.LoraDropout, LoraBias: c.LoraBias, Init: c.InitLoraWeights, method: c.method(),
+		Module: m, Rank: c.R, Alpha: c.LoraAlpha, Dropout: c.LoraDropout, LoraBias: c.LoraBias, Init: c.InitLoraWeights, method: c.method(), own: c.own,
 	}
 	if t.Init == "" {
 		t.Init = InitDefault
@@ -377,6 +379,7 @@ func scale(alpha float64, rank int, stabilized bool) float64 {
 // resolve converts the configuration to the form in which it is saved.
 func (p *placer) resolve() error {
 	c := p.config
+	p.shared = c.method().shared(p.Placement)
 	c.InferenceMode = true
 	conv1d := slices.ContainsFunc(p.Targets, func(t Target) bool { return t.Kind == Conv1D })
 	linear := slices.ContainsFunc(p.Targets, func(t Target) bool { return t.Kind == Linear })

@@ -2,10 +2,8 @@ package lora_test
 
 import (
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -29,13 +27,7 @@ func TestSaveAsPEFT(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "new")
 			require.NoError(t, lora.Save(dir, a.Config, tensors))
 			if a.Source.Fallback { // saved by torch.save: the same tensors, in another file
-				diffs, err := lora.Diff(a, load(t, dir))
-				require.NoError(t, err)
-				require.Len(t, diffs, len(names))
-				for _, d := range diffs {
-					require.Zero(t, d.OnlyIn, d.Key)
-					require.Zero(t, d.MaxAbs, d.Key)
-				}
+				requireEqual(t, a, load(t, dir))
 				return
 			}
 			want, err := os.ReadFile(filepath.Join(f.dir, lora.WeightsFile))
@@ -143,45 +135,4 @@ func contents(t *testing.T, dir string) map[string]string {
 		}
 	}
 	return files
-}
-
-func TestDiff(t *testing.T) {
-	c := lora.DefaultConfig()
-	adapter := func(tensors ...lora.Tensor) *lora.Adapter {
-		a, err := lora.New(c, tensors)
-		require.NoError(t, err)
-		return a
-	}
-	f32 := func(key string, shape []int, values ...float32) lora.Tensor {
-		v, err := tensor.FromFloat32s(values, shape...)
-		require.NoError(t, err)
-		return lora.Tensor{Key: key, Tensor: v}
-	}
-	nan := float32(math.NaN())
-	square := []int{2, 2}
-	a := adapter(f32("same", square, 1, nan, 3, 0), f32("far", square, 1, 2, -8, 4), f32("gone", square, 1, 2, 3, 4),
-		f32("shape", square, 1, 2, 3, 4), f32("nan", square, 1, 2, 3, 4), f32("zero", square, 0, 0, 0, 0))
-	b := adapter(f32("same", square, 1, nan, 3, float32(math.Copysign(0, -1))), f32("far", square, 1, 2.5, -7, 4), f32("new", square, 1, 2, 3, 4),
-		f32("shape", []int{4}, 1, 2, 3, 4), f32("nan", square, 9, 2, nan, 4), f32("zero", square, 0, 0, 0, 1))
-	diffs, err := lora.Diff(a, b)
-	require.NoError(t, err)
-	var lines []string
-	for _, d := range diffs {
-		lines = append(lines, d.String())
-		assert.Equal(t, d.Key == "same", d.Equal())
-	}
-	assert.Equal(t, `far: max |a-b| 1, relative 0.125, at [1 0]: -8 and -7, 2 elements differ
-gone: only in the first
-nan: max |a-b| NaN, relative NaN, at [1 0]: 3 and NaN, 2 elements differ
-new: only in the second
-same: equal
-shape: shapes [2 2] and [4]
-zero: max |a-b| 1, relative +Inf, at [1 1]: 0 and 1, 1 elements differ`, strings.Join(lines, "\n"))
-
-	diffs, err = lora.Diff(load(t, "../testdata/lm/llama/train/lora/init"), load(t, "../testdata/lm/llama/train/lora/final"))
-	require.NoError(t, err)
-	require.Len(t, diffs, 8)
-	for _, d := range diffs {
-		assert.Positive(t, d.MaxAbs)
-	}
 }

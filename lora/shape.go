@@ -25,7 +25,7 @@ func (j *Injection) Shape() string {
 	var s strings.Builder
 	for _, t := range j.placement.Targets {
 		fmt.Fprintf(&s, "%s %s rank %d scale %v dropout %v", t.Name, t.Method(), t.Rank, t.Scale, t.Dropout)
-		for _, x := range t.tensors() {
+		for _, x := range t.Tensors() {
 			fmt.Fprintf(&s, " %s", x.Role)
 		}
 		s.WriteByte('\n')

@@ -37,9 +37,16 @@ func (p *Placement) Begin(w nn.Weights, seed uint64) (*State, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, x := range t.tensors() {
+		for _, x := range t.Tensors() {
 			s.Values[x.Key] = first[x.Role]
 		}
+	}
+	for _, x := range p.shared {
+		t, err := float32Tensor(x.draw(seed), x.Shape...)
+		if err != nil {
+			return nil, err
+		}
+		s.Base[x.Module] = &t
 	}
 	for _, x := range p.Tensors() {
 		var err error

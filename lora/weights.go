@@ -12,7 +12,7 @@ type Weights map[Role][]float32
 // NewWeights returns weights of the sizes of t, all zero.
 func (t Target) NewWeights() Weights {
 	w := Weights{}
-	for _, s := range t.tensors() {
+	for _, s := range t.Tensors() {
 		w[s.Role] = make([]float32, elements(s.Shape))
 	}
 	return w
@@ -42,7 +42,7 @@ func (w Weights) Tensors(t Target) ([]Tensor, error) {
 		return nil, err
 	}
 	var out []Tensor
-	for _, s := range t.tensors() {
+	for _, s := range t.Tensors() {
 		v, err := float32Tensor(w[s.Role], s.Shape...)
 		if err != nil {
 			return nil, fmt.Errorf("lora: tensor %q: %w", s.Key, err)
@@ -55,7 +55,7 @@ func (w Weights) Tensors(t Target) ([]Tensor, error) {
 // Weights returns copies of the tensors of a target as float32.
 func (a *Adapter) Weights(t Target) (Weights, error) {
 	w := Weights{}
-	for _, s := range t.tensors() {
+	for _, s := range t.Tensors() {
 		found, ok := a.tensors[s.Key]
 		if ok && !slices.Equal(found.Shape, s.Shape) {
 			return nil, fmt.Errorf("lora: %stensor %q: %w: %v, expected %v", a.where(), s.Key, ErrShape, found.Shape, s.Shape)
@@ -77,7 +77,7 @@ func (t Target) checkSizes(weight []float32, w Weights) error {
 	if n := t.matrices() * t.In * t.Out; weight != nil && len(weight) != n {
 		return wrong("the weight", len(weight), n)
 	}
-	for _, s := range t.tensors() {
+	for _, s := range t.Tensors() {
 		if n := elements(s.Shape); len(w[s.Role]) != n {
 			return wrong(string(s.Role), len(w[s.Role]), n)
 		}

@@ -270,7 +270,7 @@ func (e *Engine) idle() (targets []string) {
 		trained[t.Name] = true
 	}
 	for _, t := range e.planner.slot.State().Placement.Targets {
-		if t.SharesWith == "" && !trained[t.Key(lora.RoleB)] {
+		if t.SharesWith == "" && !trained[t.Tensors()[0].Key] {
 			targets = append(targets, t.Name)
 		}
 	}
