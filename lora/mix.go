@@ -21,12 +21,16 @@ import (
 // computed for all rows with the parameters of each adapter that changes them, and the
 // results are selected by row. So is a linear layer whose method has no [terms].
 type Mix struct {
-	parts []*Injection
+	parts []*Injection // nil at open positions
+
+	sizes  []Size       // of the open positions, the first parts; see [NewOpenMix]
+	plain  []*Injection // adapters at open positions
+	arrays map[string][]byte
 }
 
 // NewMix combines adapters, which are numbered by position; nil is an adapter without
 // effect. Slot i of the graph holds the params of adapter i.
-func NewMix(parts ...*Injection) *Mix { return &Mix{parts} }
+func NewMix(parts ...*Injection) *Mix { return &Mix{parts: parts} }
 
 // has reports whether the adapter adds something to a module, or has some of its
 // parameters.
@@ -116,8 +120,14 @@ func (x *Mix) Stack(b *nn.Builder, m nn.Module, in, index graph.Tensor, ys ...gr
 // Linear emits the layer with the contributions of the rows' adapters.
 func (x *Mix) Linear(b *nn.Builder, m nn.Module, in, w, bias graph.Tensor) (graph.Tensor, bool) {
 	with := x.with(m)
-	if len(with) == 0 || !in.Valid() || !w.Valid() {
-		return in, len(with) > 0
+	if len(with) == 0 && !x.open(m) {
+		return in, false
+	}
+	if !in.Valid() || !w.Valid() {
+		return in, true
+	}
+	if b.Training() && len(x.sizes) > 0 {
+		return b.G.Fail(fmt.Errorf("lora: %w: training with open positions", ErrUnsupported)), true
 	}
 	for _, i := range with {
 		if t, ok := x.parts[i].targets[m.Name]; ok && b.Training() && t.Dropout > 0 && !b.RowKeys() {

@@ -101,6 +101,7 @@ func (l *mixedLinear) base() graph.Tensor {
 // the same inputs.
 type factored struct {
 	drop      float64
+	open      bool // the factors are those at open positions
 	downs, up graph.RowsWeights
 	numbers   []int // of the adapters
 	scales    []float32
@@ -111,11 +112,12 @@ type factored struct {
 func (l *mixedLinear) down() (up func(y graph.Tensor) graph.Tensor) {
 	var adds []func(graph.Tensor) graph.Tensor
 	for _, f := range l.factors() {
-		x, index := l.in, l.x.places(l.b, f.numbers)
+		x := l.in
+		index, scales := l.choice(f)
 		if f.drop > 0 {
 			x = x.Dropout(l.b.Key(), ir.DropoutAttr{P: f.drop, Stream: nn.Stream(l.m.Name)})
 		}
-		f.up.Out, f.up.Scale = l.m.Out, constants(l.b, "adapters.scales", f.scales)
+		f.up.Out, f.up.Scale = l.m.Out, scales
 		h := x.RowsGemm(index, f.downs, graph.Tensor{})
 		adds = append(adds, func(y graph.Tensor) graph.Tensor { return h.RowsGemm(index, f.up, y) })
 	}
@@ -129,11 +131,14 @@ func (l *mixedLinear) down() (up func(y graph.Tensor) graph.Tensor) {
 
 // factors returns the factors of all adapters of this layer, grouped by dropout.
 func (l *mixedLinear) factors() (all []*factored) {
+	if l.x.open(l.m) {
+		all = append(all, l.openFactors())
+	}
 	for i, x := range l.terms {
 		if x == nil {
 			continue
 		}
-		at := slices.IndexFunc(all, func(f *factored) bool { return f.drop == x.drop })
+		at := slices.IndexFunc(all, func(f *factored) bool { return f.drop == x.drop && !f.open })
 		if at < 0 {
 			at = len(all)
 			all = append(all, &factored{drop: x.drop})

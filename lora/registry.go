@@ -78,6 +78,9 @@ type RegistryOptions struct {
 	// Former is the number of old versions that a name keeps in addition to the current
 	// one. Versions that are pinned or have an alias are always kept.
 	Former int
+	// Prepare, if not nil, is called with the state of an adapter that has been read,
+	// before any request can use it. The load waits for it.
+	Prepare func(s *State)
 	// Slots is the device, or nil, and MaxResident the maximum number of versions on
 	// it. Zero means no limit.
 	Slots       Slots

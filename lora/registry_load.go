@@ -138,6 +138,9 @@ func (r *Registry) await(ctx context.Context, v *Version, build func() (*State, 
 		v.flight = f
 		r.loads.Go(func() {
 			s, report, err := build()
+			if err == nil && r.options.Prepare != nil {
+				r.options.Prepare(s)
+			}
 			r.land(v, s, report, err)
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/nn"
+	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
@@ -52,6 +53,7 @@ type Draft struct {
 	Trained  []nn.Trained // parameters of the slots that it reads
 
 	spec       Spec
+	args       []arg // of Program.Args
 	inputs     []nn.Input
 	tables     []nn.Derived
 	used       []string // weights
@@ -101,8 +103,8 @@ func (r *Runtime) Plan(s *Slot, spec Spec) (*Draft, error) {
 	if err := d.check(s); err != nil {
 		return nil, err
 	}
-	for i, part := range s.parts {
-		d.shapes = append(d.shapes, part.shape)
+	d.shapes, d.args = s.shapes, argsOf(planned)
+	for i := range s.parts {
 		if d.precompute[i], err = r.planFirst(d, b, i); err != nil {
 			return nil, err
 		}
@@ -146,7 +148,31 @@ func (r *Runtime) planFirst(d *Draft, b *nn.Builder, slot int) (*Draft, error) {
 		}
 	}
 	q.Program.IndexArgs()
+	q.args = argsOf(q.Program)
 	return &q, nil
+}
+
+// Fits reports whether the program will run with a slot; see [Program.Fits].
+func (d *Draft) Fits(s *Slot) bool { return slices.Equal(d.shapes, s.shapes) }
+
+// arg says where the buffer of an argument is.
+type arg struct {
+	part   int    // of the slot, or -1
+	name   string // in the part
+	factor *lora.Factor
+}
+
+func argsOf(p *ir.Program) []arg {
+	args := make([]arg, len(p.Args))
+	for i := range p.Args {
+		part, name, ok := local(p.Args[i].Name)
+		if args[i] = (arg{part: part, name: name}); !ok {
+			args[i].part = -1
+		} else if f, ok := lora.ParseFactor(name); ok {
+			args[i].factor = &f
+		}
+	}
+	return args
 }
 
 // Reads reports whether runs are given an input of that name.

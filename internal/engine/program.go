@@ -89,7 +89,7 @@ func (p *Program) begin(ctx context.Context, s *Slot, given nn.Arrays, length in
 	}
 	for i, part := range s.parts {
 		first := p.precompute[i]
-		if first == nil || slices.Contains(part.made, first) {
+		if first == nil || part.vacant || slices.Contains(part.made, first) {
 			continue
 		}
 		if err := first.make(ctx, part); err != nil {
@@ -100,7 +100,7 @@ func (p *Program) begin(ctx context.Context, s *Slot, given nn.Arrays, length in
 	if err := p.bind(s); err != nil {
 		return err
 	}
-	if err := p.inputs.set(p.exe, given, length); err != nil {
+	if err := p.inputs.set(p.exe, s.arrays(given), length); err != nil {
 		return err
 	}
 	if err := p.inputs.upload(p.r.dev); err != nil {
@@ -135,9 +135,7 @@ func (p *Program) make(ctx context.Context, s *Slot) error {
 // Fits reports whether the program can run with a slot: its adapters must have the shapes that
 // the program was planned for. The check is conservative.
 func (p *Program) Fits(s *Slot) bool {
-	return slices.ContainsFunc(p.shapes, func(shapes []string) bool {
-		return slices.EqualFunc(shapes, s.parts, func(shape string, part *Slot) bool { return shape == part.shape })
-	})
+	return slices.ContainsFunc(p.shapes, func(shapes []string) bool { return slices.Equal(shapes, s.shapes) })
 }
 
 // has reports whether the buffers of these slots are bound.
@@ -151,23 +149,15 @@ func (p *Program) bind(s *Slot) error {
 	had := p.bound
 	p.bound = nil
 	dims := p.draft.Program.MaxDims()
-	for _, a := range p.draft.Program.Args {
-		if had != nil {
-			if i, _, ok := local(a.Name); !ok || had[i] == s.parts[i] {
-				continue
-			}
+	for i, a := range p.draft.args {
+		if had != nil && (a.part < 0 || had[a.part] == s.parts[a.part] || had[a.part].vacant && s.parts[a.part].vacant) {
+			continue
 		}
-		b := p.inputs.part(a.Name)
-		if b == nil {
-			b = p.r.weights.buffer(a.Name)
+		b, err := p.buffer(s, a, &p.draft.Program.Args[i], dims)
+		if err != nil {
+			return err
 		}
-		if b == nil {
-			var err error
-			if b, err = p.alloc(s, a, dims); err != nil {
-				return err
-			}
-		}
-		if err := p.exe.Bind(a.Name, b); err != nil {
+		if err := p.exe.BindAt(i, b); err != nil {
 			return err
 		}
 	}
@@ -175,11 +165,21 @@ func (p *Program) bind(s *Slot) error {
 	return nil
 }
 
-// alloc returns the buffer of an argument, which belongs to a slot, the cache, a table or a
-// result.
-func (p *Program) alloc(s *Slot, a ir.Arg, dims []int) (backend.Buffer, error) {
-	if i, name, ok := local(a.Name); ok {
-		return s.parts[i].store.Alloc(name, a.Bytes(dims))
+// buffer returns the buffer of an argument, which belongs to a slot, the inputs, the weights, the
+// cache, a table or a result. Arguments that a slot does not have share buffers of zeros.
+func (p *Program) buffer(s *Slot, at arg, a *ir.Arg, dims []int) (backend.Buffer, error) {
+	if at.part >= 0 {
+		part := s.parts[at.part]
+		if name := part.tensor(at); name != "" {
+			return part.store.Alloc(name, a.Bytes(dims))
+		}
+		return p.r.store.Alloc(fmt.Sprintf("vacant %d", a.Bytes(dims)), a.Bytes(dims))
+	}
+	if b := p.inputs.part(a.Name); b != nil {
+		return b, nil
+	}
+	if b := p.r.weights.buffer(a.Name); b != nil {
+		return b, nil
 	}
 	if c := p.draft.spec.Cache; c != nil && c.tables[a.Name] {
 		return c.store.Alloc(a.Name, a.Bytes(dims))

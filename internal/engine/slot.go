@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/lora"
@@ -24,16 +25,19 @@ type Slot struct {
 	injection *lora.Injection // nil without an adapter
 	adapter   nn.Adapter      // the same, or that of a mix
 	shape     string          // key of the adapter's properties that programs depend on
+	shapes    []string        // of the parts; sizes of positions for plain adapters
 	parts     []*Slot         // the slot itself, or the parts of a mix
 	store     *Store
-	made      []*Program // programs whose derived values are up to date with the parameters
+	sizes     []lora.Size // see Sizes
+	made      []*Program  // programs whose derived values are up to date with the parameters
+	vacant    bool        // see Vacant
 }
 
 // NewSlot returns a slot for an adapter, or for none if state is nil. Nothing is on the device
 // before a program is loaded with it.
 func (r *Runtime) NewSlot(state *lora.State) (*Slot, error) {
 	s := &Slot{state: state, store: NewStore(r.dev)}
-	s.parts = []*Slot{s}
+	s.parts, s.shapes = []*Slot{s}, []string{""}
 	if state == nil {
 		return s, nil
 	}
@@ -41,9 +45,13 @@ func (r *Runtime) NewSlot(state *lora.State) (*Slot, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.injection, s.adapter, s.shape = j, j, j.Shape()
+	s.injection, s.adapter, s.shape, s.sizes = j, j, j.Shape(), j.Sizes()
+	s.shapes = []string{s.shape}
 	return s, nil
 }
+
+// Vacant returns a slot of the same shape without memory, for a position that no row uses.
+func (s *Slot) Vacant() *Slot { return &Slot{injection: s.injection, shape: s.shape, vacant: true} }
 
 // NewMix returns a slot that mixes others: a row whose input nn.Adapters is i uses the adapter
 // of slots[i]. A mix among slots is replaced by its parts. The caller still owns the slots and
@@ -55,9 +63,39 @@ func (r *Runtime) NewMix(slots ...*Slot) *Slot {
 		s.parts = append(s.parts, part.parts...)
 	}
 	for _, part := range s.parts {
-		injections = append(injections, part.injection)
+		injections, s.shapes = append(injections, part.injection), append(s.shapes, part.shape)
 	}
 	s.adapter = lora.NewMix(injections...)
+	return s
+}
+
+// Positions describes the adapters that a mix can hold, each at a position.
+type Positions struct {
+	Sizes []lora.Size // the first positions, for plain adapters; see [lora.NewOpenMix]
+	Likes []*Slot     // the other positions: each takes an adapter of the shape of this slot
+}
+
+// NewOpenMix returns a mix whose adapters may change between runs of one program: slots[i] is at
+// position i, and nil leaves a position vacant. A program planned for one mix runs with every mix
+// of the same positions.
+func (r *Runtime) NewOpenMix(positions Positions, slots ...*Slot) *Slot {
+	s := &Slot{store: NewStore(r.dev), parts: slices.Clone(slots)}
+	injections := make([]*lora.Injection, len(slots))
+	for i, part := range slots {
+		plain := i < len(positions.Sizes)
+		switch {
+		case part == nil && plain:
+			part = &Slot{vacant: true}
+		case part == nil:
+			part = positions.Likes[i-len(positions.Sizes)].Vacant()
+		}
+		shape := part.shape
+		if plain {
+			shape = positions.Sizes[i].String()
+		}
+		s.parts[i], injections[i], s.shapes = part, part.injection, append(s.shapes, shape)
+	}
+	s.adapter = lora.NewOpenMix(positions.Sizes, injections...)
 	return s
 }
 
@@ -68,6 +106,9 @@ func (s *Slot) State() *lora.State { return s.state }
 // for one slot also runs with other slots of the same shape, alone or in a mix. A mix has no
 // shape.
 func (s *Slot) Shape() string { return s.shape }
+
+// Sizes returns the sizes of a plain adapter; see [lora.Injection.Sizes].
+func (s *Slot) Sizes() []lora.Size { return s.sizes }
 
 // Bytes returns the slot's memory on the device. A mix has none.
 func (s *Slot) Bytes() int { return s.store.Bytes() }
@@ -86,15 +127,19 @@ func (s *Slot) Changed() {
 // fill uploads the tensors of the adapters that a program reads, and the ones read by programs
 // that run before it, unless already present.
 func (s *Slot) fill(ctx context.Context, d *Draft) error {
-	for _, a := range d.Program.Args {
-		if i, name, ok := local(a.Name); ok {
-			if err := s.parts[i].bring(ctx, name, d); err != nil {
+	for _, a := range d.args {
+		if a.part < 0 {
+			continue
+		}
+		part := s.parts[a.part]
+		if name := part.tensor(a); name != "" {
+			if err := part.bring(ctx, name, d); err != nil {
 				return err
 			}
 		}
 	}
 	for i, first := range d.precompute {
-		if first == nil {
+		if first == nil || s.parts[i].vacant {
 			continue
 		}
 		if err := s.parts[i].fill(ctx, first); err != nil {
@@ -102,6 +147,40 @@ func (s *Slot) fill(ctx context.Context, d *Draft) error {
 		}
 	}
 	return nil
+}
+
+// tensor returns the name of the slot's tensor for an argument, or "" if the slot has none.
+func (s *Slot) tensor(a arg) string {
+	switch {
+	case s.vacant, a.factor != nil && s.injection == nil:
+		return ""
+	case a.factor == nil:
+		return a.name
+	}
+	key, _ := s.injection.FactorKey(*a.factor)
+	return key
+}
+
+// arrays returns the arrays of a run, with those of the slot's adapters.
+func (s *Slot) arrays(given nn.Arrays) nn.Arrays {
+	if m, ok := s.adapter.(*lora.Mix); ok {
+		return both{m, given}
+	}
+	return given
+}
+
+// both holds the arrays of a mix and of a batch.
+type both struct {
+	mix   *lora.Mix
+	given nn.Arrays
+}
+
+// Array implements nn.Arrays.
+func (b both) Array(name string) ([]byte, bool) {
+	if data, ok := b.mix.Array(name); ok {
+		return data, true
+	}
+	return b.given.Array(name)
 }
 
 // bring uploads the named tensor of the slot if the adapter, or the model of a draft, has it.

@@ -325,3 +325,33 @@ func TestDetach(t *testing.T) {
 	h.Detach(two)
 	require.Zero(t, h.Len())
 }
+
+// TestPrepare: a program that was prepared is cached once it is kept, and neither planned nor
+// compiled again; one that was dropped is not.
+func TestPrepare(t *testing.T) {
+	h := host.Open(openCPU(t), openModel(t))
+	defer h.Close()
+	plans := 0
+	s := newSlot(t, h, "lora")
+	defer s.Free()
+	want, err := h.Compute(ctx, s, spec(h, 9, &plans), batch(8), 8)
+	require.NoError(t, err)
+	hidden, err := want.Get(ctx, "hidden")
+	require.NoError(t, err)
+	h.UnloadFunc(func(string, *engine.Program) bool { return true })
+
+	dropped, err := h.Prepare(s, spec(h, 9, &plans))
+	require.NoError(t, err)
+	dropped.Drop()
+	kept, err := h.Prepare(s, spec(h, 9, &plans))
+	require.NoError(t, err)
+	require.NoError(t, h.Keep(ctx, s, kept))
+	require.Equal(t, 3, plans)
+	got, err := h.Compute(ctx, s, spec(h, 9, &plans), batch(8), 8)
+	require.NoError(t, err)
+	again, err := got.Get(ctx, "hidden")
+	require.NoError(t, err)
+	require.Equal(t, hidden, again)
+	require.Equal(t, 3, plans)
+	(*host.Prepared)(nil).Drop()
+}

@@ -90,6 +90,47 @@ func (h *Host) Programs(ctx context.Context, s *engine.Slot, specs ...engine.Spe
 	return ps, nil
 }
 
+// Prepared is a compiled program that is not cached yet.
+type Prepared struct {
+	spec  engine.Spec
+	draft *engine.Draft
+}
+
+// Prepare plans and compiles the program of a spec for slots like s. Another goroutine may call
+// it while the host is in use. The result must be given to Keep or dropped. Errors: those of
+// Build and of the device.
+func (h *Host) Prepare(s *engine.Slot, spec engine.Spec) (*Prepared, error) {
+	d, err := h.Plan(s, spec)
+	if err == nil {
+		err = h.Runtime.Prepare(d)
+	}
+	if err != nil {
+		return nil, err
+	}
+	spec.Build = nil
+	return &Prepared{spec, d}, nil
+}
+
+// Keep caches a prepared program, which later calls of Program return, and uploads every tensor
+// of s that it reads.
+func (h *Host) Keep(ctx context.Context, s *engine.Slot, p *Prepared) error {
+	h.makeRoom(0, 1, nil)
+	ps, err := h.Load(ctx, s, nil, p.draft)
+	if err != nil {
+		p.Drop()
+		return err
+	}
+	h.programs = append(h.programs, cached{p.spec, ps[0]})
+	return nil
+}
+
+// Drop frees a prepared program that was not kept. It does nothing for a nil one.
+func (p *Prepared) Drop() {
+	if p != nil {
+		p.draft.Drop()
+	}
+}
+
 // find returns a cached program, and notes that it is used.
 func (h *Host) find(s *engine.Slot, spec engine.Spec) *engine.Program {
 	for i := range h.programs {

@@ -294,6 +294,12 @@ func (b *Builder) Constant(name string, t *tensor.Tensor) graph.Tensor {
 	return b.G.Of(b.G.IR().Param(name, ir.Type{DType: t.DType, Shape: ir.ShapeOf(t.Shape...)}))
 }
 
+// Own returns a param of an adapter that is neither trained nor fixed: its value may be another in
+// each run.
+func (b *Builder) Own(name string, d tensor.DType, shape ...int) graph.Tensor {
+	return b.G.Of(b.G.IR().Param(b.own(name), ir.Type{DType: d, Shape: ir.ShapeOf(shape...)}))
+}
+
 // own returns the name of a param in the adapter's slot.
 func (b *Builder) own(name string) string {
 	if b.slot < len(b.slots) {

@@ -1,6 +1,9 @@
 package nn
 
 import (
+	"encoding/binary"
+	"math"
+
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -40,13 +43,41 @@ func (b *Builder) Part(i int, a Adapter) *Builder {
 
 // Adapters returns the number of the adapter of each input row, i32 [rows]; -1 means none. For
 // tokens it is the input [Adapters].
-func (b *Builder) Adapters() graph.Tensor { return b.adaptersOf(b.rows) }
+func (b *Builder) Adapters() graph.Tensor {
+	return b.byRow(b.rows, b.Input(Adapters, tensor.I32, b.Axis(Tokens)))
+}
 
-func (b *Builder) adaptersOf(r *rows) graph.Tensor {
+// AdaptersIn returns the entry of the adapter of each input row in a table that runs provide as
+// the array called table, i32 [adapters]. It is -1 for rows without an adapter, and out of any
+// range for adapters that the table does not have.
+func (b *Builder) AdaptersIn(table string) graph.Tensor {
+	return b.byRow(b.rows, b.input(Input{
+		Name: table + " by token", Type: ir.Type{DType: tensor.I32, Shape: ir.Shape{b.Axis(Tokens)}},
+		from: func(given Arrays) ([]byte, bool) {
+			adapters, has := given.Array(Adapters)
+			entries, ok := given.Array(table)
+			out := make([]byte, 0, len(adapters))
+			for i := 0; i < len(adapters); i += 4 {
+				entry, n := uint32(1<<20), int(int32(binary.NativeEndian.Uint32(adapters[i:])))
+				switch {
+				case n < 0:
+					entry = math.MaxUint32
+				case 4*n < len(entries):
+					entry = binary.NativeEndian.Uint32(entries[4*n:])
+				}
+				out = binary.NativeEndian.AppendUint32(out, entry)
+			}
+			return out, has && ok
+		},
+	}))
+}
+
+// byRow returns numbers of the input rows from those of the tokens.
+func (b *Builder) byRow(r *rows, tokens graph.Tensor) graph.Tensor {
 	if r == nil {
-		return b.Input(Adapters, tensor.I32, b.Axis(Tokens))
+		return tokens
 	}
-	all := b.adaptersOf(r.parent)
+	all := b.byRow(r.parent, tokens)
 	if !all.Valid() {
 		return all
 	}

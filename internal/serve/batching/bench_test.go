@@ -3,6 +3,7 @@ package batching_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -98,4 +99,55 @@ func BenchmarkEngine(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkFirstToken prints the time from a request to its first token, next to four streams with
+// one adapter, for adapters that are asked for the first time: of the ranks and modules of the others,
+// and of ranks and modules that the server has not had. It prints the median of each, taken in turns.
+func BenchmarkFirstToken(b *testing.B) {
+	shape := checkpoint.Shape{Name: "bench", Hidden: 512, Layers: 12, Inter: 1536, Heads: 8, KVHeads: 4, Vocab: 4096, Positions: 2048}
+	dir := b.TempDir()
+	require.NoError(b, shape.Write(dir))
+	m := open(b, dir)
+	e, err := batching.New(ctx, testdevice.Open(b, backend.Options{Threads: 1}), m, batching.Options{})
+	require.NoError(b, err)
+	defer e.Close()
+	load := func(name, config string, seed uint64) {
+		_, err := e.Adapters().Load(ctx, name, built(b, m, config, seed))
+		require.NoError(b, err)
+	}
+	load("busy", `"target_modules":["q_proj","v_proj"],"r":16`, 0)
+	busy, stop := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer stop()
+	for i := range 4 {
+		work.Go(func() {
+			for busy.Err() == nil {
+				for range e.Submit(busy, greedy("busy", prompt(m, uint64(i), 16), 64)) {
+				}
+			}
+		})
+	}
+	first := func(name string) time.Duration {
+		start := time.Now()
+		for _, err := range e.Submit(ctx, greedy(name, prompt(m, 9, 16), 1)) {
+			require.NoError(b, err)
+		}
+		return time.Since(start)
+	}
+	modules := []string{"q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj"}
+	var took [2][]time.Duration
+	for i := 0; b.Loop(); i++ {
+		known, other := fmt.Sprint("known", i), fmt.Sprint("other", i)
+		load(known, `"target_modules":["q_proj","v_proj"],"r":16`, uint64(2*i+1))
+		load(other, fmt.Sprintf(`"target_modules":["%s","%s"],"r":%d,"lora_alpha":%d`, modules[i%6], modules[(i+1+i/6%5)%6], 8<<(i%2*2), i+1), uint64(2*i+2))
+		took[0], took[1] = append(took[0], first(known)), append(took[1], first(other))
+	}
+	for i := range took {
+		slices.Sort(took[i])
+	}
+	middle := len(took[0]) / 2
+	b.ReportMetric(float64(took[0][middle].Microseconds()), "known-µs")
+	b.ReportMetric(float64(took[1][middle])/float64(took[0][middle]), "new/known")
 }

@@ -67,7 +67,7 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, o Options) (*E
 	}
 	e := &Engine{options: o, model: m, machine: x, gate: share.New(o.TrainShare), wake: make(chan struct{}, 1), stopped: make(chan struct{})}
 	x.news = func() { wake(e.wake) }
-	o.Adapters.Slots = x
+	o.Adapters.Slots, o.Adapters.Prepare = x, x.prepare
 	if e.registry, err = lora.NewRegistry(m, m.Config.ModelType, m.Modules(), o.Adapters); err == nil {
 		e.pool, err = pages.New(pages.Options{Pages: o.pages(), Rows: o.PageRows})
 	}
@@ -77,6 +77,9 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, o Options) (*E
 	}
 	e.context, e.cancel = context.WithCancel(context.Background())
 	e.publish()
+	if o.Adapters.Root != "" || o.Adapters.Find != nil { // adapters are loaded by requests
+		go func() { _ = x.grow() }()
+	}
 	go e.loop()
 	return e, nil
 }

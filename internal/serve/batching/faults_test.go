@@ -16,7 +16,6 @@ import (
 	"github.com/lorafuse/lorafuse/dev/testdevice"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
-	"github.com/lorafuse/lorafuse/lora"
 )
 
 // faulty is a device whose runs, copies or programs fail as long as it is told to.
@@ -104,7 +103,8 @@ func TestFaults(t *testing.T) {
 		require.Zero(t, b.Stats().Pages.Used)
 	}
 
-	other := greedy("dora", r.Prompt, 8)
+	b.dirs = map[string]string{"other": built(t, b.m, `"target_modules":["q_proj"],"r":3,"use_dora":true`, 1)}
+	other := greedy("other", r.Prompt, 8)
 	wanted := b.expected(other)
 	done := make(chan []answer)
 	b.gate.Lock()
@@ -116,7 +116,9 @@ func TestFaults(t *testing.T) {
 	b.await(1)
 	dev.compile.Store(&fails)
 	b.gate.Unlock()
-	_, _, err := collect(b.Engine, other)
+	_, err := b.Adapters().Load(ctx, "other", b.dirs["other"])
+	require.NoError(t, err)
+	_, _, err = collect(b.Engine, other)
 	require.ErrorIs(t, err, why)
 	require.Equal(t, want, (<-done)[0])
 	dev.compile.Store(nil)
@@ -152,39 +154,6 @@ func TestNoRoom(t *testing.T) {
 	got, _, err = collect(b.Engine, two)
 	require.NoError(t, err)
 	require.Equal(t, second, got[0])
-}
-
-// TestSeats: an adapter of the shape of one that was there takes its place without a new
-// program, and as many at once as a power of two.
-func TestSeats(t *testing.T) {
-	dev := newFaulty(t)
-	b := benchOn(t, dev, open(t, llama), nil, batching.Options{Adapters: lora.RegistryOptions{MaxResident: 4}})
-	b.dirs = map[string]string{}
-	for i := range 8 {
-		name := fmt.Sprint("a", i)
-		b.dirs[name] = built(t, b.m, `"target_modules":"all-linear","r":4`, uint64(i))
-		_, err := b.Adapters().Load(ctx, name, b.dirs[name])
-		require.NoError(t, err)
-	}
-	ask := func(names ...int) (programs int64) {
-		var asked []batching.Request
-		var want []answer
-		for _, i := range names {
-			asked = append(asked, greedy(fmt.Sprint("a", i), prompt(b.m, uint64(i), 5), 6))
-			want = append(want, b.expected(asked[len(asked)-1]))
-		}
-		before := dev.compiled.Load()
-		require.Equal(t, want, b.all(asked))
-		return dev.compiled.Load() - before
-	}
-	require.EqualValues(t, 1, ask(0))
-	require.Zero(t, ask(1))
-	require.Zero(t, ask(0))
-	before := dev.compiled.Load()
-	ask(2, 3, 4)
-	require.Eventually(t, func() bool { return dev.compiled.Load() == before+1 }, time.Minute, time.Millisecond, "four seats, which they need not have waited for")
-	require.Zero(t, ask(5, 6, 7, 0))
-	require.Zero(t, ask(0, 1, 2, 3, 4, 5, 6, 7))
 }
 
 // TestDropped: the memory of an adapter that is unloaded is free at once, though nobody

@@ -3,7 +3,6 @@ package batching
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/lorafuse/lorafuse/backend"
@@ -24,73 +23,64 @@ const (
 	logitsResult = "logits"
 )
 
-// machine holds the model on its device with a paged cache, the adapter slots, and the programs for
-// combinations of adapters. It implements lora.Slots. Only Put and Drop may be called by other
-// goroutines than the engine's.
+// Names of the programs.
+const (
+	baseProgram = "base"
+	mixProgram  = "mix"
+)
+
+// machine holds the model on its device with a paged cache, the adapter slots, and two programs: one
+// for the model alone, and one for all adapters. It implements lora.Slots. Only Put, Drop and prepare
+// may be called by other goroutines than the engine's.
 type machine struct {
 	host      *host.Host
 	cache     *engine.Cache
 	bounds    map[string]int
 	page      int // rows per page
 	pageBytes int
-	none      *engine.Slot
 	logits    []float32
 	until     int // texts up to this length have the same derived tables; 0: all
 
-	base   *mix
-	mixes  []*mix  // most recently used first
-	coming *coming // being prepared, or nil
-	news   func()  // called by other goroutines when coming is ready and when slots are dropped
+	base mix  // the model alone
+	mix  *mix // with adapters; nil before the first one is loaded
+	most int  // maximum number of adapters per run
+	news func()
 
-	mu      sync.Mutex
-	slots   map[*lora.Version]*engine.Slot
-	dropped []*engine.Slot // to be freed by the engine's goroutine
-	closed  bool
+	growing sync.Mutex // held while a program is planned and compiled
+
+	mu        sync.Mutex
+	slots     map[*lora.Version]*engine.Slot
+	dropped   []*engine.Slot // to be freed by the engine's goroutine
+	plan      *layout        // of the program that was compiled last; nil if there is none
+	ready     *host.Prepared // that program, until the engine's goroutine takes it
+	behind    bool           // a goroutine is compiling a program that running texts wait for
+	failed    error          // of that goroutine, for slots
+	failedFor []*engine.Slot
+	closed    bool
 }
-
-// mix is a program with its adapter slots.
-type mix struct {
-	program *engine.Program
-	slot    *engine.Slot // combined slot of the seats; nil if it must be rebuilt
-	seats   []seat
-}
-
-// seat holds an adapter of one shape. slot is nil while the seat is vacant.
-type seat struct {
-	slot  *engine.Slot
-	shape string
-}
-
-// seatOf returns the index of the seat that holds a slot, or -1.
-func (m *mix) seatOf(s *engine.Slot) int {
-	return slices.IndexFunc(m.seats, func(o seat) bool { return o.slot == s })
-}
-
-func slotsOf(seats []seat) (slots []*engine.Slot) {
-	for _, s := range seats {
-		slots = append(slots, s.slot)
-	}
-	return slots
-}
-
-// maxMixes is the maximum number of cached programs besides the one of the base model.
-const maxMixes = 4
 
 // newMachine uploads the weights to the device. It completes the options.
 func newMachine(ctx context.Context, dev backend.Device, m *model.Model, o *Options) (*machine, error) {
-	x := &machine{host: host.Open(dev, m), page: o.PageRows, slots: map[*lora.Version]*engine.Slot{}}
+	x := &machine{host: host.Open(dev, m), page: o.PageRows, most: min(o.MaxTexts, o.Adapters.MaxResident), slots: map[*lora.Version]*engine.Slot{}, news: func() {}}
 	ok := false
 	defer func() {
 		if !ok {
 			x.close()
 		}
 	}()
-	var err error
-	if x.none, err = x.host.NewSlot(nil); err != nil {
+	none, err := x.host.NewSlot(nil)
+	if err != nil {
 		return nil, err
 	}
 	x.bounds = map[string]int{nn.Tokens: o.MaxBatchTokens, nn.Pages: 1, readInput: o.rows()}
-	trial, tables, err := x.plan(x.none, x.host.NewCache(o.PageRows))
+	var tables []nn.Derived
+	spec := x.spec("", x.host.NewCache(o.PageRows))
+	build := spec.Build
+	spec.Build = func(b *nn.Builder, p *graph.Program) {
+		build(b, p)
+		tables = b.Tables()
+	}
+	trial, err := x.host.Plan(none, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -104,37 +94,52 @@ func newMachine(ctx context.Context, dev backend.Device, m *model.Model, o *Opti
 	x.bounds[nn.Pages] = o.tables()
 	x.cache = x.host.NewCache(o.CacheTokens)
 	x.logits = make([]float32, o.rows()*m.Config.VocabSize)
-	if x.base, err = x.load(ctx, x.none); err != nil {
+	x.base.slot = none
+	if err := x.bring(ctx, &x.base); err != nil {
 		return nil, err
 	}
 	ok = true
 	return x, nil
 }
 
-// plan plans the program that computes logits, and returns the derived tables that it uses.
-func (x *machine) plan(s *engine.Slot, c *engine.Cache) (d *engine.Draft, tables []nn.Derived, err error) {
-	d, err = x.host.Plan(s, engine.Spec{Bounds: x.bounds, Cache: c, Page: x.page, Build: func(b *nn.Builder, p *graph.Program) {
+// spec describes the program that computes logits.
+func (x *machine) spec(name string, c *engine.Cache) engine.Spec {
+	return engine.Spec{Name: name, Bounds: x.bounds, Cache: c, Page: x.page, Build: func(b *nn.Builder, p *graph.Program) {
 		p.Result(logitsResult, x.host.Model().Build(b).Logits(b, b.Input(readInput, tensor.I32, b.Axis(readInput))))
-		tables = b.Tables()
-	}})
-	return d, tables, err
+	}}
 }
 
-func (x *machine) load(ctx context.Context, s *engine.Slot, seats ...seat) (*mix, error) {
-	d, _, err := x.plan(s, x.cache)
-	if err != nil {
-		return nil, err
+// bring loads the program of a mix and uploads its adapters, unless they are there.
+func (x *machine) bring(ctx context.Context, m *mix) (err error) {
+	name := baseProgram
+	if m != &x.base {
+		name = mixProgram
 	}
-	return x.take(ctx, d, s, seats)
-}
-
-// take loads a planned program.
-func (x *machine) take(ctx context.Context, d *engine.Draft, s *engine.Slot, seats []seat) (*mix, error) {
-	ps, err := x.host.Load(ctx, s, nil, d)
-	if err != nil {
-		return nil, err
+	if m.slot == nil {
+		m.slot = x.host.NewOpenMix(m.plan.positions, m.slots...)
+		m.program = nil
 	}
-	return &mix{ps[0], s, seats}, nil
+	defer func() {
+		if err != nil && m.plan != nil {
+			*m = mix{plan: m.plan, slots: make([]*engine.Slot, len(m.slots))} // the next adapters may have room
+		}
+	}()
+	if ready := m.ready; ready != nil {
+		m.ready = nil
+		if err := x.host.Keep(ctx, m.slot, ready); err != nil {
+			return err
+		}
+	}
+	p, err := x.host.Program(ctx, m.slot, x.spec(name, x.cache))
+	if err != nil || p == m.program {
+		return err
+	}
+	x.host.UnloadFunc(func(n string, old *engine.Program) bool { return n == name && old != p })
+	if err := p.Bring(ctx, m.slot); err != nil {
+		return err
+	}
+	m.program = p
+	return nil
 }
 
 // Put implements lora.Slots. The parameters are uploaded with the mix that uses them.
@@ -167,143 +172,46 @@ func (x *machine) slotOf(v *lora.Version) *engine.Slot {
 	return x.slots[v]
 }
 
-// mixOf returns a mix for all the given slots. While no program for all of them is ready, it
-// prepares one and returns the mix that covers most of them.
+// mixOf returns a mix that holds the given slots, or the first of them if there are too few positions.
 func (x *machine) mixOf(ctx context.Context, need []*engine.Slot) (*mix, error) {
-	failed := x.arrive(ctx, need)
-	best, seated := x.base, need[:0]
-	for _, m := range x.mixes {
-		if some := m.some(need); len(some) > len(seated) {
-			best, seated = m, some
-		}
-		if len(seated) == len(need) {
-			break
-		}
+	if len(need) == 0 {
+		return &x.base, nil
 	}
-	if len(seated) < len(need) {
-		if failed != nil {
-			return nil, failed
+	x.mu.Lock()
+	if x.plan != nil && (x.mix == nil || x.mix.plan != x.plan) {
+		if x.mix != nil {
+			x.mix.ready.Drop()
 		}
-		x.prepare(need)
+		x.mix = newMix(x.plan)
+		x.mix.ready, x.ready = x.ready, nil
 	}
-	if best == x.base {
-		return best, nil
+	x.mu.Unlock()
+	left := need
+	if x.mix != nil {
+		left = x.mix.assign(need)
 	}
-	if seats := best.seat(seated); best.slot == nil || !slices.Equal(seats, best.seats) {
-		slot := x.host.NewMix(slotsOf(seats)...)
-		if err := best.program.Bring(ctx, slot); err != nil {
+	if len(left) > 0 {
+		if err := x.growFor(left); err != nil {
 			return nil, err
 		}
-		best.seats, best.slot = seats, slot
 	}
-	i := slices.Index(x.mixes, best)
-	x.mixes = slices.Insert(slices.Delete(x.mixes, i, i+1), 0, best)
-	return best, nil
+	if len(left) == len(need) {
+		return &x.base, nil
+	}
+	return x.mix, x.bring(ctx, x.mix)
 }
 
-// some returns the slots that can have seats together: all, or else as many as fit, from the first
-// on.
-func (m *mix) some(need []*engine.Slot) (seated []*engine.Slot) {
-	if m.seat(need) != nil {
-		return need
-	}
-	for _, s := range need {
-		if more := append(slices.Clip(seated), s); m.seat(more) != nil {
-			seated = more
-		}
-	}
-	return seated
-}
-
-// seat assigns each slot a seat of its shape; slots that have a seat keep it. Vacant seats are also
-// filled with one of the slots; the others stay unchanged. It returns nil if seats are missing or a
-// seat cannot be filled.
-func (m *mix) seat(need []*engine.Slot) []seat {
-	seats := slices.Clone(m.seats)
-	taken := make([]bool, len(seats))
-	var left []*engine.Slot
-	for _, s := range need {
-		if i := slices.IndexFunc(seats, func(o seat) bool { return o.slot == s }); i >= 0 {
-			taken[i] = true
-		} else {
-			left = append(left, s)
-		}
-	}
-	for _, s := range left {
-		i := 0
-		for i < len(seats) && (taken[i] || seats[i].shape != s.Shape()) {
-			i++
-		}
-		if i == len(seats) {
-			return nil
-		}
-		seats[i].slot, taken[i] = s, true
-	}
-	for i, s := range seats {
-		if s.slot != nil {
-			continue
-		}
-		like := slices.IndexFunc(seats, func(o seat) bool { return o.slot != nil && o.shape == s.shape })
-		if like < 0 {
-			return nil
-		}
-		seats[i].slot = seats[like].slot
-	}
-	return seats
-}
-
-// spread returns the seats of a new mix. The number of each shape is a power of two, so that
-// adapters that arrive one by one seldom need a new plan. A free seat costs little, since no token
-// uses it.
-func spread(need []*engine.Slot) (seats []seat) {
-	for i, s := range need {
-		like := func(o *engine.Slot) bool { return o.Shape() == s.Shape() }
-		if slices.IndexFunc(need, like) < i {
-			continue // counted with the first of its shape
-		}
-		n := 0
-		for _, o := range need {
-			if like(o) {
-				seats = append(seats, seat{o, o.Shape()})
-				n++
-			}
-		}
-		for ; n&(n-1) != 0; n++ {
-			seats = append(seats, seat{s, s.Shape()})
-		}
-	}
-	return seats
-}
-
-// sweep frees dropped slots. Another slot of the same shape takes the seat of a dropped one. If
-// there is none, the seat becomes vacant and the mix cannot run until a slot arrives.
+// sweep frees dropped slots, whose positions become vacant.
 func (x *machine) sweep() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if len(x.dropped) == 0 {
-		return
-	}
-	for _, m := range x.mixes {
-		seats := slices.Clone(m.seats)
-		for j, s := range seats {
-			if !slices.Contains(x.dropped, s.slot) {
-				continue
-			}
-			seats[j].slot = x.inPlaceOf(s)
-		}
-		if !slices.Equal(seats, m.seats) {
-			m.seats, m.slot = seats, nil // upload before the next run
-		}
-	}
 	for _, s := range x.dropped {
+		if x.mix != nil {
+			x.mix.leave(s)
+		}
 		s.Free()
 	}
 	x.dropped = nil
-}
-
-func (x *machine) unload(m *mix) {
-	x.host.Unload(m.program)
-	x.mixes = slices.DeleteFunc(x.mixes, func(o *mix) bool { return o == m })
 }
 
 // run reads the tokens of a batch and returns the logits of rows of them.
@@ -320,12 +228,14 @@ func (x *machine) run(ctx context.Context, m *mix, b *data.Batch, length, rows i
 
 // close frees the device memory.
 func (x *machine) close() {
+	x.growing.Lock() // until nothing is compiled
+	defer x.growing.Unlock()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.closed = true
-	if x.coming != nil {
-		<-x.coming.ready
-		x.coming.draft.Drop()
+	x.ready.Drop()
+	if x.mix != nil {
+		x.mix.ready.Drop()
 	}
 	x.host.Close()
 	x.cache.Free()

@@ -182,7 +182,7 @@ func (e *Engine) prepare() *mix {
 func (e *Engine) runsWith(m *mix) func(*text) bool {
 	return func(t *text) bool {
 		v := t.version()
-		return v == nil || m.seatOf(e.machine.slotOf(v)) >= 0
+		return v == nil || m.numberOf(e.machine.slotOf(v)) >= 0
 	}
 }
 
@@ -195,10 +195,7 @@ func (e *Engine) blame(err error) {
 		if v == nil || t.pages == nil {
 			continue
 		}
-		alone := safely(func() error {
-			_, _, err := e.machine.plan(e.machine.host.NewMix(e.machine.slotOf(v)), e.machine.cache)
-			return err
-		})
+		alone := safely(func() error { return e.machine.check(e.machine.slotOf(v)) })
 		if alone != nil {
 			found = true
 			e.drop(t.r, alone)
@@ -334,15 +331,15 @@ func (e *Engine) read(m *mix, b *batch) ([]float32, error) {
 				return nil, err
 			}
 		}
-		seat := int32(-1)
+		number := int32(-1)
 		if v := p.t.version(); v != nil {
-			if seat = int32(m.seatOf(e.machine.slotOf(v))); seat < 0 {
-				return nil, fmt.Errorf("batching: version %s of an adapter has no seat in the program", v.Digest().Short())
+			if number = int32(m.numberOf(e.machine.slotOf(v))); number < 0 {
+				return nil, fmt.Errorf("batching: version %s of an adapter has no position in the program", v.Digest().Short())
 			}
 		}
 		b.given.AddPiece(p.t.tokens()[p.from:p.from+p.n], p.from, p.t.pages.Pages(), e.options.PageRows)
 		for range p.n {
-			b.adapters = append(b.adapters, seat)
+			b.adapters = append(b.adapters, number)
 		}
 		for i := len(b.adapters) - p.rows; i < len(b.adapters); i++ {
 			b.reads = append(b.reads, int32(i))

@@ -59,7 +59,7 @@ func TestSwaps(t *testing.T) {
 	const swaps, clients, names = 1000, 6, 3
 	m := open(t, smallLlama)
 	dirs, versions := map[string]string{}, []string{}
-	for i := range 8 { // of two shapes, so that seats and programs change
+	for i := range 8 { // of two shapes, so that positions and programs change
 		config := `"target_modules":"all-linear","r":4`
 		if i%4 == 3 {
 			config = `"target_modules":["q_proj","v_proj"],"r":9,"use_dora":true`
