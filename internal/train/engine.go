@@ -24,20 +24,14 @@ var ErrNotFinite = trainer.ErrNotFinite
 // ErrOption is wrapped if EngineOptions are invalid.
 var ErrOption = errors.New("invalid option")
 
-// Names of the values that the training graphs write in addition to the model.
-const (
-	evalLoss      = "eval.loss"
-	evalScores    = "eval.scores"
-	sumsName      = "loss.sums"
-	evalSums      = "eval.sums"
-	referenceName = "reference"
-)
+// referenceName is the result of the reference of a loss.
+const referenceName = "reference"
 
 // EngineOptions configures the computation of training steps.
 type EngineOptions struct {
-	Loss          Loss // without Emit: of the next token
-	MaxTokens     int  // of one micro-batch
-	MaxEvalTokens int  // of one evaluation batch; 0: no evaluation
+	Loss          trainer.Loss // without Emit: of the next token
+	MaxTokens     int          // of one micro-batch
+	MaxEvalTokens int          // of one evaluation batch; 0: no evaluation
 	Optimizer     trainer.Optimizer
 	trainer.Adam       // LearningRate is set by each update
 	Checkpointing bool // recompute layers in backward
@@ -72,9 +66,9 @@ func (o EngineOptions) check() error {
 }
 
 // loss returns the loss, by default of the next token.
-func (o EngineOptions) loss() Loss {
+func (o EngineOptions) loss() trainer.Loss {
 	if o.Loss.Emit == nil {
-		return LossOf(model.NextToken)
+		return trainer.LossOf(model.NextToken)
 	}
 	return o.Loss
 }
@@ -148,7 +142,7 @@ func (p *Planner) engine(o EngineOptions) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{opts: o, planner: p, plan: all, micro: o.training(), eval: o.evaluation()}, nil
+	return &Engine{opts: o, planner: p, plan: all, micro: o.loss().Training(o.MaxTokens), eval: o.loss().Evaluation(o.MaxEvalTokens)}, nil
 }
 
 // use sets the compiled programs of the engine's drafts.
@@ -182,13 +176,9 @@ func (e *Engine) Accumulate(ctx context.Context, b *data.Batch, draw uint32) err
 func (e *Engine) accumulate(ctx context.Context, b *data.Batch, draw uint32) error {
 	e.given.key = [3]uint32{uint32(e.opts.Seed), uint32(e.opts.Seed >> 32), draw}
 	e.given.labels[0] = float32(cmp.Or(b.StepTokens, b.LossTokens))
-	return e.run(ctx, e.micro, b)
-}
-
-func (e *Engine) run(ctx context.Context, p *trainer.Pass, b *data.Batch, outputs ...trainer.Output) error {
-	e.opts.loss().mark(b)
+	e.opts.loss().Prepare(b)
 	e.given.batch = b
-	if _, err := e.Compute(ctx, p, &e.given, b.Longest(), outputs...); err != nil {
+	if _, err := e.Compute(ctx, e.micro, &e.given, b.Longest()); err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
 	return nil
@@ -211,7 +201,7 @@ func (e *Engine) Update(ctx context.Context, tokens, number int, lr float64) (St
 		inverse = 1 / float32(tokens)
 	}
 	if e.fused() {
-		if err := e.SetSum(ctx, trainer.LossSum, []float32{e.company.loss}); err != nil {
+		if err := e.planner.slot.Set(ctx, trainer.LossSum, []float32{e.company.loss}); err != nil {
 			return Step{}, err
 		}
 		e.company.loss = 0
@@ -237,26 +227,15 @@ func (e *Engine) Evaluate(ctx context.Context, b *data.Batch) (float64, error) {
 	return loss, err
 }
 
-// evaluate returns the loss of a batch, and the number of its correct rows, if the loss counts
-// them.
+// evaluate also returns the number of correct rows.
 func (e *Engine) evaluate(ctx context.Context, b *data.Batch) (loss float64, right int, err error) {
-	var sum [1]float32
-	outputs := []trainer.Output{{Result: evalLoss, To: sum[:]}}
 	l := e.opts.loss()
-	sums, scores := make([]float32, l.Sums), make([]float32, b.Rows()*l.PerRow)
-	if l.Sums > 0 {
-		outputs = append(outputs, trainer.Output{Result: evalSums, To: sums})
+	l.Prepare(b)
+	e.given.batch = b
+	if loss, right, err = e.Trainer.Evaluate(ctx, l, e.eval, b, &e.given); err != nil {
+		err = fmt.Errorf("train: %w", err)
 	}
-	if l.Scores != nil {
-		outputs = append(outputs, trainer.Output{Result: evalScores, To: scores})
-	}
-	if err := e.run(ctx, e.eval, b, outputs...); err != nil {
-		return 0, 0, err
-	}
-	if l.Right != nil {
-		right = l.Right(b, sums, scores)
-	}
-	return float64(sum[0]), right, nil
+	return loss, right, err
 }
 
 // Flops returns the number of operations of a micro-batch.

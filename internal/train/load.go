@@ -18,8 +18,8 @@ func (e *Engine) drafts() []*engine.Draft {
 // fused reports whether micro-batches are computed in passes shared with other engines.
 func (e *Engine) fused() bool { return e.company != nil && e.company.fused }
 
-// placed lists the programs of engines, and the pass that some of them share if it is not nil,
-// with the slots for which they were planned.
+// placed lists the programs of engines with the slots for which they were planned. shared is
+// the pass that some of the engines share, or nil.
 func placed(engines []*Engine, shared *mixed) (all []engine.Placed) {
 	if shared != nil {
 		all = append(all, engine.Placed{Slot: shared.slot, Draft: shared.draft})

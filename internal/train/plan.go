@@ -25,12 +25,12 @@ func (p *Planner) plan(o EngineOptions) (all plan, err error) {
 	if all.micro, err = p.planLoss(o); err != nil {
 		return all, err
 	}
-	all.step = trainer.Plan{Optimizer: o.Optimizer, Trained: all.micro.Trained, Sums: o.sums(), Shared: p.base != nil}
+	all.step = trainer.Plan{Optimizer: o.Optimizer, Trained: all.micro.Trained, Sums: o.loss().Totals(), Shared: p.base != nil}
 	if all.update, err = p.host.Plan(p.slot, all.step.Step(o.Adam)); err != nil {
 		return all, err
 	}
 	if o.MaxEvalTokens > 0 {
-		if all.eval, err = p.host.Plan(p.slot, o.evaluation().Spec(p.model, ir.GradOptions{})); err != nil {
+		if all.eval, err = p.host.Plan(p.slot, o.loss().Evaluation(o.MaxEvalTokens).Spec(p.model, ir.GradOptions{})); err != nil {
 			return all, err
 		}
 	}
@@ -40,42 +40,5 @@ func (p *Planner) plan(o EngineOptions) (all plan, err error) {
 
 // planLoss plans the program of a micro-batch.
 func (p *Planner) planLoss(o EngineOptions) (*engine.Draft, error) {
-	return p.host.Plan(p.slot, o.training().Spec(p.model, ir.GradOptions{Checkpoint: o.Checkpointing, Segments: o.Recomputed}))
-}
-
-// sums returns the values that a step reports.
-func (o EngineOptions) sums() []trainer.Sum {
-	sums := []trainer.Sum{{Name: trainer.LossSum, Size: 1}}
-	if n := o.loss().Sums; n > 0 {
-		sums = append(sums, trainer.Sum{Name: sumsName, Size: n})
-	}
-	return sums
-}
-
-// training returns the pass of a micro-batch.
-func (o EngineOptions) training() *trainer.Pass {
-	l := o.loss()
-	return &trainer.Pass{Name: "train.loss", Bounds: l.bounds(o.MaxTokens), Emit: func(e *trainer.Emitter) {
-		loss, sums := l.Emit(e.Builder, e.Out)
-		if l.Sums > 0 {
-			e.Sum(sumsName, sums)
-		}
-		e.Sum(trainer.LossSum, loss)
-		e.Backward(loss, e.Trained())
-	}}
-}
-
-// evaluation returns the pass of an evaluation batch.
-func (o EngineOptions) evaluation() *trainer.Pass {
-	l := o.loss()
-	return &trainer.Pass{Name: "train.evaluation", Bounds: l.bounds(o.MaxEvalTokens), Forward: true, Emit: func(e *trainer.Emitter) {
-		loss, sums := l.Emit(e.Builder, e.Out)
-		e.Result(evalLoss, loss)
-		if l.Sums > 0 {
-			e.Result(evalSums, sums)
-		}
-		if l.Scores != nil {
-			e.Result(evalScores, l.Scores(e.Builder, e.Out))
-		}
-	}}
+	return p.host.Plan(p.slot, o.loss().Training(o.MaxTokens).Spec(p.model, ir.GradOptions{Checkpoint: o.Checkpointing, Segments: o.Recomputed}))
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/engine"
 	"github.com/lorafuse/lorafuse/internal/host"
 	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 )
 
@@ -58,7 +59,7 @@ func newPlanner(h *host.Host, b *Base, s *lora.State) (*Planner, error) {
 
 // Layers returns the number of layers that activation checkpointing can recompute in
 // steps of a loss.
-func (p *Planner) Layers(l Loss) (int, error) {
+func (p *Planner) Layers(l trainer.Loss) (int, error) {
 	d, err := p.planLoss(EngineOptions{MaxTokens: 1, Loss: l})
 	if err != nil {
 		return 0, err

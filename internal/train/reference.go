@@ -22,7 +22,7 @@ func (p *Planner) planReference(o EngineOptions) (*engine.Draft, error) {
 			return nil, err
 		}
 	}
-	return p.host.Plan(p.bare, engine.Spec{Bounds: l.bounds(max(o.MaxTokens, o.MaxEvalTokens)), Build: func(b *nn.Builder, program *graph.Program) {
+	return p.host.Plan(p.bare, engine.Spec{Bounds: l.Axes(max(o.MaxTokens, o.MaxEvalTokens)), Build: func(b *nn.Builder, program *graph.Program) {
 		program.Result(engine.SlotPrefix+referenceName, l.Reference(b, p.model.Build(b)))
 	}})
 }
@@ -32,7 +32,7 @@ func (p *Planner) planReference(o EngineOptions) (*engine.Draft, error) {
 func (e *Engine) Reference(ctx context.Context, b *data.Batch, dst []float32) error {
 	e.planner.host.Lock()
 	defer e.planner.host.Unlock()
-	e.opts.loss().mark(b)
+	e.opts.loss().Prepare(b)
 	e.given.batch = b
 	if err := e.reference.Run(ctx, e.planner.bare, &e.given, b.Longest()); err != nil {
 		return fmt.Errorf("train: %w", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/model/hub"
 	"github.com/lorafuse/lorafuse/internal/train/events"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/train/config"
 )
@@ -70,7 +71,7 @@ func (r *Run) openTask(ctx context.Context) error {
 // calls. Functions that are nil do nothing.
 type Material struct {
 	Train, Eval Rows // Eval is nil without evaluation
-	Loss        Loss
+	Loss        trainer.Loss
 	// Cut returns the same material in micro-batches that are cut into n parts each.
 	Cut func(n int) (*Material, error)
 

@@ -48,8 +48,8 @@ type Options struct {
 }
 
 // New starts a session with a new adapter on a host, initialized as by lorafuse train with the
-// same seed. Closing the host closes the session. Errors: ErrInput, model.ErrTask for a model
-// that predicts no tokens, those of the device.
+// same seed. Closing the host closes the session. Errors: ErrInput, errors of the device, and
+// model.ErrTask for a model that predicts no tokens.
 func New(ctx context.Context, h *host.Host, o Options) (*Session, error) {
 	m := h.Model()
 	if err := m.CheckTask(model.NextToken); err != nil {
@@ -251,7 +251,7 @@ func (s *Session) OptimStep(ctx context.Context, a trainer.Adam) (map[string]flo
 	r, err := s.trainer.Step(context.WithoutCancel(ctx), a, 1, s.step+1)
 	if errors.Is(err, trainer.ErrNotFinite) {
 		s.pending = 0
-		return nil, fmt.Errorf("session: %w; the adapter is as it was before", err)
+		return nil, fmt.Errorf("session: %w; the adapter has not changed", err)
 	}
 	if err != nil {
 		s.drop(err)

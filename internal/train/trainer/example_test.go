@@ -49,17 +49,13 @@ func fit(ctx context.Context, h *host.Host) error {
 	if err != nil {
 		return err
 	}
-	plan := trainer.Plan{Sums: []trainer.Sum{{Name: trainer.LossSum, Size: 1}}}
+	plan := trainer.Plan{Sums: trainer.LossOf(model.NextToken).Totals()}
 	for _, t := range p.Tensors() {
 		plan.Trained = append(plan.Trained, nn.Trained{Name: t.Key, Shape: t.Shape})
 	}
 	t := trainer.New(h, slot, plan, nil)
 
-	loss := &trainer.Pass{Name: "next token", Bounds: map[string]int{nn.Tokens: 8}, Emit: func(e *trainer.Emitter) {
-		loss := e.Out.Loss(e.Builder, model.NextToken)
-		e.Sum(trainer.LossSum, loss)
-		e.Backward(loss, e.Trained())
-	}}
+	loss := trainer.LossOf(model.NextToken).Training(8)
 	var b data.Batch
 	b.Add([]int32{1, 2, 3}, []int32{2, 3, 4})
 	settings := trainer.Adam{LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1}

@@ -41,7 +41,8 @@ func (e *Emitter) Result(name string, x graph.Tensor) { e.program.Result(name, x
 // Sum adds a value to a [Sum] of the slot.
 func (e *Emitter) Sum(name string, x graph.Tensor) { e.program.Accumulate(engine.SlotPrefix+name, x) }
 
-// Backward adds the gradients of a scalar to those in the slots, for trained parameters.
+// Backward computes the gradients of a scalar and adds them to the gradients of trained
+// parameters in their slots.
 func (e *Emitter) Backward(loss graph.Tensor, trained []nn.Trained) {
 	if e.forward {
 		return

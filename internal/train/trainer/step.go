@@ -42,12 +42,14 @@ func (s Sum) shape() []int {
 type Plan struct {
 	Optimizer Optimizer
 	Trained   []nn.Trained
-	Sums      []Sum
-	Shared    bool // the host has other trainers: a pass waits for its run, so that errors of it reach no other
+	Sums      []Sum // LossSum first, if passes add to it
+	Shared    bool  // the host has other trainers: a pass waits for its run, so that errors of it reach no other
 }
 
-// Step returns the program of a step with settings. Of the settings, only the betas and the
-// epsilon are compiled in.
+func (p *Plan) hasLoss() bool { return len(p.Sums) > 0 && p.Sums[0].Name == LossSum }
+
+// Step returns the program of a step. The betas and the epsilon are compiled in; the other
+// settings are inputs.
 func (p *Plan) Step(a Adam) engine.Spec {
 	attr := a.constants()
 	return engine.Spec{
@@ -79,9 +81,9 @@ func (p *Plan) emit(b *nn.Builder, program *graph.Program, attr ir.AdamWAttr) {
 	// If the norm or the loss is not finite, the scale becomes NaN, and nothing is updated.
 	scale = scale.Add(norm.Sub(norm))
 	report := []graph.Tensor{norm.Reshape(ir.Static(1))}
-	for _, s := range p.Sums {
+	for i, s := range p.Sums {
 		x := param(s.Name, s.shape())
-		if s.Name == LossSum {
+		if i == 0 && p.hasLoss() {
 			scale = scale.Add(x.Sub(x))
 		}
 		report = append(report, x.Reshape(ir.Static(s.Size)))
@@ -100,8 +102,11 @@ func (p *Plan) emit(b *nn.Builder, program *graph.Program, attr ir.AdamWAttr) {
 	}
 }
 
-// stepInputs holds the inputs and the result of a step, so that a step allocates nothing.
+// stepInputs holds the program, the inputs and the result of a step, so that a step allocates
+// nothing.
 type stepInputs struct {
+	spec          engine.Spec
+	constants     ir.AdamWAttr // of spec
 	rates         [3]float32
 	inverse, clip [1]float32
 	maps          []float32 // values of the codes of 8-bit moments; nil for 32-bit moments
@@ -157,23 +162,11 @@ func (t *Trainer) Step(ctx context.Context, a Adam, inverse float32, number int)
 		return Report{}, err
 	}
 	r, finite := Report{float64(in.report[0]), in.report[1:]}, float64(in.report[0])
-	if i := t.lossAt(); i >= 0 {
-		finite += float64(r.Sums[i])
+	if t.plan.hasLoss() {
+		finite += float64(r.Sums[0])
 	}
 	if math.IsNaN(finite) || math.IsInf(finite, 0) {
 		return r, fmt.Errorf("step %d: the gradient norm is %v: %w", number, r.GradNorm, ErrNotFinite)
 	}
 	return r, nil
-}
-
-// lossAt returns the index of the loss in the sums, or −1.
-func (t *Trainer) lossAt() int {
-	at := 0
-	for _, s := range t.plan.Sums {
-		if s.Name == LossSum {
-			return at
-		}
-		at += s.Size
-	}
-	return -1
 }

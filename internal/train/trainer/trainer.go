@@ -33,7 +33,6 @@ type Trainer struct {
 	plan  Plan
 	step  stepInputs
 	specs map[string]engine.Spec // by the names of passes
-	steps map[ir.AdamWAttr]engine.Spec
 
 	loaded map[string]*engine.Program
 }
@@ -46,7 +45,7 @@ func New(h *host.Host, s *engine.Slot, p Plan, loaded map[string]*engine.Program
 	for _, x := range p.Sums {
 		size += x.Size
 	}
-	t := &Trainer{host: h, slot: s, plan: p, loaded: loaded, specs: map[string]engine.Spec{}, steps: map[ir.AdamWAttr]engine.Spec{}}
+	t := &Trainer{host: h, slot: s, plan: p, loaded: loaded, specs: map[string]engine.Spec{}}
 	t.step.report = make([]float32, size)
 	if p.Optimizer == AdamW8bit {
 		t.step.maps = ir.AdamW8MapValues()
@@ -66,14 +65,12 @@ func (t *Trainer) Prepare(ctx context.Context, a Adam) error {
 	return err
 }
 
-// stepSpec returns the program of a step.
+// stepSpec returns the program of a step, which it keeps until the constants change.
 func (t *Trainer) stepSpec(a Adam) engine.Spec {
-	spec, ok := t.steps[a.constants()]
-	if !ok {
-		spec = t.plan.Step(a)
-		t.steps[a.constants()] = spec
+	if c := a.constants(); t.step.spec.Name == "" || t.step.constants != c {
+		t.step.spec, t.step.constants = t.plan.Step(a), c
 	}
-	return spec
+	return t.step.spec
 }
 
 // program returns the program of a spec.
@@ -132,13 +129,6 @@ func (t *Trainer) compile(ctx context.Context, p *Pass) (*engine.Program, error)
 	}
 	t.specs[p.Name] = spec
 	return program, err
-}
-
-// SetSum sets a sum that the caller computes itself.
-func (t *Trainer) SetSum(ctx context.Context, name string, x []float32) error {
-	t.host.Lock()
-	defer t.host.Unlock()
-	return t.slot.Set(ctx, name, x)
 }
 
 // Gradient copies the gradient of a trained parameter since the last step: the sum over all

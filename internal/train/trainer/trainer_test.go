@@ -32,17 +32,13 @@ func open(t *testing.T, h *host.Host, o trainer.Optimizer) (*trainer.Trainer, *t
 	require.NoError(t, err)
 	slot, err := h.Attach(state)
 	require.NoError(t, err)
-	plan := trainer.Plan{Optimizer: o, Sums: []trainer.Sum{{Name: trainer.LossSum, Size: 1}}}
+	plan := trainer.Plan{Optimizer: o, Sums: trainer.LossOf(model.NextToken).Totals()}
 	for _, x := range p.Tensors() {
 		plan.Trained = append(plan.Trained, nn.Trained{Name: x.Key, Shape: x.Shape})
 	}
 	tr := trainer.New(h, slot, plan, nil)
 	require.NoError(t, tr.Prepare(t.Context(), adam))
-	return tr, &trainer.Pass{Name: "next token", Bounds: map[string]int{nn.Tokens: 8}, Emit: func(e *trainer.Emitter) {
-		loss := e.Out.Loss(e.Builder, model.NextToken)
-		e.Sum(trainer.LossSum, loss)
-		e.Backward(loss, e.Trained())
-	}}
+	return tr, trainer.LossOf(model.NextToken).Training(8)
 }
 
 func openHost(t *testing.T) *host.Host {

@@ -19,6 +19,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/lora/dialects"
 	"github.com/lorafuse/lorafuse/internal/model/hub"
 	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/train/config"
@@ -114,8 +115,8 @@ func (p *pictures) material() *train.Material {
 // Loss returns the loss of diffusion transformers: they predict the velocity from noise to
 // image at a noisy sample. axes are the sizes of the axes of batches, which always have the
 // planned number of samples.
-func Loss(axes map[string]int) train.Loss {
-	l := train.LossOf(dit.FlowMatching)
+func Loss(axes map[string]int) trainer.Loss {
+	l := trainer.LossOf(dit.FlowMatching)
 	l.Bounds = func(int) map[string]int { return axes }
 	l.Smaller = "pictures of fewer pixels take less" // the number of tokens depends on the size of images
 	return l

@@ -12,6 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/train/config"
@@ -23,8 +24,8 @@ func init() {
 
 // ClassificationLoss returns the loss of a classifier, which predicts the class or classes of a
 // document, or its numbers (regression). A batch has at most the given number of rows.
-func ClassificationLoss(m *model.Config, rows int) train.Loss {
-	l := train.LossOf(model.Classification)
+func ClassificationLoss(m *model.Config, rows int) trainer.Loss {
+	l := trainer.LossOf(model.Classification)
 	l.Bounds = func(tokens int) map[string]int { return map[string]int{nn.Tokens: tokens, nn.Documents: rows} }
 	l.Mark = m.MarkRead
 	if m.Classes.Means() != data.Regression {

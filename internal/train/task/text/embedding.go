@@ -10,6 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/internal/sentence"
 	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/train/config"
 )
@@ -21,8 +22,8 @@ func init() {
 // EmbeddingLoss returns the loss of text embedding models: embeddings of texts that belong
 // together should be close, and distant from the others in a micro-batch. Texts have at most
 // longest tokens.
-func EmbeddingLoss(c sentence.Contrast, t *sentence.Transform, longest int) train.Loss {
-	return train.Loss{
+func EmbeddingLoss(c sentence.Contrast, t *sentence.Transform, longest int) trainer.Loss {
+	return trainer.Loss{
 		Emit: func(b *nn.Builder, out model.Outputs) (loss, sums graph.Tensor) {
 			states, err := out.Last()
 			if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/internal/train/events"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/train/config"
 )
@@ -34,8 +35,8 @@ const (
 // with the adapter than without it. The sums are the rewards of the chosen and of the rejected
 // answers, and the number of rows whose chosen answer has the larger reward. A batch has at
 // most the given number of rows.
-func PreferenceLoss(beta float64, rows int) train.Loss {
-	return train.Loss{
+func PreferenceLoss(beta float64, rows int) trainer.Loss {
+	return trainer.Loss{
 		Emit: func(b *nn.Builder, out model.Outputs) (loss, sums graph.Tensor) { return emit(b, out, beta) },
 		Sums: 3, Metrics: rewardMetrics,
 		Bounds:    func(tokens int) map[string]int { return map[string]int{nn.Tokens: tokens, pairAxis: rows} },
