@@ -119,8 +119,6 @@ func (baseMethod) constants(Target, func() ([]float32, error)) (map[string]*tens
 	return nil, nil
 }
 
-func (baseMethod) terms(layer) (terms, bool) { return terms{}, false }
-
 func (baseMethod) linear(l layer) graph.Tensor { return l.b.G.Fail(errNoFormula) }
 
 func (baseMethod) embedding(l layer, _ graph.Tensor) graph.Tensor { return l.b.G.Fail(errNoFormula) }
