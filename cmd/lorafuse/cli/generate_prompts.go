@@ -241,7 +241,7 @@ func (a *answering) reopen(ctx context.Context, tokens int) error {
 	first := a.engine == nil
 	a.close()
 	room := min(max(shortestRoom, 1<<bits.Len(uint(tokens-1))), a.session.model.Config.MaxLength())
-	e, err := batching.New(ctx, a.session.dev, a.session.model, batching.Options{MaxLength: room, MaxTexts: textsAtOnce})
+	e, err := batching.New(ctx, a.session.dev, a.session.model, batching.Options{MaxLength: room, MaxTexts: textsAtOnce, FixedAdapters: true})
 	if err != nil {
 		return err
 	}

@@ -41,10 +41,11 @@ type machine struct {
 	logits    []float32
 	until     int // texts up to this length have the same derived tables; 0: all
 
-	base mix  // the model alone
-	mix  *mix // with adapters; nil before the first one is loaded
-	most int  // maximum number of adapters per run
-	news func()
+	base  mix  // the model alone
+	mix   *mix // with adapters; nil before the first one is loaded
+	most  int  // maximum number of adapters per run
+	fixed bool // positions for adapters that are loaded only
+	news  func()
 
 	growing sync.Mutex // held while a program is planned and compiled
 
@@ -61,7 +62,7 @@ type machine struct {
 
 // newMachine uploads the weights to the device. It completes the options.
 func newMachine(ctx context.Context, dev backend.Device, m *model.Model, o *Options) (*machine, error) {
-	x := &machine{host: host.Open(dev, m), page: o.PageRows, most: min(o.MaxTexts, o.Adapters.MaxResident), slots: map[*lora.Version]*engine.Slot{}, news: func() {}}
+	x := &machine{host: host.Open(dev, m), page: o.PageRows, most: min(o.MaxTexts, o.Adapters.MaxResident), fixed: o.FixedAdapters, slots: map[*lora.Version]*engine.Slot{}, news: func() {}}
 	ok := false
 	defer func() {
 		if !ok {

@@ -28,6 +28,9 @@ type Options struct {
 	// Adapters configure the registry. Its device is set by the engine. If MaxResident is zero, it
 	// becomes 16.
 	Adapters lora.RegistryOptions
+	// FixedAdapters restricts the positions of programs to adapters that are loaded. Set it if no
+	// other adapter will be loaded while requests wait: smaller programs compile sooner.
+	FixedAdapters bool
 	// TrainShare is the fraction of time for concurrent training while there are requests (see
 	// [Engine.Beside]), between 0 and 1, both excluded. Zero means 0.5.
 	TrainShare float64

@@ -11,9 +11,10 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// usualRanks are the ranks that every program has positions for: usualPositions of each, and more
-// once more adapters are loaded. A vacant position costs next to nothing. Factors of other ranks are
-// not padded to these, since a longer sum may be rounded differently.
+// usualRanks are the ranks that programs have positions for, unless Options.FixedAdapters is set:
+// usualPositions of each, and more once more adapters are loaded. A vacant position costs next to
+// nothing. Factors of other ranks are not padded to these, since a longer sum may be rounded
+// differently.
 var usualRanks = []int{4, 8, 16, 32, 64}
 
 const usualPositions = 8
@@ -95,8 +96,8 @@ func (p *layout) kinds() (kinds []kind) {
 
 // grown returns a layout with positions for all slots, up to most of each kind. It returns p if that
 // has them. The number of positions doubles, so that few of the adapters that are loaded one by one
-// need a larger program.
-func (p *layout) grown(slots []*engine.Slot, most int) *layout {
+// need a larger program. If fixed, it has positions for these slots alone.
+func (p *layout) grown(slots []*engine.Slot, most int, fixed bool) *layout {
 	kinds, grows, used := p.kinds(), false, map[string]int{}
 	at := func(want kind) *kind {
 		i := slices.IndexFunc(kinds, func(k kind) bool { return k.key() == want.key() })
@@ -111,10 +112,12 @@ func (p *layout) grown(slots []*engine.Slot, most int) *layout {
 			at(kind{lora.Size{Rank: rank, A: a, B: b}, nil, min(usualPositions, most)})
 		}
 	}
-	usual(tensor.F32, tensor.F32)
+	if !fixed {
+		usual(tensor.F32, tensor.F32)
+	}
 	for _, s := range slots {
 		for _, want := range kindsOf(s) {
-			if want.usual() {
+			if want.usual() && !fixed {
 				usual(want.size.A, want.size.B)
 			}
 			used[want.key()]++
@@ -239,7 +242,7 @@ func (x *machine) planFor(more ...*engine.Slot) (now, next *layout) {
 			slots = append(slots, s)
 		}
 	}
-	return x.plan, x.plan.grown(slots, x.most)
+	return x.plan, x.plan.grown(slots, x.most, x.fixed)
 }
 
 // grow compiles a program with positions for more slots, unless there is one.
@@ -308,7 +311,7 @@ func (x *machine) growFor(left []*engine.Slot) error {
 
 // check returns why there can be no program for an adapter.
 func (x *machine) check(s *engine.Slot) error {
-	p := (*layout)(nil).grown([]*engine.Slot{s}, 1)
+	p := (*layout)(nil).grown([]*engine.Slot{s}, 1, false)
 	_, err := x.host.Plan(x.vacant(p), x.spec("", x.cache))
 	if err != nil {
 		return fmt.Errorf("batching: %w", err)

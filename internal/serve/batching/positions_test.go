@@ -86,6 +86,28 @@ func TestNothingCompilesForARequest(t *testing.T) {
 	}
 }
 
+// TestFixedAdapters: programs have positions for loaded adapters alone, and answers are the same.
+func TestFixedAdapters(t *testing.T) {
+	dev := newFaulty(t)
+	m := open(t, llama)
+	b := benchOn(t, dev, m, nil, batching.Options{MaxTexts: 12, FixedAdapters: true})
+	b.dirs = map[string]string{}
+	for name, config := range map[string]string{"r8": `"target_modules":"all-linear","r":8`, "r16": `"target_modules":["q_proj"],"r":16`} {
+		before := dev.compiled.Load()
+		b.dirs[name] = built(t, m, config, uint64(len(name)))
+		_, err := b.Adapters().Load(ctx, name, b.dirs[name])
+		require.NoError(t, err)
+		require.Equal(t, int64(1), dev.compiled.Load()-before, name)
+	}
+	for name := range b.dirs {
+		r := greedy(name, prompt(m, 5, 7), 6)
+		want := b.expected(r)
+		got, _, err := collect(b.Engine, r)
+		require.NoError(t, err)
+		require.Equal(t, want, got[0], name)
+	}
+}
+
 // TestTakeTurns: more adapters than the program has positions for take turns.
 func TestTakeTurns(t *testing.T) {
 	m := open(t, llama)
