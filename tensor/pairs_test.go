@@ -203,7 +203,7 @@ func TestConvertAllocatesNothing(t *testing.T) {
 		for _, from := range numbers {
 			for _, to := range numbers {
 				n := 4000
-				allocs := testing.AllocsPerRun(1, func() {
+				allocs := testing.AllocsPerRun(5, func() { // a mean, as the runtime allocates too
 					if err := Convert(dst[:bytesFor(n, to)], to, src[:bytesFor(n, from)], from); err != nil {
 						t.Fatal(err)
 					}
