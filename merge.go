@@ -40,14 +40,8 @@ func mergeInto(ctx context.Context, name, adapter, output string) error {
 		return err
 	}
 	defer m.Close()
-	p, err := lora.NewPlacement(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
+	p, _, err := a.Place(lora.ModelOf(m.Config.ModelType, m.Modules()), m.Fresh(), lora.CheckOptions{})
 	if err != nil {
-		return err
-	}
-	if err := a.Check(p, lora.CheckOptions{}).Err(); err != nil {
-		return err
-	}
-	if err := p.Complete(m.Fresh()); err != nil {
 		return err
 	}
 	_, err = merge.Write(ctx, output, m, a, p, merge.Options{})

@@ -3,6 +3,7 @@ package lora
 import (
 	"fmt"
 	"maps"
+	"sync"
 
 	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -24,8 +25,16 @@ type State struct {
 	// loaded, or nil.
 	Template *chat.Template
 
-	adapter *Adapter           // keeps the file mapped, since Base may refer to it
-	initial map[string]Weights // of targets whose base is a residual
+	adapter  *Adapter           // keeps the file mapped, since Base may refer to it
+	initial  map[string]Weights // of targets whose base is a residual
+	prepared *prepared          // shared by copies with other values
+}
+
+// prepared keeps the injection of a state. It does not depend on the trained values, and some
+// methods read all base weights for it.
+type prepared struct {
+	mu        sync.Mutex
+	injection *Injection // nil before the first call
 }
 
 // Begin returns the initial state for training: see [Target.Initialize]. Modules that
@@ -207,11 +216,18 @@ func (s *State) Value(key string) (t tensor.Tensor, ok bool, err error) {
 	return t, true, err
 }
 
-// Injection returns the state as an adapter for graphs.
+// Injection returns the state as an adapter for graphs. Placement and Base must not change
+// afterwards.
 func (s *State) Injection() (*Injection, error) {
+	s.prepared.mu.Lock()
+	defer s.prepared.mu.Unlock()
+	if j := s.prepared.injection; j != nil {
+		return j, nil
+	}
 	j, err := NewInjection(s.Placement, s.weights, s.Base)
 	if err == nil {
 		j.types = s.types
+		s.prepared.injection = j
 	}
 	return j, err
 }
@@ -226,7 +242,7 @@ func (s *State) Params() int {
 }
 
 func (p *Placement) newState(w nn.Weights) *State {
-	return &State{Placement: p, Values: map[string][]float32{}, Base: map[string]*tensor.Tensor{}, weights: w, initial: map[string]Weights{}}
+	return &State{Placement: p, Values: map[string][]float32{}, Base: map[string]*tensor.Tensor{}, weights: w, initial: map[string]Weights{}, prepared: &prepared{}}
 }
 
 // start initializes one target. If the method moves a part of the base into the
@@ -341,9 +357,11 @@ func LoadState(dir string, w nn.Weights, modelType string, modules []nn.Module) 
 	return s, err
 }
 
-// state checks the whole adapter against a model and returns its state.
-func (a *Adapter) state(w nn.Weights, modelType string, modules []nn.Module, o CheckOptions) (*State, *Report, error) {
-	p, err := NewPlacement(a.Config, ModelOf(modelType, modules))
+// Place places the adapter in a model, and checks it completely: it must fit, have an effect, and
+// have the parameters in fresh, which the model initializes randomly. Errors: those of
+// [NewPlacement], [Adapter.Check] and [Placement.Complete].
+func (a *Adapter) Place(m Model, fresh []string, o CheckOptions) (*Placement, *Report, error) {
+	p, err := NewPlacement(a.Config, m)
 	if err != nil {
 		return nil, nil, fmt.Errorf("lora: adapter %s: %w", a.Dir, err)
 	}
@@ -351,10 +369,21 @@ func (a *Adapter) state(w nn.Weights, modelType string, modules []nn.Module, o C
 	if err := report.Err(); err != nil {
 		return nil, nil, err
 	}
+	if err := p.Complete(fresh); err != nil {
+		return nil, nil, fmt.Errorf("adapter %s: %w", a.Dir, err)
+	}
+	return p, report, nil
+}
+
+// state checks the whole adapter against a model and returns its state.
+func (a *Adapter) state(w nn.Weights, modelType string, modules []nn.Module, o CheckOptions) (*State, *Report, error) {
+	var fresh []string
 	if head, ok := w.(interface{ Fresh() []string }); ok {
-		if err := p.Complete(head.Fresh()); err != nil {
-			return nil, nil, fmt.Errorf("adapter %s: %w", a.Dir, err)
-		}
+		fresh = head.Fresh()
+	}
+	p, report, err := a.Place(ModelOf(modelType, modules), fresh, o)
+	if err != nil {
+		return nil, nil, err
 	}
 	s, err := p.Continue(a, w)
 	if err != nil {

@@ -235,15 +235,7 @@ func (a *app) openAdapter(dir string, m *model.Model) (*lora.Adapter, *lora.Plac
 		return nil, nil, err
 	}
 	a.noteSource(adapter.Source)
-	p, err := lora.NewPlacement(adapter.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
-	if err != nil {
-		adapter.Close()
-		return nil, nil, fmt.Errorf("lora: adapter %s: %w", dir, err)
-	}
-	r := adapter.Check(p, lora.CheckOptions{})
-	if err = r.Err(); err == nil {
-		err = p.Complete(m.Fresh())
-	}
+	p, r, err := adapter.Place(lora.ModelOf(m.Config.ModelType, m.Modules()), m.Fresh(), lora.CheckOptions{})
 	if err != nil {
 		adapter.Close()
 		return nil, nil, err

@@ -114,11 +114,8 @@ func LoadState(path string, w nn.Weights, model lora.Model, o lora.CheckOptions)
 		return nil, err
 	}
 	defer a.Close()
-	p, err := lora.NewPlacement(a.Config, model)
+	p, _, err := a.Place(model, nil, o)
 	if err != nil {
-		return nil, fmt.Errorf("lora: adapter %s: %w", path, err)
-	}
-	if err := a.Check(p, o).Err(); err != nil {
 		return nil, err
 	}
 	s, err := p.Continue(a, w)
