@@ -20,8 +20,8 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 )
 
-// Pipeline is an open diffusion pipeline. Its methods are safe for concurrent use; calls take
-// turns.
+// Pipeline is an open diffusion pipeline. Its methods are safe for concurrent use; one call runs
+// at a time.
 type Pipeline struct {
 	device   backend.Device
 	pipeline *diffusion.Pipeline
@@ -180,11 +180,7 @@ func (p *Pipeline) draw(ctx context.Context, prompt string, d DrawParams) (image
 		return nil, err
 	}
 	if d.Guidance != 0 {
-		if p.painter.Space().Guidance {
-			what.Told = &d.Guidance
-		} else {
-			what.Scale = &d.Guidance
-		}
+		what.SetGuidance(p.painter.Space(), d.Guidance)
 	}
 	if err := p.encode(ctx, &what, prompt, controls, d); err != nil {
 		return nil, err

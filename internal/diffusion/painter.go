@@ -53,6 +53,16 @@ type Drawing struct {
 	Each func(step, steps int, latent []float32) error
 }
 
+// SetGuidance sets the strength of the prompt for a transformer of space s: its guidance embedding
+// if it has one, or else the scale of classifier-free guidance.
+func (d *Drawing) SetGuidance(s dit.Space, strength float64) {
+	if s.Guidance {
+		d.Told = &strength
+	} else {
+		d.Scale = &strength
+	}
+}
+
 // Painter generates images with a transformer on a runtime and an adapter in a slot. It is
 // not safe for concurrent use.
 type Painter struct {

@@ -117,11 +117,7 @@ func (d *drawing) plan(transformer string) (err error) {
 		d.style.Negative = nil
 	}
 	if f.given("guidance") {
-		if d.space.Guidance {
-			d.what.Told = &f.guidance
-		} else {
-			d.what.Scale = &f.guidance
-		}
+		d.what.SetGuidance(d.space, f.guidance)
 	}
 	return nil
 }

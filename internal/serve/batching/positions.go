@@ -311,8 +311,7 @@ func (x *machine) growFor(left []*engine.Slot) error {
 
 // check returns why there can be no program for an adapter.
 func (x *machine) check(s *engine.Slot) error {
-	p := (*layout)(nil).grown([]*engine.Slot{s}, 1, false)
-	_, err := x.host.Plan(x.vacant(p), x.spec("", x.cache))
+	_, err := x.host.Plan(x.vacant(newLayout(kindsOf(s))), x.spec("", x.cache))
 	if err != nil {
 		return fmt.Errorf("batching: %w", err)
 	}
