@@ -34,9 +34,8 @@ type ServeOptions struct {
 	AllowAdapterUpdates bool
 	// SharePrefixCache lets clients reuse the cached prefixes of others, which response times reveal.
 	SharePrefixCache bool
-	// AllowedHosts are host names by which clients may address a server without Keys, besides
-	// localhost and IP addresses. This defends against pages of other sites (DNS
-	// rebinding). "*" is all.
+	// AllowedHosts lists host names that a server without Keys accepts, in addition to localhost
+	// and IP addresses. This defends against pages of other sites (DNS rebinding). "*" is all.
 	AllowedHosts []string
 	Origins      []string // web pages that may ask, such as https://chat.example.com; "*" is all
 	TraceURL     string   // of an OpenTelemetry collector. Empty means no traces.

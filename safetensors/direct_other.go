@@ -9,7 +9,7 @@ import (
 	"runtime"
 )
 
-var errNoDirect = errors.New("not implemented for " + runtime.GOOS)
+var errNoDirect = errors.New("no direct I/O on " + runtime.GOOS)
 
 // openDirect fails: this system has no reads that bypass the page cache.
 func openDirect(*File) (*os.File, alignment, error) { return nil, alignment{}, errNoDirect }

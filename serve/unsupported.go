@@ -45,9 +45,9 @@ const (
 	usePenalty      = "; repetition_penalty is, over the prompt and the whole answer"
 )
 
-// unsupported holds known fields that are not implemented. An endpoint looks up fields that it does
-// not read: a value that would affect the answer is refused. It also includes fields that only some
-// endpoints implement.
+// unsupported holds fields of other servers, which this one refuses. An endpoint looks up fields that
+// it does not read: a value that would affect the answer is an error. It also includes fields that
+// only some endpoints read.
 var unsupported = map[string]unsupportedField{
 	// Sampling.
 	"typical_p":                  off("1", "0").instead("; top_p and min_p are"),
