@@ -3,6 +3,9 @@ package batching_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -129,11 +132,13 @@ func TestTakeTurns(t *testing.T) {
 type slow struct {
 	backend.Device
 	backend.Memory
-	let   chan struct{} // holds one where it is let
-	asked chan struct{} // gets one when it would compile
+	let      chan struct{} // holds one where it is let
+	asked    chan struct{} // gets one when it would compile
+	compiled atomic.Int64  // programs
 }
 
 func (d *slow) CompileIn(p *ir.Program, arena backend.Buffer) (backend.Executable, error) {
+	d.compiled.Add(1)
 	select {
 	case d.asked <- struct{}{}:
 	default:
@@ -143,12 +148,77 @@ func (d *slow) CompileIn(p *ir.Program, arena backend.Buffer) (backend.Executabl
 	return d.Memory.CompileIn(p, arena)
 }
 
+// newSlow returns a slow device that may compile.
+func newSlow(dev backend.Device) *slow {
+	d := &slow{Device: dev, Memory: dev.(backend.Memory), let: make(chan struct{}, 1), asked: make(chan struct{}, 1)}
+	d.let <- struct{}{}
+	return d
+}
+
+// TestRequestsCompileBeside: a request that loads an adapter of an unusual rank from the root waits
+// for one compile. Meanwhile requests are answered without a compile: for the model, for a loaded
+// adapter, and for adapters of usual ranks that they load from the root.
+func TestRequestsCompileBeside(t *testing.T) {
+	d := newSlow(testdevice.OpenOn(t, backend.CPU, backend.Options{Threads: 1, BatchInvariant: true}))
+	m, root := open(t, llama), t.TempDir()
+	dirs := map[string]string{}
+	for i, rank := range []string{"8", "16", "4", "5"} {
+		dirs["r"+rank] = filepath.Join(root, "r"+rank)
+		require.NoError(t, os.Rename(built(t, m, `"target_modules":"all-linear","r":`+rank, uint64(i)), dirs["r"+rank]))
+	}
+	b := benchOn(t, d, m, nil, batching.Options{Adapters: lora.RegistryOptions{Root: root}})
+	b.dirs = dirs
+	var asked []batching.Request
+	var want []answer
+	for i, name := range []string{"r8", "", "r16", "r8", "r4", "r5"} {
+		asked = append(asked, greedy(name, prompt(m, uint64(i), 5), 9))
+		want = append(want, b.expected(asked[i]))
+	}
+	ask := func(i int) {
+		got, _, err := collect(b.Engine, asked[i])
+		assert.NoError(t, err)
+		assert.Equal(t, want[i], got[0], asked[i].Adapter)
+	}
+	ask(0)
+
+	<-d.let // nothing is compiled
+	select {
+	case <-d.asked:
+	default:
+	}
+	before := d.compiled.Load()
+	waiting, others := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(waiting)
+		ask(5)
+	}()
+	<-d.asked
+	go func() {
+		defer close(others)
+		for i := range 5 {
+			ask(i)
+		}
+	}()
+	select {
+	case <-others:
+	case <-waiting:
+		t.Error("the request has an answer before its program is compiled")
+	case <-time.After(20 * time.Second):
+		t.Error("other requests wait for the program")
+	}
+	require.Equal(t, before+1, d.compiled.Load())
+	d.let <- struct{}{}
+	<-waiting
+	<-others
+	ask(5)
+	require.Equal(t, before+1, d.compiled.Load())
+}
+
 // TestCompiling: while the program for a new kind of adapter is compiled, other requests are
 // answered, and requests for the adapter wait. The engine can be closed meanwhile.
 func TestCompiling(t *testing.T) {
 	dev := testdevice.OpenOn(t, backend.CPU, backend.Options{Threads: 1, BatchInvariant: true})
-	d := &slow{dev, dev.(backend.Memory), make(chan struct{}, 1), make(chan struct{}, 1)}
-	d.let <- struct{}{}
+	d := newSlow(dev)
 	b := benchOn(t, d, open(t, llama), map[string]string{"lora": adapters["lora"]}, batching.Options{})
 	b.dirs = map[string]string{"lora": adapters["lora"], "dora": adapters["dora"], "third": built(t, b.m, `"target_modules":["v_proj"],"r":3`, 5)}
 	none, one, other := greedy("", prompt(b.m, 1, 5), 9), greedy("lora", prompt(b.m, 2, 5), 9), greedy("dora", prompt(b.m, 3, 5), 9)
