@@ -9,6 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/generate"
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
 	"github.com/lorafuse/lorafuse/internal/serve/tools"
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 )
 
 // toolUse holds the options for parsing tool calls in the answers to a request.
@@ -47,7 +48,7 @@ func (s *Server) toolUse(ctx context.Context, r toolRequest, w *wish, k *convers
 	}
 	if !u.options.Forced {
 		if k.format.syntax == tools.None {
-			return nil, faulty("tools", "the chat template of the model teaches no calls that are known; a tool_choice of required, or of a function, has them")
+			return nil, web.Faulty("tools", "the chat template of the model teaches no calls that are known; a tool_choice of required, or of a function, has them")
 		}
 		w.keep = k.format.syntax.Special()
 		return u, nil
@@ -57,7 +58,7 @@ func (s *Server) toolUse(ctx context.Context, r toolRequest, w *wish, k *convers
 		return nil, toolFailure("", err)
 	}
 	if w.grammar != nil {
-		return nil, faulty("tool_choice", "the answer cannot be calls and what response_format says")
+		return nil, web.Faulty("tool_choice", "the answer cannot be calls and what response_format says")
 	}
 	if w.grammar, err = s.grammars.of(ctx, schema); err != nil {
 		return nil, grammarFailure("tools", err)
@@ -69,9 +70,9 @@ func (s *Server) toolUse(ctx context.Context, r toolRequest, w *wish, k *convers
 // with the field and a dot, or empty for the body.
 func toolFailure(within string, err error) error {
 	if field, ok := errors.AsType[*tools.FieldError](err); ok {
-		return faulty(within+field.Field, "%s", field.Problem)
+		return web.Faulty(within+field.Field, "%s", field.Problem)
 	}
-	return faulty(within+"tools", "%v", err)
+	return web.Faulty(within+"tools", "%v", err)
 }
 
 // toolCall is a call of a message, or a streamed part of one.

@@ -1,6 +1,9 @@
 package serve
 
-import "github.com/lorafuse/lorafuse/internal/serve/batching"
+import (
+	"github.com/lorafuse/lorafuse/internal/serve/batching"
+	"github.com/lorafuse/lorafuse/internal/serve/web"
+)
 
 // chatAnswer is a chat completion, or a streamed chunk of one.
 type chatAnswer struct {
@@ -48,9 +51,9 @@ type chatRequest struct {
 }
 
 // chat handles POST /v1/chat/completions.
-func (s *Server) chat(c *call) error {
+func (s *Server) chat(c *web.Call) error {
 	r := chatRequest{samplingRequest: s.newSamplingRequest(), conversationRequest: newConversationRequest(), toolRequest: toolRequest{Parallel: true}}
-	if err := c.decode(&r); err != nil {
+	if err := c.Decode(&r); err != nil {
 		return err
 	}
 	t, err := s.writer(c, r.Model)
@@ -58,7 +61,7 @@ func (s *Server) chat(c *call) error {
 		return err
 	}
 	defer t.release()
-	ctx := c.request.Context()
+	ctx := c.Request.Context()
 	w, err := s.wish(ctx, &r.samplingRequest)
 	if err != nil {
 		return err
@@ -72,7 +75,7 @@ func (s *Server) chat(c *call) error {
 		return err
 	}
 	if w.logprobs, w.top = r.Logprobs, r.TopLogprobs; w.top > 0 && !w.logprobs {
-		return faulty("top_logprobs", "goes with logprobs: true")
+		return web.Faulty("top_logprobs", "goes with logprobs: true")
 	}
 	most, param := r.MaxCompletionTokens, "max_completion_tokens"
 	if most == nil {
@@ -89,7 +92,7 @@ func (s *Server) chat(c *call) error {
 	if err != nil {
 		return err
 	}
-	answer := chatAnswer{ID: "chatcmpl-" + c.id, Object: "chat.completion", Created: c.began.Unix(), Model: t.name}
+	answer := chatAnswer{ID: "chatcmpl-" + c.ID, Object: "chat.completion", Created: c.Began.Unix(), Model: t.name}
 	if r.Stream {
 		answer.Object = "chat.completion.chunk"
 		return s.streamChat(job, answer, u, r.usage())
@@ -122,7 +125,7 @@ func (s *Server) answerChat(job *work, answer chatAnswer, u *toolUse) error {
 		answer.Prompt = s.promptLogprobs(job.prompt[0], job.wish.promptLogprobs)
 	}
 	answer.Usage = &job.usage
-	return job.call.json(answer)
+	return job.call.JSON(answer)
 }
 
 // addLogprob appends the log-probabilities of a token if the request wants them.

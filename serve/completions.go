@@ -5,6 +5,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/internal/generate"
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 )
 
 // textAnswer is the response to a completion request, or a streamed chunk of it.
@@ -51,15 +52,15 @@ type completionRequest struct {
 }
 
 // complete handles POST /v1/completions.
-func (s *Server) complete(c *call) error {
+func (s *Server) complete(c *web.Call) error {
 	r := completionRequest{samplingRequest: s.newSamplingRequest(), AddSpecialTokens: true}
-	if err := c.decode(&r); err != nil {
+	if err := c.Decode(&r); err != nil {
 		return err
 	}
 	if err := r.Prompt.check("prompt", s.options.MaxAnswers); err != nil {
 		return err
 	}
-	w, err := s.wish(c.request.Context(), &r.samplingRequest)
+	w, err := s.wish(c.Request.Context(), &r.samplingRequest)
 	if err != nil {
 		return err
 	}
@@ -68,11 +69,11 @@ func (s *Server) complete(c *call) error {
 	most := of(r.MaxTokens, -1)
 	switch {
 	case of(r.BestOf, q.n) != q.n:
-		return faulty("best_of", "found %d, expected n, which is %d", *r.BestOf, q.n)
+		return web.Faulty("best_of", "found %d, expected n, which is %d", *r.BestOf, q.n)
 	case most == 0 && !q.echo:
-		return faulty("max_tokens", "found 0, expected 1 or more, or echo: true")
+		return web.Faulty("max_tokens", "found 0, expected 1 or more, or echo: true")
 	case len(q.prompts)*q.n > s.options.MaxAnswers:
-		return faulty("n", "found %d for each of %d prompts, expected %d answers or fewer altogether", q.n, len(q.prompts), s.options.MaxAnswers)
+		return web.Faulty("n", "found %d for each of %d prompts, expected %d answers or fewer altogether", q.n, len(q.prompts), s.options.MaxAnswers)
 	}
 	t, err := s.writer(c, r.Model)
 	if err != nil {
@@ -86,7 +87,7 @@ func (s *Server) complete(c *call) error {
 			return err
 		}
 		if len(ids) == 0 {
-			return invalid("prompt", "prompt: it is empty, and the model has no token that begins a text")
+			return web.Invalid("prompt", "prompt: it is empty, and the model has no token that begins a text")
 		}
 		q.tokens = append(q.tokens, ids)
 		longest = max(longest, len(ids))
@@ -104,7 +105,7 @@ func (s *Server) complete(c *call) error {
 	if err != nil {
 		return err
 	}
-	answer := textAnswer{ID: "cmpl-" + c.id, Object: "text_completion", Created: c.began.Unix(), Model: t.name}
+	answer := textAnswer{ID: "cmpl-" + c.ID, Object: "text_completion", Created: c.Began.Unix(), Model: t.name}
 	if r.Stream {
 		return s.streamText(job, answer, &q, r.usage())
 	}
@@ -188,7 +189,7 @@ func (s *Server) answerText(job *work, answer textAnswer, q *completion, promptL
 		answer.Choices = append(answer.Choices, x)
 	}
 	answer.Usage = q.usage(job)
-	return job.call.json(answer)
+	return job.call.JSON(answer)
 }
 
 // usage returns the token counts of a request. Answer tokens are not counted if the request wants

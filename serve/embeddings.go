@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"math"
+
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 )
 
 // maxInputs is the maximum number of inputs of an embeddings request, as in OpenAI's API.
@@ -26,9 +28,9 @@ type embeddingsRequest struct {
 }
 
 // embed handles POST /v1/embeddings.
-func (s *Server) embed(c *call) error {
+func (s *Server) embed(c *web.Call) error {
 	var r embeddingsRequest
-	if err := c.decode(&r); err != nil {
+	if err := c.Decode(&r); err != nil {
 		return err
 	}
 	if err := r.Input.check("input", maxInputs); err != nil {
@@ -42,9 +44,9 @@ func (s *Server) embed(c *call) error {
 	defer t.release()
 	switch {
 	case s.options.Embedder == nil:
-		return invalid("model", "the model %.200q continues texts and makes no vectors of them", t.name)
+		return web.Invalid("model", "the model %.200q continues texts and makes no vectors of them", t.name)
 	case t.adapter != "":
-		return invalid("model", "model: vectors are made by %q alone, without adapters", s.options.Name)
+		return web.Invalid("model", "model: vectors are made by %q alone, without adapters", s.options.Name)
 	}
 	vectors, tokens, err := s.vectors(c, r.Input)
 	if err != nil {
@@ -62,7 +64,7 @@ func (s *Server) embed(c *call) error {
 	}{"list", []vector{}, t.name, usage{tokens, tokens}}
 	for i, v := range vectors {
 		if size > len(v) {
-			return invalid("dimensions", "dimensions: found %d, vectors have %d", size, len(v))
+			return web.Invalid("dimensions", "dimensions: found %d, vectors have %d", size, len(v))
 		}
 		if size > 0 {
 			v = shorten(v, size)
@@ -73,19 +75,19 @@ func (s *Server) embed(c *call) error {
 		}
 		answer.Data = append(answer.Data, x)
 	}
-	return c.json(answer)
+	return c.JSON(answer)
 }
 
 // vectors returns the embeddings of the inputs and the number of tokens in them.
-func (s *Server) vectors(c *call, inputs []prompt) ([][]float32, int, error) {
-	ctx, e := c.request.Context(), s.options.Embedder
+func (s *Server) vectors(c *web.Call, inputs []prompt) ([][]float32, int, error) {
+	ctx, e := c.Request.Context(), s.options.Embedder
 	count := 0
 	var texts []string
 	var rows [][]int32
 	for _, p := range inputs {
 		if p.ids != nil {
 			if len(p.ids) > e.MaxLength() {
-				return nil, 0, invalid("input", "input: found %d tokens, expected %d or fewer", len(p.ids), e.MaxLength())
+				return nil, 0, web.Invalid("input", "input: found %d tokens, expected %d or fewer", len(p.ids), e.MaxLength())
 			}
 			rows = append(rows, p.ids)
 			count += len(p.ids)

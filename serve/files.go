@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/lorafuse/lorafuse/internal/serve/tuning"
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 )
 
 // fileInfo is a file in OpenAI's form.
@@ -29,19 +30,19 @@ func newFileInfo(f tuning.File) fileInfo {
 }
 
 // listFiles handles GET /v1/files.
-func (s *Server) listFiles(c *call) error {
-	query := c.request.URL.Query()
-	limit, err := c.limit(mostListed, mostListed)
+func (s *Server) listFiles(c *web.Call) error {
+	query := c.Request.URL.Query()
+	limit, err := limit(c, mostListed, mostListed)
 	if err != nil {
 		return err
 	}
-	all := s.options.Tuning.Files(c.who)
+	all := s.options.Tuning.Files(c.Who)
 	switch order := query.Get("order"); order {
 	case "", "desc":
 	case "asc":
 		slices.Reverse(all)
 	default:
-		return invalid("order", "order: found %.100q, expected asc or desc", order)
+		return web.Invalid("order", "order: found %.100q, expected asc or desc", order)
 	}
 	if purpose := query.Get("purpose"); purpose != "" {
 		all = slices.DeleteFunc(all, func(f tuning.File) bool { return string(f.Purpose) != purpose })
@@ -50,21 +51,21 @@ func (s *Server) listFiles(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.json(p)
+	return c.JSON(p)
 }
 
 // findFile handles GET /v1/files/{id}.
-func (s *Server) findFile(c *call) error {
-	f, err := s.options.Tuning.File(c.who, c.request.PathValue("id"))
+func (s *Server) findFile(c *web.Call) error {
+	f, err := s.options.Tuning.File(c.Who, c.Request.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	return c.json(newFileInfo(f))
+	return c.JSON(newFileInfo(f))
 }
 
 // readFile handles GET /v1/files/{id}/content.
-func (s *Server) readFile(c *call) error {
-	f, r, err := s.options.Tuning.Content(c.who, c.request.PathValue("id"))
+func (s *Server) readFile(c *web.Call) error {
+	f, r, err := s.options.Tuning.Content(c.Who, c.Request.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -80,12 +81,12 @@ func (s *Server) readFile(c *call) error {
 }
 
 // deleteFile handles DELETE /v1/files/{id}.
-func (s *Server) deleteFile(c *call) error {
-	id := c.request.PathValue("id")
-	if err := s.options.Tuning.DeleteFile(c.who, id); err != nil {
+func (s *Server) deleteFile(c *web.Call) error {
+	id := c.Request.PathValue("id")
+	if err := s.options.Tuning.DeleteFile(c.Who, id); err != nil {
 		return err
 	}
-	return c.json(deletion{id, "file", true})
+	return c.JSON(deletion{id, "file", true})
 }
 
 // deletion is the response to a DELETE request.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/internal/serve/keys"
 	"github.com/lorafuse/lorafuse/internal/serve/tuning"
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 )
 
 // owner is the owned_by of models made by this server.
@@ -100,16 +101,16 @@ func newJobInfo(j tuning.Job) jobInfo {
 }
 
 // createJob handles POST /v1/fine_tuning/jobs.
-func (s *Server) createJob(c *call) error {
+func (s *Server) createJob(c *web.Call) error {
 	var body jobRequest
-	if err := c.decode(&body); err != nil {
+	if err := c.Decode(&body); err != nil {
 		return err
 	}
 	r, err := body.request()
 	if err != nil {
 		return err
 	}
-	c.note(slog.String("model", r.Model))
+	c.Note(slog.String("model", r.Model))
 	if r.Model != "" && r.Model != s.options.Name {
 		lease, err := s.lease(c, r.Model) // to report the same error as other requests
 		if err != nil {
@@ -117,27 +118,27 @@ func (s *Server) createJob(c *call) error {
 		}
 		defer lease.Release()
 	}
-	j, err := s.options.Tuning.Create(c.request.Context(), r, c.who)
+	j, err := s.options.Tuning.Create(c.Request.Context(), r, c.Who)
 	if err != nil {
 		return err
 	}
-	c.note(slog.String("job", j.ID))
-	return c.json(newJobInfo(j))
+	c.Note(slog.String("job", j.ID))
+	return c.JSON(newJobInfo(j))
 }
 
 // listJobs handles GET /v1/fine_tuning/jobs.
-func (s *Server) listJobs(c *call) error {
-	limit, err := c.limit(20, mostListed)
+func (s *Server) listJobs(c *web.Call) error {
+	limit, err := limit(c, 20, mostListed)
 	if err != nil {
 		return err
 	}
-	query := c.request.URL.Query()
-	all := slices.DeleteFunc(s.options.Tuning.Jobs(c.who), func(j tuning.Job) bool { return !marked(j, query) })
+	query := c.Request.URL.Query()
+	all := slices.DeleteFunc(s.options.Tuning.Jobs(c.Who), func(j tuning.Job) bool { return !marked(j, query) })
 	p, err := page(all, func(j tuning.Job) string { return j.ID }, query.Get("after"), limit, newJobInfo)
 	if err != nil {
 		return err
 	}
-	return c.json(p)
+	return c.JSON(p)
 }
 
 // marked reports whether a job matches the metadata of a query: metadata[key]=value, or
@@ -159,13 +160,13 @@ func marked(j tuning.Job, query url.Values) bool {
 
 // job returns the handler of a route that reads or changes a job, such as GET
 // /v1/fine_tuning/jobs/{id}.
-func job(what func(who keys.Client, id string) (tuning.Job, error)) func(*call) error {
-	return func(c *call) error {
-		j, err := what(c.who, c.request.PathValue("id"))
+func job(what func(who keys.Client, id string) (tuning.Job, error)) func(*web.Call) error {
+	return func(c *web.Call) error {
+		j, err := what(c.Who, c.Request.PathValue("id"))
 		if err != nil {
 			return err
 		}
-		return c.json(newJobInfo(j))
+		return c.JSON(newJobInfo(j))
 	}
 }
 
@@ -181,19 +182,19 @@ type eventInfo struct {
 }
 
 // listEvents handles GET /v1/fine_tuning/jobs/{id}/events.
-func (s *Server) listEvents(c *call) error {
-	limit, err := c.limit(20, mostListed)
+func (s *Server) listEvents(c *web.Call) error {
+	limit, err := limit(c, 20, mostListed)
 	if err != nil {
 		return err
 	}
-	id := c.request.PathValue("id")
+	id := c.Request.PathValue("id")
 	var after uint64
-	if text := c.request.URL.Query().Get("after"); text != "" {
+	if text := c.Request.URL.Query().Get("after"); text != "" {
 		if after = tuning.EventNumber(id, text); after == 0 {
-			return invalid("after", "after: the job has no event %.200q", text)
+			return web.Invalid("after", "after: the job has no event %.200q", text)
 		}
 	}
-	all, more, err := s.options.Tuning.Events(c.who, id, after, limit)
+	all, more, err := s.options.Tuning.Events(c.Who, id, after, limit)
 	if err != nil {
 		return err
 	}
@@ -208,7 +209,7 @@ func (s *Server) listEvents(c *call) error {
 		return err
 	}
 	p.More = more
-	return c.json(p)
+	return c.JSON(p)
 }
 
 // checkpointInfo is a checkpoint of a fine-tuning job in OpenAI's form.
@@ -230,18 +231,18 @@ type checkpointMetrics struct {
 }
 
 // listCheckpoints handles GET /v1/fine_tuning/jobs/{id}/checkpoints.
-func (s *Server) listCheckpoints(c *call) error {
-	limit, err := c.limit(10, mostListed)
+func (s *Server) listCheckpoints(c *web.Call) error {
+	limit, err := limit(c, 10, mostListed)
 	if err != nil {
 		return err
 	}
-	j, err := s.options.Tuning.Job(c.who, c.request.PathValue("id"))
+	j, err := s.options.Tuning.Job(c.Who, c.Request.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	latestFirst := slices.Clone(j.Checkpoints)
 	slices.Reverse(latestFirst)
-	p, err := page(latestFirst, func(x tuning.Checkpoint) string { return x.ID }, c.request.URL.Query().Get("after"), limit, func(x tuning.Checkpoint) checkpointInfo {
+	p, err := page(latestFirst, func(x tuning.Checkpoint) string { return x.ID }, c.Request.URL.Query().Get("after"), limit, func(x tuning.Checkpoint) checkpointInfo {
 		m := x.Metrics // an evaluation always covers the whole file
 		return checkpointInfo{
 			ID: x.ID, Object: "fine_tuning.job.checkpoint", Created: x.Created, Model: x.Model, Job: j.ID, Step: m.Step,
@@ -251,18 +252,18 @@ func (s *Server) listCheckpoints(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.json(p)
+	return c.JSON(p)
 }
 
 // deleteModel handles DELETE /v1/models/{id} for adapters made by the client's jobs.
-func (s *Server) deleteModel(c *call) error {
-	id := c.request.PathValue("id")
+func (s *Server) deleteModel(c *web.Call) error {
+	id := c.Request.PathValue("id")
 	if _, ok := s.options.Tuning.Model(id); !ok && id == s.options.Name {
-		return &failure{status: http.StatusForbidden, message: fmt.Sprintf("the model %.200q was not made by a fine-tuning job, and cannot be deleted", id), param: "model"}
+		return &web.Failure{Status: http.StatusForbidden, Message: fmt.Sprintf("the model %.200q was not made by a fine-tuning job, and cannot be deleted", id), Param: "model"}
 	}
-	if err := s.options.Tuning.DeleteModel(c.who, id); err != nil {
+	if err := s.options.Tuning.DeleteModel(c.Who, id); err != nil {
 		return err
 	}
-	c.note(slog.String("model", id))
-	return c.json(deletion{id, "model", true})
+	c.Note(slog.String("model", id))
+	return c.JSON(deletion{id, "model", true})
 }

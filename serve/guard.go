@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 )
 
 // Guard refuses requests that a web page of another site may have sent through a visitor's browser.
@@ -54,17 +56,17 @@ type protected struct {
 // ServeHTTP implements http.Handler.
 func (p *protected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !isProbe(r.URL.Path) && !p.isAllowed(hostOf(r.Host)) {
-		(&failure{
-			status: http.StatusMisdirectedRequest, code: "host_not_allowed",
-			message: fmt.Sprintf("the host %.200q is not allowed; the flag --allowed-host of the server adds one", r.Host),
-		}).write(w)
+		(&web.Failure{
+			Status: http.StatusMisdirectedRequest, Code: "host_not_allowed",
+			Message: fmt.Sprintf("the host %.200q is not allowed; the flag --allowed-host of the server adds one", r.Host),
+		}).Write(w, shape)
 		return
 	}
 	if err := p.origins.Check(r); err != nil && !p.anyOrigin {
-		(&failure{
-			status: http.StatusForbidden, code: "cross_origin",
-			message: fmt.Sprintf("the origin %.200q is not allowed; the flag --allow-origin of the server adds one", r.Header.Get("Origin")), cause: err,
-		}).write(w)
+		(&web.Failure{
+			Status: http.StatusForbidden, Code: "cross_origin",
+			Message: fmt.Sprintf("the origin %.200q is not allowed; the flag --allow-origin of the server adds one", r.Header.Get("Origin")), Cause: err,
+		}).Write(w, shape)
 		return
 	}
 	p.next.ServeHTTP(w, r)

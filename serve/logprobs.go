@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 )
 
 // bytesOf returns the bytes that a token adds to a text.
@@ -104,7 +105,7 @@ func (t topTokens) MarshalJSON() ([]byte, error) {
 			b.WriteByte(',')
 		}
 		seen[x.Token] = true
-		name, err := marshal(x.Token)
+		name, err := web.Marshal(x.Token)
 		if err != nil {
 			return nil, err
 		}

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 
 	"github.com/lorafuse/lorafuse/internal/serve/tools"
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
@@ -76,7 +76,7 @@ func (s *Server) conversation(r conversationRequest, format chatFormat) (*conver
 // prompt returns the tokens of a conversation, up to the start of the answer.
 func (s *Server) prompt(ctx context.Context, k *conversation) ([]int32, error) {
 	if k.format.template == nil {
-		return nil, invalid("messages", "the model has no chat template; /v1/completions needs none")
+		return nil, web.Invalid("messages", "the model has no chat template; /v1/completions needs none")
 	}
 	k.options.MaxBytes = maxTokenBytes * s.options.MaxLength
 	text, err := k.format.template.RenderContext(ctx, k.messages, k.options)
@@ -85,7 +85,7 @@ func (s *Server) prompt(ctx context.Context, k *conversation) ([]int32, error) {
 		return nil, ctx.Err()
 	case errors.Is(err, chat.ErrTooLong):
 		f := invalidBecause("messages", err)
-		f.code = tooLong
+		f.Code = tooLong
 		return nil, f
 	case err != nil:
 		return nil, invalidBecause("messages", err)
@@ -97,7 +97,7 @@ func (s *Server) prompt(ctx context.Context, k *conversation) ([]int32, error) {
 func (s *Server) messages(raws []json.RawMessage, format chatFormat) ([]chat.Message, error) {
 	const name = "messages"
 	if len(raws) == 0 {
-		return nil, faulty(name, "there are none")
+		return nil, web.Faulty(name, "there are none")
 	}
 	left := s.options.MaxLength
 	if err := s.fits(name, len(raws), "messages", &left); err != nil {
@@ -120,8 +120,8 @@ func (s *Server) fits(name string, n int, what string, left *int) error {
 	if *left -= n; *left >= 0 {
 		return nil
 	}
-	f := faulty(name, "found %d %s; prompt and answer can have %d tokens together", n, what, s.options.MaxLength)
-	f.code = tooLong
+	f := web.Faulty(name, "found %d %s; prompt and answer can have %d tokens together", n, what, s.options.MaxLength)
+	f.Code = tooLong
 	return f
 }
 
@@ -137,18 +137,17 @@ type messageRequest struct {
 func (s *Server) message(name string, raw json.RawMessage, format chatFormat, left *int) (m chat.Message, err error) {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &values); err != nil || values == nil {
-		return m, faulty(name, "found %s, expected a message, such as {\"role\": \"user\", \"content\": \"…\"}", brief(raw))
+		return m, web.Faulty(name, "found %s, expected a message, such as {\"role\": \"user\", \"content\": \"…\"}", web.Brief(raw))
 	}
 	var r messageRequest
-	var d decoder
-	if d.object(reflect.ValueOf(&r).Elem(), values, name+"."); d.err != nil {
-		return m, d.err
+	if err := web.DecodeObject(&r, values, name+"."); err != nil {
+		return m, err
 	}
 	if r.Role == "" {
-		return m, faulty(name+".role", "is missing, expected system, user, assistant or tool")
+		return m, web.Faulty(name+".role", "is missing, expected system, user, assistant or tool")
 	}
 	if err := json.Unmarshal(raw, &m); err != nil {
-		return m, faulty(name+".content", "%v", err)
+		return m, web.Faulty(name+".content", "%v", err)
 	}
 	if m.Role == "developer" && !format.developer {
 		m.Role = "system" // the name in older templates
@@ -187,18 +186,18 @@ func (s *Server) content(name string, raw json.RawMessage, left *int) (any, erro
 	if json.Unmarshal(raw, &text) == nil {
 		return text, nil
 	}
-	parts, ok := elements[json.RawMessage](raw)
+	parts, ok := web.Elements[json.RawMessage](raw)
 	if !ok {
-		return nil, faulty(name, "found %s, expected a string or a list of parts", brief(raw))
+		return nil, web.Faulty(name, "found %s, expected a string or a list of parts", web.Brief(raw))
 	}
 	if err := s.fits(name, len(parts), "parts", left); err != nil {
 		return nil, err
 	}
 	err := chat.CheckContent(raw)
 	if e, ok := errors.AsType[*chat.PartError](err); ok {
-		return nil, faulty(strings.TrimSuffix(name, "content")+e.Place(), "%s", e.Problem)
+		return nil, web.Faulty(strings.TrimSuffix(name, "content")+e.Place(), "%s", e.Problem)
 	} else if err != nil {
-		return nil, faulty(name, "%v", err)
+		return nil, web.Faulty(name, "%v", err)
 	}
 	return raw, nil
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/lora"
 )
@@ -61,30 +62,30 @@ func (s *Server) adapterInfo(id string, v lora.VersionInfo) modelInfo {
 
 // sees reports whether the client may use the adapter that a reference names. Adapters of other
 // clients are treated as nonexistent.
-func (c *call) sees(ref string) bool {
+func (s *Server) sees(c *web.Call, ref string) bool {
 	name, _, _ := strings.Cut(ref, "@")
-	o := &c.server.options
+	o := &s.options
 	if o.Tuning != nil {
-		if m, ok := o.Tuning.Model(name); ok && !c.who.Sees(m.Owner) {
+		if m, ok := o.Tuning.Model(name); ok && !c.Who.Sees(m.Owner) {
 			return false
 		}
 	}
-	return o.Visible == nil || o.Visible(c.who, name)
+	return o.Visible == nil || o.Visible(c.Who, name)
 }
 
-func (s *Server) listModels(c *call) error {
-	return c.json(struct {
+func (s *Server) listModels(c *web.Call) error {
+	return c.JSON(struct {
 		Object string      `json:"object"`
 		Data   []modelInfo `json:"data"`
 	}{"list", s.models(c)})
 }
 
 // models returns the model and the adapters that the client sees.
-func (s *Server) models(c *call) []modelInfo {
+func (s *Server) models(c *web.Call) []modelInfo {
 	models := []modelInfo{s.baseInfo()}
 	for _, info := range s.adapters() {
 		for _, id := range append([]string{info.Name}, info.Aliases...) {
-			if c.sees(id) {
+			if s.sees(c, id) {
 				models = append(models, s.adapterInfo(id, info.Versions[0]))
 			}
 		}
@@ -103,11 +104,11 @@ func (s *Server) models(c *call) []modelInfo {
 
 // tunedModels returns the models that fine-tuning jobs have made and that are not yet listed, since
 // they are not loaded.
-func (s *Server) tunedModels(c *call, listed []modelInfo) (models []modelInfo) {
+func (s *Server) tunedModels(c *web.Call, listed []modelInfo) (models []modelInfo) {
 	if s.options.Tuning == nil {
 		return nil
 	}
-	for _, made := range s.options.Tuning.Models(c.who) {
+	for _, made := range s.options.Tuning.Models(c.Who) {
 		if slices.ContainsFunc(listed, func(m modelInfo) bool { return m.ID == made.Name }) {
 			continue
 		}
@@ -127,10 +128,10 @@ func (s *Server) adapters() []lora.Info {
 	return s.options.Engine.Adapters().List()
 }
 
-func (s *Server) findModel(c *call) error {
-	id := c.request.PathValue("id")
+func (s *Server) findModel(c *web.Call) error {
+	id := c.Request.PathValue("id")
 	if id == s.options.Name {
-		return c.json(s.baseInfo())
+		return c.JSON(s.baseInfo())
 	}
 	lease, err := s.lease(c, id)
 	if err != nil {
@@ -140,11 +141,11 @@ func (s *Server) findModel(c *call) error {
 	for _, info := range s.adapters() {
 		for _, v := range info.Versions {
 			if v.Digest == lease.Version().Digest() {
-				return c.json(s.adapterInfo(id, v))
+				return c.JSON(s.adapterInfo(id, v))
 			}
 		}
 	}
-	return &failure{status: http.StatusNotFound, message: fmt.Sprintf("the model %.200q does not exist any more", id), param: "model", code: unknownModel}
+	return &web.Failure{Status: http.StatusNotFound, Message: fmt.Sprintf("the model %.200q does not exist any more", id), Param: "model", Code: unknownModel}
 }
 
 // target is the model or adapter that a request names.
@@ -157,14 +158,14 @@ type target struct {
 
 // target resolves the field model to the model or an adapter; without the field it is the model.
 // The caller must release the target.
-func (s *Server) target(c *call, given *string) (*target, error) {
+func (s *Server) target(c *web.Call, given *string) (*target, error) {
 	name := s.options.Name
 	if given != nil {
 		if name = *given; name == "" {
-			return nil, faulty("model", "is empty")
+			return nil, web.Faulty("model", "is empty")
 		}
 	}
-	c.note(slog.String("model", name))
+	c.Note(slog.String("model", name))
 	if name == s.options.Name {
 		return &target{name: name, release: func() {}}, nil
 	}
@@ -172,23 +173,23 @@ func (s *Server) target(c *call, given *string) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.note(slog.String("adapter", lease.Version().Digest().Short()))
+	c.Note(slog.String("adapter", lease.Version().Digest().Short()))
 	return &target{name: name, adapter: name, lease: lease, release: lease.Release}, nil
 }
 
 // writer returns the target of a request that generates text.
-func (s *Server) writer(c *call, model *string) (*target, error) {
+func (s *Server) writer(c *web.Call, model *string) (*target, error) {
 	t, err := s.target(c, model)
 	if err == nil && s.options.Engine == nil {
-		err = invalid("model", "the model %.200q makes vectors of texts and continues none", t.name)
+		err = web.Invalid("model", "the model %.200q makes vectors of texts and continues none", t.name)
 	}
 	return t, err
 }
 
 // lease acquires an adapter.
-func (s *Server) lease(c *call, name string) (*lora.Lease, error) {
+func (s *Server) lease(c *web.Call, name string) (*lora.Lease, error) {
 	unknown := func(hint string) error {
-		return &failure{status: http.StatusNotFound, message: fmt.Sprintf("the model %.200q does not exist%s", name, hint), param: "model", code: unknownModel}
+		return &web.Failure{Status: http.StatusNotFound, Message: fmt.Sprintf("the model %.200q does not exist%s", name, hint), Param: "model", Code: unknownModel}
 	}
 	nearest := func() string {
 		var names []string
@@ -197,10 +198,10 @@ func (s *Server) lease(c *call, name string) (*lora.Lease, error) {
 		}
 		return suggest.DidYouMean(name, names)
 	}
-	if s.options.Engine == nil || !c.sees(name) {
+	if s.options.Engine == nil || !s.sees(c, name) {
 		return nil, unknown(nearest())
 	}
-	lease, err := s.options.Engine.Adapters().Acquire(c.request.Context(), name)
+	lease, err := s.options.Engine.Adapters().Acquire(c.Request.Context(), name)
 	switch {
 	case errors.Is(err, lora.ErrName):
 		return nil, unknown(nearest())
@@ -210,7 +211,7 @@ func (s *Server) lease(c *call, name string) (*lora.Lease, error) {
 			return nil, unknown(": " + versions)
 		}
 		return nil, unknown(nearest()) // the registry would also suggest names of other clients
-	case err != nil && c.request.Context().Err() == nil && !errors.Is(err, lora.ErrFull) && !errors.Is(err, lora.ErrClosed):
+	case err != nil && c.Request.Context().Err() == nil && !errors.Is(err, lora.ErrFull) && !errors.Is(err, lora.ErrClosed):
 		return nil, adapterFailure("model", name, err)
 	}
 	return lease, err
@@ -218,17 +219,17 @@ func (s *Server) lease(c *call, name string) (*lora.Lease, error) {
 
 // adapterFailure returns the failure of a request for an adapter that cannot be loaded. The message
 // contains no path of the server.
-func adapterFailure(param, name string, err error) *failure {
+func adapterFailure(param, name string, err error) *web.Failure {
 	var unusable *lora.UnusableError
-	f := &failure{status: http.StatusBadRequest, param: param, code: "adapter_unusable", cause: err}
+	f := &web.Failure{Status: http.StatusBadRequest, Param: param, Code: "adapter_unusable", Cause: err}
 	switch {
 	case errors.Is(err, lora.ErrChanged):
-		f.message = fmt.Sprintf("%s: the files of the adapter %.200q have changed since it was loaded", param, name)
+		f.Message = fmt.Sprintf("%s: the files of the adapter %.200q have changed since it was loaded", param, name)
 	case errors.As(err, &unusable):
-		f.message = fmt.Sprintf("%s: the adapter %.200q cannot be used: %s", param, name, strings.TrimPrefix(unusable.Reason(), "lora: "))
+		f.Message = fmt.Sprintf("%s: the adapter %.200q cannot be used: %s", param, name, strings.TrimPrefix(unusable.Reason(), "lora: "))
 	default:
-		f.status, f.code = http.StatusInternalServerError, ""
-		f.message = fmt.Sprintf("the adapter %.200q cannot be loaded; the log of the server says why", name)
+		f.Status, f.Code = http.StatusInternalServerError, ""
+		f.Message = fmt.Sprintf("the adapter %.200q cannot be loaded; the log of the server says why", name)
 	}
 	return f
 }
@@ -241,43 +242,43 @@ type adapterRequest struct {
 }
 
 // loadAdapter loads an adapter, or replaces a loaded one by a new version.
-func (s *Server) loadAdapter(c *call) error {
+func (s *Server) loadAdapter(c *web.Call) error {
 	var r adapterRequest
-	if err := c.decode(&r); err != nil {
+	if err := c.Decode(&r); err != nil {
 		return err
 	}
 	name, dir := r.Name, r.Path
 	registry := s.options.Engine.Adapters()
 	switch {
 	case name == "" || dir == "":
-		return &failure{status: http.StatusBadRequest, message: "Both 'lora_name' and 'lora_path' must be provided."}
+		return &web.Failure{Status: http.StatusBadRequest, Message: "Both 'lora_name' and 'lora_path' must be provided."}
 	case name == s.options.Name:
-		return invalid("lora_name", "lora_name: %q is the name of the model", name)
-	case !c.sees(name):
-		return invalid("lora_name", "lora_name: %q is the name of another adapter", name)
+		return web.Invalid("lora_name", "lora_name: %q is the name of the model", name)
+	case !s.sees(c, name):
+		return web.Invalid("lora_name", "lora_name: %q is the name of another adapter", name)
 	case strings.HasPrefix(name, lora.ReservedPrefix):
-		return invalid("lora_name", "lora_name: found %.200q; names that begin with %s are reserved", name, lora.ReservedPrefix)
+		return web.Invalid("lora_name", "lora_name: found %.200q; names that begin with %s are reserved", name, lora.ReservedPrefix)
 	case s.tuned(name):
-		return invalid("lora_name", "lora_name: %.200q is the name of a fine-tuned model", name)
+		return web.Invalid("lora_name", "lora_name: %.200q is the name of a fine-tuned model", name)
 	case !r.InPlace && slices.ContainsFunc(registry.List(), func(i lora.Info) bool { return i.Name == name }):
-		return invalid("lora_name", "The lora adapter '%s' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True.", name)
+		return web.Invalid("lora_name", "The lora adapter '%s' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True.", name)
 	}
-	v, err := registry.LoadBelow(c.request.Context(), name, dir)
+	v, err := registry.LoadBelow(c.Request.Context(), name, dir)
 	switch {
 	case errors.Is(err, lora.ErrName), errors.Is(err, lora.ErrTaken):
 		return invalidBecause("lora_name", err)
 	case errors.Is(err, lora.ErrNotFound):
-		return &failure{status: http.StatusNotFound, message: fmt.Sprintf("lora_path: there is no adapter %.200q below the root of adapters", dir), param: "lora_path", cause: err}
-	case errors.Is(err, lora.ErrFull), errors.Is(err, lora.ErrClosed), err != nil && c.request.Context().Err() != nil:
+		return &web.Failure{Status: http.StatusNotFound, Message: fmt.Sprintf("lora_path: there is no adapter %.200q below the root of adapters", dir), Param: "lora_path", Cause: err}
+	case errors.Is(err, lora.ErrFull), errors.Is(err, lora.ErrClosed), err != nil && c.Request.Context().Err() != nil:
 		return err
 	case err != nil:
 		return adapterFailure("lora_path", dir, err)
 	}
-	c.note(slog.String("model", name), slog.String("adapter", v.Digest().Short()))
+	c.Note(slog.String("model", name), slog.String("adapter", v.Digest().Short()))
 	if w := v.Warnings(); len(w) > 0 {
-		s.options.Logger.WarnContext(c.request.Context(), "adapter with warnings", "model", name, "warnings", strings.Join(w, "; "))
+		s.options.Logger.WarnContext(c.Request.Context(), "adapter with warnings", "model", name, "warnings", strings.Join(w, "; "))
 	}
-	return c.text(fmt.Sprintf("Success: LoRA adapter '%s' added successfully.", name))
+	return text(c, fmt.Sprintf("Success: LoRA adapter '%s' added successfully.", name))
 }
 
 // tuned reports whether a model name belongs to a fine-tuning job.
@@ -290,25 +291,28 @@ func (s *Server) tuned(name string) bool {
 }
 
 // unloadAdapter unloads an adapter; running requests keep it until they end.
-func (s *Server) unloadAdapter(c *call) error {
+func (s *Server) unloadAdapter(c *web.Call) error {
 	var r adapterRequest
-	if err := c.decode(&r); err != nil {
+	if err := c.Decode(&r); err != nil {
 		return err
 	}
 	name := r.Name
 	if name == "" {
-		return invalid("lora_name", "'lora_name' needs to be provided to unload a LoRA adapter.")
+		return web.Invalid("lora_name", "'lora_name' needs to be provided to unload a LoRA adapter.")
 	}
 	err := lora.ErrNotFound
-	if c.sees(name) {
+	if s.sees(c, name) {
 		err = s.options.Engine.Adapters().Unload(name)
 	}
 	if errors.Is(err, lora.ErrNotFound) || errors.Is(err, lora.ErrName) {
-		return &failure{status: http.StatusNotFound, message: fmt.Sprintf("The lora adapter '%.200s' cannot be found.", name), param: "lora_name", cause: err}
+		return &web.Failure{Status: http.StatusNotFound, Message: fmt.Sprintf("The lora adapter '%.200s' cannot be found.", name), Param: "lora_name", Cause: err}
 	}
 	if err != nil {
 		return err
 	}
-	c.note(slog.String("model", name))
-	return c.text(fmt.Sprintf("Success: LoRA adapter '%s' removed successfully.", name))
+	c.Note(slog.String("model", name))
+	return text(c, fmt.Sprintf("Success: LoRA adapter '%s' removed successfully.", name))
 }
+
+// text writes a plain-text response.
+func text(c *web.Call, s string) error { return c.Bytes("text/plain; charset=utf-8", []byte(s)) }

@@ -1,6 +1,10 @@
 package serve
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/lorafuse/lorafuse/internal/serve/web"
+)
 
 // listing is a page of a list in OpenAI's form.
 type listing[T any] struct {
@@ -19,7 +23,7 @@ func page[T, W any](all []T, id func(T) string, after string, limit int, tell fu
 			all = all[1:]
 		}
 		if len(all) == 0 {
-			return p, invalid("after", "after: nothing in the list has the id %.200q", after)
+			return p, web.Invalid("after", "after: nothing in the list has the id %.200q", after)
 		}
 		all = all[1:]
 	}
@@ -35,15 +39,15 @@ func page[T, W any](all []T, id func(T) string, after string, limit int, tell fu
 	return p, nil
 }
 
-// limit returns the query parameter limit, the number of elements that a client wants at once.
-func (c *call) limit(normal, most int) (int, error) {
-	text := c.request.URL.Query().Get("limit")
+// limit returns the query parameter limit of a call, the number of elements that a client wants at once.
+func limit(c *web.Call, normal, most int) (int, error) {
+	text := c.Request.URL.Query().Get("limit")
 	if text == "" {
 		return normal, nil
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > most {
-		return 0, invalid("limit", "limit: found %.100q, expected a whole number from 1 to %d", text, most)
+		return 0, web.Invalid("limit", "limit: found %.100q, expected a whole number from 1 to %d", text, most)
 	}
 	return n, nil
 }

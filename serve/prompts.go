@@ -1,6 +1,10 @@
 package serve
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/lorafuse/lorafuse/internal/serve/web"
+)
 
 // prompt is a text or a list of token IDs.
 type prompt struct {
@@ -11,28 +15,28 @@ type prompt struct {
 // prompts are a string, a list of strings, a list of token IDs, or a list of such lists.
 type prompts []prompt
 
-// decodeField implements fieldDecoder.
-func (p *prompts) decodeField(d *decoder, name string, raw json.RawMessage) {
+// DecodeField implements web.FieldDecoder.
+func (p *prompts) DecodeField(d *web.Decoder, name string, raw json.RawMessage) {
 	tokens := func(ids []int32) prompt {
 		if len(ids) == 0 {
-			d.fault(name, "a list of token ids is empty")
+			d.Fault(name, "a list of token ids is empty")
 		}
-		d.checkTokens(name, ids)
+		checkTokens(d, name, ids)
 		return prompt{ids: ids}
 	}
 	var all []prompt
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
 		all = []prompt{{text: text}}
-	} else if ids, ok := elements[int32](raw); ok {
+	} else if ids, ok := web.Elements[int32](raw); ok {
 		all = []prompt{tokens(ids)}
-	} else if texts, ok := elements[string](raw); ok {
+	} else if texts, ok := web.Elements[string](raw); ok {
 		for _, t := range texts {
 			all = append(all, prompt{text: t})
 		}
-	} else if lists, ok := elements[json.RawMessage](raw); ok {
+	} else if lists, ok := web.Elements[json.RawMessage](raw); ok {
 		for _, l := range lists {
-			if ids, ok = elements[int32](l); !ok {
+			if ids, ok = web.Elements[int32](l); !ok {
 				all = nil
 				break
 			}
@@ -40,7 +44,7 @@ func (p *prompts) decodeField(d *decoder, name string, raw json.RawMessage) {
 		}
 	}
 	if len(all) == 0 {
-		d.unexpected(name, raw, "a string, a list of strings, token ids, or a list of lists of token ids")
+		d.Unexpected(name, raw, "a string, a list of strings, token ids, or a list of lists of token ids")
 	}
 	*p = all
 }
@@ -49,9 +53,9 @@ func (p *prompts) decodeField(d *decoder, name string, raw json.RawMessage) {
 func (p prompts) check(name string, most int) error {
 	switch {
 	case len(p) == 0:
-		return faulty(name, "is missing")
+		return web.Faulty(name, "is missing")
 	case len(p) > most:
-		return faulty(name, "found %d, expected %d or fewer", len(p), most)
+		return web.Faulty(name, "found %d, expected %d or fewer", len(p), most)
 	}
 	return nil
 }
@@ -71,8 +75,8 @@ const maxTokenBytes = 256
 // tokens tokenizes the text of a field.
 func (s *Server) tokens(param, text string, special bool) ([]int32, error) {
 	if len(text)/maxTokenBytes > s.options.MaxLength {
-		f := invalid(param, "%s: found a text of %d bytes; prompt and answer can have %d tokens", param, len(text), s.options.MaxLength)
-		f.code = tooLong
+		f := web.Invalid(param, "%s: found a text of %d bytes; prompt and answer can have %d tokens", param, len(text), s.options.MaxLength)
+		f.Code = tooLong
 		return nil, f
 	}
 	ids, err := s.tokenizer.Encode(text, special)
@@ -80,4 +84,28 @@ func (s *Server) tokens(param, text string, special bool) ([]int32, error) {
 		return nil, invalidBecause(param, err)
 	}
 	return ids, nil
+}
+
+// tokenIDs are token IDs of the model's vocabulary.
+type tokenIDs []int32
+
+// DecodeField implements web.FieldDecoder.
+func (t *tokenIDs) DecodeField(d *web.Decoder, name string, raw json.RawMessage) {
+	all, ok := web.Elements[int32](raw)
+	if !ok {
+		d.Unexpected(name, raw, "a list of token ids")
+		return
+	}
+	checkTokens(d, name, all)
+	*t = all
+}
+
+// checkTokens records an error unless all IDs are of the vocabulary.
+func checkTokens(d *web.Decoder, name string, ids []int32) {
+	vocab := d.Limit(vocabLimit)
+	for _, id := range ids {
+		if id < 0 || int(id) >= vocab {
+			d.Fault(name, "found %d, expected a token id below %d", id, vocab)
+		}
+	}
 }

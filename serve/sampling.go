@@ -11,6 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/generate"
 	"github.com/lorafuse/lorafuse/internal/generate/constrain"
 	"github.com/lorafuse/lorafuse/internal/generate/sample"
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 )
 
 // wish holds the sampling parameters of a request.
@@ -90,14 +91,14 @@ func (s *Server) wish(ctx context.Context, r *samplingRequest) (*wish, error) {
 	g.IgnoreEOS = len(g.EOS) == 0
 	if r.CacheSalt != nil {
 		if w.salt = *r.CacheSalt; w.salt == "" {
-			return nil, faulty("cache_salt", "is empty")
+			return nil, web.Faulty("cache_salt", "is empty")
 		}
 	}
 	switch {
 	case r.StreamOptions != nil && !r.Stream:
-		return nil, faulty("stream_options", "goes with stream: true")
+		return nil, web.Faulty("stream_options", "goes with stream: true")
 	case r.Stream && r.PromptLogprobs != nil:
-		return nil, faulty("prompt_logprobs", "do not go with stream: true")
+		return nil, web.Faulty("prompt_logprobs", "do not go with stream: true")
 	}
 	var err error
 	w.grammar, err = s.shape(ctx, &r.shapeRequest)
@@ -107,23 +108,23 @@ func (s *Server) wish(ctx context.Context, r *samplingRequest) (*wish, error) {
 // logitBias maps token IDs to summands of their logits.
 type logitBias map[int32]float32
 
-// decodeField implements fieldDecoder.
-func (b *logitBias) decodeField(d *decoder, name string, raw json.RawMessage) {
+// DecodeField implements web.FieldDecoder.
+func (b *logitBias) DecodeField(d *web.Decoder, name string, raw json.RawMessage) {
 	var given map[string]json.RawMessage
 	if json.Unmarshal(raw, &given) != nil {
-		d.unexpected(name, raw, "an object of token ids and numbers from -100 to 100")
+		d.Unexpected(name, raw, "an object of token ids and numbers from -100 to 100")
 		return
 	}
 	*b = make(logitBias, len(given))
 	for token, raw := range given {
 		id, err := strconv.ParseInt(token, 10, 32)
-		if vocab := d.limits["vocab"]; err != nil || id < 0 || int(id) >= vocab {
-			d.fault(name, "found %.40q, expected a token id below %d", token, vocab)
+		if vocab := d.Limit(vocabLimit); err != nil || id < 0 || int(id) >= vocab {
+			d.Fault(name, "found %.40q, expected a token id below %d", token, vocab)
 			return
 		}
 		x, err := strconv.ParseFloat(string(raw), 32)
 		if err != nil || !(x >= -100 && x <= 100) {
-			d.fault(name, "found %s for token %d, expected a number from -100 to 100", brief(raw), id)
+			d.Fault(name, "found %s for token %d, expected a number from -100 to 100", web.Brief(raw), id)
 			return
 		}
 		(*b)[int32(id)] = float32(x)
@@ -146,21 +147,21 @@ const maxStops = 64
 // stops are stop strings: one string or a list.
 type stops []string
 
-// decodeField implements fieldDecoder.
-func (s *stops) decodeField(d *decoder, name string, raw json.RawMessage) {
+// DecodeField implements web.FieldDecoder.
+func (s *stops) DecodeField(d *web.Decoder, name string, raw json.RawMessage) {
 	var one string
 	if json.Unmarshal(raw, &one) == nil {
 		*s = stops{one}
-	} else if all, ok := elements[string](raw); ok {
+	} else if all, ok := web.Elements[string](raw); ok {
 		*s = all
 	} else {
-		d.unexpected(name, raw, "a string or a list of strings")
+		d.Unexpected(name, raw, "a string or a list of strings")
 	}
 	switch {
 	case len(*s) > maxStops:
-		d.fault(name, "found %d, expected %d or fewer", len(*s), maxStops)
+		d.Fault(name, "found %d, expected %d or fewer", len(*s), maxStops)
 	case slices.Contains(*s, ""):
-		d.fault(name, "a string is empty")
+		d.Fault(name, "a string is empty")
 	}
 }
 
@@ -169,13 +170,13 @@ func (s *stops) decodeField(d *decoder, name string, raw json.RawMessage) {
 func (s *Server) room(w *wish, prompt, given, normal int, param string) error {
 	most := s.options.MaxLength - prompt
 	long := func(param, format string, args ...any) error {
-		f := invalid(param, format, args...)
-		f.code = tooLong
+		f := web.Invalid(param, format, args...)
+		f.Code = tooLong
 		return f
 	}
 	switch {
 	case prompt == 0:
-		return invalid("", "the prompt has no tokens")
+		return web.Invalid("", "the prompt has no tokens")
 	case most < 1:
 		return long("", "the prompt has %d tokens; prompt and answer can have %d together", prompt, s.options.MaxLength)
 	case given > most:
@@ -188,7 +189,7 @@ func (s *Server) room(w *wish, prompt, given, normal int, param string) error {
 	}
 	w.options.MaxNewTokens = min(given, of(s.defaults.MaxNewTokens, given))
 	if w.options.MinNewTokens > w.options.MaxNewTokens {
-		return invalid("min_tokens", "min_tokens: found %d, expected no more than the %d tokens that the answer may have", w.options.MinNewTokens, w.options.MaxNewTokens)
+		return web.Invalid("min_tokens", "min_tokens: found %d, expected no more than the %d tokens that the answer may have", w.options.MinNewTokens, w.options.MaxNewTokens)
 	}
 	return nil
 }

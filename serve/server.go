@@ -20,6 +20,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +31,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
 	"github.com/lorafuse/lorafuse/internal/serve/keys"
 	"github.com/lorafuse/lorafuse/internal/serve/tuning"
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 	"github.com/lorafuse/lorafuse/internal/serve/webpage"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tokenizer"
@@ -101,17 +103,15 @@ type Options struct {
 // Server is an http.Handler. It is safe for concurrent use.
 type Server struct {
 	options    Options
-	routes     *http.ServeMux
+	api        *web.API
 	tokenizer  *tokenizer.Tokenizer
 	format     chatFormat // of the base model
 	defaults   generate.Config
 	eos        []int32 // end-of-sequence tokens of the model, or of the tokenizer
-	keys       keys.Ring
 	started    time.Time
 	vocabulary func() (*constrain.Vocabulary, error) // built at the first use of a grammar
 	pieces     func() [][]byte                       // bytes of each token by ID
 	grammars   grammars
-	unknown    unknownFields
 	embedding  chan struct{} // semaphore: one request at a time
 	draining   atomic.Bool
 }
@@ -133,15 +133,13 @@ func New(o Options) (*Server, error) {
 	or(&o.MaxBody, 32<<20)
 	or(&o.MaxAnswers, 128)
 	or(&o.MaxTopLogprobs, 20)
-	or(&o.BodyTimeout, time.Minute)
-	or(&o.WriteTimeout, 30*time.Second)
 	or(&o.Logger, slog.Default())
 	s := &Server{
 		options: o, tokenizer: o.Tokenizer,
 		started: time.Now(), embedding: make(chan struct{}, 1), grammars: grammars{compiling: make(chan struct{}, 1)},
 	}
-	var err error
-	if s.keys, err = keys.NewRing(o.Keys, o.AdminKeys); err != nil {
+	ring, err := keys.NewRing(o.Keys, o.AdminKeys)
+	if err != nil {
 		return nil, fmt.Errorf("serve: %w", err)
 	}
 	if s.tokenizer == nil {
@@ -171,7 +169,12 @@ func New(o Options) (*Server, error) {
 		tokens, _ := tokenBytes() // on error, tokens appear as in the vocabulary
 		return tokens
 	}
-	s.routes = s.newRoutes()
+	s.api = &web.API{
+		Keys: ring, Key: bearer, KeyExpected: "Authorization: Bearer KEY", Admit: s.admit, Classify: classify, Shape: shape,
+		Limits: map[string]int{"answers": o.MaxAnswers, "logprobs": o.MaxTopLogprobs, vocabLimit: o.Model.Config.VocabSize}, Unsupported: unsupported,
+		Origins: o.Origins, MaxBody: o.MaxBody, BodyTimeout: o.BodyTimeout, WriteTimeout: o.WriteTimeout, Logger: o.Logger,
+	}
+	s.addRoutes()
 	return s, nil
 }
 
@@ -187,52 +190,72 @@ func or[T comparable](v *T, normal T) {
 // progress continue. Call it before http.Server.Shutdown.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// access selects the clients that may use a route.
-type access int
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.api.ServeHTTP(w, r) }
 
-const (
-	everyone access = iota
-	users
-	admins
-)
+// vocabLimit names the size of the vocabulary in the limits of decoders.
+const vocabLimit = "vocab"
+
+// bearer returns the API key of a request.
+func bearer(r *http.Request) string {
+	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return key
+}
+
+// admit refuses requests while the server is shutting down.
+func (s *Server) admit(*web.Call) error {
+	if s.draining.Load() {
+		return web.Draining()
+	}
+	return nil
+}
+
+// salt returns the prefix-cache salt of the client's texts.
+func (s *Server) salt(c *web.Call, chosen string) string {
+	if s.options.SharePrefixCache {
+		return chosen
+	}
+	return c.Who.Salt(chosen)
+}
 
 // endpoint is the handler for a method and a path.
 type endpoint struct {
 	pattern string
-	access  access
-	handle  func(*call) error
+	access  web.Access
+	handle  func(*web.Call) error
 }
 
-func (s *Server) newRoutes() *http.ServeMux {
-	m := http.NewServeMux()
+func (s *Server) addRoutes() {
 	for _, r := range append(s.tuningRoutes(), []endpoint{
-		{"GET /health", everyone, (*call).ok},
-		{"GET /ping", everyone, (*call).ok},
-		{"POST /ping", everyone, (*call).ok},
-		{"GET /ready", everyone, s.ready},
-		{"GET /version", everyone, s.version},
-		{"GET /v1/models", users, s.listModels},
-		{"GET /v1/models/{id...}", users, s.findModel},
-		{"POST /v1/chat/completions", users, s.chat},
-		{"POST /v1/completions", users, s.complete},
-		{"POST /v1/embeddings", users, s.embed},
-		{"POST /tokenize", users, s.tokenize},
-		{"POST /detokenize", users, s.detokenize},
-		{"POST /v1/load_lora_adapter", admins, s.loadAdapter},
-		{"POST /v1/unload_lora_adapter", admins, s.unloadAdapter},
+		{"GET /health", web.Everyone, ok},
+		{"GET /ping", web.Everyone, ok},
+		{"POST /ping", web.Everyone, ok},
+		{"GET /ready", web.Everyone, s.ready},
+		{"GET /version", web.Everyone, s.version},
+		{"GET /v1/models", web.Users, s.listModels},
+		{"GET /v1/models/{id...}", web.Users, s.findModel},
+		{"POST /v1/chat/completions", web.Users, s.chat},
+		{"POST /v1/completions", web.Users, s.complete},
+		{"POST /v1/embeddings", web.Users, s.embed},
+		{"POST /tokenize", web.Users, s.tokenize},
+		{"POST /detokenize", web.Users, s.detokenize},
+		{"POST /v1/load_lora_adapter", web.Admins, s.loadAdapter},
+		{"POST /v1/unload_lora_adapter", web.Admins, s.unloadAdapter},
 	}...) {
-		if r.access == admins && (!s.options.AllowAdapterUpdates || s.options.Engine == nil) {
+		if r.access == web.Admins && (!s.options.AllowAdapterUpdates || s.options.Engine == nil) {
 			continue
 		}
-		m.Handle(r.pattern, route{s, r.access, r.handle})
+		s.api.Handle(r.pattern, r.access, r.handle)
 	}
 	for pattern, h := range webpage.Routes() {
-		m.Handle(pattern, route{s, everyone, func(c *call) error {
-			h.ServeHTTP(c, c.request)
+		s.api.Handle(pattern, web.Everyone, func(c *web.Call) error {
+			h.ServeHTTP(c, c.Request)
 			return nil
-		}})
+		})
 	}
-	return m
 }
 
 // tuningRoutes returns the endpoints for files and jobs.
@@ -242,37 +265,39 @@ func (s *Server) tuningRoutes() []endpoint {
 		return nil
 	}
 	return []endpoint{
-		{"POST /v1/files", users, s.uploadFile},
-		{"GET /v1/files", users, s.listFiles},
-		{"GET /v1/files/{id}", users, s.findFile},
-		{"GET /v1/files/{id}/content", users, s.readFile},
-		{"DELETE /v1/files/{id}", users, s.deleteFile},
-		{"POST /v1/fine_tuning/jobs", users, s.createJob},
-		{"GET /v1/fine_tuning/jobs", users, s.listJobs},
-		{"GET /v1/fine_tuning/jobs/{id}", users, job(t.Job)},
-		{"POST /v1/fine_tuning/jobs/{id}/cancel", users, job(t.Cancel)},
-		{"POST /v1/fine_tuning/jobs/{id}/pause", users, job(t.Pause)},
-		{"POST /v1/fine_tuning/jobs/{id}/resume", users, job(t.Resume)},
-		{"GET /v1/fine_tuning/jobs/{id}/events", users, s.listEvents},
-		{"GET /v1/fine_tuning/jobs/{id}/checkpoints", users, s.listCheckpoints},
-		{"DELETE /v1/models/{id...}", users, s.deleteModel},
+		{"POST /v1/files", web.Users, s.uploadFile},
+		{"GET /v1/files", web.Users, s.listFiles},
+		{"GET /v1/files/{id}", web.Users, s.findFile},
+		{"GET /v1/files/{id}/content", web.Users, s.readFile},
+		{"DELETE /v1/files/{id}", web.Users, s.deleteFile},
+		{"POST /v1/fine_tuning/jobs", web.Users, s.createJob},
+		{"GET /v1/fine_tuning/jobs", web.Users, s.listJobs},
+		{"GET /v1/fine_tuning/jobs/{id}", web.Users, job(t.Job)},
+		{"POST /v1/fine_tuning/jobs/{id}/cancel", web.Users, job(t.Cancel)},
+		{"POST /v1/fine_tuning/jobs/{id}/pause", web.Users, job(t.Pause)},
+		{"POST /v1/fine_tuning/jobs/{id}/resume", web.Users, job(t.Resume)},
+		{"GET /v1/fine_tuning/jobs/{id}/events", web.Users, s.listEvents},
+		{"GET /v1/fine_tuning/jobs/{id}/checkpoints", web.Users, s.listCheckpoints},
+		{"DELETE /v1/models/{id...}", web.Users, s.deleteModel},
 	}
 }
 
-func (c *call) ok() error {
+func ok(c *web.Call) error {
+	c.Quiet = true
 	c.WriteHeader(http.StatusOK)
 	return nil
 }
 
-func (s *Server) ready(c *call) error {
-	if s.draining.Load() {
-		return errDraining()
+func (s *Server) ready(c *web.Call) error {
+	c.Quiet = true
+	if err := s.admit(c); err != nil {
+		return err
 	}
-	return c.ok()
+	return ok(c)
 }
 
-func (s *Server) version(c *call) error {
-	return c.json(struct {
+func (s *Server) version(c *web.Call) error {
+	return c.JSON(struct {
 		Version string `json:"version"`
 	}{s.options.Version})
 }

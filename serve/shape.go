@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/lorafuse/lorafuse/internal/generate/constrain"
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 )
 
 // shapeRequest holds the fields that constrain answers.
@@ -29,7 +30,7 @@ func (s *Server) shape(ctx context.Context, r *shapeRequest) (found *constrain.G
 	var from string // name of the field
 	set := func(name, field string, schema json.RawMessage) error {
 		if found != nil {
-			return faulty(name, "the answer is kept to %s already", from)
+			return web.Faulty(name, "the answer is kept to %s already", from)
 		}
 		from = name
 		if schema == nil {
@@ -42,11 +43,11 @@ func (s *Server) shape(ctx context.Context, r *shapeRequest) (found *constrain.G
 	if f := r.Format; f != nil {
 		switch {
 		case f.Type == "":
-			return nil, faulty("response_format.type", "is missing, expected text, json_object or json_schema")
+			return nil, web.Faulty("response_format.type", "is missing, expected text, json_object or json_schema")
 		case f.Type == "json_object":
 			err = set("response_format", "", nil)
 		case f.Type == "json_schema" && f.Schema.Schema == nil:
-			err = faulty("response_format.json_schema.schema", "is missing")
+			err = web.Faulty("response_format.json_schema.schema", "is missing")
 		case f.Type == "json_schema":
 			err = set("response_format", "response_format.json_schema.schema", f.Schema.Schema)
 		}
@@ -81,7 +82,7 @@ func grammarFailure(field string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return faulty(field, "%v", err)
+	return web.Faulty(field, "%v", err)
 }
 
 const (

@@ -2,15 +2,17 @@ package serve
 
 import (
 	"net/http"
+
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 )
 
 // events writes the answer to a request as server-sent events. The status is sent with the first
 // event, so an error before it is answered with its own status.
-type events struct{ call *call }
+type events struct{ call *web.Call }
 
 // send writes an event.
 func (e events) send(v any) error {
-	b, err := marshal(v)
+	b, err := web.Marshal(v)
 	if err != nil {
 		return err
 	}
@@ -26,15 +28,14 @@ func (e events) end() error { return e.write("data: [DONE]\n\n") }
 // fail writes err as the last event of an answer. If no event was written yet, it returns err to be
 // answered as usual.
 func (e events) fail(err error) error {
-	if err == nil || e.call.status == 0 {
+	if err == nil || e.call.Status == 0 {
 		return err
 	}
-	f := failureOf(err)
-	e.call.failed(f)
-	if f.status == statusGone {
+	f := e.call.Failed(err)
+	if f.Status == web.StatusGone {
 		return nil
 	}
-	if err := e.send(f); err != nil {
+	if err := e.send(shape(f, http.Header{})); err != nil {
 		return nil // the client has disconnected
 	}
 	return e.end()
@@ -42,7 +43,7 @@ func (e events) fail(err error) error {
 
 func (e events) write(s string) error {
 	c := e.call
-	if c.status == 0 {
+	if c.Status == 0 {
 		h := c.Header()
 		h.Set("Content-Type", "text/event-stream")
 		h.Set("Cache-Control", "no-cache")
@@ -50,13 +51,7 @@ func (e events) write(s string) error {
 		c.WriteHeader(http.StatusOK)
 	}
 	if _, err := c.Write([]byte(s)); err != nil {
-		return gone{err}
+		return err
 	}
-	if err := c.control.Flush(); err != nil {
-		return gone{err}
-	}
-	return nil
+	return c.Flush()
 }
-
-// gone is the error of a client that has disconnected or does not read.
-type gone struct{ error }

@@ -1,5 +1,7 @@
 package serve
 
+import "github.com/lorafuse/lorafuse/internal/serve/web"
+
 // tokenizeRequest is the body of POST /tokenize.
 type tokenizeRequest struct {
 	conversationRequest
@@ -9,9 +11,9 @@ type tokenizeRequest struct {
 }
 
 // tokenize handles POST /tokenize, with the fields of vLLM.
-func (s *Server) tokenize(c *call) error {
+func (s *Server) tokenize(c *web.Call) error {
 	r := tokenizeRequest{conversationRequest: newConversationRequest()}
-	if err := c.decode(&r); err != nil {
+	if err := c.Decode(&r); err != nil {
 		return err
 	}
 	t, err := s.target(c, r.Model)
@@ -22,16 +24,16 @@ func (s *Server) tokenize(c *call) error {
 	var ids []int32
 	switch {
 	case r.Prompt != nil && r.Messages != nil:
-		return faulty("prompt", "is given besides messages")
+		return web.Faulty("prompt", "is given besides messages")
 	case r.Prompt != nil:
 		ids, err = s.encode(prompt{text: *r.Prompt}, r.AddSpecialTokens == nil || *r.AddSpecialTokens)
 	case r.Messages != nil:
 		var k *conversation
 		if k, err = s.conversation(r.conversationRequest, s.formatOf(t)); err == nil {
-			ids, err = s.prompt(c.request.Context(), k)
+			ids, err = s.prompt(c.Request.Context(), k)
 		}
 	default:
-		return faulty("prompt", "is missing, and so is messages")
+		return web.Faulty("prompt", "is missing, and so is messages")
 	}
 	if err != nil {
 		return err
@@ -48,7 +50,7 @@ func (s *Server) tokenize(c *call) error {
 			answer.Strings = append(answer.Strings, token)
 		}
 	}
-	return c.json(answer)
+	return c.JSON(answer)
 }
 
 // detokenizeRequest is the body of POST /detokenize.
@@ -58,13 +60,13 @@ type detokenizeRequest struct {
 }
 
 // detokenize handles POST /detokenize.
-func (s *Server) detokenize(c *call) error {
+func (s *Server) detokenize(c *web.Call) error {
 	var r detokenizeRequest
-	if err := c.decode(&r); err != nil {
+	if err := c.Decode(&r); err != nil {
 		return err
 	}
 	if r.Tokens == nil {
-		return faulty("tokens", "is missing")
+		return web.Faulty("tokens", "is missing")
 	}
 	t, err := s.target(c, r.Model)
 	if err != nil {
@@ -75,7 +77,7 @@ func (s *Server) detokenize(c *call) error {
 	if err != nil {
 		return invalidBecause("tokens", err)
 	}
-	return c.json(struct {
+	return c.JSON(struct {
 		Prompt string `json:"prompt"`
 	}{text})
 }

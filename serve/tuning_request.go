@@ -3,10 +3,10 @@ package serve
 import (
 	"encoding/json"
 	"maps"
-	"reflect"
 	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/serve/tuning"
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
@@ -42,14 +42,14 @@ type adapterSettings json.RawMessage
 // maxAdapter is the maximum size of the adapter settings in bytes.
 const maxAdapter = 64 << 10
 
-// decodeField implements fieldDecoder.
-func (a *adapterSettings) decodeField(d *decoder, name string, raw json.RawMessage) {
+// DecodeField implements web.FieldDecoder.
+func (a *adapterSettings) DecodeField(d *web.Decoder, name string, raw json.RawMessage) {
 	var object map[string]any
 	if json.Unmarshal(raw, &object) != nil {
-		d.unexpected(name, raw, "an object with the keys of PEFT's LoraConfig")
+		d.Unexpected(name, raw, "an object with the keys of PEFT's LoraConfig")
 	}
 	if len(raw) > maxAdapter {
-		d.fault(name, "has %d bytes, at most %d", len(raw), maxAdapter)
+		d.Fault(name, "has %d bytes, at most %d", len(raw), maxAdapter)
 	}
 	*a = adapterSettings(raw)
 }
@@ -58,11 +58,11 @@ func (a *adapterSettings) decodeField(d *decoder, name string, raw json.RawMessa
 func (b *jobRequest) request() (r tuning.Request, err error) {
 	switch {
 	case b.Model == nil:
-		return r, faulty("model", "is missing")
+		return r, web.Faulty("model", "is missing")
 	case b.TrainingFile == nil:
-		return r, faulty("training_file", "is missing")
+		return r, web.Faulty("training_file", "is missing")
 	case len(b.Integrations) > 0:
-		return r, faulty("integrations", "not supported")
+		return r, web.Faulty("integrations", "not supported")
 	}
 	r = tuning.Request{
 		Model: *b.Model, TrainingFile: *b.TrainingFile, ValidationFile: b.ValidationFile, Suffix: b.Suffix,
@@ -77,14 +77,14 @@ func (b *jobRequest) request() (r tuning.Request, err error) {
 		return r, err
 	}
 	if len(b.Hyperparameters) > 0 {
-		return r, faulty("hyperparameters", "is given besides method, expected within that")
+		return r, web.Faulty("hyperparameters", "is given besides method, expected within that")
 	}
 	r.Method = tuning.Method(b.Method.Type)
 	switch b.Method.Type {
 	case "":
-		return r, faulty("method.type", "is missing, expected %s or %s", tuning.Supervised, tuning.DPO)
+		return r, web.Faulty("method.type", "is missing, expected %s or %s", tuning.Supervised, tuning.DPO)
 	case "reinforcement":
-		return r, faulty("method.type", "reinforcement is not supported, expected %s or %s", tuning.Supervised, tuning.DPO)
+		return r, web.Faulty("method.type", "reinforcement is not supported, expected %s or %s", tuning.Supervised, tuning.DPO)
 	}
 	var given map[string]json.RawMessage
 	for _, x := range []struct {
@@ -94,7 +94,7 @@ func (b *jobRequest) request() (r tuning.Request, err error) {
 		switch {
 		case x.details == nil:
 		case x.name != b.Method.Type:
-			return r, faulty("method."+x.name, "is given besides type %s", b.Method.Type)
+			return r, web.Faulty("method."+x.name, "is given besides type %s", b.Method.Type)
 		default:
 			given = x.details.Hyperparameters
 		}
@@ -119,13 +119,12 @@ func hyperparametersOf(within string, values map[string]json.RawMessage, m tunin
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if !slices.Contains(known, name) {
-			return h, faulty(within+name, "is no hyperparameter of the method %s%s", m, suggest.DidYouMean(name, known))
+			return h, web.Faulty(within+name, "is no hyperparameter of the method %s%s", m, suggest.DidYouMean(name, known))
 		}
 	}
 	var r hyperparametersRequest
-	var d decoder
-	if d.object(reflect.ValueOf(&r).Elem(), values, within); d.err != nil {
-		return h, d.err
+	if err := web.DecodeObject(&r, values, within); err != nil {
+		return h, err
 	}
 	return tuning.Hyperparameters(r), nil
 }

@@ -10,11 +10,12 @@ import (
 	"github.com/lorafuse/lorafuse/internal/fork"
 	"github.com/lorafuse/lorafuse/internal/generate"
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 )
 
 // work holds the engine requests of an API request and their results.
 type work struct {
-	call     *call
+	call     *web.Call
 	engine   Engine
 	model    string // name in the request
 	wish     *wish
@@ -40,7 +41,7 @@ type details struct {
 }
 
 // work returns the engine requests for prompts.
-func (s *Server) work(c *call, t *target, w *wish, prompts [][]int32) (*work, error) {
+func (s *Server) work(c *web.Call, t *target, w *wish, prompts [][]int32) (*work, error) {
 	job := &work{call: c, engine: s.options.Engine, model: t.name, wish: w, prompt: map[int][]generate.Logprobs{}}
 	job.usage.Details = &details{}
 	for _, ids := range prompts {
@@ -49,7 +50,7 @@ func (s *Server) work(c *call, t *target, w *wish, prompts [][]int32) (*work, er
 			return nil, err
 		}
 		job.requests = append(job.requests, batching.Request{
-			Prompt: ids, Adapter: t.adapter, Lease: t.lease, Answers: answers, PromptLogprobs: w.promptLogprobs >= 0, Client: c.client, Salt: c.salt(w.salt),
+			Prompt: ids, Adapter: t.adapter, Lease: t.lease, Answers: answers, PromptLogprobs: w.promptLogprobs >= 0, Client: c.Client, Salt: s.salt(c, w.salt),
 		})
 		job.usage.Prompt += len(ids)
 	}
@@ -70,7 +71,7 @@ type step struct {
 // first error ends all requests.
 func (j *work) run(idle func() error, each func(choice int, t batching.Token) error) error {
 	defer j.log()
-	ctx, cancel := context.WithCancel(j.call.request.Context())
+	ctx, cancel := context.WithCancel(j.call.Request.Context())
 	var group fork.Group
 	defer group.Wait()
 	defer cancel()
@@ -162,7 +163,7 @@ func (j *work) take(x step, each func(choice int, t batching.Token) error) error
 
 // log records the token counts and times of the request in the log.
 func (j *work) log() {
-	j.call.note(
+	j.call.Note(
 		slog.Int("prompt_tokens", j.usage.Prompt), slog.Int("cached_tokens", j.usage.Details.Cached), slog.Int("answer_tokens", j.usage.Answer),
 		slog.String("finish", string(j.finish)),
 		slog.Duration("queued", j.times.Queued), slog.Duration("prefill", j.times.Prefill), slog.Duration("decode", j.times.Decode),

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/lorafuse/lorafuse/internal/serve/keys"
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 	"github.com/lorafuse/lorafuse/lora"
 )
 
@@ -44,7 +44,7 @@ const urlLife = time.Hour
 // files are the files that can be downloaded.
 var files = []string{lora.ConfigFile, lora.WeightsFile}
 
-func (s *Server) externalURLs(c *call) error {
+func (s *Server) externalURLs(c *web.Call) error {
 	p, err := s.checkpoint(c)
 	if err != nil {
 		return err
@@ -52,9 +52,9 @@ func (s *Server) externalURLs(c *call) error {
 	if p.Kind != externalKind.folder {
 		return invalid("found %s, expected external_weights", p.URI())
 	}
-	base := "http://" + c.request.Host
-	if c.request.TLS != nil || c.request.Header.Get("X-Forwarded-Proto") == "https" {
-		base = "https://" + c.request.Host
+	base := "http://" + c.Request.Host
+	if c.Request.TLS != nil || c.Request.Header.Get("X-Forwarded-Proto") == "https" {
+		base = "https://" + c.Request.Host
 	}
 	until := time.Now().Add(urlLife).Truncate(time.Second)
 	urls := map[string]string{}
@@ -63,16 +63,16 @@ func (s *Server) externalURLs(c *call) error {
 		q := url.Values{"expires": {strconv.FormatInt(until.Unix(), 10)}, "signature": {s.signature.sign(at, until.Unix())}}
 		urls[file] = base + root + "external_weights/" + at + "?" + q.Encode()
 	}
-	return c.json(map[string]any{"urls": urls, "expires": until.UTC()})
+	return c.JSON(map[string]any{"urls": urls, "expires": until.UTC()})
 }
 
-func (s *Server) download(c *call) error {
-	r := c.request
+func (s *Server) download(c *web.Call) error {
+	r := c.Request
 	run, name, file := r.PathValue("run"), r.PathValue("name"), r.PathValue("file")
 	until, err := strconv.ParseInt(r.URL.Query().Get("expires"), 10, 64)
 	right := s.signature.sign(path.Join(run, name, file), until)
 	if err != nil || !hmac.Equal([]byte(right), []byte(r.URL.Query().Get("signature"))) || time.Now().Unix() > until {
-		return &failure{status: http.StatusForbidden, message: "the URL is not signed, or too old"}
+		return &web.Failure{Status: http.StatusForbidden, Message: "the URL is not signed, or too old"}
 	}
 	p, err := s.store.at(keys.Client{}, run, externalKind.folder, name)
 	if err != nil {
@@ -89,16 +89,11 @@ func (s *Server) download(c *call) error {
 		return err
 	}
 	defer f.Close()
-	return c.file(f)
-}
-
-// file writes a file.
-func (c *call) file(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
 	c.Header().Set("Content-Type", "application/octet-stream")
-	http.ServeContent(c, c.request, "", info.ModTime(), f)
+	http.ServeContent(c, c.Request, "", info.ModTime(), f)
 	return nil
 }

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/lorafuse/lorafuse/internal/serve/keys"
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 )
 
 // trainee is a model in training.
@@ -67,7 +67,7 @@ func (s *Server) addModel(x *tenant, number int64) (*trainee, error) {
 		return nil, fmt.Errorf("%w: %s", errEnded, x.why)
 	}
 	if len(s.models) >= maxModels {
-		return nil, &failure{status: http.StatusTooManyRequests, message: fmt.Sprintf("there are %d models, as many as may be", maxModels), retry: "5"}
+		return nil, full(5, "there are %d models, as many as may be", maxModels)
 	}
 	m := &trainee{id: id, tenant: x}
 	m.lane = newLane(0, func() { s.unload(m) })
@@ -96,7 +96,7 @@ func (s *Server) unload(m *trainee) {
 
 // later queues a call of a model and answers with its future. If a call with the same number was
 // queued before, it answers with the future of that call.
-func (s *Server) later(c *call, m *trainee, number, size int64, do func(ctx context.Context) (answer, error)) error {
+func (s *Server) later(c *web.Call, m *trainee, number, size int64, do func(ctx context.Context) (answer, error)) error {
 	if err := s.open(); err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (s *Server) later(c *call, m *trainee, number, size int64, do func(ctx cont
 			return err
 		}
 	}
-	return c.promise(f, m.id, nil)
+	return promise(c, f, m.id, nil)
 }
 
 // guard runs do and returns a panic as an error of that call.
@@ -147,26 +147,26 @@ func (s *Server) failed(err error) answer {
 }
 
 // promise answers with a future.
-func (c *call) promise(f *future, model string, sequences []string) error {
+func promise(c *web.Call, f *future, model string, sequences []string) error {
 	type promise struct {
 		ID        string   `json:"request_id"`
 		Model     string   `json:"model_id,omitempty"`
 		Sequences []string `json:"sample_sequence_ids,omitempty"`
 	}
-	return c.json(promise{f.id, model, sequences})
+	return c.JSON(promise{f.id, model, sequences})
 }
 
 // retrieve answers with the result of a future, for which it waits up to the poll timeout.
-func (s *Server) retrieve(c *call) error {
-	c.quiet = true
+func (s *Server) retrieve(c *web.Call) error {
+	c.Quiet = true
 	var r struct {
 		ID string `json:"request_id"`
 	}
-	if err := c.read(&r); err != nil {
+	if err := c.Decode(&r); err != nil {
 		return err
 	}
 	f := s.futures.find(r.ID)
-	if f == nil || !c.who.Sees(f.owner) {
+	if f == nil || !c.Who.Sees(f.owner) {
 		return notFound("request %.100q; what a server before this one had is lost", r.ID)
 	}
 	if f.tenant != nil {
@@ -174,16 +174,16 @@ func (s *Server) retrieve(c *call) error {
 	}
 	hold := time.NewTimer(s.options.Poll)
 	defer hold.Stop()
-	if !s.futures.wait(c.request.Context(), f, hold.C, s.draining) {
-		return c.json(map[string]any{"type": "try_again", "request_id": f.id, "queue_state": "active", "queue_state_reason": nil})
+	if !s.futures.wait(c.Request.Context(), f, hold.C, s.draining) {
+		return c.JSON(map[string]any{"type": "try_again", "request_id": f.id, "queue_state": "active", "queue_state_reason": nil})
 	}
 	switch a := f.answer; {
 	case a.failed != nil:
-		return c.json(a.failed)
+		return c.JSON(a.failed)
 	case a.proto != nil:
-		return c.bytes("application/x-protobuf", a.proto)
+		return c.Bytes("application/x-protobuf", a.proto)
 	default:
-		return c.bytes("application/json", a.json)
+		return c.Bytes("application/json", a.json)
 	}
 }
 
@@ -196,22 +196,22 @@ func number(seq *int64) (int64, error) {
 }
 
 // getInfo answers with the description of a model.
-func (s *Server) getInfo(c *call) error {
+func (s *Server) getInfo(c *web.Call) error {
 	var r struct {
 		Model string `json:"model_id"`
 	}
-	if err := c.read(&r); err != nil {
+	if err := c.Decode(&r); err != nil {
 		return err
 	}
-	m, err := s.model(c.who, r.Model)
+	m, err := s.model(c.Who, r.Model)
 	if err != nil {
 		return err
 	}
 	run := m.current()
 	if run == nil {
-		return &failure{status: http.StatusBadRequest, message: fmt.Sprintf("model %s is not begun yet", m.id)}
+		return invalid("model %s is not begun yet", m.id)
 	}
-	return c.json(map[string]any{
+	return c.JSON(map[string]any{
 		"type": "get_info", "model_id": m.id, "is_lora": true, "lora_rank": run.Adapter.Rank, "model_name": s.options.Name,
 		"model_data":       map[string]any{"arch": s.options.Model.Config.ModelType, "model_name": s.options.Name, "tokenizer_id": s.options.TokenizerID},
 		"optimizer_config": optimizerConfig(run.Adapter),

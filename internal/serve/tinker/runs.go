@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 )
 
 // This file implements the queries about runs and checkpoints.
@@ -67,10 +69,10 @@ func showRun(r *run, all []*checkpoint) *shownRun {
 }
 
 // page reads the limit and offset of a list request.
-func (c *call) page(normal int) (limit, offset int, err error) {
+func page(c *web.Call, normal int) (limit, offset int, err error) {
 	limit = normal
 	for name, to := range map[string]*int{"limit": &limit, "offset": &offset} {
-		text := c.request.URL.Query().Get(name)
+		text := c.Request.URL.Query().Get(name)
 		if text == "" {
 			continue
 		}
@@ -94,23 +96,23 @@ type cursor struct {
 	Total  int `json:"total_count"`
 }
 
-func (s *Server) listRuns(c *call) error {
-	limit, offset, err := c.page(20)
+func (s *Server) listRuns(c *web.Call) error {
+	limit, offset, err := page(c, 20)
 	if err != nil {
 		return err
 	}
-	runs, checkpoints := s.store.list(c.who)
+	runs, checkpoints := s.store.list(c.Who)
 	shown := []*shownRun{}
 	for _, r := range part(runs, limit, offset) {
 		shown = append(shown, showRun(&r, checkpoints))
 	}
-	return c.json(map[string]any{"training_runs": shown, "cursor": cursor{offset, limit, len(runs)}})
+	return c.JSON(map[string]any{"training_runs": shown, "cursor": cursor{offset, limit, len(runs)}})
 }
 
 // findRun returns the run in the path of a request.
-func (s *Server) findRun(c *call) (*run, []*checkpoint, error) {
-	id := c.request.PathValue("run")
-	runs, checkpoints := s.store.list(c.who)
+func (s *Server) findRun(c *web.Call) (*run, []*checkpoint, error) {
+	id := c.Request.PathValue("run")
+	runs, checkpoints := s.store.list(c.Who)
 	for _, r := range runs {
 		if r.ID == id {
 			return &r, checkpoints, nil
@@ -119,15 +121,15 @@ func (s *Server) findRun(c *call) (*run, []*checkpoint, error) {
 	return nil, nil, fmt.Errorf("%w: training run %.100q", ErrNotFound, id)
 }
 
-func (s *Server) getRun(c *call) error {
+func (s *Server) getRun(c *web.Call) error {
 	r, checkpoints, err := s.findRun(c)
 	if err != nil {
 		return err
 	}
-	return c.json(showRun(r, checkpoints))
+	return c.JSON(showRun(r, checkpoints))
 }
 
-func (s *Server) listCheckpoints(c *call) error {
+func (s *Server) listCheckpoints(c *web.Call) error {
 	r, checkpoints, err := s.findRun(c)
 	if err != nil {
 		return err
@@ -138,30 +140,30 @@ func (s *Server) listCheckpoints(c *call) error {
 			shown = append(shown, showCheckpoint(p))
 		}
 	}
-	return c.json(map[string]any{"checkpoints": shown, "cursor": nil})
+	return c.JSON(map[string]any{"checkpoints": shown, "cursor": nil})
 }
 
-func (s *Server) listAll(c *call) error {
-	limit, offset, err := c.page(100)
+func (s *Server) listAll(c *web.Call) error {
+	limit, offset, err := page(c, 100)
 	if err != nil {
 		return err
 	}
-	_, checkpoints := s.store.list(c.who)
+	_, checkpoints := s.store.list(c.Who)
 	shown := []*shownCheckpoint{}
 	for _, p := range part(checkpoints, limit, offset) {
 		shown = append(shown, showCheckpoint(p))
 	}
-	return c.json(map[string]any{"checkpoints": shown, "cursor": cursor{offset, limit, len(checkpoints)}})
+	return c.JSON(map[string]any{"checkpoints": shown, "cursor": cursor{offset, limit, len(checkpoints)}})
 }
 
 // checkpoint returns the checkpoint in the path of a request.
-func (s *Server) checkpoint(c *call) (*checkpoint, error) {
-	return s.store.at(c.who, c.request.PathValue("run"), c.request.PathValue("kind"), c.request.PathValue("name"))
+func (s *Server) checkpoint(c *web.Call) (*checkpoint, error) {
+	return s.store.at(c.Who, c.Request.PathValue("run"), c.Request.PathValue("kind"), c.Request.PathValue("name"))
 }
 
-func (s *Server) deleteCheckpoint(c *call) error {
+func (s *Server) deleteCheckpoint(c *web.Call) error {
 	p, err := s.checkpoint(c)
-	if errors.Is(err, ErrNotFound) && s.store.wasRemoved(c.who, scheme+c.request.PathValue("run")+"/"+c.request.PathValue("kind")+"/"+c.request.PathValue("name")) {
+	if errors.Is(err, ErrNotFound) && s.store.wasRemoved(c.Who, scheme+c.Request.PathValue("run")+"/"+c.Request.PathValue("kind")+"/"+c.Request.PathValue("name")) {
 		err = nil // by this client, which missed the response
 	}
 	if err == nil && p != nil {
@@ -174,11 +176,11 @@ func (s *Server) deleteCheckpoint(c *call) error {
 	return nil
 }
 
-func (s *Server) setTTL(c *call) error {
+func (s *Server) setTTL(c *web.Call) error {
 	var r struct {
 		TTL *int64 `json:"ttl_seconds"`
 	}
-	if err := c.read(&r); err != nil {
+	if err := c.Decode(&r); err != nil {
 		return err
 	}
 	p, err := s.checkpoint(c)
@@ -196,18 +198,18 @@ func (s *Server) setTTL(c *call) error {
 	return nil
 }
 
-func (s *Server) weightsInfo(c *call) error {
+func (s *Server) weightsInfo(c *web.Call) error {
 	var r struct {
 		Path string `json:"tinker_path"`
 	}
-	if err := c.read(&r); err != nil {
+	if err := c.Decode(&r); err != nil {
 		return err
 	}
-	p, err := s.store.find(c.who, r.Path)
+	p, err := s.store.find(c.Who, r.Path)
 	if err != nil {
 		return err
 	}
-	return c.json(map[string]any{
+	return c.JSON(map[string]any{
 		"base_model": p.BaseModel, "is_lora": true, "lora_rank": p.Adapter.Rank, "optimizer_config": optimizerConfig(p.Adapter),
 		"train_attn": p.Adapter.Attention, "train_mlp": p.Adapter.MLP, "train_unembed": p.Adapter.Unembed,
 	})
@@ -215,31 +217,31 @@ func (s *Server) weightsInfo(c *call) error {
 
 // Calls that clients make before any other.
 
-func (s *Server) health(c *call) error {
-	c.quiet = true
-	return c.json(map[string]any{"status": "ok"})
+func (s *Server) health(c *web.Call) error {
+	c.Quiet = true
+	return c.JSON(map[string]any{"status": "ok"})
 }
 
-func (s *Server) clientConfig(c *call) error {
-	return c.json(map[string]any{
+func (s *Server) clientConfig(c *web.Call) error {
+	return c.JSON(map[string]any{
 		"pjwt_auth_enabled": false, "credential_default_source": "api_key", "parallel_fwdbwd_chunks": true, "proto_compress_fwdbwd": false,
 		"sample_max_concurrent_requests": s.options.MaxSamples, "sample_use_retrieve_futures": false, "sample_join_sampling_session": false, "custom_loss_server_side": false,
 	})
 }
 
-func (s *Server) dynamicConfig(c *call) error {
-	c.quiet = true
-	return c.json(map[string]any{"refresh_interval_sec": 300, "sample_cancel_enabled": false, "sample_cancel_max_batch_size": 64})
+func (s *Server) dynamicConfig(c *web.Call) error {
+	c.Quiet = true
+	return c.JSON(map[string]any{"refresh_interval_sec": 300, "sample_cancel_enabled": false, "sample_cancel_max_batch_size": 64})
 }
 
-func (s *Server) capabilities(c *call) error {
-	return c.json(map[string]any{"supported_models": []map[string]any{
+func (s *Server) capabilities(c *web.Call) error {
+	return c.JSON(map[string]any{"supported_models": []map[string]any{
 		{"model_name": s.options.Name, "max_context_length": s.options.MaxLength, "trainable": true, "sampleable": true},
 	}})
 }
 
 // telemetry accepts the telemetry of clients and discards it.
-func (s *Server) telemetry(c *call) error {
-	c.quiet = true
-	return c.json(map[string]any{"status": "accepted"})
+func (s *Server) telemetry(c *web.Call) error {
+	c.Quiet = true
+	return c.JSON(map[string]any{"status": "accepted"})
 }

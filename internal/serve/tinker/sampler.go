@@ -9,13 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/lorafuse/lorafuse/internal/generate"
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
 	"github.com/lorafuse/lorafuse/internal/serve/keys"
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 )
 
 // sampler is a sampling session: weights that a client samples from.
@@ -80,17 +80,17 @@ func (s *Server) source(who keys.Client, base, path string) (*weights, error) {
 	return s.saved(p), nil
 }
 
-func (s *Server) createSampler(c *call) error {
+func (s *Server) createSampler(c *web.Call) error {
 	var r struct {
 		Session string `json:"session_id"`
 		Number  *int64 `json:"sampling_session_seq_id"`
 		Base    string `json:"base_model"`
 		Path    string `json:"model_path"`
 	}
-	if err := c.read(&r); err != nil {
+	if err := c.Decode(&r); err != nil {
 		return err
 	}
-	x, err := s.session(c.who, r.Session)
+	x, err := s.session(c.Who, r.Session)
 	if err != nil {
 		return err
 	}
@@ -100,12 +100,12 @@ func (s *Server) createSampler(c *call) error {
 	if err := s.open(); err != nil {
 		return err
 	}
-	w, err := s.source(c.who, r.Base, r.Path)
+	w, err := s.source(c.Who, r.Base, r.Path)
 	if err != nil {
 		return err
 	}
 	if w != nil { // reports errors of the weights early
-		if err := s.hold(c.request.Context(), w); err != nil {
+		if err := s.hold(c.Request.Context(), w); err != nil {
 			return err
 		}
 		w.release()
@@ -114,15 +114,15 @@ func (s *Server) createSampler(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.json(map[string]any{"type": "create_sampling_session", "sampling_session_id": found.id})
+	return c.JSON(map[string]any{"type": "create_sampling_session", "sampling_session_id": found.id})
 }
 
-func (s *Server) getSampler(c *call) error {
-	x, err := s.sampler(c.who, c.request.PathValue("sampler"))
+func (s *Server) getSampler(c *web.Call) error {
+	x, err := s.sampler(c.Who, c.Request.PathValue("sampler"))
 	if err != nil {
 		return err
 	}
-	return c.json(map[string]any{"sampler_id": x.id, "base_model": s.options.Name, "model_path": orNull(x.path)})
+	return c.JSON(map[string]any{"sampler_id": x.id, "base_model": s.options.Name, "model_path": orNull(x.path)})
 }
 
 // sampleRequest is the protocol's SampleRequest.
@@ -162,9 +162,9 @@ type params struct {
 	TopP        *float64        `json:"top_p"`
 }
 
-func (s *Server) sample(c *call) error {
+func (s *Server) sample(c *web.Call) error {
 	var r sampleRequest
-	if err := c.read(&r); err != nil {
+	if err := c.Decode(&r); err != nil {
 		return err
 	}
 	if err := s.open(); err != nil {
@@ -172,9 +172,9 @@ func (s *Server) sample(c *call) error {
 	}
 	var w *weights
 	var x *tenant
-	ctx, client, id := s.context, c.who.Name, newID()
+	ctx, client, id := s.context, c.Who.Name, newID()
 	if r.Sampler != "" {
-		found, err := s.sampler(c.who, r.Sampler)
+		found, err := s.sampler(c.Who, r.Sampler)
 		if err != nil {
 			return err
 		}
@@ -185,7 +185,7 @@ func (s *Server) sample(c *call) error {
 		ctx, client, id = x.context, x.id, found.id+":"+strconv.FormatInt(*r.Seq, 10)
 	} else {
 		var err error
-		if w, err = s.source(c.who, r.Base, r.Path); err != nil {
+		if w, err = s.source(c.Who, r.Base, r.Path); err != nil {
 			return err
 		}
 	}
@@ -199,16 +199,16 @@ func (s *Server) sample(c *call) error {
 	}
 	salt := ""
 	if !s.options.SharePrefixCache {
-		salt = c.who.Salt("")
+		salt = c.Who.Salt("")
 	}
 	f := s.futures.find(id)
 	if f == nil {
 		if s.sampling.Add(1) > int64(s.options.MaxSamples) {
 			s.sampling.Add(-1)
-			return &failure{status: http.StatusTooManyRequests, message: fmt.Sprintf("%d requests sample already, as many as may", s.options.MaxSamples), retry: "1"}
+			return full(1, "%d requests sample already, as many as may", s.options.MaxSamples)
 		}
 		var fresh bool
-		if f, fresh = s.futures.begin(id, x, c.who.Name); !fresh {
+		if f, fresh = s.futures.begin(id, x, c.Who.Name); !fresh {
 			s.sampling.Add(-1)
 		} else {
 			s.work.Go(func() {
@@ -221,7 +221,7 @@ func (s *Server) sample(c *call) error {
 			})
 		}
 	}
-	return c.promise(f, "", sequences)
+	return promise(c, f, "", sequences)
 }
 
 // draw samples. The result depends only on the request and its id.

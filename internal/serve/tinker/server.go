@@ -16,6 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
 	"github.com/lorafuse/lorafuse/internal/serve/keys"
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tokenizer"
 )
@@ -67,8 +68,7 @@ type Options struct {
 // Server is an http.Handler for the paths below /api/v1. It is safe for concurrent use.
 type Server struct {
 	options   Options
-	routes    *http.ServeMux
-	keys      keys.Ring
+	api       *web.API
 	tokenizer *tokenizer.Tokenizer
 	store     *store
 	futures   futures
@@ -118,7 +118,7 @@ func New(o Options) (*Server, error) {
 	or(&o.SessionTimeout, 5*time.Minute)
 	or(&o.Logger, slog.Default())
 	s := &Server{
-		options: o, keys: ring, tokenizer: o.Tokenizer, queue: newQueue(window, o.MaxWaiting), signature: newSigner(),
+		options: o, tokenizer: o.Tokenizer, queue: newQueue(window, o.MaxWaiting), signature: newSigner(),
 		draining: make(chan struct{}), sessions: map[string]*tenant{}, models: map[string]*trainee{}, samplers: map[string]*sampler{}, weights: map[string]*weights{},
 	}
 	if s.tokenizer == nil {
@@ -129,7 +129,11 @@ func New(o Options) (*Server, error) {
 	if s.store, err = openStore(o.Dir, o.Logger); err != nil {
 		return nil, err
 	}
-	s.routes = s.newRoutes()
+	s.api = &web.API{
+		Keys: ring, Key: func(r *http.Request) string { return r.Header.Get("X-API-Key") }, KeyExpected: "X-API-Key",
+		Classify: classify, Shape: shape, Unsupported: ignored, MaxBody: o.MaxBody, Logger: o.Logger,
+	}
+	s.addRoutes()
 	s.context, s.cancel = context.WithCancel(context.Background())
 	s.work.Go(func() { s.queue.run(s.context, s.lanes) })
 	s.work.Go(s.tend)
@@ -170,57 +174,61 @@ func (s *Server) lanes() (all []*lane) {
 	return all
 }
 
-func (s *Server) newRoutes() *http.ServeMux {
-	m := http.NewServeMux()
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.api.ServeHTTP(w, r) }
+
+func (s *Server) addRoutes() {
 	for _, r := range []struct {
 		pattern string
-		access  access
-		handle  func(*call) error
+		access  web.Access
+		handle  func(*web.Call) error
 	}{
-		{"GET healthz", everyone, s.health},
-		{"POST client/config", users, s.clientConfig},
-		{"POST client/dynamic_config", users, s.dynamicConfig},
-		{"GET get_server_capabilities", users, s.capabilities},
-		{"POST telemetry", users, s.telemetry},
+		{"GET healthz", web.Everyone, s.health},
+		{"POST client/config", web.Users, s.clientConfig},
+		{"POST client/dynamic_config", web.Users, s.dynamicConfig},
+		{"GET get_server_capabilities", web.Users, s.capabilities},
+		{"POST telemetry", web.Users, s.telemetry},
 
-		{"POST create_session", users, s.createSession},
-		{"POST session_heartbeat", users, s.heartbeat},
-		{"GET sessions", users, s.listSessions},
-		{"GET sessions/{session}", users, s.getSession},
-		{"POST sessions/{session}/finish", users, s.finishSession},
+		{"POST create_session", web.Users, s.createSession},
+		{"POST session_heartbeat", web.Users, s.heartbeat},
+		{"GET sessions", web.Users, s.listSessions},
+		{"GET sessions/{session}", web.Users, s.getSession},
+		{"POST sessions/{session}/finish", web.Users, s.finishSession},
 
-		{"POST create_model", users, s.createModel},
-		{"POST get_info", users, s.getInfo},
-		{"POST forward_backward", users, s.forwardBackward},
-		{"POST optim_step", users, s.optimStep},
-		{"POST save_weights", users, s.saveWeights},
-		{"POST save_weights_for_sampler", users, s.saveForSampler},
-		{"POST save_weights_external", users, s.saveExternal},
-		{"POST load_weights", users, s.loadWeights},
-		{"POST retrieve_future", users, s.retrieve},
+		{"POST create_model", web.Users, s.createModel},
+		{"POST get_info", web.Users, s.getInfo},
+		{"POST forward_backward", web.Users, s.forwardBackward},
+		{"POST optim_step", web.Users, s.optimStep},
+		{"POST save_weights", web.Users, s.saveWeights},
+		{"POST save_weights_for_sampler", web.Users, s.saveForSampler},
+		{"POST save_weights_external", web.Users, s.saveExternal},
+		{"POST load_weights", web.Users, s.loadWeights},
+		{"POST retrieve_future", web.Users, s.retrieve},
 
-		{"POST create_sampling_session", users, s.createSampler},
-		{"GET samplers/{sampler}", users, s.getSampler},
-		{"POST asample", users, s.sample},
+		{"POST create_sampling_session", web.Users, s.createSampler},
+		{"GET samplers/{sampler}", web.Users, s.getSampler},
+		{"POST asample", web.Users, s.sample},
 
-		{"POST weights_info", users, s.weightsInfo},
-		{"GET training_runs", users, s.listRuns},
-		{"GET training_runs/{run}", users, s.getRun},
-		{"GET checkpoints", users, s.listAll},
-		{"GET training_runs/{run}/checkpoints", users, s.listCheckpoints},
-		{"DELETE training_runs/{run}/checkpoints/{kind}/{name}", users, s.deleteCheckpoint},
-		{"PUT training_runs/{run}/checkpoints/{kind}/{name}/ttl", users, s.setTTL},
-		{"GET training_runs/{run}/checkpoints/{kind}/{name}/external_weights_urls", users, s.externalURLs},
-		{"GET external_weights/{run}/{name}/{file}", everyone, s.download}, // the signature authorizes the client
+		{"POST weights_info", web.Users, s.weightsInfo},
+		{"GET training_runs", web.Users, s.listRuns},
+		{"GET training_runs/{run}", web.Users, s.getRun},
+		{"GET checkpoints", web.Users, s.listAll},
+		{"GET training_runs/{run}/checkpoints", web.Users, s.listCheckpoints},
+		{"DELETE training_runs/{run}/checkpoints/{kind}/{name}", web.Users, s.deleteCheckpoint},
+		{"PUT training_runs/{run}/checkpoints/{kind}/{name}/ttl", web.Users, s.setTTL},
+		{"GET training_runs/{run}/checkpoints/{kind}/{name}/external_weights_urls", web.Users, s.externalURLs},
+		{"GET external_weights/{run}/{name}/{file}", web.Everyone, s.download}, // the signature authorizes the client
 	} {
 		method, path, _ := strings.Cut(r.pattern, " ")
-		m.Handle(method+" "+root+path, route{s, r.access, r.handle})
+		s.api.Handle(method+" "+root+path, r.access, r.handle)
 	}
 	for _, path := range []string{"auth/token", "retrieve_futures", "join_sampling_session", "cancel_future", "create_custom_loss", "copy_weights", "unload_model", "sessions/search"} {
-		m.Handle("POST "+root+path, route{s, users, func(*call) error { return unsupported("%s", path) }})
+		s.api.Handle("POST "+root+path, web.Users, func(*web.Call) error { return unsupported("%s", path) })
 	}
-	return m
 }
+
+// ignored holds the fields of clients that have no effect.
+var ignored = map[string]web.Field{"type": web.NoOp}
 
 // root is the path prefix of the protocol.
 const root = "/api/v1/"

@@ -5,11 +5,11 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
 	"github.com/lorafuse/lorafuse/internal/serve/keys"
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 )
 
 // tenant is the session of a client and its resources.
@@ -61,64 +61,64 @@ func (s *Server) alive(x *tenant) {
 // open returns an error if the server is shutting down.
 func (s *Server) open() error {
 	if s.drained.Load() {
-		return &failure{status: http.StatusServiceUnavailable, message: "the server is being shut down", retry: "5"}
+		return web.Draining()
 	}
 	return nil
 }
 
-func (s *Server) createSession(c *call) error {
+func (s *Server) createSession(c *web.Call) error {
 	var r struct {
 		Metadata map[string]any `json:"user_metadata"`
 		Name     string         `json:"display_name"`
 	}
-	if err := c.read(&r); err != nil {
+	if err := c.Decode(&r); err != nil {
 		return err
 	}
 	if err := s.open(); err != nil {
 		return err
 	}
-	x := &tenant{id: newID(), owner: c.who.Name, metadata: r.Metadata, name: r.Name, seen: time.Now()}
+	x := &tenant{id: newID(), owner: c.Who.Name, metadata: r.Metadata, name: r.Name, seen: time.Now()}
 	x.context, x.cancel = context.WithCancel(s.context)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.sessions) >= maxSessions {
-		return &failure{status: http.StatusTooManyRequests, message: fmt.Sprintf("there are %d sessions, as many as may be", maxSessions), retry: "5"}
+		return full(5, "there are %d sessions, as many as may be", maxSessions)
 	}
 	s.sessions[x.id] = x
-	return c.json(map[string]any{"type": "create_session", "session_id": x.id})
+	return c.JSON(map[string]any{"type": "create_session", "session_id": x.id})
 }
 
-func (s *Server) heartbeat(c *call) error {
-	c.quiet = true
+func (s *Server) heartbeat(c *web.Call) error {
+	c.Quiet = true
 	var r struct {
 		Session string `json:"session_id"`
 	}
-	if err := c.read(&r); err != nil {
+	if err := c.Decode(&r); err != nil {
 		return err
 	}
-	if _, err := s.session(c.who, r.Session); err != nil {
+	if _, err := s.session(c.Who, r.Session); err != nil {
 		return err
 	}
-	return c.json(map[string]any{"type": "session_heartbeat"})
+	return c.JSON(map[string]any{"type": "session_heartbeat"})
 }
 
-func (s *Server) finishSession(c *call) error {
+func (s *Server) finishSession(c *web.Call) error {
 	var r struct {
 		Reason struct {
 			Type string `json:"type"`
 		} `json:"reason"`
 	}
-	if err := c.read(&r); err != nil {
+	if err := c.Decode(&r); err != nil {
 		return err
 	}
 	s.mu.Lock()
-	found := s.sessions[c.request.PathValue("session")]
+	found := s.sessions[c.Request.PathValue("session")]
 	s.mu.Unlock()
-	if found == nil || !c.who.Sees(found.owner) {
-		return notFound("session %.100q", c.request.PathValue("session"))
+	if found == nil || !c.Who.Sees(found.owner) {
+		return notFound("session %.100q", c.Request.PathValue("session"))
 	}
 	s.end(found, false, "the client has finished it: "+r.Reason.Type)
-	return c.json(map[string]any{})
+	return c.JSON(map[string]any{})
 }
 
 // end ends a session. Calls that it has sent still run unless drop is set; then its models are
@@ -143,29 +143,29 @@ func (s *Server) end(x *tenant, drop bool, why string) {
 	x.cancel()
 }
 
-func (s *Server) listSessions(c *call) error {
-	limit, offset, err := c.page(20)
+func (s *Server) listSessions(c *web.Call) error {
+	limit, offset, err := page(c, 20)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	ids := []string{}
 	for id, x := range s.sessions {
-		if c.who.Sees(x.owner) {
+		if c.Who.Sees(x.owner) {
 			ids = append(ids, id)
 		}
 	}
 	s.mu.Unlock()
 	slices.Sort(ids)
-	return c.json(map[string]any{"sessions": part(ids, limit, offset)})
+	return c.JSON(map[string]any{"sessions": part(ids, limit, offset)})
 }
 
-func (s *Server) getSession(c *call) error {
+func (s *Server) getSession(c *web.Call) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	found := s.sessions[c.request.PathValue("session")]
-	if found == nil || !c.who.Sees(found.owner) {
-		return notFound("session %.100q", c.request.PathValue("session"))
+	found := s.sessions[c.Request.PathValue("session")]
+	if found == nil || !c.Who.Sees(found.owner) {
+		return notFound("session %.100q", c.Request.PathValue("session"))
 	}
 	models, samplers := []string{}, []string{}
 	for id, m := range s.models {
@@ -180,7 +180,7 @@ func (s *Server) getSession(c *call) error {
 	}
 	slices.Sort(models)
 	slices.Sort(samplers)
-	return c.json(map[string]any{"training_run_ids": models, "sampler_ids": samplers, "user_metadata": texts(found.metadata), "display_name": orNull(found.name)})
+	return c.JSON(map[string]any{"training_run_ids": models, "sampler_ids": samplers, "user_metadata": texts(found.metadata), "display_name": orNull(found.name)})
 }
 
 // texts returns metadata as strings. Other values are formatted as fmt prints them.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lorafuse/lorafuse/internal/serve/keys"
+	"github.com/lorafuse/lorafuse/internal/serve/web"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/internal/train/session"
 	"github.com/lorafuse/lorafuse/internal/train/trainer"
@@ -34,7 +35,7 @@ func of[T any](v *T, normal T) T {
 // alpha is the LoRA alpha of the protocol, which has no field for it.
 const alpha = 32
 
-func (s *Server) createModel(c *call) error {
+func (s *Server) createModel(c *web.Call) error {
 	var r struct {
 		Session   string         `json:"session_id"`
 		Number    *int64         `json:"model_seq_id"`
@@ -43,10 +44,10 @@ func (s *Server) createModel(c *call) error {
 		Optimizer optimizer      `json:"optimizer_config"`
 		Metadata  map[string]any `json:"user_metadata"`
 	}
-	if err := c.read(&r); err != nil {
+	if err := c.Decode(&r); err != nil {
 		return err
 	}
-	m, err := s.newModel(c.who, r.Session, r.Number)
+	m, err := s.newModel(c.Who, r.Session, r.Number)
 	if err != nil {
 		return err
 	}
@@ -144,8 +145,8 @@ func (m *trainee) trained() (Session, error) {
 	return nil, fmt.Errorf("%w: the model was not created", ErrRequest)
 }
 
-func (s *Server) forwardBackward(c *call) error {
-	raw, err := c.body("application/x-protobuf")
+func (s *Server) forwardBackward(c *web.Call) error {
+	raw, err := c.Body("application/x-protobuf")
 	if err != nil {
 		return err
 	}
@@ -153,7 +154,7 @@ func (s *Server) forwardBackward(c *call) error {
 	if err != nil {
 		return err
 	}
-	m, err := s.model(c.who, r.modelID)
+	m, err := s.model(c.Who, r.modelID)
 	if err != nil {
 		return err
 	}
@@ -199,7 +200,7 @@ func (s *Server) find(who keys.Client, r called) (*trainee, int64, error) {
 	return m, n, err
 }
 
-func (s *Server) optimStep(c *call) error {
+func (s *Server) optimStep(c *web.Call) error {
 	normal := session.DefaultAdam()
 	var r struct {
 		called
@@ -213,10 +214,10 @@ func (s *Server) optimStep(c *call) error {
 		} `json:"adam_params"`
 		Other *optimizer `json:"optimizer_params"`
 	}
-	if err := c.read(&r); err != nil {
+	if err := c.Decode(&r); err != nil {
 		return err
 	}
-	m, n, err := s.find(c.who, r.called)
+	m, n, err := s.find(c.Who, r.called)
 	if err != nil {
 		return err
 	}
@@ -261,17 +262,17 @@ type saving struct {
 	Recipients []string          `json:"age_encryption_recipients"`
 }
 
-func (s *Server) saveWeights(c *call) error { return s.save(c, trainingKind) }
+func (s *Server) saveWeights(c *web.Call) error { return s.save(c, trainingKind) }
 
-func (s *Server) saveExternal(c *call) error { return s.save(c, externalKind) }
+func (s *Server) saveExternal(c *web.Call) error { return s.save(c, externalKind) }
 
 // save saves the weights of a model under a name.
-func (s *Server) save(c *call, k kind) error {
+func (s *Server) save(c *web.Call, k kind) error {
 	var r saving
-	if err := c.read(&r); err != nil {
+	if err := c.Decode(&r); err != nil {
 		return err
 	}
-	m, n, err := s.find(c.who, r.called)
+	m, n, err := s.find(c.Who, r.called)
 	if err != nil {
 		return err
 	}
@@ -324,12 +325,12 @@ func expiry(ttl *int64) (*time.Time, error) {
 
 const maxTTL = 10 * 366 * 24 * time.Hour
 
-func (s *Server) saveForSampler(c *call) error {
+func (s *Server) saveForSampler(c *web.Call) error {
 	var r saving
-	if err := c.read(&r); err != nil {
+	if err := c.Decode(&r); err != nil {
 		return err
 	}
-	m, n, err := s.find(c.who, r.called)
+	m, n, err := s.find(c.Who, r.called)
 	if err != nil {
 		return err
 	}
@@ -355,7 +356,7 @@ func (s *Server) saveForSampler(c *call) error {
 	})
 }
 
-func (s *Server) loadWeights(c *call) error {
+func (s *Server) loadWeights(c *web.Call) error {
 	var r struct {
 		called
 		Session   string         `json:"session_id"`
@@ -366,22 +367,22 @@ func (s *Server) loadWeights(c *call) error {
 		Config    optimizer      `json:"optimizer_config"`
 		Metadata  map[string]any `json:"user_metadata"`
 	}
-	if err := c.read(&r); err != nil {
+	if err := c.Decode(&r); err != nil {
 		return err
 	}
 	var m *trainee
 	var n int64
 	var err error
 	if creates := r.Session != ""; creates {
-		m, err = s.newModel(c.who, r.Session, r.Number)
+		m, err = s.newModel(c.Who, r.Session, r.Number)
 	} else {
-		m, n, err = s.find(c.who, r.called)
+		m, n, err = s.find(c.Who, r.called)
 	}
 	if err != nil {
 		return err
 	}
 	return s.later(c, m, n, 0, func(ctx context.Context) (answer, error) {
-		p, err := s.store.find(c.who, r.Path)
+		p, err := s.store.find(c.Who, r.Path)
 		if err == nil {
 			err = r.Config.check()
 		}

@@ -1,6 +1,7 @@
-package serve
+package web
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,18 +17,18 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// decoder decodes JSON objects into structs. A missing or null field leaves its default in the
+// Decoder decodes JSON objects into structs. A missing or null field leaves its default in the
 // struct. Tags of a field:
 //
 //	json      its name
-//	in        the least and the most number, such as 0,1. A name stands for one of limits, and
+//	in        the least and the most number, such as 0,1. A name stands for one of API.Limits, and
 //	          nothing for no limit.
 //	one       the words that a string may be, such as text|json_object
 //	auto      the word "auto" is accepted, too, and stands for a missing field
 //	expected  what the error message expects, in place of what follows from the type
-type decoder struct {
+type Decoder struct {
 	limits map[string]int
-	err    *failure // the first error
+	err    *Failure // the first error
 	unread []unread
 }
 
@@ -38,15 +39,15 @@ type unread struct {
 	names  []string
 }
 
-// fieldDecoder decodes a field of a type that needs more than tags.
-type fieldDecoder interface {
-	decodeField(d *decoder, name string, raw json.RawMessage)
+// FieldDecoder decodes a field of a type that needs more than tags.
+type FieldDecoder interface {
+	DecodeField(d *Decoder, name string, raw json.RawMessage)
 }
 
-// decode reads the JSON object in the request body into the struct that v points to. It refuses
+// Decode reads the JSON object in the request body into the struct that v points to. It refuses
 // fields that are not in the struct and would affect the answer, and logs unknown names.
-func (c *call) decode(v any) error {
-	raw, err := c.body()
+func (c *Call) Decode(v any) error {
+	raw, err := c.Body("application/json")
 	if err != nil {
 		return err
 	}
@@ -54,8 +55,7 @@ func (c *call) decode(v any) error {
 	if err != nil {
 		return err
 	}
-	o := &c.server.options
-	d := &decoder{limits: map[string]int{"answers": o.MaxAnswers, "logprobs": o.MaxTopLogprobs, "vocab": o.Model.Config.VocabSize}}
+	d := &Decoder{limits: c.api.Limits}
 	d.object(reflect.ValueOf(v).Elem(), values, "")
 	if d.err == nil {
 		d.err = c.checkUnread(d.unread)
@@ -63,26 +63,34 @@ func (c *call) decode(v any) error {
 	return d.failed()
 }
 
+// DecodeObject decodes the fields of an object into the struct that v points to, and ignores others.
+// within is the name of the object and a dot.
+func DecodeObject(v any, values map[string]json.RawMessage, within string) error {
+	var d Decoder
+	d.object(reflect.ValueOf(v).Elem(), values, within)
+	return d.failed()
+}
+
 // parseObject returns the fields of an object.
 func parseObject(raw []byte) (values map[string]json.RawMessage, err error) {
 	if !utf8.Valid(raw) {
-		return nil, &failure{status: http.StatusBadRequest, message: "the body is not UTF-8"}
+		return nil, &Failure{Status: http.StatusBadRequest, Message: "the body is not UTF-8"}
 	}
 	err = json.Unmarshal(raw, &values)
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &syntax) && len(raw) == 0:
-		return nil, &failure{status: http.StatusBadRequest, message: "the body is empty, expected a JSON object"}
+		return nil, &Failure{Status: http.StatusBadRequest, Message: "the body is empty, expected a JSON object"}
 	case errors.As(err, &syntax):
-		return nil, &failure{status: http.StatusBadRequest, message: fmt.Sprintf("the body is no JSON: %v, at byte %d", err, syntax.Offset)}
+		return nil, &Failure{Status: http.StatusBadRequest, Message: fmt.Sprintf("the body is no JSON: %v, at byte %d", err, syntax.Offset)}
 	case err != nil || values == nil:
-		return nil, &failure{status: http.StatusBadRequest, message: fmt.Sprintf("found %s, expected a JSON object", brief(raw))}
+		return nil, &Failure{Status: http.StatusBadRequest, Message: fmt.Sprintf("found %s, expected a JSON object", Brief(raw))}
 	}
 	return values, nil
 }
 
-// brief returns a value, shortened for an error message.
-func brief(raw []byte) string {
+// Brief returns a value, shortened for an error message.
+func Brief(raw []byte) string {
 	const most = 60
 	if len(raw) <= most {
 		return string(raw)
@@ -94,25 +102,20 @@ func brief(raw []byte) string {
 	return string(raw[:end]) + "…"
 }
 
-// faulty returns the failure of a request with an invalid field.
-func faulty(name, format string, args ...any) *failure {
-	return invalid(name, "%s: %s", name, fmt.Sprintf(format, args...))
-}
-
-// fault records an error about a field, unless one is recorded already.
-func (d *decoder) fault(name, format string, args ...any) {
+// Fault records an error about a field, unless one is recorded already.
+func (d *Decoder) Fault(name, format string, args ...any) {
 	if d.err == nil {
-		d.err = faulty(name, format, args...)
+		d.err = Faulty(name, format, args...)
 	}
 }
 
-// unexpected records that a field has an unexpected value.
-func (d *decoder) unexpected(name string, raw json.RawMessage, expected string) {
-	d.fault(name, "found %s, expected %s", brief(raw), expected)
+// Unexpected records that a field has an unexpected value.
+func (d *Decoder) Unexpected(name string, raw json.RawMessage, expected string) {
+	d.Fault(name, "found %s, expected %s", Brief(raw), expected)
 }
 
 // failed returns the first error, or nil.
-func (d *decoder) failed() error {
+func (d *Decoder) failed() error {
 	if d.err != nil {
 		return d.err
 	}
@@ -121,7 +124,7 @@ func (d *decoder) failed() error {
 
 // object decodes the fields of an object into a struct and records unread ones. within is the name
 // of the object and a dot, or empty for the body.
-func (d *decoder) object(v reflect.Value, values map[string]json.RawMessage, within string) {
+func (d *Decoder) object(v reflect.Value, values map[string]json.RawMessage, within string) {
 	u := unread{within: within, values: values, names: slices.Sorted(maps.Keys(values))}
 	at := len(d.unread)
 	d.unread = append(d.unread, u)
@@ -132,7 +135,7 @@ func (d *decoder) object(v reflect.Value, values map[string]json.RawMessage, wit
 }
 
 // fields decodes the fields of an object, and calls read with the name of each field of the struct.
-func (d *decoder) fields(v reflect.Value, values map[string]json.RawMessage, within string, read func(name string)) {
+func (d *Decoder) fields(v reflect.Value, values map[string]json.RawMessage, within string, read func(name string)) {
 	for i := range v.NumField() {
 		field := v.Type().Field(i)
 		name := field.Tag.Get("json")
@@ -150,9 +153,9 @@ func (d *decoder) fields(v reflect.Value, values map[string]json.RawMessage, wit
 }
 
 // value decodes a field.
-func (d *decoder) value(v reflect.Value, tag reflect.StructTag, name string, raw json.RawMessage) {
-	if x, ok := v.Addr().Interface().(fieldDecoder); ok {
-		x.decodeField(d, name, raw)
+func (d *Decoder) value(v reflect.Value, tag reflect.StructTag, name string, raw json.RawMessage) {
+	if x, ok := v.Addr().Interface().(FieldDecoder); ok {
+		x.DecodeField(d, name, raw)
 		return
 	}
 	expected := tag.Get("expected")
@@ -163,7 +166,7 @@ func (d *decoder) value(v reflect.Value, tag reflect.StructTag, name string, raw
 	case reflect.Struct:
 		var values map[string]json.RawMessage
 		if json.Unmarshal(raw, &values) != nil {
-			d.unexpected(name, raw, "an object")
+			d.Unexpected(name, raw, "an object")
 		}
 		d.object(v, values, name+".")
 	case reflect.Int, reflect.Int64:
@@ -174,28 +177,31 @@ func (d *decoder) value(v reflect.Value, tag reflect.StructTag, name string, raw
 			expected = expectedRange(least, most, "a number")
 		}
 		if err := json.Unmarshal(raw, v.Addr().Interface()); err != nil || v.Float() < least || v.Float() > most {
-			d.unexpected(name, raw, expected)
+			d.Unexpected(name, raw, expected)
 		}
 	case reflect.Slice:
 		if v.Type() == reflect.TypeFor[json.RawMessage]() {
 			v.SetBytes(raw)
 		} else if !decodeList(v, raw) {
-			d.unexpected(name, raw, expected)
+			d.Unexpected(name, raw, cmp.Or(expected, "a list"))
 		}
 	default:
 		if expected == "" {
-			expected = map[reflect.Kind]string{reflect.Bool: "true or false", reflect.String: "a string"}[v.Kind()]
+			expected = map[reflect.Kind]string{reflect.Bool: "true or false", reflect.String: "a string", reflect.Map: "an object"}[v.Kind()]
 		}
 		if json.Unmarshal(raw, v.Addr().Interface()) != nil {
-			d.unexpected(name, raw, expected)
+			d.Unexpected(name, raw, expected)
 		} else if words := tag.Get("one"); words != "" && !slices.Contains(strings.Split(words, "|"), v.String()) {
-			d.fault(name, "%s", suggest.Expected(v.String(), strings.Split(words, "|")))
+			d.Fault(name, "%s", suggest.Expected(v.String(), strings.Split(words, "|")))
 		}
 	}
 }
 
+// Limit returns the number of a name in API.Limits.
+func (d *Decoder) Limit(name string) int { return d.limits[name] }
+
 // limitsOf returns the least and the most number of the tag in.
-func (d *decoder) limitsOf(tag reflect.StructTag, least, most float64) (float64, float64) {
+func (d *Decoder) limitsOf(tag reflect.StructTag, least, most float64) (float64, float64) {
 	from, to, _ := strings.Cut(tag.Get("in"), ",")
 	limit := func(text string, none float64) float64 {
 		if text == "" {
@@ -214,7 +220,7 @@ func (d *decoder) limitsOf(tag reflect.StructTag, least, most float64) (float64,
 }
 
 // integer decodes a whole number, which may be written as 16.0.
-func (d *decoder) integer(v reflect.Value, tag reflect.StructTag, name string, raw json.RawMessage) {
+func (d *Decoder) integer(v reflect.Value, tag reflect.StructTag, name string, raw json.RawMessage) {
 	least, most := d.limitsOf(tag, math.MinInt32, math.MaxInt32)
 	expected := tag.Get("expected")
 	if expected == "" {
@@ -224,7 +230,7 @@ func (d *decoder) integer(v reflect.Value, tag reflect.StructTag, name string, r
 	if err != nil {
 		x, floatErr := strconv.ParseFloat(string(raw), 64)
 		if floatErr != nil || x != math.Trunc(x) || math.Abs(x) > 1<<53 {
-			d.unexpected(name, raw, expected)
+			d.Unexpected(name, raw, expected)
 			return
 		}
 		n = int64(x)
@@ -236,7 +242,7 @@ func (d *decoder) integer(v reflect.Value, tag reflect.StructTag, name string, r
 		}
 	}
 	if float64(n) < least || float64(n) > most {
-		d.unexpected(name, raw, expected)
+		d.Unexpected(name, raw, expected)
 		return
 	}
 	v.SetInt(n)
@@ -270,32 +276,8 @@ func decodeList(v reflect.Value, raw json.RawMessage) bool {
 	return true
 }
 
-// elements decodes a list without null elements.
-func elements[T any](raw json.RawMessage) (all []T, ok bool) {
+// Elements decodes a list without null elements.
+func Elements[T any](raw json.RawMessage) (all []T, ok bool) {
 	ok = decodeList(reflect.ValueOf(&all).Elem(), raw) && string(raw) != "null"
 	return all, ok
-}
-
-// tokenIDs are token IDs of the model's vocabulary.
-type tokenIDs []int32
-
-// decodeField implements fieldDecoder.
-func (t *tokenIDs) decodeField(d *decoder, name string, raw json.RawMessage) {
-	all, ok := elements[int32](raw)
-	if !ok {
-		d.unexpected(name, raw, "a list of token ids")
-		return
-	}
-	d.checkTokens(name, all)
-	*t = all
-}
-
-// checkTokens records an error unless all IDs are of the vocabulary.
-func (d *decoder) checkTokens(name string, ids []int32) {
-	vocab := d.limits["vocab"]
-	for _, id := range ids {
-		if id < 0 || int(id) >= vocab {
-			d.fault(name, "found %d, expected a token id below %d", id, vocab)
-		}
-	}
 }
