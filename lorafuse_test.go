@@ -148,7 +148,9 @@ func TestScore(t *testing.T) {
 // A published adapter answers at once, and is saved as it was published.
 func TestTrainer(t *testing.T) {
 	m := open(t, tiny, lorafuse.Options{})
-	trainer, err := m.NewTrainer(t.Context(), lorafuse.TrainerOptions{Rank: 4, Head: true})
+	_, err := m.NewTrainer(t.Context(), lorafuse.TrainerOptions{Memory: -1})
+	require.ErrorContains(t, err, "memory: invalid input: found -1")
+	trainer, err := m.NewTrainer(t.Context(), lorafuse.TrainerOptions{Rank: 4, Head: true, Memory: 1 << 30})
 	require.NoError(t, err)
 	defer trainer.Close()
 	tokens, err := m.Encode("tick tock")

@@ -19,6 +19,10 @@ type TrainerOptions struct {
 	Head bool
 	// Optimizer is adamw, or adamw_8bit with moments of 8 bits. Empty means adamw.
 	Optimizer string
+	// Memory is a budget in bytes for the adapter, its optimizer and the activations of a datum.
+	// Layers are recomputed in the backward pass to stay within it, as few as possible. Zero
+	// means that only the device limits it.
+	Memory int64
 }
 
 // Trainer trains one adapter step by step. Its methods must not be called concurrently. Other
@@ -58,7 +62,9 @@ func (m *Model) NewTrainer(ctx context.Context, o TrainerOptions) (*Trainer, err
 	if o.Rank == 0 {
 		o.Rank = 8
 	}
-	s, err := session.New(ctx, shared.Host, session.Options{Rank: o.Rank, Alpha: o.Alpha, Seed: o.Seed, Attention: true, MLP: true, Unembed: o.Head, Optimizer: trainer.Optimizer(o.Optimizer)})
+	s, err := session.New(ctx, shared.Host, session.Options{
+		Rank: o.Rank, Alpha: o.Alpha, Seed: o.Seed, Attention: true, MLP: true, Unembed: o.Head, Optimizer: trainer.Optimizer(o.Optimizer), Memory: o.Memory,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("lorafuse: %w", err)
 	}

@@ -56,6 +56,9 @@ func (h *Host) Lock() { h.turn.Lock() }
 // Unlock ends the turn.
 func (h *Host) Unlock() { h.turn.Unlock() }
 
+// Limit lowers the memory that arenas of cached programs may have together.
+func (h *Host) Limit(bytes int64) { h.budget = min(h.budget, bytes) }
+
 // Attach returns a new slot for an adapter. The host frees it with Detach or Close.
 func (h *Host) Attach(state *lora.State) (*engine.Slot, error) {
 	s, err := h.NewSlot(state)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
 )
 
 // Fit is the memory plan chosen for the steps of a run.
@@ -47,12 +48,10 @@ type candidate struct {
 
 // budget searches for the fastest plan within a memory budget.
 //
-// Recomputation costs up to one more forward pass and leaves the result identical, so
-// it is tried first, with the fewest layers that suffice. These are the first layers:
-// their activations would be kept longest, and when they are recomputed the others'
-// have been freed. Cutting a micro-batch adds up the same gradients in another order,
-// which may change the last bit; it is tried only if recomputing all layers does not
-// suffice.
+// Recomputation leaves the result identical, so it is tried first, with the fewest layers that
+// suffice (see [trainer.FewestRecomputed]). Cutting a micro-batch adds up the same gradients in
+// another order, which may change the last bit; it is tried only if recomputing all layers does
+// not suffice.
 type budget struct {
 	run     *Run
 	planner *Planner
@@ -157,24 +156,16 @@ func (b *budget) fewest(c *candidate) (*candidate, error) {
 		least = b.layers
 	}
 	plans := map[int]*candidate{}
-	var fail error
-	fits := func(n int) bool {
+	n, err := trainer.FewestRecomputed(least, b.layers, func(n int) (_ bool, err error) {
 		p := *c
 		p.Recomputed = n
 		p.options.Checkpointing, p.options.Recomputed = n > 0, n
-		p.memory, fail = b.planner.Memory(p.options)
+		p.memory, err = b.planner.Memory(p.options)
 		p.Resident, p.Total = p.memory.Resident(), p.memory.Total()
 		plans[n] = &p
-		return fail != nil || p.Resident <= b.bytes
-	}
-	n := b.layers
-	if fits(n) && least < n {
-		n = least + sort.Search(n-least, func(i int) bool { return fits(least + i) })
-	}
-	if fail != nil {
-		return nil, fail
-	}
-	return plans[n], nil
+		return p.Resident <= b.bytes, err
+	})
+	return plans[n], err
 }
 
 // refuse returns an error that reports by how much the smallest plan exceeds the

@@ -24,6 +24,8 @@ func (o *Options) config(modules lora.Model, l limits) (*lora.Config, error) {
 		return nil, invalid("alpha", "found %v, expected a finite number above 0", o.Alpha)
 	case o.MaxTokens < 0 || o.MaxTokens > l.tokens:
 		return nil, invalid("max tokens", "found %d, expected 1 to %d, as many as the model takes, or 0 for that", o.MaxTokens, l.tokens)
+	case o.Memory < 0:
+		return nil, invalid("memory", "found %d, expected a number of bytes, or 0 for what the device has", o.Memory)
 	case !o.Attention && !o.MLP && !o.Unembed:
 		return nil, invalid("options", "nothing is trained, expected attention, MLP or unembedding")
 	}

@@ -42,10 +42,10 @@ func TestTightMemory(t *testing.T) {
 	for i := range d.Tokens {
 		d.Tokens[i], d.Targets[i] = int32(i*7%90), int32(i*11%90)
 	}
-	step := func(bytes int64) (arena int, digested lora.Digest, err error) {
+	step := func(bytes, budget int64) (arena int, digested lora.Digest, err error) {
 		r := host.Open(tight{dev, memory, bytes}, m)
 		defer r.Close()
-		s, err := session.New(ctx, r, session.Options{Rank: 2, Attention: true, MLP: true})
+		s, err := session.New(ctx, r, session.Options{Rank: 2, Attention: true, MLP: true, Memory: budget})
 		if err != nil {
 			return 0, digested, err
 		}
@@ -56,11 +56,11 @@ func TestTightMemory(t *testing.T) {
 		require.NoError(t, err)
 		return int(r.Cached()), digest(t, s), nil
 	}
-	first, want, err := step(1 << 40)
+	first, want, err := step(1<<40, 0)
 	require.NoError(t, err)
 	arenas := []int{first}
 	for bytes := int64(8 << 20); ; bytes = bytes * 9 / 10 {
-		arena, got, err := step(bytes)
+		arena, got, err := step(bytes, 0)
 		if err != nil {
 			require.ErrorIs(t, err, backend.ErrOutOfMemory)
 			require.NotErrorIs(t, err, session.ErrInput)
@@ -70,6 +70,22 @@ func TestTightMemory(t *testing.T) {
 		arenas = append(arenas, arena)
 	}
 	require.Less(t, slices.Min(arenas), first, "nothing was computed again")
+
+	// A budget is met with the fewest layers.
+	planned := map[int]bool{}
+	for budget := 4 * int64(first); ; budget = budget * 9 / 10 {
+		arena, got, err := step(1<<40, budget)
+		if err != nil {
+			require.ErrorIs(t, err, backend.ErrOutOfMemory)
+			require.ErrorContains(t, err, "3 of 3 layers recomputed")
+			break
+		}
+		require.Equal(t, want, got)
+		require.Less(t, int64(arena), budget)
+		planned[arena] = true
+	}
+require.True(t, planned[first])
+	require.Greater(t, len(planned), 2, "all layers were recomputed at once")
 }
 
 // Programs go with the last session of their shape, and long datums do not keep more than

@@ -118,6 +118,7 @@ func TestOptions(t *testing.T) {
 		"alpha":            {Rank: 1, Alpha: -1, Attention: true},
 		"nothing is train": {Rank: 1},
 		"max tokens":       {Rank: 1, MLP: true, MaxTokens: 129},
+		"memory":           {Rank: 1, MLP: true, Memory: -1},
 	} {
 		_, err := session.New(ctx, b, o)
 		require.ErrorIs(t, err, session.ErrInput)

@@ -45,6 +45,10 @@ type Options struct {
 	MaxTokens               int               // of a datum; 0: the model's maximum
 	Name                    string            // of the model, saved as base_model_name_or_path
 	Optimizer               trainer.Optimizer `json:",omitempty"`
+
+	// Memory is the budget in bytes for the adapter, its gradients and moments, and the pass
+	// over a datum. The pass recomputes as few layers as fit it. 0: what the device has.
+	Memory int64 `json:"-"`
 }
 
 // New starts a session with a new adapter on a host, initialized as by lorafuse train with the
@@ -74,14 +78,16 @@ func New(ctx context.Context, h *host.Host, o Options) (*Session, error) {
 	if s.state, err = p.Begin(m, o.Seed); err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	plan := trainer.Plan{Optimizer: o.Optimizer}
+	plan := trainer.Plan{Optimizer: o.Optimizer, Memory: o.Memory}
 	for _, t := range p.Tensors() {
 		if t.Role != lora.RoleBase {
 			plan.Trained = append(plan.Trained, nn.Trained{Name: t.Key, Shape: t.Shape})
 		}
 	}
 	h.Lock()
-	s.slot, err = h.Attach(s.state)
+	if s.slot, err = h.Attach(s.state); o.Memory > 0 {
+		h.Limit(o.Memory)
+	}
 	h.Unlock()
 	if err != nil {
 		return nil, fmt.Errorf("session: %w", err)

@@ -43,6 +43,7 @@ type Plan struct {
 	Optimizer Optimizer
 	Trained   []nn.Trained
 	Sums      []Sum // LossSum first, if passes add to it
+	Memory    int64 // budget in bytes for the adapter, its gradients and moments, and one pass; 0: what the device has
 	Shared    bool  // the host has other trainers: a pass waits for its run, so that errors of it reach no other
 }
 

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/engine"
 	"github.com/lorafuse/lorafuse/internal/host"
 	"github.com/lorafuse/lorafuse/internal/ir"
@@ -88,10 +87,10 @@ type Output struct {
 }
 
 // Compute runs a pass on a batch, whose longest text has length tokens, and copies results of
-// it. Unless the pass is Forward, it adds to the gradients and sums. If the device has too
-// little memory for it, this and later runs of the pass recompute each layer for the gradients,
-// which leaves every bit unchanged. begun reports whether the gradients may have changed in
-// spite of an error.
+// it. Unless the pass is Forward, it adds to the gradients and sums. If it exceeds
+// [Plan.Memory], this and later runs of the pass recompute as few layers as fit, and if the
+// device has too little memory, all layers. Both leave every bit unchanged. begun reports
+// whether the gradients may have changed in spite of an error.
 func (t *Trainer) Compute(ctx context.Context, p *Pass, batch nn.Arrays, length int, outputs ...Output) (begun bool, err error) {
 	t.host.Lock()
 	defer t.host.Unlock()
@@ -113,22 +112,6 @@ func (t *Trainer) Compute(ctx context.Context, p *Pass, batch nn.Arrays, length 
 		err = t.host.Wait()
 	}
 	return true, err
-}
-
-// compile returns the program of a pass.
-func (t *Trainer) compile(ctx context.Context, p *Pass) (*engine.Program, error) {
-	spec, ok := t.specs[p.Name]
-	if !ok {
-		spec = p.Spec(t.host.Model(), ir.GradOptions{})
-	}
-	program, err := t.host.Program(ctx, t.slot, spec)
-	if errors.Is(err, backend.ErrOutOfMemory) && !p.Forward {
-		spec = p.Spec(t.host.Model(), ir.GradOptions{Checkpoint: true})
-		spec.Name += " recomputed"
-		program, err = t.host.Program(ctx, t.slot, spec)
-	}
-	t.specs[p.Name] = spec
-	return program, err
 }
 
 // Gradient copies the gradient of a trained parameter since the last step: the sum over all
