@@ -2,21 +2,15 @@ package bench
 
 import "fmt"
 
-// Mark is a target for a row. Its kind is that of the first of these fields that is set: Beside, FlopPeak, BytePeak,
-// Seconds.
+// Mark is a target for a row. Its kind is that of the first of these fields that is set: Beside, FlopPeak, BytePeak.
 type Mark struct {
 	Name   string   // the requirement
 	Row    string   // ID of the row that must meet the target
 	Beside []string // IDs of rows; the one with the least counts
 	Factor float64  // the row's maximum, as a multiple of the smallest row in Beside
 
-	// InMemory compares the most memory of the processes, not the time.
-	InMemory bool
-	// FlopPeak is the least part of the peak of products that the row must
-	// reach, BytePeak that of the bandwidth.
+	// FlopPeak is the minimum share of the peak of matrix multiplication, BytePeak of the bandwidth.
 	FlopPeak, BytePeak float64
-	// Seconds is the most that the median may be.
-	Seconds float64
 }
 
 // Verdict is a target with its measured result.
@@ -74,20 +68,14 @@ func (r *Report) judge(m *Mark, row *Row) Verdict {
 	f := row.Figures()
 	switch {
 	case m.Beside != nil:
-		of := func(row *Row) float64 { return row.Figures().Median }
-		if m.InMemory {
-			of = func(row *Row) float64 { return float64(row.PeakRSS) }
-		}
-		if best := r.least(m.Beside, of); best != nil {
-			return Verdict{Beside: best.Program + ": " + best.Name, Asked: m.Factor, Ratio: of(row) / of(best)}
+		if best := r.fastest(m.Beside); best != nil {
+			return Verdict{Beside: best.Program + ": " + best.Name, Asked: m.Factor, Ratio: f.Median / best.Figures().Median}
 		}
 		return Verdict{}
 	case m.FlopPeak > 0:
 		return Verdict{Beside: "peak of products", Asked: m.FlopPeak, Ratio: f.OfFlops, Least: true}
-	case m.BytePeak > 0:
-		return Verdict{Beside: "peak of the memory", Asked: m.BytePeak, Ratio: f.OfBytes, Least: true}
 	default:
-		return Verdict{Beside: fmt.Sprintf("%.4g ms", 1e3*m.Seconds), Asked: 1, Ratio: f.Median / m.Seconds}
+		return Verdict{Beside: "peak of the memory", Asked: m.BytePeak, Ratio: f.OfBytes, Least: true}
 	}
 }
 
@@ -100,10 +88,10 @@ func (r *Report) measured(id string) *Row {
 	return nil
 }
 
-// least returns the row with the smallest value of a property, among rows that have it.
-func (r *Report) least(ids []string, of func(*Row) float64) (best *Row) {
+// fastest returns the measured row with the smallest median.
+func (r *Report) fastest(ids []string) (best *Row) {
 	for _, id := range ids {
-		if row := r.measured(id); row != nil && of(row) > 0 && (best == nil || of(row) < of(best)) {
+		if row := r.measured(id); row != nil && (best == nil || row.Figures().Median < best.Figures().Median) {
 			best = row
 		}
 	}

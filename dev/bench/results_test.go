@@ -70,7 +70,7 @@ func TestStatedFigures(t *testing.T) {
 	lines := got[0].Text()
 	assert.Equal(t, []string{"  p", "stated", "i", "2000", "1000", "4000", "5", "4.0", ""}, lines[2])
 	assert.Equal(t, []string{"  p", "median", "i", "500", "", "", "", "", ""}, lines[3])
-	assert.Contains(t, got[0].Markdown(), "| p | stated | 2000 (1000–4000) | 5 | 4.0 |")
+	assert.Contains(t, got[0].Markdown(), "| p | stated | i | 2000 | 1000 | 4000 | 5 | 4.0 |")
 }
 
 func TestResultsThatAreNone(t *testing.T) {

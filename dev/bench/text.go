@@ -5,26 +5,65 @@ import (
 	"strings"
 )
 
-// Text returns the lines of tables for a terminal. Columns without figures are omitted per group.
+// Text returns the lines of tables for a terminal.
 func (r *Report) Text() [][]string {
 	var lines [][]string
-	for rows := range r.groups() {
-		lines = append(lines, []string{rows[0].Group})
-		t := columnsOf(rows)
-		lines = append(lines, append([]string{"", "", "", "MEDIAN MS", "P10", "P90"}, t.choose("TOKENS/S", "GFLOP/S", "OF PEAK", "GB/S", "OF PEAK", "PEAK MB")...))
-		for _, row := range rows {
-			c := row.cells()
-			line := append([]string{"  " + row.Program, row.Name, row.Input, c.median, c.p10, c.p90}, t.choose(c.speed, c.gflops, c.ofFlops, c.rate, c.ofBytes, c.peak)...)
-			lines = append(lines, append(line, c.remark))
+	for _, t := range r.tables() {
+		head := make([]string, len(t.head))
+		for i := range head {
+			head[i] = strings.ToUpper(t.head[i])
 		}
-	}
-	if verdicts := r.Verdicts(); len(verdicts) > 0 {
-		lines = append(lines, []string{"Marks"}, []string{"", "", "FOUND", "ASKED", "BESIDE"})
-		for _, v := range verdicts {
-			lines = append(lines, []string{"  " + v.word(), v.Name, fmt.Sprintf("%.3f", v.Ratio), v.asked(), v.Beside})
+		lines = append(lines, []string{t.title})
+		for _, line := range append([][]string{head}, t.lines...) {
+			lines = append(lines, append([]string{"  " + line[0]}, line[1:]...))
 		}
 	}
 	return lines
+}
+
+// table is a table of a report.
+type table struct {
+	title string
+	head  []string
+	lines [][]string
+}
+
+// tables returns a table for each group of rows, without columns that have no figures, and one of the targets.
+func (r *Report) tables() (tables []table) {
+	for rows := range r.groups() {
+		t := table{title: rows[0].Group}
+		columns := [...]string{"program", "what", "on", "median ms", "p10", "p90", "tokens/s", "GFLOP/s", "of peak", "GB/s", "of peak", "peak MB", ""}
+		var used [len(columns)]bool
+		var all [][len(columns)]string
+		for _, row := range rows {
+			c := row.cells()
+			all = append(all, [...]string{row.Program, row.Name, row.Input, c.median, c.p10, c.p90, c.speed, c.gflops, c.ofFlops, c.rate, c.ofBytes, c.peak, c.remark})
+			for i, cell := range all[len(all)-1] {
+				used[i] = used[i] || cell != ""
+			}
+		}
+		choose := func(cells [len(columns)]string) (line []string) {
+			for i, cell := range cells {
+				if used[i] {
+					line = append(line, cell)
+				}
+			}
+			return line
+		}
+		t.head = choose(columns)
+		for _, cells := range all {
+			t.lines = append(t.lines, choose(cells))
+		}
+		tables = append(tables, t)
+	}
+	if verdicts := r.Verdicts(); len(verdicts) > 0 {
+		t := table{title: "Marks", head: []string{"", "what", "found", "asked", "beside"}}
+		for _, v := range verdicts {
+			t.lines = append(t.lines, []string{v.word(), v.Name, fmt.Sprintf("%.3f", v.Ratio), v.asked(), v.Beside})
+		}
+		tables = append(tables, t)
+	}
+	return tables
 }
 
 // cells are the figures of a row as text.

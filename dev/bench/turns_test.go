@@ -48,7 +48,7 @@ func cast(script *[]string, group, input string, actors ...*actor) (tasks []Task
 	for _, a := range actors {
 		a.script = script
 		row := &Row{Group: group, Program: a.name, Name: "act", Input: input}
-		tasks = append(tasks, Task{Row: row, Begin: a.begin, Marks: []Mark{{Name: a.name, Row: row.ID(), Seconds: 1}}})
+		tasks = append(tasks, Task{Row: row, Begin: a.begin, Marks: []Mark{{Name: a.name, Row: row.ID(), FlopPeak: 1}}})
 	}
 	return tasks
 }

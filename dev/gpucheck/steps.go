@@ -242,7 +242,6 @@ func (r *runner) rates() []step {
 		r.suite("bench upload", "weights to the device", 90*time.Second, []string{"upload", "-size", "large", "-dir", r.temp}, []string{"upload", "-size", "tiny", "-runs", "1", "-dir", r.temp}),
 		r.suite("bench target", "the product that targets are of", time.Minute, kernels("^x·Wᵀ: lorafuse: bf16, m=4096 k=4096 n=4096"),
 			[]string{"kernels", "-shrink", "64", "-runs", "1", "-only", `^x·Wᵀ: lorafuse: bf16, m=(1|64) k=64 n=64$`}),
-		r.suite("bench memory", "what is bound by the memory", time.Minute, kernels("^Bound by the memory"), nil),
 		r.suite("bench products f32", "products in float32, of weights of all kinds", 3*time.Minute, kernels("^(x|dy|LoRA).*: lorafuse: f32"), nil),
 	)
 }

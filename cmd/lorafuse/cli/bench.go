@@ -1,10 +1,9 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"os"
-	"regexp"
 
 	"github.com/spf13/cobra"
 
@@ -51,8 +50,8 @@ from any number of machines. For each row it shows the newest result of each mac
 
 func (a *app) benchLoad() *cobra.Command {
 	var o load.Options
-	var f reportFlags
-	var peers, size, only string
+	var f suiteFlags
+	var peers, size string
 	c := &cobra.Command{
 		Use:   "load",
 		Short: "Benchmark opening, reading and writing safetensors files",
@@ -72,46 +71,24 @@ measured so far.`,
   sh scripts/bench_load/build.sh output/bench-peers
   lorafuse bench load --peers output/bench-peers --markdown > bench.md`,
 		Args: args(0),
-		RunE: func(c *cobra.Command, _ []string) (err error) {
+		RunE: a.suite(&f, func(ctx context.Context, t bench.Turns) (_ *bench.Report, err error) {
 			if o.Size, err = safetensors.ParseSize(size); err != nil {
-				return fmt.Errorf("bench load: --size: %w", err)
-			}
-			if o.Only, err = regexp.Compile(only); err != nil {
-				return fmt.Errorf("bench load: --only: %w", err)
+				return nil, fmt.Errorf("load: --size: %w", err)
 			}
 			if peers != "" {
 				if o.Peers, err = load.ReadPeers(peers); err != nil {
-					return fmt.Errorf("bench load: --peers: %w", err)
+					return nil, fmt.Errorf("load: --peers: %w", err)
 				}
 			}
-			self, err := os.Executable()
-			if err != nil {
-				return &failure{fmt.Errorf("bench load: %w", err)}
-			}
-			o.Self = []string{self, "bench", measureCommand}
-			running := work{}
-			o.Progress = func(done, total int) {
-				running.begun.Store(true)
-				a.progress().Steps("measuring", int64(done), int64(total), "")
-			}
-			report, err := runLoad(c.Context(), o)
-			a.close()
-			if err != nil {
-				err = running.failed(fmt.Errorf("bench %w", err))
-			}
-			if report != nil && len(report.Rows) > 0 {
-				report.Command = commandLine(c)
-				err = errors.Join(err, a.printReport(report, &f))
-			}
-			return err
-		},
+			o.Turns = t
+			return runLoad(ctx, o)
+		}),
 	}
-	f.flags(c)
+	f.flags(c, 9, "")
+	c.Flags().Lookup("runs").Usage = "samples per row, each of a new process"
 	c.Flags().StringVar(&o.Dir, "dir", "", "folder for the files, on the file system to measure (default: the temporary folder)")
 	c.Flags().StringVar(&size, "size", "1112764704", "size of the model file, such as 200MB; the adapter is scaled in proportion")
-	c.Flags().IntVar(&o.Runs, "runs", 9, "samples of each row")
 	c.Flags().StringVar(&peers, "peers", "", "folder of other programs to measure for comparison")
-	c.Flags().StringVar(&only, "only", "", "regular expression that selects rows by \"group: program: operation, file\"")
 	return c
 }
 

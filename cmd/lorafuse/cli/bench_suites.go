@@ -35,12 +35,15 @@ func (f *suiteFlags) flags(c *cobra.Command, runs int, python string) {
 	f.report.flags(c)
 	c.Flags().IntVar(&f.runs, "runs", runs, "samples per row, after one warm-up")
 	c.Flags().StringVar(&f.only, "only", "", "regular expression that selects rows by \"group: program: operation, data\"")
-	c.Flags().IntVar(&f.threads, "threads", 0, "threads of the CPU backend and of other programs; 0 means one per core")
-	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "device: "+backend.Choices)
 	c.Flags().StringVar(&f.save, "save", "", "file that receives the results so far as JSON during the run")
 	if python != "" {
 		c.Flags().StringVar(&f.python, "python", "", python)
 	}
+}
+
+func (f *suiteFlags) device(c *cobra.Command) {
+	c.Flags().IntVar(&f.threads, "threads", 0, "threads of the CPU backend and of other programs; 0 means one per core")
+	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "device: "+backend.Choices)
 }
 
 // saver returns a function that writes unfinished reports to a file, or nil if no file was requested.
@@ -113,11 +116,10 @@ func (a *app) benchKernels() *cobra.Command {
 	var shrink int
 	c := &cobra.Command{
 		Use:   "kernels",
-		Short: "Benchmark matrix multiplications and memory-bound operations",
+		Short: "Benchmark matrix multiplications and attention",
 		Long: `Measure single operations: the matrix multiplications of a layer with 2,048 channels and
 of its adapters, forward and backward, for 1 to 2,048 rows, in f32, in f32 from bf16
-weights, in bf16, and in f32 from int8 and nf4 weights; softmax, norms, activations, the
-loss, AdamW, dropout and conversions on 64 MiB; attention.
+weights, in bf16, and in f32 from int8 and nf4 weights; and attention.
 
 With --python, torch and numpy (OpenBLAS, if numpy is built with it) run the same matrix
 multiplications interleaved, and torch also attention; the output compares with them.
@@ -132,6 +134,7 @@ multiplications interleaved, and torch also attention; the output compares with 
 		}),
 	}
 	f.flags(c, 9, "Python with torch and numpy, for comparison")
+	f.device(c)
 	shrinkFlag(c, &shrink)
 	return c
 }
@@ -185,6 +188,7 @@ interleaved, in f32, and in bf16 under autocast with a bf16 base model.
 		}),
 	}
 	f.flags(c, 3, "Python with torch, transformers and peft, for comparison")
+	f.device(c)
 	c.Flags().Lookup("runs").Usage = "rounds, each of them a new process"
 	c.Flags().StringSliceVar(&o.Sizes, "size", []string{"small"}, sizesUsage)
 	c.Flags().StringSliceVar(&o.Quantize, "quantize", nil, "also measure base models quantized on load: int8, nf4")
@@ -230,6 +234,7 @@ transformers and PEFT.
 		}),
 	}
 	f.flags(c, 5, "Python with torch, transformers and peft, for comparison")
+	f.device(c)
 	c.Flags().StringVar(&o.LlamaPython, "llama-python", "", "Python with llama-cpp-python, for comparison")
 	c.Flags().StringSliceVar(&o.Sizes, "size", []string{"small"}, sizesUsage)
 	c.Flags().IntSliceVar(&o.Contexts, "contexts", []int{64, 256, 1024, 2048, 4096}, "context lengths in tokens")
@@ -261,6 +266,7 @@ far.`,
 		}),
 	}
 	f.flags(c, 5, "")
+	f.device(c)
 	c.Flags().StringSliceVar(&o.Sizes, "size", []string{"large"}, sizesUsage)
 	c.Flags().StringVar(&o.Dir, "dir", "", modelsUsage)
 	return c
@@ -278,19 +284,19 @@ func (a *app) benchLayer() *cobra.Command {
 		Use:   "layer",
 		Short: "Benchmark linear layers with LoRA adapters",
 		Long: `Measure the cost of an adapter: linear layers with adapters of rank 8, 16 and 64, with
-and without dropout, forward and backward, compared with the frozen layer and with the
-same matrix multiplications one by one; and adapters without a layer, (x A B)·s. Weights
-are bf16; matrix multiplications are f32 or bf16.
+and without dropout, forward and backward, compared with the frozen layer. Weights are
+bf16; matrix multiplications are f32 or bf16.
 
 ` + measured,
 		Example: `  lorafuse bench layer
-  lorafuse bench layer --python .venv/bin/python --only 'Adapter alone' --threads 1`,
+  lorafuse bench layer --only 'bf16.*r=16' --threads 1`,
 		Args: args(0),
 		RunE: a.suite(&f, func(ctx context.Context, t bench.Turns) (*bench.Report, error) {
-			return layer.Run(ctx, layer.Options{Turns: t, Backend: f.backend, Threads: f.threads, Shrink: shrink, Python: f.python})
+			return layer.Run(ctx, layer.Options{Turns: t, Backend: f.backend, Threads: f.threads, Shrink: shrink})
 		}),
 	}
-	f.flags(c, 9, "Python with torch, for comparison")
+	f.flags(c, 9, "")
+	f.device(c)
 	shrinkFlag(c, &shrink)
 	return c
 }

@@ -261,11 +261,7 @@ func (f *tablesFlags) layer(ctx context.Context, t bench.Turns) (*bench.Report, 
 }
 
 func (f *tablesFlags) load(ctx context.Context, t bench.Turns) (*bench.Report, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, &failure{fmt.Errorf("load: %w", err)}
-	}
-	o := load.Options{Self: []string{self, "bench", measureCommand}, Peers: f.peers, Dir: f.dir, Size: 300e6, Runs: t.Runs, Only: t.Only, Progress: t.Progress}
+	o := load.Options{Turns: t, Peers: f.peers, Dir: f.dir, Size: 300e6}
 	if f.quick {
 		o.Size = 1e6
 	}
@@ -274,6 +270,11 @@ func (f *tablesFlags) load(ctx context.Context, t bench.Turns) (*bench.Report, e
 
 // runLoad measures files, and describes the processor in the report as other suites do.
 func runLoad(ctx context.Context, o load.Options) (*bench.Report, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, &failure{fmt.Errorf("load: %w", err)}
+	}
+	o.Self = []string{self, "bench", measureCommand}
 	r, err := load.Run(ctx, o)
 	if r != nil {
 		if m, err := benchprogram.Open(backend.CPU, 0); err == nil {

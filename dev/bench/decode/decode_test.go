@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -50,8 +49,6 @@ func TestRun(t *testing.T) {
 	assert.Equal(t, 2*linear-linear/64*68, token.Bytes-int8.Bytes, "but for the head")
 	assert.Equal(t, 2*linear-linear/64*36, token.Bytes-nf4.Bytes)
 	assert.InDelta(t, 2*(s.LinearParams()-320*64)*16+2*320*64+4*(16*17/2)*64*2, prompt.Flops, 0)
-	require.Len(t, r.Verdicts(), 1)
-	assert.Equal(t, "lorafuse: merged, f32", r.Verdicts()[0].Beside)
 	left, err := os.ReadDir(o.Dir)
 	require.NoError(t, err)
 	assert.Empty(t, left)
@@ -136,33 +133,6 @@ func TestPeers(t *testing.T) {
 	assert.Equal(t, map[string]int{
 		"llama.cpp bf16": 2, "llama.cpp q8_0": 1, "transformers merged, bf16": 2, "transformers adapter r=4, not merged, bf16": 1,
 	}, others)
-	var names []string
-	for _, v := range r.Verdicts() {
-		if strings.Contains(v.Name, "llama.cpp") {
-			assert.True(t, v.Met)
-			names = append(names, v.Name)
-		}
-	}
-	assert.Equal(t, []string{"decoding: 1.2× llama.cpp", "decoding in int8: 1.3× llama.cpp in q8_0", "reading a prompt in bf16: 2× llama.cpp"}, names)
-}
-
-// Models that no cache holds are held against the memory.
-func TestLarge(t *testing.T) {
-	m, err := program.Open(backend.CPU, 1)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, m.Close()) }()
-	shape, err := checkpoint.ByName("large")
-	require.NoError(t, err)
-	o := small(t)
-	o.LlamaPython = "python"
-	s := &suite{Options: o, machine: m, shape: shape}
-	var names []string
-	for _, task := range s.tasks() {
-		for _, mark := range task.Marks {
-			names = append(names, mark.Name)
-		}
-	}
-	assert.Equal(t, []string{"decoding: 90 % of reading alone", "an adapter that is not merged: 0.85× the speed", "decoding in int8: 1.3× llama.cpp in q8_0", "reading a prompt in bf16: 1.4× llama.cpp"}, names)
 }
 
 func TestOnly(t *testing.T) {
@@ -171,7 +141,6 @@ func TestOnly(t *testing.T) {
 	r, err := Run(t.Context(), o)
 	require.NoError(t, err)
 	assert.Len(t, r.Rows, 1)
-	assert.Empty(t, r.Verdicts())
 }
 
 func TestInterrupted(t *testing.T) {

@@ -39,25 +39,6 @@ var (
 	nf4Weights  = engineKind{weights: quant.Bit4}
 )
 
-// Bars.
-const (
-	besideLoop   = 1 / 0.9  // relative to a loop that reads the weights, if no cache holds them
-	unmergedCost = 1 / 0.85 // of the time of the merged model
-	besideQ8     = 1 / 1.3  // of llama.cpp's time with 8-bit weights
-)
-
-// besideLlama returns the maximum times of decode and prefill relative to llama.cpp. If weights are read from memory,
-// llama.cpp's decoding is already optimal.
-func (s *suite) besideLlama() (decode, prompt float64) {
-	if s.outOfCache() {
-		return 0, 1 / 1.4
-	}
-	return 1 / 1.2, 1 / 2.
-}
-
-// outOfCache reports whether the model exceeds any cache.
-func (s *suite) outOfCache() bool { return s.shape.LinearParams() > 500e6 }
-
 func (s *suite) row(group, program, name string) *bench.Row {
 	return &bench.Row{Group: group, Program: program, Name: name, Input: s.shape.String()}
 }
@@ -82,11 +63,8 @@ func (s *suite) token() []bench.Task {
 	other.Bytes += int64(4 * s.shape.LoRAParams(s.Rank))
 	tasks := []bench.Task{s.decoding(one, merged, s.Contexts[0]), s.decoding(other, adapted, s.Contexts[0]), {Row: read, Begin: s.readLoop}}
 	s.machine.Hold(read, backend.F32)
-	tasks[1].Marks = []bench.Mark{{Name: "an adapter that is not merged: 0.85× the speed", Row: other.ID(), Beside: []string{one.ID()}, Factor: unmergedCost}}
 	if s.machine.OnGPU() {
-		tasks[0].Marks = append(tasks[0].Marks, bench.Mark{Name: bench.TargetDecode, Row: one.ID(), BytePeak: bench.LeastDecode})
-	} else if s.outOfCache() {
-		tasks[0].Marks = append(tasks[0].Marks, bench.Mark{Name: "decoding: 90 % of reading alone", Row: one.ID(), Beside: []string{read.ID()}, Factor: besideLoop})
+		tasks[0].Marks = []bench.Mark{{Name: bench.TargetDecode, Row: one.ID(), BytePeak: bench.LeastDecode}}
 	}
 	for _, k := range []engineKind{int8Weights, nf4Weights} {
 		r := add(ours, k.name(s.Rank))
@@ -98,11 +76,6 @@ func (s *suite) token() []bench.Task {
 			r := add(llamaCpp, f.String())
 			r.Bytes = 0 // its own business
 			tasks = append(tasks, s.peerTask(r, &s.llama, func() (map[string]any, error) { return s.ggufTask("decode", f) }))
-			if factor, _ := s.besideLlama(); f == checkpoint.BF16 && factor > 0 {
-				tasks[0].Marks = append(tasks[0].Marks, bench.Mark{Name: "decoding: 1.2× llama.cpp", Row: one.ID(), Beside: []string{r.ID()}, Factor: factor})
-			} else if f == checkpoint.Q8 {
-				tasks[3].Marks = append(tasks[3].Marks, bench.Mark{Name: "decoding in int8: 1.3× llama.cpp in q8_0", Row: tasks[3].Row.ID(), Beside: []string{r.ID()}, Factor: besideQ8})
-			}
 		}
 	}
 	if s.Python != "" {
@@ -184,10 +157,6 @@ func (s *suite) prompts() (tasks []bench.Task) {
 	if s.LlamaPython != "" {
 		r := add(llamaCpp, checkpoint.BF16.String())
 		tasks = append(tasks, s.peerTask(r, &s.llama, func() (map[string]any, error) { return s.ggufTask("prefill", checkpoint.BF16) }))
-		_, factor := s.besideLlama()
-		tasks[1].Marks = append(tasks[1].Marks, bench.Mark{
-			Name: fmt.Sprintf("reading a prompt in bf16: %.2g× llama.cpp", 1/factor), Row: tasks[1].Row.ID(), Beside: []string{r.ID()}, Factor: factor,
-		})
 	}
 	if s.Python != "" {
 		r := add(transformers, "merged, bf16")

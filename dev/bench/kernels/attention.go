@@ -75,25 +75,37 @@ func (s *suite) attention(a attention) bench.Task {
 	return s.machine.Task(a.row(ours), a.precision, func() program.Spec {
 		queries := a.texts * a.length
 		keys := queries + a.cached
-		p := &pass{g: graph.New()}
-		over := func(name string, rows, heads int) graph.Tensor { return p.param(name, tensor.F32, rows, heads*a.dim) }
-		q, k, v := over("q", queries, a.queries), over("k", keys, a.keys), over("v", keys, a.keys)
-		lo := p.words("lo", queries, func(i int) int32 { return int32(i / a.length * a.length) })
-		hi := p.words("hi", queries, func(i int) int32 {
-			if a.whole {
-				return int32((i/a.length + 1) * a.length)
+		spec := program.Spec{Graph: graph.New(), Words: map[string][]int32{}}
+		g := spec.Graph
+		over := func(name string, rows, heads int) graph.Tensor {
+			return g.Param(name, tensor.F32, ir.ShapeOf(rows, heads*a.dim)...)
+		}
+		bounds := func(name string, of func(i int) int) graph.Tensor {
+			words := make([]int32, queries)
+			for i := range words {
+				words[i] = int32(of(i))
 			}
-			return int32(a.cached + i + 1)
+			spec.Words[name] = words
+			return g.Param(name, tensor.I32, ir.ShapeOf(queries)...)
+		}
+		q, k, v := over("q", queries, a.queries), over("k", keys, a.keys), over("v", keys, a.keys)
+		lo := bounds("lo", func(i int) int { return i / a.length * a.length })
+		hi := bounds("hi", func(i int) int {
+			if a.whole {
+				return (i/a.length + 1) * a.length
+			}
+			return a.cached + i + 1
 		})
 		if !a.back {
-			p.result(q.Attention(k, v, lo, hi, a.attr()))
-			return p.spec
+			spec.Results = []graph.Tensor{q.Attention(k, v, lo, hi, a.attr())}
+			return spec
 		}
 		// Only the gradient is measured: the values of o and lse do not matter.
-		d := p.g.IR().Apply(ir.AttentionGrad, a.attr(), over("do", queries, a.queries).Value(), q.Value(), k.Value(), v.Value(),
-			over("o", queries, a.queries).Value(), p.param("lse", tensor.F32, queries, a.queries).Value(), lo.Value(), hi.Value())
-		p.result(p.g.Of(d), p.g.Of(p.g.IR().Out(d, 1)), p.g.Of(p.g.IR().Out(d, 2)))
-		return p.spec
+		lse := g.Param("lse", tensor.F32, ir.ShapeOf(queries, a.queries)...)
+		d := g.IR().Apply(ir.AttentionGrad, a.attr(), over("do", queries, a.queries).Value(), q.Value(), k.Value(), v.Value(),
+			over("o", queries, a.queries).Value(), lse.Value(), lo.Value(), hi.Value())
+		spec.Results = []graph.Tensor{g.Of(d), g.Of(g.IR().Out(d, 1)), g.Of(g.IR().Out(d, 2))}
+		return spec
 	})
 }
 

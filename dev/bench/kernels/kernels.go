@@ -1,5 +1,5 @@
 // Package kernels measures single operations on a device: the matrix multiplications of training and decoding, and
-// memory-bound operations.
+// attention.
 //
 // Each is a graph of one operation that is compiled and run like any program. The figures therefore hold for every
 // backend and include launch overhead.
@@ -58,7 +58,7 @@ func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	case o.Models:
 		all = slices.Concat(s.products(models, kinds[bf16:bf16+1]), s.modelAttentions())
 	default:
-		all = slices.Concat(s.products(shapes, kinds), s.passes(), s.attentions())
+		all = slices.Concat(s.products(shapes, kinds), s.attentions())
 	}
 	tasks, err := o.Select(all)
 	if err != nil {

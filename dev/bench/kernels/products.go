@@ -18,15 +18,12 @@ type form struct {
 	name   string
 	ta, tb bool
 	weight bool // B is a weight, stored in the type of the kind
-	// atLeast is the minimum fraction of the peak for many rows. Zero means the default for the machine's threads; see
-	// share.
-	atLeast float64
 }
 
 var (
 	forward  = form{name: "x·Wᵀ", tb: true, weight: true}
 	backward = form{name: "dy·W", weight: true}
-	down     = form{name: "LoRA x·Aᵀ", tb: true, atLeast: 0.8}
+	down     = form{name: "LoRA x·Aᵀ", tb: true}
 	up       = form{name: "LoRA h·Bᵀ", tb: true}
 	gradA    = form{name: "LoRA dA = dhᵀ·x", ta: true}
 	gradB    = form{name: "LoRA dB = dyᵀ·h", ta: true}
@@ -120,12 +117,8 @@ func (s *suite) product(f form, k kind, z size) []bench.Task {
 		return program.Spec{Graph: g, Results: []graph.Tensor{g.Gemm([]ir.Product{p}, graph.Tensor{}, graph.Tensor{})}}
 	}
 	own := s.machine.Task(mine, k.precision, spec)
-	if s.machine.OnGPU() {
-		if full == target && k.precision == backend.BF16 {
-			own.Marks = append(own.Marks, bench.Mark{Name: bench.TargetProduct, Row: mine.ID(), FlopPeak: bench.LeastProduct})
-		}
-	} else if asked := s.share(f, k, full); asked > 0 {
-		own.Marks = append(own.Marks, bench.Mark{Name: fmt.Sprintf("%s, %s, %s: share of the peak", f.name, k.name, mine.Input), Row: mine.ID(), FlopPeak: asked})
+	if s.machine.OnGPU() && full == target && k.precision == backend.BF16 {
+		own.Marks = []bench.Mark{{Name: bench.TargetProduct, Row: mine.ID(), FlopPeak: bench.LeastProduct}}
 	}
 	tasks := []bench.Task{own}
 	if s.torch == nil || k.peer == "" {
@@ -139,48 +132,8 @@ func (s *suite) product(f form, k kind, z size) []bench.Task {
 		tasks = append(tasks, bench.Task{Row: theirs, Foreign: true, Begin: func(ctx context.Context) (bench.Sampler, error) {
 			return s.torch.Begin(ctx, map[string]any{"op": "matmul", "m": z.m, "k": z.k, "n": z.n, "ta": f.ta, "tb": f.tb, "dtype": k.peer, "numpy": program == openBLAS})
 		}})
-		if factor := beside(program, f, k, full); factor > 0 {
-			tasks[0].Marks = append(tasks[0].Marks, bench.Mark{
-				Name: fmt.Sprintf("%s, %s, %s: %.4g× %s", f.name, k.name, mine.Input, 1/factor, program), Row: mine.ID(), Beside: []string{theirs.ID()}, Factor: factor,
-			})
-		}
 	}
 	return tasks
-}
-
-// manyRows is the smallest number of rows that makes a product compute-bound.
-const manyRows = 512
-
-// share returns the minimum fraction of the peak that a product must reach.
-func (s *suite) share(f form, k kind, z size) float64 {
-	one := s.machine.Threads == 1
-	switch {
-	case f.atLeast > 0:
-		return f.atLeast
-	case !f.weight || z.m < manyRows || k.weights.Quantized():
-		return 0
-	case k.precision == backend.F32 && one:
-		return 0.92
-	case k.precision == backend.F32:
-		return 0.88
-	case one:
-		return 0.91
-	}
-	return 0.87
-}
-
-// beside returns the maximum time of a product relative to another program, or 0 for no limit.
-func beside(program string, f form, k kind, z size) float64 {
-	many, few := z.m >= manyRows, z.m >= 8 && z.m <= 64
-	switch {
-	case !f.weight || !many && !few || program == openBLAS && !many:
-		return 0
-	case program == openBLAS || k.precision == backend.BF16:
-		return 1
-	case many:
-		return 1 / 1.1
-	}
-	return 1 / 1.2
 }
 
 // moved returns the bytes that a lorafuse product reads and writes, each counted once.

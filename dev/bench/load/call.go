@@ -27,7 +27,7 @@ func call(ctx context.Context, command []string, op, file, out string, repeat in
 	var stdout, stderr bytes.Buffer
 	c.Stdout, c.Stderr = &stdout, &stderr
 	failed := func(err error) error {
-		return fmt.Errorf("load: %s %s: %w%s", filepath.Base(command[len(command)-1]), op, err, lastLine(stderr.String()))
+		return fmt.Errorf("%s %s: %w%s", filepath.Base(command[len(command)-1]), op, err, lastLine(stderr.String()))
 	}
 	if err := c.Run(); err != nil {
 		return nil, failed(err)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/dev/bench"
 )
 
 // TestMain lets this binary be the programs that Run starts.
@@ -60,7 +62,7 @@ func as(part string) []string { return []string{os.Args[0], part} }
 
 // small are options that take little time.
 func small(t *testing.T) Options {
-	return Options{Self: as("ours"), Dir: t.TempDir(), Size: 1_000_000, Runs: 1}
+	return Options{Turns: bench.Turns{Runs: 1}, Self: as("ours"), Dir: t.TempDir(), Size: 1_000_000}
 }
 
 // Everything that is measured here and by peers is in the report, and nothing
@@ -182,7 +184,7 @@ func TestBadOptions(t *testing.T) {
 		o := small(t)
 		change(&o)
 		_, err := Run(t.Context(), o)
-		assert.ErrorIs(t, err, ErrOptions)
+		assert.ErrorIs(t, err, bench.ErrOptions)
 		assert.ErrorContains(t, err, says)
 	}
 	o := small(t)

@@ -14,7 +14,7 @@ import (
 func Example() {
 	p := peer.Torch("no-such-folder/bin/python", 2)
 	defer p.Close()
-	_, err := p.Begin(context.Background(), map[string]any{"op": "lora", "m": 1, "d": 16, "r": 4})
+	_, err := p.Begin(context.Background(), map[string]any{"op": "matmul", "m": 1, "k": 16, "n": 4})
 	fmt.Println(errors.Is(err, os.ErrNotExist))
 	// Output: true
 }

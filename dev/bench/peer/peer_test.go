@@ -140,7 +140,6 @@ func TestTorchScript(t *testing.T) {
 		{"op": "matmul", "m": 8, "k": 16, "n": 4, "ta": false, "tb": true, "dtype": "f32", "numpy": true},
 		{"op": "attention", "texts": 2, "heads": 2, "length": 9, "dim": 8, "dtype": "f32", "back": false},
 		{"op": "attention", "texts": 1, "heads": 2, "length": 9, "dim": 8, "dtype": "bf16", "back": true},
-		{"op": "lora", "m": 8, "d": 16, "r": 2},
 		{"op": "decode", "model": model, "dtype": "bf16", "rank": 0, "context": 8, "tokens": 2},
 		{"op": "decode", "model": model, "dtype": "f32", "rank": 2, "context": 8, "tokens": 2},
 		{"op": "prefill", "model": model, "dtype": "bf16", "rank": 0, "context": 0, "tokens": 16},

@@ -50,12 +50,6 @@ def attention(torch, r):
     return lambda: torch.autograd.grad(o, (q, k, v), g, retain_graph=True)
 
 
-def lora(torch, r):
-    """Computes (x@A@B)*s as separate operations."""
-    x, a, b, s = torch.rand(r["m"], r["d"]), torch.rand(r["d"], r["r"]), torch.rand(r["r"], r["d"]), 2.0
-    return lambda: (x @ a @ b) * s
-
-
 def step(torch, r):
     """Runs a training step of unmodified PEFT without autocast: a Llama with random bf16 weights, f32 or bf16 adapters."""
     from peft import LoraConfig, get_peft_model
@@ -148,7 +142,7 @@ class Generation:
             return took / self.r["tokens"]
 
 
-OPS = {"matmul": matmul, "attention": attention, "lora": lora, "step": step}
+OPS = {"matmul": matmul, "attention": attention, "step": step}
 
 
 class Task:

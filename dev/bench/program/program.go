@@ -18,13 +18,10 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Spec holds the results and updates of a graph to compile.
+// Spec holds the results of a graph to compile.
 type Spec struct {
 	Graph   *graph.Graph
 	Results []graph.Tensor
-	Updates map[string]graph.Tensor // new contents of params
-	// Plain compiles the graph without rewrites.
-	Plain bool
 	// Words are the contents of params of integers; others are zero.
 	Words map[string][]int32
 }
@@ -38,12 +35,9 @@ type Program struct {
 // New compiles a graph. The arguments are random numbers in [-1, 1), the same
 // ones each time. Close the program when it is done with.
 func New(ctx context.Context, dev backend.Device, s Spec) (*Program, error) {
-	spec := exec.Spec{NoFuse: s.Plain}
+	var spec exec.Spec
 	for i, t := range s.Results {
 		spec.Results = append(spec.Results, exec.Result{Name: fmt.Sprintf("result.%d", i), Value: t.Value()})
-	}
-	for name, t := range s.Updates {
-		spec.Updates = append(spec.Updates, exec.Update{Param: name, Value: t.Value()})
 	}
 	e, err := exec.Compile(s.Graph.IR(), spec, dev)
 	if err != nil {

@@ -102,9 +102,9 @@ func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	}
 	report := m.Report("step")
 	err = m.Measure(ctx, s.Turns, tasks, report)
-	for _, r := range s.starts {
-		if len(r.row.Seconds) > 0 {
-			report.Rows, report.Marks = append(report.Rows, r.row), append(report.Marks, r.marks...)
+	for _, row := range s.starts {
+		if len(row.Seconds) > 0 {
+			report.Rows = append(report.Rows, row)
 		}
 	}
 	if err != nil {
@@ -126,25 +126,8 @@ type suite struct {
 	machine *program.Machine
 	dir     string
 	tasks   []bench.Task
-	starts  []started
+	starts  []*bench.Row // the times until the first steps of programs
 }
-
-// started is the row for the time until a program's first step.
-type started struct {
-	row   *bench.Row
-	marks []bench.Mark
-}
-
-// Bars of steps.
-const (
-	besideTorch    = 1 / 1.4 // of the time of torch at the same precision
-	besideF32      = 1 / 2.3 // of the time of torch at f32, in bf16
-	memoryOfTorch  = 0.4
-	startOfTorch   = 0.1
-	startSeconds   = 0.5
-	shareOfCeiling = 0.75
-	wideChannels   = 1024 // the smallest width with a required share
-)
 
 // add lists the programs for one model.
 func (s *suite) add(shape checkpoint.Shape) {
@@ -165,20 +148,21 @@ func (s *suite) add(shape checkpoint.Shape) {
 		steps = &bench.Row{Group: "Training step", Program: program, Name: precision, Input: input, Tokens: float64(tokens), Flops: flops(shape, rows, length)}
 		return steps, &bench.Row{Group: "From the start of the process to its first step", Program: program, Name: precision, Input: input}
 	}
-	theirs := map[backend.Precision][2]*bench.Row{}
 	var peers []bench.Task
+	var theirStarts []*bench.Row
 	var beside []string // rows for comparison on GPUs, in bf16
 	for _, p := range []backend.Precision{backend.F32, backend.BF16} {
 		if s.Python == "" {
 			break
 		}
 		steps, start := row(torch, p.String())
-		theirs[p] = [2]*bench.Row{steps, start}
+		theirStarts = append(theirStarts, start)
 		o := o
 		o.Precision, o.Backend = p.String(), s.machine.Info.Backend
 		peers = append(peers, s.task(steps, start, peer{s.Python}, shape, o))
 		peers[len(peers)-1].Foreign = true
 		if s.machine.OnGPU() && p == backend.BF16 {
+			beside = append(beside, steps.ID())
 			o.Compile = true
 			steps, start := row(compiled, p.String())
 			peers = append(peers, s.task(steps, start, peer{s.Python}, shape, o))
@@ -192,27 +176,13 @@ func (s *suite) add(shape checkpoint.Shape) {
 		o := o
 		o.Precision = p.String()
 		t := s.task(steps, start, own{s.Self}, shape, o)
-		switch {
-		case !s.machine.OnGPU():
-			t.Marks = marks(p, steps, theirs)
-			if shape.Hidden >= wideChannels {
-				t.Marks = append(t.Marks, bench.Mark{Name: p.String() + ": share of the ceiling", Row: steps.ID(), FlopPeak: shareOfCeiling})
-			}
-		case p == backend.BF16:
+		if s.machine.OnGPU() && p == backend.BF16 {
 			t.Marks = []bench.Mark{{Name: bench.TargetStep, Row: steps.ID(), FlopPeak: bench.LeastStep}}
-			if other, ok := theirs[p]; ok {
-				t.Marks = append(t.Marks, bench.Mark{Name: bench.TargetPEFT, Row: steps.ID(), Beside: append(beside, other[0].ID()), Factor: bench.MostPEFT})
+			if beside != nil {
+				t.Marks = append(t.Marks, bench.Mark{Name: bench.TargetPEFT, Row: steps.ID(), Beside: beside, Factor: bench.MostPEFT})
 			}
 		}
-		s.tasks = append(s.tasks, t)
-		first := started{row: start}
-		if !s.machine.OnGPU() {
-			first.marks = []bench.Mark{{Name: p.String() + ": start", Row: start.ID(), Seconds: startSeconds}}
-		}
-		if other, ok := theirs[p]; ok && !s.machine.OnGPU() {
-			first.marks = append(first.marks, bench.Mark{Name: p.String() + ": start beside torch", Row: start.ID(), Beside: []string{other[1].ID()}, Factor: startOfTorch})
-		}
-		s.starts = append(s.starts, first)
+		s.tasks, s.starts = append(s.tasks, t), append(s.starts, start)
 	}
 	for _, method := range s.Quantize {
 		for _, p := range []backend.Precision{backend.F32, backend.BF16} {
@@ -221,31 +191,10 @@ func (s *suite) add(shape checkpoint.Shape) {
 			o := o
 			o.Precision, o.Quantize = p.String(), method
 			s.tasks = append(s.tasks, s.task(steps, start, own{s.Self}, shape, o))
-			s.starts = append(s.starts, started{row: start})
+			s.starts = append(s.starts, start)
 		}
 	}
-	s.tasks = append(s.tasks, peers...)
-	for _, p := range []backend.Precision{backend.F32, backend.BF16} {
-		if other, ok := theirs[p]; ok {
-			s.starts = append(s.starts, started{row: other[1]})
-		}
-	}
-}
-
-// marks returns the targets of lorafuse's steps relative to torch's.
-func marks(p backend.Precision, steps *bench.Row, theirs map[backend.Precision][2]*bench.Row) (marks []bench.Mark) {
-	other, ok := theirs[p]
-	if !ok {
-		return nil
-	}
-	marks = []bench.Mark{
-		{Name: p.String() + ": 1.4× torch", Row: steps.ID(), Beside: []string{other[0].ID()}, Factor: besideTorch},
-		{Name: p.String() + ": memory", Row: steps.ID(), Beside: []string{other[0].ID()}, Factor: memoryOfTorch, InMemory: true},
-	}
-	if p == backend.BF16 {
-		marks = append(marks, bench.Mark{Name: "bf16: 2.3× torch at f32", Row: steps.ID(), Beside: []string{theirs[backend.F32][0].ID()}, Factor: besideF32})
-	}
-	return marks
+	s.tasks, s.starts = append(s.tasks, peers...), append(s.starts, theirStarts...)
 }
 
 // flops returns the minimum floating-point operations of a step: two products with every weight of a linear layer per
