@@ -28,7 +28,8 @@ type Adapter struct {
 
 	template     *chat.Template // of a registry's adapter, nil if its folder has none
 	templateText []byte         // the files that it is from
-	tokenizer    []byte         // tokenizer.json of a registry's adapter
+
+	tokenizer, tokenizerConfig []byte // tokenizer.json and tokenizer_config.json of a registry's adapter
 }
 
 // Load opens the adapter in dir. Like PEFT, it reads TorchWeightsFile only if there is

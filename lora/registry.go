@@ -68,9 +68,9 @@ type RegistryOptions struct {
 	// called at any time, by several goroutines, and must not call the registry. Nil
 	// finds nothing.
 	Find func(name string) (dir string, ok bool)
-	// Tokenizer is the model's tokenizer, which tokenizes all requests. An adapter
-	// whose folder has a tokenizer with different tokens gets a warning. Nil disables
-	// the check.
+	// Tokenizer is the model's tokenizer, which tokenizes all requests. Loading an
+	// adapter whose folder has a tokenizer with other tokens fails with
+	// tokenizer.ErrTokens. Nil disables the check.
 	Tokenizer *tokenizer.Tokenizer
 	// HostBytes limits the host memory for adapters. Zero means no limit. The file of
 	// an adapter needs additional memory while it is loaded.

@@ -27,6 +27,9 @@ func (r *Registry) load(ctx context.Context, name string, from source, read func
 	if err != nil {
 		return nil, unusable(from, err)
 	}
+	if err := r.checkTokenizer(a); err != nil {
+		return nil, unusable(from, err)
+	}
 	digest, err := a.Digest()
 	if err != nil {
 		return nil, unusable(from, err)
@@ -95,21 +98,28 @@ func (r *Registry) build(a *Adapter) (s *State, report *Report, err error) {
 		return nil, nil, err
 	}
 	s.adapter, s.Template = nil, a.template
-	if base := r.options.Tokenizer; base != nil && a.tokenizer != nil {
-		own, err := tokenizer.Parse(a.tokenizer, nil)
-		switch {
-		case err != nil:
-			report.Warnings = append(report.Warnings, fmt.Sprintf("tokenizer.json is not used: %v", err))
-		case !own.SameTokens(base):
-			report.Warnings = append(report.Warnings, "tokenizer.json has other tokens than that of the model and is not used: requests are tokenized for the model")
-		}
-	}
 	for _, x := range s.Placement.embeddingBases() {
 		if t := s.Base[x.Module]; t != nil {
 			s.Base[x.Module] = &tensor.Tensor{DType: t.DType, Shape: t.Shape, Data: slices.Clone(t.Data)}
 		}
 	}
 	return s, report, nil
+}
+
+// checkTokenizer refuses an adapter whose folder has a tokenizer with other tokens than the model's,
+// which tokenizes all requests.
+func (r *Registry) checkTokenizer(a *Adapter) error {
+	if r.options.Tokenizer == nil || a.tokenizer == nil {
+		return nil
+	}
+	own, err := tokenizer.Parse(a.tokenizer, a.tokenizerConfig)
+	if err == nil {
+		err = own.CheckSame(r.options.Tokenizer)
+	}
+	if err != nil {
+		return fmt.Errorf("lora: adapter %s: tokenizer.json: %w; without this file, the adapter is used with the model's tokenizer", a.Dir, err)
+	}
+	return nil
 }
 
 // flight is a pending load of a version or a name.

@@ -71,9 +71,11 @@ func (s source) readFrom(files fs.FS, folder string) (*Adapter, error) {
 	if err != nil {
 		return nil, failed(err)
 	}
-	words, err := fs.ReadFile(files, path.Join(folder, "tokenizer.json"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, failed(err)
+	var words [2][]byte
+	for i, name := range []string{"tokenizer.json", "tokenizer_config.json"} {
+		if words[i], err = fs.ReadFile(files, path.Join(folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, failed(err)
+		}
 	}
 	if after, err := look(files, folder); err != nil || !slices.EqualFunc(before, after, same) {
 		return nil, failed(fmt.Errorf("%w while they were read", ErrChanged))
@@ -91,7 +93,8 @@ func (s source) readFrom(files fs.FS, folder string) (*Adapter, error) {
 		return nil, fmt.Errorf("%w (in %s)", err, s)
 	}
 	a.Dir, a.step = s.String(), s.step
-	a.template, a.templateText, a.tokenizer = template, templateText, words
+	a.template, a.templateText = template, templateText
+	a.tokenizer, a.tokenizerConfig = words[0], words[1]
 	return a, nil
 }
 

@@ -1,6 +1,7 @@
 package lora_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +16,7 @@ import (
 )
 
 // The chat template of an adapter belongs to its version, and a tokenizer with other tokens than
-// the model's is named.
+// the model's is refused.
 func TestTextsOfVersions(t *testing.T) {
 	words := func(token string) string {
 		return `{"model":{"type":"WordLevel","vocab":{"a":0,"` + token + `":1},"unk_token":"a"},"pre_tokenizer":{"type":"Whitespace"}}`
@@ -37,22 +38,27 @@ func TestTextsOfVersions(t *testing.T) {
 	text, err := own.State().Template.Render(nil, chat.Options{})
 	require.NoError(t, err)
 	assert.Equal(t, "own", text)
-	warnings := func(name string) []string {
-		for _, info := range r.List() {
-			if info.Name == name {
-				return info.Versions[0].Warnings
-			}
-		}
-		return nil
-	}
-	assert.Empty(t, warnings("own"))
 
 	write("chat_template.jinja", "{{")
 	_, err = r.Load(t.Context(), "own", dir)
 	require.ErrorIs(t, err, chat.ErrTemplate)
 	require.ErrorContains(t, err, dir)
 	write("chat_template.jinja", "other")
-	write("tokenizer.json", words("c"))
 	assert.NotEqual(t, own.Digest(), mustLoad(t, r, "other", dir).Digest())
-	assert.Contains(t, strings.Join(warnings("other"), ""), "tokenizer.json has other tokens than that of the model and is not used")
+	for content, want := range map[string]string{
+		words("c"): `id 1 is "c", expected "b"`,
+		strings.Replace(words("b"), "Whitespace", "WhitespaceSplit", 1): "the text",
+		strings.Replace(words("b"), `"b":1`, `"b":1,"<think>":2`, 1):    `id 2 is "<think>", expected no token`,
+		words("b") + "{": tokenizer.ErrFormat.Error(),
+	} {
+		write("tokenizer.json", content)
+		_, err = r.Load(t.Context(), "other", dir) // whose tensors are on the host already
+		require.ErrorContains(t, err, want)
+		_, unusable := errors.AsType[*lora.UnusableError](err)
+		require.True(t, unusable)
+	}
+	write("tokenizer.json", words("b"))
+	write("tokenizer_config.json", `{"added_tokens_decoder":{"2":{"content":"<think>"}}}`)
+	_, err = r.Load(t.Context(), "other", dir)
+	require.ErrorIs(t, err, tokenizer.ErrTokens)
 }

@@ -6,10 +6,16 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 )
 
-// ErrRows reports a tokenizer with more tokens than the model has embeddings.
-var ErrRows = errors.New("more tokens than embeddings")
+var (
+	// ErrRows reports a tokenizer with more tokens than the model has embeddings.
+	ErrRows = errors.New("more tokens than embeddings")
+	// ErrTokens reports a tokenizer that gives texts other token ids than that of the model.
+	ErrTokens = errors.New("other tokens than the model's tokenizer")
+)
 
 // LoadAdapted reads the tokenizer of an adapter, or of its model if the adapter's folder has
 // none. Trainers such as TRL save a tokenizer with the tokens that they added. LoadAdapted
@@ -43,18 +49,31 @@ func (t *Tokenizer) lastID() int32 {
 	return last
 }
 
-// SameTokens reports whether two tokenizers have the same tokens with the same ids.
-func (t *Tokenizer) SameTokens(u *Tokenizer) bool {
-	last := t.lastID()
-	if last != u.lastID() {
-		return false
-	}
-	for id := range last + 1 {
-		a, inT := t.Token(id)
-		b, inU := u.Token(id)
-		if a != b || inT != inU {
-			return false
+// sample is a text that tokenizers with other rules split differently: it has runs of spaces,
+// digits, contractions, capitals, composed and decomposed letters, and several scripts.
+const sample = " The  Quick fox's\n\n\tcafé cafe\u0301 ﬁ 12345 3.14, x_y != <z/> Привет 数学 🙂 "
+
+// CheckSame fails with [ErrTokens] and the first difference if t has other tokens or other ids than
+// u, or splits a sample text differently. It does not compare the special tokens that are added
+// around a text.
+func (t *Tokenizer) CheckSame(u *Tokenizer) error {
+	for id := range max(t.lastID(), u.lastID()) + 1 {
+		if a, b := t.name(id), u.name(id); a != b {
+			return fmt.Errorf("%w: id %d is %s, expected %s", ErrTokens, id, a, b)
 		}
 	}
-	return true
+	a, err := t.Encode(sample, false)
+	b, errU := u.Encode(sample, false)
+	if (err == nil) != (errU == nil) || !slices.Equal(a, b) {
+		return fmt.Errorf("%w: the text %q has ids %v, expected %v", ErrTokens, sample, a, b)
+	}
+	return nil
+}
+
+// name returns a token for messages.
+func (t *Tokenizer) name(id int32) string {
+	if token, ok := t.Token(id); ok {
+		return strconv.Quote(token)
+	}
+	return "no token"
 }
