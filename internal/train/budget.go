@@ -120,7 +120,7 @@ func (b *budget) whole() string {
 			return "lora_dropout draws a mask for each"
 		}
 	}
-	if why := b.options.loss().Whole; why != "" {
+	if why := b.options.Loss.Whole; why != "" {
 		return why
 	}
 	if m := b.planner.model.Config.Mixture(); m != nil && m.Balance != 0 {
@@ -176,7 +176,7 @@ func (b *budget) refuse(c *candidate) error {
 	if why := b.whole(); why != "" && b.run.cfg.BatchSize > 1 {
 		text += fmt.Sprintf("; micro-batches of %d rows were not cut, since %s: a smaller batch_size takes less", b.run.cfg.BatchSize, why)
 	}
-	if smaller := c.options.loss().Smaller; smaller != "" {
+	if smaller := c.options.Loss.Smaller; smaller != "" {
 		return fmt.Errorf("train: %w: %s; %s", backend.ErrOutOfMemory, text, smaller)
 	}
 	longest := c.options.MaxTokens

@@ -65,12 +65,12 @@ func (o EngineOptions) check() error {
 	return nil
 }
 
-// loss returns the loss, by default of the next token.
-func (o EngineOptions) loss() trainer.Loss {
+// withDefaults returns the options with a loss.
+func (o EngineOptions) withDefaults() EngineOptions {
 	if o.Loss.Emit == nil {
-		return trainer.LossOf(model.NextToken)
+		o.Loss = trainer.LossOf(model.NextToken)
 	}
-	return o.Loss
+	return o
 }
 
 // Engine holds a model with an adapter on a device and computes training steps.
@@ -138,11 +138,12 @@ func (p *Planner) engine(o EngineOptions) (*Engine, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	o = o.withDefaults()
 	all, err := p.plan(o)
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{opts: o, planner: p, plan: all, micro: o.loss().Training(o.MaxTokens), eval: o.loss().Evaluation(o.MaxEvalTokens)}, nil
+	return &Engine{opts: o, planner: p, plan: all, micro: o.Loss.Training(o.MaxTokens), eval: o.Loss.Evaluation(o.MaxEvalTokens)}, nil
 }
 
 // use sets the compiled programs of the engine's drafts.
@@ -176,7 +177,7 @@ func (e *Engine) Accumulate(ctx context.Context, b *data.Batch, draw uint32) err
 func (e *Engine) accumulate(ctx context.Context, b *data.Batch, draw uint32) error {
 	e.given.key = [3]uint32{uint32(e.opts.Seed), uint32(e.opts.Seed >> 32), draw}
 	e.given.labels[0] = float32(cmp.Or(b.StepTokens, b.LossTokens))
-	e.opts.loss().Prepare(b)
+	e.opts.Loss.Prepare(b)
 	e.given.batch = b
 	if _, err := e.Compute(ctx, e.micro, &e.given, b.Longest()); err != nil {
 		return fmt.Errorf("train: %w", err)
@@ -229,7 +230,7 @@ func (e *Engine) Evaluate(ctx context.Context, b *data.Batch) (float64, error) {
 
 // evaluate also returns the number of correct rows.
 func (e *Engine) evaluate(ctx context.Context, b *data.Batch) (loss float64, right int, err error) {
-	l := e.opts.loss()
+	l := e.opts.Loss
 	l.Prepare(b)
 	e.given.batch = b
 	if loss, right, err = e.Trainer.Evaluate(ctx, l, e.eval, b, &e.given); err != nil {

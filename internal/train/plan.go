@@ -25,12 +25,12 @@ func (p *Planner) plan(o EngineOptions) (all plan, err error) {
 	if all.micro, err = p.planLoss(o); err != nil {
 		return all, err
 	}
-	all.step = trainer.Plan{Optimizer: o.Optimizer, Trained: all.micro.Trained, Sums: o.loss().Totals(), Shared: p.base != nil}
+	all.step = trainer.Plan{Optimizer: o.Optimizer, Trained: all.micro.Trained, Sums: o.Loss.Totals(), Shared: p.base != nil}
 	if all.update, err = p.host.Plan(p.slot, all.step.Step(o.Adam)); err != nil {
 		return all, err
 	}
 	if o.MaxEvalTokens > 0 {
-		if all.eval, err = p.host.Plan(p.slot, o.loss().Evaluation(o.MaxEvalTokens).Spec(p.model, ir.GradOptions{})); err != nil {
+		if all.eval, err = p.host.Plan(p.slot, o.Loss.Evaluation(o.MaxEvalTokens).Spec(p.model, ir.GradOptions{})); err != nil {
 			return all, err
 		}
 	}
@@ -40,5 +40,5 @@ func (p *Planner) plan(o EngineOptions) (all plan, err error) {
 
 // planLoss plans the program of a micro-batch.
 func (p *Planner) planLoss(o EngineOptions) (*engine.Draft, error) {
-	return p.host.Plan(p.slot, o.loss().Training(o.MaxTokens).Spec(p.model, ir.GradOptions{Checkpoint: o.Checkpointing, Segments: o.Recomputed}))
+	return p.host.Plan(p.slot, o.Loss.Training(o.MaxTokens).Spec(p.model, ir.GradOptions{Checkpoint: o.Checkpointing, Segments: o.Recomputed}))
 }

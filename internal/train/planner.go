@@ -69,6 +69,7 @@ func (p *Planner) Layers(l trainer.Loss) (int, error) {
 
 // Memory returns the memory plan of steps with these options.
 func (p *Planner) Memory(o EngineOptions) (Memory, error) {
+	o = o.withDefaults()
 	plan, err := p.plan(o)
 	if err != nil {
 		return Memory{}, err

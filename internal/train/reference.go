@@ -12,7 +12,7 @@ import (
 
 // planReference plans the program of the loss's reference, if it has one.
 func (p *Planner) planReference(o EngineOptions) (*engine.Draft, error) {
-	l := o.loss()
+	l := o.Loss
 	if l.Reference == nil {
 		return nil, nil
 	}
@@ -32,7 +32,7 @@ func (p *Planner) planReference(o EngineOptions) (*engine.Draft, error) {
 func (e *Engine) Reference(ctx context.Context, b *data.Batch, dst []float32) error {
 	e.planner.host.Lock()
 	defer e.planner.host.Unlock()
-	e.opts.loss().Prepare(b)
+	e.opts.Loss.Prepare(b)
 	e.given.batch = b
 	if err := e.reference.Run(ctx, e.planner.bare, &e.given, b.Longest()); err != nil {
 		return fmt.Errorf("train: %w", err)

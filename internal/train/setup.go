@@ -188,7 +188,7 @@ func (r *Run) prepare() (p prepared, err error) {
 		Loss: r.material.Loss, MaxTokens: r.train.MaxTokens(), Optimizer: trainer.Optimizer(c.Optimizer),
 		Adam:          trainer.Adam{Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: c.WeightDecay, MaxGradNorm: c.MaxGradNorm},
 		Checkpointing: c.ActivationCheckpointing, Seed: c.Seed, MemoryLimit: int64(c.MemoryLimit), Pack: c.Pack,
-	}
+	}.withDefaults()
 	if r.eval != nil {
 		p.opts.MaxEvalTokens = r.eval.MaxTokens()
 	}

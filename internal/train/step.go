@@ -68,7 +68,7 @@ func (l *loop) complete(ctx context.Context) error {
 		Step: l.progress.Step, Steps: l.steps, Loss: float64(s.Loss), GradNorm: float64(s.GradNorm), LearningRate: float64(s.LearningRate),
 		TokensPerSecond: float64(s.TokensPerSecond), FlopsPerSecond: float64(s.FlopsPerSecond), Tokens: l.tokens, Unit: l.train.Unit(),
 	}
-	if loss := l.engine.opts.loss(); loss.Metrics != nil && len(s.Means) == loss.Sums {
+	if loss := l.engine.opts.Loss; loss.Metrics != nil && len(s.Means) == loss.Sums {
 		report.Metrics = loss.Metrics(s.means())
 	}
 	if peak := l.rated.FlopsPerSecond; peak > 0 {
@@ -154,7 +154,7 @@ func (l *loop) evaluate(ctx context.Context) (loss float64, accuracy *float64, e
 		n, right = n+b.LossTokens, right+k
 	}
 	n = max(1, n)
-	if l.engine.opts.loss().Right != nil {
+	if l.engine.opts.Loss.Right != nil {
 		accuracy = new(float64(right) / float64(n))
 	}
 	return sum / float64(n), accuracy, nil
