@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"github.com/lorafuse/lorafuse/backend"
 	_ "github.com/lorafuse/lorafuse/backend/all" // the devices of this build
@@ -85,7 +84,7 @@ type Model struct {
 	classifiers map[string]*classifier
 	trainers    *trainers
 	services    []*service.Service
-	hooks       atomic.Pointer[service.Hooks] // of the last service; nil without one
+	hooks       service.Hooks // of the engine, for the last service
 }
 
 // Open opens a model: a folder, or owner/name[@revision] on the Hugging Face Hub. The Hub's
@@ -238,8 +237,8 @@ func (m *Model) open(ctx context.Context) (*batching.Engine, error) {
 			return nil, fmt.Errorf("lorafuse: %w", err)
 		}
 		e, err := batching.New(ctx, m.device, m.model, batching.Options{
-			MaxLength: m.options.MaxLength, MaxTexts: m.options.MaxSeqs, OnStep: m.onStep,
-			Adapters: lora.RegistryOptions{Root: m.options.AdaptersDir, Find: m.find, Tokenizer: m.tokenizer},
+			MaxLength: m.options.MaxLength, MaxTexts: m.options.MaxSeqs, OnStep: m.hooks.OnStep,
+			Adapters: lora.RegistryOptions{Root: m.options.AdaptersDir, Find: m.hooks.Find, Tokenizer: m.tokenizer},
 		})
 		if err != nil {
 			return nil, fmt.Errorf("lorafuse: %w", err)
@@ -247,19 +246,4 @@ func (m *Model) open(ctx context.Context) (*batching.Engine, error) {
 		m.engine = e
 	}
 	return m.engine, nil
-}
-
-// onStep and find pass calls of the engine on to the service, if there is one.
-
-func (m *Model) onStep(s batching.Step) {
-	if h := m.hooks.Load(); h != nil {
-		h.OnStep(s)
-	}
-}
-
-func (m *Model) find(name string) (dir string, ok bool) {
-	if h := m.hooks.Load(); h != nil {
-		return h.Find(name)
-	}
-	return "", false
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 
 	"github.com/lorafuse/lorafuse/internal/embed"
-	"github.com/lorafuse/lorafuse/internal/serve/batching"
 	"github.com/lorafuse/lorafuse/internal/serve/service"
 	"github.com/lorafuse/lorafuse/internal/serve/traces"
 	"github.com/lorafuse/lorafuse/serve"
@@ -91,9 +90,9 @@ func (m *Model) serve(ctx context.Context, o ServeOptions) (*service.Service, er
 	if text, err := service.GeneratesText(m.model.Dir); err != nil {
 		return nil, err
 	} else if text && m.generates() {
-		so.Open = func(ctx context.Context, h service.Hooks) (*batching.Engine, error) {
-			m.hooks.Store(&h)
-			return m.open(ctx)
+		so.Hooks = &m.hooks
+		if so.Engine, err = m.open(ctx); err != nil {
+			return nil, err
 		}
 	} else {
 		m.mu.Lock()
@@ -110,7 +109,7 @@ func (m *Model) serve(ctx context.Context, o ServeOptions) (*service.Service, er
 			return nil, err
 		}
 	}
-	return service.New(ctx, so)
+	return service.New(so)
 }
 
 // sharedEmbedder is the embedder of a model, which Embed uses too.

@@ -86,10 +86,8 @@ func (a *app) openService(ctx context.Context, f *serveFlags, setup served, log 
 	}()
 	o.Model = s.session.model
 	if text {
-		err = s.readTexts(f, &o)
-		o.Open = func(ctx context.Context, h assembly.Hooks) (*batching.Engine, error) {
-			err := a.openEngine(ctx, f, setup, s, &o, h)
-			return s.engine, err
+		if err = s.readTexts(f, &o); err == nil {
+			err = a.openEngine(ctx, f, setup, s, &o)
 		}
 	} else if s.embedder, err = embed.New(ctx, s.session.dev, s.session.model, nil, embed.Options{}); err == nil {
 		o.Embedder, s.maxLength = s.embedder, s.embedder.MaxLength()
@@ -97,7 +95,7 @@ func (a *app) openService(ctx context.Context, f *serveFlags, setup served, log 
 	if err != nil {
 		return nil, err
 	}
-	if s.api, err = assembly.New(ctx, o); err != nil {
+	if s.api, err = assembly.New(o); err != nil {
 		return nil, inServeFlags(err)
 	}
 	s.handler, s.drain, s.lost = s.api, s.api.Drain, s.api.Lost()
@@ -128,16 +126,17 @@ func (s *service) readTexts(f *serveFlags, o *assembly.Options) (err error) {
 }
 
 // openEngine opens the engine and loads adapters.
-func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *service, o *assembly.Options, h assembly.Hooks) (err error) {
+func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *service, o *assembly.Options) (err error) {
+	o.Hooks = &assembly.Hooks{}
 	s.engine, err = batching.New(ctx, s.session.dev, s.session.model, batching.Options{
 		MaxLength: f.maxLength, MaxTexts: f.texts, MaxBatchTokens: f.batchTokens, CacheTokens: f.cacheTokens, MaxQueue: f.queue,
-		Adapters:   lora.RegistryOptions{Root: f.adaptersDir, Find: h.Find, Tokenizer: o.Tokenizer, HostBytes: setup.hostBytes, MaxResident: f.resident},
-		TrainShare: f.trainShare, OnStep: h.OnStep,
+		Adapters:   lora.RegistryOptions{Root: f.adaptersDir, Find: o.Hooks.Find, Tokenizer: o.Tokenizer, HostBytes: setup.hostBytes, MaxResident: f.resident},
+		TrainShare: f.trainShare, OnStep: o.Hooks.OnStep,
 	})
 	if err != nil {
 		return f.blame(err)
 	}
-	s.cut = s.engine.Close
+	o.Engine, s.cut = s.engine, s.engine.Close
 	if err := a.loadAdapters(ctx, s, setup.adapters); err != nil {
 		return err
 	}

@@ -32,8 +32,9 @@ import (
 type Options struct {
 	serve.Options // without Engine, Tuning, Visible and MaxLength, which New sets
 
-	// Open returns the engine, which calls the hooks. Nil means that Embedder is served.
-	Open func(context.Context, Hooks) (*batching.Engine, error)
+	// Engine generates text and calls Hooks. Nil means that Embedder is served.
+	Engine *batching.Engine
+	Hooks  *Hooks
 
 	// TrainDir is the folder for files, jobs, Tinker's runs and their adapters. Empty means that
 	// clients cannot train.
@@ -54,10 +55,23 @@ type Options struct {
 	Traces *traces.Traces // closed by the service; nil means none
 }
 
-// Hooks connect an engine to the service around it.
-type Hooks struct {
-	Find   func(name string) (dir string, ok bool) // returns the folder of an adapter that a job has trained
-	OnStep func(batching.Step)
+// Hooks connect an engine to its service, which is made after the engine. The zero value is
+// ready to use.
+type Hooks struct{ service atomic.Pointer[Service] }
+
+// Find returns the folder of an adapter that a job has trained.
+func (h *Hooks) Find(name string) (dir string, ok bool) {
+	if s := h.service.Load(); s != nil && s.tuning != nil {
+		return s.tuning.Find(name)
+	}
+	return "", false
+}
+
+// OnStep counts a step of the engine.
+func (h *Hooks) OnStep(step batching.Step) {
+	if s := h.service.Load(); s != nil {
+		s.metrics.Step(step)
+	}
 }
 
 // OptionError is an error about an option.
@@ -77,6 +91,7 @@ type Service struct {
 	handler http.Handler
 	server  *serve.Server
 	engine  *batching.Engine // nil if it serves embeddings
+	metrics *metrics.Metrics // of the engine
 	tuning  *tuning.Service  // nil if clients cannot train
 	beside  *host.Host       // on which jobs train
 	tinker  *tinker.Server   // nil if clients cannot train
@@ -85,7 +100,7 @@ type Service struct {
 }
 
 // New returns a service. It fails with OptionError and with errors of the assembled packages.
-func New(ctx context.Context, o Options) (_ *Service, err error) {
+func New(o Options) (_ *Service, err error) {
 	s := &Service{lost: make(chan error, 1)}
 	if o.Traces != nil {
 		s.closing = append(s.closing, func() {
@@ -99,10 +114,10 @@ func New(ctx context.Context, o Options) (_ *Service, err error) {
 			s.Close()
 		}
 	}()
-	if o.Open == nil {
+	if o.Engine == nil {
 		err = s.serveEmbeddings(o)
 	} else {
-		err = s.serveText(ctx, o)
+		err = s.serveText(o)
 	}
 	if err == nil && o.Traces != nil {
 		s.handler = o.Traces.Handler(s.handler)
@@ -153,46 +168,31 @@ func (s *Service) serveEmbeddings(o Options) (err error) {
 	return nil
 }
 
-func (s *Service) serveText(ctx context.Context, o Options) (err error) {
+func (s *Service) serveText(o Options) (err error) {
 	if err := s.openTuning(&o); err != nil {
 		return err
 	}
-	var current atomic.Pointer[metrics.Metrics] // nil while the engine is opened
-	step := func(step batching.Step) {
-		if m := current.Load(); m != nil {
-			m.Step(step)
-		}
-	}
-	hooks := Hooks{OnStep: step, Find: func(name string) (string, bool) {
-		if s.tuning == nil {
-			return "", false
-		}
-		return s.tuning.Find(name)
-	}}
-	if s.engine, err = o.Open(ctx, hooks); err != nil {
-		return err
-	}
-	o.MaxLength = s.engine.MaxLength()
-	m := metrics.New(metrics.Options{Model: o.Name, MaxLength: o.MaxLength, Stats: s.engine.Stats})
-	current.Store(m)
-	submit := m.Watch(s.engine.Submit)
+	s.engine, o.MaxLength = o.Engine, o.Engine.MaxLength()
+	s.metrics = metrics.New(metrics.Options{Model: o.Name, MaxLength: o.MaxLength, Stats: s.engine.Stats})
+	o.Hooks.service.Store(s)
+	submit := s.metrics.Watch(s.engine.Submit)
 	if o.Traces != nil {
 		submit = o.Traces.Watch(submit)
 	}
-	o.Engine = watched{s.engine, submit, s.lost}
+	o.Options.Engine = watched{s.engine, submit, s.lost}
 	o.Visible = func(who keys.Client, adapter string) bool { return s.tinker == nil || s.tinker.Visible(who, adapter) }
 	if s.server, err = serve.New(o.Options); err != nil {
 		return err
 	}
 	routes := http.NewServeMux()
-	routes.Handle("GET /metrics", m)
+	routes.Handle("GET /metrics", s.metrics)
 	routes.Handle("/", s.server)
 	s.handler = routes
 	if o.TrainDir == "" {
 		return nil
 	}
 	s.startTuning(o)
-	if err := s.openTinker(o, m); err != nil {
+	if err := s.openTinker(o); err != nil {
 		return err
 	}
 	routes.Handle("/api/v1/", s.tinker)
@@ -274,7 +274,7 @@ func (t trainer) New(ctx context.Context, c *config.Config, o train.Observer) (t
 }
 
 // openTinker opens Tinker's API, which keeps its data in TrainDir.
-func (s *Service) openTinker(o Options, m *metrics.Metrics) error {
+func (s *Service) openTinker(o Options) error {
 	h := s.engine.Beside()
 	sessions, err := tinker.NewSessions(h)
 	if err != nil {
@@ -288,9 +288,9 @@ func (s *Service) openTinker(o Options, m *metrics.Metrics) error {
 		h.Close()
 	})
 	s.tinker, err = tinker.New(tinker.Options{
-		Engine: o.Engine, Trainer: sessions, Model: o.Model, Name: o.Name, Tokenizer: o.Tokenizer, TokenizerID: o.HubName, MaxLength: o.MaxLength,
+		Engine: o.Options.Engine, Trainer: sessions, Model: o.Model, Name: o.Name, Tokenizer: o.Tokenizer, TokenizerID: o.HubName, MaxLength: o.MaxLength,
 		Dir: filepath.Join(o.TrainDir, "tinker"), Keys: o.Keys, AdminKeys: o.AdminKeys, SharePrefixCache: o.SharePrefixCache,
-		OnSamplerGap: m.SetSamplerGap, Logger: o.Logger,
+		OnSamplerGap: s.metrics.SetSamplerGap, Logger: o.Logger,
 	})
 	return err
 }
