@@ -103,10 +103,11 @@ func (c *Config) check(k Key, v reflect.Value) error {
 	return nil
 }
 
-// foreign returns an error for a key of another task that does not have its default value.
+// foreign returns an error for a key of another task that does not have its default value. Zero in a Config that
+// is not read from a file means that the key is not set.
 func (c *Config) foreign(k Key, v reflect.Value) error {
 	byDefault := reflect.ValueOf(Default()).Elem().FieldByIndex(k.index)
-	if jobs, ok := v.Interface().(Jobs); v.IsZero() || ok && jobs.Len() == 0 || reflect.DeepEqual(v.Interface(), byDefault.Interface()) {
+	if jobs, ok := v.Interface().(Jobs); v.IsZero() && !c.Given(k.Path) || ok && jobs.Len() == 0 || reflect.DeepEqual(v.Interface(), byDefault.Interface()) {
 		return nil
 	}
 	belongs := "belongs to task: " + k.task
