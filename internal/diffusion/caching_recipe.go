@@ -12,7 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/model"
 )
 
-// defaultSide is the default image side of all models that can be trained.
+// defaultSide is the default image side of all models.
 const defaultSide = 1024
 
 // CacheOptions returns the options for opening the cache of a pipeline with package cache.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"image"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/diffusion/dit"
@@ -139,6 +140,31 @@ func (c *Canvas) Close() error {
 	err := c.vae.Close()
 	c.vae = nil
 	return err
+}
+
+// With calls f while the autoencoder is on a device. Errors: errors of Open, f and Close.
+func (c *Canvas) With(dev backend.Device, o vae.Options, f func() error) error {
+	if err := c.Open(dev, o); err != nil {
+		return err
+	}
+	return errors.Join(f(), c.Close())
+}
+
+// Images decodes latents on a device, and calls each after every image. Errors: errors of With
+// and Paint.
+func (c *Canvas) Images(ctx context.Context, dev backend.Device, o vae.Options, latents []dit.Latent, each func(done int)) (images []image.Image, err error) {
+	err = c.With(dev, o, func() error {
+		for i, x := range latents {
+			p, err := c.Paint(ctx, x)
+			if err != nil {
+				return err
+			}
+			images = append(images, Image(p))
+			each(i + 1)
+		}
+		return nil
+	})
+	return images, err
 }
 
 // Encode returns the latent of an image: the mean of the autoencoder's distribution,

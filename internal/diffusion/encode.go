@@ -106,6 +106,19 @@ func (e *Encoder) Encode(ctx context.Context, text string, pictures ...image.Ima
 	return p, nil
 }
 
+// bytes returns the device memory of the text encoders, without weights that are used in place.
+func (e *Encoder) bytes() (n int64) {
+	for _, t := range []*textModel{e.main, e.second} {
+		if t == nil {
+			continue
+		}
+		if n += t.host.Cached(); !t.host.Info().Unified {
+			n += int64(t.host.Bytes())
+		}
+	}
+	return n
+}
+
 // Close frees the text encoders' memory. Closing twice does nothing.
 func (e *Encoder) Close() {
 	for _, t := range []*textModel{e.main, e.second} {

@@ -104,7 +104,7 @@ func (p *Painter) Space() dit.Space { return p.transformer.Space() }
 // for the transformer. Errors: ErrDrawing, dit.ErrSample, and errors of the device, of ctx
 // and of d.Each.
 func (p *Painter) Draw(ctx context.Context, slot *engine.Slot, d Drawing) (dit.Latent, error) {
-	if err := p.settle(&d); err != nil {
+	if err := d.settle(&p.Style, p.Space()); err != nil {
 		return dit.Latent{}, err
 	}
 	x, err := p.begin(d)
@@ -136,21 +136,20 @@ func (p *Painter) Draw(ctx context.Context, slot *engine.Slot, d Drawing) (dit.L
 	return x, nil
 }
 
-// settle fills in the defaults of the style and validates the parameters.
-func (p *Painter) settle(d *Drawing) error {
+// settle fills in the defaults of a style and validates the parameters for a transformer.
+func (d *Drawing) settle(style *Style, space dit.Space) error {
 	if d.Frames == 0 {
 		d.Frames = 1
 	}
 	if d.Steps == 0 {
-		d.Steps = p.Style.Steps
+		d.Steps = style.Steps
 	}
 	if d.Scale == nil {
-		d.Scale = &p.Style.Scale
+		d.Scale = &style.Scale
 	}
 	if d.Told == nil {
-		d.Told = &p.Style.Told
+		d.Told = &style.Told
 	}
-	space := p.Space()
 	switch {
 	case d.Steps < 1 || d.Steps > MaxSteps:
 		return fmt.Errorf("diffusion: %w: found %d steps, expected 1 to %d", ErrDrawing, d.Steps, MaxSteps)
@@ -161,7 +160,7 @@ func (p *Painter) settle(d *Drawing) error {
 	case !finite(*d.Scale) || !finite(*d.Told):
 		return fmt.Errorf("diffusion: %w: found guidance %v and %v, expected numbers", ErrDrawing, *d.Scale, *d.Told)
 	}
-	if !p.Style.Guided(*d) {
+	if !style.Guided(*d) {
 		d.Negative = nil
 	}
 	return nil
@@ -256,7 +255,7 @@ func (p *Painter) Need(slot *engine.Slot, drawings []Drawing) (int64, error) {
 	var all []engine.Spec
 	var loads [][]*engine.Draft
 	for _, d := range drawings {
-		if err := p.settle(&d); err != nil {
+		if err := d.settle(&p.Style, p.Space()); err != nil {
 			return 0, err
 		}
 		latent := dit.Latent{Channels: p.Space().Channels, Frames: d.Frames, Height: d.Height, Width: d.Width}

@@ -64,28 +64,13 @@ func (s *Samples) Need(slot *engine.Slot) (int64, error) {
 
 // draw generates the images for one slot. It computes all latents first, because the
 // autoencoder is loaded after the transformer's programs are freed.
-func (s *Samples) draw(ctx context.Context, slot *engine.Slot) (images []image.Image, err error) {
+func (s *Samples) draw(ctx context.Context, slot *engine.Slot) ([]image.Image, error) {
 	latents, err := s.latents(ctx, slot)
 	if err != nil {
 		return nil, err
 	}
 	s.Painter.Close()
-	if err := s.Canvas.Open(s.Painter.host.Device(), s.VAE); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if closed := s.Canvas.Close(); err == nil {
-			err = closed
-		}
-	}()
-	for _, x := range latents {
-		p, err := s.Canvas.Paint(ctx, x)
-		if err != nil {
-			return nil, err
-		}
-		images = append(images, Image(p))
-	}
-	return images, nil
+	return s.Canvas.Images(ctx, s.Painter.host.Device(), s.VAE, latents, func(int) {})
 }
 
 func (s *Samples) latents(ctx context.Context, slot *engine.Slot) (all []dit.Latent, err error) {

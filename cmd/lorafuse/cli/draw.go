@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/internal/diffusion"
-	"github.com/lorafuse/lorafuse/internal/diffusion/vae"
 )
 
 // drawFlags holds the flags of `draw`.
@@ -163,8 +162,6 @@ func (f *drawFlags) parseSize(command string) error {
 
 // maxSide is the longest side of a picture.
 const maxSide = 1 << 14
-
-func (f *drawFlags) tiles() vae.Options { return vae.Options{Tile: f.tile} }
 
 func (a *app) runDraw(ctx context.Context, f *drawFlags) error {
 	d, err := a.openDrawing(ctx, f)

@@ -19,14 +19,8 @@ type drawn struct {
 	Height int    `json:"height"` //
 	recipe
 	// Truncated lists the prompts that a text encoder did not read whole.
-	Truncated []truncatedPrompt `json:"truncated,omitempty"`
-	Seconds   float64           `json:"seconds"`
-}
-
-// truncatedPrompt is a prompt, or negative prompt, that is longer than an encoder reads.
-type truncatedPrompt struct {
-	Prompt string `json:"prompt"`
-	diffusion.Truncation
+	Truncated []diffusion.TruncatedPrompt `json:"truncated,omitempty"`
+	Seconds   float64                     `json:"seconds"`
 }
 
 // recipe holds the settings that reproduce the images exactly. The output file also contains it.
@@ -56,9 +50,10 @@ type drawnPicture struct {
 // recipe returns the settings of the flags and the model, without images.
 func (d *drawing) recipe() recipe {
 	f := d.flags
+	width, height := d.generator.Size(d.plan)
 	r := recipe{
-		Model: f.model, Transformer: f.transformer.File, Size: fmt.Sprintf("%dx%d", d.what.Width*d.canvas.Pixels, d.what.Height*d.canvas.Pixels),
-		Steps: d.what.Steps, Controls: f.controls, Guidance: d.guidance(),
+		Model: f.model, Transformer: f.transformer.File, Size: fmt.Sprintf("%dx%d", width, height),
+		Steps: d.plan.Drawing.Steps, Controls: f.controls, Guidance: d.plan.Guidance, Negative: d.plan.Negative,
 	}
 	if f.given("quantize") {
 		r.Quantize = fmt.Sprint(f.quantize)
@@ -66,28 +61,7 @@ func (d *drawing) recipe() recipe {
 	if f.adapter != "" {
 		r.Weight = f.weight
 	}
-	switch {
-	case d.what.Negative == nil:
-	case f.negativeEmbedding != "":
-		r.Negative = f.negativeEmbedding
-	case f.given("negative"):
-		r.Negative = f.negative
-	default:
-		r.Negative = *d.style.Negative
-	}
 	return r
-}
-
-// guidance returns the distilled guidance for the transformer, or the scale of classifier-free guidance.
-func (d *drawing) guidance() float64 {
-	switch {
-	case d.flags.given("guidance"):
-		return d.flags.guidance
-	case d.space.Guidance:
-		return d.style.Told
-	default:
-		return d.style.Scale
-	}
 }
 
 // texts returns the metadata of the output file: how its first image was generated, in the format of other tools, and
