@@ -152,6 +152,9 @@ func (r *Runtime) planFirst(d *Draft, b *nn.Builder, slot int) (*Draft, error) {
 	return &q, nil
 }
 
+// Spec returns the description that the program was planned from.
+func (d *Draft) Spec() Spec { return d.spec }
+
 // Fits reports whether the program will run with a slot; see [Program.Fits].
 func (d *Draft) Fits(s *Slot) bool { return slices.Equal(d.shapes, s.shapes) }
 

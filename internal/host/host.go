@@ -68,17 +68,19 @@ func (h *Host) Attach(state *lora.State) (*engine.Slot, error) {
 	return s, err
 }
 
-// Detach frees an attached slot, and the cached programs that fit it and no other attached
-// slot. Detaching twice does nothing.
+// Detach frees a slot and, if it is attached, the cached programs that fit it and no other
+// attached slot. Detaching twice does nothing.
 func (h *Host) Detach(s *engine.Slot) {
-	i := slices.Index(h.attached, s)
-	if i < 0 {
-		return
+	if i := slices.Index(h.attached, s); i >= 0 {
+		h.attached = slices.Delete(h.attached, i, i+1)
+		for i := range h.programs {
+			c := &h.programs[i]
+			c.holders = slices.DeleteFunc(c.holders, func(x *engine.Slot) bool { return x == s })
+		}
+		h.UnloadFunc(func(_ string, p *engine.Program) bool {
+			return p.Fits(s) && !slices.ContainsFunc(h.attached, p.Fits)
+		})
 	}
-	h.attached = slices.Delete(h.attached, i, i+1)
-	h.UnloadFunc(func(_ string, p *engine.Program) bool {
-		return p.Fits(s) && !slices.ContainsFunc(h.attached, p.Fits)
-	})
 	s.Free()
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/engine"
 	"github.com/lorafuse/lorafuse/internal/host"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/lora"
@@ -326,6 +327,60 @@ func TestDetach(t *testing.T) {
 	require.Zero(t, h.Len())
 }
 
+// Held programs are shared by slots of one shape, stay in spite of the budget, and are
+// unloaded with the last slot that they are held for.
+func TestHold(t *testing.T) {
+	var dev null.Device
+	h := host.Open(&dev, openModel(t))
+	defer h.Close()
+	h.SetBudget(1)
+	state, err := lora.LoadState(llama+"adapters/lora", h.Model(), h.Model().Config.ModelType, h.Model().Modules())
+	require.NoError(t, err)
+	plans, slots := 0, [2]*engine.Slot{}
+	hold := func(i int, s engine.Spec) (*engine.Program, error) {
+		d, err := h.Plan(slots[i], s)
+		require.NoError(t, err)
+		ps, err := h.Hold(ctx, engine.Placed{Slot: slots[i], Draft: d})
+		if err != nil {
+			return nil, err
+		}
+		return ps[0], nil
+	}
+	var held *engine.Program
+	for i := range slots {
+		slots[i], err = h.NewSlot(state)
+		require.NoError(t, err)
+		p, err := hold(i, spec(h, 9, &plans))
+		require.NoError(t, err)
+		if i == 0 {
+			held = p
+		}
+		require.True(t, held == p, "a slot of the same shape shares the program")
+	}
+	_, err = h.Program(ctx, slots[0], spec(h, 64, &plans))
+	require.NoError(t, err)
+	other := spec(h, 9, &plans)
+	build := other.Build
+	other.Build = func(b *nn.Builder, p *graph.Program) { build(b, p); p.Result("more", b.G.Const(1, ir.Static(1))) }
+	_, err = hold(0, other)
+	require.ErrorIs(t, err, host.ErrName, "another program has this name")
+	require.Equal(t, 2, h.Len())
+	_, err = h.Program(ctx, slots[1], spec(h, 65, &plans))
+	require.NoError(t, err)
+	require.Equal(t, 2, h.Len(), "the program that is not held made room")
+
+	for i := range slots {
+		p, err := h.Program(ctx, slots[1], spec(h, 9, &plans))
+		require.NoError(t, err)
+		require.True(t, held == p)
+		h.Detach(slots[i])
+	}
+	require.Zero(t, h.Len())
+	h.Close()
+	now, _ := dev.Held()
+	require.Zero(t, now)
+}
+
 // TestPrepare: a program that was prepared is cached once it is kept, and neither planned nor
 // compiled again; one that was dropped is not.
 func TestPrepare(t *testing.T) {
@@ -353,5 +408,5 @@ func TestPrepare(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, hidden, again)
 	require.Equal(t, 3, plans)
-	(*host.Prepared)(nil).Drop()
+	(*engine.Draft)(nil).Drop()
 }

@@ -18,6 +18,7 @@ var ErrName = errors.New("no name")
 type cached struct {
 	spec    engine.Spec // without Build
 	program *engine.Program
+	holders []*engine.Slot // see Hold
 }
 
 // is reports whether the program can be reused for a spec and a slot. Name, bounds and mode
@@ -49,7 +50,7 @@ func (h *Host) Program(ctx context.Context, s *engine.Slot, spec engine.Spec) (*
 func (h *Host) Programs(ctx context.Context, s *engine.Slot, specs ...engine.Spec) ([]*engine.Program, error) {
 	ps := make([]*engine.Program, len(specs))
 	var missing []int
-	var drafts []*engine.Draft
+	var placed []engine.Placed
 	for i, spec := range specs {
 		if ps[i] = h.find(s, spec); ps[i] != nil {
 			if err := ps[i].Bring(ctx, s); err != nil {
@@ -57,78 +58,97 @@ func (h *Host) Programs(ctx context.Context, s *engine.Slot, specs ...engine.Spe
 			}
 			continue
 		}
-		if spec.Name == "" {
-			return nil, fmt.Errorf("host: a program has %w", ErrName)
-		}
 		d, err := h.Plan(s, spec)
 		if err != nil {
 			return nil, err
 		}
-		missing, drafts = append(missing, i), append(drafts, d)
+		missing, placed = append(missing, i), append(placed, engine.Placed{Slot: s, Draft: d})
 	}
-	if len(drafts) == 0 {
-		return ps, nil
-	}
-	h.makeRoom(h.NewArena(drafts...), len(drafts), ps)
-	loaded, err := h.Load(ctx, s, h.named(specs), drafts...)
-	if errors.Is(err, backend.ErrOutOfMemory) && h.evict(ps) {
-		for h.evict(ps) {
-		}
-		loaded, err = h.Load(ctx, s, h.named(specs), drafts...)
-	}
+	loaded, err := h.load(ctx, ps, placed)
 	if err != nil {
 		return nil, err
 	}
 	for j, i := range missing {
 		ps[i] = loaded[j]
-		if h.find(s, specs[i]) == nil { // else it was compiled for a slot of another shape
-			key := specs[i]
-			key.Build = nil
-			h.programs = append(h.programs, cached{key, loaded[j]})
+	}
+	return ps, nil
+}
+
+// Hold loads planned programs in one arena, as Programs does, and attaches their slots. The
+// programs stay loaded until their slots are detached.
+func (h *Host) Hold(ctx context.Context, all ...engine.Placed) ([]*engine.Program, error) {
+	ps, err := h.load(ctx, nil, all)
+	if err != nil {
+		return nil, err
+	}
+	for i, x := range all {
+		if !slices.Contains(h.attached, x.Slot) {
+			h.attached = append(h.attached, x.Slot)
+		}
+		for j := range h.programs {
+			if c := &h.programs[j]; c.program == ps[i] {
+				c.holders = append(c.holders, x.Slot)
+			}
 		}
 	}
 	return ps, nil
 }
 
-// Prepared is a compiled program that is not cached yet.
-type Prepared struct {
-	spec  engine.Spec
-	draft *engine.Draft
+// load returns the programs of drafts. Those that are not cached are compiled, after making
+// room without unloading programs in use, and cached.
+func (h *Host) load(ctx context.Context, use []*engine.Program, all []engine.Placed) ([]*engine.Program, error) {
+	var drafts []*engine.Draft
+	for _, x := range all {
+		if x.Draft.Spec().Name == "" {
+			return nil, fmt.Errorf("host: a program has %w", ErrName)
+		}
+		drafts = append(drafts, x.Draft)
+	}
+	if len(drafts) == 0 {
+		return nil, nil
+	}
+	h.makeRoom(h.NewArena(drafts...), len(drafts), use)
+	ps, err := h.LoadAll(ctx, h.named(drafts), all...)
+	if errors.Is(err, backend.ErrOutOfMemory) && h.evict(use) {
+		for h.evict(use) {
+		}
+		ps, err = h.LoadAll(ctx, h.named(drafts), all...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i, x := range all {
+		spec := x.Draft.Spec()
+		switch h.find(x.Slot, spec) {
+		case ps[i]: // compiled for a slot of another shape, or for another spec
+		case nil:
+			spec.Build = nil
+			h.programs = append(h.programs, cached{spec: spec, program: ps[i]})
+		default:
+			h.Runtime.Unload(ps[i])
+			return nil, fmt.Errorf("host: %w: two programs are called %q", ErrName, spec.Name)
+		}
+	}
+	return ps, nil
 }
 
 // Prepare plans and compiles the program of a spec for slots like s. Another goroutine may call
 // it while the host is in use. The result must be given to Keep or dropped. Errors: those of
 // Build and of the device.
-func (h *Host) Prepare(s *engine.Slot, spec engine.Spec) (*Prepared, error) {
+func (h *Host) Prepare(s *engine.Slot, spec engine.Spec) (*engine.Draft, error) {
 	d, err := h.Plan(s, spec)
-	if err == nil {
-		err = h.Runtime.Prepare(d)
-	}
 	if err != nil {
 		return nil, err
 	}
-	spec.Build = nil
-	return &Prepared{spec, d}, nil
+	return d, h.Runtime.Prepare(d)
 }
 
 // Keep caches a prepared program, which later calls of Program return, and uploads every tensor
 // of s that it reads.
-func (h *Host) Keep(ctx context.Context, s *engine.Slot, p *Prepared) error {
-	h.makeRoom(0, 1, nil)
-	ps, err := h.Load(ctx, s, nil, p.draft)
-	if err != nil {
-		p.Drop()
-		return err
-	}
-	h.programs = append(h.programs, cached{p.spec, ps[0]})
-	return nil
-}
-
-// Drop frees a prepared program that was not kept. It does nothing for a nil one.
-func (p *Prepared) Drop() {
-	if p != nil {
-		p.draft.Drop()
-	}
+func (h *Host) Keep(ctx context.Context, s *engine.Slot, prepared *engine.Draft) error {
+	_, err := h.load(ctx, nil, []engine.Placed{{Slot: s, Draft: prepared}})
+	prepared.Drop() // unless it was loaded
+	return err
 }
 
 // find returns a cached program, and notes that it is used.
@@ -143,11 +163,11 @@ func (h *Host) find(s *engine.Slot, spec engine.Spec) *engine.Program {
 	return nil
 }
 
-// named returns the cached programs with the names of specs. If one of them, compiled for a
+// named returns the cached programs with the names of drafts. If one of them, compiled for a
 // slot of another shape, has the same plan, it is reused instead of compiled again.
-func (h *Host) named(specs []engine.Spec) (ps []*engine.Program) {
+func (h *Host) named(drafts []*engine.Draft) (ps []*engine.Program) {
 	for _, c := range h.programs {
-		if slices.ContainsFunc(specs, func(s engine.Spec) bool { return s.Name == c.spec.Name }) {
+		if slices.ContainsFunc(drafts, func(d *engine.Draft) bool { return d.Spec().Name == c.spec.Name }) {
 			ps = append(ps, c.program)
 		}
 	}
@@ -155,12 +175,12 @@ func (h *Host) named(specs []engine.Spec) (ps []*engine.Program) {
 }
 
 // makeRoom unloads programs until n more fit into the cache, in new arenas of the given size.
-// bytes is 0 if they fit into existing arenas. Programs in use are kept.
+// bytes is 0 if they fit into existing arenas. Programs in use and held ones are kept.
 func (h *Host) makeRoom(bytes int64, n int, use []*engine.Program) {
 	for bytes > 0 && h.Cached()+bytes > max(h.budget, bytes) && h.evict(use) {
 	}
 	for len(h.programs)+n > maxPrograms {
-		i := slices.IndexFunc(h.programs, func(c cached) bool { return !slices.Contains(use, c.program) })
+		i := slices.IndexFunc(h.programs, func(c cached) bool { return len(c.holders) == 0 && !slices.Contains(use, c.program) })
 		if i < 0 {
 			return
 		}
@@ -188,8 +208,13 @@ func (h *Host) arenas() (ps []*engine.Program) {
 }
 
 // evict unloads the programs of the arena that was used longest ago. It returns false if each
-// arena is in use.
+// arena has a program that is in use or held.
 func (h *Host) evict(use []*engine.Program) bool {
+	for _, c := range h.programs {
+		if len(c.holders) > 0 {
+			use = append(slices.Clip(use), c.program)
+		}
+	}
 	for _, oldest := range slices.Backward(h.arenas()) {
 		if !slices.ContainsFunc(use, func(p *engine.Program) bool { return p != nil && p.SharesArena(oldest) }) {
 			h.UnloadFunc(func(_ string, p *engine.Program) bool { return oldest.SharesArena(p) })

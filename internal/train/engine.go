@@ -11,6 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/engine"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/internal/train/trainer"
@@ -73,6 +74,13 @@ func (o EngineOptions) withDefaults() EngineOptions {
 	return o
 }
 
+// training returns the pass of micro-batches.
+func (o EngineOptions) training() *trainer.Pass {
+	p := o.Loss.Training(o.MaxTokens)
+	p.Gradients = ir.GradOptions{Checkpoint: o.Checkpointing, Segments: o.Recomputed}
+	return p
+}
+
 // Engine holds a model with an adapter on a device and computes training steps.
 type Engine struct {
 	*trainer.Trainer
@@ -82,9 +90,7 @@ type Engine struct {
 	plan    plan
 
 	micro, eval *trainer.Pass
-	program     *engine.Program   // of micro, alone or shared with other jobs
-	reference   *engine.Program   // may be nil
-	programs    []*engine.Program // of the engine
+	program     *engine.Program // of micro, alone or shared with other jobs
 	memory      Memory
 	company     *company // of jobs, which are computed together, or nil
 	given       given
@@ -143,26 +149,10 @@ func (p *Planner) engine(o EngineOptions) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{opts: o, planner: p, plan: all, micro: o.Loss.Training(o.MaxTokens), eval: o.Loss.Evaluation(o.MaxEvalTokens)}, nil
-}
-
-// use sets the compiled programs of the engine's drafts.
-func (e *Engine) use(programs []*engine.Program) {
-	e.programs = programs
-	loaded := map[string]*engine.Program{}
-	for i, d := range e.drafts() {
-		switch d {
-		case e.plan.micro:
-			e.program, loaded[e.micro.Name] = programs[i], programs[i]
-		case e.plan.update:
-			loaded[e.plan.step.Step(e.opts.Adam).Name] = programs[i]
-		case e.plan.eval:
-			loaded[e.eval.Name] = programs[i]
-		case e.plan.reference:
-			e.reference = programs[i]
-		}
-	}
-	e.Trainer = trainer.New(e.planner.host, e.planner.slot, e.plan.step, loaded)
+	return &Engine{
+		Trainer: trainer.New(p.host, p.slot, all.step),
+		opts:    o, planner: p, plan: all, micro: o.training(), eval: o.Loss.Evaluation(o.MaxEvalTokens),
+	}, nil
 }
 
 // Accumulate adds the gradients of one micro-batch. draw numbers the dropout
@@ -240,7 +230,11 @@ func (e *Engine) evaluate(ctx context.Context, b *data.Batch) (loss float64, rig
 }
 
 // Flops returns the number of operations of a micro-batch.
-func (e *Engine) Flops(b *data.Batch) int { return e.program.Flops(b) }
+func (e *Engine) Flops(b *data.Batch) int {
+	e.planner.host.Lock() // since it sets sizes of the program, which other runs may share
+	defer e.planner.host.Unlock()
+	return e.program.Flops(b)
+}
 
 // idle returns the adapter targets that do not affect the loss. As in PyTorch, they get
 // no gradient and keep their values.
@@ -271,14 +265,11 @@ func (e *Engine) Close() {
 }
 
 func (e *Engine) free() {
-	switch {
-	case e.planner.base == nil:
-		e.planner.host.Close()
-	case e.company == nil:
-		e.planner.host.Unload(e.programs...)
-	}
-	e.planner.slot.Free()
+	e.planner.host.Detach(e.planner.slot)
 	if bare := e.planner.bare; bare != nil {
-		bare.Free()
+		e.planner.host.Detach(bare)
+	}
+	if e.planner.base == nil {
+		e.planner.host.Close()
 	}
 }

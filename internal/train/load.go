@@ -69,7 +69,7 @@ func load(ctx context.Context, engines []*Engine, shared *mixed) error {
 	if err := m.check(h.Info(), engines[0].opts.MemoryLimit); err != nil {
 		return err
 	}
-	programs, err := h.LoadAll(ctx, nil, placed(engines, shared)...)
+	programs, err := h.Hold(ctx, placed(engines, shared)...)
 	if err != nil {
 		return err
 	}
@@ -77,12 +77,10 @@ func load(ctx context.Context, engines []*Engine, shared *mixed) error {
 		shared.program, programs = programs[0], programs[1:]
 	}
 	for _, e := range engines {
-		n := len(e.drafts())
-		e.memory = m
-		e.use(programs[:n])
-		if programs = programs[n:]; e.fused() {
+		if e.memory, e.program = m, programs[0]; e.fused() {
 			e.program = shared.program
 		}
+		programs = programs[len(e.drafts()):]
 	}
 	return nil
 }

@@ -135,8 +135,8 @@ func (j *Jobs) mix(company []*job) (_ *mixed, err error) {
 	}
 	m.slot, m.most = j.base.host.NewMix(slots...), max(longest, min(all, passTokens))
 	m.losses = make([]float32, m.most)
-	shared := trainer.Pass{Name: "train.jobs", Bounds: map[string]int{nn.Tokens: m.most}, RowKeys: true, Emit: emitRows}
-	m.draft, err = j.base.host.Plan(m.slot, shared.Spec(j.model, ir.GradOptions{Checkpoint: recompute}))
+	shared := trainer.Pass{Name: "train.jobs", Bounds: map[string]int{nn.Tokens: m.most}, RowKeys: true, Emit: emitRows, Gradients: ir.GradOptions{Checkpoint: recompute}}
+	m.draft, err = j.base.host.Plan(m.slot, shared.Spec(j.model))
 	if err != nil {
 		return nil, fmt.Errorf("train: a pass of several jobs: %w", err)
 	}

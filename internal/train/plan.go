@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/engine"
-	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/train/trainer"
 )
 
@@ -30,7 +29,7 @@ func (p *Planner) plan(o EngineOptions) (all plan, err error) {
 		return all, err
 	}
 	if o.MaxEvalTokens > 0 {
-		if all.eval, err = p.host.Plan(p.slot, o.Loss.Evaluation(o.MaxEvalTokens).Spec(p.model, ir.GradOptions{})); err != nil {
+		if all.eval, err = p.host.Plan(p.slot, o.Loss.Evaluation(o.MaxEvalTokens).Spec(p.model)); err != nil {
 			return all, err
 		}
 	}
@@ -40,5 +39,5 @@ func (p *Planner) plan(o EngineOptions) (all plan, err error) {
 
 // planLoss plans the program of a micro-batch.
 func (p *Planner) planLoss(o EngineOptions) (*engine.Draft, error) {
-	return p.host.Plan(p.slot, o.Loss.Training(o.MaxTokens).Spec(p.model, ir.GradOptions{Checkpoint: o.Checkpointing, Segments: o.Recomputed}))
+	return p.host.Plan(p.slot, o.training().Spec(p.model))
 }

@@ -22,8 +22,8 @@ func (p *Planner) planReference(o EngineOptions) (*engine.Draft, error) {
 			return nil, err
 		}
 	}
-	return p.host.Plan(p.bare, engine.Spec{Bounds: l.Axes(max(o.MaxTokens, o.MaxEvalTokens)), Build: func(b *nn.Builder, program *graph.Program) {
-		program.Result(engine.SlotPrefix+referenceName, l.Reference(b, p.model.Build(b)))
+	return p.host.Plan(p.bare, engine.Spec{Name: "loss.reference " + l.Name, Bounds: l.Axes(max(o.MaxTokens, o.MaxEvalTokens)), Build: func(b *nn.Builder, program *graph.Program) {
+		program.Result(referenceName, l.Reference(b, p.model.Build(b)))
 	}})
 }
 
@@ -34,8 +34,9 @@ func (e *Engine) Reference(ctx context.Context, b *data.Batch, dst []float32) er
 	defer e.planner.host.Unlock()
 	e.opts.Loss.Prepare(b)
 	e.given.batch = b
-	if err := e.reference.Run(ctx, e.planner.bare, &e.given, b.Longest()); err != nil {
+	results, err := e.planner.host.Compute(ctx, e.planner.bare, e.plan.reference.Spec(), &e.given, b.Longest())
+	if err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
-	return e.planner.host.ReadSlot(ctx, e.planner.bare, referenceName, dst[:b.Rows()])
+	return results.Read(ctx, referenceName, dst[:b.Rows()])
 }

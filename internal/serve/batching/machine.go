@@ -53,7 +53,7 @@ type machine struct {
 	slots     map[*lora.Version]*engine.Slot
 	dropped   []*engine.Slot // to be freed by the engine's goroutine
 	plan      *layout        // of the program that was compiled last; nil if there is none
-	ready     *host.Prepared // that program, until the engine's goroutine takes it
+	ready     *engine.Draft  // that program, until the engine's goroutine takes it
 	behind    bool           // a goroutine is compiling a program that running texts wait for
 	failed    error          // of that goroutine, for slots
 	failedFor []*engine.Slot

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/engine"
-	"github.com/lorafuse/lorafuse/internal/host"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -147,7 +146,7 @@ type mix struct {
 	slots   []*engine.Slot
 	slot    *engine.Slot    // of all of them; nil if it must be rebuilt
 	program *engine.Program // that slot was brought to; nil if it was not
-	ready   *host.Prepared  // the program before it is used; else nil
+	ready   *engine.Draft   // the program before it is used; else nil
 }
 
 func newMix(p *layout) *mix { return &mix{plan: p, slots: make([]*engine.Slot, len(p.keys))} }
@@ -257,7 +256,7 @@ func (x *machine) grow(more ...*engine.Slot) error {
 		return nil
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // an unreadable page of a mapped file
-	var ready *host.Prepared
+	var ready *engine.Draft
 	err := safely(func() (err error) {
 		ready, err = x.host.Prepare(x.vacant(next), x.spec(mixProgram, x.cache))
 		return err

@@ -84,7 +84,7 @@ func TestTightMemory(t *testing.T) {
 		require.Less(t, int64(arena), budget)
 		planned[arena] = true
 	}
-require.True(t, planned[first])
+	require.True(t, planned[first])
 	require.Greater(t, len(planned), 2, "all layers were recomputed at once")
 }
 

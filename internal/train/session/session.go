@@ -92,7 +92,7 @@ func New(ctx context.Context, h *host.Host, o Options) (*Session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	s.trainer = trainer.New(h, s.slot, plan, nil)
+	s.trainer = trainer.New(h, s.slot, plan)
 	if err := s.trainer.Prepare(ctx, DefaultAdam()); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("session: %w", err)

@@ -53,7 +53,7 @@ func fit(ctx context.Context, h *host.Host) error {
 	for _, t := range p.Tensors() {
 		plan.Trained = append(plan.Trained, nn.Trained{Name: t.Key, Shape: t.Shape})
 	}
-	t := trainer.New(h, slot, plan, nil)
+	t := trainer.New(h, slot, plan)
 
 	loss := trainer.LossOf(model.NextToken).Training(8)
 	var b data.Batch

@@ -57,12 +57,11 @@ const allLayers = -1
 
 // recomputing returns the program of a pass that recomputes the first n layers.
 func (t *Trainer) recomputing(p *Pass, n int) engine.Spec {
-	if n == 0 || p.Forward {
-		return p.Spec(t.host.Model(), ir.GradOptions{})
+	lean := *p
+	if n != 0 && !p.Forward {
+		lean.Gradients = ir.GradOptions{Checkpoint: true, Segments: max(0, n)}
 	}
-	spec := p.Spec(t.host.Model(), ir.GradOptions{Checkpoint: true, Segments: max(0, n)})
-	spec.Name = fmt.Sprintf("%s recomputes %d", p.Name, n)
-	return spec
+	return lean.Spec(t.host.Model())
 }
 
 // fit returns the program of a pass that recomputes as few layers as fit the memory budget.

@@ -10,8 +10,9 @@ import (
 	"github.com/lorafuse/lorafuse/internal/train/events"
 )
 
-// Loss is the objective of training steps. Only Emit is required.
+// Loss is the objective of training steps. Only Name and Emit are required.
 type Loss struct {
+	Name string // identifies what the functions emit, with all settings: hosts cache programs by it
 	// Emit emits the loss of a batch, summed over what [data.Batch.LossTokens] counts. If
 	// Sums is not 0, it also emits numbers to add up over a step, f32 [Sums].
 	Emit func(b *nn.Builder, out model.Outputs) (loss, sums graph.Tensor)
@@ -58,7 +59,7 @@ func (l Loss) Prepare(b *data.Batch) {
 
 // LossOf returns the loss that models emit for a task.
 func LossOf(task model.Task) Loss {
-	return Loss{Emit: func(b *nn.Builder, out model.Outputs) (loss, sums graph.Tensor) {
+	return Loss{Name: string(task), Emit: func(b *nn.Builder, out model.Outputs) (loss, sums graph.Tensor) {
 		return out.Loss(b, task), graph.Tensor{}
 	}}
 }
@@ -82,7 +83,7 @@ func (l Loss) Totals() []Sum {
 
 // Training returns the pass of micro-batches of at most tokens tokens.
 func (l Loss) Training(tokens int) *Pass {
-	return &Pass{Name: "loss.training", Bounds: l.Axes(tokens), Emit: func(e *Emitter) {
+	return &Pass{Name: "loss.training " + l.Name, Bounds: l.Axes(tokens), Emit: func(e *Emitter) {
 		loss, sums := l.Emit(e.Builder, e.Out)
 		if l.Sums > 0 {
 			e.Sum(sumsName, sums)
@@ -94,7 +95,7 @@ func (l Loss) Training(tokens int) *Pass {
 
 // Evaluation returns the pass of evaluation batches of at most tokens tokens.
 func (l Loss) Evaluation(tokens int) *Pass {
-	return &Pass{Name: "loss.evaluation", Bounds: l.Axes(tokens), Forward: true, Emit: func(e *Emitter) {
+	return &Pass{Name: "loss.evaluation " + l.Name, Bounds: l.Axes(tokens), Forward: true, Emit: func(e *Emitter) {
 		loss, sums := l.Emit(e.Builder, e.Out)
 		e.Result(evalLoss, loss)
 		if l.Sums > 0 {

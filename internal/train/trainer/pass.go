@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/lorafuse/lorafuse/graph"
@@ -17,12 +18,18 @@ type Pass struct {
 	Forward bool           // evaluates only: dropout is off, and no gradients are added
 	RowKeys bool           // see engine.Spec
 	Emit    func(e *Emitter)
+	// Gradients says which layers are recomputed for the gradients.
+	Gradients ir.GradOptions
 }
 
 // Spec returns the program of the pass for a model.
-func (p *Pass) Spec(m *model.Model, o ir.GradOptions) engine.Spec {
-	return engine.Spec{Name: p.Name, Bounds: p.Bounds, Training: !p.Forward, RowKeys: p.RowKeys, Build: func(b *nn.Builder, program *graph.Program) {
-		p.Emit(&Emitter{Builder: b, Out: m.Build(b), program: program, forward: p.Forward, options: o})
+func (p *Pass) Spec(m *model.Model) engine.Spec {
+	name := p.Name
+	if p.Gradients.Checkpoint {
+		name = fmt.Sprintf("%s, %d layers recomputed", name, p.Gradients.Segments)
+	}
+	return engine.Spec{Name: name, Bounds: p.Bounds, Training: !p.Forward, RowKeys: p.RowKeys, Build: func(b *nn.Builder, program *graph.Program) {
+		p.Emit(&Emitter{Builder: b, Out: m.Build(b), program: program, forward: p.Forward, options: p.Gradients})
 	}}
 }
 

@@ -3,6 +3,7 @@ package trainer
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"math"
 
 	"github.com/lorafuse/lorafuse/graph"
@@ -52,9 +53,12 @@ func (p *Plan) hasLoss() bool { return len(p.Sums) > 0 && p.Sums[0].Name == Loss
 // Step returns the program of a step. The betas and the epsilon are compiled in; the other
 // settings are inputs.
 func (p *Plan) Step(a Adam) engine.Spec {
-	attr := a.constants()
+	attr, trained := a.constants(), fnv.New64a()
+	for _, t := range p.Trained {
+		fmt.Fprintln(trained, t.Name, t.Shape)
+	}
 	return engine.Spec{
-		Name:  fmt.Sprintf("trainer.step %s %+v %v %d", p.Optimizer, attr, p.Sums, len(p.Trained)),
+		Name:  fmt.Sprintf("trainer.step %s %+v %v %x", p.Optimizer, attr, p.Sums, trained.Sum(nil)),
 		Build: func(b *nn.Builder, program *graph.Program) { p.emit(b, program, attr) },
 	}
 }
@@ -142,7 +146,7 @@ type Report struct {
 func (t *Trainer) Step(ctx context.Context, a Adam, inverse float32, number int) (Report, error) {
 	t.host.Lock()
 	defer t.host.Unlock()
-	p, err := t.program(ctx, t.stepSpec(a))
+	p, err := t.host.Program(ctx, t.slot, t.stepSpec(a))
 	if err != nil {
 		return Report{}, err
 	}

@@ -32,19 +32,16 @@ type Trainer struct {
 	plan  Plan
 	step  stepInputs
 	specs map[string]engine.Spec // by the names of passes
-
-	loaded map[string]*engine.Program
 }
 
-// New returns a trainer of the adapter in a slot of a host. loaded lists programs by the names
-// of their specs that the caller has loaded, and keeps loaded. The host compiles and caches
-// others when they are first needed.
-func New(h *host.Host, s *engine.Slot, p Plan, loaded map[string]*engine.Program) *Trainer {
+// New returns a trainer of the adapter in a slot of a host, which compiles and caches programs
+// when they are first needed.
+func New(h *host.Host, s *engine.Slot, p Plan) *Trainer {
 	size := 1
 	for _, x := range p.Sums {
 		size += x.Size
 	}
-	t := &Trainer{host: h, slot: s, plan: p, loaded: loaded, specs: map[string]engine.Spec{}}
+	t := &Trainer{host: h, slot: s, plan: p, specs: map[string]engine.Spec{}}
 	t.step.report = make([]float32, size)
 	if p.Optimizer == AdamW8bit {
 		t.step.maps = ir.AdamW8MapValues()
@@ -72,14 +69,6 @@ func (t *Trainer) stepSpec(a Adam) engine.Spec {
 	return t.step.spec
 }
 
-// program returns the program of a spec.
-func (t *Trainer) program(ctx context.Context, spec engine.Spec) (*engine.Program, error) {
-	if p := t.loaded[spec.Name]; p != nil {
-		return p, nil
-	}
-	return t.host.Program(ctx, t.slot, spec)
-}
-
 // Output is the destination of a result of a pass.
 type Output struct {
 	Result string
@@ -94,11 +83,9 @@ type Output struct {
 func (t *Trainer) Compute(ctx context.Context, p *Pass, batch nn.Arrays, length int, outputs ...Output) (begun bool, err error) {
 	t.host.Lock()
 	defer t.host.Unlock()
-	program := t.loaded[p.Name]
-	if program == nil {
-		if program, err = t.compile(ctx, p); err != nil {
-			return false, err
-		}
+	program, err := t.compile(ctx, p)
+	if err != nil {
+		return false, err
 	}
 	if err := program.Run(ctx, t.slot, batch, length); err != nil {
 		return true, err

@@ -36,7 +36,7 @@ func open(t *testing.T, h *host.Host, o trainer.Optimizer) (*trainer.Trainer, *t
 	for _, x := range p.Tensors() {
 		plan.Trained = append(plan.Trained, nn.Trained{Name: x.Key, Shape: x.Shape})
 	}
-	tr := trainer.New(h, slot, plan, nil)
+	tr := trainer.New(h, slot, plan)
 	require.NoError(t, tr.Prepare(t.Context(), adam))
 	return tr, trainer.LossOf(model.NextToken).Training(8)
 }

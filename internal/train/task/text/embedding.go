@@ -24,6 +24,7 @@ func init() {
 // longest tokens.
 func EmbeddingLoss(c sentence.Contrast, t *sentence.Transform, longest int) trainer.Loss {
 	return trainer.Loss{
+		Name: fmt.Sprintf("embedding %+v, %d tokens", c, longest),
 		Emit: func(b *nn.Builder, out model.Outputs) (loss, sums graph.Tensor) {
 			states, err := out.Last()
 			if err != nil {

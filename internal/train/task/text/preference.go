@@ -37,6 +37,7 @@ const (
 // most the given number of rows.
 func PreferenceLoss(beta float64, rows int) trainer.Loss {
 	return trainer.Loss{
+		Name: fmt.Sprintf("preference, beta %v", beta),
 		Emit: func(b *nn.Builder, out model.Outputs) (loss, sums graph.Tensor) { return emit(b, out, beta) },
 		Sums: 3, Metrics: rewardMetrics,
 		Bounds:    func(tokens int) map[string]int { return map[string]int{nn.Tokens: tokens, pairAxis: rows} },
