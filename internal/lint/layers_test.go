@@ -127,6 +127,7 @@ var layers = map[string]placement{
 	"internal/convert":                 {layer: loops},
 	"internal/serve/keys":              {layer: ground},
 	"internal/serve/web":               {layer: files},
+	"internal/serve/store":             {layer: files},
 	"internal/serve/pages":             {layer: loops},
 	"internal/serve/share":             {layer: loops},
 	"internal/serve/batching":          {loops, with("internal/generate", "builds answers", "internal/serve/pages", "allocates KV cache pages", "internal/serve/share", "schedules training")},

@@ -35,7 +35,7 @@ var dependencies = map[string]dependency{
 	"github.com/spf13/pflag":                   {why: "the flags of cobra, by whose types its API speaks", in: []string{"cmd/lorafuse/cli"}},
 	"github.com/stretchr/testify":              {why: "assertions, also of the conformance suite", in: []string{"graph/conformance", "dev/gputest"}, tests: true},
 	"github.com/vbauerster/mpb/v8":             {why: "progress bars", in: []string{"internal/progress"}},
-	"go.etcd.io/bbolt":                         {why: "records of files and fine-tuning jobs that survive a crash, in one file; it brings no other module", in: []string{"internal/serve/tuning"}},
+	"go.etcd.io/bbolt":                         {why: "records of files and fine-tuning jobs that survive a crash, in one file; it brings no other module", in: []string{"internal/serve/store"}},
 	"go.opentelemetry.io/otel":                 {why: "traces: attributes and traceparent as everyone has them", in: []string{"internal/serve/traces"}},
 	// The exporter otlptracehttp would bring nine modules more, gRPC among them, to post a message whose JSON form is
 	// as stable and is written by serve/traces/export.go.

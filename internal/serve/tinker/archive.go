@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -81,7 +80,7 @@ func (s *Server) download(c *web.Call) error {
 	if !slices.Contains(files, file) {
 		return notFound("file %.100q", file)
 	}
-	f, err := s.store.root.Open(filepath.Join("runs", folderOf.Replace(p.Run), p.Kind, p.Name, adapterFolder, file))
+	f, err := s.store.root.Open(path.Join(p.Dir, adapterFolder, file))
 	if errors.Is(err, fs.ErrNotExist) {
 		return notFound("file %.100q", file)
 	}

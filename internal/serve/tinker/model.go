@@ -82,7 +82,7 @@ func (s *Server) unload(m *trainee) {
 	}
 	s.store.dropLive(m.id)
 	if run := m.current(); run != nil {
-		if err := s.store.conclude(run); err != nil {
+		if err := s.store.conclude(run.ID); err != nil {
 			s.options.Logger.Error("a training run could not be noted as ended", "model", m.id, "error", err)
 		}
 	}

@@ -42,7 +42,7 @@ type shownCheckpoint struct {
 // local is the owner of objects that were created without a key.
 const local = "local"
 
-func showCheckpoint(p *checkpoint) *shownCheckpoint {
+func showCheckpoint(p checkpoint) *shownCheckpoint {
 	x := &shownCheckpoint{ID: p.id(), Time: p.Time, Path: p.URI(), Bytes: p.Bytes, Metadata: p.Metadata, Expires: p.Expires}
 	for _, k := range kinds {
 		if k.folder == p.Kind {
@@ -54,7 +54,7 @@ func showCheckpoint(p *checkpoint) *shownCheckpoint {
 
 // showRun converts a run to the protocol's form. all holds the checkpoints of all runs, latest
 // first.
-func showRun(r *run, all []*checkpoint) *shownRun {
+func showRun(r *run, all []checkpoint) *shownRun {
 	x := &shownRun{ID: r.ID, BaseModel: r.BaseModel, Owner: cmp.Or(r.Owner, local), IsLora: true, Rank: r.Adapter.Rank, Last: r.Last, Metadata: r.Metadata}
 	for _, p := range all {
 		switch {
@@ -110,7 +110,7 @@ func (s *Server) listRuns(c *web.Call) error {
 }
 
 // findRun returns the run in the path of a request.
-func (s *Server) findRun(c *web.Call) (*run, []*checkpoint, error) {
+func (s *Server) findRun(c *web.Call) (*run, []checkpoint, error) {
 	id := c.Request.PathValue("run")
 	runs, checkpoints := s.store.list(c.Who)
 	for _, r := range runs {

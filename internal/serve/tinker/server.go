@@ -40,6 +40,9 @@ type Options struct {
 	TokenizerID string
 	MaxLength   int    // maximum tokens of prompt and answer, as in the engine; 0 means the model's limit
 	Dir         string // folder of saved data, created if missing
+	// KeepFree is the number of bytes that checkpoints leave free on the disk. Zero means 1 GiB, or
+	// 5 % of a smaller disk.
+	KeepFree int64
 	// Keys are the API keys of clients, each KEY or NAME KEY, sent as X-API-Key. If there are none,
 	// no key is needed and everything belongs to all. Sessions, runs, checkpoints and the prefix
 	// cache belong to the name of a key. AdminKeys see the objects of all keys.
@@ -70,7 +73,7 @@ type Server struct {
 	options   Options
 	api       *web.API
 	tokenizer *tokenizer.Tokenizer
-	store     *store
+	store     *runStore
 	futures   futures
 	queue     *queue
 	signature signer
@@ -126,7 +129,7 @@ func New(o Options) (*Server, error) {
 			return nil, err
 		}
 	}
-	if s.store, err = openStore(o.Dir, o.Logger); err != nil {
+	if s.store, err = openStore(o.Dir, o.KeepFree, o.Logger); err != nil {
 		return nil, err
 	}
 	s.api = &web.API{

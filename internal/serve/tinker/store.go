@@ -2,40 +2,42 @@ package tinker
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/internal/serve/keys"
+	"github.com/lorafuse/lorafuse/internal/serve/store"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/internal/train/session"
 )
 
-// store keeps the persistent data: a folder for each training run, with its checkpoints by kind and
-// name. Checkpoints are written atomically: each is complete or absent.
+// runStore keeps runs and their checkpoints. A checkpoint has a folder of its own, which its record
+// names:
 //
-//	runs/SESSION.train.N/run.json
-//	runs/SESSION.train.N/weights/NAME/checkpoint.json, adapter/…
+//	runs/SESSION.train.N/weights/NAME/adapter/…
 //	live/SESSION.train.N/…    unsaved weights used for sampling
-type store struct {
-	path   string
-	root   *os.Root // prevents reads outside the folder
-	lock   *fsatomic.FileLock
-	logger *slog.Logger
+type runStore struct {
+	store       *store.Store
+	runs        *store.Table[run]
+	checkpoints *store.Table[checkpoint]
+	space       *store.Space
+	root        *os.Root // prevents reads outside the folder
+	logger      *slog.Logger
 
-	writing sync.Mutex // held during changes of files
-	mu      sync.Mutex // guards the fields below
-	runs    map[string]*run
+	writing sync.Mutex         // held during changes of checkpoints
+	mu      sync.Mutex         // guards removed
 	removed map[string]removal // by URI, so that a repeated removal succeeds
 }
 
@@ -45,7 +47,7 @@ type removal struct {
 	at    time.Time
 }
 
-// run is a training run. Only the store changes exported fields.
+// run is a training run.
 type run struct {
 	ID        string            `json:"training_run_id"`
 	Owner     string            `json:"owner,omitempty"` // name of the key
@@ -55,15 +57,21 @@ type run struct {
 	Created   time.Time         `json:"created"`
 	Last      time.Time         `json:"last_request_time"`
 	Ended     bool              `json:"ended"` // unsaved state is lost
-
-	checkpoints map[string]*checkpoint // by kind and name
 }
+
+// Key implements store.Record.
+func (r run) Key() string { return r.ID }
+
+// OwnedBy implements store.Record.
+func (r run) OwnedBy() string { return r.Owner }
 
 // checkpoint is a saved state of a run.
 type checkpoint struct {
 	Run       string            `json:"training_run_id"`
-	Kind      string            `json:"kind"` // name of the folder
+	Owner     string            `json:"owner,omitempty"` // of the run
+	Kind      string            `json:"kind"`            // name of the folder
 	Name      string            `json:"name"`
+	Dir       string            `json:"dir"` // in the store
 	Time      time.Time         `json:"time"`
 	Expires   *time.Time        `json:"expires_at"`
 	Bytes     int64             `json:"size_bytes"`
@@ -71,9 +79,13 @@ type checkpoint struct {
 	BaseModel string            `json:"base_model"`
 	Adapter   session.Options   `json:"adapter"`
 	Optimizer bool              `json:"optimizer"`
-
-	owner string // of the run
 }
+
+// Key implements store.Record.
+func (p checkpoint) Key() string { return p.Run + "/" + p.id() }
+
+// OwnedBy implements store.Record.
+func (p checkpoint) OwnedBy() string { return p.Owner }
 
 // kind is a kind of checkpoint.
 type kind struct {
@@ -93,16 +105,16 @@ var (
 const scheme = "tinker://"
 
 // URI returns the URI of a checkpoint.
-func (p *checkpoint) URI() string { return scheme + p.Run + "/" + p.id() }
+func (p checkpoint) URI() string { return scheme + p.Run + "/" + p.id() }
 
 // id returns the name within the run.
-func (p *checkpoint) id() string { return p.Kind + "/" + p.Name }
+func (p checkpoint) id() string { return p.Kind + "/" + p.Name }
 
-// Names of files and folders.
+// Folders of a store, and of a checkpoint.
 const (
-	runFile        = "run.json"
-	checkpointFile = "checkpoint.json"
-	adapterFolder  = "adapter"
+	runsDir       = "runs"
+	liveDir       = "live"
+	adapterFolder = "adapter"
 )
 
 var (
@@ -116,163 +128,119 @@ const longestName = 128
 // isName reports whether s is a valid name of a checkpoint.
 func isName(s string) bool { return len(s) <= longestName && savedAs.MatchString(s) }
 
-// openStore loads the store at dir, which it creates if it is missing.
-func openStore(dir string, logger *slog.Logger) (_ *store, err error) {
-	s := &store{logger: logger, runs: map[string]*run{}, removed: map[string]removal{}}
-	if s.path, err = filepath.Abs(dir); err != nil {
-		return nil, fmt.Errorf("tinker: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Join(s.path, "runs"), 0o777); err != nil {
-		return nil, fmt.Errorf("tinker: %w", err)
-	}
-	s.lock, err = fsatomic.TryLock(filepath.Join(s.path, ".lorafuse.lock"))
-	if errors.Is(err, fsatomic.ErrLockUnsupported) {
-		logger.Warn("the file system has no locks: let no other server have this folder", "dir", s.path)
-	} else if err != nil {
-		return nil, fmt.Errorf("tinker: %w", err)
-	}
+// openStore opens the store in dir, which it creates if it is missing. Runs that were in progress
+// have ended.
+func openStore(dir string, keepFree int64, logger *slog.Logger) (_ *runStore, err error) {
+	s := &runStore{runs: store.NewTable[run]("runs"), checkpoints: store.NewTable[checkpoint]("checkpoints"), logger: logger, removed: map[string]removal{}}
 	defer func() {
 		if err != nil {
 			s.close()
+			err = fmt.Errorf("tinker: %w", err)
 		}
 	}()
-	if s.root, err = os.OpenRoot(s.path); err != nil {
-		return nil, fmt.Errorf("tinker: %w", err)
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
 	}
-	if err := os.RemoveAll(filepath.Join(s.path, "live")); err != nil {
-		return nil, fmt.Errorf("tinker: %w", err)
+	if err = os.MkdirAll(filepath.Join(dir, runsDir), 0o777); err != nil {
+		return nil, err
 	}
-	if err := fsatomic.Sweep(filepath.Join(s.path, "runs")); err != nil {
-		return nil, fmt.Errorf("tinker: %w", err)
+	if s.root, err = os.OpenRoot(dir); err != nil {
+		return nil, err
 	}
-	folders, err := fs.ReadDir(s.root.FS(), "runs")
-	if err != nil {
-		return nil, fmt.Errorf("tinker: %w", err)
+	if s.store, err = store.Open(dir, s.adopt, s.runs, s.checkpoints); err != nil {
+		return nil, err
 	}
-	for _, f := range folders {
-		if err := s.read(f.Name()); err != nil {
-			logger.Error("a training run cannot be read, and is left alone", "folder", filepath.Join(s.path, "runs", f.Name()), "error", err)
+	s.space = s.store.NewSpace(0, keepFree)
+	if err = errors.Join(os.RemoveAll(s.store.Path(liveDir)), s.sweep()); err != nil {
+		return nil, err
+	}
+	for _, r := range s.runs.All() {
+		if !r.Ended {
+			logger.Warn("a model was being trained when the server before this one ended; what was not saved of it is dropped", "model", r.ID, "saved", len(s.checkpointsOf(r.ID)))
+			if err = s.conclude(r.ID); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return s, nil
 }
 
-func (s *store) close() {
+func (s *runStore) close() {
 	if s.root != nil {
 		s.root.Close()
 	}
-	if s.lock != nil {
-		s.lock.Unlock()
+	if s.store != nil {
+		s.store.Close()
 	}
 }
 
-// read loads the run in a folder.
-func (s *store) read(folder string) error {
-	r := &run{checkpoints: map[string]*checkpoint{}}
-	if err := s.readJSON(filepath.Join("runs", folder, runFile), r); err != nil {
-		return err
+// sweep removes folders without a record. It keeps folders of earlier versions that [runStore.adopt]
+// could not read.
+func (s *runStore) sweep() error {
+	used := map[string]bool{}
+	for _, p := range s.checkpoints.All() {
+		used[p.Dir] = true
 	}
-	if !runName.MatchString(r.ID) || folderOf.Replace(r.ID) != folder {
-		return fmt.Errorf("%s: found the run %.100q", runFile, r.ID)
+	known := func(file ...string) bool {
+		_, err := s.root.Lstat(path.Join(file...))
+		return err == nil
 	}
-	for _, k := range kinds {
-		within := filepath.Join("runs", folder, k.folder)
-		if err := fsatomic.Sweep(filepath.Join(s.path, within)); err != nil {
-			return err
-		}
-		names, err := fs.ReadDir(s.root.FS(), within)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		for _, n := range names {
-			p := &checkpoint{}
-			err := s.readJSON(filepath.Join(within, n.Name(), checkpointFile), p)
-			if err == nil && (p.Run != r.ID || p.Kind != k.folder || p.Name != n.Name() || !isName(p.Name)) {
-				err = fmt.Errorf("%s: found %.200q", checkpointFile, p.URI())
-			}
+	folders := map[string]bool{}
+	for _, r := range s.runs.All() {
+		folder := folderOf.Replace(r.ID)
+		folders[folder] = true
+		for _, k := range kinds {
+			within := path.Join(runsDir, folder, k.folder)
+			err := s.store.Sweep(within, func(name string) bool { return used[path.Join(within, name)] || known(within, name, oldCheckpointFile) })
 			if err != nil {
-				s.logger.Error("a checkpoint cannot be read, and is left alone", "folder", filepath.Join(s.path, within, n.Name()), "error", err)
-				continue
+				return err
 			}
-			p.owner = r.Owner
-			r.checkpoints[p.id()] = p
 		}
 	}
-	s.runs[r.ID] = r
-	if !r.Ended {
-		s.logger.Warn("a model was being trained when the server before this one ended; what was not saved of it is dropped", "model", r.ID, "saved", len(r.checkpoints))
-		return s.conclude(r)
-	}
-	return nil
-}
-
-func (s *store) readJSON(path string, v any) error {
-	raw, err := s.root.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(raw, v); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
-}
-
-func (s *store) writeJSON(path string, v any) error {
-	raw, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	return fsatomic.WriteFile(path, append(raw, '\n'))
+	return s.store.Sweep(runsDir, func(name string) bool {
+		return folders[name] || !runName.MatchString(strings.ReplaceAll(name, ".", ":")) || known(runsDir, name, oldRunFile)
+	})
 }
 
 // folder returns the folder of a run.
-func (s *store) folder(run string) string {
-	return filepath.Join(s.path, "runs", folderOf.Replace(run))
-}
+func (s *runStore) folder(run string) string { return s.store.Path(runsDir, folderOf.Replace(run)) }
 
 // dir returns the adapter folder of a checkpoint.
-func (s *store) dir(p *checkpoint) string {
-	return filepath.Join(s.folder(p.Run), p.Kind, p.Name, adapterFolder)
-}
+func (s *runStore) dir(p *checkpoint) string { return s.store.Path(p.Dir, adapterFolder) }
 
 // add stores a new run.
-func (s *store) add(r *run) error {
-	r.checkpoints, r.Last = map[string]*checkpoint{}, r.Created
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	err := os.MkdirAll(s.folder(r.ID), 0o777)
-	if err == nil {
-		err = s.writeJSON(filepath.Join(s.folder(r.ID), runFile), r)
-	}
-	if err != nil {
+func (s *runStore) add(r run) error {
+	r.Last = r.Created
+	if err := s.store.Update(func(t *store.Tx) error { return s.runs.Put(t, r) }); err != nil {
 		return fmt.Errorf("tinker: model %s: %w", r.ID, err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.runs[r.ID] = r
 	return nil
 }
 
+// checkpointsOf returns the checkpoints of a run.
+func (s *runStore) checkpointsOf(run string) []checkpoint {
+	return slices.DeleteFunc(s.checkpoints.All(), func(p checkpoint) bool { return p.Run != run })
+}
+
 // conclude records that a run has ended. A run without checkpoints is removed.
-func (s *store) conclude(r *run) error {
+func (s *runStore) conclude(id string) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	s.mu.Lock()
+	r, _ := s.runs.Get(id)
 	r.Ended = true
-	saved := len(r.checkpoints)
-	if saved == 0 {
-		delete(s.runs, r.ID)
+	if len(s.checkpointsOf(id)) > 0 {
+		return s.store.Update(func(t *store.Tx) error { return s.runs.Put(t, r) })
 	}
-	s.mu.Unlock()
-	if saved == 0 {
-		return fsatomic.RemoveDir(s.folder(r.ID))
+	err := s.store.Update(func(t *store.Tx) error { return s.runs.Remove(t, id) })
+	if err == nil {
+		err = fsatomic.RemoveDir(s.folder(id))
 	}
-	return s.writeJSON(filepath.Join(s.folder(r.ID), runFile), r)
+	return err
 }
 
 // save creates a checkpoint. write must write its adapter to dir, which does not exist yet. Without
 // overwrite, a checkpoint of that name must not exist.
-func (s *store) save(p *checkpoint, overwrite bool, write func(dir string) error) error {
+func (s *runStore) save(p *checkpoint, overwrite bool, write func(dir string) error) error {
 	if !isName(p.Name) {
 		return fmt.Errorf("%w: path: found %.200q, expected at most %d letters, digits, _ and -, and single dots between them", ErrRequest, p.Name, longestName)
 	}
@@ -281,29 +249,41 @@ func (s *store) save(p *checkpoint, overwrite bool, write func(dir string) error
 	if s.lookup(p.Run, p.id()) != nil && !overwrite {
 		return fmt.Errorf("%w: there is %s already; overwrite replaces it", ErrRequest, p.URI())
 	}
-	p.Time = time.Now().UTC()
-	parent := filepath.Join(s.folder(p.Run), p.Kind)
-	err := os.MkdirAll(parent, 0o777)
+	old, replaces := s.checkpoints.Get(p.Key())
+	r, _ := s.runs.Get(p.Run)
+	p.Time, p.Owner = time.Now().UTC(), r.Owner
+	r.Last = p.Time
+	if p.Dir = path.Join(runsDir, folderOf.Replace(p.Run), p.Kind, p.Name); replaces {
+		p.Dir += "@" + strconv.FormatInt(p.Time.UnixNano(), 36) // no name has an @
+	}
+	dir := s.store.Path(p.Dir)
+	err := s.space.Reserve(0)
 	if err == nil {
-		err = fsatomic.ReplaceDir(filepath.Join(parent, p.Name), func(tmp string) error {
+		err = os.MkdirAll(filepath.Dir(dir), 0o777)
+	}
+	if err == nil {
+		err = fsatomic.ReplaceDir(dir, func(tmp string) (err error) {
 			adapter := filepath.Join(tmp, adapterFolder)
-			if err := write(adapter); err != nil {
-				return err
+			if err = write(adapter); err == nil {
+				p.Bytes, err = sizeOf(adapter)
 			}
-			var err error
-			if p.Bytes, err = sizeOf(adapter); err != nil {
-				return err
-			}
-			return s.writeJSON(filepath.Join(tmp, checkpointFile), p)
+			return err
 		})
 	}
-	if err != nil {
-		return fmt.Errorf("tinker: %s: %w", p.URI(), err)
+	if err == nil {
+		err = s.store.Update(func(t *store.Tx) error { return errors.Join(s.runs.Put(t, r), s.checkpoints.Put(t, *p)) })
+		if err != nil {
+			err = errors.Join(err, fsatomic.RemoveDir(dir))
+		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.runs[p.Run]
-	p.owner, r.Last, r.checkpoints[p.id()] = r.Owner, p.Time, p
+	if err != nil {
+		return fmt.Errorf("tinker: %s: %w", p.URI(), store.Full(err))
+	}
+	if replaces {
+		if err := fsatomic.RemoveDir(s.store.Path(old.Dir)); err != nil {
+			s.logger.Error("a checkpoint that was replaced cannot be removed", "path", p.URI(), "error", err)
+		}
+	}
 	return nil
 }
 
@@ -322,25 +302,19 @@ func sizeOf(dir string) (n int64, err error) {
 }
 
 // lookup returns a checkpoint, or nil if it does not exist or has expired.
-func (s *store) lookup(run, id string) *checkpoint {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.runs[run]
-	if r == nil {
+func (s *runStore) lookup(run, id string) *checkpoint {
+	p, ok := s.checkpoints.Get(run + "/" + id)
+	if !ok || p.expired(time.Now()) {
 		return nil
 	}
-	p := r.checkpoints[id]
-	if p == nil || p.expired(time.Now()) {
-		return nil
-	}
-	return p
+	return &p
 }
 
-func (p *checkpoint) expired(now time.Time) bool { return p.Expires != nil && now.After(*p.Expires) }
+func (p checkpoint) expired(now time.Time) bool { return p.Expires != nil && now.After(*p.Expires) }
 
 // find returns the checkpoint of a URI if the client sees it. It fails with ErrRequest and
 // ErrNotFound.
-func (s *store) find(who keys.Client, uri string) (*checkpoint, error) {
+func (s *runStore) find(who keys.Client, uri string) (*checkpoint, error) {
 	rest, ok := strings.CutPrefix(uri, scheme)
 	parts := strings.Split(rest, "/")
 	if !ok || len(parts) != 3 {
@@ -351,61 +325,63 @@ func (s *store) find(who keys.Client, uri string) (*checkpoint, error) {
 
 // at returns the checkpoint of a run, kind and name if the client sees it and its files exist in
 // this store.
-func (s *store) at(who keys.Client, run, folder, name string) (*checkpoint, error) {
+func (s *runStore) at(who keys.Client, run, folder, name string) (*checkpoint, error) {
 	if !slices.ContainsFunc(kinds, func(k kind) bool { return k.folder == folder }) {
 		return nil, fmt.Errorf("%w: %s", ErrRequest, suggest.Expected(folder, []string{trainingKind.folder, samplerKind.folder, externalKind.folder}))
 	}
 	p := s.lookup(run, folder+"/"+name)
-	if p == nil || !who.Sees(p.owner) {
+	if p == nil || !who.Sees(p.Owner) {
 		return nil, fmt.Errorf("%w: %.200q%s", ErrNotFound, scheme+run+"/"+folder+"/"+name, s.nearest(who, run, folder+"/"+name))
 	}
-	inside := filepath.Join("runs", folderOf.Replace(p.Run), p.Kind, p.Name, adapterFolder)
-	if info, err := s.root.Stat(inside); err != nil || !info.IsDir() {
+	if info, err := s.root.Stat(path.Join(p.Dir, adapterFolder)); err != nil || !info.IsDir() {
 		return nil, fmt.Errorf("%w: the files of %s", ErrNotFound, p.URI())
 	}
 	return p, nil
 }
 
 // nearest suggests a checkpoint with a similar name for an error message.
-func (s *store) nearest(who keys.Client, run, id string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.runs[run]
-	if r == nil || !who.Sees(r.Owner) {
+func (s *runStore) nearest(who keys.Client, run, id string) string {
+	r, ok := s.runs.Find(who, run)
+	if !ok {
 		return ""
 	}
 	var ids []string
-	for id := range r.checkpoints {
-		ids = append(ids, id)
+	for _, p := range s.checkpointsOf(r.ID) {
+		ids = append(ids, p.id())
 	}
 	return suggest.DidYouMean(id, ids)
 }
 
 // remove deletes a checkpoint.
-func (s *store) remove(p *checkpoint) error {
+func (s *runStore) remove(p *checkpoint) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	s.mu.Lock()
-	r := s.runs[p.Run]
-	if r == nil || r.checkpoints[p.id()] != p { // replaced or removed
-		s.mu.Unlock()
+	if now, ok := s.checkpoints.Get(p.Key()); !ok || now.Dir != p.Dir { // replaced or removed
 		return nil
 	}
-	delete(r.checkpoints, p.id())
-	s.removed[p.URI()] = removal{p.owner, time.Now()}
-	last := r.Ended && len(r.checkpoints) == 0
-	if last {
-		delete(s.runs, p.Run)
+	r, _ := s.runs.Get(p.Run)
+	last := r.Ended && len(s.checkpointsOf(p.Run)) == 1
+	err := s.store.Update(func(t *store.Tx) error {
+		err := s.checkpoints.Remove(t, p.Key())
+		if last {
+			err = errors.Join(err, s.runs.Remove(t, p.Run))
+		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
+	s.mu.Lock()
+	s.removed[p.URI()] = removal{p.Owner, time.Now()}
 	s.mu.Unlock()
 	if last {
 		return fsatomic.RemoveDir(s.folder(p.Run))
 	}
-	return fsatomic.RemoveDir(filepath.Join(s.folder(p.Run), p.Kind, p.Name))
+	return fsatomic.RemoveDir(s.store.Path(p.Dir))
 }
 
 // wasRemoved reports whether a checkpoint of that URI, visible to the client, was removed recently.
-func (s *store) wasRemoved(who keys.Client, uri string) bool {
+func (s *runStore) wasRemoved(who keys.Client, uri string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x, was := s.removed[uri]
@@ -413,41 +389,34 @@ func (s *store) wasRemoved(who keys.Client, uri string) bool {
 }
 
 // setExpiry sets the expiry of a checkpoint.
-func (s *store) setExpiry(p *checkpoint, at *time.Time) error {
+func (s *runStore) setExpiry(p *checkpoint, at *time.Time) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	changed := *p
-	changed.Expires = at
-	if err := s.writeJSON(filepath.Join(filepath.Dir(s.dir(p)), checkpointFile), &changed); err != nil {
-		return fmt.Errorf("tinker: %s: %w", p.URI(), err)
+	now, ok := s.checkpoints.Get(p.Key())
+	if !ok || now.Dir != p.Dir { // replaced or removed
+		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if r := s.runs[p.Run]; r != nil && r.checkpoints[p.id()] == p {
-		r.checkpoints[p.id()] = &changed
+	now.Expires = at
+	if err := s.store.Update(func(t *store.Tx) error { return s.checkpoints.Put(t, now) }); err != nil {
+		return fmt.Errorf("tinker: %s: %w", p.URI(), err)
 	}
 	return nil
 }
 
 // expire deletes expired checkpoints.
-func (s *store) expire(now time.Time) {
+func (s *runStore) expire(now time.Time) {
 	s.mu.Lock()
 	for uri, x := range s.removed {
 		if now.Sub(x.at) > remember {
 			delete(s.removed, uri)
 		}
 	}
-	var all []*checkpoint
-	for _, r := range s.runs {
-		for _, p := range r.checkpoints {
-			if p.expired(now) {
-				all = append(all, p)
-			}
-		}
-	}
 	s.mu.Unlock()
-	for _, p := range all {
-		if err := s.remove(p); err != nil {
+	for _, p := range s.checkpoints.All() {
+		if !p.expired(now) {
+			continue
+		}
+		if err := s.remove(&p); err != nil {
 			s.logger.Error("a checkpoint has expired and cannot be removed", "path", p.URI(), "error", err)
 			continue
 		}
@@ -455,37 +424,24 @@ func (s *store) expire(now time.Time) {
 	}
 }
 
-// liveDir returns a folder for unsaved weights used for sampling. The folder does not exist yet.
-func (s *store) liveDir(model, name string) (string, error) {
-	parent := filepath.Join(s.path, "live", folderOf.Replace(model))
+// newLiveDir returns a folder for unsaved weights used for sampling. The folder does not exist yet.
+func (s *runStore) newLiveDir(model, name string) (string, error) {
+	parent := s.store.Path(liveDir, folderOf.Replace(model))
 	return filepath.Join(parent, name), os.MkdirAll(parent, 0o777)
 }
 
 // dropLive removes the live weights of a model.
-func (s *store) dropLive(model string) {
-	if err := os.RemoveAll(filepath.Join(s.path, "live", folderOf.Replace(model))); err != nil {
+func (s *runStore) dropLive(model string) {
+	if err := os.RemoveAll(s.store.Path(liveDir, folderOf.Replace(model))); err != nil {
 		s.logger.Error("weights that nobody samples from cannot be removed", "model", model, "error", err)
 	}
 }
 
-// list returns copies of the runs that a client sees and of their checkpoints that have not
-// expired, latest first.
-func (s *store) list(who keys.Client) (runs []run, checkpoints []*checkpoint) {
+// list returns the runs that a client sees and their checkpoints that have not expired, latest
+// first.
+func (s *runStore) list(who keys.Client) (runs []run, checkpoints []checkpoint) {
 	now := time.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.runs {
-		if !who.Sees(r.Owner) {
-			continue
-		}
-		runs = append(runs, *r)
-		for _, p := range r.checkpoints {
-			if !p.expired(now) {
-				checkpoints = append(checkpoints, p)
-			}
-		}
-	}
-	slices.SortFunc(runs, func(a, b run) int { return cmp.Or(b.Created.Compare(a.Created), strings.Compare(a.ID, b.ID)) })
-	slices.SortFunc(checkpoints, func(a, b *checkpoint) int { return cmp.Or(b.Time.Compare(a.Time), strings.Compare(a.URI(), b.URI())) })
-	return runs, checkpoints
+	runs = s.runs.List(who, func(a, b run) int { return cmp.Or(b.Created.Compare(a.Created), strings.Compare(a.ID, b.ID)) })
+	checkpoints = s.checkpoints.List(who, func(a, b checkpoint) int { return cmp.Or(b.Time.Compare(a.Time), strings.Compare(a.URI(), b.URI())) })
+	return runs, slices.DeleteFunc(checkpoints, func(p checkpoint) bool { return p.expired(now) })
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/host"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
+	"github.com/lorafuse/lorafuse/internal/serve/store"
 	"github.com/lorafuse/lorafuse/internal/train/session"
 	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
@@ -64,7 +65,7 @@ var (
 
 // userErrors are the errors that are reported to clients, who can act on them.
 var userErrors = []error{
-	ErrUnsupported, ErrRequest, ErrNotFound, errPast,
+	ErrUnsupported, ErrRequest, ErrNotFound, errPast, store.ErrNoSpace, store.ErrNearlyFull,
 	session.ErrInput, trainer.ErrNotFinite, trainer.ErrCheckpoint, session.ErrDropped, lora.ErrNotFinite,
 	batching.ErrRequest, generate.ErrTooLong, generate.ErrToken, generate.ErrOption, sample.ErrSetting,
 }

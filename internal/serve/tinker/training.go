@@ -88,7 +88,7 @@ func (s *Server) begin(ctx context.Context, m *trainee, o session.Options, metad
 		m.broken = fmt.Errorf("the model was not created: %w", err)
 		return err
 	}
-	r := &run{ID: m.id, Owner: m.tenant.owner, BaseModel: s.options.Name, Adapter: o, Metadata: texts(metadata), Created: time.Now().UTC()}
+	r := run{ID: m.id, Owner: m.tenant.owner, BaseModel: s.options.Name, Adapter: o, Metadata: texts(metadata), Created: time.Now().UTC()}
 	if err := s.store.add(r); err != nil {
 		training.Close()
 		m.broken = err
@@ -96,7 +96,7 @@ func (s *Server) begin(ctx context.Context, m *trainee, o session.Options, metad
 	}
 	m.training = training
 	m.info.Lock()
-	m.run = r
+	m.run = &r
 	m.info.Unlock()
 	return nil
 }

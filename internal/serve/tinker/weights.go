@@ -126,7 +126,7 @@ const registryRoot = lora.ReservedPrefix
 // later has other weights.
 func (s *Server) saved(p *checkpoint) *weights {
 	name := registryRoot + folderOf.Replace(p.Run) + "/" + p.id() + "-" + strconv.FormatInt(p.Time.UnixNano(), 36)
-	return s.weightsOf(name, s.store.dir(p), p.owner)
+	return s.weightsOf(name, s.store.dir(p), p.Owner)
 }
 
 // weightsOf returns the weights of a name that are stored in dir.
@@ -162,7 +162,7 @@ func (s *Server) live(ctx context.Context, m *trainee, number, step int64, infli
 	if number < 0 {
 		return nil, fmt.Errorf("%w: sampling_session_seq_id: found %d, expected a number from 0", ErrRequest, number)
 	}
-	dir, err := s.store.liveDir(m.id, strconv.FormatInt(step, 10))
+	dir, err := s.store.newLiveDir(m.id, strconv.FormatInt(step, 10))
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package tuning
 import (
 	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/serve/keys"
+	"github.com/lorafuse/lorafuse/internal/serve/store"
 )
 
 // check validates jobs, one after the other.
@@ -51,13 +52,13 @@ func (u *underway) validate() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, err = s.change(u.id, func(t *txn, j *Job) (err error) {
+	_, err = s.change(u.id, func(t *store.Tx, j *Job) (err error) {
 		if j.Status != Validating {
 			return u.ctx.Err()
 		}
 		j.Status, j.Rows = Queued, stats.Rows
 		j.Settled.settle(j.Request.Method, j.Rows)
-		j.Turn, err = t.order()
+		j.Turn, err = t.Order()
 		return err
 	}, append(notes, message(Info, "Files validated, moving job to queued state"))...)
 	return err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lorafuse/lorafuse/internal/serve/store"
 	"github.com/lorafuse/lorafuse/internal/train"
 )
 
@@ -52,19 +53,14 @@ func (u *underway) goesOn(step int) {
 		return
 	}
 	figures := Metrics{Step: step, Steps: u.last.Steps}
-	err := u.service.store.view(func(t *txn) error {
-		for e, err := range t.events(u.id, 0) {
-			if err != nil {
-				return err
-			}
-			if e.Metrics != nil && e.Metrics.Step <= step {
-				if e.Metrics.Step == step {
-					figures = *e.Metrics
-				}
-				return nil
-			}
+	err := u.service.events.Latest(u.id, 0, func(e Event) bool {
+		if e.Metrics == nil || e.Metrics.Step > step {
+			return true
 		}
-		return nil
+		if e.Metrics.Step == step {
+			figures = *e.Metrics
+		}
+		return false
 	})
 	if err != nil {
 		u.service.options.Logger.Warn("the figures of a checkpoint are lost", "job", u.id, "error", err)
@@ -83,7 +79,7 @@ func (u *underway) serve(dir string, figures Metrics) {
 	}
 	s.mu.Lock()
 	var gone []Model
-	_, err := s.change(u.id, func(t *txn, j *Job) error {
+	_, err := s.change(u.id, func(t *store.Tx, j *Job) error {
 		if j.Status != Running {
 			return context.Cause(u.ctx)
 		}
@@ -91,23 +87,18 @@ func (u *underway) serve(dir string, figures Metrics) {
 		j.Checkpoints = slices.DeleteFunc(slices.Clone(j.Checkpoints), func(c Checkpoint) bool { return c.Metrics.Step == step })
 		j.Checkpoints = append(j.Checkpoints, c)
 		for len(j.Checkpoints) > mostCheckpoints-1 {
-			old, ok := s.models[j.Checkpoints[0].Model]
+			old, ok := s.models.Get(j.Checkpoints[0].Model)
 			if ok {
 				gone = append(gone, old)
 			}
-			if err := t.remove(modelBucket, j.Checkpoints[0].Model); err != nil {
+			if err := s.models.Remove(t, j.Checkpoints[0].Model); err != nil {
 				return err
 			}
 			j.Checkpoints = j.Checkpoints[1:]
 		}
-		return t.put(modelBucket, m.Name, m)
+		return s.models.Put(t, m)
 	}, message(Info, "Checkpoint created at step %d", step))
-	if err == nil {
-		s.models[m.Name] = m
-		for _, old := range gone {
-			delete(s.models, old.Name)
-		}
-	} else {
+	if err != nil {
 		gone = []Model{m}
 	}
 	s.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/internal/serve/keys"
+	"github.com/lorafuse/lorafuse/internal/serve/store"
 	"github.com/lorafuse/lorafuse/lora"
 )
 
@@ -86,20 +87,19 @@ func (s *Service) Create(ctx context.Context, r Request, who keys.Client) (_ Job
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	j.Name = s.nameFor(j, taken)
-	err = s.store.update(func(t *txn) (err error) {
-		if j.Order, err = t.order(); err != nil {
+	err = s.update(func(t *store.Tx) (err error) {
+		if j.Order, err = t.Order(); err != nil {
 			return err
 		}
-		if err := t.appendEvents(j.ID, message(Info, "Created fine-tuning job: %s", j.ID), message(Info, "Validating training file: %s", files(r))); err != nil {
+		if err := s.tell(t, j.ID, message(Info, "Created fine-tuning job: %s", j.ID), message(Info, "Validating training file: %s", files(r))); err != nil {
 			return err
 		}
-		return t.put(jobBucket, j.ID, j)
+		return s.jobs.Put(t, *j)
 	})
 	if err != nil {
 		s.tidy(j.ID)
 		return Job{}, err
 	}
-	s.jobs[j.ID] = j
 	s.countHeld(j)
 	s.moved.Broadcast()
 	return *j, nil

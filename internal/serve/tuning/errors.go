@@ -3,7 +3,8 @@ package tuning
 import (
 	"errors"
 	"fmt"
-	"syscall"
+
+	"github.com/lorafuse/lorafuse/internal/serve/store"
 )
 
 // Kinds of errors, for errors.Is.
@@ -12,9 +13,9 @@ var (
 	ErrNotFound = errors.New("not found")
 	ErrState    = errors.New("the state forbids it")
 	ErrTooLarge = errors.New("file too large")
-	ErrNoSpace  = errors.New("the disk is full")
-	ErrClosed   = errors.New("closed")
-	ErrInUse    = errors.New("the folder belongs to another server")
+	ErrNoSpace  = store.ErrNoSpace
+	ErrClosed   = store.ErrClosed
+	ErrInUse    = store.ErrInUse
 	ErrModel    = errors.New("the folder is that of another model")
 )
 
@@ -39,8 +40,11 @@ func invalid(param, format string, args ...any) *Error {
 
 // written converts a write error. A full disk gets an error of its own.
 func written(err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG) {
-		return &Error{Kind: ErrNoSpace, Code: "no_space", Message: "the disk of the server is full: nothing was kept"}
+	if err := store.Full(err); errors.Is(err, ErrNoSpace) {
+		if known, ok := errors.AsType[*Error](err); ok {
+			return known
+		}
+		return &Error{Kind: ErrNoSpace, Code: "no_space", Message: ErrNoSpace.Error()}
 	}
 	return err
 }

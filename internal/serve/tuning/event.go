@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lorafuse/lorafuse/internal/serve/keys"
+	"github.com/lorafuse/lorafuse/internal/serve/store"
 )
 
 // Level is the severity of an event.
@@ -79,20 +80,38 @@ func (s *Service) Events(who keys.Client, id string, after uint64, limit int) (p
 		return nil, false, err
 	}
 	s.flush(id)
-	err = s.store.view(func(t *txn) error {
-		for e, err := range t.events(id, after) {
-			if err != nil {
-				return err
-			}
-			if more = len(page) == limit; more {
-				break
-			}
+	err = s.events.Latest(id, after, func(e Event) bool {
+		if more = len(page) == limit; !more {
 			page = append(page, e)
 		}
-		return nil
+		return !more
 	})
 	return page, more, err
 }
+
+// tell adds events to a job.
+func (s *Service) tell(t *store.Tx, job string, events ...Event) error {
+	for _, e := range events {
+		err := s.events.Append(t, job, func(n uint64) Event {
+			e.Number = n
+			return e
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetMetrics removes the metrics of a job from a step on, which will run again.
+func (s *Service) forgetMetrics(t *store.Tx, job string, from int) error {
+	return s.events.Drop(t, job, func(e Event) (gone, stop bool) {
+		return e.Metrics != nil && e.Metrics.Step >= from, e.Metrics != nil && e.Metrics.Step < from
+	})
+}
+
+// update runs a transaction.
+func (s *Service) update(change func(*store.Tx) error) error { return written(s.store.Update(change)) }
 
 const eventPrefix = "ftevent-"
 

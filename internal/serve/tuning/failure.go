@@ -9,6 +9,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/data"
+	"github.com/lorafuse/lorafuse/internal/serve/store"
 	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/train/config"
 )
@@ -19,20 +20,20 @@ func (u *underway) fail(err error) {
 	u.flush()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	j := s.jobs[u.id]
+	j, _ := s.jobs.Get(u.id)
 	if j.Status.Ended() {
 		return
 	}
-	f := s.failure(j, err)
+	f := s.failure(&j, err)
 	s.options.Logger.Warn("a fine-tuning job has failed", "job", u.id, "error", err)
 	if errors.Is(err, backend.ErrLost) { // not the fault of the job
 		lost := message(Warn, "The machine is lost: the job can be resumed when the server has started again")
-		if _, err := s.change(u.id, func(_ *txn, j *Job) error { j.Status = Paused; return nil }, lost); err != nil {
+		if _, err := s.change(u.id, func(_ *store.Tx, j *Job) error { j.Status = Paused; return nil }, lost); err != nil {
 			s.options.Logger.Error("a job is paused, and that could not be recorded", "job", u.id, "error", err)
 		}
 		return
 	}
-	_, err = s.change(u.id, func(_ *txn, j *Job) error {
+	_, err = s.change(u.id, func(_ *store.Tx, j *Job) error {
 		j.Status, j.Finished, j.Error = Failed, time.Now().Unix(), f
 		return nil
 	}, message(Fault, "%s", f.Message))
@@ -74,7 +75,7 @@ func (s *Service) failure(j *Job, err error) *Failure {
 
 // nameOf returns the original name of an uploaded file.
 func (s *Service) nameOf(id string) string {
-	if f, ok := s.files[id]; ok {
+	if f, ok := s.files.Get(id); ok {
 		return f.Name
 	}
 	return id

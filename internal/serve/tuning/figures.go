@@ -3,6 +3,7 @@ package tuning
 import (
 	"time"
 
+	"github.com/lorafuse/lorafuse/internal/serve/store"
 	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/internal/train/events"
 )
@@ -22,7 +23,7 @@ func (u *underway) step(r train.Report) {
 		u.reported = true
 		u.began, u.beganAt = now, r.Step
 		u.figures = nil
-		if err := u.service.store.update(func(t *txn) error { return t.forgetMetrics(u.id, r.Step) }); err != nil {
+		if err := u.service.update(func(t *store.Tx) error { return u.service.forgetMetrics(t, u.id, r.Step) }); err != nil {
 			u.service.options.Logger.Warn("figures of a job may be there twice", "job", u.id, "error", err)
 		}
 	} else if done := r.Step - u.beganAt; done > 0 {
@@ -70,7 +71,7 @@ func (u *underway) flush() {
 	if len(figures) == 0 {
 		return
 	}
-	if err := u.service.store.update(func(t *txn) error { return t.appendEvents(u.id, figures...) }); err != nil {
+	if err := u.service.update(func(t *store.Tx) error { return u.service.tell(t, u.id, figures...) }); err != nil {
 		u.service.options.Logger.Warn("figures of a job are lost", "job", u.id, "error", err)
 	}
 }
@@ -88,7 +89,7 @@ func (s *Service) flush(id string) {
 // tell adds an event.
 func (u *underway) tell(e Event) {
 	u.flush()
-	if err := u.service.store.update(func(t *txn) error { return t.appendEvents(u.id, e) }); err != nil {
+	if err := u.service.update(func(t *store.Tx) error { return u.service.tell(t, u.id, e) }); err != nil {
 		u.service.options.Logger.Warn("an event of a job is lost", "job", u.id, "error", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/internal/serve/keys"
+	"github.com/lorafuse/lorafuse/internal/serve/store"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
@@ -51,6 +52,12 @@ type File struct {
 	Owner   string  `json:"owner,omitempty"`   // name of the key that created it
 }
 
+// Key implements store.Record.
+func (f File) Key() string { return f.ID }
+
+// OwnedBy implements store.Record.
+func (f File) OwnedBy() string { return f.Owner }
+
 const filePrefix = "file-"
 
 // Upload is a file during its upload. It becomes visible with Commit.
@@ -64,9 +71,7 @@ type Upload struct {
 
 // Upload starts an upload.
 func (s *Service) Upload() (*Upload, error) {
-	s.mu.Lock()
 	s.expire() // may free space
-	s.mu.Unlock()
 	id := newID(filePrefix)
 	f, err := fsatomic.Create(s.path(filesDir, id))
 	if err != nil {
@@ -80,7 +85,7 @@ func (u *Upload) Write(p []byte) (int, error) {
 	if most := u.service.options.MaxFile; u.bytes+int64(len(p)) > most {
 		return 0, &Error{Kind: ErrTooLarge, Param: "file", Code: "file_too_large", Message: fmt.Sprintf("file: has more than %d bytes", most)}
 	}
-	if err := u.service.storage.reserve(int64(len(p))); err != nil {
+	if err := u.service.reserve(int64(len(p))); err != nil {
 		return 0, err
 	}
 	u.counted += int64(len(p))
@@ -105,70 +110,54 @@ func (u *Upload) Commit(f File) (File, error) {
 	s := u.service
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.store.update(func(t *txn) (err error) { return t.putFile(&f) })
+	err := s.update(func(t *store.Tx) (err error) { return s.putFile(t, &f) })
 	if err != nil {
 		return File{}, errors.Join(err, os.Remove(u.file.Name()))
 	}
-	s.files[f.ID] = f
-	s.storage.add(f.ID, f.Bytes, u.counted)
+	s.space.Add(f.ID, f.Bytes, u.counted)
 	u.counted = 0
 	return f, nil
 }
 
-func (t *txn) putFile(f *File) (err error) {
-	if f.Order, err = t.order(); err != nil {
+func (s *Service) putFile(t *store.Tx, f *File) (err error) {
+	if f.Order, err = t.Order(); err != nil {
 		return err
 	}
-	return t.put(fileBucket, f.ID, f)
+	return s.files.Put(t, *f)
 }
 
 // Abort removes an incomplete file. After a successful Commit it does nothing; it must be called
 // after a failed one.
 func (u *Upload) Abort() {
 	u.file.Abort()
-	u.service.storage.used.Add(-u.counted)
+	u.service.space.Return(u.counted)
 	u.counted = 0
 }
 
-// expire removes expired files. The caller holds s.mu.
+// expire removes expired files.
 func (s *Service) expire() {
 	now := time.Now().Unix()
-	for id, f := range s.files {
+	for _, f := range s.files.All() {
 		if f.Expires == 0 || f.Expires > now {
 			continue
 		}
-		if err := s.remove(id); err != nil {
-			s.options.Logger.Warn("a file that has expired is still there", "file", id, "error", err)
+		if err := s.remove(f.ID); err != nil {
+			s.options.Logger.Warn("a file that has expired is still there", "file", f.ID, "error", err)
 		}
 	}
 }
 
 // Files returns the files that a client sees, latest first.
 func (s *Service) Files(who keys.Client) []File {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.expire()
-	all := make([]File, 0, len(s.files))
-	for _, f := range s.files {
-		if who.Sees(f.Owner) {
-			all = append(all, f)
-		}
-	}
-	slices.SortFunc(all, func(x, y File) int { return cmp.Compare(y.Order, x.Order) })
-	return all
+	return s.files.List(who, func(x, y File) int { return cmp.Compare(y.Order, x.Order) })
 }
 
 // File returns a file that a client sees. It fails with ErrNotFound.
 func (s *Service) File(who keys.Client, id string) (File, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.expire()
-	return s.file(who, id)
-}
-
-func (s *Service) file(who keys.Client, id string) (File, error) {
-	f, ok := s.files[id]
-	if !ok || !who.Sees(f.Owner) {
+	f, ok := s.files.Find(who, id)
+	if !ok {
 		return File{}, &Error{Kind: ErrNotFound, Param: "id", Message: fmt.Sprintf("No such File object: %.200s", id)}
 	}
 	return f, nil
@@ -191,20 +180,19 @@ func (s *Service) Content(who keys.Client, id string) (File, io.ReadCloser, erro
 // DeleteFile removes a file that a client sees. Existing jobs keep their own link to it. It fails
 // with ErrNotFound.
 func (s *Service) DeleteFile(who keys.Client, id string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, err := s.file(who, id); err != nil {
+	if _, err := s.File(who, id); err != nil {
 		return err
 	}
 	return s.remove(id)
 }
 
-// remove removes an existing file. The caller holds s.mu.
+// remove removes an existing file.
 func (s *Service) remove(id string) error {
-	if err := s.store.update(func(t *txn) error { return t.remove(fileBucket, id) }); err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.update(func(t *store.Tx) error { return s.files.Remove(t, id) }); err != nil {
 		return err
 	}
-	delete(s.files, id)
 	s.uncount(id)
 	if err := os.Remove(s.path(filesDir, id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.options.Logger.Warn("the bytes of a file that was removed are still there", "file", id, "error", err)

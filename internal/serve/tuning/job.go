@@ -3,11 +3,10 @@ package tuning
 import (
 	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/lorafuse/lorafuse/internal/serve/keys"
+	"github.com/lorafuse/lorafuse/internal/serve/store"
 )
 
 // Status is the state of a job.
@@ -67,6 +66,12 @@ type Job struct {
 	Estimated int64 `json:"-"`
 }
 
+// Key implements store.Record.
+func (j Job) Key() string { return j.ID }
+
+// OwnedBy implements store.Record.
+func (j Job) OwnedBy() string { return j.Owner }
+
 const jobPrefix = "ftjob-"
 
 // tag returns the part of the ID that occurs in model names.
@@ -83,32 +88,29 @@ func (s *Service) Job(who keys.Client, id string) (Job, error) {
 	return s.estimated(j), nil
 }
 
-func (s *Service) job(who keys.Client, id string) (*Job, error) {
-	j := s.jobs[id]
-	if j == nil || !who.Sees(j.Owner) {
-		return nil, &Error{Kind: ErrNotFound, Param: "fine_tune_id", Code: "fine_tune_not_found", Message: fmt.Sprintf("Could not find fine tune: %.200s", id)}
+func (s *Service) job(who keys.Client, id string) (Job, error) {
+	j, ok := s.jobs.Find(who, id)
+	if !ok {
+		return j, &Error{Kind: ErrNotFound, Param: "fine_tune_id", Code: "fine_tune_not_found", Message: fmt.Sprintf("Could not find fine tune: %.200s", id)}
 	}
 	return j, nil
 }
 
 // estimated returns a copy of a job with its estimated end. The caller holds s.mu.
-func (s *Service) estimated(j *Job) Job {
-	c := *j
+func (s *Service) estimated(j Job) Job {
 	if u := s.runs[j.ID]; u != nil && j.Status == Running {
-		c.Estimated = u.estimate()
+		j.Estimated = u.estimate()
 	}
-	return c
+	return j
 }
 
 // Jobs returns the jobs that a client sees, latest first.
 func (s *Service) Jobs(who keys.Client) []Job {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]Job, 0, len(s.jobs))
-	for _, j := range slices.SortedFunc(maps.Values(s.jobs), func(x, y *Job) int { return cmp.Compare(y.Order, x.Order) }) {
-		if who.Sees(j.Owner) {
-			all = append(all, s.estimated(j))
-		}
+	all := s.jobs.List(who, func(x, y Job) int { return cmp.Compare(y.Order, x.Order) })
+	for i := range all {
+		all[i] = s.estimated(all[i])
 	}
 	return all
 }
@@ -145,12 +147,12 @@ func (s *Service) Resume(who keys.Client, id string) (Job, error) {
 	if _, err := s.job(who, id); err != nil {
 		return Job{}, err
 	}
-	return s.change(id, func(t *txn, j *Job) (err error) {
+	return s.change(id, func(t *store.Tx, j *Job) (err error) {
 		if j.Status != Paused {
 			return state(j, "only jobs that are paused can be resumed, and %s is %s", j.ID, j.Status)
 		}
 		j.Status = Queued
-		j.Turn, err = t.order()
+		j.Turn, err = t.Order()
 		return err
 	}, message(Info, "The job has been resumed"))
 }
@@ -166,7 +168,7 @@ func (s *Service) interrupt(who keys.Client, id string, why error, change func(*
 	if _, err := s.job(who, id); err != nil {
 		return Job{}, err
 	}
-	j, err := s.change(id, func(_ *txn, j *Job) error { return change(j) }, e)
+	j, err := s.change(id, func(_ *store.Tx, j *Job) error { return change(j) }, e)
 	if err != nil {
 		return j, err
 	}
@@ -179,26 +181,25 @@ func (s *Service) interrupt(who keys.Client, id string, why error, change func(*
 }
 
 // change replaces the record of a job and adds events in one transaction. The caller holds s.mu.
-func (s *Service) change(id string, change func(*txn, *Job) error, events ...Event) (Job, error) {
+func (s *Service) change(id string, change func(*store.Tx, *Job) error, events ...Event) (Job, error) {
 	old, err := s.job(keys.Client{}, id)
 	if err != nil {
 		return Job{}, err
 	}
-	j := *old
-	err = s.store.update(func(t *txn) error {
-		j = *old
+	j := old
+	err = s.update(func(t *store.Tx) error {
+		j = old
 		if err := change(t, &j); err != nil {
 			return err
 		}
-		if err := t.appendEvents(id, events...); err != nil {
+		if err := s.tell(t, id, events...); err != nil {
 			return err
 		}
-		return t.put(jobBucket, id, &j)
+		return s.jobs.Put(t, j)
 	})
 	if err != nil {
 		return Job{}, err
 	}
-	s.jobs[id] = &j
 	s.moved.Broadcast()
-	return s.estimated(&j), nil
+	return s.estimated(j), nil
 }

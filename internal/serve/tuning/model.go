@@ -7,6 +7,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/internal/serve/keys"
+	"github.com/lorafuse/lorafuse/internal/serve/store"
 )
 
 // Model is an adapter that a job has made.
@@ -19,6 +20,12 @@ type Model struct {
 	Created int64  `json:"created"`
 }
 
+// Key implements store.Record.
+func (m Model) Key() string { return m.Name }
+
+// OwnedBy implements store.Record.
+func (m Model) OwnedBy() string { return m.Owner }
+
 // Find returns the folder of an adapter that a job has made; see [lora.RegistryOptions].
 func (s *Service) Find(name string) (dir string, ok bool) {
 	m, ok := s.Model(name)
@@ -26,47 +33,31 @@ func (s *Service) Find(name string) (dir string, ok bool) {
 }
 
 // Model returns the record of an adapter that a job has made, regardless of its owner.
-func (s *Service) Model(name string) (Model, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m, ok := s.models[name]
-	return m, ok
-}
+func (s *Service) Model(name string) (Model, bool) { return s.models.Get(name) }
 
 // Models returns the adapters of jobs that a client sees, latest first. Checkpoints are not listed,
 // though requests can use them.
 func (s *Service) Models(who keys.Client) []Model {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all []Model
-	for _, m := range s.models {
-		if m.Step == 0 && who.Sees(m.Owner) {
-			all = append(all, m)
-		}
-	}
-	slices.SortFunc(all, func(x, y Model) int {
+	all := s.models.List(who, func(x, y Model) int {
 		return cmp.Or(cmp.Compare(y.Created, x.Created), cmp.Compare(x.Name, y.Name))
 	})
-	return all
+	return slices.DeleteFunc(all, func(m Model) bool { return m.Step > 0 })
 }
 
 // DeleteModel removes an adapter of a job that a client sees. Running requests keep it until they
 // end. It fails with ErrNotFound.
 func (s *Service) DeleteModel(who keys.Client, name string) error {
 	s.mu.Lock()
-	m, ok := s.models[name]
+	m, ok := s.models.Find(who, name)
 	err := error(&Error{Kind: ErrNotFound, Param: "model", Code: "model_not_found", Message: fmt.Sprintf("there is no fine-tuned model %.200q", name)})
-	if ok && who.Sees(m.Owner) {
-		err = s.store.update(func(t *txn) error { return t.remove(modelBucket, name) })
+	if ok {
+		err = s.update(func(t *store.Tx) error { return s.models.Remove(t, name) })
 	}
-	if err != nil {
-		s.mu.Unlock()
-		return err
-	}
-	delete(s.models, name)
 	s.mu.Unlock()
-	s.forget(m)
-	return nil
+	if err == nil {
+		s.forget(m)
+	}
+	return err
 }
 
 // forget removes an adapter without a record from the registry and from disk.
@@ -108,10 +99,10 @@ func (s *Service) taken() func(name string) bool {
 // nameFor returns the name of a job's adapter: its suffix if that is free. The caller holds s.mu.
 func (s *Service) nameFor(j *Job, taken func(string) bool) string {
 	free := func(name string) bool {
-		if _, ok := s.models[name]; ok || taken(name) {
+		if _, ok := s.models.Get(name); ok || taken(name) {
 			return false
 		}
-		for _, other := range s.jobs {
+		for _, other := range s.jobs.All() {
 			if other.Name == name && other.ID != j.ID && !other.Status.Ended() {
 				return false
 			}

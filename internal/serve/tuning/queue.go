@@ -25,9 +25,9 @@ func (s *Service) next(statuses ...Status) *underway {
 	defer s.mu.Unlock()
 	for !s.ending {
 		var first *Job
-		for _, j := range s.jobs {
+		for _, j := range s.jobs.All() {
 			if slices.Contains(statuses, j.Status) && s.runs[j.ID] == nil && (first == nil || j.before(first)) {
-				first = j
+				first = &j
 			}
 		}
 		if first != nil {
@@ -58,7 +58,7 @@ func (s *Service) done(u *underway) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.runs, u.id)
-	if s.jobs[u.id].Status.Ended() {
+	if j, _ := s.jobs.Get(u.id); j.Status.Ended() {
 		s.tidy(u.id)
 	}
 	s.moved.Broadcast()
@@ -69,7 +69,7 @@ func (s *Service) tidy(id string) {
 	if err := fsatomic.RemoveDir(s.path(jobsDir, id)); err != nil {
 		s.options.Logger.Warn("the folder of a job that has ended is still there", "job", id, "error", err)
 	}
-	if j := s.jobs[id]; j != nil {
+	if j, ok := s.jobs.Get(id); ok {
 		s.uncount(j.Request.TrainingFile)
 		s.uncount(j.Request.ValidationFile)
 	}

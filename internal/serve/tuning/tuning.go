@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"github.com/lorafuse/lorafuse/internal/data"
-	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/serve/store"
 	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/train/config"
@@ -69,18 +69,18 @@ type Options struct {
 // Service manages files, jobs and adapters. It is safe for concurrent use.
 type Service struct {
 	options  Options
-	store    *store
+	store    *store.Store
+	files    *store.Table[File]
+	jobs     *store.Table[Job]
+	models   *store.Table[Model]
+	events   *store.Log[Event]
+	space    *store.Space // of files
 	registry *lora.Registry
 
-	mu     sync.Mutex // guards the fields below; never held while calling the registry or a trainer
+	mu     sync.Mutex // held for changes of jobs and models; never while calling the registry or a trainer
 	moved  *sync.Cond // signals that a job's status has changed or the service is stopping
-	files  map[string]File
-	jobs   map[string]*Job // records are replaced, never modified
-	models map[string]Model
 	runs   map[string]*underway
 	ending bool
-
-	storage *storage // of files
 
 	workers sync.WaitGroup
 	all     context.Context // parent of all work
@@ -125,46 +125,48 @@ func Open(o Options) (_ *Service, err error) {
 			return nil, fmt.Errorf("tuning: %w", err)
 		}
 	}
-	s := &Service{options: o, runs: map[string]*underway{}}
+	s := &Service{
+		options: o, runs: map[string]*underway{},
+		files: store.NewTable[File]("files"), jobs: store.NewTable[Job]("jobs"), models: store.NewTable[Model]("models"), events: store.NewLog[Event]("events"),
+	}
 	s.moved = sync.NewCond(&s.mu)
 	s.all, s.stop = context.WithCancelCause(context.Background())
-	if s.store, err = openStore(o.Dir); err != nil {
-		return nil, err
+	if s.store, err = store.Open(o.Dir, nil, s.files, s.jobs, s.models, s.events); err != nil {
+		return nil, fmt.Errorf("tuning: %w", err)
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.store.db.Close())
+			err = errors.Join(fmt.Errorf("tuning: %s: %w", o.Dir, err), s.store.Close())
 		}
 	}()
-	if err = s.store.belongs(shape(o.Model.Config)); err != nil {
+	if err = s.store.Update(func(t *store.Tx) error { return belongs(t, shape(o.Model.Config)) }); err != nil {
 		return nil, err
 	}
-	err = s.store.view(func(t *txn) error {
-		if s.files, err = all[File](t, fileBucket); err != nil {
-			return err
-		}
-		if s.models, err = all[Model](t, modelBucket); err != nil {
-			return err
-		}
-		s.jobs, err = all[*Job](t, jobBucket)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("tuning: %s: %w", storeFile, err)
+	if err = s.sweep(); err != nil {
+		return nil, err
 	}
-	if err := s.sweep(); err != nil {
-		return nil, fmt.Errorf("tuning: %w", err)
+	s.space = s.store.NewSpace(o.MaxFiles, o.KeepFree)
+	for _, f := range s.files.All() {
+		s.space.Add(f.ID, f.Bytes, 0)
 	}
-	s.storage = newStorage(s.path(filesDir), o.MaxFiles, o.KeepFree)
-	for id, f := range s.files {
-		s.storage.add(id, f.Bytes, 0)
-	}
-	for _, j := range s.jobs {
+	for _, j := range s.jobs.All() {
 		if !j.Status.Ended() {
-			s.countHeld(j)
+			s.countHeld(&j)
 		}
 	}
 	return s, nil
+}
+
+// belongs fails with ErrModel if the store belongs to a model with another description.
+func belongs(t *store.Tx, model string) error {
+	const key = "model"
+	var was string
+	if found, err := t.Meta(key, &was); err != nil || found && was == model {
+		return err
+	} else if found {
+		return fmt.Errorf("%w: it is for %s, and this one is %s", ErrModel, was, model)
+	}
+	return t.SetMeta(key, model)
 }
 
 // shape describes the dimensions that an adapter must match.
@@ -174,39 +176,15 @@ func shape(c *model.Config) string {
 
 // sweep removes incomplete and deleted files, which have no record.
 func (s *Service) sweep() error {
-	for _, folder := range []struct {
-		name string
-		keep func(entry string) bool
-	}{
-		{filesDir, func(id string) bool { _, ok := s.files[id]; return ok }},
-		{jobsDir, func(id string) bool { j, ok := s.jobs[id]; return ok && !j.Status.Ended() }},
-		{adaptersDir, func(dir string) bool {
-			for _, m := range s.models {
-				if m.Dir == dir {
-					return true
-				}
-			}
-			return false
-		}},
-	} {
-		dir := filepath.Join(s.options.Dir, folder.name)
-		if err := fsatomic.Sweep(dir); err != nil {
-			return err
-		}
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			if folder.keep(e.Name()) {
-				continue
-			}
-			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
-				return err
-			}
-		}
+	used := map[string]bool{}
+	for _, m := range s.models.All() {
+		used[m.Dir] = true
 	}
-	return nil
+	return errors.Join(
+		s.store.Sweep(filesDir, func(id string) bool { _, ok := s.files.Get(id); return ok }),
+		s.store.Sweep(jobsDir, func(id string) bool { j, ok := s.jobs.Get(id); return ok && !j.Status.Ended() }),
+		s.store.Sweep(adaptersDir, func(dir string) bool { return used[dir] }),
+	)
 }
 
 // MaxFile returns the maximum size of a file in bytes.
@@ -236,7 +214,7 @@ func (s *Service) Stop() {
 // Close closes the service. Later calls fail with ErrClosed.
 func (s *Service) Close() error {
 	s.Stop()
-	return s.store.db.Close()
+	return s.store.Close()
 }
 
 // newID returns a new random ID.
@@ -255,6 +233,4 @@ func newID(prefix string) string {
 	return string(id)
 }
 
-func (s *Service) path(parts ...string) string {
-	return filepath.Join(append([]string{s.options.Dir}, parts...)...)
-}
+func (s *Service) path(parts ...string) string { return s.store.Path(parts...) }

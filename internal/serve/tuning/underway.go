@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lorafuse/lorafuse/internal/serve/store"
 	"github.com/lorafuse/lorafuse/internal/train"
 )
 
@@ -49,12 +50,12 @@ func (s *Service) train(t Trainer) {
 func (u *underway) train(t Trainer) error {
 	s := u.service
 	s.mu.Lock()
-	before := *s.jobs[u.id]
+	before, _ := s.jobs.Get(u.id)
 	begins := message(Info, "Fine-tuning job started")
 	if before.Status == Running {
 		begins = message(Info, "The server has started again: the job goes on from its last checkpoint")
 	}
-	j, err := s.change(u.id, func(_ *txn, j *Job) error {
+	j, err := s.change(u.id, func(_ *store.Tx, j *Job) error {
 		if j.Status != Queued && j.Status != Running {
 			return context.Cause(u.ctx)
 		}
@@ -114,7 +115,7 @@ func (u *underway) succeed(summary *train.Summary) error {
 	}
 	_, unloaded := s.registry.LoadStep(u.ctx, m.Name, s.path(adaptersDir, m.Dir)) // before the event announces it
 	s.mu.Lock()
-	_, err = s.change(u.id, func(t *txn, j *Job) error {
+	_, err = s.change(u.id, func(t *store.Tx, j *Job) error {
 		if j.Status != Running {
 			return context.Cause(u.ctx)
 		}
@@ -122,14 +123,13 @@ func (u *underway) succeed(summary *train.Summary) error {
 		last := Checkpoint{ID: newID("ftckpt_"), Created: m.Created, Model: m.Name, Metrics: *figuresOf(u.last)}
 		last.Metrics.Step = summary.Steps
 		j.Checkpoints, j.ResultFiles = append(slices.Clone(j.Checkpoints), last), []string{result.ID}
-		if err := t.putFile(&result); err != nil {
+		if err := s.putFile(t, &result); err != nil {
 			return err
 		}
-		return t.put(modelBucket, m.Name, m)
+		return s.models.Put(t, m)
 	}, message(Info, "New fine-tuned model created: %s", m.Name), message(Info, "The job has successfully completed"))
 	if err == nil {
-		s.models[m.Name], s.files[result.ID] = m, result
-		s.storage.add(result.ID, result.Bytes, 0)
+		s.space.Add(result.ID, result.Bytes, 0)
 	}
 	s.mu.Unlock()
 	if err != nil {
