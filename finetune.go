@@ -129,7 +129,7 @@ func fineTune(ctx context.Context, model string, data Data, r Recipe) (*FineTune
 	case data.files != nil:
 		c.Data.Train = data.files
 	case data.images != "":
-		c.Task, c.Diffusion.Images = config.Diffuse, data.images
+		c.Task, c.Diffusion.Images = config.TaskDiffusion, data.images
 		if err := encodeImages(ctx, c, r.Resolution); err != nil {
 			return nil, err
 		}

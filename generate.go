@@ -81,7 +81,7 @@ func (m *Model) templateOf(ctx context.Context, e *batching.Engine, adapter stri
 		}
 		defer lease.Release()
 		if own := lease.Version().State().Template; own != nil {
-			return own.OrTokens(m.tokenizer.SpecialTokens()), nil
+			return own.WithDefaultTokens(m.tokenizer.SpecialTokens()), nil
 		}
 	}
 	if m.template == nil {
@@ -123,7 +123,7 @@ func (m *Model) stream(ctx context.Context, p SamplingParams, prompt func(*batch
 
 func (m *Model) generateOptions(p SamplingParams) (o generate.GenerateOptions, err error) {
 	o = generate.GenerateOptions{
-		MaxNewTokens: p.MaxTokens, Stop: p.Stop, Decoder: m.tokenizer.NewStream(true), EOS: m.tokenizer.Ends(m.model.Config.EOS),
+		MaxNewTokens: p.MaxTokens, Stop: p.Stop, Decoder: m.tokenizer.NewStream(true), EOS: m.tokenizer.StopTokens(m.model.Config.EOS),
 		Sampler: sample.Sampler{Temperature: p.Temperature, TopK: p.TopK, TopP: p.TopP, MinP: p.MinP, Seed: p.Seed},
 	}
 	if p.MaxTokens < 0 {

@@ -178,7 +178,7 @@ func (m *Model) Close() error {
 // old one.
 func (m *Model) LoadAdapter(ctx context.Context, name, dir string) error {
 	var c *classifier // nil unless the adapter has a classification head
-	if config, err := lora.ReadConfig(dir); err == nil && config.Classifies() {
+	if config, err := lora.ReadConfig(dir); err == nil && config.IsClassifier() {
 		if err = lora.CheckName(name); err == nil {
 			c, err = m.openClassifier(dir)
 		}

@@ -32,7 +32,7 @@ func mergeInto(ctx context.Context, name, adapter, output string) error {
 	}
 	defer a.Close()
 	open := model.Open
-	if a.Config.Classifies() {
+	if a.Config.IsClassifier() {
 		open = func(dir string) (*model.Model, error) { return classify.OpenModel(dir, adapter) }
 	}
 	m, err := open(dir)

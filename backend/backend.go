@@ -114,18 +114,18 @@ type Args struct {
 // given; several may be under way. One goroutine at a time gives runs and closes
 // the executable; any may wait for fences.
 type Executable interface {
-	// Run enqueues one run. If [Flights] runs are in progress, it waits for the oldest one, or until ctx ends. The
-	// fence signals the end of this run and returns its error on every call, until Flights more runs have been
+	// Run enqueues one run. If [MaxInFlight] runs are in progress, it waits for the oldest one, or until ctx ends. The
+	// fence signals the end of this run and returns its error on every call, until MaxInFlight more runs have been
 	// enqueued. If ctx ends, the run stops between two launches and leaves the written buffers undefined.
 	Run(ctx context.Context, args Args) (Fence, error)
 	// Close waits for all runs and frees what Compile has allocated.
 	Close() error
 }
 
-// Flights is the maximum number of runs of an executable in progress. Two are enough to keep a device busy. With four
+// MaxInFlight is the maximum number of runs of an executable in progress. Two are enough to keep a device busy. With four
 // the host can also spend time filling batches or waiting for a disk. More would waste memory, because each run has
 // its own arguments and each pending upload its own pinned memory.
-const Flights = 4
+const MaxInFlight = 4
 
 // Done is a fence that is reached already.
 type Done struct{}

@@ -40,16 +40,16 @@ type Memory interface {
 // PartAlign divides the offsets of parts, on all devices.
 const PartAlign = 256
 
-// Division is a memory block divided into buffers. A [Memory] keeps one per block.
-type Division struct {
+// BlockLayout is a memory block divided into buffers. A [Memory] keeps one per block.
+type BlockLayout struct {
 	Offsets []int // of the buffers
 	Bytes   int   // of all
 	left    atomic.Int64
 }
 
-// Divide lays out buffers of these sizes consecutively, each at a multiple of align.
-func Divide(sizes []int, align int) (*Division, error) {
-	d := &Division{Offsets: make([]int, len(sizes))}
+// LayoutBlock lays out buffers of these sizes consecutively, each at a multiple of align.
+func LayoutBlock(sizes []int, align int) (*BlockLayout, error) {
+	d := &BlockLayout{Offsets: make([]int, len(sizes))}
 	for i, n := range sizes {
 		if n < 0 || n > math.MaxInt-align-d.Bytes {
 			return nil, fmt.Errorf("buffer %d of %d has %d bytes, after %d", i, len(sizes), n, d.Bytes)
@@ -61,6 +61,6 @@ func Divide(sizes []int, align int) (*Division, error) {
 	return d, nil
 }
 
-// Last is called once for each buffer, when it is freed, and true for the last:
+// Release is called once for each buffer, when it is freed, and true for the last:
 // then the memory can be given back.
-func (d *Division) Last() bool { return d.left.Add(-1) == 0 }
+func (d *BlockLayout) Release() bool { return d.left.Add(-1) == 0 }

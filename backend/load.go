@@ -11,16 +11,16 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// ErrLoad: the device does not support the requested [Load] mode.
+// ErrLoad: the device does not support the requested [LoadMode].
 var ErrLoad = errors.New("cannot load weights by")
 
-// Load is the method that uploads weights from their files to a device with its own memory. A device that shares the
+// LoadMode is the method that uploads weights from their files to a device with its own memory. A device that shares the
 // host's memory uses them in place; auto and plain both mean that there.
-type Load uint8
+type LoadMode uint8
 
 const (
 	// LoadAuto selects the fastest method for the first bytes among the supported ones.
-	LoadAuto Load = iota
+	LoadAuto LoadMode = iota
 	// LoadRing reads into a few slots of pinned memory, which the device copies
 	// from while the next ones are filled.
 	LoadRing
@@ -33,8 +33,8 @@ const (
 
 var loads = []string{"auto", "ring", "register", "plain"}
 
-// String returns the name that ParseLoad reads.
-func (l Load) String() string {
+// String returns the name that ParseLoadMode reads.
+func (l LoadMode) String() string {
 	if int(l) < len(loads) {
 		return loads[l]
 	}
@@ -42,22 +42,22 @@ func (l Load) String() string {
 }
 
 // MarshalText returns the name as String does.
-func (l Load) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+func (l LoadMode) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// UnmarshalText parses text as ParseLoad does.
-func (l *Load) UnmarshalText(text []byte) (err error) {
-	*l, err = ParseLoad(string(text))
+// UnmarshalText parses text as ParseLoadMode does.
+func (l *LoadMode) UnmarshalText(text []byte) (err error) {
+	*l, err = ParseLoadMode(string(text))
 	return err
 }
 
-// ParseLoad reads auto, ring, register or plain.
-func ParseLoad(name string) (Load, error) {
+// ParseLoadMode reads auto, ring, register or plain.
+func ParseLoadMode(name string) (LoadMode, error) {
 	i, err := parseWord("load", name, loads)
-	return Load(i), err
+	return LoadMode(i), err
 }
 
-// Loads lists the names of all ways to load.
-func Loads() []string { return slices.Clone(loads) }
+// LoadModes lists the names of all ways to load.
+func LoadModes() []string { return slices.Clone(loads) }
 
 // Weight is a tensor of a file to load onto a device.
 type Weight struct {
@@ -79,13 +79,13 @@ type Loader interface {
 
 // LoadStats records how weights were loaded onto a device, and why by that method.
 type LoadStats struct {
-	Mode           Load    `json:"mode"` // the method of most bytes
-	Why            string  `json:"why"`  // the reason for Mode
-	Bytes          int64   `json:"bytes"`
-	Seconds        float64 `json:"seconds"` // without allocating the device's memory
-	BytesPerSecond float64 `json:"bytes_per_second"`
-	Copies         int     `json:"copies"`       // number of copies; adjacent tensors share one
-	Pinned         int64   `json:"pinned_bytes"` // peak of pinned host memory
+	Mode           LoadMode `json:"mode"` // the method of most bytes
+	Why            string   `json:"why"`  // the reason for Mode
+	Bytes          int64    `json:"bytes"`
+	Seconds        float64  `json:"seconds"` // without allocating the device's memory
+	BytesPerSecond float64  `json:"bytes_per_second"`
+	Copies         int      `json:"copies"`       // number of copies; adjacent tensors share one
+	Pinned         int64    `json:"pinned_bytes"` // peak of pinned host memory
 	// Converted is the number of bytes that the device converted to another type.
 	Converted int64       `json:"converted_bytes,omitempty"`
 	Read      string      `json:"read,omitempty"` // how the files were read
@@ -94,10 +94,10 @@ type LoadStats struct {
 
 // LoadTrial is the measured speed of a method on some of the bytes to load.
 type LoadTrial struct {
-	Mode           Load    `json:"mode"`
-	Bytes          int64   `json:"bytes"`
-	BytesPerSecond float64 `json:"bytes_per_second,omitempty"`
-	Failure        string  `json:"failure,omitempty"` // why the method does not work here
+	Mode           LoadMode `json:"mode"`
+	Bytes          int64    `json:"bytes"`
+	BytesPerSecond float64  `json:"bytes_per_second,omitempty"`
+	Failure        string   `json:"failure,omitempty"` // why the method does not work here
 }
 
 // Add adds the statistics of a later load.

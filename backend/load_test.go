@@ -13,19 +13,19 @@ import (
 
 func TestParseLoad(t *testing.T) {
 	for _, name := range []string{"auto", "ring", "register", "plain"} {
-		l, err := backend.ParseLoad(name)
+		l, err := backend.ParseLoadMode(name)
 		require.NoError(t, err)
 		require.Equal(t, name, l.String())
 		text, err := json.Marshal(l)
 		require.NoError(t, err)
-		var again backend.Load
+		var again backend.LoadMode
 		require.NoError(t, json.Unmarshal(text, &again))
 		require.Equal(t, l, again)
 	}
-	_, err := backend.ParseLoad("fast")
+	_, err := backend.ParseLoadMode("fast")
 	require.ErrorContains(t, err, `found "fast", expected auto, ring, register or plain`)
-	require.Error(t, json.Unmarshal([]byte(`"fast"`), new(backend.Load)))
-	require.Equal(t, "Load(9)", backend.Load(9).String())
+	require.Error(t, json.Unmarshal([]byte(`"fast"`), new(backend.LoadMode)))
+	require.Equal(t, "Load(9)", backend.LoadMode(9).String())
 }
 
 func TestLoadStatsAdd(t *testing.T) {

@@ -35,8 +35,8 @@ func ParsePack(name string) (Pack, error) {
 	return Pack(i), err
 }
 
-// Packs lists the names of all values of Pack.
-func Packs() []string { return slices.Clone(packs) }
+// PackModes lists the names of all values of Pack.
+func PackModes() []string { return slices.Clone(packs) }
 
 // MarshalText returns the name as String does.
 func (p Pack) MarshalText() ([]byte, error) { return []byte(p.String()), nil }

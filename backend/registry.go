@@ -25,7 +25,7 @@ type Options struct {
 	BatchInvariant bool
 	// Load is the upload method of a device with its own memory. Other devices accept LoadAuto and LoadPlain, and
 	// fail with ErrLoad otherwise.
-	Load Load
+	Load LoadMode
 	// Profile, if any, gets the cost of every launch.
 	Profile *Profile
 }
@@ -139,8 +139,8 @@ func Register(name string, d Driver) {
 	drivers[name] = d
 }
 
-// Names lists the registered backends, the preferred first.
-func Names() []string {
+// Registered lists the registered backends, the preferred first.
+func Registered() []string {
 	mu.RLock()
 	defer mu.RUnlock()
 	var names []string
@@ -194,7 +194,7 @@ func Devices(name string) ([]Info, error) {
 // imports all backends of the build. Errors: ErrUnavailable, with the reason.
 func Open(name string, opts Options) (Device, error) {
 	if name == "" || name == Auto {
-		for _, n := range Names() {
+		for _, n := range Registered() {
 			if rank(n) < 0 {
 				continue
 			}
@@ -225,11 +225,11 @@ func Open(name string, opts Options) (Device, error) {
 	return dev, nil
 }
 
-// Passed reports why Auto chose the backend named chosen instead of a better one; nil if this build has no better
+// SkipReason reports why Auto chose the backend named chosen instead of a better one; nil if this build has no better
 // one.
-func Passed(chosen string) error {
+func SkipReason(chosen string) error {
 	var why []error
-	for _, n := range Names() {
+	for _, n := range Registered() {
 		if n == chosen {
 			break
 		}
@@ -263,7 +263,7 @@ func rank(name string) int {
 // there is none.
 func noDevice() error {
 	var why []string
-	for _, n := range Names() {
+	for _, n := range Registered() {
 		if rank(n) < 0 {
 			continue
 		}
@@ -296,7 +296,7 @@ func absent(name string) error {
 	if !ok {
 		return fmt.Errorf("backend %q: %w: no such backend; known: auto, %s", name, ErrUnavailable, strings.Join(Known(), ", "))
 	}
-	names := Names()
+	names := Registered()
 	switch {
 	case len(names) == 0:
 		return fmt.Errorf("backend %s: %w: this program imports no backend: %s", name, ErrUnavailable, missing())

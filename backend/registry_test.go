@@ -62,7 +62,7 @@ func TestRegistry(t *testing.T) {
 
 	register("slow", 0, 1, nil)
 	register("fast", 5, 2, nil)
-	assert.Equal(t, []string{"broken", "empty", "fast", "slow", "planner"}, backend.Names())
+	assert.Equal(t, []string{"broken", "empty", "fast", "slow", "planner"}, backend.Registered())
 	assert.Equal(t, []string{"broken", backend.CPU, backend.CUDA, "empty", "fast", backend.Metal, "planner", "slow"}, backend.Known())
 	for _, auto := range []string{"", backend.Auto} {
 		dev, err := backend.Open(auto, backend.Options{Threads: 3})
@@ -70,8 +70,8 @@ func TestRegistry(t *testing.T) {
 		assert.Equal(t, "fast", dev.(named).name, "the best that has a device")
 		assert.Equal(t, 3, dev.(named).opts.Threads)
 	}
-	assert.NoError(t, backend.Passed("broken"))
-	passed := backend.Passed("fast")
+	assert.NoError(t, backend.SkipReason("broken"))
+	passed := backend.SkipReason("fast")
 	require.ErrorIs(t, passed, errDriver, "why a better one was not taken")
 	assert.EqualError(t, passed, "backend broken: no driver\nbackend empty: backend unavailable: no device")
 	dev, err := backend.Open("planner", backend.Options{})
@@ -96,7 +96,7 @@ func TestRegistry(t *testing.T) {
 	dev, err = backend.Open(backend.Auto, backend.Options{})
 	require.NoError(t, err, "what computes something else is passed over")
 	assert.Equal(t, "fast", dev.(named).name)
-	assert.ErrorContains(t, backend.Passed("fast"), "backend faulty: faulty device: 2 and 2 are 5")
+	assert.ErrorContains(t, backend.SkipReason("fast"), "backend faulty: faulty device: 2 and 2 are 5")
 	_, err = backend.Open("faulty", backend.Options{})
 	require.ErrorIs(t, err, faulty)
 

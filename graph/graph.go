@@ -142,16 +142,16 @@ func (p *Program) Accumulate(name string, t Tensor) *Program {
 	return p
 }
 
-// Store allows activations, and tables whose rows are updated, to be stored as bfloat16 if dev supports it. A device
+// StoreBF16 allows activations, and tables whose rows are updated, to be stored as bfloat16 if dev supports it. A device
 // opened with another precision supports none of them. One part in spare of the memory may be spent on keeping some in
 // f32.
-func (p *Program) Store(dev backend.Device, spare int) *Program {
+func (p *Program) StoreBF16(dev backend.Device, spare int) *Program {
 	p.spec.Store, p.spec.Stores, p.spec.Spare = tensor.BF16, dev.Stores, spare
 	return p
 }
 
-// KeepSums adds values in the order of the formulas, so that the rounding of a value does not depend on its readers.
-func (p *Program) KeepSums(keep bool) *Program {
+// FixSumOrder adds values in the order of the formulas, so that the rounding of a value does not depend on its readers.
+func (p *Program) FixSumOrder(keep bool) *Program {
 	p.spec.KeepSums = keep
 	return p
 }

@@ -65,7 +65,7 @@ func (a *Adapter) addView(name string) error {
 	}
 	data := v.Bytes()
 	if data == nil && v.Len() > 0 { // bytes that are not in place are read here, and that has failed
-		err := v.Use(func([]byte) error { return nil })
+		err := v.WithBytes(func([]byte) error { return nil })
 		return fmt.Errorf("lora: adapter %s: %w", a.Dir, err)
 	}
 	a.tensors[name] = tensor.Tensor{DType: d, Shape: v.Shape, Data: data}

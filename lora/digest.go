@@ -60,7 +60,7 @@ func (c *Config) essence() []byte {
 	normal.PeftType = DefaultConfig().PeftType
 	d.PeftVersion, d.InferenceMode, d.LoraDropout, d.AutoMapping = normal.PeftVersion, normal.InferenceMode, normal.LoraDropout, normal.AutoMapping
 	d.BaseModelNameOrPath, d.Revision = nil, nil
-	if !d.Classifies() {
+	if !d.IsClassifier() {
 		d.TaskType = nil
 	}
 	if kind, _, err := d.InitLoraWeights.parse(); err == nil && kind != InitPiSSA && kind != InitOLoRA {

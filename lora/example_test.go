@@ -164,7 +164,7 @@ func ExampleRegistry() {
 	}
 	for _, info := range r.List() {
 		v := info.Versions[0]
-		fmt.Printf("%s: %s, on the %v, %d leases\n", info.Name, v.Summary, v.Where, v.Leases)
+		fmt.Printf("%s: %s, on the %v, %d leases\n", info.Name, v.Summary, v.Location, v.Leases)
 	}
 	_, err = r.Acquire(ctx, "sql-v3")
 	fmt.Println(err)

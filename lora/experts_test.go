@@ -125,7 +125,7 @@ func TestPlanRefusesOfExperts(t *testing.T) {
 		require.ErrorContains(t, err, c.text, c.config)
 	}
 	p := place(t, `"target_modules":["q_proj"],"target_parameters":["gate_up_prj"]`, moe("mixtral"))
-	require.ErrorContains(t, p.Strict(), `target_parameters: "gate_up_prj", did you mean "gate_up_proj"?`)
+	require.ErrorContains(t, p.CheckUsed(), `target_parameters: "gate_up_prj", did you mean "gate_up_proj"?`)
 	_, err := lora.ParseConfig([]byte(`{"peft_type":"LORA","target_parameters":"gate.weight"}`))
 	require.ErrorContains(t, err, "expected a list, found the string")
 }
@@ -250,7 +250,7 @@ func TestMergeStack(t *testing.T) {
 		require.NoError(t, err)
 		merger, err := lora.NewMerger(a, p)
 		require.NoError(t, err)
-		require.Len(t, merger.Left(), parts)
+		require.Len(t, merger.Remaining(), parts)
 		var all []float32
 		for _, name := range target.Parts {
 			values := make([]float32, len(want)/parts)

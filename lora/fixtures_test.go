@@ -80,7 +80,7 @@ func floats(t testing.TB, file *safetensors.File, name string) []float32 {
 	d, err := tensor.ParseDType(v.DType.String())
 	require.NoError(t, err)
 	out := make([]float32, v.Len()/d.Size())
-	require.NoError(t, v.Use(func(data []byte) error { return tensor.ToFloat32(out, data, d) }))
+	require.NoError(t, v.WithBytes(func(data []byte) error { return tensor.ToFloat32(out, data, d) }))
 	return out
 }
 

@@ -15,8 +15,8 @@ const SequenceClassification = "SEQ_CLS"
 // of them a model has.
 var headNames = []string{"classifier", "score"}
 
-// Classifies reports whether the adapter is one of a classifier.
-func (c *Config) Classifies() bool {
+// IsClassifier reports whether the adapter is one of a classifier.
+func (c *Config) IsClassifier() bool {
 	return c.TaskType != nil && *c.TaskType == SequenceClassification
 }
 
@@ -24,7 +24,7 @@ func (c *Config) Classifies() bool {
 // PeftModelForSequenceClassification does.
 func (p *placer) saveHead() error {
 	c := p.config
-	if !c.Classifies() {
+	if !c.IsClassifier() {
 		return nil
 	}
 	isHead := func(m Module) bool {
@@ -41,9 +41,9 @@ func (p *placer) saveHead() error {
 	return nil
 }
 
-// Complete fails with ErrMissing if the adapter lacks one of the parameters in names.
+// CheckComplete fails with ErrMissing if the adapter lacks one of the parameters in names.
 // The model initializes these randomly, so only the adapter can supply them.
-func (p *Placement) Complete(names []string) error {
+func (p *Placement) CheckComplete(names []string) error {
 	var saved []string
 	for _, s := range p.Tensors() {
 		if s.Role == RoleSaved || s.Role == RoleBias {
@@ -58,9 +58,9 @@ func (p *Placement) Complete(names []string) error {
 	return nil
 }
 
-// HeadSize returns the number of classes of the head in the adapter, or ErrMissing if
+// NumClasses returns the number of classes of the head in the adapter, or ErrMissing if
 // there is none.
-func (a *Adapter) HeadSize() (int, error) {
+func (a *Adapter) NumClasses() (int, error) {
 	for _, name := range []string{"classifier", "classifier.out_proj", "score"} {
 		if t, ok := a.tensors[keyPrefix+name+".weight"]; ok && len(t.Shape) == 2 {
 			return t.Shape[0], nil

@@ -25,7 +25,7 @@ func encoder() lora.Model {
 // and gets no adapter, whatever is targeted.
 func TestSequenceClassification(t *testing.T) {
 	p := place(t, `"target_modules":["query","dense"],"task_type":"SEQ_CLS","modules_to_save":["score"]`, encoder())
-	require.NoError(t, p.Strict(), "a model has one of the heads")
+	require.NoError(t, p.CheckUsed(), "a model has one of the heads")
 	assert.Equal(t, []string{"score", "classifier"}, p.Config().ModulesToSave)
 	var keys []string
 	for _, s := range p.Tensors() {
@@ -88,8 +88,8 @@ func TestCopiesOfBiases(t *testing.T) {
 // An adapter must bring what the model has from nowhere else.
 func TestComplete(t *testing.T) {
 	p := place(t, `"target_modules":["query"],"task_type":"SEQ_CLS"`, encoder())
-	require.NoError(t, p.Complete([]string{"classifier.dense.bias", "classifier.out_proj.weight"}))
-	err := p.Complete([]string{"classifier.dense.bias", "roberta.pooler.dense.weight"})
+	require.NoError(t, p.CheckComplete([]string{"classifier.dense.bias", "classifier.out_proj.weight"}))
+	err := p.CheckComplete([]string{"classifier.dense.bias", "roberta.pooler.dense.weight"})
 	require.ErrorIs(t, err, lora.ErrMissing)
 	assert.ErrorContains(t, err, `"roberta.pooler.dense.weight" is neither in the checkpoint nor saved`)
 }
@@ -98,7 +98,7 @@ func TestHeadSize(t *testing.T) {
 	for dir, want := range map[string]int{"classes-bert": 3, "classes-xlm-roberta": 4, "classes-mpnet": 1, "classes-llama": 2} {
 		a, err := lora.Load("../testdata/tasks/" + dir + "/init")
 		require.NoError(t, err)
-		n, err := a.HeadSize()
+		n, err := a.NumClasses()
 		require.NoError(t, err)
 		assert.Equal(t, want, n)
 		require.NoError(t, a.Close())
@@ -106,6 +106,6 @@ func TestHeadSize(t *testing.T) {
 	a, err := lora.Load("../testdata/tasks/pairs-bert/init")
 	require.NoError(t, err)
 	defer a.Close()
-	_, err = a.HeadSize()
+	_, err = a.NumClasses()
 	assert.ErrorIs(t, err, lora.ErrMissing)
 }

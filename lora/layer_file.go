@@ -177,6 +177,6 @@ func float32View(v *safetensors.View) ([]float32, error) {
 		return s, nil
 	}
 	s := make([]float32, v.Len()/4)
-	err := v.Use(func(data []byte) error { return tensor.ToFloat32(s, data, tensor.F32) })
+	err := v.WithBytes(func(data []byte) error { return tensor.ToFloat32(s, data, tensor.F32) })
 	return s, err
 }

@@ -180,7 +180,7 @@ func allLinear(c *Config, modules []Module) []string {
 	leave := ""
 	if i := slices.IndexFunc(modules, func(m Module) bool { return m.OutputEmbedding }); i >= 0 {
 		leave = modules[i].Name
-	} else if c.Classifies() {
+	} else if c.IsClassifier() {
 		for _, head := range []string{"score", "classifier"} {
 			// The head may be a module of modules.
 			if slices.ContainsFunc(modules, func(m Module) bool {

@@ -119,7 +119,7 @@ func TestMergeAsPEFT(t *testing.T) {
 				got := floats(t, base, from)
 				changed, err := m.Merge(name, got, tensor.F32)
 				require.NoError(t, err)
-				assert.Equal(t, m.Touches(name), changed)
+				assert.Equal(t, m.Changes(name), changed)
 				want := floats(t, base, from)
 				switch whole := filepath.ToSlash(dir); {
 				case whole == "testdata/peft/tied/head" && name == "model.embed_tokens.weight":
@@ -136,7 +136,7 @@ func TestMergeAsPEFT(t *testing.T) {
 				require.Len(t, got, len(want))
 				assert.Less(t, relative(want, got), tolerance, name)
 			}
-			left := slices.DeleteFunc(m.Left(), func(name string) bool { return name == "lm_head.weight" && !base.Has(name) })
+			left := slices.DeleteFunc(m.Remaining(), func(name string) bool { return name == "lm_head.weight" && !base.Has(name) })
 			assert.Empty(t, left)
 		})
 	}
@@ -327,7 +327,7 @@ func TestMergeErrors(t *testing.T) {
 	assert.False(t, changed)
 	_, err = m.Merge("model.norm.weight", make([]float32, 8), tensor.F32)
 	assert.ErrorContains(t, err, "merged already")
-	assert.Equal(t, []string{"model.layers.0.self_attn.q_proj.weight", "model.layers.1.self_attn.q_proj.weight"}, m.Left())
+	assert.Equal(t, []string{"model.layers.0.self_attn.q_proj.weight", "model.layers.1.self_attn.q_proj.weight"}, m.Remaining())
 }
 
 // The trained PiSSA and OLoRA adapters, merged over the residual, and their

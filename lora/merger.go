@@ -60,9 +60,9 @@ func NewMerger(a *Adapter, p *Placement) (*Merger, error) {
 	return m, nil
 }
 
-// Touches reports whether the merge changes a parameter, such as
+// Changes reports whether the merge changes a parameter, such as
 // "model.layers.0.self_attn.q_proj.weight".
-func (m *Merger) Touches(name string) bool { return len(m.edits[name]) > 0 }
+func (m *Merger) Changes(name string) bool { return len(m.edits[name]) > 0 }
 
 // Merge applies the adapter to one parameter in place and reports whether it
 // changed it. values are its elements in the layout of the model's file, d the
@@ -78,12 +78,12 @@ func (m *Merger) Merge(name string, values []float32, d tensor.DType) (bool, err
 		}
 	}
 	m.done[name] = true
-	return m.Touches(name), nil
+	return m.Changes(name), nil
 }
 
-// Left returns the sorted names of the parameters that are still to be merged. It is
+// Remaining returns the sorted names of the parameters that are still to be merged. It is
 // empty after a complete pass over the model.
-func (m *Merger) Left() []string {
+func (m *Merger) Remaining() []string {
 	var names []string
 	for name := range m.edits {
 		if !m.done[name] {
@@ -104,7 +104,7 @@ func (m *Merger) Untied() []Untied {
 			continue
 		}
 		u := Untied{module.Name + ".weight", module.TiedTo + ".weight"}
-		if (m.Touches(u.Name) || m.Touches(u.From)) && !m.sameEdits(module) {
+		if (m.Changes(u.Name) || m.Changes(u.From)) && !m.sameEdits(module) {
 			all = append(all, u)
 		}
 	}
@@ -172,7 +172,7 @@ func (m *Merger) replacement(key string) edit {
 // unless that has one of its own.
 func (m *Merger) shareBases() {
 	for _, tied := range m.placement.modules {
-		if tied.TiedTo == "" || m.placement.isSaved(tied.Name) || m.Touches(tied.Name+".weight") {
+		if tied.TiedTo == "" || m.placement.isSaved(tied.Name) || m.Changes(tied.Name+".weight") {
 			continue
 		}
 		for _, infix := range []string{".base_layer.", "."} {

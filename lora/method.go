@@ -197,24 +197,24 @@ func keysOf(peftType string) []field {
 	return keys
 }
 
-// Ending is the end of the key of a tensor that an adapter adds to linear layers.
-type Ending struct {
+// KeySuffix is the end of the key of a tensor that an adapter adds to linear layers.
+type KeySuffix struct {
 	Role Role
 	Text string // after the name of the module
 	// Set changes a configuration so that its targets have the tensor. Nil if they always do.
 	Set func(*Config)
 }
 
-// Endings lists the ends of keys in adapters of LoRA and its variants.
-func Endings() []Ending {
-	var all []Ending
+// KeySuffixes lists the ends of keys in adapters of LoRA and its variants.
+func KeySuffixes() []KeySuffix {
+	var all []KeySuffix
 	for _, m := range methods {
 		if m.peftType() != (plainLoRA{}).peftType() {
 			continue
 		}
 		for _, p := range m.parts() {
-			if !slices.ContainsFunc(all, func(e Ending) bool { return e.Role == p.role }) {
-				all = append(all, Ending{p.role, p.end, p.set})
+			if !slices.ContainsFunc(all, func(e KeySuffix) bool { return e.Role == p.role }) {
+				all = append(all, KeySuffix{p.role, p.end, p.set})
 			}
 		}
 	}

@@ -35,7 +35,7 @@ func moved(t *testing.T, m *model.Model, config string, seed uint64) *lora.State
 	require.Empty(t, c.Warnings)
 	p, err := lora.NewPlacement(c, lora.ModelOf(m.Config.ModelType, m.Modules()))
 	require.NoError(t, err)
-	s, err := p.Begin(m, seed)
+	s, err := p.InitialState(m, seed)
 	require.NoError(t, err)
 	r := rand.New(rand.NewPCG(seed, 7))
 	for _, x := range p.Tensors() {
@@ -56,7 +56,7 @@ func TestMethodSaves(t *testing.T) {
 	require.NotContains(t, string(c.JSON()), "lora_alpha", "no keys of LoRA")
 	p, err := lora.NewPlacement(c, lora.ModelOf(m.Config.ModelType, m.Modules()))
 	require.NoError(t, err)
-	s, err := p.Begin(m, 1)
+	s, err := p.InitialState(m, 1)
 	require.NoError(t, err)
 	const d = "base_model.model.model.layers.0.self_attn.q_proj.toy_d"
 	require.Equal(t, []float32{0.25, 0.25, 0.25}, s.Values[d])
@@ -188,7 +188,7 @@ func TestMethodInMix(t *testing.T) {
 		return x
 	}
 	adapters := []int32{0, 1, -1, 2, 3, 1, 0}
-	got := run(h.NewMix(slots...), adapters...)
+	got := run(h.NewMultiAdapter(slots...), adapters...)
 	n := 3 * m.Config.VocabSize
 	plain := run(mustSlot(t, h, nil), make([]int32, len(adapters))...)
 	for i, a := range adapters {
@@ -222,7 +222,7 @@ func TestMethodMerges(t *testing.T) {
 		a := load(t, dir)
 		merger, err := lora.NewMerger(a, s.Placement)
 		require.NoError(t, err)
-		require.Len(t, merger.Left(), len(s.Placement.Targets), "the frozen tensors are no weights of the model")
+		require.Len(t, merger.Remaining(), len(s.Placement.Targets), "the frozen tensors are no weights of the model")
 		alone := merged(t, m, a, s.Placement)
 		want, plain := logits(t, dev, m, s, rows), logits(t, dev, m, nil, rows)
 		require.Less(t, relative(want, logits(t, dev, alone, nil, rows)), 1e-5)

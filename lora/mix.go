@@ -11,7 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Mix is an [nn.Adapter] for several adapters in one graph: each row of a batch uses
+// MultiAdapter is an [nn.Adapter] for several adapters in one graph: each row of a batch uses
 // one of them, or none, as selected by [nn.Builder.Adapters]. A row gets the same
 // result as in a graph with its adapter alone, by the same order of operations.
 //
@@ -20,17 +20,17 @@ import (
 // weights are multiplied only with the rows that use them. Norms and embeddings are
 // computed for all rows with the parameters of each adapter that changes them, and the
 // results are selected by row. So is a linear layer whose method has no [terms].
-type Mix struct {
+type MultiAdapter struct {
 	parts []*Injection // nil at open positions
 
-	sizes  []Size       // of the open positions, the first parts; see [NewOpenMix]
+	sizes  []FactorType // of the open positions, the first parts; see [NewOpenMultiAdapter]
 	plain  []*Injection // adapters at open positions
 	arrays map[string][]byte
 }
 
-// NewMix combines adapters, which are numbered by position; nil is an adapter without
+// NewMultiAdapter combines adapters, which are numbered by position; nil is an adapter without
 // effect. Slot i of the graph holds the params of adapter i.
-func NewMix(parts ...*Injection) *Mix { return &Mix{parts: parts} }
+func NewMultiAdapter(parts ...*Injection) *MultiAdapter { return &MultiAdapter{parts: parts} }
 
 // has reports whether the adapter adds something to a module, or has some of its
 // parameters.
@@ -56,7 +56,7 @@ func (j *Injection) ownsBias(m nn.Module) bool {
 }
 
 // some returns the numbers of the adapters for which is returns true.
-func (x *Mix) some(is func(*Injection) bool) (numbers []int) {
+func (x *MultiAdapter) some(is func(*Injection) bool) (numbers []int) {
 	for i, j := range x.parts {
 		if j != nil && is(j) {
 			numbers = append(numbers, i)
@@ -65,21 +65,23 @@ func (x *Mix) some(is func(*Injection) bool) (numbers []int) {
 	return numbers
 }
 
-func (x *Mix) with(m nn.Module) []int { return x.some(func(j *Injection) bool { return j.has(m) }) }
+func (x *MultiAdapter) with(m nn.Module) []int {
+	return x.some(func(j *Injection) bool { return j.has(m) })
+}
 
 // Param returns frozen, since each row may need another parameter.
-func (x *Mix) Param(_ *nn.Builder, _ nn.Module, _ string, frozen graph.Tensor) graph.Tensor {
+func (x *MultiAdapter) Param(_ *nn.Builder, _ nn.Module, _ string, frozen graph.Tensor) graph.Tensor {
 	return frozen
 }
 
 // Embedding reports false: Choose has applied the adapters.
-func (x *Mix) Embedding(*nn.Builder, nn.Module, graph.Tensor, graph.Tensor) (graph.Tensor, bool) {
+func (x *MultiAdapter) Embedding(*nn.Builder, nn.Module, graph.Tensor, graph.Tensor) (graph.Tensor, bool) {
 	return graph.Tensor{}, false
 }
 
 // Choose emits an inexpensive layer for all rows, once for the parameters of each
 // adapter that changes it. It then selects the result for each row by its adapter.
-func (x *Mix) Choose(b *nn.Builder, m nn.Module, layer func(*nn.Builder) graph.Tensor) (graph.Tensor, bool) {
+func (x *MultiAdapter) Choose(b *nn.Builder, m nn.Module, layer func(*nn.Builder) graph.Tensor) (graph.Tensor, bool) {
 	with := x.with(m)
 	if len(with) == 0 {
 		return graph.Tensor{}, false
@@ -104,7 +106,7 @@ func (x *Mix) Choose(b *nn.Builder, m nn.Module, layer func(*nn.Builder) graph.T
 }
 
 // Stack adds the contribution of each adapter to the rows that use it.
-func (x *Mix) Stack(b *nn.Builder, m nn.Module, in, index graph.Tensor, ys ...graph.Tensor) []graph.Tensor {
+func (x *MultiAdapter) Stack(b *nn.Builder, m nn.Module, in, index graph.Tensor, ys ...graph.Tensor) []graph.Tensor {
 	with := x.with(m)
 	if len(with) == 0 || !in.Valid() {
 		return ys
@@ -118,7 +120,7 @@ func (x *Mix) Stack(b *nn.Builder, m nn.Module, in, index graph.Tensor, ys ...gr
 }
 
 // Linear emits the layer with the contributions of the rows' adapters.
-func (x *Mix) Linear(b *nn.Builder, m nn.Module, in, w, bias graph.Tensor) (graph.Tensor, bool) {
+func (x *MultiAdapter) Linear(b *nn.Builder, m nn.Module, in, w, bias graph.Tensor) (graph.Tensor, bool) {
 	with := x.with(m)
 	if len(with) == 0 && !x.open(m) {
 		return in, false
@@ -138,7 +140,7 @@ func (x *Mix) Linear(b *nn.Builder, m nn.Module, in, w, bias graph.Tensor) (grap
 }
 
 // number returns the number of an adapter as an i32.
-func (x *Mix) number(b *nn.Builder, i int) graph.Tensor {
+func (x *MultiAdapter) number(b *nn.Builder, i int) graph.Tensor {
 	return b.G.Of(b.G.IR().Const(float64(i), i32))
 }
 
@@ -147,7 +149,7 @@ var i32 = ir.Type{DType: tensor.I32, Shape: ir.Shape{}}
 
 // places returns each row's index in numbers by its adapter, i32 [rows]: -1 if the
 // adapter is not in numbers.
-func (x *Mix) places(b *nn.Builder, numbers []int) graph.Tensor {
+func (x *MultiAdapter) places(b *nn.Builder, numbers []int) graph.Tensor {
 	places := []float32{-1}
 	for i := range x.parts {
 		places = append(places, float32(slices.Index(numbers, i)))
@@ -157,7 +159,7 @@ func (x *Mix) places(b *nn.Builder, numbers []int) graph.Tensor {
 
 // lookup maps the adapter of each row to its entry in list, i32 [rows]; the first entry
 // is for rows without an adapter. A run with an adapter out of range fails.
-func (x *Mix) lookup(b *nn.Builder, list []float32) graph.Tensor {
+func (x *MultiAdapter) lookup(b *nn.Builder, list []float32) graph.Tensor {
 	own := b.Adapters()
 	if !own.Valid() {
 		return own
@@ -173,4 +175,4 @@ func constants(b *nn.Builder, what string, values []float32) graph.Tensor {
 	return b.Derived(nn.Derived{Name: name, Shape: []int{len(values)}, Values: func(int) []float32 { return values }})
 }
 
-var _ nn.Adapter = (*Mix)(nil)
+var _ nn.Adapter = (*MultiAdapter)(nil)

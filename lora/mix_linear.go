@@ -12,7 +12,7 @@ import (
 // mixedLinear is a linear layer whose rows use several adapters. Each step applies a
 // step of [Injection.Linear] to the rows that need it, and leaves the others unchanged.
 type mixedLinear struct {
-	x           *Mix
+	x           *MultiAdapter
 	b           *nn.Builder
 	m           nn.Module
 	in, w, bias graph.Tensor // bias is f32, or the zero Tensor
@@ -23,7 +23,7 @@ type mixedLinear struct {
 	whole           []int // adapters without terms, which compute the layer for all rows
 }
 
-func newMixedLinear(x *Mix, b *nn.Builder, m nn.Module, in, w, bias graph.Tensor) *mixedLinear {
+func newMixedLinear(x *MultiAdapter, b *nn.Builder, m nn.Module, in, w, bias graph.Tensor) *mixedLinear {
 	n := len(x.parts)
 	l := &mixedLinear{x: x, b: b, m: m, in: in, w: w, bias: bias, weights: make([]graph.Tensor, n), biases: make([]graph.Tensor, n), terms: make([]*terms, n)}
 	if bias.Valid() {

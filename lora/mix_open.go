@@ -14,18 +14,18 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Size is the type of the factors of a LoRA target.
-type Size struct {
+// FactorType is the type of the factors of a LoRA target.
+type FactorType struct {
 	Rank int
 	A, B tensor.DType
 }
 
 // String returns the rank and the element types.
-func (s Size) String() string { return fmt.Sprintf("%d %v %v", s.Rank, s.A, s.B) }
+func (s FactorType) String() string { return fmt.Sprintf("%d %v %v", s.Rank, s.A, s.B) }
 
 // Factor identifies A or B of a module among the factors of one size.
 type Factor struct {
-	Size   Size
+	Type   FactorType
 	Role   Role // RoleA or RoleB
 	Module string
 }
@@ -35,10 +35,10 @@ const factorPrefix = "factor "
 
 // param returns the name of the param that holds the factor.
 func (f Factor) param() string {
-	return fmt.Sprintf("%s%v %s %s", factorPrefix, f.Size, f.Role, f.Module)
+	return fmt.Sprintf("%s%v %s %s", factorPrefix, f.Type, f.Role, f.Module)
 }
 
-// ParseFactor returns the factor that a param of an open [Mix] holds, by the name of the param. ok
+// ParseFactor returns the factor that a param of an open [MultiAdapter] holds, by the name of the param. ok
 // is false for other params.
 func ParseFactor(param string) (f Factor, ok bool) {
 	rest, ok := strings.CutPrefix(param, factorPrefix)
@@ -49,13 +49,13 @@ func ParseFactor(param string) (f Factor, ok bool) {
 	rank, err := strconv.Atoi(parts[0])
 	a, errA := tensor.ParseDType(parts[1])
 	b, errB := tensor.ParseDType(parts[2])
-	return Factor{Size{rank, a, b}, Role(parts[3]), parts[4]}, err == nil && errA == nil && errB == nil
+	return Factor{FactorType{rank, a, b}, Role(parts[3]), parts[4]}, err == nil && errA == nil && errB == nil
 }
 
-// Sizes returns the sizes of the targets of a plain adapter, each once. An adapter is plain if
+// FactorTypes returns the sizes of the targets of a plain adapter, each once. An adapter is plain if
 // it only adds LoRA to linear layers other than the head, whose base weight PEFT saves with the
 // adapter. Other adapters have no sizes.
-func (j *Injection) Sizes() (sizes []Size) {
+func (j *Injection) FactorTypes() (sizes []FactorType) {
 	if len(j.params)+len(j.tokens)+len(j.base) > 0 {
 		return nil
 	}
@@ -71,9 +71,9 @@ func (j *Injection) Sizes() (sizes []Size) {
 	return sizes
 }
 
-func (j *Injection) size(t Target) Size {
+func (j *Injection) size(t Target) FactorType {
 	if len(j.types) == 0 {
-		return Size{t.Rank, tensor.F32, tensor.F32}
+		return FactorType{t.Rank, tensor.F32, tensor.F32}
 	}
 	dtype := func(role Role) tensor.DType {
 		if d, ok := j.types[t.Key(role)]; ok {
@@ -81,28 +81,28 @@ func (j *Injection) size(t Target) Size {
 		}
 		return tensor.F32
 	}
-	return Size{t.Rank, dtype(RoleA), dtype(RoleB)}
+	return FactorType{t.Rank, dtype(RoleA), dtype(RoleB)}
 }
 
 // FactorKey returns the key of the adapter's tensor for a factor. ok is false if the adapter
 // does not target the module, or with another size.
 func (j *Injection) FactorKey(f Factor) (key string, ok bool) {
 	t, ok := j.targets[f.Module]
-	if !ok || j.size(t) != f.Size {
+	if !ok || j.size(t) != f.Type {
 		return "", false
 	}
 	return t.Key(f.Role), true
 }
 
-// NewOpenMix returns a mix in which plain adapters may change between runs. Its first positions
+// NewOpenMultiAdapter returns a mix in which plain adapters may change between runs. Its first positions
 // are open: position i holds the factors of size sizes[i] of the plain adapter parts[i], or
 // nothing if that is nil. The graph depends on sizes and on the other parts, but not on the
 // adapters at open positions. An adapter with several sizes needs a position for each; the number
 // of any of them selects it.
 //
-// Every run needs the arrays of [Mix.Array] as inputs.
-func NewOpenMix(sizes []Size, parts ...*Injection) *Mix {
-	x := &Mix{parts: slices.Clone(parts), sizes: sizes, plain: parts[:len(sizes)], arrays: map[string][]byte{}}
+// Every run needs the arrays of [MultiAdapter.Array] as inputs.
+func NewOpenMultiAdapter(sizes []FactorType, parts ...*Injection) *MultiAdapter {
+	x := &MultiAdapter{parts: slices.Clone(parts), sizes: sizes, plain: parts[:len(sizes)], arrays: map[string][]byte{}}
 	clear(x.parts[:len(sizes)])
 	return x
 }
@@ -114,7 +114,7 @@ const (
 )
 
 // Array returns an array that describes the adapters at open positions.
-func (x *Mix) Array(name string) (data []byte, ok bool) {
+func (x *MultiAdapter) Array(name string) (data []byte, ok bool) {
 	if len(x.sizes) == 0 {
 		return nil, false
 	}
@@ -137,7 +137,7 @@ func (x *Mix) Array(name string) (data []byte, ok bool) {
 }
 
 // matrices returns the position of the factors of a module for each part, or -1.
-func (x *Mix) matrices(module string) []int32 {
+func (x *MultiAdapter) matrices(module string) []int32 {
 	list := make([]int32, len(x.parts))
 	for i := range list {
 		list[i] = -1
@@ -159,7 +159,7 @@ func (x *Mix) matrices(module string) []int32 {
 }
 
 // scales returns the scale of the factors of a module at each open position.
-func (x *Mix) scales(module string) []float32 {
+func (x *MultiAdapter) scales(module string) []float32 {
 	list := make([]float32, len(x.sizes))
 	for i, j := range x.plain {
 		if j != nil {
@@ -170,7 +170,7 @@ func (x *Mix) scales(module string) []float32 {
 }
 
 // open reports whether adapters at open positions can target a module.
-func (x *Mix) open(m nn.Module) bool { return len(x.sizes) > 0 && !m.OutputEmbedding }
+func (x *MultiAdapter) open(m nn.Module) bool { return len(x.sizes) > 0 && !m.OutputEmbedding }
 
 // openFactors returns the factors at open positions.
 func (l *mixedLinear) openFactors() *factored {
@@ -192,4 +192,4 @@ func (l *mixedLinear) choice(f *factored) (index, scales graph.Tensor) {
 	return l.b.AdaptersIn(matricesPrefix + l.m.Name), l.b.Input(scalesPrefix+l.m.Name, tensor.F32, ir.Static(len(f.up.Matrices)))
 }
 
-var _ nn.Arrays = (*Mix)(nil)
+var _ nn.Arrays = (*MultiAdapter)(nil)

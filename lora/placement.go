@@ -18,7 +18,7 @@ type Placement struct {
 	Biases  []Module         // modules with a trained bias
 	Tokens  []TokenPlacement // embeddings with trained rows
 	// Unused lists the names and patterns of the configuration that match nothing. PEFT
-	// ignores them; see [Placement.Strict].
+	// ignores them; see [Placement.CheckUsed].
 	Unused   []Unused
 	Warnings []string // warnings that PEFT would give
 
@@ -104,10 +104,10 @@ func (p *Placement) Target(name string) (Target, bool) {
 	return p.Targets[i], true
 }
 
-// Strict fails with ErrUnused if a name or a pattern of the configuration has no effect
+// CheckUsed fails with ErrUnused if a name or a pattern of the configuration has no effect
 // on the model. This is a mistake in a training configuration, but acceptable in a
 // finished adapter.
-func (p *Placement) Strict() error {
+func (p *Placement) CheckUsed() error {
 	if len(p.Unused) == 0 {
 		return nil
 	}

@@ -46,7 +46,7 @@ func (p *placer) save() error {
 	}
 	p.tieSavedModules()
 	for i, entry := range c.ModulesToSave {
-		if !used[i] && !(c.Classifies() && slices.Contains(headNames, entry)) {
+		if !used[i] && !(c.IsClassifier() && slices.Contains(headNames, entry)) {
 			p.unused("modules_to_save", entry)
 		}
 	}

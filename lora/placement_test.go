@@ -169,15 +169,15 @@ func TestUnused(t *testing.T) {
 		`target_modules: "up_prj", did you mean "up_proj"?`, `exclude_modules: "vproj", did you mean "v_proj"?`,
 		`rank_pattern: "k_proj" matches no target, only modules that are not adapted`, `alpha_pattern: "x.*"`, `modules_to_save: "lm_haed", did you mean "lm_head"?`,
 	}, got)
-	require.ErrorIs(t, p.Strict(), lora.ErrUnused)
+	require.ErrorIs(t, p.CheckUsed(), lora.ErrUnused)
 	assert.Contains(t, p.Warnings, `exclude_modules ["vproj"] excludes nothing`)
-	assert.NoError(t, place(t, `"target_modules":["q_proj"]`, decoder(false)).Strict())
+	assert.NoError(t, place(t, `"target_modules":["q_proj"]`, decoder(false)).CheckUsed())
 }
 
 // TestShadowedRules names the pattern that takes all modules of another.
 func TestShadowedRules(t *testing.T) {
 	p := place(t, `"target_modules":["q_proj","v_proj"],"rank_pattern":{"[qv]_proj":2,"layers.1.*.q_proj":4,"q_proj":3},"alpha_pattern":{"v_proj":2,"0.self_attn.v_proj":5}`, decoder(false))
-	require.EqualError(t, p.Strict(), `lora: name or pattern without effect: rank_pattern: "layers.1.*.q_proj" is shadowed by ["[qv]_proj"], which matches the same modules and comes first; `+
+	require.EqualError(t, p.CheckUsed(), `lora: name or pattern without effect: rank_pattern: "layers.1.*.q_proj" is shadowed by ["[qv]_proj"], which matches the same modules and comes first; `+
 		`rank_pattern: "q_proj" is shadowed by ["[qv]_proj"], which matches the same modules and comes first; alpha_pattern: "0.self_attn.v_proj" is shadowed by ["v_proj"], which matches the same modules and comes first`)
 }
 

@@ -75,9 +75,9 @@ type RegistryOptions struct {
 	// HostBytes limits the host memory for adapters. Zero means no limit. The file of
 	// an adapter needs additional memory while it is loaded.
 	HostBytes int64
-	// Former is the number of old versions that a name keeps in addition to the current
+	// KeepVersions is the number of old versions that a name keeps in addition to the current
 	// one. Versions that are pinned or have an alias are always kept.
-	Former int
+	KeepVersions int
 	// Prepare, if not nil, is called with the state of an adapter that has been read,
 	// before any request can use it. The load waits for it.
 	Prepare func(s *State)
@@ -124,7 +124,7 @@ func NewRegistry(w nn.Weights, modelType string, modules []nn.Module, o Registry
 }
 
 // Load loads the adapter in dir and assigns it to name. The previous version stays
-// valid for its leases, and for references by version as limited by Former. If a
+// valid for its leases, and for references by version as limited by KeepVersions. If a
 // version with the same bytes is on the host, no second copy is made. Load reads only
 // safetensors files.
 //
@@ -311,7 +311,7 @@ func (r *Registry) change(change func(*table) error) error {
 	if err := change(t); err != nil {
 		return err
 	}
-	t.prune(r.options.Former)
+	t.prune(r.options.KeepVersions)
 	r.publish(t)
 	return nil
 }
@@ -354,7 +354,7 @@ type VersionInfo struct {
 	Warnings []string  // of the configuration, and its names without a match
 	Rank     int       // the largest of its targets
 	Bytes    int64     // size on the host when loaded
-	Where    Where     // where the version is now
+	Location Location  // where the version is now
 	Pinned   bool      // by this name or another
 	Leases   int       // that are not released
 	LastUse  time.Time // when it was last loaded, acquired or released

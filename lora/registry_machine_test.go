@@ -95,7 +95,7 @@ func (m *machine) prune() {
 	for name, contents := range m.names {
 		var left []int
 		for i, c := range contents {
-			if i <= m.o.Former || m.pins[of{name, c}] || slices.Contains(slices.Collect(maps.Values(m.aliases)), of{name, c}) {
+			if i <= m.o.KeepVersions || m.pins[of{name, c}] || slices.Contains(slices.Collect(maps.Values(m.aliases)), of{name, c}) {
 				left = append(left, c)
 			}
 		}
@@ -132,7 +132,7 @@ func (m *machine) places(t *rapid.T) (host, dev map[int]bool) {
 	}
 	for _, info := range m.r.List() {
 		for _, v := range info.Versions {
-			host[slices.Index(m.digests, v.Digest)] = host[slices.Index(m.digests, v.Digest)] || v.Where != lora.OnDisk
+			host[slices.Index(m.digests, v.Digest)] = host[slices.Index(m.digests, v.Digest)] || v.Location != lora.OnDisk
 		}
 	}
 	for d := range m.d.has {
@@ -359,7 +359,7 @@ func (m *machine) Check(t *rapid.T) {
 			n, _ := m.leased(c)
 			require.Equal(t, n, v.Leases)
 			require.Equal(t, m.isPinned(c), v.Pinned)
-			require.Equal(t, m.d.has[v.Digest], v.Where == lora.OnDevice)
+			require.Equal(t, m.d.has[v.Digest], v.Location == lora.OnDevice)
 		}
 		require.Equal(t, m.names[info.Name], contents)
 		var aliases []string
@@ -396,7 +396,7 @@ func TestRegistryMachine(t *testing.T) {
 			names: map[string][]int{}, aliases: map[string]of{}, pins: map[of]bool{}, used: map[int]int{},
 		}
 		m.o = lora.RegistryOptions{
-			Root: root, Slots: m.d, Former: rapid.IntRange(0, 2).Draw(rt, "former"),
+			Root: root, Slots: m.d, KeepVersions: rapid.IntRange(0, 2).Draw(rt, "former"),
 			HostBytes:   tinyBytes * rapid.Int64Range(1, 5).Draw(rt, "host"),
 			MaxResident: rapid.IntRange(1, 3).Draw(rt, "resident"),
 		}

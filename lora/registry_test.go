@@ -94,7 +94,7 @@ func where(t testing.TB, r *lora.Registry, name string) string {
 	t.Helper()
 	for _, info := range r.List() {
 		if info.Name == name {
-			return info.Versions[0].Where.String()
+			return info.Versions[0].Location.String()
 		}
 	}
 	t.Fatalf("no %q", name)
@@ -231,7 +231,7 @@ func TestRegistryFrees(t *testing.T) {
 // References choose among the versions that a name keeps.
 func TestRegistryFormer(t *testing.T) {
 	dir := t.TempDir()
-	r := newRegistry(t, lora.RegistryOptions{Former: 1})
+	r := newRegistry(t, lora.RegistryOptions{KeepVersions: 1})
 	var vs []*lora.Version
 	for i := range 4 {
 		vs = append(vs, mustLoad(t, r, "a", saveTiny(t, dir+strconv.Itoa(i), float32(i+1))))
@@ -273,7 +273,7 @@ func TestRegistryFormer(t *testing.T) {
 // Of 17 versions two begin alike.
 func TestRegistryAmbiguous(t *testing.T) {
 	dir := t.TempDir()
-	r := newRegistry(t, lora.RegistryOptions{Former: 16})
+	r := newRegistry(t, lora.RegistryOptions{KeepVersions: 16})
 	begin := map[string]bool{}
 	for i := range 17 {
 		first := mustLoad(t, r, "a", saveTiny(t, filepath.Join(dir, strconv.Itoa(i)), float32(i+1))).Digest().String()[:1]
@@ -339,7 +339,7 @@ func TestRegistryEviction(t *testing.T) {
 	}
 	places := func() (all string) {
 		for _, info := range r.List() {
-			all += info.Name + " " + info.Versions[0].Where.String() + ", "
+			all += info.Name + " " + info.Versions[0].Location.String() + ", "
 		}
 		return strings.TrimSuffix(all, ", ")
 	}

@@ -64,18 +64,18 @@ func (v *Version) hold() bool {
 	}
 }
 
-// Where is the fastest memory that holds a version.
-type Where uint8
+// Location is the fastest memory that holds a version.
+type Location uint8
 
 // The places of versions.
 const (
-	OnDisk Where = iota
+	OnDisk Location = iota
 	OnHost
 	OnDevice // and on the host
 )
 
 // String returns "disk", "host" or "device".
-func (w Where) String() string {
+func (w Location) String() string {
 	switch w {
 	case OnDevice:
 		return "device"
@@ -94,9 +94,9 @@ func (v *Version) info(pinned bool) VersionInfo {
 	info.Dir = sources[len(sources)-1].String()
 	switch {
 	case v.resident.Load():
-		info.Where = OnDevice
+		info.Location = OnDevice
 	case v.state.Load() != nil:
-		info.Where = OnHost
+		info.Location = OnHost
 	}
 	return info
 }

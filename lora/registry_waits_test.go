@@ -196,7 +196,7 @@ func TestRegistryLoadBeforeDemand(t *testing.T) {
 	root := t.TempDir()
 	saveTiny(t, filepath.Join(root, "a"), 1, func(c *lora.Config) { c.InitLoraWeights = lora.InitPiSSA })
 	g := &gate{open: make(chan struct{})}
-	r := registryOf(t, g, tiny, lora.RegistryOptions{Root: root, Former: 1})
+	r := registryOf(t, g, tiny, lora.RegistryOptions{Root: root, KeepVersions: 1})
 	var group sync.WaitGroup
 	group.Go(func() { assert.EqualValues(t, 2, valueOf(t, acquire(t, r, "a").Version())) })
 	g.wait()

@@ -14,7 +14,7 @@ func TestShape(t *testing.T) {
 	injection := func(settings string, seed uint64) *lora.Injection {
 		p, err := lora.NewPlacement(parse(t, settings), lora.ModelOf(m.Config.ModelType, m.Modules()))
 		require.NoError(t, err)
-		s, err := p.Begin(m, seed)
+		s, err := p.InitialState(m, seed)
 		require.NoError(t, err)
 		j, err := s.Injection()
 		require.NoError(t, err)

@@ -37,9 +37,9 @@ type prepared struct {
 	injection *Injection // nil before the first call
 }
 
-// Begin returns the initial state for training: see [Target.Initialize]. Modules that
+// InitialState returns the initial state for training: see [Target.Initialize]. Modules that
 // are saved whole, biases and tokens start with their values in w.
-func (p *Placement) Begin(w nn.Weights, seed uint64) (*State, error) {
+func (p *Placement) InitialState(w nn.Weights, seed uint64) (*State, error) {
 	s := p.newState(w)
 	for _, t := range p.Targets {
 		first, err := s.start(t, seed)
@@ -73,9 +73,9 @@ func (p *Placement) Begin(w nn.Weights, seed uint64) (*State, error) {
 	return s, nil
 }
 
-// Continue returns the state of an adapter, which must have passed [Adapter.Check] with
+// StateOf returns the state of an adapter, which must have passed [Adapter.Check] with
 // p.
-func (p *Placement) Continue(a *Adapter, w nn.Weights) (*State, error) {
+func (p *Placement) StateOf(a *Adapter, w nn.Weights) (*State, error) {
 	s := p.newState(w)
 	s.adapter = a
 	for _, t := range p.Targets {
@@ -359,7 +359,7 @@ func LoadState(dir string, w nn.Weights, modelType string, modules []nn.Module) 
 
 // Place places the adapter in a model, and checks it completely: it must fit, have an effect, and
 // have the parameters in fresh, which the model initializes randomly. Errors: those of
-// [NewPlacement], [Adapter.Check] and [Placement.Complete].
+// [NewPlacement], [Adapter.Check] and [Placement.CheckComplete].
 func (a *Adapter) Place(m Model, fresh []string, o CheckOptions) (*Placement, *Report, error) {
 	p, err := NewPlacement(a.Config, m)
 	if err != nil {
@@ -369,7 +369,7 @@ func (a *Adapter) Place(m Model, fresh []string, o CheckOptions) (*Placement, *R
 	if err := report.Err(); err != nil {
 		return nil, nil, err
 	}
-	if err := p.Complete(fresh); err != nil {
+	if err := p.CheckComplete(fresh); err != nil {
 		return nil, nil, fmt.Errorf("adapter %s: %w", a.Dir, err)
 	}
 	return p, report, nil
@@ -385,7 +385,7 @@ func (a *Adapter) state(w nn.Weights, modelType string, modules []nn.Module, o C
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := p.Continue(a, w)
+	s, err := p.StateOf(a, w)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -22,7 +22,7 @@ func TestMappingBeginsAtAHugePage(t *testing.T) {
 		require.NoError(t, err)
 		v, err := f.Lookup("a")
 		require.NoError(t, err)
-		require.NoError(t, v.Use(func(got []byte) error {
+		require.NoError(t, v.WithBytes(func(got []byte) error {
 			require.Equal(t, data, got)
 			return nil
 		}))

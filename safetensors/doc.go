@@ -9,7 +9,7 @@
 //
 // Files that are not local are read on demand, one tensor at a time:
 // [OpenReaderAt] opens any [io.ReaderAt], [OpenFS] a file of any [io/fs.FS], and
-// package remote a file served over HTTP. [OpenPlaced] opens tensors in files of
+// package remote a file served over HTTP. [OpenExternal] opens tensors in files of
 // other formats. Their views have the same methods as the views of mapped files;
 // see [View] for the cost of each.
 //
@@ -28,7 +28,7 @@
 // Mapped memory is not managed by the garbage collector, so the bytes of a tensor
 // are accessed in one of these ways:
 //
-//   - [View.Use] lends them to a function. The file cannot be closed while the
+//   - [View.WithBytes] lends them to a function. The file cannot be closed while the
 //     function runs.
 //   - [View.Hold] lends them until [Hold.Release]. Until then [File.Close] fails
 //     with ErrInUse and reports the number of uses and holds.
@@ -49,7 +49,7 @@
 // result depends on how the bytes are accessed:
 //
 //	Open, Lookup                  the header was read and checked once; no effect
-//	Use                           ErrFault for reads by the function itself,
+//	WithBytes                     ErrFault for reads by the function itself,
 //	                              a crash for reads by its goroutines
 //	ReadAt, Read, ReadInto,       ErrFault
 //	Slice.ReadInto and ReadAt

@@ -9,7 +9,7 @@ import (
 )
 
 // Read returns a copy of the elements of v. Unlike As, it accepts any alignment
-// and works on machines of either byte order. It reports read errors as View.Use
+// and works on machines of either byte order. It reports read errors as View.WithBytes
 // does and fails with ErrElementType if T does not match v.DType.
 func Read[T Element](v *View) ([]T, error) {
 	var zero T

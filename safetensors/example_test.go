@@ -58,7 +58,7 @@ func Example() {
 
 // This example uses the file's own memory as numbers, without a copy, while the
 // function runs.
-func ExampleView_Use() {
+func ExampleView_WithBytes() {
 	model, err := safetensors.OpenModel("../testdata/lm/qwen2/model")
 	if err != nil {
 		fmt.Println(err)
@@ -70,7 +70,7 @@ func ExampleView_Use() {
 		fmt.Println(err)
 		return
 	}
-	err = v.Use(func(data []byte) error {
+	err = v.WithBytes(func(data []byte) error {
 		weights, err := safetensors.Cast[float32](data)
 		if err != nil { // misaligned, or a big-endian machine: Read copies
 			if weights, err = safetensors.Read[float32](v); err != nil {

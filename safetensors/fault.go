@@ -44,7 +44,7 @@ func (r region) address() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceDa
 // read of a mapped file: the file was truncated, or the disk fails. The error
 // wraps ErrFault. For every other panic Fault returns nil.
 //
-// View.Use does not need Fault. It is for code that keeps View.Bytes or a Hold
+// View.WithBytes does not need Fault. It is for code that keeps View.Bytes or a Hold
 // and reads in its own goroutines: each of them calls
 // debug.SetPanicOnFault(true), recovers, and passes the recovered value to the
 // goroutine that can end the work.

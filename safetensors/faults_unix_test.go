@@ -48,7 +48,7 @@ func TestCutShortWhileMapped(t *testing.T) {
 	var sum int
 	for name, read := range map[string]func() error{
 		"use": func() error {
-			return v.Use(func(data []byte) error {
+			return v.WithBytes(func(data []byte) error {
 				for _, b := range data {
 					sum += int(b)
 				}
@@ -63,7 +63,7 @@ func TestCutShortWhileMapped(t *testing.T) {
 		"read elements":      func() error { _, err := Read[float32](v); return err },
 		"read into":          func() error { return ReadInto(v, make([]float32, 200_000)) },
 		"columns":            func() error { return columns.ReadInto(make([]byte, columns.Len())) },
-		"columns, as a view": func() error { return columns.View().Use(func([]byte) error { return nil }) },
+		"columns, as a view": func() error { return columns.View().WithBytes(func([]byte) error { return nil }) },
 		"columns, held":      func() error { _, err := columns.View().Hold(); return err },
 		"columns, written":   func() error { _, err := columns.WriteTo(io.Discard); return err },
 		"rows":               func() error { return rows.ReadInto(make([]byte, rows.Len())) },
@@ -75,13 +75,13 @@ func TestCutShortWhileMapped(t *testing.T) {
 			assert.ErrorContains(t, err, `tensor "x"`)
 		})
 	}
-	err = v.Use(func(data []byte) error { _, err := new(countingWriter).Write(data); return err })
+	err = v.WithBytes(func(data []byte) error { _, err := new(countingWriter).Write(data); return err })
 	assert.ErrorContains(t, err, "byte 4096 of the file")
 	_, err = v.WriteTo(io.Discard)
 	assert.NoError(t, err, "nobody has looked")
 	first, err := v.Rows(0, 10)
 	require.NoError(t, err)
-	assert.NoError(t, first.Use(func(data []byte) error { assert.Equal(t, floats(20), data); return nil }), "what is still there can be read")
+	assert.NoError(t, first.WithBytes(func(data []byte) error { assert.Equal(t, floats(20), data); return nil }), "what is still there can be read")
 	assert.NoError(t, f.Close(), "a fault ends the use")
 }
 
@@ -106,10 +106,10 @@ func TestOverwrittenWhileMapped(t *testing.T) {
 	_, offset, _ := v.Extent()
 	_, err = w.WriteAt([]byte{1, 2, 3, 4}, offset)
 	require.NoError(t, err)
-	require.NoError(t, v.Use(func(data []byte) error { assert.Equal(t, []byte{1, 2, 3, 4}, data[:4]); return nil }))
+	require.NoError(t, v.WithBytes(func(data []byte) error { assert.Equal(t, []byte{1, 2, 3, 4}, data[:4]); return nil }))
 }
 
-// Close really takes the pages away: a slice that was carried out of Use faults.
+// Close really takes the pages away: a slice that was carried out of WithBytes faults.
 // Nothing of the API leads there.
 func TestNothingLeadsToUnmappedPages(t *testing.T) {
 	skipEmulated(t)
@@ -122,7 +122,7 @@ func TestNothingLeadsToUnmappedPages(t *testing.T) {
 	hold, err := v.Hold()
 	require.NoError(t, err)
 	var carried []byte
-	require.NoError(t, v.Use(func(data []byte) error { carried = data; return nil }))
+	require.NoError(t, v.WithBytes(func(data []byte) error { carried = data; return nil }))
 	hold.Release()
 	runtime.GC()
 	assert.Equal(t, byte(0x49), carried[len(carried)-1], "still mapped")
@@ -140,8 +140,8 @@ func TestNothingLeadsToUnmappedPages(t *testing.T) {
 	assert.Nil(t, v.Bytes())
 	for name, read := range map[string]func() error{
 		"lookup":       func() error { _, err := f.Lookup("x"); return err },
-		"use":          func() error { return v.Use(func([]byte) error { return nil }) },
-		"rows":         func() error { return rows.Use(func([]byte) error { return nil }) },
+		"use":          func() error { return v.WithBytes(func([]byte) error { return nil }) },
+		"rows":         func() error { return rows.WithBytes(func([]byte) error { return nil }) },
 		"later rows":   func() error { r, err := v.Rows(2, 3); require.NoError(t, err); _, err = As[float32](r); return err },
 		"hold":         func() error { _, err := v.Hold(); return err },
 		"read":         func() error { _, err := v.ReadAt(make([]byte, 1), 0); return err },
@@ -149,7 +149,7 @@ func TestNothingLeadsToUnmappedPages(t *testing.T) {
 		"entry":        func() error { return v.Entry().Write(io.Discard) },
 		"elements":     func() error { _, err := Read[float32](v); return err },
 		"columns":      func() error { return columns.ReadInto(make([]byte, columns.Len())) },
-		"column view":  func() error { return columns.View().Use(func([]byte) error { return nil }) },
+		"column view":  func() error { return columns.View().WithBytes(func([]byte) error { return nil }) },
 		"column read":  func() error { _, err := columns.ReadAt(make([]byte, 1), 0); return err },
 		"column write": func() error { _, err := columns.WriteTo(io.Discard); return err },
 	} {

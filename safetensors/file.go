@@ -198,7 +198,7 @@ func (f *File) view(i int) *View {
 	return v
 }
 
-// Close closes the file; its views then fail with ErrClosed. While a View.Use
+// Close closes the file; its views then fail with ErrClosed. While a View.WithBytes
 // is running or a Hold is not released, Close fails with ErrInUse, reports the
 // number of users, and closes nothing. The file is unmapped at once, unless
 // View.Bytes or As has returned bytes: they stay valid as long as their views

@@ -25,7 +25,7 @@ func (s *Slice) gather(dst []byte, off int64) error {
 	if s.box.source != nil {
 		return s.gatherSource(dst, off)
 	}
-	return s.box.Use(func(data []byte) error {
+	return s.box.WithBytes(func(data []byte) error {
 		s.copyRuns(dst, off, data, 0)
 		return nil
 	})

@@ -3,7 +3,7 @@ package safetensors
 import "sync/atomic"
 
 // Hold keeps the bytes of a tensor valid until it is released. Use it if the
-// work does not fit into one View.Use. The file cannot be closed until then. It
+// work does not fit into one View.WithBytes. The file cannot be closed until then. It
 // is safe for concurrent use.
 type Hold struct {
 	view     *View

@@ -53,7 +53,7 @@ func TestConcurrentUseHoldAndClose(t *testing.T) {
 			}
 			return nil
 		}
-		use := func(v *View) error { return v.Use(check) }
+		use := func(v *View) error { return v.WithBytes(check) }
 		hold := func(v *View) error {
 			h, err := v.Hold()
 			if err != nil {

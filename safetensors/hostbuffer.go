@@ -64,7 +64,7 @@ func newHostFile(memory arena) *File {
 // large enough, so that a second load does not wait for fresh pages, which take
 // longer than reading. Views of the buffer then fail with ErrClosed. If
 // View.Bytes or As has returned bytes of them, that memory stays valid for its
-// users and new memory is reserved; View.Use and View.Hold avoid this.
+// users and new memory is reserved; View.WithBytes and View.Hold avoid this.
 //
 // It fails with ErrInUse while such a use is in progress. If there is not
 // enough memory it fails and the buffer is closed.

@@ -22,7 +22,7 @@ func address(data []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceDa
 func TestHostBufferLayout(t *testing.T) {
 	path, data := noiseFile(t, 1_000_000)
 	rapid.Check(t, func(t *rapid.T) {
-		f, err := OpenPlaced(path, drawPlaced(t, len(data)), nil)
+		f, err := OpenExternal(path, drawPlaced(t, len(data)), nil)
 		require.NoError(t, err)
 		defer f.Close()
 		views, err := f.Views()
@@ -63,7 +63,7 @@ func TestHostBufferLayout(t *testing.T) {
 // that direct reads need no copy.
 func TestHostBufferPlacesLargeTensors(t *testing.T) {
 	path, _ := noiseFile(t, 1_000_000)
-	f, err := OpenPlaced(path, []Placed{
+	f, err := OpenExternal(path, []ExternalTensor{
 		{Name: "small", DType: U8, Shape: []int{8}},
 		{Name: "aligned", DType: U8, Shape: []int{worthPlacing}, Offset: 64 * 77},
 		{Name: "next", DType: U8, Shape: []int{100}, Offset: 64*77 + worthPlacing},
@@ -97,7 +97,7 @@ func TestLoadHost(t *testing.T) {
 		if len(got) > 0 {
 			got[0] ^= 0xff // it is private
 			assert.NotEqual(t, want[i], c.Bytes())
-			require.NoError(t, v.Use(func(data []byte) error { assert.True(t, bytes.Equal(want[i], data)); return nil }))
+			require.NoError(t, v.WithBytes(func(data []byte) error { assert.True(t, bytes.Equal(want[i], data)); return nil }))
 		}
 	}
 	big, err := lookup(t, b, "big").Rows(5, 10)
@@ -150,7 +150,7 @@ func TestHostBufferReset(t *testing.T) {
 	defer b.Close()
 	old := b.Views()[0]
 	where := address(b.memory.data)
-	require.NoError(t, old.Use(func([]byte) error {
+	require.NoError(t, old.WithBytes(func([]byte) error {
 		require.ErrorIs(t, b.Reset(views), ErrInUse)
 		require.ErrorIs(t, b.Close(), ErrInUse)
 		return nil
@@ -161,9 +161,9 @@ func TestHostBufferReset(t *testing.T) {
 		require.Equal(t, where, address(b.memory.data))
 		_, err = Load(t.Context(), views, b, LoadOptions{})
 		require.NoError(t, err)
-		require.NoError(t, b.Views()[0].Use(func(data []byte) error { require.True(t, bytes.Equal(noise(5<<20), data)); return nil }))
+		require.NoError(t, b.Views()[0].WithBytes(func(data []byte) error { require.True(t, bytes.Equal(noise(5<<20), data)); return nil }))
 	}
-	require.ErrorIs(t, old.Use(func([]byte) error { return nil }), ErrClosed)
+	require.ErrorIs(t, old.WithBytes(func([]byte) error { return nil }), ErrClosed)
 	require.Nil(t, old.Bytes())
 
 	small, err := v.Rows(0, 10)

@@ -25,7 +25,7 @@ func init() {
 		check(err)
 		fmt.Println(memory("VmHWM")-before, &stats)
 		for i, v := range b.Views() { // all of it must be there
-			check(v.Use(func(data []byte) error {
+			check(v.WithBytes(func(data []byte) error {
 				if data[0] != byte(i) || data[len(data)-1] != byte(i) {
 					return fmt.Errorf("tensor %d begins with %d and ends with %d", i, data[0], data[len(data)-1])
 				}

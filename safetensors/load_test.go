@@ -96,7 +96,7 @@ func mixed(t testing.TB) (views []*View, want [][]byte) {
 	add(OpenReaderAt(bytes.NewReader(text.Bytes()), int64(text.Len()), "remote"))
 	path := filepath.Join(dir, "placed")
 	require.NoError(t, os.WriteFile(path, data, 0o600))
-	add(OpenPlaced(path, []Placed{
+	add(OpenExternal(path, []ExternalTensor{
 		{Name: "in place", DType: U8, Shape: []int{300_000}, Offset: 3},
 		{Name: "computed", DType: U8, Shape: []int{200, 1000}, Reader: bytes.NewReader(data[11:])},
 		{Name: "shared", DType: U8, Shape: []int{300_000}, Offset: 100_000},
@@ -155,7 +155,7 @@ func TestLoad(t *testing.T) {
 			stats, err = Load(context.Background(), some, buffer, o)
 			require.NoError(t, err)
 			for i, v := range buffer.Views() {
-				require.NoError(t, v.Use(func(data []byte) error { require.True(t, bytes.Equal(wanted[i], data), v.Name); return nil }))
+				require.NoError(t, v.WithBytes(func(data []byte) error { require.True(t, bytes.Equal(wanted[i], data), v.Name); return nil }))
 			}
 		}
 		var total int64

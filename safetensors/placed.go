@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// Placed is a tensor that is stored in a file of another format, or is
+// ExternalTensor is a tensor that is stored in a file of another format, or is
 // computed.
-type Placed struct {
+type ExternalTensor struct {
 	Name  string
 	DType DType
 	Shape []int // empty for a scalar
@@ -25,7 +25,7 @@ type Placed struct {
 	Reader io.ReaderAt
 }
 
-// OpenPlaced maps the file at path, whatever its format, and returns the given
+// OpenExternal maps the file at path, whatever its format, and returns the given
 // tensors as a File, in the order given. They may overlap, since other formats
 // let tensors share memory. Views of tensors without a Reader are in place; the
 // others are read on demand, see View.
@@ -34,7 +34,7 @@ type Placed struct {
 // ErrTruncated if a tensor extends past the end of the file, with ErrRange for a
 // negative offset, with ErrDuplicateTensor and ErrUTF8 for names, and as Open
 // does.
-func OpenPlaced(path string, tensors []Placed, metadata map[string]string) (*File, error) {
+func OpenExternal(path string, tensors []ExternalTensor, metadata map[string]string) (*File, error) {
 	f, info, err := openRegular(path)
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (c closers) Close() error {
 
 // placedHeader returns the header of a file of the given size that contains
 // these tensors. Its text contains only their shapes.
-func placedHeader(tensors []Placed, fileSize int64) (*header, error) {
+func placedHeader(tensors []ExternalTensor, fileSize int64) (*header, error) {
 	h := &header{records: make([]record, len(tensors))}
 	for i := range tensors {
 		p := &tensors[i]

@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestOpenPlaced(t *testing.T) {
+func TestOpenExternal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "other.format")
 	require.NoError(t, os.WriteFile(path, append([]byte("junk"), floats(10)...), 0o600))
-	f, err := OpenPlaced(path, []Placed{
+	f, err := OpenExternal(path, []ExternalTensor{
 		{Name: "all", DType: F32, Shape: []int{5, 2}, Offset: 4},
 		{Name: "computed", DType: U8, Shape: []int{2, 2}, Reader: bytes.NewReader([]byte{1, 2, 3, 4})},
 		{Name: "part", DType: F32, Shape: []int{1, 1, 1, 1, 2}, Offset: 12},
@@ -45,7 +45,7 @@ func TestOpenPlaced(t *testing.T) {
 	assert.Equal(t, []byte{3, 4}, row.Bytes())
 	_, offset, length = row.Extent()
 	assert.Equal(t, []int64{-1, 2}, []int64{offset, length})
-	require.NoError(t, computed.Use(func([]byte) error {
+	require.NoError(t, computed.WithBytes(func([]byte) error {
 		assert.ErrorIs(t, f.Close(), ErrInUse)
 		return nil
 	}))
@@ -71,13 +71,13 @@ func TestOpenPlacedClosesReaders(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, make([]byte, 10), 0o600))
 	open := func(r *closing) *File {
 		r.Reset([]byte{7})
-		f, err := OpenPlaced(path, []Placed{{Name: "a", DType: U8}, {Name: "b", DType: U8, Reader: r}}, nil)
+		f, err := OpenExternal(path, []ExternalTensor{{Name: "a", DType: U8}, {Name: "b", DType: U8, Reader: r}}, nil)
 		require.NoError(t, err)
 		return f
 	}
 	var r closing
 	f := open(&r)
-	require.NoError(t, lookup(t, f, "b").Use(func([]byte) error {
+	require.NoError(t, lookup(t, f, "b").WithBytes(func([]byte) error {
 		assert.ErrorIs(t, f.Close(), ErrInUse)
 		return nil
 	}))
@@ -96,29 +96,29 @@ func TestOpenPlacedRefuses(t *testing.T) {
 	path := filepath.Join(dir, "x")
 	require.NoError(t, os.WriteFile(path, make([]byte, 10), 0o600))
 	for name, c := range map[string]struct {
-		tensors []Placed
+		tensors []ExternalTensor
 		want    error
 	}{
-		"dtype":     {[]Placed{{Name: "a"}}, ErrDType},
-		"shape":     {[]Placed{{Name: "a", DType: U8, Shape: []int{-1}}}, ErrShape},
-		"overflow":  {[]Placed{{Name: "a", DType: U8, Shape: []int{math.MaxInt, 4}}}, ErrOverflow},
-		"half":      {[]Placed{{Name: "a", DType: F4, Shape: []int{3}}}, ErrPartialByte},
-		"end":       {[]Placed{{Name: "a", DType: U8, Shape: []int{10}, Offset: 1}}, ErrTruncated},
-		"empty end": {[]Placed{{Name: "a", DType: U8, Shape: []int{0}, Offset: 11}}, ErrTruncated},
-		"far":       {[]Placed{{Name: "a", DType: U8, Shape: []int{math.MaxInt / 8}, Offset: math.MaxInt64}}, ErrTruncated},
-		"negative":  {[]Placed{{Name: "a", DType: U8, Offset: -1}}, ErrRange},
-		"twice":     {[]Placed{{Name: "a", DType: U8}, {Name: "a", DType: I8}}, ErrDuplicateTensor},
-		"name":      {[]Placed{{Name: "\xff", DType: U8}}, ErrUTF8},
+		"dtype":     {[]ExternalTensor{{Name: "a"}}, ErrDType},
+		"shape":     {[]ExternalTensor{{Name: "a", DType: U8, Shape: []int{-1}}}, ErrShape},
+		"overflow":  {[]ExternalTensor{{Name: "a", DType: U8, Shape: []int{math.MaxInt, 4}}}, ErrOverflow},
+		"half":      {[]ExternalTensor{{Name: "a", DType: F4, Shape: []int{3}}}, ErrPartialByte},
+		"end":       {[]ExternalTensor{{Name: "a", DType: U8, Shape: []int{10}, Offset: 1}}, ErrTruncated},
+		"empty end": {[]ExternalTensor{{Name: "a", DType: U8, Shape: []int{0}, Offset: 11}}, ErrTruncated},
+		"far":       {[]ExternalTensor{{Name: "a", DType: U8, Shape: []int{math.MaxInt / 8}, Offset: math.MaxInt64}}, ErrTruncated},
+		"negative":  {[]ExternalTensor{{Name: "a", DType: U8, Offset: -1}}, ErrRange},
+		"twice":     {[]ExternalTensor{{Name: "a", DType: U8}, {Name: "a", DType: I8}}, ErrDuplicateTensor},
+		"name":      {[]ExternalTensor{{Name: "\xff", DType: U8}}, ErrUTF8},
 	} {
-		_, err := OpenPlaced(path, c.tensors, nil)
+		_, err := OpenExternal(path, c.tensors, nil)
 		assert.ErrorIs(t, err, c.want, name)
 		assert.ErrorContains(t, err, path, name)
 	}
-	_, err := OpenPlaced(dir, nil, nil)
+	_, err := OpenExternal(dir, nil, nil)
 	assert.ErrorIs(t, err, ErrNotRegular)
 
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	f, err := OpenPlaced(path, []Placed{{Name: "a", DType: U8, Reader: bytes.NewReader([]byte{7})}}, nil)
+	f, err := OpenExternal(path, []ExternalTensor{{Name: "a", DType: U8, Reader: bytes.NewReader([]byte{7})}}, nil)
 	require.NoError(t, err)
 	assert.Equal(t, []byte{7}, lookup(t, f, "a").Bytes())
 	assert.Nil(t, f.Metadata())

@@ -25,9 +25,9 @@ func noiseFile(t testing.TB, n int) (path string, data []byte) {
 
 // drawPlaced draws tensors that lie anywhere in a file of the given size, side by
 // side, far from each other, or on top of each other.
-func drawPlaced(t *rapid.T, size int) []Placed {
+func drawPlaced(t *rapid.T, size int) []ExternalTensor {
 	n := rapid.IntRange(0, 12).Draw(t, "tensors")
-	var placed []Placed
+	var placed []ExternalTensor
 	at := 0
 	for i := range n {
 		switch rapid.SampledFrom([]string{"next", "hole", "anywhere"}).Draw(t, "place") {
@@ -38,7 +38,7 @@ func drawPlaced(t *rapid.T, size int) []Placed {
 		}
 		at = min(at, size)
 		length := min(rapid.SampledFrom([]int{0, 1, 7, 64, 4095, 4096, 4097, 30_000, size}).Draw(t, "length"), size-at)
-		placed = append(placed, Placed{Name: fmt.Sprint("tensor ", i), DType: U8, Shape: []int{length}, Offset: int64(at)})
+		placed = append(placed, ExternalTensor{Name: fmt.Sprint("tensor ", i), DType: U8, Shape: []int{length}, Offset: int64(at)})
 		at += length
 	}
 	return placed
@@ -56,7 +56,7 @@ func drawLoadOptions(t *rapid.T) LoadOptions {
 func TestPlanLoad(t *testing.T) {
 	path, data := noiseFile(t, 300_001)
 	rapid.Check(t, func(t *rapid.T) {
-		f, err := OpenPlaced(path, drawPlaced(t, len(data)), nil)
+		f, err := OpenExternal(path, drawPlaced(t, len(data)), nil)
 		require.NoError(t, err)
 		defer f.Close()
 		views, err := f.Views()
@@ -110,7 +110,7 @@ func TestPlanLoad(t *testing.T) {
 func TestPlanHoles(t *testing.T) {
 	path, _ := noiseFile(t, 1<<20)
 	place := func(hole int64) []*View {
-		f, err := OpenPlaced(path, []Placed{
+		f, err := OpenExternal(path, []ExternalTensor{
 			{Name: "a", DType: U8, Shape: []int{4096}, Offset: 0},
 			{Name: "b", DType: U8, Shape: []int{4096}, Offset: 4096 + hole},
 		}, nil)
@@ -157,7 +157,7 @@ func TestPlanCuts(t *testing.T) {
 		{1, 1, []int64{1}},
 	} {
 		path, _ := noiseFile(t, int(c.length))
-		f, err := OpenPlaced(path, []Placed{{Name: "a", DType: U8, Shape: []int{int(c.length)}}}, nil)
+		f, err := OpenExternal(path, []ExternalTensor{{Name: "a", DType: U8, Shape: []int{int(c.length)}}}, nil)
 		require.NoError(t, err)
 		p, err := PlanLoad([]*View{lookup(t, f, "a")}, LoadOptions{ChunkSize: c.pages * pageAlign})
 		require.NoError(t, err)
@@ -173,7 +173,7 @@ func TestPlanCuts(t *testing.T) {
 // A chunk that would hold nothing but a hole is left out.
 func TestPlanLeavesHolesOut(t *testing.T) {
 	path, _ := noiseFile(t, int(10*pageAlign))
-	f, err := OpenPlaced(path, []Placed{
+	f, err := OpenExternal(path, []ExternalTensor{
 		{Name: "a", DType: U8, Shape: []int{1}, Offset: 0},
 		{Name: "b", DType: U8, Shape: []int{1}, Offset: 9 * pageAlign},
 	}, nil)
@@ -192,7 +192,7 @@ func TestPlanOrderOfFiles(t *testing.T) {
 	path, _ := noiseFile(t, 100_000)
 	var views []*View
 	for range 3 {
-		f, err := OpenPlaced(path, []Placed{{Name: "x", DType: U8, Shape: []int{100_000}}}, nil)
+		f, err := OpenExternal(path, []ExternalTensor{{Name: "x", DType: U8, Shape: []int{100_000}}}, nil)
 		require.NoError(t, err)
 		defer f.Close()
 		v := lookup(t, f, "x")

@@ -57,7 +57,7 @@ func TestPopulate(t *testing.T) {
 	for a := AdviseNormal; a <= AdviseHugePages; a++ {
 		require.NoError(t, Advise([]*View{v, part}, a))
 	}
-	require.NoError(t, v.Use(func(data []byte) error { assert.True(t, bytes.Equal(noise(5<<20), data)); return nil }))
+	require.NoError(t, v.WithBytes(func(data []byte) error { assert.True(t, bytes.Equal(noise(5<<20), data)); return nil }))
 }
 
 // TestPopulateKeepsNothing: what has been made resident goes with the file.

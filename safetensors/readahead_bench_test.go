@@ -34,7 +34,7 @@ func BenchmarkTouch(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					if err := v.Use(func(data []byte) error {
+					if err := v.WithBytes(func(data []byte) error {
 						for i := 0; i < len(data); i += 4096 {
 							sum += int(data[i])
 						}
@@ -62,7 +62,7 @@ func BenchmarkUse(b *testing.B) {
 	require.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := v.Use(func(data []byte) error { sink += int(data[0]); return nil }); err != nil {
+		if err := v.WithBytes(func(data []byte) error { sink += int(data[0]); return nil }); err != nil {
 			b.Fatal(err)
 		}
 	}

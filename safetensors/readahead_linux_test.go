@@ -68,7 +68,7 @@ func TestOneTensorTouchesFewPages(t *testing.T) {
 	path := coldFile(t, 6<<10) // 24 KiB each: a LoRA of rank 8 of a model 768 wide
 	for name, read := range map[string]func(v *View) byte{
 		"use": func(v *View) (last byte) {
-			require.NoError(t, v.Use(func(b []byte) error { last = b[0] + b[len(b)-1]; return nil }))
+			require.NoError(t, v.WithBytes(func(b []byte) error { last = b[0] + b[len(b)-1]; return nil }))
 			return last
 		},
 		"bytes": func(v *View) byte { b := v.Bytes(); return b[0] + b[len(b)-1] },

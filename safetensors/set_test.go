@@ -42,7 +42,7 @@ func TestOpenModelSharded(t *testing.T) {
 	}
 
 	v := lookup(t, set, "model.norm.weight")
-	require.NoError(t, v.Use(func([]byte) error {
+	require.NoError(t, v.WithBytes(func([]byte) error {
 		assert.ErrorIs(t, set.Close(), ErrInUse)
 		_, err := set.Lookup("model.embed_tokens.weight")
 		assert.NoError(t, err, "none of the files was closed")

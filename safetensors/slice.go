@@ -113,7 +113,7 @@ func (s *Slice) Len() int { return int(s.size) }
 
 // ReadInto fills dst with the bytes of the slice, row-major and little-endian.
 // It fails with ErrSize unless dst is as long as the slice, and reports read
-// errors as View.Use does.
+// errors as View.WithBytes does.
 func (s *Slice) ReadInto(dst []byte) error {
 	if int64(len(dst)) != s.size {
 		return s.box.formatError(ErrSize, byteCount(uint64(len(dst))), fmt.Sprintf("%d for %v%v", s.size, s.DType, s.Shape))
@@ -122,7 +122,7 @@ func (s *Slice) ReadInto(dst []byte) error {
 }
 
 // ReadAt implements io.ReaderAt; off is an offset within the slice. It reports
-// read errors as View.Use does.
+// read errors as View.WithBytes does.
 func (s *Slice) ReadAt(p []byte, off int64) (n int, err error) {
 	if off < 0 {
 		return 0, fmt.Errorf("safetensors: %s: tensor %s: read at %d: %w", s.box.file.path, quote(s.Name), off, ErrRange)
@@ -137,7 +137,7 @@ func (s *Slice) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// WriteTo implements io.WriterTo. It reports read errors as View.Use does.
+// WriteTo implements io.WriterTo. It reports read errors as View.WithBytes does.
 func (s *Slice) WriteTo(w io.Writer) (n int64, err error) { return s.View().WriteTo(w) }
 
 // Entry returns an Entry of the slice for a writer, which reads the bytes when

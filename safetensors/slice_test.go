@@ -203,7 +203,7 @@ func openVirtual(t *testing.T, v *virtual, shape ...int) *View {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x")
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	f, err := OpenPlaced(path, []Placed{{Name: "x", DType: U8, Shape: shape, Reader: v}}, nil)
+	f, err := OpenExternal(path, []ExternalTensor{{Name: "x", DType: U8, Shape: shape, Reader: v}}, nil)
 	require.NoError(t, err)
 	return lookup(t, f, "x")
 }

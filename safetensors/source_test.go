@@ -65,7 +65,7 @@ func TestOpenReaderAt(t *testing.T) {
 
 	rows, err := v.Rows(1, 3)
 	require.NoError(t, err)
-	require.NoError(t, rows.Use(func(data []byte) error { assert.Equal(t, floats(6)[8:], data); return nil }))
+	require.NoError(t, rows.WithBytes(func(data []byte) error { assert.Equal(t, floats(6)[8:], data); return nil }))
 	assert.Equal(t, len(data)-40+16, r.bytes, "only the rows are read")
 	_, rowsOffset, _ := rows.Extent()
 	assert.Equal(t, offset+8, rowsOffset)
@@ -92,7 +92,7 @@ func TestOpenReaderAt(t *testing.T) {
 
 	require.NoError(t, f.Close())
 	assert.Nil(t, v.Bytes())
-	assert.ErrorIs(t, v.Use(func([]byte) error { return nil }), ErrClosed)
+	assert.ErrorIs(t, v.WithBytes(func([]byte) error { return nil }), ErrClosed)
 	_, err = v.ReadAt(nil, 0)
 	assert.ErrorIs(t, err, ErrClosed)
 	assert.Equal(t, floats(10), kept, "a copy outlives the file")
@@ -125,7 +125,7 @@ func TestReadErrors(t *testing.T) {
 	require.NoError(t, err)
 	v := lookup(t, f, "x")
 	for name, read := range map[string]func() error{
-		"use":   func() error { return v.Use(func([]byte) error { t.Error("called"); return nil }) },
+		"use":   func() error { return v.WithBytes(func([]byte) error { t.Error("called"); return nil }) },
 		"hold":  func() error { _, err := v.Hold(); return err },
 		"read":  func() error { _, err := v.ReadAt(make([]byte, 40), 0); return err },
 		"write": func() error { _, err := v.WriteTo(io.Discard); return err },
@@ -165,7 +165,7 @@ func TestOpenFS(t *testing.T) {
 			require.NoError(t, err)
 			v := lookup(t, f, "x")
 			assert.Equal(t, c.inPlace, v.InPlace())
-			assert.NoError(t, v.Use(func(data []byte) error { assert.Equal(t, floats(10), data); return nil }))
+			assert.NoError(t, v.WithBytes(func(data []byte) error { assert.Equal(t, floats(10), data); return nil }))
 			assert.NoError(t, f.Close())
 			_, err = OpenFS(c.fsys, "none")
 			assert.ErrorIs(t, err, fs.ErrNotExist)
@@ -233,7 +233,7 @@ func TestOpenFSOfOddFiles(t *testing.T) {
 	f, err := OpenFS(odd{File: oddReaderAt{oddFile{stat: info("m"), closed: &closed, err: broken}, bytes.NewReader(data)}}, "m")
 	require.NoError(t, err)
 	closed.Store(0)
-	require.NoError(t, lookup(t, f, "x").Use(func(data []byte) error { assert.Equal(t, floats(10), data); return nil }))
+	require.NoError(t, lookup(t, f, "x").WithBytes(func(data []byte) error { assert.Equal(t, floats(10), data); return nil }))
 	assert.ErrorIs(t, f.Close(), broken)
 	assert.NoError(t, f.Close())
 	assert.EqualValues(t, 1, closed.Load())

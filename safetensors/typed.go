@@ -35,7 +35,7 @@ func As[T Element](v *View) ([]T, error) {
 }
 
 // Cast returns little-endian bytes as elements of T, in place, such as the
-// argument of View.Use. It fails with ErrAlignment if data does not start at a
+// argument of View.WithBytes. It fails with ErrAlignment if data does not start at a
 // multiple of T's size (a file may place a tensor anywhere; use Read then), with
 // ErrSize if the length is not such a multiple, and with ErrByteOrder on
 // big-endian machines.

@@ -11,8 +11,8 @@ import (
 //
 // The views of a mapped file are in place: their bytes are the mapping's. The
 // views of an [io.ReaderAt] read on demand. ReadAt and WriteTo read the
-// requested bytes, in pieces. Use, Bytes, [As] and Hold read the whole tensor:
-// Use frees the memory when it returns, and Bytes and As keep it with the View.
+// requested bytes, in pieces. WithBytes, Bytes, [As] and Hold read the whole tensor:
+// WithBytes frees the memory when it returns, and Bytes and As keep it with the View.
 // All of them fail with ErrFault, which also wraps the reader's own error.
 type View struct {
 	Name  string
@@ -39,7 +39,7 @@ func (v *View) Len() int {
 
 // Extent returns the file, offset and length of the tensor's bytes. The offset
 // is -1 if the file does not contain them contiguously in this form: for a
-// Placed with a Reader and for a Slice with gaps.
+// ExternalTensor with a Reader and for a Slice with gaps.
 func (v *View) Extent() (path string, offset, length int64) {
 	return v.file.path, v.begin, int64(v.Len())
 }
@@ -61,14 +61,14 @@ func (v *View) Mapping() []byte {
 	return m.data
 }
 
-// Use calls fn with the bytes of the tensor, which are valid until fn returns,
+// WithBytes calls fn with the bytes of the tensor, which are valid until fn returns,
 // and returns the result of fn. While fn runs the file cannot be closed.
 //
 // If a page cannot be read (the file has been truncated, or the disk fails), fn
-// is aborted and Use fails with ErrFault. This covers fn itself and the
+// is aborted and WithBytes fails with ErrFault. This covers fn itself and the
 // functions that it calls. Goroutines started by fn crash the program, unless
 // they recover and pass the panic back to fn, see Fault.
-func (v *View) Use(fn func(data []byte) error) (err error) {
+func (v *View) WithBytes(fn func(data []byte) error) (err error) {
 	m := v.file.mapping
 	if !m.acquire() {
 		return v.file.errClosed()
@@ -93,7 +93,7 @@ func (v *View) Use(fn func(data []byte) error) (err error) {
 // They are valid as long as v is reachable: keep v, and call
 // runtime.KeepAlive(v) after the last access if nothing else refers to it. They
 // must not be written to. Accessing a page that cannot be read crashes the
-// program; Use returns an error instead.
+// program; WithBytes returns an error instead.
 //
 // If v is not in place, the bytes are read once and kept. Bytes returns nil if
 // that fails; Hold returns the error.
@@ -124,7 +124,7 @@ func (v *View) pinned() ([]byte, error) {
 }
 
 // ReadAt implements io.ReaderAt; off is an offset within the tensor. It reports
-// read errors as Use does.
+// read errors as WithBytes does.
 func (v *View) ReadAt(p []byte, off int64) (n int, err error) {
 	if off < 0 {
 		return 0, fmt.Errorf("safetensors: %s: tensor %s: read at %d: %w", v.file.path, quote(v.Name), off, ErrRange)
@@ -132,7 +132,7 @@ func (v *View) ReadAt(p []byte, off int64) (n int, err error) {
 	if v.source != nil {
 		return v.readSource(p, off)
 	}
-	err = v.Use(func(data []byte) error {
+	err = v.WithBytes(func(data []byte) error {
 		if off < int64(len(data)) {
 			n = copy(p, data[off:])
 		}
@@ -162,7 +162,7 @@ func (v *View) readSource(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// WriteTo implements io.WriterTo. It reports read errors as Use does.
+// WriteTo implements io.WriterTo. It reports read errors as WithBytes does.
 func (v *View) WriteTo(w io.Writer) (n int64, err error) {
 	if v.source != nil {
 		return v.writeSource(w)
@@ -170,7 +170,7 @@ func (v *View) WriteTo(w io.Writer) (n int64, err error) {
 	if x, ok := w.(*exactWriter); ok {
 		w = x.ofMapping()
 	}
-	err = v.Use(func(data []byte) error {
+	err = v.WithBytes(func(data []byte) error {
 		written, err := w.Write(data)
 		n = int64(written)
 		return v.writeError(err)

@@ -212,16 +212,16 @@ func TestReadAtAndWriteTo(t *testing.T) {
 func TestCloseWhileInUse(t *testing.T) {
 	f := openFloats(t, 5)
 	v := lookup(t, f, "x")
-	require.NoError(t, v.Use(func(data []byte) error {
+	require.NoError(t, v.WithBytes(func(data []byte) error {
 		assert.ErrorIs(t, f.Close(), ErrInUse)
 		assert.Equal(t, floats(10), data, "nothing was closed")
-		return v.Use(func([]byte) error { return nil })
+		return v.WithBytes(func([]byte) error { return nil })
 	}))
 	failure := errors.New("failure")
-	assert.Equal(t, failure, v.Use(func([]byte) error { return failure }))
-	assert.PanicsWithValue(t, "mine", func() { _ = v.Use(func([]byte) error { panic("mine") }) })
+	assert.Equal(t, failure, v.WithBytes(func([]byte) error { return failure }))
+	assert.PanicsWithValue(t, "mine", func() { _ = v.WithBytes(func([]byte) error { panic("mine") }) })
 	assert.Panics(t, func() {
-		_ = v.Use(func([]byte) error {
+		_ = v.WithBytes(func([]byte) error {
 			var nowhere *int
 			*nowhere = 1 // a fault, but not one of the mapping
 			return nil
@@ -229,7 +229,7 @@ func TestCloseWhileInUse(t *testing.T) {
 	})
 	require.NoError(t, f.Close(), "a panic ends the use")
 	require.NoError(t, f.Close(), "twice is no error")
-	assert.ErrorIs(t, v.Use(func([]byte) error { return nil }), ErrClosed)
+	assert.ErrorIs(t, v.WithBytes(func([]byte) error { return nil }), ErrClosed)
 	assert.Nil(t, v.Bytes())
 	_, err := f.Lookup("x")
 	assert.ErrorIs(t, err, ErrClosed)
@@ -247,7 +247,7 @@ func mappings(t *testing.T, path string) int {
 
 func TestCloseUnmapsAtOnce(t *testing.T) {
 	f := openFloats(t, 5)
-	require.NoError(t, lookup(t, f, "x").Use(func([]byte) error { return nil }))
+	require.NoError(t, lookup(t, f, "x").WithBytes(func([]byte) error { return nil }))
 	assert.Equal(t, 1, mappings(t, f.Path()))
 	require.NoError(t, f.Close())
 	assert.Zero(t, mappings(t, f.Path()))

@@ -152,7 +152,7 @@ func newEngine(t testing.TB, answers ...string) *engine {
 	require.NoError(t, err)
 	root := t.TempDir()
 	require.NoError(t, os.CopyFS(root, os.DirFS(adapters)))
-	r, err := lora.NewRegistry(m, m.Config.ModelType, m.Modules(), lora.RegistryOptions{Root: root, Former: 2})
+	r, err := lora.NewRegistry(m, m.Config.ModelType, m.Modules(), lora.RegistryOptions{Root: root, KeepVersions: 2})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		r.Close()

@@ -37,7 +37,7 @@ func (s *Server) formatOf(t *target) chatFormat {
 	if own == nil {
 		return s.format
 	}
-	return newChatFormat(own.OrTokens(s.tokenizer.SpecialTokens()))
+	return newChatFormat(own.WithDefaultTokens(s.tokenizer.SpecialTokens()))
 }
 
 // conversation is the input of a chat template.

@@ -147,7 +147,7 @@ func New(o Options) (*Server, error) {
 			return nil, err
 		}
 	}
-	s.eos = slices.Clip(s.tokenizer.Ends(o.Model.Config.EOS))
+	s.eos = slices.Clip(s.tokenizer.StopTokens(o.Model.Config.EOS))
 	if o.Template == nil {
 		if o.Template, err = chat.Find("", s.tokenizer.SpecialTokens(), o.Model.Dir); err != nil {
 			return nil, err

@@ -106,9 +106,9 @@ func (t *Tokenizer) Token(id int32) (string, bool) {
 // EOS returns the end-of-sequence token, if tokenizer_config.json defines one.
 func (t *Tokenizer) EOS() (int32, bool) { return t.eos, t.eos != noID }
 
-// Ends returns the tokens that end a text: named, the ids that a model defines, or else
+// StopTokens returns the tokens that end a text: named, the ids that a model defines, or else
 // the EOS token.
-func (t *Tokenizer) Ends(named []int32) []int32 {
+func (t *Tokenizer) StopTokens(named []int32) []int32 {
 	if len(named) > 0 || t.eos == noID {
 		return named
 	}

@@ -2,8 +2,8 @@ package tokenizer
 
 import "fmt"
 
-// Specials returns the number of special tokens that Encode adds to a text.
-func (t *Tokenizer) Specials() int { return t.single.specials() }
+// NumSpecialTokens returns the number of special tokens that Encode adds to a text.
+func (t *Tokenizer) NumSpecialTokens() int { return t.single.specials() }
 
 // EncodeWithin encodes text with special tokens and truncates it to most tokens in
 // total, keeping the special tokens. It truncates at the end, or at the beginning
@@ -13,7 +13,7 @@ func (t *Tokenizer) EncodeWithin(text string, most int) (ids []int32, cut bool, 
 	if ids, err = t.Encode(text, false); err != nil {
 		return nil, false, err
 	}
-	kept := t.keep(ids, max(0, most-t.Specials()))
+	kept := t.keep(ids, max(0, most-t.NumSpecialTokens()))
 	return t.single.join(kept), len(kept) < len(ids), nil
 }
 

@@ -28,7 +28,7 @@ func TestEncodeWithin(t *testing.T) {
 	} {
 		tok, err := Parse([]byte(withinJSON), []byte(c.config))
 		require.NoError(t, err)
-		require.Equal(t, 2, tok.Specials())
+		require.Equal(t, 2, tok.NumSpecialTokens())
 		got, cut, err := tok.EncodeWithin("a b c", c.most)
 		require.NoError(t, err)
 		require.Equal(t, c.want, got)

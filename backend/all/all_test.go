@@ -11,7 +11,7 @@ import (
 )
 
 func TestAuto(t *testing.T) {
-	assert.Subset(t, backend.Names(), []string{backend.CPU, backend.Null})
+	assert.Subset(t, backend.Registered(), []string{backend.CPU, backend.Null})
 	dev, err := backend.Open(backend.Auto, backend.Options{})
 	require.NoError(t, err)
 	assert.NotEqual(t, backend.Null, dev.Info().Backend)

@@ -127,7 +127,7 @@ func (d *Device) Alloc(bytes int) (backend.Buffer, error) {
 // AllocAll divides one block of zeroed memory into buffers, aligned to cache lines.
 func (d *Device) AllocAll(sizes []int) ([]backend.Buffer, error) {
 	const line = 64
-	division, err := backend.Divide(sizes, line)
+	division, err := backend.LayoutBlock(sizes, line)
 	if err != nil {
 		return nil, fmt.Errorf("cpu: %w", err)
 	}
@@ -139,7 +139,7 @@ func (d *Device) AllocAll(sizes []int) ([]backend.Buffer, error) {
 	for i, n := range sizes {
 		from := division.Offsets[i]
 		parts[i] = &buffer{data: whole.(*buffer).data[from : from+n : from+n], keep: whole, release: func() {
-			if division.Last() {
+			if division.Release() {
 				whole.Free()
 			}
 		}}

@@ -10,7 +10,7 @@ import (
 
 // A device that has the weights in place has no ring, and says so.
 func TestLoadInPlace(t *testing.T) {
-	for l, refused := range map[backend.Load]bool{
+	for l, refused := range map[backend.LoadMode]bool{
 		backend.LoadAuto: false, backend.LoadPlain: false, backend.LoadRing: true, backend.LoadRegister: true,
 	} {
 		dev, err := backend.Open(backend.CPU, backend.Options{Load: l})

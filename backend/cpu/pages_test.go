@@ -59,7 +59,7 @@ func newCache(t *testing.T, o backend.Options, paged bool) *cache {
 		y = q.Attention(k, v, lo, hi, a, i32("pages", g.Bound("pages", poolRows/poolPage)))
 	}
 	c := &cache{dev: dev, buffers: map[string]backend.Buffer{}}
-	c.exe, err = g.Program().Result("y", y).Update("cache.k", k).Update("cache.v", v).Store(dev, 0).Compile(dev)
+	c.exe, err = g.Program().Result("y", y).Update("cache.k", k).Update("cache.v", v).StoreBF16(dev, 0).Compile(dev)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.exe.Close()) })
 	for _, a := range c.exe.Program().Args {

@@ -53,7 +53,7 @@ func TestPieces(t *testing.T) {
 					require.NoError(t, err)
 					defer dev.Close()
 					g, p := large(w)
-					c, err := p.Store(dev, 0).Compile(dev)
+					c, err := p.StoreBF16(dev, 0).Compile(dev)
 					require.NoError(t, err)
 					defer c.Close()
 					e, err := dev.Compile(c.Program())

@@ -27,7 +27,7 @@ type Device struct {
 	properties properties
 	queue      *queue
 
-	load                    backend.Load
+	load                    backend.LoadMode
 	loads                   loads
 	ringSlot, window, trial int64 // bytes
 	staging                 int

@@ -6,7 +6,7 @@
 // copies; they wait for each other through events if they access the same buffers. Compiling a program prepares its
 // launches. A run fills in addresses and sizes, submits the launches in batches, and allocates nothing.
 //
-// A program has backend.Flights flights. Each holds the state of one pending run: its arguments, and a trap in which
+// A program has backend.MaxInFlight flights. Each holds the state of one pending run: its arguments, and a trap in which
 // kernels report errors. The streams order runs and the uploads that they read without blocking the host, so the
 // device has the next run when one ends.
 //

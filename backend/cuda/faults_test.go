@@ -37,7 +37,7 @@ func TestNoDriver(t *testing.T) {
 	dev, err := backend.Open(backend.Auto, backend.Options{})
 	require.NoError(t, err)
 	require.Equal(t, backend.CPU, dev.Info().Backend)
-	require.ErrorContains(t, backend.Passed(backend.CPU), "no CUDA driver")
+	require.ErrorContains(t, backend.SkipReason(backend.CPU), "no CUDA driver")
 	require.NoError(t, dev.Close())
 }
 

@@ -53,7 +53,7 @@ func TestLostUnderWay(t *testing.T) {
 	require.NoError(t, err)
 	e := gputest.Scaled(t, dev) // two launches
 	var fences []backend.Fence
-	for range backend.Flights {
+	for range backend.MaxInFlight {
 		f, err := e.Run(context.Background())
 		require.NoError(t, err)
 		fences = append(fences, f)

@@ -27,7 +27,7 @@ type ready struct {
 
 // mostGraphs is the number of graphs kept per program. It exceeds the number of pending runs, so the least recently
 // used graph is never pending.
-const mostGraphs = 2 * backend.Flights
+const mostGraphs = 2 * backend.MaxInFlight
 
 // mostSeen is the number of uncaptured runs that are remembered.
 const mostSeen = 16

@@ -27,7 +27,7 @@ type loading struct {
 	weights []backend.Weight
 	block   *gpu.Block // of all weights
 	sizes   []int      // of each, on the device
-	*backend.Division
+	*backend.BlockLayout
 	total int64 // bytes to be uploaded
 	ring  *ring // once one is needed
 	stats backend.LoadStats
@@ -70,7 +70,7 @@ func (l *loading) layOut() (err error) {
 		}
 		l.total += int64(w.View.Len())
 	}
-	if l.Division, err = backend.Divide(l.sizes, weightAlign); err != nil {
+	if l.BlockLayout, err = backend.LayoutBlock(l.sizes, weightAlign); err != nil {
 		return fmt.Errorf("cuda: %w: %w", backend.ErrOutOfMemory, err)
 	}
 	return nil
@@ -123,7 +123,7 @@ func (l *loading) run(ctx context.Context) error {
 func (l *loading) buffers() []backend.Buffer {
 	buffers := make([]backend.Buffer, len(l.weights))
 	for i, n := range l.sizes {
-		buffers[i] = l.dev.Weight(l.block, l.Offsets[i], n, l.Division)
+		buffers[i] = l.dev.Weight(l.block, l.Offsets[i], n, l.BlockLayout)
 	}
 	return buffers
 }
@@ -143,7 +143,7 @@ type shipment struct {
 }
 
 // ship uploads the cargo. If auto chose to register pages and that fails midway, the ring uploads the rest.
-func (l *loading) ship(ctx context.Context, mode backend.Load, to *gpu.Block, all []cargo) error {
+func (l *loading) ship(ctx context.Context, mode backend.LoadMode, to *gpu.Block, all []cargo) error {
 	if len(all) == 0 {
 		return nil
 	}

@@ -25,7 +25,7 @@ const (
 
 // choose selects the mode of a load: the ring, unless another mode is supported and faster for the first bytes. It
 // returns the remaining cargo.
-func (l *loading) choose(ctx context.Context, all []cargo) (backend.Load, []cargo, error) {
+func (l *loading) choose(ctx context.Context, all []cargo) (backend.LoadMode, []cargo, error) {
 	if l.total == 0 {
 		return backend.LoadRing, all, nil
 	}
@@ -64,8 +64,8 @@ func (l *loading) choose(ctx context.Context, all []cargo) (backend.Load, []carg
 }
 
 // ways returns the modes that the device may support, the ring first, and the reason that others are missing.
-func (d *Device) ways() (modes []backend.Load, why string) {
-	modes = []backend.Load{backend.LoadRing}
+func (d *Device) ways() (modes []backend.LoadMode, why string) {
+	modes = []backend.LoadMode{backend.LoadRing}
 	if d.has(attributeReadOnlyRegister) {
 		modes = append(modes, backend.LoadRegister)
 	}
@@ -77,7 +77,7 @@ func (d *Device) ways() (modes []backend.Load, why string) {
 
 // try loads some of the cargo in one mode and records its speed. If the cargo cannot be registered, the trial records
 // that and the cargo is returned.
-func (l *loading) try(ctx context.Context, mode backend.Load, some []cargo) (left []cargo, err error) {
+func (l *loading) try(ctx context.Context, mode backend.LoadMode, some []cargo) (left []cargo, err error) {
 	t := backend.LoadTrial{Mode: mode, Bytes: bytesOf(some)}
 	s := &shipment{loading: l, block: l.block, cargo: some, given: make([]int64, len(some))}
 	began := time.Now()
@@ -99,7 +99,7 @@ func (l *loading) try(ctx context.Context, mode backend.Load, some []cargo) (lef
 }
 
 // judge returns the fastest mode and the reason for it.
-func judge(trials []backend.LoadTrial, bytes int64) (best backend.Load, why string) {
+func judge(trials []backend.LoadTrial, bytes int64) (best backend.LoadMode, why string) {
 	var said []string
 	rate := 0.0
 	for _, t := range trials {

@@ -29,7 +29,7 @@ type piece struct {
 const stagingBytes = 64 << 20
 
 // convert uploads weights in their file format in batches and runs kernels that quantize them.
-func (l *loading) convert(ctx context.Context, mode backend.Load, numbers []int) error {
+func (l *loading) convert(ctx context.Context, mode backend.LoadMode, numbers []int) error {
 	if len(numbers) == 0 {
 		return nil
 	}
@@ -195,7 +195,7 @@ func (c *conversion) enqueue(l *loading, batch []piece, end *latch) error {
 // refused finds the element that no block can hold, with the words of package
 // quant.
 func (c *conversion) refused(weights []backend.Weight, p piece) error {
-	err := p.view.Use(func(data []byte) error {
+	err := p.view.WithBytes(func(data []byte) error {
 		values := make([]float32, 1<<14)
 		blocks := make([]byte, p.to.Bytes(len(values)))
 		for rest, first := data, p.first; len(rest) > 0; first += len(values) {

@@ -85,7 +85,7 @@ func TestLoadConverts(t *testing.T) {
 // blocksOf is what the host makes of a view.
 func blocksOf(t *testing.T, v *safetensors.View, from, to tensor.DType) (blocks []byte) {
 	t.Helper()
-	require.NoError(t, v.Use(func(data []byte) error {
+	require.NoError(t, v.WithBytes(func(data []byte) error {
 		if from == to {
 			blocks = bytes.Clone(data)
 			return nil

@@ -15,7 +15,7 @@ import (
 )
 
 // faulty opens a device in a process of its own.
-func faulty(t *testing.T, way backend.Load) *cuda.Device {
+func faulty(t *testing.T, way backend.LoadMode) *cuda.Device {
 	dev, err := cuda.Open(backend.Options{Load: way})
 	require.NoError(t, err)
 	dev.LoadSizes(64<<10, 128<<10, 128<<10, 64<<10)

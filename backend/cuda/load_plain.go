@@ -21,7 +21,7 @@ const plainBytes = 16 << 20
 // directly if the device can access them.
 func (s *shipment) plain(ctx context.Context) error {
 	for i, c := range s.cargo {
-		err := c.view.Use(func(data []byte) error {
+		err := c.view.WithBytes(func(data []byte) error {
 			for from := 0; from < len(data); from += plainBytes {
 				if ctx.Err() != nil {
 					return context.Cause(ctx)
@@ -65,7 +65,7 @@ func (s *shipment) copyPlain(off int, piece []byte) error {
 	})
 }
 
-// touch reads a byte of every page, so that an unreadable page gives an error in View.Use instead of a crash in the
+// touch reads a byte of every page, so that an unreadable page gives an error in View.WithBytes instead of a crash in the
 // driver.
 func touch(data []byte) {
 	var sum byte

@@ -27,10 +27,10 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-var ways = []backend.Load{backend.LoadRing, backend.LoadRegister, backend.LoadPlain, backend.LoadAuto}
+var ways = []backend.LoadMode{backend.LoadRing, backend.LoadRegister, backend.LoadPlain, backend.LoadAuto}
 
 // waysHere are the ways of this device: real ones need not be able to register.
-func waysHere(t *testing.T) []backend.Load {
+func waysHere(t *testing.T) []backend.LoadMode {
 	t.Helper()
 	if simulated() {
 		return ways
@@ -38,7 +38,7 @@ func waysHere(t *testing.T) []backend.Load {
 	_, err := loader(t, backend.LoadRegister).Load(t.Context(), asStored(viewsOf(t, written(t, fileOf(1000)))))
 	if errors.Is(err, backend.ErrLoad) {
 		t.Log(err)
-		return slices.DeleteFunc(slices.Clone(ways), func(l backend.Load) bool { return l == backend.LoadRegister })
+		return slices.DeleteFunc(slices.Clone(ways), func(l backend.LoadMode) bool { return l == backend.LoadRegister })
 	}
 	require.NoError(t, err)
 	return ways
@@ -51,7 +51,7 @@ func simulated() bool {
 
 // loader opens a device with a small ring: four slots of 64 KiB at least, six
 // at most, windows of 128 KiB, trials of as much.
-func loader(t *testing.T, way backend.Load) *cuda.Device {
+func loader(t *testing.T, way backend.LoadMode) *cuda.Device {
 	t.Helper()
 	dev := opened(t, backend.Options{Load: way})
 	dev.LoadSizes(64<<10, 128<<10, 128<<10, 64<<10)
@@ -114,7 +114,7 @@ func same(t *testing.T, dev backend.Device, views []*safetensors.View, buffers [
 		require.Equal(t, v.Len(), buffers[i].Size())
 		got := make([]byte, v.Len())
 		gputest.Wait(t)(dev.Download(got, buffers[i], 0))
-		require.NoError(t, v.Use(func(want []byte) error {
+		require.NoError(t, v.WithBytes(func(want []byte) error {
 			require.True(t, bytes.Equal(want, got), "%s, %d bytes", v.Name, len(want))
 			return nil
 		}))
@@ -228,7 +228,7 @@ func TestLoadCoalesces(t *testing.T) {
 // is given back.
 func TestLoadMemory(t *testing.T) {
 	views := viewsOf(t, written(t, fileOf(48<<20)))
-	pinned := map[backend.Load]int64{backend.LoadRing: 10 * 64 << 10, backend.LoadRegister: 2 * 128 << 10, backend.LoadPlain: 0, backend.LoadAuto: 10 * 64 << 10}
+	pinned := map[backend.LoadMode]int64{backend.LoadRing: 10 * 64 << 10, backend.LoadRegister: 2 * 128 << 10, backend.LoadPlain: 0, backend.LoadAuto: 10 * 64 << 10}
 	for _, way := range waysHere(t) {
 		dev, most := loader(t, way), pinned[way]
 		before := resident(t, views[0])
@@ -316,7 +316,7 @@ func TestLoadEnds(t *testing.T) {
 
 // A device that is closed ends its loads, and waits for them.
 func TestCloseWhileLoading(t *testing.T) {
-	for _, way := range []backend.Load{backend.LoadRing, backend.LoadAuto} {
+	for _, way := range []backend.LoadMode{backend.LoadRing, backend.LoadAuto} {
 		dev := loader(t, way)
 		closed := make(chan error, 1)
 		err := stopped(t, dev, t.Context(), func() {
@@ -335,7 +335,7 @@ func TestCloseWhileLoading(t *testing.T) {
 // A file that was cut short is an error with its name, by every way that reads
 // it on this side of the driver.
 func TestLoadTruncated(t *testing.T) {
-	for _, way := range []backend.Load{backend.LoadRing, backend.LoadPlain, backend.LoadAuto} {
+	for _, way := range []backend.LoadMode{backend.LoadRing, backend.LoadPlain, backend.LoadAuto} {
 		dev := loader(t, way)
 		content := fileOf(3 << 20)
 		f := written(t, content)

@@ -24,9 +24,9 @@ type Buffer struct {
 
 // Tenants are buffers that share a block.
 type Tenants interface {
-	// Last is called once for each buffer, when it is freed, in the device's turn. It
+	// Release is called once for each buffer, when it is freed, in the device's turn. It
 	// returns true for the last one.
-	Last() bool
+	Release() bool
 }
 
 // Weight makes a read-only buffer of a part of a block that it may share with others.
@@ -67,7 +67,7 @@ type freeing struct{ *Buffer }
 
 func (f freeing) Perform() {
 	f.gone = true
-	if f.of == nil && (f.tenants == nil || f.tenants.Last()) {
+	if f.of == nil && (f.tenants == nil || f.tenants.Release()) {
 		f.dev.Release(f.Block)
 	}
 }

@@ -99,7 +99,7 @@ func (d *Device) Alloc(bytes int) (backend.Buffer, error) {
 
 // AllocAll divides one zeroed allocation into buffers.
 func (d *Device) AllocAll(sizes []int) ([]backend.Buffer, error) {
-	division, err := backend.Divide(sizes, backend.PartAlign)
+	division, err := backend.LayoutBlock(sizes, backend.PartAlign)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", d.name, err)
 	}

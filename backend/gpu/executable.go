@@ -22,7 +22,7 @@ type Executable struct {
 	scratch *Block
 	reports reports
 
-	flights [backend.Flights]Flight
+	flights [backend.MaxInFlight]Flight
 	next    int // index of the flight for the next run
 	closed  bool
 }
@@ -95,10 +95,10 @@ func (e *Executable) allocate() (err error) {
 	if e.scratch, err = d.Obtain(e.Plan.Scratch, UseArena, "what kernels keep in passing"); err != nil {
 		return err
 	}
-	if e.reports.Block, err = d.Obtain(backend.Flights*TrapBytes, UseReport, "what kernels report in"); err != nil {
+	if e.reports.Block, err = d.Obtain(backend.MaxInFlight*TrapBytes, UseReport, "what kernels report in"); err != nil {
 		return err
 	}
-	e.reports.idle.Store(1<<backend.Flights - 1)
+	e.reports.idle.Store(1<<backend.MaxInFlight - 1)
 	for i := range e.flights {
 		f := &e.flights[i]
 		f.Arena, f.Scratch = e.Arena.At, e.scratch.At

@@ -37,7 +37,7 @@ func TestNoDevice(t *testing.T) {
 	dev, err := backend.Open(backend.Auto, backend.Options{})
 	require.NoError(t, err)
 	require.NotEqual(t, backend.Metal, dev.Info().Backend)
-	require.ErrorContains(t, backend.Passed(dev.Info().Backend), "no device of Metal")
+	require.ErrorContains(t, backend.SkipReason(dev.Info().Backend), "no device of Metal")
 	require.NoError(t, dev.Close())
 }
 
@@ -53,7 +53,7 @@ func TestSelfTest(t *testing.T) {
 	dev, err := backend.Open(backend.Auto, backend.Options{})
 	require.NoError(t, err)
 	require.NotEqual(t, backend.Metal, dev.Info().Backend)
-	require.ErrorContains(t, backend.Passed(dev.Info().Backend), "the self-test of a norm and a product")
+	require.ErrorContains(t, backend.SkipReason(dev.Info().Backend), "the self-test of a norm and a product")
 	require.NoError(t, dev.Close())
 	require.Equal(t, before, metal.FakeObjects(), "nothing is left of it")
 }
@@ -107,7 +107,7 @@ func TestOptions(t *testing.T) {
 		_, err := metal.Open(o)
 		require.ErrorIs(t, err, backend.ErrUnavailable, "%+v", o)
 	}
-	for load, ok := range map[backend.Load]bool{backend.LoadPlain: true, backend.LoadRing: false, backend.LoadRegister: false} {
+	for load, ok := range map[backend.LoadMode]bool{backend.LoadPlain: true, backend.LoadRing: false, backend.LoadRegister: false} {
 		dev, err := metal.Open(backend.Options{Load: load})
 		if ok {
 			require.NoError(t, err)
@@ -229,7 +229,7 @@ func TestLostUnderWay(t *testing.T) {
 	e := gputest.Scaled(t, dev)
 	var fences []backend.Fence
 	dev.Unseen(func() {
-		for range backend.Flights {
+		for range backend.MaxInFlight {
 			f, err := e.Run(context.Background())
 			require.NoError(t, err)
 			fences = append(fences, f)

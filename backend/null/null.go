@@ -176,7 +176,7 @@ func (d *Device) compile(p *ir.Program) (*executable, error) {
 
 // AllocAll counts the bytes of all buffers.
 func (d *Device) AllocAll(sizes []int) ([]backend.Buffer, error) {
-	division, err := backend.Divide(sizes, backend.PartAlign)
+	division, err := backend.LayoutBlock(sizes, backend.PartAlign)
 	if err != nil {
 		return nil, fmt.Errorf("null: %w", err)
 	}
@@ -228,7 +228,7 @@ type buffer struct {
 	freed bool
 	// whole is the buffer that contains this part, division the division of whole, if any.
 	whole    *buffer
-	division *backend.Division
+	division *backend.BlockLayout
 }
 
 // Size returns the number of bytes.
@@ -245,7 +245,7 @@ func (b *buffer) Free() {
 	switch {
 	case b.whole == nil:
 		b.dev.held -= int64(b.size)
-	case b.division != nil && b.division.Last():
+	case b.division != nil && b.division.Release():
 		b.whole.freed = true
 		b.dev.held -= int64(b.whole.size)
 	}

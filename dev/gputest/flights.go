@@ -30,7 +30,7 @@ func Flights(t *testing.T, dev backend.Device, unseen func(func())) {
 	defer in.Free()
 	require.NoError(t, e.Bind("x", in))
 	var outs []backend.Buffer
-	for range backend.Flights + 1 {
+	for range backend.MaxInFlight + 1 {
 		y, err := dev.Alloc(4 * 8)
 		require.NoError(t, err)
 		defer y.Free()
@@ -52,7 +52,7 @@ func Flights(t *testing.T, dev backend.Device, unseen func(func())) {
 			return err
 		}
 		unseen(func() {
-			for range backend.Flights {
+			for range backend.MaxInFlight {
 				require.NoError(t, run(context.Background()))
 			}
 			for _, f := range fences {
@@ -93,24 +93,24 @@ func Yields(t *testing.T, dev backend.Device, unseen func(func())) {
 		return func() { over.Add(1) }
 	})
 	unseen(func() {
-		for range backend.Flights {
+		for range backend.MaxInFlight {
 			_, err := e.Run(yields)
 			require.NoError(t, err)
 		}
-		require.EqualValues(t, backend.Flights, begun.Load())
+		require.EqualValues(t, backend.MaxInFlight, begun.Load())
 		require.Zero(t, over.Load(), "they are under way")
 	})
 	require.NoError(t, e.RunWait(yields))
 	require.Equal(t, begun.Load(), over.Load())
 	require.NoError(t, e.RunWait(t.Context()))
-	require.EqualValues(t, backend.Flights+1, begun.Load())
+	require.EqualValues(t, backend.MaxInFlight+1, begun.Load())
 
 	gone, err := dev.Alloc(32)
 	require.NoError(t, err)
 	require.NoError(t, e.Bind("x", gone))
 	gone.Free()
 	require.ErrorIs(t, e.RunWait(yields), backend.ErrClosed)
-	require.EqualValues(t, backend.Flights+2, begun.Load())
+	require.EqualValues(t, backend.MaxInFlight+2, begun.Load())
 	require.Equal(t, begun.Load(), over.Load())
 }
 
@@ -134,7 +134,7 @@ func Traps(t *testing.T, dev backend.Device, unseen func(func())) {
 		var fences []backend.Fence
 		id := func(run int) int { return 3 + turn%2 + run }
 		unseen(func() {
-			for i := range backend.Flights {
+			for i := range backend.MaxInFlight {
 				_, err := dev.Upload(buffers["ids"], 0, tensor.BytesOf([]int32{int32(id(i))}))
 				require.NoError(t, err)
 				f, err := e.Run(context.Background())
@@ -157,7 +157,7 @@ func Traps(t *testing.T, dev backend.Device, unseen func(func())) {
 func FreedUnderWay(t *testing.T, dev backend.Device) {
 	e := Scaled(t, dev)
 	var last backend.Fence
-	for range 4 * backend.Flights {
+	for range 4 * backend.MaxInFlight {
 		x, err := dev.Alloc(4 * 8 * 64)
 		require.NoError(t, err)
 		y, err := dev.Alloc(4 * 8 * 64)
@@ -178,7 +178,7 @@ func FreedUnderWay(t *testing.T, dev backend.Device) {
 func ClosedUnderWay(t *testing.T, dev backend.Device) {
 	e := Scaled(t, dev)
 	var fences []backend.Fence
-	for range backend.Flights {
+	for range backend.MaxInFlight {
 		f, err := e.Run(context.Background())
 		require.NoError(t, err)
 		fences = append(fences, f)

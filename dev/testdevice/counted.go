@@ -37,7 +37,7 @@ type fence struct {
 // Wait implements backend.Fence.
 func (f fence) Wait(ctx context.Context) error {
 	if f.of != nil && f.of.forgotten(f.n) {
-		return errors.New("testdevice: a fence is waited for after backend.Flights more runs were given")
+		return errors.New("testdevice: a fence is waited for after backend.MaxInFlight more runs were given")
 	}
 	f.dev.wait(f.n)
 	return f.Fence.Wait(ctx)
@@ -90,7 +90,7 @@ func (c *Counted) CompileIn(p *ir.Program, arena backend.Buffer) (backend.Execut
 type countedExecutable struct {
 	backend.Executable
 	dev  *Counted
-	runs [backend.Flights]int
+	runs [backend.MaxInFlight]int
 	next int
 }
 

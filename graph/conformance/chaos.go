@@ -70,7 +70,7 @@ type later struct {
 
 func (l *later) Wait(ctx context.Context) error {
 	if l.stale.Load() {
-		return fmt.Errorf("chaos: a fence is waited for after %d more runs were given", backend.Flights)
+		return fmt.Errorf("chaos: a fence is waited for after %d more runs were given", backend.MaxInFlight)
 	}
 	select {
 	case <-l.done:
@@ -218,7 +218,7 @@ type chaosExecutable struct {
 	arena  backend.Buffer
 	steps  []backend.Executable
 	closed atomic.Bool
-	fences [backend.Flights]*later // fences of the last runs
+	fences [backend.MaxInFlight]*later // fences of the last runs
 	next   int
 }
 

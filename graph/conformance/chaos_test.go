@@ -61,7 +61,7 @@ func TestChaosFindsFencesThatAreHeldTooLong(t *testing.T) {
 	args := backend.Args{Buffers: []backend.Buffer{alloc(t, dev, 8), alloc(t, dev, 8)}, Dims: []int{0}}
 	f, err := e.Run(context.Background(), args)
 	require.NoError(t, err)
-	for range backend.Flights {
+	for range backend.MaxInFlight {
 		require.NoError(t, f.Wait(context.Background()))
 		_, err := e.Run(context.Background(), args)
 		require.NoError(t, err)

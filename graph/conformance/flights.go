@@ -76,8 +76,8 @@ func testFlights(t *testing.T, dev backend.Device) {
 			}
 		}
 		for i, r := range runs {
-			if i >= backend.Flights {
-				check(i - backend.Flights) // its fence is valid until the next run
+			if i >= backend.MaxInFlight {
+				check(i - backend.MaxInFlight) // its fence is valid until the next run
 			}
 			require.NoError(t, e.SetDim("n", len(r.ids)))
 			_, err := dev.Upload(numbers, 0, tensor.BytesOf(r.ids))
@@ -92,7 +92,7 @@ func testFlights(t *testing.T, dev backend.Device) {
 			all = append(all, give(ctx, e))
 		}
 		// Fences can be waited for in any order, repeatedly, and from several goroutines.
-		for i := len(runs) - 1; i >= len(runs)-backend.Flights; i-- {
+		for i := len(runs) - 1; i >= len(runs)-backend.MaxInFlight; i-- {
 			var waiting sync.WaitGroup
 			for range 3 {
 				waiting.Go(func() { check(i) })
@@ -123,7 +123,7 @@ func testInOrder(t *testing.T, dev backend.Device) {
 	require.NoError(t, e.Bind("sum", total))
 	require.NoError(t, e.Bind("x", added))
 	want, last := make([]float32, 3), given{}
-	for i := range 4 * backend.Flights {
+	for i := range 4 * backend.MaxInFlight {
 		x := []float32{float32(i), 1, float32(-i % 3)}
 		_, err := dev.Upload(added, 0, tensor.BytesOf(x))
 		require.NoError(t, err)
@@ -137,7 +137,7 @@ func testInOrder(t *testing.T, dev backend.Device) {
 	download(t, dev, tensor.BytesOf(got), total)
 	require.Equal(t, want, got)
 
-	for range backend.Flights - 1 {
+	for range backend.MaxInFlight - 1 {
 		last = give(context.Background(), e)
 	}
 	require.NoError(t, e.Close(), "closing waits for runs")

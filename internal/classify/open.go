@@ -16,7 +16,7 @@ func OpenModel(dir, adapter string) (*model.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := a.HeadSize()
+	n, err := a.NumClasses()
 	if err := a.Close(); err != nil {
 		return nil, err
 	}

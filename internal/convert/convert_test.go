@@ -222,7 +222,7 @@ func TestModelFolder(t *testing.T) {
 func shared(t testing.TB) *weights.Set {
 	path := filepath.Join(t.TempDir(), "storage")
 	require.NoError(t, os.WriteFile(path, le[float32](1, 2, 3, 4), 0o666))
-	f, err := safetensors.OpenPlaced(path, []safetensors.Placed{
+	f, err := safetensors.OpenExternal(path, []safetensors.ExternalTensor{
 		{Name: "a", DType: safetensors.F32, Shape: []int{2, 2}},
 		{Name: "b", DType: safetensors.F32, Shape: []int{2, 2}},
 		{Name: "c", DType: safetensors.F32, Shape: []int{4}},

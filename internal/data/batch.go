@@ -82,13 +82,13 @@ func (b *Batch) Labels() []int32 { return b.named(labelsArray).Ints }
 // Positions returns the position of each token in its document, from 0.
 func (b *Batch) Positions() []int32 { return b.named(positionsArray).Ints }
 
-// Lo returns the first key that each token attends to: token i sees [Lo[i], Hi[i]).
-func (b *Batch) Lo() []int32 { return b.named(loArray).Ints }
+// KeyStart returns the first key that each token attends to: token i sees [KeyStart[i], KeyEnd[i]).
+func (b *Batch) KeyStart() []int32 { return b.named(loArray).Ints }
 
-// Hi returns the end of the keys that each token attends to.
-func (b *Batch) Hi() []int32 { return b.named(hiArray).Ints }
+// KeyEnd returns the end of the keys that each token attends to.
+func (b *Batch) KeyEnd() []int32 { return b.named(hiArray).Ints }
 
-// End returns the end of each token's document. In a bidirectional model token i attends to [Lo[i], End[i]).
+// End returns the end of each token's document. In a bidirectional model token i attends to [KeyStart[i], End[i]).
 func (b *Batch) End() []int32 { return b.named(endArray).Ints }
 
 // CacheRows returns the row of the KV cache in which the key of each token is stored; see AddPiece.

@@ -50,8 +50,8 @@ func Example() {
 	fmt.Println("tokens   ", batch.Tokens())
 	fmt.Println("labels   ", batch.Labels())
 	fmt.Println("positions", batch.Positions())
-	fmt.Println("keys from", batch.Lo())
-	fmt.Println("keys to  ", batch.Hi())
+	fmt.Println("keys from", batch.KeyStart())
+	fmt.Println("keys to  ", batch.KeyEnd())
 	fmt.Println("targets of the step:", loader.LossTokens(0))
 	// Output:
 	// tokens    [1 2 3 4 0 5 6 0]

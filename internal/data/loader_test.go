@@ -39,7 +39,7 @@ func TestBatch(t *testing.T) {
 	require.NoError(t, l.Fill(b, 1, 0), "memory is used again")
 	assert.Equal(t, []int32{3, 4}, b.Tokens())
 	assert.Equal(t, []int32{4, Ignore}, b.Labels())
-	assert.Equal(t, []int32{0, 0}, b.Lo())
+	assert.Equal(t, []int32{0, 0}, b.KeyStart())
 	assert.Equal(t, 1, b.LossTokens)
 	assert.Equal(t, []int{1, 2}, []int{b.Rows(), b.Longest()})
 	require.NoError(t, l.Fill(b, 0, 0))
@@ -189,8 +189,8 @@ func checkBatch(t *rapid.T, d *Dataset, b *Batch, docOf map[int32]int) {
 		row := d.Row(docOf[id])
 		p := int(b.Positions()[i])
 		require.Equal(t, row.IDs[p], id)
-		require.Equal(t, int32(i-p), b.Lo()[i], "attention begins with the document")
-		require.Equal(t, int32(i+1), b.Hi()[i], "and ends with the token")
+		require.Equal(t, int32(i-p), b.KeyStart()[i], "attention begins with the document")
+		require.Equal(t, int32(i+1), b.KeyEnd()[i], "and ends with the token")
 		want := int32(Ignore)
 		if p+1 < len(row.IDs) {
 			want = row.Labels[p+1]

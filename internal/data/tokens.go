@@ -182,7 +182,7 @@ func readInts(f *safetensors.File, name string) (ints, error) {
 		return ints{}, problem(ErrFormat, "%s: type %v, expected I64 or I32", name, v.DType)
 	}
 	t := ints{shape: v.Shape, values: make([]int32, v.Len()/size)}
-	err = v.Use(func(raw []byte) error {
+	err = v.WithBytes(func(raw []byte) error {
 		for i := range t.values {
 			value := int64(int32(binary.LittleEndian.Uint32(raw[i*size:])))
 			if size == 8 {

@@ -158,7 +158,7 @@ func (t *textModel) states(b *nn.Builder, out model.Outputs) ([]graph.Tensor, er
 func (t *textModel) encode(ctx context.Context, ids []int32, real int) ([]float32, error) {
 	t.batch.Reset()
 	t.batch.Add(ids, nil)
-	for _, hi := range [][]int32{t.batch.Hi(), t.batch.End()} {
+	for _, hi := range [][]int32{t.batch.KeyEnd(), t.batch.End()} {
 		for i := range hi {
 			hi[i] = min(hi[i], int32(real))
 		}
@@ -215,7 +215,7 @@ func (t *textModel) ids(full, text string) ([]int32, error) {
 		if err != nil {
 			return nil, err
 		}
-		specials := t.words.Specials()
+		specials := t.words.NumSpecialTokens()
 		end, err := t.words.Decode(all[max(0, t.longest-specials):], false)
 		if err != nil {
 			return nil, err

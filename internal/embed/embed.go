@@ -107,7 +107,7 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.St
 	if o.MaxLength > 0 {
 		e.longest = min(e.longest, o.MaxLength)
 	}
-	if specials := e.tokenizer.Specials(); e.longest <= specials {
+	if specials := e.tokenizer.NumSpecialTokens(); e.longest <= specials {
 		return nil, fmt.Errorf("embed: %w: a max length of %d, expected more than the %d special tokens of each text", ErrOption, e.longest, specials)
 	}
 	if e.budget = o.BatchTokens; e.budget == 0 {

@@ -152,7 +152,7 @@ func TestAdapters(t *testing.T) {
 		p, err := lora.NewPlacement(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
 		require.NoError(t, err)
 		require.NoError(t, a.Check(p, lora.CheckOptions{}).Err())
-		state, err := p.Continue(a, m)
+		state, err := p.StateOf(a, m)
 		require.NoError(t, err)
 		e, err := embed.New(context.Background(), testdevice.Open(t, backend.Options{}), m, state, embed.Options{})
 		require.NoError(t, err)

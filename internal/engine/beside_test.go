@@ -95,7 +95,7 @@ func TestBeside(t *testing.T) {
 			texts := []text{{[]int32{3, 1, 4}, 0}, {[]int32{1, 5}, 1}, {[]int32{9}, -1}}
 			slots := x.slots
 			serve := func(t require.TestingT) []float32 {
-				mix := x.r.NewMix(slots...)
+				mix := x.r.NewMultiAdapter(slots...)
 				p := x.load(t, mix)
 				defer x.r.Unload(p)
 				return x.run(t, p, mix, texts)

@@ -89,9 +89,9 @@ func (r *Runtime) Plan(s *Slot, spec Spec) (*Draft, error) {
 	}
 	invariant := r.dev.Info().BatchInvariant
 	if !invariant { // which values are stored depends on all that a program computes
-		p.Store(r.dev, spare)
+		p.StoreBF16(r.dev, spare)
 	}
-	planned, err := p.KeepSums(invariant).Plan(r.dev.Supports)
+	planned, err := p.FixSumOrder(invariant).Plan(r.dev.Supports)
 	if err != nil {
 		return nil, err
 	}

@@ -169,7 +169,7 @@ func TestRunsUnderWay(t *testing.T) {
 		require.ErrorContains(t, ps[0].Read(t.Context(), "loss", x[:]), "id 1048576 at 4")
 		require.NoError(t, ps[0].Read(t.Context(), "loss", x[:]), "it is said once")
 	}
-	for i := range backend.Flights {
+	for i := range backend.MaxInFlight {
 		b := batch(9)
 		b.Tokens()[i] = -1
 		require.NoError(t, ps[1].Run(t.Context(), s, b, 9))

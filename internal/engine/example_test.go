@@ -70,7 +70,7 @@ func ExampleRuntime() {
 
 // The rows of one batch have adapters of their own, or none: each text gets what its
 // adapter alone would say.
-func ExampleRuntime_NewMix() {
+func ExampleRuntime_NewMultiAdapter() {
 	ctx := context.Background()
 	dev, err := backend.Open(backend.CPU, backend.Options{})
 	if err != nil {
@@ -97,7 +97,7 @@ func ExampleRuntime_NewMix() {
 		defer slot.Free()
 		slots = append(slots, slot)
 	}
-	mix := r.NewMix(slots...)
+	mix := r.NewMultiAdapter(slots...)
 	draft, err := r.Plan(mix, engine.Spec{Bounds: map[string]int{nn.Tokens: 8}, Build: func(b *nn.Builder, p *graph.Program) {
 		logits := m.Build(b).Logits(b, graph.Tensor{})
 		p.Result("next", logits.ArgMax().Cast(tensor.F32))

@@ -28,7 +28,7 @@ func BenchmarkPlanMix(b *testing.B) {
 	x := newMixture(b, dir, backend.Options{Threads: 1}, nil, built...)
 	for _, n := range []int{1, 4, 16} {
 		b.Run(fmt.Sprintf("adapters %d", n), func(b *testing.B) {
-			mix := x.r.NewMix(x.slots[:n]...)
+			mix := x.r.NewMultiAdapter(x.slots[:n]...)
 			least := cputime.Least(b, 1, nil, func(int) { x.r.Unload(x.load(b, mix)) })
 			b.ReportMetric(float64(least[0].Microseconds()), "program-µs")
 		})
@@ -58,7 +58,7 @@ func BenchmarkMix(b *testing.B) {
 			for i := range 64 {
 				texts = append(texts, text{[]int32{int32(i)}, int32(i % 16)})
 			}
-			mix := x.r.NewMix(x.slots[:16]...)
+			mix := x.r.NewMultiAdapter(x.slots[:16]...)
 			open, numbers := x.open(c.ranks)
 			slots := []*engine.Slot{x.slots[0], mix, open}
 			programs := []*engine.Program{x.load(b, slots[0]), x.load(b, mix), x.load(b, open)}
@@ -86,7 +86,7 @@ func (x *mixture) open(ranks []int) (*engine.Slot, []int32) {
 	var positions engine.Positions
 	for _, rank := range []int{4, 8, 16, 32, 64} {
 		for range max(8, 16/len(ranks)) {
-			positions.Sizes = append(positions.Sizes, lora.Size{Rank: rank, A: tensor.F32, B: tensor.F32})
+			positions.Sizes = append(positions.Sizes, lora.FactorType{Rank: rank, A: tensor.F32, B: tensor.F32})
 		}
 	}
 	slots, numbers := make([]*engine.Slot, len(positions.Sizes)), []int32(nil)
@@ -97,5 +97,5 @@ func (x *mixture) open(ranks []int) (*engine.Slot, []int32) {
 		}
 		slots[i], numbers = s, append(numbers, int32(i))
 	}
-	return x.r.NewOpenMix(positions, slots...), numbers
+	return x.r.NewOpenMultiAdapter(positions, slots...), numbers
 }

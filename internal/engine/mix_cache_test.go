@@ -34,7 +34,7 @@ func TestMixedDecode(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				slots := x.draw(t, 2, 12)
 				texts := len(slots)
-				mix := x.r.NewMix(slots...)
+				mix := x.r.NewMultiAdapter(slots...)
 				held := texts * longest / page // pages, and as many that are free
 				cache := x.r.NewCache(2 * held * page)
 				defer cache.Free()

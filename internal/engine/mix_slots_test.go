@@ -24,7 +24,7 @@ func TestMixTakesOthers(t *testing.T) {
 	x := newMixture(t, "../../testdata/peft/base/small-llama", backend.Options{Threads: 1, BatchInvariant: true}, nil, built...)
 	first := append(slices.Clone(x.slots), x.none)
 	slots := slices.Clone(first)
-	mix := x.r.NewMix(slots...)
+	mix := x.r.NewMultiAdapter(slots...)
 	p := x.load(t, mix)
 	texts := []text{{[]int32{5, 6, 7}, 0}, {[]int32{5, 6}, 1}, {[]int32{9, 6, 2, 1}, 2}, {[]int32{5, 6}, 3}, {[]int32{4, 4}, 1}}
 	x.compare(t, slots, texts, x.run(t, p, mix, texts), true, nil)
@@ -32,7 +32,7 @@ func TestMixTakesOthers(t *testing.T) {
 
 	for i := range built {
 		slots[i] = x.slot(t, "other "+built[i], x.state(t, built[i], uint64(10+i)))
-		next := x.r.NewMix(slots...)
+		next := x.r.NewMultiAdapter(slots...)
 		require.True(t, p.Fits(next))
 		for range 2 {
 			x.compare(t, slots, texts, x.run(t, p, next, texts), true, nil)
@@ -49,15 +49,15 @@ func TestMixTakesOthers(t *testing.T) {
 	}
 	slots[1].Changed()
 	again := x.slot(t, "twice", slots[1].State())
-	next := x.r.NewMix(slots...)
+	next := x.r.NewMultiAdapter(slots...)
 	x.compare(t, []*engine.Slot{slots[0], again, slots[2], slots[3]}, texts, x.run(t, p, next, texts), true, nil)
 
 	for _, wrong := range [][]*engine.Slot{{slots[1], slots[0], slots[2], slots[3]}, slots[:3], {slots[0], slots[1], slots[2], slots[2]}} {
-		require.False(t, p.Fits(x.r.NewMix(wrong...)))
+		require.False(t, p.Fits(x.r.NewMultiAdapter(wrong...)))
 		var b data.Batch
 		b.Add([]int32{1}, nil)
 		b.SetInts(nn.Adapters, []int32{0})
-		require.ErrorIs(t, p.Run(ctx, x.r.NewMix(wrong...), &b, 1), engine.ErrSlot)
+		require.ErrorIs(t, p.Run(ctx, x.r.NewMultiAdapter(wrong...), &b, 1), engine.ErrSlot)
 	}
 	var b data.Batch
 	b.Add([]int32{1}, nil)
@@ -93,10 +93,10 @@ func TestMixOfMixes(t *testing.T) {
 	x := newMixture(t, "../../testdata/peft/base/small-llama", backend.Options{Threads: 1, BatchInvariant: true}, nil, ranks(`"target_modules":"all-linear"`)...)
 	slots := x.slots[:3]
 	texts := []text{{[]int32{5, 6, 7}, 0}, {[]int32{5, 6}, 1}, {[]int32{9, 6, 2, 1}, 2}, {[]int32{5, 6}, -1}}
-	mix := x.r.NewMix(x.r.NewMix(slots[:2]...), slots[2])
+	mix := x.r.NewMultiAdapter(x.r.NewMultiAdapter(slots[:2]...), slots[2])
 	x.compare(t, slots, texts, x.run(t, x.load(t, mix), mix, texts), true, nil)
 	require.Nil(t, mix.State())
-	none := x.r.NewMix()
+	none := x.r.NewMultiAdapter()
 	x.compare(t, nil, texts[3:], x.run(t, x.load(t, none), none, texts[3:]), true, nil)
 }
 
@@ -111,11 +111,11 @@ func TestMixOfQuantized(t *testing.T) {
 	built := append(ranks(`"target_modules":"all-linear"`)[2:], `"target_modules":["q_proj","v_proj"],"use_dora":true`)
 	for _, o := range []backend.Options{{Threads: 1, BatchInvariant: true}, {Threads: 2}} {
 		x := mixtureOf(t, m, o, nil, built...)
-		mix := x.r.NewMix(x.slots...)
+		mix := x.r.NewMultiAdapter(x.slots...)
 		x.compare(t, x.slots, texts, x.run(t, x.load(t, mix), mix, texts), false, nil)
 	}
 	x := newMixture(t, "../../testdata/lm/llama/model", backend.Options{Threads: 1, Precision: backend.BF16}, nil, built...)
-	mix := x.r.NewMix(x.slots...)
+	mix := x.r.NewMultiAdapter(x.slots...)
 	got := x.run(t, x.load(t, mix), mix, texts)
 	for _, text := range texts[:3] {
 		want := x.says(t, x.slots[text.adapter], text.ids)
@@ -127,14 +127,14 @@ func TestMixOfQuantized(t *testing.T) {
 // TestMixRefuses: what rows cannot have of their own is an error that names it.
 func TestMixRefuses(t *testing.T) {
 	x := newMixture(t, "../../testdata/encoders/mpnet", backend.Options{Threads: 1}, nil, `"target_modules":["q"],"modules_to_save":["relative_attention_bias"]`, `"target_modules":["q"],"lora_dropout":0.5`)
-	_, err := x.r.Plan(x.r.NewMix(x.slots[:1]...), x.spec())
+	_, err := x.r.Plan(x.r.NewMultiAdapter(x.slots[:1]...), x.spec())
 	require.ErrorIs(t, err, lora.ErrUnsupported)
 	require.ErrorContains(t, err, `adapter 0 of several in one batch has parameters of "encoder.relative_attention_bias", whose rows are no tokens`)
 	spec := x.spec()
-	_, err = x.r.Plan(x.r.NewMix(x.slots[1:]...), spec)
+	_, err = x.r.Plan(x.r.NewMultiAdapter(x.slots[1:]...), spec)
 	require.NoError(t, err)
 	spec.Training = true
-	_, err = x.r.Plan(x.r.NewMix(x.slots[1:]...), spec)
+	_, err = x.r.Plan(x.r.NewMultiAdapter(x.slots[1:]...), spec)
 	require.ErrorIs(t, err, lora.ErrUnsupported)
 	require.ErrorContains(t, err, "dropout of adapter 0 of several in one batch")
 }
@@ -181,7 +181,7 @@ func TestMixedClasses(t *testing.T) {
 			want = append(want, score(slot, &one)...)
 		}
 		all.SetInts(nn.Adapters, adapters)
-		require.Equal(t, want, score(x.r.NewMix(x.slots...), &all), name)
+		require.Equal(t, want, score(x.r.NewMultiAdapter(x.slots...), &all), name)
 		require.Len(t, slices.Compact(slices.Sorted(slices.Values(want))), len(want), name)
 	}
 }

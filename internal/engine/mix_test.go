@@ -84,7 +84,7 @@ func (x *mixture) state(t testing.TB, config string, seed uint64) *lora.State {
 	require.NoError(t, err)
 	p, err := lora.NewPlacement(c, lora.ModelOf(x.m.Config.ModelType, x.m.Modules()))
 	require.NoError(t, err)
-	s, err := p.Begin(x.m, seed)
+	s, err := p.InitialState(x.m, seed)
 	require.NoError(t, err)
 	r := rand.New(rand.NewPCG(seed, 7))
 	for _, spec := range p.Tensors() {
@@ -296,7 +296,7 @@ func TestMix(t *testing.T) {
 						defer ill.Free()
 						slots[rapid.IntRange(0, len(slots)-1).Draw(t, "at")] = ill
 					}
-					mix := x.r.NewMix(slots...)
+					mix := x.r.NewMultiAdapter(slots...)
 					p := x.load(t, mix)
 					defer x.r.Unload(p)
 					texts := x.drawTexts(t, len(slots))
@@ -321,7 +321,7 @@ func fewer(t *testing.T, checks int) {
 
 // requireAll mixes all adapters at once.
 func (x *mixture) requireAll(t *testing.T, exact bool) {
-	mix, texts := x.r.NewMix(x.slots...), []text(nil)
+	mix, texts := x.r.NewMultiAdapter(x.slots...), []text(nil)
 	p := x.load(t, mix)
 	defer x.r.Unload(p)
 	for i := range x.slots {

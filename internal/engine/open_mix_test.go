@@ -34,7 +34,7 @@ func TestOpenMix(t *testing.T) {
 				others, positions.Likes = append(others, s), append(positions.Likes, s.Vacant())
 			}
 		}
-		vacant := x.r.NewOpenMix(positions, make([]*engine.Slot, len(positions.Sizes)+len(positions.Likes))...)
+		vacant := x.r.NewOpenMultiAdapter(positions, make([]*engine.Slot, len(positions.Sizes)+len(positions.Likes))...)
 		p := x.load(t, vacant)
 		rapid.Check(t, func(t *rapid.T) {
 			slots := make([]*engine.Slot, len(positions.Sizes)+len(positions.Likes))
@@ -70,7 +70,7 @@ func TestOpenMix(t *testing.T) {
 					put(s, len(positions.Sizes)+i)
 				}
 			}
-			mix := x.r.NewOpenMix(positions, slots...)
+			mix := x.r.NewOpenMultiAdapter(positions, slots...)
 			require.True(t, p.Fits(mix))
 			var texts []text
 			for _, text := range x.drawTexts(t, len(numbers)) {

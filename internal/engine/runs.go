@@ -10,7 +10,7 @@ import (
 // runs is a queue of the pending runs of a program, oldest first. Its capacity is the number
 // of runs that a device can queue.
 type runs struct {
-	ring         [backend.Flights]run
+	ring         [backend.MaxInFlight]run
 	first, count int
 }
 

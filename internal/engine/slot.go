@@ -18,7 +18,7 @@ var ErrSlot = errors.New("wrong slot")
 // and, during training, gradients, moments and losses. A program planned for one slot runs
 // with every slot whose adapter has the same shape.
 //
-// A slot made by [Runtime.NewMix] has no memory of its own; each row of a batch uses the
+// A slot made by [Runtime.NewMultiAdapter] has no memory of its own; each row of a batch uses the
 // adapter of one of its parts.
 type Slot struct {
 	state     *lora.State
@@ -28,9 +28,9 @@ type Slot struct {
 	shapes    []string        // of the parts; sizes of positions for plain adapters
 	parts     []*Slot         // the slot itself, or the parts of a mix
 	store     *Store
-	sizes     []lora.Size // see Sizes
-	made      []*Program  // programs whose derived values are up to date with the parameters
-	vacant    bool        // see Vacant
+	sizes     []lora.FactorType // see Sizes
+	made      []*Program        // programs whose derived values are up to date with the parameters
+	vacant    bool              // see Vacant
 }
 
 // NewSlot returns a slot for an adapter, or for none if state is nil. Nothing is on the device
@@ -45,7 +45,7 @@ func (r *Runtime) NewSlot(state *lora.State) (*Slot, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.injection, s.adapter, s.shape, s.sizes = j, j, j.Shape(), j.Sizes()
+	s.injection, s.adapter, s.shape, s.sizes = j, j, j.Shape(), j.FactorTypes()
 	s.shapes = []string{s.shape}
 	return s, nil
 }
@@ -53,10 +53,10 @@ func (r *Runtime) NewSlot(state *lora.State) (*Slot, error) {
 // Vacant returns a slot of the same shape without memory, for a position that no row uses.
 func (s *Slot) Vacant() *Slot { return &Slot{injection: s.injection, shape: s.shape, vacant: true} }
 
-// NewMix returns a slot that mixes others: a row whose input nn.Adapters is i uses the adapter
+// NewMultiAdapter returns a slot that mixes others: a row whose input nn.Adapters is i uses the adapter
 // of slots[i]. A mix among slots is replaced by its parts. The caller still owns the slots and
 // frees them; a slot may be part of several mixes.
-func (r *Runtime) NewMix(slots ...*Slot) *Slot {
+func (r *Runtime) NewMultiAdapter(slots ...*Slot) *Slot {
 	s := &Slot{store: NewStore(r.dev)}
 	var injections []*lora.Injection
 	for _, part := range slots {
@@ -65,20 +65,20 @@ func (r *Runtime) NewMix(slots ...*Slot) *Slot {
 	for _, part := range s.parts {
 		injections, s.shapes = append(injections, part.injection), append(s.shapes, part.shape)
 	}
-	s.adapter = lora.NewMix(injections...)
+	s.adapter = lora.NewMultiAdapter(injections...)
 	return s
 }
 
 // Positions describes the adapters that a mix can hold, each at a position.
 type Positions struct {
-	Sizes []lora.Size // the first positions, for plain adapters; see [lora.NewOpenMix]
-	Likes []*Slot     // the other positions: each takes an adapter of the shape of this slot
+	Sizes []lora.FactorType // the first positions, for plain adapters; see [lora.NewOpenMultiAdapter]
+	Likes []*Slot           // the other positions: each takes an adapter of the shape of this slot
 }
 
-// NewOpenMix returns a mix whose adapters may change between runs of one program: slots[i] is at
+// NewOpenMultiAdapter returns a mix whose adapters may change between runs of one program: slots[i] is at
 // position i, and nil leaves a position vacant. A program planned for one mix runs with every mix
 // of the same positions.
-func (r *Runtime) NewOpenMix(positions Positions, slots ...*Slot) *Slot {
+func (r *Runtime) NewOpenMultiAdapter(positions Positions, slots ...*Slot) *Slot {
 	s := &Slot{store: NewStore(r.dev), parts: slices.Clone(slots)}
 	injections := make([]*lora.Injection, len(slots))
 	for i, part := range slots {
@@ -95,7 +95,7 @@ func (r *Runtime) NewOpenMix(positions Positions, slots ...*Slot) *Slot {
 		}
 		s.parts[i], injections[i], s.shapes = part, part.injection, append(s.shapes, shape)
 	}
-	s.adapter = lora.NewOpenMix(positions.Sizes, injections...)
+	s.adapter = lora.NewOpenMultiAdapter(positions.Sizes, injections...)
 	return s
 }
 
@@ -107,8 +107,8 @@ func (s *Slot) State() *lora.State { return s.state }
 // shape.
 func (s *Slot) Shape() string { return s.shape }
 
-// Sizes returns the sizes of a plain adapter; see [lora.Injection.Sizes].
-func (s *Slot) Sizes() []lora.Size { return s.sizes }
+// Sizes returns the sizes of a plain adapter; see [lora.Injection.FactorTypes].
+func (s *Slot) Sizes() []lora.FactorType { return s.sizes }
 
 // Bytes returns the slot's memory on the device. A mix has none.
 func (s *Slot) Bytes() int { return s.store.Bytes() }
@@ -163,7 +163,7 @@ func (s *Slot) tensor(a arg) string {
 
 // arrays returns the arrays of a run, with those of the slot's adapters.
 func (s *Slot) arrays(given nn.Arrays) nn.Arrays {
-	if m, ok := s.adapter.(*lora.Mix); ok {
+	if m, ok := s.adapter.(*lora.MultiAdapter); ok {
 		return both{m, given}
 	}
 	return given
@@ -171,7 +171,7 @@ func (s *Slot) arrays(given nn.Arrays) nn.Arrays {
 
 // both holds the arrays of a mix and of a batch.
 type both struct {
-	mix   *lora.Mix
+	mix   *lora.MultiAdapter
 	given nn.Arrays
 }
 

@@ -40,7 +40,7 @@ func TestSlotTypes(t *testing.T) {
 		a, err := lora.Load(dir)
 		require.NoError(t, err)
 		defer a.Close()
-		s, err := state.Placement.Continue(a, m)
+		s, err := state.Placement.StateOf(a, m)
 		require.NoError(t, err)
 		if c.keeps {
 			s.KeepTypes(a)

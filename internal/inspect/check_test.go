@@ -73,7 +73,7 @@ func TestCheckTensors(t *testing.T) {
 func TestCheckShared(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "storage")
 	require.NoError(t, os.WriteFile(path, le[float32](1, 2, 3, 4), 0o666))
-	f, err := safetensors.OpenPlaced(path, []safetensors.Placed{
+	f, err := safetensors.OpenExternal(path, []safetensors.ExternalTensor{
 		{Name: "a", DType: safetensors.F32, Shape: []int{4}}, {Name: "b", DType: safetensors.F32, Shape: []int{4}},
 	}, nil)
 	require.NoError(t, err)

@@ -161,7 +161,7 @@ func (w *worker) look(ctx context.Context, v *safetensors.View, from, length int
 // lend calls fn with some bytes of a tensor, in place or read into *room.
 func lend(v *safetensors.View, from, length int64, room *[]byte, fn func([]byte) error) error {
 	if v.InPlace() {
-		return v.Use(func(data []byte) error { return fn(data[from : from+length]) })
+		return v.WithBytes(func(data []byte) error { return fn(data[from : from+length]) })
 	}
 	if int64(cap(*room)) < length {
 		*room = make([]byte, length)

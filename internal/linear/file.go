@@ -109,7 +109,7 @@ func readVector(f *safetensors.File, name string) ([]float64, error) {
 		return nil, fmt.Errorf("%s: tensor %q: found %v, expected F64 or F32: %w", f.Path(), name, v.DType, ErrFile)
 	}
 	values := make([]float64, v.Shape[0])
-	err = v.Use(func(data []byte) error {
+	err = v.WithBytes(func(data []byte) error {
 		for i := range values {
 			if v.DType == safetensors.F32 {
 				values[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:])))

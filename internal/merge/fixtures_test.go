@@ -114,7 +114,7 @@ func weightsOf(t testing.TB, dir string) map[string][]float32 {
 		d, err := tensor.ParseDType(v.DType.String())
 		require.NoError(t, err)
 		all[name] = make([]float32, v.Len()/d.Size())
-		require.NoError(t, v.Use(func(data []byte) error { return tensor.ToFloat32(all[name], data, d) }))
+		require.NoError(t, v.WithBytes(func(data []byte) error { return tensor.ToFloat32(all[name], data, d) }))
 	}
 	return all
 }

@@ -63,7 +63,7 @@ func (w *writer) write(ctx context.Context, dir string) error {
 	if err := safetensors.WriteSharded(dir, entries, w.options.MaxShardSize, map[string]string{"format": "pt"}); err != nil {
 		return err
 	}
-	for _, name := range w.merger.Left() {
+	for _, name := range w.merger.Remaining() {
 		if !w.staysTied(name) {
 			return fmt.Errorf("the model has no tensor %q to merge into", name)
 		}
@@ -104,7 +104,7 @@ func (w *writer) list() error {
 		skip[w.inFile(u.Name)] = true
 	}
 	for _, m := range w.model.Modules() {
-		if w.staysTied(m.Name+".weight") && w.merger.Touches(m.TiedTo+".weight") {
+		if w.staysTied(m.Name+".weight") && w.merger.Changes(m.TiedTo+".weight") {
 			skip[w.inFile(m.Name+".weight")] = true
 		}
 	}
@@ -167,7 +167,7 @@ func (w *writer) tensor(out io.Writer, x *weight) error {
 	h := sha256.New()
 	out = io.MultiWriter(out, h)
 	defer func() { h.Sum(x.sum[:0]) }()
-	if x.view != nil && !w.merger.Touches(x.is) && x.out == x.view.DType {
+	if x.view != nil && !w.merger.Changes(x.is) && x.out == x.view.DType {
 		n, err := x.view.WriteTo(out)
 		w.result.Bytes += n
 		return err
@@ -204,7 +204,7 @@ func (w *writer) values(x *weight) ([]float32, tensor.DType, error) {
 		return nil, 0, err
 	}
 	values := make([]float32, x.view.Len()*8/in.Bits())
-	return values, in, x.view.Use(func(data []byte) error { return tensor.ToFloat32(values, data, in) })
+	return values, in, x.view.WithBytes(func(data []byte) error { return tensor.ToFloat32(values, data, in) })
 }
 
 // compute returns the merged tensor in its element type.

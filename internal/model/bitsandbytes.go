@@ -135,7 +135,7 @@ func (r *storedReader) floats(name string) []float32 {
 		return nil
 	}
 	x := make([]float32, v.Len()/4)
-	if err := v.Use(func(data []byte) error { return tensor.ToFloat32(x, data, tensor.F32) }); err != nil {
+	if err := v.WithBytes(func(data []byte) error { return tensor.ToFloat32(x, data, tensor.F32) }); err != nil {
 		r.fail("%w", err)
 	}
 	return x
@@ -152,7 +152,7 @@ func (r *storedReader) bytes(name string, most int, dtypes ...safetensors.DType)
 		return nil
 	}
 	var b []byte
-	if err := v.Use(func(data []byte) error { b = slices.Clone(data); return nil }); err != nil {
+	if err := v.WithBytes(func(data []byte) error { b = slices.Clone(data); return nil }); err != nil {
 		r.fail("%w", err)
 	}
 	return b
@@ -196,7 +196,7 @@ func (r *storedReader) fourBit() *converted {
 	}
 	p := &converted{dtype: state.DType, shape: state.Shape}
 	p.fill = func(put func(int, []byte) error) error {
-		return codes.Use(func(data []byte) error {
+		return codes.WithBytes(func(data []byte) error {
 			w := w
 			w.Codes = data
 			return inPieces(w.DType, w.Elements(), put, w.Blocks)
@@ -228,7 +228,7 @@ func (r *storedReader) eightBit() *converted {
 		p.dtype = tensor.F32
 	}
 	p.fill = func(put func(int, []byte) error) error {
-		return codes.Use(func(data []byte) error {
+		return codes.WithBytes(func(data []byte) error {
 			w := w
 			w.Codes = data
 			if w.InBlocks() {

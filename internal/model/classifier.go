@@ -70,7 +70,7 @@ func (c *Config) classify(b *nn.Builder, x graph.Tensor, out *Outputs) {
 	out.Scores = sync.OnceValue(func() graph.Tensor {
 		if x.Valid() {
 			read := b.Input(nn.ReadToken, tensor.I32, b.Axis(nn.Documents))
-			x, b = x.Gather(read), b.Pick(read)
+			x, b = x.Gather(read), b.IndexSelect(read)
 		}
 		for i, l := range c.head() {
 			if i > 0 && x.Valid() {

@@ -81,11 +81,11 @@ type Family interface {
 	Build(c *Config, b *nn.Builder) Outputs
 }
 
-// Stretcher is a Family whose texts may be longer than MaxPositions.
-type Stretcher interface {
-	// Stretch returns the maximum length of texts as a multiple of MaxPositions; 1 means that
+// LongContext is a Family whose texts may be longer than MaxPositions.
+type LongContext interface {
+	// ContextFactor returns the maximum length of texts as a multiple of MaxPositions; 1 means that
 	// they may not be longer.
-	Stretch() float64
+	ContextFactor() float64
 }
 
 // Renamer is a Family whose weights have other names in some files.
@@ -98,8 +98,8 @@ type Renamer interface {
 // max_position_embeddings, multiplied by the factor of dynamic rotary scaling if there is one.
 // It is limited to 32-bit positions.
 func (c *Config) MaxLength() int {
-	if s, ok := c.Family.(Stretcher); ok {
-		return int(min(float64(c.MaxPositions)*s.Stretch(), math.MaxInt32))
+	if s, ok := c.Family.(LongContext); ok {
+		return int(min(float64(c.MaxPositions)*s.ContextFactor(), math.MaxInt32))
 	}
 	return c.MaxPositions
 }

@@ -121,8 +121,8 @@ func (d *decoder) Check(*Config) error {
 	return nil
 }
 
-// Stretch implements [Stretcher]. It returns the factor of dynamic rotary scaling.
-func (d *decoder) Stretch() float64 {
+// ContextFactor implements [LongContext]. It returns the factor of dynamic rotary scaling.
+func (d *decoder) ContextFactor() float64 {
 	if d.RoPE.Dynamic() {
 		return d.RoPE.Factor
 	}

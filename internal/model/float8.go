@@ -74,7 +74,7 @@ func (m *Model) storedScale(name string, weight *safetensors.View) (read func() 
 			return nil, "", fmt.Errorf("%w: %s is %v %v, expected one float, or one for each of %d rows", ErrQuantized, module+suffix, v.DType, v.Shape, weight.Shape[0])
 		}
 		return func() (scale []float32, err error) {
-			err = v.Use(func(data []byte) error {
+			err = v.WithBytes(func(data []byte) error {
 				scale, err = tensor.Tensor{DType: d, Shape: v.Shape, Data: data}.Float32s()
 				return err
 			})
@@ -111,7 +111,7 @@ func widenedWhole(name string, v *safetensors.View, scale func() ([]float32, err
 	}
 	c.fill = func(put func(int, []byte) error) error {
 		var values []float32
-		err := v.Use(func(data []byte) (err error) {
+		err := v.WithBytes(func(data []byte) (err error) {
 			values, err = tensor.Tensor{DType: tensor.F8E4M3, Shape: v.Shape, Data: data}.Float32s()
 			return err
 		})
@@ -164,7 +164,7 @@ func (m *Model) toFloat8(name string, v *safetensors.View, from tensor.DType, re
 func float8Rows(v *safetensors.View, from tensor.DType, each func(row int, codes []byte, scale float32) error) error {
 	columns := v.Shape[1]
 	values, codes := make([]float32, columns), make([]byte, columns)
-	err := v.Use(func(data []byte) error {
+	err := v.WithBytes(func(data []byte) error {
 		size := from.Bytes(columns)
 		for row := range v.Shape[0] {
 			if err := tensor.ToFloat32(values, data[row*size:][:size], from); err != nil {

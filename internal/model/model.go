@@ -270,7 +270,7 @@ func (m *Model) Weight(name string) (nn.Weight, error) {
 	}
 	data := v.Bytes()
 	if data == nil && v.Len() > 0 { // reading failed; Use returns the reason
-		return nn.Weight{}, v.Use(func([]byte) error { return nil })
+		return nn.Weight{}, v.WithBytes(func([]byte) error { return nil })
 	}
 	w := nn.Weight{DType: d, Shape: withinRank(v.Shape), Source: weights.Data{Bytes: data, Keep: v}, RowScales: m.scalesOf(name)}
 	if v.InPlace() {

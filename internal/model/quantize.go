@@ -136,7 +136,7 @@ const pieceElements = 1 << 14
 func quantizeView(v *safetensors.View, from, to tensor.DType, put func(int, []byte) error) error {
 	values := make([]float32, pieceElements)
 	blocks := make([]byte, to.Bytes(pieceElements))
-	err := v.Use(func(data []byte) error {
+	err := v.WithBytes(func(data []byte) error {
 		size := from.Size()
 		for first := 0; first < len(data)/size; first += pieceElements {
 			n := min(pieceElements, len(data)/size-first)

@@ -185,8 +185,8 @@ func (m *Model) equal(a, b string) (same bool, err error) {
 		v, err := m.floats(b)
 		return slices.Equal(u, v), err
 	}
-	err = x.Use(func(data []byte) error {
-		return y.Use(func(other []byte) error { same = bytes.Equal(data, other); return nil })
+	err = x.WithBytes(func(data []byte) error {
+		return y.WithBytes(func(other []byte) error { same = bytes.Equal(data, other); return nil })
 	})
 	return same, err
 }
@@ -202,7 +202,7 @@ func (m *Model) floats(name string) ([]float32, error) {
 		return nil, fmt.Errorf("%w: %q has elements of type %v, expected floats", ErrUnread, name, v.DType)
 	}
 	var x []float32
-	err = v.Use(func(data []byte) error {
+	err = v.WithBytes(func(data []byte) error {
 		x, err = tensor.Tensor{DType: d, Shape: v.Shape, Data: data}.Float32s()
 		return err
 	})

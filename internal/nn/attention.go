@@ -39,7 +39,7 @@ func (b *Builder) Attention(in Text, q, k, v graph.Tensor, a ir.AttentionAttr, b
 			bias = append(slices.Clip(bias), b.Input(Pages, tensor.I32, b.Axis(Pages)))
 		}
 	}
-	return q.Attention(k, v, in.Lo, in.Hi, a, bias...)
+	return q.Attention(k, v, in.KeyStart, in.KeyEnd, a, bias...)
 }
 
 func (b *Builder) cached(name string, x graph.Tensor) graph.Tensor {

@@ -52,7 +52,7 @@ func (b *Builder) Experts(e Experts, x graph.Tensor) graph.Tensor {
 	}
 	x = x.Reshape(n, ir.Static(1), in)
 	x = b.G.Of(b.G.IR().Broadcast(x.Value(), ir.Shape{n, k, in})).Reshape(rows, in)
-	each := b.Times(e.Chosen)
+	each := b.RepeatInterleave(e.Chosen)
 	both := each.stack(e, e.GateUp, e.Units, x, index, e.Gate, e.Up)
 	h := both[0].GLU(both[1], e.Activation)
 	y := each.stack(e, e.Downs, in.N, h, index, e.Down)[0]

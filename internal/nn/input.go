@@ -19,8 +19,8 @@ const (
 	Tokens     = "tokens"      // i32 [tokens]: ids
 	Positions  = "positions"   // i32 [tokens]: place in its own text
 	Places     = "places"      // i32 [tokens]: see [Builder.Places]
-	Lo         = "lo"          // i32 [tokens]: the first key that a token sees
-	Hi         = "hi"          // i32 [tokens]: end (exclusive) of the keys that a token sees
+	KeyStart   = "lo"          // i32 [tokens]: the first key that a token sees
+	KeyEnd     = "hi"          // i32 [tokens]: end (exclusive) of the keys that a token sees
 	End        = "end"         // i32 [tokens]: end (exclusive) of the keys of its own text
 	Labels     = "labels"      // i32 [tokens]: the label of a token
 	StepLabels = "step labels" // f32: how many labels the step has that the batch is part of
@@ -128,13 +128,13 @@ func (b *Builder) Inputs() []Input { return slices.Clone(b.inputs) }
 func (b *Builder) Tables() []Derived { return slices.Clone(b.derived) }
 
 // Text holds the inputs of text models: tokens of all texts, concatenated without padding.
-// Token i sees the keys [Lo[i], Hi[i]) of the same tokens or, with a cache, of the cache.
+// Token i sees the keys [KeyStart[i], KeyEnd[i]) of the same tokens or, with a cache, of the cache.
 type Text struct {
-	Tokens, Positions, Lo, Hi graph.Tensor // i32 [n]
+	Tokens, Positions, KeyStart, KeyEnd graph.Tensor // i32 [n]
 }
 
 // Text declares the inputs of a model of text.
-func (b *Builder) Text() Text { return b.text(Hi) }
+func (b *Builder) Text() Text { return b.text(KeyEnd) }
 
 // Document declares the inputs of a model whose tokens see all of their own text, including
 // later tokens. With a cache it fails with ErrInput, since later tokens would change the keys
@@ -163,8 +163,8 @@ func (b *Builder) Near(in Text, window int) Text {
 			},
 		})
 	}
-	in.Lo = bound(Lo, func(i, lo int) int { return max(lo, i-window+1) })
-	in.Hi = bound(End, func(i, end int) int { return min(end, i+window) })
+	in.KeyStart = bound(KeyStart, func(i, lo int) int { return max(lo, i-window+1) })
+	in.KeyEnd = bound(End, func(i, end int) int { return min(end, i+window) })
 	return in
 }
 
@@ -174,8 +174,8 @@ func (b *Builder) text(hi string) Text {
 	return Text{
 		Tokens:    b.Input(Tokens, tensor.I32, n),
 		Positions: b.Input(Positions, tensor.I32, n),
-		Lo:        b.Input(Lo, tensor.I32, n),
-		Hi:        b.Input(hi, tensor.I32, n),
+		KeyStart:  b.Input(KeyStart, tensor.I32, n),
+		KeyEnd:    b.Input(hi, tensor.I32, n),
 	}
 }
 

@@ -63,7 +63,7 @@ func TestPlaces(t *testing.T) {
 func TestNear(t *testing.T) {
 	b := nn.NewBuilder(graph.New(), noWeights{}, nn.Options{Bounds: map[string]int{nn.Tokens: 8}})
 	b.Near(b.Document(), 2)
-	given := arrays{nn.Lo: {0, 0, 0, 0, 4, 4}, nn.End: {4, 4, 4, 4, 6, 6}}
+	given := arrays{nn.KeyStart: {0, 0, 0, 0, 4, 4}, nn.End: {4, 4, 4, 4, 6, 6}}
 	want := map[string][]int32{"lo within 2": {0, 0, 1, 2, 4, 4}, "end within 2": {2, 3, 4, 4, 6, 6}}
 	for _, in := range b.Inputs() {
 		if w, ok := want[in.Name]; ok {

@@ -168,7 +168,7 @@ func (h Head) Hidden() graph.Tensor { return h.x }
 // Rows returns the head applied only to the rows index i32 [k] of its input.
 func (h Head) Rows(index graph.Tensor) Head {
 	if h.x.Valid() {
-		h.x, h.b = h.x.Gather(index), h.b.Pick(index)
+		h.x, h.b = h.x.Gather(index), h.b.IndexSelect(index)
 	}
 	return h
 }

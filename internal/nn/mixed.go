@@ -17,17 +17,17 @@ type rows struct {
 	times  int          // repeats of each row, adjacent to each other
 }
 
-// Pick returns the builder of layers whose input rows are the rows index i32 [k] of the input
+// IndexSelect returns the builder of layers whose input rows are the rows index i32 [k] of the input
 // of b's layers.
-func (b *Builder) Pick(index graph.Tensor) *Builder {
+func (b *Builder) IndexSelect(index graph.Tensor) *Builder {
 	c := *b
 	c.rows = &rows{parent: b.rows, index: index}
 	return &c
 }
 
-// Times returns the builder of layers whose input repeats each row of the input of b's layers
+// RepeatInterleave returns the builder of layers whose input repeats each row of the input of b's layers
 // n times, like torch's repeat_interleave.
-func (b *Builder) Times(n int) *Builder {
+func (b *Builder) RepeatInterleave(n int) *Builder {
 	c := *b
 	c.rows = &rows{parent: b.rows, times: n}
 	return &c

@@ -156,7 +156,7 @@ func floats(set *weights.Set, name string, shape ...int) ([]float32, error) {
 		return nil, fmt.Errorf("tensor %q: %w", name, err)
 	}
 	var out []float32
-	err = v.Use(func(data []byte) (err error) {
+	err = v.WithBytes(func(data []byte) (err error) {
 		x := tensor.Tensor{DType: d, Shape: shape, Data: data}
 		out, err = x.Float32s()
 		return err

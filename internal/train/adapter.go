@@ -23,14 +23,14 @@ func (r *Run) adapter() (*lora.State, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := p.Strict(); err != nil {
+		if err := p.CheckUsed(); err != nil {
 			return nil, err
 		}
 		r.warn(p.Warnings)
 		if err := r.affordable(p); err != nil {
 			return nil, err
 		}
-		return p.Begin(r.model, c.Seed)
+		return p.InitialState(r.model, c.Seed)
 	}
 	a, err := r.openAdapter(target)
 	if err != nil {
@@ -53,7 +53,7 @@ func (r *Run) adapter() (*lora.State, error) {
 	if err := report.Err(); err != nil {
 		return nil, err
 	}
-	if err := p.Complete(r.model.Fresh()); err != nil {
+	if err := p.CheckComplete(r.model.Fresh()); err != nil {
 		return nil, fmt.Errorf("train: init_adapter %s: %w", c.InitAdapter, err)
 	}
 	for _, t := range p.Targets {
@@ -65,7 +65,7 @@ func (r *Run) adapter() (*lora.State, error) {
 	if err := r.affordable(p); err != nil {
 		return nil, err
 	}
-	return p.Continue(a, r.model)
+	return p.StateOf(a, r.model)
 }
 
 // affordable rejects an adapter whose values, gradients and moments alone exceed the

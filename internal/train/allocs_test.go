@@ -37,7 +37,7 @@ func newStepper(t testing.TB, threads int, checkpointing bool) *stepper {
 	c.R, c.LoraDropout, c.TargetModules.Names = 4, 0.1, []string{"q_proj", "v_proj", "o_proj", "up_proj", "down_proj"}
 	p, err := lora.NewPlacement(c, lora.ModelOf(m.Config.ModelType, m.Modules()))
 	require.NoError(t, err)
-	s, err := p.Begin(m, 1)
+	s, err := p.InitialState(m, 1)
 	require.NoError(t, err)
 
 	file := filepath.Join(t.TempDir(), "rows.txt")

@@ -40,7 +40,7 @@ func (b *Base) New(ctx context.Context, c *config.Config, o Observer) (*Run, err
 	if err := validate(own); err != nil {
 		return nil, err
 	}
-	if tasks := config.SharedTasks(); !slices.Contains(tasks, string(own.Task)) {
+	if tasks := config.JobTasks(); !slices.Contains(tasks, string(own.Task)) {
 		return nil, fmt.Errorf("train: task: %w: found %s, expected %s: the model is opened for language", ErrTask, own.Task, suggest.Or(tasks))
 	}
 	return b.run(own, o).open(ctx, true)

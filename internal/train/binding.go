@@ -176,7 +176,7 @@ func weightsIdentity(m *model.Model) (string, error) {
 				return "", fmt.Errorf("train: %w", err)
 			}
 			fmt.Fprintf(h, "%q %v %v\n", name, v.DType, v.Shape)
-			err = v.Use(func(data []byte) error {
+			err = v.WithBytes(func(data []byte) error {
 				if len(data) <= wholeTensor {
 					h.Write(data)
 					return nil

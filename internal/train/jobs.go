@@ -88,7 +88,7 @@ func openJobs(ctx context.Context, c *config.Config, observe func(name string) O
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	each, err := c.Each()
+	each, err := c.JobConfigs()
 	if err != nil {
 		return nil, err
 	}

@@ -133,7 +133,7 @@ func (j *Jobs) mix(company []*job) (_ *mixed, err error) {
 		longest, all, recompute = max(longest, x.opts.MaxTokens), all+x.opts.MaxTokens, recompute || x.opts.Checkpointing
 		x.company.fused = true
 	}
-	m.slot, m.most = j.base.host.NewMix(slots...), max(longest, min(all, passTokens))
+	m.slot, m.most = j.base.host.NewMultiAdapter(slots...), max(longest, min(all, passTokens))
 	m.losses = make([]float32, m.most)
 	shared := trainer.Pass{Name: "train.jobs", Bounds: map[string]int{nn.Tokens: m.most}, RowKeys: true, Emit: emitRows, Gradients: ir.GradOptions{Checkpoint: recompute}}
 	m.draft, err = j.base.host.Plan(m.slot, shared.Spec(j.model))

@@ -39,7 +39,7 @@ func BenchmarkPictures(b *testing.B) {
 	c.TargetModules = lora.ModuleSet{Names: []string{"to_k", "to_q", "to_v", "to_out.0"}}
 	p, err := lora.NewPlacement(c, lora.ModelOf(m.Config.ModelType, m.Modules()))
 	require.NoError(b, err)
-	state, err := p.Begin(m, 1)
+	state, err := p.InitialState(m, 1)
 	require.NoError(b, err)
 	family := m.Config.Family.(dit.Transformer)
 	samples := []dit.Sample{randomPicture(family.Space())}

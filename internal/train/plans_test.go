@@ -190,7 +190,7 @@ func TestPlansOfPictures(t *testing.T) {
 				c.TargetModules = lora.ModuleSet{Names: []string{"to_k", "to_q", "to_v", "to_out.0"}}
 				p, err := lora.NewPlacement(c, lora.ModelOf(m.Config.ModelType, m.Modules()))
 				require.NoError(t, err)
-				state, err := p.Begin(m, 1)
+				state, err := p.InitialState(m, 1)
 				require.NoError(t, err)
 				require.Equal(t, of.trained, state.Params())
 				planner, err := train.NewPlanner(&null.Device{Precision: backend.BF16}, m, state)

@@ -47,7 +47,7 @@ func TestQuantizedSteps(t *testing.T) {
 		defer a.Close()
 		p, err := lora.NewPlacement(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
 		require.NoError(t, err)
-		s, err := p.Continue(a, m)
+		s, err := p.StateOf(a, m)
 		require.NoError(t, err)
 		e, err := train.NewEngine(ctx, testdevice.Open(t, backend.Options{}), m, s, train.EngineOptions{
 			MaxTokens: len(batches[0].Tokens()), Adam: trainer.Adam{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, MaxGradNorm: 1}, Checkpointing: checkpointing,
@@ -125,7 +125,7 @@ func TestQuantizedBaseStaysAsItIs(t *testing.T) {
 	c.InitLoraWeights = "pissa"
 	p, err := lora.NewPlacement(c, lora.ModelOf(m.Config.ModelType, m.Modules()))
 	require.NoError(t, err)
-	_, err = p.Begin(m, 1)
+	_, err = p.InitialState(m, 1)
 	require.ErrorIs(t, err, lora.ErrUnsupported)
 	require.ErrorContains(t, err, "is quantised")
 }

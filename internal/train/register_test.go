@@ -17,5 +17,5 @@ func TestRegister(t *testing.T) {
 	err := r.openTask(t.Context())
 	require.ErrorIs(t, err, ErrTask)
 	require.ErrorContains(t, err, `add the import _ "github.com/lorafuse/lorafuse/internal/train/task"`)
-	require.PanicsWithValue(t, "train: language is registered twice", func() { Register(config.Language, Task{}) })
+	require.PanicsWithValue(t, "train: language is registered twice", func() { Register(config.TaskLanguage, Task{}) })
 }

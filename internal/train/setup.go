@@ -172,7 +172,7 @@ func (r *Run) prepare() (p prepared, err error) {
 		return p, err
 	}
 	if c.Backend == backend.Auto && r.base == nil {
-		if err := backend.Passed(r.dev.Info().Backend); err != nil {
+		if err := backend.SkipReason(r.dev.Info().Backend); err != nil {
 			o.note("computing on %s: %v", r.dev.Info().Backend, err)
 		}
 	}

@@ -66,7 +66,7 @@ func taskCases(t *testing.T, task config.Task) (all []taskCase) {
 func (c taskCase) config(t *testing.T) *config.Config {
 	k := config.Default()
 	k.Model, k.OutputDir, k.InitAdapter = filepath.Join("../../testdata/encoders", c.Base), t.TempDir(), filepath.Join(c.dir, "init")
-	if k.Task = c.Task; c.Task == config.Embed {
+	if k.Task = c.Task; c.Task == config.TaskEmbedding {
 		k.Embedding.Scale = c.Scale
 	} else {
 		require.NoError(t, k.Set("classification.problem="+string(c.Problem)))
@@ -86,7 +86,7 @@ func (c taskCase) config(t *testing.T) *config.Config {
 // TestTaskTraces repeats the recorded runs: loss and norm of each step, and the adapter
 // at the end.
 func TestTaskTraces(t *testing.T) {
-	for _, task := range []config.Task{config.Embed, config.Classify} {
+	for _, task := range []config.Task{config.TaskEmbedding, config.TaskClassification} {
 		for _, c := range taskCases(t, task) {
 			t.Run(c.name, c.repeat)
 		}
@@ -97,7 +97,7 @@ func TestTaskTraces(t *testing.T) {
 // "all-linear" of PEFT adapts it. Sentence embeddings do not depend on the pooler: nothing
 // else changes, and its tensors are saved as they were.
 func TestIdlePooler(t *testing.T) {
-	cases := taskCases(t, config.Embed)
+	cases := taskCases(t, config.TaskEmbedding)
 	c := cases[slices.IndexFunc(cases, func(c taskCase) bool { return c.name == "pairs-bert" })]
 	a, err := lora.Load(filepath.Join(c.dir, "init"))
 	require.NoError(t, err)
@@ -174,7 +174,7 @@ func (c taskCase) requireFinal(t *testing.T, is *lora.Adapter, more int) {
 
 // begin opens the run as it began, from the parts of the library.
 func (c taskCase) begin(t *testing.T) (*train.Engine, *data.Loader) {
-	if c.Task == config.Classify {
+	if c.Task == config.TaskClassification {
 		return c.beginClassifier(t)
 	}
 	dir := filepath.Join("../../testdata/encoders", c.Base)
@@ -185,7 +185,7 @@ func (c taskCase) begin(t *testing.T) (*train.Engine, *data.Loader) {
 	require.NoError(t, err)
 	p, err := lora.NewPlacement(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
 	require.NoError(t, err)
-	s, err := p.Continue(a, m)
+	s, err := p.StateOf(a, m)
 	require.NoError(t, err)
 	transform, err := sentence.Read(dir)
 	require.NoError(t, err)
@@ -207,7 +207,7 @@ func (c taskCase) begin(t *testing.T) (*train.Engine, *data.Loader) {
 
 // TestTaskGradients compares the gradients of the first step.
 func TestTaskGradients(t *testing.T) {
-	for _, c := range append(taskCases(t, config.Embed), taskCases(t, config.Classify)...) {
+	for _, c := range append(taskCases(t, config.TaskEmbedding), taskCases(t, config.TaskClassification)...) {
 		t.Run(c.name, func(t *testing.T) {
 			e, l := c.begin(t)
 			for micro := range l.Micros(0) {
@@ -222,8 +222,8 @@ func TestTaskGradients(t *testing.T) {
 
 // TestTaskRefusesTokens: rows of token IDs alone are no pairs of texts.
 func TestTaskRefusesTokens(t *testing.T) {
-	for _, task := range []config.Task{config.Embed, config.Classify} {
-		c := taskCases(t, config.Embed)[0].config(t)
+	for _, task := range []config.Task{config.TaskEmbedding, config.TaskClassification} {
+		c := taskCases(t, config.TaskEmbedding)[0].config(t)
 		c.Task, c.InitAdapter = task, ""
 		c.Data.Train = config.Strings{"../../testdata/lm/llama/train/lora/batches.safetensors"}
 		_, err := train.New(t.Context(), c, train.Observer{})

@@ -97,7 +97,7 @@ func load(t *testing.T, modelDir, adapterDir string, o lora.CheckOptions) (*mode
 	p, err := lora.NewPlacement(a.Config, lora.ModelOf(m.Config.ModelType, m.Modules()))
 	require.NoError(t, err)
 	require.NoError(t, a.Check(p, o).Err())
-	s, err := p.Continue(a, m)
+	s, err := p.StateOf(a, m)
 	require.NoError(t, err)
 	return m, s
 }

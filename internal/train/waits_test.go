@@ -34,7 +34,7 @@ func adapted(t *testing.T, c *lora.Config) (*model.Model, *lora.State) {
 	c.R, c.TargetModules.Names = 4, []string{"q_proj", "v_proj"}
 	p, err := lora.NewPlacement(c, lora.ModelOf(m.Config.ModelType, m.Modules()))
 	require.NoError(t, err)
-	s, err := p.Begin(m, 1)
+	s, err := p.InitialState(m, 1)
 	require.NoError(t, err)
 	return m, s
 }
@@ -72,7 +72,7 @@ func steps(t *testing.T, dev backend.Device, dora bool, micros int, after func(s
 // may be under way each waits for the one that so many came before it. What DoRA makes
 // of the adapter is one run more.
 func TestAStepWaitsOnce(t *testing.T) {
-	for micros, waits := range map[int]int{1: 1, 2: 1, backend.Flights: 1, backend.Flights + 2: 3} {
+	for micros, waits := range map[int]int{1: 1, 2: 1, backend.MaxInFlight: 1, backend.MaxInFlight + 2: 3} {
 		for dora, more := range map[bool]int{false: 0, true: 1} {
 			dev := testdevice.Count(testdevice.Open(t, backend.Options{Threads: 1}))
 			steps(t, dev, dora, micros, func(step int) {
@@ -92,7 +92,7 @@ func TestLazyDeviceIsTheSame(t *testing.T) {
 	defer plain.Close()
 	none := func(int) {}
 	for _, dora := range []bool{false, true} {
-		const micros = backend.Flights + 2
+		const micros = backend.MaxInFlight + 2
 		losses, values := steps(t, plain, dora, micros, none)
 		lazily, others := steps(t, testdevice.NewLazy(t), dora, micros, none)
 		require.Equal(t, losses, lazily)

@@ -88,10 +88,10 @@ func New(f *safetensors.File) *Set {
 }
 
 // Place returns the given tensors of the file at path, which the file stores or from which
-// they are computed; see [safetensors.OpenPlaced]. why is a note for the user, returned by
+// they are computed; see [safetensors.OpenExternal]. why is a note for the user, returned by
 // Why.
-func Place(path string, tensors []safetensors.Placed, metadata map[string]string, why string) (*Set, error) {
-	f, err := safetensors.OpenPlaced(path, tensors, metadata)
+func Place(path string, tensors []safetensors.ExternalTensor, metadata map[string]string, why string) (*Set, error) {
+	f, err := safetensors.OpenExternal(path, tensors, metadata)
 	if err != nil {
 		return nil, err
 	}

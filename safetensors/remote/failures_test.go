@@ -86,7 +86,7 @@ func TestWhatPasses(t *testing.T) {
 				o.Stall = 100 * time.Millisecond
 			}
 			f := open(t, s, o)
-			require.NoError(t, lookup(t, f, "large").Use(func(data []byte) error {
+			require.NoError(t, lookup(t, f, "large").WithBytes(func(data []byte) error {
 				assert.True(t, bytes.Equal(large, data))
 				return nil
 			}))
@@ -113,7 +113,7 @@ func TestBrokenAnswersAreContinued(t *testing.T) {
 	}
 	v := lookup(t, f, "large")
 	_, offset, _ := v.Extent()
-	require.NoError(t, v.Use(func(data []byte) error {
+	require.NoError(t, v.WithBytes(func(data []byte) error {
 		assert.True(t, bytes.Equal(large, data))
 		return nil
 	}))
@@ -266,7 +266,7 @@ func TestChangedFile(t *testing.T) {
 			f := open(t, s, quick)
 			v := lookup(t, f, "small")
 			s.set(func() { c.change(s) })
-			err := v.Use(func(data []byte) error { assert.Equal(t, []byte{1, 254, 3}, data); return nil })
+			err := v.WithBytes(func(data []byte) error { assert.Equal(t, []byte{1, 254, 3}, data); return nil })
 			assert.Equal(t, 2, s.count())
 			if c.want == nil {
 				assert.NoError(t, err)
@@ -319,7 +319,7 @@ func TestContext(t *testing.T) {
 	v := lookup(t, f, "small")
 	hang.Store(true)
 	time.AfterFunc(20*time.Millisecond, cancel)
-	err = v.Use(func([]byte) error { return nil })
+	err = v.WithBytes(func([]byte) error { return nil })
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, 2, s.count(), "what the caller ends is not tried again")
 

@@ -128,7 +128,7 @@ func TestOpen(t *testing.T) {
 	assert.Equal(t, fmt.Sprintf("bytes=%d-%d", len(file)-3, len(file)-1), second.Get("Range"))
 	assert.Equal(t, `"v1"`, second.Get("If-Range"))
 
-	require.NoError(t, lookup(t, f, "large").Use(func(data []byte) error {
+	require.NoError(t, lookup(t, f, "large").WithBytes(func(data []byte) error {
 		assert.True(t, bytes.Equal(large, data))
 		return nil
 	}))
@@ -186,7 +186,7 @@ func TestParallelRanges(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
-			assert.NoError(t, lookup(t, f, "large").Use(func(data []byte) error {
+			assert.NoError(t, lookup(t, f, "large").WithBytes(func(data []byte) error {
 				assert.True(t, bytes.Equal(large, data))
 				return nil
 			}))

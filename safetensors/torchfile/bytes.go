@@ -11,7 +11,7 @@ import (
 // lender provides bytes of the file itself.
 type lender interface {
 	io.ReaderAt
-	Use(fn func(data []byte) error) error
+	WithBytes(fn func(data []byte) error) error
 	Close() error
 }
 
@@ -22,7 +22,7 @@ type storedBytes struct {
 }
 
 func (s storedBytes) withBytes(at, n int64, fn func([]byte) error) error {
-	return s.file.Use(func(data []byte) error { return fn(data[s.at+at:][:n]) })
+	return s.file.WithBytes(func(data []byte) error { return fn(data[s.at+at:][:n]) })
 }
 
 func (s storedBytes) Close() error { return s.file.Close() }

@@ -19,7 +19,7 @@ type spans interface {
 	Close() error
 }
 
-// Close closes the file that contains the storage; see safetensors.Placed.
+// Close closes the file that contains the storage; see safetensors.ExternalTensor.
 func (g *gather) Close() error { return g.from.Close() }
 
 // ReadAt gathers the bytes from offset off.

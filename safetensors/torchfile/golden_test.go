@@ -74,7 +74,7 @@ func equalTensors(t *testing.T, want, got *safetensors.View) {
 	t.Helper()
 	require.Equal(t, want.DType, got.DType, got.Name)
 	require.Equal(t, append([]int{}, want.Shape...), append([]int{}, got.Shape...), got.Name)
-	require.NoError(t, got.Use(func(data []byte) error {
+	require.NoError(t, got.WithBytes(func(data []byte) error {
 		assert.Equal(t, want.Bytes(), data, got.Name)
 		return nil
 	}))

@@ -188,7 +188,7 @@ type memory struct{ *bytes.Reader }
 
 func newMemory(data []byte) memory { return memory{bytes.NewReader(data)} }
 
-func (m memory) Use(fn func([]byte) error) error {
+func (m memory) WithBytes(fn func([]byte) error) error {
 	data := make([]byte, m.Size())
 	if _, err := m.ReadAt(data, 0); err != nil {
 		return err

@@ -92,12 +92,12 @@ func (c *checkpoint) open(in *inputFile) (*safetensors.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := make([]safetensors.Placed, len(tensors))
+	list := make([]safetensors.ExternalTensor, len(tensors))
 	for i := range tensors {
 		t := &tensors[i]
-		list[i] = safetensors.Placed{Name: t.name, DType: t.dtype, Shape: t.shape, Offset: t.offset, Reader: readers[i]}
+		list[i] = safetensors.ExternalTensor{Name: t.name, DType: t.dtype, Shape: t.shape, Offset: t.offset, Reader: readers[i]}
 	}
-	f, err := safetensors.OpenPlaced(in.path, list, map[string]string{"format": "pt"})
+	f, err := safetensors.OpenExternal(in.path, list, map[string]string{"format": "pt"})
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ type whole struct {
 
 func wholeFile(in *inputFile) (lender, error) {
 	const name = "file"
-	f, err := safetensors.OpenPlaced(in.path, []safetensors.Placed{{Name: name, DType: safetensors.U8, Shape: []int{int(in.size)}}}, nil)
+	f, err := safetensors.OpenExternal(in.path, []safetensors.ExternalTensor{{Name: name, DType: safetensors.U8, Shape: []int{int(in.size)}}}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -79,7 +79,7 @@ func TestClose(t *testing.T) {
 		require.NoError(t, err)
 		for _, tensor := range f.Names() {
 			v := lookUp(t, f, tensor)
-			require.NoError(t, v.Use(func([]byte) error {
+			require.NoError(t, v.WithBytes(func([]byte) error {
 				require.ErrorIs(t, f.Close(), safetensors.ErrInUse)
 				return nil
 			}))
@@ -105,7 +105,7 @@ func TestTruncatedWhileOpen(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, os.Truncate(path, 0))
 		for _, tensor := range []string{"transposed", "rows"} {
-			err := lookUp(t, f, tensor).Use(func(data []byte) error {
+			err := lookUp(t, f, tensor).WithBytes(func(data []byte) error {
 				_ = bytes.Clone(data)
 				return nil
 			})

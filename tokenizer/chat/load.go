@@ -33,14 +33,14 @@ func Find(file string, tokens map[string]string, dirs ...string) (*Template, err
 		} else if err != nil {
 			return nil, err
 		}
-		return template.OrTokens(tokens), nil
+		return template.WithDefaultTokens(tokens), nil
 	}
 	return nil, nil
 }
 
-// OrTokens returns t with tokens as its special tokens if its folder defines
+// WithDefaultTokens returns t with tokens as its special tokens if its folder defines
 // none.
-func (t *Template) OrTokens(tokens map[string]string) *Template {
+func (t *Template) WithDefaultTokens(tokens map[string]string) *Template {
 	if len(t.tokens) > 0 {
 		return t
 	}

@@ -25,7 +25,7 @@ func TestDefaults(t *testing.T) {
 	c, err := Parse("c.yaml", []byte(least))
 	require.NoError(t, err)
 	want := &Config{
-		Model: "m", OutputDir: "output", Task: Language, Embedding: Embedding{Scale: 20}, Preference: Preference{Beta: 0.1},
+		Model: "m", OutputDir: "output", Task: TaskLanguage, Embedding: Embedding{Scale: 20}, Preference: Preference{Beta: 0.1},
 		Classification: Classification{Problem: data.SingleLabel},
 		Diffusion:      Diffusion{Timesteps: "none", LogitStd: 1, ModeScale: 1.29, SigmoidScale: 1, Shift: 3, Weighting: "none", Guidance: 1, DrawSamples: true},
 		Adapter:        Adapter{R: 8, LoraAlpha: 8, Bias: "none", InitLoraWeights: "true", TaskType: "CAUSAL_LM"},
@@ -118,13 +118,13 @@ func TestTask(t *testing.T) {
 		peft string
 	}
 	for yaml, want := range map[string]names{
-		"": {Language, "CAUSAL_LM"}, "task: embedding\n": {Embed, "FEATURE_EXTRACTION"}, "task: classification\n": {Classify, "SEQ_CLS"},
-		"adapter: {task_type: SEQ_CLS}\n":                               {Classify, "SEQ_CLS"},
-		"adapter: {task_type: FEATURE_EXTRACTION}\n":                    {Embed, "FEATURE_EXTRACTION"},
-		"task: embedding\nadapter: {task_type: FEATURE_EXTRACTION}\n":   {Embed, "FEATURE_EXTRACTION"},
-		"task: embedding\ninit_adapter: x\n":                            {Embed, "FEATURE_EXTRACTION"},
-		"init_adapter: x\nadapter: {task_type: FEATURE_EXTRACTION}\n":   {Embed, "FEATURE_EXTRACTION"},
-		"task: embedding\nembedding: {scale: 30}\ndata: {train: [x]}\n": {Embed, "FEATURE_EXTRACTION"},
+		"": {TaskLanguage, "CAUSAL_LM"}, "task: embedding\n": {TaskEmbedding, "FEATURE_EXTRACTION"}, "task: classification\n": {TaskClassification, "SEQ_CLS"},
+		"adapter: {task_type: SEQ_CLS}\n":                               {TaskClassification, "SEQ_CLS"},
+		"adapter: {task_type: FEATURE_EXTRACTION}\n":                    {TaskEmbedding, "FEATURE_EXTRACTION"},
+		"task: embedding\nadapter: {task_type: FEATURE_EXTRACTION}\n":   {TaskEmbedding, "FEATURE_EXTRACTION"},
+		"task: embedding\ninit_adapter: x\n":                            {TaskEmbedding, "FEATURE_EXTRACTION"},
+		"init_adapter: x\nadapter: {task_type: FEATURE_EXTRACTION}\n":   {TaskEmbedding, "FEATURE_EXTRACTION"},
+		"task: embedding\nembedding: {scale: 30}\ndata: {train: [x]}\n": {TaskEmbedding, "FEATURE_EXTRACTION"},
 	} {
 		if !strings.Contains(yaml, "data:") {
 			yaml = least + yaml
@@ -216,7 +216,7 @@ func TestDefaultsDecode(t *testing.T) {
 // they went in.
 func TestWords(t *testing.T) {
 	typed := map[string][]string{
-		"task": Tasks(), "classification.problem": data.Problems(), "schedule": schedule.Kinds(), "on_nan": {"stop", "skip"}, "precision": backend.Precisions(), "pack": backend.Packs(), "load": backend.Loads(),
+		"task": Tasks(), "classification.problem": data.Problems(), "schedule": schedule.Kinds(), "on_nan": {"stop", "skip"}, "precision": backend.Precisions(), "pack": backend.PackModes(), "load": backend.LoadModes(),
 		"quantize": quant.Methods(), "data.format": data.Formats(), "data.train_on": data.TrainOns(), "data.on_too_long": data.TooLongs(),
 	}
 	for _, k := range Keys() {
@@ -340,7 +340,7 @@ func TestPreference(t *testing.T) {
 	for range 20 {
 		c, err := Parse("c.yaml", []byte("model: m\ndata: {train: t.jsonl}\nadapter: {task_type: CAUSAL_LM}\n"))
 		require.NoError(t, err)
-		require.Equal(t, Language, c.Task)
+		require.Equal(t, TaskLanguage, c.Task)
 	}
 	c, err := Parse("c.yaml", []byte("model: m\ndata: {train: t.jsonl, chat_template: x}\ntask: preference\npreference: {beta: 0.5}\n"))
 	require.NoError(t, err)
@@ -351,7 +351,7 @@ func TestPreference(t *testing.T) {
 
 // TestSharedTasks: runs of a task that needs a model of its own cannot be jobs.
 func TestSharedTasks(t *testing.T) {
-	require.Equal(t, []string{"language", "preference"}, SharedTasks())
+	require.Equal(t, []string{"language", "preference"}, JobTasks())
 	_, err := Parse("c.yaml", []byte("model: m\ntask: embedding\ndata: {train: t.jsonl}\njobs: [{name: a}]\n"))
 	require.ErrorContains(t, err, "jobs[a].task: found embedding, expected language or preference, which jobs can learn")
 }
@@ -362,7 +362,7 @@ func TestMoveOutput(t *testing.T) {
 	c.OutputDir = "out"
 	c.MoveOutput("elsewhere")
 	require.Equal(t, []string{"elsewhere", ""}, []string{c.OutputDir, c.Diffusion.Cache})
-	c.OutputDir, c.Task = "out", Diffuse
+	c.OutputDir, c.Task = "out", TaskDiffusion
 	c.MoveOutput("elsewhere")
 	require.Equal(t, []string{"elsewhere", filepath.Join("out", "cache")}, []string{c.OutputDir, c.Diffusion.Cache})
 }

@@ -56,7 +56,7 @@ sample_steps: 20
 		read, err := Parse("again.yaml", again)
 		require.NoError(t, err)
 		for _, c := range []*Config{c, read} {
-			assert.Equal(t, Diffuse, c.Task)
+			assert.Equal(t, TaskDiffusion, c.Task)
 			assert.Equal(t, "Qwen/Qwen-Image", c.Model)
 			assert.Equal(t, "pictures", c.Diffusion.Images)
 			assert.Equal(t, "before", c.Diffusion.Controls)

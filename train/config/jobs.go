@@ -62,8 +62,8 @@ func (j Jobs) MarshalYAML() (any, error) {
 	return j.nodes, nil
 }
 
-// Each returns the validated configuration of each job as a run of its own. Errors name the job.
-func (c *Config) Each() ([]Job, error) {
+// JobConfigs returns the validated configuration of each job as a run of its own. Errors name the job.
+func (c *Config) JobConfigs() ([]Job, error) {
 	var all []Job
 	names, dirs := map[string]bool{}, map[string]string{}
 	for i, n := range c.Jobs.nodes {
@@ -171,13 +171,13 @@ func (c *Config) replace(given map[string]bool, key, other string) {
 
 // validateJobs checks the jobs, and rejects keys that only a single run can have.
 func (c *Config) validateJobs() error {
-	jobs, err := c.Each()
+	jobs, err := c.JobConfigs()
 	if err != nil {
 		return err
 	}
 	for _, job := range jobs {
 		if !job.Task.definition().shared {
-			return &Error{c.places["jobs"], fmt.Sprintf("jobs[%s].task", job.Name), fmt.Sprintf("found %s, expected %s, which jobs can learn", job.Task, suggest.Or(SharedTasks())), ErrConflict}
+			return &Error{c.places["jobs"], fmt.Sprintf("jobs[%s].task", job.Name), fmt.Sprintf("found %s, expected %s, which jobs can learn", job.Task, suggest.Or(JobTasks())), ErrConflict}
 		}
 	}
 	switch {

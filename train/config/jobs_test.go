@@ -23,7 +23,7 @@ jobs:
 `), "schedule=cosine")
 	require.NoError(t, err)
 	require.Equal(t, 2, c.Jobs.Len())
-	jobs, err := c.Each()
+	jobs, err := c.JobConfigs()
 	require.NoError(t, err)
 	a, b := jobs[0], jobs[1]
 	require.Equal(t, []string{"a", "b"}, []string{a.Name, b.Name})

@@ -66,8 +66,8 @@ func taskRules() (all []rule) {
 // Tasks lists the names of all tasks.
 func Tasks() []string { return tasksThat(func(*definition) bool { return true }) }
 
-// SharedTasks lists the names of the tasks whose runs may share a model, such as jobs.
-func SharedTasks() []string { return tasksThat(func(d *definition) bool { return d.shared }) }
+// JobTasks lists the names of the tasks whose runs may share a model, such as jobs.
+func JobTasks() []string { return tasksThat(func(d *definition) bool { return d.shared }) }
 
 // UnmarshalText reads the name of a task. It fails with ErrValue.
 func (t *Task) UnmarshalText(text []byte) error {

@@ -7,11 +7,11 @@ import (
 	"github.com/lorafuse/lorafuse/internal/data"
 )
 
-// Classify is the task of classifiers: labels of texts.
-const Classify Task = "classification"
+// TaskClassification is the task of classifiers: labels of texts.
+const TaskClassification Task = "classification"
 
 var classification = definition{
-	name: Classify, adapter: "SEQ_CLS", texts: true,
+	name: TaskClassification, adapter: "SEQ_CLS", texts: true,
 	doc:     "the label of a text or of a pair of texts (rows of text, optional text_pair, and label), by a head on the model (AutoModelForSequenceClassification). The head is trained and saved with the adapter; if the checkpoint has none, it is initialized randomly from seed.",
 	section: "For task: classification. Labels and loss, as in transformers for the problem_type of the same name.",
 	rows: func(c *Config, o *data.Options) {

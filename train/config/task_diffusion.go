@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Diffuse is the task of diffusion transformers: pictures.
-const Diffuse Task = "diffusion"
+// TaskDiffusion is the task of diffusion transformers: pictures.
+const TaskDiffusion Task = "diffusion"
 
 var diffusion = definition{
-	name:    Diffuse,
+	name:    TaskDiffusion,
 	doc:     "a diffusion transformer, on pictures with captions; model is a folder in the layout of diffusers, with model_index.json, or of a transformer alone.",
 	section: "For task: diffusion, by flow matching. A step has batch_size times gradient_accumulation_steps pictures; pictures of a micro-batch have the same size, and an incomplete micro-batch counts with its actual number. The loss is the mean squared error of the transformer, averaged over the pictures of a step. Key names of other trainers are accepted too: img_dir, rank (which also sets alpha), max_train_steps and more.",
 	rules: []rule{

@@ -2,22 +2,22 @@ package config
 
 import "github.com/lorafuse/lorafuse/internal/data"
 
-// Language is the task of language models: the next token of texts.
-const Language Task = "language"
+// TaskLanguage is the task of language models: the next token of texts.
+const TaskLanguage Task = "language"
 
 var language = definition{
-	name: Language, adapter: "CAUSAL_LM", texts: true, chats: true, shared: true,
+	name: TaskLanguage, adapter: "CAUSAL_LM", texts: true, chats: true, shared: true,
 	doc: "next-token prediction on texts.",
 	rules: []rule{
-		{"data.packing", func(c *Config) bool { return c.Data.Packing && c.Task != Language },
+		{"data.packing", func(c *Config) bool { return c.Data.Packing && c.Task != TaskLanguage },
 			"packs texts of language (task: language) alone"},
-		{"data.train_on", func(c *Config) bool { return c.Data.TrainOn != "answer" && c.Task != Language },
+		{"data.train_on", func(c *Config) bool { return c.Data.TrainOn != "answer" && c.Task != TaskLanguage },
 			"belongs to task: language"},
 		{"data.format", func(c *Config) bool {
-			return c.Task != Language && c.Data.Format != "auto" && c.Data.Format != "jsonl"
+			return c.Task != TaskLanguage && c.Data.Format != "auto" && c.Data.Format != "jsonl"
 		}, "expected jsonl, the format of rows that are read whole"},
 		{"data.document_separator", func(c *Config) bool {
-			return c.Data.DocumentSeparator != "" && (c.Task != Language || c.Data.Format == data.FormatJSONL || c.Data.Format == data.FormatTokens)
+			return c.Data.DocumentSeparator != "" && (c.Task != TaskLanguage || c.Data.Format == data.FormatJSONL || c.Data.Format == data.FormatTokens)
 		}, "belongs to plain text"},
 	},
 }

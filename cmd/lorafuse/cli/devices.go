@@ -74,7 +74,7 @@ const minWatch = 10 * time.Millisecond
 
 func listDevices() deviceList {
 	list := deviceList{Devices: []backend.Info{}, Unavailable: []absentDevice{}}
-	present := backend.Names()
+	present := backend.Registered()
 	for _, name := range present {
 		infos, err := backend.Devices(name)
 		if err == nil && len(infos) == 0 {

@@ -248,7 +248,7 @@ func (w *writer) generate(ctx context.Context, ids []int32, each func(generate.T
 func (w *writer) options(sequence uint64) (o generate.GenerateOptions, err error) {
 	o = generate.GenerateOptions{
 		MaxNewTokens: w.newTokens, Sampler: w.sampler, Stop: w.flags.stop,
-		Decoder: w.tokenizer.NewStream(!w.flags.raw), EOS: w.tokenizer.Ends(w.session.model.Config.EOS),
+		Decoder: w.tokenizer.NewStream(!w.flags.raw), EOS: w.tokenizer.StopTokens(w.session.model.Config.EOS),
 	}
 	o.Sampler.Sequence = sequence
 	o.Grammar, err = w.shape.matcher()

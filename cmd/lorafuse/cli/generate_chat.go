@@ -78,7 +78,7 @@ func (w *writer) setAdapter(ctx context.Context, dir string) error {
 			return err
 		}
 		adapter = a
-		if state, err = p.Continue(a, s.model); err != nil {
+		if state, err = p.StateOf(a, s.model); err != nil {
 			a.Close()
 			return err
 		}

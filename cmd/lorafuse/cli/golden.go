@@ -83,7 +83,7 @@ func someNames(names []string) string {
 // tokenIDs reads whole numbers as token ids.
 func (g *golden) tokenIDs(v *safetensors.View) ([]int32, error) {
 	var ids []int32
-	err := v.Use(func(data []byte) error {
+	err := v.WithBytes(func(data []byte) error {
 		for i := 0; i < len(data); i += v.DType.Bits() / 8 {
 			id := integer(data[i:i+v.DType.Bits()/8], v.DType)
 			if id < 0 || id > math.MaxInt32 {
@@ -119,7 +119,7 @@ func (g *golden) logits(row int) ([]float32, error) {
 		return nil, err
 	}
 	out := make([]float32, g.length*g.vocab)
-	return out, v.Use(func(data []byte) error { return tensor.ToFloat32(out, data, d) })
+	return out, v.WithBytes(func(data []byte) error { return tensor.ToFloat32(out, data, d) })
 }
 
 func (g *golden) close() { g.file.Close() }

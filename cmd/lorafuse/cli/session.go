@@ -29,7 +29,7 @@ type modelFlags struct {
 	precision backend.Precision
 	quantize  quant.Method // only if the command has the flag
 	pack      backend.Pack
-	load      backend.Load
+	load      backend.LoadMode
 	invariant bool
 	profile   string // folder; only if the command has the flag
 	part      model.Part
@@ -53,8 +53,8 @@ func (f *modelFlags) modelFlag(c *cobra.Command) {
 func (f *modelFlags) machineFlags(c *cobra.Command) {
 	c.Flags().StringVar(&f.backend, "backend", backend.Auto, "device: "+backend.Choices)
 	choose(c.Flags(), &f.precision, "precision", backend.AutoPrecision.String(), backend.Precisions(), "precision of matrix multiplications: auto (f32 on the CPU, bf16 on CUDA), f32, or bf16 if that is faster on the device")
-	choose(c.Flags(), &f.pack, "pack", backend.PackNever.String(), backend.Packs(), "packed copies of the weights, for speed: never, always, or auto (if they gain 3 % and fit half of the free memory); results are the same")
-	choose(c.Flags(), &f.load, "load", backend.LoadAuto.String(), backend.Loads(), loadUsage)
+	choose(c.Flags(), &f.pack, "pack", backend.PackNever.String(), backend.PackModes(), "packed copies of the weights, for speed: never, always, or auto (if they gain 3 % and fit half of the free memory); results are the same")
+	choose(c.Flags(), &f.load, "load", backend.LoadAuto.String(), backend.LoadModes(), loadUsage)
 	c.Flags().BoolVar(&f.invariant, "batch-invariant", false, invariantUsage)
 	c.Flags().IntVar(&f.threads, "threads", 0, "threads of the CPU backend; 0 means one per core; results do not depend on it")
 }
@@ -109,7 +109,7 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 	if s.adapter, p, err = a.openAdapter(f.adapter, s.model); err != nil {
 		return nil, err
 	}
-	if s.state, err = p.Continue(s.adapter, s.model); err != nil {
+	if s.state, err = p.StateOf(s.adapter, s.model); err != nil {
 		return s, err
 	}
 	s.state.KeepTypes(s.adapter)
@@ -133,7 +133,7 @@ func (a *app) openDevice(f *modelFlags, o backend.Options) (backend.Device, erro
 		return nil, err
 	}
 	if f.backend == backend.Auto {
-		if err := backend.Passed(dev.Info().Backend); err != nil {
+		if err := backend.SkipReason(dev.Info().Backend); err != nil {
 			a.note("note     computing on %s: %v", dev.Info().Backend, err)
 		}
 	}
@@ -187,10 +187,10 @@ func (a *app) openModel(ctx context.Context, f *modelFlags) (*model.Model, error
 func (f *modelFlags) openPart(dir string) (*model.Model, error) {
 	if f.adapter != "" {
 		c, err := lora.ReadConfig(f.adapter)
-		if err == nil && c.Classifies() && !f.classifies {
+		if err == nil && c.IsClassifier() && !f.classifies {
 			return nil, fmt.Errorf("%s: adapter %s is one of a classifier (task_type %s), which lorafuse eval runs and lorafuse merge puts into its model", f.command, f.adapter, lora.SequenceClassification)
 		}
-		if err == nil && c.Classifies() {
+		if err == nil && c.IsClassifier() {
 			return classify.OpenModel(dir, f.adapter)
 		}
 	}

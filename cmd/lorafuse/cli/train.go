@@ -27,7 +27,7 @@ type trainFlags struct {
 	json   bool
 	memory config.Bytes
 	pack   backend.Pack
-	load   backend.Load
+	load   backend.LoadMode
 	text   func(flag string) string // returns the value of a dedicated flag, or "" if it is not set
 
 	profile string
@@ -88,8 +88,8 @@ was never interrupted.`,
 	flags.BoolVar(&f.dryRun, "dry-run", false, "read everything, print the memory plan and stop before the first step")
 	flags.BoolVar(&f.keys, "keys", false, "print the configuration keys, like lorafuse config")
 	flags.Var(&word{to: &f.memory, takes: "bytes, such as 8GiB"}, "memory", "memory limit, such as 4GiB (key memory)")
-	choose(flags, &f.pack, "pack", "", backend.Packs(), "packed copies of frozen weights: never, auto or always (key pack)")
-	choose(flags, &f.load, "load", "", backend.Loads(), "upload method for devices with their own memory: auto, ring, register or plain (key load)")
+	choose(flags, &f.pack, "pack", "", backend.PackModes(), "packed copies of frozen weights: never, auto or always (key pack)")
+	choose(flags, &f.load, "load", "", backend.LoadModes(), "upload method for devices with their own memory: auto, ring, register or plain (key load)")
 	flags.StringVar(&f.profile, "profile", "", profileUsage)
 	flags.StringVar(&f.metrics, "metrics-addr", "", "address of Prometheus metrics during the run, such as :9400")
 	flags.BoolVar(&f.json, "json", false, "print the summary as JSON")

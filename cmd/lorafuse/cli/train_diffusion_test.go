@@ -24,7 +24,7 @@ func TestToUse(t *testing.T) {
 	l := newLab(t)
 	file := l.write("own.safetensors", floats("x", []float32{1}, 1))
 	c := config.Default()
-	c.Task, c.Model = config.Diffuse, "flux"
+	c.Task, c.Model = config.TaskDiffusion, "flux"
 	assert.Equal(t, `draw --model flux --adapter out --prompt "..." --output picture.png`, toUse(c, "out"))
 	c.Diffusion.Transformer, c.Diffusion.TransformerConfig = "own.safetensors", "own.json"
 	assert.Equal(t, `draw --model flux --transformer own.safetensors --transformer-config own.json --adapter out --prompt "..." --output picture.png`, toUse(c, "out"))

@@ -21,7 +21,7 @@ func (a *app) runJobs(ctx context.Context, c *config.Config, file string, f *tra
 	if f.dryRun {
 		return a.dryRunJobs(ctx, c, f.json)
 	}
-	each, err := c.Each()
+	each, err := c.JobConfigs()
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func (s *suite) engine(ctx context.Context, k engineKind) (*engine, error) {
 		if err != nil {
 			return nil, err
 		}
-		if state, err = p.Begin(s.model, 1); err != nil {
+		if state, err = p.InitialState(s.model, 1); err != nil {
 			return nil, err
 		}
 	}
@@ -154,7 +154,7 @@ func (s *suite) readLoop(context.Context) (bench.Sampler, error) {
 		}
 		l.buffers = append(l.buffers, b)
 	}
-	l.Sampler = bench.Repeat(func(context.Context) error { return l.device.Read(l.buffers) }, s.machine.Stretch())
+	l.Sampler = bench.Repeat(func(context.Context) error { return l.device.Read(l.buffers) }, s.machine.MinDuration())
 	return l, nil
 }
 

@@ -129,5 +129,5 @@ func (s *suite) adapter(m *model.Model) (*lora.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.Begin(m, 1)
+	return p.InitialState(m, 1)
 }

@@ -20,7 +20,7 @@ func opWiden(t *task) (func() (func() error, error), error) {
 		}
 		rest := wide
 		for _, v := range views {
-			err := v.Use(func(data []byte) error { return tensor.ToFloat32(rest[:len(data)/2], data, tensor.BF16) })
+			err := v.WithBytes(func(data []byte) error { return tensor.ToFloat32(rest[:len(data)/2], data, tensor.BF16) })
 			if err != nil {
 				return nil, err
 			}

@@ -83,15 +83,15 @@ func (m *Machine) hold() {
 	}
 }
 
-// Stretch returns the minimum duration of a sample.
-func (m *Machine) Stretch() time.Duration {
+// MinDuration returns the minimum duration of a sample.
+func (m *Machine) MinDuration() time.Duration {
 	if m.Once {
 		return 0
 	}
 	if m.Quick {
-		return Stretch / 10
+		return MinSample / 10
 	}
-	return Stretch
+	return MinSample
 }
 
 // measurePeaks measures the peaks again, if the devices support it.
@@ -143,7 +143,7 @@ func (m *Machine) Task(row *bench.Row, p backend.Precision, spec func() Spec) be
 			flops, bytes := x.Cost()
 			row.Flops, row.Bytes = float64(flops), int64(bytes)
 		}
-		return x.Sampler(m.Stretch()), nil
+		return x.Sampler(m.MinDuration()), nil
 	}}
 }
 

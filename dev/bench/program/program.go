@@ -159,8 +159,8 @@ func (p *Program) Close() error {
 	return p.exe.Close()
 }
 
-// Stretch is the minimum duration of a sample. It makes clock error and the wake-up of workers negligible.
-const Stretch = 5 * time.Millisecond
+// MinSample is the minimum duration of a sample. It makes clock error and the wake-up of workers negligible.
+const MinSample = 5 * time.Millisecond
 
 // Sampler returns a Sampler of p's run time, with samples of the given duration. Closing it closes p.
 func (p *Program) Sampler(stretch time.Duration) bench.Sampler {

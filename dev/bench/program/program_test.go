@@ -41,7 +41,7 @@ func TestProgram(t *testing.T) {
 	assert.Equal(t, 2*2*3*9+4*3, flops)
 	assert.Equal(t, 4*6+2*27+4*18+2*12+4*4+4*12, bytes)
 	assert.ElementsMatch(t, []ir.Op{ir.Gemm, ir.GatherRows}, p.Launches())
-	s := p.Sampler(Stretch)
+	s := p.Sampler(MinSample)
 	for range 2 {
 		seconds, err := s.Sample(t.Context())
 		require.NoError(t, err)

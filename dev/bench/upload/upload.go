@@ -109,7 +109,7 @@ func tasksOf(m *program.Machine, shape checkpoint.Shape, dir string) []bench.Tas
 		pinned.Bytes = mine.Bytes
 		return &copying{meter, pinned}, nil
 	}}}
-	for _, way := range []backend.Load{backend.LoadRing, backend.LoadRegister, backend.LoadPlain} {
+	for _, way := range []backend.LoadMode{backend.LoadRing, backend.LoadRegister, backend.LoadPlain} {
 		r := row(ours, "by "+way.String())
 		tasks = append(tasks, bench.Task{Row: r, Begin: func(context.Context) (bench.Sampler, error) {
 			if err := made(); err != nil {

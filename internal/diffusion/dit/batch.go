@@ -94,8 +94,8 @@ func (l layout) setText(b *data.Batch, samples []Sample, seen func(p Prompt, tok
 	b.SetFloats(Text, text)
 	b.SetInts(TextRows, rows)
 	b.SetInts(ImageRows, images)
-	b.SetInts(nn.Lo, lo)
-	b.SetInts(nn.Hi, hi)
+	b.SetInts(nn.KeyStart, lo)
+	b.SetInts(nn.KeyEnd, hi)
 }
 
 // setPooled sets the pooled text embeddings of a batch.

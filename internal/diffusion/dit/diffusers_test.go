@@ -80,7 +80,7 @@ func trainAll(t *testing.T, g golden, dir string, relative float64, near func(wa
 	c.R, c.LoraAlpha, c.TargetModules = 2, 4, lora.ModuleSet{Pattern: lora.AllLinear}
 	p, err := lora.NewPlacement(c, lora.ModelOf("", m.Modules()))
 	require.NoError(t, err)
-	state, err := p.Begin(m, 1)
+	state, err := p.InitialState(m, 1)
 	require.NoError(t, err)
 	require.Len(t, f.Names(), len(state.Values)+1)
 	for _, x := range state.Values {

@@ -42,8 +42,8 @@ const (
 )
 
 // Names of axes. A program has a fixed number of samples (nn.Builder.Size); each run sets the
-// other axes, which count per sample. The axis of all tokens of a sample is nn.Tokens; nn.Lo
-// and nn.Hi are the bounds of the keys to which a token attends.
+// other axes, which count per sample. The axis of all tokens of a sample is nn.Tokens; nn.KeyStart
+// and nn.KeyEnd are the bounds of the keys to which a token attends.
 const (
 	Samples         = "samples"
 	ImageTokens     = "image tokens"

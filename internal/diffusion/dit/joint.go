@@ -30,7 +30,7 @@ func newJoint(b *nn.Builder, heads, headDim int) joint {
 	j.textRows = b.Input(TextRows, tensor.I32, j.text.rows())
 	j.imageRows = b.Input(ImageRows, tensor.I32, j.image.rows())
 	j.table = b.Input(Rotary, tensor.F32, j.rows(), ir.Static(headDim))
-	j.lo, j.hi = b.Input(nn.Lo, tensor.I32, j.rows()), b.Input(nn.Hi, tensor.I32, j.rows())
+	j.lo, j.hi = b.Input(nn.KeyStart, tensor.I32, j.rows()), b.Input(nn.KeyEnd, tensor.I32, j.rows())
 	return j
 }
 

@@ -111,8 +111,8 @@ func (m *QwenImage21) setTokens(b *data.Batch, l layout, samples []Sample) {
 	b.SetFloats(Text, x.text)
 	b.SetInts(TextRows, x.textRows)
 	b.SetInts(ImageRows, x.imageRows)
-	b.SetInts(nn.Lo, x.lo)
-	b.SetInts(nn.Hi, x.hi)
+	b.SetInts(nn.KeyStart, x.lo)
+	b.SetInts(nn.KeyEnd, x.hi)
 	if m.ClearPrefix {
 		b.SetInts(tokenConditions, x.of)
 	}

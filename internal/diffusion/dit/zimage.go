@@ -132,7 +132,7 @@ func (z *ZImage) Build(_ *model.Config, b *nn.Builder) model.Outputs {
 	text := keyedStream{stream: newStream(b, filledText)}
 	joint := keyedStream{stream: newStream(b, nn.Tokens)}
 	joint.table = b.Input(Rotary, tensor.F32, joint.rows(), ir.Static(z.Width/z.Heads))
-	joint.lo, joint.hi = b.Input(nn.Lo, tensor.I32, joint.rows()), b.Input(nn.Hi, tensor.I32, joint.rows())
+	joint.lo, joint.hi = b.Input(nn.KeyStart, tensor.I32, joint.rows()), b.Input(nn.KeyEnd, tensor.I32, joint.rows())
 	imageAt, textAt := b.Input(imagePlaces, tensor.I32, image.rows()), b.Input(textPlaces, tensor.I32, text.rows())
 	image.table, text.table = joint.table.Gather(imageAt), joint.table.Gather(textAt)
 	image.lo, image.hi = b.Input(imageLo, tensor.I32, image.rows()), b.Input(imageHi, tensor.I32, image.rows())

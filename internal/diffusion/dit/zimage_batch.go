@@ -118,7 +118,7 @@ func (z *ZImage) setTokens(b *data.Batch, l zImageLayout, samples []Sample) {
 	b.SetInts(ImageRows, imageRows)
 	b.SetInts(imagePlaces, places[0])
 	b.SetInts(textPlaces, places[1])
-	sees.set(b, nn.Lo, nn.Hi)
+	sees.set(b, nn.KeyStart, nn.KeyEnd)
 	seesImage.set(b, imageLo, imageHi)
 	seesText.set(b, textLo, textHi)
 	b.SetFloats(Rotary, z.rotary(l, samples))

@@ -108,7 +108,7 @@ func (f *file) fail(is error, format string, args ...any) error {
 
 // set returns the tensors under their diffusers names. It takes ownership of the file.
 func (f *file) set() (*weights.Set, error) {
-	placed := make([]safetensors.Placed, len(f.parts))
+	placed := make([]safetensors.ExternalTensor, len(f.parts))
 	shared, widened := false, ""
 	for i := range f.parts {
 		p := &f.parts[i]

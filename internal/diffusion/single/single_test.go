@@ -49,7 +49,7 @@ func read(t testing.TB, dir string) []safetensors.Entry {
 		v, err := set.Lookup(name)
 		require.NoError(t, err)
 		e := safetensors.Entry{Name: name, DType: v.DType, Shape: slices.Clone(v.Shape)}
-		require.NoError(t, v.Use(func(data []byte) error { e.Data = slices.Clone(data); return nil }))
+		require.NoError(t, v.WithBytes(func(data []byte) error { e.Data = slices.Clone(data); return nil }))
 		all = append(all, e)
 	}
 	return all

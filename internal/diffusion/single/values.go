@@ -10,8 +10,8 @@ import (
 )
 
 // place returns the location of a part: in the file, or in converted values.
-func (p *part) place(f *weights.Set) (safetensors.Placed, error) {
-	x := safetensors.Placed{Name: p.name, DType: p.dtype, Shape: p.shape}
+func (p *part) place(f *weights.Set) (safetensors.ExternalTensor, error) {
+	x := safetensors.ExternalTensor{Name: p.name, DType: p.dtype, Shape: p.shape}
 	v, err := f.Lookup(p.key)
 	if err != nil {
 		return x, err
@@ -77,7 +77,7 @@ func (r *values) readScale(f *weights.Set, p *part, shape []int) error {
 		return fmt.Errorf("its scale %q: found %v%v, expected a float, or one for each of the rows of %v", p.scale, v.DType, v.Shape, shape)
 	}
 	all := make([]float32, n)
-	if err := v.Use(func(data []byte) error { return tensor.ToFloat32(all, data, d) }); err != nil {
+	if err := v.WithBytes(func(data []byte) error { return tensor.ToFloat32(all, data, d) }); err != nil {
 		return err
 	}
 	r.scale, r.row = all, 1

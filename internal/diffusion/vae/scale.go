@@ -64,7 +64,7 @@ func floats(set *weights.Set, name string) (x []float32, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", name, err)
 	}
-	err = v.Use(func(data []byte) error {
+	err = v.WithBytes(func(data []byte) error {
 		x, err = tensor.Tensor{DType: d, Shape: v.Shape, Data: data}.Float32s()
 		return err
 	})

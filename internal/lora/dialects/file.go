@@ -136,7 +136,7 @@ func (f *file) loadAny(key string) (t tensor.Tensor, ok bool) {
 		return t, false
 	}
 	t = tensor.Tensor{DType: d, Shape: slices.Clone(v.Shape)}
-	if err := v.Use(func(data []byte) error { t.Data = slices.Clone(data); return nil }); err != nil {
+	if err := v.WithBytes(func(data []byte) error { t.Data = slices.Clone(data); return nil }); err != nil {
 		f.add(lora.ErrMissing, key, "its bytes cannot be read: %v", err)
 		return t, false
 	}

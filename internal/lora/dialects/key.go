@@ -29,7 +29,7 @@ var endings = append([]ending{
 // extras returns the suffixes of optional tensors, and those of methods other than LoRA. PEFT
 // has written vectors with and without .weight at the end.
 func extras() (all []ending) {
-	for _, e := range lora.Endings() {
+	for _, e := range lora.KeySuffixes() {
 		if e.Role == lora.RoleA || e.Role == lora.RoleB {
 			continue
 		}

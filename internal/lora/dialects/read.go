@@ -118,7 +118,7 @@ func LoadState(path string, w nn.Weights, model lora.Model, o lora.CheckOptions)
 	if err != nil {
 		return nil, err
 	}
-	s, err := p.Continue(a, w)
+	s, err := p.StateOf(a, w)
 	if err != nil {
 		return nil, err
 	}

@@ -210,7 +210,7 @@ func built(t testing.TB, m *model.Model, config string, seed uint64) string {
 	require.NoError(t, err)
 	p, err := lora.NewPlacement(c, lora.ModelOf(m.Config.ModelType, m.Modules()))
 	require.NoError(t, err)
-	s, err := p.Begin(m, seed)
+	s, err := p.InitialState(m, seed)
 	require.NoError(t, err)
 	r := rand.New(rand.NewPCG(seed, 7))
 	for _, spec := range p.Tensors() {

@@ -117,7 +117,7 @@ func (x *machine) bring(ctx context.Context, m *mix) (err error) {
 		name = mixProgram
 	}
 	if m.slot == nil {
-		m.slot = x.host.NewOpenMix(m.plan.positions, m.slots...)
+		m.slot = x.host.NewOpenMultiAdapter(m.plan.positions, m.slots...)
 		m.program = nil
 	}
 	defer func() {

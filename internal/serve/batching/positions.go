@@ -53,7 +53,7 @@ func newLayout(kinds []kind) *layout {
 
 // kind is a number of positions for the same adapters.
 type kind struct {
-	size  lora.Size
+	size  lora.FactorType
 	like  *engine.Slot // nil for plain adapters
 	count int
 }
@@ -108,7 +108,7 @@ func (p *layout) grown(slots []*engine.Slot, most int, fixed bool) *layout {
 	}
 	usual := func(a, b tensor.DType) {
 		for _, rank := range usualRanks {
-			at(kind{lora.Size{Rank: rank, A: a, B: b}, nil, min(usualPositions, most)})
+			at(kind{lora.FactorType{Rank: rank, A: a, B: b}, nil, min(usualPositions, most)})
 		}
 	}
 	if !fixed {
@@ -274,7 +274,7 @@ func (x *machine) grow(more ...*engine.Slot) error {
 
 // vacant returns a mix without adapters, to plan a program with.
 func (x *machine) vacant(p *layout) *engine.Slot {
-	return x.host.NewOpenMix(p.positions, make([]*engine.Slot, len(p.keys))...)
+	return x.host.NewOpenMultiAdapter(p.positions, make([]*engine.Slot, len(p.keys))...)
 }
 
 // growFor starts compiling a program with positions for slots that have none, unless a program is being

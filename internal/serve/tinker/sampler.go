@@ -297,7 +297,7 @@ func (s *Server) batchingRequest(r *sampleRequest, n int, id string) (batching.R
 		return q, err
 	}
 	if o.EOS == nil {
-		o.EOS = s.tokenizer.Ends(s.options.Model.Config.EOS)
+		o.EOS = s.tokenizer.StopTokens(s.options.Model.Config.EOS)
 	}
 	o.Logprobs, o.TopLogprobs = true, max(r.TopPrompt, r.TopSample)
 	if o.Sampler.Seed = drawnSeed(id); r.Params.Seed != nil {

@@ -59,7 +59,7 @@ func (s *Service) Create(ctx context.Context, r Request, who keys.Client) (_ Job
 	if !j.Continues {
 		p, err := lora.NewPlacement(c.Adapter.LoRA(), lora.ModelOf(s.options.Model.Config.ModelType, s.options.Model.Modules()))
 		if err == nil {
-			err = p.Strict()
+			err = p.CheckUsed()
 		}
 		if err != nil {
 			return Job{}, invalid("lora", "%s", strings.TrimPrefix(err.Error(), "lora: "))

@@ -70,12 +70,12 @@ func New(ctx context.Context, h *host.Host, o Options) (*Session, error) {
 	s.options = o
 	p, err := lora.NewPlacement(c, s.modules)
 	if err == nil {
-		err = p.Strict()
+		err = p.CheckUsed()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("session: %w", invalid("options", "%w", err))
 	}
-	if s.state, err = p.Begin(m, o.Seed); err != nil {
+	if s.state, err = p.InitialState(m, o.Seed); err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
 	plan := trainer.Plan{Optimizer: o.Optimizer, Memory: o.Memory}

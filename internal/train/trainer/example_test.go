@@ -41,7 +41,7 @@ func fit(ctx context.Context, h *host.Host) error {
 	if err != nil {
 		return err
 	}
-	state, err := p.Begin(m, 1)
+	state, err := p.InitialState(m, 1)
 	if err != nil {
 		return err
 	}

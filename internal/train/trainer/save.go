@@ -119,7 +119,7 @@ func ReadMoments(dir string) (Moments, error) {
 		}
 		x, err := tensor.New(d, v.Shape...)
 		if err == nil {
-			err = v.Use(func(data []byte) error { copy(x.Data, data); return nil })
+			err = v.WithBytes(func(data []byte) error { copy(x.Data, data); return nil })
 		}
 		if err != nil {
 			return nil, err

@@ -28,7 +28,7 @@ func open(t *testing.T, h *host.Host, o trainer.Optimizer) (*trainer.Trainer, *t
 	c.R = 64
 	p, err := lora.NewPlacement(c, lora.ModelOf(m.Config.ModelType, m.Modules()))
 	require.NoError(t, err)
-	state, err := p.Begin(m, 1)
+	state, err := p.InitialState(m, 1)
 	require.NoError(t, err)
 	slot, err := h.Attach(state)
 	require.NoError(t, err)

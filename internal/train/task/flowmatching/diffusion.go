@@ -28,7 +28,7 @@ import (
 // ErrPictures is wrapped if an image folder is unusable for training.
 var ErrPictures = errors.New("pictures that cannot be learned from")
 
-func init() { train.Register(config.Diffuse, train.Task{Open: open, Try: try}) }
+func init() { train.Register(config.TaskDiffusion, train.Task{Open: open, Try: try}) }
 
 // try returns how to draw with an adapter.
 func try(c *config.Config) train.Try {

@@ -19,7 +19,7 @@ import (
 )
 
 func init() {
-	train.Register(config.Classify, train.Task{Open: classification, Try: train.TryWith("eval", "--data rows.jsonl")})
+	train.Register(config.TaskClassification, train.Task{Open: classification, Try: train.TryWith("eval", "--data rows.jsonl")})
 }
 
 // ClassificationLoss returns the loss of a classifier, which predicts the class or classes of a

@@ -16,7 +16,7 @@ import (
 )
 
 func init() {
-	train.Register(config.Embed, train.Task{Open: embedding, Try: train.TryWith("embed", "--input texts.txt")})
+	train.Register(config.TaskEmbedding, train.Task{Open: embedding, Try: train.TryWith("embed", "--input texts.txt")})
 }
 
 // EmbeddingLoss returns the loss of text embedding models: embeddings of texts that belong
@@ -58,7 +58,7 @@ func embedding(ctx context.Context, s *train.Setup) (*train.Material, error) {
 			tok = tok.Lowercased()
 		}
 		o.Texts, o.MaxLength = tok, transform.Longest(min(o.MaxLength, s.Model().Config.MaxLength()))
-		if specials := tok.Specials(); o.MaxLength <= specials {
+		if specials := tok.NumSpecialTokens(); o.MaxLength <= specials {
 			return fmt.Errorf("train: data.max_length: texts have at most %d tokens, expected more than the %d special ones of each", o.MaxLength, specials)
 		}
 		longest = o.MaxLength

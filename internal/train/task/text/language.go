@@ -8,7 +8,7 @@ import (
 )
 
 func init() {
-	train.Register(config.Language, train.Task{Open: language, Try: train.TryWith("generate", `--prompt "..."`)})
+	train.Register(config.TaskLanguage, train.Task{Open: language, Try: train.TryWith("generate", `--prompt "..."`)})
 }
 
 // language opens a run that learns to predict each token from those before it.
