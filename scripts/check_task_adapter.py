@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Load an adapter of a classifier or of vectors with PEFT, and compare what it gives with what lorafuse has written.
+"""Load an adapter of a classifier or an embedding model with PEFT, and compare its results with lorafuse's.
 
 Any tensor that PEFT misses or does not expect is an error. Exit code 1 when the largest difference over the largest
 number exceeds --tolerance.
@@ -10,7 +10,8 @@ number exceeds --tolerance.
   lorafuse embed --model MODEL --adapter OUT --input texts.jsonl --output vectors.safetensors
   python scripts/check_task_adapter.py --model MODEL --adapter OUT --rows texts.jsonl --numbers vectors.safetensors
 
---rows are lines of text, and perhaps text_pair. The classes are those of classes.json beside the adapter.
+--rows are lines of text, and perhaps text_pair. The classes are read from classes.json next to the
+adapter.
 """
 import argparse
 import json
@@ -41,7 +42,7 @@ def scores(model_dir, adapter, rows, length):
 
 
 def vectors(model_dir, adapter, rows):
-    """What SentenceTransformer.encode gives."""
+    """The embeddings returned by SentenceTransformer.encode."""
     from sentence_transformers import SentenceTransformer
 
     st = SentenceTransformer(model_dir, device="cpu", model_kwargs={"dtype": torch.float32})

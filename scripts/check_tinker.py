@@ -4,13 +4,13 @@
     check_tinker.py --url http://127.0.0.1:8000 --key tml-sesame [--cookbook] [--proxy] [--fields FILE]
     check_tinker.py --url http://127.0.0.1:8000 --key tml-sesame --gap
 
-It trains supervised and sees the loss fall, saves, loads, goes on, samples, lists, downloads
+It trains supervised and sees the loss fall, saves, loads, continues, samples, lists, downloads
 and deletes. With --cookbook the supervised and the RL loop of tinker-cookbook run unmodified.
 Two clients at once must get the adapters that each gets alone, and a proxy that drops each
-answer once must change nothing. --fields compares the numbers of protobuf fields with those
-of the client. --gap compares the log-probabilities of sampled tokens with those that
-compute_logprobs and forward_backward return for them, on a server with --batch-invariant:
-the largest difference must be 0.
+answer once must change nothing. --fields compares the numbers of protobuf fields with the
+client's. --gap compares the log-probabilities of sampled tokens with the results of
+compute_logprobs and forward_backward, on a server with --batch-invariant: the largest
+difference must be 0.
 
 It needs tinker, and for --cookbook tinker-cookbook. The exit status is 1 if a check fails.
 """

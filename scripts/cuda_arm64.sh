@@ -1,6 +1,6 @@
 #!/bin/sh
 # Compiles and links the program with -tags cuda for arm64, including the trampolines of
-# the shim, and runs it in an emulator, where it finds no driver.
+# the shim, and runs it in an emulator without a driver.
 #
 # It needs the compiler for arm64 and qemu-user (Debian: gcc-aarch64-linux-gnu
 # libc6-dev-arm64-cross qemu-user). In CI, as root, it installs them; otherwise it

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Compiles kernels/cuda/*.cu into fat binaries, kernels/cuda/build/*.fatbin,
-# what changed only: machine code for sm_80, 89, 90a and 100, and PTX of 80,
+# only if their sources changed: machine code for sm_80, 89, 90a and 100, and PTX of 80,
 # which drivers compile for all later devices. Installs the compiler first if
 # there is none (scripts/cuda_toolchain.sh).
 #
@@ -11,7 +11,7 @@
 # ptxas says what each kernel takes, and never more registers than its
 # __launch_bounds__ leave to a thread (a test of package kernels wants them for
 # every kernel): what does not fit is spilled, and a kernel that spills fails
-# here. The table is printed, and kept beside the fat binary.
+# here. The table is printed, and stored next to the fat binary.
 set -eu
 cd "$(dirname "$0")/.."
 CUDA_HOME=$(sh scripts/cuda_toolchain.sh)
@@ -29,8 +29,9 @@ headers() {
 	done
 }
 
-# stamp FILE: what its fat binary is made of: it, its headers, this script, and
-# the compiler, wherever that lies, so that a build may be taken elsewhere.
+# stamp FILE: prints a hash of the sources of its fat binary: the file, its
+# headers, this script, and the compiler, independent of paths, so that a build
+# can be moved.
 compiler=$(cat "$CUDA_HOME/bin/nvcc.profile" && grep '#define CUDA_VERSION' "$CUDA_HOME/include/cuda.h" && cksum <"$CUDA_HOME/bin/ptxas")
 stamp() {
 	# shellcheck disable=SC2046

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Prints CUDA_HOME: a folder with bin/nvcc, nvvm and include/cuda.h. An existing
-# CUDA_HOME with nvcc is used as it stands. Otherwise pip installs the pinned compiler
+# CUDA_HOME with nvcc is used unchanged. Otherwise pip installs the pinned compiler
 # once into output/cuda, from NVIDIA's own packages (about 105 MB to download), which
 # needs python3 with pip and a package index.
 #

@@ -1,4 +1,5 @@
-"""Write what diffusers and PEFT make of small transformers, beside the fixtures of testdata/dit.
+"""Write results of diffusers and PEFT for small transformers, in addition to the fixtures of
+testdata/dit.
 
 qwenimage-layered: layers are frames of the latents; the picture that they are made from is a control.
 kontext: the transformer of flux with a control. all-linear: three steps of LoRA on all linear layers of qwenimage.

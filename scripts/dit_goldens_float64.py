@@ -1,7 +1,7 @@
 """Repeat runs of LoRA of testdata/dit in float64, to judge ours and the recorded ones of float32 by: TestMoreTraces.
 
-Sinusoids of timesteps are those of diffusers, whose float32 arithmetic is part of the models, but with each operation
-rounded to the nearest number: torch's float32 exponential depends on the processor. Writes NAME/train/float64.safetensors:
+Timestep sinusoids follow diffusers, whose float32 arithmetic is part of the models, but each operation is rounded to
+nearest: torch's float32 exponential depends on the processor. Writes NAME/train/float64.safetensors:
 the losses of the run and the gradients of its second step. Run from the root of the module.
 """
 import json

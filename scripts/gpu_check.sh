@@ -69,7 +69,7 @@ pack() {
 	bin=$PWD/output/gpu_check/bin
 	rm -rf "$bin"
 	mkdir -p "$bin" "$to"
-	# Embed the kernels of this architecture instead of those in kernels/cuda/build.
+	# Embed the kernels of this architecture instead of the ones in kernels/cuda/build.
 	kernels=output/gpu_check/kernels_$arch
 	export LORAFUSE_CUDA_ARCH="$arch"
 	[ -d "$kernels" ] || [ ! -d kernels/cuda/build ] || cp -R kernels/cuda/build "$kernels" # kernels of other architectures are rebuilt
@@ -84,13 +84,13 @@ pack() {
 	if [ -n "$measures" ]; then
 		wrappers
 	else
-		# Tests of the CUDA backend, and those that run on any backend; those of kernels,
-		# internal/lint and the shim want no device.
+		# Tests of the CUDA backend, and tests that run on any backend. Tests of kernels,
+		# internal/lint and the shim need no device.
 		for package in $(folders '^//go:build .*\<cuda\>' | grep -vxE 'internal/lint|kernels|backend/cuda/internal/shim'); do
 			program "$package" false
 		done
 		for package in $(folders '/dev/testdevice"' | grep -vxE 'serve|internal/serve/tinker'); do
-			# Of these packages run only the tests that request the device; the computations of
+			# Run only the tests of these packages that request the device; the computations of
 			# serve are in internal/serve/batching and train/session.
 			program "$package" true "$(grep -l '/dev/testdevice"' "$package"/*_test.go | xargs sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' | grep -vx TestMain | paste -sd '|')"
 		done
@@ -108,7 +108,7 @@ pack() {
 	du -sh "$to" >&2
 }
 
-# wrappers: builds the program that compares PTX wrappers with their twins.
+# wrappers: builds the program that compares PTX wrappers with their simulated versions.
 wrappers() {
 	sh scripts/cuda_sim.sh conformance >/dev/null
 	cp kernels/sim/build/conformance/conformance kernels/sim/build/conformance/libcuda_twin.so "$bin"

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Write what PyTorch computes with decoders whose config.json makes attention bidirectional.
 
-The models are those of testdata, with the changes of config.json in cases.json. NAME.safetensors has `input_ids` [rows, length]
-with an `attention_mask` (padding on the right), `logits` and `hidden` (behind the final norm), both zero at padding; of a
+The models are from testdata, with the changes of config.json listed in cases.json. NAME.safetensors has `input_ids`
+[rows, length]
+with an `attention_mask` (padding on the right), `logits` and `hidden` (after the final norm), both zero at padding; of a
 classifier `scores`. embed.safetensors has the vectors that sentence-transformers makes of texts.json, by the pooling of the
 folder (`embedding`) and by the one that it takes without modules.json (`embedding.unlisted`). Attention is eager: without
 padding, SDPA of transformers 5.23 drops the mask and is causal again.

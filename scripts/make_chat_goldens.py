@@ -129,7 +129,7 @@ BLOCKS = [
 
 
 def pieces(text):
-    """Expressions between " | " with blanks, of which filters written with a plain | have none."""
+    """Expressions between " | " with blanks; filters written with a plain | have no blanks."""
     return [e for line in text.strip().splitlines() for e in line.split(" | ")]
 
 

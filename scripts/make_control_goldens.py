@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What diffusers' pipelines make of pictures to begin with: sizes, and some of their pixels.
+"""Preprocessing of pictures by diffusers' pipelines: sizes, and some of their pixels.
 
 Writes internal/diffusion/testdata/controls.json. Pictures are gradients: red grows to the right,
-green downwards. No model is needed: pipelines are stopped where they would encode.
+green downwards. No model is needed: pipelines are stopped before they encode.
 """
 import json
 import pathlib

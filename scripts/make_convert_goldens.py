@@ -4,7 +4,7 @@ it widens them, and of millions of float32 numbers when it narrows them.
     python scripts/make_convert_goldens.py tensor/testdata/convert.json
 
 Results are given as checksums, the first 8 bytes of SHA-256: one for all codes that are widened,
-and one for each sign and each 16 exponents of what is narrowed; and some in full. NaN counts as one
+and one for each sign and each 16 exponents of narrowed numbers; and some in full. NaN counts as one
 code, without sign and payload.
 """
 
@@ -15,8 +15,9 @@ import sys
 import numpy as np
 import torch
 
-# The mantissas of the float32 numbers: every one that binary16 has, the middle between it and the
-# next, and what is just beside those. Types of fewer bits, and subnormals, meet theirs among them.
+# The mantissas of the float32 numbers: all mantissas of binary16, the midpoints between
+# neighbours, and the nearest float32 numbers of each. Types of fewer bits, and subnormals, meet
+# theirs among them.
 def mantissas():
     kept = np.arange(1 << 10, dtype=np.uint32) << 13
     low = np.array([0, 1, 0x0FFF, 0x1000, 0x1001, 0x1FFF], dtype=np.uint32)

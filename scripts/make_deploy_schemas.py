@@ -1,5 +1,5 @@
-"""Writes deploy/testdata/schemas.json: what Kubernetes and the Gateway API Inference
-Extension accept, as far as deploy/ uses it, as one JSON Schema.
+"""Writes deploy/testdata/schemas.json: a JSON Schema of the objects of Kubernetes
+and the Gateway API Inference Extension that deploy/ uses.
 
     pip install pyyaml
     python scripts/make_deploy_schemas.py swagger.json inferencepools.yaml
@@ -23,7 +23,7 @@ POOL = "inference.networking.k8s.io/v1 InferencePool"
 
 
 def bare(schema):
-    """The schema without what is there for readers and clients alone."""
+    """The schema without parts that only inform readers and clients."""
     if isinstance(schema, list):
         return [bare(s) for s in schema]
     if not isinstance(schema, dict):

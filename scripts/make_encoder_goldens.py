@@ -100,7 +100,7 @@ def write_json(path, data):
 
 
 def modules(folder, listed, settings, width, seed):
-    """The files of sentence-transformers behind the model."""
+    """The files of the sentence-transformers modules after the model."""
     entries = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
     for i, (kind, options) in enumerate(listed, 1):
         path = f"{i}_{kind}"

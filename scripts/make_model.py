@@ -2,7 +2,7 @@
 """Write a randomly initialised model in the Hugging Face layout: config.json, model.safetensors, a byte tokenizer.
 
 Needs numpy only. The same arguments always give the same bytes, so that two programs can be
-measured on one model that nobody has to download. Weights have a standard deviation of
+measured on one model without a download. Weights have a standard deviation of
 1/sqrt(columns), which keeps activations of any shape in range.
 
   python scripts/make_model.py --out small
@@ -76,7 +76,7 @@ def experts(config):
 
 
 def has_experts(config, layer):
-    """Tells whether a layer has experts in the place of an MLP."""
+    """Reports whether a layer has experts instead of an MLP."""
     return config["model_type"] in MOE and layer not in (config.get("mlp_only_layers") or []) and (layer + 1) % config.get("decoder_sparse_step", 1) == 0
 
 

@@ -4,8 +4,9 @@ testdata, whole and cut to each length as transformers' truncation=True cuts the
     pip install tokenizers==0.23.3 transformers==5.23.0
     python scripts/make_pair_goldens.py testdata
 
-For each tokenizer: ids and types of the pairs as they are, and 16-bit checksums of both for each pair, side and length.
-A length below the number of special tokens, of which the library makes what it likes, has the checksum 0.
+For each tokenizer: ids and types of the whole pairs, and 16-bit checksums of both for each pair, side and length.
+A length below the number of special tokens, for which the library's result is arbitrary, has the checksum
+0.
 """
 
 import base64

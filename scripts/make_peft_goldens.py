@@ -197,7 +197,7 @@ class Maker:
                 p.copy_(p.to(stored).to(p.dtype))
 
     def modules(self, model):
-        """{module path: rank, alpha, scale} of what LoRA wraps, by the names of the modules or parameters."""
+        """{module path: rank, alpha, scale} of the modules or parameters that LoRA wraps."""
         found = {}
         for name, module in model.base_model.model.named_modules():
             if isinstance(module, LoraLayer):
@@ -207,7 +207,7 @@ class Maker:
         return found
 
     def reload(self, logits):
-        """What PEFT makes of the saved adapter on a fresh base: the same logits, or how far off."""
+        """PEFT's logits of the saved adapter on a fresh base: equal, or their distance."""
         model = reference.load_adapter(reference.load_model(self.base), self.path("adapter"))
         _, again = self.logits(model)
         return float((again - logits).abs().max() / logits.abs().max())
@@ -256,12 +256,12 @@ class Maker:
         })
 
     def effect(self, logits):
-        """How far an adapter's logits are from those of the base."""
+        """Distance of an adapter's logits from the base model's."""
         _, plain = self.logits(reference.load_model(self.base))
         return float((logits - plain).abs().max() / plain.abs().max())
 
     def write_former(self):
-        """Writes an adapter whose experts have linear layers of their own, as transformers 4 had them, and what PEFT makes of it."""
+        """Writes an adapter whose experts have separate linear layers, as in transformers 4, and PEFT's results for it."""
         draw = torch.Generator().manual_seed(self.seed + 2000)
         base = reference.load_model(self.base)
         r, mixtral, tensors = self.case.config["r"], base.config.model_type == "mixtral", {}

@@ -1,4 +1,4 @@
-"""Writes internal/data/picture/testdata: small pictures, and what Pillow makes of them.
+"""Writes internal/data/picture/testdata: small pictures, and Pillow's results for them.
 
 Usage: python scripts/make_picture_goldens.py  (Pillow, numpy)
 

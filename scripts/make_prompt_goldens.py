@@ -69,7 +69,7 @@ def words():
 
 
 class Processor:
-    """What Qwen2_5_VLProcessor does with texts and pictures."""
+    """Results of Qwen2_5_VLProcessor for texts and pictures."""
 
     def __init__(self, tokenizer):
         self.tokenizer, self.decode, self.pictures = tokenizer, tokenizer.decode, Qwen2VLImageProcessor()
@@ -138,7 +138,7 @@ def pictures():
 
 
 def edit(chat):
-    """Both pipelines that edit, as they are called: pictures are scaled before prompts are encoded."""
+    """Both editing pipelines, called in full: pictures are scaled before prompts are encoded."""
     encoder = qwen_vl(depth=2, hidden_size=16, intermediate_size=12, num_heads=2, patch_size=14, window_size=112, fullatt_block_indexes=[1])
     parts = dict(scheduler=None, vae=None, text_encoder=encoder, tokenizer=chat, processor=Processor(chat), transformer=None)
     golden, images = {}, pictures()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Write how far PyTorch's bfloat16 arithmetic is from exact numbers on the tiny models and adapters in the test data.
 
-What lorafuse must not exceed with --precision bf16. All models have f32 weights and run under autocast to bfloat16; written
-are root mean squares of differences, relative to those of what is right:
+Limits of the rounding error with --precision bf16. All models have f32 weights and run under autocast to bfloat16;
+written are root mean squares of differences, relative to the root mean squares of the exact values:
 
   logits     of each folder with a config.json and a golden.safetensors (beside it or one above), against f64
   adapters   logits of each adapter, against its golden.safetensors (f32: a thousand times nearer)

@@ -87,7 +87,7 @@ class Diffusers(diffusers.ModelMixin, ConfigMixin):
 
 
 def sharded(name, save):
-    """Keeps what save writes into a folder, but for configurations."""
+    """Keeps the files that save writes to a folder, except configurations."""
     target = os.path.join(TESTDATA, "sharded", name)
     os.makedirs(target)
     with tempfile.TemporaryDirectory() as folder:

@@ -78,7 +78,7 @@ def plain(tokens, height, width):
 
 
 def controls(pipe, unpack=lambda x: x[0]):
-    """What the pipeline makes of the pictures that it is given, while it runs."""
+    """Intermediate results of the pipeline for its input pictures."""
     seen, encode = [], pipe._encode_vae_image
 
     def watched(*args, **kwargs):
@@ -91,7 +91,8 @@ def controls(pipe, unpack=lambda x: x[0]):
 
 
 def draw(case, pipe, shape, unpack, prompts, start, seen=(), said={}, picture=True, **asked):
-    """Runs a pipeline. said goes to cases.json, beside the size of the latent and what the test needs."""
+    """Runs a pipeline. said is written to cases.json, with the size of the latent and other values that
+    the test needs."""
     levels, latents = [], []
 
     def each(pipe, i, t, kwargs):
@@ -215,7 +216,7 @@ class Processor:
 
 
 class Blank(torch.nn.Module):
-    """An autoencoder without pictures: what is encoded is noise, and what is decoded is nothing."""
+    """An autoencoder without pictures: encoding returns noise, and decoding returns nothing."""
 
     config = types.SimpleNamespace(z_dim=12, latents_mean=[0.1 * i for i in range(12)], latents_std=[1 + 0.1 * i for i in range(12)])
     dtype, device = torch.float32, torch.device("cpu")

@@ -2,10 +2,10 @@
 """Write training runs of encoders and classifiers as torch, PEFT and sentence-transformers make them.
 
 Every case is a folder with rows.jsonl, the adapters `init` and `final`, grads.safetensors (of the first step, as a mean
-over its rows) and case.json: the model's folder, the settings, and loss and gradient norm of each step. Those of
-classifiers have logits.safetensors too, `init` and `final` of all rows with either adapter, `merged`, the model that
-PEFT makes of the last one, and in case.json the loss of all rows with it. The models are those of testdata/encoders, and
-dropout is that of nothing. The same command gives the same bytes.
+over its rows) and case.json: the model's folder, the settings, and loss and gradient norm of each step. Cases of
+classifiers also have logits.safetensors (`init` and `final` of all rows with either adapter), `merged` (the final
+adapter merged by PEFT), and in case.json the loss of all rows with it. The models are from testdata/encoders,
+without dropout. The same command gives the same bytes.
 
   python scripts/make_task_goldens.py --out testdata/tasks
   python scripts/make_task_goldens.py --out testdata/tasks --only pairs-bert
@@ -79,7 +79,8 @@ def save_adapter(model, folder):
 
 
 def record(folder, tuned, losses, settings, more=dict):
-    """Train with what losses gives for the rows of a micro-batch, their sum; write all but the rows. more is asked at the end."""
+    """Train with the sum of the losses that losses returns for the rows of a micro-batch; write everything except the
+    rows. more is asked at the end."""
     save_adapter(tuned, os.path.join(folder, "init"))
     trained = {n: p for n, p in tuned.named_parameters() if p.requires_grad}
     optimizer = torch.optim.AdamW(trained.values(), lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY)
@@ -123,7 +124,7 @@ def pairs(name, models, folder, seed):
 
 
 def label(problem, names, i):
-    """What row i is to teach."""
+    """The target of row i."""
     if problem == SINGLE:
         return names[(i * i + i // 2) % len(names)]
     if problem == MULTI:

@@ -22,7 +22,7 @@ OUT = pathlib.Path(__file__).parent.parent / "testdata" / "text"
 
 
 def adapted(name, model, targets, **inputs):
-    """The last states with an adapter of PEFT, which is saved beside the model."""
+    """The last hidden states with a PEFT adapter, which is saved next to the model."""
     peft = get_peft_model(model, LoraConfig(r=3, lora_alpha=5, target_modules=targets, init_lora_weights=False)).eval()
     out = peft(**inputs, output_hidden_states=True)
     peft.save_pretrained(OUT / name / "adapter")

@@ -1,5 +1,5 @@
-"""Writes testdata/tokenizers/families/configs.json: what transformers makes of texts with the
-small tokenizers beside it and a tokenizer_config.json.
+"""Writes testdata/tokenizers/families/configs.json: token ids by transformers with the small
+tokenizers in this folder and a tokenizer_config.json.
 
     pip install transformers==5.23.0
     python scripts/make_tokenizer_config_goldens.py testdata/tokenizers/families

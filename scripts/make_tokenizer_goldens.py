@@ -1,5 +1,5 @@
-"""Writes testdata/tokenizers/families: small tokenizers of every kind and what Hugging Face
-tokenizers makes of the same texts with each.
+"""Writes testdata/tokenizers/families: small tokenizers of every kind, and the results of
+Hugging Face tokenizers for the same texts with each.
 
     pip install tokenizers==0.23.3
     python scripts/make_tokenizer_goldens.py testdata/tokenizers/families

@@ -1,5 +1,5 @@
-"""Writes internal/serve/tools/testdata/goldens.json: answers with tool calls as chat templates of models
-render them, and what their calls are.
+"""Writes internal/serve/tools/testdata/goldens.json: answers with tool calls as rendered by chat
+templates of models, and the parsed calls.
 
     pip install transformers==5.23.0 jinja2==3.1.6
     pip download --no-deps trl==1.16.0 && unzip trl-1.16.0-*.whl 'trl/chat_templates/*'

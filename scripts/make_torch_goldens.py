@@ -1,16 +1,16 @@
-"""Writes safetensors/torchfile/testdata: files of torch.save and what is in them.
+"""Writes safetensors/torchfile/testdata: files of torch.save and their contents.
 
     pip install torch==2.15.0 safetensors==0.8.0 numpy==2.4.6
     python scripts/make_torch_goldens.py safetensors/torchfile/testdata
     python scripts/make_torch_goldens.py --model testdata/extra/linear/model.safetensors internal/model/testdata/torch
 
 read/NAME.pt is a file that must be read, read/NAME.safetensors the tensors in it under the names
-that package torchfile gives them; refused/NAME is one that must be refused. goldens.json has for
-each the values that are no tensors, or the error, and whether torch.load with weights_only=True
-takes the file; where it does, its tensors are compared here with those that were saved.
+that package torchfile gives them; refused/NAME is one that must be refused. For each file,
+goldens.json has the values other than tensors, or the error, and whether torch.load with
+weights_only=True accepts it. If so, its tensors are compared here with the saved ones.
 
 With --model, the weights of a model become shards as transformers wrote them: one of either format,
-with a weight that lies transposed.
+with a weight that is stored transposed.
 
 Legacy files have addresses of memory in them, so that they differ from run to run.
 """
@@ -275,7 +275,8 @@ def values():
 
 
 class Legacy2:
-    """What Python 2 and PyTorch 0.3 have written: byte strings for text, pairs for OrderedDict, _rebuild_tensor."""
+    """Files as written by Python 2 and PyTorch 0.3: byte strings for text, pairs for OrderedDict,
+    _rebuild_tensor."""
 
     data = struct.pack("<6f", *range(1, 7))
 
@@ -464,7 +465,8 @@ def refused_cases():
 
 
 def takes(raw, saved=None, **how):
-    """Whether torch.load takes the file; if it does, what comes out is compared with what was saved."""
+    """Reports whether torch.load accepts the file; if so, its result is compared with the saved
+    values."""
     try:
         loaded = torch.load(io.BytesIO(raw), **how)
     except Exception:

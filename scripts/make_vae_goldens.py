@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Write tiny random autoencoders as diffusers saves them, with what diffusers makes of pictures and of latents.
+"""Write tiny random autoencoders as diffusers saves them, with its encodings of pictures and decodings of
+latents.
 
 Every case is a folder with config.json, weights (bfloat16 where the case says so; computing is in float32) and
 golden.safetensors: `image` [B,C,H,W] with its `mean` and `logvar`, `latents` with the `decoded` pictures, `normalised`, the
@@ -34,7 +35,7 @@ CASES = {
 
 
 def fill(model, dtype, generator):
-    """Random weights, of a size that keeps values around one, rounded to what is stored."""
+    """Random weights, scaled to keep values around one, rounded to the stored type."""
     for name, p in list(model.named_parameters()) + list(model.named_buffers()):
         if not p.is_floating_point():
             continue

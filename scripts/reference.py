@@ -41,7 +41,7 @@ def load_tokenizer(directory):
 
 
 def load_adapter(model, directory, trainable=False):
-    """Puts the adapter of a folder on the model; any missing or unexpected tensor is an error.
+    """Adds the adapter of a folder to the model; any missing or unexpected tensor is an error.
 
     trainable: its tensors get gradients.
     PeftModel.from_pretrained keeps silent about unexpected tensors, so the result of load_adapter is judged.
@@ -112,7 +112,7 @@ def eval_loss(model, pairs, pad_id, batch_size=32):
 
 
 def trainable(model):
-    """{name: parameter} of what the optimizer updates."""
+    """{name: parameter} of the parameters that the optimizer updates."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 

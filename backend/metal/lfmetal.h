@@ -1,7 +1,7 @@
 // The C interface through which Go calls Metal. It passes only numbers and opaque pointers.
 // A run is one call, whatever the number of its launches. Functions may be called from
-// several threads, except those on the same command. Commands complete in the order in
-// which they were submitted.
+// several threads, but only one thread may use a command at a time. Commands complete
+// in the order in which they were submitted.
 #pragma once
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
-// What a device must get right for kernels to be compiled with LF_SIMD or LF_BFLOAT:
-// 32 threads, of which thread i writes out[i].
+// A test that a device must pass before kernels are compiled with LF_SIMD or
+// LF_BFLOAT: 32 threads; thread i writes out[i].
 #include <metal_stdlib>
 using namespace metal;
 

@@ -55,7 +55,7 @@ LF_DEVICE void lf_attention_f32(float* o, float* lse, const float* q, const floa
   lf_cp_async_commit();
   while (key != LF_NO_KEY) {
     lf_cp_async_wait<0>();
-    __syncthreads();  // the keys are here, and nobody needs the last values
+    __syncthreads();  // the keys have arrived, and the last values have been used
     lf_tile_f32<BK, DP, 256>(vs, v, narrow, key, view.begin, view.end, d, vec);
     lf_cp_async_commit();
     float s[TM][TN];
@@ -83,7 +83,7 @@ LF_DEVICE void lf_attention_f32(float* o, float* lse, const float* q, const floa
       for (int c = 0; c < DP / 16; c++) acc[i][c] *= shrink;
     }
     lf_cp_async_wait<0>();
-    __syncthreads();  // the values are here, and nobody needs the keys
+    __syncthreads();  // the values have arrived, and the keys have been used
     const int next = view.template next<BK>(key + BK);
     if (next != LF_NO_KEY) lf_tile_f32<BK, DP, 256>(ks, k, narrow, next, view.begin, view.end, d, vec);
     lf_cp_async_commit();
@@ -121,8 +121,8 @@ LF_ATTENTION_F32(256, 32, 16, 2)
 
 // ---- bfloat16.
 
-// out[y][i, 0:dp] = x[y][i, 0:d] and zeros, for so many vectors i of two
-// matrices y. A thread makes 16 bytes.
+// out[y][i, 0:dp] = x[y][i, 0:d] and zeros, for the given number of vectors i
+// of two matrices y. A thread makes 16 bytes.
 extern "C" __global__ void __launch_bounds__(256)
     attention_pack_bf16(lf_bf16* out0, const float* x0, lf_bf16* out1, const float* x1, long long vectors, int d, int dp, int vec) {
   const float* x = blockIdx.y ? x1 : x0;
@@ -183,7 +183,7 @@ LF_DEVICE void lf_attention_bf16(float* o, float* lse, const float* q, const lf_
   scale *= LF_LOG2E;  // powers of 2 from here on
   while (key != LF_NO_KEY) {
     lf_cp_async_wait<0>();
-    __syncthreads();  // the keys are here, and nobody needs the last values
+    __syncthreads();  // the keys have arrived, and the last values have been used
     lf_tile_bf16<BK, DP, 128>(vs, v, narrow, key, view.begin, view.end);
     lf_cp_async_commit();
     float s[MT][NT][4];
@@ -221,7 +221,7 @@ LF_DEVICE void lf_attention_bf16(float* o, float* lse, const float* q, const lf_
         }
       }
     lf_cp_async_wait<0>();
-    __syncthreads();  // the values are here, and nobody needs the keys
+    __syncthreads();  // the values have arrived, and the keys have been used
     const int next = view.template next<BK>(key + BK);
     if (next != LF_NO_KEY) lf_tile_bf16<BK, DP, 128>(ks, k, narrow, next, view.begin, view.end);
     lf_cp_async_commit();

@@ -1,5 +1,5 @@
-// What the kernels of attention share: which keys a query sees, tiles in shared
-// memory, and the two products that all of them are made of, in float32 (FMA)
+// Shared code of the attention kernels: the keys that a query sees, tiles in shared
+// memory, and the two matrix products that they all compute, in float32 (FMA)
 // and in bfloat16 (tensor cores, sums in float32):
 //
 //   scores   S  = A Bᵀ   rows of A and B lie in shared memory, S in registers
@@ -18,7 +18,7 @@
 #define LF_LOG2E 1.4426950408889634f
 #define LF_LN2 0.6931471805599453f
 
-// The keys [x, y) that query i sees of so many; of rows that there are not, none.
+// The keys [x, y) that query i sees; none if i is out of range.
 LF_DEVICE int2 lf_seen(const int* lo, const int* hi, int i, int n, int keys, int window) {
   if (i >= n) return make_int2(0, 0);
   int a = lo[i], b = hi[i];
@@ -45,8 +45,8 @@ LF_DEVICE int lf_warp_min_int(int v) {
   return v;
 }
 
-// What ROWS queries from first on see. Each warp of a block holds the whole of
-// it in its lanes, so that all of them know the next tile without a barrier.
+// The view of ROWS queries starting at first: the keys that they see. Each warp of a block
+// holds the whole view in its lanes, so that all of them know the next tile without a barrier.
 template <int ROWS>
 struct lf_view {
   static constexpr int PER = (ROWS + 31) / 32;
@@ -69,8 +69,8 @@ struct lf_view {
   }
 
   // The first tile of SIZE keys from key k on that a query sees a key of. Tiles
-  // lie at multiples of their size: so what a query gets depends on its own
-  // interval, and not on who else is in its block.
+  // begin at multiples of their size, so the result of a query depends only on
+  // its own interval, not on the other queries of its block.
   template <int SIZE>
   LF_DEVICE int next(int k) const {
     int first = LF_NO_KEY;
@@ -126,7 +126,7 @@ LF_DEVICE float4 lf_four(const float* row, int c, int d, int vec) {
                      c + 3 < d ? row[c + 3] : 0.0f);
 }
 
-// Two neighbouring elements of a row, as far as it has them.
+// Stores two neighbouring elements of a row; elements past its end are skipped.
 LF_DEVICE void lf_store_two(float* row, int c, int d, int vec, float x, float y) {
   if (vec) {
     if (c < d) *reinterpret_cast<float2*>(row + c) = make_float2(x, y);
@@ -245,7 +245,7 @@ LF_DEVICE void lf_scores_bf16(float (&s)[MT][NT][4], const lf_bf16* a, int row, 
   }
 }
 
-// o += P X: P as it lies in the registers of S, rounded; 8 NT rows of x.
+// o += P X, with P in the register layout of S, rounded; 8 NT rows of x.
 template <int MT, int NT, int DP>
 LF_DEVICE void lf_values_bf16(float (&o)[MT][DP / 8][4], const float (&p)[MT][NT][4], const lf_bf16* x) {
   const lf_bf16* px = lf_block_a<DP>(x, 0);

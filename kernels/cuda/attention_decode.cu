@@ -1,9 +1,9 @@
 // Attention of few queries over many keys (decoding). Formulas and layout are
-// those of attention.cu. The work is reading k and v once, so the keys of a
-// query are cut into chunks that blocks read at the same time; a second kernel
+// the same as in attention.cu. The work is reading k and v once, so the keys of
+// a query are cut into chunks that blocks read at the same time; a second kernel
 // merges what the chunks have found, in ascending order. Chunks are counted from
-// the query's first key: its result depends neither on the other queries nor on
-// where in k and v its keys lie, nor on the number of blocks.
+// the query's first key, so its result does not depend on the other queries, on
+// the position of its keys in k and v, or on the number of blocks.
 //
 // All products are float32. A block has one query, and G heads that share a key
 // head: each row of k and v is read once for all of them.
@@ -21,7 +21,7 @@
 
 #define LF_DECODE_KEYS 256
 
-// part is null where there is one chunk: o and lse are written then. Else it
+// With one chunk, part is null and o and lse are written directly. Else it
 // has, for each query, head and chunk, d sums and then, from stat on, {m, l}.
 template <int DP, int G>
 LF_DEVICE void lf_decode(float* o, float* lse, float* part, float2* stat, const float* q, const float* k, const float* v,
@@ -65,7 +65,7 @@ LF_DEVICE void lf_decode(float* o, float* lse, float* part, float2* stat, const 
     }
     for (int base = begin; base < end; base += LF_DECODE_KEYS) {
       const int here = min(LF_DECODE_KEYS, end - base);
-      __syncthreads();  // q is here, and nobody needs the last scores
+      __syncthreads();  // q has arrived, and the last scores have been used
       // Scores: 16 keys at a time, 8 lanes for each.
 #pragma unroll 2
       for (int j = tid / 8; j < LF_DECODE_KEYS; j += 16) {
@@ -165,7 +165,7 @@ LF_DEVICE void lf_decode(float* o, float* lse, float* part, float2* stat, const 
       if (part) stat[place + (long long)tid * chunks] = make_float2(tops[tid], totals[tid]);
       else lse[(long long)row * heads + head + tid] = begin < end ? tops[tid] + logf(totals[tid]) : -INFINITY;
     }
-    __syncthreads();  // nobody needs the sums any more
+    __syncthreads();  // the sums have been used
   }
 }
 

@@ -24,8 +24,8 @@
 #include "attention.cuh"
 #include "attention_walk.cuh"
 
-// rounded: with do as the bfloat16 kernels see it, so that do·v − D is 0 where a
-// query sees one key, and small where it should be.
+// rounded: do is rounded as in the bfloat16 kernels, so that do·v − D is 0 for a
+// query with one key, and small where it should be.
 extern "C" __global__ void __launch_bounds__(256)
     attention_stats_f32(float4* stats, const float* dout, const float* o, const float* lse, const int* lo, const int* hi, int n,
                     int keys, int heads, int d, int window, int rounded, int vec, long long* trap, int launch) {
@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 LF_KERNEL(attention_stats_f32);
 
-// The keys of tiles of so many queries, a multiple of 16 up to 64.
+// The keys of tiles of the given number of queries, a multiple of 16 up to 64.
 extern "C" __global__ void __launch_bounds__(256)
     attention_spans(int2* spans, const int* lo, const int* hi, int n, int keys, int window, int tile) {
   const int t = blockIdx.x * 8 + (threadIdx.x >> 5), lane = threadIdx.x & 31;
@@ -109,7 +109,7 @@ LF_DEVICE void lf_attention_dq_f32(float* dq, const float* dout, const float* q,
   lf_tile_f32<BQ, DP, 256>(os, dout + (long long)head * d, wide, first, 0, n, d, vec);
   int key = view.template next<BK>(0);
   while (key != LF_NO_KEY) {
-    __syncthreads();  // nobody needs the last keys
+    __syncthreads();  // the last keys have been used
     lf_tile_f32<BK, DP, 256>(ks, k, narrow, key, view.begin, view.end, d, vec);
     lf_cp_async_commit();
     lf_tile_f32<BK, DP, 256>(vs, v, narrow, key, view.begin, view.end, d, vec);
@@ -168,7 +168,7 @@ LF_DEVICE void lf_attention_dkv_f32(float* dk, float* dv, const float* dout, con
   walk.start(spans, (n + BQ - 1) / BQ, first, min(first + BK, keys), head0, head0 + share);
   while (walk.next()) {
     const int query = walk.tile * BQ;
-    __syncthreads();  // nobody needs the last queries
+    __syncthreads();  // the last queries have been used
     lf_tile_f32<BQ, DP, 256>(qs, q + (long long)walk.head * d, wide, query, 0, n, d, vec);
     lf_cp_async_commit();
     lf_tile_f32<BQ, DP, 256>(os, dout + (long long)walk.head * d, wide, query, 0, n, d, vec);
@@ -291,7 +291,7 @@ LF_DEVICE void lf_attention_dq_bf16(float* dq, const lf_bf16* dout, const lf_bf1
         g[0][j][e] = p * (g[0][j][e] - t.delta);
       }
     lf_values_bf16<1, NT, DP>(acc, g, ks);
-    __syncthreads();  // nobody needs these keys
+    __syncthreads();  // these keys have been used
     key = next;
   }
   lf_cp_async_wait_all();
@@ -305,8 +305,8 @@ LF_DEVICE void lf_attention_dq_bf16(float* dq, const lf_bf16* dout, const lf_bf1
   }
 }
 
-// One of dk and dv, or both: for heads of 256 the sums of both do not fit the
-// registers, so that there is a kernel for each.
+// One of dk and dv, or both: for heads of 256 the sums of both do not fit
+// into the registers, so each has its own kernel.
 template <int BQ, int DP, bool DK, bool DV>
 LF_DEVICE void lf_attention_dkv_bf16(float* dk, float* dv, const lf_bf16* dout, const lf_bf16* q, const lf_bf16* k,
                                      const lf_bf16* v, const float4* stats, const int2* spans, int n, int keys, int heads,
@@ -370,7 +370,7 @@ LF_DEVICE void lf_attention_dkv_bf16(float* dk, float* dv, const lf_bf16* dout, 
       }
     if (DV) lf_values_bf16<1, NT, DP>(vacc, s, os);
     if (DK) lf_values_bf16<1, NT, DP>(kacc, g, qs);
-    __syncthreads();  // nobody needs these queries
+    __syncthreads();  // these queries have been used
   }
   lf_cp_async_wait_all();
 #pragma unroll

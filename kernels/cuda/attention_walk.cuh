@@ -1,10 +1,10 @@
-// What the kernels of attention's gradient know of queries, and how they go over
-// those that may see a block of keys.
+// Queries in the kernels of attention's gradient: their data, and iteration over
+// the queries that may see a block of keys.
 #pragma once
 
 #include "device.cuh"
 
-// What one query is to the kernels below.
+// The data of one query for the kernels below.
 struct lf_stats {
   float lse, delta;
   int begin, end;
@@ -16,7 +16,7 @@ struct lf_stats {
     begin = __float_as_int(x.z);
     end = __float_as_int(x.w);
   }
-  // What lane l has.
+  // The registers of lane l.
   LF_DEVICE lf_stats of(int l) const {
     lf_stats t;
     t.lse = __shfl_sync(0xffffffffu, lse, l & 31);

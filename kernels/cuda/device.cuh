@@ -1,7 +1,8 @@
 // The one header that kernels include. Under nvcc: thin wrappers around PTX,
 // and CUDA's own types by names that both worlds have. As plain C++: the same
-// names from the simulator (kernels/sim/device). Inline assembly lives here
-// only; the conformance program compares each wrapper with its twin.
+// names from the simulator (kernels/sim/device). Only this file contains
+// inline assembly. The conformance program compares each wrapper with its
+// simulated version.
 //
 // A kernel is
 //
@@ -9,7 +10,7 @@
 //   LF_KERNEL(name);
 //
 // LF_SHARED(T, name, [rows][columns]) declares shared memory of a fixed size,
-// LF_DYN_SHARED(T, name) a T* to what the launch asked for, aligned to 128 bytes.
+// LF_DYN_SHARED(T, name) a T* to the dynamic shared memory of the launch, aligned to 128 bytes.
 #pragma once
 
 #ifndef __CUDACC__
@@ -55,8 +56,8 @@ LF_DEVICE float2 lf_unpack_f16(uint32_t p) {
 LF_DEVICE void lf_bar_sync(unsigned id, unsigned n) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory"); }
 LF_DEVICE void lf_bar_arrive(unsigned id, unsigned n) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n) : "memory"); }
 
-// Asynchronous copies into shared memory. Where valid is false, zeros; global
-// is then not read but must still be an address.
+// Asynchronous copies into shared memory. If valid is false, it stores zeros;
+// global is then not read but must still be a valid address.
 LF_DEVICE void lf_cp_async16_n(void* shared, const void* global, int n) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(lf_shared_address(shared)), "l"(global), "r"(n) : "memory");
 }

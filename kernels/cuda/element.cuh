@@ -1,5 +1,5 @@
-// What kernels on single elements share: the elements of a thread, the places
-// of repeated operands, and the element types of package tensor as numbers.
+// Shared code of element-wise kernels: the elements of a thread, the positions
+// in broadcast operands, and the element types of package tensor as numbers.
 // Conversions are written in integers, so that every machine gives the bits of
 // package tensor.
 #pragma once
@@ -102,8 +102,8 @@ struct lf_as_bool {
   static LF_DEVICE raw put(float x) { return x != 0.0f; }
 };
 
-// Integers take the nearest number, ties to even, the smallest or the largest
-// for what is out of range, and 0 for NaN. LOW and PAST are the smallest number
+// For integers: the nearest number, ties to even; the smallest or largest one
+// for values out of range, and 0 for NaN. LOW and PAST are the smallest number
 // and the one past the largest, both of which a float holds.
 #define LF_INTEGER(name, T, LOW, PAST, MIN, MAX)       \
   struct name {                                        \
@@ -125,8 +125,8 @@ LF_INTEGER(lf_as_i32, int, -2147483648.0f, 2147483648.0f, -2147483647 - 1, 21474
 LF_INTEGER(lf_as_u64, unsigned long long, 0.0f, 18446744073709551616.0f, 0, 0xffffffffffffffffull);
 LF_INTEGER(lf_as_i64, long long, -9223372036854775808.0f, 9223372036854775808.0f, -9223372036854775807ll - 1, 9223372036854775807ll);
 
-// The code of a float of few bits that is nearest to a float of the bits abs,
-// ties to even; the codes go on where those of the format end.
+// The code of the small float nearest to the float with bits abs, ties to
+// even; codes continue past the largest one of the format.
 LF_DEVICE unsigned lf_encode(unsigned abs, int mantissa, int bias) {
   if (abs >= (unsigned)(128 - bias) << 23) // the smallest normal number
     return (lf_round_bits(abs, 23 - mantissa) - ((unsigned)(127 - bias) << 23)) >> (23 - mantissa);
@@ -167,7 +167,7 @@ struct lf_as_f8_e4m3 {
   }
 };
 
-// Quantised weights: blocks of 64 elements, codes with one float behind them.
+// Quantized weights: blocks of 64 elements, codes followed by one float, the scale.
 #define LF_QUANT_BLOCK 64
 
 LF_DEVICE float lf_q8(const unsigned char* blocks, long long i) {
@@ -182,8 +182,8 @@ LF_DEVICE float lf_q4(const unsigned char* blocks, long long i, const float* boo
   return book[b[j & 31] >> (j >> 5) * 4 & 15] * *(const float*)(b + 32);
 }
 
-// The code books of package quant. A switch over constants stays in registers
-// and code, where an array would lie in the memory of each thread.
+// The code books of package quant. A switch over constants needs only
+// registers and code; an array would be placed in each thread's local memory.
 LF_DEVICE float lf_nf4(int code) {
   switch (code) {
     case 0: return -1.0f;

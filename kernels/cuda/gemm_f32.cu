@@ -1,6 +1,6 @@
 // A product in float32: out = addend + bias + alpha · op(A) · op(B), every
-// product of two elements rounded once into a float32 sum (FMA), operands of
-// 16 bits and quantised ones as the numbers that they stand for.
+// product of two elements rounded once into a float32 sum (FMA), 16-bit and
+// quantized operands are decoded exactly.
 //
 // Layout: row major. A is [m, k], or [k, m] where ta, f32, f16 or bf16 (kind 0, 1,
 //   2); B is [k, n], or [n, k] where tb; its type is in the kernel's name, and
@@ -12,7 +12,7 @@
 //   the k axis, each of which leaves alpha times its sums in partial [batch, parts,
 //   m, n]; gemm_sum of gemm_mma.cu adds them up in their order, with bias and addend.
 // Traffic: A is read n/64 times, B m/64 times, mostly from L2; 16 of k at a time
-//   lie in shared memory, where B has already been widened.
+//   are in shared memory, where B has already been widened.
 // Registers: 79 to 95, on sm_100 111 to 128, none spilled.
 // Reference: for i, j { s = 0; for l { s += A[i, l] B[l, j] }
 //                       out[i, j] = addend[i, j] + bias[j] + alpha s }
@@ -59,8 +59,8 @@ struct lf_b_fp4 {
   static LF_DEVICE float get(const void* b, long long i, const float* book) { return lf_q4((const unsigned char*)b, i, book); }
 };
 
-// The place of element e of a tile of LF_K by LF_M (or LF_N): neighbouring
-// threads take what lies side by side in memory.
+// The position of element e of a tile of LF_K by LF_M (or LF_N): neighbouring
+// threads access neighbouring addresses.
 LF_DEVICE void lf_tile_place(int e, int along_k, int* k, int* i) {
   if (along_k)
     *k = e % LF_K, *i = e / LF_K;
@@ -81,7 +81,7 @@ LF_DEVICE void lf_gemm(float (*sa)[LF_M + 4], float (*sb)[LF_N + 4], float* book
   for (long long z = blockIdx.z; z < batch; z += gridDim.z) {
     float sum[4][4] = {};
     for (int k0 = from; k0 < to; k0 += LF_K) {
-      __syncthreads(); // the tile before has been read, and the book is there
+      __syncthreads(); // the previous tile has been read, and the codebook is loaded
 #pragma unroll
       for (int q = 0; q < LF_K * LF_M / 256; q++) {
         int e = threadIdx.x + 256 * q, l, i;

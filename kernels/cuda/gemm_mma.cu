@@ -1,5 +1,5 @@
-// A sum of up to eight products by the tensor cores, their k axes one behind the
-// other:
+// A sum of up to eight matrix products on the tensor cores, with their k axes
+// concatenated:
 //
 //   out = addend + bias + sum over p of alpha_p · op(A_p) · op(B_p)
 //

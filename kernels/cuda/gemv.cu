@@ -2,8 +2,8 @@
 //
 //   out = addend + bias + sum over p of alpha_p · A_p · B_pᵀ,  A_p [m, k], B_p [n, k]
 //
-// with m at most 1, 2, 4 or 8, in float32 with operands as the numbers that they
-// stand for: one pass over the weights, whatever m is.
+// with m at most 1, 2, 4 or 8, in float32 with exactly decoded operands: one
+// pass over the weights for any m.
 //
 // Layout: row major, as gemm_mma.cu; A may be f32, f16 or bf16, B all of these and
 //   quantised. Rows of whole 16-byte words (of whole blocks, if quantised) and f32 A
@@ -124,7 +124,7 @@ LF_DEVICE void lf_gemv(float* books, float* shared, float* out, const float* bia
   long long row[LF_ROWS];
   int j0 = blockIdx.x * LF_ROWS;
 #pragma unroll
-  for (int r = 0; r < LF_ROWS; r++) row[r] = min(j0 + r, n - 1); // the last rows once more, where there are none
+  for (int r = 0; r < LF_ROWS; r++) row[r] = min(j0 + r, n - 1); // past the end, the last rows again
   float total[LF_ROWS][M] = {};
   for (int i = 0; i < count; i++) {
     lf_product p = lf_pick(all, i);

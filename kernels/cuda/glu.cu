@@ -6,7 +6,7 @@
 //   gelu:      x Φ(x), Φ the normal distribution function
 //   gelu_tanh: ½x (1 + tanh(u/2)) = x σ(u), u = 2√(2/π) (x + 0.044715 x³)
 //
-// Layout: all of n elements; an output may lie where any input lies.
+// Layout: all of n elements; an output may share the memory of any input.
 // Grid: 256 threads for 1024 elements, four of each thread, as 16 bytes where all
 //   operands lie on 16 bytes.
 // Traffic: forward 12 bytes an element, backward 20; bound by memory.

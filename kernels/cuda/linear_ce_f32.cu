@@ -10,7 +10,7 @@
 //   tiles of columns, y over tiles of rows, z over the parts of k, which
 //   lce_scatter adds up in their order.
 // Traffic: W is read per/64 times and the rows n/64 times, mostly from L2; 16 of k
-//   at a time lie in shared memory, where W has already been widened.
+//   at a time are in shared memory, where W has already been widened.
 // Registers: logits 63 to 80, back 63 to 66, on all targets.
 // Reference: for i, j { s = 0; for l { s += x[i, l] W[j, l] }; out[i, j] = s }
 #include "element.cuh"
@@ -54,7 +54,7 @@ LF_DEVICE void lf_lce(float (*sa)[LF_TILE + 4], float (*sb)[LF_TILE + 4], float*
   int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
   float sum[4][4] = {};
   for (int k0 = from; k0 < to; k0 += LF_DEEP) {
-    __syncthreads(); // the tile before has been read, and the book is there
+    __syncthreads(); // the previous tile has been read, and the codebook is loaded
 #pragma unroll
     for (int q = 0; q < LF_DEEP * LF_TILE / 256; q++) {
       int e = threadIdx.x + 256 * q, l = e % LF_DEEP, i = e / LF_DEEP;

@@ -20,7 +20,7 @@
 #define LF_STAGES 3
 #define LF_TILE_K 32
 
-// Where chunk c of row r lies in a tile of rows of R elements of op(M).
+// The position of chunk c of row r in a tile with rows of R elements of op(M).
 template <int R, bool ALONG_K>
 LF_DEVICE int lf_chunk_at(int r, int c) {
   return ALONG_K ? r * 64 + ((c ^ (r >> 1 & 3)) << 4) : r * (2 * R) + ((c ^ (r & 7)) << 4);
@@ -42,17 +42,17 @@ struct lf_operand {
   int k;
 };
 
-// The chunks of a tile that this thread brings into shared memory: R/8·32/THREADS.
-// WORDS 8 keeps f32 chunks as they were read until the products of the stage are
-// done; 4 waits for them, for fewer registers. DROP: the operand is f32, and
+// The chunks of a tile that this thread copies to shared memory: R/8·32/THREADS.
+// WORDS 8 keeps f32 chunks unconverted until the products of the stage are done;
+// 4 waits for them, which needs fewer registers. DROP: the operand is f32, and
 // dropout is applied to it.
 template <int R, int THREADS, int WORDS, bool DROP>
 struct lf_stager {
   static constexpr int count = R * 4 / THREADS;
   unsigned w[count][WORDS];
 
-  // The element of the operand that chunk q of this thread begins with; left is
-  // how many elements of the row are there. Chunks of a thread are whole rows
+  // The first element of chunk q of this thread in the operand; left is the
+  // number of elements left in the row. Chunks of a thread are whole rows
   // apart.
   static LF_DEVICE void place(const lf_operand& o, int k0, int q, long long* at, int* left) {
     int e = threadIdx.x;
@@ -65,8 +65,9 @@ struct lf_stager {
     }
   }
 
-  // Where chunk 0 of this thread lies in the tile: chunk q lies 16·THREADS·q bytes
-  // behind it, since rows are a multiple of 8 apart and are permuted alike.
+  // The position of chunk 0 of this thread in the tile. Chunk q follows
+  // 16·THREADS·q bytes later, since their rows differ by a multiple of 8 and are
+  // permuted in the same way.
   static_assert(THREADS / 4 % 8 == 0 && THREADS / (R / 8) % 8 == 0, "rows of a thread's chunks");
   static LF_DEVICE unsigned char* slot(const lf_operand& o, unsigned char* tile) {
     int e = threadIdx.x;
@@ -227,7 +228,7 @@ struct lf_tile {
     for (int t = first - (LF_STAGES - 1); t < last; t++) { // what comes before first only fills
       if (t >= first) {
         lf_cp_async_wait<LF_STAGES - 2>();
-        __syncthreads(); // stage t is there, and stage t-1 has been read
+        __syncthreads(); // stage t has arrived, and stage t-1 has been read
       }
       bool more = t + LF_STAGES - 1 < last;
       unsigned char* filled = shared + (slot == 0 ? LF_STAGES - 1 : slot - 1) * stage_bytes;
@@ -256,7 +257,7 @@ struct lf_tile {
     }
   }
 
-  // Writes the sums, with bias and addend where there are any.
+  // Writes the sums, with bias and addend if any.
   LF_DEVICE void write(float* to, const float* bias, const float* addend, int m0, int n0, int m, int n) const {
     int lane = threadIdx.x % 32;
     bool pairs = (n & 1) == 0 && (((size_t)to | (size_t)addend) & 7) == 0;
@@ -325,9 +326,9 @@ struct lf_tile {
   }
 };
 
-// Where tile t of tm by tn lies: tiles in groups of eight rows of them, down and
-// then across, so that the tiles that run at one time share rows of A and columns
-// of B.
+// The position of tile t of tm by tn. Tiles are ordered in groups of eight rows,
+// down and then across, so that tiles that run concurrently share rows of A and
+// columns of B.
 LF_DEVICE void lf_tile_order(int t, int tm, int tn, int* i, int* j) {
   int group = t / (8 * tn), rows = min(tm - group * 8, 8), at = t - group * 8 * tn;
   *i = group * 8 + at % rows, *j = at / rows;

@@ -4,7 +4,7 @@
 //   y  = x · r · w
 //   dx = r · (dy·w − x · r² · mean(dy·w·x))
 //
-// Layout: x, dy, y and dx [rows, d], w [d]; the output may lie where x or dy lies.
+// Layout: x, dy, y and dx [rows, d], w [d]; the output may share the memory of x or dy.
 // Grid: rows of up to 1024 numbers are held in the registers of a warp (…_warp, 8
 //   rows a block); longer ones are read twice by a block (…_row), from its cache
 //   the second time.

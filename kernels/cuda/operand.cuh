@@ -1,7 +1,7 @@
 // Operands of products, eight elements at a time: how they lie in memory and how
-// they become bfloat16 pairs for the tensor cores, or floats. A launch decides by
-// address and row length which way an operand goes; what does not lie as the wide
-// loads want it goes the way of LF_ANY, element by element and byte by byte.
+// they become bfloat16 pairs for the tensor cores, or floats. A launch chooses
+// the load method of an operand by address and row length. Operands that wide
+// loads cannot read use LF_ANY, element by element and byte by byte.
 #pragma once
 
 #include "element.cuh"
@@ -17,7 +17,7 @@
 
 // Ways of an operand into shared memory or registers.
 #define LF_ANY 0  // any address and row length
-#define LF_COPY 1 // bf16, rows of a multiple of 8 elements on 16 bytes: copied as they are
+#define LF_COPY 1 // bf16, rows of a multiple of 8 elements on 16 bytes: copied unchanged
 #define LF_WIDE 2 // f32 and f16, rows of a multiple of 16 bytes on 16 bytes; quantised, rows of whole blocks on 4 bytes
 
 #define LF_BOOKS 32 // numbers of both code books, NF4's first
@@ -38,7 +38,7 @@ LF_DEVICE unsigned lf_word32(const unsigned char* p) {
   return lf_word16(p) | lf_word16(p + 2) << 16;
 }
 
-// Element i of an operand, wherever it lies.
+// Element i of an operand at any alignment.
 LF_DEVICE float lf_element(int kind, const unsigned char* p, long long i, const float* books) {
   switch (kind) {
     case LF_KIND_F32: return __uint_as_float(lf_word32(p + 4 * i));
@@ -65,8 +65,8 @@ LF_DEVICE float4 lf_codes4(unsigned w, float scale, const float* book) {
   return make_float4(book[w & 15] * scale, book[w >> 8 & 15] * scale, book[w >> 16 & 15] * scale, book[w >> 24 & 15] * scale);
 }
 
-// Dropout: which elements of x are kept, by the words of internal/philox, and
-// what those are multiplied by.
+// Dropout: the elements of x that are kept, according to internal/philox, and
+// their factor.
 struct lf_drop {
   unsigned key[3], stream, threshold;  // key: seed low, seed high, step
   float scale;
@@ -81,7 +81,7 @@ LF_DEVICE lf_drop lf_open_drop(const unsigned* key, unsigned stream, unsigned th
 LF_DEVICE float4 lf_dropped(const lf_drop& d, long long i, float4 v) {
   uint4 w = lf_philox(d.key, d.stream, i >> 2);
   int skip = (int)(i & 3);
-  if (skip) { // they lie in two blocks of words
+  if (skip) { // they are in two blocks of words
     uint4 n = lf_philox(d.key, d.stream, (i >> 2) + 1);
     if (skip == 1) w = make_uint4(w.y, w.z, w.w, n.x);
     else if (skip == 2) w = make_uint4(w.z, w.w, n.x, n.y);

@@ -1,21 +1,20 @@
-// What a device reaches at most, the yardsticks of benchmarks: products on tensor
-// cores and in float32 that never leave the registers, and reading memory.
-// Nothing else uses these. What they compute has no meaning but is computed: it
-// is written, so that no compiler leaves the work out.
+// Peak rates of a device, for benchmarks: products on tensor cores and in float32
+// within registers, and memory reads. Nothing else uses these. The results have
+// no meaning. They are written so that no compiler removes the work.
 #include "device.cuh"
 
 namespace {
 constexpr int threads = 256;
 
-// noise gives bits that look random, so that the device draws the power, and
-// takes the clock, that real numbers would have it take.
+// noise returns bits that look random, so that power draw and clock rate are
+// as with real data.
 LF_DEVICE uint32_t noise(uint32_t x) {
   x = (x ^ x >> 16) * 0x7feb352du;
   x = (x ^ x >> 15) * 0x846ca68bu;
   return x ^ x >> 16;
 }
 
-// pair is two bf16 of 0.5 to 1, or their negatives.
+// pair returns two bf16 numbers from 0.5 to 1, or their negatives.
 LF_DEVICE uint32_t pair(uint32_t x) { return (noise(x) & 0x807f807fu) | 0x3f003f00u; }
 }  // namespace
 

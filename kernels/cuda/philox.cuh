@@ -1,6 +1,6 @@
-// Philox4x32-10 (Salmon, Moraes, Dror and Shaw, SC 2011), bit for bit that of
-// package internal/philox: element i of a stream is word i%4 of the block whose
-// counter is (i/4 low, i/4 high, stream, step).
+// Philox4x32-10 (Salmon, Moraes, Dror and Shaw, SC 2011), bit-identical to
+// package internal/philox. Element i of a stream is word i%4 of the block with
+// counter (i/4 low, i/4 high, stream, step).
 #pragma once
 
 #include "device.cuh"

@@ -1,6 +1,6 @@
-// Two small kernels by which a device, its driver and this image are tried
-// before anything is built on them: one that everything runs, and one that
-// needs tensor cores and asynchronous copies (sm_80 and later).
+// Two small kernels that test a device, its driver and this image at startup:
+// one that runs on any device, and one that needs tensor cores and
+// asynchronous copies (sm_80 and later).
 #include "device.cuh"
 
 // y[i] += a*x[i], i < n.

@@ -1,12 +1,12 @@
-// The products of a launch. A kernel takes them as plain parameters, five for
-// each of up to eight after step_a and step_b, and picks one by a switch: parameters lie in constant
-// memory, where an index that is not known would first copy all of them.
+// The products of a launch. A kernel takes them as plain parameters, five for each of up to eight
+// products, after step_a and step_b, and selects one by a switch. Parameters are in constant memory,
+// and a dynamic index would first copy all of them.
 #pragma once
 
 #include "operand.cuh"
 
-// What a launch says of an operand, six bits each: way and kind, and whether
-// the k axis is the contiguous one.
+// The description of an operand by a launch, six bits each: load method,
+// kind, and whether the k axis is contiguous.
 #define LF_WAY(flags) ((int)(flags) & 3)
 #define LF_KIND(flags) ((int)((flags) >> 2) & 7)
 #define LF_ALONG_K(flags) ((flags) >> 5 & 1)

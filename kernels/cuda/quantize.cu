@@ -6,7 +6,7 @@
 //   nf4: scale = m, code = the number of the code book nearest to x·(1/m), the
 //        lower one half way between two; x/m in a block that is not full
 //
-// Layout: x [n] contiguous, blocks behind each other: q8 64 codes and the scale,
+// Layout: x [n] contiguous, consecutive blocks: q8 64 codes and the scale,
 //   68 bytes; nf4 32 bytes and the scale, 36: byte j has element j in its lower
 //   half and 32+j in the upper one.
 // Grid: a warp for 64 elements, 256 threads for 512; lane j has the elements j
@@ -20,8 +20,8 @@
 
 #define LF_WARPS 8
 
-// The larger of two magnitudes, as bits: they are ordered as the numbers are,
-// those of NaN and infinity last.
+// The larger of two magnitudes, as bits, which have the same order as the
+// numbers; NaN and infinity are last.
 LF_DEVICE unsigned lf_warp_most(unsigned m) {
 #pragma unroll
   for (int o = 16; o; o >>= 1) {
@@ -31,8 +31,8 @@ LF_DEVICE unsigned lf_warp_most(unsigned m) {
   return m;
 }
 
-// The code of NF4 for x from -1 to 1: how many of the middles between two
-// numbers lie below it.
+// The NF4 code of x in [-1, 1]: the number of midpoints between code values
+// that are below x.
 LF_DEVICE unsigned lf_nearest_nf4(float x) {
   unsigned code = 0;
 #pragma unroll
@@ -40,9 +40,9 @@ LF_DEVICE unsigned lf_nearest_nf4(float x) {
   return code;
 }
 
-// The elements of a block that this lane has, zero behind the last one, and the
-// largest magnitude of all 64. False where they are not finite, or there are
-// none.
+// The elements of a block that this lane holds, zero past the last one, and the
+// largest magnitude of all 64. Returns false if they are not finite, or there
+// are none.
 template <class T>
 LF_DEVICE bool lf_open_block(const typename T::raw* x, long long b, long long n, float& lo, float& hi, float& most, long long* trap, int launch) {
   if (b * LF_QUANT_BLOCK >= n) return false;
@@ -85,7 +85,7 @@ LF_DEVICE void lf_quantize_nf4(unsigned char* out, const typename T::raw* x, lon
   if (left >= LF_QUANT_BLOCK) {
     float reciprocal = 1.0f / divisor;
     first = lf_nearest_nf4(lo * reciprocal), second = lf_nearest_nf4(hi * reciprocal);
-  } else { // what is behind the end means nothing, and is 0
+  } else { // codes past the end are unused and 0
     first = lane < left ? lf_nearest_nf4(lo / divisor) : 0;
     second = 32 + lane < left ? lf_nearest_nf4(hi / divisor) : 0;
   }

@@ -8,7 +8,7 @@
 //   inverse: the same with −sin, which is the gradient
 //
 // Layout: positions [n] (i32), frequencies [h], table [n, 2h]; x and y
-//   [n, heads·2h], y may lie where x lies.
+//   [n, heads·2h], y may share the memory of x.
 // Grid: 256 threads; a thread for one angle of the table, and for one or four
 //   pairs of x (…_f32, …_v4_f32).
 // Traffic: the table 8 bytes an angle; x and y 8 bytes an element, and the table
@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(256)
 LF_KERNEL(rope_table_f32);
 
 // The numbers of V pairs of neighbours, those before and those behind: the 2·V of p
-// and q are theirs in turn. Of their turned pairs the other function makes p and q.
+// and q are theirs in turn. The other function computes p and q from the rotated pairs.
 template <int V>
 LF_DEVICE void lf_apart(const lf_pack<V>& p, const lf_pack<V>& q, lf_pack<V>& x1, lf_pack<V>& x2) {
 #pragma unroll
@@ -83,7 +83,7 @@ LF_DEVICE void lf_in_turn(const lf_pack<V>& y1, const lf_pack<V>& y2, lf_pack<V>
   }
 }
 
-// pairs counts groups of V pairs: those of a row are heads·h/V.
+// pairs counts groups of V pairs: a row has heads·h/V.
 template <int V, bool NEIGHBOURS>
 LF_DEVICE void lf_rope(float* out, const float* x, const float* table, long long pairs, int heads, int h, float sign) {
   long long i = (long long)blockIdx.x * 256 + threadIdx.x;

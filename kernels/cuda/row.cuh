@@ -1,5 +1,5 @@
-// What kernels on rows share: 16-byte accesses where a row allows them, and the
-// sums and maxima of a block, whose order depends on the sizes alone.
+// Shared code of row-wise kernels: 16-byte accesses if a row allows them, and
+// the sums and maxima of a block, whose order depends only on the sizes.
 #pragma once
 
 #include "device.cuh"
@@ -7,7 +7,7 @@
 // The longest row that a warp holds in its registers: 32 numbers a lane.
 #define LF_WARP_ROW 1024
 
-// V consecutive numbers of memory, which lie on 4·V bytes.
+// V consecutive numbers in memory, aligned to 4·V bytes.
 template <int V>
 struct lf_pack {
   float v[V];
@@ -53,7 +53,7 @@ struct lf_softmax {
   float m, s;
   LF_DEVICE void start() { m = __uint_as_float(0xff800000u), s = 0.0f; }
 
-  // What is subtracted: of a row of −Inf alone nothing, which leaves exp(x) = 0.
+  // The number to subtract: 0 for a row of −Inf only, so that exp(x) = 0.
   LF_DEVICE float shift() const { return m == __uint_as_float(0xff800000u) ? 0.0f : m; }
 
   template <int V>

@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(LF_THREADS)
 }
 LF_KERNEL(scatter_add_rows_f32);
 
-// Rows of width words; nothing is written where they do not all fit.
+// Rows of width words; if they do not all fit, nothing is written.
 #define LF_UPDATE(name, T)                                                                                           \
   extern "C" __global__ void __launch_bounds__(LF_THREADS)                                                           \
       name(T* out, const T* x, const int* offset, long long width, int n, int rows, long long* trap, int launch) {   \

@@ -25,8 +25,8 @@ LF_COPY(copy_b4, unsigned)
 LF_COPY(copy_b8, unsigned long long)
 LF_COPY(copy_b16, uint4)
 
-// out[b, j, i] = x[b, i, j] for matrices of rows by cols. The tile has a column
-// more than it needs: columns then lie in different banks.
+// out[b, j, i] = x[b, i, j] for matrices of rows by cols. The tile has one
+// extra column, so that columns are in different banks.
 #define LF_TILE 32
 #define LF_TRANSPOSE(name, T)                                                                                   \
   extern "C" __global__ void __launch_bounds__(LF_THREADS) name(T* out, const T* x, int rows, int cols, int batch) { \

@@ -1,6 +1,6 @@
 // Softmax of rows: y = exp(x − max x) / Σ exp(x − max x).
 //
-// Layout: x and y [rows, n]; y may lie where x lies.
+// Layout: x and y [rows, n]; y may share the memory of x.
 // Grid: rows of up to 1024 numbers are held in the registers of a warp (…_warp, 8
 //   rows a block); longer ones are read twice by a block (…_row): once for the
 //   maximum and the sum, which are kept together and rescaled, and once, from

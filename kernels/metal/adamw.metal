@@ -5,7 +5,7 @@
 //   p  = p·decay − step·m / (√v/root + eps)
 //
 // with rates = {decay = 1 − lr·weight decay, step = lr/(1 − β₁ᵗ), root = √(1 − β₂ᵗ)}
-// and scale in memory, since they change from step to step. Where scale is not
+// and scale in memory, since they change from step to step. If scale is not
 // finite, nothing changes.
 //
 // Layout: up to 7 tensors of their own sizes in one launch (adamw_f32), which with the

@@ -1,5 +1,5 @@
-// What the kernels of attention share: which keys a query sees, tiles in threadgroup
-// memory, and the two products that all of them are made of, with sums in float32:
+// Shared code of the attention kernels: the keys that a query sees, tiles in threadgroup
+// memory, and the two matrix products that they all compute, with float32 sums:
 //
 //   scores   S  = A Bᵀ   rows of A and B, by chunks of their columns
 //   values   O += P X    P [rows of S, k] and a chunk of the columns of X [k, columns]
@@ -9,9 +9,9 @@
 // For dK, dV, where rows are keys: Sᵀ = K Qᵀ, dPᵀ = V dOᵀ, dV += Pᵀ dO, dK += dSᵀ Q.
 //
 // A threadgroup has 256 threads, 32 rows and 32 columns of scores for all head sizes:
-// memory of a threadgroup is short, so that of rows only a chunk of the columns is there
-// at a time, and is read again from device memory for the next product. Thread i has row
-// i/8 of S and O, and of each chunk the columns i%8 + 8 j.
+// threadgroup memory is small, so it holds only a chunk of the columns at a time, which
+// is read again from device memory for the next product. Thread i has row i/8 of S and
+// O, and of each chunk the columns i%8 + 8 j.
 //
 // DP is the head size that a kernel is made for. Smaller ones are padded by zeros, and
 // the columns from d on are not written. Tiles hold floats in both precisions; in bf16
@@ -21,7 +21,7 @@
 
 #define LF_NO_KEY 0x7fffffff
 #define LF_TILE 32                                             // rows and columns of scores
-#define LF_CHUNK(DP) ((DP) == 96 ? 48 : (DP) < 64 ? (DP) : 64) // columns of a row that are there
+#define LF_CHUNK(DP) ((DP) == 96 ? 48 : (DP) < 64 ? (DP) : 64) // available columns of a row
 #define LF_PITCH (64 + 4)                                      // floats from row to row of a chunk
 #define LF_SPITCH (LF_TILE + 4)                                // and of scores
 
@@ -29,7 +29,7 @@
 #define LF_ATTENTION_ROOM \
   threadgroup float ta[LF_TILE * LF_PITCH], tb[LF_TILE * LF_PITCH], ts[LF_TILE * LF_SPITCH]
 
-// The keys [x, y) that query i sees of so many; of rows that there are not, none.
+// The keys [x, y) that query i sees; none if i is out of range.
 inline int2 lf_seen(device const int* lo, device const int* hi, int i, int n, int keys, int window) {
   if (i >= n) return int2(0, 0);
   int a = lo[i], b = hi[i];
@@ -65,8 +65,8 @@ inline int lf_warp_min(lf_thread t, int v) {
   return v;
 }
 
-// What 32 queries from first on see. Each warp has the whole of it in its lanes, so
-// that all of them know the next tile.
+// The keys that the 32 queries starting at first see. Each warp has the whole of it
+// in its lanes, so that all of them know the next tile.
 struct lf_view {
   int2 seen;
   int begin, end; // of all keys that are seen
@@ -77,9 +77,9 @@ struct lf_view {
     end = -lf_warp_min(t, -seen.y);
   }
 
-  // The first tile of keys from key k on that a query sees a key of. Tiles lie at
-  // multiples of their size: so what a query gets depends on its own interval, and not
-  // on who else is in its threadgroup.
+  // The first tile of keys from key k on that a query sees a key of. Tiles begin at
+  // multiples of their size, so the result of a query depends only on its own
+  // interval, not on the other queries of its threadgroup.
   inline int next(lf_thread t, int k) const {
     int a = max(seen.x, k);
     int first = lf_warp_min(t, a < seen.y ? a : LF_NO_KEY);
@@ -103,9 +103,9 @@ inline void lf_put4(threadgroup float* to, float4 x) {
   to[3] = x.w;
 }
 
-// How the elements of a matrix lie: what four of them are, how many a head has, and what
-// becomes of the scores that they are multiplied by.
-struct lf_exact { // float32, as they are
+// The storage of matrix elements: the type of four of them, their number per head, and
+// the conversion of the scores that they are multiplied by.
+struct lf_exact { // float32, unconverted
   typedef float raw;
   static inline int width(int d, int) { return d; }
   static inline float4 four(device const float* row, int c, int d, int vec) { return lf_four(row, c, d, vec); }
@@ -165,7 +165,7 @@ struct lf_scores {
 #endif
   }
 
-  // Adds the products of so many columns, a multiple of 8.
+  // Adds the products of the given number of columns, a multiple of 8.
   inline void add(lf_thread t, threadgroup const float* a, threadgroup const float* b, int columns) {
 #if LF_SIMD
     threadgroup const float* pa = a + t.warp / 2 * 8 * LF_PITCH;
@@ -197,8 +197,9 @@ struct lf_scores {
   }
 };
 
-// to = A Bᵀ over the d columns of 32 rows of each. What was in the tiles and in to has
-// been read when all threads have come here; who reads to waits for all of them.
+// to = A Bᵀ over the d columns of 32 rows of each. When all threads have arrived here,
+// the tiles and to have been read. A thread that reads to must first wait for all of
+// them.
 template <class A, class B, int DP>
 inline void lf_score(lf_thread t, threadgroup float* to, threadgroup float* ta, threadgroup float* tb, lf_rows<A> a, lf_rows<B> b,
                      int d, int vec) {
@@ -270,7 +271,7 @@ struct lf_sums {
     }
   }
 
-  // Writes the row times f; zeros where there is nothing.
+  // Writes the row times f, or zeros if it is absent.
   inline void store(lf_thread t, device float* row, int d, float f, bool some) const {
 #pragma unroll
     for (int c = 0; c < DP / LF_CHUNK(DP); c++)

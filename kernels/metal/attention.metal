@@ -96,8 +96,8 @@ LF_ATTENTION(attention_bf16_256, lf_rounded, lf_packed, ushort, 256)
 
 struct attention_pack_args { LF_ARGS; long vectors; int d, dp, vec; };
 
-// out[y][i, 0:dp] = x[y][i, 0:d] and zeros, for so many vectors i of two
-// matrices y. A thread makes 16 bytes.
+// out[y][i, 0:dp] = x[y][i, 0:d] and zeros, for the given number of vectors i
+// of two matrices y. A thread makes 16 bytes.
 LF_KERNEL(256) attention_pack_bf16(device ushort* out0 [[buffer(0)]], device const float* x0 [[buffer(1)]], device ushort* out1 [[buffer(2)]],
                                    device const float* x1 [[buffer(3)]], constant attention_pack_args& a [[buffer(4)]], LF_THREAD) {
   LF_BEGIN;

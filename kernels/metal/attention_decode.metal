@@ -1,9 +1,9 @@
-// Attention of few queries over many keys (decoding). Formulas and layout are
-// those of attention.metal. The work is reading k and v once, so the keys of a
+// Attention of few queries over many keys (decoding). Formulas and layout are the
+// same as in attention.metal. The work is reading k and v once, so the keys of a
 // query are cut into chunks that threadgroups read at the same time; a second kernel
-// merges what the chunks have found, in ascending order. Chunks are counted from
-// the query's first key: its result depends neither on the other queries nor on
-// where in k and v its keys lie, nor on the number of threadgroups.
+// merges what the chunks have found, in ascending order. Chunks are counted from the
+// query's first key, so its result does not depend on the other queries, on the
+// position of its keys in k and v, or on the number of threadgroups.
 //
 // All products are float32. A threadgroup has one query, and G heads that share a key
 // head: each row of k and v is read once for all of them.
@@ -33,7 +33,7 @@ struct attention_decode_args {
 // q·k, four products at a time.
 inline float lf_dot4(float4 x, float4 y, float s) { return fma(x.w, y.w, fma(x.z, y.z, fma(x.y, y.y, fma(x.x, y.x, s)))); }
 
-// ps[j, h] = scale q[h]·k[j] of so many of 256 keys, −inf of the others.
+// ps[j, h] = scale q[h]·k[j] for the given number of keys, −inf for the rest of the 256.
 template <int DP, int G>
 inline void lf_decode_scores(lf_thread t, threadgroup float* ps, threadgroup const float4* qs, device const float* k, long narrow, int here,
                              int d, float scale, int vec) {
@@ -62,7 +62,7 @@ inline void lf_decode_scores(lf_thread t, threadgroup float* ps, threadgroup con
 #endif
 }
 
-// part is null where there is one chunk: o and lse are written then. Else it
+// With one chunk, part is null and o and lse are written directly. Else it
 // has, for each query, head and chunk, d sums and then, from stat on, {m, l}.
 template <int DP, int G>
 inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* room, threadgroup float* tops, threadgroup float* totals,
@@ -100,7 +100,7 @@ inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* ro
     }
     for (int base = begin; base < end; base += LF_DECODE_KEYS) {
       const int here = min(LF_DECODE_KEYS, end - base);
-      lf_barrier(); // q is here, and nobody needs the last scores
+      lf_barrier(); // q has arrived, and the last scores have been used
       lf_decode_scores<DP, G>(t, room, qs, k + base * narrow, narrow, here, d, a.scale, vec);
       lf_barrier();
       // The running softmax: a warp for each head.
@@ -141,7 +141,7 @@ inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* ro
         }
       }
     }
-    lf_barrier(); // nobody needs the scores, in whose place the sums come
+    lf_barrier(); // the scores have been used; the sums replace them
     // The lanes of a warp that had the same columns, then the warps in order.
 #pragma unroll
     for (int h = 0; h < G; h++)
@@ -173,7 +173,7 @@ inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* ro
       else
         lse[(long)row * a.heads + head + tid] = begin < end ? tops[tid] + log(totals[tid]) : -INFINITY;
     }
-    lf_barrier(); // nobody needs the sums any more
+    lf_barrier(); // the sums have been used
   }
 }
 

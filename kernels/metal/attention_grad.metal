@@ -26,8 +26,8 @@
 
 struct attention_stats_args { LF_ARGS; int n, keys, heads, d, window, rounded, vec, launch; };
 
-// rounded: with do as the bfloat16 kernels see it, so that do·v − D is 0 where a
-// query sees one key, and small where it should be.
+// rounded: do is rounded as in the bfloat16 kernels, so that do·v − D is 0 for a
+// query with one key, and small where it should be.
 LF_KERNEL(256) attention_stats_f32(device uint4* stats [[buffer(0)]], device const float* dout [[buffer(1)]], device const float* o [[buffer(2)]],
                                    device const float* lse [[buffer(3)]], device const int* lo [[buffer(4)]], device const int* hi [[buffer(5)]],
                                    device long* trap [[buffer(6)]], constant attention_stats_args& a [[buffer(7)]], LF_THREAD) {
@@ -50,7 +50,7 @@ LF_KERNEL(256) attention_stats_f32(device uint4* stats [[buffer(0)]], device con
 
 struct attention_spans_args { LF_ARGS; int n, keys, window, tile; };
 
-// The keys of tiles of so many queries.
+// The keys of tiles of the given number of queries.
 LF_KERNEL(256) attention_spans(device int2* spans [[buffer(0)]], device const int* lo [[buffer(1)]], device const int* hi [[buffer(2)]],
                                constant attention_spans_args& a [[buffer(3)]], LF_THREAD) {
   LF_BEGIN;

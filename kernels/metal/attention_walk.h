@@ -1,10 +1,10 @@
-// What the kernels of attention's gradient know of queries, and how they go over
-// those that may see a tile of keys.
+// Queries in the kernels of attention's gradient: their data, and iteration over
+// the queries that may see a tile of keys.
 #pragma once
 #include "device.h"
 
-// What one query is to the kernels of the gradient; its numbers lie in memory as bits,
-// since two of them are no floats.
+// The data of one query for the gradient kernels; memory holds its numbers as bits,
+// since two of them are not floats.
 struct lf_stats {
   float lse, delta;
   int begin, end;

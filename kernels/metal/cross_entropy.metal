@@ -3,7 +3,7 @@
 //   loss = Σ_i log Σ_j exp(x[i,j]) − x[i,label[i]],  rows without a label (< 0) left out
 //   dx   = dloss · (softmax(x) − onehot(label)),     zero in rows without a label
 //
-// Layout: x and dx [n, v], dx may lie where x lies; labels [n] (i32); dloss one
+// Layout: x and dx [n, v], dx may share the memory of x; labels [n] (i32); dloss one
 //   number in memory.
 // Grid: a threadgroup for a row: once over it for its maximum and its sum, which are
 //   kept together and rescaled, and for the gradient a second time. Then one

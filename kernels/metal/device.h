@@ -16,22 +16,22 @@
 //     …
 //   }
 //
-// Pointers come first, in the order of the launch, as buffers 0, 1, …; all numbers are
-// the fields of one struct behind them, in their order, with its names. Kernels are
-// handed nothing else.
+// Pointers come first, in the order of the launch, as buffers 0, 1, …; then one struct
+// with all numbers as its fields, in their order, with its names. Kernels are handed
+// nothing else.
 //
-// What threads exchange (lf_barrier, lf_warp_*, lf_shuffle*, lf_ballot) all threads of
-// a threadgroup come to, the same number of times: without simdgroups each is a barrier
-// of the threadgroup. So no thread returns, and no warp leaves a loop, before the last of
-// them; who has nothing to do brings zeros.
+// All threads of a threadgroup must call collectives (lf_barrier, lf_warp_*, lf_shuffle*,
+// lf_ballot) the same number of times: without simdgroups each is a barrier of the
+// threadgroup. So no thread returns, and no warp leaves a loop, before the last of them;
+// threads without work contribute zeros.
 #pragma once
 
 #include <metal_stdlib>
 using namespace metal;
 
-// What is written as a product and a sum is rounded twice, on every compiler: sums that
-// keep their own errors rely on it, and where one rounding is meant there is fma. Metal's
-// own compiler would contract them.
+// A product followed by a sum is rounded twice, by every compiler. Compensated sums rely
+// on it; code that needs one rounding calls fma. Metal's own compiler would contract
+// them.
 #pragma METAL fp contract(off)
 
 #ifndef LF_SIMD
@@ -43,8 +43,9 @@ using namespace metal;
 
 #define LF_KERNEL(threads) [[max_total_threads_per_threadgroup(threads)]] kernel void
 
-// The first fields of the numbers of a launch: bit i of bound says that pointer i is not
-// null (what is not bound must not be read), bit i of wide that it lies on 16 bytes.
+// The first fields of the numbers of a launch: bit i of bound means that pointer i is
+// not null (unbound pointers must not be read), bit i of wide that it is aligned to 16
+// bytes.
 #define LF_ARGS uint bound, wide
 #define LF_BOUND(a, i) (((a).bound >> (i) & 1) != 0)
 #define LF_WIDE_ALL(a, mask) (((a).wide & (mask)) == (mask))
@@ -53,7 +54,7 @@ using namespace metal;
   uint3 lf_group_ [[threadgroup_position_in_grid]], uint3 lf_groups_ [[threadgroups_per_grid]],         \
       uint lf_index_ [[thread_index_in_threadgroup]], uint3 lf_size_ [[threads_per_threadgroup]]
 
-// Where a thread finds itself. room is what the plain tier exchanges by.
+// The position of a thread. room is what the plain tier exchanges by.
 struct lf_thread {
   uint3 group, groups;  // position in the grid of threadgroups, and its size
   uint index, size;     // in the threadgroup, and of it: threadgroups have one axis
@@ -84,7 +85,7 @@ inline void lf_warp_barrier() {
 #endif
 }
 
-// The number that another lane of the warp has brought; T is of 4 bytes.
+// The number passed by another lane of the warp; T has 4 bytes.
 template <class T>
 inline T lf_shuffle(lf_thread t, T v, uint lane) {
 #if LF_SIMD

@@ -2,7 +2,7 @@
 // threshold, else 0. The mask is a function of (seed, stream, step, element): the
 // gradient is the same kernel on dy, and no mask is ever stored.
 //
-// Layout: x and y of n elements, y may lie where x lies; key = {seed low, seed
+// Layout: x and y of n elements, y may share the memory of x; key = {seed low, seed
 //   high, step} in memory, since it changes from step to step.
 // Grid: 256 threads, four elements each: the words of one Philox block.
 // Traffic: 8 bytes an element; twenty multiplications for four elements, so bound

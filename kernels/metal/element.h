@@ -1,5 +1,5 @@
-// What kernels on single elements share: the elements of a thread, the places
-// of repeated operands, and the element types of package tensor as numbers.
+// Shared code of element-wise kernels: the elements of a thread, the positions
+// in broadcast operands, and the element types of package tensor as numbers.
 // Conversions are written in integers, so that every machine gives the bits of
 // package tensor, also one that takes subnormal floats for zeros.
 #pragma once
@@ -94,8 +94,8 @@ struct lf_as_f16 {
   }
 };
 
-// There are no doubles here: their bits are those of a ulong, 11 of the exponent
-// from bit 52 on, which is larger by 896 than that of a float.
+// Metal has no doubles. A ulong holds their bits: 11 exponent bits starting at
+// bit 52, with a bias 896 larger than that of a float.
 struct lf_as_f64 {
   typedef ulong raw;
   static inline float get(raw x) {
@@ -127,8 +127,8 @@ struct lf_as_bool {
   static inline raw put(float x) { return (as_type<uint>(x) & 0x7fffffffu) != 0; }
 };
 
-// Integers take the nearest number, ties to even, the smallest or the largest
-// for what is out of range, and 0 for NaN. LOW and PAST are the smallest number
+// For integers: the nearest number, ties to even; the smallest or largest one
+// for values out of range, and 0 for NaN. LOW and PAST are the smallest number
 // and the one past the largest, both of which a float holds.
 #define LF_INTEGER(name, T, LOW, PAST, MIN, MAX)       \
   struct name {                                        \
@@ -150,8 +150,8 @@ LF_INTEGER(lf_as_i32, int, -2147483648.0f, 2147483648.0f, -2147483647 - 1, 21474
 LF_INTEGER(lf_as_u64, ulong, 0.0f, 18446744073709551616.0f, 0, 0xfffffffffffffffful);
 LF_INTEGER(lf_as_i64, long, -9223372036854775808.0f, 9223372036854775808.0f, -9223372036854775807l - 1, 9223372036854775807l);
 
-// The code of a float of few bits that is nearest to a float of the bits abs,
-// ties to even; the codes go on where those of the format end.
+// The code of the small float nearest to the float with bits abs, ties to
+// even; codes continue past the largest one of the format.
 inline uint lf_encode(uint abs, int mantissa, int bias) {
   if (abs >= (uint)(128 - bias) << 23) // the smallest normal number
     return (lf_round_bits(abs, 23 - mantissa) - ((uint)(127 - bias) << 23)) >> (23 - mantissa);
@@ -204,7 +204,7 @@ constant float lf_fp4_book[16] = {
 inline float lf_nf4(int code) { return lf_nf4_book[code]; }
 inline float lf_fp4(int code) { return lf_fp4_book[code]; }
 
-// Quantised weights: blocks of 64 elements, codes with one float behind them.
+// Quantized weights: blocks of 64 elements, codes followed by one float, the scale.
 #define LF_QUANT_BLOCK 64
 
 inline float lf_q8(device const uchar* blocks, long i) {
@@ -212,7 +212,7 @@ inline float lf_q8(device const uchar* blocks, long i) {
   return (float)(char)b[i & 63] * *(device const float*)(b + 64);
 }
 
-// Element i of a 4-bit type; book has the numbers of its codes, wherever it lies.
+// Element i of a 4-bit type; book holds the values of its codes, at any alignment.
 template <class Book>
 inline float lf_q4(device const uchar* blocks, long i, Book book) {
   device const uchar* b = blocks + (i >> 6) * 36;

@@ -6,7 +6,7 @@
 // Grid: a threadgroup of 256 threads for 1024 elements.
 // Traffic: each operand and the output once; bound by memory.
 // Reference: for i { out[i] = f(x[place(i)], y[place(i)]) }
-// An operand that is not repeated may lie where the output lies.
+// An operand that is not repeated may share the memory of the output.
 #include "element.h"
 
 struct fill_b4_args {

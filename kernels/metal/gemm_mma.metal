@@ -1,11 +1,11 @@
-// A sum of up to eight products in one launch, their k axes one behind the other:
+// A sum of up to eight matrix products in one launch, with their k axes concatenated:
 //
 //   out = addend + bias + sum over p of alpha_p · op(A_p) · op(B_p)
 //
-// sums in float32; operands rounded to bfloat16 (gemm_mma_64), or the numbers that they
-// stand for (gemm_mma_f32_64). A linear with its adapter is two products,
-// [x | h] · [W | B]ᵀ with alpha 1 and s, and so is its backward pass,
-// [dy | dh] · [W ; A]: the adapter is a longer k, without a pass over y or dx.
+// sums in float32; operands rounded to bfloat16 (gemm_mma_64), or exactly decoded
+// (gemm_mma_f32_64). A linear with its adapter is two products, [x | h] · [W | B]ᵀ with
+// alpha 1 and s, and so is its backward pass, [dy | dh] · [W ; A]: the adapter is a
+// longer k, without a pass over y or dx.
 //
 // Layout: row major. A_p is [m, k], or [k, m], of f32, f16 or bf16; B_p is [k, n],
 //   or [n, k], of these or quantised; flags say which and how it is read

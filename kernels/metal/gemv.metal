@@ -2,8 +2,8 @@
 //
 //   out = addend + bias + sum over p of alpha_p · A_p · B_pᵀ,  A_p [m, k], B_p [n, k]
 //
-// with m at most 1, 2, 4 or 8, in float32 with operands as the numbers that they
-// stand for: one pass over the weights, whatever m is.
+// with m at most 1, 2, 4 or 8, in float32 with exactly decoded operands: one
+// pass over the weights for any m.
 //
 // Layout: row major, as gemm_mma.metal; A may be f32, f16 or bf16, B all of these and
 //   quantised. Rows of whole 16-byte words (of whole blocks, if quantised) and f32 A
@@ -22,12 +22,12 @@
 #define LF_ROWS 4
 #define LF_LANES 128
 
-// What a thread has of the products of four rows of B with M rows of A.
+// A thread's share of the products of four rows of B with M rows of A.
 template <int M>
 struct lf_sums {
   float v[LF_ROWS][M];
 
-  // Adds the products of four elements w of each row of B with those of A at l.
+  // Adds the products of four elements w of each row of B with the elements of A at l.
   void add4(thread const float4* w, device const float* thread const* x, int l) {
     for (int i = 0; i < M; i++) {
       float4 a = *(device const float4*)(x[i] + l);
@@ -109,7 +109,7 @@ inline void lf_gemv(lf_thread t, threadgroup float* shared, device float* out, d
                     uint bound, int m, int n, int count, thread const lf_products& all) {
   long row[LF_ROWS];
   int j0 = (int)t.group.x * LF_ROWS;
-  for (int r = 0; r < LF_ROWS; r++) row[r] = min(j0 + r, n - 1); // the last rows once more, where there are none
+  for (int r = 0; r < LF_ROWS; r++) row[r] = min(j0 + r, n - 1); // past the end, the last rows again
   lf_sums<M> total = {};
   for (int i = 0; i < count; i++) {
     lf_product p = lf_pick(all, i);

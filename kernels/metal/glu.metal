@@ -6,7 +6,7 @@
 //   gelu:      x Φ(x), Φ the normal distribution function
 //   gelu_tanh: ½x (1 + tanh(u/2)) = x σ(u), u = 2√(2/π) (x + 0.044715 x³)
 //
-// Layout: all of n elements; an output may lie where any input lies.
+// Layout: all of n elements; an output may share the memory of any input.
 // Grid: 256 threads for 1024 elements, four of each thread, as 16 bytes where all
 //   operands lie on 16 bytes.
 // Traffic: forward 12 bytes an element, backward 20; bound by memory.
@@ -24,8 +24,8 @@ inline lf_act_value lf_sigmoid(float x) {
   return r;
 }
 
-// 1 − erf(x), with a small relative error wherever it is a normal number. Near 0 it is
-// what is left of 1. From there on (1 + 2x) exp(x²) erfc(x) is smooth, and a polynomial in
+// 1 − erf(x), with a small relative error if it is a normal number. Near 0 it is
+// what is left of 1. Above that, (1 + 2x) exp(x²) erfc(x) is smooth, and a polynomial in
 // (x − 3)/(x + 3) (Shepherd and Laframboise 1981, Chebyshev approximation of
 // (1 + 2x) exp(x²) erfc x in 0 ≤ x < ∞, Math. Comp. 36). Both are fitted at Chebyshev's
 // points. As a float erfc is 0 from 10.06 on.
@@ -49,7 +49,7 @@ inline float lf_erfc(float x) {
   p = fma(p, t, -0.0475623198f);
   p = fma(p, t, -0.135621145f);
   p = 1.25300801f + fma(p, t, 5.01338029e-08f);
-  // The quotient by 1 + 2x, and what the roundings of quotient and square took.
+  // The quotient by 1 + 2x, and the rounding errors of quotient and square.
   float f = 1.0f / fma(2.0f, a, 1.0f), q = p * f;
   float rest = fma(-2.0f * a, q, p) - q;
   q += fma(rest, f, -q * fma(a, a, -square));

@@ -1,6 +1,6 @@
 // Cross-entropy of the logits x Wᵀ, and its gradient for x, a few rows at a time:
-// the logits of all rows never exist. What is not a product is here; the products
-// are those of linear_ce_f32.metal and linear_ce_mma.metal.
+// the logits of all rows never exist. This file has everything except the matrix
+// products, which are in linear_ce_f32.metal and linear_ce_mma.metal.
 //
 //   rows:     the numbers of the rows that have a label, in their order
 //   gather:   their x, from row first on
@@ -11,8 +11,8 @@
 //
 // How many rows have a label is known on the device only (count): launches are for
 // all rows, and threadgroups that have none end at once, all threads of one or none.
-// Labels below 0, and those that the vocabulary does not have, are none;
-// sum_losses_f32 of cross_entropy.metal reports the latter.
+// Labels below 0 or outside the vocabulary count as no label; sum_losses_f32
+// of cross_entropy.metal reports the latter.
 //
 // Layout: x and dx [n, d], labels and rows [n] (i32), logits [per, v], parts
 //   [parts, per, d].

@@ -9,7 +9,7 @@
 // Grid: 256 threads for a tile of 64 by 64, each for 4 by 4 of it: x runs over
 //   tiles of columns, y over tiles of rows, z over the parts of k, which
 //   lce_scatter adds up in their order. Threadgroups without rows end at once.
-// Traffic: W is read per/64 times and the rows n/64 times; 16 of k at a time lie in
+// Traffic: W is read per/64 times and the rows n/64 times; 16 of k at a time are in
 //   threadgroup memory, where W has already been widened.
 // Reference: for i, j { s = 0; for l { s += x[i, l] W[j, l] }; out[i, j] = s }
 #include "element.h"

@@ -68,8 +68,8 @@ inline float4 lf_four(device const uchar* p, int kind, bool wide, long at, int l
   return DROP ? lf_dropped(drop, at, v) : v;
 }
 
-// Fills tile[l][i] with rows first+i of op(M) at k0+l, R of them. wide: p lies on
-// 16 bytes.
+// Fills tile[l][i] with rows first+i of op(M) at k0+l, R of them. wide: p is
+// aligned to 16 bytes.
 template <int R, bool ALONG_K, bool DROP>
 inline void lf_fill(lf_thread t, threadgroup float (*tile)[R + 4], device const uchar* p, int kind, bool wide, int first, int rows, int k0,
                     int k, lf_drop drop) {

@@ -1,8 +1,7 @@
 // Operands of products, eight elements at a time: how they lie in memory and how
-// they become numbers. A launch decides by address and row length which way an
-// operand goes; what does not lie as the wide loads want it goes the way of LF_ANY,
-// element by element. Elements lie on their own size, blocks of quantised ones on 4
-// bytes.
+// they become numbers. A launch chooses the load method of an operand by address
+// and row length. Operands that wide loads cannot read use LF_ANY, element by
+// element. Elements are aligned to their own size, quantized blocks to 4 bytes.
 #pragma once
 
 #include "element.h"
@@ -47,8 +46,8 @@ inline float4 lf_codes4(uint w, float scale, constant float* book) {
   return float4(book[w & 15] * scale, book[w >> 8 & 15] * scale, book[w >> 16 & 15] * scale, book[w >> 24 & 15] * scale);
 }
 
-// Dropout: which elements of x are kept, by the words of internal/philox, and
-// what those are multiplied by.
+// Dropout: the elements of x that are kept, according to internal/philox, and
+// their factor.
 struct lf_drop {
   device const uint* key; // seed low, seed high, step
   uint stream, threshold;
@@ -65,7 +64,7 @@ inline lf_drop lf_no_drop() {
 inline float4 lf_dropped(lf_drop d, long i, float4 v) {
   uint4 w = lf_philox(d.key, d.stream, i >> 2);
   int skip = (int)(i & 3);
-  if (skip) { // they lie in two blocks of words
+  if (skip) { // they are in two blocks of words
     uint4 n = lf_philox(d.key, d.stream, (i >> 2) + 1);
     if (skip == 1) w = uint4(w.y, w.z, w.w, n.x);
     else if (skip == 2) w = uint4(w.z, w.w, n.x, n.y);

@@ -1,5 +1,5 @@
-// Numbers of two floats, hi + lo, for what needs more digits than a float has: Metal
-// has no double.
+// Numbers as sums of two floats, hi + lo, with more digits than a float: Metal has
+// no double.
 #pragma once
 
 #include "device.h"
@@ -27,7 +27,7 @@ inline lf_pair lf_pair_add(lf_pair a, lf_pair b) {
 }
 
 // The product (Dekker 1971, A floating-point technique for extending the available
-// precision, Numer. Math. 18(3)), of which fma finds the error of the first digits.
+// precision, Numer. Math. 18(3)), where fma computes the error of the first digits.
 inline lf_pair lf_pair_mul(lf_pair a, lf_pair b) {
   lf_pair r;
   r.hi = a.hi * b.hi;
@@ -37,7 +37,7 @@ inline lf_pair lf_pair_mul(lf_pair a, lf_pair b) {
   return r;
 }
 
-// The nearest float. Of what is not finite the low part is no number.
+// The nearest float. The low part of a number that is not finite is NaN.
 inline float lf_pair_float(lf_pair a) { return (as_type<uint>(a.hi) & 0x7f800000u) == 0x7f800000u ? a.hi : a.hi + a.lo; }
 
 // One butterfly for all: every lane ends with the same bits.

@@ -1,7 +1,6 @@
-// What a device reaches at most, the yardsticks of benchmarks: products by matrices
-// of simdgroups and in float32 that never leave the registers, and reading memory.
-// Nothing else uses these. What they compute has no meaning but is computed: it
-// is written, so that no compiler leaves the work out.
+// Peak rates of a device, for benchmarks: products of simdgroup matrices and in
+// float32 within registers, and memory reads. Nothing else uses these. The results
+// have no meaning. They are written so that no compiler removes the work.
 #include "device.h"
 #if LF_SIMD
 #include <metal_simdgroup_matrix>
@@ -9,8 +8,8 @@
 
 #define LF_PEAK_THREADS 256
 
-// noise gives bits that look random, so that the device draws the power, and
-// takes the clock, that real numbers would have it take.
+// noise returns bits that look random, so that power draw and clock rate are
+// as with real data.
 inline uint lf_noise(uint x) {
   x = (x ^ x >> 16) * 0x7feb352du;
   x = (x ^ x >> 15) * 0x846ca68bu;

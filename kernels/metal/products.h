@@ -1,12 +1,12 @@
 // The products of a launch, up to eight. A kernel takes their operands as sixteen
 // buffers, LF_PRODUCTS, and the other numbers as fields of its arguments,
-// LF_PRODUCTS_ARGS; LF_PRODUCTS_OF brings the two together.
+// LF_PRODUCTS_ARGS; LF_PRODUCTS_OF combines the two.
 #pragma once
 
 #include "operand.h"
 
-// What a launch says of an operand, six bits each: way and kind, and whether
-// the k axis is the contiguous one.
+// The description of an operand by a launch, six bits each: load method,
+// kind, and whether the k axis is contiguous.
 #define LF_WAY(flags) ((int)(flags) & 3)
 #define LF_KIND(flags) ((int)((flags) >> 2) & 7)
 #define LF_ALONG_K(flags) (((flags) >> 5 & 1) != 0)

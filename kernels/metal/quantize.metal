@@ -7,7 +7,7 @@
 //   nf4: scale = m, code = the number of the code book nearest to x·(1/m), the
 //        lower one half way between two; x/m in a block that is not full
 //
-// Layout: x [n] contiguous, blocks behind each other: q8 64 codes and the scale,
+// Layout: x [n] contiguous, consecutive blocks: q8 64 codes and the scale,
 //   68 bytes; nf4 32 bytes and the scale, 36: byte j has element j in its lower
 //   half and 32+j in the upper one.
 // Grid: a warp for 64 elements, 256 threads for 512; lane j has the elements j
@@ -20,8 +20,8 @@
 
 #define LF_WARPS 8
 
-// The larger of two magnitudes, as bits: they are ordered as the numbers are,
-// those of NaN and infinity last.
+// The larger of two magnitudes, as bits, which have the same order as the
+// numbers; NaN and infinity are last.
 inline uint lf_warp_most(lf_thread t, uint m) {
   for (uint o = 16; o; o >>= 1) {
     uint other = lf_shuffle_xor(t, m, o);
@@ -30,17 +30,17 @@ inline uint lf_warp_most(lf_thread t, uint m) {
   return m;
 }
 
-// The code of NF4 for x from -1 to 1: how many of the middles between two
-// numbers lie below it.
+// The NF4 code of x in [-1, 1]: the number of midpoints between code values
+// that are below x.
 inline uint lf_nearest_nf4(float x) {
   uint code = 0;
   for (int i = 0; i < 15; i++) code += x > (lf_nf4_book[i] + lf_nf4_book[i + 1]) / 2.0f;
   return code;
 }
 
-// The elements of a block that this lane has, zero behind the last one, and the
-// largest magnitude of all 64, as bits. full is false where there is nothing to
-// write: they are not finite, or there are none.
+// The elements of a block that this lane holds, zero past the last one, and the
+// largest magnitude of all 64, as bits. full is false if they are not finite,
+// or there are none, so that nothing must be written.
 struct lf_opened {
   float lo, hi;
   uint most;
@@ -88,7 +88,7 @@ inline lf_ratio lf_open_ratio(uint most) {
   ulong q = first << 13 | second;
   bool more = rest != second * d.m;
   lf_ratio r = {q, -70 - d.e};
-  if (q >> 53) { // 54 bits: the last of them and what is left decide
+  if (q >> 53) { // 54 bits: the last of them and the remainder decide
     r.t = (q >> 1) + ((q & 1) && (more || (q & 2)));
     r.e += 1;
   } else {
@@ -128,7 +128,7 @@ template <class T>
 inline void lf_quantize_q8(lf_thread t, device uchar* out, device const typename T::raw* x, long n, device long* trap, int launch) {
   long b = lf_block_number(t);
   lf_opened o = lf_open_block<T>(t, x, b, n, trap, launch);
-  if (!o.full) return; // nothing is exchanged any more
+  if (!o.full) return; // no more exchanges follow
   device uchar* to = out + b * (LF_QUANT_BLOCK + 4);
   int lo = 0, hi = 0;
   if (o.most != 0) {
@@ -144,7 +144,7 @@ template <class T>
 inline void lf_quantize_nf4(lf_thread t, device uchar* out, device const typename T::raw* x, long n, device long* trap, int launch) {
   long b = lf_block_number(t);
   lf_opened o = lf_open_block<T>(t, x, b, n, trap, launch);
-  if (!o.full) return; // nothing is exchanged any more
+  if (!o.full) return; // no more exchanges follow
   device uchar* to = out + b * (LF_QUANT_BLOCK / 2 + 4);
   float most = as_type<float>(o.most), divisor = most > 1e-38f ? most : 1e-38f;
   long left = n - b * LF_QUANT_BLOCK, lane = t.lane;
@@ -152,7 +152,7 @@ inline void lf_quantize_nf4(lf_thread t, device uchar* out, device const typenam
   if (left >= LF_QUANT_BLOCK) {
     float reciprocal = 1.0f / divisor;
     first = lf_nearest_nf4(o.lo * reciprocal), second = lf_nearest_nf4(o.hi * reciprocal);
-  } else { // what is behind the end means nothing, and is 0
+  } else { // codes past the end are unused and 0
     first = lane < left ? lf_nearest_nf4(o.lo / divisor) : 0;
     second = 32 + lane < left ? lf_nearest_nf4(o.hi / divisor) : 0;
   }

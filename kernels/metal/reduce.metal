@@ -143,8 +143,8 @@ struct reduce_cols_args {
 LF_REDUCE(sum, lf_sum)
 LF_REDUCE(max, lf_top)
 
-// The larger one wins, the earlier one of equals. A NaN is never larger; where
-// it comes first, nothing is larger than it.
+// The larger one wins, the earlier one of equals. A NaN is never larger than
+// another element; if it is first, no element is larger than it.
 struct lf_best {
   float s;
   int k;

@@ -8,7 +8,7 @@
 //   inverse: the same with −sin, which is the gradient
 //
 // Layout: positions [n] (i32), frequencies [h], table [n, 2h]; x and y
-//   [n, heads·2h], y may lie where x lies.
+//   [n, heads·2h], y may share the memory of x.
 // Grid: 256 threads; a thread for one angle of the table, and for one or four
 //   pairs of x (…_f32, …_v4_f32).
 // Traffic: the table 8 bytes an angle; x and y 8 bytes an element, and the table
@@ -22,20 +22,20 @@
 #include "pair.h"
 #include "row.h"
 
-// How many quarter turns an angle from π/4 to 3·10⁹ has, but for whole turns, to the
-// nearest one, and what is left, between −π/4 and π/4. In an angle m·2^(s−24), with m of
-// 24 bits, are m·((2/π)·2^s)·2^-24 quarter turns; what is left out of 2/π is below 2^-72 of one.
+// The number of quarter turns in an angle from π/4 to 3·10⁹, to the nearest one and modulo whole
+// turns, and the remainder between −π/4 and π/4. In an angle m·2^(s−24), with m of 24 bits, are
+// m·((2/π)·2^s)·2^-24 quarter turns; what is left out of 2/π is below 2^-72 of one.
 inline uint lf_quarters(float angle, thread lf_pair& left) {
   uint bits = as_type<uint>(angle), s = (bits >> 23) - 126;
   ulong m = (bits & 0x7fffffu) | 0x800000u;
-  // (2/π)·2^s: 32 bits before the point, 96 behind it.
+  // (2/π)·2^s: 32 bits before the point, 96 after it.
   uint w0 = (uint)((0x00000000A2F9836Eul << s) >> 32);
   uint w1 = (uint)((0xA2F9836E4E441529ul << s) >> 32);
   uint w2 = (uint)((0x4E441529FC2757D1ul << s) >> 32);
   uint w3 = (uint)((0xFC2757D1F534DDC0ul << s) >> 32);
   ulong p3 = m * w3, p2 = m * w2 + (p3 >> 32), p1 = m * w1 + (p2 >> 32);
   uint p0 = (uint)m * w0 + (uint)(p1 >> 32);
-  // The point is 8 bits into p0; behind it are three parts that floats hold.
+  // The point is 8 bits into p0, followed by three parts that floats can hold.
   uint quarters = p0 >> 24, a = p0 & 0xffffffu, b = (uint)p1 >> 8, c = ((uint)p1 & 0xffu) << 16 | (uint)p2 >> 16;
   float sign = 1.0f;
   if (a >> 23) { // a half or more is taken from the next quarter
@@ -49,7 +49,7 @@ inline uint lf_quarters(float angle, thread lf_pair& left) {
   return quarters;
 }
 
-// c0 + z·(c1 + z·c), of which the last is known as a float.
+// c0 + z·(c1 + z·c), where the last coefficient is a float.
 inline lf_pair lf_series(lf_pair z, lf_pair c0, lf_pair c1, float c) {
   lf_pair last = {z.hi * c, 0.0f};
   return lf_pair_add(c0, lf_pair_mul(z, lf_pair_add(c1, last)));
@@ -97,7 +97,7 @@ rope_table_f32(device float* out [[buffer(0)]], device const int* positions [[bu
 }
 
 // The numbers of V pairs of neighbours, those before and those behind: the 2·V of p
-// and q are theirs in turn. Of their turned pairs the other function makes p and q.
+// and q are theirs in turn. The other function computes p and q from the rotated pairs.
 template <int V>
 inline void lf_apart(thread const lf_pack<V>& p, thread const lf_pack<V>& q, thread lf_pack<V>& x1, thread lf_pack<V>& x2) {
   for (int k = 0; k < V; k++) {
@@ -113,7 +113,7 @@ inline void lf_in_turn(thread const lf_pack<V>& y1, thread const lf_pack<V>& y2,
   }
 }
 
-// pairs counts groups of V pairs: those of a row are heads·h/V.
+// pairs counts groups of V pairs: a row has heads·h/V.
 template <int V, bool NEIGHBOURS>
 inline void lf_rope(lf_thread t, device float* out, device const float* x, device const float* table, long pairs, int heads, int h,
                     float sign) {

@@ -94,7 +94,7 @@ LF_KERNEL(LF_THREADS) scatter_add_rows_f32(device float* out [[buffer(0)]], devi
   }
 }
 
-// Rows of width words; nothing is written where they do not all fit.
+// Rows of width words; if they do not all fit, nothing is written.
 struct update_rows_args {
   LF_ARGS;
   long width;

@@ -2,10 +2,10 @@
 //
 //   out[i, j] = addend[i, j] + bias[e, j] + scale[e] · Σ_l x[i, l] W_e[j, l],  e = index[i]
 //
-// in float32, with operands as the numbers that they stand for. W_e reads the first
-// reads columns of a row and gives the first gives columns of the result; behind those
-// the sum is zero. A row of a negative index is its addend, or zeros. The result of a
-// row depends on that row and its matrix alone, bit for bit.
+// in float32, with exactly decoded operands. W_e reads the first reads columns of a
+// row and computes the first gives columns of the result; the sum is zero in later
+// columns. A row of a negative index is its addend, or zeros. The result of a row
+// depends on that row and its matrix alone, bit for bit.
 //
 // Layout: row major. x [n, k] f32, W_e [gives, reads] of f32, f16 or bf16, bias
 //   [matrices, width], out and addend [n, width]. scale, bias and addend may be null, and
@@ -16,7 +16,7 @@
 //   warp has four columns, its lanes take turns along l and add up by shuffles. Rows of
 //   one matrix share what is read of it. The first threadgroup also looks for an index
 //   that no matrix has.
-// Traffic: W_e once for each four rows of it that lie together, x width/16 times, both
+// Traffic: W_e once for each four adjacent rows that use it, x width/16 times, both
 //   mostly from the cache: for adapters of rank r, n/4·r·width·4 bytes. Threadgroup
 //   memory: 512 bytes, for the check alone.
 // Reference: for i, j { e = index[i]; s = 0; for l < reads { s += x[i, l] W[e][j, l] }
@@ -36,7 +36,7 @@ struct lf_table {
 struct lf_tables {
   lf_table t[8];
   int first, tables;
-  long step; // 0: they lie by themselves
+  long step; // 0: they are separate
 };
 
 inline bool lf_has(thread const lf_tables& s, int e) { return e >= s.first && e < s.first + s.tables; }

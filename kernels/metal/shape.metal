@@ -32,8 +32,8 @@ LF_COPY(copy_b4, uint)
 LF_COPY(copy_b8, ulong)
 LF_COPY(copy_b16, uint4)
 
-// out[b, j, i] = x[b, i, j] for matrices of rows by cols. The tile has a column
-// more than it needs: columns then lie in different banks.
+// out[b, j, i] = x[b, i, j] for matrices of rows by cols. The tile has one
+// extra column, so that columns are in different banks.
 #define LF_TILE 32
 struct transpose_args {
   LF_ARGS;

@@ -23,8 +23,8 @@
 #define LF_TILE_THREADS 128
 #define LF_TILE_ROOM 68 // floats from one row of results in threadgroup memory to the next
 
-// Cells of threadgroup memory. along and across are how many lie from one row of a tile
-// to the next, where rows lie along the k axis or across it.
+// Cells of threadgroup memory. along and across are the distances between rows of a
+// tile for rows along the k axis and across it.
 struct lf_cells_f32 {
   typedef float cell;
 #if LF_SIMD
@@ -79,14 +79,14 @@ struct lf_operand {
   int k;
 };
 
-// The two chunks of eight elements that a thread brings of a tile. DROP: the operand is
+// The two chunks of eight elements of a tile that a thread copies. DROP: the operand is
 // f32, and dropout is applied to it.
 template <class C, bool DROP>
 struct lf_stager {
-  uint4 lo[2], hi[2]; // as they were read, or floats by LF_ANY
+  uint4 lo[2], hi[2]; // unconverted, or floats with LF_ANY
 
-  // The element of the operand that chunk q of a thread begins with; left is how many
-  // elements of the row are there.
+  // The first element of chunk q of a thread in the operand; left is the number of
+  // elements left in the row.
   static void place(uint thread_index, lf_operand o, int k0, int q, thread long& at, thread int& left) {
     int e = (int)thread_index + q * LF_TILE_THREADS;
     if (LF_ALONG_K(o.flags)) {
@@ -205,7 +205,7 @@ struct lf_sums {
       for (int j = 0; j < 4; j++) m[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
   }
 
-  // Adds the products of so many of the k axis: of whole matrices, whose rest is zeros.
+  // Adds the products of the given part of the k axis, as whole matrices padded with zeros.
   template <class C, bool A_ALONG_K, bool B_ALONG_K>
   void add(lf_thread t, threadgroup const typename C::cell* sa, threadgroup const typename C::cell* sb, int depth) {
     int row = first_row(t), col = first_col(t);
@@ -275,7 +275,7 @@ template <class C, bool DROP_A, bool DROP_B>
 struct lf_tile {
   typedef threadgroup typename C::cell* cells;
   lf_sums sums;
-  float factor; // what the sums are to be multiplied by
+  float factor; // factor of the sums
 
   static lf_operand operand_a(lf_product p, int first, int rows) {
     lf_operand o = {p.a, p.flags, first, rows, p.k};
@@ -316,12 +316,12 @@ struct lf_tile {
     factor = at.p.alpha;
   }
 
-  // Writes the sums, with bias and addend where there are any.
+  // Writes the sums, with bias and addend if any.
   void write(lf_thread t, threadgroup uint4* shared, device float* to, bool has_bias, device const float* bias, bool has_addend,
              device const float* addend, int m0, int n0, int m, int n) const {
     threadgroup float* room = (threadgroup float*)shared;
     for (int h = 0; h < 2; h++) {
-      lf_barrier(); // what lies in threadgroup memory has been read
+      lf_barrier(); // threadgroup memory has been read
       sums.put(t, h, room);
       lf_barrier();
       for (int e = (int)t.index; e < 32 * LF_TILE; e += LF_TILE_THREADS) {
@@ -357,9 +357,9 @@ struct lf_tile {
   }
 };
 
-// Where tile t of tm by tn lies: tiles in groups of eight rows of them, down and
-// then across, so that the tiles that run at one time share rows of A and columns
-// of B.
+// The position of tile t of tm by tn. Tiles are ordered in groups of eight rows,
+// down and then across, so that tiles that run concurrently share rows of A and
+// columns of B.
 inline void lf_tile_order(int t, int tm, int tn, thread int& i, thread int& j) {
   int group = t / (8 * tn), rows = min(tm - group * 8, 8), at = t - group * 8 * tn;
   i = group * 8 + at % rows;

@@ -16,8 +16,7 @@ flags=
 case $(${CXX:-c++} --version 2>/dev/null) in
 *clang*) ;;
 *)
-	# What GCC 12 makes of llama.cpp's tiles of AMX faults at their first configuration: it takes all but its first
-	# bytes for unused.
+	# GCC 12 miscompiles llama.cpp's AMX tile configuration: it treats all but its first bytes as unused.
 	! grep -q amx_tile /proc/cpuinfo 2>/dev/null || flags="-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
 	;;
 esac

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Build the programs that `lorafuse bench load --peers DIR` measures beside ours, and say in DIR/peers.json how they
-# are called. One that cannot be built is left out, with a word.
+# Build the programs that `lorafuse bench load --peers DIR` measures for comparison, and write their command lines
+# to DIR/peers.json. One that cannot be built is left out, with a word.
 #
 #   sh scripts/bench_load/build.sh [DIR]            DIR is output/bench-peers where none is given
 #   PEER_PYTHON=.venv/bin/python sh scripts/bench_load/build.sh    an environment that has requirements.txt already

@@ -1,7 +1,7 @@
-// What the machine can do at best, measured: peer OP FILE [OUT] [REPEAT].
+// Measures the peak rates of the machine: peer OP FILE [OUT] [REPEAT].
 //
 // Does OP on FILE, REPEAT times in this process, and prints one line of JSON: the seconds of each time and the
-// most memory that the process ever held. What is set up before an operation is not timed.
+// most memory that the process ever held. Setup before an operation is not timed.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@ static const char *path, *out;
 static size_t size;    // of the file
 static size_t rounded; // to huge pages
 static char *reused;   // a buffer for the whole file, of huge pages, all in memory
-static char *source;   // the contents of the file, of small pages, for what writes
+static char *source;   // the contents of the file, in small pages, for operations that write
 static volatile char sink;
 
 static void fail(const char *what) {
@@ -76,7 +76,7 @@ static char *map(int flags) {
 	return p;
 }
 
-// The operations. What they map is given back after the time has been taken.
+// The operations. Mapped memory is released after the measurement.
 static char *op_mmap(void) { return map(0); }
 
 static char *op_populate(void) { return map(MAP_POPULATE); }

@@ -2,8 +2,8 @@
 """The Python library and torch, measured: peer.py OP FILE [OUT] [REPEAT].
 
 Does OP on FILE, REPEAT times in this process, and prints one line of JSON: the seconds of each time and the most
-memory that the process ever held. What is imported and set up before an operation is not timed, nor is what is
-given back after it.
+memory that the process ever held. Imports and setup before an operation are not timed, nor is cleanup after
+it.
 """
 import json
 import struct

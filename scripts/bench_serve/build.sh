@@ -1,12 +1,12 @@
 #!/bin/sh
-# Builds llama-server of llama.cpp for this machine, to be measured beside lorafuse serve
+# Builds llama-server of llama.cpp for this machine, for comparison with lorafuse serve
 # by dev/load:
 #
 #   sh scripts/bench_serve/build.sh output/bench-serve
 #   output/bench-serve/llama-server --model M.gguf --lora A.gguf --lora B.gguf --lora-init-without-apply --parallel 8 --threads 2
 #   go run ./dev/load --url http://127.0.0.1:8080 --streams 8 --vocab 32000 --variants '[{"lora": [{"id": 0, "scale": 1}]}, {"lora": [{"id": 1, "scale": 1}]}]'
 #
-# Its sources come with those of llama-cpp-python. Needs python3 with pip, cmake and a C++
+# Its sources are included in llama-cpp-python's. Needs python3 with pip, cmake and a C++
 # compiler; takes some fifteen minutes on two cores.
 set -eu
 if [ $# -ne 1 ]; then

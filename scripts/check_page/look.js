@@ -1,4 +1,4 @@
-// What is looked at in a page: each is a function that gives a list of faults.
+// Checks of a page: each function returns a list of faults.
 
 // wide gives the elements that reach beyond the window.
 const wide = () => {

@@ -10,7 +10,7 @@ async (folder) => {
     if (JSON.stringify(got) !== JSON.stringify(want)) faults.push(`${name}: found ${JSON.stringify(got)}, expected ${JSON.stringify(want)}`);
   };
 
-  // Events are the same wherever the bytes are cut.
+  // Events do not depend on where the bytes are cut.
   const stream = ': ping\n\ndata: {"a":"ä🙂"}\n\ndata:x\r\n\r\nevent: y\rdata: one\rdata: two\r\rdata: 3\r\ndata: 4\r\n\r\ndata\n\nid: 1\n\ndata:  z\n\ndata: [DONE]\n\ndata: cut';
   const want = ['{"a":"ä🙂"}', 'x', 'one\ntwo', '3\n4', '', ' z', '[DONE]'];
   const raw = new TextEncoder().encode(stream);

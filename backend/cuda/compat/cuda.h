@@ -1,5 +1,5 @@
 /*
- * The cuda.h of the toolkit, with what gorgonia.org/cu v0.9.6 expects of it.
+ * The cuda.h of the toolkit, with declarations that gorgonia.org/cu v0.9.6 expects.
  *
  * CUDA 13 has given five functions new parameters, under the names that the
  * headers of CUDA 12 gave to the old ones. Drivers still export the old

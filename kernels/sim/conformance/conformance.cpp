@@ -1,10 +1,10 @@
 // Runs the kernels of wrappers.cu on two drivers and compares what they give:
 //
-//   conformance TWIN.so DRIVER.so WRAPPERS.fatbin
+//   conformance SIMULATOR.so DRIVER.so WRAPPERS.fatbin
 //
-// TWIN.so is the simulator with these kernels in it, DRIVER.so most often
-// libcuda.so.1. Where there is no GPU, the twin against itself tries this
-// program. Its status is the number of kernels that differ.
+// The first argument is the simulator built with these kernels, the second
+// usually libcuda.so.1. Without a GPU, a run of the simulator against itself
+// tests this program. Its status is the number of kernels that differ.
 #include <dlfcn.h>
 #include <math.h>
 #include <stdint.h>
@@ -24,7 +24,7 @@ namespace {
 constexpr size_t words = 4096;
 using Words = std::vector<uint32_t>;
 
-// Driver is one of the two, loaded by its path.
+// Driver is a driver library, loaded by its path.
 class Driver {
  public:
   Driver(const char* path, const std::string& image) : path_(path) {
@@ -77,7 +77,7 @@ class Driver {
   unsigned long long in_ = 0, out_ = 0;
 };
 
-// What the input words are, and how outputs are compared.
+// The kinds of input words, and the comparison of outputs.
 enum class Input { Bits, Floats, Moderate, Bf16, F16, WholeBf16, WholeF16 };
 enum class Compare { Bits, Float, Close, PairBf16, PairF16 };
 
@@ -139,7 +139,7 @@ Words input(Input kind, std::mt19937& random) {
   return w;
 }
 
-// equal takes one NaN for another: payloads are the device's own.
+// equal treats all NaNs as equal, since payloads depend on the device.
 bool equal(const Test& t, uint32_t a, uint32_t b) {
   if (a == b) return true;
   float x = lfsim::bits_float(a), y = lfsim::bits_float(b);
@@ -179,7 +179,7 @@ std::string read(const char* path) {
 
 int main(int argc, char** argv) {
   if (argc != 4) {
-    fprintf(stderr, "usage: conformance TWIN.so DRIVER.so WRAPPERS.fatbin\n");
+    fprintf(stderr, "usage: conformance SIMULATOR.so DRIVER.so WRAPPERS.fatbin\n");
     return 255;
   }
   std::string image = read(argv[3]);

@@ -1,6 +1,6 @@
 // One kernel for each group of names that device.cuh has in two versions: PTX
-// and CUDA's own under nvcc, the twins of kernels/sim elsewhere. The program
-// beside this file runs both on the same words and compares.
+// and CUDA's own under nvcc, the simulated versions of kernels/sim elsewhere. The program
+// next to this file runs both on the same words and compares the results.
 //
 // All are launched with one block of 64 threads, in 4096 words of input, out
 // 4096 words of output.
@@ -13,7 +13,7 @@ static __device__ __forceinline__ uint32_t word(float f) { return __float_as_uin
 static __device__ __forceinline__ uint32_t word(int i) { return (uint32_t)i; }
 static __device__ __forceinline__ uint32_t word(unsigned u) { return u; }
 
-// put writes a lane's results one behind the other, 64 words apart.
+// put writes a lane's results consecutively, 64 words apart.
 struct Put {
   uint32_t* at;
   template <class T>

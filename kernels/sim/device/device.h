@@ -1,6 +1,6 @@
 // The device language on the host: what cuda/device.cuh includes when a kernel
-// is compiled as plain C++. Names and meanings are those of CUDA; what CUDA
-// leaves undefined is an error here.
+// is compiled as plain C++. Names and semantics are the same as in CUDA;
+// undefined behaviour of CUDA is an error here.
 #pragma once
 
 #if !defined(__x86_64__) && !defined(__aarch64__)

@@ -1,5 +1,5 @@
-// What makes a function a kernel: where its threads find themselves, shared
-// memory, and the registration by which the driver finds it.
+// Kernels: the position of a thread, shared memory, and the registration of
+// kernels for the driver.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -11,13 +11,13 @@
 
 namespace lfsim {
 
-// Place is what all threads of a block know.
+// Place holds the indices and sizes common to all threads of a block.
 struct Place {
   uint3 block;
   dim3 block_dim, grid_dim;
 };
 
-// Lane is what a thread knows of itself.
+// Lane holds the indices of a thread.
 struct Lane {
   uint3 thread;
   unsigned lane, warp;
@@ -25,25 +25,25 @@ struct Lane {
 };
 
 // current is the lane that runs on this OS thread. Initial-exec, since it is
-// read for every threadIdx; eight bytes fit into what the loader keeps for
+// read for every threadIdx; eight bytes fit into the loader's reserve for
 // libraries opened late.
 extern thread_local Lane* current __attribute__((tls_model("initial-exec")));
 
-// Site is where in a kernel a collective was called: lanes that meet at two
-// different ones have diverged.
+// Site is the position of a collective call in a kernel: lanes that meet at
+// different sites have diverged.
 struct Site {
   const char* file;
   int line;
   static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
-  // code is a place that is known by its address only.
+  // code returns a site known only by its address.
   static Site code(const void* address) { return {static_cast<const char*>(address), 0}; }
 };
 
 // fail ends the launch with an error that names kernel, block and thread.
 [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
-// dynamic_shared is the block's dynamic shared memory; static_shared that of
-// one declaration (its key), poisoned for every block.
+// dynamic_shared returns the block's dynamic shared memory, static_shared the
+// memory of one declaration (its key), poisoned for every block.
 void* dynamic_shared();
 void* static_shared(const void* key, size_t bytes, size_t align, Site site = Site::here());
 

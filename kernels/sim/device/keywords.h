@@ -1,5 +1,5 @@
 // CUDA's keywords and built-in names as macros: after all other headers, since
-// those of the system use some of these words.
+// system headers use some of these words.
 #pragma once
 #include "kernel.h"
 

@@ -1,5 +1,5 @@
-// Twins of the PTX of device.cuh: tensor cores, the loads that feed them, and
-// asynchronous copies.
+// Simulated versions of the PTX in device.cuh: tensor cores, the loads that
+// feed them, and asynchronous copies.
 #pragma once
 #include <stdint.h>
 
@@ -24,7 +24,7 @@ void ldmatrix(void** args, uint32_t);
 void mma_bf16_16816(void** args, uint32_t);
 void mma_f16_16816(void** args, uint32_t);
 
-// will_load tells the race detector of the row that this lane gives, if it gives one.
+// will_load announces to the race detector the row that this lane supplies, if any.
 void will_load(const void* row, int matrices);
 
 // cp_async copies valid bytes and zeroes the rest of bytes, once waited for.

@@ -1,6 +1,6 @@
-// CUDA's vector types, with its sizes and alignments: a float4 that does not
-// lie on 16 bytes is an error on the device, and the sanitizer's alignment
-// check (engine/undefined.cpp) finds it here.
+// CUDA's vector types, with its sizes and alignments: a float4 that is not
+// aligned to 16 bytes is an error on the device, and the sanitizer's
+// alignment check (engine/undefined.cpp) finds it here.
 #pragma once
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 // Barriers, shuffles and votes. Each is a collective: a lane leaves its
 // arguments on its own stack and sleeps; the last to come does the operation
-// for all of them. Who is missing, diverged or not in the mask is then known.
+// for all of them. So lanes that are missing, diverged or not in the mask are detected.
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -22,11 +22,11 @@ using Collective = void (*)(void** args, uint32_t mask);
 // part, as instructions that PTX calls .aligned demand.
 void collective(uint32_t mask, Op op, Site site, bool whole, void* arg, Collective fn);
 
-// barrier is bar.sync id of n threads (0: all of the block that live). It
-// returns how many of them brought a predicate that is not 0.
+// barrier implements bar.sync id for n threads (0: all live threads of the block). It
+// returns the number of threads whose predicate is not 0.
 unsigned barrier(unsigned id, unsigned n, bool predicate, bool wait, Site site);
 
-// block_live is how many threads of the block have not returned.
+// block_live returns the number of threads of the block that have not returned.
 unsigned block_live();
 
 template <class T>

@@ -1,6 +1,6 @@
-// What the driver API passes by layout: numbers and structures, as NVIDIA's
-// cuda.h has them. Our own copy, so that the simulator needs a C++ compiler
-// only; test/abi.cpp holds it against the real header where there is one.
+// Numbers and structures of the driver API, with the layout of NVIDIA's
+// cuda.h. This is our own copy, so that the simulator needs only a C++
+// compiler; test/abi.cpp compares it with the real header if available.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -9,7 +9,7 @@ namespace lfsim::abi {
 
 using DevicePtr = unsigned long long;
 
-// Result is CUresult; the names are those of cuGetErrorName without CUDA_ERROR_.
+// Result is CUresult, with the names of cuGetErrorName without CUDA_ERROR_.
 enum Result : int {
   Success = 0,
   InvalidValue = 1,

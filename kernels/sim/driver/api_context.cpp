@@ -106,8 +106,8 @@ LFSIM_API cuCtxPopCurrent_v2(void** context) {
   return abi::Success;
 }
 
-// Contexts of one's own are what the project does not use: the libraries
-// beside it share the primary one.
+// The project does not create contexts, since other libraries share the
+// primary one.
 LFSIM_API cuCtxCreate_v2(void**, unsigned, int) { return refuse(abi::NotSupported, "only primary contexts are simulated"); }
 LFSIM_API cuCtxCreate_v4(void**, void*, unsigned, int) { return refuse(abi::NotSupported, "only primary contexts are simulated"); }
 LFSIM_API cuCtxDestroy_v2(void*) { return refuse(abi::InvalidContext, "the primary context is released, not destroyed"); }

@@ -32,7 +32,7 @@ abi::Result lfsim::copy(Context* context, std::shared_ptr<CopyWork> w, Flow flow
   if (!flow.async) {
     if (abi::Result r = unsafe("a synchronous copy")) return r;
     bool on_device = flow.dst == Side::Device && flow.src == Side::Device;
-    return on_device ? submit(context, nullptr, w) : run_default(context, w);  // between devices nobody waits
+    return on_device ? submit(context, nullptr, w) : run_default(context, w);  // copies between devices do not wait
   }
   if (dst_pageable || src_pageable) {
     Lock lock(state().mu);
@@ -152,7 +152,7 @@ abi::Result lfsim::make_fill(Context* context, const abi::MemsetNodeParams& m, s
   return abi::Success;
 }
 
-// Fills of device memory return at once also where they are called synchronous.
+// Fills of device memory return at once, even the synchronous ones.
 static abi::Result fill(abi::DevicePtr dst, size_t pitch, unsigned value, unsigned element, size_t width, size_t height, bool async, void* stream) {
   ENTER(context);
   if (!async) {

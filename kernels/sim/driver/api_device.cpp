@@ -9,8 +9,8 @@
 
 using namespace lfsim;
 
-// What the compute capabilities of the last years offer, by the tables of the
-// CUDA programming guide.
+// Features of recent compute capabilities, from the tables of the CUDA
+// programming guide.
 static const Architecture architectures[] = {
     {7, 5, 68, 1024, 16, 64 << 10, 64 << 10, 4 << 20},       {8, 0, 108, 2048, 32, 164 << 10, 163 << 10, 40 << 20},  {8, 6, 84, 1536, 16, 100 << 10, 99 << 10, 6 << 20},
     {8, 9, 128, 1536, 24, 100 << 10, 99 << 10, 72 << 20},    {9, 0, 132, 2048, 32, 228 << 10, 227 << 10, 50 << 20},  {10, 0, 148, 2048, 32, 228 << 10, 227 << 10, 126 << 20},
@@ -111,7 +111,7 @@ LFSIM_API cuDeviceGetPCIBusId(char* id, int n, int device) {
   return abi::Success;
 }
 
-// The numbers are those of CUdevice_attribute.
+// The numbers are from CUdevice_attribute.
 static int attribute(int a, int device) {
   const Architecture& arch = architecture();
   switch (a) {

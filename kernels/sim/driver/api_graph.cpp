@@ -8,7 +8,7 @@ namespace {
 
 struct GraphWork : Work {
   std::shared_ptr<GraphExec> exec;
-  std::vector<std::shared_ptr<Work>> work;  // as it was when the launch was asked for
+  std::vector<std::shared_ptr<Work>> work;  // its state when the launch was requested
   abi::NodeType type() const override { return abi::NodeGraph; }
   abi::Result run() override {
     for (auto& w : work) {

@@ -48,7 +48,8 @@ static abi::Result read_params(const KernelDef& k, void** params, std::vector<ui
   if (k.nparams && !params) return refuse(abi::InvalidValue, "%s takes %d parameters, the launch brings none", k.name, k.nparams);
   if (k.nparams && !readable(params, sizeof(void*) * (size_t)k.nparams)) return refuse(abi::InvalidValue, "%s takes %d parameters, the launch brings fewer", k.name, k.nparams);
   for (int i = 0; i < k.nparams; i++) {
-    // Exactly what the kernel declares: bindings keep small numbers in larger cells, and arrays end where they end.
+    // Exactly the declared sizes: bindings keep small numbers in larger cells, and memory past the end of an array
+    // may not exist.
     if (!params[i] || !readable(params[i], k.params[i].size)) {
       return refuse(abi::InvalidValue, "%s takes %d parameters, number %d of %u bytes cannot be read at %p: too few were given", k.name, k.nparams, i, k.params[i].size, params[i]);
     }
@@ -109,8 +110,7 @@ LFSIM_API cuLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigne
   return launch({f, gx, gy, gz, bx, by, bz, shared, params, extra}, stream);
 }
 
-// Of the attributes of a launch, those that only make it faster are taken and
-// change nothing.
+// Launch attributes that affect only speed are accepted and ignored.
 LFSIM_API cuLaunchKernelEx(const abi::LaunchConfig* c, void* f, void** params, void** extra) {
   enum { ignore = 0, cluster = 4, cluster_policy = 5, stream_serialization = 6, priority = 8, carveout = 14 };
   for (unsigned i = 0; i < c->nattributes; i++) {

@@ -18,7 +18,7 @@ static abi::Result allocate(Context* context, abi::DevicePtr* p, size_t bytes, b
   if (injected("alloc")) return refuse(abi::OutOfMemory, "injected: %zu bytes are refused", bytes);
   size_t used = book().used(context->device);
   if (used + bytes > settings().memory && !open) {
-    context->synchronize();  // what is being freed in order of streams is there then
+    context->synchronize();  // memory being freed in stream order is free then
     used = book().used(context->device);
   }
   if (used + bytes > settings().memory) return abi::OutOfMemory;
@@ -168,9 +168,9 @@ LFSIM_API cuMemHostGetFlags(unsigned* flags, void*) {
   return abi::Success;
 }
 
-// writable tells whether the first page of a mapping can be written: those of
-// files opened to be read cannot, and registering them needs a flag and a
-// device that knows it.
+// writable reports whether the first page of a mapping is writable. Mappings
+// of files opened for reading are not; registering them needs a flag and a
+// device that supports it.
 static bool writable(void* p) {
   FILE* maps = fopen("/proc/self/maps", "r");
   if (!maps) return true;

@@ -127,7 +127,7 @@ LFSIM_API cuEventRecord(void* handle, void* stream) {
 }
 LFSIM_API cuEventRecordWithFlags(void* handle, void* stream, unsigned) { return cuEventRecord(handle, stream); }
 
-// recorded gives the mark of an event that was not recorded in a capture.
+// recorded returns the mark of an event that was not recorded in a capture.
 static abi::Result recorded(void* handle, std::shared_ptr<Event>* e, std::shared_ptr<Mark>* mark) {
   Lock lock(state().mu);
   if (abi::Result r = event_of(handle, e)) return r;

@@ -17,7 +17,7 @@ struct Capture {
   std::thread::id thread;
   bool spoiled = false;
   uint64_t id = 0;
-  // What the next work of each stream must wait for.
+  // The nodes that the next work of each stream must wait for.
   std::map<std::shared_ptr<Stream>, std::vector<Node*>> frontier;
 
   Node* add(const std::shared_ptr<Stream>& stream, std::shared_ptr<Work> work);
@@ -25,7 +25,7 @@ struct Capture {
   // join makes a stream wait for nodes, taking it into the capture.
   void join(const std::shared_ptr<Stream>& stream, const std::vector<Node*>& nodes);
 
-  // joined tells whether the origin waits, at last, for all that the others did.
+  // joined reports whether the origin finally waits for all work of the other streams.
   bool joined() const;
 };
 

@@ -1,4 +1,4 @@
-// Making copies and fills out of what the API is given, for streams and graphs.
+// Conversion of API arguments to copies and fills, for streams and graphs.
 #pragma once
 #include "work.h"
 
@@ -6,14 +6,14 @@ namespace lfsim {
 
 enum class Side { Host, Device, Either };
 
-// Flow says which way a copy goes and how it was asked for.
+// Flow is the direction of a copy and the API function that requested it.
 struct Flow {
   Side dst, src;
   bool async;
   void* stream = nullptr;
 };
 
-// check_memory refuses addresses that do not lie on the side they should.
+// check_memory refuses addresses on the wrong side of a copy.
 abi::Result check_memory(Context* context, const void* p, size_t bytes, Side side, const char* what, bool* pageable);
 
 // copy checks a copy and runs it: pageable memory is staged or waited for, as

@@ -25,13 +25,13 @@ struct Graph {
   bool owns(const void* node) const;
   std::shared_ptr<Graph> clone() const;
 
-  // sort orders the nodes so that each comes behind what it needs; false if
-  // they need each other. Among those that are ready, options.order chooses:
-  // results that change with it lack a dependency.
+  // sort orders the nodes so that each follows its dependencies. It returns
+  // false if there is a cycle. options.order chooses among ready nodes:
+  // results that change with it reveal a missing dependency.
   bool sort(std::vector<Node*>* order) const;
 };
 
-// GraphExec is a graph as it was when it was instantiated.
+// GraphExec is the state of a graph at its instantiation.
 struct GraphExec {
   std::shared_ptr<Graph> graph;     // own copy
   const Graph* source;              // whose nodes name ours, by index

@@ -71,7 +71,7 @@ void read_cubin(const char* p, Image* image) {
   }
 }
 
-// read_ptx takes the names behind ".entry".
+// read_ptx reads the names after ".entry".
 void read_ptx(const std::string& text, Image* image) {
   std::istringstream words(text);
   for (std::string w; words >> w;) {

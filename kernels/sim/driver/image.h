@@ -9,7 +9,7 @@
 
 namespace lfsim {
 
-// Entry is what a cubin says of a kernel.
+// Entry describes a kernel of a cubin.
 struct Entry {
   unsigned max_threads = 1024;           // of __launch_bounds__
   std::map<unsigned, unsigned> params;   // ordinal → size

@@ -10,8 +10,8 @@
 
 namespace lfsim {
 
-// What the detector takes for a thread is a megabyte, and a millisecond to map it;
-// what it repeats should be no larger. Two blocks show what one does to another.
+// The detector needs a megabyte per thread, and a millisecond to map it, so
+// repeated launches should be no larger. Two blocks show what one does to another.
 static constexpr uint64_t most_threads = 2048, enough_threads = 512;
 static constexpr size_t most_bytes = (size_t)16 << 20;
 
@@ -21,7 +21,7 @@ static uint64_t worth(uint64_t threads) {
   return threads <= enough_threads ? most_threads + threads : most_threads + 1 - threads;
 }
 
-// gather copies what the parameters point into. False: it is too much.
+// gather copies the memory that the parameters point into. False: it is too much.
 static bool gather(const KernelWork& work, Kept* kept) {
   std::map<uintptr_t, uint32_t> known;
   size_t total = 0;

@@ -6,8 +6,8 @@
 namespace lfsim {
 
 // keep writes FOLDER/KERNEL for the first launch of a kernel that the detector can
-// follow, and again for each that is more worth its time than the one that is
-// there. FOLDER/KERNEL.seen says that there was a launch of any size.
+// follow. It overwrites the file for each launch that is a better use of the
+// detector's time. FOLDER/KERNEL.seen records a launch of any size.
 void keep(const KernelWork& work);
 
 }  // namespace lfsim

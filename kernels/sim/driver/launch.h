@@ -1,4 +1,4 @@
-// Making a launch out of what the API is given, for streams and graphs alike.
+// Conversion of API arguments to a launch, for streams and graphs.
 #pragma once
 #include "work.h"
 
@@ -13,8 +13,8 @@ struct LaunchSpec {
 
 abi::Result make_kernel(Context* context, const LaunchSpec& spec, std::shared_ptr<KernelWork>* work);
 
-// readable tells whether n bytes can be read; a wrong pointer is then an error
-// instead of the end of the process.
+// readable reports whether n bytes can be read, so that a wrong pointer gives
+// an error instead of a crash.
 bool readable(const void* p, size_t n);
 
 }  // namespace lfsim

@@ -63,8 +63,8 @@ Range AddressBook::add(uintptr_t begin, size_t bytes, Kind kind, int device) {
   return r;
 }
 
-// retire closes a range: whoever touches it faults, and nothing new gets its
-// addresses until many others have been freed.
+// retire closes a range: any access to it faults, and its addresses are not
+// reused until many other ranges have been freed.
 void AddressBook::retire(Range& r) {
   mmap(r.mapping, r.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   r.state = Life::Freed;

@@ -13,8 +13,8 @@ namespace lfsim {
 
 enum class Kind { Device, Pinned, Registered };
 
-// Freeing is memory that cuMemFreeAsync was called for and whose stream has not
-// come there: work given before may use it, nothing that is given now.
+// Freeing is memory passed to cuMemFreeAsync whose stream has not reached the
+// call. Only work submitted earlier may use it.
 enum class Life { Live, Freeing, Freed };
 
 struct Range {
@@ -36,8 +36,9 @@ class AddressBook {
  public:
   static AddressBook& get();
 
-  // map makes device memory between two pages that fault, as near to the upper
-  // one as 256 bytes allow, full of NaNs; open, or to be opened later.
+  // map creates device memory full of NaNs between two guard pages, as near to
+  // the upper one as an alignment of 256 bytes allows. It is open, or opened
+  // later.
   bool map(size_t bytes, int device, bool open, Range* made);
 
   // open lets memory be used, free ends its life; freed ranges keep their
@@ -46,25 +47,25 @@ class AddressBook {
   void freeing(uintptr_t begin);
   void free(uintptr_t begin);
 
-  // add notes host memory that is pinned or registered.
+  // add records host memory that is pinned or registered.
   Range add(uintptr_t begin, size_t bytes, Kind kind, int device);
 
   // remove forgets host memory.
   void remove(uintptr_t begin);
 
-  // find gives the range that p lies in; at its end too, if nothing else begins there.
+  // find returns the range that contains p, or that ends at p if no other begins there.
   bool find(uintptr_t p, Range* found) const;
 
-  // overlaps tells whether host memory in [p, p+n) is known already.
+  // overlaps reports whether host memory in [p, p+n) is known already.
   bool overlaps(uintptr_t p, size_t n) const;
 
-  // trampled says what was written behind the end of a range, before the guard.
+  // trampled describes a write past the end of a range, before the guard page.
   std::string trampled(const Range& r) const;
 
-  // describe says what an address is: inside, beside or freed. Empty: unknown.
+  // describe describes an address: inside, next to, or in a freed range. Empty: unknown.
   std::string describe(uintptr_t p) const;
 
-  // leaks counts what a device (-1: any) still holds, and complains of each.
+  // leaks counts the objects that a device (-1: any) still holds, and reports each.
   int leaks(int device, bool report) const;
 
   // clear frees all device memory of a device, as the end of its context does.

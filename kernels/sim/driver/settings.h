@@ -14,8 +14,8 @@ struct Settings {
   bool leaks = false;    // report them
   bool verbose = false;  // a line for every launch
   bool lazy_streams = false;
-  // A lazy stream goes on by itself after this long: a program may rightly wait
-  // for a host function by its own means.
+  // A lazy stream continues by itself after this time, since a program may
+  // legitimately wait for a host function by other means.
   std::chrono::milliseconds patience{50};
   std::string keep;  // the folder of launches that are kept
   int devices = 1;
@@ -27,9 +27,9 @@ struct Settings {
 
 const Settings& settings();
 
-// injected tells whether this call of the kind (alloc, hostalloc, register,
-// copy, launch, lost, module, …) is the one that LFSIM_FAIL wants to fail.
-// Kinds that have a name, such as launch:gemm_f32:2, count calls of that name.
+// injected reports whether LFSIM_FAIL selects this call of a kind (alloc,
+// hostalloc, register, copy, launch, lost, module, …) to fail. Kinds that have
+// a name, such as launch:gemm_f32:2, count calls of that name.
 bool injected(const std::string& kind, const std::string& name = "");
 
 // complain writes "lfsim: …" to stderr and keeps it for lfsim_last_message.

@@ -1,5 +1,5 @@
-// What the driver knows: devices, contexts, handles, and the one error that
-// stays. API functions begin with ENTER, which checks what all of them need.
+// The driver's state: devices, contexts, handles, and the sticky error. API
+// functions begin with ENTER, which checks what all of them need.
 #pragma once
 #include <stdint.h>
 
@@ -21,7 +21,7 @@
 namespace lfsim {
 
 // Handles are the objects of one kind that live; a handle is a pointer to one.
-// Whoever holds the shared_ptr may go on using it after it was destroyed.
+// A holder of the shared_ptr may use it after it was destroyed.
 template <class T>
 class Handles {
  public:
@@ -41,7 +41,7 @@ class Handles {
   std::map<const void*, std::shared_ptr<T>> live_;
 };
 
-// Architecture is what a compute capability allows.
+// Architecture holds the limits of a compute capability.
 struct Architecture {
   int major, minor;
   int multiprocessors, threads, blocks;  // threads and blocks of a multiprocessor
@@ -50,7 +50,7 @@ struct Architecture {
 };
 const Architecture& architecture();
 
-// Context is one of a device; its primary context lives while it is retained.
+// Context is a context of a device; the primary context exists while it is retained.
 struct Context {
   int device = 0;
   bool primary = false;
@@ -58,7 +58,7 @@ struct Context {
   bool destroyed = false;
   uint64_t id = 0;
   std::shared_ptr<Stream> default_stream;           // made with the context
-  std::map<const Stream*, std::weak_ptr<Stream>> streams;  // beside it
+  std::map<const Stream*, std::weak_ptr<Stream>> streams;  // in addition
 
   // synchronize waits for all of its streams. Not under the driver's lock.
   void synchronize();
@@ -107,7 +107,7 @@ uint64_t next_id();
 abi::Result sticky();
 void set_sticky(abi::Result);
 
-// current_context is the top of the calling thread's stack, null if empty.
+// current_context returns the top of the calling thread's stack, null if empty.
 Context* current_context();
 abi::Result enter(Context** context);
 
@@ -120,8 +120,8 @@ abi::Result enter(Context** context);
 template <class... A>
 abi::Result refuse(abi::Result r, const char* format, A... args);
 
-// submit gives work to a stream, or to the graph that it captures. The handle
-// 0 or 1 is the default stream. mark, if given, becomes the place behind it.
+// submit adds work to a stream, or to the graph that it captures. The handle
+// 0 or 1 is the default stream. mark, if given, is set to the position after it.
 abi::Result submit(Context* context, void* stream, std::shared_ptr<Work> work, std::shared_ptr<Mark> mark = nullptr);
 
 // stream_of finds the stream of a handle, complaining if there is none.

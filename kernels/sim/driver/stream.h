@@ -1,5 +1,5 @@
-// Streams: queues with a thread each, so that work really is asynchronous to
-// who asks for it, and events, which are places in them.
+// Streams are queues with their own threads, so that work is really
+// asynchronous. Events are positions in streams.
 #pragma once
 #include <stdint.h>
 
@@ -16,12 +16,13 @@ namespace lfsim {
 struct Context;
 struct Capture;
 
-// Work is what a stream does, or a node of a graph.
+// Work is an operation of a stream, or a node of a graph.
 struct Work {
   virtual ~Work() = default;
   virtual abi::NodeType type() const { return abi::NodeEmpty; }
   virtual abi::Result run() = 0;
-  // marks work that goes on after an error: it lets others know where the stream is.
+  // marks work that runs even after an error, since it reports the position of the
+  // stream to others.
   virtual bool always() const { return false; }
 };
 
@@ -47,7 +48,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void wait(uint64_t ticket);
   bool reached(uint64_t ticket);
 
-  // close lets the thread end behind the last work.
+  // close lets the thread end after the last work.
   void close();
 
  private:

@@ -12,7 +12,7 @@ namespace lfsim {
 static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // foreign_pointer finds a parameter that points to nothing that this device
-// can reach. A pointer behind the last byte is allowed: it may belong to an
+// can reach. A pointer past the last byte is allowed: it may belong to an
 // empty tensor.
 bool KernelWork::foreign_pointer(std::string* why) const {
   for (int i = 0; i < kernel->nparams; i++) {

@@ -64,7 +64,7 @@ struct FreeWork : Work {
   abi::Result run() override;
 };
 
-// RecordWork notes when a stream has come to a mark.
+// RecordWork records when a stream reaches a mark.
 struct RecordWork : Work {
   std::shared_ptr<Mark> mark;
   explicit RecordWork(std::shared_ptr<Mark> m) : mark(std::move(m)) {}

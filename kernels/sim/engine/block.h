@@ -14,14 +14,14 @@
 
 namespace lfsim {
 
-// PendingCopy is a cp.async that nobody has waited for.
+// PendingCopy is a cp.async that has not been waited for.
 struct PendingCopy {
   void* dst;
   const void* src;
   int bytes, valid, group;
 };
 
-// Waiting is where a fiber sleeps, for the report of a deadlock.
+// Waiting is the position at which a fiber sleeps, for the report of a deadlock.
 enum class Waiting { No, Barrier, Collective };
 
 struct Fiber : Lane {
@@ -52,7 +52,7 @@ struct Warp {
   char tag[2];
 };
 
-// Barrier is one of the 16 of a block.
+// Barrier is a barrier of a block, which has 16.
 struct Barrier {
   unsigned arrived = 0, expected = 0, votes = 0, result = 0, generation = 0;
   Site site{};
@@ -98,13 +98,13 @@ inline Fiber* self() { return static_cast<Fiber*>(current); }
 
 std::string to_string(Site);
 
-// prepare_thread gives a thread of the host what faults of its kernels need.
+// prepare_thread prepares a host thread for handling faults of its kernels.
 void prepare_thread();
 
-// settle completes what the other lanes of f's warp wait for, once f has returned.
+// settle completes the collectives that the other lanes of f's warp wait for, once f has returned.
 void settle(Block&, Fiber& f);
 
-// end_of_copies fails when a thread returns with copies in flight.
+// end_of_copies fails if a thread returns with pending copies.
 void end_of_copies(Fiber&);
 
 }  // namespace lfsim

@@ -54,7 +54,7 @@ unsigned block_live() { return running->live; }
 // and then counting them is enough. Warps whose halves have gone their own
 // ways (mixed) are looked through lane by lane.
 static bool complete(Warp& w, Fiber* lanes, uint32_t mask) {
-  uint32_t wanted = mask & (options.everybody ? w.born : w.live);  // who has returned, or lies past the block's end, is not waited for
+  uint32_t wanted = mask & (options.everybody ? w.born : w.live);  // lanes that have returned, or are past the block's end, are not waited for
   if ((w.waiting & wanted) != wanted) return false;
   if (!w.mixed) return true;
   for (uint32_t m = wanted; m; m &= m - 1) {
@@ -130,7 +130,7 @@ void collective(uint32_t mask, Op op, Site site, bool whole, void* arg, Collecti
   if (op == Op::SyncWarp) race::acquire(tag);
 }
 
-// settle does what was waiting for a lane that has returned instead.
+// settle completes the collectives that were waiting for a lane that has returned.
 void settle(Block& block, Fiber& f) {
   Warp& w = block.warps[f.warp];
   if (!w.waiting) return;

@@ -1,6 +1,6 @@
-// cp.async, as late as the device may do it: poison lies in shared memory from
-// the issue to the wait, so that a wait for too few groups shows. Copying at
-// once (options.eager_copies) is the other extreme.
+// cp.async, executed as late as allowed: shared memory holds poison from the
+// issue to the wait, which reveals a wait for too few groups. Copying at once
+// (options.eager_copies) is the other extreme.
 #include <string.h>
 
 #include "block.h"

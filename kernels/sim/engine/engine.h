@@ -13,7 +13,7 @@ namespace lfsim {
 // get their turn. A result that depends on it is a missing barrier.
 enum class Order { Forward, Reverse, Random };
 
-// Words are what a language calls things, for messages.
+// Words are the terms of a language, for messages.
 struct Words {
   const char *barrier, *block, *shared, *collective, *warp;
 };

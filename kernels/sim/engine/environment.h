@@ -1,4 +1,4 @@
-// The variables of the environment, and those of them that are the engine's.
+// Environment variables, and the ones that the engine reads.
 #pragma once
 #include <stdint.h>
 
@@ -10,7 +10,7 @@ void read_options();
 // bad ends the process: a variable is not what is expected.
 [[noreturn]] void bad(const char* variable, const char* value, const char* expected);
 
-// get is null for a variable that is empty or not set.
+// get returns null for a variable that is empty or not set.
 const char* get(const char* variable);
 
 // number reads bytes and counts; K, M and G multiply.

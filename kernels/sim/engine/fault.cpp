@@ -44,7 +44,7 @@ static void on_fault(int sig, siginfo_t* info, void* context) {
     fault_address = info->si_addr;
     fault_signal = sig;
     auto& m = static_cast<ucontext_t*>(context)->uc_mcontext;
-    auto top = ((uintptr_t)self()->stack.top() - 4160) & ~(uintptr_t)15;  // what prepare laid down is not needed any more
+    auto top = ((uintptr_t)self()->stack.top() - 4160) & ~(uintptr_t)15;  // the state saved by prepare is no longer needed
 #if defined(__x86_64__)
     fault_code = (uintptr_t)m.gregs[REG_RIP];
     m.gregs[REG_RSP] = (greg_t)(top - 8);

@@ -6,8 +6,8 @@
 
 namespace lfsim {
 
-// Context is a flow of control that does not run: its registers lie on its
-// stack, and this points to them.
+// Context is a suspended flow of control: a pointer to its registers, which
+// are on its stack.
 struct Context {
   void* sp = nullptr;
 };
@@ -37,7 +37,7 @@ class Stack {
 // of the cache.
 void prepare(Context& context, Stack& stack, unsigned color, void (*entry)());
 
-// switch_to saves the caller in from and goes on where to was saved.
+// switch_to saves the caller in from and resumes to.
 extern "C" void lfsim_switch(void** from, void* to);
 inline void switch_to(Context& from, Context& to) { lfsim_switch(&from.sp, to.sp); }
 

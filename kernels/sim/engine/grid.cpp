@@ -44,7 +44,7 @@ struct Grid {
     return false;
   }
 
-  // at is the block that has turn i. Random walks with a stride that has no
+  // at returns the block that runs at turn i. Random walks with a stride that has no
   // factor in common with the number of blocks, so that each comes once.
   uint64_t at(uint64_t i) const {
     switch (options.order) {
@@ -62,8 +62,8 @@ struct Grid {
 
 // Lent is the block of a thread of the host. It is given back when the thread
 // ends, for the next one, since it keeps a stack for each CUDA thread that it ever
-// ran, and a stream is a thread: the system has only so many mappings for a
-// process. Race mode lends nothing: a thread may end while the sanitizer still
+// ran, and a stream is a thread: the number of mappings of a process is
+// limited. Race mode lends nothing: a thread may end while the sanitizer still
 // knows its fibers, and the lock would order blocks that nothing orders.
 struct Lent {
   Block* block = nullptr;
@@ -156,8 +156,8 @@ class Pool {
   int workers_ = 0;
 };
 
-// run_unordered gives every block a thread of its own, all of them started
-// before one is joined: nothing orders two blocks, as the sanitizer for races must see it.
+// run_unordered runs every block in its own thread. It starts all of them before it joins
+// one, so that the race sanitizer sees no order between blocks.
 void run_unordered(Grid& g) {
   std::vector<std::thread> threads;
   std::atomic<uint64_t> arrived{0};

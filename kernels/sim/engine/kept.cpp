@@ -6,8 +6,8 @@ namespace lfsim {
 
 namespace {
 
-// File is a file of numbers and runs of bytes in the machine's own order: it is
-// read where it was written.
+// File is a file of numbers and byte strings in the byte order of the machine:
+// it is read on the machine that wrote it.
 struct File {
   FILE* f;
   bool ok;

@@ -1,5 +1,5 @@
-// A launch that can be run again elsewhere: the kernel's name, its sizes, its
-// parameters, and the memory that they point into as it was before.
+// A launch that can be repeated elsewhere: the kernel's name, sizes and
+// parameters, and the memory that these point into before the launch.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

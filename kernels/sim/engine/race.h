@@ -1,6 +1,6 @@
-// What ThreadSanitizer must be told, when it watches kernels (LFSIM_TSAN): which
-// fiber runs, and what each barrier orders. The engine itself is compiled
-// without the sanitizer, so that only kernels and these calls count.
+// Annotations for ThreadSanitizer when it checks kernels (LFSIM_TSAN): the
+// running fiber, and the order that each barrier establishes. The engine itself
+// is compiled without the sanitizer, so that only kernels and these calls count.
 #pragma once
 
 #ifdef LFSIM_TSAN
@@ -27,8 +27,8 @@ struct Fiber {
   void enter() { __tsan_switch_to_fiber(handle, 1); }  // 1: a switch alone orders nothing
   void enter_after() { __tsan_switch_to_fiber(handle, 0); }  // 0: sees what was done before it
 };
-// Aside is for work of the engine on a fiber's stack that allocates or maps:
-// the sanitizer sees that, and shall take it for the block's, not the fiber's.
+// Aside is for engine work on a fiber's stack that allocates or maps. It makes
+// the sanitizer attribute the work to the block, not the fiber.
 class Aside {
  public:
   Aside(Fiber& block, Fiber& fiber) : fiber_(fiber) { block.enter(); }

@@ -1,5 +1,5 @@
-// Whose turn it is. One thread of a block runs until it comes to a barrier or
-// a warp primitive where others are missing; then the next that is ready does.
+// The scheduler. One thread of a block runs until it reaches a barrier or
+// a warp primitive where others are missing; then the next ready one runs.
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,7 @@ Describe describe_address;
 
 static constexpr uint32_t all_lanes = 0xffffffffu;
 
-// race_tag is what the end of every thread releases and the end of the grid acquires.
+// race_tag is released at the end of every thread and acquired at the end of the grid.
 extern char race_tag;
 
 static void run_thread() {
@@ -88,7 +88,7 @@ void Block::start(const Launch& l, uint64_t index) {
   }
 }
 
-// next is the thread whose turn it is, null if none is ready. Orders other
+// next returns the thread to run next, null if none is ready. Orders other
 // than Random finish one warp before they come to the next.
 Fiber* Block::next() {
   unsigned nwarps = (threads + 31) / 32;
@@ -147,8 +147,8 @@ void Block::discard() {
   }
 }
 
-// From fiber to fiber, by way of the scheduler only when nobody is ready: each
-// switch that is spared is a quarter of what a warp primitive costs.
+// Switches directly between fibers, and through the scheduler only if none is
+// ready: each avoided switch saves a quarter of the cost of a warp primitive.
 void Block::sleep() {
   Fiber& me = *self();
   Fiber* other = outcome == Outcome::Done ? next() : nullptr;
@@ -220,7 +220,7 @@ std::string to_string(Site s) {
   return std::string(slash ? slash + 1 : s.file) + ":" + std::to_string(s.line);
 }
 
-// deadlock says who waits where: runs of threads with the same reason.
+// deadlock reports the waiting threads, grouped by reason.
 void Block::deadlock() {
   std::string s;
   auto reason = [&](const Fiber& f) {

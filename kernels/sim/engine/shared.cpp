@@ -26,9 +26,9 @@ void SharedMemory::Array::map(size_t bytes) {
   mprotect(mapping + page, room, PROT_READ | PROT_WRITE);
 }
 
-// place puts the array as near to the upper guard as its alignment lets it and
-// poisons all between the guards. Not by memset: the sanitizer for races
-// would take that for an access by the block.
+// place positions the array as near to the upper guard as its alignment allows
+// and poisons everything between the guards. Not by memset: the sanitizer for
+// races would take that for an access by the block.
 void SharedMemory::Array::place(size_t bytes, size_t align) {
   map(bytes);
   char* top = mapping + page + room;

@@ -22,25 +22,25 @@ class SharedMemory {
 
   void* dynamic() const { return dynamic_.begin; }
 
-  // fixed is the array of one declaration, made when the first thread comes to it.
+  // fixed returns the array of one declaration, which is created when the first thread reaches it.
   void* fixed(const void* key, size_t bytes, size_t align, Site site);
 
-  // total is what the block uses so far.
+  // total returns the number of bytes used by the block so far.
   size_t total() const { return total_; }
 
-  // contains tells whether bytes at p are shared memory of this block.
+  // contains reports whether bytes at p are shared memory of this block.
   bool contains(const void* p, size_t bytes) const;
 
-  // trampled is the end of a story that the guard pages cannot tell: a write
-  // into the few bytes of padding before them. Empty if there was none.
+  // trampled detects an error that the guard pages miss: a write into the few
+  // bytes of padding before them. Empty if there was none.
   std::string trampled() const;
 
-  // describe says what an address beside an array was meant to be; empty if it
-  // is none of ours.
+  // describe describes an address near an array relative to it; empty if it is
+  // near none.
   std::string describe(const void* p) const;
 
  private:
-  // Array lies in a mapping of its own: guard, slack, array, slack, guard.
+  // Array has its own mapping: guard, slack, array, slack, guard.
   struct Array {
     char* mapping = nullptr;
     size_t room = 0;  // between the guards

@@ -1,6 +1,7 @@
-// What the compiler's undefined-behaviour checks call (-fsanitize=alignment,
-// bounds, shift, integer-divide-by-zero), so that kernels say file and line.
-// The layouts of the arguments are those of the compilers' own runtime.
+// Handlers of the compiler's undefined-behaviour checks
+// (-fsanitize=alignment, bounds, shift, integer-divide-by-zero), which report
+// file and line. The arguments have the layouts of the compilers' own
+// runtime.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -98,7 +98,7 @@ enum {
 - (BOOL)isCurrentThread;
 @end
 
-// What a command buffer does, in order.
+// The commands of a command buffer, in order.
 typedef enum { LF_DISPATCH, LF_COPY, LF_FILL, LF_SIGNAL, LF_WAIT } lf_work_kind;
 
 typedef struct {
@@ -106,7 +106,7 @@ typedef struct {
   uint64_t stage;  // dispatches of one stage may run in any order; 0: in this one
   LFPipeline *pipeline;
   lf_msl_args *args;
-  uint64_t serials[LF_MOST_BUFFERS];  // memory that it uses, 0 where there is none
+  uint64_t serials[LF_MOST_BUFFERS];  // memory that it uses, 0 if none
   char *to;
   const char *from;
   size_t bytes;
@@ -179,7 +179,7 @@ void lf_check_kind(id object, Class wanted, LFDevice *device, const char *method
 
 NSError *lf_error(NSString *domain, NSInteger code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-// lf_label is the text behind the name of an object in messages: its label, if it has one.
+// lf_label returns the text after the name of an object in messages: its label, if any.
 const char *lf_label(LFObject *object);
 
 // Time, by the monotonic clock: a condition that waits by it, a point ahead, and now.

@@ -49,7 +49,7 @@ NSString *const MTLCommandBufferErrorDomain = @"MTLCommandBufferErrorDomain";
   schedules = completions = 0;
 }
 
-// What encoders and the program write down.
+// Recording of commands by encoders and the program.
 
 - (void)check:(const char *)method {
   if (open) lf_die("%s: an encoder of command buffer %llu%s is open", method, (unsigned long long)number, lf_label(self));
@@ -141,7 +141,7 @@ static void push(MTLCommandBufferHandler **list, int *n, MTLCommandBufferHandler
   [q release];
 }
 
-// What the program sees.
+// The public methods.
 
 - (void)become:(MTLCommandBufferStatus)next {
   pthread_mutex_lock(&mu);

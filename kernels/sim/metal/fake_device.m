@@ -1,4 +1,4 @@
-// The device: what it is by the environment, and what it makes.
+// The device: its properties, set by the environment, and its factory methods.
 #import "fake.h"
 
 #include <string.h>
@@ -58,7 +58,7 @@ id<MTLDevice> MTLCreateSystemDefaultDevice(void) {
 - (MTLSize)maxThreadsPerThreadgroup {
   return MTLSizeMake(LF_MOST_THREADS, LF_MOST_THREADS, LF_MOST_THREADS);
 }
-// Memory that was not copied counts too, as it does on Apple's devices.
+// Memory that was not copied counts too, as on Apple's devices.
 - (NSUInteger)currentAllocatedSize {
   return lf_memory_mapped() + lf_memory_borrowed();
 }
@@ -79,7 +79,8 @@ id<MTLDevice> MTLCreateSystemDefaultDevice(void) {
   return [[LFQueue alloc] initWithDevice:self most:most];
 }
 
-// room tells whether a buffer may be made, and ends the process where it never may.
+// room reports whether memory is available for a buffer, and ends the process if
+// the size is never allowed.
 - (BOOL)room:(NSUInteger)length own:(BOOL)own method:(const char *)method {
   if (!length) lf_die("%s: length 0", method);
   if (length > settings.max_buffer || lf_injected(settings.failures, "alloc", "")) return NO;

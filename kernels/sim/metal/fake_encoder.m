@@ -1,4 +1,4 @@
-// Compute encoders: what is bound, and whether a dispatch may be made of it.
+// Compute encoders: bindings, and checks of dispatches.
 #import "fake.h"
 
 #include <stdlib.h>
@@ -119,7 +119,7 @@ static bool fits(MTLSize s) { return s.width <= UINT32_MAX && s.height <= UINT32
   if (!bound[i].bytes) lf_die("%s: nothing is bound to buffer %d", name, i);
   if (about->align[i] && bound[i].offset % about->align[i])
     lf_die("%s: buffer %d is bound at offset %lu, its type is aligned to %u bytes", name, i, (unsigned long)bound[i].offset, about->align[i]);
-  // Of what a pointer points to, one must be there: its alignment is known of it.
+  // A pointer must have at least one element, which determines its alignment.
   uint32_t least = about->bytes[i] ? about->bytes[i] : about->align[i];
   NSUInteger there = bound[i].length - bound[i].offset;
   if (there < least) lf_die("%s: buffer %d has %lu bytes at offset %lu, its type %u", name, i, (unsigned long)there, (unsigned long)bound[i].offset, least);

@@ -50,8 +50,8 @@ NSString *const MTLLibraryErrorDomain = @"MTLLibraryErrorDomain";
 }
 @end
 
-// macros_of gives NAME=VALUE for all that the compiler is to define: the program's
-// macros, and what device and options come to.
+// macros_of returns NAME=VALUE for all macros that the compiler defines: the
+// program's, and the ones implied by device and options.
 static NSArray *macros_of(MTLCompileOptions *options, MTLLanguageVersion version, LFDevice *device) {
   NSMutableArray *all = [NSMutableArray array];
   for (NSString *name in [[options.preprocessorMacros allKeys] sortedArrayUsingSelector:@selector(compare:)]) {

@@ -30,7 +30,7 @@ struct Census {
   }
 };
 
-// How long lf_metal_live waits for what is finishing: a handler may take its time.
+// The time that lf_metal_live waits for unfinished work: a handler may be slow.
 constexpr std::chrono::seconds patience{10};
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What all of the fake knows: how it ends a process that misuses it, and which of its
-// objects are alive.
+// Common state of the fake: termination of a process that misuses it, and the set of
+// live objects.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-// lf_die says what was done wrong and ends the process, as Apple's validation layer does.
+// lf_die reports the misuse and ends the process, as Apple's validation layer does.
 __attribute__((noreturn, format(printf, 1, 2))) void lf_die(const char* format, ...);
 
 enum {
@@ -25,7 +25,7 @@ enum {
   LF_KINDS,
 };
 
-// lf_born gives a new object its number, lf_gone ends its life.
+// lf_born assigns a number to a new object, lf_gone records its end.
 uint64_t lf_born(int kind);
 void lf_gone(int kind, uint64_t number);
 bool lf_lives(uint64_t number);
@@ -34,7 +34,7 @@ bool lf_lives(uint64_t number);
 // all that it held, which lf_metal_live waits out.
 void lf_finishing(bool begins);
 
-// lf_turn is which of n independent things has turn i, by LFSIM_ORDER.
+// lf_turn returns which of n independent items is processed at turn i, according to LFSIM_ORDER.
 size_t lf_turn(size_t i, size_t n);
 
 #ifdef __cplusplus

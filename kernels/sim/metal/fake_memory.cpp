@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t alignment = 16;
 constexpr size_t most_freed = 1 << 14;  // mappings that keep their addresses; Linux allows 65530
-constexpr unsigned char margin = 0xa5;  // what lies between memory and its guards
+constexpr unsigned char margin = 0xa5;  // the bytes between memory and its guards
 
 struct Range {
   uint64_t serial;
@@ -46,7 +46,7 @@ size_t page() {
   return n;
 }
 
-// written_at gives the address of the first byte of [from, to) that was written.
+// written_at returns the address of the first byte of [from, to) that was written.
 const unsigned char* written_at(const void* from, const void* to) {
   auto* p = static_cast<const unsigned char*>(from);
   auto* end = static_cast<const unsigned char*>(to);
@@ -63,7 +63,7 @@ void check(const Range& r) {
   if (auto* p = written_at(end, r.mapping + r.mapped - page())) lf_die("a write %zu bytes past the end of %s", (size_t)(p - end), r.name().c_str());
 }
 
-// describe says what an address is: inside, beside or freed. Empty: unknown.
+// describe describes an address: inside, next to, or in a freed range. Empty: unknown.
 std::string describe(const void* address) {
   auto p = (uintptr_t)address;
   if (p < 65536) return "a null pointer, or near one";

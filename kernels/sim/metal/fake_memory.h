@@ -9,20 +9,20 @@
 extern "C" {
 #endif
 
-// lf_memory_map makes memory of zeros that ends, but for its alignment of 16, at a page
-// that faults; NULL if there is none. *serial is its number, from 1.
+// lf_memory_map creates zeroed memory that ends at a guard page, except for its
+// alignment of 16; NULL if memory is exhausted. *serial is its number, from 1.
 void* lf_memory_map(size_t bytes, uint64_t* serial);
 
-// lf_memory_borrow notes memory of the program's own.
+// lf_memory_borrow records memory owned by the program.
 void lf_memory_borrow(void* begin, size_t bytes, uint64_t* serial);
 
-// lf_memory_free ends the life of memory: whoever touches what was mapped faults, and
-// nothing new gets its addresses until many others have been freed. It ends the process
-// if something was written beside it.
+// lf_memory_free frees memory: any access to mapped memory faults, and its addresses
+// are not reused until many others have been freed. It ends the process if bytes
+// next to it were overwritten.
 void lf_memory_free(uint64_t serial);
 
-// lf_memory_is_live tells whether memory was not freed yet; lf_memory_check ends the
-// process if something was written beside it.
+// lf_memory_is_live reports whether memory has not been freed; lf_memory_check ends
+// the process if bytes next to it were overwritten.
 bool lf_memory_is_live(uint64_t serial);
 void lf_memory_check(uint64_t serial);
 

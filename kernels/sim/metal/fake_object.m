@@ -1,4 +1,4 @@
-// What all classes have in common.
+// Common parts of all classes.
 #import "fake.h"
 
 #include <stdarg.h>

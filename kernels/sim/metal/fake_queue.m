@@ -35,7 +35,7 @@ static void line_free(lf_line *l) {
   free(l);
 }
 
-// line_next gives the next command buffer once it was committed, NULL at the end.
+// line_next returns the next command buffer once it was committed, NULL at the end.
 static LFCommandBuffer *line_next(lf_line *l) {
   LFCommandBuffer *next = nil;
   pthread_mutex_lock(&l->mu);

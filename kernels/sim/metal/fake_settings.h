@@ -29,12 +29,12 @@ typedef struct {
 lf_settings lf_settings_read(void);
 void lf_settings_free(lf_settings* s);
 
-// lf_injected tells whether this call of a kind (alloc, library, pipeline, command, lost)
-// is one that LFSIM_METAL_FAIL wants to fail. An entry kind:name counts calls of that
-// name only.
+// lf_injected reports whether LFSIM_METAL_FAIL selects this call of a kind (alloc,
+// library, pipeline, command, lost) to fail. An entry kind:name counts calls of that name
+// only.
 bool lf_injected(lf_failures* f, const char* kind, const char* name);
 
-// lf_injected_command is the MTLCommandBufferError that this command buffer ends with, or 0.
+// lf_injected_command returns the MTLCommandBufferError that this command buffer ends with, or 0.
 int lf_injected_command(lf_failures* f);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /* Metal shaders on the host: compile a text to a library of kernels, and run grids of
- * them on the fibers of ../engine. What the fake Metal's runtime is made of. */
+ * them on the fibers of ../engine. The parts of the fake Metal's runtime. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -27,8 +27,8 @@ typedef struct {
   uint32_t threadgroups; /* bit i: a [[threadgroup(i)]] */
   uint32_t threads;      /* [[max_total_threads_per_threadgroup]], 0 if it says none */
   size_t shared;         /* bytes of the threadgroup arrays that it declares */
-  uint32_t align[31];    /* of what [[buffer(i)]] points or refers to */
-  uint32_t bytes[31];    /* size of what it refers to, 0 for pointers */
+  uint32_t align[31];    /* of the elements that [[buffer(i)]] points or refers to */
+  uint32_t bytes[31];    /* size of the referenced value, 0 for pointers */
 } lf_msl_info;
 lf_msl_info lf_msl_about(const lf_msl*, int kernel);
 

@@ -14,7 +14,7 @@ struct Function {
   bool meets = false;
 };
 
-// definition_begin goes back from the name of a function to where its definition begins.
+// definition_begin searches backwards from the name of a function for the start of its definition.
 size_t definition_begin(const Text& t, size_t name) {
   size_t begin = name;
   for (size_t i = t.before(name); i < t.size(); i = t.before(i)) {

@@ -6,10 +6,10 @@
 
 namespace lfmsl {
 
-// meeting_functions are the places of the definitions of functions, other than kernels,
-// from which a barrier or collective is reached. Those are inlined, so that the address of
-// its call tells where in a kernel it is; all others are left to the compiler, which takes
-// a fraction of the time.
+// meeting_functions returns the positions of the definitions of functions, other than
+// kernels, that reach a barrier or collective. They are inlined, so that the address of a
+// call identifies its position in a kernel. All other functions are left to the compiler,
+// which takes a fraction of the time.
 std::set<size_t> meeting_functions(const Text&);
 
 }  // namespace lfmsl

@@ -42,10 +42,10 @@ std::string variable(const char* name, const std::string& otherwise) {
   return v && *v ? v : otherwise;
 }
 
-// compiler is a program of the search path, or a path.
+// compiler returns the name of a program in the search path, or a path.
 std::string compiler() { return variable("LORAFUSE_MSL_CXX", "clang++-19"); }
 
-// identity of a program: where it is, how large and how old.
+// identity returns the path, size and modification time of a program.
 std::string identity(const std::string& program) {
   std::string path = program;
   if (path.find('/') == std::string::npos) {
@@ -62,7 +62,7 @@ std::string identity(const std::string& program) {
 
 std::string shim() { return here() + "/../metal/shim"; }
 
-// shim_text is all of the shim's own headers.
+// shim_text returns the text of all headers of the shim.
 const std::string& shim_text() {
   static const std::string text = [] {
     std::string s;
@@ -76,7 +76,7 @@ const std::string& shim_text() {
   return text;
 }
 
-// The checks are those of CUDA kernels (../Makefile): the engine has their handlers.
+// The checks are the same as for CUDA kernels (../Makefile); the engine has their handlers.
 // Functions of shaders may have barriers inside: without -fconvergent-functions their
 // calls are copied into the branches around them, and one barrier becomes two.
 std::vector<std::string> code_flags() {
@@ -89,7 +89,7 @@ std::vector<std::string> code_flags() {
   return flags;
 }
 
-// What is language of both passes. Metal's is C++14.
+// Language flags of both passes. Metal's is C++14.
 std::vector<std::string> language_flags() {
   return {"-x", "c++", "-std=c++14", "-nostdinc", "-nostdinc++", "-fsigned-char", "-fno-color-diagnostics", "-fno-caret-diagnostics", "-ferror-limit=20",
           "-Xclang", "-cl-single-precision-constant", "-D__LF_NO_SIMD=0", "-D__LF_NO_BFLOAT=0"};
@@ -110,7 +110,7 @@ std::string version(const Source& s) {
   return "__METAL_VERSION__=310";
 }
 
-// run_compiler throws what the compiler printed, less what shall not be seen of it.
+// run_compiler throws the compiler's output, without internal details.
 void run_compiler(const std::vector<std::string>& words, const std::string& log) {
   int status = run_program(words, log);
   if (status == 0) return;

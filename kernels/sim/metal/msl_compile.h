@@ -8,11 +8,11 @@ namespace lfmsl {
 struct Source {
   std::string text;
   std::vector<std::string> macros;   // NAME=VALUE
-  std::vector<std::string> folders;  // of what it includes
+  std::vector<std::string> folders;  // of its includes
 };
 
-// compile gives the path of the shared object that a source is compiled to. It throws
-// Error with what the compiler says.
+// compile returns the path of the shared object that a source is compiled to. It throws
+// Error with the compiler's message.
 std::string compile(const Source&);
 
 }  // namespace lfmsl

@@ -19,10 +19,10 @@ const lf_msl_args* args_of(const lfsim::Launch* l) { return reinterpret_cast<con
 
 void call(void* kernel, void* const* params) { static_cast<const lf_msl_kernel*>(kernel)->call(reinterpret_cast<const lf_msl_args*>(params)); }
 
-// runtime_describes is what the runtime of Metal knows of an address.
+// runtime_describes is the description of an address by the Metal runtime.
 lfsim::Describe runtime_describes;
 
-// describe tells which buffer an address lies beside.
+// describe returns a description of an address by the buffer nearest to it.
 std::string describe(const void* address) {
   const lf_msl_kernel* k = kernel_of(lfsim::running->launch);
   const lf_msl_args* a = args_of(lfsim::running->launch);
@@ -43,7 +43,7 @@ std::string describe(const void* address) {
   return runtime_describes ? runtime_describes(address) : "";
 }
 
-// refusal is what is wrong with a dispatch before it begins; empty if nothing is.
+// refusal returns the error of an invalid dispatch before it begins; empty if it is valid.
 std::string refusal(const lf_msl_kernel& k, const lf_msl_info& info, const lf_msl_args& a) {
   char text[256];
   uint64_t threads = (uint64_t)a.threads[0] * a.threads[1] * a.threads[2], groups = (uint64_t)a.grid[0] * a.grid[1] * a.grid[2];

@@ -1,4 +1,4 @@
-// The signature of a kernel, and the wrapper that is made of it.
+// The signature of a kernel, and the wrapper generated from it.
 #pragma once
 #include <string>
 #include <vector>
@@ -23,10 +23,10 @@ struct Kernel {
 // read_kernel reads the signature that follows the word kernel at i.
 Kernel read_kernel(const Text&, size_t i);
 
-// wrappers are the functions and the table by which the kernels are called.
+// wrappers returns the functions and the table by which kernels are called.
 std::string wrappers(const std::vector<Kernel>&);
 
-// attribute_end is past the ]] of the [[ at i, or i if there is none.
+// attribute_end returns the position after the ]] of the [[ at i, or i if there is none.
 size_t attribute_end(const Text&, size_t i);
 
 }  // namespace lfmsl

@@ -10,7 +10,7 @@ void write_file(const std::string& path, const std::string& content);
 bool exists(const std::string& path);
 void make_folders(const std::string& path);
 
-// here is the folder of the library or program that holds this code.
+// here returns the folder of the library or program that contains this code.
 std::string here();
 
 // Scratch is a folder that goes with it.

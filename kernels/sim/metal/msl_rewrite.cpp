@@ -10,7 +10,7 @@ namespace lfmsl {
 
 namespace {
 
-// What Metal's language does not have, and C++ does.
+// Features of C++ that Metal's language lacks.
 const std::set<std::string> refused = {"double", "new", "delete", "try", "catch", "throw", "virtual", "goto", "dynamic_cast", "typeid", "thread_local", "asm", "__asm__", "std"};
 
 // The keywords of Metal that carry arguments and marks; other attributes are clang's.
@@ -27,7 +27,7 @@ const std::set<std::string>& scalars() {
   return s;
 }
 
-// is_vector is true of float4 and its kin.
+// is_vector reports whether a type is a vector, such as float4.
 bool is_vector(const Token& t) {
   if (t.kind != Kind::Word || t.text.size() < 4) return false;
   char n = t.text.back();
@@ -60,7 +60,7 @@ class Rewriter {
 
   [[noreturn]] void refuse(size_t i, const std::string& what) const { throw Error(t_.at(i) + ": error: " + what); }
 
-  // step rewrites what begins at i, and returns where to go on.
+  // step rewrites the construct at i and returns the position after it.
   size_t step(size_t i) {
     const Token& t = t_[i];
     if (meeting_.count(i)) out_ += "msl_inlined ";
@@ -183,14 +183,14 @@ class Rewriter {
     return i + 1;
   }
 
-  // constructs tells float4(x) from float4 (*p)[2].
+  // constructs distinguishes float4(x) from float4 (*p)[2].
   bool constructs(size_t i) const {
     size_t before = t_.before(i), inner = t_.after(t_.after(i));
     bool qualified = before < t_.size() && is_qualifier(t_[before]);
     return !(qualified && (t_.is(inner, "*") || t_.is(inner, "&")));
   }
 
-  // check_pointer refuses pointers and references to a known type that do not say where they point.
+  // check_pointer refuses pointers and references to a known type without an address space.
   void check_pointer(size_t i) const {
     size_t next = t_.after(i);
     if (!t_.is(next, "*") && !t_.is(next, "&")) return;
@@ -204,7 +204,7 @@ class Rewriter {
     refuse(i, "a pointer or reference to " + t_[i].text + " without an address space: device, constant, threadgroup or thread");
   }
 
-  // declares_array tells a threadgroup array or variable from a pointer to one.
+  // declares_array distinguishes a threadgroup array or variable from a pointer to one.
   bool declares_array(size_t i) const {
     for (size_t j = i + 1; j < t_.size(); j++) {
       if (t_.is(j, "*") || t_.is(j, "&") || t_.is(j, ">")) return false;

@@ -1,4 +1,4 @@
-// From Metal to what clang++ compiles as C++.
+// Translation from Metal to C++ for clang++.
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -10,8 +10,8 @@ struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// rewrite makes C++ of a preprocessed shader: attributes go, threadgroup arrays come from
-// the engine, and every kernel gets a wrapper that hands it its arguments.
+// rewrite converts a preprocessed shader to C++. It removes attributes, takes threadgroup
+// arrays from the engine, and adds a wrapper that passes arguments to every kernel.
 std::string rewrite(const std::string& preprocessed);
 
 }  // namespace lfmsl

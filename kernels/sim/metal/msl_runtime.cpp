@@ -1,4 +1,4 @@
-// What compiled shaders call: barriers, collectives, threadgroup memory, matrices.
+// Functions called by compiled shaders: barriers, collectives, threadgroup memory, matrices.
 #include <string.h>
 
 #include "../engine/block.h"
@@ -9,7 +9,7 @@ using lfsim::Site;
 
 static constexpr uint32_t all_lanes = 0xffffffffu;
 
-// A call is known by where it returns to, less one: that lies within the call.
+// A call is identified by its return address minus one, which is within the call.
 #define CALLER Site::code(static_cast<char*>(__builtin_return_address(0)) - 1)
 
 void lf_msl_barrier() { lfsim::barrier(0, 0, false, true, CALLER); }
@@ -41,7 +41,7 @@ void lf_msl_fail(const char* what, uint32_t lane, uint32_t other) {
   lfsim::fail("%s: %s", to_string(lfsim::self()->site).c_str(), text);
 }
 
-// The elements of a matrix are those of the lanes in their order: 8 by 8, by rows.
+// The elements of a matrix are distributed over the lanes in order: 8 by 8, by rows.
 static void multiply(void** args, uint32_t) {
   alignas(32) float a[64], b[64], d[64];
   const auto* first = static_cast<const lf_msl_product*>(args[0]);

@@ -13,8 +13,8 @@
 
 namespace lfmsl {
 
-// lines asks addr2line for the calls that were inlined at an address, innermost first,
-// and leaves out the shim and the wrappers.
+// lines runs addr2line for the calls inlined at an address, innermost first, and omits
+// the shim and the wrappers.
 static std::string lines(uintptr_t address) {
   Dl_info info;
   if (!dladdr(reinterpret_cast<void*>(address), &info)) return "";

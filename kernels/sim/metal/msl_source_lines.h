@@ -4,7 +4,7 @@
 
 namespace lfmsl {
 
-// with_source_lines puts "norm.metal:57" for each "code 0x…" of a message.
+// with_source_lines replaces each "code 0x…" in a message by a line such as "norm.metal:57".
 std::string with_source_lines(const std::string& message);
 
 }  // namespace lfmsl

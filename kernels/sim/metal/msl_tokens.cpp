@@ -12,7 +12,7 @@ namespace {
 bool starts_word(char c) { return isalpha((unsigned char)c) || c == '_'; }
 bool in_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
 
-// number_end is past a number: 1, 0x1p-3f, 1.5e+3.
+// number_end returns the position after a number: 1, 0x1p-3f, 1.5e+3.
 size_t number_end(const std::string& s, size_t i) {
   for (size_t n = s.size(); i < n; i++) {
     if (in_word(s[i]) || s[i] == '.') continue;

@@ -20,14 +20,15 @@ struct Text {
   std::vector<Token> tokens;
   std::vector<std::string> files;
 
-  // at is "file:line" of a token.
+  // at returns "file:line" of a token.
   std::string at(size_t i) const;
 
-  // after and before are the next words beyond i that are not blank; size() if there is none.
+  // after and before return the position of the next word after or before i that is not
+  // blank; size() if there is none.
   size_t after(size_t i) const;
   size_t before(size_t i) const;
 
-  // closing is where the bracket that opens at i is closed, size() if nowhere.
+  // closing returns the position of the bracket that closes the one at i, or size().
   size_t closing(size_t i) const;
   // angle is the same for "<" of template arguments.
   size_t angle(size_t i) const;
@@ -36,7 +37,7 @@ struct Text {
   const Token& operator[](size_t i) const { return tokens[i]; }
   bool is(size_t i, const char* s) const { return i < size() && tokens[i].is(s); }
 
-  // join is the text from i up to end.
+  // join returns the text from i up to end.
   std::string join(size_t i, size_t end) const;
 };
 

@@ -1,4 +1,4 @@
-// Compiled against NVIDIA's cuda.h, where there is one: our copies of its
+// Compiled against NVIDIA's cuda.h, if available: our copies of its
 // structures and numbers must be the same. There is nothing to run.
 #include <cuda.h>
 #include <stddef.h>

@@ -66,7 +66,7 @@ CASE("memory/async", "LFSIM_MEM=1M") {
   OK(cuStreamSynchronize(s));
 }
 
-// Memory that another stream promises is not there yet.
+// Memory that another stream will allocate does not exist yet.
 CASE("memory/async_other_stream", "LFSIM_STREAMS=lazy") {
   open_device();
   void *s, *t;

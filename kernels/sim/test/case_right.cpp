@@ -1,4 +1,4 @@
-// What is right must come out right, in every order and mode.
+// Correct kernels must give correct results in every order and mode.
 #include <math.h>
 #include <string.h>
 

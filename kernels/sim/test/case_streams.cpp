@@ -39,7 +39,7 @@ CASE("streams/event", "") {
 }
 
 // A stream is a thread, and blocks need a stack for each of theirs: more would be
-// mapped here than a process may map, if those of streams that are gone stayed.
+// mapped here than a process may map, if the stacks of closed streams remained.
 CASE("streams/many", "") {
   open_device();
   Ptr x;
@@ -140,7 +140,7 @@ CASE("streams/host_function", "LFSIM_STREAMS=lazy") {
   void* s;
   OK(cuStreamCreate(&s, 1));
   OK(cuLaunchHostFunc(s, [](void* p) { called = *static_cast<int*>(p); }, (void*)&n));
-  while (called != n) {  // nobody asks for it: a lazy stream goes on all the same
+  while (called != n) {  // without a request, a lazy stream continues too
   }
 }
 

@@ -96,7 +96,7 @@ void expect(const char* file, int line, const char* call, int got, int want);
   } while (0)
 #define RESULT(want, call) expect(__FILE__, __LINE__, #call, call, abi::want)
 #define OK(call) RESULT(Success, call)
-// MESSAGE checks what was last complained of.
+// MESSAGE checks the last reported error.
 #define MESSAGE(text)                                                                               \
   do {                                                                                              \
     if (!strstr(lfsim_last_message(), text)) failed(__FILE__, __LINE__, std::string("\"") + text + "\" is not in: " + lfsim_last_message()); \
@@ -150,7 +150,7 @@ std::vector<T> download(Ptr p, size_t n) {
   return v;
 }
 
-// noise gives n numbers in [-1, 1), the same each time.
+// noise returns n numbers in [-1, 1), the same each time.
 std::vector<float> noise(size_t n, unsigned seed);
 std::vector<uint16_t> bf16(const std::vector<float>& v);
 float widen(uint16_t bf16);

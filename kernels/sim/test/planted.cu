@@ -167,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(32) bug_unwaited_copy(const float* 
   lf_cp_async_wait<0>();
   __syncwarp();
   y[threadIdx.x] = t[threadIdx.x];
-  lf_cp_async4(&t[32 + threadIdx.x], x + threadIdx.x);  // fetched ahead, for nobody
+  lf_cp_async4(&t[32 + threadIdx.x], x + threadIdx.x);  // fetched ahead but never used
   lf_cp_async_commit();
 }
 LF_KERNEL(bug_unwaited_copy);

@@ -18,7 +18,7 @@ static std::map<std::string, void (*)()>& cases() {
   return all;
 }
 
-// watch runs a launch, and ends the program where it fails.
+// watch runs a launch, and ends the program if it fails.
 static void watch(const lfsim::Launch& launch) {
   const dim3 &grid = launch.grid, &block = launch.block;
   size_t threads = (size_t)grid.x * grid.y * grid.z * block.x * block.y * block.z;

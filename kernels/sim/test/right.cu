@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(32) test_mma_f16(const lf_f16* a, c
 }
 LF_KERNEL(test_mma_f16);
 
-// Copies n bytes of every 16, zeros behind them.
+// Copies n bytes of every 16, followed by zeros.
 extern "C" __global__ void __launch_bounds__(32) test_zero_fill(const unsigned char* x, unsigned char* y, int n) {
   LF_DYN_SHARED(unsigned char, t);
   lf_cp_async16_n(t + threadIdx.x * 16, x + threadIdx.x * 16, n);

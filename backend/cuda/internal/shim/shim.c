@@ -7,7 +7,7 @@
 #include "shim.h"
 #include "symbols.h"
 
-// Results of the driver that stand for "not yet" and "not in this driver".
+// Results of the driver that mean "not yet" and "not in this driver".
 enum { NOT_INITIALIZED = 3, NOT_SUPPORTED = 801 };
 
 static int not_loaded(void) { return NOT_INITIALIZED; }
@@ -15,8 +15,8 @@ static int not_supported(void) { return NOT_SUPPORTED; }
 
 typedef int (*function)(void);
 
-// The trampolines jump to what is here, at first to a function that says that
-// the driver is not there.
+// The trampolines jump to these addresses, at first to a function that
+// reports that the driver is missing.
 #define NOT_LOADED(i, name) [i] = not_loaded,
 __attribute__((visibility("hidden"))) function lorafuse_cuda_table[LORAFUSE_CUDA_SYMBOLS] = {LORAFUSE_CUDA_EACH(NOT_LOADED)};
 
@@ -28,8 +28,8 @@ static const char *const names[LORAFUSE_CUDA_SYMBOLS] = {LORAFUSE_CUDA_EACH(NAME
 static int (*init)(unsigned flags);
 __attribute__((visibility("hidden"))) int cuInit(unsigned flags) { return init ? init(flags) : 0; }
 
-// find looks a function up; a driver that is older than the headers may know
-// it without its version.
+// find finds a function by name; a driver older than the headers may have it
+// without a version suffix.
 static function find(void *library, const char *name) {
 	function f = (function)dlsym(library, name);
 	const char *version = strstr(name, "_v");

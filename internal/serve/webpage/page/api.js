@@ -12,7 +12,7 @@ export class Failure extends Error {
   }
 }
 
-// words says what went wrong.
+// words returns the message of an error.
 export function words(error) {
   if (error instanceof Failure) return error.message;
   return `This page failed: ${error.message}`;
@@ -51,7 +51,7 @@ let declined = false; // the user has not given a key
 const key = () => sessionStorage.getItem(slot) ?? '';
 const authorization = () => (key() ? { Authorization: `Bearer ${key()}` } : {});
 
-// askKey has the user give a key, and returns whether there is one.
+// askKey asks the user for a key, and returns whether there is one.
 export function askKey(wrong = false) {
   if (asking) return asking;
   const dialog = get('key-dialog'), field = get('key');
@@ -73,12 +73,12 @@ export function askKey(wrong = false) {
   return asking;
 }
 
-// refused has the user give a key in place of the one that was sent, unless that has
-// happened meanwhile.
+// refused asks the user to replace the key that was sent, unless it has been
+// replaced since.
 const refused = (sent) => (sent === key() ? askKey(sent !== '') : Promise.resolve(true));
 
-// send sends a request and returns its response, which is a good one. Where a key is
-// needed it asks for one; what is done in the background (quiet) does not ask twice.
+// send sends a request and returns its response, which is a good one. If a key is
+// needed it asks for one; background requests (quiet) do not ask twice.
 async function send(path, { quiet = false, ...init } = {}) {
   for (;;) {
     if (quiet && declined) throw new Failure(401, 'The server asks for an API key.');

@@ -1,4 +1,4 @@
-// What the page begins with.
+// The start of the page.
 
 import { askKey, words } from './api.js';
 import * as chat from './chat.js';
@@ -22,7 +22,7 @@ function go() {
   views[name]();
 }
 
-// trouble says what goes wrong in the background, until it goes well again.
+// trouble shows errors of background requests until one succeeds.
 function trouble() {
   let since = null;
   return (error) => {

@@ -2,7 +2,7 @@
 
 import { draw, make, say, short } from './dom.js';
 
-// ticks are round numbers from low to high, about as many as wanted.
+// ticks returns round numbers from low to high, approximately the given number of them.
 export function ticks(low, high, wanted) {
   if (!(high > low)) return [low];
   const rough = (high - low) / wanted;
@@ -13,7 +13,7 @@ export function ticks(low, high, wanted) {
   return all;
 }
 
-// thin leaves as many points as can be told apart, the first and the last among them.
+// thin keeps as many points as can be distinguished, including the first and the last.
 export function thin(points, most) {
   if (points.length <= most) return points;
   const every = (points.length - 1) / (most - 1);
@@ -50,7 +50,7 @@ export class LossChart {
     return style === 'valid' ? [line, draw('circle', { cx: 14, cy: 5, r: 3.5, class: `dot ${style}` })] : [line];
   }
 
-  // set draws what there is now; total is the last step that there will be.
+  // set draws the current points; total is the number of the last step.
   set(points, total) {
     this.#points = points;
     this.#total = total;

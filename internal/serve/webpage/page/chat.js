@@ -1,5 +1,4 @@
-// The chat: turns of a user's message and the answers to it, one, or two beside each
-// other.
+// The chat: turns of a user's message and one answer, or two side by side.
 
 import { stream, words } from './api.js';
 import { get, make, plural, say, short, show } from './dom.js';
@@ -10,7 +9,7 @@ const shortest = 200; // milliseconds in which a rate of tokens says something
 const turns = []; // {text, answers: [Answer, …]}
 let under = null; // the AbortController of the answers that are under way
 
-// Answer is what a model writes to a turn, and its place on the page.
+// Answer is a model's answer in a turn, and its element on the page.
 class Answer {
   text = '';
   #model;
@@ -26,7 +25,7 @@ class Answer {
       make('h3', {}, model), this.#body, this.#about);
   }
 
-  // run asks the model and shows what it writes.
+  // run sends the request and shows the answer as it arrives.
   async run(path, request, signal) {
     const began = performance.now();
     let first = 0, tokens = 0, reason = '';
@@ -63,8 +62,8 @@ class Answer {
     this.#frame ||= requestAnimationFrame(() => this.#flush());
   }
 
-  // flush shows what has come since the last frame: to lay the page out for each token
-  // would keep a quick model waiting.
+  // flush shows the text received since the last frame: a page layout for each token
+  // would delay a fast model.
   #flush() {
     cancelAnimationFrame(this.#frame);
     this.#frame = 0;
@@ -99,8 +98,8 @@ class Answer {
 
 const chosen = () => [get('model-1').value, ...(get('compare').checked ? [get('model-2').value] : [])];
 
-// conversation is what the model of one column is asked: the turns in which it has
-// answered, and the last message.
+// conversation returns the messages for the model of one column: the turns that it
+// has answered, and the last message.
 function conversation(column, text) {
   const messages = [];
   const system = get('system').value.trim();
@@ -114,7 +113,7 @@ function conversation(column, text) {
   return messages;
 }
 
-// settings are those that are filled in.
+// settings returns the settings that are filled in.
 function settings() {
   const request = {};
   for (const [id, field] of [['temperature', 'temperature'], ['max-tokens', 'max_tokens'], ['seed', 'seed']]) {
@@ -149,7 +148,7 @@ async function ask(text) {
   say(answers.length > 1 ? 'Both answers have ended' : 'The answer has ended');
 }
 
-// working has a button to stop where there was one to send.
+// working replaces the send button by a stop button.
 function working(yes) {
   const focused = document.activeElement;
   get('send').hidden = yes;
@@ -165,7 +164,7 @@ function clear() {
   get('prompt').focus();
 }
 
-// describe says what the model can be asked.
+// describe shows the requests that the model supports.
 function describe() {
   const base = models.base;
   if (!base) return;
@@ -184,7 +183,7 @@ function describe() {
   for (const id of ['prompt', 'send', 'compare', 'model-1']) get(id).disabled = !text;
 }
 
-// choose has a model answer from now on.
+// choose selects the model for further turns.
 export function choose(model) {
   get('model-1').value = model;
   get('prompt').focus();

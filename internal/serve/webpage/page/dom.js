@@ -32,7 +32,7 @@ export function show(element, text) {
   element.hidden = !text;
 }
 
-// say tells a screen reader.
+// say announces text to a screen reader.
 export function say(text) {
   get('status').textContent = text;
 }

@@ -24,7 +24,7 @@ class Job {
   #events = new Map(); // by id
   #chart = new LossChart();
   #parts = Object.fromEntries(['head', 'facts', 'error', 'progress', 'actions', 'events'].map((name) => [name, null]));
-  #sure = false; // that the job is to be cancelled
+  #sure = false; // whether the job should be cancelled
 
   constructor(id) {
     this.id = id;
@@ -44,7 +44,7 @@ class Job {
     this.#parts.head.focus();
   }
 
-  // read brings what is new of the events: the newest come first.
+  // read fetches the new events, newest first.
   async read() {
     let after = '';
     for (;;) {
@@ -83,7 +83,7 @@ class Job {
     return points.sort((a, b) => a.step - b.step);
   }
 
-  // act has the buttons for what can be done; they stay where they are what they were.
+  // act shows the buttons of the possible actions. It keeps the existing buttons if the actions are the same.
   #act(job) {
     const actions = this.#parts.actions;
     const state = job.status + models.list.some((model) => model.id === job.fine_tuned_model) + this.#sure;
@@ -123,7 +123,7 @@ function chat(job) {
   choose(job.fine_tuned_model);
 }
 
-// facts are what is known of a job beside its curve.
+// facts returns the properties of a job other than its curve.
 function facts(job) {
   const method = job.method ?? {};
   const numbers = { ...job.hyperparameters, ...method[method.type]?.hyperparameters };
@@ -157,7 +157,7 @@ async function select(id, focus) {
   if (focus) selected.focus();
 }
 
-// update asks for all that is shown, and says in how many seconds to ask again.
+// update requests all displayed data, and returns the seconds until the next update.
 async function update(say) {
   if (get('jobs').hidden) return 30;
   try {

@@ -12,7 +12,8 @@ class Models extends EventTarget {
     return this.list.find((model) => !model.parent) ?? this.list[0];
   }
 
-  // takes tells what a model can be asked for; a server that does not say takes chats.
+  // takes reports whether a model supports a kind of request; chats are assumed if the
+  // server does not list any.
   takes(endpoint) {
     const endpoints = this.base?.supported_endpoints;
     return endpoints ? endpoints.includes(`/v1/${endpoint}`) : endpoint === 'chat/completions';
@@ -30,8 +31,8 @@ class Models extends EventTarget {
 
 export const models = new Models();
 
-// offer keeps the options of a select those that there are. What is chosen stays so, and
-// where it is gone the one at that place is chosen.
+// offer updates the options of a select. The selection is kept; if it is
+// gone, the option at its position is selected.
 export function offer(select, place) {
   const update = () => {
     const chosen = select.value;
@@ -44,7 +45,7 @@ export function offer(select, place) {
   update();
 }
 
-// watch looks for other models from time to time, and says what goes wrong.
+// watch updates the list of models periodically, and passes errors to say.
 export function watch(say) {
   const run = repeat(async () => {
     try {

@@ -1,4 +1,4 @@
-// What the server does at the moment, from its page of metrics.
+// The current activity of the server, from its metrics.
 
 import { read, text } from './api.js';
 import { sparkline } from './chart.js';
@@ -15,7 +15,7 @@ const resident = (samples) => {
   return names ? names.split(',') : [];
 };
 
-// level is a value as it is, rate how much one grew in a second.
+// level is a current value, rate its increase per second.
 const level = (of) => ({ of, value: (samples) => total(samples, of) });
 const rate = (of) => ({ ...level(of), rate: true });
 
@@ -91,7 +91,7 @@ async function update() {
   return every;
 }
 
-// shown draws what is known; people look at it.
+// shown draws the values; it is called when the page becomes visible.
 export function shown() {
   for (const gauge of gauges) redraw(gauge);
   list(before ? resident(before.samples) : []);

@@ -1,4 +1,4 @@
-// The text format of Prometheus, as far as a page needs it.
+// The subset of Prometheus' text format that the page needs.
 
 const line = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?$/;
 const label = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g;
@@ -28,7 +28,7 @@ export function find(samples, name) {
   return samples.find((sample) => sample.name === name);
 }
 
-// total is the sum of all samples of that name, NaN where there are none.
+// total returns the sum of all samples of that name, NaN if there are none.
 export function total(samples, name) {
   const values = samples.filter((sample) => sample.name === name).map((sample) => sample.value);
   return values.length > 0 ? values.reduce((a, b) => a + b) : NaN;

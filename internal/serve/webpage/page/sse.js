@@ -1,12 +1,12 @@
 // Server-sent events, as the server writes them: https requests with bodies have no
 // EventSource, so they are read by hand.
 
-// EventReader reads events from pieces of text, wherever those are cut.
+// EventReader reads events from pieces of text, cut at any position.
 export class EventReader {
   #rest = '';
   #data = [];
 
-  // push takes a piece and returns the data of the events that it completes.
+  // push adds a piece and returns the data of the events that it completes.
   push(piece) {
     this.#rest += piece;
     const events = [];
@@ -44,6 +44,6 @@ export async function* events(response) {
       yield* reader.push(value);
     }
   } finally {
-    body.cancel().catch(() => {}); // it has ended, or nobody wants more
+    body.cancel().catch(() => {}); // it has ended, or was cancelled
   }
 }

@@ -6,7 +6,7 @@ import { models, offer } from './models.js';
 
 const glance = 1 << 20; // bytes of a file that are looked at before it is sent
 
-// forms are what rows look like, of models that chat and of those that continue texts.
+// forms holds the expected forms of rows for chat models and for completion models.
 const forms = {
   supervised: [
     'Each row is a conversation: {"messages": [{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]}',
@@ -23,8 +23,8 @@ const describe = () => {
   get('method-about').textContent = form;
 };
 
-// rows looks at the beginning of a file of rows, and returns what is wrong there, or how
-// many rows there are.
+// rows checks the beginning of a file of rows, and returns an error or the number of
+// rows.
 export function rows(text, whole) {
   const lines = text.split('\n');
   if (!whole) lines.pop(); // it is cut
@@ -52,13 +52,13 @@ async function look(field, about) {
   }
   const whole = file.size <= glance;
   const { wrong, found } = rows(await file.slice(0, glance).text(), whole);
-  if (file !== field.files[0]) return; // another one was chosen meanwhile
+  if (file !== field.files[0]) return; // another one was chosen in between
   field.setCustomValidity(wrong ?? '');
   about.textContent = wrong ?? (whole ? `${plural(found, 'row')}, ${bytes(file.size)}` : bytes(file.size));
   about.classList.toggle('error', Boolean(wrong));
 }
 
-// hyperparameters are those that are filled in; the server chooses the others.
+// hyperparameters returns the values that are filled in; the server chooses the others.
 function hyperparameters() {
   const all = {};
   for (const [id, name] of [['epochs', 'n_epochs'], ['batch-size', 'batch_size'], ['rate', 'learning_rate_multiplier']]) {

@@ -1,5 +1,6 @@
-// What backend/metal uses of Foundation, declared for a check of types on machines
-// without Apple's headers: scripts/check_darwin.sh. Names and types are Apple's.
+// Declarations of the parts of Foundation that backend/metal uses, for a type
+// check on machines without Apple's headers: scripts/check_darwin.sh. Names and
+// types are Apple's.
 #pragma once
 #include <objc/objc.h>
 #include <stddef.h>

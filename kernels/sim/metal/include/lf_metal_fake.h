@@ -1,4 +1,4 @@
-// What tests ask the fake Metal, beside Metal itself.
+// Functions of the fake Metal for tests, in addition to Metal's API.
 #ifndef LF_METAL_FAKE_H
 #define LF_METAL_FAKE_H
 
@@ -16,8 +16,8 @@ typedef struct {
 // is running on other threads has let go of its own.
 lf_metal_counts lf_metal_live(void);
 
-// lf_metal_allocated is the bytes of live buffers that have their own memory,
-// lf_metal_borrowed those of newBufferWithBytesNoCopy.
+// lf_metal_allocated returns the bytes of live buffers with their own memory,
+// lf_metal_borrowed the bytes of newBufferWithBytesNoCopy.
 uint64_t lf_metal_allocated(void);
 uint64_t lf_metal_borrowed(void);
 

@@ -1,4 +1,4 @@
-// Buffers: how they are made, and what must not be done to them.
+// Buffers: creation and misuse.
 #import "test.h"
 
 static char *page_of(size_t bytes) {

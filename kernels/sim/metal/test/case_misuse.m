@@ -1,7 +1,7 @@
-// What a program must not do with encoders and command buffers.
+// Misuse of encoders and command buffers.
 #import "test.h"
 
-// encoding begins a compute encoder with a pipeline and all that it needs.
+// encoding starts a compute encoder with a pipeline and all its bindings.
 static id<MTLComputeCommandEncoder> encoding(setup s, const char *kernel) {
   struct {
     float factor;

@@ -1,4 +1,4 @@
-// What happens after what: queues, events, handlers, lives of objects.
+// Order of events: queues, events, handlers, lifetimes of objects.
 #import "test.h"
 
 #include <pthread.h>
@@ -143,7 +143,7 @@ RIGHT(memory_past_the_end_faults) {
   REQUIRE(false);
 }
 
-// held makes a command buffer wait, lets go of what it uses, and lets it run.
+// held makes a command buffer wait, releases the objects that it uses, and lets it run.
 static void held(bool retains) {
   setup s = test_setup();
   id<MTLSharedEvent> e = [s.device newSharedEvent];

@@ -1,4 +1,4 @@
-// What must work.
+// Valid uses.
 #import "test.h"
 
 RIGHT(dispatches) {

@@ -1,5 +1,5 @@
-// The self-tests of the shader compiler: "shadertest" runs all cases, "shadertest PART…"
-// those whose names contain one of the parts. Each case is a line, "ok NAME" or "FAIL NAME: …".
+// The self-tests of the shader compiler: "shadertest" runs all cases, "shadertest PART…" the
+// cases with one of the parts in their names. Each case is a line, "ok NAME" or "FAIL NAME: …".
 #include "shader.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// What the self-tests of the shader compiler are written with.
+// Helpers of the shader compiler's self-tests.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -68,7 +68,8 @@ class Library {
   lf_msl* library_ = nullptr;
 };
 
-// library is the compiled file of the folder shaders, made once for each set of macros.
+// library returns the compiled file of the folder shaders, which is compiled once for
+// each set of macros.
 const Library& library(const std::string& file, const Macros& macros = {});
 
 // in_all_orders repeats f with each order of threads, and with several threads of the host.

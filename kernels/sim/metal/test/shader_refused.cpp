@@ -1,4 +1,4 @@
-// What Metal's compiler refuses, this one does; errors have the shader's file and line.
+// Errors of Metal's compiler are reported by this one too, with the shader's file and line.
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 static const std::string head = "#include <metal_stdlib>\nusing namespace metal;\n";
 
-// refused wants an error for a line that lies in a file "x.metal" at line 3.
+// refused requires an error for line 3 of a file "x.metal".
 static void refused(const std::string& line, const std::string& part, const Macros& macros = {}) {
   std::string error = Library("#line 1 \"x.metal\"\n" + head + line + "\n", macros).error;
   check(error.find("x.metal:3:") != std::string::npos && error.find(part) != std::string::npos, __FILE__, __LINE__, line + ": expected an error at x.metal:3 with \"" + part + "\", got \"" + error + "\"");
@@ -74,7 +74,7 @@ CASE(refused_devices, "refused/what a device lacks") {
 }
 
 CASE(lines, "refused/lines") {
-  // Lines of what was put in place of an include, and of what comes behind it.
+  // Line numbers in an included file and after the include.
   CONTAINS(Library(head + "#line 10 \"part.h\"\ninline float f() { return y; }\n#line 4 \"x.metal\"\nkernel void k(device float* x [[buffer(0)]]) { x[0] = f(); }\n").error, "part.h:10:");
   std::string error = Library(head + "#line 10 \"part.h\"\ninline float f() { return 1; }\n#line 4 \"x.metal\"\nkernel void k(device float*\n  x [[buffer(0)]]) {\n  threadgroup float a[2],\n    b[3];\n  z = f();\n}\n").error;
   CONTAINS(error, "x.metal:8:3: error: use of undeclared identifier 'z'");
@@ -87,7 +87,7 @@ CASE(macros, "compile/macros") {
   CHECK(l.run("k", 1, 1, {&x}) == "" && x.at<float>(0) == 314);
 }
 
-// A source is compiled once, whoever asks for it, and found again at once.
+// A source is compiled once for all callers, and then found at once.
 CASE(cache, "compile/once") {
   std::string source = head + "// " + std::to_string(getpid()) + "\nkernel void k(device float* x [[buffer(0)]]) { x[0] = 1; }";
   pid_t children[3];

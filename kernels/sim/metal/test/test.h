@@ -34,7 +34,7 @@ extern test_case *test_cases;
     }                                                                              \
   } while (0)
 
-// What most cases begin with. All of them live until the process ends, but for
+// Setup of most cases. All of them live until the process ends, except
 // autoreleased ones.
 typedef struct {
   id<MTLDevice> device;

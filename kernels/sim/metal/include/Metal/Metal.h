@@ -1,12 +1,12 @@
 // The part of Apple's Metal that this project calls: names, selectors, types and values
-// are Apple's. Two builds use it: on Linux the fake runtime beside it implements it, and
-// the link check for macOS compiles the backend against it where there is no SDK.
+// are Apple's. Two builds use it: on Linux the fake runtime in this folder implements
+// it, and the link check for macOS compiles the backend against it if there is no SDK.
 #ifndef LF_METAL_H
 #define LF_METAL_H
 
 #import <Foundation/Foundation.h>
 
-// What came later than macOS 12. With -Wunguarded-availability a build for macOS finds
+// Declarations added after macOS 12. With -Wunguarded-availability a build for macOS finds
 // uses without @available.
 #ifdef __APPLE__
 #define LF_SINCE(version) __attribute__((availability(macos, introduced = version)))

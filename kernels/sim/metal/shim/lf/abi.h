@@ -1,4 +1,4 @@
-/* What a compiled shader and the library that runs it know of each other. Included by
+/* The interface between a compiled shader and the library that runs it. Included by
  * both, so it takes nothing from the system's headers. */
 #pragma once
 
@@ -6,7 +6,7 @@
 extern "C" {
 #endif
 
-/* lf_msl_args is what a grid is started with: addresses and lengths of the buffers, bytes
+/* lf_msl_args holds the arguments of a grid: addresses and lengths of the buffers, bytes
  * of the threadgroup memory that the dispatch gives, threadgroups, threads in each. */
 typedef struct {
   void* buffer[31];
@@ -17,7 +17,7 @@ typedef struct {
 
 enum lf_msl_kind { LF_MSL_BUFFER, LF_MSL_REFERENCE, LF_MSL_THREADGROUP };
 
-/* lf_msl_param is a parameter with a place: of what lies there, size and alignment. */
+/* lf_msl_param is a parameter with a binding: size and alignment of the bound value. */
 typedef struct {
   enum lf_msl_kind kind;
   __UINT32_TYPE__ index;

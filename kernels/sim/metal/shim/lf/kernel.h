@@ -1,4 +1,4 @@
-// What the rewriter's wrappers of kernels are made of.
+// The parts of the rewriter's wrappers of kernels.
 #pragma once
 #include "abi.h"
 

@@ -1,4 +1,4 @@
-// <metal_math>: the precise functions are those of the C library. Metal has no erf, and
+// <metal_math>: the precise functions call the C library. Metal has no erf, and
 // none is offered here. Arguments of mixed types do not compile, as in Metal.
 #pragma once
 

@@ -2,8 +2,8 @@
 // includes a header of Metal's.
 #pragma once
 
-// What comes to a barrier or collective is inlined, as Metal does with all functions: the
-// address of its call then tells where in a kernel it is.
+// Functions that reach a barrier or collective are inlined, as Metal does with all
+// functions: the address of a call then identifies its position in a kernel.
 #define msl_inlined __attribute__((always_inline))
 
 #include "types.h"

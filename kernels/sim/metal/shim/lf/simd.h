@@ -1,4 +1,4 @@
-// Barriers, and what the threads of a simdgroup exchange. All that live must come to the
+// Barriers, and exchanges between the threads of a simdgroup. All that live must come to the
 // same call; a lane's number that none has is an error.
 #pragma once
 #include "abi.h"

@@ -1,4 +1,4 @@
-// Of <metal_type_traits> and <metal_limits> what kernels use.
+// The parts of <metal_type_traits> and <metal_limits> that kernels use.
 #pragma once
 
 namespace metal {

@@ -22,7 +22,7 @@ typedef _Float16 half;
 typedef __bf16 bfloat;
 #endif
 
-// Vectors of three are padded to four; packed ones lie on the alignment of an element.
+// Vectors of three are padded to four; packed ones have the alignment of an element.
 #define LF_VECTORS(T)                                                        \
   typedef T T##2 __attribute__((ext_vector_type(2)));                        \
   typedef T T##3 __attribute__((ext_vector_type(3)));                        \
@@ -95,7 +95,7 @@ inline void msl_put(V& v, int at, A a, B... b) {
   msl_put(v, at + msl_element<A>::n, b...);
 }
 
-// One scalar fills a vector; otherwise the parts must have as many elements as it has.
+// One scalar fills a vector; otherwise the parts must have the same number of elements in total.
 template <class V, bool Fill>
 struct msl_maker {
   template <class... A>

@@ -76,7 +76,7 @@ kernel void sum(device float* out [[buffer(0)]], device const float* x [[buffer(
   x[i] = room[n - 1 - i];
 }
 
-// What lanes exchange.
+// Exchanges between lanes.
 kernel void lanes(device int* out [[buffer(0)]], device float* sums [[buffer(1)]], uint i [[thread_index_in_simdgroup]]) {
   int v = (int)(i * i) - 100;
   int r[16];
@@ -108,8 +108,8 @@ kernel void neighbours(device float* x [[buffer(0)]], uint i [[thread_index_in_t
   x[i] = room[i ^ 1];
 }
 
-// d = a*b + c by matrices of simdgroups: a and b from device or threadgroup memory, as they
-// lie or transposed, T by T into float.
+// d = a*b + c by matrices of simdgroups: a and b from device or threadgroup memory, plain
+// or transposed, T by T into float.
 template <class T>
 inline void multiply(device float* d, device const T* a, device const T* b, threadgroup T* room, uint lane) {
   for (uint i = lane; i < 16 * 24; i += 32) room[i] = b[i];
