@@ -114,142 +114,86 @@ func widenF64AVX2(dst *byte, src *byte, n int, stream bool)
 //go:noescape
 func narrowF64AVX2(dst *byte, src *byte, n int, stream bool)
 
-// widenBF16AVX512 widens bfloat16.
-//
 //go:noescape
 func widenBF16AVX512(dst *byte, src *byte, n int, stream bool)
 
-// widenF16AVX512 widens binary16.
-//
 //go:noescape
 func widenF16AVX512(dst *byte, src *byte, n int, stream bool)
 
-// narrowBF16AVX512 rounds to bfloat16.
-//
 //go:noescape
 func narrowBF16AVX512(dst *byte, src *byte, n int, stream bool)
 
-// narrowF16AVX512 rounds to binary16.
-//
 //go:noescape
 func narrowF16AVX512(dst *byte, src *byte, n int, stream bool)
 
-// widenF8E5M2AVX512 widens F8E5M2.
-//
 //go:noescape
 func widenF8E5M2AVX512(dst *byte, src *byte, n int, stream bool)
 
-// narrowF8E5M2AVX512 rounds to F8E5M2.
-//
 //go:noescape
 func narrowF8E5M2AVX512(dst *byte, src *byte, n int, stream bool)
 
-// widenF8E4M3AVX512 widens F8E4M3.
-//
 //go:noescape
 func widenF8E4M3AVX512(dst *byte, src *byte, n int, stream bool)
 
-// narrowF8E4M3AVX512 rounds to F8E4M3.
-//
 //go:noescape
 func narrowF8E4M3AVX512(dst *byte, src *byte, n int, stream bool)
 
-// widenU8AVX512 converts U8.
-//
 //go:noescape
 func widenU8AVX512(dst *byte, src *byte, n int, stream bool)
 
-// narrowU8AVX512 rounds to U8.
-//
 //go:noescape
 func narrowU8AVX512(dst *byte, src *byte, n int, stream bool)
 
-// widenI8AVX512 converts I8.
-//
 //go:noescape
 func widenI8AVX512(dst *byte, src *byte, n int, stream bool)
 
-// narrowI8AVX512 rounds to I8.
-//
 //go:noescape
 func narrowI8AVX512(dst *byte, src *byte, n int, stream bool)
 
-// widenU16AVX512 converts U16.
-//
 //go:noescape
 func widenU16AVX512(dst *byte, src *byte, n int, stream bool)
 
-// narrowU16AVX512 rounds to U16.
-//
 //go:noescape
 func narrowU16AVX512(dst *byte, src *byte, n int, stream bool)
 
-// widenI16AVX512 converts I16.
-//
 //go:noescape
 func widenI16AVX512(dst *byte, src *byte, n int, stream bool)
 
-// narrowI16AVX512 rounds to I16.
-//
 //go:noescape
 func narrowI16AVX512(dst *byte, src *byte, n int, stream bool)
 
-// widenBoolAVX512 converts truth values.
-//
 //go:noescape
 func widenBoolAVX512(dst *byte, src *byte, n int, stream bool)
 
-// narrowBoolAVX512 tells what is not zero.
-//
 //go:noescape
 func narrowBoolAVX512(dst *byte, src *byte, n int, stream bool)
 
-// widenI32AVX512 converts I32.
-//
 //go:noescape
 func widenI32AVX512(dst *byte, src *byte, n int, stream bool)
 
-// narrowI32AVX512 rounds to I32.
-//
 //go:noescape
 func narrowI32AVX512(dst *byte, src *byte, n int, stream bool)
 
-// widenU32AVX512 converts U32.
-//
 //go:noescape
 func widenU32AVX512(dst *byte, src *byte, n int, stream bool)
 
-// narrowU32AVX512 rounds to U32.
-//
 //go:noescape
 func narrowU32AVX512(dst *byte, src *byte, n int, stream bool)
 
-// widenI64AVX512 converts I64.
-//
 //go:noescape
 func widenI64AVX512(dst *byte, src *byte, n int, stream bool)
 
-// narrowI64AVX512 rounds to I64.
-//
 //go:noescape
 func narrowI64AVX512(dst *byte, src *byte, n int, stream bool)
 
-// widenU64AVX512 converts U64.
-//
 //go:noescape
 func widenU64AVX512(dst *byte, src *byte, n int, stream bool)
 
-// narrowU64AVX512 rounds to U64.
-//
 //go:noescape
 func narrowU64AVX512(dst *byte, src *byte, n int, stream bool)
 
-// widenF64AVX512 rounds F64 to float32.
-//
 //go:noescape
 func widenF64AVX512(dst *byte, src *byte, n int, stream bool)
 
-// narrowF64AVX512 widens float32 to F64.
-//
 //go:noescape
 func narrowF64AVX512(dst *byte, src *byte, n int, stream bool)

@@ -2,12 +2,6 @@ package vec
 
 import "math"
 
-// AdamW is the optimizer of Loshchilov and Hutter, "Decoupled weight decay
-// regularization" (2019), with the arithmetic of torch.optim.AdamW.
-type AdamW struct {
-	LR, Beta1, Beta2, Eps, WeightDecay float64
-}
-
 // adamConstants holds the scalars of one step, in the order in which the
 // assembly reads them.
 type adamConstants struct {
@@ -20,24 +14,24 @@ type adamConstants struct {
 	negativeStep float32 // −lr/(1 − β1^step)
 }
 
-// Step updates the parameters p and the moments m and v in place by the
-// gradient g; step counts from 1:
+// AdamWRates updates the parameters p and the moments m and v in place by the gradient g, with the arithmetic of
+// torch.optim.AdamW and precomputed scalars of step t: decay = 1 − lr·weight decay, step = lr/(1 − β1ᵗ) and
+// root = √(1 − β2ᵗ):
 //
-//	p *= 1 − lr·wd
+//	p *= decay
 //	m += (1−β1)·(g − m)
 //	v  = β2·v + (1−β2)·g²
-//	p −= lr/(1−β1^step) · m / (√v/√(1−β2^step) + eps)
-func (o AdamW) Step(p, m, v, g []float32, step int) {
+//	p −= step · m / (√v/root + eps)
+func AdamWRates(p, m, v, g []float32, beta1, beta2, eps float64, decay, step, root float32) {
 	n := len(p)
-	t := float64(step)
 	active.adamW(p, m[:n], v[:n], g[:n], adamConstants{
-		decay:        float32(1 - o.LR*o.WeightDecay),
-		beta1c:       float32(1 - o.Beta1),
-		beta2:        float32(o.Beta2),
-		beta2c:       float32(1 - o.Beta2),
-		biasRoot:     float32(math.Sqrt(1 - math.Pow(o.Beta2, t))),
-		eps:          float32(o.Eps),
-		negativeStep: float32(-o.LR / (1 - math.Pow(o.Beta1, t))),
+		decay:        decay,
+		beta1c:       float32(1 - beta1),
+		beta2:        float32(beta2),
+		beta2c:       float32(1 - beta2),
+		biasRoot:     root,
+		eps:          float32(eps),
+		negativeStep: -step,
 	})
 }
 

@@ -46,8 +46,8 @@ var avx2 = kernels{
 	dotRows: panelKernels{dotRows1AVX2, dotRows2AVX2},
 	addRows: panelKernels{addRows1AVX2, addRows2AVX2},
 
-	exp: expAVX2, expAffine: expAffineAVX2,
-	expSum: expSumAVX2, expTotal: expTotalAVX2,
+	expAffine: expAffineAVX2,
+	expSum:    expSumAVX2, expTotal: expTotalAVX2,
 
 	unary: withUnary(map[Unary]func(dst, x []float32){
 		Neg: negAVX2, Square: squareAVX2, Sqrt: sqrtAVX2, Rsqrt: rsqrtAVX2,
@@ -83,8 +83,8 @@ var avx512 = kernels{
 	dotRows: panelKernels{dotRows1AVX512, dotRows2AVX512, dotRows4AVX512},
 	addRows: panelKernels{addRows1AVX512, addRows2AVX512, addRows4AVX512},
 
-	exp: expAVX512, expAffine: expAffineAVX512,
-	expSum: expSumAVX512, expTotal: expTotalAVX512,
+	expAffine: expAffineAVX512,
+	expSum:    expSumAVX512, expTotal: expTotalAVX512,
 
 	unary: withUnary(map[Unary]func(dst, x []float32){
 		Neg: negAVX512, Square: squareAVX512, Sqrt: sqrtAVX512, Rsqrt: rsqrtAVX512,

@@ -29,8 +29,8 @@ var neon = kernels{
 	dotRows: panelKernels{dotRows1NEON, dotRows2NEON},
 	addRows: panelKernels{addRows1NEON, addRows2NEON},
 
-	exp: expNEON, expAffine: expAffineNEON,
-	expSum: expSumNEON, expTotal: expTotalNEON,
+	expAffine: expAffineNEON,
+	expSum:    expSumNEON, expTotal: expTotalNEON,
 
 	unary: withUnary(map[Unary]func(dst, x []float32){
 		Neg: negNEON, Square: squareNEON, Sqrt: sqrtNEON, Rsqrt: rsqrtNEON,

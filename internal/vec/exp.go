@@ -2,10 +2,6 @@ package vec
 
 import "math"
 
-// Exp sets dst = eˣ, within 1.2 units in the last place; underflow is
-// gradual.
-func Exp(dst, x []float32) { active.exp(dst, x[:len(dst)]) }
-
 // ExpAffine sets dst = factor·exp(scale·x − shift).
 func ExpAffine(dst, x []float32, scale, shift, factor float32) {
 	active.expAffine(dst, x[:len(dst)], scale, shift, factor)
@@ -14,11 +10,6 @@ func ExpAffine(dst, x []float32, scale, shift, factor float32) {
 // ExpSum sets dst = exp(scale·x − shift) and returns the sum of dst.
 func ExpSum(dst, x []float32, scale, shift float32) float32 {
 	return active.expSum(dst, x[:len(dst)], scale, shift)
-}
-
-// ExpTotal returns the sum that ExpSum returns, without storing the elements.
-func ExpTotal(x []float32, scale, shift float32) float32 {
-	return active.expTotal(x, scale, shift)
 }
 
 // expm returns eˣ in float64. It uses range reduction, x = n·ln 2 + r with |r|
@@ -52,13 +43,6 @@ func expm(x float64) float64 {
 
 // exp32 returns eˣ, rounded once.
 func exp32(x float32) float32 { return float32(expm(float64(x))) }
-
-func portableExp(dst, x []float32) {
-	x = x[:len(dst)]
-	for i := range dst {
-		dst[i] = exp32(x[i])
-	}
-}
 
 func portableExpAffine(dst, x []float32, scale, shift, factor float32) {
 	x = x[:len(dst)]

@@ -14,8 +14,8 @@ var portable = kernels{
 
 	dotRows: panelKernels{portableDotRows}, addRows: panelKernels{portableAddRows},
 
-	exp: portableExp, expAffine: portableExpAffine,
-	expSum: portableExpSum, expTotal: portableExpTotal,
+	expAffine: portableExpAffine,
+	expSum:    portableExpSum, expTotal: portableExpTotal,
 
 	unary:    portableUnary(),
 	activate: perAct(portableActivate),

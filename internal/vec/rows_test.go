@@ -167,7 +167,7 @@ func TestSoftmax(t *testing.T) {
 				continue
 			}
 			dx, all := guarded(n)
-			SoftmaxGrad(dx, y, dy)
+			ScoreGrad(dx, y, dy, Dot(y, dy), 1)
 			requireGuards(t, all)
 			loss := func(x []float64) float64 { return weighted(refSoftmax(x), f64(dy)) }
 			requireClose(t, numericalGrad(loss, f64(x)), dx, 2e-6, 0.1)
@@ -248,7 +248,7 @@ func TestRotary(t *testing.T) {
 
 // The update in float64, as the documentation of torch.optim.AdamW has it.
 func TestAdamW(t *testing.T) {
-	o := AdamW{LR: 1e-2, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.1}
+	o := adamW{LR: 1e-2, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.1}
 	each(t, func(t *testing.T) {
 		for _, n := range lengths() {
 			p, all := guarded(n)

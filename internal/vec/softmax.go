@@ -10,12 +10,6 @@ func Softmax(dst, x []float32) {
 	active.scale(dst, dst, 1/s)
 }
 
-// SoftmaxGrad sets dx = y·(dy − Σ y·dy), the gradient of y = softmax(x).
-func SoftmaxGrad(dx, y, dy []float32) {
-	y, dy = y[:len(dx)], dy[:len(dx)]
-	active.softmaxGrad(dx, y, dy, active.dot(y, dy), 1)
-}
-
 // ScoreGrad sets ds = p·(dp − delta)·scale, the gradient of attention scores,
 // given delta = Σ p·dp over the whole row.
 func ScoreGrad(ds, p, dp []float32, delta, scale float32) {

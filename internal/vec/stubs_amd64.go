@@ -254,262 +254,158 @@ func dotRows2AVX2(x *float32, xStride int, p *float32, pStride int, rows *float3
 //go:noescape
 func addRows2AVX2(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
 
-// addAVX512 is dst = a + b.
-//
 //go:noescape
 func addAVX512(dst []float32, a []float32, b []float32)
 
-// subAVX512 is dst = a − b.
-//
 //go:noescape
 func subAVX512(dst []float32, a []float32, b []float32)
 
-// mulAVX512 is dst = a·b.
-//
 //go:noescape
 func mulAVX512(dst []float32, a []float32, b []float32)
 
-// divAVX512 is dst = a/b.
-//
 //go:noescape
 func divAVX512(dst []float32, a []float32, b []float32)
 
-// fmaAVX512 is dst += a·b.
-//
 //go:noescape
 func fmaAVX512(dst []float32, a []float32, b []float32)
 
-// axpyAVX512 is dst += a·x.
-//
 //go:noescape
 func axpyAVX512(dst []float32, x []float32, a float32)
 
-// scaleAVX512 is dst = a·x.
-//
 //go:noescape
 func scaleAVX512(dst []float32, x []float32, a float32)
 
-// sumAVX512 is Σ x.
-//
 //go:noescape
 func sumAVX512(x []float32) (_ float32)
 
-// sumSquaresAVX512 is Σ x².
-//
 //go:noescape
 func sumSquaresAVX512(x []float32) (_ float32)
 
-// dotAVX512 is Σ a·b.
-//
 //go:noescape
 func dotAVX512(a []float32, b []float32) (_ float32)
 
-// dot3AVX512 is Σ (a·b)·c.
-//
 //go:noescape
 func dot3AVX512(a []float32, b []float32, c []float32) (_ float32)
 
-// sumSquaredDeviationsAVX512 is Σ (x − mean)².
-//
 //go:noescape
 func sumSquaredDeviationsAVX512(x []float32, mean float32) (_ float32)
 
-// maxAVX512 is the largest x, NaN if there is one, −Inf if x is empty.
-//
 //go:noescape
 func maxAVX512(x []float32) (_ float32)
 
-// expAVX512 is dst = eˣ.
-//
 //go:noescape
 func expAVX512(dst []float32, x []float32)
 
-// expAffineAVX512 is dst = factor·exp(scale·x − shift).
-//
 //go:noescape
 func expAffineAVX512(dst []float32, x []float32, scale float32, shift float32, factor float32)
 
-// expSumAVX512 is dst = exp(scale·x − shift) and returns Σ dst.
-//
 //go:noescape
 func expSumAVX512(dst []float32, x []float32, scale float32, shift float32) (_ float32)
 
-// expTotalAVX512 is Σ exp(scale·x − shift).
-//
 //go:noescape
 func expTotalAVX512(x []float32, scale float32, shift float32) (_ float32)
 
-// negAVX512 is dst = −x.
-//
 //go:noescape
 func negAVX512(dst []float32, x []float32)
 
-// squareAVX512 is dst = x².
-//
 //go:noescape
 func squareAVX512(dst []float32, x []float32)
 
-// sqrtAVX512 is dst = √x.
-//
 //go:noescape
 func sqrtAVX512(dst []float32, x []float32)
 
-// rsqrtAVX512 is dst = 1/√x.
-//
 //go:noescape
 func rsqrtAVX512(dst []float32, x []float32)
 
-// reciprocalAVX512 is dst = 1/x.
-//
 //go:noescape
 func reciprocalAVX512(dst []float32, x []float32)
 
-// sigmoidAVX512 is dst = σ(x).
-//
 //go:noescape
 func sigmoidAVX512(dst []float32, x []float32)
 
-// activateSiluAVX512 is dst = act(x).
-//
 //go:noescape
 func activateSiluAVX512(dst []float32, x []float32)
 
-// actGradSiluAVX512 is dx = dy·act'(x).
-//
 //go:noescape
 func actGradSiluAVX512(dx []float32, dy []float32, x []float32)
 
-// gluSiluAVX512 is dst = act(gate)·up.
-//
 //go:noescape
 func gluSiluAVX512(dst []float32, gate []float32, up []float32)
 
-// gluGradSiluAVX512 is dgate = dy·up·act'(gate), dup = dy·act(gate).
-//
 //go:noescape
 func gluGradSiluAVX512(dgate []float32, dup []float32, dy []float32, gate []float32, up []float32)
 
-// activateGeluAVX512 is dst = act(x).
-//
 //go:noescape
 func activateGeluAVX512(dst []float32, x []float32)
 
-// actGradGeluAVX512 is dx = dy·act'(x).
-//
 //go:noescape
 func actGradGeluAVX512(dx []float32, dy []float32, x []float32)
 
-// gluGeluAVX512 is dst = act(gate)·up.
-//
 //go:noescape
 func gluGeluAVX512(dst []float32, gate []float32, up []float32)
 
-// gluGradGeluAVX512 is dgate = dy·up·act'(gate), dup = dy·act(gate).
-//
 //go:noescape
 func gluGradGeluAVX512(dgate []float32, dup []float32, dy []float32, gate []float32, up []float32)
 
-// activateGeluTanhAVX512 is dst = act(x).
-//
 //go:noescape
 func activateGeluTanhAVX512(dst []float32, x []float32)
 
-// actGradGeluTanhAVX512 is dx = dy·act'(x).
-//
 //go:noescape
 func actGradGeluTanhAVX512(dx []float32, dy []float32, x []float32)
 
-// gluGeluTanhAVX512 is dst = act(gate)·up.
-//
 //go:noescape
 func gluGeluTanhAVX512(dst []float32, gate []float32, up []float32)
 
-// gluGradGeluTanhAVX512 is dgate = dy·up·act'(gate), dup = dy·act(gate).
-//
 //go:noescape
 func gluGradGeluTanhAVX512(dgate []float32, dup []float32, dy []float32, gate []float32, up []float32)
 
-// scaleWeightedAVX512 is dst = x·a·w.
-//
 //go:noescape
 func scaleWeightedAVX512(dst []float32, x []float32, w []float32, a float32)
 
-// normAffineAVX512 is dst = (x − mean)·rstd·w + b.
-//
 //go:noescape
 func normAffineAVX512(dst []float32, x []float32, w []float32, b []float32, mean float32, rstd float32)
 
-// rmsNormGradAVX512 is dx = dy·w·rstd − x·c.
-//
 //go:noescape
 func rmsNormGradAVX512(dx []float32, dy []float32, x []float32, w []float32, rstd float32, c float32)
 
-// rmsNormGradWAVX512 is dw += dy·x·rstd.
-//
 //go:noescape
 func rmsNormGradWAVX512(dw []float32, dy []float32, x []float32, rstd float32)
 
-// softmaxGradAVX512 is dst = y·(dy − shift)·scale.
-//
 //go:noescape
 func softmaxGradAVX512(dst []float32, y []float32, dy []float32, shift float32, scale float32)
 
-// rotateAVX512 is (y1, y2) = (x1·cos − x2·sin, x2·cos + x1·sin).
-//
 //go:noescape
 func rotateAVX512(y1 []float32, y2 []float32, x1 []float32, x2 []float32, cos []float32, sin []float32)
 
-// rotateBackAVX512 is (y1, y2) = (x1·cos + x2·sin, x2·cos − x1·sin).
-//
 //go:noescape
 func rotateBackAVX512(y1 []float32, y2 []float32, x1 []float32, x2 []float32, cos []float32, sin []float32)
 
-// adamWAVX512 is one step of AdamW; c points to adamConstants.
-//
 //go:noescape
 func adamWAVX512(p []float32, m []float32, v []float32, g []float32, c *float32)
 
-// dropoutAVX512 is dst = x·scale where the mask keeps, else 0; d points to a dropBlock, len(dst) is a multiple of 64.
-//
 //go:noescape
 func dropoutAVX512(dst []float32, x []float32, d *uint32)
 
-// keepAVX512 sets the bits of the elements that the mask keeps; d points to a dropBlock, len(bits) is a multiple of 8.
-//
 //go:noescape
 func keepAVX512(bits []byte, d *uint32)
 
-// maskedAVX512 is dst = x·scale where the bit is set, else 0; len(dst) is a multiple of 16.
-//
 //go:noescape
 func maskedAVX512(dst []float32, x []float32, bits []byte, scale float32)
 
-// dotRows1AVX512 is p[j] = x·row j for several x with their p; count > 0.
-//
 //go:noescape
 func dotRows1AVX512(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
 
-// addRows1AVX512 is x += Σ p[j]·row j for several x with their p; count > 0.
-//
 //go:noescape
 func addRows1AVX512(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
 
-// dotRows2AVX512 is p[j] = x·row j for several x with their p; count > 0.
-//
 //go:noescape
 func dotRows2AVX512(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
 
-// addRows2AVX512 is x += Σ p[j]·row j for several x with their p; count > 0.
-//
 //go:noescape
 func addRows2AVX512(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
 
-// dotRows4AVX512 is p[j] = x·row j for several x with their p; count > 0.
-//
 //go:noescape
 func dotRows4AVX512(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)
 
-// addRows4AVX512 is x += Σ p[j]·row j for several x with their p; count > 0.
-//
 //go:noescape
 func addRows4AVX512(x *float32, xStride int, p *float32, pStride int, rows *float32, stride int, width int, count int)

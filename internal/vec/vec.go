@@ -30,7 +30,6 @@ type kernels struct {
 
 	dotRows, addRows panelKernels
 
-	exp       func(dst, x []float32)
 	expAffine func(dst, x []float32, scale, shift, factor float32)
 	expSum    func(dst, x []float32, scale, shift float32) float32
 	expTotal  func(x []float32, scale, shift float32) float32
@@ -57,10 +56,6 @@ type kernels struct {
 
 // active is the current implementation. Only tests change it after start-up.
 var active = choose()
-
-// ISA returns the current instruction set: "portable", "avx2", "avx512" or
-// "neon".
-func ISA() string { return active.name }
 
 // lanes is the number of partial sums of every reduction: element i is added to
 // sum i%lanes, and the sums are folded in halves. It is the same for all

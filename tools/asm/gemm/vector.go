@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	. "github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/ir"
@@ -116,12 +117,17 @@ func align() {
 	Instruction(&ir.Instruction{Opcode: "PCALIGN", Operands: []Op{U8(32)}})
 }
 
-// text starts a function.
+// text starts a function. Of functions that differ in the number at the end of their names, the first has a comment.
 func text(name, signature string, doc ...string) {
 	TEXT(name, NOSPLIT, signature)
 	Pragma("noescape")
-	Doc(doc...)
+	if family := strings.TrimRight(name, "0123456789"); !documented[family] {
+		documented[family] = true
+		Doc(doc...)
+	}
 }
+
+var documented = map[string]bool{}
 
 // elem is an element type in memory; elements become float32 when loaded.
 type elem struct {

@@ -310,7 +310,9 @@ func (v *isa) scalar(name string) val {
 func (v *isa) text(name, signature, doc string) {
 	TEXT(name+v.suffix, NOSPLIT, "func("+signature+")")
 	Pragma("noescape")
-	Doc(name + v.suffix + " " + doc)
+	if v == avx2 { // the others do the same
+		Doc(name + v.suffix + " " + doc)
+	}
 }
 
 // end ends a function.

@@ -24,8 +24,9 @@
 //
 // # Ways
 //
-// A table of routes selects the algorithm, or way, of a call. [Explain] returns the selected way and the reason, for
-// any instruction set; docs/gemm.md has the table and a picture of it. The ways and their limits are frozen.
+// A table of routes selects the algorithm, or way, of a call. Explain, a function of its tests, returns the selected
+// way and the reason for any instruction set; docs/gemm.md has the table and a picture of it. The ways and their limits
+// are frozen.
 //
 // # Order of summation
 //

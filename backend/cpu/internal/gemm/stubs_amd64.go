@@ -9,58 +9,36 @@ package gemm
 //go:noescape
 func tile512x1(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[2,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tile512x2(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[3,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tile512x3(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[4,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tile512x4(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[5,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tile512x5(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[6,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tile512x6(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[7,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tile512x7(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[8,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tile512x8(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[9,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tile512x9(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[10,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tile512x10(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[11,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tile512x11(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[12,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tile512x12(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
@@ -69,33 +47,21 @@ func tile512x12(k int, a *float32, b *float32, c *float32, ldc int, cols int, ad
 //go:noescape
 func block512x1(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 2; element t of w[j] is w[t/16][j][t%16], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
-//
 //go:noescape
 func block512x2(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 3; element t of w[j] is w[t/16][j][t%16], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
-//
 //go:noescape
 func block512x3(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 4; element t of w[j] is w[t/16][j][t%16], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
-//
 //go:noescape
 func block512x4(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 5; element t of w[j] is w[t/16][j][t%16], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
-//
 //go:noescape
 func block512x5(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 6; element t of w[j] is w[t/16][j][t%16], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
-//
 //go:noescape
 func block512x6(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 3, j < 8; element t of w[j] is w[t/16][j][t%16], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
-//
 //go:noescape
 func block512x8(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
@@ -114,8 +80,6 @@ func across512F32(dst *float32, panel int, src *byte, step int, panels int, k in
 //go:noescape
 func copy512F32x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
-// dst[t·width+4i] = alpha·src[4·i+t·step], strides in bytes, i < 32 with zeroes from lanes on, t < k.
-//
 //go:noescape
 func copy512F32x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
@@ -124,28 +88,18 @@ func copy512F32x2(dst *float32, width int, src *byte, step int, lanes int, k int
 //go:noescape
 func dot512F32x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n.
-//
 //go:noescape
 func dot512F32x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n.
-//
 //go:noescape
 func dot512F32x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < n.
-//
 //go:noescape
 func dot512F32x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// dst[t·width+4i] = alpha·src[i·lane+t·2], strides in bytes, i < 16 with zeroes from rows on, t < k.
-//
 //go:noescape
 func transpose512F16(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
 
-// dst[p·panel+4·(t·32+i)] = src[2·(p·32+i)+t·step], panel and step in bytes, i < 32, p < panels, t < k.
-//
 //go:noescape
 func across512F16(dst *float32, panel int, src *byte, step int, panels int, k int)
 
@@ -154,8 +108,6 @@ func across512F16(dst *float32, panel int, src *byte, step int, panels int, k in
 //go:noescape
 func copy512F16x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
-// dst[t·width+4i] = alpha·src[2·i+t·step], strides in bytes, i < 32 with zeroes from lanes on, t < k.
-//
 //go:noescape
 func copy512F16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
@@ -164,18 +116,12 @@ func copy512F16x2(dst *float32, width int, src *byte, step int, lanes int, k int
 //go:noescape
 func dot512F16x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n.
-//
 //go:noescape
 func dot512F16x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n.
-//
 //go:noescape
 func dot512F16x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < n.
-//
 //go:noescape
 func dot512F16x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
@@ -194,8 +140,6 @@ func across512BF16(dst *float32, panel int, src *byte, step int, panels int, k i
 //go:noescape
 func copy512BF16x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
-// dst[t·width+4i] = alpha·src[2·i+t·step], strides in bytes, i < 32 with zeroes from lanes on, t < k.
-//
 //go:noescape
 func copy512BF16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
@@ -204,18 +148,12 @@ func copy512BF16x2(dst *float32, width int, src *byte, step int, lanes int, k in
 //go:noescape
 func dot512BF16x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n.
-//
 //go:noescape
 func dot512BF16x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n.
-//
 //go:noescape
 func dot512BF16x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < n.
-//
 //go:noescape
 func dot512BF16x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
@@ -229,53 +167,33 @@ func tile256x1(k int, a *float32, b *float32, c *float32, ldc int, cols int, add
 //go:noescape
 func tiles256x1(k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
 
-// C[2,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 16.
-//
 //go:noescape
 func tile256x2(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[2,16·tiles] = (C if add) + a·b, panels of b panel bytes apart, tiles > 0; ldc and ahead in bytes.
-//
 //go:noescape
 func tiles256x2(k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
 
-// C[3,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 16.
-//
 //go:noescape
 func tile256x3(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[3,16·tiles] = (C if add) + a·b, panels of b panel bytes apart, tiles > 0; ldc and ahead in bytes.
-//
 //go:noescape
 func tiles256x3(k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
 
-// C[4,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 16.
-//
 //go:noescape
 func tile256x4(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[4,16·tiles] = (C if add) + a·b, panels of b panel bytes apart, tiles > 0; ldc and ahead in bytes.
-//
 //go:noescape
 func tiles256x4(k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
 
-// C[5,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 16.
-//
 //go:noescape
 func tile256x5(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[5,16·tiles] = (C if add) + a·b, panels of b panel bytes apart, tiles > 0; ldc and ahead in bytes.
-//
 //go:noescape
 func tiles256x5(k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
 
-// C[6,cols] = (C if add) + bias + a·b; ldc and ahead in bytes, cols ≤ 16.
-//
 //go:noescape
 func tile256x6(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[6,16·tiles] = (C if add) + a·b, panels of b panel bytes apart, tiles > 0; ldc and ahead in bytes.
-//
 //go:noescape
 func tiles256x6(k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
 
@@ -284,8 +202,6 @@ func tiles256x6(k int, a *float32, b *float32, panel int, c *float32, ldc int, t
 //go:noescape
 func block256x1(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], strides in bytes, i < 4, j < 2; element t of w[j] is w[t/8][j][t%8], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
-//
 //go:noescape
 func block256x2(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
@@ -309,8 +225,6 @@ func copy256F32x2(dst *float32, width int, src *byte, step int, lanes int, k int
 //go:noescape
 func copyEdge256F32x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
-// dst[t·width+4i] = alpha·src[4·i+t·step], strides in bytes, i < 16 with zeroes from lanes on, t < k.
-//
 //go:noescape
 func copyEdge256F32x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
@@ -319,23 +233,15 @@ func copyEdge256F32x2(dst *float32, width int, src *byte, step int, lanes int, k
 //go:noescape
 func dot256F32x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n.
-//
 //go:noescape
 func dot256F32x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n.
-//
 //go:noescape
 func dot256F32x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// dst[t·width+4i] = alpha·src[i·lane+t·2], strides in bytes, i < 8 with zeroes from rows on, t < k.
-//
 //go:noescape
 func transpose256F16(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
 
-// dst[p·panel+4·(t·16+i)] = src[2·(p·16+i)+t·step], panel and step in bytes, i < 16, p < panels, t < k.
-//
 //go:noescape
 func across256F16(dst *float32, panel int, src *byte, step int, panels int, k int)
 
@@ -349,8 +255,6 @@ func copy256F16x2(dst *float32, width int, src *byte, step int, lanes int, k int
 //go:noescape
 func copyEdge256F16x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
-// dst[t·width+4i] = alpha·src[2·i+t·step], strides in bytes, i < 16 with zeroes from lanes on, t < k.
-//
 //go:noescape
 func copyEdge256F16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
@@ -359,13 +263,9 @@ func copyEdge256F16x2(dst *float32, width int, src *byte, step int, lanes int, k
 //go:noescape
 func dot256F16x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n.
-//
 //go:noescape
 func dot256F16x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n.
-//
 //go:noescape
 func dot256F16x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
@@ -389,8 +289,6 @@ func copy256BF16x2(dst *float32, width int, src *byte, step int, lanes int, k in
 //go:noescape
 func copyEdge256BF16x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
-// dst[t·width+4i] = alpha·src[2·i+t·step], strides in bytes, i < 16 with zeroes from lanes on, t < k.
-//
 //go:noescape
 func copyEdge256BF16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
@@ -399,13 +297,9 @@ func copyEdge256BF16x2(dst *float32, width int, src *byte, step int, lanes int, 
 //go:noescape
 func dot256BF16x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n.
-//
 //go:noescape
 func dot256BF16x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n.
-//
 //go:noescape
 func dot256BF16x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
@@ -414,58 +308,36 @@ func dot256BF16x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *floa
 //go:noescape
 func tilePairs512x1(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[2,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tilePairs512x2(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[3,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tilePairs512x3(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[4,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tilePairs512x4(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[5,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tilePairs512x5(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[6,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tilePairs512x6(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[7,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tilePairs512x7(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[8,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tilePairs512x8(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[9,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tilePairs512x9(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[10,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tilePairs512x10(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[11,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tilePairs512x11(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
-// C[12,cols] = (C if add) + bias + a·b of pairs; ldc and ahead in bytes, cols ≤ 32.
-//
 //go:noescape
 func tilePairs512x12(k int, a *float32, b *float32, c *float32, ldc int, cols int, add bool, bias *float32, ahead int)
 
@@ -474,33 +346,21 @@ func tilePairs512x12(k int, a *float32, b *float32, c *float32, ldc int, cols in
 //go:noescape
 func blockPairs512x1(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], both rounded to bfloat16, strides in bytes, i < 4, j < 2; element t of w[j] is w[t/32][j][t%32], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
-//
 //go:noescape
 func blockPairs512x2(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], both rounded to bfloat16, strides in bytes, i < 4, j < 3; element t of w[j] is w[t/32][j][t%32], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
-//
 //go:noescape
 func blockPairs512x3(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], both rounded to bfloat16, strides in bytes, i < 4, j < 4; element t of w[j] is w[t/32][j][t%32], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
-//
 //go:noescape
 func blockPairs512x4(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], both rounded to bfloat16, strides in bytes, i < 4, j < 5; element t of w[j] is w[t/32][j][t%32], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
-//
 //go:noescape
 func blockPairs512x5(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], both rounded to bfloat16, strides in bytes, i < 4, j < 6; element t of w[j] is w[t/32][j][t%32], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
-//
 //go:noescape
 func blockPairs512x6(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i·ldx:]·w[j], both rounded to bfloat16, strides in bytes, i < 3, j < 8; element t of w[j] is w[t/32][j][t%32], zeroes beyond k; fetches as much as it reads of x, from ahead bytes behind x on.
-//
 //go:noescape
 func blockPairs512x8(k int, x *float32, ldx int, w *float32, c *float32, ldc int, ahead int, alpha float32)
 
@@ -519,18 +379,12 @@ func across512PairsF32(dst *float32, panel int, src *byte, step int, panels int,
 //go:noescape
 func zip512F32x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
-// dst[t·width+4i] = the pair alpha·src[4·i+2t·step], alpha·src[4·i+(2t+1)·step], strides in bytes, i < 32 with zeroes from lanes on, 2t < k.
-//
 //go:noescape
 func zip512F32x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
-// dst[t·width+4i] = the pair alpha·src[i·lane+2t·2], strides in bytes, i < 16 with zeroes from rows on, 2t < k.
-//
 //go:noescape
 func pairs512F16(dst *float32, width int, src *byte, lane int, rows int, k int, alpha float32)
 
-// dst[p·panel+4·(t·32+i)] = the pair src[2·(p·32+i)+2t·step], src[2·(p·32+i)+(2t+1)·step], panel and step in bytes, i < 32, p < panels, 2t < k.
-//
 //go:noescape
 func across512PairsF16(dst *float32, panel int, src *byte, step int, panels int, k int)
 
@@ -539,8 +393,6 @@ func across512PairsF16(dst *float32, panel int, src *byte, step int, panels int,
 //go:noescape
 func zip512F16x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
-// dst[t·width+4i] = the pair alpha·src[2·i+2t·step], alpha·src[2·i+(2t+1)·step], strides in bytes, i < 32 with zeroes from lanes on, 2t < k.
-//
 //go:noescape
 func zip512F16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
@@ -559,8 +411,6 @@ func across512PairsBF16(dst *float32, panel int, src *byte, step int, panels int
 //go:noescape
 func zip512BF16x1(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
-// dst[t·width+4i] = the pair alpha·src[2·i+2t·step], alpha·src[2·i+(2t+1)·step], strides in bytes, i < 32 with zeroes from lanes on, 2t < k.
-//
 //go:noescape
 func zip512BF16x2(dst *float32, width int, src *byte, step int, lanes int, k int, alpha float32)
 
@@ -584,8 +434,6 @@ func dotSplit512(k int, x *float32, w *byte, ldw int, n int, out *float32)
 //go:noescape
 func short512(k int, x *float32, w *byte, ldw int, n int, c *float32, alpha float32)
 
-// c[j] += alpha·x·w[j·ldw:], ldw in bytes, j < n; k, n > 0.
-//
 //go:noescape
 func short256(k int, x *float32, w *byte, ldw int, n int, c *float32, alpha float32)
 
@@ -604,28 +452,18 @@ func deep512Q8(k int, x *float32, w *byte, ldw int, n int, out *float32)
 //go:noescape
 func dot512Q8x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n; k > 0 in blocks.
-//
 //go:noescape
 func dot512Q8x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n; k > 0 in blocks.
-//
 //go:noescape
 func dot512Q8x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < n; k > 0 in blocks.
-//
 //go:noescape
 func dot512Q8x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// dst[i] = scale · code[·] of the elements of blocks > 0 blocks of 36 bytes.
-//
 //go:noescape
 func unblock512Q4(dst *float32, src *byte, blocks int, code *float32)
 
-// out[j] = x·w[j·ldw:], ldw in bytes, j < n, a multiple of 4; k > 0 in blocks.
-//
 //go:noescape
 func deep512Q4(k int, x *float32, w *byte, ldw int, n int, out *float32, code *float32)
 
@@ -634,18 +472,12 @@ func deep512Q4(k int, x *float32, w *byte, ldw int, n int, out *float32, code *f
 //go:noescape
 func dot512Q4x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n; k > 0 in blocks.
-//
 //go:noescape
 func dot512Q4x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n; k > 0 in blocks.
-//
 //go:noescape
 func dot512Q4x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 4, j < n; k > 0 in blocks.
-//
 //go:noescape
 func dot512Q4x4(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
 
@@ -664,23 +496,15 @@ func deep256Q8(k int, x *float32, w *byte, ldw int, n int, out *float32)
 //go:noescape
 func dot256Q8x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n; k > 0 in blocks.
-//
 //go:noescape
 func dot256Q8x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n; k > 0 in blocks.
-//
 //go:noescape
 func dot256Q8x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int)
 
-// dst[i] = scale · code[·], whose first bytes come first, then the second ones, of the elements of blocks > 0 blocks of 36 bytes.
-//
 //go:noescape
 func unblock256Q4(dst *float32, src *byte, blocks int, code *float32)
 
-// out[j] = x·w[j·ldw:], ldw in bytes, j < n, a multiple of 4; k > 0 in blocks.
-//
 //go:noescape
 func deep256Q4(k int, x *float32, w *byte, ldw int, n int, out *float32, code *float32)
 
@@ -689,13 +513,9 @@ func deep256Q4(k int, x *float32, w *byte, ldw int, n int, out *float32, code *f
 //go:noescape
 func dot256Q4x1(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n; k > 0 in blocks.
-//
 //go:noescape
 func dot256Q4x2(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
 
-// out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n; k > 0 in blocks.
-//
 //go:noescape
 func dot256Q4x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float32, ldo int, code *float32)
 
@@ -704,38 +524,24 @@ func dot256Q4x3(k int, x *float32, ldx int, w *byte, ldw int, n int, out *float3
 //go:noescape
 func grid512F32x1(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 6, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512F32x2(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 6, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512F32x3(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 6, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512F32x4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 5, skip ≤ j < 4, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512F32x5(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 6, skip ≤ j < 4, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512F32x6(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 7, skip ≤ j < 3, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512F32x7(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 8, skip ≤ j < 3, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512F32x8(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
@@ -749,18 +555,12 @@ func panel512Plain(dst *float32, step int, x *float32, k int)
 //go:noescape
 func grid256F32x1(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 3, x as panel256Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid256F32x2(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 3, x as panel256Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid256F32x3(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 3, x as panel256Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid256F32x4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
@@ -774,38 +574,24 @@ func panel256Plain(dst *float32, step int, x *float32, k int)
 //go:noescape
 func grid512F16x1(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 6, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512F16x2(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 6, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512F16x3(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 6, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512F16x4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 5, skip ≤ j < 4, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512F16x5(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 6, skip ≤ j < 4, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512F16x6(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 7, skip ≤ j < 3, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512F16x7(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 8, skip ≤ j < 3, x as panel512Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512F16x8(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
@@ -814,18 +600,12 @@ func grid512F16x8(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip
 //go:noescape
 func grid256F16x1(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 3, x as panel256Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid256F16x2(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 3, x as panel256Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid256F16x3(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 3, x as panel256Plain has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid256F16x4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
@@ -834,38 +614,24 @@ func grid256F16x4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip
 //go:noescape
 func grid512BF16x1(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 6, x as panel512Split has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512BF16x2(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 6, x as panel512Split has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512BF16x3(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 6, x as panel512Split has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512BF16x4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 5, skip ≤ j < 4, x as panel512Split has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512BF16x5(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 6, skip ≤ j < 4, x as panel512Split has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512BF16x6(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 7, skip ≤ j < 3, x as panel512Split has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512BF16x7(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 8, skip ≤ j < 3, x as panel512Split has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512BF16x8(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
@@ -879,18 +645,12 @@ func panel512Split(dst *float32, step int, x *float32, k int)
 //go:noescape
 func grid256BF16x1(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 3, x as panel256Split has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid256BF16x2(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 3, x as panel256Split has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid256BF16x3(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 3, x as panel256Split has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid256BF16x4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
@@ -904,38 +664,24 @@ func panel256Split(dst *float32, step int, x *float32, k int)
 //go:noescape
 func grid512Pairsx1(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 2, skip ≤ j < 6, x as panel512Pairs has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512Pairsx2(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 3, skip ≤ j < 6, x as panel512Pairs has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512Pairsx3(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 4, skip ≤ j < 6, x as panel512Pairs has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512Pairsx4(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 5, skip ≤ j < 4, x as panel512Pairs has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512Pairsx5(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 6, skip ≤ j < 4, x as panel512Pairs has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512Pairsx6(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 7, skip ≤ j < 3, x as panel512Pairs has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512Pairsx7(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 
-// c[i·ldc+4j] += alpha·x[i]·w[j·ldw:], strides in bytes, i < 8, skip ≤ j < 3, x as panel512Pairs has left it. What is ahead bytes behind w is fetched, as much as is read.
-//
 //go:noescape
 func grid512Pairsx8(k int, x *float32, w *byte, ldw int, c *float32, ldc int, skip int, ahead int, alpha float32)
 

@@ -14,13 +14,9 @@ func tilesAMXx1(config *byte, rows int, k int, a *float32, b *float32, panel int
 //go:noescape
 func piecesAMXx1(config *byte, rows int, k int, apart int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
 
-// C[rows,32·tiles] = (C if add) + a·b of pairs, k runs of 16 words, panels of b side by side; panel and ldc in bytes, rows from 17 to 32, which config says too.
-//
 //go:noescape
 func tilesAMXx2(config *byte, rows int, k int, a *float32, b *float32, panel int, c *float32, ldc int, tiles int, add bool, ahead int)
 
-// dst[rows,32] = a·b of pairs, a of three pieces for each run of 16 words, b of one for k runs and then for apart runs of three, from the least; step and ldc in bytes, rows from 17 to 32, which config says too. It fetches as many rows of c.
-//
 //go:noescape
 func piecesAMXx2(config *byte, rows int, k int, apart int, a *float32, b *float32, dst *float32, step int, c *float32, ldc int, ahead int)
 
@@ -39,18 +35,12 @@ func turnedAMXThirdsx1(config *byte, k int, a *float32, lane int, piece int, b *
 //go:noescape
 func turnedAMXSixthsx1(config *byte, k int, a *float32, lane int, piece int, b *float32, dst *float32, step int, next uintptr, ldnext int)
 
-// dst[rows,32] = a·b of pairs, k runs of 16 words, k > 0, in pieces: 1 of a, from the first, and 1 of b, from the least; rows of a run of a are lane bytes apart and its pieces piece, rows of dst step; config says how many rows, from 17 to 32. With every run it fetches 8 lines of 2 rows more from next on, ldnext bytes apart.
-//
 //go:noescape
 func turnedAMXWholex2(config *byte, k int, a *float32, lane int, piece int, b *float32, dst *float32, step int, next uintptr, ldnext int)
 
-// dst[rows,32] = a·b of pairs, k runs of 16 words, k > 0, in pieces: 1 of a, from the first, and 3 of b, from the least; rows of a run of a are lane bytes apart and its pieces piece, rows of dst step; config says how many rows, from 17 to 32. With every run it fetches 8 lines of 2 rows more from next on, ldnext bytes apart.
-//
 //go:noescape
 func turnedAMXThirdsx2(config *byte, k int, a *float32, lane int, piece int, b *float32, dst *float32, step int, next uintptr, ldnext int)
 
-// dst[rows,32] = a·b of pairs, k runs of 16 words, k > 0, in pieces: 3 of a, from the first, and 3 of b, from the least; rows of a run of a are lane bytes apart and its pieces piece, rows of dst step; config says how many rows, from 17 to 32. With every run it fetches 8 lines of 4 rows more from next on, ldnext bytes apart.
-//
 //go:noescape
 func turnedAMXSixthsx2(config *byte, k int, a *float32, lane int, piece int, b *float32, dst *float32, step int, next uintptr, ldnext int)
 
@@ -94,8 +84,6 @@ func vendor() (b uint32, d uint32, c uint32)
 //go:noescape
 func rowsAMXF32(dst *float32, step int, src *byte, lane int, rows int, k int, alpha float32)
 
-// dst[i·64+t·step] = the 32 elements alpha·src[i·lane+32·t·2] on, strides in bytes, i < rows, 32·t < k, rows > 0, k > 0; zeroes from k on.
-//
 //go:noescape
 func rowsAMXF16(dst *float32, step int, src *byte, lane int, rows int, k int, alpha float32)
 
@@ -114,8 +102,6 @@ func rowsAMXRaw(dst *float32, step int, src *byte, lane int, rows int, k int, al
 //go:noescape
 func columnsAMXF32(dst *float32, to int, src *byte, step int, rows int, k int, alpha float32)
 
-// dst[i·64+t·to] = the 32 elements alpha·src[2·i+32·t·step], src[2·i+(32·t+1)·step] …, strides in bytes, i < rows ≤ 16, 32·t < k; zeroes from k on.
-//
 //go:noescape
 func columnsAMXF16(dst *float32, to int, src *byte, step int, rows int, k int, alpha float32)
 

@@ -9,38 +9,24 @@ package gemm
 //go:noescape
 func neonTilex1(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
 
-// neonTilex2 is C[2,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 12.
-//
 //go:noescape
 func neonTilex2(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
 
-// neonTilex3 is C[3,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 12.
-//
 //go:noescape
 func neonTilex3(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
 
-// neonTilex4 is C[4,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 12.
-//
 //go:noescape
 func neonTilex4(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
 
-// neonTilex5 is C[5,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 12.
-//
 //go:noescape
 func neonTilex5(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
 
-// neonTilex6 is C[6,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 12.
-//
 //go:noescape
 func neonTilex6(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
 
-// neonTilex7 is C[7,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 12.
-//
 //go:noescape
 func neonTilex7(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
 
-// neonTilex8 is C[8,cols] = (C if add) + bias + a·b; ldc in bytes, cols ≤ 12.
-//
 //go:noescape
 func neonTilex8(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
 
@@ -49,8 +35,6 @@ func neonTilex8(k int, a, b, c *float32, ldc, cols int, add bool, bias *float32)
 //go:noescape
 func neonDirectx1x32(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
-// neonDirectx1x4 is C[1,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
 //go:noescape
 func neonDirectx1x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
@@ -59,8 +43,6 @@ func neonDirectx1x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *floa
 //go:noescape
 func neonDirectx2x32(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
-// neonDirectx2x4 is C[2,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
 //go:noescape
 func neonDirectx2x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
@@ -69,8 +51,6 @@ func neonDirectx2x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *floa
 //go:noescape
 func neonDirectx3x16(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
-// neonDirectx3x4 is C[3,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
 //go:noescape
 func neonDirectx3x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
@@ -79,8 +59,6 @@ func neonDirectx3x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *floa
 //go:noescape
 func neonDirectx4x16(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
-// neonDirectx4x4 is C[4,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
 //go:noescape
 func neonDirectx4x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
@@ -89,8 +67,6 @@ func neonDirectx4x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *floa
 //go:noescape
 func neonDirectx5x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
-// neonDirectx5x4 is C[5,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
 //go:noescape
 func neonDirectx5x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
@@ -99,8 +75,6 @@ func neonDirectx5x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *floa
 //go:noescape
 func neonDirectx6x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
-// neonDirectx6x4 is C[6,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
 //go:noescape
 func neonDirectx6x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
@@ -109,8 +83,6 @@ func neonDirectx6x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *floa
 //go:noescape
 func neonDirectx7x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
-// neonDirectx7x4 is C[7,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
 //go:noescape
 func neonDirectx7x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
@@ -119,8 +91,6 @@ func neonDirectx7x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *floa
 //go:noescape
 func neonDirectx8x8(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
-// neonDirectx8x4 is C[8,4] += alpha·a·b, a[i,t] at i·arow + t·acol, strides in bytes.
-//
 //go:noescape
 func neonDirectx8x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *float32, ldc int, alpha float32)
 
@@ -129,13 +99,9 @@ func neonDirectx8x4(k int, a *float32, arow, acol int, b *byte, ldb int, c *floa
 //go:noescape
 func neonDotsF32x1(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
 
-// neonDotsF32x2 is out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n.
-//
 //go:noescape
 func neonDotsF32x2(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
 
-// neonDotsF32x3 is out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n.
-//
 //go:noescape
 func neonDotsF32x3(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
 
@@ -144,8 +110,6 @@ func neonDotsF32x3(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32
 //go:noescape
 func neonTransposeF32x4(dst *float32, width int, src *byte, lane, rows, k int, alpha float32)
 
-// neonTransposeF32x8 is dst[t·width+4i] = alpha·src[i·lane+4·t], strides in bytes, i < 8 with zeroes from rows on, t < k.
-//
 //go:noescape
 func neonTransposeF32x8(dst *float32, width int, src *byte, lane, rows, k int, alpha float32)
 
@@ -154,18 +118,12 @@ func neonTransposeF32x8(dst *float32, width int, src *byte, lane, rows, k int, a
 //go:noescape
 func neonCopyF32x4(dst *float32, width int, src *byte, step, k int, alpha float32)
 
-// neonCopyF32x8 is dst[t·width+4i] = alpha·src[4·i+t·step], strides in bytes, i < 8, t < k; k > 0.
-//
 //go:noescape
 func neonCopyF32x8(dst *float32, width int, src *byte, step, k int, alpha float32)
 
-// neonCopyF32x12 is dst[t·width+4i] = alpha·src[4·i+t·step], strides in bytes, i < 12, t < k; k > 0.
-//
 //go:noescape
 func neonCopyF32x12(dst *float32, width int, src *byte, step, k int, alpha float32)
 
-// neonCopyF32x16 is dst[t·width+4i] = alpha·src[4·i+t·step], strides in bytes, i < 16, t < k; k > 0.
-//
 //go:noescape
 func neonCopyF32x16(dst *float32, width int, src *byte, step, k int, alpha float32)
 
@@ -179,13 +137,9 @@ func neonCopyF32Part(dst *float32, width int, src *byte, step, lanes, k int, alp
 //go:noescape
 func neonDotsF16x1(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
 
-// neonDotsF16x2 is out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n.
-//
 //go:noescape
 func neonDotsF16x2(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
 
-// neonDotsF16x3 is out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n.
-//
 //go:noescape
 func neonDotsF16x3(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
 
@@ -194,8 +148,6 @@ func neonDotsF16x3(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32
 //go:noescape
 func neonTransposeF16x4(dst *float32, width int, src *byte, lane, rows, k int, alpha float32)
 
-// neonTransposeF16x8 is dst[t·width+4i] = alpha·src[i·lane+2·t], strides in bytes, i < 8 with zeroes from rows on, t < k.
-//
 //go:noescape
 func neonTransposeF16x8(dst *float32, width int, src *byte, lane, rows, k int, alpha float32)
 
@@ -204,18 +156,12 @@ func neonTransposeF16x8(dst *float32, width int, src *byte, lane, rows, k int, a
 //go:noescape
 func neonCopyF16x4(dst *float32, width int, src *byte, step, k int, alpha float32)
 
-// neonCopyF16x8 is dst[t·width+4i] = alpha·src[2·i+t·step], strides in bytes, i < 8, t < k; k > 0.
-//
 //go:noescape
 func neonCopyF16x8(dst *float32, width int, src *byte, step, k int, alpha float32)
 
-// neonCopyF16x12 is dst[t·width+4i] = alpha·src[2·i+t·step], strides in bytes, i < 12, t < k; k > 0.
-//
 //go:noescape
 func neonCopyF16x12(dst *float32, width int, src *byte, step, k int, alpha float32)
 
-// neonCopyF16x16 is dst[t·width+4i] = alpha·src[2·i+t·step], strides in bytes, i < 16, t < k; k > 0.
-//
 //go:noescape
 func neonCopyF16x16(dst *float32, width int, src *byte, step, k int, alpha float32)
 
@@ -229,13 +175,9 @@ func neonCopyF16Part(dst *float32, width int, src *byte, step, lanes, k int, alp
 //go:noescape
 func neonDotsBF16x1(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
 
-// neonDotsBF16x2 is out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n.
-//
 //go:noescape
 func neonDotsBF16x2(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
 
-// neonDotsBF16x3 is out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n.
-//
 //go:noescape
 func neonDotsBF16x3(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
 
@@ -244,8 +186,6 @@ func neonDotsBF16x3(k int, x *float32, ldx int, w *byte, ldw, n int, out *float3
 //go:noescape
 func neonTransposeBF16x4(dst *float32, width int, src *byte, lane, rows, k int, alpha float32)
 
-// neonTransposeBF16x8 is dst[t·width+4i] = alpha·src[i·lane+2·t], strides in bytes, i < 8 with zeroes from rows on, t < k.
-//
 //go:noescape
 func neonTransposeBF16x8(dst *float32, width int, src *byte, lane, rows, k int, alpha float32)
 
@@ -254,18 +194,12 @@ func neonTransposeBF16x8(dst *float32, width int, src *byte, lane, rows, k int, 
 //go:noescape
 func neonCopyBF16x4(dst *float32, width int, src *byte, step, k int, alpha float32)
 
-// neonCopyBF16x8 is dst[t·width+4i] = alpha·src[2·i+t·step], strides in bytes, i < 8, t < k; k > 0.
-//
 //go:noescape
 func neonCopyBF16x8(dst *float32, width int, src *byte, step, k int, alpha float32)
 
-// neonCopyBF16x12 is dst[t·width+4i] = alpha·src[2·i+t·step], strides in bytes, i < 12, t < k; k > 0.
-//
 //go:noescape
 func neonCopyBF16x12(dst *float32, width int, src *byte, step, k int, alpha float32)
 
-// neonCopyBF16x16 is dst[t·width+4i] = alpha·src[2·i+t·step], strides in bytes, i < 16, t < k; k > 0.
-//
 //go:noescape
 func neonCopyBF16x16(dst *float32, width int, src *byte, step, k int, alpha float32)
 
@@ -284,18 +218,12 @@ func neonUnblockQ8(dst *float32, src *byte, blocks int)
 //go:noescape
 func neonDotsQ8x1(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
 
-// neonDotsQ8x2 is out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n; k > 0 in blocks.
-//
 //go:noescape
 func neonDotsQ8x2(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
 
-// neonDotsQ8x3 is out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n; k > 0 in blocks.
-//
 //go:noescape
 func neonDotsQ8x3(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int)
 
-// neonUnblockQ4 is dst[i] = scale · the elements of blocks > 0 blocks of 36 bytes.
-//
 //go:noescape
 func neonUnblockQ4(dst *float32, src *byte, blocks int, code *float32)
 
@@ -304,12 +232,8 @@ func neonUnblockQ4(dst *float32, src *byte, blocks int, code *float32)
 //go:noescape
 func neonDotsQ4x1(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int, code *float32)
 
-// neonDotsQ4x2 is out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 2, j < n; k > 0 in blocks.
-//
 //go:noescape
 func neonDotsQ4x2(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int, code *float32)
 
-// neonDotsQ4x3 is out[i·ldo+4j] = x[i·ldx:]·w[j·ldw:], strides in bytes, i < 3, j < n; k > 0 in blocks.
-//
 //go:noescape
 func neonDotsQ4x3(k int, x *float32, ldx int, w *byte, ldw, n int, out *float32, ldo int, code *float32)

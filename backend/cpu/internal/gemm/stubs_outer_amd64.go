@@ -14,53 +14,33 @@ func outer256x1(k int, a *float32, step int, b *float32, ldb int, ahead int, apa
 //go:noescape
 func outerEdge256x1(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[2,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols = 16.
-//
 //go:noescape
 func outer256x2(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[2,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 8.
-//
 //go:noescape
 func outerEdge256x2(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[3,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols = 16.
-//
 //go:noescape
 func outer256x3(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[3,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 8.
-//
 //go:noescape
 func outerEdge256x3(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[4,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols = 16.
-//
 //go:noescape
 func outer256x4(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[4,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 8.
-//
 //go:noescape
 func outerEdge256x4(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[5,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols = 16.
-//
 //go:noescape
 func outer256x5(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[5,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 8.
-//
 //go:noescape
 func outerEdge256x5(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[6,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols = 16.
-//
 //go:noescape
 func outer256x6(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[6,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 8.
-//
 //go:noescape
 func outerEdge256x6(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
@@ -74,153 +54,93 @@ func outer512x1(k int, a *float32, step int, b *float32, ldb int, ahead int, apa
 //go:noescape
 func outerPairs512x1(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[2,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func outer512x2(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[2,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func outerPairs512x2(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[3,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func outer512x3(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[3,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func outerPairs512x3(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[4,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func outer512x4(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[4,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func outerPairs512x4(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[5,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func outer512x5(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[5,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func outerPairs512x5(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[6,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func outer512x6(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[6,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func outerPairs512x6(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[7,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func outer512x7(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[7,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func outerPairs512x7(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[8,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func outer512x8(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[8,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func outerPairs512x8(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[9,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func outer512x9(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[9,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func outerPairs512x9(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[10,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func outer512x10(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[10,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func outerPairs512x10(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[11,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func outer512x11(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[11,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func outerPairs512x11(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[12,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func outer512x12(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[12,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func outerPairs512x12(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[13,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func outer512x13(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[13,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func outerPairs512x13(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[14,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func outer512x14(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[14,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func outerPairs512x14(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[15,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func outer512x15(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[15,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func outerPairs512x15(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[16,cols] += alpha·a·b, word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func outer512x16(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
-// C[16,cols] += alpha·a·b, both rounded to bfloat16: words of a are the pairs a[i,2t], a[i,2t+1], word t of row i of a at 4i+t·step; fetches half as much as it reads of b from ahead behind it on, and half from apart behind that; strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func outerPairs512x16(k int, a *float32, step int, b *float32, ldb int, ahead int, apart int, c *float32, ldc int, cols int, alpha float32)
 
@@ -229,18 +149,12 @@ func outerPairs512x16(k int, a *float32, step int, b *float32, ldb int, ahead in
 //go:noescape
 func fan512x8(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
 
-// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < 8, j < cols ≤ 16; 2 elements t side by side in w, zeroes beyond k: where that is more than one as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.
-//
 //go:noescape
 func fan512x16(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
 
-// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < 8, j < cols ≤ 32; 1 elements t side by side in w, zeroes beyond k: where that is more than one as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.
-//
 //go:noescape
 func fan512x32(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
 
-// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < 8, j < cols ≤ 48; 1 elements t side by side in w, zeroes beyond k: where that is more than one as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.
-//
 //go:noescape
 func fan512x48(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
 
@@ -249,13 +163,9 @@ func fan512x48(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols
 //go:noescape
 func fan256x4(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
 
-// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < 6, j < cols ≤ 8; 2 elements t side by side in w, zeroes beyond k: where that is more than one as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.
-//
 //go:noescape
 func fan256x8(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
 
-// c[i·ldc+j] += alpha·sum over t of x[i·ldx+t]·w[t,j], strides of x and c in bytes, i < 6, j < cols ≤ 16; 1 elements t side by side in w, zeroes beyond k: where that is more than one as zip makes it of these rows. Fetches as much as it reads of x, from ahead bytes behind x on.
-//
 //go:noescape
 func fan256x16(k int, x *float32, ldx int, w *float32, c *float32, ldc int, cols int, ahead int, alpha float32)
 
@@ -269,8 +179,6 @@ func fanZip512(w *float32, pairs int, first *int32, second *int32)
 //go:noescape
 func fanZip256x4(w *float32, pairs int)
 
-// Of each 2 rows of 8 columns of w the elements of a column come to lie side by side, those of columns 0, 1, 4 and 5 (of four: 0 and 2) in the first register.
-//
 //go:noescape
 func fanZip256x8(w *float32, pairs int)
 
@@ -279,38 +187,24 @@ func fanZip256x8(w *float32, pairs int)
 //go:noescape
 func direct512F32x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
-//
 //go:noescape
 func direct512F32x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
-//
 //go:noescape
 func direct512F32x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
-//
 //go:noescape
 func direct512F32x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func direct512F32x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func direct512F32x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[7,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func direct512F32x7(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[8,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func direct512F32x8(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
@@ -319,38 +213,24 @@ func direct512F32x8(k int, a *float32, arow int, acol int, b *byte, ldb int, c *
 //go:noescape
 func direct512F16x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
-//
 //go:noescape
 func direct512F16x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
-//
 //go:noescape
 func direct512F16x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
-//
 //go:noescape
 func direct512F16x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func direct512F16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func direct512F16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[7,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func direct512F16x7(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[8,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func direct512F16x8(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
@@ -359,38 +239,24 @@ func direct512F16x8(k int, a *float32, arow int, acol int, b *byte, ldb int, c *
 //go:noescape
 func direct512BF16x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
-//
 //go:noescape
 func direct512BF16x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
-//
 //go:noescape
 func direct512BF16x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 64.
-//
 //go:noescape
 func direct512BF16x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func direct512BF16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func direct512BF16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[7,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func direct512BF16x7(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[8,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 32.
-//
 //go:noescape
 func direct512BF16x8(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
@@ -404,53 +270,33 @@ func direct256F32x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *
 //go:noescape
 func directEdge256F32x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 32.
-//
 //go:noescape
 func direct256F32x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func directEdge256F32x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
 //go:noescape
 func direct256F32x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func directEdge256F32x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
 //go:noescape
 func direct256F32x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func directEdge256F32x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
 //go:noescape
 func direct256F32x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func directEdge256F32x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
 //go:noescape
 func direct256F32x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func directEdge256F32x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
@@ -464,53 +310,33 @@ func direct256F16x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *
 //go:noescape
 func directEdge256F16x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 32.
-//
 //go:noescape
 func direct256F16x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func directEdge256F16x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
 //go:noescape
 func direct256F16x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func directEdge256F16x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
 //go:noescape
 func direct256F16x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func directEdge256F16x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
 //go:noescape
 func direct256F16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func directEdge256F16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
 //go:noescape
 func direct256F16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func directEdge256F16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
@@ -524,52 +350,32 @@ func direct256BF16x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c 
 //go:noescape
 func directEdge256BF16x1(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 32.
-//
 //go:noescape
 func direct256BF16x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[2,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func directEdge256BF16x2(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
 //go:noescape
 func direct256BF16x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[3,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func directEdge256BF16x3(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
 //go:noescape
 func direct256BF16x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[4,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func directEdge256BF16x4(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
 //go:noescape
 func direct256BF16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[5,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func directEdge256BF16x5(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols = 16.
-//
 //go:noescape
 func direct256BF16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
 
-// C[6,cols] += alpha·a·b, a[i,t] at i·arow+t·acol, strides in bytes, cols ≤ 16.
-//
 //go:noescape
 func directEdge256BF16x6(k int, a *float32, arow int, acol int, b *byte, ldb int, c *float32, ldc int, cols int, alpha float32)
