@@ -12,6 +12,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,11 +130,11 @@ func New(o Options) (*Server, error) {
 		}
 		o.Name = filepath.Base(dir)
 	}
-	or(&o.MaxLength, o.Model.Config.MaxLength())
-	or(&o.MaxBody, 32<<20)
-	or(&o.MaxAnswers, 128)
-	or(&o.MaxTopLogprobs, 20)
-	or(&o.Logger, slog.Default())
+	o.MaxLength = cmp.Or(o.MaxLength, o.Model.Config.MaxLength())
+	o.MaxBody = cmp.Or(o.MaxBody, 32<<20)
+	o.MaxAnswers = cmp.Or(o.MaxAnswers, 128)
+	o.MaxTopLogprobs = cmp.Or(o.MaxTopLogprobs, 20)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	s := &Server{
 		options: o, tokenizer: o.Tokenizer,
 		started: time.Now(), embedding: make(chan struct{}, 1), grammars: grammars{compiling: make(chan struct{}, 1)},
@@ -176,14 +177,6 @@ func New(o Options) (*Server, error) {
 	}
 	s.addRoutes()
 	return s, nil
-}
-
-// or sets *v to normal if it is zero.
-func or[T comparable](v *T, normal T) {
-	var zero T
-	if *v == zero {
-		*v = normal
-	}
 }
 
 // Drain makes the server refuse new requests and report at /ready that it is not ready. Requests in

@@ -49,7 +49,7 @@ func (x *Space) Reserve(n int64) error {
 	return nil
 }
 
-// Return gives back reserved bytes.
+// Return releases reserved bytes.
 func (x *Space) Return(n int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

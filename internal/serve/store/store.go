@@ -1,5 +1,5 @@
-// Package store keeps what the clients of a server have made: records of files, jobs, runs and
-// checkpoints with their owners, and the files and folders that belong to them.
+// Package store keeps the objects that clients of a server create: files, jobs, training runs and
+// checkpoints. Each object has a record with its owner, and may have a file or a folder.
 //
 // A [Store] is a folder that one process uses at a time. Records change in transactions, which are
 // atomic and durable. Files and folders are written by package fsatomic before the record that
@@ -108,8 +108,8 @@ func (s *Store) Path(parts ...string) string {
 	return filepath.Join(append([]string{s.dir}, parts...)...)
 }
 
-// Update runs a transaction, one at a time. If it fails, nothing has changed. Errors: ErrClosed,
-// ErrNoSpace and those of change.
+// Update runs a transaction, one at a time. If it fails, nothing has changed. It fails
+// with ErrClosed, ErrNoSpace and as change does.
 func (s *Store) Update(change func(*Tx) error) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"go.etcd.io/bbolt"
 
@@ -63,7 +62,7 @@ func (x *Table[T]) Find(who keys.Client, key string) (v T, ok bool) {
 	return v, true
 }
 
-// List returns the records that a client sees, sorted by compare.
+// List returns the records that a client sees, sorted by compare unless it is nil.
 func (x *Table[T]) List(who keys.Client, compare func(a, b T) int) []T {
 	x.store.mu.RLock()
 	list := make([]T, 0, len(x.all))
@@ -73,14 +72,14 @@ func (x *Table[T]) List(who keys.Client, compare func(a, b T) int) []T {
 		}
 	}
 	x.store.mu.RUnlock()
-	slices.SortFunc(list, compare)
+	if compare != nil {
+		slices.SortFunc(list, compare)
+	}
 	return list
 }
 
-// All returns the records of all clients, in the order of their keys.
-func (x *Table[T]) All() []T {
-	return x.List(keys.Client{}, func(a, b T) int { return strings.Compare(a.Key(), b.Key()) })
-}
+// All returns the records of all clients, in no order.
+func (x *Table[T]) All() []T { return x.List(keys.Client{}, nil) }
 
 // Put stores a record, in place of that with the same key.
 func (x *Table[T]) Put(t *Tx, v T) error {

@@ -19,7 +19,7 @@ const (
 )
 
 // adopt stores records of the runs and checkpoints of an earlier version, which had them in files
-// next to the adapters. Those that cannot be read are left alone.
+// next to the adapters. It leaves unreadable ones alone.
 func (s *runStore) adopt(t *store.Tx) error {
 	folders, err := s.entries(runsDir)
 	for _, folder := range folders {

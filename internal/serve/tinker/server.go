@@ -1,6 +1,7 @@
 package tinker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,17 +110,17 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tinker: %w", err)
 	}
-	or(&o.Name, filepath.Base(dir))
-	or(&o.TokenizerID, dir)
-	or(&o.MaxLength, o.Model.Config.MaxLength())
-	or(&o.MaxBody, 64<<20)
-	or(&o.MaxSamples, 512)
-	or(&o.MaxAnswers, 128)
-	or(&o.MaxWaiting, 1<<30)
-	or(&o.Poll, 30*time.Second)
-	or(&o.Keep, 5*time.Minute)
-	or(&o.SessionTimeout, 5*time.Minute)
-	or(&o.Logger, slog.Default())
+	o.Name = cmp.Or(o.Name, filepath.Base(dir))
+	o.TokenizerID = cmp.Or(o.TokenizerID, dir)
+	o.MaxLength = cmp.Or(o.MaxLength, o.Model.Config.MaxLength())
+	o.MaxBody = cmp.Or(o.MaxBody, 64<<20)
+	o.MaxSamples = cmp.Or(o.MaxSamples, 512)
+	o.MaxAnswers = cmp.Or(o.MaxAnswers, 128)
+	o.MaxWaiting = cmp.Or(o.MaxWaiting, 1<<30)
+	o.Poll = cmp.Or(o.Poll, 30*time.Second)
+	o.Keep = cmp.Or(o.Keep, 5*time.Minute)
+	o.SessionTimeout = cmp.Or(o.SessionTimeout, 5*time.Minute)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	s := &Server{
 		options: o, tokenizer: o.Tokenizer, queue: newQueue(window, o.MaxWaiting), signature: newSigner(),
 		draining: make(chan struct{}), sessions: map[string]*tenant{}, models: map[string]*trainee{}, samplers: map[string]*sampler{}, weights: map[string]*weights{},
@@ -141,14 +142,6 @@ func New(o Options) (*Server, error) {
 	s.work.Go(func() { s.queue.run(s.context, s.lanes) })
 	s.work.Go(s.tend)
 	return s, nil
-}
-
-// or sets *v to normal if it is zero.
-func or[T comparable](v *T, normal T) {
-	var zero T
-	if *v == zero {
-		*v = normal
-	}
 }
 
 // Drain refuses new calls and answers polls at once. Calls in progress continue. Call it before
@@ -231,7 +224,7 @@ func (s *Server) addRoutes() {
 }
 
 // ignored holds the fields of clients that have no effect.
-var ignored = map[string]web.Field{"type": web.NoOp}
+var ignored = map[string]web.Field{"type": web.NoOp, "sdk_version": web.NoOp, "tags": web.NoOp, "allow_metadata_only": web.NoOp}
 
 // root is the path prefix of the protocol.
 const root = "/api/v1/"

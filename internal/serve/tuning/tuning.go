@@ -218,19 +218,6 @@ func (s *Service) Close() error {
 }
 
 // newID returns a new random ID.
-func newID(prefix string) string {
-	const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-	id := []byte(prefix)
-	for len(id) < len(prefix)+24 {
-		var b [32]byte
-		rand.Read(b[:])
-		for _, x := range b {
-			if i := int(x & 63); i < len(letters) && len(id) < len(prefix)+24 {
-				id = append(id, letters[i])
-			}
-		}
-	}
-	return string(id)
-}
+func newID(prefix string) string { return prefix + rand.Text()[:24] }
 
 func (s *Service) path(parts ...string) string { return s.store.Path(parts...) }

@@ -82,7 +82,7 @@ func (c *Call) Write(b []byte) (int, error) {
 	}
 }
 
-// Flush sends what was written to the client. It fails with ErrGone.
+// Flush sends buffered data to the client. It fails with ErrGone.
 func (c *Call) Flush() error {
 	if err := c.control.Flush(); err != nil {
 		return fmt.Errorf("%w: %w", ErrGone, err)
@@ -167,8 +167,8 @@ func (c *Call) BodyRead() { _ = c.control.SetReadDeadline(time.Time{}) }
 // client must send as much as this rate requires, or the rest of the body.
 const slowestBody = 16 << 10
 
-// LongBody returns a reader of a body of at most most bytes that is not limited by MaxBody and may
-// take longer than BodyTimeout, as long as parts of it arrive.
+// LongBody returns a reader of a body of at most most bytes, instead of MaxBody. The body may take
+// longer than BodyTimeout if parts of it keep arriving.
 func (c *Call) LongBody(most int64) io.Reader {
 	return &longBody{call: c, from: http.MaxBytesReader(c.ResponseWriter, c.Request.Body, most)}
 }
