@@ -1,16 +1,16 @@
 package lorafuse
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/classify"
 	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/model"
-	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/internal/pretrained"
 	"github.com/lorafuse/lorafuse/tokenizer"
 )
 
@@ -46,8 +46,7 @@ func (m *Model) Classify(ctx context.Context, texts []string, adapter string) ([
 
 // classifier is a model with a classification head.
 type classifier struct {
-	model     *model.Model // not that of Model if the head is from an adapter
-	state     *lora.State
+	model     *pretrained.Model // opened with an adapter that has a head; otherwise that of Model
 	tokenizer *tokenizer.Tokenizer
 	limits    classify.Options
 	program   *classify.Classifier // for batches up to limits; nil before the first one
@@ -58,116 +57,79 @@ func (m *Model) classifier(adapter string) (c *classifier, err error) {
 	if c := m.classifiers[adapter]; c != nil {
 		return c, nil
 	}
-	c = &classifier{model: m.model, tokenizer: m.tokenizer}
-	if adapter != "" {
-		dir, ok := m.adapters[adapter]
-		if !ok {
-			return nil, fmt.Errorf("adapter %q: %w", adapter, lora.ErrNotFound)
-		}
-		if c, err = m.openClassifier(dir); err != nil {
-			return nil, err
-		}
-	} else if err := m.model.CheckTask(model.Classification); err != nil {
-		return nil, err
-	}
-	m.classifiers[adapter] = c
-	return c, nil
-}
-
-// openClassifier opens the model with the head of an adapter.
-func (m *Model) openClassifier(dir string) (_ *classifier, err error) {
-	c := &classifier{}
-	if c.model, err = classify.OpenModel(m.model.Dir, dir); err != nil {
-		return nil, err
-	}
-	if err = c.model.Quantize(m.method, nil); err == nil {
-		c.state, err = lora.LoadState(dir, c.model, c.model.Config.ModelType, c.model.Modules())
-	}
-	if err == nil {
-		c.tokenizer, err = tokenizer.LoadAdapted(dir, m.model.Dir, c.model.Config.VocabSize)
-	}
+	dir, err := m.folder(adapter)
 	if err != nil {
-		c.model.Close()
+		return nil, err
+	}
+	if c, err = m.openClassifier(dir); err == nil {
+		m.classifiers[adapter] = c
 	}
 	return c, err
 }
 
-func (c *classifier) close(m *Model) {
+// openClassifier opens the model with the head of an adapter; dir is empty if the model has one.
+func (m *Model) openClassifier(dir string) (c *classifier, err error) {
+	c = &classifier{}
+	if dir == "" {
+		if err := m.model.CheckTask(model.Classification); err != nil {
+			return nil, err
+		}
+		c.model, err = m.model.Adapt("")
+	} else {
+		c.model, err = pretrained.Open(m.model.Dir, pretrained.Options{Adapter: dir, Quantize: m.method})
+	}
+	if err != nil {
+		return nil, err
+	}
+	if c.tokenizer, err = c.model.Tokenizer(); err != nil {
+		c.close()
+	}
+	return c, err
+}
+
+func (c *classifier) close() {
 	if c.program != nil {
 		c.program.Close()
 	}
-	if c.model != m.model {
-		c.model.Close()
-	}
+	c.model.Close()
 }
 
 // classifyRows is the number of texts per batch.
 const classifyRows = 8
 
 func (c *classifier) classify(ctx context.Context, m *Model, texts []string) (all [][]Class, err error) {
-	rows, err := c.rows(ctx, m, texts)
+	config := c.model.Config
+	set, err := data.Unlabelled(ctx, texts, classify.DataOptions(config, c.tokenizer, cmp.Or(m.options.MaxLength, config.MaxLength())))
 	if err != nil {
 		return nil, err
 	}
-	if need := (classify.Options{MaxTokens: rows.MaxTokens(), MaxDocuments: rows.MaxDocuments()}); need.MaxTokens > c.limits.MaxTokens || need.MaxDocuments > c.limits.MaxDocuments {
+	rows, err := data.Sequential(set, classifyRows)
+	if err != nil {
+		return nil, err
+	}
+	if need := classify.For(rows); need.MaxTokens > c.limits.MaxTokens || need.MaxDocuments > c.limits.MaxDocuments {
 		if c.program != nil {
 			c.program.Close()
 		}
 		c.limits = classify.Options{MaxTokens: max(need.MaxTokens, c.limits.MaxTokens), MaxDocuments: max(need.MaxDocuments, c.limits.MaxDocuments)}
-		if c.program, err = classify.New(ctx, m.device, c.model, c.state, c.limits); err != nil {
+		if c.program, err = classify.New(ctx, m.device, c.model.Model, c.model.State, c.limits); err != nil {
 			c.program, c.limits = nil, classify.Options{}
 			return nil, err
 		}
 	}
-	classes := c.model.Config.Classes
-	var b data.Batch
-	for step := range rows.StepsPerEpoch() {
-		if err := rows.Fill(&b, step, 0); err != nil {
-			return nil, err
-		}
-		scores, _, err := c.program.Score(ctx, &b)
+	for b, err := range rows.Batches() {
 		if err != nil {
 			return nil, err
 		}
-		for ; len(scores) > 0; scores = scores[len(classes.Names):] {
-			all = append(all, classesOf(classes, scores[:len(classes.Names)]))
+		scores, _, err := c.program.Score(ctx, b)
+		if err != nil {
+			return nil, err
+		}
+		for scores := range slices.Chunk(scores, len(config.Classes.Names)) {
+			all = append(all, classesOf(config.Classes, scores))
 		}
 	}
 	return all, nil
-}
-
-// rows tokenizes texts as labelled rows, whose labels do not matter.
-func (c *classifier) rows(ctx context.Context, m *Model, texts []string) (*data.Loader, error) {
-	classes, config := c.model.Config.Classes, c.model.Config
-	o := data.Options{
-		Rows: data.LabelledRows, Problem: classes.Means(), Texts: c.tokenizer, Types: config.TokenTypes(), VocabSize: config.VocabSize,
-		MaxLength: config.MaxLength(), OnTooLong: data.Truncate,
-	}
-	if m.options.MaxLength > 0 {
-		o.MaxLength = min(o.MaxLength, m.options.MaxLength)
-	}
-	var label any = 0
-	switch o.Problem {
-	case data.Regression:
-	case data.MultiLabel:
-		label = []int{}
-		fallthrough
-	default:
-		o.Classes = classes.Names
-	}
-	var lines bytes.Buffer
-	e := json.NewEncoder(&lines)
-	for _, text := range texts {
-		if err := e.Encode(map[string]any{"text": text, "label": label}); err != nil {
-			return nil, err
-		}
-	}
-	o.Files = memory(lines.Bytes())
-	set, err := data.Load(ctx, []string{rowsFile}, o)
-	if err != nil {
-		return nil, err
-	}
-	return data.Sequential(set, classifyRows)
 }
 
 // classesOf returns the classes with the scores of a text, from the outputs of the head.

@@ -2,10 +2,12 @@ package lorafuse
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/lorafuse/lorafuse/internal/embed"
 	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/pretrained"
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
 	"github.com/lorafuse/lorafuse/lora"
 )
@@ -27,30 +29,51 @@ func (m *Model) Embed(ctx context.Context, texts []string, adapter string) ([][]
 	return vectors, nil
 }
 
+// embedder computes embeddings with an adapter.
+type embedder struct {
+	*embed.Embedder
+	model *pretrained.Model
+}
+
+func (e *embedder) close() {
+	e.Close()
+	e.model.Close()
+}
+
 // embedder returns the embedder of an adapter. m.mu is held.
-func (m *Model) embedder(ctx context.Context, adapter string) (*embed.Embedder, error) {
+func (m *Model) embedder(ctx context.Context, adapter string) (*embedder, error) {
 	if m.closed {
 		return nil, ErrClosed
 	}
 	if e := m.embedders[adapter]; e != nil {
 		return e, nil
 	}
-	var state *lora.State
-	if adapter != "" {
-		dir, ok := m.adapters[adapter]
-		if !ok {
-			return nil, fmt.Errorf("adapter %q: %w", adapter, lora.ErrNotFound)
-		}
-		var err error
-		if state, err = lora.LoadState(dir, m.model, m.model.Config.ModelType, m.model.Modules()); err != nil {
-			return nil, err
-		}
+	dir, err := m.folder(adapter)
+	if err != nil {
+		return nil, err
 	}
-	e, err := embed.New(ctx, m.device, m.model, state, embed.Options{Tokenizer: m.tokenizer, MaxLength: m.options.MaxLength})
+	x, err := m.model.Adapt(dir)
+	if err != nil {
+		return nil, err
+	}
+	tok, err := x.Tokenizer()
 	if err == nil {
-		m.embedders[adapter] = e
+		e := &embedder{model: x}
+		if e.Embedder, err = embed.New(ctx, m.device, x.Model, x.State, embed.Options{Tokenizer: tok, MaxLength: m.options.MaxLength}); err == nil {
+			m.embedders[adapter] = e
+			return e, nil
+		}
 	}
-	return e, err
+	return nil, errors.Join(err, x.Close())
+}
+
+// folder returns the folder of a loaded adapter, or nothing for no adapter. m.mu is held.
+func (m *Model) folder(adapter string) (string, error) {
+	dir, ok := m.adapters[adapter]
+	if !ok && adapter != "" {
+		return "", fmt.Errorf("adapter %q: %w", adapter, lora.ErrNotFound)
+	}
+	return dir, nil
 }
 
 // TokenLogprob is a token of a text and its log-probability, in nats, given those before it.
@@ -67,7 +90,7 @@ func (m *Model) Score(ctx context.Context, text, adapter string) ([]TokenLogprob
 	if err != nil {
 		return nil, err
 	}
-	ids, err := m.tokenizer.Encode(text, true)
+	ids, err := m.texts.Encode(text, true)
 	if err != nil {
 		return nil, fmt.Errorf("lorafuse: %w", err)
 	}
@@ -78,7 +101,7 @@ func (m *Model) Score(ctx context.Context, text, adapter string) ([]TokenLogprob
 			return nil, fmt.Errorf("lorafuse: %w", err)
 		}
 		for _, l := range t.Prompt[min(1, len(t.Prompt)):] {
-			token, _ := m.tokenizer.Decode([]int32{l.ID}, false)
+			token, _ := m.texts.Decode([]int32{l.ID}, false)
 			scores = append(scores, TokenLogprob{l.ID, token, l.Logprob})
 		}
 	}

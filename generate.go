@@ -1,8 +1,10 @@
 package lorafuse
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -10,8 +12,8 @@ import (
 	"github.com/lorafuse/lorafuse/internal/generate"
 	"github.com/lorafuse/lorafuse/internal/generate/constrain"
 	"github.com/lorafuse/lorafuse/internal/generate/sample"
+	"github.com/lorafuse/lorafuse/internal/pretrained"
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
-	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
@@ -42,28 +44,26 @@ type SamplingParams struct {
 	Schema json.RawMessage
 }
 
-const defaultMaxTokens = 256
-
 // Chat generates the answer to a conversation and yields its text piece by piece. Iteration
 // ends after an error; leaving the loop ends the generation.
 func (m *Model) Chat(ctx context.Context, messages []Message, p SamplingParams) iter.Seq2[string, error] {
 	return m.stream(ctx, p, func(e *batching.Engine) ([]int32, error) {
-		template, err := m.templateOf(ctx, e, p.Adapter)
+		texts, err := m.textsOf(ctx, e, p.Adapter)
 		if err != nil {
 			return nil, err
 		}
-		text, err := template.RenderContext(ctx, messages, chat.Options{AddGenerationPrompt: true})
-		if err != nil {
-			return nil, err
+		ids, err := texts.Chat(ctx, messages)
+		if errors.Is(err, chat.ErrNoTemplate) {
+			err = fmt.Errorf("%w; Complete needs none", err)
 		}
-		return m.tokenizer.Encode(text, false) // templates write special tokens themselves
+		return ids, err
 	})
 }
 
 // Complete generates the text that follows a prompt.
 func (m *Model) Complete(ctx context.Context, prompt string, p SamplingParams) (string, error) {
 	var b strings.Builder
-	for text, err := range m.stream(ctx, p, func(*batching.Engine) ([]int32, error) { return m.tokenizer.Encode(prompt, true) }) {
+	for text, err := range m.stream(ctx, p, func(*batching.Engine) ([]int32, error) { return m.texts.Prompt(prompt, true) }) {
 		if err != nil {
 			return b.String(), err
 		}
@@ -72,22 +72,17 @@ func (m *Model) Complete(ctx context.Context, prompt string, p SamplingParams) (
 	return b.String(), nil
 }
 
-// templateOf returns the chat template in the folder of an adapter, or that of the model.
-func (m *Model) templateOf(ctx context.Context, e *batching.Engine, adapter string) (*chat.Template, error) {
-	if adapter != "" && m.options.ChatTemplate == "" {
-		lease, err := e.Adapters().Acquire(ctx, adapter)
-		if err != nil {
-			return nil, err
-		}
-		defer lease.Release()
-		if own := lease.Version().State().Template; own != nil {
-			return own.WithDefaultTokens(m.tokenizer.SpecialTokens()), nil
-		}
+// textsOf returns texts with the chat template in the folder of an adapter, or that of the model.
+func (m *Model) textsOf(ctx context.Context, e *batching.Engine, adapter string) (*pretrained.Texts, error) {
+	if adapter == "" || m.options.ChatTemplate != "" {
+		return m.texts, nil
 	}
-	if m.template == nil {
-		return nil, fmt.Errorf("the model has %w; Complete needs none", chat.ErrNoTemplate)
+	lease, err := e.Adapters().Acquire(ctx, adapter)
+	if err != nil {
+		return nil, err
 	}
-	return m.template, nil
+	defer lease.Release()
+	return m.texts.With(lease.Version().State().Template), nil
 }
 
 // stream generates the continuation of the tokens that prompt returns.
@@ -122,43 +117,20 @@ func (m *Model) stream(ctx context.Context, p SamplingParams, prompt func(*batch
 }
 
 func (m *Model) generateOptions(p SamplingParams) (o generate.GenerateOptions, err error) {
-	o = generate.GenerateOptions{
-		MaxNewTokens: p.MaxTokens, Stop: p.Stop, Decoder: m.tokenizer.NewStream(true), EOS: m.tokenizer.StopTokens(m.model.Config.EOS),
-		Sampler: sample.Sampler{Temperature: p.Temperature, TopK: p.TopK, TopP: p.TopP, MinP: p.MinP, Seed: p.Seed},
-	}
 	if p.MaxTokens < 0 {
 		return o, fmt.Errorf("%w: MaxTokens: found %d, expected 0 or more", ErrOption, p.MaxTokens)
 	}
-	if p.MaxTokens == 0 {
-		o.MaxNewTokens = defaultMaxTokens
-	}
-	if err := o.Sampler.Validate(); err != nil {
+	sampler := sample.Sampler{Temperature: p.Temperature, TopK: p.TopK, TopP: p.TopP, MinP: p.MinP, Seed: p.Seed}
+	if err := sampler.Validate(); err != nil {
 		return o, err
 	}
+	var g *constrain.Grammar
 	if p.Schema != nil {
-		o.Grammar, err = m.grammar(p.Schema)
+		if g, err = constrain.Schema(p.Schema); err != nil {
+			return o, fmt.Errorf("option Schema: %w", err)
+		}
 	}
+	o, err = m.texts.Answer(g, true)
+	o.MaxNewTokens, o.Stop, o.Sampler = cmp.Or(p.MaxTokens, generate.DefaultMaxNewTokens), p.Stop, sampler
 	return o, err
-}
-
-// grammar compiles a JSON Schema for one answer.
-func (m *Model) grammar(schema []byte) (*constrain.Matcher, error) {
-	g, err := constrain.Schema(schema)
-	if err != nil {
-		return nil, fmt.Errorf("option Schema: %w", err)
-	}
-	v, err := m.vocabulary()
-	if err != nil {
-		return nil, err
-	}
-	return g.Matcher(v)
-}
-
-// newVocabulary prepares the tokens of a tokenizer for grammars.
-func newVocabulary(t *tokenizer.Tokenizer) (*constrain.Vocabulary, error) {
-	tokens, err := t.TokenBytes()
-	if err != nil {
-		return nil, err
-	}
-	return constrain.NewVocabulary(tokens)
 }

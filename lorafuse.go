@@ -17,16 +17,13 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	_ "github.com/lorafuse/lorafuse/backend/all" // the devices of this build
-	"github.com/lorafuse/lorafuse/internal/embed"
-	"github.com/lorafuse/lorafuse/internal/generate/constrain"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/model/hub"
+	"github.com/lorafuse/lorafuse/internal/pretrained"
 	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
 	"github.com/lorafuse/lorafuse/internal/serve/service"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/tokenizer"
-	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
 // Errors for errors.Is. Other errors come from the packages underneath.
@@ -67,20 +64,17 @@ type Options struct {
 
 // Model is an open model. Its methods are safe for concurrent use.
 type Model struct {
-	options   Options
-	method    quant.Method
-	device    backend.Device
-	model     *model.Model
-	tokenizer *tokenizer.Tokenizer
-	template  *chat.Template // nil if the model has none
-
-	vocabulary func() (*constrain.Vocabulary, error) // of the tokenizer, prepared by the first grammar
+	options Options
+	method  quant.Method
+	device  backend.Device
+	model   *pretrained.Model
+	texts   *pretrained.Texts
 
 	mu          sync.Mutex
 	closed      bool
 	engine      *batching.Engine
 	adapters    map[string]string // folders, by name
-	embedders   map[string]*embed.Embedder
+	embedders   map[string]*embedder
 	classifiers map[string]*classifier
 	trainers    *trainers
 	services    []*service.Service
@@ -91,7 +85,7 @@ type Model struct {
 // models are downloaded into the cache that all Hugging Face libraries share. Weights are
 // mapped, not read. Close frees the model.
 func Open(ctx context.Context, name string, o Options) (_ *Model, err error) {
-	m := &Model{options: o, adapters: map[string]string{}, embedders: map[string]*embed.Embedder{}, classifiers: map[string]*classifier{}}
+	m := &Model{options: o, adapters: map[string]string{}, embedders: map[string]*embedder{}, classifiers: map[string]*classifier{}}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("lorafuse: open %s: %w", name, errors.Join(err, m.Close()))
@@ -107,17 +101,9 @@ func Open(ctx context.Context, name string, o Options) (_ *Model, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.model, err = model.Open(dir); err != nil {
-		return nil, err
+	if m.model, err = pretrained.Open(dir, pretrained.Options{Quantize: m.method}); err == nil {
+		m.texts, err = m.model.Texts("option ChatTemplate", o.ChatTemplate)
 	}
-	if err := m.model.Quantize(m.method, nil); err != nil {
-		return nil, err
-	}
-	if m.tokenizer, err = tokenizer.Load(dir); err != nil {
-		return nil, err
-	}
-	m.vocabulary = sync.OnceValues(func() (*constrain.Vocabulary, error) { return newVocabulary(m.tokenizer) })
-	m.template, err = chat.Find(o.ChatTemplate, m.tokenizer.SpecialTokens(), dir)
 	return m, err
 }
 
@@ -151,10 +137,10 @@ func (m *Model) Close() error {
 		s.Close()
 	}
 	for _, e := range m.embedders {
-		e.Close()
+		e.close()
 	}
 	for _, c := range m.classifiers {
-		c.close(m)
+		c.close()
 	}
 	if m.trainers != nil {
 		m.trainers.Close()
@@ -200,11 +186,11 @@ func (m *Model) LoadAdapter(ctx context.Context, name, dir string) error {
 	defer m.mu.Unlock()
 	m.adapters[name] = dir
 	if e := m.embedders[name]; e != nil {
-		e.Close()
+		e.close()
 		delete(m.embedders, name)
 	}
 	if old := m.classifiers[name]; old != nil {
-		old.close(m)
+		old.close()
 		delete(m.classifiers, name)
 	}
 	if c != nil {
@@ -218,8 +204,11 @@ func (m *Model) check(name, dir string) error {
 	if err := lora.CheckName(name); err != nil {
 		return err
 	}
-	_, err := lora.LoadState(dir, m.model, m.model.Config.ModelType, m.model.Modules())
-	return err
+	x, err := m.model.Adapt(dir)
+	if err != nil {
+		return err
+	}
+	return x.Close()
 }
 
 // generates reports whether the model predicts tokens.
@@ -236,9 +225,9 @@ func (m *Model) open(ctx context.Context) (*batching.Engine, error) {
 		if err := m.model.CheckTask(model.NextToken); err != nil {
 			return nil, fmt.Errorf("lorafuse: %w", err)
 		}
-		e, err := batching.New(ctx, m.device, m.model, batching.Options{
+		e, err := batching.New(ctx, m.device, m.model.Model, batching.Options{
 			MaxLength: m.options.MaxLength, MaxTexts: m.options.MaxSeqs, OnStep: m.hooks.OnStep,
-			Adapters: lora.RegistryOptions{Root: m.options.AdaptersDir, Find: m.hooks.Find, Tokenizer: m.tokenizer},
+			Adapters: lora.RegistryOptions{Root: m.options.AdaptersDir, Find: m.hooks.Find, Tokenizer: m.texts.Tokenizer},
 		})
 		if err != nil {
 			return nil, fmt.Errorf("lorafuse: %w", err)

@@ -21,6 +21,7 @@ import (
 	"github.com/lorafuse/lorafuse"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
@@ -239,6 +240,9 @@ func TestClassify(t *testing.T) {
 		require.InDelta(t, other[0][0].Score, again[0][0].Score, 2e-3) // the merged weights are rounded
 		_, err = m.Classify(t.Context(), texts, "")
 		require.Error(t, err)
+		_, err = m.Classify(t.Context(), []string{"a", "b\xff"}, "head")
+		require.ErrorIs(t, err, tokenizer.ErrInvalidUTF8)
+		require.ErrorContains(t, err, "text 1")
 		_, err = m.Classify(t.Context(), texts, "nobody")
 		require.ErrorIs(t, err, lora.ErrNotFound)
 	}

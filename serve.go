@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"path/filepath"
 
-	"github.com/lorafuse/lorafuse/internal/embed"
 	"github.com/lorafuse/lorafuse/internal/serve/service"
 	"github.com/lorafuse/lorafuse/internal/serve/traces"
 	"github.com/lorafuse/lorafuse/serve"
@@ -80,7 +79,7 @@ func (m *Model) serve(ctx context.Context, o ServeOptions) (*service.Service, er
 	}
 	so := service.Options{
 		Options: serve.Options{
-			Model: m.model, Name: o.Name, Tokenizer: m.tokenizer, Template: m.template, OneTemplate: m.options.ChatTemplate != "",
+			Model: m.model.Model, Name: o.Name, Tokenizer: m.texts.Tokenizer, Template: m.texts.Template, OneTemplate: m.options.ChatTemplate != "",
 			Keys: o.Keys, AdminKeys: o.AdminKeys, AllowAdapterUpdates: o.AllowAdapterUpdates, SharePrefixCache: o.SharePrefixCache,
 			Origins: o.Origins, Logger: o.Logger, Version: o.Version,
 		},
@@ -101,7 +100,7 @@ func (m *Model) serve(ctx context.Context, o ServeOptions) (*service.Service, er
 		if err != nil {
 			return nil, err
 		}
-		so.Embedder = sharedEmbedder{m, e}
+		so.Embedder = e.Embedder
 	}
 	if o.TraceURL != "" {
 		var err error
@@ -110,24 +109,4 @@ func (m *Model) serve(ctx context.Context, o ServeOptions) (*service.Service, er
 		}
 	}
 	return service.New(so)
-}
-
-// sharedEmbedder is the embedder of a model, which Embed uses too.
-type sharedEmbedder struct {
-	m *Model
-	*embed.Embedder
-}
-
-// Embed implements serve.Embedder.
-func (e sharedEmbedder) Embed(ctx context.Context, texts []string) ([][]float32, error) {
-	e.m.mu.Lock()
-	defer e.m.mu.Unlock()
-	return e.Embedder.Embed(ctx, texts)
-}
-
-// EmbedTokens implements serve.Embedder.
-func (e sharedEmbedder) EmbedTokens(ctx context.Context, rows [][]int32) ([][]float32, error) {
-	e.m.mu.Lock()
-	defer e.m.mu.Unlock()
-	return e.Embedder.EmbedTokens(ctx, rows)
 }

@@ -151,7 +151,7 @@ func (t *Trainer) Close() {
 }
 
 // Encode returns the tokens of a text, including special tokens that the tokenizer adds.
-func (m *Model) Encode(text string) ([]int32, error) { return m.tokenizer.Encode(text, true) }
+func (m *Model) Encode(text string) ([]int32, error) { return m.texts.Encode(text, true) }
 
 // Decode returns the text of tokens, without special ones.
-func (m *Model) Decode(tokens []int32) (string, error) { return m.tokenizer.Decode(tokens, true) }
+func (m *Model) Decode(tokens []int32) (string, error) { return m.texts.Decode(tokens, true) }

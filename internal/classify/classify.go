@@ -33,6 +33,23 @@ type Classifier struct {
 	spec engine.Spec
 }
 
+// DataOptions returns how texts are read for a classifier, with at most maxLength tokens each.
+func DataOptions(c *model.Config, t data.TextTokenizer, maxLength int) data.Options {
+	o := data.Options{
+		Rows: data.LabelledRows, Problem: c.Classes.Means(), Texts: t, Types: c.TokenTypes(), VocabSize: c.VocabSize,
+		MaxLength: min(maxLength, c.MaxLength()), OnTooLong: data.Truncate,
+	}
+	if o.Problem != data.Regression {
+		o.Classes = c.Classes.Names
+	}
+	return o
+}
+
+// For returns the limits of the batches of a loader.
+func For(rows *data.Loader) Options {
+	return Options{MaxTokens: rows.MaxTokens(), MaxDocuments: rows.MaxDocuments()}
+}
+
 const (
 	scoresResult = "scores"
 	lossResult   = "loss"

@@ -1,6 +1,9 @@
 package data
 
-import "fmt"
+import (
+	"context"
+	"fmt"
+)
 
 const (
 	kindLabelled     kind = "text and label"
@@ -62,6 +65,36 @@ func parseLabelled(line []byte, p Problem) (record, error) {
 	}
 	r.label, err = parseLabel(raw, p)
 	return r, err
+}
+
+// Unlabelled tokenizes texts for a classifier. Their labels have no meaning.
+func Unlabelled(ctx context.Context, texts []string, o Options) (*Dataset, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	l := loading{encoder: encoder{o}, set: newDataset()}
+	rows := func(yield func(int, error) bool) {
+		for i := range texts {
+			if !yield(i, nil) {
+				return
+			}
+		}
+	}
+	err = inOrder(ctx, o.Workers, rows, func(i int) (sample, error) {
+		s, err := l.encoder.labelled(record{kind: kindLabelled, texts: texts[i : i+1], label: &label{numbers: []float64{0}}})
+		if err != nil {
+			err = fmt.Errorf("data: text %d: %w", i, err)
+		}
+		return s, err
+	}, func(s sample) error {
+		l.add(s)
+		return nil
+	})
+	if err == nil {
+		l.set.labels, err = convertLabels(l.labels, o)
+	}
+	return l.set, err
 }
 
 // labelled tokenizes a row with a label.

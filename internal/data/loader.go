@@ -278,6 +278,19 @@ func (l *Loader) Fill(b *Batch, step, micro int) error {
 	return nil
 }
 
+// Batches yields the first micro-batch of each step of an epoch. Each is valid until the next.
+func (l *Loader) Batches() iter.Seq2[*Batch, error] {
+	return func(yield func(*Batch, error) bool) {
+		var b Batch
+		for step := range l.steps {
+			err := l.Fill(&b, step, 0)
+			if !yield(&b, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
 // String describes an epoch, for a summary.
 func (l *Loader) String() string {
 	text := fmt.Sprintf("%d rows, %d steps per epoch", l.rows, l.steps)

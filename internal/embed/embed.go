@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph"
@@ -39,6 +40,10 @@ const defaultBatch = 1024
 type Options struct {
 	// Transform computes an embedding from token states. Nil means the one in the model folder.
 	Transform *sentence.Transform
+	// Pooling replaces the modes of the transform unless it is nil. Normalize scales embeddings to
+	// length 1 even if the transform does not.
+	Pooling   []sentence.Mode
+	Normalize bool
 	// Tokenizer tokenizes the texts. Nil means the one in the model folder.
 	Tokenizer *tokenizer.Tokenizer
 	// Prompt is prepended to each text; PromptName selects a prompt of the model. If both are empty, the model's
@@ -53,7 +58,7 @@ type Options struct {
 	Progress func(done, total int)
 }
 
-// Embedder computes embeddings. It is not safe for concurrent use.
+// Embedder computes embeddings. It is safe for concurrent use; texts are embedded one call at a time.
 type Embedder struct {
 	host      *host.Host
 	slot      *engine.Slot
@@ -68,8 +73,9 @@ type Embedder struct {
 	report    func(done, total int)
 
 	alone bool // batches hold texts of one length only, since tables depend on it
-	batch data.Batch
 
+	mu        sync.Mutex // guards the fields below
+	batch     data.Batch
 	truncated int
 }
 
@@ -86,6 +92,16 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.St
 		if e.transform, err = sentence.Read(m.Dir); err != nil {
 			return nil, fmt.Errorf("embed: %w", err)
 		}
+	}
+	if o.Pooling != nil || o.Normalize {
+		own := *e.transform
+		if o.Pooling != nil {
+			own.Pooling = o.Pooling
+		}
+		if o.Normalize && !slices.Contains(own.Steps, sentence.Step{}) {
+			own.Steps = append(slices.Clip(own.Steps), sentence.Step{})
+		}
+		e.transform = &own
 	}
 	if e.tokenizer == nil {
 		if e.tokenizer, err = tokenizer.Load(m.Dir); err != nil {
@@ -150,10 +166,16 @@ func (e *Embedder) Size() int { return e.size }
 func (e *Embedder) MaxLength() int { return e.longest }
 
 // Truncated returns the number of texts truncated so far.
-func (e *Embedder) Truncated() int { return e.truncated }
+func (e *Embedder) Truncated() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.truncated
+}
 
 // Close frees the device memory.
 func (e *Embedder) Close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.host.Close()
 	e.slot.Free()
 }
@@ -162,6 +184,8 @@ func (e *Embedder) Close() {
 // multiplications with different numbers of rows. It fails with ErrText, tokenizer.ErrInvalidUTF8 and errors of the
 // device.
 func (e *Embedder) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	rows := make([][]int32, len(texts))
 	for i, text := range texts {
 		if err := ctx.Err(); err != nil {
@@ -176,11 +200,18 @@ func (e *Embedder) Embed(ctx context.Context, texts []string) ([][]float32, erro
 		}
 		rows[i] = ids
 	}
-	return e.EmbedTokens(ctx, rows)
+	return e.embed(ctx, rows)
 }
 
 // EmbedTokens returns embeddings of tokenized texts, which include special tokens and the prompt. See Embed.
 func (e *Embedder) EmbedTokens(ctx context.Context, rows [][]int32) ([][]float32, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.embed(ctx, rows)
+}
+
+// embed embeds tokenized texts. e.mu is held.
+func (e *Embedder) embed(ctx context.Context, rows [][]int32) ([][]float32, error) {
 	for i, ids := range rows {
 		if err := e.check(ids); err != nil {
 			return nil, fmt.Errorf("embed: text %d: %w", i, err)

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/lorafuse/lorafuse/internal/generate/sample"
 )
 
 // Config holds the sampling settings of a model's generation_config.json. Missing settings are
@@ -22,6 +24,39 @@ type Config struct {
 	MaxNewTokens *int     `json:"max_new_tokens"`
 
 	Ignored []string `json:"-"` // settings that would change the text and are not honoured
+}
+
+// DefaultMaxNewTokens is the length of an answer that neither a caller nor the file limits. That of
+// transformers, 20, is not useful.
+const DefaultMaxNewTokens = 256
+
+// Sampling returns the sampler, and the maximum tokens of an answer, with the settings that are
+// given, or else those of the file, or else the defaults of transformers. Decoding is greedy unless
+// the file has do_sample or a setting of sampling is given, and if a temperature of 0 is given.
+func (c Config) Sampling(given Config) (s sample.Sampler, maxNewTokens int, err error) {
+	s.RepetitionPenalty = first(1, given.Repetition, c.Repetition)
+	asked := given.Temperature != nil || given.TopK != nil || given.TopP != nil || given.MinP != nil
+	if (c.DoSample || asked) && first(1, given.Temperature) != 0 {
+		s.Temperature = first(1, given.Temperature, c.Temperature)
+		s.TopK = first(50, given.TopK, c.TopK)
+		s.TopP = first(1, given.TopP, c.TopP)
+		s.MinP = first(0, given.MinP, c.MinP)
+	}
+	maxNewTokens = first(DefaultMaxNewTokens, given.MaxNewTokens, c.MaxNewTokens)
+	if maxNewTokens < 1 {
+		return s, 0, fmt.Errorf("max_new_tokens: found %d, expected 1 or more", maxNewTokens)
+	}
+	return s, maxNewTokens, s.Validate()
+}
+
+// first returns the first of the values that is set, or else normal.
+func first[T any](normal T, values ...*T) T {
+	for _, v := range values {
+		if v != nil {
+			return *v
+		}
+	}
+	return normal
 }
 
 // neutral are settings of transformers that are not honoured, with the values

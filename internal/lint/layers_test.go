@@ -123,6 +123,7 @@ var layers = map[string]placement{
 	"internal/generate":                {loops, with("internal/generate/sample", "samples tokens", "internal/generate/constrain", "enforces schemas")},
 	"internal/embed":                   {layer: loops},
 	"internal/classify":                {layer: loops},
+	"internal/pretrained":              {loops, with("internal/classify", "opens classifiers", "internal/generate", "makes options", "internal/generate/constrain", "applies grammars")},
 	"internal/merge":                   {layer: loops},
 	"internal/convert":                 {layer: loops},
 	"internal/serve/keys":              {layer: ground},
@@ -240,7 +241,7 @@ var folders = []string{
 	"internal", "safetensors", "tensor", "kernels", "tokenizer",
 	"quant", "weights", "linear", "ir", "data", "inspect", "convert",
 	"backend", "graph", "nn", "model", "sentence", "lora", "merge",
-	"engine", "host", "embed", "classify", "generate", "diffusion",
+	"engine", "host", "embed", "classify", "generate", "pretrained", "diffusion",
 	"train", "serve", "dev", ".", "cmd", "examples",
 }
 

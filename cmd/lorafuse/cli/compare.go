@@ -85,7 +85,7 @@ func (a *app) runCompare(ctx context.Context, m *modelFlags, path string) (*comp
 	if vocab := s.model.Config.VocabSize; g.vocab != vocab {
 		return nil, fmt.Errorf("compare: %s: logits of %d tokens, the model has %d", path, g.vocab, vocab)
 	}
-	scorer, err := generate.NewScorer(s.dev, s.model, s.state, g.length)
+	scorer, err := generate.NewScorer(s.dev, s.model.Model, s.model.State, g.length)
 	if err != nil {
 		return nil, err
 	}

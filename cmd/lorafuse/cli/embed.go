@@ -31,7 +31,6 @@ type embedding struct {
 	input, output string
 	json          bool
 	pooling       []string
-	normalize     bool
 	options       embed.Options
 
 	out      io.Writer // of lines
@@ -86,7 +85,7 @@ of matrix multiplications with other numbers of rows.`,
 	flags.StringVar(&e.options.Prompt, "prompt", "", "text to prepend to each input")
 	flags.StringVar(&e.options.PromptName, "prompt-name", "", "named prompt of the model to prepend to each input, such as query")
 	flags.StringSliceVar(&e.pooling, "pooling", nil, "pooling modes that replace the model's, separated by commas: cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken")
-	flags.BoolVar(&e.normalize, "normalize", false, "scale embeddings to length 1 even if the model does not")
+	flags.BoolVar(&e.options.Normalize, "normalize", false, "scale embeddings to length 1 even if the model does not")
 	flags.IntVar(&e.options.MaxLength, "max-length", 0, "maximum tokens per text, if less than the model's")
 	flags.IntVar(&e.options.BatchTokens, "batch-tokens", 0, "tokens per batch; 0 means 1024")
 	return c
@@ -96,20 +95,24 @@ func (a *app) runEmbed(ctx context.Context, command string, e *embedding) error 
 	if e.options.Prompt != "" && e.options.PromptName != "" {
 		return usagef(command, "found --prompt and --prompt-name, expected one of the two")
 	}
+	for _, name := range e.pooling {
+		mode, err := sentence.ParseMode(name)
+		if err != nil {
+			return fmt.Errorf("--pooling: %w", err)
+		}
+		e.options.Pooling = append(e.options.Pooling, mode)
+	}
 	e.part = vectorPart(e.adapter)
 	s, err := a.open(ctx, &e.modelFlags)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	if e.options.Transform, err = e.transform(s.model.Dir); err != nil {
-		return err
-	}
-	if e.options.Tokenizer, err = s.tokenizer(); err != nil {
+	if e.options.Tokenizer, err = s.model.Tokenizer(); err != nil {
 		return err
 	}
 	e.options.Progress = func(done, total int) { a.steps("embedding", e.texts+done, e.texts+total, e.began) }
-	if e.embedder, err = embed.New(ctx, s.dev, s.model, s.state, e.options); err != nil {
+	if e.embedder, err = embed.New(ctx, s.dev, s.model.Model, s.model.State, e.options); err != nil {
 		return err
 	}
 	defer e.embedder.Close()
@@ -144,28 +147,6 @@ func vectorPart(adapter string) model.Part {
 		return model.AsSaved
 	}
 	return model.Body
-}
-
-// transform returns the transform that the folder configures, with the flags' overrides.
-func (e *embedding) transform(dir string) (*sentence.Transform, error) {
-	t, err := sentence.Read(dir)
-	if err != nil {
-		return nil, err
-	}
-	if e.pooling != nil {
-		t.Pooling = nil
-	}
-	for _, name := range e.pooling {
-		mode, err := sentence.ParseMode(name)
-		if err != nil {
-			return nil, fmt.Errorf("--pooling: %w", err)
-		}
-		t.Pooling = append(t.Pooling, mode)
-	}
-	if e.normalize && !slices.Contains(t.Steps, sentence.Step{}) {
-		t.Steps = append(t.Steps, sentence.Step{})
-	}
-	return t, nil
 }
 
 // write opens the output, calls fill, and closes it.

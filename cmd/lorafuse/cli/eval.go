@@ -41,11 +41,16 @@ type evaluated interface{ text() string }
 
 // evaluation is the output of `eval --json`.
 type evaluation struct {
-	Loss            float64 `json:"loss"`       // nats per token
-	Perplexity      number  `json:"perplexity"` // exp(loss); null if that is infinite
-	Tokens          int     `json:"tokens"`     // that carry loss
-	AllTokens       int     `json:"all_tokens"`
-	Rows            int     `json:"rows"`
+	Loss       float64 `json:"loss"`       // nats per token
+	Perplexity number  `json:"perplexity"` // exp(loss); null if that is infinite
+	Tokens     int     `json:"tokens"`     // that carry loss
+	AllTokens  int     `json:"all_tokens"`
+	Rows       int     `json:"rows"`
+	measurement
+}
+
+// measurement is the end of each output of `eval --json`.
+type measurement struct {
 	Truncated       int     `json:"truncated_rows"`
 	Dropped         int     `json:"dropped_rows"`
 	Seconds         float64 `json:"seconds"`
@@ -138,77 +143,88 @@ func (a *app) runEval(ctx context.Context, f *evalFlags) (evaluated, error) {
 
 // evalLanguage measures the loss of a language model.
 func (a *app) evalLanguage(ctx context.Context, f *evalFlags, s *session) (*evaluation, error) {
-	set, err := a.loadData(ctx, f, s)
+	o := data.Options{TrainOn: f.trainOn, MaxLength: f.length, DocumentSeparator: f.sep, VocabSize: s.model.Config.VocabSize}
+	if f.needsTokenizer() {
+		texts, err := s.model.Texts("--chat-template", f.template)
+		if err != nil {
+			return nil, err
+		}
+		o.Tokenizer = texts.Tokenizer
+		if texts.Template != nil {
+			o.Template = data.Chat(texts.Template)
+		}
+	}
+	set, rows, err := a.loadRows(ctx, f, o)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := data.Sequential(set, f.batch)
-	if err != nil {
-		return nil, err
-	}
-	scorer, err := generate.NewScorer(s.dev, s.model, s.state, rows.MaxTokens())
+	scorer, err := generate.NewScorer(s.dev, s.model.Model, s.model.State, rows.MaxTokens())
 	if err != nil {
 		return nil, err
 	}
 	defer scorer.Close()
 	stats := set.Stats()
-	e := &evaluation{AllTokens: stats.Tokens, Rows: stats.Rows, Truncated: stats.Truncated, Dropped: stats.Dropped}
-	began, sum := time.Now(), 0.0
-	var b data.Batch
-	for step := range rows.StepsPerEpoch() {
-		if err := rows.Fill(&b, step, 0); err != nil {
-			return nil, err
-		}
-		loss, err := scorer.Loss(ctx, &b)
-		if err != nil {
-			return nil, underWay(err)
-		}
-		sum += loss
+	e := &evaluation{AllTokens: stats.Tokens, Rows: stats.Rows}
+	e.Loss, e.measurement, err = a.measure(s, set, rows, func(b *data.Batch) (float64, int, error) {
 		e.Tokens += b.LossTokens
-		a.steps("evaluating", step+1, rows.StepsPerEpoch(), began)
+		loss, err := scorer.Loss(ctx, b)
+		return loss, b.LossTokens, err
+	})
+	if err != nil {
+		return nil, err
 	}
-	a.close()
-	e.Load = a.loaded(s.dev)
 	if limit := s.model.Config.MaxLength(); stats.Longest > limit {
 		a.note("note     rows have up to %d tokens, the model was made for %d", stats.Longest, limit)
 	}
-	e.Loss = sum / float64(max(1, e.Tokens))
-	if math.IsNaN(e.Loss) || math.IsInf(e.Loss, 0) {
-		return nil, fmt.Errorf("eval: the loss is %v: %w", e.Loss, train.ErrNotFinite)
-	}
+	a.noteCut(e.measurement)
 	e.Perplexity = number(math.Exp(e.Loss))
-	e.Seconds = time.Since(began).Seconds()
-	e.TokensPerSecond = float64(e.AllTokens) / e.Seconds
-	a.noteCut(e.Truncated, e.Dropped)
 	return e, nil
 }
 
-// noteCut reports the number of rows that were too long, if any.
-func (a *app) noteCut(truncated, dropped int) {
-	if truncated > 0 || dropped > 0 {
-		a.note("note     %d rows truncated, %d dropped for their length", truncated, dropped)
-	}
-}
-
-// loadData reads and tokenises the files as a training run does.
-func (a *app) loadData(ctx context.Context, f *evalFlags, s *session) (*data.Dataset, error) {
-	o := data.Options{
-		Format: f.format, TrainOn: f.trainOn, MaxLength: f.length,
-		OnTooLong: f.tooLong, DocumentSeparator: f.sep, VocabSize: s.model.Config.VocabSize,
-	}
+// loadRows reads and tokenises the files as a training run does, and divides them into batches.
+func (a *app) loadRows(ctx context.Context, f *evalFlags, o data.Options) (*data.Dataset, *data.Loader, error) {
+	o.Format, o.OnTooLong = f.format, f.tooLong
 	report := a.loading()
 	o.Progress = func(p data.Progress) { report("reading data", p.Bytes, p.Size) }
-	if f.needsTokenizer() {
-		t, template, err := s.texts(f.template)
-		if err != nil {
-			return nil, err
-		}
-		o.Tokenizer = t
-		if template != nil {
-			o.Template = data.Chat(template)
-		}
+	set, err := data.Load(ctx, f.files, o)
+	if err != nil {
+		return nil, nil, err
 	}
-	return data.Load(ctx, f.files, o)
+	rows, err := data.Sequential(set, f.batch)
+	return set, rows, err
+}
+
+// measure returns the mean loss. score returns the sum of the losses of a batch, and their number.
+func (a *app) measure(s *session, set *data.Dataset, rows *data.Loader, score func(*data.Batch) (float64, int, error)) (loss float64, m measurement, err error) {
+	began, count, step := time.Now(), 0, 0
+	for b, err := range rows.Batches() {
+		if err != nil {
+			return 0, m, err
+		}
+		sum, n, err := score(b)
+		if err != nil {
+			return 0, m, underWay(err)
+		}
+		loss, count, step = loss+sum, count+n, step+1
+		a.steps("evaluating", step, rows.StepsPerEpoch(), began)
+	}
+	a.close()
+	m.Load = a.loaded(s.dev)
+	if loss /= float64(max(1, count)); math.IsNaN(loss) || math.IsInf(loss, 0) {
+		return 0, m, fmt.Errorf("eval: the loss is %v: %w", loss, train.ErrNotFinite)
+	}
+	stats := set.Stats()
+	m.Truncated, m.Dropped = stats.Truncated, stats.Dropped
+	m.Seconds = time.Since(began).Seconds()
+	m.TokensPerSecond = float64(stats.Tokens) / m.Seconds
+	return loss, m, nil
+}
+
+// noteCut reports the number of rows that were too long, if any.
+func (a *app) noteCut(m measurement) {
+	if m.Truncated > 0 || m.Dropped > 0 {
+		a.note("note     %d rows truncated, %d dropped for their length", m.Truncated, m.Dropped)
+	}
 }
 
 // needsTokenizer reports whether any file holds text.

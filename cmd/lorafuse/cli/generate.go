@@ -4,15 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/generate/constrain"
 	"github.com/lorafuse/lorafuse/internal/generate/sample"
-	"github.com/lorafuse/lorafuse/tokenizer"
-	"github.com/lorafuse/lorafuse/tokenizer/chat"
+	"github.com/lorafuse/lorafuse/internal/pretrained"
 )
 
 // generateFlags holds the flags of `generate`.
@@ -140,21 +141,21 @@ func (f *generateFlags) check(command string) error {
 type writer struct {
 	app       *app
 	flags     *generateFlags
-	tokenizer *tokenizer.Tokenizer
-	template  *chat.Template      // nil if the model has none
+	session   *session
+	model     *pretrained.Model // of the session, with the current adapter
+	texts     *pretrained.Texts
 	generator *generate.Generator // nil with --prompts
 	sampler   sample.Sampler
 	newTokens int
 	load      *backend.LoadStats
-	session   *session
-	shape     *shape // nil: answers are free
+	grammar   *constrain.Grammar // nil: answers are free
 }
 
 func (a *app) runGenerate(ctx context.Context, f *generateFlags) error {
 	if !f.given("prompt") && f.chat == "" && f.prompts == "" && !f.interactive && a.in.terminal() {
 		return usagef("lorafuse generate", "nothing to continue: --prompt, --chat, --prompts, --interactive, or a text on standard input")
 	}
-	grammar, err := f.grammar()
+	grammar, err := f.jsonGrammar()
 	if err != nil {
 		return err
 	}
@@ -163,11 +164,8 @@ func (a *app) runGenerate(ctx context.Context, f *generateFlags) error {
 		return err
 	}
 	defer s.close()
-	w := &writer{app: a, flags: f, session: s}
-	if w.tokenizer, w.template, err = s.texts(f.template); err != nil {
-		return err
-	}
-	if w.shape, err = newShape(grammar, w.tokenizer); err != nil {
+	w := &writer{app: a, flags: f, session: s, model: s.model, grammar: grammar}
+	if w.texts, err = s.model.Texts("--chat-template", f.template); err != nil {
 		return err
 	}
 	if err := w.settle(s.model.Dir); err != nil {
@@ -177,7 +175,7 @@ func (a *app) runGenerate(ctx context.Context, f *generateFlags) error {
 		err = w.answerAll(ctx)
 		return errors.Join(err, s.profile.finish())
 	}
-	if w.generator, err = generate.New(ctx, s.dev, s.model, s.state, generate.Options{}); err != nil {
+	if w.generator, err = generate.New(ctx, s.dev, s.model.Model, s.model.State, generate.Options{}); err != nil {
 		return err
 	}
 	defer w.generator.Close()
@@ -246,18 +244,68 @@ func (w *writer) generate(ctx context.Context, ids []int32, each func(generate.T
 // options returns the generation options of a prompt. sequence is the index of the prompt in a run; it gives each
 // prompt its own random numbers.
 func (w *writer) options(sequence uint64) (o generate.GenerateOptions, err error) {
-	o = generate.GenerateOptions{
-		MaxNewTokens: w.newTokens, Sampler: w.sampler, Stop: w.flags.stop,
-		Decoder: w.tokenizer.NewStream(!w.flags.raw), EOS: w.tokenizer.StopTokens(w.session.model.Config.EOS),
+	if o, err = w.texts.Answer(w.grammar, !w.flags.raw); err != nil {
+		return o, fmt.Errorf("generate: %w", err)
 	}
+	o.MaxNewTokens, o.Stop, o.Sampler = w.newTokens, w.flags.stop, w.sampler
 	o.Sampler.Sequence = sequence
-	o.Grammar, err = w.shape.matcher()
-	return o, err
+	return o, nil
+}
+
+// settle sets how tokens are chosen, from the flags and the file of the model in dir.
+func (w *writer) settle(dir string) error {
+	g, err := generate.ReadConfig(dir)
+	if err != nil {
+		return fmt.Errorf("generate: %w", err)
+	}
+	for _, s := range g.Ignored {
+		w.app.note("note     generation_config.json: %s is not honoured", s)
+	}
+	f := w.flags
+	if f.given("repetition-penalty") && f.repetition <= 0 {
+		return fmt.Errorf("generate: --repetition-penalty: found %v, expected more than 0", f.repetition)
+	}
+	w.sampler, w.newTokens, err = g.Sampling(generate.Config{
+		Temperature: given(f, "temperature", &f.temperature), TopK: given(f, "top-k", &f.topK), TopP: given(f, "top-p", &f.topP), MinP: given(f, "min-p", &f.minP),
+		Repetition: given(f, "repetition-penalty", &f.repetition), MaxNewTokens: given(f, "max-new-tokens", &f.newTokens),
+	})
+	w.sampler.Seed = f.seed
+	if err != nil {
+		return fmt.Errorf("generate: %w", err)
+	}
+	return nil
+}
+
+// given returns the value of a flag, or nil if the flag is not given.
+func given[T any](f *generateFlags, name string, value *T) *T {
+	if f.given(name) {
+		return value
+	}
+	return nil
+}
+
+// jsonGrammar returns the grammar that the flags require of answers, or nil.
+func (f *generateFlags) jsonGrammar() (*constrain.Grammar, error) {
+	switch {
+	case f.jsonObject:
+		return constrain.JSON(), nil
+	case f.schema == "":
+		return nil, nil
+	}
+	raw, err := os.ReadFile(f.schema)
+	if err != nil {
+		return nil, fmt.Errorf("generate: --schema: %w", err)
+	}
+	g, err := constrain.Schema(raw)
+	if err != nil {
+		return nil, fmt.Errorf("generate: --schema %s: %w", f.schema, err)
+	}
+	return g, nil
 }
 
 // noteCut reports an answer that was cut off before it matched its grammar.
 func (w *writer) noteCut(r generate.Result) {
-	if w.shape != nil && r.Finish == generate.FinishLength {
+	if w.grammar != nil && r.Finish == generate.FinishLength {
 		w.app.note("note     the answer is not whole: it ended at %d tokens (--max-new-tokens)", len(r.IDs))
 	}
 }

@@ -9,19 +9,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
 // converse answers line by line, with the whole conversation as context. The KV cache holds the conversation, so only
 // new tokens are prefilled.
 func (w *writer) converse(ctx context.Context) error {
-	if w.template == nil {
-		_, err := w.chatPrompt(conversation{})
+	if w.texts.Template == nil {
+		_, err := w.chatPrompt(nil)
 		return err
 	}
 	lines, prompt := bufio.NewReader(w.app.in), w.app.in.terminal()
-	var c conversation
+	var messages []chat.Message
 	for {
 		if prompt {
 			fmt.Fprint(w.app.err, "> ")
@@ -50,12 +49,12 @@ func (w *writer) converse(ctx context.Context) error {
 		case "/exit":
 			return nil
 		case "/new":
-			c.Messages = nil
+			messages = nil
 			continue
 		default:
-			c.Messages = append(c.Messages, chat.Message{Role: "user", Content: text})
+			messages = append(messages, chat.Message{Role: "user", Content: text})
 		}
-		ids, err := w.chatPrompt(c)
+		ids, err := w.chatPrompt(messages)
 		if err != nil {
 			return err
 		}
@@ -63,39 +62,29 @@ func (w *writer) converse(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		c.Messages = append(c.Messages, chat.Message{Role: "assistant", Content: r.Text})
+		messages = append(messages, chat.Message{Role: "assistant", Content: r.Text})
 	}
 }
 
-// setAdapter switches to the adapter in a folder, or to none.
+// setAdapter switches to the adapter in a folder, with its tokenizer and chat template, or to none.
 func (w *writer) setAdapter(ctx context.Context, dir string) error {
-	s := w.session
-	var adapter *lora.Adapter
-	var state *lora.State
-	if dir != "" {
-		a, p, err := w.app.openAdapter(dir, s.model)
-		if err != nil {
-			return err
-		}
-		adapter = a
-		if state, err = p.StateOf(a, s.model); err != nil {
-			a.Close()
-			return err
-		}
-		state.KeepTypes(a)
-	}
-	began := time.Now()
-	if err := w.generator.SetAdapter(ctx, state); err != nil {
-		if adapter != nil {
-			adapter.Close()
-		}
+	next, err := w.session.model.Adapt(dir)
+	if err != nil {
 		return err
 	}
-	if s.adapter != nil {
-		s.adapter.Close()
+	texts, err := next.Texts("--chat-template", w.flags.template)
+	began := time.Now()
+	if err == nil {
+		err = w.generator.SetAdapter(ctx, next.State)
 	}
-	s.adapter, s.state = adapter, state
-	if adapter == nil {
+	if err != nil {
+		return errors.Join(err, next.Close())
+	}
+	if w.model != w.session.model {
+		w.model.Close()
+	}
+	w.model, w.texts = next, texts
+	if dir == "" {
 		dir = "none"
 	}
 	w.app.note("adapter  %s, in %s", dir, seconds(time.Since(began)))

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ func (w *writer) singlePrompt() ([]int32, error) {
 		if err != nil {
 			return nil, err
 		}
-		return w.chatPrompt(c)
+		return w.chatPrompt(c.Messages, c.Tools...)
 	}
 	text := f.prompt
 	if !f.given("prompt") {
@@ -45,42 +46,29 @@ func (w *writer) singlePrompt() ([]int32, error) {
 // a chat.
 func (w *writer) textPrompt(text string) ([]int32, error) {
 	if w.flags.system != "" {
-		return w.chatPrompt(conversation{Messages: []chat.Message{{Role: "user", Content: text}}})
+		return w.chatPrompt([]chat.Message{{Role: "user", Content: text}})
 	}
-	ids, err := w.tokenizer.Encode(text, !w.flags.raw)
+	ids, err := w.texts.Prompt(text, !w.flags.raw)
 	if err != nil {
-		return nil, fmt.Errorf("generate: prompt: %w", err)
-	}
-	if len(ids) == 0 {
-		return nil, errors.New("generate: the prompt is empty, and this model has no token that begins a text")
+		return nil, fmt.Errorf("generate: %w", err)
 	}
 	return ids, nil
 }
 
-// chatPrompt renders a conversation up to the beginning of the next answer.
-// Templates write all special tokens themselves.
-func (w *writer) chatPrompt(c conversation) ([]int32, error) {
-	if w.template == nil {
-		return nil, fmt.Errorf("generate: the model has %w; --chat-template gives one, --prompt needs none", chat.ErrNoTemplate)
-	}
-	messages := c.Messages
+// chatPrompt returns the token IDs of a conversation up to the beginning of the next answer.
+func (w *writer) chatPrompt(messages []chat.Message, tools ...json.RawMessage) ([]int32, error) {
 	if s := w.flags.system; s != "" && (len(messages) == 0 || messages[0].Role != "system") {
 		messages = append([]chat.Message{{Role: "system", Content: s}}, messages...)
 	}
-	o := chat.Options{AddGenerationPrompt: true}
-	for _, t := range c.Tools {
-		o.Tools = append(o.Tools, t)
+	var list []any
+	for _, t := range tools {
+		list = append(list, t)
 	}
-	text, err := w.template.Render(messages, o)
-	if err != nil {
+	ids, err := w.texts.Chat(context.Background(), messages, list...)
+	if errors.Is(err, chat.ErrNoTemplate) {
+		return nil, fmt.Errorf("generate: %w; --chat-template gives one, --prompt needs none", err)
+	} else if err != nil {
 		return nil, fmt.Errorf("generate: %w", err)
-	}
-	ids, err := w.tokenizer.Encode(text, false)
-	if err != nil {
-		return nil, fmt.Errorf("generate: chat: %w", err)
-	}
-	if len(ids) == 0 {
-		return nil, errors.New("generate: the chat template makes nothing of these messages")
 	}
 	return ids, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/generate"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
+	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
 // This file answers the lines of --prompts, many at the same time.
@@ -65,7 +66,7 @@ type asked struct {
 // answerAll answers the lines of --prompts independently of each other and writes the answers in order. It stops at
 // the first error, after the answers to the lines before.
 func (w *writer) answerAll(ctx context.Context) error {
-	if err := w.session.model.CheckTask(model.NextToken); err != nil {
+	if err := w.model.CheckTask(model.NextToken); err != nil {
 		return fmt.Errorf("generate: %w", err)
 	}
 	var in io.Reader = w.app.in
@@ -156,7 +157,7 @@ func (a *answering) prepare(t *task, text []byte) (err error) {
 	if t.options, err = a.options(a.prompts); err != nil {
 		return err
 	}
-	c := a.session.model.Config
+	c := a.model.Config
 	_, err = generate.NewAnswer(c.VocabSize, c.EOS, c.MaxLength()-len(t.ids), t.ids, t.options)
 	return err
 }
@@ -169,25 +170,25 @@ func (w *writer) promptOf(l asked) ([]int32, error) {
 	case l.Prompt != nil:
 		return w.textPrompt(*l.Prompt)
 	case l.Messages != nil:
-		c := conversation{Tools: l.Tools}
-		if err := json.Unmarshal(l.Messages, &c.Messages); err != nil {
+		var messages []chat.Message
+		if err := json.Unmarshal(l.Messages, &messages); err != nil {
 			return nil, fmt.Errorf("messages: %w", err)
 		}
-		return w.chatPrompt(c)
+		return w.chatPrompt(messages, l.Tools...)
 	}
 	return nil, errors.New(`found neither prompt nor messages, expected {"prompt": "..."} or {"messages": [...]}`)
 }
 
 // needs returns the number of tokens of a prompt and its answer.
 func (a *answering) needs(t *task) int {
-	return len(t.ids) + min(a.newTokens, a.session.model.Config.MaxLength()-len(t.ids))
+	return len(t.ids) + min(a.newTokens, a.model.Config.MaxLength()-len(t.ids))
 }
 
 // begin lets the engine answer a prompt.
 func (a *answering) begin(ctx context.Context, t *task) {
 	a.pending = append(a.pending, t)
 	r := batching.Request{Prompt: t.ids, Answers: []generate.GenerateOptions{t.options}}
-	if a.session.adapter != nil {
+	if a.model.Adapter != nil {
 		r.Adapter = adapterName
 	}
 	tokens := a.engine.Submit(ctx, r)
@@ -240,8 +241,8 @@ func (a *answering) write(out *bufio.Writer) error {
 func (a *answering) reopen(ctx context.Context, tokens int) error {
 	first := a.engine == nil
 	a.close()
-	room := min(max(shortestRoom, 1<<bits.Len(uint(tokens-1))), a.session.model.Config.MaxLength())
-	e, err := batching.New(ctx, a.session.dev, a.session.model, batching.Options{MaxLength: room, MaxTexts: textsAtOnce, FixedAdapters: true})
+	room := min(max(shortestRoom, 1<<bits.Len(uint(tokens-1))), a.model.Config.MaxLength())
+	e, err := batching.New(ctx, a.session.dev, a.model.Model, batching.Options{MaxLength: room, MaxTexts: textsAtOnce, FixedAdapters: true})
 	if err != nil {
 		return err
 	}
@@ -249,8 +250,8 @@ func (a *answering) reopen(ctx context.Context, tokens int) error {
 	if first {
 		a.app.loaded(a.session.dev)
 	}
-	if a.session.adapter != nil {
-		_, err = e.Adapters().Add(ctx, adapterName, a.session.adapter)
+	if a.model.Adapter != nil {
+		_, err = e.Adapters().Add(ctx, adapterName, a.model.Adapter)
 	}
 	return err
 }

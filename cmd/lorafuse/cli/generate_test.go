@@ -102,6 +102,19 @@ func TestGenerateChatAdapters(t *testing.T) {
 	assert.NotEqual(t, ExitOK, r.status)
 	assert.Contains(t, r.stderr, "/no/such/adapter")
 	assert.Empty(t, r.stdout)
+
+	l := newLab(t)
+	m, own := l.model(), l.adapter()
+	template, err := os.ReadFile(chatTemplateFile)
+	require.NoError(t, err)
+	l.file("model/chat_template.jinja", string(template))
+	l.file("adapter/chat_template.jinja", "the quick {{ messages[0].content }}")
+	args = []string{"generate", "--model", m, "-n", "6", "-i"}
+	adapted = alone("--adapter", own)
+	r = command(t, "hello\n/new\n/adapter "+own+"\nhello\n/new\n/adapter\nhello\n", args...)
+	require.Equal(t, ExitOK, r.status, r.stderr)
+	assert.Equal(t, plain+adapted+plain, r.stdout, "with the template of the adapter")
+	assert.NotEqual(t, adapted, alone("--adapter", llamaLoRA))
 }
 
 // TestGenerateChat: an interactive chat renders what was said before, and a

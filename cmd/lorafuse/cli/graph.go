@@ -108,9 +108,9 @@ func (a *app) dumpModel(ctx context.Context, f *dumpFlags) (*dump, error) {
 		return nil, err
 	}
 	defer s.close()
-	h := host.Open(s.dev, s.model)
+	h := host.Open(s.dev, s.model.Model)
 	defer h.Close()
-	slot, err := h.NewSlot(s.state)
+	slot, err := h.NewSlot(s.model.State)
 	if err != nil {
 		return nil, err
 	}

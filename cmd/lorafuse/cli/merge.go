@@ -11,6 +11,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/internal/merge"
+	"github.com/lorafuse/lorafuse/internal/pretrained"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -99,7 +100,7 @@ func (a *app) runMerge(ctx context.Context, f *mergeFlags) (*mergeResult, error)
 		return nil, err
 	}
 	defer m.Close()
-	adapter, plan, err := a.openAdapter(f.adapter, m)
+	adapter, plan, err := pretrained.OpenAdapter(f.adapter, m, a.modelOptions(&f.modelFlags))
 	if err != nil {
 		return nil, err
 	}

@@ -17,14 +17,13 @@ import (
 	"github.com/lorafuse/lorafuse/internal/generate"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/model/hub"
+	"github.com/lorafuse/lorafuse/internal/pretrained"
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
 	assembly "github.com/lorafuse/lorafuse/internal/serve/service"
 	"github.com/lorafuse/lorafuse/internal/serve/traces"
 	"github.com/lorafuse/lorafuse/internal/serve/tuning"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/serve"
-	"github.com/lorafuse/lorafuse/tokenizer"
-	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
 // service is the model that a server offers, and its API.
@@ -84,12 +83,14 @@ func (a *app) openService(ctx context.Context, f *serveFlags, setup served, log 
 			s.close()
 		}
 	}()
-	o.Model = s.session.model
+	o.Model = s.session.model.Model
 	if text {
-		if err = s.readTexts(f, &o); err == nil {
+		var texts *pretrained.Texts
+		if texts, err = s.session.model.Texts("--chat-template", f.template); err == nil {
+			o.Tokenizer, o.Template = texts.Tokenizer, texts.Template
 			err = a.openEngine(ctx, f, setup, s, &o)
 		}
-	} else if s.embedder, err = embed.New(ctx, s.session.dev, s.session.model, nil, embed.Options{}); err == nil {
+	} else if s.embedder, err = embed.New(ctx, s.session.dev, s.session.model.Model, nil, embed.Options{}); err == nil {
 		o.Embedder, s.maxLength = s.embedder, s.embedder.MaxLength()
 	}
 	if err != nil {
@@ -114,21 +115,10 @@ func (f *serveFlags) options(name string, setup served, log *slog.Logger) assemb
 	}
 }
 
-// readTexts reads the tokenizer and the chat template.
-func (s *service) readTexts(f *serveFlags, o *assembly.Options) (err error) {
-	if o.Tokenizer, err = tokenizer.Load(o.Model.Dir); err != nil {
-		return err
-	}
-	if o.Template, err = chat.Find(f.template, o.Tokenizer.SpecialTokens(), o.Model.Dir); err != nil {
-		return fmt.Errorf("--chat-template: %w", err)
-	}
-	return nil
-}
-
 // openEngine opens the engine and loads adapters.
 func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *service, o *assembly.Options) (err error) {
 	o.Hooks = &assembly.Hooks{}
-	s.engine, err = batching.New(ctx, s.session.dev, s.session.model, batching.Options{
+	s.engine, err = batching.New(ctx, s.session.dev, s.session.model.Model, batching.Options{
 		MaxLength: f.maxLength, MaxTexts: f.texts, MaxBatchTokens: f.batchTokens, CacheTokens: f.cacheTokens, MaxQueue: f.queue,
 		Adapters:   lora.RegistryOptions{Root: f.adaptersDir, Find: o.Hooks.Find, Tokenizer: o.Tokenizer, HostBytes: setup.hostBytes, MaxResident: f.resident},
 		TrainShare: f.trainShare, OnStep: o.Hooks.OnStep,

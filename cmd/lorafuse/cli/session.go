@@ -4,19 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/internal/classify"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/model/hub"
+	"github.com/lorafuse/lorafuse/internal/pretrained"
 	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/internal/weights"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/tokenizer"
-	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
 // modelFlags name a model, its adapter and the machine that runs them.
@@ -68,13 +65,11 @@ func (f *modelFlags) quantizeFlag(c *cobra.Command) {
 	choose(c.Flags(), &f.quantize, "quantize", string(quant.None), quant.Methods(), "quantize linear layers on load: none, int8 (8.5 bits per weight), nf4 (4.5) or fp8 (8)")
 }
 
-// session is an open model, with its adapter and, if requested, a device.
+// session is an open model on a device.
 type session struct {
-	model   *model.Model
-	state   *lora.State // nil without an adapter
+	model   *pretrained.Model
 	dev     backend.Device
-	adapter *lora.Adapter // holds the memory that state points into
-	profile *profiler     // nil if none is asked for
+	profile *profiler // nil if none is asked for
 }
 
 // open opens the model and the adapter of the flags. It opens the device first, since a missing device is cheap to detect.
@@ -93,26 +88,16 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 	if s.dev, err = a.openDevice(f, o); err != nil {
 		return nil, err
 	}
-	if s.model, err = a.openModel(ctx, f); err != nil {
-		return nil, err
+	dir, err := a.find(ctx, f)
+	if err == nil {
+		s.model, err = pretrained.Open(dir, a.modelOptions(f))
 	}
-	if err = s.model.Quantize(f.quantize, a.quantizing()); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	for _, line := range s.model.Quantization().Lines() {
 		a.note("%s", line)
 	}
-	if f.adapter == "" {
-		return s, nil
-	}
-	var p *lora.Placement
-	if s.adapter, p, err = a.openAdapter(f.adapter, s.model); err != nil {
-		return nil, err
-	}
-	if s.state, err = p.StateOf(s.adapter, s.model); err != nil {
-		return s, err
-	}
-	s.state.KeepTypes(s.adapter)
 	return s, nil
 }
 
@@ -169,45 +154,36 @@ func (a *app) quantizing() func(done, total int64) {
 	}
 }
 
+// modelOptions returns the options of the flags for a model.
+func (a *app) modelOptions(f *modelFlags) pretrained.Options {
+	return pretrained.Options{Adapter: f.adapter, Part: f.part, Quantize: f.quantize, Quantizing: a.quantizing(), Note: func(text string) { a.note("note     %s", text) }}
+}
+
 // openModel finds, downloads and maps the model.
 func (a *app) openModel(ctx context.Context, f *modelFlags) (*model.Model, error) {
-	dir, err := a.resolve(ctx, f.command, f.model, hub.Options{})
+	dir, err := a.find(ctx, f)
 	if err != nil {
 		return nil, err
 	}
-	m, err := f.openPart(dir)
-	if err == nil {
-		a.noteSource(m.Source)
-		a.noteUnread(m)
-	}
-	return m, err
+	return pretrained.OpenModel(dir, a.modelOptions(f))
 }
 
-// openPart opens the part of the model in dir that the adapter applies to.
-func (f *modelFlags) openPart(dir string) (*model.Model, error) {
-	if f.adapter != "" {
-		c, err := lora.ReadConfig(f.adapter)
-		if err == nil && c.IsClassifier() && !f.classifies {
-			return nil, fmt.Errorf("%s: adapter %s is one of a classifier (task_type %s), which lorafuse eval runs and lorafuse merge puts into its model", f.command, f.adapter, lora.SequenceClassification)
-		}
-		if err == nil && c.IsClassifier() {
-			return classify.OpenModel(dir, f.adapter)
-		}
+// find returns the folder of the model. It refuses an adapter of a classifier unless the command supports classifiers.
+func (a *app) find(ctx context.Context, f *modelFlags) (string, error) {
+	dir, err := a.resolve(ctx, f.command, f.model, hub.Options{})
+	if err != nil || f.adapter == "" || f.classifies {
+		return dir, err
 	}
-	return model.OpenAs(dir, f.part) // loading the adapter reports its errors
+	if c, err := lora.ReadConfig(f.adapter); err == nil && c.IsClassifier() { // opening it reports errors
+		return "", fmt.Errorf("%s: adapter %s is one of a classifier (task_type %s), which lorafuse eval runs and lorafuse merge puts into its model", f.command, f.adapter, lora.SequenceClassification)
+	}
+	return dir, nil
 }
 
 // noteSource reports the source of the weights if it is not the requested one.
 func (a *app) noteSource(s weights.Source) {
 	if s.Why != "" {
 		a.note("note     reading %s: %s", s.Path, s.Why)
-	}
-}
-
-// noteUnread reports tensors of the checkpoint that the model does not read.
-func (a *app) noteUnread(m *model.Model) {
-	if line := m.UnreadLine(); line != "" {
-		a.note("note     %s", line)
 	}
 }
 
@@ -227,52 +203,6 @@ func noModel(command string) error {
 	return usagef(command, "--model is missing: the folder of a Hugging Face checkpoint, or owner/name on the hub")
 }
 
-// openAdapter loads an adapter and accounts for every tensor of it: an adapter
-// that does not fit, or does nothing, is an error.
-func (a *app) openAdapter(dir string, m *model.Model) (*lora.Adapter, *lora.Placement, error) {
-	adapter, err := lora.Load(dir)
-	if err != nil {
-		return nil, nil, err
-	}
-	a.noteSource(adapter.Source)
-	p, r, err := adapter.Place(lora.ModelOf(m.Config.ModelType, m.Modules()), m.Fresh(), lora.CheckOptions{})
-	if err != nil {
-		adapter.Close()
-		return nil, nil, err
-	}
-	for _, w := range r.Warnings {
-		a.note("note     adapter %s: %s", dir, w)
-	}
-	return adapter, p, nil
-}
-
-// texts returns the tokenizer and the chat template in file. Files in the adapter's folder take precedence over
-// the model's.
-func (s *session) texts(file string) (*tokenizer.Tokenizer, *chat.Template, error) {
-	t, err := s.tokenizer()
-	if err != nil {
-		return nil, nil, err
-	}
-	dirs := []string{s.model.Dir}
-	if s.adapter != nil {
-		dirs = []string{s.adapter.Dir, s.model.Dir}
-	}
-	template, err := chat.Find(file, t.SpecialTokens(), dirs...)
-	if err != nil && file != "" {
-		err = fmt.Errorf("--chat-template: %w", err)
-	}
-	return t, template, err
-}
-
-// tokenizer returns the tokenizer of the adapter or, if it has none, of the model.
-func (s *session) tokenizer() (*tokenizer.Tokenizer, error) {
-	dir := ""
-	if s.adapter != nil {
-		dir = s.adapter.Dir
-	}
-	return tokenizer.LoadAdapted(dir, s.model.Dir, s.model.Config.VocabSize)
-}
-
 func (s *session) close() {
 	s.profile.abort()
 	if s.model != nil {
@@ -281,8 +211,4 @@ func (s *session) close() {
 	if s.dev != nil {
 		s.dev.Close()
 	}
-	if s.adapter != nil {
-		s.adapter.Close()
-	}
-	runtime.KeepAlive(s.adapter)
 }
