@@ -39,10 +39,10 @@ type Options struct {
 // have returned.
 func Each(ctx context.Context, lengths []int64, o Options, start func() func(Chunk) error) error {
 	d := dealer{lengths: lengths, size: o.Size}
-	progress := progress{report: o.Progress}
+	progress := Progress{Report: o.Progress}
 	count := int64(0)
 	for _, n := range lengths {
-		progress.total += n
+		progress.Total += n
 		count += Count(n, o.Size)
 	}
 	threads := o.Threads
@@ -66,7 +66,7 @@ func Each(ctx context.Context, lengths []int64, o Options, start func() func(Chu
 					failed.Store(true)
 					return
 				}
-				progress.add(p.Length)
+				progress.Add(p.Length)
 			}
 		})
 	}
@@ -104,19 +104,22 @@ func (d *dealer) deal() (Chunk, bool) {
 	return Chunk{}, false
 }
 
-// progress adds up the bytes done.
-type progress struct {
-	mu          sync.Mutex
-	done, total int64
-	report      func(done, total int64)
+// Progress adds up the bytes done by concurrent goroutines.
+type Progress struct {
+	Total  int64                   // set before the first Add
+	Report func(done, total int64) // called sequentially; may be nil
+
+	mu   sync.Mutex
+	done int64
 }
 
-func (p *progress) add(n int64) {
-	if p.report == nil {
+// Add reports n more bytes as done.
+func (p *Progress) Add(n int64) {
+	if p.Report == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.done += n
-	p.report(p.done, p.total)
+	p.Report(p.done, p.Total)
 }

@@ -3,7 +3,6 @@ package data
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
 	"math/bits"
 	"slices"
 )
@@ -34,19 +33,6 @@ type Stats struct {
 	Truncated  int // rows cut to max_length
 	Dropped    int // rows dropped because they exceed max_length
 	Empty      int // texts dropped because they have nothing to predict
-}
-
-// NewDataset returns a dataset of rows, in order. The error names a row whose labels are neither its ids nor Ignore.
-func NewDataset(rows []Row) (*Dataset, error) {
-	d := newDataset()
-	for i, row := range rows {
-		spans, err := labelSpans(row)
-		if err != nil {
-			return nil, at(fmt.Sprintf("row %d", i), 0, err)
-		}
-		d.append(row.IDs, spans)
-	}
-	return d, nil
 }
 
 func newDataset() *Dataset { return &Dataset{starts: []int{0}, texts: 1} }

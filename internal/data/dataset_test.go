@@ -1,12 +1,26 @@
 package data
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
+
+// NewDataset returns a dataset of rows, in order. The error names a row whose labels are neither its ids nor Ignore.
+func NewDataset(rows []Row) (*Dataset, error) {
+	d := newDataset()
+	for i, row := range rows {
+		spans, err := labelSpans(row)
+		if err != nil {
+			return nil, at(fmt.Sprintf("row %d", i), 0, err)
+		}
+		d.append(row.IDs, spans)
+	}
+	return d, nil
+}
 
 func TestNewDataset(t *testing.T) {
 	rows := []Row{

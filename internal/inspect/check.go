@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/lorafuse/lorafuse/internal/chunks"
 	"github.com/lorafuse/lorafuse/internal/weights"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
@@ -55,9 +56,9 @@ func Check(ctx context.Context, s *weights.Set, o Options) (*Report, error) {
 	}
 	paths, names := filesOf(s)
 	r := &Report{Files: make([]Digest, len(paths)), Problems: s.Disagreements()}
-	both := &joint{report: o.Progress}
+	both := &chunks.Progress{Report: o.Progress}
 	for _, v := range views {
-		both.total += int64(v.Len())
+		both.Total += int64(v.Len())
 	}
 	for i, path := range paths {
 		info, err := os.Stat(path)
@@ -65,7 +66,7 @@ func Check(ctx context.Context, s *weights.Set, o Options) (*Report, error) {
 			return nil, fmt.Errorf("inspect: %w", err)
 		}
 		r.Files[i] = Digest{Name: names[i], Bytes: info.Size()}
-		both.total += info.Size()
+		both.Total += info.Size()
 	}
 	// One goroutine reads a file sequentially; at about the same time the
 	// others find its bytes in memory.
@@ -75,7 +76,7 @@ func Check(ctx context.Context, s *weights.Set, o Options) (*Report, error) {
 	errs := make([]error, len(paths))
 	digests.Go(func() {
 		for i, path := range paths {
-			if errs[i] = r.Files[i].read(ctx, path, both.add); errs[i] != nil {
+			if errs[i] = r.Files[i].read(ctx, path, both.Add); errs[i] != nil {
 				cancel()
 				return
 			}
@@ -84,7 +85,7 @@ func Check(ctx context.Context, s *weights.Set, o Options) (*Report, error) {
 	done := int64(0)
 	o.Checksums = true
 	o.Progress = func(now, _ int64) {
-		both.add(now - done)
+		both.Add(now - done)
 		done = now
 	}
 	r.Values, err = Scan(ctx, views, o)
@@ -116,23 +117,6 @@ func filesOf(s *weights.Set) (paths, names []string) {
 		paths, names = append(paths, s.Index.Path), append(names, s.Name(s.Index.Path))
 	}
 	return paths, names
-}
-
-// joint combines the progress of two concurrent readers.
-type joint struct {
-	mu          sync.Mutex
-	done, total int64
-	report      func(done, total int64)
-}
-
-func (j *joint) add(n int64) {
-	if j.report == nil {
-		return
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.done += n
-	j.report(j.done, j.total)
 }
 
 // read computes the digest of the file at path.

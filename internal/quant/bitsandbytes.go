@@ -95,12 +95,9 @@ type FourBit struct {
 	Map                     []float32 // the code book of the weights, as defined by the DType
 }
 
-// Check checks that the tensors have the sizes implied by the state, and Map the
-// numbers of the DType. It fails with ErrFormat, which names the tensor.
-func (w *FourBit) Check() error { return w.CheckSizes(len(w.Codes)) }
-
-// CheckSizes performs the checks of Check before the codes have been read,
-// given their number of bytes.
+// CheckSizes checks that the tensors have the sizes implied by the state, and Map
+// the numbers of the DType, before the codes have been read, given their number
+// of bytes. It fails with ErrFormat, which names the tensor.
 func (w *FourBit) CheckSizes(codes int) error {
 	n := w.Elements()
 	blocks := (n + w.BlockSize - 1) / w.BlockSize
@@ -146,7 +143,7 @@ func (w *FourBit) scale(i int) float32 {
 
 // Blocks writes as many blocks of the weight as fit into dst, from block number
 // first. Codes and scales are the same as in bitsandbytes, so the numbers are
-// too. The weight must have passed Check. It fails with ErrLength if dst is not
+// too. The weight must have passed CheckSizes. It fails with ErrLength if dst is not
 // an integral number of blocks or extends past the last block.
 func (w *FourBit) Blocks(dst []byte, first int) error {
 	const half, quarter = block / 2, block / 4
@@ -178,14 +175,6 @@ type EightBit struct {
 	In    int       // length of a row
 	Codes []byte    // [out, in] signed
 	SCB   []float32 // [out]: the largest magnitude of each row
-}
-
-// Check checks that the sizes of the tensors match. It fails with ErrFormat.
-func (w *EightBit) Check() error {
-	if w.In < 1 || len(w.Codes) != len(w.SCB)*w.In {
-		return fmt.Errorf("quant: %d codes in rows of %d, and %d scales of rows (SCB): %w", len(w.Codes), w.In, len(w.SCB), ErrFormat)
-	}
-	return nil
 }
 
 // InBlocks reports whether rows consist of whole blocks, as Blocks requires.
