@@ -60,7 +60,9 @@ func (m *Model) Chat(ctx context.Context, messages []Message, p SamplingParams) 
 	})
 }
 
-// Complete generates the text that follows a prompt.
+// Complete generates the text that follows a prompt. The prompt is tokenized with the special
+// tokens that the model expects, but without a chat template; use Chat for conversations. After an
+// error, Complete also returns the text generated so far.
 func (m *Model) Complete(ctx context.Context, prompt string, p SamplingParams) (string, error) {
 	var b strings.Builder
 	for text, err := range m.stream(ctx, p, func(*batching.Engine) ([]int32, error) { return m.texts.Prompt(prompt, true) }) {

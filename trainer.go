@@ -47,7 +47,9 @@ type trainers struct {
 	number atomic.Int64 // of states that were published
 }
 
-// NewTrainer returns a trainer of a new adapter. Close frees it.
+// NewTrainer returns a trainer of a new LoRA adapter of the model, for training loops with a custom
+// loss or schedule. FineTune is simpler for data in files. The adapter has no effect before the
+// first step. Close frees the memory of the trainer, but not adapters that it has published.
 func (m *Model) NewTrainer(ctx context.Context, o TrainerOptions) (*Trainer, error) {
 	e, err := m.open(ctx)
 	if err != nil {
@@ -115,7 +117,8 @@ func (t *Trainer) pass(ctx context.Context, data []session.Datum, forwardOnly bo
 	return out, nil
 }
 
-// Step updates the adapter by AdamW with the gradients since the last step.
+// Step updates the adapter by AdamW with the gradients that ForwardBackward has added since the
+// last step, and resets them.
 func (t *Trainer) Step(ctx context.Context, learningRate float64) error {
 	a := session.DefaultAdam()
 	a.LearningRate = learningRate
@@ -150,8 +153,9 @@ func (t *Trainer) Close() {
 	t.session.Close()
 }
 
-// Encode returns the tokens of a text, including special tokens that the tokenizer adds.
+// Encode returns the token ids of a text, including special tokens that the tokenizer adds, such as
+// a beginning-of-sequence token.
 func (m *Model) Encode(text string) ([]int32, error) { return m.texts.Encode(text, true) }
 
-// Decode returns the text of tokens, without special ones.
+// Decode returns the text of token ids, without special tokens.
 func (m *Model) Decode(tokens []int32) (string, error) { return m.texts.Decode(tokens, true) }

@@ -64,13 +64,13 @@ func (i Info) Converts(from, to tensor.DType) bool {
 	return false
 }
 
-// Buffer is memory of a device.
+// Buffer is a block of device memory.
 type Buffer interface {
 	Size() int // bytes
 	Free()
 }
 
-// Fence is reached when the work before it is done.
+// Fence signals the end of a run or a copy. Wait returns its error.
 type Fence interface {
 	Wait(ctx context.Context) error
 }
@@ -92,27 +92,27 @@ type Device interface {
 	Alloc(bytes int) (Buffer, error)
 	// Import returns a read-only buffer with the contents of src, in place if the device shares the host's memory.
 	Import(src weights.Data) (Buffer, error)
-	// Upload copies src into dst from byte off on. src is the caller's again when
-	// Upload returns.
+	// Upload copies src to dst, starting at byte off. The caller may reuse src when Upload has
+	// returned.
 	Upload(dst Buffer, off int, src []byte) (Fence, error)
-	// Download copies from src, from byte off on, into dst.
+	// Download copies len(dst) bytes of src, starting at byte off, to dst. dst is complete when the
+	// fence signals.
 	Download(dst []byte, src Buffer, off int) (Fence, error)
 	// Compile prepares p and allocates its arena. Errors: ErrOutOfMemory, ErrUnsupported.
 	Compile(p *ir.Program) (Executable, error)
 	Close() error
 }
 
-// Args are the arguments of one run: a buffer for each of the program's Args,
-// and the values of its bounded dimensions (Dims[0] is not read). Both
-// slices are the caller's again when Run returns.
+// Args are the arguments of one run: a buffer for each of the program's Args, and the values of its
+// bounded dimensions (Dims[0] is not used). The caller may reuse both slices when Run has returned.
 type Args struct {
 	Buffers []Buffer
 	Dims    []int
 }
 
-// Executable is a compiled program. Runs are done in the order in which they were
-// given; several may be under way. One goroutine at a time gives runs and closes
-// the executable; any may wait for fences.
+// Executable is a compiled program. Runs are executed in the order of the calls, and several may be
+// in progress. Only one goroutine at a time may call Run and Close; any goroutine may wait for
+// fences.
 type Executable interface {
 	// Run enqueues one run. If [MaxInFlight] runs are in progress, it waits for the oldest one, or until ctx ends. The
 	// fence signals the end of this run and returns its error on every call, until MaxInFlight more runs have been
@@ -127,7 +127,7 @@ type Executable interface {
 // its own arguments and each pending upload its own pinned memory.
 const MaxInFlight = 4
 
-// Done is a fence that is reached already.
+// Done is the Fence of work that has already ended without an error.
 type Done struct{}
 
 // Wait returns at once.

@@ -13,16 +13,15 @@ import (
 // programs. It also reports the memory that programs need in addition to arenas and arguments, before they are
 // compiled.
 type Memory interface {
-	// AllocAll gives a zeroed buffer of each size. Their memory is one, and is
-	// given back when the last of them is freed. Errors: ErrOutOfMemory.
+	// AllocAll returns zeroed buffers of the given sizes in one memory block, which is freed with the
+	// last of them. Errors: ErrOutOfMemory.
 	AllocAll(sizes []int) ([]Buffer, error)
-	// Part is n bytes of a buffer, from byte off on, as a buffer: off is a
-	// multiple of [PartAlign]. It is of no use once b is freed, and freeing it
-	// gives nothing back.
+	// Part returns n bytes of b, from byte off, as a buffer. off must be a multiple of [PartAlign].
+	// The part is invalid once b is freed; freeing the part has no effect.
 	Part(b Buffer, off, n int) (Buffer, error)
-	// CompileIn is Compile with the arena of the caller, of p.Arena bytes or
-	// more. Programs that share one must not run at the same time; what one
-	// leaves there is lost when another runs. The arena is freed after them.
+	// CompileIn compiles p like Compile, with an arena of at least p.Arena bytes that the caller
+	// provides. Programs that share an arena must not run at the same time, and each overwrites its
+	// contents. Free it after the programs are closed.
 	CompileIn(p *ir.Program, arena Buffer) (Executable, error)
 	// Scratch returns the memory in bytes that compiling the programs and running them, one at a time, takes in
 	// addition to arenas and arguments. Errors: ErrUnsupported.
@@ -37,17 +36,19 @@ type Memory interface {
 	PackedBytes(p Pack, programs ...*ir.Program) (int64, error)
 }
 
-// PartAlign divides the offsets of parts, on all devices.
+// PartAlign is the alignment in bytes of the offsets of [Memory.Part], on all devices.
 const PartAlign = 256
 
-// BlockLayout is a memory block divided into buffers. A [Memory] keeps one per block.
+// BlockLayout is the division of one memory block into buffers, for implementations of
+// [Memory.AllocAll].
 type BlockLayout struct {
 	Offsets []int // of the buffers
 	Bytes   int   // of all
 	left    atomic.Int64
 }
 
-// LayoutBlock lays out buffers of these sizes consecutively, each at a multiple of align.
+// LayoutBlock returns a layout of consecutive buffers with these sizes in bytes, each at a multiple
+// of align.
 func LayoutBlock(sizes []int, align int) (*BlockLayout, error) {
 	d := &BlockLayout{Offsets: make([]int, len(sizes))}
 	for i, n := range sizes {
@@ -61,6 +62,6 @@ func LayoutBlock(sizes []int, align int) (*BlockLayout, error) {
 	return d, nil
 }
 
-// Release is called once for each buffer, when it is freed, and true for the last:
-// then the memory can be given back.
+// Release must be called once for each buffer, when it is freed. It returns true for the last one:
+// the block can then be freed.
 func (d *BlockLayout) Release() bool { return d.left.Add(-1) == 0 }

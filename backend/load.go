@@ -56,7 +56,7 @@ func ParseLoadMode(name string) (LoadMode, error) {
 	return LoadMode(i), err
 }
 
-// LoadModes lists the names of all ways to load.
+// LoadModes lists the names of all load modes.
 func LoadModes() []string { return slices.Clone(loads) }
 
 // Weight is a tensor of a file to load onto a device.

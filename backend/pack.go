@@ -35,7 +35,7 @@ func ParsePack(name string) (Pack, error) {
 	return Pack(i), err
 }
 
-// PackModes lists the names of all values of Pack.
+// PackModes lists the names of all values of [Pack].
 func PackModes() []string { return slices.Clone(packs) }
 
 // MarshalText returns the name as String does.

@@ -27,12 +27,12 @@ type Peak struct {
 	CopiedPerSecond float64 `json:"copied_per_second,omitempty"`
 }
 
-// Meter is a device that can measure itself.
+// Meter is implemented by devices that can measure their peak rates.
 type Meter interface {
 	// Peak measures the peak rates. It uses the whole device for a fraction of a second.
 	Peak() (Peak, error)
-	// Read reads buffers and does nothing else with them: the yardstick of programs
-	// that are bound by the memory they read.
+	// Read reads buffers and does nothing else, as a lower bound of the time of programs that are
+	// limited by memory bandwidth.
 	Read(buffers []Buffer) error
 }
 

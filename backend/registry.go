@@ -10,7 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// Options configure a device.
+// Options configure a device. The zero value opens the first device with f32 precision.
 type Options struct {
 	// Index is the device's number within its backend.
 	Index int
@@ -30,7 +30,7 @@ type Options struct {
 	Profile *Profile
 }
 
-// Precision is the arithmetic of matrix products. Sums are float32 always.
+// Precision is the arithmetic of matrix multiplications. Sums are always float32.
 type Precision uint8
 
 const (
@@ -92,14 +92,14 @@ func parseWord(option, name string, words []string) (uint8, error) {
 
 // Driver is a backend: it lists devices and opens them.
 type Driver struct {
-	// Rank orders backends for Auto, the highest first. Auto never takes one
-	// below zero: it must be asked for by its name.
+	// Rank orders backends for Auto, the highest first. Auto never selects a negative rank.
 	Rank int
-	// Devices lists what this host has. An error says why there is none.
-	// Precision is what AutoPrecision means there.
+	// Precision is the meaning of AutoPrecision on this backend.
 	Precision Precision
-	Devices   func() ([]Info, error)
-	Open      func(Options) (Device, error)
+	// Devices lists the devices of this host. The error is the reason for having none.
+	Devices func() ([]Info, error)
+	// Open opens the device number Options.Index.
+	Open func(Options) (Device, error)
 }
 
 // Names of the backends. Only these constants spell them.
@@ -107,13 +107,13 @@ const (
 	CPU   = "cpu"
 	CUDA  = "cuda"
 	Metal = "metal"
-	Null  = "null" // plans and runs nothing
+	Null  = "null" // plans programs but runs nothing, to find out their memory
 )
 
-// Auto names the best backend that has a device.
+// Auto selects the best backend that has a device; see [Open].
 const Auto = "auto"
 
-// Choices are the names that users choose a backend by, as usage texts list them.
+// Choices lists the names by which users select a backend, for usage texts.
 const Choices = Auto + ", " + CPU + ", " + CUDA + " or " + Metal
 
 // known maps all backends of the project to the reason why a build may lack them, for the error if one is requested.
@@ -129,7 +129,8 @@ var (
 	faults  = map[string]error{} // why Auto passed over backends that have a device
 )
 
-// Register makes a backend known under name. It panics when the name is taken.
+// Register makes a backend available under a name, usually in an init function. It panics if the
+// name is taken.
 func Register(name string, d Driver) {
 	mu.Lock()
 	defer mu.Unlock()
@@ -139,7 +140,7 @@ func Register(name string, d Driver) {
 	drivers[name] = d
 }
 
-// Registered lists the registered backends, the preferred first.
+// Registered lists the backends of this build, the preferred one first.
 func Registered() []string {
 	mu.RLock()
 	defer mu.RUnlock()
@@ -156,8 +157,8 @@ func Registered() []string {
 	return names
 }
 
-// Known lists all backends of the project in alphabetical order, whether this
-// build has them or not.
+// Known lists all backends of the project in alphabetical order, including those missing from this
+// build.
 func Known() []string {
 	mu.RLock()
 	defer mu.RUnlock()
@@ -225,8 +226,8 @@ func Open(name string, opts Options) (Device, error) {
 	return dev, nil
 }
 
-// SkipReason reports why Auto chose the backend named chosen instead of a better one; nil if this build has no better
-// one.
+// SkipReason reports why Auto skipped better backends than the chosen one. It returns nil if this
+// build has no better one.
 func SkipReason(chosen string) error {
 	var why []error
 	for _, n := range Registered() {

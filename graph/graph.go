@@ -54,16 +54,21 @@ type Tensor struct {
 // New returns an empty graph.
 func New() *Graph { return &Graph{ir: ir.New()} }
 
-// IR returns the nodes of the graph.
+// IR returns the graph of nodes that the tensors refer to, for operations that Tensor does not
+// have.
 func (g *Graph) IR() *ir.Graph { return g.ir }
 
 // Err returns the first error in building the graph, or nil.
 func (g *Graph) Err() error { return g.ir.Err() }
 
-// Fail records err as the error of the graph if it is the first.
+// Fail records err as the error of the graph, with file and line of the caller, unless it already
+// has one. Use it in functions that build formulas and find an invalid argument. It returns a
+// Tensor without a value, to return in place of a result.
 func (g *Graph) Fail(err error) Tensor { return Tensor{g, g.ir.Fail(err)} }
 
-// Bound adds a dimension whose size, 1 to max, is set for each run.
+// Bound returns a dimension called name whose size is set for each run, from 1 to max. Use it in
+// the shapes of params, for example for the number of tokens of a batch. Memory is planned for the
+// maximum.
 func (g *Graph) Bound(name string, max int) ir.Dim { return g.ir.Bound(name, max) }
 
 // Param adds an input called name, or returns the existing one.
@@ -81,7 +86,8 @@ func (g *Graph) Const(x float64, shape ...ir.Dim) Tensor {
 	return g.Of(g.ir.Const(x, ir.Type{DType: tensor.F32, Shape: shape}))
 }
 
-// Of returns the tensor of a node.
+// Of returns the Tensor of a node of [Graph.IR], the inverse of [Tensor.Value]. Both are needed
+// only to add nodes for which Tensor has no method.
 func (g *Graph) Of(v ir.Value) Tensor { return Tensor{g, v} }
 
 // value returns the node of t, which must belong to g or be absent.
@@ -142,21 +148,24 @@ func (p *Program) Accumulate(name string, t Tensor) *Program {
 	return p
 }
 
-// StoreBF16 allows activations, and tables whose rows are updated, to be stored as bfloat16 if dev supports it. A device
-// opened with another precision supports none of them. One part in spare of the memory may be spent on keeping some in
-// f32.
+// StoreBF16 allows the program to store activations, and tables whose rows are updated, as
+// bfloat16, if dev was opened with that precision. Computations stay in f32. Values may remain in
+// f32 if this adds at most 1/spare to the memory of activations; zero allows no additional memory.
 func (p *Program) StoreBF16(dev backend.Device, spare int) *Program {
 	p.spec.Store, p.spec.Stores, p.spec.Spare = tensor.BF16, dev.Stores, spare
 	return p
 }
 
-// FixSumOrder adds values in the order of the formulas, so that the rounding of a value does not depend on its readers.
+// FixSumOrder sets whether sums are computed in the order of the formulas. Otherwise the compiler
+// may start a matrix multiplication from an addend, which is faster, but rounds differently
+// depending on other uses of a value. Use it to compare two programs bit for bit.
 func (p *Program) FixSumOrder(keep bool) *Program {
 	p.spec.KeepSums = keep
 	return p
 }
 
-// Plan plans the program for a device without compiling it.
+// Plan plans the launches and the memory of the program without compiling it, for a device that
+// supports the given operations.
 func (p *Program) Plan(supports exec.Supports) (*ir.Program, error) {
 	return exec.Plan(p.g.ir, p.spec, supports)
 }

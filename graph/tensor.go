@@ -5,7 +5,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Value returns the node of the tensor.
+// Value returns the node of the tensor in [Graph.IR]; see [Graph.Of].
 func (t Tensor) Value() ir.Value { return t.v }
 
 // Graph returns the graph of the tensor.
@@ -14,7 +14,7 @@ func (t Tensor) Graph() *Graph { return t.g }
 // Type returns the element type and the shape.
 func (t Tensor) Type() ir.Type { return t.g.ir.Type(t.v) }
 
-// Valid reports whether t has a value.
+// Valid reports whether t has a value. The zero Tensor and the result of [Graph.Fail] have none.
 func (t Tensor) Valid() bool { return t.g != nil && t.v != 0 }
 
 func (t Tensor) of(v ir.Value) Tensor { return Tensor{t.g, v} }
@@ -197,10 +197,12 @@ func (t Tensor) Attention(k, v, lo, hi Tensor, a ir.AttentionAttr, last ...Tenso
 	return t.of(o)
 }
 
-// Gather selects the rows ids of the table t.
+// Gather returns the rows of the table t that ids select, as in an embedding lookup: for t [v, d]
+// and ids i32 [...] the result is f32 [..., d]. Each id must be in [0, v).
 func (t Tensor) Gather(ids Tensor) Tensor { return t.of(t.g.ir.GatherRows(t.v, t.with(ids))) }
 
-// ScatterRows overwrites rows of t at index; a row with a negative index is skipped. See [ir.ScatterRows].
+// ScatterRows returns t with row index[i] replaced by row i of rows, for all i. index is i32; rows
+// with a negative index are skipped. See [ir.ScatterRows].
 func (t Tensor) ScatterRows(rows, index Tensor) Tensor {
 	return t.of(t.g.ir.ScatterRows(t.v, t.with(rows), t.with(index)))
 }

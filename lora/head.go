@@ -15,7 +15,7 @@ const SequenceClassification = "SEQ_CLS"
 // of them a model has.
 var headNames = []string{"classifier", "score"}
 
-// IsClassifier reports whether the adapter is one of a classifier.
+// IsClassifier reports whether the adapter belongs to a classifier, by its task_type.
 func (c *Config) IsClassifier() bool {
 	return c.TaskType != nil && *c.TaskType == SequenceClassification
 }

@@ -91,8 +91,8 @@ func BaseWeight(m Module, w nn.Weights, base map[string]*tensor.Tensor) ([]float
 	return x.Float32s()
 }
 
-// Param returns the trained parameter if the module is saved whole or its bias is
-// trained, or else the replacement of the checkpoint's weight, if any.
+// Param implements [nn.Adapter]. It returns the trained parameter if the module is saved whole or
+// its bias is trained, or else the replacement of the checkpoint's weight, or else frozen.
 func (j *Injection) Param(b *nn.Builder, m nn.Module, name string, frozen graph.Tensor) graph.Tensor {
 	if s, ok := j.params[name]; ok {
 		return b.Train(s.Key, s.Shape...)
@@ -103,7 +103,8 @@ func (j *Injection) Param(b *nn.Builder, m nn.Module, name string, frozen graph.
 	return frozen
 }
 
-// Choose reports false: all rows use the parameters of this adapter.
+// Choose implements [nn.Adapter]. It returns false, because all rows use the parameters of this
+// adapter.
 func (j *Injection) Choose(*nn.Builder, nn.Module, func(*nn.Builder) graph.Tensor) (graph.Tensor, bool) {
 	return graph.Tensor{}, false
 }
@@ -114,7 +115,8 @@ func (j *Injection) layer(b *nn.Builder, m nn.Module, x, w, bias graph.Tensor) (
 	return layer{b: b, j: j, t: t, m: m, x: x, w: w, bias: bias}, ok
 }
 
-// Linear emits the layer with its adapter, or with its trained token rows.
+// Linear implements [nn.Adapter]. It emits the layer x Wᵀ + bias with the contribution of the
+// adapter, or with trained token rows. It returns false if the adapter does not change the module.
 func (j *Injection) Linear(b *nn.Builder, m nn.Module, x, w, bias graph.Tensor) (graph.Tensor, bool) {
 	if t, ok := j.tokens[m.Name]; ok {
 		down, up := j.tokenFactors(b, m, t, w)
@@ -130,8 +132,8 @@ func (j *Injection) Linear(b *nn.Builder, m nn.Module, x, w, bias graph.Tensor) 
 	return l.t.adapter().linear(l), true
 }
 
-// Embedding emits a lookup of the rows ids of w, with the adapter's addition or with
-// trained rows.
+// Embedding implements [nn.Adapter]. It emits a lookup of the rows ids of w with the contribution
+// of the adapter, or with trained rows. It returns false if the adapter does not change the module.
 func (j *Injection) Embedding(b *nn.Builder, m nn.Module, ids, w graph.Tensor) (graph.Tensor, bool) {
 	if t, ok := j.tokens[m.Name]; ok {
 		return j.tokenRows(b, m, t, ids, w), true
@@ -143,8 +145,8 @@ func (j *Injection) Embedding(b *nn.Builder, m nn.Module, ids, w graph.Tensor) (
 	return l.t.adapter().embedding(l, ids), true
 }
 
-// Stack adds the adapter's contribution to ys, the products of x and the matrices that index
-// selects.
+// Stack implements [nn.Adapter] for routed experts. It adds the adapter's contribution to ys, whose
+// concatenated columns are the product of each row of x and the matrix that index selects.
 func (j *Injection) Stack(b *nn.Builder, m nn.Module, x, index graph.Tensor, ys ...graph.Tensor) []graph.Tensor {
 	l, ok := j.layer(b, m, x, graph.Tensor{}, graph.Tensor{})
 	if !ok || !x.Valid() {

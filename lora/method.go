@@ -197,7 +197,8 @@ func keysOf(peftType string) []field {
 	return keys
 }
 
-// KeySuffix is the end of the key of a tensor that an adapter adds to linear layers.
+// KeySuffix is the end of the key of a tensor in an adapter file, such as "lora_A.weight", after
+// the name of a linear layer.
 type KeySuffix struct {
 	Role Role
 	Text string // after the name of the module
@@ -205,7 +206,8 @@ type KeySuffix struct {
 	Set func(*Config)
 }
 
-// KeySuffixes lists the ends of keys in adapters of LoRA and its variants.
+// KeySuffixes lists the key suffixes of LoRA and its variants, for programs that convert adapters
+// from or to other formats.
 func KeySuffixes() []KeySuffix {
 	var all []KeySuffix
 	for _, m := range methods {

@@ -69,18 +69,19 @@ func (x *MultiAdapter) with(m nn.Module) []int {
 	return x.some(func(j *Injection) bool { return j.has(m) })
 }
 
-// Param returns frozen, since each row may need another parameter.
+// Param implements [nn.Adapter]. It returns frozen, because rows may need different parameters;
+// Choose handles them.
 func (x *MultiAdapter) Param(_ *nn.Builder, _ nn.Module, _ string, frozen graph.Tensor) graph.Tensor {
 	return frozen
 }
 
-// Embedding reports false: Choose has applied the adapters.
+// Embedding implements [nn.Adapter]. It returns false, because Choose has applied the adapters.
 func (x *MultiAdapter) Embedding(*nn.Builder, nn.Module, graph.Tensor, graph.Tensor) (graph.Tensor, bool) {
 	return graph.Tensor{}, false
 }
 
-// Choose emits an inexpensive layer for all rows, once for the parameters of each
-// adapter that changes it. It then selects the result for each row by its adapter.
+// Choose implements [nn.Adapter]. It emits an inexpensive layer for all rows, once with the
+// parameters of each adapter that changes it, and selects the result of each row by its adapter.
 func (x *MultiAdapter) Choose(b *nn.Builder, m nn.Module, layer func(*nn.Builder) graph.Tensor) (graph.Tensor, bool) {
 	with := x.with(m)
 	if len(with) == 0 {
@@ -105,7 +106,8 @@ func (x *MultiAdapter) Choose(b *nn.Builder, m nn.Module, layer func(*nn.Builder
 	return y, true
 }
 
-// Stack adds the contribution of each adapter to the rows that use it.
+// Stack implements [nn.Adapter] for routed experts. It adds the contribution of each adapter to the
+// rows that use it.
 func (x *MultiAdapter) Stack(b *nn.Builder, m nn.Module, in, index graph.Tensor, ys ...graph.Tensor) []graph.Tensor {
 	with := x.with(m)
 	if len(with) == 0 || !in.Valid() {
@@ -119,7 +121,7 @@ func (x *MultiAdapter) Stack(b *nn.Builder, m nn.Module, in, index graph.Tensor,
 	return ys
 }
 
-// Linear emits the layer with the contributions of the rows' adapters.
+// Linear implements [nn.Adapter]. It emits the layer with the contribution of each row's adapter.
 func (x *MultiAdapter) Linear(b *nn.Builder, m nn.Module, in, w, bias graph.Tensor) (graph.Tensor, bool) {
 	with := x.with(m)
 	if len(with) == 0 && !x.open(m) {

@@ -14,7 +14,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// FactorType is the type of the factors of a LoRA target.
+// FactorType is the rank and the element types of the factors A and B of a plain LoRA target.
+// Targets of equal types can share a position of a [NewOpenMultiAdapter].
 type FactorType struct {
 	Rank int
 	A, B tensor.DType
@@ -23,7 +24,7 @@ type FactorType struct {
 // String returns the rank and the element types.
 func (s FactorType) String() string { return fmt.Sprintf("%d %v %v", s.Rank, s.A, s.B) }
 
-// Factor identifies A or B of a module among the factors of one size.
+// Factor identifies A or B of a module at an open position of a [MultiAdapter].
 type Factor struct {
 	Type   FactorType
 	Role   Role // RoleA or RoleB
@@ -52,9 +53,9 @@ func ParseFactor(param string) (f Factor, ok bool) {
 	return Factor{FactorType{rank, a, b}, Role(parts[3]), parts[4]}, err == nil && errA == nil && errB == nil
 }
 
-// FactorTypes returns the sizes of the targets of a plain adapter, each once. An adapter is plain if
-// it only adds LoRA to linear layers other than the head, whose base weight PEFT saves with the
-// adapter. Other adapters have no sizes.
+// FactorTypes returns the factor types of the targets of a plain adapter, each once. An adapter is
+// plain if it only adds LoRA to linear layers other than the head, whose base weight PEFT saves
+// with the adapter. For other adapters it returns nil.
 func (j *Injection) FactorTypes() (sizes []FactorType) {
 	if len(j.params)+len(j.tokens)+len(j.base) > 0 {
 		return nil
@@ -84,8 +85,8 @@ func (j *Injection) size(t Target) FactorType {
 	return FactorType{t.Rank, dtype(RoleA), dtype(RoleB)}
 }
 
-// FactorKey returns the key of the adapter's tensor for a factor. ok is false if the adapter
-// does not target the module, or with another size.
+// FactorKey returns the key of the adapter's tensor for a factor. ok is false if the adapter does
+// not target the module, or with another type.
 func (j *Injection) FactorKey(f Factor) (key string, ok bool) {
 	t, ok := j.targets[f.Module]
 	if !ok || j.size(t) != f.Type {
@@ -113,7 +114,8 @@ const (
 	scalesPrefix   = "adapters.scales "   // f32 [open positions]
 )
 
-// Array returns an array that describes the adapters at open positions.
+// Array returns the array called name that describes the adapters at open positions (their scales
+// and targets), an input of every run. ok is false for other names.
 func (x *MultiAdapter) Array(name string) (data []byte, ok bool) {
 	if len(x.sizes) == 0 {
 		return nil, false

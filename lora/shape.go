@@ -15,8 +15,8 @@ const (
 	tokensPrefix = "tokens." // numbers of trained rows
 )
 
-// Constant returns the contents of the adapter's param called name if they are fixed,
-// otherwise nil.
+// Constant returns the data of the param called name if it is fixed for this adapter (token
+// numbers, replaced base weights), to be uploaded once. It returns nil for trained params.
 func (j *Injection) Constant(name string) *tensor.Tensor { return j.constants[name] }
 
 // Shape returns a key of everything except the model that the adapter's graphs depend

@@ -320,7 +320,9 @@ func (s *State) baseTensor(x TensorSpec) (Tensor, error) {
 	return Tensor{x.Key, t}, err
 }
 
-// Converts reports whether the result of Tensors depends on raw.
+// Converts reports whether [State.Tensors] and [State.Save] convert the adapter to plain LoRA if
+// raw is false. This is so for adapters initialized by PiSSA or OLoRA whose targets can all be
+// converted.
 func (s *State) Converts() bool { return len(s.initial) > 0 && s.convertible() }
 
 // convertible reports whether all targets can be converted to plain ones.

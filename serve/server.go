@@ -39,16 +39,22 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
-// Engine generates answers with a model and its adapters; *batching.Engine implements it.
+// Engine generates tokens with a model and its adapters; *batching.Engine implements it. Its
+// methods are called concurrently.
 type Engine interface {
+	// Submit returns an iterator over the tokens of the answers to a request, which starts with the
+	// iteration. An error is the last element. Leaving the loop or ending ctx cancels the request.
 	Submit(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error]
+	// Adapters returns the adapters that requests select by name.
 	Adapters() *lora.Registry
 }
 
 // Embedder computes embeddings; *embed.Embedder implements it. A server calls it for one request at
 // a time.
 type Embedder interface {
+	// Embed returns the embedding of each text.
 	Embed(ctx context.Context, texts []string) ([][]float32, error)
+	// EmbedTokens returns the embedding of each row of token ids.
 	EmbedTokens(ctx context.Context, rows [][]int32) ([][]float32, error)
 	MaxLength() int // maximum number of tokens of an input; longer ones are truncated
 }

@@ -106,8 +106,8 @@ func (t *Tokenizer) Token(id int32) (string, bool) {
 // EOS returns the end-of-sequence token, if tokenizer_config.json defines one.
 func (t *Tokenizer) EOS() (int32, bool) { return t.eos, t.eos != noID }
 
-// StopTokens returns the tokens that end a text: named, the ids that a model defines, or else
-// the EOS token.
+// StopTokens returns the tokens at which generation ends: named, the eos_token_id of a model's
+// configuration, or the EOS token if named is empty.
 func (t *Tokenizer) StopTokens(named []int32) []int32 {
 	if len(named) > 0 || t.eos == noID {
 		return named

@@ -88,8 +88,8 @@ func longestFirst(lengths [2]int, room int) [2]int {
 	return lengths
 }
 
-// Lowercased returns a copy of t that converts texts to lower case before any
-// other step.
+// Lowercased returns a copy of t that converts texts to lower case before any other step, for
+// sentence-transformers models whose settings have do_lower_case.
 func (t *Tokenizer) Lowercased() *Tokenizer {
 	lower := *t
 	lower.normalizer = normalizerSequence{lowercaser{}}

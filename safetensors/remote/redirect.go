@@ -38,8 +38,9 @@ func CheckRedirect(req *http.Request, via []*http.Request) error {
 	return refused(plain(from), plain(to), why)
 }
 
-// CheckLocation returns ErrRedirect for a redirect response without a Location,
-// which net/http returns like any other response.
+// CheckLocation returns an ErrRedirect if resp is a redirect without a Location, which net/http
+// returns without an error, and nil otherwise. Programs that send their own requests should call
+// it.
 func CheckLocation(resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
@@ -50,8 +51,8 @@ func CheckLocation(resp *http.Response) error {
 	return nil
 }
 
-// Refused returns the ErrRedirect of a response that is not followed, with both
-// addresses and the reason why.
+// Refused returns an ErrRedirect with both addresses of the redirect resp and the reason why, for
+// programs with their own rules for redirects.
 func Refused(resp *http.Response, why string) error {
 	to := "nowhere"
 	if u, err := resp.Location(); err == nil {

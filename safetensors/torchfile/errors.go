@@ -22,7 +22,7 @@ var (
 	ErrBounds      = errors.New("tensor reaches out of its storage")
 	ErrDType       = errors.New("dtype has no counterpart in safetensors")
 	ErrName        = errors.New("tensor has no usable name")
-	ErrLimit       = errors.New("more than is read")
+	ErrLimit       = errors.New("more than is read") // a limit in the package comment is exceeded
 	ErrChanged     = errors.New("file changed while it was opened")
 )
 

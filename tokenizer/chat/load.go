@@ -38,8 +38,8 @@ func Find(file string, tokens map[string]string, dirs ...string) (*Template, err
 	return nil, nil
 }
 
-// WithDefaultTokens returns t with tokens as its special tokens if its folder defines
-// none.
+// WithDefaultTokens returns a copy of t that renders with the given special tokens, by names such
+// as "bos_token". If the folder of t defines special tokens, it returns t.
 func (t *Template) WithDefaultTokens(tokens map[string]string) *Template {
 	if len(t.tokens) > 0 {
 		return t
@@ -127,8 +127,9 @@ func templateFiles(folder fs.FS) ([]string, error) {
 	return append([]string{configFile, specialFile, templateJSON, templateJinja}, named...), err
 }
 
-// FilesFS returns the contents of all files in a folder that [LoadFS] may read, each preceded
-// by its name and length. Two folders with the same contents have the same template.
+// FilesFS returns the contents of all files in a folder that LoadFS may read, each preceded by its
+// name and length. Hash the result to find out whether a template has changed: folders with equal
+// results have the same template.
 func FilesFS(folder fs.FS) ([]byte, error) {
 	names, err := templateFiles(folder)
 	if err != nil {

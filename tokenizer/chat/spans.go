@@ -19,8 +19,8 @@ type Span struct{ Start, End int }
 // the text that its message adds after the prefix with the generation prompt. White space
 // after the end of a turn is excluded. If the answers cannot be located, because the
 // template rewrites them, RenderSpans fails with [ErrSpans]. The answers of messages whose
-// indices are in but are omitted.
-func (t *Template) RenderSpans(messages []Message, opts Options, but ...int) (text string, answers []Span, err error) {
+// indices are in except are omitted.
+func (t *Template) RenderSpans(messages []Message, opts Options, except ...int) (text string, answers []Span, err error) {
 	p, err := t.program(opts)
 	if err != nil {
 		return "", nil, err
@@ -30,7 +30,7 @@ func (t *Template) RenderSpans(messages []Message, opts Options, but ...int) (te
 	case err != nil:
 		return "", nil, err
 	case p.hasAnswers:
-		answers, err = without(answers, messages, but)
+		answers, err = without(answers, messages, except)
 		return text, answers, err
 	}
 	done := 0 // end of the text already assigned
@@ -42,7 +42,7 @@ func (t *Template) RenderSpans(messages []Message, opts Options, but ...int) (te
 		if err != nil {
 			return "", nil, err
 		}
-		if span.Start < span.End && !slices.Contains(but, i) {
+		if span.Start < span.End && !slices.Contains(except, i) {
 			answers = append(answers, span)
 		}
 		done = span.End
@@ -50,10 +50,10 @@ func (t *Template) RenderSpans(messages []Message, opts Options, but ...int) (te
 	return text, answers, nil
 }
 
-// without omits the answers of the messages in but, if the template has marked one
+// without omits the answers of the messages in except, if the template has marked one
 // span per answer.
-func without(answers []Span, messages []Message, but []int) ([]Span, error) {
-	if len(but) == 0 {
+func without(answers []Span, messages []Message, except []int) ([]Span, error) {
+	if len(except) == 0 {
 		return answers, nil
 	}
 	var left []Span
@@ -62,7 +62,7 @@ func without(answers []Span, messages []Message, but []int) ([]Span, error) {
 		if m.Role != "assistant" {
 			continue
 		}
-		if n < len(answers) && !slices.Contains(but, i) {
+		if n < len(answers) && !slices.Contains(except, i) {
 			left = append(left, answers[n])
 		}
 		n++

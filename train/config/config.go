@@ -1,8 +1,10 @@
-// Package config holds the settings of a training run: the YAML file of
-// `lorafuse train`. Every key stands once, as a field of Config whose struct
-// tags carry its name, default, valid values and description; decoding, the
-// --set overrides, the checks, the suggestions for mistyped keys and the
-// reference page are all made from these tags.
+// Package config defines the settings of a training run: the YAML file of `lorafuse train`. Each
+// key is a field of [Config], whose struct tags hold its name, default, valid values and
+// description. Decoding, --set overrides, checks, suggestions for mistyped keys and the reference
+// page are generated from these tags.
+//
+// Load reads a file. Default returns the defaults, which can be changed by [Config.Set] or in Go
+// and checked by [Config.Validate].
 package config
 
 import (
@@ -20,20 +22,18 @@ import (
 // Config is a whole training run. The tags of a field:
 //
 //	yaml     name of the key
-//	default  its value where the file has none, written as YAML
+//	default  default value, written as YAML
 //	range    interval of the valid numbers, such as [0,1) or [1,inf)
-//	one      the valid words, separated by |; what has a type of its own reads them by
-//	         its UnmarshalText, so that nothing behind the file reads them again
-//	need     "yes" where the key must be given, "text" where it may not be empty
-//	task     the task that it belongs to, or "texts" for all tasks that read texts; for
-//	         other tasks it may be given only with its default value
-//	also     what other trainers call it, for the error message alone
-//	doc      what it means, with its unit
+//	one      valid words, separated by |; a type with its own UnmarshalText parses them
+//	need     "yes" if the key is required, "text" if it must not be empty
+//	task     the task that the key belongs to, or "texts" for all tasks that read texts; other
+//	         tasks accept only its default value
+//	also     names of the key in other trainers, for error messages
+//	doc      description, with the unit
 //
-// Ranges have upper ends so that no product of settings overflows, on any
-// machine: steps and the places of tokens are numbers of 32 bits, a step has at
-// most 2²⁰ × 2²⁰ rows, rates and scales stay within float32 when they are
-// multiplied, and the rank of an adapter is no higher than any layer is wide.
+// Ranges have upper bounds so that no product of settings overflows: steps and token positions
+// fit into 32 bits, a step has at most 2²⁰ × 2²⁰ rows, products of rates and scales fit into
+// float32, and the rank of an adapter does not exceed the width of any layer.
 type Config struct {
 	Model       string `yaml:"model" need:"yes" also:"base_model,model_name_or_path,pretrained_model_name_or_path,model_path" doc:"Folder of a Hugging Face checkpoint, or its name on the hub as owner/name[@revision]."`
 	OutputDir   string `yaml:"output_dir" default:"output" need:"text" also:"adapter_path,output,save_dir" doc:"Folder that receives the adapter, the checkpoints, the metrics and the plots."`

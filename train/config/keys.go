@@ -16,16 +16,16 @@ import (
 // Key is one key of the YAML file, made from the tags of its field.
 type Key struct {
 	Path     string   // dotted, such as adapter.r
-	Type     string   // what it takes, in words
-	Default  string   // as YAML; empty is nothing
-	Words    []string // the valid words, where there is a choice
+	Type     string   // expected value, in words
+	Default  string   // as YAML; empty if there is none
+	Words    []string // valid words, if the key is a choice
 	Range    string   // interval of the valid numbers
 	Required bool
-	Filled   bool // may be left out, but not be empty
-	Section  bool // a group of keys, which takes a mapping
+	Filled   bool // optional, but not empty if given
+	Section  bool // a mapping of keys
 	Doc      string
 
-	also  []string // what other trainers call it
+	also  []string // names in other trainers
 	task  string   // that it belongs to, see the tags of Config
 	index []int    // the field in Config
 }

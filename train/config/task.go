@@ -66,7 +66,7 @@ func taskRules() (all []rule) {
 // Tasks lists the names of all tasks.
 func Tasks() []string { return tasksThat(func(*definition) bool { return true }) }
 
-// JobTasks lists the names of the tasks whose runs may share a model, such as jobs.
+// JobTasks lists the tasks that support several concurrent runs on one model (key jobs).
 func JobTasks() []string { return tasksThat(func(d *definition) bool { return d.shared }) }
 
 // UnmarshalText reads the name of a task. It fails with ErrValue.

@@ -14,7 +14,7 @@ import (
 // Strings is a list of text; YAML may give a single one.
 type Strings []string
 
-// Ints is a list of whole numbers; YAML may give a single one.
+// Ints is a list of integers; YAML may give a single one.
 type Ints []int
 
 // Names selects modules: by a list of names, or by one expression, which is a
@@ -27,11 +27,11 @@ type Names struct {
 // Empty reports whether n selects nothing.
 func (n Names) Empty() bool { return len(n.List) == 0 && n.Expr == "" }
 
-// Patterns gives numbers to modules by name or regular expression. The order
-// is the file's: the first pattern that matches counts.
+// Patterns assigns numbers to modules by name or regular expression. The order is the file's: the
+// first pattern that matches counts.
 type Patterns[T int | float64] []Pattern[T]
 
-// Pattern is one line of Patterns.
+// Pattern is one entry of [Patterns]: a module name or regular expression, and its value.
 type Pattern[T int | float64] struct {
 	Name  string
 	Value T
@@ -205,7 +205,7 @@ func (s *Init) decodeYAML(n *yaml.Node) error {
 	return found(n)
 }
 
-// MarshalYAML writes true and false as YAML's own.
+// MarshalYAML encodes true and false as booleans and other values as strings.
 func (s Init) MarshalYAML() (any, error) {
 	switch s {
 	case "true", "false":
