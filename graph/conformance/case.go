@@ -25,7 +25,6 @@ type testCase struct {
 	// limit is the error allowed relative to the result. Zero means [defaultLimit]; integers must be equal.
 	limit float64
 	bench bool // too large except for benchmarks
-	slow  bool // slow if decomposed: without LORAFUSE_LONG, only the value and threads modes run it
 	// lossOuts is the number of outputs with a gradient. Zero means all.
 	lossOuts int
 }

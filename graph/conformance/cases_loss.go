@@ -100,11 +100,6 @@ func adamW8Case(name, shape, blocks string, scale float64) testCase {
 		}}
 }
 
-func slow(c testCase) testCase {
-	c.slow = true
-	return c
-}
-
 // dynamicMaps returns the 8-bit maps of bitsandbytes.
 func dynamicMaps(*rand.Rand, []int) []float64 {
 	var x []float64
@@ -129,7 +124,7 @@ var optimizerCases = []testCase{
 	adamWCase("not a number", "f32[9]", math.NaN()),
 	adamW8Case("", "[5,33]", "[1]", 1),
 	adamW8Case("clipped", "[4,128]", "[2]", 0.125),
-	slow(adamW8Case("long", "[3,2739]", "[33]", 0.5)), // two tasks on the CPU
+	adamW8Case("long", "[3,2739]", "[33]", 0.5), // two tasks on the CPU
 	adamW8Case("infinite", "[300]", "[2]", math.Inf(1)),
 	{op: ir.AdamW, name: "bench", bench: true,
 		in: []input{arg("f32[1000000]", normal), arg("f32[1000000]", normal), arg("f32[1000000]", positive), arg("f32[1000000]", normal),

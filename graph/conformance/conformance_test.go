@@ -39,6 +39,9 @@ func TestEveryOperationHasACase(t *testing.T) {
 		names[c.String()] = true
 		assert.True(t, c.set(t).uses(c.op), "%s has no %v in it", &c, c.op)
 	}
+	for _, name := range slowCases {
+		assert.True(t, names[name], "no row is called %s", name)
+	}
 	for _, op := range ir.Ops() {
 		assert.NotZero(t, rows[op], "no row for %v in the tables of this package", op)
 	}
