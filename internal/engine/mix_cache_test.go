@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dev/draws"
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/engine"
@@ -24,14 +25,13 @@ const longest, page = 24, 4
 // over one cache, in pieces of any length and in any order, get the logits that each gets
 // alone, without a cache. Their pages lie anywhere, and move.
 func TestMixedDecode(t *testing.T) {
-	fewer(t, 30)
 	for _, c := range mixtures {
 		if filepath.Base(c.base) == "bert" {
 			continue
 		}
 		t.Run(c.base, func(t *testing.T) {
 			x := newMixture(t, c.base, backend.Options{Threads: 1, BatchInvariant: true}, casesOf(t, c.base), c.built...)
-			rapid.Check(t, func(t *rapid.T) {
+			draws.Check(t, 30, func(t *rapid.T) {
 				slots := x.draw(t, 2, 12)
 				texts := len(slots)
 				mix := x.r.NewMultiAdapter(slots...)

@@ -2,14 +2,12 @@ package engine_test
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -17,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dev/draws"
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/engine"
@@ -273,7 +272,6 @@ var mixtures = []struct {
 // of NaN beside them, get what the program of their adapter alone gives them: to the bit
 // on a device that is batch invariant.
 func TestMix(t *testing.T) {
-	fewer(t, 30)
 	for i, c := range mixtures {
 		for _, exact := range []bool{true, false} {
 			threads := 1 + (i+2)%3
@@ -288,7 +286,7 @@ func TestMix(t *testing.T) {
 				}
 				x := newMixture(t, c.base, backend.Options{Threads: threads, BatchInvariant: exact}, dirs, c.built...)
 				x.requireAll(t, exact)
-				rapid.Check(t, func(t *rapid.T) {
+				draws.Check(t, 30, func(t *rapid.T) {
 					slots := x.draw(t, 3, 16)
 					var ill *engine.Slot
 					if rapid.Bool().Draw(t, "ill") {
@@ -305,18 +303,6 @@ func TestMix(t *testing.T) {
 			})
 		}
 	}
-}
-
-// fewer is how many draws there are of each kind of model without LORAFUSE_LONG, where
-// rapid.checks does not say otherwise.
-func fewer(t *testing.T, checks int) {
-	t.Helper()
-	const asRapidHasIt = "100"
-	if flag.Lookup("rapid.checks").Value.String() != asRapidHasIt || os.Getenv("LORAFUSE_LONG") != "" {
-		return
-	}
-	require.NoError(t, flag.Set("rapid.checks", strconv.Itoa(checks)))
-	t.Cleanup(func() { _ = flag.Set("rapid.checks", asRapidHasIt) })
 }
 
 // requireAll mixes all adapters at once.

@@ -7,13 +7,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dev/draws"
 	"github.com/lorafuse/lorafuse/internal/engine"
 )
 
 // TestOpenMix: one program runs with plain adapters of any rank, scale and modules in its positions, next
 // to adapters of other kinds. Rows get the bits of their adapter alone.
 func TestOpenMix(t *testing.T) {
-	fewer(t, 30)
 	for _, c := range []struct {
 		base  string
 		built []string
@@ -36,7 +36,7 @@ func TestOpenMix(t *testing.T) {
 		}
 		vacant := x.r.NewOpenMultiAdapter(positions, make([]*engine.Slot, len(positions.Sizes)+len(positions.Likes))...)
 		p := x.load(t, vacant)
-		rapid.Check(t, func(t *rapid.T) {
+		draws.Check(t, 30, func(t *rapid.T) {
 			slots := make([]*engine.Slot, len(positions.Sizes)+len(positions.Likes))
 			numbers := []*engine.Slot{}
 			put := func(s *engine.Slot, at int) {

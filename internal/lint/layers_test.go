@@ -154,6 +154,7 @@ var layers = map[string]placement{
 	"examples/pictures": {layer: commands},
 
 	// Development tools; see TestToolsStayApart.
+	"dev/draws":            {layer: ground},
 	"dev/load":             {layer: ground},
 	"dev/testhub":          {layer: ground},
 	"dev/soak":             {layer: ground},

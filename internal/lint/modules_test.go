@@ -49,7 +49,7 @@ var dependencies = map[string]dependency{
 	"gonum.org/v1/gonum":             {why: "QR and SVD of PiSSA and OLoRA", in: []string{"internal/linalg"}, tests: true},
 	"google.golang.org/protobuf":     {why: "the wire format of Tinker's messages; metrics bring the module anyway", in: []string{"internal/serve/tinker"}},
 	"gorgonia.org/cu":                {why: "the CUDA driver; compiled in with the tag cuda alone", in: []string{"backend/cuda"}},
-	"pgregory.net/rapid":             {why: "property tests", tests: true},
+	"pgregory.net/rapid":             {why: "property tests", in: []string{"dev/draws"}, tests: true},
 }
 
 // goMod is what the rules read of a go.mod.

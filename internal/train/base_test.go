@@ -105,7 +105,7 @@ func TestBaseGivesBack(t *testing.T) {
 		now, _ := dev.Held()
 		require.Equal(t, held, now, job)
 	}
-	failed, limits := 0, int64(6)
+	failed, limits := 0, int64(3)
 	if os.Getenv("LORAFUSE_LONG") != "" {
 		limits = 20
 	}

@@ -143,7 +143,7 @@ func TestInterruptedAnywhere(t *testing.T) {
 				require.Equal(t, want.records, got.records, "interrupted at looks %v of %d", cuts, looks)
 				require.Equal(t, want, got, "interrupted at looks %v of %d", cuts, looks)
 			}
-			points, chains := int64(4), 1
+			points, chains := int64(2), 1
 			if os.Getenv("LORAFUSE_LONG") != "" {
 				points, chains = 500, 50
 			}

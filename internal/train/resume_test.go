@@ -204,7 +204,7 @@ func TestKill(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
 	inside := 0
-	kills := 5
+	kills := 3
 	if os.Getenv("LORAFUSE_LONG") != "" {
 		kills = 25
 	}

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dev/draws"
 	"github.com/lorafuse/lorafuse/dev/testdevice"
 	"github.com/lorafuse/lorafuse/internal/generate"
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
@@ -46,7 +47,7 @@ func TestAnyCompany(t *testing.T) {
 		}
 		return judged[key]
 	}
-	rapid.Check(t, func(t *rapid.T) {
+	draws.Check(t, 20, func(t *rapid.T) {
 		rows := rapid.SampledFrom([]int{1, 2, 4, 8}).Draw(t, "page rows")
 		texts := rapid.IntRange(1, 6).Draw(t, "texts")
 		e, err := batching.New(ctx, dev, oracle.m, batching.Options{

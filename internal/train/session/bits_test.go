@@ -2,7 +2,6 @@ package session_test
 
 import (
 	"crypto/sha256"
-	"flag"
 	"fmt"
 	"math"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dev/draws"
 	"github.com/lorafuse/lorafuse/dev/testdevice"
 	"github.com/lorafuse/lorafuse/internal/host"
 	"github.com/lorafuse/lorafuse/internal/model"
@@ -101,17 +101,6 @@ func digest(t require.TestingT, s *session.Session) lora.Digest {
 
 func whole(left int) int { return left }
 
-// check runs a property on 10 draws, or on 100 with LORAFUSE_LONG; -rapid.checks goes before
-// both.
-func check(t *testing.T, property func(*rapid.T)) {
-	draws := flag.Lookup("rapid.checks")
-	if was := draws.Value.String(); was == draws.DefValue && os.Getenv("LORAFUSE_LONG") == "" {
-		require.NoError(t, draws.Value.Set("10"))
-		t.Cleanup(func() { _ = draws.Value.Set(was) })
-	}
-	rapid.Check(t, property)
-}
-
 // An adapter depends on its own data and their order alone: not on how these were divided
 // into calls, on the threads, on what was computed before, nor on other sessions.
 func TestBits(t *testing.T) {
@@ -119,7 +108,7 @@ func TestBits(t *testing.T) {
 	for _, dir := range []string{llama, qwen} {
 		bases = append(bases, [2]*host.Host{openWith(t, dir, backend.Options{Threads: 1}), openWith(t, dir, backend.Options{Threads: 2})})
 	}
-	check(t, func(t *rapid.T) {
+	draws.Check(t, 10, func(t *rapid.T) {
 		b := rapid.SampledFrom(bases).Draw(t, "model")
 		one, two := b[0], b[1]
 		lessons, others := drawLessons(t), drawLessons(t)
@@ -159,7 +148,7 @@ func TestBits(t *testing.T) {
 func TestReload(t *testing.T) {
 	b := open(t, qwen)
 	dir := t.TempDir()
-	check(t, func(t *rapid.T) {
+	draws.Check(t, 10, func(t *rapid.T) {
 		first, then := drawLessons(t), drawLessons(t)
 		o := all
 		if rapid.Bool().Draw(t, "8 bits") {
