@@ -16,7 +16,7 @@ fi
 export CXX
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-if ! make --no-print-directory "$@" >"$log" 2>&1; then
+if ! make --no-print-directory -j "$(nproc)" "$@" >"$log" 2>&1; then
 	cat "$log" >&2
 	exit 1
 fi

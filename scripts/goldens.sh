@@ -36,6 +36,13 @@ few() {
 	goldens internal/diffusion/dit 'TestGoldens/^flux$|TestTraces/^qwenimage-edit-zero-cond$'
 }
 
+# fewest covers adapters and training, for a form of the kernels that the conformance suite
+# does not run in.
+fewest() {
+	goldens lora 'TestGoldenAdapters/^peft$/^dora-biases$|TestRounding/^peft$/^patterns-rslora$'
+	goldens internal/train 'TestPEFTTraces/^dora-biases$'
+}
+
 # some covers every family of kernels: prompts and decoding, grouped heads and windows,
 # biases, an adapter with dropout on its input, DoRA, quantized weights, training with
 # clipping and AdamW, also of classifiers; matrix multiplications in float32 and with
