@@ -192,17 +192,21 @@ func (d *Draft) Constants() (n int64) {
 		n += int64(len(c.Data))
 	}
 	for _, first := range d.first() {
-		n += first.written()
+		n += written(first)
 	}
 	return n
 }
 
-// written returns the bytes of the program's results.
-func (d *Draft) written() (n int64) {
-	dims := d.Program.MaxDims()
-	for _, a := range d.Program.Args {
-		if a.Written {
-			n += int64(a.Bytes(dims))
+// written returns the bytes of the results of programs, which share results of one name and size.
+func written(drafts ...*Draft) (n int64) {
+	counted := map[string]bool{}
+	for _, d := range drafts {
+		for _, a := range d.Program.Args {
+			bytes := a.Bytes(d.Program.MaxDims())
+			if key := fmt.Sprint(a.Name, " ", bytes); a.Written && !counted[key] {
+				counted[key] = true
+				n += int64(bytes)
+			}
 		}
 	}
 	return n
@@ -241,6 +245,7 @@ func (r *Runtime) Need(drafts ...*Draft) (n Need, err error) {
 // earlier one is large enough. Values computed from parameters alone are counted once.
 func (r *Runtime) Takes(loads ...[]*Draft) (n int64, err error) {
 	constants, largest := int64(0), int64(0)
+	n = written(slices.Concat(loads...)...)
 	for _, drafts := range loads {
 		need, err := r.Need(drafts...)
 		if err != nil {
@@ -252,19 +257,19 @@ func (r *Runtime) Takes(loads ...[]*Draft) (n int64, err error) {
 		}
 		for _, d := range drafts {
 			constants = max(constants, d.Constants())
-			n += d.arguments()
+			n += d.given()
 		}
 	}
 	return n + constants, nil
 }
 
-// arguments returns the bytes of inputs and results.
-func (d *Draft) arguments() (n int64) {
+// given returns the bytes of inputs.
+func (d *Draft) given() (n int64) {
 	dims := d.Program.MaxDims()
 	for _, in := range d.inputs {
 		n = (n+backend.PartAlign-1)/backend.PartAlign*backend.PartAlign + int64(in.Type.Bytes(dims))
 	}
-	return n + d.written()
+	return n
 }
 
 // Weights returns the bytes of the weights that a draft reads.
@@ -308,23 +313,14 @@ func programs(drafts []*Draft) (all []*ir.Program) {
 // before any of it is allocated. Errors: backend.ErrOutOfMemory.
 func (r *Runtime) affordable(drafts []*Draft) error {
 	var programs []*ir.Program
-	written := map[string]bool{}
-	need := r.arenaBytes(drafts)
 	for _, d := range drafts {
-		p := d.Program
-		programs = append(programs, p)
-		for _, a := range p.Args {
-			if a.Written && !written[a.Name] {
-				written[a.Name] = true
-				need += int64(a.Bytes(p.MaxDims()))
-			}
-		}
+		programs = append(programs, d.Program)
 	}
 	scratch, err := r.scratch(programs)
 	if err != nil {
 		return err
 	}
-	need += scratch
+	need := r.arenaBytes(drafts) + written(drafts...) + scratch
 	if have := r.dev.Info().Memory; have > 0 && need > have {
 		return fmt.Errorf("engine: %w: a run takes %d MiB for what it computes and keeps, the device has %d MiB; fewer tokens take less", backend.ErrOutOfMemory, need>>20, have>>20)
 	}

@@ -3,12 +3,15 @@ package engine
 import (
 	"context"
 	"reflect"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
@@ -300,6 +303,32 @@ func (r *Runtime) ReadSlotBytes(ctx context.Context, s *Slot, name string, dst [
 		return failed
 	}
 	return err
+}
+
+// ReadSlots waits for all pending runs and calls use for each of some float32 tensors of a
+// slot, on all cores. x is a copy that is valid during the call.
+func (r *Runtime) ReadSlots(ctx context.Context, s *Slot, tensors []nn.Trained, use func(i int, x []float32) error) error {
+	if err := r.settle(); err != nil {
+		return err
+	}
+	var next atomic.Int64
+	return together(slices.Repeat([]func() error{func() error {
+		var x []float32
+		for {
+			i := int(next.Add(1)) - 1
+			if i >= len(tensors) {
+				return nil
+			}
+			n := elements(tensors[i].Shape)
+			x = slices.Grow(x[:0], n)[:n]
+			if err := s.store.GetFloat32s(ctx, tensors[i].Name, x); err != nil {
+				return err
+			}
+			if err := use(i, x); err != nil {
+				return err
+			}
+		}
+	}}, runtime.GOMAXPROCS(0)))
 }
 
 // settle waits for all runs. Errors: that of the first program one of whose runs has

@@ -254,7 +254,7 @@ func (e *Engine) idle() (targets []string) {
 // State downloads the trained parameters into the adapter's state.
 func (e *Engine) State(ctx context.Context) (*lora.State, error) {
 	s := e.planner.slot.State()
-	return s, e.Values(ctx, s.Values)
+	return s, e.Values(ctx, s.Values, nil)
 }
 
 // Close frees the engine's device memory, except memory shared with others.

@@ -66,22 +66,15 @@ func unusable(dir string, err error) error {
 
 // values returns a copy of the current adapter. Errors: lora.ErrNotFinite.
 func (s *Session) values(ctx context.Context) (map[string][]float32, error) {
-	n, trained := 0, s.trainer.Trained()
-	for _, t := range trained {
-		n += elements(t.Shape)
-	}
-	all, values := make([]float32, n), make(map[string][]float32, len(trained))
-	for _, t := range trained {
-		n := elements(t.Shape)
-		values[t.Name], all = all[:n:n], all[n:]
-	}
-	if err := s.trainer.Values(ctx, values); err != nil {
-		return nil, fmt.Errorf("session: %w", err)
-	}
-	for _, t := range trained {
-		if !vec.Finite(values[t.Name]) {
-			return nil, fmt.Errorf("session: %q: %w", t.Name, lora.ErrNotFinite)
+	values := make(map[string][]float32, len(s.trainer.Trained()))
+	err := s.trainer.Values(ctx, values, func(name string, x []float32) error {
+		if !vec.Finite(x) {
+			return fmt.Errorf("%q: %w", name, lora.ErrNotFinite)
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("session: %w", err)
 	}
 	return values, nil
 }

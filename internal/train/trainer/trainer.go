@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/engine"
 	"github.com/lorafuse/lorafuse/internal/host"
@@ -124,17 +125,30 @@ func (t *Trainer) Clear(ctx context.Context) error {
 	return nil
 }
 
-// Values copies the trained parameters into dst, which has a slice of the right length for
-// each of them.
-func (t *Trainer) Values(ctx context.Context, dst map[string][]float32) error {
+// Values copies the trained parameters into the slices of dst, or into new slices of those that
+// dst lacks. It fails if check, which may be nil and is called concurrently, fails for one.
+func (t *Trainer) Values(ctx context.Context, dst map[string][]float32, check func(name string, x []float32) error) error {
 	t.host.Lock()
 	defer t.host.Unlock()
-	for _, x := range t.plan.Trained {
-		if err := t.host.ReadSlot(ctx, t.slot, x.Name, dst[x.Name]); err != nil {
-			return err
+	copies := make([][]float32, len(t.plan.Trained))
+	err := t.host.ReadSlots(ctx, t.slot, t.plan.Trained, func(i int, x []float32) error {
+		name := t.plan.Trained[i].Name
+		if to, ok := dst[name]; ok {
+			copy(to, x)
+		} else {
+			copies[i] = slices.Clone(x) // unlike make, it does not clear the memory first
+		}
+		if check == nil {
+			return nil
+		}
+		return check(name, x)
+	})
+	for i, x := range copies {
+		if x != nil {
+			dst[t.plan.Trained[i].Name] = x
 		}
 	}
-	return nil
+	return err
 }
 
 // SetValues is the inverse of Values.

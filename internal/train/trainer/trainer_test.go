@@ -74,7 +74,7 @@ func values(t *testing.T, tr *trainer.Trainer) map[string][]float32 {
 		}
 		all[x.Name] = make([]float32, n)
 	}
-	require.NoError(t, tr.Values(t.Context(), all))
+	require.NoError(t, tr.Values(t.Context(), all, nil))
 	return all
 }
 
