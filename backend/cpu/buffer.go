@@ -12,6 +12,7 @@ type buffer struct {
 	data     []byte
 	keep     any
 	readOnly bool
+	brief    bool // see weights.Data
 	freed    bool
 	parent   *buffer // what it is a part of, or nil
 	release  func()

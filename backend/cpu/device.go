@@ -165,7 +165,7 @@ func (d *Device) Part(b backend.Buffer, off, n int) (backend.Buffer, error) {
 
 // Import returns a buffer over the bytes of src, without a copy.
 func (d *Device) Import(src weights.Data) (backend.Buffer, error) {
-	return &buffer{data: src.Bytes, keep: src.Keep, readOnly: true}, nil
+	return &buffer{data: src.Bytes, keep: src.Keep, readOnly: true, brief: src.Brief}, nil
 }
 
 // Upload copies src into dst.

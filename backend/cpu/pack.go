@@ -70,7 +70,7 @@ func (r *run) packs(v ir.Ref, c *gemm.Call) bool {
 // prepack finds or makes the copy of op(v) [k,n] for a pair of a product.
 func (r *run) prepack(p *gemm.Pair, v ir.Ref, n int) {
 	p.Ready = nil
-	if b := r.buffers[v.Index]; b.readOnly {
+	if b := r.buffers[v.Index]; b.readOnly && !b.brief {
 		r.dev.packing.mu.Lock()
 		defer r.dev.packing.mu.Unlock()
 		p.Ready = r.dev.copyOf(b, p, n)

@@ -29,6 +29,7 @@ type Slot struct {
 	parts     []*Slot         // the slot itself, or the parts of a mix
 	store     *Store
 	sizes     []lora.FactorType // see Sizes
+	fixed     bool              // see Fix
 	made      []*Program        // programs whose derived values are up to date with the parameters
 	vacant    bool              // see Vacant
 }
@@ -49,6 +50,10 @@ func (r *Runtime) NewSlot(state *lora.State) (*Slot, error) {
 	s.shapes = []string{s.shape}
 	return s, nil
 }
+
+// Fix declares that nothing changes the slot's parameters or the values of its state from now on.
+// The CPU uses these values in place. Call it before the first run.
+func (s *Slot) Fix() { s.fixed = true }
 
 // Vacant returns a slot of the same shape without memory, for a position that no row uses.
 func (s *Slot) Vacant() *Slot { return &Slot{injection: s.injection, shape: s.shape, vacant: true} }
@@ -191,6 +196,8 @@ func (s *Slot) bring(ctx context.Context, name string, d *Draft) error {
 	if s.state != nil {
 		if x, ok, err := s.state.Value(name); err != nil {
 			return fmt.Errorf("engine: %q of an adapter: %w", name, err)
+		} else if ok && s.fixed {
+			return s.store.Share(ctx, name, x.Data)
 		} else if ok {
 			return s.store.Set(ctx, name, x.Data)
 		}

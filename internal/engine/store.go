@@ -188,6 +188,21 @@ func (s *Store) Set(ctx context.Context, name string, data []byte) error {
 	return f.Wait(ctx)
 }
 
+// Share creates the named buffer from data that does not change, in place on the CPU.
+func (s *Store) Share(ctx context.Context, name string, data []byte) error {
+	if s.dev.Info().GPU {
+		return s.Set(ctx, name, data)
+	}
+	var w nn.Weight
+	w.Source.Bytes, w.Source.Brief = data, true
+	b, err := s.dev.Import(w.Source)
+	if err != nil {
+		return fmt.Errorf("buffer %q: %w", name, err)
+	}
+	s.buffers[name] = b
+	return nil
+}
+
 // Get copies the first len(dst) bytes of the buffer called name.
 func (s *Store) Get(ctx context.Context, name string, dst []byte) error {
 	b := s.buffers[name]

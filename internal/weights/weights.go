@@ -41,6 +41,8 @@ type Data struct {
 	// Keep is referenced as long as such a buffer exists, and keeps the file
 	// mapped. May be nil.
 	Keep any
+	// Brief reports that the buffer is used too briefly for copies in another layout.
+	Brief bool
 }
 
 // Set holds the tensors at a path. It is safe for concurrent use.

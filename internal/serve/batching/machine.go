@@ -149,6 +149,7 @@ func (x *machine) Put(_ context.Context, v *lora.Version) error {
 	if err != nil {
 		return err
 	}
+	s.Fix()
 	x.mu.Lock()
 	x.slots[v] = s
 	x.mu.Unlock()
