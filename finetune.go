@@ -7,13 +7,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"runtime"
 	"time"
 
-	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/internal/data/imagefolder"
-	"github.com/lorafuse/lorafuse/internal/diffusion"
-	"github.com/lorafuse/lorafuse/internal/model/hub"
 	"github.com/lorafuse/lorafuse/internal/train"
 	_ "github.com/lorafuse/lorafuse/internal/train/task" // the tasks of runs
 	"github.com/lorafuse/lorafuse/train/config"
@@ -122,19 +117,17 @@ func fineTune(ctx context.Context, model string, data Data, r Recipe) (*FineTune
 	}
 	begun := time.Now()
 	c := r.config(model)
-	var files fs.FS
+	var from train.Data
 	switch {
 	case data.rows != nil:
-		c.Data.Train, files = config.Strings{rowsFile}, memory(data.rows)
+		c.Data.Train, from.Files = config.Strings{rowsFile}, memory(data.rows)
 	case data.files != nil:
 		c.Data.Train = data.files
 	case data.images != "":
 		c.Task, c.Diffusion.Images = config.TaskDiffusion, data.images
-		if err := encodeImages(ctx, c, r.Resolution); err != nil {
-			return nil, err
-		}
+		from.Encode, from.Side = true, r.Resolution
 	}
-	run, err := train.NewFrom(ctx, c, files, r.observer())
+	run, err := train.NewFrom(ctx, c, from, r.observer())
 	if err != nil {
 		return nil, err
 	}
@@ -171,27 +164,6 @@ func (r *Recipe) observer() (o train.Observer) {
 		}
 	}
 	return o
-}
-
-// encodeImages builds the cache of a run. If the pipeline has no text encoders, the embeddings of
-// the captions must be in it already.
-func encodeImages(ctx context.Context, c *config.Config, side int) error {
-	p, err := diffusion.Find(ctx, c.Model, diffusion.Single{File: c.Diffusion.Transformer, Config: c.Diffusion.TransformerConfig}, hub.Options{})
-	if err != nil {
-		return err
-	}
-	folder, err := imagefolder.Read(ctx, c.Diffusion.Images, imagefolder.Options{Control: c.Diffusion.Controls})
-	if err != nil {
-		return err
-	}
-	dev, err := backend.Open(c.Backend, backend.Options{Threads: c.Threads})
-	if err != nil {
-		return err
-	}
-	defer dev.Close()
-	o := diffusion.CacheOptions{Side: side, Workers: runtime.NumCPU(), PicturesOnly: p.CheckText() != nil}
-	_, err = p.BuildCache(ctx, dev, c.CacheDir(), folder.Samples, o)
-	return err
 }
 
 // config returns the configuration of a run.

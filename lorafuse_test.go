@@ -290,6 +290,19 @@ func TestDraw(t *testing.T) {
 	assert.ErrorIs(t, err, lorafuse.ErrClosed)
 }
 
+// A folder of images that cannot be trained on is refused before anything is encoded.
+func TestBadImages(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS("examples/pictures/images")))
+	captions, err := filepath.Glob(dir + "/*.txt")
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(captions[0]))
+	out := t.TempDir()
+	_, err = lorafuse.FineTune(t.Context(), "examples/pictures/model", lorafuse.Images(dir), lorafuse.Recipe{OutputDir: out, Steps: 1, Resolution: 32})
+	require.ErrorContains(t, err, "diffusion.images")
+	assert.NoDirExists(t, filepath.Join(out, "cache"))
+}
+
 // A handler offers all that the command serves, and ends with its model.
 func TestHandler(t *testing.T) {
 	dir := t.TempDir()

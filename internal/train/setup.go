@@ -79,19 +79,27 @@ type Run struct {
 // step. It writes only the output folder, which belongs to the run until Close. Errors:
 // ErrRunning if another run uses the folder.
 func New(ctx context.Context, c *config.Config, o Observer) (*Run, error) {
-	return open(ctx, c, nil, o, true)
+	return open(ctx, c, Data{}, o, true)
 }
 
-// NewFrom opens a run like [New], with the files of c.Data in a file system, such as
-// rows in memory.
-func NewFrom(ctx context.Context, c *config.Config, files fs.FS, o Observer) (*Run, error) {
-	return open(ctx, c, files, o, true)
+// Data says where a run reads its data. The zero value means the disk, and the cache of images.
+type Data struct {
+	Files fs.FS // with the files of config.Data, such as rows in memory
+	// Encode builds the cache of images before it is read. They are scaled to about
+	// Side·Side pixels; zero means the default.
+	Encode bool
+	Side   int
+}
+
+// NewFrom opens a run like [New], with data from elsewhere.
+func NewFrom(ctx context.Context, c *config.Config, d Data, o Observer) (*Run, error) {
+	return open(ctx, c, d, o, true)
 }
 
 // DryRun returns the plan of a run. It does everything that New does, but leaves the
 // output folder unchanged, and works while another run uses the folder.
 func DryRun(ctx context.Context, c *config.Config, o Observer) (Memory, Fit, error) {
-	r, err := open(ctx, c, nil, o, false)
+	r, err := open(ctx, c, Data{}, o, false)
 	if err != nil {
 		return Memory{}, Fit{}, err
 	}
@@ -99,11 +107,11 @@ func DryRun(ctx context.Context, c *config.Config, o Observer) (Memory, Fit, err
 	return r.Memory(), r.Fit(), nil
 }
 
-func open(ctx context.Context, c *config.Config, files fs.FS, o Observer, lock bool) (*Run, error) {
+func open(ctx context.Context, c *config.Config, d Data, o Observer, lock bool) (*Run, error) {
 	if err := validate(c); err != nil {
 		return nil, err
 	}
-	return (&Run{Setup: Setup{cfg: c, files: files, observer: o}}).open(ctx, lock)
+	return (&Run{Setup: Setup{cfg: c, data: d, observer: o}}).open(ctx, lock)
 }
 
 // validate checks the configuration of a single run.

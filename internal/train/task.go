@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/engine"
@@ -141,7 +140,7 @@ func (r *Run) export(dir string, s *lora.State) error {
 // device.
 type Setup struct {
 	cfg      *config.Config
-	files    fs.FS // of its data; nil for the disk
+	data     Data
 	observer Observer
 
 	dev   backend.Device
@@ -152,8 +151,8 @@ type Setup struct {
 // Config returns the configuration of the run.
 func (s *Setup) Config() *config.Config { return s.cfg }
 
-// Files returns the file system with the data; nil is the disk.
-func (s *Setup) Files() fs.FS { return s.files }
+// Data returns where the run reads its data.
+func (s *Setup) Data() Data { return s.data }
 
 // Base returns the model that the run shares with others, or nil.
 func (s *Setup) Base() *Base { return s.base }

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/data/cache"
 	"github.com/lorafuse/lorafuse/internal/data/imagefolder"
 	"github.com/lorafuse/lorafuse/internal/diffusion"
@@ -179,6 +181,9 @@ func (p *pictures) feedOptions(ctx context.Context, pipe *diffusion.Pipeline, t 
 	if o.Samples, err = p.samples(ctx); err != nil {
 		return o, err
 	}
+	if err = p.encode(ctx, pipe, o.Samples); err != nil {
+		return o, err
+	}
 	if o.Cache, err = cache.Open(c.CacheDir(), cache.Options{Unkeyed: cache.Accept}); err != nil {
 		return o, err
 	}
@@ -199,6 +204,25 @@ func (p *pictures) feedOptions(ctx context.Context, pipe *diffusion.Pipeline, t 
 		return o, err
 	}
 	return o, p.ours(pipe, o.Samples)
+}
+
+// encode builds the cache if the data of the run says so. If the pipeline has no text encoders,
+// the embeddings of the captions must be in it already.
+func (p *pictures) encode(ctx context.Context, pipe *diffusion.Pipeline, samples []cache.Sample) error {
+	if !p.Data().Encode {
+		return nil
+	}
+	dev, err := backend.Open(p.cfg.Backend, backend.Options{Threads: p.cfg.Threads})
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	_, err = pipe.BuildCache(ctx, dev, p.cfg.CacheDir(), samples, diffusion.CacheOptions{
+		Side: p.Data().Side, Workers: runtime.NumCPU(), PicturesOnly: pipe.CheckText() != nil,
+		Progress:  func(task string, done, total int) { p.Progress("encoding "+task, int64(done), int64(total)) },
+		Truncated: func(caption string, t diffusion.Truncation) { p.Note("note     caption %q is %v", caption, t) },
+	})
+	return err
 }
 
 // ours rejects a cache made by encoders of another pipeline. Encoders that are not

@@ -25,7 +25,7 @@ var tokenizerFiles = []string{"tokenizer.json", "tokenizer_config.json", "specia
 // rows that are read with the tokenizer.
 func (t *texts) load(ctx context.Context, m *model.Config, o data.Options, adjust func(o *data.Options, tok *tokenizer.Tokenizer) error) (err error) {
 	c := t.cfg
-	o.VocabSize, o.Files = m.VocabSize, t.Files()
+	o.VocabSize, o.Files = m.VocabSize, t.Data().Files
 	if !onlyTokens(c) {
 		tok, err := t.tokenizer(m.VocabSize)
 		if err != nil {
