@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/lorafuse/lorafuse"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // The model of the examples: 2.4 million parameters, trained on Go doc comments.
@@ -178,12 +179,12 @@ func ExampleMerge() {
 	defer os.RemoveAll(dir)
 	merged := filepath.Join(dir, "merged")
 	base := "testdata/peft/base/small-llama"
-	if err := lorafuse.Merge(context.Background(), base, "testdata/peft/dora-rslora/adapter", merged); err != nil {
+	m, err := lorafuse.Merge(context.Background(), base, "testdata/peft/dora-rslora/adapter", merged, lorafuse.MergeOptions{DType: tensor.BF16})
+	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = os.Stat(filepath.Join(merged, "config.json"))
-	fmt.Println(err)
-	// Output: <nil>
+	fmt.Println(m.Merged, "of", m.Tensors, "tensors in", m.Files)
+	// Output: 6 of 21 tensors in [model.safetensors]
 }
 
 func ExampleModel_Classify() {

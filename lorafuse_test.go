@@ -234,7 +234,8 @@ func TestClassify(t *testing.T) {
 			require.InDelta(t, got[0][0].Score, other[0][0].Score, 1e-4)
 		}
 		here := filepath.Join(t.TempDir(), "merged")
-		require.NoError(t, lorafuse.Merge(t.Context(), base, filepath.Join(dir, "final"), here))
+		_, err = lorafuse.Merge(t.Context(), base, filepath.Join(dir, "final"), here, lorafuse.MergeOptions{})
+		require.NoError(t, err)
 		again, err := open(t, here, lorafuse.Options{}).Classify(t.Context(), texts, "")
 		require.NoError(t, err)
 		require.InDelta(t, other[0][0].Score, again[0][0].Score, 2e-3) // the merged weights are rounded

@@ -9,41 +9,81 @@ import (
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/model/hub"
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/tensor"
 )
+
+// MergeOptions configure [Merge].
+type MergeOptions struct {
+	// DType is the element type of all weights: F32, BF16 or F16. Zero keeps the type of each.
+	DType tensor.DType
+	// MaxShardSize is the size of the largest file in bytes. Zero means 10 GiB.
+	MaxShardSize int64
+	// Replace replaces an output folder that is not empty, with everything in it.
+	Replace bool
+	// Progress, if not nil, is told how far a task is, in tensors.
+	Progress func(task string, done, total int)
+	// Download, if not nil, is told how far downloads are, in bytes.
+	Download func(file string, done, total int64)
+	// Note, if not nil, receives notes, such as tensors that the model does not read.
+	Note func(text string)
+}
+
+// MergedModel describes a merged model. Its files have been read back and verified.
+type MergedModel struct {
+	Tensors int      `json:"tensors"`
+	Merged  int      `json:"merged"` // number of tensors that the adapter changed
+	Untied  []string `json:"untied"` // weights that are no longer tied
+	Bytes   int64    `json:"bytes"`
+	Files   []string `json:"files"`
+}
 
 // Merge merges an adapter into the weights of a model and writes the result to the folder output,
 // which must be empty or absent. Parameter name is a folder or a Hub name. Programs read the result like any
 // model. The write is atomic.
-func Merge(ctx context.Context, name, adapter, output string) error {
-	if err := mergeInto(ctx, name, adapter, output); err != nil {
-		return fmt.Errorf("lorafuse: merge: %w", err)
+func Merge(ctx context.Context, name, adapter, output string, o MergeOptions) (*MergedModel, error) {
+	r, err := o.merge(ctx, name, adapter, output)
+	if err != nil {
+		return nil, fmt.Errorf("lorafuse: merge: %w", err)
 	}
-	return nil
+	return (*MergedModel)(r), nil
 }
 
-func mergeInto(ctx context.Context, name, adapter, output string) error {
-	dir, err := hub.Resolve(ctx, name, hub.Options{})
+func (o *MergeOptions) merge(ctx context.Context, name, adapter, output string) (*merge.Result, error) {
+	dir, err := hub.Resolve(ctx, name, hub.Options{Progress: o.Download, Warn: func(err error) { o.note(err.Error()) }})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	a, err := lora.Load(adapter)
-	if err != nil {
-		return err
-	}
-	defer a.Close()
 	open := model.Open
-	if a.Config.IsClassifier() {
+	if c, err := lora.ReadConfig(adapter); err == nil && c.IsClassifier() {
 		open = func(dir string) (*model.Model, error) { return classify.OpenModel(dir, adapter) }
 	}
 	m, err := open(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer m.Close()
-	p, _, err := a.Place(lora.ModelOf(m.Config.ModelType, m.Modules()), m.Fresh(), lora.CheckOptions{})
+	o.note(m.Source.Note(), m.UnreadLine())
+	a, err := lora.Load(adapter)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = merge.Write(ctx, output, m, a, p, merge.Options{})
-	return err
+	defer a.Close()
+	o.note(a.Source.Note())
+	p, report, err := a.Place(lora.ModelOf(m.Config.ModelType, m.Modules()), m.Fresh(), lora.CheckOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range report.Warnings {
+		o.note(fmt.Sprintf("adapter %s: %s", adapter, w))
+	}
+	return merge.Write(ctx, output, m, a, p, merge.Options{DType: o.DType, MaxShardSize: o.MaxShardSize, Replace: o.Replace, Progress: o.Progress})
+}
+
+// note reports texts that are not empty.
+func (o *MergeOptions) note(texts ...string) {
+	for _, text := range texts {
+		if text != "" && o.Note != nil {
+			o.Note(text)
+		}
+	}
 }

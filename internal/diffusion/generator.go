@@ -44,6 +44,22 @@ type Generator struct {
 	painter      *Painter
 }
 
+// Progress is called after each part of a task. Nil is not called.
+type Progress func(task string, done, total int)
+
+// Tasks that call a Progress.
+const (
+	EncodeTask = "encoding prompts"
+	DrawTask   = "drawing"
+	DecodeTask = "decoding"
+)
+
+func (f Progress) report(task string, done, total int) {
+	if f != nil {
+		f(task, done, total)
+	}
+}
+
 // NewGenerator returns a generator for a pipeline on a device. It reads configurations only.
 // Errors: errors of Pipeline.Config, Pipeline.Schedule and Pipeline.Canvas.
 func NewGenerator(dev backend.Device, p *Pipeline) (*Generator, error) {
@@ -75,10 +91,10 @@ func (g *Generator) LoadAdapter(path string) (*lora.State, error) {
 	return dialects.LoadState(path, g.Model, lora.ModelOf(g.Model.Config.ModelType, g.Model.Modules()), lora.CheckOptions{})
 }
 
-// Encode computes the prompts of a plan and its latents of control images. progress, if not
-// nil, is called after each prompt. Errors: OptionError, and errors of Pipeline.OpenEncoder,
+// Encode computes the prompts of a plan and its latents of control images. progress is called
+// after each prompt. Errors: OptionError, and errors of Pipeline.OpenEncoder,
 // Canvas.Fetch and the device.
-func (g *Generator) Encode(ctx context.Context, p *Plan, progress func(done, total int)) error {
+func (g *Generator) Encode(ctx context.Context, p *Plan, progress Progress) error {
 	if err := g.encodePrompts(ctx, p, progress); err != nil {
 		return err
 	}
@@ -115,23 +131,14 @@ type Shot struct {
 	Drawing Drawing
 }
 
-// Tasks of Draw, as passed to progress.
-const (
-	DrawTask   = "drawing"
-	DecodeTask = "decoding"
-)
-
-// Draw generates the images of shots: all latents first, then the images. progress, if not
-// nil, is called after each step and each image. Errors: errors of Painter.Draw and
+// Draw generates the images of shots: all latents first, then the images. progress is
+// called after each step and each image. Errors: errors of Painter.Draw and
 // Canvas.Paint.
-func (g *Generator) Draw(ctx context.Context, shots []Shot, progress func(task string, done, total int)) ([]image.Image, error) {
-	if progress == nil {
-		progress = func(string, int, int) {}
-	}
+func (g *Generator) Draw(ctx context.Context, shots []Shot, progress Progress) ([]image.Image, error) {
 	latents := make([]dit.Latent, len(shots))
 	for i, s := range shots {
 		s.Drawing.Each = func(step, steps int, _ []float32) error {
-			progress(DrawTask, i*steps+step, len(shots)*steps)
+			progress.report(DrawTask, i*steps+step, len(shots)*steps)
 			return nil
 		}
 		var err error
@@ -145,7 +152,7 @@ func (g *Generator) Draw(ctx context.Context, shots []Shot, progress func(task s
 	case g.canvas.dir != "":
 		g.painter.Close() // memory for the autoencoder
 	}
-	return g.canvas.Images(ctx, g.dev, g.VAE, latents, func(done int) { progress(DecodeTask, done, len(shots)) })
+	return g.canvas.Images(ctx, g.dev, g.VAE, latents, func(done int) { progress.report(DecodeTask, done, len(shots)) })
 }
 
 // draw generates the latent of a shot. If the device has no memory left, it closes the text
@@ -172,7 +179,7 @@ func (g *Generator) Close() error {
 }
 
 // encodePrompts encodes the prompts of a plan, or reads stored embeddings.
-func (g *Generator) encodePrompts(ctx context.Context, p *Plan, progress func(done, total int)) (err error) {
+func (g *Generator) encodePrompts(ctx context.Context, p *Plan, progress Progress) (err error) {
 	r := &p.request
 	for _, path := range r.Embeddings {
 		x, err := g.readPrompt(path)
@@ -207,9 +214,7 @@ func (g *Generator) encodePrompts(ctx context.Context, p *Plan, progress func(do
 			return err
 		}
 		p.Prompts = append(p.Prompts, x)
-		if progress != nil {
-			progress(i+1, len(r.Prompts))
-		}
+		progress.report(EncodeTask, i+1, len(r.Prompts))
 	}
 	negative := cmp.Or(r.Negative, g.Style.Negative)
 	if negative == nil || p.Drawing.Negative != nil || !g.Style.Guided(p.Drawing) {

@@ -22,6 +22,9 @@ func (r *repo) shipped() map[string]bool {
 		}
 		seen[pkg] = true
 		folder, _, _ := strings.Cut(pkg, "/")
+		if pkg == "." {
+			folder = "*.go"
+		}
 		folders[folder] = true
 		for _, f := range pkgs[pkg] {
 			for _, imp := range f.imports() {

@@ -20,6 +20,14 @@ type Source struct {
 	Why      string // human-readable reason, if any
 }
 
+// Note returns a line with the reason for the choice of the file, or "".
+func (s Source) Note() string {
+	if s.Why == "" {
+		return ""
+	}
+	return fmt.Sprintf("reading %s: %s", s.Path, s.Why)
+}
+
 const safetensorsExtension = ".safetensors"
 
 // extensions lists the extensions of files written by torch.save, in the order

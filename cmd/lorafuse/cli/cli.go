@@ -87,6 +87,17 @@ func (a *app) steps(task string, done, total int, began time.Time) {
 	}
 }
 
+// tasks returns a function that shows the progress of tasks that take a while.
+func (a *app) tasks() func(task string, done, total int) {
+	began := map[string]time.Time{}
+	return func(task string, done, total int) {
+		if began[task].IsZero() {
+			began[task] = time.Now()
+		}
+		a.steps(task, done, total, began[task])
+	}
+}
+
 // loading returns a function that shows read progress if reading takes a while. Further reports for a finished task
 // are ignored.
 func (a *app) loading() func(task string, done, total int64) {

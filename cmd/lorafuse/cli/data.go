@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -79,8 +78,7 @@ If anything is reported, the exit status is 1.`,
 
 // readImageFolder reads with a display of its progress.
 func (a *app) readImageFolder(ctx context.Context, dir string, o imagefolder.Options) (*imagefolder.Folder, error) {
-	began := time.Now()
-	o.Progress = func(task string, done, total int) { a.steps(task, done, total, began) }
+	o.Progress = a.tasks()
 	return imagefolder.Read(ctx, dir, o)
 }
 

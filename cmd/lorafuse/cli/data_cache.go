@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -156,14 +155,13 @@ func (a *app) buildCache(ctx context.Context, dir string, f *cacheFlags) error {
 	if err != nil {
 		return err
 	}
-	began := time.Now()
 	o := f.made
 	o.Sample = f.latents == latentSample
 	o.TextOnly, o.PicturesOnly = f.only == onlyText, f.only == onlyPictures
 	if o.Workers == 0 {
 		o.Workers = runtime.NumCPU()
 	}
-	o.Progress = func(task string, done, total int) { a.steps(task, done, total, began) }
+	o.Progress = a.tasks()
 	r := built{Cache: f.cache}
 	o.Truncated = r.addTruncated
 	stats, err := p.BuildCache(ctx, dev, f.cache, samples, o)

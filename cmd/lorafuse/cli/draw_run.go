@@ -66,8 +66,7 @@ func (a *app) openDrawing(ctx context.Context, f *drawFlags) (_ *drawing, err er
 			d.state.Placement.Targets[i].Scale *= f.weight
 		}
 	}
-	began := time.Now()
-	err = d.generator.Encode(ctx, d.plan, func(done, total int) { a.steps("encoding prompts", done, total, began) })
+	err = d.generator.Encode(ctx, d.plan, a.tasks())
 	d.noteText()
 	return d, err
 }
@@ -178,12 +177,9 @@ func (d *drawing) draw(ctx context.Context) (*drawn, error) {
 
 // progress returns a function that shows the progress of drawing and decoding.
 func (d *drawing) progress() func(task string, done, total int) {
-	began := map[string]time.Time{}
+	steps := d.app.tasks()
 	return func(task string, done, total int) {
-		if began[task].IsZero() {
-			began[task] = time.Now()
-		}
-		d.app.steps(task, done, total, began[task])
+		steps(task, done, total)
 		if task == diffusion.DrawTask && done == total {
 			d.app.loaded(d.dev)
 		}

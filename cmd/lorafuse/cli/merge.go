@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/lorafuse/lorafuse"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/internal/merge"
-	"github.com/lorafuse/lorafuse/internal/pretrained"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -29,18 +28,14 @@ type mergeFlags struct {
 
 // mergeResult is the output of `merge --json`.
 type mergeResult struct {
-	Output  string   `json:"output"`
-	Tensors int      `json:"tensors"`
-	Merged  int      `json:"merged"` // number of tensors that the adapter changed
-	Untied  []string `json:"untied"` // weights that are no longer tied
-	Bytes   int64    `json:"bytes"`
-	Files   []string `json:"files"`
+	Output string `json:"output"`
+	*lorafuse.MergedModel
 	// Verified reports that the files were read back and match the computed values.
 	Verified bool `json:"verified"`
 }
 
 func (a *app) merge() *cobra.Command {
-	f := mergeFlags{modelFlags: modelFlags{classifies: true}}
+	var f mergeFlags
 	c := &cobra.Command{
 		Use:   "merge --model DIR --adapter DIR --output DIR",
 		Short: "Merge an adapter into its base model",
@@ -85,45 +80,32 @@ its name, so the folder is either complete or absent.`,
 	return c
 }
 
-// runMerge opens model and adapter, and writes the output folder.
+// runMerge writes the output folder.
 func (a *app) runMerge(ctx context.Context, f *mergeFlags) (*mergeResult, error) {
-	dtype, err := parseMergeType(f.dtype)
-	if err != nil {
+	o := lorafuse.MergeOptions{Replace: f.force, Download: a.hubOptions().Progress, Note: func(text string) { a.note("note     %s", text) }}
+	var err error
+	if o.DType, err = parseMergeType(f.dtype); err != nil {
 		return nil, err
 	}
-	shard, err := safetensors.ParseSize(f.shard)
-	if err != nil {
+	if o.MaxShardSize, err = safetensors.ParseSize(f.shard); err != nil {
 		return nil, fmt.Errorf("merge: --max-shard-size: %w", err)
 	}
-	m, err := a.openModel(ctx, &f.modelFlags)
-	if err != nil {
-		return nil, err
+	if f.model == "" {
+		return nil, noModel("lorafuse merge")
 	}
-	defer m.Close()
-	adapter, plan, err := pretrained.OpenAdapter(f.adapter, m, a.modelOptions(&f.modelFlags))
-	if err != nil {
-		return nil, err
+	var running work
+	steps := a.tasks()
+	o.Progress = func(task string, done, total int) {
+		running.begun.Store(true)
+		steps(task, done, total)
 	}
-	defer adapter.Close()
-	began, running := map[string]time.Time{}, work{}
-	r, err := merge.Write(ctx, f.output, m, adapter, plan, merge.Options{
-		DType: dtype, MaxShardSize: shard, Replace: f.force,
-		Progress: func(task string, done, total int) {
-			running.begun.Store(true)
-			if began[task].IsZero() {
-				began[task] = time.Now()
-			}
-			a.steps(task, done, total, began[task])
-		},
-	})
+	r, err := lorafuse.Merge(ctx, f.model, f.adapter, f.output, o)
 	if err != nil {
-		return nil, running.failed(inFlags(err))
+		return nil, running.failed(inFlags(errors.Unwrap(err))) // without the name of the function
 	}
 	a.close()
-	return &mergeResult{
-		Output: f.output, Tensors: r.Tensors, Merged: r.Merged, Untied: append([]string{}, r.Untied...),
-		Bytes: r.Bytes, Files: r.Files, Verified: true,
-	}, nil
+	r.Untied = append([]string{}, r.Untied...)
+	return &mergeResult{f.output, r, true}, nil
 }
 
 // inFlags rewords an error of the merge in terms of the flags and marks errors that are not about the input.

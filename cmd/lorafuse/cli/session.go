@@ -182,8 +182,8 @@ func (a *app) find(ctx context.Context, f *modelFlags) (string, error) {
 
 // noteSource reports the source of the weights if it is not the requested one.
 func (a *app) noteSource(s weights.Source) {
-	if s.Why != "" {
-		a.note("note     reading %s: %s", s.Path, s.Why)
+	if line := s.Note(); line != "" {
+		a.note("note     %s", line)
 	}
 }
 

@@ -130,8 +130,8 @@ func (p *pictures) openTransformer(from *diffusion.Pipeline) error {
 	if err != nil {
 		return err
 	}
-	if why := m.Source.Why; why != "" {
-		p.Note("note     reading %s: %s", m.Source.Path, why)
+	if line := m.Source.Note(); line != "" {
+		p.Note("note     %s", line)
 	}
 	return p.UseModel(m, dit.FlowMatching)
 }
