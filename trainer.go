@@ -26,7 +26,9 @@ type TrainerOptions struct {
 }
 
 // Trainer trains one adapter step by step. Its methods must not be called concurrently. Other
-// goroutines may use the model at the same time; their calls have priority on the device.
+// goroutines may use the model at the same time; their calls have priority on the device. With
+// [Options.BatchInvariant], trainers whose calls of ForwardBackward wait at the same time share
+// passes over the model; the results are the same.
 type Trainer struct {
 	model   *Model
 	session *session.Session
@@ -44,6 +46,7 @@ type Loss func(logprobs [][]float32) (loss float64, grad [][]float32)
 // trainers holds the state shared by the trainers of a model.
 type trainers struct {
 	*host.Host
+	group  *session.Group
 	number atomic.Int64 // of states that were published
 }
 
@@ -57,14 +60,15 @@ func (m *Model) NewTrainer(ctx context.Context, o TrainerOptions) (*Trainer, err
 	}
 	m.mu.Lock()
 	if m.trainers == nil {
-		m.trainers = &trainers{Host: e.Beside()}
+		h := e.Beside()
+		m.trainers = &trainers{Host: h, group: session.NewGroup(h)}
 	}
 	shared := m.trainers
 	m.mu.Unlock()
 	if o.Rank == 0 {
 		o.Rank = 8
 	}
-	s, err := session.New(ctx, shared.Host, session.Options{
+	s, err := shared.group.New(ctx, session.Options{
 		Rank: o.Rank, Alpha: o.Alpha, Seed: o.Seed, Attention: true, MLP: true, Unembed: o.Head, Optimizer: trainer.Optimizer(o.Optimizer), Memory: o.Memory,
 	})
 	if err != nil {

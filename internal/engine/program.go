@@ -141,6 +141,9 @@ func (p *Program) Fits(s *Slot) bool {
 // has reports whether the buffers of these slots are bound.
 func (p *Program) has(s *Slot) bool { return p.bound != nil && slices.Equal(p.bound, s.parts) }
 
+// Combines reports whether the program ran last with several slots, one of which is s.
+func (p *Program) Combines(s *Slot) bool { return len(p.bound) > 1 && slices.Contains(p.bound, s) }
+
 // bind binds the buffers of the slots and every other buffer that is not bound yet.
 func (p *Program) bind(s *Slot) error {
 	if p.has(s) {

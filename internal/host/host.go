@@ -68,8 +68,9 @@ func (h *Host) Attach(state *lora.State) (*engine.Slot, error) {
 	return s, err
 }
 
-// Detach frees a slot and, if it is attached, the cached programs that fit it and no other
-// attached slot. Detaching twice does nothing.
+// Detach frees a slot. If the slot is attached, Detach also frees cached programs: the ones that
+// fit no other attached slot, and the ones that ran last with it and others. Detaching twice does
+// nothing.
 func (h *Host) Detach(s *engine.Slot) {
 	if i := slices.Index(h.attached, s); i >= 0 {
 		h.attached = slices.Delete(h.attached, i, i+1)
@@ -78,7 +79,7 @@ func (h *Host) Detach(s *engine.Slot) {
 			c.holders = slices.DeleteFunc(c.holders, func(x *engine.Slot) bool { return x == s })
 		}
 		h.UnloadFunc(func(_ string, p *engine.Program) bool {
-			return p.Fits(s) && !slices.ContainsFunc(h.attached, p.Fits)
+			return p.Fits(s) && !slices.ContainsFunc(h.attached, p.Fits) || p.Combines(s)
 		})
 	}
 	s.Free()

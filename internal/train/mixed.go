@@ -4,21 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/engine"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/internal/train/trainer"
-	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tensor"
 )
-
-// passTokens is the maximum number of tokens in a pass over rows of several jobs,
-// unless the micro-batch of a single job has more. Larger passes do not reduce the cost
-// per token.
-const passTokens = 1024
 
 // rowLosses is the result of a pass.
 const rowLosses = "losses"
@@ -81,14 +74,9 @@ func (j *Jobs) load(ctx context.Context, o Observer) error {
 // apart returns the reason why a job would not get identical bits in a shared pass, or
 // nothing.
 func (j *Jobs) apart(x *job) string {
-	info := j.dev.Info()
 	switch {
 	case len(j.jobs) == 1:
 		return "there are none"
-	case !info.BatchInvariant:
-		return "batch_invariant is not set"
-	case j.model.Quantization().DType.Quantized():
-		return "the weights are quantised"
 	case x.engine.plan.micro.ByLength():
 		return "rotary tables depend on the longest text of a batch"
 	case x.engine.plan.reference != nil:
@@ -96,30 +84,7 @@ func (j *Jobs) apart(x *job) string {
 	case x.engine.plan.micro.Reads(nn.StepLabels):
 		return "routers are balanced over a batch"
 	}
-	return apart(x.planner.state.Placement)
-}
-
-// apart returns the part of an adapter whose gradient sums would depend on the other
-// rows in a pass, or nothing.
-func apart(p *lora.Placement) string {
-	for _, t := range p.Targets {
-		switch {
-		case t.Kind != lora.Linear:
-			return fmt.Sprintf("%s is no linear layer", t.Name)
-		case t.OutputEmbedding:
-			return fmt.Sprintf("%s is the head", t.Name)
-		case t.Method() != lora.MethodLoRA:
-			return t.Method()
-		case t.LoraBias:
-			return "lora_bias"
-		}
-	}
-	for _, s := range p.Tensors() {
-		if s.Role != lora.RoleA && s.Role != lora.RoleB && s.Role != lora.RoleBase {
-			return fmt.Sprintf("%s is trained", strings.TrimPrefix(s.Key, "base_model.model."))
-		}
-	}
-	return ""
+	return trainer.Apart(j.base.host, x.planner.state.Placement)
 }
 
 // mix plans the pass of jobs.
@@ -133,7 +98,7 @@ func (j *Jobs) mix(company []*job) (_ *mixed, err error) {
 		longest, all, recompute = max(longest, x.opts.MaxTokens), all+x.opts.MaxTokens, recompute || x.opts.Checkpointing
 		x.company.fused = true
 	}
-	m.slot, m.most = j.base.host.NewMultiAdapter(slots...), max(longest, min(all, passTokens))
+	m.slot, m.most = j.base.host.NewMultiAdapter(slots...), max(longest, min(all, trainer.MultiAdapterTokens))
 	m.losses = make([]float32, m.most)
 	shared := trainer.Pass{Name: "train.jobs", Bounds: map[string]int{nn.Tokens: m.most}, RowKeys: true, Emit: emitRows, Gradients: ir.GradOptions{Checkpoint: recompute}}
 	m.draft, err = j.base.host.Plan(m.slot, shared.Spec(j.model))
@@ -152,15 +117,11 @@ func emitRows(e *trainer.Emitter) {
 
 // take fills a pass with micro-batches of jobs, and returns the remaining jobs.
 func (p *mixed) take(jobs []*job) (left []*job) {
-	p.taken, p.adapters, p.keys = p.taken[:0], p.adapters[:0], p.keys[:0]
+	p.adapters, p.keys = p.adapters[:0], p.keys[:0]
 	p.batch.Reset()
-	for _, x := range jobs {
+	p.taken, left = trainer.Fill(jobs, p.most, func(x *job) int { return len(x.company.batch.Tokens()) }, nil)
+	for _, x := range p.taken {
 		n := len(x.company.batch.Tokens())
-		if len(p.adapters)+n > p.most {
-			left = append(left, x)
-			continue
-		}
-		p.taken = append(p.taken, x)
 		p.batch.AddBatch(x.company.batch)
 		p.adapters = append(p.adapters, slices.Repeat([]int32{p.numbers[x]}, n)...)
 		for row := range n {

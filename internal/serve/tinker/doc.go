@@ -6,6 +6,7 @@
 // numbers, in whatever order they arrive. A repeated number is the same call, so a retry executes
 // nothing twice.
 //
-// One goroutine trains all models in turns; sampling requests go to an [Engine]. Saved data is
-// stored below one folder and outlives the process; unsaved data is lost with its session.
+// Models are trained in turns, one call each; passes over the data of several models are computed
+// together. Sampling requests go to an [Engine]. Saved data is stored below one folder and outlives
+// the process; unsaved data is lost with its session.
 package tinker

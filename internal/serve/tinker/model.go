@@ -20,7 +20,7 @@ type trainee struct {
 	lane   *lane
 	submit sync.Mutex // held while a call gets its future and its place in the queue
 
-	// The fields below belong to the queue's goroutine.
+	// The fields below belong to the task of the lane that the queue runs.
 	training Session // nil if it could not be started
 	broken   error   // why training is nil
 	dirty    bool    // trained since the last save
@@ -94,9 +94,9 @@ func (s *Server) unload(m *trainee) {
 	s.mu.Unlock()
 }
 
-// later queues a call of a model and answers with its future. If a call with the same number was
+// later queues a call of a model, as t describes it, and answers with its future. If a call with the same number was
 // queued before, it answers with the future of that call.
-func (s *Server) later(c *web.Call, m *trainee, number, size int64, do func(ctx context.Context) (answer, error)) error {
+func (s *Server) later(c *web.Call, m *trainee, number int64, t task, do func(ctx context.Context) (answer, error)) error {
 	if err := s.open(); err != nil {
 		return err
 	}
@@ -104,7 +104,8 @@ func (s *Server) later(c *web.Call, m *trainee, number, size int64, do func(ctx 
 	defer m.submit.Unlock()
 	f, fresh := s.futures.begin(m.id+":"+strconv.FormatInt(number, 10), m.tenant, m.tenant.owner)
 	if fresh {
-		t := &task{bytes: size, drop: func(err error) { f.finish(s.failed(err)) }, do: func(ctx context.Context) {
+		t.drop = func(err error) { f.finish(s.failed(err)) }
+		t.do = func(ctx context.Context) {
 			began := time.Now()
 			a, err := s.guard(ctx, do)
 			if err != nil {
@@ -112,8 +113,8 @@ func (s *Server) later(c *web.Call, m *trainee, number, size int64, do func(ctx 
 			}
 			s.options.Logger.LogAttrs(ctx, slog.LevelDebug, "computed", slog.String("future", f.id), slog.Duration("took", time.Since(began)))
 			f.finish(a)
-		}}
-		if err := s.queue.add(m.lane, number, t); err != nil {
+		}
+		if err := s.queue.add(m.lane, number, &t); err != nil {
 			s.futures.forget(f)
 			return err
 		}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 )
 
-// queue runs the tasks of many lanes on one goroutine. Tasks of a lane run in the order of their
-// numbers, regardless of arrival; lanes take turns, one task each.
+// queue runs the tasks of many lanes, one at a time, except for tasks that may run together. Tasks
+// of a lane run in the order of their numbers, regardless of arrival; lanes take turns, one task
+// each.
 type queue struct {
 	window int64 // how far a number may be ahead of its lane's next
 	limit  int64 // bytes of waiting tasks; the next task of a lane is always accepted
@@ -32,9 +34,10 @@ type lane struct {
 
 // task is a unit of work of a lane.
 type task struct {
-	bytes int64
-	do    func(ctx context.Context)
-	drop  func(error) // called instead of do if the task will not run
+	bytes    int64
+	together bool // may run at the same time as such tasks of other lanes
+	do       func(ctx context.Context)
+	drop     func(error) // called instead of do if the task will not run
 }
 
 // Errors of the queue.
@@ -115,8 +118,8 @@ func (q *queue) finish(l *lane, drop bool, why error) {
 func (q *queue) run(ctx context.Context, lanes func() []*lane) {
 	defer close(q.done)
 	for {
-		l, t := q.take()
-		if l == nil {
+		turns := q.take()
+		if len(turns) == 0 {
 			select {
 			case <-q.wake:
 				continue
@@ -124,15 +127,23 @@ func (q *queue) run(ctx context.Context, lanes func() []*lane) {
 			}
 		}
 		if ctx.Err() != nil {
-			if t != nil {
-				t.drop(errEnded)
+			for _, x := range turns {
+				if x.task != nil {
+					x.task.drop(errEnded)
+				}
 			}
 			break
 		}
-		if t != nil {
-			t.do(ctx)
+		var wait sync.WaitGroup
+		for _, x := range turns {
+			if x.task != nil {
+				wait.Go(func() { x.task.do(ctx) })
+			}
 		}
-		q.give(l)
+		wait.Wait()
+		for _, x := range turns {
+			q.give(x.lane)
+		}
 	}
 	q.mu.Lock()
 	q.stopped = true
@@ -143,22 +154,31 @@ func (q *queue) run(ctx context.Context, lanes func() []*lane) {
 	}
 }
 
-// take returns the next lane and its task. The task is nil if the lane has ended.
-func (q *queue) take() (*lane, *task) {
+// turn is a lane and its task, nil if the lane has ended.
+type turn struct {
+	lane *lane
+	task *task
+}
+
+// take returns the turn of the next lane, and if its task may run together with others, those of
+// the lanes behind it whose tasks may.
+func (q *queue) take() (turns []turn) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.ready) == 0 {
-		return nil, nil
-	}
-	l := q.ready[0]
-	q.ready = q.ready[1:]
-	t := l.waiting[l.next]
-	if t != nil {
-		delete(l.waiting, l.next)
-		l.next++
-		q.bytes -= t.bytes
-	}
-	return l, t
+	q.ready = slices.DeleteFunc(q.ready, func(l *lane) bool {
+		t := l.waiting[l.next]
+		if len(turns) > 0 && (t == nil || !t.together || turns[0].task == nil || !turns[0].task.together) {
+			return false
+		}
+		if t != nil {
+			delete(l.waiting, l.next)
+			l.next++
+			q.bytes -= t.bytes
+		}
+		turns = append(turns, turn{l, t})
+		return true
+	})
+	return turns
 }
 
 // give returns a lane after its task has run.

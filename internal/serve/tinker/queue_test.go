@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -123,6 +124,40 @@ func TestQueueFinish(t *testing.T) {
 			assert.Zero(t, q.bytes)
 		})
 	}
+}
+
+// Tasks that may run together do, one of each lane that is ready; others run by themselves.
+func TestQueueTogether(t *testing.T) {
+	q := newQueue(64, 1<<30)
+	const lanes = 5
+	var all []*lane
+	var running atomic.Int32
+	var met, over sync.WaitGroup
+	met.Add(lanes)
+	for i := range lanes {
+		l := newLane(1, nil)
+		all = append(all, l)
+		over.Add(3)
+		for n := range int64(3) {
+			x := &task{together: n != 1, do: func(context.Context) {
+				defer over.Done()
+				switch n {
+				case 0:
+					met.Done()
+					met.Wait() // for those of the other lanes
+				case 1:
+					assert.EqualValues(t, 1, running.Add(1), "lane %d", i)
+					running.Add(-1)
+				}
+			}}
+			require.NoError(t, q.add(l, n+1, x))
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go q.run(ctx, func() []*lane { return all })
+	over.Wait()
+	cancel()
+	<-q.done
 }
 
 // What is next is always taken: a queue that is full of what is ahead does not wait for

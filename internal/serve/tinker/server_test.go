@@ -84,11 +84,12 @@ func TestTurns(t *testing.T) {
 	for _, v := range last {
 		p.raw(v)
 	}
-	var order []string
+	done := map[string]int{}
 	for _, call := range p.trainer.noted()[3:] {
-		order = append(order, call[:1])
+		done[call[:1]]++
+		assert.InDelta(t, done["1"], done["2"], 2, "a call of each may be under way")
 	}
-	assert.Equal(t, []string{"1", "2", "1", "2", "1", "2"}, order)
+	assert.Equal(t, map[string]int{"1": 3, "2": 3}, done)
 	p.raw(bodyOf(t, p.forward(c, 1, 1, "ppo")))
 	p.raw(stuck)
 }

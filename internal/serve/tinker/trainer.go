@@ -15,8 +15,8 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 )
 
-// Trainer starts training sessions; *Sessions implements it. A Trainer and its sessions are used by
-// one goroutine.
+// Trainer starts training sessions; *Sessions implements it. A Trainer is used by one goroutine, and
+// each session by one at a time.
 type Trainer interface {
 	New(ctx context.Context, o session.Options) (Session, error)
 }
@@ -32,7 +32,7 @@ type Session interface {
 }
 
 // Sessions implements Trainer with real training sessions.
-type Sessions struct{ host *host.Host }
+type Sessions struct{ group *session.Group }
 
 // NewSessions returns a trainer on a host. The caller keeps ownership of the host, and closes it
 // after the server. Errors: model.ErrTask.
@@ -40,12 +40,12 @@ func NewSessions(h *host.Host) (*Sessions, error) {
 	if err := h.Model().CheckTask(model.NextToken); err != nil {
 		return nil, err
 	}
-	return &Sessions{h}, nil
+	return &Sessions{session.NewGroup(h)}, nil
 }
 
 // New implements Trainer.
 func (t *Sessions) New(ctx context.Context, o session.Options) (Session, error) {
-	s, err := session.New(ctx, t.host, o)
+	s, err := t.group.New(ctx, o)
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ func (s *Server) createModel(c *web.Call) error {
 	if err != nil {
 		return err
 	}
-	return s.later(c, m, 0, 0, func(ctx context.Context) (answer, error) {
+	return s.later(c, m, 0, task{}, func(ctx context.Context) (answer, error) {
 		if err := errors.Join(s.isBase(r.Base), r.Optimizer.check()); err != nil {
 			return answer{}, err
 		}
@@ -167,7 +167,7 @@ func (s *Server) forwardBackward(c *web.Call) error {
 		widths = append(widths, data[i].K)
 	}
 	forwardOnly := r.forwardOnly
-	return s.later(c, m, r.seqID, int64(len(raw)), func(ctx context.Context) (answer, error) {
+	return s.later(c, m, r.seqID, task{bytes: int64(len(raw)), together: true}, func(ctx context.Context) (answer, error) {
 		training, err := m.trained()
 		if err = cmp.Or(err, wrong); err != nil {
 			return answer{}, err
@@ -221,7 +221,7 @@ func (s *Server) optimStep(c *web.Call) error {
 	if err != nil {
 		return err
 	}
-	return s.later(c, m, n, 0, func(ctx context.Context) (answer, error) {
+	return s.later(c, m, n, task{}, func(ctx context.Context) (answer, error) {
 		training, err := m.trained()
 		if err != nil {
 			return answer{}, err
@@ -276,7 +276,7 @@ func (s *Server) save(c *web.Call, k kind) error {
 	if err != nil {
 		return err
 	}
-	return s.later(c, m, n, 0, func(ctx context.Context) (answer, error) {
+	return s.later(c, m, n, task{}, func(ctx context.Context) (answer, error) {
 		p, err := s.keep(ctx, m, k, &r, n)
 		if err != nil {
 			return answer{}, err
@@ -340,7 +340,7 @@ func (s *Server) saveForSampler(c *web.Call) error {
 	if r.Path != nil && r.Sampler != nil {
 		return invalid("found path and sampling_session_seq_id, expected one of them")
 	}
-	return s.later(c, m, n, 0, func(ctx context.Context) (answer, error) {
+	return s.later(c, m, n, task{}, func(ctx context.Context) (answer, error) {
 		if r.Sampler == nil {
 			p, err := s.keep(ctx, m, samplerKind, &r, n)
 			if err != nil {
@@ -381,7 +381,7 @@ func (s *Server) loadWeights(c *web.Call) error {
 	if err != nil {
 		return err
 	}
-	return s.later(c, m, n, 0, func(ctx context.Context) (answer, error) {
+	return s.later(c, m, n, task{}, func(ctx context.Context) (answer, error) {
 		p, err := s.store.find(c.Who, r.Path)
 		if err == nil {
 			err = r.Config.check()

@@ -161,8 +161,16 @@ func (x Loss) resolve() (*loss, error) {
 	return &l, nil
 }
 
-// bends reports whether the slope of the loss depends on p.
-func (l *loss) bends() bool { return l.logprobs == always }
+// form returns the kind of computation of the loss.
+func (l *loss) form(forwardOnly bool) form {
+	switch {
+	case forwardOnly:
+		return forward
+	case l.logprobs == always:
+		return bent
+	}
+	return linear
+}
 
 // thresholds returns the clip thresholds of a target.
 func (l *loss) thresholds(d *Datum, i int) (low, high float64) {

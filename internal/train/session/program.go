@@ -41,19 +41,23 @@ const (
 	mostParts  = 16
 )
 
-// kind is a kind of pass over one datum.
+// kind is a kind of pass over one datum, or over one of each of several sessions.
 type kind struct {
-	form   form
-	width  int // targets of a token
-	tokens int // at most
-	rows   int // number of rows whose logits are in memory at once, if they must be materialized
+	form     form
+	width    int // targets of a token
+	tokens   int // at most
+	rows     int // number of rows whose logits are in memory at once, if they must be materialized
+	sessions int
 }
 
-// kindOf returns the pass of a datum. It depends only on the datum, so that the bits of
-// its gradients do not depend on earlier data.
-func (s *Session) kindOf(d *Datum, f form) kind {
-	n := min(max(leastTokens, 1<<bits.Len(uint(len(d.Tokens)-1))), s.model.tokens)
-	return kind{form: f, width: d.width(), tokens: n, rows: max(1, min(n, s.logits/4/s.model.vocabulary), (n+mostParts-1)/mostParts)}
+// kindOf returns the pass over n tokens of data of some sessions. For one session, it depends
+// only on the datum, so that the bits of its gradients do not depend on earlier data.
+func (s *Session) kindOf(n, width int, f form, sessions int) kind {
+	n = max(leastTokens, 1<<bits.Len(uint(n-1)))
+	if sessions == 1 {
+		n = min(n, s.model.tokens)
+	}
+	return kind{form: f, width: width, tokens: n, rows: max(1, min(n, s.logits/4/s.model.vocabulary), (n+mostParts-1)/mostParts), sessions: sessions}
 }
 
 // parts returns the number of parts of the rows, each with its own logits.

@@ -20,7 +20,7 @@ import (
 
 // Session trains one adapter.
 type Session struct {
-	host    *host.Host
+	group   *Group
 	options Options
 	modules lora.Model
 	model   limits
@@ -28,12 +28,11 @@ type Session struct {
 	state   *lora.State
 	slot    *engine.Slot
 	trainer *trainer.Trainer
-	passes  map[kind]*trainer.Pass
-	step    int // that were taken
+	apart   string // why its data cannot be in a pass with others', or nothing
+	step    int    // that were taken
 
 	pending int   // number of datums in the accumulated gradients
 	lost    error // why there are fewer than there should be
-	feed    feed
 }
 
 // Options configures the adapter of a session. The zero value trains nothing.
@@ -51,17 +50,22 @@ type Options struct {
 	Memory int64 `json:"-"`
 }
 
-// New starts a session with a new adapter on a host, initialized as by lorafuse train with the
-// same seed. Closing the host closes the session. Errors: ErrInput, errors of the device, and
-// model.ErrTask for a model that predicts no tokens.
+// New starts a session as the only one of its group.
 func New(ctx context.Context, h *host.Host, o Options) (*Session, error) {
+	return NewGroup(h).New(ctx, o)
+}
+
+// New starts a session with a new adapter, initialized as by lorafuse train with the same seed.
+// Errors: ErrInput, errors of the device, and model.ErrTask for a model that predicts no tokens.
+func (g *Group) New(ctx context.Context, o Options) (*Session, error) {
+	h := g.host
 	m := h.Model()
 	if err := m.CheckTask(model.NextToken); err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
 	s := &Session{
-		host: h, modules: lora.ModelOf(m.Config.ModelType, m.Modules()), model: limits{m.Config.MaxLength(), m.Config.VocabSize},
-		logits: logitBytes, passes: map[kind]*trainer.Pass{},
+		group: g, modules: lora.ModelOf(m.Config.ModelType, m.Modules()), model: limits{m.Config.MaxLength(), m.Config.VocabSize},
+		logits: logitBytes,
 	}
 	c, err := o.config(s.modules, s.model)
 	if err != nil {
@@ -78,6 +82,7 @@ func New(ctx context.Context, h *host.Host, o Options) (*Session, error) {
 	if s.state, err = p.InitialState(m, o.Seed); err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
+	s.apart = trainer.Apart(h, p)
 	plan := trainer.Plan{Optimizer: o.Optimizer, Memory: o.Memory}
 	for _, t := range p.Tensors() {
 		if t.Role != lora.RoleBase {
@@ -113,9 +118,9 @@ func (s *Session) Step() int { return s.step }
 
 // Close frees the session's device memory.
 func (s *Session) Close() {
-	s.host.Lock()
-	defer s.host.Unlock()
-	s.host.Detach(s.slot)
+	s.group.host.Lock()
+	defer s.group.host.Unlock()
+	s.group.host.Detach(s.slot)
 }
 
 // Output is the result of a call.
@@ -141,36 +146,32 @@ func (s *Session) ForwardBackward(ctx context.Context, data []Datum, x Loss, for
 		return nil, fmt.Errorf("session: %w", err)
 	}
 	out := &Output{Logprobs: make([][]float32, len(data)), Losses: make([]float64, len(data)), Metrics: map[string]float64{}}
-	all, sum, gap := make([]float32, targets), 0.0, 0.0
-	form := forward
-	switch {
-	case forwardOnly:
-	case l.bends():
-		form = bent
-	default:
-		form = linear
+	all := make([]float32, targets)
+	for i := range data {
+		n := len(data[i].Targets)
+		out.Logprobs[i], all = all[:n:n], all[n:]
 	}
+	c := &call{ctx: ctx, session: s, data: data, loss: l, form: l.form(forwardOnly), out: out}
+	s.group.compute(c)
+	if c.err != nil {
+		if c.begun && !forwardOnly {
+			s.drop(c.err)
+		}
+		return nil, fmt.Errorf("session: datum %d: %w", c.next, c.err)
+	}
+	if !forwardOnly {
+		s.pending += len(data)
+	}
+	sum, gap := 0.0, 0.0
 	for i := range data {
 		d := &data[i]
-		own := all[:len(d.Targets):len(d.Targets)]
-		all = all[len(own):]
-		if begun, err := s.pass(ctx, d, l, form, own); err != nil {
-			if form != forward && (i > 0 || begun) {
-				s.drop(err)
-			}
-			return nil, fmt.Errorf("session: datum %d: %w", i, err)
-		}
-		for j, p := range own {
+		for j, p := range out.Logprobs[i] {
 			out.Losses[i] += l.value(l, d, j, float64(p))
 			if l.logprobs == always && d.Advantages[j] != 0 {
 				gap = max(gap, math.Abs(float64(p)-float64(d.Logprobs[j])))
 			}
 		}
-		out.Logprobs[i] = own
 		sum += out.Losses[i]
-	}
-	if form != forward {
-		s.pending += len(data)
 	}
 	out.Metrics["loss:sum"] = sum
 	if l.logprobs == always {
@@ -197,35 +198,12 @@ func (s *Session) check(data []Datum, x Loss) (l *loss, targets int, err error) 
 		if err := d.check(l, limits); err != nil {
 			return nil, 0, fmt.Errorf("datum %d: %w", i, err)
 		}
-		if d.K > 1 && s.kindOf(d, forward).rows > math.MaxInt32/limits.vocabulary {
+		if d.K > 1 && s.kindOf(len(d.Tokens), d.K, forward, 1).rows > math.MaxInt32/limits.vocabulary {
 			return nil, 0, fmt.Errorf("datum %d: %w", i, invalid("tokens", "found %d with several targets each, expected fewer", len(d.Tokens)))
 		}
 		targets += len(d.Targets)
 	}
 	return l, targets, nil
-}
-
-// pass computes one datum, and stores the log-probabilities of its targets. begun
-// reports whether gradients may have changed.
-func (s *Session) pass(ctx context.Context, d *Datum, l *loss, f form, logprobs []float32) (begun bool, err error) {
-	if err := ctx.Err(); err != nil {
-		return false, err
-	}
-	what := s.kindOf(d, f)
-	p := s.passes[what]
-	if p == nil {
-		p = what.pass()
-		s.passes[what] = p
-	}
-	s.feed.set(d, l, what, s.model.vocabulary)
-	begun, err = s.trainer.Compute(ctx, p, &s.feed, len(d.Tokens), trainer.Output{Result: lossesResult, To: logprobs})
-	if err != nil {
-		return begun, err
-	}
-	for i, loss := range logprobs {
-		logprobs[i] = 0 - loss
-	}
-	return true, nil
 }
 
 // drop discards the gradients, which may include a part of a failed call.
