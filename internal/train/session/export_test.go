@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -11,7 +12,7 @@ import (
 func (s *Session) Gradients(ctx context.Context) (map[string][]float32, error) {
 	out := map[string][]float32{}
 	for _, t := range s.trainer.Trained() {
-		out[t.Name] = make([]float32, elements(t.Shape))
+		out[t.Name] = make([]float32, ir.ShapeOf(t.Shape...).Elements(nil))
 		if err := s.trainer.Gradient(ctx, t.Name, out[t.Name]); err != nil {
 			return nil, err
 		}

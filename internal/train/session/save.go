@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/internal/vec"
@@ -78,8 +77,6 @@ func (s *Session) values(ctx context.Context) (map[string][]float32, error) {
 	}
 	return values, nil
 }
-
-func elements(shape []int) int { return ir.ShapeOf(shape...).Elements(nil) }
 
 // Snapshot returns a copy of the current adapter as a state for a registry. Later steps
 // do not change it. Errors: lora.ErrNotFinite.
