@@ -96,7 +96,12 @@ func (g *Group) compute(c *call) {
 		g.mu.Lock()
 		g.active, g.waiting = append(g.active, g.waiting...), nil
 		g.mu.Unlock()
-		for left := slices.Clone(g.active); len(left) > 0; {
+		left := g.active
+		if len(left) == 1 {
+			g.pass(left)
+			left = nil
+		}
+		for len(left) > 0 {
 			var taken []*call
 			taken, left = trainer.Fill(left, g.tokens, func(c *call) int { return max(leastTokens, len(c.datum().Tokens)) }, g.suit)
 			g.pass(taken)
@@ -118,10 +123,9 @@ func (g *Group) pass(calls []*call) {
 		// Equal lists of shapes share a program.
 		slices.SortStableFunc(calls, func(a, b *call) int { return strings.Compare(a.session.slot.Shape(), b.session.slot.Shape()) })
 	}
-	trainers, tokens, longest, targets := make([]*trainer.Trainer, len(calls)), 0, 0, 0
-	for i, c := range calls {
+	tokens, longest, targets := 0, 0, 0
+	for _, c := range calls {
 		d := c.datum()
-		trainers[i] = c.session.trainer
 		tokens, longest, targets = tokens+len(d.Tokens), max(longest, len(d.Tokens)), targets+len(d.Targets)
 	}
 	s := calls[0].session
@@ -133,6 +137,10 @@ func (g *Group) pass(calls []*call) {
 	}
 	t, logprobs := s.trainer, calls[0].out.Logprobs[calls[0].next]
 	if len(calls) > 1 {
+		var trainers []*trainer.Trainer
+		for _, c := range calls {
+			trainers = append(trainers, c.session.trainer)
+		}
 		t, logprobs = trainer.MultiAdapter(trainers...), make([]float32, targets)
 	}
 	ctx := calls[0].ctx
