@@ -61,4 +61,10 @@ func TestTextsOfVersions(t *testing.T) {
 	write("tokenizer_config.json", `{"added_tokens_decoder":{"2":{"content":"<think>"}}}`)
 	_, err = r.Load(t.Context(), "other", dir)
 	require.ErrorIs(t, err, tokenizer.ErrTokens)
+	write("tokenizer.json", strings.Replace(words("b"), `"model"`, `"added_tokens":[{"id":2,"content":"<pad>","special":true}],"model"`, 1))
+	write("tokenizer_config.json", `{"pad_token":"<pad>"}`)
+	mustLoad(t, r, "padded", dir)
+	write("tokenizer_config.json", `{"eos_token":"<pad>"}`)
+	_, err = r.Load(t.Context(), "other", dir)
+	require.ErrorContains(t, err, `id 2 is "<pad>", expected no token`)
 }
