@@ -16,6 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/dev/testdevice"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
+	"github.com/lorafuse/lorafuse/internal/weights"
 )
 
 // faulty is a device whose runs, copies or programs fail as long as it is told to.
@@ -36,6 +37,13 @@ func (d *faulty) Alloc(bytes int) (backend.Buffer, error) {
 		return nil, (*f)()
 	}
 	return d.Device.Alloc(bytes)
+}
+
+func (d *faulty) Import(src weights.Data) (backend.Buffer, error) {
+	if f := d.alloc.Load(); f != nil {
+		return nil, (*f)()
+	}
+	return d.Device.Import(src)
 }
 
 func (d *faulty) CompileIn(p *ir.Program, arena backend.Buffer) (backend.Executable, error) {
