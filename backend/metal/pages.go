@@ -79,8 +79,8 @@ func (d *Device) inPlace(src weights.Data) (b *gpu.Buffer, why string) {
 	return d.Weight(w.Block, off-from, len(src.Bytes), w), ""
 }
 
-// Last ends a tensor of the window.
-func (w *window) Last() bool {
+// Release ends a tensor of the window.
+func (w *window) Release() bool {
 	w.tensors--
 	if w.tensors > 0 {
 		return false
