@@ -3,13 +3,11 @@ package train_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -111,7 +109,6 @@ type tried struct {
 
 func try(t *testing.T, c *config.Config) (tried, error) {
 	var got tried
-	debug.FreeOSMemory() // other tests leave garbage, which counts as the process
 	r, err := train.New(context.Background(), c, train.Observer{Note: func(s string) { got.notes = append(got.notes, s) }})
 	if err != nil {
 		return got, err
@@ -130,32 +127,10 @@ func try(t *testing.T, c *config.Config) (tried, error) {
 	return got, nil
 }
 
-// within is a run in so much memory, which was reckoned by what another run took: where
-// the process has a step more or less than it had then, in as much more or less. What it has
-// is the collector's to say, and may be another from one run to the next.
-func within(t *testing.T, model string, memory int64, other tried, sets ...string) (tried, int64) {
-	const step, attempts = 1 << 24, 24
-	given := int64(0)
-	for range attempts {
-		got, err := try(t, budgeted(t, model, append([]string{fmt.Sprintf("memory=%d", memory+given)}, sets...)...))
-		if errors.Is(err, backend.ErrOutOfMemory) {
-			given += step
-			continue
-		}
-		require.NoError(t, err)
-		more := got.memory.Process - other.memory.Process
-		if more == given {
-			return got, memory + given
-		}
-		given = more
-	}
-	require.Fail(t, "the process never had twice as much memory")
-	return tried{}, 0
-}
-
 // TestMemoryBudget: less memory takes more recomputed layers, each time as few
 // as do, with the same bits; then micro-batches are cut.
 func TestMemoryBudget(t *testing.T) {
+	train.FixProcessMemory(t, 8<<20)
 	model := writeModel(t, filepath.Join(t.TempDir(), "model"))
 	free, err := try(t, budgeted(t, model))
 	require.NoError(t, err)
@@ -171,7 +146,8 @@ func TestMemoryBudget(t *testing.T) {
 	}
 	for _, less := range steps {
 		memory := free.memory.Resident() - less
-		got, memory := within(t, model, memory, free)
+		got, err := try(t, budgeted(t, model, fmt.Sprintf("memory=%d", memory)))
+		require.NoError(t, err)
 		require.LessOrEqual(t, got.memory.Resident(), memory)
 		require.Greater(t, got.fit.Recomputed, last)
 		require.Equal(t, 1, got.fit.Cut)
@@ -186,22 +162,16 @@ func TestMemoryBudget(t *testing.T) {
 	require.Equal(t, 6, all.fit.Recomputed)
 	require.Equal(t, free.hash, all.hash)
 	memory := all.memory.Resident() - all.memory.Activations/4
-	cut, memory := within(t, model, memory, all)
+	cut, err := try(t, budgeted(t, model, fmt.Sprintf("memory=%d", memory)))
+	require.NoError(t, err)
 	require.Greater(t, cut.fit.Cut, 1)
 	require.Equal(t, 4, cut.fit.Rows*cut.fit.Cut)
 	require.LessOrEqual(t, cut.memory.Resident(), memory)
 	require.InDeltaSlice(t, free.losses, cut.losses, 2e-6)
 	require.Contains(t, strings.Join(cut.notes, "\n"), "add up to the same but for rounding")
 
-	// The process has some multiple of 16 MiB, which changes from try to try.
-	for i := range 28 {
-		step := int64(i%7) - 3
-		memory = max(all.memory.Resident()-all.memory.Activations/2+step<<24, 1<<20)
-		_, err = try(t, budgeted(t, model, fmt.Sprintf("memory=%d", memory), "adapter.lora_dropout=0.1"))
-		if err != nil && strings.Contains(err.Error(), "tokens would fit") {
-			break
-		}
-	}
+	memory = all.memory.Resident() - all.memory.Activations/2
+	_, err = try(t, budgeted(t, model, fmt.Sprintf("memory=%d", memory), "adapter.lora_dropout=0.1"))
 	require.ErrorIs(t, err, backend.ErrOutOfMemory)
 	require.ErrorContains(t, err, "more than memory")
 	require.ErrorContains(t, err, "lora_dropout draws a mask for each")
@@ -264,6 +234,7 @@ func peakMemory() int64 {
 // TestPack: packed copies change no bit, and with a budget they take what is
 // left of it.
 func TestPack(t *testing.T) {
+	train.FixProcessMemory(t, 8<<20)
 	model := writeModel(t, filepath.Join(t.TempDir(), "model"))
 	free, err := try(t, budgeted(t, model))
 	require.NoError(t, err)
@@ -278,7 +249,9 @@ func TestPack(t *testing.T) {
 	small, err := try(t, budgeted(t, model, "batch_size=1", "data.max_length=100", "pack=never"))
 	require.NoError(t, err)
 	left := always.memory.Packed / 2
-	some, memory := within(t, model, small.memory.Resident()+left, small, "batch_size=1", "data.max_length=100", "pack=auto")
+	memory := small.memory.Resident() + left
+	some, err := try(t, budgeted(t, model, fmt.Sprintf("memory=%d", memory), "batch_size=1", "data.max_length=100", "pack=auto"))
+	require.NoError(t, err)
 	require.Equal(t, small.hash, some.hash)
 	require.Positive(t, some.memory.Packed)
 	require.LessOrEqual(t, some.memory.Resident(), memory)

@@ -51,10 +51,15 @@ func newPlanner(h *host.Host, b *Base, s *lora.State) (*Planner, error) {
 			p.weights += int64(w.Size())
 		}
 	}
+	p.process = (processMemory()/processStep + 1) * processStep
+	return p, nil
+}
+
+// processMemory returns the bytes that the process has from the system. Tests fix it.
+var processMemory = func() int64 {
 	var now runtime.MemStats
 	runtime.ReadMemStats(&now)
-	p.process = (int64(now.Sys-now.HeapReleased)/processStep + 1) * processStep
-	return p, nil
+	return int64(now.Sys - now.HeapReleased)
 }
 
 // Layers returns the number of layers that activation checkpointing can recompute in
