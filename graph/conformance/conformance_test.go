@@ -18,6 +18,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/backend/gpu"
 	"github.com/lorafuse/lorafuse/backend/null"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -54,7 +55,9 @@ func (s *scene) uses(op ir.Op) bool {
 // TestSupport lists which composites run decomposed on which backend.
 func TestSupport(t *testing.T) {
 	dev := opened(t, openCPU)
-	got := Support(t, []string{backend.CPU, backend.Null, "none"}, []backend.Device{dev, &null.Device{}, primitive{dev}})
+	planned := &null.Device{Claims: gpu.Supports} // by backend/gpu, for both kinds of GPUs
+	names := []string{backend.CPU, backend.CUDA, backend.Metal, backend.Null, "none"}
+	got := Support(t, names, []backend.Device{dev, planned, planned, &null.Device{}, primitive{dev}})
 	golden := filepath.Join("testdata", "support.md")
 	if *update {
 		require.NoError(t, os.MkdirAll("testdata", 0o755))

@@ -121,6 +121,17 @@ var _ = define(Attention, OpDef{Name: "Attention", Doc: attentionDoc,
 		}
 		return AttentionFlops(Attention, a, a.guess(in[0].Shape[0], keys, dims))
 	},
+	Bytes: func(attr any, in, outs []Type, dims []int) int {
+		n := bytesOf(in, dims) + bytesOf(outs, dims)
+		if page := attr.(AttentionAttr).Page; page > 0 { // only rows of the table's pages are read
+			for _, t := range in[1:3] {
+				n -= t.Bytes(dims)
+				t.Shape = Shape{pagedRows(in[5], page), t.Shape[1]}
+				n += t.Bytes(dims)
+			}
+		}
+		return n
+	},
 })
 
 var _ = define(AttentionGrad, OpDef{Name: "AttentionGrad", Doc: "the gradients of Attention for q, k and v, from do, q, k, v, o, lse, lo, hi and a bias where there is one",

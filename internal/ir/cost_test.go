@@ -37,8 +37,9 @@ func TestAttentionCost(t *testing.T) {
 	}
 	a := AttentionAttr{Heads: heads, KVHeads: kv, HeadDim: dim, Scale: 1, Page: 4}
 	q, pool, ids := mat(1, heads*dim), mat(4000, kv*dim), Type{tensor.I32, ShapeOf(1)}
-	flops, _ := Cost(Attention, a, []Type{q, pool, pool, ids, ids, {tensor.I32, ShapeOf(3)}}, []Type{q, mat(1, heads)}, []int{0})
+	flops, bytes := Cost(Attention, a, []Type{q, pool, pool, ids, ids, {tensor.I32, ShapeOf(3)}}, []Type{q, mat(1, heads)}, []int{0})
 	assert.Equal(t, 2*2*12*heads*dim, flops, "keys in pages are those of the page table")
+	assert.Equal(t, 4*(2*heads*dim+2*12*kv*dim+2+3+heads), bytes, "only rows of the listed pages are read")
 }
 
 func TestAttentionPairs(t *testing.T) {

@@ -89,7 +89,7 @@ type OpDef struct {
 	// output.
 	Flops func(attr any, in []Type, outs []Type, dims []int) int
 	// Bytes counts the bytes read and written. Nil means all bytes of inputs and outputs.
-	Bytes func(in []Type, outs []Type, dims []int) int
+	Bytes func(attr any, in []Type, outs []Type, dims []int) int
 	// InPlace returns the index of the input whose memory output i may overwrite, or -1. Nil means none.
 	InPlace func(attr any, output int) int
 	// NoGradient marks an operation that stops gradients on purpose.
@@ -144,13 +144,14 @@ func Cost(op Op, attr any, in, outs []Type, dims []int) (flops, bytes int) {
 		flops = outs[0].Shape.Elements(dims)
 	}
 	if d.Bytes != nil {
-		return flops, d.Bytes(in, outs, dims)
+		return flops, d.Bytes(attr, in, outs, dims)
 	}
-	for _, t := range in {
-		bytes += t.Bytes(dims)
+	return flops, bytesOf(in, dims) + bytesOf(outs, dims)
+}
+
+func bytesOf(ts []Type, dims []int) (n int) {
+	for _, t := range ts {
+		n += t.Bytes(dims)
 	}
-	for _, t := range outs {
-		bytes += t.Bytes(dims)
-	}
-	return flops, bytes
+	return n
 }

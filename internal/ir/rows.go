@@ -45,7 +45,7 @@ var _ = define(GatherRows, OpDef{Name: "GatherRows", Doc: "rows of a table [v,d]
 			copy(outs[0].Data[i*d:i*d+d], in[0].Data[int(id)*d:])
 		}
 	},
-	Bytes: func(in, outs []Type, dims []int) int {
+	Bytes: func(_ any, in, outs []Type, dims []int) int {
 		rows := outs[0].Shape.Elements(dims) * in[0].DType.Size() // the table may be much larger than the rows that are read
 		return rows + in[1].Bytes(dims) + outs[0].Bytes(dims)
 	},
@@ -93,7 +93,7 @@ var _ = define(UpdateRows, OpDef{Name: "UpdateRows", Doc: "a table [v,...] with 
 		copy(outs[0].Data[int(in[2].Data[0])*product(in[0].Shape[1:]):], in[1].Data)
 	},
 	Flops:   func(_ any, in, _ []Type, dims []int) int { return in[1].Shape.Elements(dims) },
-	Bytes:   func(in, _ []Type, dims []int) int { return 2*in[1].Bytes(dims) + in[2].Bytes(dims) }, // in place
+	Bytes:   func(_ any, in, _ []Type, dims []int) int { return 2*in[1].Bytes(dims) + in[2].Bytes(dims) }, // in place
 	InPlace: func(any, int) int { return 0 },
 })
 
