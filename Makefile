@@ -33,7 +33,7 @@ CLI_RACES = ^Test(Door|Serve($$|Ends|Signals|AdaptersDir|Traces|Tinker|Owners|Pa
 KERNEL_RACES = ^Test(ConcurrentAndNested|ManyWorkers|RunAll|RunAfter|EvenTasks|SameBitsForAnyNumberOfWorkers|BothWaysOfBackwardAreUsed|Decode|Queries.*)$$
 DEVICE_RACES = ^Test(FirstRun|JoinedSteps|ThreadsOfAProcess)$$|^TestConformance$$/^(device|contents|chaos)$$
 
-race: race-kernels race-packages race-serving race-training ## tests of concurrent code under the race detector; -j 2 keeps two cores busy
+race: race-packages race-serving race-training ## tests of concurrent code under the race detector; -j 2 keeps two cores busy
 
 # The detector sees only the kernels written in Go. The code around them is the same for
 # all instruction sets.
