@@ -22,7 +22,7 @@ type Group struct {
 	mu      sync.Mutex
 	waiting []*call
 
-	turn   sync.Mutex // of the goroutine that computes; guards the fields below
+	turn   chan struct{} // has an element while a goroutine computes, which owns the fields below
 	active []*call
 	tokens int // of a pass with data of several sessions, at most
 	passes map[kind]*trainer.Pass
@@ -32,7 +32,7 @@ type Group struct {
 // NewGroup returns a group without sessions. The caller keeps ownership of the host. Closing the
 // host closes the sessions.
 func NewGroup(h *host.Host) *Group {
-	g := &Group{host: h, tokens: trainer.MultiAdapterTokens, passes: map[kind]*trainer.Pass{}}
+	g := &Group{host: h, turn: make(chan struct{}, 1), tokens: trainer.MultiAdapterTokens, passes: map[kind]*trainer.Pass{}}
 	g.byLength = sync.OnceValue(func() bool {
 		s, err := h.NewSlot(nil)
 		if err != nil {
@@ -45,8 +45,8 @@ func NewGroup(h *host.Host) *Group {
 	return g
 }
 
-// call is a call of [Session.ForwardBackward] in progress. Everything but done belongs to the
-// goroutine that computes.
+// call is a call of [Session.ForwardBackward] in progress. It belongs to the goroutine that
+// computes until finished is closed.
 type call struct {
 	ctx     context.Context
 	session *Session
@@ -55,10 +55,11 @@ type call struct {
 	form    form
 	out     *Output // with a slice for the log-probabilities of each datum
 
-	next  int   // datum
-	begun bool  // gradients may have changed
-	err   error // of datum next
-	done  bool  // guarded by Group.turn
+	next     int   // datum
+	begun    bool  // gradients may have changed
+	err      error // of datum next
+	done     bool
+	finished chan struct{} // closed when done
 }
 
 // datum returns the next datum.
@@ -70,7 +71,9 @@ func (c *call) finish(begun bool, err error) {
 	if c.err = err; err == nil {
 		c.next++
 	}
-	c.done = err != nil || c.next == len(c.data)
+	if c.done = err != nil || c.next == len(c.data); c.done {
+		close(c.finished)
+	}
 }
 
 // errPanic: a pass panicked on the goroutine of another call.
@@ -82,12 +85,18 @@ func (g *Group) compute(c *call) {
 	g.mu.Lock()
 	g.waiting = append(g.waiting, c)
 	g.mu.Unlock()
-	g.turn.Lock()
-	defer g.turn.Unlock()
+	select {
+	case <-c.finished:
+		return
+	case g.turn <- struct{}{}:
+	}
+	defer func() { <-g.turn }()
 	defer func() {
 		if !c.done { // by a panic
 			for _, x := range g.active {
-				x.finish(true, errPanic)
+				if !x.done {
+					x.finish(true, errPanic)
+				}
 			}
 			g.active = nil
 		}

@@ -151,7 +151,7 @@ func (s *Session) ForwardBackward(ctx context.Context, data []Datum, x Loss, for
 		n := len(data[i].Targets)
 		out.Logprobs[i], all = all[:n:n], all[n:]
 	}
-	c := &call{ctx: ctx, session: s, data: data, loss: l, form: l.form(forwardOnly), out: out}
+	c := &call{ctx: ctx, session: s, data: data, loss: l, form: l.form(forwardOnly), out: out, finished: make(chan struct{})}
 	s.group.compute(c)
 	if c.err != nil {
 		if c.begun && !forwardOnly {
