@@ -172,6 +172,7 @@ var layers = map[string]placement{
 	"dev/bench/load":       {layer: loops},
 	"dev/bench/decode":     {loops, with("internal/generate", "measures it")},
 	"dev/bench/upload":     {layer: loops},
+	"dev/bench/plan":       {loops, with("internal/train/trainer", "plans its passes", "internal/train/task/flowmatching", "plans its loss", "internal/diffusion/vae", "plans autoencoders")},
 	"dev/bench/step":       {loops, with("internal/train", "measures it", "internal/train/task", "registers tasks", "train/config", "configures runs")},
 	"dev/gpucheck":         {layer: loops},
 }

@@ -101,6 +101,8 @@ var badUsage = []bad{
 	{name: "bad expression of rows", args: say("bench", "load", "--only", "("), says: []string{"--only", "missing closing )"}},
 	{name: "no peers", args: say("bench", "load", "--peers", "/no/such/folder"), says: []string{"--peers", "/no/such/folder/peers.json", "build.sh"}},
 	{name: "no folder for a benchmark", args: say("bench", "load", "--dir", "/no/such/folder"), says: []string{"/no/such/folder"}},
+	{name: "plan of no tokens", args: say("bench", "plan", "--size", "tiny", "--tokens", "0"), says: []string{"bench plan: tokens: found 0, expected 1 to 1048576"}},
+	{name: "plan of no size", args: say("bench", "plan", "--size", "tyni"), says: []string{"bench plan: --size", `did you mean "tiny"`}},
 	{name: "two kinds of reports", args: say("bench", "load", "--json", "--markdown"), says: []string{"json", "markdown"}},
 	{name: "unknown precision", args: say("eval", "--model", llama, "--data", "x.jsonl", "--precision", "f16"), says: []string{`--precision: found "f16"`, "f32, bf16 or auto"}},
 	{name: "not a hub name", args: say("hub", "download", "a/b/c"), says: []string{"a/b/c"}},

@@ -24,7 +24,8 @@ The suites are subcommands: kernels, layer, step, decode, upload and load. bench
 flags but no subcommand measures everything in docs/benchmarks.md: training steps,
 decoding, matrix multiplications, adapters and files. This takes about ten minutes on
 two cores, or a quarter of an hour with torch for comparison. --markdown prints the
-five tables; --json and --save write the results, one row per line.
+five tables; --json and --save write the results, one row per line. bench plan measures
+nothing: it counts what programs cost on GPUs.
 
 --from prints saved results instead, from this command or from suites with --json, and
 from any number of machines. For each row it shows the newest result of each machine.`,
@@ -44,7 +45,7 @@ from any number of machines. For each row it shows the newest result of each mac
 	}
 	c.RunE = a.tables(&f)
 	f.flags(c)
-	c.AddCommand(a.benchKernels(), a.benchLayer(), a.benchStep(), a.benchDecode(), a.benchUpload(), a.benchLoad(), a.measureLoad(), a.measureStep())
+	c.AddCommand(a.benchKernels(), a.benchLayer(), a.benchStep(), a.benchDecode(), a.benchUpload(), a.benchLoad(), a.benchPlan(), a.measureLoad(), a.measureStep())
 	return c
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -216,4 +217,20 @@ func TestBenchDecode(t *testing.T) {
 		assert.NotEqual(t, ExitOK, got.status, says)
 		assert.Contains(t, got.stderr, says)
 	}
+}
+
+func TestBenchPlan(t *testing.T) {
+	var costs []struct {
+		Program, Device string
+		Launches, Bytes int
+	}
+	require.NoError(t, json.Unmarshal([]byte(succeed(t, "bench", "plan", "--size", "tiny", "--tokens", "64", "--json")), &costs))
+	require.Len(t, costs, 2*11)
+	assert.Equal(t, "training step, 64 tokens", costs[12].Program)
+	for _, c := range costs {
+		assert.Positive(t, c.Launches, c)
+		assert.Positive(t, c.Bytes, c)
+	}
+	table := succeed(t, "bench", "plan", "--size", "tiny")
+	assert.Regexp(t, `training step, 8,192 tokens, dropout 0.1 +cuda .* H100 .* LoRADownInputGrad`, table)
 }

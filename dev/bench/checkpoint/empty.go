@@ -19,11 +19,12 @@ func (s Shape) WriteEmpty(dir string) error {
 	if err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
-	return writeEmpty(dir, WeightsFile, config, s.entries())
+	return WriteEmpty(dir, WeightsFile, config, s.entries())
 }
 
-// writeEmpty makes a folder of a configuration and of tensors without contents.
-func writeEmpty(dir, weights string, config []byte, entries []safetensors.Entry) (err error) {
+// WriteEmpty writes a folder of any model: a configuration, and tensors that read as zeros, in a sparse file named
+// weights.
+func WriteEmpty(dir, weights string, config []byte, entries []safetensors.Entry) (err error) {
 	type tensor struct {
 		DType   string   `json:"dtype"`
 		Shape   []int    `json:"shape"`
@@ -107,5 +108,5 @@ func (f Flux) WriteEmpty(dir string) error {
 	for _, name := range []string{"norm_q", "norm_k", "norm_added_q", "norm_added_k"} {
 		entries = append(entries, ones(block+"attn."+name+".weight", 128))
 	}
-	return writeEmpty(dir, "diffusion_pytorch_model.safetensors", config, entries)
+	return WriteEmpty(dir, "diffusion_pytorch_model.safetensors", config, entries)
 }

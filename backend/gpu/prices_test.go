@@ -1,0 +1,241 @@
+package gpu_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dev/bench/checkpoint"
+	"github.com/lorafuse/lorafuse/dev/bench/plan"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// decomposed lists the operations of these programs that have no kernel.
+var decomposed = []string{
+	"Activate", "ActivateGrad", "AdamW8", "Attention", "Conv2D", "GroupNorm", "LayerNorm", "LayerNormGrad", "LinearCrossEntropyGrad",
+	"LoRADownInputGrad", "RowsGemm", "RowsGemmGrad", "ScatterRows", "TopK",
+}
+
+// slow lists programs of 86,000 launches each, which take seconds to plan.
+var slow = []string{"8B: optimizer step, adamw_8bit", "AdamW8 of 448 tensors [4096, 16]"}
+
+// TestPrices compares the cost of real programs with testdata/prices.md.
+//
+//	LORAFUSE_LONG=1 go test ./backend/gpu -run TestPrices -update
+func TestPrices(t *testing.T) {
+	if strconv.IntSize < 64 {
+		t.Skip("the files are larger than addresses")
+	}
+	long, update := os.Getenv("LORAFUSE_LONG") != "", flag.Lookup("update").Value.String() == "true"
+	golden := filepath.Join("testdata", "prices.md")
+	before, err := os.ReadFile(golden)
+	if !update {
+		require.NoError(t, err)
+	}
+	known := map[string]string{} // lines by program and device
+	key := func(line string) string { return strings.Join(strings.SplitN(line, "|", 4)[:3], "|") }
+	for _, line := range strings.Split(string(before), "\n") {
+		if strings.HasPrefix(line, "|") {
+			known[key(line)] = line
+		}
+	}
+	var lines []string
+	found := map[string]bool{}
+	for _, p := range priced(t) {
+		for _, d := range plan.Devices() {
+			if !long && slices.Contains(slow, p.Name) {
+				lines = append(lines, known[fmt.Sprintf("| %s | %s ", p.Name, d.Name)])
+				continue
+			}
+			c, err := d.Count(p)
+			require.NoError(t, err)
+			for op := range c.Decomposed {
+				found[op] = true
+			}
+			table := strings.Split(plan.Markdown([]plan.Cost{c}), "\n")
+			if lines == nil {
+				lines = table[:2]
+			}
+			lines = append(lines, table[2])
+		}
+	}
+	assert.Equal(t, decomposed, slices.Sorted(maps.Keys(found)), "operations that run without a kernel of their own")
+	got := strings.Join(lines, "\n") + "\n"
+	if update {
+		require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
+		return
+	}
+	require.Equal(t, string(before), got)
+}
+
+// priced returns the programs. Their weights are holes in files.
+func priced(t *testing.T) (all []plan.Program) {
+	t.Helper()
+	llama, err := checkpoint.ByName("llama-8b")
+	require.NoError(t, err)
+	for _, x := range []struct {
+		name  string
+		write func(dir string) error
+	}{{"8B", llama.WriteEmpty}, {"FLUX block", checkpoint.FluxBlock.WriteEmpty}, {"Qwen-Image block", writeQwenImageBlock}, {"VAE level of 128 channels", writeVAELevel}} {
+		dir := t.TempDir()
+		require.NoError(t, x.write(dir))
+		m, err := model.Open(dir)
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, m.Close()) })
+		programs, err := plan.List(m, plan.Options{Tokens: 8192, Context: 1024, Rank: 16})
+		require.NoError(t, err)
+		for _, p := range programs {
+			p.Name = x.name + ": " + p.Name
+			all = append(all, p)
+		}
+	}
+	return append(all, operations()...)
+}
+
+// tensors lists weights of a file.
+type tensors []safetensors.Entry
+
+func (l *tensors) add(name string, shape ...int) {
+	*l = append(*l, safetensors.Entry{Name: name, DType: safetensors.BF16, Shape: shape})
+}
+
+// layer adds a linear layer or, with more sizes, a convolution.
+func (l *tensors) layer(name string, shape ...int) {
+	l.add(name+".weight", shape...)
+	l.add(name+".bias", shape[0])
+}
+
+const diffusersWeights = "diffusion_pytorch_model.safetensors"
+
+// writeQwenImageBlock writes Qwen-Image with one of its 60 blocks.
+func writeQwenImageBlock(dir string) error {
+	const size, text = 3072, 3584
+	var l tensors
+	l.layer("img_in", size, 64)
+	l.layer("txt_in", size, text)
+	l.add("txt_norm.weight", text)
+	l.layer("time_text_embed.timestep_embedder.linear_1", size, 256)
+	l.layer("time_text_embed.timestep_embedder.linear_2", size, size)
+	l.layer("norm_out.linear", 2*size, size)
+	l.layer("proj_out", 64, size)
+	const block = "transformer_blocks.0."
+	for _, stream := range []string{"img", "txt"} {
+		l.layer(block+stream+"_mod.1", 6*size, size)
+		l.layer(block+stream+"_mlp.net.0.proj", 4*size, size)
+		l.layer(block+stream+"_mlp.net.2", size, 4*size)
+	}
+	for _, name := range []string{"to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out"} {
+		l.layer(block+"attn."+name, size, size)
+	}
+	for _, name := range []string{"norm_q", "norm_k", "norm_added_q", "norm_added_k"} {
+		l.add(block+"attn."+name+".weight", 128)
+	}
+	return checkpoint.WriteEmpty(dir, diffusersWeights, []byte(`{"_class_name": "QwenImageTransformer2DModel", "num_layers": 1}`), l)
+}
+
+// writeVAELevel writes the first level of the autoencoder of FLUX.1, with one residual block, and the two of its
+// middle.
+func writeVAELevel(dir string) error {
+	const size, latent = 128, 16
+	var l tensors
+	for part, ends := range map[string][2]int{"encoder": {3, 2 * latent}, "decoder": {latent, 3}} {
+		l.layer(part+".conv_in", size, ends[0], 3, 3)
+		l.layer(part+".conv_out", ends[1], size, 3, 3)
+		l.layer(part+".conv_norm_out", size)
+		blocks := []string{".mid_block.resnets.0.", ".mid_block.resnets.1.", ".down_blocks.0.resnets.0."}
+		if part == "decoder" {
+			blocks = append(blocks[:2], ".up_blocks.0.resnets.0.", ".up_blocks.0.resnets.1.")
+		}
+		for _, block := range blocks {
+			for _, n := range []string{"1", "2"} {
+				l.layer(part+block+"norm"+n, size)
+				l.layer(part+block+"conv"+n, size, size, 3, 3)
+			}
+		}
+	}
+	return checkpoint.WriteEmpty(dir, diffusersWeights, []byte(`{"_class_name": "AutoencoderKL", "block_out_channels": [128], "layers_per_block": 1,
+		"latent_channels": 16, "mid_block_add_attention": false, "use_quant_conv": false, "use_post_quant_conv": false}`), l)
+}
+
+// operations returns programs of one operation.
+func operations() []plan.Program {
+	f32 := func(g *graph.Graph, name string, shape ...int) graph.Tensor {
+		return g.Param(name, tensor.F32, ir.ShapeOf(shape...)...)
+	}
+	program := func(name string, build func(g *graph.Graph, p *graph.Program)) plan.Program {
+		return plan.Program{Name: name, Plan: func(dev backend.Device) (*ir.Program, error) {
+			g := graph.New()
+			p := g.Program()
+			build(g, p)
+			return p.Plan(dev.Supports)
+		}}
+	}
+	all := []plan.Program{
+		program("16 adapters r 16, x·Aᵀ of 8,192 rows, forward and both gradients", func(g *graph.Graph, p *graph.Program) {
+			x := f32(g, "x", 8192, 4096)
+			product, wrt := ir.RowsProduct{X: x.Value(), Index: g.Param("index", tensor.I32, ir.Static(8192)).Value(), TB: true}, []graph.Tensor{x}
+			for i := range 16 {
+				w := f32(g, fmt.Sprintf("a%d", i), 16, 4096)
+				product.Weights, wrt = append(product.Weights, w.Value()), append(wrt, w)
+			}
+			y := g.Of(g.IR().RowsGemm(product))
+			for i, d := range g.GradientsWith(y.Mul(y).Sum(1).Sum(0), wrt, ir.GradOptions{}) {
+				p.Result(fmt.Sprintf("gradient%d", i), d)
+			}
+		}),
+		program("LayerNorm [4608, 3072]", func(g *graph.Graph, p *graph.Program) {
+			p.Result("y", g.Of(g.IR().LayerNorm(f32(g, "x", 4608, 3072).Value(), 0, 0, 1e-6)))
+		}),
+		program("Conv2D 3×3 at 512² × 128", func(g *graph.Graph, p *graph.Program) {
+			w := g.Param("w", tensor.BF16, ir.ShapeOf(128, 3, 3, 128)...)
+			p.Result("y", g.Of(g.IR().Apply(ir.Conv2D, ir.Conv2DAttr{Stride: 1, Top: 1, Left: 1, Bottom: 1, Right: 1}, f32(g, "x", 1, 512, 512, 128).Value(), w.Value())))
+		}),
+		program("TopK 8 of 128, 4,096 rows", func(g *graph.Graph, p *graph.Program) {
+			v, i := g.IR().TopK(f32(g, "x", 4096, 128).Value(), 8)
+			p.Result("values", g.Of(v)).Result("indices", g.Of(i))
+		}),
+	}
+	attr := ir.AdamWAttr{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}
+	for _, n := range []int{14, 448} {
+		all = append(all, program(fmt.Sprintf("AdamW of %d tensors [4096, 16]", n), func(g *graph.Graph, p *graph.Program) {
+			rates, scale := f32(g, "rates", 3), f32(g, "scale")
+			for i := range n {
+				name := func(s string) string { return fmt.Sprintf("%s%d", s, i) }
+				w, m, v := f32(g, name("w"), 4096, 16).AdamW(f32(g, name("m"), 4096, 16), f32(g, name("v"), 4096, 16), f32(g, name("g"), 4096, 16), rates, scale, attr)
+				p.Update(name("w"), w).Update(name("m"), m).Update(name("v"), v)
+			}
+		}), program(fmt.Sprintf("AdamW8 of %d tensors [4096, 16]", n), func(g *graph.Graph, p *graph.Program) {
+			rates, scale, codes := f32(g, "rates", 3), f32(g, "scale"), g.Param("maps", ir.AdamW8Maps.DType, ir.AdamW8Maps.Shape...)
+			t := ir.Type{DType: tensor.F32, Shape: ir.ShapeOf(4096, 16)}
+			for i := range n {
+				name := func(s string) string { return fmt.Sprintf("%s%d", s, i) }
+				var in []graph.Tensor
+				for _, s := range []string{"m", "v"} {
+					in = append(in, g.Param(name(s), tensor.U8, t.Shape...))
+				}
+				for _, s := range []string{"ms", "vs"} {
+					in = append(in, g.Param(name(s), ir.AdamW8Scales(t).DType, ir.AdamW8Scales(t).Shape...))
+				}
+				out := f32(g, name("w"), 4096, 16).AdamW8(in[0], in[1], in[2], in[3], f32(g, name("g"), 4096, 16), codes, rates, scale, attr)
+				for k, s := range []string{"w", "m", "v", "ms", "vs"} {
+					p.Update(name(s), out[k])
+				}
+			}
+		}))
+	}
+	return all
+}
