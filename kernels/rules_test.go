@@ -12,6 +12,7 @@ import (
 
 var (
 	comments = regexp.MustCompile(`(?s)//[^\n]*|/\*.*?\*/`)
+	spaces   = regexp.MustCompile(`  +`)
 	kernel   = regexp.MustCompile(`__global__\s+void\s+(__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)\s+)?(\w+)`)
 )
 

@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(256)
   const unsigned* key = keys + 4 * row;
   long long word = (long long)key[3] * cols + i - row * cols;
   uint4 block = lf_philox(key, stream, word >> 2);
-  unsigned w[4] = {block.x, block.y, block.z, block.w};
-  out[i] = w[word & 3];
+  unsigned low = word & 1 ? block.y : block.x, high = word & 1 ? block.w : block.z;
+  out[i] = word & 2 ? high : low;
 }
 LF_KERNEL(philox_rows_u32);
