@@ -124,6 +124,7 @@ func TestSettings(t *testing.T) {
 		"LFSIM_MEM=12X":          "LFSIM_MEM=12X: expected a number, K, M or G behind it",
 		"LFSIM_FAIL=allocs:1":    "LFSIM_FAIL=allocs:1: expected entries kind[:name][:n[+]]",
 		"LFSIM_STREAMS=sometime": "LFSIM_STREAMS=sometime: expected eager or lazy",
+		"LFSIM_COUNT=counts":     "LFSIM_COUNT=counts: expected the library libcuda_count.so",
 		"LFSIM_CC=3":             "LFSIM_CC=3: expected a compute capability such as 8.0 or 90",
 	} {
 		out, err := run(t, []string{setting}, selftest, "memory/poisoned")

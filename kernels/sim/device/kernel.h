@@ -29,6 +29,11 @@ struct Lane {
 // libraries opened late.
 extern thread_local Lane* current __attribute__((tls_model("initial-exec")));
 
+// LFSIM_UNWATCHED marks functions whose accesses are not those of a kernel, such as what
+// warp primitives do with their arguments on the stacks of sleeping lanes: they are neither
+// races nor counted. Only __syncwarp orders memory between lanes.
+#define LFSIM_UNWATCHED __attribute__((no_sanitize("thread")))
+
 // Site is the position of a collective call in a kernel: lanes that meet at
 // different sites have diverged.
 struct Site {
@@ -73,7 +78,7 @@ struct Register {
   KernelDef def;
 
   template <size_t... I>
-  static void unpack(void* f, void* const* p, std::index_sequence<I...>) {
+  LFSIM_UNWATCHED static void unpack(void* f, void* const* p, std::index_sequence<I...>) {
     ((void (*)(A...))f)(*static_cast<A*>(p[I])...);
   }
   static void call(void* f, void* const* p) { unpack(f, p, std::index_sequence_for<A...>{}); }

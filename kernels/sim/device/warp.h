@@ -11,10 +11,6 @@ namespace lfsim {
 
 enum class Op { SyncWarp, Shuffle, Vote, Match, Ldmatrix, Mma, Metal };  // Metal and beyond: the operations of its simdgroups
 
-// Only __syncwarp orders memory between lanes; what the others do with their
-// arguments, on the stacks of sleeping lanes, is not for the race detector.
-#define LFSIM_UNWATCHED __attribute__((no_sanitize("thread")))
-
 // Collective is the work of the last lane: args[l] for the lanes of mask.
 using Collective = void (*)(void** args, uint32_t mask);
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "../engine/counts.h"
 #include "../engine/environment.h"
 
 namespace lfsim {
@@ -62,6 +63,10 @@ Settings read() {
   s.leaks = flag("LFSIM_LEAKS");
   s.verbose = flag("LFSIM_VERBOSE");
   if (const char* v = get("LFSIM_KEEP")) s.keep = v;
+  if (const char* v = get("LFSIM_COUNT")) {
+    if (!counted()) bad("LFSIM_COUNT", v, "the library libcuda_count.so, which scripts/cuda_sim.sh count builds");
+    s.count = v;
+  }
   s.devices = (int)std::clamp<uint64_t>(number("LFSIM_DEVICES", 1), 0, 16);
   s.memory = number("LFSIM_MEM", s.memory);
   s.pinned = number("LFSIM_PINNED", s.pinned);

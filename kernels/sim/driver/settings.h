@@ -18,6 +18,7 @@ struct Settings {
   // legitimately wait for a host function by other means.
   std::chrono::milliseconds patience{50};
   std::string keep;  // the folder of launches that are kept
+  std::string count;  // the file of the counts of launches
   int devices = 1;
   int major = 8, minor = 0;
   size_t memory = (size_t)4 << 30;  // of each device

@@ -1,8 +1,10 @@
 #include "work.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include <chrono>
+#include <mutex>
 
 #include "keep.h"
 #include "memory.h"
@@ -36,6 +38,17 @@ bool KernelWork::foreign_pointer(std::string* why) const {
   return false;
 }
 
+// write_counts appends a line to the file that LFSIM_COUNT names.
+static void write_counts(const KernelWork& w, const Counts& c) {
+  static std::mutex mu;
+  std::lock_guard<std::mutex> lock(mu);
+  FILE* f = fopen(settings().count.c_str(), "a");
+  if (f) {
+    fprintf(f, "%s<<<(%u,%u,%u), (%u,%u,%u), %u>>> %s\n", w.kernel->name, w.grid.x, w.grid.y, w.grid.z, w.block.x, w.block.y, w.block.z, w.dynamic_shared, to_string(c).c_str());
+  }
+  if (!f || fclose(f)) complain("LFSIM_COUNT: cannot write %s", settings().count.c_str());
+}
+
 abi::Result KernelWork::run() {
   if (injected("lost")) return refuse(abi::Unknown, "injected: the device is lost");
   if (injected("launch", kernel->name)) return refuse(abi::LaunchFailed, "injected: %s fails", kernel->name);
@@ -44,7 +57,8 @@ abi::Result KernelWork::run() {
   if (!settings().keep.empty()) keep(*this);
   void* params[KernelDef::max_params];
   for (int i = 0; i < kernel->nparams; i++) params[i] = &cells[(size_t)i];
-  Launch launch{kernel, params, grid, block, dynamic_shared, shared_limit};
+  Counts counts;
+  Launch launch{kernel, params, grid, block, dynamic_shared, shared_limit, settings().count.empty() ? nullptr : &counts};
   double start = now();
   Outcome outcome = lfsim::run(launch, &message);
   if (settings().verbose) {
@@ -52,6 +66,7 @@ abi::Result KernelWork::run() {
   }
   switch (outcome) {
     case Outcome::Done:
+      if (launch.counts) write_counts(*this, counts);
       return abi::Success;
     case Outcome::IllegalAddress:
       return refuse(abi::IllegalAddress, "%s", message.c_str());

@@ -3,10 +3,12 @@
 #pragma once
 #include <stdint.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "../device/tensor.h"
+#include "counts.h"
 #include "engine.h"
 #include "fiber.h"
 #include "race.h"
@@ -43,6 +45,7 @@ struct Fiber : Lane {
 
   std::vector<PendingCopy> copies;
   int group = 0;
+  unsigned epoch = 0;  // counts the points that all lanes of the warp pass
 };
 
 struct Warp {
@@ -67,6 +70,7 @@ struct Block {
   std::vector<Warp> warps;
   Barrier barriers[16];
   SharedMemory shared;
+  std::unique_ptr<Counter> counter;  // null: nothing is counted
   unsigned threads = 0, live = 0;
 
   Context scheduler;

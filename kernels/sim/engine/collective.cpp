@@ -44,7 +44,9 @@ unsigned barrier(unsigned id, unsigned n, bool predicate, bool wait, Site site) 
     block.warps[f.warp].ready &= ~(1u << f.lane);
     block.sleep();
   }
-  if (wait) race::acquire(tag);
+  if (!wait) return b.result;
+  f.epoch++;
+  race::acquire(tag);
   return b.result;
 }
 
@@ -127,6 +129,7 @@ void collective(uint32_t mask, Op op, Site site, bool whole, void* arg, Collecti
     f.waiting = Waiting::Collective;
     block.sleep();
   }
+  f.epoch += mask == all_lanes;
   if (op == Op::SyncWarp) race::acquire(tag);
 }
 

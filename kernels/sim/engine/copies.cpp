@@ -29,6 +29,8 @@ void cp_async(void* dst, const void* src, int bytes, int valid, Site site) {
     (void)*static_cast<const volatile char*>(src);
     (void)*(static_cast<const volatile char*>(src) + valid - 1);
   }
+  report_access(__builtin_return_address(0), true, dst, (unsigned long)bytes);
+  if (valid) report_access(__builtin_return_address(0), false, src, (unsigned long)valid);
   PendingCopy c{dst, src, bytes, valid, f.group};
   race::write(dst, (unsigned long)bytes);
   if (options.eager_copies) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "../device/kernel.h"
+#include "counts.h"
 
 namespace lfsim {
 
@@ -39,6 +40,7 @@ struct Launch {
   dim3 grid, block;
   unsigned dynamic_shared;
   unsigned shared_limit;  // of static and dynamic shared memory together
+  Counts* counts = nullptr;  // of the launch, if it is to be counted
 };
 
 // run runs a grid to its end. On failure *message names kernel, block and

@@ -35,8 +35,13 @@ struct Grid {
     if (failed || i >= blocks) return false;
     block.start(launch, at(i));
     block.run();
-    if (block.outcome == Outcome::Done) return true;
+    if (block.outcome == Outcome::Done && !launch.counts) return true;
     std::lock_guard<std::mutex> lock(mu);
+    if (block.outcome == Outcome::Done) {
+      block.counter->end();
+      launch.counts->add(block.counter->counts);
+      return true;
+    }
     if (!failed.exchange(true)) {
       outcome = block.outcome;
       message = block.message;

@@ -63,6 +63,7 @@ void Block::start(const Launch& l, uint64_t index) {
   tracked.adopt();
 
   unsigned nwarps = (threads + 31) / 32;
+  counter.reset(l.counts ? new Counter(nwarps) : nullptr);
   if (fibers.size() < threads) fibers.resize(nwarps * 32);
   if (warps.size() < nwarps) warps.resize(nwarps);
   for (unsigned i = 0; i < threads; i++) {
@@ -76,6 +77,7 @@ void Block::start(const Launch& l, uint64_t index) {
     f.mask = 0;
     f.copies.clear();
     f.group = 0;
+    f.epoch = 0;
     f.stack.reserve();
     f.tracked.destroy();
     f.tracked.create();
@@ -174,6 +176,7 @@ void Block::release(Barrier& b) {
   b.result = b.votes;
   b.arrived = b.votes = b.expected = 0;
   b.generation++;
+  if (counter) counter->counts.barriers++;
 }
 
 // A thread that has returned is not waited for, in CUDA.

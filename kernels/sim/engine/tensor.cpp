@@ -18,6 +18,7 @@ void ldmatrix(void** args, uint32_t) {
     if (!running->shared.contains(row, 16)) fail("ldmatrix of %s: the row of lane %d is not shared memory of this block", to_string(f.site).c_str(), i);
     rows[i] = static_cast<const uint16_t*>(row);
   }
+  for (int m = 0; running->counter && m < X; m++) running->counter->matrix(rows + m * 8);
   for (int l = 0; l < 32; l++) {
     uint32_t* regs = static_cast<LdmatrixArg*>(args[l])->regs;
     int g = l / 4, t = l % 4 * 2;
@@ -40,6 +41,7 @@ template void ldmatrix<4, true>(void**, uint32_t);
 // not specified, so here it is that of k.
 template <float (*Widen)(uint16_t)>
 static void mma_16816(void** args) {
+  if (running->counter) running->counter->counts.mma++;
   alignas(32) float a[16][16], b[16][8], d[16][8];
   for (int l = 0; l < 32; l++) {
     auto* m = static_cast<MmaArg*>(args[l]);
