@@ -54,7 +54,7 @@ func TestEveryKernel(t *testing.T) {
 	for _, args := range [][]string{
 		{"-test.run", "^TestConformance$/^(device|value|grad)$|^TestRounded$/^(value|peak)$"},
 		{"-test.skip", "^(" + strings.Join([]string{ // what launches nothing else, and takes long
-			t.Name(), "TestConformance", "TestRounded", "TestOrders", "TestLaunchByLaunch", "TestAllocations", "TestFailedAllocations", "TestRestless", "TestLargeCopies",
+			t.Name(), "TestCounts", "TestConformance", "TestRounded", "TestOrders", "TestLaunchByLaunch", "TestAllocations", "TestFailedAllocations", "TestRestless", "TestLargeCopies",
 		}, "|") + ")$"},
 	} {
 		cmd := osexec.Command(os.Args[0], append(args, "-rapid.seed=7")...) // or what is launched were a matter of luck
