@@ -6,7 +6,8 @@
 #     --arch ARCH                                machine code for 80, 89, 90a (H100 and H200, the default),
 #                                                100, or all and PTX
 #     --tree                                     include the files of the repository: no checkout is needed
-#     --tests                                    the test programs instead of benchmarks: a pack for later
+#     --tests                                    the test programs instead of benchmarks: a pack for later, of
+#                                                35 MB and more
 #     --packages 'lora internal/train'       test programs of these packages only, for a smaller pack
 #   scripts/gpu_check.sh --from DIR --out OUT    runs the pack: OUT/report.md, report.json, log.txt
 #   scripts/gpu_check.sh --simulate [OUT]        runs everything here, in small sizes, on the simulated driver,

@@ -163,6 +163,8 @@ func TestCheckoutCounts(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, f.Truncate(MostBytes))
 	require.NoError(t, f.Close())
+	require.NoError(t, Build(t.TempDir(), bin, root, []string{"large"}, true), "test programs may be larger")
+	require.NoError(t, os.WriteFile(filepath.Join(bin, PackFile), []byte(`{"commit": "abc"}`), 0o644))
 	require.ErrorContains(t, Build(t.TempDir(), bin, root, []string{"large"}, true), "and the checkout beside it 67108864, at most 67108864 can be carried together")
 }
 
