@@ -99,7 +99,7 @@ env: ## print the environment of builds with -tags cuda: eval "$(make -s env)"
 	@sh scripts/cuda_env.sh
 
 test-cuda: sim cuda-kernels ## all tests of -tags cuda, on the simulated driver
-	sh scripts/cuda_sim.sh count
+	[ "$(GOLDENS)" = few ] || sh scripts/cuda_sim.sh count
 	eval "$$(sh scripts/cuda_env.sh)" && export LORAFUSE_CUDA_TEST=1 LORAFUSE_LIBCUDA=$(CURDIR)/kernels/sim/build/libcuda_sim.so && \
 		$(GO) test -tags cuda -run TestStructures ./kernels/sim && \
 		$(GO) test -timeout 30m -tags cuda ./kernels ./backend/cuda/... ./backend/telemetry/...
