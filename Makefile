@@ -25,7 +25,7 @@ test: ## all tests
 	$(GO) test ./...
 
 # Packages with concurrent code, and their concurrent tests where the others take long.
-CONCURRENT = ./backend ./backend/null ./backend/telemetry ./backend/cpu/internal/pool ./internal/data/... ./internal/model/hub ./internal/progress ./internal/fsatomic ./serve ./internal/serve/metrics ./internal/serve/share ./internal/serve/traces
+CONCURRENT = ./backend ./backend/null ./backend/telemetry ./backend/cpu/internal/pool ./internal/data/... ./internal/model/hub ./internal/progress ./internal/fsatomic ./serve ./internal/serve/metrics ./internal/serve/share ./internal/serve/store ./internal/serve/traces ./internal/serve/web
 PARTLY_CONCURRENT = ./tokenizer ./safetensors ./internal/serve/tinker ./internal/serve/tuning
 FILE_RACES = ^Test(Concurrent|Hold|Forgotten|Load|HostBuffer|Ring|Stage|Lanes|Populate|Writers|Close|CutShortWhile|OverwrittenWhile|CacheIsBounded)
 NO_SERVING_RACES = ^Test(Gap|RecordedClients|EightBits|Killed|StorageLimit|Types|MixedOnAnyDevice)
@@ -53,7 +53,7 @@ race-serving:
 
 race-training:
 	$(GO) test -race -timeout 30m -run '^TestRegistry' ./lora
-	$(GO) test -race -timeout 30m -run '^Test(Beside|Base$$|BaseStops)' ./internal/engine ./internal/train
+	$(GO) test -race -timeout 30m -run '^Test(Beside|Base$$|BaseStops|Together)' ./internal/engine ./internal/train ./internal/train/session
 
 race-all: race-kernels ## all tests of the concurrent packages under the race detector
 	$(GO) test -race -timeout 30m $(CONCURRENT) $(PARTLY_CONCURRENT) ./internal/generate/constrain ./backend/cpu ./backend/gpu
