@@ -177,7 +177,7 @@ func (c gapCase) run(t *testing.T, ranks, lengths []int) {
 	sessions := make([]*session.Session, len(ranks))
 	for i, rank := range ranks {
 		var err error
-		sessions[i], err = session.New(context.Background(), b.host, session.Options{Rank: rank, Seed: uint64(i), Attention: true, MLP: i != 1, Unembed: i == 2})
+		sessions[i], err = session.NewGroup(b.host).New(context.Background(), session.Options{Rank: rank, Seed: uint64(i), Attention: true, MLP: i != 1, Unembed: i == 2})
 		require.NoError(t, err)
 		b.publish(sessions[i], fmt.Sprint(i))
 	}
@@ -226,7 +226,7 @@ func TestGapMetric(t *testing.T) {
 	c := gapCase{"../../../testdata/lm/llama/model", quant.None, backend.F32, 1}
 	b := c.open(t, batching.Options{MaxTexts: 2})
 	ctx := context.Background()
-	s, err := session.New(ctx, b.host, session.Options{Rank: 3, Attention: true, Unembed: true})
+	s, err := session.NewGroup(b.host).New(ctx, session.Options{Rank: 3, Attention: true, Unembed: true})
 	require.NoError(t, err)
 	b.publish(s, "a")
 	prompt := b.tokens(5)
@@ -255,7 +255,7 @@ func BenchmarkPublish(b *testing.B) {
 	require.NoError(b, checkpoint.Shape{Name: "135m", Hidden: 576, Layers: 30, Inter: 1536, Heads: 9, KVHeads: 3, Vocab: 4096, Positions: 64}.Write(dir))
 	c := gapCase{dir, quant.None, backend.F32, 2}
 	p := c.open(b, batching.Options{MaxTexts: 2, MaxLength: 64})
-	s, err := session.New(context.Background(), p.host, session.Options{Rank: 16, Attention: true, MLP: true})
+	s, err := session.NewGroup(p.host).New(context.Background(), session.Options{Rank: 16, Attention: true, MLP: true})
 	require.NoError(b, err)
 	for b.Loop() {
 		p.published++

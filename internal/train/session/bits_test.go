@@ -113,13 +113,13 @@ func TestBits(t *testing.T) {
 		one, two := b[0], b[1]
 		lessons, others := drawLessons(t), drawLessons(t)
 		o := session.Options{Rank: rapid.IntRange(1, 5).Draw(t, "rank"), Seed: 3, Attention: true, Unembed: rapid.Bool().Draw(t, "unembed")}
-		alone, err := session.New(ctx, one, o)
+		alone, err := session.NewGroup(one).New(ctx, o)
 		require.NoError(t, err)
 		defer alone.Close()
 		take(t, alone, lessons, whole, func() {})
 		want := digest(t, alone)
 
-		s, err := session.New(ctx, two, o)
+		s, err := session.NewGroup(two).New(ctx, o)
 		require.NoError(t, err)
 		defer s.Close()
 		other := o
@@ -127,7 +127,7 @@ func TestBits(t *testing.T) {
 		if rapid.Bool().Draw(t, "another shape") {
 			other.Rank, other.MLP = 2, true
 		}
-		beside, err := session.New(ctx, two, other)
+		beside, err := session.NewGroup(two).New(ctx, other)
 		require.NoError(t, err)
 		defer beside.Close()
 		take(t, s, lessons, func(left int) int { return rapid.IntRange(1, left).Draw(t, "cut") }, func() {
@@ -154,7 +154,7 @@ func TestReload(t *testing.T) {
 		if rapid.Bool().Draw(t, "8 bits") {
 			o.Rank, o.Optimizer = 64, trainer.AdamW8bit
 		}
-		s, err := session.New(ctx, b, o)
+		s, err := session.NewGroup(b).New(ctx, o)
 		require.NoError(t, err)
 		defer s.Close()
 		take(t, s, first, whole, func() {})
@@ -165,7 +165,7 @@ func TestReload(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, s.Options(), r.Options())
 		require.Equal(t, 2, r.Step)
-		again, err := session.New(ctx, b, r.Options())
+		again, err := session.NewGroup(b).New(ctx, r.Options())
 		require.NoError(t, err)
 		defer again.Close()
 		_, err = again.ForwardBackward(ctx, then[0].data, then[0].loss, false) // which loading forgets
@@ -180,7 +180,7 @@ func TestReload(t *testing.T) {
 		require.NoError(t, onDisk.Close())
 		require.Equal(t, digest(t, s), d)
 
-		fresh, err := session.New(ctx, b, o)
+		fresh, err := session.NewGroup(b).New(ctx, o)
 		require.NoError(t, err)
 		defer fresh.Close()
 		require.NoError(t, fresh.Load(ctx, saved, false))
@@ -199,7 +199,7 @@ func TestRegistry(t *testing.T) {
 	m, err := model.Open(qwen)
 	require.NoError(t, err)
 	defer m.Close()
-	s, err := session.New(ctx, open(t, qwen), all)
+	s, err := session.NewGroup(open(t, qwen)).New(ctx, all)
 	require.NoError(t, err)
 	dir := filepath.Join(t.TempDir(), "step")
 	require.NoError(t, s.Save(ctx, dir, false))
@@ -242,7 +242,7 @@ func sameAsTrain(t *testing.T, rank int, optimizer trainer.Optimizer) {
 	summary, err := r.Train(ctx)
 	require.NoError(t, err)
 
-	s, err := session.New(ctx, open(t, llama), session.Options{Rank: rank, Seed: 9, Attention: true, MLP: true, Name: llama, Optimizer: optimizer})
+	s, err := session.NewGroup(open(t, llama)).New(ctx, session.Options{Rank: rank, Seed: 9, Attention: true, MLP: true, Name: llama, Optimizer: optimizer})
 	require.NoError(t, err)
 	row, last := 0, 0.0
 	for range steps {

@@ -40,7 +40,7 @@ func learn() error {
 	defer dev.Close()
 	r := host.Open(dev, m)
 	defer r.Close()
-	s, err := session.New(ctx, r, session.Options{Rank: 4, Attention: true, MLP: true})
+	s, err := session.NewGroup(r).New(ctx, session.Options{Rank: 4, Attention: true, MLP: true})
 	if err != nil {
 		return err
 	}

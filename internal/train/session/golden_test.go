@@ -123,7 +123,7 @@ func TestGoldens(t *testing.T) {
 			expected, given := readTensors(t, filepath.Join(dir, "golden.safetensors")), readTensors(t, filepath.Join(dir, "data.safetensors"))
 			for name, run := range g.Runs {
 				t.Run(name, func(t *testing.T) {
-					s, err := session.New(t.Context(), b, session.Options{Rank: g.Rank, Attention: g.Attention, MLP: g.MLP, Unembed: g.Unembed})
+					s, err := session.NewGroup(b).New(t.Context(), session.Options{Rank: g.Rank, Attention: g.Attention, MLP: g.MLP, Unembed: g.Unembed})
 					require.NoError(t, err)
 					defer s.Close()
 					if parts {

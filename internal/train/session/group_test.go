@@ -77,7 +77,7 @@ func TestTogether(t *testing.T) {
 			got, out := digest(t, c.session), c.out
 			c.session.Close()
 			var err error
-			c.session, err = session.New(ctx, h, c.options)
+			c.session, err = session.NewGroup(h).New(ctx, c.options)
 			require.NoError(t, err)
 			run(c)
 			require.Equal(t, out, c.out)

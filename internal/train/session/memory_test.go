@@ -45,7 +45,7 @@ func TestTightMemory(t *testing.T) {
 	step := func(bytes, budget int64) (arena int, digested lora.Digest, err error) {
 		r := host.Open(tight{dev, memory, bytes}, m)
 		defer r.Close()
-		s, err := session.New(ctx, r, session.Options{Rank: 2, Attention: true, MLP: true, Memory: budget})
+		s, err := session.NewGroup(r).New(ctx, session.Options{Rank: 2, Attention: true, MLP: true, Memory: budget})
 		if err != nil {
 			return 0, digested, err
 		}
@@ -92,9 +92,9 @@ func TestTightMemory(t *testing.T) {
 // a few arenas.
 func TestPrograms(t *testing.T) {
 	b := open(t, llama)
-	one, err := session.New(ctx, b, all)
+	one, err := session.NewGroup(b).New(ctx, all)
 	require.NoError(t, err)
-	two, err := session.New(ctx, b, all)
+	two, err := session.NewGroup(b).New(ctx, all)
 	require.NoError(t, err)
 	for _, n := range []int{3, 70, 128, 100, 5} {
 		for _, s := range []*session.Session{one, two} {

@@ -39,7 +39,7 @@ func TestBitsByPrecision(t *testing.T) {
 				for i := range 2 {
 					lessons := rapid.Custom(drawLessons).Example(i)
 					run := func(b *host.Host, cut func(int) int) lora.Digest {
-						s, err := session.New(ctx, b, all)
+						s, err := session.NewGroup(b).New(ctx, all)
 						require.NoError(t, err)
 						defer s.Close()
 						s.SetLogits(30)

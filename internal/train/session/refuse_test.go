@@ -27,7 +27,7 @@ func policy() session.Datum {
 
 // What is wrong is the caller's fault, is named, and changes nothing.
 func TestRefusals(t *testing.T) {
-	s, err := session.New(ctx, open(t, llama), session.Options{Rank: 2, Attention: true, MaxTokens: 100})
+	s, err := session.NewGroup(open(t, llama)).New(ctx, session.Options{Rank: 2, Attention: true, MaxTokens: 100})
 	require.NoError(t, err)
 	text := session.Datum{Tokens: []int32{1, 2}, Targets: []int32{2, 3}}
 	ce, is, ppo := session.Loss{Name: "cross_entropy"}, session.Loss{Name: "importance_sampling"}, session.Loss{Name: "ppo"}
@@ -120,11 +120,11 @@ func TestOptions(t *testing.T) {
 		"max tokens":       {Rank: 1, MLP: true, MaxTokens: 129},
 		"memory":           {Rank: 1, MLP: true, Memory: -1},
 	} {
-		_, err := session.New(ctx, b, o)
+		_, err := session.NewGroup(b).New(ctx, o)
 		require.ErrorIs(t, err, session.ErrInput)
 		require.ErrorContains(t, err, want)
 	}
-	s, err := session.New(ctx, b, session.Options{Rank: 3, Unembed: true})
+	s, err := session.NewGroup(b).New(ctx, session.Options{Rank: 3, Unembed: true})
 	require.NoError(t, err)
 	a, err := s.Adapter(ctx)
 	require.NoError(t, err)
@@ -136,13 +136,13 @@ func TestOptions(t *testing.T) {
 	defer m.Close()
 	r := host.Open(testdevice.Open(t, backend.Options{}), m)
 	defer r.Close()
-	_, err = session.New(ctx, r, all)
+	_, err = session.NewGroup(r).New(ctx, all)
 	require.ErrorIs(t, err, model.ErrTask)
 }
 
 // A step that is not finite changes nothing but the gradients, and the next one is taken.
 func TestNotFinite(t *testing.T) {
-	s, err := session.New(ctx, open(t, llama), all)
+	s, err := session.NewGroup(open(t, llama)).New(ctx, all)
 	require.NoError(t, err)
 	text := []session.Datum{{Tokens: []int32{1, 2}, Targets: []int32{2, 3}}}
 	train := func(data []session.Datum, loss string) error {
@@ -193,7 +193,7 @@ func (l *late) Err() error {
 // A call that fails on its way takes the gradients with it, which the next step says.
 func TestDropped(t *testing.T) {
 	b := open(t, llama)
-	s, err := session.New(ctx, b, all)
+	s, err := session.NewGroup(b).New(ctx, all)
 	require.NoError(t, err)
 	text, loss := []session.Datum{{Tokens: []int32{1, 2}, Targets: []int32{2, 3}}}, session.Loss{Name: "cross_entropy"}
 	_, err = s.ForwardBackward(ctx, text, loss, false)
@@ -216,7 +216,7 @@ func TestDropped(t *testing.T) {
 	_, err = s.OptimStep(ctx, session.DefaultAdam())
 	require.ErrorIs(t, err, session.ErrDropped)
 	require.Equal(t, before, digest(t, s))
-	fresh, err := session.New(ctx, b, all)
+	fresh, err := session.NewGroup(b).New(ctx, all)
 	require.NoError(t, err)
 	_, err = fresh.ForwardBackward(ctx, text, loss, false)
 	require.NoError(t, err)
@@ -231,12 +231,12 @@ func TestDropped(t *testing.T) {
 // Folders that cannot be loaded are named, and leave the session as it is.
 func TestUnusable(t *testing.T) {
 	b := open(t, llama)
-	s, err := session.New(ctx, b, all)
+	s, err := session.NewGroup(b).New(ctx, all)
 	require.NoError(t, err)
 	before := digest(t, s)
 	o := all
 	o.Seed++
-	other, err := session.New(ctx, b, o)
+	other, err := session.NewGroup(b).New(ctx, o)
 	require.NoError(t, err)
 	save := func(t *testing.T, s *session.Session, optimizer bool) string {
 		dir := filepath.Join(t.TempDir(), "saved")
@@ -303,7 +303,7 @@ func TestUnusable(t *testing.T) {
 }
 
 func saved(t *testing.T, b *host.Host, o session.Options) string {
-	s, err := session.New(ctx, b, o)
+	s, err := session.NewGroup(b).New(ctx, o)
 	require.NoError(t, err)
 	defer s.Close()
 	dir := filepath.Join(t.TempDir(), "saved")
@@ -313,7 +313,7 @@ func saved(t *testing.T, b *host.Host, o session.Options) string {
 
 // A folder is whole or not there, and one that cannot be written leaves the one before.
 func TestSaveIsWhole(t *testing.T) {
-	s, err := session.New(ctx, open(t, llama), all)
+	s, err := session.NewGroup(open(t, llama)).New(ctx, all)
 	require.NoError(t, err)
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "saved")
@@ -334,7 +334,7 @@ func TestSaveIsWhole(t *testing.T) {
 
 // What a call allocates beside its outputs does not grow with its data.
 func TestAllocs(t *testing.T) {
-	s, err := session.New(ctx, open(t, llama), session.Options{Rank: 2, Attention: true})
+	s, err := session.NewGroup(open(t, llama)).New(ctx, session.Options{Rank: 2, Attention: true})
 	require.NoError(t, err)
 	d := session.Datum{Tokens: make([]int32, 8), Targets: make([]int32, 8)}
 	measure := func(n int) float64 {

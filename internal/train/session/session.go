@@ -11,7 +11,6 @@ import (
 	"math"
 
 	"github.com/lorafuse/lorafuse/internal/engine"
-	"github.com/lorafuse/lorafuse/internal/host"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/internal/train/trainer"
@@ -48,11 +47,6 @@ type Options struct {
 	// Memory is the budget in bytes for the adapter, its gradients and moments, and the pass
 	// over a datum. The pass recomputes as few layers as fit it. 0: what the device has.
 	Memory int64 `json:"-"`
-}
-
-// New starts a session as the only one of its group.
-func New(ctx context.Context, h *host.Host, o Options) (*Session, error) {
-	return NewGroup(h).New(ctx, o)
 }
 
 // New starts a session with a new adapter, initialized as by lorafuse train with the same seed.

@@ -35,7 +35,7 @@ const llama = "../../../testdata/lm/llama/model"
 func TestLossFalls(t *testing.T) {
 	for _, dir := range []string{llama, qwen} {
 		b := open(t, dir)
-		s, err := session.New(t.Context(), b, all)
+		s, err := session.NewGroup(b).New(t.Context(), all)
 		require.NoError(t, err)
 		data := []session.Datum{
 			{Tokens: []int32{3, 5, 7, 9}, Targets: []int32{5, 7, 9, 11}, Weights: []float32{0, 1, 1, 0.5}},
