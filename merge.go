@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/lorafuse/lorafuse/internal/classify"
 	"github.com/lorafuse/lorafuse/internal/merge"
-	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/model/hub"
-	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/internal/pretrained"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
@@ -49,41 +47,24 @@ func Merge(ctx context.Context, name, adapter, output string, o MergeOptions) (*
 }
 
 func (o *MergeOptions) merge(ctx context.Context, name, adapter, output string) (*merge.Result, error) {
-	dir, err := hub.Resolve(ctx, name, hub.Options{Progress: o.Download, Warn: func(err error) { o.note(err.Error()) }})
+	found := hub.Options{Progress: o.Download}
+	if o.Note != nil {
+		found.Warn = func(err error) { o.Note(err.Error()) }
+	}
+	dir, err := hub.Resolve(ctx, name, found)
 	if err != nil {
 		return nil, err
 	}
-	open := model.Open
-	if c, err := lora.ReadConfig(adapter); err == nil && c.IsClassifier() {
-		open = func(dir string) (*model.Model, error) { return classify.OpenModel(dir, adapter) }
-	}
-	m, err := open(dir)
+	options := pretrained.Options{Adapter: adapter, Note: o.Note}
+	m, err := pretrained.OpenModel(dir, options)
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
-	o.note(m.Source.Note(), m.UnreadLine())
-	a, err := lora.Load(adapter)
+	a, p, err := pretrained.OpenAdapter(adapter, m, options)
 	if err != nil {
 		return nil, err
 	}
 	defer a.Close()
-	o.note(a.Source.Note())
-	p, report, err := a.Place(lora.ModelOf(m.Config.ModelType, m.Modules()), m.Fresh(), lora.CheckOptions{})
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range report.Warnings {
-		o.note(fmt.Sprintf("adapter %s: %s", adapter, w))
-	}
 	return merge.Write(ctx, output, m, a, p, merge.Options{DType: o.DType, MaxShardSize: o.MaxShardSize, Replace: o.Replace, Progress: o.Progress})
-}
-
-// note reports texts that are not empty.
-func (o *MergeOptions) note(texts ...string) {
-	for _, text := range texts {
-		if text != "" && o.Note != nil {
-			o.Note(text)
-		}
-	}
 }

@@ -199,13 +199,17 @@ func (d *Draft) Constants() (n int64) {
 
 // written returns the bytes of the results of programs, which share results of one name and size.
 func written(drafts ...*Draft) (n int64) {
-	counted := map[string]bool{}
+	type result struct {
+		name  string
+		bytes int
+	}
+	counted := map[result]bool{}
 	for _, d := range drafts {
+		dims := d.Program.MaxDims()
 		for _, a := range d.Program.Args {
-			bytes := a.Bytes(d.Program.MaxDims())
-			if key := fmt.Sprint(a.Name, " ", bytes); a.Written && !counted[key] {
-				counted[key] = true
-				n += int64(bytes)
+			if r := (result{a.Name, a.Bytes(dims)}); a.Written && !counted[r] {
+				counted[r] = true
+				n += int64(r.bytes)
 			}
 		}
 	}

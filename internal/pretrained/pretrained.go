@@ -9,7 +9,6 @@ import (
 	"github.com/lorafuse/lorafuse/internal/classify"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/quant"
-	"github.com/lorafuse/lorafuse/internal/weights"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tokenizer"
 )
@@ -28,10 +27,12 @@ type Options struct {
 	Note func(text string)
 }
 
-// noteSource reports a weight file that is read instead of the preferred one.
-func (o Options) noteSource(s weights.Source) {
-	if s.Why != "" && o.Note != nil {
-		o.Note(fmt.Sprintf("reading %s: %s", s.Path, s.Why))
+// note reports texts that are not empty.
+func (o Options) note(texts ...string) {
+	for _, text := range texts {
+		if text != "" && o.Note != nil {
+			o.Note(text)
+		}
 	}
 }
 
@@ -73,10 +74,7 @@ func OpenModel(dir string, o Options) (m *model.Model, err error) {
 	if err != nil {
 		return nil, err
 	}
-	o.noteSource(m.Source)
-	if line := m.UnreadLine(); line != "" && o.Note != nil {
-		o.Note(line)
-	}
+	o.note(m.Source.Note(), m.UnreadLine())
 	return m, nil
 }
 
@@ -87,15 +85,13 @@ func OpenAdapter(dir string, m *model.Model, o Options) (*lora.Adapter, *lora.Pl
 	if err != nil {
 		return nil, nil, err
 	}
-	o.noteSource(a.Source)
+	o.note(a.Source.Note())
 	p, r, err := a.Place(lora.ModelOf(m.Config.ModelType, m.Modules()), m.Fresh(), lora.CheckOptions{})
 	if err != nil {
 		return nil, nil, errors.Join(err, a.Close())
 	}
 	for _, w := range r.Warnings {
-		if o.Note != nil {
-			o.Note(fmt.Sprintf("adapter %s: %s", dir, w))
-		}
+		o.note(fmt.Sprintf("adapter %s: %s", dir, w))
 	}
 	return a, p, nil
 }

@@ -13,9 +13,6 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// rowLosses is the result of a pass.
-const rowLosses = "losses"
-
 // mixed computes the gradients of micro-batches of several jobs in one pass. Each row
 // uses the adapter of its job. The results of a job's rows depend only on these rows,
 // so their sums are bit-identical to the sums of the job's own program.
@@ -100,19 +97,13 @@ func (j *Jobs) mix(company []*job) (_ *mixed, err error) {
 	}
 	m.slot, m.most = j.base.host.NewMultiAdapter(slots...), max(longest, min(all, trainer.MultiAdapterTokens))
 	m.losses = make([]float32, m.most)
-	shared := trainer.Pass{Name: "train.jobs", Bounds: map[string]int{nn.Tokens: m.most}, RowKeys: true, Emit: emitRows, Gradients: ir.GradOptions{Checkpoint: recompute}}
+	shared := trainer.MultiAdapterPass(m.most)
+	shared.Gradients = ir.GradOptions{Checkpoint: recompute}
 	m.draft, err = j.base.host.Plan(m.slot, shared.Spec(j.model))
 	if err != nil {
 		return nil, fmt.Errorf("train: a pass of several jobs: %w", err)
 	}
 	return m, nil
-}
-
-// emitRows emits the loss of each row and the gradients of all adapters.
-func emitRows(e *trainer.Emitter) {
-	losses := e.Out.Head.RowLosses(e.Input(nn.Labels, tensor.I32, e.Axis(nn.Tokens)))
-	e.Result(rowLosses, losses)
-	e.Backward(losses.Sum(0), e.Trained())
 }
 
 // take fills a pass with micro-batches of jobs, and returns the remaining jobs.
@@ -137,7 +128,7 @@ func (p *mixed) run(ctx context.Context) error {
 	err := p.program.Run(ctx, p.slot, p, p.batch.Longest())
 	losses := p.losses[:len(p.adapters)]
 	if err == nil {
-		err = p.program.Read(ctx, rowLosses, losses)
+		err = p.program.Read(ctx, trainer.RowLosses, losses)
 	}
 	if err != nil {
 		return fmt.Errorf("train: %w", err)

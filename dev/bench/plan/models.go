@@ -170,18 +170,13 @@ func (x *programs) step(name string, loss trainer.Loss, dropout float64) Program
 
 // fuse returns one pass of several training jobs.
 func (x *programs) fuse() Program {
-	pass := trainer.Pass{Bounds: map[string]int{nn.Tokens: x.Tokens}, RowKeys: true, Emit: func(e *trainer.Emitter) {
-		losses := e.Out.Head.RowLosses(e.Input(nn.Labels, tensor.I32, e.Axis(nn.Tokens)))
-		e.Result("losses", losses)
-		e.Backward(losses.Sum(0), e.Trained())
-	}}
 	return x.program(fmt.Sprintf("training step, %s tokens of %d jobs", grouped(x.Tokens), jobs), nil, 0, func(h *host.Host) (*engine.Slot, error) {
 		s, err := x.adapted(0)(h)
 		if err != nil {
 			return nil, err
 		}
 		return h.NewMultiAdapter(slices.Repeat([]*engine.Slot{s}, jobs)...), nil
-	}, pass.Spec(x.m))
+	}, trainer.MultiAdapterPass(x.Tokens).Spec(x.m))
 }
 
 // update returns the optimizer step of package trainer, with clipping.

@@ -14,6 +14,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/gpu"
 	"github.com/lorafuse/lorafuse/backend/null"
+	"github.com/lorafuse/lorafuse/dev/bench"
 	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
@@ -178,7 +179,7 @@ func gigabytes(n int) string { return fmt.Sprintf("%.3f", float64(n)/1e9) }
 func Markdown(costs []Cost) string {
 	var b strings.Builder
 	for i, row := range Table(costs) {
-		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
+		bench.MarkdownLine(&b, row...)
 		if i == 0 {
 			b.WriteString("|---|---|--:|--:|--:|--:|---|---|\n")
 		}

@@ -6,7 +6,9 @@ import (
 
 	"github.com/lorafuse/lorafuse/internal/engine"
 	"github.com/lorafuse/lorafuse/internal/host"
+	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // MultiAdapterTokens is the maximum number of tokens in a pass over the batches of several trainers,
@@ -31,6 +33,19 @@ func MultiAdapter(ts ...*Trainer) *Trainer {
 	}
 	m.slot = m.host.NewMultiAdapter(slots...)
 	return m
+}
+
+// RowLosses is the result of [MultiAdapterPass]: the loss of each row, as f32.
+const RowLosses = "losses"
+
+// MultiAdapterPass returns a pass over next-token batches of several trainers, of at most tokens tokens
+// together, with random keys for each row.
+func MultiAdapterPass(tokens int) *Pass {
+	return &Pass{Name: "train.jobs", Bounds: map[string]int{nn.Tokens: tokens}, RowKeys: true, Emit: func(e *Emitter) {
+		losses := e.Out.Head.RowLosses(e.Input(nn.Labels, tensor.I32, e.Axis(nn.Tokens)))
+		e.Result(RowLosses, losses)
+		e.Backward(losses.Sum(0), e.Trained())
+	}}
 }
 
 // Fill returns the first of the items and, in order, the others that fit into the same pass: they

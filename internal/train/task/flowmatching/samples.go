@@ -67,14 +67,11 @@ func (p *pictures) newSampler(ctx context.Context, pipeline *diffusion.Pipeline,
 			return nil, fmt.Errorf("train: diffusion.sample_width and sample_height: %w", err)
 		}
 	}
-	switch {
-	case d.SampleGuidance == 0:
-	case p.feed.Model.Space().Guidance:
-		what.Told = &d.SampleGuidance
-	case s.style.Negative == nil:
-		return nil, fmt.Errorf("train: diffusion.sample_guidance: found %v, expected none: the pipeline of this %s has no prompt to lead away from", d.SampleGuidance, transformer.Architecture)
-	default:
-		what.Scale = &d.SampleGuidance
+	if space := p.feed.Model.Space(); d.SampleGuidance != 0 {
+		if !space.Guidance && s.style.Negative == nil {
+			return nil, fmt.Errorf("train: diffusion.sample_guidance: found %v, expected none: the pipeline of this %s has no prompt to lead away from", d.SampleGuidance, transformer.Architecture)
+		}
+		what.SetGuidance(space, d.SampleGuidance)
 	}
 	return s, p.addPrompts(ctx, s, pipeline, what, first)
 }
