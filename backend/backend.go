@@ -85,8 +85,8 @@ type Device interface {
 	// Supports reports whether the device runs the composite op itself. All devices run all primitives.
 	Supports(op ir.Op, attr any, in []ir.Type) bool
 	// Stores reports whether op may read an f32 input, or write an f32 output, that is stored as the narrower type
-	// as: rounded to nearest even once, when it is written, and computed with in f32. If it returns true for several
-	// places, any combination of them is allowed.
+	// as. Values are rounded to nearest even once, when they are written, and computed with in f32. If it returns true
+	// for several places, any combination of them is allowed.
 	Stores(op ir.Op, attr any, in []ir.Type, at ir.Place, as tensor.DType) bool
 	// Alloc returns zeroed memory. Errors: ErrOutOfMemory.
 	Alloc(bytes int) (Buffer, error)

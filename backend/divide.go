@@ -8,9 +8,9 @@ import (
 	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
-// Memory is implemented by devices that let callers plan their memory: many small buffers in one large allocation
-// (fewer and larger pages), parts of a buffer that are written at once and read separately, and one arena for several
-// programs. It also reports the memory that programs need in addition to arenas and arguments, before they are
+// Memory is implemented by devices that let callers plan their memory. One large allocation, with fewer and larger
+// pages, can hold many small buffers; parts of a buffer can be written at once and read separately; and several programs
+// can share an arena. Memory also reports what programs need in addition to arenas and arguments, before they are
 // compiled.
 type Memory interface {
 	// AllocAll returns zeroed buffers of the given sizes in one memory block, which is freed with the

@@ -25,11 +25,11 @@ decoding 1, 32 and 64 served sequences, decoding with and without an adapter, tr
 and optimizer steps; for a diffusion transformer, a training step of an image of 1024²
 pixels; for an autoencoder, encoding and decoding one.
 
-The output has kernel launches, bytes that kernels read and write, the memory for values
-of the program (arena) and within operations (scratch), and the operations that have no
-kernel and run as several others (decomposed). Times are derived, not measured: no
-operation can be faster than its bytes at the bandwidth of the card, or its
-multiplications at the peak rate.`,
+The output has kernel launches, the bytes that kernels read and write, and the memory
+for values of the program (arena) and within operations (scratch). Decomposed operations
+have no kernel and run as several others. Times are derived, not measured: no operation
+can be faster than its bytes at the bandwidth of the card, or its multiplications at the
+peak rate.`,
 		Example: `  lorafuse bench plan --size llama-8b
   lorafuse bench plan --model path/to/model --tokens 4096 --json`,
 		Args: args(0),
