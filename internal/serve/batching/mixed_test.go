@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -38,10 +37,7 @@ func TestMixed(t *testing.T) {
 		MaxLength: 40, MaxTexts: 6, MaxBatchTokens: 24, CacheTokens: 56, PageRows: 4,
 		Adapters: lora.RegistryOptions{MaxResident: 7, HostBytes: 0},
 	})
-	requests := 80
-	if os.Getenv("LORAFUSE_LONG") != "" {
-		requests = 200
-	}
+	const requests = 200
 	r := rand.New(rand.NewPCG(3, 4))
 	asked := make([]batching.Request, requests)
 	want := make([]answer, requests)
