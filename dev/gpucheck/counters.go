@@ -5,7 +5,8 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
-	"slices"
+	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -15,13 +16,22 @@ type Counters struct {
 	Values map[string]string `json:"values"`
 }
 
+// Columns of the table that are derived from several counters, or from what ncu's rules say about them.
+const (
+	tensorPipe  = "Tensor Pipe"
+	busiestPipe = "Busiest Pipe"
+	topStall    = "Top Stall"
+	issueCycles = "Warp Cycles Per Issued Instruction"
+)
+
 // counted lists counters that show what a kernel waits for, by their names in ncu.
 var counted = []string{
-	"Duration", "Compute (SM) Throughput", "Memory Throughput", "DRAM Throughput", "L2 Cache Throughput", "L1/TEX Cache Throughput", "L2 Hit Rate",
-	"Issue Slots Busy", "Achieved Occupancy", "Registers Per Thread", "Warp Cycles Per Issued Instruction",
+	"Duration", tensorPipe, busiestPipe, "DRAM Throughput", "L2 Hit Rate", "Achieved Occupancy", topStall, issueCycles, "Issue Slots Busy",
+	"Compute (SM) Throughput", "Memory Throughput", "L2 Cache Throughput", "L1/TEX Cache Throughput", "Registers Per Thread", "Block Size", "Grid Size",
 }
 
-// counters parses the output of ncu --csv, which is mixed with the output of the program that it ran.
+// counters parses the output of ncu --csv, which is mixed with the output of the program that it ran. Records of
+// counters end before the columns of rules, and a rule is a record without a metric.
 func counters(raw []byte) ([]Counters, error) {
 	at := bytes.Index(raw, []byte(`"ID",`))
 	if at < 0 {
@@ -33,31 +43,100 @@ func counters(raw []byte) ([]Counters, error) {
 			table = append(table, line)
 		}
 	}
-	rows, err := csv.NewReader(strings.NewReader(strings.Join(table, ""))).ReadAll()
+	r := csv.NewReader(strings.NewReader(strings.Join(table, "")))
+	r.FieldsPerRecord = -1
+	rows, err := r.ReadAll()
 	if err != nil {
 		return nil, fmt.Errorf("ncu's table: %w", err)
 	}
-	column := func(name string) int { return slices.Index(rows[0], name) }
-	id, kernel, name, unit, value := column("ID"), column("Kernel Name"), column("Metric Name"), column("Metric Unit"), column("Metric Value")
-	if min(id, kernel, name, unit, value) < 0 {
-		return nil, fmt.Errorf("ncu's table has the columns %q", rows[0])
+	columns := map[string]int{}
+	for i, name := range rows[0] {
+		columns[name] = i
+	}
+	for _, name := range []string{"ID", "Kernel Name", "Metric Name", "Metric Unit", "Metric Value"} {
+		if _, ok := columns[name]; !ok {
+			return nil, fmt.Errorf("ncu's table has the columns %q, expected %q", rows[0], name)
+		}
 	}
 	var all []Counters
 	launches := map[string]int{}
 	for _, row := range rows[1:] {
-		n, ok := launches[row[id]]
+		field := func(name string) string {
+			if i, ok := columns[name]; ok && i < len(row) {
+				return row[i]
+			}
+			return ""
+		}
+		n, ok := launches[field("ID")]
 		if !ok {
 			n = len(all)
-			launches[row[id]], all = n, append(all, Counters{row[kernel], map[string]string{}})
+			launches[field("ID")], all = n, append(all, Counters{field("Kernel Name"), map[string]string{}})
 		}
-		if row[name] != "" {
-			all[n].Values[row[name]] = strings.TrimSpace(row[value] + " " + row[unit])
+		if name := field("Metric Name"); name != "" {
+			all[n].set(name, strings.TrimSpace(field("Metric Value")+" "+field("Metric Unit")))
+		} else {
+			all[n].rule(field("Rule Description"))
 		}
 	}
 	if len(all) == 0 {
 		return nil, errors.New("ncu has seen none of the kernels")
 	}
+	for i := range all {
+		all[i].derive()
+	}
 	return all, nil
+}
+
+// set sets a value unless it is set: ncu has a name in two sections, first a share of the peak and then a rate.
+func (c *Counters) set(name, value string) {
+	if _, ok := c.Values[name]; !ok {
+		c.Values[name] = value
+	}
+}
+
+// What the rules of ncu say about the busiest pipe and the most frequent stall.
+var (
+	pipeRule   = regexp.MustCompile(`^(.+) is the highest-utilized pipeline \((.+?)%\)`)
+	tensorRule = regexp.MustCompile(`dominated by its Tensor`)
+	stallRule  = regexp.MustCompile(`being stalled waiting (?:on|for) an? (.+?)\. (?s:.*)represents about (.+?)%`)
+	stalled    = regexp.MustCompile(`^Stall (.+)$|issue_stalled_(\w+?)(?:_not_issued)?(?:_per|\.)`)
+)
+
+func (c *Counters) rule(text string) {
+	if m := pipeRule.FindStringSubmatch(text); m != nil {
+		c.set(busiestPipe, m[1]+" "+m[2]+" %")
+		if tensorRule.MatchString(text) {
+			c.set(tensorPipe, m[2]+" %")
+		}
+	}
+	if m := stallRule.FindStringSubmatch(text); m != nil {
+		c.set(topStall, m[1]+", "+m[2]+" %")
+	}
+}
+
+// derive replaces what rules say by the largest of the counters of tensor pipes and of stalls, if there are any.
+func (c *Counters) derive() {
+	tensor, stall := 0.0, 0.0
+	for name, value := range c.Values {
+		x := leading(value)
+		if (strings.HasPrefix(name, "Tensor (") || strings.Contains(name, "pipe_tensor")) && x >= tensor {
+			tensor, c.Values[tensorPipe] = x, value
+		}
+		if m := stalled.FindStringSubmatch(name); m != nil && x > stall {
+			stall = x
+			c.Values[topStall] = fmt.Sprintf("%s, %.1f %%", m[1]+m[2], 100*x/leading(c.Values[issueCycles]))
+		}
+	}
+}
+
+// leading returns the number at the start of a value, or 0.
+func leading(value string) float64 {
+	number, _, _ := strings.Cut(value, " ")
+	x, err := strconv.ParseFloat(strings.ReplaceAll(number, ",", ""), 64)
+	if err != nil {
+		return 0
+	}
+	return x
 }
 
 func countersTable(all []Counters) string {

@@ -198,22 +198,35 @@ func TestMargins(t *testing.T) {
 	}, found)
 }
 
-// Counters are read between what the profiled program prints.
+// Counters and rules of an H100, as ncu printed them between the program's output: records of rules are longer, and a
+// counter that two sections print has its share of the peak.
 func TestCounters(t *testing.T) {
-	all, err := counters([]byte(`==PROF== Connected to process 12
-{"title": "kernels"}
-"ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"
-"0","12","gemm_mma_128","GPU Speed Of Light Throughput","Duration","us","1,234.5"
-"0","12","gemm_mma_128","GPU Speed Of Light Throughput","DRAM Throughput","%","12.5"
-==PROF== Disconnected
-"1","12","attention_bf16_128","Occupancy","Achieved Occupancy","%","24"
+	raw, err := os.ReadFile("testdata/ncu.txt")
+	require.NoError(t, err)
+	all, err := counters(raw)
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	assert.Equal(t, "gemm_mma_128", all[0].Kernel)
+	for name, value := range map[string]string{
+		"Duration": "5,757,056 ns", busiestPipe: "ALU 48.4 %", tensorPipe: "", "DRAM Throughput": "12.00 %", "L2 Hit Rate": "81.99 %",
+		"Achieved Occupancy": "24.79 %", topStall: "fixed latency execution dependency, 34.6 %", "Memory Throughput": "52.22 %",
+	} {
+		assert.Equal(t, value, all[0].Values[name], name)
+	}
+	assert.Equal(t, "29.6 %", all[1].Values[tensorPipe])
+	assert.Contains(t, countersTable(all), "| attention_dkv_bf16_128 | 1,452,032 ns | 29.6 % | Tensor 29.6 % | 6.07 % | 90.13 % | 11.91 % | fixed latency execution dependency, 33.4 % |")
+
+	const columns = `"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"` + "\n"
+	all, err = counters([]byte(columns + `"0","k","Tensor (FP)","%","61.5"
+"0","k","Tensor (DP)","%","0"
+"0","k","Stall Wait","cycle","1.5"
+"0","k","Stall Long Scoreboard","cycle","4"
+"0","k","Warp Cycles Per Issued Instruction","cycle","8"
 `))
 	require.NoError(t, err)
-	assert.Equal(t, []Counters{
-		{"gemm_mma_128", map[string]string{"Duration": "1,234.5 us", "DRAM Throughput": "12.5 %"}}, {"attention_bf16_128", map[string]string{"Achieved Occupancy": "24 %"}},
-	}, all)
-	assert.Contains(t, countersTable(all), "| gemm_mma_128 | 1,234.5 us |  |  | 12.5 % |")
-	for _, bad := range []string{"", `"ID","Kernel Name"` + "\n", `"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"` + "\n"} {
+	assert.Equal(t, "61.5 %", all[0].Values[tensorPipe])
+	assert.Equal(t, "Long Scoreboard, 50.0 %", all[0].Values[topStall])
+	for _, bad := range []string{"", `"ID","Kernel Name"` + "\n", columns} {
 		_, err = counters([]byte(bad))
 		require.Error(t, err)
 	}

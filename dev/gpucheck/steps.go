@@ -216,7 +216,7 @@ func (r *runner) counting() step {
 	for _, section := range []string{"SpeedOfLight", "ComputeWorkloadAnalysis", "MemoryWorkloadAnalysis", "Occupancy", "LaunchStats", "WarpStateStats"} {
 		s.args = append(s.args, "--section", section)
 	}
-	s.args = slices.Concat([]string{r.profiler, "--csv", "--page", "details", "--clock-control", "none"}, s.args, []string{
+	s.args = slices.Concat([]string{r.profiler, "--csv", "--page", "details", "--print-details", "all", "--clock-control", "none"}, s.args, []string{
 		"--kernel-name", "regex:gemm_|gemv_|attention_|lora_down|rows_gemm", "--launch-count", "24",
 		r.bin(benchProgram), "kernels", "-models", "-once",
 		"-only", "^x·Wᵀ.*m=(1|8192) k=4096 n=14336$|^dy·W.*k=14336|^LoRA.*m=8192 k=4096 n=16$|^Attention.*4 × 2048",
