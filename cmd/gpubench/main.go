@@ -71,7 +71,7 @@ func run(ctx context.Context, w io.Writer, args []string) error {
 	}
 	err = errors.Join(err, json.NewEncoder(w).Encode(report))
 	for _, row := range report.Rows {
-		if row.Failure != "" {
+		if row.Failure != "" && row.Failure != bench.DoesNotFit {
 			err = errors.Join(err, fmt.Errorf("%s: %s", row.ID(), row.Failure))
 		}
 	}
@@ -171,7 +171,7 @@ func parse(name string, args []string) (*suite, error) {
 			})
 		}
 	}
-	s.turns.Settle = 250 * time.Millisecond
+	s.turns.Settle, s.turns.KeepGoing = 250*time.Millisecond, true
 	s.large.Turns, s.large.Backend, s.large.Dir = s.turns, s.backend, s.dir
 	return s, nil
 }

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"time"
+
+	"github.com/lorafuse/lorafuse/backend"
 )
 
 // ErrOptions is the error of options that make no sense.
@@ -29,6 +31,9 @@ type Task struct {
 	Foreign bool
 }
 
+// DoesNotFit is the failure of a foreign row that needs more memory than there is.
+const DoesNotFit = "does not fit into memory"
+
 // Turns configures how tasks are measured.
 type Turns struct {
 	// Runs is the number of samples per row. A first sample for warm-up is discarded, unless the samples are Cold, as
@@ -47,6 +52,8 @@ type Turns struct {
 	// Between, if not nil, is called before each group, and before a round if the last call was a while ago. It
 	// measures the machine itself, as often as its load may change.
 	Between func() error
+	// KeepGoing treats all tasks like foreign ones: a failure is recorded in the row, and the others are measured.
+	KeepGoing bool
 	// Peaks holds peaks of the machine that were measured earlier, by the name of the precision; nil if there are
 	// none.
 	Peaks map[string]Peak
@@ -76,7 +83,7 @@ func (t *Turns) Select(tasks []Task) ([]Task, error) {
 
 // Measure samples the tasks. Consecutive tasks of the same group and input alternate and are open at the same time.
 // Their rows and marks are added to report when they are done, or when an error stops the measurement: an error of
-// ctx, or of a task that is not foreign.
+// ctx, or of a task unless it is foreign or KeepGoing is set.
 func (t *Turns) Measure(ctx context.Context, tasks []Task, report *Report) (err error) {
 	t.done, t.total = 0, t.Runs*len(tasks)
 	group := ""
@@ -116,17 +123,24 @@ func (t *Turns) together(ctx context.Context, tasks []Task) (err error) {
 			}
 		}
 	}()
-	// failed records an error of a foreign task and returns other errors.
-	failed := func(task *Task, err error) error {
+	// failed records an error of a task, whose memory the next ones need, or returns it if it is a reason to stop.
+	failed := func(i int, err error) error {
+		row := tasks[i].Row
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err == nil:
 			return nil
-		case !task.Foreign:
-			return fmt.Errorf("%s: %w", task.Row.ID(), err)
+		case !tasks[i].Foreign && !t.KeepGoing:
+			return fmt.Errorf("%s: %w", row.ID(), err)
+		case samplers[i] != nil:
+			err = errors.Join(err, samplers[i].Close())
+			samplers[i] = nil
 		}
-		task.Row.Failure, task.Row.Seconds = err.Error(), nil
+		row.Failure, row.Seconds = err.Error(), nil
+		if tasks[i].Foreign && errors.Is(err, backend.ErrOutOfMemory) {
+			row.Failure = DoesNotFit
+		}
 		return nil
 	}
 	for i := range tasks {
@@ -134,7 +148,7 @@ func (t *Turns) together(ctx context.Context, tasks []Task) (err error) {
 		if samplers[i], err = tasks[i].Begin(ctx); err == nil && !t.Cold {
 			_, err = t.sample(ctx, &tasks[i], samplers[i])
 		}
-		if err := failed(&tasks[i], err); err != nil {
+		if err := failed(i, err); err != nil {
 			return err
 		}
 	}
@@ -148,7 +162,7 @@ func (t *Turns) together(ctx context.Context, tasks []Task) (err error) {
 		for i := range tasks {
 			if row := tasks[i].Row; row.Failure == "" {
 				s, err := t.sample(ctx, &tasks[i], samplers[i])
-				if err := failed(&tasks[i], err); err != nil {
+				if err := failed(i, err); err != nil {
 					return err
 				}
 				if row.Failure == "" {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
 )
 
 // actor is a task that writes down what it is asked to do.
@@ -145,9 +147,25 @@ func TestTurnsFail(t *testing.T) {
 		assert.NotEmpty(t, r.Rows[1].Failure)
 		assert.Empty(t, r.Rows[1].Seconds)
 	}
-	broken := errors.New("no peak")
-	turns := Turns{Runs: 1, Between: func() error { return broken }}
+	// With KeepGoing ours is said in its row too, and its memory is free before the next sample.
 	var script []string
+	tasks := append(cast(&script, "one", "small", &actor{name: "a", fails: 1}, &actor{name: "b"}), cast(&script, "two", "small", &actor{name: "c"})...)
+	turns, r := Turns{Runs: 1, KeepGoing: true}, Report{}
+	require.NoError(t, turns.Measure(t.Context(), tasks, &r))
+	assert.Equal(t, []string{"begin a", "sample a", "close a", "begin b", "sample b", "sample b", "close b", "begin c", "sample c", "sample c", "close c"}, script)
+	require.Len(t, r.Rows, 3)
+	assert.Equal(t, "fell over", r.Rows[0].Failure)
+	assert.Equal(t, []float64{2}, r.Rows[1].Seconds)
+
+	full := Task{Row: &Row{Program: "torch"}, Foreign: true, Begin: func(context.Context) (Sampler, error) { return nil, backend.ErrOutOfMemory }}
+	require.NoError(t, turns.Measure(t.Context(), []Task{full}, &r))
+	assert.Equal(t, DoesNotFit, r.Rows[3].Failure)
+	full.Foreign = false
+	require.NoError(t, turns.Measure(t.Context(), []Task{full}, &r))
+	assert.Equal(t, backend.ErrOutOfMemory.Error(), r.Rows[4].Failure, "ours must fit")
+
+	broken := errors.New("no peak")
+	turns, script = Turns{Runs: 1, Between: func() error { return broken }}, nil
 	require.ErrorIs(t, turns.Measure(t.Context(), cast(&script, "one", "small", &actor{name: "a"}), &Report{}), broken)
 }
 

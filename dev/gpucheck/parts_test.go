@@ -168,6 +168,15 @@ func TestCheckoutCounts(t *testing.T) {
 	require.ErrorContains(t, Build(t.TempDir(), bin, root, []string{"large"}, true), "and the checkout beside it 67108864, at most 67108864 can be carried together")
 }
 
+// The twin of the wrappers is a device that the kernels of the pack are for.
+func TestTwin(t *testing.T) {
+	for arch, want := range map[string][]string{"90a": {"LFSIM_CC=90"}, "100": {"LFSIM_CC=100"}, "all": nil, "": nil} {
+		r := &runner{pack: &Pack{Arch: arch}}
+		assert.Equal(t, want, r.wrappers().env, arch)
+		assert.Equal(t, want, r.sanitizers()[0].env, arch)
+	}
+}
+
 // What the pack has no kernels for, and a driver that is too old for them, is said before
 // anything else.
 func TestFits(t *testing.T) {
@@ -249,11 +258,21 @@ func TestBesideTorch(t *testing.T) {
 			{Group: "Training step", Program: "torch + PEFT", Name: "f32 adapters", Input: "8b", Median: 2},
 			{Group: "Training step", Program: "torch + PEFT", Name: "bf16 adapters", Input: "8b", Median: 1.25},
 			{Group: "Training step", Program: "torch + PEFT", Name: "bf16 adapters", Input: "1b", Median: 0.1},
+			{Group: "Training step", Program: "torch + PEFT", Name: "no checkpointing", Input: "8b", Failure: bench.DoesNotFit},
+			{Group: "Attention", Program: "torch", Name: "forward, bf16", Input: "x", Median: 1},
+			{Group: "Attention", Program: "torch", Name: "backward, bf16", Input: "x", Median: 2},
+		}}},
+		{Name: "bench products", Bench: &Benchmark{Rows: []Row{
+			{Group: "Attention", Program: "lorafuse", Name: "forward, bf16", Input: "x", Median: 2}, {Group: "Attention", Program: "lorafuse", Name: "backward, bf16", Input: "x", Median: 5},
 		}}},
 		{Name: "bench step", Bench: &Benchmark{Rows: []Row{{Group: "Training step", Program: "lorafuse", Name: "bf16", Input: "8b", Median: 1}}}},
 	}}
 	assert.Contains(t, r.besideTorch(), "| Training step, torch + PEFT, bf16 adapters | 8b | 1000 | 1250 |  |  | 0.80 |")
 	assert.NotContains(t, r.besideTorch(), "1b")
+	assert.Contains(t, r.besideTorch(), "| Attention, torch, forward, bf16 | x | 2000 | 1000 |  |  | 2.00 |")
+	assert.Contains(t, r.besideTorch(), "| Attention, torch, backward without forward, bf16 | x | 5000 | 2000 |  |  | 2.50 |")
+	assert.Equal(t, 2, strings.Count(r.besideTorch(), "Attention"), "forward is compared with forward alone")
+	assert.Contains(t, r.Markdown(), "| torch + PEFT, no checkpointing | 8b | does not fit into memory | | |")
 	assert.Contains(t, r.asked(), Asked{Name: bench.TargetPEFT, Asked: "≤ 1", Found: "0.800", On: "Training step, 8b", Word: "met"})
 }
 

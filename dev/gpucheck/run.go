@@ -382,11 +382,3 @@ func count(raw []byte) *Tests {
 	}
 	return t
 }
-
-// twins returns the reason that the wrappers cannot be compared.
-func (r *runner) twins() string {
-	if r.Small {
-		return "the simulated driver has no PTX: a test of kernels/sim compares the twins with themselves"
-	}
-	return ""
-}

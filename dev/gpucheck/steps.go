@@ -1,8 +1,10 @@
 package gpucheck
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -46,8 +48,7 @@ func (r *runner) steps() []step {
 	all := []step{
 		{name: first, what: "the driver is found and lists a device that kernels are compiled for", kind: devices,
 			args: []string{r.bin(benchProgram), "devices"}, limit: 15 * time.Second},
-		{name: "wrappers", what: "every wrapper of kernels/cuda/device.cuh as PTX against its twin in the simulator",
-			args: r.wrappers(), limit: 15 * time.Second, skip: r.twins()},
+		r.wrappers(),
 		r.values("values bf16", "values of all operations, products and attention on the tensor cores, and how near to the limit their errors are", time.Minute, rounded, tensorCores...),
 	}
 	all = append(all, r.figures()...)
@@ -70,8 +71,30 @@ const benchProgram = "gpubench"
 
 func (r *runner) bin(name string) string { return filepath.Join(r.work, binFolder, name) }
 
-func (r *runner) wrappers() []string {
-	return []string{r.bin("conformance"), r.bin("libcuda_twin.so"), r.driver, r.bin("wrappers.fatbin")}
+// wrappers returns the step that compares PTX wrappers on the device with the simulator, or the simulator with a copy of
+// itself in small runs, whose driver has no PTX. The simulated device has the compute capability of the pack's kernels,
+// since it loads no others.
+func (r *runner) wrappers() step {
+	s := step{name: "wrappers", what: "every wrapper of kernels/cuda/device.cuh as PTX against its twin in the simulator", limit: 15 * time.Second}
+	twin, driver := r.bin("libcuda_twin.so"), r.driver
+	if r.Small {
+		driver = filepath.Join(r.temp, "libcuda_other.so")
+		s.begin = func() string {
+			library, err := os.ReadFile(twin)
+			if err == nil {
+				err = os.WriteFile(driver, library, 0o700)
+			}
+			if err != nil {
+				return err.Error()
+			}
+			return ""
+		}
+	}
+	s.args = []string{r.bin("conformance"), twin, driver, r.bin("wrappers.fatbin")}
+	if n := strings.TrimSuffix(r.pack.Arch, "a"); n != "" && n != "all" {
+		s.env = []string{"LFSIM_CC=" + n}
+	}
+	return s
 }
 
 // The tests of values with operands rounded to bfloat16. The tests themselves name the kernels that they must reach.
@@ -120,7 +143,7 @@ const smallTests = "^(TestGraphs|TestProfile|TestMissing.*|TestNo.*|Example.*)$"
 // sanitizers returns steps that run kernels under compute-sanitizer: the wrappers, and the values of all operations.
 // The longest come last.
 func (r *runner) sanitizers() []step {
-	wrappers := step{what: "wrappers", args: r.wrappers()}
+	wrappers := r.wrappers()
 	f32, bf16 := r.values("", "", 0, "^TestConformance$/^value$"), r.values("", "", 0, rounded, tensorCores...)
 	return []step{
 		r.sanitized("memcheck", "wrappers", time.Minute, wrappers),

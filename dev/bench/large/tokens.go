@@ -102,7 +102,7 @@ func (s *suite) served() (tasks []bench.Task) {
 		adapters := min(texts, s.Adapters)
 		row := &bench.Row{
 			Group: "One step of texts that are served", Program: ours, Name: fmt.Sprintf("%d texts, %d adapters r=%d", texts, adapters, s.Rank),
-			Input:  fmt.Sprintf("%s, behind %d tokens", s.shape, behind),
+			Input:  fmt.Sprintf("%s, behind %d tokens each, %d at a time", s.shape, behind, texts), // an input of its own: one engine fits into memory
 			Tokens: float64(texts), Bytes: s.bytes(texts*(behind+s.Tokens/2)) + int64(adapters*4*s.shape.LoRAParams(s.Rank)),
 		}
 		s.machine.Hold(row, backend.BF16)

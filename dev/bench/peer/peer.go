@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/dev/bench"
 )
 
@@ -123,7 +124,10 @@ func (p *Peer) ask(ctx context.Context, r request) (a answer, err error) {
 	if err := json.Unmarshal(line, &a); err != nil {
 		return a, fmt.Errorf("peer: %s: %w", name, err)
 	}
-	if a.Error != "" {
+	switch {
+	case strings.HasPrefix(a.Error, "OutOfMemoryError:"):
+		return a, fmt.Errorf("peer: %s: %w: %s", name, backend.ErrOutOfMemory, a.Error)
+	case a.Error != "":
 		return a, fmt.Errorf("peer: %s: %s", name, a.Error)
 	}
 	return a, nil

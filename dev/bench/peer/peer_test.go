@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/dev/bench/checkpoint"
 )
 
@@ -34,6 +35,10 @@ func TestMain(m *testing.M) {
 			}
 			if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 				panic(err)
+			}
+			if r.What == "fill" {
+				fmt.Println(`{"error": "OutOfMemoryError: CUDA out of memory"}`)
+				continue
 			}
 			if r.What == "fail" {
 				fmt.Println(`{"error": "asked to"}`)
@@ -69,12 +74,15 @@ func TestPeer(t *testing.T) {
 	require.NoError(t, err)
 	_, err = p.Begin(t.Context(), "fail")
 	require.ErrorContains(t, err, "asked to")
+	require.NotErrorIs(t, err, backend.ErrOutOfMemory)
+	_, err = p.Begin(t.Context(), "fill")
+	require.ErrorIs(t, err, backend.ErrOutOfMemory)
 	x, err := two.Sample(t.Context())
 	require.NoError(t, err, "an error ends no peer")
-	assert.Equal(t, 2.4, x)
+	assert.Equal(t, 2.5, x)
 	x, err = one.Sample(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, 1.5, x)
+	assert.Equal(t, 1.6, x)
 	require.NoError(t, one.Close())
 	require.NoError(t, p.Close())
 	_, err = two.Sample(t.Context())
