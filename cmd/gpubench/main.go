@@ -71,7 +71,7 @@ func run(ctx context.Context, w io.Writer, args []string) error {
 	}
 	err = errors.Join(err, json.NewEncoder(w).Encode(report))
 	for _, row := range report.Rows {
-		if row.Failure != "" && row.Failure != bench.DoesNotFit {
+		if row.Failure != "" && row.Failure != bench.ErrMemory.Error() {
 			err = errors.Join(err, fmt.Errorf("%s: %s", row.ID(), row.Failure))
 		}
 	}

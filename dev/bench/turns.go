@@ -7,8 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"time"
-
-	"github.com/lorafuse/lorafuse/backend"
 )
 
 // ErrOptions is the error of options that make no sense.
@@ -31,8 +29,8 @@ type Task struct {
 	Foreign bool
 }
 
-// DoesNotFit is the failure of a foreign row that needs more memory than there is.
-const DoesNotFit = "does not fit into memory"
+// ErrMemory is the error of another program that needs more memory than there is; its row has the text as failure.
+var ErrMemory = errors.New("does not fit into memory")
 
 // Turns configures how tasks are measured.
 type Turns struct {
@@ -138,8 +136,8 @@ func (t *Turns) together(ctx context.Context, tasks []Task) (err error) {
 			samplers[i] = nil
 		}
 		row.Failure, row.Seconds = err.Error(), nil
-		if tasks[i].Foreign && errors.Is(err, backend.ErrOutOfMemory) {
-			row.Failure = DoesNotFit
+		if errors.Is(err, ErrMemory) {
+			row.Failure = ErrMemory.Error()
 		}
 		return nil
 	}

@@ -11,8 +11,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/lorafuse/lorafuse/backend"
 )
 
 // actor is a task that writes down what it is asked to do.
@@ -157,12 +155,9 @@ func TestTurnsFail(t *testing.T) {
 	assert.Equal(t, "fell over", r.Rows[0].Failure)
 	assert.Equal(t, []float64{2}, r.Rows[1].Seconds)
 
-	full := Task{Row: &Row{Program: "torch"}, Foreign: true, Begin: func(context.Context) (Sampler, error) { return nil, backend.ErrOutOfMemory }}
+	full := Task{Row: &Row{Program: "torch"}, Foreign: true, Begin: func(context.Context) (Sampler, error) { return nil, fmt.Errorf("peer: %w: of 80 GB", ErrMemory) }}
 	require.NoError(t, turns.Measure(t.Context(), []Task{full}, &r))
-	assert.Equal(t, DoesNotFit, r.Rows[3].Failure)
-	full.Foreign = false
-	require.NoError(t, turns.Measure(t.Context(), []Task{full}, &r))
-	assert.Equal(t, backend.ErrOutOfMemory.Error(), r.Rows[4].Failure, "ours must fit")
+	assert.Equal(t, ErrMemory.Error(), r.Rows[3].Failure)
 
 	broken := errors.New("no peak")
 	turns, script = Turns{Runs: 1, Between: func() error { return broken }}, nil

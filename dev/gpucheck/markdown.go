@@ -140,7 +140,7 @@ func (m *Benchmark) table() string {
 		flops, bytes = max(flops, r.Peak.Flops), max(bytes, r.Peak.Bytes)
 		if r.Failure != "" {
 			why := r.Failure
-			if why != bench.DoesNotFit {
+			if why != bench.ErrMemory.Error() {
 				why = "FAILED: " + why
 			}
 			fmt.Fprintf(&b, "| %s, %s | %s | %s | | | | | | | | |\n", cell(r.Program), cell(r.Name), cell(r.Input), cell(why))

@@ -17,7 +17,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/dev/bench"
 )
 
@@ -126,7 +125,7 @@ func (p *Peer) ask(ctx context.Context, r request) (a answer, err error) {
 	}
 	switch {
 	case strings.HasPrefix(a.Error, "OutOfMemoryError:"):
-		return a, fmt.Errorf("peer: %s: %w: %s", name, backend.ErrOutOfMemory, a.Error)
+		return a, fmt.Errorf("peer: %s: %w: %s", name, bench.ErrMemory, a.Error)
 	case a.Error != "":
 		return a, fmt.Errorf("peer: %s: %s", name, a.Error)
 	}

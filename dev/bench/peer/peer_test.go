@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dev/bench"
 	"github.com/lorafuse/lorafuse/dev/bench/checkpoint"
 )
 
@@ -74,9 +74,9 @@ func TestPeer(t *testing.T) {
 	require.NoError(t, err)
 	_, err = p.Begin(t.Context(), "fail")
 	require.ErrorContains(t, err, "asked to")
-	require.NotErrorIs(t, err, backend.ErrOutOfMemory)
+	require.NotErrorIs(t, err, bench.ErrMemory)
 	_, err = p.Begin(t.Context(), "fill")
-	require.ErrorIs(t, err, backend.ErrOutOfMemory)
+	require.ErrorIs(t, err, bench.ErrMemory)
 	x, err := two.Sample(t.Context())
 	require.NoError(t, err, "an error ends no peer")
 	assert.Equal(t, 2.5, x)
