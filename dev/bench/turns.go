@@ -191,25 +191,25 @@ func (t *Turns) sample(ctx context.Context, task *Task, s Sampler) (float64, err
 	return s.Sample(ctx)
 }
 
-// Repeat returns a Sampler of the mean time of f. Each sample calls f often enough to take the given duration; the
-// first sample determines the number of calls.
-func Repeat(f func(ctx context.Context) error, stretch time.Duration) Sampler {
+// Repeat returns a Sampler of the mean time of a run, if f runs what is measured n times. Each sample has enough runs to
+// take the given duration; the first sample determines their number.
+func Repeat(f func(ctx context.Context, n int) error, stretch time.Duration) Sampler {
 	return &repeated{f: f, stretch: stretch}
 }
 
 type repeated struct {
-	f       func(ctx context.Context) error
+	f       func(ctx context.Context, n int) error
 	stretch time.Duration
-	calls   int
+	runs    int
 }
 
 func (r *repeated) Sample(ctx context.Context) (float64, error) {
-	if r.calls > 0 {
+	if r.runs > 0 {
 		return r.mean(ctx)
 	}
-	for r.calls = 1; ; r.calls *= 2 {
+	for r.runs = 1; ; r.runs *= 2 {
 		mean, err := r.mean(ctx)
-		if err != nil || mean*float64(r.calls) >= r.stretch.Seconds() {
+		if err != nil || mean*float64(r.runs) >= r.stretch.Seconds() {
 			return mean, err
 		}
 	}
@@ -217,12 +217,10 @@ func (r *repeated) Sample(ctx context.Context) (float64, error) {
 
 func (r *repeated) mean(ctx context.Context) (float64, error) {
 	start := time.Now()
-	for range r.calls {
-		if err := r.f(ctx); err != nil {
-			return 0, err
-		}
+	if err := r.f(ctx, r.runs); err != nil {
+		return 0, err
 	}
-	return time.Since(start).Seconds() / float64(r.calls), nil
+	return time.Since(start).Seconds() / float64(r.runs), nil
 }
 
 func (r *repeated) Close() error { return nil }

@@ -183,9 +183,9 @@ func TestTurnsInterrupted(t *testing.T) {
 func TestRepeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
-		s := Repeat(func(context.Context) error {
-			calls++
-			time.Sleep(200 * time.Microsecond)
+		s := Repeat(func(_ context.Context, n int) error {
+			calls += n
+			time.Sleep(time.Duration(n) * 200 * time.Microsecond)
 			return nil
 		}, 5*time.Millisecond)
 		mean, err := s.Sample(t.Context())
@@ -199,7 +199,7 @@ func TestRepeat(t *testing.T) {
 		assert.Equal(t, 32, calls)
 		require.NoError(t, s.Close())
 	})
-	failing := Repeat(func(context.Context) error { return errors.New("no") }, time.Millisecond)
+	failing := Repeat(func(context.Context, int) error { return errors.New("no") }, time.Millisecond)
 	_, err := failing.Sample(t.Context())
 	assert.EqualError(t, err, "no")
 }

@@ -2,6 +2,7 @@ package decode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/lorafuse/lorafuse/backend"
@@ -154,7 +155,13 @@ func (s *suite) readLoop(context.Context) (bench.Sampler, error) {
 		}
 		l.buffers = append(l.buffers, b)
 	}
-	l.Sampler = bench.Repeat(func(context.Context) error { return l.device.Read(l.buffers) }, s.machine.MinDuration())
+	read := func(_ context.Context, n int) (err error) {
+		for range n {
+			err = errors.Join(err, l.device.Read(l.buffers))
+		}
+		return err
+	}
+	l.Sampler = bench.Repeat(read, s.machine.MinDuration())
 	return l, nil
 }
 

@@ -72,41 +72,47 @@ func (a *attention) attr() ir.AttentionAttr {
 
 // attention returns the task of an attention with lorafuse.
 func (s *suite) attention(a attention) bench.Task {
-	return s.machine.Task(a.row(ours), a.precision, func() program.Spec {
-		queries := a.texts * a.length
-		keys := queries + a.cached
-		spec := program.Spec{Graph: graph.New(), Words: map[string][]int32{}}
-		g := spec.Graph
-		over := func(name string, rows, heads int) graph.Tensor {
-			return g.Param(name, tensor.F32, ir.ShapeOf(rows, heads*a.dim)...)
+	row := a.row(ours)
+	return s.machine.Task(row, a.precision, func() program.Spec {
+		spec := program.Spec{Graph: graph.New(), Words: map[string][]int32{}, Copies: s.machine.Copies(row.Bytes)}
+		for i := range spec.Copies {
+			spec.Results = append(spec.Results, a.results(&spec, fmt.Sprint(".", i))...)
 		}
-		bounds := func(name string, of func(i int) int) graph.Tensor {
-			words := make([]int32, queries)
-			for i := range words {
-				words[i] = int32(of(i))
-			}
-			spec.Words[name] = words
-			return g.Param(name, tensor.I32, ir.ShapeOf(queries)...)
-		}
-		q, k, v := over("q", queries, a.queries), over("k", keys, a.keys), over("v", keys, a.keys)
-		lo := bounds("lo", func(i int) int { return i / a.length * a.length })
-		hi := bounds("hi", func(i int) int {
-			if a.whole {
-				return (i/a.length + 1) * a.length
-			}
-			return a.cached + i + 1
-		})
-		if !a.back {
-			spec.Results = []graph.Tensor{q.Attention(k, v, lo, hi, a.attr())}
-			return spec
-		}
-		// Only the gradient is measured: the values of o and lse do not matter.
-		lse := g.Param("lse", tensor.F32, ir.ShapeOf(queries, a.queries)...)
-		d := g.IR().Apply(ir.AttentionGrad, a.attr(), over("do", queries, a.queries).Value(), q.Value(), k.Value(), v.Value(),
-			over("o", queries, a.queries).Value(), lse.Value(), lo.Value(), hi.Value())
-		spec.Results = []graph.Tensor{g.Of(d), g.Of(g.IR().Out(d, 1)), g.Of(g.IR().Out(d, 2))}
 		return spec
 	})
+}
+
+// results adds an attention to a program, whose params have the suffix, and returns its results.
+func (a *attention) results(spec *program.Spec, suffix string) []graph.Tensor {
+	g, queries := spec.Graph, a.texts*a.length
+	keys := queries + a.cached
+	over := func(name string, rows, heads int) graph.Tensor {
+		return g.Param(name+suffix, tensor.F32, ir.ShapeOf(rows, heads*a.dim)...)
+	}
+	bounds := func(name string, of func(i int) int) graph.Tensor {
+		words := make([]int32, queries)
+		for i := range words {
+			words[i] = int32(of(i))
+		}
+		spec.Words[name+suffix] = words
+		return g.Param(name+suffix, tensor.I32, ir.ShapeOf(queries)...)
+	}
+	q, k, v := over("q", queries, a.queries), over("k", keys, a.keys), over("v", keys, a.keys)
+	lo := bounds("lo", func(i int) int { return i / a.length * a.length })
+	hi := bounds("hi", func(i int) int {
+		if a.whole {
+			return (i/a.length + 1) * a.length
+		}
+		return a.cached + i + 1
+	})
+	if !a.back {
+		return []graph.Tensor{q.Attention(k, v, lo, hi, a.attr())}
+	}
+	// Only the gradient is measured: the values of o and lse do not matter.
+	lse := g.Param("lse"+suffix, tensor.F32, ir.ShapeOf(queries, a.queries)...)
+	d := g.IR().Apply(ir.AttentionGrad, a.attr(), over("do", queries, a.queries).Value(), q.Value(), k.Value(), v.Value(),
+		over("o", queries, a.queries).Value(), lse.Value(), lo.Value(), hi.Value())
+	return []graph.Tensor{g.Of(d), g.Of(g.IR().Out(d, 1)), g.Of(g.IR().Out(d, 2))}
 }
 
 // theirAttention returns the same attention with torch, with keys and values repeated for grouped heads.

@@ -111,10 +111,14 @@ func (s *suite) product(f form, k kind, z size) []bench.Task {
 		if f.weight {
 			b = k.weights
 		}
-		g := graph.New()
-		x, y := g.Param("a", a, dims(z.m, z.k, f.ta)...), g.Param("b", b, dims(z.k, z.n, f.tb)...)
-		p := ir.Product{A: x.Value(), B: y.Value(), TA: f.ta, TB: f.tb, Alpha: 1}
-		return program.Spec{Graph: g, Results: []graph.Tensor{g.Gemm([]ir.Product{p}, graph.Tensor{}, graph.Tensor{})}}
+		spec := program.Spec{Graph: graph.New(), Copies: s.machine.Copies(mine.Bytes)}
+		g := spec.Graph
+		for i := range spec.Copies {
+			x, y := g.Param(fmt.Sprint("a.", i), a, dims(z.m, z.k, f.ta)...), g.Param(fmt.Sprint("b.", i), b, dims(z.k, z.n, f.tb)...)
+			p := ir.Product{A: x.Value(), B: y.Value(), TA: f.ta, TB: f.tb, Alpha: 1}
+			spec.Results = append(spec.Results, g.Gemm([]ir.Product{p}, graph.Tensor{}, graph.Tensor{}))
+		}
+		return spec
 	}
 	own := s.machine.Task(mine, k.precision, spec)
 	if s.machine.OnGPU() && full == target && k.precision == backend.BF16 {

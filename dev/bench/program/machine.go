@@ -88,10 +88,29 @@ func (m *Machine) MinDuration() time.Duration {
 	if m.Once {
 		return 0
 	}
-	if m.Quick {
-		return MinSample / 10
+	least := MinSample
+	if m.OnGPU() {
+		least = MinSampleGPU
 	}
-	return MinSample
+	if m.Quick {
+		least /= 10
+	}
+	return least
+}
+
+// Copies returns how many copies of an operation that moves the given number of bytes a program should have, so that a
+// GPU reads operands from memory: together they are four times as large as the largest cache, of 50 MB, and each is
+// used once per run. On CPUs and for profilers there is one copy.
+func (m *Machine) Copies(bytes int64) int {
+	if !m.OnGPU() || m.Quick || m.Once {
+		return 1
+	}
+	return copies(bytes)
+}
+
+func copies(bytes int64) int {
+	const cache, most = 50 << 20, 64
+	return int(min(most, (4*cache+bytes-1)/bytes))
 }
 
 // measurePeaks measures the peaks again, if the devices support it.
@@ -143,7 +162,7 @@ func (m *Machine) Task(row *bench.Row, p backend.Precision, spec func() Spec) be
 			flops, bytes := x.Cost()
 			row.Flops, row.Bytes = float64(flops), int64(bytes)
 		}
-		return x.Sampler(m.MinDuration()), nil
+		return x.Sampler(m.MinDuration(), m.OnGPU() && !m.Once), nil
 	}}
 }
 

@@ -24,12 +24,16 @@ type Spec struct {
 	Results []graph.Tensor
 	// Words are the contents of params of integers; others are zero.
 	Words map[string][]int32
+	// Copies is the number of times that the graph has the measured operation, each with operands of its own; 0 means 1.
+	// See [Machine.Copies].
+	Copies int
 }
 
 // Program is compiled and has its arguments. It is not safe for concurrent use.
 type Program struct {
 	exe     *exec.Executable
 	buffers []backend.Buffer
+	copies  int
 }
 
 // New compiles a graph. The arguments are random numbers in [-1, 1), the same
@@ -43,7 +47,7 @@ func New(ctx context.Context, dev backend.Device, s Spec) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Program{exe: e}
+	p := &Program{exe: e, copies: max(1, s.Copies)}
 	if err := p.bind(ctx, dev, s.Words); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -150,6 +154,38 @@ func (p *Program) Launches() []ir.Op {
 // Run runs the program once and waits for it.
 func (p *Program) Run(ctx context.Context) error { return p.exe.RunWait(ctx) }
 
+// inTurn runs the program n times and waits for each run.
+func (p *Program) inTurn(ctx context.Context, n int) error {
+	for range n {
+		if err := p.Run(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// queued runs the program n times, with several runs in progress.
+func (p *Program) queued(ctx context.Context, n int) error { return enqueue(ctx, p.exe.Run, n) }
+
+// enqueue calls run n times, with as many runs in progress as a device allows, and waits for all.
+func enqueue(ctx context.Context, run func(context.Context) (backend.Fence, error), n int) (err error) {
+	var fences [backend.MaxInFlight]backend.Fence
+	for i := range n + len(fences) {
+		f := &fences[i%len(fences)]
+		if *f != nil {
+			if err := (*f).Wait(ctx); err != nil {
+				return err
+			}
+		}
+		if *f = nil; i < n {
+			if *f, err = run(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Close frees the memory.
 func (p *Program) Close() error {
 	for _, b := range p.buffers {
@@ -159,17 +195,33 @@ func (p *Program) Close() error {
 	return p.exe.Close()
 }
 
-// MinSample is the minimum duration of a sample. It makes clock error and the wake-up of workers negligible.
-const MinSample = 5 * time.Millisecond
+// MinSample is the minimum duration of a sample on a CPU. It makes clock error and the wake-up of workers negligible.
+// On a GPU, where a wait costs more, samples are MinSampleGPU or longer.
+const (
+	MinSample    = 5 * time.Millisecond
+	MinSampleGPU = 20 * time.Millisecond
+)
 
-// Sampler returns a Sampler of p's run time, with samples of the given duration. Closing it closes p.
-func (p *Program) Sampler(stretch time.Duration) bench.Sampler {
-	return &sampler{bench.Repeat(p.Run, stretch), p}
+// Sampler returns a Sampler of the run time of one copy of p's operation, with samples of the given duration. If
+// asynchronous is true, the runs of a sample are enqueued one after another and only the last ones are waited for, as
+// in real programs and as PyTorch is measured: launching a run then costs time only if it takes longer than the run
+// before. Otherwise each run is waited for. Closing the Sampler closes p.
+func (p *Program) Sampler(stretch time.Duration, asynchronous bool) bench.Sampler {
+	run := p.inTurn
+	if asynchronous {
+		run = p.queued
+	}
+	return &sampler{bench.Repeat(run, stretch), p}
 }
 
 type sampler struct {
 	bench.Sampler
 	p *Program
+}
+
+func (s *sampler) Sample(ctx context.Context) (float64, error) {
+	seconds, err := s.Sampler.Sample(ctx)
+	return seconds / float64(s.p.copies), err
 }
 
 func (s *sampler) Close() error { return s.p.Close() }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -41,16 +42,69 @@ func TestProgram(t *testing.T) {
 	assert.Equal(t, 2*2*3*9+4*3, flops)
 	assert.Equal(t, 4*6+2*27+4*18+2*12+4*4+4*12, bytes)
 	assert.ElementsMatch(t, []ir.Op{ir.Gemm, ir.GatherRows}, p.Launches())
-	s := p.Sampler(MinSample)
-	for range 2 {
-		seconds, err := s.Sample(t.Context())
-		require.NoError(t, err)
-		assert.Positive(t, seconds)
-		assert.Less(t, seconds, 1e-3)
+	for _, asynchronous := range []bool{true, false} {
+		s := p.Sampler(MinSample, asynchronous)
+		for range 2 {
+			seconds, err := s.Sample(t.Context())
+			require.NoError(t, err)
+			assert.Positive(t, seconds)
+			assert.Less(t, seconds, 0.1)
+		}
 	}
 	allocs := testing.AllocsPerRun(20, func() { require.NoError(t, p.Run(context.Background())) })
 	assert.Less(t, allocs, 5.0)
-	require.NoError(t, s.Close())
+	require.NoError(t, p.Close())
+}
+
+// fence counts the runs that nobody has waited for.
+type fence struct {
+	open  *int
+	fails error
+}
+
+func (f fence) Wait(context.Context) error {
+	*f.open--
+	return f.fails
+}
+
+// Runs are enqueued before others have ended, and each is waited for: an error of any is returned.
+func TestEnqueue(t *testing.T) {
+	broke := errors.New("broke")
+	for n, bad := range map[int]int{1: -1, 4: -1, 11: -1, 12: 0, 13: 6, 14: 13} {
+		open, most, runs := 0, 0, 0
+		err := enqueue(t.Context(), func(context.Context) (backend.Fence, error) {
+			f := fence{open: &open}
+			if runs == bad {
+				f.fails = broke
+			}
+			runs++
+			open++
+			most = max(most, open)
+			return f, nil
+		}, n)
+		if assert.Equal(t, min(n, backend.MaxInFlight), most, n); bad >= 0 {
+			require.ErrorIs(t, err, broke, n)
+			continue
+		}
+		require.NoError(t, err)
+		assert.Equal(t, n, runs)
+		assert.Zero(t, open, n)
+	}
+	require.ErrorIs(t, enqueue(t.Context(), func(context.Context) (backend.Fence, error) { return nil, broke }, 2), broke)
+}
+
+// Operands that a cache would hold are there several times, and a sample is the time of one of them.
+func TestCopies(t *testing.T) {
+	assert.Equal(t, 1, copies(200<<20))
+	assert.Equal(t, 2, copies(199<<20))
+	assert.Equal(t, 7, copies(30<<20))
+	assert.Equal(t, 64, copies(1))
+	m := open(t, backend.CPU)
+	assert.Equal(t, 1, m.Copies(1), "CPUs are measured as before")
+	s := sampler{bench.Repeat(func(context.Context, int) error { time.Sleep(20 * time.Millisecond); return nil }, 0), &Program{copies: 1000}}
+	seconds, err := s.Sample(t.Context())
+	require.NoError(t, err)
+	assert.Less(t, seconds, 5e-3)
 }
 
 // Arguments of every type that a product takes are filled with numbers.
