@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/lorafuse/lorafuse/dev/bench"
 )
@@ -71,58 +72,91 @@ type Asked struct {
 
 // asked compares the measurements with the targets. It includes targets without measurements.
 func (r *Report) asked() (all []Asked) {
-	for _, name := range bench.Targets() {
-		n := len(all)
+	for _, t := range bench.Targets() {
+		found := r.across(&t)
 		for i := range r.Steps {
-			if r.Steps[i].Bench == nil {
-				continue
-			}
-			for _, m := range r.Steps[i].Bench.Marks {
-				if m.Name == name {
-					a := m.asked()
-					if r.Small {
-						a.Word = "not judged"
-					}
-					all = append(all, a)
-				}
+			if b := r.Steps[i].Bench; b != nil {
+				found = append(found, slices.DeleteFunc(slices.Clone(b.Marks), func(m Mark) bool { return m.Name != t.Name })...)
 			}
 		}
-		if a, ok := r.besidePEFT(); ok && name == bench.TargetPEFT {
+		for i := range found {
+			a := found[i].asked()
+			if r.Small {
+				a.Word = "not judged"
+			}
 			all = append(all, a)
 		}
-		if len(all) == n {
-			all = append(all, Asked{Name: name, Asked: boundOf(name), Found: "–", Word: "not measured"})
+		if len(found) == 0 {
+			all = append(all, Asked{Name: t.Name, Asked: bound(t.Limit, t.Least), Found: "–", Word: "not measured"})
 		}
 	}
 	return slices.Clip(all)
 }
 
-// besidePEFT holds our training step against the fastest of PEFT's, which another program
-// has measured.
-func (r *Report) besidePEFT() (Asked, bool) {
-	for ours := range r.rows("lorafuse") {
-		fastest := 0.0
-		for theirs := range r.rows("torch + PEFT") {
-			if theirs.Group == ours.Group && theirs.Input == ours.Input && theirs.Median > 0 && (fastest == 0 || theirs.Median < fastest) {
-				fastest = theirs.Median
+// across returns the results of a target that compares rows of several suites, or rows that no suite marks.
+func (r *Report) across(t *bench.Target) (found []Mark) {
+	add := func(row *Row, ratio float64) {
+		if ratio > 0 {
+			met := ratio <= t.Limit && !t.Least || ratio >= t.Limit && t.Least
+			found = append(found, Mark{Name: t.Name, Row: row.Group + ": " + row.Name + ", " + row.Input, Asked: t.Limit, Ratio: ratio, Least: t.Least, Met: met})
+		}
+	}
+	served, most := &Row{}, 1 // the row with the most sequences
+	for row := range r.rows("lorafuse") {
+		texts, product, attention := 0, row.Group == "x·Wᵀ" || row.Group == "dy·W", row.Group == "Attention" && strings.Contains(row.Input, "heads of 128")
+		switch fmt.Sscanf(row.Name, "%d texts", &texts); t.Name {
+		case bench.TargetGemm:
+			if product && (strings.HasPrefix(row.Input, "m=8192 ") || r.Small) {
+				add(row, r.fastest("torch", row)/row.Median)
+			}
+		case bench.TargetForward, bench.TargetBackward:
+			if attention && strings.HasPrefix(row.Name, "backward") == (t.Name == bench.TargetBackward) {
+				add(row, r.fastest("torch", row)/row.Median)
+			}
+		case bench.TargetSpeed:
+			if row.Group == "Training step" {
+				add(row, row.Speed)
+			}
+		case bench.TargetPEFT:
+			if peft := r.fastest("torch + PEFT", row); peft > 0 {
+				add(row, row.Median/peft)
+			}
+		case bench.TargetAdapter:
+			if name, _, ok := strings.Cut(row.Name, ", adapter"); ok && row.Group == "One token" {
+				without := *row
+				if without.Name = name; r.fastest("lorafuse", &without) > 0 {
+					add(row, row.Median/r.fastest("lorafuse", &without))
+				}
+			}
+		case bench.TargetOne:
+			if texts == 1 {
+				add(row, row.OfBytes)
+			}
+		case bench.TargetServed:
+			if texts > most {
+				served, most = row, texts
 			}
 		}
-		if fastest == 0 || ours.Median == 0 {
-			continue
-		}
-		ratio := ours.Median / fastest
-		m := Mark{Name: bench.TargetPEFT, Row: ours.Group + ", " + ours.Input, Asked: bench.MostPEFT, Ratio: ratio, Met: ratio <= bench.MostPEFT}
-		a := m.asked()
-		if r.Small {
-			a.Word = "not judged"
-		}
-		return a, true
 	}
-	return Asked{}, false
+	add(served, served.OfBytes)
+	return found
+}
+
+// fastest returns the shortest time of a program for the operation of a row, or 0. PEFT's steps have names of their own.
+func (r *Report) fastest(program string, of *Row) (best float64) {
+	for row := range r.rows(program) {
+		if row.Program == program && row.Group == of.Group && row.Input == of.Input && (row.Name == of.Name || program == "torch + PEFT") && row.Median > 0 && (best == 0 || row.Median < best) {
+			best = row.Median
+		}
+	}
+	return best
 }
 
 func (m *Mark) asked() Asked {
 	a := Asked{Name: m.Name, Asked: bound(m.Asked, m.Least), Found: fmt.Sprintf("%.3f", m.Ratio), On: m.Row, Word: "MISSED"}
+	if m.Ratio >= 1000 {
+		a.Found = fmt.Sprintf("%.0f", m.Ratio)
+	}
 	if m.Met {
 		a.Word = "met"
 	}
@@ -130,27 +164,12 @@ func (m *Mark) asked() Asked {
 }
 
 func bound(x float64, least bool) string {
+	number := fmt.Sprintf("%.3g", x)
+	if x >= 1000 {
+		number = fmt.Sprintf("%.0f", x)
+	}
 	if least {
-		return fmt.Sprintf("≥ %.3g", x)
+		return "≥ " + number
 	}
-	return fmt.Sprintf("≤ %.3g", x)
-}
-
-// boundOf returns the limit of a target that no mark states.
-func boundOf(name string) string {
-	switch name {
-	case bench.TargetProduct:
-		return bound(bench.LeastProduct, true)
-	case bench.TargetLayer:
-		return bound(bench.MostLayer, false)
-	case bench.TargetUpload:
-		return bound(bench.MostUpload, false)
-	case bench.TargetStep:
-		return bound(bench.LeastStep, true)
-	case bench.TargetPEFT:
-		return bound(bench.MostPEFT, false)
-	case bench.TargetDecode:
-		return bound(bench.LeastDecode, true)
-	}
-	return ""
+	return "≤ " + number
 }

@@ -195,7 +195,7 @@ func describe(raw []byte) (device, missing string, err error) {
 }
 
 // gpuFields are the fields queried from nvidia-smi.
-const gpuFields = "name,uuid,driver_version,vbios_version,memory.total,power.limit,clocks.max.sm,clocks.max.mem,ecc.mode.current,mig.mode.current,pcie.link.gen.current,pcie.link.width.current,temperature.gpu"
+const gpuFields = "name,driver_version,vbios_version,memory.total,power.limit,clocks.max.sm,clocks.max.mem,ecc.mode.current,mig.mode.current,pcie.link.gen.current,pcie.link.width.current,temperature.gpu"
 
 // askGPU returns a line per GPU, or none if nvidia-smi is missing.
 func askGPU() (lines []string) {

@@ -273,7 +273,43 @@ func TestBesideTorch(t *testing.T) {
 	assert.Contains(t, r.besideTorch(), "| Attention, torch, backward without forward, bf16 | x | 5000 | 2000 |  |  | 2.50 |")
 	assert.Equal(t, 2, strings.Count(r.besideTorch(), "Attention"), "forward is compared with forward alone")
 	assert.Contains(t, r.Markdown(), "| torch + PEFT, no checkpointing | 8b | does not fit into memory | | |")
-	assert.Contains(t, r.asked(), Asked{Name: bench.TargetPEFT, Asked: "≤ 1", Found: "0.800", On: "Training step, 8b", Word: "met"})
+	assert.Contains(t, r.asked(), Asked{Name: bench.TargetPEFT, Asked: "≤ 1", Found: "0.800", On: "Training step: bf16, 8b", Word: "met"})
+}
+
+// Targets that compare rows of several suites have a result for each shape, and a row that failed has none.
+func TestAcross(t *testing.T) {
+	product := func(program, input string, median float64) Row {
+		return Row{Group: "x·Wᵀ", Program: program, Name: "bf16", Input: input, Median: median}
+	}
+	attention := func(program, name string, median float64) Row {
+		return Row{Group: "Attention", Program: program, Name: name, Input: "4 × 2048 tokens, 32 heads of 128", Median: median}
+	}
+	token := func(name string, median float64) Row {
+		return Row{Group: "One token", Program: "lorafuse", Name: name, Input: "8b", Median: median}
+	}
+	served := func(name string, share float64, failure string) Row {
+		return Row{Group: "One step", Program: "lorafuse", Name: name, Input: "8b", OfBytes: share, Failure: failure}
+	}
+	r := &Report{Steps: []Result{{Bench: &Benchmark{Rows: []Row{
+		product("torch", "m=8192 k=2 n=3", 3), product("torch", "m=8192 k=4 n=5", 1), product("torch", "m=1 k=2 n=3", 1),
+		attention("torch", "forward, bf16", 2), attention("torch", "backward, bf16", 3),
+	}}}, {Bench: &Benchmark{Rows: []Row{
+		product("lorafuse", "m=8192 k=2 n=3", 4), product("lorafuse", "m=8192 k=4 n=5", 4), product("lorafuse", "m=1 k=2 n=3", 4),
+		attention("lorafuse", "forward, bf16", 5), attention("lorafuse", "backward, bf16", 6), token("bf16", 10), token("bf16, adapter r=16", 12),
+		served("1 texts, 1 adapters r=16", 0.9, ""), served("32 texts, 16 adapters r=16", 0.8, ""), served("64 texts, 16 adapters r=16", 0, "out of memory"),
+		{Group: "Training step", Program: "lorafuse", Name: "bf16", Input: "8b", Median: 1, Speed: 12345.6},
+	}}}}}
+	found := map[string][]string{}
+	for _, a := range r.asked() {
+		found[a.Name] = append(found[a.Name], a.Found+" "+a.Word)
+	}
+	const none = "– not measured"
+	assert.Equal(t, map[string][]string{
+		bench.TargetProduct: {none}, bench.TargetGemm: {"0.750 met", "0.250 MISSED"}, bench.TargetForward: {"0.400 MISSED"}, bench.TargetBackward: {"0.500 met"},
+		bench.TargetLayer: {none}, bench.TargetUpload: {none}, bench.TargetStep: {none}, bench.TargetSpeed: {"12346 met"}, bench.TargetPEFT: {none},
+		bench.TargetDecode: {none}, bench.TargetAdapter: {"1.200 MISSED"}, bench.TargetOne: {"0.900 met"}, bench.TargetServed: {none},
+	}, found)
+	assert.Contains(t, r.asked(), Asked{Name: bench.TargetSpeed, Asked: "≥ 10000", Found: "12346", On: "Training step: bf16, 8b", Word: "met"})
 }
 
 // Suites are told the peaks that were measured before, by this run or by the one that it

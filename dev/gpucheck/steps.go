@@ -210,8 +210,10 @@ func (r *runner) figures() []step {
 	large := func(only string) []string { return []string{"large", "-runs", "3", "-dir", r.temp, "-only", only} }
 	small := func(only string) []string {
 		return []string{"large", "-runs", "1", "-dir", r.temp, "-only", only, "-size", "tiny", "-rows", "1", "-length", "16", "-contexts", "8", "-tokens", "6",
-			"-texts", "2", "-adapters", "2", "-rank", "4", "-heads", "1", "-side", "16"}
+			"-texts", "1,2", "-adapters", "2", "-rank", "4", "-heads", "1", "-side", "16"}
 	}
+	// A text of 1,024 tokens for each sequence takes long to read: a sample is the median of 31 steps, and there is one.
+	served := append(large("that are served:"), "-contexts", "1024", "-runs", "1")
 	peft := r.suite("bench torch", "products and attention of models by PyTorch, and training steps of 8 billion weights by PEFT, in one process", 90*time.Second,
 		[]string{"torch", "-runs", "3", "-dir", r.temp, "-python", pythonPlace}, []string{"torch", "-python", pythonPlace})
 	for i := range peft {
@@ -228,7 +230,7 @@ func (r *runner) figures() []step {
 			[]string{"kernels", "-models", "-runs", "1", "-shrink", "512", "-only", "^x·Wᵀ.*m=16|forward"}),
 		r.suite("bench step", "training steps of 8 billion weights, 8,192 tokens", 40*time.Second, large("^Training step:"), small("^Training step:")),
 		r.suite("bench decode", "tokens of one text, 8 billion weights", 30*time.Second, large("^One token:"), small("^One token:")),
-		r.suite("bench served", "steps of 1, 32 and 64 texts with 16 adapters, 8 billion weights", time.Minute, large("that are served:"), small("that are served:")),
+		r.suite("bench served", "steps of 1, 32 and 64 texts with 16 adapters behind 1,024 tokens, 8 billion weights", time.Minute, served, small("that are served:")),
 		r.suite("bench flux", "training steps of a block of FLUX", 25*time.Second, large("FLUX"), small("FLUX")),
 	)
 }
