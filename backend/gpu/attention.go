@@ -42,15 +42,17 @@ var (
 const largestHead = 256
 
 const (
-	decodeKeys   = 256  // of a round of a block; chunks are multiples of it
-	decodeChunks = 64   // at most, for each query
-	decodeBlocks = 2048 // fill a GPU; with more, each block processes several chunks
-	gradBlocks   = 256  // of dk and dv, below which the heads of a group are divided
+	decodeKeys   = 256     // of a round of a block
+	decodeChunk  = 128     // keys; chunks are multiples of it
+	decodeChunks = 32      // at most, for each query
+	decodeParts  = 1 << 14 // of all queries, with more queries each has fewer chunks
+	decodeBlocks = 2048    // fill a GPU; with more, each block processes several chunks
+	gradBlocks   = 256     // of dk and dv, below which the heads of a group are divided
 )
 
 func takesAttention(attr any, _ []ir.Type) bool {
 	a := attr.(ir.AttentionAttr)
-	return a.HeadDim <= largestHead && a.SoftCap == 0 && a.Bias == ir.NoBias && a.Page == 0
+	return a.HeadDim <= largestHead && (a.Page > 0 || a.SoftCap == 0 && a.Bias == ir.NoBias)
 }
 
 // attention is the common part of launches of attention and of its gradient.
@@ -61,6 +63,7 @@ type attention struct {
 	square  bool // the tile is Sizes.AttentionTile
 	lo, hi  ir.Ref
 	q, k    ir.Ref
+	pages   ir.Ref // if Page is positive
 	launch  int
 	decodes int // queries, at most
 }
@@ -79,8 +82,14 @@ func (c *compiler) attention(l *ir.Launch, q, k, lo, hi ir.Ref) *attention {
 	if n := c.target.AttentionTile; n > 0 {
 		a.square, a.tile = true, attentionTile{a.tile.size, n, n, n, n, n, n}
 	}
-	c.refuse(func(r *Run, where, _ int) error {
-		return fmt.Errorf("query %d has an interval outside of the %d keys", where, r.axis(k, 0))
+	if a.Page > 0 {
+		a.pages = l.In[5]
+	}
+	c.refuse(func(r *Run, where, value int) error {
+		if where < 0 {
+			return fmt.Errorf("page %d at %d, the cache has %d pages", value, -1-where, r.axis(k, 0)/a.Page)
+		}
+		return fmt.Errorf("query %d has an interval outside of the %d keys", where, a.keys(r))
 	})
 	return a
 }
@@ -132,7 +141,15 @@ func (a *attention) kernel(c *compiler, image, name string, shared int) (*Kernel
 
 // intervals adds the parameters lo, hi and the numbers of queries and keys.
 func (a *attention) intervals(r *Run, k *Kernel) *Kernel {
-	return k.pointer("lo", r.at(a.lo)).pointer("hi", r.at(a.hi)).int("n", r.axis(a.q, 0)).int("keys", r.axis(a.k, 0))
+	return k.pointer("lo", r.at(a.lo)).pointer("hi", r.at(a.hi)).int("n", r.axis(a.q, 0)).int("keys", a.keys(r))
+}
+
+// keys returns the number of keys that intervals count.
+func (a *attention) keys(r *Run) int {
+	if a.Page > 0 && r.axis(a.k, 0) > 0 {
+		return a.Page * r.axis(a.pages, 0)
+	}
+	return r.axis(a.k, 0)
 }
 
 // vectors returns 1 if all pointers, and so all heads, are aligned for 16-byte loads.
@@ -177,6 +194,9 @@ func prepareAttention(c *compiler, l *ir.Launch) (step, error) {
 	decode, err := a.prepareDecode(c, l)
 	if err != nil {
 		return nil, err
+	}
+	if a.Page > 0 {
+		return func(r *Run) { decode(r, true) }, nil
 	}
 	blocked, err := a.prepareForward(c, l)
 	if err != nil {
@@ -235,17 +255,16 @@ func (a *attention) prepareForward(c *compiler, l *ir.Launch) (func(r *Run, used
 	}, nil
 }
 
-// chunk returns the number of keys per chunk of a decode block. It is at least decodeKeys, and large enough for at
-// most decodeChunks chunks.
-func chunk(keys int) int {
-	return decodeKeys * max(1, blocks(keys, decodeKeys*decodeChunks))
-}
-
-// prepareDecode selects the kernels for few queries.
+// prepareDecode selects the kernels for few queries, or for any number if keys are paged.
 func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *Run, used bool), error) {
-	queries, keys := min(c.axisMax(l.In[0]), a.decodes), c.axisMax(l.In[1])
-	if a.decodes == 0 || (l.In[0].Type.Shape[0].Var == 0 && c.axisMax(l.In[0]) > a.decodes) {
-		return func(*Run, bool) {}, nil
+	queries, keys := c.axisMax(l.In[0]), c.axisMax(l.In[1])
+	if a.Page > 0 {
+		keys = a.Page * c.axisMax(a.pages)
+	} else {
+		if a.decodes == 0 || (l.In[0].Type.Shape[0].Var == 0 && queries > a.decodes) {
+			return func(*Run, bool) {}, nil
+		}
+		queries = min(queries, a.decodes)
 	}
 	size, heads := 0, 1
 	for _, size = range decodeSizes {
@@ -271,34 +290,41 @@ func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *Run, used 
 	if err != nil {
 		return nil, err
 	}
+	// A query sees one chunk more if a window begins inside of one.
+	chunks := max(1, min(decodeChunks, decodeParts/max(queries, 1), blocks(keys, decodeChunk)))
+	slots := chunks
+	if a.Window > 0 && chunks > 1 {
+		slots++
+	}
 	var s area
-	parts := queries * a.Heads * min(blocks(keys, decodeKeys), decodeChunks)
-	sums, stats := s.take(4*parts*a.HeadDim), s.take(8*parts)
+	sums, stats := 0, 0
+	if slots > 1 {
+		sums, stats = s.take(4*queries*a.Heads*slots*a.HeadDim), s.take(8*queries*a.Heads*slots)
+	}
 	c.reserve(s.size)
 	split := blocks(a.group(), heads)
 	return func(r *Run, used bool) {
+		main.skip()
+		merge.skip()
 		if !used {
-			main.skip()
-			merge.skip()
 			return
 		}
-		n, keys := r.axis(a.q, 0), r.axis(a.k, 0)
-		size := chunk(keys)
-		chunks := max(1, blocks(keys, size))
-		var part, stat Pointer
-		if chunks > 1 {
-			part, stat = r.keep(sums), r.keep(stats)
+		n := r.axis(a.q, 0)
+		most := min(slots, max(1, blocks(a.keys(r), decodeChunk)))
+		o, lse, q, k, v, part, stat := r.at(l.Out[0]), r.at(l.Out[1]), r.at(l.In[0]), r.at(l.In[1]), r.at(l.In[2]), r.keep(sums), r.keep(stats)
+		var pages Pointer
+		if a.Page > 0 {
+			pages = r.at(a.pages)
 		}
-		o, lse, q, k, v := r.at(l.Out[0]), r.at(l.Out[1]), r.at(l.In[0]), r.at(l.In[1]), r.at(l.In[2])
-		main.grid(min(chunks, blocks(decodeBlocks, max(1, n*a.KVHeads*split))), a.KVHeads*split, n)
+		main.grid(n, a.KVHeads*split, min(most, blocks(decodeBlocks, max(1, n*a.KVHeads*split))))
 		main.pointer("o", o).pointer("lse", lse).pointer("part", part).pointer("stat", stat).pointer("q", q).pointer("k", k).pointer("v", v)
-		a.intervals(r, main).int("heads", a.Heads).int("group", a.group()).int("d", a.HeadDim).int("window", a.Window).float("scale", a.Scale)
-		main.int("chunk", size).int("chunks", chunks).int("vec", a.vectors(k, v)).pointer("trap", r.Trap).int("launch", a.launch)
-		if chunks == 1 {
-			merge.skip()
+		main.pointer("lo", r.at(a.lo)).pointer("hi", r.at(a.hi)).pointer("pages", pages).int("n", n).int("keys", a.keys(r))
+		main.int("heads", a.Heads).int("group", a.group()).int("d", a.HeadDim).int("window", a.Window).float("scale", a.Scale).float("cap", a.SoftCap)
+		main.int("page", a.Page).int("cached", r.axis(a.k, 0)).int("chunks", chunks).int("slots", slots).int("vec", a.vectors(k, v)).pointer("trap", r.Trap).int("launch", a.launch)
+		if most == 1 {
 			return
 		}
 		merge.grid(n*a.Heads, 1, 1).pointer("o", o).pointer("lse", lse).pointer("part", part).pointer("stat", stat)
-		a.intervals(r, merge).int("heads", a.Heads).int("d", a.HeadDim).int("window", a.Window).int("chunk", size).int("chunks", chunks)
+		a.intervals(r, merge).int("heads", a.Heads).int("d", a.HeadDim).int("window", a.Window).int("chunks", chunks).int("slots", slots)
 	}, nil
 }

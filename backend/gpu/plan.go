@@ -84,6 +84,7 @@ var families = map[ir.Op]family{
 	ir.Broadcast: {prepare: prepareBroadcast}, ir.Slice: {prepare: prepareSlice}, ir.Concat: {prepare: prepareConcat},
 	ir.Attention: {prepareAttention, takesAttention}, ir.AttentionGrad: {prepareAttentionGrad, takesAttention},
 	ir.GatherRows: {prepare: prepareGather}, ir.ScatterAddRows: {prepare: prepareScatter}, ir.UpdateRows: {prepare: prepareUpdate},
+	ir.ScatterRows: {prepare: prepareScatterRows},
 
 	ir.RowsGemm: {prepareRows, takesRows},
 

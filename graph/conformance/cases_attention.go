@@ -122,6 +122,12 @@ var attentionRows = []attentionRow{
 	{name: "bounded pages", n: "n", m: "4m", a: paged(heads(2, 1, 8), 4), see: after(6), pages: "i32[m]", order: []float64{1, 12, 0, 2, 3, 3, 5, 5, 0, 0, 0, 9, 1}},
 	{name: "a page for each key", n: "2", m: "9", a: paged(heads(2, 1, 8), 1), see: all(4), pages: "i32[4]", order: []float64{8, 0, 3, 3}},
 	{name: "pages of tiles", n: "150", m: "224", a: paged(heads(4, 2, 16), 16), see: packed(0, 61), pages: "i32[10]", order: []float64{13, 0, 1, 2, 9, 5, 6, 12, 11, 3}},
+	{name: "chunks", n: "3", m: "700", a: heads(4, 2, 16), see: between(0, 700, 3, 130, 500, 629)},
+	{name: "chunks and window", n: "3", m: "700", a: windowed(capped(heads(3, 1, 8), 1.1), 290), see: between(0, 700, 3, 130, 200, 629)},
+	{name: "pages of several texts", n: "7", m: "448", a: paged(heads(6, 2, 12), 16), see: between(0, 290, 0, 291, 304, 305, 320, 480, 480, 483, 490, 490, 496, 530),
+		pages: "i32[34]", order: []float64{13, 0, 1, 2, 9, 5, 6, 12, 11, 3, 27, 26, 20, 21, 4, 7, 8, 10, 14, 19, 17, 13, 0, 1, 25, 24, 23, 22, 18, 16, 15, 2, 9, 5}},
+	{name: "pages of several texts and window", n: "5", m: "448", a: paged(windowed(capped(heads(2, 1, 8), 1.2), 170), 16), see: between(0, 290, 0, 291, 304, 305, 320, 480, 320, 481),
+		pages: "i32[34]", order: []float64{13, 0, 1, 2, 9, 5, 6, 12, 11, 3, 27, 26, 20, 21, 4, 7, 8, 10, 14, 19, 17, 13, 0, 1, 25, 24, 23, 22, 18, 16, 15, 2, 9, 5}},
 	{name: "bench", n: "512", m: "512", a: heads(16, 4, 64), see: causal, bench: true},
 }
 

@@ -150,6 +150,17 @@ var rowCases = []testCase{
 	scatterRowsCase("bounded", "f32[2n,2,5]", "f32[n,2,5]", values(5, -1, 2)),
 	scatterRowsCase("wide", "f32[4,700]", "f32[2,700]", values(3, 1)),
 	scatterRowsCase("bf16", "bf16[9,5]", "bf16[3,5]", values(8, 2, 3)),
+	scatterRowsCase("vectors", "f32[6,8]", "f32[5,8]", values(2, 5, 2, -1, 2)),
+	{op: ir.ScatterRows, name: "keys and values", in: []input{arg("f32[5,6]", normal), arg("f32[3,6]", normal), arg("f32[5,6]", normal), arg("f32[3,6]", normal), arg("i32[3]", values(4, -1, 0))},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return []ir.Value{g.ScatterRows(in[0], in[1], in[4]), g.ScatterRows(in[2], in[3], in[4])}
+		}},
+	{op: ir.ScatterRows, name: "table read later", in: []input{arg("f32[5,6]", normal), arg("f32[3,6]", normal), arg("i32[3]", values(4, 1, 0))},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			table := g.Scale(in[0], 2)
+			written := g.ScatterRows(table, in[1], in[2])
+			return []ir.Value{g.Mul(written, written), g.Mul(table, table)}
+		}},
 	{op: ir.ScatterRows, name: "two streams", bounds: "n=3/5 m=4/6",
 		in: []input{arg("f32[n,3]", normal), arg("i32[n]", values(0, 5, 6)), arg("f32[m,3]", normal), arg("i32[m]", values(1, 2, 3, 4))},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value {

@@ -56,6 +56,12 @@ func refusals() []refusal {
 		}},
 		{"UpdateRows: 2 rows at 3 do not fit a table of 4", "", [2]int32{3, 0}, update},
 		{"UpdateRows: 2 rows at -1 do not fit a table of 4", "", [2]int32{-1, 0}, update},
+		{"ScatterRows: index 6 at 1, the table has 4 rows", "", [2]int32{-1, 6}, func(g *graph.Graph, ids graph.Tensor) graph.Tensor {
+			return table(g, 4, 2).ScatterRows(table(g, 2, 2), ids)
+		}},
+		{"ScatterRows: index 5 at 0, the table has 4 rows", "", [2]int32{5, 6}, func(g *graph.Graph, ids graph.Tensor) graph.Tensor {
+			return table(g, 4, 2).ScatterRows(table(g, 2, 2), ids)
+		}},
 		{"", "7 at 1, ", [2]int32{-1, 7}, func(g *graph.Graph, ids graph.Tensor) graph.Tensor {
 			return table(g, 2, 3).RowsGemm(ids, graph.RowsWeights{Matrices: []graph.Tensor{table(g, 4, 3), table(g, 2, 3)}}, graph.Tensor{})
 		}},

@@ -1,32 +1,67 @@
-// Attention of few queries over many keys (decoding). Formulas and layout are
-// the same as in attention.cu. The work is reading k and v once, so the keys of
-// a query are cut into chunks that blocks read at the same time; a second kernel
-// merges what the chunks have found, in ascending order. Chunks are counted from
-// the query's first key, so its result does not depend on the other queries, on
-// the position of its keys in k and v, or on the number of blocks.
+// Attention of few queries over many keys (decoding), and of all queries whose
+// keys lie in pages. Formulas and layout are the same as in attention.cu; key j of
+// paged k and v is row pages[j/page]·page + j%page. Scores may be capped:
+// s = cap·tanh(s/cap).
+//
+// The work is reading k and v once, so the keys of a query are cut into chunks that
+// blocks read at the same time; a second kernel merges what the chunks have found,
+// in ascending order. Chunks are counted from lo, and their size depends on the
+// number of keys that the query sees, so its result does not depend on the other
+// queries, on the position of its keys in k and v, or on the number of blocks.
 //
 // All products are float32. A block has one query, and G heads that share a key
 // head: each row of k and v is read once for all of them.
 //
-// Grid: attention_decode_*: 128 threads; x runs over the chunks (block x takes
-//   the chunks x, x + gridDim.x, …), y over key heads and the parts of G of the
-//   heads of a group, z over queries. attention_merge_f32: a block for each query
-//   and head.
-// Shared: q [G][DP], scores [256][G], and the sums of 4 warps [4][G][DP].
+// Grid: attention_decode_*: 128 threads; x runs over queries, y over key heads and
+//   the parts of G of the heads of a group, z over chunks (block z takes the chunks
+//   z, z + gridDim.z, …). attention_merge_f32: a block for each query and head.
+// Shared: q [G][DP], scores [256][G], and the sums of 4 warps [4][G][DP]; the rows
+//   of the keys of two rounds [2][256].
 // Traffic: k and v of the query's keys once, by 16 bytes a thread and 8 lanes a
-//   row; d+2 floats for each head and chunk. Flops: 4 d heads for each key.
+//   row, and their pages; d+2 floats for each head and chunk if there are several.
+//   Flops: 4 d heads for each key.
 // Reference: for c { m_c = max_j s; l_c = Σ_j exp(s − m_c); o_c = Σ_j exp(s − m_c) v[j] }
 //            m = max m_c; l = Σ l_c exp(m_c − m); o = Σ o_c exp(m_c − m) / l
 #include "attention.cuh"
 
-#define LF_DECODE_KEYS 256
+#define LF_DECODE_KEYS 256   // of a round
+#define LF_DECODE_CHUNK 128  // chunks are multiples of it
 
-// With one chunk, part is null and o and lse are written directly. Else it
-// has, for each query, head and chunk, d sums and then, from stat on, {m, l}.
+// The keys that a query sees, in count chunks of size keys. The first begins at key start.
+struct lf_chunks {
+  int begin, end, start, size, count;
+};
+
+LF_DEVICE lf_chunks lf_cut(const int* lo, const int* hi, int row, int n, int keys, int window, int chunks) {
+  const int2 seen = lf_seen(lo, hi, row, n, keys, window);
+  if (seen.x >= seen.y) return {0, 0, 0, LF_DECODE_CHUNK, 0};
+  const int origin = max(lo[row], 0), span = seen.y - (chunks > 1 ? seen.x : origin);
+  lf_chunks c = {seen.x, seen.y, 0, LF_DECODE_CHUNK * ((span - 1) / (LF_DECODE_CHUNK * chunks) + 1), 0};
+  const int first = (seen.x - origin) / c.size;
+  c.start = origin + first * c.size;
+  c.count = (seen.y - origin - 1) / c.size + 1 - first;
+  return c;
+}
+
+// Reports the first page of [from, to) that the cache does not have.
+LF_DEVICE void lf_check_pages(const int* pages, int from, int to, int most, long long* trap, int launch) {
+  int bad = LF_NO_KEY;
+  for (int i = from + (int)threadIdx.x; i < to && bad == LF_NO_KEY; i += 128)
+    if (pages[i] < 0 || pages[i] >= most) bad = i;
+  bad = lf_warp_min_int(bad);
+  if ((threadIdx.x & 31) || bad == LF_NO_KEY || trap[0]) return;
+  trap[1] = -1 - bad;
+  trap[2] = pages[bad];
+  trap[0] = launch + 1;
+}
+
+// One chunk is written to o and lse. Of several, part has, for each query, head and
+// chunk, d sums, and stat {m, l}; slots is the number of chunks that there is room for.
 template <int DP, int G>
 LF_DEVICE void lf_decode(float* o, float* lse, float* part, float2* stat, const float* q, const float* k, const float* v,
-                         const int* lo, const int* hi, int n, int keys, int heads, int group, int d, int window, float scale,
-                         int chunk, int chunks, int vec, long long* trap, int launch) {
+                         const int* lo, const int* hi, const int* pages, int n, int keys, int heads, int group, int d,
+                         int window, float scale, float cap, int page, int cached, int chunks, int slots, int vec,
+                         long long* trap, int launch) {
   constexpr int STEPS = DP / 32;                  // float4 of a lane of a key: 8 lanes have one
   constexpr int WIDE = DP / 4 < 32 ? DP / 4 : 32; // lanes of a value
   constexpr int ACROSS = DP / 4 / WIDE;           // float4 of each
@@ -36,24 +71,29 @@ LF_DEVICE void lf_decode(float* o, float* lse, float* part, float2* stat, const 
   LF_SHARED(float, tops, [G]);
   LF_SHARED(float, totals, [G]);
   LF_SHARED(float, shrinks, [G]);
+  LF_SHARED(int, rows, [2 * LF_DECODE_KEYS]);
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
   const int split = (group + G - 1) / G, key_head = blockIdx.y / split, from = blockIdx.y % split * G;
   const int count = min(G, group - from), head = key_head * group + from;
-  const int row = blockIdx.z;
+  const int row = blockIdx.x;
   const long long narrow = (long long)(heads / group) * d;
   q += ((long long)row * heads + head) * d;
   k += (long long)key_head * d;
   v += (long long)key_head * d;
 
-  const int2 seen = lf_seen(lo, hi, row, n, keys, window);
-  if (tid == 0 && blockIdx.x == 0 && blockIdx.y == 0) lf_check_seen(lo, hi, row, n, keys, window, trap, launch);
+  const lf_chunks cut = lf_cut(lo, hi, row, n, keys, window, chunks);
+  if (blockIdx.z == 0 && blockIdx.y == 0) {
+    if (tid == 0) lf_check_seen(lo, hi, row, n, keys, window, trap, launch);
+    const int all = page ? keys / page : 0, share = (all + n - 1) / n;
+    lf_check_pages(pages, min(all, row * share), min(all, (row + 1) * share), page ? cached / page : 0, trap, launch);
+  }
   for (int e = tid; e < G * DP; e += 128) {
     int h = e / DP, c = e % DP;
     qs[e] = h < count && c < d ? q[(long long)h * d + c] : 0.0f;
   }
-  for (int index = blockIdx.x; index < chunks; index += gridDim.x) {
-    const int begin = seen.x + min(index * (long long)chunk, (long long)(seen.y - seen.x)), end = min((long long)seen.y, (long long)begin + chunk);
-    if (begin >= end && part) break;
+  int odd = 0;
+  for (int index = blockIdx.z; index < max(cut.count, 1); index += gridDim.z) {
+    const int begin = cut.start + index * cut.size, end = min(cut.end, begin + cut.size);
     float4 acc[G][ACROSS];
 #pragma unroll
     for (int h = 0; h < G; h++)
@@ -64,15 +104,23 @@ LF_DEVICE void lf_decode(float* o, float* lse, float* part, float2* stat, const 
       totals[tid] = 0.0f;
     }
     for (int base = begin; base < end; base += LF_DECODE_KEYS) {
-      const int here = min(LF_DECODE_KEYS, end - base);
-      __syncthreads();  // q has arrived, and the last scores have been used
+      const int here = min(LF_DECODE_KEYS, end - base), skip = max(0, cut.begin - base);
+      if (skip >= here) continue;
+      int* at = rows + odd;  // those of the last round may still be read
+      odd ^= LF_DECODE_KEYS;
+      for (int j = tid; j < here; j += 128) {
+        const int key = base + j;
+        at[j] = page && j >= skip ? max(0, min(pages[key / page], cached / page - 1)) * page + key % page : key;
+      }
+      __syncthreads();  // q and rows have arrived, and the last scores have been used
       // Scores: 16 keys at a time, 8 lanes for each.
 #pragma unroll 2
-      for (int j = tid / 8; j < LF_DECODE_KEYS; j += 16) {
+      for (int j = tid / 8; j < (here + 15) / 16 * 16; j += 16) {
+        const bool seen = j >= skip && j < here;
         float4 x[STEPS];
 #pragma unroll
         for (int c = 0; c < STEPS; c++)
-          x[c] = j < here ? lf_four(k + (base + j) * narrow, (lane & 7) * 4 + 32 * c, d, vec) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+          x[c] = seen ? lf_four(k + at[j] * narrow, (lane & 7) * 4 + 32 * c, d, vec) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
         for (int h = 0; h < G; h++) {
           float s = 0.0f;
@@ -83,18 +131,18 @@ LF_DEVICE void lf_decode(float* o, float* lse, float* part, float2* stat, const 
           }
 #pragma unroll
           for (int b = 4; b; b >>= 1) s += __shfl_xor_sync(0xffffffffu, s, b);
-          if ((lane & 7) == 0) ps[j * G + h] = j < here ? s * scale : -INFINITY;
+          s *= scale;
+          if (cap > 0.0f) s = cap * tanhf(s / cap);
+          if ((lane & 7) == 0) ps[j * G + h] = seen ? s : -INFINITY;
         }
       }
       __syncthreads();
       // The running softmax: a warp for each head.
       for (int h = warp; h < G; h += 4) {
         float most = -INFINITY, total = 0.0f;
-#pragma unroll
-        for (int j = lane; j < LF_DECODE_KEYS; j += 32) most = fmaxf(most, ps[j * G + h]);
+        for (int j = lane; j < here; j += 32) most = fmaxf(most, ps[j * G + h]);
         float before = tops[h], top = fmaxf(before, lf_warp_max(most)), floor = top == -INFINITY ? 0.0f : top;
-#pragma unroll
-        for (int j = lane; j < LF_DECODE_KEYS; j += 32) {
+        for (int j = lane; j < here; j += 32) {
           float p = expf(ps[j * G + h] - floor);
           total += p;
           ps[j * G + h] = p;
@@ -125,7 +173,8 @@ LF_DEVICE void lf_decode(float* o, float* lse, float* part, float2* stat, const 
       for (int j = warp * VALUES + lane / WIDE; j < here; j += 4 * VALUES) {
 #pragma unroll
         for (int c = 0; c < ACROSS; c++) {
-          float4 x = lf_four(v + (base + j) * narrow, (lane % WIDE) * 4 + 128 * c, d, vec);
+          float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+          if (j >= skip) x = lf_four(v + at[j] * narrow, (lane % WIDE) * 4 + 128 * c, d, vec);
 #pragma unroll
           for (int h = 0; h < G; h++) {
             float p = ps[j * G + h];
@@ -153,17 +202,18 @@ LF_DEVICE void lf_decode(float* o, float* lse, float* part, float2* stat, const 
         if (lane < WIDE) *reinterpret_cast<float4*>(sums + (warp * G + h) * DP + lane * 4 + 128 * c) = x;
       }
     __syncthreads();
-    const long long place = ((long long)row * heads + head) * chunks + index;
+    const bool alone = cut.count <= 1;
+    const long long place = ((long long)row * heads + head) * slots + index;
     for (int e = tid; e < G * DP; e += 128) {
       int h = e / DP, c = e % DP;
       if (h >= count || c >= d) continue;
       float x = ((sums[e] + sums[G * DP + e]) + sums[2 * G * DP + e]) + sums[3 * G * DP + e];
-      if (part) part[(place + (long long)h * chunks) * d + c] = x;
-      else o[((long long)row * heads + head + h) * d + c] = begin < end ? x / totals[h] : 0.0f;
+      if (alone) o[((long long)row * heads + head + h) * d + c] = cut.count ? x / totals[h] : 0.0f;
+      else part[(place + (long long)h * slots) * d + c] = x;
     }
     if (tid < count) {
-      if (part) stat[place + (long long)tid * chunks] = make_float2(tops[tid], totals[tid]);
-      else lse[(long long)row * heads + head + tid] = begin < end ? tops[tid] + logf(totals[tid]) : -INFINITY;
+      if (alone) lse[(long long)row * heads + head + tid] = cut.count ? tops[tid] + logf(totals[tid]) : -INFINITY;
+      else stat[place + (long long)tid * slots] = make_float2(tops[tid], totals[tid]);
     }
     __syncthreads();  // the sums have been used
   }
@@ -171,12 +221,11 @@ LF_DEVICE void lf_decode(float* o, float* lse, float* part, float2* stat, const 
 
 extern "C" __global__ void __launch_bounds__(128)
     attention_merge_f32(float* o, float* lse, const float* part, const float2* stat, const int* lo, const int* hi, int n,
-                        int keys, int heads, int d, int window, int chunk, int chunks) {
-  const int row = blockIdx.x / heads;
-  const int2 seen = lf_seen(lo, hi, row, n, keys, window);
-  const int count = (seen.y - seen.x + chunk - 1) / chunk;
-  part += (long long)blockIdx.x * chunks * d;
-  stat += (long long)blockIdx.x * chunks;
+                        int keys, int heads, int d, int window, int chunks, int slots) {
+  const int count = lf_cut(lo, hi, blockIdx.x / heads, n, keys, window, chunks).count;
+  if (count <= 1) return;
+  part += (long long)blockIdx.x * slots * d;
+  stat += (long long)blockIdx.x * slots;
   float top = -INFINITY, total = 0.0f;
   for (int c = 0; c < count; c++) top = fmaxf(top, stat[c].x);
   const float floor = top == -INFINITY ? 0.0f : top;
@@ -184,19 +233,19 @@ extern "C" __global__ void __launch_bounds__(128)
   for (int i = threadIdx.x; i < d; i += 128) {
     float x = 0.0f;
     for (int c = 0; c < count; c++) x = fmaf(part[(long long)c * d + i], expf(stat[c].x - floor), x);
-    o[(long long)blockIdx.x * d + i] = count ? x / total : 0.0f;
+    o[(long long)blockIdx.x * d + i] = x / total;
   }
-  if (threadIdx.x == 0) lse[blockIdx.x] = count ? top + logf(total) : -INFINITY;
+  if (threadIdx.x == 0) lse[blockIdx.x] = top + logf(total);
 }
 LF_KERNEL(attention_merge_f32);
 
 #define LF_DECODE(DP, G, BLOCKS)                                                                                          \
   extern "C" __global__ void __launch_bounds__(128, BLOCKS) attention_decode_##DP##_##G(                                  \
       float* o, float* lse, float* part, float2* stat, const float* q, const float* k, const float* v, const int* lo,     \
-      const int* hi, int n, int keys, int heads, int group, int d, int window, float scale, int chunk, int chunks,        \
-      int vec, long long* trap, int launch) {                                                                             \
-    lf_decode<DP, G>(o, lse, part, stat, q, k, v, lo, hi, n, keys, heads, group, d, window, scale, chunk, chunks, vec,    \
-                     trap, launch);                                                                                       \
+      const int* hi, const int* pages, int n, int keys, int heads, int group, int d, int window, float scale, float cap,  \
+      int page, int cached, int chunks, int slots, int vec, long long* trap, int launch) {                                \
+    lf_decode<DP, G>(o, lse, part, stat, q, k, v, lo, hi, pages, n, keys, heads, group, d, window, scale, cap, page,      \
+                     cached, chunks, slots, vec, trap, launch);                                                           \
   }                                                                                                                       \
   LF_KERNEL(attention_decode_##DP##_##G);
 #define LF_DECODE_ALL(DP, BLOCKS) LF_DECODE(DP, 1, BLOCKS) LF_DECODE(DP, 2, BLOCKS) LF_DECODE(DP, 4, BLOCKS)
@@ -208,20 +257,20 @@ LF_DECODE_ALL(256, 2)  // 8 heads of 256 do not fit the registers
 #ifdef LF_RACE
 #include "../sim/test/race.h"
 
-// Three chunks for two blocks, the heads of one group, two queries.
+// Three chunks for two blocks, the heads of one group, two queries, pages of 64 keys.
 #define LF_RACE_DECODE(DP, G)                                                                                                        \
   {                                                                                                                                  \
-    const int n = 2, keys = 700, d = 20, chunks = 3;                                                                                 \
+    const int n = 2, keys = 704, d = 20, slots = 6;                                                                                  \
     auto q = lf_race_noise<float>(n * G * d), k = lf_race_noise<float>(keys * d), v = lf_race_noise<float>(keys * d);                \
-    std::vector<float> o(n * G * d), lse(n * G), part(n * G * chunks * d);                                                           \
-    std::vector<float2> stat(n * G * chunks);                                                                                        \
-    std::vector<int> lo{0, 5}, hi{600, 700};                                                                                         \
+    std::vector<float> o(n * G * d), lse(n * G), part(n * G * slots * d);                                                            \
+    std::vector<float2> stat(n * G * slots);                                                                                         \
+    std::vector<int> lo{0, 5}, hi{300, 700}, pages{9, 1, 4, 3, 2, 5, 6, 0, 8, 7, 10};                                                \
     std::vector<long long> trap(4);                                                                                                  \
     lf_race_launch(attention_decode_##DP##_##G, {2, 1, 2}, {128}, 4 * G * (5 * DP + 256), o.data(), lse.data(), part.data(),         \
-                   stat.data(), q.data(), k.data(), v.data(), lo.data(), hi.data(), n, keys, G, G, d, 0, 0.2f, 256, chunks, 1,       \
-                   trap.data(), 0);                                                                                                  \
+                   stat.data(), q.data(), k.data(), v.data(), lo.data(), hi.data(), pages.data(), n, keys, G, G, d, 0, 0.2f, 0.0f,   \
+                   64, keys, 2, slots, 1, trap.data(), 0);                                                                           \
     lf_race_launch(attention_merge_f32, {n * G}, {128}, 0, o.data(), lse.data(), part.data(), stat.data(), lo.data(), hi.data(), n,  \
-                   keys, G, d, 0, 256, chunks);                                                                                      \
+                   keys, G, d, 0, 2, slots);                                                                                         \
   }
 LF_RACE_CASE(attention_decode_few) {
   LF_RACE_DECODE(32, 1) LF_RACE_DECODE(32, 2) LF_RACE_DECODE(32, 4) LF_RACE_DECODE(64, 1) LF_RACE_DECODE(64, 2) LF_RACE_DECODE(64, 4)

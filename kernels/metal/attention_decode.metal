@@ -1,96 +1,144 @@
-// Attention of few queries over many keys (decoding). Formulas and layout are the
-// same as in attention.metal. The work is reading k and v once, so the keys of a
-// query are cut into chunks that threadgroups read at the same time; a second kernel
-// merges what the chunks have found, in ascending order. Chunks are counted from the
-// query's first key, so its result does not depend on the other queries, on the
-// position of its keys in k and v, or on the number of threadgroups.
+// Attention of few queries over many keys (decoding), and of all queries whose
+// keys lie in pages. Formulas and layout are the same as in attention.metal; key j of
+// paged k and v is row pages[j/page]·page + j%page. Scores may be capped:
+// s = cap·tanh(s/cap).
+//
+// The work is reading k and v once, so the keys of a query are cut into chunks that
+// threadgroups read at the same time; a second kernel merges what the chunks have found,
+// in ascending order. Chunks are counted from lo, and their size depends on the
+// number of keys that the query sees, so its result does not depend on the other
+// queries, on the position of its keys in k and v, or on the number of threadgroups.
 //
 // All products are float32. A threadgroup has one query, and G heads that share a key
 // head: each row of k and v is read once for all of them.
 //
-// Grid: attention_decode_*: 128 threads; x runs over the chunks (threadgroup x takes
-//   the chunks x, x + groups.x, …), y over key heads and the parts of G of the
-//   heads of a group, z over queries. attention_merge_f32: a threadgroup for each query
-//   and head.
+// Grid: attention_decode_*: 128 threads; x runs over queries, y over key heads and
+//   the parts of G of the heads of a group, z over chunks (threadgroup z takes the
+//   chunks z, z + groups.z, …). attention_merge_f32: a threadgroup for each
+//   query and head.
 // Threadgroup memory: q [G][DP]; scores [256][G], and in their place, when they have
-//   been used, the sums of 4 warps [4][G][DP].
+//   been used, the sums of 4 warps [4][G][DP]; the rows of the keys of two rounds
+//   [2][256].
 // Traffic: k and v of the query's keys once, by 16 bytes a thread and 8 lanes a
-//   row (without simdgroups, a thread for a row of k); d+2 floats for each head and
-//   chunk. Flops: 4 d heads for each key.
+//   row (without simdgroups, a thread for a row of k), and their pages; d+2 floats for each head and chunk if there are several.
+//   Flops: 4 d heads for each key.
 // Reference: for c { m_c = max_j s; l_c = Σ_j exp(s − m_c); o_c = Σ_j exp(s − m_c) v[j] }
 //            m = max m_c; l = Σ l_c exp(m_c − m); o = Σ o_c exp(m_c − m) / l
 #include "attention.h"
 
-#define LF_DECODE_KEYS 256
+#define LF_DECODE_KEYS 256   // of a round
+#define LF_DECODE_CHUNK 128  // chunks are multiples of it
+
+// The keys that a query sees, in count chunks of size keys. The first begins at key start.
+struct lf_chunks {
+  int begin, end, start, size, count;
+};
+
+inline lf_chunks lf_cut(device const int* lo, device const int* hi, int row, int n, int keys, int window, int chunks) {
+  const int2 seen = lf_seen(lo, hi, row, n, keys, window);
+  lf_chunks c = {0, 0, 0, LF_DECODE_CHUNK, 0};
+  if (seen.x >= seen.y) return c;
+  const int origin = max(lo[row], 0), span = seen.y - (chunks > 1 ? seen.x : origin);
+  c.begin = seen.x;
+  c.end = seen.y;
+  c.size = LF_DECODE_CHUNK * ((span - 1) / (LF_DECODE_CHUNK * chunks) + 1);
+  const int first = (seen.x - origin) / c.size;
+  c.start = origin + first * c.size;
+  c.count = (seen.y - origin - 1) / c.size + 1 - first;
+  return c;
+}
 
 struct attention_decode_args {
   LF_ARGS;
   int n, keys, heads, group, d, window;
-  float scale;
-  int chunk, chunks, vec, launch;
+  float scale, cap;
+  int page, cached, chunks, slots, vec, launch;
 };
+
+// Reports the first page of [from, to) that the cache does not have.
+inline void lf_check_pages(lf_thread t, device const int* pages, int from, int to, device long* trap, constant attention_decode_args& a) {
+  int bad = LF_NO_KEY;
+  for (int i = from + (int)t.index; i < to && bad == LF_NO_KEY; i += 128)
+    if (pages[i] < 0 || pages[i] >= a.cached / a.page) bad = i;
+  bad = lf_warp_min(t, bad);
+  if (t.lane != 0 || bad == LF_NO_KEY || trap[0] != 0) return;
+  trap[1] = -1 - (long)bad;
+  trap[2] = pages[bad];
+  trap[0] = (long)a.launch + 1;
+}
 
 // q·k, four products at a time.
 inline float lf_dot4(float4 x, float4 y, float s) { return fma(x.w, y.w, fma(x.z, y.z, fma(x.y, y.y, fma(x.x, y.x, s)))); }
 
-// ps[j, h] = scale q[h]·k[j] for the given number of keys, −inf for the rest of the 256.
+// cap tanh(s/cap). From 10 on the tangent is 1, where powers of e would overflow.
+inline float lf_capped(float s, float cap) {
+  if (cap <= 0.0f) return s;
+  const float x = s / cap;
+  return cap * (fabs(x) > 10.0f ? copysign(1.0f, x) : precise::tanh(x));
+}
+
+// ps[j, h] is the score of head h and the key in row at[j], −inf for j outside of [skip, here).
 template <int DP, int G>
-inline void lf_decode_scores(lf_thread t, threadgroup float* ps, threadgroup const float4* qs, device const float* k, long narrow, int here,
-                             int d, float scale, int vec) {
+inline void lf_decode_scores(lf_thread t, threadgroup float* ps, threadgroup const float4* qs, threadgroup const int* at, device const float* k,
+                             long narrow, int skip, int here, constant attention_decode_args& a) {
+  const int d = a.d, vec = a.vec;
 #if LF_SIMD
   constexpr int STEPS = DP / 32; // float4 of a lane of a key: 8 lanes have one
-  for (int j = (int)t.index / 8; j < LF_DECODE_KEYS; j += 16) {
+  for (int j = (int)t.index / 8; j < (here + 15) / 16 * 16; j += 16) {
+    const bool seen = j >= skip && j < here;
     float4 x[STEPS];
-    for (int c = 0; c < STEPS; c++) x[c] = j < here ? lf_four(k + j * narrow, (int)(t.lane % 8) * 4 + 32 * c, d, vec) : float4(0.0f);
+    for (int c = 0; c < STEPS; c++) x[c] = seen ? lf_four(k + at[j] * narrow, (int)(t.lane % 8) * 4 + 32 * c, d, vec) : float4(0.0f);
     for (int h = 0; h < G; h++) {
       float s = 0.0f;
       for (int c = 0; c < STEPS; c++) s = lf_dot4(x[c], qs[h * (DP / 4) + (int)(t.lane % 8) + 8 * c], s);
       s = lf_row_sum(t, s);
-      if (t.lane % 8 == 0) ps[j * G + h] = j < here ? s * scale : -INFINITY;
+      if (t.lane % 8 == 0) ps[j * G + h] = seen ? lf_capped(s * a.scale, a.cap) : -INFINITY;
     }
   }
 #else
-  for (int j = (int)t.index; j < LF_DECODE_KEYS; j += 128) {
+  for (int j = (int)t.index; j < here; j += 128) {
     float s[G];
     for (int h = 0; h < G; h++) s[h] = 0.0f;
-    for (int c = 0; c < DP / 4 && j < here; c++) {
-      float4 x = lf_four(k + j * narrow, 4 * c, d, vec);
+    for (int c = 0; c < DP / 4 && j >= skip; c++) {
+      float4 x = lf_four(k + at[j] * narrow, 4 * c, d, vec);
       for (int h = 0; h < G; h++) s[h] = lf_dot4(x, qs[h * (DP / 4) + c], s[h]);
     }
-    for (int h = 0; h < G; h++) ps[j * G + h] = j < here ? s[h] * scale : -INFINITY;
+    for (int h = 0; h < G; h++) ps[j * G + h] = j >= skip ? lf_capped(s[h] * a.scale, a.cap) : -INFINITY;
   }
 #endif
 }
 
-// With one chunk, part is null and o and lse are written directly. Else it
-// has, for each query, head and chunk, d sums and then, from stat on, {m, l}.
+// One chunk is written to o and lse. Of several, part has, for each query, head and
+// chunk, d sums, and stat {m, l}; slots is the number of chunks that there is room for.
 template <int DP, int G>
 inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* room, threadgroup float* tops, threadgroup float* totals,
-                      threadgroup float* shrinks, device float* o, device float* lse, device float* part, device float2* stat,
+                      threadgroup float* shrinks, threadgroup int* rows, device float* o, device float* lse, device float* part, device float2* stat,
                       device const float* q, device const float* k, device const float* v, device const int* lo, device const int* hi,
-                      device long* trap, constant attention_decode_args& a) {
+                      device const int* pages, device long* trap, constant attention_decode_args& a) {
   constexpr int WIDE = DP / 4 < 32 ? DP / 4 : 32; // lanes of a value
   constexpr int ACROSS = DP / 4 / WIDE;           // float4 of each
   constexpr int VALUES = 32 / WIDE;               // values that a warp takes at a time
   const int tid = (int)t.index, lane = (int)t.lane, warp = (int)t.warp, d = a.d, vec = a.vec;
   const int split = (a.group + G - 1) / G, key_head = (int)t.group.y / split, from = (int)t.group.y % split * G;
-  const int count = min(G, a.group - from), head = key_head * a.group + from, row = (int)t.group.z;
+  const int count = min(G, a.group - from), head = key_head * a.group + from, row = (int)t.group.x;
   const long narrow = (long)(a.heads / a.group) * d;
-  const bool parts = LF_BOUND(a, 2);
   q += ((long)row * a.heads + head) * d;
   k += (long)key_head * d;
   v += (long)key_head * d;
 
-  const int2 seen = lf_seen(lo, hi, row, a.n, a.keys, a.window);
-  if (tid == 0 && t.group.x == 0 && t.group.y == 0) lf_check_seen(lo, hi, row, a.n, a.keys, a.window, trap, a.launch);
+  const lf_chunks cut = lf_cut(lo, hi, row, a.n, a.keys, a.window, a.chunks);
+  if (t.group.z == 0 && t.group.y == 0) {
+    if (tid == 0) lf_check_seen(lo, hi, row, a.n, a.keys, a.window, trap, a.launch);
+    const int all = a.page ? a.keys / a.page : 0, share = (all + a.n - 1) / a.n;
+    lf_check_pages(t, pages, min(all, row * share), min(all, (row + 1) * share), trap, a);
+  }
   for (int e = tid; e < G * DP / 4; e += 128) {
     int h = e / (DP / 4), c = e % (DP / 4) * 4;
     qs[e] = h < count ? lf_four(q + (long)h * d, c, d, 0) : float4(0.0f);
   }
-  for (int index = (int)t.group.x; index < a.chunks; index += (int)t.groups.x) {
-    const int begin = seen.x + (int)lf_least((long)index * a.chunk, seen.y - seen.x);
-    const int end = (int)lf_least(seen.y, (long)begin + a.chunk);
-    if (begin >= end && parts) break; // for all threads alike, as all loops are
+  int odd = 0;
+  for (int index = (int)t.group.z; index < max(cut.count, 1); index += (int)t.groups.z) { // for all threads alike, as all loops are
+    const int begin = cut.start + index * cut.size, end = min(cut.end, begin + cut.size);
     float4 acc[G][ACROSS];
     for (int h = 0; h < G; h++)
       for (int c = 0; c < ACROSS; c++) acc[h][c] = float4(0.0f);
@@ -99,19 +147,26 @@ inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* ro
       totals[tid] = 0.0f;
     }
     for (int base = begin; base < end; base += LF_DECODE_KEYS) {
-      const int here = min(LF_DECODE_KEYS, end - base);
-      lf_barrier(); // q has arrived, and the last scores have been used
-      lf_decode_scores<DP, G>(t, room, qs, k + base * narrow, narrow, here, d, a.scale, vec);
+      const int here = min(LF_DECODE_KEYS, end - base), skip = max(0, cut.begin - base);
+      if (skip >= here) continue;
+      threadgroup int* at = rows + odd; // those of the last round may still be read
+      odd ^= LF_DECODE_KEYS;
+      for (int j = tid; j < here; j += 128) {
+        const int key = base + j;
+        at[j] = a.page && j >= skip ? max(0, min(pages[key / a.page], a.cached / a.page - 1)) * a.page + key % a.page : key;
+      }
+      lf_barrier(); // q and rows have arrived, and the last scores have been used
+      lf_decode_scores<DP, G>(t, room, qs, at, k, narrow, skip, here, a);
       lf_barrier();
       // The running softmax: a warp for each head.
       for (int first = 0; first < G; first += 4) {
         const int h = first + warp;
         const bool mine = h < G;
         float most = -INFINITY, total = 0.0f;
-        for (int j = lane; j < LF_DECODE_KEYS && mine; j += 32) most = fmax(most, room[j * G + h]);
+        for (int j = lane; j < here && mine; j += 32) most = fmax(most, room[j * G + h]);
         const float before = mine ? tops[h] : 0.0f;
         const float top = fmax(before, lf_warp_max(t, most)), floor = top == -INFINITY ? 0.0f : top;
-        for (int j = lane; j < LF_DECODE_KEYS && mine; j += 32) {
+        for (int j = lane; j < here && mine; j += 32) {
           float p = exp(room[j * G + h] - floor);
           total += p;
           room[j * G + h] = p;
@@ -135,7 +190,8 @@ inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* ro
       for (int j = warp * VALUES + lane / WIDE; j < here; j += 4 * VALUES) {
 #pragma unroll
         for (int c = 0; c < ACROSS; c++) {
-          float4 x = lf_four(v + (base + j) * narrow, lane % WIDE * 4 + 128 * c, d, vec);
+          float4 x = float4(0.0f);
+          if (j >= skip) x = lf_four(v + at[j] * narrow, lane % WIDE * 4 + 128 * c, d, vec);
 #pragma unroll
           for (int h = 0; h < G; h++) acc[h][c] = fma(float4(room[j * G + h]), x, acc[h][c]);
         }
@@ -157,36 +213,37 @@ inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* ro
         if (lane < WIDE) lf_put4(room + (warp * G + h) * DP + lane * 4 + 128 * c, x);
       }
     lf_barrier();
-    const long place = ((long)row * a.heads + head) * a.chunks + index;
+    const bool alone = cut.count <= 1;
+    const long place = ((long)row * a.heads + head) * a.slots + index;
     for (int e = tid; e < G * DP; e += 128) {
       int h = e / DP, c = e % DP;
       if (h >= count || c >= d) continue;
       float x = ((room[e] + room[G * DP + e]) + room[2 * G * DP + e]) + room[3 * G * DP + e];
-      if (parts)
-        part[(place + (long)h * a.chunks) * d + c] = x;
+      if (alone)
+        o[((long)row * a.heads + head + h) * d + c] = cut.count ? x / totals[h] : 0.0f;
       else
-        o[((long)row * a.heads + head + h) * d + c] = begin < end ? x / totals[h] : 0.0f;
+        part[(place + (long)h * a.slots) * d + c] = x;
     }
     if (tid < count) {
-      if (parts)
-        stat[place + (long)tid * a.chunks] = float2(tops[tid], totals[tid]);
+      if (alone)
+        lse[(long)row * a.heads + head + tid] = cut.count ? tops[tid] + log(totals[tid]) : -INFINITY;
       else
-        lse[(long)row * a.heads + head + tid] = begin < end ? tops[tid] + log(totals[tid]) : -INFINITY;
+        stat[place + (long)tid * a.slots] = float2(tops[tid], totals[tid]);
     }
     lf_barrier(); // the sums have been used
   }
 }
 
-struct attention_merge_args { LF_ARGS; int n, keys, heads, d, window, chunk, chunks; };
+struct attention_merge_args { LF_ARGS; int n, keys, heads, d, window, chunks, slots; };
 
 LF_KERNEL(128) attention_merge_f32(device float* o [[buffer(0)]], device float* lse [[buffer(1)]], device const float* part [[buffer(2)]],
                                    device const float2* stat [[buffer(3)]], device const int* lo [[buffer(4)]],
                                    device const int* hi [[buffer(5)]], constant attention_merge_args& a [[buffer(6)]], LF_THREAD) {
   LF_BEGIN;
-  const int2 seen = lf_seen(lo, hi, (int)t.group.x / a.heads, a.n, a.keys, a.window);
-  const int count = (seen.y - seen.x + a.chunk - 1) / a.chunk;
-  part += (long)t.group.x * a.chunks * a.d;
-  stat += (long)t.group.x * a.chunks;
+  const int count = lf_cut(lo, hi, (int)t.group.x / a.heads, a.n, a.keys, a.window, a.chunks).count;
+  if (count <= 1) return;
+  part += (long)t.group.x * a.slots * a.d;
+  stat += (long)t.group.x * a.slots;
   float top = -INFINITY, total = 0.0f;
   for (int c = 0; c < count; c++) top = fmax(top, stat[c].x);
   const float floor = top == -INFINITY ? 0.0f : top;
@@ -194,22 +251,23 @@ LF_KERNEL(128) attention_merge_f32(device float* o [[buffer(0)]], device float* 
   for (int i = (int)t.index; i < a.d; i += 128) {
     float x = 0.0f;
     for (int c = 0; c < count; c++) x = fma(part[(long)c * a.d + i], exp(stat[c].x - floor), x);
-    o[(long)t.group.x * a.d + i] = count ? x / total : 0.0f;
+    o[(long)t.group.x * a.d + i] = x / total;
   }
-  if (t.index == 0) lse[t.group.x] = count ? top + log(total) : -INFINITY;
+  if (t.index == 0) lse[t.group.x] = top + log(total);
 }
 
 #define LF_DECODE(DP, G)                                                                                                                \
   LF_KERNEL(128) attention_decode_##DP##_##G(                                                                                           \
       device float* o [[buffer(0)]], device float* lse [[buffer(1)]], device float* part [[buffer(2)]], device float2* stat [[buffer(3)]], \
       device const float* q [[buffer(4)]], device const float* k [[buffer(5)]], device const float* v [[buffer(6)]],                    \
-      device const int* lo [[buffer(7)]], device const int* hi [[buffer(8)]], device long* trap [[buffer(9)]],                          \
-      constant attention_decode_args& a [[buffer(10)]], LF_THREAD) {                                                                    \
+      device const int* lo [[buffer(7)]], device const int* hi [[buffer(8)]], device const int* pages [[buffer(9)]],                    \
+      device long* trap [[buffer(10)]], constant attention_decode_args& a [[buffer(11)]], LF_THREAD) {                                  \
     LF_BEGIN;                                                                                                                           \
     threadgroup float4 qs[G * DP / 4];                                                                                                  \
     threadgroup float room[G * (DP < 64 ? LF_DECODE_KEYS : 4 * DP)];                                                                    \
     threadgroup float tops[G], totals[G], shrinks[G];                                                                                   \
-    lf_decode<DP, G>(t, qs, room, tops, totals, shrinks, o, lse, part, stat, q, k, v, lo, hi, trap, a);                                 \
+    threadgroup int rows[2 * LF_DECODE_KEYS];                                                                                           \
+    lf_decode<DP, G>(t, qs, room, tops, totals, shrinks, rows, o, lse, part, stat, q, k, v, lo, hi, pages, trap, a);                    \
   }
 #define LF_DECODE_ALL(DP) LF_DECODE(DP, 1) LF_DECODE(DP, 2) LF_DECODE(DP, 4)
 LF_DECODE_ALL(32) LF_DECODE(32, 8)
