@@ -2,13 +2,15 @@
 # Runs the checks that need an NVIDIA GPU; elsewhere they can only be built.
 #   scripts/gpu_check.sh --pack DIR              builds the benchmarks, and the wrappers and value tests that
 #                                                precede them, into DIR. Copy DIR to the machine with a checkout
-#                                                of this commit: at most 64 MiB together
+#                                                of this commit, made thin: at most 60 MiB together, as tar counts
 #     --arch ARCH                                machine code for 80, 89, 90a (H100 and H200, the default),
 #                                                100, or all and PTX
 #     --tree                                     include the files of the repository: no checkout is needed
 #     --tests                                    the test programs instead of benchmarks: a pack for later, of
 #                                                35 MB and more
 #     --packages 'lora internal/train'       test programs of these packages only, for a smaller pack
+#   scripts/gpu_check.sh --thin                  removes the files of this checkout that benchmarks do not need,
+#                                                by git sparse-checkout; --whole restores them
 #   scripts/gpu_check.sh --from DIR --out OUT    runs the pack: OUT/report.md, report.json, log.txt
 #   scripts/gpu_check.sh --simulate [OUT]        runs everything here, in small sizes, on the simulated driver,
 #                                                from a copy of the pack and nothing else
@@ -27,6 +29,7 @@
 # 4 the time limit was reached.
 set -eu
 go=${GO:-go}
+thin='. :!testdata :!examples/*/model' # what is left of a checkout by --thin
 
 # from DIR …: runs the pack in DIR, which contains a copy of this script.
 from() {
@@ -99,13 +102,15 @@ pack() {
 	commit=$(git rev-parse --short HEAD)$(git diff --quiet HEAD || echo ' with changes')
 	printf '{"commit": "%s", "built": "%s, nvcc %s", "arch": "%s", "tests": [%s]}\n' "$commit" "$($go env GOVERSION)" \
 		"$("$home/bin/nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')" "$arch" "${tests#, }" >"$bin/pack.json"
-	CGO_ENABLED=0 $go build -trimpath -ldflags "-s -w" -o "$bin/../gpucheck" ./cmd/gpucheck
+	CGO_ENABLED=0 $go build -trimpath -gcflags=all=-l -ldflags "-s -w" -o "$bin/../gpucheck" ./cmd/gpucheck # not inlined: a tenth smaller
 	rm -f "$to/gpucheck"
 	gzip -9c "$bin/../gpucheck" >"$to/gpucheck.gz"
 	cp scripts/gpu_check.sh "$to"
-	# Files of a checkout, or the files that tests read and the sources of the kernels.
-	[ -n "$beside" ] || set -- testdata examples/godoc kernels scripts $packages
-	git ls-files --cached --others --exclude-standard "$@" | "$bin/../gpucheck" pack $beside "$to" "$bin" "$PWD"
+	# Files of a thin checkout, or the files that tests read and the sources of the kernels.
+	files=$thin
+	[ -n "$beside" ] || files="testdata examples/godoc kernels scripts $packages"
+	# shellcheck disable=SC2086
+	git ls-files --cached --others --exclude-standard -- $files | "$bin/../gpucheck" pack $beside "$to" "$bin" "$PWD"
 	du -sh "$to" >&2
 }
 
@@ -113,7 +118,7 @@ pack() {
 wrappers() {
 	sh scripts/cuda_sim.sh conformance >/dev/null
 	cp kernels/sim/build/conformance/conformance kernels/sim/build/conformance/libcuda_twin.so "$bin"
-	strip --strip-debug "$bin/conformance" "$bin/libcuda_twin.so"
+	strip "$bin/conformance" "$bin/libcuda_twin.so"
 	fat=kernels/sim/build/conformance/wrappers_$arch.fatbin
 	if [ ! -f "$fat" ] || [ -n "$(find kernels/sim/conformance/wrappers.cu kernels/cuda/*.cuh -newer "$fat")" ]; then
 		# shellcheck disable=SC2046
@@ -122,14 +127,14 @@ wrappers() {
 	cp "$fat" "$bin/wrappers.fatbin"
 }
 
-# carried DIR: copies the files for the GPU machine, and DIR, to output/gpu_check/carried.
+# carried DIR PATH…: copies DIR, and the files of this checkout that match, to output/gpu_check/carried.
 carried() {
-	rm -rf output/gpu_check/carried
 	mkdir -p output/gpu_check/carried
-	git ls-files --cached --others --exclude-standard | while IFS= read -r name; do
+	cp -r "$1" output/gpu_check/carried
+	shift
+	git ls-files --cached --others --exclude-standard -- "$@" | while IFS= read -r name; do
 		[ ! -f "$name" ] || printf '%s\n' "$name"
 	done | tar -cf - -T - | tar -xf - -C output/gpu_check/carried
-	cp -r "$@" output/gpu_check/carried
 }
 
 # embedded FOLDER OTHER: prints an overlay for go build that embeds the fat binaries of OTHER instead of FOLDER's.
@@ -170,17 +175,25 @@ case ${1:-} in
 	pack output/gpu_check/tests --tests
 	mkdir -p "${2:-output/gpu_check/simulated}"
 	out=$(cd "${2:-output/gpu_check/simulated}" && pwd)
-	carried output/gpu_check/pack output/gpu_check/tests
-	(
-		cd output/gpu_check/carried
-		sh scripts/gpu_check.sh --from pack --out "$out" --simulate
-		sh scripts/gpu_check.sh --from tests --out "$out" --simulate --continue "$out/report.json"
-	)
+	rm -rf output/gpu_check/carried
+	# shellcheck disable=SC2086
+	carried output/gpu_check/pack $thin
+	(cd output/gpu_check/carried && sh scripts/gpu_check.sh --from pack --out "$out" --simulate)
+	carried output/gpu_check/tests .
+	(cd output/gpu_check/carried && sh scripts/gpu_check.sh --from tests --out "$out" --simulate --continue "$out/report.json")
 	rm -rf output/gpu_check/carried
 	if grep 'not measured' "$out/report.md" | grep -qv torch; then
 		echo "gpu_check: a target has no figure: see $out/report.md" >&2
 		exit 1
 	fi
+	;;
+--thin)
+	cd "$(dirname "$0")/.."
+	git sparse-checkout set --no-cone '/*' '!/testdata/' '!/examples/*/model/'
+	;;
+--whole)
+	cd "$(dirname "$0")/.."
+	git sparse-checkout disable
 	;;
 --from)
 	dir=${2:?--from needs the folder of a pack}

@@ -3,7 +3,6 @@ package gpucheck
 import (
 	"bufio"
 	"bytes"
-	"crypto/sha256"
 	"debug/elf"
 	"encoding/json"
 	"errors"
@@ -44,16 +43,15 @@ type contents struct {
 // WriteArchive packs files. The keys are names with slashes, the values paths.
 func WriteArchive(w io.Writer, files map[string]string) error {
 	c := contents{Files: map[string]entry{}}
-	seen := map[[sha256.Size]byte]int{}
+	seen := map[string]int{}
 	var chunks [][]byte
 	chunked := func(raw []byte) (list []int) {
 		for len(raw) > 0 {
 			n := cut(raw)
-			sum := sha256.Sum256(raw[:n])
-			at, ok := seen[sum]
+			at, ok := seen[string(raw[:n])]
 			if !ok {
 				at = len(chunks)
-				seen[sum], chunks, c.Sizes = at, append(chunks, raw[:n]), append(c.Sizes, n)
+				seen[string(raw[:n])], chunks, c.Sizes = at, append(chunks, raw[:n]), append(c.Sizes, n)
 			}
 			list, raw = append(list, at), raw[n:]
 		}

@@ -14,8 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/lorafuse/lorafuse/backend"
 )
 
 // EnvLibrary names the driver's library, for the programs of the pack and here.
@@ -168,28 +166,25 @@ func (p *Pack) fits(device string) string {
 	return fmt.Sprintf("%s: the pack has kernels for %s only: make one with --arch %s%s, or --arch all", device, p.Arch, m[1], m[2])
 }
 
-// describe parses the output of gpubench devices. It returns the description of the GPU, or the reason for its
-// absence.
+// describe parses the output of gpubench devices, which lists those of the CUDA backend. It returns the description of
+// the first one, or the reason that there is none.
 func describe(raw []byte) (device, missing string, err error) {
 	var list struct {
 		Devices []struct {
-			Backend, Name, Detail string
-			Memory                int64 `json:"memory_bytes"`
+			Name, Detail string
+			Memory       int64 `json:"memory_bytes"`
 		}
-		Unavailable []struct{ Backend, Reason string }
+		Unavailable []struct{ Reason string }
 	}
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return "", "", fmt.Errorf("the list of devices: %w", err)
 	}
-	for _, d := range list.Devices {
-		if d.Backend == backend.CUDA {
-			return fmt.Sprintf("%s, %.1f GB, %s", d.Name, float64(d.Memory)/1e9, d.Detail), "", nil
-		}
-	}
-	for _, u := range list.Unavailable {
-		if u.Backend == backend.CUDA {
-			return "", u.Reason, nil
-		}
+	switch {
+	case len(list.Devices) > 0:
+		d := list.Devices[0]
+		return fmt.Sprintf("%s, %.1f GB, %s", d.Name, float64(d.Memory)/1e9, d.Detail), "", nil
+	case len(list.Unavailable) > 0:
+		return "", list.Unavailable[0].Reason, nil
 	}
 	return "", "the program has no CUDA backend", nil
 }

@@ -154,7 +154,7 @@ func TestFindsDriver(t *testing.T) {
 	require.ErrorContains(t, r.chooseDriver(t.Context()), "no CUDA driver: ldconfig knows no libcuda.so.1 for this machine")
 }
 
-// A pack and the checkout that goes with it are measured together.
+// A pack and the checkout that goes with it are measured together, each file with its header and padding.
 func TestCheckoutCounts(t *testing.T) {
 	o := pack(t, nil)
 	bin := filepath.Join(filepath.Dir(o.From), "bin")
@@ -165,7 +165,8 @@ func TestCheckoutCounts(t *testing.T) {
 	require.NoError(t, f.Close())
 	require.NoError(t, Build(t.TempDir(), bin, root, []string{"large"}, true), "test programs may be larger")
 	require.NoError(t, os.WriteFile(filepath.Join(bin, PackFile), []byte(`{"commit": "abc"}`), 0o644))
-	require.ErrorContains(t, Build(t.TempDir(), bin, root, []string{"large"}, true), "and the checkout beside it 67108864, at most 67108864 can be carried together")
+	require.ErrorContains(t, Build(t.TempDir(), bin, root, []string{"large"}, true), "and the checkout beside it 62915072 in an archive of tar, expected at most 62914560 together")
+	assert.Equal(t, []int64{512, 1024, 1024, 1536}, []int64{tarred(0), tarred(1), tarred(512), tarred(513)})
 }
 
 // The twin of the wrappers is a device that the kernels of the pack are for.
