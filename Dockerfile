@@ -22,6 +22,7 @@ FROM --platform=$BUILDPLATFORM python:3.13-bookworm AS kernels
 WORKDIR /src
 COPY scripts/cuda_toolchain.sh scripts/cuda_kernels.sh scripts/cuda_arch.sh scripts/
 COPY kernels/cuda kernels/cuda
+COPY kernels/shared kernels/shared
 RUN sh scripts/cuda_kernels.sh
 
 # cgo wants a compiler for the image's architecture: the one of this stage.

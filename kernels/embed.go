@@ -11,8 +11,8 @@ import (
 //go:embed cuda/build/*.fatbin
 var fatbins embed.FS
 
-// Images returns the fat binaries embedded in this build: for each file of kernels/cuda,
-// named without its extension, the bytes for cuModuleLoadData.
+// Images returns the fat binaries embedded in this build: for each file of kernels/cuda
+// and kernels/shared, named without its extension, the bytes for cuModuleLoadData.
 func Images() map[string][]byte {
 	entries, err := fatbins.ReadDir("cuda/build")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 // What a kernel is to be handed, as its source declares it.
 func ExampleSignatures() {
-	all, err := kernels.Signatures(os.DirFS("cuda"))
+	all, err := kernels.Signatures(os.DirFS("."))
 	if err != nil {
 		fmt.Println(err)
 		return

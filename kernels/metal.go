@@ -10,26 +10,26 @@ import (
 	"strings"
 )
 
-//go:embed metal
+//go:embed metal shared
 var shaders embed.FS
 
-// Metal returns the folder kernels/metal, whose sources a Metal device compiles when it
-// is opened.
-func Metal() fs.FS {
-	folder, err := fs.Sub(shaders, "metal")
-	if err != nil {
-		panic(err) // the folder is part of the program
-	}
-	return folder
-}
+// Metal returns the sources that a Metal device compiles when it is opened: folders metal
+// and shared.
+func Metal() fs.FS { return shaders }
 
 // MetalSource returns a shader with its includes inlined, because Metal compiles source
-// text and does not resolve files. Parameter file is a name in folder without its
-// extension. #line directives preserve file names and line numbers.
-func MetalSource(folder fs.FS, file string) (string, error) {
+// text and does not resolve files. Parameter file is the name of a file in folder metal or
+// shared of root, without its extension. #line directives preserve file names and line
+// numbers.
+func MetalSource(root fs.FS, file string) (string, error) {
 	var b strings.Builder
-	if err := inline(&b, folder, file+".metal", &[]string{}); err != nil {
-		return "", fmt.Errorf("kernels/metal/%s.metal: %w", file, err)
+	f := folders{root, "metal"}
+	err := f.inline(&b, file+".metal", &[]string{})
+	if errors.Is(err, fs.ErrNotExist) && b.Len() == 0 {
+		err = f.inline(&b, file+".cu", &[]string{})
+	}
+	if err != nil {
+		return "", fmt.Errorf("kernels of %s for Metal: %w", file, err)
 	}
 	return b.String(), nil
 }
@@ -38,12 +38,12 @@ var includes = regexp.MustCompile(`^\s*#\s*include\s+"([^"]+)"`)
 
 // inline writes a file to b and replaces its includes by the headers that are not yet
 // in seen.
-func inline(b *strings.Builder, folder fs.FS, name string, seen *[]string) error {
+func (f folders) inline(b *strings.Builder, name string, seen *[]string) error {
 	if slices.Contains(*seen, name) {
 		return nil
 	}
 	*seen = append(*seen, name)
-	raw, err := fs.ReadFile(folder, name)
+	raw, err := f.read(name)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func inline(b *strings.Builder, folder fs.FS, name string, seen *[]string) error
 		m := includes.FindStringSubmatch(line)
 		switch {
 		case m != nil:
-			if err := inline(b, folder, m[1], seen); err != nil {
+			if err := f.inline(b, m[1], seen); err != nil {
 				return fmt.Errorf("%s:%d: %w", name, number, err)
 			}
 			fmt.Fprintf(b, "#line %d \"%s\"\n", number+1, name)
@@ -70,33 +70,17 @@ func inline(b *strings.Builder, folder fs.FS, name string, seen *[]string) error
 	return nil
 }
 
-// MetalSignatures returns the signatures of the kernels in a file of a folder such as
-// kernels/metal, by name. The parameters are first the pointers, which are buffers 0, 1
-// and so on, then the numbers, which are fields of one struct in the last buffer.
-func MetalSignatures(folder fs.FS, file string) (map[string]Signature, error) {
-	p := &preprocessor{folder: folder, macros: map[string]*macro{}, defined: map[string]bool{}}
-	for _, name := range []string{"LF_SIMD", "LF_BFLOAT"} {
-		p.macros[name] = &macro{body: []string{"1"}}
-	}
-	list, err := p.metal(file)
-	if err != nil {
-		return nil, fmt.Errorf("kernels/metal/%s.metal: %w", file, err)
-	}
-	all := make(map[string]Signature, len(list))
-	for _, s := range list {
-		if _, ok := all[s.Name]; ok {
-			return nil, fmt.Errorf("kernels/metal/%s.metal: kernel %s is defined twice", file, s.Name)
-		}
-		all[s.Name] = s
-	}
-	return all, nil
+// MetalSignatures returns the signatures of the kernels for Metal, by name: those in
+// folders metal and shared of a folder such as kernels. The parameters are first the
+// pointers, which are buffers 0, 1 and so on, then the numbers, which are fields of one
+// struct in the last buffer.
+func MetalSignatures(root fs.FS) (map[string]Signature, error) {
+	one := &macro{body: []string{"1"}}
+	return folders{root, "metal"}.signatures(map[string]*macro{"LF_SIMD": one, "LF_BFLOAT": one}, nil, (*preprocessor).metal)
 }
 
-// metal returns the signatures of the kernels in a file.
+// metal returns the signatures of the kernels in the expanded text.
 func (p *preprocessor) metal(file string) (all []Signature, err error) {
-	if err := p.file(file + ".metal"); err != nil {
-		return nil, err
-	}
 	text, err := p.expand(tokens(p.text.String()), nil)
 	if err != nil {
 		return nil, err

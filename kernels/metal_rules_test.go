@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -311,7 +312,7 @@ func sourceRules(name, source string) (findings []string) {
 		findings = append(findings, fmt.Sprintf("has %d lines, expected %d at most", n, mostLinesOfOne))
 	}
 	code := remarks.ReplaceAllString(source, "")
-	if name != "device.h" && regexp.MustCompile(`\bkernel\b`).MatchString(code) {
+	if name != "metal/device.h" && regexp.MustCompile(`\bkernel\b`).MatchString(code) {
 		findings = append(findings, "a kernel without LF_KERNEL, which says how many threads it may have (5.1.3)")
 	}
 	for _, m := range regexp.MustCompile(`#\s*include\s*[<"]([^>"]*)[>"]`).FindAllStringSubmatch(code, -1) {
@@ -323,9 +324,9 @@ func sourceRules(name, source string) (findings []string) {
 }
 
 // shaderRules finds what is wrong with a file in all of its forms.
-func shaderRules(folder fs.FS, file string) (findings []string, err error) {
+func shaderRules(root fs.FS, file string) (findings []string, err error) {
 	for _, form := range [][2]string{{"1", "1"}, {"1", "0"}, {"0", "1"}, {"0", "0"}} {
-		s, err := readShader(folder, file, form[0], form[1])
+		s, err := readShader(root, file, form[0], form[1])
 		if err != nil {
 			return nil, err
 		}
@@ -336,20 +337,19 @@ func shaderRules(folder fs.FS, file string) (findings []string, err error) {
 }
 
 func TestShaderRules(t *testing.T) {
-	folder := Metal()
-	files, err := fs.Glob(folder, "*")
+	files, err := fs.Glob(Metal(), "*/*")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	for _, name := range files {
-		raw, err := fs.ReadFile(folder, name)
+		raw, err := fs.ReadFile(Metal(), name)
 		require.NoError(t, err)
 		for _, f := range sourceRules(name, string(raw)) {
 			t.Errorf("%s: %s", name, f)
 		}
-		if !strings.HasSuffix(name, ".metal") {
+		if strings.HasSuffix(name, ".h") {
 			continue
 		}
-		findings, err := shaderRules(folder, name)
+		findings, err := shaderRules(Metal(), path.Base(name))
 		require.NoError(t, err)
 		for _, f := range findings {
 			t.Errorf("%s: %s", name, f)
@@ -413,7 +413,7 @@ func TestShaderRulesFind(t *testing.T) {
 		"#define LF_X(T) void f(T* x) { }\nLF_X(float)":                                              "without an address space",
 	}
 	for text, want := range planted {
-		findings, err := shaderRules(fstest.MapFS{"x.metal": {Data: []byte(text)}}, "x.metal")
+		findings, err := shaderRules(fstest.MapFS{"metal/x.metal": {Data: []byte(text)}}, "x.metal")
 		require.NoError(t, err, text)
 		require.Contains(t, strings.Join(findings, "\n"), want, text)
 		require.Len(t, findings, map[bool]int{true: 1, false: len(findings)}[!strings.Contains(text, "try") && !strings.Contains(text, "g(int n);")], "%s: %q", text, findings)
@@ -437,19 +437,10 @@ var onlyOne = map[string]string{
 // Every kernel of kernels/cuda has its twin of the same name in the file of the same name
 // of kernels/metal, which has no others.
 func TestTwins(t *testing.T) {
-	cuda, err := Signatures(os.DirFS("cuda"))
+	cuda, err := Signatures(os.DirFS("."))
 	require.NoError(t, err)
-	files, err := fs.Glob(Metal(), "*.metal")
+	metal, err := MetalSignatures(Metal())
 	require.NoError(t, err)
-	metal := map[string]Signature{}
-	for _, name := range files {
-		list, err := MetalSignatures(Metal(), strings.TrimSuffix(name, ".metal"))
-		require.NoError(t, err)
-		for kernel, s := range list {
-			require.NotContains(t, metal, kernel)
-			metal[kernel] = s
-		}
-	}
 	for _, f := range single(cuda, metal, "kernels/metal") {
 		t.Error(f)
 	}

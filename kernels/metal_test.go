@@ -12,8 +12,8 @@ import (
 
 // shader is a folder with a kernel in the form that all have.
 var shader = fstest.MapFS{
-	"device.h": {Data: []byte("#pragma once\n#define LF_ARGS uint bound, wide\n#define LF_KERNEL(n) [[max_total_threads_per_threadgroup(n)]] kernel void\n#define LF_THREAD uint t [[thread_index_in_threadgroup]]\n")},
-	"add.metal": {Data: []byte(`// Adds.
+	"metal/device.h": {Data: []byte("#pragma once\n#define LF_ARGS uint bound, wide\n#define LF_KERNEL(n) [[max_total_threads_per_threadgroup(n)]] kernel void\n#define LF_THREAD uint t [[thread_index_in_threadgroup]]\n")},
+	"metal/add.metal": {Data: []byte(`// Adds.
 #include "device.h"
 struct add_args { LF_ARGS; long n; int x, y; float eps; };
 #if LF_SIMD && !LF_BFLOAT
@@ -26,7 +26,7 @@ LF_ADD(float)
 }
 
 func TestMetalSignatures(t *testing.T) {
-	all, err := kernels.MetalSignatures(shader, "add")
+	all, err := kernels.MetalSignatures(shader)
 	require.NoError(t, err)
 	require.Equal(t, map[string]kernels.Signature{"add_float": {File: "add", Name: "add_float", Threads: 256, Params: []kernels.Param{
 		{Type: "pointer", Name: "out"}, {Type: "pointer", Name: "x"},
@@ -44,10 +44,10 @@ func TestMetalSignaturesRefused(t *testing.T) {
 		args + "kernel void k(constant float* x [[buffer(0)]], constant a_args& a [[buffer(1)]]) {}":                    "expected a pointer to device memory",
 		"struct a_args { int n; };\nkernel void k(constant a_args& a [[buffer(0)]]) {}":                                 "LF_ARGS",
 		"struct a_args { uint bound, wide; half h; };\nkernel void k(constant a_args& a [[buffer(0)]]) {}":              "type half",
-		args + "kernel void k(constant a_args& a [[buffer(0)]]) {}\nkernel void k(constant a_args& a [[buffer(0)]]) {}": "twice",
+		args + "kernel void k(constant a_args& a [[buffer(0)]]) {}\nkernel void k(constant a_args& a [[buffer(0)]]) {}": "is in file x too",
 		"#if 1 +\n#endif": "#if 1 +",
 	} {
-		_, err := kernels.MetalSignatures(fstest.MapFS{"x.metal": {Data: []byte(text)}}, "x")
+		_, err := kernels.MetalSignatures(fstest.MapFS{"metal/x.metal": {Data: []byte(text)}})
 		assert.ErrorContains(t, err, want, text)
 	}
 }
@@ -55,12 +55,12 @@ func TestMetalSignaturesRefused(t *testing.T) {
 // A text of all that a file includes keeps the numbers of lines.
 func TestMetalSource(t *testing.T) {
 	text, err := kernels.MetalSource(fstest.MapFS{
-		"a.h":     {Data: []byte("#pragma once\nint a;")},
-		"b.h":     {Data: []byte("#include \"a.h\"\nint b;\n")},
-		"x.metal": {Data: []byte("// X.\n#include \"a.h\"\n#include \"b.h\"\nint x;\n")},
+		"metal/a.h":     {Data: []byte("#pragma once\nint a;")},
+		"shared/b.h":    {Data: []byte("#include \"a.h\"\nint b;\n")},
+		"metal/x.metal": {Data: []byte("// X.\n#include \"a.h\"\n#include \"b.h\"\nint x;\n")},
 	}, "x")
 	require.NoError(t, err)
 	require.Equal(t, "#line 1 \"x.metal\"\n// X.\n#line 1 \"a.h\"\n\nint a;\n#line 3 \"x.metal\"\n#line 1 \"b.h\"\n#line 2 \"b.h\"\nint b;\n#line 4 \"x.metal\"\nint x;\n", text)
 	_, err = kernels.MetalSource(shader, "sub")
-	require.ErrorContains(t, err, "kernels/metal/sub.metal")
+	require.ErrorContains(t, err, "kernels of sub for Metal")
 }

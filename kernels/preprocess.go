@@ -3,7 +3,6 @@ package kernels
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"regexp"
 	"slices"
 	"strconv"
@@ -11,10 +10,10 @@ import (
 )
 
 // preprocessor implements the part of the C++ preprocessor that the kernels use: macros
-// with and without parameters, pasting, #include from the same folder, #ifdef, #ifndef,
-// and #if with numbers.
+// with and without parameters, also any number of them, pasting, #include from the same
+// folders, #ifdef, #ifndef, and #if with numbers.
 type preprocessor struct {
-	folder  fs.FS
+	folders
 	macros  map[string]*macro
 	defined map[string]bool // names defined without a macro
 	seen    []string        // included files
@@ -23,7 +22,7 @@ type preprocessor struct {
 }
 
 type macro struct {
-	params []string // nil without parentheses
+	params []string // nil without parentheses; the last one may be ...
 	body   []string
 }
 
@@ -46,7 +45,7 @@ func (p *preprocessor) file(name string) error {
 		return nil
 	}
 	p.seen = append(p.seen, name)
-	raw, err := fs.ReadFile(p.folder, name)
+	raw, err := p.read(name)
 	if err != nil {
 		return err
 	}
@@ -116,7 +115,7 @@ func (p *preprocessor) holds(condition string) (bool, error) {
 func (p *preprocessor) directive(name, rest string) error {
 	switch name {
 	case "include":
-		if m := include.FindStringSubmatch(rest); m != nil && fs.ValidPath(m[1]) {
+		if m := include.FindStringSubmatch(rest); m != nil && !strings.Contains(m[1], "/") {
 			if err := p.file(m[1]); err != nil {
 				return fmt.Errorf("%s: %w", m[1], err)
 			}
@@ -166,7 +165,7 @@ func (p *preprocessor) expand(text, open []string) (out []string, err error) {
 				out = append(out, t)
 				continue
 			}
-			args, i = items, len(text)-len(rest)-1
+			args, i = m.join(items), len(text)-len(rest)-1
 			if len(args) != len(m.params) && !(len(args) == 0 && len(m.params) == 1) {
 				return nil, fmt.Errorf("macro %s has %d arguments, expected %d", t, len(args), len(m.params))
 			}
@@ -181,6 +180,22 @@ func (p *preprocessor) expand(text, open []string) (out []string, err error) {
 		out = append(out, body...)
 	}
 	return out, nil
+}
+
+// join makes one argument of those for "...".
+func (m *macro) join(args [][]string) [][]string {
+	last := len(m.params) - 1
+	if last < 0 || m.params[last] != "..." {
+		return args
+	}
+	rest := []string{}
+	for i, a := range args[min(last, len(args)):] {
+		if i > 0 {
+			rest = append(rest, ",")
+		}
+		rest = append(rest, a...)
+	}
+	return append(slices.Clip(args[:min(last, len(args))]), rest)
 }
 
 // body returns the body of a macro with its arguments substituted. Operands of ## are
@@ -204,6 +219,9 @@ func (p *preprocessor) body(m *macro, args [][]string, open []string) (out []str
 			continue
 		}
 		put := []string{t}
+		if t == "__VA_ARGS__" {
+			t = "..."
+		}
 		if a := slices.Index(m.params, t); a >= 0 && a < len(args) {
 			put = slices.Clone(args[a])
 			for len(put) > 0 && strings.TrimSpace(put[0]) == "" {

@@ -16,7 +16,7 @@ var (
 	kernel   = regexp.MustCompile(`__global__\s+void\s+(__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)\s+)?(\w+)`)
 )
 
-// rules finds what a file of kernels/cuda must not have, or lacks.
+// rules finds what a file of kernels/cuda or kernels/shared must not have, or lacks.
 func rules(name, source string) (findings []string) {
 	add := func(what string) { findings = append(findings, name+": "+what) }
 	if !strings.HasPrefix(source, "// ") {
@@ -55,8 +55,10 @@ func rules(name, source string) (findings []string) {
 func TestKernelSources(t *testing.T) {
 	files, err := filepath.Glob("cuda/*.cu*")
 	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, name := range files {
+	shared, err := filepath.Glob("shared/*.cu")
+	require.NoError(t, err)
+	require.NotEmpty(t, shared)
+	for _, name := range append(files, shared...) {
 		raw, err := os.ReadFile(name)
 		require.NoError(t, err)
 		for _, f := range rules(name, string(raw)) {

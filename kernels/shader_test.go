@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// shader is a file of kernels/metal as a compiler sees it, in one of its forms: the words
+// shader is a file of kernels/metal or kernels/shared as a compiler sees it, in one of its forms: the words
 // that are left when the macros are gone, and what is declared in them.
 type shader struct {
 	words []string
@@ -33,8 +33,8 @@ type shaderFunc struct {
 }
 
 // readShader expands a file with LF_SIMD and LF_BFLOAT defined to be simd and bfloat.
-func readShader(folder fs.FS, file, simd, bfloat string) (*shader, error) {
-	p := &preprocessor{folder: folder, macros: map[string]*macro{}, defined: map[string]bool{}}
+func readShader(root fs.FS, file, simd, bfloat string) (*shader, error) {
+	p := &preprocessor{folders: folders{root, "metal"}, macros: map[string]*macro{}, defined: map[string]bool{}}
 	p.macros["LF_SIMD"], p.macros["LF_BFLOAT"] = &macro{body: []string{simd}}, &macro{body: []string{bfloat}}
 	if err := p.file(file); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)

@@ -3,7 +3,7 @@ package kernels
 import (
 	"fmt"
 	"io/fs"
-	"path"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -24,27 +24,32 @@ type Param struct {
 	Name string
 }
 
-// Signatures returns the signatures of the kernels in all files of a folder such as
-// kernels/cuda, by name. Macros are expanded as by nvcc; the parts of a file for the race
-// detector are skipped.
-func Signatures(folder fs.FS) (map[string]Signature, error) {
-	files, err := fs.Glob(folder, "*.cu")
+// Signatures returns the signatures of the kernels for CUDA, by name: those in folders cuda
+// and shared of a folder such as kernels. Macros are expanded as by nvcc; the parts of a
+// file for the race detector are skipped.
+func Signatures(root fs.FS) (map[string]Signature, error) {
+	return folders{root, "cuda"}.signatures(map[string]*macro{}, map[string]bool{"__CUDACC__": true}, (*preprocessor).cuda)
+}
+
+// signatures returns the signatures that parse finds in each file with some macros defined.
+func (f folders) signatures(macros map[string]*macro, defined map[string]bool, parse func(p *preprocessor, file string) ([]Signature, error)) (map[string]Signature, error) {
+	files, err := f.files()
 	if err != nil {
 		return nil, err
 	}
 	all := map[string]Signature{}
 	for _, name := range files {
-		p := &preprocessor{folder: folder, macros: map[string]*macro{}, defined: map[string]bool{"__CUDACC__": true}}
+		p := &preprocessor{folders: f, macros: maps.Clone(macros), defined: defined}
 		if err := p.file(name); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		found, err := p.signatures(strings.TrimSuffix(path.Base(name), ".cu"))
+		found, err := parse(p, stem(name))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		for _, s := range found {
 			if old, ok := all[s.Name]; ok {
-				return nil, fmt.Errorf("%s: kernel %s is in %s.cu too", name, s.Name, old.File)
+				return nil, fmt.Errorf("%s: kernel %s is in file %s too", name, s.Name, old.File)
 			}
 			all[s.Name] = s
 		}
@@ -52,8 +57,8 @@ func Signatures(folder fs.FS) (map[string]Signature, error) {
 	return all, nil
 }
 
-// signatures returns the kernels in the expanded text.
-func (p *preprocessor) signatures(file string) (list []Signature, err error) {
+// cuda returns the kernels in the expanded text.
+func (p *preprocessor) cuda(file string) (list []Signature, err error) {
 	all, err := p.expand(tokens(p.text.String()), nil)
 	if err != nil {
 		return nil, err
@@ -132,9 +137,9 @@ func param(words []string) (p Param, err error) {
 	switch text := strings.Join(words, " "); {
 	case slices.Contains(words, "*"):
 		p.Type = "pointer"
-	case text == "int", text == "unsigned", text == "unsigned int":
+	case text == "int", text == "uint", text == "unsigned", text == "unsigned int":
 		p.Type = "int"
-	case text == "long long", text == "unsigned long long":
+	case text == "long", text == "long long", text == "unsigned long long":
 		p.Type = "long long"
 	case text == "float":
 		p.Type = "float"

@@ -12,7 +12,7 @@ import (
 )
 
 func source(text string) fstest.MapFS {
-	return fstest.MapFS{"k.cu": {Data: []byte(text)}, "h.cuh": {Data: []byte("#pragma once\n#define LF_N 64 // threads\n#define LF_PAIR(i) const float *a##i, int b ## i\n")}}
+	return fstest.MapFS{"cuda/k.cu": {Data: []byte(text)}, "shared/h.cuh": {Data: []byte("#pragma once\n#define LF_N 64 // threads\n#define LF_PAIR(i) const float *a##i, int b ## i\n")}}
 }
 
 // TestSignatures: macros are expanded, in parameters and around whole kernels.
@@ -48,9 +48,9 @@ func TestSignaturesRefuse(t *testing.T) {
 		"#ifdef X\n":                                "a condition has no #endif",
 		"#endif\n":                                  "#endif without a condition",
 		"#if X\n#endif\n":                           "expected macros of numbers",
-		"#include \"gone.cuh\"\n":                   "gone.cuh: open gone.cuh: file does not exist",
+		"#include \"gone.cuh\"\n":                   "gone.cuh: open shared/gone.cuh: file does not exist",
 		"#define F(a, b) a\nF(1)\n":                 "macro F has 1 arguments, expected 2",
-		"__global__ void f(); __global__ void f();": "kernel f is in k.cu too",
+		"__global__ void f(); __global__ void f();": "kernel f is in file k too",
 	} {
 		_, err := kernels.Signatures(source(text))
 		require.ErrorContains(t, err, want, "%s", text)
@@ -65,7 +65,7 @@ func TestSignaturesRefuse(t *testing.T) {
 
 // TestSignaturesOfCUDA: every kernel of the folder is found.
 func TestSignaturesOfCUDA(t *testing.T) {
-	got, err := kernels.Signatures(os.DirFS("cuda"))
+	got, err := kernels.Signatures(os.DirFS("."))
 	require.NoError(t, err)
 	require.Equal(t, kernels.Signature{"dropout", "dropout_f32", 256, []kernels.Param{
 		{"pointer", "out"}, {"pointer", "x"}, {"pointer", "key"}, {"long long", "n"}, {"int", "stream"}, {"int", "threshold"}, {"float", "scale"},

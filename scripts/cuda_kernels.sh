@@ -1,5 +1,5 @@
 #!/bin/sh
-# Compiles kernels/cuda/*.cu into fat binaries, kernels/cuda/build/*.fatbin,
+# Compiles kernels/cuda/*.cu and kernels/shared/*.cu into fat binaries, kernels/cuda/build/*.fatbin,
 # only if their sources changed: machine code for sm_80, 89, 90a and 100, and PTX of 80,
 # which drivers compile for all later devices. Installs the compiler first if
 # there is none (scripts/cuda_toolchain.sh).
@@ -23,11 +23,13 @@ mkdir -p "$out"
 # without unpacking, and the simulator reads the names and parameters in it.
 flags="-O3 -std=c++17 --threads 0 --compress-mode=default -Werror=all-warnings $(sh scripts/cuda_arch.sh)"
 
-# headers FILE: the headers of kernels/cuda that it includes, itself or by others.
+# headers FILE: the headers that it includes, itself or by others. Its own folder may lack them.
 headers() {
-	for header in $(sed -n 's/^#include "\([a-z_0-9]*\.cuh\)".*/\1/p' "$1"); do
-		echo "kernels/cuda/$header"
-		headers "kernels/cuda/$header"
+	for header in $(sed -n 's/^#include "\([a-z_0-9]*\.[cuh]*\)".*/\1/p' "$1"); do
+		folder=kernels/cuda
+		[ -f "$folder/$header" ] || folder=kernels/shared
+		echo "$folder/$header"
+		headers "$folder/$header"
 	done
 }
 
@@ -45,7 +47,7 @@ keep=$(mktemp -d)
 trap 'rm -rf "$keep"' EXIT
 
 made=
-for file in kernels/cuda/*.cu; do
+for file in kernels/cuda/*.cu kernels/shared/*.cu; do
 	name=$(basename "$file" .cu)
 	new=$(stamp "$file")
 	if [ -f "$out/$name.fatbin" ] && [ "$(cat "$out/$name.stamp" 2>/dev/null)" = "$new" ]; then
@@ -56,7 +58,7 @@ for file in kernels/cuda/*.cu; do
 	# -Xptxas -v reports on stderr, between real messages; the PTX that is kept has the threads.
 	rm -f "$keep"/*
 	# shellcheck disable=SC2086
-	if ! "$CUDA_HOME/bin/nvcc" $flags -Xptxas -v -keep --keep-dir "$keep" -fatbin "$file" -o "$out/$name.fatbin" 2>"$out/$name.log"; then
+	if ! "$CUDA_HOME/bin/nvcc" $flags -Ikernels/cuda -Ikernels/shared -Xptxas -v -keep --keep-dir "$keep" -fatbin "$file" -o "$out/$name.fatbin" 2>"$out/$name.log"; then
 		cat "$out/$name.log" >&2
 		exit 1
 	fi
@@ -71,7 +73,8 @@ for file in kernels/cuda/*.cu; do
 done
 # Fat binaries of files that are gone would still be embedded.
 for fat in "$out"/*.fatbin; do
-	[ -f "kernels/cuda/$(basename "$fat" .fatbin).cu" ] || rm -f "${fat%.fatbin}".*
+	name=$(basename "$fat" .fatbin)
+	[ -f "kernels/cuda/$name.cu" ] || [ -f "kernels/shared/$name.cu" ] || rm -f "${fat%.fatbin}".*
 done
 cat "$out"/*.txt
 [ -n "$made" ] || echo "cuda_kernels: nothing has changed" >&2

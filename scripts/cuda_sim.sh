@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds the simulated CUDA driver, kernels/sim/build/libcuda_sim.so, from the kernels
-# in kernels/cuda, incrementally. Needs g++ or clang++ (CXX) and make. Prints the path
-# of the library.
+# in kernels/cuda and kernels/shared, incrementally. Needs g++ or clang++ (CXX) and make.
+# Prints the path of the library.
 #   scripts/cuda_sim.sh            builds the library
 #   scripts/cuda_sim.sh TARGET…    builds other targets of kernels/sim/Makefile
 set -eu

@@ -69,8 +69,8 @@ quote() {
 shaders() {
 	for simd in 0 1; do
 		for bfloat in 0 1; do
-			for f in kernels/metal/*.metal; do
-				xcrun -sdk macosx metal -std=metal3.1 -fno-fast-math -Wall -DLF_SIMD=$simd -DLF_BFLOAT=$bfloat -c "$f" -o /dev/null
+			for f in kernels/metal/*.metal kernels/shared/*.cu; do
+				xcrun -sdk macosx metal -x metal -std=metal3.1 -Ikernels/metal -Ikernels/shared -fno-fast-math -Wall -DLF_SIMD=$simd -DLF_BFLOAT=$bfloat -c "$f" -o /dev/null
 			done
 		done
 	done

@@ -16,7 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/kernels"
 )
 
-// images holds the compiled kernels of this build. A file of kernels/cuda is uploaded when its first kernel is
+// images holds the compiled kernels of this build. A file of kernels is uploaded when its first kernel is
 // requested.
 type images struct {
 	data      map[string][]byte
@@ -39,7 +39,7 @@ func (m *images) function(file, name string) (cu.Function, error) {
 	}
 	f, err := module.Function(name)
 	if err = driver.Of(err); errors.Is(err, driver.NotFound) {
-		return f, fmt.Errorf("%w: kernels/cuda/%s.cu has no kernel %s", backend.ErrUnsupported, file, name)
+		return f, fmt.Errorf("%w: file %s of package kernels has no kernel %s", backend.ErrUnsupported, file, name)
 	}
 	if err != nil {
 		return f, fmt.Errorf("kernel %s: %w", name, err)
@@ -54,11 +54,11 @@ func (m *images) module(file string) (cu.Module, error) {
 	}
 	data, ok := m.data[file]
 	if !ok {
-		return cu.Module{}, fmt.Errorf("%w: this build has no kernels of kernels/cuda/%s.cu", backend.ErrUnsupported, file)
+		return cu.Module{}, fmt.Errorf("%w: this build has no kernels of file %s", backend.ErrUnsupported, file)
 	}
 	module, err := cu.LoadData(string(data))
 	if err != nil {
-		return module, fmt.Errorf("loading the kernels of kernels/cuda/%s.cu: %w", file, driver.Of(err))
+		return module, fmt.Errorf("loading the kernels of file %s: %w", file, driver.Of(err))
 	}
 	m.modules[file] = module
 	return module, nil

@@ -27,7 +27,7 @@ func TestKernels(t *testing.T) {
 		require.Error(t, driver.SetMaxShared(f, 1<<30))
 		_, err = dev.images.function("philox", "nothing")
 		require.ErrorIs(t, err, backend.ErrUnsupported)
-		require.ErrorContains(t, err, "kernels/cuda/philox.cu has no kernel nothing")
+		require.ErrorContains(t, err, "file philox of package kernels has no kernel nothing")
 		_, err = dev.images.function("nowhere", "nothing")
 		require.ErrorIs(t, err, backend.ErrUnsupported)
 		return nil

@@ -19,7 +19,7 @@ import (
 // signatures are the kernels as their sources declare them.
 func signatures(t testing.TB) map[string]kernels.Signature {
 	t.Helper()
-	all, err := kernels.Signatures(os.DirFS("../../kernels/cuda"))
+	all, err := kernels.Signatures(os.DirFS("../../kernels"))
 	require.NoError(t, err)
 	return all
 }
@@ -55,7 +55,7 @@ func fill(p *Plan, args int, dims []int, behind Pointer) (list []launched) {
 // check says what of a launch is not as the kernel's source declares it.
 func (l *launched) check(s kernels.Signature) error {
 	if l.File != s.File {
-		return fmt.Errorf("%s: is in %s.cu, looked for in %s.cu", l.Name, s.File, l.File)
+		return fmt.Errorf("%s: is in file %s, looked for in %s", l.Name, s.File, l.File)
 	}
 	if n := l.Launch.Block[0] * l.Launch.Block[1] * l.Launch.Block[2]; s.Threads > 0 && int(n) > s.Threads {
 		return fmt.Errorf("%s: blocks of %d threads, the kernel takes %d", l.Name, n, s.Threads)

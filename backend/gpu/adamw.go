@@ -6,7 +6,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
-// These launches run the kernels of adamw.cu and sum_squares.cu in kernels/cuda.
+// These launches run the kernels of files adamw and sum_squares.
 
 // squaresBlock is the number of elements that a block squares and sums.
 const squaresBlock = 16384

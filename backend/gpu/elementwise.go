@@ -8,7 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// These launches run the kernels of kernels/cuda/elementwise.cu, cast.cu and philox.cu.
+// These launches run the kernels of files elementwise, cast and philox.
 
 // numbers are the types that are computed with.
 var numbers = map[tensor.DType]bool{tensor.F32: true, tensor.I32: true, tensor.U32: true}

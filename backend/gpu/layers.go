@@ -5,7 +5,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/philox"
 )
 
-// These launches run the kernels of norm.cu, softmax.cu, rope.cu, glu.cu and dropout.cu in kernels/cuda.
+// These launches run the kernels of files norm, softmax, rope, glu and dropout.
 
 // A warp holds a row of up to warpRow elements in registers, and a block has rowWarps warps. A longer row is processed
 // by a whole block.

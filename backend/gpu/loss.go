@@ -6,7 +6,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
-// These launches run the kernels of kernels/cuda/cross_entropy.cu.
+// These launches run the kernels of file cross_entropy.
 
 // sumLosses selects the kernel that sums losses and detects labels outside the vocabulary.
 func (c *compiler) sumLosses(vocabulary func(r *Run) int) (*Kernel, error) {

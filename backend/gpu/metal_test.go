@@ -2,8 +2,6 @@ package gpu
 
 import (
 	"fmt"
-	"io/fs"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,23 +11,6 @@ import (
 	"github.com/lorafuse/lorafuse/graph/conformance"
 	"github.com/lorafuse/lorafuse/kernels"
 )
-
-// shaders are the kernels of kernels/metal as their sources declare them.
-func shaders(t testing.TB) map[string]kernels.Signature {
-	t.Helper()
-	files, err := fs.Glob(kernels.Metal(), "*.metal")
-	require.NoError(t, err)
-	all := map[string]kernels.Signature{}
-	for _, name := range files {
-		found, err := kernels.MetalSignatures(kernels.Metal(), strings.TrimSuffix(name, ".metal"))
-		require.NoError(t, err)
-		for name, s := range found {
-			require.NotContains(t, all, name)
-			all[name] = s
-		}
-	}
-	return all
-}
 
 // checkMetal is check for a kernel of Metal, which takes pointers before numbers.
 func (l *launched) checkMetal(s kernels.Signature) error {
@@ -53,7 +34,9 @@ func (l *launched) checkMetal(s kernels.Signature) error {
 // declares, for every case of the conformance suite and more, and there is no kernel
 // that nothing launches.
 func TestMetalArguments(t *testing.T) {
-	declared, used := shaders(t), map[string]bool{}
+	declared, err := kernels.MetalSignatures(kernels.Metal())
+	require.NoError(t, err)
+	used := map[string]bool{}
 	missing := map[string]bool{}
 	for _, precision := range []backend.Precision{backend.F32, backend.BF16} {
 		for _, p := range append(conformance.Programs(t, Supports), variants(t)...) {

@@ -218,7 +218,7 @@ type compiler struct {
 	merged map[int]bool // launches that run as a part of one before them
 }
 
-// kernel adds the named kernel from a file of kernels/cuda, with the given number of threads per block.
+// kernel adds the named kernel from a file of package kernels, with the given number of threads per block.
 func (c *compiler) kernel(file, name string, threads int) (*Kernel, error) {
 	k := &Kernel{File: file, Name: name, block: [3]uint32{uint32(threads), 1, 1}}
 	if most := c.target.Threads; most > 0 && threads > most {

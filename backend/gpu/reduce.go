@@ -7,7 +7,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// These launches run the kernels of kernels/cuda/reduce.cu.
+// These launches run the kernels of file reduce.
 
 // shortRow is the longest row that one warp reduces.
 const shortRow = 512

@@ -7,7 +7,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// These launches run the kernels of kernels/cuda/rows.cu.
+// These launches run the kernels of file rows.
 
 // rowBlock is the number of columns of a row that a block processes.
 const rowBlock = elementThreads * perThread

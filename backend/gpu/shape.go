@@ -6,7 +6,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
-// These launches run the kernels of kernels/cuda/shape.cu, which move elements without interpreting them.
+// These launches run the kernels of file shape, which move elements without interpreting them.
 
 // words are the sizes that elements are moved in. Kernels of all of them are
 // taken, since the size depends on the shapes and addresses of a run.

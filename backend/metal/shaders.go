@@ -74,9 +74,9 @@ func (s *shaders) kernel(k *gpu.Kernel) (*kernel, error) {
 		p, err := s.system.pipeline(l, k.Name)
 		switch {
 		case errors.Is(err, errNoKernel):
-			return nil, fmt.Errorf("%w: kernels/metal/%s.metal has no kernel %s", backend.ErrUnsupported, k.File, k.Name)
+			return nil, fmt.Errorf("%w: file %s of package kernels has no kernel %s", backend.ErrUnsupported, k.File, k.Name)
 		case err != nil:
-			return nil, fmt.Errorf("kernel %s of kernels/metal/%s.metal: %w", k.Name, k.File, err)
+			return nil, fmt.Errorf("kernel %s of file %s: %w", k.Name, k.File, err)
 		}
 		found = &kernel{pipeline: p}
 		s.kernels[full] = found
@@ -94,14 +94,14 @@ func (s *shaders) library(file string) (library, error) {
 	}
 	text, err := kernels.MetalSource(kernels.Metal(), file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return library{}, fmt.Errorf("%w: there is no kernels/metal/%s.metal", backend.ErrUnsupported, file)
+		return library{}, fmt.Errorf("%w: package kernels has no file %s", backend.ErrUnsupported, file)
 	}
 	if err != nil {
 		return library{}, err
 	}
 	l, err := s.system.compile(text, s.form)
 	if err != nil {
-		return library{}, fmt.Errorf("compiling kernels/metal/%s.metal: %w", file, err)
+		return library{}, fmt.Errorf("compiling kernels of file %s: %w", file, err)
 	}
 	s.libraries[file] = l
 	return l, nil

@@ -16,7 +16,7 @@
 // Registers: 79 to 95, on sm_100 111 to 128, none spilled.
 // Reference: for i, j { s = 0; for l { s += A[i, l] B[l, j] }
 //                       out[i, j] = addend[i, j] + bias[j] + alpha s }
-#include "element.cuh"
+#include "element.h"
 #include "parts.cuh"
 
 #define LF_M 64

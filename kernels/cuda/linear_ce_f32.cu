@@ -13,7 +13,7 @@
 //   at a time are in shared memory, where W has already been widened.
 // Registers: logits 63 to 80, back 63 to 66, on all targets.
 // Reference: for i, j { s = 0; for l { s += x[i, l] W[j, l] }; out[i, j] = s }
-#include "element.cuh"
+#include "element.h"
 #include "parts.cuh"
 
 #define LF_TILE 64

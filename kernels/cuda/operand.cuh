@@ -4,8 +4,8 @@
 // loads cannot read use LF_ANY, element by element and byte by byte.
 #pragma once
 
-#include "element.cuh"
-#include "philox.cuh"
+#include "element.h"
+#include "philox.h"
 
 // Element types of an operand. Quantised ones are of second operands alone.
 #define LF_KIND_F32 0

@@ -15,7 +15,7 @@
 // Registers: 24 (nf4) and 28 (q8) on sm_80 and sm_90a.
 // Reference: for each 64 { m = max |x|; for i { code[i] = nearest(x[i], m) } }
 // A block with an element that is not finite is reported, and not written.
-#include "element.cuh"
+#include "element.h"
 #include "report.cuh"
 
 #define LF_WARPS 8

@@ -15,7 +15,7 @@
 //   n tokens 4n² bytes, 16 MB for 2048) and its output rows as often as they occur.
 // Reference: for i { for j { out[i, j] = table[ids[i], j] } }
 //            for i { for j { out[ids[i], j] += x[i, j] } }
-#include "element.cuh"
+#include "element.h"
 #include "report.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) check_ids(const int* ids, int n, int rows, long long* trap, int launch) {
@@ -90,6 +90,7 @@ LF_KERNEL(scatter_add_rows_f32);
       if (blockIdx.x == 0 && threadIdx.x == 0) lf_report(trap, launch, 0, off);                                      \
       return;                                                                                                        \
     }                                                                                                                \
+    const lf_thread t = lf_here();                                                                                   \
     LF_EACH(i, width * n) out[off * width + i] = x[i];                                                               \
   }                                                                                                                  \
   LF_KERNEL(name);

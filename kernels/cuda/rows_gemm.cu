@@ -20,7 +20,7 @@
 //   mostly from L2: for adapters of rank r, n/4·r·width·4 bytes.
 // Reference: for i, j { e = index[i]; s = 0; for l < reads { s += x[i, l] W[e][j, l] }
 //                       out[i, j] = addend[i, j] + bias[e, j] + scale[e] s }
-#include "element.cuh"
+#include "element.h"
 #include "report.cuh"
 
 #define LF_ROWS 4 // of a block

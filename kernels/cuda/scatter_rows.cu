@@ -12,7 +12,7 @@
 // Traffic: the rows once in and once out; a block also reads the index from its
 //   own number on, from cache. Registers: 32, or 40 for words of 16 bytes, on sm_90a.
 // Reference: for i { if index[i] >= 0 { for j { out[index[i], j] = x[i, j] } } }
-#include "element.cuh"
+#include "element.h"
 #include "report.cuh"
 
 #define LF_SCATTER_ROWS(name, T)                                                                                     \

@@ -17,7 +17,7 @@
 // the columns from d on are not written. Tiles hold floats in both precisions; in bf16
 // these have been rounded, so that their products are exact.
 #pragma once
-#include "element.h"
+#include "bf16.h"
 
 #define LF_NO_KEY 0x7fffffff
 #define LF_TILE 32                                             // rows and columns of scores

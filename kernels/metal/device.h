@@ -34,6 +34,9 @@ using namespace metal;
 // them.
 #pragma METAL fp contract(off)
 
+#include "functions.h"
+#include "params.h"
+
 #ifndef LF_SIMD
 #define LF_SIMD 1
 #endif
@@ -69,6 +72,50 @@ struct lf_thread {
   threadgroup uint lf_room_[1024]; \
   const lf_thread t = {lf_group_, lf_groups_, lf_index_, lf_size_.x, lf_index_ % 32, lf_index_ / 32, lf_room_}
 #endif
+
+// What kernels/shared is written in: a kernel that calls its body, which follows the macro.
+typedef char schar;
+#define LF_GLOBAL device
+#define LF_GROUP threadgroup
+#define LF_PRIVATE thread
+#define LF_CONSTANT constant
+#define LF_DEVICE inline
+
+#define LF_ENTRY_(MAP, shared, threads, name, pointers, numbers)                                             \
+  struct name##_args { LF_ARGS; LF_MAP(LF_FIELD, LF_NOTHING, numbers) };                                     \
+  LF_DEVICE void name##_body(lf_thread t LF_BODY_PARAMS(MAP, shared, pointers, numbers));                    \
+  LF_KERNEL(threads) name(LF_MAP(LF_BUFFER, LF_COMMA, pointers),                                             \
+                          constant name##_args& a [[buffer(LF_LENGTH(pointers))]], LF_THREAD) {              \
+    LF_BEGIN;                                                                                                \
+    MAP(LF_ARRAY, LF_NOTHING, shared)                                                                        \
+    name##_body(t MAP(LF_PASS, LF_NOTHING, shared) LF_MAP(LF_PASS_POINTER, LF_NOTHING, pointers)             \
+                    LF_MAP(LF_PASS_NUMBER, LF_NOTHING, numbers));                                            \
+  }                                                                                                          \
+  LF_DEVICE void name##_body(lf_thread t LF_BODY_PARAMS(MAP, shared, pointers, numbers))
+
+#define LF_BODY_PARAMS(MAP, shared, pointers, numbers) \
+  MAP(LF_NEXT_GROUP, LF_NOTHING, shared) LF_MAP(LF_NEXT_POINTER, LF_NOTHING, pointers) LF_MAP(LF_NEXT, LF_NOTHING, numbers)
+#define LF_FIELD(i, item) LF_CALL(LF_FIELD_, LF_LIST item)
+#define LF_FIELD_(T, name) T name;
+#define LF_BUFFER(i, item) LF_CALL(LF_BUFFER_, i, LF_LIST item)
+#define LF_BUFFER_(i, T, name) device T* name [[buffer(i)]]
+#define LF_NEXT_GROUP(i, item) LF_CALL(LF_NEXT_GROUP_, LF_LIST item)
+#define LF_NEXT_GROUP_(T, name, length) , threadgroup T* name
+#define LF_NEXT_POINTER(i, item) LF_CALL(LF_NEXT_POINTER_, LF_LIST item)
+#define LF_NEXT_POINTER_(T, name) , device T *name, bool name##_has, bool name##_wide
+#define LF_NEXT(i, item) LF_CALL(LF_NEXT_, LF_LIST item)
+#define LF_NEXT_(T, name) , T name
+#define LF_ARRAY(i, item) LF_CALL(LF_ARRAY_, LF_LIST item)
+#define LF_ARRAY_(T, name, length) threadgroup T name[length];
+#define LF_PASS(i, item) LF_CALL(LF_PASS_, LF_LIST item)
+#define LF_PASS_(T, name, length) , name
+#define LF_PASS_POINTER(i, item) LF_CALL(LF_PASS_POINTER_, i, LF_LIST item)
+#define LF_PASS_POINTER_(i, T, name) , name, LF_BOUND(a, i), LF_WIDE_ALL(a, 1u << i)
+#define LF_PASS_NUMBER(i, item) LF_CALL(LF_PASS_NUMBER_, LF_LIST item)
+#define LF_PASS_NUMBER_(T, name) , a.name
+
+#define LF_HAS(x) x##_has
+#define LF_ALIGNED(x) x##_wide
 
 // All threads of the threadgroup have come here, and see what the others have written
 // to threadgroup memory.

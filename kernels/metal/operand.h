@@ -4,7 +4,7 @@
 // element. Elements are aligned to their own size, quantized blocks to 4 bytes.
 #pragma once
 
-#include "element.h"
+#include "bf16.h"
 #include "philox.h"
 
 // Element types of an operand. Quantised ones are of second operands alone.

@@ -6,7 +6,7 @@
 
 #include "device.h"
 
-// A threadgroup of elementwise kernels takes LF_BLOCK consecutive elements with
+// A block of elementwise kernels takes LF_BLOCK consecutive elements with
 // LF_THREADS threads: neighbours read neighbours.
 #define LF_THREADS 256
 #define LF_BLOCK 1024
@@ -17,16 +17,16 @@
             i##_end = lf_least((n), ((long)t.group.x + 1) * LF_BLOCK);          \
        i < i##_end; i += LF_THREADS)
 
-inline long lf_least(long a, long b) { return a < b ? a : b; }
+LF_DEVICE long lf_least(long a, long b) { return a < b ? a : b; }
 
 // The coordinates of element i of a shape [*, d1, d2, d3].
 struct lf_place {
   long c0;
   uint c1, c2, c3;
-  long at(long s0, long s1, long s2, long s3) const { return c0 * s0 + c1 * s1 + c2 * s2 + c3 * s3; }
+  LF_DEVICE long at(long s0, long s1, long s2, long s3) const { return c0 * s0 + c1 * s1 + c2 * s2 + c3 * s3; }
 };
 
-inline lf_place lf_split(long i, int d1, int d2, int d3) {
+LF_DEVICE lf_place lf_split(long i, int d1, int d2, int d3) {
   lf_place p = {i, 0, 0, 0};
   if ((d1 | d2 | d3) == 1) return p;
   if (i >> 32 == 0) { // division of 32-bit numbers is far cheaper
@@ -42,89 +42,85 @@ inline lf_place lf_split(long i, int d1, int d2, int d3) {
   return p;
 }
 
-// Fields of a strided operand, and its place p in it.
-#define LF_STRIDES(x) long x##0, x##1, x##2, x##3
-#define LF_AT(p, a, x) (p).at((a).x##0, (a).x##1, (a).x##2, (a).x##3)
+// Numbers of a strided operand, and its place p in it.
+#define LF_STRIDES(x) (long, x##0), (long, x##1), (long, x##2), (long, x##3)
+#define LF_AT(p, x) (p).at(x##0, x##1, x##2, x##3)
 
 // An element type: how it lies in memory, and as a float.
 struct lf_as_f32 {
   typedef float raw;
-  static inline float get(raw x) { return x; }
-  static inline raw put(float x) { return x; }
+  static LF_DEVICE float get(raw x) { return x; }
+  static LF_DEVICE raw put(float x) { return x; }
 };
 
 // Rounds to a multiple of 2^n, ties to even.
-inline uint lf_round_bits(uint b, int n) { return b + ((1u << (n - 1)) - 1) + ((b >> n) & 1); }
-inline ulong lf_round_bits(ulong b, int n) { return b + ((1ul << (n - 1)) - 1) + ((b >> n) & 1); }
+LF_DEVICE uint lf_round_bits(uint b, int n) { return b + ((1u << (n - 1)) - 1) + ((b >> n) & 1); }
+LF_DEVICE ulong lf_round_bits(ulong b, int n) { return b + ((1ul << (n - 1)) - 1) + ((b >> n) & 1); }
 
 struct lf_as_bf16 {
   typedef ushort raw;
-  static inline float get(raw x) { return as_type<float>((uint)x << 16); }
-  static inline raw put(float f) {
-    uint b = as_type<uint>(f);
+  static LF_DEVICE float get(raw x) { return lf_from_bits((uint)x << 16); }
+  static LF_DEVICE raw put(float f) {
+    uint b = lf_bits(f);
     if ((b & 0x7fffffffu) > 0x7f800000u) return (raw)(b >> 16 | 0x40);
     return (raw)(lf_round_bits(b, 16) >> 16);
   }
 };
 
-// Pairs of bfloat16 in a word: the first element in the low half.
-inline float2 lf_unpack_bf16(uint p) { return float2(as_type<float>(p << 16), as_type<float>(p & 0xffff0000u)); }
-inline uint lf_pack_bf16(float lo, float hi) { return lf_as_bf16::put(lo) | (uint)lf_as_bf16::put(hi) << 16; }
-
 struct lf_as_f16 {
   typedef ushort raw;
-  static inline float get(raw h) {
+  static LF_DEVICE float get(raw h) {
     uint b = (uint)(h & 0x7fff) << 13; // exponent and mantissa where a float has them
     if (b < 1u << 23)
-      b = as_type<uint>((float)b * 7.275957614183426e-12f); // a multiple of 2^-24: b 2^-37
+      b = lf_bits((float)b * 7.275957614183426e-12f); // a multiple of 2^-24: b 2^-37
     else if (b < 31u << 23)
       b += 112u << 23;
     else if (b == 31u << 23)
       b = 0x7f800000u;
     else
       b |= 0x7fc00000u;
-    return as_type<float>(b | (uint)(h & 0x8000) << 16);
+    return lf_from_bits(b | (uint)(h & 0x8000) << 16);
   }
-  static inline raw put(float f) {
-    uint b = as_type<uint>(f), sign = b >> 16 & 0x8000u, abs = b & 0x7fffffffu;
+  static LF_DEVICE raw put(float f) {
+    uint b = lf_bits(f), sign = b >> 16 & 0x8000u, abs = b & 0x7fffffffu;
     if (abs > 0x7f800000u) return (raw)(sign | 0x7e00u | (abs >> 13 & 0x1ffu));
     if (abs >= 0x477ff000u) return (raw)(sign | 0x7c00u);
     if (abs >= 0x38800000u) return (raw)(sign | (lf_round_bits(abs, 13) - (112u << 23)) >> 13);
-    return (raw)(sign | (as_type<uint>(as_type<float>(abs) + 0.5f) - 0x3f000000u));
+    return (raw)(sign | (lf_bits(lf_from_bits(abs) + 0.5f) - 0x3f000000u));
   }
 };
 
-// Metal has no doubles. A ulong holds their bits: 11 exponent bits starting at
+// Metal has no doubles: a ulong holds their bits. 11 exponent bits starting at
 // bit 52, with a bias 896 larger than that of a float.
 struct lf_as_f64 {
   typedef ulong raw;
-  static inline float get(raw x) {
+  static LF_DEVICE float get(raw x) {
     uint sign = (uint)(x >> 32) & 0x80000000u;
     ulong abs = x & 0x7ffffffffffffffful;
-    if (abs > 0x7ff0000000000000ul) return as_type<float>(sign | 0x7fc00000u | ((uint)(abs >> 29) & 0x3fffffu));
-    if (abs >= 1151ul << 52) return as_type<float>(sign | 0x7f800000u); // 2^128 and more
+    if (abs > 0x7ff0000000000000ul) return lf_from_bits(sign | 0x7fc00000u | ((uint)(abs >> 29) & 0x3fffffu));
+    if (abs >= 1151ul << 52) return lf_from_bits(sign | 0x7f800000u); // 2^128 and more
     int e = (int)(abs >> 52);
-    if (e > 896) return as_type<float>(sign | ((uint)(lf_round_bits(abs, 29) >> 29) - (896u << 23)));
-    if (e < 873) return as_type<float>(sign); // less than half of 2^-149
+    if (e > 896) return lf_from_bits(sign | ((uint)(lf_round_bits(abs, 29) >> 29) - (896u << 23)));
+    if (e < 873) return lf_from_bits(sign); // less than half of 2^-149
     ulong m = (abs & 0xffffffffffffful) | 1ul << 52;
-    return as_type<float>(sign | (uint)(lf_round_bits(m, 926 - e) >> (926 - e)));
+    return lf_from_bits(sign | (uint)(lf_round_bits(m, 926 - e) >> (926 - e)));
   }
-  static inline raw put(float x) {
-    uint b = as_type<uint>(x), abs = b & 0x7fffffffu;
+  static LF_DEVICE raw put(float x) {
+    uint b = lf_bits(x), abs = b & 0x7fffffffu;
     ulong sign = (ulong)(b & 0x80000000u) << 32;
     if (abs > 0x7f800000u) return sign | 0x7ff8000000000000ul | (ulong)(abs & 0x7fffffu) << 29;
     if (abs == 0x7f800000u) return sign | 0x7ff0000000000000ul;
     if (abs >= 0x00800000u) return sign | (((ulong)abs << 29) + (896ul << 52));
     if (abs == 0) return sign;
-    ulong top = 31 - clz(abs); // abs is the number of 2^-149
+    ulong top = 31 - lf_clz(abs); // abs is the number of 2^-149
     return sign | ((874 + top) << 52) | (((ulong)abs << (52 - top)) & 0xffffffffffffful);
   }
 };
 
 struct lf_as_bool {
   typedef uchar raw;
-  static inline float get(raw x) { return (float)x; }
-  static inline raw put(float x) { return (as_type<uint>(x) & 0x7fffffffu) != 0; }
+  static LF_DEVICE float get(raw x) { return (float)x; }
+  static LF_DEVICE raw put(float x) { return (lf_bits(x) & 0x7fffffffu) != 0; }
 };
 
 // For integers: the nearest number, ties to even; the smallest or largest one
@@ -133,16 +129,16 @@ struct lf_as_bool {
 #define LF_INTEGER(name, T, LOW, PAST, MIN, MAX)       \
   struct name {                                        \
     typedef T raw;                                     \
-    static inline float get(raw x) { return (float)x; } \
-    static inline raw put(float x) {                   \
-      float r = rint(x);                               \
+    static LF_DEVICE float get(raw x) { return (float)x; } \
+    static LF_DEVICE raw put(float x) {                   \
+      float r = lf_rint(x);                               \
       if (!(r >= LOW)) return x != x ? (raw)0 : (raw)(MIN); \
       if (r >= PAST) return (raw)(MAX);                \
       return (raw)r;                                   \
     }                                                  \
   }
 LF_INTEGER(lf_as_u8, uchar, 0.0f, 256.0f, 0, 255);
-LF_INTEGER(lf_as_i8, char, -128.0f, 128.0f, -128, 127);
+LF_INTEGER(lf_as_i8, schar, -128.0f, 128.0f, -128, 127);
 LF_INTEGER(lf_as_u16, ushort, 0.0f, 65536.0f, 0, 65535);
 LF_INTEGER(lf_as_i16, short, -32768.0f, 32768.0f, -32768, 32767);
 LF_INTEGER(lf_as_u32, uint, 0.0f, 4294967296.0f, 0, 0xffffffffu);
@@ -152,70 +148,70 @@ LF_INTEGER(lf_as_i64, long, -9223372036854775808.0f, 9223372036854775808.0f, -92
 
 // The code of the small float nearest to the float with bits abs, ties to
 // even; codes continue past the largest one of the format.
-inline uint lf_encode(uint abs, int mantissa, int bias) {
+LF_DEVICE uint lf_encode(uint abs, int mantissa, int bias) {
   if (abs >= (uint)(128 - bias) << 23) // the smallest normal number
     return (lf_round_bits(abs, 23 - mantissa) - ((uint)(127 - bias) << 23)) >> (23 - mantissa);
   // From here on floats are as far apart as the subnormals of the format: the
   // addition rounds, and its low bits are the result.
   uint magic = (uint)(127 + 24 - bias - mantissa) << 23;
-  return as_type<uint>(as_type<float>(abs) + as_type<float>(magic)) - magic;
+  return lf_bits(lf_from_bits(abs) + lf_from_bits(magic)) - magic;
 }
 
 // The number of a code of 8 bits.
-inline float lf_decode(uint code, int mantissa, int bias) {
+LF_DEVICE float lf_decode(uint code, int mantissa, int bias) {
   uint sign = code >> 7 << 31, abs = code & 0x7f;
   if (abs < 1u << mantissa) {
-    float smallest = as_type<float>((uint)(128 - bias - mantissa) << 23);
-    return as_type<float>(sign | as_type<uint>((float)abs * smallest));
+    float smallest = lf_from_bits((uint)(128 - bias - mantissa) << 23);
+    return lf_from_bits(sign | lf_bits((float)abs * smallest));
   }
-  return as_type<float>(sign | ((abs << (23 - mantissa)) + ((uint)(127 - bias) << 23)));
+  return lf_from_bits(sign | ((abs << (23 - mantissa)) + ((uint)(127 - bias) << 23)));
 }
 
 // The 8-bit floats: E5M2 is the upper half of a 16-bit float; E4M3 has no
 // infinities and stays at its largest number.
 struct lf_as_f8_e5m2 {
   typedef uchar raw;
-  static inline float get(raw x) { return lf_as_f16::get((ushort)(x << 8)); }
-  static inline raw put(float f) {
-    uint b = as_type<uint>(f), abs = b & 0x7fffffffu, sign = b >> 24 & 0x80u, code = lf_encode(abs, 2, 15);
+  static LF_DEVICE float get(raw x) { return lf_as_f16::get((ushort)(x << 8)); }
+  static LF_DEVICE raw put(float f) {
+    uint b = lf_bits(f), abs = b & 0x7fffffffu, sign = b >> 24 & 0x80u, code = lf_encode(abs, 2, 15);
     return (raw)(sign | (abs > 0x7f800000u ? 0x7fu : code < 0x7c ? code : 0x7cu));
   }
 };
 struct lf_as_f8_e4m3 {
   typedef uchar raw;
-  static inline float get(raw x) {
-    return (x & 0x7f) == 0x7f ? as_type<float>((uint)x >> 7 << 31 | 0x7fc00000u) : lf_decode(x, 3, 7);
+  static LF_DEVICE float get(raw x) {
+    return (x & 0x7f) == 0x7f ? lf_from_bits((uint)x >> 7 << 31 | 0x7fc00000u) : lf_decode(x, 3, 7);
   }
-  static inline raw put(float f) {
-    uint b = as_type<uint>(f), abs = b & 0x7fffffffu, sign = b >> 24 & 0x80u, code = lf_encode(abs, 3, 7);
+  static LF_DEVICE raw put(float f) {
+    uint b = lf_bits(f), abs = b & 0x7fffffffu, sign = b >> 24 & 0x80u, code = lf_encode(abs, 3, 7);
     return (raw)(sign | (abs > 0x7f800000u ? 0x7fu : code < 0x7e ? code : 0x7eu));
   }
 };
 
 // The code books of package quant.
-constant float lf_nf4_book[16] = {
+LF_CONSTANT float lf_nf4_book[16] = {
     -1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f,
     -0.28444138169288635f, -0.18477343022823334f, -0.09105003625154495f, 0.0f,
     0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f, 0.33791524171829224f,
     0.44070982933044434f, 0.5626170039176941f, 0.7229568362236023f, 1.0f};
-constant float lf_fp4_book[16] = {
+LF_CONSTANT float lf_fp4_book[16] = {
     0.0f, 0.0625f / 12.0f, 8.0f / 12.0f, 1.0f, 4.0f / 12.0f, 6.0f / 12.0f, 2.0f / 12.0f, 3.0f / 12.0f,
     0.0f, -0.0625f / 12.0f, -8.0f / 12.0f, -1.0f, -4.0f / 12.0f, -6.0f / 12.0f, -2.0f / 12.0f, -3.0f / 12.0f};
-inline float lf_nf4(int code) { return lf_nf4_book[code]; }
-inline float lf_fp4(int code) { return lf_fp4_book[code]; }
+LF_DEVICE float lf_nf4(int code) { return lf_nf4_book[code]; }
+LF_DEVICE float lf_fp4(int code) { return lf_fp4_book[code]; }
 
 // Quantized weights: blocks of 64 elements, codes followed by one float, the scale.
 #define LF_QUANT_BLOCK 64
 
-inline float lf_q8(device const uchar* blocks, long i) {
-  device const uchar* b = blocks + (i >> 6) * 68;
-  return (float)(char)b[i & 63] * *(device const float*)(b + 64);
+LF_DEVICE float lf_q8(LF_GLOBAL const uchar* blocks, long i) {
+  LF_GLOBAL const uchar* b = blocks + (i >> 6) * 68;
+  return (float)(schar)b[i & 63] * *(LF_GLOBAL const float*)(b + 64);
 }
 
 // Element i of a 4-bit type; book holds the values of its codes, at any alignment.
 template <class Book>
-inline float lf_q4(device const uchar* blocks, long i, Book book) {
-  device const uchar* b = blocks + (i >> 6) * 36;
+LF_DEVICE float lf_q4(LF_GLOBAL const uchar* blocks, long i, Book book) {
+  LF_GLOBAL const uchar* b = blocks + (i >> 6) * 36;
   int j = (int)(i & 63);
-  return book[b[j & 31] >> (j >> 5) * 4 & 15] * *(device const float*)(b + 32);
+  return book[b[j & 31] >> (j >> 5) * 4 & 15] * *(LF_GLOBAL const float*)(b + 32);
 }

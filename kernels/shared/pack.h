@@ -1,0 +1,23 @@
+// Consecutive numbers that a thread takes at once, by 16 bytes where it can.
+#pragma once
+
+#include "device.h"
+
+// V consecutive numbers in memory, aligned to 4·V bytes.
+template <int V>
+struct lf_pack;
+template <>
+struct lf_pack<1> {
+  float v[1];
+  LF_DEVICE void load(LF_GLOBAL const float* p) { v[0] = *p; }
+  LF_DEVICE void store(LF_GLOBAL float* p) const { *p = v[0]; }
+};
+template <>
+struct lf_pack<4> {
+  float v[4];
+  LF_DEVICE void load(LF_GLOBAL const float* p) {
+    float4 x = *(LF_GLOBAL const float4*)p;
+    v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
+  }
+  LF_DEVICE void store(LF_GLOBAL float* p) const { *(LF_GLOBAL float4*)p = make_float4(v[0], v[1], v[2], v[3]); }
+};
