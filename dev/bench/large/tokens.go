@@ -155,8 +155,9 @@ func (s *suite) serving(ctx context.Context, texts, behind int) (_ bench.Sampler
 	}
 	x := &serving{suite: s, model: m, texts: texts, behind: behind}
 	length := behind + s.Tokens + 1
+	// All prompts are read in eight steps: the first sequences must not end before the last ones begin.
 	x.Engine, err = batching.New(ctx, s.dev, m, batching.Options{
-		MaxTexts: texts, MaxLength: length, CacheTokens: 2 * texts * (length + 16), MaxBatchTokens: max(256, min(2048, texts*behind)), Adapters: lora.RegistryOptions{MaxResident: s.Adapters}, OnStep: x.step,
+		MaxTexts: texts, MaxLength: length, CacheTokens: 2 * texts * (length + 16), MaxBatchTokens: max(256, texts*behind/8), Adapters: lora.RegistryOptions{MaxResident: s.Adapters}, OnStep: x.step,
 	})
 	if err == nil {
 		if err = x.load(ctx, min(texts, s.Adapters)); err != nil {
