@@ -33,15 +33,17 @@ func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
 	}
 	t := termsOf(l)
 	least, most := t.rows(c.dims)
+	// Few rows of a joined launch are computed with those of a launch before it.
+	joined := c.merged[c.launch]
 	var few, many product
 	var err error
-	if t.dots() && least <= vectorRows {
-		if few, err = newVector(c, t); err != nil {
+	if !joined && t.dots() && least <= vectorRows {
+		if few, err = newVector(c, l); err != nil {
 			return nil, err
 		}
 	}
 	switch {
-	case few != nil && most <= vectorRows:
+	case (joined || few != nil) && most <= vectorRows:
 	case t.chained() && (c.target.Precision == backend.BF16 || c.target.ExactSums):
 		many, err = newMMA(c, t)
 	case c.target.ExactSums:
@@ -49,21 +51,21 @@ func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
 	default:
 		many, err = newExact(c, l)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case many == nil:
-		return few.fill, nil
-	case few == nil:
-		return many.fill, nil
 	}
 	return func(r *Run) {
-		with, without := many, few
-		if m, _, _ := t.sizes(r.Dims); m <= vectorRows {
-			with, without = few, many
+		m, _, _ := t.sizes(r.Dims)
+		by, without := few, many
+		if m > vectorRows || few == nil && !joined {
+			by, without = many, few
 		}
-		without.skip()
-		with.fill(r)
+		if without != nil {
+			without.skip()
+		}
+		if by != nil {
+			by.fill(r)
+		}
 	}, nil
 }
 

@@ -1,26 +1,40 @@
 package gpu
 
-// These launches run the kernels of kernels/cuda/gemv.cu, which compute all products of a sum for few rows in float32.
+import (
+	"slices"
 
-const (
-	vectorRows = 8 // the most rows that go this way
-	vectorCols = 4 // columns of a block
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
+// These launches run the kernels of kernels/cuda/gemv.cu, which compute sums of products for few rows in float32.
+
+const (
+	vectorRows    = 8 // the most rows that go this way
+	vectorSums    = 3 // the most sums of a launch
+	vectorAhead   = 8 // the number of following launches that are searched for further sums
+	vectorThreads = 256
+)
+
+// vectorCols holds the columns of a block of each kernel.
+var vectorCols = [...]int{2, 2, 4, 4}
+
+// vector is one launch of sums of products that share their first factor, such as q, k and v.
 type vector struct {
-	t       terms
+	sums    []terms
+	glu     *ir.Launch // of the two sums, if the launch computes only their GLU
 	kernels [4]*Kernel // for 1, 2, 4 and 8 rows; nil for numbers that there never are
 }
 
-func newVector(c *compiler, t terms) (product, error) {
-	p := &vector{t: t}
-	least, most := t.rows(c.dims)
+// newVector plans the sum that l computes together with sums of later launches.
+func newVector(c *compiler, l *ir.Launch) (*vector, error) {
+	p := c.vectorGroup(l)
+	least, most := p.sums[0].rows(c.dims)
 	for i, name := range []string{"gemv_1", "gemv_2", "gemv_4", "gemv_8"} {
 		if i < vectorKernel(least) || i > vectorKernel(min(most, vectorRows)) {
 			continue
 		}
 		var err error
-		if p.kernels[i], err = c.kernel("gemv", name, 128); err != nil {
+		if p.kernels[i], err = c.kernel("gemv", name, vectorThreads); err != nil {
 			return nil, err
 		}
 	}
@@ -35,6 +49,65 @@ func vectorKernel(m int) (i int) {
 	return i
 }
 
+// vectorGroup returns the sum that l computes and those of later launches that share its first factor and do not
+// depend on the launches in between. If there are two, and only a GLU reads them, it joins them.
+func (c *compiler) vectorGroup(l *ir.Launch) *vector {
+	p, group := &vector{sums: []terms{termsOf(l)}}, []*ir.Launch{l}
+	products, low := len(p.sums[0].list), c.isLow(c.launch)
+	var between []*ir.Launch
+	all := c.prog.Launches
+	for i := c.launch + 1; i < min(len(all), c.launch+1+vectorAhead); i++ {
+		next := &all[i]
+		if next.Op == ir.Gemm && next.In[0].Same(l.In[0]) && next.In[0].Type.Equal(l.In[0].Type) {
+			t := termsOf(next)
+			if len(group) == vectorSums || c.merged[i] || !t.dots() || products+len(t.list) > ir.MaxProducts || c.isLow(i) != low ||
+				c.depends(next, between) || c.depends(next, group) {
+				break // it begins a launch of its own
+			}
+			p.sums, group, products = append(p.sums, t), append(group, next), products+len(t.list)
+			c.merged[i] = true
+			continue
+		}
+		if next.Op == ir.GLU && len(group) == 2 && !c.depends(next, between) && c.joinsGLU(group, i) {
+			if p.glu = next; !next.In[0].Same(p.sums[0].out) {
+				slices.Reverse(p.sums)
+			}
+			c.merged[i] = true
+			break
+		}
+		between = append(between, next)
+	}
+	return p
+}
+
+// isLow reports whether launch i computes x·Aᵀ for one of the products of x that follow it. Such sums are joined with
+// each other only, so that gate and up are joined even if one of them has no adapter.
+func (c *compiler) isLow(i int) bool {
+	l := &c.prog.Launches[i]
+	for _, o := range c.prog.Launches[i+1:] {
+		if o.Op != ir.Gemm || !o.In[0].Same(l.In[0]) {
+			break
+		}
+		if slices.ContainsFunc(o.In, l.Out[0].Same) {
+			return true
+		}
+	}
+	return false
+}
+
+// joinsGLU reports whether launch i is the GLU of two sums that nothing else reads, and writes over none of their
+// factors.
+func (c *compiler) joinsGLU(group []*ir.Launch, i int) bool {
+	glu := &c.prog.Launches[i]
+	gate, up, y := glu.In[0], glu.In[1], glu.Out[0]
+	a, b := group[0].Out[0], group[1].Out[0]
+	if !(a.Same(gate) && b.Same(up) || a.Same(up) && b.Same(gate)) || !gate.Type.Equal(a.Type) || !c.unread(gate, i) || !c.unread(up, i) {
+		return false
+	}
+	over := func(v ir.Ref) bool { return y.Overlaps(v, c.dims) }
+	return !slices.ContainsFunc(group[0].In, over) && !slices.ContainsFunc(group[1].In, over)
+}
+
 func (p *vector) skip() {
 	for _, k := range p.kernels {
 		if k != nil {
@@ -43,11 +116,49 @@ func (p *vector) skip() {
 	}
 }
 
+// The parameters of sums are numbered.
+var vectorOut, vectorBias, vectorAddend, vectorN = numbered("out"), numbered("bias"), numbered("addend"), numbered("n")
+
 func (p *vector) fill(r *Run) {
 	p.skip()
-	m, n, _ := p.t.sizes(r.Dims)
-	bias, addend := p.t.edges(r)
-	k := p.kernels[vectorKernel(m)]
-	k.grid(blocks(n, vectorCols), min(m, 1), 1).pointer("out", r.at(p.t.out)).pointer("bias", bias).pointer("addend", addend).int("m", m).int("n", n)
-	p.t.add(r, k)
+	m, _, _ := p.sums[0].sizes(r.Dims)
+	i, total := vectorKernel(m), 0
+	var n [vectorSums]int
+	for s := range p.sums {
+		_, n[s], _ = p.sums[s].sizes(r.Dims)
+		if p.glu == nil || s == 0 {
+			total += blocks(n[s], vectorCols[i])
+		}
+	}
+	k := p.kernels[i]
+	k.grid(total, min(m, 1), 1)
+	ends, count := 0, 0
+	for s := range vectorSums {
+		var out, bias, addend Pointer
+		if s < len(p.sums) {
+			t := &p.sums[s]
+			out = r.at(t.out)
+			bias, addend = t.edges(r)
+			count += t.count(r)
+		}
+		if s == 0 && p.glu != nil {
+			out = r.at(p.glu.Out[0])
+		}
+		k.pointer(vectorOut[s], out).pointer(vectorBias[s], bias).pointer(vectorAddend[s], addend)
+		ends |= count << (8 * s)
+	}
+	k.int("m", m)
+	for s, n := range n {
+		k.int(vectorN[s], n)
+	}
+	act := -1
+	if p.glu != nil {
+		act = int(p.glu.Attr.(ir.GLUAttr).Act)
+	}
+	k.int("ends", ends).int("act", act)
+	at := 0
+	for s := range p.sums {
+		at = p.sums[s].products(r, k, at)
+	}
+	k.products(at)
 }

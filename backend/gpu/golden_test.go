@@ -92,6 +92,15 @@ func goldens(t *testing.T) (list []conformance.Program) {
 			return results(b.Add(b.Linear(x, w, 0), b.Linear(h, b.param(tensor.F32, 1500, 16), 0)))
 		})
 	}
+	add("two rows of products of the same x", func(b *builder) exec.Spec {
+		x := b.param(tensor.F32, 2, 512)
+		inner := b.Unary(ir.Neg, x)
+		adapted := func(x ir.Value, n int) ir.Value {
+			h := b.Linear(x, b.param(tensor.F32, 8, 512), 0)
+			return b.Gemm([]ir.Product{{A: x, B: b.param(tensor.BF16, n, 512), TB: true, Alpha: 1}, {A: h, B: b.param(tensor.F32, n, 8), TB: true, Alpha: 2}}, 0, 0)
+		}
+		return results(adapted(x, 96), adapted(x, 32), adapted(x, 32), b.GLU(adapted(inner, 250), adapted(inner, 250), ir.GELU))
+	})
 	for _, size := range []int{64, 128} {
 		for _, queries := range []int{1, 200} {
 			add(fmt.Sprintf("attention of %d queries, heads of %d", queries, size), func(b *builder) exec.Spec { return attentionSpec(b, size, 4, queries) })

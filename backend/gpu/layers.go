@@ -149,8 +149,13 @@ func prepareGLU(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
+	joined := c.merged[c.launch]
 	return func(r *Run) {
 		n := r.count(l.Out[0])
+		if joined && r.axis(l.Out[0], 0) <= vectorRows {
+			k.skip()
+			return
+		}
 		k.elements(n)
 		for i, v := range l.Out {
 			k.pointer(outs[i], r.at(v))

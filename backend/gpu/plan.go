@@ -215,7 +215,24 @@ type compiler struct {
 	target Target
 	dims   []int        // the largest
 	launch int          // the one that is planned
-	merged map[int]bool // launches that run as a part of one before them
+	merged map[int]bool // launches that run as a part of one before them, those of a vector only for few rows
+}
+
+// unread reports whether nothing after launch i reads v, which lies in the arena.
+func (c *compiler) unread(v ir.Ref, i int) bool {
+	over := func(o ir.Ref) bool { return v.Overlaps(o, c.dims) }
+	if v.Space != ir.SpaceArena || slices.ContainsFunc(c.prog.Launches[i].Out, over) {
+		return v.Space == ir.SpaceArena
+	}
+	for _, l := range c.prog.Launches[i+1:] {
+		if slices.ContainsFunc(l.In, over) {
+			return false
+		}
+		if slices.ContainsFunc(l.Out, over) {
+			break // the memory of v has been given to another value
+		}
+	}
+	return true
 }
 
 // kernel adds the named kernel from a file of package kernels, with the given number of threads per block.

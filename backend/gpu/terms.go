@@ -121,21 +121,30 @@ func (t *terms) chained() bool {
 	return true
 }
 
-// add appends the parameters LF_PRODUCTS of a kernel, after how many products
-// there are.
+// add appends the parameters LF_PRODUCTS of a kernel, after the number of products.
 func (t *terms) add(r *Run, k *Kernel) {
-	m, n, _ := t.sizes(r.Dims)
-	count, stepA, stepB := 0, 0, 0
+	stepA, stepB := 0, 0
+	if m, n, _ := t.sizes(r.Dims); t.out.Type.Rank() == 3 && len(t.list) > 0 { // there is one product
+		p := &t.list[0]
+		stepA, stepB = m*p.k(r.Dims)*p.a.Type.DType.Size(), n*p.k(r.Dims)*p.b.Type.DType.Size()
+	}
+	k.int("count", t.count(r)).long("step_a", stepA).long("step_b", stepB)
+	k.products(t.products(r, k, 0))
+}
+
+// count returns the number of products that are not empty.
+func (t *terms) count(r *Run) (n int) {
 	for i := range t.list {
-		if p := &t.list[i]; p.k(r.Dims) > 0 {
-			count++
-			if t.out.Type.Rank() == 3 { // the one product
-				stepA, stepB = m*p.k(r.Dims)*p.a.Type.DType.Size(), n*p.k(r.Dims)*p.b.Type.DType.Size()
-			}
+		if t.list[i].k(r.Dims) > 0 {
+			n++
 		}
 	}
-	k.int("count", count).long("step_a", stepA).long("step_b", stepB)
-	at := 0
+	return n
+}
+
+// products adds the arguments of products from number at on, and returns the number of the next.
+func (t *terms) products(r *Run, k *Kernel, at int) int {
+	m, n, _ := t.sizes(r.Dims)
 	for i := range t.list {
 		p := &t.list[i]
 		size := p.k(r.Dims)
@@ -154,9 +163,7 @@ func (t *terms) add(r *Run, k *Kernel) {
 		k.product(at, a, b, size, flags, p.alpha)
 		at++
 	}
-	for ; at < ir.MaxProducts; at++ {
-		k.product(at, 0, 0, 0, 0, 0)
-	}
+	return at
 }
 
 // The parameters of products are numbered.
@@ -165,6 +172,13 @@ var productA, productB, productK, productFlags, productAlpha = numbered("a"), nu
 // product adds the arguments of product i.
 func (k *Kernel) product(i int, a, b Pointer, size, flags int, alpha float32) {
 	k.pointer(productA[i], a).pointer(productB[i], b).int(productK[i], size).int(productFlags[i], flags).float(productAlpha[i], alpha)
+}
+
+// products adds the arguments of products that do not exist, from number at on.
+func (k *Kernel) products(at int) {
+	for ; at < ir.MaxProducts; at++ {
+		k.product(at, 0, 0, 0, 0, 0)
+	}
 }
 
 // edges returns the addresses of bias and addend; 0 means absent.

@@ -23,7 +23,7 @@ func RunAll(t *testing.T, open Open, only ...string) {
 		run  func(t *testing.T, dev backend.Device)
 	}{
 		{"device", runDevice}, {"contents", runContents}, {"empty", runEmpty}, {"finite", runFinite}, {"apart", runApart}, {"value", runValue}, {"grad", runGrad}, {"composite", runComposite},
-		{"fuse", runFuse}, {"fold", runFold}, {"plan", runPlan}, {"chaos", runChaos},
+		{"fuse", runFuse}, {"together", runTogether}, {"fold", runFold}, {"plan", runPlan}, {"chaos", runChaos},
 	}
 	for _, m := range modes {
 		if len(only) > 0 && !slices.Contains(only, m.name) {
@@ -154,6 +154,7 @@ func RunRounded(t *testing.T, open Open) {
 		})
 	})
 	t.Run("plan", func(t *testing.T) { runPlan(t, opened(t, open)) })
+	t.Run("together", func(t *testing.T) { runTogether(t, opened(t, open)) })
 	t.Run("chaos", func(t *testing.T) { runChaos(t, opened(t, open)) })
 	t.Run("peak", func(t *testing.T) { testPeak(t, opened(t, open)) })
 }

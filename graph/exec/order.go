@@ -53,6 +53,33 @@ func (p *planner) gather() {
 	}
 }
 
+// hold keeps what products of the same x read until the last of them, so that a device can compute them together: the
+// output of one then lies over no factor of another.
+func (p *planner) hold() {
+	for from, to := 0, 0; from < len(p.launch); from = to {
+		for to = from + 1; to < len(p.launch) && p.sameFactor(p.launch[from], p.launch[to]); to++ {
+		}
+		for _, v := range p.launch[from : to-1] {
+			for i, in := range p.g.Node(v).In {
+				if b, k := p.base(in); i != p.over(v, 0) && p.g.Node(b).Op != ir.Param {
+					p.reads[b][k] = max(p.reads[b][k], to-1)
+				}
+			}
+		}
+	}
+}
+
+// sameFactor reports whether u and v are products of the same x.
+func (p *planner) sameFactor(u, v ir.Value) bool {
+	m, n := p.g.Node(u), p.g.Node(v)
+	if m.Op != ir.Gemm || n.Op != ir.Gemm {
+		return false
+	}
+	a, _ := p.base(m.In[0])
+	b, _ := p.base(n.In[0])
+	return a == b
+}
+
 // approach moves h = x·Aᵀ directly before y = x·Wᵀ + h·Bᵀ, so that a device can read x once for both. In the backward
 // pass these are dh = dy·B and dx = dy·W + dh·A. A sum of gradients between the two that reads h moves after y.
 func (p *planner) approach(sums map[ir.Value]ir.Value) {

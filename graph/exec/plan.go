@@ -252,6 +252,7 @@ func (p *planner) place() {
 			read(in, at)
 		}
 	}
+	p.hold()
 	targets := p.targets()
 	for _, t := range targets { // targets that are not computed in place are copied at the end of the program
 		read(t.value, end)

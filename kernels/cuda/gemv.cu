@@ -1,36 +1,41 @@
-// A sum of up to eight products for few rows, as decoding has them:
+// Up to three sums of products of the same A, for few rows, as decoding has them:
 //
-//   out = addend + bias + sum over p of alpha_p · A_p · B_pᵀ,  A_p [m, k], B_p [n, k]
+//   out_s = addend_s + bias_s + sum over p of s of alpha_p · A_p · B_pᵀ,  A_p [m, k_p], B_p [n_s, k_p]
 //
 // with m at most 1, 2, 4 or 8, in float32 with exactly decoded operands: one
-// pass over the weights for any m.
+// pass over the weights for any m. Sums are q, k and v, or gate and up, each with its
+// adapter as a further product; a sum has the same bits in any company. If act is not
+// negative, there are two sums, and act(out_0)·out_1 is written instead of them.
 //
 // Layout: row major, as gemm_mma.cu; A may be f32, f16 or bf16, B all of these and
 //   quantised. Rows of whole 16-byte words (of whole blocks, if quantised) and f32 A
-//   go by wide loads, others element by element.
-// Grid: x blocks of 128 threads for four rows of B, that is four columns of the
-//   output. The four warps take turns along k; lanes add up by shuffles, warps in
-//   their order.
+//   go by wide loads, others element by element. Byte s of ends is the number of
+//   products up to the end of sum s.
+// Grid: x blocks of 256 threads for R rows of B, that is R columns of an output: the
+//   first blocks for the first sum. With act, a block has R rows of both. The eight warps
+//   take turns along k; lanes add up by shuffles, warps in their order. For one and two
+//   rows R is 2, with two loads of 16 bytes of each under way (16 KB of a block), else 4.
+//   On an H100 that was the fastest way for the sizes of Llama 8B.
 // Traffic: B once, 16 bytes a load (4 of a quantised block, whose scales make rows of
-//   odd words); A from the first-level cache, m·k·4 bytes for four rows of B. With
-//   bf16 B and m = 1 that is 2 bytes of A for each of B: bound by memory. From m = 4
+//   odd words); A from the first-level cache, m·k·4 bytes for R rows of B. From m = 4
 //   on 4-bit weights are bound by arithmetic: 2m operations for half a byte.
-// Registers: at most 80, 94, 127 and 192 for 1, 2, 4 and 8 rows, none spilled.
-// Reference: for i, j { s = 0; for p { t = 0; for l { t += A_p[i, l] B_p[j, l] }
+// Registers: at most 64, 80, 128 and 225 for 1, 2, 4 and 8 rows, none spilled.
+// Reference: for s, i, j { t = 0; for p of s { t = 0; for l { t += A_p[i, l] B_p[j, l] }
 //                       s += alpha_p t }; out[i, j] = addend[i, j] + bias[j] + s }
+#include "act.cuh"
 #include "products.cuh"
 
-#define LF_ROWS 4
-#define LF_LANES 128
+#define LF_SUMS 3
+#define LF_LANES 256
 
 // sum[r][i] += the products of four elements of row r of B and of row i of A at x.
-template <int M>
-LF_DEVICE void lf_add4(float (&sum)[LF_ROWS][M], const float4 (&w)[LF_ROWS], const float* const (&x)[M], int l) {
+template <int R, int M>
+LF_DEVICE void lf_add4(float (&sum)[R][M], const float4 (&w)[R], const float* const (&x)[M], int l) {
 #pragma unroll
   for (int i = 0; i < M; i++) {
     float4 a = *(const float4*)(x[i] + l);
 #pragma unroll
-    for (int r = 0; r < LF_ROWS; r++)
+    for (int r = 0; r < R; r++)
       sum[r][i] = fmaf(w[r].w, a.w, fmaf(w[r].z, a.z, fmaf(w[r].y, a.y, fmaf(w[r].x, a.x, sum[r][i]))));
   }
 }
@@ -42,20 +47,21 @@ LF_DEVICE float4 lf_wide2(unsigned lo, unsigned hi, bool f16) {
 
 // The sums of one product over this thread's part of k; row[r] is the number of
 // the row of B.
-template <int M>
-LF_DEVICE void lf_dots(float (&sum)[LF_ROWS][M], const lf_product& p, const long long (&row)[LF_ROWS], int m, const float* books) {
+template <int R, int M>
+LF_DEVICE void lf_dots(float (&sum)[R][M], const lf_product& p, const int (&row)[R], int m, const float* books) {
+  constexpr int U = M > 2 ? 1 : 2; // steps along k whose loads are under way at once
   int k = p.k, kind = LF_KIND(p.flags >> 8), lane = threadIdx.x;
   if (LF_WAY(p.flags) != LF_WIDE || LF_KIND(p.flags) != LF_KIND_F32 || LF_WAY(p.flags >> 8) == LF_ANY) {
 #pragma unroll 1
     for (int l = lane; l < k; l += LF_LANES) {
-      float w[LF_ROWS];
+      float w[R];
 #pragma unroll
-      for (int r = 0; r < LF_ROWS; r++) w[r] = lf_element(kind, p.b, row[r] * k + l, books);
+      for (int r = 0; r < R; r++) w[r] = lf_element(kind, p.b, (long long)row[r] * k + l, books);
 #pragma unroll
       for (int i = 0; i < M; i++) {
         float a = lf_element(LF_KIND(p.flags), p.a, (long long)min(i, m - 1) * k + l, books);
 #pragma unroll
-        for (int r = 0; r < LF_ROWS; r++) sum[r][i] = fmaf(w[r], a, sum[r][i]);
+        for (int r = 0; r < R; r++) sum[r][i] = fmaf(w[r], a, sum[r][i]);
       }
     }
     return;
@@ -63,36 +69,36 @@ LF_DEVICE void lf_dots(float (&sum)[LF_ROWS][M], const lf_product& p, const long
   const float* x[M];
 #pragma unroll
   for (int i = 0; i < M; i++) x[i] = (const float*)p.a + (long long)min(i, m - 1) * k;
-  float4 w[LF_ROWS], v[LF_ROWS];
+  float4 w[R], v[R];
   switch (kind) {
     case LF_KIND_F32:
-#pragma unroll 1
+#pragma unroll U
       for (int l = 4 * lane; l < k; l += 4 * LF_LANES) {
 #pragma unroll
-        for (int r = 0; r < LF_ROWS; r++) w[r] = *(const float4*)((const float*)p.b + row[r] * k + l);
+        for (int r = 0; r < R; r++) w[r] = *(const float4*)((const float*)p.b + (long long)row[r] * k + l);
         lf_add4(sum, w, x, l);
       }
       return;
     case LF_KIND_F16:
     case LF_KIND_BF16:
-#pragma unroll 1
+#pragma unroll U
       for (int l = 8 * lane; l < k; l += 8 * LF_LANES) {
-        uint4 c[LF_ROWS];
+        uint4 c[R];
 #pragma unroll
-        for (int r = 0; r < LF_ROWS; r++) c[r] = *(const uint4*)(p.b + 2 * (row[r] * k + l));
+        for (int r = 0; r < R; r++) c[r] = *(const uint4*)(p.b + 2 * ((long long)row[r] * k + l));
 #pragma unroll
-        for (int r = 0; r < LF_ROWS; r++)
+        for (int r = 0; r < R; r++)
           w[r] = lf_wide2(c[r].x, c[r].y, kind == LF_KIND_F16), v[r] = lf_wide2(c[r].z, c[r].w, kind == LF_KIND_F16);
         lf_add4(sum, w, x, l);
         lf_add4(sum, v, x, l + 4);
       }
       return;
     case LF_KIND_Q8:
-#pragma unroll 2
+#pragma unroll U
       for (int l = 4 * lane; l < k; l += 4 * LF_LANES) {
 #pragma unroll
-        for (int r = 0; r < LF_ROWS; r++) {
-          long long at = row[r] * k + l;
+        for (int r = 0; r < R; r++) {
+          long long at = (long long)row[r] * k + l;
           const unsigned char* block = p.b + (at >> 6) * 68;
           w[r] = lf_codes8(*(const unsigned*)(block + (at & 63)), *(const float*)(block + 64));
         }
@@ -105,8 +111,8 @@ LF_DEVICE void lf_dots(float (&sum)[LF_ROWS][M], const lf_product& p, const long
   for (int u = lane; u < k / 8; u += LF_LANES) { // four bytes, eight codes, of a block
     int l = u / 8 * 64 + u % 8 * 4;
 #pragma unroll
-    for (int r = 0; r < LF_ROWS; r++) {
-      const unsigned char* block = p.b + ((row[r] * k + l) >> 6) * 36;
+    for (int r = 0; r < R; r++) {
+      const unsigned char* block = p.b + (((long long)row[r] * k + l) >> 6) * 36;
       unsigned codes = *(const unsigned*)(block + u % 8 * 4);
       float scale = *(const float*)(block + 32);
       w[r] = lf_codes4(codes, scale, book), v[r] = lf_codes4(codes >> 4, scale, book);
@@ -116,58 +122,86 @@ LF_DEVICE void lf_dots(float (&sum)[LF_ROWS][M], const lf_product& p, const long
   }
 }
 
-template <int M>
-LF_DEVICE void lf_gemv(float* books, float* shared, float* out, const float* bias, const float* addend, int m, int n, int count,
+// One of the sums: its output, and its products from first to end.
+struct lf_sum {
+  float* out;
+  const float *bias, *addend;
+  int n, first, end;
+};
+
+LF_DEVICE lf_sum lf_pick_sum(const lf_sum (&s)[LF_SUMS], int i) { return i == 0 ? s[0] : i == 1 ? s[1] : s[2]; }
+
+// Element r, c of a sum from those of the warps.
+template <int M, int R>
+LF_DEVICE float lf_finish(const float* shared, const lf_sum& of, int r, int c, int j) {
+  float s = 0.0f;
+#pragma unroll
+  for (int w = 0; w < LF_LANES / 32; w++) s += shared[(w * R + r) * M + c];
+  if (of.bias) s += of.bias[j];
+  if (of.addend) s += of.addend[(long long)c * of.n + j];
+  return s;
+}
+
+template <int M, int R>
+LF_DEVICE void lf_gemv(float* books, float (*shared)[LF_LANES / 32 * R * M], int m, int act, const lf_sum (&sums)[LF_SUMS],
                        const lf_products& all) {
   lf_open_books(books);
   __syncthreads();
-  long long row[LF_ROWS];
-  int j0 = blockIdx.x * LF_ROWS;
+  // The sum of the block, and the block's number among those of the sum.
+  int b = blockIdx.x, b0 = (sums[0].n + R - 1) / R, b1 = (sums[1].n + R - 1) / R, number = act >= 0 || b < b0 ? 0 : b < b0 + b1 ? 1 : 2;
+  int j0 = (number == 0 ? b : number == 1 ? b - b0 : b - b0 - b1) * R, n = lf_pick_sum(sums, number).n;
+  int row[R];
 #pragma unroll
-  for (int r = 0; r < LF_ROWS; r++) row[r] = min(j0 + r, n - 1); // past the end, the last rows again
-  float total[LF_ROWS][M] = {};
-  for (int i = 0; i < count; i++) {
-    lf_product p = lf_pick(all, i);
-    float sum[LF_ROWS][M] = {};
-    lf_dots(sum, p, row, m, books);
+  for (int r = 0; r < R; r++) row[r] = min(j0 + r, n - 1); // past the end, the last rows again
+#pragma unroll 1
+  for (int part = 0; part <= (act >= 0); part++) {
+    float total[R][M] = {};
+    int end = lf_pick_sum(sums, number + part).end;
+#pragma unroll 1
+    for (int i = lf_pick_sum(sums, number + part).first; i < end; i++) {
+      lf_product p = lf_pick(all, i);
+      float sum[R][M] = {};
+      lf_dots(sum, p, row, m, books);
 #pragma unroll
-    for (int r = 0; r < LF_ROWS; r++)
+      for (int r = 0; r < R; r++)
 #pragma unroll
-      for (int c = 0; c < M; c++) total[r][c] = fmaf(p.alpha, sum[r][c], total[r][c]);
-  }
-  int warp = threadIdx.x / 32;
-#pragma unroll
-  for (int r = 0; r < LF_ROWS; r++)
-#pragma unroll
-    for (int c = 0; c < M; c++) {
-      float s = lf_warp_sum(total[r][c]);
-      if (threadIdx.x % 32 == 0) shared[(warp * LF_ROWS + r) * M + c] = s;
+        for (int c = 0; c < M; c++) total[r][c] = fmaf(p.alpha, sum[r][c], total[r][c]);
     }
-  __syncthreads();
-  int r = threadIdx.x / M, c = threadIdx.x % M;
-  if (r >= LF_ROWS || c >= m || j0 + r >= n) return;
-  float s = 0.0f;
 #pragma unroll
-  for (int w = 0; w < LF_LANES / 32; w++) s += shared[(w * LF_ROWS + r) * M + c];
-  if (bias) s += bias[j0 + r];
-  long long at = (long long)c * n + j0 + r;
-  if (addend) s += addend[at];
-  out[at] = s;
+    for (int r = 0; r < R; r++)
+#pragma unroll
+      for (int c = 0; c < M; c++) {
+        float s = lf_warp_sum(total[r][c]);
+        if (threadIdx.x % 32 == 0) shared[part][(threadIdx.x / 32 * R + r) * M + c] = s;
+      }
+  }
+  __syncthreads();
+  int r = threadIdx.x / M, c = threadIdx.x % M, j = j0 + r;
+  if (r >= R || c >= m || j >= n) return;
+  lf_sum to = lf_pick_sum(sums, number);
+  float y = lf_finish<M, R>(shared[0], to, r, c, j);
+  if (act >= 0) y = lf_act(act, y) * lf_finish<M, R>(shared[1], sums[1], r, c, j);
+  to.out[(long long)c * n + j] = y;
 }
 
-#define LF_GEMV(M, resident)                                                                                                 \
-  extern "C" __global__ void __launch_bounds__(LF_LANES, resident)                                                       \
-      gemv_##M(float* out, const float* bias, const float* addend, int m, int n, int count, LF_PRODUCTS) {           \
-    LF_SHARED(float, books, [LF_BOOKS]);                                                                             \
-    LF_SHARED(float, shared, [LF_LANES / 32 * LF_ROWS * M]);                                                         \
-    lf_products all = LF_PRODUCTS_OF;                                                                                \
-    lf_gemv<M>(books, shared, out, bias, addend, m, n, count, all);                                                  \
-  }                                                                                                                  \
+#define LF_GEMV(M, R, resident)                                                                                        \
+  extern "C" __global__ void __launch_bounds__(LF_LANES, resident)                                                     \
+      gemv_##M(float* out0, const float* bias0, const float* addend0, float* out1, const float* bias1,                 \
+               const float* addend1, float* out2, const float* bias2, const float* addend2, int m, int n0, int n1,     \
+               int n2, int ends, int act, LF_PRODUCT_LIST) {                                                           \
+    LF_SHARED(float, books, [LF_BOOKS]);                                                                               \
+    LF_SHARED(float, shared, [2][LF_LANES / 32 * R * M]);                                                              \
+    lf_products all = LF_PRODUCTS_FROM(0, 0);                                                                          \
+    lf_sum sums[LF_SUMS] = {{out0, bias0, addend0, n0, 0, ends & 255},                                                 \
+                            {out1, bias1, addend1, n1, ends & 255, ends >> 8 & 255},                                   \
+                            {out2, bias2, addend2, n2, ends >> 8 & 255, ends >> 16}};                                  \
+    lf_gemv<M, R>(books, shared, m, act, sums, all);                                                                   \
+  }                                                                                                                    \
   LF_KERNEL(gemv_##M)
-LF_GEMV(1, 6);
-LF_GEMV(2, 5);
-LF_GEMV(4, 4);
-LF_GEMV(8, 2);
+LF_GEMV(1, 2, 4);
+LF_GEMV(2, 2, 3);
+LF_GEMV(4, 4, 2);
+LF_GEMV(8, 4, 1);
 
 #ifdef LF_RACE
 #include "../sim/test/race.h"
@@ -178,8 +212,11 @@ LF_RACE_CASE(gemv) {
   auto w = lf_race_noise<lf_bf16>(7 * 640);
   auto c = lf_race_noise<float>(2 * 7);
   unsigned wide = LF_WIDE | 1 << 5, copied = LF_COPY | LF_KIND_BF16 << 2 | 1 << 5;
-  lf_race_launch(gemv_2, {2}, {LF_LANES}, 0, c.data(), nullptr, c.data(), 2, 7, 2, 0, 0, (const unsigned char*)x.data(),
-                 (const unsigned char*)w.data(), 640, wide | copied << 8, 1.0f, (const unsigned char*)x.data(), (const unsigned char*)x.data(), 19,
-                 (unsigned)(1 << 5 | 1 << 13), 0.5f, LF_NONE, LF_NONE, LF_NONE, LF_NONE, LF_NONE, LF_NONE);
+  auto y = lf_race_noise<float>(2 * 3);
+  lf_race_launch(gemv_2, {6}, {LF_LANES}, 0, c.data(), nullptr, c.data(), y.data(), c.data(), nullptr, nullptr, nullptr, nullptr, 2, 7, 3, 0,
+                 2 | 3 << 8 | 3 << 16, -1, (const unsigned char*)x.data(), (const unsigned char*)w.data(), 640, wide | copied << 8, 1.0f,
+                 (const unsigned char*)x.data(), (const unsigned char*)x.data(), 19, (unsigned)(1 << 5 | 1 << 13), 0.5f,
+                 (const unsigned char*)x.data(), (const unsigned char*)w.data(), 640, wide | copied << 8, 1.0f, LF_NONE, LF_NONE, LF_NONE, LF_NONE,
+                 LF_NONE);
 }
 #endif

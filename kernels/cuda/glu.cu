@@ -1,10 +1,6 @@
 // Gated linear units (Shazeer 2020, arXiv 2002.05202) and their gradients:
 //
-//   y = act(gate)·up,  dgate = dy·up·act'(gate),  dup = dy·act(gate)
-//
-//   silu:      x σ(x)
-//   gelu:      x Φ(x), Φ the normal distribution function
-//   gelu_tanh: ½x (1 + tanh(u/2)) = x σ(u), u = 2√(2/π) (x + 0.044715 x³)
+//   y = act(gate)·up,  dgate = dy·up·act'(gate),  dup = dy·act(gate), act of act.cuh
 //
 // Layout: all of n elements; an output may share the memory of any input.
 // Grid: 256 threads for 1024 elements, four of each thread, as 16 bytes where all
@@ -12,47 +8,8 @@
 // Traffic: forward 12 bytes an element, backward 20; bound by memory.
 // Registers: forward 31 or 32, backward 32 to 36, on sm_80 and sm_90a.
 // Reference: for i { y[i] = act(gate[i])·up[i] }
+#include "act.cuh"
 #include "row.cuh"
-
-struct lf_act_value {
-  float value, slope;
-};
-
-// σ(x), and σ'(x) without the cancellation of 1 − σ(x).
-struct lf_sigmoid {
-  float s, slope;
-  LF_DEVICE lf_sigmoid(float x) {
-    float e = expf(-fabsf(x)), inv = 1.0f / (1.0f + e);
-    s = x < 0.0f ? e * inv : inv;
-    slope = e * inv * inv;
-  }
-};
-
-struct lf_silu {
-  static LF_DEVICE float value(float x) { return x * lf_sigmoid(x).s; }
-  static LF_DEVICE lf_act_value both(float x) {
-    lf_sigmoid g(x);
-    return {x * g.s, g.s + x * g.slope};
-  }
-};
-
-struct lf_gelu {
-  static LF_DEVICE float cdf(float x) { return 0.5f * erfcf(-0.70710678f * x); }
-  static LF_DEVICE float value(float x) { return x * cdf(x); }
-  static LF_DEVICE lf_act_value both(float x) {
-    float p = cdf(x);
-    return {x * p, p + x * (0.39894228f * expf(-0.5f * x * x))};
-  }
-};
-
-struct lf_gelu_tanh {
-  static LF_DEVICE float inner(float x) { return 1.5957691216f * (x + 0.044715f * x * x * x); }
-  static LF_DEVICE float value(float x) { return x * lf_sigmoid(inner(x)).s; }
-  static LF_DEVICE lf_act_value both(float x) {
-    lf_sigmoid g(inner(x));
-    return {x * g.s, g.s + x * g.slope * (1.5957691216f * (1.0f + 0.134145f * x * x))};
-  }
-};
 
 // The elements of this thread: V at a time.
 #define LF_GROUPS(V, at, n)                                                                          \

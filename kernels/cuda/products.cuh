@@ -42,14 +42,15 @@ LF_DEVICE lf_product lf_pick(const lf_products& s, int i) {
 }
 
 #define LF_PRODUCT(i) const unsigned char *a##i, const unsigned char *b##i, int k##i, unsigned flags##i, float alpha##i
-#define LF_PRODUCTS                                                                                                          \
-  long long step_a, long long step_b,                                                                                        \
-      LF_PRODUCT(0), LF_PRODUCT(1), LF_PRODUCT(2), LF_PRODUCT(3), LF_PRODUCT(4), LF_PRODUCT(5), LF_PRODUCT(6), LF_PRODUCT(7)
+#define LF_PRODUCT_LIST \
+  LF_PRODUCT(0), LF_PRODUCT(1), LF_PRODUCT(2), LF_PRODUCT(3), LF_PRODUCT(4), LF_PRODUCT(5), LF_PRODUCT(6), LF_PRODUCT(7)
+#define LF_PRODUCTS long long step_a, long long step_b, LF_PRODUCT_LIST
 #define LF_PRODUCT_OF(i) {a##i, b##i, k##i, flags##i, alpha##i}
-#define LF_PRODUCTS_OF                                                                                                       \
-  {                                                                                                                          \
-    {                                                                                                                        \
-      LF_PRODUCT_OF(0), LF_PRODUCT_OF(1), LF_PRODUCT_OF(2), LF_PRODUCT_OF(3), LF_PRODUCT_OF(4), LF_PRODUCT_OF(5),            \
-          LF_PRODUCT_OF(6), LF_PRODUCT_OF(7)                                                                                 \
-    }, step_a, step_b, 0                                                                                                     \
+#define LF_PRODUCTS_FROM(step_a, step_b)                                                                          \
+  {                                                                                                               \
+    {                                                                                                             \
+      LF_PRODUCT_OF(0), LF_PRODUCT_OF(1), LF_PRODUCT_OF(2), LF_PRODUCT_OF(3), LF_PRODUCT_OF(4), LF_PRODUCT_OF(5), \
+          LF_PRODUCT_OF(6), LF_PRODUCT_OF(7)                                                                      \
+    }, step_a, step_b, 0                                                                                          \
   }
+#define LF_PRODUCTS_OF LF_PRODUCTS_FROM(step_a, step_b)

@@ -62,22 +62,25 @@ inline lf_products lf_one_product(device const uchar* a, device const uchar* b, 
   int k##i;                \
   uint flags##i;           \
   float alpha##i
-#define LF_PRODUCTS_ARGS                                                                                                    \
-  long step_a, step_b;                                                                                                      \
-  LF_PRODUCT_ARGS(0);                                                                                                       \
-  LF_PRODUCT_ARGS(1);                                                                                                       \
-  LF_PRODUCT_ARGS(2);                                                                                                       \
-  LF_PRODUCT_ARGS(3);                                                                                                       \
-  LF_PRODUCT_ARGS(4);                                                                                                       \
-  LF_PRODUCT_ARGS(5);                                                                                                       \
-  LF_PRODUCT_ARGS(6);                                                                                                       \
+#define LF_PRODUCT_ARGS_LIST \
+  LF_PRODUCT_ARGS(0);        \
+  LF_PRODUCT_ARGS(1);        \
+  LF_PRODUCT_ARGS(2);        \
+  LF_PRODUCT_ARGS(3);        \
+  LF_PRODUCT_ARGS(4);        \
+  LF_PRODUCT_ARGS(5);        \
+  LF_PRODUCT_ARGS(6);        \
   LF_PRODUCT_ARGS(7)
+#define LF_PRODUCTS_ARGS \
+  long step_a, step_b;   \
+  LF_PRODUCT_ARGS_LIST
 
 #define LF_PRODUCT_OF(a, i) {a##i, b##i, a.k##i, a.flags##i, a.alpha##i}
-#define LF_PRODUCTS_OF(a)                                                                                                   \
-  {                                                                                                                         \
-    {                                                                                                                       \
-      LF_PRODUCT_OF(a, 0), LF_PRODUCT_OF(a, 1), LF_PRODUCT_OF(a, 2), LF_PRODUCT_OF(a, 3), LF_PRODUCT_OF(a, 4),              \
-          LF_PRODUCT_OF(a, 5), LF_PRODUCT_OF(a, 6), LF_PRODUCT_OF(a, 7)                                                     \
-    }, a.step_a, a.step_b, 0                                                                                                \
+#define LF_PRODUCTS_FROM(a, step_a, step_b)                                                                       \
+  {                                                                                                               \
+    {                                                                                                             \
+      LF_PRODUCT_OF(a, 0), LF_PRODUCT_OF(a, 1), LF_PRODUCT_OF(a, 2), LF_PRODUCT_OF(a, 3), LF_PRODUCT_OF(a, 4),    \
+          LF_PRODUCT_OF(a, 5), LF_PRODUCT_OF(a, 6), LF_PRODUCT_OF(a, 7)                                           \
+    }, step_a, step_b, 0                                                                                          \
   }
+#define LF_PRODUCTS_OF(a) LF_PRODUCTS_FROM(a, a.step_a, a.step_b)

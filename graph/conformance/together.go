@@ -1,0 +1,60 @@
+package conformance
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/internal/ir"
+)
+
+// runTogether checks products that share their x: a program of all of them, in which a device may compute several at
+// once, gives each the bits that it has in a program of its own. The last output is a gate, so that a device can leave
+// it out if nothing else reads it.
+func runTogether(t *testing.T, dev backend.Device) {
+	for _, n := range []int{1, 2, 3, 8, 9} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			s := (&testCase{bounds: fmt.Sprintf("n=%d/9", n), in: layerInputs(), build: layer}).set(t)
+			all := s.run(t, dev, s.outs, exec.Spec{})
+			s.compare(t, all, s.outs, s.reference(t, s.outs), roundedLimit)
+			require.Equal(t, all[:4], s.run(t, dev, s.outs[:4], exec.Spec{}), "without the gate")
+			for i := range s.outs {
+				require.Equal(t, all[i], s.run(t, dev, s.outs[i:i+1], exec.Spec{})[0], "output %d", i)
+			}
+		})
+	}
+}
+
+// layerInputs are x, and W, A and B of q, k, v, gate and up. Each has other sizes, and up has no adapter.
+func layerInputs() []input {
+	in := []input{arg("f32[n,96]", normal)}
+	for _, cols := range []int{48, 21, 24, 70, 70} {
+		in = append(in, arg(fmt.Sprintf("bf16[%d,96]", cols), normal), arg("f32[5,96]", normal), arg(fmt.Sprintf("f32[%d,5]", cols), normal), arg(fmt.Sprintf("f32[%d]", cols), normal))
+	}
+	return in
+}
+
+// layer returns products of a layer: q, k and v with a bias share their input, as do gate and up. The fourth output is the
+// activated gate times up, the last is the gate.
+func layer(g *ir.Graph, in []ir.Value) []ir.Value {
+	x := g.Unary(ir.Tanh, in[0])
+	var y []ir.Value
+	for i := 1; i < len(in); i += 4 {
+		w, a, b, bias := in[i], in[i+1], in[i+2], ir.Value(0)
+		if len(y) == 2 {
+			bias = in[i+3]
+		}
+		if len(y) == 3 {
+			x = g.Unary(ir.Neg, x)
+		}
+		p := g.Linear(x, w, bias)
+		if len(y) < 4 {
+			p = g.Add(p, g.Scale(g.Linear(g.Linear(x, a, 0), b, 0), 0.5))
+		}
+		y = append(y, p)
+	}
+	return []ir.Value{y[0], y[1], y[2], g.GLU(y[3], y[4], ir.SiLU), y[3]}
+}

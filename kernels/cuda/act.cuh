@@ -1,0 +1,57 @@
+// Activations and their slopes:
+//
+//   silu:      x σ(x)
+//   gelu:      x Φ(x), Φ the normal distribution function
+//   gelu_tanh: ½x (1 + tanh(u/2)) = x σ(u), u = 2√(2/π) (x + 0.044715 x³)
+#pragma once
+
+#include "device.cuh"
+
+struct lf_act_value {
+  float value, slope;
+};
+
+// σ(x), and σ'(x) without the cancellation of 1 − σ(x).
+struct lf_sigmoid {
+  float s, slope;
+  LF_DEVICE lf_sigmoid(float x) {
+    float e = expf(-fabsf(x)), inv = 1.0f / (1.0f + e);
+    s = x < 0.0f ? e * inv : inv;
+    slope = e * inv * inv;
+  }
+};
+
+struct lf_silu {
+  static LF_DEVICE float value(float x) { return x * lf_sigmoid(x).s; }
+  static LF_DEVICE lf_act_value both(float x) {
+    lf_sigmoid g(x);
+    return {x * g.s, g.s + x * g.slope};
+  }
+};
+
+struct lf_gelu {
+  static LF_DEVICE float cdf(float x) { return 0.5f * erfcf(-0.70710678f * x); }
+  static LF_DEVICE float value(float x) { return x * cdf(x); }
+  static LF_DEVICE lf_act_value both(float x) {
+    float p = cdf(x);
+    return {x * p, p + x * (0.39894228f * expf(-0.5f * x * x))};
+  }
+};
+
+struct lf_gelu_tanh {
+  static LF_DEVICE float inner(float x) { return 1.5957691216f * (x + 0.044715f * x * x * x); }
+  static LF_DEVICE float value(float x) { return x * lf_sigmoid(inner(x)).s; }
+  static LF_DEVICE lf_act_value both(float x) {
+    lf_sigmoid g(inner(x));
+    return {x * g.s, g.s + x * g.slope * (1.5957691216f * (1.0f + 0.134145f * x * x))};
+  }
+};
+
+// The activation with the number that ir.Activation has, of GLUs.
+LF_DEVICE float lf_act(int act, float x) {
+  switch (act) {
+    case 0: return lf_silu::value(x);
+    case 1: return lf_gelu::value(x);
+  }
+  return lf_gelu_tanh::value(x);
+}
