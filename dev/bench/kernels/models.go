@@ -55,7 +55,8 @@ func (s *suite) yardsticks() (tasks []bench.Task) {
 	for _, g := range append([]products{{forward, []size{target}}}, models...) {
 		for _, z := range g.sizes {
 			z = s.shrink(z)
-			add(row(torch, g.form, kinds[bf16], z), map[string]any{"op": "matmul", "m": z.m, "k": z.k, "n": z.n, "ta": g.form.ta, "tb": g.form.tb, "dtype": "bf16"})
+			copies := s.machine.Copies(2 * int64(z.m*z.k+z.k*z.n+z.m*z.n))
+			add(row(torch, g.form, kinds[bf16], z), map[string]any{"op": "matmul", "m": z.m, "k": z.k, "n": z.n, "ta": g.form.ta, "tb": g.form.tb, "dtype": "bf16", "copies": copies})
 		}
 	}
 	for _, a := range s.attentionsOfModels() {

@@ -4,6 +4,7 @@ A request is a line of JSON with "do": begin, sample or end, and "id". begin has
 returns {"seconds": the mean over enough calls to fill a fixed duration}; errors are {"error": text}.
 """
 import gc
+import itertools
 import json
 import os
 import sys
@@ -14,7 +15,9 @@ STRETCH_ON_GPU = 50e-3
 
 
 def matmul(torch, r):
-    """Computes op(A) op(B) with NumPy's BLAS or PyTorch into existing memory; A is [m,k], B is [k,n]."""
+    """Computes op(A) op(B) with NumPy's BLAS or PyTorch into existing memory; A is [m,k], B is [k,n].
+
+    Calls take turns over copies of all three, so that they do not stay in a cache."""
     shape = lambda rows, cols, t: (cols, rows) if t else (rows, cols)
     if r.get("numpy"):
         import numpy
@@ -28,10 +31,18 @@ def matmul(torch, r):
     d = torch.bfloat16 if r["dtype"] == "bf16" else torch.float32
     on = r.get("device", "cpu")
     new = lambda *sizes: (2 * torch.rand(*sizes, device=on) - 1).to(d)
-    a, b = new(*shape(r["m"], r["k"], r["ta"])), new(*shape(r["k"], r["n"], r["tb"]))
-    out = torch.empty(r["m"], r["n"], dtype=d, device=on)
-    a, b = a.T if r["ta"] else a, b.T if r["tb"] else b
-    return lambda: torch.matmul(a, b, out=out)
+    sets = []
+    for _ in range(r.get("copies", 1)):
+        a, b = new(*shape(r["m"], r["k"], r["ta"])), new(*shape(r["k"], r["n"], r["tb"]))
+        out = torch.empty(r["m"], r["n"], dtype=d, device=on)
+        sets.append((a.T if r["ta"] else a, b.T if r["tb"] else b, out))
+    turns = itertools.cycle(sets)
+
+    def call():
+        a, b, out = next(turns)
+        torch.matmul(a, b, out=out)
+
+    return call
 
 
 def attention(torch, r):
