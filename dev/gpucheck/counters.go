@@ -16,7 +16,7 @@ type Counters struct {
 	Values map[string]string `json:"values"`
 }
 
-// Columns of the table that are derived from several counters, or from what ncu's rules say about them.
+// Columns of the table that are derived from several counters or from ncu's rules.
 const (
 	tensorPipe  = "Tensor Pipe"
 	busiestPipe = "Busiest Pipe"
@@ -94,7 +94,7 @@ func (c *Counters) set(name, value string) {
 	}
 }
 
-// What the rules of ncu say about the busiest pipe and the most frequent stall.
+// Texts of ncu's rules about the busiest pipe and the most frequent stall, and names of the counters of stalls.
 var (
 	pipeRule   = regexp.MustCompile(`^(.+) is the highest-utilized pipeline \((.+?)%\)`)
 	tensorRule = regexp.MustCompile(`dominated by its Tensor`)
@@ -114,7 +114,7 @@ func (c *Counters) rule(text string) {
 	}
 }
 
-// derive replaces what rules say by the largest of the counters of tensor pipes and of stalls, if there are any.
+// derive sets the largest counters of tensor pipes and of stalls, which are more exact than the rules.
 func (c *Counters) derive() {
 	tensor, stall := 0.0, 0.0
 	for name, value := range c.Values {

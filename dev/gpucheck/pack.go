@@ -103,7 +103,7 @@ func checkSize(folder string, checkout int64) error {
 		return err
 	})
 	if err == nil && all > MostBytes {
-		err = fmt.Errorf("%s has %d bytes and the checkout beside it %d in an archive of tar, expected at most %d together", folder, all-checkout, checkout, MostBytes)
+		err = fmt.Errorf("%s has %d bytes and its checkout %d in an archive of tar, expected at most %d together", folder, all-checkout, checkout, MostBytes)
 	}
 	return err
 }

@@ -165,7 +165,7 @@ func TestCheckoutCounts(t *testing.T) {
 	require.NoError(t, f.Close())
 	require.NoError(t, Build(t.TempDir(), bin, root, []string{"large"}, true), "test programs may be larger")
 	require.NoError(t, os.WriteFile(filepath.Join(bin, PackFile), []byte(`{"commit": "abc"}`), 0o644))
-	require.ErrorContains(t, Build(t.TempDir(), bin, root, []string{"large"}, true), "and the checkout beside it 62915072 in an archive of tar, expected at most 62914560 together")
+	require.ErrorContains(t, Build(t.TempDir(), bin, root, []string{"large"}, true), "and its checkout 62915072 in an archive of tar, expected at most 62914560 together")
 	assert.Equal(t, []int64{512, 1024, 1024, 1536}, []int64{tarred(0), tarred(1), tarred(512), tarred(513)})
 }
 

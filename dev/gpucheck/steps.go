@@ -71,9 +71,9 @@ const benchProgram = "gpubench"
 
 func (r *runner) bin(name string) string { return filepath.Join(r.work, binFolder, name) }
 
-// wrappers returns the step that compares PTX wrappers on the device with the simulator, or the simulator with a copy of
-// itself in small runs, whose driver has no PTX. The simulated device has the compute capability of the pack's kernels,
-// since it loads no others.
+// wrappers returns the step that compares PTX wrappers on the device with the simulator. The driver of small runs has no
+// PTX, so they compare the simulator with a copy of itself. The simulated device has the compute capability of the
+// pack's kernels, since it loads no others.
 func (r *runner) wrappers() step {
 	s := step{name: "wrappers", what: "every wrapper of kernels/cuda/device.cuh as PTX against its twin in the simulator", limit: 15 * time.Second}
 	twin, driver := r.bin("libcuda_twin.so"), r.driver

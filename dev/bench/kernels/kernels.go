@@ -2,9 +2,8 @@
 // attention.
 //
 // Each is a graph of one operation that is compiled and run like any program. On a CPU each run is waited for. On a GPU
-// the runs of a sample are enqueued and the graph has several copies of a small operation, each with operands of its own
-// that are larger than the caches together: the time is that of an operation inside a longer program, as PyTorch is
-// measured too, and operands come from memory.
+// the runs of a sample are enqueued, as for PyTorch: the time is that of an operation inside a longer program. The graph
+// then has several copies of a small operation, with operands of their own that together exceed the caches.
 package kernels
 
 import (

@@ -98,9 +98,9 @@ func (m *Machine) MinDuration() time.Duration {
 	return least
 }
 
-// Copies returns how many copies of an operation that moves the given number of bytes a program should have, so that a
-// GPU reads operands from memory: together they are four times as large as the largest cache, of 50 MB, and each is
-// used once per run. On CPUs and for profilers there is one copy.
+// Copies returns how often a program should contain an operation that moves the given number of bytes. Each copy is used
+// once per run. Together they are four times as large as the largest cache of a GPU, of 50 MB, so operands come from
+// memory. On CPUs and for profilers there is one copy.
 func (m *Machine) Copies(bytes int64) int {
 	if !m.OnGPU() || m.Quick || m.Once {
 		return 1
