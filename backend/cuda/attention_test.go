@@ -145,3 +145,8 @@ func TestAttentionRounding(t *testing.T) {
 		})
 	}
 }
+
+// TestPages: rows of a KV cache in pages, together and alone.
+func TestPages(t *testing.T) {
+	gputest.Pages(t, opened(t, backend.Options{Precision: backend.BF16}))
+}

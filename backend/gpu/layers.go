@@ -107,6 +107,12 @@ func (r *Run) aligned(values ...ir.Ref) bool {
 }
 
 func prepareRoPE(c *compiler, l *ir.Launch) (step, error) {
+	if c.merged[c.launch] {
+		return func(*Run) {}, nil
+	}
+	if group := c.cacheGroup(l); group != nil {
+		return c.ropeCache(group)
+	}
 	a, x, table, out := l.Attr.(ir.RoPEAttr), l.In[0], l.In[1], l.Out[0]
 	name := "rope"
 	if a.Interleaved {

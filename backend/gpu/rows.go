@@ -74,6 +74,9 @@ func prepareScatter(c *compiler, l *ir.Launch) (step, error) {
 }
 
 func prepareUpdate(c *compiler, l *ir.Launch) (step, error) {
+	if c.merged[c.launch] {
+		return func(*Run) {}, nil
+	}
 	table, rows, offset, out := l.In[0], l.In[1], l.In[2], l.Out[0]
 	m, err := c.mover(out)
 	if err != nil {
@@ -83,9 +86,7 @@ func prepareUpdate(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.refuse(func(r *Run, _, value int) error {
-		return fmt.Errorf("%d rows at %d do not fit a table of %d", r.axis(rows, 0), value, r.axis(out, 0))
-	})
+	c.refuse(wrongPlace(l))
 	launch := c.launch
 	return func(r *Run) {
 		m.skip()

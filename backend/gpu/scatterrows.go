@@ -2,11 +2,13 @@ package gpu
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// These launches run the kernels of scatter_rows in kernels/cuda and kernels/metal.
+// These launches run the kernels of scatter_rows and rope_cache in kernels/shared.
 
 // rowWords are the sizes that elements of rows are written in.
 var rowWords = [...]int{2, 4, 16}
@@ -31,10 +33,11 @@ func prepareScatterRows(c *compiler, l *ir.Launch) (step, error) {
 			return nil, err
 		}
 	}
-	c.refuse(func(r *Run, where, value int) error {
-		return fmt.Errorf("index %d at %d, the table has %d rows", value, where, r.axis(out, 0))
-	})
-	twin, launch := c.twin(l), c.launch
+	c.refuse(wrongPlace(l))
+	twin, launch := c.twin(l, c.launch+1), c.launch
+	if twin != nil {
+		c.merged[c.launch+1] = true
+	}
 	return func(r *Run) {
 		m.skip()
 		if !r.same(table, out) {
@@ -44,40 +47,102 @@ func prepareScatterRows(c *compiler, l *ir.Launch) (step, error) {
 		if v := r.axis(out, 0); v > 0 {
 			width = r.count(out) / v * out.Type.DType.Size()
 		}
-		best := 0
+		best, tables, out1, rows1 := 0, 1, Pointer(0), Pointer(0)
+		if twin != nil {
+			tables, out1, rows1 = 2, r.at(twin.Out[0]), r.at(twin.In[1])
+		}
 		for i, w := range rowWords {
 			if by[i] == nil {
 				continue
 			}
 			by[i].skip()
-			bits := r.at(out) | r.at(rows) | Pointer(width)
-			if twin != nil {
-				bits |= r.at(twin.Out[0]) | r.at(twin.In[1])
-			}
-			if bits%Pointer(w) == 0 {
+			if (r.at(out)|r.at(rows)|out1|rows1|Pointer(width))%Pointer(w) == 0 {
 				best = i
 			}
 		}
-		k := by[best]
-		if twin == nil {
-			k.grid(n, 1, 1).pointer("out0", r.at(out)).pointer("x0", r.at(rows)).pointer("out1", 0).pointer("x1", 0)
-		} else {
-			k.grid(n, 2, 1).pointer("out0", r.at(out)).pointer("x0", r.at(rows)).pointer("out1", r.at(twin.Out[0])).pointer("x1", r.at(twin.In[1]))
-		}
-		k.pointer("index", r.at(index)).long("width", width/rowWords[best]).int("n", n).int("rows", r.axis(out, 0)).pointer("trap", r.Trap).int("launch", launch)
+		k := by[best].grid(n, tables, 1).pointer("out0", r.at(out)).pointer("x0", r.at(rows)).pointer("out1", out1).pointer("x1", rows1)
+		k.pointer("index", r.at(index)).pointer("trap", r.Trap).long("width", width/rowWords[best]).int("n", n).int("rows", r.axis(out, 0)).int("launch", launch)
 	}, nil
 }
 
-// twin returns the next launch if it runs as a part of l, which is being planned, and else nil.
-func (c *compiler) twin(l *ir.Launch) *ir.Launch {
-	if c.launch+1 == len(c.prog.Launches) {
+// wrongPlace explains an index of ScatterRows or an offset of UpdateRows that the table has no rows for.
+func wrongPlace(l *ir.Launch) report {
+	return func(r *Run, where, value int) error {
+		have := r.axis(l.Out[0], 0)
+		if l.Op == ir.UpdateRows {
+			return fmt.Errorf("%d rows at %d do not fit a table of %d", r.axis(l.In[1], 0), value, have)
+		}
+		return fmt.Errorf("index %d at %d, the table has %d rows", value, where, have)
+	}
+}
+
+// following returns launch i of the program if it is of one of the given operations, and else nil.
+func (c *compiler) following(i int, ops ...ir.Op) *ir.Launch {
+	if i >= len(c.prog.Launches) || !slices.Contains(ops, c.prog.Launches[i].Op) {
 		return nil
 	}
-	next := &c.prog.Launches[c.launch+1]
-	if next.Op != ir.ScatterRows || !l.In[0].Same(l.Out[0]) || !next.In[0].Same(next.Out[0]) || !next.In[2].Same(l.In[2]) ||
-		!next.Out[0].Type.Equal(l.Out[0].Type) || next.Conflicts(l, c.dims) {
+	return &c.prog.Launches[i]
+}
+
+// twin returns launch i if it and l, of ScatterRows or UpdateRows, are in place and write rows of one size at the same
+// index, and else nil.
+func (c *compiler) twin(l *ir.Launch, i int) *ir.Launch {
+	t := c.following(i, l.Op)
+	if t == nil || !l.In[0].Same(l.Out[0]) || !t.In[0].Same(t.Out[0]) || !t.In[2].Same(l.In[2]) || !t.Out[0].Type.Equal(l.Out[0].Type) || t.Conflicts(l, c.dims) {
 		return nil
 	}
-	c.merged[c.launch+1] = true
-	return next
+	return t
+}
+
+// cacheGroup returns the launches that are fused with l, the RoPE of queries: that of keys, and the writes of keys and
+// values to a cache. It returns nil if the program has others there.
+func (c *compiler) cacheGroup(l *ir.Launch) []*ir.Launch {
+	q, k, keys := l, c.following(c.launch+1, ir.RoPE), c.following(c.launch+2, ir.ScatterRows, ir.UpdateRows)
+	if k == nil || keys == nil {
+		return nil
+	}
+	values := c.twin(keys, c.launch+3)
+	a := q.Attr.(ir.RoPEAttr)
+	if values == nil || k.Attr != q.Attr || a.Interleaved || a.Inverse || !k.In[1].Same(q.In[1]) || !keys.In[1].Same(k.Out[0]) ||
+		keys.Out[0].Type.Rank() != 2 || keys.Out[0].Type.DType != tensor.F32 || c.depends(q, []*ir.Launch{k, keys, values}) || c.depends(k, []*ir.Launch{values}) {
+		return nil
+	}
+	return []*ir.Launch{q, k, keys, values}
+}
+
+// ropeCache selects the kernels for the launches that cacheGroup returns.
+func (c *compiler) ropeCache(group []*ir.Launch) (step, error) {
+	one, err := c.kernel("rope_cache", "rope_cache_f32", elementThreads)
+	if err != nil {
+		return nil, err
+	}
+	four, err := c.kernel("rope_cache", "rope_cache_v4_f32", elementThreads)
+	if err != nil {
+		return nil, err
+	}
+	q, k, keys, values := group[0], group[1], group[2], group[3]
+	for i := range group[1:] {
+		c.merged[c.launch+1+i] = true
+	}
+	writes := c.launch + 2
+	c.reports[writes] = wrongPlace(keys)
+	size, consecutive := q.Attr.(ir.RoPEAttr).HeadDim, 0
+	if keys.Op == ir.UpdateRows {
+		consecutive = 1
+	}
+	return func(r *Run) {
+		one.skip()
+		four.skip()
+		main, groups := one, size/2
+		if groups%4 == 0 && r.aligned(q.Out[0], q.In[0], k.Out[0], k.In[0], values.In[1], q.In[1], keys.Out[0], values.Out[0]) {
+			main, groups = four, groups/4
+		}
+		n, width := r.matrix(q.Out[0])
+		_, narrow := r.matrix(k.Out[0])
+		heads, kv := width/size, narrow/size
+		main.grid(n, blocks((heads+2*kv)*groups, elementThreads), 1).pointer("qo", r.at(q.Out[0])).pointer("q", r.at(q.In[0]))
+		main.pointer("ko", r.at(k.Out[0])).pointer("k", r.at(k.In[0])).pointer("v", r.at(values.In[1])).pointer("table", r.at(q.In[1]))
+		main.pointer("index", r.at(keys.In[2])).pointer("keys", r.at(keys.Out[0])).pointer("values", r.at(values.Out[0])).pointer("trap", r.Trap)
+		main.int("heads", heads).int("kv", kv).int("h", size/2).int("n", n).int("rows", r.axis(keys.Out[0], 0)).int("consecutive", consecutive).int("launch", writes)
+	}, nil
 }

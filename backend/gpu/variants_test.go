@@ -61,6 +61,8 @@ func variants(t testing.TB) []conformance.Program {
 			x, w := b.param(tensor.F32, 40, 64), b.param(tensor.F32, 70, 64)
 			return results(b.Gemm([]ir.Product{{A: x, B: w, TB: true, Alpha: 1}, {A: x, B: w, TB: true, Alpha: 0x1p-70}}, 0, 0))
 		}),
+		program(t, "cache of scattered rows", func(b *builder) exec.Spec { return cacheSpec(b, (*ir.Graph).ScatterRows, 3) }),
+		program(t, "cache of consecutive rows", func(b *builder) exec.Spec { return cacheSpec(b, (*ir.Graph).UpdateRows, 1) }),
 		program(t, "steps in place", func(b *builder) (s exec.Spec) {
 			rates, scale := b.param(tensor.F32, 3), b.param(tensor.F32)
 			for range 12 {
@@ -99,6 +101,16 @@ func attentionSpec(b *builder, size, group, queries int) exec.Spec {
 	o, _ := b.Attention(q, k, v, b.param(tensor.I32, queries), b.param(tensor.I32, queries), ir.AttentionAttr{Heads: 2 * group, KVHeads: 2, HeadDim: size, Scale: 0.1})
 	sum := b.Reduce(ir.ReduceSum, b.Reduce(ir.ReduceSum, b.Mul(o, b.param(tensor.F32, queries, 2*group*size)), 1), 0)
 	return results(append(b.Gradients(sum, []ir.Value{q, k, v}, ir.GradOptions{}), o)...)
+}
+
+// cacheSpec rotates queries and keys, and writes keys and values to a cache.
+func cacheSpec(b *builder, write func(g *ir.Graph, table, rows, index ir.Value) ir.Value, indices int) (s exec.Spec) {
+	a, table, index := ir.RoPEAttr{HeadDim: 8}, b.param(tensor.F32, 3, 8), b.param(tensor.I32, indices)
+	s = results(b.Apply(ir.RoPE, a, b.param(tensor.F32, 3, 32), table))
+	for _, x := range []ir.Value{b.Apply(ir.RoPE, a, b.param(tensor.F32, 3, 16), table), b.param(tensor.F32, 3, 16)} {
+		s.Updates = append(s.Updates, exec.Update{Param: fmt.Sprintf("in%d", b.params+1), Value: write(b.Graph, b.param(tensor.F32, 40, 16), x, index)})
+	}
+	return s
 }
 
 // casts turns every type into f32 and back, and takes rows of those that tables have.

@@ -87,3 +87,8 @@ func TestAttentionRefuses(t *testing.T) {
 		c.Eval(t, dev)
 	}
 }
+
+// TestPages: rows of a KV cache in pages, together and alone.
+func TestPages(t *testing.T) {
+	gputest.Pages(t, openedFor(t, backend.F32))
+}

@@ -5,7 +5,7 @@
 
 // The number of the launch plus one, a place and a value, unless there is a
 // report already.
-inline void lf_report(device long* trap, int launch, long where, long value) {
+LF_DEVICE void lf_report(LF_GLOBAL long* trap, int launch, long where, long value) {
   if (trap[0]) return;
   trap[1] = where;
   trap[2] = value;

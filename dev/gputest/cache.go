@@ -1,0 +1,163 @@
+package gputest
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/graph/exec"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// The sizes of a KV cache.
+const (
+	cacheRows, cachePage = 1024, 16
+	cacheHeads, cacheKV  = 6, 2
+	cacheSize            = 16 // of a head
+	cacheBatch           = 32 // tokens of a run, at most
+)
+
+// cache rotates queries and keys, writes keys and values to a cache, and attends to it.
+type cache struct {
+	dev     backend.Device
+	exe     *exec.Executable
+	buffers map[string]backend.Buffer
+	paged   bool
+}
+
+func newCache(t *testing.T, dev backend.Device, window int, paged bool) *cache {
+	t.Helper()
+	g, s := graph.New(), ir.Static
+	n := g.Bound("n", cacheBatch)
+	f32 := func(name string, heads int) graph.Tensor { return g.Param(name, tensor.F32, n, s(heads*cacheSize)) }
+	i32 := func(name string, d ir.Dim) graph.Tensor { return g.Param(name, tensor.I32, d) }
+	table := i32("positions", n).RoPETable(g.Param("frequencies", tensor.F32, s(cacheSize/2)), 1)
+	q, k, v := f32("q", cacheHeads).RoPE(table, cacheSize), f32("k", cacheKV).RoPE(table, cacheSize), f32("v", cacheKV)
+	write := func(name string, x graph.Tensor) graph.Tensor {
+		all := g.Param(name, tensor.F32, s(cacheRows), s(cacheKV*cacheSize))
+		if paged {
+			return all.ScatterRows(x, i32("index", n))
+		}
+		return all.UpdateRows(x, i32("offset", s(1)))
+	}
+	keys, values := write("keys", k), write("values", v)
+	a := ir.AttentionAttr{Heads: cacheHeads, KVHeads: cacheKV, HeadDim: cacheSize, Scale: 0.25, Window: window}
+	var pages []graph.Tensor
+	if paged {
+		a.Page, pages = cachePage, []graph.Tensor{i32("pages", g.Bound("pages", cacheRows/cachePage))}
+	}
+	y := q.Attention(keys, values, i32("lo", n), i32("hi", n), a, pages...)
+	c := &cache{dev: dev, buffers: map[string]backend.Buffer{}, paged: paged}
+	var err error
+	c.exe, err = g.Program().Result("y", y).Update("keys", keys).Update("values", values).Compile(dev)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.exe.Close()) })
+	for _, a := range c.exe.Program().Args {
+		c.buffers[a.Name], err = dev.Alloc(a.Bytes(c.exe.Program().MaxDims()))
+		require.NoError(t, err)
+		require.NoError(t, c.exe.Bind(a.Name, c.buffers[a.Name]))
+	}
+	return c
+}
+
+// token is token number at of a text.
+type token struct{ text, at int }
+
+// run processes tokens of texts that lie in the given pages, and returns a row for each.
+func (c *cache) run(t *testing.T, pages map[int][]int32, tokens []token) [][]float32 {
+	t.Helper()
+	in := map[string][]int32{"offset": {int32(tokens[0].at)}}
+	first := map[int]int{} // page of the table that a text begins at
+	add := func(name string, x int) { in[name] = append(in[name], int32(x)) }
+	var q, k, v []float32
+	for _, x := range tokens {
+		base, ok := first[x.text]
+		if !ok {
+			base = len(in["pages"])
+			first[x.text] = base
+			in["pages"] = append(in["pages"], pages[x.text]...)
+		}
+		if !c.paged {
+			base = 0
+		}
+		add("positions", x.at)
+		add("lo", base*cachePage)
+		add("hi", base*cachePage+x.at+1)
+		add("index", int(pages[x.text][x.at/cachePage])*cachePage+x.at%cachePage)
+		seed := uint64(1000*x.text + x.at)
+		q, k, v = append(q, numbers(3*seed, cacheHeads*cacheSize)...), append(k, numbers(3*seed+1, cacheKV*cacheSize)...), append(v, numbers(3*seed+2, cacheKV*cacheSize)...)
+	}
+	data := map[string][]byte{"frequencies": floats([]float32{1, .3, .1, .03, .01, .003, .001, .0003}, 8).Data, "q": floats(q).Data, "k": floats(k).Data, "v": floats(v).Data}
+	for name, x := range in {
+		data[name] = ints(x).Data
+	}
+	for name, b := range data {
+		if c.buffers[name] != nil {
+			f, err := c.dev.Upload(c.buffers[name], 0, b)
+			require.NoError(t, err)
+			require.NoError(t, f.Wait(context.Background()))
+		}
+	}
+	require.NoError(t, c.exe.SetDim("n", len(tokens)))
+	if c.paged {
+		require.NoError(t, c.exe.SetDim("pages", len(in["pages"])))
+	}
+	require.NoError(t, c.exe.RunWait(context.Background()))
+	const width = cacheHeads * cacheSize
+	out := make([]byte, 4*len(tokens)*width)
+	f, err := c.dev.Download(out, c.buffers["y"], 0)
+	require.NoError(t, err)
+	require.NoError(t, f.Wait(context.Background()))
+	rows := make([][]float32, len(tokens))
+	for i := range rows {
+		for j := range width {
+			rows[i] = append(rows[i], math.Float32frombits(binary.LittleEndian.Uint32(out[4*(i*width+j):])))
+		}
+	}
+	return rows
+}
+
+// Pages requires that tokens of several texts, with keys and values in pages, get the same bits in one run as in
+// runs of one token each and, for one of the texts, as with a cache without pages; and that a CPU computes the same.
+func Pages(t *testing.T, dev backend.Device) {
+	host, err := cpu.Open(backend.Options{Threads: 2})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, host.Close()) })
+	for _, window := range []int{0, 150} {
+		together, alone, flat, on := newCache(t, dev, window, true), newCache(t, dev, window, true), newCache(t, dev, window, false), newCache(t, host, window, true)
+		// Text 0 is read in pieces, next to single tokens of the others.
+		r, pages, done := rand.New(rand.NewPCG(1, 2)), map[int][]int32{}, map[int]int{}
+		free := r.Perm(cacheRows / cachePage)
+		for _, pieces := range [][]int{{30, 1, 0}, {32, 0, 0}, {29, 1, 2}, {31, 1, 0}, {30, 0, 2}, {1, 1, 1}, {28, 0, 3}, {27, 2, 1}, {1, 1, 1}} {
+			var tokens []token
+			for text, n := range pieces {
+				for range n {
+					if done[text]%cachePage == 0 {
+						pages[text], free = append(pages[text], int32(free[0])), free[1:]
+					}
+					tokens = append(tokens, token{text, done[text]})
+					done[text]++
+				}
+			}
+			got, want := together.run(t, pages, tokens), on.run(t, pages, tokens)
+			for i, x := range tokens {
+				require.Equal(t, alone.run(t, pages, tokens[i:i+1])[0], got[i], "token %d of text %d", x.at, x.text)
+				for j, y := range want[i] {
+					require.InDelta(t, y, got[i][j], 1e-5, "token %d of text %d", x.at, x.text)
+				}
+			}
+			if pieces[0] > 0 {
+				assert.Equal(t, got[:pieces[0]], flat.run(t, pages, tokens[:pieces[0]]), "without pages, from token %d on", tokens[0].at)
+			}
+		}
+	}
+}

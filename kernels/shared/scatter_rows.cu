@@ -1,0 +1,33 @@
+// Rows written over a table by their numbers, of one table or of two that share
+// the numbers (keys and values of a cache).
+//
+//   out[index[i], :] = x[i, :], in the order of i
+//
+// Layout: x [n, width], out [rows, width], in words of 2, 4 or 16 bytes; index [n].
+// Grid: a block of 256 threads for each row (x) and table (y).
+// Traffic: the rows once in and once out; a block also reads the index from its
+//   own number on, from cache.
+// Reference: for i { if index[i] >= 0 { for j { out[index[i], j] = x[i, j] } } }
+#include "scatter.h"
+
+#define LF_SCATTER_ROWS(name, T)                                                                                       \
+  LF_ENTRY_SHARED(LF_THREADS, name, ((int, hit, LF_THREADS)),                                                          \
+                  ((T, out0), (const T, x0), (T, out1), (const T, x1), (const int, index), (long, trap)),              \
+                  ((long, width), (int, n), (int, rows), (int, launch))) {                                             \
+    lf_target target = lf_scatter(t, hit, index, n, rows, 0, trap, launch);                                            \
+    LF_GLOBAL T* to = (t.group.y ? out1 : out0) + target.at * width;                                                   \
+    LF_GLOBAL const T* from = (t.group.y ? x1 : x0) + t.group.x * width;                                               \
+    for (long j = target.write ? (long)t.index : width; j < width; j += LF_THREADS) to[j] = from[j];                   \
+  }
+LF_SCATTER_ROWS(scatter_rows_b2, ushort)
+LF_SCATTER_ROWS(scatter_rows_b4, uint)
+LF_SCATTER_ROWS(scatter_rows_b16, uint4)
+
+#ifdef LF_RACE
+LF_RACE_CASE(scatter_rows) {
+  auto x = lf_race_noise<unsigned>(5 * 300), out = lf_race_noise<unsigned>(8 * 300);
+  int index[] = {1, 3, -1, 1, 9};
+  long trap[3] = {};
+  lf_race_launch(scatter_rows_b4, {5, 2}, {256}, 0, out.data(), x.data(), out.data() + 4 * 300, x.data(), index, trap, 300L, 5, 4, 0);
+}
+#endif
