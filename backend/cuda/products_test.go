@@ -18,8 +18,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Sizes that reach every way of kernels/cuda/gemm_mma.cu, gemv.cu and
-// lora_down.cu, which the table of conformance is too small for: large tiles, the
+// Sizes that reach every way of kernels/cuda/gemm_mma.cu, gemm_bf16.cu, gemv.cu
+// and lora_down.cu, which the table of conformance is too small for: large tiles, the
 // k axis in parts, wide loads and none.
 
 // factors is one product of the test: op(A) [m,k] of type a, op(B) [k,n] of b.
@@ -39,6 +39,10 @@ var productCases = []struct {
 	{"large tiles, linear with adapter", 1153, 1412, 0, []factors{{72, tensor.F32, tensor.BF16, false, true, 1}, {16, tensor.F32, tensor.F32, false, true, 0.5}}, true, false},
 	{"large tiles, backward with adapter", 1153, 1411, 0, []factors{{40, tensor.F32, tensor.BF16, false, false, 1}, {5, tensor.F32, tensor.F32, false, false, 2}}, false, true},
 	{"large tiles, transposed", 1160, 1408, 0, []factors{{33, tensor.F16, tensor.Q8, true, false, -1}, {64, tensor.BF16, tensor.NF4, true, true, 0.25}}, false, false},
+	{"bfloat16, linear with adapter", 1153, 2824, 0, []factors{{120, tensor.F32, tensor.BF16, false, true, 1}, {16, tensor.F32, tensor.F32, false, true, 0.5}}, true, false},
+	{"bfloat16, backward with adapter", 1153, 2816, 0, []factors{{136, tensor.F32, tensor.NF4, false, false, 1}, {8, tensor.F32, tensor.F16, false, false, 2}}, false, true},
+	{"bfloat16, small tiles", 1160, 1408, 0, []factors{{128, tensor.BF16, tensor.Q8, false, true, -1}, {64, tensor.F16, tensor.FP4, false, true, 0.25}}, false, false},
+	{"bfloat16, small tiles backward", 1153, 1416, 0, []factors{{264, tensor.F32, tensor.BF16, false, false, 1}, {8, tensor.F32, tensor.F16, false, false, 2}, {8, tensor.F32, tensor.F32, false, false, 2}}, true, true},
 	{"parts, gradient of an adapter", 16, 130, 0, []factors{{1500, tensor.F32, tensor.F32, true, false, 1.5}}, false, false},
 	{"parts, linear with adapter", 20, 41, 0, []factors{{600, tensor.F32, tensor.F16, false, true, 1}, {40, tensor.F32, tensor.F32, false, true, -3}}, true, true},
 	{"parts, batch", 10, 20, 3, []factors{{700, tensor.F32, tensor.F32, false, false, 1}}, true, true},

@@ -22,8 +22,9 @@ type product interface {
 	skip()
 }
 
-// prepareGemm selects the kernels for a sum of products: gemv.cu for few rows, otherwise gemm_mma.cu, or gemm_f32.cu
-// if operands must not be rounded. If the number of rows is known only at run time, it selects both.
+// prepareGemm selects the kernels for a sum of products: gemv.cu for few rows, gemm_bf16.cu for many, otherwise
+// gemm_mma.cu, or gemm_f32.cu if operands must not be rounded. If the number of rows is known only at run time, it
+// selects both.
 func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
 	for p := range l.Attr.(ir.GemmAttr).N {
 		x, y := l.In[2*p].Type.DType, l.In[2*p+1].Type.DType
@@ -44,6 +45,8 @@ func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
 	}
 	switch {
 	case (joined || few != nil) && most <= vectorRows:
+	case t.chained() && t.bulks(&c.target):
+		many, err = newBulk(c, t)
 	case t.chained() && (c.target.Precision == backend.BF16 || c.target.ExactSums):
 		many, err = newMMA(c, t)
 	case c.target.ExactSums:

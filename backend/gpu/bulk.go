@@ -1,0 +1,215 @@
+package gpu
+
+import (
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// These launches run the kernels of kernels/cuda/gemm_bf16.cu, which compute sums of products of many rows from
+// operands that are bfloat16 in memory. Operands of other types are first converted into the scratch memory.
+
+const (
+	bulkRows = 128 // of a tile
+	bulkWide = 256 // columns of the large tile
+	bulkStep = 8   // rows of operands are multiples of this
+	// Products of a short k axis are bound by writing the output.
+	bulkLeast = 128
+	packMost  = 4 // operands that a launch of gemm_pack converts
+)
+
+// bulk is a sum of products by gemm_bf16.cu, or by gemm_mma.cu if there are too few tiles.
+type bulk struct {
+	t            terms
+	packs        []*Kernel
+	wide, narrow *Kernel // of tiles of 256 and of 128 columns; wide is nil if its shared memory is too large
+	few          *mma
+}
+
+// bulks reports whether gemm_bf16.cu has a kernel for a sum of products on the target.
+func (t *terms) bulks(target *Target) bool {
+	if !target.LargeTiles || target.Precision != backend.BF16 || t.out.Type.Rank() != 2 || len(t.list) == 0 {
+		return false
+	}
+	for i := range t.list {
+		if t.list[i].ta || t.list[i].tb != t.list[0].tb {
+			return false
+		}
+	}
+	return target.Shared == 0 || target.Shared >= bulkBytes(bulkRows)
+}
+
+// bulkBytes returns the shared memory for tiles with the given number of columns: three stages of 64 of the k axis.
+func bulkBytes(columns int) int { return 3 * (bulkRows + columns) * 64 * 2 }
+
+func newBulk(c *compiler, t terms) (product, error) {
+	p := &bulk{t: t}
+	var err error
+	bytes, packed := p.packedBytes(c.dims)
+	for range blocks(packed, packMost) {
+		k, err := c.kernel("gemm_bf16", "gemm_pack", 256)
+		if err != nil {
+			return nil, err
+		}
+		p.packs = append(p.packs, k)
+	}
+	c.reserve(bytes)
+	layout := "gemm_bf16_nn_"
+	if t.list[0].tb {
+		layout = "gemm_bf16_nt_"
+	}
+	if c.target.Shared == 0 || c.target.Shared >= bulkBytes(bulkWide) {
+		if p.wide, err = c.kernel("gemm_bf16", layout+"256", 256); err != nil {
+			return nil, err
+		}
+		if err = c.share(p.wide, bulkBytes(bulkWide)); err != nil {
+			return nil, err
+		}
+	}
+	if p.narrow, err = c.kernel("gemm_bf16", layout+"128", 128); err != nil {
+		return nil, err
+	}
+	if err = c.share(p.narrow, bulkBytes(bulkRows)); err != nil {
+		return nil, err
+	}
+	p.few, err = newMMA(c, t)
+	return p, err
+}
+
+// packedBytes returns the scratch memory for converted operands, and how many there are.
+func (p *bulk) packedBytes(dims []int) (bytes, count int) {
+	m, n, _ := p.t.sizes(dims)
+	for i := range p.t.list {
+		e := &p.t.list[i]
+		if e.a.Type.DType != tensor.BF16 {
+			bytes, count = bytes+packedSize(m*e.k(dims)), count+1
+		}
+		if e.b.Type.DType != tensor.BF16 {
+			bytes, count = bytes+packedSize(n*e.k(dims)), count+1
+		}
+	}
+	return bytes, count
+}
+
+// packedSize returns the bytes of a converted operand, rounded up so that the next one is aligned.
+func packedSize(elements int) int { return (2*elements + 255) / 256 * 256 }
+
+// fits reports whether the kernels can run with the sizes and addresses of a run, and have enough tiles.
+func (p *bulk) fits(r *Run) bool {
+	m, n, _ := p.t.sizes(r.Dims)
+	if n%bulkStep != 0 || m <= smallTile || n <= smallTile || blocks(m, bulkRows)*blocks(n, bulkRows) < enoughTiles {
+		return false
+	}
+	all := 0
+	for i := range p.t.list {
+		e := &p.t.list[i]
+		size := e.k(r.Dims)
+		if size%bulkStep != 0 || !p.inPlace(r.at(e.a), e.a.Type.DType) || !p.inPlace(r.at(e.b), e.b.Type.DType) {
+			return false
+		}
+		all += size
+	}
+	return all >= bulkLeast
+}
+
+// inPlace reports whether an operand at an address is aligned or will be converted.
+func (p *bulk) inPlace(at Pointer, d tensor.DType) bool { return d != tensor.BF16 || at%16 == 0 }
+
+func (p *bulk) skip() {
+	for _, k := range p.packs {
+		k.skip()
+	}
+	if p.wide != nil {
+		p.wide.skip()
+	}
+	p.narrow.skip()
+	p.few.skip()
+}
+
+func (p *bulk) fill(r *Run) {
+	p.skip()
+	if !p.fits(r) {
+		p.few.fill(r)
+		return
+	}
+	m, n, _ := p.t.sizes(r.Dims)
+	k, columns := p.narrow, bulkRows
+	if p.wide != nil && blocks(m, bulkRows)*blocks(n, bulkWide) >= enoughTiles {
+		k, columns = p.wide, bulkWide
+	}
+	down, across := blocks(m, bulkRows), blocks(n, columns)
+	bias, addend := p.t.edges(r)
+	k.grid(down*across, 1, 1).pointer("out", r.at(p.t.out)).pointer("bias", bias).pointer("addend", addend)
+	k.int("m", m).int("n", n).int("tiles_m", down).int("tiles_n", across).pointer("rows", 0).int("first", 0)
+	count := 0
+	for i := range p.t.list {
+		if p.t.list[i].k(r.Dims) > 0 {
+			count++
+		}
+	}
+	k.int("count", count).long("step_a", 0).long("step_b", 0)
+	pack, at := packer{kernels: p.packs, to: r.Scratch}, 0
+	for i := range p.t.list {
+		e := &p.t.list[i]
+		if size := e.k(r.Dims); size > 0 {
+			k.product(at, pack.add(r.at(e.a), e.a.Type.DType, m*size), pack.add(r.at(e.b), e.b.Type.DType, n*size), size, 0, e.alpha)
+			at++
+		}
+	}
+	for ; at < ir.MaxProducts; at++ {
+		k.product(at, 0, 0, 0, 0, 0)
+	}
+	pack.end()
+}
+
+// packer fills in launches of gemm_pack.
+type packer struct {
+	kernels []*Kernel
+	to      Pointer // where the next operand is converted to
+	list    [packMost]packing
+	count   int
+}
+
+// packing describes the conversion of an operand.
+type packing struct {
+	out, x      Pointer
+	size, flags int
+}
+
+// add has an operand converted, unless it is bfloat16, and returns the address of its elements as bfloat16.
+func (p *packer) add(x Pointer, d tensor.DType, size int) Pointer {
+	if d == tensor.BF16 {
+		return x
+	}
+	if p.count == packMost {
+		p.end()
+	}
+	at := p.to
+	p.list[p.count] = packing{at, x, size, operandFlags(x, d, size, false)}
+	p.count++
+	p.to += Pointer(packedSize(size))
+	return at
+}
+
+// The parameters of operands are numbered.
+var packOut, packX, packSize, packFlags = numbered("out"), numbered("x"), numbered("size"), numbered("flags")
+
+// end fills in the launch of the operands since the last one.
+func (p *packer) end() {
+	if p.count == 0 {
+		return
+	}
+	k, most := p.kernels[0], 0
+	for _, e := range p.list[:p.count] {
+		most = max(most, e.size)
+	}
+	k.grid(blocks(most, 256*bulkStep), p.count, 1)
+	for i := range p.list {
+		e := packing{}
+		if i < p.count {
+			e = p.list[i]
+		}
+		k.pointer(packOut[i], e.out).pointer(packX[i], e.x).long(packSize[i], e.size).int(packFlags[i], e.flags)
+	}
+	p.kernels, p.count = p.kernels[1:], 0
+}

@@ -1,0 +1,279 @@
+// A sum of up to eight matrix products of many rows on the tensor cores, as in
+// gemm_mma.cu, but of operands that are bfloat16 in memory:
+//
+//   out = addend + bias + sum over p of alpha_p · A_p · op(B_p)
+//
+// gemm_pack makes bfloat16 of operands of other types first, once for all tiles.
+//
+// Layout: row major. A_p is [m, k_p]; B_p is [n, k_p] (nt) or [k_p, n] (nn), the same
+//   for all p; rows are multiples of 8 elements and start on 16 bytes. bias [n] and
+//   addend [m, n] may be null, and the addend may be out. If count is not null, only
+//   the rows before *count − first exist.
+// Grid: tiles of the output in groups of 4 rows, down and then across.
+//   gemm_bf16_*_256: 256 threads, tiles of 128 by 256, 144 KiB of shared memory;
+//   gemm_bf16_*_128: 128 threads, tiles of 128 by 128, 96 KiB: two blocks share a
+//   multiprocessor that has 192 KiB.
+// Pipeline: three stages of 64 of the k axis by cp.async. A warp computes 64 by 64 and
+//   holds the fragments of two steps of 16, one read while the other is multiplied.
+// Traffic: A is read n/256 times and B m/128 times, from L2 but for the first time; the
+//   output once. A stage of 128 by 256 by 64 reads 48 KiB from L2 and 176 KiB of shared
+//   memory, which is what binds: about 1,400 cycles of 128 bytes, as many as an H100
+//   needs for its 1,024 mma.sync.
+// Registers: up to 255, none spilled.
+// Reference: for i, j { s = 0; for p { for l { s += alpha_p A_p[i, l] B_p[l, j] } }
+//                       out[i, j] = addend[i, j] + bias[j] + s }
+#include "mma_tile.cuh"
+
+#define LF_BULK_K 64
+#define LF_BULK_STAGES 3
+#define LF_BULK_GROUP 4 // rows of tiles
+
+// The position of chunk c of row r in a tile whose rows are WIDTH bytes. The eight rows of an
+// ldmatrix lie in different banks.
+template <int WIDTH>
+LF_DEVICE int lf_bulk_at(int r, int c) {
+  return r * WIDTH + ((c ^ (r & 7)) << 4);
+}
+
+// The chunks of a tile of ROWS rows of WIDTH bytes that this thread copies in each stage.
+template <int ROWS, int WIDTH, int THREADS>
+struct lf_bulk_copier {
+  static constexpr int across = WIDTH / 16, apart = THREADS / across, count = ROWS / apart;
+  const lf_bf16* from; // the thread's first chunk of the next stage
+  static LF_DEVICE int row() { return threadIdx.x / across; }
+  static LF_DEVICE int column() { return threadIdx.x % across * 8; }
+
+  // rows and columns are how many are left of the operand, and step is the length of its rows.
+  LF_DEVICE void copy(unsigned char* tile, const unsigned char* operand, int rows, int columns, int step) const {
+    unsigned char* to = tile + lf_bulk_at<WIDTH>(row(), threadIdx.x % across);
+    bool some = column() < columns;
+#pragma unroll
+    for (int q = 0; q < count; q++) {
+      bool valid = some && row() + q * apart < rows;
+      lf_cp_async16(to + 16 * THREADS * q, valid ? (const void*)(from + (long long)(q * apart) * step) : operand, valid);
+    }
+  }
+};
+
+template <int BN, bool B_ALONG_K>
+struct lf_bulk {
+  static constexpr int BM = 128, threads = BN, stage_bytes = (BM + BN) * LF_BULK_K * 2, bytes = LF_BULK_STAGES * stage_bytes;
+  typedef lf_bulk_copier<BM, LF_BULK_K * 2, threads> copier_a;
+  typedef lf_bulk_copier<B_ALONG_K ? BN : LF_BULK_K, B_ALONG_K ? LF_BULK_K * 2 : BN * 2, threads> copier_b;
+
+  unsigned char* shared;
+  int m, n, m0, n0;
+  // The stage that is copied next: of product index, from k0 on.
+  lf_product in;
+  int index, k0, filled;
+  copier_a a;
+  copier_b b;
+  float sum[4][8][4];
+  unsigned fa[2][4][4], fb[2][8][2];
+
+  LF_DEVICE void seek(const lf_products& all, int p) {
+    in = lf_pick(all, p), index = p, k0 = 0;
+    a.from = (const lf_bf16*)in.a + (long long)(m0 + a.row()) * in.k + a.column();
+    b.from = (const lf_bf16*)in.b + (B_ALONG_K ? (long long)(n0 + b.row()) * in.k + b.column() : (long long)b.row() * n + n0 + b.column());
+  }
+
+  // Copies the next stage, if there is one.
+  LF_DEVICE void copy(const lf_products& all, int count) {
+    if (index < count) {
+      unsigned char* tile = shared + filled * stage_bytes;
+      int left = in.k - k0;
+      a.copy(tile, in.a, m - m0, left, in.k);
+      if (B_ALONG_K) b.copy(tile + BM * LF_BULK_K * 2, in.b, n - n0, left, in.k);
+      else b.copy(tile + BM * LF_BULK_K * 2, in.b, left, n - n0, n);
+      k0 += LF_BULK_K, a.from += LF_BULK_K, b.from += B_ALONG_K ? LF_BULK_K : (long long)LF_BULK_K * n;
+      if (k0 >= in.k && ++index < count) seek(all, index);
+    }
+    lf_cp_async_commit();
+    filled = filled == LF_BULK_STAGES - 1 ? 0 : filled + 1;
+  }
+
+  static LF_DEVICE int warp_m() { return (int)threadIdx.x / 32 / (BN / 64) * 64; }
+  static LF_DEVICE int warp_n() { return (int)threadIdx.x / 32 % (BN / 64) * 64; }
+
+  // Reads the fragments of a step of a stage.
+  LF_DEVICE void read(unsigned (&x)[4][4], unsigned (&y)[8][2], int slot, int step) {
+    const unsigned char *sa = shared + slot * stage_bytes, *sb = sa + BM * LF_BULK_K * 2;
+    int lane = threadIdx.x % 32, r = lane % 8, h = lane / 8 % 2, v = lane / 16;
+#pragma unroll
+    for (int i = 0; i < 4; i++) lf_ldmatrix_x4(x[i], sa + lf_bulk_at<LF_BULK_K * 2>(warp_m() + 16 * i + 8 * h + r, 2 * step + v));
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
+      unsigned w[4];
+      if (B_ALONG_K) lf_ldmatrix_x4(w, sb + lf_bulk_at<LF_BULK_K * 2>(warp_n() + 8 * j + 8 * v + r, 2 * step + h));
+      else lf_ldmatrix_x4_trans(w, sb + lf_bulk_at<BN * 2>(16 * step + 8 * h + r, warp_n() / 8 + j + v));
+      y[j][0] = w[0], y[j][1] = w[1], y[j + 1][0] = w[2], y[j + 1][1] = w[3];
+    }
+  }
+
+  LF_DEVICE void scale(float factor) {
+    if (factor == 1.0f) return;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+      for (int j = 0; j < 8; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) sum[i][j][e] *= factor;
+  }
+
+  LF_DEVICE void run(const lf_products& all, int count) {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+      for (int j = 0; j < 8; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) sum[i][j][e] = 0.0f;
+    filled = 0;
+    seek(all, 0);
+#pragma unroll 1
+    for (int t = 0; t < LF_BULK_STAGES - 1; t++) copy(all, count);
+    lf_cp_async_wait<LF_BULK_STAGES - 2>();
+    __syncthreads();
+    int slot = 0;
+    read(fa[0], fb[0], 0, 0);
+#pragma unroll 1
+    for (int p = 0; p < count; p++) {
+      lf_product at = lf_pick(all, p);
+#pragma unroll 1
+      for (int left = at.k; left > 0; left -= LF_BULK_K) {
+#pragma unroll
+        for (int s = 0; s < 4; s++) {
+          if (s == 3) { // the next stage has arrived, and all have read this one
+            lf_cp_async_wait<LF_BULK_STAGES - 2>();
+            __syncthreads();
+            slot = slot == LF_BULK_STAGES - 1 ? 0 : slot + 1;
+          }
+          if (s < 3 || left > LF_BULK_K || p + 1 < count) read(fa[(s + 1) % 2], fb[(s + 1) % 2], slot, (s + 1) % 4);
+          if (s == 0) copy(all, count);
+#pragma unroll
+          for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+              int c = i % 2 ? 7 - j : j; // the last fragment is used again
+              lf_mma_bf16_16816(sum[i][c], fa[s % 2][i], fb[s % 2][c]);
+            }
+        }
+      }
+      float next = p + 1 < count ? lf_pick(all, p + 1).alpha : 1.0f;
+      if (next != at.alpha) scale(at.alpha / next);
+    }
+    lf_cp_async_wait_all();
+  }
+
+  LF_DEVICE void write(float* out, const float* bias, const float* addend) const {
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int r = 0; r < 8; r++) {
+      int i = m0 + warp_m() + 8 * r + lane / 4;
+      if (i >= m) continue;
+      long long row = (long long)i * n;
+#pragma unroll
+      for (int c = 0; c < 8; c++) {
+        int j = n0 + warp_n() + 8 * c + 2 * (lane % 4);
+        if (j >= n) continue;
+        float u = sum[r / 2][c][r % 2 * 2], v = sum[r / 2][c][r % 2 * 2 + 1];
+        if (bias) u += bias[j], v += bias[j + 1];
+        if (addend) u += addend[row + j], v += addend[row + j + 1];
+        *(float2*)(out + row + j) = make_float2(u, v);
+      }
+    }
+  }
+};
+
+#define LF_GEMM_BF16(name, BN, B_ALONG_K, resident)                                                                                     \
+  extern "C" __global__ void __launch_bounds__(BN, resident)                                                                           \
+      gemm_bf16_##name##_##BN(float* out, const float* bias, const float* addend, int m, int n, int tiles_m, int tiles_n,              \
+                              const int* rows, int first, int count, LF_PRODUCTS) {                                                    \
+    LF_DYN_SHARED(unsigned char, shared);                                                                                              \
+    lf_products all = LF_PRODUCTS_OF;                                                                                                  \
+    lf_bulk<BN, B_ALONG_K> tile;                                                                                                       \
+    int group = blockIdx.x / (LF_BULK_GROUP * tiles_n), down = min(tiles_m - group * LF_BULK_GROUP, LF_BULK_GROUP),                    \
+        at = blockIdx.x - group * LF_BULK_GROUP * tiles_n;                                                                             \
+    tile.shared = shared, tile.m = rows ? min(m, *rows - first) : m, tile.n = n;                                                       \
+    tile.m0 = (group * LF_BULK_GROUP + at % down) * 128, tile.n0 = at / down * BN;                                                     \
+    if (tile.m0 >= tile.m) return;                                                                                                     \
+    tile.run(all, count);                                                                                                              \
+    tile.write(out, bias, addend);                                                                                                     \
+  }                                                                                                                                    \
+  LF_KERNEL(gemm_bf16_##name##_##BN)
+LF_GEMM_BF16(nt, 128, true, 2);
+LF_GEMM_BF16(nn, 128, false, 2);
+LF_GEMM_BF16(nt, 256, true, 1);
+LF_GEMM_BF16(nn, 256, false, 1);
+
+// out = bf16(x) of one to four operands of any type, in memory of multiples of 8 elements.
+//
+// Grid: x a thread for 8 elements of the longest operand, y the operands. A thread reads
+//   32 bytes of f32, 16 of f16 and 8 or 4 codes, and writes 16.
+// Traffic: each operand once; bound by memory.
+// Reference: for i { out[i] = bf16(x[i]) }
+#define LF_PACKED(i) lf_bf16 *out##i, const unsigned char *x##i, long long size##i, int flags##i
+extern "C" __global__ void __launch_bounds__(256) gemm_pack(LF_PACKED(0), LF_PACKED(1), LF_PACKED(2), LF_PACKED(3)) {
+  LF_SHARED(float, books, [LF_BOOKS]);
+  lf_open_books(books);
+  __syncthreads();
+  lf_bf16* out = out0;
+  const unsigned char* x = x0;
+  long long size = size0, i = (blockIdx.x * 256LL + threadIdx.x) * 8;
+  int flags = flags0;
+  if (blockIdx.y == 1) out = out1, x = x1, size = size1, flags = flags1;
+  if (blockIdx.y == 2) out = out2, x = x2, size = size2, flags = flags2;
+  if (blockIdx.y == 3) out = out3, x = x3, size = size3, flags = flags3;
+  if (i >= size) return;
+  int way = LF_WAY(flags), kind = LF_KIND(flags);
+  uint4 v;
+  if (way == LF_COPY) {
+    v = *(const uint4*)(x + 2 * i);
+  } else if (way == LF_WIDE && kind == LF_KIND_F32) {
+    v = lf_pack8(*(const float4*)(x + 4 * i), *(const float4*)(x + 4 * i + 16));
+  } else if (way == LF_WIDE && kind == LF_KIND_F16) {
+    uint4 w = *(const uint4*)(x + 2 * i);
+    float2 a = lf_unpack_f16(w.x), b = lf_unpack_f16(w.y), c = lf_unpack_f16(w.z), d = lf_unpack_f16(w.w);
+    v = make_uint4(lf_pack_bf16(a.x, a.y), lf_pack_bf16(b.x, b.y), lf_pack_bf16(c.x, c.y), lf_pack_bf16(d.x, d.y));
+  } else if (way == LF_WIDE && kind == LF_KIND_Q8) {
+    const unsigned char* block = x + (i >> 6) * 68;
+    const unsigned* codes = (const unsigned*)(block + (i & 63));
+    float scale = *(const float*)(block + 64);
+    v = lf_pack8(lf_codes8(codes[0], scale), lf_codes8(codes[1], scale));
+  } else if (way == LF_WIDE) {
+    const unsigned char* block = x + (i >> 6) * 36;
+    const unsigned* codes = (const unsigned*)(block + (i & 31));
+    float scale = *(const float*)(block + 32);
+    int shift = (int)(i >> 5 & 1) * 4;
+    v = lf_pack8(lf_codes4(codes[0] >> shift, scale, lf_book(kind, books)), lf_codes4(codes[1] >> shift, scale, lf_book(kind, books)));
+  } else {
+    float e[8];
+#pragma unroll
+    for (int j = 0; j < 8; j++) e[j] = lf_element(kind, x, i + j, books);
+    v = make_uint4(lf_pack_bf16(e[0], e[1]), lf_pack_bf16(e[2], e[3]), lf_pack_bf16(e[4], e[5]), lf_pack_bf16(e[6], e[7]));
+  }
+  *(uint4*)(out + i) = v;
+}
+LF_KERNEL(gemm_pack);
+
+#ifdef LF_RACE
+#include "../sim/test/race.h"
+#define LF_NONE nullptr, nullptr, 0, 0u, 0.0f
+#define LF_NONES LF_NONE, LF_NONE, LF_NONE, LF_NONE, LF_NONE, LF_NONE
+#define LF_BYTES(v) (const unsigned char*)v.data()
+
+// Two tiles of two products, after their operands are packed.
+LF_RACE_CASE(gemm_bf16) {
+  const int m = 136, n = 72, k = 264, r = 8;
+  auto x = lf_race_noise<float>(m * k), h = lf_race_noise<float>(m * r), b = lf_race_noise<float>(n * r);
+  auto w = lf_race_noise<lf_bf16>(n * k);
+  std::vector<lf_bf16> px(m * k), ph(m * r), pb(n * r);
+  std::vector<float> out(m * n);
+  int wide = LF_WIDE;
+  lf_race_launch(gemm_pack, {(m * k / 8 + 255) / 256, 3}, {256}, 0, px.data(), LF_BYTES(x), (long long)m * k, wide, ph.data(), LF_BYTES(h),
+                 (long long)m * r, wide, pb.data(), LF_BYTES(b), (long long)n * r, wide, nullptr, nullptr, 0LL, 0);
+  lf_race_launch(gemm_bf16_nt_128, {2}, {128}, lf_bulk<128, true>::bytes, out.data(), nullptr, nullptr, m, n, 2, 1, nullptr, 0, 2, 0LL, 0LL,
+                 LF_BYTES(px), LF_BYTES(w), k, 0u, 1.0f, LF_BYTES(ph), LF_BYTES(pb), r, 0u, 0.5f, LF_NONES);
+  lf_race_launch(gemm_bf16_nn_256, {2}, {256}, lf_bulk<256, false>::bytes, out.data(), nullptr, out.data(), m, n, 2, 1, nullptr, 0, 1, 0LL, 0LL,
+                 LF_BYTES(px), LF_BYTES(w), k, 0u, 1.0f, LF_NONE, LF_NONES);
+}
+#endif
