@@ -30,19 +30,20 @@ type head struct {
 	l       *ir.Launch
 	grad    bool
 	mma     bool
-	tile    int // side of the output tile that a block computes
+	bulk    bool // the products run in gemm_bf16.cu, on converted operands
+	tile    int  // side of the output tile that a block computes
 	d, v    int
 	per     int // rows per group
 	parts   int // of the products of gradients, which run along the vocabulary
 	launch  int
-	scratch struct{ count, rows, loss, x, logits, parts int } // places
+	scratch struct{ count, rows, loss, x, logits, parts, packedX, packedLogits int } // places
 
 	clear, rows, sum *Kernel
 	stretches        []headStretch
 }
 
 // headStretch holds the kernels for one group of rows.
-type headStretch struct{ gather, logits, losses, back, scatter *Kernel }
+type headStretch struct{ gather, packX, logits, losses, packLogits, back, scatter *Kernel }
 
 func prepareHead(c *compiler, l *ir.Launch) (step, error) {
 	h := &head{l: l, grad: l.Op == ir.LinearCrossEntropyGrad, mma: c.target.Precision == backend.BF16, tile: smallTile, launch: c.launch}
@@ -51,13 +52,26 @@ func prepareHead(c *compiler, l *ir.Launch) (step, error) {
 	}
 	n := l.In[2].Type.Shape.Elements(c.dims)
 	h.v, h.d = l.In[1].Type.Shape[0].N, l.In[1].Type.Shape[1].N
-	h.per = c.target.stretchRows(n, h.v, h.tile)
-	h.parts = partsOf(blocks(h.per, h.tile)*blocks(h.d, h.tile), blocks(h.v, stageK))
+	if h.bulk = h.bulks(c, n); h.bulk {
+		h.per, h.parts = max(bulkLogitRows, c.target.stretchRows(n, h.v, bulkRows)), 1
+	} else {
+		h.per = c.target.stretchRows(n, h.v, h.tile)
+		h.parts = partsOf(blocks(h.per, h.tile)*blocks(h.d, h.tile), blocks(h.v, stageK))
+	}
 	h.reserve(c, n)
 	if err := h.take(c, n, headTypes[l.In[1].Type.DType]); err != nil {
 		return nil, err
 	}
 	return h.step, nil
+}
+
+// bulkLogitRows is the number of rows for which gemm_bf16.cu has enough tiles in both products of a head.
+const bulkLogitRows = 1024
+
+// bulks reports whether gemm_bf16.cu computes the products of n rows.
+func (h *head) bulks(c *compiler, n int) bool {
+	return h.mma && c.target.LargeTiles && h.l.In[1].Type.DType == tensor.BF16 && n >= bulkLogitRows && h.v%bulkStep == 0 && h.d%bulkStep == 0 &&
+		(c.target.Shared == 0 || c.target.Shared >= bulkBytes(bulkWide))
 }
 
 // reserve divides the scratch memory.
@@ -74,6 +88,12 @@ func (h *head) reserve(c *compiler, n int) {
 	if h.grad {
 		s.parts = place(4 * h.parts * h.per * h.d)
 	}
+	if h.bulk {
+		s.packedX = place(2 * h.per * h.d)
+		if h.grad {
+			s.packedLogits = place(2 * h.per * h.v)
+		}
+	}
 	c.reserve(total)
 }
 
@@ -85,7 +105,14 @@ func (h *head) take(c *compiler, n int, weights string) (err error) {
 		}
 		return k
 	}
-	product := func(name string) *Kernel {
+	product := func(name, layout string) *Kernel {
+		if h.bulk {
+			k := get("gemm_bf16", "gemm_bf16_"+layout+"_256", 256)
+			if err == nil {
+				err = c.share(k, bulkBytes(bulkWide))
+			}
+			return k
+		}
 		if !h.mma {
 			return get("linear_ce_f32", name+"_f32_"+weights, 256)
 		}
@@ -101,9 +128,16 @@ func (h *head) take(c *compiler, n int, weights string) (err error) {
 	h.rows = get("linear_ce", "lce_rows", 1024)
 	for range blocks(n, h.per) {
 		var s headStretch
-		s.gather, s.logits, s.losses = get("linear_ce", "lce_gather", 256), product("lce_logits"), get("linear_ce", "lce_losses", 1024)
+		s.gather = get("linear_ce", "lce_gather", 256)
+		if h.bulk {
+			s.packX = get("gemm_bf16", "gemm_pack", 256)
+		}
+		s.logits, s.losses = product("lce_logits", "nt"), get("linear_ce", "lce_losses", 1024)
 		if h.grad {
-			s.back, s.scatter = product("lce_back"), get("linear_ce", "lce_scatter", 256)
+			if h.bulk {
+				s.packLogits = get("gemm_bf16", "gemm_pack", 256)
+			}
+			s.back, s.scatter = product("lce_back", "nn"), get("linear_ce", "lce_scatter", 256)
 		}
 		h.stretches = append(h.stretches, s)
 	}
@@ -127,17 +161,45 @@ func (h *head) step(r *Run) {
 		first := i * h.per
 		m := min(h.per, n-first) // upper bound: blocks past the number of labelled rows exit at once
 		k.gather.grid(m, 1, 1).pointer("out", at(s.x)).pointer("x", r.at(x)).pointer("rows", rows).pointer("count", count).int("first", first).int("d", h.d)
-		h.logits(k.logits, at(s.logits), at(s.x), r.at(w), count, first, m)
+		if h.bulk {
+			packOne(k.packX, at(s.packedX), at(s.x), m*h.d)
+			bulkHead(k.logits, at(s.logits), at(s.packedX), r.at(w), count, first, m, h.v, h.d)
+		} else {
+			h.logits(k.logits, at(s.logits), at(s.x), r.at(w), count, first, m)
+		}
 		k.losses.threads(rowThreads(h.v))
 		k.losses.grid(m, 1, 1).pointer("loss", loss).pointer("logits", at(s.logits)).pointer("labels", r.at(labels)).pointer("rows", rows).pointer("count", count)
 		k.losses.int("first", first).int("v", h.v).pointer("dloss", dloss)
 		if h.grad {
-			h.back(k.back, at(s.parts), at(s.logits), r.at(w), count, first, m)
+			if h.bulk {
+				packOne(k.packLogits, at(s.packedLogits), at(s.logits), m*h.v)
+				bulkHead(k.back, at(s.parts), at(s.packedLogits), r.at(w), count, first, m, h.d, h.v)
+			} else {
+				h.back(k.back, at(s.parts), at(s.logits), r.at(w), count, first, m)
+			}
 			k.scatter.grid(m, 1, 1).pointer("dx", r.at(h.l.Out[0])).pointer("partial", at(s.parts)).pointer("rows", rows).pointer("count", count)
 			k.scatter.int("first", first).int("d", h.d).int("per", h.per).int("parts", h.parts)
 		}
 	}
 	h.sum.grid(1, 1, 1).pointer("out", r.at(total)).pointer("loss", loss).pointer("labels", r.at(labels)).int("n", n).int("v", h.v).pointer("trap", r.Trap).int("launch", h.launch)
+}
+
+// packOne fills in the conversion of one operand of float32.
+func packOne(k *Kernel, out, x Pointer, size int) {
+	p := packer{kernels: []*Kernel{k}, to: out}
+	p.add(x, tensor.F32, size)
+	p.end()
+}
+
+// bulkHead fills in a product a·op(w) of at most m rows, fewer if count says so.
+func bulkHead(k *Kernel, out, a, w, count Pointer, first, m, n, size int) {
+	down, across := blocks(m, bulkRows), blocks(n, bulkWide)
+	k.grid(down*across, 1, 1).pointer("out", out).pointer("bias", 0).pointer("addend", 0)
+	k.int("m", m).int("n", n).int("tiles_m", down).int("tiles_n", across).pointer("rows", count).int("first", first)
+	k.int("count", 1).long("step_a", 0).long("step_b", 0).product(0, a, w, size, 0, 1)
+	for i := 1; i < ir.MaxProducts; i++ {
+		k.product(i, 0, 0, 0, 0, 0)
+	}
 }
 
 func (h *head) logits(k *Kernel, out, x, w, count Pointer, first, m int) {

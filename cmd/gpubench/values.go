@@ -37,6 +37,7 @@ func values(args []string) error {
 	testing.Main(regexp.MatchString, []testing.InternalTest{
 		{Name: "TestConformance", F: test(backend.F32, func(t *testing.T, open conformance.Open) { conformance.RunAll(t, open) })},
 		{Name: "TestRounded", F: test(backend.BF16, conformance.RunRounded)},
+		{Name: "TestLarge", F: test(backend.BF16, conformance.RunLarge)},
 	}, nil, nil)
 	return nil
 }

@@ -49,7 +49,7 @@ func (r *runner) steps() []step {
 		{name: first, what: "the driver is found and lists a device that kernels are compiled for", kind: devices,
 			args: []string{r.bin(benchProgram), "devices"}, limit: 15 * time.Second},
 		r.wrappers(),
-		r.values("values bf16", "values of all operations, products and attention on the tensor cores, and how near to the limit their errors are", time.Minute, rounded, tensorCores...),
+		r.values("values bf16", "values of all operations, products and attention on the tensor cores, and how near to the limit their errors are", time.Minute, large, append(tensorCores, "gemm_bf16_")...),
 	}
 	all = append(all, r.figures()...)
 	all = append(all, r.counting())
@@ -97,8 +97,12 @@ func (r *runner) wrappers() step {
 	return s
 }
 
-// The tests of values with operands rounded to bfloat16. The tests themselves name the kernels that they must reach.
-const rounded = "^TestRounded$/^value$"
+// The tests of values with operands rounded to bfloat16, and those together with the cases of many rows. The tests
+// themselves name the kernels that they must reach.
+const (
+	rounded = "^TestRounded$/^value$"
+	large   = "^Test(Rounded|Large)$/^value$"
+)
 
 var tensorCores = []string{"gemm_mma_", "attention_bf16_", "attention_dq_bf16_", "attention_dkv_bf16_", "lce_logits_mma"}
 

@@ -122,6 +122,16 @@ var sumCases = []testCase{
 		}},
 	{op: ir.Gemm, name: "bench/512", bench: true, in: []input{arg("f32[512,512]", normal), arg("f32[512,512]", normal)},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.MatMul(in[0], in[1], false, true)) }},
+	{op: ir.Gemm, name: "bench/many rows", bench: true,
+		in: []input{arg("f32[1160,264]", normal), arg("bf16[2824,264]", normal), arg("f32[1160,8]", normal), arg("f32[2824,8]", normal), arg("f32[2824]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Gemm([]ir.Product{{A: in[0], B: in[1], TB: true, Alpha: 1}, {A: in[2], B: in[3], TB: true, Alpha: 0.5}}, in[4], 0))
+		}},
+	{op: ir.Gemm, name: "bench/many rows backward", bench: true,
+		in: []input{arg("f32[1160,264]", normal), arg("bf16[264,1416]", normal), arg("f32[1160,8]", normal), arg("f32[8,1416]", normal), arg("f32[1160,1416]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Gemm([]ir.Product{{A: in[0], B: in[1], Alpha: 1}, {A: in[2], B: in[3], Alpha: 2}}, 0, in[4]))
+		}},
 	{op: ir.Gemm, name: "bench/decode bf16", bench: true, in: []input{arg("f32[1,2048]", normal), arg("bf16[2048,2048]", normal)},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.Linear(in[0], in[1], 0)) }},
 	{op: ir.Gemm, name: "bench/lora bf16", bench: true,

@@ -56,6 +56,12 @@ var lossCases = append(lossTable(), []testCase{
 	{op: ir.LinearCrossEntropy, name: "bench", bench: true,
 		in:    []input{arg("f32[256,512]", normal), arg("bf16[8192,512]", scaled(normal, 0.05)), arg("i32[256]", below(8192))},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.LinearCrossEntropy(in[0], in[1], in[2])) }},
+	{op: ir.LinearCrossEntropyGrad, name: "bench/many rows", bench: true,
+		in: []input{arg("f32[2100,136]", normal), arg("bf16[1416,136]", scaled(normal, 0.05)), arg("i32[2100]", labels(1416)), arg("f32[]", positive)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			d := g.Apply(ir.LinearCrossEntropyGrad, nil, in...)
+			return []ir.Value{d, g.Out(d, 1)}
+		}},
 	{op: ir.LinearCrossEntropyGrad, name: "bench", bench: true,
 		in: []input{arg("f32[256,512]", normal), arg("bf16[8192,512]", scaled(normal, 0.05)), arg("i32[256]", below(8192)), arg("f32[]", positive)},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value {

@@ -145,18 +145,34 @@ func RunThreads(t *testing.T, open func(threads int) (backend.Device, error)) {
 func RunRounded(t *testing.T, open Open) {
 	t.Run("value", func(t *testing.T) {
 		dev := opened(t, open)
-		eachCase(t, func(t *testing.T, c *testCase) {
-			s, limit := c.set(t), roundedLimit
-			if c.op == ir.Attention || c.op == ir.AttentionGrad {
-				limit = roundedScores
-			}
-			s.compare(t, s.run(t, dev, s.outs, exec.Spec{}), s.outs, s.reference(t, s.outs), max(limit, c.tolerance()))
-		})
+		eachCase(t, func(t *testing.T, c *testCase) { c.compareRounded(t, dev) })
 	})
 	t.Run("plan", func(t *testing.T) { runPlan(t, opened(t, open)) })
 	t.Run("together", func(t *testing.T) { runTogether(t, opened(t, open)) })
 	t.Run("chaos", func(t *testing.T) { runChaos(t, opened(t, open)) })
 	t.Run("peak", func(t *testing.T) { testPeak(t, opened(t, open)) })
+}
+
+// RunLarge compares the values of the benchmark cases, whose sizes reach kernels for many rows, with the error that
+// rounding operands to bfloat16 leaves.
+func RunLarge(t *testing.T, open Open) {
+	t.Run("value", func(t *testing.T) {
+		dev := opened(t, open)
+		for _, c := range cases() {
+			if c.bench {
+				t.Run(c.String(), func(t *testing.T) { c.compareRounded(t, dev) })
+			}
+		}
+	})
+}
+
+// compareRounded compares the values of a case on a device whose products round their operands to bfloat16.
+func (c *testCase) compareRounded(t *testing.T, dev backend.Device) {
+	s, limit := c.set(t), roundedLimit
+	if c.op == ir.Attention || c.op == ir.AttentionGrad {
+		limit = roundedScores
+	}
+	s.compare(t, s.run(t, dev, s.outs, exec.Spec{}), s.outs, s.reference(t, s.outs), max(limit, c.tolerance()))
 }
 
 // Errors are relative to the largest element: half a unit of the 8 bits of bfloat16 for each operand, most of which
