@@ -56,11 +56,16 @@ func TestOrders(t *testing.T) {
 }
 
 // TestRounded: precision bf16 is within what its rounding costs.
-func TestRounded(t *testing.T) {
+func TestRounded(t *testing.T) { testRounded(t, conformance.RunRounded) }
+
+// TestLarge: so are products of many rows.
+func TestLarge(t *testing.T) { testRounded(t, conformance.RunLarge) }
+
+func testRounded(t *testing.T, run func(*testing.T, conformance.Open)) {
 	simtest.Need(t)
 	long(t)
 	var devices []*cuda.Device
-	conformance.RunRounded(t, func() (backend.Device, error) {
+	run(t, func() (backend.Device, error) {
 		dev, err := cuda.Open(backend.Options{Precision: backend.BF16})
 		if err == nil {
 			devices = append(devices, dev)

@@ -23,7 +23,7 @@ const (
 	lists   = `echo '{"devices": [{"backend": "cuda", "name": "GPU", "memory_bytes": 80000000000, "detail": "driver 13.0"}]}'`
 	measure = `case $1 in devices) ` + lists + ` ;; values) ` + launches + ` ;; *) echo '{"title": "'$1'", "rows": [{"group": "g", "program": "p", "name": "n", "input": "i", "runs": 1, "median_s": 0.5, "peak": {"flop_per_s": 4e14}}], "marks": [{"name": "` + bench.TargetProduct + `", "row": "r", "asked": 0.85, "ratio": 0.9, "least": true, "met": true}]}' ;; esac`
 	// launches is a test that says which kernels it has launched.
-	launches = passes + "; echo kernels: attention_bf16_128 attention_dkv_bf16_64 attention_dq_bf16_64 gemm_mma_128 lce_logits_mma"
+	launches = passes + "; echo kernels: attention_bf16_128 attention_dkv_bf16_64 attention_dq_bf16_64 gemm_bf16_nt_256 gemm_mma_128 lce_logits_mma"
 	passes   = "echo '--- PASS: TestA (0.00s)'; echo '    --- PASS: TestB/one (0.00s)'; echo '--- PASS: TestB (0.00s)'; echo '--- SKIP: TestC (0.00s)'"
 )
 

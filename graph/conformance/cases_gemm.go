@@ -127,6 +127,8 @@ var sumCases = []testCase{
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
 			return one(g.Gemm([]ir.Product{{A: in[0], B: in[1], TB: true, Alpha: 1}, {A: in[2], B: in[3], TB: true, Alpha: 0.5}}, in[4], 0))
 		}},
+	{op: ir.Gemm, name: "bench/many rows f16", bench: true, in: []input{arg("f32[1160,136]", normal), arg("f16[1416,136]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.Linear(in[0], in[1], 0)) }},
 	{op: ir.Gemm, name: "bench/many rows backward", bench: true,
 		in: []input{arg("f32[1160,264]", normal), arg("bf16[264,1416]", normal), arg("f32[1160,8]", normal), arg("f32[8,1416]", normal), arg("f32[1160,1416]", normal)},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value {

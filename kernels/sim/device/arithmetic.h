@@ -81,9 +81,8 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned s) {
   uint64_t bytes = (uint64_t)y << 32 | x;
   unsigned r = 0;
   for (int i = 0; i < 4; i++) {
-    unsigned pick = s >> (4 * i) & 0xf, b = (unsigned)(bytes >> (8 * (pick & 7))) & 0xff;
-    if (pick & 8) b = b & 0x80 ? 0xff : 0;
-    r |= b << (8 * i);
+    unsigned pick = s >> (4 * i) & 7; // bit 3 of a selector is ignored, unlike in PTX's prmt
+    r |= (unsigned)(bytes >> (8 * pick) & 0xff) << (8 * i);
   }
   return r;
 }
