@@ -261,19 +261,22 @@ LF_KERNEL(gemm_pack);
 #define LF_NONES LF_NONE, LF_NONE, LF_NONE, LF_NONE, LF_NONE, LF_NONE
 #define LF_BYTES(v) (const unsigned char*)v.data()
 
-// Two tiles of two products, after their operands are packed.
+LF_RACE_CASE(gemm_pack) {
+  auto x = lf_race_noise<float>(2100);
+  auto y = lf_race_noise<unsigned char>(36 * 8);
+  std::vector<lf_bf16> px(2096), py(512);
+  lf_race_launch(gemm_pack, {2, 2}, {256}, 0, px.data(), LF_BYTES(x), 2096LL, LF_WIDE, py.data(), LF_BYTES(y), 512LL, LF_WIDE | LF_KIND_NF4 << 2,
+                 nullptr, nullptr, 0LL, 0, nullptr, nullptr, 0LL, 0);
+}
+
+// Two tiles of two products, and two of one.
 LF_RACE_CASE(gemm_bf16) {
   const int m = 136, n = 72, k = 264, r = 8;
-  auto x = lf_race_noise<float>(m * k), h = lf_race_noise<float>(m * r), b = lf_race_noise<float>(n * r);
-  auto w = lf_race_noise<lf_bf16>(n * k);
-  std::vector<lf_bf16> px(m * k), ph(m * r), pb(n * r);
+  auto x = lf_race_noise<lf_bf16>(m * k), h = lf_race_noise<lf_bf16>(m * r), b = lf_race_noise<lf_bf16>(n * r), w = lf_race_noise<lf_bf16>(n * k);
   std::vector<float> out(m * n);
-  int wide = LF_WIDE;
-  lf_race_launch(gemm_pack, {(m * k / 8 + 255) / 256, 3}, {256}, 0, px.data(), LF_BYTES(x), (long long)m * k, wide, ph.data(), LF_BYTES(h),
-                 (long long)m * r, wide, pb.data(), LF_BYTES(b), (long long)n * r, wide, nullptr, nullptr, 0LL, 0);
   lf_race_launch(gemm_bf16_nt_128, {2}, {128}, lf_bulk<128, true>::bytes, out.data(), nullptr, nullptr, m, n, 2, 1, nullptr, 0, 2, 0LL, 0LL,
-                 LF_BYTES(px), LF_BYTES(w), k, 0u, 1.0f, LF_BYTES(ph), LF_BYTES(pb), r, 0u, 0.5f, LF_NONES);
+                 LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_BYTES(h), LF_BYTES(b), r, 0u, 0.5f, LF_NONES);
   lf_race_launch(gemm_bf16_nn_256, {2}, {256}, lf_bulk<256, false>::bytes, out.data(), nullptr, out.data(), m, n, 2, 1, nullptr, 0, 1, 0LL, 0LL,
-                 LF_BYTES(px), LF_BYTES(w), k, 0u, 1.0f, LF_NONE, LF_NONES);
+                 LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NONE, LF_NONES);
 }
 #endif
