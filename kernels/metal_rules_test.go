@@ -430,6 +430,7 @@ func TestShaderRulesFind(t *testing.T) {
 var onlyOne = map[string]string{
 	"probe":           "asks for what NVIDIA's devices have; Metal's probe is in backend/metal",
 	"gemm_f32":        "gemm_mma_f32_64 is for them: tiles by simdgroups are as exact in float32",
+	"gemm_thin":       "fragments of simdgroups have no known layout, so that weights cannot be read straight into them",
 	"gemm_mma_f32_64": "tensor cores round float32, which simdgroups do not",
 	"gemm_bf16":       "its tiles want more threadgroup memory than there is, and Metal has no asynchronous copies",
 	"gemm_mma_128":    "its tiles want more threadgroup memory than there is",

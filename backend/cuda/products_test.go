@@ -51,6 +51,9 @@ var productCases = []struct {
 	{"one row", 1, 43, 0, []factors{{1032, tensor.F32, tensor.BF16, false, true, 1}, {16, tensor.F32, tensor.F32, false, true, 0.5}}, true, true},
 	{"two rows", 2, 9, 0, []factors{{1288, tensor.F32, tensor.F16, false, true, 1}, {13, tensor.F16, tensor.BF16, false, true, 2}}, false, true},
 	{"three rows", 3, 6, 0, []factors{{1088, tensor.F32, tensor.Q8, false, true, 1}, {1600, tensor.F32, tensor.NF4, false, true, -1}}, false, false},
+	{"nine rows, thin", 9, 41, 0, []factors{{768, tensor.F32, tensor.BF16, false, true, 1}}, false, false},
+	{"batch of rows, thin, parts", 20, 130, 0, []factors{{1280, tensor.F32, tensor.BF16, false, true, -0.5}}, true, true},
+	{"large batch of rows, thin, parts", 57, 64, 0, []factors{{2560, tensor.F32, tensor.BF16, false, true, 1}}, true, false},
 	{"eight rows", 8, 5, 0, []factors{{704, tensor.F32, tensor.FP4, false, true, 1}, {257, tensor.F32, tensor.Q8, false, true, 1}, {129, tensor.BF16, tensor.NF4, false, true, 1}}, true, false},
 }
 

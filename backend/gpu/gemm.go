@@ -22,9 +22,9 @@ type product interface {
 	skip()
 }
 
-// prepareGemm selects the kernels for a sum of products: gemv.cu for few rows, gemm_bf16.cu for many, otherwise
-// gemm_mma.cu, or gemm_f32.cu if operands must not be rounded. If the number of rows is known only at run time, it
-// selects both.
+// prepareGemm selects the kernels for a sum of products: gemv.cu for few rows, gemm_thin.cu for the rows of a batch of
+// decoding, gemm_bf16.cu for many, otherwise gemm_mma.cu, or gemm_f32.cu if operands must not be rounded. If the number
+// of rows is known only at run time, it selects several.
 func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
 	for p := range l.Attr.(ir.GemmAttr).N {
 		x, y := l.In[2*p].Type.DType, l.In[2*p+1].Type.DType
@@ -34,17 +34,19 @@ func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
 	}
 	t := termsOf(l)
 	least, most := t.rows(c.dims)
-	// Few rows of a joined launch are computed with those of a launch before it.
-	joined := c.merged[c.launch]
-	var few, many product
+	// A launch before this one may compute its few rows too.
+	joined := c.joined[c.launch]
+	var own *vector
+	var many product
 	var err error
-	if !joined && t.dots() && least <= vectorRows {
-		if few, err = newVector(c, l); err != nil {
+	if joined == nil && t.dots() && (least <= vectorRows || least <= thinRows && c.isThin(&t)) {
+		if own, err = newVector(c, l); err != nil {
 			return nil, err
 		}
+		joined = own
 	}
 	switch {
-	case (joined || few != nil) && most <= vectorRows:
+	case joined != nil && most <= vectorRows:
 	case t.chained() && t.bulks(&c.target):
 		many, err = newBulk(c, t)
 	case t.chained() && (c.target.Precision == backend.BF16 || c.target.ExactSums):
@@ -58,16 +60,20 @@ func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
 		return nil, err
 	}
 	return func(r *Run) {
-		m, _, _ := t.sizes(r.Dims)
-		by, without := few, many
-		if m > vectorRows || few == nil && !joined {
-			by, without = many, few
+		together := joined != nil && joined.takes(r)
+		switch {
+		case own == nil:
+		case together:
+			own.fill(r)
+		default:
+			own.skip()
 		}
-		if without != nil {
-			without.skip()
-		}
-		if by != nil {
-			by.fill(r)
+		switch {
+		case many == nil:
+		case together:
+			many.skip()
+		default:
+			many.fill(r)
 		}
 	}, nil
 }

@@ -23,6 +23,7 @@ type vector struct {
 	sums    []terms
 	glu     *ir.Launch // of the two sums, if the launch computes only their GLU
 	kernels [4]*Kernel // for 1, 2, 4 and 8 rows; nil for numbers that there never are
+	thin    *thin      // for more rows, or nil
 }
 
 // newVector plans the sum that l computes together with sums of later launches.
@@ -38,7 +39,15 @@ func newVector(c *compiler, l *ir.Launch) (*vector, error) {
 			return nil, err
 		}
 	}
-	return p, nil
+	var err error
+	p.thin, err = newThin(c, p.sums)
+	return p, err
+}
+
+// takes reports whether the launch computes its sums in this run.
+func (p *vector) takes(r *Run) bool {
+	m, _, _ := p.sums[0].sizes(r.Dims)
+	return m <= vectorRows || p.thin != nil && m <= thinRows && p.thin.takes(r, p.sums)
 }
 
 // vectorKernel returns the index of the kernel for m rows.
@@ -54,25 +63,26 @@ func vectorKernel(m int) (i int) {
 func (c *compiler) vectorGroup(l *ir.Launch) *vector {
 	p, group := &vector{sums: []terms{termsOf(l)}}, []*ir.Launch{l}
 	products, low := len(p.sums[0].list), c.isLow(c.launch)
+	least, _ := p.sums[0].rows(c.dims)
 	var between []*ir.Launch
 	all := c.prog.Launches
 	for i := c.launch + 1; i < min(len(all), c.launch+1+vectorAhead); i++ {
 		next := &all[i]
 		if next.Op == ir.Gemm && next.In[0].Same(l.In[0]) && next.In[0].Type.Equal(l.In[0].Type) {
 			t := termsOf(next)
-			if len(group) == vectorSums || c.merged[i] || !t.dots() || products+len(t.list) > ir.MaxProducts || c.isLow(i) != low ||
+			if len(group) == vectorSums || c.joined[i] != nil || !t.dots() || products+len(t.list) > ir.MaxProducts || c.isLow(i) != low || least > vectorRows && !c.isThin(&t) ||
 				c.depends(next, between) || c.depends(next, group) {
 				break // it begins a launch of its own
 			}
 			p.sums, group, products = append(p.sums, t), append(group, next), products+len(t.list)
-			c.merged[i] = true
+			c.joined[i] = p
 			continue
 		}
 		if next.Op == ir.GLU && len(group) == 2 && !c.depends(next, between) && c.joinsGLU(group, i) {
 			if p.glu = next; !next.In[0].Same(p.sums[0].out) {
 				slices.Reverse(p.sums)
 			}
-			c.merged[i] = true
+			c.joined[i] = p
 			break
 		}
 		between = append(between, next)
@@ -114,6 +124,9 @@ func (p *vector) skip() {
 			k.skip()
 		}
 	}
+	if p.thin != nil {
+		p.thin.skip()
+	}
 }
 
 // The parameters of sums are numbered.
@@ -122,43 +135,57 @@ var vectorOut, vectorBias, vectorAddend, vectorN = numbered("out"), numbered("bi
 func (p *vector) fill(r *Run) {
 	p.skip()
 	m, _, _ := p.sums[0].sizes(r.Dims)
+	if m > vectorRows {
+		p.thin.fill(r, p)
+		return
+	}
 	i, total := vectorKernel(m), 0
 	var n [vectorSums]int
-	for s := range p.sums {
-		_, n[s], _ = p.sums[s].sizes(r.Dims)
-		if p.glu == nil || s == 0 {
-			total += blocks(n[s], vectorCols[i])
-		}
-	}
-	k := p.kernels[i]
-	k.grid(total, min(m, 1), 1)
 	ends, count := 0, 0
 	for s := range vectorSums {
-		var out, bias, addend Pointer
 		if s < len(p.sums) {
 			t := &p.sums[s]
-			out = r.at(t.out)
-			bias, addend = t.edges(r)
+			_, n[s], _ = t.sizes(r.Dims)
 			count += t.count(r)
+			if p.glu == nil || s == 0 {
+				total += blocks(n[s], vectorCols[i])
+			}
 		}
-		if s == 0 && p.glu != nil {
-			out = r.at(p.glu.Out[0])
-		}
-		k.pointer(vectorOut[s], out).pointer(vectorBias[s], bias).pointer(vectorAddend[s], addend)
 		ends |= count << (8 * s)
 	}
+	k := p.kernels[i].grid(total, min(m, 1), 1)
+	p.outputs(r, k)
 	k.int("m", m)
 	for s, n := range n {
 		k.int(vectorN[s], n)
 	}
-	act := -1
-	if p.glu != nil {
-		act = int(p.glu.Attr.(ir.GLUAttr).Act)
-	}
-	k.int("ends", ends).int("act", act)
+	k.int("ends", ends).int("act", p.act())
 	at := 0
 	for s := range p.sums {
 		at = p.sums[s].products(r, k, at)
 	}
 	k.products(at)
+}
+
+// outputs adds the addresses of outputs, biases and addends.
+func (p *vector) outputs(r *Run, k *Kernel) {
+	for s := range vectorSums {
+		var out, bias, addend Pointer
+		if s < len(p.sums) {
+			out = r.at(p.sums[s].out)
+			bias, addend = p.sums[s].edges(r)
+		}
+		if s == 0 && p.glu != nil {
+			out = r.at(p.glu.Out[0])
+		}
+		k.pointer(vectorOut[s], out).pointer(vectorBias[s], bias).pointer(vectorAddend[s], addend)
+	}
+}
+
+// act returns the number of the activation of the launch's GLU, or -1.
+func (p *vector) act() int {
+	if p.glu == nil {
+		return -1
+	}
+	return int(p.glu.Attr.(ir.GLUAttr).Act)
 }

@@ -155,10 +155,10 @@ func prepareGLU(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	joined := c.merged[c.launch]
+	joined := c.joined[c.launch]
 	return func(r *Run) {
 		n := r.count(l.Out[0])
-		if joined && r.axis(l.Out[0], 0) <= vectorRows {
+		if joined != nil && joined.takes(r) {
 			k.skip()
 			return
 		}

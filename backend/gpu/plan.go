@@ -39,13 +39,15 @@ type Sizes struct {
 	AdamWTensors int
 	// LargeTiles: products of many rows and columns are computed by tiles of 128 by 128.
 	LargeTiles bool
+	// ThinProducts: products of 9 to 64 rows with bfloat16 weights have kernels of their own.
+	ThinProducts bool
 	// ExactSums: a sum of products is one launch in float32 too.
 	ExactSums bool
 }
 
 // DefaultSizes returns the sizes for NVIDIA GPUs.
 func DefaultSizes() Sizes {
-	return Sizes{DecodeQueries: 32, LogitBytes: 128 << 20, LogitRows: 256, AdamWTensors: 10, LargeTiles: true}
+	return Sizes{DecodeQueries: 32, LogitBytes: 128 << 20, LogitRows: 256, AdamWTensors: 10, LargeTiles: true, ThinProducts: true}
 }
 
 // MetalTarget returns the target for Apple GPUs. The kernels in kernels/metal declare their threadgroup memory
@@ -55,7 +57,7 @@ func MetalTarget(p backend.Precision, threads int) Target {
 	s.AttentionTile = 32
 	s.LogitBytes, s.LogitRows = 64<<20, 128
 	s.AdamWTensors = 7 // a kernel has 31 buffers
-	s.LargeTiles, s.ExactSums = false, true
+	s.LargeTiles, s.ThinProducts, s.ExactSums = false, false, true
 	return Target{Precision: p, Limits: Limits{Threads: threads, Declared: true}, Sizes: s}
 }
 
@@ -146,7 +148,7 @@ func New(p *ir.Program, t Target) (*Plan, error) {
 	if err := Supported(p); err != nil {
 		return nil, err
 	}
-	c := &compiler{Plan: &Plan{prog: p, steps: make([]prepared, len(p.Launches)), reports: map[int]report{}}, target: t, dims: p.MaxDims(), merged: map[int]bool{}}
+	c := &compiler{Plan: &Plan{prog: p, steps: make([]prepared, len(p.Launches)), reports: map[int]report{}}, target: t, dims: p.MaxDims(), merged: map[int]bool{}, joined: map[int]*vector{}}
 	for i := range p.Launches {
 		l := &p.Launches[i]
 		c.launch = i
@@ -213,9 +215,10 @@ func (p *Plan) wrong(r *Run, i, where, value int) error {
 type compiler struct {
 	*Plan
 	target Target
-	dims   []int        // the largest
-	launch int          // the one that is planned
-	merged map[int]bool // launches that run as a part of one before them, those of a vector only for few rows
+	dims   []int           // the largest
+	launch int             // the one that is planned
+	merged map[int]bool    // launches that run as a part of one before them
+	joined map[int]*vector // launches whose few rows a launch before them computes
 }
 
 // unread reports whether nothing after launch i reads v, which lies in the arena.

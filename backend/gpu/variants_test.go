@@ -83,6 +83,12 @@ func variants(t testing.TB) []conformance.Program {
 			return results(b.Linear(b.param(tensor.F32, 40, 2048), b.param(d, 64, 2048), 0))
 		}))
 	}
+	for _, rows := range []int{12, 20, 40} {
+		list = append(list, program(t, fmt.Sprintf("a batch of %d rows", rows), func(b *builder) exec.Spec {
+			x := b.param(tensor.F32, rows, 512)
+			return results(b.Linear(x, b.param(tensor.BF16, 130, 512), b.param(tensor.F32, 130)), b.Linear(x, b.param(tensor.BF16, 64, 512), 0))
+		}))
+	}
 	for _, size := range []int{32, 64, 96, 128, 256} {
 		for _, group := range []int{1, 2, 4, 8} {
 			for _, queries := range []int{3, 70} {

@@ -15,12 +15,12 @@ import (
 // once, gives each the bits that it has in a program of its own. The last output is a gate, so that a device can leave
 // it out if nothing else reads it.
 func runTogether(t *testing.T, dev backend.Device) {
-	for _, n := range []int{1, 2, 3, 8, 9} {
+	for _, n := range []int{1, 2, 3, 8, 9, 17, 33} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			s := (&testCase{bounds: fmt.Sprintf("n=%d/9", n), in: layerInputs(), build: layer}).set(t)
+			s := (&testCase{bounds: fmt.Sprintf("n=%d/40", n), in: layerInputs(), build: layer}).set(t)
 			all := s.run(t, dev, s.outs, exec.Spec{})
-			s.compare(t, all, s.outs, s.reference(t, s.outs), roundedLimit)
-			require.Equal(t, all[:4], s.run(t, dev, s.outs[:4], exec.Spec{}), "without the gate")
+			s.compare(t, all, s.outs, s.reference(t, s.outs), 2*roundedLimit) // a GLU multiplies two of them
+			require.Equal(t, all[:5], s.run(t, dev, s.outs[:5], exec.Spec{}), "without the gate")
 			for i := range s.outs {
 				require.Equal(t, all[i], s.run(t, dev, s.outs[i:i+1], exec.Spec{})[0], "output %d", i)
 			}
@@ -28,17 +28,17 @@ func runTogether(t *testing.T, dev backend.Device) {
 	}
 }
 
-// layerInputs are x, and W, A and B of q, k, v, gate and up. Each has other sizes, and up has no adapter.
+// layerInputs are x, and W, A, B and the bias of the products of layer.
 func layerInputs() []input {
-	in := []input{arg("f32[n,96]", normal)}
-	for _, cols := range []int{48, 21, 24, 70, 70} {
-		in = append(in, arg(fmt.Sprintf("bf16[%d,96]", cols), normal), arg("f32[5,96]", normal), arg(fmt.Sprintf("f32[%d,5]", cols), normal), arg(fmt.Sprintf("f32[%d]", cols), normal))
+	in := []input{arg("f32[n,512]", normal)}
+	for _, cols := range []int{48, 21, 24, 70, 70, 130, 130} {
+		in = append(in, arg(fmt.Sprintf("bf16[%d,512]", cols), normal), arg("f32[5,512]", normal), arg(fmt.Sprintf("f32[%d,5]", cols), normal), arg(fmt.Sprintf("f32[%d]", cols), normal))
 	}
 	return in
 }
 
-// layer returns products of a layer: q, k and v with a bias share their input, as do gate and up. The fourth output is the
-// activated gate times up, the last is the gate.
+// layer returns products of a layer: q, k and v, which has a bias, share their input, as do gate and up of two GLUs. The
+// last output is the first gate. Only the products before the first up have adapters.
 func layer(g *ir.Graph, in []ir.Value) []ir.Value {
 	x := g.Unary(ir.Tanh, in[0])
 	var y []ir.Value
@@ -47,7 +47,7 @@ func layer(g *ir.Graph, in []ir.Value) []ir.Value {
 		if len(y) == 2 {
 			bias = in[i+3]
 		}
-		if len(y) == 3 {
+		if len(y) == 3 || len(y) == 5 {
 			x = g.Unary(ir.Neg, x)
 		}
 		p := g.Linear(x, w, bias)
@@ -56,5 +56,5 @@ func layer(g *ir.Graph, in []ir.Value) []ir.Value {
 		}
 		y = append(y, p)
 	}
-	return []ir.Value{y[0], y[1], y[2], g.GLU(y[3], y[4], ir.SiLU), y[3]}
+	return []ir.Value{y[0], y[1], y[2], g.GLU(y[3], y[4], ir.SiLU), g.GLU(y[5], y[6], ir.GELU), y[3]}
 }

@@ -1,0 +1,146 @@
+package gpu
+
+import (
+	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// These launches run the kernels of kernels/cuda/gemm_thin.cu: products of the same A with bfloat16 weights, for the
+// rows of a batch of decoding. A is rounded once for all of them.
+
+const (
+	thinRows   = 64  // the most rows that go this way
+	thinTile   = 64  // rows of the weights of a block
+	thinStage  = 256 // elements along k of a stage
+	thinStages = 2
+	thinBlocks = 256 // a product of fewer blocks is computed in parts
+	thinParts  = 8   // at most
+)
+
+type thin struct {
+	pack, sum *Kernel
+	kernels   [3]*Kernel // for 16, 32 and 64 rows
+}
+
+// isThin reports whether the kernels compute t.
+func (c *compiler) isThin(t *terms) bool {
+	if !c.target.ThinProducts || c.target.Precision != backend.BF16 || len(t.list) != 1 || !t.dots() {
+		return false
+	}
+	if most := c.target.Shared; most > 0 && most < thinShared(thinRows) {
+		return false
+	}
+	p := &t.list[0]
+	k := p.a.Type.Shape[1]
+	return p.a.Type.DType == tensor.F32 && p.b.Type.DType == tensor.BF16 && k.Var == 0 && k.Resolve(c.dims) > 0 && k.Resolve(c.dims)%thinStage == 0
+}
+
+// newThin returns the kernels for the sums, or nil if they do not compute all of them.
+func newThin(c *compiler, sums []terms) (*thin, error) {
+	_, most := sums[0].rows(c.dims)
+	for i := range sums {
+		if !c.isThin(&sums[i]) || most <= vectorRows {
+			return nil, nil
+		}
+	}
+	p := &thin{}
+	var err error
+	if p.pack, err = c.kernel("cast", "cast_f32_bf16", elementThreads); err != nil {
+		return nil, err
+	}
+	for i, name := range []string{"gemm_thin_16", "gemm_thin_32", "gemm_thin_64"} {
+		if p.kernels[i], err = c.kernel("gemm_thin", name, 128); err != nil {
+			return nil, err
+		}
+		if err := c.share(p.kernels[i], thinShared(16<<i)); err != nil {
+			return nil, err
+		}
+	}
+	if p.sum, err = c.kernel("gemm_thin", "gemm_thin_sum", 256); err != nil {
+		return nil, err
+	}
+	rows := min(most, thinRows)
+	k := sums[0].list[0].k(c.dims)
+	bytes := packedSize(rows * k)
+	for i := range sums {
+		_, n, _ := sums[i].sizes(c.dims)
+		bytes += 4 * rows * n * partsOfThin(n, k)
+	}
+	c.reserve(bytes)
+	return p, nil
+}
+
+// thinShared returns the shared memory of a block for m rows.
+func thinShared(m int) int { return thinStages * m * (thinStage + 32) * 2 }
+
+// partsOfThin returns the number of parts of the k axis. It does not depend on the rows, nor on other products of the
+// launch.
+func partsOfThin(n, k int) int {
+	return max(1, min(thinBlocks/max(1, blocks(n, thinTile)), thinParts, k/(2*thinStage)))
+}
+
+// takes reports whether the weights lie as the kernels read them.
+func (p *thin) takes(r *Run, sums []terms) bool {
+	for i := range sums {
+		if !r.aligned(sums[i].list[0].b) {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *thin) skip() {
+	p.pack.skip()
+	p.sum.skip()
+	for _, k := range p.kernels {
+		k.skip()
+	}
+}
+
+// The parameters of products are numbered.
+var thinW, thinPart = numbered("w"), numbered("parts")
+
+func (p *thin) fill(r *Run, v *vector) {
+	m, _, _ := v.sums[0].sizes(r.Dims)
+	a := &v.sums[0].list[0]
+	k := a.k(r.Dims)
+	p.pack.elements(m*k).pointer("out", r.Scratch).pointer("x", r.at(a.a)).long("n", m*k)
+	partial := r.Scratch + Pointer(packedSize(m*k))
+	var w [vectorSums]Pointer
+	var n, parts [vectorSums]int
+	var alpha [vectorSums]float32
+	total, columns := 0, 0
+	for s := range v.sums {
+		t := &v.sums[s]
+		_, n[s], _ = t.sizes(r.Dims)
+		w[s], parts[s], alpha[s] = r.at(t.list[0].b), partsOfThin(n[s], k), t.list[0].alpha
+		total += blocks(n[s], thinTile) * parts[s]
+		if v.glu == nil || s == 0 {
+			columns += n[s]
+		}
+	}
+	i := 0
+	for 16<<i < m {
+		i++
+	}
+	main := p.kernels[i]
+	main.grid(total, 1, 1).pointer("partial", partial).pointer("x", r.Scratch)
+	for s := range w {
+		main.pointer(thinW[s], w[s])
+	}
+	main.int("m", m).int("k", k)
+	v.outputs(r, p.sum.grid(blocks(m*columns, 256), 1, 1))
+	p.sum.pointer("partial", partial).int("m", m)
+	for _, k := range []*Kernel{main, p.sum} {
+		for s := range n {
+			k.int(vectorN[s], n[s])
+		}
+		for s := range parts {
+			k.int(thinPart[s], parts[s])
+		}
+	}
+	for s := range alpha {
+		p.sum.float(productAlpha[s], alpha[s])
+	}
+	p.sum.int("act", v.act())
+}

@@ -1,0 +1,167 @@
+// Up to three products of the same A with bf16 weights for 9 to 64 rows, as batches of
+// decoding have them. The weights are read once, at the rate of the memory:
+//
+//   out_s = addend_s + bias_s + alpha_s · A · B_sᵀ,  A [m, k], B_s [n_s, k]
+//
+// Sums are q, k and v, or gate and up; with act, act(out_0)·out_1 is written instead. A
+// row of an output has the same bits in any company.
+//
+// Layout: row major; A in bfloat16, B too, both on 16 bytes; k a multiple of 256. A
+//   thread reads 16 bytes of a row of B, eight elements along k, straight into the
+//   fragments of two mma.sync: k is permuted within blocks of 32, in A in the same way.
+//   partial holds [parts_s, m, n_s] of each sum, one after the other.
+// Grid: gemm_thin_M, for m up to M: 128 threads for 64 rows of B and one of the parts of
+//   k. A warp has 16 rows of B and all of A. While it multiplies 256 elements along k, the
+//   next ones are under way: 8 KB of B for each warp, and A for the block by cp.async.
+//   gemm_thin_sum: 256 threads, an element of an output each.
+// Traffic: B once; A n/64 times, from L2. On an H100, m = 64 and n of 4,096 to 28,672 took
+//   0.6 to 0.8 of its bandwidth, m = 16 0.85.
+// Registers: at most 255 of gemm_thin_M, none spilled.
+// Reference: for s, i, j { t = 0; for l { t += A[i, l] B_s[j, l] }
+//                          out_s[i, j] = addend_s[i, j] + bias_s[j] + alpha_s t }
+#include "act.cuh"
+
+#define LF_THIN_K 256            // elements along k of a stage
+#define LF_THIN_ROW (LF_THIN_K + 32) // of a row of A in shared memory: without bank conflicts
+#define LF_THIN_STAGES 2
+
+// One of the products, a tile of 64 rows of its B, and a part of k.
+struct lf_thin_work {
+  const lf_bf16* w;
+  float* to;
+  int n, tile, from, end;
+};
+
+template <int NT>
+LF_DEVICE void lf_thin_copy(lf_bf16* shared, const lf_bf16* x, int m, int k, int stage, bool valid) {
+#pragma unroll 4
+  for (int e = threadIdx.x; e < 8 * NT * LF_THIN_K / 8; e += 128) {
+    int r = e / (LF_THIN_K / 8), l = e % (LF_THIN_K / 8) * 8;
+    lf_cp_async16(shared + r * LF_THIN_ROW + l, x + (long long)min(r, m - 1) * k + (valid ? stage * LF_THIN_K + l : 0), valid && r < m);
+  }
+  lf_cp_async_commit();
+}
+
+// The rows of B of a thread: two for each block of 32 elements along k.
+typedef uint4 lf_thin_rows[LF_THIN_K / 32][2];
+
+LF_DEVICE void lf_thin_load(lf_thin_rows& v, const lf_bf16* const (&row)[2], int stage) {
+#pragma unroll
+  for (int b = 0; b < LF_THIN_K / 32; b++)
+#pragma unroll
+    for (int r = 0; r < 2; r++) v[b][r] = *(const uint4*)(row[r] + stage * LF_THIN_K + 32 * b);
+}
+
+template <int NT>
+LF_DEVICE void lf_thin_multiply(float (&d)[NT][4], const lf_thin_rows& v, const lf_bf16* x) {
+#pragma unroll
+  for (int b = 0; b < LF_THIN_K / 32; b++)
+#pragma unroll
+    for (int i = 0; i < NT; i++) {
+      uint4 q = *(const uint4*)(x + 8 * i * LF_THIN_ROW + 32 * b);
+      uint32_t first[4] = {v[b][0].x, v[b][1].x, v[b][0].y, v[b][1].y}, second[4] = {v[b][0].z, v[b][1].z, v[b][0].w, v[b][1].w};
+      uint32_t low[2] = {q.x, q.y}, high[2] = {q.z, q.w};
+      lf_mma_bf16_16816(d[i], first, low);
+      lf_mma_bf16_16816(d[i], second, high);
+    }
+}
+
+template <int NT>
+LF_DEVICE void lf_gemm_thin(lf_bf16* shared, const lf_bf16* x, int m, int k, const lf_thin_work& work) {
+  constexpr int size = 8 * NT * LF_THIN_ROW; // of a stage of A
+  int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, j0 = work.tile * 64 + threadIdx.x / 32 * 16 + g;
+  const lf_bf16* row[2] = {work.w + (long long)min(j0, work.n - 1) * k + 8 * t, work.w + (long long)min(j0 + 8, work.n - 1) * k + 8 * t};
+  float d[NT][4] = {};
+  lf_thin_rows even, odd;
+  lf_thin_copy<NT>(shared, x, m, k, work.from, true);
+  lf_thin_load(even, row, work.from);
+  const lf_bf16* own = shared + g * LF_THIN_ROW + 8 * t;
+#pragma unroll 1
+  for (int s = work.from; s < work.end; s += 2) {
+    lf_thin_load(odd, row, min(s + 1, work.end - 1));
+    lf_cp_async_wait<0>();
+    __syncthreads(); // the other stage has been read, this one has landed
+    lf_thin_copy<NT>(shared + size, x, m, k, s + 1, s + 1 < work.end);
+    lf_thin_multiply(d, even, own);
+    if (s + 1 == work.end) break;
+    lf_thin_load(even, row, min(s + 2, work.end - 1));
+    lf_cp_async_wait<0>();
+    __syncthreads();
+    lf_thin_copy<NT>(shared, x, m, k, s + 2, s + 2 < work.end);
+    lf_thin_multiply(d, odd, own + size);
+  }
+  lf_cp_async_wait_all();
+#pragma unroll
+  for (int i = 0; i < NT; i++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      int c = 8 * i + 2 * t + (e & 1), j = j0 + 8 * (e >> 1);
+      if (c < m && j < work.n) work.to[(long long)c * work.n + j] = d[i][e];
+    }
+}
+
+#define LF_GEMM_THIN(M)                                                                                                    \
+  extern "C" __global__ void __launch_bounds__(128, 2)                                                                     \
+      gemm_thin_##M(float* partial, const lf_bf16* x, const lf_bf16* w0, const lf_bf16* w1, const lf_bf16* w2, int m,      \
+                    int k, int n0, int n1, int n2, int parts0, int parts1, int parts2) {                                   \
+    LF_DYN_SHARED(lf_bf16, shared);                                                                                        \
+    int b = blockIdx.x, blocks0 = (n0 + 63) / 64 * parts0, blocks1 = (n1 + 63) / 64 * parts1;                              \
+    lf_thin_work work = {w0, partial, n0, b, 0, 0};                                                                        \
+    int parts = parts0;                                                                                                    \
+    if (b >= blocks0) work = {w1, partial + (long long)m * n0 * parts0, n1, b - blocks0, 0, 0}, parts = parts1;            \
+    if (b >= blocks0 + blocks1)                                                                                            \
+      work = {w2, partial + (long long)m * n0 * parts0 + (long long)m * n1 * parts1, n2, b - blocks0 - blocks1, 0, 0},     \
+      parts = parts2;                                                                                                      \
+    int tiles = (work.n + 63) / 64, part = work.tile / tiles, stages = k / LF_THIN_K;                                      \
+    work.tile %= tiles, work.to += (long long)part * m * work.n;                                                           \
+    work.from = stages * part / parts, work.end = stages * (part + 1) / parts;                                             \
+    lf_gemm_thin<M / 8>(shared, x, m, k, work);                                                                            \
+  }                                                                                                                        \
+  LF_KERNEL(gemm_thin_##M)
+LF_GEMM_THIN(16);
+LF_GEMM_THIN(32);
+LF_GEMM_THIN(64);
+
+// Element i of a sum [m, n] from its parts, and behind them.
+LF_DEVICE float lf_thin_sum(const float* partial, long long i, int n, long long size, int parts, float alpha, const float* bias, const float* addend) {
+  float s = 0.0f;
+#pragma unroll 4
+  for (int p = 0; p < parts; p++) s += partial[p * size + i];
+  s *= alpha;
+  if (bias) s += bias[i % n];
+  if (addend) s += addend[i];
+  return s;
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    gemm_thin_sum(float* out0, const float* bias0, const float* addend0, float* out1, const float* bias1, const float* addend1, float* out2,
+                  const float* bias2, const float* addend2, const float* partial, int m, int n0, int n1, int n2, int parts0, int parts1,
+                  int parts2, float alpha0, float alpha1, float alpha2, int act) {
+  long long i = (long long)blockIdx.x * 256 + threadIdx.x, size0 = (long long)m * n0, size1 = (long long)m * n1, size2 = (long long)m * n2;
+  const float *partial1 = partial + size0 * parts0, *partial2 = partial1 + size1 * parts1;
+  if (i < size0) {
+    float y = lf_thin_sum(partial, i, n0, size0, parts0, alpha0, bias0, addend0);
+    if (act >= 0) y = lf_act(act, y) * lf_thin_sum(partial1, i, n1, size1, parts1, alpha1, bias1, addend1);
+    out0[i] = y;
+  } else if (act < 0 && i < size0 + size1) {
+    out1[i - size0] = lf_thin_sum(partial1, i - size0, n1, size1, parts1, alpha1, bias1, addend1);
+  } else if (act < 0 && i < size0 + size1 + size2) {
+    i -= size0 + size1;
+    out2[i] = lf_thin_sum(partial2, i, n2, size2, parts2, alpha2, bias2, addend2);
+  }
+}
+LF_KERNEL(gemm_thin_sum);
+
+#ifdef LF_RACE
+#include "../sim/test/race.h"
+
+// Two sums, one of them in two parts, with a rest of the rows of B.
+LF_RACE_CASE(gemm_thin) {
+  auto x = lf_race_noise<lf_bf16>(11 * 512), w = lf_race_noise<lf_bf16>(70 * 512);
+  std::vector<float> partial(11 * (2 * 70 + 9)), a(11 * 70), b(11 * 9);
+  lf_race_launch(gemm_thin_16, {5}, {128}, LF_THIN_STAGES * 16 * LF_THIN_ROW * 2, partial.data(), x.data(), w.data(), w.data(), nullptr, 11, 512,
+                 70, 9, 0, 2, 1, 0);
+  lf_race_launch(gemm_thin_sum, {4}, {256}, 0, a.data(), nullptr, a.data(), b.data(), nullptr, nullptr, nullptr, nullptr, nullptr,
+                 partial.data(), 11, 70, 9, 0, 2, 1, 0, 1.0f, 0.5f, 0.0f, -1);
+}
+#endif
