@@ -169,7 +169,7 @@ func (h *head) step(r *Run) {
 		}
 		k.losses.threads(rowThreads(h.v))
 		k.losses.grid(m, 1, 1).pointer("loss", loss).pointer("logits", at(s.logits)).pointer("labels", r.at(labels)).pointer("rows", rows).pointer("count", count)
-		k.losses.int("first", first).int("v", h.v).pointer("dloss", dloss)
+		k.losses.pointer("dloss", dloss).int("first", first).int("v", h.v)
 		if h.grad {
 			if h.bulk {
 				packOne(k.packLogits, at(s.packedLogits), at(s.logits), m*h.v)
@@ -181,7 +181,7 @@ func (h *head) step(r *Run) {
 			k.scatter.int("first", first).int("d", h.d).int("per", h.per).int("parts", h.parts)
 		}
 	}
-	h.sum.grid(1, 1, 1).pointer("out", r.at(total)).pointer("loss", loss).pointer("labels", r.at(labels)).int("n", n).int("v", h.v).pointer("trap", r.Trap).int("launch", h.launch)
+	h.sum.grid(1, 1, 1).pointer("out", r.at(total)).pointer("loss", loss).pointer("labels", r.at(labels)).pointer("trap", r.Trap).int("n", n).int("v", h.v).int("launch", h.launch)
 }
 
 // packOne fills in the conversion of one operand of float32.

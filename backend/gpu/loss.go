@@ -39,7 +39,7 @@ func prepareCrossEntropy(c *compiler, l *ir.Launch) (step, error) {
 		n, v := r.axis(x, 0), r.axis(x, 1)
 		rows.threads(rowThreads(v))
 		rows.grid(n, 1, 1).pointer("loss", r.Scratch).pointer("x", r.at(x)).pointer("labels", r.at(labels)).int("v", v)
-		sum.grid(1, 1, 1).pointer("out", r.at(out)).pointer("loss", r.Scratch).pointer("labels", r.at(labels)).int("n", n).int("v", v).pointer("trap", r.Trap).int("launch", launch)
+		sum.grid(1, 1, 1).pointer("out", r.at(out)).pointer("loss", r.Scratch).pointer("labels", r.at(labels)).pointer("trap", r.Trap).int("n", n).int("v", v).int("launch", launch)
 	}, nil
 }
 
@@ -58,6 +58,6 @@ func prepareCrossEntropyGrad(c *compiler, l *ir.Launch) (step, error) {
 		n, v := r.axis(x, 0), r.axis(x, 1)
 		rows.threads(rowThreads(v))
 		rows.grid(n, 1, 1).pointer("dx", r.at(out)).pointer("x", r.at(x)).pointer("labels", r.at(labels)).pointer("dloss", r.at(dloss)).int("v", v)
-		check.grid(1, 1, 1).pointer("out", 0).pointer("loss", 0).pointer("labels", r.at(labels)).int("n", n).int("v", v).pointer("trap", r.Trap).int("launch", launch)
+		check.grid(1, 1, 1).pointer("out", 0).pointer("loss", 0).pointer("labels", r.at(labels)).pointer("trap", r.Trap).int("n", n).int("v", v).int("launch", launch)
 	}, nil
 }

@@ -56,12 +56,28 @@ LF_DEVICE lf_thread lf_here() {
 #define LF_HAS(x) ((x) != 0)
 #define LF_ALIGNED(x) (((ulong)(x) & 15) == 0)
 
+// Whether a warp without work may return while others exchange numbers.
+#define LF_WARPS_RETURN true
+
+// Macros, by which the simulator knows where a barrier or a shuffle is.
 #define lf_barrier() __syncthreads()
+#define lf_barrier_device() __syncthreads()
+#define lf_shuffle_xor(t, v, mask) __shfl_xor_sync(0xffffffffu, v, mask)
+#define lf_ballot(t, p) __ballot_sync(0xffffffffu, p)
+#ifdef __CUDACC__
+LF_DEVICE float lf_warp_sum(lf_thread, float v) { return lf_warp_sum(v); }
+LF_DEVICE float lf_warp_max(lf_thread, float v) { return lf_warp_max(v); }
+#else
+LF_DEVICE float lf_warp_sum(lf_thread, float v, lfsim::Site site = lfsim::Site::here()) { return lf_warp_sum(v, site); }
+LF_DEVICE float lf_warp_max(lf_thread, float v, lfsim::Site site = lfsim::Site::here()) { return lf_warp_max(v, site); }
+#endif
 
 LF_DEVICE uint lf_bits(float x) { return __float_as_uint(x); }
 LF_DEVICE float lf_from_bits(uint x) { return __uint_as_float(x); }
 LF_DEVICE uint lf_mulhi(uint a, uint b) { return __umulhi(a, b); }
 LF_DEVICE int lf_clz(uint x) { return __clz((int)x); }
+LF_DEVICE int lf_popcount(uint x) { return __popc(x); }
+LF_DEVICE float lf_fmax(float x, float y) { return fmaxf(x, y); }
 LF_DEVICE float lf_rint(float x) { return rintf(x); }
 LF_DEVICE float lf_abs(float x) { return fabsf(x); }
 LF_DEVICE float lf_fma(float x, float y, float z) { return fmaf(x, y, z); }

@@ -53,6 +53,10 @@ using namespace metal;
 #define LF_BOUND(a, i) (((a).bound >> (i) & 1) != 0)
 #define LF_WIDE_ALL(a, mask) (((a).wide & (mask)) == (mask))
 
+// Whether rows of n numbers at the pointers of mask, bits of their places in the
+// launch, can be taken by four.
+#define LF_FOURS(a, n, mask) (((n) & 3) == 0 && LF_WIDE_ALL(a, mask))
+
 #define LF_THREAD                                                                                       \
   uint3 lf_group_ [[threadgroup_position_in_grid]], uint3 lf_groups_ [[threadgroups_per_grid]],         \
       uint lf_index_ [[thread_index_in_threadgroup]], uint3 lf_size_ [[threads_per_threadgroup]]
@@ -113,6 +117,9 @@ typedef char schar;
 #define LF_PASS_POINTER_(i, T, name) , name, LF_BOUND(a, i), LF_WIDE_ALL(a, 1u << i)
 #define LF_PASS_NUMBER(i, item) LF_CALL(LF_PASS_NUMBER_, LF_LIST item)
 #define LF_PASS_NUMBER_(T, name) , a.name
+
+// Whether a warp without work may return while others exchange numbers.
+#define LF_WARPS_RETURN false
 
 #define LF_HAS(x) x##_has
 #define LF_ALIGNED(x) x##_wide

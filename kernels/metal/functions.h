@@ -5,6 +5,8 @@ inline uint lf_bits(float x) { return as_type<uint>(x); }
 inline float lf_from_bits(uint x) { return as_type<float>(x); }
 inline uint lf_mulhi(uint a, uint b) { return mulhi(a, b); }
 inline int lf_clz(uint x) { return (int)clz(x); }
+inline int lf_popcount(uint x) { return (int)popcount(x); }
+inline float lf_fmax(float x, float y) { return fmax(x, y); }
 inline float2 make_float2(float x, float y) { return float2(x, y); }
 inline float4 make_float4(float x, float y, float z, float w) { return float4(x, y, z, w); }
 inline uint4 make_uint4(uint x, uint y, uint z, uint w) { return uint4(x, y, z, w); }

@@ -1,24 +1,25 @@
-// The cross-entropy of one row of logits, by the threads of a threadgroup. wide says
+// The cross-entropy of one row of logits, by the threads of a block. wide says
 // that the row can be taken by four.
 #pragma once
 
 #include "row.h"
 
-inline lf_softmax lf_logits(lf_thread t, device const float* x, int v, bool wide, threadgroup float2* part) {
+LF_DEVICE lf_softmax lf_logits(lf_thread t, LF_GLOBAL const float* x, int v, bool wide, LF_GROUP float2* part) {
   return wide ? lf_softmax_row<4>(t, x, v, part) : lf_softmax_row<1>(t, x, v, part);
 }
 
 // The difference of two large numbers comes first.
-inline float lf_loss(lf_softmax a, float x) { return (a.shift() - x) + log(a.s); }
+LF_DEVICE float lf_loss(lf_softmax a, float x) { return (a.shift() - x) + lf_log(a.s); }
 
 template <int V>
-inline void lf_logits_grad_of(lf_thread t, device float* dx, device const float* x, int v, int label, lf_softmax a, float scale) {
+LF_DEVICE void lf_logits_grad_of(lf_thread t, LF_GLOBAL float* dx, LF_GLOBAL const float* x, int v, int label, lf_softmax a, float scale) {
   float c = a.shift(), f = 1.0f / a.s;
   lf_pack<V> p;
   for (int j = t.index * V; j < v; j += t.size * V) {
     p.load(x + j);
+#pragma unroll
     for (int i = 0; i < V; i++) {
-      p.v[i] = exp(p.v[i] - c) * f;
+      p.v[i] = lf_exp(p.v[i] - c) * f;
       if (j + i == label) p.v[i] -= 1.0f;
       p.v[i] *= scale;
     }
@@ -27,20 +28,20 @@ inline void lf_logits_grad_of(lf_thread t, device float* dx, device const float*
 }
 
 template <int V>
-inline void lf_clear_row_of(lf_thread t, device float* dx, int v) {
+LF_DEVICE void lf_clear_row_of(lf_thread t, LF_GLOBAL float* dx, int v) {
   lf_pack<V> zero = {};
   for (int j = t.index * V; j < v; j += t.size * V) zero.store(dx + j);
 }
 
 // dx = scale · (softmax(x) − onehot(label)); dx may be x.
-inline void lf_logits_grad(lf_thread t, device float* dx, device const float* x, int v, int label, lf_softmax a, float scale, bool wide) {
+LF_DEVICE void lf_logits_grad(lf_thread t, LF_GLOBAL float* dx, LF_GLOBAL const float* x, int v, int label, lf_softmax a, float scale, bool wide) {
   if (wide)
     lf_logits_grad_of<4>(t, dx, x, v, label, a, scale);
   else
     lf_logits_grad_of<1>(t, dx, x, v, label, a, scale);
 }
 
-inline void lf_clear_row(lf_thread t, device float* dx, int v, bool wide) {
+LF_DEVICE void lf_clear_row(lf_thread t, LF_GLOBAL float* dx, int v, bool wide) {
   if (wide)
     lf_clear_row_of<4>(t, dx, v);
   else

@@ -1,0 +1,189 @@
+// RMSNorm (Zhang and Sennrich 2019, arXiv 1910.07467) and its gradient for x:
+//
+//   r  = 1/√(mean(x²) + eps)
+//   y  = x · r · w
+//   dx = r · (dy·w − x · r² · mean(dy·w·x))
+//
+// Layout: x, dy, y and dx [rows, d], w [d]; the output may share the memory of x or dy.
+// Grid: rows of up to 1024 numbers are held in the registers of a warp (…_warp, 8
+//   rows a block); longer ones are
+//   read twice by a block (…_row), from its cache the second time.
+// Traffic: RMSNorm 8 bytes an element, its gradient 12, and w once for each block,
+//   from cache; bound by memory.
+// Registers: warp 48 and 100 (gradient) on sm_80, 57 and 122 on sm_90a; row 22 and 27, 25 and 32.
+// Reference: for i { r = 1/sqrt(Σ_j x[i,j]²/d + eps); for j { y[i,j] = x[i,j] r w[j] } }
+#include "row.h"
+
+#define LF_NORM_WARPS 8
+
+// n numbers of the row are taken: d, or none.
+template <int V>
+LF_DEVICE void lf_rms_norm_warp(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL const float* x, LF_GLOBAL const float* w, int n, int d, float eps) {
+  lf_pack<V> v[LF_WARP_ROW / 32 / V], f;
+  float sum = 0.0f;
+#pragma unroll
+  for (int k = 0; k < LF_WARP_ROW / 32 / V; k++) {
+    int j = (k * 32 + t.lane) * V;
+    if (j >= n) continue;
+    v[k].load(x + j);
+#pragma unroll
+    for (int i = 0; i < V; i++) sum = lf_fma(v[k].v[i], v[k].v[i], sum);
+  }
+  float r = 1.0f / lf_sqrt(lf_warp_sum(t, sum) / (float)d + eps);
+#pragma unroll
+  for (int k = 0; k < LF_WARP_ROW / 32 / V; k++) {
+    int j = (k * 32 + t.lane) * V;
+    if (j >= n) continue;
+    f.load(w + j);
+#pragma unroll
+    for (int i = 0; i < V; i++) v[k].v[i] *= r * f.v[i];
+    v[k].store(out + j);
+  }
+}
+
+LF_ENTRY(32 * LF_NORM_WARPS, rms_norm_warp_f32, ((float, out), (const float, x), (const float, w)),
+         ((long, rows), (int, d), (float, eps))) {
+  long row = (long)t.group.x * LF_NORM_WARPS + t.warp;
+  if (LF_WARPS_RETURN && row >= rows) return;
+  long at = row * d;
+  int n = row < rows ? d : 0;
+  if ((d & 3) == 0 && LF_ALIGNED(out) && LF_ALIGNED(x) && LF_ALIGNED(w))
+    lf_rms_norm_warp<4>(t, out + at, x + at, w, n, d, eps);
+  else
+    lf_rms_norm_warp<1>(t, out + at, x + at, w, n, d, eps);
+}
+
+template <int V>
+LF_DEVICE void lf_rms_norm_row(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL const float* x, LF_GLOBAL const float* w, int d, float eps,
+                            LF_GROUP float* part) {
+  lf_pack<V> v, f;
+  float sum = 0.0f;
+  for (int j = t.index * V; j < d; j += t.size * V) {
+    v.load(x + j);
+#pragma unroll
+    for (int i = 0; i < V; i++) sum = lf_fma(v.v[i], v.v[i], sum);
+  }
+  float r = 1.0f / lf_sqrt(lf_block_sum(t, sum, part) / (float)d + eps);
+  for (int j = t.index * V; j < d; j += t.size * V) {
+    v.load(x + j);
+    f.load(w + j);
+#pragma unroll
+    for (int i = 0; i < V; i++) v.v[i] *= r * f.v[i];
+    v.store(out + j);
+  }
+}
+
+LF_ENTRY_SHARED(1024, rms_norm_row_f32, ((float, part, 32)), ((float, out), (const float, x), (const float, w)),
+                ((int, d), (float, eps))) {
+  long at = (long)t.group.x * d;
+  if ((d & 3) == 0 && LF_ALIGNED(out) && LF_ALIGNED(x) && LF_ALIGNED(w))
+    lf_rms_norm_row<4>(t, out + at, x + at, w, d, eps, part);
+  else
+    lf_rms_norm_row<1>(t, out + at, x + at, w, d, eps, part);
+}
+
+// The two numbers of a row from its sums Σx² and Σ dy·w·x.
+struct lf_norm_slope {
+  float r, c;
+  LF_DEVICE void set(float squares, float dot, int d, float eps) {
+    r = 1.0f / lf_sqrt(squares / (float)d + eps);
+    c = dot / (float)d * r * r;
+  }
+  LF_DEVICE float of(float x, float u) const { return r * (u - x * c); }
+};
+
+template <int V>
+LF_DEVICE void lf_rms_norm_grad_warp(lf_thread t, LF_GLOBAL float* dx, LF_GLOBAL const float* dy, LF_GLOBAL const float* x, LF_GLOBAL const float* w,
+                                  int n, int d, float eps) {
+  lf_pack<V> u[LF_WARP_ROW / 32 / V], v[LF_WARP_ROW / 32 / V], f;
+  float squares = 0.0f, dots = 0.0f;
+#pragma unroll
+  for (int k = 0; k < LF_WARP_ROW / 32 / V; k++) {
+    int j = (k * 32 + t.lane) * V;
+    if (j >= n) continue;
+    u[k].load(dy + j);
+    v[k].load(x + j);
+    f.load(w + j);
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+      u[k].v[i] *= f.v[i];
+      squares = lf_fma(v[k].v[i], v[k].v[i], squares);
+      dots = lf_fma(u[k].v[i], v[k].v[i], dots);
+    }
+  }
+  squares = lf_warp_sum(t, squares);
+  dots = lf_warp_sum(t, dots);
+  lf_norm_slope s;
+  s.set(squares, dots, d, eps);
+#pragma unroll
+  for (int k = 0; k < LF_WARP_ROW / 32 / V; k++) {
+    int j = (k * 32 + t.lane) * V;
+    if (j >= n) continue;
+#pragma unroll
+    for (int i = 0; i < V; i++) u[k].v[i] = s.of(v[k].v[i], u[k].v[i]);
+    u[k].store(dx + j);
+  }
+}
+
+LF_ENTRY(32 * LF_NORM_WARPS, rms_norm_grad_warp_f32, ((float, dx), (const float, dy), (const float, x), (const float, w)),
+         ((long, rows), (int, d), (float, eps))) {
+  long row = (long)t.group.x * LF_NORM_WARPS + t.warp;
+  if (LF_WARPS_RETURN && row >= rows) return;
+  long at = row * d;
+  int n = row < rows ? d : 0;
+  if ((d & 3) == 0 && LF_ALIGNED(dx) && LF_ALIGNED(dy) && LF_ALIGNED(x) && LF_ALIGNED(w))
+    lf_rms_norm_grad_warp<4>(t, dx + at, dy + at, x + at, w, n, d, eps);
+  else
+    lf_rms_norm_grad_warp<1>(t, dx + at, dy + at, x + at, w, n, d, eps);
+}
+
+template <int V>
+LF_DEVICE void lf_rms_norm_grad_row(lf_thread t, LF_GLOBAL float* dx, LF_GLOBAL const float* dy, LF_GLOBAL const float* x, LF_GLOBAL const float* w,
+                                 int d, float eps, LF_GROUP float* part) {
+  lf_pack<V> u, v, f;
+  float squares = 0.0f, dots = 0.0f;
+  for (int j = t.index * V; j < d; j += t.size * V) {
+    u.load(dy + j);
+    v.load(x + j);
+    f.load(w + j);
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+      squares = lf_fma(v.v[i], v.v[i], squares);
+      dots = lf_fma(u.v[i] * f.v[i], v.v[i], dots);
+    }
+  }
+  squares = lf_block_sum(t, squares, part);
+  dots = lf_block_sum(t, dots, part + 32);
+  lf_norm_slope s;
+  s.set(squares, dots, d, eps);
+  for (int j = t.index * V; j < d; j += t.size * V) {
+    u.load(dy + j);
+    v.load(x + j);
+    f.load(w + j);
+#pragma unroll
+    for (int i = 0; i < V; i++) u.v[i] = s.of(v.v[i], u.v[i] * f.v[i]);
+    u.store(dx + j);
+  }
+}
+
+LF_ENTRY_SHARED(1024, rms_norm_grad_row_f32, ((float, part, 64)), ((float, dx), (const float, dy), (const float, x), (const float, w)),
+                ((int, d), (float, eps))) {
+  long at = (long)t.group.x * d;
+  if ((d & 3) == 0 && LF_ALIGNED(dx) && LF_ALIGNED(dy) && LF_ALIGNED(x) && LF_ALIGNED(w))
+    lf_rms_norm_grad_row<4>(t, dx + at, dy + at, x + at, w, d, eps, part);
+  else
+    lf_rms_norm_grad_row<1>(t, dx + at, dy + at, x + at, w, d, eps, part);
+}
+
+#ifdef LF_RACE
+LF_RACE_CASE(rms_norm) {
+  auto x = lf_race_noise<float>(9 * 132), w = lf_race_noise<float>(132), dy = x;
+  lf_race_launch(rms_norm_grad_warp_f32, {2}, {256}, 0, dy.data(), dy.data(), x.data(), w.data(), 9, 132, 1e-6f);
+  lf_race_launch(rms_norm_warp_f32, {2}, {256}, 0, x.data(), x.data(), w.data(), 9, 132, 1e-6f);
+}
+LF_RACE_CASE(rms_norm_row) {
+  auto x = lf_race_noise<float>(2 * 1030), w = lf_race_noise<float>(1030), dy = x;
+  lf_race_launch(rms_norm_grad_row_f32, {2}, {256}, 0, dy.data(), dy.data(), x.data(), w.data(), 1030, 1e-6f);
+  lf_race_launch(rms_norm_row_f32, {2}, {256}, 0, x.data(), x.data(), w.data(), 1030, 1e-6f);
+}
+#endif
