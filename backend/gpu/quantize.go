@@ -29,5 +29,5 @@ func NewQuantizer(from, to tensor.DType) *Kernel {
 func (k *Kernel) Quantize(l *Launch, out, x Pointer, elements int, trap Pointer, piece int) {
 	const perBlock = quantizeThreads / 32 * tensor.QuantBlock
 	k.Launch, l.Block = l, k.block
-	k.grid(blocks(elements, perBlock), 1, 1).pointer("out", out).pointer("x", x).long("n", elements).pointer("trap", trap).int("launch", piece)
+	k.grid(blocks(elements, perBlock), 1, 1).pointer("out", out).pointer("x", x).pointer("trap", trap).long("n", elements).int("launch", piece)
 }

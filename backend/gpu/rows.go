@@ -25,7 +25,7 @@ func (c *compiler) checkIDs(l *ir.Launch, table, ids ir.Ref) (step, error) {
 	launch := c.launch
 	return func(r *Run) {
 		n := r.count(ids)
-		k.grid(min(n, 1), 1, 1).pointer("ids", r.at(ids)).int("n", n).int("rows", r.axis(table, 0)).pointer("trap", r.Trap).int("launch", launch)
+		k.grid(min(n, 1), 1, 1).pointer("ids", r.at(ids)).pointer("trap", r.Trap).int("n", n).int("rows", r.axis(table, 0)).int("launch", launch)
 	}, nil
 }
 
@@ -96,6 +96,6 @@ func prepareUpdate(c *compiler, l *ir.Launch) (step, error) {
 		_, n, width := r.around(rows, 0)
 		// One block at least, to find an offset that is wrong.
 		k.grid(max(1, blocks(n*width, rowBlock)), 1, 1).pointer("out", r.at(out)).pointer("x", r.at(rows)).pointer("offset", r.at(offset))
-		k.long("width", width).int("n", n).int("rows", r.axis(out, 0)).pointer("trap", r.Trap).int("launch", launch)
+		k.pointer("trap", r.Trap).long("width", width).int("n", n).int("rows", r.axis(out, 0)).int("launch", launch)
 	}, nil
 }

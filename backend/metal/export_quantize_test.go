@@ -39,7 +39,7 @@ func (d *Device) Quantize(t testing.TB, x []byte, n int, from, to tensor.DType) 
 	require.NoError(t, err)
 	l[0].Function = pipeline.handle()
 	err = d.Do(func() error {
-		pipeline.learn([]gpu.Kind{gpu.PointerKind, gpu.PointerKind, gpu.LongKind, gpu.PointerKind, gpu.IntKind})
+		pipeline.learn([]gpu.Kind{gpu.PointerKind, gpu.PointerKind, gpu.PointerKind, gpu.LongKind, gpu.IntKind})
 		_, err := d.timed(l)
 		return err
 	})

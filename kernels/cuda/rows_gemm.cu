@@ -21,7 +21,7 @@
 // Reference: for i, j { e = index[i]; s = 0; for l < reads { s += x[i, l] W[e][j, l] }
 //                       out[i, j] = addend[i, j] + bias[e, j] + scale[e] s }
 #include "element.h"
-#include "report.cuh"
+#include "report.h"
 
 #define LF_ROWS 4 // of a block
 #define LF_COLS 4 // of a warp
@@ -82,7 +82,7 @@ LF_DEVICE void lf_add(float (&sum)[LF_COLS][LF_ROWS], const float* x, int k, int
 }
 
 // Reports the first index that is past all matrices.
-LF_DEVICE void lf_check(int* bad, const int* index, int n, int matrices, long long* trap, int launch) {
+LF_DEVICE void lf_check(int* bad, const int* index, int n, int matrices, long* trap, int launch) {
   int t = threadIdx.x, at = n;
   for (int i = t; i < n; i += LF_LANES)
     if (index[i] >= matrices) {
@@ -103,7 +103,7 @@ LF_DEVICE void lf_check(int* bad, const int* index, int n, int matrices, long lo
 extern "C" __global__ void __launch_bounds__(LF_LANES)
     rows_gemm(float* out, const float* x, const int* index, const float* scale, const float* bias, const float* addend, int n, int k, int width,
               int matrices, int first, int tables, long long step, LF_TABLE(0), LF_TABLE(1), LF_TABLE(2), LF_TABLE(3), LF_TABLE(4), LF_TABLE(5),
-              LF_TABLE(6), LF_TABLE(7), long long* trap, int launch) {
+              LF_TABLE(6), LF_TABLE(7), long* trap, int launch) {
   LF_SHARED(int, bad, [LF_LANES]);
   lf_tables all = {{LF_TABLE_OF(0), LF_TABLE_OF(1), LF_TABLE_OF(2), LF_TABLE_OF(3), LF_TABLE_OF(4), LF_TABLE_OF(5), LF_TABLE_OF(6), LF_TABLE_OF(7)},
                    first, tables, step};
@@ -153,7 +153,7 @@ LF_RACE_CASE(rows_gemm) {
   auto x = lf_race_noise<float>(7 * 40), w = lf_race_noise<float>(9 * 40), c = lf_race_noise<float>(7 * 20), scale = lf_race_noise<float>(2);
   auto v = lf_race_noise<lf_bf16>(20 * 33);
   int index[7] = {1, 0, -1, 1, 0, 0, 1};
-  long long trap[3] = {};
+  long trap[3] = {};
   lf_race_launch(rows_gemm, {4}, {LF_LANES}, 0, c.data(), x.data(), index, scale.data(), nullptr, c.data(), 7, 40, 20, 2, 0, 2, 0,
                  (const unsigned char*)w.data(), 40, 9, 0, (const unsigned char*)v.data(), 33, 20, 2, LF_NONE, LF_NONE, LF_NONE, LF_NONE, LF_NONE,
                  LF_NONE, trap, 0);
