@@ -1,8 +1,11 @@
 package gpu
 
 import (
+	"slices"
+
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/philox"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // These launches run the kernels of files norm, softmax, rope, glu and dropout.
@@ -61,14 +64,47 @@ func prepareRMSNorm(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
+	ins := slices.Clone(l.In)
+	if w, ok := c.weights[c.launch]; ok {
+		ins[1] = w
+	}
 	return func(r *Run) {
 		rows, d := r.matrix(out)
 		k := by.begin(rows, d).pointer(names[0], r.at(out))
-		for i, in := range l.In {
+		for i, in := range ins {
 			k.pointer(names[1+i], r.at(in))
 		}
 		by.sizes(k, rows, "d", d).float("eps", eps)
+		if l.Op == ir.RMSNorm {
+			k.int("kind", firstFactors[ins[1].Type.DType])
+		}
 	}, nil
+}
+
+// weighs reports whether a cast makes weights that only RMSNorms read, which then read the argument instead.
+func (c *compiler) weighs(l *ir.Launch) bool {
+	in, out := l.In[0], l.Out[0]
+	if in.Space != ir.SpaceArg || c.prog.Args[in.Index].Written || out.Space != ir.SpaceArena || out.Type.DType != tensor.F32 || firstFactors[in.Type.DType] == 0 {
+		return false
+	}
+	over := func(v ir.Ref) bool { return out.Overlaps(v, c.dims) }
+	var norms []int
+	for i := c.launch + 1; i < len(c.prog.Launches); i++ {
+		o := &c.prog.Launches[i]
+		if slices.ContainsFunc(o.In, over) {
+			if o.Op != ir.RMSNorm || !o.In[1].Same(out) || over(o.In[0]) {
+				return false
+			}
+			norms = append(norms, i)
+		}
+		if slices.ContainsFunc(o.Out, over) {
+			break // the memory has been given to another value
+		}
+	}
+	for _, i := range norms {
+		c.weights[i] = in
+	}
+	return true
 }
 
 func prepareSoftmax(c *compiler, l *ir.Launch) (step, error) {

@@ -148,7 +148,7 @@ func New(p *ir.Program, t Target) (*Plan, error) {
 	if err := Supported(p); err != nil {
 		return nil, err
 	}
-	c := &compiler{Plan: &Plan{prog: p, steps: make([]prepared, len(p.Launches)), reports: map[int]report{}}, target: t, dims: p.MaxDims(), merged: map[int]bool{}, joined: map[int]*vector{}}
+	c := &compiler{Plan: &Plan{prog: p, steps: make([]prepared, len(p.Launches)), reports: map[int]report{}}, target: t, dims: p.MaxDims(), merged: map[int]bool{}, joined: map[int]*vector{}, weights: map[int]ir.Ref{}}
 	for i := range p.Launches {
 		l := &p.Launches[i]
 		c.launch = i
@@ -214,11 +214,12 @@ func (p *Plan) wrong(r *Run, i, where, value int) error {
 // compiler plans the launches of a program.
 type compiler struct {
 	*Plan
-	target Target
-	dims   []int           // the largest
-	launch int             // the one that is planned
-	merged map[int]bool    // launches that run as a part of one before them
-	joined map[int]*vector // launches whose few rows a launch before them computes
+	target  Target
+	dims    []int           // the largest
+	launch  int             // the one that is planned
+	merged  map[int]bool    // launches that run as a part of one before them
+	joined  map[int]*vector // launches whose few rows a launch before them computes
+	weights map[int]ir.Ref  // of RMSNorm launches, which read them without a cast
 }
 
 // unread reports whether nothing after launch i reads v, which lies in the arena.

@@ -9,6 +9,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // runTogether checks products that share their x: a program of all of them, in which a device may compute several at
@@ -28,11 +29,11 @@ func runTogether(t *testing.T, dev backend.Device) {
 	}
 }
 
-// layerInputs are x, and W, A, B and the bias of the products of layer.
+// layerInputs are x, the weights of its norm, and W, A, B and the bias of the products of layer.
 func layerInputs() []input {
-	in := []input{arg("f32[n,512]", normal)}
+	in := []input{arg("f32[n,1280]", normal), arg("bf16[1280]", normal)}
 	for _, cols := range []int{48, 21, 24, 70, 70, 130, 130} {
-		in = append(in, arg(fmt.Sprintf("bf16[%d,512]", cols), normal), arg("f32[5,512]", normal), arg(fmt.Sprintf("f32[%d,5]", cols), normal), arg(fmt.Sprintf("f32[%d]", cols), normal))
+		in = append(in, arg(fmt.Sprintf("bf16[%d,1280]", cols), normal), arg("f32[5,1280]", normal), arg(fmt.Sprintf("f32[%d,5]", cols), normal), arg(fmt.Sprintf("f32[%d]", cols), normal))
 	}
 	return in
 }
@@ -40,9 +41,9 @@ func layerInputs() []input {
 // layer returns products of a layer: q, k and v, which has a bias, share their input, as do gate and up of two GLUs. The
 // last output is the first gate. Only the products before the first up have adapters.
 func layer(g *ir.Graph, in []ir.Value) []ir.Value {
-	x := g.Unary(ir.Tanh, in[0])
+	x := g.RMSNorm(in[0], g.Cast(in[1], tensor.F32), 1e-6)
 	var y []ir.Value
-	for i := 1; i < len(in); i += 4 {
+	for i := 2; i < len(in); i += 4 {
 		w, a, b, bias := in[i], in[i+1], in[i+2], ir.Value(0)
 		if len(y) == 2 {
 			bias = in[i+3]

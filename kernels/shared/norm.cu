@@ -5,21 +5,40 @@
 //   dx = r · (dy·w − x · r² · mean(dy·w·x))
 //
 // Layout: x, dy, y and dx [rows, d], w [d]; the output may share the memory of x or dy.
+//   RMSNorm takes w in f32, f16 or bf16: kind 0, 1 or 2.
 // Grid: rows of up to 1024 numbers are held in the registers of a warp (…_warp, 8
 //   rows a block); longer ones are
 //   read twice by a block (…_row), from its cache the second time.
 // Traffic: RMSNorm 8 bytes an element, its gradient 12, and w once for each block,
 //   from cache; bound by memory.
-// Registers: warp 48 and 100 (gradient) on sm_80, 57 and 122 on sm_90a; row 22 and 27, 25 and 32.
+// Registers: warp 64 and 100 (gradient) on sm_80, 80 and 122 on sm_90a; row 28 and 27, 28 and 32.
 // Reference: for i { r = 1/sqrt(Σ_j x[i,j]²/d + eps); for j { y[i,j] = x[i,j] r w[j] } }
+#include "element.h"
 #include "row.h"
 
 #define LF_NORM_WARPS 8
 
+// The weights from j on.
+template <int V>
+LF_DEVICE lf_pack<V> lf_norm_weights(LF_GLOBAL const uchar* w, int kind, int j) {
+  lf_pack<V> f;
+  if (kind == 0) {
+    f.load((LF_GLOBAL const float*)w + j);
+    return f;
+  }
+#pragma unroll
+  for (int i = 0; i < V; i++) {
+    ushort u = ((LF_GLOBAL const ushort*)w)[j + i];
+    f.v[i] = kind == 1 ? lf_as_f16::get(u) : lf_as_bf16::get(u);
+  }
+  return f;
+}
+
 // n numbers of the row are taken: d, or none.
 template <int V>
-LF_DEVICE void lf_rms_norm_warp(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL const float* x, LF_GLOBAL const float* w, int n, int d, float eps) {
-  lf_pack<V> v[LF_WARP_ROW / 32 / V], f;
+LF_DEVICE void lf_rms_norm_warp(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL const float* x, LF_GLOBAL const uchar* w, int kind, int n, int d,
+                                float eps) {
+  lf_pack<V> v[LF_WARP_ROW / 32 / V];
   float sum = 0.0f;
 #pragma unroll
   for (int k = 0; k < LF_WARP_ROW / 32 / V; k++) {
@@ -34,29 +53,29 @@ LF_DEVICE void lf_rms_norm_warp(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL con
   for (int k = 0; k < LF_WARP_ROW / 32 / V; k++) {
     int j = (k * 32 + t.lane) * V;
     if (j >= n) continue;
-    f.load(w + j);
+    lf_pack<V> f = lf_norm_weights<V>(w, kind, j);
 #pragma unroll
     for (int i = 0; i < V; i++) v[k].v[i] *= r * f.v[i];
     v[k].store(out + j);
   }
 }
 
-LF_ENTRY(32 * LF_NORM_WARPS, rms_norm_warp_f32, ((float, out), (const float, x), (const float, w)),
-         ((long, rows), (int, d), (float, eps))) {
+LF_ENTRY(32 * LF_NORM_WARPS, rms_norm_warp_f32, ((float, out), (const float, x), (const uchar, w)),
+         ((long, rows), (int, d), (float, eps), (int, kind))) {
   long row = (long)t.group.x * LF_NORM_WARPS + t.warp;
   if (LF_WARPS_RETURN && row >= rows) return;
   long at = row * d;
   int n = row < rows ? d : 0;
-  if ((d & 3) == 0 && LF_ALIGNED(out) && LF_ALIGNED(x) && LF_ALIGNED(w))
-    lf_rms_norm_warp<4>(t, out + at, x + at, w, n, d, eps);
+  if ((d & 3) == 0 && LF_ALIGNED(out) && LF_ALIGNED(x) && (kind != 0 || LF_ALIGNED(w)))
+    lf_rms_norm_warp<4>(t, out + at, x + at, w, kind, n, d, eps);
   else
-    lf_rms_norm_warp<1>(t, out + at, x + at, w, n, d, eps);
+    lf_rms_norm_warp<1>(t, out + at, x + at, w, kind, n, d, eps);
 }
 
 template <int V>
-LF_DEVICE void lf_rms_norm_row(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL const float* x, LF_GLOBAL const float* w, int d, float eps,
+LF_DEVICE void lf_rms_norm_row(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL const float* x, LF_GLOBAL const uchar* w, int kind, int d, float eps,
                             LF_GROUP float* part) {
-  lf_pack<V> v, f;
+  lf_pack<V> v;
   float sum = 0.0f;
   for (int j = t.index * V; j < d; j += t.size * V) {
     v.load(x + j);
@@ -66,20 +85,20 @@ LF_DEVICE void lf_rms_norm_row(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL cons
   float r = 1.0f / lf_sqrt(lf_block_sum(t, sum, part) / (float)d + eps);
   for (int j = t.index * V; j < d; j += t.size * V) {
     v.load(x + j);
-    f.load(w + j);
+    lf_pack<V> f = lf_norm_weights<V>(w, kind, j);
 #pragma unroll
     for (int i = 0; i < V; i++) v.v[i] *= r * f.v[i];
     v.store(out + j);
   }
 }
 
-LF_ENTRY_SHARED(1024, rms_norm_row_f32, ((float, part, 32)), ((float, out), (const float, x), (const float, w)),
-                ((int, d), (float, eps))) {
+LF_ENTRY_SHARED(1024, rms_norm_row_f32, ((float, part, 32)), ((float, out), (const float, x), (const uchar, w)),
+                ((int, d), (float, eps), (int, kind))) {
   long at = (long)t.group.x * d;
-  if ((d & 3) == 0 && LF_ALIGNED(out) && LF_ALIGNED(x) && LF_ALIGNED(w))
-    lf_rms_norm_row<4>(t, out + at, x + at, w, d, eps, part);
+  if ((d & 3) == 0 && LF_ALIGNED(out) && LF_ALIGNED(x) && (kind != 0 || LF_ALIGNED(w)))
+    lf_rms_norm_row<4>(t, out + at, x + at, w, kind, d, eps, part);
   else
-    lf_rms_norm_row<1>(t, out + at, x + at, w, d, eps, part);
+    lf_rms_norm_row<1>(t, out + at, x + at, w, kind, d, eps, part);
 }
 
 // The two numbers of a row from its sums Σx² and Σ dy·w·x.
@@ -179,11 +198,11 @@ LF_ENTRY_SHARED(1024, rms_norm_grad_row_f32, ((float, part, 64)), ((float, dx), 
 LF_RACE_CASE(rms_norm) {
   auto x = lf_race_noise<float>(9 * 132), w = lf_race_noise<float>(132), dy = x;
   lf_race_launch(rms_norm_grad_warp_f32, {2}, {256}, 0, dy.data(), dy.data(), x.data(), w.data(), 9, 132, 1e-6f);
-  lf_race_launch(rms_norm_warp_f32, {2}, {256}, 0, x.data(), x.data(), w.data(), 9, 132, 1e-6f);
+  lf_race_launch(rms_norm_warp_f32, {2}, {256}, 0, x.data(), x.data(), (const unsigned char*)w.data(), 9, 132, 1e-6f, 0);
 }
 LF_RACE_CASE(rms_norm_row) {
   auto x = lf_race_noise<float>(2 * 1030), w = lf_race_noise<float>(1030), dy = x;
   lf_race_launch(rms_norm_grad_row_f32, {2}, {256}, 0, dy.data(), dy.data(), x.data(), w.data(), 1030, 1e-6f);
-  lf_race_launch(rms_norm_row_f32, {2}, {256}, 0, x.data(), x.data(), w.data(), 1030, 1e-6f);
+  lf_race_launch(rms_norm_row_f32, {2}, {256}, 0, x.data(), x.data(), (const unsigned char*)w.data(), 1030, 1e-6f, 2);
 }
 #endif
