@@ -51,9 +51,15 @@ const (
 )
 
 func takesAttention(attr any, _ []ir.Type) bool {
-	a := attr.(ir.AttentionAttr)
-	return a.HeadDim <= largestHead && (a.Page > 0 || a.SoftCap == 0 && a.Bias == ir.NoBias)
+	return attr.(ir.AttentionAttr).HeadDim <= largestHead
 }
+
+func takesAttentionGrad(attr any, in []ir.Type) bool {
+	return takesAttention(attr, in) && isPlain(attr.(ir.AttentionAttr))
+}
+
+// isPlain reports whether scores are products of queries and keys, and keys are consecutive.
+func isPlain(a ir.AttentionAttr) bool { return a.Page == 0 && a.SoftCap == 0 && a.Bias == ir.NoBias }
 
 // attention is the common part of launches of attention and of its gradient.
 type attention struct {
@@ -195,7 +201,7 @@ func prepareAttention(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.Page > 0 {
+	if !isPlain(a.AttentionAttr) {
 		return func(r *Run) { decode(r, true) }, nil
 	}
 	blocked, err := a.prepareForward(c, l)
@@ -255,12 +261,13 @@ func (a *attention) prepareForward(c *compiler, l *ir.Launch) (func(r *Run, used
 	}, nil
 }
 
-// prepareDecode selects the kernels for few queries, or for any number if keys are paged.
+// prepareDecode selects the kernels for few queries, or for any number if attention is not plain.
 func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *Run, used bool), error) {
 	queries, keys := c.axisMax(l.In[0]), c.axisMax(l.In[1])
 	if a.Page > 0 {
 		keys = a.Page * c.axisMax(a.pages)
-	} else {
+	}
+	if isPlain(a.AttentionAttr) {
 		if a.decodes == 0 || (l.In[0].Type.Shape[0].Var == 0 && queries > a.decodes) {
 			return func(*Run, bool) {}, nil
 		}
@@ -316,10 +323,15 @@ func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *Run, used 
 		if a.Page > 0 {
 			pages = r.at(a.pages)
 		}
+		b := bias{reach: -1}
+		if a.Bias != ir.NoBias {
+			b = a.bias(r, l.In[5])
+		}
 		main.grid(n, a.KVHeads*split, min(most, blocks(decodeBlocks, max(1, n*a.KVHeads*split))))
 		main.pointer("o", o).pointer("lse", lse).pointer("part", part).pointer("stat", stat).pointer("q", q).pointer("k", k).pointer("v", v)
-		main.pointer("lo", r.at(a.lo)).pointer("hi", r.at(a.hi)).pointer("pages", pages).int("n", n).int("keys", a.keys(r))
+		main.pointer("lo", r.at(a.lo)).pointer("hi", r.at(a.hi)).pointer("pages", pages).pointer("bias", b.at).int("n", n).int("keys", a.keys(r))
 		main.int("heads", a.Heads).int("group", a.group()).int("d", a.HeadDim).int("window", a.Window).float("scale", a.Scale).float("cap", a.SoftCap)
+		main.long("bias_head", b.head).long("bias_query", b.query).int("bias_key", b.key).int("reach", b.reach)
 		main.int("page", a.Page).int("cached", r.axis(a.k, 0)).int("chunks", chunks).int("slots", slots).int("vec", a.vectors(k, v)).pointer("trap", r.Trap).int("launch", a.launch)
 		if most == 1 {
 			return
@@ -327,4 +339,24 @@ func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *Run, used 
 		merge.grid(n*a.Heads, 1, 1).pointer("o", o).pointer("lse", lse).pointer("part", part).pointer("stat", stat)
 		a.intervals(r, merge).int("heads", a.Heads).int("d", a.HeadDim).int("window", a.Window).int("chunks", chunks).int("slots", slots)
 	}, nil
+}
+
+// bias locates the elements of a bias.
+type bias struct {
+	at                      Pointer
+	head, query, key, reach int // strides; a reach of zero or more is that of relative positions
+}
+
+func (a *attention) bias(r *Run, v ir.Ref) bias {
+	stride := func(axis, n int) int {
+		if r.axis(v, axis) == 1 {
+			return 0
+		}
+		return n
+	}
+	if a.Bias == ir.RelativeBias {
+		return bias{at: r.at(v), head: stride(0, r.axis(v, 1)), reach: r.axis(v, 1) / 2}
+	}
+	m := r.axis(v, 2)
+	return bias{r.at(v), stride(0, r.axis(v, 1)*m), stride(1, m), stride(2, 1), -1}
 }

@@ -84,7 +84,7 @@ var families = map[ir.Op]family{
 	ir.LoRADown: {prepareLoRADown, takesOneKey(2)}, ir.LoRADownGrad: {prepareLoRADownGrad, takesOneKey(2)},
 	ir.Reshape: {prepare: prepareCopy}, ir.Detach: {prepare: prepareCopy}, ir.Transpose: {prepare: prepareTranspose},
 	ir.Broadcast: {prepare: prepareBroadcast}, ir.Slice: {prepare: prepareSlice}, ir.Concat: {prepare: prepareConcat},
-	ir.Attention: {prepareAttention, takesAttention}, ir.AttentionGrad: {prepareAttentionGrad, takesAttention},
+	ir.Attention: {prepareAttention, takesAttention}, ir.AttentionGrad: {prepareAttentionGrad, takesAttentionGrad},
 	ir.GatherRows: {prepare: prepareGather}, ir.ScatterAddRows: {prepare: prepareScatter}, ir.UpdateRows: {prepare: prepareUpdate},
 	ir.ScatterRows: {prepare: prepareScatterRows},
 

@@ -1,7 +1,8 @@
 // Attention of few queries over many keys (decoding), and of all queries whose
-// keys lie in pages. Formulas and layout are the same as in attention.cu; key j of
-// paged k and v is row pages[j/page]·page + j%page. Scores may be capped:
-// s = cap·tanh(s/cap).
+// keys lie in pages or whose scores are capped or biased. Formulas and layout are the
+// same as in attention.cu; key j of paged k and v is row pages[j/page]·page + j%page,
+// and s = cap·tanh(scale q·k/cap) + bias, where bias is element h·bias_head +
+// i·bias_query + j·bias_key or, with a reach r ≥ 0, h·bias_head + r + min(max(j−i, −r), r).
 //
 // The work is reading k and v once, so the keys of a query are cut into chunks that
 // blocks read at the same time; a second kernel merges what the chunks have found,
@@ -59,9 +60,9 @@ LF_DEVICE void lf_check_pages(const int* pages, int from, int to, int most, long
 // chunk, d sums, and stat {m, l}; slots is the number of chunks that there is room for.
 template <int DP, int G>
 LF_DEVICE void lf_decode(float* o, float* lse, float* part, float2* stat, const float* q, const float* k, const float* v,
-                         const int* lo, const int* hi, const int* pages, int n, int keys, int heads, int group, int d,
-                         int window, float scale, float cap, int page, int cached, int chunks, int slots, int vec,
-                         long long* trap, int launch) {
+                         const int* lo, const int* hi, const int* pages, const float* bias, int n, int keys, int heads, int group, int d,
+                         int window, float scale, float cap, long long bias_head, long long bias_query, int bias_key, int reach,
+                         int page, int cached, int chunks, int slots, int vec, long long* trap, int launch) {
   constexpr int STEPS = DP / 32;                  // float4 of a lane of a key: 8 lanes have one
   constexpr int WIDE = DP / 4 < 32 ? DP / 4 : 32; // lanes of a value
   constexpr int ACROSS = DP / 4 / WIDE;           // float4 of each
@@ -131,14 +132,22 @@ LF_DEVICE void lf_decode(float* o, float* lse, float* part, float2* stat, const 
           }
 #pragma unroll
           for (int b = 4; b; b >>= 1) s += __shfl_xor_sync(0xffffffffu, s, b);
-          s *= scale;
-          if (cap > 0.0f) s = cap * tanhf(s / cap);
-          if ((lane & 7) == 0) ps[j * G + h] = seen ? s : -INFINITY;
+          if ((lane & 7) == 0) ps[j * G + h] = seen ? s * scale : -INFINITY;
         }
       }
       __syncthreads();
       // The running softmax: a warp for each head.
       for (int h = warp; h < G; h += 4) {
+        if (cap > 0.0f || bias)
+#pragma unroll 1  // registers are for loads of keys and values
+          for (int j = lane; j < here; j += 32) {
+            float s = ps[j * G + h];
+            if (cap > 0.0f && j >= skip) s = cap * tanhf(s / cap);
+            if (bias && h < count)
+              s += bias[(head + h) * bias_head + (reach < 0 ? row * bias_query + (base + j) * (long long)bias_key
+                                                            : reach + max(-reach, min(base + j - row, reach)))];
+            ps[j * G + h] = s;
+          }
         float most = -INFINITY, total = 0.0f;
         for (int j = lane; j < here; j += 32) most = fmaxf(most, ps[j * G + h]);
         float before = tops[h], top = fmaxf(before, lf_warp_max(most)), floor = top == -INFINITY ? 0.0f : top;
@@ -242,16 +251,17 @@ LF_KERNEL(attention_merge_f32);
 #define LF_DECODE(DP, G, BLOCKS)                                                                                          \
   extern "C" __global__ void __launch_bounds__(128, BLOCKS) attention_decode_##DP##_##G(                                  \
       float* o, float* lse, float* part, float2* stat, const float* q, const float* k, const float* v, const int* lo,     \
-      const int* hi, const int* pages, int n, int keys, int heads, int group, int d, int window, float scale, float cap,  \
-      int page, int cached, int chunks, int slots, int vec, long long* trap, int launch) {                                \
-    lf_decode<DP, G>(o, lse, part, stat, q, k, v, lo, hi, pages, n, keys, heads, group, d, window, scale, cap, page,      \
-                     cached, chunks, slots, vec, trap, launch);                                                           \
+      const int* hi, const int* pages, const float* bias, int n, int keys, int heads, int group, int d, int window,       \
+      float scale, float cap, long long bias_head, long long bias_query, int bias_key, int reach, int page, int cached,   \
+      int chunks, int slots, int vec, long long* trap, int launch) {                                                      \
+    lf_decode<DP, G>(o, lse, part, stat, q, k, v, lo, hi, pages, bias, n, keys, heads, group, d, window, scale, cap,      \
+                     bias_head, bias_query, bias_key, reach, page, cached, chunks, slots, vec, trap, launch);             \
   }                                                                                                                       \
   LF_KERNEL(attention_decode_##DP##_##G);
 #define LF_DECODE_ALL(DP, BLOCKS) LF_DECODE(DP, 1, BLOCKS) LF_DECODE(DP, 2, BLOCKS) LF_DECODE(DP, 4, BLOCKS)
-LF_DECODE_ALL(32, 3) LF_DECODE(32, 8, 3)
-LF_DECODE_ALL(64, 3) LF_DECODE(64, 8, 3)
-LF_DECODE_ALL(128, 2) LF_DECODE(128, 8, 2)
+LF_DECODE_ALL(32, 4) LF_DECODE(32, 8, 3)
+LF_DECODE_ALL(64, 4) LF_DECODE(64, 8, 3)
+LF_DECODE_ALL(128, 4) LF_DECODE(128, 8, 2)
 LF_DECODE_ALL(256, 2)  // 8 heads of 256 do not fit the registers
 
 #ifdef LF_RACE
@@ -261,14 +271,15 @@ LF_DECODE_ALL(256, 2)  // 8 heads of 256 do not fit the registers
 #define LF_RACE_DECODE(DP, G)                                                                                                        \
   {                                                                                                                                  \
     const int n = 2, keys = 704, d = 20, slots = 6;                                                                                  \
-    auto q = lf_race_noise<float>(n * G * d), k = lf_race_noise<float>(keys * d), v = lf_race_noise<float>(keys * d);                \
+    auto q = lf_race_noise<float>(n * G * d), k = lf_race_noise<float>(keys * d), v = lf_race_noise<float>(keys * d),                \
+         bias = lf_race_noise<float>(7);                                                                                             \
     std::vector<float> o(n * G * d), lse(n * G), part(n * G * slots * d);                                                            \
     std::vector<float2> stat(n * G * slots);                                                                                         \
     std::vector<int> lo{0, 5}, hi{300, 700}, pages{9, 1, 4, 3, 2, 5, 6, 0, 8, 7, 10};                                                \
     std::vector<long long> trap(4);                                                                                                  \
     lf_race_launch(attention_decode_##DP##_##G, {2, 1, 2}, {128}, 4 * G * (5 * DP + 256), o.data(), lse.data(), part.data(),         \
-                   stat.data(), q.data(), k.data(), v.data(), lo.data(), hi.data(), pages.data(), n, keys, G, G, d, 0, 0.2f, 0.0f,   \
-                   64, keys, 2, slots, 1, trap.data(), 0);                                                                           \
+                   stat.data(), q.data(), k.data(), v.data(), lo.data(), hi.data(), pages.data(), bias.data(), n, keys, G, G, d, 0,  \
+                   0.2f, 0.0f, 0LL, 0LL, 0, 3, 64, keys, 2, slots, 1, trap.data(), 0);                                               \
     lf_race_launch(attention_merge_f32, {n * G}, {128}, 0, o.data(), lse.data(), part.data(), stat.data(), lo.data(), hi.data(), n,  \
                    keys, G, d, 0, 2, slots);                                                                                         \
   }

@@ -1,7 +1,8 @@
 // Attention of few queries over many keys (decoding), and of all queries whose
-// keys lie in pages. Formulas and layout are the same as in attention.metal; key j of
-// paged k and v is row pages[j/page]·page + j%page. Scores may be capped:
-// s = cap·tanh(s/cap).
+// keys lie in pages or whose scores are capped or biased. Formulas and layout are the
+// same as in attention.metal; key j of paged k and v is row pages[j/page]·page + j%page,
+// and s = cap·tanh(scale q·k/cap) + bias, where bias is element h·bias_head +
+// i·bias_query + j·bias_key or, with a reach r ≥ 0, h·bias_head + r + min(max(j−i, −r), r).
 //
 // The work is reading k and v once, so the keys of a query are cut into chunks that
 // threadgroups read at the same time; a second kernel merges what the chunks have found,
@@ -52,7 +53,8 @@ struct attention_decode_args {
   LF_ARGS;
   int n, keys, heads, group, d, window;
   float scale, cap;
-  int page, cached, chunks, slots, vec, launch;
+  long bias_head, bias_query;
+  int bias_key, reach, page, cached, chunks, slots, vec, launch;
 };
 
 // Reports the first page of [from, to) that the cache does not have.
@@ -77,7 +79,15 @@ inline float lf_capped(float s, float cap) {
   return cap * (fabs(x) > 10.0f ? copysign(1.0f, x) : precise::tanh(x));
 }
 
-// ps[j, h] is the score of head h and the key in row at[j], −inf for j outside of [skip, here).
+// The bias of a head, the query of this threadgroup and a key.
+inline float lf_bias(lf_thread t, device const float* bias, int head, int key, constant attention_decode_args& a) {
+  if (!LF_BOUND(a, 10) || head >= a.heads) return 0.0f;
+  const int row = (int)t.group.x;
+  return bias[head * a.bias_head +
+              (a.reach < 0 ? row * a.bias_query + key * (long)a.bias_key : (long)(a.reach + max(-a.reach, min(key - row, a.reach))))];
+}
+
+// ps[j, h] = scale q[h]·k[at[j]], −inf for j outside of [skip, here).
 template <int DP, int G>
 inline void lf_decode_scores(lf_thread t, threadgroup float* ps, threadgroup const float4* qs, threadgroup const int* at, device const float* k,
                              long narrow, int skip, int here, constant attention_decode_args& a) {
@@ -92,7 +102,7 @@ inline void lf_decode_scores(lf_thread t, threadgroup float* ps, threadgroup con
       float s = 0.0f;
       for (int c = 0; c < STEPS; c++) s = lf_dot4(x[c], qs[h * (DP / 4) + (int)(t.lane % 8) + 8 * c], s);
       s = lf_row_sum(t, s);
-      if (t.lane % 8 == 0) ps[j * G + h] = seen ? lf_capped(s * a.scale, a.cap) : -INFINITY;
+      if (t.lane % 8 == 0) ps[j * G + h] = seen ? s * a.scale : -INFINITY;
     }
   }
 #else
@@ -103,7 +113,7 @@ inline void lf_decode_scores(lf_thread t, threadgroup float* ps, threadgroup con
       float4 x = lf_four(k + at[j] * narrow, 4 * c, d, vec);
       for (int h = 0; h < G; h++) s[h] = lf_dot4(x, qs[h * (DP / 4) + c], s[h]);
     }
-    for (int h = 0; h < G; h++) ps[j * G + h] = j >= skip ? lf_capped(s[h] * a.scale, a.cap) : -INFINITY;
+    for (int h = 0; h < G; h++) ps[j * G + h] = j >= skip ? s[h] * a.scale : -INFINITY;
   }
 #endif
 }
@@ -114,7 +124,7 @@ template <int DP, int G>
 inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* room, threadgroup float* tops, threadgroup float* totals,
                       threadgroup float* shrinks, threadgroup int* rows, device float* o, device float* lse, device float* part, device float2* stat,
                       device const float* q, device const float* k, device const float* v, device const int* lo, device const int* hi,
-                      device const int* pages, device long* trap, constant attention_decode_args& a) {
+                      device const int* pages, device const float* bias, device long* trap, constant attention_decode_args& a) {
   constexpr int WIDE = DP / 4 < 32 ? DP / 4 : 32; // lanes of a value
   constexpr int ACROSS = DP / 4 / WIDE;           // float4 of each
   constexpr int VALUES = 32 / WIDE;               // values that a warp takes at a time
@@ -162,6 +172,8 @@ inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* ro
       for (int first = 0; first < G; first += 4) {
         const int h = first + warp;
         const bool mine = h < G;
+        for (int j = lane; j < here && mine; j += 32)
+          if (j >= skip) room[j * G + h] = lf_capped(room[j * G + h], a.cap) + lf_bias(t, bias, head + h, base + j, a);
         float most = -INFINITY, total = 0.0f;
         for (int j = lane; j < here && mine; j += 32) most = fmax(most, room[j * G + h]);
         const float before = mine ? tops[h] : 0.0f;
@@ -261,13 +273,13 @@ LF_KERNEL(128) attention_merge_f32(device float* o [[buffer(0)]], device float* 
       device float* o [[buffer(0)]], device float* lse [[buffer(1)]], device float* part [[buffer(2)]], device float2* stat [[buffer(3)]], \
       device const float* q [[buffer(4)]], device const float* k [[buffer(5)]], device const float* v [[buffer(6)]],                    \
       device const int* lo [[buffer(7)]], device const int* hi [[buffer(8)]], device const int* pages [[buffer(9)]],                    \
-      device long* trap [[buffer(10)]], constant attention_decode_args& a [[buffer(11)]], LF_THREAD) {                                  \
+      device const float* bias [[buffer(10)]], device long* trap [[buffer(11)]], constant attention_decode_args& a [[buffer(12)]], LF_THREAD) { \
     LF_BEGIN;                                                                                                                           \
     threadgroup float4 qs[G * DP / 4];                                                                                                  \
     threadgroup float room[G * (DP < 64 ? LF_DECODE_KEYS : 4 * DP)];                                                                    \
     threadgroup float tops[G], totals[G], shrinks[G];                                                                                   \
     threadgroup int rows[2 * LF_DECODE_KEYS];                                                                                           \
-    lf_decode<DP, G>(t, qs, room, tops, totals, shrinks, rows, o, lse, part, stat, q, k, v, lo, hi, pages, trap, a);                    \
+    lf_decode<DP, G>(t, qs, room, tops, totals, shrinks, rows, o, lse, part, stat, q, k, v, lo, hi, pages, bias, trap, a);              \
   }
 #define LF_DECODE_ALL(DP) LF_DECODE(DP, 1) LF_DECODE(DP, 2) LF_DECODE(DP, 4)
 LF_DECODE_ALL(32) LF_DECODE(32, 8)
