@@ -213,7 +213,7 @@ LF_RACE_CASE(gemv) {
   auto c = lf_race_noise<float>(2 * 7);
   unsigned wide = LF_WIDE | 1 << 5, copied = LF_COPY | LF_KIND_BF16 << 2 | 1 << 5;
   auto y = lf_race_noise<float>(2 * 3);
-  lf_race_launch(gemv_2, {6}, {LF_LANES}, 0, c.data(), nullptr, c.data(), y.data(), c.data(), nullptr, nullptr, nullptr, nullptr, 2, 7, 3, 0,
+  lf_race_launch(gemv_2, {6}, {LF_LANES}, 0, c.data(), nullptr, c.data(), y.data(), x.data(), nullptr, nullptr, nullptr, nullptr, 2, 7, 3, 0,
                  2 | 3 << 8 | 3 << 16, -1, (const unsigned char*)x.data(), (const unsigned char*)w.data(), 640, wide | copied << 8, 1.0f,
                  (const unsigned char*)x.data(), (const unsigned char*)x.data(), 19, (unsigned)(1 << 5 | 1 << 13), 0.5f,
                  (const unsigned char*)x.data(), (const unsigned char*)w.data(), 640, wide | copied << 8, 1.0f, LF_NONE, LF_NONE, LF_NONE, LF_NONE,
