@@ -88,6 +88,7 @@ LF_DEVICE float lf_sin(float x) { return sinf(x); }
 LF_DEVICE float lf_cos(float x) { return cosf(x); }
 LF_DEVICE float lf_tanh(float x) { return tanhf(x); }
 LF_DEVICE float lf_erf(float x) { return erff(x); }
+LF_DEVICE float lf_erfc(float x) { return erfcf(x); }
 
 #ifdef LF_RACE
 #include "../sim/test/race.h"

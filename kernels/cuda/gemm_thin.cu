@@ -19,7 +19,7 @@
 // Registers: at most 255 of gemm_thin_M, none spilled.
 // Reference: for s, i, j { t = 0; for l { t += A[i, l] B_s[j, l] }
 //                          out_s[i, j] = addend_s[i, j] + bias_s[j] + alpha_s t }
-#include "act.cuh"
+#include "act.h"
 
 #define LF_THIN_K 256            // elements along k of a stage
 #define LF_THIN_ROW (LF_THIN_K + 32) // of a row of A in shared memory: without bank conflicts

@@ -22,7 +22,7 @@
 // Registers: at most 64, 80, 128 and 225 for 1, 2, 4 and 8 rows, none spilled.
 // Reference: for s, i, j { t = 0; for p of s { t = 0; for l { t += A_p[i, l] B_p[j, l] }
 //                       s += alpha_p t }; out[i, j] = addend[i, j] + bias[j] + s }
-#include "act.cuh"
+#include "act.h"
 #include "products.cuh"
 
 #define LF_SUMS 3
