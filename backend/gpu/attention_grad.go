@@ -82,7 +82,11 @@ func (g *attentionGrad) take(c *compiler) (err error) {
 		if name == "dv_" {
 			kept = t.key2
 		}
-		k, err := g.kernel(c, "attention_grad", name, (kept+2*stages*t.queries2)*g.row()+2*g.scores(t.key2, t.queries2))
+		bytes := (kept+2*stages*t.queries2)*g.row() + 2*g.scores(t.key2, t.queries2)
+		if g.rounded {
+			bytes += 2 * 16 * t.queries2 // the stats of the queries of both stages
+		}
+		k, err := g.kernel(c, "attention_grad", name, bytes)
 		if err != nil {
 			return err
 		}

@@ -165,13 +165,13 @@ LF_DEVICE void lf_attention_bf16(float* o, float* lse, const float* q, const lf_
     if (first + r < n) x = lf_four(q + (first + r) * wide + (long long)head * d, c, d, vec);
     *reinterpret_cast<uint2*>(qs + r * PITCH + c) = make_uint2(lf_pack_bf16(x.x, x.y), lf_pack_bf16(x.z, x.w));
   }
-  int2 seen[MT][2];
+  int2 seen[2 * MT];
   float top[MT][2], sum[MT][2], acc[MT][DP / 8][4];
 #pragma unroll
   for (int i = 0; i < MT; i++) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-      seen[i][r] = lf_seen(lo, hi, first + mine + i * 16 + r * 8 + (lane >> 2), n, keys, window);
+      seen[2 * i + r] = lf_seen(lo, hi, first + mine + i * 16 + r * 8 + (lane >> 2), n, keys, window);
       top[i][r] = -INFINITY;
       sum[i][r] = 0.0f;
     }
@@ -180,7 +180,8 @@ LF_DEVICE void lf_attention_bf16(float* o, float* lse, const float* q, const lf_
 #pragma unroll
       for (int e = 0; e < 4; e++) acc[i][j][e] = 0.0f;
   }
-  scale *= LF_LOG2E;  // powers of 2 from here on
+  // Powers of 2. A factor is positive, so that the largest score has the largest power and −∞ stays.
+  const float factor = fmaxf(fabsf(scale) * LF_LOG2E, 1e-30f);
   while (key != LF_NO_KEY) {
     lf_cp_async_wait<0>();
     __syncthreads();  // the keys have arrived, and the last values have been used
@@ -188,22 +189,27 @@ LF_DEVICE void lf_attention_bf16(float* o, float* lse, const float* q, const lf_
     lf_cp_async_commit();
     float s[MT][NT][4];
     lf_scores_bf16<MT, NT, DP>(s, qs, mine, ks);
+    if (scale < 0.0f) lf_negate(s);
+    if (!lf_all_seen(seen, key, BK)) {
+#pragma unroll
+      for (int i = 0; i < MT; i++)
+#pragma unroll
+        for (int j = 0; j < NT; j++)
+#pragma unroll
+          for (int e = 0; e < 4; e++) {
+            int x = key + 8 * j + at + e % 2;
+            if (x < seen[2 * i + e / 2].x || x >= seen[2 * i + e / 2].y) s[i][j][e] = -INFINITY;
+          }
+    }
 #pragma unroll
     for (int i = 0; i < MT; i++)
 #pragma unroll
       for (int r = 0; r < 2; r++) {
         float most = -INFINITY;
 #pragma unroll
-        for (int j = 0; j < NT; j++)
-#pragma unroll
-          for (int e = 0; e < 2; e++) {
-            int x = key + 8 * j + at + e;
-            float& y = s[i][j][2 * r + e];
-            y = x >= seen[i][r].x && x < seen[i][r].y ? y * scale : -INFINITY;
-            most = fmaxf(most, y);
-          }
-        most = fmaxf(top[i][r], lf_quad_max(most));
-        float base = most == -INFINITY ? 0.0f : most, shrink = exp2f(top[i][r] - base);
+        for (int j = 0; j < NT; j++) most = fmaxf(most, fmaxf(s[i][j][2 * r], s[i][j][2 * r + 1]));
+        most = fmaxf(top[i][r], lf_quad_max(most) * factor);
+        float base = most == -INFINITY ? 0.0f : most, shrink = lf_exp2(top[i][r] - base);
         top[i][r] = most;
         sum[i][r] *= shrink;
 #pragma unroll
@@ -211,7 +217,7 @@ LF_DEVICE void lf_attention_bf16(float* o, float* lse, const float* q, const lf_
 #pragma unroll
           for (int e = 0; e < 2; e++) {
             float& y = s[i][j][2 * r + e];
-            y = exp2f(y - base);
+            y = lf_exp2(fmaf(y, factor, -base));
             sum[i][r] += y;
           }
 #pragma unroll
@@ -235,7 +241,7 @@ LF_DEVICE void lf_attention_bf16(float* o, float* lse, const float* q, const lf_
     for (int r = 0; r < 2; r++) {
       int row = first + mine + i * 16 + r * 8 + (lane >> 2);
       float total = lf_quad_sum(sum[i][r]);
-      bool some = seen[i][r].x < seen[i][r].y;
+      bool some = seen[2 * i + r].x < seen[2 * i + r].y;
       float inverse = some ? 1.0f / total : 0.0f;
       if (row >= n) continue;
       float* out = o + row * wide + (long long)head * d;

@@ -273,6 +273,26 @@ LF_DEVICE void lf_values_bf16(float (&o)[MT][DP / 8][4], const float (&p)[MT][NT
   }
 }
 
+// Whether all rows of the warp see all keys [first, first + count): no element has to be masked. seen has the ranges of
+// this lane's rows.
+template <int N>
+LF_DEVICE bool lf_all_seen(const int2 (&seen)[N], int first, int count) {
+  bool all = true;
+#pragma unroll
+  for (int r = 0; r < N; r++) all = all && seen[r].x <= first && seen[r].y >= first + count;
+  return __all_sync(0xffffffffu, all);
+}
+
+template <int MT, int NT>
+LF_DEVICE void lf_negate(float (&s)[MT][NT][4]) {
+#pragma unroll
+  for (int i = 0; i < MT; i++)
+#pragma unroll
+    for (int j = 0; j < NT; j++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) s[i][j][e] = -s[i][j][e];
+}
+
 // Over the four lanes of a row.
 LF_DEVICE float lf_quad_max(float v) {
   v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 1));

@@ -282,12 +282,15 @@ LF_DEVICE void lf_attention_dq_bf16(float* dq, const lf_bf16* dout, const lf_bf1
     float s[1][NT][4], g[1][NT][4];
     lf_scores_bf16<1, NT, DP>(s, qs, mine, ks);
     lf_scores_bf16<1, NT, DP>(g, os, mine, vs);
+    const int2 seen[2] = {make_int2(stat[0].begin, stat[0].end), make_int2(stat[1].begin, stat[1].end)};
+    const bool all = DP < 256 && lf_all_seen(seen, key, BK);  // registers are short at 256
 #pragma unroll
     for (int j = 0; j < NT; j++)
 #pragma unroll
       for (int e = 0; e < 4; e++) {
         const lf_stats& t = stat[e >> 1];
-        float p = t.sees(key + 8 * j + at + (e & 1)) ? exp2f(s[0][j][e] * scale2 - t.lse) : 0.0f;
+        float p = lf_exp2(fmaf(s[0][j][e], scale2, -t.lse));
+        if (!all && !t.sees(key + 8 * j + at + (e & 1))) p = 0.0f;
         g[0][j][e] = p * (g[0][j][e] - t.delta);
       }
     lf_values_bf16<1, NT, DP>(acc, g, ks);
@@ -314,6 +317,7 @@ LF_DEVICE void lf_attention_dkv_bf16(float* dk, float* dv, const lf_bf16* dout, 
   constexpr int BK = 64, NT = BQ / 8, PITCH = DP + 8;
   LF_DYN_SHARED(lf_bf16, shared);
   lf_bf16 *ks = shared, *vs = ks + BK * PITCH, *tiles = DK ? vs + BK * PITCH : vs;
+  float4* stat = (float4*)(tiles + 4 * BQ * PITCH);  // of the queries of two tiles
   const int lane = threadIdx.x & 31, mine = (threadIdx.x >> 5) * 16, at = 2 * (lane & 3), first = blockIdx.x * BK;
   const int narrow_head = blockIdx.y / parts, part = blockIdx.y % parts;
   const long long wide = (long long)heads * DP, narrow = (long long)(heads / group) * DP;
@@ -334,21 +338,19 @@ LF_DEVICE void lf_attention_dkv_bf16(float* dk, float* dv, const lf_bf16* dout, 
   if (more) {
     lf_tile_bf16<BQ, DP, 128>(tiles, q + (long long)walk.head * DP, wide, walk.tile * BQ, 0, n);
     lf_tile_bf16<BQ, DP, 128>(tiles + BQ * PITCH, dout + (long long)walk.head * DP, wide, walk.tile * BQ, 0, n);
+    lf_tile_stats<BQ>(stat, stats, walk.tile * BQ, heads, walk.head, n);
   }
   lf_cp_async_commit();
   while (more) {
-    const int query = walk.tile * BQ, head = walk.head;
     lf_bf16 *qs = tiles + stage * 2 * BQ * PITCH, *os = qs + BQ * PITCH;
+    const float4* own = stat + stage * BQ;
     stage ^= 1;
-    // A lane has one or two of the queries: all that a lane needs are too many.
-    lf_stats own[(BQ + 31) / 32];
-#pragma unroll
-    for (int j = 0; j < BQ; j += 32) own[j / 32].load(stats, j + lane < BQ ? query + j + lane : n, heads, head, n);
     more = walk.next();
     if (more) {
       lf_bf16* to = tiles + stage * 2 * BQ * PITCH;
       lf_tile_bf16<BQ, DP, 128>(to, q + (long long)walk.head * DP, wide, walk.tile * BQ, 0, n);
       lf_tile_bf16<BQ, DP, 128>(to + BQ * PITCH, dout + (long long)walk.head * DP, wide, walk.tile * BQ, 0, n);
+      lf_tile_stats<BQ>(stat + stage * BQ, stats, walk.tile * BQ, heads, walk.head, n);
     }
     lf_cp_async_commit();
     lf_cp_async_wait<1>();
@@ -360,10 +362,12 @@ LF_DEVICE void lf_attention_dkv_bf16(float* dk, float* dv, const lf_bf16* dout, 
     for (int j = 0; j < NT; j++)
 #pragma unroll
       for (int e = 0; e < 2; e++) {
-        const lf_stats t = own[j / 4].of(8 * j + at + e);
+        lf_stats t;
+        t.set(own[8 * j + at + e]);
 #pragma unroll
         for (int r = 0; r < 4; r += 2) {
-          float p = t.sees(first + mine + 4 * r + (lane >> 2)) ? exp2f(s[0][j][r + e] * scale2 - t.lse * LF_LOG2E) : 0.0f;
+          float p = lf_exp2(fmaf(s[0][j][r + e], scale2, -t.lse * LF_LOG2E));
+          if (!t.sees(first + mine + 4 * r + (lane >> 2))) p = 0.0f;
           s[0][j][r + e] = p;
           if (DK) g[0][j][r + e] = p * (g[0][j][r + e] - t.delta);
         }
@@ -450,7 +454,7 @@ LF_RACE_CASE(attention_grad_bf16) {
   auto q = lf_race_noise<lf_bf16>(r.n * 2 * r.dp), dout = q, k = lf_race_noise<lf_bf16>(r.keys * r.dp), v = k;
   lf_race_launch(attention_dq_bf16_32, {4}, {128}, 2 * 2 * (64 + 2 * 64) * 40, r.dq.data(), dout.data(), q.data(), k.data(),
                  v.data(), r.stats.data(), r.lo.data(), r.hi.data(), r.n, r.keys, 2, 2, r.d, 0, 0.2f, 1);
-  lf_race_launch(attention_dkv_bf16_32, {2, 2}, {128}, 2 * (2 * 64 + 4 * 64) * 40, r.xk.data(), r.xv.data(), dout.data(), q.data(),
+  lf_race_launch(attention_dkv_bf16_32, {2, 2}, {128}, 2 * (2 * 64 + 4 * 64) * 40 + 2 * 16 * 64, r.xk.data(), r.xv.data(), dout.data(), q.data(),
                  k.data(), v.data(), r.stats.data(), r.spans.data(), r.n, r.keys, 2, 2, r.d, 2, 0.2f, 1);
   r.sum();
 }

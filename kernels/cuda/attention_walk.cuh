@@ -9,24 +9,24 @@ struct lf_stats {
   float lse, delta;
   int begin, end;
   LF_DEVICE void load(const float4* stats, long long row, int heads, int head, int n) {
-    float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (row < n) x = stats[row * heads + head];
+    set(row < n ? stats[row * heads + head] : make_float4(0.0f, 0.0f, 0.0f, 0.0f));
+  }
+  LF_DEVICE void set(float4 x) {
     lse = x.x;
     delta = x.y;
     begin = __float_as_int(x.z);
     end = __float_as_int(x.w);
   }
-  // The registers of lane l.
-  LF_DEVICE lf_stats of(int l) const {
-    lf_stats t;
-    t.lse = __shfl_sync(0xffffffffu, lse, l & 31);
-    t.delta = __shfl_sync(0xffffffffu, delta, l & 31);
-    t.begin = __shfl_sync(0xffffffffu, begin, l & 31);
-    t.end = __shfl_sync(0xffffffffu, end, l & 31);
-    return t;
-  }
   LF_DEVICE bool sees(int key) const { return key >= begin && key < end; }
 };
+
+// Copies the data of a tile of queries to shared memory; queries past the last one see no key.
+template <int BQ>
+LF_DEVICE void lf_tile_stats(float4* tile, const float4* stats, int first, int heads, int head, int n) {
+  int i = threadIdx.x;
+  bool valid = first + i < n;
+  if (i < BQ) lf_cp_async16(tile + i, valid ? stats + (long long)(first + i) * heads + head : stats, valid);
+}
 
 // Goes over the tiles of queries that may see keys of [begin, end), for the
 // heads [head, last) one after the other. All warps of a block go alike.

@@ -52,6 +52,13 @@ LF_DEVICE float2 lf_unpack_f16(uint32_t p) {
   return r;
 }
 
+// 2^x with an error of two units in the last place, 0 for results below the normal numbers.
+LF_DEVICE float lf_exp2(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
 // Named barriers: id from 1 to 15, n a multiple of 32.
 LF_DEVICE void lf_bar_sync(unsigned id, unsigned n) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory"); }
 LF_DEVICE void lf_bar_arrive(unsigned id, unsigned n) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n) : "memory"); }

@@ -11,6 +11,10 @@
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 inline float __expf(float x) { return expf(x); }
 inline float __exp2f(float x) { return exp2f(x); }
+inline float lf_exp2(float x) {
+  float y = exp2f(x);
+  return y < 1.17549435e-38f ? 0.0f : y; // ex2.approx.ftz has no subnormal results
+}
 inline float __logf(float x) { return logf(x); }
 inline float __log2f(float x) { return log2f(x); }
 inline float __log10f(float x) { return log10f(x); }
