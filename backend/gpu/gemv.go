@@ -16,7 +16,7 @@ const (
 )
 
 // vectorCols holds the columns of a block of each kernel.
-var vectorCols = [...]int{2, 2, 4, 4}
+var vectorCols = [...]int{2, 2, 2, 4}
 
 // vector is one launch of sums of products that share their first factor, such as q, k and v.
 type vector struct {

@@ -13,13 +13,13 @@
 //   products up to the end of sum s.
 // Grid: x blocks of 256 threads for R rows of B, that is R columns of an output: the
 //   first blocks for the first sum. With act, a block has R rows of both. The eight warps
-//   take turns along k; lanes add up by shuffles, warps in their order. For one and two
+//   take turns along k; lanes add up by shuffles, warps in their order. Up to four
 //   rows R is 2, with two loads of 16 bytes of each under way (16 KB of a block), else 4.
 //   On an H100 that was the fastest way for the sizes of Llama 8B.
 // Traffic: B once, 16 bytes a load (4 of a quantised block, whose scales make rows of
 //   odd words); A from the first-level cache, m·k·4 bytes for R rows of B. From m = 4
 //   on 4-bit weights are bound by arithmetic: 2m operations for half a byte.
-// Registers: at most 64, 80, 128 and 225 for 1, 2, 4 and 8 rows, none spilled.
+// Registers: at most 64, 80, 151 and 237 for 1, 2, 4 and 8 rows, none spilled.
 // Reference: for s, i, j { t = 0; for p of s { t = 0; for l { t += A_p[i, l] B_p[j, l] }
 //                       s += alpha_p t }; out[i, j] = addend[i, j] + bias[j] + s }
 #include "act.h"
@@ -49,7 +49,7 @@ LF_DEVICE float4 lf_wide2(unsigned lo, unsigned hi, bool f16) {
 // the row of B.
 template <int R, int M>
 LF_DEVICE void lf_dots(float (&sum)[R][M], const lf_product& p, const int (&row)[R], int m, const float* books) {
-  constexpr int U = M > 2 ? 1 : 2; // steps along k whose loads are under way at once
+  constexpr int U = M > 4 ? 1 : 2; // steps along k whose loads are under way at once
   int k = p.k, kind = LF_KIND(p.flags >> 8), lane = threadIdx.x;
   if (LF_WAY(p.flags) != LF_WIDE || LF_KIND(p.flags) != LF_KIND_F32 || LF_WAY(p.flags >> 8) == LF_ANY) {
 #pragma unroll 1
@@ -200,7 +200,7 @@ LF_DEVICE void lf_gemv(float* books, float (*shared)[LF_LANES / 32 * R * M], int
   LF_KERNEL(gemv_##M)
 LF_GEMV(1, 2, 4);
 LF_GEMV(2, 2, 3);
-LF_GEMV(4, 4, 2);
+LF_GEMV(4, 2, 1);
 LF_GEMV(8, 4, 1);
 
 #ifdef LF_RACE

@@ -14,7 +14,7 @@
 // Grid: x threadgroups of 256 threads for R rows of B, that is R columns of an output: the
 //   first ones for the first sum. With act, one has R rows of both. The eight warps take
 //   turns along k; lanes add up by shuffles, warps in their order. Lanes without work bring
-//   zeros. R is 2 for one and two rows, else 4.
+//   zeros. R is 2 for up to four rows, else 4.
 // Traffic: B once, 16 bytes a load (4 of a quantised block, whose scales make rows of
 //   odd words); A from the caches, m·k·4 bytes for R rows of B. From m = 4 on 4-bit weights are bound by arithmetic: 2m operations for half a byte.
 // Reference: for s, i, j { t = 0; for p of s { t = 0; for l { t += A_p[i, l] B_p[j, l] }
@@ -181,5 +181,5 @@ struct gemv_args {
   }
 LF_GEMV(1, 2)
 LF_GEMV(2, 2)
-LF_GEMV(4, 4)
+LF_GEMV(4, 2)
 LF_GEMV(8, 4)
