@@ -15,6 +15,5 @@
 // from pageable memory. The same goroutine issues these copies on the copy stream, so that runs wait for them through
 // the same events.
 //
-// Each family of operations has a file launch_x.go here and a file kernels/cuda/x.cu or kernels/shared/x.cu; the table in launch.go connects
-// them.
+// Package gpu plans the launches; their kernels are in kernels/cuda and kernels/shared.
 package cuda

@@ -138,11 +138,7 @@ func (a *attention) scores(rows, cols int) int {
 
 // kernel returns a kernel for this head size and precision, with the given amount of shared memory.
 func (a *attention) kernel(c *compiler, image, name string, shared int) (*Kernel, error) {
-	k, err := c.kernel(image, a.name(name), a.threads())
-	if err != nil {
-		return nil, err
-	}
-	return k, c.share(k, shared)
+	return c.sharing(image, a.name(name), a.threads(), shared)
 }
 
 // intervals adds the parameters lo, hi and the numbers of queries and keys.
@@ -186,9 +182,12 @@ type area struct{ size int }
 // take reserves bytes and returns their offset.
 func (s *area) take(bytes int) (offset int) {
 	offset = s.size
-	s.size += (bytes + 255) / 256 * 256
+	s.size += scratchBytes(bytes)
 	return offset
 }
+
+// scratchBytes rounds a size up, so that what follows in the scratch memory is aligned.
+func scratchBytes(bytes int) int { return blocks(bytes, 256) * 256 }
 
 func (r *Run) keep(offset int) Pointer { return r.Scratch + Pointer(offset) }
 
@@ -286,11 +285,8 @@ func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *Run, used 
 	for heads < min(a.group(), most) {
 		heads *= 2
 	}
-	main, err := c.kernel("attention_decode", fmt.Sprintf("attention_decode_%d_%d", size, heads), 128)
+	main, err := c.sharing("attention_decode", fmt.Sprintf("attention_decode_%d_%d", size, heads), 128, 4*heads*(5*size+decodeKeys))
 	if err != nil {
-		return nil, err
-	}
-	if err = c.share(main, 4*heads*(5*size+decodeKeys)); err != nil {
 		return nil, err
 	}
 	merge, err := c.kernel("attention_decode", "attention_merge_f32", 128)

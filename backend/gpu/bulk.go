@@ -1,8 +1,9 @@
 package gpu
 
 import (
+	"fmt"
+
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
@@ -11,8 +12,9 @@ import (
 
 const (
 	bulkRows = 128 // of a tile
-	bulkWide = 256 // columns of the large tile
-	bulkStep = 8   // rows of operands are multiples of this
+	// Columns of the two tiles.
+	bulkWide, bulkNarrow = 256, 128
+	bulkStep             = 8 // rows of operands are multiples of this
 	// Products of a short k axis are bound by writing the output.
 	bulkLeast = 128
 	packMost  = 4 // operands that a launch of gemm_pack converts
@@ -36,11 +38,27 @@ func (t *terms) bulks(target *Target) bool {
 			return false
 		}
 	}
-	return target.Shared == 0 || target.Shared >= bulkBytes(bulkRows)
+	return target.holds(bulkBytes(bulkNarrow))
 }
 
 // bulkBytes returns the shared memory for tiles with the given number of columns: three stages of 64 of the k axis.
 func bulkBytes(columns int) int { return 3 * (bulkRows + columns) * 64 * 2 }
+
+// bulkKernel adds the kernel for tiles with the given number of columns; nt reports whether rows of B run along k.
+func (c *compiler) bulkKernel(nt bool, columns int) (*Kernel, error) {
+	layout := "nn"
+	if nt {
+		layout = "nt"
+	}
+	return c.sharing("gemm_bf16", fmt.Sprintf("gemm_bf16_%s_%d", layout, columns), columns, bulkBytes(columns)) // a thread for each column
+}
+
+// bulkTiles begins the arguments of a kernel of bulkKernel.
+func (k *Kernel) bulkTiles(m, n, columns int, out, bias, addend Pointer) *Kernel {
+	down, across := blocks(m, bulkRows), blocks(n, columns)
+	k.grid(down*across, 1, 1).pointer("out", out).pointer("bias", bias).pointer("addend", addend)
+	return k.int("m", m).int("n", n).int("tiles_m", down).int("tiles_n", across)
+}
 
 func newBulk(c *compiler, t terms) (product, error) {
 	p := &bulk{t: t}
@@ -54,22 +72,12 @@ func newBulk(c *compiler, t terms) (product, error) {
 		p.packs = append(p.packs, k)
 	}
 	c.reserve(bytes)
-	layout := "gemm_bf16_nn_"
-	if t.list[0].tb {
-		layout = "gemm_bf16_nt_"
-	}
-	if c.target.Shared == 0 || c.target.Shared >= bulkBytes(bulkWide) {
-		if p.wide, err = c.kernel("gemm_bf16", layout+"256", 256); err != nil {
-			return nil, err
-		}
-		if err = c.share(p.wide, bulkBytes(bulkWide)); err != nil {
+	if c.target.holds(bulkBytes(bulkWide)) {
+		if p.wide, err = c.bulkKernel(t.list[0].tb, bulkWide); err != nil {
 			return nil, err
 		}
 	}
-	if p.narrow, err = c.kernel("gemm_bf16", layout+"128", 128); err != nil {
-		return nil, err
-	}
-	if err = c.share(p.narrow, bulkBytes(bulkRows)); err != nil {
+	if p.narrow, err = c.bulkKernel(t.list[0].tb, bulkNarrow); err != nil {
 		return nil, err
 	}
 	p.few, err = newMMA(c, t)
@@ -92,12 +100,12 @@ func (p *bulk) packedBytes(dims []int) (bytes, count int) {
 }
 
 // packedSize returns the bytes of a converted operand, rounded up so that the next one is aligned.
-func packedSize(elements int) int { return (2*elements + 255) / 256 * 256 }
+func packedSize(elements int) int { return scratchBytes(2 * elements) }
 
 // fits reports whether the kernels can run with the sizes and addresses of a run, and have enough tiles.
 func (p *bulk) fits(r *Run) bool {
 	m, n, _ := p.t.sizes(r.Dims)
-	if n%bulkStep != 0 || m <= smallTile || n <= smallTile || blocks(m, bulkRows)*blocks(n, bulkRows) < enoughTiles {
+	if n%bulkStep != 0 || m <= smallTile || n <= smallTile || blocks(m, bulkRows)*blocks(n, bulkNarrow) < enoughTiles {
 		return false
 	}
 	all := 0
@@ -133,21 +141,13 @@ func (p *bulk) fill(r *Run) {
 		return
 	}
 	m, n, _ := p.t.sizes(r.Dims)
-	k, columns := p.narrow, bulkRows
+	k, columns := p.narrow, bulkNarrow
 	if p.wide != nil && blocks(m, bulkRows)*blocks(n, bulkWide) >= enoughTiles {
 		k, columns = p.wide, bulkWide
 	}
-	down, across := blocks(m, bulkRows), blocks(n, columns)
 	bias, addend := p.t.edges(r)
-	k.grid(down*across, 1, 1).pointer("out", r.at(p.t.out)).pointer("bias", bias).pointer("addend", addend)
-	k.int("m", m).int("n", n).int("tiles_m", down).int("tiles_n", across).pointer("rows", 0).int("first", 0)
-	count := 0
-	for i := range p.t.list {
-		if p.t.list[i].k(r.Dims) > 0 {
-			count++
-		}
-	}
-	k.int("count", count).long("step_a", 0).long("step_b", 0)
+	k.bulkTiles(m, n, columns, r.at(p.t.out), bias, addend).pointer("rows", 0).int("first", 0)
+	k.int("count", p.t.count(r)).long("step_a", 0).long("step_b", 0)
 	pack, at := packer{kernels: p.packs, to: r.Scratch}, 0
 	for i := range p.t.list {
 		e := &p.t.list[i]
@@ -156,9 +156,7 @@ func (p *bulk) fill(r *Run) {
 			at++
 		}
 	}
-	for ; at < ir.MaxProducts; at++ {
-		k.product(at, 0, 0, 0, 0, 0)
-	}
+	k.products(at)
 	pack.end()
 }
 

@@ -70,19 +70,13 @@ const bulkLogitRows = 1024
 
 // bulks reports whether gemm_bf16.cu computes the products of n rows.
 func (h *head) bulks(c *compiler, n int) bool {
-	return h.mma && c.target.LargeTiles && h.l.In[1].Type.DType == tensor.BF16 && n >= bulkLogitRows && h.v%bulkStep == 0 && h.d%bulkStep == 0 &&
-		(c.target.Shared == 0 || c.target.Shared >= bulkBytes(bulkWide))
+	return h.mma && c.target.LargeTiles && h.l.In[1].Type.DType == tensor.BF16 && n >= bulkLogitRows && h.v%bulkStep == 0 && h.d%bulkStep == 0 && c.target.holds(bulkBytes(bulkWide))
 }
 
 // reserve divides the scratch memory.
 func (h *head) reserve(c *compiler, n int) {
-	total := 0
-	place := func(bytes int) int {
-		at := total
-		total += (bytes + 255) / 256 * 256
-		return at
-	}
-	s := &h.scratch
+	var whole area
+	place, s := whole.take, &h.scratch
 	s.count, s.rows, s.loss = place(4), place(4*n), place(4*n)
 	s.x, s.logits = place(4*h.per*h.d), place(4*h.per*h.v)
 	if h.grad {
@@ -94,7 +88,7 @@ func (h *head) reserve(c *compiler, n int) {
 			s.packedLogits = place(2 * h.per * h.v)
 		}
 	}
-	c.reserve(total)
+	c.reserve(whole.size)
 }
 
 // take loads the kernels in execution order.
@@ -105,20 +99,15 @@ func (h *head) take(c *compiler, n int, weights string) (err error) {
 		}
 		return k
 	}
-	product := func(name, layout string) *Kernel {
-		if h.bulk {
-			k := get("gemm_bf16", "gemm_bf16_"+layout+"_256", 256)
-			if err == nil {
-				err = c.share(k, bulkBytes(bulkWide))
-			}
-			return k
-		}
-		if !h.mma {
-			return get("linear_ce_f32", name+"_f32_"+weights, 256)
-		}
-		k := get("linear_ce_mma", name+"_mma", 2*h.tile) // threads: two for each row of the tile
-		if err == nil {
-			err = c.share(k, stagesBytes(h.tile))
+	product := func(name string, nt bool) (k *Kernel) {
+		switch {
+		case err != nil:
+		case h.bulk:
+			k, err = c.bulkKernel(nt, bulkWide)
+		case h.mma:
+			k, err = c.sharing("linear_ce_mma", name+"_mma", 2*h.tile, stagesBytes(h.tile)) // threads: two for each row of the tile
+		default:
+			k, err = c.kernel("linear_ce_f32", name+"_f32_"+weights, 256)
 		}
 		return k
 	}
@@ -132,12 +121,12 @@ func (h *head) take(c *compiler, n int, weights string) (err error) {
 		if h.bulk {
 			s.packX = get("gemm_bf16", "gemm_pack", 256)
 		}
-		s.logits, s.losses = product("lce_logits", "nt"), get("linear_ce", "lce_losses", 1024)
+		s.logits, s.losses = product("lce_logits", true), get("linear_ce", "lce_losses", 1024)
 		if h.grad {
 			if h.bulk {
 				s.packLogits = get("gemm_bf16", "gemm_pack", 256)
 			}
-			s.back, s.scatter = product("lce_back", "nn"), get("linear_ce", "lce_scatter", 256)
+			s.back, s.scatter = product("lce_back", false), get("linear_ce", "lce_scatter", 256)
 		}
 		h.stretches = append(h.stretches, s)
 	}
@@ -162,8 +151,7 @@ func (h *head) step(r *Run) {
 		m := min(h.per, n-first) // upper bound: blocks past the number of labelled rows exit at once
 		k.gather.grid(m, 1, 1).pointer("out", at(s.x)).pointer("x", r.at(x)).pointer("rows", rows).pointer("count", count).int("first", first).int("d", h.d)
 		if h.bulk {
-			packOne(k.packX, at(s.packedX), at(s.x), m*h.d)
-			bulkHead(k.logits, at(s.logits), at(s.packedX), r.at(w), count, first, m, h.v, h.d)
+			h.multiply(k.packX, k.logits, at(s.logits), at(s.packedX), at(s.x), r.at(w), count, first, m, h.v, h.d)
 		} else {
 			h.logits(k.logits, at(s.logits), at(s.x), r.at(w), count, first, m)
 		}
@@ -172,8 +160,7 @@ func (h *head) step(r *Run) {
 		k.losses.pointer("dloss", dloss).int("first", first).int("v", h.v)
 		if h.grad {
 			if h.bulk {
-				packOne(k.packLogits, at(s.packedLogits), at(s.logits), m*h.v)
-				bulkHead(k.back, at(s.parts), at(s.packedLogits), r.at(w), count, first, m, h.d, h.v)
+				h.multiply(k.packLogits, k.back, at(s.parts), at(s.packedLogits), at(s.logits), r.at(w), count, first, m, h.d, h.v)
 			} else {
 				h.back(k.back, at(s.parts), at(s.logits), r.at(w), count, first, m)
 			}
@@ -184,22 +171,14 @@ func (h *head) step(r *Run) {
 	h.sum.grid(1, 1, 1).pointer("out", r.at(total)).pointer("loss", loss).pointer("labels", r.at(labels)).pointer("trap", r.Trap).int("n", n).int("v", h.v).int("launch", h.launch)
 }
 
-// packOne fills in the conversion of one operand of float32.
-func packOne(k *Kernel, out, x Pointer, size int) {
-	p := packer{kernels: []*Kernel{k}, to: out}
-	p.add(x, tensor.F32, size)
+// multiply fills in the product of at most m rows of a, fewer if count says so, with op(w), and the conversion of a.
+func (h *head) multiply(pack, k *Kernel, out, packed, a, w, count Pointer, first, m, n, size int) {
+	p := packer{kernels: []*Kernel{pack}, to: packed}
+	a = p.add(a, tensor.F32, m*size)
 	p.end()
-}
-
-// bulkHead fills in a product a·op(w) of at most m rows, fewer if count says so.
-func bulkHead(k *Kernel, out, a, w, count Pointer, first, m, n, size int) {
-	down, across := blocks(m, bulkRows), blocks(n, bulkWide)
-	k.grid(down*across, 1, 1).pointer("out", out).pointer("bias", 0).pointer("addend", 0)
-	k.int("m", m).int("n", n).int("tiles_m", down).int("tiles_n", across).pointer("rows", count).int("first", first)
+	k.bulkTiles(m, n, bulkWide, out, 0, 0).pointer("rows", count).int("first", first)
 	k.int("count", 1).long("step_a", 0).long("step_b", 0).product(0, a, w, size, 0, 1)
-	for i := 1; i < ir.MaxProducts; i++ {
-		k.product(i, 0, 0, 0, 0, 0)
-	}
+	k.products(1)
 }
 
 func (h *head) logits(k *Kernel, out, x, w, count Pointer, first, m int) {

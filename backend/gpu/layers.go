@@ -87,18 +87,10 @@ func (c *compiler) weighs(l *ir.Launch) bool {
 	if in.Space != ir.SpaceArg || c.prog.Args[in.Index].Written || out.Space != ir.SpaceArena || out.Type.DType != tensor.F32 || firstFactors[in.Type.DType] == 0 {
 		return false
 	}
-	over := func(v ir.Ref) bool { return out.Overlaps(v, c.dims) }
-	var norms []int
-	for i := c.launch + 1; i < len(c.prog.Launches); i++ {
-		o := &c.prog.Launches[i]
-		if slices.ContainsFunc(o.In, over) {
-			if o.Op != ir.RMSNorm || !o.In[1].Same(out) || over(o.In[0]) {
-				return false
-			}
-			norms = append(norms, i)
-		}
-		if slices.ContainsFunc(o.Out, over) {
-			break // the memory has been given to another value
+	norms := c.readers(out, c.launch+1)
+	for _, i := range norms {
+		if o := &c.prog.Launches[i]; o.Op != ir.RMSNorm || !o.In[1].Same(out) || out.Overlaps(o.In[0], c.dims) {
+			return false
 		}
 	}
 	for _, i := range norms {

@@ -42,11 +42,7 @@ func newMMA(c *compiler, t terms) (*mma, error) {
 
 // tile returns a kernel of gemm_mma.cu for tiles of the given side.
 func (c *compiler) tile(name string, threads, side int) (*Kernel, error) {
-	k, err := c.kernel("gemm_mma", name, threads)
-	if err != nil {
-		return nil, err
-	}
-	return k, c.share(k, stagesBytes(side))
+	return c.sharing("gemm_mma", name, threads, stagesBytes(side))
 }
 
 // stagesBytes returns the shared memory for tiles of the given side: three stages of both operands in bfloat16, and

@@ -24,6 +24,9 @@ type Limits struct {
 	Declared bool
 }
 
+// holds reports whether blocks may have the given number of bytes of shared memory.
+func (l *Limits) holds(bytes int) bool { return l.Shared == 0 || bytes <= l.Shared }
+
 // Sizes select between kernels. The order of summation depends on them.
 type Sizes struct {
 	// DecodeQueries is the number of queries of attention up to which each of them has
@@ -222,21 +225,24 @@ type compiler struct {
 	weights map[int]ir.Ref  // of RMSNorm launches, which read them without a cast
 }
 
-// unread reports whether nothing after launch i reads v, which lies in the arena.
-func (c *compiler) unread(v ir.Ref, i int) bool {
+// readers returns the launches from number i on that read memory of v, until a launch writes another value there.
+func (c *compiler) readers(v ir.Ref, i int) (list []int) {
 	over := func(o ir.Ref) bool { return v.Overlaps(o, c.dims) }
-	if v.Space != ir.SpaceArena || slices.ContainsFunc(c.prog.Launches[i].Out, over) {
-		return v.Space == ir.SpaceArena
-	}
-	for _, l := range c.prog.Launches[i+1:] {
+	for ; i < len(c.prog.Launches); i++ {
+		l := &c.prog.Launches[i]
 		if slices.ContainsFunc(l.In, over) {
-			return false
+			list = append(list, i)
 		}
 		if slices.ContainsFunc(l.Out, over) {
-			break // the memory of v has been given to another value
+			break
 		}
 	}
-	return true
+	return list
+}
+
+// unread reports whether v is a value of the arena that nothing but launch i, a reader of v, reads.
+func (c *compiler) unread(v ir.Ref, i int) bool {
+	return v.Space == ir.SpaceArena && len(c.readers(v, i)) == 1
 }
 
 // kernel adds the named kernel from a file of package kernels, with the given number of threads per block.
@@ -249,13 +255,22 @@ func (c *compiler) kernel(file, name string, threads int) (*Kernel, error) {
 	return k, nil
 }
 
+// sharing adds a kernel whose blocks have the given number of bytes of dynamic shared memory.
+func (c *compiler) sharing(file, name string, threads, bytes int) (*Kernel, error) {
+	k, err := c.kernel(file, name, threads)
+	if err != nil {
+		return nil, err
+	}
+	return k, c.share(k, bytes)
+}
+
 // share sets the dynamic shared memory per block of the kernel. It is called while a launch is planned.
 func (c *compiler) share(k *Kernel, bytes int) error {
 	if c.target.Declared {
 		return nil
 	}
-	if most := c.target.Shared; most > 0 && bytes > most {
-		return unsupported("kernel %s has blocks of %d bytes of shared memory, the device of at most %d", k.Name, bytes, most)
+	if !c.target.holds(bytes) {
+		return unsupported("kernel %s has blocks of %d bytes of shared memory, the device of at most %d", k.Name, bytes, c.target.Shared)
 	}
 	k.shared = bytes
 	return nil

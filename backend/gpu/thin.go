@@ -27,7 +27,7 @@ func (c *compiler) isThin(t *terms) bool {
 	if !c.target.ThinProducts || c.target.Precision != backend.BF16 || len(t.list) != 1 || !t.dots() {
 		return false
 	}
-	if most := c.target.Shared; most > 0 && most < thinShared(thinRows) {
+	if !c.target.holds(thinShared(thinRows)) {
 		return false
 	}
 	p := &t.list[0]
@@ -49,10 +49,7 @@ func newThin(c *compiler, sums []terms) (*thin, error) {
 		return nil, err
 	}
 	for i, name := range []string{"gemm_thin_16", "gemm_thin_32", "gemm_thin_64"} {
-		if p.kernels[i], err = c.kernel("gemm_thin", name, 128); err != nil {
-			return nil, err
-		}
-		if err := c.share(p.kernels[i], thinShared(16<<i)); err != nil {
+		if p.kernels[i], err = c.sharing("gemm_thin", name, 128, thinShared(16<<i)); err != nil {
 			return nil, err
 		}
 	}
@@ -119,11 +116,7 @@ func (p *thin) fill(r *Run, v *vector) {
 			columns += n[s]
 		}
 	}
-	i := 0
-	for 16<<i < m {
-		i++
-	}
-	main := p.kernels[i]
+	main := p.kernels[vectorKernel(blocks(m, 16))]
 	main.grid(total, 1, 1).pointer("partial", partial).pointer("x", r.Scratch)
 	for s := range w {
 		main.pointer(thinW[s], w[s])

@@ -7,6 +7,7 @@
 // memory: the host copies data that no command uses at once, and other data is copied by a later command. Weights in
 // mapped files are used in place.
 //
-// Shaders (kernels/metal, kernels/shared) are compiled from source, each file when its first kernel is requested. They are compiled in
-// the form that the device supports: with or without simdgroup operations, with or without the type bfloat.
+// Shaders (kernels/metal, kernels/shared) are compiled from source, each file when its first kernel is requested. They
+// are compiled in the form that the device supports: with or without simdgroup operations, with or without the type
+// bfloat.
 package metal
