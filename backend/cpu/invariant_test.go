@@ -11,8 +11,8 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/dev/gputest"
 	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -20,9 +20,7 @@ import (
 // decoder is a layer of a transformer with a key-value cache.
 type decoder struct {
 	decoderSizes
-	dev     backend.Device
-	exe     *exec.Executable
-	buffers map[string]backend.Buffer
+	*gputest.Bound
 }
 
 type decoderSizes struct{ rows, heads, size, hidden int }
@@ -35,7 +33,7 @@ func newDecoder(t testing.TB, o backend.Options, sizes decoderSizes) *decoder {
 	dev, err := cpu.Open(o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
-	d := &decoder{decoderSizes: sizes, dev: dev, buffers: map[string]backend.Buffer{}}
+	d := &decoder{decoderSizes: sizes}
 	g, s := graph.New(), ir.Static
 	decoderRows, decoderWidth, heads, size, hidden := d.rows, d.width(), d.heads, d.size, d.hidden
 	n := g.Bound("n", decoderRows)
@@ -57,14 +55,9 @@ func newDecoder(t testing.TB, o backend.Options, sizes decoderSizes) *decoder {
 	x = x.Add(lora("o", seen, tensor.F32, decoderWidth, decoderWidth))
 	z := x.LayerNorm(graph.Tensor{}, graph.Tensor{}, 1e-5)
 	x = x.Add(z.Linear(weight("gate", tensor.BF16, hidden, decoderWidth), graph.Tensor{}).GLU(z.Linear(weight("up", tensor.BF16, hidden, decoderWidth), graph.Tensor{}), ir.SiLU).Linear(weight("down", tensor.BF16, decoderWidth, hidden), graph.Tensor{}))
-	d.exe, err = g.Program().Result("y", x.Softmax()).Update("keys", keys).Update("values", values).Compile(dev)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, d.exe.Close()) })
+	d.Bound = gputest.Bind(t, dev, g.Program().Result("y", x.Softmax()).Update("keys", keys).Update("values", values))
 	r := rand.New(rand.NewPCG(5, 6))
-	for _, a := range d.exe.Program().Args {
-		d.buffers[a.Name], err = dev.Alloc(a.Type.Bytes([]int{0, decoderRows}))
-		require.NoError(t, err)
-		require.NoError(t, d.exe.Bind(a.Name, d.buffers[a.Name]))
+	for _, a := range d.Program().Args {
 		if a.Written || a.Type.DType == tensor.I32 || a.Name == "x" {
 			continue
 		}
@@ -74,15 +67,9 @@ func newDecoder(t testing.TB, o backend.Options, sizes decoderSizes) *decoder {
 		}
 		b := make([]byte, a.Type.Bytes([]int{0, decoderRows}))
 		require.NoError(t, tensor.FromFloat32(b, x, a.Type.DType))
-		d.set(t, a.Name, b)
+		d.Set(t, a.Name, b)
 	}
 	return d
-}
-
-func (d *decoder) set(t testing.TB, name string, b []byte) {
-	f, err := d.dev.Upload(d.buffers[name], 0, b)
-	require.NoError(t, err)
-	require.NoError(t, f.Wait(context.Background()))
 }
 
 // text runs rows [from,to) of a text whose first ones are in the cache.
@@ -95,15 +82,11 @@ func (d *decoder) text(t testing.TB, x []float32, from, to int) []byte {
 	}
 	for name, b := range map[string][]byte{"pos": pos, "lo": lo, "hi": hi, "offset": binary.LittleEndian.AppendUint32(nil, uint32(from)),
 		"x": floatBytes(x[from*decoderWidth : to*decoderWidth])} {
-		d.set(t, name, b)
+		d.Set(t, name, b)
 	}
-	require.NoError(t, d.exe.SetDim("n", to-from))
-	require.NoError(t, d.exe.RunWait(context.Background()))
-	out := make([]byte, 4*decoderWidth*(to-from))
-	f, err := d.dev.Download(out, d.buffers["y"], 0)
-	require.NoError(t, err)
-	require.NoError(t, f.Wait(context.Background()))
-	return out
+	require.NoError(t, d.SetDim("n", to-from))
+	require.NoError(t, d.RunWait(context.Background()))
+	return d.Get(t, "y", 4*decoderWidth*(to-from))
 }
 
 // TestBatchInvariant: with the option, a text gives the same bits in one piece of 512

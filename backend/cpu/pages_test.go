@@ -12,8 +12,8 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/dev/gputest"
 	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -27,11 +27,7 @@ const (
 )
 
 // cache is an attention on keys and values that it keeps from run to run.
-type cache struct {
-	dev     backend.Device
-	exe     *exec.Executable
-	buffers map[string]backend.Buffer
-}
+type cache struct{ *gputest.Bound }
 
 // newCache is one whose rows lie in pages, or in one table in order.
 func newCache(t *testing.T, o backend.Options, paged bool) *cache {
@@ -58,37 +54,20 @@ func newCache(t *testing.T, o backend.Options, paged bool) *cache {
 		a.Page = poolPage
 		y = q.Attention(k, v, lo, hi, a, i32("pages", g.Bound("pages", poolRows/poolPage)))
 	}
-	c := &cache{dev: dev, buffers: map[string]backend.Buffer{}}
-	c.exe, err = g.Program().Result("y", y).Update("cache.k", k).Update("cache.v", v).StoreBF16(dev, 0).Compile(dev)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.exe.Close()) })
-	for _, a := range c.exe.Program().Args {
-		c.buffers[a.Name], err = dev.Alloc(a.Bytes(c.exe.Program().MaxDims()))
-		require.NoError(t, err)
-		require.NoError(t, c.exe.Bind(a.Name, c.buffers[a.Name]))
-	}
-	return c
+	return &cache{gputest.Bind(t, dev, g.Program().Result("y", y).Update("cache.k", k).Update("cache.v", v).StoreBF16(dev, 0))}
 }
 
 // run gives the result for rows of a text, as bytes.
 func (c *cache) run(t *testing.T, rows, pages int, in map[string][]byte) []byte {
 	for name, b := range in {
-		if c.buffers[name] != nil {
-			f, err := c.dev.Upload(c.buffers[name], 0, b)
-			require.NoError(t, err)
-			require.NoError(t, f.Wait(context.Background()))
-		}
+		c.Set(t, name, b)
 	}
-	require.NoError(t, c.exe.SetDim("n", rows))
+	require.NoError(t, c.SetDim("n", rows))
 	if pages > 0 {
-		require.NoError(t, c.exe.SetDim("pages", pages))
+		require.NoError(t, c.SetDim("pages", pages))
 	}
-	require.NoError(t, c.exe.RunWait(context.Background()))
-	out := make([]byte, 4*rows*poolWidth)
-	f, err := c.dev.Download(out, c.buffers["y"], 0)
-	require.NoError(t, err)
-	require.NoError(t, f.Wait(context.Background()))
-	return out
+	require.NoError(t, c.RunWait(context.Background()))
+	return c.Get(t, "y", 4*rows*poolWidth)
 }
 
 // TestPagedCache: a text that is read in pieces gives the same bytes from a cache in
@@ -99,7 +78,7 @@ func TestPagedCache(t *testing.T) {
 		o.Threads = 2
 		t.Run(fmt.Sprintf("precision %v invariant %v", o.Precision, o.BatchInvariant), func(t *testing.T) {
 			flat, paged := newCache(t, o, false), newCache(t, o, true)
-			p := paged.exe.Program()
+			p := paged.Program()
 			assert.Equal(t, o.Precision == backend.BF16, p.Args[p.ArgIndex("cache.k")].Store == tensor.BF16, "%v", p)
 			assert.Less(t, p.Arena, 4*poolRows*poolWidth/2, "a table is copied: %v", p)
 			for _, l := range p.Launches {

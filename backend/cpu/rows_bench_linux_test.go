@@ -86,7 +86,7 @@ func BenchmarkBatchInvariant(b *testing.B) {
 			}
 			// The text sets what the layer reads.
 			least := cputime.Least(b, 2, func(i int) { _ = layers[i].text(b, x, sizes.rows-rows, sizes.rows) },
-				func(i int) { require.NoError(b, layers[i].exe.RunWait(context.Background())) })
+				func(i int) { require.NoError(b, layers[i].RunWait(context.Background())) })
 			b.ReportMetric(float64(least[1])/float64(least[0]), "price")
 			b.ReportMetric(float64(least[0].Microseconds()), "usual-µs")
 		})

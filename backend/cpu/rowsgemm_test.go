@@ -14,8 +14,8 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cpu"
+	"github.com/lorafuse/lorafuse/dev/gputest"
 	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -23,10 +23,8 @@ import (
 // mixed is a linear layer on a batch of rows, each with an adapter of its own or
 // none, and the gradients of Σ dy·y for its inputs and for all adapters.
 type mixed struct {
-	dev     backend.Device
-	exe     *exec.Executable
-	buffers map[string]backend.Buffer
-	most    int
+	*gputest.Bound
+	most int
 }
 
 const (
@@ -40,7 +38,6 @@ func newMixed(t testing.TB, o backend.Options, most int, base bool) *mixed {
 	dev, err := cpu.Open(o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
-	m := &mixed{dev: dev, buffers: map[string]backend.Buffer{}, most: most}
 	g, s := graph.New(), ir.Static
 	n := g.Bound("n", most)
 	x, dy, index := g.Param("x", tensor.F32, n, s(mixedIn)), g.Param("dy", tensor.F32, n, s(mixedOut)), g.Param("index", tensor.I32, n)
@@ -60,24 +57,7 @@ func newMixed(t testing.TB, o backend.Options, most int, base bool) *mixed {
 	for i, d := range g.Gradients(y.Mul(dy).Sum(1).Sum(0), wrt, false) {
 		p.Result(fmt.Sprintf("d%d", i), d)
 	}
-	m.exe, err = p.Compile(dev)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, m.exe.Close()) })
-	for _, a := range m.exe.Program().Args {
-		m.buffers[a.Name], err = dev.Alloc(a.Type.Bytes([]int{0, most}))
-		require.NoError(t, err)
-		require.NoError(t, m.exe.Bind(a.Name, m.buffers[a.Name]))
-	}
-	return m
-}
-
-func (m *mixed) set(t require.TestingT, name string, b []byte) {
-	if m.buffers[name] == nil {
-		return
-	}
-	f, err := m.dev.Upload(m.buffers[name], 0, b)
-	require.NoError(t, err)
-	require.NoError(t, f.Wait(context.Background()))
+	return &mixed{gputest.Bind(t, dev, p), most}
 }
 
 // batch is what a mixed layer reads.
@@ -132,29 +112,26 @@ func (m *mixed) run(t require.TestingT, b *batch) map[string][]byte {
 		if e%2 == 1 { // rsLoRA
 			scale[e] = 16 / float32(math.Sqrt(float64(r)))
 		}
-		m.set(t, fmt.Sprintf("a%d", e), floatBytes(b.adapters[e][0]))
-		m.set(t, fmt.Sprintf("b%d", e), floatBytes(b.adapters[e][1]))
+		m.Set(t, fmt.Sprintf("a%d", e), floatBytes(b.adapters[e][0]))
+		m.Set(t, fmt.Sprintf("b%d", e), floatBytes(b.adapters[e][1]))
 	}
 	w := make([]byte, 2*len(b.w))
 	require.NoError(t, tensor.FromFloat32(w, b.w, tensor.BF16))
-	m.set(t, "w", w)
-	m.set(t, "scale", floatBytes(scale))
-	m.set(t, "x", floatBytes(b.x))
-	m.set(t, "dy", floatBytes(b.dy))
+	m.Set(t, "w", w)
+	m.Set(t, "scale", floatBytes(scale))
+	m.Set(t, "x", floatBytes(b.x))
+	m.Set(t, "dy", floatBytes(b.dy))
 	index := make([]byte, 0, 4*len(b.index))
 	for _, e := range b.index {
 		index = binary.LittleEndian.AppendUint32(index, uint32(e))
 	}
-	m.set(t, "index", index)
-	require.NoError(t, m.exe.SetDim("n", len(b.index)))
-	require.NoError(t, m.exe.RunWait(context.Background()))
+	m.Set(t, "index", index)
+	require.NoError(t, m.SetDim("n", len(b.index)))
+	require.NoError(t, m.RunWait(context.Background()))
 	out := map[string][]byte{}
-	for _, a := range m.exe.Program().Args {
+	for _, a := range m.Program().Args {
 		if a.Written {
-			out[a.Name] = make([]byte, a.Type.Bytes([]int{0, len(b.index)}))
-			f, err := m.dev.Download(out[a.Name], m.buffers[a.Name], 0)
-			require.NoError(t, err)
-			require.NoError(t, f.Wait(context.Background()))
+			out[a.Name] = m.Get(t, a.Name, a.Type.Bytes([]int{0, len(b.index)}))
 		}
 	}
 	return out
@@ -228,9 +205,9 @@ func TestMixedIndex(t *testing.T) {
 	b.index = []int32{0, -1, 6, 2}
 	_ = m.run(t, b.rows([]int{0, 1, 3}))
 	index := []byte{0, 0, 0, 0, 255, 255, 255, 255, 6, 0, 0, 0, 2, 0, 0, 0}
-	m.set(t, "index", index)
-	require.NoError(t, m.exe.SetDim("n", 4))
-	require.EqualError(t, m.exe.RunWait(context.Background()), "cpu: RowsGemm: index 6 at 2, there are 6 matrices")
+	m.Set(t, "index", index)
+	require.NoError(t, m.SetDim("n", 4))
+	require.EqualError(t, m.RunWait(context.Background()), "cpu: RowsGemm: index 6 at 2, there are 6 matrices")
 }
 
 // TestScatterIndex: an index that the table has no row for is an error.

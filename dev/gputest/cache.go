@@ -13,7 +13,6 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cpu"
 	"github.com/lorafuse/lorafuse/graph"
-	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -28,10 +27,8 @@ const (
 
 // cache rotates queries and keys, writes keys and values to a cache, and attends to it.
 type cache struct {
-	dev     backend.Device
-	exe     *exec.Executable
-	buffers map[string]backend.Buffer
-	paged   bool
+	*Bound
+	paged bool
 }
 
 func newCache(t *testing.T, dev backend.Device, window int, paged bool) *cache {
@@ -56,17 +53,7 @@ func newCache(t *testing.T, dev backend.Device, window int, paged bool) *cache {
 		a.Page, pages = cachePage, []graph.Tensor{i32("pages", g.Bound("pages", cacheRows/cachePage))}
 	}
 	y := q.Attention(keys, values, i32("lo", n), i32("hi", n), a, pages...)
-	c := &cache{dev: dev, buffers: map[string]backend.Buffer{}, paged: paged}
-	var err error
-	c.exe, err = g.Program().Result("y", y).Update("keys", keys).Update("values", values).Compile(dev)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.exe.Close()) })
-	for _, a := range c.exe.Program().Args {
-		c.buffers[a.Name], err = dev.Alloc(a.Bytes(c.exe.Program().MaxDims()))
-		require.NoError(t, err)
-		require.NoError(t, c.exe.Bind(a.Name, c.buffers[a.Name]))
-	}
-	return c
+	return &cache{Bind(t, dev, g.Program().Result("y", y).Update("keys", keys).Update("values", values)), paged}
 }
 
 // token is token number at of a text.
@@ -101,22 +88,15 @@ func (c *cache) run(t *testing.T, pages map[int][]int32, tokens []token) [][]flo
 		data[name] = ints(x).Data
 	}
 	for name, b := range data {
-		if c.buffers[name] != nil {
-			f, err := c.dev.Upload(c.buffers[name], 0, b)
-			require.NoError(t, err)
-			require.NoError(t, f.Wait(context.Background()))
-		}
+		c.Set(t, name, b)
 	}
-	require.NoError(t, c.exe.SetDim("n", len(tokens)))
+	require.NoError(t, c.SetDim("n", len(tokens)))
 	if c.paged {
-		require.NoError(t, c.exe.SetDim("pages", len(in["pages"])))
+		require.NoError(t, c.SetDim("pages", len(in["pages"])))
 	}
-	require.NoError(t, c.exe.RunWait(context.Background()))
+	require.NoError(t, c.RunWait(context.Background()))
 	const width = cacheHeads * cacheSize
-	out := make([]byte, 4*len(tokens)*width)
-	f, err := c.dev.Download(out, c.buffers["y"], 0)
-	require.NoError(t, err)
-	require.NoError(t, f.Wait(context.Background()))
+	out := c.Get(t, "y", 4*len(tokens)*width)
 	rows := make([][]float32, len(tokens))
 	for i := range rows {
 		for j := range width {
