@@ -28,8 +28,8 @@ func prepareAttentionGrad(c *compiler, l *ir.Launch) (step, error) {
 	return g.fill, nil
 }
 
-// divide lays out the scratch memory and splits the heads of a group into as few parts as keep the GPU busy. It uses
-// the largest sizes, so that all runs of a program sum in the same order.
+// divide plans the scratch memory, and splits the heads of a group into the fewest parts that keep the GPU busy. It
+// uses the largest sizes, so that all runs of a program sum in the same order.
 func (g *attentionGrad) divide(c *compiler) {
 	queries, keys := c.axisMax(g.q), c.axisMax(g.k)
 	g.parts = 1

@@ -174,7 +174,7 @@ type packing struct {
 	size, flags int
 }
 
-// add has an operand converted, unless it is bfloat16, and returns the address of its elements as bfloat16.
+// add converts an operand, unless it is bfloat16, and returns the address of its bfloat16 elements.
 func (p *packer) add(x Pointer, d tensor.DType, size int) Pointer {
 	if d == tensor.BF16 {
 		return x

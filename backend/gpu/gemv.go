@@ -58,8 +58,8 @@ func vectorKernel(m int) (i int) {
 	return i
 }
 
-// vectorGroup returns the sum that l computes and those of later launches that share its first factor and do not
-// depend on the launches in between. If there are two, and only a GLU reads them, it joins them.
+// vectorGroup returns the sum of l, with sums of later launches. They share its first factor and do not depend on the
+// launches in between. If there are two sums, and only a GLU reads them, it joins the GLU.
 func (c *compiler) vectorGroup(l *ir.Launch) *vector {
 	p, group := &vector{sums: []terms{termsOf(l)}}, []*ir.Launch{l}
 	products, low := len(p.sums[0].list), c.isLow(c.launch)

@@ -84,8 +84,8 @@ func (c *compiler) following(i int, ops ...ir.Op) *ir.Launch {
 	return &c.prog.Launches[i]
 }
 
-// twin returns launch i if it and l, of ScatterRows or UpdateRows, are in place and write rows of one size at the same
-// index, and else nil.
+// twin returns launch i if it is a pair of l, or nil. Both are ScatterRows or UpdateRows in place, and write rows of the
+// same size at the same index.
 func (c *compiler) twin(l *ir.Launch, i int) *ir.Launch {
 	t := c.following(i, l.Op)
 	if t == nil || !l.In[0].Same(l.Out[0]) || !t.In[0].Same(t.Out[0]) || !t.In[2].Same(l.In[2]) || !t.Out[0].Type.Equal(l.Out[0].Type) || t.Conflicts(l, c.dims) {
@@ -94,8 +94,8 @@ func (c *compiler) twin(l *ir.Launch, i int) *ir.Launch {
 	return t
 }
 
-// cacheGroup returns the launches that are fused with l, the RoPE of queries: that of keys, and the writes of keys and
-// values to a cache. It returns nil if the program has others there.
+// cacheGroup returns l, the RoPE of queries, and the launches that are fused with it. These are the RoPE of keys, and
+// the writes of keys and values to a cache. It returns nil if the program has other launches there.
 func (c *compiler) cacheGroup(l *ir.Launch) []*ir.Launch {
 	q, k, keys := l, c.following(c.launch+1, ir.RoPE), c.following(c.launch+2, ir.ScatterRows, ir.UpdateRows)
 	if k == nil || keys == nil {

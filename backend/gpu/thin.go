@@ -76,7 +76,7 @@ func partsOfThin(n, k int) int {
 	return max(1, min(thinBlocks/max(1, blocks(n, thinTile)), thinParts, k/(2*thinStage)))
 }
 
-// takes reports whether the weights lie as the kernels read them.
+// takes reports whether the weights are aligned as the kernels read them.
 func (p *thin) takes(r *Run, sums []terms) bool {
 	for i := range sums {
 		if !r.aligned(sums[i].list[0].b) {
