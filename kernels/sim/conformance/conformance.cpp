@@ -21,7 +21,7 @@
 
 namespace {
 
-constexpr size_t words = 4096;
+constexpr size_t words = 8192;
 using Words = std::vector<uint32_t>;
 
 // Driver is a driver library, loaded by its path.
