@@ -67,8 +67,11 @@ func (d *Device) Failed(err error) error {
 // Supports reports whether there are kernels for the composite op.
 func (d *Device) Supports(op ir.Op, attr any, in []ir.Type) bool { return Supports(op, attr, in) }
 
-// Stores returns false: values are stored in the type that they are computed in.
-func (d *Device) Stores(ir.Op, any, []ir.Type, ir.Place, tensor.DType) bool { return false }
+// Stores reports whether there are kernels that read or write bf16 there; only precision bf16 allows values to be
+// rounded.
+func (d *Device) Stores(op ir.Op, attr any, in []ir.Type, at ir.Place, as tensor.DType) bool {
+	return d.Precision == backend.BF16 && as == tensor.BF16 && Stores(op, attr, in, at)
+}
 
 // SetPack returns 0: kernels read weights in place, without packing.
 func (d *Device) SetPack(backend.Pack, int64) int64 { return 0 }

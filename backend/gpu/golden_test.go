@@ -144,18 +144,18 @@ func TestReports(t *testing.T) {
 	require.EqualError(t, plan.wrong(&Run{Dims: p.Dims}, 1, 2, 17), "launch 1 reports 17 at 2")
 }
 
-// TestSupported: programs that store values in fewer bits, and operations without
-// kernels, are refused before they are planned.
+// TestSupported: operands stored in a type that kernels do not take, and operations
+// without kernels, are refused before they are planned.
 func TestSupported(t *testing.T) {
 	narrow := program(t, "narrow", func(b *builder) exec.Spec {
-		s := results(b.Unary(ir.Neg, b.param(tensor.F32, 4)))
+		s := results(b.Softmax(b.param(tensor.F32, 4)))
 		s.Store, s.StoreAll = tensor.BF16, true
 		s.Stores = func(ir.Op, any, []ir.Type, ir.Place, tensor.DType) bool { return true }
 		return s
 	})
 	_, err := New(narrow.Program, Target{Sizes: DefaultSizes()})
 	require.ErrorIs(t, err, backend.ErrUnsupported)
-	require.ErrorContains(t, err, "values lie in memory as they are computed")
+	require.ErrorContains(t, err, "is stored in another type than it is computed in")
 	topK := &ir.Program{Bounds: make([]ir.Bound, 1), Launches: []ir.Launch{{Op: ir.TopK}}}
 	require.EqualError(t, Supported(topK), "unsupported operation: TopK")
 	require.False(t, Supports(ir.TopK, nil, nil))

@@ -71,6 +71,9 @@ type family struct {
 	prepare func(c *compiler, l *ir.Launch) (step, error)
 	// takes reports whether a composite of the operation is supported; nil means that all are.
 	takes func(attr any, in []ir.Type) bool
+	// stores reports whether the kernels read or write an f32 operand that is stored as bf16; nil means that all are
+	// stored as they are computed.
+	stores func(attr any, in []ir.Type, at ir.Place) bool
 }
 
 // step fills in the kernels of a launch for the sizes and addresses of a run.
@@ -84,19 +87,19 @@ var families = map[ir.Op]family{
 	ir.Compare: {prepare: prepareCompare}, ir.Where: {prepare: prepareWhere},
 	ir.Reduce: {prepare: prepareReduce}, ir.ArgMax: {prepare: prepareArgMax},
 	ir.Gemm:     {prepare: prepareGemm},
-	ir.LoRADown: {prepareLoRADown, takesOneKey(2)}, ir.LoRADownGrad: {prepareLoRADownGrad, takesOneKey(2)},
+	ir.LoRADown: {prepare: prepareLoRADown, takes: takesOneKey(2)}, ir.LoRADownGrad: {prepare: prepareLoRADownGrad, takes: takesOneKey(2)},
 	ir.Reshape: {prepare: prepareCopy}, ir.Detach: {prepare: prepareCopy}, ir.Transpose: {prepare: prepareTranspose},
 	ir.Broadcast: {prepare: prepareBroadcast}, ir.Slice: {prepare: prepareSlice}, ir.Concat: {prepare: prepareConcat},
-	ir.Attention: {prepareAttention, takesAttention}, ir.AttentionGrad: {prepareAttentionGrad, takesAttentionGrad},
+	ir.Attention: {prepare: prepareAttention, takes: takesAttention}, ir.AttentionGrad: {prepare: prepareAttentionGrad, takes: takesAttentionGrad},
 	ir.GatherRows: {prepare: prepareGather}, ir.ScatterAddRows: {prepare: prepareScatter}, ir.UpdateRows: {prepare: prepareUpdate},
 	ir.ScatterRows: {prepare: prepareScatterRows},
 
-	ir.RowsGemm: {prepareRows, takesRows},
+	ir.RowsGemm: {prepare: prepareRows, takes: takesRows},
 
 	ir.RMSNorm: {prepare: prepareRMSNorm}, ir.RMSNormGrad: {prepare: prepareRMSNorm}, ir.Softmax: {prepare: prepareSoftmax},
 	ir.RoPETable: {prepare: prepareRoPETable}, ir.RoPE: {prepare: prepareRoPE},
-	ir.GLU: {prepareGLU, takesGLU}, ir.GLUGrad: {prepareGLU, takesGLU}, ir.Dropout: {prepareDropout, takesOneKey(1)},
-	ir.CrossEntropy: {prepareCrossEntropy, takesSum}, ir.CrossEntropyGrad: {prepare: prepareCrossEntropyGrad},
+	ir.GLU: {prepare: prepareGLU, takes: takesGLU}, ir.GLUGrad: {prepare: prepareGLU, takes: takesGLU}, ir.Dropout: {prepare: prepareDropout, takes: takesOneKey(1)},
+	ir.CrossEntropy: {prepare: prepareCrossEntropy, takes: takesSum}, ir.CrossEntropyGrad: {prepare: prepareCrossEntropyGrad},
 	ir.LinearCrossEntropy: {prepare: prepareHead, takes: takesHead}, ir.LinearCrossEntropyGrad: {prepare: prepareHead, takes: takesHead},
 	ir.SumSquares: {prepare: prepareSumSquares}, ir.AdamW: {prepare: prepareAdamW},
 }
@@ -113,15 +116,15 @@ func Supports(op ir.Op, attr any, in []ir.Type) bool {
 	return ok && (f.takes == nil || f.takes(attr, in))
 }
 
-// Supported returns an error if a program cannot be planned for any device: a value is stored in another type than it
-// is computed in, or a launch has no kernel. Errors: backend.ErrUnsupported.
+// Supported returns an error if a program cannot be planned for any device: a launch has no kernel, or none for an
+// operand of the type that it is stored in. Errors: backend.ErrUnsupported.
 func Supported(p *ir.Program) error {
-	if r, ok := p.Narrowed(); ok {
-		return fmt.Errorf("%w: %v: values lie in memory as they are computed", backend.ErrUnsupported, r)
-	}
 	for i := range p.Launches {
 		if _, ok := families[p.Launches[i].Op]; !ok {
 			return fmt.Errorf("%w: %v", backend.ErrUnsupported, p.Launches[i].Op)
+		}
+		if err := checkStored(&p.Launches[i]); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -83,7 +83,7 @@ func (d Device) Count(p Program) (Cost, error) {
 			}
 			return ok
 		},
-		Keeps: func(ir.Op, any, []ir.Type, ir.Place) bool { return false }, // GPUs store values as they compute them
+		Keeps: gpu.Stores,
 	}
 	prog, err := p.Plan(dev)
 	if err == nil {
