@@ -25,6 +25,8 @@ var (
 	ErrUnsupported = errors.New("unsupported operation")
 	// ErrClosed: the device or executable was closed.
 	ErrClosed = errors.New("closed")
+	// ErrTimeout: the device or the system stopped work because of its duration. The device remains usable.
+	ErrTimeout = errors.New("device timeout")
 	// ErrLost: the device has failed, and nothing more runs on it in this process.
 	ErrLost = errors.New("device lost")
 )

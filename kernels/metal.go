@@ -113,7 +113,13 @@ func (p *preprocessor) metal(file string) (all []Signature, err error) {
 	return all, nil
 }
 
-var errArgs = errors.New("the first fields must be LF_ARGS: uint bound, wide")
+// header lists the fields of LF_ARGS in device.h of folder metal.
+var header = []Param{
+	{"int", "bound"}, {"int", "wide"},
+	{"int", "first_x"}, {"int", "first_y"}, {"int", "first_z"}, {"int", "groups_x"}, {"int", "groups_y"}, {"int", "groups_z"},
+}
+
+var errArgs = errors.New("the first fields must be LF_ARGS: uint bound, wide and so on")
 
 // fields parses "uint bound, wide; int n; }".
 func fields(words []string) (all []Param, err error) {
@@ -142,10 +148,10 @@ func fields(words []string) (all []Param, err error) {
 		}
 		field = nil
 	}
-	if len(all) < 2 || all[0] != (Param{"int", "bound"}) || all[1] != (Param{"int", "wide"}) {
+	if len(all) < len(header) || !slices.Equal(all[:len(header)], header) {
 		return nil, errArgs
 	}
-	return all[2:], nil
+	return all[len(header):], nil
 }
 
 var metalTypes = map[string]string{"int": "int", "uint": "int", "long": "long long", "ulong": "long long", "float": "float"}

@@ -432,6 +432,8 @@ var onlyOne = map[string]string{
 	"gemm_f32":        "gemm_mma_f32_64 is for them: tiles by simdgroups are as exact in float32",
 	"gemm_thin":       "fragments of simdgroups have no known layout, so that weights cannot be read straight into them",
 	"gemm_mma_f32_64": "tensor cores round float32, which simdgroups do not",
+	"peak_mma_f32":    "tensor cores round float32",
+	"peak_mma_f16":    "tensor cores multiply float16 at the rate of bfloat16",
 	"gemm_bf16":       "its tiles want more threadgroup memory than there is, and Metal has no asynchronous copies",
 	"gemm_mma_128":    "its tiles want more threadgroup memory than there is",
 }

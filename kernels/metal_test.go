@@ -12,7 +12,7 @@ import (
 
 // shader is a folder with a kernel in the form that all have.
 var shader = fstest.MapFS{
-	"metal/device.h": {Data: []byte("#pragma once\n#define LF_ARGS uint bound, wide\n#define LF_KERNEL(n) [[max_total_threads_per_threadgroup(n)]] kernel void\n#define LF_THREAD uint t [[thread_index_in_threadgroup]]\n")},
+	"metal/device.h": {Data: []byte("#pragma once\n#define LF_ARGS uint bound, wide, first_x, first_y, first_z, groups_x, groups_y, groups_z\n#define LF_KERNEL(n) [[max_total_threads_per_threadgroup(n)]] kernel void\n#define LF_THREAD uint t [[thread_index_in_threadgroup]]\n")},
 	"metal/add.metal": {Data: []byte(`// Adds.
 #include "device.h"
 struct add_args { LF_ARGS; long n; int x, y; float eps; };
@@ -35,15 +35,16 @@ func TestMetalSignatures(t *testing.T) {
 
 // Kernels of another form are refused.
 func TestMetalSignaturesRefused(t *testing.T) {
-	const args = "struct a_args { uint bound, wide; };\n"
+	const header = "uint bound, wide, first_x, first_y, first_z, groups_x, groups_y, groups_z; "
+	const args = "struct a_args { " + header + "};\n"
 	for text, want := range map[string]string{
 		args + "kernel void k(device float* x [[buffer(1)]], constant a_args& a [[buffer(1)]]) {}":                      "expected buffer 0",
 		args + "kernel void k(device float* x [[buffer(0)]]) {}":                                                        "no struct of numbers",
 		args + "kernel void k(device float* x, constant a_args& a [[buffer(0)]]) {}":                                    "has no attribute",
 		args + "kernel void k(constant b_args& a [[buffer(0)]]) {}":                                                     "b_args is no struct",
 		args + "kernel void k(constant float* x [[buffer(0)]], constant a_args& a [[buffer(1)]]) {}":                    "expected a pointer to device memory",
-		"struct a_args { int n; };\nkernel void k(constant a_args& a [[buffer(0)]]) {}":                                 "LF_ARGS",
-		"struct a_args { uint bound, wide; half h; };\nkernel void k(constant a_args& a [[buffer(0)]]) {}":              "type half",
+		"struct a_args { uint bound, wide; };\nkernel void k(constant a_args& a [[buffer(0)]]) {}":                      "LF_ARGS",
+		"struct a_args { " + header + "half h; };\nkernel void k(constant a_args& a [[buffer(0)]]) {}":                  "type half",
 		args + "kernel void k(constant a_args& a [[buffer(0)]]) {}\nkernel void k(constant a_args& a [[buffer(0)]]) {}": "is in file x too",
 		"#if 1 +\n#endif": "#if 1 +",
 	} {

@@ -64,7 +64,7 @@ framework CoreFoundation A "$(imported CoreFoundation)" ''
 framework Security A "$(imported Security)" ''
 framework CoreGraphics A '_CGMainDisplayID' ''
 framework Foundation C '_NSLocalizedDescriptionKey' 'NSString, NSDictionary, NSNumber, NSError, NSArray' kernels/sim/metal/darwin/Foundation.h
-framework Metal A '_MTLCreateSystemDefaultDevice, _MTLCopyAllDevices' 'MTLCompileOptions' kernels/sim/metal/include/Metal/Metal.h
+framework Metal A '_MTLCreateSystemDefaultDevice, _MTLCopyAllDevices' 'MTLCompileOptions, MTLResidencySetDescriptor' kernels/sim/metal/include/Metal/Metal.h
 stub /usr/lib/libobjc.A.dylib "$out/lib/libobjc.tbd" \
 	'_objc_msgSend, _objc_alloc, _objc_alloc_init, _objc_autoreleasePoolPush, _objc_autoreleasePoolPop, _objc_retain, _objc_release, _objc_autorelease, _objc_opt_class, _objc_opt_new, _objc_opt_respondsToSelector, __objc_empty_cache' 'NSObject'
 cp "$out/lib/libobjc.tbd" "$out/lib/libobjc.A.tbd"

@@ -81,6 +81,9 @@ goldens() { LORAFUSE_METAL_TAGS="$tags" sh scripts/metal_goldens.sh; }
 
 build() { $go build -tags "$tags" -trimpath -o "$out/lorafuse" ./cmd/lorafuse; }
 conformance() { $go test -tags "$tags" -count 1 -v ./backend/metal; }
+# probe: prints whether products and sums are contracted, rates of f32, f16 and bf16 matrices, and for each pipeline
+# threads and threadgroup memory. It fails if products are contracted or a pipeline allows fewer threads than needed.
+probe() { $go test -tags "$tags" -count 1 -v -run TestInspect ./backend/metal; }
 plain() { LORAFUSE_METAL_TIER=plain $go test -tags "$tags" -count 1 -run TestConformance ./backend/metal; }
 rounded() { LORAFUSE_METAL_BFLOAT=0 $go test -tags "$tags" -count 1 -run 'TestConformance|TestRounded' ./backend/metal; }
 devices() { "$out/lorafuse" devices && "$out/lorafuse" devices --json | grep -q '"backend": *"metal"'; }
@@ -89,8 +92,11 @@ example() { "$out/lorafuse" train examples/godoc/train.yaml --set backend=metal 
 step build build
 [ "$failed" = 0 ] || exit 1
 step devices devices
+found=$failed
+[ "$found" != 0 ] || step probe probe
 quote devices "$out/devices.txt"
-[ "$failed" = 0 ] || exit 3
+[ "$found" = 0 ] || exit 3
+quote probe "$out/probe.txt"
 printf '\n## steps\n\n| step | result | seconds |\n|---|---|---|\n' >>"$report"
 if xcrun -sdk macosx -f metal >/dev/null 2>&1; then step shaders shaders; fi
 step conformance conformance

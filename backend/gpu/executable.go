@@ -78,7 +78,7 @@ func (e *Executable) Program() Program { return e.program }
 func (e *Executable) Find(find func(k *Kernel) (uintptr, error)) (err error) {
 	for i, k := range e.Plan.Kernels {
 		if e.Launches[i].Function, err = find(k); err != nil {
-			return fmt.Errorf("%s: %v: %w", e.dev.name, e.Plan.op(e.Plan.Of(i)), err)
+			return fmt.Errorf("%s: %v: %w", e.dev.name, e.Plan.Op(e.Plan.Of(i)), err)
 		}
 	}
 	return nil
@@ -179,7 +179,7 @@ func (e *Executable) accept(f *Flight, args backend.Args) error {
 // Blame adds to err the program's launch that the failed kernel of the plan belongs to.
 func (e *Executable) Blame(kernel int, err error) error {
 	i := e.Plan.Of(kernel)
-	return e.dev.Failed(fmt.Errorf("launch %d %v, kernel %s: %w", i, e.Plan.op(i), e.Plan.Kernels[kernel].Name, err))
+	return e.dev.Failed(fmt.Errorf("launch %d %v, kernel %s: %w", i, e.Plan.Op(i), e.Plan.Kernels[kernel].Name, err))
 }
 
 // reports is memory in which kernels report errors, one report per pending run.

@@ -32,6 +32,9 @@ func (f *Flight) prepare(e *Executable) {
 	f.landed <- struct{}{}
 }
 
+// Context returns the context of the run, until the run ends.
+func (f *Flight) Context() context.Context { return f.ctx }
+
 // begin acquires the flight for a run. It waits for the previous run in this flight, or until ctx ends, and then for
 // the context's yield.
 func (f *Flight) begin(ctx context.Context) error {

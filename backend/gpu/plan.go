@@ -196,12 +196,19 @@ func (p *Plan) Len() int { return len(p.steps) }
 // Fill sets sizes and arguments of all kernels of launch i of the program.
 func (p *Plan) Fill(i int, r *Run) { p.steps[i].fill(r) }
 
-// op returns the operation of launch i of the program.
-func (p *Plan) op(i int) ir.Op { return p.prog.Launches[i].Op }
-
 // Range returns the range of kernels of launch i of the program. It is empty if the launch is fused into an earlier
 // one.
 func (p *Plan) Range(i int) (from, to int) { return p.steps[i].from, p.steps[i].to }
+
+// Cost returns the number of floating-point operations of launch i of the program, and of bytes that it reads and
+// writes, for the run-time values dims.
+func (p *Plan) Cost(i int, dims []int) (flops, bytes int) { return p.prog.Launches[i].Cost(dims) }
+
+// MaxDims returns the largest sizes of the program's dimensions.
+func (p *Plan) MaxDims() []int { return p.prog.MaxDims() }
+
+// Op returns the operation of launch i of the program.
+func (p *Plan) Op(i int) ir.Op { return p.prog.Launches[i].Op }
 
 // Of returns the index of the program's launch that a kernel belongs to.
 func (p *Plan) Of(kernel int) int {
@@ -214,7 +221,7 @@ func (p *Plan) wrong(r *Run, i, where, value int) error {
 	if f == nil {
 		return fmt.Errorf("launch %d reports %d at %d", i, value, where)
 	}
-	return fmt.Errorf("%v: %w", p.op(i), f(r, where, value))
+	return fmt.Errorf("%v: %w", p.Op(i), f(r, where, value))
 }
 
 // compiler plans the launches of a program.

@@ -17,7 +17,6 @@ import "C"
 
 import (
 	"errors"
-	"fmt"
 	"time"
 	"unsafe"
 
@@ -59,7 +58,7 @@ func (s *system) close() { C.lfm_close(s.device) }
 type traits struct {
 	name                   string
 	workingSet, maxBuffer  int64 // bytes
-	threads                int   // of a threadgroup, at most
+	threads, memory        int   // of a threadgroup, at most; memory in bytes
 	apple, metal, language int   // families, 0 if the device is in none, and language version
 	unified                bool
 }
@@ -68,8 +67,8 @@ func (s *system) traits() traits {
 	i := C.lfm_describe(s.device)
 	return traits{
 		name: C.GoString(&i.name[0]), workingSet: int64(i.working_set), maxBuffer: int64(i.max_buffer),
-		threads: int(i.threads),
-		apple:   int(i.apple), metal: int(i.metal), language: int(i.language), unified: i.unified != 0,
+		threads: int(i.threads), memory: int(i.memory),
+		apple: int(i.apple), metal: int(i.metal), language: int(i.language), unified: i.unified != 0,
 	}
 }
 
@@ -98,6 +97,8 @@ func (l library) free() { C.lfm_library_free(l.l) }
 type pipeline struct {
 	k       *C.lfm_kernel
 	threads int // of a threadgroup, at most
+	width   int // threads of a simdgroup
+	memory  int // bytes of threadgroup memory that it declares
 }
 
 var errNoKernel = errors.New("there is no such kernel")
@@ -107,15 +108,15 @@ func (s *system) pipeline(l library, name string) (pipeline, error) {
 	text := C.CString(name)
 	defer C.free(unsafe.Pointer(text))
 	var why *C.char
-	var threads C.uint32_t
-	k := C.lfm_pipeline(s.device, l.l, text, &threads, &why)
+	var limits C.lfm_limits
+	k := C.lfm_pipeline(s.device, l.l, text, &limits, &why)
 	if k == nil {
 		if err := errOf(why); err != nil {
 			return pipeline{}, err
 		}
 		return pipeline{}, errNoKernel
 	}
-	return pipeline{k, int(threads)}, nil
+	return pipeline{k, int(limits.threads), int(limits.width), int(limits.memory)}, nil
 }
 
 func (p pipeline) free() { C.lfm_kernel_free(p.k) }
@@ -160,22 +161,25 @@ func placeOf(buffer C.uint32_t) gpu.Pointer { return gpu.Pointer(buffer) << C.LF
 // free frees the buffer that starts at an address.
 func (s *system) free(at gpu.Pointer) { C.lfm_free(s.device, C.uint32_t(at>>C.LFM_SHIFT)) }
 
-// The sizes of both descriptions of a launch are the same.
+// The sizes of both descriptions of a launch, and of a part, are the same.
 var (
 	_ [unsafe.Sizeof(gpu.Launch{}) - C.sizeof_lfm_launch]struct{}
 	_ [C.sizeof_lfm_launch - unsafe.Sizeof(gpu.Launch{})]struct{}
 	_ [gpu.MaxArgs - C.LFM_ARGS]struct{}
 	_ [C.LFM_ARGS - gpu.MaxArgs]struct{}
+	_ [unsafe.Sizeof(part{}) - C.sizeof_lfm_part]struct{}
+	_ [C.sizeof_lfm_part - unsafe.Sizeof(part{})]struct{}
 )
 
 // work is a command that was given.
 type work struct{ c *C.lfm_command }
 
-// run submits launches as one command. On failure, wrong is the index of the launch at fault.
-func (s *system) run(l []gpu.Launch) (w work, wrong int, err error) {
+// run submits launches as one command, or a part of one launch if only is not nil. On failure, wrong is the index of
+// the launch at fault.
+func (s *system) run(l []gpu.Launch, only *part) (w work, wrong int, err error) {
 	var failed C.int
 	var why *C.char
-	c := C.lfm_run(s.device, (*C.lfm_launch)(unsafe.Pointer(unsafe.SliceData(l))), C.int(len(l)), &failed, &why)
+	c := C.lfm_run(s.device, (*C.lfm_launch)(unsafe.Pointer(unsafe.SliceData(l))), C.int(len(l)), (*C.lfm_part)(unsafe.Pointer(only)), &failed, &why)
 	if c == nil {
 		return work{}, int(failed), errOf(why)
 	}
@@ -192,26 +196,14 @@ func (s *system) copy(to, from gpu.Pointer, bytes int) (work, error) {
 	return work{c}, nil
 }
 
-// The ways in which commands fail.
-var (
-	errDevice  = errors.New("the device has failed")
-	errMemory  = errors.New("the device has no memory for a command")
-	errTimeout = errors.New("a command took too long")
-)
-
 // wait waits for a command, releases it and returns its duration on the device.
 func (w work) wait() (time.Duration, error) {
 	var seconds C.double
 	var why *C.char
-	how := C.lfm_wait(w.c, &seconds, &why)
+	code := C.lfm_wait(w.c, &seconds, &why)
 	err := errOf(why)
-	switch how {
-	case C.LFM_LOST:
-		err = fmt.Errorf("%w: %w", errDevice, err)
-	case C.LFM_MEMORY:
-		err = fmt.Errorf("%w: %w", errMemory, err)
-	case C.LFM_TIMEOUT:
-		err = fmt.Errorf("%w: %w", errTimeout, err)
+	if code != 0 {
+		err = failureOf(int(code), err)
 	}
 	return time.Duration(float64(seconds) * float64(time.Second)), err
 }

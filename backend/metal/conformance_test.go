@@ -55,6 +55,14 @@ func TestForms(t *testing.T) {
 	}
 }
 
+// TestParts: kernels that are dispatched in parts of their grids, one or a few threadgroups each, compute the same.
+func TestParts(t *testing.T) {
+	need(t)
+	long(t)
+	t.Setenv(metal.EnvCommand, "0.001") // less than any kernel needs
+	conformance.RunAll(t, open, "value", "grad")
+}
+
 // TestRounded: precision bf16 is within what its rounding costs.
 func TestRounded(t *testing.T) {
 	need(t)

@@ -3,7 +3,6 @@
 package metal
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 
@@ -18,6 +17,7 @@ type Device struct {
 	traits  traits
 	shaders *shaders
 	queue   *queue
+	pace    *pace
 	stages  stages
 	copied  copied
 	taken   int64 // bytes of all blocks, mapped files left out; under the lock of memory
@@ -25,7 +25,6 @@ type Device struct {
 	// order is held during a turn and so determines the order of commands. It guards the fields below.
 	order   sync.Mutex
 	closed  bool
-	given   work               // the command of the current run
 	windows map[extent]*window // windows on mapped files that contain tensors in use
 }
 
@@ -45,11 +44,15 @@ func Open(o backend.Options) (*Device, error) {
 	case o.Load != backend.LoadAuto && o.Load != backend.LoadPlain:
 		return nil, fmt.Errorf("%w %v: they are used in place, where they are mapped; expected auto or plain", backend.ErrLoad, o.Load)
 	}
+	pace, err := newPace()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+	}
 	s, err := openSystem()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 	}
-	d := &Device{system: s, traits: s.traits(), windows: map[extent]*window{}}
+	d := &Device{system: s, traits: s.traits(), pace: pace, windows: map[extent]*window{}}
 	d.Init(backend.Metal, runner{d}, d.target)
 	d.Precision = o.Precision
 	f, err := probe(s, d.traits)
@@ -58,7 +61,7 @@ func Open(o backend.Options) (*Device, error) {
 		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 	}
 	d.shaders = newShaders(s, f)
-	d.queue = newQueue(d.Reap)
+	d.queue = newQueue(d.pace, d.Reap)
 	if err := d.selfTest(); err != nil {
 		_ = d.Close()
 		return nil, fmt.Errorf("%w: %w: %s: %w", backend.ErrUnavailable, backend.ErrFaulty, d.traits.name, err)
@@ -108,15 +111,4 @@ func (r runner) Send(j gpu.Job) error {
 	}
 	j.Perform()
 	return nil
-}
-
-// Explain adds the meaning of a failed command.
-func (r runner) Explain(err error) error {
-	switch {
-	case errors.Is(err, errDevice):
-		return fmt.Errorf("metal: %w: %w", backend.ErrLost, err)
-	case errors.Is(err, errMemory):
-		return fmt.Errorf("metal: %w: %w", backend.ErrOutOfMemory, err)
-	}
-	return fmt.Errorf("metal: %w", err)
 }

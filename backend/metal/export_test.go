@@ -4,6 +4,7 @@ package metal
 
 import (
 	"testing"
+	"time"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/gpu"
@@ -76,4 +77,25 @@ func SetPageSize(t testing.TB, n int) {
 func Break(t testing.TB) {
 	selfBroken = 1
 	t.Cleanup(func() { selfBroken = 0 })
+}
+
+// Divide divides a grid that takes a slow device the given seconds, for command buffers up to limit seconds.
+func Divide(limit float64, grid [3]uint32, slow float64, each func(first, groups [3]uint32, slow float64)) {
+	p := &pace{limit: limit}
+	p.set(1)
+	_ = p.divide(part{groups: grid}, slow, func(part part, slow float64) error {
+		each(part.first, part.groups, slow)
+		return nil
+	})
+}
+
+// NewPace returns a function that has the estimates learn from a command, and gives the ratio of estimated time to
+// that of a slow device.
+func NewPace(limit float64) func(slow float64, took time.Duration) float64 {
+	p := &pace{limit: limit}
+	p.set(1)
+	return func(slow float64, took time.Duration) float64 {
+		p.learn(slow, took)
+		return p.estimate(1)
+	}
 }

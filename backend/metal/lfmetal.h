@@ -21,6 +21,7 @@ typedef struct {
   char name[128];
   uint64_t working_set, max_buffer; // bytes
   uint32_t threads;                 // per threadgroup, maximum
+  uint32_t memory;                  // bytes of threadgroup memory, maximum
   uint32_t apple, metal;            // the highest supported family Apple… and Metal…, 0 if none
   uint32_t language;                // highest version of the shading language: 300 for 3.0
   uint32_t unified;
@@ -32,8 +33,15 @@ lfm_info lfm_describe(lfm_device*);
 lfm_library* lfm_compile(lfm_device*, const char* source, size_t bytes, uint32_t language, int simd, int bfloat, char** error);
 void lfm_library_free(lfm_library*);
 
+// What the compiler made of a kernel.
+typedef struct {
+  uint32_t threads; // of a threadgroup, maximum
+  uint32_t width;   // threads of a simdgroup
+  uint32_t memory;  // bytes of threadgroup memory that the kernel declares
+} lfm_limits;
+
 // A kernel of a library.
-lfm_kernel* lfm_pipeline(lfm_device*, lfm_library*, const char* name, uint32_t* threads, char** error);
+lfm_kernel* lfm_pipeline(lfm_device*, lfm_library*, const char* name, lfm_limits*, char** error);
 void lfm_kernel_free(lfm_kernel*);
 
 // Defines how a launch's arguments are bound: pointers become the buffers 0, 1, …; all
@@ -43,7 +51,8 @@ enum { LFM_ARGS = 56, LFM_BUFFERS = 31 };
 void lfm_layout(lfm_kernel*, const uint8_t* kinds, int count);
 
 // Buffers are identified by slots, starting at 1; 0 means no buffer. A pointer combines a
-// slot and an offset.
+// slot and an offset. Buffers up to the working set of the device stay resident between
+// commands, from macOS 15 on; others are made resident by each command that uses them.
 #define LFM_SHIFT 40
 uint32_t lfm_alloc(lfm_device*, uint64_t bytes, void** contents);     // zeroed
 uint32_t lfm_wrap(lfm_device*, void* pages, uint64_t bytes);          // in place: pages and bytes are multiples of the page size
@@ -57,15 +66,18 @@ typedef struct {
   uint64_t args[LFM_ARGS];
 } lfm_launch;
 
-// Submits launches as one command. On failure nothing runs, and failed is the index of
-// the invalid launch.
-lfm_command* lfm_run(lfm_device*, const lfm_launch*, int count, int* failed, char** error);
+// A part of the grid of a launch: groups threadgroups from position first on.
+typedef struct {
+  uint32_t first[3], groups[3];
+} lfm_part;
+
+// Submits launches as one command, or a part of one launch if part is not NULL. On failure
+// nothing runs, and failed is the index of the invalid launch.
+lfm_command* lfm_run(lfm_device*, const lfm_launch*, int count, const lfm_part* part, int* failed, char** error);
 
 // Submits a copy between buffers as a command.
 lfm_command* lfm_copy(lfm_device*, uint64_t to, uint64_t from, uint64_t bytes, char** error);
 
-// The final status of a command.
-enum { LFM_DONE, LFM_LOST, LFM_MEMORY, LFM_TIMEOUT };
-
-// Waits for a command and releases it. seconds is its duration on the device.
+// Waits for a command and releases it. seconds is its duration on the device. The result is
+// 0 or the code in Metal's error domain of command buffers, -1 if Metal gives none.
 int lfm_wait(lfm_command*, double* seconds, char** error);

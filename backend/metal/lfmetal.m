@@ -8,6 +8,7 @@
 #import <Metal/Metal.h>
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,9 @@ struct lfm_device {
   id<MTLDevice> device;
   id<MTLCommandQueue> queue;
   id<MTLBuffer> none; // bound to null pointers
+  id resident;        // an MTLResidencySet, nil if there is none
+  uint64_t headroom; // bytes of the working set that are not in resident
+  bool pending;       // resident has changed since its last request
   pthread_mutex_t mutex;
   id<MTLBuffer>* slots; // slot i + 1
   uint32_t count, room;
@@ -50,6 +54,60 @@ static void say_error(char** error, NSError* e, const char* otherwise) {
   say(error, text && *text ? text : otherwise);
 }
 
+// Residency. A set of the queue's buffers is wired once, instead of by each command. The
+// caller holds the mutex, except in lfm_open and lfm_close.
+
+static void open_residency(lfm_device* d) {
+  if (@available(macOS 15.0, *)) {
+    MTLResidencySetDescriptor* descriptor = [[[MTLResidencySetDescriptor alloc] init] autorelease];
+    id<MTLResidencySet> set = [d->device newResidencySetWithDescriptor:descriptor error:NULL];
+    if (!set) return; // some virtual machines have none
+    [d->queue addResidencySet:set];
+    d->resident = set;
+    d->headroom = [d->device recommendedMaxWorkingSetSize];
+  }
+}
+
+static void close_residency(lfm_device* d) {
+  if (@available(macOS 15.0, *)) {
+    id<MTLResidencySet> set = d->resident;
+    if (!set) return;
+    [d->queue removeResidencySet:set];
+    [set endResidency];
+    [set release];
+  }
+}
+
+static void add_resident(lfm_device* d, id<MTLBuffer> b) {
+  if (@available(macOS 15.0, *)) {
+    id<MTLResidencySet> set = d->resident;
+    if (!set || [b length] > d->headroom) return;
+    [set addAllocation:b];
+    d->headroom -= [b length];
+    d->pending = true;
+  }
+}
+
+static void remove_resident(lfm_device* d, id<MTLBuffer> b) {
+  if (@available(macOS 15.0, *)) {
+    id<MTLResidencySet> set = d->resident;
+    if (!set || ![set containsAllocation:b]) return;
+    [set removeAllocation:b];
+    [set commit]; // the set has kept the buffer until now
+    d->headroom += [b length];
+  }
+}
+
+static void request_residency(lfm_device* d) {
+  if (@available(macOS 15.0, *)) {
+    if (!d->pending) return;
+    id<MTLResidencySet> set = d->resident;
+    [set commit];
+    [set requestResidency];
+    d->pending = false;
+  }
+}
+
 // Devices.
 
 lfm_device* lfm_open(char** error) {
@@ -69,12 +127,14 @@ lfm_device* lfm_open(char** error) {
       lfm_close(d);
       return NULL;
     }
+    open_residency(d);
     return d;
   }
 }
 
 void lfm_close(lfm_device* d) {
   @autoreleasepool {
+    close_residency(d);
     for (uint32_t i = 0; i < d->count; i++) [d->slots[i] release];
     [d->none release];
     [d->queue release];
@@ -99,6 +159,7 @@ lfm_info lfm_describe(lfm_device* d) {
     info.working_set = [d->device recommendedMaxWorkingSetSize];
     info.max_buffer = [d->device maxBufferLength];
     info.threads = (uint32_t)[d->device maxThreadsPerThreadgroup].width;
+    info.memory = (uint32_t)[d->device maxThreadgroupMemoryLength];
     info.unified = [d->device hasUnifiedMemory] ? 1 : 0;
     info.language = language();
     for (uint32_t n = 1; n <= 32; n++) // includes families newer than this code
@@ -148,7 +209,7 @@ void lfm_library_free(lfm_library* l) {
   }
 }
 
-lfm_kernel* lfm_pipeline(lfm_device* d, lfm_library* l, const char* name, uint32_t* threads, char** error) {
+lfm_kernel* lfm_pipeline(lfm_device* d, lfm_library* l, const char* name, lfm_limits* limits, char** error) {
   @autoreleasepool {
     id<MTLFunction> function = [[l->library newFunctionWithName:string(name)] autorelease];
     if (!function) return NULL; // without an error: the kernel does not exist
@@ -160,7 +221,9 @@ lfm_kernel* lfm_pipeline(lfm_device* d, lfm_library* l, const char* name, uint32
     }
     lfm_kernel* k = calloc(1, sizeof *k);
     k->pipeline = pipeline;
-    *threads = (uint32_t)[pipeline maxTotalThreadsPerThreadgroup];
+    limits->threads = (uint32_t)[pipeline maxTotalThreadsPerThreadgroup];
+    limits->width = (uint32_t)[pipeline threadExecutionWidth];
+    limits->memory = (uint32_t)[pipeline staticThreadgroupMemoryLength];
     return k;
   }
 }
@@ -191,6 +254,7 @@ static uint32_t keep(lfm_device* d, id<MTLBuffer> b) {
   }
   uint32_t at = d->idles ? d->idle[--d->idles] : d->count++;
   d->slots[at] = b;
+  add_resident(d, b);
   pthread_mutex_unlock(&d->mutex);
   return at + 1;
 }
@@ -226,6 +290,7 @@ void lfm_free(lfm_device* d, uint32_t slot) {
     id<MTLBuffer> b = d->slots[slot - 1];
     d->slots[slot - 1] = nil;
     d->idle[d->idles++] = slot - 1;
+    remove_resident(d, b);
     pthread_mutex_unlock(&d->mutex);
     [b release];
   }
@@ -255,13 +320,15 @@ typedef struct {
   uint64_t offsets[LFM_BUFFERS];
 } bound;
 
-// Encodes a launch. Returns an error message or NULL.
-static const char* encode(const lfm_device* d, id<MTLComputeCommandEncoder> encoder, const lfm_launch* l, bound* now) {
+// Encodes a launch, or a part of it. Returns an error message or NULL.
+static const char* encode(const lfm_device* d, id<MTLComputeCommandEncoder> encoder, const lfm_launch* l, const lfm_part* part, bound* now) {
   const lfm_kernel* k = (const lfm_kernel*)l->kernel;
   if (!k || k->count == 0) return "the kernel has no layout";
   if ((int)l->count != k->count) return "it has another number of arguments than the kernel";
-  uint32_t numbers[2 + 2 * LFM_ARGS]; // bound, wide, then the numbers
-  uint32_t given = 0, wide = 0, bytes = 8;
+  const lfm_part whole = {{0, 0, 0}, {l->grid[0], l->grid[1], l->grid[2]}};
+  if (!part) part = &whole;
+  uint32_t numbers[8 + 2 * LFM_ARGS]; // the fields of LF_ARGS, then the numbers
+  uint32_t given = 0, wide = 0, bytes = 32;
   int at = 0;
   for (int i = 0; i < k->count; i++) {
     uint64_t a = l->args[i];
@@ -297,6 +364,8 @@ static const char* encode(const lfm_device* d, id<MTLComputeCommandEncoder> enco
   }
   numbers[0] = given;
   numbers[1] = wide;
+  memcpy(numbers + 2, part->first, sizeof part->first);
+  memcpy(numbers + 5, l->grid, sizeof l->grid);
   bytes = (bytes + 7) / 8 * 8; // like a struct that contains a long
   if (now->pipeline != k->pipeline) {
     [encoder setComputePipelineState:k->pipeline];
@@ -306,12 +375,12 @@ static const char* encode(const lfm_device* d, id<MTLComputeCommandEncoder> enco
   now->buffers[at] = nil;
   if ((NSUInteger)l->block[0] * l->block[1] * l->block[2] > [k->pipeline maxTotalThreadsPerThreadgroup])
     return "its threadgroups have more threads than the device has for the kernel";
-  [encoder dispatchThreadgroups:MTLSizeMake(l->grid[0], l->grid[1], l->grid[2])
+  [encoder dispatchThreadgroups:MTLSizeMake(part->groups[0], part->groups[1], part->groups[2])
           threadsPerThreadgroup:MTLSizeMake(l->block[0], l->block[1], l->block[2])];
   return NULL;
 }
 
-lfm_command* lfm_run(lfm_device* d, const lfm_launch* launches, int count, int* failed, char** error) {
+lfm_command* lfm_run(lfm_device* d, const lfm_launch* launches, int count, const lfm_part* part, int* failed, char** error) {
   @autoreleasepool {
     *failed = 0;
     id<MTLCommandBuffer> buffer = [d->queue commandBuffer];
@@ -325,9 +394,10 @@ lfm_command* lfm_run(lfm_device* d, const lfm_launch* launches, int count, int* 
     pthread_mutex_lock(&d->mutex);
     for (int i = 0; i < count && !wrong; i++) {
       if (launches[i].grid[0] == 0) continue; // skipped
-      wrong = encode(d, encoder, &launches[i], &now);
+      wrong = encode(d, encoder, &launches[i], part, &now);
       *failed = i;
     }
+    request_residency(d);
     pthread_mutex_unlock(&d->mutex);
     [encoder endEncoding];
     if (wrong) {
@@ -343,6 +413,7 @@ lfm_command* lfm_copy(lfm_device* d, uint64_t to, uint64_t from, uint64_t bytes,
     uint64_t at = 0, off = 0;
     pthread_mutex_lock(&d->mutex);
     id<MTLBuffer> dst = find(d, to, &at), src = find(d, from, &off);
+    request_residency(d);
     pthread_mutex_unlock(&d->mutex);
     id<MTLCommandBuffer> buffer = [d->queue commandBuffer];
     id<MTLBlitCommandEncoder> encoder = dst && src ? [buffer blitCommandEncoder] : nil;
@@ -356,23 +427,18 @@ lfm_command* lfm_copy(lfm_device* d, uint64_t to, uint64_t from, uint64_t bytes,
   }
 }
 
-// Codes of MTLCommandBufferErrorDomain after which the device remains usable.
-enum { error_timeout = 2, error_memory = 8 };
-
 int lfm_wait(lfm_command* c, double* seconds, char** error) {
   @autoreleasepool {
     [c->buffer waitUntilCompleted];
-    int how = LFM_DONE;
+    int code = 0;
     NSError* e = [c->buffer error];
     if ([c->buffer status] != MTLCommandBufferStatusCompleted || e) {
-      how = LFM_LOST;
-      if (e && [e code] == error_timeout) how = LFM_TIMEOUT;
-      if (e && [e code] == error_memory) how = LFM_MEMORY;
+      code = e && [e code] ? (int)[e code] : -1;
       say_error(error, e, "the command ended without a result, and without a reason");
     }
     *seconds = [c->buffer GPUEndTime] - [c->buffer GPUStartTime];
     [c->buffer release];
     free(c);
-    return how;
+    return code;
   }
 }

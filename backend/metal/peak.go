@@ -44,31 +44,51 @@ func (d *Device) peak() (p backend.Peak, err error) {
 		return p, err
 	}
 	defer d.Release(read)
-	name, each := "peak_fma_f32", 2*16*peakThreads
+	products := peakFMA
 	if d.Precision == backend.BF16 {
-		name, each = "peak_mma_bf16", 262144
+		products = peakBF16
 	}
-	products, err := d.newPeakLaunch(name, gpu.PointerKind, gpu.IntKind)
-	if err != nil {
+	if p.FlopsPerSecond, err = d.flops(products, out); err != nil {
 		return p, err
 	}
-	products[0].Args[0], products[0].Args[1] = uint64(out.At), 1
-	took, err := d.timeOf(products, func() { products[0].Args[1] *= 2 })
-	if err != nil {
-		return p, err
-	}
-	p.FlopsPerSecond = float64(products[0].Args[1]) * float64(each) * peakGroups / took.Seconds()
-
 	reading, err := d.newPeakLaunch("peak_read", gpu.PointerKind, gpu.PointerKind, gpu.LongKind)
 	if err != nil {
 		return p, err
 	}
 	reading[0].Args[0], reading[0].Args[1], reading[0].Args[2] = uint64(out.At), uint64(read.At), uint64(read.Bytes/16)
-	if took, err = d.timeOf(reading, nil); err != nil {
+	took, err := d.timeOf(reading, nil)
+	if err != nil {
 		return p, err
 	}
 	p.BytesPerSecond = float64(read.Bytes) / took.Seconds()
 	return p, nil
+}
+
+// products is a kernel of kernels/metal/peak.metal that measures arithmetic.
+type products struct {
+	kernel string
+	each   int // floating-point operations of a threadgroup in each repetition
+}
+
+var (
+	peakFMA  = products{"peak_fma_f32", 2 * 16 * peakThreads}
+	peakF32  = products{"peak_mma_f32", 262144}
+	peakF16  = products{"peak_mma_f16", 262144}
+	peakBF16 = products{"peak_mma_bf16", 262144}
+)
+
+// flops measures floating-point operations per second. The results are written to out.
+func (d *Device) flops(p products, out *gpu.Block) (float64, error) {
+	l, err := d.newPeakLaunch(p.kernel, gpu.PointerKind, gpu.IntKind)
+	if err != nil {
+		return 0, err
+	}
+	l[0].Args[0], l[0].Args[1] = uint64(out.At), 1
+	took, err := d.timeOf(l, func() { l[0].Args[1] *= 2 })
+	if err != nil {
+		return 0, err
+	}
+	return float64(l[0].Args[1]) * float64(p.each) * peakGroups / took.Seconds(), nil
 }
 
 // newPeakLaunch returns a launch of a kernel of kernels/metal/peak.metal.
@@ -115,7 +135,7 @@ func (d *Device) timed(l []gpu.Launch) (time.Duration, error) {
 	if err := d.Alive(); err != nil {
 		return 0, err
 	}
-	w, _, err := d.system.run(l)
+	w, _, err := d.system.run(l, nil)
 	if err != nil {
 		return 0, d.Failed(err)
 	}
@@ -126,7 +146,7 @@ func (d *Device) timed(l []gpu.Launch) (time.Duration, error) {
 	return max(took, 1), nil
 }
 
-// Read reads the bytes of buffers and does nothing with them: one kernel a buffer. Up
+// Read reads the bytes of buffers and does nothing with them: one kernel a buffer, and commands of several buffers. Up
 // to 15 bytes at each end of a buffer are left out.
 func (d *Device) Read(buffers []backend.Buffer) error {
 	list := make([]*gpu.Buffer, len(buffers))
@@ -146,8 +166,14 @@ func (d *Device) Read(buffers []backend.Buffer) error {
 		if err != nil {
 			return err
 		}
-		all := make([]gpu.Launch, len(list))
+		all, first, bytes := make([]gpu.Launch, len(list)), 0, 0
 		for i, b := range list {
+			if bytes += b.Size(); i > first && !d.pace.fits(slowSeconds(0, bytes)) {
+				if _, err := d.timed(all[first:i]); err != nil {
+					return err
+				}
+				first, bytes = i, b.Size()
+			}
 			if err := b.Open(); err != nil {
 				return err
 			}
@@ -158,7 +184,7 @@ func (d *Device) Read(buffers []backend.Buffer) error {
 			all[i].Grid[0] = uint32(min(peakGroups, (words+peakThreads-1)/peakThreads))
 			all[i].Args[0], all[i].Args[1], all[i].Args[2] = uint64(out.At), uint64(at)+uint64(skip), uint64(words)
 		}
-		_, err = d.timed(all)
+		_, err = d.timed(all[first:])
 		return err
 	})
 }

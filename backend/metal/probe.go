@@ -4,12 +4,11 @@ package metal
 
 import (
 	_ "embed"
-	"encoding/binary"
 	"fmt"
-	"math"
 	"os"
 
 	"github.com/lorafuse/lorafuse/backend/gpu"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // For tests, these force how shaders are compiled: "plain" or "simd", and "0" or "1".
@@ -47,36 +46,47 @@ func probe(s *system, t traits) (f form, err error) {
 	return f, nil
 }
 
-// proven runs the probe on the device in a form.
-func proven(s *system, f form) error {
-	const threads = 32
+// probeThreads is the number of threads of the kernels of probe.metal.
+const probeThreads = 32
+
+// ask runs a kernel of probe.metal, compiled in a form, on numbers that it overwrites.
+func ask(s *system, f form, kernel string, numbers []float32) error {
 	l, err := s.compile(probeText, f)
 	if err != nil {
 		return err
 	}
 	defer l.free()
-	p, err := s.pipeline(l, "probe")
+	p, err := s.pipeline(l, kernel)
 	if err != nil {
 		return err
 	}
 	defer p.free()
 	p.layout([]gpu.Kind{gpu.PointerKind})
-	out, contents := s.alloc(4 * threads)
-	if out == 0 {
+	at, contents := s.alloc(4 * len(numbers))
+	if at == 0 {
 		return errMemory
 	}
-	defer s.free(out)
+	defer s.free(at)
+	copy(contents, tensor.BytesOf(numbers))
 	list := make([]gpu.Launch, 1)
-	list[0] = gpu.Launch{Function: p.handle(), Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{threads, 1, 1}, Count: 1}
-	list[0].Args[0] = uint64(out)
-	w, _, err := s.run(list)
+	list[0] = gpu.Launch{Function: p.handle(), Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{probeThreads, 1, 1}, Count: 1}
+	list[0].Args[0] = uint64(at)
+	w, _, err := s.run(list, nil)
 	if err == nil {
 		_, err = w.wait()
 	}
-	if err != nil {
+	copy(tensor.BytesOf(numbers), contents)
+	return err
+}
+
+// proven runs the probe on the device in a form.
+func proven(s *system, f form) error {
+	const threads = probeThreads
+	out := make([]float32, threads)
+	if err := ask(s, f, "probe", out); err != nil {
 		return err
 	}
-	for i := range threads {
+	for i, got := range out {
 		x := float32(i + 1)
 		want := x
 		if f.simd {
@@ -85,7 +95,7 @@ func proven(s *system, f form) error {
 		if f.bfloat {
 			want += 0.5
 		}
-		if got := math.Float32frombits(binary.LittleEndian.Uint32(contents[4*i:])); got != want {
+		if got != want {
 			return fmt.Errorf("the probe gives %v for thread %d, expected %v", got, i, want)
 		}
 	}

@@ -1,7 +1,10 @@
-// A test that a device must pass before kernels are compiled with LF_SIMD or
+// probe is a test that a device must pass before kernels are compiled with LF_SIMD or
 // LF_BFLOAT: 32 threads; thread i writes out[i].
 #include <metal_stdlib>
 using namespace metal;
+
+// As in device.h.
+#pragma METAL fp contract(off)
 
 [[max_total_threads_per_threadgroup(32)]] kernel void probe(device float* out [[buffer(0)]],
                                                             uint i [[thread_index_in_threadgroup]]) {
@@ -25,4 +28,14 @@ using namespace metal;
   x += (float)(bfloat)0.5f;
 #endif
   out[i] = x;
+}
+
+// x[i] = a·b − p and x[i + 32] = fma(a, b, −p), for a, b and p = fl(a·b) of the host in x[i],
+// x[i + 32] and x[i + 64]. The first is 0 unless the compiler contracts it to the second,
+// which is the rounding error of p.
+[[max_total_threads_per_threadgroup(32)]] kernel void contraction(device float* x [[buffer(0)]],
+                                                                  uint i [[thread_index_in_threadgroup]]) {
+  float a = x[i], b = x[i + 32], p = x[i + 64];
+  x[i] = a * b - p;
+  x[i + 32] = fma(a, b, -p);
 }

@@ -59,31 +59,41 @@ func newShaders(s *system, f form) *shaders {
 
 // kernel finds a kernel of a plan. Errors: backend.ErrUnsupported.
 func (s *shaders) kernel(k *gpu.Kernel) (*kernel, error) {
+	found, err := s.find(k.File, k.Name)
+	if err != nil {
+		return nil, err
+	}
+	if b := k.Launch.Block; int(b[0]*b[1]*b[2]) > found.threads {
+		return nil, fmt.Errorf("%w: kernel %s has threadgroups of %d threads, the device has at most %d for it", backend.ErrUnsupported, k.Name, b[0]*b[1]*b[2], found.threads)
+	}
+	return found, nil
+}
+
+// find finds a kernel by its file and name. Errors: backend.ErrUnsupported, with errNoKernel if the file has no such
+// kernel in this form.
+func (s *shaders) find(file, name string) (*kernel, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, errClosedDevice
 	}
-	full := k.File + "/" + k.Name
-	found := s.kernels[full]
-	if found == nil {
-		l, err := s.library(k.File)
-		if err != nil {
-			return nil, err
-		}
-		p, err := s.system.pipeline(l, k.Name)
-		switch {
-		case errors.Is(err, errNoKernel):
-			return nil, fmt.Errorf("%w: file %s of package kernels has no kernel %s", backend.ErrUnsupported, k.File, k.Name)
-		case err != nil:
-			return nil, fmt.Errorf("kernel %s of file %s: %w", k.Name, k.File, err)
-		}
-		found = &kernel{pipeline: p}
-		s.kernels[full] = found
+	full := file + "/" + name
+	if found := s.kernels[full]; found != nil {
+		return found, nil
 	}
-	if b := k.Launch.Block; int(b[0]*b[1]*b[2]) > found.threads {
-		return nil, fmt.Errorf("%w: kernel %s has threadgroups of %d threads, the device has at most %d for it", backend.ErrUnsupported, k.Name, b[0]*b[1]*b[2], found.threads)
+	l, err := s.library(file)
+	if err != nil {
+		return nil, err
 	}
+	p, err := s.system.pipeline(l, name)
+	switch {
+	case errors.Is(err, errNoKernel):
+		return nil, fmt.Errorf("%w: file %s of package kernels, kernel %s: %w", backend.ErrUnsupported, file, name, err)
+	case err != nil:
+		return nil, fmt.Errorf("kernel %s of file %s: %w", name, file, err)
+	}
+	found := &kernel{pipeline: p}
+	s.kernels[full] = found
 	return found, nil
 }
 

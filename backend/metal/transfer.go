@@ -3,6 +3,7 @@
 package metal
 
 import (
+	"context"
 	"fmt"
 	"sync"
 
@@ -148,8 +149,10 @@ func (d *Device) transfer(b *gpu.Buffer, last ticket, n int, copy func(), give f
 	t := &transfer{Transfer: gpu.NewTransfer(), dev: d, via: via}
 	b.Block.Used.Store(d.queue.next())
 	via.Used.Store(d.queue.next())
+	_ = d.queue.enter(context.Background())
 	w, err := give(t)
 	if err != nil {
+		d.queue.leave()
 		d.queue.add(work{}, nil) // its ticket
 		d.unstage(via)
 		return nil, d.Failed(fmt.Errorf("copying %d bytes: %w", n, err))

@@ -48,8 +48,9 @@ using namespace metal;
 
 // The first fields of the numbers of a launch: bit i of bound means that pointer i is
 // not null (unbound pointers must not be read), bit i of wide that it is aligned to 16
-// bytes.
-#define LF_ARGS uint bound, wide
+// bytes. A long launch is dispatched in parts: groups is the size of its whole grid, first
+// the position in it of the part's first threadgroup.
+#define LF_ARGS uint bound, wide, first_x, first_y, first_z, groups_x, groups_y, groups_z
 #define LF_BOUND(a, i) (((a).bound >> (i) & 1) != 0)
 #define LF_WIDE_ALL(a, mask) (((a).wide & (mask)) == (mask))
 
@@ -57,9 +58,9 @@ using namespace metal;
 // launch, can be taken by four.
 #define LF_FOURS(a, n, mask) (((n) & 3) == 0 && LF_WIDE_ALL(a, mask))
 
-#define LF_THREAD                                                                                       \
-  uint3 lf_group_ [[threadgroup_position_in_grid]], uint3 lf_groups_ [[threadgroups_per_grid]],         \
-      uint lf_index_ [[thread_index_in_threadgroup]], uint3 lf_size_ [[threads_per_threadgroup]]
+#define LF_THREAD                                                                                  \
+  uint3 lf_group_ [[threadgroup_position_in_grid]], uint lf_index_ [[thread_index_in_threadgroup]], \
+      uint3 lf_size_ [[threads_per_threadgroup]]
 
 // The position of a thread. room is what the plain tier exchanges by.
 struct lf_thread {
@@ -69,12 +70,17 @@ struct lf_thread {
   threadgroup uint* room;
 };
 
+// LF_BEGIN is for kernels whose numbers are called a, LF_BEGIN_OF for others.
+#define LF_BEGIN LF_BEGIN_OF(a)
+#define LF_POSITION(a, room)                                                                                                              \
+  const lf_thread t = {lf_group_ + uint3(a.first_x, a.first_y, a.first_z), uint3(a.groups_x, a.groups_y, a.groups_z), lf_index_, lf_size_.x, \
+                       lf_index_ % 32, lf_index_ / 32, room}
 #if LF_SIMD
-#define LF_BEGIN const lf_thread t = {lf_group_, lf_groups_, lf_index_, lf_size_.x, lf_index_ % 32, lf_index_ / 32, 0}
+#define LF_BEGIN_OF(a) LF_POSITION(a, 0)
 #else
-#define LF_BEGIN                  \
+#define LF_BEGIN_OF(a)             \
   threadgroup uint lf_room_[1024]; \
-  const lf_thread t = {lf_group_, lf_groups_, lf_index_, lf_size_.x, lf_index_ % 32, lf_index_ / 32, lf_room_}
+  LF_POSITION(a, lf_room_)
 #endif
 
 // What kernels/shared is written in: a kernel that calls its body, which follows the macro.

@@ -43,7 +43,7 @@ inline void lf_down_mma(lf_thread t, threadgroup uint4* shared, device float* ou
 
 #define LF_DOWN_MMA(name, GRAD)                                               \
   LF_KERNEL(128) name(LF_DOWN_PARAMS) {                                       \
-    LF_BEGIN;                                                                 \
+    LF_BEGIN_OF(args);                                                        \
     threadgroup uint4 shared[lf_cells_bf16::words];                           \
     lf_down_mma<GRAD>(t, shared, out, partial, a, b, key, args);              \
   }
@@ -121,7 +121,7 @@ inline void lf_down_f32(lf_thread t, threadgroup float (*sa)[BM + 4], threadgrou
 
 #define LF_DOWN_F32(name, BM, BN, GRAD)                                 \
   LF_KERNEL(256) name(LF_DOWN_PARAMS) {                                 \
-    LF_BEGIN;                                                           \
+    LF_BEGIN_OF(args);                                                  \
     threadgroup float sa[LF_K][BM + 4];                                 \
     threadgroup float sb[LF_K][BN + 4];                                 \
     lf_down_f32<BM, BN, GRAD>(t, sa, sb, out, partial, a, b, key, args);  \

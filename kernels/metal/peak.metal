@@ -19,66 +19,82 @@ inline uint lf_noise(uint x) {
 // A number of 0.5 to 1, or its negative, that bf16 holds: the upper half of a float.
 inline ushort lf_noise_bf16(uint x) { return (ushort)((lf_noise(x) & 0x807fu) | 0x3f00u); }
 
+// out[thread] = sum over what the thread holds of n products of f32, f16 or bf16 with f32
+// sums.
+//   layout: out f32[256·groups]. grid: enough threadgroups for all cores, 8 warps with
+//   16 independent sums of 8x8 each; threadgroup: 256.
+//   traffic: out once. operations: 262144 n a threadgroup.
+//   for i in 0..n: for a in 0..4: for b in 0..4: for k in 0..2: D[a][b] += A[a][k]·B[k][b]   (8x8 times 8x8)
+// Without the type bfloat the factors of bf16 are floats; without simdgroups a thread makes
+// products of floats, as many: the device has nothing faster.
 struct peak_mma_args {
   LF_ARGS;
   int n;
 };
 
-// out[thread] = sum over what the thread holds of n products of bf16 with f32 sums.
-//   layout: out f32[256·groups]. grid: enough threadgroups for all cores, 8 warps with
-//   16 independent sums of 8x8 each; threadgroup: 256.
-//   traffic: out once. operations: 262144 n a threadgroup.
-//   for i in 0..n: for a in 0..4: for b in 0..4: for k in 0..2: D[a][b] += A[a][k]·B[k][b]   (8x8 times 8x8)
-// Without the type bfloat the factors are floats; without simdgroups a thread makes
-// products of numbers, as many: the device has nothing faster.
-LF_KERNEL(LF_PEAK_THREADS) peak_mma_bf16(device float* out [[buffer(0)]], constant peak_mma_args& args [[buffer(1)]], LF_THREAD) {
-  LF_BEGIN;
-  const uint id = t.group.x * LF_PEAK_THREADS + t.index;
-  float sum = 0.0f;
 #if LF_SIMD
-#if LF_BFLOAT
-  typedef bfloat factor;
-#else
-  typedef float factor;
-#endif
-  threadgroup factor numbers[64 + LF_PEAK_THREADS / 32 * 16];
-  threadgroup float room[LF_PEAK_THREADS / 32][64];
-  for (uint i = t.index; i < 64 + LF_PEAK_THREADS / 32 * 16; i += LF_PEAK_THREADS)
-    numbers[i] = (factor)as_type<float>((uint)lf_noise_bf16(t.group.x << 10 | i) << 16);
+#define LF_PEAK_NUMBERS (64 + LF_PEAK_THREADS / 32 * 16)
+template <class T>
+inline float lf_peak_mma(lf_thread t, threadgroup T* numbers, threadgroup float* room, int n) {
+  for (uint i = t.index; i < LF_PEAK_NUMBERS; i += LF_PEAK_THREADS)
+    numbers[i] = (T)as_type<float>((uint)lf_noise_bf16(t.group.x << 10 | i) << 16);
   lf_barrier();
   // Each matrix begins at another of the numbers.
-  simdgroup_matrix<factor, 8, 8> a[8], b[8];
+  simdgroup_matrix<T, 8, 8> a[8], b[8];
   simdgroup_float8x8 d[16];
   for (uint i = 0; i < 8; i++) {
     simdgroup_load(a[i], numbers + t.warp * 16 + i, 8);
     simdgroup_load(b[i], numbers + t.warp * 16 + 8 + i, 8);
   }
   for (uint i = 0; i < 16; i++) d[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-  for (int i = 0; i < args.n; i++)
+  for (int i = 0; i < n; i++)
     for (uint j = 0; j < 32; j++) {
       uint to = j % 16, k = j / 16;
       simdgroup_multiply_accumulate(d[to], a[to / 4 * 2 + k], b[to % 4 * 2 + k], d[to]);
     }
+  float sum = 0.0f;
+  room += t.warp * 64;
   for (uint i = 0; i < 16; i++) {
-    simdgroup_store(d[i], room[t.warp], 8);
+    simdgroup_store(d[i], room, 8);
     lf_warp_barrier();
-    sum += room[t.warp][t.lane] + room[t.warp][t.lane + 32];
+    sum += room[t.lane] + room[t.lane + 32];
     lf_warp_barrier();
   }
+  return sum;
+}
 #else
-  float a[16], b[16], d[32];
+#define LF_PEAK_NUMBERS 1
+template <class T>
+inline float lf_peak_mma(lf_thread t, threadgroup T* numbers, threadgroup float* room, int n) {
+  const uint id = t.group.x * LF_PEAK_THREADS + t.index;
+  float a[16], b[16], d[32], sum = 0.0f;
   for (uint i = 0; i < 16; i++) {
     a[i] = as_type<float>((uint)lf_noise_bf16(32 * id + i) << 16);
     b[i] = as_type<float>((uint)lf_noise_bf16(32 * id + 16 + i) << 16);
   }
   for (uint j = 0; j < 32; j++) d[j] = 0.0f;
-  for (int i = 0; i < args.n; i++)
+  for (int i = 0; i < n; i++)
     for (uint k = 0; k < 16; k++)
       for (uint j = 0; j < 32; j++) d[j] = fma(a[(j + k) % 16], b[k], d[j]);
   for (uint j = 0; j < 32; j++) sum += d[j];
-#endif
-  out[id] = sum;
+  return sum;
 }
+#endif
+
+#define LF_PEAK_MMA(name, T)                                                                                                  \
+  LF_KERNEL(LF_PEAK_THREADS) name(device float* out [[buffer(0)]], constant peak_mma_args& args [[buffer(1)]], LF_THREAD) { \
+    LF_BEGIN_OF(args);                                                                                                        \
+    threadgroup T numbers[LF_PEAK_NUMBERS];                                                                                   \
+    threadgroup float room[LF_PEAK_THREADS * 2];                                                                              \
+    out[t.group.x * LF_PEAK_THREADS + t.index] = lf_peak_mma<T>(t, numbers, room, args.n);                                    \
+  }
+LF_PEAK_MMA(peak_mma_f32, float)
+LF_PEAK_MMA(peak_mma_f16, half)
+#if LF_BFLOAT
+LF_PEAK_MMA(peak_mma_bf16, bfloat)
+#else
+LF_PEAK_MMA(peak_mma_bf16, float)
+#endif
 
 // out[thread] = sum of 16 numbers after n multiplications and additions of each.
 //   layout, grid, threadgroup and traffic as above. operations: 8192 n a threadgroup.
@@ -88,7 +104,7 @@ struct peak_fma_args {
   int n;
 };
 LF_KERNEL(LF_PEAK_THREADS) peak_fma_f32(device float* out [[buffer(0)]], constant peak_fma_args& args [[buffer(1)]], LF_THREAD) {
-  LF_BEGIN;
+  LF_BEGIN_OF(args);
   const uint id = t.group.x * LF_PEAK_THREADS + t.index;
   const float part = 1.0f / 262144.0f, whole = 1.0f / 65536.0f;
   const float a = 0.5f + (float)(lf_noise(id) & 0xffff) * part, b = 0.25f + (float)(lf_noise(~id) & 0xffff) * part;
@@ -110,7 +126,7 @@ struct peak_read_args {
 };
 LF_KERNEL(LF_PEAK_THREADS) peak_read(device uint* out [[buffer(0)]], device const uint4* x [[buffer(1)]],
                                      constant peak_read_args& args [[buffer(2)]], LF_THREAD) {
-  LF_BEGIN;
+  LF_BEGIN_OF(args);
   const long id = (long)t.group.x * LF_PEAK_THREADS + t.index, step = (long)t.groups.x * LF_PEAK_THREADS, n = args.n;
   uint4 sum = uint4(0, 0, 0, 0);
   long i = id;

@@ -78,7 +78,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 
 // broken are the errors that are not about the input.
 var broken = []error{
-	backend.ErrOutOfMemory, embed.ErrNotFinite, train.ErrNotFinite, train.ErrRunning, lora.ErrNotFinite, sample.ErrLogits,
+	backend.ErrOutOfMemory, backend.ErrTimeout, embed.ErrNotFinite, train.ErrNotFinite, train.ErrRunning, lora.ErrNotFinite, sample.ErrLogits,
 	hub.ErrUnreachable, hub.ErrRedirect, hub.ErrCorrupt, hub.ErrNoSpace, hub.ErrOffline,
 	safetensors.ErrFault,
 }

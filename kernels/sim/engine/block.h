@@ -72,6 +72,7 @@ struct Block {
   SharedMemory shared;
   std::unique_ptr<Counter> counter;  // null: nothing is counted
   unsigned threads = 0, live = 0;
+  uint64_t work = 0;  // threads, barriers of each thread, warp primitives of each lane
 
   Context scheduler;
   race::Fiber tracked;

@@ -78,6 +78,7 @@ static void perform(Block& block, Warp& w, Fiber* lanes, uint32_t mask, Fiber& f
     fn = lanes[l].fn;
   }
   fn(args, mask);
+  block.work += (unsigned)__builtin_popcount(mask);
   w.waiting &= ~mask;
   w.generation++;
   for (uint32_t m = mask; m; m &= m - 1) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <stdint.h>
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,7 @@ struct Launch {
   unsigned dynamic_shared;
   unsigned shared_limit;  // of static and dynamic shared memory together
   Counts* counts = nullptr;  // of the launch, if it is to be counted
+  std::atomic<uint64_t>* work = nullptr;  // gets the threads, and what each passes of barriers and warp primitives
 };
 
 // run runs a grid to its end. On failure *message names kernel, block and

@@ -35,6 +35,7 @@ struct Grid {
     if (failed || i >= blocks) return false;
     block.start(launch, at(i));
     block.run();
+    if (launch.work) *launch.work += block.work;
     if (block.outcome == Outcome::Done && !launch.counts) return true;
     std::lock_guard<std::mutex> lock(mu);
     if (block.outcome == Outcome::Done) {

@@ -51,7 +51,7 @@ void Block::start(const Launch& l, uint64_t index) {
   place.grid_dim = l.grid;
   place.block_dim = l.block;
   place.block = {(unsigned)(index % l.grid.x), (unsigned)(index / l.grid.x % l.grid.y), (unsigned)(index / ((uint64_t)l.grid.x * l.grid.y))};
-  threads = live = l.block.x * l.block.y * l.block.z;
+  work = threads = live = l.block.x * l.block.y * l.block.z;
   random = mix(options.seed ^ mix(index)) | 1;
   outcome = Outcome::Done;
   message.clear();
@@ -171,6 +171,7 @@ void Block::wake(unsigned thread) {
 }
 
 void Block::release(Barrier& b) {
+  work += b.arrived;
   for (unsigned t : b.sleepers) wake(t);
   b.sleepers.clear();
   b.result = b.votes;

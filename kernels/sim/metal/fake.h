@@ -82,6 +82,11 @@ enum {
 - (BOOL)waitFor:(uint64_t)wanted milliseconds:(uint64_t)milliseconds;
 @end
 
+@interface LFResidencySet : LFObject <MTLResidencySet> {
+  NSMutableSet *allocations, *added, *removed;  // after and since the last commit
+}
+@end
+
 @class LFCommandBuffer;
 
 // A queue's own thread runs its command buffers, one after the other.
@@ -89,6 +94,7 @@ enum {
   pthread_mutex_t mu;
   pthread_cond_t room;
   NSUInteger most, made, running;
+  NSMutableArray *sets;  // of residency
   struct lf_line *line;
 }
 - (id)initWithDevice:(LFDevice *)device most:(NSUInteger)most;
@@ -137,6 +143,7 @@ typedef struct {
   BOOL ended;  // handlers too
   NSError *error;
   double kernel_start, kernel_end, gpu_start, gpu_end;
+  uint64_t done;  // work of the dispatches
 }
 - (id)initWithQueue:(LFQueue *)queue retains:(BOOL)retains;
 - (lf_work *)add:(lf_work_kind)kind;       // valid until the next one

@@ -206,6 +206,7 @@ static void push(MTLCommandBufferHandler **list, int *n, MTLCommandBufferHandler
   kernel_end = gpu_start = lf_now();
   error = [[self execute] retain];
   gpu_end = lf_now();
+  lf_ran(done);
   [self checkMemory];
   lf_finishing(true);
   [queue leave:YES];
@@ -219,7 +220,8 @@ static void push(MTLCommandBufferHandler **list, int *n, MTLCommandBufferHandler
 }
 
 - (NSError *)execute {
-  int code = lf_injected_command(device->settings.failures);
+  const char *text = NULL;
+  int code = lf_injected_command(device->settings.failures, &text);
   // One that fails has done nothing for want of memory, and half of its work otherwise.
   size_t last = !code ? count : code == MTLCommandBufferErrorOutOfMemory || code == MTLCommandBufferErrorDeviceRemoved ? 0 : count / 2;
   for (size_t i = 0; i < last;) {
@@ -228,10 +230,13 @@ static void push(MTLCommandBufferHandler **list, int *n, MTLCommandBufferHandler
     for (size_t j = 0; j < n; j++) {
       NSError *e = [self perform:&work[i + lf_turn(j, n)]];
       if (e) return e;
+      if (device->settings.watchdog && done > device->settings.watchdog)
+        return lf_error(MTLCommandBufferErrorDomain, MTLCommandBufferErrorTimeout, "command buffer %llu%s: %s, work %llu of at most %llu",
+                        (unsigned long long)number, lf_label(self), lf_timeout_text, (unsigned long long)done, (unsigned long long)device->settings.watchdog);
     }
     i += n;
   }
-  return code ? lf_error(MTLCommandBufferErrorDomain, code, "command buffer %llu%s: injected by LFSIM_METAL_FAIL", (unsigned long long)number, lf_label(self)) : nil;
+  return code ? lf_error(MTLCommandBufferErrorDomain, code, "command buffer %llu%s: %s", (unsigned long long)number, lf_label(self), text) : nil;
 }
 
 - (NSError *)perform:(lf_work *)w {
@@ -239,7 +244,7 @@ static void push(MTLCommandBufferHandler **list, int *n, MTLCommandBufferHandler
   switch (w->kind) {
     case LF_DISPATCH: {
       char *text = NULL;
-      int outcome = lf_msl_dispatch(w->pipeline->library->shaders, w->pipeline->kernel, w->args, &text);
+      int outcome = lf_msl_dispatch(w->pipeline->library->shaders, w->pipeline->kernel, w->args, &done, &text);
       if (!outcome) return nil;
       NSError *e = lf_error(MTLCommandBufferErrorDomain, outcome == LF_MSL_ILLEGAL_ADDRESS ? MTLCommandBufferErrorPageFault : MTLCommandBufferErrorInternal, "%s",
                             text ? text : w->pipeline->name);

@@ -133,6 +133,15 @@ id<MTLDevice> MTLCreateSystemDefaultDevice(void) {
   return [LFPipeline of:(LFFunction *)function error:error];
 }
 
+- (id<MTLResidencySet>)newResidencySetWithDescriptor:(MTLResidencySetDescriptor *)descriptor error:(NSError **)error {
+  if (!descriptor) lf_die("newResidencySetWithDescriptor: nil");
+  if (settings.no_residency) {
+    if (error) *error = lf_error(@"MTLResidencySetErrorDomain", 1, "the device has no residency sets: LFSIM_METAL_NO_RESIDENCY");
+    return nil;
+  }
+  return [[LFResidencySet alloc] initWithKind:LF_RESIDENCY_SET device:self];
+}
+
 - (id<MTLEvent>)newEvent {
   return [self newSharedEvent];
 }

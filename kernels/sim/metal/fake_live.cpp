@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -22,6 +23,7 @@ struct Census {
   int count[LF_KINDS] = {};
   uint64_t last = 0;
   int finishing = 0;
+  lf_metal_work work = {};
 
   // Never destroyed: threads end after main does.
   static Census& get() {
@@ -77,6 +79,28 @@ void lf_finishing(bool begins) {
   if (!c.finishing) c.quiet.notify_all();
 }
 
+void lf_ran(uint64_t work) {
+  Census& c = Census::get();
+  std::lock_guard<std::mutex> lock(c.mu);
+  c.work.command_buffers++;
+  c.work.most_work = std::max(c.work.most_work, work);
+  c.work.work += work;
+}
+
+void lf_on_the_way(uint64_t command_buffers) {
+  Census& c = Census::get();
+  std::lock_guard<std::mutex> lock(c.mu);
+  c.work.most_on_the_way = std::max(c.work.most_on_the_way, command_buffers);
+}
+
+void lf_requested(uint64_t buffers, uint64_t bytes) {
+  Census& c = Census::get();
+  std::lock_guard<std::mutex> lock(c.mu);
+  if (buffers) c.work.requests++;
+  c.work.resident_buffers = buffers;
+  c.work.resident_bytes = bytes;
+}
+
 size_t lf_turn(size_t i, size_t n) {
   switch (lfsim::options.order) {
     case lfsim::Order::Forward:
@@ -102,7 +126,18 @@ __attribute__((visibility("default"))) lf_metal_counts lf_metal_live(void) {
   n.command_buffers = c.count[LF_COMMAND_BUFFER];
   n.encoders = c.count[LF_ENCODER];
   n.events = c.count[LF_EVENT];
+  n.residency_sets = c.count[LF_RESIDENCY_SET];
   return n;
+}
+
+__attribute__((visibility("default"))) lf_metal_work lf_metal_commands(void) {
+  Census& c = Census::get();
+  std::lock_guard<std::mutex> lock(c.mu);
+  lf_metal_work w = c.work;
+  c.work = {};
+  c.work.resident_buffers = w.resident_buffers;
+  c.work.resident_bytes = w.resident_bytes;
+  return w;
 }
 
 __attribute__((visibility("default"))) uint64_t lf_metal_allocated(void) { return lf_memory_mapped(); }

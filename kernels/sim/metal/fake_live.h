@@ -22,6 +22,7 @@ enum {
   LF_COMMAND_BUFFER,
   LF_ENCODER,
   LF_EVENT,
+  LF_RESIDENCY_SET,
   LF_KINDS,
 };
 
@@ -33,6 +34,11 @@ bool lf_lives(uint64_t number);
 // lf_finishing brackets the time between the end of a command buffer and the release of
 // all that it held, which lf_metal_live waits out.
 void lf_finishing(bool begins);
+
+// Counts for lf_metal_commands: a command buffer has run, so many of a queue exist, residency is requested.
+void lf_ran(uint64_t work);
+void lf_on_the_way(uint64_t command_buffers);
+void lf_requested(uint64_t buffers, uint64_t bytes);
 
 // lf_turn returns which of n independent items is processed at turn i, according to LFSIM_ORDER.
 size_t lf_turn(size_t i, size_t n);

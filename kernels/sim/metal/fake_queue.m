@@ -69,6 +69,7 @@ static void *line_run(void *argument) {
     pthread_mutex_init(&mu, NULL);
     lf_cond_init(&room);
     most = n;
+    sets = [[NSMutableArray alloc] init];
     line = line_new();
   }
   return self;
@@ -81,6 +82,7 @@ static void *line_run(void *argument) {
   pthread_cond_broadcast(&line->changed);
   pthread_mutex_unlock(&line->mu);
   if (!started) line_free(line);
+  [sets release];
   pthread_cond_destroy(&room);
   pthread_mutex_destroy(&mu);
   [super dealloc];
@@ -96,6 +98,7 @@ static void *line_run(void *argument) {
       lf_die("commandBuffer: all %lu of the queue are made and none is committed: it waits for ever", (unsigned long)most);
   }
   made++;
+  lf_on_the_way(made);
   pthread_mutex_unlock(&mu);
   return [[[LFCommandBuffer alloc] initWithQueue:self retains:retains] autorelease];
 }
@@ -104,6 +107,15 @@ static void *line_run(void *argument) {
 }
 - (id<MTLCommandBuffer>)commandBufferWithUnretainedReferences {
   return [self make:NO];
+}
+
+- (void)addResidencySet:(id<MTLResidencySet>)set {
+  lf_check_kind(set, [LFResidencySet class], device, "addResidencySet");
+  [sets addObject:set];
+}
+- (void)removeResidencySet:(id<MTLResidencySet>)set {
+  if (![sets containsObject:set]) lf_die("removeResidencySet: the queue has no such residency set");
+  [sets removeObject:set];
 }
 
 - (void)append:(LFCommandBuffer *)commands {

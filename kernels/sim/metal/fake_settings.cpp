@@ -30,17 +30,32 @@ struct Entry {
   }
 };
 
-// Ways in which a command buffer fails, with their MTLCommandBufferError.
-const struct {
+// Ways in which a command buffer fails, with their MTLCommandBufferError and, for some, the text of Apple's driver.
+const struct Way {
   const char* name;
   int code;
-} ways[] = {{"memory", 8}, {"internal", 1}, {"timeout", 2}, {"fault", 3}, {"revoked", 4}, {"invalid", 9}, {"removed", 11}, {"stack", 12}};
+  const char* text;
+} ways[] = {
+    {"memory", 8, "Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"},
+    {"internal", 1, nullptr},
+    {"timeout", 2, lf_timeout_text},
+    {"fault", 3, nullptr},
+    {"revoked", 4, nullptr},
+    {"invalid", 9, nullptr},
+    {"removed", 11, nullptr},
+    {"stack", 12, nullptr},
+    {"hang", 1, "Caused GPU Hang Error (00000003:kIOGPUCommandBufferCallbackErrorHang)"},
+    {"ignored", 4, "Ignored (for causing prior/excessive GPU errors) (00000004:kIOGPUCommandBufferCallbackErrorSubmissionsIgnored)"},
+    {"victim", 1, "Discarded (victim of GPU error/recovery) (00000005:kIOGPUCommandBufferCallbackErrorInnocentVictim)"},
+    {"background", 7, "Insufficient Permission (to submit GPU work from background) (00000006:kIOGPUCommandBufferCallbackErrorBackgroundExecutionNotPermitted)"},
+    {"interactivity", 1, "Impacting Interactivity (0000000e:kIOGPUCommandBufferCallbackErrorImpactingInteractivity)"},
+};
 
-int code_of(const std::string& name) {
+const Way* way_of(const std::string& name) {
   for (auto& w : ways) {
-    if (name == w.name) return w.code;
+    if (name == w.name) return &w;
   }
-  return 0;
+  return nullptr;
 }
 
 Entry entry_of(const std::string& text, const char* all) {
@@ -59,11 +74,11 @@ Entry entry_of(const std::string& text, const char* all) {
     colon = next;
   }
   bool known = e.kind == "alloc" || e.kind == "library" || e.kind == "pipeline" || e.kind == "lost" ||
-               (e.kind == "command" && (e.name.empty() || code_of(e.name)));
+               (e.kind == "command" && (e.name.empty() || way_of(e.name)));
   if (!known) {
     bad("LFSIM_METAL_FAIL", all,
         "entries kind[:name][:n[+]], kinds alloc, library, pipeline:KERNEL, lost, and command with memory, internal, timeout, fault, "
-        "revoked, invalid, removed or stack");
+        "revoked, invalid, removed, stack, hang, ignored, victim, background or interactivity");
   }
   return e;
 }
@@ -102,6 +117,8 @@ lf_settings lf_settings_read(void) {
   }
   s.language = major << 16 | minor;
   s.patience = number("LFSIM_METAL_PATIENCE", 60000);
+  s.watchdog = number("LFSIM_METAL_WATCHDOG", 0);
+  s.no_residency = lfsim::flag("LFSIM_METAL_NO_RESIDENCY");
   s.failures = new lf_failures;
   if (const char* v = get("LFSIM_METAL_FAIL")) {
     std::string rest = v;
@@ -128,18 +145,19 @@ bool lf_injected(lf_failures* f, const char* kind, const char* name) {
   return fail;
 }
 
-int lf_injected_command(lf_failures* f) {
+int lf_injected_command(lf_failures* f, const char** text) {
   std::lock_guard<std::mutex> lock(f->mu);
-  int code = 0;
+  const Way* way = nullptr;
   for (Entry& e : f->entries) {
     if (e.kind == "lost") {
       e.onward = true;  // a device that is lost stays so
-      if (e.now()) code = code_of("removed");
-    } else if (e.kind == "command" && e.now() && !code) {
-      code = code_of(e.name.empty() ? "internal" : e.name);
+      if (e.now()) way = way_of("removed");
+    } else if (e.kind == "command" && e.now() && !way) {
+      way = way_of(e.name.empty() ? "internal" : e.name);
     }
   }
-  return code;
+  *text = way && way->text ? way->text : "injected by LFSIM_METAL_FAIL";
+  return way ? way->code : 0;
 }
 
 }  // extern "C"

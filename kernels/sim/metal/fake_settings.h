@@ -22,6 +22,8 @@ typedef struct {
   int no_copy;            // LF_NO_COPY_…
   unsigned language;      // the highest MTLLanguageVersion that compiles
   uint64_t patience;      // milliseconds that a command buffer waits for an event
+  uint64_t watchdog;      // work of a command buffer before it is stopped, 0: any
+  bool no_residency;      // newResidencySetWithDescriptor fails
   lf_failures* failures;  // LFSIM_METAL_FAIL
 } lf_settings;
 
@@ -34,8 +36,11 @@ void lf_settings_free(lf_settings* s);
 // only.
 bool lf_injected(lf_failures* f, const char* kind, const char* name);
 
-// lf_injected_command returns the MTLCommandBufferError that this command buffer ends with, or 0.
-int lf_injected_command(lf_failures* f);
+// lf_injected_command returns the MTLCommandBufferError that this command buffer ends with, or 0, and its text.
+int lf_injected_command(lf_failures* f, const char** text);
+
+// lf_timeout_text is the text of Apple's driver for a command buffer that took too long.
+#define lf_timeout_text "Caused GPU Timeout Error (00000002:kIOGPUCommandBufferCallbackErrorTimeout)"
 
 #ifdef __cplusplus
 }

@@ -103,7 +103,7 @@ void lfmsl::prepare_engine() {
   });
 }
 
-extern "C" __attribute__((visibility("default"))) int lf_msl_dispatch(const lf_msl* m, int kernel, const lf_msl_args* args, char** error) {
+extern "C" __attribute__((visibility("default"))) int lf_msl_dispatch(const lf_msl* m, int kernel, const lf_msl_args* args, uint64_t* work, char** error) {
   lfmsl::prepare_engine();
   const lf_msl_kernel& k = m->table->kernels[kernel];
   std::string message = refusal(k, lf_msl_about(m, kernel), *args);
@@ -116,7 +116,10 @@ extern "C" __attribute__((visibility("default"))) int lf_msl_dispatch(const lf_m
   def.function = const_cast<lf_msl_kernel*>(&k);
   def.call = call;
   lfsim::Launch launch{&def, reinterpret_cast<void* const*>(args), {args->grid[0], args->grid[1], args->grid[2]}, {args->threads[0], args->threads[1], args->threads[2]}, 0, most_shared};
+  std::atomic<uint64_t> done{0};
+  launch.work = &done;
   lfsim::Outcome outcome = lfsim::run(launch, &message);
+  *work += done;
   if (outcome != lfsim::Outcome::Done) *error = strdup(lfmsl::with_source_lines(message).c_str());
   return (int)outcome;
 }

@@ -77,7 +77,8 @@ int Library::kernel(const std::string& name) const {
 
 std::string Library::run(const std::string& name, const lf_msl_args& args) const {
   char* e = nullptr;
-  int status = lf_msl_dispatch(library_, kernel(name), &args, &e);
+  uint64_t work = 0;
+  int status = lf_msl_dispatch(library_, kernel(name), &args, &work, &e);
   std::string text = e ? e : "";
   free(e);
   check((status == 0) == text.empty(), __FILE__, __LINE__, "status " + std::to_string(status) + " with the error \"" + text + "\"");

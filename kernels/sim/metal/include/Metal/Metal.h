@@ -120,12 +120,15 @@ enum {
 
 typedef void (^MTLCommandBufferHandler)(id<MTLCommandBuffer>);
 
-@protocol MTLResource <NSObject>
+@protocol MTLAllocation <NSObject>
+@property(readonly) NSUInteger allocatedSize;
+@end
+
+@protocol MTLResource <MTLAllocation>
 @property(copy) NSString *label;
 @property(readonly) id<MTLDevice> device;
 @property(readonly) MTLStorageMode storageMode;
 @property(readonly) MTLResourceOptions resourceOptions;
-@property(readonly) NSUInteger allocatedSize;
 @end
 
 @protocol MTLBuffer <MTLResource>
@@ -225,11 +228,36 @@ typedef void (^MTLCommandBufferHandler)(id<MTLCommandBuffer>);
 - (void)waitUntilCompleted;
 @end
 
+LF_SINCE(15.0)
+@interface MTLResidencySetDescriptor : NSObject
+#ifndef __APPLE__
+{
+  NSUInteger _initialCapacity;
+}
+#endif
+@property NSUInteger initialCapacity;
+@end
+
+LF_SINCE(15.0)
+@protocol MTLResidencySet <NSObject>
+@property(readonly) id<MTLDevice> device;
+@property(readonly) uint64_t allocatedSize;
+@property(readonly) NSUInteger allocationCount;
+- (void)addAllocation:(id<MTLAllocation>)allocation;
+- (void)removeAllocation:(id<MTLAllocation>)allocation;
+- (BOOL)containsAllocation:(id<MTLAllocation>)anAllocation;
+- (void)commit;
+- (void)requestResidency;
+- (void)endResidency;
+@end
+
 @protocol MTLCommandQueue <NSObject>
 @property(copy) NSString *label;
 @property(readonly) id<MTLDevice> device;
 - (id<MTLCommandBuffer>)commandBuffer;
 - (id<MTLCommandBuffer>)commandBufferWithUnretainedReferences;
+- (void)addResidencySet:(id<MTLResidencySet>)residencySet LF_SINCE(15.0);
+- (void)removeResidencySet:(id<MTLResidencySet>)residencySet LF_SINCE(15.0);
 @end
 
 @protocol MTLDevice <NSObject>
@@ -250,6 +278,7 @@ typedef void (^MTLCommandBufferHandler)(id<MTLCommandBuffer>);
                               deallocator:(void (^)(void *pointer, NSUInteger length))deallocator;
 - (id<MTLLibrary>)newLibraryWithSource:(NSString *)source options:(MTLCompileOptions *)options error:(NSError **)error;
 - (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction error:(NSError **)error;
+- (id<MTLResidencySet>)newResidencySetWithDescriptor:(MTLResidencySetDescriptor *)descriptor error:(NSError **)error LF_SINCE(15.0);
 - (id<MTLEvent>)newEvent;
 - (id<MTLSharedEvent>)newSharedEvent;
 @end
