@@ -1,6 +1,9 @@
 package gpu
 
-import "math"
+import (
+	"math"
+	"strconv"
+)
 
 // Pointer is an address on a device, encoded as the device chooses. Its lowest bits show the alignment.
 type Pointer uint64
@@ -99,9 +102,9 @@ func (k *Kernel) float(name string, x float32) *Kernel {
 }
 
 // numbered returns the names of numbered parameters: x0, x1 and so on.
-func numbered(name string) (names [10]string) {
+func numbered(name string) (names [16]string) {
 	for i := range names {
-		names[i] = name + string(rune('0'+i))
+		names[i] = name + strconv.Itoa(i)
 	}
 	return names
 }

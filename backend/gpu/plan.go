@@ -44,13 +44,15 @@ type Sizes struct {
 	LargeTiles bool
 	// ThinProducts: products of 9 to 64 rows with bfloat16 weights have kernels of their own.
 	ThinProducts bool
+	// TensorRows: products that select their matrix by row run on tensor cores under bf16.
+	TensorRows bool
 	// ExactSums: a sum of products is one launch in float32 too.
 	ExactSums bool
 }
 
 // DefaultSizes returns the sizes for NVIDIA GPUs.
 func DefaultSizes() Sizes {
-	return Sizes{DecodeQueries: 32, LogitBytes: 128 << 20, LogitRows: 256, AdamWTensors: 10, LargeTiles: true, ThinProducts: true}
+	return Sizes{DecodeQueries: 32, LogitBytes: 128 << 20, LogitRows: 256, AdamWTensors: 10, LargeTiles: true, ThinProducts: true, TensorRows: true}
 }
 
 // MetalTarget returns the target for Apple GPUs. The kernels in kernels/metal declare their threadgroup memory
@@ -60,7 +62,7 @@ func MetalTarget(p backend.Precision, threads int) Target {
 	s.AttentionTile = 32
 	s.LogitBytes, s.LogitRows = 64<<20, 128
 	s.AdamWTensors = 7 // a kernel has 31 buffers
-	s.LargeTiles, s.ThinProducts, s.ExactSums = false, false, true
+	s.LargeTiles, s.ThinProducts, s.TensorRows, s.ExactSums = false, false, false, true
 	return Target{Precision: p, Limits: Limits{Threads: threads, Declared: true}, Sizes: s}
 }
 
@@ -94,7 +96,7 @@ var families = map[ir.Op]family{
 	ir.GatherRows: {prepare: prepareGather}, ir.ScatterAddRows: {prepare: prepareScatter}, ir.UpdateRows: {prepare: prepareUpdate},
 	ir.ScatterRows: {prepare: prepareScatterRows},
 
-	ir.RowsGemm: {prepare: prepareRows, takes: takesRows},
+	ir.RowsGemm: {prepare: prepareRows, takes: takesRows}, ir.RowsGemmGrad: {prepare: prepareRowsGrad},
 
 	ir.RMSNorm: {prepare: prepareRMSNorm}, ir.RMSNormGrad: {prepare: prepareRMSNorm}, ir.Softmax: {prepare: prepareSoftmax},
 	ir.RoPETable: {prepare: prepareRoPETable}, ir.RoPE: {prepare: prepareRoPE},
@@ -138,6 +140,8 @@ type Plan struct {
 	prog    *ir.Program
 	steps   []prepared
 	reports map[int]report
+	passing int // bytes of the scratch memory that launches share; values of hold follow
+	kept    int // bytes of these values
 }
 
 // prepared is a launch of a program: its step, and the kernels that it fills in.
@@ -166,6 +170,10 @@ func New(p *ir.Program, t Target) (*Plan, error) {
 		c.steps[i] = prepared{s, from, len(c.Kernels)}
 	}
 	c.Kernels = slices.Clip(c.Kernels)
+	if c.passing = c.Scratch; c.kept > 0 {
+		c.passing = scratchBytes(c.Scratch)
+		c.Scratch = c.passing + c.kept
+	}
 	return c.Plan, nil
 }
 
@@ -233,6 +241,7 @@ type compiler struct {
 	merged  map[int]bool    // launches that run as a part of one before them
 	joined  map[int]*vector // launches whose few rows a launch before them computes
 	weights map[int]ir.Ref  // of RMSNorm launches, which read them without a cast
+	orders  []*rowOrder     // of rows, by index
 }
 
 // readers returns the launches from number i on that read memory of v, until a launch writes another value there.
@@ -289,6 +298,16 @@ func (c *compiler) share(k *Kernel, bytes int) error {
 // reserve sets aside scratch memory for the launch that is being planned. Launches run one after another and share
 // this memory.
 func (c *compiler) reserve(bytes int) { c.Scratch = max(c.Scratch, bytes) }
+
+// hold sets aside scratch memory that keeps its contents until the run ends, and returns the value's place in it.
+func (c *compiler) hold(bytes int) (at int) {
+	at = c.kept
+	c.kept += scratchBytes(bytes)
+	return at
+}
+
+// held returns the address of a value of hold.
+func (p *Plan) held(r *Run, at int) Pointer { return r.Scratch + Pointer(p.passing+at) }
 
 // refuse registers the function that explains the errors of the current launch's kernels.
 func (c *compiler) refuse(f report) { c.reports[c.launch] = f }

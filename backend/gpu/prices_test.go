@@ -27,7 +27,7 @@ import (
 // decomposed lists the operations of these programs that have no kernel.
 var decomposed = []string{
 	"Activate", "ActivateGrad", "AdamW8", "Conv2D", "GroupNorm", "LayerNorm", "LayerNormGrad", "LinearCrossEntropyGrad",
-	"LoRADownInputGrad", "RowsGemm", "RowsGemmGrad", "TopK",
+	"LoRADownInputGrad", "TopK",
 }
 
 // slow lists programs of 86,000 launches each, which take seconds to plan.

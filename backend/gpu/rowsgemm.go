@@ -2,64 +2,127 @@ package gpu
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// These launches run the kernels of kernels/cuda/rows_gemm.cu: a product that selects its matrix by row.
+// These launches run the kernels of kernels/cuda/rows_gemm.cu and kernels/shared/rows_gemm_f32.cu: products that select
+// their matrix by row, and the gradients of the matrices.
 
 const (
-	rowsTile, rowsCols = 4, 16 // rows and columns of a block
-	rowsTables         = 8     // matrices of a launch
+	rowsTables = 16      // matrices of a launch
+	rowsCols   = 16      // columns of a warp
+	rowsWarps  = 8       // of a block
+	rowsScan   = 256     // the most rows that blocks group themselves
+	rowsWide   = 1 << 62 // flag of a matrix
+)
+
+// Flags of a launch.
+const (
+	rowsDeep     = 1 << iota // warps share the k axis, instead of the columns
+	rowsAlignedX             // rows of x are aligned to 16 bytes
 )
 
 // tableKinds holds the kernel's codes for the types of the matrices.
 var tableKinds = map[tensor.DType]int{tensor.F32: 0, tensor.F16: 1, tensor.BF16: 2}
 
-// takesRows reports whether the kernels support the matrix types of a RowsGemm and its matrices are transposed (TB).
+// takesRows reports whether the kernels support the matrix types of a RowsGemm.
 func takesRows(attr any, in []ir.Type) bool {
-	a := attr.(ir.RowsGemmAttr)
-	for _, w := range in[2 : 2+max(1, a.Tables)] {
+	for _, w := range in[2 : 2+max(1, attr.(ir.RowsGemmAttr).Tables)] {
 		if _, ok := tableKinds[w.DType]; !ok {
 			return false
 		}
 	}
-	return a.TB
+	return true
 }
 
-// The parameters of tables are numbered.
-var tableW, tableReads, tableGives, tableKind = numbered("w"), numbered("reads"), numbered("gives"), numbered("kind")
+// rowOrder is the order of rows by matrix that rows_order computes for all launches that read the same index.
+type rowOrder struct {
+	index    ir.Ref
+	matrices int
+	at       int // in the memory that the plan holds
+	checked  int // the launch up to which nothing has written the index
+}
 
-// rowsGemm is a RowsGemm launch, with one kernel for every eight matrices, or one for all if they are stacked.
-type rowsGemm struct {
+// orderOf returns the order for an index, or nil if there never are so many rows that it is needed. The kernel is that
+// which computes the order, unless an earlier launch does.
+func (c *compiler) orderOf(index ir.Ref, matrices int) (*rowOrder, *Kernel, error) {
+	n := c.axisMax(index)
+	if n <= rowsScan {
+		return nil, nil, nil
+	}
+	c.orders = slices.DeleteFunc(c.orders, func(o *rowOrder) bool {
+		if !o.index.Same(index) {
+			return false
+		}
+		for ; o.checked < c.launch; o.checked++ {
+			if slices.ContainsFunc(c.prog.Launches[o.checked].Out, func(v ir.Ref) bool { return v.Overlaps(index, c.dims) }) {
+				return true
+			}
+		}
+		return false
+	})
+	for _, o := range c.orders {
+		if o.index.Same(index) && o.index.Type.Equal(index.Type) && o.matrices == matrices {
+			return o, nil, nil
+		}
+	}
+	k, err := c.kernel("rows_order", "rows_order", elementThreads)
+	if err != nil {
+		return nil, nil, err
+	}
+	o := &rowOrder{index, matrices, c.hold(4 * (matrices + 2 + n)), c.launch}
+	c.orders = append(c.orders, o)
+	return o, k, nil
+}
+
+// rows holds what products and gradients have in common.
+type rows struct {
 	l        *ir.Launch
 	a        ir.RowsGemmAttr
+	plan     *Plan
+	index    ir.Ref
+	order    *rowOrder
+	sort     *Kernel // computes the order, or nil
 	kernels  []*Kernel
 	tables   []rowsTable
+	scale    int // index of the input, or -1
 	matrices int
 	launch   int
 }
 
+// rowsTable is a matrix, or a stack of them.
 type rowsTable struct {
-	w                  ir.Ref
+	at                 ir.Ref
 	reads, gives, kind int
 }
 
-func prepareRows(c *compiler, l *ir.Launch) (step, error) {
-	p := &rowsGemm{l: l, a: l.Attr.(ir.RowsGemmAttr), launch: c.launch}
+// newRows plans a launch with a kernel for every 16 matrices. Input number first is the first matrix; gradients write
+// matrices instead of reading them.
+func (c *compiler) newRows(l *ir.Launch, first int, file, name string, grad bool) (*rows, error) {
+	p := &rows{l: l, a: l.Attr.(ir.RowsGemmAttr), plan: c.Plan, index: l.In[first-1], launch: c.launch}
 	var types []ir.Type
 	for _, v := range l.In {
 		types = append(types, v.Type)
 	}
-	p.matrices = p.a.Matrices(types, 2)
+	p.matrices, p.scale = p.a.Matrices(types, first), p.a.Scale(first)
 	for e := range max(1, p.a.Tables) {
-		w := l.In[2+e]
-		reads, gives := p.a.Size(types, 2, e)
-		p.tables = append(p.tables, rowsTable{w, reads, gives, tableKinds[w.Type.DType]})
+		at := l.In[first+e]
+		if grad {
+			at = l.Out[e]
+		}
+		reads, gives := p.a.Size(types, first, e)
+		p.tables = append(p.tables, rowsTable{at, reads, gives, tableKinds[at.Type.DType]})
+	}
+	var err error
+	if p.order, p.sort, err = c.orderOf(p.index, p.matrices); err != nil {
+		return nil, err
 	}
 	for range blocks(len(p.tables), rowsTables) {
-		k, err := c.kernel("rows_gemm", "rows_gemm", 128)
+		k, err := c.kernel(file, name, rowsWarps*32)
 		if err != nil {
 			return nil, err
 		}
@@ -68,35 +131,165 @@ func prepareRows(c *compiler, l *ir.Launch) (step, error) {
 	c.refuse(func(_ *Run, where, value int) error {
 		return fmt.Errorf("index %d at %d, there are %d matrices", value, where, p.matrices)
 	})
-	return p.fill, nil
+	return p, nil
 }
 
-func (p *rowsGemm) fill(r *Run) {
-	at := func(input int) Pointer {
-		if input < 0 {
-			return 0
-		}
-		return r.at(p.l.In[input])
+// rowsKernel returns the file and the name of a kernel, and the rows of its tiles.
+func (c *compiler) rowsKernel(name, layout string) (file, full string, tile int) {
+	if c.target.TensorRows && c.target.Precision == backend.BF16 {
+		return "rows_gemm", name + "_mma" + layout, 64
 	}
-	n, width := r.count(p.l.In[1]), p.a.Width
+	return "rows_gemm_f32", name + "_f32" + layout, 32
+}
+
+// fillOrder fills in the kernel that computes the order, and returns the order's address: 0 if blocks group the rows.
+func (p *rows) fillOrder(r *Run, n int) Pointer {
+	if p.sort != nil {
+		p.sort.skip()
+	}
+	if n <= rowsScan {
+		return 0
+	}
+	at := p.plan.held(r, p.order.at)
+	if p.sort != nil {
+		p.sort.grid(p.matrices+1, 1, 1).pointer("order", at).pointer("index", r.at(p.index)).pointer("trap", r.Trap)
+		p.sort.int("n", n).int("matrices", p.matrices).int("launch", p.launch)
+	}
+	return at
+}
+
+// part returns the matrices of kernel i: the number of the first, how many there are, and the elements between those of
+// a stack.
+func (p *rows) part(i int) (own []rowsTable, first, tables, step int) {
+	first = i * rowsTables
+	own = p.tables[first:min(first+rowsTables, len(p.tables))]
+	if p.a.Tables == 0 {
+		return own, 0, p.matrices, own[0].reads * own[0].gives
+	}
+	return own, first, len(own), 0
+}
+
+// The parameters of matrices are numbered.
+var tableW, tableSize = numbered("w"), numbered("size")
+
+// addresses adds the addresses of matrices.
+func (k *Kernel) addresses(r *Run, own []rowsTable) {
+	for j := range rowsTables {
+		var at Pointer
+		if j < len(own) {
+			at = r.at(own[j].at)
+		}
+		k.pointer(tableW[j], at)
+	}
+}
+
+// sizes adds two sizes of each matrix, and flags.
+func (k *Kernel) sizes(own []rowsTable, pack func(t *rowsTable) int) {
+	for j := range rowsTables {
+		size := 0
+		if j < len(own) {
+			size = pack(&own[j])
+		}
+		k.long(tableSize[j], size)
+	}
+}
+
+// input returns the address of an input, or 0 for number -1.
+func (p *rows) input(r *Run, i int) Pointer {
+	if i < 0 {
+		return 0
+	}
+	return r.at(p.l.In[i])
+}
+
+func prepareRows(c *compiler, l *ir.Launch) (step, error) {
+	layout := "_nn"
+	if l.Attr.(ir.RowsGemmAttr).TB {
+		layout = "_nt"
+	}
+	file, name, tile := c.rowsKernel("rows_gemm", layout)
+	p, err := c.newRows(l, 2, file, name, false)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *Run) { p.multiply(r, tile) }, nil
+}
+
+func (p *rows) multiply(r *Run, tile int) {
+	n, width, size := r.count(p.index), p.a.Width, r.axis(p.l.In[0], 1)
+	order := p.fillOrder(r, n)
+	columns, flags := rowsCols*rowsWarps, 0
+	if size > rowsWarps*stageK {
+		columns, flags = rowsCols, rowsDeep
+	}
+	if size%4 == 0 && r.aligned(p.l.In[0]) {
+		flags |= rowsAlignedX
+	}
+	across := blocks(width, columns)
 	for i, k := range p.kernels {
-		first := i * rowsTables
-		own := p.tables[first:min(first+rowsTables, len(p.tables))]
-		tables, step := len(own), 0
-		if p.a.Tables == 0 {
-			tables, step = p.matrices, own[0].reads*own[0].gives*own[0].w.Type.DType.Size()
+		own, first, tables, step := p.part(i)
+		step *= own[0].at.Type.DType.Size()
+		groups := tables
+		if first == 0 {
+			groups++ // rows without a matrix
 		}
-		k.grid(blocks(n, rowsTile)*blocks(width, rowsCols), 1, 1).pointer("out", r.at(p.l.Out[0])).pointer("x", at(0)).pointer("index", at(1))
-		k.pointer("scale", at(p.a.Scale(2))).pointer("bias", at(p.a.Bias())).pointer("addend", at(p.a.C()))
-		k.int("n", n).int("k", r.axis(p.l.In[0], 1)).int("width", width).int("matrices", p.matrices).int("first", first).int("tables", tables).long("step", step)
-		for j := range rowsTables {
-			var t rowsTable
-			var w Pointer
-			if j < len(own) {
-				t, w = own[j], r.at(own[j].w)
+		tiles := groups * blocks(n, tile)
+		if order != 0 {
+			tiles = groups + n/tile
+		}
+		k.grid(tiles*across, min(n, 1), 1).pointer("out", r.at(p.l.Out[0])).pointer("x", p.input(r, 0)).pointer("index", r.at(p.index)).pointer("order", order)
+		k.pointer("scale", p.input(r, p.scale)).pointer("bias", p.input(r, p.a.Bias())).pointer("addend", p.input(r, p.a.C()))
+		k.addresses(r, own)
+		k.pointer("trap", r.Trap).int("n", n).int("k", size).int("width", width).int("matrices", p.matrices).int("first", first).int("tables", tables)
+		k.int("across", across).int("flags", flags).long("step", step)
+		k.sizes(own, func(t *rowsTable) int {
+			s := t.reads | t.gives<<30 | t.kind<<60
+			if bytes := t.at.Type.DType.Size() * t.reads; p.a.TB && bytes%16 == 0 && r.aligned(t.at) {
+				s |= rowsWide
 			}
-			k.pointer(tableW[j], w).int(tableReads[j], t.reads).int(tableGives[j], t.gives).int(tableKind[j], t.kind)
+			return s
+		})
+		k.int("launch", p.launch)
+	}
+}
+
+func prepareRowsGrad(c *compiler, l *ir.Launch) (step, error) {
+	file, name, tile := c.rowsKernel("rows_grad", "")
+	p, err := c.newRows(l, 3, file, name, true)
+	if err != nil {
+		return nil, err
+	}
+	// Tiles have 16 columns of one factor. It is that of which the matrices have fewer.
+	high, low, rows, cols := l.In[1], l.In[0], 0, 0
+	if p.a.TB {
+		high, low = low, high
+	}
+	for i := range p.tables {
+		t := &p.tables[i]
+		if p.a.TB {
+			t.reads, t.gives = t.gives, t.reads
 		}
-		k.pointer("trap", r.Trap).int("launch", p.launch)
+		rows, cols = max(rows, t.reads), max(cols, t.gives)
+	}
+	turned := rows > cols
+	if turned {
+		high, low, rows, cols = low, high, cols, rows
+	}
+	return func(r *Run) { p.gradients(r, high, low, blocks(rows, rowsCols), blocks(cols, tile), turned) }, nil
+}
+
+// gradients fills in the kernels for the products of the columns of a, down tiles of 16, and those of b.
+func (p *rows) gradients(r *Run, a, b ir.Ref, down, across int, turned bool) {
+	n := r.count(p.index)
+	order := p.fillOrder(r, n)
+	acrossA, acrossB := r.axis(a, 1), r.axis(b, 1)
+	for i, k := range p.kernels {
+		own, first, tables, step := p.part(i)
+		k.grid(down*across, tables, 1).pointer("p", r.at(a)).pointer("q", r.at(b)).pointer("index", r.at(p.index)).pointer("order", order)
+		k.pointer("scale", p.input(r, p.scale))
+		k.addresses(r, own)
+		k.int("n", n).int("across_p", acrossA).int("across_q", acrossB).int("matrices", p.matrices).int("first", first).int("tables", tables)
+		k.int("tiles_n", across).int("turned", bit(turned)).int("aligned", bit(acrossB%4 == 0 && r.aligned(b))).long("step", step)
+		k.sizes(own, func(t *rowsTable) int { return t.reads | t.gives<<30 })
 	}
 }

@@ -15,7 +15,7 @@ type strided struct {
 }
 
 // strideNames holds the parameter names of each operand's strides.
-type strideNames [maxOperands][10]string
+type strideNames [maxOperands][16]string
 
 var (
 	copyStrides  = strideNames{numbered("t"), numbered("s")}

@@ -32,6 +32,11 @@ var rowsRows = []rowsRow{
 	{name: "bf16", x: "f32[9,140]", index: below(3), weights: []string{"bf16[70,140]", "bf16[70,140]", "f16[70,140]"}, tb: true, width: 70},
 	{name: "bounded", x: "f32[n,33]", index: below(2), weights: []string{"f32[8,33]", "f32[5,33]"}, tb: true, width: 8, c: true},
 	{name: "many rows", x: "f32[150,40]", index: below(2), weights: []string{"f32[24,40]", "f32[16,40]"}, tb: true, width: 24, scale: values(1, 2)},
+	{name: "sorted rows", x: "f32[300,40]", index: turns(4, -1), weights: []string{"f32[24,40]", "f32[16,40]", "f32[1,40]", "f32[7,40]"}, tb: true, width: 24, scale: values(1, 2, -1, 0.5), bias: true, c: true},
+	{name: "sorted rows backward", x: "f32[290,24]", index: turns(2, 0), weights: []string{"f32[24,140]", "f32[11,139]", "f32[24,140]"}, width: 140},
+	{name: "long rows", x: "f32[75,300]", index: turns(3, -1), weights: []string{"f32[16,300]", "bf16[20,300]", "f16[64,296]"}, tb: true, width: 64, scale: values(1, 2, 3)},
+	{name: "long rows backward", x: "f32[70,301]", index: turns(3, -1), weights: []string{"f32[301,16]", "bf16[290,20]", "f16[301,5]"}, width: 20, c: true},
+	{name: "many matrices", x: "f32[40,12]", index: below(18), weights: repeated("f32[5,12]", 18), tb: true, width: 5, bias: true},
 	{name: "bench/adapters", x: "f32[64,2048]", index: below(16), weights: repeated("f32[16,2048]", 16), tb: true, width: 16, bench: true},
 }
 

@@ -76,6 +76,18 @@ func labels(n int) fill {
 	}
 }
 
+// turns returns runs of 1, 2, 3 and more equal numbers, from low to n-1 and again from low.
+func turns(n, low int) fill {
+	return func(_ *rand.Rand, shape []int) (x []float64) {
+		for run := 1; len(x) < size(shape); run++ {
+			for range run {
+				x = append(x, float64(low+run%(n-low)))
+			}
+		}
+		return x[:size(shape)]
+	}
+}
+
 // values returns the given numbers.
 func values(x ...float64) fill {
 	return func(*rand.Rand, []int) []float64 { return x }

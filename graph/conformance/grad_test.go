@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -36,7 +37,7 @@ func (s *scene) checkDifferences(t testing.TB, loss ir.Value, at int, grad *ir.H
 	if os.Getenv("LORAFUSE_LONG") != "" {
 		most = 12
 	}
-	x := s.hosts["in"+string(rune('0'+at))].Data
+	x := s.hosts[fmt.Sprintf("in%d", at)].Data
 	require.Len(t, grad.Data, len(x))
 	lossAlong := func(move func(sign float64)) float64 {
 		move(1)

@@ -22,7 +22,7 @@ func RunAll(t *testing.T, open Open, only ...string) {
 		name string
 		run  func(t *testing.T, dev backend.Device)
 	}{
-		{"device", runDevice}, {"contents", runContents}, {"empty", runEmpty}, {"finite", runFinite}, {"apart", runApart}, {"value", runValue}, {"grad", runGrad}, {"composite", runComposite},
+		{"device", runDevice}, {"contents", runContents}, {"empty", runEmpty}, {"finite", runFinite}, {"apart", runApart}, {"company", runRowsCompany}, {"value", runValue}, {"grad", runGrad}, {"composite", runComposite},
 		{"fuse", runFuse}, {"together", runTogether}, {"fold", runFold}, {"plan", runPlan}, {"chaos", runChaos},
 	}
 	for _, m := range modes {
@@ -147,6 +147,7 @@ func RunRounded(t *testing.T, open Open) {
 		dev := opened(t, open)
 		eachCase(t, func(t *testing.T, c *testCase) { c.compareRounded(t, dev) })
 	})
+	t.Run("company", func(t *testing.T) { runRowsCompany(t, opened(t, open)) })
 	t.Run("plan", func(t *testing.T) { runPlan(t, opened(t, open)) })
 	t.Run("together", func(t *testing.T) { runTogether(t, opened(t, open)) })
 	t.Run("chaos", func(t *testing.T) { runChaos(t, opened(t, open)) })

@@ -1,161 +1,156 @@
-// A product that chooses its weights by row, as a batch of many adapters has it:
+// A product that chooses its weights by row, as a batch of many adapters has it, by the tensor cores:
 //
-//   out[i, j] = addend[i, j] + bias[e, j] + scale[e] · Σ_l x[i, l] W_e[j, l],  e = index[i]
+//   out[i, j] = addend[i, j] + bias[e, j] + scale[e] · Σ_l x[i, l] W_e[l, j],  e = index[i]
 //
-// in float32, with exactly decoded operands. W_e reads the first reads columns of a
-// row and computes the first gives columns of the result; the sum is zero in later
-// columns. A row of a negative index is its addend, or zeros. The result of a row
-// depends on that row and its matrix alone, bit for bit.
+// and its gradients for the matrices; operands rounded to bfloat16, sums in float32. rows_gemm_f32.cu of
+// kernels/shared describes the operands. The result of a row depends on that row and its matrix alone,
+// bit for bit.
 //
-// Layout: row major. x [n, k] f32, W_e [gives, reads] of f32, f16 or bf16, bias
-//   [matrices, width], out and addend [n, width]. scale, bias and addend may be null, and
-//   the addend may be out. A launch has matrices first to first + tables: up to eight
-//   that lie by themselves, or all of them, step bytes apart. It leaves the rows of
-//   other matrices as they are.
-// Grid: 128 threads for four rows and 16 columns, column tiles before row tiles; each
-//   warp has four columns, its lanes take turns along l and add up by shuffles. Rows of
-//   one matrix share what is read of it. The first block also looks for an index that no
-//   matrix has.
-// Traffic: W_e once for each four adjacent rows that use it, x width/16 times, both
-//   mostly from L2: for adapters of rank r, n/4·r·width·4 bytes.
-// Reference: for i, j { e = index[i]; s = 0; for l < reads { s += x[i, l] W[e][j, l] }
-//                       out[i, j] = addend[i, j] + bias[e, j] + scale[e] s }
-#include "element.h"
-#include "report.h"
+// Layout: as rows_gemm_f32.cu. A lane reads 8 consecutive elements of a row along k straight into the
+//   fragments of two mma.sync: k is permuted within blocks of 32, in W and in x in the same way. Columns
+//   of gradients are permuted, so that a lane reads 8 consecutive ones of q.
+// Grid: 256 threads for a tile of 64 rows of one matrix, and 128 columns; where k is more than 256
+//   (LF_ROWS_DEEP) 16 columns, and each warp has an eighth of the k axis. Tiles of columns before tiles of
+//   rows. rows_grad_mma: a block for 16 by 64 of a matrix (x) of each group (y), an eighth of its rows for
+//   each warp.
+// Traffic: W_e once for each tile of its rows, x once for each tile of columns, the result once; what is
+//   read again comes from L2. Adapters of rank 16: x or the result once, from memory, and W_e n/64 times.
+//   A warp has 1 to 3 KB under way, eight warps a block.
+// Shared memory: 42 KB. Registers: at most 204, 108 of rows_grad_mma, none spilled.
+// Reference: rows_gemm_f32.cu's, of operands rounded to bfloat16.
+#include "rows_gemm.h"
 
-#define LF_ROWS 4 // of a block
-#define LF_COLS 4 // of a warp
-#define LF_LANES 128
-
-struct lf_table {
-  const unsigned char* w;
-  int reads, gives, kind; // 0: f32, 1: f16, 2: bf16
-};
-
-struct lf_tables {
-  lf_table t[8];
-  int first, tables;
-  long long step; // 0: they are separate
-};
-
-LF_DEVICE bool lf_has(const lf_tables& s, int e) { return e >= s.first && e < s.first + s.tables; }
-
-// The table of matrix e; a switch, since parameters have no index.
-LF_DEVICE lf_table lf_table_of(const lf_tables& s, int e) {
-  if (s.step) {
-    lf_table t = s.t[0];
-    t.w += e * s.step;
-    return t;
-  }
-  switch (e - s.first) {
-    case 0: return s.t[0];
-    case 1: return s.t[1];
-    case 2: return s.t[2];
-    case 3: return s.t[3];
-    case 4: return s.t[4];
-    case 5: return s.t[5];
-    case 6: return s.t[6];
-  }
-  return s.t[7];
-}
-
-// Adds the products of this lane's part of l with four rows of a matrix, from row j on,
-// to the sums of those rows of x that are marked.
+// Eight elements of a row as bfloat16; those from left on are zero.
 template <class T>
-LF_DEVICE void lf_add(float (&sum)[LF_COLS][LF_ROWS], const float* x, int k, int i, unsigned marked, const lf_table& t, int j) {
-  const typename T::raw* w[LF_COLS];
-#pragma unroll
-  for (int c = 0; c < LF_COLS; c++) w[c] = (const typename T::raw*)t.w + (long long)min(j + c, t.gives - 1) * t.reads;
-#pragma unroll 2
-  for (int l = threadIdx.x % 32; l < t.reads; l += 32) {
-    float b[LF_COLS];
-#pragma unroll
-    for (int c = 0; c < LF_COLS; c++) b[c] = T::get(w[c][l]);
-#pragma unroll
-    for (int r = 0; r < LF_ROWS; r++) {
-      if (!(marked >> r & 1)) continue;
-      float a = x[(long long)(i + r) * k + l];
-#pragma unroll
-      for (int c = 0; c < LF_COLS; c++) sum[c][r] = fmaf(b[c], a, sum[c][r]);
+LF_DEVICE uint4 lf_row8(const typename T::raw* p, int left, bool wide) {
+  if (wide && left >= 8) {
+    uint4 u = *(const uint4*)p;
+    if (sizeof(typename T::raw) == 4) {
+      uint4 v = *(const uint4*)(p + 4);
+      return make_uint4(lf_pack_bf16(lf_from_bits(u.x), lf_from_bits(u.y)), lf_pack_bf16(lf_from_bits(u.z), lf_from_bits(u.w)),
+                        lf_pack_bf16(lf_from_bits(v.x), lf_from_bits(v.y)), lf_pack_bf16(lf_from_bits(v.z), lf_from_bits(v.w)));
     }
+    uint w[4] = {u.x, u.y, u.z, u.w};
+#pragma unroll
+    for (int c = 0; c < 4; c++) w[c] = lf_pack_bf16(T::get((typename T::raw)w[c]), T::get((typename T::raw)(w[c] >> 16)));
+    return make_uint4(w[0], w[1], w[2], w[3]);
   }
+  uint w[4];
+#pragma unroll
+  for (int c = 0; c < 4; c++)
+    w[c] = lf_pack_bf16(2 * c < left ? T::get(p[2 * c]) : 0.0f, 2 * c + 1 < left ? T::get(p[2 * c + 1]) : 0.0f);
+  return make_uint4(w[0], w[1], w[2], w[3]);
 }
 
-// Reports the first index that is past all matrices.
-LF_DEVICE void lf_check(int* bad, const int* index, int n, int matrices, long* trap, int launch) {
-  int t = threadIdx.x, at = n;
-  for (int i = t; i < n; i += LF_LANES)
-    if (index[i] >= matrices) {
-      at = i;
-      break;
-    }
-  bad[t] = at;
-  for (int m = LF_LANES / 2; m; m >>= 1) {
-    __syncthreads();
-    if (t < m && bad[t + m] < bad[t]) bad[t] = bad[t + m];
-  }
-  if (t == 0 && bad[0] < n) lf_report(trap, launch, bad[0], index[bad[0]]);
-}
+// Arithmetic of tensor cores.
+struct lf_rows_mma {
+  enum { tiles = 8, grad_tiles = 8 };
 
-#define LF_TABLE(i) const unsigned char *w##i, int reads##i, int gives##i, int kind##i
-#define LF_TABLE_OF(i) {w##i, reads##i, gives##i, kind##i}
+  template <class T, bool TB>
+  static LF_DEVICE uint4 column8(const lf_matrix& m, int j, int l, int left, bool wide) {
+    const typename T::raw* w = (const typename T::raw*)m.w;
+    j = min(j, m.gives - 1);
+    if (TB) return lf_row8<T>(w + (long)j * m.reads + l, left, wide);
+    w += (long)l * m.gives + j;
+    uint v[4];
+#pragma unroll
+    for (int c = 0; c < 4; c++)
+      v[c] = lf_pack_bf16(2 * c < left ? T::get(w[(long)(2 * c) * m.gives]) : 0.0f, 2 * c + 1 < left ? T::get(w[(long)(2 * c + 1) * m.gives]) : 0.0f);
+    return make_uint4(v[0], v[1], v[2], v[3]);
+  }
 
-extern "C" __global__ void __launch_bounds__(LF_LANES)
-    rows_gemm(float* out, const float* x, const int* index, const float* scale, const float* bias, const float* addend, int n, int k, int width,
-              int matrices, int first, int tables, long long step, LF_TABLE(0), LF_TABLE(1), LF_TABLE(2), LF_TABLE(3), LF_TABLE(4), LF_TABLE(5),
-              LF_TABLE(6), LF_TABLE(7), long* trap, int launch) {
-  LF_SHARED(int, bad, [LF_LANES]);
-  lf_tables all = {{LF_TABLE_OF(0), LF_TABLE_OF(1), LF_TABLE_OF(2), LF_TABLE_OF(3), LF_TABLE_OF(4), LF_TABLE_OF(5), LF_TABLE_OF(6), LF_TABLE_OF(7)},
-                   first, tables, step};
-  if (blockIdx.x == 0 && first == 0) lf_check(bad, index, n, matrices, trap, launch);
-  int across = (width + 15) / 16, lane = threadIdx.x % 32;
-  int i0 = blockIdx.x / across * LF_ROWS, j0 = blockIdx.x % across * 16 + (int)threadIdx.x / 32 * LF_COLS;
-  int of[LF_ROWS]; // their matrices
+  // Adds block b to the sums; a whole one has 32 elements in aligned rows.
+  template <class T, bool TB, bool WHOLE, int NT>
+  static LF_DEVICE void block(const lf_thread& t, lf_row_sums<NT>& s, const lf_rows_input& x, const lf_matrix& m, int j, int b) {
+    int l = b * LF_ROWS_K + (int)t.lane % 4 * 8, left = WHOLE ? 8 : m.reads - l, g = (int)t.lane / 4;
+    uint4 u = column8<T, TB>(m, j + g, l, left, WHOLE), v = column8<T, TB>(m, j + g + 8, l, left, WHOLE);
+    uint32_t first[4] = {u.x, v.x, u.y, v.y}, second[4] = {u.z, v.z, u.w, v.w};
+    uint4 q[NT];
 #pragma unroll
-  for (int r = 0; r < LF_ROWS; r++) of[r] = i0 + r < n ? index[i0 + r] : -1;
-  float sum[LF_COLS][LF_ROWS] = {};
+    for (int i = 0; i < NT; i++) q[i] = lf_row8<lf_as_f32>(x.at(8 * i + g) + l, left, WHOLE);
 #pragma unroll
-  for (int r = 0; r < LF_ROWS; r++) {
-    unsigned same = 0;
-#pragma unroll
-    for (int q = 0; q < LF_ROWS; q++) same |= (unsigned)(of[q] == of[r]) << q;
-    if (!lf_has(all, of[r]) || (same & ((1u << r) - 1))) continue; // not here, or done with a row before
-    lf_table t = lf_table_of(all, of[r]);
-    if (t.kind == 0) lf_add<lf_as_f32>(sum, x, k, i0, same, t, j0);
-    else if (t.kind == 1) lf_add<lf_as_f16>(sum, x, k, i0, same, t, j0);
-    else lf_add<lf_as_bf16>(sum, x, k, i0, same, t, j0);
-  }
-  float mine = 0.0f; // lane 4c + r has column c of row r
-  int e = -1;
-#pragma unroll
-  for (int c = 0; c < LF_COLS; c++)
-#pragma unroll
-    for (int r = 0; r < LF_ROWS; r++) {
-      float s = lf_warp_sum(sum[c][r]);
-      if (lane == LF_ROWS * c + r) mine = s, e = of[r];
+    for (int i = 0; i < NT; i++) {
+      uint32_t low[2] = {q[i].x, q[i].y}, high[2] = {q[i].z, q[i].w};
+      lf_mma_bf16_16816(s.d[i], first, low);
+      lf_mma_bf16_16816(s.d[i], second, high);
     }
-  int i = i0 + lane % LF_ROWS, j = j0 + lane / LF_ROWS;
-  if (lane >= LF_ROWS * LF_COLS || i >= n || j >= width || !(lf_has(all, e) || (e < 0 && first == 0))) return;
-  long long at = (long long)i * width + j;
-  float v = addend ? addend[at] : 0.0f;
-  if (e >= 0) {
-    if (bias) v += bias[(long long)e * width + j];
-    if (j < lf_table_of(all, e).gives) v += scale ? scale[e] * mine : mine;
   }
-  out[at] = v;
-}
-LF_KERNEL(rows_gemm);
+
+  template <class T, bool TB, int NT>
+  static LF_DEVICE void add(const lf_thread& t, lf_row_sums<NT>& s, const lf_rows_input& x, const lf_matrix& m, int j, int from, int to, int step) {
+    int b = from, whole = min(to, x.wide && (m.wide || !TB) ? m.reads / LF_ROWS_K : 0);
+#pragma unroll(NT == 1 ? 4 : 1)
+    for (; b < whole; b += step) block<T, TB, true>(t, s, x, m, j, b);
+#pragma unroll 1
+    for (; b < to; b += step) block<T, TB, false>(t, s, x, m, j, b);
+  }
+
+  // Adds block b of the rows of a group; a whole one has 32 rows, and eight aligned columns of q.
+  template <bool WHOLE, class L, int NT>
+  static LF_DEVICE void row_block(const lf_thread& t, lf_row_sums<NT>& s, const lf_rows_factors& f, L list, int count, int m0, int n0, int b) {
+    int g = (int)t.lane / 4, a0 = min(m0 + g, f.m - 1), a1 = min(m0 + g + 8, f.m - 1), i0 = b * LF_ROWS_K + (int)t.lane % 4 * 8, c0 = n0 + NT * g;
+#pragma unroll
+    for (int half = 0; half < 2; half++) { // of the eight rows of a lane: one mma.sync
+      uint32_t u[4], v[NT][2];
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        float p[2][2], q[2][NT];
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+          int i = i0 + 4 * half + 2 * h + r;
+          bool some = WHOLE || i < count;
+          long row = some ? list[i] : 0;
+          const float *from = f.p + row * f.across_p, *to = f.q + row * f.across_q + c0;
+          p[r][0] = some ? from[a0] : 0.0f, p[r][1] = some ? from[a1] : 0.0f;
+#pragma unroll
+          for (int c = 0; c < NT; c += 4) {
+            float4 w = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            if (WHOLE) {
+              w = *(const float4*)(to + c);
+            } else if (some) {
+              int left = f.n - c0 - c;
+              w = make_float4(left > 0 ? to[c] : 0.0f, left > 1 ? to[c + 1] : 0.0f, left > 2 ? to[c + 2] : 0.0f, left > 3 ? to[c + 3] : 0.0f);
+            }
+            q[r][c] = w.x, q[r][c + 1] = w.y, q[r][c + 2] = w.z, q[r][c + 3] = w.w;
+          }
+        }
+        u[2 * h] = lf_pack_bf16(p[0][0], p[1][0]), u[2 * h + 1] = lf_pack_bf16(p[0][1], p[1][1]);
+#pragma unroll
+        for (int c = 0; c < NT; c++) v[c][h] = lf_pack_bf16(q[0][c], q[1][c]);
+      }
+#pragma unroll
+      for (int c = 0; c < NT; c++) lf_mma_bf16_16816(s.d[c], u, v[c]);
+    }
+  }
+
+  template <class L, int NT>
+  static LF_DEVICE void add_rows(const lf_thread& t, lf_row_sums<NT>& s, const lf_rows_factors& f, L list, int count, int m0, int n0, int from, int to, int step) {
+    int b = from, whole = f.wide && n0 + 8 * NT <= f.n ? count / LF_ROWS_K : 0;
+#pragma unroll 1
+    for (; b < whole; b += step) row_block<true>(t, s, f, list, count, m0, n0, b);
+#pragma unroll 1
+    for (; b < to; b += step) row_block<false>(t, s, f, list, count, m0, n0, b);
+  }
+};
+
+#define LF_ROWS_ROOM ((float, part, 10240), (int, rows, LF_ROWS_SCAN), (uint, votes, LF_ROWS_WARPS))
+
+LF_ENTRY_SHARED(LF_ROWS_THREADS, rows_gemm_mma_nt, LF_ROWS_ROOM, LF_ROWS_POINTERS(const uchar), LF_ROWS_NUMBERS) { LF_ROWS_GEMM(lf_rows_mma, true); }
+LF_ENTRY_SHARED(LF_ROWS_THREADS, rows_gemm_mma_nn, LF_ROWS_ROOM, LF_ROWS_POINTERS(const uchar), LF_ROWS_NUMBERS) { LF_ROWS_GEMM(lf_rows_mma, false); }
+LF_ENTRY_SHARED(LF_ROWS_THREADS, rows_grad_mma, LF_ROWS_ROOM, LF_ROWS_GRAD_POINTERS, LF_ROWS_GRAD_NUMBERS) { LF_ROWS_GRAD(lf_rows_mma); }
 
 #ifdef LF_RACE
-#include "../sim/test/race.h"
-#define LF_NONE nullptr, 0, 0, 0
-LF_RACE_CASE(rows_gemm) {
-  auto x = lf_race_noise<float>(7 * 40), w = lf_race_noise<float>(9 * 40), c = lf_race_noise<float>(7 * 20), scale = lf_race_noise<float>(2);
-  auto v = lf_race_noise<lf_bf16>(20 * 33);
+#define LF_NO_MATRIX nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr
+#define LF_NO_SIZE 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+LF_RACE_CASE(rows_gemm_mma) {
+  auto x = lf_race_noise<float>(7 * 300), w = lf_race_noise<float>(20 * 300), y = lf_race_noise<float>(7 * 20), scale = lf_race_noise<float>(2);
+  auto v = lf_race_noise<unsigned short>(17 * 300);
+  auto dw = lf_race_noise<float>(20 * 300), dv = lf_race_noise<float>(17 * 300);
   int index[7] = {1, 0, -1, 1, 0, 0, 1};
-  long trap[3] = {};
-  lf_race_launch(rows_gemm, {4}, {LF_LANES}, 0, c.data(), x.data(), index, scale.data(), nullptr, c.data(), 7, 40, 20, 2, 0, 2, 0,
-                 (const unsigned char*)w.data(), 40, 9, 0, (const unsigned char*)v.data(), 33, 20, 2, LF_NONE, LF_NONE, LF_NONE, LF_NONE, LF_NONE,
-                 LF_NONE, trap, 0);
+  long trap[3] = {}, w_size = 300 | 20L << 30 | 1L << 62, v_size = 300 | 17L << 30 | 2L << 60;
+  lf_race_launch(rows_gemm_mma_nt, {6}, {256}, 0, y.data(), x.data(), index, nullptr, scale.data(), nullptr, y.data(), (uchar*)w.data(),
+                 (uchar*)v.data(), LF_NO_MATRIX, trap, 7, 300, 20, 2, 0, 2, 2, LF_ROWS_DEEP | LF_ROWS_WIDE, 0L, w_size, v_size, LF_NO_SIZE, 0);
+  lf_race_launch(rows_grad_mma, {10, 2}, {256}, 0, y.data(), x.data(), index, nullptr, scale.data(), dw.data(), dv.data(), LF_NO_MATRIX, 7, 20, 300, 2, 0, 2,
+                 5, 0, 1, 0L, 20 | 300L << 30, 17 | 300L << 30, LF_NO_SIZE);
 }
 #endif

@@ -1,0 +1,135 @@
+// A product that chooses its weights by row, as a batch of many adapters has it, in float32:
+//
+//   out[i, j] = addend[i, j] + bias[e, j] + scale[e] · Σ_l x[i, l] W_e[l, j],  e = index[i]
+//
+// and its gradients for the matrices. Operands are decoded exactly. W_e reads the first reads columns of
+// a row and computes the first gives columns of the result; the sum is zero in later columns. A row of a
+// negative index is its addend, or zeros. The result of a row depends on that row and its matrix alone,
+// bit for bit.
+//
+// Layout: row major. x [n, k] f32; W_e [gives, reads] (*_nt) or [reads, gives] (*_nn), of f32, f16 or
+//   bf16; bias [matrices, width]; out and addend [n, width]. scale, bias and addend may be null, and the
+//   addend may be out. A launch has matrices first to first + tables: up to 16 that lie by themselves, or
+//   all of them, step bytes apart. It leaves the rows of other matrices as they are.
+// Grid: 256 threads for a tile of 32 rows of one matrix, and 128 columns; where k is more than 256 (flag
+//   LF_ROWS_DEEP) 16 columns, and each warp has an eighth of the k axis. Tiles of columns before tiles of
+//   rows. Without order, the block behind the matrices' first tiles looks for an index without a matrix.
+//   rows_grad_f32: a block for 16 by 32 of a matrix (x) of each group (y).
+// Traffic: W_e once for each tile of its rows, x once for each tile of columns, mostly from caches; the
+//   result once. For adapters of rank r: x or the result once, and W_e n/32 times at most.
+// Shared memory: 21.5 KB. Registers: at most 124, none spilled.
+// Reference: for i, j { e = index[i]; s = 0; for l < reads { s += x[i, l] W[e][l, j] }
+//                       out[i, j] = addend[i, j] + bias[e, j] + scale[e] s }
+//            for e, l, j { s = 0; for i with index[i] = e { s += x[i, l] dy[i, j] }; dW[e][l, j] = scale[e] s }
+#include "rows_gemm.h"
+
+struct lf_four {
+  float v[4];
+};
+
+// Four elements of a row; those from left on are zero.
+template <class T>
+LF_DEVICE lf_four lf_row4(LF_GLOBAL const typename T::raw* p, int left, bool wide) {
+  lf_four f;
+  if (wide && left >= 4) {
+    if (sizeof(typename T::raw) == 4) {
+      float4 v = *(LF_GLOBAL const float4*)p;
+      f.v[0] = v.x, f.v[1] = v.y, f.v[2] = v.z, f.v[3] = v.w;
+    } else {
+      uint2 v = *(LF_GLOBAL const uint2*)p;
+      f.v[0] = T::get((typename T::raw)(v.x & 0xffffu)), f.v[1] = T::get((typename T::raw)(v.x >> 16));
+      f.v[2] = T::get((typename T::raw)(v.y & 0xffffu)), f.v[3] = T::get((typename T::raw)(v.y >> 16));
+    }
+    return f;
+  }
+#pragma unroll
+  for (int c = 0; c < 4; c++) f.v[c] = c < left ? T::get(p[c]) : 0.0f;
+  return f;
+}
+
+// Arithmetic in float32.
+struct lf_rows_f32 {
+  enum { tiles = 4, grad_tiles = 4 };
+
+  template <class T, bool TB>
+  static LF_DEVICE lf_four column4(lf_matrix m, int j, int l, int left) {
+    LF_GLOBAL const typename T::raw* w = (LF_GLOBAL const typename T::raw*)m.w;
+    j = min(j, m.gives - 1);
+    lf_four f;
+    if (TB) {
+      f = lf_row4<T>(w + (long)j * m.reads + l, left, m.wide);
+    } else {
+#pragma unroll
+      for (int c = 0; c < 4; c++) f.v[c] = c < left ? T::get(w[(long)(l + c) * m.gives + j]) : 0.0f;
+    }
+    return f;
+  }
+
+  // Adds every step-th block from one to another to the sums of a warp.
+  template <class T, bool TB, int NT>
+  static LF_DEVICE void add(lf_thread t, LF_PRIVATE lf_row_sums<NT>& s, lf_rows_input x, lf_matrix m, int j, int from, int to, int step) {
+    int g = (int)t.lane / 4, q = (int)t.lane % 4 * 2;
+    for (int b = from; b < to; b += step) {
+      int end = min((b + 1) * LF_ROWS_K, m.reads);
+      for (int l = b * LF_ROWS_K; l < end; l += 4) {
+        lf_four w0 = column4<T, TB>(m, j + g, l, end - l), w1 = column4<T, TB>(m, j + g + 8, l, end - l);
+#pragma unroll
+        for (int i = 0; i < NT; i++)
+#pragma unroll
+          for (int u = 0; u < 2; u++) {
+            lf_four v = lf_row4<lf_as_f32>(x.at(8 * i + q + u) + l, end - l, x.wide);
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+              s.d[i][u] = lf_fma(w0.v[c], v.v[c], s.d[i][u]);
+              s.d[i][u + 2] = lf_fma(w1.v[c], v.v[c], s.d[i][u + 2]);
+            }
+          }
+      }
+    }
+  }
+
+  template <class L, int NT>
+  static LF_DEVICE void add_rows(lf_thread t, LF_PRIVATE lf_row_sums<NT>& s, lf_rows_factors f, L list, int count, int m0, int n0, int from, int to, int step) {
+    int g = (int)t.lane / 4, a0 = min(m0 + g, f.m - 1), a1 = min(m0 + g + 8, f.m - 1), b0 = n0 + (int)t.lane % 4 * 2 * NT;
+    for (int b = from; b < to; b += step) {
+      int end = min((b + 1) * LF_ROWS_K, count);
+      for (int i = b * LF_ROWS_K; i < end; i++) {
+        LF_GLOBAL const float* p = f.p + (long)list[i] * f.across_p;
+        LF_GLOBAL const float* q = f.q + (long)list[i] * f.across_q + b0;
+        float p0 = p[a0], p1 = p[a1];
+#pragma unroll
+        for (int c = 0; c < 2 * NT; c += 4) {
+          lf_four v = lf_row4<lf_as_f32>(q + c, f.n - b0 - c, f.wide);
+#pragma unroll
+          for (int e = 0; e < 4; e++) {
+            int u = (c + e) / NT, at = (c + e) % NT;
+            s.d[at][u] = lf_fma(p0, v.v[e], s.d[at][u]);
+            s.d[at][u + 2] = lf_fma(p1, v.v[e], s.d[at][u + 2]);
+          }
+        }
+      }
+    }
+  }
+};
+
+#define LF_ROWS_ROOM ((float, part, 5120), (int, rows, LF_ROWS_SCAN), (uint, votes, LF_ROWS_WARPS))
+
+LF_ENTRY_SHARED(LF_ROWS_THREADS, rows_gemm_f32_nt, LF_ROWS_ROOM, LF_ROWS_POINTERS(const uchar), LF_ROWS_NUMBERS) { LF_ROWS_GEMM(lf_rows_f32, true); }
+LF_ENTRY_SHARED(LF_ROWS_THREADS, rows_gemm_f32_nn, LF_ROWS_ROOM, LF_ROWS_POINTERS(const uchar), LF_ROWS_NUMBERS) { LF_ROWS_GEMM(lf_rows_f32, false); }
+LF_ENTRY_SHARED(LF_ROWS_THREADS, rows_grad_f32, LF_ROWS_ROOM, LF_ROWS_GRAD_POINTERS, LF_ROWS_GRAD_NUMBERS) { LF_ROWS_GRAD(lf_rows_f32); }
+
+#ifdef LF_RACE
+LF_RACE_CASE(rows_gemm_f32) {
+  auto x = lf_race_noise<float>(7 * 300), w = lf_race_noise<float>(20 * 300), y = lf_race_noise<float>(7 * 20), scale = lf_race_noise<float>(2);
+  auto v = lf_race_noise<unsigned short>(17 * 300);
+  auto dw = lf_race_noise<float>(20 * 300), dv = lf_race_noise<float>(17 * 300);
+  int index[7] = {1, 0, -1, 1, 0, 0, 1};
+  long trap[3] = {}, w_size = 300 | 20L << 30 | 1L << 62, v_size = 300 | 17L << 30 | 2L << 60;
+#define LF_NO_MATRIX nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr
+#define LF_NO_SIZE 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+  lf_race_launch(rows_gemm_f32_nt, {6}, {256}, 0, y.data(), x.data(), index, nullptr, scale.data(), nullptr, y.data(), (uchar*)w.data(),
+                 (uchar*)v.data(), LF_NO_MATRIX, trap, 7, 300, 20, 2, 0, 2, 2, LF_ROWS_DEEP | LF_ROWS_WIDE, 0L, w_size, v_size, LF_NO_SIZE, 0);
+  lf_race_launch(rows_grad_f32, {20, 2}, {256}, 0, y.data(), x.data(), index, nullptr, scale.data(), dw.data(), dv.data(), LF_NO_MATRIX, 7, 20, 300, 2, 0, 2,
+                 10, 0, 1, 0L, 20 | 300L << 30, 17 | 300L << 30, LF_NO_SIZE);
+}
+#endif
