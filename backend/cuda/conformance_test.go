@@ -15,6 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/simtest"
 	"github.com/lorafuse/lorafuse/dev/gputest"
 	"github.com/lorafuse/lorafuse/graph/conformance"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -57,6 +58,13 @@ func TestOrders(t *testing.T) {
 
 // TestRounded: precision bf16 is within what its rounding costs.
 func TestRounded(t *testing.T) { testRounded(t, conformance.RunRounded) }
+
+// TestStored: values that lie in memory as bf16 are rounded once.
+func TestStored(t *testing.T) {
+	simtest.Need(t)
+	conformance.RunStored(t, func() (backend.Device, error) { return cuda.Open(backend.Options{Precision: backend.BF16}) }, true,
+		ir.Attention, ir.AttentionGrad, ir.ScatterRows)
+}
 
 // TestLarge: so are products of many rows.
 func TestLarge(t *testing.T) { testRounded(t, conformance.RunLarge) }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // These launches run the kernels of attention, attention_grad and attention_decode in kernels/cuda and kernels/metal.
@@ -58,6 +59,27 @@ func takesAttentionGrad(attr any, in []ir.Type) bool {
 	return takesAttention(attr, in) && isPlain(attr.(ir.AttentionAttr))
 }
 
+func storesAttention(_ any, _ []ir.Type, at ir.Place) bool {
+	return at.Index == 0 || !at.Out && at.Index < 3 // o; q, k and v
+}
+
+func storesAttentionGrad(_ any, _ []ir.Type, at ir.Place) bool {
+	return at.Out || at.Index < 5 // dq, dk and dv; do, q, k, v and o
+}
+
+// Positions of operands in the arguments bf16 and vec of the kernels, which have a bit for each of them.
+const (
+	operandQ = iota
+	operandK
+	operandV
+	operandO
+	operandDO
+	operandDQ
+	operandDK
+	operandDV
+	operandCount
+)
+
 // isPlain reports whether scores are products of queries and keys, and keys are consecutive.
 func isPlain(a ir.AttentionAttr) bool { return a.Page == 0 && a.SoftCap == 0 && a.Bias == ir.NoBias }
 
@@ -69,13 +91,26 @@ type attention struct {
 	square  bool // the tile is Sizes.AttentionTile
 	lo, hi  ir.Ref
 	q, k    ir.Ref
-	pages   ir.Ref // if Page is positive
+	pages   ir.Ref                // if Page is positive
+	values  [operandCount]*ir.Ref // nil for those that the launch does not have
+	bf16    int                   // bits of values that are stored as bf16
 	launch  int
 	decodes int // queries, at most
 }
 
-func (c *compiler) attention(l *ir.Launch, q, k, lo, hi ir.Ref) *attention {
-	a := &attention{AttentionAttr: l.Attr.(ir.AttentionAttr), rounded: c.target.Precision == backend.BF16, q: q, k: k, lo: lo, hi: hi, launch: c.launch, decodes: c.target.DecodeQueries}
+func (c *compiler) attention(l *ir.Launch) *attention {
+	a := &attention{AttentionAttr: l.Attr.(ir.AttentionAttr), rounded: c.target.Precision == backend.BF16, launch: c.launch, decodes: c.target.DecodeQueries}
+	if in, out := l.In, l.Out; l.Op == ir.Attention {
+		a.values = [operandCount]*ir.Ref{operandQ: &in[0], operandK: &in[1], operandV: &in[2], operandO: &out[0]}
+		a.lo, a.hi = in[3], in[4]
+	} else {
+		a.values = [operandCount]*ir.Ref{&in[1], &in[2], &in[3], &in[4], &in[0], &out[0], &out[1], &out[2]}
+		a.lo, a.hi = in[6], in[7]
+	}
+	a.q, a.k = *a.values[operandQ], *a.values[operandK]
+	for i, v := range a.values {
+		a.bf16 |= bit(v != nil && v.Stored() == tensor.BF16) << i
+	}
 	tiles := exactTiles
 	if a.rounded {
 		tiles = roundedTiles
@@ -93,7 +128,7 @@ func (c *compiler) attention(l *ir.Launch, q, k, lo, hi ir.Ref) *attention {
 	}
 	c.refuse(func(r *Run, where, value int) error {
 		if where < 0 {
-			return fmt.Errorf("page %d at %d, the cache has %d pages", value, -1-where, r.axis(k, 0)/a.Page)
+			return fmt.Errorf("page %d at %d, the cache has %d pages", value, -1-where, r.axis(a.k, 0)/a.Page)
 		}
 		return fmt.Errorf("query %d has an interval outside of the %d keys", where, a.keys(r))
 	})
@@ -154,7 +189,7 @@ func (a *attention) keys(r *Run) int {
 	return r.axis(a.k, 0)
 }
 
-// vectors returns 1 if all pointers, and so all heads, are aligned for 16-byte loads.
+// vectors returns 1 if all pointers to float32, and so all heads, are aligned for 16-byte loads.
 func (a *attention) vectors(p ...Pointer) int {
 	if a.HeadDim%4 != 0 {
 		return 0
@@ -167,13 +202,71 @@ func (a *attention) vectors(p ...Pointer) int {
 	return 1
 }
 
-// packed returns the size of a packed matrix with the given number of rows and heads.
-func (a *attention) packed(rows, heads int) int { return 2 * rows * heads * a.tile.size }
+// vec returns the bits of the operands whose heads are aligned to 16 bytes.
+func (a *attention) vec(r *Run) (bits int) {
+	for i, v := range a.values {
+		bits |= bit(v != nil && a.HeadDim*v.Stored().Size()%16 == 0 && r.at(*v)%16 == 0) << i
+	}
+	return bits
+}
 
-// pack fills in a kernel that packs two matrices with the given number of heads.
-func (a *attention) pack(k *Kernel, heads int, out0, x0, out1, x1 Pointer) {
-	k.grid(blocks(heads*a.tile.size/8, 256), 2, 1).pointer("out0", out0).pointer("x0", x0).pointer("out1", out1).pointer("x1", x1)
-	k.long("vectors", heads).int("d", a.HeadDim).int("dp", a.tile.size).int("vec", a.vectors(x0, x1))
+// attentionPack is a kernel that makes bfloat16 copies in the scratch memory of up to two matrices with the same number of
+// heads. Matrices that are stored as bf16 need no copy.
+type attentionPack struct {
+	kernel   *Kernel // nil if there is nothing to pack
+	operands [2]int
+	at       [2]int // offsets of the copies
+	n        int
+	heads    int
+}
+
+// pack plans the copies of operands that have so many heads.
+func (a *attention) pack(c *compiler, s *area, heads int, operands ...int) (p attentionPack, err error) {
+	p.heads = heads
+	for _, i := range operands {
+		if v := *a.values[i]; a.rounded && v.Stored() != tensor.BF16 {
+			p.operands[p.n], p.at[p.n] = i, s.take(2*c.axisMax(v)*heads*a.tile.size)
+			p.n++
+		}
+	}
+	if p.n > 0 {
+		p.kernel, err = c.kernel("attention", "attention_pack_bf16", 256)
+	}
+	return p, err
+}
+
+// skip disables the kernel in this run.
+func (p *attentionPack) skip() {
+	if p.kernel != nil {
+		p.kernel.skip()
+	}
+}
+
+// fill sets the arguments of the kernel. Addresses in from become those of the copies, which are aligned: vec has their
+// bits too.
+func (p *attentionPack) fill(r *Run, a *attention, from *[operandCount]Pointer, vec *int) {
+	if p.n == 0 {
+		return
+	}
+	var x, out [2]Pointer
+	for i := range p.n {
+		x[i], out[i] = from[p.operands[i]], r.keep(p.at[i])
+		from[p.operands[i]] = out[i]
+		*vec |= 1 << p.operands[i]
+	}
+	vectors := r.axis(*a.values[p.operands[0]], 0) * p.heads
+	p.kernel.grid(blocks(vectors*a.tile.size/8, 256), p.n, 1).pointer("out0", out[0]).pointer("x0", x[0]).pointer("out1", out[1]).pointer("x1", x[1])
+	p.kernel.long("vectors", vectors).int("d", a.HeadDim).int("dp", a.tile.size).int("vec", a.vectors(x[:p.n]...))
+}
+
+// addresses returns the addresses of the operands.
+func (a *attention) addresses(r *Run) (p [operandCount]Pointer) {
+	for i, v := range a.values {
+		if v != nil {
+			p[i] = r.at(*v)
+		}
+	}
+	return p
 }
 
 // area divides the scratch memory of a launch.
@@ -195,7 +288,7 @@ func (r *Run) keep(offset int) Pointer { return r.Scratch + Pointer(offset) }
 func (c *compiler) axisMax(v ir.Ref) int { return v.Type.Shape[0].Resolve(c.dims) }
 
 func prepareAttention(c *compiler, l *ir.Launch) (step, error) {
-	a := c.attention(l, l.In[0], l.In[1], l.In[3], l.In[4])
+	a := c.attention(l)
 	decode, err := a.prepareDecode(c, l)
 	if err != nil {
 		return nil, err
@@ -217,45 +310,35 @@ func prepareAttention(c *compiler, l *ir.Launch) (step, error) {
 // prepareForward selects the kernels for blocks of queries.
 func (a *attention) prepareForward(c *compiler, l *ir.Launch) (func(r *Run, used bool), error) {
 	t := a.tile
-	k, v, queries, keys := l.In[1], l.In[2], c.axisMax(l.In[0]), c.axisMax(l.In[1])
-	if queries <= a.decodes {
+	if c.axisMax(a.q) <= a.decodes {
 		return func(*Run, bool) {}, nil
 	}
-	var pack *Kernel
-	var err error
-	if a.rounded {
-		if pack, err = c.kernel("attention", "attention_pack_bf16", 256); err != nil {
-			return nil, err
-		}
+	var s area
+	pack, err := a.pack(c, &s, a.KVHeads, operandK, operandV)
+	if err != nil {
+		return nil, err
 	}
 	main, err := a.kernel(c, "attention", "", (t.queries+2*t.keys)*a.row()+a.scores(t.queries, t.keys))
 	if err != nil {
 		return nil, err
 	}
-	var s area
-	packedK, packedV := 0, 0
-	if a.rounded {
-		packedK, packedV = s.take(a.packed(keys, a.KVHeads)), s.take(a.packed(keys, a.KVHeads))
-	}
 	c.reserve(s.size)
 	return func(r *Run, used bool) {
+		pack.skip()
+		main.skip()
 		if !used {
-			if pack != nil {
-				pack.skip()
-			}
-			main.skip()
 			return
 		}
-		q, k, v, o := r.at(l.In[0]), r.at(k), r.at(v), r.at(l.Out[0])
-		vec := a.vectors(q, o)
+		at, vec := a.addresses(r), a.vec(r)
+		pack.fill(r, a, &at, &vec)
+		main.grid(a.Heads*blocks(r.axis(a.q, 0), t.queries), 1, 1).pointer("o", at[operandO]).pointer("lse", r.at(l.Out[1]))
+		main.pointer("q", at[operandQ]).pointer("k", at[operandK]).pointer("v", at[operandV])
+		a.intervals(r, main).int("heads", a.Heads).int("group", a.group()).int("d", a.HeadDim).int("window", a.Window).float("scale", a.Scale)
 		if a.rounded {
-			a.pack(pack, r.axis(a.k, 0)*a.KVHeads, r.keep(packedK), k, r.keep(packedV), v)
-			k, v = r.keep(packedK), r.keep(packedV)
+			main.int("bf16", a.bf16).int("vec", vec)
 		} else {
-			vec = a.vectors(q, o, k, v)
+			main.int("vec", a.vectors(at[operandQ], at[operandO], at[operandK], at[operandV]))
 		}
-		main.grid(a.Heads*blocks(r.axis(a.q, 0), t.queries), 1, 1).pointer("o", o).pointer("lse", r.at(l.Out[1])).pointer("q", q).pointer("k", k).pointer("v", v)
-		a.intervals(r, main).int("heads", a.Heads).int("group", a.group()).int("d", a.HeadDim).int("window", a.Window).float("scale", a.Scale).int("vec", vec)
 		main.pointer("trap", r.Trap).int("launch", a.launch)
 	}, nil
 }
@@ -289,7 +372,7 @@ func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *Run, used 
 	if err != nil {
 		return nil, err
 	}
-	merge, err := c.kernel("attention_decode", "attention_merge_f32", 128)
+	merge, err := c.kernel("attention_decode", "attention_merge", 128)
 	if err != nil {
 		return nil, err
 	}
@@ -314,7 +397,7 @@ func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *Run, used 
 		}
 		n := r.axis(a.q, 0)
 		most := min(slots, max(1, blocks(a.keys(r), decodeChunk)))
-		o, lse, q, k, v, part, stat := r.at(l.Out[0]), r.at(l.Out[1]), r.at(l.In[0]), r.at(l.In[1]), r.at(l.In[2]), r.keep(sums), r.keep(stats)
+		o, lse, q, k, v, part, stat := r.at(l.Out[0]), r.at(l.Out[1]), r.at(a.q), r.at(a.k), r.at(l.In[2]), r.keep(sums), r.keep(stats)
 		var pages Pointer
 		if a.Page > 0 {
 			pages = r.at(a.pages)
@@ -328,12 +411,12 @@ func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *Run, used 
 		main.pointer("lo", r.at(a.lo)).pointer("hi", r.at(a.hi)).pointer("pages", pages).pointer("bias", b.at).int("n", n).int("keys", a.keys(r))
 		main.int("heads", a.Heads).int("group", a.group()).int("d", a.HeadDim).int("window", a.Window).float("scale", a.Scale).float("cap", a.SoftCap)
 		main.long("bias_head", b.head).long("bias_query", b.query).int("bias_key", b.key).int("reach", b.reach)
-		main.int("page", a.Page).int("cached", r.axis(a.k, 0)).int("chunks", chunks).int("slots", slots).int("vec", a.vectors(k, v)).pointer("trap", r.Trap).int("launch", a.launch)
+		main.int("page", a.Page).int("cached", r.axis(a.k, 0)).int("chunks", chunks).int("slots", slots).int("bf16", a.bf16).int("vec", a.vec(r)).pointer("trap", r.Trap).int("launch", a.launch)
 		if most == 1 {
 			return
 		}
 		merge.grid(n*a.Heads, 1, 1).pointer("o", o).pointer("lse", lse).pointer("part", part).pointer("stat", stat)
-		a.intervals(r, merge).int("heads", a.Heads).int("d", a.HeadDim).int("window", a.Window).int("chunks", chunks).int("slots", slots)
+		a.intervals(r, merge).int("heads", a.Heads).int("d", a.HeadDim).int("window", a.Window).int("chunks", chunks).int("slots", slots).int("bf16", a.bf16)
 	}, nil
 }
 

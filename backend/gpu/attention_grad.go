@@ -9,22 +9,23 @@ type attentionGrad struct {
 	*attention
 	l *ir.Launch
 
-	stats, spans, packKeys, packQueries, dq, sum *Kernel
-	dkv                                          []*Kernel // one for both of dk and dv, or one for each
-	parts                                        int       // of the heads of a group, which have sums of their own
+	stats, spans, dq, sum *Kernel
+	packQueries, packKeys attentionPack
+	dkv                   []*Kernel // one for both of dk and dv, or one for each
+	parts                 int       // of the heads of a group, which have sums of their own
 
-	area                area
-	atStats, atSpans    int
-	atQ, atDO, atK, atV int // packed
-	atPartsK, atPartsV  int
+	area               area
+	atStats, atSpans   int
+	atPartsK, atPartsV int
 }
 
 func prepareAttentionGrad(c *compiler, l *ir.Launch) (step, error) {
-	g := &attentionGrad{attention: c.attention(l, l.In[1], l.In[2], l.In[6], l.In[7]), l: l}
+	g := &attentionGrad{attention: c.attention(l), l: l}
 	g.divide(c)
 	if err := g.take(c); err != nil {
 		return nil, err
 	}
+	c.reserve(g.area.size)
 	return g.fill, nil
 }
 
@@ -39,15 +40,10 @@ func (g *attentionGrad) divide(c *compiler) {
 	}
 	s := &g.area
 	g.atStats, g.atSpans = s.take(16*queries*g.Heads), s.take(8*blocks(queries, g.tile.queries2))
-	if g.rounded {
-		g.atQ, g.atDO = s.take(g.packed(queries, g.Heads)), s.take(g.packed(queries, g.Heads))
-		g.atK, g.atV = s.take(g.packed(keys, g.KVHeads)), s.take(g.packed(keys, g.KVHeads))
-	}
 	if g.parts > 1 {
 		bytes := 4 * g.parts * keys * g.KVHeads * g.HeadDim
 		g.atPartsK, g.atPartsV = s.take(bytes), s.take(bytes)
 	}
-	c.reserve(s.size)
 }
 
 func (g *attentionGrad) take(c *compiler) (err error) {
@@ -56,13 +52,15 @@ func (g *attentionGrad) take(c *compiler) (err error) {
 			*k, err = c.kernel(image, name, 256)
 		}
 	}
-	plain(&g.stats, "attention_grad", "attention_stats_f32")
+	plain(&g.stats, "attention_grad", "attention_stats")
 	plain(&g.spans, "attention_grad", "attention_spans")
-	if g.rounded {
-		plain(&g.packQueries, "attention", "attention_pack_bf16")
-		plain(&g.packKeys, "attention", "attention_pack_bf16")
-	}
 	if err != nil {
+		return err
+	}
+	if g.packQueries, err = g.pack(c, &g.area, g.Heads, operandQ, operandDO); err != nil {
+		return err
+	}
+	if g.packKeys, err = g.pack(c, &g.area, g.KVHeads, operandK, operandV); err != nil {
 		return err
 	}
 	t := g.tile
@@ -99,37 +97,46 @@ func (g *attentionGrad) take(c *compiler) (err error) {
 }
 
 func (g *attentionGrad) fill(r *Run) {
-	in := func(i int) Pointer { return r.at(g.l.In[i]) }
-	do, q, k, v, o, lse := in(0), in(1), in(2), in(3), in(4), in(5)
-	dq, dk, dv := r.at(g.l.Out[0]), r.at(g.l.Out[1]), r.at(g.l.Out[2])
 	n, keys, t := r.axis(g.q, 0), r.axis(g.k, 0), g.tile
 	stats, spans := r.keep(g.atStats), r.keep(g.atSpans)
+	at, bits := g.addresses(r), g.vec(r)
 
-	g.stats.grid(blocks(n*g.Heads, 8), 1, 1).pointer("stats", stats).pointer("dout", do).pointer("o", o).pointer("lse", lse)
-	g.intervals(r, g.stats).int("heads", g.Heads).int("d", g.HeadDim).int("window", g.Window).int("rounded", bit(g.rounded)).int("vec", g.vectors(do, o)).pointer("trap", r.Trap).int("launch", g.launch)
+	g.stats.grid(blocks(n*g.Heads, 8), 1, 1).pointer("stats", stats).pointer("dout", at[operandDO]).pointer("o", at[operandO]).pointer("lse", r.at(g.l.In[5]))
+	g.intervals(r, g.stats).int("heads", g.Heads).int("d", g.HeadDim).int("window", g.Window).int("rounded", bit(g.rounded)).int("bf16", g.bf16).int("vec", bits).pointer("trap", r.Trap).int("launch", g.launch)
 	g.spans.grid(blocks(blocks(n, t.queries2), 8), 1, 1).pointer("spans", spans)
 	g.intervals(r, g.spans).int("window", g.Window).int("tile", t.queries2)
-	vec := g.vectors(do, q, k, v, dq, dk, dv)
-	if g.rounded {
-		g.pack(g.packQueries, n*g.Heads, r.keep(g.atQ), q, r.keep(g.atDO), do)
-		g.pack(g.packKeys, keys*g.KVHeads, r.keep(g.atK), k, r.keep(g.atV), v)
-		do, q, k, v = r.keep(g.atDO), r.keep(g.atQ), r.keep(g.atK), r.keep(g.atV)
+	g.packQueries.fill(r, g.attention, &at, &bits)
+	g.packKeys.fill(r, g.attention, &at, &bits)
+
+	read := func(k *Kernel) *Kernel {
+		return k.pointer("dout", at[operandDO]).pointer("q", at[operandQ]).pointer("k", at[operandK]).pointer("v", at[operandV]).pointer("stats", stats)
 	}
+	typed := func(k *Kernel, bf16 int) {
+		if g.rounded {
+			k.int("bf16", bf16).int("vec", bits)
+		} else {
+			k.int("vec", g.vectors(at[:]...))
+		}
+	}
+	read(g.dq.grid(g.Heads*blocks(n, t.queries1), 1, 1).pointer("dq", at[operandDQ]))
+	g.intervals(r, g.dq).int("heads", g.Heads).int("group", g.group()).int("d", g.HeadDim).int("window", g.Window).float("scale", g.Scale)
+	typed(g.dq, g.bf16)
 
-	g.dq.grid(g.Heads*blocks(n, t.queries1), 1, 1).pointer("dq", dq).pointer("dout", do).pointer("q", q).pointer("k", k).pointer("v", v).pointer("stats", stats)
-	g.intervals(r, g.dq).int("heads", g.Heads).int("group", g.group()).int("d", g.HeadDim).int("window", g.Window).float("scale", g.Scale).int("vec", vec)
-
-	toK, toV := dk, dv
+	dk, dv, bf16 := at[operandDK], at[operandDV], g.bf16
 	if g.parts > 1 {
-		toK, toV = r.keep(g.atPartsK), r.keep(g.atPartsV)
+		at[operandDK], at[operandDV] = r.keep(g.atPartsK), r.keep(g.atPartsV)
+		const both = 1<<operandDK | 1<<operandDV
+		bf16 &^= both
+		bits = bits&^both | both*g.vectors()
 	}
 	for _, kernel := range g.dkv {
-		kernel.grid(blocks(keys, t.key2), g.KVHeads*g.parts, 1).pointer("dk", toK).pointer("dv", toV).pointer("dout", do).pointer("q", q).pointer("k", k).pointer("v", v)
-		kernel.pointer("stats", stats).pointer("spans", spans).int("n", n).int("keys", keys).int("heads", g.Heads).int("group", g.group()).int("d", g.HeadDim)
-		kernel.int("parts", g.parts).float("scale", g.Scale).int("vec", vec)
+		read(kernel.grid(blocks(keys, t.key2), g.KVHeads*g.parts, 1).pointer("dk", at[operandDK]).pointer("dv", at[operandDV])).pointer("spans", spans)
+		kernel.int("n", n).int("keys", keys).int("heads", g.Heads).int("group", g.group()).int("d", g.HeadDim).int("parts", g.parts).float("scale", g.Scale)
+		typed(kernel, bf16)
 	}
 	if g.parts > 1 {
 		count := keys * g.KVHeads * g.HeadDim
-		g.sum.grid(blocks(count, 256), 2, 1).pointer("dk", dk).pointer("dv", dv).pointer("xk", toK).pointer("xv", toV).int("parts", g.parts).long("count", count)
+		g.sum.grid(blocks(count, 256), 2, 1).pointer("dk", dk).pointer("dv", dv).pointer("xk", at[operandDK]).pointer("xv", at[operandDV])
+		g.sum.int("parts", g.parts).long("count", count).int("bf16", g.bf16)
 	}
 }

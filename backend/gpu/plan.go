@@ -92,9 +92,10 @@ var families = map[ir.Op]family{
 	ir.LoRADown: {prepare: prepareLoRADown, takes: takesOneKey(2)}, ir.LoRADownGrad: {prepare: prepareLoRADownGrad, takes: takesOneKey(2)},
 	ir.Reshape: {prepare: prepareCopy}, ir.Detach: {prepare: prepareCopy}, ir.Transpose: {prepare: prepareTranspose},
 	ir.Broadcast: {prepare: prepareBroadcast}, ir.Slice: {prepare: prepareSlice}, ir.Concat: {prepare: prepareConcat},
-	ir.Attention: {prepare: prepareAttention, takes: takesAttention}, ir.AttentionGrad: {prepare: prepareAttentionGrad, takes: takesAttentionGrad},
-	ir.GatherRows: {prepare: prepareGather}, ir.ScatterAddRows: {prepare: prepareScatter}, ir.UpdateRows: {prepare: prepareUpdate},
-	ir.ScatterRows: {prepare: prepareScatterRows},
+	ir.Attention:     {prepare: prepareAttention, takes: takesAttention, stores: storesAttention},
+	ir.AttentionGrad: {prepare: prepareAttentionGrad, takes: takesAttentionGrad, stores: storesAttentionGrad},
+	ir.GatherRows:    {prepare: prepareGather}, ir.ScatterAddRows: {prepare: prepareScatter}, ir.UpdateRows: {prepare: prepareUpdate},
+	ir.ScatterRows: {prepare: prepareScatterRows, stores: storesTable},
 
 	ir.RowsGemm: {prepare: prepareRows, takes: takesRows}, ir.RowsGemmGrad: {prepare: prepareRowsGrad},
 

@@ -20,13 +20,17 @@ func prepareScatterRows(c *compiler, l *ir.Launch) (step, error) {
 		return func(*Run) {}, nil
 	}
 	table, rows, index, out := l.In[0], l.In[1], l.In[2], l.Out[0]
-	m, err := c.mover(out)
+	copyTable, err := c.copier(out, table)
 	if err != nil {
 		return nil, err
 	}
+	if rows.Stored() != out.Stored() {
+		return c.scatterCast(l, copyTable)
+	}
+	size := out.Stored().Size()
 	var by [len(rowWords)]*Kernel
 	for i, w := range rowWords {
-		if w < out.Type.DType.Size() {
+		if w < size {
 			continue
 		}
 		if by[i], err = c.kernel("scatter_rows", fmt.Sprintf("scatter_rows_b%d", w), elementThreads); err != nil {
@@ -34,19 +38,10 @@ func prepareScatterRows(c *compiler, l *ir.Launch) (step, error) {
 		}
 	}
 	c.refuse(wrongPlace(l))
-	twin, launch := c.twin(l, c.launch+1), c.launch
-	if twin != nil {
-		c.merged[c.launch+1] = true
-	}
+	twin, launch := c.mergeTwin(l), c.launch
 	return func(r *Run) {
-		m.skip()
-		if !r.same(table, out) {
-			m.all(r, out, table)
-		}
-		n, width := r.axis(index, 0), 0
-		if v := r.axis(out, 0); v > 0 {
-			width = r.count(out) / v * out.Type.DType.Size()
-		}
+		copyTable(r)
+		n, width := r.axis(index, 0), size*r.width(out)
 		best, tables, out1, rows1 := 0, 1, Pointer(0), Pointer(0)
 		if twin != nil {
 			tables, out1, rows1 = 2, r.at(twin.Out[0]), r.at(twin.In[1])
@@ -64,6 +59,54 @@ func prepareScatterRows(c *compiler, l *ir.Launch) (step, error) {
 		k.pointer("index", r.at(index)).pointer("trap", r.Trap).long("width", width/rowWords[best]).int("n", n).int("rows", r.axis(out, 0)).int("launch", launch)
 	}, nil
 }
+
+// scatterCast selects the kernel for rows that are stored as another type than the table.
+func (c *compiler) scatterCast(l *ir.Launch, copyTable step) (step, error) {
+	rows, index, out := l.In[1], l.In[2], l.Out[0]
+	k, err := c.kernel("scatter_rows", "scatter_rows_"+suffix(rows.Stored())+"_"+suffix(out.Stored()), elementThreads)
+	if err != nil {
+		return nil, err
+	}
+	c.refuse(wrongPlace(l))
+	twin, launch := c.mergeTwin(l), c.launch
+	return func(r *Run) {
+		copyTable(r)
+		tables, out1, rows1 := 1, Pointer(0), Pointer(0)
+		if twin != nil {
+			tables, out1, rows1 = 2, r.at(twin.Out[0]), r.at(twin.In[1])
+		}
+		n := r.axis(index, 0)
+		k.grid(n, tables, 1).pointer("out0", r.at(out)).pointer("x0", r.at(rows)).pointer("out1", out1).pointer("x1", rows1)
+		k.pointer("index", r.at(index)).pointer("trap", r.Trap).long("width", r.width(out)).int("n", n).int("rows", r.axis(out, 0)).int("launch", launch)
+	}, nil
+}
+
+// width returns the number of elements of a row, along the first axis.
+func (r *Run) width(v ir.Ref) int {
+	if n := r.axis(v, 0); n > 0 {
+		return r.count(v) / n
+	}
+	return 0
+}
+
+// copier selects the kernels that copy a table unless the result is in place.
+func (c *compiler) copier(out, table ir.Ref) (step, error) {
+	if out.Stored() != table.Stored() {
+		return c.eachElement("cast", "cast_"+suffix(table.Stored())+"_"+suffix(out.Stored()), out, table)
+	}
+	m, err := c.mover(out)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *Run) {
+		m.skip()
+		if !r.same(table, out) {
+			m.all(r, out, table)
+		}
+	}, nil
+}
+
+func storesTable(_ any, _ []ir.Type, at ir.Place) bool { return at.Out || at.Index < 2 }
 
 // wrongPlace explains an index of ScatterRows or an offset of UpdateRows that the table has no rows for.
 func wrongPlace(l *ir.Launch) report {
@@ -94,6 +137,16 @@ func (c *compiler) twin(l *ir.Launch, i int) *ir.Launch {
 	return t
 }
 
+// mergeTwin returns the next launch if it is a pair of l whose values are stored as those of l, and merges it into l.
+func (c *compiler) mergeTwin(l *ir.Launch) *ir.Launch {
+	t := c.twin(l, c.launch+1)
+	if t == nil || t.Out[0].Store != l.Out[0].Store || t.In[1].Store != l.In[1].Store {
+		return nil
+	}
+	c.merged[c.launch+1] = true
+	return t
+}
+
 // cacheGroup returns l, the RoPE of queries, and the launches that are fused with it. These are the RoPE of keys, and
 // the writes of keys and values to a cache. It returns nil if the program has other launches there.
 func (c *compiler) cacheGroup(l *ir.Launch) []*ir.Launch {
@@ -112,15 +165,19 @@ func (c *compiler) cacheGroup(l *ir.Launch) []*ir.Launch {
 
 // ropeCache selects the kernels for the launches that cacheGroup returns.
 func (c *compiler) ropeCache(group []*ir.Launch) (step, error) {
-	one, err := c.kernel("rope_cache", "rope_cache_f32", elementThreads)
+	one, err := c.kernel("rope_cache", "rope_cache", elementThreads)
 	if err != nil {
 		return nil, err
 	}
-	four, err := c.kernel("rope_cache", "rope_cache_v4_f32", elementThreads)
+	four, err := c.kernel("rope_cache", "rope_cache_v4", elementThreads)
 	if err != nil {
 		return nil, err
 	}
 	q, k, keys, values := group[0], group[1], group[2], group[3]
+	bf16 := 0
+	for i, v := range []ir.Ref{q.Out[0], q.In[0], k.Out[0], k.In[0], values.In[1], keys.Out[0], values.Out[0]} {
+		bf16 |= bit(v.Stored() == tensor.BF16) << i
+	}
 	for i := range group[1:] {
 		c.merged[c.launch+1+i] = true
 	}
@@ -143,6 +200,6 @@ func (c *compiler) ropeCache(group []*ir.Launch) (step, error) {
 		main.grid(n, blocks((heads+2*kv)*groups, elementThreads), 1).pointer("qo", r.at(q.Out[0])).pointer("q", r.at(q.In[0]))
 		main.pointer("ko", r.at(k.Out[0])).pointer("k", r.at(k.In[0])).pointer("v", r.at(values.In[1])).pointer("table", r.at(q.In[1]))
 		main.pointer("index", r.at(keys.In[2])).pointer("keys", r.at(keys.Out[0])).pointer("values", r.at(values.Out[0])).pointer("trap", r.Trap)
-		main.int("heads", heads).int("kv", kv).int("h", size/2).int("n", n).int("rows", r.axis(keys.Out[0], 0)).int("consecutive", consecutive).int("launch", writes)
+		main.int("heads", heads).int("kv", kv).int("h", size/2).int("n", n).int("rows", r.axis(keys.Out[0], 0)).int("consecutive", consecutive).int("bf16", bf16).int("launch", writes)
 	}, nil
 }

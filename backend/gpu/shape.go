@@ -19,7 +19,7 @@ type mover struct {
 }
 
 func (c *compiler) mover(v ir.Ref) (*mover, error) {
-	m := &mover{size: v.Type.DType.Size()}
+	m := &mover{size: v.Stored().Size()}
 	if m.size == 0 {
 		return nil, unsupported("moving elements of %v", v.Type.DType)
 	}

@@ -44,6 +44,15 @@ func results(values ...ir.Value) (s exec.Spec) {
 	return s
 }
 
+// narrowed stores all values as bf16 that kernels take so, but for those at the given places of ScatterRows.
+func narrowed(s exec.Spec, except ...int) exec.Spec {
+	s.Store, s.StoreAll = tensor.BF16, true
+	s.Stores = func(op ir.Op, attr any, in []ir.Type, at ir.Place, _ tensor.DType) bool {
+		return Stores(op, attr, in, at) && !(op == ir.ScatterRows && slices.Contains(except, at.Index))
+	}
+	return s
+}
+
 // variants are programs for the kernels that no case of the conformance suite needs:
 // those of other element types, sizes of heads, and long axes.
 func variants(t testing.TB) []conformance.Program {
@@ -63,6 +72,18 @@ func variants(t testing.TB) []conformance.Program {
 		}),
 		program(t, "cache of scattered rows", func(b *builder) exec.Spec { return cacheSpec(b, (*ir.Graph).ScatterRows, 3) }),
 		program(t, "cache of consecutive rows", func(b *builder) exec.Spec { return cacheSpec(b, (*ir.Graph).UpdateRows, 1) }),
+		program(t, "cache in bf16", func(b *builder) exec.Spec { return narrowed(cacheSpec(b, (*ir.Graph).ScatterRows, 3)) }),
+		program(t, "rows into a cache in bf16", func(b *builder) (s exec.Spec) {
+			index := b.param(tensor.I32, 3)
+			for range 2 {
+				x := b.param(tensor.F32, 3, 16)
+				s.Updates = append(s.Updates, exec.Update{Param: fmt.Sprintf("in%d", b.params+1), Value: b.ScatterRows(b.param(tensor.F32, 40, 16), x, index)})
+			}
+			return narrowed(s, 1)
+		}),
+		program(t, "rows of bf16 into a table", func(b *builder) exec.Spec {
+			return narrowed(results(b.ScatterRows(b.param(tensor.F32, 40, 16), b.param(tensor.F32, 3, 16), b.param(tensor.I32, 3))), 0)
+		}),
 		program(t, "steps in place", func(b *builder) (s exec.Spec) {
 			rates, scale := b.param(tensor.F32, 3), b.param(tensor.F32)
 			for range 12 {
@@ -94,6 +115,9 @@ func variants(t testing.TB) []conformance.Program {
 			for _, queries := range []int{3, 70} {
 				list = append(list, program(t, fmt.Sprintf("attention of %d queries, heads of %d, %d with a key", queries, size, group), func(b *builder) exec.Spec {
 					return attentionSpec(b, size, group, queries)
+				}))
+				list = append(list, program(t, fmt.Sprintf("attention of %d queries in bf16, heads of %d, %d with a key", queries, size, group), func(b *builder) exec.Spec {
+					return narrowed(attentionSpec(b, size, group, queries))
 				}))
 			}
 		}

@@ -35,6 +35,16 @@ func TestAttention(t *testing.T) {
 	}
 }
 
+// TestAttentionStored is the same with operands in bf16, in tiles and each query for itself.
+func TestAttentionStored(t *testing.T) {
+	dev := openedFor(t, backend.BF16)
+	for _, c := range gputest.Table() {
+		for _, c := range []*gputest.Attention{c.Narrowed(), c.Decoded().Narrowed()} {
+			t.Run(c.String(), func(t *testing.T) { c.RequireClose(t, dev, 0.03) })
+		}
+	}
+}
+
 // TestAttentionDecode is the same of a few queries, each of which has threadgroups of
 // its own, also where they read long caches in chunks. Precision bf16 rounds nothing then.
 func TestAttentionDecode(t *testing.T) {
@@ -90,5 +100,6 @@ func TestAttentionRefuses(t *testing.T) {
 
 // TestPages: rows of a KV cache in pages, together and alone.
 func TestPages(t *testing.T) {
-	gputest.Pages(t, openedFor(t, backend.F32))
+	gputest.Pages(t, openedFor(t, backend.F32), false)
+	gputest.Pages(t, openedFor(t, backend.BF16), true)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/metal"
 	"github.com/lorafuse/lorafuse/graph/conformance"
+	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -67,6 +68,13 @@ func TestParts(t *testing.T) {
 func TestRounded(t *testing.T) {
 	need(t)
 	conformance.RunRounded(t, func() (backend.Device, error) { return metal.Open(backend.Options{Precision: backend.BF16}) })
+}
+
+// TestStored: values that lie in memory as bf16 are rounded once.
+func TestStored(t *testing.T) {
+	need(t)
+	conformance.RunStored(t, func() (backend.Device, error) { return metal.Open(backend.Options{Precision: backend.BF16}) }, true,
+		ir.Attention, ir.AttentionGrad, ir.ScatterRows)
 }
 
 // long are tests that only some runs have the time for.

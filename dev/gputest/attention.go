@@ -3,6 +3,7 @@ package gputest
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -22,6 +24,7 @@ type Attention struct {
 	Attr    ir.AttentionAttr
 	Lo, Hi  []int32
 	Forward bool // without the gradient
+	Stored  bool // operands are stored as bf16, if the device can
 }
 
 // NewAttention returns a case of n queries, each of which attends to the keys [lo, hi) of m.
@@ -42,9 +45,20 @@ func (c *Attention) Decoded() *Attention {
 	return &d
 }
 
+// Narrowed returns the case with operands that are stored as bf16.
+func (c *Attention) Narrowed() *Attention {
+	d := *c
+	d.Stored = true
+	return &d
+}
+
 // String formats the sizes of the case.
 func (c *Attention) String() string {
-	return fmt.Sprintf("%d of %d, heads %d/%d of %d, window %d", c.N, c.M, c.Attr.Heads, c.Attr.KVHeads, c.Attr.HeadDim, c.Attr.Window)
+	stored := ""
+	if c.Stored {
+		stored = ", stored as bf16"
+	}
+	return fmt.Sprintf("%d of %d, heads %d/%d of %d, window %d%s", c.N, c.M, c.Attr.Heads, c.Attr.KVHeads, c.Attr.HeadDim, c.Attr.Window, stored)
 }
 
 // Causal returns the key ranges of queries that follow past keys.
@@ -171,13 +185,71 @@ func (c *Attention) Try(dev backend.Device) (out [5][]float32, err error) {
 	} else {
 		in["do"] = floats(fdo, c.N, wide)
 	}
-	values, err := graph.Eval(context.Background(), dev, outs, in, nil)
+	spec := exec.Spec{Stores: dev.Stores}
+	if c.Stored {
+		spec.Store, spec.StoreAll = tensor.BF16, true
+	}
+	for i, v := range outs {
+		spec.Results = append(spec.Results, exec.Result{Name: fmt.Sprintf("out%d", i), Value: v.Value()})
+	}
+	e, err := exec.Compile(g.IR(), spec, dev)
 	if err != nil {
 		return out, err
 	}
-	for i, v := range values {
-		for b := 0; b < len(v.Data); b += 4 {
-			out[i] = append(out[i], math.Float32frombits(binary.LittleEndian.Uint32(v.Data[b:])))
+	defer func() { err = errors.Join(err, e.Close()) }()
+	return run(dev, e, in)
+}
+
+// run computes out0, out1 and so on from inputs in f32.
+func run(dev backend.Device, e *exec.Executable, in map[string]*tensor.Tensor) (out [5][]float32, err error) {
+	ctx, args := context.Background(), e.Program().Args
+	done := func(f backend.Fence, err error) error {
+		if err != nil {
+			return err
+		}
+		return f.Wait(ctx)
+	}
+	buffers := make([]backend.Buffer, len(args))
+	for i := range args {
+		a := &args[i]
+		if buffers[i], err = dev.Alloc(a.Bytes(nil)); err != nil {
+			return out, err
+		}
+		defer buffers[i].Free()
+		if err := e.Bind(a.Name, buffers[i]); err != nil {
+			return out, err
+		}
+		x, ok := in[a.Name]
+		if !ok {
+			continue
+		}
+		raw := x.Data
+		if a.Stored() != x.DType {
+			wide := make([]float32, len(raw)/4)
+			raw = make([]byte, a.Bytes(nil))
+			if err := errors.Join(tensor.ToFloat32(wide, x.Data, x.DType), tensor.FromFloat32(raw, wide, a.Stored())); err != nil {
+				return out, err
+			}
+		}
+		if err := done(dev.Upload(buffers[i], 0, raw)); err != nil {
+			return out, err
+		}
+	}
+	if err := e.RunWait(ctx); err != nil {
+		return out, err
+	}
+	for i := range out {
+		j := e.Program().ArgIndex(fmt.Sprintf("out%d", i))
+		if j < 0 {
+			break
+		}
+		raw := make([]byte, args[j].Bytes(nil))
+		if err := done(dev.Download(raw, buffers[j], 0)); err != nil {
+			return out, err
+		}
+		out[i] = make([]float32, len(raw)/args[j].Stored().Size())
+		if err := tensor.ToFloat32(out[i], raw, args[j].Stored()); err != nil {
+			return out, err
 		}
 	}
 	return out, nil

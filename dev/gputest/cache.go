@@ -28,10 +28,11 @@ const (
 // cache rotates queries and keys, writes keys and values to a cache, and attends to it.
 type cache struct {
 	*Bound
-	paged bool
+	paged  bool
+	narrow bool // keys and values are stored as bf16
 }
 
-func newCache(t *testing.T, dev backend.Device, window int, paged bool) *cache {
+func newCache(t *testing.T, dev backend.Device, window int, paged, narrow bool) *cache {
 	t.Helper()
 	g, s := graph.New(), ir.Static
 	n := g.Bound("n", cacheBatch)
@@ -53,7 +54,15 @@ func newCache(t *testing.T, dev backend.Device, window int, paged bool) *cache {
 		a.Page, pages = cachePage, []graph.Tensor{i32("pages", g.Bound("pages", cacheRows/cachePage))}
 	}
 	y := q.Attention(keys, values, i32("lo", n), i32("hi", n), a, pages...)
-	return &cache{Bind(t, dev, g.Program().Result("y", y).Update("keys", keys).Update("values", values)), paged}
+	p := g.Program().Result("y", y).Update("keys", keys).Update("values", values)
+	if narrow {
+		p.StoreBF16(dev, 0)
+	}
+	c := &cache{Bind(t, dev, p), paged, narrow}
+	for _, name := range []string{"keys", "values"} {
+		c.narrow = c.narrow && c.Program().Args[c.Program().ArgIndex(name)].Stored() == tensor.BF16
+	}
+	return c
 }
 
 // token is token number at of a text.
@@ -107,13 +116,19 @@ func (c *cache) run(t *testing.T, pages map[int][]int32, tokens []token) [][]flo
 }
 
 // Pages requires that tokens of several texts, with keys and values in pages, get the same bits in one run as in
-// runs of one token each and, for one of the texts, as with a cache without pages; and that a CPU computes the same.
-func Pages(t *testing.T, dev backend.Device) {
-	host, err := cpu.Open(backend.Options{Threads: 2})
+// runs of one token each and, for one of the texts, as with a cache without pages; and that a CPU computes the same. If
+// narrow is set, the device must have been opened with precision bf16, as which the cache is stored.
+func Pages(t *testing.T, dev backend.Device, narrow bool) {
+	o, limit := backend.Options{Threads: 2}, 1e-5
+	if narrow {
+		o.Precision, limit = backend.BF16, 0.03
+	}
+	host, err := cpu.Open(o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, host.Close()) })
 	for _, window := range []int{0, 150} {
-		together, alone, flat, on := newCache(t, dev, window, true), newCache(t, dev, window, true), newCache(t, dev, window, false), newCache(t, host, window, true)
+		together, alone, flat, on := newCache(t, dev, window, true, narrow), newCache(t, dev, window, true, narrow), newCache(t, dev, window, false, narrow), newCache(t, host, window, true, narrow)
+		require.Equal(t, [3]bool{narrow, narrow, narrow}, [3]bool{together.narrow, alone.narrow, on.narrow}, "the cache is stored as bf16")
 		// Text 0 is read in pieces, next to single tokens of the others.
 		r, pages, done := rand.New(rand.NewPCG(1, 2)), map[int][]int32{}, map[int]int{}
 		free := r.Perm(cacheRows / cachePage)
@@ -132,10 +147,10 @@ func Pages(t *testing.T, dev backend.Device) {
 			for i, x := range tokens {
 				require.Equal(t, alone.run(t, pages, tokens[i:i+1])[0], got[i], "token %d of text %d", x.at, x.text)
 				for j, y := range want[i] {
-					require.InDelta(t, y, got[i][j], 1e-5, "token %d of text %d", x.at, x.text)
+					require.InDelta(t, y, got[i][j], limit, "token %d of text %d", x.at, x.text)
 				}
 			}
-			if pieces[0] > 0 {
+			if pieces[0] > 0 && flat.narrow == narrow {
 				assert.Equal(t, got[:pieces[0]], flat.run(t, pages, tokens[:pieces[0]]), "without pages, from token %d on", tokens[0].at)
 			}
 		}

@@ -7,10 +7,10 @@
 // over the keys j in [max(lo[i], hi[i]−window), hi[i]), with g = h/group. A
 // query that sees none gets zeros and −inf.
 //
-// Layout: q and o [n, heads·d], k and v [m, heads/group·d], lse [n, heads], f32.
-//   attention_pack_bf16 rounds k and v once to rows of DP elements per head, so
-//   that the other blocks, n/BQ · group times, copy half the bytes to shared
-//   memory and convert nothing.
+// Layout: q and o [n, heads·d], k and v [m, heads/group·d], lse [n, heads], f32;
+//   attention_bf16_* take each but lse as bfloat16 too. attention_pack_bf16 rounds k
+//   and v in f32 once to rows of DP elements per head, so that the other blocks,
+//   n/BQ · group times, copy half the bytes to shared memory and convert nothing.
 // Grid: attention_f32_*, attention_bf16_*: one block for BQ queries of a head,
 //   heads next to each other (those of a group find their keys in L2), the last
 //   queries first (they see most).
@@ -138,31 +138,33 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 LF_KERNEL(attention_pack_bf16);
 
-// 4 warps, each for MT times 16 of the BQ = 64 MT queries. k and v are packed.
+// 4 warps, each for MT times 16 of the BQ = 64 MT queries. k and v are packed unless
+// they are in memory as bfloat16.
 template <int MT, int BK, int DP>
-LF_DEVICE void lf_attention_bf16(float* o, float* lse, const float* q, const lf_bf16* k, const lf_bf16* v, const int* lo,
+LF_DEVICE void lf_attention_bf16(void* o, float* lse, const void* q, const lf_bf16* k, const lf_bf16* v, const int* lo,
                                  const int* hi, int n, int keys, int heads, int group, int d, int window, float scale,
-                                 int vec, long long* trap, int launch) {
+                                 int bf16, int vec, long long* trap, int launch) {
   constexpr int BQ = 64 * MT, NT = BK / 8, PITCH = DP + 8;
   LF_DYN_SHARED(lf_bf16, shared);
   lf_bf16 *qs = shared, *ks = qs + BQ * PITCH, *vs = ks + BK * PITCH;
   const int head = blockIdx.x % heads, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int first = (gridDim.x / heads - 1 - blockIdx.x / heads) * BQ;
   const int mine = warp * 16 * MT, at = 2 * (lane & 3);
-  const long long wide = (long long)heads * d, narrow = (long long)(heads / group) * DP;
-  k += (long long)(head / group) * DP;
-  v += (long long)(head / group) * DP;
+  const long long wide = (long long)heads * d;
+  const int dk = LF_IS(bf16, LF_K) ? d : DP, dv = LF_IS(bf16, LF_V) ? d : DP;
+  k += (long long)(head / group) * dk;
+  v += (long long)(head / group) * dv;
 
   lf_view<BQ> view;
   view.load(lo, hi, first, n, keys, window);
   if (head == 0 && threadIdx.x < BQ) lf_check_seen(lo, hi, first + threadIdx.x, n, keys, window, trap, launch);
   int key = view.template next<BK>(0);
-  if (key != LF_NO_KEY) lf_tile_bf16<BK, DP, 128>(ks, k, narrow, key, view.begin, view.end);
+  if (key != LF_NO_KEY) lf_tile_bf16<BK, DP, 128>(ks, k, heads / group * dk, key, view.begin, view.end, dk, LF_IS(vec, LF_K));
   lf_cp_async_commit();
   for (int e = threadIdx.x; e < BQ * (DP / 4); e += 128) {
     int r = e / (DP / 4), c = e % (DP / 4) * 4;
     float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (first + r < n) x = lf_four(q + (first + r) * wide + (long long)head * d, c, d, vec);
+    if (first + r < n) x = lf_four(q, LF_IS(bf16, LF_Q), (first + r) * wide + (long long)head * d, c, d, LF_IS(vec, LF_Q));
     *reinterpret_cast<uint2*>(qs + r * PITCH + c) = make_uint2(lf_pack_bf16(x.x, x.y), lf_pack_bf16(x.z, x.w));
   }
   int2 seen[2 * MT];
@@ -185,7 +187,7 @@ LF_DEVICE void lf_attention_bf16(float* o, float* lse, const float* q, const lf_
   while (key != LF_NO_KEY) {
     lf_cp_async_wait<0>();
     __syncthreads();  // the keys have arrived, and the last values have been used
-    lf_tile_bf16<BK, DP, 128>(vs, v, narrow, key, view.begin, view.end);
+    lf_tile_bf16<BK, DP, 128>(vs, v, heads / group * dv, key, view.begin, view.end, dv, LF_IS(vec, LF_V));
     lf_cp_async_commit();
     float s[MT][NT][4];
     lf_scores_bf16<MT, NT, DP>(s, qs, mine, ks);
@@ -229,7 +231,7 @@ LF_DEVICE void lf_attention_bf16(float* o, float* lse, const float* q, const lf_
     lf_cp_async_wait<0>();
     __syncthreads();  // the values have arrived, and the keys have been used
     const int next = view.template next<BK>(key + BK);
-    if (next != LF_NO_KEY) lf_tile_bf16<BK, DP, 128>(ks, k, narrow, next, view.begin, view.end);
+    if (next != LF_NO_KEY) lf_tile_bf16<BK, DP, 128>(ks, k, heads / group * dk, next, view.begin, view.end, dk, LF_IS(vec, LF_K));
     lf_cp_async_commit();
     lf_values_bf16<MT, NT, DP>(acc, s, vs);
     key = next;
@@ -244,19 +246,20 @@ LF_DEVICE void lf_attention_bf16(float* o, float* lse, const float* q, const lf_
       bool some = seen[2 * i + r].x < seen[2 * i + r].y;
       float inverse = some ? 1.0f / total : 0.0f;
       if (row >= n) continue;
-      float* out = o + row * wide + (long long)head * d;
+      const long long to = row * wide + (long long)head * d;
 #pragma unroll
       for (int j = 0; j < DP / 8; j++)
-        lf_store_two(out, 8 * j + at, d, vec, some ? acc[i][j][2 * r] * inverse : 0.0f, some ? acc[i][j][2 * r + 1] * inverse : 0.0f);
+        lf_store_two(o, LF_IS(bf16, LF_O), to, 8 * j + at, d, LF_IS(vec, LF_O), some ? acc[i][j][2 * r] * inverse : 0.0f, some ? acc[i][j][2 * r + 1] * inverse : 0.0f);
       if ((lane & 3) == 0) lse[(long long)row * heads + head] = some ? (top[i][r] + log2f(total)) * LF_LN2 : -INFINITY;
     }
 }
 
 #define LF_ATTENTION_BF16(DP, MT, BK)                                                                                     \
-  extern "C" __global__ void __launch_bounds__(128) attention_bf16_##DP(                                                  \
-      float* o, float* lse, const float* q, const lf_bf16* k, const lf_bf16* v, const int* lo, const int* hi, int n,      \
-      int keys, int heads, int group, int d, int window, float scale, int vec, long long* trap, int launch) {             \
-    lf_attention_bf16<MT, BK, DP>(o, lse, q, k, v, lo, hi, n, keys, heads, group, d, window, scale, vec, trap, launch);   \
+  extern "C" __global__ void __launch_bounds__(128, 2) attention_bf16_##DP(                                               \
+      void* o, float* lse, const void* q, const lf_bf16* k, const lf_bf16* v, const int* lo, const int* hi, int n,        \
+      int keys, int heads, int group, int d, int window, float scale, int bf16, int vec, long long* trap, int launch) {   \
+    lf_attention_bf16<MT, BK, DP>(o, lse, q, k, v, lo, hi, n, keys, heads, group, d, window, scale, bf16, vec, trap,      \
+                                  launch);                                                                                \
   }                                                                                                                       \
   LF_KERNEL(attention_bf16_##DP);
 LF_ATTENTION_BF16(32, 2, 64)
@@ -293,6 +296,10 @@ LF_RACE_CASE(attention_bf16) {
   std::vector<lf_bf16> k(r.keys * 32), v(r.keys * 32);
   lf_race_launch(attention_pack_bf16, {2, 2}, {256}, 0, k.data(), r.k.data(), v.data(), r.v.data(), (long long)r.keys, r.d, 32, 1);
   lf_race_launch(attention_bf16_32, {4}, {128}, 2 * (128 + 2 * 64) * 40, r.o.data(), r.lse.data(), r.q.data(), k.data(), v.data(),
-                 r.lo.data(), r.hi.data(), r.n, r.keys, 2, 2, r.d, 0, 0.2f, 1, r.trap.data(), 0);
+                 r.lo.data(), r.hi.data(), r.n, r.keys, 2, 2, r.d, 0, 0.2f, 0, 255, r.trap.data(), 0);
+  // All operands in bfloat16, k and v not aligned.
+  auto q = lf_race_noise<lf_bf16>(r.n * 2 * r.d);
+  lf_race_launch(attention_bf16_32, {4}, {128}, 2 * (128 + 2 * 64) * 40, q.data(), r.lse.data(), q.data(), k.data(), v.data(),
+                 r.lo.data(), r.hi.data(), r.n, r.keys, 2, 2, r.d, 0, 0.2f, 255, 1 << LF_Q | 1 << LF_O, r.trap.data(), 0);
 }
 #endif

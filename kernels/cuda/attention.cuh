@@ -11,8 +11,14 @@
 //
 // DP is the head size that a kernel is made for. Smaller ones are padded by
 // zeros in shared memory, and the columns from d on are not written.
+//
+// Operands that are in memory as bfloat16, or aligned for vectors, have a bit each in
+// the arguments bf16 and vec, at the positions that follow. The sums are the same.
 #pragma once
 #include "device.cuh"
+
+enum { LF_Q, LF_K, LF_V, LF_O, LF_DO, LF_DQ, LF_DK, LF_DV };
+#define LF_IS(flags, operand) ((flags) >> (operand) & 1)
 
 #define LF_NO_KEY 0x7fffffff
 #define LF_LOG2E 1.4426950408889634f
@@ -107,15 +113,23 @@ LF_DEVICE void lf_tile_f32(float* tile, const float* x, long long stride, int ro
   }
 }
 
-// The same of a matrix that attention_pack has made: bfloat16, DP+8 a row.
+// The same of bfloat16, DP+8 a row: a matrix with heads of d columns or, if
+// attention_pack has made it, of DP.
 template <int ROWS, int DP, int THREADS>
-LF_DEVICE void lf_tile_bf16(lf_bf16* tile, const lf_bf16* x, long long stride, int row, int begin, int end) {
+LF_DEVICE void lf_tile_bf16(lf_bf16* tile, const lf_bf16* x, int stride, int row, int begin, int end, int d, int vec) {
   constexpr int STEPS = DP / 8;
 #pragma unroll 1  // the registers are full of sums
   for (int e = threadIdx.x; e < ROWS * STEPS; e += THREADS) {
     int r = e / STEPS, c = e % STEPS * 8;
-    bool valid = row + r >= begin && row + r < end;
-    lf_cp_async16(tile + r * (DP + 8) + c, valid ? x + (row + r) * stride + c : x, valid);
+    bool valid = row + r >= begin && row + r < end && c < d;
+    const lf_bf16* from = valid ? x + (row + r) * (long long)stride + c : x;
+    lf_bf16* to = tile + r * (DP + 8) + c;
+    if (vec) {
+      lf_cp_async16(to, from, valid);
+    } else {
+#pragma unroll 1
+      for (int j = 0; j < 8; j++) to[j] = valid && c + j < d ? from[j] : lf_type<lf_bf16>::from(0.0f);
+    }
   }
 }
 
@@ -124,6 +138,20 @@ LF_DEVICE float4 lf_four(const float* row, int c, int d, int vec) {
   if (vec) return c < d ? *reinterpret_cast<const float4*>(row + c) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   return make_float4(c < d ? row[c] : 0.0f, c + 1 < d ? row[c + 1] : 0.0f, c + 2 < d ? row[c + 2] : 0.0f,
                      c + 3 < d ? row[c + 3] : 0.0f);
+}
+LF_DEVICE float4 lf_four(const lf_bf16* row, int c, int d, int vec) {
+  if (vec) {
+    uint2 x = c < d ? *reinterpret_cast<const uint2*>(row + c) : make_uint2(0, 0);
+    float2 a = lf_unpack_bf16(x.x), b = lf_unpack_bf16(x.y);
+    return make_float4(a.x, a.y, b.x, b.y);
+  }
+  return make_float4(c < d ? lf_float(row[c]) : 0.0f, c + 1 < d ? lf_float(row[c + 1]) : 0.0f, c + 2 < d ? lf_float(row[c + 2]) : 0.0f,
+                     c + 3 < d ? lf_float(row[c + 3]) : 0.0f);
+}
+// The same of a row that begins at element at of a matrix of either type.
+LF_DEVICE float4 lf_four(const void* x, bool bf16, long long at, int c, int d, int vec) {
+  if (bf16) return lf_four(static_cast<const lf_bf16*>(x) + at, c, d, vec);
+  return lf_four(static_cast<const float*>(x) + at, c, d, vec);
 }
 
 // Stores two neighbouring elements of a row; elements past its end are skipped.
@@ -134,6 +162,24 @@ LF_DEVICE void lf_store_two(float* row, int c, int d, int vec, float x, float y)
   }
   if (c < d) row[c] = x;
   if (c + 1 < d) row[c + 1] = y;
+}
+LF_DEVICE void lf_store_two(lf_bf16* row, int c, int d, int vec, float x, float y) {
+  if (vec) {
+    if (c < d) *reinterpret_cast<uint32_t*>(row + c) = lf_pack_bf16(x, y);
+    return;
+  }
+  if (c < d) row[c] = lf_type<lf_bf16>::from(x);
+  if (c + 1 < d) row[c + 1] = lf_type<lf_bf16>::from(y);
+}
+LF_DEVICE void lf_store_two(void* x, bool bf16, long long at, int c, int d, int vec, float u, float v) {
+  if (bf16) lf_store_two(static_cast<lf_bf16*>(x) + at, c, d, vec, u, v);
+  else lf_store_two(static_cast<float*>(x) + at, c, d, vec, u, v);
+}
+
+// Stores element at of a matrix of either type.
+LF_DEVICE void lf_store_one(void* x, bool bf16, long long at, float u) {
+  if (bf16) static_cast<lf_bf16*>(x)[at] = lf_type<lf_bf16>::from(u);
+  else static_cast<float*>(x)[at] = u;
 }
 
 // ---- float32: 256 threads as 16 by 16. Thread (y, x) has rows y TM + i of S

@@ -10,15 +10,16 @@
 // number of keys that the query sees, so its result does not depend on the other
 // queries, on the position of its keys in k and v, or on the number of blocks.
 //
-// All products are float32. A block has one query, and G heads that share a key
-// head: each row of k and v is read once for all of them.
+// All products are float32; q, k, v and o may be in memory as bfloat16. A block has
+// one query, and G heads that share a key head: each row of k and v is read once for
+// all of them.
 //
 // Grid: attention_decode_*: 128 threads; x runs over queries, y over key heads and
 //   the parts of G of the heads of a group, z over chunks (block z takes the chunks
-//   z, z + gridDim.z, …). attention_merge_f32: a block for each query and head.
+//   z, z + gridDim.z, …). attention_merge: a block for each query and head.
 // Shared: q [G][DP], scores [256][G], and the sums of 4 warps [4][G][DP]; the rows
 //   of the keys of two rounds [2][256].
-// Traffic: k and v of the query's keys once, by 16 bytes a thread and 8 lanes a
+// Traffic: k and v of the query's keys once, by four elements a thread and 8 lanes a
 //   row, and their pages; d+2 floats for each head and chunk if there are several.
 //   Flops: 4 d heads for each key.
 // Reference: for c { m_c = max_j s; l_c = Σ_j exp(s − m_c); o_c = Σ_j exp(s − m_c) v[j] }
@@ -56,17 +57,69 @@ LF_DEVICE void lf_check_pages(const int* pages, int from, int to, int most, long
   trap[0] = launch + 1;
 }
 
+// ps[j, h] = scale q[h]·k[at[j]], −inf for j outside of [skip, here). 16 keys at a
+// time, 8 lanes for each.
+template <class T, int DP, int G>
+LF_DEVICE void lf_decode_scores(float* ps, const float* qs, const int* at, const T* k, long long narrow, int skip, int here, int d,
+                                float scale, int vec) {
+  constexpr int STEPS = DP / 32;  // times four elements of a lane of a key
+  const int tid = threadIdx.x, lane = tid & 31;
+#pragma unroll 2
+  for (int j = tid / 8; j < (here + 15) / 16 * 16; j += 16) {
+    const bool seen = j >= skip && j < here;
+    float4 x[STEPS];
+#pragma unroll
+    for (int c = 0; c < STEPS; c++)
+      x[c] = seen ? lf_four(k + at[j] * narrow, (lane & 7) * 4 + 32 * c, d, vec) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+    for (int h = 0; h < G; h++) {
+      float s = 0.0f;
+#pragma unroll
+      for (int c = 0; c < STEPS; c++) {
+        float4 y = *reinterpret_cast<const float4*>(qs + h * DP + (lane & 7) * 4 + 32 * c);
+        s = fmaf(x[c].w, y.w, fmaf(x[c].z, y.z, fmaf(x[c].y, y.y, fmaf(x[c].x, y.x, s))));
+      }
+#pragma unroll
+      for (int b = 4; b; b >>= 1) s += __shfl_xor_sync(0xffffffffu, s, b);
+      if ((lane & 7) == 0) ps[j * G + h] = seen ? s * scale : -INFINITY;
+    }
+  }
+}
+
+// acc[h] += Σ_j ps[j, h] v[at[j]] over the warp's share of the keys j in [skip, here).
+template <class T, int DP, int G>
+LF_DEVICE void lf_decode_values(float4 (&acc)[G][(DP + 127) / 128], const float* ps, const int* at, const T* v, long long narrow, int skip,
+                                int here, int d, int vec) {
+  constexpr int WIDE = DP / 4 < 32 ? DP / 4 : 32;  // lanes of a value
+  constexpr int VALUES = 32 / WIDE;                // values that a warp takes at a time
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+#pragma unroll 4
+  for (int j = warp * VALUES + lane / WIDE; j < here; j += 4 * VALUES) {
+#pragma unroll
+    for (int c = 0; c < (DP + 127) / 128; c++) {
+      float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      if (j >= skip) x = lf_four(v + at[j] * narrow, (lane % WIDE) * 4 + 128 * c, d, vec);
+#pragma unroll
+      for (int h = 0; h < G; h++) {
+        float p = ps[j * G + h];
+        acc[h][c].x = fmaf(p, x.x, acc[h][c].x);
+        acc[h][c].y = fmaf(p, x.y, acc[h][c].y);
+        acc[h][c].z = fmaf(p, x.z, acc[h][c].z);
+        acc[h][c].w = fmaf(p, x.w, acc[h][c].w);
+      }
+    }
+  }
+}
+
 // One chunk is written to o and lse. Of several, part has, for each query, head and
 // chunk, d sums, and stat {m, l}; slots is the number of chunks that there is room for.
 template <int DP, int G>
-LF_DEVICE void lf_decode(float* o, float* lse, float* part, float2* stat, const float* q, const float* k, const float* v,
+LF_DEVICE void lf_decode(void* o, float* lse, float* part, float2* stat, const void* q, const void* k, const void* v,
                          const int* lo, const int* hi, const int* pages, const float* bias, int n, int keys, int heads, int group, int d,
                          int window, float scale, float cap, long long bias_head, long long bias_query, int bias_key, int reach,
-                         int page, int cached, int chunks, int slots, int vec, long long* trap, int launch) {
-  constexpr int STEPS = DP / 32;                  // float4 of a lane of a key: 8 lanes have one
+                         int page, int cached, int chunks, int slots, int bf16, int vec, long long* trap, int launch) {
   constexpr int WIDE = DP / 4 < 32 ? DP / 4 : 32; // lanes of a value
-  constexpr int ACROSS = DP / 4 / WIDE;           // float4 of each
-  constexpr int VALUES = 32 / WIDE;               // values that a warp takes at a time
+  constexpr int ACROSS = (DP + 127) / 128;        // float4 of each
   LF_DYN_SHARED(float, shared);
   float *qs = shared, *ps = qs + G * DP, *sums = ps + G * LF_DECODE_KEYS;
   LF_SHARED(float, tops, [G]);
@@ -77,10 +130,7 @@ LF_DEVICE void lf_decode(float* o, float* lse, float* part, float2* stat, const 
   const int split = (group + G - 1) / G, key_head = blockIdx.y / split, from = blockIdx.y % split * G;
   const int count = min(G, group - from), head = key_head * group + from;
   const int row = blockIdx.x;
-  const long long narrow = (long long)(heads / group) * d;
-  q += ((long long)row * heads + head) * d;
-  k += (long long)key_head * d;
-  v += (long long)key_head * d;
+  const long long narrow = (long long)(heads / group) * d, first = (long long)key_head * d;
 
   const lf_chunks cut = lf_cut(lo, hi, row, n, keys, window, chunks);
   if (blockIdx.z == 0 && blockIdx.y == 0) {
@@ -90,7 +140,9 @@ LF_DEVICE void lf_decode(float* o, float* lse, float* part, float2* stat, const 
   }
   for (int e = tid; e < G * DP; e += 128) {
     int h = e / DP, c = e % DP;
-    qs[e] = h < count && c < d ? q[(long long)h * d + c] : 0.0f;
+    const long long from = ((long long)row * heads + head + h) * d + c;
+    if (h >= count || c >= d) qs[e] = 0.0f;
+    else qs[e] = LF_IS(bf16, LF_Q) ? lf_float(static_cast<const lf_bf16*>(q)[from]) : static_cast<const float*>(q)[from];
   }
   int odd = 0;
   for (int index = blockIdx.z; index < max(cut.count, 1); index += gridDim.z) {
@@ -114,27 +166,10 @@ LF_DEVICE void lf_decode(float* o, float* lse, float* part, float2* stat, const 
         at[j] = page && j >= skip ? max(0, min(pages[key / page], cached / page - 1)) * page + key % page : key;
       }
       __syncthreads();  // q and rows have arrived, and the last scores have been used
-      // Scores: 16 keys at a time, 8 lanes for each.
-#pragma unroll 2
-      for (int j = tid / 8; j < (here + 15) / 16 * 16; j += 16) {
-        const bool seen = j >= skip && j < here;
-        float4 x[STEPS];
-#pragma unroll
-        for (int c = 0; c < STEPS; c++)
-          x[c] = seen ? lf_four(k + at[j] * narrow, (lane & 7) * 4 + 32 * c, d, vec) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll
-        for (int h = 0; h < G; h++) {
-          float s = 0.0f;
-#pragma unroll
-          for (int c = 0; c < STEPS; c++) {
-            float4 y = *reinterpret_cast<const float4*>(qs + h * DP + (lane & 7) * 4 + 32 * c);
-            s = fmaf(x[c].w, y.w, fmaf(x[c].z, y.z, fmaf(x[c].y, y.y, fmaf(x[c].x, y.x, s))));
-          }
-#pragma unroll
-          for (int b = 4; b; b >>= 1) s += __shfl_xor_sync(0xffffffffu, s, b);
-          if ((lane & 7) == 0) ps[j * G + h] = seen ? s * scale : -INFINITY;
-        }
-      }
+      if (LF_IS(bf16, LF_K))
+        lf_decode_scores<lf_bf16, DP, G>(ps, qs, at, static_cast<const lf_bf16*>(k) + first, narrow, skip, here, d, scale, LF_IS(vec, LF_K));
+      else
+        lf_decode_scores<float, DP, G>(ps, qs, at, static_cast<const float*>(k) + first, narrow, skip, here, d, scale, LF_IS(vec, LF_K));
       __syncthreads();
       // The running softmax: a warp for each head.
       for (int h = warp; h < G; h += 4) {
@@ -178,22 +213,10 @@ LF_DEVICE void lf_decode(float* o, float* lse, float* part, float2* stat, const 
           acc[h][c].w *= f;
         }
       }
-#pragma unroll 4
-      for (int j = warp * VALUES + lane / WIDE; j < here; j += 4 * VALUES) {
-#pragma unroll
-        for (int c = 0; c < ACROSS; c++) {
-          float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-          if (j >= skip) x = lf_four(v + at[j] * narrow, (lane % WIDE) * 4 + 128 * c, d, vec);
-#pragma unroll
-          for (int h = 0; h < G; h++) {
-            float p = ps[j * G + h];
-            acc[h][c].x = fmaf(p, x.x, acc[h][c].x);
-            acc[h][c].y = fmaf(p, x.y, acc[h][c].y);
-            acc[h][c].z = fmaf(p, x.z, acc[h][c].z);
-            acc[h][c].w = fmaf(p, x.w, acc[h][c].w);
-          }
-        }
-      }
+      if (LF_IS(bf16, LF_V))
+        lf_decode_values<lf_bf16, DP, G>(acc, ps, at, static_cast<const lf_bf16*>(v) + first, narrow, skip, here, d, LF_IS(vec, LF_V));
+      else
+        lf_decode_values<float, DP, G>(acc, ps, at, static_cast<const float*>(v) + first, narrow, skip, here, d, LF_IS(vec, LF_V));
     }
     // The lanes of a warp that had the same columns, then the warps in order.
 #pragma unroll
@@ -217,7 +240,7 @@ LF_DEVICE void lf_decode(float* o, float* lse, float* part, float2* stat, const 
       int h = e / DP, c = e % DP;
       if (h >= count || c >= d) continue;
       float x = ((sums[e] + sums[G * DP + e]) + sums[2 * G * DP + e]) + sums[3 * G * DP + e];
-      if (alone) o[((long long)row * heads + head + h) * d + c] = cut.count ? x / totals[h] : 0.0f;
+      if (alone) lf_store_one(o, LF_IS(bf16, LF_O), ((long long)row * heads + head + h) * d + c, cut.count ? x / totals[h] : 0.0f);
       else part[(place + (long long)h * slots) * d + c] = x;
     }
     if (tid < count) {
@@ -229,8 +252,8 @@ LF_DEVICE void lf_decode(float* o, float* lse, float* part, float2* stat, const 
 }
 
 extern "C" __global__ void __launch_bounds__(128)
-    attention_merge_f32(float* o, float* lse, const float* part, const float2* stat, const int* lo, const int* hi, int n,
-                        int keys, int heads, int d, int window, int chunks, int slots) {
+    attention_merge(void* o, float* lse, const float* part, const float2* stat, const int* lo, const int* hi, int n,
+                    int keys, int heads, int d, int window, int chunks, int slots, int bf16) {
   const int count = lf_cut(lo, hi, blockIdx.x / heads, n, keys, window, chunks).count;
   if (count <= 1) return;
   part += (long long)blockIdx.x * slots * d;
@@ -242,20 +265,20 @@ extern "C" __global__ void __launch_bounds__(128)
   for (int i = threadIdx.x; i < d; i += 128) {
     float x = 0.0f;
     for (int c = 0; c < count; c++) x = fmaf(part[(long long)c * d + i], expf(stat[c].x - floor), x);
-    o[(long long)blockIdx.x * d + i] = x / total;
+    lf_store_one(o, LF_IS(bf16, LF_O), (long long)blockIdx.x * d + i, x / total);
   }
   if (threadIdx.x == 0) lse[blockIdx.x] = top + logf(total);
 }
-LF_KERNEL(attention_merge_f32);
+LF_KERNEL(attention_merge);
 
 #define LF_DECODE(DP, G, BLOCKS)                                                                                          \
   extern "C" __global__ void __launch_bounds__(128, BLOCKS) attention_decode_##DP##_##G(                                  \
-      float* o, float* lse, float* part, float2* stat, const float* q, const float* k, const float* v, const int* lo,     \
+      void* o, float* lse, float* part, float2* stat, const void* q, const void* k, const void* v, const int* lo,         \
       const int* hi, const int* pages, const float* bias, int n, int keys, int heads, int group, int d, int window,       \
       float scale, float cap, long long bias_head, long long bias_query, int bias_key, int reach, int page, int cached,   \
-      int chunks, int slots, int vec, long long* trap, int launch) {                                                      \
+      int chunks, int slots, int bf16, int vec, long long* trap, int launch) {                                            \
     lf_decode<DP, G>(o, lse, part, stat, q, k, v, lo, hi, pages, bias, n, keys, heads, group, d, window, scale, cap,      \
-                     bias_head, bias_query, bias_key, reach, page, cached, chunks, slots, vec, trap, launch);             \
+                     bias_head, bias_query, bias_key, reach, page, cached, chunks, slots, bf16, vec, trap, launch);       \
   }                                                                                                                       \
   LF_KERNEL(attention_decode_##DP##_##G);
 #define LF_DECODE_ALL(DP, BLOCKS) LF_DECODE(DP, 1, BLOCKS) LF_DECODE(DP, 2, BLOCKS) LF_DECODE(DP, 4, BLOCKS)
@@ -267,7 +290,8 @@ LF_DECODE_ALL(256, 2)  // 8 heads of 256 do not fit the registers
 #ifdef LF_RACE
 #include "../sim/test/race.h"
 
-// Three chunks for two blocks, the heads of one group, two queries, pages of 64 keys.
+// Three chunks for two blocks, the heads of one group, two queries, pages of 64 keys. The
+// second pair of launches takes the same memory as bfloat16.
 #define LF_RACE_DECODE(DP, G)                                                                                                        \
   {                                                                                                                                  \
     const int n = 2, keys = 704, d = 20, slots = 6;                                                                                  \
@@ -277,11 +301,13 @@ LF_DECODE_ALL(256, 2)  // 8 heads of 256 do not fit the registers
     std::vector<float2> stat(n * G * slots);                                                                                         \
     std::vector<int> lo{0, 5}, hi{300, 700}, pages{9, 1, 4, 3, 2, 5, 6, 0, 8, 7, 10};                                                \
     std::vector<long long> trap(4);                                                                                                  \
-    lf_race_launch(attention_decode_##DP##_##G, {2, 1, 2}, {128}, 4 * G * (5 * DP + 256), o.data(), lse.data(), part.data(),         \
-                   stat.data(), q.data(), k.data(), v.data(), lo.data(), hi.data(), pages.data(), bias.data(), n, keys, G, G, d, 0,  \
-                   0.2f, 0.0f, 0LL, 0LL, 0, 3, 64, keys, 2, slots, 1, trap.data(), 0);                                               \
-    lf_race_launch(attention_merge_f32, {n * G}, {128}, 0, o.data(), lse.data(), part.data(), stat.data(), lo.data(), hi.data(), n,  \
-                   keys, G, d, 0, 2, slots);                                                                                         \
+    for (int bf16 : {0, 255}) {                                                                                                      \
+      lf_race_launch(attention_decode_##DP##_##G, {2, 1, 2}, {128}, 4 * G * (5 * DP + 256), o.data(), lse.data(), part.data(),       \
+                     stat.data(), q.data(), k.data(), v.data(), lo.data(), hi.data(), pages.data(), bias.data(), n, keys, G, G, d,   \
+                     0, 0.2f, 0.0f, 0LL, 0LL, 0, 3, 64, keys, 2, slots, bf16, 255, trap.data(), 0);                                  \
+      lf_race_launch(attention_merge, {n * G}, {128}, 0, o.data(), lse.data(), part.data(), stat.data(), lo.data(), hi.data(), n,    \
+                     keys, G, d, 0, 2, slots, bf16);                                                                                 \
+    }                                                                                                                                \
   }
 LF_RACE_CASE(attention_decode_few) {
   LF_RACE_DECODE(32, 1) LF_RACE_DECODE(32, 2) LF_RACE_DECODE(32, 4) LF_RACE_DECODE(64, 1) LF_RACE_DECODE(64, 2) LF_RACE_DECODE(64, 4)

@@ -10,9 +10,10 @@
 //
 // Layout: as in attention.cu; stats [n, heads] of float4 {lse, D, and the bits
 //   of the first key and the one after the last}; spans [tiles of queries] of
-//   int2, the keys that a query of the tile may see. In the bfloat16 kernels q,
-//   do, k and v come from attention_pack_bf16.
-// Grid: attention_stats_f32: a warp for each query and head. attention_spans: a warp for
+//   int2, the keys that a query of the tile may see. The bfloat16 kernels take q,
+//   do, k and v from memory if they are bfloat16 there, else from
+//   attention_pack_bf16. All of them and o, dq, dk and dv may be bfloat16.
+// Grid: attention_stats: a warp for each query and head. attention_spans: a warp for
 //   each tile. attention_dq_*: as forward. attention_dkv_*: x runs over tiles
 //   of keys, y over key heads and the parts that a group's heads are divided
 //   into; with more than one part, each writes sums of its own, which
@@ -27,14 +28,15 @@
 // rounded: do is rounded as in the bfloat16 kernels, so that do·v − D is 0 for a
 // query with one key, and small where it should be.
 extern "C" __global__ void __launch_bounds__(256)
-    attention_stats_f32(float4* stats, const float* dout, const float* o, const float* lse, const int* lo, const int* hi, int n,
-                    int keys, int heads, int d, int window, int rounded, int vec, long long* trap, int launch) {
+    attention_stats(float4* stats, const void* dout, const void* o, const float* lse, const int* lo, const int* hi, int n,
+                    int keys, int heads, int d, int window, int rounded, int bf16, int vec, long long* trap, int launch) {
   const int lane = threadIdx.x & 31;
   const long long i = blockIdx.x * 8LL + (threadIdx.x >> 5);
   if (i >= (long long)n * heads) return;
   float sum = 0.0f;
   for (int c = 4 * lane; c < d; c += 128) {
-    float4 x = lf_four(dout + i * d, c, d, vec), y = lf_four(o + i * d, c, d, vec);
+    float4 x = lf_four(dout, LF_IS(bf16, LF_DO), i * d, c, d, LF_IS(vec, LF_DO));
+    float4 y = lf_four(o, LF_IS(bf16, LF_O), i * d, c, d, LF_IS(vec, LF_O));
     if (rounded) {
       float2 a = lf_unpack_bf16(lf_pack_bf16(x.x, x.y)), b = lf_unpack_bf16(lf_pack_bf16(x.z, x.w));
       x = make_float4(a.x, a.y, b.x, b.y);
@@ -48,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(256)
   int2 seen = lf_seen(lo, hi, row, n, keys, window);
   stats[i] = make_float4(lse[i], sum, __int_as_float(seen.x), __int_as_float(seen.y));
 }
-LF_KERNEL(attention_stats_f32);
+LF_KERNEL(attention_stats);
 
 // The keys of tiles of the given number of queries, a multiple of 16 up to 64.
 extern "C" __global__ void __launch_bounds__(256)
@@ -69,14 +71,13 @@ LF_KERNEL(attention_spans);
 
 // dk and dv are sums of their parts: x [parts, count] of each.
 extern "C" __global__ void __launch_bounds__(256)
-    attention_sum_parts(float* dk, float* dv, const float* xk, const float* xv, int parts, long long count) {
+    attention_sum_parts(void* dk, void* dv, const float* xk, const float* xv, int parts, long long count, int bf16) {
   const float* x = blockIdx.y ? xv : xk;
-  float* out = blockIdx.y ? dv : dk;
   long long i = blockIdx.x * 256LL + threadIdx.x;
   if (i >= count) return;
   float sum = 0.0f;
   for (int p = 0; p < parts; p++) sum += x[p * count + i];
-  out[i] = sum;
+  lf_store_one(blockIdx.y ? dv : dk, LF_IS(bf16, blockIdx.y ? LF_DV : LF_DK), i, sum);
 }
 LF_KERNEL(attention_sum_parts);
 
@@ -233,17 +234,19 @@ LF_ATTENTION_GRAD_F32(256, 16, 16, 16, 16, 2)
 // ---- bfloat16: 4 warps, each for 16 rows; two tiles in flight.
 
 template <int BK, int DP>
-LF_DEVICE void lf_attention_dq_bf16(float* dq, const lf_bf16* dout, const lf_bf16* q, const lf_bf16* k, const lf_bf16* v,
+LF_DEVICE void lf_attention_dq_bf16(void* dq, const lf_bf16* dout, const lf_bf16* q, const lf_bf16* k, const lf_bf16* v,
                                     const float4* stats, const int* lo, const int* hi, int n, int keys, int heads,
-                                    int group, int d, int window, float scale, int vec) {
+                                    int group, int d, int window, float scale, int bf16, int vec) {
   constexpr int BQ = 64, NT = BK / 8, PITCH = DP + 8;
   LF_DYN_SHARED(lf_bf16, shared);
   lf_bf16 *qs = shared, *os = qs + BQ * PITCH, *tiles = os + BQ * PITCH;
   const int head = blockIdx.x % heads, lane = threadIdx.x & 31, mine = (threadIdx.x >> 5) * 16, at = 2 * (lane & 3);
   const int first = (gridDim.x / heads - 1 - blockIdx.x / heads) * BQ;
-  const long long wide = (long long)heads * DP, narrow = (long long)(heads / group) * DP;
-  k += (long long)(head / group) * DP;
-  v += (long long)(head / group) * DP;
+  const int width_q = LF_IS(bf16, LF_Q) ? d : DP, width_do = LF_IS(bf16, LF_DO) ? d : DP;
+  const int width_k = LF_IS(bf16, LF_K) ? d : DP, width_v = LF_IS(bf16, LF_V) ? d : DP;
+  const int pitch_k = heads / group * width_k, pitch_v = heads / group * width_v;
+  k += (long long)(head / group) * width_k;
+  v += (long long)(head / group) * width_v;
 
   lf_view<BQ> view;
   view.load(lo, hi, first, n, keys, window);
@@ -260,11 +263,11 @@ LF_DEVICE void lf_attention_dq_bf16(float* dq, const lf_bf16* dout, const lf_bf1
     for (int e = 0; e < 4; e++) acc[0][j][e] = 0.0f;
   const float scale2 = scale * LF_LOG2E;
   int key = view.template next<BK>(0), stage = 0;
-  lf_tile_bf16<BQ, DP, 128>(qs, q + (long long)head * DP, wide, first, 0, n);
-  lf_tile_bf16<BQ, DP, 128>(os, dout + (long long)head * DP, wide, first, 0, n);
+  lf_tile_bf16<BQ, DP, 128>(qs, q + (long long)head * width_q, heads * width_q, first, 0, n, width_q, LF_IS(vec, LF_Q));
+  lf_tile_bf16<BQ, DP, 128>(os, dout + (long long)head * width_do, heads * width_do, first, 0, n, width_do, LF_IS(vec, LF_DO));
   if (key != LF_NO_KEY) {
-    lf_tile_bf16<BK, DP, 128>(tiles, k, narrow, key, view.begin, view.end);
-    lf_tile_bf16<BK, DP, 128>(tiles + BK * PITCH, v, narrow, key, view.begin, view.end);
+    lf_tile_bf16<BK, DP, 128>(tiles, k, pitch_k, key, view.begin, view.end, width_k, LF_IS(vec, LF_K));
+    lf_tile_bf16<BK, DP, 128>(tiles + BK * PITCH, v, pitch_v, key, view.begin, view.end, width_v, LF_IS(vec, LF_V));
   }
   lf_cp_async_commit();
   while (key != LF_NO_KEY) {
@@ -273,8 +276,8 @@ LF_DEVICE void lf_attention_dq_bf16(float* dq, const lf_bf16* dout, const lf_bf1
     stage ^= 1;
     if (next != LF_NO_KEY) {
       lf_bf16* to = tiles + stage * 2 * BK * PITCH;
-      lf_tile_bf16<BK, DP, 128>(to, k, narrow, next, view.begin, view.end);
-      lf_tile_bf16<BK, DP, 128>(to + BK * PITCH, v, narrow, next, view.begin, view.end);
+      lf_tile_bf16<BK, DP, 128>(to, k, pitch_k, next, view.begin, view.end, width_k, LF_IS(vec, LF_K));
+      lf_tile_bf16<BK, DP, 128>(to + BK * PITCH, v, pitch_v, next, view.begin, view.end, width_v, LF_IS(vec, LF_V));
     }
     lf_cp_async_commit();
     lf_cp_async_wait<1>();
@@ -302,25 +305,27 @@ LF_DEVICE void lf_attention_dq_bf16(float* dq, const lf_bf16* dout, const lf_bf1
   for (int r = 0; r < 2; r++) {
     int row = first + mine + 8 * r + (lane >> 2);
     if (row >= n) continue;
-    float* out = dq + ((long long)row * heads + head) * d;
+    const long long to = ((long long)row * heads + head) * d;
 #pragma unroll
-    for (int j = 0; j < DP / 8; j++) lf_store_two(out, 8 * j + at, d, vec, acc[0][j][2 * r] * scale, acc[0][j][2 * r + 1] * scale);
+    for (int j = 0; j < DP / 8; j++)
+      lf_store_two(dq, LF_IS(bf16, LF_DQ), to, 8 * j + at, d, LF_IS(vec, LF_DQ), acc[0][j][2 * r] * scale, acc[0][j][2 * r + 1] * scale);
   }
 }
 
 // One of dk and dv, or both: for heads of 256 the sums of both do not fit
-// into the registers, so each has its own kernel.
+// into the registers, so each has its own kernel. Sums of parts are float32.
 template <int BQ, int DP, bool DK, bool DV>
-LF_DEVICE void lf_attention_dkv_bf16(float* dk, float* dv, const lf_bf16* dout, const lf_bf16* q, const lf_bf16* k,
+LF_DEVICE void lf_attention_dkv_bf16(void* dk, void* dv, const lf_bf16* dout, const lf_bf16* q, const lf_bf16* k,
                                      const lf_bf16* v, const float4* stats, const int2* spans, int n, int keys, int heads,
-                                     int group, int d, int parts, float scale, int vec) {
+                                     int group, int d, int parts, float scale, int bf16, int vec) {
   constexpr int BK = 64, NT = BQ / 8, PITCH = DP + 8;
   LF_DYN_SHARED(lf_bf16, shared);
   lf_bf16 *ks = shared, *vs = ks + BK * PITCH, *tiles = DK ? vs + BK * PITCH : vs;
   float4* stat = (float4*)(tiles + 4 * BQ * PITCH);  // of the queries of two tiles
   const int lane = threadIdx.x & 31, mine = (threadIdx.x >> 5) * 16, at = 2 * (lane & 3), first = blockIdx.x * BK;
   const int narrow_head = blockIdx.y / parts, part = blockIdx.y % parts;
-  const long long wide = (long long)heads * DP, narrow = (long long)(heads / group) * DP;
+  const int width_q = LF_IS(bf16, LF_Q) ? d : DP, width_do = LF_IS(bf16, LF_DO) ? d : DP;
+  const int width_k = LF_IS(bf16, LF_K) ? d : DP, width_v = LF_IS(bf16, LF_V) ? d : DP;
   const int share = group / parts, head0 = narrow_head * group + part * share;
 
   float kacc[1][DP / 8][4], vacc[1][DP / 8][4];
@@ -333,11 +338,13 @@ LF_DEVICE void lf_attention_dkv_bf16(float* dk, float* dv, const lf_bf16* dout, 
   walk.start(spans, (n + BQ - 1) / BQ, first, min(first + BK, keys), head0, head0 + share);
   bool more = walk.next();
   int stage = 0;
-  lf_tile_bf16<BK, DP, 128>(ks, k + (long long)narrow_head * DP, narrow, first, 0, keys);
-  if (DK) lf_tile_bf16<BK, DP, 128>(vs, v + (long long)narrow_head * DP, narrow, first, 0, keys);
+  lf_tile_bf16<BK, DP, 128>(ks, k + (long long)narrow_head * width_k, heads / group * width_k, first, 0, keys, width_k, LF_IS(vec, LF_K));
+  if (DK)
+    lf_tile_bf16<BK, DP, 128>(vs, v + (long long)narrow_head * width_v, heads / group * width_v, first, 0, keys, width_v, LF_IS(vec, LF_V));
   if (more) {
-    lf_tile_bf16<BQ, DP, 128>(tiles, q + (long long)walk.head * DP, wide, walk.tile * BQ, 0, n);
-    lf_tile_bf16<BQ, DP, 128>(tiles + BQ * PITCH, dout + (long long)walk.head * DP, wide, walk.tile * BQ, 0, n);
+    lf_tile_bf16<BQ, DP, 128>(tiles, q + (long long)walk.head * width_q, heads * width_q, walk.tile * BQ, 0, n, width_q, LF_IS(vec, LF_Q));
+    lf_tile_bf16<BQ, DP, 128>(tiles + BQ * PITCH, dout + (long long)walk.head * width_do, heads * width_do, walk.tile * BQ, 0, n, width_do,
+                              LF_IS(vec, LF_DO));
     lf_tile_stats<BQ>(stat, stats, walk.tile * BQ, heads, walk.head, n);
   }
   lf_cp_async_commit();
@@ -348,8 +355,9 @@ LF_DEVICE void lf_attention_dkv_bf16(float* dk, float* dv, const lf_bf16* dout, 
     more = walk.next();
     if (more) {
       lf_bf16* to = tiles + stage * 2 * BQ * PITCH;
-      lf_tile_bf16<BQ, DP, 128>(to, q + (long long)walk.head * DP, wide, walk.tile * BQ, 0, n);
-      lf_tile_bf16<BQ, DP, 128>(to + BQ * PITCH, dout + (long long)walk.head * DP, wide, walk.tile * BQ, 0, n);
+      lf_tile_bf16<BQ, DP, 128>(to, q + (long long)walk.head * width_q, heads * width_q, walk.tile * BQ, 0, n, width_q, LF_IS(vec, LF_Q));
+      lf_tile_bf16<BQ, DP, 128>(to + BQ * PITCH, dout + (long long)walk.head * width_do, heads * width_do, walk.tile * BQ, 0, n, width_do,
+                                LF_IS(vec, LF_DO));
       lf_tile_stats<BQ>(stat + stage * BQ, stats, walk.tile * BQ, heads, walk.head, n);
     }
     lf_cp_async_commit();
@@ -384,25 +392,28 @@ LF_DEVICE void lf_attention_dkv_bf16(float* dk, float* dv, const lf_bf16* dout, 
     long long to = (((long long)part * keys + row) * (heads / group) + narrow_head) * d;
 #pragma unroll
     for (int j = 0; j < DP / 8; j++) {
-      if (DK) lf_store_two(dk + to, 8 * j + at, d, vec, kacc[0][j][2 * r] * scale, kacc[0][j][2 * r + 1] * scale);
-      if (DV) lf_store_two(dv + to, 8 * j + at, d, vec, vacc[0][j][2 * r], vacc[0][j][2 * r + 1]);
+      if (DK)
+        lf_store_two(dk, LF_IS(bf16, LF_DK), to, 8 * j + at, d, LF_IS(vec, LF_DK), kacc[0][j][2 * r] * scale, kacc[0][j][2 * r + 1] * scale);
+      if (DV) lf_store_two(dv, LF_IS(bf16, LF_DV), to, 8 * j + at, d, LF_IS(vec, LF_DV), vacc[0][j][2 * r], vacc[0][j][2 * r + 1]);
     }
   }
 }
 
 #define LF_ATTENTION_DQ_BF16(DP, BK)                                                                                      \
   extern "C" __global__ void __launch_bounds__(128, 2) attention_dq_bf16_##DP(                                            \
-      float* dq, const lf_bf16* dout, const lf_bf16* q, const lf_bf16* k, const lf_bf16* v, const float4* stats,          \
-      const int* lo, const int* hi, int n, int keys, int heads, int group, int d, int window, float scale, int vec) {     \
-    lf_attention_dq_bf16<BK, DP>(dq, dout, q, k, v, stats, lo, hi, n, keys, heads, group, d, window, scale, vec);         \
+      void* dq, const lf_bf16* dout, const lf_bf16* q, const lf_bf16* k, const lf_bf16* v, const float4* stats,           \
+      const int* lo, const int* hi, int n, int keys, int heads, int group, int d, int window, float scale, int bf16,      \
+      int vec) {                                                                                                          \
+    lf_attention_dq_bf16<BK, DP>(dq, dout, q, k, v, stats, lo, hi, n, keys, heads, group, d, window, scale, bf16, vec);   \
   }                                                                                                                       \
   LF_KERNEL(attention_dq_bf16_##DP);
 #define LF_ATTENTION_DKV_BF16(NAME, DP, BQ, DK, DV)                                                                       \
   extern "C" __global__ void __launch_bounds__(128, 2) attention_##NAME##_bf16_##DP(                                      \
-      float* dk, float* dv, const lf_bf16* dout, const lf_bf16* q, const lf_bf16* k, const lf_bf16* v,                    \
+      void* dk, void* dv, const lf_bf16* dout, const lf_bf16* q, const lf_bf16* k, const lf_bf16* v,                      \
       const float4* stats, const int2* spans, int n, int keys, int heads, int group, int d, int parts, float scale,       \
-      int vec) {                                                                                                          \
-    lf_attention_dkv_bf16<BQ, DP, DK, DV>(dk, dv, dout, q, k, v, stats, spans, n, keys, heads, group, d, parts, scale, vec); \
+      int bf16, int vec) {                                                                                                \
+    lf_attention_dkv_bf16<BQ, DP, DK, DV>(dk, dv, dout, q, k, v, stats, spans, n, keys, heads, group, d, parts, scale,    \
+                                          bf16, vec);                                                                     \
   }                                                                                                                       \
   LF_KERNEL(attention_##NAME##_bf16_##DP);
 LF_ATTENTION_DQ_BF16(32, 64)
@@ -432,11 +443,11 @@ struct lf_attention_grad_race {
   std::vector<long long> trap;
   explicit lf_attention_grad_race(int tile) : xk(2 * keys * d), xv(xk), stats(n * 2), spans(8), lo(n), hi(n), trap(4) {
     for (int i = 0; i < n; i++) hi[i] = i + 1;
-    lf_race_launch(attention_stats_f32, {8}, {256}, 0, stats.data(), dout.data(), o.data(), lse.data(), lo.data(), hi.data(), n,
-                   keys, 2, d, 0, 1, 1, trap.data(), 0);
+    lf_race_launch(attention_stats, {8}, {256}, 0, stats.data(), dout.data(), o.data(), lse.data(), lo.data(), hi.data(), n,
+                   keys, 2, d, 0, 1, 0, 255, trap.data(), 0);
     lf_race_launch(attention_spans, {1}, {256}, 0, spans.data(), lo.data(), hi.data(), n, keys, 0, tile);
   }
-  void sum() { lf_race_launch(attention_sum_parts, {3, 2}, {256}, 0, dk.data(), dv.data(), xk.data(), xv.data(), 2, 600LL); }
+  void sum() { lf_race_launch(attention_sum_parts, {3, 2}, {256}, 0, dk.data(), dv.data(), xk.data(), xv.data(), 2, 600LL, 0); }
 };
 
 LF_RACE_CASE(attention_grad_f32) {
@@ -449,13 +460,18 @@ LF_RACE_CASE(attention_grad_f32) {
   r.sum();
 }
 
+// The operands as the bfloat16 kernels find them: packed, or in memory and not aligned.
 LF_RACE_CASE(attention_grad_bf16) {
   lf_attention_grad_race r(64);
   auto q = lf_race_noise<lf_bf16>(r.n * 2 * r.dp), dout = q, k = lf_race_noise<lf_bf16>(r.keys * r.dp), v = k;
-  lf_race_launch(attention_dq_bf16_32, {4}, {128}, 2 * 2 * (64 + 2 * 64) * 40, r.dq.data(), dout.data(), q.data(), k.data(),
-                 v.data(), r.stats.data(), r.lo.data(), r.hi.data(), r.n, r.keys, 2, 2, r.d, 0, 0.2f, 1);
-  lf_race_launch(attention_dkv_bf16_32, {2, 2}, {128}, 2 * (2 * 64 + 4 * 64) * 40 + 2 * 16 * 64, r.xk.data(), r.xv.data(), dout.data(), q.data(),
-                 k.data(), v.data(), r.stats.data(), r.spans.data(), r.n, r.keys, 2, 2, r.d, 2, 0.2f, 1);
+  const int in = 1 << LF_Q | 1 << LF_K | 1 << LF_V | 1 << LF_DO;
+  for (int bf16 : {0, in | 1 << LF_DQ}) {
+    const int vec = bf16 ? ~in : 255;
+    lf_race_launch(attention_dq_bf16_32, {4}, {128}, 2 * 2 * (64 + 2 * 64) * 40, r.dq.data(), dout.data(), q.data(), k.data(),
+                   v.data(), r.stats.data(), r.lo.data(), r.hi.data(), r.n, r.keys, 2, 2, r.d, 0, 0.2f, bf16, vec);
+    lf_race_launch(attention_dkv_bf16_32, {2, 2}, {128}, 2 * (2 * 64 + 4 * 64) * 40 + 2 * 16 * 64, r.xk.data(), r.xv.data(), dout.data(),
+                   q.data(), k.data(), v.data(), r.stats.data(), r.spans.data(), r.n, r.keys, 2, 2, r.d, 2, 0.2f, bf16, vec);
+  }
   r.sum();
 }
 #endif

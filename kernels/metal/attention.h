@@ -16,8 +16,14 @@
 // DP is the head size that a kernel is made for. Smaller ones are padded by zeros, and
 // the columns from d on are not written. Tiles hold floats in both precisions; in bf16
 // these have been rounded, so that their products are exact.
+//
+// Operands that are in memory as bfloat16, or aligned for vectors, have a bit each in
+// the arguments bf16 and vec, at the positions that follow. The sums are the same.
 #pragma once
 #include "bf16.h"
+
+enum { LF_Q, LF_K, LF_V, LF_O, LF_DO, LF_DQ, LF_DK, LF_DV };
+#define LF_IS(flags, operand) (((flags) >> (operand) & 1) != 0)
 
 #define LF_NO_KEY 0x7fffffff
 #define LF_TILE 32                                             // rows and columns of scores
@@ -91,9 +97,26 @@ struct lf_view {
 inline float lf_round_bf16(float x) { return lf_as_bf16::get(lf_as_bf16::put(x)); }
 
 // The four elements of a row from column c on, zeros from d on.
-inline float4 lf_four(device const float* row, int c, int d, int vec) {
+inline float4 lf_four(device const float* row, int c, int d, bool vec) {
   if (vec) return c < d ? *(device const float4*)(row + c) : float4(0.0f);
   return float4(c < d ? row[c] : 0.0f, c + 1 < d ? row[c + 1] : 0.0f, c + 2 < d ? row[c + 2] : 0.0f, c + 3 < d ? row[c + 3] : 0.0f);
+}
+inline float4 lf_four(device const ushort* row, int c, int d, bool vec) {
+  uint2 x = uint2(0);
+  if (!vec) x = uint2(c < d ? row[c] : 0u, c + 2 < d ? row[c + 2] : 0u) | uint2(c + 1 < d ? row[c + 1] : 0u, c + 3 < d ? row[c + 3] : 0u) << 16;
+  else if (c < d) x = *(device const uint2*)(row + c);
+  return float4(lf_unpack_bf16(x.x), lf_unpack_bf16(x.y));
+}
+// The same of a row that begins at element at of a matrix of either type.
+inline float4 lf_four(device const void* x, bool bf16, long at, int c, int d, bool vec) {
+  if (bf16) return lf_four((device const ushort*)x + at, c, d, vec);
+  return lf_four((device const float*)x + at, c, d, vec);
+}
+
+// Stores element at of a matrix of either type.
+inline void lf_store_one(device void* x, bool bf16, long at, float u) {
+  if (bf16) ((device ushort*)x)[at] = lf_as_bf16::put(u);
+  else ((device float*)x)[at] = u;
 }
 
 inline void lf_put4(threadgroup float* to, float4 x) {
@@ -103,48 +126,61 @@ inline void lf_put4(threadgroup float* to, float4 x) {
   to[3] = x.w;
 }
 
-// The storage of matrix elements: the type of four of them, their number per head, and
-// the conversion of the scores that they are multiplied by.
+// The storage of matrix elements: the number of them per head, four of them, and the
+// conversion of the scores that they are multiplied by.
 struct lf_exact { // float32, unconverted
-  typedef float raw;
-  static inline int width(int d, int) { return d; }
-  static inline float4 four(device const float* row, int c, int d, int vec) { return lf_four(row, c, d, vec); }
+  static inline int width(int d, int, bool) { return d; }
+  static inline float4 four(device const void* x, bool, long at, int c, int d, bool vec) { return lf_four((device const float*)x + at, c, d, vec); }
   static inline float score(float p) { return p; }
 };
-struct lf_rounded { // float32, rounded
-  typedef float raw;
-  static inline int width(int d, int) { return d; }
-  static inline float4 four(device const float* row, int c, int d, int vec) {
-    float4 x = lf_four(row, c, d, vec);
-    return float4(lf_round_bf16(x.x), lf_round_bf16(x.y), lf_round_bf16(x.z), lf_round_bf16(x.w));
+struct lf_rounded { // float32, rounded, or bfloat16
+  static inline int width(int d, int, bool) { return d; }
+  static inline float4 four(device const void* x, bool bf16, long at, int c, int d, bool vec) {
+    float4 y = lf_four(x, bf16, at, c, d, vec);
+    if (!bf16) y = float4(lf_round_bf16(y.x), lf_round_bf16(y.y), lf_round_bf16(y.z), lf_round_bf16(y.w));
+    return y;
   }
 };
-struct lf_packed { // what attention_pack has made: bfloat16, with zeros from d on
-  typedef ushort raw;
-  static inline int width(int, int dp) { return dp; }
-  static inline float4 four(device const ushort* row, int c, int, int) {
-    uint2 x = *(device const uint2*)(row + c);
-    return float4(lf_unpack_bf16(x.x), lf_unpack_bf16(x.y));
-  }
+struct lf_narrow { // bfloat16, or what attention_pack has made: the same, with zeros from d to dp
+  static inline int width(int d, int dp, bool bf16) { return bf16 ? d : dp; }
+  static inline float4 four(device const void* x, bool, long at, int c, int d, bool vec) { return lf_four((device const ushort*)x + at, c, d, vec); }
   static inline float score(float p) { return lf_round_bf16(p); }
 };
 
-// 32 rows of a matrix; those outside [begin, end) are zeros, and are not read.
+// A head of a matrix: all rows, from element at on.
+template <class X>
+struct lf_matrix {
+  device const void* x;
+  long at;
+  int stride, d;
+  bool bf16, vec;
+
+  // Head number head of count; the bits are those of the operand.
+  inline void place(device const void* matrix, int head, int count, int columns, int dp, int stored, int aligned, int operand) {
+    x = matrix;
+    bf16 = LF_IS(stored, operand);
+    vec = LF_IS(aligned, operand);
+    d = X::width(columns, dp, bf16);
+    at = (long)head * d;
+    stride = count * d;
+  }
+};
+
+// 32 rows of it; those outside [begin, end) are zeros, and are not read.
 template <class X>
 struct lf_rows {
-  device const typename X::raw* x;
-  long stride;
+  lf_matrix<X> m;
   int first, begin, end;
 };
 
 // Copies their columns from c0 on to a tile.
 template <class X, int CH>
-inline void lf_load(lf_thread t, threadgroup float* tile, lf_rows<X> m, int c0, int d, int vec) {
+inline void lf_load(lf_thread t, threadgroup float* tile, lf_rows<X> r, int c0) {
   for (int e = (int)t.index; e < LF_TILE * CH / 4; e += 256) {
-    int r = e / (CH / 4), c = e % (CH / 4) * 4, row = m.first + r;
+    int i = e / (CH / 4), c = e % (CH / 4) * 4, row = r.first + i;
     float4 x = float4(0.0f);
-    if (row >= m.begin && row < m.end) x = X::four(m.x + row * m.stride, c0 + c, d, vec);
-    lf_put4(tile + r * LF_PITCH + c, x);
+    if (row >= r.begin && row < r.end) x = X::four(r.m.x, r.m.bf16, r.m.at + row * (long)r.m.stride, c0 + c, r.m.d, r.m.vec);
+    lf_put4(tile + i * LF_PITCH + c, x);
   }
 }
 
@@ -202,13 +238,13 @@ struct lf_scores {
 // them.
 template <class A, class B, int DP>
 inline void lf_score(lf_thread t, threadgroup float* to, threadgroup float* ta, threadgroup float* tb, lf_rows<A> a, lf_rows<B> b,
-                     int d, int vec) {
+                     int d) {
   lf_scores s;
   s.clear();
   for (int c = 0; c < d; c += LF_CHUNK(DP)) {
     lf_barrier();
-    lf_load<A, LF_CHUNK(DP)>(t, ta, a, c, d, vec);
-    lf_load<B, LF_CHUNK(DP)>(t, tb, b, c, d, vec);
+    lf_load<A, LF_CHUNK(DP)>(t, ta, a, c);
+    lf_load<B, LF_CHUNK(DP)>(t, tb, b, c);
     lf_barrier();
     s.add(t, ta, tb, min(LF_CHUNK(DP), (d - c + 7) / 8 * 8));
   }
@@ -238,12 +274,12 @@ struct lf_sums {
   // += P X: P [32, 32] in threadgroup memory, as another thread may just have written it;
   // 32 rows of X, which come to tb. In ta the simdgroups leave their products.
   template <class X>
-  inline void add(lf_thread t, threadgroup const float* p, threadgroup float* ta, threadgroup float* tb, lf_rows<X> m, int d, int vec) {
+  inline void add(lf_thread t, threadgroup const float* p, threadgroup float* ta, threadgroup float* tb, lf_rows<X> m, int d) {
 #pragma unroll
     for (int c = 0; c < DP / LF_CHUNK(DP); c++) {
       if (c * LF_CHUNK(DP) >= d) continue; // for all threads alike
       lf_barrier();
-      lf_load<X, LF_CHUNK(DP)>(t, tb, m, c * LF_CHUNK(DP), d, vec);
+      lf_load<X, LF_CHUNK(DP)>(t, tb, m, c * LF_CHUNK(DP));
       lf_barrier();
 #if LF_SIMD
       const uint at = t.warp / 2 * 8, half_of = t.warp % 2 * (LF_CHUNK(DP) / 2);
@@ -271,14 +307,14 @@ struct lf_sums {
     }
   }
 
-  // Writes the row times f, or zeros if it is absent.
-  inline void store(lf_thread t, device float* row, int d, float f, bool some) const {
+  // Writes the row times f, or zeros if it is absent, to a matrix from element to on.
+  inline void store(lf_thread t, device void* out, bool bf16, long to, int d, float f, bool some) const {
 #pragma unroll
     for (int c = 0; c < DP / LF_CHUNK(DP); c++)
 #pragma unroll
       for (int i = 0; i < LF_CHUNK(DP) / 8; i++) {
         int at = c * LF_CHUNK(DP) + (int)(t.index % 8) + 8 * i;
-        if (at < d) row[at] = some ? x[c][i] * f : 0.0f;
+        if (at < d) lf_store_one(out, bf16, to + at, some ? x[c][i] * f : 0.0f);
       }
   }
 };

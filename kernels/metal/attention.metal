@@ -7,10 +7,10 @@
 // over the keys j in [max(lo[i], hi[i]−window), hi[i]), with g = h/group. A
 // query that sees none gets zeros and −inf.
 //
-// Layout: q and o [n, heads·d], k and v [m, heads/group·d], lse [n, heads], f32.
-//   attention_pack_bf16 rounds k and v once to rows of DP elements per head, so
-//   that the other threadgroups, n/32 · group times, read half the bytes and round
-//   nothing.
+// Layout: q and o [n, heads·d], k and v [m, heads/group·d], lse [n, heads], f32;
+//   attention_bf16_* take each but lse as bfloat16 too. attention_pack_bf16 rounds k
+//   and v in f32 once to rows of DP elements per head, so that the other threadgroups,
+//   n/32 · group times, read half the bytes and round nothing.
 // Grid: attention_f32_*, attention_bf16_*: one threadgroup for 32 queries of a head,
 //   heads next to each other (those of a group find their keys in the caches), the last
 //   queries first (they see most).
@@ -23,18 +23,20 @@
 #include "attention.h"
 
 struct attention_args { LF_ARGS; int n, keys, heads, group, d, window; float scale; int vec, launch; };
+struct attention_bf16_args { LF_ARGS; int n, keys, heads, group, d, window; float scale; int bf16, vec, launch; };
 
-template <class Q, class K, int DP>
-inline void lf_attention(lf_thread t, threadgroup float* ta, threadgroup float* tb, threadgroup float* ts, device float* o,
-                         device float* lse, device const float* q, device const typename K::raw* k, device const typename K::raw* v,
-                         device const int* lo, device const int* hi, device long* trap, constant attention_args& a) {
+template <class Q, class K, int DP, class A>
+inline void lf_attention(lf_thread t, threadgroup float* ta, threadgroup float* tb, threadgroup float* ts, device void* o,
+                         device float* lse, device const void* q, device const void* k, device const void* v, device const int* lo,
+                         device const int* hi, device long* trap, constant A& a, int bf16, int vec) {
   const int head = (int)t.group.x % a.heads, n = a.n, keys = a.keys, d = a.d;
   const int first = ((int)t.groups.x / a.heads - 1 - (int)t.group.x / a.heads) * LF_TILE;
-  const int row = first + (int)t.index / 8, width = K::width(d, DP);
-  const long wide = (long)a.heads * d, narrow = (long)(a.heads / a.group) * width;
-  q += (long)head * d;
-  k += (long)(head / a.group) * width;
-  v += (long)(head / a.group) * width;
+  const int row = first + (int)t.index / 8;
+  lf_matrix<Q> mq;
+  lf_matrix<K> mk, mv;
+  mq.place(q, head, a.heads, d, DP, bf16, vec, LF_Q);
+  mk.place(k, head / a.group, a.heads / a.group, d, DP, bf16, vec, LF_K);
+  mv.place(v, head / a.group, a.heads / a.group, d, DP, bf16, vec, LF_V);
 
   lf_view view;
   view.load(t, lo, hi, first, n, keys, a.window);
@@ -44,9 +46,9 @@ inline void lf_attention(lf_thread t, threadgroup float* ta, threadgroup float* 
   lf_sums<DP> acc;
   acc.clear();
   for (int key = view.next(t, 0); key != LF_NO_KEY; key = view.next(t, key + LF_TILE)) {
-    lf_rows<Q> queries = {q, wide, first, 0, n};
-    lf_rows<K> here = {k, narrow, key, view.begin, view.end}, values = {v, narrow, key, view.begin, view.end};
-    lf_score<Q, K, DP>(t, ts, ta, tb, queries, here, d, a.vec);
+    lf_rows<Q> queries = {mq, first, 0, n};
+    lf_rows<K> here = {mk, key, view.begin, view.end}, values = {mv, key, view.begin, view.end};
+    lf_score<Q, K, DP>(t, ts, ta, tb, queries, here, d);
     lf_barrier();
     threadgroup float* mine = ts + t.index / 8 * LF_SPITCH + t.index % 8;
     float s[4], most = -INFINITY;
@@ -65,34 +67,36 @@ inline void lf_attention(lf_thread t, threadgroup float* ta, threadgroup float* 
       mine[8 * j] = K::score(p);
     }
     acc.scale(shrink);
-    acc.template add<K>(t, ts, ta, tb, values, d, a.vec);
+    acc.template add<K>(t, ts, ta, tb, values, d);
   }
   const float total = lf_row_sum(t, sum);
   if (row >= n) return;
   const bool some = seen.x < seen.y;
-  acc.store(t, o + row * wide + (long)head * d, d, 1.0f / total, some);
+  acc.store(t, o, LF_IS(bf16, LF_O), ((long)row * a.heads + head) * d, d, 1.0f / total, some);
   if (t.index % 8 == 0) lse[(long)row * a.heads + head] = some ? top + log(total) : -INFINITY;
 }
 
-#define LF_ATTENTION(NAME, Q, K, RAW, DP)                                                                                      \
-  LF_KERNEL(256) NAME(device float* o [[buffer(0)]], device float* lse [[buffer(1)]], device const float* q [[buffer(2)]],     \
-                      device const RAW* k [[buffer(3)]], device const RAW* v [[buffer(4)]], device const int* lo [[buffer(5)]], \
+#define LF_ATTENTION(NAME, ARGS, Q, K, DP, BF16, VEC)                                                                          \
+  LF_KERNEL(256) NAME(device uchar* o [[buffer(0)]], device float* lse [[buffer(1)]], device const uchar* q [[buffer(2)]],       \
+                      device const uchar* k [[buffer(3)]], device const uchar* v [[buffer(4)]], device const int* lo [[buffer(5)]], \
                       device const int* hi [[buffer(6)]], device long* trap [[buffer(7)]],                                     \
-                      constant attention_args& a [[buffer(8)]], LF_THREAD) {                                                   \
+                      constant ARGS& a [[buffer(8)]], LF_THREAD) {                                                             \
     LF_BEGIN;                                                                                                                  \
     LF_ATTENTION_ROOM;                                                                                                         \
-    lf_attention<Q, K, DP>(t, ta, tb, ts, o, lse, q, k, v, lo, hi, trap, a);                                                   \
+    lf_attention<Q, K, DP>(t, ta, tb, ts, o, lse, q, k, v, lo, hi, trap, a, BF16, VEC);                                        \
   }
-LF_ATTENTION(attention_f32_32, lf_exact, lf_exact, float, 32)
-LF_ATTENTION(attention_f32_64, lf_exact, lf_exact, float, 64)
-LF_ATTENTION(attention_f32_96, lf_exact, lf_exact, float, 96)
-LF_ATTENTION(attention_f32_128, lf_exact, lf_exact, float, 128)
-LF_ATTENTION(attention_f32_256, lf_exact, lf_exact, float, 256)
-LF_ATTENTION(attention_bf16_32, lf_rounded, lf_packed, ushort, 32)
-LF_ATTENTION(attention_bf16_64, lf_rounded, lf_packed, ushort, 64)
-LF_ATTENTION(attention_bf16_96, lf_rounded, lf_packed, ushort, 96)
-LF_ATTENTION(attention_bf16_128, lf_rounded, lf_packed, ushort, 128)
-LF_ATTENTION(attention_bf16_256, lf_rounded, lf_packed, ushort, 256)
+#define LF_ATTENTION_F32(DP) LF_ATTENTION(attention_f32_##DP, attention_args, lf_exact, lf_exact, DP, 0, a.vec ? ~0 : 0)
+#define LF_ATTENTION_BF16(DP) LF_ATTENTION(attention_bf16_##DP, attention_bf16_args, lf_rounded, lf_narrow, DP, a.bf16, a.vec)
+LF_ATTENTION_F32(32)
+LF_ATTENTION_F32(64)
+LF_ATTENTION_F32(96)
+LF_ATTENTION_F32(128)
+LF_ATTENTION_F32(256)
+LF_ATTENTION_BF16(32)
+LF_ATTENTION_BF16(64)
+LF_ATTENTION_BF16(96)
+LF_ATTENTION_BF16(128)
+LF_ATTENTION_BF16(256)
 
 struct attention_pack_args { LF_ARGS; long vectors; int d, dp, vec; };
 

@@ -10,17 +10,18 @@
 // number of keys that the query sees, so its result does not depend on the other
 // queries, on the position of its keys in k and v, or on the number of threadgroups.
 //
-// All products are float32. A threadgroup has one query, and G heads that share a key
-// head: each row of k and v is read once for all of them.
+// All products are float32; q, k, v and o may be in memory as bfloat16. A threadgroup
+// has one query, and G heads that share a key head: each row of k and v is read once
+// for all of them.
 //
 // Grid: attention_decode_*: 128 threads; x runs over queries, y over key heads and
 //   the parts of G of the heads of a group, z over chunks (threadgroup z takes the
-//   chunks z, z + groups.z, …). attention_merge_f32: a threadgroup for each
-//   query and head.
+//   chunks z, z + groups.z, …). attention_merge: a threadgroup for each query and
+//   head.
 // Threadgroup memory: q [G][DP]; scores [256][G], and in their place, when they have
 //   been used, the sums of 4 warps [4][G][DP]; the rows of the keys of two rounds
 //   [2][256].
-// Traffic: k and v of the query's keys once, by 16 bytes a thread and 8 lanes a
+// Traffic: k and v of the query's keys once, by four elements a thread and 8 lanes a
 //   row (without simdgroups, a thread for a row of k), and their pages; d+2 floats for each head and chunk if there are several.
 //   Flops: 4 d heads for each key.
 // Reference: for c { m_c = max_j s; l_c = Σ_j exp(s − m_c); o_c = Σ_j exp(s − m_c) v[j] }
@@ -54,7 +55,7 @@ struct attention_decode_args {
   int n, keys, heads, group, d, window;
   float scale, cap;
   long bias_head, bias_query;
-  int bias_key, reach, page, cached, chunks, slots, vec, launch;
+  int bias_key, reach, page, cached, chunks, slots, bf16, vec, launch;
 };
 
 // Reports the first page of [from, to) that the cache does not have.
@@ -89,15 +90,16 @@ inline float lf_bias(lf_thread t, device const float* bias, int head, int key, c
 
 // ps[j, h] = scale q[h]·k[at[j]], −inf for j outside of [skip, here).
 template <int DP, int G>
-inline void lf_decode_scores(lf_thread t, threadgroup float* ps, threadgroup const float4* qs, threadgroup const int* at, device const float* k,
-                             long narrow, int skip, int here, constant attention_decode_args& a) {
-  const int d = a.d, vec = a.vec;
+inline void lf_decode_scores(lf_thread t, threadgroup float* ps, threadgroup const float4* qs, threadgroup const int* at, device const void* k,
+                             long from, long narrow, int skip, int here, constant attention_decode_args& a) {
+  const int d = a.d;
+  const bool bf16 = LF_IS(a.bf16, LF_K), vec = LF_IS(a.vec, LF_K);
 #if LF_SIMD
   constexpr int STEPS = DP / 32; // float4 of a lane of a key: 8 lanes have one
   for (int j = (int)t.index / 8; j < (here + 15) / 16 * 16; j += 16) {
     const bool seen = j >= skip && j < here;
     float4 x[STEPS];
-    for (int c = 0; c < STEPS; c++) x[c] = seen ? lf_four(k + at[j] * narrow, (int)(t.lane % 8) * 4 + 32 * c, d, vec) : float4(0.0f);
+    for (int c = 0; c < STEPS; c++) x[c] = seen ? lf_four(k, bf16, from + at[j] * narrow, (int)(t.lane % 8) * 4 + 32 * c, d, vec) : float4(0.0f);
     for (int h = 0; h < G; h++) {
       float s = 0.0f;
       for (int c = 0; c < STEPS; c++) s = lf_dot4(x[c], qs[h * (DP / 4) + (int)(t.lane % 8) + 8 * c], s);
@@ -110,7 +112,7 @@ inline void lf_decode_scores(lf_thread t, threadgroup float* ps, threadgroup con
     float s[G];
     for (int h = 0; h < G; h++) s[h] = 0.0f;
     for (int c = 0; c < DP / 4 && j >= skip; c++) {
-      float4 x = lf_four(k + at[j] * narrow, 4 * c, d, vec);
+      float4 x = lf_four(k, bf16, from + at[j] * narrow, 4 * c, d, vec);
       for (int h = 0; h < G; h++) s[h] = lf_dot4(x, qs[h * (DP / 4) + c], s[h]);
     }
     for (int h = 0; h < G; h++) ps[j * G + h] = j >= skip ? s[h] * a.scale : -INFINITY;
@@ -122,19 +124,16 @@ inline void lf_decode_scores(lf_thread t, threadgroup float* ps, threadgroup con
 // chunk, d sums, and stat {m, l}; slots is the number of chunks that there is room for.
 template <int DP, int G>
 inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* room, threadgroup float* tops, threadgroup float* totals,
-                      threadgroup float* shrinks, threadgroup int* rows, device float* o, device float* lse, device float* part, device float2* stat,
-                      device const float* q, device const float* k, device const float* v, device const int* lo, device const int* hi,
+                      threadgroup float* shrinks, threadgroup int* rows, device void* o, device float* lse, device float* part, device float2* stat,
+                      device const void* q, device const void* k, device const void* v, device const int* lo, device const int* hi,
                       device const int* pages, device const float* bias, device long* trap, constant attention_decode_args& a) {
   constexpr int WIDE = DP / 4 < 32 ? DP / 4 : 32; // lanes of a value
   constexpr int ACROSS = DP / 4 / WIDE;           // float4 of each
   constexpr int VALUES = 32 / WIDE;               // values that a warp takes at a time
-  const int tid = (int)t.index, lane = (int)t.lane, warp = (int)t.warp, d = a.d, vec = a.vec;
+  const int tid = (int)t.index, lane = (int)t.lane, warp = (int)t.warp, d = a.d;
   const int split = (a.group + G - 1) / G, key_head = (int)t.group.y / split, from = (int)t.group.y % split * G;
   const int count = min(G, a.group - from), head = key_head * a.group + from, row = (int)t.group.x;
-  const long narrow = (long)(a.heads / a.group) * d;
-  q += ((long)row * a.heads + head) * d;
-  k += (long)key_head * d;
-  v += (long)key_head * d;
+  const long narrow = (long)(a.heads / a.group) * d, first_key = (long)key_head * d;
 
   const lf_chunks cut = lf_cut(lo, hi, row, a.n, a.keys, a.window, a.chunks);
   if (t.group.z == 0 && t.group.y == 0) {
@@ -144,7 +143,7 @@ inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* ro
   }
   for (int e = tid; e < G * DP / 4; e += 128) {
     int h = e / (DP / 4), c = e % (DP / 4) * 4;
-    qs[e] = h < count ? lf_four(q + (long)h * d, c, d, 0) : float4(0.0f);
+    qs[e] = h < count ? lf_four(q, LF_IS(a.bf16, LF_Q), ((long)row * a.heads + head + h) * d, c, d, false) : float4(0.0f);
   }
   int odd = 0;
   for (int index = (int)t.group.z; index < max(cut.count, 1); index += (int)t.groups.z) { // for all threads alike, as all loops are
@@ -166,7 +165,7 @@ inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* ro
         at[j] = a.page && j >= skip ? max(0, min(pages[key / a.page], a.cached / a.page - 1)) * a.page + key % a.page : key;
       }
       lf_barrier(); // q and rows have arrived, and the last scores have been used
-      lf_decode_scores<DP, G>(t, room, qs, at, k, narrow, skip, here, a);
+      lf_decode_scores<DP, G>(t, room, qs, at, k, first_key, narrow, skip, here, a);
       lf_barrier();
       // The running softmax: a warp for each head.
       for (int first = 0; first < G; first += 4) {
@@ -203,7 +202,7 @@ inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* ro
 #pragma unroll
         for (int c = 0; c < ACROSS; c++) {
           float4 x = float4(0.0f);
-          if (j >= skip) x = lf_four(v + at[j] * narrow, lane % WIDE * 4 + 128 * c, d, vec);
+          if (j >= skip) x = lf_four(v, LF_IS(a.bf16, LF_V), first_key + at[j] * narrow, lane % WIDE * 4 + 128 * c, d, LF_IS(a.vec, LF_V));
 #pragma unroll
           for (int h = 0; h < G; h++) acc[h][c] = fma(float4(room[j * G + h]), x, acc[h][c]);
         }
@@ -232,7 +231,7 @@ inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* ro
       if (h >= count || c >= d) continue;
       float x = ((room[e] + room[G * DP + e]) + room[2 * G * DP + e]) + room[3 * G * DP + e];
       if (alone)
-        o[((long)row * a.heads + head + h) * d + c] = cut.count ? x / totals[h] : 0.0f;
+        lf_store_one(o, LF_IS(a.bf16, LF_O), ((long)row * a.heads + head + h) * d + c, cut.count ? x / totals[h] : 0.0f);
       else
         part[(place + (long)h * a.slots) * d + c] = x;
     }
@@ -246,11 +245,11 @@ inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* ro
   }
 }
 
-struct attention_merge_args { LF_ARGS; int n, keys, heads, d, window, chunks, slots; };
+struct attention_merge_args { LF_ARGS; int n, keys, heads, d, window, chunks, slots, bf16; };
 
-LF_KERNEL(128) attention_merge_f32(device float* o [[buffer(0)]], device float* lse [[buffer(1)]], device const float* part [[buffer(2)]],
-                                   device const float2* stat [[buffer(3)]], device const int* lo [[buffer(4)]],
-                                   device const int* hi [[buffer(5)]], constant attention_merge_args& a [[buffer(6)]], LF_THREAD) {
+LF_KERNEL(128) attention_merge(device uchar* o [[buffer(0)]], device float* lse [[buffer(1)]], device const float* part [[buffer(2)]],
+                               device const float2* stat [[buffer(3)]], device const int* lo [[buffer(4)]],
+                               device const int* hi [[buffer(5)]], constant attention_merge_args& a [[buffer(6)]], LF_THREAD) {
   LF_BEGIN;
   const int count = lf_cut(lo, hi, (int)t.group.x / a.heads, a.n, a.keys, a.window, a.chunks).count;
   if (count <= 1) return;
@@ -263,15 +262,15 @@ LF_KERNEL(128) attention_merge_f32(device float* o [[buffer(0)]], device float* 
   for (int i = (int)t.index; i < a.d; i += 128) {
     float x = 0.0f;
     for (int c = 0; c < count; c++) x = fma(part[(long)c * a.d + i], exp(stat[c].x - floor), x);
-    o[(long)t.group.x * a.d + i] = x / total;
+    lf_store_one(o, LF_IS(a.bf16, LF_O), (long)t.group.x * a.d + i, x / total);
   }
   if (t.index == 0) lse[t.group.x] = top + log(total);
 }
 
 #define LF_DECODE(DP, G)                                                                                                                \
   LF_KERNEL(128) attention_decode_##DP##_##G(                                                                                           \
-      device float* o [[buffer(0)]], device float* lse [[buffer(1)]], device float* part [[buffer(2)]], device float2* stat [[buffer(3)]], \
-      device const float* q [[buffer(4)]], device const float* k [[buffer(5)]], device const float* v [[buffer(6)]],                    \
+      device uchar* o [[buffer(0)]], device float* lse [[buffer(1)]], device float* part [[buffer(2)]], device float2* stat [[buffer(3)]], \
+      device const uchar* q [[buffer(4)]], device const uchar* k [[buffer(5)]], device const uchar* v [[buffer(6)]],                       \
       device const int* lo [[buffer(7)]], device const int* hi [[buffer(8)]], device const int* pages [[buffer(9)]],                    \
       device const float* bias [[buffer(10)]], device long* trap [[buffer(11)]], constant attention_decode_args& a [[buffer(12)]], LF_THREAD) { \
     LF_BEGIN;                                                                                                                           \
