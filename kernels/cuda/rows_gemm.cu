@@ -150,7 +150,7 @@ LF_RACE_CASE(rows_gemm_mma) {
   long trap[3] = {}, w_size = 300 | 20L << 30 | 1L << 62, v_size = 300 | 17L << 30 | 2L << 60;
   lf_race_launch(rows_gemm_mma_nt, {6}, {256}, 0, y.data(), x.data(), index, nullptr, scale.data(), nullptr, y.data(), (uchar*)w.data(),
                  (uchar*)v.data(), LF_NO_MATRIX, trap, 7, 300, 20, 2, 0, 2, 2, LF_ROWS_DEEP | LF_ROWS_WIDE, 0L, w_size, v_size, LF_NO_SIZE, 0);
-  lf_race_launch(rows_grad_mma, {10, 2}, {256}, 0, y.data(), x.data(), index, nullptr, scale.data(), dw.data(), dv.data(), LF_NO_MATRIX, 7, 20, 300, 2, 0, 2,
-                 5, 0, 1, 0L, 20 | 300L << 30, 17 | 300L << 30, LF_NO_SIZE);
+  lf_race_launch(rows_grad_mma, {4, 2}, {256}, 0, y.data(), x.data(), index, nullptr, scale.data(), dw.data(), dv.data(), LF_NO_MATRIX, 7, 20, 300, 2, 0, 2,
+                 2, 0, 1, 0L, 20 | 90L << 30, 17 | 90L << 30, LF_NO_SIZE);
 }
 #endif
