@@ -8,7 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// These launches run the kernels of files norm, softmax, rope, glu and dropout.
+// These launches run the kernels of files norm, softmax, rope, glu, activate and dropout.
 
 // A warp holds a row of up to warpRow elements in registers, and a block has rowWarps warps. A longer row is processed
 // by a whole block.
@@ -194,6 +194,25 @@ func prepareGLU(c *compiler, l *ir.Launch) (step, error) {
 		for i, v := range l.Out {
 			k.pointer(outs[i], r.at(v))
 		}
+		for i, v := range l.In {
+			k.pointer(ins[i], r.at(v))
+		}
+		k.long("n", n)
+	}, nil
+}
+
+func prepareActivate(c *compiler, l *ir.Launch) (step, error) {
+	name, out, ins := "activate_", "out", []string{"x"}
+	if l.Op == ir.ActivateGrad {
+		name, out, ins = "activate_grad_", "dx", []string{"dy", "x"}
+	}
+	k, err := c.kernel("activate", name+l.Attr.(ir.ActivateAttr).Act.String()+"_f32", elementThreads)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *Run) {
+		n := r.count(l.Out[0])
+		k.elements(n).pointer(out, r.at(l.Out[0]))
 		for i, v := range l.In {
 			k.pointer(ins[i], r.at(v))
 		}

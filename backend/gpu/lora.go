@@ -1,12 +1,15 @@
 package gpu
 
 import (
+	"slices"
+
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/philox"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// These launches run the kernels of kernels/cuda/lora_down.cu.
+// These launches run the kernels of kernels/cuda/lora_down.cu and kernels/shared/lora_input_grad.cu.
 
 // thinRank is the largest rank that the thin tiles of the float32 kernels hold.
 const thinRank = 16
@@ -91,4 +94,60 @@ func (p *down) fill(r *Run) {
 	if parts > 1 {
 		sumParts(p.sum, r, p.out, m*n, n, 1, parts).pointer("bias", 0).pointer("addend", 0)
 	}
+}
+
+// takesInputGrad accepts float32 factors, and dropout with one key for all elements.
+func takesInputGrad(_ any, in []ir.Type) bool {
+	return in[0].DType == tensor.F32 && in[1].DType == tensor.F32 && in[2].Rank() == 1
+}
+
+// An input gradient's block computes this number of rows and columns.
+const inputGradRows, inputGradColumns = 64, 128
+
+func prepareLoRADownInputGrad(c *compiler, l *ir.Launch) (step, error) {
+	dh, a, key, out, d := l.In[0], l.In[1], l.In[2], l.Out[0], l.Attr.(ir.DropoutAttr)
+	k, err := c.kernel("lora_input_grad", "lora_input_grad_f32", 256)
+	if err != nil {
+		return nil, err
+	}
+	addend, sum, adds := c.addedNext(l)
+	if adds {
+		out = sum
+		c.merged[c.launch+1] = true
+	}
+	return func(r *Run) {
+		rows, width := r.matrix(out)
+		across := blocks(width, inputGradColumns)
+		k.grid(blocks(rows, inputGradRows)*across, 1, 1).pointer("dx", r.at(out))
+		if adds {
+			k.pointer("addend", r.at(addend))
+		} else {
+			k.pointer("addend", 0)
+		}
+		k.pointer("dh", r.at(dh)).pointer("down", r.at(a)).pointer("key", r.at(key))
+		k.long("rows", rows).int("width", width).int("rank", r.axis(dh, 1)).int("across", across)
+		k.int("stream", int(d.Stream)).int("threshold", int(philox.Threshold(d.P))).float("scale", float32(1/(1-d.P)))
+	}, nil
+}
+
+// addedNext finds the sum of the result of the current launch l and another value of its type, if the next launch
+// computes it, and if l may compute it instead: nothing else reads the result, both values are stored as they are
+// computed, and the sum overwrites no input of l.
+func (c *compiler) addedNext(l *ir.Launch) (addend, sum ir.Ref, ok bool) {
+	i := c.launch + 1
+	if i == len(c.prog.Launches) {
+		return addend, sum, false
+	}
+	next, v := &c.prog.Launches[i], l.Out[0]
+	if next.Op != ir.Binary || next.Attr.(ir.BinaryAttr).Fn != ir.Add || !c.unread(v, i) {
+		return addend, sum, false
+	}
+	addend, sum = next.In[0], next.Out[0]
+	if addend.Same(v) {
+		addend = next.In[1]
+	}
+	if addend.Overlaps(v, c.dims) || !addend.Type.Equal(v.Type) || addend.Store != tensor.Invalid || sum.Store != tensor.Invalid {
+		return addend, sum, false
+	}
+	return addend, sum, !slices.ContainsFunc(l.In, func(in ir.Ref) bool { return in.Overlaps(sum, c.dims) })
 }

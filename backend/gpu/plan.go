@@ -90,6 +90,8 @@ var families = map[ir.Op]family{
 	ir.Reduce: {prepare: prepareReduce}, ir.ArgMax: {prepare: prepareArgMax},
 	ir.Gemm:     {prepare: prepareGemm},
 	ir.LoRADown: {prepare: prepareLoRADown, takes: takesOneKey(2)}, ir.LoRADownGrad: {prepare: prepareLoRADownGrad, takes: takesOneKey(2)},
+	ir.LoRADownInputGrad: {prepare: prepareLoRADownInputGrad, takes: takesInputGrad},
+
 	ir.Reshape: {prepare: prepareCopy}, ir.Detach: {prepare: prepareCopy}, ir.Transpose: {prepare: prepareTranspose},
 	ir.Broadcast: {prepare: prepareBroadcast}, ir.Slice: {prepare: prepareSlice}, ir.Concat: {prepare: prepareConcat},
 	ir.Attention:     {prepare: prepareAttention, takes: takesAttention, stores: storesAttention},
@@ -100,6 +102,9 @@ var families = map[ir.Op]family{
 	ir.RowsGemm: {prepare: prepareRows, takes: takesRows}, ir.RowsGemmGrad: {prepare: prepareRowsGrad},
 
 	ir.RMSNorm: {prepare: prepareRMSNorm}, ir.RMSNormGrad: {prepare: prepareRMSNorm}, ir.Softmax: {prepare: prepareSoftmax},
+	ir.LayerNorm: {prepare: prepareLayerNorm}, ir.LayerNormGrad: {prepare: prepareLayerNorm},
+	ir.GroupNorm: {prepare: prepareGroupNorm}, ir.Conv2D: {prepare: prepareConv2D},
+	ir.Activate: {prepare: prepareActivate}, ir.ActivateGrad: {prepare: prepareActivate},
 	ir.RoPETable: {prepare: prepareRoPETable}, ir.RoPE: {prepare: prepareRoPE},
 	ir.GLU: {prepare: prepareGLU, takes: takesGLU}, ir.GLUGrad: {prepare: prepareGLU, takes: takesGLU}, ir.Dropout: {prepare: prepareDropout, takes: takesOneKey(1)},
 	ir.CrossEntropy: {prepare: prepareCrossEntropy, takes: takesSum}, ir.CrossEntropyGrad: {prepare: prepareCrossEntropyGrad},

@@ -66,6 +66,9 @@ func variants(t testing.TB) []conformance.Program {
 		program(t, "large products", func(b *builder) exec.Spec {
 			return results(b.Linear(b.param(tensor.F32, 1500, 64), b.param(tensor.BF16, 1500, 64), 0))
 		}),
+		program(t, "a large image", func(b *builder) exec.Spec {
+			return results(b.Conv2D(b.param(tensor.F32, 1, 130, 130, 3), b.param(tensor.BF16, 70, 3, 3, 3), 0, ir.Conv2DAttr{Stride: 1}))
+		}),
 		program(t, "factors far apart", func(b *builder) exec.Spec {
 			x, w := b.param(tensor.F32, 40, 64), b.param(tensor.F32, 70, 64)
 			return results(b.Gemm([]ir.Product{{A: x, B: w, TB: true, Alpha: 1}, {A: x, B: w, TB: true, Alpha: 0x1p-70}}, 0, 0))

@@ -40,6 +40,10 @@ func TestAdamWTogether(t *testing.T) {
 	forms(t, backend.Options{}, func(t *testing.T, dev backend.Device) { gputest.AdamWTogether(t, dev, 4) })
 }
 
+func TestImages(t *testing.T) {
+	forms(t, backend.Options{Precision: backend.BF16}, gputest.Images)
+}
+
 func TestHeadRounded(t *testing.T) {
 	forms(t, backend.Options{Precision: backend.BF16}, gputest.HeadRounded)
 }

@@ -28,11 +28,27 @@ func Rows(t *testing.T, dev backend.Device) {
 			return v.g.Of(v.g.IR().Apply(op, attr, ids...))
 		}
 		x, dy, w := v.floats(tensor.F32, 1, 3, d), v.floats(tensor.F32, 1, 3, d), v.floats(tensor.F32, 1, d)
+		bias := v.floats(tensor.F32, 1, d)
 		labels, dloss := v.labels(3, d), v.g.Const(0.25)
 		v.check(t, dev, 3e-6,
 			x.RMSNorm(w, 1e-6), apply(ir.RMSNormGrad, ir.NormAttr{Eps: 0.1}, dy, x, w), x.Scale(4).Softmax(),
 			apply(ir.CrossEntropy, nil, x, labels), apply(ir.CrossEntropyGrad, nil, x, labels, dloss),
+			apply(ir.LayerNorm, ir.LayerNormAttr{Eps: 0.1}, x), apply(ir.LayerNorm, ir.LayerNormAttr{Eps: 0.1, HasWeight: true, HasBias: true}, x, w, bias),
+			apply(ir.LayerNormGrad, ir.LayerNormAttr{Eps: 0.1}, dy, x), apply(ir.LayerNormGrad, ir.LayerNormAttr{Eps: 0.1, HasWeight: true}, dy, x, w),
 			x.GLU(dy, ir.GELU), x.GLU(dy, ir.GELUTanh), x.GLU(dy, ir.SiLU), x.SumSquares())
+		// The mean is far larger than the deviation: squares must not cancel.
+		far := v.g.Of(v.g.IR().AddScalar(x.Value(), 1000))
+		v.check(t, dev, 5e-4, apply(ir.LayerNorm, ir.LayerNormAttr{Eps: 0.1}, far), apply(ir.LayerNormGrad, ir.LayerNormAttr{Eps: 0.1}, dy, far))
+	}
+}
+
+// Images checks convolutions with precision bf16, in small tiles and in large ones.
+func Images(t *testing.T, dev backend.Device) {
+	for _, size := range [][3]int{{120, 130, 4}, {9, 11, 40}, {10, 7, 3}} {
+		v := newValues(7)
+		x, w, bias := v.floats(tensor.F32, 1, 1, size[0], size[1], size[2]), v.floats(tensor.BF16, 1, 66, 3, 3, size[2]), v.floats(tensor.F32, 1, 66)
+		a := ir.Conv2DAttr{Stride: 1, Top: 1, Left: 1, Bottom: 1, Right: 1}
+		v.check(t, dev, 0.03, v.g.Of(v.g.IR().Conv2D(x.Value(), w.Value(), bias.Value(), a)))
 	}
 }
 

@@ -105,6 +105,12 @@ var normCases = []testCase{
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
 			return one(g.Apply(ir.RMSNormGrad, ir.NormAttr{Eps: 1e-6}, in...))
 		}},
+	{op: ir.LayerNorm, name: "bench", bench: true, in: []input{arg("f32[512,2048]", normal), arg("f32[2048]", positive), arg("f32[2048]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.LayerNorm(in[0], in[1], in[2], 1e-6)) }},
+	{op: ir.LayerNormGrad, name: "bench", bench: true, in: []input{arg("f32[512,2048]", normal), arg("f32[512,2048]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Apply(ir.LayerNormGrad, ir.LayerNormAttr{Eps: 1e-6}, in...))
+		}},
 	{op: ir.Softmax, name: "bench", bench: true, in: []input{arg("f32[512,1024]", normal)},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.Softmax(in[0])) }},
 }

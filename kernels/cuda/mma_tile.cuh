@@ -212,6 +212,14 @@ struct lf_tile {
   // Adds stages first to last, not included, of the products to the sums.
   LF_DEVICE void run(unsigned char* shared, const float* books, const lf_products& all, int first, int last, int m0, int n0, int m, int n,
                      const lf_drop& drop) {
+    lf_stager<BM, threads, 8, DROP_A> a;
+    run(a, shared, books, all, first, last, m0, n0, m, n, drop);
+  }
+
+  // The same, with the tiles of A copied by a.
+  template <class STAGER>
+  LF_DEVICE void run(STAGER& a, unsigned char* shared, const float* books, const lf_products& all, int first, int last, int m0, int n0, int m,
+                     int n, const lf_drop& drop) {
 #pragma unroll
     for (int i = 0; i < fragments_m; i++)
 #pragma unroll
@@ -222,7 +230,6 @@ struct lf_tile {
     lf_cursor in, at;
     in.seek(all, first);
     at = in;
-    lf_stager<BM, threads, 8, DROP_A> a;
     lf_stager<BN, threads, WORDS_B, DROP_B> b;
     int slot = 1; // of stage t
     for (int t = first - (LF_STAGES - 1); t < last; t++) { // what comes before first only fills

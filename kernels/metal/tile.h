@@ -289,12 +289,19 @@ struct lf_tile {
   // Adds stages first to last, not included, of the products to the sums.
   void run(lf_thread t, threadgroup uint4* shared, thread const lf_products& all, int first, int last, int m0,
            int n0, int m, int n, lf_drop drop) {
+    lf_stager<C, DROP_A> a;
+    run(a, t, shared, all, first, last, m0, n0, m, n, drop);
+  }
+
+  // The same, with the tiles of A copied by a.
+  template <class STAGER>
+  void run(thread STAGER& a, lf_thread t, threadgroup uint4* shared, thread const lf_products& all, int first, int last, int m0,
+           int n0, int m, int n, lf_drop drop) {
     sums.clear();
     factor = 1.0f;
     if (first >= last) return;
     threadgroup typename C::cell *sa = (cells)shared, *sb = (cells)(shared + C::words / 2);
     lf_cursor in, at;
-    lf_stager<C, DROP_A> a;
     lf_stager<C, DROP_B> b;
     in.seek(all, first);
     a.fetch(t.index, operand_a(in.p, m0, m), in.k0);

@@ -3,6 +3,7 @@
 //   silu:      x σ(x)
 //   gelu:      x Φ(x), Φ the normal distribution function
 //   gelu_tanh: ½x (1 + tanh(u/2)) = x σ(u), u = 2√(2/π) (x + 0.044715 x³)
+//   quick_gelu: x σ(1.702 x)
 #pragma once
 
 #include "device.h"
@@ -42,6 +43,14 @@ struct lf_gelu_tanh {
   static LF_DEVICE lf_act_value both(float x) {
     lf_act_value g = lf_sigmoid(inner(x));
     lf_act_value r = {x * g.value, g.value + x * g.slope * (1.5957691216f * (1.0f + 0.134145f * x * x))};
+    return r;
+  }
+};
+
+struct lf_quick_gelu {
+  static LF_DEVICE float value(float x) { return x * lf_sigmoid(1.702f * x).value; }
+  static LF_DEVICE lf_act_value both(float x) {
+    lf_act_value g = lf_sigmoid(1.702f * x), r = {x * g.value, g.value + 1.702f * x * g.slope};
     return r;
   }
 };

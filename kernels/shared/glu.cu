@@ -11,11 +11,6 @@
 #include "act.h"
 #include "pack.h"
 
-// The elements of this thread: V at a time.
-#define LF_GROUPS(V, at, n)                                                                 \
-  for (long at = (long)t.group.x * 1024 + t.index * V, at##_end = at + 1024 - t.index * V; \
-       at < at##_end && at < n; at += 256 * V)
-
 template <class A, int V>
 LF_DEVICE void lf_glu(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL const float* gate, LF_GLOBAL const float* up, long n) {
   LF_GROUPS(V, i, n) {

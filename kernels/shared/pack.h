@@ -3,6 +3,12 @@
 
 #include "device.h"
 
+// The elements of this thread, V at a time, of elementwise kernels: 256 threads of a block
+// take 1024 of n elements.
+#define LF_GROUPS(V, at, n)                                                                 \
+  for (long at = (long)t.group.x * 1024 + t.index * V, at##_end = at + 1024 - t.index * V; \
+       at < at##_end && at < n; at += 256 * V)
+
 // V consecutive numbers in memory, aligned to 4·V bytes.
 template <int V>
 struct lf_pack;
