@@ -45,6 +45,9 @@ type Info struct {
 	GPU bool `json:"gpu,omitempty"`
 	// Unified reports whether the device shares the host's memory, so that imports are used in place.
 	Unified bool `json:"unified_memory,omitempty"`
+	// Replays reports whether a run costs the host less if an earlier run had the same sizes, because the device has
+	// recorded its launches. Callers then pad inputs to few sizes.
+	Replays bool `json:"-"`
 	// BatchInvariant is the option that the device was opened with.
 	BatchInvariant bool `json:"batch_invariant,omitempty"`
 	// Precision is the precision that the device was opened with.

@@ -27,6 +27,7 @@ type Device struct {
 	properties properties
 	queue      *queue
 
+	replays                 bool // see [backend.Info]
 	load                    backend.LoadMode
 	loads                   loads
 	ringSlot, window, trial int64 // bytes
@@ -60,8 +61,9 @@ func Open(o backend.Options) (*Device, error) {
 	if err := p.supported(); err != nil {
 		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 	}
+	graphs := os.Getenv(EnvGraph) != "0"
 	d := &Device{
-		properties: p, graphs: os.Getenv(EnvGraph) != "0",
+		properties: p, graphs: graphs, replays: graphs,
 		load: o.Load, ringSlot: ringSlotBytes, window: windowBytes, trial: trialBytes, staging: stagingBytes,
 	}
 	d.Init(backend.CUDA, runner{d}, d.target)
@@ -131,7 +133,7 @@ func (d *Device) Close() error {
 // its own rates.
 func (d *Device) Info() backend.Info {
 	i := d.properties.info()
-	i.Precision = d.Precision
+	i.Precision, i.Replays = d.Precision, d.replays
 	i.Rated = backend.Peak{FlopsPerSecond: d.properties.flops(d.Precision), BytesPerSecond: d.properties.bandwidth}
 	return i
 }

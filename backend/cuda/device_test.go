@@ -42,7 +42,7 @@ func TestClosed(t *testing.T) {
 // Runs that come again become graphs: one for each size, and no more than some.
 func TestGraphs(t *testing.T) {
 	g := graph.New()
-	n := g.Bound("n", 20)
+	n := g.Bound("n", 40)
 	x := g.Param("x", tensor.F32, n)
 	for _, mode := range []string{"1", "0"} {
 		t.Setenv(cuda.EnvGraph, mode)
@@ -51,19 +51,19 @@ func TestGraphs(t *testing.T) {
 		require.NoError(t, err)
 		e, err := dev.Compile(p)
 		require.NoError(t, err)
-		in, err := dev.Alloc(80)
+		in, err := dev.Alloc(160)
 		require.NoError(t, err)
-		ones := make([]float32, 20)
+		ones := make([]float32, 40)
 		for i := range ones {
 			ones[i] = 1
 		}
 		gputest.Wait(t)(dev.Upload(in, 0, tensor.BytesOf(ones)))
-		out, err := dev.Alloc(80)
+		out, err := dev.Alloc(160)
 		require.NoError(t, err)
 		run := func(size int) []byte {
-			gputest.Wait(t)(dev.Upload(out, 0, make([]byte, 80)))
+			gputest.Wait(t)(dev.Upload(out, 0, make([]byte, 160)))
 			gputest.Wait(t)(e.Run(context.Background(), backend.Args{Buffers: []backend.Buffer{in, out}, Dims: []int{0, size}}))
-			got := make([]byte, 80)
+			got := make([]byte, 160)
 			gputest.Wait(t)(dev.Download(got, out, 0))
 			return got
 		}
@@ -75,17 +75,17 @@ func TestGraphs(t *testing.T) {
 			}
 		}
 		for range 3 {
-			for size := 1; size <= 12; size++ {
-				require.Equal(t, size, bytes.Count(run(size), []byte{0x80, 0xbf}), "of 12 sizes in turns")
+			for size := 1; size <= 36; size++ {
+				require.Equal(t, size, bytes.Count(run(size), []byte{0x80, 0xbf}), "of 36 sizes in turns")
 			}
 		}
-		other, err := dev.Alloc(80)
+		other, err := dev.Alloc(160)
 		require.NoError(t, err)
 		out.Free()
 		out = other
 		require.Equal(t, 3, bytes.Count(run(3), []byte{0x80, 0xbf}), "elsewhere")
 		if mode == "1" {
-			require.Equal(t, 8, cuda.Graphs(e))
+			require.Equal(t, 32, cuda.Graphs(e))
 		} else {
 			require.Zero(t, cuda.Graphs(e))
 		}

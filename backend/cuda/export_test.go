@@ -14,6 +14,12 @@ func Graphs(e backend.Executable) int {
 	return len(e.(*gpu.Executable).Program().(*program).graphs.ready)
 }
 
+// Replayed is how many runs of an executable were launched by a graph of an earlier run.
+func (d *Device) Replayed(e backend.Executable) (n int) {
+	_ = d.Do(func() error { n = e.(*gpu.Executable).Program().(*program).graphs.replayed; return nil })
+	return n
+}
+
 // Held is the memory that a device has allocated, what is about to be freed
 // left out.
 func (d *Device) Held() (n int64) {

@@ -15,9 +15,10 @@ import (
 // of the arguments and of the trap; pending runs have different traps. A run is captured only when it repeats, since
 // many runs never do: training batches differ in length.
 type graphs struct {
-	ready []ready // the one used last comes first
-	seen  []uint64
-	key   []uint64 // of the current run; the trap is last
+	ready    []ready // the one used last comes first
+	seen     []uint64
+	key      []uint64 // of the current run; the trap is last
+	replayed int      // runs that a graph of an earlier run has launched
 }
 
 type ready struct {
@@ -25,12 +26,12 @@ type ready struct {
 	graph *driver.Graph
 }
 
-// mostGraphs is the number of graphs kept per program. It exceeds the number of pending runs, so the least recently
-// used graph is never pending.
-const mostGraphs = 2 * backend.MaxInFlight
+// mostGraphs is the number of graphs kept per program: as many as there are padded sizes of served steps that alternate.
+// It exceeds the number of pending runs, so the least recently used graph is never pending.
+const mostGraphs = 8 * backend.MaxInFlight
 
 // mostSeen is the number of uncaptured runs that are remembered.
-const mostSeen = 16
+const mostSeen = 2 * mostGraphs
 
 // graphed launches the run as a graph if an equal run was seen before. A graph that is still pending is launched again
 // after its earlier run.
@@ -49,6 +50,7 @@ func (p *program) graphed(f *gpu.Flight) error {
 			hit := g.ready[i]
 			copy(g.ready[1:i+1], g.ready[:i])
 			g.ready[0] = hit
+			g.replayed++
 			if err := hit.graph.Launch(p.dev.compute.Stream); err != nil {
 				return p.dev.Failed(err)
 			}

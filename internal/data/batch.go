@@ -162,6 +162,27 @@ func (b *Batch) AddPiece(ids []int32, read int, pages []int32, rows int) {
 	b.add(ids, first*rows, read)
 }
 
+// Pad appends padding after AddPiece, up to tokens tokens and pages pages. A padding token attends to no keys and has no
+// row in the cache, and no token attends to keys of a padding page.
+func (b *Batch) Pad(tokens, pages int) {
+	if n := tokens - len(b.Tokens()); n > 0 {
+		for _, name := range []string{tokensArray, positionsArray, loArray, hiArray, endArray} {
+			clear(b.extend(name, n))
+		}
+		fill(b.extend(labelsArray, n), Ignore)
+		fill(b.extend(cacheRowsArray, n), -1)
+	}
+	if n := pages - len(b.Pages()); n > 0 {
+		clear(b.extend(pagesArray, n))
+	}
+}
+
+func fill(x []int32, value int32) {
+	for i := range x {
+		x[i] = value
+	}
+}
+
 // add appends tokens, which attend to keys from number lo on. The first before of these keys belong to earlier tokens
 // of their document.
 func (b *Batch) add(ids []int32, lo, before int) {
@@ -171,10 +192,7 @@ func (b *Batch) add(ids []int32, lo, before int) {
 	}
 	b.Starts = append(b.Starts, at+int32(n))
 	copy(b.extend(tokensArray, n), ids)
-	labels := b.extend(labelsArray, n)
-	for i := range labels {
-		labels[i] = Ignore
-	}
+	fill(b.extend(labelsArray, n), Ignore)
 	positions, from, to, end := b.extend(positionsArray, n), b.extend(loArray, n), b.extend(hiArray, n), b.extend(endArray, n)
 	for i := range n {
 		positions[i], from[i], to[i], end[i] = int32(before+i), int32(lo), int32(lo+before+i+1), int32(lo+before+n)

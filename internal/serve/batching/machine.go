@@ -39,7 +39,8 @@ type machine struct {
 	page      int // rows per page
 	pageBytes int
 	logits    []float32
-	until     int // texts up to this length have the same derived tables; 0: all
+	until     int  // texts up to this length have the same derived tables; 0: all
+	pads      bool // inputs are padded to few sizes
 
 	base  mix  // the model alone
 	mix   *mix // with adapters; nil before the first one is loaded
@@ -62,7 +63,7 @@ type machine struct {
 
 // newMachine uploads the weights to the device. It completes the options.
 func newMachine(ctx context.Context, dev backend.Device, m *model.Model, o *Options) (*machine, error) {
-	x := &machine{host: host.Open(dev, m), page: o.PageRows, most: min(o.MaxTexts, o.Adapters.MaxResident), fixed: o.FixedAdapters, slots: map[*lora.Version]*engine.Slot{}, news: func() {}}
+	x := &machine{host: host.Open(dev, m), page: o.PageRows, most: min(o.MaxTexts, o.Adapters.MaxResident), fixed: o.FixedAdapters, pads: dev.Info().Replays, slots: map[*lora.Version]*engine.Slot{}, news: func() {}}
 	ok := false
 	defer func() {
 		if !ok {

@@ -349,6 +349,9 @@ func (e *Engine) read(m *mix, b *batch) ([]float32, error) {
 	if rows == 0 {
 		b.reads = append(b.reads, 0) // an axis has at least one row
 	}
+	if e.machine.pads {
+		b.pad(e.machine.bounds)
+	}
 	b.given.SetInts(nn.Adapters, b.adapters)
 	b.given.SetInts(readInput, b.reads)
 	return e.machine.run(e.context, m, &b.given, b.length, rows)
