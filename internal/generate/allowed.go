@@ -21,7 +21,7 @@ type tokenMask struct {
 // allowed if the text is complete. It returns ErrOption if only they could follow an
 // incomplete text.
 func (a *tokenMask) apply(logits []float32, ends bool) ([]float32, error) {
-	if a.grammar == nil && (ends || len(a.eos) == 0) {
+	if !a.masks(ends) {
 		return logits, nil
 	}
 	if a.mask == nil {
@@ -54,6 +54,9 @@ func (a *tokenMask) apply(logits []float32, ends bool) ([]float32, error) {
 	}
 	return a.logits, nil
 }
+
+// masks reports whether apply masks logits.
+func (a *tokenMask) masks(ends bool) bool { return a.grammar != nil || !ends && len(a.eos) > 0 }
 
 // setEOS allows or masks the tokens that end the answer.
 func (a *tokenMask) setEOS(can bool) {

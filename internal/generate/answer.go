@@ -58,8 +58,8 @@ func NewAnswer(vocab int, eos []int32, room int, prompt []int32, o GenerateOptio
 // Errors end the answer: sample.ErrLogits, errors of the decoder, and ErrOption if only tokens
 // that end the answer can follow but they are not allowed yet.
 func (a *Answer) Next(logits []float32) (Token, error) {
-	if a.finish != "" {
-		return Token{}, fmt.Errorf("generate: %w: another token of an answer that has ended (%s)", ErrOption, a.finish)
+	if err := a.checkOpen(); err != nil {
+		return Token{}, err
 	}
 	t, err := a.next(logits)
 	if err != nil {
@@ -67,6 +67,49 @@ func (a *Answer) Next(logits []float32) (Token, error) {
 	}
 	return t, err
 }
+
+// NextAmong chooses the token that Next would choose, from the most likely ones. If ok is false, the choice needs all
+// logits, and the answer is unchanged. Errors end the answer; see Next.
+func (a *Answer) NextAmong(c sample.Candidates) (t Token, ok bool, err error) {
+	if err := a.checkOpen(); err != nil {
+		return Token{}, false, err
+	}
+	if c.Vocab != a.vocab || a.NeedsLogits(len(c.IDs)) {
+		return Token{}, false, nil
+	}
+	id, ok := a.sampler.NextAmong(c, len(a.tokens))
+	if !ok {
+		return Token{}, false, nil
+	}
+	if t, err = a.append(Token{ID: id, sampler: &a.sampler}); err != nil {
+		a.finish = FinishError
+	}
+	return t, true, err
+}
+
+// NeedsLogits reports whether the next token depends on more logits than the k largest, whatever they are.
+func (a *Answer) NeedsLogits(k int) bool {
+	return a.options.Logprobs || a.allowed.masks(a.ends()) || a.sampler.NeedsLogits(k, a.vocab)
+}
+
+// Temperature returns the temperature by which the logits of the next token are divided: 1 for greedy choice.
+func (a *Answer) Temperature() float32 {
+	if a.sampler.Temperature == 0 {
+		return 1
+	}
+	return float32(a.sampler.Temperature)
+}
+
+// checkOpen returns an error if the answer has ended.
+func (a *Answer) checkOpen() error {
+	if a.finish == "" {
+		return nil
+	}
+	return fmt.Errorf("generate: %w: another token of an answer that has ended (%s)", ErrOption, a.finish)
+}
+
+// ends reports whether the next token may end the answer.
+func (a *Answer) ends() bool { return len(a.tokens)-a.prompt >= a.options.MinNewTokens }
 
 // Finish returns why the answer ended; it is empty until the last token.
 func (a *Answer) Finish() Finish { return a.finish }
@@ -109,9 +152,7 @@ func (a *Answer) next(logits []float32) (Token, error) {
 	if len(logits) != a.vocab {
 		return Token{}, fmt.Errorf("generate: token %d: %w: %d of them, the vocabulary has %d", len(a.tokens), sample.ErrLogits, len(logits), a.vocab)
 	}
-	n := len(a.tokens) - a.prompt
-	ends := n >= a.options.MinNewTokens
-	allowed, err := a.allowed.apply(logits, ends)
+	allowed, err := a.allowed.apply(logits, a.ends())
 	if err != nil {
 		return Token{}, fmt.Errorf("generate: token %d: %w", len(a.tokens), err)
 	}
@@ -125,6 +166,12 @@ func (a *Answer) next(logits []float32) (Token, error) {
 			return Token{}, err
 		}
 	}
+	return a.append(t)
+}
+
+// append appends a chosen token to the answer, and sets the text of the token.
+func (a *Answer) append(t Token) (_ Token, err error) {
+	id, n, ends := t.ID, len(a.tokens)-a.prompt, a.ends()
 	a.tokens = append(a.tokens, id)
 	if err := a.allowed.accept(id); err != nil {
 		return Token{}, fmt.Errorf("generate: %w", err)

@@ -15,6 +15,11 @@ func (s *Sampler) warp() {
 		s.kept = append(s.kept[:0], candidate{id: most.id})
 		return
 	}
+	s.filter()
+}
+
+// filter applies top-k, top-p and min-p to scores that are divided by the temperature.
+func (s *Sampler) filter() {
 	if s.TopK > 0 && s.TopK < len(s.kept) {
 		s.topK()
 	}
