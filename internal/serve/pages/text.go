@@ -38,9 +38,7 @@ func (t *Text) Append(tokens ...int32) (c Copy, err error) {
 	if len(tokens) == 0 {
 		return c, nil
 	}
-	in, last := t.length%p.rows, len(t.pages)-1 // used rows of the last page
-	need := (t.length+len(tokens)-1)/p.rows - last
-	shared := in > 0 && p.pages[t.pages[last]].users > 1
+	need, shared := t.missing(len(tokens)), t.shares()
 	if shared {
 		need++
 	}
@@ -48,12 +46,13 @@ func (t *Text) Append(tokens ...int32) (c Copy, err error) {
 		return c, fmt.Errorf("%w: %d tokens behind %d need %d pages, %d of %d can be had", ErrFull, len(tokens), t.length, need, have, len(p.pages)-1)
 	}
 	if shared {
+		last := t.length / p.rows
 		old := t.pages[last]
 		t.pages[last] = p.alloc()
 		p.leave(old)
 		p.copied++
 		need--
-		c = Copy{From: int(old) * p.rows, To: int(t.pages[last]) * p.rows, Rows: in}
+		c = Copy{From: int(old) * p.rows, To: int(t.pages[last]) * p.rows, Rows: t.length % p.rows}
 	}
 	for range need {
 		t.pages = append(t.pages, p.alloc())
@@ -61,6 +60,26 @@ func (t *Text) Append(tokens ...int32) (c Copy, err error) {
 	t.tokens = append(t.tokens, tokens...)
 	t.length += len(tokens)
 	return c, nil
+}
+
+// Reserve allocates pages for the next n tokens, which Append then uses. It returns false, and allocates none, if too few
+// are available, or if Append will have to copy rows.
+func (t *Text) Reserve(n int) bool {
+	if t.pool == nil || t.shares() || t.missing(n) > t.pool.available() {
+		return false
+	}
+	for range t.missing(n) {
+		t.pages = append(t.pages, t.pool.alloc())
+	}
+	return true
+}
+
+// missing returns the number of pages that n more tokens need. It is negative if more are reserved.
+func (t *Text) missing(n int) int { return (t.length+n-1)/t.pool.rows + 1 - len(t.pages) }
+
+// shares reports whether the next token goes into a page that other texts use too.
+func (t *Text) shares() bool {
+	return t.length%t.pool.rows > 0 && t.pool.pages[t.pages[t.length/t.pool.rows]].users > 1
 }
 
 // Commit declares that the rows of the first n tokens are written, or will be before any later run
@@ -95,7 +114,8 @@ func (t *Text) Fork() (*Text, error) {
 		return nil, fmt.Errorf("%w: %d of its %d rows are written, expected all", ErrText, t.written, t.length)
 	}
 	f := *t
-	f.pages, f.tokens = append([]int32(nil), t.pages...), append([]int32(nil), t.tokens...)
+	used := (t.length + t.pool.rows - 1) / t.pool.rows // without reserved pages
+	f.pages, f.tokens = append([]int32(nil), t.pages[:used]...), append([]int32(nil), t.tokens...)
 	for _, id := range f.pages {
 		f.pool.addUser(id)
 	}

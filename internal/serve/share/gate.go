@@ -121,6 +121,13 @@ func (g *Gate) lend(ctx context.Context) {
 	g.enter(stepping)
 }
 
+// Wanted reports whether training uses the device or waits for it.
+func (g *Gate) Wanted() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.launches+g.waiting > 0
+}
+
 // Idle declares that serving has no work until the next Begin. Training runs without limits and
 // accumulates no debt.
 func (g *Gate) Idle() {

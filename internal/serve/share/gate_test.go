@@ -249,3 +249,13 @@ func TestManyAtOnce(t *testing.T) {
 	stop()
 	all.Wait()
 }
+
+// Training wants the device from the call of Launch to the end of the launch.
+func TestWanted(t *testing.T) {
+	g := share.New(0.5)
+	require.False(t, g.Wanted())
+	over := g.Launch(context.Background())
+	require.True(t, g.Wanted())
+	over()
+	require.False(t, g.Wanted())
+}
