@@ -217,21 +217,44 @@ func (p *Program) Len(result string) int {
 // with the same name and size share memory across programs: Read returns the values of the
 // last run of any of them. Errors: ErrResult and errors of the runs.
 func (p *Program) Read(ctx context.Context, result string, dst []float32) error {
-	x := p.results[result]
-	if x == nil {
-		return cmp.Or(p.r.settle(), fmt.Errorf("engine: %w %q of the program%s", ErrResult, result, suggest.DidYouMean(result, slices.Sorted(maps.Keys(p.results)))))
+	return p.ReadParts(ctx, Part{result, 0, dst})
+}
+
+// Part is a range of elements of a result, to be copied to Into.
+type Part struct {
+	Result string
+	Start  int // index of the first element
+	Into   []float32
+}
+
+// ReadParts waits for all pending runs and copies parts of results, as Read does.
+func (p *Program) ReadParts(ctx context.Context, parts ...Part) error {
+	err := p.download(ctx, parts)
+	return cmp.Or(p.r.settle(), err)
+}
+
+// download copies parts of results. All copies are enqueued before it waits for the first.
+func (p *Program) download(ctx context.Context, parts []Part) (err error) {
+	var fences []backend.Fence
+	for _, part := range parts {
+		x := p.results[part.Result]
+		if x == nil {
+			err = fmt.Errorf("engine: %w %q of the program%s", ErrResult, part.Result, suggest.DidYouMean(part.Result, slices.Sorted(maps.Keys(p.results))))
+			break
+		}
+		f, failed := p.r.dev.Download(tensor.BytesOf(part.Into), x.buffer, tensor.F32.Size()*part.Start)
+		if failed != nil {
+			err = fmt.Errorf("engine: result %q: %w", part.Result, failed)
+			break
+		}
+		fences = append(fences, f)
 	}
-	f, err := p.r.dev.Download(tensor.BytesOf(dst), x.buffer, 0)
-	if err == nil {
-		err = f.Wait(ctx)
+	for i, f := range fences {
+		if failed := f.Wait(ctx); failed != nil && err == nil {
+			err = fmt.Errorf("engine: result %q: %w", parts[i].Result, failed)
+		}
 	}
-	if failed := p.r.settle(); failed != nil {
-		return failed
-	}
-	if err != nil {
-		return fmt.Errorf("engine: result %q: %w", result, err)
-	}
-	return nil
+	return err
 }
 
 func (p *Program) close() {
