@@ -131,7 +131,7 @@ var layers = map[string]placement{
 	"internal/serve/store":             {layer: files},
 	"internal/serve/pages":             {layer: loops},
 	"internal/serve/share":             {layer: loops},
-	"internal/serve/batching":          {loops, with("internal/generate", "builds answers", "internal/serve/pages", "allocates KV cache pages", "internal/serve/share", "schedules training")},
+	"internal/serve/batching":          {loops, with("internal/generate", "builds answers", "internal/generate/sample", "chooses among candidates", "internal/serve/pages", "allocates KV cache pages", "internal/serve/share", "schedules training")},
 	"internal/serve/tuning":            {loops, with("internal/train", "runs jobs", "train/config", "configures jobs", "internal/train/events", "reads metrics of runs")},
 	"internal/serve/tools":             {loops, with("internal/generate/constrain", "checks schemas")},
 
@@ -172,7 +172,7 @@ var layers = map[string]placement{
 	"dev/bench/load":       {layer: loops},
 	"dev/bench/decode":     {loops, with("internal/generate", "measures it")},
 	"dev/bench/upload":     {layer: loops},
-	"dev/bench/plan":       {loops, with("internal/train/trainer", "plans its passes", "internal/train/task/flowmatching", "plans its loss", "internal/diffusion/vae", "plans autoencoders")},
+	"dev/bench/plan":       {loops, with("internal/serve/batching", "plans its steps", "internal/train/trainer", "plans its passes", "internal/train/task/flowmatching", "plans its loss", "internal/diffusion/vae", "plans autoencoders")},
 	"dev/bench/step":       {loops, with("internal/train", "measures it", "internal/train/task", "registers tasks", "train/config", "configures runs")},
 	"dev/gpucheck":         {layer: loops},
 }

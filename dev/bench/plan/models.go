@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/gpu"
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/internal/diffusion/dit"
 	"github.com/lorafuse/lorafuse/internal/diffusion/vae"
@@ -13,6 +14,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/nn"
+	"github.com/lorafuse/lorafuse/internal/serve/batching"
 	"github.com/lorafuse/lorafuse/internal/train/task/flowmatching"
 	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
@@ -140,11 +142,10 @@ func (x *programs) serve(sequences, adapters int) Program {
 	}
 	pages := sequences * ((x.Context + pageRows - 1) / pageRows)
 	rows := max(32, sequences) * max(2048, x.Context)
+	candidates := batching.Candidates(backend.Info{GPU: true}, gpu.Supports, x.m.Config.VocabSize)
 	return x.program(name, map[string]int{nn.Tokens: sequences, nn.Pages: pages, read: sequences}, rows, hold, engine.Spec{
 		Bounds: map[string]int{nn.Tokens: max(256, sequences), nn.Pages: 2 * rows / pageRows, read: sequences + 32}, Page: pageRows,
-		Build: func(b *nn.Builder, p *graph.Program) {
-			p.Result("logits", x.m.Build(b).Logits(b, b.Input(read, tensor.I32, b.Axis(read))))
-		},
+		Build: batching.Build(x.m, candidates),
 	})
 }
 

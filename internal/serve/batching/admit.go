@@ -161,6 +161,7 @@ func (e *Engine) sweep() {
 
 // drop ends a request before its answers have ended.
 func (e *Engine) drop(r *request, err error) {
+	e.flush() // of this request too
 	if err != nil && e.context.Err() != nil {
 		err = ErrClosed // closing the engine interrupted the run
 	}
@@ -192,15 +193,14 @@ func (e *Engine) over(t *text) {
 	e.waiting.ended(t.r.flow)
 	e.mu.Unlock()
 	if t.r.texts--; t.r.texts == 0 {
-		e.finish(t.r, nil)
+		t.r.releaseLease() // other adapters may need the memory before the end is delivered
+		e.outbox = append(e.outbox, delivery{r: t.r, ends: true})
 	}
 }
 
 // finish completes a request after its last resource is released.
 func (e *Engine) finish(r *request, err error) {
-	if r.lease != nil {
-		r.lease.Release()
-	}
+	r.releaseLease()
 	e.mu.Lock()
 	if e.live--; e.live == 0 && e.empty != nil {
 		close(e.empty)

@@ -15,33 +15,42 @@ import (
 	"github.com/lorafuse/lorafuse/dev/draws"
 	"github.com/lorafuse/lorafuse/dev/testdevice"
 	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/generate/sample"
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
 	"github.com/lorafuse/lorafuse/lora"
 )
 
 // TestAnyCompany: whatever the sizes of an engine, and whatever is asked for together,
 // answers are those that each request gets alone, nobody waits for ever, and in the end
-// all pages are free.
+// all pages are free. This holds on the host, and on a device that works while the host
+// prepares the next step, replays padded runs and selects candidates.
 func TestAnyCompany(t *testing.T) {
-	dev := testdevice.Open(t, backend.Options{Threads: 1, BatchInvariant: true})
+	o := backend.Options{Threads: 1, BatchInvariant: true}
+	dev := testdevice.Open(t, o)
+	t.Run("host", func(t *testing.T) { testAnyCompany(t, dev, dev) })
+	t.Run("remote", func(t *testing.T) { testAnyCompany(t, dev, testdevice.NewRemote(t, o)) })
+}
+
+// testAnyCompany compares engines on dev with a generator on alone.
+func testAnyCompany(t *testing.T, alone, dev backend.Device) {
 	const longest = 24
-	oracle := benchOn(t, dev, open(t, smallLlama), nil, batching.Options{MaxLength: longest})
+	oracle := benchOn(t, alone, open(t, smallLlama), nil, batching.Options{MaxLength: longest})
 	oracle.dirs = casesOf(t, smallLlama)
 	names := append(slices.Sorted(maps.Keys(oracle.dirs)), "")
 	known := map[string]answer{}
 	expected := func(r batching.Request, one generate.GenerateOptions) answer {
-		key := fmt.Sprint(r.Adapter, r.Prompt, one.MaxNewTokens, one.Sampler.Seed, one.Sampler.Temperature)
+		key := fmt.Sprint(r.Adapter, r.Prompt, one)
 		if _, ok := known[key]; !ok {
 			known[key] = oracle.expected(batching.Request{Adapter: r.Adapter, Prompt: r.Prompt, Answers: []generate.GenerateOptions{one}})
 		}
 		return known[key]
 	}
-	scorer, err := generate.NewScorer(dev, oracle.m, nil, longest)
+	scorer, err := generate.NewScorer(alone, oracle.m, nil, longest)
 	require.NoError(t, err)
 	defer scorer.Close()
 	judged := map[string][]generate.Logprobs{}
 	ofPrompt := func(r batching.Request) []generate.Logprobs {
-		key := fmt.Sprint(r.Adapter, r.Prompt)
+		key := fmt.Sprint(r.Adapter, r.Prompt, r.Answers[0].TopLogprobs)
 		if judged[key] == nil {
 			judged[key] = oracle.ofPrompt(scorer, r)
 		}
@@ -71,7 +80,19 @@ func TestAnyCompany(t *testing.T) {
 			var want []answer
 			for range rapid.SampledFrom([]int{1, 1, 1, 3, 8}).Draw(t, "answers") {
 				one.MaxNewTokens = rapid.IntRange(1, 10).Draw(t, "new")
-				one.Sampler.Temperature, one.Sampler.Seed = rapid.SampledFrom([]float64{0, 1}).Draw(t, "temperature"), rapid.Uint64Range(0, 3).Draw(t, "seed")
+				if one.Logprobs = rapid.Bool().Draw(t, "logprobs"); !one.Logprobs {
+					one.TopLogprobs = 0
+				}
+				one.IgnoreEOS = rapid.Bool().Draw(t, "ignore EOS")
+				one.MinNewTokens = rapid.SampledFrom([]int{0, 0, 1}).Draw(t, "least")
+				one.Sampler = sample.Sampler{
+					Seed:             rapid.Uint64Range(0, 3).Draw(t, "seed"),
+					Temperature:      rapid.SampledFrom([]float64{0, 0, 1, 0.1}).Draw(t, "temperature"),
+					TopK:             rapid.SampledFrom([]int{0, 0, 3, 80}).Draw(t, "top k"),
+					TopP:             rapid.SampledFrom([]float64{0, 0.3, 0.95}).Draw(t, "top p"),
+					MinP:             rapid.SampledFrom([]float64{0, 0, 0.01}).Draw(t, "min p"),
+					FrequencyPenalty: rapid.SampledFrom([]float64{0, 0, 0.5}).Draw(t, "penalty"),
+				}
 				r.Answers, want = append(r.Answers, one), append(want, expected(r, one))
 			}
 			r.PromptLogprobs = rapid.IntRange(0, 3).Draw(t, "prompt logprobs") == 0

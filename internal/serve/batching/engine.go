@@ -40,6 +40,9 @@ type Engine struct {
 	orders  uint64
 	turn    int // of texts that are read alone
 	steps   batch
+	ahead   []piece    // planned for the next step
+	outbox  []delivery // not yet delivered
+	done    []Step     // not yet reported
 
 	mu       sync.Mutex // guards the fields below
 	waiting  queue

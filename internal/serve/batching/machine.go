@@ -13,14 +13,6 @@ import (
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/tensor"
-)
-
-// Input and result of the programs: indices of the tokens whose logits are computed, i32 [read],
-// and the logits, f32 [read, vocab].
-const (
-	readInput    = "read"
-	logitsResult = "logits"
 )
 
 // Names of the programs.
@@ -38,9 +30,10 @@ type machine struct {
 	bounds    map[string]int
 	page      int // rows per page
 	pageBytes int
-	logits    []float32
+	results   results
 	until     int  // texts up to this length have the same derived tables; 0: all
 	pads      bool // inputs are padded to few sizes
+	overlaps  bool // the host works while the device runs
 
 	base  mix  // the model alone
 	mix   *mix // with adapters; nil before the first one is loaded
@@ -63,7 +56,7 @@ type machine struct {
 
 // newMachine uploads the weights to the device. It completes the options.
 func newMachine(ctx context.Context, dev backend.Device, m *model.Model, o *Options) (*machine, error) {
-	x := &machine{host: host.Open(dev, m), page: o.PageRows, most: min(o.MaxTexts, o.Adapters.MaxResident), fixed: o.FixedAdapters, pads: dev.Info().Replays, slots: map[*lora.Version]*engine.Slot{}, news: func() {}}
+	x := &machine{host: host.Open(dev, m), page: o.PageRows, most: min(o.MaxTexts, o.Adapters.MaxResident), fixed: o.FixedAdapters, pads: dev.Info().Replays, overlaps: dev.Info().GPU, slots: map[*lora.Version]*engine.Slot{}, news: func() {}}
 	ok := false
 	defer func() {
 		if !ok {
@@ -75,6 +68,7 @@ func newMachine(ctx context.Context, dev backend.Device, m *model.Model, o *Opti
 		return nil, err
 	}
 	x.bounds = map[string]int{nn.Tokens: o.MaxBatchTokens, nn.Pages: 1, readInput: o.rows()}
+	x.results = newResults(o.rows(), m.Config.VocabSize, Candidates(dev.Info(), dev.Supports, m.Config.VocabSize))
 	var tables []nn.Derived
 	spec := x.spec("", x.host.NewCache(o.PageRows))
 	build := spec.Build
@@ -95,7 +89,6 @@ func newMachine(ctx context.Context, dev backend.Device, m *model.Model, o *Opti
 	o.size(m, dev.Info().Memory, trial.RowBytes())
 	x.bounds[nn.Pages] = o.tables()
 	x.cache = x.host.NewCache(o.CacheTokens)
-	x.logits = make([]float32, o.rows()*m.Config.VocabSize)
 	x.base.slot = none
 	if err := x.bring(ctx, &x.base); err != nil {
 		return nil, err
@@ -104,11 +97,9 @@ func newMachine(ctx context.Context, dev backend.Device, m *model.Model, o *Opti
 	return x, nil
 }
 
-// spec describes the program that computes logits.
+// spec describes the program of a step.
 func (x *machine) spec(name string, c *engine.Cache) engine.Spec {
-	return engine.Spec{Name: name, Bounds: x.bounds, Cache: c, Page: x.page, Build: func(b *nn.Builder, p *graph.Program) {
-		p.Result(logitsResult, x.host.Model().Build(b).Logits(b, b.Input(readInput, tensor.I32, b.Axis(readInput))))
-	}}
+	return engine.Spec{Name: name, Bounds: x.bounds, Cache: c, Page: x.page, Build: Build(x.host.Model(), x.results.n)}
 }
 
 // bring loads the program of a mix and uploads its adapters, unless they are there.
@@ -217,16 +208,22 @@ func (x *machine) sweep() {
 	x.dropped = nil
 }
 
-// run reads the tokens of a batch and returns the logits of rows of them.
-func (x *machine) run(ctx context.Context, m *mix, b *data.Batch, length, rows int) ([]float32, error) {
+// start starts the run of a batch. On a device that is not the host, it does not wait for the run.
+func (x *machine) start(ctx context.Context, m *mix, b *data.Batch, length int) error {
 	if err := m.program.Run(ctx, m.slot, b, length); err != nil {
-		return nil, fmt.Errorf("batching: %w", err)
+		return fmt.Errorf("batching: %w", err)
 	}
-	logits := x.logits[:rows*x.host.Model().Config.VocabSize]
-	if err := m.program.Read(ctx, logitsResult, logits); err != nil {
-		return nil, fmt.Errorf("batching: %w", err)
+	return nil
+}
+
+// read waits for the run. It reads the candidates of the first rows, if the program selects some, and the logits of the
+// rows that are listed in ascending order.
+func (x *machine) read(ctx context.Context, m *mix, rows int, logits []int) error {
+	if err := m.program.ReadParts(ctx, x.results.parts(rows, logits)...); err != nil {
+		return fmt.Errorf("batching: %w", err)
 	}
-	return logits, nil
+	x.results.convert(rows)
+	return nil
 }
 
 // close frees the device memory.

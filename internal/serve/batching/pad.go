@@ -29,6 +29,6 @@ func (b *batch) pad(bounds map[string]int) {
 		b.adapters = append(b.adapters, -1)
 	}
 	for range size(readInput, len(b.reads)) - len(b.reads) {
-		b.reads = append(b.reads, 0)
+		b.reads, b.temperatures = append(b.reads, 0), append(b.temperatures, 1)
 	}
 }

@@ -9,12 +9,13 @@ import (
 	"github.com/lorafuse/lorafuse/internal/fork"
 )
 
-// said is a sampled token of a text, with the logits that it was sampled from.
+// said is a sampled token of a text, and the row of the results that it was sampled from.
 type said struct {
-	t      *text
-	logits []float32
-	token  Token
-	err    error
+	t     *text
+	row   int
+	whole bool // the logits of the row have been read, not only its candidates
+	token Token
+	err   error
 }
 
 // scored is a prompt token with a requested log-probability, and the logits at the token before it.
@@ -25,46 +26,42 @@ type scored struct {
 	err    error
 }
 
-// settle processes the logits of a batch and delivers the next tokens. Sampling tokens and scoring
-// prompts run in parallel.
-func (e *Engine) settle(b *batch, logits []float32) {
-	vocab := e.model.Config.VocabSize
+// settle processes the results of a batch: it samples the next tokens and scores prompts, in parallel. It reads the
+// logits of rows whose candidates do not determine the token. Texts that have ended leave the batch.
+func (e *Engine) settle(m *mix, b *batch) error {
+	results := &e.machine.results
 	b.said, b.scored = b.said[:0], b.scored[:0]
+	row := 0
 	for _, p := range b.pieces {
-		mine := slices.Collect(slices.Chunk(logits[:p.rows*vocab], vocab))
-		logits = logits[p.rows*vocab:]
+		first := row
+		row += p.rows
 		if p.t.pages == nil { // its request was dropped
 			continue
 		}
 		if p.t.judged() {
-			b.scored = p.t.addPromptLogprobs(b.scored, p.from, mine)
+			b.scored = p.t.addPromptLogprobs(b.scored, p.from, slices.Collect(slices.Chunk(results.logits[first*results.vocab:row*results.vocab], results.vocab)))
 		}
 		ends, err := e.advance(p)
 		if err != nil {
 			e.drop(p.t.r, err)
 			continue
 		}
+		_, whole := slices.BinarySearch(b.logits, row-1)
 		for _, t := range ends {
-			b.said = append(b.said, said{t: t, logits: mine[len(mine)-1]})
+			b.said = append(b.said, said{t: t, row: row - 1, whole: whole})
 		}
 	}
-	var next atomic.Int64
-	var workers fork.Group
-	work := func() {
-		for i := int(next.Add(1) - 1); i < len(b.said)+len(b.scored); i = int(next.Add(1) - 1) {
-			if i < len(b.said) {
-				x := &b.said[i]
-				x.token, x.err = x.t.next(x.logits)
-			} else {
-				b.scored[i-len(b.said)].score()
-			}
+	undecided := make([]bool, len(b.said))
+	parallel(len(b.said)+len(b.scored), func(i int) {
+		if i < len(b.said) {
+			undecided[i] = !b.said[i].sample(results)
+		} else {
+			b.scored[i-len(b.said)].score()
 		}
+	})
+	if err := e.sampleWhole(m, b, undecided); err != nil {
+		return err
 	}
-	for range min(len(b.said)+len(b.scored), runtime.GOMAXPROCS(0)) - 1 {
-		workers.Go(work)
-	}
-	work()
-	workers.Wait()
 	for _, x := range b.scored {
 		if x.err != nil && x.t.pages != nil {
 			e.drop(x.t.r, x.err)
@@ -85,6 +82,49 @@ func (e *Engine) settle(b *batch, logits []float32) {
 	for len(e.running) > e.options.MaxTexts { // new answers to one prompt
 		e.park(e.running[len(e.running)-1])
 	}
+	return nil
+}
+
+// sampleWhole samples the undecided tokens from all logits of their rows.
+func (e *Engine) sampleWhole(m *mix, b *batch, undecided []bool) error {
+	var list []*said
+	var rows []int
+	for i := range b.said {
+		if undecided[i] {
+			b.said[i].whole = true
+			list, rows = append(list, &b.said[i]), append(rows, b.said[i].row)
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	if err := e.machine.read(e.context, m, 0, rows); err != nil {
+		return err
+	}
+	parallel(len(list), func(i int) { list[i].sample(&e.machine.results) })
+	return nil
+}
+
+// sample samples the token. It returns false if that needs the logits of the row, which have not been read.
+func (x *said) sample(r *results) (ok bool) {
+	x.token, ok, x.err = x.t.next(r, x.row, x.whole)
+	return ok
+}
+
+// parallel calls f with the numbers below n, on all processors.
+func parallel(n int, f func(i int)) {
+	var next atomic.Int64
+	var workers fork.Group
+	work := func() {
+		for i := int(next.Add(1) - 1); i < n; i = int(next.Add(1) - 1) {
+			f(i)
+		}
+	}
+	for range min(n, runtime.GOMAXPROCS(0)) - 1 {
+		workers.Go(work)
+	}
+	work()
+	workers.Wait()
 }
 
 // advance updates a text after its chunk was read. It returns the texts whose next token can be
@@ -98,7 +138,7 @@ func (e *Engine) advance(p piece) ([]*text, error) {
 		e.mu.Unlock()
 		t.read = end
 	}
-	if err := t.pages.Commit(t.pages.Len()); err != nil {
+	if err := t.pages.Commit(end); err != nil {
 		return nil, err
 	}
 	if end < len(t.tokens()) {
@@ -126,7 +166,7 @@ func (e *Engine) advance(p piece) ([]*text, error) {
 	return ends, nil
 }
 
-// say emits the next token of a text.
+// say records the next token of a text for delivery.
 func (e *Engine) say(t *text, token Token) {
 	r := t.r
 	if r.PromptLogprobs && t.number == 0 && len(t.tokens()) == len(r.Prompt)+1 {
@@ -135,7 +175,7 @@ func (e *Engine) say(t *text, token Token) {
 	if token.Finish != "" {
 		token.Times = Times{Cached: r.cached, Queued: r.begun.Sub(r.came), Prefill: r.first.Sub(r.begun), Decode: time.Since(r.first)}
 	}
-	r.out.put(token)
+	e.outbox = append(e.outbox, delivery{r: r, token: token})
 	if token.Finish != "" {
 		e.over(t)
 	}

@@ -3,6 +3,7 @@ package batching
 import (
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -21,9 +22,12 @@ type batch struct {
 	length   int // text length of the derived tables
 	given    data.Batch
 	adapters []int32 // adapter of each token
-	reads    []int32 // indices of tokens whose logits are read
-	said     []said
-	scored   []scored
+	reads    []int32 // indices of tokens whose logits are computed: the rows of the results
+	logits   []int   // rows whose logits the host reads
+	// temperatures of the rows, for their candidates
+	temperatures []float32
+	said         []said
+	scored       []scored
 }
 
 // piece is the chunk of one text that a step reads.
@@ -32,8 +36,11 @@ type piece struct {
 	from int
 	n    int
 	copy pages.Copy // to make before the run
-	rows int        // logits to read
+	rows int        // logits to compute
 }
+
+// samples reports whether a token is sampled after the chunk.
+func (p piece) samples() bool { return p.rows > 0 && p.from+p.n == len(p.t.tokens()) }
 
 // loop runs the engine's goroutine.
 func (e *Engine) loop() {
@@ -42,6 +49,9 @@ func (e *Engine) loop() {
 	for e.wait() {
 		e.gate.Begin()
 		err := safely(e.step)
+		if e.gate.Wanted() {
+			e.flush() // now, since training may come next
+		}
 		e.gate.End(e.context)
 		if err == nil {
 			continue
@@ -70,6 +80,7 @@ func (e *Engine) wait() bool {
 		if len(e.running)+len(e.parked)+waiting > 0 {
 			return true
 		}
+		e.flush()
 		e.gate.Idle()
 		e.machine.sweep()
 		<-e.wake
@@ -78,6 +89,7 @@ func (e *Engine) wait() bool {
 
 // shut ends all requests.
 func (e *Engine) shut() {
+	e.flush()
 	e.gate.Idle()
 	e.mu.Lock()
 	failed := e.failed
@@ -103,8 +115,9 @@ func (e *Engine) dropAll(err error) {
 	}
 }
 
-// step runs one batch. It returns errors that end all requests: internal errors of the engine, and
-// the loss of the device.
+// step runs one batch. While another device than the host runs it, the host delivers the tokens of the step before and
+// plans the next step. Sampling waits for the device: the tokens are inputs of the next step. step returns errors that
+// end all requests: internal errors of the engine, and the loss of the device.
 func (e *Engine) step() error {
 	e.sweep()
 	e.machine.sweep()
@@ -113,19 +126,32 @@ func (e *Engine) step() error {
 	b := &e.steps
 	if len(e.running) > 0 && !slices.ContainsFunc(e.running, e.runsWith(m)) {
 		e.publish()
+		e.flush()
 		e.gate.Idle()
 		<-e.wake // a mix may be ready, or a request may have arrived
 		return nil
 	}
 	e.compose(b, m)
 	if len(b.pieces) == 0 {
+		e.flush()
 		return nil
 	}
 	start := time.Now()
-	var logits []float32
-	err := safely(func() (err error) {
-		logits, err = e.read(m, b)
-		return err
+	s := b.describe()
+	err := safely(func() error {
+		rows, err := e.launch(m, b)
+		if err != nil {
+			return err
+		}
+		if e.machine.overlaps {
+			e.flush()
+			e.planAhead(b, m)
+		}
+		if err := e.machine.read(e.context, m, rows, b.logits); err != nil {
+			return err
+		}
+		s.Took = time.Since(start)
+		return e.settle(m, b)
 	})
 	if err != nil {
 		for _, p := range b.pieces {
@@ -138,20 +164,24 @@ func (e *Engine) step() error {
 		}
 		return nil
 	}
-	s := Step{Texts: len(b.pieces), Took: time.Since(start)}
+	e.done = append(e.done, s)
+	if !e.machine.overlaps {
+		e.flush()
+		runtime.Gosched() // let readers of tokens run before all processors compute again
+	}
+	return nil
+}
+
+// describe returns the counts of a step.
+func (b *batch) describe() Step {
+	s := Step{Texts: len(b.pieces)}
 	for _, p := range b.pieces {
 		s.Tokens += p.n
 		if p.n > 1 || p.from < len(p.t.r.Prompt) {
 			s.Prompt += p.n
 		}
 	}
-	e.settle(b, logits)
-	e.publish()
-	if e.options.OnStep != nil {
-		e.options.OnStep(s)
-	}
-	runtime.Gosched() // let readers of tokens run before all processors compute again
-	return nil
+	return s
 }
 
 // prepare returns the mix for the adapters of all running texts. While that is not ready, it
@@ -208,7 +238,8 @@ func (e *Engine) blame(err error) {
 
 // compose schedules a step: one token of each text in decoding, then chunks of longer inputs.
 // Chunks are ordered by the turns of their flows, so that a long prompt does not delay a short one.
-// Texts that need derived tables of their own are read alone, in turns.
+// Texts that need derived tables of their own are read alone, in turns. Chunks that were planned during the step before
+// come first.
 func (e *Engine) compose(b *batch, m *mix) {
 	b.pieces, b.length = b.pieces[:0], 1
 	var common, apart []*text
@@ -229,27 +260,39 @@ func (e *Engine) compose(b *batch, m *mix) {
 		if e.turn < len(apart) {
 			t := apart[e.turn]
 			_, b.length = t.stretch(e.machine.until)
-			e.add(b, t)
+			e.add(b, t, math.MaxInt)
 			return
 		}
 	}
+	for _, p := range e.ahead {
+		if slices.Contains(common, p.t) && p.t.pages != nil { // it may have ended or been preempted
+			e.add(b, p.t, p.n)
+		}
+	}
+	e.ahead = e.ahead[:0]
+	common = slices.DeleteFunc(common, func(t *text) bool { return t.pages == nil || b.has(t) })
 	long := slices.DeleteFunc(slices.Clone(common), func(t *text) bool { return t.left() == 1 })
 	e.mu.Lock()
 	e.waiting.sort(long)
 	e.mu.Unlock()
 	for _, t := range common {
 		if !slices.Contains(long, t) && t.pages != nil { // it may have been preempted
-			e.add(b, t)
+			e.add(b, t, math.MaxInt)
 		}
 	}
 	for _, t := range long {
 		if t.pages == nil {
 			continue
 		}
-		if e.follow(t); !e.reads(b, t) {
-			e.add(b, t)
+		if e.follow(t); !e.reads(b.pieces, t) {
+			e.add(b, t, math.MaxInt)
 		}
 	}
+}
+
+// has reports whether a text has a chunk in the batch.
+func (b *batch) has(t *text) bool {
+	return slices.ContainsFunc(b.pieces, func(p piece) bool { return p.t == t })
 }
 
 // follow shares with a text the pages that other texts with the same prefix have read since it
@@ -269,25 +312,25 @@ func (e *Engine) follow(t *text) {
 	}
 }
 
-// reads reports whether the next page of a text is already being read in this batch for another
-// text with the same prefix. The text then waits for that page.
-func (e *Engine) reads(b *batch, t *text) bool {
+// reads reports whether one of the chunks already reads the next page of a text, for another text with the same prefix.
+// The text then waits for that page.
+func (e *Engine) reads(chunks []piece, t *text) bool {
 	known := t.known()
 	end := (t.pages.Len()/e.options.PageRows + 1) * e.options.PageRows
-	return end <= len(known) && slices.ContainsFunc(b.pieces, func(p piece) bool {
-		return p.t.r.root == t.r.root && p.from < end && end <= p.from+p.n && slices.Equal(p.t.tokens()[:end], known[:end])
+	return end <= len(known) && slices.ContainsFunc(chunks, func(p piece) bool {
+		return p.t.r.root == t.r.root && p.from < end && end <= min(p.from+p.n, len(p.t.tokens())) && slices.Equal(p.t.tokens()[:end], known[:end])
 	})
 }
 
-// add adds a chunk of a text to a batch if there is room. It allocates the pages, preempting the
-// texts that started last if none are free.
-func (e *Engine) add(b *batch, t *text) {
+// add adds a chunk of a text to a batch, of at most the given number of tokens, if there is room. It allocates the pages,
+// preempting the texts that started last if none are free.
+func (e *Engine) add(b *batch, t *text, most int) {
 	n, _ := t.stretch(e.machine.until)
 	tokens, rows, tables := e.options.MaxBatchTokens, e.options.rows(), e.options.tables()
 	for _, p := range b.pieces {
-		tokens, rows, tables = tokens-p.n, rows-p.rows, tables-len(p.t.pages.Pages())
+		tokens, rows, tables = tokens-p.n, rows-p.rows, tables-e.options.pagesOf(p.from+p.n)
 	}
-	n = min(n, tokens)
+	n = min(n, tokens, most)
 	if t.judged() {
 		n = min(n, rows)
 	}
@@ -321,38 +364,46 @@ func (e *Engine) add(b *batch, t *text) {
 	}
 }
 
-// read runs a batch and returns the requested logits.
-func (e *Engine) read(m *mix, b *batch) ([]float32, error) {
+// launch starts the run of a batch. It returns the number of rows of the results.
+func (e *Engine) launch(m *mix, b *batch) (rows int, err error) {
 	b.given.Reset()
-	b.adapters, b.reads = b.adapters[:0], b.reads[:0]
+	b.adapters, b.reads, b.logits, b.temperatures = b.adapters[:0], b.reads[:0], b.logits[:0], b.temperatures[:0]
+	candidates := e.machine.results.n
 	for _, p := range b.pieces {
 		if c := p.copy; c.Rows > 0 {
 			if err := e.machine.cache.CopyRows(e.context, c.From, c.To, c.Rows); err != nil {
-				return nil, err
+				return 0, err
 			}
 		}
 		number := int32(-1)
 		if v := p.t.version(); v != nil {
 			if number = int32(m.numberOf(e.machine.slotOf(v))); number < 0 {
-				return nil, fmt.Errorf("batching: version %s of an adapter has no position in the program", v.Digest().Short())
+				return 0, fmt.Errorf("batching: version %s of an adapter has no position in the program", v.Digest().Short())
 			}
 		}
-		b.given.AddPiece(p.t.tokens()[p.from:p.from+p.n], p.from, p.t.pages.Pages(), e.options.PageRows)
+		end := p.from + p.n
+		b.given.AddPiece(p.t.tokens()[p.from:end], p.from, p.t.pages.Pages()[:e.options.pagesOf(end)], e.options.PageRows)
 		for range p.n {
 			b.adapters = append(b.adapters, number)
 		}
+		whole := candidates == 0 || p.t.judged() || p.samples() && p.t.needsLogits(candidates)
 		for i := len(b.adapters) - p.rows; i < len(b.adapters); i++ {
-			b.reads = append(b.reads, int32(i))
+			if whole {
+				b.logits = append(b.logits, len(b.reads))
+			}
+			b.reads, b.temperatures = append(b.reads, int32(i)), append(b.temperatures, p.t.answer.Temperature())
 		}
 	}
-	rows := len(b.reads)
-	if rows == 0 {
-		b.reads = append(b.reads, 0) // an axis has at least one row
+	rows = len(b.reads)
+	if rows == 0 { // an axis has at least one row
+		b.reads, b.temperatures = append(b.reads, 0), append(b.temperatures, 1)
 	}
 	if e.machine.pads {
 		b.pad(e.machine.bounds)
 	}
 	b.given.SetInts(nn.Adapters, b.adapters)
 	b.given.SetInts(readInput, b.reads)
-	return e.machine.run(e.context, m, &b.given, b.length, rows)
+	b.given.SetFloats(temperatureInput, b.temperatures)
+	e.machine.results.temperatures = b.temperatures
+	return rows, e.machine.start(e.context, m, &b.given, b.length)
 }

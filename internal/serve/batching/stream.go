@@ -34,6 +34,14 @@ type request struct {
 	out  stream
 }
 
+// releaseLease releases the adapter of a request that needs it no more.
+func (r *request) releaseLease() {
+	if r.lease != nil {
+		r.lease.Release()
+		r.lease = nil
+	}
+}
+
 // stream passes tokens from the engine to the reader. The engine never waits for the reader: unread
 // tokens are buffered, at most all tokens of the answers.
 type stream struct {

@@ -3,6 +3,7 @@ package batching
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/generate"
 	"github.com/lorafuse/lorafuse/internal/serve/pages"
@@ -95,16 +96,28 @@ func (x *scored) score() {
 	r.prompt[x.at], x.err = generate.NewLogprobs(x.logits, r.Prompt[x.at], r.Answers[0].TopLogprobs)
 }
 
-// next samples a token. A panic in a decoder or grammar becomes an error of this text.
-func (t *text) next(logits []float32) (token Token, err error) {
-	err = safely(func() error {
-		chosen, err := t.answer.Next(logits)
+// next samples a token from a row of results. If only the candidates of the row have been read, ok may be false: the
+// token then depends on the logits. A panic in a decoder or grammar becomes an error of this text.
+func (t *text) next(r *results, row int, read bool) (token Token, ok bool, err error) {
+	err = safely(func() (err error) {
+		var chosen generate.Token
+		if ok = read; read {
+			chosen, err = t.answer.Next(r.row(row))
+		} else {
+			chosen, ok, err = t.answer.NextAmong(r.top(row))
+		}
 		// Other fields of a token belong to its answer, which advances.
 		token.Token = generate.Token{ID: chosen.ID, Text: chosen.Text, Logprobs: chosen.Logprobs}
 		return err
 	})
 	token.Answer, token.Finish = t.number, t.answer.Finish()
-	return token, err
+	return token, ok || err != nil, err
+}
+
+// needsLogits reports whether the next token of one of the answers depends on more logits than n candidates.
+func (t *text) needsLogits(n int) bool {
+	needs := func(a *generate.Answer) bool { return a.NeedsLogits(n) }
+	return n == 0 || needs(t.answer) || slices.ContainsFunc(t.others, needs)
 }
 
 // ErrPanic is the error for a request that ended with a panic. The error text contains the panic.
