@@ -232,5 +232,5 @@ func TestBenchPlan(t *testing.T) {
 		assert.Positive(t, c.Bytes, c)
 	}
 	table := succeed(t, "bench", "plan", "--size", "tiny")
-	assert.Regexp(t, `training step, 8,192 tokens, dropout 0.1 +cuda .* H100 .* LoRADownInputGrad`, table)
+	assert.Regexp(t, `training step, 8,192 tokens of 8 jobs +cuda .* H100 .* LinearCrossEntropyGrad 1`, table)
 }
