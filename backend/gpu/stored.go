@@ -39,6 +39,3 @@ func checkStored(l *ir.Launch) error {
 	}
 	return nil
 }
-
-// storedKind returns the number that kernels know the type of a value in memory by: 0 for f32, 1 for f16, 2 for bf16.
-func storedKind(v ir.Ref) int { return firstFactors[v.Stored()] }
