@@ -92,7 +92,7 @@ var families = map[ir.Op]family{
 	ir.LoRADown: {prepare: prepareLoRADown, takes: takesOneKey(2)}, ir.LoRADownGrad: {prepare: prepareLoRADownGrad, takes: takesOneKey(2)},
 	ir.LoRADownInputGrad: {prepare: prepareLoRADownInputGrad, takes: takesInputGrad},
 
-	ir.Reshape: {prepare: prepareCopy}, ir.Detach: {prepare: prepareCopy}, ir.Transpose: {prepare: prepareTranspose},
+	ir.Reshape: {prepare: prepareCopy, stores: storesAny}, ir.Detach: {prepare: prepareCopy, stores: storesAny}, ir.Transpose: {prepare: prepareTranspose},
 	ir.Broadcast: {prepare: prepareBroadcast}, ir.Slice: {prepare: prepareSlice}, ir.Concat: {prepare: prepareConcat},
 	ir.Attention:     {prepare: prepareAttention, takes: takesAttention, stores: storesAttention},
 	ir.AttentionGrad: {prepare: prepareAttentionGrad, takes: takesAttentionGrad, stores: storesAttentionGrad},

@@ -100,12 +100,18 @@ func prepareCopy(c *compiler, l *ir.Launch) (step, error) {
 	if in.Type.DType.Quantized() {
 		return nil, unsupported("moving elements of %v", in.Type.DType)
 	}
+	if in.Stored() != out.Stored() && in.Type.DType == out.Type.DType {
+		return c.eachElement("cast", "cast_"+suffix(in.Stored())+"_"+suffix(out.Stored()), out, in)
+	}
 	m, err := c.mover(out)
 	if err != nil {
 		return nil, err
 	}
 	return func(r *Run) { m.all(r, out, in) }, nil
 }
+
+// storesAny is for operations that move values.
+func storesAny(any, []ir.Type, ir.Place) bool { return true }
 
 // all copies a whole value.
 func (m *mover) all(r *Run, dst, src ir.Ref) {
