@@ -58,6 +58,12 @@ func TestOrders(t *testing.T) {
 // TestRounded: precision bf16 is within what its rounding costs.
 func TestRounded(t *testing.T) { testRounded(t, conformance.RunRounded) }
 
+// TestStored: values of f32 that are stored as bf16.
+func TestStored(t *testing.T) {
+	simtest.Need(t)
+	conformance.RunStored(t, func() (backend.Device, error) { return cuda.Open(backend.Options{Precision: backend.BF16}) }, true, gputest.Stored...)
+}
+
 // TestLarge: so are products of many rows.
 func TestLarge(t *testing.T) { testRounded(t, conformance.RunLarge) }
 

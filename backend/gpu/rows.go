@@ -38,7 +38,7 @@ func prepareGather(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	k, err := c.kernel("rows", "gather_rows_"+suffix(table.Type.DType), elementThreads)
+	k, err := c.kernel("rows", "gather_rows_"+suffix(table.Stored())+"_"+suffix(out.Stored()), elementThreads)
 	if err != nil {
 		return nil, err
 	}
@@ -78,11 +78,15 @@ func prepareUpdate(c *compiler, l *ir.Launch) (step, error) {
 		return func(*Run) {}, nil
 	}
 	table, rows, offset, out := l.In[0], l.In[1], l.In[2], l.Out[0]
-	m, err := c.mover(out)
+	m, err := c.moverFrom(table, out)
 	if err != nil {
 		return nil, err
 	}
-	k, err := c.kernel("rows", fmt.Sprintf("update_rows_b%d", m.size), elementThreads)
+	name := fmt.Sprintf("b%d", m.size)
+	if rows.Stored() != out.Stored() {
+		name = suffix(rows.Stored()) + "_" + suffix(out.Stored())
+	}
+	k, err := c.kernel("rows", "update_rows_"+name, elementThreads)
 	if err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func (c *compiler) cacheGroup(l *ir.Launch) []*ir.Launch {
 	values := c.twin(keys, c.launch+3)
 	a := q.Attr.(ir.RoPEAttr)
 	if values == nil || k.Attr != q.Attr || a.Interleaved || a.Inverse || !k.In[1].Same(q.In[1]) || !keys.In[1].Same(k.Out[0]) ||
-		keys.Out[0].Type.Rank() != 2 || keys.Out[0].Type.DType != tensor.F32 || c.depends(q, []*ir.Launch{k, keys, values}) || c.depends(k, []*ir.Launch{values}) {
+		keys.Out[0].Type.Rank() != 2 || keys.Out[0].Type.DType != tensor.F32 || narrow(q.In[0], q.Out[0], k.In[0], k.Out[0], values.In[1], keys.Out[0], values.Out[0]) != 0 || c.depends(q, []*ir.Launch{k, keys, values}) || c.depends(k, []*ir.Launch{values}) {
 		return nil
 	}
 	return []*ir.Launch{q, k, keys, values}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/metal"
+	"github.com/lorafuse/lorafuse/dev/gputest"
 	"github.com/lorafuse/lorafuse/graph/conformance"
 )
 
@@ -59,6 +60,12 @@ func TestForms(t *testing.T) {
 func TestRounded(t *testing.T) {
 	need(t)
 	conformance.RunRounded(t, func() (backend.Device, error) { return metal.Open(backend.Options{Precision: backend.BF16}) })
+}
+
+// TestStored: values of f32 that are stored as bf16.
+func TestStored(t *testing.T) {
+	need(t)
+	conformance.RunStored(t, func() (backend.Device, error) { return metal.Open(backend.Options{Precision: backend.BF16}) }, true, gputest.Stored...)
 }
 
 // long are tests that only some runs have the time for.
