@@ -43,7 +43,7 @@ LF_ENTRY(256, dropout_f32, ((float, out), (const float, x), (const uint, key)),
   lf_all_f32 types;
   lf_dropout(t, out, x, key, LF_ALIGNED(out) && LF_ALIGNED(x), n, stream, threshold, scale, types);
 }
-LF_ENTRY(256, dropout_stored, ((void, out), (const void, x), (const uint, key)),
+LF_ENTRY(256, dropout_stored, ((uchar, out), (const uchar, x), (const uint, key)),
          ((long, n), (uint, stream), (uint, threshold), (float, scale), (int, stored))) {
   lf_mixed types = {stored};
   lf_dropout(t, out, x, key, LF_ALIGNED(out) && LF_ALIGNED(x), n, stream, threshold, scale, types);

@@ -59,7 +59,7 @@ LF_DEVICE void lf_unary_mixed(lf_thread t, LF_GLOBAL void* out, LF_GLOBAL const 
   }
 }
 #define LF_UNARY_STORED(name)                                                                                 \
-  LF_ENTRY(LF_THREADS, unary_##name##_stored, ((void, out), (const void, x)), ((long, n), (int, stored))) {   \
+  LF_ENTRY(LF_THREADS, unary_##name##_stored, ((uchar, out), (const uchar, x)), ((long, n), (int, stored))) {   \
     lf_mixed types = {stored};                                                                                \
     if ((n & 3) == 0 && LF_ALIGNED(out) && LF_ALIGNED(x))                                                     \
       lf_unary_mixed<lf_unary_##name, 4>(t, out, x, n, types);                                                \
@@ -133,7 +133,7 @@ LF_BINARY(u32, uint)
 LF_PAIR(binary_div_f32, float, float, a / b)
 
 #define LF_PAIR_STORED(name, f)                                                                      \
-  LF_ENTRY(LF_THREADS, name, ((void, out), (const void, x), (const void, y)),                        \
+  LF_ENTRY(LF_THREADS, name, ((uchar, out), (const uchar, x), (const uchar, y)),                        \
            ((long, n), (int, d1), (int, d2), (int, d3), LF_STRIDES(x), LF_STRIDES(y), (int, stored))) { \
     lf_mixed types = {stored};                                                                       \
     if ((d1 | d2 | d3) == 1 && x0 == 1 && y0 == 1 && (n & 3) == 0 && LF_ALIGNED(out) && LF_ALIGNED(x) && LF_ALIGNED(y)) { \

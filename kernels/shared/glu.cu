@@ -55,7 +55,7 @@ LF_DEVICE void lf_glu_grad(lf_thread t, LF_GLOBAL void* dgate, LF_GLOBAL void* d
     lf_all_f32 types;                                                                                                \
     LF_GLU_BODY(act, types)                                                                                          \
   }                                                                                                                  \
-  LF_ENTRY(256, glu_##act##_stored, ((void, out), (const void, gate), (const void, up)), ((long, n), (int, stored))) { \
+  LF_ENTRY(256, glu_##act##_stored, ((uchar, out), (const uchar, gate), (const uchar, up)), ((long, n), (int, stored))) { \
     lf_mixed types = {stored};                                                                                       \
     LF_GLU_BODY(act, types)                                                                                          \
   }                                                                                                                  \
@@ -65,7 +65,7 @@ LF_DEVICE void lf_glu_grad(lf_thread t, LF_GLOBAL void* dgate, LF_GLOBAL void* d
     LF_GLU_GRAD_BODY(act, types)                                                                                     \
   }                                                                                                                  \
   LF_ENTRY(256, glu_grad_##act##_stored,                                                                             \
-           ((void, dgate), (void, dup), (const void, dy), (const void, gate), (const void, up)), ((long, n), (int, stored))) { \
+           ((uchar, dgate), (uchar, dup), (const uchar, dy), (const uchar, gate), (const uchar, up)), ((long, n), (int, stored))) { \
     lf_mixed types = {stored};                                                                                       \
     LF_GLU_GRAD_BODY(act, types)                                                                                     \
   }

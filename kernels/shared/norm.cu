@@ -72,7 +72,7 @@ LF_ENTRY(32 * LF_NORM_WARPS, rms_norm_warp_f32, ((float, out), (const float, x),
   else
     lf_rms_norm_warp<1>(t, out, x, w, kind, row * d, n, d, eps, types);
 }
-LF_ENTRY(32 * LF_NORM_WARPS, rms_norm_warp_stored, ((void, out), (const void, x), (const uchar, w)),
+LF_ENTRY(32 * LF_NORM_WARPS, rms_norm_warp_stored, ((uchar, out), (const uchar, x), (const uchar, w)),
          ((long, rows), (int, d), (float, eps), (int, kind), (int, stored))) {
   lf_mixed types = {stored};
   long row = (long)t.group.x * LF_NORM_WARPS + t.warp;
@@ -113,7 +113,7 @@ LF_ENTRY_SHARED(1024, rms_norm_row_f32, ((float, part, 32)), ((float, out), (con
   else
     lf_rms_norm_row<1>(t, out, x, w, kind, d, eps, part, types);
 }
-LF_ENTRY_SHARED(1024, rms_norm_row_stored, ((float, part, 32)), ((void, out), (const void, x), (const uchar, w)),
+LF_ENTRY_SHARED(1024, rms_norm_row_stored, ((float, part, 32)), ((uchar, out), (const uchar, x), (const uchar, w)),
                 ((int, d), (float, eps), (int, kind), (int, stored))) {
   lf_mixed types = {stored};
   if ((d & 3) == 0 && LF_ALIGNED(out) && LF_ALIGNED(x) && (kind != 0 || LF_ALIGNED(w)))
@@ -176,7 +176,7 @@ LF_ENTRY(32 * LF_NORM_WARPS, rms_norm_grad_warp_f32, ((float, dx), (const float,
   else
     lf_rms_norm_grad_warp<1>(t, dx, dy, x, w, row * d, n, d, eps, types);
 }
-LF_ENTRY(32 * LF_NORM_WARPS, rms_norm_grad_warp_stored, ((void, dx), (const void, dy), (const void, x), (const float, w)),
+LF_ENTRY(32 * LF_NORM_WARPS, rms_norm_grad_warp_stored, ((uchar, dx), (const uchar, dy), (const uchar, x), (const float, w)),
          ((long, rows), (int, d), (float, eps), (int, stored))) {
   lf_mixed types = {stored};
   long row = (long)t.group.x * LF_NORM_WARPS + t.warp;
@@ -226,7 +226,7 @@ LF_ENTRY_SHARED(1024, rms_norm_grad_row_f32, ((float, part, 64)), ((float, dx), 
   else
     lf_rms_norm_grad_row<1>(t, dx, dy, x, w, d, eps, part, types);
 }
-LF_ENTRY_SHARED(1024, rms_norm_grad_row_stored, ((float, part, 64)), ((void, dx), (const void, dy), (const void, x), (const float, w)),
+LF_ENTRY_SHARED(1024, rms_norm_grad_row_stored, ((float, part, 64)), ((uchar, dx), (const uchar, dy), (const uchar, x), (const float, w)),
                 ((int, d), (float, eps), (int, stored))) {
   lf_mixed types = {stored};
   if ((d & 3) == 0 && LF_ALIGNED(dx) && LF_ALIGNED(dy) && LF_ALIGNED(x) && LF_ALIGNED(w))

@@ -51,7 +51,7 @@ LF_DEVICE void lf_rope_stored(lf_thread t, LF_GLOBAL void* out, LF_GLOBAL const 
 }
 
 #define LF_ROPE_STORED(name, V, NEIGHBOURS)                                                              \
-  LF_ENTRY(256, name, ((void, out), (const void, x), (const float, table)),                              \
+  LF_ENTRY(256, name, ((uchar, out), (const uchar, x), (const float, table)),                              \
            ((long, pairs), (int, heads), (int, h), (float, sign), (int, stored))) {                      \
     lf_mixed types = {stored};                                                                           \
     lf_rope_stored<V, NEIGHBOURS>(t, out, x, table, pairs, heads, h, sign, types);                       \
