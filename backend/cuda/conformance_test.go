@@ -63,7 +63,7 @@ func TestRounded(t *testing.T) { testRounded(t, conformance.RunRounded) }
 func TestStored(t *testing.T) {
 	simtest.Need(t)
 	conformance.RunStored(t, func() (backend.Device, error) { return cuda.Open(backend.Options{Precision: backend.BF16}) }, true,
-		ir.Attention, ir.AttentionGrad, ir.ScatterRows)
+		ir.Attention, ir.AttentionGrad, ir.ScatterRows, ir.Gemm, ir.LoRADown, ir.LoRADownGrad, ir.LinearCrossEntropy, ir.LinearCrossEntropyGrad)
 }
 
 // TestLarge: so are products of many rows.

@@ -88,8 +88,8 @@ var families = map[ir.Op]family{
 	ir.Cast: {prepare: prepareCast}, ir.Unary: {prepare: prepareUnary}, ir.Binary: {prepare: prepareBinary},
 	ir.Compare: {prepare: prepareCompare}, ir.Where: {prepare: prepareWhere},
 	ir.Reduce: {prepare: prepareReduce}, ir.ArgMax: {prepare: prepareArgMax},
-	ir.Gemm:     {prepare: prepareGemm},
-	ir.LoRADown: {prepare: prepareLoRADown, takes: takesOneKey(2)}, ir.LoRADownGrad: {prepare: prepareLoRADownGrad, takes: takesOneKey(2)},
+	ir.Gemm:     {prepare: prepareGemm, stores: storesGemm},
+	ir.LoRADown: {prepare: prepareLoRADown, takes: takesOneKey(2), stores: storesDown}, ir.LoRADownGrad: {prepare: prepareLoRADownGrad, takes: takesOneKey(2), stores: storesDownGrad},
 	ir.LoRADownInputGrad: {prepare: prepareLoRADownInputGrad, takes: takesInputGrad},
 
 	ir.Reshape: {prepare: prepareCopy}, ir.Detach: {prepare: prepareCopy}, ir.Transpose: {prepare: prepareTranspose},
@@ -108,7 +108,7 @@ var families = map[ir.Op]family{
 	ir.RoPETable: {prepare: prepareRoPETable}, ir.RoPE: {prepare: prepareRoPE},
 	ir.GLU: {prepare: prepareGLU, takes: takesGLU}, ir.GLUGrad: {prepare: prepareGLU, takes: takesGLU}, ir.Dropout: {prepare: prepareDropout, takes: takesOneKey(1)},
 	ir.CrossEntropy: {prepare: prepareCrossEntropy, takes: takesSum}, ir.CrossEntropyGrad: {prepare: prepareCrossEntropyGrad},
-	ir.LinearCrossEntropy: {prepare: prepareHead, takes: takesHead}, ir.LinearCrossEntropyGrad: {prepare: prepareHead, takes: takesHead},
+	ir.LinearCrossEntropy: {prepare: prepareHead, takes: takesHead, stores: storesHead}, ir.LinearCrossEntropyGrad: {prepare: prepareHead, takes: takesHead, stores: storesHead},
 	ir.SumSquares: {prepare: prepareSumSquares}, ir.AdamW: {prepare: prepareAdamW},
 }
 

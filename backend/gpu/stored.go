@@ -40,5 +40,10 @@ func checkStored(l *ir.Launch) error {
 	return nil
 }
 
-// storedKind returns the number that kernels know the type of a value in memory by: 0 for f32, 1 for f16, 2 for bf16.
-func storedKind(v ir.Ref) int { return firstFactors[v.Stored()] }
+// narrow returns a bit for each value, the first one the lowest: whether it is stored as bf16.
+func narrow(values ...ir.Ref) (bits int) {
+	for i, v := range values {
+		bits |= bit(v.Stored() == tensor.BF16) << i
+	}
+	return bits
+}

@@ -74,7 +74,7 @@ func TestRounded(t *testing.T) {
 func TestStored(t *testing.T) {
 	need(t)
 	conformance.RunStored(t, func() (backend.Device, error) { return metal.Open(backend.Options{Precision: backend.BF16}) }, true,
-		ir.Attention, ir.AttentionGrad, ir.ScatterRows)
+		ir.Attention, ir.AttentionGrad, ir.ScatterRows, ir.Gemm, ir.LoRADown, ir.LoRADownGrad, ir.LinearCrossEntropy, ir.LinearCrossEntropyGrad)
 }
 
 // long are tests that only some runs have the time for.
