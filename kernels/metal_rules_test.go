@@ -433,6 +433,8 @@ var onlyOne = map[string]string{
 	"gemm_thin":       "fragments of simdgroups have no known layout, so that weights cannot be read straight into them",
 	"gemm_mma_f32_64": "tensor cores round float32, which simdgroups do not",
 	"gemm_bf16":       "its tiles want more threadgroup memory than there is, and Metal has no asynchronous copies",
+	"tensors":         "a table of addresses, of which Metal must know what they point to",
+	"adamw_group":     "CUDA reads the addresses of all tensors from a table",
 	"gemm_mma_128":    "its tiles want more threadgroup memory than there is",
 }
 

@@ -156,9 +156,9 @@ func TestSupported(t *testing.T) {
 	_, err := New(narrow.Program, Target{Sizes: DefaultSizes()})
 	require.ErrorIs(t, err, backend.ErrUnsupported)
 	require.ErrorContains(t, err, "values lie in memory as they are computed")
-	topK := &ir.Program{Bounds: make([]ir.Bound, 1), Launches: []ir.Launch{{Op: ir.TopK}}}
-	require.EqualError(t, Supported(topK), "unsupported operation: TopK")
-	require.False(t, Supports(ir.TopK, nil, nil))
+	conv := &ir.Program{Bounds: make([]ir.Bound, 1), Launches: []ir.Launch{{Op: ir.Conv2D}}}
+	require.EqualError(t, Supported(conv), "unsupported operation: Conv2D")
+	require.False(t, Supports(ir.Conv2D, nil, nil))
 }
 
 // TestFillAllocatesNothing, whatever is launched.

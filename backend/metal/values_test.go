@@ -30,11 +30,12 @@ func forms(t *testing.T, o backend.Options, run func(t *testing.T, dev backend.D
 	}
 }
 
-func TestRows(t *testing.T)         { forms(t, backend.Options{}, gputest.Rows) }
-func TestSums(t *testing.T)         { forms(t, backend.Options{}, gputest.Sums) }
-func TestExactBits(t *testing.T)    { forms(t, backend.Options{}, gputest.ExactBits) }
-func TestAdamWInOrder(t *testing.T) { forms(t, backend.Options{}, gputest.AdamWInOrder) }
-func TestHead(t *testing.T)         { forms(t, backend.Options{}, gputest.Head) }
+func TestRows(t *testing.T)           { forms(t, backend.Options{}, gputest.Rows) }
+func TestSums(t *testing.T)           { forms(t, backend.Options{}, gputest.Sums) }
+func TestExactBits(t *testing.T)      { forms(t, backend.Options{}, gputest.ExactBits) }
+func TestAdamWInOrder(t *testing.T)   { forms(t, backend.Options{}, gputest.AdamWInOrder) }
+func TestAdamW8Together(t *testing.T) { forms(t, backend.Options{}, gputest.AdamW8Together) }
+func TestHead(t *testing.T)           { forms(t, backend.Options{}, gputest.Head) }
 
 func TestAdamWTogether(t *testing.T) {
 	forms(t, backend.Options{}, func(t *testing.T, dev backend.Device) { gputest.AdamWTogether(t, dev, 4) })
