@@ -92,7 +92,7 @@ type attention struct {
 	lo, hi  ir.Ref
 	q, k    ir.Ref
 	pages   ir.Ref                // if Page is positive
-	values  [operandCount]*ir.Ref // nil for those that the launch does not have
+	values  [operandCount]*ir.Ref // nil if the launch has no such operand
 	bf16    int                   // bits of values that are stored as bf16
 	launch  int
 	decodes int // queries, at most
@@ -220,7 +220,7 @@ type attentionPack struct {
 	heads    int
 }
 
-// pack plans the copies of operands that have so many heads.
+// pack plans the copies of operands with the given number of heads.
 func (a *attention) pack(c *compiler, s *area, heads int, operands ...int) (p attentionPack, err error) {
 	p.heads = heads
 	for _, i := range operands {
@@ -242,8 +242,8 @@ func (p *attentionPack) skip() {
 	}
 }
 
-// fill sets the arguments of the kernel. Addresses in from become those of the copies, which are aligned: vec has their
-// bits too.
+// fill sets the arguments of the kernel. It replaces the addresses of copied operands in from, and sets their bits in
+// vec, since copies are aligned.
 func (p *attentionPack) fill(r *Run, a *attention, from *[operandCount]Pointer, vec *int) {
 	if p.n == 0 {
 		return

@@ -10,7 +10,7 @@ import (
 // after the first adding to the output. A further launch adds up the parts of a product with few tiles.
 
 var (
-	// The kernels' codes for the type of A.
+	// The kernels' codes for the type of A, and for matrices that are selected by row.
 	firstFactors = map[tensor.DType]int{tensor.F32: 0, tensor.F16: 1, tensor.BF16: 2}
 	// The types of B.
 	secondFactors = map[tensor.DType]bool{tensor.F32: true, tensor.F16: true, tensor.BF16: true, tensor.Q8: true, tensor.NF4: true, tensor.FP4: true}

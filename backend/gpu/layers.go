@@ -179,40 +179,42 @@ func prepareGLU(c *compiler, l *ir.Launch) (step, error) {
 	if l.Op == ir.GLUGrad {
 		name, outs, ins = "glu_grad_", []string{"dgate", "dup"}, []string{"dy", "gate", "up"}
 	}
-	k, err := c.kernel("glu", name+l.Attr.(ir.GLUAttr).Act.String()+"_f32", elementThreads)
+	k, fill, err := c.elementwise("glu", name+l.Attr.(ir.GLUAttr).Act.String()+"_f32", l, outs, ins)
 	if err != nil {
 		return nil, err
 	}
 	joined := c.joined[c.launch]
 	return func(r *Run) {
-		n := r.count(l.Out[0])
 		if joined != nil && joined.takes(r) {
 			k.skip()
 			return
 		}
-		k.elements(n)
-		for i, v := range l.Out {
-			k.pointer(outs[i], r.at(v))
-		}
-		for i, v := range l.In {
-			k.pointer(ins[i], r.at(v))
-		}
-		k.long("n", n)
+		fill(r)
 	}, nil
 }
 
 func prepareActivate(c *compiler, l *ir.Launch) (step, error) {
-	name, out, ins := "activate_", "out", []string{"x"}
+	name, outs, ins := "activate_", []string{"out"}, []string{"x"}
 	if l.Op == ir.ActivateGrad {
-		name, out, ins = "activate_grad_", "dx", []string{"dy", "x"}
+		name, outs, ins = "activate_grad_", []string{"dx"}, []string{"dy", "x"}
 	}
-	k, err := c.kernel("activate", name+l.Attr.(ir.ActivateAttr).Act.String()+"_f32", elementThreads)
+	_, fill, err := c.elementwise("activate", name+l.Attr.(ir.ActivateAttr).Act.String()+"_f32", l, outs, ins)
+	return fill, err
+}
+
+// elementwise selects a kernel that works element by element, and returns the step that fills it in. outs and ins are
+// the names of its parameters.
+func (c *compiler) elementwise(file, name string, l *ir.Launch, outs, ins []string) (*Kernel, step, error) {
+	k, err := c.kernel(file, name, elementThreads)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return func(r *Run) {
+	return k, func(r *Run) {
 		n := r.count(l.Out[0])
-		k.elements(n).pointer(out, r.at(l.Out[0]))
+		k.elements(n)
+		for i, v := range l.Out {
+			k.pointer(outs[i], r.at(v))
+		}
 		for i, v := range l.In {
 			k.pointer(ins[i], r.at(v))
 		}

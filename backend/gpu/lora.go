@@ -115,6 +115,7 @@ func prepareLoRADownInputGrad(c *compiler, l *ir.Launch) (step, error) {
 		out = sum
 		c.merged[c.launch+1] = true
 	}
+	threshold, scale := philox.Threshold(d.P), float32(1/(1-d.P))
 	return func(r *Run) {
 		rows, width := r.matrix(out)
 		across := blocks(width, inputGradColumns)
@@ -126,13 +127,13 @@ func prepareLoRADownInputGrad(c *compiler, l *ir.Launch) (step, error) {
 		}
 		k.pointer("dh", r.at(dh)).pointer("down", r.at(a)).pointer("key", r.at(key))
 		k.long("rows", rows).int("width", width).int("rank", r.axis(dh, 1)).int("across", across)
-		k.int("stream", int(d.Stream)).int("threshold", int(philox.Threshold(d.P))).float("scale", float32(1/(1-d.P)))
+		k.int("stream", int(d.Stream)).int("threshold", int(threshold)).float("scale", scale)
 	}, nil
 }
 
-// addedNext finds the sum of the result of the current launch l and another value of its type, if the next launch
-// computes it, and if l may compute it instead: nothing else reads the result, both values are stored as they are
-// computed, and the sum overwrites no input of l.
+// addedNext returns the operands of the next launch if it adds another value to the result of the current launch l, and
+// l may compute the sum instead. Nothing else reads the result then, no operand is stored as another type, and the sum
+// overwrites no input of l.
 func (c *compiler) addedNext(l *ir.Launch) (addend, sum ir.Ref, ok bool) {
 	i := c.launch + 1
 	if i == len(c.prog.Launches) {

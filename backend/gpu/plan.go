@@ -73,8 +73,7 @@ type family struct {
 	prepare func(c *compiler, l *ir.Launch) (step, error)
 	// takes reports whether a composite of the operation is supported; nil means that all are.
 	takes func(attr any, in []ir.Type) bool
-	// stores reports whether the kernels read or write an f32 operand that is stored as bf16; nil means that all are
-	// stored as they are computed.
+	// stores reports whether the kernels read or write an f32 operand as bf16; nil means that they never do.
 	stores func(attr any, in []ir.Type, at ir.Place) bool
 }
 
@@ -124,8 +123,8 @@ func Supports(op ir.Op, attr any, in []ir.Type) bool {
 	return ok && (f.takes == nil || f.takes(attr, in))
 }
 
-// Supported returns an error if a program cannot be planned for any device: a launch has no kernel, or none for an
-// operand of the type that it is stored in. Errors: backend.ErrUnsupported.
+// Supported returns an error if no device can run a program. Then a launch has no kernel, or one of its operands is
+// stored in a type that its kernels do not take. Errors: backend.ErrUnsupported.
 func Supported(p *ir.Program) error {
 	for i := range p.Launches {
 		if _, ok := families[p.Launches[i].Op]; !ok {
@@ -214,8 +213,8 @@ func (p *Plan) Fill(i int, r *Run) { p.steps[i].fill(r) }
 // one.
 func (p *Plan) Range(i int) (from, to int) { return p.steps[i].from, p.steps[i].to }
 
-// Cost returns the number of floating-point operations of launch i of the program, and of bytes that it reads and
-// writes, for the run-time values dims.
+// Cost returns the number of floating-point operations of launch i of the program, and the bytes of its operands, for
+// the run-time values dims.
 func (p *Plan) Cost(i int, dims []int) (flops, bytes int) { return p.prog.Launches[i].Cost(dims) }
 
 // MaxDims returns the largest sizes of the program's dimensions.

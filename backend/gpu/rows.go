@@ -78,21 +78,18 @@ func prepareUpdate(c *compiler, l *ir.Launch) (step, error) {
 		return func(*Run) {}, nil
 	}
 	table, rows, offset, out := l.In[0], l.In[1], l.In[2], l.Out[0]
-	m, err := c.mover(out)
+	copyTable, err := c.copier(out, table)
 	if err != nil {
 		return nil, err
 	}
-	k, err := c.kernel("rows", fmt.Sprintf("update_rows_b%d", m.size), elementThreads)
+	k, err := c.kernel("rows", fmt.Sprintf("update_rows_b%d", out.Stored().Size()), elementThreads)
 	if err != nil {
 		return nil, err
 	}
 	c.refuse(wrongPlace(l))
 	launch := c.launch
 	return func(r *Run) {
-		m.skip()
-		if !r.same(table, out) {
-			m.all(r, out, table)
-		}
+		copyTable(r)
 		_, n, width := r.around(rows, 0)
 		// One block at least, to find an offset that is wrong.
 		k.grid(max(1, blocks(n*width, rowBlock)), 1, 1).pointer("out", r.at(out)).pointer("x", r.at(rows)).pointer("offset", r.at(offset))

@@ -6,7 +6,6 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/ir"
-	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // These launches run the kernels of kernels/cuda/rows_gemm.cu and kernels/shared/rows_gemm_f32.cu: products that select
@@ -26,13 +25,10 @@ const (
 	rowsAlignedX             // rows of x are aligned to 16 bytes
 )
 
-// tableKinds holds the kernel's codes for the types of the matrices.
-var tableKinds = map[tensor.DType]int{tensor.F32: 0, tensor.F16: 1, tensor.BF16: 2}
-
 // takesRows reports whether the kernels support the matrix types of a RowsGemm.
 func takesRows(attr any, in []ir.Type) bool {
 	for _, w := range in[2 : 2+max(1, attr.(ir.RowsGemmAttr).Tables)] {
-		if _, ok := tableKinds[w.DType]; !ok {
+		if _, ok := firstFactors[w.DType]; !ok {
 			return false
 		}
 	}
@@ -79,7 +75,7 @@ func (c *compiler) orderOf(index ir.Ref, matrices int) (*rowOrder, *Kernel, erro
 	return o, k, nil
 }
 
-// rows holds what products and gradients have in common.
+// rows is the common part of launches of products and of gradients.
 type rows struct {
 	l        *ir.Launch
 	a        ir.RowsGemmAttr
@@ -104,10 +100,7 @@ type rowsTable struct {
 // matrices instead of reading them.
 func (c *compiler) newRows(l *ir.Launch, first int, file, name string, grad bool) (*rows, error) {
 	p := &rows{l: l, a: l.Attr.(ir.RowsGemmAttr), plan: c.Plan, index: l.In[first-1], launch: c.launch}
-	var types []ir.Type
-	for _, v := range l.In {
-		types = append(types, v.Type)
-	}
+	types := inputTypes(l)
 	p.matrices, p.scale = p.a.Matrices(types, first), p.a.Scale(first)
 	for e := range max(1, p.a.Tables) {
 		at := l.In[first+e]
@@ -115,7 +108,7 @@ func (c *compiler) newRows(l *ir.Launch, first int, file, name string, grad bool
 			at = l.Out[e]
 		}
 		reads, gives := p.a.Size(types, first, e)
-		p.tables = append(p.tables, rowsTable{at, reads, gives, tableKinds[at.Type.DType]})
+		p.tables = append(p.tables, rowsTable{at, reads, gives, firstFactors[at.Type.DType]})
 	}
 	var err error
 	if p.order, p.sort, err = c.orderOf(p.index, p.matrices); err != nil {
@@ -158,8 +151,8 @@ func (p *rows) fillOrder(r *Run, n int) Pointer {
 	return at
 }
 
-// part returns the matrices of kernel i: the number of the first, how many there are, and the elements between those of
-// a stack.
+// part returns the matrices of kernel i: the number of the first, their count, and for a stack the elements from one
+// matrix to the next.
 func (p *rows) part(i int) (own []rowsTable, first, tables, step int) {
 	first = i * rowsTables
 	own = p.tables[first:min(first+rowsTables, len(p.tables))]
@@ -259,7 +252,7 @@ func prepareRowsGrad(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Tiles have 16 columns of one factor. It is that of which the matrices have fewer.
+	// Tiles have 16 columns of one factor. It is the factor with fewer columns in the matrices.
 	high, low, rows, cols := l.In[1], l.In[0], 0, 0
 	if p.a.TB {
 		high, low = low, high
@@ -278,7 +271,7 @@ func prepareRowsGrad(c *compiler, l *ir.Launch) (step, error) {
 	return func(r *Run) { p.gradients(r, high, low, blocks(rows, rowsCols), blocks(cols, tile), turned) }, nil
 }
 
-// gradients fills in the kernels for the products of the columns of a, down tiles of 16, and those of b.
+// gradients fills in the kernels that multiply the columns of a, down tiles of 16, by the columns of b.
 func (p *rows) gradients(r *Run, a, b ir.Ref, down, across int, turned bool) {
 	n := r.count(p.index)
 	order := p.fillOrder(r, n)

@@ -89,23 +89,6 @@ func (r *Run) width(v ir.Ref) int {
 	return 0
 }
 
-// copier selects the kernels that copy a table unless the result is in place.
-func (c *compiler) copier(out, table ir.Ref) (step, error) {
-	if out.Stored() != table.Stored() {
-		return c.eachElement("cast", "cast_"+suffix(table.Stored())+"_"+suffix(out.Stored()), out, table)
-	}
-	m, err := c.mover(out)
-	if err != nil {
-		return nil, err
-	}
-	return func(r *Run) {
-		m.skip()
-		if !r.same(table, out) {
-			m.all(r, out, table)
-		}
-	}, nil
-}
-
 func storesTable(_ any, _ []ir.Type, at ir.Place) bool { return at.Out || at.Index < 2 }
 
 // wrongPlace explains an index of ScatterRows or an offset of UpdateRows that the table has no rows for.
@@ -137,7 +120,7 @@ func (c *compiler) twin(l *ir.Launch, i int) *ir.Launch {
 	return t
 }
 
-// mergeTwin returns the next launch if it is a pair of l whose values are stored as those of l, and merges it into l.
+// mergeTwin merges the next launch into l, and returns it, if twin finds it and it stores its values as l does.
 func (c *compiler) mergeTwin(l *ir.Launch) *ir.Launch {
 	t := c.twin(l, c.launch+1)
 	if t == nil || t.Out[0].Store != l.Out[0].Store || t.In[1].Store != l.In[1].Store {

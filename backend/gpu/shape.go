@@ -100,17 +100,28 @@ func prepareCopy(c *compiler, l *ir.Launch) (step, error) {
 	if in.Type.DType.Quantized() {
 		return nil, unsupported("moving elements of %v", in.Type.DType)
 	}
-	if in.Stored() != out.Stored() && in.Type.DType == out.Type.DType {
+	return c.copier(out, in)
+}
+
+// copier selects the kernels that copy a value, or convert it if out is stored as another type. They are skipped if the
+// result is in place.
+func (c *compiler) copier(out, in ir.Ref) (step, error) {
+	if out.Stored() != in.Stored() {
 		return c.eachElement("cast", "cast_"+suffix(in.Stored())+"_"+suffix(out.Stored()), out, in)
 	}
 	m, err := c.mover(out)
 	if err != nil {
 		return nil, err
 	}
-	return func(r *Run) { m.all(r, out, in) }, nil
+	return func(r *Run) {
+		m.skip()
+		if !r.same(in, out) {
+			m.all(r, out, in)
+		}
+	}, nil
 }
 
-// storesAny is for operations that move values.
+// storesAny accepts bf16 everywhere, for operations that move values.
 func storesAny(any, []ir.Type, ir.Place) bool { return true }
 
 // all copies a whole value.

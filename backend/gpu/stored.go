@@ -15,12 +15,9 @@ func Stores(op ir.Op, attr any, in []ir.Type, at ir.Place) bool {
 	return f.stores != nil && f.stores(attr, in, at)
 }
 
-// checkStored returns an error if the kernels of a launch do not take its operands as they are stored.
+// checkStored returns an error if an operand of a launch is stored as a type that the kernels do not take.
 func checkStored(l *ir.Launch) error {
-	var types []ir.Type
-	for _, v := range l.In {
-		types = append(types, v.Type)
-	}
+	types := inputTypes(l)
 	check := func(v ir.Ref, at ir.Place) error {
 		if v.Store == tensor.Invalid || v.Store == tensor.BF16 && Stores(l.Op, l.Attr, types, at) {
 			return nil
@@ -38,4 +35,12 @@ func checkStored(l *ir.Launch) error {
 		}
 	}
 	return nil
+}
+
+// inputTypes returns the types of a launch's inputs.
+func inputTypes(l *ir.Launch) (types []ir.Type) {
+	for _, v := range l.In {
+		types = append(types, v.Type)
+	}
+	return types
 }
