@@ -11,8 +11,8 @@
 #include "act.h"
 #include "pack.h"
 
-template <class A, int V, class O, class X>
-LF_DEVICE void lf_activate(lf_thread t, LF_GLOBAL O* out, LF_GLOBAL const X* x, long n) {
+template <class A, int V>
+LF_DEVICE void lf_activate(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL const float* x, long n) {
   LF_GROUPS(V, i, n) {
     lf_pack<V> v;
     v.load(x + i);
@@ -22,8 +22,8 @@ LF_DEVICE void lf_activate(lf_thread t, LF_GLOBAL O* out, LF_GLOBAL const X* x, 
   }
 }
 
-template <class A, int V, class O, class X>
-LF_DEVICE void lf_activate_grad(lf_thread t, LF_GLOBAL O* dx, LF_GLOBAL const X* dy, LF_GLOBAL const X* x, long n) {
+template <class A, int V>
+LF_DEVICE void lf_activate_grad(lf_thread t, LF_GLOBAL float* dx, LF_GLOBAL const float* dy, LF_GLOBAL const float* x, long n) {
   LF_GROUPS(V, i, n) {
     lf_pack<V> d, v;
     d.load(dy + i), v.load(x + i);

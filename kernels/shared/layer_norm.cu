@@ -48,8 +48,8 @@ struct lf_affine {
 LF_DEVICE float lf_inverse_deviation(float squares, int d, float eps) { return 1.0f / lf_sqrt(squares / (float)d + eps); }
 
 // n numbers of the row are taken: d, or none.
-template <int V, class O, class X>
-LF_DEVICE void lf_layer_norm_warp(lf_thread t, LF_GLOBAL O* out, LF_GLOBAL const X* x, lf_affine p, int n, int d, float eps) {
+template <int V>
+LF_DEVICE void lf_layer_norm_warp(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL const float* x, lf_affine p, int n, int d, float eps) {
   lf_pack<V> v[LF_WARP_ROW / 32 / V];
   float sum = 0.0f, squares = 0.0f;
 #pragma unroll
@@ -96,8 +96,8 @@ LF_ENTRY(32 * LF_NORM_WARPS, layer_norm_warp_f32, ((float, out), (const float, x
     lf_layer_norm_warp<1>(t, out + at, x + at, p, n, d, eps);
 }
 
-template <int V, class O, class X>
-LF_DEVICE void lf_layer_norm_row(lf_thread t, LF_GLOBAL O* out, LF_GLOBAL const X* x, lf_affine p, int d, float eps, LF_GROUP float* part) {
+template <int V>
+LF_DEVICE void lf_layer_norm_row(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL const float* x, lf_affine p, int d, float eps, LF_GROUP float* part) {
   lf_pack<V> v;
   float sum = 0.0f, squares = 0.0f;
   for (int j = t.index * V; j < d; j += t.size * V) {
@@ -143,8 +143,8 @@ struct lf_layer_norm_slope {
   LF_DEVICE float of(float c, float u) const { return r * (u - shift - c * slope); }
 };
 
-template <int V, class O, class X>
-LF_DEVICE void lf_layer_norm_grad_warp(lf_thread t, LF_GLOBAL O* dx, LF_GLOBAL const X* dy, LF_GLOBAL const X* x, lf_affine p, int n, int d,
+template <int V>
+LF_DEVICE void lf_layer_norm_grad_warp(lf_thread t, LF_GLOBAL float* dx, LF_GLOBAL const float* dy, LF_GLOBAL const float* x, lf_affine p, int n, int d,
                                        float eps) {
   lf_pack<V> u[LF_WARP_ROW / 32 / V], v[LF_WARP_ROW / 32 / V];
   float sum_x = 0.0f, sum = 0.0f, squares = 0.0f, cross = 0.0f;
@@ -197,8 +197,8 @@ LF_ENTRY(32 * LF_NORM_WARPS, layer_norm_grad_warp_f32, ((float, dx), (const floa
     lf_layer_norm_grad_warp<1>(t, dx + at, dy + at, x + at, p, n, d, eps);
 }
 
-template <int V, class O, class X>
-LF_DEVICE void lf_layer_norm_grad_row(lf_thread t, LF_GLOBAL O* dx, LF_GLOBAL const X* dy, LF_GLOBAL const X* x, lf_affine p, int d, float eps,
+template <int V>
+LF_DEVICE void lf_layer_norm_grad_row(lf_thread t, LF_GLOBAL float* dx, LF_GLOBAL const float* dy, LF_GLOBAL const float* x, lf_affine p, int d, float eps,
                                       LF_GROUP float* part) {
   lf_pack<V> u, v;
   float sum_x = 0.0f, sum = 0.0f, squares = 0.0f, cross = 0.0f;

@@ -38,8 +38,8 @@ struct lf_down_grad {
 };
 
 // V columns from col on of the rows of this warp.
-template <int V, class O>
-LF_DEVICE void lf_input_grad(lf_down_grad drop, LF_GLOBAL O* dx, LF_GLOBAL const O* addend, bool adds, LF_GLOBAL const float* dh,
+template <int V>
+LF_DEVICE void lf_input_grad(lf_down_grad drop, LF_GLOBAL float* dx, LF_GLOBAL const float* addend, bool adds, LF_GLOBAL const float* dh,
                              LF_GLOBAL const float* down, long row, long rows, int col, int width, int rank) {
   lf_pack<V> sum[LF_ROWS], f;
 #pragma unroll
