@@ -202,23 +202,14 @@ func (c *Attention) Try(dev backend.Device) (out [5][]float32, err error) {
 
 // run computes out0, out1 and so on from inputs in f32.
 func run(dev backend.Device, e *exec.Executable, in map[string]*tensor.Tensor) (out [5][]float32, err error) {
-	ctx, args := context.Background(), e.Program().Args
-	done := func(f backend.Fence, err error) error {
-		if err != nil {
-			return err
-		}
-		return f.Wait(ctx)
+	b, err := bind(dev, e)
+	defer b.free()
+	if err != nil {
+		return out, err
 	}
-	buffers := make([]backend.Buffer, len(args))
+	args := e.Program().Args
 	for i := range args {
 		a := &args[i]
-		if buffers[i], err = dev.Alloc(a.Bytes(nil)); err != nil {
-			return out, err
-		}
-		defer buffers[i].Free()
-		if err := e.Bind(a.Name, buffers[i]); err != nil {
-			return out, err
-		}
 		x, ok := in[a.Name]
 		if !ok {
 			continue
@@ -231,20 +222,21 @@ func run(dev backend.Device, e *exec.Executable, in map[string]*tensor.Tensor) (
 				return out, err
 			}
 		}
-		if err := done(dev.Upload(buffers[i], 0, raw)); err != nil {
+		if err := b.upload(a.Name, raw); err != nil {
 			return out, err
 		}
 	}
-	if err := e.RunWait(ctx); err != nil {
+	if err := e.RunWait(context.Background()); err != nil {
 		return out, err
 	}
 	for i := range out {
-		j := e.Program().ArgIndex(fmt.Sprintf("out%d", i))
+		name := fmt.Sprintf("out%d", i)
+		j := e.Program().ArgIndex(name)
 		if j < 0 {
 			break
 		}
 		raw := make([]byte, args[j].Bytes(nil))
-		if err := done(dev.Download(raw, buffers[j], 0)); err != nil {
+		if err := b.download(name, raw); err != nil {
 			return out, err
 		}
 		out[i] = make([]float32, len(raw)/args[j].Stored().Size())

@@ -24,30 +24,60 @@ func Bind(t testing.TB, dev backend.Device, p *graph.Program) *Bound {
 	e, err := p.Compile(dev)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	b, err := bind(dev, e)
+	require.NoError(t, err)
+	return b
+}
+
+// bind allocates the arguments of a program.
+func bind(dev backend.Device, e *exec.Executable) (*Bound, error) {
 	b := &Bound{e, dev, map[string]backend.Buffer{}}
 	for _, a := range e.Program().Args {
-		b.buffers[a.Name], err = dev.Alloc(a.Bytes(e.Program().MaxDims()))
-		require.NoError(t, err)
-		require.NoError(t, e.Bind(a.Name, b.buffers[a.Name]))
+		buffer, err := dev.Alloc(a.Bytes(e.Program().MaxDims()))
+		if err != nil {
+			return b, err
+		}
+		b.buffers[a.Name] = buffer
+		if err := e.Bind(a.Name, buffer); err != nil {
+			return b, err
+		}
 	}
-	return b
+	return b, nil
+}
+
+// free frees the arguments.
+func (b *Bound) free() {
+	for _, buffer := range b.buffers {
+		buffer.Free()
+	}
 }
 
 // Set uploads the contents of an argument, unless nothing reads it.
 func (b *Bound) Set(t require.TestingT, name string, data []byte) {
-	if b.buffers[name] == nil {
-		return
+	if b.buffers[name] != nil {
+		require.NoError(t, b.upload(name, data))
 	}
-	f, err := b.dev.Upload(b.buffers[name], 0, data)
-	require.NoError(t, err)
-	require.NoError(t, f.Wait(context.Background()))
 }
 
 // Get downloads the first n bytes of an argument.
 func (b *Bound) Get(t require.TestingT, name string, n int) []byte {
 	out := make([]byte, n)
-	f, err := b.dev.Download(out, b.buffers[name], 0)
-	require.NoError(t, err)
-	require.NoError(t, f.Wait(context.Background()))
+	require.NoError(t, b.download(name, out))
 	return out
+}
+
+func (b *Bound) upload(name string, data []byte) error {
+	return done(b.dev.Upload(b.buffers[name], 0, data))
+}
+
+func (b *Bound) download(name string, into []byte) error {
+	return done(b.dev.Download(into, b.buffers[name], 0))
+}
+
+// done waits for a copy.
+func done(f backend.Fence, err error) error {
+	if err != nil {
+		return err
+	}
+	return f.Wait(context.Background())
 }

@@ -23,8 +23,7 @@ import (
 func Wait(t *testing.T) func(f backend.Fence, err error) {
 	return func(f backend.Fence, err error) {
 		t.Helper()
-		require.NoError(t, err)
-		require.NoError(t, f.Wait(context.Background()))
+		require.NoError(t, done(f, err))
 	}
 }
 
