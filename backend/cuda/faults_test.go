@@ -85,7 +85,8 @@ func TestDevices(t *testing.T) {
 		defer dev.Close()
 		info := dev.Info()
 		require.Positive(t, info.Rated.FlopsPerSecond, "at the precision that it is opened with")
-		info.Rated, info.Replays = backend.Peak{}, false // those of an open device
+		require.True(t, info.Replays, "it is open")
+		info.Rated, info.Replays = backend.Peak{}, false
 		require.Equal(t, infos[i], info)
 		devs = append(devs, dev)
 	}
