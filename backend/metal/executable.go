@@ -29,7 +29,7 @@ type stream struct {
 	timed  bool          // each command is waited for
 	next   int           // launch of the program
 	from   int           // first kernel of the next command
-	slow   float64       // seconds that the kernels from there on take a slow device
+	slow   float64       // seconds that a slow device needs for the kernels since from
 	took   time.Duration // duration of the commands that were waited for
 }
 

@@ -22,10 +22,10 @@ var (
 	errBackground = errors.New("the system refuses commands of a process in the background")
 )
 
-// failures has, for each way in which a command fails, its code in Metal's error domain (0 if it has none of its own)
-// and its name in the driver's text, such as "Impacting Interactivity
-// (0000000e:kIOGPUCommandBufferCallbackErrorImpactingInteractivity)". The name decides if there is one, since several
-// of them share Metal's code for internal errors.
+// failures lists the ways in which a command fails, with the code in Metal's error domain, or 0, and the name in the
+// driver's text. Such a text is "Impacting Interactivity
+// (0000000e:kIOGPUCommandBufferCallbackErrorImpactingInteractivity)". A name takes precedence, since several of them
+// share Metal's code for internal errors.
 var failures = []struct {
 	code int
 	name string

@@ -22,7 +22,7 @@ type fakeWork struct {
 	Requests, ResidentBuffers, ResidentBytes int // of residency; the last two of the last request
 }
 
-// fakeCommands returns what happened since its last call, for tests.
+// fakeCommands returns the counts since its last call, for tests.
 func fakeCommands() fakeWork {
 	w := C.lf_metal_commands()
 	return fakeWork{

@@ -34,7 +34,7 @@ type Rate struct {
 	PerSecond float64 // floating-point operations, or bytes
 }
 
-// Pipeline holds what the compiler made of a kernel.
+// Pipeline describes a compiled kernel.
 type Pipeline struct {
 	File, Kernel string
 	Needed       int // threads of a threadgroup that launches have, at most; 0 if the source does not tell

@@ -26,7 +26,7 @@ const (
 	launchTime = 5e-6   // seconds that any kernel takes
 )
 
-// Limits of what is learnt from measured times.
+// Limits of learning from measured times.
 const (
 	leastLearnt      = 1e-3 // seconds; shorter commands are mostly overhead
 	fastest, slowest = 1.0 / 64, 8.0

@@ -71,7 +71,7 @@ func (q *queue) enter(ctx context.Context) error {
 	}
 }
 
-// leave gives up a place.
+// leave frees a place.
 func (q *queue) leave() { <-q.places }
 
 // push adds a command of the next ticket, whose last command follows. Like add, it is for one caller at a time.

@@ -9,8 +9,8 @@ import (
 	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
-// Remote is the CPU in the role of a GPU that replays runs: copies and runs are performed in order by a goroutine of
-// the device, while the caller goes on.
+// Remote is the CPU in the role of a GPU that replays runs. A goroutine of the device performs copies and runs in order,
+// and the caller does not wait for it.
 type Remote struct {
 	backend.Device
 	backend.Memory

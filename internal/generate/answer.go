@@ -92,7 +92,7 @@ func (a *Answer) NeedsLogits(k int) bool {
 	return a.options.Logprobs || a.allowed.masks(a.ends()) || a.sampler.NeedsLogits(k, a.vocab)
 }
 
-// Temperature returns the temperature by which the logits of the next token are divided: 1 for greedy choice.
+// Temperature returns the divisor of the logits of the next token: 1 for greedy choice.
 func (a *Answer) Temperature() float32 {
 	if a.sampler.Temperature == 0 {
 		return 1

@@ -43,7 +43,7 @@ func (s *Sampler) cuts() bool { return s.TopK == 0 && s.TopP > 0 && s.TopP < 1 }
 
 // NextAmong chooses the token that Next would choose from all logits, for the given position of the draw. ok is false if
 // the choice may depend on logits that are not among the candidates, or if Next would return an error. Prob is the same
-// as after Next, except for greedy choice, where it has the precision of LogMass.
+// as after Next, except that it has the precision of LogMass for greedy choice.
 func (s *Sampler) NextAmong(c Candidates, position int) (id int32, ok bool) {
 	// A NaN or +Inf would be the first candidate.
 	if len(c.IDs) == 0 || !(math.Abs(float64(c.Logits[0])) <= math.MaxFloat32) || s.NeedsLogits(len(c.IDs), c.Vocab) {

@@ -35,8 +35,9 @@ func (e *Engine) flush() {
 }
 
 // planAhead plans the step after b, while the device runs b: it drops and admits requests, chooses the chunks, and
-// allocates their pages. It assumes that the texts in decoding go on; compose leaves out those that have ended, and adds
-// what planAhead has left: texts that need the pages of others, or that depend on the results of b.
+// allocates their pages. It assumes that the texts in decoding go on; compose leaves out
+// texts that have ended by then, and adds texts that planAhead skips: they need the pages of others, or depend on the
+// results of b.
 func (e *Engine) planAhead(b *batch, m *mix) {
 	e.sweep()
 	e.admit()

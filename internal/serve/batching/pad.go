@@ -10,8 +10,8 @@ import (
 // power of two, or wait for the weights alone.
 const fineRows = 64
 
-// padded returns the size to which an axis of n rows is padded, at most most: the next power of two, and from fineRows
-// rows on the next eighth of one.
+// padded returns the size to which an axis of n rows is padded, at most most. It is the next power of two or, above
+// fineRows rows, the next eighth of one.
 func padded(n, most int) int {
 	step := 1 << bits.Len(uint(n-1))
 	if n > fineRows {

@@ -64,8 +64,8 @@ func newResults(rows, vocab, candidates int) results {
 	return results{vocab: vocab, n: candidates, logits: make([]float32, rows*vocab), candidates: make([]float32, rows*(2*candidates+1)), ids: make([]int32, rows*candidates)}
 }
 
-// parts returns the parts of results that hold the candidates of the first rows, and the logits of the rows that are
-// listed in ascending order.
+// parts returns the parts of results to read: the candidates of the first rows, and the logits of the listed rows, which
+// ascend.
 func (x *results) parts(rows int, logits []int) (parts []engine.Part) {
 	if x.n > 0 && rows > 0 {
 		parts = append(parts, engine.Part{Result: candidatesResult, Into: x.candidates[:rows*(2*x.n+1)]})
