@@ -264,7 +264,7 @@ LF_DEVICE void lf_attention_bf16(void* o, float* lse, const void* q, const lf_bf
   LF_KERNEL(attention_bf16_##DP);
 LF_ATTENTION_BF16(32, 2, 64)
 LF_ATTENTION_BF16(64, 2, 64)
-LF_ATTENTION_BF16(96, 2, 64)
+LF_ATTENTION_BF16(96, 2, 32)
 LF_ATTENTION_BF16(128, 2, 32)
 LF_ATTENTION_BF16(256, 1, 32)
 

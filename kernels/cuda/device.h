@@ -28,10 +28,16 @@ LF_DEVICE lf_thread lf_here() {
   return t;
 }
 
+// The blocks that a multiprocessor has to hold of each kernel of a file. With 0, ptxas chooses a
+// number and may spill registers for it.
+#ifndef LF_BLOCKS
+#define LF_BLOCKS 0
+#endif
+
 // A kernel that calls its body, which follows the macro.
 #define LF_ENTRY_(MAP, shared, threads, name, pointers, numbers)                                              \
   LF_DEVICE void name##_body(lf_thread t LF_BODY_PARAMS(MAP, shared, pointers, numbers));                     \
-  extern "C" __global__ void __launch_bounds__(threads)                                                       \
+  extern "C" __global__ void __launch_bounds__(threads, LF_BLOCKS)                                            \
       name(LF_MAP(LF_POINTER, LF_COMMA, pointers) LF_MAP(LF_NEXT, LF_NOTHING, numbers)) {                     \
     MAP(LF_ARRAY, LF_NOTHING, shared)                                                                         \
     name##_body(lf_here() MAP(LF_PASS, LF_NOTHING, shared) LF_MAP(LF_PASS, LF_NOTHING, pointers)              \

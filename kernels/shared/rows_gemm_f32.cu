@@ -21,6 +21,7 @@
 // Reference: for i, j { e = index[i]; s = 0; for l < reads { s += x[i, l] W[e][l, j] }
 //                       out[i, j] = addend[i, j] + bias[e, j] + scale[e] s }
 //            for e, l, j { s = 0; for i with index[i] = e { s += x[i, l] dy[i, j] }; dW[e][l, j] = scale[e] s }
+#define LF_BLOCKS 2 // CUDA: else ptxas spills for a third
 #include "rows_gemm.h"
 
 struct lf_four {
