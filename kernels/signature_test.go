@@ -70,7 +70,7 @@ func TestSignaturesOfCUDA(t *testing.T) {
 	require.Equal(t, kernels.Signature{"dropout", "dropout_f32", 256, []kernels.Param{
 		{"pointer", "out"}, {"pointer", "x"}, {"pointer", "key"}, {"long long", "n"}, {"int", "stream"}, {"int", "threshold"}, {"float", "scale"},
 	}}, got["dropout_f32"])
-	require.Len(t, got["adamw_f32"].Params, 6+10*5)
+	require.Len(t, got["adamw8_f32"].Params, 14+6)
 	require.Len(t, got["gemm_mma_128"].Params, 52)
 	for _, s := range got {
 		require.NotEmpty(t, s.Params, s.Name)

@@ -10,7 +10,11 @@ import (
 )
 
 func TestAdamWTogether(t *testing.T) {
-	gputest.AdamWTogether(t, opened(t, backend.Options{}), 3)
+	gputest.AdamWTogether(t, opened(t, backend.Options{}), 1)
 }
 
 func TestAdamWInOrder(t *testing.T) { gputest.AdamWInOrder(t, opened(t, backend.Options{})) }
+
+func TestAdamW8Together(t *testing.T) {
+	gputest.AdamW8Together(t, opened(t, backend.Options{}), 1)
+}

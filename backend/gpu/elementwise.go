@@ -121,9 +121,6 @@ func (c *compiler) eachElement(file, name string, out, x ir.Ref) (step, error) {
 }
 
 func prepareBinary(c *compiler, l *ir.Launch) (step, error) {
-	if c.merged[c.launch] {
-		return func(*Run) {}, nil
-	}
 	return preparePair(c, l, "binary_"+strings.ToLower(l.Attr.(ir.BinaryAttr).Fn.String()))
 }
 

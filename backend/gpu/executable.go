@@ -95,7 +95,8 @@ func (e *Executable) allocate() (err error) {
 	if e.scratch, err = d.Obtain(e.Plan.Scratch, UseArena, "what kernels keep in passing"); err != nil {
 		return err
 	}
-	if e.reports.Block, err = d.Obtain(backend.MaxInFlight*TrapBytes, UseReport, "what kernels report in"); err != nil {
+	e.reports.size = TrapBytes + e.Plan.TableBytes
+	if e.reports.Block, err = d.Obtain(backend.MaxInFlight*e.reports.size, UseReport, "what kernels report in"); err != nil {
 		return err
 	}
 	e.reports.idle.Store(1<<backend.MaxInFlight - 1)
@@ -182,9 +183,11 @@ func (e *Executable) Blame(kernel int, err error) error {
 	return e.dev.Failed(fmt.Errorf("launch %d %v, kernel %s: %w", i, e.Plan.Op(i), e.Plan.Kernels[kernel].Name, err))
 }
 
-// reports is memory in which kernels report errors, one report per pending run.
+// reports is memory in which kernels report errors, one report per pending run, each followed by the tables of the
+// run.
 type reports struct {
 	*Block
+	size int           // of a report and its tables, in bytes
 	idle atomic.Uint32 // a bit for each that no run has
 }
 
@@ -198,6 +201,8 @@ func (r *reports) take() int {
 
 func (r *reports) give(i int) { r.idle.Or(1 << i) }
 
-func (r *reports) at(i int) Pointer { return r.At + Pointer(i*TrapBytes) }
+func (r *reports) at(i int) Pointer { return r.At + Pointer(i*r.size) }
 
-func (r *reports) read(i int) []byte { return r.Host[i*TrapBytes : (i+1)*TrapBytes] }
+func (r *reports) read(i int) []byte { return r.Host[i*r.size:][:TrapBytes] }
+
+func (r *reports) words(i int) []byte { return r.Host[i*r.size:][TrapBytes:r.size] }

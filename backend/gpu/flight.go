@@ -81,7 +81,8 @@ func (f *Flight) land() { _ = f.Wait(context.Background()) }
 func (f *Flight) Perform() {
 	e := f.exe
 	f.report = e.reports.take()
-	f.Trap = e.reports.at(f.report)
+	f.Trap, f.Table = e.reports.at(f.report), e.reports.at(f.report)+TrapBytes
+	f.Words = e.reports.words(f.report)
 	f.failed = f.launch()
 	// The run may now end at any time, and another may acquire its flight.
 	if err := e.program.Mark(f); err != nil {
@@ -117,6 +118,7 @@ func (f *Flight) launch() (err error) {
 			return fmt.Errorf("argument %q: %w", e.Plan.prog.Args[i].Name, err)
 		}
 	}
+	e.Plan.tabulate(&f.Run)
 	return e.program.Launch(f)
 }
 

@@ -135,9 +135,6 @@ func (r *Run) aligned(values ...ir.Ref) bool {
 }
 
 func prepareRoPE(c *compiler, l *ir.Launch) (step, error) {
-	if c.merged[c.launch] {
-		return func(*Run) {}, nil
-	}
 	if group := c.cacheGroup(l); group != nil {
 		return c.ropeCache(group)
 	}

@@ -20,9 +20,7 @@ func (c *compiler) sumLosses(vocabulary func(r *Run) int) (*Kernel, error) {
 	return k, nil
 }
 
-// takesSum claims losses that are summed up.
-func takesSum(attr any, _ []ir.Type) bool { return attr == nil }
-
+// prepareCrossEntropy computes the loss of each row, and adds the losses unless the result has them by row.
 func prepareCrossEntropy(c *compiler, l *ir.Launch) (step, error) {
 	x, labels, out := l.In[0], l.In[1], l.Out[0]
 	rows, err := c.kernel("cross_entropy", "cross_entropy_f32", 1024)
@@ -33,13 +31,20 @@ func prepareCrossEntropy(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.reserve(4 * labels.Type.Shape.Elements(c.dims))
+	byRow := out.Type.Rank() == 1
+	if !byRow {
+		c.reserve(4 * labels.Type.Shape.Elements(c.dims))
+	}
 	launch := c.launch
 	return func(r *Run) {
 		n, v := r.axis(x, 0), r.axis(x, 1)
+		losses, total, added := r.Scratch, r.at(out), r.Scratch
+		if byRow { // nothing is added, but labels are checked
+			losses, total, added = r.at(out), 0, 0
+		}
 		rows.threads(rowThreads(v))
-		rows.grid(n, 1, 1).pointer("loss", r.Scratch).pointer("x", r.at(x)).pointer("labels", r.at(labels)).int("v", v)
-		sum.grid(1, 1, 1).pointer("out", r.at(out)).pointer("loss", r.Scratch).pointer("labels", r.at(labels)).pointer("trap", r.Trap).int("n", n).int("v", v).int("launch", launch)
+		rows.grid(n, 1, 1).pointer("loss", losses).pointer("x", r.at(x)).pointer("labels", r.at(labels)).int("v", v)
+		sum.grid(1, 1, 1).pointer("out", total).pointer("loss", added).pointer("labels", r.at(labels)).pointer("trap", r.Trap).int("n", n).int("v", v).int("launch", launch)
 	}, nil
 }
 

@@ -38,8 +38,11 @@ type Sizes struct {
 	// At most LogitBytes of logits exist at a time, or LogitRows rows if the vocabulary is large. The weights are read
 	// once per group of rows; with smaller groups, memory bandwidth could not keep up with the tensor cores.
 	LogitBytes, LogitRows int
-	// AdamWTensors is the maximum number of tensors per AdamW launch, at most the 10 that its kernel declares.
+	// AdamWTensors is the maximum number of tensors per AdamW launch if there are no tables, at most the 7 that its
+	// kernel declares.
 	AdamWTensors int
+	// Tables: launches over many tensors read their addresses from a table in memory.
+	Tables bool
 	// LargeTiles: products of many rows and columns are computed by tiles of 128 by 128.
 	LargeTiles bool
 	// ThinProducts: products of 9 to 64 rows with bfloat16 weights have kernels of their own.
@@ -52,7 +55,7 @@ type Sizes struct {
 
 // DefaultSizes returns the sizes for NVIDIA GPUs.
 func DefaultSizes() Sizes {
-	return Sizes{DecodeQueries: 32, LogitBytes: 128 << 20, LogitRows: 256, AdamWTensors: 10, LargeTiles: true, ThinProducts: true, TensorRows: true}
+	return Sizes{DecodeQueries: 32, LogitBytes: 128 << 20, LogitRows: 256, Tables: true, LargeTiles: true, ThinProducts: true, TensorRows: true}
 }
 
 // MetalTarget returns the target for Apple GPUs. The kernels in kernels/metal declare their threadgroup memory
@@ -62,7 +65,7 @@ func MetalTarget(p backend.Precision, threads int) Target {
 	s.AttentionTile = 32
 	s.LogitBytes, s.LogitRows = 64<<20, 128
 	s.AdamWTensors = 7 // a kernel has 31 buffers
-	s.LargeTiles, s.ThinProducts, s.TensorRows, s.ExactSums = false, false, false, true
+	s.Tables, s.LargeTiles, s.ThinProducts, s.TensorRows, s.ExactSums = false, false, false, false, true
 	return Target{Precision: p, Limits: Limits{Threads: threads, Declared: true}, Sizes: s}
 }
 
@@ -106,9 +109,10 @@ var families = map[ir.Op]family{
 	ir.Activate: {prepare: prepareActivate}, ir.ActivateGrad: {prepare: prepareActivate},
 	ir.RoPETable: {prepare: prepareRoPETable}, ir.RoPE: {prepare: prepareRoPE},
 	ir.GLU: {prepare: prepareGLU, takes: takesGLU}, ir.GLUGrad: {prepare: prepareGLU, takes: takesGLU}, ir.Dropout: {prepare: prepareDropout, takes: takesOneKey(1)},
-	ir.CrossEntropy: {prepare: prepareCrossEntropy, takes: takesSum}, ir.CrossEntropyGrad: {prepare: prepareCrossEntropyGrad},
+	ir.CrossEntropy: {prepare: prepareCrossEntropy}, ir.CrossEntropyGrad: {prepare: prepareCrossEntropyGrad},
 	ir.LinearCrossEntropy: {prepare: prepareHead, takes: takesHead}, ir.LinearCrossEntropyGrad: {prepare: prepareHead, takes: takesHead},
-	ir.SumSquares: {prepare: prepareSumSquares}, ir.AdamW: {prepare: prepareAdamW},
+	ir.TopK:       {prepare: prepareTopK},
+	ir.SumSquares: {prepare: prepareSumSquares}, ir.AdamW: {prepare: prepareAdamW}, ir.AdamW8: {prepare: prepareAdamW8},
 }
 
 // takesOneKey accepts dropout whose key, an operand, is the same for all elements. Random words with a key per row are
@@ -141,12 +145,15 @@ func Supported(p *ir.Program) error {
 type Plan struct {
 	Kernels []*Kernel // in the order in which they run
 	Scratch int       // temporary bytes for launches, in addition to arena and arguments
+	// TableBytes is the size of the tables that the host writes for each run.
+	TableBytes int
 
 	prog    *ir.Program
 	steps   []prepared
 	reports map[int]report
 	passing int // bytes of the scratch memory that launches share; values of hold follow
 	kept    int // bytes of these values
+	tables  []table
 }
 
 // prepared is a launch of a program: its step, and the kernels that it fills in.
@@ -163,12 +170,19 @@ func New(p *ir.Program, t Target) (*Plan, error) {
 	if err := Supported(p); err != nil {
 		return nil, err
 	}
-	c := &compiler{Plan: &Plan{prog: p, steps: make([]prepared, len(p.Launches)), reports: map[int]report{}}, target: t, dims: p.MaxDims(), merged: map[int]bool{}, joined: map[int]*vector{}, weights: map[int]ir.Ref{}}
+	c := &compiler{Plan: &Plan{prog: p, steps: make([]prepared, len(p.Launches)), reports: map[int]report{}}, target: t, dims: p.MaxDims(), merged: map[int]bool{}, sums: map[int][]ir.Ref{}, joined: map[int]*vector{}, weights: map[int]ir.Ref{}}
 	for i := range p.Launches {
 		l := &p.Launches[i]
 		c.launch = i
 		from := len(c.Kernels)
-		s, err := families[l.Op].prepare(c, l)
+		prepare := families[l.Op].prepare
+		switch {
+		case c.merged[i]:
+			prepare = nothing
+		case c.sums[i] != nil:
+			prepare = prepareSquares
+		}
+		s, err := prepare(c, l)
 		if err != nil {
 			return nil, fmt.Errorf("%v: %w", l.Op, err)
 		}
@@ -241,12 +255,13 @@ func (p *Plan) wrong(r *Run, i, where, value int) error {
 type compiler struct {
 	*Plan
 	target  Target
-	dims    []int           // the largest
-	launch  int             // the one that is planned
-	merged  map[int]bool    // launches that run as a part of one before them
-	joined  map[int]*vector // launches whose few rows a launch before them computes
-	weights map[int]ir.Ref  // of RMSNorm launches, which read them without a cast
-	orders  []*rowOrder     // of rows, by index
+	dims    []int            // the largest
+	launch  int              // the one that is planned
+	merged  map[int]bool     // launches that run as a part of another one
+	sums    map[int][]ir.Ref // tensors of which a launch sums the squares
+	joined  map[int]*vector  // launches whose few rows a launch before them computes
+	weights map[int]ir.Ref   // of RMSNorm launches, which read them without a cast
+	orders  []*rowOrder      // of rows, by index
 }
 
 // readers returns the launches from number i on that read memory of v, until a launch writes another value there.

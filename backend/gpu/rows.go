@@ -74,9 +74,6 @@ func prepareScatter(c *compiler, l *ir.Launch) (step, error) {
 }
 
 func prepareUpdate(c *compiler, l *ir.Launch) (step, error) {
-	if c.merged[c.launch] {
-		return func(*Run) {}, nil
-	}
 	table, rows, offset, out := l.In[0], l.In[1], l.In[2], l.Out[0]
 	copyTable, err := c.copier(out, table)
 	if err != nil {

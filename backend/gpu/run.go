@@ -12,6 +12,8 @@ type Run struct {
 	Arena   Pointer
 	Scratch Pointer // Plan.Scratch bytes
 	Trap    Pointer // where kernels report errors
+	Table   Pointer // the memory of the plan's tables
+	Words   []byte  // its contents, of Plan.TableBytes
 	Args    []Pointer
 	Dims    []int // of the program's bounded dimensions
 }

@@ -16,9 +16,6 @@ var rowWords = [...]int{2, 4, 16}
 // prepareScatterRows writes rows over a table, which is copied first unless the result is in place. The next launch is
 // fused into this one if it writes rows of the same size at the same index, as that for the values of a cache does.
 func prepareScatterRows(c *compiler, l *ir.Launch) (step, error) {
-	if c.merged[c.launch] {
-		return func(*Run) {}, nil
-	}
 	table, rows, index, out := l.In[0], l.In[1], l.In[2], l.Out[0]
 	copyTable, err := c.copier(out, table)
 	if err != nil {

@@ -100,6 +100,11 @@ func prepareCopy(c *compiler, l *ir.Launch) (step, error) {
 	if in.Type.DType.Quantized() {
 		return nil, unsupported("moving elements of %v", in.Type.DType)
 	}
+	if c.target.Tables && c.copies(l) {
+		if list := c.group(l, tableTensors, tableAhead, c.copies); len(list) >= copyTensors {
+			return c.copyTable(list)
+		}
+	}
 	return c.copier(out, in)
 }
 

@@ -102,6 +102,32 @@ func variants(t testing.TB) []conformance.Program {
 			return s
 		}),
 	}
+	list = append(list, program(t, "steps of 8 bits in place", func(b *builder) (s exec.Spec) {
+		rates, maps := b.param(tensor.F32, 3), b.param(tensor.F32, 2, 256)
+		var norm ir.Value
+		var grads []ir.Value
+		for i := range 3 {
+			grads = append(grads, b.param(tensor.F32, 20000))
+			if sum := b.SumSquares(grads[i]); i == 0 {
+				norm = sum
+			} else {
+				norm = b.Add(norm, sum)
+			}
+		}
+		for _, grad := range grads {
+			first := b.params
+			p, m, v := b.param(tensor.F32, 20000), b.param(tensor.U8, 20000), b.param(tensor.U8, 20000)
+			out := b.AdamW8(p, m, v, b.param(tensor.F32, 79), b.param(tensor.F32, 79), grad, maps, rates, norm, ir.AdamWAttr{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8})
+			for i, x := range out {
+				s.Updates = append(s.Updates, exec.Update{Param: fmt.Sprintf("in%d", first+1+i), Value: x})
+			}
+		}
+		for range 6 {
+			p := b.param(tensor.F32, 5000)
+			s.Updates = append(s.Updates, exec.Update{Param: fmt.Sprintf("in%d", b.params), Value: b.Const(0, b.Type(p))})
+		}
+		return s
+	}))
 	for _, d := range []tensor.DType{tensor.F16, tensor.Q8, tensor.NF4, tensor.FP4} {
 		list = append(list, program(t, "parts of "+strings.ToLower(d.String()), func(b *builder) exec.Spec {
 			return results(b.Linear(b.param(tensor.F32, 40, 2048), b.param(d, 64, 2048), 0))

@@ -36,6 +36,10 @@ func TestExactBits(t *testing.T)    { forms(t, backend.Options{}, gputest.ExactB
 func TestAdamWInOrder(t *testing.T) { forms(t, backend.Options{}, gputest.AdamWInOrder) }
 func TestHead(t *testing.T)         { forms(t, backend.Options{}, gputest.Head) }
 
+func TestAdamW8Together(t *testing.T) {
+	forms(t, backend.Options{}, func(t *testing.T, dev backend.Device) { gputest.AdamW8Together(t, dev, 6) })
+}
+
 func TestAdamWTogether(t *testing.T) {
 	forms(t, backend.Options{}, func(t *testing.T, dev backend.Device) { gputest.AdamWTogether(t, dev, 4) })
 }

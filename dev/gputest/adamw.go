@@ -42,7 +42,7 @@ func AdamWTogether(t *testing.T, dev backend.Device, launches int) {
 	require.NoError(t, err)
 	want := v.inPlace(t, host, prog, func(backend.Executable) {})
 	got := v.inPlace(t, dev, prog, func(e backend.Executable) {
-		require.Equal(t, launches, tensors-merged(e), "launches of AdamW for %d tensors", tensors)
+		require.Equal(t, launches, launched(e, ir.AdamW), "launches of AdamW for %d tensors", tensors)
 	})
 	for i := range want {
 		for j, w := range want[i] {
@@ -51,11 +51,11 @@ func AdamWTogether(t *testing.T, dev backend.Device, launches int) {
 	}
 }
 
-// merged counts the launches of a program that run as a part of one before them.
-func merged(e backend.Executable) (n int) {
+// launched counts the launches of an operation that do not run as a part of another one.
+func launched(e backend.Executable, op ir.Op) (n int) {
 	p := e.(*gpu.Executable).Plan
 	for i := range p.Len() {
-		if from, to := p.Range(i); from == to {
+		if from, to := p.Range(i); p.Op(i) == op && from < to {
 			n++
 		}
 	}
@@ -84,7 +84,7 @@ func (v *values) inPlace(t *testing.T, dev backend.Device, prog *ir.Program, loo
 	for i, a := range prog.Args {
 		data, f := make([]byte, a.Type.Bytes(nil)), make([]float32, a.Type.Shape.Elements(nil))
 		Wait(t)(dev.Download(data, args.Buffers[i], 0))
-		require.NoError(t, tensor.ToFloat32(f, data, tensor.F32))
+		require.NoError(t, tensor.ToFloat32(f, data, a.Type.DType))
 		all = append(all, f)
 	}
 	return all
@@ -102,4 +102,62 @@ func AdamWInOrder(t *testing.T, dev backend.Device) {
 		g = w.Scale(0.5)
 	}
 	v.check(t, dev, 1e-5, w, m, s)
+}
+
+// AdamW8Together checks that steps with 8-bit moments on six tensors, clipped by the norm of all gradients, use the
+// given number of launches and match the CPU: codes and scales bit for bit, parameters except for the last bits.
+func AdamW8Together(t *testing.T, dev backend.Device, launches int) {
+	host, err := cpu.Open(backend.Options{})
+	require.NoError(t, err)
+	defer host.Close()
+	v := newValues(10)
+	p := v.g.Program()
+	rates := v.g.Const(0.9, ir.Static(3))
+	maps := v.param(tensor.F32, tensor.BytesOf(ir.AdamW8MapValues()), nil, 2, 256)
+	sizes := []int{7, 256, 5000, 2048, 40000, 1}
+	grads := make([]graph.Tensor, len(sizes))
+	var norm graph.Tensor
+	for i, n := range sizes {
+		grads[i] = v.floats(tensor.F32, 1, n)
+		if s := grads[i].SumSquares(); i == 0 {
+			norm = s
+		} else {
+			norm = norm.Add(s)
+		}
+	}
+	scale := norm.Sub(norm).AddScalar(0.5) // exact on all devices
+	total := fmt.Sprintf("in%d", len(v.args))
+	v.floats(tensor.F32, 1)
+	p.Update(total, norm)
+	for i, n := range sizes {
+		first := len(v.args)
+		codes := func() graph.Tensor {
+			x := make([]byte, n)
+			for j := range x {
+				x[j] = byte(j*37 + i)
+			}
+			return v.param(tensor.U8, x, nil, n)
+		}
+		blocks := (n + 255) / 256
+		w, m, s := v.floats(tensor.F32, 1, n), codes(), codes()
+		out := w.AdamW8(m, s, v.floats(tensor.F32, 0, blocks), v.floats(tensor.F32, 0, blocks), grads[i], maps, rates, scale, ir.AdamWAttr{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8})
+		for j, x := range out {
+			p.Update(fmt.Sprintf("in%d", first+j), x)
+		}
+	}
+	prog, err := p.Plan(dev.Supports)
+	require.NoError(t, err)
+	want := v.inPlace(t, host, prog, func(backend.Executable) {})
+	got := v.inPlace(t, dev, prog, func(e backend.Executable) {
+		require.Equal(t, launches, launched(e, ir.AdamW8), "launches of AdamW8 for %d tensors", len(sizes))
+	})
+	for i, a := range prog.Args {
+		if a.Type.DType == tensor.U8 {
+			require.Equal(t, want[i], got[i], a.Name)
+			continue
+		}
+		for j, w := range want[i] {
+			require.InDelta(t, w, got[i][j], 1e-6*(1+math.Abs(float64(w))), a.Name)
+		}
+	}
 }

@@ -55,6 +55,13 @@ func topKCase(name, x string, k int, f fill) testCase {
 	}}
 }
 
+// topKTies selects from numbers of which many are equal.
+func topKTies(name, x string, k, different int) testCase {
+	c := topKCase(name, x, k, below(different))
+	c.in[0].frozen = true
+	return c
+}
+
 func softmaxCase(name, x string, f fill) testCase {
 	return testCase{op: ir.Softmax, name: name, bounds: "n=3/5 m=7/9", in: []input{arg(x, f)},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.Softmax(in[0])) }}
@@ -88,8 +95,11 @@ var normCases = []testCase{
 	topKCase("three axes", "f32[2,n,8]", 2, apart),
 	topKCase("all", "f32[9]", 9, apart),
 	topKCase("one", "f32[4,7]", 1, apart),
-	{op: ir.TopK, name: "ties and ends", in: []input{frozen("f32[3,5]", values(1, 2, 2, 1, 2,
-		math.Inf(-1), math.Inf(-1), 0, math.Inf(-1), math.Inf(-1), math.Inf(1), math.NaN(), 3, math.NaN(), math.Inf(1)))},
+	topKTies("ties in several warps", "f32[3,1500]", 9, 200),
+	topKTies("ties in several blocks", "f32[3,9001]", 7, 5),
+	{op: ir.TopK, name: "ties and ends", in: []input{frozen("f32[4,5]", values(1, 2, 2, 1, 2,
+		math.Inf(-1), math.Inf(-1), 0, math.Inf(-1), math.Inf(-1), math.Inf(1), math.NaN(), 3, math.NaN(), math.Inf(1),
+		math.Copysign(0, -1), 0, -1, 0, math.Copysign(0, -1)))},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
 			v, i := g.TopK(in[0], 4)
 			return []ir.Value{v, i}

@@ -17,20 +17,10 @@
 // A block with an element that is not finite is reported, and not written.
 #include "code8.h"
 #include "element.h"
+#include "most.h"
 #include "report.h"
 
 #define LF_WARPS 8
-
-// The larger of two magnitudes, as bits, which have the same order as the
-// numbers; NaN and infinity are last.
-LF_DEVICE uint lf_warp_most(lf_thread t, uint m) {
-#pragma unroll
-  for (uint o = 16; o; o >>= 1) {
-    uint other = lf_shuffle_xor(t, m, o);
-    m = m > other ? m : other;
-  }
-  return m;
-}
 
 // The NF4 code of x in [-1, 1]: the number of midpoints between code values
 // that are below x.

@@ -10,30 +10,11 @@
 //   numbers, so that devices that are slow at them do not wait for it.
 // Registers: 20 and 28 on sm_80, 24 and 30 on sm_90a.
 // Reference: s = 0; for i { s += x[i]·x[i] }
-#include "row.h"
-#include "total.h"
-
-#define LF_SQUARES 16384
-
-template <int V>
-LF_DEVICE lf_total lf_squares(lf_thread t, LF_GLOBAL const float* x, long n) {
-  lf_pack<V> v, s = {};
-  long i = (long)t.group.x * LF_SQUARES + t.index * V;
-#pragma unroll 4
-  for (int k = 0; k < LF_SQUARES / 256 / V && i < n; k++, i += 256 * V) {
-    v.load(x + i);
-#pragma unroll
-    for (int j = 0; j < V; j++) s.v[j] = lf_fma(v.v[j], v.v[j], s.v[j]);
-  }
-  lf_total sum = lf_total_of(s.v[0]);
-#pragma unroll
-  for (int j = 1; j < V; j++) sum = lf_total_add(sum, lf_total_of(s.v[j]));
-  return sum;
-}
+#include "squares.h"
 
 // One block writes out, several write partial.
 LF_ENTRY_SHARED(256, sum_squares_f32, ((lf_total_raw, part, 8)), ((float, out), (lf_total_raw, partial), (const float, x)), ((long, n))) {
-  lf_total sum = lf_block_sum(t, (n & 3) == 0 && LF_ALIGNED(x) ? lf_squares<4>(t, x, n) : lf_squares<1>(t, x, n), part);
+  lf_total sum = lf_block_sum(t, (n & 3) == 0 && LF_ALIGNED(x) ? lf_squares<4>(t, x, n, t.group.x) : lf_squares<1>(t, x, n, t.group.x), part);
   if (t.index) return;
   if (t.groups.x == 1)
     *out = lf_total_float(sum);

@@ -18,11 +18,12 @@ import (
 func scores(rows int) Program {
 	return Program{Name: "scores", Dims: map[string]int{"rows": rows}, Plan: func(dev backend.Device) (*ir.Program, error) {
 		g := graph.New()
-		x, w := g.Param("x", tensor.F32, g.Bound("rows", 4096), ir.Static(4096)), g.Param("w", tensor.BF16, ir.ShapeOf(4096, 4096)...)
-		values, _ := g.IR().TopK(x.MatMulT(w).Value(), 1)
+		n := g.Bound("rows", 4096)
+		x, w := g.Param("x", tensor.F32, n, ir.Static(4096)), g.Param("w", tensor.BF16, ir.ShapeOf(4096, 4096)...)
+		keys := g.Param("keys", tensor.U32, ir.RowKeys(n).Shape...)
 		p := g.Program().Result("softmax", x.MatMulT(w).Softmax())
 		if rows == 1 {
-			p.Result("top", g.Of(values))
+			p.Result("dropped", g.Of(g.IR().Dropout(x.MatMulT(w).Value(), keys.Value(), ir.DropoutAttr{P: 0.5})))
 		}
 		return p.Plan(dev.Supports)
 	}}
@@ -44,7 +45,7 @@ func TestCost(t *testing.T) {
 
 	c, err = cuda.Count(scores(1))
 	require.NoError(t, err)
-	assert.Equal(t, map[string]int{"TopK": 1}, c.Decomposed)
+	assert.Equal(t, map[string]int{"Dropout": 1}, c.Decomposed)
 	_, err = cuda.Count(scores(5000))
 	require.ErrorIs(t, err, ErrUnknown)
 	assert.ErrorContains(t, err, `, scores: not planned: axis "rows" of size 5000, expected 1 to 4096`)

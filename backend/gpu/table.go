@@ -1,0 +1,214 @@
+package gpu
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/internal/ir"
+)
+
+// A table lists tensors for a launch that processes all of them. The host writes it before each run, into memory that
+// belongs to the run until the run has ended; a first launch copies it into scratch memory of the device.
+type table struct {
+	at      int // in the memory of a run's tables, in bytes
+	block   int // elements of a tensor that a block processes
+	tensors [][]ir.Ref
+}
+
+// tableWords is the number of 64-bit words of a tensor in a table: the number of its elements, the number of its first
+// block, and up to six addresses.
+const tableWords = 8
+
+// tableTensors is the maximum number of tensors of a table.
+const tableTensors = 1024
+
+// table returns an empty table.
+func (c *compiler) table(block int) *table { return &table{at: c.TableBytes, block: block} }
+
+// add appends a tensor by the values that belong to it, the first of which has its size.
+func (t *table) add(values ...ir.Ref) { t.tensors = append(t.tensors, values) }
+
+// total returns the number of blocks of all tensors.
+func (t *table) total(dims []int) (sum int) {
+	for _, v := range t.tensors {
+		sum += blocks(v[0].Type.Shape.Elements(dims), t.block)
+	}
+	return sum
+}
+
+// tabled holds what a launch reads of a table in a run.
+type tabled struct {
+	table, blocks Pointer // of the tensors, and the numbers of the tensors of all blocks
+	total         int     // number of blocks
+	free          Pointer // the scratch memory behind, aligned to 8 bytes
+}
+
+// tabulated adds a table to the plan, and the launch that copies it. The returned function sets the launch up.
+func (c *compiler) tabulated(t *table) (func(r *Run) tabled, error) {
+	k, err := c.kernel("tensors", "tensor_table", 256)
+	if err != nil {
+		return nil, err
+	}
+	c.TableBytes += 8 * tableWords * len(t.tensors)
+	c.tables = append(c.tables, *t)
+	tensors, at, size := len(t.tensors), Pointer(t.at), 8*tableWords*len(t.tensors)
+	list := c.tables[len(c.tables)-1]
+	c.reserve(size + 8*blocks(list.total(c.dims), 2))
+	return func(r *Run) tabled {
+		a := tabled{table: r.Scratch, blocks: r.Scratch + Pointer(size), total: list.total(r.Dims)}
+		a.free = a.blocks + Pointer(8*blocks(a.total, 2))
+		k.grid(tensors, 1, 1).pointer("table", a.table).pointer("map", a.blocks).pointer("words", r.Table+at).int("tensors", tensors).int("total", a.total)
+		return a
+	}, nil
+}
+
+// tabulate writes the tables of a run.
+func (p *Plan) tabulate(r *Run) {
+	for _, t := range p.tables {
+		first := 0
+		for i, values := range t.tensors {
+			w := r.Words[t.at+8*tableWords*i:]
+			n := r.count(values[0])
+			binary.LittleEndian.PutUint64(w, uint64(n))
+			binary.LittleEndian.PutUint64(w[8:], uint64(first))
+			for j, v := range values {
+				binary.LittleEndian.PutUint64(w[16+8*j:], uint64(r.at(v)))
+			}
+			first += blocks(n, t.block)
+		}
+	}
+}
+
+// copyBlock is the number of elements that a block of kernel copy_table_b4 copies, and copyTensors the least number of
+// further tensors for which a table pays.
+const copyBlock, copyTensors = 4096, 4
+
+// copyTable copies the value of the current launch and those of the launches in list.
+func (c *compiler) copyTable(list []int) (step, error) {
+	t := c.table(copyBlock)
+	for _, i := range append([]int{c.launch}, list...) {
+		l := &c.prog.Launches[i]
+		t.add(l.Out[0], l.In[0])
+	}
+	c.merge(list)
+	begin, err := c.tabulated(t)
+	if err != nil {
+		return nil, err
+	}
+	k, err := c.kernel("tensors", "copy_table_b4", 256)
+	return func(r *Run) {
+		a := begin(r)
+		k.grid(a.total, 1, 1).pointer("table", a.table).pointer("map", a.blocks).int("total", a.total)
+	}, err
+}
+
+// copies reports whether a launch copies elements of four bytes to another place.
+func (c *compiler) copies(l *ir.Launch) bool {
+	n := 4 * l.Out[0].Type.Shape.Elements(c.dims)
+	return !l.Out[0].Same(l.In[0]) && l.Out[0].Bytes(c.dims) == n && l.In[0].Bytes(c.dims) == n
+}
+
+// mergeSquares reports whether a later launch computes a sum of squares together with others that are added to it, as
+// the norm of all gradients does. It marks the launches that this one replaces.
+func (c *compiler) mergeSquares(l *ir.Launch) bool {
+	type pending struct{ x, sum ir.Ref }
+	all := c.prog.Launches
+	sum, tensors, merged, last := l.Out[0], []ir.Ref{l.In[0]}, []int{c.launch}, c.launch
+	var waiting []pending // sums that have not yet been added
+	var numbers []int     // their launches
+	alone := func(v ir.Ref, from, reader int) bool {
+		list := c.readers(v, from)
+		return v.Space == ir.SpaceArena && len(list) == 1 && list[0] == reader
+	}
+	made := c.launch // the launch that computes sum
+search:
+	for i := c.launch + 1; i < len(all) && len(tensors) < tableTensors; i++ {
+		next := &all[i]
+		switch {
+		case c.merged[i]:
+		case next.Op == ir.SumSquares && !next.Out[0].Overlaps(sum, c.dims):
+			waiting, numbers = append(waiting, pending{next.In[0], next.Out[0]}), append(numbers, i)
+			continue
+		case next.Op == ir.Binary && next.Attr == ir.BinaryAttr{Fn: ir.Add} && len(next.In) == 2:
+			other := -1
+			for j, v := range next.In {
+				if v.Same(sum) {
+					other = 1 - j
+				}
+			}
+			if other < 0 {
+				break
+			}
+			at := slices.IndexFunc(waiting, func(p pending) bool { return p.sum.Same(next.In[other]) })
+			if at < 0 || !alone(sum, made+1, i) || !alone(waiting[at].sum, numbers[at]+1, i) {
+				break search
+			}
+			tensors, merged = append(tensors, waiting[at].x), append(merged, numbers[at], i)
+			waiting, numbers = slices.Delete(waiting, at, at+1), slices.Delete(numbers, at, at+1)
+			sum, made, last = next.Out[0], i, i
+			continue
+		}
+		// A launch that changes a tensor ends the search: squares are read after it.
+		changed := func(x ir.Ref) bool {
+			return slices.ContainsFunc(next.Out, func(o ir.Ref) bool { return o.Overlaps(x, c.dims) })
+		}
+		if slices.ContainsFunc(tensors, changed) || slices.ContainsFunc(waiting, func(p pending) bool { return changed(p.x) }) {
+			break
+		}
+	}
+	if last == c.launch {
+		return false
+	}
+	for _, i := range merged {
+		c.merged[i] = i != last
+	}
+	c.sums[last] = tensors
+	return true
+}
+
+// readLater reports whether a launch writes what a launch after the current one reads in place of its own operands: a
+// tensor whose squares it sums, or the weight of a norm.
+func (c *compiler) readLater(l *ir.Launch) bool {
+	writes := func(x ir.Ref) bool {
+		return slices.ContainsFunc(l.Out, func(o ir.Ref) bool { return o.Overlaps(x, c.dims) })
+	}
+	for last, tensors := range c.sums {
+		if last > c.launch && slices.ContainsFunc(tensors, writes) {
+			return true
+		}
+	}
+	for norm, w := range c.weights {
+		if norm > c.launch && writes(w) {
+			return true
+		}
+	}
+	return false
+}
+
+// prepareSquares computes the sum of the squares of all tensors that mergeSquares has found for an addition.
+func prepareSquares(c *compiler, l *ir.Launch) (step, error) {
+	t := c.table(squaresBlock)
+	for _, x := range c.sums[c.launch] {
+		t.add(x)
+	}
+	begin, err := c.tabulated(t)
+	if err != nil {
+		return nil, err
+	}
+	each, err := c.kernel("tensors", "squares_table_f32", 256)
+	if err != nil {
+		return nil, err
+	}
+	whole, err := c.kernel("tensors", "sum_table_f32", 256)
+	if err != nil {
+		return nil, err
+	}
+	tensors, out := len(t.tensors), l.Out[0]
+	total := t.total(c.dims)
+	c.reserve(8*tableWords*tensors + 8*blocks(total, 2) + 8*total)
+	return func(r *Run) {
+		a := begin(r)
+		each.grid(a.total, 1, 1).pointer("partial", a.free).pointer("table", a.table).pointer("map", a.blocks).int("total", a.total)
+		whole.grid(1, 1, 1).pointer("out", r.at(out)).pointer("partial", a.free).pointer("words", a.table).int("tensors", tensors).int("total", a.total)
+	}, nil
+}
