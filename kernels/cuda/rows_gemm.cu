@@ -16,8 +16,9 @@
 // Traffic: W_e once for each tile of its rows, x once for each tile of columns, the result once; what is
 //   read again comes from L2. Adapters of rank 16: x or the result once, from memory, and W_e n/64 times.
 //   A warp has 1 to 3 KB under way, eight warps a block.
-// Shared memory: 42 KB. Registers: at most 204, 128 of rows_grad_mma, none spilled.
+// Shared memory: 42 KB. Registers: at most 217, 164 of rows_grad_mma, none spilled.
 // Reference: rows_gemm_f32.cu's, of operands rounded to bfloat16.
+#define LF_BLOCKS 1 // else ptxas spills for a second
 #include "rows_gemm.h"
 
 // Eight elements of a row as bfloat16; those from left on are zero.
@@ -89,7 +90,7 @@ struct lf_rows_mma {
   template <bool WHOLE, class L, int NT>
   static LF_DEVICE void row_block(const lf_thread& t, lf_row_sums<NT>& s, const lf_rows_factors& f, L list, int count, int m0, int n0, int b) {
     int g = (int)t.lane / 4, a0 = min(m0 + g, f.m - 1), a1 = min(m0 + g + 8, f.m - 1), i0 = b * LF_ROWS_K + (int)t.lane % 4 * 8, c0 = n0 + NT * g;
-#pragma unroll(WHOLE ? 2 : 1)
+#pragma unroll
     for (int half = 0; half < 2; half++) { // of the eight rows of a lane: one mma.sync
       uint32_t u[4], v[NT][2];
 #pragma unroll
