@@ -177,13 +177,13 @@ func (k *Kernel) addresses(r *Run, own []rowsTable) {
 }
 
 // sizes adds two sizes of each matrix, and flags.
-func (k *Kernel) sizes(own []rowsTable, pack func(t *rowsTable) int) {
+func (k *Kernel) sizes(own []rowsTable, pack func(t *rowsTable) uint64) {
 	for j := range rowsTables {
-		size := 0
+		var size uint64
 		if j < len(own) {
 			size = pack(&own[j])
 		}
-		k.long(tableSize[j], size)
+		k.arg(LongKind, tableSize[j], size)
 	}
 }
 
@@ -235,8 +235,8 @@ func (p *rows) multiply(r *Run, tile int) {
 		k.addresses(r, own)
 		k.pointer("trap", r.Trap).int("n", n).int("k", size).int("width", width).int("matrices", p.matrices).int("first", first).int("tables", tables)
 		k.int("across", across).int("flags", flags).long("step", step)
-		k.sizes(own, func(t *rowsTable) int {
-			s := t.reads | t.gives<<30 | t.kind<<60
+		k.sizes(own, func(t *rowsTable) uint64 {
+			s := uint64(t.reads) | uint64(t.gives)<<30 | uint64(t.kind)<<60
 			if bytes := t.at.Type.DType.Size() * t.reads; p.a.TB && bytes%16 == 0 && r.aligned(t.at) {
 				s |= rowsWide
 			}
@@ -283,6 +283,6 @@ func (p *rows) gradients(r *Run, a, b ir.Ref, down, across int, turned bool) {
 		k.addresses(r, own)
 		k.int("n", n).int("across_p", acrossA).int("across_q", acrossB).int("matrices", p.matrices).int("first", first).int("tables", tables)
 		k.int("tiles_n", across).int("turned", bit(turned)).int("aligned", bit(acrossB%4 == 0 && r.aligned(b))).long("step", step)
-		k.sizes(own, func(t *rowsTable) int { return t.reads | t.gives<<30 })
+		k.sizes(own, func(t *rowsTable) uint64 { return uint64(t.reads) | uint64(t.gives)<<30 })
 	}
 }
