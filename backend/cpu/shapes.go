@@ -135,8 +135,8 @@ func storedSlice(r *run, l *ir.Launch) func() error {
 		}
 	}
 	return func() error {
-		inner := r.inner(l.In[0], a.Axis) / l.In[0].Stored().Size()
-		width, step, start = (a.End-a.Start)*inner, r.axis(l.In[0], a.Axis)*inner, a.Start*inner
+		inner, n := r.inner(l.In[0], a.Axis)/l.In[0].Stored().Size(), r.axis(l.Out[0], a.Axis)
+		width, step, start = n*inner, r.axis(l.In[0], a.Axis)*inner, a.First(n)*inner
 		src, dst = r.values(l.In[0]), r.values(l.Out[0])
 		if width > 0 {
 			r.rows(dst.n/width, width, part)
