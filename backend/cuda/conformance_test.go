@@ -15,7 +15,6 @@ import (
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/simtest"
 	"github.com/lorafuse/lorafuse/dev/gputest"
 	"github.com/lorafuse/lorafuse/graph/conformance"
-	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -59,11 +58,10 @@ func TestOrders(t *testing.T) {
 // TestRounded: precision bf16 is within what its rounding costs.
 func TestRounded(t *testing.T) { testRounded(t, conformance.RunRounded) }
 
-// TestStored: values that lie in memory as bf16 are rounded once.
+// TestStored: values of f32 that are stored as bf16.
 func TestStored(t *testing.T) {
 	simtest.Need(t)
-	conformance.RunStored(t, func() (backend.Device, error) { return cuda.Open(backend.Options{Precision: backend.BF16}) }, true,
-		ir.Attention, ir.AttentionGrad, ir.ScatterRows)
+	conformance.RunStored(t, func() (backend.Device, error) { return cuda.Open(backend.Options{Precision: backend.BF16}) }, true, gputest.Stored...)
 }
 
 // TestLarge: so are products of many rows.

@@ -29,7 +29,6 @@ var (
 		attention_dkv_f32_128 attention_dkv_f32_256 binary_add_u32
 		binary_max_u32 binary_min_u32 binary_mul_i32 binary_mul_u32 binary_sub_u32 cast_fp4_f32 cast_nf4_f32 cast_q8_f32
 		compare_equal_u32 compare_greater_u32 compare_less_u32 compare_lessequal_u32 compare_notequal_u32 copy_b1
-		gather_rows_f16 gather_rows_f64 gather_rows_f8_e4m3 gather_rows_f8_e5m2
 		gemm_f32_parts_bf16 gemm_f32_parts_nf4 reduce_max_row_f32 transpose_b8
 		update_rows_b1 update_rows_b8`)
 )
@@ -52,9 +51,9 @@ func TestEveryKernel(t *testing.T) {
 
 	dir := t.TempDir()
 	for _, args := range [][]string{
-		{"-test.run", "^TestConformance$/^(device|value|grad)$|^TestRounded$/^(value|peak)$"},
+		{"-test.run", "^TestConformance$/^(device|value|grad)$|^TestRounded$/^(value|peak)$|^TestStored$/^(value|inputs|outputs)$"},
 		{"-test.skip", "^(" + strings.Join([]string{ // what launches nothing else, and takes long
-			t.Name(), "TestCounts", "TestConformance", "TestRounded", "TestOrders", "TestLaunchByLaunch", "TestAllocations", "TestFailedAllocations", "TestRestless", "TestLargeCopies",
+			t.Name(), "TestCounts", "TestConformance", "TestRounded", "TestStored", "TestOrders", "TestLaunchByLaunch", "TestAllocations", "TestFailedAllocations", "TestRestless", "TestLargeCopies",
 		}, "|") + ")$"},
 	} {
 		cmd := osexec.Command(os.Args[0], append(args, "-rapid.seed=7")...) // or what is launched were a matter of luck

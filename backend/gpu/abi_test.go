@@ -12,6 +12,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph/conformance"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/kernels"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -71,6 +72,11 @@ func (l *launched) check(s kernels.Signature) error {
 	return nil
 }
 
+// anyStores are the values that devices store as bf16.
+func anyStores(op ir.Op, attr any, in []ir.Type, at ir.Place, _ tensor.DType) bool {
+	return Stores(op, attr, in, at)
+}
+
 // unplanned are kernels that no program launches, with the reason.
 var unplanned = regexp.MustCompile(`^(peak|probe|quantize)_`) // measured, tested and loaded with
 
@@ -81,6 +87,7 @@ var unplanned = regexp.MustCompile(`^(peak|probe|quantize)_`) // measured, teste
 func TestArguments(t *testing.T) {
 	declared, used := signatures(t), map[string]bool{}
 	programs := append(conformance.Programs(t, Supports), variants(t)...)
+	programs = append(programs, conformance.StoredPrograms(t, Supports, anyStores)...)
 	for _, precision := range []backend.Precision{backend.F32, backend.BF16} {
 		for _, p := range programs {
 			plan, err := New(p.Program, Target{Precision: precision, Sizes: DefaultSizes()})

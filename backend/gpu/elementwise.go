@@ -105,7 +105,15 @@ func prepareUnary(c *compiler, l *ir.Launch) (step, error) {
 	if in.Type.DType != tensor.F32 {
 		return nil, unsupported("%v of %v", fn, in.Type.DType)
 	}
-	return c.eachElement("elementwise", "unary_"+strings.ToLower(fn.String())+"_f32", out, in)
+	stored := narrow(out, in)
+	k, err := c.kernel("elementwise", "unary_"+strings.ToLower(fn.String())+form(stored), elementThreads)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *Run) {
+		n := r.count(out)
+		k.elements(n).pointer("out", r.at(out)).pointer("x", r.at(in)).long("n", n).stored(stored)
+	}, nil
 }
 
 // eachElement runs a kernel that makes each element of out from that of x.
@@ -134,7 +142,13 @@ func preparePair(c *compiler, l *ir.Launch, name string) (step, error) {
 	if !numbers[x.Type.DType] {
 		return nil, unsupported("%s of %v", name, x.Type.DType)
 	}
-	k, err := c.kernel("elementwise", name+"_"+suffix(x.Type.DType), elementThreads)
+	stored := narrow(out, x, y)
+	if stored != 0 {
+		name += form(stored)
+	} else {
+		name += "_" + suffix(x.Type.DType)
+	}
+	k, err := c.kernel("elementwise", name, elementThreads)
 	if err != nil {
 		return nil, err
 	}
@@ -144,6 +158,7 @@ func preparePair(c *compiler, l *ir.Launch, name string) (step, error) {
 		s.repeated(r, y)
 		s.join()
 		k.elements(s.count()).pointer("out", r.at(out)).pointer("x", r.at(x)).pointer("y", r.at(y)).walk(&s, &pairStrides)
+		k.stored(stored)
 	}, nil
 }
 

@@ -9,7 +9,7 @@ func prepareLayerNorm(c *compiler, l *ir.Launch) (step, error) {
 	if l.Op == ir.LayerNormGrad {
 		name, values, more = "layer_norm_grad", []string{"dx", "dy", "x"}, []string{"w"}
 	}
-	by, err := c.byRows("layer_norm", name)
+	by, err := c.byRows("layer_norm", name, "_f32")
 	if err != nil {
 		return nil, err
 	}

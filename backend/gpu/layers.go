@@ -28,11 +28,11 @@ func rowThreads(n int) uint32 {
 // byRows is a pair of kernels; the row length selects one.
 type byRows struct{ warp, block *Kernel }
 
-func (c *compiler) byRows(file, name string) (k byRows, err error) {
-	if k.warp, err = c.kernel(file, name+"_warp_f32", 32*rowWarps); err != nil {
+func (c *compiler) byRows(file, name, form string) (k byRows, err error) {
+	if k.warp, err = c.kernel(file, name+"_warp"+form, 32*rowWarps); err != nil {
 		return k, err
 	}
-	k.block, err = c.kernel(file, name+"_row_f32", 1024)
+	k.block, err = c.kernel(file, name+"_row"+form, 1024)
 	return k, err
 }
 
@@ -60,13 +60,14 @@ func prepareRMSNorm(c *compiler, l *ir.Launch) (step, error) {
 	if l.Op == ir.RMSNormGrad {
 		name, names = "rms_norm_grad", []string{"dx", "dy", "x", "w"}
 	}
-	by, err := c.byRows("norm", name)
-	if err != nil {
-		return nil, err
-	}
 	ins := slices.Clone(l.In)
 	if w, ok := c.weights[c.launch]; ok {
 		ins[1] = w
+	}
+	stored := narrow(append([]ir.Ref{out}, ins[:len(ins)-1]...)...)
+	by, err := c.byRows("norm", name, form(stored))
+	if err != nil {
+		return nil, err
 	}
 	return func(r *Run) {
 		rows, d := r.matrix(out)
@@ -78,6 +79,7 @@ func prepareRMSNorm(c *compiler, l *ir.Launch) (step, error) {
 		if l.Op == ir.RMSNorm {
 			k.int("kind", firstFactors[ins[1].Type.DType])
 		}
+		k.stored(stored)
 	}, nil
 }
 
@@ -101,7 +103,7 @@ func (c *compiler) weighs(l *ir.Launch) bool {
 
 func prepareSoftmax(c *compiler, l *ir.Launch) (step, error) {
 	in, out := l.In[0], l.Out[0]
-	by, err := c.byRows("softmax", "softmax")
+	by, err := c.byRows("softmax", "softmax", "_f32")
 	if err != nil {
 		return nil, err
 	}
@@ -143,11 +145,15 @@ func prepareRoPE(c *compiler, l *ir.Launch) (step, error) {
 	if a.Interleaved {
 		name = "rope_neighbours"
 	}
-	one, err := c.kernel("rope", name+"_f32", elementThreads)
+	stored, file := narrow(out, x), "rope"
+	if stored != 0 {
+		file = "rope_stored"
+	}
+	one, err := c.kernel(file, name+form(stored), elementThreads)
 	if err != nil {
 		return nil, err
 	}
-	four, err := c.kernel("rope", name+"_v4_f32", elementThreads)
+	four, err := c.kernel(file, name+"_v4"+form(stored), elementThreads)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +170,7 @@ func prepareRoPE(c *compiler, l *ir.Launch) (step, error) {
 		}
 		_, d := r.matrix(out)
 		k.grid(blocks(pairs, elementThreads), 1, 1).pointer("out", r.at(out)).pointer("x", r.at(x)).pointer("table", r.at(table))
-		k.long("pairs", pairs).int("heads", d/a.HeadDim).int("h", h).float("sign", sign)
+		k.long("pairs", pairs).int("heads", d/a.HeadDim).int("h", h).float("sign", sign).stored(stored)
 	}, nil
 }
 
@@ -176,7 +182,7 @@ func prepareGLU(c *compiler, l *ir.Launch) (step, error) {
 	if l.Op == ir.GLUGrad {
 		name, outs, ins = "glu_grad_", []string{"dgate", "dup"}, []string{"dy", "gate", "up"}
 	}
-	k, fill, err := c.elementwise("glu", name+l.Attr.(ir.GLUAttr).Act.String()+"_f32", l, outs, ins)
+	k, fill, err := c.elementwise("glu", name+l.Attr.(ir.GLUAttr).Act.String(), l, outs, ins)
 	if err != nil {
 		return nil, err
 	}
@@ -195,14 +201,15 @@ func prepareActivate(c *compiler, l *ir.Launch) (step, error) {
 	if l.Op == ir.ActivateGrad {
 		name, outs, ins = "activate_grad_", []string{"dx"}, []string{"dy", "x"}
 	}
-	_, fill, err := c.elementwise("activate", name+l.Attr.(ir.ActivateAttr).Act.String()+"_f32", l, outs, ins)
+	_, fill, err := c.elementwise("activate", name+l.Attr.(ir.ActivateAttr).Act.String(), l, outs, ins)
 	return fill, err
 }
 
-// elementwise selects a kernel that works element by element, and returns the step that fills it in. outs and ins are
-// the names of its parameters.
-func (c *compiler) elementwise(file, name string, l *ir.Launch, outs, ins []string) (*Kernel, step, error) {
-	k, err := c.kernel(file, name, elementThreads)
+// elementwise selects a kernel that works element by element, and returns the step that fills it in. The kernel's name
+// starts with prefix, and outs and ins are the names of its parameters.
+func (c *compiler) elementwise(file, prefix string, l *ir.Launch, outs, ins []string) (*Kernel, step, error) {
+	stored := narrow(slices.Concat(l.Out, l.In)...)
+	k, err := c.kernel(file, prefix+form(stored), elementThreads)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -215,13 +222,14 @@ func (c *compiler) elementwise(file, name string, l *ir.Launch, outs, ins []stri
 		for i, v := range l.In {
 			k.pointer(ins[i], r.at(v))
 		}
-		k.long("n", n)
+		k.long("n", n).stored(stored)
 	}, nil
 }
 
 func prepareDropout(c *compiler, l *ir.Launch) (step, error) {
 	a, x, key, out := l.Attr.(ir.DropoutAttr), l.In[0], l.In[1], l.Out[0]
-	k, err := c.kernel("dropout", "dropout_f32", elementThreads)
+	stored := narrow(out, x)
+	k, err := c.kernel("dropout", "dropout"+form(stored), elementThreads)
 	if err != nil {
 		return nil, err
 	}
@@ -229,6 +237,6 @@ func prepareDropout(c *compiler, l *ir.Launch) (step, error) {
 	return func(r *Run) {
 		n := r.count(out)
 		k.elements(n).pointer("out", r.at(out)).pointer("x", r.at(x)).pointer("key", r.at(key))
-		k.long("n", n).int("stream", int(a.Stream)).int("threshold", int(threshold)).float("scale", scale)
+		k.long("n", n).int("stream", int(a.Stream)).int("threshold", int(threshold)).float("scale", scale).stored(stored)
 	}, nil
 }

@@ -38,7 +38,7 @@ func prepareGather(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	k, err := c.kernel("rows", "gather_rows_"+suffix(table.Type.DType), elementThreads)
+	k, err := c.kernel("rows", "gather_rows_"+suffix(table.Stored())+"_"+suffix(out.Stored()), elementThreads)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,11 @@ func prepareUpdate(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	k, err := c.kernel("rows", fmt.Sprintf("update_rows_b%d", out.Stored().Size()), elementThreads)
+	name := fmt.Sprintf("b%d", out.Stored().Size())
+	if rows.Stored() != out.Stored() {
+		name = suffix(rows.Stored()) + "_" + suffix(out.Stored())
+	}
+	k, err := c.kernel("rows", "update_rows_"+name, elementThreads)
 	if err != nil {
 		return nil, err
 	}

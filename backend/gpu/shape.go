@@ -6,7 +6,8 @@ import (
 	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
-// These launches run the kernels of file shape, which move elements without interpreting them.
+// These launches run the kernels of file shape, which move elements without interpreting them, unless the two places
+// store them in different types.
 
 // words are the sizes that elements are moved in. Kernels of all of them are
 // taken, since the size depends on the shapes and addresses of a run.
@@ -14,14 +15,24 @@ var words = [...]int{1, 2, 4, 8, 16}
 
 // mover copies between strided operands.
 type mover struct {
-	size int // of an element
+	size int // of an element of the destination
+	from int // of one of the source
 	by   [len(words)]*Kernel
+	cast *Kernel // if the types differ, instead
 }
 
-func (c *compiler) mover(v ir.Ref) (*mover, error) {
-	m := &mover{size: v.Stored().Size()}
-	if m.size == 0 {
-		return nil, unsupported("moving elements of %v", v.Type.DType)
+// mover returns a mover of elements as v stores them.
+func (c *compiler) mover(v ir.Ref) (*mover, error) { return c.moverFrom(v, v) }
+
+// moverFrom returns a mover of elements from src to dst.
+func (c *compiler) moverFrom(src, dst ir.Ref) (m *mover, err error) {
+	m = &mover{size: dst.Stored().Size(), from: src.Stored().Size()}
+	if m.size == 0 || m.from == 0 {
+		return nil, unsupported("moving elements of %v", dst.Type.DType)
+	}
+	if src.Stored() != dst.Stored() {
+		m.cast, err = c.kernel("shape", "copy_"+suffix(src.Stored())+"_"+suffix(dst.Stored()), elementThreads)
+		return m, err
 	}
 	for i, w := range words {
 		if w < m.size {
@@ -39,13 +50,13 @@ func (c *compiler) mover(v ir.Ref) (*mover, error) {
 // move sets the kernels. The kernel with the widest word that divides both operands does the copy; the others are
 // skipped. Operand 0 of s is the destination.
 func (m *mover) move(dst, src Pointer, s strided) {
-	for _, k := range m.by {
-		if k != nil {
-			k.skip()
-		}
-	}
+	m.skip()
 	s.join()
 	if s.count() == 0 {
+		return
+	}
+	if m.cast != nil {
+		m.cast.elements(s.count()).pointer("out", dst).pointer("x", src).walk(&s, &copyStrides)
 		return
 	}
 	best := 0
@@ -111,10 +122,7 @@ func prepareCopy(c *compiler, l *ir.Launch) (step, error) {
 // copier selects the kernels that copy a value, or convert it if out is stored as another type. They are skipped if the
 // result is in place.
 func (c *compiler) copier(out, in ir.Ref) (step, error) {
-	if out.Stored() != in.Stored() {
-		return c.eachElement("cast", "cast_"+suffix(in.Stored())+"_"+suffix(out.Stored()), out, in)
-	}
-	m, err := c.mover(out)
+	m, err := c.moverFrom(in, out)
 	if err != nil {
 		return nil, err
 	}
@@ -126,9 +134,6 @@ func (c *compiler) copier(out, in ir.Ref) (step, error) {
 	}, nil
 }
 
-// storesAny accepts bf16 everywhere, for operations that move values.
-func storesAny(any, []ir.Type, ir.Place) bool { return true }
-
 // all copies a whole value.
 func (m *mover) all(r *Run, dst, src ir.Ref) {
 	s := r.over(dst)
@@ -139,7 +144,7 @@ func (m *mover) all(r *Run, dst, src ir.Ref) {
 
 func prepareBroadcast(c *compiler, l *ir.Launch) (step, error) {
 	in, out := l.In[0], l.Out[0]
-	m, err := c.mover(out)
+	m, err := c.moverFrom(in, out)
 	if err != nil {
 		return nil, err
 	}
@@ -157,13 +162,15 @@ const transposeTile = 32
 func prepareTranspose(c *compiler, l *ir.Launch) (step, error) {
 	in, out := l.In[0], l.Out[0]
 	perm := l.Attr.(ir.PermAttr)
-	m, err := c.mover(out)
+	m, err := c.moverFrom(in, out)
 	if err != nil {
 		return nil, err
 	}
-	tiled, err := c.kernel("shape", fmt.Sprintf("transpose_b%d", m.size), 256)
-	if err != nil {
-		return nil, err
+	var tiled *Kernel
+	if m.cast == nil {
+		if tiled, err = c.kernel("shape", fmt.Sprintf("transpose_b%d", m.size), 256); err != nil {
+			return nil, err
+		}
 	}
 	return func(r *Run) {
 		s := r.over(out)
@@ -177,8 +184,11 @@ func prepareTranspose(c *compiler, l *ir.Launch) (step, error) {
 			s.strides[1][i] = src[perm.P[i]]
 		}
 		s.operands++
-		tiled.skip()
 		m.move(r.at(out), r.at(in), s)
+		if tiled == nil {
+			return
+		}
+		tiled.skip()
 		s.join()
 		if rows, cols, batch, ok := s.matrices(); ok {
 			m.skip()
@@ -192,6 +202,9 @@ func prepareTranspose(c *compiler, l *ir.Launch) (step, error) {
 const maxGrid = 65535
 
 func (m *mover) skip() {
+	if m.cast != nil {
+		m.cast.skip()
+	}
 	for _, k := range m.by {
 		if k != nil {
 			k.skip()
@@ -221,7 +234,7 @@ func (s *strided) matrices() (rows, cols, batch int, ok bool) {
 
 func prepareSlice(c *compiler, l *ir.Launch) (step, error) {
 	in, out, a := l.In[0], l.Out[0], l.Attr.(ir.SliceAttr)
-	m, err := c.mover(out)
+	m, err := c.moverFrom(in, out)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +242,7 @@ func prepareSlice(c *compiler, l *ir.Launch) (step, error) {
 		s := r.over(out)
 		s.contiguous()
 		off := s.within(r, in, a.Axis, a.First(r.axis(out, a.Axis)))
-		m.move(r.at(out), r.at(in)+Pointer(off*m.size), s)
+		m.move(r.at(out), r.at(in)+Pointer(off*m.from), s)
 	}, nil
 }
 
@@ -253,7 +266,7 @@ func prepareConcat(c *compiler, l *ir.Launch) (step, error) {
 	movers := make([]*mover, len(l.In))
 	for i := range movers {
 		var err error
-		if movers[i], err = c.mover(out); err != nil {
+		if movers[i], err = c.moverFrom(l.In[i], out); err != nil {
 			return nil, err
 		}
 	}

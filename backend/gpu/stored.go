@@ -44,3 +44,41 @@ func inputTypes(l *ir.Launch) (types []ir.Type) {
 	}
 	return types
 }
+
+// narrow returns a bit for each value, the first one the lowest: whether it is computed in f32 and stored as bf16.
+func narrow(values ...ir.Ref) (bits int) {
+	for i, v := range values {
+		bits |= bit(v.Store == tensor.BF16) << i
+	}
+	return bits
+}
+
+// form returns how the name of a kernel ends that takes operands of these types, the result of narrow.
+func form(bits int) string {
+	if bits == 0 {
+		return "_f32"
+	}
+	return "_stored"
+}
+
+// stored adds the argument that kernels have whose names end in _stored.
+func (k *Kernel) stored(bits int) *Kernel {
+	if bits != 0 {
+		k.int("stored", bits)
+	}
+	return k
+}
+
+// storesAll is for kernels that take all of their f32 operands as either type.
+func storesAll(any, []ir.Type, ir.Place) bool { return true }
+
+// storesFirst is for kernels that take their results and the first n operands as either type.
+func storesFirst(n int) func(any, []ir.Type, ir.Place) bool {
+	return func(_ any, _ []ir.Type, at ir.Place) bool { return at.Out || at.Index < n }
+}
+
+// storesUnary excludes functions whose kernels take f32 only.
+func storesUnary(attr any, _ []ir.Type, _ ir.Place) bool {
+	fn := attr.(ir.UnaryAttr).Fn
+	return fn != ir.Sin && fn != ir.Cos && fn != ir.IsFinite
+}

@@ -84,6 +84,7 @@ func variants(t testing.TB) []conformance.Program {
 			}
 			return narrowed(s, 1)
 		}),
+		program(t, "rows of all types as bf16", func(b *builder) exec.Spec { return narrowed(casts(b)) }),
 		program(t, "rows of bf16 into a table", func(b *builder) exec.Spec {
 			return narrowed(results(b.ScatterRows(b.param(tensor.F32, 40, 16), b.param(tensor.F32, 3, 16), b.param(tensor.I32, 3))), 0)
 		}),

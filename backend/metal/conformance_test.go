@@ -11,8 +11,8 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/metal"
+	"github.com/lorafuse/lorafuse/dev/gputest"
 	"github.com/lorafuse/lorafuse/graph/conformance"
-	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -70,11 +70,10 @@ func TestRounded(t *testing.T) {
 	conformance.RunRounded(t, func() (backend.Device, error) { return metal.Open(backend.Options{Precision: backend.BF16}) })
 }
 
-// TestStored: values that lie in memory as bf16 are rounded once.
+// TestStored: values of f32 that are stored as bf16.
 func TestStored(t *testing.T) {
 	need(t)
-	conformance.RunStored(t, func() (backend.Device, error) { return metal.Open(backend.Options{Precision: backend.BF16}) }, true,
-		ir.Attention, ir.AttentionGrad, ir.ScatterRows)
+	conformance.RunStored(t, func() (backend.Device, error) { return metal.Open(backend.Options{Precision: backend.BF16}) }, true, gputest.Stored...)
 }
 
 // long are tests that only some runs have the time for.

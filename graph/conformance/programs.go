@@ -8,6 +8,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // Program is a case of the tables, planned for a device.
@@ -34,6 +35,27 @@ func Programs(t testing.TB, supports exec.Supports) (list []Program) {
 		p, err := exec.Plan(s.g, spec, supports)
 		require.NoError(t, err, "%v", &c)
 		list = append(list, Program{c.String(), p, s.dims})
+	}
+	return list
+}
+
+// StoredPrograms returns all cases, without benchmarks, planned like Programs with values in bfloat16 as RunStored runs
+// them.
+func StoredPrograms(t testing.TB, supports exec.Supports, stores exec.Stores) (list []Program) {
+	t.Helper()
+	for _, m := range append([]mix{{"stored", func(ir.Place) bool { return true }}}, mixes...) {
+		for _, c := range cases() {
+			if c.bench {
+				continue
+			}
+			s, spec := c.set(t), exec.Spec{Store: tensor.BF16, Stores: m.of(stores), StoreAll: true}
+			for i, v := range s.outs {
+				spec.Results = append(spec.Results, exec.Result{Name: fmt.Sprintf("out%d", i), Value: v})
+			}
+			p, err := exec.Plan(s.g, spec, supports)
+			require.NoError(t, err, "%v, %s", &c, m.name)
+			list = append(list, Program{c.String() + ", " + m.name, p, s.dims})
+		}
 	}
 	return list
 }

@@ -5,15 +5,16 @@
 //   dx = r · (dy·w − x · r² · mean(dy·w·x))
 //
 // Layout: x, dy, y and dx [rows, d], w [d]; the output may share the memory of x or dy.
-//   RMSNorm takes w in f32, f16 or bf16: kind 0, 1 or 2.
+//   RMSNorm takes w in f32, f16 or bf16: kind 0, 1 or 2. Kernels that end in _stored take
+//   x, dy and the output in f32 or bf16, by the bits of stored: the output's is the lowest.
 // Grid: rows of up to 1024 numbers are held in the registers of a warp (…_warp, 8
 //   rows a block); longer ones are
 //   read twice by a block (…_row), from its cache the second time.
-// Traffic: RMSNorm 8 bytes an element, its gradient 12, and w once for each block,
+// Traffic: RMSNorm 8 bytes an element, its gradient 12, or 4 and 6, and w once for each block,
 //   from cache; bound by memory.
-// Registers: warp 64 and 100 (gradient) on sm_80, 80 and 122 on sm_90a; row 28 and 27, 28 and 32.
+// Registers: warp 64 and 104 (gradient) on sm_80, 80 and 104 on sm_90a, stored 55 and 94; row 26 to 32.
 // Reference: for i { r = 1/sqrt(Σ_j x[i,j]²/d + eps); for j { y[i,j] = x[i,j] r w[j] } }
-#include "element.h"
+#include "mixed.h"
 #include "row.h"
 
 #define LF_NORM_WARPS 8
@@ -35,16 +36,16 @@ LF_DEVICE lf_pack<V> lf_norm_weights(LF_GLOBAL const uchar* w, int kind, int j) 
 }
 
 // n numbers of the row are taken: d, or none.
-template <int V>
-LF_DEVICE void lf_rms_norm_warp(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL const float* x, LF_GLOBAL const uchar* w, int kind, int n, int d,
-                                float eps) {
+template <int V, class S>
+LF_DEVICE void lf_rms_norm_warp(lf_thread t, LF_GLOBAL void* out, LF_GLOBAL const void* x, LF_GLOBAL const uchar* w, int kind, long at, int n, int d,
+                                float eps, S types) {
   lf_pack<V> v[LF_WARP_ROW / 32 / V];
   float sum = 0.0f;
 #pragma unroll
   for (int k = 0; k < LF_WARP_ROW / 32 / V; k++) {
     int j = (k * 32 + t.lane) * V;
     if (j >= n) continue;
-    v[k].load(x + j);
+    lf_load(types, 1, x, at + j, v[k]);
 #pragma unroll
     for (int i = 0; i < V; i++) sum = lf_fma(v[k].v[i], v[k].v[i], sum);
   }
@@ -56,49 +57,69 @@ LF_DEVICE void lf_rms_norm_warp(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL con
     lf_pack<V> f = lf_norm_weights<V>(w, kind, j);
 #pragma unroll
     for (int i = 0; i < V; i++) v[k].v[i] *= r * f.v[i];
-    v[k].store(out + j);
+    lf_store(types, 0, out, at + j, v[k]);
   }
 }
 
 LF_ENTRY(32 * LF_NORM_WARPS, rms_norm_warp_f32, ((float, out), (const float, x), (const uchar, w)),
          ((long, rows), (int, d), (float, eps), (int, kind))) {
+  lf_all_f32 types;
   long row = (long)t.group.x * LF_NORM_WARPS + t.warp;
   if (LF_WARPS_RETURN && row >= rows) return;
-  long at = row * d;
   int n = row < rows ? d : 0;
   if ((d & 3) == 0 && LF_ALIGNED(out) && LF_ALIGNED(x) && (kind != 0 || LF_ALIGNED(w)))
-    lf_rms_norm_warp<4>(t, out + at, x + at, w, kind, n, d, eps);
+    lf_rms_norm_warp<4>(t, out, x, w, kind, row * d, n, d, eps, types);
   else
-    lf_rms_norm_warp<1>(t, out + at, x + at, w, kind, n, d, eps);
+    lf_rms_norm_warp<1>(t, out, x, w, kind, row * d, n, d, eps, types);
+}
+LF_ENTRY(32 * LF_NORM_WARPS, rms_norm_warp_stored, ((uchar, out), (const uchar, x), (const uchar, w)),
+         ((long, rows), (int, d), (float, eps), (int, kind), (int, stored))) {
+  lf_mixed types = {stored};
+  long row = (long)t.group.x * LF_NORM_WARPS + t.warp;
+  if (LF_WARPS_RETURN && row >= rows) return;
+  int n = row < rows ? d : 0;
+  if ((d & 3) == 0 && LF_ALIGNED(out) && LF_ALIGNED(x) && (kind != 0 || LF_ALIGNED(w)))
+    lf_rms_norm_warp<4>(t, out, x, w, kind, row * d, n, d, eps, types);
+  else
+    lf_rms_norm_warp<1>(t, out, x, w, kind, row * d, n, d, eps, types);
 }
 
-template <int V>
-LF_DEVICE void lf_rms_norm_row(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL const float* x, LF_GLOBAL const uchar* w, int kind, int d, float eps,
-                            LF_GROUP float* part) {
+template <int V, class S>
+LF_DEVICE void lf_rms_norm_row(lf_thread t, LF_GLOBAL void* out, LF_GLOBAL const void* x, LF_GLOBAL const uchar* w, int kind, int d, float eps,
+                            LF_GROUP float* part, S types) {
+  long at = (long)t.group.x * d;
   lf_pack<V> v;
   float sum = 0.0f;
   for (int j = t.index * V; j < d; j += t.size * V) {
-    v.load(x + j);
+    lf_load(types, 1, x, at + j, v);
 #pragma unroll
     for (int i = 0; i < V; i++) sum = lf_fma(v.v[i], v.v[i], sum);
   }
   float r = 1.0f / lf_sqrt(lf_block_sum(t, sum, part) / (float)d + eps);
   for (int j = t.index * V; j < d; j += t.size * V) {
-    v.load(x + j);
+    lf_load(types, 1, x, at + j, v);
     lf_pack<V> f = lf_norm_weights<V>(w, kind, j);
 #pragma unroll
     for (int i = 0; i < V; i++) v.v[i] *= r * f.v[i];
-    v.store(out + j);
+    lf_store(types, 0, out, at + j, v);
   }
 }
 
 LF_ENTRY_SHARED(1024, rms_norm_row_f32, ((float, part, 32)), ((float, out), (const float, x), (const uchar, w)),
                 ((int, d), (float, eps), (int, kind))) {
-  long at = (long)t.group.x * d;
+  lf_all_f32 types;
   if ((d & 3) == 0 && LF_ALIGNED(out) && LF_ALIGNED(x) && (kind != 0 || LF_ALIGNED(w)))
-    lf_rms_norm_row<4>(t, out + at, x + at, w, kind, d, eps, part);
+    lf_rms_norm_row<4>(t, out, x, w, kind, d, eps, part, types);
   else
-    lf_rms_norm_row<1>(t, out + at, x + at, w, kind, d, eps, part);
+    lf_rms_norm_row<1>(t, out, x, w, kind, d, eps, part, types);
+}
+LF_ENTRY_SHARED(1024, rms_norm_row_stored, ((float, part, 32)), ((uchar, out), (const uchar, x), (const uchar, w)),
+                ((int, d), (float, eps), (int, kind), (int, stored))) {
+  lf_mixed types = {stored};
+  if ((d & 3) == 0 && LF_ALIGNED(out) && LF_ALIGNED(x) && (kind != 0 || LF_ALIGNED(w)))
+    lf_rms_norm_row<4>(t, out, x, w, kind, d, eps, part, types);
+  else
+    lf_rms_norm_row<1>(t, out, x, w, kind, d, eps, part, types);
 }
 
 // The two numbers of a row from its sums Σx² and Σ dy·w·x.
@@ -111,17 +132,17 @@ struct lf_norm_slope {
   LF_DEVICE float of(float x, float u) const { return r * (u - x * c); }
 };
 
-template <int V>
-LF_DEVICE void lf_rms_norm_grad_warp(lf_thread t, LF_GLOBAL float* dx, LF_GLOBAL const float* dy, LF_GLOBAL const float* x, LF_GLOBAL const float* w,
-                                  int n, int d, float eps) {
+template <int V, class S>
+LF_DEVICE void lf_rms_norm_grad_warp(lf_thread t, LF_GLOBAL void* dx, LF_GLOBAL const void* dy, LF_GLOBAL const void* x, LF_GLOBAL const float* w,
+                                  long at, int n, int d, float eps, S types) {
   lf_pack<V> u[LF_WARP_ROW / 32 / V], v[LF_WARP_ROW / 32 / V], f;
   float squares = 0.0f, dots = 0.0f;
 #pragma unroll
   for (int k = 0; k < LF_WARP_ROW / 32 / V; k++) {
     int j = (k * 32 + t.lane) * V;
     if (j >= n) continue;
-    u[k].load(dy + j);
-    v[k].load(x + j);
+    lf_load(types, 1, dy, at + j, u[k]);
+    lf_load(types, 2, x, at + j, v[k]);
     f.load(w + j);
 #pragma unroll
     for (int i = 0; i < V; i++) {
@@ -140,30 +161,42 @@ LF_DEVICE void lf_rms_norm_grad_warp(lf_thread t, LF_GLOBAL float* dx, LF_GLOBAL
     if (j >= n) continue;
 #pragma unroll
     for (int i = 0; i < V; i++) u[k].v[i] = s.of(v[k].v[i], u[k].v[i]);
-    u[k].store(dx + j);
+    lf_store(types, 0, dx, at + j, u[k]);
   }
 }
 
 LF_ENTRY(32 * LF_NORM_WARPS, rms_norm_grad_warp_f32, ((float, dx), (const float, dy), (const float, x), (const float, w)),
          ((long, rows), (int, d), (float, eps))) {
+  lf_all_f32 types;
   long row = (long)t.group.x * LF_NORM_WARPS + t.warp;
   if (LF_WARPS_RETURN && row >= rows) return;
-  long at = row * d;
   int n = row < rows ? d : 0;
   if ((d & 3) == 0 && LF_ALIGNED(dx) && LF_ALIGNED(dy) && LF_ALIGNED(x) && LF_ALIGNED(w))
-    lf_rms_norm_grad_warp<4>(t, dx + at, dy + at, x + at, w, n, d, eps);
+    lf_rms_norm_grad_warp<4>(t, dx, dy, x, w, row * d, n, d, eps, types);
   else
-    lf_rms_norm_grad_warp<1>(t, dx + at, dy + at, x + at, w, n, d, eps);
+    lf_rms_norm_grad_warp<1>(t, dx, dy, x, w, row * d, n, d, eps, types);
+}
+LF_ENTRY(32 * LF_NORM_WARPS, rms_norm_grad_warp_stored, ((uchar, dx), (const uchar, dy), (const uchar, x), (const float, w)),
+         ((long, rows), (int, d), (float, eps), (int, stored))) {
+  lf_mixed types = {stored};
+  long row = (long)t.group.x * LF_NORM_WARPS + t.warp;
+  if (LF_WARPS_RETURN && row >= rows) return;
+  int n = row < rows ? d : 0;
+  if ((d & 3) == 0 && LF_ALIGNED(dx) && LF_ALIGNED(dy) && LF_ALIGNED(x) && LF_ALIGNED(w))
+    lf_rms_norm_grad_warp<4>(t, dx, dy, x, w, row * d, n, d, eps, types);
+  else
+    lf_rms_norm_grad_warp<1>(t, dx, dy, x, w, row * d, n, d, eps, types);
 }
 
-template <int V>
-LF_DEVICE void lf_rms_norm_grad_row(lf_thread t, LF_GLOBAL float* dx, LF_GLOBAL const float* dy, LF_GLOBAL const float* x, LF_GLOBAL const float* w,
-                                 int d, float eps, LF_GROUP float* part) {
+template <int V, class S>
+LF_DEVICE void lf_rms_norm_grad_row(lf_thread t, LF_GLOBAL void* dx, LF_GLOBAL const void* dy, LF_GLOBAL const void* x, LF_GLOBAL const float* w,
+                                 int d, float eps, LF_GROUP float* part, S types) {
+  long at = (long)t.group.x * d;
   lf_pack<V> u, v, f;
   float squares = 0.0f, dots = 0.0f;
   for (int j = t.index * V; j < d; j += t.size * V) {
-    u.load(dy + j);
-    v.load(x + j);
+    lf_load(types, 1, dy, at + j, u);
+    lf_load(types, 2, x, at + j, v);
     f.load(w + j);
 #pragma unroll
     for (int i = 0; i < V; i++) {
@@ -176,22 +209,30 @@ LF_DEVICE void lf_rms_norm_grad_row(lf_thread t, LF_GLOBAL float* dx, LF_GLOBAL 
   lf_norm_slope s;
   s.set(squares, dots, d, eps);
   for (int j = t.index * V; j < d; j += t.size * V) {
-    u.load(dy + j);
-    v.load(x + j);
+    lf_load(types, 1, dy, at + j, u);
+    lf_load(types, 2, x, at + j, v);
     f.load(w + j);
 #pragma unroll
     for (int i = 0; i < V; i++) u.v[i] = s.of(v.v[i], u.v[i] * f.v[i]);
-    u.store(dx + j);
+    lf_store(types, 0, dx, at + j, u);
   }
 }
 
 LF_ENTRY_SHARED(1024, rms_norm_grad_row_f32, ((float, part, 64)), ((float, dx), (const float, dy), (const float, x), (const float, w)),
                 ((int, d), (float, eps))) {
-  long at = (long)t.group.x * d;
+  lf_all_f32 types;
   if ((d & 3) == 0 && LF_ALIGNED(dx) && LF_ALIGNED(dy) && LF_ALIGNED(x) && LF_ALIGNED(w))
-    lf_rms_norm_grad_row<4>(t, dx + at, dy + at, x + at, w, d, eps, part);
+    lf_rms_norm_grad_row<4>(t, dx, dy, x, w, d, eps, part, types);
   else
-    lf_rms_norm_grad_row<1>(t, dx + at, dy + at, x + at, w, d, eps, part);
+    lf_rms_norm_grad_row<1>(t, dx, dy, x, w, d, eps, part, types);
+}
+LF_ENTRY_SHARED(1024, rms_norm_grad_row_stored, ((float, part, 64)), ((uchar, dx), (const uchar, dy), (const uchar, x), (const float, w)),
+                ((int, d), (float, eps), (int, stored))) {
+  lf_mixed types = {stored};
+  if ((d & 3) == 0 && LF_ALIGNED(dx) && LF_ALIGNED(dy) && LF_ALIGNED(x) && LF_ALIGNED(w))
+    lf_rms_norm_grad_row<4>(t, dx, dy, x, w, d, eps, part, types);
+  else
+    lf_rms_norm_grad_row<1>(t, dx, dy, x, w, d, eps, part, types);
 }
 
 #ifdef LF_RACE
@@ -199,10 +240,12 @@ LF_RACE_CASE(rms_norm) {
   auto x = lf_race_noise<float>(9 * 132), w = lf_race_noise<float>(132), dy = x;
   lf_race_launch(rms_norm_grad_warp_f32, {2}, {256}, 0, dy.data(), dy.data(), x.data(), w.data(), 9, 132, 1e-6f);
   lf_race_launch(rms_norm_warp_f32, {2}, {256}, 0, x.data(), x.data(), (const unsigned char*)w.data(), 9, 132, 1e-6f, 0);
+  lf_race_launch(rms_norm_grad_warp_stored, {2}, {256}, 0, dy.data(), dy.data(), x.data(), w.data(), 9, 132, 1e-6f, 7);
 }
 LF_RACE_CASE(rms_norm_row) {
   auto x = lf_race_noise<float>(2 * 1030), w = lf_race_noise<float>(1030), dy = x;
   lf_race_launch(rms_norm_grad_row_f32, {2}, {256}, 0, dy.data(), dy.data(), x.data(), w.data(), 1030, 1e-6f);
   lf_race_launch(rms_norm_row_f32, {2}, {256}, 0, x.data(), x.data(), (const unsigned char*)w.data(), 1030, 1e-6f, 2);
+  lf_race_launch(rms_norm_row_stored, {2}, {256}, 0, x.data(), x.data(), (const unsigned char*)w.data(), 1030, 1e-6f, 2, 3);
 }
 #endif

@@ -1,6 +1,6 @@
 // Rows of tables by their numbers.
 //
-//   gather:      out[i, :] = table[ids[i], :], as f32
+//   gather:      out[i, :] = table[ids[i], :], as f32 or bf16
 //   scatter add: out[ids[i], :] += x[i, :], in the order of i, from zeros on
 //   update:      out[off + i, :] = x[i, :]
 //
@@ -30,20 +30,26 @@ LF_ENTRY_SHARED(256, check_ids, ((int, first, 256)), ((const int, ids), (long, t
   if (t.index == 0 && first[0] < n) lf_report(trap, launch, first[0], ids[first[0]]);
 }
 
-#define LF_GATHER(name)                                                                                            \
-  LF_ENTRY(LF_THREADS, gather_rows_##name, ((float, out), (const lf_as_##name::raw, table), (const int, ids)),     \
+#define LF_GATHER(from, to)                                                                                        \
+  LF_ENTRY(LF_THREADS, gather_rows_##from##_##to, ((lf_as_##to::raw, out), (const lf_as_##from::raw, table), (const int, ids)), \
            ((int, rows), (int, cols))) {                                                                           \
     long i = t.group.x;                                                                                            \
     int id = ids[i], end = min(cols, (int)(t.group.y + 1) * LF_BLOCK);                                             \
     for (int j = (int)(t.group.y * LF_BLOCK + t.index); j < end; j += LF_THREADS)                                  \
-      out[i * cols + j] = id >= 0 && id < rows ? lf_as_##name::get(table[(long)id * cols + j]) : 0.0f;             \
+      out[i * cols + j] = lf_as_##to::put(id >= 0 && id < rows ? lf_as_##from::get(table[(long)id * cols + j]) : 0.0f); \
   }
-LF_GATHER(f32)
-LF_GATHER(bf16)
-LF_GATHER(f16)
-LF_GATHER(f64)
-LF_GATHER(f8_e5m2)
-LF_GATHER(f8_e4m3)
+LF_GATHER(f32, f32)
+LF_GATHER(bf16, f32)
+LF_GATHER(f16, f32)
+LF_GATHER(f64, f32)
+LF_GATHER(f8_e5m2, f32)
+LF_GATHER(f8_e4m3, f32)
+LF_GATHER(f32, bf16)
+LF_GATHER(bf16, bf16)
+LF_GATHER(f16, bf16)
+LF_GATHER(f64, bf16)
+LF_GATHER(f8_e5m2, bf16)
+LF_GATHER(f8_e4m3, bf16)
 
 LF_ENTRY_SHARED(LF_THREADS, scatter_add_rows_f32, ((int, hit, LF_THREADS)), ((float, out), (const float, x), (const int, ids)),
                 ((int, n), (int, rows), (int, cols))) {
@@ -74,20 +80,22 @@ LF_ENTRY_SHARED(LF_THREADS, scatter_add_rows_f32, ((int, hit, LF_THREADS)), ((fl
 }
 
 // Rows of width words; if they do not all fit, nothing is written.
-#define LF_UPDATE(name, T)                                                                                         \
-  LF_ENTRY(LF_THREADS, name, ((T, out), (const T, x), (const int, offset), (long, trap)),                          \
+#define LF_UPDATE(name, T, X, convert)                                                                             \
+  LF_ENTRY(LF_THREADS, name, ((T, out), (const X, x), (const int, offset), (long, trap)),                          \
            ((long, width), (int, n), (int, rows), (int, launch))) {                                                \
     int off = offset[0];                                                                                           \
     if (off >= 0 && off <= rows - n) {                                                                             \
-      LF_EACH(i, width * n) out[off * width + i] = x[i];                                                           \
+      LF_EACH(i, width * n) out[off * width + i] = convert(x[i]);                                                  \
     } else if (t.group.x == 0 && t.index == 0) {                                                                   \
       lf_report(trap, launch, 0, off);                                                                             \
     }                                                                                                              \
   }
-LF_UPDATE(update_rows_b1, uchar)
-LF_UPDATE(update_rows_b2, ushort)
-LF_UPDATE(update_rows_b4, uint)
-LF_UPDATE(update_rows_b8, ulong)
+LF_UPDATE(update_rows_b1, uchar, uchar, )
+LF_UPDATE(update_rows_b2, ushort, ushort, )
+LF_UPDATE(update_rows_b4, uint, uint, )
+LF_UPDATE(update_rows_b8, ulong, ulong, )
+LF_UPDATE(update_rows_f32_bf16, ushort, float, lf_as_bf16::put)
+LF_UPDATE(update_rows_bf16_f32, float, ushort, lf_as_bf16::get)
 
 #ifdef LF_RACE
 LF_RACE_CASE(rows) {
@@ -95,6 +103,17 @@ LF_RACE_CASE(rows) {
   int ids[] = {1, 3, 1, 7, 1};
   long trap[3] = {};
   lf_race_launch(check_ids, {1}, {256}, 0, ids, trap, 5, 4, 0);
+  auto ushorts = (const ushort*)x.data();
+  auto bytes = (const uchar*)x.data();
+  auto narrow = (ushort*)out.data();
+  lf_race_launch(gather_rows_f16_f32, {2, 1}, {256}, 0, out.data(), ushorts, ids, 3, 70);
+  lf_race_launch(gather_rows_f16_bf16, {2, 1}, {256}, 0, narrow, ushorts, ids, 3, 70);
+  lf_race_launch(gather_rows_f64_f32, {2, 1}, {256}, 0, out.data(), (const ulong*)x.data(), ids, 2, 70);
+  lf_race_launch(gather_rows_f64_bf16, {2, 1}, {256}, 0, narrow, (const ulong*)x.data(), ids, 2, 70);
+  lf_race_launch(gather_rows_f8_e4m3_f32, {2, 1}, {256}, 0, out.data(), bytes, ids, 4, 70);
+  lf_race_launch(gather_rows_f8_e4m3_bf16, {2, 1}, {256}, 0, narrow, bytes, ids, 4, 70);
+  lf_race_launch(gather_rows_f8_e5m2_f32, {2, 1}, {256}, 0, out.data(), bytes, ids, 4, 70);
+  lf_race_launch(gather_rows_f8_e5m2_bf16, {2, 1}, {256}, 0, narrow, bytes, ids, 4, 70);
   lf_race_launch(scatter_add_rows_f32, {5, 1}, {256}, 0, out.data(), x.data(), ids, 5, 4, 70);
 }
 #endif

@@ -1,7 +1,7 @@
 // Elements in another order: out[i·t] = x[i·s] over a shape [*, d1, d2, d3] with
 // strides t and s. Reshape, transpose, broadcast, slice and concat are all this;
 // elements are words of 1, 2, 4, 8 or 16 bytes, as wide as the host finds that
-// neighbours stay neighbours.
+// neighbours stay neighbours. copy_f32_bf16 and copy_bf16_f32 convert too.
 //
 // Grid: a block of 256 threads for 1024 words; of the transposition, one block
 //   for a tile of 32 by 32 elements of one matrix of the batch.
@@ -10,19 +10,21 @@
 // Reference: for i { out[place_t(i)] = x[place_s(i)] }
 #include "element.h"
 
-#define LF_COPY(name, T)                                                                                       \
-  LF_ENTRY(LF_THREADS, name, ((T, out), (const T, x)),                                                         \
+#define LF_COPY(name, T, X, convert)                                                                           \
+  LF_ENTRY(LF_THREADS, name, ((T, out), (const X, x)),                                                         \
            ((long, n), (int, d1), (int, d2), (int, d3), LF_STRIDES(t), LF_STRIDES(s))) {                       \
     LF_EACH(i, n) {                                                                                            \
       lf_place p = lf_split(i, d1, d2, d3);                                                                    \
-      out[LF_AT(p, t)] = x[LF_AT(p, s)];                                                                       \
+      out[LF_AT(p, t)] = convert(x[LF_AT(p, s)]);                                                              \
     }                                                                                                          \
   }
-LF_COPY(copy_b1, uchar)
-LF_COPY(copy_b2, ushort)
-LF_COPY(copy_b4, uint)
-LF_COPY(copy_b8, ulong)
-LF_COPY(copy_b16, uint4)
+LF_COPY(copy_b1, uchar, uchar, )
+LF_COPY(copy_b2, ushort, ushort, )
+LF_COPY(copy_b4, uint, uint, )
+LF_COPY(copy_b8, ulong, ulong, )
+LF_COPY(copy_b16, uint4, uint4, )
+LF_COPY(copy_f32_bf16, ushort, float, lf_as_bf16::put)
+LF_COPY(copy_bf16_f32, float, ushort, lf_as_bf16::get)
 
 // out[b, j, i] = x[b, i, j] for matrices of rows by cols. The rows of the tile are one
 // element longer, so that columns are in different banks.
