@@ -53,11 +53,11 @@ func (c *compiler) bulkKernel(nt bool, columns int) (*Kernel, error) {
 	return c.sharing("gemm_bf16", fmt.Sprintf("gemm_bf16_%s_%d", layout, columns), columns, bulkBytes(columns)) // a thread for each column
 }
 
-// bulkTiles begins the arguments of a kernel of bulkKernel.
-func (k *Kernel) bulkTiles(m, n, columns int, out, bias, addend Pointer) *Kernel {
+// bulkTiles begins the arguments of a kernel of bulkKernel; stored is that of terms.
+func (k *Kernel) bulkTiles(m, n, columns, stored int, out, bias, addend Pointer) *Kernel {
 	down, across := blocks(m, bulkRows), blocks(n, columns)
 	k.grid(down*across, 1, 1).pointer("out", out).pointer("bias", bias).pointer("addend", addend)
-	return k.int("m", m).int("n", n).int("tiles_m", down).int("tiles_n", across)
+	return k.int("m", m).int("n", n).int("tiles_m", down).int("tiles_n", across).int("stored", stored)
 }
 
 func newBulk(c *compiler, t terms) (product, error) {
@@ -89,10 +89,10 @@ func (p *bulk) packedBytes(dims []int) (bytes, count int) {
 	m, n, _ := p.t.sizes(dims)
 	for i := range p.t.list {
 		e := &p.t.list[i]
-		if e.a.Type.DType != tensor.BF16 {
+		if e.a.Stored() != tensor.BF16 {
 			bytes, count = bytes+packedSize(m*e.k(dims)), count+1
 		}
-		if e.b.Type.DType != tensor.BF16 {
+		if e.b.Stored() != tensor.BF16 {
 			bytes, count = bytes+packedSize(n*e.k(dims)), count+1
 		}
 	}
@@ -112,7 +112,7 @@ func (p *bulk) fits(r *Run) bool {
 	for i := range p.t.list {
 		e := &p.t.list[i]
 		size := e.k(r.Dims)
-		if size%bulkStep != 0 || !p.inPlace(r.at(e.a), e.a.Type.DType) || !p.inPlace(r.at(e.b), e.b.Type.DType) {
+		if size%bulkStep != 0 || !p.inPlace(r.at(e.a), e.a.Stored()) || !p.inPlace(r.at(e.b), e.b.Stored()) {
 			return false
 		}
 		all += size
@@ -146,13 +146,13 @@ func (p *bulk) fill(r *Run) {
 		k, columns = p.wide, bulkWide
 	}
 	bias, addend := p.t.edges(r)
-	k.bulkTiles(m, n, columns, r.at(p.t.out), bias, addend).pointer("rows", 0).int("first", 0)
+	k.bulkTiles(m, n, columns, p.t.stored(), r.at(p.t.out), bias, addend).pointer("rows", 0).int("first", 0)
 	k.int("count", p.t.count(r)).long("step_a", 0).long("step_b", 0)
 	pack, at := packer{kernels: p.packs, to: r.Scratch}, 0
 	for i := range p.t.list {
 		e := &p.t.list[i]
 		if size := e.k(r.Dims); size > 0 {
-			k.product(at, pack.add(r.at(e.a), e.a.Type.DType, m*size), pack.add(r.at(e.b), e.b.Type.DType, n*size), size, 0, e.alpha)
+			k.product(at, pack.add(r.at(e.a), e.a.Stored(), m*size), pack.add(r.at(e.b), e.b.Stored(), n*size), size, 0, e.alpha)
 			at++
 		}
 	}

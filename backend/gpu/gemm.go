@@ -16,6 +16,27 @@ var (
 	secondFactors = map[tensor.DType]bool{tensor.F32: true, tensor.F16: true, tensor.BF16: true, tensor.Q8: true, tensor.NF4: true, tensor.FP4: true}
 )
 
+// storedWidth is the smallest width of the rows of a result that is stored as bfloat16. Narrower results, such as an
+// adapter's h, are small, and each is a sum of many terms.
+const storedWidth = 65
+
+// storesGemm reports whether the kernels read or write an operand as bfloat16: all matrices and, of a single sum of
+// products, the addend and a result of long rows.
+func storesGemm(attr any, in []ir.Type, at ir.Place) bool {
+	a, y := attr.(ir.GemmAttr), in[1].Shape
+	if !at.Out && at.Index < 2*a.N {
+		return in[at.Index].DType == tensor.F32
+	}
+	if len(y) != 2 || !isChained(a) {
+		return false
+	}
+	width := y[1]
+	if a.P[0].TB {
+		width = y[0]
+	}
+	return !at.Out && at.Index == a.C() || at.Out && width.Var == 0 && width.N >= storedWidth
+}
+
 // product computes a sum of products in one of several ways.
 type product interface {
 	fill(r *Run)
@@ -27,7 +48,7 @@ type product interface {
 // of rows is known only at run time, it selects several.
 func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
 	for p := range l.Attr.(ir.GemmAttr).N {
-		x, y := l.In[2*p].Type.DType, l.In[2*p+1].Type.DType
+		x, y := l.In[2*p].Stored(), l.In[2*p+1].Stored()
 		if _, ok := firstFactors[x]; !ok || !secondFactors[y] {
 			return nil, unsupported("a product of %v and %v", x, y)
 		}
@@ -47,9 +68,9 @@ func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
 	}
 	switch {
 	case joined != nil && most <= vectorRows:
-	case t.chained() && t.bulks(&c.target):
+	case t.chained && t.bulks(&c.target):
 		many, err = newBulk(c, t)
-	case t.chained() && (c.target.Precision == backend.BF16 || c.target.ExactSums):
+	case t.chained && (c.target.Precision == backend.BF16 || c.target.ExactSums):
 		many, err = newMMA(c, t)
 	case c.target.ExactSums:
 		many, err = newSeparate(c, t)
@@ -98,9 +119,12 @@ func (k *exactProduct) skip() {
 
 func newExact(c *compiler, l *ir.Launch) (product, error) {
 	a := l.Attr.(ir.GemmAttr)
+	if t := termsOf(l); t.stored() != 0 {
+		return nil, unsupported("a sum of exact products that is stored as bfloat16")
+	}
 	e := &exact{l: l, list: make([]exactProduct, a.N)}
 	for p := range e.list {
-		y, k := l.In[2*p+1].Type.DType, &e.list[p]
+		y, k := l.In[2*p+1].Stored(), &e.list[p]
 		var err error
 		if k.whole, err = c.kernel("gemm_f32", "gemm_f32_"+suffix(y), 256); err != nil {
 			return nil, err
@@ -160,11 +184,11 @@ func (e *exact) fill(r *Run) {
 		if parts > 1 {
 			main = k.parts
 			main.grid(down*parts, across, s.batch).pointer("partial", r.Scratch).pointer("a", r.at(x)).pointer("b", r.at(y))
-			sumParts(k.sum, r, out, s.m*s.n, s.n, s.batch, parts).pointer("bias", bias).pointer("addend", addend)
+			sumParts(k.sum, r, out, s.m*s.n, s.n, s.batch, parts, 0).pointer("bias", bias).pointer("addend", addend)
 		} else {
 			main.grid(down, across, min(s.batch, maxGrid)).pointer("out", r.at(out)).pointer("a", r.at(x)).pointer("b", r.at(y)).pointer("bias", bias).pointer("addend", addend)
 		}
-		main.int("m", s.m).int("n", s.n).int("k", s.k).int("kind", firstFactors[x.Type.DType]).int("ta", bit(t.TA)).int("tb", bit(t.TB)).long("step_a", s.m*s.k).long("step_b", s.k*s.n).int("batch", s.batch)
+		main.int("m", s.m).int("n", s.n).int("k", s.k).int("kind", firstFactors[x.Stored()]).int("ta", bit(t.TA)).int("tb", bit(t.TB)).long("step_a", s.m*s.k).long("step_b", s.k*s.n).int("batch", s.batch)
 		if parts > 1 {
 			main.int("parts", parts)
 		}

@@ -159,7 +159,7 @@ func (p *vector) fill(r *Run) {
 	for s, n := range n {
 		k.int(vectorN[s], n)
 	}
-	k.int("ends", ends).int("act", p.act())
+	k.int("ends", ends).int("act", p.act()).int("stored", p.stored())
 	at := 0
 	for s := range p.sums {
 		at = p.sums[s].products(r, k, at)
@@ -180,6 +180,17 @@ func (p *vector) outputs(r *Run, k *Kernel) {
 		}
 		k.pointer(vectorOut[s], out).pointer(vectorBias[s], bias).pointer(vectorAddend[s], addend)
 	}
+}
+
+// stored returns the bits of terms.stored of each sum, two for each.
+func (p *vector) stored() (bits int) {
+	for s := range p.sums {
+		bits |= p.sums[s].stored() << (2 * s)
+	}
+	if p.glu != nil { // the first output is that of the GLU
+		bits = bits&^1 | narrow(p.glu.Out[0])
+	}
+	return bits
 }
 
 // act returns the number of the activation of the launch's GLU, or -1.

@@ -18,6 +18,14 @@ func takesHead(attr any, in []ir.Type) bool {
 	return attr == nil && headTypes[in[1].DType] != ""
 }
 
+// storesHead reports whether the kernels read or write an operand as bfloat16: x, the weights and the gradient of x.
+func storesHead(_ any, in []ir.Type, at ir.Place) bool {
+	if at.Out {
+		return at.Index == 0 && len(in) == 4
+	}
+	return at.Index < 2 && in[at.Index].DType == tensor.F32
+}
+
 // stretchRows returns how many of n rows are processed at a time for a vocabulary of size v and product tiles of the
 // given side.
 func (s *Sizes) stretchRows(n, v, tile int) int {
@@ -30,20 +38,20 @@ type head struct {
 	l       *ir.Launch
 	grad    bool
 	mma     bool
-	bulk    bool // the products run in gemm_bf16.cu, on converted operands
+	bulk    bool // the products run in gemm_bf16.cu, of gradients of logits in bfloat16
 	tile    int  // side of the output tile that a block computes
 	d, v    int
 	per     int // rows per group
 	parts   int // of the products of gradients, which run along the vocabulary
 	launch  int
-	scratch struct{ count, rows, loss, x, logits, parts, packedX, packedLogits int } // places
+	scratch struct{ count, rows, loss, x, logits, parts, grad int } // places
 
 	clear, rows, sum *Kernel
 	stretches        []headStretch
 }
 
 // headStretch holds the kernels for one group of rows.
-type headStretch struct{ gather, packX, logits, losses, packLogits, back, scatter *Kernel }
+type headStretch struct{ gather, logits, losses, back, scatter *Kernel }
 
 func prepareHead(c *compiler, l *ir.Launch) (step, error) {
 	h := &head{l: l, grad: l.Op == ir.LinearCrossEntropyGrad, mma: c.target.Precision == backend.BF16, tile: smallTile, launch: c.launch}
@@ -59,7 +67,7 @@ func prepareHead(c *compiler, l *ir.Launch) (step, error) {
 		h.parts = partsOf(blocks(h.per, h.tile)*blocks(h.d, h.tile), blocks(h.v, stageK))
 	}
 	h.reserve(c, n)
-	if err := h.take(c, n, headTypes[l.In[1].Type.DType]); err != nil {
+	if err := h.take(c, n, headTypes[l.In[1].Stored()]); err != nil {
 		return nil, err
 	}
 	return h.step, nil
@@ -70,7 +78,7 @@ const bulkLogitRows = 1024
 
 // bulks reports whether gemm_bf16.cu computes the products of n rows.
 func (h *head) bulks(c *compiler, n int) bool {
-	return h.mma && c.target.LargeTiles && h.l.In[1].Type.DType == tensor.BF16 && n >= bulkLogitRows && h.v%bulkStep == 0 && h.d%bulkStep == 0 && c.target.holds(bulkBytes(bulkWide))
+	return h.mma && c.target.LargeTiles && h.l.In[1].Stored() == tensor.BF16 && n >= bulkLogitRows && h.v%bulkStep == 0 && h.d%bulkStep == 0 && c.target.holds(bulkBytes(bulkWide))
 }
 
 // reserve divides the scratch memory.
@@ -78,17 +86,22 @@ func (h *head) reserve(c *compiler, n int) {
 	var whole area
 	place, s := whole.take, &h.scratch
 	s.count, s.rows, s.loss = place(4), place(4*n), place(4*n)
-	s.x, s.logits = place(4*h.per*h.d), place(4*h.per*h.v)
+	s.x, s.logits = place(h.rowType().Bytes(h.per*h.d)), place(4*h.per*h.v)
 	if h.grad {
 		s.parts = place(4 * h.parts * h.per * h.d)
 	}
-	if h.bulk {
-		s.packedX = place(2 * h.per * h.d)
-		if h.grad {
-			s.packedLogits = place(2 * h.per * h.v)
-		}
+	if h.bulk && h.grad {
+		s.grad = place(2 * h.per * h.v)
 	}
 	c.reserve(whole.size)
+}
+
+// rowType returns the type of the rows of x that are gathered: that which products round them to.
+func (h *head) rowType() tensor.DType {
+	if h.mma {
+		return tensor.BF16
+	}
+	return tensor.F32
 }
 
 // take loads the kernels in execution order.
@@ -118,14 +131,8 @@ func (h *head) take(c *compiler, n int, weights string) (err error) {
 	for range blocks(n, h.per) {
 		var s headStretch
 		s.gather = get("linear_ce", "lce_gather", 256)
-		if h.bulk {
-			s.packX = get("gemm_bf16", "gemm_pack", 256)
-		}
 		s.logits, s.losses = product("lce_logits", true), get("linear_ce", "lce_losses", 1024)
 		if h.grad {
-			if h.bulk {
-				s.packLogits = get("gemm_bf16", "gemm_pack", 256)
-			}
 			s.back, s.scatter = product("lce_back", false), get("linear_ce", "lce_scatter", 256)
 		}
 		h.stretches = append(h.stretches, s)
@@ -140,43 +147,44 @@ func (h *head) step(r *Run) {
 	at := func(offset int) Pointer { return r.Scratch + Pointer(offset) }
 	s, x, w, labels := &h.scratch, h.l.In[0], h.l.In[1], h.l.In[2]
 	n, count, rows, loss := r.count(labels), at(s.count), at(s.rows), at(s.loss)
-	total, dloss := h.l.Out[0], Pointer(0)
+	total, dloss, grad := h.l.Out[0], Pointer(0), Pointer(0)
 	if h.grad {
 		total, dloss = h.l.Out[1], r.at(h.l.In[3])
-		h.clear.grid(n, 1, 1).pointer("dx", r.at(h.l.Out[0])).pointer("labels", r.at(labels)).int("d", h.d).int("v", h.v)
+		h.clear.grid(n, 1, 1).pointer("dx", r.at(h.l.Out[0])).pointer("labels", r.at(labels)).int("d", h.d).int("v", h.v).int("stored", narrow(h.l.Out[0]))
+		if h.bulk {
+			grad = at(s.grad)
+		}
 	}
 	h.rows.grid(1, 1, 1).pointer("count", count).pointer("rows", rows).pointer("loss", loss).pointer("labels", r.at(labels)).int("n", n).int("v", h.v)
 	for i, k := range h.stretches {
 		first := i * h.per
 		m := min(h.per, n-first) // upper bound: blocks past the number of labelled rows exit at once
-		k.gather.grid(m, 1, 1).pointer("out", at(s.x)).pointer("x", r.at(x)).pointer("rows", rows).pointer("count", count).int("first", first).int("d", h.d)
+		k.gather.grid(m, 1, 1).pointer("out", at(s.x)).pointer("x", r.at(x)).pointer("rows", rows).pointer("count", count)
+		k.gather.int("first", first).int("d", h.d).int("stored", bit(h.mma)|narrow(x)<<1)
 		if h.bulk {
-			h.multiply(k.packX, k.logits, at(s.logits), at(s.packedX), at(s.x), r.at(w), count, first, m, h.v, h.d)
+			h.multiply(k.logits, at(s.logits), at(s.x), r.at(w), count, first, m, h.v, h.d)
 		} else {
 			h.logits(k.logits, at(s.logits), at(s.x), r.at(w), count, first, m)
 		}
 		k.losses.threads(rowThreads(h.v))
 		k.losses.grid(m, 1, 1).pointer("loss", loss).pointer("logits", at(s.logits)).pointer("labels", r.at(labels)).pointer("rows", rows).pointer("count", count)
-		k.losses.pointer("dloss", dloss).int("first", first).int("v", h.v)
+		k.losses.pointer("dloss", dloss).pointer("grad", grad).int("first", first).int("v", h.v)
 		if h.grad {
 			if h.bulk {
-				h.multiply(k.packLogits, k.back, at(s.parts), at(s.packedLogits), at(s.logits), r.at(w), count, first, m, h.d, h.v)
+				h.multiply(k.back, at(s.parts), grad, r.at(w), count, first, m, h.d, h.v)
 			} else {
 				h.back(k.back, at(s.parts), at(s.logits), r.at(w), count, first, m)
 			}
 			k.scatter.grid(m, 1, 1).pointer("dx", r.at(h.l.Out[0])).pointer("partial", at(s.parts)).pointer("rows", rows).pointer("count", count)
-			k.scatter.int("first", first).int("d", h.d).int("per", h.per).int("parts", h.parts)
+			k.scatter.int("first", first).int("d", h.d).int("per", h.per).int("parts", h.parts).int("stored", narrow(h.l.Out[0]))
 		}
 	}
 	h.sum.grid(1, 1, 1).pointer("out", r.at(total)).pointer("loss", loss).pointer("labels", r.at(labels)).pointer("trap", r.Trap).int("n", n).int("v", h.v).int("launch", h.launch)
 }
 
-// multiply fills in the product of at most m rows of a, fewer if count says so, with op(w), and the conversion of a.
-func (h *head) multiply(pack, k *Kernel, out, packed, a, w, count Pointer, first, m, n, size int) {
-	p := packer{kernels: []*Kernel{pack}, to: packed}
-	a = p.add(a, tensor.F32, m*size)
-	p.end()
-	k.bulkTiles(m, n, bulkWide, out, 0, 0).pointer("rows", count).int("first", first)
+// multiply fills in the product of at most m rows of a, fewer if count says so, with op(w).
+func (h *head) multiply(k *Kernel, out, a, w, count Pointer, first, m, n, size int) {
+	k.bulkTiles(m, n, bulkWide, 0, out, 0, 0).pointer("rows", count).int("first", first)
 	k.int("count", 1).long("step_a", 0).long("step_b", 0).product(0, a, w, size, 0, 1)
 	k.products(1)
 }
@@ -188,7 +196,7 @@ func (h *head) logits(k *Kernel, out, x, w, count Pointer, first, m int) {
 		k.pointer("count", count).int("first", first).int("per", h.per).int("n", h.v).int("k", h.d)
 		return
 	}
-	k.grid(down*across, 1, 1).pointer("out", out).pointer("x", x).pointer("weights", w).int("flags", h.operands(x, h.d, w, true))
+	k.grid(down*across, 1, 1).pointer("out", out).pointer("x", x).pointer("weights", w).int("flags", h.operands(x, h.rowType(), h.d, w, true))
 	k.pointer("count", count).int("first", first).int("per", h.per).int("n", h.v).int("k", h.d).int("tiles_m", down)
 }
 
@@ -199,12 +207,12 @@ func (h *head) back(k *Kernel, parts, d, w, count Pointer, first, m int) {
 		k.pointer("count", count).int("first", first).int("per", h.per).int("n", h.d).int("k", h.v).int("parts", h.parts)
 		return
 	}
-	k.grid(down*across, h.parts, 1).pointer("partial", parts).pointer("d", d).pointer("weights", w).int("flags", h.operands(d, h.v, w, false))
+	k.grid(down*across, h.parts, 1).pointer("partial", parts).pointer("d", d).pointer("weights", w).int("flags", h.operands(d, tensor.F32, h.v, w, false))
 	k.pointer("count", count).int("first", first).int("per", h.per).int("n", h.d).int("k", h.v).int("tiles_m", down).int("parts", h.parts)
 }
 
-// operands returns the flags for rows of the given length at a, and for the weights. If along is set, the weights'
-// rows run along the k axis.
-func (h *head) operands(a Pointer, row int, w Pointer, along bool) int {
-	return operandFlags(a, tensor.F32, row, true) | operandFlags(w, h.l.In[1].Type.DType, h.d, along)<<flagsShift
+// operands returns the flags for rows of the given type and length at a, and for the weights. If along is set, the
+// weights' rows run along the k axis.
+func (h *head) operands(a Pointer, d tensor.DType, row int, w Pointer, along bool) int {
+	return operandFlags(a, d, row, true) | operandFlags(w, h.l.In[1].Stored(), h.d, along)<<flagsShift
 }

@@ -24,6 +24,12 @@ type down struct {
 	tileM, tileN   int
 }
 
+// storesDown reports whether the kernels read an operand as bfloat16.
+func storesDown(_ any, _ []ir.Type, at ir.Place) bool { return !at.Out && at.Index < 2 }
+
+// storesDownGrad reports whether the kernels read an operand as bfloat16: x, not the gradient of h, which is small.
+func storesDownGrad(_ any, _ []ir.Type, at ir.Place) bool { return !at.Out && at.Index == 1 }
+
 func prepareLoRADown(c *compiler, l *ir.Launch) (step, error) { return prepareDown(c, l, false) }
 
 func prepareLoRADownGrad(c *compiler, l *ir.Launch) (step, error) { return prepareDown(c, l, true) }
@@ -86,13 +92,20 @@ func (p *down) fill(r *Run) {
 	if p.grad {
 		rowA, rowB = m, n
 	}
-	flags := operandFlags(a, p.a.Type.DType, rowA, !p.grad) | operandFlags(b, p.b.Type.DType, rowB, !p.grad)<<flagsShift
+	flags := operandFlags(a, p.a.Stored(), rowA, !p.grad) | operandFlags(b, p.b.Stored(), rowB, !p.grad)<<flagsShift
+	dropped := 0 // shift of the flags of the operand with dropout, which is not copied unchanged
+	if p.grad {
+		dropped = flagsShift
+	}
+	if flags>>dropped&3 == wayCopy {
+		flags += (wayWide - wayCopy) << dropped
+	}
 	p.main.grid(down*across*parts, 1, 1).pointer("out", r.at(p.out)).pointer("partial", r.Scratch).pointer("a", a).pointer("b", b)
 	p.main.int("m", m).int("n", n).int("k", k).int("flags", flags).int("tiles_m", down).int("tiles_n", across).int("parts", parts)
 	p.main.pointer("key", r.at(p.key)).int("stream", int(p.dropout.Stream)).int("threshold", int(philox.Threshold(p.dropout.P))).float("scale", float32(1/(1-p.dropout.P)))
 	p.sum.skip()
 	if parts > 1 {
-		sumParts(p.sum, r, p.out, m*n, n, 1, parts).pointer("bias", 0).pointer("addend", 0)
+		sumParts(p.sum, r, p.out, m*n, n, 1, parts, 0).pointer("bias", 0).pointer("addend", 0)
 	}
 }
 

@@ -79,10 +79,10 @@ func (p *mma) fill(r *Run) {
 	out := r.at(p.t.out)
 	bias, addend := p.t.edges(r)
 	k.grid(down*across*batch*parts, 1, 1).pointer("out", out).pointer("partial", r.Scratch).pointer("bias", bias).pointer("addend", addend)
-	k.int("m", m).int("n", n).int("tiles_m", down).int("tiles_n", across).int("parts", parts)
+	k.int("m", m).int("n", n).int("tiles_m", down).int("tiles_n", across).int("parts", parts).int("stored", p.t.stored())
 	p.t.add(r, k)
 	if parts > 1 {
-		sumParts(p.sum, r, p.t.out, m*n, n, batch, parts).pointer("bias", bias).pointer("addend", addend)
+		sumParts(p.sum, r, p.t.out, m*n, n, batch, parts, p.t.stored()).pointer("bias", bias).pointer("addend", addend)
 	}
 }
 
@@ -91,6 +91,9 @@ func (p *mma) fill(r *Run) {
 type separate []*mma
 
 func newSeparate(c *compiler, t terms) (product, error) {
+	if t.stored() != 0 {
+		return nil, unsupported("a sum of separate products that is stored as bfloat16")
+	}
 	list := make(separate, len(t.list))
 	for i := range list {
 		one := t

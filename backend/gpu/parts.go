@@ -30,8 +30,8 @@ func partial(elements, stages int) int {
 	return 4 * min(parts*elements, enoughBlocks*smallTile*smallTile)
 }
 
-// sumParts fills in a kernel that sums the parts in the scratch memory. The caller adds the remaining parameters, the
-// addresses of bias and addend.
-func sumParts(k *Kernel, r *Run, out ir.Ref, size, n, batch, parts int) *Kernel {
-	return k.grid(blocks(size, 256), min(batch, maxGrid), 1).long("size", size).int("n", n).int("batch", batch).int("parts", parts).pointer("out", r.at(out)).pointer("partial", r.Scratch)
+// sumParts fills in a kernel that sums the parts in the scratch memory; stored is that of terms. The caller adds the
+// remaining parameters, the addresses of bias and addend.
+func sumParts(k *Kernel, r *Run, out ir.Ref, size, n, batch, parts, stored int) *Kernel {
+	return k.grid(blocks(size, 256), min(batch, maxGrid), 1).long("size", size).int("n", n).int("batch", batch).int("parts", parts).int("stored", stored).pointer("out", r.at(out)).pointer("partial", r.Scratch)
 }

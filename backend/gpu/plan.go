@@ -90,8 +90,8 @@ var families = map[ir.Op]family{
 	ir.Cast: {prepare: prepareCast}, ir.Unary: {prepare: prepareUnary, stores: storesUnary}, ir.Binary: {prepare: prepareBinary, stores: storesAll},
 	ir.Compare: {prepare: prepareCompare}, ir.Where: {prepare: prepareWhere},
 	ir.Reduce: {prepare: prepareReduce}, ir.ArgMax: {prepare: prepareArgMax},
-	ir.Gemm:     {prepare: prepareGemm},
-	ir.LoRADown: {prepare: prepareLoRADown, takes: takesOneKey(2)}, ir.LoRADownGrad: {prepare: prepareLoRADownGrad, takes: takesOneKey(2)},
+	ir.Gemm:     {prepare: prepareGemm, stores: storesGemm},
+	ir.LoRADown: {prepare: prepareLoRADown, takes: takesOneKey(2), stores: storesDown}, ir.LoRADownGrad: {prepare: prepareLoRADownGrad, takes: takesOneKey(2), stores: storesDownGrad},
 	ir.LoRADownInputGrad: {prepare: prepareLoRADownInputGrad, takes: takesInputGrad},
 
 	ir.Reshape: {prepare: prepareCopy, stores: storesAll}, ir.Detach: {prepare: prepareCopy, stores: storesAll}, ir.Transpose: {prepare: prepareTranspose, stores: storesAll},
@@ -111,7 +111,7 @@ var families = map[ir.Op]family{
 	ir.GLU: {prepare: prepareGLU, takes: takesGLU, stores: storesAll}, ir.GLUGrad: {prepare: prepareGLU, takes: takesGLU, stores: storesAll},
 	ir.Dropout:      {prepare: prepareDropout, takes: takesOneKey(1), stores: storesAll},
 	ir.CrossEntropy: {prepare: prepareCrossEntropy}, ir.CrossEntropyGrad: {prepare: prepareCrossEntropyGrad},
-	ir.LinearCrossEntropy: {prepare: prepareHead, takes: takesHead}, ir.LinearCrossEntropyGrad: {prepare: prepareHead, takes: takesHead},
+	ir.LinearCrossEntropy: {prepare: prepareHead, takes: takesHead, stores: storesHead}, ir.LinearCrossEntropyGrad: {prepare: prepareHead, takes: takesHead, stores: storesHead},
 	ir.TopK:       {prepare: prepareTopK},
 	ir.SumSquares: {prepare: prepareSumSquares}, ir.AdamW: {prepare: prepareAdamW}, ir.AdamW8: {prepare: prepareAdamW8},
 }

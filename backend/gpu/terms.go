@@ -43,6 +43,7 @@ func operandFlags(at Pointer, d tensor.DType, row int, k bool) int {
 type terms struct {
 	out, bias, addend ir.Ref
 	hasBias, hasC     bool
+	chained           bool   // isChained
 	list              []term // without terms of factor zero, which are not read
 }
 
@@ -54,7 +55,7 @@ type term struct {
 
 func termsOf(l *ir.Launch) terms {
 	a := l.Attr.(ir.GemmAttr)
-	t := terms{out: l.Out[0], hasBias: a.HasBias, hasC: a.HasC}
+	t := terms{out: l.Out[0], hasBias: a.HasBias, hasC: a.HasC, chained: isChained(a)}
 	for i := range a.N {
 		if p := a.P[i]; p.Alpha != 0 {
 			t.list = append(t.list, term{l.In[2*i], l.In[2*i+1], p.TA, p.TB, p.Alpha})
@@ -108,15 +109,20 @@ func (t *terms) dots() bool {
 	return t.out.Type.Rank() == 2
 }
 
-// chained reports whether sums can be multiplied by the ratios of successive factors. Kernels that accumulate all
-// products in one sum need this.
-func (t *terms) chained() bool {
+// isChained reports whether sums can be multiplied by the ratios of successive factors other than zero. Kernels that
+// accumulate all products in one sum need this.
+func isChained(a ir.GemmAttr) bool {
 	const most = 1 << 60
-	for i := 1; i < len(t.list); i++ {
-		r := math.Abs(float64(t.list[i-1].alpha) / float64(t.list[i].alpha))
-		if !(r <= most && r >= 1.0/most) {
+	last := 0.0
+	for i := range a.N {
+		alpha := math.Abs(float64(a.P[i].Alpha))
+		if alpha == 0 {
+			continue
+		}
+		if r := last / alpha; last != 0 && !(r <= most && r >= 1.0/most) {
 			return false
 		}
+		last = alpha
 	}
 	return true
 }
@@ -126,7 +132,7 @@ func (t *terms) add(r *Run, k *Kernel) {
 	stepA, stepB := 0, 0
 	if m, n, _ := t.sizes(r.Dims); t.out.Type.Rank() == 3 && len(t.list) > 0 { // there is one product
 		p := &t.list[0]
-		stepA, stepB = m*p.k(r.Dims)*p.a.Type.DType.Size(), n*p.k(r.Dims)*p.b.Type.DType.Size()
+		stepA, stepB = m*p.k(r.Dims)*p.a.Stored().Size(), n*p.k(r.Dims)*p.b.Stored().Size()
 	}
 	k.int("count", t.count(r)).long("step_a", stepA).long("step_b", stepB)
 	k.products(t.products(r, k, 0))
@@ -159,7 +165,7 @@ func (t *terms) products(r *Run, k *Kernel, at int) int {
 			rowB = size
 		}
 		a, b := r.at(p.a), r.at(p.b)
-		flags := operandFlags(a, p.a.Type.DType, rowA, !p.ta) | operandFlags(b, p.b.Type.DType, rowB, p.tb)<<flagsShift
+		flags := operandFlags(a, p.a.Stored(), rowA, !p.ta) | operandFlags(b, p.b.Stored(), rowB, p.tb)<<flagsShift
 		k.product(at, a, b, size, flags, p.alpha)
 		at++
 	}
@@ -179,6 +185,14 @@ func (k *Kernel) products(at int) {
 	for ; at < ir.MaxProducts; at++ {
 		k.product(at, 0, 0, 0, 0, 0)
 	}
+}
+
+// stored returns the result of narrow for the output and the addend.
+func (t *terms) stored() int {
+	if t.hasC {
+		return narrow(t.out, t.addend)
+	}
+	return narrow(t.out)
 }
 
 // edges returns the addresses of bias and addend; 0 means absent.

@@ -6,7 +6,7 @@ import (
 )
 
 // These launches run the kernels of kernels/cuda/gemm_thin.cu: products of the same A with bfloat16 weights, for the
-// rows of a batch of decoding. A is rounded once for all of them.
+// rows of a batch of decoding. A is rounded once for all of them, unless it is stored as bfloat16.
 
 const (
 	thinRows   = 64  // the most rows that go this way
@@ -18,7 +18,7 @@ const (
 )
 
 type thin struct {
-	pack, sum *Kernel
+	pack, sum *Kernel    // pack is nil if A is bfloat16 in memory
 	kernels   [3]*Kernel // for 16, 32 and 64 rows
 }
 
@@ -32,7 +32,8 @@ func (c *compiler) isThin(t *terms) bool {
 	}
 	p := &t.list[0]
 	k := p.a.Type.Shape[1]
-	return p.a.Type.DType == tensor.F32 && p.b.Type.DType == tensor.BF16 && k.Var == 0 && k.Resolve(c.dims) > 0 && k.Resolve(c.dims)%thinStage == 0
+	a := p.a.Stored()
+	return (a == tensor.F32 || a == tensor.BF16) && p.b.Stored() == tensor.BF16 && k.Var == 0 && k.Resolve(c.dims) > 0 && k.Resolve(c.dims)%thinStage == 0
 }
 
 // newThin returns the kernels for the sums, or nil if they do not compute all of them.
@@ -45,8 +46,10 @@ func newThin(c *compiler, sums []terms) (*thin, error) {
 	}
 	p := &thin{}
 	var err error
-	if p.pack, err = c.kernel("cast", "cast_f32_bf16", elementThreads); err != nil {
-		return nil, err
+	if sums[0].list[0].a.Stored() == tensor.F32 {
+		if p.pack, err = c.kernel("cast", "cast_f32_bf16", elementThreads); err != nil {
+			return nil, err
+		}
 	}
 	for i, name := range []string{"gemm_thin_16", "gemm_thin_32", "gemm_thin_64"} {
 		if p.kernels[i], err = c.sharing("gemm_thin", name, 128, thinShared(16<<i)); err != nil {
@@ -58,13 +61,21 @@ func newThin(c *compiler, sums []terms) (*thin, error) {
 	}
 	rows := min(most, thinRows)
 	k := sums[0].list[0].k(c.dims)
-	bytes := packedSize(rows * k)
+	bytes := p.packedBytes(rows, k)
 	for i := range sums {
 		_, n, _ := sums[i].sizes(c.dims)
 		bytes += 4 * rows * n * partsOfThin(n, k)
 	}
 	c.reserve(bytes)
 	return p, nil
+}
+
+// packedBytes returns the scratch memory for m rows of A in bfloat16.
+func (p *thin) packedBytes(m, k int) int {
+	if p.pack == nil {
+		return 0
+	}
+	return packedSize(m * k)
 }
 
 // thinShared returns the shared memory of a block for m rows.
@@ -76,8 +87,11 @@ func partsOfThin(n, k int) int {
 	return max(1, min(thinBlocks/max(1, blocks(n, thinTile)), thinParts, k/(2*thinStage)))
 }
 
-// takes reports whether the weights are aligned as the kernels read them.
+// takes reports whether the operands are aligned as the kernels read them.
 func (p *thin) takes(r *Run, sums []terms) bool {
+	if p.pack == nil && !r.aligned(sums[0].list[0].a) {
+		return false
+	}
 	for i := range sums {
 		if !r.aligned(sums[i].list[0].b) {
 			return false
@@ -87,7 +101,9 @@ func (p *thin) takes(r *Run, sums []terms) bool {
 }
 
 func (p *thin) skip() {
-	p.pack.skip()
+	if p.pack != nil {
+		p.pack.skip()
+	}
 	p.sum.skip()
 	for _, k := range p.kernels {
 		k.skip()
@@ -101,8 +117,11 @@ func (p *thin) fill(r *Run, v *vector) {
 	m, _, _ := v.sums[0].sizes(r.Dims)
 	a := &v.sums[0].list[0]
 	k := a.k(r.Dims)
-	p.pack.elements(m*k).pointer("out", r.Scratch).pointer("x", r.at(a.a)).long("n", m*k)
-	partial := r.Scratch + Pointer(packedSize(m*k))
+	x, partial := r.at(a.a), r.Scratch+Pointer(p.packedBytes(m, k))
+	if p.pack != nil {
+		p.pack.elements(m*k).pointer("out", r.Scratch).pointer("x", x).long("n", m*k)
+		x = r.Scratch
+	}
 	var w [vectorSums]Pointer
 	var n, parts [vectorSums]int
 	var alpha [vectorSums]float32
@@ -117,7 +136,7 @@ func (p *thin) fill(r *Run, v *vector) {
 		}
 	}
 	main := p.kernels[vectorKernel(blocks(m, 16))]
-	main.grid(total, 1, 1).pointer("partial", partial).pointer("x", r.Scratch)
+	main.grid(total, 1, 1).pointer("partial", partial).pointer("x", x)
 	for s := range w {
 		main.pointer(thinW[s], w[s])
 	}
@@ -135,5 +154,5 @@ func (p *thin) fill(r *Run, v *vector) {
 	for s := range alpha {
 		p.sum.float(productAlpha[s], alpha[s])
 	}
-	p.sum.int("act", v.act())
+	p.sum.int("act", v.act()).int("stored", v.stored())
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/graph/exec"
 	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // Open opens a device for the suite, which closes it.
@@ -155,15 +156,22 @@ func RunRounded(t *testing.T, open Open) {
 }
 
 // RunLarge compares the values of the benchmark cases of products, whose sizes reach kernels for many rows, with the
-// error that rounding operands to bfloat16 leaves.
+// error that rounding operands to bfloat16 leaves, and again with the values stored as bfloat16 that the device stores.
 func RunLarge(t *testing.T, open Open) {
-	t.Run("value", func(t *testing.T) {
-		dev := opened(t, open)
+	dev := opened(t, open)
+	each := func(t *testing.T, f func(t *testing.T, c *testCase)) {
 		for _, c := range cases() {
 			if c.bench && slices.Contains([]ir.Op{ir.Gemm, ir.LinearCrossEntropy, ir.LinearCrossEntropyGrad}, c.op) {
-				t.Run(c.String(), func(t *testing.T) { c.compareRounded(t, dev) })
+				t.Run(c.String(), func(t *testing.T) { f(t, &c) })
 			}
 		}
+	}
+	t.Run("value", func(t *testing.T) {
+		each(t, func(t *testing.T, c *testCase) { c.compareRounded(t, dev) })
+	})
+	t.Run("stored", func(t *testing.T) {
+		spec := exec.Spec{Store: tensor.BF16, Stores: dev.Stores, StoreAll: true}
+		each(t, func(t *testing.T, c *testCase) { c.testStored(t, dev, spec, true, map[ir.Op]bool{}) })
 	})
 }
 

@@ -66,7 +66,7 @@ LF_DEVICE void lf_conv2d(unsigned char* shared, float* out, const float* bias, c
   a.set(image, ti * SIZE, m);
   T tile;
   tile.run(a, shared, books, all, 0, (k + LF_TILE_K - 1) / LF_TILE_K, ti * SIZE, tj * SIZE, m, n, none);
-  tile.write(out, bias, 0, ti * SIZE, tj * SIZE, m, n);
+  tile.write(out, bias, 0, {0}, ti * SIZE, tj * SIZE, m, n);
 }
 
 typedef lf_tile<128, 128, 64, 32, 4, false, false> lf_tile_128;

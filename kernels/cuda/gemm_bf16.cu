@@ -7,8 +7,9 @@
 //
 // Layout: row major. A_p is [m, k_p]; B_p is [n, k_p] (nt) or [k_p, n] (nn), the same
 //   for all p; rows are multiples of 8 elements and start on 16 bytes. bias [n] and
-//   addend [m, n] may be null, and the addend may be out. If count is not null, only
-//   the rows before *count − first exist.
+//   addend [m, n] may be null, and the addend may be out. If rows is not null, only
+//   the rows before *rows − first exist. Bits of stored: out is bf16, addend is; f32
+//   otherwise.
 // Grid: tiles of the output in groups of 4 rows, down and then across.
 //   gemm_bf16_*_256: 256 threads, tiles of 128 by 256, 144 KiB of shared memory;
 //   gemm_bf16_*_128: 128 threads, tiles of 128 by 128, 96 KiB: two blocks share a
@@ -164,7 +165,7 @@ struct lf_bulk {
     lf_cp_async_wait_all();
   }
 
-  LF_DEVICE void write(float* out, const float* bias, const float* addend) const {
+  LF_DEVICE void write(void* out, const float* bias, const void* addend, lf_mixed types) const {
     int lane = threadIdx.x % 32;
 #pragma unroll
     for (int r = 0; r < 8; r++) {
@@ -177,8 +178,11 @@ struct lf_bulk {
         if (j >= n) continue;
         float u = sum[r / 2][c][r % 2 * 2], v = sum[r / 2][c][r % 2 * 2 + 1];
         if (bias) u += bias[j], v += bias[j + 1];
-        if (addend) u += addend[row + j], v += addend[row + j + 1];
-        *(float2*)(out + row + j) = make_float2(u, v);
+        if (addend) {
+          float2 x = lf_load_pair(types, LF_ADDEND, addend, row + j);
+          u += x.x, v += x.y;
+        }
+        lf_store_pair(types, LF_OUT, out, row + j, u, v);
       }
     }
   }
@@ -186,7 +190,7 @@ struct lf_bulk {
 
 #define LF_GEMM_BF16(name, BN, B_ALONG_K, resident)                                                                                     \
   extern "C" __global__ void __launch_bounds__(BN, resident)                                                                           \
-      gemm_bf16_##name##_##BN(float* out, const float* bias, const float* addend, int m, int n, int tiles_m, int tiles_n,              \
+      gemm_bf16_##name##_##BN(void* out, const float* bias, const void* addend, int m, int n, int tiles_m, int tiles_n, int stored,    \
                               const int* rows, int first, int count, LF_PRODUCTS) {                                                    \
     LF_DYN_SHARED(unsigned char, shared);                                                                                              \
     lf_products all = LF_PRODUCTS_OF;                                                                                                  \
@@ -197,7 +201,7 @@ struct lf_bulk {
     tile.m0 = (group * LF_BULK_GROUP + at % down) * 128, tile.n0 = at / down * BN;                                                     \
     if (tile.m0 >= tile.m) return;                                                                                                     \
     tile.run(all, count);                                                                                                              \
-    tile.write(out, bias, addend);                                                                                                     \
+    tile.write(out, bias, addend, {stored});                                                                                           \
   }                                                                                                                                    \
   LF_KERNEL(gemm_bf16_##name##_##BN)
 LF_GEMM_BF16(nt, 128, true, 2);
@@ -274,9 +278,9 @@ LF_RACE_CASE(gemm_bf16) {
   const int m = 136, n = 72, k = 264, r = 8;
   auto x = lf_race_noise<lf_bf16>(m * k), h = lf_race_noise<lf_bf16>(m * r), b = lf_race_noise<lf_bf16>(n * r), w = lf_race_noise<lf_bf16>(n * k);
   std::vector<float> out(m * n);
-  lf_race_launch(gemm_bf16_nt_128, {2}, {128}, lf_bulk<128, true>::bytes, out.data(), nullptr, nullptr, m, n, 2, 1, nullptr, 0, 2, 0LL, 0LL,
+  lf_race_launch(gemm_bf16_nt_128, {2}, {128}, lf_bulk<128, true>::bytes, out.data(), nullptr, nullptr, m, n, 2, 1, 0, nullptr, 0, 2, 0LL, 0LL,
                  LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_BYTES(h), LF_BYTES(b), r, 0u, 0.5f, LF_NONES);
-  lf_race_launch(gemm_bf16_nn_256, {2}, {256}, lf_bulk<256, false>::bytes, out.data(), nullptr, out.data(), m, n, 2, 1, nullptr, 0, 1, 0LL, 0LL,
+  lf_race_launch(gemm_bf16_nn_256, {2}, {256}, lf_bulk<256, false>::bytes, out.data(), nullptr, out.data(), m, n, 2, 1, 0, nullptr, 0, 1, 0LL, 0LL,
                  LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NONE, LF_NONES);
 }
 #endif

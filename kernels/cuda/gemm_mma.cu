@@ -3,13 +3,15 @@
 //
 //   out = addend + bias + sum over p of alpha_p · op(A_p) · op(B_p)
 //
-// operands rounded to bfloat16, sums in float32. A linear with its adapter is two
+// operands rounded to bfloat16, sums in float32; the output and the addend may be stored
+// as bfloat16. A linear with its adapter is two
 // products, [x | h] · [W | B]ᵀ with alpha 1 and s, and so is its backward pass,
 // [dy | dh] · [W ; A]: the adapter is a longer k, without a pass over y or dx.
 //
 // Layout: row major. A_p is [m, k], or [k, m], of f32, f16 or bf16; B_p is [k, n],
 //   or [n, k], of these or quantised; flags say which and how it is read
 //   (products.cuh). bias [n] and addend [m, n] may be null, and the addend may be out.
+//   Bits of stored: out is bf16, addend is; f32 otherwise.
 //   A batch has one product, whose matrices are step_a and step_b bytes apart.
 // Grid: tiles of the output in the order of lf_tile_order, for each part of the k
 //   axis, for each matrix of a batch. A part writes its sums to partial [batch, parts, m, n],
@@ -28,8 +30,8 @@
 #include "mma_tile.cuh"
 
 template <class T>
-LF_DEVICE void lf_gemm_mma(unsigned char* shared, float* out, float* partial, const float* bias, const float* addend, int m,
-                           int n, int tiles_m, int tiles_n, int size, int parts, int count,
+LF_DEVICE void lf_gemm_mma(unsigned char* shared, void* out, float* partial, const float* bias, const void* addend, int m,
+                           int n, int tiles_m, int tiles_n, int size, int parts, int stored, int count,
                            lf_products& all) {
   float* books = (float*)(shared + LF_STAGES * T::stage_bytes);
   lf_open_books(books);
@@ -41,10 +43,13 @@ LF_DEVICE void lf_gemm_mma(unsigned char* shared, float* out, float* partial, co
   lf_drop none = {};
   T tile;
   tile.run(shared, books, all, (int)((long long)stages * part / parts), (int)((long long)stages * (part + 1) / parts), m0, n0, m, n, none);
-  float* to = parts == 1 ? out + (long long)all.matrix * m * n : partial + (long long)z * m * n;
-  const float* add = parts == 1 && addend ? addend + (long long)all.matrix * m * n : 0;
-  const float* on = parts == 1 ? bias : 0;
-  tile.write(to, on, add, m0, n0, m, n);
+  if (parts > 1) {
+    tile.write(partial + (long long)z * m * n, 0, 0, {0}, m0, n0, m, n);
+    return;
+  }
+  lf_mixed types = {stored};
+  long long first = (long long)all.matrix * m * n;
+  tile.write(lf_number_at(types, LF_OUT, out, first), bias, addend ? lf_number_at(types, LF_ADDEND, addend, first) : 0, types, m0, n0, m, n);
 }
 
 typedef lf_tile<128, 128, 64, 32, 4, false, false> lf_tile_128;
@@ -52,11 +57,11 @@ typedef lf_tile<64, 64, 32, 32, 8, false, false> lf_tile_64;
 
 #define LF_GEMM_MMA(size, resident)                                                                                                     \
   extern "C" __global__ void __launch_bounds__(lf_tile_##size::threads, resident)                                                      \
-      gemm_mma_##size(float* out, float* partial, const float* bias, const float* addend, int m, int n, int tiles_m, int tiles_n,       \
-                      int parts, int count, LF_PRODUCTS) {                              \
+      gemm_mma_##size(void* out, float* partial, const float* bias, const void* addend, int m, int n, int tiles_m, int tiles_n,         \
+                      int parts, int stored, int count, LF_PRODUCTS) {                                                                  \
     LF_DYN_SHARED(unsigned char, shared);                                                                                               \
     lf_products all = LF_PRODUCTS_OF;                                                                                                   \
-    lf_gemm_mma<lf_tile_##size>(shared, out, partial, bias, addend, m, n, tiles_m, tiles_n, size, parts, count, all);  \
+    lf_gemm_mma<lf_tile_##size>(shared, out, partial, bias, addend, m, n, tiles_m, tiles_n, size, parts, stored, count, all);          \
   }                                                                                                                                     \
   LF_KERNEL(gemm_mma_##size)
 LF_GEMM_MMA(128, 2);
@@ -68,8 +73,9 @@ LF_GEMM_MMA(64, 4);
 // Grid: x 256 elements of [m, n], four threads' worth of loads apart, y matrices.
 // Traffic: parts reads and one write of the output.
 extern "C" __global__ void __launch_bounds__(256)
-    gemm_sum(long long size, int n, int batch, int parts, float* out, const float* partial, const float* bias, const float* addend) {
+    gemm_sum(long long size, int n, int batch, int parts, int stored, void* out, const float* partial, const float* bias, const void* addend) {
   long long i = (long long)blockIdx.x * 256 + threadIdx.x;
+  lf_mixed types = {stored};
   if (i >= size) return;
   for (int z = blockIdx.y; z < batch; z += gridDim.y) {
     const float* p = partial + (long long)z * parts * size + i;
@@ -77,8 +83,8 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll 4
     for (int s = 0; s < parts; s++) sum += p[s * size];
     if (bias) sum += bias[i % n];
-    if (addend) sum += addend[z * size + i];
-    out[z * size + i] = sum;
+    if (addend) sum += lf_load(types, LF_ADDEND, addend, z * size + i);
+    lf_store(types, LF_OUT, out, z * size + i, sum);
   }
 }
 LF_KERNEL(gemm_sum);
@@ -97,9 +103,9 @@ LF_RACE_CASE(gemm_mma_parts) {
   std::vector<float> out(70 * 40), partial(2 * 70 * 40);
   unsigned along = 1 << 5, wide = LF_WIDE | along, copied = LF_COPY | LF_KIND_BF16 << 2 | along;
   lf_race_launch(gemm_mma_64, {4}, {128}, LF_STAGES * lf_tile_64::stage_bytes + 4 * LF_BOOKS, out.data(), partial.data(), nullptr, nullptr, 70,
-                 40, 2, 1, 2, 2, 0, 0, LF_BYTES(x), LF_BYTES(w), 104, wide | copied << 8, 1.0f, LF_BYTES(h), LF_BYTES(b), 6,
+                 40, 2, 1, 2, 0, 2, 0, 0, LF_BYTES(x), LF_BYTES(w), 104, wide | copied << 8, 1.0f, LF_BYTES(h), LF_BYTES(b), 6,
                  along | along << 8, 0.5f, LF_NONES);
-  lf_race_launch(gemm_sum, {4}, {256}, 0, 70 * 40, 40, 1, 2, out.data(), partial.data(), nullptr, out.data());
+  lf_race_launch(gemm_sum, {4}, {256}, 0, 70 * 40, 40, 1, 2, 0, out.data(), partial.data(), nullptr, out.data());
 }
 
 LF_RACE_CASE(gemm_mma_large) {
@@ -107,6 +113,6 @@ LF_RACE_CASE(gemm_mma_large) {
   auto w = lf_race_noise<lf_bf16>(104 * 64);
   std::vector<float> out(72 * 64);
   lf_race_launch(gemm_mma_128, {1}, {256}, LF_STAGES * lf_tile_128::stage_bytes + 4 * LF_BOOKS, out.data(), nullptr, nullptr, nullptr, 72, 64, 1,
-                 1, 1, 1, 0, 0, LF_BYTES(x), LF_BYTES(w), 104, LF_WIDE | (LF_COPY | LF_KIND_BF16 << 2) << 8, 1.0f, LF_NONE, LF_NONES);
+                 1, 1, 0, 1, 0, 0, LF_BYTES(x), LF_BYTES(w), 104, LF_WIDE | (LF_COPY | LF_KIND_BF16 << 2) << 8, 1.0f, LF_NONE, LF_NONES);
 }
 #endif

@@ -13,13 +13,15 @@
 // Grid: gemm_thin_M, for m up to M: 128 threads for 64 rows of B and one of the parts of
 //   k. A warp has 16 rows of B and all of A. While it multiplies 256 elements along k, the
 //   next ones are under way: 8 KB of B for each warp, and A for the block by cp.async.
-//   gemm_thin_sum: 256 threads, an element of an output each.
+//   gemm_thin_sum: 256 threads, an element of an output each. Bits of stored, two for each
+//   sum: out is bf16, addend is; f32 otherwise.
 // Traffic: B once; A n/64 times, from L2. On an H100, m = 64 and n of 4,096 to 28,672 took
 //   0.6 to 0.8 of its bandwidth, m = 16 0.85.
 // Registers: at most 255 of gemm_thin_M, none spilled.
 // Reference: for s, i, j { t = 0; for l { t += A[i, l] B_s[j, l] }
 //                          out_s[i, j] = addend_s[i, j] + bias_s[j] + alpha_s t }
 #include "act.h"
+#include "mixed.h"
 
 #define LF_THIN_K 256            // elements along k of a stage
 #define LF_THIN_ROW (LF_THIN_K + 32) // of a row of A in shared memory: without bank conflicts
@@ -123,31 +125,35 @@ LF_GEMM_THIN(32);
 LF_GEMM_THIN(64);
 
 // Element i of a sum [m, n] from its parts, and behind them.
-LF_DEVICE float lf_thin_sum(const float* partial, long long i, int n, long long size, int parts, float alpha, const float* bias, const float* addend) {
+LF_DEVICE float lf_thin_sum(const float* partial, long long i, int n, long long size, int parts, float alpha, const float* bias, const void* addend,
+                            lf_mixed types) {
   float s = 0.0f;
 #pragma unroll 4
   for (int p = 0; p < parts; p++) s += partial[p * size + i];
   s *= alpha;
   if (bias) s += bias[i % n];
-  if (addend) s += addend[i];
+  if (addend) s += lf_load(types, 1, addend, i);
   return s;
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    gemm_thin_sum(float* out0, const float* bias0, const float* addend0, float* out1, const float* bias1, const float* addend1, float* out2,
-                  const float* bias2, const float* addend2, const float* partial, int m, int n0, int n1, int n2, int parts0, int parts1,
-                  int parts2, float alpha0, float alpha1, float alpha2, int act) {
+    gemm_thin_sum(void* out0, const float* bias0, const void* addend0, void* out1, const float* bias1, const void* addend1, void* out2,
+                  const float* bias2, const void* addend2, const float* partial, int m, int n0, int n1, int n2, int parts0, int parts1,
+                  int parts2, float alpha0, float alpha1, float alpha2, int act, int stored) {
   long long i = (long long)blockIdx.x * 256 + threadIdx.x, size0 = (long long)m * n0, size1 = (long long)m * n1, size2 = (long long)m * n2;
   const float *partial1 = partial + size0 * parts0, *partial2 = partial1 + size1 * parts1;
   if (i < size0) {
-    float y = lf_thin_sum(partial, i, n0, size0, parts0, alpha0, bias0, addend0);
-    if (act >= 0) y = lf_act(act, y) * lf_thin_sum(partial1, i, n1, size1, parts1, alpha1, bias1, addend1);
-    out0[i] = y;
+    float y = lf_thin_sum(partial, i, n0, size0, parts0, alpha0, bias0, addend0, {stored});
+    if (act >= 0) y = lf_act(act, y) * lf_thin_sum(partial1, i, n1, size1, parts1, alpha1, bias1, addend1, {stored >> 2});
+    lf_store(lf_mixed{stored}, 0, out0, i, y);
   } else if (act < 0 && i < size0 + size1) {
-    out1[i - size0] = lf_thin_sum(partial1, i - size0, n1, size1, parts1, alpha1, bias1, addend1);
+    lf_mixed types = {stored >> 2};
+    i -= size0;
+    lf_store(types, 0, out1, i, lf_thin_sum(partial1, i, n1, size1, parts1, alpha1, bias1, addend1, types));
   } else if (act < 0 && i < size0 + size1 + size2) {
+    lf_mixed types = {stored >> 4};
     i -= size0 + size1;
-    out2[i] = lf_thin_sum(partial2, i, n2, size2, parts2, alpha2, bias2, addend2);
+    lf_store(types, 0, out2, i, lf_thin_sum(partial2, i, n2, size2, parts2, alpha2, bias2, addend2, types));
   }
 }
 LF_KERNEL(gemm_thin_sum);
@@ -162,6 +168,6 @@ LF_RACE_CASE(gemm_thin) {
   lf_race_launch(gemm_thin_16, {5}, {128}, LF_THIN_STAGES * 16 * LF_THIN_ROW * 2, partial.data(), x.data(), w.data(), w.data(), nullptr, 11, 512,
                  70, 9, 0, 2, 1, 0);
   lf_race_launch(gemm_thin_sum, {4}, {256}, 0, a.data(), nullptr, a.data(), b.data(), nullptr, nullptr, nullptr, nullptr, nullptr,
-                 partial.data(), 11, 70, 9, 0, 2, 1, 0, 1.0f, 0.5f, 0.0f, -1);
+                 partial.data(), 11, 70, 9, 0, 2, 1, 0, 1.0f, 0.5f, 0.0f, -1, 0);
 }
 #endif

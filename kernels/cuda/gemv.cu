@@ -8,9 +8,10 @@
 // negative, there are two sums, and act(out_0)·out_1 is written instead of them.
 //
 // Layout: row major, as gemm_mma.cu; A may be f32, f16 or bf16, B all of these and
-//   quantised. Rows of whole 16-byte words (of whole blocks, if quantised) and f32 A
-//   go by wide loads, others element by element. Byte s of ends is the number of
-//   products up to the end of sum s.
+//   quantised. Rows of whole 16-byte words (of whole blocks, if quantised) and f32 or bf16
+//   A go by wide loads, others element by element. Byte s of ends is the number of
+//   products up to the end of sum s. Bits of stored, two for each sum: out is bf16, addend
+//   is; f32 otherwise.
 // Grid: x blocks of 256 threads for R rows of B, that is R columns of an output: the
 //   first blocks for the first sum. With act, a block has R rows of both. The eight warps
 //   take turns along k; lanes add up by shuffles, warps in their order. Up to four
@@ -23,17 +24,25 @@
 // Reference: for s, i, j { t = 0; for p of s { t = 0; for l { t += A_p[i, l] B_p[j, l] }
 //                       s += alpha_p t }; out[i, j] = addend[i, j] + bias[j] + s }
 #include "act.h"
+#include "mixed.h"
 #include "products.cuh"
 
 #define LF_SUMS 3
 #define LF_LANES 256
 
+LF_DEVICE float4 lf_load4(const float* p) { return *(const float4*)p; }
+LF_DEVICE float4 lf_load4(const lf_bf16* p) {
+  uint2 w = *(const uint2*)p;
+  float2 u = lf_unpack_bf16(w.x), v = lf_unpack_bf16(w.y);
+  return make_float4(u.x, u.y, v.x, v.y);
+}
+
 // sum[r][i] += the products of four elements of row r of B and of row i of A at x.
-template <int R, int M>
-LF_DEVICE void lf_add4(float (&sum)[R][M], const float4 (&w)[R], const float* const (&x)[M], int l) {
+template <int R, int M, class A>
+LF_DEVICE void lf_add4(float (&sum)[R][M], const float4 (&w)[R], const A* const (&x)[M], int l) {
 #pragma unroll
   for (int i = 0; i < M; i++) {
-    float4 a = *(const float4*)(x[i] + l);
+    float4 a = lf_load4(x[i] + l);
 #pragma unroll
     for (int r = 0; r < R; r++)
       sum[r][i] = fmaf(w[r].w, a.w, fmaf(w[r].z, a.z, fmaf(w[r].y, a.y, fmaf(w[r].x, a.x, sum[r][i]))));
@@ -45,30 +54,15 @@ LF_DEVICE float4 lf_wide2(unsigned lo, unsigned hi, bool f16) {
   return make_float4(u.x, u.y, v.x, v.y);
 }
 
-// The sums of one product over this thread's part of k; row[r] is the number of
-// the row of B.
-template <int R, int M>
-LF_DEVICE void lf_dots(float (&sum)[R][M], const lf_product& p, const int (&row)[R], int m, const float* books) {
-  constexpr int U = M > 4 ? 1 : 2; // steps along k whose loads are under way at once
+// The sums of one product over this thread's part of k by wide loads, for A of type A;
+// row[r] is the number of the row of B.
+template <class A, int R, int M>
+LF_DEVICE void lf_wide_dots(float (&sum)[R][M], const lf_product& p, const int (&row)[R], int m, const float* books) {
+  constexpr int U = M > 4 || (M == 1 && sizeof(A) == 2) ? 1 : 2; // steps along k whose loads are under way at once
   int k = p.k, kind = LF_KIND(p.flags >> 8), lane = threadIdx.x;
-  if (LF_WAY(p.flags) != LF_WIDE || LF_KIND(p.flags) != LF_KIND_F32 || LF_WAY(p.flags >> 8) == LF_ANY) {
-#pragma unroll 1
-    for (int l = lane; l < k; l += LF_LANES) {
-      float w[R];
+  const A* x[M];
 #pragma unroll
-      for (int r = 0; r < R; r++) w[r] = lf_element(kind, p.b, (long long)row[r] * k + l, books);
-#pragma unroll
-      for (int i = 0; i < M; i++) {
-        float a = lf_element(LF_KIND(p.flags), p.a, (long long)min(i, m - 1) * k + l, books);
-#pragma unroll
-        for (int r = 0; r < R; r++) sum[r][i] = fmaf(w[r], a, sum[r][i]);
-      }
-    }
-    return;
-  }
-  const float* x[M];
-#pragma unroll
-  for (int i = 0; i < M; i++) x[i] = (const float*)p.a + (long long)min(i, m - 1) * k;
+  for (int i = 0; i < M; i++) x[i] = (const A*)p.a + (long long)min(i, m - 1) * k;
   float4 w[R], v[R];
   switch (kind) {
     case LF_KIND_F32:
@@ -122,10 +116,34 @@ LF_DEVICE void lf_dots(float (&sum)[R][M], const lf_product& p, const int (&row)
   }
 }
 
+// The sums of one product over this thread's part of k.
+template <int R, int M>
+LF_DEVICE void lf_dots(float (&sum)[R][M], const lf_product& p, const int (&row)[R], int m, const float* books) {
+  int way = LF_WAY(p.flags), kind = LF_KIND(p.flags);
+  if (LF_WAY(p.flags >> 8) != LF_ANY && (way == LF_COPY || (way == LF_WIDE && kind == LF_KIND_F32))) {
+    if (way == LF_COPY) lf_wide_dots<lf_bf16>(sum, p, row, m, books);
+    else lf_wide_dots<float>(sum, p, row, m, books);
+    return;
+  }
+#pragma unroll 1
+  for (int l = threadIdx.x; l < p.k; l += LF_LANES) {
+    float w[R];
+#pragma unroll
+    for (int r = 0; r < R; r++) w[r] = lf_element(LF_KIND(p.flags >> 8), p.b, (long long)row[r] * p.k + l, books);
+#pragma unroll
+    for (int i = 0; i < M; i++) {
+      float a = lf_element(kind, p.a, (long long)min(i, m - 1) * p.k + l, books);
+#pragma unroll
+      for (int r = 0; r < R; r++) sum[r][i] = fmaf(w[r], a, sum[r][i]);
+    }
+  }
+}
+
 // One of the sums: its output, and its products from first to end.
 struct lf_sum {
-  float* out;
-  const float *bias, *addend;
+  void* out;
+  const float* bias;
+  const void* addend;
   int n, first, end;
 };
 
@@ -133,17 +151,17 @@ LF_DEVICE lf_sum lf_pick_sum(const lf_sum (&s)[LF_SUMS], int i) { return i == 0 
 
 // Element r, c of a sum from those of the warps.
 template <int M, int R>
-LF_DEVICE float lf_finish(const float* shared, const lf_sum& of, int r, int c, int j) {
+LF_DEVICE float lf_finish(const float* shared, const lf_sum& of, lf_mixed types, int r, int c, int j) {
   float s = 0.0f;
 #pragma unroll
   for (int w = 0; w < LF_LANES / 32; w++) s += shared[(w * R + r) * M + c];
   if (of.bias) s += of.bias[j];
-  if (of.addend) s += of.addend[(long long)c * of.n + j];
+  if (of.addend) s += lf_load(types, 1, of.addend, (long long)c * of.n + j);
   return s;
 }
 
 template <int M, int R>
-LF_DEVICE void lf_gemv(float* books, float (*shared)[LF_LANES / 32 * R * M], int m, int act, const lf_sum (&sums)[LF_SUMS],
+LF_DEVICE void lf_gemv(float* books, float (*shared)[LF_LANES / 32 * R * M], int m, int act, int stored, const lf_sum (&sums)[LF_SUMS],
                        const lf_products& all) {
   lf_open_books(books);
   __syncthreads();
@@ -179,23 +197,24 @@ LF_DEVICE void lf_gemv(float* books, float (*shared)[LF_LANES / 32 * R * M], int
   int r = threadIdx.x / M, c = threadIdx.x % M, j = j0 + r;
   if (r >= R || c >= m || j >= n) return;
   lf_sum to = lf_pick_sum(sums, number);
-  float y = lf_finish<M, R>(shared[0], to, r, c, j);
-  if (act >= 0) y = lf_act(act, y) * lf_finish<M, R>(shared[1], sums[1], r, c, j);
-  to.out[(long long)c * n + j] = y;
+  lf_mixed types = {stored >> 2 * number}, second = {stored >> 2};
+  float y = lf_finish<M, R>(shared[0], to, types, r, c, j);
+  if (act >= 0) y = lf_act(act, y) * lf_finish<M, R>(shared[1], sums[1], second, r, c, j);
+  lf_store(types, 0, to.out, (long long)c * n + j, y);
 }
 
 #define LF_GEMV(M, R, resident)                                                                                        \
   extern "C" __global__ void __launch_bounds__(LF_LANES, resident)                                                     \
-      gemv_##M(float* out0, const float* bias0, const float* addend0, float* out1, const float* bias1,                 \
-               const float* addend1, float* out2, const float* bias2, const float* addend2, int m, int n0, int n1,     \
-               int n2, int ends, int act, LF_PRODUCT_LIST) {                                                           \
+      gemv_##M(void* out0, const float* bias0, const void* addend0, void* out1, const float* bias1,                    \
+               const void* addend1, void* out2, const float* bias2, const void* addend2, int m, int n0, int n1,        \
+               int n2, int ends, int act, int stored, LF_PRODUCT_LIST) {                                               \
     LF_SHARED(float, books, [LF_BOOKS]);                                                                               \
     LF_SHARED(float, shared, [2][LF_LANES / 32 * R * M]);                                                              \
     lf_products all = LF_PRODUCTS_FROM(0, 0);                                                                          \
     lf_sum sums[LF_SUMS] = {{out0, bias0, addend0, n0, 0, ends & 255},                                                 \
                             {out1, bias1, addend1, n1, ends & 255, ends >> 8 & 255},                                   \
                             {out2, bias2, addend2, n2, ends >> 8 & 255, ends >> 16}};                                  \
-    lf_gemv<M, R>(books, shared, m, act, sums, all);                                                                   \
+    lf_gemv<M, R>(books, shared, m, act, stored, sums, all);                                                           \
   }                                                                                                                    \
   LF_KERNEL(gemv_##M)
 LF_GEMV(1, 2, 4);
@@ -214,7 +233,7 @@ LF_RACE_CASE(gemv) {
   unsigned wide = LF_WIDE | 1 << 5, copied = LF_COPY | LF_KIND_BF16 << 2 | 1 << 5;
   auto y = lf_race_noise<float>(2 * 3);
   lf_race_launch(gemv_2, {6}, {LF_LANES}, 0, c.data(), nullptr, c.data(), y.data(), x.data(), nullptr, nullptr, nullptr, nullptr, 2, 7, 3, 0,
-                 2 | 3 << 8 | 3 << 16, -1, (const unsigned char*)x.data(), (const unsigned char*)w.data(), 640, wide | copied << 8, 1.0f,
+                 2 | 3 << 8 | 3 << 16, -1, 0, (const unsigned char*)x.data(), (const unsigned char*)w.data(), 640, wide | copied << 8, 1.0f,
                  (const unsigned char*)x.data(), (const unsigned char*)x.data(), 19, (unsigned)(1 << 5 | 1 << 13), 0.5f,
                  (const unsigned char*)x.data(), (const unsigned char*)w.data(), 640, wide | copied << 8, 1.0f, LF_NONE, LF_NONE, LF_NONE, LF_NONE,
                  LF_NONE);

@@ -4,8 +4,8 @@
 //   logits: out[i, j] = Σ_l x[i, l] W[j, l]                       (lce_logits_mma)
 //   back:   part[s, i, j] = Σ_l d[i, l] W[l, j], l in part s      (lce_back_mma)
 //
-// Layout: row major; x and d [per, k] (f32), of which only the rows before
-//   count − first are there; W [n, k] or [k, n] of any type of a weight. flags say
+// Layout: row major; x and d [per, k] (f32 or bf16), of which only the rows
+//   before count − first are there; W [n, k] or [k, n] of any type of a weight. flags say
 //   how both are read (products.cuh).
 // Grid: 256 threads and 48 KiB and 128 bytes of shared memory for a tile of 128 by
 //   128: x runs over the tiles, rows within columns, so that blocks that run at one
@@ -33,7 +33,7 @@ LF_DEVICE void lf_lce_mma(unsigned char* shared, float* out, const unsigned char
   lf_drop none = {};
   lf_lce_tile tile;
   tile.run(shared, books, all, first, last, m0, n0, m, n, none);
-  tile.write(out, 0, 0, m0, n0, m, n);
+  tile.write(out, 0, 0, {0}, m0, n0, m, n);
 }
 
 extern "C" __global__ void __launch_bounds__(lf_lce_tile::threads, 2)

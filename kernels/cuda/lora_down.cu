@@ -2,8 +2,8 @@
 // dA = dhᵀ dropout(x), with the mask drawn again in each: dropped inputs and masks
 // never lie in memory.
 //
-// Layout: row major. x [n, width] f32, A [rank, width] and dh [n, rank] f32, f16 or
-//   bf16. Element i of x is kept if word i of the random stream is at least threshold
+// Layout: row major. x [n, width] f32 or bf16, A [rank, width] and dh [n, rank] f32, f16
+//   or bf16. Element i of x is kept if word i of the random stream is at least threshold
 //   (package internal/philox: bit for bit), and multiplied by scale = 1/(1-p).
 // Grid: as gemm_mma, tiles for each part of the long axis, with partial sums for
 //   gemm_sum. *_mma: 128 threads, 64 by 64, operands rounded to bfloat16;
@@ -32,7 +32,7 @@ LF_DEVICE void lf_down_mma(unsigned char* shared, float* out, float* partial, co
   all.p[0] = {(const unsigned char*)a, (const unsigned char*)b, k, flags, 1.0f};
   T tile;
   tile.run(shared, books, all, lf_part(k, LF_TILE_K, part, parts), lf_part(k, LF_TILE_K, part + 1, parts), ti * 64, tj * 64, m, n, drop);
-  tile.write(parts == 1 ? out : partial + (long long)part * m * n, 0, 0, ti * 64, tj * 64, m, n);
+  tile.write(parts == 1 ? out : partial + (long long)part * m * n, 0, 0, {0}, ti * 64, tj * 64, m, n);
 }
 
 #define LF_DOWN_MMA(name, tile)                                                                                                        \

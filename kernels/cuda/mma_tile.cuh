@@ -15,6 +15,7 @@
 //   so that operands are rounded once only.
 #pragma once
 
+#include "mixed.h"
 #include "products.cuh"
 
 #define LF_STAGES 3
@@ -34,6 +35,24 @@ LF_DEVICE float4 lf_floats4(const unsigned* w) {
   return make_float4(__uint_as_float(w[0]), __uint_as_float(w[1]), __uint_as_float(w[2]), __uint_as_float(w[3]));
 }
 
+// Operands of what stored says of a sum.
+#define LF_OUT 0
+#define LF_ADDEND 1
+
+// The address of number i of an operand.
+LF_DEVICE void* lf_number_at(lf_mixed types, int operand, const void* p, long long i) {
+  return (char*)p + (types.bf16(operand) ? 2 * i : 4 * i);
+}
+
+// Numbers i and i+1 of an operand, aligned to both of them.
+LF_DEVICE float2 lf_load_pair(lf_mixed types, int operand, const void* p, long long i) {
+  return types.bf16(operand) ? lf_unpack_bf16(*(const unsigned*)((const lf_bf16*)p + i)) : *(const float2*)((const float*)p + i);
+}
+LF_DEVICE void lf_store_pair(lf_mixed types, int operand, void* p, long long i, float u, float v) {
+  if (types.bf16(operand)) *(unsigned*)((lf_bf16*)p + i) = lf_pack_bf16(u, v);
+  else *(float2*)((float*)p + i) = make_float2(u, v);
+}
+
 // One operand of a product, as threads see it.
 struct lf_operand {
   const unsigned char* p;
@@ -44,8 +63,8 @@ struct lf_operand {
 
 // The chunks of a tile that this thread copies to shared memory: R/8·32/THREADS.
 // WORDS 8 keeps f32 chunks unconverted until the products of the stage are done;
-// 4 waits for them, which needs fewer registers. DROP: the operand is f32, and
-// dropout is applied to it.
+// 4 waits for them, which needs fewer registers. DROP: the operand is f32 or bf16,
+// and dropout is applied to it; bf16 goes by LF_WIDE then.
 template <int R, int THREADS, int WORDS, bool DROP>
 struct lf_stager {
   static constexpr int count = R * 4 / THREADS;
@@ -92,7 +111,7 @@ struct lf_stager {
       if (!some) continue;
       if (way == LF_ANY) any(o.p, kind, q, at, left, books, drop);
       else if (kind == LF_KIND_F32) wide(o.p + 4 * at, q, left > 4);
-      else if (kind == LF_KIND_F16) words(q, 0, *(const uint4*)(o.p + 2 * at));
+      else if (kind == LF_KIND_F16 || (DROP && kind == LF_KIND_BF16)) words(q, 0, *(const uint4*)(o.p + 2 * at));
       else if (kind == LF_KIND_Q8) {
         const unsigned char* block = o.p + (at >> 6) * 68;
         const unsigned* codes = (const unsigned*)(block + (at & 63));
@@ -124,6 +143,11 @@ struct lf_stager {
             if (DROP && left > 0) x = lf_dropped(drop, at, x), y = lf_dropped(drop, at + 4, y);
             v = lf_pack8(x, y);
           }
+        } else if (DROP && kind == LF_KIND_BF16) {
+          float2 a = lf_unpack_bf16(v.x), b = lf_unpack_bf16(v.y), c = lf_unpack_bf16(v.z), d = lf_unpack_bf16(v.w);
+          float4 x = make_float4(a.x, a.y, b.x, b.y), y = make_float4(c.x, c.y, d.x, d.y);
+          if (left > 0) x = lf_dropped(drop, at, x), y = lf_dropped(drop, at + 4, y);
+          v = lf_pack8(x, y);
         } else if (kind == LF_KIND_F16) {
           float2 a = lf_unpack_f16(v.x), b = lf_unpack_f16(v.y), c = lf_unpack_f16(v.z), d = lf_unpack_f16(v.w);
           v = make_uint4(lf_pack_bf16(a.x, a.y), lf_pack_bf16(b.x, b.y), lf_pack_bf16(c.x, c.y), lf_pack_bf16(d.x, d.y));
@@ -265,9 +289,9 @@ struct lf_tile {
   }
 
   // Writes the sums, with bias and addend if any.
-  LF_DEVICE void write(float* to, const float* bias, const float* addend, int m0, int n0, int m, int n) const {
+  LF_DEVICE void write(void* to, const float* bias, const void* addend, lf_mixed types, int m0, int n0, int m, int n) const {
     int lane = threadIdx.x % 32;
-    bool pairs = (n & 1) == 0 && (((size_t)to | (size_t)addend) & 7) == 0;
+    bool pairs = (n & 1) == 0 && (((size_t)to & (types.bf16(LF_OUT) ? 3 : 7)) | ((size_t)addend & (types.bf16(LF_ADDEND) ? 3 : 7))) == 0;
 #pragma unroll
     for (int r = 0; r < fragments_m * 2; r++)
 #pragma unroll
@@ -279,12 +303,12 @@ struct lf_tile {
         bool two = j + 1 < n;
         if (bias) u += bias[j], v += two ? bias[j + 1] : 0.0f;
         if (pairs) {
-          float2 x = addend ? *(const float2*)(addend + at) : make_float2(0.0f, 0.0f);
-          *(float2*)(to + at) = make_float2(u + x.x, v + x.y);
+          float2 x = addend ? lf_load_pair(types, LF_ADDEND, addend, at) : make_float2(0.0f, 0.0f);
+          lf_store_pair(types, LF_OUT, to, at, u + x.x, v + x.y);
           continue;
         }
-        to[at] = addend ? u + addend[at] : u;
-        if (two) to[at + 1] = addend ? v + addend[at + 1] : v;
+        lf_store(types, LF_OUT, to, at, addend ? u + lf_load(types, LF_ADDEND, addend, at) : u);
+        if (two) lf_store(types, LF_OUT, to, at + 1, addend ? v + lf_load(types, LF_ADDEND, addend, at + 1) : v);
       }
   }
 

@@ -72,7 +72,8 @@ struct conv2d_args {
     gatherer.set(t, image, ti * LF_TILE, a.m);                                                                                  \
     lf_tile<C, false, false> tile;                                                                                              \
     tile.run(gatherer, t, shared, all, 0, (a.k + LF_TILE_K - 1) / LF_TILE_K, ti * LF_TILE, tj * LF_TILE, a.m, a.n, lf_no_drop()); \
-    tile.write(t, shared, out, LF_BOUND(a, 1), bias, false, bias, ti * LF_TILE, tj * LF_TILE, a.m, a.n);                        \
+    lf_mixed f32 = {0};                                                                                                         \
+    tile.write(t, shared, f32, out, LF_BOUND(a, 1), bias, false, bias, 0, ti * LF_TILE, tj * LF_TILE, a.m, a.n);                \
   }
 LF_CONV2D(conv2d_mma_64, lf_cells_bf16)
 LF_CONV2D(conv2d_mma_f32_64, lf_cells_f32)

@@ -10,6 +10,7 @@
 // Layout: row major. A_p is [m, k], or [k, m], of f32, f16 or bf16; B_p is [k, n],
 //   or [n, k], of these or quantised; flags say which and how it is read
 //   (products.h). bias [n] and addend [m, n] may be null, and the addend may be out.
+//   Bits of stored: out is bf16, addend is; f32 otherwise.
 //   A batch has one product, whose matrices are step_a and step_b bytes apart.
 // Grid: tiles of the output of 64 by 64 in the order of lf_tile_order, for each part of
 //   the k axis, for each matrix of a batch; 128 threads. A part writes its sums to
@@ -24,13 +25,13 @@
 
 struct gemm_mma_args {
   LF_ARGS;
-  int m, n, tiles_m, tiles_n, parts, count;
+  int m, n, tiles_m, tiles_n, parts, stored, count;
   LF_PRODUCTS_ARGS;
 };
 
 template <class C>
-inline void lf_gemm_mma(lf_thread t, threadgroup uint4* shared, device float* out, device float* partial, device const float* bias,
-                        device const float* addend, constant gemm_mma_args& a, thread lf_products& all) {
+inline void lf_gemm_mma(lf_thread t, threadgroup uint4* shared, device void* out, device float* partial, device const float* bias,
+                        device const void* addend, constant gemm_mma_args& a, thread lf_products& all) {
   int tiles = a.tiles_m * a.tiles_n, z = (int)t.group.x / tiles, ti, tj;
   lf_tile_order((int)t.group.x % tiles, a.tiles_m, a.tiles_n, ti, tj);
   int m0 = ti * LF_TILE, n0 = tj * LF_TILE, stages = lf_stages_of(all, a.count), part = z % a.parts;
@@ -38,14 +39,14 @@ inline void lf_gemm_mma(lf_thread t, threadgroup uint4* shared, device float* ou
   lf_tile<C, false, false> tile;
   tile.run(t, shared, all, (int)((long)stages * part / a.parts), (int)((long)stages * (part + 1) / a.parts), m0, n0, a.m, a.n, lf_no_drop());
   long size = (long)a.m * a.n;
-  bool whole = a.parts == 1;
-  device float* to = whole ? out + all.matrix * size : partial + z * size;
-  tile.write(t, shared, to, whole && LF_BOUND(a, 2), bias, whole && LF_BOUND(a, 3), addend + all.matrix * size, m0, n0, a.m, a.n);
+  bool whole = a.parts == 1; // then z is the matrix
+  lf_mixed types = {whole ? a.stored : 0};
+  tile.write(t, shared, types, whole ? (device void*)out : partial, whole && LF_BOUND(a, 2), bias, whole && LF_BOUND(a, 3), addend, z * size, m0, n0, a.m, a.n);
 }
 
 #define LF_GEMM_MMA(name, C)                                                                                                \
-  LF_KERNEL(128) name(device float* out [[buffer(0)]], device float* partial [[buffer(1)]],                                 \
-                      device const float* bias [[buffer(2)]], device const float* addend [[buffer(3)]],                     \
+  LF_KERNEL(128) name(device uchar* out [[buffer(0)]], device float* partial [[buffer(1)]],                                  \
+                      device const float* bias [[buffer(2)]], device const uchar* addend [[buffer(3)]],                      \
                       LF_PRODUCTS(4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19),                                \
                       constant gemm_mma_args& a [[buffer(20)]], LF_THREAD) {                                                \
     LF_BEGIN;                                                                                                               \
@@ -64,20 +65,21 @@ LF_GEMM_MMA(gemm_mma_f32_64, lf_cells_f32)
 struct gemm_sum_args {
   LF_ARGS;
   long size;
-  int n, batch, parts;
+  int n, batch, parts, stored;
 };
 
-LF_KERNEL(256) gemm_sum(device float* out [[buffer(0)]], device const float* partial [[buffer(1)]], device const float* bias [[buffer(2)]],
-                        device const float* addend [[buffer(3)]], constant gemm_sum_args& a [[buffer(4)]], LF_THREAD) {
+LF_KERNEL(256) gemm_sum(device uchar* out [[buffer(0)]], device const float* partial [[buffer(1)]], device const float* bias [[buffer(2)]],
+                        device const uchar* addend [[buffer(3)]], constant gemm_sum_args& a [[buffer(4)]], LF_THREAD) {
   LF_BEGIN;
   long i = (long)t.group.x * 256 + t.index;
+  lf_mixed types = {a.stored};
   if (i >= a.size) return;
   for (int z = (int)t.group.y; z < a.batch; z += (int)t.groups.y) {
     device const float* p = partial + (long)z * a.parts * a.size + i;
     float sum = 0.0f;
     for (int s = 0; s < a.parts; s++) sum += p[s * a.size];
     if (LF_BOUND(a, 2)) sum += bias[i % a.n];
-    if (LF_BOUND(a, 3)) sum += addend[z * a.size + i];
-    out[z * a.size + i] = sum;
+    if (LF_BOUND(a, 3)) sum += lf_load(types, 1, addend, z * a.size + i);
+    lf_store(types, 0, out, z * a.size + i, sum);
   }
 }

@@ -8,9 +8,10 @@
 // negative, there are two sums, and act(out_0)·out_1 is written instead of them.
 //
 // Layout: row major, as gemm_mma.metal; A may be f32, f16 or bf16, B all of these and
-//   quantised. Rows of whole 16-byte words (of whole blocks, if quantised) and f32 A
-//   go by wide loads, others element by element. Byte s of ends is the number of
-//   products up to the end of sum s.
+//   quantised. Rows of whole 16-byte words (of whole blocks, if quantised) and f32 or bf16
+//   A go by wide loads, others element by element. Byte s of ends is the number of
+//   products up to the end of sum s. Bits of stored, two for each sum: out is bf16, addend
+//   is; f32 otherwise.
 // Grid: x threadgroups of 256 threads for R rows of B, that is R columns of an output: the
 //   first ones for the first sum. With act, one has R rows of both. The eight warps take
 //   turns along k; lanes add up by shuffles, warps in their order. Lanes without work bring
@@ -20,10 +21,18 @@
 // Reference: for s, i, j { t = 0; for p of s { t = 0; for l { t += A_p[i, l] B_p[j, l] }
 //                       s += alpha_p t }; out[i, j] = addend[i, j] + bias[j] + s }
 #include "act.h"
+#include "mixed.h"
 #include "products.h"
 
 #define LF_SUMS 3
 #define LF_LANES 256
+
+inline float4 lf_load4(device const float* p) { return *(device const float4*)p; }
+inline float4 lf_load4(device const ushort* p) {
+  uint2 w = *(device const uint2*)p;
+  float2 u = lf_unpack_bf16(w.x), v = lf_unpack_bf16(w.y);
+  return float4(u.x, u.y, v.x, v.y);
+}
 
 // A thread's share of the products of R rows of B with M rows of A.
 template <int R, int M>
@@ -31,9 +40,10 @@ struct lf_sums {
   float v[R][M];
 
   // Adds the products of four elements w of each row of B with the elements of A at l.
-  void add4(thread const float4* w, device const float* thread const* x, int l) {
+  template <class A>
+  void add4(thread const float4* w, device const A* thread const* x, int l) {
     for (int i = 0; i < M; i++) {
-      float4 a = *(device const float4*)(x[i] + l);
+      float4 a = lf_load4(x[i] + l);
       for (int r = 0; r < R; r++) v[r][i] = fma(w[r].w, a.w, fma(w[r].z, a.z, fma(w[r].y, a.y, fma(w[r].x, a.x, v[r][i]))));
     }
   }
@@ -44,24 +54,13 @@ inline float4 lf_wide2(uint lo, uint hi, bool f16) {
   return float4(u.x, u.y, v.x, v.y);
 }
 
-// The sums of one product over this thread's part of k; row[r] is the number of
-// the row of B.
-template <int R, int M>
-inline void lf_dots(lf_thread t, thread lf_sums<R, M>& sum, lf_product p, thread const long* row, int m) {
+// The sums of one product over this thread's part of k by wide loads, for A of type A;
+// row[r] is the number of the row of B.
+template <class A, int R, int M>
+inline void lf_wide_dots(lf_thread t, thread lf_sums<R, M>& sum, lf_product p, thread const long* row, int m) {
   int k = p.k, kind = LF_KIND(p.flags >> 8), lane = (int)t.index;
-  if (LF_WAY(p.flags) != LF_WIDE || LF_KIND(p.flags) != LF_KIND_F32 || LF_WAY(p.flags >> 8) == LF_ANY) {
-    for (int l = lane; l < k; l += LF_LANES) {
-      float w[R];
-      for (int r = 0; r < R; r++) w[r] = lf_element(kind, p.b, row[r] * k + l);
-      for (int i = 0; i < M; i++) {
-        float x = lf_element(LF_KIND(p.flags), p.a, (long)min(i, m - 1) * k + l);
-        for (int r = 0; r < R; r++) sum.v[r][i] = fma(w[r], x, sum.v[r][i]);
-      }
-    }
-    return;
-  }
-  device const float* x[M];
-  for (int i = 0; i < M; i++) x[i] = (device const float*)p.a + (long)min(i, m - 1) * k;
+  device const A* x[M];
+  for (int i = 0; i < M; i++) x[i] = (device const A*)p.a + (long)min(i, m - 1) * k;
   float4 w[R], v[R];
   switch (kind) {
     case LF_KIND_F32:
@@ -106,14 +105,35 @@ inline void lf_dots(lf_thread t, thread lf_sums<R, M>& sum, lf_product p, thread
   }
 }
 
+// The sums of one product over this thread's part of k.
+template <int R, int M>
+inline void lf_dots(lf_thread t, thread lf_sums<R, M>& sum, lf_product p, thread const long* row, int m) {
+  int k = p.k, way = LF_WAY(p.flags), kind = LF_KIND(p.flags);
+  if (LF_WAY(p.flags >> 8) != LF_ANY && (way == LF_COPY || (way == LF_WIDE && kind == LF_KIND_F32))) {
+    if (way == LF_COPY) lf_wide_dots<ushort, R, M>(t, sum, p, row, m);
+    else lf_wide_dots<float, R, M>(t, sum, p, row, m);
+    return;
+  }
+  for (int l = (int)t.index; l < k; l += LF_LANES) {
+    float w[R];
+    for (int r = 0; r < R; r++) w[r] = lf_element(LF_KIND(p.flags >> 8), p.b, row[r] * k + l);
+    for (int i = 0; i < M; i++) {
+      float x = lf_element(kind, p.a, (long)min(i, m - 1) * k + l);
+      for (int r = 0; r < R; r++) sum.v[r][i] = fma(w[r], x, sum.v[r][i]);
+    }
+  }
+}
+
 // One of the sums: its output, and its products from first to end. bias and addend are
-// read if the bits of bound say so: 0 for bias, 1 for addend.
+// read if the bits of bound say so: 0 for bias, 1 for addend. types are those of output and
+// addend.
 struct lf_sum {
-  device float* out;
+  device void* out;
   device const float* bias;
-  device const float* addend;
+  device const void* addend;
   int n, first, end;
   uint bound;
+  lf_mixed types;
 };
 
 // Element r, c of a sum from those of the warps.
@@ -122,7 +142,7 @@ inline float lf_finish(threadgroup const float* shared, lf_sum of, int r, int c,
   float s = 0.0f;
   for (int w = 0; w < LF_LANES / 32; w++) s += shared[(w * R + r) * M + c];
   if (of.bound & 1) s += of.bias[j];
-  if (of.bound & 2) s += of.addend[(long)c * of.n + j];
+  if (of.bound & 2) s += lf_load(of.types, 1, of.addend, (long)c * of.n + j);
   return s;
 }
 
@@ -154,29 +174,31 @@ inline void lf_gemv(lf_thread t, threadgroup float* shared, int m, int act, thre
   if (r >= R || c >= m || j >= to.n) return;
   float y = lf_finish<M, R>(shared, to, r, c, j);
   if (act >= 0) y = lf_act(act, y) * lf_finish<M, R>(shared + room, sums[1], r, c, j);
-  to.out[(long)c * to.n + j] = y;
+  lf_store(to.types, 0, to.out, (long)c * to.n + j, y);
 }
 
 struct gemv_args {
   LF_ARGS;
-  int m, n0, n1, n2, ends, act;
+  int m, n0, n1, n2, ends, act, stored;
   LF_PRODUCT_ARGS_LIST;
 };
 
 #define LF_GEMV(M, R)                                                                                               \
-  LF_KERNEL(LF_LANES) gemv_##M(device float* out0 [[buffer(0)]], device const float* bias0 [[buffer(1)]],           \
-                               device const float* addend0 [[buffer(2)]], device float* out1 [[buffer(3)]],         \
-                               device const float* bias1 [[buffer(4)]], device const float* addend1 [[buffer(5)]],  \
-                               device float* out2 [[buffer(6)]], device const float* bias2 [[buffer(7)]],           \
-                               device const float* addend2 [[buffer(8)]],                                           \
+  LF_KERNEL(LF_LANES) gemv_##M(device uchar* out0 [[buffer(0)]], device const float* bias0 [[buffer(1)]],            \
+                               device const uchar* addend0 [[buffer(2)]], device uchar* out1 [[buffer(3)]],           \
+                               device const float* bias1 [[buffer(4)]], device const uchar* addend1 [[buffer(5)]],   \
+                               device uchar* out2 [[buffer(6)]], device const float* bias2 [[buffer(7)]],            \
+                               device const uchar* addend2 [[buffer(8)]],                                            \
                                LF_PRODUCTS(9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24),          \
                                constant gemv_args& a [[buffer(25)]], LF_THREAD) {                                   \
     LF_BEGIN;                                                                                                       \
     threadgroup float shared[2 * LF_LANES / 32 * R * M];                                                            \
     lf_products all = LF_PRODUCTS_FROM(a, 0, 0);                                                                    \
-    lf_sum sums[LF_SUMS] = {{out0, bias0, addend0, a.n0, 0, a.ends & 255, a.bound >> 1 & 3},                        \
-                            {out1, bias1, addend1, a.n1, a.ends & 255, a.ends >> 8 & 255, a.bound >> 4 & 3},        \
-                            {out2, bias2, addend2, a.n2, a.ends >> 8 & 255, a.ends >> 16, a.bound >> 7 & 3}};       \
+    lf_sum sums[LF_SUMS] = {{out0, bias0, addend0, a.n0, 0, a.ends & 255, a.bound >> 1 & 3, {a.stored}},            \
+                            {out1, bias1, addend1, a.n1, a.ends & 255, a.ends >> 8 & 255, a.bound >> 4 & 3,         \
+                             {a.stored >> 2}},                                                                      \
+                            {out2, bias2, addend2, a.n2, a.ends >> 8 & 255, a.ends >> 16, a.bound >> 7 & 3,         \
+                             {a.stored >> 4}}};                                                                     \
     lf_gemv<M, R>(t, shared, a.m, a.act, sums, all);                                                                \
   }
 LF_GEMV(1, 2)

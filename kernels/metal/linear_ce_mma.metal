@@ -4,8 +4,8 @@
 //   logits: out[i, j] = Σ_l x[i, l] W[j, l]                       (lce_logits_mma)
 //   back:   part[s, i, j] = Σ_l d[i, l] W[l, j], l in part s      (lce_back_mma)
 //
-// Layout: row major; x and d [per, k] (f32), of which only the rows before
-//   count − first are there; W [n, k] or [k, n] of any type of a weight. flags say
+// Layout: row major; x and d [per, k] (f32 or bf16), of which only the rows
+//   before count − first are there; W [n, k] or [k, n] of any type of a weight. flags say
 //   how both are read (products.h).
 // Grid: 128 threads for a tile of 64 by 64 (tile.h): x runs over the tiles, rows within
 //   columns, so that threadgroups that run at one time share columns of W; y over the
@@ -26,7 +26,8 @@ inline void lf_lce_mma(lf_thread t, threadgroup uint4* shared, device float* out
   lf_drop none = {(device const uint*)0, 0, 0, 1.0f};
   lf_tile<lf_cells_bf16, false, false> tile;
   tile.run(t, shared, all, first, last, m0, n0, m, n, none);
-  tile.write(t, shared, out, false, out, false, out, m0, n0, m, n);
+  lf_mixed f32 = {0};
+  tile.write(t, shared, f32, out, false, out, false, out, 0, m0, n0, m, n);
 }
 
 struct lce_logits_mma_args {

@@ -2,8 +2,8 @@
 // dA = dhᵀ dropout(x), with the mask drawn again in each: dropped inputs and masks
 // never lie in memory.
 //
-// Layout: row major. x [n, width] f32, A [rank, width] and dh [n, rank] f32, f16 or
-//   bf16. Element i of x is kept if word i of the random stream is at least threshold
+// Layout: row major. x [n, width] f32 or bf16, A [rank, width] and dh [n, rank] f32, f16
+//   or bf16. Element i of x is kept if word i of the random stream is at least threshold
 //   (package internal/philox: bit for bit), and multiplied by scale = 1/(1-p).
 // Grid: as gemm_mma, tiles for each part of the long axis, with partial sums for
 //   gemm_sum. *_mma: 128 threads, 64 by 64, operands rounded to bfloat16;
@@ -38,7 +38,8 @@ inline void lf_down_mma(lf_thread t, threadgroup uint4* shared, device float* ou
   lf_drop drop = {key, args.stream, args.threshold, args.scale};
   lf_tile<lf_cells_bf16, !GRAD, GRAD> tile;
   tile.run(t, shared, all, lf_part(k, LF_TILE_K, part, parts), lf_part(k, LF_TILE_K, part + 1, parts), ti * 64, tj * 64, m, n, drop);
-  tile.write(t, shared, parts == 1 ? out : partial + (long)part * m * n, false, out, false, out, ti * 64, tj * 64, m, n);
+  lf_mixed f32 = {0};
+  tile.write(t, shared, f32, parts == 1 ? out : partial, false, out, false, out, (long)part * m * n, ti * 64, tj * 64, m, n);
 }
 
 #define LF_DOWN_MMA(name, GRAD)                                               \

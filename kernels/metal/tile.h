@@ -16,6 +16,7 @@
 //   so that operands are rounded once only.
 #pragma once
 
+#include "mixed.h"
 #include "products.h"
 
 #define LF_TILE 64
@@ -80,7 +81,7 @@ struct lf_operand {
 };
 
 // The two chunks of eight elements of a tile that a thread copies. DROP: the operand is
-// f32, and dropout is applied to it.
+// f32 or bf16, and dropout is applied to it; bf16 goes by LF_WIDE then.
 template <class C, bool DROP>
 struct lf_stager {
   uint4 lo[2], hi[2]; // unconverted, or floats with LF_ANY
@@ -146,13 +147,17 @@ struct lf_stager {
       } else if (way == LF_WIDE && kind == LF_KIND_Q8) {
         float scale = as_type<float>(lo[q].z);
         x = lf_codes8(lo[q].x, scale), y = lf_codes8(lo[q].y, scale);
-      } else if (way == LF_WIDE && kind != LF_KIND_F32) {
+      } else if (way == LF_WIDE && kind != LF_KIND_F32 && kind != LF_KIND_BF16) {
         float scale = as_type<float>(lo[q].z);
         x = lf_codes4(lo[q].x, scale, lf_book(kind)), y = lf_codes4(lo[q].y, scale, lf_book(kind));
       } else if (DROP) {
         long at;
         int left;
         place(thread_index, o, k0, q, at, left);
+        if (way == LF_WIDE && kind == LF_KIND_BF16) {
+          float2 a = lf_unpack_bf16(lo[q].x), b = lf_unpack_bf16(lo[q].y), c = lf_unpack_bf16(lo[q].z), d = lf_unpack_bf16(lo[q].w);
+          x = float4(a.x, a.y, b.x, b.y), y = float4(c.x, c.y, d.x, d.y);
+        }
         if (left > 0) x = lf_dropped(drop, at, x), y = lf_dropped(drop, at + 4, y);
       }
       C::put(to, x, y);
@@ -323,9 +328,10 @@ struct lf_tile {
     factor = at.p.alpha;
   }
 
-  // Writes the sums, with bias and addend if any.
-  void write(lf_thread t, threadgroup uint4* shared, device float* to, bool has_bias, device const float* bias, bool has_addend,
-             device const float* addend, int m0, int n0, int m, int n) const {
+  // Writes the sums, with bias and addend if any, from element from of the output on. types
+  // are those of output and addend.
+  void write(lf_thread t, threadgroup uint4* shared, lf_mixed types, device void* to, bool has_bias, device const float* bias,
+             bool has_addend, device const void* addend, long from, int m0, int n0, int m, int n) const {
     threadgroup float* room = (threadgroup float*)shared;
     for (int h = 0; h < 2; h++) {
       lf_barrier(); // threadgroup memory has been read
@@ -334,11 +340,11 @@ struct lf_tile {
       for (int e = (int)t.index; e < 32 * LF_TILE; e += LF_TILE_THREADS) {
         int i = m0 + 32 * h + e / LF_TILE, j = n0 + e % LF_TILE;
         if (i >= m || j >= n) continue;
-        long at = (long)i * n + j;
+        long at = from + (long)i * n + j;
         float v = room[e / LF_TILE * LF_TILE_ROOM + e % LF_TILE] * factor;
         if (has_bias) v += bias[j];
-        if (has_addend) v += addend[at];
-        to[at] = v;
+        if (has_addend) v += lf_load(types, 1, addend, at);
+        lf_store(types, 0, to, at, v);
       }
     }
   }

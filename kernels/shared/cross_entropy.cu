@@ -38,9 +38,9 @@ LF_ENTRY_SHARED(1024, cross_entropy_grad_f32, ((float2, part, 32)), ((float, dx)
   int label = labels[t.group.x];
   long at = (long)t.group.x * v;
   if (label < 0 || label >= v)
-    lf_clear_row(t, dx + at, v, (v & 3) == 0 && LF_ALIGNED(dx));
+    lf_clear_row(t, lf_all_f32(), dx, at, v, (v & 3) == 0 && LF_ALIGNED(dx));
   else
-    lf_logits_grad(t, dx + at, x + at, v, label, lf_logits(t, x + at, v, (v & 3) == 0 && LF_ALIGNED(x), part), *dloss,
+    lf_logits_grad(t, lf_all_f32(), dx, at, x + at, v, label, lf_logits(t, x + at, v, (v & 3) == 0 && LF_ALIGNED(x), part), *dloss,
                    (v & 3) == 0 && LF_ALIGNED(dx) && LF_ALIGNED(x));
 }
 

@@ -2,6 +2,7 @@
 // that the row can be taken by four.
 #pragma once
 
+#include "mixed.h"
 #include "row.h"
 
 LF_DEVICE lf_softmax lf_logits(lf_thread t, LF_GLOBAL const float* x, int v, bool wide, LF_GROUP float2* part) {
@@ -11,8 +12,9 @@ LF_DEVICE lf_softmax lf_logits(lf_thread t, LF_GLOBAL const float* x, int v, boo
 // The difference of two large numbers comes first.
 LF_DEVICE float lf_loss(lf_softmax a, float x) { return (a.shift() - x) + lf_log(a.s); }
 
-template <int V>
-LF_DEVICE void lf_logits_grad_of(lf_thread t, LF_GLOBAL float* dx, LF_GLOBAL const float* x, int v, int label, lf_softmax a, float scale) {
+template <int V, class S>
+LF_DEVICE void lf_logits_grad_of(lf_thread t, S types, LF_GLOBAL void* dx, long at, LF_GLOBAL const float* x, int v, int label, lf_softmax a,
+                                 float scale) {
   float c = a.shift(), f = 1.0f / a.s;
   lf_pack<V> p;
   for (int j = t.index * V; j < v; j += t.size * V) {
@@ -23,27 +25,31 @@ LF_DEVICE void lf_logits_grad_of(lf_thread t, LF_GLOBAL float* dx, LF_GLOBAL con
       if (j + i == label) p.v[i] -= 1.0f;
       p.v[i] *= scale;
     }
-    p.store(dx + j);
+    lf_store(types, 0, dx, at + j, p);
   }
 }
 
-template <int V>
-LF_DEVICE void lf_clear_row_of(lf_thread t, LF_GLOBAL float* dx, int v) {
+template <int V, class S>
+LF_DEVICE void lf_clear_row_of(lf_thread t, S types, LF_GLOBAL void* dx, long at, int v) {
   lf_pack<V> zero = {};
-  for (int j = t.index * V; j < v; j += t.size * V) zero.store(dx + j);
+  for (int j = t.index * V; j < v; j += t.size * V) lf_store(types, 0, dx, at + j, zero);
 }
 
-// dx = scale · (softmax(x) − onehot(label)); dx may be x.
-LF_DEVICE void lf_logits_grad(lf_thread t, LF_GLOBAL float* dx, LF_GLOBAL const float* x, int v, int label, lf_softmax a, float scale, bool wide) {
+// dx = scale · (softmax(x) − onehot(label)), from element at of dx on; if dx is f32, this may
+// be x.
+template <class S>
+LF_DEVICE void lf_logits_grad(lf_thread t, S types, LF_GLOBAL void* dx, long at, LF_GLOBAL const float* x, int v, int label, lf_softmax a,
+                              float scale, bool wide) {
   if (wide)
-    lf_logits_grad_of<4>(t, dx, x, v, label, a, scale);
+    lf_logits_grad_of<4>(t, types, dx, at, x, v, label, a, scale);
   else
-    lf_logits_grad_of<1>(t, dx, x, v, label, a, scale);
+    lf_logits_grad_of<1>(t, types, dx, at, x, v, label, a, scale);
 }
 
-LF_DEVICE void lf_clear_row(lf_thread t, LF_GLOBAL float* dx, int v, bool wide) {
+template <class S>
+LF_DEVICE void lf_clear_row(lf_thread t, S types, LF_GLOBAL void* dx, long at, int v, bool wide) {
   if (wide)
-    lf_clear_row_of<4>(t, dx, v);
+    lf_clear_row_of<4>(t, types, dx, at, v);
   else
-    lf_clear_row_of<1>(t, dx, v);
+    lf_clear_row_of<1>(t, types, dx, at, v);
 }

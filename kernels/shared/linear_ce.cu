@@ -14,12 +14,14 @@
 // vocabulary count as no label; sum_losses_f32 of cross_entropy.cu reports the
 // latter.
 //
-// Layout: x and dx [n, d], labels and rows [n] (i32), logits [per, v], parts
+// Layout: x and dx [n, d], and gathered rows [per, d], f32 or bf16 by the bits of stored, in
+//   the order of the pointers; labels and rows [n] (i32), logits [per, v], parts
 //   [parts, per, d].
 // Grid: rows one block of 1024 threads; the others a block for a row.
-// Traffic: gather 8 bytes an element; losses 4 bytes a logit, with the gradient 8
-//   and 4 more where rows are too long for the caches; scatter 4·(parts + 1).
-// Registers: 12 to 34 on sm_80, 13 to 32 on sm_90a.
+// Traffic: gather 8 bytes an element, 4 of bf16; losses 4 bytes a logit, with the gradient 8
+//   (6 of bf16) and 4 more where rows are too long for the caches; scatter 4·(parts + 1), or
+//   2 less.
+// Registers: 11 to 37 on sm_80, 13 to 44 on sm_90a.
 // Reference: for i { if label[i] >= 0 { rows[count++] = i } }
 #include "cross_entropy.h"
 
@@ -44,28 +46,29 @@ LF_ENTRY_SHARED(1024, lce_rows, ((int, found, 2 * 32)), ((int, count), (int, row
 }
 
 template <int V>
-LF_DEVICE void lf_copy_row(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL const float* x, int d) {
+LF_DEVICE void lf_copy_row(lf_thread t, lf_mixed types, LF_GLOBAL void* out, long to, LF_GLOBAL const void* x, long from, int d) {
   lf_pack<V> v;
   for (int j = (int)t.index * V; j < d; j += 256 * V) {
-    v.load(x + j);
-    v.store(out + j);
+    lf_load(types, 1, x, from + j, v);
+    lf_store(types, 0, out, to + j, v);
   }
 }
 
-LF_ENTRY(256, lce_gather, ((float, out), (const float, x), (const int, rows), (const int, count)), ((int, first), (int, d))) {
+LF_ENTRY(256, lce_gather, ((uchar, out), (const uchar, x), (const int, rows), (const int, count)), ((int, first), (int, d), (int, stored))) {
+  lf_mixed types = {stored};
   int i = first + (int)t.group.x;
   if (i >= *count) return;
-  LF_GLOBAL const float* from = x + (long)rows[i] * d;
-  LF_GLOBAL float* to = out + (long)t.group.x * d;
+  long to = (long)t.group.x * d, from = (long)rows[i] * d;
   if ((d & 3) == 0 && LF_ALIGNED(out) && LF_ALIGNED(x))
-    lf_copy_row<4>(t, to, from, d);
+    lf_copy_row<4>(t, types, out, to, x, from, d);
   else
-    lf_copy_row<1>(t, to, from, d);
+    lf_copy_row<1>(t, types, out, to, x, from, d);
 }
 
-// dloss may be null.
+// dloss may be null. If grad is not null, the gradient goes there, in bf16.
 LF_ENTRY_SHARED(1024, lce_losses, ((float2, part, 32)),
-                ((float, loss), (float, logits), (const int, labels), (const int, rows), (const int, count), (const float, dloss)),
+                ((float, loss), (float, logits), (const int, labels), (const int, rows), (const int, count), (const float, dloss),
+                 (ushort, grad)),
                 ((int, first), (int, v))) {
   int i = first + (int)t.group.x;
   if (i >= *count) return;
@@ -76,11 +79,16 @@ LF_ENTRY_SHARED(1024, lce_losses, ((float2, part, 32)),
   if (t.index == 0) loss[i] = lf_loss(all, row[label]);
   if (!LF_HAS(dloss)) return;
   lf_barrier_device(); // the logit of the label has been read
-  lf_logits_grad(t, row, row, v, label, all, *dloss, wide);
+  if (LF_HAS(grad)) {
+    lf_mixed types = {1};
+    lf_logits_grad(t, types, grad, (long)t.group.x * v, row, v, label, all, *dloss, wide && LF_ALIGNED(grad));
+  } else {
+    lf_logits_grad(t, lf_all_f32(), row, 0, row, v, label, all, *dloss, wide);
+  }
 }
 
 template <int V>
-LF_DEVICE void lf_sum_parts(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL const float* parts, long step, int count, int d) {
+LF_DEVICE void lf_sum_parts(lf_thread t, lf_mixed types, LF_GLOBAL void* out, long at, LF_GLOBAL const float* parts, long step, int count, int d) {
   for (int j = (int)t.index * V; j < d; j += 256 * V) {
     lf_pack<V> sum, v;
     sum.load(parts + j);
@@ -89,25 +97,27 @@ LF_DEVICE void lf_sum_parts(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL const f
 #pragma unroll
       for (int k = 0; k < V; k++) sum.v[k] += v.v[k];
     }
-    sum.store(out + j);
+    lf_store(types, 0, out, at + j, sum);
   }
 }
 
-LF_ENTRY(256, lce_scatter, ((float, dx), (const float, partial), (const int, rows), (const int, count)),
-         ((int, first), (int, d), (int, per), (int, parts))) {
+LF_ENTRY(256, lce_scatter, ((uchar, dx), (const float, partial), (const int, rows), (const int, count)),
+         ((int, first), (int, d), (int, per), (int, parts), (int, stored))) {
+  lf_mixed types = {stored};
   int i = first + (int)t.group.x;
   if (i >= *count) return;
   LF_GLOBAL const float* from = partial + (long)t.group.x * d;
-  LF_GLOBAL float* to = dx + (long)rows[i] * d;
+  long to = (long)rows[i] * d;
   if ((d & 3) == 0 && LF_ALIGNED(dx) && LF_ALIGNED(partial))
-    lf_sum_parts<4>(t, to, from, (long)per * d, parts, d);
+    lf_sum_parts<4>(t, types, dx, to, from, (long)per * d, parts, d);
   else
-    lf_sum_parts<1>(t, to, from, (long)per * d, parts, d);
+    lf_sum_parts<1>(t, types, dx, to, from, (long)per * d, parts, d);
 }
 
-LF_ENTRY(256, lce_clear, ((float, dx), (const int, labels)), ((int, d), (int, v))) {
+LF_ENTRY(256, lce_clear, ((uchar, dx), (const int, labels)), ((int, d), (int, v), (int, stored))) {
+  lf_mixed types = {stored};
   int label = labels[t.group.x];
-  if (label < 0 || label >= v) lf_clear_row(t, dx + (long)t.group.x * d, d, (d & 3) == 0 && LF_ALIGNED(dx));
+  if (label < 0 || label >= v) lf_clear_row(t, types, dx, (long)t.group.x * d, d, (d & 3) == 0 && LF_ALIGNED(dx));
 }
 
 #ifdef LF_RACE
@@ -118,9 +128,9 @@ LF_RACE_CASE(linear_ce) {
   std::vector<float> loss(1300), gathered(3 * 6), dx(1300 * 6);
   std::vector<int> rows(1300), count(1);
   lf_race_launch(lce_rows, {1}, {1024}, 0, count.data(), rows.data(), loss.data(), labels.data(), 1300, 20);
-  lf_race_launch(lce_gather, {3}, {256}, 0, gathered.data(), x.data(), rows.data(), count.data(), 2, 6);
-  lf_race_launch(lce_losses, {3}, {256}, 0, loss.data(), logits.data(), labels.data(), rows.data(), count.data(), dloss.data(), 2, 20);
-  lf_race_launch(lce_scatter, {3}, {256}, 0, dx.data(), parts.data(), rows.data(), count.data(), 2, 6, 3, 2);
-  lf_race_launch(lce_clear, {4}, {256}, 0, dx.data(), labels.data(), 6, 20);
+  lf_race_launch(lce_gather, {3}, {256}, 0, gathered.data(), x.data(), rows.data(), count.data(), 2, 6, 0);
+  lf_race_launch(lce_losses, {3}, {256}, 0, loss.data(), logits.data(), labels.data(), rows.data(), count.data(), dloss.data(), nullptr, 2, 20);
+  lf_race_launch(lce_scatter, {3}, {256}, 0, dx.data(), parts.data(), rows.data(), count.data(), 2, 6, 3, 2, 0);
+  lf_race_launch(lce_clear, {4}, {256}, 0, dx.data(), labels.data(), 6, 20, 0);
 }
 #endif

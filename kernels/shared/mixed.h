@@ -46,3 +46,16 @@ LF_DEVICE void lf_store(S types, int operand, LF_GLOBAL void* p, long i, LF_PRIV
   else
     x.store((LF_GLOBAL float*)p + i);
 }
+
+// Number i of an operand.
+template <class S>
+LF_DEVICE float lf_load(S types, int operand, LF_GLOBAL const void* p, long i) {
+  return types.bf16(operand) ? lf_as_bf16::get(((LF_GLOBAL const ushort*)p)[i]) : ((LF_GLOBAL const float*)p)[i];
+}
+template <class S>
+LF_DEVICE void lf_store(S types, int operand, LF_GLOBAL void* p, long i, float v) {
+  if (types.bf16(operand))
+    ((LF_GLOBAL ushort*)p)[i] = lf_as_bf16::put(v);
+  else
+    ((LF_GLOBAL float*)p)[i] = v;
+}
