@@ -72,9 +72,17 @@ func (l *launched) check(s kernels.Signature) error {
 	return nil
 }
 
-// anyStores are the values that devices store as bf16.
-func anyStores(op ir.Op, attr any, in []ir.Type, at ir.Place, _ tensor.DType) bool {
-	return Stores(op, attr, in, at)
+// planned returns every case of the conformance suite and the variants, also with values stored as bf16 if the
+// precision is that of devices that store them so.
+func planned(t *testing.T, precision backend.Precision) []conformance.Program {
+	list := append(conformance.Programs(t, Supports), variants(t)...)
+	if precision != backend.BF16 {
+		return list
+	}
+	stores := func(op ir.Op, attr any, in []ir.Type, at ir.Place, _ tensor.DType) bool {
+		return Stores(op, attr, in, at)
+	}
+	return append(list, conformance.StoredPrograms(t, Supports, stores)...)
 }
 
 // unplanned are kernels that no program launches, with the reason.
@@ -86,10 +94,8 @@ var unplanned = regexp.MustCompile(`^(peak|probe|quantize)_`) // measured, teste
 // that nothing launches.
 func TestArguments(t *testing.T) {
 	declared, used := signatures(t), map[string]bool{}
-	programs := append(conformance.Programs(t, Supports), variants(t)...)
-	programs = append(programs, conformance.StoredPrograms(t, Supports, anyStores)...)
 	for _, precision := range []backend.Precision{backend.F32, backend.BF16} {
-		for _, p := range programs {
+		for _, p := range planned(t, precision) {
 			plan, err := New(p.Program, Target{Precision: precision, Sizes: DefaultSizes()})
 			require.NoError(t, err, p.Name)
 			one := make([]int, len(p.Dims))

@@ -111,7 +111,7 @@ func (c *compiler) joinsGLU(group []*ir.Launch, i int) bool {
 	glu := &c.prog.Launches[i]
 	gate, up, y := glu.In[0], glu.In[1], glu.Out[0]
 	a, b := group[0].Out[0], group[1].Out[0]
-	if !(a.Same(gate) && b.Same(up) || a.Same(up) && b.Same(gate)) || !gate.Type.Equal(a.Type) || narrow(y) != 0 || !c.unread(gate, i) || !c.unread(up, i) {
+	if !(a.Same(gate) && b.Same(up) || a.Same(up) && b.Same(gate)) || !gate.Type.Equal(a.Type) || !c.unread(gate, i) || !c.unread(up, i) {
 		return false
 	}
 	over := func(v ir.Ref) bool { return y.Overlaps(v, c.dims) }

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/graph/conformance"
 	"github.com/lorafuse/lorafuse/kernels"
 )
 
@@ -39,7 +38,7 @@ func TestMetalArguments(t *testing.T) {
 	used := map[string]bool{}
 	missing := map[string]bool{}
 	for _, precision := range []backend.Precision{backend.F32, backend.BF16} {
-		for _, p := range append(conformance.Programs(t, Supports), variants(t)...) {
+		for _, p := range planned(t, precision) {
 			plan, err := New(p.Program, MetalTarget(precision, 1024))
 			require.NoError(t, err, p.Name)
 			one := make([]int, len(p.Dims))
