@@ -27,7 +27,7 @@ func slotPrefix(i int) string { return "slot." + strconv.Itoa(i) + "/" }
 // of a training step's arena holds activations saved for the backward pass.
 const (
 	spareForward  = 4
-	spareTraining = 32
+	spareTraining = 48
 )
 
 // Spec describes a program to compile.
