@@ -80,12 +80,12 @@ shaders() {
 goldens() { LORAFUSE_METAL_TAGS="$tags" sh scripts/metal_goldens.sh; }
 
 build() { $go build -tags "$tags" -trimpath -o "$out/lorafuse" ./cmd/lorafuse; }
-conformance() { $go test -tags "$tags" -count 1 -v ./backend/metal; }
+conformance() { $go test -tags "$tags" -count 1 -timeout 60m -v ./backend/metal; }
 # probe: prints whether products and sums are contracted, rates of f32, f16 and bf16 matrices, and for each pipeline
 # threads and threadgroup memory. It fails if products are contracted or a pipeline allows fewer threads than needed.
-probe() { $go test -tags "$tags" -count 1 -v -run TestInspect ./backend/metal; }
-plain() { LORAFUSE_METAL_TIER=plain $go test -tags "$tags" -count 1 -run TestConformance ./backend/metal; }
-rounded() { LORAFUSE_METAL_BFLOAT=0 $go test -tags "$tags" -count 1 -run 'TestConformance|TestRounded' ./backend/metal; }
+probe() { $go test -tags "$tags" -count 1 -timeout 60m -v -run TestInspect ./backend/metal; }
+plain() { LORAFUSE_METAL_TIER=plain $go test -tags "$tags" -count 1 -timeout 60m -run TestConformance ./backend/metal; }
+rounded() { LORAFUSE_METAL_BFLOAT=0 $go test -tags "$tags" -count 1 -timeout 60m -run 'TestConformance|TestRounded' ./backend/metal; }
 devices() { "$out/lorafuse" devices && "$out/lorafuse" devices --json | grep -q '"backend": *"metal"'; }
 example() { "$out/lorafuse" train examples/godoc/train.yaml --set backend=metal --set max_steps=10 --set "output_dir=$out/example"; }
 

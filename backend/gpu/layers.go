@@ -145,15 +145,12 @@ func prepareRoPE(c *compiler, l *ir.Launch) (step, error) {
 	if a.Interleaved {
 		name = "rope_neighbours"
 	}
-	stored, file := narrow(out, x), "rope"
-	if stored != 0 {
-		file = "rope_stored"
-	}
-	one, err := c.kernel(file, name+form(stored), elementThreads)
+	stored := narrow(out, x)
+	one, err := c.kernel("rope", name+form(stored), elementThreads)
 	if err != nil {
 		return nil, err
 	}
-	four, err := c.kernel(file, name+"_v4"+form(stored), elementThreads)
+	four, err := c.kernel("rope", name+"_v4"+form(stored), elementThreads)
 	if err != nil {
 		return nil, err
 	}

@@ -21,11 +21,8 @@ type mover struct {
 	cast *Kernel // if the types differ, instead
 }
 
-// mover returns a mover of elements as v stores them.
-func (c *compiler) mover(v ir.Ref) (*mover, error) { return c.moverFrom(v, v) }
-
-// moverFrom returns a mover of elements from src to dst.
-func (c *compiler) moverFrom(src, dst ir.Ref) (m *mover, err error) {
+// mover returns a mover of elements from src to dst.
+func (c *compiler) mover(src, dst ir.Ref) (m *mover, err error) {
 	m = &mover{size: dst.Stored().Size(), from: src.Stored().Size()}
 	if m.size == 0 || m.from == 0 {
 		return nil, unsupported("moving elements of %v", dst.Type.DType)
@@ -122,7 +119,7 @@ func prepareCopy(c *compiler, l *ir.Launch) (step, error) {
 // copier selects the kernels that copy a value, or convert it if out is stored as another type. They are skipped if the
 // result is in place.
 func (c *compiler) copier(out, in ir.Ref) (step, error) {
-	m, err := c.moverFrom(in, out)
+	m, err := c.mover(in, out)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +141,7 @@ func (m *mover) all(r *Run, dst, src ir.Ref) {
 
 func prepareBroadcast(c *compiler, l *ir.Launch) (step, error) {
 	in, out := l.In[0], l.Out[0]
-	m, err := c.moverFrom(in, out)
+	m, err := c.mover(in, out)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +159,7 @@ const transposeTile = 32
 func prepareTranspose(c *compiler, l *ir.Launch) (step, error) {
 	in, out := l.In[0], l.Out[0]
 	perm := l.Attr.(ir.PermAttr)
-	m, err := c.moverFrom(in, out)
+	m, err := c.mover(in, out)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +231,7 @@ func (s *strided) matrices() (rows, cols, batch int, ok bool) {
 
 func prepareSlice(c *compiler, l *ir.Launch) (step, error) {
 	in, out, a := l.In[0], l.Out[0], l.Attr.(ir.SliceAttr)
-	m, err := c.moverFrom(in, out)
+	m, err := c.mover(in, out)
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +263,7 @@ func prepareConcat(c *compiler, l *ir.Launch) (step, error) {
 	movers := make([]*mover, len(l.In))
 	for i := range movers {
 		var err error
-		if movers[i], err = c.moverFrom(l.In[i], out); err != nil {
+		if movers[i], err = c.mover(l.In[i], out); err != nil {
 			return nil, err
 		}
 	}

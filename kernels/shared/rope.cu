@@ -8,18 +8,18 @@
 //   inverse: the same with −sin, which is the gradient
 //
 // Layout: positions [n] (i32), frequencies [h], table [n, 2h]; x and y
-//   [n, heads·2h], y may share the memory of x.
+//   [n, heads·2h], y may share the memory of x. Kernels that end in _stored take x and y
+//   in f32 or bf16: bit 0 of stored is set if y is bf16, bit 1 if x is.
 // Grid: 256 threads; a thread for one angle of the table, and for one or four
-//   pairs of x (…_f32, …_v4_f32).
-// Traffic: the table 8 bytes an angle; x and y 8 bytes an element, and the table
+//   pairs of x (…_v4_…).
+// Traffic: the table 8 bytes an angle; x and y 4 or 2 bytes an element each, and the table
 //   once for each row, from cache for all heads but the first.
 // Angles are exact (angle.h).
-// Registers: table 20 on sm_80, 22 on sm_90a; 24, and 28 for four pairs, on both;
-//   26 or 27 for four pairs of neighbours.
+// Registers: table 22; 24 to 26, and up to 30 for four pairs.
 // Reference: for i, j { a = float32(position[i])·frequency[j]
 //                       table[i, j], table[i, h+j] = scale·cos(a), scale·sin(a) }
 #include "angle.h"
-#include "pack.h"
+#include "mixed.h"
 
 LF_ENTRY(256, rope_table_f32, ((float, out), (const int, positions), (const float, frequencies)), ((int, n), (int, h), (float, scale))) {
   long i = (long)t.group.x * 256 + t.index;
@@ -34,29 +34,10 @@ LF_ENTRY(256, rope_table_f32, ((float, out), (const int, positions), (const floa
   out[row * 2 * h + h + j] = sc.x * scale;
 }
 
-// The numbers of V pairs of neighbours, those before and those behind: the 2·V of p
-// and q are theirs in turn. The other function computes p and q from the rotated pairs.
-template <int V>
-LF_DEVICE void lf_apart(LF_PRIVATE const lf_pack<V>& p, LF_PRIVATE const lf_pack<V>& q, LF_PRIVATE lf_pack<V>& x1, LF_PRIVATE lf_pack<V>& x2) {
-#pragma unroll
-  for (int k = 0; k < V; k++) {
-    x1.v[k] = 2 * k < V ? p.v[2 * k % V] : q.v[2 * k % V];
-    x2.v[k] = 2 * k + 1 < V ? p.v[(2 * k + 1) % V] : q.v[(2 * k + 1) % V];
-  }
-}
-template <int V>
-LF_DEVICE void lf_in_turn(LF_PRIVATE const lf_pack<V>& y1, LF_PRIVATE const lf_pack<V>& y2, LF_PRIVATE lf_pack<V>& p, LF_PRIVATE lf_pack<V>& q) {
-#pragma unroll
-  for (int k = 0; k < V; k++) {
-    p.v[k] = k % 2 == 0 ? y1.v[k / 2] : y2.v[k / 2];
-    q.v[k] = (V + k) % 2 == 0 ? y1.v[(V + k) / 2] : y2.v[(V + k) / 2];
-  }
-}
-
 // pairs counts groups of V pairs: a row has heads·h/V.
-template <int V, bool NEIGHBOURS>
-LF_DEVICE void lf_rope(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL const float* x, LF_GLOBAL const float* table, long pairs, int heads, int h,
-                    float sign) {
+template <int V, bool NEIGHBOURS, class S>
+LF_DEVICE void lf_rope(lf_thread t, LF_GLOBAL void* out, LF_GLOBAL const void* x, LF_GLOBAL const float* table, long pairs, int heads, int h,
+                       float sign, S types) {
   long i = (long)t.group.x * 256 + t.index;
   if (i >= pairs) return;
   int groups = h / V, j;
@@ -69,40 +50,42 @@ LF_DEVICE void lf_rope(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL const float*
     j = (int)(i % groups);
     row = i / groups / heads;
   }
-  long at = (i - j) * V; // the pairs before this head
-  int first = NEIGHBOURS ? 2 * j * V : j * V, next = NEIGHBOURS ? V : h; // in the head
-  LF_GLOBAL const float* from = x + 2 * at + first;
-  LF_GLOBAL float* to = out + 2 * at + first;
+  // The first numbers of the pairs and the second ones, of neighbours the first half of all
+  // numbers and the second half.
+  long from = 2 * (i - j) * V + (NEIGHBOURS ? 2 : 1) * j * V, next = from + (NEIGHBOURS ? V : h);
+  lf_pack<V> p, q, c, s;
+  lf_load(types, 1, x, from, p), lf_load(types, 1, x, next, q);
   LF_GLOBAL const float* turns = table + row * 2 * h + j * V;
-  lf_pack<V> x1, x2, c, s, y1, y2;
-  x1.load(from), x2.load(from + next);
-  if (NEIGHBOURS) {
-    lf_pack<V> p = x1, q = x2;
-    lf_apart(p, q, x1, x2);
-  }
   c.load(turns), s.load(turns + h);
+  float y[2 * V];
 #pragma unroll
   for (int k = 0; k < V; k++) {
+    int first = NEIGHBOURS ? 2 * k : k, second = NEIGHBOURS ? 2 * k + 1 : k + V;
+    float a = first < V ? p.v[first % V] : q.v[first % V], b = second < V ? p.v[second % V] : q.v[second % V];
     float turn = sign * s.v[k];
-    y1.v[k] = x1.v[k] * c.v[k] - x2.v[k] * turn;
-    y2.v[k] = x2.v[k] * c.v[k] + x1.v[k] * turn;
+    y[first] = a * c.v[k] - b * turn;
+    y[second] = b * c.v[k] + a * turn;
   }
-  if (NEIGHBOURS) {
-    lf_pack<V> p = y1, q = y2;
-    lf_in_turn(p, q, y1, y2);
-  }
-  y1.store(to), y2.store(to + next);
+#pragma unroll
+  for (int k = 0; k < V; k++) p.v[k] = y[k], q.v[k] = y[k + V];
+  lf_store(types, 0, out, from, p), lf_store(types, 0, out, next, q);
 }
 
-#define LF_ROPE(name, V, NEIGHBOURS)                                                                     \
-  LF_ENTRY(256, name, ((float, out), (const float, x), (const float, table)),                            \
-           ((long, pairs), (int, heads), (int, h), (float, sign))) {                                     \
-    lf_rope<V, NEIGHBOURS>(t, out, x, table, pairs, heads, h, sign);                                     \
+#define LF_ROPE(name, V, NEIGHBOURS)                                                         \
+  LF_ENTRY(256, name##_f32, ((float, out), (const float, x), (const float, table)),          \
+           ((long, pairs), (int, heads), (int, h), (float, sign))) {                         \
+    lf_all_f32 types;                                                                        \
+    lf_rope<V, NEIGHBOURS>(t, out, x, table, pairs, heads, h, sign, types);                  \
+  }                                                                                          \
+  LF_ENTRY(256, name##_stored, ((uchar, out), (const uchar, x), (const float, table)),       \
+           ((long, pairs), (int, heads), (int, h), (float, sign), (int, stored))) {          \
+    lf_mixed types = {stored};                                                               \
+    lf_rope<V, NEIGHBOURS>(t, out, x, table, pairs, heads, h, sign, types);                  \
   }
-LF_ROPE(rope_f32, 1, false)
-LF_ROPE(rope_v4_f32, 4, false)
-LF_ROPE(rope_neighbours_f32, 1, true)
-LF_ROPE(rope_neighbours_v4_f32, 4, true)
+LF_ROPE(rope, 1, false)
+LF_ROPE(rope_v4, 4, false)
+LF_ROPE(rope_neighbours, 1, true)
+LF_ROPE(rope_neighbours_v4, 4, true)
 
 #ifdef LF_RACE
 LF_RACE_CASE(rope) {
@@ -114,5 +97,9 @@ LF_RACE_CASE(rope) {
   lf_race_launch(rope_v4_f32, {1}, {256}, 0, x.data(), x.data(), table.data(), 3 * 4 * 2, 4, 8, -1.0f);
   lf_race_launch(rope_neighbours_f32, {1}, {256}, 0, x.data(), x.data(), table.data(), 3 * 4 * 8, 4, 8, 1.0f);
   lf_race_launch(rope_neighbours_v4_f32, {1}, {256}, 0, x.data(), x.data(), table.data(), 3 * 4 * 2, 4, 8, -1.0f);
+  lf_race_launch(rope_stored, {1}, {256}, 0, x.data(), x.data(), table.data(), 3 * 4 * 8, 4, 8, 1.0f, 3);
+  lf_race_launch(rope_v4_stored, {1}, {256}, 0, x.data(), x.data(), table.data(), 3 * 4 * 2, 4, 8, -1.0f, 3);
+  lf_race_launch(rope_neighbours_stored, {1}, {256}, 0, x.data(), x.data(), table.data(), 3 * 4 * 8, 4, 8, 1.0f, 3);
+  lf_race_launch(rope_neighbours_v4_stored, {1}, {256}, 0, x.data(), x.data(), table.data(), 3 * 4 * 2, 4, 8, -1.0f, 3);
 }
 #endif

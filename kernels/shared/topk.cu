@@ -12,7 +12,7 @@
 //   keys of a row if it has several chunks (topk_merge_f32).
 // Traffic: 4 bytes a number, 8 bytes a selected number, and 16 for each key; bound by memory for small
 //   k, and by the latency of a round (about 250 cycles) for large k.
-// Registers: 32, 39 and 40 on sm_80 and sm_90a.
+// Registers: at most 26, 32 and 32.
 // Reference: for i { for r < k { j = the first largest number of x[i] that is not yet selected;
 //                                values[i, r] = x[i, j]; indices[i, r] = j } }
 #include "device.h"
