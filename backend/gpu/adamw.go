@@ -86,18 +86,13 @@ func prepareAdamW(c *compiler, l *ir.Launch) (step, error) {
 
 // adamWTable performs the steps of many tensors in one launch.
 func (c *compiler) adamWTable(l *ir.Launch) (step, error) {
-	t := c.table(adamWBlock)
+	t := &table{block: adamWBlock}
 	for _, o := range c.adamWGroup(l, tableTensors) {
 		t.add(o.In[0], o.In[1], o.In[2], o.In[3])
 	}
-	begin, err := c.tabulated(t)
-	if err != nil {
-		return nil, err
-	}
-	k, err := c.kernel("tensors", "adamw_table_f32", 256)
+	k, begin, err := c.overTable(t, "adamw_table_f32")
 	return func(r *Run) {
 		a := begin(r)
-		k.grid(a.total, 1, 1)
 		k.adamWRates(r, l)
 		k.pointer("table", a.table).pointer("map", a.blocks)
 		k.adamWFactors(l.Attr)
@@ -123,18 +118,14 @@ func prepareAdamW8(c *compiler, l *ir.Launch) (step, error) {
 			k.adamW8Factors(l.Attr).long("n", n)
 		}, err
 	}
-	t := c.table(adamW8Block)
+	t := &table{block: adamW8Block}
 	for _, o := range c.adamWGroup(l, tableTensors) {
 		t.add(o.In[0], o.In[1], o.In[2], o.In[5], o.In[3], o.In[4])
 	}
-	begin, err := c.tabulated(t)
-	if err != nil {
-		return nil, err
-	}
-	k, err := c.kernel("tensors", "adamw8_table_f32", 256)
+	k, begin, err := c.overTable(t, "adamw8_table_f32")
 	return func(r *Run) {
 		a := begin(r)
-		first(k.grid(a.total, 1, 1), r).pointer("table", a.table).pointer("map", a.blocks)
+		first(k, r).pointer("table", a.table).pointer("map", a.blocks)
 		k.adamW8Factors(l.Attr)
 	}, err
 }
@@ -205,8 +196,8 @@ func (c *compiler) adamWGroup(l *ir.Launch, most int) []*ir.Launch {
 	return group
 }
 
-// group returns the numbers of later launches with the operation of l that need not run after the
-// launches between, so that they may run together with l.
+// group returns the numbers of later launches that may run together with l. They have the operation of l, and depend on
+// no launch in between.
 func (c *compiler) group(l *ir.Launch, most, ahead int, takes func(*ir.Launch) bool) (list []int) {
 	all := c.prog.Launches
 	group := []*ir.Launch{l}

@@ -53,7 +53,7 @@ func (c *compiler) bulkKernel(nt bool, columns int) (*Kernel, error) {
 	return c.sharing("gemm_bf16", fmt.Sprintf("gemm_bf16_%s_%d", layout, columns), columns, bulkBytes(columns)) // a thread for each column
 }
 
-// bulkTiles begins the arguments of a kernel of bulkKernel; stored is that of terms.
+// bulkTiles sets the grid and the first arguments of a kernel of bulkKernel. stored is the result of terms.stored.
 func (k *Kernel) bulkTiles(m, n, columns, stored int, out, bias, addend Pointer) *Kernel {
 	down, across := blocks(m, bulkRows), blocks(n, columns)
 	k.grid(down*across, 1, 1).pointer("out", out).pointer("bias", bias).pointer("addend", addend)

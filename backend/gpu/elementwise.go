@@ -105,15 +105,7 @@ func prepareUnary(c *compiler, l *ir.Launch) (step, error) {
 	if in.Type.DType != tensor.F32 {
 		return nil, unsupported("%v of %v", fn, in.Type.DType)
 	}
-	stored := narrow(out, in)
-	k, err := c.kernel("elementwise", "unary_"+strings.ToLower(fn.String())+form(stored), elementThreads)
-	if err != nil {
-		return nil, err
-	}
-	return func(r *Run) {
-		n := r.count(out)
-		k.elements(n).pointer("out", r.at(out)).pointer("x", r.at(in)).long("n", n).stored(stored)
-	}, nil
+	return c.eachElement("elementwise", "unary_"+strings.ToLower(fn.String())+form(narrow(out, in)), out, in)
 }
 
 // eachElement runs a kernel that makes each element of out from that of x.
@@ -122,9 +114,10 @@ func (c *compiler) eachElement(file, name string, out, x ir.Ref) (step, error) {
 	if err != nil {
 		return nil, err
 	}
+	stored := narrow(out, x)
 	return func(r *Run) {
 		n := r.count(out)
-		k.elements(n).pointer("out", r.at(out)).pointer("x", r.at(x)).long("n", n)
+		k.elements(n).pointer("out", r.at(out)).pointer("x", r.at(x)).long("n", n).stored(stored)
 	}, nil
 }
 

@@ -154,7 +154,7 @@ type Plan struct {
 	reports map[int]report
 	passing int // bytes of the scratch memory that launches share; values of hold follow
 	kept    int // bytes of these values
-	tables  []table
+	tables  []*table
 }
 
 // prepared is a launch of a program: its step, and the kernels that it fills in.
@@ -259,7 +259,7 @@ type compiler struct {
 	dims    []int            // the largest
 	launch  int              // the one that is planned
 	merged  map[int]bool     // launches that run as a part of another one
-	sums    map[int][]ir.Ref // tensors of which a launch sums the squares
+	sums    map[int][]ir.Ref // tensors whose squares a launch adds up
 	joined  map[int]*vector  // launches whose few rows a launch before them computes
 	weights map[int]ir.Ref   // of RMSNorm launches, which read them without a cast
 	orders  []*rowOrder      // of rows, by index

@@ -22,11 +22,11 @@ const tableWords = 8
 // tableTensors is the maximum number of tensors of a table.
 const tableTensors = 1024
 
-// table returns an empty table.
-func (c *compiler) table(block int) *table { return &table{at: c.TableBytes, block: block} }
-
-// add appends a tensor by the values that belong to it, the first of which has its size.
+// add appends a tensor, given the values that belong to it. The first value has its size.
 func (t *table) add(values ...ir.Ref) { t.tensors = append(t.tensors, values) }
+
+// bytes returns the size of the table.
+func (t *table) bytes() int { return 8 * tableWords * len(t.tensors) }
 
 // total returns the number of blocks of all tensors.
 func (t *table) total(dims []int) (sum int) {
@@ -43,21 +43,26 @@ type tabled struct {
 	free          Pointer // the scratch memory behind, aligned to 8 bytes
 }
 
-// tabulated adds a table to the plan, and the launch that copies it. The returned function sets the launch up.
-func (c *compiler) tabulated(t *table) (func(r *Run) tabled, error) {
-	k, err := c.kernel("tensors", "tensor_table", 256)
+// overTable adds a table to the plan, the launch that copies it, and the named kernel, which processes its tensors. The
+// returned function sets up the copy and the grid of the kernel for a run.
+func (c *compiler) overTable(t *table, name string) (k *Kernel, begin func(r *Run) tabled, err error) {
+	fill, err := c.kernel("tensors", "tensor_table", 256)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	c.TableBytes += 8 * tableWords * len(t.tensors)
-	c.tables = append(c.tables, *t)
-	tensors, at, size := len(t.tensors), Pointer(t.at), 8*tableWords*len(t.tensors)
-	list := c.tables[len(c.tables)-1]
-	c.reserve(size + 8*blocks(list.total(c.dims), 2))
-	return func(r *Run) tabled {
-		a := tabled{table: r.Scratch, blocks: r.Scratch + Pointer(size), total: list.total(r.Dims)}
+	if k, err = c.kernel("tensors", name, 256); err != nil {
+		return nil, nil, err
+	}
+	t.at = c.TableBytes
+	c.TableBytes += t.bytes()
+	c.tables = append(c.tables, t)
+	tensors := len(t.tensors)
+	c.reserve(t.bytes() + 8*blocks(t.total(c.dims), 2))
+	return k, func(r *Run) tabled {
+		a := tabled{table: r.Scratch, blocks: r.Scratch + Pointer(t.bytes()), total: t.total(r.Dims)}
 		a.free = a.blocks + Pointer(8*blocks(a.total, 2))
-		k.grid(tensors, 1, 1).pointer("table", a.table).pointer("map", a.blocks).pointer("words", r.Table+at).int("tensors", tensors).int("total", a.total)
+		fill.grid(tensors, 1, 1).pointer("table", a.table).pointer("map", a.blocks).pointer("words", r.Table+Pointer(t.at)).int("tensors", tensors).int("total", a.total)
+		k.grid(a.total, 1, 1)
 		return a
 	}, nil
 }
@@ -85,20 +90,16 @@ const copyBlock, copyTensors = 4096, 4
 
 // copyTable copies the value of the current launch and those of the launches in list.
 func (c *compiler) copyTable(list []int) (step, error) {
-	t := c.table(copyBlock)
+	t := &table{block: copyBlock}
 	for _, i := range append([]int{c.launch}, list...) {
 		l := &c.prog.Launches[i]
 		t.add(l.Out[0], l.In[0])
 	}
 	c.merge(list)
-	begin, err := c.tabulated(t)
-	if err != nil {
-		return nil, err
-	}
-	k, err := c.kernel("tensors", "copy_table_b4", 256)
+	k, begin, err := c.overTable(t, "copy_table_b4")
 	return func(r *Run) {
 		a := begin(r)
-		k.grid(a.total, 1, 1).pointer("table", a.table).pointer("map", a.blocks).int("total", a.total)
+		k.pointer("table", a.table).pointer("map", a.blocks).int("total", a.total)
 	}, err
 }
 
@@ -187,15 +188,11 @@ func (c *compiler) readLater(l *ir.Launch) bool {
 
 // prepareSquares computes the sum of the squares of all tensors that mergeSquares has found for an addition.
 func prepareSquares(c *compiler, l *ir.Launch) (step, error) {
-	t := c.table(squaresBlock)
+	t := &table{block: squaresBlock}
 	for _, x := range c.sums[c.launch] {
 		t.add(x)
 	}
-	begin, err := c.tabulated(t)
-	if err != nil {
-		return nil, err
-	}
-	each, err := c.kernel("tensors", "squares_table_f32", 256)
+	each, begin, err := c.overTable(t, "squares_table_f32")
 	if err != nil {
 		return nil, err
 	}
@@ -205,10 +202,10 @@ func prepareSquares(c *compiler, l *ir.Launch) (step, error) {
 	}
 	tensors, out := len(t.tensors), l.Out[0]
 	total := t.total(c.dims)
-	c.reserve(8*tableWords*tensors + 8*blocks(total, 2) + 8*total)
+	c.reserve(t.bytes() + 8*blocks(total, 2) + 8*total)
 	return func(r *Run) {
 		a := begin(r)
-		each.grid(a.total, 1, 1).pointer("partial", a.free).pointer("table", a.table).pointer("map", a.blocks).int("total", a.total)
+		each.pointer("partial", a.free).pointer("table", a.table).pointer("map", a.blocks).int("total", a.total)
 		whole.grid(1, 1, 1).pointer("out", r.at(out)).pointer("partial", a.free).pointer("words", a.table).int("tensors", tensors).int("total", a.total)
 	}, nil
 }
