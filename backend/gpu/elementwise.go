@@ -94,9 +94,6 @@ func prepareCast(c *compiler, l *ir.Launch) (step, error) {
 	default:
 		return nil, unsupported("a cast from %v to %v", from, to)
 	}
-	if c.weighs(l) {
-		return func(*Run) {}, nil
-	}
 	return c.eachElement("cast", "cast_"+suffix(from)+"_"+suffix(to), out, in)
 }
 

@@ -117,6 +117,15 @@ func goldens(t *testing.T) (list []conformance.Program) {
 		y := b.RMSNorm(x, w, 1e-6)
 		return results(b.GLU(y, b.Unary(ir.Tanh, x), ir.SiLU), b.Transpose(b.param(tensor.F16, 40, 80), 1, 0), b.GatherRows(b.param(tensor.BF16, 100, 512), b.param(tensor.I32, 9)))
 	})
+	add("gradients added to their sums", func(b *builder) (s exec.Spec) {
+		x, h, w := b.param(tensor.F32, 70, 2048), b.param(tensor.F32, 70, 16), b.Cast(b.param(tensor.BF16, 2048), tensor.F32)
+		dy := b.Mul(x, b.RMSNorm(x, w, 1e-6))
+		s = results(b.Add(x, b.Apply(ir.RMSNormGrad, ir.NormAttr{Eps: 1e-6}, dy, x, w)))
+		for _, grad := range []ir.Value{b.MatMul(h, x, true, false), b.Apply(ir.LoRADownGrad, ir.DropoutAttr{P: 0.1}, h, x, b.Param("key", ir.RandomKey))} {
+			s.Updates = append(s.Updates, exec.Update{Param: fmt.Sprintf("in%d", b.params+1), Value: b.Add(b.param(tensor.F32, 16, 2048), grad)})
+		}
+		return s
+	})
 	add("the loss of a head", func(b *builder) exec.Spec {
 		d := b.Apply(ir.LinearCrossEntropyGrad, nil, b.param(tensor.F32, 300, 64), b.param(tensor.BF16, 1000, 64), b.param(tensor.I32, 300), b.param(tensor.F32))
 		return results(d, b.Out(d, 1))

@@ -5,7 +5,6 @@ import (
 
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/philox"
-	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // These launches run the kernels of files norm, softmax, rope, glu, activate and dropout.
@@ -55,50 +54,34 @@ func (b byRows) sizes(k *Kernel, rows int, name string, n int) *Kernel {
 	return k.int(name, n)
 }
 
+// storesNormGrad reports whether the kernels read or write an operand as bfloat16: all but the weights.
+func storesNormGrad(_ any, _ []ir.Type, at ir.Place) bool {
+	return at.Out || at.Index != normWeight[ir.RMSNormGrad]
+}
+
 func prepareRMSNorm(c *compiler, l *ir.Launch) (step, error) {
-	name, names, eps, out := "rms_norm", []string{"out", "x", "w"}, l.Attr.(ir.NormAttr).Eps, l.Out[0]
+	name, names, weight, eps, out := "rms_norm", []string{"x", "w"}, normWeight[l.Op], l.Attr.(ir.NormAttr).Eps, l.Out[0]
+	outName := "out"
 	if l.Op == ir.RMSNormGrad {
-		name, names = "rms_norm_grad", []string{"dx", "dy", "x", "w"}
+		name, names, outName = "rms_norm_grad", []string{"dy", "x", "w", "addend"}, "dx"
 	}
-	ins := slices.Clone(l.In)
-	if w, ok := c.weights[c.launch]; ok {
-		ins[1] = w
-	}
-	stored := narrow(append([]ir.Ref{out}, ins[:len(ins)-1]...)...)
+	stored := narrow(append([]ir.Ref{out}, slices.Delete(slices.Clone(l.In), weight, weight+1)...)...)
 	by, err := c.byRows("norm", name, form(stored))
 	if err != nil {
 		return nil, err
 	}
 	return func(r *Run) {
 		rows, d := r.matrix(out)
-		k := by.begin(rows, d).pointer(names[0], r.at(out))
-		for i, in := range ins {
-			k.pointer(names[1+i], r.at(in))
+		k := by.begin(rows, d).pointer(outName, r.at(out))
+		for i, name := range names {
+			var p Pointer // there may be no addend
+			if i < len(l.In) {
+				p = r.at(l.In[i])
+			}
+			k.pointer(name, p)
 		}
-		by.sizes(k, rows, "d", d).float("eps", eps)
-		if l.Op == ir.RMSNorm {
-			k.int("kind", firstFactors[ins[1].Type.DType])
-		}
-		k.stored(stored)
+		by.sizes(k, rows, "d", d).float("eps", eps).int("kind", firstFactors[l.In[weight].Type.DType]).stored(stored)
 	}, nil
-}
-
-// weighs reports whether a cast makes weights that only RMSNorms read, which then read the argument instead.
-func (c *compiler) weighs(l *ir.Launch) bool {
-	in, out := l.In[0], l.Out[0]
-	if in.Space != ir.SpaceArg || c.prog.Args[in.Index].Written || out.Space != ir.SpaceArena || out.Type.DType != tensor.F32 || firstFactors[in.Type.DType] == 0 {
-		return false
-	}
-	norms := c.readers(out, c.launch+1)
-	for _, i := range norms {
-		if o := &c.prog.Launches[i]; o.Op != ir.RMSNorm || !o.In[1].Same(out) || out.Overlaps(o.In[0], c.dims) {
-			return false
-		}
-	}
-	for _, i := range norms {
-		c.weights[i] = in
-	}
-	return true
 }
 
 func prepareSoftmax(c *compiler, l *ir.Launch) (step, error) {

@@ -1,8 +1,6 @@
 package gpu
 
 import (
-	"slices"
-
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/philox"
@@ -17,6 +15,7 @@ const thinRank = 16
 // down is a product with dropout on one operand: h = dropout(x)·Aᵀ, or, for the
 // gradient, dA = dhᵀ·dropout(x).
 type down struct {
+	l              *ir.Launch
 	a, b, key, out ir.Ref
 	grad           bool
 	dropout        ir.DropoutAttr
@@ -35,7 +34,7 @@ func prepareLoRADown(c *compiler, l *ir.Launch) (step, error) { return prepareDo
 func prepareLoRADownGrad(c *compiler, l *ir.Launch) (step, error) { return prepareDown(c, l, true) }
 
 func prepareDown(c *compiler, l *ir.Launch, grad bool) (step, error) {
-	p := &down{a: l.In[0], b: l.In[1], key: l.In[2], out: l.Out[0], grad: grad, dropout: l.Attr.(ir.DropoutAttr), tileM: 64, tileN: 64}
+	p := &down{l: l, a: l.In[0], b: l.In[1], key: l.In[2], out: l.Out[0], grad: grad, dropout: l.Attr.(ir.DropoutAttr), tileM: 64, tileN: 64}
 	name, threads := "lora_down", 256
 	if grad {
 		name += "_grad"
@@ -63,7 +62,11 @@ func prepareDown(c *compiler, l *ir.Launch, grad bool) (step, error) {
 		return nil, err
 	}
 	m, n, k := p.sizes(c.dims)
-	c.reserve(partial(m*n, blocks(k, stageK)))
+	bytes := partial(m*n, blocks(k, stageK))
+	if hasAddend(l) {
+		bytes = max(bytes, 4*m*n)
+	}
+	c.reserve(bytes)
 	return p.fill, nil
 }
 
@@ -100,12 +103,16 @@ func (p *down) fill(r *Run) {
 	if flags>>dropped&3 == wayCopy {
 		flags += (wayWide - wayCopy) << dropped
 	}
-	p.main.grid(down*across*parts, 1, 1).pointer("out", r.at(p.out)).pointer("partial", r.Scratch).pointer("a", a).pointer("b", b)
+	out, addend := r.at(p.out), r.addend(p.l)
+	if addend != 0 { // the sum adds it, even to a single part
+		out = r.Scratch
+	}
+	p.main.grid(down*across*parts, 1, 1).pointer("out", out).pointer("partial", r.Scratch).pointer("a", a).pointer("b", b)
 	p.main.int("m", m).int("n", n).int("k", k).int("flags", flags).int("tiles_m", down).int("tiles_n", across).int("parts", parts)
 	p.main.pointer("key", r.at(p.key)).int("stream", int(p.dropout.Stream)).int("threshold", int(philox.Threshold(p.dropout.P))).float("scale", float32(1/(1-p.dropout.P)))
 	p.sum.skip()
-	if parts > 1 {
-		sumParts(p.sum, r, p.out, m*n, n, 1, parts, 0).pointer("bias", 0).pointer("addend", 0)
+	if parts > 1 || addend != 0 {
+		sumParts(p.sum, r, p.out, m*n, n, 1, parts, 0).pointer("bias", 0).pointer("addend", addend)
 	}
 }
 
@@ -123,45 +130,14 @@ func prepareLoRADownInputGrad(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	addend, sum, adds := c.addedNext(l)
-	if adds {
-		out = sum
-		c.merged[c.launch+1] = true
-	}
 	threshold, scale := philox.Threshold(d.P), float32(1/(1-d.P))
 	return func(r *Run) {
 		rows, width := r.matrix(out)
 		across := blocks(width, inputGradColumns)
 		k.grid(blocks(rows, inputGradRows)*across, 1, 1).pointer("dx", r.at(out))
-		if adds {
-			k.pointer("addend", r.at(addend))
-		} else {
-			k.pointer("addend", 0)
-		}
+		k.pointer("addend", r.addend(l))
 		k.pointer("dh", r.at(dh)).pointer("down", r.at(a)).pointer("key", r.at(key))
 		k.long("rows", rows).int("width", width).int("rank", r.axis(dh, 1)).int("across", across)
 		k.int("stream", int(d.Stream)).int("threshold", int(threshold)).float("scale", scale)
 	}, nil
-}
-
-// addedNext returns the operands of the next launch if it adds another value to the result of the current launch l, and
-// l may compute the sum instead. Nothing else reads the result then, no operand is stored as another type, and the sum
-// overwrites no input of l.
-func (c *compiler) addedNext(l *ir.Launch) (addend, sum ir.Ref, ok bool) {
-	i := c.launch + 1
-	if i == len(c.prog.Launches) {
-		return addend, sum, false
-	}
-	next, v := &c.prog.Launches[i], l.Out[0]
-	if next.Op != ir.Binary || next.Attr.(ir.BinaryAttr).Fn != ir.Add || !c.unread(v, i) {
-		return addend, sum, false
-	}
-	addend, sum = next.In[0], next.Out[0]
-	if addend.Same(v) {
-		addend = next.In[1]
-	}
-	if addend.Overlaps(v, c.dims) || !addend.Type.Equal(v.Type) || addend.Store != tensor.Invalid || sum.Store != tensor.Invalid {
-		return addend, sum, false
-	}
-	return addend, sum, !slices.ContainsFunc(l.In, func(in ir.Ref) bool { return in.Overlaps(sum, c.dims) })
 }

@@ -103,7 +103,7 @@ var families = map[ir.Op]family{
 
 	ir.RowsGemm: {prepare: prepareRows, takes: takesRows}, ir.RowsGemmGrad: {prepare: prepareRowsGrad},
 
-	ir.RMSNorm: {prepare: prepareRMSNorm, stores: storesFirst(1)}, ir.RMSNormGrad: {prepare: prepareRMSNorm, stores: storesFirst(2)}, ir.Softmax: {prepare: prepareSoftmax},
+	ir.RMSNorm: {prepare: prepareRMSNorm, stores: storesFirst(1)}, ir.RMSNormGrad: {prepare: prepareRMSNorm, stores: storesNormGrad}, ir.Softmax: {prepare: prepareSoftmax},
 	ir.LayerNorm: {prepare: prepareLayerNorm}, ir.LayerNormGrad: {prepare: prepareLayerNorm},
 	ir.GroupNorm: {prepare: prepareGroupNorm}, ir.Conv2D: {prepare: prepareConv2D},
 	ir.Activate: {prepare: prepareActivate}, ir.ActivateGrad: {prepare: prepareActivate},
@@ -142,7 +142,7 @@ func Supported(p *ir.Program) error {
 	return nil
 }
 
-// Plan holds the kernel launches of a program.
+// Plan holds the kernel launches of a program. Its own launches are those of the program, of which some are fused.
 type Plan struct {
 	Kernels []*Kernel // in the order in which they run
 	Scratch int       // temporary bytes for launches, in addition to arena and arguments
@@ -171,7 +171,8 @@ func New(p *ir.Program, t Target) (*Plan, error) {
 	if err := Supported(p); err != nil {
 		return nil, err
 	}
-	c := &compiler{Plan: &Plan{prog: p, steps: make([]prepared, len(p.Launches)), reports: map[int]report{}}, target: t, dims: p.MaxDims(), merged: map[int]bool{}, sums: map[int][]ir.Ref{}, joined: map[int]*vector{}, weights: map[int]ir.Ref{}}
+	p = fuse(p)
+	c := &compiler{Plan: &Plan{prog: p, steps: make([]prepared, len(p.Launches)), reports: map[int]report{}}, target: t, dims: p.MaxDims(), merged: map[int]bool{}, sums: map[int][]ir.Ref{}, joined: map[int]*vector{}}
 	for i := range p.Launches {
 		l := &p.Launches[i]
 		c.launch = i
@@ -255,14 +256,13 @@ func (p *Plan) wrong(r *Run, i, where, value int) error {
 // compiler plans the launches of a program.
 type compiler struct {
 	*Plan
-	target  Target
-	dims    []int            // the largest
-	launch  int              // the one that is planned
-	merged  map[int]bool     // launches that run as a part of another one
-	sums    map[int][]ir.Ref // tensors whose squares a launch adds up
-	joined  map[int]*vector  // launches whose few rows a launch before them computes
-	weights map[int]ir.Ref   // of RMSNorm launches, which read them without a cast
-	orders  []*rowOrder      // of rows, by index
+	target Target
+	dims   []int            // the largest
+	launch int              // the one that is planned
+	merged map[int]bool     // launches that run as a part of another one
+	sums   map[int][]ir.Ref // tensors whose squares a launch adds up
+	joined map[int]*vector  // launches whose few rows a launch before them computes
+	orders []*rowOrder      // of rows, by index
 }
 
 // readers returns the launches from number i on that read memory of v, until a launch writes another value there.

@@ -167,19 +167,13 @@ search:
 	return true
 }
 
-// readLater reports whether a launch writes what a launch after the current one reads in place of its own operands: a
-// tensor whose squares it sums, or the weight of a norm.
+// readLater reports whether a launch writes a tensor whose squares a launch after the current one sums.
 func (c *compiler) readLater(l *ir.Launch) bool {
 	writes := func(x ir.Ref) bool {
 		return slices.ContainsFunc(l.Out, func(o ir.Ref) bool { return o.Overlaps(x, c.dims) })
 	}
 	for last, tensors := range c.sums {
 		if last > c.launch && slices.ContainsFunc(tensors, writes) {
-			return true
-		}
-	}
-	for norm, w := range c.weights {
-		if norm > c.launch && writes(w) {
 			return true
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 func rmsNormCase(name, x, w string, eps float32) testCase {
@@ -18,6 +19,24 @@ func rmsNormGradCase(name, x, w string) testCase {
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
 			return one(g.Apply(ir.RMSNormGrad, ir.NormAttr{Eps: 1e-6}, in...))
 		}}
+}
+
+// plusAnother adds an input of type x to the result of a case.
+func plusAnother(c testCase, x string) testCase {
+	build, n := c.build, len(c.in)
+	c.in, c.name = append(c.in, arg(x, normal)), strings.TrimPrefix(c.name+", plus another", ", ")
+	c.build = func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.Add(build(g, in[:n])[0], in[n])) }
+	return c
+}
+
+// castWeight converts the last input of a case of a norm, a frozen weight, to f32.
+func castWeight(c testCase) testCase {
+	build, n := c.build, len(c.in)-1
+	c.in[n].frozen = true
+	c.build = func(g *ir.Graph, in []ir.Value) []ir.Value {
+		return build(g, append(slices.Clone(in[:n]), g.Cast(in[n], tensor.F32)))
+	}
+	return c
 }
 
 func layerNormCase(name, x, d string, weight, bias bool, eps float32) testCase {
@@ -82,6 +101,9 @@ var normCases = []testCase{
 	rmsNormGradCase("", "f32[5,64]", "f32[64]"),
 	rmsNormGradCase("odd", "f32[3,33]", "f32[33]"),
 	rmsNormGradCase("bounded", "f32[n,7]", "f32[7]"),
+	plusAnother(rmsNormGradCase("", "f32[5,64]", "f32[64]"), "f32[5,64]"),
+	plusAnother(castWeight(rmsNormGradCase("bounded, bf16 weights", "f32[n,33]", "bf16[33]")), "f32[n,33]"),
+	plusAnother(castWeight(rmsNormGradCase("long, f16 weights", "f32[2,1028]", "f16[1028]")), "f32[2,1028]"),
 	layerNormCase("", "f32[5,64]", "64", true, true, 1e-5),
 	layerNormCase("odd", "f32[7,33]", "33", true, true, 1e-12),
 	layerNormCase("bounded", "f32[n,33]", "33", true, true, 1e-5),
@@ -246,6 +268,9 @@ var dropoutCases = []testCase{
 	downCase(ir.LoRADownInputGrad, "bounded", "f32[n,7]", "f32[7,40]", 0.3),
 	downCase(ir.LoRADownInputGrad, "many rows", "f32[300,3]", "f32[3,130]", 0.05),
 	downCase(ir.LoRADownInputGrad, "bf16", "f32[5,8]", "bf16[8,33]", 0.1),
+	plusAnother(downCase(ir.LoRADownGrad, "", "f32[5,4]", "f32[5,33]", 0.1), "f32[4,33]"),
+	plusAnother(downCase(ir.LoRADownGrad, "many columns", "f32[300,5]", "f32[300,1041]", 0.2), "f32[5,1041]"),
+	plusAnother(downCase(ir.LoRADownInputGrad, "bounded", "f32[n,7]", "f32[7,40]", 0.3), "f32[n,40]"),
 	{op: ir.LoRADown, name: "bench", bench: true, in: []input{arg("f32[512,2048]", normal), arg("f32[16,2048]", normal), arg("u32[3]", words)},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
 			return one(g.LoRADown(in[0], in[1], in[2], ir.DropoutAttr{P: 0.05, Stream: 1}))

@@ -2,15 +2,17 @@
 //
 //   r  = 1/√(mean(x²) + eps)
 //   y  = x · r · w
-//   dx = r · (dy·w − x · r² · mean(dy·w·x))
+//   dx = r · (dy·w − x · r² · mean(dy·w·x)) + addend
 //
-// Layout: x, dy, y and dx [rows, d], w [d]; the output may share the memory of x or dy.
-//   RMSNorm takes w in f32, f16 or bf16: kind 0, 1 or 2. Kernels that end in _stored take
-//   x, dy and the output in f32 or bf16, by the bits of stored: the output's is the lowest.
+// Layout: x, dy, y, dx and addend [rows, d], w [d] in f32, f16 or bf16: kind 0, 1 or 2; the
+//   output may share the memory of x, dy or addend, and addend may be absent. Kernels that
+//   end in _stored take x, dy, addend and the output in f32 or bf16, by the bits of stored:
+//   the output's is the lowest.
 // Grid: rows of up to 1024 numbers are held in the registers of a warp (…_warp, 8
 //   rows a block); longer ones are
 //   read twice by a block (…_row), from its cache the second time.
-// Traffic: RMSNorm 8 bytes an element, its gradient 12, or 4 and 6, and w once for each block,
+// Traffic: RMSNorm 8 bytes an element, its gradient 12, 16 with an addend, or half of that,
+//   and w once for each block,
 //   from cache; bound by memory.
 // Registers: warp 64 and 104 (gradient) on sm_80, 80 and 104 on sm_90a, stored 55 and 94; row 26 to 32.
 // Reference: for i { r = 1/sqrt(Σ_j x[i,j]²/d + eps); for j { y[i,j] = x[i,j] r w[j] } }
@@ -132,9 +134,19 @@ struct lf_norm_slope {
   LF_DEVICE float of(float x, float u) const { return r * (u - x * c); }
 };
 
+// Adds V numbers of the addend to v, if there is one.
 template <int V, class S>
-LF_DEVICE void lf_rms_norm_grad_warp(lf_thread t, LF_GLOBAL void* dx, LF_GLOBAL const void* dy, LF_GLOBAL const void* x, LF_GLOBAL const float* w,
-                                  long at, int n, int d, float eps, S types) {
+LF_DEVICE void lf_norm_add(S types, LF_GLOBAL const void* addend, bool adds, long at, LF_PRIVATE lf_pack<V>& v) {
+  if (!adds) return;
+  lf_pack<V> a;
+  lf_load(types, 3, addend, at, a);
+#pragma unroll
+  for (int i = 0; i < V; i++) v.v[i] += a.v[i];
+}
+
+template <int V, class S>
+LF_DEVICE void lf_rms_norm_grad_warp(lf_thread t, LF_GLOBAL void* dx, LF_GLOBAL const void* dy, LF_GLOBAL const void* x, LF_GLOBAL const uchar* w,
+                                  int kind, LF_GLOBAL const void* addend, bool adds, long at, int n, int d, float eps, S types) {
   lf_pack<V> u[LF_WARP_ROW / 32 / V], v[LF_WARP_ROW / 32 / V], f;
   float squares = 0.0f, dots = 0.0f;
 #pragma unroll
@@ -143,7 +155,7 @@ LF_DEVICE void lf_rms_norm_grad_warp(lf_thread t, LF_GLOBAL void* dx, LF_GLOBAL 
     if (j >= n) continue;
     lf_load(types, 1, dy, at + j, u[k]);
     lf_load(types, 2, x, at + j, v[k]);
-    f.load(w + j);
+    f = lf_norm_weights<V>(w, kind, j);
 #pragma unroll
     for (int i = 0; i < V; i++) {
       u[k].v[i] *= f.v[i];
@@ -161,43 +173,44 @@ LF_DEVICE void lf_rms_norm_grad_warp(lf_thread t, LF_GLOBAL void* dx, LF_GLOBAL 
     if (j >= n) continue;
 #pragma unroll
     for (int i = 0; i < V; i++) u[k].v[i] = s.of(v[k].v[i], u[k].v[i]);
+    lf_norm_add(types, addend, adds, at + j, u[k]);
     lf_store(types, 0, dx, at + j, u[k]);
   }
 }
 
-LF_ENTRY(32 * LF_NORM_WARPS, rms_norm_grad_warp_f32, ((float, dx), (const float, dy), (const float, x), (const float, w)),
-         ((long, rows), (int, d), (float, eps))) {
+LF_ENTRY(32 * LF_NORM_WARPS, rms_norm_grad_warp_f32, ((float, dx), (const float, dy), (const float, x), (const uchar, w), (const float, addend)),
+         ((long, rows), (int, d), (float, eps), (int, kind))) {
   lf_all_f32 types;
   long row = (long)t.group.x * LF_NORM_WARPS + t.warp;
   if (LF_WARPS_RETURN && row >= rows) return;
   int n = row < rows ? d : 0;
-  if ((d & 3) == 0 && LF_ALIGNED(dx) && LF_ALIGNED(dy) && LF_ALIGNED(x) && LF_ALIGNED(w))
-    lf_rms_norm_grad_warp<4>(t, dx, dy, x, w, row * d, n, d, eps, types);
+  if ((d & 3) == 0 && LF_ALIGNED(dx) && LF_ALIGNED(dy) && LF_ALIGNED(x) && (kind != 0 || LF_ALIGNED(w)) && (!LF_HAS(addend) || LF_ALIGNED(addend)))
+    lf_rms_norm_grad_warp<4>(t, dx, dy, x, w, kind, addend, LF_HAS(addend), row * d, n, d, eps, types);
   else
-    lf_rms_norm_grad_warp<1>(t, dx, dy, x, w, row * d, n, d, eps, types);
+    lf_rms_norm_grad_warp<1>(t, dx, dy, x, w, kind, addend, LF_HAS(addend), row * d, n, d, eps, types);
 }
-LF_ENTRY(32 * LF_NORM_WARPS, rms_norm_grad_warp_stored, ((uchar, dx), (const uchar, dy), (const uchar, x), (const float, w)),
-         ((long, rows), (int, d), (float, eps), (int, stored))) {
+LF_ENTRY(32 * LF_NORM_WARPS, rms_norm_grad_warp_stored, ((uchar, dx), (const uchar, dy), (const uchar, x), (const uchar, w), (const uchar, addend)),
+         ((long, rows), (int, d), (float, eps), (int, kind), (int, stored))) {
   lf_mixed types = {stored};
   long row = (long)t.group.x * LF_NORM_WARPS + t.warp;
   if (LF_WARPS_RETURN && row >= rows) return;
   int n = row < rows ? d : 0;
-  if ((d & 3) == 0 && LF_ALIGNED(dx) && LF_ALIGNED(dy) && LF_ALIGNED(x) && LF_ALIGNED(w))
-    lf_rms_norm_grad_warp<4>(t, dx, dy, x, w, row * d, n, d, eps, types);
+  if ((d & 3) == 0 && LF_ALIGNED(dx) && LF_ALIGNED(dy) && LF_ALIGNED(x) && (kind != 0 || LF_ALIGNED(w)) && (!LF_HAS(addend) || LF_ALIGNED(addend)))
+    lf_rms_norm_grad_warp<4>(t, dx, dy, x, w, kind, addend, LF_HAS(addend), row * d, n, d, eps, types);
   else
-    lf_rms_norm_grad_warp<1>(t, dx, dy, x, w, row * d, n, d, eps, types);
+    lf_rms_norm_grad_warp<1>(t, dx, dy, x, w, kind, addend, LF_HAS(addend), row * d, n, d, eps, types);
 }
 
 template <int V, class S>
-LF_DEVICE void lf_rms_norm_grad_row(lf_thread t, LF_GLOBAL void* dx, LF_GLOBAL const void* dy, LF_GLOBAL const void* x, LF_GLOBAL const float* w,
-                                 int d, float eps, LF_GROUP float* part, S types) {
+LF_DEVICE void lf_rms_norm_grad_row(lf_thread t, LF_GLOBAL void* dx, LF_GLOBAL const void* dy, LF_GLOBAL const void* x, LF_GLOBAL const uchar* w,
+                                 int kind, LF_GLOBAL const void* addend, bool adds, int d, float eps, LF_GROUP float* part, S types) {
   long at = (long)t.group.x * d;
   lf_pack<V> u, v, f;
   float squares = 0.0f, dots = 0.0f;
   for (int j = t.index * V; j < d; j += t.size * V) {
     lf_load(types, 1, dy, at + j, u);
     lf_load(types, 2, x, at + j, v);
-    f.load(w + j);
+    f = lf_norm_weights<V>(w, kind, j);
 #pragma unroll
     for (int i = 0; i < V; i++) {
       squares = lf_fma(v.v[i], v.v[i], squares);
@@ -211,40 +224,41 @@ LF_DEVICE void lf_rms_norm_grad_row(lf_thread t, LF_GLOBAL void* dx, LF_GLOBAL c
   for (int j = t.index * V; j < d; j += t.size * V) {
     lf_load(types, 1, dy, at + j, u);
     lf_load(types, 2, x, at + j, v);
-    f.load(w + j);
+    f = lf_norm_weights<V>(w, kind, j);
 #pragma unroll
     for (int i = 0; i < V; i++) u.v[i] = s.of(v.v[i], u.v[i] * f.v[i]);
+    lf_norm_add(types, addend, adds, at + j, u);
     lf_store(types, 0, dx, at + j, u);
   }
 }
 
-LF_ENTRY_SHARED(1024, rms_norm_grad_row_f32, ((float, part, 64)), ((float, dx), (const float, dy), (const float, x), (const float, w)),
-                ((int, d), (float, eps))) {
+LF_ENTRY_SHARED(1024, rms_norm_grad_row_f32, ((float, part, 64)), ((float, dx), (const float, dy), (const float, x), (const uchar, w), (const float, addend)),
+                ((int, d), (float, eps), (int, kind))) {
   lf_all_f32 types;
-  if ((d & 3) == 0 && LF_ALIGNED(dx) && LF_ALIGNED(dy) && LF_ALIGNED(x) && LF_ALIGNED(w))
-    lf_rms_norm_grad_row<4>(t, dx, dy, x, w, d, eps, part, types);
+  if ((d & 3) == 0 && LF_ALIGNED(dx) && LF_ALIGNED(dy) && LF_ALIGNED(x) && (kind != 0 || LF_ALIGNED(w)) && (!LF_HAS(addend) || LF_ALIGNED(addend)))
+    lf_rms_norm_grad_row<4>(t, dx, dy, x, w, kind, addend, LF_HAS(addend), d, eps, part, types);
   else
-    lf_rms_norm_grad_row<1>(t, dx, dy, x, w, d, eps, part, types);
+    lf_rms_norm_grad_row<1>(t, dx, dy, x, w, kind, addend, LF_HAS(addend), d, eps, part, types);
 }
-LF_ENTRY_SHARED(1024, rms_norm_grad_row_stored, ((float, part, 64)), ((uchar, dx), (const uchar, dy), (const uchar, x), (const float, w)),
-                ((int, d), (float, eps), (int, stored))) {
+LF_ENTRY_SHARED(1024, rms_norm_grad_row_stored, ((float, part, 64)), ((uchar, dx), (const uchar, dy), (const uchar, x), (const uchar, w), (const uchar, addend)),
+                ((int, d), (float, eps), (int, kind), (int, stored))) {
   lf_mixed types = {stored};
-  if ((d & 3) == 0 && LF_ALIGNED(dx) && LF_ALIGNED(dy) && LF_ALIGNED(x) && LF_ALIGNED(w))
-    lf_rms_norm_grad_row<4>(t, dx, dy, x, w, d, eps, part, types);
+  if ((d & 3) == 0 && LF_ALIGNED(dx) && LF_ALIGNED(dy) && LF_ALIGNED(x) && (kind != 0 || LF_ALIGNED(w)) && (!LF_HAS(addend) || LF_ALIGNED(addend)))
+    lf_rms_norm_grad_row<4>(t, dx, dy, x, w, kind, addend, LF_HAS(addend), d, eps, part, types);
   else
-    lf_rms_norm_grad_row<1>(t, dx, dy, x, w, d, eps, part, types);
+    lf_rms_norm_grad_row<1>(t, dx, dy, x, w, kind, addend, LF_HAS(addend), d, eps, part, types);
 }
 
 #ifdef LF_RACE
 LF_RACE_CASE(rms_norm) {
   auto x = lf_race_noise<float>(9 * 132), w = lf_race_noise<float>(132), dy = x;
-  lf_race_launch(rms_norm_grad_warp_f32, {2}, {256}, 0, dy.data(), dy.data(), x.data(), w.data(), 9, 132, 1e-6f);
+  lf_race_launch(rms_norm_grad_warp_f32, {2}, {256}, 0, dy.data(), dy.data(), x.data(), (const unsigned char*)w.data(), nullptr, 9, 132, 1e-6f, 0);
   lf_race_launch(rms_norm_warp_f32, {2}, {256}, 0, x.data(), x.data(), (const unsigned char*)w.data(), 9, 132, 1e-6f, 0);
-  lf_race_launch(rms_norm_grad_warp_stored, {2}, {256}, 0, dy.data(), dy.data(), x.data(), w.data(), 9, 132, 1e-6f, 7);
+  lf_race_launch(rms_norm_grad_warp_stored, {2}, {256}, 0, dy.data(), dy.data(), x.data(), (const unsigned char*)w.data(), dy.data(), 9, 132, 1e-6f, 2, 15);
 }
 LF_RACE_CASE(rms_norm_row) {
-  auto x = lf_race_noise<float>(2 * 1030), w = lf_race_noise<float>(1030), dy = x;
-  lf_race_launch(rms_norm_grad_row_f32, {2}, {256}, 0, dy.data(), dy.data(), x.data(), w.data(), 1030, 1e-6f);
+  auto x = lf_race_noise<float>(2 * 1030), w = lf_race_noise<float>(1030), dy = x, sum = x;
+  lf_race_launch(rms_norm_grad_row_f32, {2}, {256}, 0, sum.data(), dy.data(), x.data(), (const unsigned char*)w.data(), sum.data(), 1030, 1e-6f, 0);
   lf_race_launch(rms_norm_row_f32, {2}, {256}, 0, x.data(), x.data(), (const unsigned char*)w.data(), 1030, 1e-6f, 2);
   lf_race_launch(rms_norm_row_stored, {2}, {256}, 0, x.data(), x.data(), (const unsigned char*)w.data(), 1030, 1e-6f, 2, 3);
 }

@@ -126,7 +126,7 @@ func (c *Cost) count(prog *ir.Program, d Device, sizes map[string]int) error {
 	seconds := make([]float64, len(d.Cards))
 	for i := range plan.Len() {
 		plan.Fill(i, &run)
-		flops, bytes := prog.Launches[i].Cost(dims)
+		flops, bytes := plan.Cost(i, dims)
 		c.Bytes += bytes
 		for k, card := range d.Cards {
 			seconds[k] += max(float64(bytes)/card.Bytes, float64(flops)/card.Flops)

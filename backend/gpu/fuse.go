@@ -1,0 +1,172 @@
+package gpu
+
+import (
+	"slices"
+
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
+
+// fuse returns the program with launches that kernels compute together as one:
+//
+//   - an addition to a result that nothing else reads, such as that of a gradient to its sum over micro-batches or to the
+//     gradient of a residual, becomes the last operand of a Gemm, RMSNormGrad, LoRADownGrad or LoRADownInputGrad,
+//   - a cast of weights that only RMSNorms and their gradients read disappears: they read the argument.
+func fuse(p *ir.Program) *ir.Program {
+	f := &fuser{launches: slices.Clone(p.Launches), args: p.Args, dims: p.MaxDims(), gone: make([]bool, len(p.Launches))}
+	for i := range f.launches {
+		if f.gone[i] {
+			continue
+		}
+		switch f.launches[i].Op {
+		case ir.Gemm, ir.LoRADownGrad, ir.LoRADownInputGrad, ir.RMSNormGrad:
+			f.addTo(i)
+		case ir.Cast:
+			f.uncast(i)
+		}
+	}
+	fused := *p
+	fused.Launches = nil
+	for i, l := range f.launches {
+		if !f.gone[i] {
+			fused.Launches = append(fused.Launches, l)
+		}
+	}
+	return &fused
+}
+
+type fuser struct {
+	launches []ir.Launch
+	args     []ir.Arg
+	dims     []int  // the largest
+	gone     []bool // launches that others compute
+}
+
+// addTo lets launch i add the other operand of the addition that alone reads its result.
+func (f *fuser) addTo(i int) {
+	l := &f.launches[i]
+	v := l.Out[0]
+	readers := f.readers(v, i+1)
+	if v.Space != ir.SpaceArena || len(readers) != 1 {
+		return
+	}
+	at := readers[0]
+	sum := &f.launches[at]
+	if sum.Op != ir.Binary || sum.Attr != (ir.BinaryAttr{Fn: ir.Add}) || !sum.In[0].Type.Equal(v.Type) || !sum.In[1].Type.Equal(v.Type) {
+		return
+	}
+	addend := sum.In[0]
+	if addend.Same(v) {
+		addend = sum.In[1]
+	}
+	one := ir.Launch{Op: l.Op, Attr: l.Attr, In: append(slices.Clone(l.In), addend), Out: sum.Out}
+	switch a := l.Attr.(type) {
+	case ir.GemmAttr:
+		if a.HasC {
+			return
+		}
+		a.HasC = true
+		one.Attr = a
+	default:
+		if hasAddend(l) {
+			return
+		}
+	}
+	if addend.Overlaps(v, f.dims) || !f.mayShare(&one) || checkStored(&one) != nil {
+		return
+	}
+	early, late := true, true // the sum can be computed at the time of i; the product at that of the addition
+	for j := i + 1; j < at; j++ {
+		if o := &f.launches[j]; !f.gone[j] {
+			early = early && !f.writes(o, addend) && !f.touches(o, sum.Out[0])
+			late = late && !slices.ContainsFunc(l.In, func(v ir.Ref) bool { return f.writes(o, v) })
+		}
+	}
+	switch {
+	case early:
+		f.launches[i], f.gone[at] = one, true
+	case late:
+		f.launches[at], f.gone[i] = one, true
+	}
+}
+
+// operands has the number of operands before the addend, for operations that define none.
+var operands = map[ir.Op]int{ir.LoRADownGrad: 3, ir.LoRADownInputGrad: 3, ir.RMSNormGrad: 3}
+
+// hasAddend reports whether a launch of one of these operations has an addend.
+func hasAddend(l *ir.Launch) bool {
+	n, ok := operands[l.Op]
+	return ok && len(l.In) > n
+}
+
+// addend returns the address of the addend of such a launch; 0 means absent.
+func (r *Run) addend(l *ir.Launch) Pointer {
+	if !hasAddend(l) {
+		return 0
+	}
+	return r.at(l.In[operands[l.Op]])
+}
+
+// mayShare reports whether the result of a launch with an addend has memory of its own, or that of an operand which
+// kernels read element by element before they write it.
+func (f *fuser) mayShare(l *ir.Launch) bool {
+	out := l.Out[0]
+	for i, v := range l.In {
+		elementwise := i == len(l.In)-1 || l.Op == ir.RMSNormGrad && i < 2
+		if v.Overlaps(out, f.dims) && !(elementwise && v.Same(out) && v.Type.Equal(out.Type) && v.Stored() == out.Stored()) {
+			return false
+		}
+	}
+	return true
+}
+
+// uncast lets the RMSNorms that alone read the result of a cast read the weights in the type that they have.
+func (f *fuser) uncast(i int) {
+	in, out := f.launches[i].In[0], f.launches[i].Out[0]
+	if in.Space != ir.SpaceArg || f.args[in.Index].Written || out.Space != ir.SpaceArena || out.Type.DType != tensor.F32 || firstFactors[in.Type.DType] == 0 {
+		return
+	}
+	norms := f.readers(out, i+1)
+	for _, n := range norms {
+		l := &f.launches[n]
+		w := normWeight[l.Op]
+		if w == 0 || slices.ContainsFunc(l.In, func(v ir.Ref) bool { return v.Overlaps(out, f.dims) && !v.Same(l.In[w]) }) || !l.In[w].Same(out) {
+			return
+		}
+	}
+	for _, n := range norms {
+		l := &f.launches[n]
+		l.In = slices.Clone(l.In)
+		l.In[normWeight[l.Op]] = in
+	}
+	f.gone[i] = true
+}
+
+// normWeight has the operand that holds the weights.
+var normWeight = map[ir.Op]int{ir.RMSNorm: 1, ir.RMSNormGrad: 2}
+
+// readers returns the launches from number i on that read memory of v, until a launch writes another value there.
+func (f *fuser) readers(v ir.Ref, i int) (list []int) {
+	for ; i < len(f.launches); i++ {
+		if f.gone[i] {
+			continue
+		}
+		if slices.ContainsFunc(f.launches[i].In, func(o ir.Ref) bool { return v.Overlaps(o, f.dims) }) {
+			list = append(list, i)
+		}
+		if f.writes(&f.launches[i], v) {
+			break
+		}
+	}
+	return list
+}
+
+// writes reports whether a launch writes memory of v.
+func (f *fuser) writes(l *ir.Launch, v ir.Ref) bool {
+	return slices.ContainsFunc(l.Out, func(o ir.Ref) bool { return o.Overlaps(v, f.dims) })
+}
+
+// touches reports whether a launch reads or writes memory of v.
+func (f *fuser) touches(l *ir.Launch, v ir.Ref) bool {
+	return f.writes(l, v) || slices.ContainsFunc(l.In, func(o ir.Ref) bool { return o.Overlaps(v, f.dims) })
+}
