@@ -121,8 +121,8 @@ var _ = define(Attention, OpDef{Name: "Attention", Doc: attentionDoc,
 		}
 		return AttentionFlops(Attention, a, a.guess(in[0].Shape[0], keys, dims))
 	},
-	Bytes: func(attr any, in, outs []Type, dims []int) int {
-		n := bytesOf(in, dims) + bytesOf(outs, dims)
+	Reads: func(attr any, in, outs []Type, dims []int) int {
+		n := bytesOf(in, dims)
 		if page := attr.(AttentionAttr).Page; page > 0 { // only rows of the table's pages are read
 			for _, t := range in[1:3] {
 				n -= t.Bytes(dims)

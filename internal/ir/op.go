@@ -88,8 +88,8 @@ type OpDef struct {
 	// Flops counts the floating-point operations for the run-time values dims. Nil means one per element of the first
 	// output.
 	Flops func(attr any, in []Type, outs []Type, dims []int) int
-	// Bytes counts the bytes read and written. Nil means all bytes of inputs and outputs.
-	Bytes func(attr any, in []Type, outs []Type, dims []int) int
+	// Reads and Writes count the bytes read and written. Nil means all bytes of inputs and of outputs.
+	Reads, Writes func(attr any, in []Type, outs []Type, dims []int) int
 	// InPlace returns the index of the input whose memory output i may overwrite, or -1. Nil means none.
 	InPlace func(attr any, output int) int
 	// NoGradient marks an operation that stops gradients on purpose.
@@ -137,16 +137,27 @@ func (op Op) String() string {
 // Cost returns the number of floating-point operations of a node, and of bytes that it reads and writes, for the
 // run-time values dims.
 func Cost(op Op, attr any, in, outs []Type, dims []int) (flops, bytes int) {
-	d := Def(op)
-	if d.Flops != nil {
+	if d := Def(op); d.Flops != nil {
 		flops = d.Flops(attr, in, outs, dims)
 	} else {
 		flops = outs[0].Shape.Elements(dims)
 	}
-	if d.Bytes != nil {
-		return flops, d.Bytes(attr, in, outs, dims)
+	read, written := Traffic(op, attr, in, outs, dims)
+	return flops, read + written
+}
+
+// Traffic returns the number of bytes that a node reads and writes for the run-time values dims.
+func Traffic(op Op, attr any, in, outs []Type, dims []int) (read, written int) {
+	d := Def(op)
+	if d.Reads != nil {
+		read = d.Reads(attr, in, outs, dims)
+	} else {
+		read = bytesOf(in, dims)
 	}
-	return flops, bytesOf(in, dims) + bytesOf(outs, dims)
+	if d.Writes != nil {
+		return read, d.Writes(attr, in, outs, dims)
+	}
+	return read, bytesOf(outs, dims)
 }
 
 func bytesOf(ts []Type, dims []int) (n int) {

@@ -106,6 +106,11 @@ func (l *Launch) Cost(dims []int) (flops, bytes int) {
 	return Cost(l.Op, l.Attr, storedTypes(l.In), storedTypes(l.Out), dims)
 }
 
+// Traffic returns the number of bytes that the launch reads and writes.
+func (l *Launch) Traffic(dims []int) (read, written int) {
+	return Traffic(l.Op, l.Attr, storedTypes(l.In), storedTypes(l.Out), dims)
+}
+
 func refTypes(refs []Ref) []Type {
 	ts := make([]Type, len(refs))
 	for i, r := range refs {

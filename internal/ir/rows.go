@@ -45,9 +45,9 @@ var _ = define(GatherRows, OpDef{Name: "GatherRows", Doc: "rows of a table [v,d]
 			copy(outs[0].Data[i*d:i*d+d], in[0].Data[int(id)*d:])
 		}
 	},
-	Bytes: func(_ any, in, outs []Type, dims []int) int {
+	Reads: func(_ any, in, outs []Type, dims []int) int {
 		rows := outs[0].Shape.Elements(dims) * in[0].DType.Size() // the table may be much larger than the rows that are read
-		return rows + in[1].Bytes(dims) + outs[0].Bytes(dims)
+		return rows + in[1].Bytes(dims)
 	},
 })
 
@@ -93,7 +93,8 @@ var _ = define(UpdateRows, OpDef{Name: "UpdateRows", Doc: "a table [v,...] with 
 		copy(outs[0].Data[int(in[2].Data[0])*product(in[0].Shape[1:]):], in[1].Data)
 	},
 	Flops:   func(_ any, in, _ []Type, dims []int) int { return in[1].Shape.Elements(dims) },
-	Bytes:   func(_ any, in, _ []Type, dims []int) int { return 2*in[1].Bytes(dims) + in[2].Bytes(dims) }, // in place
+	Reads:   readsRows,
+	Writes:  writesRows,
 	InPlace: func(any, int) int { return 0 },
 })
 
@@ -163,3 +164,8 @@ func (g *Graph) UpdateRows(table, rows, offset Value) Value {
 func (g *Graph) Philox(key Value, stream uint32, s Shape) Value {
 	return g.Apply(Philox, PhiloxAttr{stream, axesOf(s)}, key)
 }
+
+// readsRows and writesRows count the bytes of operations that write rows, operand 1, into a table, in place.
+func readsRows(_ any, in, _ []Type, dims []int) int { return in[1].Bytes(dims) + in[2].Bytes(dims) }
+
+func writesRows(_ any, in, _ []Type, dims []int) int { return in[1].Bytes(dims) }

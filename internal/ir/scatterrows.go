@@ -58,7 +58,8 @@ var _ = define(ScatterRows, OpDef{Name: "ScatterRows", Doc: scatterRowsDoc,
 		}
 	},
 	Flops:   func(_ any, in, _ []Type, dims []int) int { return in[1].Shape.Elements(dims) },
-	Bytes:   func(_ any, in, _ []Type, dims []int) int { return 2*in[1].Bytes(dims) + in[2].Bytes(dims) }, // in place
+	Reads:   readsRows,
+	Writes:  writesRows,
 	InPlace: func(any, int) int { return 0 },
 })
 

@@ -222,14 +222,17 @@ func TestBenchDecode(t *testing.T) {
 func TestBenchPlan(t *testing.T) {
 	var costs []struct {
 		Program, Device string
-		Launches, Bytes int
+		Launches        int
+		Read            int `json:"read_bytes"`
+		Written         int `json:"written_bytes"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(succeed(t, "bench", "plan", "--size", "tiny", "--tokens", "64", "--json")), &costs))
 	require.Len(t, costs, 2*11)
 	assert.Equal(t, "training step, 64 tokens", costs[12].Program)
 	for _, c := range costs {
 		assert.Positive(t, c.Launches, c)
-		assert.Positive(t, c.Bytes, c)
+		assert.Positive(t, c.Read, c)
+		assert.Positive(t, c.Written, c)
 	}
 	table := succeed(t, "bench", "plan", "--size", "tiny")
 	assert.Regexp(t, `training step, 8,192 tokens of 8 jobs +cuda .* H100 .* LinearCrossEntropyGrad 1`, table)

@@ -23,9 +23,9 @@ func ExampleDevice_Count() {
 			fmt.Println(err)
 			return
 		}
-		fmt.Println(c.Device, c.Launches, c.Bytes)
+		fmt.Println(c.Device, c.Launches, c.Read, c.Written)
 	}
 	// Output:
-	// cuda 1 12000
-	// metal 1 12000
+	// cuda 1 8000 4000
+	// metal 1 8000 4000
 }

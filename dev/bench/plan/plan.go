@@ -56,7 +56,8 @@ type Cost struct {
 	Program    string         `json:"program"`
 	Device     string         `json:"device"`
 	Launches   int            `json:"launches"`             // of kernels
-	Bytes      int            `json:"bytes"`                // read and written by kernels
+	Read       int            `json:"read_bytes"`           // by kernels
+	Written    int            `json:"written_bytes"`        // by kernels
 	Arena      int            `json:"arena_bytes"`          // memory for values of the program
 	Scratch    int            `json:"scratch_bytes"`        // memory for values within operations
 	Decomposed map[string]int `json:"decomposed,omitempty"` // operations without kernels, which others replace
@@ -126,10 +127,12 @@ func (c *Cost) count(prog *ir.Program, d Device, sizes map[string]int) error {
 	seconds := make([]float64, len(d.Cards))
 	for i := range plan.Len() {
 		plan.Fill(i, &run)
-		flops, bytes := plan.Cost(i, dims)
-		c.Bytes += bytes
+		flops, _ := plan.Cost(i, dims)
+		read, written := plan.Traffic(i, &run)
+		c.Read += read
+		c.Written += written
 		for k, card := range d.Cards {
-			seconds[k] += max(float64(bytes)/card.Bytes, float64(flops)/card.Flops)
+			seconds[k] += max(float64(read+written)/card.Bytes, float64(flops)/card.Flops)
 		}
 	}
 	for i := range launches {
@@ -145,7 +148,7 @@ func (c *Cost) count(prog *ir.Program, d Device, sizes map[string]int) error {
 
 // Table returns rows of text: a header, and a row for each cost.
 func Table(costs []Cost) [][]string {
-	rows := [][]string{{"program", "device", "launches", "GB moved", "arena GB", "scratch GB", "derived time", "decomposed"}}
+	rows := [][]string{{"program", "device", "launches", "GB moved", "read", "written", "arena GB", "scratch GB", "derived time", "decomposed"}}
 	for _, c := range costs {
 		var times, decomposed []string
 		for _, t := range c.Derived {
@@ -154,7 +157,7 @@ func Table(costs []Cost) [][]string {
 		for _, op := range slices.Sorted(maps.Keys(c.Decomposed)) {
 			decomposed = append(decomposed, fmt.Sprintf("%s %d", op, c.Decomposed[op]))
 		}
-		rows = append(rows, []string{c.Program, c.Device, grouped(c.Launches), gigabytes(c.Bytes), gigabytes(c.Arena), gigabytes(c.Scratch),
+		rows = append(rows, []string{c.Program, c.Device, grouped(c.Launches), gigabytes(c.Read + c.Written), gigabytes(c.Read), gigabytes(c.Written), gigabytes(c.Arena), gigabytes(c.Scratch),
 			strings.Join(times, ", "), strings.Join(decomposed, ", ")})
 	}
 	return rows
@@ -181,7 +184,7 @@ func Markdown(costs []Cost) string {
 	for i, row := range Table(costs) {
 		bench.MarkdownLine(&b, row...)
 		if i == 0 {
-			b.WriteString("|---|---|--:|--:|--:|--:|---|---|\n")
+			b.WriteString("|---|---|--:|--:|--:|--:|--:|--:|---|---|\n")
 		}
 	}
 	return b.String()

@@ -35,8 +35,10 @@ func TestCost(t *testing.T) {
 	c, err := cuda.Count(scores(rows))
 	require.NoError(t, err)
 	product, softmax := 4*rows*n+2*n*n+4*rows*n, 2*4*rows*n
+	written := 2 * 4 * rows * n
 	assert.Equal(t, 3, c.Launches, "only kernels for this number of rows run: x is rounded, multiplied, and the softmax")
-	assert.Equal(t, product+softmax, c.Bytes)
+	assert.Equal(t, product+softmax-written, c.Read)
+	assert.Equal(t, written, c.Written)
 	assert.Equal(t, 4*4096*n, c.Arena, "of the largest number of rows")
 	assert.Empty(t, c.Decomposed)
 	require.Len(t, c.Derived, 2)
@@ -56,8 +58,8 @@ func TestCost(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	costs := []Cost{{Program: "a", Device: "d", Launches: 1234567, Bytes: 2e9, Derived: []Time{{"x", 1.23456e-5}, {"y", 12.3456}}, Decomposed: map[string]int{"TopK": 2, "GLU": 1}}}
-	assert.Equal(t, []string{"a", "d", "1,234,567", "2.000", "0.000", "0.000", "x 0.0123 ms, y 12346 ms", "GLU 1, TopK 2"}, Table(costs)[1])
+	costs := []Cost{{Program: "a", Device: "d", Launches: 1234567, Read: 2e9, Written: 5e8, Derived: []Time{{"x", 1.23456e-5}, {"y", 12.3456}}, Decomposed: map[string]int{"TopK": 2, "GLU": 1}}}
+	assert.Equal(t, []string{"a", "d", "1,234,567", "2.500", "2.000", "0.500", "0.000", "0.000", "x 0.0123 ms, y 12346 ms", "GLU 1, TopK 2"}, Table(costs)[1])
 }
 
 func TestModels(t *testing.T) {
@@ -76,7 +78,8 @@ func TestModels(t *testing.T) {
 			c, err := d.Count(p)
 			require.NoError(t, err)
 			assert.Positive(t, c.Launches, p.Name)
-			assert.Positive(t, c.Bytes, p.Name)
+			assert.Positive(t, c.Read, p.Name)
+			assert.Positive(t, c.Written, p.Name)
 		}
 	}
 	_, err = List(m, Options{Tokens: 64, Context: 0, Rank: 4})
