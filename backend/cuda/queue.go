@@ -22,17 +22,6 @@ type queue struct {
 	ended  chan struct{}
 }
 
-// job is work for the queue's goroutine.
-type job interface{ perform() }
-
-// call is a job with a caller that waits for it.
-type call struct {
-	f    func() error
-	done chan error
-}
-
-func (c *call) Perform() { c.done <- c.f() }
-
 // newQueue starts the goroutine. It runs begin first, end last, and nudged after each nudge. If begin fails, newQueue
 // returns its error.
 func newQueue(begin func(q *queue) error, nudged, end func()) (*queue, error) {
