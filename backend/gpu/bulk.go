@@ -25,6 +25,7 @@ type bulk struct {
 	t            terms
 	packs        []*Kernel
 	wide, narrow *Kernel // of tiles of 256 and of 128 columns; wide is nil if its shared memory is too large
+	gated        *gated  // the GLU or GLUGrad that takes the product, or nil
 	few          *mma
 }
 
@@ -44,12 +45,16 @@ func (t *terms) bulks(target *Target) bool {
 // bulkBytes returns the shared memory for tiles with the given number of columns: three stages of 64 of the k axis.
 func bulkBytes(columns int) int { return 3 * (bulkRows + columns) * 64 * 2 }
 
-// bulkKernel adds the kernel for tiles with the given number of columns; nt reports whether rows of B run along k.
-func (c *compiler) bulkKernel(nt bool, columns int) (*Kernel, error) {
-	layout := "nn"
+// bulkLayout returns the name of a layout; nt reports whether rows of B run along k.
+func bulkLayout(nt bool) string {
 	if nt {
-		layout = "nt"
+		return "nt"
 	}
+	return "nn"
+}
+
+// bulkKernel adds the kernel for a layout and tiles with the given number of columns.
+func (c *compiler) bulkKernel(layout string, columns int) (*Kernel, error) {
 	return c.sharing("gemm_bf16", fmt.Sprintf("gemm_bf16_%s_%d", layout, columns), columns, bulkBytes(columns)) // a thread for each column
 }
 
@@ -73,11 +78,14 @@ func newBulk(c *compiler, t terms) (product, error) {
 	}
 	c.reserve(bytes)
 	if c.target.holds(bulkBytes(bulkWide)) {
-		if p.wide, err = c.bulkKernel(t.list[0].tb, bulkWide); err != nil {
+		if p.wide, err = c.bulkKernel(bulkLayout(t.list[0].tb), bulkWide); err != nil {
 			return nil, err
 		}
 	}
-	if p.narrow, err = c.bulkKernel(t.list[0].tb, bulkNarrow); err != nil {
+	if p.narrow, err = c.bulkKernel(bulkLayout(t.list[0].tb), bulkNarrow); err != nil {
+		return nil, err
+	}
+	if p.gated, err = newGated(c, p); err != nil {
 		return nil, err
 	}
 	p.few, err = newMMA(c, t)
@@ -131,6 +139,9 @@ func (p *bulk) skip() {
 		p.wide.skip()
 	}
 	p.narrow.skip()
+	if p.gated != nil {
+		p.gated.skip()
+	}
 	p.few.skip()
 }
 
@@ -145,8 +156,12 @@ func (p *bulk) fill(r *Run) {
 	if p.wide != nil && blocks(m, bulkRows)*blocks(n, bulkWide) >= enoughTiles {
 		k, columns = p.wide, bulkWide
 	}
-	bias, addend := p.t.edges(r)
-	k.bulkTiles(m, n, columns, p.t.stored(), r.at(p.t.out), bias, addend).pointer("rows", 0).int("first", 0)
+	if p.gated != nil && p.gated.takes(r) {
+		k = p.gated.begin(r, m, n, columns)
+	} else {
+		bias, addend := p.t.edges(r)
+		k.bulkTiles(m, n, columns, p.t.stored(), r.at(p.t.out), bias, addend).pointer("rows", 0).int("first", 0)
+	}
 	k.int("count", p.t.count(r)).long("step_a", 0).long("step_b", 0)
 	pack, at := packer{kernels: p.packs, to: r.Scratch}, 0
 	for i := range p.t.list {

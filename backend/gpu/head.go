@@ -116,7 +116,7 @@ func (h *head) take(c *compiler, n int, weights string) (err error) {
 		switch {
 		case err != nil:
 		case h.bulk:
-			k, err = c.bulkKernel(nt, bulkWide)
+			k, err = c.bulkKernel(bulkLayout(nt), bulkWide)
 		case h.mma:
 			k, err = c.sharing("linear_ce_mma", name+"_mma", 2*h.tile, stagesBytes(h.tile)) // threads: two for each row of the tile
 		default:

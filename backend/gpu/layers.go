@@ -166,9 +166,9 @@ func prepareGLU(c *compiler, l *ir.Launch) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	joined := c.joined[c.launch]
+	joined, gated := c.joined[c.launch], c.gated[c.launch]
 	return func(r *Run) {
-		if joined != nil && joined.takes(r) {
+		if joined != nil && joined.takes(r) || gated != nil && gated.takes(r) {
 			k.skip()
 			return
 		}

@@ -161,7 +161,11 @@ type Plan struct {
 type prepared struct {
 	fill     step
 	from, to int
+	saved    []saving
 }
+
+// saving returns the bytes that joined launches need not read and write in a run.
+type saving func(r *Run) (read, written int)
 
 // report explains an error that a kernel detected, given its place and value.
 type report func(r *Run, where, value int) error
@@ -172,7 +176,7 @@ func New(p *ir.Program, t Target) (*Plan, error) {
 		return nil, err
 	}
 	p = fuse(p)
-	c := &compiler{Plan: &Plan{prog: p, steps: make([]prepared, len(p.Launches)), reports: map[int]report{}}, target: t, dims: p.MaxDims(), merged: map[int]bool{}, sums: map[int][]ir.Ref{}, joined: map[int]*vector{}}
+	c := &compiler{Plan: &Plan{prog: p, steps: make([]prepared, len(p.Launches)), reports: map[int]report{}}, target: t, dims: p.MaxDims(), merged: map[int]bool{}, sums: map[int][]ir.Ref{}, joined: map[int]*vector{}, gated: map[int]*gated{}}
 	for i := range p.Launches {
 		l := &p.Launches[i]
 		c.launch = i
@@ -188,7 +192,7 @@ func New(p *ir.Program, t Target) (*Plan, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%v: %w", l.Op, err)
 		}
-		c.steps[i] = prepared{s, from, len(c.Kernels)}
+		c.steps[i].fill, c.steps[i].from, c.steps[i].to = s, from, len(c.Kernels)
 	}
 	c.Kernels = slices.Clip(c.Kernels)
 	if c.passing = c.Scratch; c.kept > 0 {
@@ -233,6 +237,17 @@ func (p *Plan) Range(i int) (from, to int) { return p.steps[i].from, p.steps[i].
 // the run-time values dims.
 func (p *Plan) Cost(i int, dims []int) (flops, bytes int) { return p.prog.Launches[i].Cost(dims) }
 
+// Traffic returns the number of bytes that launch i of the program reads and writes in a run. Of operands that joined
+// launches share or pass on in registers, only the bytes that are moved count.
+func (p *Plan) Traffic(i int, r *Run) (read, written int) {
+	read, written = p.prog.Launches[i].Traffic(r.Dims)
+	for _, saved := range p.steps[i].saved {
+		x, y := saved(r)
+		read, written = read-x, written-y
+	}
+	return read, written
+}
+
 // MaxDims returns the largest sizes of the program's dimensions.
 func (p *Plan) MaxDims() []int { return p.prog.MaxDims() }
 
@@ -262,7 +277,14 @@ type compiler struct {
 	merged map[int]bool     // launches that run as a part of another one
 	sums   map[int][]ir.Ref // tensors whose squares a launch adds up
 	joined map[int]*vector  // launches whose few rows a launch before them computes
+	gated  map[int]*gated   // GLUs and their gradients that a launch before them may compute
 	orders []*rowOrder      // of rows, by index
+}
+
+// saves adds bytes that the launches which are joined with the current one need not move.
+func (c *compiler) saves(s saving) {
+	to := &c.steps[c.launch]
+	to.saved = append(to.saved, s)
 }
 
 // readers returns the launches from number i on that read memory of v, until a launch writes another value there.

@@ -134,6 +134,8 @@ var sumCases = []testCase{
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
 			return one(g.Gemm([]ir.Product{{A: in[0], B: in[1], Alpha: 1}, {A: in[2], B: in[3], Alpha: 2}}, 0, in[4]))
 		}},
+	gatedCase(ir.GLU, "1160", "1416", ir.SiLU, false), gatedCase(ir.GLU, "1160", "2824", ir.GELU, true),
+	gatedCase(ir.GLUGrad, "1160", "1416", ir.GELUTanh, true), gatedCase(ir.GLUGrad, "1160", "2824", ir.SiLU, true),
 	{op: ir.Gemm, name: "bench/decode bf16", bench: true, in: []input{arg("f32[1,2048]", normal), arg("bf16[2048,2048]", normal)},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.Linear(in[0], in[1], 0)) }},
 	{op: ir.Gemm, name: "bench/lora bf16", bench: true,
@@ -141,4 +143,25 @@ var sumCases = []testCase{
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
 			return one(g.Gemm([]ir.Product{{A: in[0], B: in[1], TB: true, Alpha: 1}, {A: in[2], B: in[3], TB: true, Alpha: 0.5}}, 0, 0))
 		}},
+}
+
+// gatedCase is a GLU of two products, or the gradient of one for a product. If only is set, the products are no results.
+// An error of a factor times the other factor may be large beside most results.
+func gatedCase(op ir.Op, rows, columns string, act ir.Activation, only bool) testCase {
+	x, w, y := arg("f32["+rows+",136]", normal), arg("bf16["+columns+",136]", normal), arg("f32["+rows+","+columns+"]", normal)
+	c := testCase{op: op, name: "bench/products, " + columns + " columns", bench: true, limit: 0.04, in: []input{x, w, w}, build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+		gate, up := g.Linear(in[0], in[1], 0), g.Linear(in[0], in[2], 0)
+		if only {
+			return one(g.GLU(gate, up, act))
+		}
+		return []ir.Value{g.GLU(gate, up, act), gate, up}
+	}}
+	if op == ir.GLUGrad {
+		c.in = []input{x, arg("bf16[136,"+columns+"]", normal), y, y}
+		c.build = func(g *ir.Graph, in []ir.Value) []ir.Value {
+			d := g.Apply(op, ir.GLUAttr{Act: act}, g.MatMul(in[0], in[1], false, false), in[2], in[3])
+			return []ir.Value{d, g.Out(d, 1)}
+		}
+	}
+	return c
 }

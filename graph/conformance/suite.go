@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -155,13 +156,14 @@ func RunRounded(t *testing.T, open Open) {
 	t.Run("peak", func(t *testing.T) { testPeak(t, opened(t, open)) })
 }
 
-// RunLarge compares the values of the benchmark cases of products, whose sizes reach kernels for many rows, with the
+// RunLarge compares the values of the benchmark cases with products, whose sizes reach kernels for many rows, with the
 // error that rounding operands to bfloat16 leaves, and again with the values stored as bfloat16 that the device stores.
 func RunLarge(t *testing.T, open Open) {
 	dev := opened(t, open)
 	each := func(t *testing.T, f func(t *testing.T, c *testCase)) {
 		for _, c := range cases() {
-			if c.bench && slices.Contains([]ir.Op{ir.Gemm, ir.LinearCrossEntropy, ir.LinearCrossEntropyGrad}, c.op) {
+			products := slices.Contains([]ir.Op{ir.Gemm, ir.LinearCrossEntropy, ir.LinearCrossEntropyGrad}, c.op) || strings.HasPrefix(c.name, "bench/products")
+			if c.bench && products {
 				t.Run(c.String(), func(t *testing.T) { f(t, &c) })
 			}
 		}

@@ -23,11 +23,13 @@
 // Registers: up to 255, none spilled.
 // Reference: for i, j { s = 0; for p { for l { s += alpha_p A_p[i, l] B_p[l, j] } }
 //                       out[i, j] = addend[i, j] + bias[j] + s }
+#include "act.h"
 #include "mma_tile.cuh"
 
 #define LF_BULK_K 64
 #define LF_BULK_STAGES 3
 #define LF_BULK_GROUP 4 // rows of tiles
+#define LF_BULK_LEFT 72 // floats: the eight rows that a warp writes at a time lie in different banks
 
 // The position of chunk c of row r in a tile whose rows are WIDTH bytes. The eight rows of an
 // ldmatrix lie in different banks.
@@ -186,7 +188,44 @@ struct lf_bulk {
       }
     }
   }
+
+  // Leaves the warp's sums in shared memory, in rows of LF_BULK_LEFT.
+  LF_DEVICE const float* leave() const {
+    __syncthreads(); // all have read the last stage
+    int lane = threadIdx.x % 32;
+    float* own = (float*)shared + threadIdx.x / 32 * 64 * LF_BULK_LEFT;
+#pragma unroll
+    for (int r = 0; r < 8; r++)
+#pragma unroll
+      for (int c = 0; c < 8; c++)
+        *(float2*)(own + (8 * r + lane / 4) * LF_BULK_LEFT + 8 * c + 2 * (lane % 4)) = make_float2(sum[r / 2][c][r % 2 * 2], sum[r / 2][c][r % 2 * 2 + 1]);
+    __syncwarp();
+    return own;
+  }
+
+  // Calls f(at, x) for every four sums x of the warp, the elements of the output from at on.
+  template <class F>
+  LF_DEVICE void each(const F& f) const {
+    const float* own = leave();
+#pragma unroll 1
+    for (int e = threadIdx.x % 32; e < 64 * 16; e += 32) {
+      int r = e / 16, c = e % 16 * 4, i = m0 + warp_m() + r, j = n0 + warp_n() + c;
+      if (i >= m || j >= n) continue;
+      lf_pack<4> x;
+      x.load(own + r * LF_BULK_LEFT + c);
+      f((long long)i * n + j, x);
+    }
+  }
 };
+
+// The tile of this block.
+template <int BN, bool B_ALONG_K>
+LF_DEVICE void lf_bulk_open(lf_bulk<BN, B_ALONG_K>& tile, unsigned char* shared, int m, int n, int tiles_m, int tiles_n) {
+  int group = blockIdx.x / (LF_BULK_GROUP * tiles_n), down = min(tiles_m - group * LF_BULK_GROUP, LF_BULK_GROUP),
+      at = blockIdx.x - group * LF_BULK_GROUP * tiles_n;
+  tile.shared = shared, tile.m = m, tile.n = n;
+  tile.m0 = (group * LF_BULK_GROUP + at % down) * 128, tile.n0 = at / down * BN;
+}
 
 #define LF_GEMM_BF16(name, BN, B_ALONG_K, resident)                                                                                     \
   extern "C" __global__ void __launch_bounds__(BN, resident)                                                                           \
@@ -195,10 +234,7 @@ struct lf_bulk {
     LF_DYN_SHARED(unsigned char, shared);                                                                                              \
     lf_products all = LF_PRODUCTS_OF;                                                                                                  \
     lf_bulk<BN, B_ALONG_K> tile;                                                                                                       \
-    int group = blockIdx.x / (LF_BULK_GROUP * tiles_n), down = min(tiles_m - group * LF_BULK_GROUP, LF_BULK_GROUP),                    \
-        at = blockIdx.x - group * LF_BULK_GROUP * tiles_n;                                                                             \
-    tile.shared = shared, tile.m = rows ? min(m, *rows - first) : m, tile.n = n;                                                       \
-    tile.m0 = (group * LF_BULK_GROUP + at % down) * 128, tile.n0 = at / down * BN;                                                     \
+    lf_bulk_open(tile, shared, rows ? min(m, *rows - first) : m, n, tiles_m, tiles_n);                                                 \
     if (tile.m0 >= tile.m) return;                                                                                                     \
     tile.run(all, count);                                                                                                              \
     tile.write(out, bias, addend, {stored});                                                                                           \
@@ -208,6 +244,76 @@ LF_GEMM_BF16(nt, 128, true, 2);
 LF_GEMM_BF16(nn, 128, false, 2);
 LF_GEMM_BF16(nt, 256, true, 1);
 LF_GEMM_BF16(nn, 256, false, 1);
+
+// The second of the two products that a gated linear unit multiplies, and the unit: y = act(gate)·up, as in glu.cu. The
+// product is rounded as it is stored before it is multiplied, so y has the bytes that separate kernels compute.
+//
+// Layout: x is the product, the gate if gates is set, otherwise up, and other is the
+//   other of the two; all are [m, n]. out, which gets x, may be null. other and out may be
+//   the memory of y, if their types are equal. Bits of stored: out, y and other are bf16.
+// Traffic: as the product, and 4 bytes an element for other and y in bf16, which glu.cu reads and writes too: it reads
+//   x again.
+#define LF_GEMM_GLU(BN, resident)                                                                                                       \
+  extern "C" __global__ void __launch_bounds__(BN, resident)                                                                           \
+      gemm_bf16_glu_##BN(void* out, void* y, const void* other, int m, int n, int tiles_m, int tiles_n, int stored, int act, int gates, \
+                         int count, LF_PRODUCTS) {                                                                                     \
+    LF_DYN_SHARED(unsigned char, shared);                                                                                              \
+    lf_products all = LF_PRODUCTS_OF;                                                                                                  \
+    lf_bulk<BN, true> tile;                                                                                                            \
+    lf_bulk_open(tile, shared, m, n, tiles_m, tiles_n);                                                                                \
+    tile.run(all, count);                                                                                                              \
+    lf_mixed types = {stored};                                                                                                         \
+    tile.each([&](long long at, lf_pack<4>& x) { lf_bulk_glu(out, y, other, types, act, gates, at, x); });                             \
+  }                                                                                                                                    \
+  LF_KERNEL(gemm_bf16_glu_##BN)
+LF_DEVICE void lf_bulk_glu(void* out, void* y, const void* other, lf_mixed types, int act, int gates, long long at, lf_pack<4>& x) {
+  lf_pack<4> o;
+  lf_load(types, 2, other, at, o);
+#pragma unroll
+  for (int k = 0; k < 4; k++)
+    if (types.bf16(0)) x.v[k] = lf_as_bf16::get(lf_as_bf16::put(x.v[k]));
+  if (out) lf_store(types, 0, out, at, x);
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    float gate = gates ? x.v[k] : o.v[k], up = gates ? o.v[k] : x.v[k];
+    x.v[k] = up * lf_act(act, gate);
+  }
+  lf_store(types, 1, y, at, x);
+}
+LF_GEMM_GLU(128, 2);
+LF_GEMM_GLU(256, 1);
+
+// The gradients of a gated linear unit whose own gradient is a product: dgate = dy·up·act'(gate) and dup = dy·act(gate).
+//
+// Layout: all are [m, n]; dgate and dup may be the memory of gate and up, if their types are
+//   equal. Bits of stored: dgate, dup, gate and up are bf16.
+// Traffic: as the product, and 8 bytes an element in bf16. dy is never in memory.
+#define LF_GEMM_GLU_GRAD(BN, resident)                                                                                                  \
+  extern "C" __global__ void __launch_bounds__(BN, resident)                                                                           \
+      gemm_bf16_glu_grad_##BN(void* dgate, void* dup, const void* gate, const void* up, int m, int n, int tiles_m, int tiles_n,        \
+                              int stored, int act, int count, LF_PRODUCTS) {                                                           \
+    LF_DYN_SHARED(unsigned char, shared);                                                                                              \
+    lf_products all = LF_PRODUCTS_OF;                                                                                                  \
+    lf_bulk<BN, false> tile;                                                                                                           \
+    lf_bulk_open(tile, shared, m, n, tiles_m, tiles_n);                                                                                \
+    tile.run(all, count);                                                                                                              \
+    lf_mixed types = {stored};                                                                                                         \
+    tile.each([&](long long at, lf_pack<4>& x) { lf_bulk_glu_grad(dgate, dup, gate, up, types, act, at, x); });                        \
+  }                                                                                                                                    \
+  LF_KERNEL(gemm_bf16_glu_grad_##BN)
+LF_DEVICE void lf_bulk_glu_grad(void* dgate, void* dup, const void* gate, const void* up, lf_mixed types, int act, long long at, lf_pack<4>& dy) {
+  lf_pack<4> g, u;
+  lf_load(types, 2, gate, at, g), lf_load(types, 3, up, at, u);
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    lf_act_value a = lf_act_both(act, g.v[k]);
+    g.v[k] = dy.v[k] * u.v[k] * a.slope;
+    u.v[k] = dy.v[k] * a.value;
+  }
+  lf_store(types, 0, dgate, at, g), lf_store(types, 1, dup, at, u);
+}
+LF_GEMM_GLU_GRAD(128, 2);
+LF_GEMM_GLU_GRAD(256, 1);
 
 // out = bf16(x) of one to four operands of any type, in memory of multiples of 8 elements.
 //
@@ -282,5 +388,13 @@ LF_RACE_CASE(gemm_bf16) {
                  LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_BYTES(h), LF_BYTES(b), r, 0u, 0.5f, LF_NONES);
   lf_race_launch(gemm_bf16_nn_256, {2}, {256}, lf_bulk<256, false>::bytes, out.data(), nullptr, out.data(), m, n, 2, 1, 0, nullptr, 0, 1, 0LL, 0LL,
                  LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NONE, LF_NONES);
+}
+LF_RACE_CASE(gemm_bf16_glu) {
+  const int m = 136, n = 72, k = 264;
+  auto x = lf_race_noise<lf_bf16>(m * k), w = lf_race_noise<lf_bf16>(n * k), gate = lf_race_noise<lf_bf16>(m * n), up = gate;
+  lf_race_launch(gemm_bf16_glu_128, {2}, {128}, lf_bulk<128, true>::bytes, up.data(), gate.data(), gate.data(), m, n, 2, 1, 7, 0, 0, 1, 0LL, 0LL,
+                 LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NONE, LF_NONES);
+  lf_race_launch(gemm_bf16_glu_grad_256, {2}, {256}, lf_bulk<256, false>::bytes, gate.data(), up.data(), gate.data(), up.data(), m, n, 2, 1, 15, 1, 1,
+                 0LL, 0LL, LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NONE, LF_NONES);
 }
 #endif

@@ -63,3 +63,11 @@ LF_DEVICE float lf_act(int act, float x) {
   }
   return lf_gelu_tanh::value(x);
 }
+// The activation with that number, and its slope.
+LF_DEVICE lf_act_value lf_act_both(int act, float x) {
+  switch (act) {
+    case 0: return lf_silu::both(x);
+    case 1: return lf_gelu::both(x);
+  }
+  return lf_gelu_tanh::both(x);
+}
