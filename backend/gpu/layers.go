@@ -123,12 +123,20 @@ func prepareRoPE(c *compiler, l *ir.Launch) (step, error) {
 	if group := c.cacheGroup(l); group != nil {
 		return c.ropeCache(group)
 	}
-	a, x, table, out := l.Attr.(ir.RoPEAttr), l.In[0], l.In[1], l.Out[0]
-	name := "rope"
+	a, table, name := l.Attr.(ir.RoPEAttr), l.In[1], "rope"
 	if a.Interleaved {
 		name = "rope_neighbours"
 	}
-	stored := narrow(out, x)
+	group := []*ir.Launch{l}
+	if i := c.ropePair(l); i > 0 {
+		group = append(group, &c.prog.Launches[i])
+		c.merged[i] = true
+	}
+	var values []ir.Ref
+	for _, l := range group {
+		values = append(values, l.Out[0], l.In[0])
+	}
+	stored := narrow(values...)
 	one, err := c.kernel("rope", name+form(stored), elementThreads)
 	if err != nil {
 		return nil, err
@@ -144,14 +152,36 @@ func prepareRoPE(c *compiler, l *ir.Launch) (step, error) {
 	return func(r *Run) {
 		one.skip()
 		four.skip()
-		k, pairs := one, r.count(out)/2
-		if h%4 == 0 && r.aligned(x, table, out) {
-			k, pairs = four, pairs/4
+		k, each := one, 2
+		if h%4 == 0 && r.aligned(table) && r.aligned(values...) {
+			k, each = four, 8
 		}
-		_, d := r.matrix(out)
-		k.grid(blocks(pairs, elementThreads), 1, 1).pointer("out", r.at(out)).pointer("x", r.at(x)).pointer("table", r.at(table))
-		k.long("pairs", pairs).int("heads", d/a.HeadDim).int("h", h).float("sign", sign).stored(stored)
+		var out, x [2]Pointer
+		var pairs, heads [2]int
+		for i, l := range group {
+			_, d := r.matrix(l.Out[0])
+			out[i], x[i], pairs[i], heads[i] = r.at(l.Out[0]), r.at(l.In[0]), r.count(l.Out[0])/each, d/a.HeadDim
+		}
+		k.grid(blocks(pairs[0]+pairs[1], elementThreads), 1, 1).pointer("out", out[0]).pointer("x", x[0]).pointer("table", r.at(table)).pointer("out1", out[1]).pointer("x1", x[1])
+		k.long("pairs", pairs[0]).int("heads", heads[0]).long("pairs1", pairs[1]).int("heads1", heads[1]).int("h", h).float("sign", sign).stored(stored)
 	}, nil
+}
+
+// ropePair returns the number of a launch that rotates another value in the same way as l and can do so at its time, or
+// zero.
+func (c *compiler) ropePair(l *ir.Launch) int {
+	all := c.prog.Launches
+	for i := c.launch + 1; i < min(len(all), c.launch+1+vectorAhead); i++ {
+		next := &all[i]
+		if next.Op != ir.RoPE || next.Attr != l.Attr || !next.In[1].Same(l.In[1]) || !next.In[1].Type.Equal(l.In[1].Type) {
+			continue
+		}
+		if slices.ContainsFunc(all[c.launch:i], func(o ir.Launch) bool { return next.Conflicts(&o, c.dims) }) {
+			return 0
+		}
+		return i
+	}
+	return 0
 }
 
 // takesGLU claims the activations that kernels are named after.

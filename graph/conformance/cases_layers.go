@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -162,7 +163,18 @@ func ropeCase(name, x, table string, attr ir.RoPEAttr) testCase {
 		}}
 }
 
+// ropesCase rotates queries and keys.
+func ropesCase(name, q, k string, attr ir.RoPEAttr) testCase {
+	table := fmt.Sprintf("f32[n,%d]", attr.HeadDim)
+	return testCase{op: ir.RoPE, name: name, bounds: "n=4/7", in: []input{arg(q, normal), arg(k, normal), frozen(table, normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return []ir.Value{g.Apply(ir.RoPE, attr, in[0], in[2]), g.Apply(ir.RoPE, attr, in[1], in[2])}
+		}}
+}
+
 var ropeCases = []testCase{
+	ropesCase("two values", "f32[n,32]", "f32[n,16]", ir.RoPEAttr{HeadDim: 8}),
+	ropesCase("two values, odd half, inverse", "f32[n,30]", "f32[n,6]", ir.RoPEAttr{HeadDim: 6, Inverse: true}),
 	tableCase("", "i32[5]", "f32[16]", 1),
 	tableCase("bounded", "i32[n]", "f32[9]", 1.25),
 	ropeCase("", "f32[5,32]", "f32[5,8]", ir.RoPEAttr{HeadDim: 8}),
