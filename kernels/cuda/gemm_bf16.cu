@@ -367,8 +367,8 @@ LF_KERNEL(gemm_pack);
 
 #ifdef LF_RACE
 #include "../sim/test/race.h"
-#define LF_NONE nullptr, nullptr, 0, 0u, 0.0f
-#define LF_NONES LF_NONE, LF_NONE, LF_NONE, LF_NONE, LF_NONE, LF_NONE
+#define LF_NO_PRODUCT nullptr, nullptr, 0, 0u, 0.0f
+#define LF_NO_PRODUCTS LF_NO_PRODUCT, LF_NO_PRODUCT, LF_NO_PRODUCT, LF_NO_PRODUCT, LF_NO_PRODUCT, LF_NO_PRODUCT
 #define LF_BYTES(v) (const unsigned char*)v.data()
 
 LF_RACE_CASE(gemm_pack) {
@@ -385,16 +385,16 @@ LF_RACE_CASE(gemm_bf16) {
   auto x = lf_race_noise<lf_bf16>(m * k), h = lf_race_noise<lf_bf16>(m * r), b = lf_race_noise<lf_bf16>(n * r), w = lf_race_noise<lf_bf16>(n * k);
   std::vector<float> out(m * n);
   lf_race_launch(gemm_bf16_nt_128, {2}, {128}, lf_bulk<128, true>::bytes, out.data(), nullptr, nullptr, m, n, 2, 1, 0, nullptr, 0, 2, 0LL, 0LL,
-                 LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_BYTES(h), LF_BYTES(b), r, 0u, 0.5f, LF_NONES);
+                 LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_BYTES(h), LF_BYTES(b), r, 0u, 0.5f, LF_NO_PRODUCTS);
   lf_race_launch(gemm_bf16_nn_256, {2}, {256}, lf_bulk<256, false>::bytes, out.data(), nullptr, out.data(), m, n, 2, 1, 0, nullptr, 0, 1, 0LL, 0LL,
-                 LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NONE, LF_NONES);
+                 LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NO_PRODUCT, LF_NO_PRODUCTS);
 }
 LF_RACE_CASE(gemm_bf16_glu) {
   const int m = 136, n = 72, k = 264;
   auto x = lf_race_noise<lf_bf16>(m * k), w = lf_race_noise<lf_bf16>(n * k), gate = lf_race_noise<lf_bf16>(m * n), up = gate;
   lf_race_launch(gemm_bf16_glu_128, {2}, {128}, lf_bulk<128, true>::bytes, up.data(), gate.data(), gate.data(), m, n, 2, 1, 7, 0, 0, 1, 0LL, 0LL,
-                 LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NONE, LF_NONES);
+                 LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NO_PRODUCT, LF_NO_PRODUCTS);
   lf_race_launch(gemm_bf16_glu_grad_256, {2}, {256}, lf_bulk<256, false>::bytes, gate.data(), up.data(), gate.data(), up.data(), m, n, 2, 1, 15, 1, 1,
-                 0LL, 0LL, LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NONE, LF_NONES);
+                 0LL, 0LL, LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NO_PRODUCT, LF_NO_PRODUCTS);
 }
 #endif

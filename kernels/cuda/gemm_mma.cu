@@ -91,8 +91,8 @@ LF_KERNEL(gemm_sum);
 
 #ifdef LF_RACE
 #include "../sim/test/race.h"
-#define LF_NONE nullptr, nullptr, 0, 0u, 0.0f
-#define LF_NONES LF_NONE, LF_NONE, LF_NONE, LF_NONE, LF_NONE, LF_NONE
+#define LF_NO_PRODUCT nullptr, nullptr, 0, 0u, 0.0f
+#define LF_NO_PRODUCTS LF_NO_PRODUCT, LF_NO_PRODUCT, LF_NO_PRODUCT, LF_NO_PRODUCT, LF_NO_PRODUCT, LF_NO_PRODUCT
 #define LF_BYTES(v) (const unsigned char*)v.data()
 
 // Two tiles in two parts each: a copied and a widened operand, then an adapter's
@@ -104,7 +104,7 @@ LF_RACE_CASE(gemm_mma_parts) {
   unsigned along = 1 << 5, wide = LF_WIDE | along, copied = LF_COPY | LF_KIND_BF16 << 2 | along;
   lf_race_launch(gemm_mma_64, {4}, {128}, LF_STAGES * lf_tile_64::stage_bytes + 4 * LF_BOOKS, out.data(), partial.data(), nullptr, nullptr, 70,
                  40, 2, 1, 2, 0, 2, 0, 0, LF_BYTES(x), LF_BYTES(w), 104, wide | copied << 8, 1.0f, LF_BYTES(h), LF_BYTES(b), 6,
-                 along | along << 8, 0.5f, LF_NONES);
+                 along | along << 8, 0.5f, LF_NO_PRODUCTS);
   lf_race_launch(gemm_sum, {4}, {256}, 0, 70 * 40, 40, 1, 2, 0, out.data(), partial.data(), nullptr, out.data());
 }
 
@@ -113,6 +113,6 @@ LF_RACE_CASE(gemm_mma_large) {
   auto w = lf_race_noise<lf_bf16>(104 * 64);
   std::vector<float> out(72 * 64);
   lf_race_launch(gemm_mma_128, {1}, {256}, LF_STAGES * lf_tile_128::stage_bytes + 4 * LF_BOOKS, out.data(), nullptr, nullptr, nullptr, 72, 64, 1,
-                 1, 1, 0, 1, 0, 0, LF_BYTES(x), LF_BYTES(w), 104, LF_WIDE | (LF_COPY | LF_KIND_BF16 << 2) << 8, 1.0f, LF_NONE, LF_NONES);
+                 1, 1, 0, 1, 0, 0, LF_BYTES(x), LF_BYTES(w), 104, LF_WIDE | (LF_COPY | LF_KIND_BF16 << 2) << 8, 1.0f, LF_NO_PRODUCT, LF_NO_PRODUCTS);
 }
 #endif

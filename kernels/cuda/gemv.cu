@@ -224,7 +224,7 @@ LF_GEMV(8, 4, 1);
 
 #ifdef LF_RACE
 #include "../sim/test/race.h"
-#define LF_NONE nullptr, nullptr, 0, 0u, 0.0f
+#define LF_NO_PRODUCT nullptr, nullptr, 0, 0u, 0.0f
 
 LF_RACE_CASE(gemv) {
   auto x = lf_race_noise<float>(2 * 640);
@@ -235,7 +235,7 @@ LF_RACE_CASE(gemv) {
   lf_race_launch(gemv_2, {6}, {LF_LANES}, 0, c.data(), nullptr, c.data(), y.data(), x.data(), nullptr, nullptr, nullptr, nullptr, 2, 7, 3, 0,
                  2 | 3 << 8 | 3 << 16, -1, 0, (const unsigned char*)x.data(), (const unsigned char*)w.data(), 640, wide | copied << 8, 1.0f,
                  (const unsigned char*)x.data(), (const unsigned char*)x.data(), 19, (unsigned)(1 << 5 | 1 << 13), 0.5f,
-                 (const unsigned char*)x.data(), (const unsigned char*)w.data(), 640, wide | copied << 8, 1.0f, LF_NONE, LF_NONE, LF_NONE, LF_NONE,
-                 LF_NONE);
+                 (const unsigned char*)x.data(), (const unsigned char*)w.data(), 640, wide | copied << 8, 1.0f, LF_NO_PRODUCT, LF_NO_PRODUCT, LF_NO_PRODUCT, LF_NO_PRODUCT,
+                 LF_NO_PRODUCT);
 }
 #endif

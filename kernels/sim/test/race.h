@@ -32,9 +32,20 @@ struct LfRaceCase {
 // The launch itself, in race.cpp.
 void lf_race_run(void* function, void (*call)(void*, void* const*), int nparams, void** params, dim3 grid, dim3 block, unsigned shared);
 
+// An argument of a kernel. Kernels for operands of several types take addresses of bytes.
+template <class A>
+struct LfRaceArgument {
+  A value;
+  template <class B>
+  LfRaceArgument(B x) {
+    if constexpr (std::is_pointer_v<A> && std::is_pointer_v<B>) value = (A)(void*)x;
+    else value = (A)x;
+  }
+};
+
 template <class... A>
-void lf_race_launch(void (*kernel)(A...), dim3 grid, dim3 block, unsigned shared, std::common_type_t<A>... args) {
-  void* params[] = {const_cast<void*>(static_cast<const void*>(&args))...};
+void lf_race_launch(void (*kernel)(A...), dim3 grid, dim3 block, unsigned shared, std::common_type_t<LfRaceArgument<A>>... args) {
+  void* params[] = {const_cast<void*>(static_cast<const void*>(&args.value))...};
   lf_race_run((void*)kernel, &lfsim::Register<A...>::call, (int)sizeof...(A), params, grid, block, shared);
 }
 
