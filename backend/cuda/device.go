@@ -64,7 +64,7 @@ func Open(o backend.Options) (*Device, error) {
 	graphs := os.Getenv(EnvGraph) != "0"
 	d := &Device{
 		properties: p, graphs: graphs, replays: graphs,
-		load: o.Load, ringSlot: ringSlotBytes, window: windowBytes, trial: trialBytes, staging: stagingBytes,
+		load: o.Load, ringSlot: ringSlotBytes, window: windowBytes, trial: trialBytes, staging: gpu.ConvertBytes,
 	}
 	d.Init(backend.CUDA, runner{d}, d.target)
 	d.Precision, d.Profile = o.Precision, o.Profile

@@ -9,24 +9,14 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/backend/cuda/internal/driver"
 	"github.com/lorafuse/lorafuse/backend/gpu"
-	"github.com/lorafuse/lorafuse/internal/quant"
-	"github.com/lorafuse/lorafuse/safetensors"
-	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// piece is whole rows, and whole blocks, of a weight that the device converts.
+// piece is a part of a weight that the device converts, on its way.
 type piece struct {
-	weight   int // number of the weight
-	view     *safetensors.View
-	from, to tensor.DType
-	first    int // element of the weight
-	elements int
-	staged   int // offset of its bytes before conversion
-	at       int // offset of its blocks in the allocation of all weights
+	gpu.Piece
+	staged int // offset of its bytes before conversion
+	at     int // offset of its blocks in the allocation of all weights
 }
-
-// stagingBytes is the size of the device memory that holds weights before conversion. It grows if a row is longer.
-const stagingBytes = 64 << 20
 
 // convert uploads weights in their file format in batches and runs kernels that quantize them.
 func (l *loading) convert(ctx context.Context, mode backend.LoadMode, numbers []int) error {
@@ -49,7 +39,7 @@ func (l *loading) convert(ctx context.Context, mode backend.LoadMode, numbers []
 	for _, batch := range batches {
 		all := make([]cargo, len(batch))
 		for i, p := range batch {
-			all[i] = cargo{p.view, p.staged}
+			all[i] = cargo{p.View, p.staged}
 		}
 		if err := l.ship(ctx, mode, c.staging, all); err != nil {
 			return err
@@ -67,12 +57,13 @@ func (l *loading) batches(numbers []int) (all [][]piece, size int, err error) {
 	var batch []piece
 	used := 0
 	for _, i := range numbers {
-		pieces, err := l.pieces(i)
+		pieces, err := gpu.Pieces(i, l.weights[i], l.dev.staging)
 		if err != nil {
 			return nil, 0, err
 		}
-		for _, p := range pieces {
-			n := (p.view.Len() + weightAlign - 1) / weightAlign * weightAlign
+		for _, whole := range pieces {
+			p := piece{Piece: whole, at: l.Offsets[i] + whole.Offset()}
+			n := (p.View.Len() + weightAlign - 1) / weightAlign * weightAlign
 			if len(batch) > 0 && used+n > l.dev.staging {
 				all, batch, used = append(all, batch), nil, 0
 			}
@@ -83,41 +74,6 @@ func (l *loading) batches(numbers []int) (all [][]piece, size int, err error) {
 		}
 	}
 	return append(all, batch), size, nil
-}
-
-// pieces cuts a weight into rows that fit a quarter of the staging memory and end
-// with a block.
-func (l *loading) pieces(number int) (pieces []piece, err error) {
-	v := l.weights[number].View
-	from, err := tensor.ParseDType(v.DType.String())
-	if err != nil {
-		return nil, err
-	}
-	whole := piece{weight: number, view: v, from: from, to: l.weights[number].DType, at: l.Offsets[number]}
-	whole.elements = v.Len() / from.Size()
-	if len(v.Shape) == 0 || whole.elements == 0 {
-		return []piece{whole}, nil
-	}
-	rows, cols := v.Shape[0], whole.elements/v.Shape[0]
-	together := tensor.QuantBlock / gcd(cols, tensor.QuantBlock) // rows that end with a block
-	step := max(1, l.dev.staging/4/(together*cols*from.Size())) * together
-	for r := 0; r < rows; r += step {
-		p := whole
-		if p.view, err = v.Rows(r, min(r+step, rows)); err != nil {
-			return nil, err
-		}
-		p.first, p.elements = r*cols, p.view.Len()/from.Size()
-		p.at += p.to.Bytes(p.first)
-		pieces = append(pieces, p)
-	}
-	return pieces, nil
-}
-
-func gcd(a, b int) int {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
 }
 
 // conversion holds the state of converting weights. It is used in the device's goroutine.
@@ -157,7 +113,7 @@ func (c *conversion) run(l *loading, batch []piece) error {
 		return c.dev.Failed(err)
 	}
 	if i, _, _, ok := gpu.ReadTrap(c.trap.Host); ok {
-		return c.refused(l.weights, batch[i])
+		return batch[i].Refused()
 	}
 	return nil
 }
@@ -169,13 +125,13 @@ func (c *conversion) enqueue(l *loading, batch []piece, end *latch) error {
 	}
 	launches := make(driver.Launches, len(batch))
 	for i, p := range batch {
-		k := gpu.NewQuantizer(p.from, p.to)
+		k := gpu.NewQuantizer(p.From, p.To)
 		f, err := d.kernel(k)
 		if err != nil {
 			return fmt.Errorf("cuda: %w", err)
 		}
 		launches[i].Function = f
-		k.Quantize(&launches[i], l.block.At+gpu.Pointer(p.at), c.staging.At+gpu.Pointer(p.staged), p.elements, c.trap.At, i)
+		k.Quantize(&launches[i], l.block.At+gpu.Pointer(p.at), c.staging.At+gpu.Pointer(p.staged), p.Elements, c.trap.At, i)
 	}
 	_, err := launches.Issue(d.copies.Stream)
 	ticket := d.copies.issued
@@ -190,25 +146,4 @@ func (c *conversion) enqueue(l *loading, batch []piece, end *latch) error {
 		b.Copied.Store(ticket)
 	}
 	return nil
-}
-
-// refused finds the element that no block can hold, with the words of package
-// quant.
-func (c *conversion) refused(weights []backend.Weight, p piece) error {
-	err := p.view.WithBytes(func(data []byte) error {
-		values := make([]float32, 1<<14)
-		blocks := make([]byte, p.to.Bytes(len(values)))
-		for rest, first := data, p.first; len(rest) > 0; first += len(values) {
-			n := min(len(values), len(rest)/p.from.Size())
-			if err := tensor.ToFloat32(values[:n], rest[:n*p.from.Size()], p.from); err != nil {
-				return err
-			}
-			if err := quant.Quantize(blocks[:p.to.Bytes(n)], values[:n], p.to); err != nil {
-				return fmt.Errorf("from element %d on: %w", first, err)
-			}
-			rest = rest[n*p.from.Size():]
-		}
-		return quant.ErrNotFinite // it was so on the device
-	})
-	return fmt.Errorf("tensor %q: %w", weights[p.weight].View.Name, err)
 }

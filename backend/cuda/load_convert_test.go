@@ -4,11 +4,9 @@ package cuda_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,39 +18,13 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// weighted are tensors of a type and of shapes that make blocks of all kinds:
-// full and not, of zeros, of tiny and of large numbers.
-func weighted(t *testing.T, d tensor.DType, shapes ...[]int) []*safetensors.View {
-	t.Helper()
-	var entries []safetensors.Entry
-	r := rand.New(rand.NewPCG(7, uint64(d)))
-	for i, shape := range shapes {
-		n, err := tensor.NumElements(shape)
-		require.NoError(t, err)
-		values := make([]float32, n)
-		for j := range values {
-			scale := []float64{1, 0, 1e-3, 1e-39, 1e-44, 3e4, 1e-7, 0.02}[j/64%8]
-			values[j] = float32(r.NormFloat64() * scale / 4)
-			if r.IntN(9) == 0 { // on a code, and half way between two
-				values[j] = float32(scale*float64(r.IntN(9)-4)) / 4
-			}
-		}
-		data := make([]byte, d.Bytes(n))
-		require.NoError(t, tensor.FromFloat32(data, values, d))
-		name, err := safetensors.ParseDType(d.String())
-		require.NoError(t, err)
-		entries = append(entries, safetensors.Entry{Name: fmt.Sprintf("w%d", i), DType: name, Shape: shape, Data: data})
-	}
-	return viewsOf(t, stored(t, entries))
-}
-
 // The device makes the blocks that package quant makes, byte for byte, of
 // tensors that are larger than the memory they lie in before, too.
 func TestLoadConverts(t *testing.T) {
 	here := waysHere(t)
 	shapes := [][]int{{3, 64}, {1, 1}, {5, 7}, {64}, {100}, {0, 64}, {700, 65}, {33, 4096}, {2, 70000}, {1000, 192}}
 	for _, from := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16} {
-		views := weighted(t, from, shapes...)
+		views := gputest.Weighted(t, from, shapes...)
 		for _, to := range []tensor.DType{tensor.Q8, tensor.NF4} {
 			for _, way := range here {
 				t.Run(fmt.Sprint(from, to, way), func(t *testing.T) {
@@ -67,7 +39,7 @@ func TestLoadConverts(t *testing.T) {
 					buffers, err := dev.Load(t.Context(), weights)
 					require.NoError(t, err)
 					for i, v := range views {
-						want := blocksOf(t, v, from, weights[i].DType)
+						want := gputest.BlocksOf(t, v, from, weights[i].DType)
 						got := make([]byte, buffers[i].Size())
 						gputest.Wait(t)(dev.Download(got, buffers[i], 0))
 						require.True(t, bytes.Equal(want, got), "%s %v", v.Name, v.Shape)
@@ -82,31 +54,13 @@ func TestLoadConverts(t *testing.T) {
 	}
 }
 
-// blocksOf is what the host makes of a view.
-func blocksOf(t *testing.T, v *safetensors.View, from, to tensor.DType) (blocks []byte) {
-	t.Helper()
-	require.NoError(t, v.WithBytes(func(data []byte) error {
-		if from == to {
-			blocks = bytes.Clone(data)
-			return nil
-		}
-		values := make([]float32, len(data)/from.Size())
-		blocks = make([]byte, to.Bytes(len(values)))
-		if err := tensor.ToFloat32(values, data, from); err != nil {
-			return err
-		}
-		return quant.Quantize(blocks, values, to)
-	}))
-	return blocks
-}
-
 // A number that no block can hold is found, with tensor and place.
 func TestLoadConvertsNoNaN(t *testing.T) {
-	views := weighted(t, tensor.F32, []int{10, 64}, []int{500, 128})
+	views := gputest.Weighted(t, tensor.F32, []int{10, 64}, []int{500, 128})
 	for name, bad := range map[string]float32{"NaN": float32(math.NaN()), "-Inf": float32(math.Inf(-1))} {
 		values := make([]float32, 500*128)
 		values[40000] = bad
-		broken := viewsOf(t, stored(t, []safetensors.Entry{{Name: "broken", DType: safetensors.F32, Shape: []int{500, 128}, Data: tensor.BytesOf(values)}}))
+		broken := gputest.StoredViews(t, []safetensors.Entry{{Name: "broken", DType: safetensors.F32, Shape: []int{500, 128}, Data: tensor.BytesOf(values)}})
 		all := append(views[:2:2], broken...)
 		dev := loader(t, backend.LoadRing)
 		weights := asStored(all)
@@ -135,7 +89,7 @@ func TestConversionFails(t *testing.T) {
 				return
 			}
 			dev := faulty(t, backend.LoadRing)
-			weights := asStored(weighted(t, tensor.F32, []int{10, 64}, []int{900, 128}))
+			weights := asStored(gputest.Weighted(t, tensor.F32, []int{10, 64}, []int{900, 128}))
 			weights[1].DType = tensor.NF4
 			_, err := dev.Load(t.Context(), weights)
 			require.ErrorIs(t, err, kind)
@@ -145,17 +99,4 @@ func TestConversionFails(t *testing.T) {
 			}
 		})
 	}
-}
-
-// stored writes and opens tensors, in this order.
-func stored(t *testing.T, entries []safetensors.Entry) *safetensors.File {
-	t.Helper()
-	header, data := map[string]any{}, []byte{}
-	for _, e := range entries {
-		header[e.Name] = map[string]any{"dtype": e.DType.String(), "shape": e.Shape, "data_offsets": []int{len(data), len(data) + len(e.Data)}}
-		data = append(data, e.Data...)
-	}
-	text, err := json.Marshal(header)
-	require.NoError(t, err)
-	return written(t, append(append([]byte{byte(len(text)), byte(len(text) >> 8), 0, 0, 0, 0, 0, 0}, text...), data...))
 }

@@ -136,11 +136,11 @@ func TestPieces(t *testing.T) {
 			used := 0
 			for _, p := range batch {
 				require.Equal(t, used, p.staged)
-				used += (p.view.Len() + weightAlign - 1) / weightAlign * weightAlign
-				require.Equal(t, next, p.first)
-				require.Zero(t, p.first%tensor.QuantBlock)
-				require.Equal(t, tensor.NF4.Bytes(p.first), p.at)
-				next += p.elements
+				used += (p.View.Len() + weightAlign - 1) / weightAlign * weightAlign
+				require.Equal(t, next, p.First)
+				require.Zero(t, p.First%tensor.QuantBlock)
+				require.Equal(t, tensor.NF4.Bytes(p.First), p.at)
+				next += p.Elements
 			}
 			require.LessOrEqual(t, used, size)
 			require.True(t, used <= staging || len(batch) == 1)

@@ -20,6 +20,7 @@ type Device struct {
 	pace    *pace
 	stages  stages
 	copied  copied
+	loads   loads
 	taken   int64 // bytes of all blocks, mapped files left out; under the lock of memory
 
 	// order is held during a turn and so determines the order of commands. It guards the fields below.

@@ -73,6 +73,13 @@ func SetPageSize(t testing.TB, n int) {
 	t.Cleanup(func() { pageSize = before })
 }
 
+// SetConvertBytes sets, for a test, the memory for pieces of weights that are converted.
+func SetConvertBytes(t testing.TB, n int) {
+	before := convertBytes
+	convertBytes = n
+	t.Cleanup(func() { convertBytes = before })
+}
+
 // Break has the self-test fail.
 func Break(t testing.TB) {
 	selfBroken = 1

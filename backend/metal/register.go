@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/backend/gpu"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 )
 
@@ -35,7 +36,7 @@ func Devices() ([]backend.Info, error) {
 // info returns the properties of a GPU that are known before it runs anything. Its memory is the working-set size that
 // the device recommends.
 func (t traits) info() backend.Info {
-	i := backend.Info{Backend: backend.Metal, Name: t.name, Memory: t.workingSet, GPU: true, Unified: t.unified}
+	i := backend.Info{Backend: backend.Metal, Name: t.name, Memory: t.workingSet, GPU: true, Unified: t.unified, Quantizes: gpu.Quantizes}
 	var families []string
 	if t.apple > 0 {
 		families = append(families, fmt.Sprintf("Apple%d", t.apple))
