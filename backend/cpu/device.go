@@ -95,13 +95,15 @@ func (d *Device) Info() backend.Info {
 	return i
 }
 
-// Supports reports whether there is a kernel for the composite op. A batch-invariant device has none for dropout
+// Supports reports whether there is a kernel for op. A batch-invariant device has none for dropout
 // inside a matrix multiplication: many rows are then split into several multiplications, and their sums depend on the
 // split.
 func (d *Device) Supports(op ir.Op, attr any, in []ir.Type) bool {
 	switch op {
 	case ir.LoRADown, ir.LoRADownGrad, ir.LoRADownInputGrad:
 		return !d.invariant
+	case ir.Gemm: // weights in 8-bit floats are widened before
+		return attr.(ir.GemmAttr).Float8 == 0
 	case ir.Activate, ir.ActivateGrad:
 		_, ok := activations[attr.(ir.ActivateAttr).Act]
 		return ok

@@ -167,7 +167,14 @@ func (p *bulk) fill(r *Run) {
 	for i := range p.t.list {
 		e := &p.t.list[i]
 		if size := e.k(r.Dims); size > 0 {
-			k.product(at, pack.add(r.at(e.a), e.a.Stored(), m*size), pack.add(r.at(e.b), e.b.Stored(), n*size), size, 0, e.alpha)
+			row, scale := n, Pointer(0)
+			if e.tb {
+				row = size
+			}
+			if e.scaled {
+				scale = r.at(e.scale)
+			}
+			k.product(at, pack.add(r.at(e.a), e.a.Stored(), m*size, 0, 0), pack.add(r.at(e.b), e.b.Stored(), n*size, row, scale), size, 0, e.alpha)
 			at++
 		}
 	}
@@ -187,10 +194,13 @@ type packer struct {
 type packing struct {
 	out, x      Pointer
 	size, flags int
+	scale       Pointer // of its rows, or 0
+	row         int     // their length
 }
 
-// add converts an operand, unless it is bfloat16, and returns the address of its bfloat16 elements.
-func (p *packer) add(x Pointer, d tensor.DType, size int) Pointer {
+// add converts an operand, unless it is bfloat16, and returns the address of its bfloat16 elements. Its rows of the given
+// length are multiplied by scales, if there are any.
+func (p *packer) add(x Pointer, d tensor.DType, size, row int, scale Pointer) Pointer {
 	if d == tensor.BF16 {
 		return x
 	}
@@ -198,14 +208,14 @@ func (p *packer) add(x Pointer, d tensor.DType, size int) Pointer {
 		p.end()
 	}
 	at := p.to
-	p.list[p.count] = packing{at, x, size, operandFlags(x, d, size, false)}
+	p.list[p.count] = packing{at, x, size, operandFlags(x, d, size, false), scale, row}
 	p.count++
 	p.to += Pointer(packedSize(size))
 	return at
 }
 
 // The parameters of operands are numbered.
-var packOut, packX, packSize, packFlags = numbered("out"), numbered("x"), numbered("size"), numbered("flags")
+var packOut, packX, packSize, packFlags, packRow = numbered("out"), numbered("x"), numbered("size"), numbered("flags"), numbered("row")
 
 // end fills in the launch of the operands since the last one.
 func (p *packer) end() {
@@ -222,7 +232,7 @@ func (p *packer) end() {
 		if i < p.count {
 			e = p.list[i]
 		}
-		k.pointer(packOut[i], e.out).pointer(packX[i], e.x).long(packSize[i], e.size).int(packFlags[i], e.flags)
+		k.pointer(packOut[i], e.out).pointer(packX[i], e.x).long(packSize[i], e.size).int(packFlags[i], e.flags).pointer(productScale[i], e.scale).int(packRow[i], e.row)
 	}
 	p.kernels, p.count = p.kernels[1:], 0
 }

@@ -32,5 +32,5 @@ func ExampleNew() {
 			fmt.Println(k.Name, k.Launch.Grid, k.Launch.Block, k.Launch.Count)
 		}
 	}
-	// Output: gemv_4 [16 1 1] [256 1 1] 56
+	// Output: gemv_4 [16 1 1] [256 1 1] 59
 }

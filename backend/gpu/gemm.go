@@ -1,6 +1,8 @@
 package gpu
 
 import (
+	"math/bits"
+
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -12,9 +14,17 @@ import (
 var (
 	// The kernels' codes for the type of A, and for matrices that are selected by row.
 	firstFactors = map[tensor.DType]int{tensor.F32: 0, tensor.F16: 1, tensor.BF16: 2}
-	// The types of B.
-	secondFactors = map[tensor.DType]bool{tensor.F32: true, tensor.F16: true, tensor.BF16: true, tensor.Q8: true, tensor.NF4: true, tensor.FP4: true}
+	// The types of B. Scales of its rows are for 8-bit floats.
+	secondFactors = map[tensor.DType]bool{tensor.F32: true, tensor.F16: true, tensor.BF16: true, tensor.Q8: true, tensor.NF4: true, tensor.FP4: true, tensor.F8E4M3: true}
 )
+
+// mostScales is the number of scaled factors of a launch.
+const mostScales = 3
+
+// takesGemm limits the number of scaled factors.
+func takesGemm(attr any, _ []ir.Type) bool {
+	return bits.OnesCount8(attr.(ir.GemmAttr).Scaled) <= mostScales
+}
 
 // storedWidth is the smallest width of the rows of a result that is stored as bfloat16. Narrower results, such as an
 // adapter's h, are small, and each is a sum of many terms.
@@ -165,7 +175,10 @@ func (e *exact) fill(r *Run) {
 	a := e.l.Attr.(ir.GemmAttr)
 	for p := range e.list {
 		k, x, y, out, t, s := &e.list[p], e.l.In[2*p], e.l.In[2*p+1], e.l.Out[0], a.P[p], e.sizes(p, r.Dims)
-		var bias, addend Pointer
+		var bias, addend, scale Pointer
+		if i := a.Scale(p); i >= 0 {
+			scale = r.at(e.l.In[i])
+		}
 		switch {
 		case p > 0:
 			addend = r.at(out)
@@ -193,6 +206,9 @@ func (e *exact) fill(r *Run) {
 			main.int("parts", parts)
 		}
 		main.float("alpha", t.Alpha)
+		if y.Stored() == tensor.F8E4M3 {
+			main.pointer("scale", scale)
+		}
 	}
 }
 

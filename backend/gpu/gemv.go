@@ -62,7 +62,7 @@ func vectorKernel(m int) (i int) {
 // launches in between. If there are two sums, and only a GLU reads them, it joins the GLU.
 func (c *compiler) vectorGroup(l *ir.Launch) *vector {
 	p, group := &vector{sums: []terms{termsOf(l)}}, []*ir.Launch{l}
-	products, low := len(p.sums[0].list), c.isLow(c.launch)
+	products, scaled, low := len(p.sums[0].list), p.sums[0].scaledTerms(), c.isLow(c.launch)
 	least, _ := p.sums[0].rows(c.dims)
 	var between []*ir.Launch
 	all := c.prog.Launches
@@ -71,10 +71,10 @@ func (c *compiler) vectorGroup(l *ir.Launch) *vector {
 		if next.Op == ir.Gemm && next.In[0].Same(l.In[0]) && next.In[0].Type.Equal(l.In[0].Type) {
 			t := termsOf(next)
 			if len(group) == vectorSums || c.joined[i] != nil || !t.dots() || products+len(t.list) > ir.MaxProducts || c.isLow(i) != low || least > vectorRows && !c.isThin(&t) ||
-				c.depends(next, between) || c.depends(next, group) {
+				scaled+t.scaledTerms() > mostScales || t.isFloat8() != p.sums[0].isFloat8() || c.depends(next, between) || c.depends(next, group) {
 				break // it begins a launch of its own
 			}
-			p.sums, group, products = append(p.sums, t), append(group, next), products+len(t.list)
+			p.sums, group, products, scaled = append(p.sums, t), append(group, next), products+len(t.list), scaled+t.scaledTerms()
 			c.joined[i] = p
 			continue
 		}
@@ -160,11 +160,12 @@ func (p *vector) fill(r *Run) {
 		k.int(vectorN[s], n)
 	}
 	k.int("ends", ends).int("act", p.act()).int("stored", p.stored())
+	var list scales
 	at := 0
 	for s := range p.sums {
-		at = p.sums[s].products(r, k, at)
+		at = p.sums[s].products(r, k, at, &list)
 	}
-	k.products(at)
+	k.products(at).scales(&list)
 }
 
 // outputs adds the addresses of outputs, biases and addends.

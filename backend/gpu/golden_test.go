@@ -98,6 +98,15 @@ func goldens(t *testing.T) (list []conformance.Program) {
 			return narrowed(results(b.Gemm([]ir.Product{{A: x, B: w, TB: true, Alpha: 1}}, 0, c)))
 		})
 	}
+	for _, rows := range []int{1, 20, 1500} {
+		add(fmt.Sprintf("%d rows of products with weights in 8-bit floats", rows), func(b *builder) exec.Spec {
+			x := b.param(tensor.F32, rows, 512)
+			float8 := func(n int) ir.Value {
+				return b.Mul(b.Cast(b.param(tensor.F8E4M3, n, 512), tensor.F32), b.param(tensor.F32, n, 1))
+			}
+			return results(b.Linear(x, float8(1504), 0), b.Linear(x, float8(70), 0), b.Linear(x, b.Cast(b.param(tensor.F8E4M3, 96, 512), tensor.F32), 0))
+		})
+	}
 	add("two rows of products of the same x", func(b *builder) exec.Spec {
 		x := b.param(tensor.F32, 2, 512)
 		inner := b.RMSNorm(x, b.Cast(b.param(tensor.BF16, 512), tensor.F32), 1e-6)

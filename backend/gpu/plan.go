@@ -74,7 +74,7 @@ type family struct {
 	// prepare selects the kernels for a launch of a program, once. The returned step sets their sizes and arguments
 	// before each run. While prepare runs, the compiler's sizes are the largest ones.
 	prepare func(c *compiler, l *ir.Launch) (step, error)
-	// takes reports whether a composite of the operation is supported; nil means that all are.
+	// takes reports whether an operation with these attributes is supported; nil means that all are.
 	takes func(attr any, in []ir.Type) bool
 	// stores reports whether the kernels read or write an f32 operand as bf16; nil means that they never do.
 	stores func(attr any, in []ir.Type, at ir.Place) bool
@@ -90,7 +90,7 @@ var families = map[ir.Op]family{
 	ir.Cast: {prepare: prepareCast}, ir.Unary: {prepare: prepareUnary, stores: storesUnary}, ir.Binary: {prepare: prepareBinary, stores: storesAll},
 	ir.Compare: {prepare: prepareCompare}, ir.Where: {prepare: prepareWhere},
 	ir.Reduce: {prepare: prepareReduce}, ir.ArgMax: {prepare: prepareArgMax},
-	ir.Gemm:     {prepare: prepareGemm, stores: storesGemm},
+	ir.Gemm:     {prepare: prepareGemm, takes: takesGemm, stores: storesGemm},
 	ir.LoRADown: {prepare: prepareLoRADown, takes: takesOneKey(2), stores: storesDown}, ir.LoRADownGrad: {prepare: prepareLoRADownGrad, takes: takesOneKey(2), stores: storesDownGrad},
 	ir.LoRADownInputGrad: {prepare: prepareLoRADownInputGrad, takes: takesInputGrad},
 

@@ -20,6 +20,7 @@ import (
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -43,7 +44,7 @@ func TestPrices(t *testing.T) {
 		require.NoError(t, err)
 	}
 	var lines []string
-	found := map[string]bool{}
+	found, bytes := map[string]bool{}, map[string]int{}
 	for _, p := range priced(t) {
 		for _, d := range plan.Devices() {
 			c, err := d.Count(p)
@@ -51,6 +52,7 @@ func TestPrices(t *testing.T) {
 			for op := range c.Decomposed {
 				found[op] = true
 			}
+			bytes[d.Name+" "+p.Name] = c.Read + c.Written
 			table := strings.Split(plan.Markdown([]plan.Cost{c}), "\n")
 			if lines == nil {
 				lines = table[:2]
@@ -59,6 +61,12 @@ func TestPrices(t *testing.T) {
 		}
 	}
 	assert.Equal(t, decomposed, slices.Sorted(maps.Keys(found)), "operations that run without a kernel of their own")
+	for _, d := range plan.Devices() {
+		decode := d.Name + " 8B: decode step"
+		for method, least := range map[string]float64{"fp8": 1.6, "int8": 1.6, "nf4": 2.2} {
+			assert.GreaterOrEqual(t, float64(bytes[decode]), least*float64(bytes[decode+", "+method]), "%s of %s and bf16 weights", decode, method)
+		}
+	}
 	got := strings.Join(lines, "\n") + "\n"
 	if update {
 		require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
@@ -87,8 +95,35 @@ func priced(t *testing.T) (all []plan.Program) {
 			p.Name = x.name + ": " + p.Name
 			all = append(all, p)
 		}
+		if x.name == "8B" {
+			all = append(all, quantized(t, dir)...)
+		}
 	}
 	return append(all, operations()...)
+}
+
+// quantized returns programs of the model in a folder with quantized weights.
+func quantized(t *testing.T, dir string) (all []plan.Program) {
+	t.Helper()
+	const decode = "decode step"
+	for _, q := range []struct {
+		method quant.Method
+		names  []string
+	}{{quant.Fp8, []string{decode, "served step, 64 × 1,024 tokens"}}, {quant.Int8, []string{decode}}, {quant.Bit4, []string{decode}}} {
+		m, err := model.Open(dir)
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, m.Close()) })
+		require.NoError(t, m.Quantize(q.method, nil))
+		programs, err := plan.List(m, plan.Options{Tokens: 8192, Context: 1024, Rank: 16})
+		require.NoError(t, err)
+		for _, p := range programs {
+			if slices.Contains(q.names, p.Name) {
+				p.Name = fmt.Sprintf("8B: %s, %s", p.Name, q.method)
+				all = append(all, p)
+			}
+		}
+	}
+	return all
 }
 
 // tensors lists weights of a file.

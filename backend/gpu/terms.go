@@ -17,9 +17,10 @@ const (
 	kindShift  = 2
 	alongK     = 1 << 5
 	flagsShift = 8 // of the second operand
+	scaleShift = 6 // of the number of the scales, from 1 on
 )
 
-var operandKinds = map[tensor.DType]int{tensor.F32: 0, tensor.F16: 1, tensor.BF16: 2, tensor.Q8: 3, tensor.NF4: 4, tensor.FP4: 5}
+var operandKinds = map[tensor.DType]int{tensor.F32: 0, tensor.F16: 1, tensor.BF16: 2, tensor.Q8: 3, tensor.NF4: 4, tensor.FP4: 5, tensor.F8E4M3: 6}
 
 // operandFlags returns the flags of an operand at an address with rows of the given length in memory; k reports
 // whether the rows run along the k axis.
@@ -29,7 +30,7 @@ func operandFlags(at Pointer, d tensor.DType, row int, k bool) int {
 	case d == tensor.BF16 && address%16 == 0 && row%8 == 0:
 		way = wayCopy
 	case d == tensor.F16 && address%16 == 0 && row%8 == 0, d == tensor.F32 && address%16 == 0 && row%4 == 0,
-		d.Quantized() && address%4 == 0 && row%tensor.QuantBlock == 0:
+		d.Quantized() && address%4 == 0 && row%tensor.QuantBlock == 0, d == tensor.F8E4M3 && address%16 == 0 && row%16 == 0:
 		way = wayWide
 	}
 	f := way | operandKinds[d]<<kindShift
@@ -49,6 +50,8 @@ type terms struct {
 
 type term struct {
 	a, b   ir.Ref
+	scale  ir.Ref // of the rows of b, if there are scales
+	scaled bool
 	ta, tb bool
 	alpha  float32
 }
@@ -58,7 +61,11 @@ func termsOf(l *ir.Launch) terms {
 	t := terms{out: l.Out[0], hasBias: a.HasBias, hasC: a.HasC, chained: isChained(a)}
 	for i := range a.N {
 		if p := a.P[i]; p.Alpha != 0 {
-			t.list = append(t.list, term{l.In[2*i], l.In[2*i+1], p.TA, p.TB, p.Alpha})
+			e := term{a: l.In[2*i], b: l.In[2*i+1], ta: p.TA, tb: p.TB, alpha: p.Alpha}
+			if j := a.Scale(i); j >= 0 {
+				e.scale, e.scaled = l.In[j], true
+			}
+			t.list = append(t.list, e)
 		}
 	}
 	if a.HasBias {
@@ -135,7 +142,32 @@ func (t *terms) add(r *Run, k *Kernel) {
 		stepA, stepB = m*p.k(r.Dims)*p.a.Stored().Size(), n*p.k(r.Dims)*p.b.Stored().Size()
 	}
 	k.int("count", t.count(r)).long("step_a", stepA).long("step_b", stepB)
-	k.products(t.products(r, k, 0))
+	var s scales
+	k.products(t.products(r, k, 0, &s)).scales(&s)
+}
+
+// scales are the addresses of the scales of a launch's factors.
+type scales struct {
+	at    [mostScales]Pointer
+	count int
+}
+
+// add returns the number of the scales of a product, 0 if it has none.
+func (s *scales) add(r *Run, p *term) int {
+	if !p.scaled {
+		return 0
+	}
+	s.at[s.count] = r.at(p.scale)
+	s.count++
+	return s.count
+}
+
+// scaledTerms returns how many products have scales.
+func (t *terms) scaledTerms() (n int) {
+	for i := range t.list {
+		n += bit(t.list[i].scaled)
+	}
+	return n
 }
 
 // count returns the number of products that are not empty.
@@ -149,7 +181,7 @@ func (t *terms) count(r *Run) (n int) {
 }
 
 // products adds the arguments of products from number at on, and returns the number of the next.
-func (t *terms) products(r *Run, k *Kernel, at int) int {
+func (t *terms) products(r *Run, k *Kernel, at int, s *scales) int {
 	m, n, _ := t.sizes(r.Dims)
 	for i := range t.list {
 		p := &t.list[i]
@@ -165,7 +197,7 @@ func (t *terms) products(r *Run, k *Kernel, at int) int {
 			rowB = size
 		}
 		a, b := r.at(p.a), r.at(p.b)
-		flags := operandFlags(a, p.a.Stored(), rowA, !p.ta) | operandFlags(b, p.b.Stored(), rowB, p.tb)<<flagsShift
+		flags := operandFlags(a, p.a.Stored(), rowA, !p.ta) | (operandFlags(b, p.b.Stored(), rowB, p.tb)|s.add(r, p)<<scaleShift)<<flagsShift
 		k.product(at, a, b, size, flags, p.alpha)
 		at++
 	}
@@ -173,7 +205,7 @@ func (t *terms) products(r *Run, k *Kernel, at int) int {
 }
 
 // The parameters of products are numbered.
-var productA, productB, productK, productFlags, productAlpha = numbered("a"), numbered("b"), numbered("k"), numbered("flags"), numbered("alpha")
+var productA, productB, productK, productFlags, productAlpha, productScale = numbered("a"), numbered("b"), numbered("k"), numbered("flags"), numbered("alpha"), numbered("scale")
 
 // product adds the arguments of product i.
 func (k *Kernel) product(i int, a, b Pointer, size, flags int, alpha float32) {
@@ -181,9 +213,17 @@ func (k *Kernel) product(i int, a, b Pointer, size, flags int, alpha float32) {
 }
 
 // products adds the arguments of products that do not exist, from number at on.
-func (k *Kernel) products(at int) {
+func (k *Kernel) products(at int) *Kernel {
 	for ; at < ir.MaxProducts; at++ {
 		k.product(at, 0, 0, 0, 0, 0)
+	}
+	return k
+}
+
+// scales adds the addresses of scales.
+func (k *Kernel) scales(s *scales) {
+	for i, p := range s.at {
+		k.pointer(productScale[i], p)
 	}
 }
 

@@ -1,12 +1,14 @@
 package gpu
 
 import (
+	"fmt"
+
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// These launches run the kernels of kernels/cuda/gemm_thin.cu: products of the same A with bfloat16 weights, for the
-// rows of a batch of decoding. A is rounded once for all of them, unless it is stored as bfloat16.
+// These launches run the kernels of kernels/cuda/gemm_thin.cu: products of the same A with weights in bfloat16 or in
+// 8-bit floats, for the rows of a batch of decoding. A is rounded once for all of them, unless it is stored as bfloat16.
 
 const (
 	thinRows   = 64  // the most rows that go this way
@@ -15,6 +17,7 @@ const (
 	thinStages = 2
 	thinBlocks = 256 // a product of fewer blocks is computed in parts
 	thinParts  = 8   // at most
+	float8Unit = 256 // kernels multiply by 8-bit floats divided by this
 )
 
 type thin struct {
@@ -33,8 +36,12 @@ func (c *compiler) isThin(t *terms) bool {
 	p := &t.list[0]
 	k := p.a.Type.Shape[1]
 	a := p.a.Stored()
-	return (a == tensor.F32 || a == tensor.BF16) && p.b.Stored() == tensor.BF16 && k.Var == 0 && k.Resolve(c.dims) > 0 && k.Resolve(c.dims)%thinStage == 0
+	return (a == tensor.F32 || a == tensor.BF16) && (p.b.Stored() == tensor.BF16 || p.b.Stored() == tensor.F8E4M3) && k.Var == 0 && k.Resolve(c.dims) > 0 && k.Resolve(c.dims)%thinStage == 0
 }
+
+// isFloat8 reports whether the weights of the first product are in 8-bit floats. Sums of a launch have weights of one
+// kind.
+func (t *terms) isFloat8() bool { return len(t.list) > 0 && t.list[0].b.Stored() == tensor.F8E4M3 }
 
 // newThin returns the kernels for the sums, or nil if they do not compute all of them.
 func newThin(c *compiler, sums []terms) (*thin, error) {
@@ -51,8 +58,12 @@ func newThin(c *compiler, sums []terms) (*thin, error) {
 			return nil, err
 		}
 	}
-	for i, name := range []string{"gemm_thin_16", "gemm_thin_32", "gemm_thin_64"} {
-		if p.kernels[i], err = c.sharing("gemm_thin", name, 128, thinShared(16<<i)); err != nil {
+	name := "gemm_thin"
+	if sums[0].isFloat8() {
+		name = "gemm_thin_f8"
+	}
+	for i := range p.kernels {
+		if p.kernels[i], err = c.sharing("gemm_thin", fmt.Sprintf("%s_%d", name, 16<<i), 128, thinShared(16<<i)); err != nil {
 			return nil, err
 		}
 	}
@@ -124,12 +135,19 @@ func (p *thin) fill(r *Run, v *vector) {
 	}
 	var w [vectorSums]Pointer
 	var n, parts [vectorSums]int
+	var scale [vectorSums]Pointer
 	var alpha [vectorSums]float32
 	total, columns := 0, 0
 	for s := range v.sums {
 		t := &v.sums[s]
 		_, n[s], _ = t.sizes(r.Dims)
 		w[s], parts[s], alpha[s] = r.at(t.list[0].b), partsOfThin(n[s], k), t.list[0].alpha
+		if t.isFloat8() {
+			alpha[s] *= float8Unit
+		}
+		if t.list[0].scaled {
+			scale[s] = r.at(t.list[0].scale)
+		}
 		total += blocks(n[s], thinTile) * parts[s]
 		if v.glu == nil || s == 0 {
 			columns += n[s]
@@ -153,6 +171,9 @@ func (p *thin) fill(r *Run, v *vector) {
 	}
 	for s := range alpha {
 		p.sum.float(productAlpha[s], alpha[s])
+	}
+	for s := range scale {
+		p.sum.pointer(productScale[s], scale[s])
 	}
 	p.sum.int("act", v.act()).int("stored", v.stored())
 }

@@ -41,7 +41,7 @@ func gemmCases() []testCase {
 			gemmCase("", "f32["+x+"]", "f32["+y+"]", p),
 			gemmCase("batch", "f32[3,"+x+"]", "f32[3,"+y+"]", p))
 	}
-	return append(append(all, sumCases...), quantCases()...)
+	return append(append(append(all, sumCases...), quantCases()...), float8Cases()...)
 }
 
 // gemmCase returns a case with one product, without bias and addend.

@@ -1,9 +1,13 @@
 package conformance
 
-import "github.com/lorafuse/lorafuse/internal/ir"
+import (
+	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/tensor"
+)
 
 func gemmPatterns() []pattern {
 	abx := []input{arg("f32[n,6]", normal), arg("f32[6,8]", normal), arg("f32[n,8]", normal)}
+	float8 := []input{arg("f32[n,6]", normal), arg("f8_e4m3[8,6]", codes8)}
 	return []pattern{
 		{"scale into alpha", abx, func(g *ir.Graph, in []ir.Value) []ir.Value {
 			return one(g.Scale(g.MatMul(in[0], in[1], false, false), -0.5))
@@ -73,6 +77,19 @@ func gemmPatterns() []pattern {
 		{"batches in another order", []input{arg("f32[4,2,3]", normal), arg("f32[2,3,5]", normal)}, func(g *ir.Graph, in []ir.Value) []ir.Value {
 			return one(g.MatMul(g.Transpose(in[0], 1, 0, 2), in[1], false, false))
 		}, map[ir.Op]int{ir.Gemm: 1, ir.Transpose: 1}},
+		{"weights in 8-bit floats", float8, func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Linear(in[0], g.Cast(in[1], tensor.F32), 0))
+		}, map[ir.Op]int{ir.Gemm: 1, ir.Cast: 0}},
+		{"weights in 8-bit floats with scales of rows", append(float8, arg("f32[8,1]", rowScales)), func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Linear(in[0], g.Mul(in[2], g.Cast(in[1], tensor.F32)), 0))
+		}, map[ir.Op]int{ir.Gemm: 1, ir.Cast: 0, ir.Binary: 0}},
+		{"weights in 8-bit floats with scales of columns", append(float8, arg("f32[1,6]", rowScales)), func(g *ir.Graph, in []ir.Value) []ir.Value {
+			return one(g.Linear(in[0], g.Mul(in[2], g.Cast(in[1], tensor.F32)), 0))
+		}, map[ir.Op]int{ir.Gemm: 1, ir.Cast: 1, ir.Binary: 1}},
+		{"weights in 8-bit floats that are read again", append(float8, arg("f32[8,1]", rowScales)), func(g *ir.Graph, in []ir.Value) []ir.Value {
+			w := g.Mul(g.Cast(in[1], tensor.F32), in[2])
+			return []ir.Value{g.Linear(in[0], w, 0), g.Unary(ir.Tanh, w)}
+		}, map[ir.Op]int{ir.Gemm: 1, ir.Cast: 1, ir.Binary: 1}},
 		{"sum of batches", []input{arg("f32[2,4,3]", normal), arg("f32[2,3,5]", normal)}, func(g *ir.Graph, in []ir.Value) []ir.Value {
 			return one(g.Add(g.MatMul(in[0], in[1], false, false), g.MatMul(g.Unary(ir.Neg, in[0]), in[1], false, false)))
 		}, map[ir.Op]int{ir.Gemm: 2, ir.Binary: 0}},

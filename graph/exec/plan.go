@@ -129,6 +129,9 @@ func lower(g *ir.Graph, roots []ir.Value, spec Spec, supports Supports) (*ir.Gra
 	for i := 0; i < 2 && err == nil && !spec.NoFuse; i++ {
 		g, roots, err = rewrite(g, roots, canonical(spec.KeepSums))
 	}
+	if err == nil && !spec.NoFuse && supports != nil {
+		g, roots, err = rewrite(g, roots, narrow(supports))
+	}
 	if err == nil {
 		g, roots, err = rewrite(g, roots, func(*rewriter, ir.Value, *ir.Node, []ir.Value) []ir.Value { return nil })
 	}

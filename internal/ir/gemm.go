@@ -2,6 +2,8 @@ package ir
 
 import (
 	"fmt"
+	"math/bits"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -23,12 +25,24 @@ type ProductAttr struct {
 	Alpha  float32
 }
 
-// GemmAttr describes the inputs of a Gemm: A and B of each product, then the bias, then the addend.
+// GemmAttr describes the inputs of a Gemm: A and B of each product, then the bias, the addend, and the scales.
 type GemmAttr struct {
 	N       int
 	P       [MaxProducts]ProductAttr
 	HasBias bool
 	HasC    bool
+	// Float8 and Scaled have a bit for each product. Float8: B is in 8-bit floats. Scaled: so it is, and each of its rows
+	// is multiplied by a scale of an f32 input [rows, 1]. Package graph/exec creates such products, for devices that
+	// support them; models cast weights.
+	Float8, Scaled uint8
+}
+
+// Scale returns the index of the scales of product p among the inputs, or -1.
+func (a GemmAttr) Scale(p int) int {
+	if a.Scaled>>p&1 == 0 {
+		return -1
+	}
+	return 2*a.N + boolIndex(a.HasBias) + boolIndex(a.HasC) + bits.OnesCount8(a.Scaled&(1<<p-1))
 }
 
 // Bias returns the index of the bias among the inputs, or -1.
@@ -88,7 +102,7 @@ func inferGemm(attr any, in []Type) ([]Type, error) {
 	if a.N < 1 || a.N > MaxProducts {
 		return nil, fmt.Errorf("%d products, expected 1 to %d", a.N, MaxProducts)
 	}
-	if want := 2*a.N + boolIndex(a.HasBias) + boolIndex(a.HasC); len(in) != want {
+	if want := 2*a.N + boolIndex(a.HasBias) + boolIndex(a.HasC) + bits.OnesCount8(a.Scaled); len(in) != want {
 		return nil, arity(want, in)
 	}
 	rank := in[0].Rank()
@@ -98,8 +112,12 @@ func inferGemm(attr any, in []Type) ([]Type, error) {
 	var out Shape
 	for p := range a.N {
 		x, y := in[2*p], in[2*p+1]
-		if x.Rank() != rank || y.Rank() != rank || !isFactor(x.DType) || !isWeight(y.DType) || rank > 2 && y.DType.Quantized() {
+		if x.Rank() != rank || y.Rank() != rank || !isFactor(x.DType) || rank > 2 && (y.DType.Quantized() || y.DType == tensor.F8E4M3) ||
+			!(isWeight(y.DType) && a.Float8>>p&1 == 0 || y.DType == tensor.F8E4M3 && a.Float8>>p&1 == 1) {
 			return nil, fmt.Errorf("product %d of %v and %v", p, x, y)
+		}
+		if i := a.Scale(p); i >= 0 && (a.Float8>>p&1 == 0 || !in[i].Equal(f32(Shape{y.Shape[0], Static(1)}))) {
+			return nil, fmt.Errorf("product %d of %v with scales %v", p, y, in[i])
 		}
 		m, k := opShape(x.Shape, a.P[p].TA)
 		k2, n := opShape(y.Shape, a.P[p].TB)
@@ -181,6 +199,12 @@ func gemmReference(attr any, in, outs []*Host) {
 		yk, yj := strides2(k, n, t.TB)
 		for b := 0; b*m*n < len(o.Data); b++ {
 			xd, yd, od := x.Data[b*m*k:], y.Data[b*k*n:], o.Data[b*m*n:]
+			if i := a.Scale(p); i >= 0 {
+				yd = slices.Clone(yd)
+				for j := range yd {
+					yd[j] *= in[i].Data[j/y.Shape[1]]
+				}
+			}
 			for i := range m {
 				for j := range n {
 					sum := 0.0

@@ -61,6 +61,8 @@ func examples() []example {
 		{Reduce, ReduceAttr{ReduceMax, 1}, []Type{x}},
 		{ArgMax, nil, []Type{x}},
 		{Gemm, GemmAttr{N: 1, P: [MaxProducts]ProductAttr{{TB: true, Alpha: 1}}, HasBias: true, HasC: true}, []Type{x, w, f32(ShapeOf(5)), f32(ShapeOf(4, 5))}},
+		{Gemm, GemmAttr{N: 2, P: [MaxProducts]ProductAttr{{TB: true, Alpha: 1}, {TB: true, Alpha: 1}}, Float8: 3, Scaled: 2},
+			[]Type{x, {tensor.F8E4M3, ShapeOf(5, 6)}, x, {tensor.F8E4M3, ShapeOf(5, 6)}, f32(ShapeOf(5, 1))}},
 		{Reshape, ReshapeTo(ShapeOf(24)), []Type{x}},
 		{Detach, nil, []Type{x}},
 		{Transpose, PermAttr{2, [MaxRank]int{1, 0}}, []Type{x}},

@@ -187,10 +187,13 @@ func attrString(attr any) string {
 		return fmt.Sprint(a.Value)
 	case GemmAttr:
 		var parts []string
-		for _, p := range a.P[:a.N] {
+		for i, p := range a.P[:a.N] {
 			s := "NT"[boolIndex(p.TA):][:1] + "NT"[boolIndex(p.TB):][:1]
 			if p.Alpha != 1 {
 				s += fmt.Sprintf("·%g", p.Alpha)
+			}
+			if a.Scale(i) >= 0 {
+				s += "·scale"
 			}
 			parts = append(parts, s)
 		}

@@ -44,6 +44,14 @@ func TestClosedForms(t *testing.T) {
 		}, []float64{-1, -1, 15, 1, 1, -5}},
 		{"nearest pixels", func(s *scene) Value { return s.Upsample(s.given("x", tensor.F32, ShapeOf(1, 1, 2, 2), 1, 2, 3, 4), 2) },
 			[]float64{1, 2, 1, 2, 3, 4, 3, 4, 1, 2, 1, 2, 3, 4, 3, 4}},
+		{"a weight in 8-bit floats with scales of rows", func(s *scene) Value {
+			w := s.given("w", tensor.F8E4M3, ShapeOf(2, 3), 1, 2, 3, 4, 5, 6)
+			a := GemmAttr{N: 2, P: [MaxProducts]ProductAttr{{TB: true, Alpha: 1}, {Alpha: 2}}, HasC: true, Float8: 3, Scaled: 2}
+			x := s.given("x", tensor.F32, ShapeOf(3, 3), 1, 0, 0, 0, 0, 0, 0, 0, 0)
+			y := s.given("y", tensor.F32, ShapeOf(3, 2), 0, 1, 0, 0, 0, 0)
+			square := s.given("v", tensor.F8E4M3, ShapeOf(3, 3), 1, 2, 3, 4, 5, 6, 7, 8, 9)
+			return s.Slice(s.Apply(Gemm, a, x, square, y, w, s.Const(100, mat(3, 3)), s.given("scale", tensor.F32, ShapeOf(2, 1), 3, 10)), 0, 0, 1)
+		}, []float64{100 + 1 + 2*40, 100 + 4 + 2*50, 100 + 7 + 2*60}},
 		{"silu", func(s *scene) Value { return s.act(SiLU, -1, 0, 1) }, []float64{-0.2689414213699951, 0, 0.7310585786300049}},
 		{"gelu", func(s *scene) Value { return s.act(GELU, -1, 0, 1) }, []float64{-0.15865525393145707, 0, 0.8413447460685429}},
 		{"gelu_tanh", func(s *scene) Value { return s.act(GELUTanh, 0, 1) }, []float64{0, 0.8411919906082768}},

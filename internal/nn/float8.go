@@ -10,8 +10,9 @@ import (
 const ScaleSuffix = "_scale"
 
 // widened returns a weight in 8-bit floats as f32, converted on use. The conversion is exact
-// except for the rounding of the scaling. On the device the weight stays in 8 bits; only one
-// layer at a time is converted, and again in the backward pass.
+// except for the rounding of the scaling. On the device the weight stays in 8 bits. Kernels of
+// GPUs read these in products (package graph/exec replaces the conversion); other devices
+// convert one layer at a time, and again in the backward pass.
 func (b *Builder) widened(name string, w graph.Tensor) graph.Tensor {
 	wide := w.Cast(tensor.F32)
 	if !b.weights.Has(name + ScaleSuffix) {

@@ -315,24 +315,26 @@ LF_DEVICE void lf_bulk_glu_grad(void* dgate, void* dup, const void* gate, const 
 LF_GEMM_GLU_GRAD(128, 2);
 LF_GEMM_GLU_GRAD(256, 1);
 
-// out = bf16(x) of one to four operands of any type, in memory of multiples of 8 elements.
+// out = bf16(x) of one to four operands of any type, in memory of multiples of 8 elements. Operands in 8-bit floats
+// may have scales of rows of row elements, a multiple of 8: out = bf16(scale · x).
 //
 // Grid: x a thread for 8 elements of the longest operand, y the operands. A thread reads
 //   32 bytes of f32, 16 of f16 and 8 or 4 codes, and writes 16.
 // Traffic: each operand once; bound by memory.
 // Reference: for i { out[i] = bf16(x[i]) }
-#define LF_PACKED(i) lf_bf16 *out##i, const unsigned char *x##i, long long size##i, int flags##i
+#define LF_PACKED(i) lf_bf16 *out##i, const unsigned char *x##i, long long size##i, int flags##i, const float *scale##i, int row##i
 extern "C" __global__ void __launch_bounds__(256) gemm_pack(LF_PACKED(0), LF_PACKED(1), LF_PACKED(2), LF_PACKED(3)) {
   LF_SHARED(float, books, [LF_BOOKS]);
   lf_open_books(books);
   __syncthreads();
   lf_bf16* out = out0;
   const unsigned char* x = x0;
+  const float* scales = scale0;
   long long size = size0, i = (blockIdx.x * 256LL + threadIdx.x) * 8;
-  int flags = flags0;
-  if (blockIdx.y == 1) out = out1, x = x1, size = size1, flags = flags1;
-  if (blockIdx.y == 2) out = out2, x = x2, size = size2, flags = flags2;
-  if (blockIdx.y == 3) out = out3, x = x3, size = size3, flags = flags3;
+  int flags = flags0, row = row0;
+  if (blockIdx.y == 1) out = out1, x = x1, size = size1, flags = flags1, scales = scale1, row = row1;
+  if (blockIdx.y == 2) out = out2, x = x2, size = size2, flags = flags2, scales = scale2, row = row2;
+  if (blockIdx.y == 3) out = out3, x = x3, size = size3, flags = flags3, scales = scale3, row = row3;
   if (i >= size) return;
   int way = LF_WAY(flags), kind = LF_KIND(flags);
   uint4 v;
@@ -349,6 +351,12 @@ extern "C" __global__ void __launch_bounds__(256) gemm_pack(LF_PACKED(0), LF_PAC
     const unsigned* codes = (const unsigned*)(block + (i & 63));
     float scale = *(const float*)(block + 64);
     v = lf_pack8(lf_codes8(codes[0], scale), lf_codes8(codes[1], scale));
+  } else if (kind == LF_KIND_F8) {
+    float scale = !scales ? 1.0f : scales[i >> 32 ? i / row : (unsigned)i / (unsigned)row];
+    unsigned w[2];
+#pragma unroll
+    for (int j = 0; j < 2; j++) w[j] = way == LF_WIDE ? *(const unsigned*)(x + i + 4 * j) : lf_word32(x + i + 4 * j);
+    v = lf_pack8(lf_codes_f8(w[0], scale), lf_codes_f8(w[1], scale));
   } else if (way == LF_WIDE) {
     const unsigned char* block = x + (i >> 6) * 36;
     const unsigned* codes = (const unsigned*)(block + (i & 31));
@@ -374,9 +382,10 @@ LF_KERNEL(gemm_pack);
 LF_RACE_CASE(gemm_pack) {
   auto x = lf_race_noise<float>(2100);
   auto y = lf_race_noise<unsigned char>(36 * 8);
-  std::vector<lf_bf16> px(2096), py(512);
-  lf_race_launch(gemm_pack, {2, 2}, {256}, 0, px.data(), LF_BYTES(x), 2096LL, LF_WIDE, py.data(), LF_BYTES(y), 512LL, LF_WIDE | LF_KIND_NF4 << 2,
-                 nullptr, nullptr, 0LL, 0, nullptr, nullptr, 0LL, 0);
+  std::vector<lf_bf16> px(2096), py(512), pz(280);
+  lf_race_launch(gemm_pack, {2, 3}, {256}, 0, px.data(), LF_BYTES(x), 2096LL, LF_WIDE, nullptr, 0, py.data(), LF_BYTES(y), 512LL,
+                 LF_WIDE | LF_KIND_NF4 << 2, nullptr, 0, pz.data(), LF_BYTES(y), 280LL, LF_KIND_F8 << 2, x.data(), 56, nullptr, nullptr, 0LL, 0,
+                 nullptr, 0);
 }
 
 // Two tiles of two products, and two of one.

@@ -4,7 +4,8 @@
 //
 // Layout: row major. A is [m, k], or [k, m] where ta, f32, f16 or bf16 (kind 0, 1,
 //   2); B is [k, n], or [n, k] where tb; its type is in the kernel's name, and
-//   quantised elements are those of the matrix as it lies in memory. bias [n] and
+//   quantised elements are those of the matrix as it lies in memory. B in 8-bit floats may
+//   have scales of its rows in memory. bias [n] and
 //   addend [m, n] may be null, and the addend may be out. Batches have strides.
 // Grid: 256 threads for a tile of 64 by 64 of out, each for 4 by 4 of it: x runs
 //   over tiles of rows, y over tiles of columns, z over matrices of a batch. For
@@ -59,6 +60,11 @@ struct lf_b_fp4 {
   static LF_DEVICE float get(const void* b, long long i, const float* book) { return lf_q4((const unsigned char*)b, i, book); }
 };
 
+struct lf_b_f8_e4m3 {
+  static LF_DEVICE void start(float*) {}
+  static LF_DEVICE float get(const void* b, long long i, const float*) { return lf_as_f8_e4m3::get(((const unsigned char*)b)[i]); }
+};
+
 // The position of element e of a tile of LF_K by LF_M (or LF_N): neighbouring
 // threads access neighbouring addresses.
 LF_DEVICE void lf_tile_place(int e, int along_k, int* k, int* i) {
@@ -68,11 +74,12 @@ LF_DEVICE void lf_tile_place(int e, int along_k, int* k, int* i) {
     *i = e % LF_M, *k = e / LF_M;
 }
 
-// PARTS: out is partial, and blocks have a part of the k axis of one matrix.
+// PARTS: out is partial, and blocks have a part of the k axis of one matrix. scale is that of
+// the rows of B in memory, or null.
 template <class B, bool PARTS>
 LF_DEVICE void lf_gemm(float (*sa)[LF_M + 4], float (*sb)[LF_N + 4], float* book, float* out, const void* a, const void* b,
                        const float* bias, const float* addend, int m, int n, int k, int kind, int ta, int tb,
-                       long long step_a, long long step_b, int batch, int parts, float alpha) {
+                       long long step_a, long long step_b, int batch, int parts, float alpha, const float* scale) {
   B::start(book);
   int tiles = PARTS ? (m + LF_M - 1) / LF_M : 1, part = PARTS ? blockIdx.x / tiles : 0;
   int m0 = (blockIdx.x - part * tiles) * LF_M, n0 = blockIdx.y * LF_N;
@@ -90,7 +97,9 @@ LF_DEVICE void lf_gemm(float (*sa)[LF_M + 4], float (*sb)[LF_N + 4], float* book
         sa[l][i] = row < m && col < k ? lf_factor(a, kind, z * step_a + (ta ? col * m + row : row * k + col)) : 0.0f;
         lf_tile_place(e, tb, &l, &i);
         row = k0 + l, col = n0 + i;
-        sb[l][i] = row < k && col < n ? B::get(b, z * step_b + (tb ? col * k + row : row * n + col), book) : 0.0f;
+        float y = row < k && col < n ? B::get(b, z * step_b + (tb ? col * k + row : row * n + col), book) : 0.0f;
+        if (scale && row < k && col < n) y *= scale[tb ? col : row];
+        sb[l][i] = y;
       }
       __syncthreads();
 #pragma unroll
@@ -119,31 +128,37 @@ LF_DEVICE void lf_gemm(float (*sa)[LF_M + 4], float (*sb)[LF_N + 4], float* book
   }
 }
 
-#define LF_GEMM(type)                                                                                                        \
+// LAST is a further parameter, SCALE its value or null.
+#define LF_GEMM(type, SCALE, LAST)                                                                                           \
   extern "C" __global__ void __launch_bounds__(256)                                                                          \
       gemm_f32_##type(float* out, const void* a, const void* b, const float* bias, const float* addend, int m, int n, int k, \
-                      int kind, int ta, int tb, long long step_a, long long step_b, int batch, float alpha) {                \
+                      int kind, int ta, int tb, long long step_a, long long step_b, int batch, float alpha LAST) {           \
     LF_SHARED(float, sa, [LF_K][LF_M + 4]);                                                                                  \
     LF_SHARED(float, sb, [LF_K][LF_N + 4]);                                                                                  \
     LF_SHARED(float, book, [16]);                                                                                            \
-    lf_gemm<lf_b_##type, false>(sa, sb, book, out, a, b, bias, addend, m, n, k, kind, ta, tb, step_a, step_b, batch, 1, alpha); \
+    lf_gemm<lf_b_##type, false>(sa, sb, book, out, a, b, bias, addend, m, n, k, kind, ta, tb, step_a, step_b, batch, 1,      \
+                                alpha, SCALE);                                                                               \
   }                                                                                                                          \
   LF_KERNEL(gemm_f32_##type);                                                                                                \
   extern "C" __global__ void __launch_bounds__(256)                                                                          \
       gemm_f32_parts_##type(float* partial, const void* a, const void* b, int m, int n, int k, int kind, int ta, int tb,     \
-                            long long step_a, long long step_b, int batch, int parts, float alpha) {                         \
+                            long long step_a, long long step_b, int batch, int parts, float alpha LAST) {                    \
     LF_SHARED(float, sa, [LF_K][LF_M + 4]);                                                                                  \
     LF_SHARED(float, sb, [LF_K][LF_N + 4]);                                                                                  \
     LF_SHARED(float, book, [16]);                                                                                            \
-    lf_gemm<lf_b_##type, true>(sa, sb, book, partial, a, b, 0, 0, m, n, k, kind, ta, tb, step_a, step_b, batch, parts, alpha); \
+    lf_gemm<lf_b_##type, true>(sa, sb, book, partial, a, b, 0, 0, m, n, k, kind, ta, tb, step_a, step_b, batch, parts,       \
+                               alpha, SCALE);                                                                                \
   }                                                                                                                          \
   LF_KERNEL(gemm_f32_parts_##type);
-LF_GEMM(f32)
-LF_GEMM(f16)
-LF_GEMM(bf16)
-LF_GEMM(q8)
-LF_GEMM(nf4)
-LF_GEMM(fp4)
+#define LF_NOTHING_MORE
+#define LF_ROW_SCALES , const float* scale
+LF_GEMM(f32, nullptr, LF_NOTHING_MORE)
+LF_GEMM(f16, nullptr, LF_NOTHING_MORE)
+LF_GEMM(bf16, nullptr, LF_NOTHING_MORE)
+LF_GEMM(q8, nullptr, LF_NOTHING_MORE)
+LF_GEMM(nf4, nullptr, LF_NOTHING_MORE)
+LF_GEMM(fp4, nullptr, LF_NOTHING_MORE)
+LF_GEMM(f8_e4m3, scale, LF_ROW_SCALES)
 
 #ifdef LF_RACE
 #include "../sim/test/race.h"
@@ -155,6 +170,11 @@ LF_RACE_CASE(gemm_f32_parts) {
   auto a = lf_race_noise<float>(65 * 40), b = lf_race_noise<float>(40 * 9);
   std::vector<float> partial(2 * 65 * 9);
   lf_race_launch(gemm_f32_parts_f32, {4, 1, 1}, {256}, 0, partial.data(), a.data(), b.data(), 65, 9, 40, 0, 0, 0, 0, 0, 1, 2, 0.5f);
+}
+LF_RACE_CASE(gemm_f32_f8_e4m3) {
+  auto a = lf_race_noise<float>(3 * 40), scale = lf_race_noise<float>(5), c = lf_race_noise<float>(3 * 5);
+  auto b = lf_race_noise<unsigned char>(5 * 40);
+  lf_race_launch(gemm_f32_f8_e4m3, {1, 1, 1}, {256}, 0, c.data(), a.data(), b.data(), nullptr, nullptr, 3, 5, 40, 0, 0, 1, 0, 0, 1, 1.0f, scale.data());
 }
 LF_RACE_CASE(gemm_f32_nf4) {
   auto a = lf_race_noise<float>(3 * 64), c = lf_race_noise<float>(3 * 5);

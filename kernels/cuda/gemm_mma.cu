@@ -9,8 +9,8 @@
 // [dy | dh] · [W ; A]: the adapter is a longer k, without a pass over y or dx.
 //
 // Layout: row major. A_p is [m, k], or [k, m], of f32, f16 or bf16; B_p is [k, n],
-//   or [n, k], of these or quantised; flags say which and how it is read
-//   (products.cuh). bias [n] and addend [m, n] may be null, and the addend may be out.
+//   or [n, k], of these, quantised or in 8-bit floats, whose rows may have scales; flags
+//   say which and how it is read (products.cuh). bias [n] and addend [m, n] may be null, and the addend may be out.
 //   Bits of stored: out is bf16, addend is; f32 otherwise.
 //   A batch has one product, whose matrices are step_a and step_b bytes apart.
 // Grid: tiles of the output in the order of lf_tile_order, for each part of the k
@@ -58,9 +58,10 @@ typedef lf_tile<64, 64, 32, 32, 8, false, false> lf_tile_64;
 #define LF_GEMM_MMA(size, resident)                                                                                                     \
   extern "C" __global__ void __launch_bounds__(lf_tile_##size::threads, resident)                                                      \
       gemm_mma_##size(void* out, float* partial, const float* bias, const void* addend, int m, int n, int tiles_m, int tiles_n,         \
-                      int parts, int stored, int count, LF_PRODUCTS) {                                                                  \
+                      int parts, int stored, int count, LF_PRODUCTS, LF_SCALES) {                                                       \
     LF_DYN_SHARED(unsigned char, shared);                                                                                               \
     lf_products all = LF_PRODUCTS_OF;                                                                                                   \
+    all.scale0 = scale0, all.scale1 = scale1, all.scale2 = scale2;                                                                      \
     lf_gemm_mma<lf_tile_##size>(shared, out, partial, bias, addend, m, n, tiles_m, tiles_n, size, parts, stored, count, all);          \
   }                                                                                                                                     \
   LF_KERNEL(gemm_mma_##size)
@@ -104,15 +105,18 @@ LF_RACE_CASE(gemm_mma_parts) {
   unsigned along = 1 << 5, wide = LF_WIDE | along, copied = LF_COPY | LF_KIND_BF16 << 2 | along;
   lf_race_launch(gemm_mma_64, {4}, {128}, LF_STAGES * lf_tile_64::stage_bytes + 4 * LF_BOOKS, out.data(), partial.data(), nullptr, nullptr, 70,
                  40, 2, 1, 2, 0, 2, 0, 0, LF_BYTES(x), LF_BYTES(w), 104, wide | copied << 8, 1.0f, LF_BYTES(h), LF_BYTES(b), 6,
-                 along | along << 8, 0.5f, LF_NO_PRODUCTS);
+                 along | along << 8, 0.5f, LF_NO_PRODUCTS, nullptr, nullptr, nullptr);
   lf_race_launch(gemm_sum, {4}, {256}, 0, 70 * 40, 40, 1, 2, 0, out.data(), partial.data(), nullptr, out.data());
 }
 
+// The second product has scaled 8-bit floats.
 LF_RACE_CASE(gemm_mma_large) {
-  auto x = lf_race_noise<float>(104 * 72);
+  auto x = lf_race_noise<float>(104 * 72), scale = lf_race_noise<float>(104);
   auto w = lf_race_noise<lf_bf16>(104 * 64);
+  auto v = lf_race_noise<unsigned char>(104 * 64);
   std::vector<float> out(72 * 64);
   lf_race_launch(gemm_mma_128, {1}, {256}, LF_STAGES * lf_tile_128::stage_bytes + 4 * LF_BOOKS, out.data(), nullptr, nullptr, nullptr, 72, 64, 1,
-                 1, 1, 0, 1, 0, 0, LF_BYTES(x), LF_BYTES(w), 104, LF_WIDE | (LF_COPY | LF_KIND_BF16 << 2) << 8, 1.0f, LF_NO_PRODUCT, LF_NO_PRODUCTS);
+                 1, 1, 0, 2, 0, 0, LF_BYTES(x), LF_BYTES(w), 104, LF_WIDE | (LF_COPY | LF_KIND_BF16 << 2) << 8, 1.0f, LF_BYTES(x), LF_BYTES(v), 104,
+                 LF_WIDE | (LF_WIDE | LF_KIND_F8 << 2 | 1 << 6) << 8, 1.0f, LF_NO_PRODUCTS, scale.data(), nullptr, nullptr);
 }
 #endif

@@ -8,7 +8,7 @@
 // negative, there are two sums, and act(out_0)·out_1 is written instead of them.
 //
 // Layout: row major, as gemm_mma.cu; A may be f32, f16 or bf16, B all of these and
-//   quantised. Rows of whole 16-byte words (of whole blocks, if quantised) and f32 or bf16
+//   quantised, or 8-bit floats, whose rows may have scales. Rows of whole 16-byte words (of whole blocks, if quantised) and f32 or bf16
 //   A go by wide loads, others element by element. Byte s of ends is the number of
 //   products up to the end of sum s. Bits of stored, two for each sum: out is bf16, addend
 //   is; f32 otherwise.
@@ -17,8 +17,8 @@
 //   take turns along k; lanes add up by shuffles, warps in their order. Up to four
 //   rows R is 2, with two loads of 16 bytes of each under way (16 KB of a block), else 4.
 //   On an H100 that was the fastest way for the sizes of Llama 8B.
-// Traffic: B once, 16 bytes a load (4 of a quantised block, whose scales make rows of
-//   odd words); A from the first-level cache, m·k·4 bytes for R rows of B. From m = 4
+// Traffic: B once, 16 bytes a load (8 of 8-bit floats, so that loads of A are neighbours, 4
+//   of a quantised block, whose scales make rows of odd words); A from the first-level cache, m·k·4 bytes for R rows of B. From m = 4
 //   on 4-bit weights are bound by arithmetic: 2m operations for half a byte.
 // Registers: at most 64, 80, 151 and 237 for 1, 2, 4 and 8 rows, none spilled.
 // Reference: for s, i, j { t = 0; for p of s { t = 0; for l { t += A_p[i, l] B_p[j, l] }
@@ -99,6 +99,18 @@ LF_DEVICE void lf_wide_dots(float (&sum)[R][M], const lf_product& p, const int (
         lf_add4(sum, w, x, l);
       }
       return;
+    case LF_KIND_F8:
+#pragma unroll(M == 2 ? 2 : 1)
+      for (int l = 8 * lane; l < k; l += 8 * LF_LANES) {
+        uint2 c[R];
+#pragma unroll
+        for (int r = 0; r < R; r++) c[r] = *(const uint2*)(p.b + (long long)row[r] * k + l);
+#pragma unroll
+        for (int r = 0; r < R; r++) w[r] = lf_codes_f8(c[r].x), v[r] = lf_codes_f8(c[r].y);
+        lf_add4(sum, w, x, l);
+        lf_add4(sum, v, x, l + 4);
+      }
+      return;
   }
   const float* book = lf_book(kind, books);
 #pragma unroll 1
@@ -116,15 +128,9 @@ LF_DEVICE void lf_wide_dots(float (&sum)[R][M], const lf_product& p, const int (
   }
 }
 
-// The sums of one product over this thread's part of k.
+// The same, element by element.
 template <int R, int M>
-LF_DEVICE void lf_dots(float (&sum)[R][M], const lf_product& p, const int (&row)[R], int m, const float* books) {
-  int way = LF_WAY(p.flags), kind = LF_KIND(p.flags);
-  if (LF_WAY(p.flags >> 8) != LF_ANY && (way == LF_COPY || (way == LF_WIDE && kind == LF_KIND_F32))) {
-    if (way == LF_COPY) lf_wide_dots<lf_bf16>(sum, p, row, m, books);
-    else lf_wide_dots<float>(sum, p, row, m, books);
-    return;
-  }
+LF_DEVICE void lf_any_dots(float (&sum)[R][M], const lf_product& p, const int (&row)[R], int m, const float* books) {
 #pragma unroll 1
   for (int l = threadIdx.x; l < p.k; l += LF_LANES) {
     float w[R];
@@ -132,10 +138,28 @@ LF_DEVICE void lf_dots(float (&sum)[R][M], const lf_product& p, const int (&row)
     for (int r = 0; r < R; r++) w[r] = lf_element(LF_KIND(p.flags >> 8), p.b, (long long)row[r] * p.k + l, books);
 #pragma unroll
     for (int i = 0; i < M; i++) {
-      float a = lf_element(kind, p.a, (long long)min(i, m - 1) * p.k + l, books);
+      float a = lf_element(LF_KIND(p.flags), p.a, (long long)min(i, m - 1) * p.k + l, books);
 #pragma unroll
       for (int r = 0; r < R; r++) sum[r][i] = fmaf(w[r], a, sum[r][i]);
     }
+  }
+}
+
+// The sums of product p of all over this thread's part of k.
+template <int R, int M>
+LF_DEVICE void lf_dots(float (&sum)[R][M], const lf_products& all, const lf_product& p, const int (&row)[R], int m, const float* books) {
+  int way = LF_WAY(p.flags), kind = LF_KIND(p.flags);
+  bool wide = LF_WAY(p.flags >> 8) != LF_ANY && (way == LF_COPY || (way == LF_WIDE && kind == LF_KIND_F32));
+  if (wide && way == LF_COPY) lf_wide_dots<lf_bf16>(sum, p, row, m, books);
+  else if (wide) lf_wide_dots<float>(sum, p, row, m, books);
+  else lf_any_dots(sum, p, row, m, books);
+  if (LF_KIND(p.flags >> 8) != LF_KIND_F8) return;
+  const float* scale = lf_scales_of(all, p.flags);
+#pragma unroll
+  for (int r = 0; r < R; r++) {
+    float s = (scale ? scale[row[r]] : 1.0f) * (wide ? LF_F8_UNIT : 1.0f);
+#pragma unroll
+    for (int i = 0; i < M; i++) sum[r][i] *= s;
   }
 }
 
@@ -179,7 +203,7 @@ LF_DEVICE void lf_gemv(float* books, float (*shared)[LF_LANES / 32 * R * M], int
     for (int i = lf_pick_sum(sums, number + part).first; i < end; i++) {
       lf_product p = lf_pick(all, i);
       float sum[R][M] = {};
-      lf_dots(sum, p, row, m, books);
+      lf_dots(sum, all, p, row, m, books);
 #pragma unroll
       for (int r = 0; r < R; r++)
 #pragma unroll
@@ -207,10 +231,11 @@ LF_DEVICE void lf_gemv(float* books, float (*shared)[LF_LANES / 32 * R * M], int
   extern "C" __global__ void __launch_bounds__(LF_LANES, resident)                                                     \
       gemv_##M(void* out0, const float* bias0, const void* addend0, void* out1, const float* bias1,                    \
                const void* addend1, void* out2, const float* bias2, const void* addend2, int m, int n0, int n1,        \
-               int n2, int ends, int act, int stored, LF_PRODUCT_LIST) {                                               \
+               int n2, int ends, int act, int stored, LF_PRODUCT_LIST, LF_SCALES) {                                    \
     LF_SHARED(float, books, [LF_BOOKS]);                                                                               \
     LF_SHARED(float, shared, [2][LF_LANES / 32 * R * M]);                                                              \
     lf_products all = LF_PRODUCTS_FROM(0, 0);                                                                          \
+    all.scale0 = scale0, all.scale1 = scale1, all.scale2 = scale2;                                                     \
     lf_sum sums[LF_SUMS] = {{out0, bias0, addend0, n0, 0, ends & 255},                                                 \
                             {out1, bias1, addend1, n1, ends & 255, ends >> 8 & 255},                                   \
                             {out2, bias2, addend2, n2, ends >> 8 & 255, ends >> 16}};                                  \
@@ -236,6 +261,6 @@ LF_RACE_CASE(gemv) {
                  2 | 3 << 8 | 3 << 16, -1, 0, (const unsigned char*)x.data(), (const unsigned char*)w.data(), 640, wide | copied << 8, 1.0f,
                  (const unsigned char*)x.data(), (const unsigned char*)x.data(), 19, (unsigned)(1 << 5 | 1 << 13), 0.5f,
                  (const unsigned char*)x.data(), (const unsigned char*)w.data(), 640, wide | copied << 8, 1.0f, LF_NO_PRODUCT, LF_NO_PRODUCT, LF_NO_PRODUCT, LF_NO_PRODUCT,
-                 LF_NO_PRODUCT);
+                 LF_NO_PRODUCT, nullptr, nullptr, nullptr);
 }
 #endif

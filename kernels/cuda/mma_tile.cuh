@@ -59,6 +59,7 @@ struct lf_operand {
   unsigned flags;
   int first, rows; // the tile's first row of op(M), and how many rows op(M) has
   int k;
+  const float* scale; // of the rows in memory, or null
 };
 
 // The chunks of a tile that this thread copies to shared memory: R/8·32/THREADS.
@@ -70,18 +71,21 @@ struct lf_stager {
   static constexpr int count = R * 4 / THREADS;
   unsigned w[count][WORDS];
 
-  // The first element of chunk q of this thread in the operand; left is the
-  // number of elements left in the row. Chunks of a thread are whole rows
-  // apart.
-  static LF_DEVICE void place(const lf_operand& o, int k0, int q, long long* at, int* left) {
-    int e = threadIdx.x;
+  // The first element of chunk q of this thread in the operand, and the row in memory that
+  // it is in; left is the number of elements left in the row. Chunks of a thread are whole
+  // rows apart.
+  static LF_DEVICE int place(const lf_operand& o, int k0, int q, long long* at, int* left) {
+    int e = threadIdx.x, r;
     if (LF_ALONG_K(o.flags)) {
-      int r = o.first + (e >> 2) + q * (THREADS / 4), c = k0 + (e & 3) * 8;
+      int c = k0 + (e & 3) * 8;
+      r = o.first + (e >> 2) + q * (THREADS / 4);
       *at = (long long)r * o.k + c, *left = r < o.rows ? o.k - c : 0;
     } else {
-      int r = k0 + e / (R / 8) + q * (THREADS / (R / 8)), c = o.first + e % (R / 8) * 8;
+      int c = o.first + e % (R / 8) * 8;
+      r = k0 + e / (R / 8) + q * (THREADS / (R / 8));
       *at = (long long)r * o.rows + c, *left = r < o.k ? o.rows - c : 0;
     }
+    return r;
   }
 
   // The position of chunk 0 of this thread in the tile. Chunk q follows
@@ -100,7 +104,7 @@ struct lf_stager {
     for (int q = 0; q < count; q++) {
       int left;
       long long at;
-      place(o, k0, q, &at, &left);
+      int row = place(o, k0, q, &at, &left);
       bool some = left > 0;
       if (way == LF_COPY) {
         lf_cp_async16(to + 16 * THREADS * q, o.p + (some ? 2 * at : 0), some);
@@ -109,13 +113,16 @@ struct lf_stager {
 #pragma unroll
       for (int i = 0; i < WORDS; i++) w[q][i] = 0;
       if (!some) continue;
-      if (way == LF_ANY) any(o.p, kind, q, at, left, books, drop);
+      if (way == LF_ANY) any(o, kind, q, row, at, left, books, drop);
       else if (kind == LF_KIND_F32) wide(o.p + 4 * at, q, left > 4);
       else if (kind == LF_KIND_F16 || (DROP && kind == LF_KIND_BF16)) words(q, 0, *(const uint4*)(o.p + 2 * at));
       else if (kind == LF_KIND_Q8) {
         const unsigned char* block = o.p + (at >> 6) * 68;
         const unsigned* codes = (const unsigned*)(block + (at & 63));
         w[q][0] = codes[0], w[q][1] = codes[1], w[q][2] = *(const unsigned*)(block + 64);
+      } else if (kind == LF_KIND_F8) {
+        uint2 codes = *(const uint2*)(o.p + at);
+        w[q][0] = codes.x, w[q][1] = codes.y, w[q][2] = __float_as_uint(o.scale ? o.scale[row] : 1.0f);
       } else {
         const unsigned char* block = o.p + (at >> 6) * 36;
         const unsigned* codes = (const unsigned*)(block + (at & 31));
@@ -154,6 +161,9 @@ struct lf_stager {
         } else if (kind == LF_KIND_Q8) {
           float scale = __uint_as_float(v.z);
           v = lf_pack8(lf_codes8(v.x, scale), lf_codes8(v.y, scale));
+        } else if (kind == LF_KIND_F8) {
+          float scale = __uint_as_float(v.z);
+          v = lf_pack8(lf_codes_f8(v.x, scale), lf_codes_f8(v.y, scale));
         } else {
           float scale = __uint_as_float(v.z);
           v = lf_pack8(lf_codes4(v.x, scale, lf_book(kind, books)), lf_codes4(v.y, scale, lf_book(kind, books)));
@@ -179,12 +189,13 @@ struct lf_stager {
   }
 
   // Not unrolled: an operand that goes this way is slow whatever its code.
-  LF_DEVICE void any(const unsigned char* p, int kind, int q, long long at, int left, const float* books, const lf_drop& drop) {
+  LF_DEVICE void any(const lf_operand& o, int kind, int q, int row, long long at, int left, const float* books, const lf_drop& drop) {
     uint4 v = make_uint4(0, 0, 0, 0);
+    float scale = o.scale ? o.scale[row] : 1.0f;
 #pragma unroll 1
     for (int j = 0; j < 8; j += 2) {
-      float x = j < left ? lf_element(kind, p, at + j, books) : 0.0f;
-      float y = j + 1 < left ? lf_element(kind, p, at + j + 1, books) : 0.0f;
+      float x = j < left ? lf_element(kind, o.p, at + j, books) * scale : 0.0f;
+      float y = j + 1 < left ? lf_element(kind, o.p, at + j + 1, books) * scale : 0.0f;
       if (DROP) {
         float4 kept = lf_dropped(drop, at + j, make_float4(x, y, 0.0f, 0.0f));
         x = kept.x, y = kept.y;
@@ -222,11 +233,11 @@ struct lf_tile {
   float sum[fragments_m][fragments_n][4];
 
   static LF_DEVICE lf_operand operand_a(const lf_product& p, int first, int rows) {
-    lf_operand o = {p.a, p.flags, first, rows, p.k};
+    lf_operand o = {p.a, p.flags, first, rows, p.k, nullptr};
     return o;
   }
-  static LF_DEVICE lf_operand operand_b(const lf_product& p, int first, int rows) {
-    lf_operand o = {p.b, p.flags >> 8, first, rows, p.k};
+  static LF_DEVICE lf_operand operand_b(const lf_products& all, const lf_product& p, int first, int rows) {
+    lf_operand o = {p.b, p.flags >> 8, first, rows, p.k, lf_scales_of(all, p.flags)};
     return o;
   }
 
@@ -264,7 +275,7 @@ struct lf_tile {
       bool more = t + LF_STAGES - 1 < last;
       unsigned char* filled = shared + (slot == 0 ? LF_STAGES - 1 : slot - 1) * stage_bytes;
       const unsigned char* tile = shared + slot * stage_bytes;
-      lf_operand x = operand_a(in.p, m0, m), y = operand_b(in.p, n0, n);
+      lf_operand x = operand_a(in.p, m0, m), y = operand_b(all, in.p, n0, n);
       if (more) a.fetch(x, in.k0, filled, books, drop), b.fetch(y, in.k0, filled + BM * 64, books, drop);
       if (t >= first) {
         multiply<0>(tile, tile + BM * 64, at.p.flags);

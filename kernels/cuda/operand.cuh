@@ -7,18 +7,20 @@
 #include "element.h"
 #include "philox.h"
 
-// Element types of an operand. Quantised ones are of second operands alone.
+// Element types of an operand. Quantised ones and F8 are of second operands alone.
 #define LF_KIND_F32 0
 #define LF_KIND_F16 1
 #define LF_KIND_BF16 2
 #define LF_KIND_Q8 3
 #define LF_KIND_NF4 4
 #define LF_KIND_FP4 5
+#define LF_KIND_F8 6 // F8_E4M3; the launch may have scales of rows
 
 // Ways of an operand into shared memory or registers.
 #define LF_ANY 0  // any address and row length
 #define LF_COPY 1 // bf16, rows of a multiple of 8 elements on 16 bytes: copied unchanged
-#define LF_WIDE 2 // f32 and f16, rows of a multiple of 16 bytes on 16 bytes; quantised, rows of whole blocks on 4 bytes
+#define LF_WIDE 2 // f32 and f16, rows of a multiple of 16 bytes on 16 bytes; quantised, rows of whole blocks on 4 bytes;
+                  // F8, rows of a multiple of 16 bytes on 16 bytes
 
 #define LF_BOOKS 32 // numbers of both code books, NF4's first
 
@@ -48,6 +50,7 @@ LF_DEVICE float lf_element(int kind, const unsigned char* p, long long i, const 
       const unsigned char* b = p + (i >> 6) * 68;
       return (float)(signed char)b[i & 63] * __uint_as_float(lf_word32(b + 64));
     }
+    case LF_KIND_F8: return lf_as_f8_e4m3::get(p[i]);
   }
   const unsigned char* b = p + (i >> 6) * 36;
   int j = (int)(i & 63);
@@ -63,6 +66,25 @@ LF_DEVICE float4 lf_codes8(unsigned w, float scale) {
 // The lower code of each byte of a word of a 4-bit type, times their scale.
 LF_DEVICE float4 lf_codes4(unsigned w, float scale, const float* book) {
   return make_float4(book[w & 15] * scale, book[w >> 8 & 15] * scale, book[w >> 16 & 15] * scale, book[w >> 24 & 15] * scale);
+}
+
+#define LF_F8_UNIT 256.0f
+
+// The four numbers of a word of F8, divided by LF_F8_UNIT: their bits where a 16-bit float has
+// them, whose exponent is 8 larger for the same number. A byte of bits 0x7f is not a number.
+LF_DEVICE float4 lf_codes_f8(unsigned w) {
+  unsigned nan = (w & 0x7f7f7f7fu) + 0x01010101u; // the highest bit of a byte
+  float2 odd = lf_unpack_f16((w & 0x80008000u) | ((w & 0x7f007f00u) | (nan & 0x80008000u)) >> 1);
+  w <<= 8, nan <<= 8;
+  float2 even = lf_unpack_f16((w & 0x80008000u) | ((w & 0x7f007f00u) | (nan & 0x80008000u)) >> 1);
+  return make_float4(even.x, odd.x, even.y, odd.y);
+}
+
+// The same, times a scale.
+LF_DEVICE float4 lf_codes_f8(unsigned w, float scale) {
+  float4 v = lf_codes_f8(w);
+  scale *= LF_F8_UNIT;
+  return make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
 }
 
 // Dropout: the elements of x that are kept, according to internal/philox, and

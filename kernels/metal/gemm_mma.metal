@@ -8,8 +8,8 @@
 // longer k, without a pass over y or dx.
 //
 // Layout: row major. A_p is [m, k], or [k, m], of f32, f16 or bf16; B_p is [k, n],
-//   or [n, k], of these or quantised; flags say which and how it is read
-//   (products.h). bias [n] and addend [m, n] may be null, and the addend may be out.
+//   or [n, k], of these, quantised or in 8-bit floats, whose rows may have scales; flags
+//   say which and how it is read (products.h). bias [n] and addend [m, n] may be null, and the addend may be out.
 //   Bits of stored: out is bf16, addend is; f32 otherwise.
 //   A batch has one product, whose matrices are step_a and step_b bytes apart.
 // Grid: tiles of the output of 64 by 64 in the order of lf_tile_order, for each part of
@@ -48,7 +48,7 @@ inline void lf_gemm_mma(lf_thread t, threadgroup uint4* shared, device void* out
   LF_KERNEL(128) name(device uchar* out [[buffer(0)]], device float* partial [[buffer(1)]],                                  \
                       device const float* bias [[buffer(2)]], device const uchar* addend [[buffer(3)]],                      \
                       LF_PRODUCTS(4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19),                                \
-                      constant gemm_mma_args& a [[buffer(20)]], LF_THREAD) {                                                \
+                      LF_SCALES(20, 21, 22), constant gemm_mma_args& a [[buffer(23)]], LF_THREAD) {                         \
     LF_BEGIN;                                                                                                               \
     threadgroup uint4 shared[C::words];                                                                                     \
     lf_products all = LF_PRODUCTS_OF(a);                                                                                    \

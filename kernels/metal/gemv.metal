@@ -8,7 +8,7 @@
 // negative, there are two sums, and act(out_0)·out_1 is written instead of them.
 //
 // Layout: row major, as gemm_mma.metal; A may be f32, f16 or bf16, B all of these and
-//   quantised. Rows of whole 16-byte words (of whole blocks, if quantised) and f32 or bf16
+//   quantised, or 8-bit floats, whose rows may have scales. Rows of whole 16-byte words (of whole blocks, if quantised) and f32 or bf16
 //   A go by wide loads, others element by element. Byte s of ends is the number of
 //   products up to the end of sum s. Bits of stored, two for each sum: out is bf16, addend
 //   is; f32 otherwise.
@@ -90,6 +90,12 @@ inline void lf_wide_dots(lf_thread t, thread lf_sums<R, M>& sum, lf_product p, t
         sum.add4(w, x, l);
       }
       return;
+    case LF_KIND_F8:
+      for (int l = 4 * lane; l < k; l += 4 * LF_LANES) {
+        for (int r = 0; r < R; r++) w[r] = lf_codes_f8(*(device const uint*)(p.b + row[r] * k + l));
+        sum.add4(w, x, l);
+      }
+      return;
   }
   constant float* book = lf_book(kind);
   for (int u = lane; u < k / 8; u += LF_LANES) { // four bytes, eight codes, of a block
@@ -160,8 +166,10 @@ inline void lf_gemv(lf_thread t, threadgroup float* shared, int m, int act, thre
       lf_product p = lf_pick(all, i);
       lf_sums<R, M> sum = {};
       lf_dots<R, M>(t, sum, p, row, m);
-      for (int r = 0; r < R; r++)
-        for (int c = 0; c < M; c++) total.v[r][c] = fma(p.alpha, sum.v[r][c], total.v[r][c]);
+      for (int r = 0; r < R; r++) {
+        float scale = LF_SCALED(p.flags) ? lf_scales_of(all, p.flags)[row[r]] : 1.0f;
+        for (int c = 0; c < M; c++) total.v[r][c] = fma(p.alpha, sum.v[r][c] * scale, total.v[r][c]);
+      }
     }
     for (int r = 0; r < R; r++)
       for (int c = 0; c < M; c++) {
@@ -190,7 +198,7 @@ struct gemv_args {
                                device uchar* out2 [[buffer(6)]], device const float* bias2 [[buffer(7)]],            \
                                device const uchar* addend2 [[buffer(8)]],                                            \
                                LF_PRODUCTS(9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24),          \
-                               constant gemv_args& a [[buffer(25)]], LF_THREAD) {                                   \
+                               LF_SCALES(25, 26, 27), constant gemv_args& a [[buffer(28)]], LF_THREAD) {            \
     LF_BEGIN;                                                                                                       \
     threadgroup float shared[2 * LF_LANES / 32 * R * M];                                                            \
     lf_products all = LF_PRODUCTS_FROM(a, 0, 0);                                                                    \

@@ -7,18 +7,20 @@
 #include "bf16.h"
 #include "philox.h"
 
-// Element types of an operand. Quantised ones are of second operands alone.
+// Element types of an operand. Quantised ones and F8 are of second operands alone.
 #define LF_KIND_F32 0
 #define LF_KIND_F16 1
 #define LF_KIND_BF16 2
 #define LF_KIND_Q8 3
 #define LF_KIND_NF4 4
 #define LF_KIND_FP4 5
+#define LF_KIND_F8 6 // F8_E4M3; the launch may have scales of rows
 
 // Ways of an operand into threadgroup memory or registers.
 #define LF_ANY 0  // any row length
 #define LF_COPY 1 // bf16, rows of a multiple of 8 elements on 16 bytes
-#define LF_WIDE 2 // f32 and f16, rows of a multiple of 16 bytes on 16 bytes; quantised, rows of whole blocks
+#define LF_WIDE 2 // f32 and f16, rows of a multiple of 16 bytes on 16 bytes; quantised, rows of whole blocks;
+                  // F8, rows of a multiple of 16 bytes on 16 bytes
 
 inline constant float* lf_book(int kind) { return kind == LF_KIND_FP4 ? lf_fp4_book : lf_nf4_book; }
 
@@ -32,6 +34,7 @@ inline float lf_element(int kind, device const uchar* p, long i) {
     case LF_KIND_F16: return lf_as_f16::get(((device const ushort*)p)[i]);
     case LF_KIND_BF16: return lf_as_bf16::get(((device const ushort*)p)[i]);
     case LF_KIND_Q8: return lf_q8(p, i);
+    case LF_KIND_F8: return lf_as_f8_e4m3::get(p[i]);
   }
   return lf_q4(p, i, lf_book(kind));
 }
@@ -44,6 +47,12 @@ inline float4 lf_codes8(uint w, float scale) {
 // The lower code of each byte of a word of a 4-bit type, times their scale.
 inline float4 lf_codes4(uint w, float scale, constant float* book) {
   return float4(book[w & 15] * scale, book[w >> 8 & 15] * scale, book[w >> 16 & 15] * scale, book[w >> 24 & 15] * scale);
+}
+
+// The four numbers of a word of F8.
+inline float4 lf_codes_f8(uint w) {
+  return float4(lf_as_f8_e4m3::get((uchar)w), lf_as_f8_e4m3::get((uchar)(w >> 8)), lf_as_f8_e4m3::get((uchar)(w >> 16)),
+                lf_as_f8_e4m3::get((uchar)(w >> 24)));
 }
 
 // Dropout: the elements of x that are kept, according to internal/philox, and

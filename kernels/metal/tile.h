@@ -78,6 +78,8 @@ struct lf_operand {
   uint flags;
   int first, rows; // the tile's first row of op(M), and how many rows op(M) has
   int k;
+  device const float* scale; // of the rows in memory, if scaled
+  bool scaled;
 };
 
 // The two chunks of eight elements of a tile that a thread copies. DROP: the operand is
@@ -86,19 +88,22 @@ template <class C, bool DROP>
 struct lf_stager {
   uint4 lo[2], hi[2]; // unconverted, or floats with LF_ANY
 
-  // The first element of chunk q of a thread in the operand; left is the number of
-  // elements left in the row.
-  static void place(uint thread_index, lf_operand o, int k0, int q, thread long& at, thread int& left) {
-    int e = (int)thread_index + q * LF_TILE_THREADS;
+  // The first element of chunk q of a thread in the operand, and the row in memory that it
+  // is in; left is the number of elements left in the row.
+  static int place(uint thread_index, lf_operand o, int k0, int q, thread long& at, thread int& left) {
+    int e = (int)thread_index + q * LF_TILE_THREADS, r;
     if (LF_ALONG_K(o.flags)) {
-      int r = o.first + e / 4, c = k0 + e % 4 * 8;
+      int c = k0 + e % 4 * 8;
+      r = o.first + e / 4;
       at = (long)r * o.k + c;
       left = r < o.rows ? o.k - c : 0;
     } else {
-      int r = k0 + e / 8, c = o.first + e % 8 * 8;
+      int c = o.first + e % 8 * 8;
+      r = k0 + e / 8;
       at = (long)r * o.rows + c;
       left = r < o.k ? o.rows - c : 0;
     }
+    return r;
   }
 
   void fetch(uint thread_index, lf_operand o, int k0) {
@@ -106,11 +111,11 @@ struct lf_stager {
     for (int q = 0; q < 2; q++) {
       long at;
       int left;
-      place(thread_index, o, k0, q, at, left);
+      int row = place(thread_index, o, k0, q, at, left);
       lo[q] = uint4(0), hi[q] = uint4(0);
       if (left <= 0) continue;
       if (way == LF_ANY) {
-        any(o.p, kind, q, at, left);
+        any(o, kind, q, row, at, left);
       } else if (kind == LF_KIND_F32) {
         device const uint4* p = (device const uint4*)(o.p + 4 * at);
         lo[q] = p[0];
@@ -121,6 +126,9 @@ struct lf_stager {
         device const uchar* block = o.p + (at >> 6) * 68;
         device const uint* codes = (device const uint*)(block + (at & 63));
         lo[q] = uint4(codes[0], codes[1], *(device const uint*)(block + 64), 0);
+      } else if (kind == LF_KIND_F8) {
+        uint2 codes = *(device const uint2*)(o.p + at);
+        lo[q] = uint4(codes.x, codes.y, as_type<uint>(o.scaled ? o.scale[row] : 1.0f), 0);
       } else {
         device const uchar* block = o.p + (at >> 6) * 36;
         device const uint* codes = (device const uint*)(block + (at & 31));
@@ -147,6 +155,9 @@ struct lf_stager {
       } else if (way == LF_WIDE && kind == LF_KIND_Q8) {
         float scale = as_type<float>(lo[q].z);
         x = lf_codes8(lo[q].x, scale), y = lf_codes8(lo[q].y, scale);
+      } else if (way == LF_WIDE && kind == LF_KIND_F8) {
+        float scale = as_type<float>(lo[q].z);
+        x = lf_codes_f8(lo[q].x) * scale, y = lf_codes_f8(lo[q].y) * scale;
       } else if (way == LF_WIDE && kind != LF_KIND_F32 && kind != LF_KIND_BF16) {
         float scale = as_type<float>(lo[q].z);
         x = lf_codes4(lo[q].x, scale, lf_book(kind)), y = lf_codes4(lo[q].y, scale, lf_book(kind));
@@ -164,9 +175,9 @@ struct lf_stager {
     }
   }
 
-  void any(device const uchar* p, int kind, int q, long at, int left) {
-    float v[8];
-    for (int j = 0; j < 8; j++) v[j] = j < left ? lf_element(kind, p, at + j) : 0.0f;
+  void any(lf_operand o, int kind, int q, int row, long at, int left) {
+    float v[8], scale = o.scaled ? o.scale[row] : 1.0f;
+    for (int j = 0; j < 8; j++) v[j] = j < left ? lf_element(kind, o.p, at + j) * scale : 0.0f;
     lo[q] = as_type<uint4>(float4(v[0], v[1], v[2], v[3]));
     hi[q] = as_type<uint4>(float4(v[4], v[5], v[6], v[7]));
   }
@@ -283,11 +294,11 @@ struct lf_tile {
   float factor; // factor of the sums
 
   static lf_operand operand_a(lf_product p, int first, int rows) {
-    lf_operand o = {p.a, p.flags, first, rows, p.k};
+    lf_operand o = {p.a, p.flags, first, rows, p.k, nullptr, false};
     return o;
   }
-  static lf_operand operand_b(lf_product p, int first, int rows) {
-    lf_operand o = {p.b, p.flags >> 8, first, rows, p.k};
+  static lf_operand operand_b(thread const lf_products& all, lf_product p, int first, int rows) {
+    lf_operand o = {p.b, p.flags >> 8, first, rows, p.k, lf_scales_of(all, p.flags), LF_SCALED(p.flags) != 0};
     return o;
   }
 
@@ -310,17 +321,17 @@ struct lf_tile {
     lf_stager<C, DROP_B> b;
     in.seek(all, first);
     a.fetch(t.index, operand_a(in.p, m0, m), in.k0);
-    b.fetch(t.index, operand_b(in.p, n0, n), in.k0);
+    b.fetch(t.index, operand_b(all, in.p, n0, n), in.k0);
     for (int s = first; s < last; s++) {
       lf_barrier(); // the stage before has been read
       a.store(t.index, operand_a(in.p, m0, m), in.k0, sa, drop);
-      b.store(t.index, operand_b(in.p, n0, n), in.k0, sb, drop);
+      b.store(t.index, operand_b(all, in.p, n0, n), in.k0, sb, drop);
       lf_barrier();
       at = in;
       if (s + 1 < last) {
         in.advance(all);
         a.fetch(t.index, operand_a(in.p, m0, m), in.k0);
-        b.fetch(t.index, operand_b(in.p, n0, n), in.k0);
+        b.fetch(t.index, operand_b(all, in.p, n0, n), in.k0);
       }
       multiply(t, sa, sb, at.p.flags, min(LF_TILE_K, at.p.k - at.k0));
       if (s + 1 < last && at.last_of_product() && in.p.alpha != at.p.alpha) scale(t, (threadgroup float*)shared, at.p.alpha / in.p.alpha);
