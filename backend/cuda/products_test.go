@@ -43,6 +43,7 @@ var productCases = []struct {
 	{"bfloat16, backward with adapter", 1153, 2816, 0, []factors{{136, tensor.F32, tensor.NF4, false, false, 1}, {8, tensor.F32, tensor.F16, false, false, 2}}, false, true},
 	{"bfloat16, small tiles", 1160, 1408, 0, []factors{{128, tensor.BF16, tensor.Q8, false, true, -1}, {64, tensor.F16, tensor.FP4, false, true, 0.25}}, false, false},
 	{"bfloat16, small tiles backward", 1153, 1416, 0, []factors{{264, tensor.F32, tensor.BF16, false, false, 1}, {8, tensor.F32, tensor.F16, false, false, 2}, {8, tensor.F32, tensor.F32, false, false, 2}}, true, true},
+	{"bfloat16, backward of three linears with adapters", 1153, 2816, 0, []factors{{136, tensor.F32, tensor.BF16, false, false, 1}, {16, tensor.F32, tensor.F32, false, false, 0.5}, {64, tensor.BF16, tensor.BF16, false, false, 1}, {24, tensor.F32, tensor.F32, false, false, 2}, {72, tensor.F32, tensor.BF16, false, false, 0.25}, {32, tensor.F32, tensor.F32, false, false, 1}}, false, true},
 	{"parts, gradient of an adapter", 16, 130, 0, []factors{{1500, tensor.F32, tensor.F32, true, false, 1.5}}, false, false},
 	{"parts, linear with adapter", 20, 41, 0, []factors{{600, tensor.F32, tensor.F16, false, true, 1}, {40, tensor.F32, tensor.F32, false, true, -3}}, true, true},
 	{"parts, batch", 10, 20, 3, []factors{{700, tensor.F32, tensor.F32, false, false, 1}}, true, true},

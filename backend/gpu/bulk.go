@@ -2,8 +2,10 @@ package gpu
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
@@ -17,12 +19,14 @@ const (
 	bulkStep             = 8 // rows of operands are multiples of this
 	// Products of a short k axis are bound by writing the output.
 	bulkLeast = 128
-	packMost  = 4 // operands that a launch of gemm_pack converts
+	bulkLow   = 64 // the most elements of the k axes of low products together, one stage
+	packMost  = 4  // operands that a launch of gemm_pack converts
 )
 
 // bulk is a sum of products by gemm_bf16.cu, or by gemm_mma.cu if there are too few tiles.
 type bulk struct {
 	t            terms
+	low          []bool // products of two f32 operands, as adapters have them, that the kernel rounds itself
 	packs        []*Kernel
 	wide, narrow *Kernel // of tiles of 256 and of 128 columns; wide is nil if its shared memory is too large
 	gated        *gated  // the GLU or GLUGrad that takes the product, or nil
@@ -66,7 +70,7 @@ func (k *Kernel) bulkTiles(m, n, columns, stored int, out, bias, addend Pointer)
 }
 
 func newBulk(c *compiler, t terms) (product, error) {
-	p := &bulk{t: t}
+	p := &bulk{t: t, low: lowProducts(t.list)}
 	var err error
 	bytes, packed := p.packedBytes(c.dims)
 	for range blocks(packed, packMost) {
@@ -92,11 +96,32 @@ func newBulk(c *compiler, t terms) (product, error) {
 	return p, err
 }
 
+// lowProducts selects products of short f32 operands, up to bulkLow elements along k. At least one product is none.
+func lowProducts(list []term) []bool {
+	low, size := make([]bool, len(list)), 0
+	for i := range list {
+		p := &list[i]
+		k := p.a.Type.Shape[1]
+		if k.Var != 0 || k.N == 0 || k.N%bulkStep != 0 || size+k.N > bulkLow || p.a.Stored() != tensor.F32 || p.b.Stored() != tensor.F32 {
+			continue
+		}
+		low[i] = true
+		size += k.N
+	}
+	if !slices.Contains(low, false) {
+		clear(low)
+	}
+	return low
+}
+
 // packedBytes returns the scratch memory for converted operands, and how many there are.
 func (p *bulk) packedBytes(dims []int) (bytes, count int) {
 	m, n, _ := p.t.sizes(dims)
 	for i := range p.t.list {
 		e := &p.t.list[i]
+		if p.low[i] {
+			continue
+		}
 		if e.a.Stored() != tensor.BF16 {
 			bytes, count = bytes+packedSize(m*e.k(dims)), count+1
 		}
@@ -120,7 +145,7 @@ func (p *bulk) fits(r *Run) bool {
 	for i := range p.t.list {
 		e := &p.t.list[i]
 		size := e.k(r.Dims)
-		if size%bulkStep != 0 || !p.inPlace(r.at(e.a), e.a.Stored()) || !p.inPlace(r.at(e.b), e.b.Stored()) {
+		if size%bulkStep != 0 || !p.inPlace(r, i, e.a) || !p.inPlace(r, i, e.b) {
 			return false
 		}
 		all += size
@@ -128,8 +153,10 @@ func (p *bulk) fits(r *Run) bool {
 	return all >= bulkLeast
 }
 
-// inPlace reports whether an operand at an address is aligned or will be converted.
-func (p *bulk) inPlace(at Pointer, d tensor.DType) bool { return d != tensor.BF16 || at%16 == 0 }
+// inPlace reports whether an operand of product i is aligned or will be converted.
+func (p *bulk) inPlace(r *Run, i int, v ir.Ref) bool {
+	return !p.low[i] && v.Stored() != tensor.BF16 || r.aligned(v)
+}
 
 func (p *bulk) skip() {
 	for _, k := range p.packs {
@@ -162,11 +189,21 @@ func (p *bulk) fill(r *Run) {
 		bias, addend := p.t.edges(r)
 		k.bulkTiles(m, n, columns, p.t.stored(), r.at(p.t.out), bias, addend).pointer("rows", 0).int("first", 0)
 	}
-	k.int("count", p.t.count(r)).long("step_a", 0).long("step_b", 0)
-	pack, at := packer{kernels: p.packs, to: r.Scratch}, 0
+	low, at := 0, 0
+	for _, is := range p.low {
+		low += bit(is)
+	}
+	k.int("low", low).int("count", p.t.count(r)).long("step_a", 0).long("step_b", 0)
+	for i := range p.t.list {
+		if e := &p.t.list[i]; p.low[i] {
+			k.product(at, r.at(e.a), r.at(e.b), e.k(r.Dims), 0, e.alpha)
+			at++
+		}
+	}
+	pack := packer{kernels: p.packs, to: r.Scratch}
 	for i := range p.t.list {
 		e := &p.t.list[i]
-		if size := e.k(r.Dims); size > 0 {
+		if size := e.k(r.Dims); size > 0 && !p.low[i] {
 			row, scale := n, Pointer(0)
 			if e.tb {
 				row = size

@@ -55,7 +55,7 @@ type product interface {
 
 // prepareGemm selects the kernels for a sum of products: gemv.cu for few rows, gemm_thin.cu for the rows of a batch of
 // decoding, gemm_bf16.cu for many, otherwise gemm_mma.cu, or gemm_f32.cu if operands must not be rounded. If the number
-// of rows is known only at run time, it selects several.
+// of rows is known only at run time, it selects several. Before these, gemm_narrow.cu computes the products of adapters.
 func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
 	for p := range l.Attr.(ir.GemmAttr).N {
 		x, y := l.In[2*p].Stored(), l.In[2*p+1].Stored()
@@ -64,6 +64,14 @@ func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
 		}
 	}
 	t := termsOf(l)
+	together, begins := c.narrows[c.launch], false
+	if together == nil {
+		var err error
+		if together, err = newNarrow(c, l); err != nil {
+			return nil, err
+		}
+		begins = together != nil
+	}
 	least, most := t.rows(c.dims)
 	// A launch before this one may compute its few rows too.
 	joined := c.joined[c.launch]
@@ -91,17 +99,25 @@ func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
 		return nil, err
 	}
 	return func(r *Run) {
-		together := joined != nil && joined.takes(r)
+		isNarrow := together != nil && together.takes(r)
+		few := !isNarrow && joined != nil && joined.takes(r)
+		switch {
+		case !begins:
+		case isNarrow:
+			together.fill(r)
+		default:
+			together.skip()
+		}
 		switch {
 		case own == nil:
-		case together:
+		case few:
 			own.fill(r)
 		default:
 			own.skip()
 		}
 		switch {
 		case many == nil:
-		case together:
+		case isNarrow || few:
 			many.skip()
 		default:
 			many.fill(r)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,6 +108,27 @@ func goldens(t *testing.T) (list []conformance.Program) {
 			return results(b.Linear(x, float8(1504), 0), b.Linear(x, float8(70), 0), b.Linear(x, b.Cast(b.param(tensor.F8E4M3, 96, 512), tensor.F32), 0))
 		})
 	}
+	add("three linears with adapters, backward", func(b *builder) exec.Spec {
+		var ps []ir.Product
+		for _, rank := range []int{8, 16, 24} {
+			ps = append(ps, ir.Product{A: b.param(tensor.BF16, 1536, 256), B: b.param(tensor.BF16, 256, 1536), Alpha: 1},
+				ir.Product{A: b.param(tensor.F32, 1536, rank), B: b.param(tensor.F32, rank, 1536), Alpha: 0.5})
+		}
+		return results(b.Gemm(ps, 0, 0))
+	})
+	add("narrow products of the same matrices", func(b *builder) exec.Spec {
+		x, narrow := b.param(tensor.BF16, 1024, 2048), func(rows, n int) ir.Value { return b.param(tensor.F32, rows, n) }
+		product := func(x, y ir.Value, ta, tb bool) ir.Value {
+			return b.Gemm([]ir.Product{{A: x, B: y, TA: ta, TB: tb, Alpha: 0.5}}, 0, 0)
+		}
+		down := []ir.Value{product(x, narrow(16, 2048), false, true), product(x, narrow(8, 2048), false, true), product(x, narrow(48, 2048), false, true)}
+		grads := []ir.Value{product(narrow(1024, 16), x, true, false), product(narrow(1024, 8), x, true, false)}
+		dy, dz := b.param(tensor.BF16, 1024, 512), b.param(tensor.BF16, 1024, 264)
+		c := narrow(512, 16)
+		left := b.Gemm([]ir.Product{{A: dy, B: narrow(1024, 16), TA: true, Alpha: 1}}, 0, c)
+		back := []ir.Value{left, product(dz, narrow(264, 8), false, false), product(dy, narrow(512, 16), false, false), product(dz, narrow(1024, 8), true, false)}
+		return results(slices.Concat(down, grads, back)...)
+	})
 	add("two rows of products of the same x", func(b *builder) exec.Spec {
 		x := b.param(tensor.F32, 2, 512)
 		inner := b.RMSNorm(x, b.Cast(b.param(tensor.BF16, 512), tensor.F32), 1e-6)

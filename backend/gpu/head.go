@@ -185,7 +185,7 @@ func (h *head) step(r *Run) {
 // multiply fills in the product of at most m rows of a, fewer if count says so, with op(w).
 func (h *head) multiply(k *Kernel, out, a, w, count Pointer, first, m, n, size int) {
 	k.bulkTiles(m, n, bulkWide, 0, out, 0, 0).pointer("rows", count).int("first", first)
-	k.int("count", 1).long("step_a", 0).long("step_b", 0).product(0, a, w, size, 0, 1)
+	k.int("low", 0).int("count", 1).long("step_a", 0).long("step_b", 0).product(0, a, w, size, 0, 1)
 	k.products(1)
 }
 

@@ -47,6 +47,8 @@ type Sizes struct {
 	LargeTiles bool
 	// ThinProducts: products of 9 to 64 rows with bfloat16 weights have kernels of their own.
 	ThinProducts bool
+	// NarrowProducts: products of many rows of bfloat16 with the narrow matrices of adapters have kernels of their own.
+	NarrowProducts bool
 	// TensorRows: products that select their matrix by row run on tensor cores under bf16.
 	TensorRows bool
 	// ExactSums: a sum of products is one launch in float32 too.
@@ -55,7 +57,7 @@ type Sizes struct {
 
 // DefaultSizes returns the sizes for NVIDIA GPUs.
 func DefaultSizes() Sizes {
-	return Sizes{DecodeQueries: 32, LogitBytes: 128 << 20, LogitRows: 256, Tables: true, LargeTiles: true, ThinProducts: true, TensorRows: true}
+	return Sizes{DecodeQueries: 32, LogitBytes: 128 << 20, LogitRows: 256, Tables: true, LargeTiles: true, ThinProducts: true, NarrowProducts: true, TensorRows: true}
 }
 
 // MetalTarget returns the target for Apple GPUs. The kernels in kernels/metal declare their threadgroup memory
@@ -65,7 +67,7 @@ func MetalTarget(p backend.Precision, threads int) Target {
 	s.AttentionTile = 32
 	s.LogitBytes, s.LogitRows = 64<<20, 128
 	s.AdamWTensors = 7 // a kernel has 31 buffers
-	s.Tables, s.LargeTiles, s.ThinProducts, s.TensorRows, s.ExactSums = false, false, false, false, true
+	s.Tables, s.LargeTiles, s.ThinProducts, s.NarrowProducts, s.TensorRows, s.ExactSums = false, false, false, false, false, true
 	return Target{Precision: p, Limits: Limits{Threads: threads, Declared: true}, Sizes: s}
 }
 
@@ -175,8 +177,8 @@ func New(p *ir.Program, t Target) (*Plan, error) {
 	if err := Supported(p); err != nil {
 		return nil, err
 	}
-	p = fuse(p)
-	c := &compiler{Plan: &Plan{prog: p, steps: make([]prepared, len(p.Launches)), reports: map[int]report{}}, target: t, dims: p.MaxDims(), merged: map[int]bool{}, sums: map[int][]ir.Ref{}, joined: map[int]*vector{}, gated: map[int]*gated{}}
+	p = gather(fuse(p), &t)
+	c := &compiler{Plan: &Plan{prog: p, steps: make([]prepared, len(p.Launches)), reports: map[int]report{}}, target: t, dims: p.MaxDims(), merged: map[int]bool{}, sums: map[int][]ir.Ref{}, joined: map[int]*vector{}, gated: map[int]*gated{}, narrows: map[int]*narrowLaunch{}}
 	for i := range p.Launches {
 		l := &p.Launches[i]
 		c.launch = i
@@ -271,14 +273,15 @@ func (p *Plan) wrong(r *Run, i, where, value int) error {
 // compiler plans the launches of a program.
 type compiler struct {
 	*Plan
-	target Target
-	dims   []int            // the largest
-	launch int              // the one that is planned
-	merged map[int]bool     // launches that run as a part of another one
-	sums   map[int][]ir.Ref // tensors whose squares a launch adds up
-	joined map[int]*vector  // launches whose few rows a launch before them computes
-	gated  map[int]*gated   // GLUs and their gradients that a launch before them may compute
-	orders []*rowOrder      // of rows, by index
+	target  Target
+	dims    []int                 // the largest
+	launch  int                   // the one that is planned
+	merged  map[int]bool          // launches that run as a part of another one
+	sums    map[int][]ir.Ref      // tensors whose squares a launch adds up
+	joined  map[int]*vector       // launches whose few rows a launch before them computes
+	gated   map[int]*gated        // GLUs and their gradients that a launch before them may compute
+	narrows map[int]*narrowLaunch // launches of narrow products that a launch belongs to
+	orders  []*rowOrder           // of rows, by index
 }
 
 // saves adds bytes that the launches which are joined with the current one need not move.

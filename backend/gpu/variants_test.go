@@ -63,6 +63,8 @@ func variants(t testing.TB) []conformance.Program {
 			x := b.param(tensor.F32, 3, 5000)
 			return results(b.Softmax(x), b.Reduce(ir.ReduceMax, x, 1), b.LoRADown(b.param(tensor.F32, 40, 96), b.param(tensor.F32, 24, 96), b.Param("key", ir.RandomKey), ir.DropoutAttr{P: 0.1, Stream: 3}))
 		}),
+		program(t, "narrow products", func(b *builder) exec.Spec { return narrowProducts(b, 8) }),
+		program(t, "wider narrow products", func(b *builder) exec.Spec { return narrowProducts(b, 40) }),
 		program(t, "large products", func(b *builder) exec.Spec {
 			return results(b.Linear(b.param(tensor.F32, 1500, 64), b.param(tensor.BF16, 1500, 64), 0))
 		}),

@@ -3,10 +3,15 @@
 //
 //   out = addend + bias + sum over p of alpha_p · A_p · op(B_p)
 //
-// gemm_pack makes bfloat16 of operands of other types first, once for all tiles.
+// gemm_pack makes bfloat16 of operands of other types first, once for all tiles. Only the
+// short f32 operands of adapters are rounded by each tile itself: the first products, low
+// of them, whose k axes together have at most 64 elements, make one stage. It has the
+// factor of the product that follows, since A_p is multiplied by the ratio of both before
+// it is rounded.
 //
 // Layout: row major. A_p is [m, k_p]; B_p is [n, k_p] (nt) or [k_p, n] (nn), the same
-//   for all p; rows are multiples of 8 elements and start on 16 bytes. bias [n] and
+//   for all p; rows are multiples of 8 elements and start on 16 bytes, of bfloat16 or, of
+//   the low products, f32. bias [n] and
 //   addend [m, n] may be null, and the addend may be out. If rows is not null, only
 //   the rows before *rows − first exist. Bits of stored: out is bf16, addend is; f32
 //   otherwise.
@@ -123,24 +128,75 @@ struct lf_bulk {
         for (int e = 0; e < 4; e++) sum[i][j][e] *= factor;
   }
 
-  LF_DEVICE void run(const lf_products& all, int count) {
+  // Eight elements of an f32 operand, times a factor, as bfloat16; zeros if it has none there.
+  static LF_DEVICE uint4 rounded(const unsigned char* operand, long long at, bool valid, float factor) {
+    if (!valid) return make_uint4(0, 0, 0, 0);
+    float4 u = *(const float4*)(operand + 4 * at), v = *(const float4*)(operand + 4 * at + 16);
+    u.x *= factor, u.y *= factor, u.z *= factor, u.w *= factor, v.x *= factor, v.y *= factor, v.z *= factor, v.w *= factor;
+    return lf_pack8(u, v);
+  }
+
+  // Fills a tile of operand rows that run along k, from chunk first of its rows on, with the
+  // rows of an f32 operand from row r0 on.
+  template <int ROWS>
+  static LF_DEVICE void round_rows(unsigned char* tile, const unsigned char* operand, int r0, int rows, int k, int first, float factor) {
+    int chunks = k / 8;
+#pragma unroll 2
+    for (int e = threadIdx.x; e < ROWS * chunks; e += threads) {
+      int r = e / chunks, c = e % chunks;
+      *(uint4*)(tile + lf_bulk_at<LF_BULK_K * 2>(r, first + c)) = rounded(operand, (long long)(r0 + r) * k + 8 * c, r0 + r < rows, factor);
+    }
+  }
+
+  // Fills the first stage with the low products. No sum is in registers yet.
+  LF_DEVICE void round_low(const lf_products& all, int low) {
+    unsigned char *sa = shared, *sb = shared + BM * LF_BULK_K * 2;
+    float factor = lf_pick(all, low).alpha;
+    int first = 0;
+#pragma unroll 1
+    for (int i = 0; i <= low; i++) {
+      lf_product p = lf_pick(all, i);
+      bool rest = i == low; // which is zeros
+      if (rest) p.k = LF_BULK_K - 8 * first;
+      if (p.k == 0) break;
+      round_rows<BM>(sa, p.a, m0, rest ? 0 : m, p.k, first, p.alpha / factor);
+      if (B_ALONG_K) {
+        round_rows<BN>(sb, p.b, n0, rest ? 0 : n, p.k, first, 1.0f);
+      } else {
+#pragma unroll 2
+        for (int e = threadIdx.x; e < p.k * (BN / 8); e += threads) {
+          int r = e / (BN / 8), c = e % (BN / 8), j = n0 + 8 * c;
+          *(uint4*)(sb + lf_bulk_at<BN * 2>(8 * first + r, c)) = rounded(p.b, (long long)r * n + j, !rest && j < n, 1.0f);
+        }
+      }
+      first += p.k / 8;
+    }
+  }
+
+  LF_DEVICE void run(const lf_products& all, int low, int count) {
+    seek(all, low);
+    filled = 0;
+    if (low) {
+      lf_cp_async_commit();
+      filled = 1;
+    }
+#pragma unroll 1
+    while (filled < LF_BULK_STAGES - 1) copy(all, count);
+    if (low) round_low(all, low); // while the next stage is copied
 #pragma unroll
     for (int i = 0; i < 4; i++)
 #pragma unroll
       for (int j = 0; j < 8; j++)
 #pragma unroll
         for (int e = 0; e < 4; e++) sum[i][j][e] = 0.0f;
-    filled = 0;
-    seek(all, 0);
-#pragma unroll 1
-    for (int t = 0; t < LF_BULK_STAGES - 1; t++) copy(all, count);
     lf_cp_async_wait<LF_BULK_STAGES - 2>();
     __syncthreads();
     int slot = 0;
     read(fa[0], fb[0], 0, 0);
 #pragma unroll 1
-    for (int p = 0; p < count; p++) {
+    for (int p = low ? low - 1 : 0; p < count; p++) {
       lf_product at = lf_pick(all, p);
+      if (p < low) at.k = LF_BULK_K, at.alpha = lf_pick(all, low).alpha; // all low products
 #pragma unroll 1
       for (int left = at.k; left > 0; left -= LF_BULK_K) {
 #pragma unroll
@@ -230,13 +286,13 @@ LF_DEVICE void lf_bulk_open(lf_bulk<BN, B_ALONG_K>& tile, unsigned char* shared,
 #define LF_GEMM_BF16(name, BN, B_ALONG_K, resident)                                                                                     \
   extern "C" __global__ void __launch_bounds__(BN, resident)                                                                           \
       gemm_bf16_##name##_##BN(void* out, const float* bias, const void* addend, int m, int n, int tiles_m, int tiles_n, int stored,    \
-                              const int* rows, int first, int count, LF_PRODUCTS) {                                                    \
+                              const int* rows, int first, int low, int count, LF_PRODUCTS) {                                           \
     LF_DYN_SHARED(unsigned char, shared);                                                                                              \
     lf_products all = LF_PRODUCTS_OF;                                                                                                  \
     lf_bulk<BN, B_ALONG_K> tile;                                                                                                       \
     lf_bulk_open(tile, shared, rows ? min(m, *rows - first) : m, n, tiles_m, tiles_n);                                                 \
     if (tile.m0 >= tile.m) return;                                                                                                     \
-    tile.run(all, count);                                                                                                              \
+    tile.run(all, low, count);                                                                                                         \
     tile.write(out, bias, addend, {stored});                                                                                           \
   }                                                                                                                                    \
   LF_KERNEL(gemm_bf16_##name##_##BN)
@@ -256,12 +312,12 @@ LF_GEMM_BF16(nn, 256, false, 1);
 #define LF_GEMM_GLU(BN, resident)                                                                                                       \
   extern "C" __global__ void __launch_bounds__(BN, resident)                                                                           \
       gemm_bf16_glu_##BN(void* out, void* y, const void* other, int m, int n, int tiles_m, int tiles_n, int stored, int act, int gates, \
-                         int count, LF_PRODUCTS) {                                                                                     \
+                         int low, int count, LF_PRODUCTS) {                                                                            \
     LF_DYN_SHARED(unsigned char, shared);                                                                                              \
     lf_products all = LF_PRODUCTS_OF;                                                                                                  \
     lf_bulk<BN, true> tile;                                                                                                            \
     lf_bulk_open(tile, shared, m, n, tiles_m, tiles_n);                                                                                \
-    tile.run(all, count);                                                                                                              \
+    tile.run(all, low, count);                                                                                                         \
     lf_mixed types = {stored};                                                                                                         \
     tile.each([&](long long at, lf_pack<4>& x) { lf_bulk_glu(out, y, other, types, act, gates, at, x); });                             \
   }                                                                                                                                    \
@@ -291,12 +347,12 @@ LF_GEMM_GLU(256, 1);
 #define LF_GEMM_GLU_GRAD(BN, resident)                                                                                                  \
   extern "C" __global__ void __launch_bounds__(BN, resident)                                                                           \
       gemm_bf16_glu_grad_##BN(void* dgate, void* dup, const void* gate, const void* up, int m, int n, int tiles_m, int tiles_n,        \
-                              int stored, int act, int count, LF_PRODUCTS) {                                                           \
+                              int stored, int act, int low, int count, LF_PRODUCTS) {                                                  \
     LF_DYN_SHARED(unsigned char, shared);                                                                                              \
     lf_products all = LF_PRODUCTS_OF;                                                                                                  \
     lf_bulk<BN, false> tile;                                                                                                           \
     lf_bulk_open(tile, shared, m, n, tiles_m, tiles_n);                                                                                \
-    tile.run(all, count);                                                                                                              \
+    tile.run(all, low, count);                                                                                                         \
     lf_mixed types = {stored};                                                                                                         \
     tile.each([&](long long at, lf_pack<4>& x) { lf_bulk_glu_grad(dgate, dup, gate, up, types, act, at, x); });                        \
   }                                                                                                                                    \
@@ -388,22 +444,25 @@ LF_RACE_CASE(gemm_pack) {
                  nullptr, 0);
 }
 
-// Two tiles of two products, and two of one.
+// Two tiles of two products, then with a low one, and two of one.
 LF_RACE_CASE(gemm_bf16) {
   const int m = 136, n = 72, k = 264, r = 8;
   auto x = lf_race_noise<lf_bf16>(m * k), h = lf_race_noise<lf_bf16>(m * r), b = lf_race_noise<lf_bf16>(n * r), w = lf_race_noise<lf_bf16>(n * k);
+  auto low = lf_race_noise<float>(m * r);
   std::vector<float> out(m * n);
-  lf_race_launch(gemm_bf16_nt_128, {2}, {128}, lf_bulk<128, true>::bytes, out.data(), nullptr, nullptr, m, n, 2, 1, 0, nullptr, 0, 2, 0LL, 0LL,
+  lf_race_launch(gemm_bf16_nt_128, {2}, {128}, lf_bulk<128, true>::bytes, out.data(), nullptr, nullptr, m, n, 2, 1, 0, nullptr, 0, 0, 2, 0LL, 0LL,
                  LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_BYTES(h), LF_BYTES(b), r, 0u, 0.5f, LF_NO_PRODUCTS);
-  lf_race_launch(gemm_bf16_nn_256, {2}, {256}, lf_bulk<256, false>::bytes, out.data(), nullptr, out.data(), m, n, 2, 1, 0, nullptr, 0, 1, 0LL, 0LL,
+  lf_race_launch(gemm_bf16_nt_128, {2}, {128}, lf_bulk<128, true>::bytes, out.data(), nullptr, nullptr, m, n, 2, 1, 0, nullptr, 0, 1, 2, 0LL, 0LL,
+                 LF_BYTES(low), LF_BYTES(low), r, 0u, 0.5f, LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NO_PRODUCTS);
+  lf_race_launch(gemm_bf16_nn_256, {2}, {256}, lf_bulk<256, false>::bytes, out.data(), nullptr, out.data(), m, n, 2, 1, 0, nullptr, 0, 0, 1, 0LL, 0LL,
                  LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NO_PRODUCT, LF_NO_PRODUCTS);
 }
 LF_RACE_CASE(gemm_bf16_glu) {
   const int m = 136, n = 72, k = 264;
   auto x = lf_race_noise<lf_bf16>(m * k), w = lf_race_noise<lf_bf16>(n * k), gate = lf_race_noise<lf_bf16>(m * n), up = gate;
-  lf_race_launch(gemm_bf16_glu_128, {2}, {128}, lf_bulk<128, true>::bytes, up.data(), gate.data(), gate.data(), m, n, 2, 1, 7, 0, 0, 1, 0LL, 0LL,
+  lf_race_launch(gemm_bf16_glu_128, {2}, {128}, lf_bulk<128, true>::bytes, up.data(), gate.data(), gate.data(), m, n, 2, 1, 7, 0, 0, 0, 1, 0LL, 0LL,
                  LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NO_PRODUCT, LF_NO_PRODUCTS);
-  lf_race_launch(gemm_bf16_glu_grad_256, {2}, {256}, lf_bulk<256, false>::bytes, gate.data(), up.data(), gate.data(), up.data(), m, n, 2, 1, 15, 1, 1,
+  lf_race_launch(gemm_bf16_glu_grad_256, {2}, {256}, lf_bulk<256, false>::bytes, gate.data(), up.data(), gate.data(), up.data(), m, n, 2, 1, 15, 1, 0, 1,
                  0LL, 0LL, LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NO_PRODUCT, LF_NO_PRODUCTS);
 }
 #endif
