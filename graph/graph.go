@@ -149,7 +149,7 @@ func (p *Program) Accumulate(name string, t Tensor) *Program {
 }
 
 // StoreBF16 allows the program to store activations, and tables whose rows are updated, as
-// bfloat16, if dev was opened with that precision. Computations stay in f32. Values may remain in
+// bfloat16, if dev was opened with that precision. Computations stay in f32. Sums may remain in
 // f32 if this adds at most 1/spare to the memory of activations; zero allows no additional memory.
 func (p *Program) StoreBF16(dev backend.Device, spare int) *Program {
 	p.spec.Store, p.spec.Stores, p.spec.Spare = tensor.BF16, dev.Stores, spare

@@ -12,7 +12,7 @@ type room struct {
 	outs        []output
 	first, last int
 	bytes       int
-	sum         bool // one of the values is an addend or a sum
+	sum         bool // one of the values is a running sum: read by others, and then added to
 }
 
 // output is output i of node v.
@@ -21,9 +21,9 @@ type output struct {
 	i int
 }
 
-// spare restores full precision to stored values if this does not enlarge the arena by more than spec.Spare allows.
-// Gradients of activations qualify, since they are computed when activations are already freed. Sums are tried first,
-// because their errors accumulate from layer to layer.
+// spare restores full precision to running sums if this does not enlarge the arena by more than spec.Spare allows. Each
+// layer reads such a value and adds to it, as to the gradient of it, so that errors accumulate from layer to layer. Other
+// values stay narrow even if there is memory for them, because reading and writing them takes time.
 func (p *planner) spare() {
 	rooms := p.rooms()
 	live := make([]int, len(p.launch)+1) // bytes in use during each launch
@@ -34,17 +34,15 @@ func (p *planner) spare() {
 	if p.spec.Spare > 0 {
 		limit += limit / p.spec.Spare
 	}
-	for _, sums := range []bool{true, false} {
-		for _, r := range rooms {
-			// A stored value takes half of its bytes, so full precision needs the same number again.
-			if r.sum != sums || !p.storedOut(r.outs[0]) || slices.Max(live[r.first:r.last+1])+r.bytes > limit {
-				continue
-			}
-			for _, o := range r.outs {
-				p.stored[o.v][o.i] = false
-			}
-			r.add(live)
+	for _, r := range rooms {
+		// A stored value takes half of its bytes, so full precision needs the same number again.
+		if !r.sum || !p.storedOut(r.outs[0]) || slices.Max(live[r.first:r.last+1])+r.bytes > limit {
+			continue
 		}
+		for _, o := range r.outs {
+			p.stored[o.v][o.i] = false
+		}
+		r.add(live)
 	}
 }
 
@@ -58,11 +56,12 @@ func (p *planner) storedOut(o output) bool { return p.stored[o.v][o.i] }
 
 // rooms returns the rooms of the arena in launch order. Values in arguments (results, updates, tables) belong to none.
 func (p *planner) rooms() []*room {
-	last := map[output]int{}
+	last, readers := map[output]int{}, map[output]int{}
 	for at, v := range p.launch {
 		for _, x := range p.g.Node(v).In {
 			b, i := p.base(x)
 			last[output{b, i}] = at
+			readers[output{b, i}]++
 		}
 	}
 	outside := map[output]bool{}
@@ -73,11 +72,14 @@ func (p *planner) rooms() []*room {
 	var all []*room
 	of := map[output]*room{}
 	for at, v := range p.launch {
-		n := p.g.Node(v)
+		n, sum := p.g.Node(v), false
 		for j, x := range n.In {
 			b, i := p.base(x)
-			if r := of[output{b, i}]; r != nil && isAddend(n, j) {
-				r.sum = true
+			if o := (output{b, i}); isAddend(n, j) && readers[o] > 1 {
+				sum = true
+				if of[o] != nil {
+					of[o].sum = true
+				}
 			}
 		}
 		if n.Op == ir.UpdateRows {
@@ -93,7 +95,7 @@ func (p *planner) rooms() []*room {
 				r = &room{first: at, bytes: bytes}
 				all = append(all, r)
 			}
-			r.outs, r.last, r.sum = append(r.outs, o), max(at, last[o]), r.sum || isSum(n)
+			r.outs, r.last, r.sum = append(r.outs, o), max(at, last[o]), r.sum || sum
 			of[o] = r
 		}
 	}
@@ -110,12 +112,6 @@ func (p *planner) overwrites(o output, last map[output]int, at int) output {
 		}
 	}
 	return output{}
-}
-
-// isSum reports whether a launch adds its products, or anything else, to a value.
-func isSum(n *ir.Node) bool {
-	a, ok := n.Attr.(ir.GemmAttr)
-	return ok && a.HasC || n.Attr == ir.BinaryAttr{Fn: ir.Add}
 }
 
 // isAddend reports whether a launch adds something to input j.
