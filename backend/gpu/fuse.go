@@ -60,15 +60,23 @@ func (f *fuser) addTo(i int) {
 		addend = sum.In[1]
 	}
 	one := ir.Launch{Op: l.Op, Attr: l.Attr, In: append(slices.Clone(l.In), addend), Out: sum.Out}
+	rounds := v.Stored() == tensor.BF16 // an addition may not change how the result is rounded
 	switch a := l.Attr.(type) {
 	case ir.GemmAttr:
-		if a.HasC {
+		if a.HasC || rounds {
 			return
 		}
 		a.HasC = true
 		one.Attr = a
-	default:
+	case ir.NormAttr:
 		if hasAddend(l) {
+			return
+		}
+		if rounds {
+			one.Attr = roundedNorm{a}
+		}
+	default:
+		if hasAddend(l) || rounds {
 			return
 		}
 	}
@@ -89,6 +97,9 @@ func (f *fuser) addTo(i int) {
 		f.launches[at], f.gone[i] = one, true
 	}
 }
+
+// roundedNorm is the attribute of an RMSNormGrad whose result is rounded to bfloat16 before the addend is added.
+type roundedNorm struct{ ir.NormAttr }
 
 // operands has the number of operands before the addend, for operations that define none.
 var operands = map[ir.Op]int{ir.LoRADownGrad: 3, ir.LoRADownInputGrad: 3, ir.RMSNormGrad: 3}

@@ -134,7 +134,7 @@ func (g *gated) begin(r *Run, m, n, columns int) *Kernel {
 	k.grid(down*across, 1, 1)
 	if unit.Op == ir.GLUGrad {
 		k.pointer("dgate", r.at(unit.Out[0])).pointer("dup", r.at(unit.Out[1])).pointer("gate", r.at(unit.In[1])).pointer("up", r.at(unit.In[2]))
-		k.int("m", m).int("n", n).int("tiles_m", down).int("tiles_n", across).int("stored", narrow(unit.Out[0], unit.Out[1], unit.In[1], unit.In[2]))
+		k.int("m", m).int("n", n).int("tiles_m", down).int("tiles_n", across).int("stored", narrow(unit.Out[0], unit.Out[1], unit.In[1], unit.In[2], unit.In[0]))
 		return k.int("act", int(unit.Attr.(ir.GLUAttr).Act))
 	}
 	product, other := g.product.t.out, unit.In[0]

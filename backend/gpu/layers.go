@@ -60,12 +60,17 @@ func storesNormGrad(_ any, _ []ir.Type, at ir.Place) bool {
 }
 
 func prepareRMSNorm(c *compiler, l *ir.Launch) (step, error) {
-	name, names, weight, eps, out := "rms_norm", []string{"x", "w"}, normWeight[l.Op], l.Attr.(ir.NormAttr).Eps, l.Out[0]
+	name, names, weight, out := "rms_norm", []string{"x", "w"}, normWeight[l.Op], l.Out[0]
+	rounded, rounds := l.Attr.(roundedNorm)
+	eps := rounded.Eps
+	if !rounds {
+		eps = l.Attr.(ir.NormAttr).Eps
+	}
 	outName := "out"
 	if l.Op == ir.RMSNormGrad {
 		name, names, outName = "rms_norm_grad", []string{"dy", "x", "w", "addend"}, "dx"
 	}
-	stored := narrow(append([]ir.Ref{out}, slices.Delete(slices.Clone(l.In), weight, weight+1)...)...)
+	stored := narrow(append([]ir.Ref{out}, slices.Delete(slices.Clone(l.In), weight, weight+1)...)...) | bit(rounds)<<4
 	by, err := c.byRows("norm", name, form(stored))
 	if err != nil {
 		return nil, err

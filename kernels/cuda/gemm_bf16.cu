@@ -342,7 +342,7 @@ LF_GEMM_GLU(256, 1);
 // The gradients of a gated linear unit whose own gradient is a product: dgate = dy·up·act'(gate) and dup = dy·act(gate).
 //
 // Layout: all are [m, n]; dgate and dup may be the memory of gate and up, if their types are
-//   equal. Bits of stored: dgate, dup, gate and up are bf16.
+//   equal. Bits of stored: dgate, dup, gate and up are bf16, and dy is rounded to bf16.
 // Traffic: as the product, and 8 bytes an element in bf16. dy is never in memory.
 #define LF_GEMM_GLU_GRAD(BN, resident)                                                                                                  \
   extern "C" __global__ void __launch_bounds__(BN, resident)                                                                           \
@@ -363,8 +363,9 @@ LF_DEVICE void lf_bulk_glu_grad(void* dgate, void* dup, const void* gate, const 
 #pragma unroll
   for (int k = 0; k < 4; k++) {
     lf_act_value a = lf_act_both(act, g.v[k]);
-    g.v[k] = dy.v[k] * u.v[k] * a.slope;
-    u.v[k] = dy.v[k] * a.value;
+    float d = types.bf16(4) ? lf_as_bf16::get(lf_as_bf16::put(dy.v[k])) : dy.v[k];
+    g.v[k] = d * u.v[k] * a.slope;
+    u.v[k] = d * a.value;
   }
   lf_store(types, 0, dgate, at, g), lf_store(types, 1, dup, at, u);
 }

@@ -7,7 +7,8 @@
 // Layout: x, dy, y, dx and addend [rows, d], w [d] in f32, f16 or bf16: kind 0, 1 or 2; the
 //   output may share the memory of x, dy or addend, and addend may be absent. Kernels that
 //   end in _stored take x, dy, addend and the output in f32 or bf16, by the bits of stored:
-//   the output's is the lowest.
+//   the output's is the lowest, and the fifth tells to round the result before the addend
+//   is added.
 // Grid: rows of up to 1024 numbers are held in the registers of a warp (…_warp, 8
 //   rows a block); longer ones are
 //   read twice by a block (…_row), from its cache the second time.
@@ -141,7 +142,7 @@ LF_DEVICE void lf_norm_add(S types, LF_GLOBAL const void* addend, bool adds, lon
   lf_pack<V> a;
   lf_load(types, 3, addend, at, a);
 #pragma unroll
-  for (int i = 0; i < V; i++) v.v[i] += a.v[i];
+  for (int i = 0; i < V; i++) v.v[i] = (types.bf16(4) ? lf_as_bf16::get(lf_as_bf16::put(v.v[i])) : v.v[i]) + a.v[i];
 }
 
 template <int V, class S>
