@@ -128,9 +128,10 @@ LF_DEVICE void lf_gemm(float (*sa)[LF_M + 4], float (*sb)[LF_N + 4], float* book
   }
 }
 
-// LAST is a further parameter, SCALE its value or null.
-#define LF_GEMM(type, SCALE, LAST)                                                                                           \
-  extern "C" __global__ void __launch_bounds__(256)                                                                          \
+// A multiprocessor holds at least BLOCKS blocks; 0 leaves that to ptxas. LAST is a further
+// parameter, SCALE its value or null.
+#define LF_GEMM(type, BLOCKS, SCALE, LAST)                                                                                           \
+  extern "C" __global__ void __launch_bounds__(256, BLOCKS)                                                                          \
       gemm_f32_##type(float* out, const void* a, const void* b, const float* bias, const float* addend, int m, int n, int k, \
                       int kind, int ta, int tb, long long step_a, long long step_b, int batch, float alpha LAST) {           \
     LF_SHARED(float, sa, [LF_K][LF_M + 4]);                                                                                  \
@@ -140,7 +141,7 @@ LF_DEVICE void lf_gemm(float (*sa)[LF_M + 4], float (*sb)[LF_N + 4], float* book
                                 alpha, SCALE);                                                                               \
   }                                                                                                                          \
   LF_KERNEL(gemm_f32_##type);                                                                                                \
-  extern "C" __global__ void __launch_bounds__(256)                                                                          \
+  extern "C" __global__ void __launch_bounds__(256, BLOCKS)                                                                          \
       gemm_f32_parts_##type(float* partial, const void* a, const void* b, int m, int n, int k, int kind, int ta, int tb,     \
                             long long step_a, long long step_b, int batch, int parts, float alpha LAST) {                    \
     LF_SHARED(float, sa, [LF_K][LF_M + 4]);                                                                                  \
@@ -152,13 +153,13 @@ LF_DEVICE void lf_gemm(float (*sa)[LF_M + 4], float (*sb)[LF_N + 4], float* book
   LF_KERNEL(gemm_f32_parts_##type);
 #define LF_NOTHING_MORE
 #define LF_ROW_SCALES , const float* scale
-LF_GEMM(f32, nullptr, LF_NOTHING_MORE)
-LF_GEMM(f16, nullptr, LF_NOTHING_MORE)
-LF_GEMM(bf16, nullptr, LF_NOTHING_MORE)
-LF_GEMM(q8, nullptr, LF_NOTHING_MORE)
-LF_GEMM(nf4, nullptr, LF_NOTHING_MORE)
-LF_GEMM(fp4, nullptr, LF_NOTHING_MORE)
-LF_GEMM(f8_e4m3, scale, LF_ROW_SCALES)
+LF_GEMM(f32, 0, nullptr, LF_NOTHING_MORE)
+LF_GEMM(f16, 0, nullptr, LF_NOTHING_MORE)
+LF_GEMM(bf16, 0, nullptr, LF_NOTHING_MORE)
+LF_GEMM(q8, 0, nullptr, LF_NOTHING_MORE)
+LF_GEMM(nf4, 0, nullptr, LF_NOTHING_MORE)
+LF_GEMM(fp4, 0, nullptr, LF_NOTHING_MORE)
+LF_GEMM(f8_e4m3, 3, scale, LF_ROW_SCALES)
 
 #ifdef LF_RACE
 #include "../sim/test/race.h"

@@ -162,7 +162,7 @@ LF_DEVICE void lf_narrow_times(float* to, const unsigned char* tile, const unsig
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, r = lane % 8, h = lane / 8 % 2, v = lane / 16;
   int rows = 16 * (warp % 4), first = warp / 4 * count; // of eight columns
   float sum[MAX / 16][4] = {};
-#pragma unroll
+#pragma unroll 4 // all eight spill registers on sm_100
   for (int s = 0; s < 8; s++) {
     unsigned f[4], g[4];
     lf_ldmatrix_x4(f, tile + lf_narrow_at<512>(rows + 8 * h + r, 4 * s + v));

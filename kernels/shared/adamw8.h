@@ -76,8 +76,10 @@ struct lf_adamw8 {
                      LF_GLOBAL float* vs, LF_GLOBAL const float* p0, LF_GLOBAL const uchar* mc0, LF_GLOBAL const uchar* vc0,
                      LF_GLOBAL const float* ms0, LF_GLOBAL const float* vs0, LF_GLOBAL const float* g, long block, int left) const {
     const long base = block * LF_MOMENTS;
-    float m[8] = {}, v[8] = {}, m_scale = 0.0f, v_scale = 0.0f;
-    if (left > 0) m_scale = ms0[block], v_scale = vs0[block];
+    float m[8] = {}, v[8] = {};
+    // The lane that writes the scales reads them.
+    const bool reads = t.lane == 0 && left > 0;
+    const float m_scale = lf_warp_sum(t, reads ? ms0[block] : 0.0f), v_scale = lf_warp_sum(t, reads ? vs0[block] : 0.0f);
 #pragma unroll
     for (int j = 0; j < 8; j++) {
       int i = t.lane + 32 * j;
