@@ -188,8 +188,8 @@ func (p *vector) stored() (bits int) {
 	for s := range p.sums {
 		bits |= p.sums[s].stored() << (2 * s)
 	}
-	if p.glu != nil { // the first output is that of the GLU
-		bits = bits&^1 | narrow(p.glu.Out[0])
+	if p.glu != nil { // the first output is that of the GLU; there is no third sum
+		bits = bits&^1 | narrow(p.glu.Out[0]) | bits&1<<4
 	}
 	return bits
 }

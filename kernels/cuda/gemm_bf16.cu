@@ -326,8 +326,7 @@ LF_DEVICE void lf_bulk_glu(void* out, void* y, const void* other, lf_mixed types
   lf_pack<4> o;
   lf_load(types, 2, other, at, o);
 #pragma unroll
-  for (int k = 0; k < 4; k++)
-    if (types.bf16(0)) x.v[k] = lf_as_bf16::get(lf_as_bf16::put(x.v[k]));
+  for (int k = 0; k < 4; k++) x.v[k] = lf_rounded(types, 0, x.v[k]);
   if (out) lf_store(types, 0, out, at, x);
 #pragma unroll
   for (int k = 0; k < 4; k++) {
@@ -363,7 +362,7 @@ LF_DEVICE void lf_bulk_glu_grad(void* dgate, void* dup, const void* gate, const 
 #pragma unroll
   for (int k = 0; k < 4; k++) {
     lf_act_value a = lf_act_both(act, g.v[k]);
-    float d = types.bf16(4) ? lf_as_bf16::get(lf_as_bf16::put(dy.v[k])) : dy.v[k];
+    float d = lf_rounded(types, 4, dy.v[k]);
     g.v[k] = d * u.v[k] * a.slope;
     u.v[k] = d * a.value;
   }

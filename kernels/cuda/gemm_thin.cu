@@ -189,7 +189,11 @@ extern "C" __global__ void __launch_bounds__(256)
   const float *partial1 = partial + size0 * parts0, *partial2 = partial1 + size1 * parts1;
   if (i < size0) {
     float y = lf_thin_sum(partial, i, n0, size0, parts0, alpha0, scale0, bias0, addend0, {stored});
-    if (act >= 0) y = lf_act(act, y) * lf_thin_sum(partial1, i, n1, size1, parts1, alpha1, scale1, bias1, addend1, {stored >> 2});
+    if (act >= 0) {
+      lf_mixed second = {stored >> 2}; // both are rounded as they would be stored, the first by bit 4
+      float up = lf_rounded(second, 0, lf_thin_sum(partial1, i, n1, size1, parts1, alpha1, scale1, bias1, addend1, second));
+      y = lf_act(act, lf_rounded(lf_mixed{stored}, 4, y)) * up;
+    }
     lf_store(lf_mixed{stored}, 0, out0, i, y);
   } else if (act < 0 && i < size0 + size1) {
     lf_mixed types = {stored >> 2};

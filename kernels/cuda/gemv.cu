@@ -5,7 +5,8 @@
 // with m at most 1, 2, 4 or 8, in float32 with exactly decoded operands: one
 // pass over the weights for any m. Sums are q, k and v, or gate and up, each with its
 // adapter as a further product; a sum has the same bits in any company. If act is not
-// negative, there are two sums, and act(out_0)·out_1 is written instead of them.
+// negative, there are two sums, and act(out_0)·out_1 is written instead of them; the sums
+// are rounded as they would be stored, out_0 by bit 4 of stored.
 //
 // Layout: row major, as gemm_mma.cu; A may be f32, f16 or bf16, B all of these and
 //   quantised, or 8-bit floats, whose rows may have scales. Rows of whole 16-byte words (of whole blocks, if quantised) and f32 or bf16
@@ -223,7 +224,7 @@ LF_DEVICE void lf_gemv(float* books, float (*shared)[LF_LANES / 32 * R * M], int
   lf_sum to = lf_pick_sum(sums, number);
   lf_mixed types = {stored >> 2 * number}, second = {stored >> 2};
   float y = lf_finish<M, R>(shared[0], to, types, r, c, j);
-  if (act >= 0) y = lf_act(act, y) * lf_finish<M, R>(shared[1], sums[1], second, r, c, j);
+  if (act >= 0) y = lf_act(act, lf_rounded(lf_mixed{stored}, 4, y)) * lf_rounded(second, 0, lf_finish<M, R>(shared[1], sums[1], second, r, c, j));
   lf_store(types, 0, to.out, (long long)c * n + j, y);
 }
 

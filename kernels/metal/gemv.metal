@@ -5,7 +5,8 @@
 // with m at most 1, 2, 4 or 8, in float32 with exactly decoded operands: one
 // pass over the weights for any m. Sums are q, k and v, or gate and up, each with its
 // adapter as a further product; a sum has the same bits in any company. If act is not
-// negative, there are two sums, and act(out_0)·out_1 is written instead of them.
+// negative, there are two sums, and act(out_0)·out_1 is written instead of them; the sums
+// are rounded as they would be stored, out_0 by bit 4 of stored.
 //
 // Layout: row major, as gemm_mma.metal; A may be f32, f16 or bf16, B all of these and
 //   quantised, or 8-bit floats, whose rows may have scales. Rows of whole 16-byte words (of whole blocks, if quantised) and f32 or bf16
@@ -181,7 +182,7 @@ inline void lf_gemv(lf_thread t, threadgroup float* shared, int m, int act, thre
   int r = (int)t.index / M, c = (int)t.index % M, j = j0 + r;
   if (r >= R || c >= m || j >= to.n) return;
   float y = lf_finish<M, R>(shared, to, r, c, j);
-  if (act >= 0) y = lf_act(act, y) * lf_finish<M, R>(shared + room, sums[1], r, c, j);
+  if (act >= 0) y = lf_act(act, lf_rounded(sums[0].types, 4, y)) * lf_rounded(sums[1].types, 0, lf_finish<M, R>(shared + room, sums[1], r, c, j));
   lf_store(to.types, 0, to.out, (long)c * to.n + j, y);
 }
 

@@ -47,6 +47,12 @@ LF_DEVICE void lf_store(S types, int operand, LF_GLOBAL void* p, long i, LF_PRIV
     x.store((LF_GLOBAL float*)p + i);
 }
 
+// v as it is after an operand has been stored and loaded.
+template <class S>
+LF_DEVICE float lf_rounded(S types, int operand, float v) {
+  return types.bf16(operand) ? lf_as_bf16::get(lf_as_bf16::put(v)) : v;
+}
+
 // Number i of an operand.
 template <class S>
 LF_DEVICE float lf_load(S types, int operand, LF_GLOBAL const void* p, long i) {

@@ -142,7 +142,7 @@ LF_DEVICE void lf_norm_add(S types, LF_GLOBAL const void* addend, bool adds, lon
   lf_pack<V> a;
   lf_load(types, 3, addend, at, a);
 #pragma unroll
-  for (int i = 0; i < V; i++) v.v[i] = (types.bf16(4) ? lf_as_bf16::get(lf_as_bf16::put(v.v[i])) : v.v[i]) + a.v[i];
+  for (int i = 0; i < V; i++) v.v[i] = lf_rounded(types, 4, v.v[i]) + a.v[i];
 }
 
 template <int V, class S>
