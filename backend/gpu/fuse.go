@@ -63,7 +63,7 @@ func (f *fuser) addTo(i int) {
 	rounds := v.Stored() == tensor.BF16 // an addition may not change how the result is rounded
 	switch a := l.Attr.(type) {
 	case ir.GemmAttr:
-		if a.HasC || rounds {
+		if a.HasC || rounds || a.N > 1 { // kernels that add several products one by one begin with the addend
 			return
 		}
 		a.HasC = true
