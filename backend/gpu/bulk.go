@@ -64,9 +64,18 @@ func (c *compiler) bulkKernel(layout string, columns int) (*Kernel, error) {
 
 // bulkTiles sets the grid and the first arguments of a kernel of bulkKernel. stored is the result of terms.stored.
 func (k *Kernel) bulkTiles(m, n, columns, stored int, out, bias, addend Pointer) *Kernel {
-	down, across := blocks(m, bulkRows), blocks(n, columns)
-	k.grid(down*across, 1, 1).pointer("out", out).pointer("bias", bias).pointer("addend", addend)
-	return k.int("m", m).int("n", n).int("tiles_m", down).int("tiles_n", across).int("stored", stored)
+	k.bulkGrid(m, n, columns).pointer("out", out).pointer("bias", bias).pointer("addend", addend)
+	return k.bulkSizes(m, n, columns, stored)
+}
+
+// bulkGrid sets the grid of a kernel of bulkKernel.
+func (k *Kernel) bulkGrid(m, n, columns int) *Kernel {
+	return k.grid(blocks(m, bulkRows)*blocks(n, columns), 1, 1)
+}
+
+// bulkSizes adds the sizes of a kernel of bulkKernel, which follow the addresses.
+func (k *Kernel) bulkSizes(m, n, columns, stored int) *Kernel {
+	return k.int("m", m).int("n", n).int("tiles_m", blocks(m, bulkRows)).int("tiles_n", blocks(n, columns)).int("stored", stored)
 }
 
 func newBulk(c *compiler, t terms) (product, error) {

@@ -22,7 +22,7 @@ type Piece struct {
 	Elements int
 }
 
-// Offset returns the offset of the piece's blocks in those of the weight.
+// Offset returns where the piece's blocks begin in the weight, in bytes.
 func (p *Piece) Offset() int { return p.To.Bytes(p.First) }
 
 // Pieces cuts a weight into rows that fit a quarter of the given number of bytes and end with a block.

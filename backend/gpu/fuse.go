@@ -13,9 +13,9 @@ import (
 //     gradient of a residual, becomes the last operand of a Gemm, RMSNormGrad, LoRADownGrad or LoRADownInputGrad,
 //   - a cast of weights that only RMSNorms and their gradients read disappears: they read the argument.
 func fuse(p *ir.Program) *ir.Program {
-	f := &fuser{launches: slices.Clone(p.Launches), args: p.Args, dims: p.MaxDims(), gone: make([]bool, len(p.Launches))}
+	f := &fuser{launches: slices.Clone(p.Launches), args: p.Args, dims: p.MaxDims()}
 	for i := range f.launches {
-		if f.gone[i] {
+		if gone(&f.launches[i]) {
 			continue
 		}
 		switch f.launches[i].Op {
@@ -26,27 +26,24 @@ func fuse(p *ir.Program) *ir.Program {
 		}
 	}
 	fused := *p
-	fused.Launches = nil
-	for i, l := range f.launches {
-		if !f.gone[i] {
-			fused.Launches = append(fused.Launches, l)
-		}
-	}
+	fused.Launches = slices.DeleteFunc(f.launches, func(l ir.Launch) bool { return gone(&l) })
 	return &fused
 }
 
 type fuser struct {
-	launches []ir.Launch
+	launches []ir.Launch // with empty launches in place of those that others compute
 	args     []ir.Arg
-	dims     []int  // the largest
-	gone     []bool // launches that others compute
+	dims     []int // the largest
 }
+
+// gone reports whether another launch computes the result of a launch.
+func gone(l *ir.Launch) bool { return len(l.Out) == 0 }
 
 // addTo lets launch i add the other operand of the addition that alone reads its result.
 func (f *fuser) addTo(i int) {
 	l := &f.launches[i]
 	v := l.Out[0]
-	readers := f.readers(v, i+1)
+	readers := readersOf(f.launches, v, i+1, f.dims)
 	if v.Space != ir.SpaceArena || len(readers) != 1 {
 		return
 	}
@@ -85,16 +82,15 @@ func (f *fuser) addTo(i int) {
 	}
 	early, late := true, true // the sum can be computed at the time of i; the product at that of the addition
 	for j := i + 1; j < at; j++ {
-		if o := &f.launches[j]; !f.gone[j] {
-			early = early && !f.writes(o, addend) && !f.touches(o, sum.Out[0])
-			late = late && !slices.ContainsFunc(l.In, func(v ir.Ref) bool { return f.writes(o, v) })
-		}
+		o := &f.launches[j]
+		early = early && !f.writes(o, addend) && !f.touches(o, sum.Out[0])
+		late = late && !slices.ContainsFunc(l.In, func(v ir.Ref) bool { return f.writes(o, v) })
 	}
 	switch {
 	case early:
-		f.launches[i], f.gone[at] = one, true
+		f.launches[i], f.launches[at] = one, ir.Launch{}
 	case late:
-		f.launches[at], f.gone[i] = one, true
+		f.launches[at], f.launches[i] = one, ir.Launch{}
 	}
 }
 
@@ -118,8 +114,8 @@ func (r *Run) addend(l *ir.Launch) Pointer {
 	return r.at(l.In[operands[l.Op]])
 }
 
-// mayShare reports whether the result of a launch with an addend has memory of its own, or that of an operand which
-// kernels read element by element before they write it.
+// mayShare reports whether kernels can write the result of a launch with an addend to its memory. It may be that of an
+// operand whose elements they read before they write.
 func (f *fuser) mayShare(l *ir.Launch) bool {
 	out := l.Out[0]
 	for i, v := range l.In {
@@ -137,7 +133,7 @@ func (f *fuser) uncast(i int) {
 	if in.Space != ir.SpaceArg || f.args[in.Index].Written || out.Space != ir.SpaceArena || out.Type.DType != tensor.F32 || firstFactors[in.Type.DType] == 0 {
 		return
 	}
-	norms := f.readers(out, i+1)
+	norms := readersOf(f.launches, out, i+1, f.dims)
 	for _, n := range norms {
 		l := &f.launches[n]
 		w := normWeight[l.Op]
@@ -150,27 +146,11 @@ func (f *fuser) uncast(i int) {
 		l.In = slices.Clone(l.In)
 		l.In[normWeight[l.Op]] = in
 	}
-	f.gone[i] = true
+	f.launches[i] = ir.Launch{}
 }
 
 // normWeight has the operand that holds the weights.
 var normWeight = map[ir.Op]int{ir.RMSNorm: 1, ir.RMSNormGrad: 2}
-
-// readers returns the launches from number i on that read memory of v, until a launch writes another value there.
-func (f *fuser) readers(v ir.Ref, i int) (list []int) {
-	for ; i < len(f.launches); i++ {
-		if f.gone[i] {
-			continue
-		}
-		if slices.ContainsFunc(f.launches[i].In, func(o ir.Ref) bool { return v.Overlaps(o, f.dims) }) {
-			list = append(list, i)
-		}
-		if f.writes(&f.launches[i], v) {
-			break
-		}
-	}
-	return list
-}
 
 // writes reports whether a launch writes memory of v.
 func (f *fuser) writes(l *ir.Launch, v ir.Ref) bool {

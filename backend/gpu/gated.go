@@ -102,7 +102,7 @@ func (c *compiler) unitOf(t terms) (g *gated, at int) {
 
 // takes reports whether the kernels compute the unit in this run.
 func (g *gated) takes(r *Run) bool {
-	return g.product.fits(r) && r.aligned(g.unit.In[1:]...) && r.aligned(g.unit.In[0]) && r.aligned(g.unit.Out...)
+	return g.product.fits(r) && r.aligned(g.unit.In...) && r.aligned(g.unit.Out...)
 }
 
 // saved returns the bytes of the product, which is not read from memory, nor written if nothing else reads it.
@@ -130,12 +130,11 @@ func (g *gated) begin(r *Run, m, n, columns int) *Kernel {
 	if columns == bulkWide {
 		k = g.wide
 	}
-	down, across := blocks(m, bulkRows), blocks(n, columns)
-	k.grid(down*across, 1, 1)
+	k.bulkGrid(m, n, columns)
+	act := int(unit.Attr.(ir.GLUAttr).Act)
 	if unit.Op == ir.GLUGrad {
 		k.pointer("dgate", r.at(unit.Out[0])).pointer("dup", r.at(unit.Out[1])).pointer("gate", r.at(unit.In[1])).pointer("up", r.at(unit.In[2]))
-		k.int("m", m).int("n", n).int("tiles_m", down).int("tiles_n", across).int("stored", narrow(unit.Out[0], unit.Out[1], unit.In[1], unit.In[2], unit.In[0]))
-		return k.int("act", int(unit.Attr.(ir.GLUAttr).Act))
+		return k.bulkSizes(m, n, columns, narrow(unit.Out[0], unit.Out[1], unit.In[1], unit.In[2], unit.In[0])).int("act", act)
 	}
 	product, other := g.product.t.out, unit.In[0]
 	if g.gates {
@@ -146,6 +145,5 @@ func (g *gated) begin(r *Run, m, n, columns int) *Kernel {
 		out = r.at(product)
 	}
 	k.pointer("out", out).pointer("y", r.at(unit.Out[0])).pointer("other", r.at(other))
-	k.int("m", m).int("n", n).int("tiles_m", down).int("tiles_n", across).int("stored", narrow(product, unit.Out[0], other))
-	return k.int("act", int(unit.Attr.(ir.GLUAttr).Act)).int("gates", bit(g.gates))
+	return k.bulkSizes(m, n, columns, narrow(product, unit.Out[0], other)).int("act", act).int("gates", bit(g.gates))
 }

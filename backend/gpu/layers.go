@@ -172,8 +172,7 @@ func prepareRoPE(c *compiler, l *ir.Launch) (step, error) {
 	}, nil
 }
 
-// ropePair returns the number of a launch that rotates another value in the same way as l and can do so at its time, or
-// zero.
+// ropePair returns the number of a launch that l can compute too, or zero. It rotates another value in the same way.
 func (c *compiler) ropePair(l *ir.Launch) int {
 	all := c.prog.Launches
 	for i := c.launch + 1; i < min(len(all), c.launch+1+vectorAhead); i++ {

@@ -25,7 +25,7 @@ const (
 	narrowParts   = 64  // at most
 )
 
-// narrowKind says which operand of a product is narrow.
+// narrowKind tells products with a narrow matrix apart.
 type narrowKind int
 
 const (
@@ -102,7 +102,7 @@ func narrowShared(kind narrowKind, n int) int {
 	return 3*(32<<10+64*(32*f+16)) + 8192*f
 }
 
-// takesNarrow reports whether one launch computes a product together with those of a group.
+// takesNarrow reports whether the launch of a group of products can compute another one.
 func takesNarrow(group []narrowProduct, p *narrowProduct, t *Target) bool {
 	first := &group[0]
 	if !first.backward() {
@@ -175,7 +175,7 @@ func gather(p *ir.Program, t *Target) *ir.Program {
 
 // narrowLaunch is one launch of products of large matrices with narrow ones, and one that adds up their parts.
 type narrowLaunch struct {
-	list      []narrowProduct // of a backward pass: pairs of kinds narrowLeft and narrowRight with the same large matrix
+	list      []narrowProduct // in a backward pass pairs, narrowLeft and narrowRight, of the same large matrix
 	main, sum *Kernel
 }
 

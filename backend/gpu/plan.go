@@ -144,7 +144,7 @@ func Supported(p *ir.Program) error {
 	return nil
 }
 
-// Plan holds the kernel launches of a program. Its own launches are those of the program, of which some are fused.
+// Plan holds the kernel launches of a program. Some launches of the program are fused into others.
 type Plan struct {
 	Kernels []*Kernel // in the order in which they run
 	Scratch int       // temporary bytes for launches, in addition to arena and arguments
@@ -239,8 +239,8 @@ func (p *Plan) Range(i int) (from, to int) { return p.steps[i].from, p.steps[i].
 // the run-time values dims.
 func (p *Plan) Cost(i int, dims []int) (flops, bytes int) { return p.prog.Launches[i].Cost(dims) }
 
-// Traffic returns the number of bytes that launch i of the program reads and writes in a run. Of operands that joined
-// launches share or pass on in registers, only the bytes that are moved count.
+// Traffic returns the number of bytes that launch i of the program reads and writes in a run. Joined
+// launches share operands or pass them on in registers, which saves bytes.
 func (p *Plan) Traffic(i int, r *Run) (read, written int) {
 	read, written = p.prog.Launches[i].Traffic(r.Dims)
 	for _, saved := range p.steps[i].saved {
@@ -291,10 +291,13 @@ func (c *compiler) saves(s saving) {
 }
 
 // readers returns the launches from number i on that read memory of v, until a launch writes another value there.
-func (c *compiler) readers(v ir.Ref, i int) (list []int) {
-	over := func(o ir.Ref) bool { return v.Overlaps(o, c.dims) }
-	for ; i < len(c.prog.Launches); i++ {
-		l := &c.prog.Launches[i]
+func (c *compiler) readers(v ir.Ref, i int) []int { return readersOf(c.prog.Launches, v, i, c.dims) }
+
+// readersOf returns the readers of v among launches.
+func readersOf(launches []ir.Launch, v ir.Ref, i int, dims []int) (list []int) {
+	over := func(o ir.Ref) bool { return v.Overlaps(o, dims) }
+	for ; i < len(launches); i++ {
+		l := &launches[i]
 		if slices.ContainsFunc(l.In, over) {
 			list = append(list, i)
 		}
