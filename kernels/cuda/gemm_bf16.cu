@@ -30,18 +30,12 @@
 //                       out[i, j] = addend[i, j] + bias[j] + s }
 #include "act.h"
 #include "mma_tile.cuh"
+#include "swizzle.cuh"
 
 #define LF_BULK_K 64
 #define LF_BULK_STAGES 3
 #define LF_BULK_GROUP 4 // rows of tiles
 #define LF_BULK_LEFT 72 // floats: the eight rows that a warp writes at a time lie in different banks
-
-// The position of chunk c of row r in a tile whose rows are WIDTH bytes. The eight rows of an
-// ldmatrix lie in different banks.
-template <int WIDTH>
-LF_DEVICE int lf_bulk_at(int r, int c) {
-  return r * WIDTH + ((c ^ (r & 7)) << 4);
-}
 
 // The chunks of a tile of ROWS rows of WIDTH bytes that this thread copies in each stage.
 template <int ROWS, int WIDTH, int THREADS>
@@ -53,7 +47,7 @@ struct lf_bulk_copier {
 
   // rows and columns are how many are left of the operand, and step is the length of its rows.
   LF_DEVICE void copy(unsigned char* tile, const unsigned char* operand, int rows, int columns, int step) const {
-    unsigned char* to = tile + lf_bulk_at<WIDTH>(row(), threadIdx.x % across);
+    unsigned char* to = tile + lf_swizzled<WIDTH>(row(), threadIdx.x % across);
     bool some = column() < columns;
 #pragma unroll
     for (int q = 0; q < count; q++) {
@@ -108,12 +102,12 @@ struct lf_bulk {
     const unsigned char *sa = shared + slot * stage_bytes, *sb = sa + BM * LF_BULK_K * 2;
     int lane = threadIdx.x % 32, r = lane % 8, h = lane / 8 % 2, v = lane / 16;
 #pragma unroll
-    for (int i = 0; i < 4; i++) lf_ldmatrix_x4(x[i], sa + lf_bulk_at<LF_BULK_K * 2>(warp_m() + 16 * i + 8 * h + r, 2 * step + v));
+    for (int i = 0; i < 4; i++) lf_ldmatrix_x4(x[i], sa + lf_swizzled<LF_BULK_K * 2>(warp_m() + 16 * i + 8 * h + r, 2 * step + v));
 #pragma unroll
     for (int j = 0; j < 8; j += 2) {
       unsigned w[4];
-      if (B_ALONG_K) lf_ldmatrix_x4(w, sb + lf_bulk_at<LF_BULK_K * 2>(warp_n() + 8 * j + 8 * v + r, 2 * step + h));
-      else lf_ldmatrix_x4_trans(w, sb + lf_bulk_at<BN * 2>(16 * step + 8 * h + r, warp_n() / 8 + j + v));
+      if (B_ALONG_K) lf_ldmatrix_x4(w, sb + lf_swizzled<LF_BULK_K * 2>(warp_n() + 8 * j + 8 * v + r, 2 * step + h));
+      else lf_ldmatrix_x4_trans(w, sb + lf_swizzled<BN * 2>(16 * step + 8 * h + r, warp_n() / 8 + j + v));
       y[j][0] = w[0], y[j][1] = w[1], y[j + 1][0] = w[2], y[j + 1][1] = w[3];
     }
   }
@@ -144,7 +138,7 @@ struct lf_bulk {
 #pragma unroll 2
     for (int e = threadIdx.x; e < ROWS * chunks; e += threads) {
       int r = e / chunks, c = e % chunks;
-      *(uint4*)(tile + lf_bulk_at<LF_BULK_K * 2>(r, first + c)) = rounded(operand, (long long)(r0 + r) * k + 8 * c, r0 + r < rows, factor);
+      *(uint4*)(tile + lf_swizzled<LF_BULK_K * 2>(r, first + c)) = rounded(operand, (long long)(r0 + r) * k + 8 * c, r0 + r < rows, factor);
     }
   }
 
@@ -166,7 +160,7 @@ struct lf_bulk {
 #pragma unroll 2
         for (int e = threadIdx.x; e < p.k * (BN / 8); e += threads) {
           int r = e / (BN / 8), c = e % (BN / 8), j = n0 + 8 * c;
-          *(uint4*)(sb + lf_bulk_at<BN * 2>(8 * first + r, c)) = rounded(p.b, (long long)r * n + j, !rest && j < n, 1.0f);
+          *(uint4*)(sb + lf_swizzled<BN * 2>(8 * first + r, c)) = rounded(p.b, (long long)r * n + j, !rest && j < n, 1.0f);
         }
       }
       first += p.k / 8;

@@ -30,15 +30,9 @@
 //            for l, j { dB[l, j] = alpha · sum over i of X[i, l] h[i, j] }
 //            for i, j { dh[i, j] = beta · sum over l of X[i, l] B[l, j] }
 #include "mma_tile.cuh"
+#include "swizzle.cuh"
 
 #define LF_NARROW_TILE 32768 // bytes of X of a stage
-
-// The position of chunk c of row r in a tile whose rows are WIDTH bytes. The eight rows of an
-// ldmatrix lie in different banks.
-template <int WIDTH>
-LF_DEVICE int lf_narrow_at(int r, int c) {
-  return r * WIDTH + ((c ^ (r & 7)) << 4);
-}
 
 // The narrow matrices of a block side by side, with n0, n1 and n2 columns.
 template <class T>
@@ -69,7 +63,7 @@ LF_DEVICE void lf_narrow_copy(unsigned char* tile, const lf_bf16* x, int i0, int
 #pragma unroll
   for (int q = 0; q < ROWS / apart; q++) {
     bool valid = i0 + r + q * apart < m && j < k;
-    lf_cp_async16(tile + lf_narrow_at<WIDTH>(r + q * apart, c), valid ? x + (long long)(i0 + r + q * apart) * k + j : x, valid);
+    lf_cp_async16(tile + lf_swizzled<WIDTH>(r + q * apart, c), valid ? x + (long long)(i0 + r + q * apart) * k + j : x, valid);
   }
 }
 
@@ -117,12 +111,12 @@ LF_DEVICE void lf_narrow_down(unsigned char* shared, const lf_narrow_row<float>&
 #pragma unroll
       for (int s = 0; s < 8; s++) {
         unsigned f[4];
-        lf_ldmatrix_x4(f, tile + lf_narrow_at<256>(16 * warp + 8 * h + r, 2 * s + v));
+        lf_ldmatrix_x4(f, tile + lf_swizzled<256>(16 * warp + 8 * h + r, 2 * s + v));
 #pragma unroll
         for (int q = 0; q < MAX / 16; q++) {
           if (q >= count) continue;
           unsigned w[4];
-          lf_ldmatrix_x4(w, narrow + lf_narrow_at<256>(16 * q + 8 * v + r, 2 * s + h));
+          lf_ldmatrix_x4(w, narrow + lf_swizzled<256>(16 * q + 8 * v + r, 2 * s + h));
           unsigned low[2] = {w[0], w[1]}, high[2] = {w[2], w[3]};
           lf_mma_bf16_16816(sum[2 * q], f, low);
           lf_mma_bf16_16816(sum[2 * q + 1], f, high);
@@ -132,7 +126,7 @@ LF_DEVICE void lf_narrow_down(unsigned char* shared, const lf_narrow_row<float>&
     if (more) {
 #pragma unroll
       for (int q = 0; q < MAX / 16; q++)
-        if (q < count) *(uint4*)(filled + LF_NARROW_TILE + lf_narrow_at<256>(16 * q + row, chunk)) = next[q].rounded();
+        if (q < count) *(uint4*)(filled + LF_NARROW_TILE + lf_swizzled<256>(16 * q + row, chunk)) = next[q].rounded();
     }
     lf_cp_async_commit();
     slot = slot == LF_STAGES - 1 ? 0 : slot + 1;
@@ -165,13 +159,13 @@ LF_DEVICE void lf_narrow_times(float* to, const unsigned char* tile, const unsig
 #pragma unroll 4 // all eight spill registers on sm_100
   for (int s = 0; s < 8; s++) {
     unsigned f[4], g[4];
-    lf_ldmatrix_x4(f, tile + lf_narrow_at<512>(rows + 8 * h + r, 4 * s + v));
-    lf_ldmatrix_x4(g, tile + lf_narrow_at<512>(rows + 8 * h + r, 4 * s + 2 + v));
+    lf_ldmatrix_x4(f, tile + lf_swizzled<512>(rows + 8 * h + r, 4 * s + v));
+    lf_ldmatrix_x4(g, tile + lf_swizzled<512>(rows + 8 * h + r, 4 * s + 2 + v));
 #pragma unroll
     for (int q = 0; q < MAX / 16; q++) {
       if (q >= count) continue;
       unsigned w[4];
-      lf_ldmatrix_x4(w, strip + lf_narrow_at<512>(8 * (first + q) + r, 4 * s + lane / 8));
+      lf_ldmatrix_x4(w, strip + lf_swizzled<512>(8 * (first + q) + r, 4 * s + lane / 8));
       unsigned low[2] = {w[0], w[1]}, high[2] = {w[2], w[3]};
       lf_mma_bf16_16816(sum[q], f, low);
       lf_mma_bf16_16816(sum[q], g, high);
@@ -206,7 +200,7 @@ LF_DEVICE void lf_narrow_columns(unsigned char* shared, const lf_narrow_row<floa
       unsigned words[4] = {p.x, p.y, p.z, p.w};
 #pragma unroll
       for (int i = 0; i < 8; i++)
-        *(unsigned short*)(strip + lf_narrow_at<512>(8 * c + i, threadIdx.x / 8) + threadIdx.x % 8 * 2) = (unsigned short)(words[i / 2] >> (i % 2 * 16));
+        *(unsigned short*)(strip + lf_swizzled<512>(8 * c + i, threadIdx.x / 8) + threadIdx.x % 8 * 2) = (unsigned short)(words[i / 2] >> (i % 2 * 16));
     }
   }
   float sum[MAX / 16][4][4] = {};
@@ -238,7 +232,7 @@ LF_DEVICE void lf_narrow_columns(unsigned char* shared, const lf_narrow_row<floa
 #pragma unroll
         for (int j = 0; j < 4; j += 2) {
           unsigned w[4];
-          lf_ldmatrix_x4_trans(w, tile + lf_narrow_at<512>(16 * s + 8 * h + r, 4 * warp + j + v));
+          lf_ldmatrix_x4_trans(w, tile + lf_swizzled<512>(16 * s + 8 * h + r, 4 * warp + j + v));
           x[j][0] = w[0], x[j][1] = w[1], x[j + 1][0] = w[2], x[j + 1][1] = w[3];
         }
 #pragma unroll
