@@ -31,6 +31,12 @@ var (
 		compare_equal_u32 compare_greater_u32 compare_less_u32 compare_lessequal_u32 compare_notequal_u32 copy_b1
 		gemm_f32_parts_bf16 gemm_f32_parts_nf4 reduce_max_row_f32 transpose_b8
 		update_rows_b1 update_rows_b8`)
+
+	// addressed are kernels that read the addresses of their operands from a table in
+	// memory. A kept launch of theirs cannot be repeated, because the addresses mean
+	// nothing in another process. Cases of kernels/cuda watch them.
+	addressed = strings.Fields(`
+		adamw_table_f32 adamw8_table_f32 squares_table_f32 copy_table_b4 sum_table_f32`)
 )
 
 // TestEveryKernel runs the tests of kernels with the threads of a block in a
@@ -67,7 +73,7 @@ func TestEveryKernel(t *testing.T) {
 	for _, f := range files {
 		if name, marked := strings.CutSuffix(f.Name(), ".seen"); marked {
 			seen = append(seen, name)
-		} else {
+		} else if !slices.Contains(addressed, f.Name()) {
 			kept = append(kept, filepath.Join(dir, f.Name()))
 		}
 	}
