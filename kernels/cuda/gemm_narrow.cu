@@ -369,7 +369,7 @@ void lf_race_narrow(DOWN down, DOWN grad, BACK back) {
                  2);
   lf_race_launch(back, {4}, {256}, 3 * (LF_NARROW_TILE + 64 * 80) + 512 * 32, m, q, p, x.data(), h.data(), a.data(), k, 24, 2, nullptr, nullptr,
                  nullptr, nullptr, nullptr, 0, 0, 0, nullptr, nullptr, nullptr, nullptr, nullptr, 0, 0, 0);
-  lf_race_launch(gemm_narrow_sum, {7, 2}, {256}, 0, out.data(), out.data(), q, (long long)k * 24, 2, 0.5f, a.data(), nullptr, p, m * 24LL, 2, 1.0f,
+  lf_race_launch(gemm_narrow_sum, {4, 2}, {256}, 0, out.data(), out.data(), q, m * 24LL, 2, 0.5f, a.data(), nullptr, p, m * 24LL, 2, 1.0f,
                  LF_NONE, LF_NONE, LF_NONE, LF_NONE);
 }
 LF_RACE_CASE(gemm_narrow_32) { lf_race_narrow(gemm_narrow_down_32, gemm_narrow_grad_32, gemm_narrow_back_32); }
