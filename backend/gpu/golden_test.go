@@ -138,6 +138,9 @@ func goldens(t *testing.T) (list []conformance.Program) {
 		}
 		return results(adapted(x, 96), adapted(x, 32), adapted(x, 32), b.GLU(adapted(inner, 250), adapted(inner, 250), ir.GELU))
 	})
+	for _, rows := range []int{5, 20, 300} {
+		add(fmt.Sprintf("%d rows of layers with two adapters", rows), func(b *builder) exec.Spec { return adaptersSpec(b, rows) })
+	}
 	for _, size := range []int{64, 128} {
 		for _, queries := range []int{1, 200} {
 			add(fmt.Sprintf("attention of %d queries, heads of %d", queries, size), func(b *builder) exec.Spec { return attentionSpec(b, size, 4, queries) })
@@ -249,4 +252,17 @@ func TestRowsChooseKernels(t *testing.T) {
 		}
 		require.Equal(t, c.want, got, name)
 	}
+}
+
+// adaptersSpec has two layers of one input, of which each row uses one of two adapters, with their GLU, and a third one
+// whose result is added to the input.
+func adaptersSpec(b *builder, rows int) exec.Spec {
+	x, scale := b.Unary(ir.Neg, b.param(tensor.F32, rows, 512)), b.param(tensor.F32, 2)
+	layer := func(x ir.Value, k, n int) ir.Value {
+		p := ir.RowsProduct{X: x, Index: b.param(tensor.I32, rows), Weights: []ir.Value{b.param(tensor.F32, 4, k), b.param(tensor.BF16, 16, k)}, TB: true}
+		h := b.RowsGemm(p)
+		y := b.Gemm([]ir.Product{{A: x, B: b.param(tensor.BF16, n, k), TB: true, Alpha: 1}}, 0, 0)
+		return b.RowsGemm(ir.RowsProduct{X: h, Index: p.Index, Weights: []ir.Value{b.param(tensor.F32, n, 4), b.param(tensor.BF16, n, 16)}, TB: true, Scale: scale, C: y})
+	}
+	return results(b.Add(layer(b.GLU(layer(x, 512, 256), layer(x, 512, 256), ir.SiLU), 256, 512), x))
 }

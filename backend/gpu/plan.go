@@ -103,7 +103,7 @@ var families = map[ir.Op]family{
 	ir.GatherRows:    {prepare: prepareGather, stores: storesAll}, ir.ScatterAddRows: {prepare: prepareScatter}, ir.UpdateRows: {prepare: prepareUpdate, stores: storesAll},
 	ir.ScatterRows: {prepare: prepareScatterRows, stores: storesTable},
 
-	ir.RowsGemm: {prepare: prepareRows, takes: takesRows}, ir.RowsGemmGrad: {prepare: prepareRowsGrad},
+	ir.RowsGemm: {prepare: prepareRows, takes: takesRows, stores: storesRows}, ir.RowsGemmGrad: {prepare: prepareRowsGrad},
 
 	ir.RMSNorm: {prepare: prepareRMSNorm, stores: storesFirst(1)}, ir.RMSNormGrad: {prepare: prepareRMSNorm, stores: storesNormGrad}, ir.Softmax: {prepare: prepareSoftmax},
 	ir.LayerNorm: {prepare: prepareLayerNorm}, ir.LayerNormGrad: {prepare: prepareLayerNorm},
@@ -157,6 +157,7 @@ type Plan struct {
 	passing int // bytes of the scratch memory that launches share; values of hold follow
 	kept    int // bytes of these values
 	tables  []*table
+	layers  *layerTables // nil if there are none
 }
 
 // prepared is a launch of a program: its step, and the kernels that it fills in.
@@ -178,7 +179,9 @@ func New(p *ir.Program, t Target) (*Plan, error) {
 		return nil, err
 	}
 	p = gather(fuse(p), &t)
-	c := &compiler{Plan: &Plan{prog: p, steps: make([]prepared, len(p.Launches)), reports: map[int]report{}}, target: t, dims: p.MaxDims(), merged: map[int]bool{}, sums: map[int][]ir.Ref{}, joined: map[int]*vector{}, gated: map[int]*gated{}, narrows: map[int]*narrowLaunch{}}
+	c := &compiler{Plan: &Plan{prog: p, reports: map[int]report{}}, target: t, dims: p.MaxDims(), merged: map[int]bool{}, sums: map[int][]ir.Ref{}, joined: map[int]*vector{}, gated: map[int]*gated{}, narrows: map[int]*narrowLaunch{}}
+	p = c.startFromAdapters()
+	c.prog, c.steps = p, make([]prepared, len(p.Launches))
 	for i := range p.Launches {
 		l := &p.Launches[i]
 		c.launch = i
@@ -197,6 +200,10 @@ func New(p *ir.Program, t Target) (*Plan, error) {
 		c.steps[i].fill, c.steps[i].from, c.steps[i].to = s, from, len(c.Kernels)
 	}
 	c.Kernels = slices.Clip(c.Kernels)
+	if t := c.layers; t != nil {
+		t.from, t.at = c.TableBytes, c.hold(8*t.words)
+		c.TableBytes += 8 * t.words
+	}
 	if c.passing = c.Scratch; c.kept > 0 {
 		c.passing = scratchBytes(c.Scratch)
 		c.Scratch = c.passing + c.kept
@@ -229,7 +236,10 @@ func (p *Plan) Bind(launches []Launch) {
 func (p *Plan) Len() int { return len(p.steps) }
 
 // Fill sets sizes and arguments of all kernels of launch i of the program.
-func (p *Plan) Fill(i int, r *Run) { p.steps[i].fill(r) }
+func (p *Plan) Fill(i int, r *Run) {
+	r.held = p.held(r, 0)
+	p.steps[i].fill(r)
+}
 
 // Range returns the range of kernels of launch i of the program. It is empty if the launch is fused into an earlier
 // one.

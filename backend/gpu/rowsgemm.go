@@ -23,6 +23,8 @@ const (
 const (
 	rowsDeep     = 1 << iota // warps share the k axis, instead of the columns
 	rowsAlignedX             // rows of x are aligned to 16 bytes
+	rowsBF16X                // x is bfloat16
+	rowsNarrow               // so is the result; only of rows_gemm_layers
 )
 
 // takesRows reports whether the kernels support the matrix types of a RowsGemm.
@@ -34,6 +36,10 @@ func takesRows(attr any, in []ir.Type) bool {
 	}
 	return true
 }
+
+// storesRows reports whether the kernels read an operand as bfloat16: x. They round it anyway if they are those of
+// tensor cores.
+func storesRows(_ any, _ []ir.Type, at ir.Place) bool { return !at.Out && at.Index == 0 }
 
 // rowOrder is the order of rows by matrix that rows_order computes for all launches that read the same index.
 type rowOrder struct {
@@ -96,10 +102,10 @@ type rowsTable struct {
 	reads, gives, kind int
 }
 
-// newRows plans a launch with a kernel for every 16 matrices. Input number first is the first matrix; gradients write
-// matrices instead of reading them.
-func (c *compiler) newRows(l *ir.Launch, first int, file, name string, grad bool) (*rows, error) {
-	p := &rows{l: l, a: l.Attr.(ir.RowsGemmAttr), plan: c.Plan, index: l.In[first-1], launch: c.launch}
+// newRows plans a launch without its kernels. Input number first is the first matrix; gradients write matrices instead
+// of reading them.
+func (c *compiler) newRows(l *ir.Launch, first int, grad bool) (p *rows, err error) {
+	p = &rows{l: l, a: l.Attr.(ir.RowsGemmAttr), plan: c.Plan, index: l.In[first-1], launch: c.launch}
 	types := inputTypes(l)
 	p.matrices, p.scale = p.a.Matrices(types, first), p.a.Scale(first)
 	for e := range max(1, p.a.Tables) {
@@ -110,26 +116,33 @@ func (c *compiler) newRows(l *ir.Launch, first int, file, name string, grad bool
 		reads, gives := p.a.Size(types, first, e)
 		p.tables = append(p.tables, rowsTable{at, reads, gives, firstFactors[at.Type.DType]})
 	}
-	var err error
-	if p.order, p.sort, err = c.orderOf(p.index, p.matrices); err != nil {
-		return nil, err
-	}
-	for range blocks(len(p.tables), rowsTables) {
-		k, err := c.kernel(file, name, rowsWarps*32)
-		if err != nil {
-			return nil, err
-		}
-		p.kernels = append(p.kernels, k)
-	}
+	p.order, p.sort, err = c.orderOf(p.index, p.matrices)
 	c.refuse(func(_ *Run, where, value int) error {
 		return fmt.Errorf("index %d at %d, there are %d matrices", value, where, p.matrices)
 	})
-	return p, nil
+	return p, err
+}
+
+// addKernels adds a kernel for every 16 matrices.
+func (c *compiler) addKernels(p *rows, file, name string) error {
+	for range blocks(len(p.tables), rowsTables) {
+		k, err := c.kernel(file, name, rowsWarps*32)
+		if err != nil {
+			return err
+		}
+		p.kernels = append(p.kernels, k)
+	}
+	return nil
+}
+
+// tensorRows reports whether the products run on tensor cores.
+func (c *compiler) tensorRows() bool {
+	return c.target.TensorRows && c.target.Precision == backend.BF16
 }
 
 // rowsKernel returns the file and the name of a kernel, and the rows of its tiles.
 func (c *compiler) rowsKernel(name, layout string) (file, full string, tile int) {
-	if c.target.TensorRows && c.target.Precision == backend.BF16 {
+	if c.tensorRows() {
 		return "rows_gemm", name + "_mma" + layout, 64
 	}
 	return "rows_gemm_f32", name + "_f32" + layout, 32
@@ -196,29 +209,51 @@ func (p *rows) input(r *Run, i int) Pointer {
 }
 
 func prepareRows(c *compiler, l *ir.Launch) (step, error) {
+	if group := c.layerGroup(); group != nil {
+		return c.newLayers(group)
+	}
 	layout := "_nn"
 	if l.Attr.(ir.RowsGemmAttr).TB {
 		layout = "_nt"
 	}
 	file, name, tile := c.rowsKernel("rows_gemm", layout)
-	p, err := c.newRows(l, 2, file, name, false)
+	p, err := c.newRows(l, 2, false)
+	if err == nil {
+		err = c.addKernels(p, file, name)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return func(r *Run) { p.multiply(r, tile) }, nil
 }
 
-func (p *rows) multiply(r *Run, tile int) {
-	n, width, size := r.count(p.index), p.a.Width, r.axis(p.l.In[0], 1)
-	order := p.fillOrder(r, n)
-	columns, flags := rowsCols*rowsWarps, 0
+// shape returns the columns of x, the flags of a launch, and the number of blocks along the columns of the result.
+func (p *rows) shape(r *Run) (size, flags, across int) {
+	x, columns := p.l.In[0], rowsCols*rowsWarps
+	size = r.axis(x, 1)
 	if size > rowsWarps*stageK {
 		columns, flags = rowsCols, rowsDeep
 	}
-	if size%4 == 0 && r.aligned(p.l.In[0]) {
+	if size*x.Stored().Size()%16 == 0 && r.aligned(x) {
 		flags |= rowsAlignedX
 	}
-	across := blocks(width, columns)
+	flags |= narrow(x) * rowsBF16X
+	return size, flags, blocks(p.a.Width, columns)
+}
+
+// rowTiles returns the number of tiles of n rows in some groups: in each as many as there may be if the rows are not
+// ordered.
+func rowTiles(groups, n, tile int, ordered bool) int {
+	if ordered {
+		return groups + n/tile
+	}
+	return groups * blocks(n, tile)
+}
+
+func (p *rows) multiply(r *Run, tile int) {
+	n := r.count(p.index)
+	order := p.fillOrder(r, n)
+	size, flags, across := p.shape(r)
 	for i, k := range p.kernels {
 		own, first, tables, step := p.part(i)
 		step *= own[0].at.Type.DType.Size()
@@ -226,29 +261,31 @@ func (p *rows) multiply(r *Run, tile int) {
 		if first == 0 {
 			groups++ // rows without a matrix
 		}
-		tiles := groups * blocks(n, tile)
-		if order != 0 {
-			tiles = groups + n/tile
-		}
-		k.grid(tiles*across, min(n, 1), 1).pointer("out", r.at(p.l.Out[0])).pointer("x", p.input(r, 0)).pointer("index", r.at(p.index)).pointer("order", order)
+		k.grid(rowTiles(groups, n, tile, order != 0)*across, min(n, 1), 1).pointer("out", r.at(p.l.Out[0])).pointer("x", p.input(r, 0)).pointer("index", r.at(p.index)).pointer("order", order)
 		k.pointer("scale", p.input(r, p.scale)).pointer("bias", p.input(r, p.a.Bias())).pointer("addend", p.input(r, p.a.C()))
 		k.addresses(r, own)
-		k.pointer("trap", r.Trap).int("n", n).int("k", size).int("width", width).int("matrices", p.matrices).int("first", first).int("tables", tables)
+		k.pointer("trap", r.Trap).int("n", n).int("k", size).int("width", p.a.Width).int("matrices", p.matrices).int("first", first).int("tables", tables)
 		k.int("across", across).int("flags", flags).long("step", step)
-		k.sizes(own, func(t *rowsTable) uint64 {
-			s := uint64(t.reads) | uint64(t.gives)<<30 | uint64(t.kind)<<60
-			if bytes := t.at.Type.DType.Size() * t.reads; p.a.TB && bytes%16 == 0 && r.aligned(t.at) {
-				s |= rowsWide
-			}
-			return s
-		})
+		k.sizes(own, func(t *rowsTable) uint64 { return t.size(r, p.a.TB) })
 		k.int("launch", p.launch)
 	}
 }
 
+// size returns the sizes and flags of a matrix as the kernels of products read them.
+func (t *rowsTable) size(r *Run, tb bool) uint64 {
+	s := uint64(t.reads) | uint64(t.gives)<<30 | uint64(t.kind)<<60
+	if bytes := t.at.Type.DType.Size() * t.reads; tb && bytes%16 == 0 && r.aligned(t.at) {
+		s |= rowsWide
+	}
+	return s
+}
+
 func prepareRowsGrad(c *compiler, l *ir.Launch) (step, error) {
 	file, name, tile := c.rowsKernel("rows_grad", "")
-	p, err := c.newRows(l, 3, file, name, true)
+	p, err := c.newRows(l, 3, true)
+	if err == nil {
+		err = c.addKernels(p, file, name)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,8 @@ type Run struct {
 	Words   []byte  // its contents, of Plan.TableBytes
 	Args    []Pointer
 	Dims    []int // of the program's bounded dimensions
+
+	held Pointer // the part of the scratch memory that keeps its contents
 }
 
 // Accept checks how many arguments of a run there are and the sizes of the dimensions,
@@ -51,8 +53,11 @@ func (r *Run) Take(p *ir.Program, i int, at Pointer, bytes int, readOnly bool) e
 
 // at returns the address of a value.
 func (r *Run) at(v ir.Ref) Pointer {
-	if v.Space == ir.SpaceArg {
+	switch v.Space {
+	case ir.SpaceArg:
 		return r.Args[v.Index] + Pointer(v.Offset)
+	case spaceHeld:
+		return r.held + Pointer(v.Offset)
 	}
 	return r.Arena + Pointer(v.Offset)
 }

@@ -82,6 +82,10 @@ func (p *Plan) tabulate(r *Run) {
 			first += blocks(n, t.block)
 		}
 	}
+	if p.layers != nil {
+		r.held = p.held(r, 0)
+		p.layers.write(p, r)
+	}
 }
 
 // copyBlock is the number of elements that a block of kernel copy_table_b4 copies, and copyTensors the least number of

@@ -25,7 +25,7 @@ func RunAll(t *testing.T, open Open, only ...string) {
 		run  func(t *testing.T, dev backend.Device)
 	}{
 		{"device", runDevice}, {"contents", runContents}, {"empty", runEmpty}, {"finite", runFinite}, {"apart", runApart}, {"company", runRowsCompany}, {"value", runValue}, {"grad", runGrad}, {"composite", runComposite},
-		{"fuse", runFuse}, {"together", runTogether}, {"fold", runFold}, {"plan", runPlan}, {"chaos", runChaos},
+		{"fuse", runFuse}, {"together", runTogether}, {"adapters", runAdapters}, {"fold", runFold}, {"plan", runPlan}, {"chaos", runChaos},
 	}
 	for _, m := range modes {
 		if len(only) > 0 && !slices.Contains(only, m.name) {
@@ -152,6 +152,7 @@ func RunRounded(t *testing.T, open Open) {
 	t.Run("company", func(t *testing.T) { runRowsCompany(t, opened(t, open)) })
 	t.Run("plan", func(t *testing.T) { runPlan(t, opened(t, open)) })
 	t.Run("together", func(t *testing.T) { runTogether(t, opened(t, open)) })
+	t.Run("adapters", func(t *testing.T) { runAdapters(t, opened(t, open)) })
 	t.Run("chaos", func(t *testing.T) { runChaos(t, opened(t, open)) })
 	t.Run("peak", func(t *testing.T) { testPeak(t, opened(t, open)) })
 }

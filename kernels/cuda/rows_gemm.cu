@@ -9,6 +9,8 @@
 // Layout: as rows_gemm_f32.cu. A lane reads 8 consecutive elements of a row along k straight into the
 //   fragments of two mma.sync: k is permuted within blocks of 32, in W and in x in the same way. Columns
 //   of gradients are permuted, so that a lane reads 8 consecutive ones of q.
+//   rows_gemm_layers (W_e [gives, reads]) reads its operands from a table, which rows_tables copies: those of
+//   layers of one input. x may be bf16 in it, and so may the result.
 // Grid: 256 threads for a tile of 64 rows of one matrix, and 128 columns; where k is more than 256
 //   (LF_ROWS_DEEP) 16 columns, and each warp has an eighth of the k axis. Tiles of columns before tiles of
 //   rows. rows_grad_mma: a block for 16 by 64 of a matrix (x) of each group (y), an eighth of its rows for
@@ -21,6 +23,15 @@
 #define LF_BLOCKS 1 // else ptxas spills for a second
 #include "rows_gemm.h"
 
+template <class T>
+struct lf_is_bf16 {
+  enum { value = 0 };
+};
+template <>
+struct lf_is_bf16<lf_as_bf16> {
+  enum { value = 1 };
+};
+
 // Eight elements of a row as bfloat16; those from left on are zero.
 template <class T>
 LF_DEVICE uint4 lf_row8(const typename T::raw* p, int left, bool wide) {
@@ -31,6 +42,7 @@ LF_DEVICE uint4 lf_row8(const typename T::raw* p, int left, bool wide) {
       return make_uint4(lf_pack_bf16(lf_from_bits(u.x), lf_from_bits(u.y)), lf_pack_bf16(lf_from_bits(u.z), lf_from_bits(u.w)),
                         lf_pack_bf16(lf_from_bits(v.x), lf_from_bits(v.y)), lf_pack_bf16(lf_from_bits(v.z), lf_from_bits(v.w)));
     }
+    if (lf_is_bf16<T>::value) return u;
     uint w[4] = {u.x, u.y, u.z, u.w};
 #pragma unroll
     for (int c = 0; c < 4; c++) w[c] = lf_pack_bf16(T::get((typename T::raw)w[c]), T::get((typename T::raw)(w[c] >> 16)));
@@ -61,14 +73,14 @@ struct lf_rows_mma {
   }
 
   // Adds block b to the sums; a whole one has 32 elements in aligned rows.
-  template <class T, bool TB, bool WHOLE, int NT>
-  static LF_DEVICE void block(const lf_thread& t, lf_row_sums<NT>& s, const lf_rows_input& x, const lf_matrix& m, int j, int b) {
+  template <class T, bool TB, bool WHOLE, int NT, class X>
+  static LF_DEVICE void block(const lf_thread& t, lf_row_sums<NT>& s, const X& x, const lf_matrix& m, int j, int b) {
     int l = b * LF_ROWS_K + (int)t.lane % 4 * 8, left = WHOLE ? 8 : m.reads - l, g = (int)t.lane / 4;
     uint4 u = column8<T, TB>(m, j + g, l, left, WHOLE), v = column8<T, TB>(m, j + g + 8, l, left, WHOLE);
     uint32_t first[4] = {u.x, v.x, u.y, v.y}, second[4] = {u.z, v.z, u.w, v.w};
     uint4 q[NT];
 #pragma unroll
-    for (int i = 0; i < NT; i++) q[i] = lf_row8<lf_as_f32>(x.at(8 * i + g) + l, left, WHOLE);
+    for (int i = 0; i < NT; i++) q[i] = lf_row8<typename X::type>(x.at(8 * i + g) + l, left, WHOLE);
 #pragma unroll
     for (int i = 0; i < NT; i++) {
       uint32_t low[2] = {q[i].x, q[i].y}, high[2] = {q[i].z, q[i].w};
@@ -77,8 +89,8 @@ struct lf_rows_mma {
     }
   }
 
-  template <class T, bool TB, int NT>
-  static LF_DEVICE void add(const lf_thread& t, lf_row_sums<NT>& s, const lf_rows_input& x, const lf_matrix& m, int j, int from, int to, int step) {
+  template <class T, bool TB, int NT, class X>
+  static LF_DEVICE void add(const lf_thread& t, lf_row_sums<NT>& s, const X& x, const lf_matrix& m, int j, int from, int to, int step) {
     int b = from, whole = min(to, x.wide && (m.wide || !TB) ? m.reads / LF_ROWS_K : 0);
 #pragma unroll(NT == 1 ? 4 : 1)
     for (; b < whole; b += step) block<T, TB, true>(t, s, x, m, j, b);
@@ -134,11 +146,53 @@ struct lf_rows_mma {
   }
 };
 
+#define LF_ROWS_NARROW 8 // a flag of rows_gemm_layers: its result is bfloat16
 #define LF_ROWS_ROOM ((float, part, 10240), (int, rows, LF_ROWS_SCAN), (uint, votes, LF_ROWS_WARPS))
 
 LF_ENTRY_SHARED(LF_ROWS_THREADS, rows_gemm_mma_nt, LF_ROWS_ROOM, LF_ROWS_POINTERS(const uchar), LF_ROWS_NUMBERS) { LF_ROWS_GEMM(lf_rows_mma, true); }
 LF_ENTRY_SHARED(LF_ROWS_THREADS, rows_gemm_mma_nn, LF_ROWS_ROOM, LF_ROWS_POINTERS(const uchar), LF_ROWS_NUMBERS) { LF_ROWS_GEMM(lf_rows_mma, false); }
 LF_ENTRY_SHARED(LF_ROWS_THREADS, rows_grad_mma, LF_ROWS_ROOM, LF_ROWS_GRAD_POINTERS, LF_ROWS_GRAD_NUMBERS) { LF_ROWS_GRAD(lf_rows_mma); }
+
+// Copies the words of the tables of a program, which the host has written.
+LF_ENTRY(256, rows_tables, ((long, table), (const long, words)), ((int, count))) {
+  for (int i = (int)t.group.x * 256 + (int)t.index; i < count; i += 256 * (int)t.groups.x) table[i] = words[i];
+}
+
+// Words of a layer in a table. sizes has k, the width, and the flags from bit 60 on; matrices the
+// number of matrices, and from bit 32 on the first word of these in the table: an address and sizes of each.
+// first is the layer's first block, spread the number of blocks of a tile of rows, which share its columns.
+enum { LF_LAYER_OUT, LF_LAYER_X, LF_LAYER_INDEX, LF_LAYER_ORDER, LF_LAYER_SCALE, LF_LAYER_BIAS, LF_LAYER_ADDEND, LF_LAYER_SIZES, LF_LAYER_MATRICES,
+       LF_LAYER_FIRST, LF_LAYER_SPREAD, LF_LAYER_WORDS };
+
+LF_ENTRY_SHARED(LF_ROWS_THREADS, rows_gemm_layers, LF_ROWS_ROOM, ((const long, table), (long, trap)), ((int, n), (int, layers), (int, launch))) {
+  const long* own = table;
+  int block = (int)t.group.x;
+  for (int i = 1; i < layers && block >= (int)table[i * LF_LAYER_WORDS + LF_LAYER_FIRST]; i++) own += LF_LAYER_WORDS;
+  block -= (int)own[LF_LAYER_FIRST];
+  const int *index = (const int*)own[LF_LAYER_INDEX], *order = (const int*)own[LF_LAYER_ORDER];
+  const float *scale = (const float*)own[LF_LAYER_SCALE], *bias = (const float*)own[LF_LAYER_BIAS], *addend = (const float*)own[LF_LAYER_ADDEND];
+  long sizes = own[LF_LAYER_SIZES];
+  int k = (int)(sizes & 0x3fffffff), width = (int)(sizes >> 30 & 0x3fffffff), flags = (int)(sizes >> 60 & 15), matrices = (int)own[LF_LAYER_MATRICES];
+  int spread = (int)own[LF_LAYER_SPREAD];
+  int cols = flags & LF_ROWS_DEEP ? LF_ROWS_COLS : LF_ROWS_COLS * LF_ROWS_WARPS, across = (width + cols - 1) / cols;
+  lf_rows_tile tile = lf_find_rows(t, rows, votes, index, order != nullptr, order, block / spread, 8 * lf_rows_mma::tiles, n, matrices, 0, matrices);
+  if (order == nullptr && block == matrices * spread) lf_check_rows(t, votes, index, n, matrices, trap, launch);
+  if (tile.count <= 0) return;
+  lf_rows_result r = {(float*)own[LF_LAYER_OUT], addend, bias, addend != nullptr, false, (flags & LF_ROWS_NARROW) != 0, width, 0, 1.0f};
+  lf_matrix m = {nullptr, 0, 0, 0, false};
+  if (tile.group < matrices) {
+    const long* w = table + (own[LF_LAYER_MATRICES] >> 32) + 2 * tile.group;
+    m = lf_matrix_of((const uchar*)w[0], w[1]);
+    r.gives = m.gives, r.has_bias = bias != nullptr;
+    if (r.has_bias) r.bias = bias + (long)tile.group * width;
+    if (scale != nullptr) r.scale = scale[tile.group];
+  }
+#pragma unroll 1
+  for (int column = block % spread; column < across; column += spread) {
+    lf_rows_gemm_of<lf_rows_mma, true>(t, part, rows, (const float*)own[LF_LAYER_X], k, tile.count, flags, m, r, column);
+    lf_barrier(); // part has been read
+  }
+}
 
 #ifdef LF_RACE
 #define LF_NO_MATRIX nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr
@@ -151,6 +205,12 @@ LF_RACE_CASE(rows_gemm_mma) {
   long trap[3] = {}, w_size = 300 | 20L << 30 | 1L << 62, v_size = 300 | 17L << 30 | 2L << 60;
   lf_race_launch(rows_gemm_mma_nt, {6}, {256}, 0, y.data(), x.data(), index, nullptr, scale.data(), nullptr, y.data(), (uchar*)w.data(),
                  (uchar*)v.data(), LF_NO_MATRIX, trap, 7, 300, 20, 2, 0, 2, 2, LF_ROWS_DEEP | LF_ROWS_WIDE, 0L, w_size, v_size, LF_NO_SIZE, 0);
+  long table[26] = {(long)y.data(), (long)x.data(), (long)index, 0, (long)scale.data(), 0, (long)y.data(), 300 | 20L << 30 | 3L << 60, 2 | 22L << 32, 0, 1};
+  for (int i = 0; i < 11; i++) table[11 + i] = table[i];
+  std::vector<float> z(7 * 20);
+  table[11] = (long)z.data(), table[17] = 0, table[20] = 3, table[21] = 2;
+  table[22] = (long)w.data(), table[23] = w_size, table[24] = (long)v.data(), table[25] = v_size;
+  lf_race_launch(rows_gemm_layers, {9}, {256}, 0, table, trap, 7, 2, 0);
   lf_race_launch(rows_grad_mma, {4, 2}, {256}, 0, y.data(), x.data(), index, nullptr, scale.data(), dw.data(), dv.data(), LF_NO_MATRIX, 7, 20, 300, 2, 0, 2,
                  2, 0, 1, 0L, 20 | 90L << 30, 17 | 90L << 30, LF_NO_SIZE);
 }

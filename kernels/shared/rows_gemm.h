@@ -23,6 +23,7 @@
 #define LF_ROWS_SCAN 256
 #define LF_ROWS_DEEP 1 // flags: each warp has a part of the k axis, instead of columns of its own
 #define LF_ROWS_WIDE 2 // rows of x are aligned to 16 bytes
+#define LF_ROWS_BF16 4 // x is bfloat16
 
 // A matrix as stored: [gives, reads], or [reads, gives]. kind: 0 f32, 1 f16, 2 bf16; wide: rows are
 // aligned to 16 bytes.
@@ -121,10 +122,10 @@ LF_DEVICE lf_rows_tile lf_find_rows(lf_thread t, LF_GROUP int* rows, LF_GROUP ui
 
 // Where sums of a group go: out = addend + bias + scale · sum.
 struct lf_rows_result {
-  LF_GLOBAL float* out;
+  LF_GLOBAL float* out; // or bfloat16, if narrow
   LF_GLOBAL const float* addend;
   LF_GLOBAL const float* bias; // of the matrix
-  bool has_addend, has_bias;
+  bool has_addend, has_bias, narrow;
   int width, gives;
   float scale;
 
@@ -134,7 +135,8 @@ struct lf_rows_result {
     float v = has_addend ? addend[at] : 0.0f;
     if (has_bias) v += bias[j];
     if (j < gives) v += scale * sum;
-    out[at] = v;
+    if (narrow) ((LF_GLOBAL ushort*)out)[at] = lf_as_bf16::put(v);
+    else out[at] = v;
   }
 };
 
@@ -150,19 +152,21 @@ struct lf_row_sums {
   }
 };
 
-// Rows of x.
+// Rows of x, of elements T.
+template <class T>
 struct lf_rows_input {
-  LF_GLOBAL const float* x;
+  typedef T type;
+  LF_GLOBAL const typename T::raw* x;
   LF_GROUP const int* rows;
   int k, count;
   bool wide;
 
-  LF_DEVICE LF_GLOBAL const float* at(int i) const { return x + (long)rows[min(i, count - 1)] * k; }
+  LF_DEVICE LF_GLOBAL const typename T::raw* at(int i) const { return x + (long)rows[min(i, count - 1)] * k; }
 };
 
 // A tile of rows by 16 columns from j on, of each warp or of the block.
-template <class P, class T, bool TB, int NT>
-LF_DEVICE void lf_rows_tile_multiply(lf_thread t, LF_GROUP float* part, lf_rows_input x, lf_matrix m, lf_rows_result r, int j, bool deep) {
+template <class P, class T, bool TB, int NT, class X>
+LF_DEVICE void lf_rows_tile_multiply(lf_thread t, LF_GROUP float* part, X x, lf_matrix m, lf_rows_result r, int j, bool deep) {
   lf_row_sums<NT> sums;
   int g = (int)t.lane / 4, q = (int)t.lane % 4 * 2, blocks = (m.reads + LF_ROWS_K - 1) / LF_ROWS_K;
   if (!deep) {
@@ -202,25 +206,39 @@ LF_DEVICE void lf_rows_tile_multiply(lf_thread t, LF_GROUP float* part, lf_rows_
   }
 }
 
-template <class P, class T, bool TB>
-LF_DEVICE void lf_rows_multiply(lf_thread t, LF_GROUP float* part, lf_rows_input x, lf_matrix m, lf_rows_result r, int j, bool deep) {
+template <class P, class T, bool TB, class X>
+LF_DEVICE void lf_rows_multiply(lf_thread t, LF_GROUP float* part, X x, lf_matrix m, lf_rows_result r, int j, bool deep) {
   if (x.count <= 8) lf_rows_tile_multiply<P, T, TB, 1>(t, part, x, m, r, j, deep);
   else lf_rows_tile_multiply<P, T, TB, P::tiles>(t, part, x, m, r, j, deep);
 }
 
 // Columns of a block: 16, or 16 for each warp. across is the number of blocks of a tile of rows.
-template <class P, bool TB>
-LF_DEVICE void lf_rows_gemm(lf_thread t, LF_GROUP float* part, lf_rows_input x, lf_matrix m, lf_rows_result r, int column, bool deep) {
+template <class P, bool TB, class X>
+LF_DEVICE void lf_rows_gemm(lf_thread t, LF_GROUP float* part, X x, lf_matrix m, lf_rows_result r, int column, bool deep) {
   int j = deep ? column * LF_ROWS_COLS : (column * LF_ROWS_WARPS + (int)t.warp) * LF_ROWS_COLS;
   if (m.gives <= (deep ? j : column * LF_ROWS_WARPS * LF_ROWS_COLS)) { // no columns of the matrix, or no matrix
     int cols = deep ? LF_ROWS_COLS : LF_ROWS_WARPS * LF_ROWS_COLS;
-    if (m.gives == 0 && r.has_addend && r.addend == r.out) return;
+    if (m.gives == 0 && r.has_addend && !r.narrow && r.addend == r.out) return;
     for (int e = (int)t.index; e < cols * x.count; e += LF_ROWS_THREADS) r.put(x.rows[e / cols], column * cols + e % cols, 0.0f);
     return;
   }
   if (m.kind == 0) lf_rows_multiply<P, lf_as_f32, TB>(t, part, x, m, r, j, deep);
   else if (m.kind == 1) lf_rows_multiply<P, lf_as_f16, TB>(t, part, x, m, r, j, deep);
   else lf_rows_multiply<P, lf_as_bf16, TB>(t, part, x, m, r, j, deep);
+}
+
+// x is of f32, or of bfloat16.
+template <class P, bool TB>
+LF_DEVICE void lf_rows_gemm_of(lf_thread t, LF_GROUP float* part, LF_GROUP const int* rows, LF_GLOBAL const float* x, int k, int count, int flags,
+                               lf_matrix m, lf_rows_result r, int column) {
+  bool wide = (flags & LF_ROWS_WIDE) != 0, deep = (flags & LF_ROWS_DEEP) != 0;
+  if (flags & LF_ROWS_BF16) {
+    lf_rows_input<lf_as_bf16> in = {(LF_GLOBAL const ushort*)x, rows, k, count, wide};
+    lf_rows_gemm<P, TB>(t, part, in, m, r, column, deep);
+  } else {
+    lf_rows_input<lf_as_f32> in = {x, rows, k, count, wide};
+    lf_rows_gemm<P, TB>(t, part, in, m, r, column, deep);
+  }
 }
 
 #define LF_ROWS_POINTERS(W)                                                                                                     \
@@ -236,8 +254,7 @@ LF_DEVICE void lf_rows_gemm(lf_thread t, LF_GROUP float* part, lf_rows_input x, 
                                    matrices, first, tables);                                                                    \
   if (!LF_HAS(order) && t.group.x == (uint)(tables * across) && first == 0) lf_check_rows(t, votes, index, n, matrices, trap, launch); \
   if (tile.count <= 0) return;                                                                                                  \
-  lf_rows_input input = {x, rows, k, tile.count, (flags & LF_ROWS_WIDE) != 0};                                                  \
-  lf_rows_result r = {out, addend, bias, LF_HAS(addend), false, width, 0, 1.0f};                                                \
+  lf_rows_result r = {out, addend, bias, LF_HAS(addend), false, false, width, 0, 1.0f};                                         \
   lf_matrix m = {w0, 0, 0, 0, false};                                                                                           \
   if (tile.group < matrices) {                                                                                                  \
     LF_GLOBAL const uchar* to = w0;                                                                                             \
@@ -249,7 +266,7 @@ LF_DEVICE void lf_rows_gemm(lf_thread t, LF_GROUP float* part, lf_rows_input x, 
     if (r.has_bias) r.bias = bias + (long)tile.group * width;                                                                   \
     if (LF_HAS(scale)) r.scale = scale[tile.group];                                                                             \
   }                                                                                                                             \
-  lf_rows_gemm<P, TB>(t, part, input, m, r, (int)t.group.x % across, (flags & LF_ROWS_DEEP) != 0)
+  lf_rows_gemm_of<P, TB>(t, part, rows, x, k, tile.count, flags, m, r, (int)t.group.x % across)
 
 // The gradient of a matrix: out = scale · Σ_i p[i, :]ᵀ q[i, :] over the rows of its group. A tile has 16
 // columns of p by 8 · NT of q, of which lane 4g + t has 2NT consecutive ones: n = NT (2t + u) + i.

@@ -7,7 +7,7 @@
 // negative index is its addend, or zeros. The result of a row depends on that row and its matrix alone,
 // bit for bit.
 //
-// Layout: row major. x [n, k] f32; W_e [gives, reads] (*_nt) or [reads, gives] (*_nn), of f32, f16 or
+// Layout: row major. x [n, k] f32, or bf16 (flag LF_ROWS_BF16); W_e [gives, reads] (*_nt) or [reads, gives] (*_nn), of f32, f16 or
 //   bf16; bias [matrices, width]; out and addend [n, width]. scale, bias and addend may be null, and the
 //   addend may be out. A launch has matrices first to first + tables: up to 16 that lie by themselves, or
 //   all of them, step bytes apart. It leaves the rows of other matrices as they are.
@@ -67,8 +67,8 @@ struct lf_rows_f32 {
   }
 
   // Adds every step-th block from one to another to the sums of a warp.
-  template <class T, bool TB, int NT>
-  static LF_DEVICE void add(lf_thread t, LF_PRIVATE lf_row_sums<NT>& s, lf_rows_input x, lf_matrix m, int j, int from, int to, int step) {
+  template <class T, bool TB, int NT, class X>
+  static LF_DEVICE void add(lf_thread t, LF_PRIVATE lf_row_sums<NT>& s, X x, lf_matrix m, int j, int from, int to, int step) {
     int g = (int)t.lane / 4, q = (int)t.lane % 4 * 2;
     for (int b = from; b < to; b += step) {
       int end = min((b + 1) * LF_ROWS_K, m.reads);
@@ -78,7 +78,7 @@ struct lf_rows_f32 {
         for (int i = 0; i < NT; i++)
 #pragma unroll
           for (int u = 0; u < 2; u++) {
-            lf_four v = lf_row4<lf_as_f32>(x.at(8 * i + q + u) + l, end - l, x.wide);
+            lf_four v = lf_row4<typename X::type>(x.at(8 * i + q + u) + l, end - l, x.wide);
 #pragma unroll
             for (int c = 0; c < 4; c++) {
               s.d[i][u] = lf_fma(w0.v[c], v.v[c], s.d[i][u]);
