@@ -202,6 +202,22 @@ func (s *State) KeepTypes(a *Adapter) {
 	}
 }
 
+// RoundFactors returns a copy of the state of a plain adapter, of which graphs read the factors rounded to elements of
+// type d; see [Injection.FactorTypes]. For other adapters it returns s. The copy shares the values. It must not be used
+// for training, which requires f32.
+func (s *State) RoundFactors(d tensor.DType) (*State, error) {
+	j, err := s.Injection()
+	if err != nil || j.FactorTypes() == nil {
+		return s, err
+	}
+	rounded := *s
+	rounded.types, rounded.prepared = map[string]tensor.DType{}, &prepared{}
+	for _, t := range s.Placement.Targets {
+		rounded.types[t.Key(RoleA)], rounded.types[t.Key(RoleB)] = d, d
+	}
+	return &rounded, nil
+}
+
 // Value returns the trained tensor with that key as graphs read it, and whether it
 // exists.
 func (s *State) Value(key string) (t tensor.Tensor, ok bool, err error) {

@@ -54,3 +54,25 @@ func TestSlotTypes(t *testing.T) {
 		require.Equal(t, c.part == 1, x.slots[0].Shape() == slot.Shape(), "%v", c)
 	}
 }
+
+// TestRoundFactors: factors of a plain adapter that are rounded for inference take half the memory, and a position for
+// factors of that type. Other adapters are not rounded.
+func TestRoundFactors(t *testing.T) {
+	for config, part := range map[string]int{`"target_modules":"all-linear","r":4`: 2, `"target_modules":["q_proj"],"r":4,"use_dora":true`: 1} {
+		x := newMixture(t, "../../testdata/peft/base/small-llama", backend.Options{Threads: 1}, nil, config)
+		state := x.slots[0].State()
+		rounded, err := state.RoundFactors(tensor.BF16)
+		require.NoError(t, err)
+		require.Equal(t, part == 1, state == rounded)
+		slot, err := x.r.NewSlot(rounded)
+		require.NoError(t, err)
+		defer slot.Free()
+		x.load(t, x.slots[0])
+		x.load(t, slot)
+		require.Equal(t, x.slots[0].Bytes(), part*slot.Bytes(), config)
+		if part == 2 {
+			require.Equal(t, []lora.FactorType{{Rank: 4, A: tensor.BF16, B: tensor.BF16}}, slot.Sizes())
+			require.Equal(t, []lora.FactorType{{Rank: 4, A: tensor.F32, B: tensor.F32}}, x.slots[0].Sizes())
+		}
+	}
+}

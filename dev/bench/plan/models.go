@@ -80,11 +80,11 @@ type programs struct {
 }
 
 // program plans with the slot that hold returns, and a cache of rows.
-func (x *programs) program(name string, dims map[string]int, rows int, hold func(*host.Host) (*engine.Slot, error), spec engine.Spec) Program {
+func (x *programs) program(name string, dims map[string]int, rows int, hold func(*host.Host, backend.Info) (*engine.Slot, error), spec engine.Spec) Program {
 	return Program{name, func(dev backend.Device) (*ir.Program, error) {
 		h := host.Open(dev, x.m)
 		defer h.Close()
-		s, err := hold(h)
+		s, err := hold(h, dev.Info())
 		if err != nil {
 			return nil, err
 		}
@@ -101,11 +101,11 @@ func (x *programs) program(name string, dims map[string]int, rows int, hold func
 }
 
 // bare holds no adapter.
-func bare(h *host.Host) (*engine.Slot, error) { return h.NewSlot(nil) }
+func bare(h *host.Host, _ backend.Info) (*engine.Slot, error) { return h.NewSlot(nil) }
 
 // adapted holds an adapter.
-func (x *programs) adapted(dropout float64) func(*host.Host) (*engine.Slot, error) {
-	return func(h *host.Host) (*engine.Slot, error) {
+func (x *programs) adapted(dropout float64) func(*host.Host, backend.Info) (*engine.Slot, error) {
+	return func(h *host.Host, _ backend.Info) (*engine.Slot, error) {
 		s, err := x.state(dropout)
 		if err != nil {
 			return nil, err
@@ -135,8 +135,9 @@ func (x *programs) serve(sequences, adapters int) Program {
 	name, hold := fmt.Sprintf("served step, %d × %s tokens", sequences, grouped(x.Context)), bare
 	if adapters > 0 {
 		name += fmt.Sprintf(", %d adapters", adapters)
-		hold = func(h *host.Host) (*engine.Slot, error) {
-			sizes := slices.Repeat([]lora.FactorType{{Rank: x.Rank, A: tensor.F32, B: tensor.F32}}, adapters)
+		hold = func(h *host.Host, info backend.Info) (*engine.Slot, error) {
+			d := batching.FactorDType(backend.Info{GPU: true, Precision: info.Precision})
+			sizes := slices.Repeat([]lora.FactorType{{Rank: x.Rank, A: d, B: d}}, adapters)
 			return h.NewOpenMultiAdapter(engine.Positions{Sizes: sizes}, make([]*engine.Slot, adapters)...), nil
 		}
 	}
@@ -150,7 +151,7 @@ func (x *programs) serve(sequences, adapters int) Program {
 }
 
 // decode returns the step of package generate for one token.
-func (x *programs) decode(name string, hold func(*host.Host) (*engine.Slot, error)) Program {
+func (x *programs) decode(name string, hold func(*host.Host, backend.Info) (*engine.Slot, error)) Program {
 	return x.program(name, nil, x.Context, hold, engine.Spec{Bounds: map[string]int{nn.Tokens: 1}, Build: func(b *nn.Builder, p *graph.Program) {
 		p.Result("logits", x.m.Build(b).Logits(b, b.Input("last", tensor.I32, ir.Static(1))))
 	}})
@@ -171,8 +172,8 @@ func (x *programs) step(name string, loss trainer.Loss, dropout float64) Program
 
 // fuse returns one pass of several training jobs.
 func (x *programs) fuse() Program {
-	return x.program(fmt.Sprintf("training step, %s tokens of %d jobs", grouped(x.Tokens), jobs), nil, 0, func(h *host.Host) (*engine.Slot, error) {
-		s, err := x.adapted(0)(h)
+	return x.program(fmt.Sprintf("training step, %s tokens of %d jobs", grouped(x.Tokens), jobs), nil, 0, func(h *host.Host, info backend.Info) (*engine.Slot, error) {
+		s, err := x.adapted(0)(h, info)
 		if err != nil {
 			return nil, err
 		}

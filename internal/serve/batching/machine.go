@@ -13,6 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // Names of the programs.
@@ -39,7 +40,9 @@ type machine struct {
 	mix   *mix // with adapters; nil before the first one is loaded
 	most  int  // maximum number of adapters per run
 	fixed bool // positions for adapters that are loaded only
-	news  func()
+	// factors is the usual type of factors of adapters.
+	factors tensor.DType
+	news    func()
 
 	growing sync.Mutex // held while a program is planned and compiled
 
@@ -56,7 +59,7 @@ type machine struct {
 
 // newMachine uploads the weights to the device. It completes the options.
 func newMachine(ctx context.Context, dev backend.Device, m *model.Model, o *Options) (*machine, error) {
-	x := &machine{host: host.Open(dev, m), page: o.PageRows, most: min(o.MaxTexts, o.Adapters.MaxResident), fixed: o.FixedAdapters, pads: dev.Info().Replays, overlaps: dev.Info().GPU, slots: map[*lora.Version]*engine.Slot{}, news: func() {}}
+	x := &machine{host: host.Open(dev, m), page: o.PageRows, most: min(o.MaxTexts, o.Adapters.MaxResident), fixed: o.FixedAdapters, factors: FactorDType(dev.Info()), pads: dev.Info().Replays, overlaps: dev.Info().GPU, slots: map[*lora.Version]*engine.Slot{}, news: func() {}}
 	ok := false
 	defer func() {
 		if !ok {
@@ -135,9 +138,29 @@ func (x *machine) bring(ctx context.Context, m *mix) (err error) {
 	return nil
 }
 
+// FactorDType returns the type in which a device holds factors of adapters that are only used for inference, if the
+// adapters have them in f32.
+func FactorDType(d backend.Info) tensor.DType {
+	if d.GPU && d.Precision == backend.BF16 { // products round them to it
+		return tensor.BF16
+	}
+	return tensor.F32
+}
+
+// newSlot returns a slot for inference with an adapter.
+func (x *machine) newSlot(state *lora.State) (*engine.Slot, error) {
+	if x.factors != tensor.F32 {
+		var err error
+		if state, err = state.RoundFactors(x.factors); err != nil {
+			return nil, err
+		}
+	}
+	return x.host.NewSlot(state)
+}
+
 // Put implements lora.Slots. The parameters are uploaded with the mix that uses them.
 func (x *machine) Put(_ context.Context, v *lora.Version) error {
-	s, err := x.host.NewSlot(v.State())
+	s, err := x.newSlot(v.State())
 	if err != nil {
 		return err
 	}

@@ -95,8 +95,9 @@ func (p *layout) kinds() (kinds []kind) {
 
 // grown returns a layout with positions for all slots, up to most of each kind. It returns p if that
 // has them. The number of positions doubles, so that few of the adapters that are loaded one by one
-// need a larger program. If fixed, it has positions for these slots alone.
-func (p *layout) grown(slots []*engine.Slot, most int, fixed bool) *layout {
+// need a larger program. If fixed, it has positions for these slots alone; else there are always some for factors of the
+// given type.
+func (p *layout) grown(slots []*engine.Slot, most int, fixed bool, factors tensor.DType) *layout {
 	kinds, grows, used := p.kinds(), false, map[string]int{}
 	at := func(want kind) *kind {
 		i := slices.IndexFunc(kinds, func(k kind) bool { return k.key() == want.key() })
@@ -112,7 +113,7 @@ func (p *layout) grown(slots []*engine.Slot, most int, fixed bool) *layout {
 		}
 	}
 	if !fixed {
-		usual(tensor.F32, tensor.F32)
+		usual(factors, factors)
 	}
 	for _, s := range slots {
 		for _, want := range kindsOf(s) {
@@ -222,7 +223,7 @@ func (m *mix) positionsFor(s *engine.Slot, need []*engine.Slot, taken []bool) (p
 // prepare compiles a program with positions for an adapter, unless there is one. The registry calls it
 // when it loads an adapter. If no program can run the adapter, requests for it fail, not the load.
 func (x *machine) prepare(state *lora.State) {
-	if s, err := x.host.NewSlot(state); err == nil {
+	if s, err := x.newSlot(state); err == nil {
 		_ = x.grow(s)
 	}
 }
@@ -241,7 +242,7 @@ func (x *machine) planFor(more ...*engine.Slot) (now, next *layout) {
 			slots = append(slots, s)
 		}
 	}
-	return x.plan, x.plan.grown(slots, x.most, x.fixed)
+	return x.plan, x.plan.grown(slots, x.most, x.fixed, x.factors)
 }
 
 // grow compiles a program with positions for more slots, unless there is one.
