@@ -97,7 +97,7 @@ func (c *compiler) heldLaunches(group []adapted) (lows, ups []ir.Launch, bytes i
 		if !attr.HasC && c.layered(&up) {
 			store = tensor.BF16
 		}
-		low.Out, up.Attr, up.Out = []ir.Ref{hold(low.Out[0].Type, tensor.Invalid)}, attr, []ir.Ref{hold(up.Out[0].Type, store)}
+		low.Out, up.Attr, up.Out = []ir.Ref{hold(low.Out[0].Type, low.Out[0].Store)}, attr, []ir.Ref{hold(up.Out[0].Type, store)}
 		up.In[0] = low.Out[0]
 		lows, ups = append(lows, low), append(ups, up)
 	}
@@ -109,7 +109,7 @@ func (c *compiler) adaptedAt(i int) (a adapted, ok bool) {
 	all := c.prog.Launches
 	base := &all[i]
 	gemm, ok := base.Attr.(ir.GemmAttr)
-	if !ok || gemm.HasC || !isChained(gemm) || base.Out[0].Type.Rank() != 2 || base.Out[0].Store != tensor.Invalid {
+	if !ok || gemm.HasC || !isChained(gemm) || base.Out[0].Type.Rank() != 2 {
 		return a, false
 	}
 	y := base.Out[0]

@@ -103,7 +103,7 @@ var families = map[ir.Op]family{
 	ir.GatherRows:    {prepare: prepareGather, stores: storesAll}, ir.ScatterAddRows: {prepare: prepareScatter}, ir.UpdateRows: {prepare: prepareUpdate, stores: storesAll},
 	ir.ScatterRows: {prepare: prepareScatterRows, stores: storesTable},
 
-	ir.RowsGemm: {prepare: prepareRows, takes: takesRows, stores: storesRows}, ir.RowsGemmGrad: {prepare: prepareRowsGrad},
+	ir.RowsGemm: {prepare: prepareRows, takes: takesRows, stores: storesRows}, ir.RowsGemmGrad: {prepare: prepareRowsGrad, stores: storesRowsGrad},
 
 	ir.RMSNorm: {prepare: prepareRMSNorm, stores: storesFirst(1)}, ir.RMSNormGrad: {prepare: prepareRMSNorm, stores: storesNormGrad}, ir.Softmax: {prepare: prepareSoftmax},
 	ir.LayerNorm: {prepare: prepareLayerNorm}, ir.LayerNormGrad: {prepare: prepareLayerNorm},

@@ -24,7 +24,15 @@ const (
 	rowsDeep     = 1 << iota // warps share the k axis, instead of the columns
 	rowsAlignedX             // rows of x are aligned to 16 bytes
 	rowsBF16X                // x is bfloat16
-	rowsNarrow               // so is the result; only of rows_gemm_layers
+	rowsNarrow               // the result is bfloat16
+	rowsAddend               // the addend is bfloat16
+)
+
+// Flags of the kernels of gradients, whose products are pᵀ q.
+const (
+	gradAlignedQ = 1 << iota // rows of q are aligned to 16 bytes
+	gradBF16P                // p is bfloat16
+	gradBF16Q                // q is bfloat16
 )
 
 // takesRows reports whether the kernels support the matrix types of a RowsGemm.
@@ -37,9 +45,14 @@ func takesRows(attr any, in []ir.Type) bool {
 	return true
 }
 
-// storesRows reports whether the kernels read an operand as bfloat16: x. They round it anyway if they are those of
-// tensor cores.
-func storesRows(_ any, _ []ir.Type, at ir.Place) bool { return !at.Out && at.Index == 0 }
+// storesRows reports whether the kernels read or write an operand as bfloat16: x, the result, and the addend.
+func storesRows(attr any, _ []ir.Type, at ir.Place) bool {
+	a := attr.(ir.RowsGemmAttr)
+	return at.Out || at.Index == 0 || a.HasC && at.Index == a.C()
+}
+
+// storesRowsGrad reports whether the kernels read an operand as bfloat16: x and dy.
+func storesRowsGrad(_ any, _ []ir.Type, at ir.Place) bool { return !at.Out && at.Index < 2 }
 
 // rowOrder is the order of rows by matrix that rows_order computes for all launches that read the same index.
 type rowOrder struct {
@@ -237,7 +250,10 @@ func (p *rows) shape(r *Run) (size, flags, across int) {
 	if size*x.Stored().Size()%16 == 0 && r.aligned(x) {
 		flags |= rowsAlignedX
 	}
-	flags |= narrow(x) * rowsBF16X
+	flags |= narrow(x)*rowsBF16X | narrow(p.l.Out[0])*rowsNarrow
+	if p.a.HasC {
+		flags |= narrow(p.l.In[p.a.C()]) * rowsAddend
+	}
 	return size, flags, blocks(p.a.Width, columns)
 }
 
@@ -313,13 +329,14 @@ func (p *rows) gradients(r *Run, a, b ir.Ref, down, across int, turned bool) {
 	n := r.count(p.index)
 	order := p.fillOrder(r, n)
 	acrossA, acrossB := r.axis(a, 1), r.axis(b, 1)
+	flags := bit(acrossB*b.Stored().Size()%16 == 0 && r.aligned(b))*gradAlignedQ | narrow(a)*gradBF16P | narrow(b)*gradBF16Q
 	for i, k := range p.kernels {
 		own, first, tables, step := p.part(i)
 		k.grid(down*across, tables, 1).pointer("p", r.at(a)).pointer("q", r.at(b)).pointer("index", r.at(p.index)).pointer("order", order)
 		k.pointer("scale", p.input(r, p.scale))
 		k.addresses(r, own)
 		k.int("n", n).int("across_p", acrossA).int("across_q", acrossB).int("matrices", p.matrices).int("first", first).int("tables", tables)
-		k.int("tiles_n", across).int("turned", bit(turned)).int("aligned", bit(acrossB%4 == 0 && r.aligned(b))).long("step", step)
+		k.int("tiles_n", across).int("turned", bit(turned)).int("flags", flags).long("step", step)
 		k.sizes(own, func(t *rowsTable) uint64 { return uint64(t.reads) | uint64(t.gives)<<30 })
 	}
 }

@@ -55,7 +55,7 @@ func (c *compiler) layerGroup() (group []*ir.Launch) {
 		}
 		group = append(group, l)
 	}
-	if len(group) == 1 && c.layers == nil && first.Attr.(ir.RowsGemmAttr).Tables <= rowsTables && narrow(first.Out[0]) == 0 {
+	if len(group) == 1 && c.layers == nil && first.Attr.(ir.RowsGemmAttr).Tables <= rowsTables {
 		return nil
 	}
 	return group
@@ -135,7 +135,6 @@ func (t *layerTables) write(p *Plan, r *Run) {
 		for _, o := range l.list {
 			n := r.count(o.index)
 			size, flags, _ := o.shape(r)
-			flags |= narrow(o.l.Out[0]) * rowsNarrow
 			order := Pointer(0)
 			if n > rowsScan {
 				order = p.held(r, o.order.at)
@@ -143,11 +142,11 @@ func (t *layerTables) write(p *Plan, r *Run) {
 			for _, at := range []Pointer{r.at(o.l.Out[0]), r.at(o.l.In[0]), r.at(o.index), order, o.input(r, o.scale), o.input(r, o.a.Bias()), o.input(r, o.a.C())} {
 				put(uint64(at))
 			}
-			put(uint64(size) | uint64(o.a.Width)<<30 | uint64(flags)<<60)
+			put(uint64(size) | uint64(o.a.Width)<<32)
 			put(uint64(o.matrices) | uint64(matrices)<<32)
 			put(uint64(first))
 			tiles, spread := o.grid(r, n)
-			put(uint64(spread))
+			put(uint64(spread) | uint64(flags)<<32)
 			first += tiles * spread
 			matrices += 2 * len(o.tables)
 		}

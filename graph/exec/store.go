@@ -51,7 +51,30 @@ func (p *planner) store() {
 		}
 	}
 	if !p.spec.StoreAll {
+		p.keepTerms()
 		p.spare()
+	}
+}
+
+// keepTerms restores full precision to products that only an addition reads, if its sum is not stored narrower. A device
+// computes such an addition with the product, without storing the latter.
+func (p *planner) keepTerms() {
+	readers := map[output][]ir.Value{}
+	for _, v := range p.launch {
+		for _, x := range p.g.Node(v).In {
+			b, i := p.base(x)
+			readers[output{b, i}] = append(readers[output{b, i}], v)
+		}
+	}
+	for _, v := range p.launch {
+		o := output{v, 0}
+		if op := p.g.Node(v).Op; op != ir.Gemm && op != ir.RowsGemm || !p.storedOut(o) || len(readers[o]) != 1 {
+			continue
+		}
+		sum := readers[o][0]
+		if n := p.g.Node(sum); n.Op == ir.Binary && isAddend(n, 0) && !p.storedOut(output{sum, 0}) {
+			p.stored[v][0] = false
+		}
 	}
 }
 

@@ -10,7 +10,7 @@
 //   fragments of two mma.sync: k is permuted within blocks of 32, in W and in x in the same way. Columns
 //   of gradients are permuted, so that a lane reads 8 consecutive ones of q.
 //   rows_gemm_layers (W_e [gives, reads]) reads its operands from a table, which rows_tables copies: those of
-//   layers of one input. x may be bf16 in it, and so may the result.
+//   layers of one input.
 // Grid: 256 threads for a tile of 64 rows of one matrix, and 128 columns; where k is more than 256
 //   (LF_ROWS_DEEP) 16 columns, and each warp has an eighth of the k axis. Tiles of columns before tiles of
 //   rows. rows_grad_mma: a block for 16 by 64 of a matrix (x) of each group (y), an eighth of its rows for
@@ -112,19 +112,12 @@ struct lf_rows_mma {
         for (int r = 0; r < 2; r++) {
           int i = i0 + 4 * half + 2 * h + r;
           bool some = WHOLE || i < count;
-          long row = some ? list[i] : 0;
-          const float *from = f.p + row * f.across_p, *to = f.q + row * f.across_q + c0;
-          p[r][0] = some ? from[a0] : 0.0f, p[r][1] = some ? from[a1] : 0.0f;
+          int row = some ? list[i] : 0;
+          p[r][0] = some ? f.one(row, a0) : 0.0f, p[r][1] = some ? f.one(row, a1) : 0.0f;
 #pragma unroll
           for (int c = 0; c < NT; c += 4) {
-            float4 w = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            if (WHOLE) {
-              w = *(const float4*)(to + c);
-            } else if (some) {
-              int left = f.n - c0 - c;
-              w = make_float4(left > 0 ? to[c] : 0.0f, left > 1 ? to[c + 1] : 0.0f, left > 2 ? to[c + 2] : 0.0f, left > 3 ? to[c + 3] : 0.0f);
-            }
-            q[r][c] = w.x, q[r][c + 1] = w.y, q[r][c + 2] = w.z, q[r][c + 3] = w.w;
+            lf_four w = f.four(row, c0 + c, WHOLE ? 4 : some ? f.n - c0 - c : 0, WHOLE);
+            q[r][c] = w.v[0], q[r][c + 1] = w.v[1], q[r][c + 2] = w.v[2], q[r][c + 3] = w.v[3];
           }
         }
         u[2 * h] = lf_pack_bf16(p[0][0], p[1][0]), u[2 * h + 1] = lf_pack_bf16(p[0][1], p[1][1]);
@@ -146,7 +139,6 @@ struct lf_rows_mma {
   }
 };
 
-#define LF_ROWS_NARROW 8 // a flag of rows_gemm_layers: its result is bfloat16
 #define LF_ROWS_ROOM ((float, part, 10240), (int, rows, LF_ROWS_SCAN), (uint, votes, LF_ROWS_WARPS))
 
 LF_ENTRY_SHARED(LF_ROWS_THREADS, rows_gemm_mma_nt, LF_ROWS_ROOM, LF_ROWS_POINTERS(const uchar), LF_ROWS_NUMBERS) { LF_ROWS_GEMM(lf_rows_mma, true); }
@@ -158,9 +150,9 @@ LF_ENTRY(256, rows_tables, ((long, table), (const long, words)), ((int, count)))
   for (int i = (int)t.group.x * 256 + (int)t.index; i < count; i += 256 * (int)t.groups.x) table[i] = words[i];
 }
 
-// Words of a layer in a table. sizes has k, the width, and the flags from bit 60 on; matrices the
-// number of matrices, and from bit 32 on the first word of these in the table: an address and sizes of each.
-// first is the layer's first block, spread the number of blocks of a tile of rows, which share its columns.
+// Words of a layer in a table. sizes has k, and the width from bit 32 on; matrices the number of matrices, and from
+// bit 32 on the first word of these in the table: an address and sizes of each. first is the layer's first block;
+// spread the number of blocks of a tile of rows, which share its columns, and from bit 32 on the flags.
 enum { LF_LAYER_OUT, LF_LAYER_X, LF_LAYER_INDEX, LF_LAYER_ORDER, LF_LAYER_SCALE, LF_LAYER_BIAS, LF_LAYER_ADDEND, LF_LAYER_SIZES, LF_LAYER_MATRICES,
        LF_LAYER_FIRST, LF_LAYER_SPREAD, LF_LAYER_WORDS };
 
@@ -172,13 +164,13 @@ LF_ENTRY_SHARED(LF_ROWS_THREADS, rows_gemm_layers, LF_ROWS_ROOM, ((const long, t
   const int *index = (const int*)own[LF_LAYER_INDEX], *order = (const int*)own[LF_LAYER_ORDER];
   const float *scale = (const float*)own[LF_LAYER_SCALE], *bias = (const float*)own[LF_LAYER_BIAS], *addend = (const float*)own[LF_LAYER_ADDEND];
   long sizes = own[LF_LAYER_SIZES];
-  int k = (int)(sizes & 0x3fffffff), width = (int)(sizes >> 30 & 0x3fffffff), flags = (int)(sizes >> 60 & 15), matrices = (int)own[LF_LAYER_MATRICES];
-  int spread = (int)own[LF_LAYER_SPREAD];
+  int k = (int)sizes, width = (int)(sizes >> 32), matrices = (int)own[LF_LAYER_MATRICES];
+  int spread = (int)own[LF_LAYER_SPREAD], flags = (int)(own[LF_LAYER_SPREAD] >> 32);
   int cols = flags & LF_ROWS_DEEP ? LF_ROWS_COLS : LF_ROWS_COLS * LF_ROWS_WARPS, across = (width + cols - 1) / cols;
   lf_rows_tile tile = lf_find_rows(t, rows, votes, index, order != nullptr, order, block / spread, 8 * lf_rows_mma::tiles, n, matrices, 0, matrices);
   if (order == nullptr && block == matrices * spread) lf_check_rows(t, votes, index, n, matrices, trap, launch);
   if (tile.count <= 0) return;
-  lf_rows_result r = {(float*)own[LF_LAYER_OUT], addend, bias, addend != nullptr, false, (flags & LF_ROWS_NARROW) != 0, width, 0, 1.0f};
+  lf_rows_result r = {(float*)own[LF_LAYER_OUT], addend, bias, addend != nullptr, false, flags, width, 0, 1.0f};
   lf_matrix m = {nullptr, 0, 0, 0, false};
   if (tile.group < matrices) {
     const long* w = table + (own[LF_LAYER_MATRICES] >> 32) + 2 * tile.group;
@@ -205,10 +197,10 @@ LF_RACE_CASE(rows_gemm_mma) {
   long trap[3] = {}, w_size = 300 | 20L << 30 | 1L << 62, v_size = 300 | 17L << 30 | 2L << 60;
   lf_race_launch(rows_gemm_mma_nt, {6}, {256}, 0, y.data(), x.data(), index, nullptr, scale.data(), nullptr, y.data(), (uchar*)w.data(),
                  (uchar*)v.data(), LF_NO_MATRIX, trap, 7, 300, 20, 2, 0, 2, 2, LF_ROWS_DEEP | LF_ROWS_WIDE, 0L, w_size, v_size, LF_NO_SIZE, 0);
-  long table[26] = {(long)y.data(), (long)x.data(), (long)index, 0, (long)scale.data(), 0, (long)y.data(), 300 | 20L << 30 | 3L << 60, 2 | 22L << 32, 0, 1};
+  long table[26] = {(long)y.data(), (long)x.data(), (long)index, 0, (long)scale.data(), 0, (long)y.data(), 300 | 20L << 32, 2 | 22L << 32, 0, 1 | 3L << 32};
   for (int i = 0; i < 11; i++) table[11 + i] = table[i];
   std::vector<float> z(7 * 20);
-  table[11] = (long)z.data(), table[17] = 0, table[20] = 3, table[21] = 2;
+  table[11] = (long)z.data(), table[17] = 0, table[20] = 3, table[21] = 2 | 3L << 32;
   table[22] = (long)w.data(), table[23] = w_size, table[24] = (long)v.data(), table[25] = v_size;
   lf_race_launch(rows_gemm_layers, {9}, {256}, 0, table, trap, 7, 2, 0);
   lf_race_launch(rows_grad_mma, {4, 2}, {256}, 0, y.data(), x.data(), index, nullptr, scale.data(), dw.data(), dv.data(), LF_NO_MATRIX, 7, 20, 300, 2, 0, 2,

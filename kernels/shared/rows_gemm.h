@@ -23,7 +23,12 @@
 #define LF_ROWS_SCAN 256
 #define LF_ROWS_DEEP 1 // flags: each warp has a part of the k axis, instead of columns of its own
 #define LF_ROWS_WIDE 2 // rows of x are aligned to 16 bytes
-#define LF_ROWS_BF16 4 // x is bfloat16
+#define LF_ROWS_BF16 4    // x is bfloat16
+#define LF_ROWS_NARROW 8  // the result is bfloat16
+#define LF_ROWS_ADDEND 16 // the addend is bfloat16
+#define LF_GRAD_WIDE 1    // flags of gradients: rows of q are aligned to 16 bytes
+#define LF_GRAD_P 2       // p is bfloat16
+#define LF_GRAD_Q 4       // q is bfloat16
 
 // A matrix as stored: [gives, reads], or [reads, gives]. kind: 0 f32, 1 f16, 2 bf16; wide: rows are
 // aligned to 16 bytes.
@@ -120,24 +125,53 @@ LF_DEVICE lf_rows_tile lf_find_rows(lf_thread t, LF_GROUP int* rows, LF_GROUP ui
   return tile;
 }
 
+struct lf_four {
+  float v[4];
+};
+
+// Four elements of a row; those from left on are zero.
+template <class T>
+LF_DEVICE lf_four lf_row4(LF_GLOBAL const typename T::raw* p, int left, bool wide) {
+  lf_four f;
+  if (wide && left >= 4) {
+    if (sizeof(typename T::raw) == 4) {
+      float4 v = *(LF_GLOBAL const float4*)p;
+      f.v[0] = v.x, f.v[1] = v.y, f.v[2] = v.z, f.v[3] = v.w;
+    } else {
+      uint2 v = *(LF_GLOBAL const uint2*)p;
+      f.v[0] = T::get((typename T::raw)(v.x & 0xffffu)), f.v[1] = T::get((typename T::raw)(v.x >> 16));
+      f.v[2] = T::get((typename T::raw)(v.y & 0xffffu)), f.v[3] = T::get((typename T::raw)(v.y >> 16));
+    }
+    return f;
+  }
+#pragma unroll
+  for (int c = 0; c < 4; c++) f.v[c] = c < left ? T::get(p[c]) : 0.0f;
+  return f;
+}
+
 // Where sums of a group go: out = addend + bias + scale · sum.
 struct lf_rows_result {
-  LF_GLOBAL float* out; // or bfloat16, if narrow
+  LF_GLOBAL float* out; // or bfloat16, as the addend; see flags
   LF_GLOBAL const float* addend;
   LF_GLOBAL const float* bias; // of the matrix
-  bool has_addend, has_bias, narrow;
+  bool has_addend, has_bias;
+  int flags;
   int width, gives;
   float scale;
 
   LF_DEVICE void put(int row, int j, float sum) const {
     if (j >= width) return;
     long at = (long)row * width + j;
-    float v = has_addend ? addend[at] : 0.0f;
+    float v = 0.0f;
+    if (has_addend) v = flags & LF_ROWS_ADDEND ? lf_as_bf16::get(((LF_GLOBAL const ushort*)addend)[at]) : addend[at];
     if (has_bias) v += bias[j];
     if (j < gives) v += scale * sum;
-    if (narrow) ((LF_GLOBAL ushort*)out)[at] = lf_as_bf16::put(v);
+    if (flags & LF_ROWS_NARROW) ((LF_GLOBAL ushort*)out)[at] = lf_as_bf16::put(v);
     else out[at] = v;
   }
+
+  // Reports whether the addend is already the result of rows without a matrix.
+  LF_DEVICE bool in_place() const { return has_addend && addend == out && !(flags & LF_ROWS_NARROW) == !(flags & LF_ROWS_ADDEND); }
 };
 
 template <int NT>
@@ -218,7 +252,7 @@ LF_DEVICE void lf_rows_gemm(lf_thread t, LF_GROUP float* part, X x, lf_matrix m,
   int j = deep ? column * LF_ROWS_COLS : (column * LF_ROWS_WARPS + (int)t.warp) * LF_ROWS_COLS;
   if (m.gives <= (deep ? j : column * LF_ROWS_WARPS * LF_ROWS_COLS)) { // no columns of the matrix, or no matrix
     int cols = deep ? LF_ROWS_COLS : LF_ROWS_WARPS * LF_ROWS_COLS;
-    if (m.gives == 0 && r.has_addend && !r.narrow && r.addend == r.out) return;
+    if (m.gives == 0 && r.in_place()) return;
     for (int e = (int)t.index; e < cols * x.count; e += LF_ROWS_THREADS) r.put(x.rows[e / cols], column * cols + e % cols, 0.0f);
     return;
   }
@@ -254,7 +288,7 @@ LF_DEVICE void lf_rows_gemm_of(lf_thread t, LF_GROUP float* part, LF_GROUP const
                                    matrices, first, tables);                                                                    \
   if (!LF_HAS(order) && t.group.x == (uint)(tables * across) && first == 0) lf_check_rows(t, votes, index, n, matrices, trap, launch); \
   if (tile.count <= 0) return;                                                                                                  \
-  lf_rows_result r = {out, addend, bias, LF_HAS(addend), false, false, width, 0, 1.0f};                                         \
+  lf_rows_result r = {out, addend, bias, LF_HAS(addend), false, flags, width, 0, 1.0f};                                         \
   lf_matrix m = {w0, 0, 0, 0, false};                                                                                           \
   if (tile.group < matrices) {                                                                                                  \
     LF_GLOBAL const uchar* to = w0;                                                                                             \
@@ -271,11 +305,22 @@ LF_DEVICE void lf_rows_gemm_of(lf_thread t, LF_GROUP float* part, LF_GROUP const
 // The gradient of a matrix: out = scale · Σ_i p[i, :]ᵀ q[i, :] over the rows of its group. A tile has 16
 // columns of p by 8 · NT of q, of which lane 4g + t has 2NT consecutive ones: n = NT (2t + u) + i.
 struct lf_rows_factors {
-  LF_GLOBAL const float* p;
+  LF_GLOBAL const float* p; // or bfloat16, as q
   LF_GLOBAL const float* q;
   int across_p, across_q; // columns in memory
   int m, n;               // columns of the matrix
   bool wide;              // rows of q are aligned to 16 bytes
+  int flags;
+
+  // An element of p, and four of q, of which those from left on are zero.
+  LF_DEVICE float one(int row, int column) const {
+    long at = (long)row * across_p + column;
+    return flags & LF_GRAD_P ? lf_as_bf16::get(((LF_GLOBAL const ushort*)p)[at]) : p[at];
+  }
+  LF_DEVICE lf_four four(int row, int column, int left, bool whole) const {
+    long at = (long)row * across_q + column;
+    return flags & LF_GRAD_Q ? lf_row4<lf_as_bf16>((LF_GLOBAL const ushort*)q + at, left, whole) : lf_row4<lf_as_f32>(q + at, left, whole);
+  }
 };
 
 struct lf_rows_grad {
@@ -310,7 +355,7 @@ LF_DEVICE void lf_rows_add_up(lf_thread t, LF_GROUP float* part, lf_rows_factors
   ((const float, p), (const float, q), (const int, index), (const int, order), (const float, scale), LF_MATRIX_POINTERS(float))
 #define LF_ROWS_GRAD_NUMBERS                                                                                                    \
   ((int, n), (int, across_p), (int, across_q), (int, matrices), (int, first), (int, tables), (int, tiles_n), (int, turned),     \
-   (int, aligned), (long, step), LF_MATRIX_SIZES)
+   (int, flags), (long, step), LF_MATRIX_SIZES)
 
 // The body of a kernel with these parameters, and part, rows and votes in shared memory. The matrix is
 // reads by gives: [m, n], or [n, m] if it is turned.
@@ -321,7 +366,7 @@ LF_DEVICE void lf_rows_add_up(lf_thread t, LF_GROUP float* part, lf_rows_factors
   if (step) to += group * step;                                                                                                 \
   else LF_PICK_MATRIX(at)                                                                                                       \
   int high = (int)(size & 0x3fffffff), low = (int)(size >> 30 & 0x3fffffff);                                                    \
-  lf_rows_factors f = {p, q, across_p, across_q, turned ? low : high, turned ? high : low, aligned != 0};                       \
+  lf_rows_factors f = {p, q, across_p, across_q, turned ? low : high, turned ? high : low, (flags & LF_GRAD_WIDE) != 0, flags}; \
   if (m0 >= f.m || n0 >= f.n) return;                                                                                           \
   lf_rows_grad r = {to, turned != 0, LF_HAS(scale) ? scale[group] : 1.0f};                                                      \
   if (LF_HAS(order)) {                                                                                                          \

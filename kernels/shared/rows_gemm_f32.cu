@@ -7,9 +7,9 @@
 // negative index is its addend, or zeros. The result of a row depends on that row and its matrix alone,
 // bit for bit.
 //
-// Layout: row major. x [n, k] f32, or bf16 (flag LF_ROWS_BF16); W_e [gives, reads] (*_nt) or [reads, gives] (*_nn), of f32, f16 or
-//   bf16; bias [matrices, width]; out and addend [n, width]. scale, bias and addend may be null, and the
-//   addend may be out. A launch has matrices first to first + tables: up to 16 that lie by themselves, or
+// Layout: row major. x [n, k]; W_e [gives, reads] (*_nt) or [reads, gives] (*_nn), of f32, f16 or bf16;
+//   bias [matrices, width]; out and addend [n, width]. x, out, addend and dy are of f32, or bf16 if a flag
+//   says so. scale, bias and addend may be null, and the addend may be out. A launch has matrices first to first + tables: up to 16 that lie by themselves, or
 //   all of them, step bytes apart. It leaves the rows of other matrices as they are.
 // Grid: 256 threads for a tile of 32 rows of one matrix, and 128 columns; where k is more than 256 (flag
 //   LF_ROWS_DEEP) 16 columns, and each warp has an eighth of the k axis. Tiles of columns before tiles of
@@ -23,30 +23,6 @@
 //            for e, l, j { s = 0; for i with index[i] = e { s += x[i, l] dy[i, j] }; dW[e][l, j] = scale[e] s }
 #define LF_BLOCKS 2 // CUDA: else ptxas spills for a third
 #include "rows_gemm.h"
-
-struct lf_four {
-  float v[4];
-};
-
-// Four elements of a row; those from left on are zero.
-template <class T>
-LF_DEVICE lf_four lf_row4(LF_GLOBAL const typename T::raw* p, int left, bool wide) {
-  lf_four f;
-  if (wide && left >= 4) {
-    if (sizeof(typename T::raw) == 4) {
-      float4 v = *(LF_GLOBAL const float4*)p;
-      f.v[0] = v.x, f.v[1] = v.y, f.v[2] = v.z, f.v[3] = v.w;
-    } else {
-      uint2 v = *(LF_GLOBAL const uint2*)p;
-      f.v[0] = T::get((typename T::raw)(v.x & 0xffffu)), f.v[1] = T::get((typename T::raw)(v.x >> 16));
-      f.v[2] = T::get((typename T::raw)(v.y & 0xffffu)), f.v[3] = T::get((typename T::raw)(v.y >> 16));
-    }
-    return f;
-  }
-#pragma unroll
-  for (int c = 0; c < 4; c++) f.v[c] = c < left ? T::get(p[c]) : 0.0f;
-  return f;
-}
 
 // Arithmetic in float32.
 struct lf_rows_f32 {
@@ -95,12 +71,10 @@ struct lf_rows_f32 {
     for (int b = from; b < to; b += step) {
       int end = min((b + 1) * LF_ROWS_K, count);
       for (int i = b * LF_ROWS_K; i < end; i++) {
-        LF_GLOBAL const float* p = f.p + (long)list[i] * f.across_p;
-        LF_GLOBAL const float* q = f.q + (long)list[i] * f.across_q + b0;
-        float p0 = p[a0], p1 = p[a1];
+        float p0 = f.one(list[i], a0), p1 = f.one(list[i], a1);
 #pragma unroll
         for (int c = 0; c < 2 * NT; c += 4) {
-          lf_four v = lf_row4<lf_as_f32>(q + c, f.n - b0 - c, f.wide);
+          lf_four v = f.four(list[i], b0 + c, f.n - b0 - c, f.wide);
 #pragma unroll
           for (int e = 0; e < 4; e++) {
             int u = (c + e) / NT, at = (c + e) % NT;
