@@ -9,7 +9,8 @@ func prepareLayerNorm(c *compiler, l *ir.Launch) (step, error) {
 	if l.Op == ir.LayerNormGrad {
 		name, values, more = "layer_norm_grad", []string{"dx", "dy", "x"}, []string{"w"}
 	}
-	by, err := c.byRows("layer_norm", name, "_f32")
+	stored := narrow(append([]ir.Ref{out}, l.In[:len(values)-1]...)...)
+	by, err := c.byRows("layer_norm", name, form(stored))
 	if err != nil {
 		return nil, err
 	}
@@ -30,6 +31,6 @@ func prepareLayerNorm(c *compiler, l *ir.Launch) (step, error) {
 			k.pointer(v, r.at(ins[0]))
 			ins = ins[1:]
 		}
-		by.sizes(k, rows, "d", d).float("eps", a.Eps)
+		by.sizes(k, rows, "d", d).float("eps", a.Eps).stored(stored)
 	}, nil
 }

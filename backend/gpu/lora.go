@@ -121,12 +121,19 @@ func takesInputGrad(_ any, in []ir.Type) bool {
 	return in[0].DType == tensor.F32 && in[1].DType == tensor.F32 && in[2].Rank() == 1
 }
 
+// storesInputGrad reports whether the kernels read or write an operand as bfloat16: the addend and the result.
+func storesInputGrad(_ any, _ []ir.Type, at ir.Place) bool { return at.Out || at.Index == 3 }
+
 // An input gradient's block computes this number of rows and columns.
 const inputGradRows, inputGradColumns = 64, 128
 
 func prepareLoRADownInputGrad(c *compiler, l *ir.Launch) (step, error) {
 	dh, a, key, out, d := l.In[0], l.In[1], l.In[2], l.Out[0], l.Attr.(ir.DropoutAttr)
-	k, err := c.kernel("lora_input_grad", "lora_input_grad_f32", 256)
+	stored := narrow(out)
+	if hasAddend(l) {
+		stored = narrow(out, l.In[3])
+	}
+	k, err := c.kernel("lora_input_grad", "lora_input_grad"+form(stored), 256)
 	if err != nil {
 		return nil, err
 	}
@@ -138,6 +145,6 @@ func prepareLoRADownInputGrad(c *compiler, l *ir.Launch) (step, error) {
 		k.pointer("addend", r.addend(l))
 		k.pointer("dh", r.at(dh)).pointer("down", r.at(a)).pointer("key", r.at(key))
 		k.long("rows", rows).int("width", width).int("rank", r.axis(dh, 1)).int("across", across)
-		k.int("stream", int(d.Stream)).int("threshold", int(threshold)).float("scale", scale)
+		k.int("stream", int(d.Stream)).int("threshold", int(threshold)).float("scale", scale).stored(stored)
 	}, nil
 }

@@ -94,7 +94,7 @@ var families = map[ir.Op]family{
 	ir.Reduce: {prepare: prepareReduce}, ir.ArgMax: {prepare: prepareArgMax},
 	ir.Gemm:     {prepare: prepareGemm, takes: takesGemm, stores: storesGemm},
 	ir.LoRADown: {prepare: prepareLoRADown, takes: takesOneKey(2), stores: storesDown}, ir.LoRADownGrad: {prepare: prepareLoRADownGrad, takes: takesOneKey(2), stores: storesDownGrad},
-	ir.LoRADownInputGrad: {prepare: prepareLoRADownInputGrad, takes: takesInputGrad},
+	ir.LoRADownInputGrad: {prepare: prepareLoRADownInputGrad, takes: takesInputGrad, stores: storesInputGrad},
 
 	ir.Reshape: {prepare: prepareCopy, stores: storesAll}, ir.Detach: {prepare: prepareCopy, stores: storesAll}, ir.Transpose: {prepare: prepareTranspose, stores: storesAll},
 	ir.Broadcast: {prepare: prepareBroadcast, stores: storesAll}, ir.Slice: {prepare: prepareSlice, stores: storesAll}, ir.Concat: {prepare: prepareConcat, stores: storesAll},
@@ -106,9 +106,9 @@ var families = map[ir.Op]family{
 	ir.RowsGemm: {prepare: prepareRows, takes: takesRows, stores: storesRows}, ir.RowsGemmGrad: {prepare: prepareRowsGrad, stores: storesRowsGrad},
 
 	ir.RMSNorm: {prepare: prepareRMSNorm, stores: storesFirst(1)}, ir.RMSNormGrad: {prepare: prepareRMSNorm, stores: storesNormGrad}, ir.Softmax: {prepare: prepareSoftmax},
-	ir.LayerNorm: {prepare: prepareLayerNorm}, ir.LayerNormGrad: {prepare: prepareLayerNorm},
+	ir.LayerNorm: {prepare: prepareLayerNorm, stores: storesFirst(1)}, ir.LayerNormGrad: {prepare: prepareLayerNorm, stores: storesFirst(2)},
 	ir.GroupNorm: {prepare: prepareGroupNorm}, ir.Conv2D: {prepare: prepareConv2D},
-	ir.Activate: {prepare: prepareActivate}, ir.ActivateGrad: {prepare: prepareActivate},
+	ir.Activate: {prepare: prepareActivate, stores: storesAll}, ir.ActivateGrad: {prepare: prepareActivate, stores: storesAll},
 	ir.RoPETable: {prepare: prepareRoPETable}, ir.RoPE: {prepare: prepareRoPE, stores: storesFirst(1)},
 	ir.GLU: {prepare: prepareGLU, takes: takesGLU, stores: storesAll}, ir.GLUGrad: {prepare: prepareGLU, takes: takesGLU, stores: storesAll},
 	ir.Dropout:      {prepare: prepareDropout, takes: takesOneKey(1), stores: storesAll},

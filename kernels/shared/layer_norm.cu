@@ -5,16 +5,17 @@
 //   dx = r · (u − mean(u) − c · r² · mean(u·c)), u = dy·w
 //
 // Layout: x, dy, y and dx [rows, d], w and b [d] or absent; the output may share the
-//   memory of x or dy.
+//   memory of x or dy. Kernels that end in _stored take x, dy and the output in f32 or
+//   bf16, by the bits of stored: the output's is the lowest.
 // Grid: rows of up to 1024 numbers are held in the registers of a warp (…_warp, 8
 //   rows a block); longer ones are read three times by a block (…_row), from its cache
 //   after the first. Squares are summed when the mean is known.
-// Traffic: LayerNorm 8 bytes an element, its gradient 12, and w and b once for each
+// Traffic: LayerNorm 8 bytes an element, its gradient 12, or 4 and 6, and w and b once for each
 //   block, from cache; bound by memory.
-// Registers: warp 64 and 111 (gradient) on sm_80, 101 and 115 on sm_90a; row 25 and 25, 28 and 30.
+// Registers: warp 64 and 111 (gradient) on sm_80, 101 and 115 on sm_90a, stored 77 and 117; row 25 to 31.
 // Reference: for i { m = Σ_j x[i,j]/d; r = 1/sqrt(Σ_j (x[i,j]−m)²/d + eps);
 //            for j { y[i,j] = (x[i,j]−m) r w[j] + b[j] } }
-#include "pack.h"
+#include "mixed.h"
 #include "row.h"
 
 #define LF_NORM_WARPS 8
@@ -48,15 +49,15 @@ struct lf_affine {
 LF_DEVICE float lf_inverse_deviation(float squares, int d, float eps) { return 1.0f / lf_sqrt(squares / (float)d + eps); }
 
 // n numbers of the row are taken: d, or none.
-template <int V>
-LF_DEVICE void lf_layer_norm_warp(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL const float* x, lf_affine p, int n, int d, float eps) {
+template <int V, class S>
+LF_DEVICE void lf_layer_norm_warp(lf_thread t, LF_GLOBAL void* out, LF_GLOBAL const void* x, lf_affine p, long at, int n, int d, float eps, S types) {
   lf_pack<V> v[LF_WARP_ROW / 32 / V];
   float sum = 0.0f, squares = 0.0f;
 #pragma unroll
   for (int k = 0; k < LF_WARP_ROW / 32 / V; k++) {
     int j = (k * 32 + t.lane) * V;
     if (j >= n) continue;
-    v[k].load(x + j);
+    lf_load(types, 1, x, at + j, v[k]);
 #pragma unroll
     for (int i = 0; i < V; i++) sum += v[k].v[i];
   }
@@ -79,57 +80,74 @@ LF_DEVICE void lf_layer_norm_warp(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL c
     for (int i = 0; i < V; i++) v[k].v[i] *= r;
     p.scale(v[k], j);
     p.shift(v[k], j);
-    v[k].store(out + j);
+    lf_store(types, 0, out, at + j, v[k]);
   }
 }
 
+#define LF_LAYER_NORM_WARP(types)                                                                                         \
+  long row = (long)t.group.x * LF_NORM_WARPS + t.warp;                                                                    \
+  if (LF_WARPS_RETURN && row >= rows) return;                                                                             \
+  int n = row < rows ? d : 0;                                                                                             \
+  lf_affine p = {w, b, LF_HAS(w), LF_HAS(b)};                                                                             \
+  if ((d & 3) == 0 && LF_ALIGNED(out) && LF_ALIGNED(x) && (!LF_HAS(w) || LF_ALIGNED(w)) && (!LF_HAS(b) || LF_ALIGNED(b))) \
+    lf_layer_norm_warp<4>(t, out, x, p, row * d, n, d, eps, types);                                                       \
+  else                                                                                                                    \
+    lf_layer_norm_warp<1>(t, out, x, p, row * d, n, d, eps, types);
+
 LF_ENTRY(32 * LF_NORM_WARPS, layer_norm_warp_f32, ((float, out), (const float, x), (const float, w), (const float, b)),
          ((long, rows), (int, d), (float, eps))) {
-  long row = (long)t.group.x * LF_NORM_WARPS + t.warp;
-  if (LF_WARPS_RETURN && row >= rows) return;
-  long at = row * d;
-  int n = row < rows ? d : 0;
-  lf_affine p = {w, b, LF_HAS(w), LF_HAS(b)};
-  if ((d & 3) == 0 && LF_ALIGNED(out) && LF_ALIGNED(x) && (!LF_HAS(w) || LF_ALIGNED(w)) && (!LF_HAS(b) || LF_ALIGNED(b)))
-    lf_layer_norm_warp<4>(t, out + at, x + at, p, n, d, eps);
-  else
-    lf_layer_norm_warp<1>(t, out + at, x + at, p, n, d, eps);
+  lf_all_f32 types;
+  LF_LAYER_NORM_WARP(types)
+}
+LF_ENTRY(32 * LF_NORM_WARPS, layer_norm_warp_stored, ((uchar, out), (const uchar, x), (const float, w), (const float, b)),
+         ((long, rows), (int, d), (float, eps), (int, stored))) {
+  lf_mixed types = {stored};
+  LF_LAYER_NORM_WARP(types)
 }
 
-template <int V>
-LF_DEVICE void lf_layer_norm_row(lf_thread t, LF_GLOBAL float* out, LF_GLOBAL const float* x, lf_affine p, int d, float eps, LF_GROUP float* part) {
+template <int V, class S>
+LF_DEVICE void lf_layer_norm_row(lf_thread t, LF_GLOBAL void* out, LF_GLOBAL const void* x, lf_affine p, int d, float eps, LF_GROUP float* part, S types) {
+  long at = (long)t.group.x * d;
   lf_pack<V> v;
   float sum = 0.0f, squares = 0.0f;
   for (int j = t.index * V; j < d; j += t.size * V) {
-    v.load(x + j);
+    lf_load(types, 1, x, at + j, v);
 #pragma unroll
     for (int i = 0; i < V; i++) sum += v.v[i];
   }
   float mean = lf_block_sum(t, sum, part) / (float)d;
   for (int j = t.index * V; j < d; j += t.size * V) {
-    v.load(x + j);
+    lf_load(types, 1, x, at + j, v);
 #pragma unroll
     for (int i = 0; i < V; i++) squares = lf_fma(v.v[i] - mean, v.v[i] - mean, squares);
   }
   float r = lf_inverse_deviation(lf_block_sum(t, squares, part + 32), d, eps);
   for (int j = t.index * V; j < d; j += t.size * V) {
-    v.load(x + j);
+    lf_load(types, 1, x, at + j, v);
 #pragma unroll
     for (int i = 0; i < V; i++) v.v[i] = (v.v[i] - mean) * r;
     p.scale(v, j);
     p.shift(v, j);
-    v.store(out + j);
+    lf_store(types, 0, out, at + j, v);
   }
 }
 
+#define LF_LAYER_NORM_ROW(types)                                                                                          \
+  lf_affine p = {w, b, LF_HAS(w), LF_HAS(b)};                                                                             \
+  if ((d & 3) == 0 && LF_ALIGNED(out) && LF_ALIGNED(x) && (!LF_HAS(w) || LF_ALIGNED(w)) && (!LF_HAS(b) || LF_ALIGNED(b))) \
+    lf_layer_norm_row<4>(t, out, x, p, d, eps, part, types);                                                              \
+  else                                                                                                                    \
+    lf_layer_norm_row<1>(t, out, x, p, d, eps, part, types);
+
 LF_ENTRY_SHARED(1024, layer_norm_row_f32, ((float, part, 64)), ((float, out), (const float, x), (const float, w), (const float, b)),
                 ((int, d), (float, eps))) {
-  long at = (long)t.group.x * d;
-  lf_affine p = {w, b, LF_HAS(w), LF_HAS(b)};
-  if ((d & 3) == 0 && LF_ALIGNED(out) && LF_ALIGNED(x) && (!LF_HAS(w) || LF_ALIGNED(w)) && (!LF_HAS(b) || LF_ALIGNED(b)))
-    lf_layer_norm_row<4>(t, out + at, x + at, p, d, eps, part);
-  else
-    lf_layer_norm_row<1>(t, out + at, x + at, p, d, eps, part);
+  lf_all_f32 types;
+  LF_LAYER_NORM_ROW(types)
+}
+LF_ENTRY_SHARED(1024, layer_norm_row_stored, ((float, part, 64)), ((uchar, out), (const uchar, x), (const float, w), (const float, b)),
+                ((int, d), (float, eps), (int, stored))) {
+  lf_mixed types = {stored};
+  LF_LAYER_NORM_ROW(types)
 }
 
 // The numbers of a row of the gradient from its sums Σc², Σu and Σ u·c.
@@ -143,17 +161,17 @@ struct lf_layer_norm_slope {
   LF_DEVICE float of(float c, float u) const { return r * (u - shift - c * slope); }
 };
 
-template <int V>
-LF_DEVICE void lf_layer_norm_grad_warp(lf_thread t, LF_GLOBAL float* dx, LF_GLOBAL const float* dy, LF_GLOBAL const float* x, lf_affine p, int n, int d,
-                                       float eps) {
+template <int V, class S>
+LF_DEVICE void lf_layer_norm_grad_warp(lf_thread t, LF_GLOBAL void* dx, LF_GLOBAL const void* dy, LF_GLOBAL const void* x, lf_affine p, long at, int n,
+                                       int d, float eps, S types) {
   lf_pack<V> u[LF_WARP_ROW / 32 / V], v[LF_WARP_ROW / 32 / V];
   float sum_x = 0.0f, sum = 0.0f, squares = 0.0f, cross = 0.0f;
 #pragma unroll
   for (int k = 0; k < LF_WARP_ROW / 32 / V; k++) {
     int j = (k * 32 + t.lane) * V;
     if (j >= n) continue;
-    u[k].load(dy + j);
-    v[k].load(x + j);
+    lf_load(types, 1, dy, at + j, u[k]);
+    lf_load(types, 2, x, at + j, v[k]);
     p.scale(u[k], j);
 #pragma unroll
     for (int i = 0; i < V; i++) sum += u[k].v[i], sum_x += v[k].v[i];
@@ -180,37 +198,46 @@ LF_DEVICE void lf_layer_norm_grad_warp(lf_thread t, LF_GLOBAL float* dx, LF_GLOB
     if (j >= n) continue;
 #pragma unroll
     for (int i = 0; i < V; i++) u[k].v[i] = s.of(v[k].v[i], u[k].v[i]);
-    u[k].store(dx + j);
+    lf_store(types, 0, dx, at + j, u[k]);
   }
 }
 
+#define LF_LAYER_NORM_GRAD_WARP(types)                                                                    \
+  long row = (long)t.group.x * LF_NORM_WARPS + t.warp;                                                    \
+  if (LF_WARPS_RETURN && row >= rows) return;                                                             \
+  int n = row < rows ? d : 0;                                                                             \
+  lf_affine p = {w, w, LF_HAS(w), false};                                                                 \
+  if ((d & 3) == 0 && LF_ALIGNED(dx) && LF_ALIGNED(dy) && LF_ALIGNED(x) && (!LF_HAS(w) || LF_ALIGNED(w))) \
+    lf_layer_norm_grad_warp<4>(t, dx, dy, x, p, row * d, n, d, eps, types);                               \
+  else                                                                                                    \
+    lf_layer_norm_grad_warp<1>(t, dx, dy, x, p, row * d, n, d, eps, types);
+
 LF_ENTRY(32 * LF_NORM_WARPS, layer_norm_grad_warp_f32, ((float, dx), (const float, dy), (const float, x), (const float, w)),
          ((long, rows), (int, d), (float, eps))) {
-  long row = (long)t.group.x * LF_NORM_WARPS + t.warp;
-  if (LF_WARPS_RETURN && row >= rows) return;
-  long at = row * d;
-  int n = row < rows ? d : 0;
-  lf_affine p = {w, w, LF_HAS(w), false};
-  if ((d & 3) == 0 && LF_ALIGNED(dx) && LF_ALIGNED(dy) && LF_ALIGNED(x) && (!LF_HAS(w) || LF_ALIGNED(w)))
-    lf_layer_norm_grad_warp<4>(t, dx + at, dy + at, x + at, p, n, d, eps);
-  else
-    lf_layer_norm_grad_warp<1>(t, dx + at, dy + at, x + at, p, n, d, eps);
+  lf_all_f32 types;
+  LF_LAYER_NORM_GRAD_WARP(types)
+}
+LF_ENTRY(32 * LF_NORM_WARPS, layer_norm_grad_warp_stored, ((uchar, dx), (const uchar, dy), (const uchar, x), (const float, w)),
+         ((long, rows), (int, d), (float, eps), (int, stored))) {
+  lf_mixed types = {stored};
+  LF_LAYER_NORM_GRAD_WARP(types)
 }
 
-template <int V>
-LF_DEVICE void lf_layer_norm_grad_row(lf_thread t, LF_GLOBAL float* dx, LF_GLOBAL const float* dy, LF_GLOBAL const float* x, lf_affine p, int d, float eps,
-                                      LF_GROUP float* part) {
+template <int V, class S>
+LF_DEVICE void lf_layer_norm_grad_row(lf_thread t, LF_GLOBAL void* dx, LF_GLOBAL const void* dy, LF_GLOBAL const void* x, lf_affine p, int d, float eps,
+                                      LF_GROUP float* part, S types) {
+  long at = (long)t.group.x * d;
   lf_pack<V> u, v;
   float sum_x = 0.0f, sum = 0.0f, squares = 0.0f, cross = 0.0f;
   for (int j = t.index * V; j < d; j += t.size * V) {
-    v.load(x + j);
+    lf_load(types, 2, x, at + j, v);
 #pragma unroll
     for (int i = 0; i < V; i++) sum_x += v.v[i];
   }
   float mean = lf_block_sum(t, sum_x, part) / (float)d;
   for (int j = t.index * V; j < d; j += t.size * V) {
-    u.load(dy + j);
-    v.load(x + j);
+    lf_load(types, 1, dy, at + j, u);
+    lf_load(types, 2, x, at + j, v);
     p.scale(u, j);
 #pragma unroll
     for (int i = 0; i < V; i++) {
@@ -226,23 +253,31 @@ LF_DEVICE void lf_layer_norm_grad_row(lf_thread t, LF_GLOBAL float* dx, LF_GLOBA
   lf_layer_norm_slope s;
   s.set(squares, sum, cross, d, eps);
   for (int j = t.index * V; j < d; j += t.size * V) {
-    u.load(dy + j);
-    v.load(x + j);
+    lf_load(types, 1, dy, at + j, u);
+    lf_load(types, 2, x, at + j, v);
     p.scale(u, j);
 #pragma unroll
     for (int i = 0; i < V; i++) u.v[i] = s.of(v.v[i] - mean, u.v[i]);
-    u.store(dx + j);
+    lf_store(types, 0, dx, at + j, u);
   }
 }
 
+#define LF_LAYER_NORM_GRAD_ROW(types)                                                                     \
+  lf_affine p = {w, w, LF_HAS(w), false};                                                                 \
+  if ((d & 3) == 0 && LF_ALIGNED(dx) && LF_ALIGNED(dy) && LF_ALIGNED(x) && (!LF_HAS(w) || LF_ALIGNED(w))) \
+    lf_layer_norm_grad_row<4>(t, dx, dy, x, p, d, eps, part, types);                                      \
+  else                                                                                                    \
+    lf_layer_norm_grad_row<1>(t, dx, dy, x, p, d, eps, part, types);
+
 LF_ENTRY_SHARED(1024, layer_norm_grad_row_f32, ((float, part, 128)), ((float, dx), (const float, dy), (const float, x), (const float, w)),
                 ((int, d), (float, eps))) {
-  long at = (long)t.group.x * d;
-  lf_affine p = {w, w, LF_HAS(w), false};
-  if ((d & 3) == 0 && LF_ALIGNED(dx) && LF_ALIGNED(dy) && LF_ALIGNED(x) && (!LF_HAS(w) || LF_ALIGNED(w)))
-    lf_layer_norm_grad_row<4>(t, dx + at, dy + at, x + at, p, d, eps, part);
-  else
-    lf_layer_norm_grad_row<1>(t, dx + at, dy + at, x + at, p, d, eps, part);
+  lf_all_f32 types;
+  LF_LAYER_NORM_GRAD_ROW(types)
+}
+LF_ENTRY_SHARED(1024, layer_norm_grad_row_stored, ((float, part, 128)), ((uchar, dx), (const uchar, dy), (const uchar, x), (const float, w)),
+                ((int, d), (float, eps), (int, stored))) {
+  lf_mixed types = {stored};
+  LF_LAYER_NORM_GRAD_ROW(types)
 }
 
 #ifdef LF_RACE
@@ -250,10 +285,12 @@ LF_RACE_CASE(layer_norm) {
   auto x = lf_race_noise<float>(9 * 132), w = lf_race_noise<float>(132), b = w, dy = x;
   lf_race_launch(layer_norm_grad_warp_f32, {2}, {256}, 0, dy.data(), dy.data(), x.data(), w.data(), 9, 132, 1e-6f);
   lf_race_launch(layer_norm_warp_f32, {2}, {256}, 0, x.data(), x.data(), w.data(), b.data(), 9, 132, 1e-6f);
+  lf_race_launch(layer_norm_grad_warp_stored, {2}, {256}, 0, (uchar*)dy.data(), (uchar*)dy.data(), (uchar*)x.data(), w.data(), 9, 132, 1e-6f, 7);
 }
 LF_RACE_CASE(layer_norm_row) {
   auto x = lf_race_noise<float>(2 * 1030), w = lf_race_noise<float>(1030), dy = x;
   lf_race_launch(layer_norm_grad_row_f32, {2}, {256}, 0, dy.data(), dy.data(), x.data(), nullptr, 1030, 1e-6f);
   lf_race_launch(layer_norm_row_f32, {2}, {256}, 0, x.data(), x.data(), w.data(), nullptr, 1030, 1e-6f);
+  lf_race_launch(layer_norm_row_stored, {2}, {256}, 0, (uchar*)x.data(), (uchar*)x.data(), w.data(), nullptr, 1030, 1e-6f, 3);
 }
 #endif
