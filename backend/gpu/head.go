@@ -14,9 +14,7 @@ var headTypes = map[tensor.DType]string{
 	tensor.F32: "f32", tensor.F16: "f16", tensor.BF16: "bf16", tensor.Q8: "q8", tensor.NF4: "nf4", tensor.FP4: "fp4",
 }
 
-func takesHead(attr any, in []ir.Type) bool {
-	return attr == nil && headTypes[in[1].DType] != ""
-}
+func takesHead(_ any, in []ir.Type) bool { return headTypes[in[1].DType] != "" }
 
 // storesHead reports whether the kernels read or write an operand as bfloat16: x, the weights and the gradient of x.
 func storesHead(_ any, in []ir.Type, at ir.Place) bool {
@@ -37,6 +35,7 @@ func (s *Sizes) stretchRows(n, v, tile int) int {
 type head struct {
 	l       *ir.Launch
 	grad    bool
+	apart   bool // losses and their gradients by row
 	mma     bool
 	bulk    bool // the products run in gemm_bf16.cu, of gradients of logits in bfloat16
 	tile    int  // side of the output tile that a block computes
@@ -54,7 +53,8 @@ type head struct {
 type headStretch struct{ gather, logits, losses, back, scatter *Kernel }
 
 func prepareHead(c *compiler, l *ir.Launch) (step, error) {
-	h := &head{l: l, grad: l.Op == ir.LinearCrossEntropyGrad, mma: c.target.Precision == backend.BF16, tile: smallTile, launch: c.launch}
+	a, _ := l.Attr.(ir.CrossEntropyAttr)
+	h := &head{l: l, apart: a.ByRow, grad: l.Op == ir.LinearCrossEntropyGrad, mma: c.target.Precision == backend.BF16, tile: smallTile, launch: c.launch}
 	if h.mma && c.target.LargeTiles {
 		h.tile = largeTile
 	}
@@ -155,6 +155,10 @@ func (h *head) step(r *Run) {
 			grad = at(s.grad)
 		}
 	}
+	sum, added := r.at(total), loss
+	if h.apart { // nothing is added, but labels are checked
+		loss, sum, added = sum, 0, 0
+	}
 	h.rows.grid(1, 1, 1).pointer("count", count).pointer("rows", rows).pointer("loss", loss).pointer("labels", r.at(labels)).int("n", n).int("v", h.v)
 	for i, k := range h.stretches {
 		first := i * h.per
@@ -168,7 +172,7 @@ func (h *head) step(r *Run) {
 		}
 		k.losses.threads(rowThreads(h.v))
 		k.losses.grid(m, 1, 1).pointer("loss", loss).pointer("logits", at(s.logits)).pointer("labels", r.at(labels)).pointer("rows", rows).pointer("count", count)
-		k.losses.pointer("dloss", dloss).pointer("grad", grad).int("first", first).int("v", h.v)
+		k.losses.pointer("dloss", dloss).pointer("grad", grad).int("first", first).int("v", h.v).int("apart", bit(h.apart))
 		if h.grad {
 			if h.bulk {
 				h.multiply(k.back, at(s.parts), grad, r.at(w), count, first, m, h.d, h.v)
@@ -179,7 +183,7 @@ func (h *head) step(r *Run) {
 			k.scatter.int("first", first).int("d", h.d).int("per", h.per).int("parts", h.parts).int("stored", narrow(h.l.Out[0]))
 		}
 	}
-	h.sum.grid(1, 1, 1).pointer("out", r.at(total)).pointer("loss", loss).pointer("labels", r.at(labels)).pointer("trap", r.Trap).int("n", n).int("v", h.v).int("launch", h.launch)
+	h.sum.grid(1, 1, 1).pointer("out", sum).pointer("loss", added).pointer("labels", r.at(labels)).pointer("trap", r.Trap).int("n", n).int("v", h.v).int("launch", h.launch)
 }
 
 // multiply fills in the product of at most m rows of a, fewer if count says so, with op(w).

@@ -26,9 +26,7 @@ import (
 )
 
 // decomposed lists the operations of these programs that have no kernel.
-var decomposed = []string{
-	"LinearCrossEntropyGrad",
-}
+var decomposed []string
 
 // TestPrices compares the cost of real programs with testdata/prices.md.
 //

@@ -5,7 +5,7 @@
 //   rows:     the numbers of the rows that have a label, in their order
 //   gather:   their x, from row first on
 //   losses:   loss of each row of logits, which dloss·(softmax − onehot) replaces
-//             where a gradient is wanted
+//             where a gradient is wanted; dloss is one number, or one of each row
 //   scatter:  dx[rows[first + i]] = the sum of parts of its gradient
 //   clear:    dx = 0 in the rows without a label
 //
@@ -65,25 +65,27 @@ LF_ENTRY(256, lce_gather, ((uchar, out), (const uchar, x), (const int, rows), (c
     lf_copy_row<1>(t, types, out, to, x, from, d);
 }
 
-// dloss may be null. If grad is not null, the gradient goes there, in bf16.
+// If apart is not 0, loss and dloss have a number for each row; otherwise loss has one for each row with a label, in their
+// order, and dloss is one number. dloss may be null. If grad is not null, the gradient goes there, in bf16.
 LF_ENTRY_SHARED(1024, lce_losses, ((float2, part, 32)),
                 ((float, loss), (float, logits), (const int, labels), (const int, rows), (const int, count), (const float, dloss),
                  (ushort, grad)),
-                ((int, first), (int, v))) {
+                ((int, first), (int, v), (int, apart))) {
   int i = first + (int)t.group.x;
   if (i >= *count) return;
   LF_GLOBAL float* row = logits + (long)t.group.x * v;
   bool wide = (v & 3) == 0 && LF_ALIGNED(logits);
-  int label = labels[rows[i]];
+  int number = rows[i], label = labels[number];
   lf_softmax all = lf_logits(t, row, v, wide, part);
-  if (t.index == 0) loss[i] = lf_loss(all, row[label]);
+  if (t.index == 0) loss[apart ? number : i] = lf_loss(all, row[label]);
   if (!LF_HAS(dloss)) return;
+  float scale = dloss[apart ? number : 0];
   lf_barrier_device(); // the logit of the label has been read
   if (LF_HAS(grad)) {
     lf_mixed types = {1};
-    lf_logits_grad(t, types, grad, (long)t.group.x * v, row, v, label, all, *dloss, wide && LF_ALIGNED(grad));
+    lf_logits_grad(t, types, grad, (long)t.group.x * v, row, v, label, all, scale, wide && LF_ALIGNED(grad));
   } else {
-    lf_logits_grad(t, lf_all_f32(), row, 0, row, v, label, all, *dloss, wide);
+    lf_logits_grad(t, lf_all_f32(), row, 0, row, v, label, all, scale, wide);
   }
 }
 
@@ -129,7 +131,7 @@ LF_RACE_CASE(linear_ce) {
   std::vector<int> rows(1300), count(1);
   lf_race_launch(lce_rows, {1}, {1024}, 0, count.data(), rows.data(), loss.data(), labels.data(), 1300, 20);
   lf_race_launch(lce_gather, {3}, {256}, 0, gathered.data(), x.data(), rows.data(), count.data(), 2, 6, 0);
-  lf_race_launch(lce_losses, {3}, {256}, 0, loss.data(), logits.data(), labels.data(), rows.data(), count.data(), dloss.data(), nullptr, 2, 20);
+  lf_race_launch(lce_losses, {3}, {256}, 0, loss.data(), logits.data(), labels.data(), rows.data(), count.data(), dloss.data(), nullptr, 2, 20, 0);
   lf_race_launch(lce_scatter, {3}, {256}, 0, dx.data(), parts.data(), rows.data(), count.data(), 2, 6, 3, 2, 0);
   lf_race_launch(lce_clear, {4}, {256}, 0, dx.data(), labels.data(), 6, 20, 0);
 }
