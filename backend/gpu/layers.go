@@ -210,6 +210,9 @@ func prepareGLU(c *compiler, l *ir.Launch) (step, error) {
 	}, nil
 }
 
+// takesActivate claims the activations that kernels are named after.
+func takesActivate(attr any, _ []ir.Type) bool { return attr.(ir.ActivateAttr).Act <= ir.QuickGELU }
+
 func prepareActivate(c *compiler, l *ir.Launch) (step, error) {
 	name, outs, ins := "activate_", []string{"out"}, []string{"x"}
 	if l.Op == ir.ActivateGrad {

@@ -108,7 +108,7 @@ var families = map[ir.Op]family{
 	ir.RMSNorm: {prepare: prepareRMSNorm, stores: storesFirst(1)}, ir.RMSNormGrad: {prepare: prepareRMSNorm, stores: storesNormGrad}, ir.Softmax: {prepare: prepareSoftmax},
 	ir.LayerNorm: {prepare: prepareLayerNorm, stores: storesFirst(1)}, ir.LayerNormGrad: {prepare: prepareLayerNorm, stores: storesFirst(2)},
 	ir.GroupNorm: {prepare: prepareGroupNorm}, ir.Conv2D: {prepare: prepareConv2D},
-	ir.Activate: {prepare: prepareActivate, stores: storesAll}, ir.ActivateGrad: {prepare: prepareActivate, stores: storesAll},
+	ir.Activate: {prepare: prepareActivate, takes: takesActivate, stores: storesAll}, ir.ActivateGrad: {prepare: prepareActivate, takes: takesActivate, stores: storesAll},
 	ir.RoPETable: {prepare: prepareRoPETable}, ir.RoPE: {prepare: prepareRoPE, stores: storesFirst(1)},
 	ir.GLU: {prepare: prepareGLU, takes: takesGLU, stores: storesAll}, ir.GLUGrad: {prepare: prepareGLU, takes: takesGLU, stores: storesAll},
 	ir.Dropout:      {prepare: prepareDropout, takes: takesOneKey(1), stores: storesAll},

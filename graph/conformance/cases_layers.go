@@ -199,7 +199,7 @@ func gluCases() []testCase {
 		{op: ir.GLU, name: "bench", bench: true, in: bench,
 			build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.GLU(in[0], in[1], ir.SiLU)) }},
 	}
-	for _, act := range []ir.Activation{ir.SiLU, ir.GELU, ir.GELUTanh, ir.QuickGELU} {
+	for _, act := range []ir.Activation{ir.SiLU, ir.GELU, ir.GELUTanh, ir.QuickGELU, ir.ReLU} {
 		for _, x := range []struct {
 			name, typ string
 			f         fill
@@ -211,7 +211,7 @@ func gluCases() []testCase {
 			all = append(all,
 				testCase{op: ir.Activate, name: name, bounds: "n=3/5", in: []input{arg(x.typ, x.f)},
 					build: func(g *ir.Graph, in []ir.Value) []ir.Value { return one(g.Activate(in[0], act)) }},
-				testCase{op: ir.ActivateGrad, name: name, bounds: "n=3/5", in: []input{arg(x.typ, normal), arg(x.typ, x.f)},
+				testCase{op: ir.ActivateGrad, name: name, bounds: "n=3/5", in: []input{arg(x.typ, normal), {x.typ, x.f, act == ir.ReLU}}, // the slope of ReLU is constant
 					build: func(g *ir.Graph, in []ir.Value) []ir.Value {
 						return one(g.Apply(ir.ActivateGrad, ir.ActivateAttr{Act: act}, in...))
 					}},

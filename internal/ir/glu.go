@@ -14,10 +14,13 @@ const (
 	GELU
 	GELUTanh
 	QuickGELU // x·σ(1.702x), as in CLIP (Hendrycks and Gimpel 2016, arXiv 1606.08415)
+	ReLU      // max(x, 0)
 )
 
 // String returns the name of the activation.
-func (a Activation) String() string { return [...]string{"silu", "gelu", "gelu_tanh", "quick_gelu"}[a] }
+func (a Activation) String() string {
+	return [...]string{"silu", "gelu", "gelu_tanh", "quick_gelu", "relu"}[a]
+}
 
 // GLUAttr holds the activation of the gate.
 type GLUAttr struct{ Act Activation }
@@ -75,6 +78,9 @@ func (g *Graph) GLU(gate, up Value, act Activation) Value {
 // activation returns act(x) and its derivative.
 func (g *Graph) activation(a Activation, x Value) (act, slope Value) {
 	switch a {
+	case ReLU:
+		zero := g.Const(0, f32(Shape{}))
+		return g.Binary(Max, x, zero), g.Where(g.Compare(Less, zero, x), g.Const(1, f32(Shape{})), zero)
 	case SiLU:
 		s := g.Unary(Sigmoid, x)
 		act = g.Mul(x, s)

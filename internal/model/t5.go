@@ -8,7 +8,6 @@ import (
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/nn"
-	"github.com/lorafuse/lorafuse/tensor"
 )
 
 func init() {
@@ -24,7 +23,6 @@ type t5 struct {
 	Heads, HeadDim int
 	NormEps        float32
 	Activation     ir.Activation
-	ReLU           bool // in place of Activation
 	Gated          bool
 
 	distances relative
@@ -74,7 +72,7 @@ func (t *t5) feedForward(f *Fields) {
 	t.Gated = gated
 	switch {
 	case act == "relu":
-		t.ReLU = true
+		t.Activation = ir.ReLU
 	case act == "gelu" && gated, act == "gelu_new", act == "gelu_pytorch_tanh":
 		t.Activation = ir.GELUTanh
 	case act == "gelu":
@@ -147,24 +145,9 @@ func (t *t5) forward(c *Config, b *nn.Builder, x graph.Tensor) graph.Tensor {
 	if t.Gated {
 		gate := dense.Linear("wi_0", h, t.Intermediate, false)
 		up := dense.Linear("wi_1", h, t.Intermediate, false)
-		if t.ReLU {
-			h = relu(gate).Mul(up)
-		} else {
-			h = gate.GLU(up, t.Activation)
-		}
-	} else if h = dense.Linear("wi", h, t.Intermediate, false); t.ReLU {
-		h = relu(h)
-	} else {
+		h = gate.GLU(up, t.Activation)
+	} else if h = dense.Linear("wi", h, t.Intermediate, false); h.Valid() {
 		h = h.Activate(t.Activation)
 	}
 	return dense.Linear("wo", h, c.HiddenSize, false).Add(x)
-}
-
-// relu returns max(x, 0).
-func relu(x graph.Tensor) graph.Tensor {
-	if !x.Valid() {
-		return x
-	}
-	g := x.Graph().IR()
-	return x.Graph().Of(g.Binary(ir.Max, x.Value(), g.Const(0, ir.Type{DType: tensor.F32, Shape: ir.Shape{}})))
 }
