@@ -20,10 +20,11 @@ import (
 func readModel(t testing.TB, dir string) lora.Model {
 	t.Helper()
 	var config struct {
-		ModelType string `json:"model_type"`
+		ModelType string         `json:"model_type"`
+		Vision    map[string]any `json:"vision_config"`
 	}
 	readJSON(t, filepath.Join(dir, "config.json"), &config)
-	if slices.Contains([]string{"mixtral", "qwen3_moe"}, config.ModelType) { // whose experts have other names in files
+	if config.Vision != nil || slices.Contains([]string{"mixtral", "qwen3_moe"}, config.ModelType) { // which have other names in files
 		m := openModel(t, dir)
 		return lora.ModelOf(m.Config.ModelType, m.Modules())
 	}

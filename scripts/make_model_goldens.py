@@ -14,10 +14,12 @@ import shutil
 import sys
 
 import torch
+import transformers
 from transformers import AutoConfig
 
 import make_model
 import reference
+import wrapper_cases
 
 LENGTH = 20
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
@@ -82,7 +84,9 @@ CASES = {
         "rms_norm_eps": 1e-3, "rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8, "rope_theta": 100.0},
     }, "bf16", 5),
     "qwen3-biases": ("qwen3", {"attention_bias": True, "tie_word_embeddings": True, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, "bf16", 5),
+    **wrapper_cases.CASES,
 }
+CLASSES = {**make_model.CLASSES, **wrapper_cases.CLASSES}
 
 
 def transformers4(config):
@@ -101,9 +105,50 @@ def transformers4(config):
         old["layer_types"] = config["layer_types"]  # later versions wrote it; by default every other layer slides
     if config["model_type"] == "qwen3_moe":
         old["num_experts"] = old.pop("num_local_experts")
-    old["rope_scaling"] = None if scaling.get("rope_type") == "default" else scaling
+    old["rope_scaling"] = None if scaling == {"rope_type": "default"} else scaling
+    if "mrope_section" in scaling and scaling["rope_type"] == "default":
+        scaling["type"] = "mrope"
     old.update(torch_dtype=config["dtype"], transformers_version="4.46.0")
     return old
+
+
+def whole_of_transformers4(config):
+    """The config of a multimodal model: Qwen's had the text model's keys at the top level."""
+    dtype = {"torch_dtype": config["dtype"], "transformers_version": "4.46.0"}
+    text = transformers4({**config["text_config"], "dtype": config["dtype"]})
+    whole = {k: v for k, v in config.items() if k not in ("text_config", "dtype")}
+    if config["model_type"] in ("qwen2_vl", "qwen2_5_vl"):
+        del text["model_type"]
+        return {**text, **whole, **dtype}
+    return {**whole, **dtype, "text_config": text}
+
+
+def listed(config):
+    """[(index, name, shape)] of the tensors of a model, as its class in transformers has them."""
+    settings = AutoConfig.for_model(**config)
+    with torch.device("meta"):
+        model = getattr(transformers, config["architectures"][0])(settings)
+    return [(i, name, tuple(p.shape)) for i, (name, p) in enumerate(model.named_parameters())]
+
+
+def former_name(name, arch):
+    """The name of a tensor in a file of transformers 4."""
+    if arch in ("qwen2_vl", "qwen2_5_vl"):
+        return name.replace("model.language_model.", "model.").replace("model.visual.", "visual.")
+    if arch == "qwen3_vl":
+        return name
+    if name.startswith("lm_head"):
+        return "language_model." + name
+    return name.replace("model.language_model.", "language_model.model.").replace("model.vision", "vision").replace("model.multi", "multi")
+
+
+def write(folder, config, dtype, seed, style):
+    """Writes the weights of a model that make_model does not know."""
+    os.makedirs(folder, exist_ok=True)
+    entries = listed(config)
+    if "text_config" in config and style == 4:
+        entries = [(i, former_name(name, config["model_type"]), shape) for i, name, shape in entries]
+    make_model.write_safetensors(os.path.join(folder, "model.safetensors"), entries, dtype, seed)
 
 
 def logits_and_tokens(directory, ids):
@@ -126,19 +171,28 @@ def make(name, out):
     # The seeds of the first cases follow from their names; later cases set theirs.
     first = sorted(n for n, case in CASES.items() if "seed" not in case[1])
     seed = fields.pop("seed", None) or 1000 + first.index(name)
-    if arch == "qwen2" or arch == "olmo2" and fields["head_dim"] is None:  # which accept null as a size
+    if arch in ("qwen2", "qwen2_vl", "qwen2_5_vl") or arch == "olmo2" and fields["head_dim"] is None:  # which accept null as a size
         fields.pop("head_dim")
-    config = AutoConfig.for_model(
-        arch, architectures=[make_model.CLASSES[arch]], bos_token_id=None, eos_token_id=0, pad_token_id=1, **fields
-    ).to_diff_dict()
+    fields.update(bos_token_id=None, eos_token_id=0, pad_token_id=1)
+    whole = fields.pop("whole", None)
+    if whole is not None:
+        if "text" in whole:
+            fields["model_type"] = whole["text"]
+        fields = {"text_config": fields, **{k: v for k, v in whole.items() if k != "text"}}
+    config = AutoConfig.for_model(arch, architectures=[CLASSES[arch]], **fields).to_diff_dict()
     folder = os.path.join(out, name)
     shutil.rmtree(folder, ignore_errors=True)
     new = {k: config[k] for k in sorted(config) if not k.startswith("_")}
     new["dtype"] = make_model.DTYPES[dtype][2]
     new.update({k: None for k, v in fields.items() if v is None})  # files may contain explicit nulls
-    make_model.write_model(folder, {k: v for k, v in new.items() if k != "dtype"}, dtype, seed)
-    main, other = (new, transformers4(new)) if style == 5 else (transformers4(new), new)
-    ids = torch.randint(2, fields["vocab_size"], (2, LENGTH), generator=torch.Generator().manual_seed(seed))
+    if arch in make_model.CLASSES:
+        make_model.write_model(folder, {k: v for k, v in new.items() if k != "dtype"}, dtype, seed)
+    else:
+        write(folder, new, dtype, seed, style)
+    old = transformers4(new) if whole is None else whole_of_transformers4(new)
+    main, other = (new, old) if style == 5 else (old, new)
+    vocab = (fields if whole is None else fields["text_config"])["vocab_size"]
+    ids = torch.randint(2, vocab, (2, LENGTH), generator=torch.Generator().manual_seed(seed))
     results = []
     for written in (other, main):  # both spellings must mean the same model
         make_model.write_json(os.path.join(folder, "config.json"), written)

@@ -10,7 +10,7 @@ A case is a folder:
                        is a loss of balance, also grads_accumulated.safetensors, of a step of the first two batches
   converted/           adapter/ and golden.safetensors: the trained adapter for the unmodified base (r and alpha doubled), or
                        what PEFT saves of an adapter that is named as in transformers 4
-Bases are the models of testdata/lm, four of testdata/extra, two of these with a loss of balance, and two smaller ones, written to base/
+Bases are the models of testdata/lm, some of testdata/extra, two of these with a loss of balance, and two smaller ones, written to base/
 The same command gives the same bytes on one machine.
 
   python scripts/make_peft_goldens.py --out testdata/peft
@@ -50,7 +50,7 @@ def bases(out, lm):
             make_model.write_model(folder, make_model.model_config(arch, head_dim=head_dim, tie=tie, **SMALL), seed=7)
     found = {name: os.path.join(out, "base", name) for name in small}
     found.update({name: os.path.join(lm, name, "model") for name in ("llama", "qwen2", "gemma3")})
-    found.update({name: os.path.join(os.path.dirname(lm), "extra", name) for name in ("gemma2", "olmo2")})
+    found.update({name: os.path.join(os.path.dirname(lm), "extra", name) for name in ("gemma2", "olmo2", "gemma", "ministral3", "gemma3-whole", "mistral3", "llava", "qwen2-vl", "qwen3-vl")})
     for name in ("mixtral", "qwen3-moe"):
         found[name] = os.path.join(os.path.dirname(lm), "extra", name)
         found[name + "-balance"] = balanced(found[name], os.path.join(out, "base", name + "-balance"))
@@ -113,7 +113,7 @@ class Maker:
         return os.path.relpath(self.base, self.folder).replace(os.sep, "/")
 
     def logits(self, model):
-        vocab = model.config.vocab_size
+        vocab = model.config.get_text_config().vocab_size
         ids = torch.randint(2, vocab, (2, 8), generator=torch.Generator().manual_seed(self.seed))
         ids[1, 3] = PAD  # its embedding has values, but never a gradient
         if self.case.config.get("trainable_token_indices"):
@@ -143,7 +143,7 @@ class Maker:
         optimizer = reference.Optimizer(
             parameters.values(), h["steps"], h["lr"], h["warmup_steps"], h["weight_decay"], h["max_grad_norm"], h["betas"], h["eps"]
         )
-        ids, labels = self.batches(model.config.vocab_size)
+        ids, labels = self.batches(model.config.get_text_config().vocab_size)
         reference.save_tensors(self.path("train", "batches.safetensors"), {"input_ids": ids, "labels": labels})
         model.train()
         if model.config.to_dict().get("output_router_logits"):

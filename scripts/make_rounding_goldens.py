@@ -10,6 +10,7 @@ written are root mean squares of differences, relative to the root mean squares 
   losses     of all steps of each training run, against its trace.json
 
   python scripts/make_rounding_goldens.py --data testdata --out testdata/rounding.json
+  python scripts/make_rounding_goldens.py --data testdata --out testdata/rounding.json --only gemma mistral3
 """
 import argparse
 import json
@@ -22,6 +23,14 @@ import torch
 from safetensors.torch import load_file
 
 import reference
+
+
+chosen = []  # names of models and cases; empty: all
+
+
+def is_chosen(name):
+    """Tells whether a folder, relative to the test data, is one of the chosen models and cases."""
+    return not chosen or name.split("/")[1] in chosen
 
 
 def rms(x):
@@ -49,7 +58,7 @@ def models(data):
     for config in sorted(data.glob("**/config.json")):
         folder = config.parent
         for golden in (folder / "golden.safetensors", folder.parent / "golden.safetensors"):
-            if golden.exists() and (folder / "model.safetensors").exists() and folder.name != "model-bf16" and folder.parent.name != "quant":
+            if is_chosen(config.relative_to(data).as_posix()) and golden.exists() and (folder / "model.safetensors").exists() and folder.name != "model-bf16" and folder.parent.name != "quant":
                 found[folder.relative_to(data).as_posix()] = round(relative_error(folder, golden), 6)
                 break
     return found
@@ -81,7 +90,7 @@ def adapters(data):
         all_of_them += [(case / part / "adapter", case / part / "golden.safetensors", base) for part in ("", "converted")]
     found = {}
     for folder, golden, base in all_of_them:
-        if not golden.exists() or random_base(folder):
+        if not golden.exists() or random_base(folder) or not is_chosen(folder.relative_to(data).as_posix()):
             continue
         want = load_file(golden)
         with torch.no_grad(), autocast():
@@ -137,9 +146,9 @@ def runs(data):
     folders += [(case / "train", base) for case, base in cases(data) if (case / "train" / "trace.json").exists()]
     first, losses = {}, {}
     for folder, base in folders:
-        if random_base(folder / "init"):
-            continue
         name = folder.relative_to(data).as_posix()
+        if random_base(folder / "init") or not is_chosen(name):
+            continue
         first[name], losses[name] = (float(f"{x:.4g}") for x in replay(folder, base))
     return first, losses
 
@@ -148,13 +157,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, type=pathlib.Path, help="folder of the test data")
     parser.add_argument("--out", required=True, type=pathlib.Path, help="file to write")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these models and cases only; the values of others stay")
     a = parser.parse_args()
+    chosen[:] = a.only
     torch.set_num_threads(1)
     found = {"logits": models(a.data)}
     if not found["logits"]:
         reference.fail(f"{a.data}: no model with a golden.safetensors")
     found["adapters"] = adapters(a.data)
     found["gradients"], found["losses"] = runs(a.data)
+    if chosen:
+        found = {part: dict(sorted({**values, **found[part]}.items(), key=lambda x: x[0].split("/"))) for part, values in json.loads(a.out.read_text()).items()}
     a.out.write_text(json.dumps(found, indent=1) + "\n")
 
 

@@ -19,12 +19,21 @@ class Case:
 
 QV = ["q_proj", "v_proj"]
 MIXED = ["q_proj", "v_proj", "down_proj"]
+TEXT = r".*language_model.*\.(q_proj|o_proj|up_proj)"
 
 CASES = {
     # Other architectures.
     "gemma3": Case("gemma3", "two rotary bases, four norms a layer", {"r": 4, "lora_alpha": 6, "target_modules": "all-linear", "lora_dropout": 0.0}, train=True, seed=300),
     "gemma2": Case("gemma2", "soft caps of scores and logits, with an adapter on the tied head too", {"r": 3, "lora_alpha": 5, "target_modules": ["q_proj", "k_proj", "down_proj", "lm_head"]}, train=True, seed=350),
     "olmo2": Case("olmo2", "norms over all heads of q and k", {"r": 4, "lora_alpha": 6, "target_modules": "all-linear", "lora_dropout": 0.0}, train=True, seed=351),
+    "gemma": Case("gemma", "PEFT's table, on a model with scaled embeddings", {"r": 3, "lora_alpha": 5}, train=True, seed=410),
+    "ministral3": Case("ministral3", "queries that grow with their position", {"r": 3, "lora_alpha": 5, "target_modules": ["q_proj", "k_proj", "down_proj", "lm_head"]}, train=True, seed=401),
+    # Text models within multimodal ones.
+    "gemma3-whole": Case("gemma3-whole", "module names of the whole model", {"r": 2, "lora_alpha": 5, "target_modules": TEXT}, train=True, seed=402),
+    "mistral3": Case("mistral3", "module names of the whole model, with DoRA", {"r": 2, "lora_alpha": 5, "target_modules": TEXT, "use_dora": True}, train=True, seed=403),
+    "llava": Case("llava", "biases, the head and rows of the embedding", {"r": 2, "lora_alpha": 5, "target_modules": r".*language_model.*\.(q|v)_proj|lm_head", "bias": "lora_only", "trainable_token_indices": {"language_model.embed_tokens": [5, 7]}}, train=True, seed=404),
+    "qwen2-vl": Case("qwen2-vl", "module names of the whole model", {"r": 2, "lora_alpha": 5, "target_modules": TEXT}, train=True, seed=405),
+    "qwen3-vl": Case("qwen3-vl", "a whole module beside the adapter", {"r": 2, "lora_alpha": 5, "target_modules": TEXT, "modules_to_save": ["language_model.norm"]}, train=True, seed=406),
     "mixtral": Case("mixtral", "routed experts, whose weights are no modules: attention has adapters", {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "v_proj", "o_proj"], "lora_dropout": 0.0}, train=True, seed=301),
     "qwen3-moe": Case("qwen3-moe", "experts in some layers, and biases", {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"], "lora_dropout": 0.0}, train=True, seed=302),
     # Routed experts. With these seeds no routing decision is so close that rounding to bf16 would change it.

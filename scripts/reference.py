@@ -11,7 +11,7 @@ try:
     import torch
     from peft import PeftConfig, get_peft_model
     from safetensors.torch import load_file, save_file
-    from transformers import AutoModelForCausalLM, AutoTokenizer, get_cosine_schedule_with_warmup, logging
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer, get_cosine_schedule_with_warmup, logging
 except ImportError as error:
     sys.exit(f"{error}: pip install -r scripts/requirements.txt")
 
@@ -31,7 +31,10 @@ def load_model(directory, dtype=torch.float32):
     """The causal model of a folder, weights cast to dtype, eager attention, eval mode."""
     if not os.path.exists(os.path.join(directory, "config.json")):
         fail(f"{directory}: not a model folder, config.json is missing")
-    return AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation="eager").eval()
+    with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
+        whole = "ForConditionalGeneration" in str(json.load(file).get("architectures"))
+    kind = AutoModelForImageTextToText if whole else AutoModelForCausalLM
+    return kind.from_pretrained(directory, dtype=dtype, attn_implementation="eager").eval()
 
 
 def load_tokenizer(directory):

@@ -74,7 +74,7 @@ func TestFreshHead(t *testing.T) {
 
 // Every decoder gets a score, in the place of its language head.
 func TestDecoderHeads(t *testing.T) {
-	for _, dir := range []string{"lm/llama/model", "lm/mistral/model", "lm/qwen2/model", "lm/qwen3/model", "lm/gemma3/model", "extra/mixtral", "extra/qwen3-moe"} {
+	for _, dir := range []string{"lm/llama/model", "lm/mistral/model", "lm/qwen2/model", "lm/qwen3/model", "lm/gemma3/model", "extra/mixtral", "extra/qwen3-moe", "extra/gemma", "extra/ministral3", "extra/gemma3-whole"} {
 		m, err := model.OpenClassifier("../../testdata/"+dir, threeClasses, 1)
 		require.NoError(t, err)
 		require.Equal(t, []string{"score.weight"}, m.Fresh(), dir)

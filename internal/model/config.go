@@ -57,6 +57,9 @@ type Config struct {
 	MaxPositions int
 	// TiedEmbeddings reports that the head shares the weight of the input embedding.
 	TiedEmbeddings bool
+	// tiedUnlessStored reports that config.json does not say so, and that the checkpoint may
+	// store a head of its own.
+	tiedUnlessStored bool
 	// Padding is the row of the embedding that gets no gradient, or -1.
 	Padding int
 	// Quantized reports that the files hold weights quantized by bitsandbytes.

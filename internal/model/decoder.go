@@ -24,6 +24,8 @@ type decoder struct {
 	// Bidirectional reports that a token attends to all tokens of its text: the model embeds
 	// and classifies texts, and generates none.
 	Bidirectional bool `json:",omitempty"`
+
+	within string // the name of the decoder in a multimodal model, empty if it is a model by itself
 }
 
 // decoder reads the keys that decoders share, except for the rotary embedding.
@@ -51,7 +53,7 @@ const isCausal = "is_causal"
 
 // activation reads the name of an activation function.
 func (f *Fields) activation(key, def string) ir.Activation {
-	acts := map[string]ir.Activation{"silu": ir.SiLU, "swish": ir.SiLU, "gelu": ir.GELU, "gelu_pytorch_tanh": ir.GELUTanh, "gelu_new": ir.GELUTanh, "quick_gelu": ir.QuickGELU}
+	acts := map[string]ir.Activation{"silu": ir.SiLU, "swish": ir.SiLU, "gelu": ir.GELU, "gelu_pytorch_tanh": ir.GELUTanh, "gelu_new": ir.GELUTanh, "quick_gelu": ir.QuickGELU, "relu": ir.ReLU}
 	name := f.String(key, def)
 	act, ok := acts[name]
 	if !ok {
@@ -129,9 +131,23 @@ func (d *decoder) ContextFactor() float64 {
 	return 1
 }
 
+// enclose names the modules of the decoder as in a multimodal model.
+func (d *decoder) enclose() { d.within = wrappedText }
+
 // OtherNames implements [Renamer]: files name the weights of the body with or without the
-// prefix "model.".
+// prefix "model.". In files of multimodal models, depending on the version of transformers that
+// wrote them, the decoder is in model, in language_model, or in both.
 func (d *decoder) OtherNames(name string) []string {
+	if d.within != "" {
+		core := strings.TrimPrefix(strings.TrimPrefix(name, "model."), d.within+".")
+		var names []string
+		for _, prefix := range []string{"model.", "", "model." + d.within + ".", d.within + ".", d.within + ".model."} {
+			if prefix+core != name {
+				names = append(names, prefix+core)
+			}
+		}
+		return names
+	}
 	if s, ok := strings.CutPrefix(name, "model."); ok {
 		return []string{s}
 	}

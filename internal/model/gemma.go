@@ -8,18 +8,18 @@ import (
 	"github.com/lorafuse/lorafuse/internal/nn"
 )
 
-// gemma holds the keys of config.json that Gemma 2 and Gemma 3 share.
+// gemma holds the keys of config.json that the Gemma models share. Gemma 1 has no scale and no
+// layer types.
 type gemma struct {
 	decoder
 	AttentionBias bool
-	Scale         float64  // of the scores
-	LayerTypes    []string // by layer
-	Window        int      // of the layers with sliding attention
+	Scale         float64  `json:",omitempty"` // of the scores
+	LayerTypes    []string `json:",omitempty"` // by layer
+	Window        int      `json:",omitempty"` // of the layers with sliding attention
 }
 
-// gemma reads the keys. Unless layer_types is given, every pattern-th layer has full attention
-// and the others have sliding attention.
-func (f *Fields) gemma(c *Config, maxPositions, pattern int) gemma {
+// gemma reads the keys that all versions have.
+func (f *Fields) gemma(c *Config, maxPositions int) gemma {
 	c.TiedEmbeddings = f.Bool("tie_word_embeddings", true)
 	c.MaxPositions = f.Int("max_position_embeddings", maxPositions)
 	if _, given := f.values["pad_token_id"]; !given {
@@ -35,8 +35,15 @@ func (f *Fields) gemma(c *Config, maxPositions, pattern int) gemma {
 	if !f.Has("head_dim") {
 		m.HeadDim = 256
 	}
-	m.Activation = f.activation("hidden_activation", "gelu_pytorch_tanh")
 	m.AttentionBias = f.Bool("attention_bias", false)
+	return m
+}
+
+// gemmaLayers reads the keys of Gemma 2 and 3. Unless layer_types is given, every pattern-th
+// layer has full attention and the others have sliding attention.
+func (f *Fields) gemmaLayers(c *Config, maxPositions, pattern int) gemma {
+	m := f.gemma(c, maxPositions)
+	m.Activation = f.activation("hidden_activation", "gelu_pytorch_tanh")
 	query := f.Float("query_pre_attn_scalar", 256)
 	if !(query > 0) {
 		f.Fail("query_pre_attn_scalar", query, "more than 0")

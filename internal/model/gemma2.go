@@ -20,7 +20,7 @@ type gemma2 struct {
 }
 
 func readGemma2(c *Config, f *Fields) Family {
-	m := &gemma2{gemma: f.gemma(c, 8192, 2)}
+	m := &gemma2{gemma: f.gemmaLayers(c, 8192, 2)}
 	m.RoPE = f.rope(c, m.HeadDim, 10000)
 	m.Window = m.window(m.Window)
 	m.ScoreCap = f.softCap("attn_logit_softcapping", 50)

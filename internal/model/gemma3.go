@@ -9,6 +9,17 @@ import (
 
 func init() {
 	registerDecoder("gemma3_text", readGemma3, "Gemma3ForCausalLM", "Gemma3TextModel", "Gemma3TextForSequenceClassification")
+	registerWrapper("gemma3", readWrappedGemma3, "Gemma3ForConditionalGeneration", "Gemma3Model", "Gemma3ForSequenceClassification")
+}
+
+func readWrappedGemma3(c *Config, f *Fields) Family {
+	const key = "use_bidirectional_attention"
+	m := f.wrapped(c, "gemma3_text")
+	f.tie(c, true)
+	if f.err == nil && f.Object("text_config").Bool(key, false) { // transformers ignores it here, but not its effect on windows
+		f.Unsupported("text_config: "+key, true, []string{"false"})
+	}
+	return m
 }
 
 // gemma3 is the language model of Gemma 3 (Gemma Team 2025, arXiv 2503.19786): sliding layers
@@ -25,7 +36,7 @@ func readGemma3(c *Config, f *Fields) Family {
 		f.Fail("sliding_window_pattern", pattern, "1 or more")
 		return &gemma3{}
 	}
-	m := &gemma3{gemma: f.gemma(c, 131072, pattern)}
+	m := &gemma3{gemma: f.gemmaLayers(c, 131072, pattern)}
 	if f.Bool("use_bidirectional_attention", false) {
 		// The window is split between both sides, and is_causal: false counts the query.
 		m.Window = m.window(m.Window/2 + 1)

@@ -28,6 +28,9 @@ func (d *decoder) language(c *Config, b *nn.Builder) *language {
 	if c.Part != Body {
 		l.body = b.Sub("model")
 	}
+	if d.within != "" {
+		l.body = l.body.Sub("%s", d.within)
+	}
 	return l
 }
 

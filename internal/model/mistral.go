@@ -7,6 +7,15 @@ import (
 
 func init() {
 	registerDecoder("mistral", readMistral, "MistralForCausalLM", "MistralModel", "MistralForSequenceClassification")
+	registerWrapper("mistral3", readMistral3, "Mistral3ForConditionalGeneration", "Mistral3Model")
+}
+
+// readMistral3 reads Mistral Small 3.1 and later ones, and Ministral 3: Mistral or Ministral3
+// with a vision tower.
+func readMistral3(c *Config, f *Fields) Family {
+	m := f.wrapped(c, "mistral")
+	f.tie(c, true)
+	return m
 }
 
 // mistral is Mistral 7B (Jiang et al. 2023, arXiv 2310.06825): a Llama without biases whose

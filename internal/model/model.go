@@ -111,7 +111,7 @@ func assemble(m *Model, choose func(*Model) error) (*Model, error) {
 			return nil, err
 		}
 	}
-	for _, step := range []func(*Model) error{choose, (*Model).probe, (*Model).findUnread} {
+	for _, step := range []func(*Model) error{choose, (*Model).untieStored, (*Model).probe, (*Model).findUnread} {
 		if err := step(m); err != nil {
 			set.Close()
 			return nil, fmt.Errorf("model: %s: %w", filepath.Clean(dir), err)

@@ -49,7 +49,7 @@ func ofType(modelType string) string {
 	for _, name := range Architectures() {
 		switch {
 		case registry[name].ModelType != modelType:
-		case strings.HasSuffix(name, "ForCausalLM"):
+		case strings.HasSuffix(name, "ForCausalLM"), strings.HasSuffix(name, "ForConditionalGeneration"):
 			return name
 		case strings.HasSuffix(name, bodySuffix):
 			body = name

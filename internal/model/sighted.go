@@ -61,7 +61,7 @@ func (q *qwenVL) Look(c *Config, b *nn.Builder) graph.Tensor {
 
 // Read implements [Sighted].
 func (q *qwenVL) Read(c *Config, b *nn.Builder) Outputs {
-	l := q.text(c, b)
+	l := q.language(c, b)
 	x := l.embed()
 	places := b.Axis(SeenPlaces)
 	features := b.Input(Features, tensor.F32, places, ir.Static(c.HiddenSize))

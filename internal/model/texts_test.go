@@ -219,7 +219,7 @@ func TestTextErrors(t *testing.T) {
 		{"clip", "num_attention_heads", 5, model.ErrConfig, "hidden_size 32 is not a multiple of num_attention_heads 5"},
 		{"clip", "layer_norm_eps", 0, model.ErrConfig, "layer_norm_eps: found 0"},
 		{"qwen2_5_vl", "text_config", 7, model.ErrConfig, "text_config: found 7, expected an object"},
-		{"qwen2_5_vl", "text_config", map[string]any{"hidden_size": 8}, model.ErrConfig, "num_hidden_layers: found nothing"},
+		{"qwen2_5_vl", "text_config", map[string]any{"num_hidden_layers": "2"}, model.ErrConfig, `text_config: bad config.json: num_hidden_layers: found "2"`},
 		{"qwen2_5_vl", "vision_config", map[string]any{"num_heads": 5}, model.ErrConfig, "vision_config: bad config.json: hidden_size 3584 is not a multiple"},
 		{"qwen2_5_vl", "vision_config", map[string]any{"window_size": 4}, model.ErrConfig, "window_size: found 4, expected 28 or more"},
 		{"qwen2_5_vl", "vision_config", map[string]any{"out_hidden_size": 64}, model.ErrConfig, "out_hidden_size: found 64, expected the hidden_size of texts, 32"},

@@ -47,7 +47,7 @@ var skips = []Skip{
 	{Names: regexp.MustCompile(`(^|\.)position_ids$`), Why: "positions are computed"},
 	{Names: regexp.MustCompile(`(^|\.)(visual|vision_tower|vision_model|multi_modal_projector)\.`), Why: VisionTower},
 	{Names: regexp.MustCompile(`(^|\.)mtp(_[a-z]+)*\.`), Why: "multi-token prediction"},
-	{Names: regexp.MustCompile(`^(lm_head|cls|predictions|qa_outputs|classifier|score)\.`), Why: "head of another task"},
+	{Names: regexp.MustCompile(`^(language_model\.)?(lm_head|cls|predictions|qa_outputs|classifier|score)\.`), Why: "head of another task"},
 	{Names: regexp.MustCompile(`(^|\.)pooler\.`), Why: "pooler of another task"},
 }
 
@@ -88,7 +88,7 @@ func (m *Model) findUnread() error {
 
 // unreadTensor returns why a tensor is not read.
 func (m *Model) unreadTensor(name string, modules map[string]bool, known []Skip) (Unread, error) {
-	if name == "lm_head.weight" && m.Config.TiedEmbeddings && m.Config.Part == AsSaved && m.logits {
+	if strings.TrimPrefix(name, wrappedText+".") == "lm_head.weight" && m.Config.TiedEmbeddings && m.Config.Part == AsSaved && m.logits {
 		return m.unreadHead(name)
 	}
 	neutral, what, ok := m.neutral(name, modules)
@@ -165,6 +165,18 @@ func (m *Model) unreadHead(name string) (Unread, error) {
 		}
 	}
 	return Unread{name, "copy of the embedding", true}, nil
+}
+
+// untieStored unties the head of a model that is tied by default if the checkpoint stores a
+// head with other values.
+func (m *Model) untieStored() error {
+	head, embedding := m.inFile("lm_head.weight"), m.inFile("model."+wrappedText+".embed_tokens.weight")
+	if !m.Config.tiedUnlessStored || !m.set.Has(head) || !m.set.Has(embedding) {
+		return nil
+	}
+	same, err := m.equal(head, embedding)
+	m.Config.TiedEmbeddings = same
+	return err
 }
 
 // equal reports whether two tensors of the checkpoint have the same shape and values.

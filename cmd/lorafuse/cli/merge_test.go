@@ -51,9 +51,10 @@ func mergeAndCompare(t *testing.T, base, adapter, golden string) {
 	c := decode[comparison](t, succeed(t, "compare", "--json", "--model", l.path("merged"), "--golden", golden))
 	assert.Less(t, c.Relative, 1e-5, adapter)
 	// Nothing of the model is lost, and no tensor is there that nobody reads.
-	i := decode[inspection](t, succeed(t, "inspect", "--json", l.path("merged")))
-	assert.Empty(t, i.Model.Unused)
-	assert.Equal(t, len(r.Untied) == 0, i.Model.Tied == decode[inspection](t, succeed(t, "inspect", "--json", base)).Model.Tied)
+	before := decode[inspection](t, succeed(t, "inspect", "--json", base)).Model
+	after := decode[inspection](t, succeed(t, "inspect", "--json", l.path("merged"))).Model
+	assert.ElementsMatch(t, before.Unused, after.Unused) // the vision parts of multimodal models
+	assert.Equal(t, len(r.Untied) == 0, after.Tied == before.Tied)
 }
 
 // TestMergeUnties: a tied head that the adapter changes becomes a weight of

@@ -82,6 +82,8 @@ func TestModels(t *testing.T) {
 		{"gemma3", "../../../testdata/lm/gemma3/model", map[string]string{"lora": "../../../testdata/lm/gemma3/adapters/lora"}, 48},
 		{"gemma2", "../../../testdata/extra/gemma2", map[string]string{"lora": "../../../testdata/peft/gemma2/adapter"}, 40},
 		{"olmo2", "../../../testdata/extra/olmo2", map[string]string{"lora": "../../../testdata/peft/olmo2/adapter"}, 40},
+		{"ministral3", "../../../testdata/extra/ministral3", map[string]string{"lora": "../../../testdata/peft/ministral3/adapter"}, 40},
+		{"gemma3 within a whole model", "../../../testdata/extra/gemma3-whole", map[string]string{"lora": "../../../testdata/peft/gemma3-whole/adapter"}, 40},
 		{"qwen3-moe", "../../../testdata/extra/qwen3-moe", nil, 40},
 		{"mixed windows", "../../../testdata/extra/qwen2-mixed-windows", nil, 40},
 		{"dynamic", "../../../testdata/extra/dynamic", nil, 48},
