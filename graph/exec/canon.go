@@ -6,8 +6,8 @@ import (
 	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
-// canonical returns the rule that converts a graph to its normal form. It folds constants, moves scales into the alpha
-// of a Gemm, transposes into its flags and, unless sums are kept, addends into its products, C or bias, and shortens
+// canonical returns the rule that converts a graph to its normal form. It folds constants, moves transposes into the
+// flags of a Gemm and, unless sums are kept, scales into its alpha and addends into its products, C or bias, and shortens
 // chains of reshapes. If sums are kept, products with quantized weights are computed first.
 func canonical(keepSums bool) rule {
 	return func(r *rewriter, v ir.Value, n *ir.Node, in []ir.Value) []ir.Value {
@@ -15,7 +15,7 @@ func canonical(keepSums bool) rule {
 		case ir.Binary:
 			switch n.Attr.(ir.BinaryAttr).Fn {
 			case ir.Mul:
-				return foldMul(r, n, in)
+				return foldMul(r, n, in, keepSums)
 			case ir.Add:
 				return foldAdd(r, n, in, keepSums)
 			}
@@ -92,7 +92,7 @@ func constant(g *ir.Graph, v ir.Value) (float64, bool) {
 	return 0, false
 }
 
-func foldMul(r *rewriter, n *ir.Node, in []ir.Value) []ir.Value {
+func foldMul(r *rewriter, n *ir.Node, in []ir.Value, keepSums bool) []ir.Value {
 	g := r.new
 	for i := range 2 {
 		c, ok := constant(g, in[i])
@@ -107,7 +107,7 @@ func foldMul(r *rewriter, n *ir.Node, in []ir.Value) []ir.Value {
 			return []ir.Value{x}
 		}
 		p := g.Node(x)
-		if p.Op == ir.Gemm && r.single(n.In[1-i]) {
+		if p.Op == ir.Gemm && r.single(n.In[1-i]) && !keepSums {
 			a := p.Attr.(ir.GemmAttr)
 			if !a.HasBias && !a.HasC {
 				for j := range a.N {

@@ -136,7 +136,7 @@ func TestCanonicalForm(t *testing.T) {
 	}
 }
 
-// TestKeepSums: no product starts with its addend, products with quantised weights are computed first, and the rest of
+// TestKeepSums: no product starts with its addend or takes in a later factor, products with quantised weights are computed first, and the rest of
 // the normal form is unchanged.
 func TestKeepSums(t *testing.T) {
 	g := ir.New()
@@ -149,7 +149,7 @@ func TestKeepSums(t *testing.T) {
 		of   ir.Value
 		want []string
 	}{
-		{g.Add(c, g.Scale(g.MatMul(x, w, false, true), 2)), []string{"@ = Gemm{NT·2} $x, $w", "$r0 = Binary{Add} $c, @"}},
+		{g.Add(c, g.Scale(g.MatMul(x, w, false, true), 2)), []string{"@ = Gemm{NT} $x, $w", "@ = Const{2}", "@ = Binary{Mul} @, @", "$r0 = Binary{Add} $c, @"}},
 		{g.Add(g.MatMul(x, w, false, true), bias), []string{"@ = Gemm{NT} $x, $w", "$r0 = Binary{Add} @, $bias"}},
 		{g.Add(g.Linear(x, w, bias), c), []string{"@ = Gemm{NT bias} $x, $w, $bias", "$r0 = Binary{Add} @, $c"}},
 		{g.Add(g.MatMul(x, w, false, true), g.MatMul(x, v, false, true)), []string{"@ = Gemm{NT} $x, $w", "@ = Gemm{NT} $x, $v", "$r0 = Binary{Add} @, @"}},

@@ -44,8 +44,8 @@ type Spec struct {
 	// Tests of stored values use it.
 	StoreAll bool
 	// KeepSums adds values in the order of the formulas. No value becomes the addend of a product, which would start
-	// with it, and products are not merged. The rounding of a value then depends only on its formula, not on other
-	// readers of the products.
+	// with it, no later factor becomes a factor of its terms, and products are not merged. The rounding of a value then
+	// depends only on its formula, not on other readers of the products.
 	KeepSums bool
 	// NoReuse gives every value separate memory. Tests compare the memory plan with it.
 	NoReuse bool
