@@ -31,7 +31,7 @@ type Module struct {
 	InputEmbedding, OutputEmbedding bool
 	// TiedTo is the name of the module whose weight this one shares, if any.
 	TiedTo string
-	// Count is the number of matrices in a Parameter, and Parts are the weights in the
+	// Count is the number of matrices in a Parameter or of rows in a Norm, and Parts are the weights in the
 	// model's files whose concatenated rows form it. A Parameter has its name in
 	// transformers, such as "model.layers.0.mlp.experts.gate_up_proj".
 	Count int
@@ -49,7 +49,7 @@ const (
 	Linear                // weight [out, in]
 	Embedding             // weight [in, out]: a row per token
 	Conv1D                // weight [in, out]: the linear layer of GPT-2
-	Norm                  // weight [out]
+	Norm                  // weight [out], or a row for each of Count heads
 	Parameter             // a parameter rather than a module: [out, in], or a stack of such matrices
 )
 
@@ -78,6 +78,9 @@ func (m Module) WeightShape() []int {
 	case Embedding, Conv1D:
 		return []int{m.In, m.Out}
 	case Norm:
+		if m.Count > 1 {
+			return []int{m.Count, m.Out}
+		}
 		return []int{m.Out}
 	case Parameter:
 		if m.Count > 1 {

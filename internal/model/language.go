@@ -14,6 +14,7 @@ type language struct {
 	b, body       *nn.Builder // of the checkpoint and of the modules of the decoder
 	bidirectional bool
 	logitCap      float64 // if positive: the soft cap of the logits
+	logitScale    float64 // if not 0: the factor of the logits
 	hidden        []graph.Tensor
 }
 
@@ -76,7 +77,7 @@ func (l *language) outputs(x graph.Tensor) Outputs {
 	if c.TiedEmbeddings {
 		tied = l.body.Name("embed_tokens")
 	}
-	h := l.b.Head("lm_head", x, c.VocabSize, tied).SoftCapped(l.logitCap)
+	h := l.b.Head("lm_head", x, c.VocabSize, tied).SoftCapped(l.logitCap).Scaled(l.logitScale)
 	if l.bidirectional { // a token sees the next one, so there is no next-token loss
 		out.Head = &h
 		return out

@@ -46,7 +46,7 @@ type Kind uint8
 const (
 	KindLinear    Kind = iota // weight [out, in]
 	KindEmbedding             // weight [in, out]: a row for each token
-	KindNorm                  // weight [out]
+	KindNorm                  // weight [out], or a row for each of Count heads
 	KindParameter             // a parameter that is not a layer's weight: [out, in], or a stack of them
 )
 
@@ -62,7 +62,7 @@ type Module struct {
 	Padding int
 	// TiedTo is the module whose weight this one shares, if any.
 	TiedTo string
-	// Count is the number of matrices [out, in] that a KindParameter stacks. Parts lists the
+	// Count is the number of matrices [out, in] that a KindParameter stacks, or of the rows of a KindNorm. Parts lists the
 	// weights of the checkpoint whose rows are concatenated to form it.
 	Count int
 	Parts []string

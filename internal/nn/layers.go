@@ -123,6 +123,34 @@ func (b *Builder) LayerNorm(name string, x graph.Tensor, eps float32) graph.Tens
 	})
 }
 
+// LayerNormScaled normalizes the rows of x to mean 0 and variance 1 and multiplies by a weight.
+func (b *Builder) LayerNormScaled(name string, x graph.Tensor, eps float32) graph.Tensor {
+	if !x.Valid() {
+		return x
+	}
+	d := x.Type().Last().N
+	m := Module{Name: b.prefix + name, Kind: KindNorm, In: d, Out: d}
+	b.modules = append(b.modules, m)
+	return b.choose(m, func(b *Builder) graph.Tensor {
+		return x.LayerNorm(b.param(m, "weight", m.Name+".weight", d).Cast(tensor.F32), graph.Tensor{}, eps)
+	})
+}
+
+// HeadNormScaled applies LayerNormScaled to each head of x [n, heads·d]. Heads have weights of
+// their own, [heads, d].
+func (b *Builder) HeadNormScaled(name string, x graph.Tensor, headDim int, eps float32) graph.Tensor {
+	if !x.Valid() {
+		return x
+	}
+	heads := x.Type().Last().N / headDim
+	m := Module{Name: b.prefix + name, Kind: KindNorm, In: headDim, Out: headDim, Count: heads}
+	b.modules = append(b.modules, m)
+	return b.choose(m, func(b *Builder) graph.Tensor {
+		w := b.param(m, "weight", m.Name+".weight", heads, headDim).Cast(tensor.F32)
+		return PerHead(x, headDim, func(x graph.Tensor) graph.Tensor { return x.LayerNorm(graph.Tensor{}, graph.Tensor{}, eps).Mul(w) })
+	})
+}
+
 // PerHead applies f to each head of x [n, heads·d] as a row of its own: a norm
 // of heads, mostly.
 func PerHead(x graph.Tensor, headDim int, f func(graph.Tensor) graph.Tensor) graph.Tensor {
@@ -140,6 +168,7 @@ type Head struct {
 	m       Module
 	x, w, c graph.Tensor
 	cap     float64 // 0: none, see SoftCapped
+	scale   float64 // 0: none, see Scaled
 }
 
 // Head returns the named output layer over x [n, size]. If tied is not empty, it uses the
@@ -162,6 +191,12 @@ func (h Head) SoftCapped(limit float64) Head {
 	return h
 }
 
+// Scaled is the head with logits multiplied by a factor. Zero means no factor.
+func (h Head) Scaled(factor float64) Head {
+	h.scale = factor
+	return h
+}
+
 // Hidden returns the input of the head.
 func (h Head) Hidden() graph.Tensor { return h.x }
 
@@ -174,9 +209,13 @@ func (h Head) Rows(index graph.Tensor) Head {
 }
 
 // Logits returns the scores of all tokens of the vocabulary: [n, vocab].
-func (h Head) Logits() graph.Tensor { return h.capped(h.b.linear(h.m, h.x, h.w, h.c)) }
+func (h Head) Logits() graph.Tensor { return h.finished(h.b.linear(h.m, h.x, h.w, h.c)) }
 
-func (h Head) capped(y graph.Tensor) graph.Tensor {
+// finished applies the factor and the soft cap to the products y.
+func (h Head) finished(y graph.Tensor) graph.Tensor {
+	if h.scale != 0 && y.Valid() {
+		y = y.Scale(h.scale)
+	}
 	if h.cap == 0 || !y.Valid() {
 		return y
 	}
@@ -196,7 +235,7 @@ func (h Head) Losses(labels graph.Tensor) (losses graph.Tensor, ok bool) {
 	if h.c.Valid() || h.cap > 0 {
 		return graph.Tensor{}, false
 	}
-	return h.x.LinearCrossEntropyByRow(h.w, labels), true
+	return h.scaledInput().LinearCrossEntropyByRow(h.w, labels), true
 }
 
 // RowLosses returns the cross-entropy of each row, zero if its label is negative. It computes
@@ -212,11 +251,20 @@ func (h Head) RowLosses(labels graph.Tensor) graph.Tensor {
 func (h Head) Loss(labels graph.Tensor) graph.Tensor {
 	if h.b.adapter != nil {
 		if y, ok := h.b.adapter.Linear(h.b, h.m, h.x, h.w, h.c); ok {
-			return h.capped(y).CrossEntropy(labels)
+			return h.finished(y).CrossEntropy(labels)
 		}
 	}
 	if h.c.Valid() || h.cap > 0 {
 		return h.Logits().CrossEntropy(labels)
 	}
-	return h.x.LinearCrossEntropy(h.w, labels)
+	return h.scaledInput().LinearCrossEntropy(h.w, labels)
+}
+
+// scaledInput returns the input times the factor of the logits, for losses that never hold the
+// logits.
+func (h Head) scaledInput() graph.Tensor {
+	if h.scale == 0 || !h.x.Valid() {
+		return h.x
+	}
+	return h.x.Scale(h.scale)
 }
