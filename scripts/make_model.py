@@ -133,7 +133,7 @@ def values(name, shape, seed, index):
     """Yields a tensor's values as float32 blocks. Each tensor has its own stream, so shards change nothing."""
     draw = np.random.Generator(np.random.Philox(key=[seed, index]))
     count = int(np.prod(shape))
-    if len(shape) == 2:
+    if len(shape) == 2 and "_norm." not in name:
         mean, std = 0.0, shape[1] ** -0.5
     elif name.endswith(".bias"):
         mean, std = 0.0, 0.1
@@ -210,16 +210,17 @@ def write_tokenizer(directory, vocab, positions):
     })
 
 
-def write_model(directory, config, dtype="f32", seed=0, shard_bytes=0, style=5):
+def write_model(directory, config, dtype="f32", seed=0, shard_bytes=0, style=5, known=None):
     """Writes config.json and the weights of a random model; returns the bytes of the weights.
 
-    style 5 names the dtype as transformers 5 does, style 4 as its predecessor did.
+    style 5 names the dtype as transformers 5 does, style 4 as its predecessor did. known lists (name, shape) of a model
+    whose tensors this script does not know.
     """
     os.makedirs(directory, exist_ok=True)
     _, size, long_name = DTYPES[dtype]
     write_json(os.path.join(directory, "config.json"), {**config, ("dtype" if style == 5 else "torch_dtype"): long_name})
     shards, used = [[]], 0
-    for index, (name, shape) in enumerate(tensors(config)):
+    for index, (name, shape) in enumerate(known or tensors(config)):
         length = size * int(np.prod(shape))
         if shard_bytes and shards[-1] and used + length > shard_bytes:
             shards.append([])

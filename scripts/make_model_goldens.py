@@ -18,6 +18,7 @@ import transformers
 from transformers import AutoConfig
 
 import make_model
+import model_cases
 import reference
 import wrapper_cases
 
@@ -85,8 +86,9 @@ CASES = {
     }, "bf16", 5),
     "qwen3-biases": ("qwen3", {"attention_bias": True, "tie_word_embeddings": True, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, "bf16", 5),
     **wrapper_cases.CASES,
+    **model_cases.CASES,
 }
-CLASSES = {**make_model.CLASSES, **wrapper_cases.CLASSES}
+CLASSES = {**make_model.CLASSES, **wrapper_cases.CLASSES, **model_cases.CLASSES}
 
 
 def transformers4(config):
@@ -99,6 +101,8 @@ def transformers4(config):
         scaling = scaling["full_attention"]
     scaling = dict(scaling)
     old["rope_theta"] = scaling.pop("rope_theta")
+    if "partial_rotary_factor" in scaling:
+        old["partial_rotary_factor"] = scaling.pop("partial_rotary_factor")
     if scaling["rope_type"] == "linear" and "rope_local_base_freq" not in old:
         scaling["type"] = scaling.pop("rope_type")  # the oldest spelling
     if config["model_type"] == "gemma2" and "full_attention" in config["layer_types"][::2]:
@@ -167,11 +171,11 @@ def logits_and_tokens(directory, ids):
 
 def make(name, out):
     arch, changes, dtype, style = CASES[name]
-    fields = {**SHAPE, **changes}
+    fields = {**SHAPE, **(model_cases.SHAPE if name in model_cases.CASES else {}), **changes}
     # The seeds of the first cases follow from their names; later cases set theirs.
     first = sorted(n for n, case in CASES.items() if "seed" not in case[1])
-    seed = fields.pop("seed", None) or 1000 + first.index(name)
-    if arch in ("qwen2", "qwen2_vl", "qwen2_5_vl") or arch == "olmo2" and fields["head_dim"] is None:  # which accept null as a size
+    seed, changed = fields.pop("seed", None) or 1000 + first.index(name), fields.pop("old", {})
+    if arch in ("qwen2", "qwen2_vl", "qwen2_5_vl") or arch in ("olmo2", *model_cases.CLASSES) and fields["head_dim"] is None:  # which accept null as a size
         fields.pop("head_dim")
     fields.update(bos_token_id=None, eos_token_id=0, pad_token_id=1)
     whole = fields.pop("whole", None)
@@ -187,9 +191,12 @@ def make(name, out):
     new.update({k: None for k, v in fields.items() if v is None})  # files may contain explicit nulls
     if arch in make_model.CLASSES:
         make_model.write_model(folder, {k: v for k, v in new.items() if k != "dtype"}, dtype, seed)
+    elif arch in model_cases.CLASSES:
+        make_model.write_model(folder, {k: v for k, v in new.items() if k != "dtype"}, dtype, seed, known=[tensor[1:] for tensor in listed(new)])
     else:
         write(folder, new, dtype, seed, style)
     old = transformers4(new) if whole is None else whole_of_transformers4(new)
+    old = {k: v for k, v in {**old, **changed}.items() if v is not None or k in new and k not in changed}
     main, other = (new, old) if style == 5 else (old, new)
     vocab = (fields if whole is None else fields["text_config"])["vocab_size"]
     ids = torch.randint(2, vocab, (2, LENGTH), generator=torch.Generator().manual_seed(seed))

@@ -55,7 +55,7 @@ def relative_error(folder, golden):
 def models(data):
     """{folder: relative error of the logits}"""
     found = {}
-    for config in sorted(data.glob("**/config.json")):
+    for config in (c for part in ("extra", "lm") for c in sorted((data / part).glob("**/config.json"))):
         folder = config.parent
         for golden in (folder / "golden.safetensors", folder.parent / "golden.safetensors"):
             if is_chosen(config.relative_to(data).as_posix()) and golden.exists() and (folder / "model.safetensors").exists() and folder.name != "model-bf16" and folder.parent.name != "quant":

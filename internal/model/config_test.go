@@ -49,7 +49,7 @@ func TestConfigErrors(t *testing.T) {
 		{map[string]any{"rms_norm_eps": -1}, model.ErrConfig, "rms_norm_eps"},
 		{map[string]any{"quantization_config": map[string]any{"bits": 4}}, model.ErrUnsupported, "quantization_config"},
 		{map[string]any{"pretraining_tp": 2}, model.ErrUnsupported, `pretraining_tp "2"; supported: 1`},
-		{map[string]any{"rope_parameters": map[string]any{"rope_type": "longrope"}}, model.ErrUnsupported, `rope_type "longrope"; supported: default, linear, dynamic, yarn, llama3`},
+		{map[string]any{"rope_parameters": map[string]any{"rope_type": "proportional"}}, model.ErrUnsupported, `rope_type "proportional"; supported: default, linear, dynamic, yarn, llama3, longrope`},
 		{map[string]any{"rope_parameters": map[string]any{"rope_type": "linear"}}, model.ErrConfig, "factor: found nothing"},
 		{map[string]any{"rope_scaling": map[string]any{"type": "linear", "factor": -2}}, model.ErrConfig, "factor -2"},
 		{map[string]any{"rope_scaling": 4}, model.ErrConfig, "rope_scaling: found 4, expected an object"},

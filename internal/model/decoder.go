@@ -48,6 +48,31 @@ func (f *Fields) decoder(c *Config) decoder {
 	return d
 }
 
+// defaults are values that a class of transformers has if config.json lacks the keys. An
+// explicit null means none.
+type defaults struct {
+	MaxPositions int
+	Tied         bool
+	BOS          int32   // -1: none
+	EOS          []int32 // nil: none
+	Padding      int     // -1: none
+}
+
+// defaults reads the keys of d.
+func (f *Fields) defaults(c *Config, d defaults) {
+	c.MaxPositions = f.Int("max_position_embeddings", d.MaxPositions)
+	f.tie(c, d.Tied)
+	if !f.given("bos_token_id") {
+		c.BOS = d.BOS
+	}
+	if !f.given("eos_token_id") {
+		c.EOS = d.EOS
+	}
+	if !f.given("pad_token_id") && d.Padding < c.VocabSize {
+		c.Padding = d.Padding
+	}
+}
+
 // isCausal is the key that makes any decoder of transformers bidirectional.
 const isCausal = "is_causal"
 
@@ -69,6 +94,19 @@ func (d *decoder) window(tokens int) int {
 		return min(tokens, maxSize) + 1
 	}
 	return tokens
+}
+
+// kindWindow reads the window of the layers with sliding attention, 0 if none of kinds has it.
+func (f *Fields) kindWindow(d *decoder, kinds []string, def int) int {
+	if !slices.Contains(kinds, slidingAttention) {
+		return 0
+	}
+	const key = "sliding_window"
+	window := f.Int(key, def)
+	if f.Null(key) || window < 1 {
+		f.Fail(key, string(f.values[key]), "1 or more, since layers have sliding attention")
+	}
+	return d.window(window)
 }
 
 // slidingWindow reads the window of a model whose layers all have the same one, 0 for none.
@@ -97,10 +135,32 @@ func (f *Fields) layerTypes(layers int) []string {
 		f.Fail("layer_types", fmt.Sprintf("%d entries", len(types)), fmt.Sprintf("%d, one for each layer", layers))
 		return nil
 	}
-	for _, t := range types {
+	for i, t := range types {
+		if t == "attention" { // an early name
+			t, types[i] = fullAttention, fullAttention
+		}
 		if t != fullAttention && t != slidingAttention {
 			f.Unsupported("layer_types", t, []string{fullAttention, slidingAttention})
 			return nil
+		}
+	}
+	return types
+}
+
+// layerKinds reads layer_types. Without that key, every pattern-th layer has full attention and
+// the others have sliding attention.
+func (f *Fields) layerKinds(layers, pattern int) []string {
+	if types := f.layerTypes(layers); types != nil || f.err != nil {
+		return types
+	}
+	if pattern < 1 {
+		f.Fail("sliding_window_pattern", pattern, "1 or more")
+		return nil
+	}
+	types := make([]string, layers)
+	for i := range types {
+		if types[i] = slidingAttention; (i+1)%pattern == 0 {
+			types[i] = fullAttention
 		}
 	}
 	return types
@@ -196,4 +256,15 @@ func (d *decoder) gatedMLP(b *nn.Builder, x graph.Tensor, bias bool) graph.Tenso
 	gate := b.Linear("gate_proj", x, d.Intermediate, bias)
 	up := b.Linear("up_proj", x, d.Intermediate, bias)
 	return b.Linear("down_proj", gate.GLU(up, d.Activation), x.Type().Last().N, bias)
+}
+
+// fusedMLP is the gated MLP with gate and up as one linear layer; the names are those of the
+// two layers.
+func (d *decoder) fusedMLP(b *nn.Builder, x graph.Tensor, gateUp, down string) graph.Tensor {
+	if !x.Valid() {
+		return x
+	}
+	h := b.Linear(gateUp, x, 2*d.Intermediate, false)
+	gate, up := h.Slice(1, 0, d.Intermediate), h.Slice(1, d.Intermediate, graph.End)
+	return b.Linear(down, gate.GLU(up, d.Activation), x.Type().Last().N, false)
 }

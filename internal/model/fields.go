@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -17,16 +18,30 @@ type Fields struct {
 	err    error
 }
 
-// ParseFields reads a JSON object. Errors: ErrConfig.
+// ParseFields reads a JSON object. As Python does, it accepts Infinity and NaN as values; they are
+// not numbers for the methods that read keys. Errors: ErrConfig.
 func ParseFields(raw []byte) (*Fields, error) {
 	f := &Fields{}
-	if err := json.Unmarshal(raw, &f.values); err != nil {
+	if err := json.Unmarshal(raw, &f.values); err != nil && json.Unmarshal(quoteNonFinite(raw), &f.values) != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if f.values == nil {
 		return nil, fmt.Errorf("%w: found null, expected an object", ErrConfig)
 	}
 	return f, nil
+}
+
+// nonFinite matches strings, and the numbers that Python writes and JSON does not have.
+var nonFinite = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?Infinity|NaN`)
+
+// quoteNonFinite turns such numbers into strings.
+func quoteNonFinite(raw []byte) []byte {
+	return nonFinite.ReplaceAllFunc(raw, func(found []byte) []byte {
+		if found[0] == '"' {
+			return found
+		}
+		return []byte(`"` + string(found) + `"`)
+	})
 }
 
 // Err returns the first error.
@@ -41,6 +56,10 @@ func (f *Fields) Has(key string) bool {
 // Null reports whether the key is present and null, for keys whose null differs from a missing
 // key.
 func (f *Fields) Null(key string) bool { return string(f.values[key]) == "null" }
+
+// given reports whether the key is present, even if it is null, for keys whose null differs
+// from the default.
+func (f *Fields) given(key string) bool { _, ok := f.values[key]; return ok }
 
 // Fail records an error about a key, unless an earlier error was recorded. Errors: ErrConfig.
 func (f *Fields) Fail(key string, found, expected any) {
@@ -127,6 +146,11 @@ func (f *Fields) enter(key string) {
 		inner.values[stored] = v
 	}
 	f.values = inner.values
+}
+
+// set replaces the object at key by o.
+func (f *Fields) set(key string, o *Fields) {
+	f.values[key], _ = json.Marshal(o.values) // never fails: these values were parsed from JSON
 }
 
 // Need reads a required integer.

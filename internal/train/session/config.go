@@ -69,7 +69,7 @@ func (o *Options) config(modules lora.Model, l limits) (*lora.Config, error) {
 }
 
 func isAttention(m lora.Module) bool {
-	return m.Kind == lora.Linear && slices.Contains([]string{"q_proj", "k_proj", "v_proj", "o_proj"}, last(m.Name, 1))
+	return m.Kind == lora.Linear && slices.Contains([]string{"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj"}, last(m.Name, 1))
 }
 
 // isMLP reports whether m belongs to an MLP, including routed experts but not their
@@ -78,7 +78,7 @@ func isMLP(m lora.Module) bool {
 	if m.Kind == lora.Parameter {
 		return strings.HasPrefix(last(m.Name, 2), "experts.")
 	}
-	return m.Kind == lora.Linear && slices.Contains([]string{"gate_proj", "up_proj", "down_proj"}, last(m.Name, 1))
+	return m.Kind == lora.Linear && slices.Contains([]string{"gate_proj", "up_proj", "gate_up_proj", "down_proj", "input_linear", "output_linear"}, last(m.Name, 1))
 }
 
 // last returns the last n parts of a module's name.
