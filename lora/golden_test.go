@@ -152,6 +152,7 @@ func TestStateKeepsItsFile(t *testing.T) {
 // unmergeable are adapters that no weights of the model can hold.
 var unmergeable = map[string]string{
 	"peft/lora-bias/adapter": `"model.layers.0.self_attn.o_proj" has no bias to merge that of B into`,
+	"peft/granite/adapter":   `"lm_head" has no bias to merge that of B into`,
 }
 
 func openModel(t testing.TB, dir string) *model.Model {

@@ -68,6 +68,12 @@ func (b *bench) all(asked []batching.Request) []answer {
 	return got
 }
 
+// pair returns two adapters of a case of testdata/peft: as it was filled, and as it was trained.
+func pair(name string) map[string]string {
+	dir := filepath.Join("../../../testdata/peft", name)
+	return map[string]string{"filled": filepath.Join(dir, "adapter"), "trained": filepath.Join(dir, "train/final")}
+}
+
 // TestModels: windows, experts and rotary tables that change with the length of the text
 // are what they are for a text alone, also where it is read again.
 func TestModels(t *testing.T) {
@@ -85,6 +91,16 @@ func TestModels(t *testing.T) {
 		{"ministral3", "../../../testdata/extra/ministral3", map[string]string{"lora": "../../../testdata/peft/ministral3/adapter"}, 40},
 		{"gemma3 within a whole model", "../../../testdata/extra/gemma3-whole", map[string]string{"lora": "../../../testdata/peft/gemma3-whole/adapter"}, 40},
 		{"qwen3-moe", "../../../testdata/extra/qwen3-moe", nil, 40},
+		{"phi3", "../../../testdata/extra/phi3", pair("phi3"), 14},
+		{"granite", "../../../testdata/extra/granite", pair("granite"), 40},
+		{"granite-tied", "../../../testdata/extra/granite-tied", pair("granite-tied"), 40},
+		{"granite-hybrid", "../../../testdata/extra/granite-hybrid", pair("granite-hybrid"), 40},
+		{"olmo3", "../../../testdata/extra/olmo3", pair("olmo3"), 40},
+		{"smollm3", "../../../testdata/extra/smollm3", pair("smollm3"), 40},
+		{"exaone4", "../../../testdata/extra/exaone4", pair("exaone4"), 40},
+		{"glm4", "../../../testdata/extra/glm4", pair("glm4"), 40},
+		{"cohere", "../../../testdata/extra/cohere", pair("cohere"), 40},
+		{"cohere2", "../../../testdata/extra/cohere2", pair("cohere2"), 40},
 		{"mixed windows", "../../../testdata/extra/qwen2-mixed-windows", nil, 40},
 		{"dynamic", "../../../testdata/extra/dynamic", nil, 48},
 		{"dynamic with an adapter", dynamic, map[string]string{"lora": "../../../testdata/lm/llama/adapters/lora", "dora": "../../../testdata/lm/llama/adapters/dora"}, 60},
