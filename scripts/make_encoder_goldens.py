@@ -47,6 +47,17 @@ CASES = {
                     [("Pooling", {"mean": True}), ("Normalize", {})], {"max_seq_length": 24, "prompts": PROMPTS}),
     "mpnet": ("mpnet", {"max_position_embeddings": 300}, AutoModel, "float32", "wordpiece-fairseq",
               [("Pooling", {"mean": True}), ("Dense", {"in": 24, "out": 10, "activation": "torch.nn.modules.activation.Tanh", "bias": True}), ("Normalize", {})], {"max_seq_length": 32, "length": 290}),
+    "camembert": ("camembert", {"max_position_embeddings": 40, "type_vocab_size": 1, "hidden_act": "relu"}, AutoModelForMaskedLM, "float32", "unigram", [("Pooling", {"mean": True})], {"seed": 2100, "max_seq_length": 30}),
+    "distilbert": ("distilbert", {"hidden_size": None, "dim": 24, "hidden_dim": 40, "n_layers": 2, "n_heads": 3, "intermediate_size": None, "num_hidden_layers": None, "num_attention_heads": None},
+                   AutoModel, "float32", "wordpiece", [("Pooling", {"mean": True}), ("Normalize", {})], {"seed": 2101, "max_seq_length": 20, "adapter": {"r": 2, "lora_alpha": 5, "target_modules": ["q_lin", "v_lin", "lin1"]}}),
+    "distilbert-head": ("distilbert", {"hidden_size": None, "dim": 18, "hidden_dim": 30, "n_layers": 3, "n_heads": 2, "activation": "relu", "intermediate_size": None, "num_hidden_layers": None, "num_attention_heads": None},
+                        AutoModelForMaskedLM, "bfloat16", "wordpiece", [("Pooling", {"cls": True})], {"seed": 2102, "max_seq_length": 24}),
+    "modernbert": ("modernbert", {"num_hidden_layers": 4, "local_attention": 6}, AutoModel, "float32", "wordpiece",
+                   [("Pooling", {"cls": True}), ("Normalize", {})], {"seed": 2103, "max_seq_length": 40, "adapter": {"r": 2, "lora_alpha": 5, "target_modules": ["Wqkv", "Wo", "Wi"]}}),
+    "modernbert-head": ("modernbert", {
+        "local_attention": 9, "hidden_activation": "gelu_pytorch_tanh", "norm_eps": 1e-3, "norm_bias": True, "attention_bias": True, "mlp_bias": True, "classifier_bias": True, "classifier_pooling": "mean", "classifier_activation": "silu", "num_attention_heads": 2,
+        "layer_types": ["sliding_attention", "full_attention"], "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 500.0}, "sliding_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 50.0}},
+    }, AutoModelForMaskedLM, "bfloat16", "bytes", [("Pooling", {"mean": True})], {"seed": 2104, "max_seq_length": 30}),
     "llama": ("llama", {"num_key_value_heads": 1, "head_dim": 8, "rms_norm_eps": 1e-5}, AutoModel, "float32", "bytes", [("Pooling", {"lasttoken": True}), ("Normalize", {})], {"max_seq_length": 30}),
 }
 MODES = {"cls": "cls_token", "max": "max_tokens", "mean": "mean_tokens", "mean_sqrt_len": "mean_sqrt_len_tokens", "weightedmean": "weightedmean_tokens", "lasttoken": "lasttoken"}
@@ -125,11 +136,14 @@ def modules(folder, listed, settings, width, seed):
 
 def make(name, out):
     kind, changes, cls, dtype, words, listed, settings = CASES[name]
-    seed = 2000 + sorted(CASES).index(name)
+    # The seeds of the first cases follow from their names; later cases set theirs.
+    first = sorted(n for n, case in CASES.items() if "seed" not in case[-1])
+    seed = settings.get("seed") or 2000 + first.index(name)
     folder = os.path.join(out, name)
     shutil.rmtree(folder, ignore_errors=True)
     tok = tokenizer(words, folder)
-    fields = {**SHAPE, **changes, "vocab_size": len(tok), "pad_token_id": tok.pad_token_id}
+    fields = {k: v for k, v in {**SHAPE, **changes}.items() if v is not None}
+    fields = {**fields, "vocab_size": len(tok), "pad_token_id": tok.pad_token_id}
     torch.manual_seed(seed)
     model = cls.from_config(AutoConfig.for_model(kind, **fields))
     with torch.no_grad():
@@ -141,14 +155,14 @@ def make(name, out):
     if settings.get("gamma"):
         old = {k.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): v for k, v in load_file(path).items()}
         save_file(old, path, metadata={"format": "pt"})
-    modules(folder, listed, settings, fields["hidden_size"], seed)
+    modules(folder, listed, settings, model.config.hidden_size, seed)
     body = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
     ids = torch.randint(5, fields["vocab_size"], (2, settings.get("length", LENGTH)), generator=torch.Generator().manual_seed(seed))
     with torch.no_grad():
         hidden = body(input_ids=ids, output_hidden_states=True).hidden_states
     st = SentenceTransformer(folder, device="cpu", model_kwargs={"dtype": torch.float32})
     golden = {"input_ids": ids, **{f"hidden.{i}": h for i, h in enumerate(hidden)}}
-    if kind in ("roberta", "xlm-roberta", "mpnet"):
+    if kind in ("roberta", "xlm-roberta", "mpnet", "camembert"):
         padded = ids[:, :9].clone()
         padded[0, [0, 3, 4, 8]] = padded[1, 5:] = tok.pad_token_id
         with torch.no_grad():

@@ -54,6 +54,9 @@ CLASSES = {
     "classes-bert": ("bert-old", {"r": 2, "lora_alpha": 4, "target_modules": ["query", "dense"]}, SINGLE, ["other", "related", "same"], 48),
     "classes-xlm-roberta": ("xlm-roberta", {"r": 3, "target_modules": ["value", "dense"], "use_rslora": True}, MULTI, ["animal", "place", "number", "rest"], 46),
     "classes-mpnet": ("mpnet", {"r": 2, "target_modules": ["q", "o"], "bias": "lora_only"}, REGRESSION, ["LABEL_0"], 298),
+    "classes-distilbert": ("distilbert", {"r": 2, "lora_alpha": 5, "target_modules": ["q_lin", "lin2"]}, SINGLE, ["other", "related", "same"], 48),
+    "classes-modernbert": ("modernbert", {"r": 2, "lora_alpha": 3, "target_modules": ["Wqkv", "Wo"], "modules_to_save": ["head"]}, REGRESSION, ["LABEL_0"], 48),
+    "classes-modernbert-mean": ("modernbert-head", {"r": 2, "target_modules": ["Wqkv", "Wi", "dense"]}, MULTI, ["animal", "place", "number", "rest"], 48),
     "classes-llama": ("llama", {"r": 2, "target_modules": ["q_proj", "down_proj"], "use_dora": True}, SINGLE, ["short", "long"], 48),
 }
 

@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strings"
 
 	"github.com/lorafuse/lorafuse/graph"
@@ -36,10 +37,18 @@ type Encoder struct {
 	NormEps       float32
 	Activation    ir.Activation
 
+	// Settings are further settings of the architecture.
+	Settings any `json:",omitempty"`
 	// Prefix begins the names of weights in checkpoints that have a head.
 	Prefix string
-	// PooledHead makes classifiers read the output of the pooler instead of the states.
-	PooledHead bool `json:"-"`
+	// Head returns the layers of a classification head. Nil means those of RoBERTa.
+	Head func(c *Config) []headLayer `json:"-"`
+	// States emits the hidden states of the body, whose builder is b. Nil means those of BERT.
+	States func(c *Config, b *nn.Builder, in nn.Text) []graph.Tensor `json:"-"`
+	// Pool emits what the classification head reads from the last states x. Nil means x.
+	Pool func(b *nn.Builder, in nn.Text, x graph.Tensor) graph.Tensor `json:"-"`
+	// OtherHeads match the tensors of heads for other tasks, in addition to common ones.
+	OtherHeads *regexp.Regexp `json:"-"`
 	// Attention emits the first half of a layer. b is the builder of attention, and look
 	// computes attention from queries, keys and values. Nil means the attention of BERT.
 	Attention func(c *Config, b *nn.Builder, x graph.Tensor, look look) graph.Tensor `json:"-"`
@@ -54,7 +63,9 @@ type look func(q, k, v graph.Tensor) graph.Tensor
 func readBert(c *Config, f *Fields) Family {
 	e := f.encoder(c, "bert.")
 	e.Types = f.Int("type_vocab_size", 2)
-	e.PooledHead = true
+	e.Head = func(c *Config) []headLayer {
+		return []headLayer{c.headLinear(e.Prefix+"pooler.dense", c.HiddenSize).then(ir.Tanh), c.headLinear("classifier", len(c.Classes.Names))}
+	}
 	if t := f.String("position_embedding_type", "absolute"); t != "absolute" {
 		f.Unsupported("position_embedding_type", t, []string{"absolute"})
 	}
@@ -121,28 +132,30 @@ func (e *Encoder) OtherNames(name string) []string {
 	return names
 }
 
+// Skips implements [Skipper].
+func (e *Encoder) Skips(*Config) []Skip {
+	if e.OtherHeads == nil {
+		return nil
+	}
+	return []Skip{{Names: e.OtherHeads, Why: otherHead}}
+}
+
 // Build implements Family.
 func (e *Encoder) Build(c *Config, b *nn.Builder) Outputs {
 	in, m := b.Document(), b
 	if c.Part == Classifier {
 		m = b.Sub("%s", strings.TrimSuffix(e.Prefix, "."))
 	}
-	x := e.embed(c, m.Sub("embeddings"), in)
-	layers := m.Sub("encoder")
-	a, bias := e.heads(c), []graph.Tensor(nil)
-	if e.Bias != nil {
-		a.Bias, bias = ir.RelativeBias, append(bias, e.Bias(c, layers))
+	states := e.States
+	if states == nil {
+		states = e.states
 	}
-	look := func(q, k, v graph.Tensor) graph.Tensor { return b.Attention(in, q, k, v, a, bias...) }
-	var out Outputs
-	for i := range c.Layers {
-		out.Hidden = append(out.Hidden, x)
-		b.Segment()
-		x = e.layer(c, layers.Sub("layer.%d", i), x, look)
-	}
-	b.EndSegments()
-	out.Hidden = append(out.Hidden, x)
+	out := Outputs{Hidden: states(c, m, in)}
+	x := out.Hidden[c.Layers]
 	if c.Part == Classifier {
+		if e.Pool != nil {
+			x = e.Pool(b, in, x)
+		}
 		c.classify(b, x, &out)
 		return out
 	}
@@ -152,6 +165,31 @@ func (e *Encoder) Build(c *Config, b *nn.Builder) Outputs {
 		}
 	}
 	return out
+}
+
+// states emits the hidden states of BERT.
+func (e *Encoder) states(c *Config, b *nn.Builder, in nn.Text) []graph.Tensor {
+	x := e.embed(c, b.Sub("embeddings"), in)
+	layers := b.Sub("encoder")
+	a, bias := e.heads(c), []graph.Tensor(nil)
+	if e.Bias != nil {
+		a.Bias, bias = ir.RelativeBias, append(bias, e.Bias(c, layers))
+	}
+	look := func(q, k, v graph.Tensor) graph.Tensor { return b.Attention(in, q, k, v, a, bias...) }
+	return e.layers(c, layers, "layer", x, func(b *nn.Builder, _ int, x graph.Tensor) graph.Tensor { return e.layer(c, b, x, look) })
+}
+
+// layers applies the layers of b to x in turn, and returns all states. name is the name of the
+// list of layers; layer emits number i with its builder.
+func (e *Encoder) layers(c *Config, b *nn.Builder, name string, x graph.Tensor, layer func(b *nn.Builder, i int, x graph.Tensor) graph.Tensor) []graph.Tensor {
+	var all []graph.Tensor
+	for i := range c.Layers {
+		all = append(all, x)
+		b.Segment()
+		x = layer(b.Sub("%s.%d", name, i), i, x)
+	}
+	b.EndSegments()
+	return append(all, x)
 }
 
 func (e *Encoder) embed(c *Config, b *nn.Builder, in nn.Text) graph.Tensor {

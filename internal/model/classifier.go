@@ -19,7 +19,7 @@ const Classification Task = "classification"
 // OpenClassifier opens a checkpoint as a classifier, like transformers'
 // AutoModelForSequenceClassification. If the checkpoint has no classification head, the head
 // is initialized as in transformers: normal weights with standard deviation initializer_range,
-// and zero biases. The random numbers depend only on seed and the names of the tensors; see
+// or what the architecture has instead, norms of ones, and zero biases. The random numbers depend only on seed and the names of the tensors; see
 // [Model.Fresh]. In addition to the errors of Open, it returns ErrUnsupported if the
 // architecture has no classifiers, and nn.ErrShape if the head of the checkpoint has another
 // number of classes.
@@ -42,26 +42,40 @@ func OpenClassifier(dir string, classes Classes, seed uint64) (*Model, error) {
 	})
 }
 
-// head returns the layers of a classification head: linear layers, separated by tanh, applied
-// to the pooled state of a document. Encoders use the head of BERT, which has a pooler, or of
-// RoBERTa.
-func (c *Config) head() []nn.Module {
-	linear := func(name string, out int, bias bool) nn.Module {
-		return nn.Module{Name: name, Kind: nn.KindLinear, In: c.HiddenSize, Out: out, Bias: bias}
-	}
+// headLayer is a layer of a classification head and what follows it.
+type headLayer struct {
+	nn.Module
+	Eps       float32                         // of a norm
+	Then      func(graph.Tensor) graph.Tensor // an activation; nil: none
+	Deviation float64                         // of new weights; 0: that of the model
+}
+
+// headLinear returns a linear layer of a head, with a bias, over states of the model.
+func (c *Config) headLinear(name string, out int) headLayer {
+	return headLayer{Module: nn.Module{Name: name, Kind: nn.KindLinear, In: c.HiddenSize, Out: out, Bias: true}}
+}
+
+// then adds an activation.
+func (l headLayer) then(fn ir.UnaryFn) headLayer {
+	l.Then = func(x graph.Tensor) graph.Tensor { return x.Apply(fn) }
+	return l
+}
+
+// head returns the layers of a classification head, applied to the pooled state of a document.
+func (c *Config) head() []headLayer {
 	n := len(c.Classes.Names)
 	switch e, encoder := c.Family.(*Encoder); {
 	case !encoder:
-		return []nn.Module{linear("score", n, false)}
-	case e.PooledHead:
-		return []nn.Module{linear(e.Prefix+"pooler.dense", c.HiddenSize, true), linear("classifier", n, true)}
+		return []headLayer{{Module: nn.Module{Name: "score", Kind: nn.KindLinear, In: c.HiddenSize, Out: n}}}
+	case e.Head != nil:
+		return e.Head(c)
 	}
-	return []nn.Module{linear("classifier.dense", c.HiddenSize, true), linear("classifier.out_proj", n, true)}
+	return []headLayer{c.headLinear("classifier.dense", c.HiddenSize).then(ir.Tanh), c.headLinear("classifier.out_proj", n)}
 }
 
 // ofHead reports whether a module is part of the head of a classifier.
 func (c *Config) ofHead(m nn.Module) bool {
-	return c.Part == Classifier && slices.ContainsFunc(c.head(), func(h nn.Module) bool { return h.Name == m.Name })
+	return c.Part == Classifier && slices.ContainsFunc(c.head(), func(h headLayer) bool { return h.Name == m.Name })
 }
 
 // classify adds a classification head over the states x [tokens, d], with its loss, to the
@@ -72,11 +86,15 @@ func (c *Config) classify(b *nn.Builder, x graph.Tensor, out *Outputs) {
 			read := b.Input(nn.ReadToken, tensor.I32, b.Axis(nn.Documents))
 			x, b = x.Gather(read), b.IndexSelect(read)
 		}
-		for i, l := range c.head() {
-			if i > 0 && x.Valid() {
-				x = x.Apply(ir.Tanh)
+		for _, l := range c.head() {
+			if l.Kind == nn.KindNorm {
+				x = layerNorm(b, l.Name, x, l.Eps, l.Bias)
+			} else {
+				x = b.Linear(l.Name, x, l.Out, l.Bias)
 			}
-			x = b.Linear(l.Name, x, l.Out, l.Bias)
+			if l.Then != nil && x.Valid() {
+				x = l.Then(x)
+			}
 		}
 		return x
 	})

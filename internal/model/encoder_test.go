@@ -23,7 +23,7 @@ func TestEncoders(t *testing.T) {
 	dev := testdevice.Open(t, backend.Options{})
 	files, err := filepath.Glob("../../testdata/encoders/*/golden.safetensors")
 	require.NoError(t, err)
-	require.Len(t, files, 7)
+	require.Len(t, files, 12)
 	for _, file := range files {
 		dir := filepath.Dir(file)
 		t.Run(filepath.Base(dir), func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestEncoders(t *testing.T) {
 // in it (by its name, which tokenizers know) counts positions without it.
 func TestPaddingIsSeen(t *testing.T) {
 	dev := testdevice.Open(t, backend.Options{})
-	for _, name := range []string{"roberta", "xlm-roberta", "mpnet"} {
+	for _, name := range []string{"roberta", "xlm-roberta", "mpnet", "camembert"} {
 		dir := filepath.Join("../../testdata/encoders", name)
 		_, f, _, s := golden{dir: dir, file: filepath.Join(dir, "golden.safetensors")}.open(t, dev)
 		hidden, err := s.Hidden(context.Background(), intRows(t, f, "padding.input_ids"))
@@ -154,7 +154,7 @@ func changed(t *testing.T, raw []byte, changes map[string]any) []byte {
 
 // A config.json without architectures means the body.
 func TestBodyOfModelType(t *testing.T) {
-	for _, dir := range []string{"bert", "bert-head", "roberta", "xlm-roberta", "mpnet"} {
+	for _, dir := range []string{"bert", "bert-head", "roberta", "xlm-roberta", "mpnet", "camembert", "distilbert-head", "modernbert-head"} {
 		raw, err := os.ReadFile(filepath.Join("../../testdata/encoders", dir, "config.json"))
 		require.NoError(t, err)
 		c, err := model.ParseConfig(changed(t, raw, map[string]any{"architectures": nil}))

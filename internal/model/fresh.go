@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"hash/fnv"
 	"maps"
 	"slices"
@@ -16,12 +17,16 @@ import (
 func (m *Model) Fresh() []string { return slices.Sorted(maps.Keys(m.fresh)) }
 
 // initialize initializes the weights of layers that the checkpoint does not have.
-func (m *Model) initialize(layers []nn.Module, seed uint64) error {
+func (m *Model) initialize(layers []headLayer, seed uint64) error {
 	m.fresh = map[string]nn.Weight{}
 	for _, l := range layers {
 		weight, bias := l.Name+".weight", l.Name+".bias"
 		if !m.set.Has(m.inFile(weight)) {
-			if err := m.add(weight, normal(weight, l.Out*l.In, seed, m.Config.Deviation), l.Out, l.In); err != nil {
+			values, shape := normal(weight, l.Out*l.In, seed, cmp.Or(l.Deviation, m.Config.Deviation)), []int{l.Out, l.In}
+			if l.Kind == nn.KindNorm {
+				values, shape = slices.Repeat([]float32{1}, l.Out), []int{l.Out}
+			}
+			if err := m.add(weight, values, shape...); err != nil {
 				return err
 			}
 		}

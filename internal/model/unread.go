@@ -41,13 +41,16 @@ type Skipper interface{ Skips(c *Config) []Skip }
 // tower.
 const VisionTower = "vision tower"
 
+// otherHead is the reason for not reading the tensors of a head.
+const otherHead = "head of another task"
+
 // skips lists the tensors that are skipped in all families.
 var skips = []Skip{
 	{Names: regexp.MustCompile(`(^|\.)rotary_emb\.inv_freq$`), Why: "rotary frequencies are computed from config.json"},
 	{Names: regexp.MustCompile(`(^|\.)position_ids$`), Why: "positions are computed"},
 	{Names: regexp.MustCompile(`(^|\.)(visual|vision_tower|vision_model|multi_modal_projector)\.`), Why: VisionTower},
 	{Names: regexp.MustCompile(`(^|\.)mtp(_[a-z]+)*\.`), Why: "multi-token prediction"},
-	{Names: regexp.MustCompile(`^(language_model\.)?(lm_head|cls|predictions|qa_outputs|classifier|score)\.`), Why: "head of another task"},
+	{Names: regexp.MustCompile(`^(language_model\.)?(lm_head|cls|predictions|qa_outputs|classifier|score)\.`), Why: otherHead},
 	{Names: regexp.MustCompile(`(^|\.)pooler\.`), Why: "pooler of another task"},
 }
 
@@ -92,6 +95,9 @@ func (m *Model) unreadTensor(name string, modules map[string]bool, known []Skip)
 		return m.unreadHead(name)
 	}
 	neutral, what, ok := m.neutral(name, modules)
+	if e, encoder := m.Config.Family.(*Encoder); encoder && e.OtherHeads != nil && e.OtherHeads.MatchString(name) {
+		ok = false // the norm of a head is none of the body
+	}
 	if !ok {
 		return m.skipped(name, known), nil
 	}

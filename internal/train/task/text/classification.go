@@ -80,7 +80,7 @@ func classification(ctx context.Context, s *train.Setup) (*train.Material, error
 	return t.material(func(t *texts, out *train.Material) error {
 		out.Loss = ClassificationLoss(m.Config, t.documents)
 		out.ModelNotes = headNotes(m)
-		out.Targets = func(c *lora.Config) *lora.Config { return t.pooling(m, c) }
+		out.Targets = func(c *lora.Config) *lora.Config { return t.saveHeads(m, c) }
 		out.Save = func(dir string) error {
 			if err := t.copyFiles(dir); err != nil {
 				return err
@@ -115,17 +115,20 @@ func (t *texts) classes(m *model.Config) (classes model.Classes, err error) {
 	return classes, nil
 }
 
-// pooler is the layer of BERT that its classifiers read.
-const pooler = "pooler.dense"
+// unsavedHeads are the parts of classification heads that PEFT does not save unless told to:
+// the pooler of BERT, and the layers of ModernBERT that precede the classifier.
+var unsavedHeads = []string{"pooler", "head"}
 
-// pooling adds a newly initialized pooler to modules_to_save, so that it is trained and
-// saved. With an adapter alone, its random weights would differ at the next load.
-func (t *texts) pooling(m *model.Model, c *lora.Config) *lora.Config {
-	fresh := slices.ContainsFunc(m.Fresh(), func(name string) bool { return strings.Contains(name, pooler) })
-	if name, _, _ := strings.Cut(pooler, "."); fresh && !slices.Contains(c.ModulesToSave, name) {
-		c = c.Clone()
-		c.ModulesToSave = append(c.ModulesToSave, name)
-		t.Note("note     the checkpoint has no pooler: a new one is trained and saved (modules_to_save)")
+// saveHeads adds newly initialized parts of the head to modules_to_save, so that they are
+// trained and saved. With an adapter alone, their random weights would differ at the next load.
+func (t *texts) saveHeads(m *model.Model, c *lora.Config) *lora.Config {
+	for _, part := range unsavedHeads {
+		fresh := slices.ContainsFunc(m.Fresh(), func(name string) bool { return strings.Contains("."+name, "."+part+".") })
+		if fresh && !slices.Contains(c.ModulesToSave, part) {
+			c = c.Clone()
+			c.ModulesToSave = append(c.ModulesToSave, part)
+			t.Note("note     the checkpoint has no %s: a new one is trained and saved (modules_to_save)", part)
+		}
 	}
 	return c
 }
