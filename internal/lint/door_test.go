@@ -20,6 +20,7 @@ var otherOpeners = map[string]string{
 	"internal/data/cache":    "cache entries, including .pt files of other trainers",
 	"cmd/lorafuse/cli":       "recorded logits, and files behind a URL",
 	"dev/bench/load":         "measures the reader itself",
+	"internal/gguf":          "maps files of its own format",
 	"internal/linear":        "a model of its own in a file of its own",
 	"lora":                   "a single layer in a file of its own",
 	"internal/train/trainer": "the optimizer's state of a checkpoint",
