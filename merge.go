@@ -3,15 +3,20 @@ package lorafuse
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
 	"github.com/lorafuse/lorafuse/internal/merge"
+	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/model/hub"
 	"github.com/lorafuse/lorafuse/internal/pretrained"
+	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // MergeOptions configure [Merge].
 type MergeOptions struct {
+	// GGUF writes a GGUF file for llama.cpp in place of a folder. DType is then ignored.
+	GGUF *GGUFOptions
 	// DType is the element type of all weights: F32, BF16 or F16. Zero keeps the type of each.
 	DType tensor.DType
 	// MaxShardSize is the size of the largest file in bytes. Zero means 10 GiB.
@@ -26,6 +31,15 @@ type MergeOptions struct {
 	Note func(text string)
 }
 
+// GGUFOptions configure [Merge] to GGUF.
+type GGUFOptions struct {
+	// Type is the element type of matrices: f32, f16, bf16, q8_0, q4_0, q4_k or q6_k. Empty keeps
+	// the type of each.
+	Type string
+	// Modelfile also writes a Modelfile for Ollama next to the file.
+	Modelfile bool
+}
+
 // MergedModel describes a merged model. Its files have been read back and verified.
 type MergedModel struct {
 	Tensors int      `json:"tensors"`
@@ -36,8 +50,8 @@ type MergedModel struct {
 }
 
 // Merge merges an adapter into the weights of a model and writes the result to the folder output,
-// which must be empty or absent. Parameter name is a folder or a Hub name. Programs read the result like any
-// model. The write is atomic.
+// which must be empty or absent, or to a GGUF file. Parameter name is a folder or a Hub name. Programs read the
+// result like any model. The write is atomic. To GGUF, adapter may be empty: the model itself is then written.
 func Merge(ctx context.Context, name, adapter, output string, o MergeOptions) (*MergedModel, error) {
 	r, err := o.merge(ctx, name, adapter, output)
 	if err != nil {
@@ -61,10 +75,27 @@ func (o *MergeOptions) merge(ctx context.Context, name, adapter, output string) 
 		return nil, err
 	}
 	defer m.Close()
+	if o.GGUF != nil && adapter == "" {
+		return o.gguf(ctx, output, name, m, nil, nil)
+	}
 	a, p, err := pretrained.OpenAdapter(adapter, m, options)
 	if err != nil {
 		return nil, err
 	}
 	defer a.Close()
+	if o.GGUF != nil {
+		return o.gguf(ctx, output, name, m, a, p)
+	}
 	return merge.Write(ctx, output, m, a, p, merge.Options{DType: o.DType, MaxShardSize: o.MaxShardSize, Replace: o.Replace, Progress: o.Progress})
+}
+
+// gguf writes a GGUF file, and a Modelfile if that is wanted. a may be nil.
+func (o *MergeOptions) gguf(ctx context.Context, output, name string, m *model.Model, a *lora.Adapter, p *lora.Placement) (*merge.Result, error) {
+	r, err := merge.WriteGGUF(ctx, output, m, a, p, merge.GGUFOptions{
+		Type: o.GGUF.Type, Replace: o.Replace, Name: filepath.Base(filepath.Clean(name)), Progress: o.Progress, Note: o.Note,
+	})
+	if err == nil && o.GGUF.Modelfile {
+		err = merge.WriteModelfile(output, "")
+	}
+	return r, err
 }

@@ -91,7 +91,7 @@ func open(dir string, choose func(*Model) error) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
-	return assemble(&Model{Config: c, Dir: dir, set: set}, choose)
+	return assemble(&Model{Config: c, Dir: dir, set: set, made: set.Converts()}, choose)
 }
 
 // OpenSet opens a model from weights that are already open and a configuration made for them.

@@ -26,8 +26,12 @@ const (
 // safetensors file of the usual name or else the shards of its index. If neither
 // exists, it opens TorchModelFile or the shards of TorchModelIndex, and Origin
 // reports this. Other files are ignored. OpenModel fails as Open does, with
-// ErrNoWeights if none of these files exists.
+// ErrNoWeights if none of these files exists. In a folder made for a GGUF file it opens
+// the tensors of that file.
 func OpenModel(dir string) (*Set, error) {
+	if index := filepath.Join(dir, GGUFIndex); fileExists(index) {
+		return openGGUF(index)
+	}
 	return openNamed(dir, safetensors.ModelFile, safetensors.ModelIndex, TorchModelFile, TorchModelIndex)
 }
 
@@ -66,6 +70,11 @@ func openNamed(dir string, names ...string) (*Set, error) {
 	}
 	last := len(names) - 1
 	return nil, fmt.Errorf("weights: %s: %w: found none of %s and %s (%w)", dir, ErrNoWeights, strings.Join(names[:last], ", "), names[last], fs.ErrNotExist)
+}
+
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // openPath opens a file, or the files of an index.

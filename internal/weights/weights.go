@@ -56,8 +56,13 @@ type Set struct {
 	// Index is nil for a single file.
 	Index *Index
 
-	sources []Source // by file
+	sources  []Source // by file
+	converts bool
 }
+
+// Converts reports that tensors are converted each time they are read, from a file that
+// holds them in less memory. They should not be kept.
+func (s *Set) Converts() bool { return s.converts }
 
 // Open opens the weights at path. In a folder it looks for the names that
 // transformers, PEFT and diffusers use, safetensors first, then for the only

@@ -209,3 +209,12 @@ func readConfig(data []byte, sources, tokens map[string]string) (listsTokens boo
 	}
 	return listsTokens, nil
 }
+
+// Sources returns the texts of all templates by name; "default" is the usual one.
+func (t *Template) Sources() map[string]string {
+	sources := map[string]string{}
+	for name, p := range t.programs {
+		sources[name] = p.source
+	}
+	return sources
+}

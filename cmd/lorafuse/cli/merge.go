@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
+	"github.com/lorafuse/lorafuse/internal/gguf"
 	"github.com/lorafuse/lorafuse/internal/merge"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/safetensors"
@@ -19,11 +22,13 @@ import (
 // mergeFlags holds the flags of `merge`.
 type mergeFlags struct {
 	modelFlags
-	output string
-	dtype  string
-	shard  string
-	force  bool
-	json   bool
+	output    string
+	to        string
+	dtype     string
+	shard     string
+	modelfile bool
+	force     bool
+	json      bool
 }
 
 // mergeResult is the output of `merge --json`.
@@ -37,24 +42,33 @@ type mergeResult struct {
 func (a *app) merge() *cobra.Command {
 	var f mergeFlags
 	c := &cobra.Command{
-		Use:   "merge --model DIR --adapter DIR --output DIR",
+		Use:   "merge --model DIR --adapter DIR --output PATH",
 		Short: "Merge an adapter into its base model",
 		Long: `Write the base model with the adapter merged into its weights, as a model folder that
 any program can load. Weights are processed one at a time, so a model larger than memory
 can be merged. Tied embeddings that the adapter changes separately are untied, in the
 weights and in config.json.
 
-The output is read back and compared with the computed values before the folder gets
-its name, so the folder is either complete or absent.`,
+--to gguf writes one file for llama.cpp and programs based on it, with tokenizer, chat
+template and all metadata. --dtype may then also be q8_0, q4_0, q4_k or q6_k; vectors
+stay f32, and with q4_0 and q4_k the output matrix is q6_k. Without --adapter the model
+itself is written. --modelfile adds a Modelfile for ollama create -f.
+
+The output is read back and compared with the computed values before it gets its name,
+so it is either complete or absent.`,
 		Example: `  lorafuse merge --model path/to/model --adapter output/adapter --output merged
-  lorafuse merge --model path/to/model --adapter output/adapter --output merged --dtype bf16 --max-shard-size 2GB`,
+  lorafuse merge --model path/to/model --adapter output/adapter --output merged --dtype bf16 --max-shard-size 2GB
+  lorafuse merge --model path/to/model --adapter output/adapter --to gguf --dtype q4_k --output merged.gguf`,
 		Args: args(0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if f.adapter == "" {
+			if !slices.Contains(mergeForms, f.to) {
+				return fmt.Errorf("merge: --to: %s", suggest.Expected(f.to, mergeForms))
+			}
+			if f.adapter == "" && f.to != ggufForm {
 				return usagef(c.CommandPath(), "--adapter is missing: the folder of a PEFT adapter")
 			}
 			if f.output == "" {
-				return usagef(c.CommandPath(), "--output is missing: the folder to write")
+				return usagef(c.CommandPath(), "--output is missing: the folder, or with --to gguf the file, to write")
 			}
 			r, err := a.runMerge(c.Context(), &f)
 			if err != nil {
@@ -62,6 +76,10 @@ its name, so the folder is either complete or absent.`,
 			}
 			if f.json {
 				return a.out.json(r)
+			}
+			if f.adapter == "" {
+				a.out.printf("wrote %d tensors, %s, into %s; read back and verified\n", r.Tensors, bytesize.Binary(r.Bytes), r.Output)
+				return nil
 			}
 			a.out.printf("merged %d of %d tensors, %s, into %s; read back and verified\n", r.Merged, r.Tensors, bytesize.Binary(r.Bytes), r.Output)
 			for _, name := range r.Untied {
@@ -72,10 +90,12 @@ its name, so the folder is either complete or absent.`,
 	}
 	f.flags(c)
 	flags := c.Flags()
-	flags.StringVarP(&f.output, "output", "o", "", "folder to write; its parent must exist")
-	flags.StringVar(&f.dtype, "dtype", "keep", "element type of the weights: keep, f32, bf16 or f16")
+	flags.StringVarP(&f.output, "output", "o", "", "folder or GGUF file to write; its parent must exist")
+	flags.StringVar(&f.to, "to", folderForm, "output format: folder or gguf")
+	flags.StringVar(&f.dtype, "dtype", "keep", "element type of the weights: keep, f32, bf16 or f16; for gguf also q8_0, q4_0, q4_k or q6_k")
 	flags.StringVar(&f.shard, "max-shard-size", "5GB", "size of the largest file, such as 500MB or 2GiB")
-	flags.BoolVar(&f.force, "force", false, "replace a non-empty output folder, with everything in it")
+	flags.BoolVar(&f.modelfile, "modelfile", false, "with --to gguf, also write a Modelfile for Ollama")
+	flags.BoolVar(&f.force, "force", false, "replace an existing file, or a non-empty output folder with everything in it")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	return c
 }
@@ -83,10 +103,10 @@ its name, so the folder is either complete or absent.`,
 // runMerge writes the output folder.
 func (a *app) runMerge(ctx context.Context, f *mergeFlags) (*mergeResult, error) {
 	o := lorafuse.MergeOptions{Replace: f.force, Download: a.hubOptions().Progress, Note: func(text string) { a.note("note     %s", text) }}
-	var err error
-	if o.DType, err = parseMergeType(f.dtype); err != nil {
+	if err := f.options(&o); err != nil {
 		return nil, err
 	}
+	var err error
 	if o.MaxShardSize, err = safetensors.ParseSize(f.shard); err != nil {
 		return nil, fmt.Errorf("merge: --max-shard-size: %w", err)
 	}
@@ -108,12 +128,46 @@ func (a *app) runMerge(ctx context.Context, f *mergeFlags) (*mergeResult, error)
 	return &mergeResult{f.output, r, true}, nil
 }
 
+// The values of --to.
+const (
+	folderForm = "folder"
+	ggufForm   = "gguf"
+)
+
+var mergeForms = []string{folderForm, ggufForm}
+
+// options sets the options that depend on the output format.
+func (f *mergeFlags) options(o *lorafuse.MergeOptions) (err error) {
+	if f.to != ggufForm {
+		if f.modelfile {
+			return errors.New("merge: --modelfile: found a folder, expected --to gguf")
+		}
+		o.DType, err = parseMergeType(f.dtype)
+		return err
+	}
+	if !strings.HasSuffix(f.output, ".gguf") {
+		return fmt.Errorf("merge: --output: found %q, expected a file name that ends in .gguf", f.output)
+	}
+	types := append([]string{"keep"}, gguf.Writable()...)
+	kind := strings.ToLower(f.dtype)
+	if !slices.Contains(types, kind) {
+		return fmt.Errorf("merge: --dtype: %s", suggest.Expected(f.dtype, types))
+	}
+	o.GGUF = &lorafuse.GGUFOptions{Modelfile: f.modelfile}
+	if kind != "keep" {
+		o.GGUF.Type = kind
+	}
+	return nil
+}
+
 // inFlags rewords an error of the merge in terms of the flags and marks errors that are not about the input.
 func inFlags(err error) error {
 	var output *merge.OutputError
 	switch {
 	case errors.Is(err, merge.ErrNotEmpty) && errors.As(err, &output):
 		return fmt.Errorf("merge: --output %s: %w; --force replaces it with all that is in it", output.Dir, output.Err)
+	case errors.Is(err, os.ErrExist) && errors.As(err, &output):
+		return fmt.Errorf("merge: --output %s: the file exists; --force replaces it", output.Dir)
 	case errors.As(err, &output):
 		return fmt.Errorf("merge: --output %s: %w", output.Dir, output.Err)
 	case errors.Is(err, merge.ErrVerify):
