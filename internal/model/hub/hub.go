@@ -13,6 +13,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/internal/gguf"
+	"github.com/lorafuse/lorafuse/internal/model/llamacpp"
 )
 
 // Options configure the Hub and the cache. The zero value follows the environment.
@@ -43,16 +47,26 @@ type Options struct {
 
 // Resolve returns the folder of the model called name. The name is a local folder, or owner/name or
 // owner/name@revision on the Hub, where revision is a branch, a tag or a commit (40 hex digits); the default is main.
-// A local folder takes precedence over a model on the Hub of the same name.
+// A local folder takes precedence over a model on the Hub of the same name. For a GGUF file, Resolve returns a folder
+// of the user's cache that stands for it, see llamacpp.Folder.
 //
 // From the Hub it downloads configuration, tokenizer, chat template and safetensors weights. Files in the cache are
 // not downloaded again, and interrupted downloads resume. Every file is verified by its hash. If the Hub cannot be
 // used (offline or unreachable), Resolve returns the copy in the cache if it is complete.
 func Resolve(ctx context.Context, name string, o Options) (dir string, err error) {
+	if gguf.IsFile(name) {
+		if !exists(name) {
+			return "", fmt.Errorf("%w: %s: no such file", ErrName, name)
+		}
+		return llamacpp.Folder(name)
+	}
 	if here, err := isFolder(name); here {
 		return name, nil
 	} else if err != nil {
 		return "", err
+	}
+	if isPath(name) {
+		return "", fmt.Errorf("%w: %s: no such file or folder%s", ErrName, name, didYouMean(name))
 	}
 	repo, err := parseName(name)
 	if err != nil {
@@ -104,6 +118,17 @@ func isFolder(name string) (bool, error) {
 func isSyntax(err error) bool {
 	p, ok := errors.AsType[*fs.PathError](err)
 	return ok && !errors.Is(p.Err, fs.ErrPermission)
+}
+
+// isPath reports whether a name is a path and not the name of a model on the Hub: it is absolute, begins with a dot or
+// a tilde, or is in a folder that exists.
+func isPath(name string) bool {
+	if filepath.IsAbs(name) || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "~") || filepath.Separator != '/' && strings.ContainsRune(name, filepath.Separator) {
+		return true
+	}
+	first, rest, ok := strings.Cut(name, "/")
+	info, err := os.Stat(first)
+	return ok && (strings.HasSuffix(rest, "/") || err == nil && info.IsDir())
 }
 
 func resolveOnline(ctx context.Context, repo repository, c *cache, s settings, o Options) (string, error) {

@@ -183,12 +183,17 @@ func TestNames(t *testing.T) {
 	}
 	isolate(t)
 	for _, name := range []string{
-		"", "a/", "/a", "a/b/c", "./missing", "../up", "/abs/missing/folder", "a//b", "a b", "-a/b", "a/b.", "a--b", "a..b", "a/b.git",
+		"", "a/b/c", "a//b", "a b", "-a/b", "a/b.", "a--b", "a..b", "a/b.git",
 		"a/b@", "a/b@../x", "a/b@/x", `a\b`, "a/b@c:d", "models/ü", strings.Repeat("a", 97),
 	} {
 		_, err := Resolve(t.Context(), name, Options{Endpoint: "http://127.0.0.1:1", Cache: t.TempDir()})
 		assert.ErrorIs(t, err, ErrName, name)
 		assert.ErrorContains(t, err, "expected a folder or owner/name[@revision]", name)
+	}
+	for _, name := range []string{"a/", "/a", "./missing", "../up", "/abs/missing/folder", "~/missing"} {
+		_, err := Resolve(t.Context(), name, Options{Endpoint: "http://127.0.0.1:1", Cache: t.TempDir()})
+		assert.ErrorIs(t, err, ErrName, name)
+		assert.ErrorContains(t, err, name+": no such file or folder")
 	}
 }
 
@@ -203,9 +208,9 @@ func TestNoFolder(t *testing.T) {
 		"lama-tiny":           `there is no folder "lama-tiny", did you mean "llama-tiny"?; a model on the Hub is owner/name`,
 		"nosuch":              `there is no folder "nosuch"; a model on the Hub is owner/name`,
 		"lama-tiny@v2":        `there is no folder "lama-tiny@v2"`,
-		"model.gguf":          `there is no folder "model.gguf"`,
-		"./models/qwen-small": `is no folder here, did you mean "models/qwen3-small"? and cannot be the name`,
-		"models/a/qwen-small": `is no folder here and cannot be the name`,
+		"model.gguf":          `model.gguf: no such file`,
+		"./models/qwen-small": `./models/qwen-small: no such file or folder, did you mean "models/qwen3-small"?`,
+		"models/a/qwen-small": `models/a/qwen-small: no such file or folder`,
 	} {
 		_, err := Resolve(t.Context(), name, o)
 		require.ErrorIs(t, err, ErrName, name)
