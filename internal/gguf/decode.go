@@ -85,7 +85,7 @@ func decodeMXFP4(dst []float32, b []byte) {
 func decodeQ2K(dst []float32, b []byte) {
 	scales, codes, d, m := b[:16], b[16:80], half(b[80:]), half(b[82:])
 	for i := range dst[:superBlock] {
-		// Elements of the same shift are 32 apart from those of the next.
+		// Bits 2k and 2k+1 of 32 bytes hold 32 elements in a row.
 		s := scales[i/16]
 		q := codes[i/128*32+i%32] >> (i % 128 / 32 * 2) & 3
 		dst[i] = float32(float32(d*float32(s&15))*float32(q)) - float32(m*float32(s>>4))

@@ -59,7 +59,7 @@ func IsFile(path string) bool {
 }
 
 // Open maps a file and reads its header: keys and tensors are checked, and all tensors
-// lie within the file. Errors: ErrFormat, ErrTruncated, ErrUnsupported, and those of
+// are inside the file. Errors: ErrFormat, ErrTruncated, ErrUnsupported, and errors of
 // the file system.
 func Open(path string) (*File, error) {
 	info, err := os.Stat(path)

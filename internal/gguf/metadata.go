@@ -155,7 +155,7 @@ func (f *File) Value(key string) any {
 // Has reports whether the file has a key.
 func (f *File) Has(key string) bool { _, ok := f.byKey[key]; return ok }
 
-// missing returns the error for a key that is not there.
+// missing returns the error for an absent key.
 func (f *File) missing(key string) error {
 	keys := make([]string, len(f.Keys))
 	for i := range f.Keys {

@@ -101,7 +101,7 @@ func (f *File) parse(data []byte) error {
 			return p.err
 		}
 		if _, twice := f.byKey[kv.Key]; twice {
-			return fmt.Errorf("%w: key %q is there twice", ErrFormat, kv.Key)
+			return fmt.Errorf("%w: duplicate key %q", ErrFormat, kv.Key)
 		}
 		f.byKey[kv.Key] = len(f.Keys)
 		f.Keys = append(f.Keys, kv)
@@ -121,7 +121,7 @@ func (f *File) parse(data []byte) error {
 			return p.err
 		}
 		if _, twice := f.byName[t.Name]; twice {
-			return fmt.Errorf("%w: tensor %q is there twice", ErrFormat, t.Name)
+			return fmt.Errorf("%w: duplicate tensor %q", ErrFormat, t.Name)
 		}
 		f.byName[t.Name] = len(f.Tensors)
 		f.Tensors = append(f.Tensors, t)
@@ -130,7 +130,7 @@ func (f *File) parse(data []byte) error {
 }
 
 // place makes the offsets relative to the beginning of the file, and checks that
-// tensors lie within the file and do not overlap.
+// tensors are inside the file and do not overlap.
 func (f *File) place(start, end int64) error {
 	order := make([]*Tensor, len(f.Tensors))
 	for i := range f.Tensors {

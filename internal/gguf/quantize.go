@@ -8,8 +8,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// Quantize converts float32 elements, a whole number of blocks, to type t. Blocks are
-// those of ggml's reference functions (quantize_row_*_ref).
+// Quantize converts float32 elements, a whole number of blocks, to type t. Blocks equal
+// the output of ggml's reference functions (quantize_row_*_ref).
 func Quantize(dst []byte, x []float32, t Type) error {
 	b := types[t]
 	if b == nil || b.quantize == nil {

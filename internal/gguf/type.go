@@ -91,11 +91,10 @@ func (t Type) Bytes(n int) int {
 // IsFloat reports whether elements are stored one by one, as floats.
 func (t Type) IsFloat() bool { return t == F32 || t == F16 || t == BF16 }
 
-// Readable lists the names of the types that are read, Writable of those that are
-// written.
+// Readable lists the names of the types that this package reads.
 func Readable() []string { return names(func(b *blockType) bool { return b.decode != nil }) }
 
-// Writable lists the names of the types that are written.
+// Writable lists the names of the types that this package writes.
 func Writable() []string { return names(func(b *blockType) bool { return b.quantize != nil }) }
 
 func names(want func(*blockType) bool) []string {

@@ -7,11 +7,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/internal/diffusion"
 	"github.com/lorafuse/lorafuse/internal/lora/dialects"
+	"github.com/lorafuse/lorafuse/internal/merge"
+	"github.com/lorafuse/lorafuse/internal/model/hub"
+	"github.com/lorafuse/lorafuse/internal/pretrained"
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/lora"
 )
@@ -24,6 +28,7 @@ type adapterConvertFlags struct {
 	model, config   string
 	to              string
 	transformerOnly bool
+	modelfile       bool
 	force           bool
 	json            bool
 }
@@ -53,7 +58,7 @@ func (a *app) adapterConvert() *cobra.Command {
 	var f adapterConvertFlags
 	c := &cobra.Command{
 		Use:   "convert INPUT OUTPUT --model MODEL",
-		Short: "Convert a diffusion adapter to another format",
+		Short: "Convert an adapter to another format",
 		Long: `Convert an adapter of a diffusion transformer from any supported format to another.
 INPUT is a file written by diffusers, kohya, musubi-tuner, ComfyUI or ai-toolkit, a
 folder with pytorch_lora_weights.safetensors, or a PEFT adapter folder. --model is the
@@ -70,6 +75,10 @@ config.json is enough, because weights are neither read nor downloaded.
                  .alpha is omitted
 --to peft        a folder with adapter_config.json and adapter_model.safetensors
 
+--to gguf        one file for llama.cpp, of a PEFT adapter of a language model; --model is
+                 that model. rsLoRA and rank patterns are folded into B. --modelfile adds
+                 a Modelfile for ollama create -f, whose FROM names --model
+
 diffusers loads only some layers from the kohya and ComfyUI formats: for FLUX.1 only the
 blocks; for FLUX.2 neither modulations nor guidance from kohya, and not the last
 modulation from ComfyUI. If the adapter has such a layer, the command reports its name.
@@ -78,13 +87,18 @@ The strength of the adapter does not change. Values are rescaled only if layers 
 different strengths are fused into one.`,
 		Example: `  lorafuse adapter convert style.safetensors output --model path/to/flux
   lorafuse adapter convert output/adapter style.safetensors --model Qwen/Qwen-Image --to kohya
-  lorafuse adapter convert style.safetensors adapter --model path/to/flux/transformer --to peft`,
+  lorafuse adapter convert style.safetensors adapter --model path/to/flux/transformer --to peft
+  lorafuse adapter convert output/adapter adapter.gguf --model path/to/model --to gguf`,
 		Args: args(2, "INPUT", "OUTPUT"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if f.model == "" {
 				return usagef(c.CommandPath(), "--model is missing: the model that the adapter was trained for, a folder or owner/name on the Hub")
 			}
-			r, err := a.runAdapterConvert(c.Context(), args[0], args[1], &f)
+			run := a.runAdapterConvert
+			if f.to == ggufForm {
+				run = a.runAdapterGGUF
+			}
+			r, err := run(c.Context(), args[0], args[1], &f)
 			if err != nil {
 				return err
 			}
@@ -100,6 +114,7 @@ different strengths are fused into one.`,
 	transformerFlag(c, &f.config)
 	flags.StringVar(&f.to, "to", string(dialects.Diffusers), "output format: "+suggest.Or(adapterForms()))
 	flags.BoolVar(&f.transformerOnly, "transformer-only", false, "ignore the text-encoder tensors of the file")
+	flags.BoolVar(&f.modelfile, "modelfile", false, "with --to gguf, also write a Modelfile for Ollama")
 	flags.BoolVar(&f.force, "force", false, "overwrite an existing file")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	return c
@@ -111,7 +126,7 @@ func adapterForms() []string {
 	for _, form := range dialects.Forms() {
 		names = append(names, string(form))
 	}
-	return append(names, peftForm)
+	return append(names, peftForm, ggufForm)
 }
 
 // runAdapterConvert reads the adapter and writes it.
@@ -157,6 +172,43 @@ func (a *app) runAdapterConvert(ctx context.Context, input, output string, f *ad
 	c := p.Config()
 	return &adapterConversion{
 		Input: input, Output: path, Form: f.to, Modules: len(p.Targets), Tensors: len(tensors),
+		Rank: c.R, Alpha: c.LoraAlpha, Targets: append([]string{}, c.TargetModules.Names...),
+	}, nil
+}
+
+// runAdapterGGUF writes a PEFT adapter of a language model for llama.cpp.
+func (a *app) runAdapterGGUF(ctx context.Context, input, output string, f *adapterConvertFlags) (*adapterConversion, error) {
+	if !strings.HasSuffix(output, ".gguf") {
+		return nil, fmt.Errorf("adapter convert: OUTPUT: found %q, expected a file name that ends in .gguf", output)
+	}
+	if _, err := os.Stat(output); err == nil && !f.force {
+		return nil, fmt.Errorf("adapter convert: %s already exists; --force overwrites it", output)
+	}
+	dir, err := hub.Resolve(ctx, f.model, a.hubOptions())
+	if err != nil {
+		return nil, err
+	}
+	options := pretrained.Options{Adapter: input, Note: func(text string) { a.note("note     %s", text) }}
+	m, err := pretrained.OpenModel(dir, options)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	adapter, p, err := pretrained.OpenAdapter(input, m, options)
+	if err != nil {
+		return nil, err
+	}
+	defer adapter.Close()
+	n, err := dialects.WriteGGUF(output, m, adapter, p)
+	if err == nil && f.modelfile {
+		err = merge.WriteModelfile(output, f.model)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := p.Config()
+	return &adapterConversion{
+		Input: input, Output: output, Form: f.to, Modules: n, Tensors: len(adapter.Names()),
 		Rank: c.R, Alpha: c.LoraAlpha, Targets: append([]string{}, c.TargetModules.Names...),
 	}, nil
 }

@@ -108,8 +108,9 @@ func (i *importer) llama3(p map[string]any, headDim int, factors []float32) {
 	for _, f := range factors {
 		largest = max(largest, float64(f))
 	}
-	for _, original := range []float64{8192, 4096, 2048, 16384, 32768, 64, 128, 256, 512, 1024} {
-		r := model.RoPE{Type: "llama3", Theta: p["rope_theta"].(float64), Dim: headDim, Factor: largest, Original: original, LowFreqFactor: 1, HighFreqFactor: 4}
+	theta := p["rope_theta"].(float64)
+	for _, original := range llama3Lengths(theta, headDim, largest, factors) {
+		r := model.RoPE{Type: "llama3", Theta: theta, Dim: headDim, Factor: largest, Original: original, LowFreqFactor: 1, HighFreqFactor: 4}
 		want, same := llama3Factors(r), len(factors) == headDim/2
 		for j := 0; same && j < len(want); j++ {
 			d := float64(want[j]-factors[j]) / float64(want[j])
@@ -122,6 +123,22 @@ func (i *importer) llama3(p map[string]any, headDim int, factors []float32) {
 		}
 	}
 	i.fail("tensor %s: found %s, expected the factors of Llama 3's scaling", ropeFactors, fmt.Sprint(factors[:min(4, len(factors))]))
+}
+
+// llama3Lengths returns lengths before scaling that may have given the factors: those
+// that follow from interpolated frequencies, and powers of two.
+func llama3Lengths(theta float64, headDim int, largest float64, factors []float32) (lengths []float64) {
+	frequencies := model.RoPE{Type: "default", Theta: theta, Dim: headDim}.Frequencies(0)
+	for j, f := range factors[:min(len(factors), len(frequencies))] {
+		if f := float64(f); f > 1 && f < largest {
+			share := (1/f - 1/largest) / (1 - 1/largest)
+			lengths = append(lengths, math.Round(2*math.Pi/float64(frequencies[j])*(1+3*share)))
+		}
+	}
+	for n := 16.0; n <= 1<<20; n *= 2 {
+		lengths = append(lengths, n)
+	}
+	return lengths
 }
 
 // yarnFactor returns the factor of attention that yarn has by default (Peng et al.

@@ -38,13 +38,16 @@ type pre struct {
 	steps []string
 	// whole reports that words that are tokens are not merged (ignore_merges).
 	whole bool
+	// composed reports that the models with this pre-tokenizer compose characters first
+	// (NFC), which llama.cpp leaves out.
+	composed bool
 	// aliases are other names of the same pre-tokenizer.
 	aliases []string
 }
 
 // pres is the table of pre-tokenizers. The first one with the steps is written.
 var pres = []pre{
-	{name: "qwen2", steps: []string{oneDigit, bytesStep}, aliases: []string{"deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan"}},
+	{name: "qwen2", steps: []string{oneDigit, bytesStep}, composed: true, aliases: []string{"deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan"}},
 	{name: "llama-bpe", steps: []string{cl100k, bytesStep}, whole: true, aliases: []string{"llama3", "llama-v3", "falcon3", "pixtral"}},
 	{name: "dbrx", steps: []string{cl100k, bytesStep}, aliases: []string{"smaug-bpe", "glm4", "chatglm-bpe"}},
 	{name: "tekken", steps: []string{tekken, bytesStep}, whole: true},
@@ -139,6 +142,11 @@ func (s *step) regex() (text string, isRegex bool) {
 
 // preOf returns the name of the pre-tokenizer of a tokenizer of bytes.
 func preOf(t *tokenizerJSON) (string, error) {
+	for _, s := range flatten(t.Normalizer) {
+		if s.Type != "NFC" {
+			return "", fmt.Errorf("%w: tokenizer.json: normalizer %s; supported: none, NFC", ErrUnsupported, s.Type)
+		}
+	}
 	var steps []string
 	for _, s := range flatten(t.PreTokenizer) {
 		text, isRegex := s.regex()

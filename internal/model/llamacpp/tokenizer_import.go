@@ -120,6 +120,9 @@ func (r *tokenizerReader) bytes() error {
 		}
 	}
 	t.PreTokenizer = sequence
+	if p.composed {
+		t.Normalizer = &step{Type: "NFC"}
+	}
 	t.Decoder = &step{Type: "ByteLevel", AddPrefixSpace: &yes, TrimOffsets: &yes, UseRegex: &yes}
 	if _, err := r.vocabulary(); err != nil {
 		return err
