@@ -75,9 +75,9 @@ config.json is enough, because weights are neither read nor downloaded.
                  .alpha is omitted
 --to peft        a folder with adapter_config.json and adapter_model.safetensors
 
---to gguf        one file for llama.cpp, of a PEFT adapter of a language model; --model is
-                 that model. rsLoRA and rank patterns are folded into B. --modelfile adds
-                 a Modelfile for ollama create -f, whose FROM names --model
+--to gguf        one file for llama.cpp, of a PEFT adapter of a language model (--model);
+                 rsLoRA and rank patterns are folded into B. --modelfile adds a Modelfile
+                 for ollama create -f, whose FROM names --model
 
 diffusers loads only some layers from the kohya and ComfyUI formats: for FLUX.1 only the
 blocks; for FLUX.2 neither modulations nor guidance from kohya, and not the last
