@@ -3,7 +3,8 @@
 
 Every case is a folder with config.json, its other spelling (config.transformers4.json, for linear config.transformers5.json),
 model.safetensors and golden.safetensors: `input_ids` [rows, length], `logits` (f32, computed in f32 from the
-stored weights), `generated` (the first 8 ids of row 0 and 8 greedy ones). The same command gives the same bytes.
+stored weights), `generated` (the first 8 ids of row 0 and 8 greedy ones), for longrope
+`crossing` (a longer prompt and 8 greedy ids). The same command gives the same bytes.
 
   python scripts/make_model_goldens.py --out testdata/extra
   python scripts/make_model_goldens.py --out testdata/extra --only yarn-mscale dynamic
@@ -161,12 +162,40 @@ def logits_and_tokens(directory, ids):
     model.generation_config.eos_token_id = None  # always generate eight tokens
     with torch.no_grad():
         logits = model(input_ids=ids).logits
+    return logits, *greedy(model, ids[:1, :8])
+
+
+def greedy(model, prompt):
+    """(prompt and 8 greedy tokens, smallest gap between the two best tokens)."""
+    with torch.no_grad():
         out = model.generate(
-            ids[:1, :8], attention_mask=torch.ones(1, 8, dtype=torch.int64), max_new_tokens=8, do_sample=False,
+            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=8, do_sample=False,
             return_dict_in_generate=True, output_scores=True,
         )
     best = torch.stack(out.scores).topk(2).values
-    return logits, out.sequences, float((best[..., 0] - best[..., 1]).min())
+    return out.sequences, float((best[..., 0] - best[..., 1]).min())
+
+
+def crossing(folder, seed):
+    """8 greedy tokens that cross the length at which the frequencies of longrope change, or nothing.
+
+    They differ from those of a model that does not read the text again at that length.
+    """
+    model = reference.load_model(folder)
+    original, draw = getattr(model.config, "original_max_position_embeddings", LENGTH), torch.Generator().manual_seed(seed)
+    if original >= LENGTH:
+        return {}
+    model.generation_config.eos_token_id = None
+    again = type(model).prepare_inputs_for_generation
+    for _ in range(100):
+        prompt = torch.randint(2, model.config.vocab_size, (1, original - 4), generator=draw)
+        tokens, gap = greedy(model, prompt)
+        model.prepare_inputs_for_generation = transformers.GenerationMixin.prepare_inputs_for_generation.__get__(model)
+        other, _ = greedy(model, prompt)
+        model.prepare_inputs_for_generation = again.__get__(model)
+        if gap > 1e-3 and not torch.equal(tokens, other):
+            return {"crossing": tokens}
+    reference.fail(f"{folder}: no text needs to be read again")
 
 
 def make(name, out):
@@ -210,7 +239,7 @@ def make(name, out):
     if gap < 1e-3:
         reference.fail(f"{name}: greedy tokens hang on a gap of {gap:.2g}; change the seed")
     make_model.write_json(os.path.join(folder, f"config.transformers{9 - style}.json"), other)
-    reference.save_tensors(os.path.join(folder, "golden.safetensors"), {"input_ids": ids, "logits": logits, "generated": generated})
+    reference.save_tensors(os.path.join(folder, "golden.safetensors"), {"input_ids": ids, "logits": logits, "generated": generated, **crossing(folder, seed)})
     size = sum(os.path.getsize(os.path.join(folder, f)) for f in os.listdir(folder))
     print(f"{name:22} {arch:8} {dtype:4} {size:7,} bytes, largest |logit| {logits.abs().max():.3f}, greedy gap {gap:.3f}")
     return size

@@ -174,6 +174,9 @@ func (g *Generator) keep(prompt []int32) {
 // read runs the part of prompt that is not cached yet and returns the logits of its last
 // token.
 func (g *Generator) read(ctx context.Context, prompt []int32) ([]float32, error) {
+	if slices.ContainsFunc(g.derived, func(t nn.Derived) bool { return t.Reread && g.longest <= t.Until && len(prompt) > t.Until }) {
+		g.cached = g.cached[:0]
+	}
 	had := len(g.cached)
 	for len(g.cached) < len(prompt) {
 		at := len(g.cached)

@@ -139,6 +139,9 @@ func TestGoldens(t *testing.T) {
 			if f.Has("generated") {
 				checkGenerated(t, dev, m, f)
 			}
+			if f.Has("crossing") {
+				checkCrossing(t, dev, m, f)
+			}
 		})
 	}
 }
@@ -253,6 +256,20 @@ func checkGenerated(t *testing.T, dev backend.Device, m *model.Model, f *safeten
 	require.NoError(t, err)
 	for i := 8; i < len(want); i++ {
 		require.Equal(t, int(want[i]), largest(logits[(i-1)*m.Config.VocabSize:i*m.Config.VocabSize]), "token %d without a cache", i)
+	}
+}
+
+// checkCrossing continues a text beyond the length at which rotary frequencies change. The
+// tokens before are then read again.
+func checkCrossing(t *testing.T, dev backend.Device, m *model.Model, f *safetensors.File) {
+	want := intRows(t, f, "crossing")[0]
+	g, err := generate.New(context.Background(), dev, m, nil, generate.Options{})
+	require.NoError(t, err)
+	defer g.Close()
+	for range 2 { // the second time the cache holds the longer text
+		r, err := g.Generate(context.Background(), want[:len(want)-8], generate.GenerateOptions{MaxNewTokens: 8, IgnoreEOS: true}, nil)
+		require.NoError(t, err)
+		require.Equal(t, want[len(want)-8:], r.IDs)
 	}
 }
 

@@ -26,6 +26,7 @@ func readPhi3(c *Config, f *Fields) Family {
 	m.NormEps = float32(f.Float("rms_norm_eps", 1e-5))
 	f.longRoPE()
 	m.RoPE = f.partialRoPE(c, m.HeadDim, 10000, 1)
+	m.RoPE.Reread = m.RoPE.Type == "longrope" // as transformers generates with this class
 	m.Window = f.slidingWindow(&m.decoder, 0)
 	// In training, this dropout would follow attention and MLP.
 	if p := f.Float("resid_pdrop", 0); p != 0 {

@@ -29,6 +29,7 @@ type RoPE struct {
 	AttentionFactor float64   // yarn, longrope: cosines and sines are multiplied by it
 	Short           []float64 `json:",omitempty"` // longrope: divisors of the frequencies, up to Original tokens
 	Long            []float64 `json:",omitempty"` // longrope: the divisors for longer texts
+	Reread          bool      `json:",omitempty"` // longrope: see [nn.Derived]
 }
 
 // These are bounds for the settings that frequencies are computed from in float32.
@@ -239,7 +240,7 @@ func (r RoPE) table(b *nn.Builder, name string, positions graph.Tensor) graph.Te
 	case r.Dynamic():
 		d.Until = r.MaxPositions
 	case r.Type == "longrope":
-		d.Until = int(r.Original)
+		d.Until, d.Reread = int(r.Original), r.Reread
 	}
 	return positions.RoPETable(b.Derived(d), float32(r.AttentionFactor))
 }

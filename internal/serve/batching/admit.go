@@ -91,17 +91,23 @@ func (e *Engine) fits(t *text) bool {
 	if need <= have {
 		return true
 	}
-	found, idle := e.pool.Find(t.r.root, t.known())
+	found, idle := e.pool.Find(t.root(e.machine), t.known())
 	return need-found <= have-idle
 }
 
 // start starts a text, or resumes it.
 func (e *Engine) start(t *text) {
-	t.pages = e.pool.Begin(t.r.root, t.known())
+	e.begin(t)
 	if t.r.begun.IsZero() {
 		t.r.begun, t.r.cached = time.Now(), t.pages.Len()
 	}
 	e.enter(t)
+}
+
+// begin gives a text the pages of its tokens that are cached.
+func (e *Engine) begin(t *text) {
+	t.began = t.root(e.machine)
+	t.pages = e.pool.Begin(t.began, t.known())
 }
 
 // enter inserts a text into the running list, in order.

@@ -174,7 +174,7 @@ func (e *Engine) take(ctx context.Context, r Request) (q *request, err error) {
 		q.flow.adapter = q.lease.Version().Digest()
 	}
 	q.flow.client = r.Client
-	q.root = e.root(q)
+	q.root, q.long = e.roots(q)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err := e.admissible(); err != nil {
@@ -211,20 +211,22 @@ func (e *Engine) text(q *request) (*text, error) {
 	return t, nil
 }
 
-// root returns the key under which a request's pages are shared. It contains the digest of the
-// adapter, not its name. If the derived tables depend on the length of the prompt, the key contains
-// that too; tokens after the prompt use the tables for the length up to that token.
-func (e *Engine) root(q *request) pages.Root {
+// roots returns the keys under which a request's pages are shared: of texts, and of texts that have
+// the tables of all long texts. They contain the digest of the adapter, not its name. If the derived
+// tables depend on the length of the prompt, the first key contains that too; tokens after the prompt
+// use the tables for the length up to that token.
+func (e *Engine) roots(q *request) (root, long pages.Root) {
 	var digest []byte
 	if q.lease != nil {
 		d := q.lease.Version().Digest()
 		digest = d[:]
 	}
-	length := 0
-	if until := e.machine.until; until > 0 && len(q.Prompt) > until {
+	key := func(length int) pages.Root { return pages.NewRoot(digest, fmt.Appendf(nil, "%d %s", length, q.Salt)) }
+	length, until := 0, e.machine.until
+	if until > 0 && len(q.Prompt) > until && !e.machine.rereads {
 		length = len(q.Prompt)
 	}
-	return pages.NewRoot(digest, fmt.Appendf(nil, "%d %s", length, q.Salt))
+	return key(length), key(until + 1)
 }
 
 // open acquires the lock and calls admissible.

@@ -33,6 +33,7 @@ type machine struct {
 	pageBytes int
 	results   results
 	until     int  // texts up to this length have the same derived tables; 0: all
+	rereads   bool // longer texts share tables too, and texts that become longer are read again
 	pads      bool // inputs are padded to few sizes
 	overlaps  bool // the host works while the device runs
 
@@ -85,7 +86,7 @@ func newMachine(ctx context.Context, dev backend.Device, m *model.Model, o *Opti
 	}
 	for _, t := range tables {
 		if t.Changes() && (x.until == 0 || t.Until < x.until) {
-			x.until = t.Until
+			x.until, x.rereads = t.Until, t.Reread
 		}
 	}
 	x.pageBytes = trial.RowBytes() * o.PageRows

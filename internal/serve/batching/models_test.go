@@ -91,7 +91,7 @@ func TestModels(t *testing.T) {
 		{"ministral3", "../../../testdata/extra/ministral3", map[string]string{"lora": "../../../testdata/peft/ministral3/adapter"}, 40},
 		{"gemma3 within a whole model", "../../../testdata/extra/gemma3-whole", map[string]string{"lora": "../../../testdata/peft/gemma3-whole/adapter"}, 40},
 		{"qwen3-moe", "../../../testdata/extra/qwen3-moe", nil, 40},
-		{"phi3", "../../../testdata/extra/phi3", pair("phi3"), 14},
+		{"phi3", "../../../testdata/extra/phi3", pair("phi3"), 30},
 		{"granite", "../../../testdata/extra/granite", pair("granite"), 40},
 		{"granite-tied", "../../../testdata/extra/granite-tied", pair("granite-tied"), 40},
 		{"granite-hybrid", "../../../testdata/extra/granite-hybrid", pair("granite-hybrid"), 40},

@@ -154,7 +154,7 @@ func (e *Engine) advance(p piece) ([]*text, error) {
 			return nil, err
 		}
 		e.orders++
-		f := &text{r: r, number: i + 1, answer: a, order: e.orders, pages: pages, read: t.read}
+		f := &text{r: r, number: i + 1, answer: a, order: e.orders, pages: pages, began: t.began, read: t.read}
 		e.enter(f)
 		e.mu.Lock()
 		e.waiting.started(r.flow)

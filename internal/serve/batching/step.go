@@ -238,7 +238,7 @@ func (e *Engine) blame(err error) {
 
 // compose schedules a step: one token of each text in decoding, then chunks of longer inputs.
 // Chunks are ordered by the turns of their flows, so that a long prompt does not delay a short one.
-// Texts that need derived tables of their own are read alone, in turns. Chunks that were planned during the step before
+// Texts that need derived tables of their own are read alone, in turns, and long texts that share tables together. Chunks that were planned during the step before
 // come first.
 func (e *Engine) compose(b *batch, m *mix) {
 	b.pieces, b.length = b.pieces[:0], 1
@@ -248,18 +248,29 @@ func (e *Engine) compose(b *batch, m *mix) {
 		if !can(t) {
 			continue
 		}
-		if _, length := t.stretch(e.machine.until); length > 0 {
+		if t.began != t.root(e.machine) { // it has become a long text
+			t.release()
+			e.begin(t)
+		}
+		if _, length := t.stretch(e.machine); length > 0 {
 			apart = append(apart, t)
 		} else {
 			common = append(common, t)
 		}
 	}
 	if len(apart) > 0 {
-		turns := len(apart) + min(1, len(common))
-		e.turn = (e.turn + 1) % turns
-		if e.turn < len(apart) {
+		groups := len(apart)
+		if e.machine.rereads {
+			groups = 1
+		}
+		e.turn = (e.turn + 1) % (groups + min(1, len(common)))
+		switch {
+		case e.turn >= groups:
+		case e.machine.rereads:
+			common, b.length = apart, e.machine.until+1
+		default:
 			t := apart[e.turn]
-			_, b.length = t.stretch(e.machine.until)
+			_, b.length = t.stretch(e.machine)
 			e.add(b, t, math.MaxInt)
 			return
 		}
@@ -302,11 +313,11 @@ func (e *Engine) follow(t *text) {
 	if len(known)-had < e.options.PageRows {
 		return
 	}
-	if found, _ := e.pool.Find(t.r.root, known); found*e.options.PageRows <= had {
+	if found, _ := e.pool.Find(t.began, known); found*e.options.PageRows <= had {
 		return
 	}
 	t.release()
-	t.pages = e.pool.Begin(t.r.root, known)
+	e.begin(t)
 	if t.read <= had { // and these tokens are read for the first time
 		t.r.cached += t.pages.Len() - had
 	}
@@ -318,14 +329,14 @@ func (e *Engine) reads(chunks []piece, t *text) bool {
 	known := t.known()
 	end := (t.pages.Len()/e.options.PageRows + 1) * e.options.PageRows
 	return end <= len(known) && slices.ContainsFunc(chunks, func(p piece) bool {
-		return p.t.r.root == t.r.root && p.from < end && end <= min(p.from+p.n, len(p.t.tokens())) && slices.Equal(p.t.tokens()[:end], known[:end])
+		return p.t.began == t.began && p.from < end && end <= min(p.from+p.n, len(p.t.tokens())) && slices.Equal(p.t.tokens()[:end], known[:end])
 	})
 }
 
 // add adds a chunk of a text to a batch, of at most the given number of tokens, if there is room. It allocates the pages,
 // preempting the texts that started last if none are free.
 func (e *Engine) add(b *batch, t *text, most int) {
-	n, _ := t.stretch(e.machine.until)
+	n, _ := t.stretch(e.machine)
 	tokens, rows, tables := e.options.MaxBatchTokens, e.options.rows(), e.options.tables()
 	for _, p := range b.pieces {
 		tokens, rows, tables = tokens-p.n, rows-p.rows, tables-e.options.pagesOf(p.from+p.n)

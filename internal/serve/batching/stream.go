@@ -19,6 +19,7 @@ type request struct {
 	number uint64 // in order of arrival
 	flow   flowKey
 	root   pages.Root
+	long   pages.Root  // of texts with the tables of all long texts
 	lease  *lora.Lease // nil for the base model
 	came   time.Time
 

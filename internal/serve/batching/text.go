@@ -19,6 +19,7 @@ type text struct {
 	others []*generate.Answer // other answers to the same prompt, until the prompt is read
 	order  uint64             // order in which running texts started
 	pages  *pages.Text        // nil while the text waits
+	began  pages.Root         // of the pages
 	read   int                // the most tokens that have ever been read
 }
 
@@ -57,15 +58,28 @@ func (t *text) version() *lora.Version {
 	return t.r.lease.Version()
 }
 
+// long reports whether the text has the tables that all long texts share.
+func (t *text) long(x *machine) bool { return x.rereads && len(t.tokens()) > x.until }
+
+// root returns the root of the pages that the text may use.
+func (t *text) root(x *machine) pages.Root {
+	if t.long(x) {
+		return t.r.long
+	}
+	return t.r.root
+}
+
 // stretch returns how many of the unread tokens can be read with one set of derived tables, and the
 // text length of these tables. A length of 0 means the tables for all texts up to length until. As
 // in a Generator, a prompt is read with the tables for its whole length, and each later token with
-// the tables for the text up to that token.
-func (t *text) stretch(until int) (n, length int) {
-	read, left, prompt := t.pages.Len(), t.left(), len(t.r.Prompt)
+// the tables for the text up to that token, unless the tables of the machine are reread.
+func (t *text) stretch(x *machine) (n, length int) {
+	until, read, left, prompt := x.until, t.pages.Len(), t.left(), len(t.r.Prompt)
 	switch length = max(prompt, read+1); {
 	case until == 0:
 		return left, 0
+	case t.long(x):
+		return left, until + 1
 	case length <= until:
 		return min(left, until-read), 0
 	case read < prompt:
