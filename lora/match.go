@@ -158,6 +158,11 @@ func ruleIndex(keys []*pattern, name string) (int, error) {
 	return -1, nil
 }
 
+// VisionModules is the exclude_modules of a new adapter on the text model of a multimodal
+// model. The vision parts are no modules here, but PEFT has them, and target_modules could
+// match them there.
+const VisionModules = `.*(visual|vision_tower|multi_modal_projector)\..*`
+
 // resolveTargets replaces a symbolic choice of modules (nothing, or "all-linear") by
 // names or a pattern.
 func resolveTargets(c *Config, model Model) (ModuleSet, error) {

@@ -191,7 +191,7 @@ func (p *placer) target() error {
 	if err := p.tieHeads(); err != nil {
 		return err
 	}
-	if c.ExcludeModules.IsSet() && !anyExcluded {
+	if c.ExcludeModules.IsSet() && !anyExcluded && c.ExcludeModules.Pattern != VisionModules {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("exclude_modules %s excludes nothing", c.ExcludeModules))
 	}
 	p.unusedNames("target_modules", set.Names)

@@ -194,6 +194,8 @@ func (d *decoder) ContextFactor() float64 {
 // enclose names the modules of the decoder as in a multimodal model.
 func (d *decoder) enclose() { d.within = wrappedText }
 
+func (d *decoder) enclosed() bool { return d.within != "" }
+
 // OtherNames implements [Renamer]: files name the weights of the body with or without the
 // prefix "model.". In files of multimodal models, depending on the version of transformers that
 // wrote them, the decoder is in model, in language_model, or in both.

@@ -19,6 +19,12 @@ func registerWrapper(modelType string, read func(*Config, *Fields) Family, names
 	}
 }
 
+// IsWrapped reports whether the model is the text model of a multimodal one.
+func (c *Config) IsWrapped() bool {
+	d, ok := c.Family.(interface{ enclosed() bool })
+	return ok && d.enclosed()
+}
+
 // wrapped reads text_config, the settings of the text model of a multimodal model. modelType
 // is its type if it names none.
 func (f *Fields) wrapped(c *Config, modelType string) Family {

@@ -19,6 +19,10 @@ func (r *Run) adapter() (*lora.State, error) {
 		if targets := r.material.Targets; targets != nil {
 			adapter = targets(adapter)
 		}
+		if r.model.Config.IsWrapped() && !adapter.ExcludeModules.IsSet() {
+			adapter = adapter.Clone()
+			adapter.ExcludeModules.Pattern = lora.VisionModules
+		}
 		p, err := lora.NewPlacement(adapter, target)
 		if err != nil {
 			return nil, err
