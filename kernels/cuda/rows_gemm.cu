@@ -200,9 +200,9 @@ LF_RACE_CASE(rows_gemm_mma) {
   long table[26] = {(long)y.data(), (long)x.data(), (long)index, 0, (long)scale.data(), 0, (long)y.data(), 300 | 20L << 32, 2 | 22L << 32, 0, 1 | 3L << 32};
   for (int i = 0; i < 11; i++) table[11 + i] = table[i];
   std::vector<float> z(7 * 20);
-  table[11] = (long)z.data(), table[17] = 0, table[20] = 3, table[21] = 2 | 3L << 32;
+  table[11] = (long)z.data(), table[17] = 0, table[20] = 3;
   table[22] = (long)w.data(), table[23] = w_size, table[24] = (long)v.data(), table[25] = v_size;
-  lf_race_launch(rows_gemm_layers, {9}, {256}, 0, table, trap, 7, 2, 0);
+  lf_race_launch(rows_gemm_layers, {6}, {256}, 0, table, trap, 7, 2, 0);
   lf_race_launch(rows_grad_mma, {4, 2}, {256}, 0, y.data(), x.data(), index, nullptr, scale.data(), dw.data(), dv.data(), LF_NO_MATRIX, 7, 20, 300, 2, 0, 2,
                  2, 0, 1, 0L, 20 | 90L << 30, 17 | 90L << 30, LF_NO_SIZE);
 }
