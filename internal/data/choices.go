@@ -8,7 +8,11 @@ import (
 
 // Formats returns the names of all formats.
 func Formats() []string {
-	return []string{string(FormatAuto), string(FormatJSONL), string(FormatText), string(FormatTokens)}
+	names := []string{string(FormatAuto)}
+	for _, f := range rowFormats {
+		names = append(names, string(f.name))
+	}
+	return append(names, string(FormatText), string(FormatTokens))
 }
 
 // TrainOns returns the names of all TrainOn values.

@@ -1,9 +1,12 @@
-// Package data loads training data and assembles it into batches. It reads JSON lines (plain text, prompts with
-// completions, conversations, text pairs, labelled texts, preferences), plain text, and files of token ids. [Load]
-// tokenizes everything once. A [Loader] then returns any micro-batch of any step as a function of its settings and the
-// step number, so a resumed run needs no other state.
+// Package data loads training data and assembles it into batches. It reads rows (plain text, prompts with completions,
+// conversations, questions with answers, text pairs, labelled texts, preferences) from JSON, CSV and Parquet, plain text,
+// and files of token ids. [Load] tokenizes everything once. A [Loader] then returns any micro-batch of any step as a
+// function of its settings and the step number, so a resumed run needs no other state.
 //
-// A JSON line may have more keys than are read. Metadata (id, source, …) is ignored. A key that changes what is learned
+// A file format is a fileFormat in rowFormats, and a way to spread rows over columns a layout in layouts. Both are
+// detected from the contents of a file, and [Dataset.Sources] reports them.
+//
+// A row may have more columns than are read. Metadata (id, source, …) is ignored. A key that changes what is learned
 // (label, weight, rejected, images, …) but is not supported is an error, unless its value is null or empty.
 package data
 
@@ -53,12 +56,17 @@ type Span struct{ Start, End int }
 // Format is a file format.
 type Format string
 
-// File formats. FormatAuto selects one by the file extension.
+// File formats. FormatAuto selects one by the contents of the file and, for text, by the ending of its name. Files of all
+// formats may be compressed by gzip or zstd.
 const (
-	FormatAuto   Format = "auto"
-	FormatJSONL  Format = "jsonl"  // one JSON object per line
-	FormatText   Format = "text"   // plain text
-	FormatTokens Format = "tokens" // safetensors with input_ids and labels
+	FormatAuto    Format = "auto"
+	FormatJSONL   Format = "jsonl" // one JSON object per line
+	FormatJSON    Format = "json"  // an array of JSON objects
+	FormatCSV     Format = "csv"   // a table with a header; the separator is the header's
+	FormatTSV     Format = "tsv"
+	FormatParquet Format = "parquet"
+	FormatText    Format = "text"   // plain text
+	FormatTokens  Format = "tokens" // safetensors with input_ids and labels
 )
 
 // TrainOn selects which tokens carry loss.
@@ -96,6 +104,10 @@ type Options struct {
 	Classes   []string
 	Types     int     // number of token types of LabelledRows; 0 does not check
 	Format    Format  // default FormatAuto
+	// Columns maps names of columns that rows should have to names that those of the files have, such as prompt to
+	// question. IgnoreColumns are columns of the files that are not read.
+	Columns       map[string]string
+	IgnoreColumns []string
 	TrainOn   TrainOn // default TrainOnAnswer
 	MaxLength int     // maximum tokens per row; 0 is no limit
 	OnTooLong TooLong // default Truncate

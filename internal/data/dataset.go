@@ -19,6 +19,8 @@ type Dataset struct {
 	batch  int        // rows per recorded batch; 0 without recorded batches
 	stats  Stats
 
+	sources []Source // files, in order
+
 	numbers []float32 // one per text, see SetNumbers
 	named   string
 }

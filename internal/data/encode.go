@@ -3,6 +3,9 @@ package data
 import (
 	"fmt"
 	"slices"
+	"strings"
+
+	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
 // sample is a tokenized record: a row to keep, or the reason to leave it out.
@@ -86,9 +89,13 @@ func (e encoder) completion(prompt, completion string) (sample, error) {
 }
 
 // conversation tokenizes a rendered chat.
-func (e encoder) conversation(c Conversation) (sample, error) {
+func (e encoder) conversation(k kind, c Conversation) (sample, error) {
 	if e.Template == nil {
-		return sample{}, problem(ErrOption, "messages need a chat template, and the tokenizer has none: name one with chat_template")
+		rows := "messages"
+		if k != kindMessages {
+			rows = string(k) + " rows"
+		}
+		return sample{}, problem(ErrOption, "%s need a chat template, and the tokenizer has none: name one with chat_template (%s, or a file)", rows, strings.Join(chat.BuiltIn(), ", "))
 	}
 	text, answers, err := e.Template.RenderSpans(c)
 	if err != nil {

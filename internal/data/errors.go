@@ -57,3 +57,11 @@ func at(file string, line int, err error) error {
 	}
 	return fmt.Errorf("%s: %w", place, err)
 }
+
+// within adds a part of a row, such as a column, to an error that has no place.
+func within(part string, err error) error {
+	if e, ok := errors.AsType[*Error](err); ok && e.Place == "" {
+		return &Error{Problem: part + ": " + e.Problem, Kind: e.Kind}
+	}
+	return err
+}

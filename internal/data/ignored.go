@@ -54,20 +54,6 @@ var adviceByKind = map[kind]map[string]string{
 
 const toolsAdvice = "tools go with messages: give messages, or leave them out"
 
-// refuseIgnored returns an error for an unsupported key with a value.
-func refuseIgnored(k kind, fields map[string]json.RawMessage, keys []string) error {
-	for _, key := range keys {
-		advice, ok := meaningful[key]
-		if !ok {
-			advice, ok = adviceByKind[k][key]
-		}
-		if ok && !saysNothing(fields[key]) {
-			return problem(ErrIgnored, "%s: found %s beside %s, which would be ignored: %s", key, describe(fields[key]), k, advice)
-		}
-	}
-	return nil
-}
-
 // weigh parses the weight of a message. Weight 0 makes the message silent, so that its answer is not learned; weight 1
 // is the default. Other values are errors.
 func weigh(where string, message map[string]json.RawMessage) (silent bool, err error) {

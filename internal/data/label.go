@@ -37,8 +37,7 @@ type label struct {
 	form    form
 	names   []string
 	numbers []float64
-	file    string
-	line    int
+	place   place
 }
 
 // form is the form of the parts of a label, empty for an empty label.

@@ -2,6 +2,7 @@ package data
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 )
 
@@ -37,12 +38,8 @@ var labelledAdvice = map[string]string{
 }
 
 // parseLabelled parses a line with a label.
-func parseLabelled(line []byte, p Problem) (record, error) {
-	fields, keys, err := parseLine(line)
-	if err != nil {
-		return record{}, err
-	}
-	r := record{kind: kindLabelled}
+func parseLabelled(fields map[string]json.RawMessage, keys []string, p Problem) (r record, err error) {
+	r.kind = kindLabelled
 	for _, key := range []string{"text", "text_pair"} {
 		if raw, has := fields[key]; key == "text_pair" && (!has || string(raw) == "null") {
 			continue
@@ -87,10 +84,7 @@ func Unlabelled(ctx context.Context, texts []string, o Options) (*Dataset, error
 			err = fmt.Errorf("data: text %d: %w", i, err)
 		}
 		return s, err
-	}, func(s sample) error {
-		l.add(s)
-		return nil
-	})
+	}, l.add)
 	if err == nil {
 		l.set.labels, err = convertLabels(l.labels, o)
 	}

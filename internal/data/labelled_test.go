@@ -254,12 +254,12 @@ func FuzzLabelled(f *testing.F) {
 		}
 		var rows []*label
 		for i, line := range strings.Split(string(lines), "\n") {
-			r, err := (encoder{o}).parse([]byte(line))
+			r, err := (encoder{o}).parse([]byte(line), false)
 			if err != nil {
 				oneLine(err)
 				continue
 			}
-			r.label.file, r.label.line = "f", i+1
+			r.label.place = place{"f", i + 1, true}
 			rows = append(rows, r.label)
 		}
 		if len(rows) == 0 {

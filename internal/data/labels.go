@@ -114,7 +114,7 @@ func convertLabels(rows []*label, o Options) (*rowLabels, error) {
 			ids, err = r.classes(l.classes, byName)
 		}
 		if err != nil {
-			return nil, at(r.file, r.line, err)
+			return nil, r.place.wrap(err)
 		}
 		l.ids = append(l.ids, ids...)
 		if l.starts != nil {
@@ -135,7 +135,7 @@ func commonForm(rows []*label) (form, error) {
 		case r.form == flagForm && first.form == idForm: // its labels are the ids 0 and 1
 			first = r
 		case r.form != first.form && (r.form != idForm || first.form != flagForm):
-			return "", at(r.file, r.line, problem(ErrMixed, "label: found %s, expected %s as in %s:%d", r.form, first.form, first.file, first.line))
+			return "", r.place.wrap(problem(ErrMixed, "label: found %s, expected %s as in %s", r.form, first.form, first.place))
 		}
 	}
 	if first == nil {
@@ -178,7 +178,7 @@ func collect(rows []*label, p Problem, flags bool) ([]string, error) {
 		for _, v := range r.numbers {
 			switch {
 			case v >= maxClasses:
-				return nil, at(r.file, r.line, problem(ErrLabel, "label: found the id %s, expected less than %d", plain(v), maxClasses))
+				return nil, r.place.wrap(problem(ErrLabel, "label: found the id %s, expected less than %d", plain(v), maxClasses))
 			case v >= 0:
 				most = max(most, int(v))
 			}
@@ -193,7 +193,7 @@ func collect(rows []*label, p Problem, flags bool) ([]string, error) {
 		fewest = 2
 	}
 	if n := len(classes); n < fewest || n > maxClasses {
-		return nil, at(rows[0].file, 0, problem(ErrLabel, "label: found %d classes in all rows, expected %d to %d", n, fewest, maxClasses))
+		return nil, at(rows[0].place.file, 0, problem(ErrLabel, "label: found %d classes in all rows, expected %d to %d", n, fewest, maxClasses))
 	}
 	return classes, nil
 }

@@ -1,27 +1,9 @@
 package data
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"iter"
-	"path/filepath"
-	"strings"
-
-	"github.com/lorafuse/lorafuse/internal/suggest"
 )
-
-// formats maps file extensions to formats.
-var formats = map[string]Format{
-	".jsonl": FormatJSONL, ".ndjson": FormatJSONL, ".json": FormatJSONL,
-	".txt": FormatText, ".text": FormatText, ".md": FormatText,
-	".safetensors": FormatTokens,
-}
-
-var endings = []string{".jsonl", ".ndjson", ".json", ".txt", ".text", ".md", ".safetensors"}
 
 // Load reads and tokenizes the files, in order, as one dataset. Errors name file and line, and do not depend on the
 // number of workers. When ctx is cancelled, Load returns its error.
@@ -75,24 +57,27 @@ func (l *loading) file(ctx context.Context, file string) error {
 		return at(file, 0, problem(ErrMixed, "found another file beside one of recorded batches, expected that one alone"))
 	}
 	l.progress.File = file
+	in, err := l.encoder.input(file)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
 	format := l.encoder.Format
 	if format == FormatAuto {
-		ending := strings.ToLower(filepath.Ext(file))
-		if format = formats[ending]; format == "" {
-			return at(file, 0, problem(ErrFormat, "found the ending %q, expected one of %s%s (or give the format)",
-				ending, strings.Join(endings, ", "), suggest.DidYouMean(ending, endings)))
+		if format, err = in.sniff(); err != nil {
+			return at(file, 0, err)
 		}
 	}
-	if format != FormatJSONL && l.encoder.Rows != LanguageRows {
+	rows := rowFormat(format)
+	switch {
+	case rows != nil:
+		return l.rows(ctx, in, rows)
+	case l.encoder.Rows != LanguageRows:
 		return at(file, 0, l.refuseFormat(format))
+	case format == FormatText:
+		return l.text(ctx, in)
 	}
-	switch format {
-	case FormatJSONL:
-		return l.jsonl(ctx, file)
-	case FormatText:
-		return l.text(ctx, file)
-	}
-	return l.tokens(file)
+	return l.tokens(in)
 }
 
 // check returns an error if the dataset is empty.
@@ -115,15 +100,15 @@ func (l *loading) check(files []string) error {
 }
 
 // add adds a tokenized record to the dataset or to the counts.
-func (l *loading) add(s sample) {
+func (l *loading) add(s sample) error {
 	stats := &l.set.stats
 	switch {
 	case s.dropped:
 		stats.Dropped++
-		return
+		return nil
 	case s.empty:
 		stats.Empty++
-		return
+		return nil
 	case s.truncated:
 		stats.Truncated++
 	}
@@ -138,6 +123,7 @@ func (l *loading) add(s sample) {
 	default:
 		l.set.append(s.ids, s.loss)
 	}
+	return nil
 }
 
 // fits reports whether a row has the same number of texts as earlier rows.
@@ -153,111 +139,3 @@ func (l *loading) report() {
 	}
 }
 
-// block is a range of lines of a file that one goroutine tokenizes.
-type block struct {
-	lines [][]byte
-	first int // number of the first line
-	bytes int
-}
-
-// line is a tokenized record of a block.
-type line struct {
-	number int
-	kind   kind
-	sample sample
-}
-
-// jsonl reads a JSON lines file.
-func (l *loading) jsonl(ctx context.Context, file string) error {
-	f, err := l.encoder.open(file)
-	if err != nil {
-		return fmt.Errorf("data: %w", err)
-	}
-	defer f.Close()
-
-	type tokenised struct {
-		lines []line
-		bytes int
-	}
-	encode := func(b block) (tokenised, error) {
-		t := tokenised{bytes: b.bytes}
-		for i, raw := range b.lines {
-			if len(bytes.TrimSpace(raw)) == 0 {
-				continue
-			}
-			r, err := l.encoder.parse(raw)
-			if r.label != nil {
-				r.label.file, r.label.line = file, b.first+i
-			}
-			if err == nil {
-				var s sample
-				if s, err = r.sample(l.encoder); err == nil {
-					t.lines = append(t.lines, line{b.first + i, r.kind, s})
-				}
-			}
-			if err != nil {
-				return t, at(file, b.first+i, err)
-			}
-		}
-		return t, nil
-	}
-	var first line
-	collect := func(t tokenised) error {
-		for _, line := range t.lines {
-			if first.kind == "" {
-				first = line
-			}
-			if line.kind != first.kind {
-				return at(file, line.number, problem(ErrMixed, "found %s, expected %s as in line %d", line.kind, first.kind, first.number))
-			}
-			if !l.fits(line.sample) {
-				return at(file, line.number, problem(ErrMixed, "found %s, expected rows of %d texts as in the files before", line.kind, l.set.texts))
-			}
-			l.add(line.sample)
-		}
-		l.progress.Bytes += int64(t.bytes)
-		l.report()
-		return nil
-	}
-	return inOrder(ctx, l.encoder.Workers, blocks(file, f), encode, collect)
-}
-
-// byteOrderMark starts files that some editors write.
-var byteOrderMark = []byte("\xef\xbb\xbf")
-
-// blocks splits a file into blocks of whole lines.
-func blocks(file string, r io.Reader) iter.Seq2[block, error] {
-	const blockSize = 64 << 10
-	return func(yield func(block, error) bool) {
-		in := bufio.NewReaderSize(r, blockSize)
-		b := block{first: 1}
-		for {
-			raw, err := in.ReadBytes('\n')
-			if err != nil && !errors.Is(err, io.EOF) {
-				yield(b, fmt.Errorf("data: %w", err))
-				return
-			}
-			b.bytes += len(raw)
-			if b.first == 1 && len(b.lines) == 0 {
-				raw = bytes.TrimPrefix(raw, byteOrderMark)
-				if bytes.HasPrefix(raw, []byte{0xff, 0xfe}) || bytes.HasPrefix(raw, []byte{0xfe, 0xff}) {
-					yield(b, at(file, 1, problem(ErrUTF8, "the file is UTF-16, expected UTF-8")))
-					return
-				}
-			}
-			if len(raw) > 0 {
-				b.lines = append(b.lines, raw)
-			}
-			if err != nil {
-				yield(b, nil)
-				return
-			}
-			if b.bytes >= blockSize {
-				if !yield(b, nil) {
-					return
-				}
-				b = block{first: b.first + len(b.lines)}
-			}
-		}
-	}
-}

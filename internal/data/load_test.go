@@ -39,7 +39,8 @@ func TestOrdered(t *testing.T) {
 		if first == nil {
 			first = d
 		}
-		require.Equal(t, first, d)
+		require.Equal(t, first.Stats(), d.Stats())
+		require.Equal(t, first.Digest(), d.Digest())
 	}
 }
 
@@ -70,7 +71,7 @@ func TestFiles(t *testing.T) {
 
 	_, err = Load(t.Context(), []string{write(t, "a.jsnl", "")}, Options{})
 	require.ErrorIs(t, err, ErrFormat)
-	assert.ErrorContains(t, err, `a.jsnl: found the ending ".jsnl", expected one of .jsonl, .ndjson, .json, .txt, .text, .md, .safetensors, did you mean ".jsonl"? (or give the format)`)
+	assert.ErrorContains(t, err, `a.jsnl: found the ending ".jsnl", expected one of .jsonl, .ndjson, .json, .csv, .tsv, .tab, .parquet, .txt, .text, .md, .safetensors, also with .gz or .zst, did you mean ".jsonl"? (or give the format)`)
 
 	_, err = Load(t.Context(), nil, Options{})
 	require.ErrorIs(t, err, ErrEmpty)

@@ -40,11 +40,7 @@ var preferenceAdvice = map[string]string{
 const preferenceKeys = "prompt, chosen and rejected, or chosen and rejected messages, or input, preferred_output and non_preferred_output"
 
 // parsePreference parses a line with two answers to one prompt, in one of the formats of TRL and OpenAI.
-func parsePreference(line []byte) (record, error) {
-	fields, keys, err := parseLine(line)
-	if err != nil {
-		return record{}, err
-	}
+func parsePreference(fields map[string]json.RawMessage, keys []string) (record, error) {
 	if err := refuseKeys(fields, keys, "", nil, preferenceAdvice); err != nil {
 		return record{}, err
 	}
@@ -99,7 +95,7 @@ func parseConversations(fields map[string]json.RawMessage, keys []string) (recor
 			return record{}, problem(ErrKeys, "%s: the messages of chosen and rejected differ from the first, expected a prompt that both begin with, or the key prompt", listKeys(keys))
 		}
 	}
-	return answered(kindConversations, prompt, chosen, rejected, fields["tools"])
+	return answered(kindConversations, fields["tools"], prompt, chosen, rejected)
 }
 
 // parsePreferred parses a row of OpenAI's preference fine-tuning.
@@ -128,17 +124,17 @@ func parsePreferred(fields map[string]json.RawMessage, keys []string) (record, e
 	if err != nil {
 		return record{}, err
 	}
-	return answered(kindPreferredInput, prompt, chosen, rejected, input["tools"])
+	return answered(kindPreferredInput, input["tools"], prompt, chosen, rejected)
 }
 
-// answered returns the record of a prompt and two answers to it.
-func answered(k kind, prompt, chosen, rejected messages, tools json.RawMessage) (record, error) {
+// answered returns the record of a prompt and answers to it.
+func answered(k kind, tools json.RawMessage, prompt messages, answers ...messages) (record, error) {
 	tools, err := toolsOf(tools)
 	if err != nil {
 		return record{}, err
 	}
 	r := record{kind: k}
-	for _, answer := range []messages{chosen, rejected} {
+	for _, answer := range answers {
 		c := Conversation{Messages: join(prompt, answer), Tools: tools}
 		for i := range prompt.each {
 			c.Silent = append(c.Silent, i)
@@ -195,7 +191,7 @@ func (e encoder) preference(r record) (sample, error) {
 	for i, answer := range r.answers {
 		one, err := answer.sample(e)
 		if err != nil {
-			return s, inAnswer([]string{"chosen", "rejected"}[i], err)
+			return s, within([]string{"chosen", "rejected"}[i], err)
 		}
 		if one.dropped {
 			return one, nil
@@ -203,14 +199,6 @@ func (e encoder) preference(r record) (sample, error) {
 		s.texts, s.answers, s.truncated = append(s.texts, one.ids), append(s.answers, one.loss), s.truncated || one.truncated
 	}
 	return s, nil
-}
-
-// inAnswer adds the name of the answer to an error.
-func inAnswer(which string, err error) error {
-	if e, ok := err.(*Error); ok && e.Place == "" {
-		return &Error{Problem: which + ": " + e.Problem, Kind: e.Kind}
-	}
-	return err
 }
 
 // appendPreference appends a row of two texts with the spans of their answers.

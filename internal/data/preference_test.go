@@ -134,7 +134,7 @@ func TestPreferenceErrors(t *testing.T) {
 	_, err := load(t, "t.jsonl", `{"chosen": [], "rejected": []}`, Options{})
 	assert.ErrorContains(t, err, "(preferences are learned with task: preference)")
 	_, err = load(t, "t.txt", "ab", Options{Rows: PreferenceRows})
-	assert.ErrorContains(t, err, "expected JSON lines")
+	assert.ErrorContains(t, err, "expected rows (JSON, CSV or Parquet)")
 }
 
 // FuzzPreference: no line makes the reader panic, and every accepted line has two texts with an answer each.
@@ -144,7 +144,7 @@ func FuzzPreference(f *testing.F) {
 	f.Add([]byte(`{"input": {"messages": [{"role": "user", "content": "x"}], "tools": [{}]}, "preferred_output": [{"role": "assistant", "content": "y"}], "non_preferred_output": [{"role": "assistant", "content": "z"}]}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		e := encoder{Options{Rows: PreferenceRows, Tokenizer: byteTokenizer{}, Template: chatTemplate{}}}
-		r, err := e.parse(line)
+		r, err := e.parse(line, false)
 		if err != nil {
 			return
 		}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -27,20 +29,10 @@ var kinds = map[string]kind{
 	"text": kindText, "prompt": kindCompletion, "completion": kindCompletion, "messages": kindMessages,
 }
 
-// keyNames lists the keys of kinds in the order of the documentation.
-var keyNames = []string{"text", "prompt", "completion", "messages"}
-
-// synonyms maps key names of other datasets to ours, for error messages.
-var synonyms = map[string]string{
-	"instruction": "prompt", "input": "prompt", "question": "prompt", "query": "prompt",
-	"output": "completion", "response": "completion", "answer": "completion",
-	"conversations": "messages", "conversation": "messages", "dialog": "messages", "chat": "messages",
-	"content": "text", "body": "text", "document": "text",
-}
-
-// record is one line of a JSON lines file.
+// record is a parsed row.
 type record struct {
 	kind               kind
+	read               *columns // of its layout; nil for rows that are no language
 	text               string
 	prompt, completion string
 	conversation       Conversation
@@ -62,70 +54,104 @@ func (r record) sample(e encoder) (sample, error) {
 	if e.Tokenizer == nil {
 		return sample{}, problem(ErrOption, "%s needs a tokenizer", r.kind)
 	}
-	switch r.kind {
-	case kindCompletion:
+	switch {
+	case r.kind == kindCompletion:
 		return e.completion(r.prompt, r.completion)
-	case kindMessages:
-		return e.conversation(r.conversation)
+	case r.conversation.Messages != nil:
+		return e.conversation(r.kind, r.conversation)
 	}
 	return e.text(r.text)
 }
 
-// parse parses a line.
-func (e encoder) parse(line []byte) (record, error) {
-	switch e.Rows {
-	case PairRows:
-		return parsePair(line)
-	case LabelledRows:
-		return parseLabelled(line, e.Problem)
-	case PreferenceRows:
-		return parsePreference(line)
-	}
-	return parseRecord(line)
-}
-
-// parseRecord parses a line of a language task: an object with text, with prompt and completion, or with messages (and
-// tools). Other keys are ignored, unless they change what is learned.
-func parseRecord(line []byte) (record, error) {
-	fields, keys, err := parseLine(line)
+// parse parses a row. If it is textual, all its values are text.
+func (e encoder) parse(object []byte, textual bool) (record, error) {
+	fields, keys, err := parseLine(object)
 	if err != nil {
 		return record{}, err
 	}
-	var r record
+	if keys, err = e.rename(fields, keys); err != nil {
+		return record{}, err
+	}
+	if textual {
+		untext(fields)
+	}
+	switch e.Rows {
+	case PairRows:
+		return parsePair(fields, keys)
+	case LabelledRows:
+		return parseLabelled(fields, keys, e.Problem)
+	case PreferenceRows:
+		return parsePreference(fields, keys)
+	}
+	return parseLanguage(fields, keys)
+}
+
+// rename applies Columns and IgnoreColumns to a row.
+func (o *Options) rename(fields map[string]json.RawMessage, keys []string) ([]string, error) {
+	for _, name := range o.IgnoreColumns {
+		if _, has := fields[name]; has {
+			delete(fields, name)
+			keys = slices.DeleteFunc(keys, func(k string) bool { return k == name })
+		}
+	}
+	if len(o.Columns) == 0 {
+		return keys, nil
+	}
+	values := maps.Clone(fields)
+	for _, to := range slices.Sorted(maps.Keys(o.Columns)) {
+		from := o.Columns[to]
+		if _, has := values[from]; !has {
+			return nil, problem(ErrKeys, "%s, expected %q too, which columns maps to %s%s", listKeys(keys), from, to, suggest.DidYouMean(from, keys))
+		}
+		if _, has := values[to]; has && from != to && !o.maps(to) {
+			return nil, problem(ErrKeys, "found the column %q beside %q, which columns maps to it: leave it out with ignore_columns: [%s]", to, from, to)
+		}
+	}
+	for _, from := range o.Columns {
+		delete(fields, from)
+	}
+	for to, from := range o.Columns {
+		fields[to] = values[from]
+	}
+	renamed := make([]string, 0, len(keys))
 	for _, key := range keys {
-		k, known := kinds[key]
-		switch {
-		case !known:
-		case r.kind != "" && r.kind != k:
-			return record{}, problem(ErrKeys, "found %q beside %s, expected one kind of row", key, r.kind)
-		default:
-			r.kind = k
+		if _, still := fields[key]; still && !o.maps(key) && o.Columns[key] == "" {
+			renamed = append(renamed, key)
+		}
+		for _, to := range slices.Sorted(maps.Keys(o.Columns)) {
+			if o.Columns[to] == key {
+				renamed = append(renamed, to)
+			}
 		}
 	}
-	if r.kind != "" {
-		if err := refuseIgnored(r.kind, fields, keys); err != nil {
-			return record{}, err
+	return renamed, nil
+}
+
+// maps reports whether Columns renames a column.
+func (o *Options) maps(name string) bool {
+	for _, from := range o.Columns {
+		if from == name {
+			return true
 		}
 	}
-	switch r.kind {
-	case "":
-		return record{}, problem(ErrKeys, "%s, expected text, or prompt and completion, or messages%s", listKeys(keys), keyHint(keys))
-	case kindText:
-		r.text, err = stringField(fields, keys, "text")
-	case kindCompletion:
-		if r.prompt, err = stringField(fields, keys, "prompt"); err == nil {
-			r.completion, err = stringField(fields, keys, "completion")
-		}
-	case kindMessages:
-		r.conversation, err = conversationOf(fields)
+	return false
+}
+
+// untext converts labels in text that are numbers or lists. A column of text has all its values as text.
+func untext(fields map[string]json.RawMessage) {
+	raw, has := fields["label"]
+	if !has {
+		return
 	}
-	return r, err
+	if value := bytes.TrimSpace(unquoted(raw)); len(value) > 0 && (value[0] == '[' || value[0] == '-' || value[0] >= '0' && value[0] <= '9') {
+		fields["label"] = value
+	}
 }
 
 // parseLine parses a line and returns the fields of its object, and the keys in order.
 func parseLine(line []byte) (map[string]json.RawMessage, []string, error) {
-	if !utf8.Valid(line) {
-		return nil, nil, problem(ErrUTF8, "byte %d is not UTF-8", validPrefix(line)+1)
+	if err := checkUTF8(line); err != nil {
+		return nil, nil, err
 	}
 	return parseObject(line)
 }
@@ -138,11 +164,7 @@ func parseObject(line []byte) (map[string]json.RawMessage, []string, error) {
 		return nil, nil, syntaxProblem(line, err)
 	}
 	if open != json.Delim('{') {
-		what := "found " + describe(bytes.TrimSpace(line))
-		if open == json.Delim('[') {
-			return nil, nil, problem(ErrFormat, "%s, expected one JSON object per line, without brackets around them", what)
-		}
-		return nil, nil, problem(ErrFormat, "%s, expected a JSON object", what)
+		return nil, nil, problem(ErrFormat, "found %s, expected a JSON object", describe(bytes.TrimSpace(line)))
 	}
 	fields, keys := map[string]json.RawMessage{}, []string(nil)
 	for dec.More() {
@@ -185,23 +207,20 @@ func syntaxProblem(line []byte, err error) error {
 func stringField(fields map[string]json.RawMessage, keys []string, key string) (string, error) {
 	raw, ok := fields[key]
 	if !ok {
-		return "", problem(ErrKeys, "%s, expected %q too%s", listKeys(keys), key, keyHint(keys))
+		return "", problem(ErrKeys, "%s, expected %q too", listKeys(keys), key)
 	}
-	var s *string
-	if err := json.Unmarshal(raw, &s); err != nil || s == nil {
-		return "", problem(ErrFormat, "%s: found %s, expected text", key, describe(raw))
-	}
-	return *s, nil
+	return textValue(key, raw)
 }
 
-// conversationOf parses messages and tools.
-func conversationOf(fields map[string]json.RawMessage) (Conversation, error) {
-	m, err := messagesOf("messages", fields["messages"])
+// conversationOf parses the messages of a key, and tools.
+func conversationOf(key string, list, tools json.RawMessage) (Conversation, error) {
+	list = unquoted(list)
+	m, err := messagesOf(key, list)
 	if err != nil {
 		return Conversation{}, err
 	}
-	tools, err := toolsOf(fields["tools"])
-	return Conversation{fields["messages"], tools, m.silent}, err
+	tools, err = toolsOf(tools)
+	return Conversation{list, tools, m.silent}, err
 }
 
 // messages is a conversation or a part of one.
@@ -228,7 +247,7 @@ func messagesOf(key string, list json.RawMessage) (c messages, err error) {
 		if !ok {
 			hint := ""
 			if _, shareGPT := message["from"]; shareGPT {
-				hint = " (from and value are called role and content here, human and gpt user and assistant)"
+				hint = " (a list with from and value is called conversations)"
 			}
 			return c, problem(ErrKeys, "%s: no role, expected one such as user or assistant%s", where, hint)
 		}
@@ -258,13 +277,14 @@ func messagesOf(key string, list json.RawMessage) (c messages, err error) {
 
 // toolsOf checks the optional tools.
 func toolsOf(raw json.RawMessage) (json.RawMessage, error) {
-	switch tools := bytes.TrimSpace(raw); {
-	case len(tools) == 0 || string(tools) == "null":
+	switch tools := bytes.TrimSpace(unquoted(raw)); {
+	case len(tools) == 0, string(tools) == "null", string(tools) == `""`:
 		return nil, nil
 	case tools[0] != '[':
 		return nil, problem(ErrFormat, "tools: found %s, expected an array", describe(tools))
+	default:
+		return tools, nil
 	}
-	return raw, nil
 }
 
 // describe describes a JSON value for error messages.
@@ -296,30 +316,6 @@ func listKeys(keys []string) string {
 		return fmt.Sprintf("found %q and %d more keys", keys[:most], len(keys)-most)
 	}
 	return fmt.Sprintf("found %q", keys)
-}
-
-// keyHint returns a hint about a key that was probably meant as one of ours.
-func keyHint(keys []string) string {
-	for _, key := range keys {
-		switch key {
-		case "anchor":
-			return " (pairs are learned with task: embedding)"
-		case "chosen", "rejected", "preferred_output", "non_preferred_output":
-			return " (preferences are learned with task: preference)"
-		}
-	}
-	for _, key := range keys {
-		if _, known := kinds[key]; known {
-			continue
-		}
-		if name, ok := synonyms[key]; ok {
-			return fmt.Sprintf(" (%q is called %q here)", key, name)
-		}
-		if hint := suggest.DidYouMean(key, keyNames); hint != "" {
-			return hint
-		}
-	}
-	return ""
 }
 
 // validPrefix returns the number of bytes before the first invalid UTF-8.

@@ -3,7 +3,6 @@ package data
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"iter"
 	"strings"
 	"unicode/utf8"
@@ -16,13 +15,14 @@ type document struct {
 }
 
 // text reads a plain text file.
-func (l *loading) text(ctx context.Context, file string) error {
+func (l *loading) text(ctx context.Context, in *input) error {
+	file := in.name
 	if l.encoder.Tokenizer == nil {
 		return at(file, 0, problem(ErrOption, "plain text needs a tokenizer"))
 	}
-	raw, err := l.encoder.readFile(file)
+	raw, err := in.all()
 	if err != nil {
-		return fmt.Errorf("data: %w", err)
+		return err
 	}
 	raw = bytes.TrimPrefix(raw, byteOrderMark)
 	if !utf8.Valid(raw) {
@@ -45,12 +45,17 @@ func (l *loading) text(ctx context.Context, file string) error {
 	}
 	collect := func(rows []sample) error {
 		for _, s := range rows {
-			l.add(s)
+			if err := l.add(s); err != nil {
+				return err
+			}
 		}
 		return nil
 	}
+	before := l.set.stats.Rows
 	documents := withoutErrors(split(string(raw), l.encoder.DocumentSeparator))
-	return inOrder(ctx, l.encoder.Workers, documents, encode, collect)
+	err = inOrder(ctx, l.encoder.Workers, documents, encode, collect)
+	l.set.sources = append(l.set.sources, Source{Name: file, Format: FormatText, Layout: "plain text", Rows: l.set.stats.Rows - before})
+	return err
 }
 
 // split splits a text into documents and skips blank ones.

@@ -21,10 +21,11 @@ const (
 var tensorNames = []string{inputIDs, labels, attentionMask}
 
 // tokens reads a file of tokenized rows.
-func (l *loading) tokens(file string) error {
-	f, err := l.encoder.openTensors(file)
+func (l *loading) tokens(in *input) error {
+	file := in.name
+	f, err := l.encoder.tensors(in)
 	if err != nil {
-		return fmt.Errorf("data: %w", err)
+		return err
 	}
 	defer f.Close()
 	for _, name := range f.Names() {
@@ -64,7 +65,30 @@ func (l *loading) tokens(file string) error {
 	default:
 		return at(file, 0, problem(ErrFormat, "input_ids: shape %v, expected [rows, length] or [batches, rows, length]", ids.shape))
 	}
-	return l.addTable(table)
+	before := l.set.stats.Rows
+	err = l.addTable(table)
+	l.set.sources = append(l.set.sources, Source{Name: file, Format: FormatTokens, Layout: "token ids", Rows: l.set.stats.Rows - before})
+	return err
+}
+
+// tensors opens a file of token ids, which is mapped unless it is in Files or compressed.
+func (o *Options) tensors(in *input) (*safetensors.File, error) {
+	if o.Files == nil && in.compressed == "" {
+		f, err := safetensors.Open(in.name)
+		if err != nil {
+			return nil, fmt.Errorf("data: %w", err)
+		}
+		return f, nil
+	}
+	raw, err := in.all()
+	if err != nil {
+		return nil, err
+	}
+	f, err := safetensors.FromBytes(raw)
+	if err != nil {
+		return nil, fmt.Errorf("data: %s: %w", in.name, err)
+	}
+	return f, nil
 }
 
 // tokenTable holds the contents of a file: rows of equal length.
@@ -100,7 +124,9 @@ func (l *loading) addTable(t tokenTable) error {
 		case s.dropped:
 			return at(t.place(r), 0, problem(ErrTooLong, "longer than max_length %d, and no row of a recorded batch can be left out", l.encoder.MaxLength))
 		}
-		l.add(s)
+		if err := l.add(s); err != nil {
+			return err
+		}
 		if l.set.batch > 0 && (r+1)%l.set.batch == 0 && l.set.batchTargets(r+1-l.set.batch) == 0 {
 			return at(t.file, 0, problem(ErrNoTarget, "batch %d holds no token that carries loss", r/l.set.batch))
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
@@ -59,11 +58,7 @@ var pairAdvice = map[string]string{
 }
 
 // parsePair parses a line of a pair.
-func parsePair(line []byte) (record, error) {
-	fields, keys, err := parseLine(line)
-	if err != nil {
-		return record{}, err
-	}
+func parsePair(fields map[string]json.RawMessage, keys []string) (record, error) {
 	if err := refuseKeys(fields, keys, "negative", pairSynonyms, pairAdvice); err != nil {
 		return record{}, err
 	}
@@ -105,11 +100,7 @@ func wholeField(fields map[string]json.RawMessage, keys []string, key, expected 
 	if !ok {
 		return "", problem(ErrKeys, "%s, expected %s%s", listKeys(keys), expected, wholeHint(keys, key, synonyms))
 	}
-	var s *string
-	if err := json.Unmarshal(raw, &s); err != nil || s == nil {
-		return "", problem(ErrFormat, "%s: found %s, expected text", key, describe(raw))
-	}
-	return *s, nil
+	return textValue(key, raw)
 }
 
 // wholeHint returns a hint about a key that was probably meant as key.
@@ -167,9 +158,9 @@ func (e encoder) wholeText(s sample, key string, ids []int32, cut bool) (sample,
 	return s, e.checkIDs(ids)
 }
 
-// refuseFormat returns an error, because whole-row tasks need JSON lines.
+// refuseFormat returns an error, because whole-row tasks need rows.
 func (l *loading) refuseFormat(f Format) error {
-	return problem(ErrFormat, "found the format %s, expected JSON lines (%s) with %s", f, strings.Join([]string{".jsonl", ".ndjson", ".json"}, ", "), l.encoder.Rows.keys())
+	return problem(ErrFormat, "found the format %s, expected rows (JSON, CSV or Parquet) with %s", f, l.encoder.Rows.keys())
 }
 
 // keys returns the keys of a row for error messages.
@@ -182,5 +173,5 @@ func (r Rows) keys() string {
 	case PreferenceRows:
 		return preferenceKeys
 	}
-	return "text, or prompt and completion, or messages"
+	return languageKeys()
 }

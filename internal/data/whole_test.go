@@ -123,7 +123,7 @@ func TestPairsErrors(t *testing.T) {
 		{"too long", `{"anchor": "abcd", "positive": "b"}`, Options{MaxLength: 4, OnTooLong: RefuseLong}, ErrTooLong, "anchor: more tokens than the 4"},
 		{"all too long", `{"anchor": "abcd", "positive": "b"}`, Options{MaxLength: 4, OnTooLong: Drop}, ErrEmpty, "all 1 rows were left out"},
 		{"ids", ok, Options{VocabSize: 50}, ErrTokenID, "token id 1000"},
-		{"rows", ok, Options{Format: FormatText}, ErrFormat, "found the format text, expected JSON lines (.jsonl, .ndjson, .json) with anchor, positive, and perhaps negative"},
+		{"rows", ok, Options{Format: FormatText}, ErrFormat, "found the format text, expected rows (JSON, CSV or Parquet) with anchor, positive, and perhaps negative"},
 	} {
 		_, err := loadPairs(t, c.o, c.file)
 		require.ErrorContains(t, err, c.text, c.name)
@@ -147,7 +147,7 @@ func FuzzParsePair(f *testing.F) {
 	f.Add([]byte(`{"anchor": "a", "positive": "b", "negative": null}`))
 	f.Add([]byte(`{"anchor": "a", "negative": "b", "label": 1}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
-		r, err := parsePair(line)
+		r, err := (encoder{Options{Rows: PairRows}}).parse(line, false)
 		if err == nil {
 			require.Len(t, r.texts, map[kind]int{kindPair: 2, kindTriple: 3}[r.kind])
 		}

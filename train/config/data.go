@@ -16,6 +16,8 @@ func (c *Config) DataOptions() data.Options {
 		MaxLength:         c.Data.MaxLength,
 		OnTooLong:         c.Data.OnTooLong,
 		DocumentSeparator: c.Data.DocumentSeparator,
+		Columns:           c.Data.Columns.mapped(),
+		IgnoreColumns:     c.Data.IgnoreColumns,
 	}
 	if rows := c.Task.definition().rows; rows != nil {
 		rows(c, &o)
@@ -39,8 +41,12 @@ func (c *Config) LoaderConfig() data.LoaderConfig {
 		LengthBucketing: c.Data.LengthBucketing,
 		Packing:         c.Data.Packing,
 		MaxLength:       c.Data.MaxLength,
+		Mix:             c.Data.Mix,
 	}
 }
+
+// Evaluates reports whether the run has rows to evaluate on.
+func (c *Config) Evaluates() bool { return len(c.Data.Eval) > 0 || c.Data.EvalFraction > 0 }
 
 // EvalRows returns the number of rows of an evaluation batch.
 func (c *Config) EvalRows() int {

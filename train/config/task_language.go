@@ -14,10 +14,10 @@ var language = definition{
 		{"data.train_on", func(c *Config) bool { return c.Data.TrainOn != "answer" && c.Task != TaskLanguage },
 			"belongs to task: language"},
 		{"data.format", func(c *Config) bool {
-			return c.Task != TaskLanguage && c.Data.Format != "auto" && c.Data.Format != "jsonl"
-		}, "expected jsonl, the format of rows that are read whole"},
+			return c.Task != TaskLanguage && (c.Data.Format == data.FormatText || c.Data.Format == data.FormatTokens)
+		}, "expected a format of rows, such as jsonl, csv or parquet"},
 		{"data.document_separator", func(c *Config) bool {
-			return c.Data.DocumentSeparator != "" && (c.Task != TaskLanguage || c.Data.Format == data.FormatJSONL || c.Data.Format == data.FormatTokens)
+			return c.Data.DocumentSeparator != "" && (c.Task != TaskLanguage || c.Data.Format != data.FormatAuto && c.Data.Format != data.FormatText)
 		}, "belongs to plain text"},
 	},
 }

@@ -1,0 +1,67 @@
+package config
+
+import (
+	"go.yaml.in/yaml/v3"
+)
+
+// Numbers is a list of numbers; YAML may give a single one.
+type Numbers []float64
+
+func (*Numbers) expects() string { return "a number or a list of them" }
+
+func (s *Numbers) decodeYAML(n *yaml.Node) error {
+	list, err := many(n, decodeNumber[float64])
+	*s = list
+	return err
+}
+
+func (s Numbers) numbers() []float64 { return s }
+
+// Columns maps names of columns that are expected to those of the files, in the order of the file.
+type Columns []ColumnName
+
+// ColumnName is one entry of [Columns].
+type ColumnName struct{ Name, InFile string }
+
+func (*Columns) expects() string { return "a mapping of names to names of columns" }
+
+func (s *Columns) decodeYAML(n *yaml.Node) error {
+	*s = nil
+	return eachPair(n, func(key, v *yaml.Node) error { return s.setEntry(key.Value, v) })
+}
+
+func (s *Columns) setEntry(name string, n *yaml.Node) error {
+	text, err := decodeString(n)
+	if err != nil {
+		return err
+	}
+	for i := range *s {
+		if (*s)[i].Name == name {
+			(*s)[i].InFile = text
+			return nil
+		}
+	}
+	*s = append(*s, ColumnName{name, text})
+	return nil
+}
+
+// MarshalYAML keeps the order.
+func (s Columns) MarshalYAML() (any, error) {
+	node := &yaml.Node{Kind: yaml.MappingNode}
+	for _, c := range s {
+		node.Content = append(node.Content, encode(c.Name), encode(c.InFile))
+	}
+	return node, nil
+}
+
+// mapped returns the columns as a map, nil if there are none.
+func (s Columns) mapped() map[string]string {
+	if len(s) == 0 {
+		return nil
+	}
+	m := map[string]string{}
+	for _, c := range s {
+		m[c.Name] = c.InFile
+	}
+	return m
+}
