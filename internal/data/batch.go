@@ -210,8 +210,8 @@ func (b *Batch) label(at int, id int32) {
 // AddRow appends a row of a dataset: a document, or each text of a whole-row task as a document.
 func (b *Batch) AddRow(d *Dataset, doc int) {
 	if d.whole {
-		for t := doc * d.texts; t < (doc+1)*d.texts; t++ {
-			b.addText(d, t)
+		for i := range d.texts {
+			b.addText(d, d.stored(doc)*d.texts+i, doc*d.texts+i)
 		}
 		if d.labels != nil {
 			b.addLabel(d, doc)
@@ -220,25 +220,33 @@ func (b *Batch) AddRow(d *Dataset, doc int) {
 		return
 	}
 	start, end := d.span(doc)
-	lo := len(b.Tokens())
-	b.Add(d.ids[start:end], nil)
-	for i := start; i+1 < end; i++ { // the last token of a document predicts nothing
-		b.label(lo+i-start, d.label(i+1))
-	}
+	b.LossTokens += b.addTokens(d, start, end)
 }
 
-// addText appends a text of a whole-row task. Its answer tokens are labelled but not counted as loss tokens.
-func (b *Batch) addText(d *Dataset, t int) {
-	from, to := d.starts[t], d.starts[t+1]
+// addTokens appends tokens as a document, with their labels, and returns the number of labels.
+func (b *Batch) addTokens(d *Dataset, start, end int) (labelled int) {
 	lo := len(b.Tokens())
-	b.Add(d.ids[from:to], nil)
-	labels := b.Labels()
-	for i := from; i+1 < to; i++ {
-		labels[lo+i-from] = d.label(i + 1)
-	}
+	d.store.use(start, end, func(words []int32) {
+		b.add(words, lo, 0)
+		ids, labels := b.Tokens()[lo:], b.Labels()[lo:]
+		for i, w := range words {
+			ids[i] = idOf(w)
+			if i > 0 && w < 0 { // the last token of a document predicts nothing
+				labels[i-1] = idOf(w)
+				labelled++
+			}
+		}
+	})
+	return labelled
+}
+
+// addText appends a stored text of a whole-row task. Its answer tokens are labelled but not counted as loss tokens.
+// number is that of the text among those of the dataset.
+func (b *Batch) addText(d *Dataset, t, number int) {
+	b.addTokens(d, d.starts[t], d.starts[t+1])
 	if d.numbers != nil {
 		a := b.named(d.named)
-		a.Floats = append(a.Floats, d.numbers[t])
+		a.Floats = append(a.Floats, d.numbers[number])
 	}
 }
 
@@ -250,7 +258,7 @@ func (b *Batch) addLabel(d *Dataset, row int) {
 	if d.types != nil {
 		copy(types, d.types[start:end])
 	}
-	d.labels.add(b, row)
+	d.labels.add(b, d.stored(row))
 }
 
 // named returns the array called name, and adds it if necessary.

@@ -117,6 +117,10 @@ type Options struct {
 	// Files holds the files, under their names; nil reads them from the disk.
 	Files     fs.FS
 	VocabSize int            // ids must be smaller; 0 does not check
+	// InMemory is the number of tokens to keep in memory, 0 for 8 Mi. The tokens of a larger dataset go to a file without
+	// a name in CacheDir, by default lorafuse in the user's cache folder, and rows are read from there.
+	InMemory int
+	CacheDir string
 	Workers   int            // goroutines for tokenization; 0 is one per core
 	Progress  func(Progress) // called from time to time, on the caller's goroutine
 }
@@ -145,6 +149,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.OnTooLong == "" {
 		o.OnTooLong = Truncate
+	}
+	if o.InMemory == 0 {
+		o.InMemory = inMemory
 	}
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)

@@ -3,15 +3,15 @@ package data
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"math/bits"
 	"slices"
 )
 
-// Dataset holds tokenized rows: all ids in one slice, and one loss bit per token. It is immutable once loaded.
+// Dataset holds tokenized rows. It is immutable once loaded. The tokens of a large one are in a file without a name, which
+// is closed when the dataset is no longer used.
 type Dataset struct {
-	ids    []int32
-	loss   []uint64   // bit i%64 of word i/64: token i carries loss
-	starts []int      // text t is ids[starts[t]:starts[t+1]]
+	store  *store
+	starts []int      // text t has tokens [starts[t], starts[t+1])
+	pick   []int      // the stored rows of a part of a dataset; nil for all
 	texts  int        // texts per row
 	whole  bool       // rows of a whole-row task, each counted once
 	types  []int32    // of all tokens; nil if all are type 0
@@ -20,6 +20,7 @@ type Dataset struct {
 	stats  Stats
 
 	sources []Source // files, in order
+	entries []int    // the first row of each entry that was loaded
 
 	numbers []float32 // one per text, see SetNumbers
 	named   string
@@ -37,10 +38,15 @@ type Stats struct {
 	Empty      int // texts dropped because they have nothing to predict
 }
 
-func newDataset() *Dataset { return &Dataset{starts: []int{0}, texts: 1} }
+func newDataset() *Dataset { return &Dataset{store: &store{}, starts: []int{0}, texts: 1} }
 
 // Len returns the number of rows.
-func (d *Dataset) Len() int { return (len(d.starts) - 1) / d.texts }
+func (d *Dataset) Len() int {
+	if d.pick != nil {
+		return len(d.pick)
+	}
+	return (len(d.starts) - 1) / d.texts
+}
 
 // Texts returns the number of texts per row: one, except for pairs and preferences.
 func (d *Dataset) Texts() int { return d.texts }
@@ -55,6 +61,7 @@ func (d *Dataset) Classes() []string {
 
 // span returns the token range of row r.
 func (d *Dataset) span(r int) (start, end int) {
+	r = d.stored(r)
 	return d.starts[r*d.texts], d.starts[(r+1)*d.texts]
 }
 
@@ -78,10 +85,12 @@ func (d *Dataset) Length(r int) int {
 // Row returns a copy of row r.
 func (d *Dataset) Row(r int) Row {
 	start, end := d.span(r)
-	row := Row{IDs: append([]int32(nil), d.ids[start:end]...), Labels: make([]int32, end-start)}
-	for i := range row.Labels {
-		row.Labels[i] = d.label(start + i)
-	}
+	row := Row{IDs: make([]int32, end-start), Labels: make([]int32, end-start)}
+	d.store.use(start, end, func(words []int32) {
+		for i, w := range words {
+			row.IDs[i], row.Labels[i] = idOf(w), labelOf(w)
+		}
+	})
 	return row
 }
 
@@ -92,7 +101,15 @@ func (d *Dataset) Targets(r int) int {
 		return 1
 	}
 	start, end := d.span(r)
-	return d.countLoss(start+1, end)
+	n := 0
+	d.store.use(start, end, func(words []int32) {
+		for _, w := range words[min(1, len(words)):] {
+			if w < 0 {
+				n++
+			}
+		}
+	})
+	return n
 }
 
 // Digest returns a SHA-256 of all rows and labels. A resumed run compares it to verify that the data is the same.
@@ -108,16 +125,37 @@ func (d *Dataset) Digest() [sha256.Size]byte {
 		buf = binary.LittleEndian.AppendUint64(buf, uint64(start))
 	}
 	flush()
-	for chunk := range slices.Chunk(d.ids, 1<<14) {
-		for _, id := range chunk {
-			buf = binary.LittleEndian.AppendUint32(buf, uint32(id))
+	loss := make([]uint64, (d.store.len()+63)/64)
+	const chunk = 1 << 14
+	for from := 0; from < d.store.len(); {
+		to := from + chunk
+		if from < d.store.spilled {
+			to = min(to, d.store.spilled)
+		}
+		to = min(to, d.store.len())
+		d.store.use(from, to, func(words []int32) {
+			for i, w := range words {
+				buf = binary.LittleEndian.AppendUint32(buf, uint32(idOf(w)))
+				if w < 0 {
+					loss[(from+i)/64] |= 1 << ((from + i) % 64)
+				}
+			}
+		})
+		flush()
+		from = to
+	}
+	for words := range slices.Chunk(loss, chunk) {
+		for _, word := range words {
+			buf = binary.LittleEndian.AppendUint64(buf, word)
 		}
 		flush()
 	}
-	for _, word := range d.loss {
-		buf = binary.LittleEndian.AppendUint64(buf, word)
+	for rows := range slices.Chunk(d.pick, chunk) {
+		for _, r := range rows {
+			buf = binary.LittleEndian.AppendUint64(buf, uint64(r))
+		}
+		flush()
 	}
-	flush()
 	if d.labels != nil {
 		buf = d.labels.append(buf)
 		for _, t := range d.types {
@@ -128,19 +166,15 @@ func (d *Dataset) Digest() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// label returns the label of token i of the dataset.
-func (d *Dataset) label(i int) int32 {
-	if d.loss[i/64]>>(i%64)&1 == 0 {
-		return Ignore
-	}
-	return d.ids[i]
-}
-
-// appendWhole appends a row of a whole-row task.
-func (d *Dataset) appendWhole(texts [][]int32) {
+// appendWhole appends a row of a whole-row task. answers has the spans of the answers in each text, or is nil.
+func (d *Dataset) appendWhole(texts [][]int32, answers [][]Span) {
 	d.texts, d.whole = len(texts), true
-	for _, ids := range texts {
-		d.appendText(ids)
+	for t, ids := range texts {
+		var loss []Span
+		if answers != nil {
+			loss = answers[t]
+		}
+		d.appendText(ids, loss...)
 		d.stats.Tokens += len(ids)
 		d.stats.Longest = max(d.stats.Longest, len(ids))
 	}
@@ -150,66 +184,44 @@ func (d *Dataset) appendWhole(texts [][]int32) {
 
 // appendTyped appends a row of one text of a whole-row task, with the types of its tokens.
 func (d *Dataset) appendTyped(ids, types []int32) {
-	d.appendWhole([][]int32{ids})
+	d.appendWhole([][]int32{ids}, nil)
 	if d.types == nil && slices.ContainsFunc(types, func(t int32) bool { return t != 0 }) {
-		d.types = make([]int32, len(d.ids)-len(ids), cap(d.ids))
+		d.types = make([]int32, d.store.len()-len(ids))
 	}
 	if d.types != nil {
 		d.types = append(d.types, types...)
 	}
 }
 
-// appendText appends a text whose tokens carry no loss.
-func (d *Dataset) appendText(ids []int32) {
-	d.ids = append(d.ids, ids...)
-	d.starts = append(d.starts, len(d.ids))
-	for words := (len(d.ids) + 63) / 64; len(d.loss) < words; {
-		d.loss = append(d.loss, 0)
+// appendText appends a text; tokens in the spans carry loss.
+func (d *Dataset) appendText(ids []int32, loss ...Span) {
+	base := len(d.store.words)
+	d.store.words = append(d.store.words, ids...)
+	for _, s := range loss {
+		for i := base + s.Start; i < base+s.End; i++ {
+			d.store.words[i] |= lossBit
+		}
 	}
+	d.starts = append(d.starts, d.store.len())
 }
 
 // append appends a row; tokens in the spans carry loss.
 func (d *Dataset) append(ids []int32, loss []Span) {
-	base := len(d.ids)
-	d.appendText(ids)
-	d.setLossBits(base, loss)
+	d.appendText(ids, loss...)
 	d.stats.Rows++
 	d.stats.Tokens += len(ids)
 	d.stats.Longest = max(d.stats.Longest, len(ids))
-	d.stats.LossTokens += d.Targets(d.Len() - 1)
-}
-
-// setLossBits sets the loss bits of spans, relative to token base.
-func (d *Dataset) setLossBits(base int, loss []Span) {
-	for _, s := range loss {
-		for i := base + s.Start; i < base+s.End; i++ {
-			d.loss[i/64] |= 1 << (i % 64)
-		}
-	}
+	d.stats.LossTokens += sample{loss: loss}.targets()
 }
 
 // SetNumbers adds an array called name to batches, with a number for each text; x holds the numbers of all texts. Call
 // it before creating batches.
 func (d *Dataset) SetNumbers(name string, x []float32) error {
-	if len(x) != len(d.starts)-1 {
-		return problem(ErrOption, "%d numbers called %s for %d texts", len(x), name, len(d.starts)-1)
+	if texts := d.Len() * d.texts; len(x) != texts {
+		return problem(ErrOption, "%d numbers called %s for %d texts", len(x), name, texts)
 	}
 	d.numbers, d.named = x, name
 	return nil
-}
-
-// countLoss counts the tokens in [from, to) that carry loss.
-func (d *Dataset) countLoss(from, to int) int {
-	count := 0
-	for from < to {
-		word := d.loss[from/64] >> (from % 64)
-		if n := to - from; n < 64-from%64 {
-			word &= 1<<n - 1
-		}
-		count += bits.OnesCount64(word)
-		from += 64 - from%64
-	}
-	return count
 }
 
 // labelSpans returns the ranges of tokens to which the labels of a row assign loss.

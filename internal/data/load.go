@@ -2,36 +2,55 @@ package data
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
-// Load reads and tokenizes the files, in order, as one dataset. Errors name file and line, and do not depend on the
-// number of workers. When ctx is cancelled, Load returns its error.
-func Load(ctx context.Context, files []string, o Options) (*Dataset, error) {
+// Load reads and tokenizes files, in order, as one dataset. An entry is a file, a folder, or a pattern of files. Errors
+// name file and line, and do not depend on the number of workers. When ctx is cancelled, Load returns its error.
+func Load(ctx context.Context, entries []string, o Options) (*Dataset, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
+	l := loading{encoder: encoder{o}, set: newDataset()}
+	var files []string
+	var ends []int64
+	var firsts []int // the first file of each entry
+	for _, entry := range entries {
+		names, err := o.expand(entry)
+		if err != nil {
+			return nil, expandError(err)
+		}
+		firsts = append(firsts, len(files))
+		for _, file := range names {
+			info, err := o.stat(file)
+			if err != nil {
+				return nil, fmt.Errorf("data: %w", err)
+			}
+			l.progress.Size += info.Size()
+			files, ends = append(files, file), append(ends, l.progress.Size)
+		}
+	}
 	if len(files) == 0 {
 		return nil, problem(ErrEmpty, "no data files")
 	}
-	l := loading{encoder: encoder{o}, set: newDataset()}
-	ends := make([]int64, len(files))
 	for i, file := range files {
-		info, err := l.encoder.stat(file)
-		if err != nil {
-			return nil, fmt.Errorf("data: %w", err)
+		for len(l.set.entries) < len(firsts) && firsts[len(l.set.entries)] == i {
+			l.set.entries = append(l.set.entries, l.set.Len())
 		}
-		l.progress.Size += info.Size()
-		ends[i] = l.progress.Size
-	}
-	for i, file := range files {
 		if err := l.file(ctx, file); err != nil {
 			return nil, err
 		}
 		l.set.stats.Files++
 		l.progress.Bytes = ends[i]
 		l.report()
+	}
+	if l.set.store.file != nil {
+		if err := l.set.store.spill(o.CacheDir); err != nil {
+			return nil, err
+		}
+		l.set.store.words = nil
 	}
 	if err := l.check(files); err != nil || l.encoder.Rows != LabelledRows {
 		return l.set, err
@@ -116,12 +135,13 @@ func (l *loading) add(s sample) error {
 	case s.label != nil:
 		l.set.appendTyped(s.texts[0], s.types)
 		l.labels = append(l.labels, s.label)
-	case s.answers != nil:
-		l.set.appendPreference(s.texts, s.answers)
 	case s.texts != nil:
-		l.set.appendWhole(s.texts)
+		l.set.appendWhole(s.texts, s.answers)
 	default:
 		l.set.append(s.ids, s.loss)
+	}
+	if len(l.set.store.words) >= l.encoder.InMemory {
+		return l.set.store.spill(l.encoder.CacheDir)
 	}
 	return nil
 }
@@ -139,3 +159,11 @@ func (l *loading) report() {
 	}
 }
 
+
+// expandError adds the prefix of the package to errors of the file system.
+func expandError(err error) error {
+	if _, ok := errors.AsType[*Error](err); ok {
+		return err
+	}
+	return fmt.Errorf("data: %w", err)
+}

@@ -20,6 +20,9 @@ type LoaderConfig struct {
 	// applies only to packing.
 	Packing   bool
 	MaxLength int
+	// Mix holds the weights of the entries that the dataset was loaded from: their shares of the rows of an epoch, which
+	// has as many rows as the dataset. If empty, each row comes once.
+	Mix []float64
 }
 
 // Loader returns the micro-batches of a run. It has no position: a batch is a function of the configuration, the
@@ -33,6 +36,7 @@ type Loader struct {
 	order order
 	packs [][]int // documents of each row, if packed
 	rows  int     // rows per epoch
+	mixed bool    // a row may come several times in an epoch
 	steps int     // steps per epoch
 }
 
@@ -87,8 +91,8 @@ func Sequential(d *Dataset, batchSize int) (*Loader, error) {
 func (l *Loader) checkRecorded(rows int) error {
 	c := l.cfg
 	switch {
-	case c.Packing || c.LengthBucketing:
-		return problem(ErrOption, "recorded batches are taken as they are, expected neither packing nor length_bucketing")
+	case c.Packing || c.LengthBucketing || len(c.Mix) > 0:
+		return problem(ErrOption, "recorded batches are taken as they are, expected neither packing, length_bucketing nor mix")
 	case c.BatchSize*c.Accumulation != rows:
 		return problem(ErrOption, "found batch_size %d × gradient_accumulation_steps %d, expected a product of %d as the recorded batches have it",
 			c.BatchSize, c.Accumulation, rows)
@@ -99,6 +103,16 @@ func (l *Loader) checkRecorded(rows int) error {
 // arrange determines the order of the rows, and packs them if configured.
 func (l *Loader) arrange() error {
 	c := l.cfg
+	if c.Shuffle {
+		l.order = shuffled{l.rows, c.Seed}
+	}
+	if len(c.Mix) > 0 {
+		mix, err := newBlend(l.set, c.Mix, l.order, c)
+		if err != nil {
+			return err
+		}
+		l.order, l.mixed = mix, true
+	}
 	if c.Packing {
 		if c.LengthBucketing {
 			return problem(ErrOption, "packed rows are all of one length, expected either packing or length_bucketing")
@@ -107,10 +121,10 @@ func (l *Loader) arrange() error {
 			return problem(ErrOption, "found max_length %d for packing, expected at least the %d tokens of the longest row", c.MaxLength, longest)
 		}
 		l.packs = packRows(l.packingOrder(), l.set.Length, c.MaxLength)
-		l.rows = len(l.packs)
-	}
-	if c.Shuffle {
-		l.order = shuffled{l.rows, c.Seed}
+		l.rows, l.order = len(l.packs), fileOrder{}
+		if c.Shuffle {
+			l.order = shuffled{l.rows, c.Seed}
+		}
 	}
 	if c.LengthBucketing {
 		l.order = &bucketed{
@@ -121,7 +135,7 @@ func (l *Loader) arrange() error {
 	return nil
 }
 
-// packingOrder returns the order in which documents are packed.
+// packingOrder returns the order in which documents are packed: with a mix, the documents of its first epoch.
 func (l *Loader) packingOrder() []int {
 	docs := make([]int, l.set.Len())
 	next := func(i int) int { return i }
@@ -129,7 +143,9 @@ func (l *Loader) packingOrder() []int {
 		next = permutation(len(docs), derived(l.cfg.Seed, 0, packingDraw, 0), 0)
 	}
 	for i := range docs {
-		docs[i] = next(i)
+		if docs[i] = next(i); l.mixed {
+			docs[i] = l.order.at(0, docs[i])
+		}
 	}
 	return docs
 }
@@ -190,6 +206,9 @@ func (l *Loader) largest(size func(row int) int) int {
 	sizes := make([]int, l.rows)
 	for row := range sizes {
 		sizes[row] = size(row)
+	}
+	if l.mixed && l.packs == nil { // the largest row may come several times
+		return slices.Max(sizes) * min(l.cfg.BatchSize, l.rows)
 	}
 	if _, inOrder := l.order.(fileOrder); !inOrder {
 		slices.SortFunc(sizes, func(a, b int) int { return b - a })
@@ -275,7 +294,7 @@ func (l *Loader) Fill(b *Batch, step, micro int) error {
 	}
 	b.Reset()
 	l.documents(step, micro*l.cfg.BatchSize, (micro+1)*l.cfg.BatchSize, func(doc int) { b.AddRow(l.set, doc) })
-	return nil
+	return l.set.store.err()
 }
 
 // Batches yields the first micro-batch of each step of an epoch. Each is valid until the next.

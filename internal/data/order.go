@@ -14,6 +14,8 @@ const (
 	packingDraw   = 0xFFFF_FFFE
 	bucketingDraw = 0xFFFF_FFFD
 	groupingDraw  = 0xFFFF_FFFB
+	splittingDraw = 0xFFFF_FFFA
+	mixingDraw    = 0xFFFF_FFF9
 )
 
 // derived returns a seed for another permutation of the run.

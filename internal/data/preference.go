@@ -200,12 +200,3 @@ func (e encoder) preference(r record) (sample, error) {
 	}
 	return s, nil
 }
-
-// appendPreference appends a row of two texts with the spans of their answers.
-func (d *Dataset) appendPreference(texts [][]int32, answers [][]Span) {
-	d.appendWhole(texts)
-	first := len(d.starts) - 1 - len(texts)
-	for t, spans := range answers {
-		d.setLossBits(d.starts[first+t], spans)
-	}
-}
