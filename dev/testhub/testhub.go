@@ -25,7 +25,7 @@ import (
 // it before the first request, or through Spoil.
 type Hub struct {
 	Server, CDN *httptest.Server
-	Repos       map[string]*Repo // by owner/name
+	Repos       map[string]*Repo // by owner/name, datasets by datasets/owner/name
 	Faults      []Fault          // of the CDN, one for each request, in order
 	Answers     []int            // status of the first answers of the Hub, before it is well
 
@@ -187,6 +187,11 @@ func (h *Hub) serveHub(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)
 	}
 	path, isAPI := strings.CutPrefix(r.URL.Path, "/api/models/")
+	ofData, dataAPI := strings.CutPrefix(path, "/api/datasets/")
+	ofData, isData := strings.CutPrefix(ofData, "/datasets/")
+	if isData = isData || dataAPI; isData {
+		path, isAPI = ofData, dataAPI
+	}
 	path = strings.TrimPrefix(path, "/")
 	parts := strings.SplitN(path, "/", 4)
 	if len(parts) < 4 {
@@ -194,6 +199,9 @@ func (h *Hub) serveHub(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id, revision, file := parts[0]+"/"+parts[1], parts[3], ""
+	if isData {
+		id = "datasets/" + id
+	}
 	repo := h.Repos[id]
 	if repo == nil {
 		fail(401, "RepoNotFound", "Repository not found")
@@ -260,8 +268,12 @@ func (h *Hub) serveCDN(w http.ResponseWriter, r *http.Request) {
 		f, h.Faults = h.Faults[0], h.Faults[1:]
 	}
 	h.mu.Unlock()
-	parts := strings.SplitN(strings.TrimPrefix(r.URL.Path, "/"), "/", 4)
-	content := h.Repos[parts[0]+"/"+parts[1]].Trees[parts[2]][parts[3]]
+	path, kind := strings.TrimPrefix(r.URL.Path, "/"), ""
+	if rest, isData := strings.CutPrefix(path, "datasets/"); isData {
+		path, kind = rest, "datasets/"
+	}
+	parts := strings.SplitN(path, "/", 4)
+	content := h.Repos[kind+parts[0]+"/"+parts[1]].Trees[parts[2]][parts[3]]
 	if f.Status != 0 {
 		w.WriteHeader(f.Status)
 		return

@@ -115,7 +115,10 @@ type Options struct {
 	// is tokenized and cut into windows of MaxLength.
 	DocumentSeparator string
 	// Files holds the files, under their names; nil reads them from the disk.
-	Files     fs.FS
+	Files fs.FS
+	// Resolve, if not nil, returns the files of an entry that is no file, folder or pattern, such as a dataset of the
+	// Hub, or none.
+	Resolve   func(name string) (files []string, err error)
 	VocabSize int            // ids must be smaller; 0 does not check
 	// InMemory is the number of tokens to keep in memory, 0 for 8 Mi. The tokens of a larger dataset go to a file without
 	// a name in CacheDir, by default lorafuse in the user's cache folder, and rows are read from there.

@@ -26,8 +26,15 @@ func (o *Options) expand(name string) ([]string, error) {
 	switch {
 	case err == nil && info.IsDir():
 		return o.folder(name)
-	case err == nil || !strings.ContainsAny(name, "*?["):
-		return []string{name}, err
+	case err == nil:
+		return []string{name}, nil
+	case !strings.ContainsAny(name, "*?["):
+		if o.Resolve != nil {
+			if files, failed := o.Resolve(name); len(files) > 0 || failed != nil {
+				return files, failed
+			}
+		}
+		return nil, err
 	case strings.Contains(name, "**"):
 		return nil, at(name, 0, problem(ErrOption, "** is not supported: give a folder, whose subfolders are read too"))
 	}
@@ -94,7 +101,7 @@ func (o *Options) folder(dir string) ([]string, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("data: %w", err)
+		return nil, err
 	}
 	if len(rows) == 0 {
 		rows = texts

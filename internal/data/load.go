@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 )
 
-// Load reads and tokenizes files, in order, as one dataset. An entry is a file, a folder, or a pattern of files. Errors
+// Load reads and tokenizes files, in order, as one dataset. An entry is a file, a folder, a pattern of
+// files, or what Options.Resolve knows. Errors
 // name file and line, and do not depend on the number of workers. When ctx is cancelled, Load returns its error.
 func Load(ctx context.Context, entries []string, o Options) (*Dataset, error) {
 	o, err := o.withDefaults()
@@ -162,8 +164,8 @@ func (l *loading) report() {
 
 // expandError adds the prefix of the package to errors of the file system.
 func expandError(err error) error {
-	if _, ok := errors.AsType[*Error](err); ok {
-		return err
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
+		return fmt.Errorf("data: %w", err)
 	}
-	return fmt.Errorf("data: %w", err)
+	return err
 }

@@ -44,7 +44,7 @@ var dependencies = map[string]dependency{
 	"go.opentelemetry.io/otel/sdk":   {why: "traces: sampling, batches, limits", in: []string{"internal/serve/traces"}},
 	"go.opentelemetry.io/otel/trace": {why: "traces: spans", in: []string{"internal/serve/traces"}},
 	"go.uber.org/goleak":             {why: "goroutines that outlive their test", tests: true},
-	"go.yaml.in/yaml/v3":             {why: "configurations, with line numbers in errors", in: []string{"train/config"}, tests: true},
+	"go.yaml.in/yaml/v3":             {why: "configurations, with line numbers in errors, and the cards of datasets", in: []string{"train/config", "internal/model/hub"}, tests: true},
 	"golang.org/x/image":             {why: "scaling of pictures, and WebP", in: []string{"internal/data/picture"}},
 	"golang.org/x/sys":               {why: "mapped files, instruction sets, locks, free memory and disk", in: []string{"backend/cpu", "backend/telemetry", "dev/bench/load", "dev/cputime", "internal/fsatomic", "internal/vec", "internal/model/hub", "safetensors", "tensor"}},
 	"golang.org/x/text":              {why: "Unicode normal forms", in: []string{"tokenizer"}},

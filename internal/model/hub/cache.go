@@ -27,7 +27,7 @@ type cache struct {
 }
 
 func cacheOf(root string, repo repository) *cache {
-	return &cache{root: root, folder: "models--" + strings.ReplaceAll(repo.id, "/", "--"), link: os.Symlink}
+	return &cache{root: root, folder: repo.kind() + "s--" + strings.ReplaceAll(repo.id, "/", "--"), link: os.Symlink}
 }
 
 func (c *cache) path(parts ...string) string {

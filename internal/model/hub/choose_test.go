@@ -63,7 +63,7 @@ func TestWithoutWeights(t *testing.T) {
 }
 
 func TestChooseWeights(t *testing.T) {
-	repo := repository{"a/b", "main"}
+	repo := repository{id: "a/b", revision: "main"}
 	for _, c := range []struct {
 		files, want []string
 		err         string
@@ -93,7 +93,7 @@ func TestBadIndex(t *testing.T) {
 		`{"weight_map":{"a":"x.bin"}}`:            `"x.bin", expected the name of a .safetensors file`,
 		`{"weight_map":{"a":1}}`:                  "cannot unmarshal",
 	} {
-		_, err := chooseWeights(repository{"a/b", "main"}, nil, []byte(text))
+		_, err := chooseWeights(repository{id: "a/b", revision: "main"}, nil, []byte(text))
 		assert.ErrorContains(t, err, want)
 		assert.ErrorContains(t, err, "a/b: model.safetensors.index.json: ")
 	}

@@ -24,7 +24,7 @@ func fast(t *testing.T, o Options) (string, error) {
 	t.Helper()
 	s, err := o.settings()
 	require.NoError(t, err)
-	repo := repository{"acme/tiny", "main"}
+	repo := repository{id: "acme/tiny", revision: "main"}
 	r := newRemote(s, repo, o.Transport)
 	r.pause, r.stall = time.Millisecond, 100*time.Millisecond
 	return fetchModel(t.Context(), r, cacheOf(s.cache, repo), o, false)

@@ -40,6 +40,8 @@ var (
 	// ErrPipeline is the error for a diffusers pipeline in place of a model. Use Open to download the components of a
 	// pipeline.
 	ErrPipeline = errors.New("a pipeline of diffusers, expected a model of texts")
+	// ErrDataset is the error for a dataset that cannot be read, or of which a part must be named.
+	ErrDataset = errors.New("not a dataset that is read")
 	// ErrNoSpace is the error for a cache on a disk too full for the download.
 	ErrNoSpace = errors.New("not enough disk space")
 )
@@ -63,7 +65,7 @@ func (r *remote) statusError(resp *http.Response, file string) error {
 	if file != "" {
 		what += ", file " + file
 	}
-	page := r.endpoint + "/" + r.repo.id
+	page := r.endpoint + "/" + r.repo.page()
 	code, message := resp.Header.Get("X-Error-Code"), resp.Header.Get("X-Error-Message")
 	said := resp.Status
 	if message != "" {
@@ -81,11 +83,11 @@ func (r *remote) statusError(resp *http.Response, file string) error {
 	case code == "GatedRepo":
 		return fmt.Errorf("%w: accept the terms of %s at %s, then %s", ErrGated, r.repo.id, page, r.useToken())
 	case code == "RepoNotFound" || status == http.StatusNotFound, status == http.StatusUnauthorized && r.token == "":
-		return fmt.Errorf("%w: %s, and there is no such folder here either%s; check the name, or if the model is private or gated, %s", ErrNotFound, what, didYouMean(r.repo.id), r.useToken())
+		return fmt.Errorf("%w: %s, and there is no such folder here either%s; check the name, or if the %s is private or gated, %s", ErrNotFound, what, didYouMean(r.repo.id), r.repo.kind(), r.useToken())
 	case status == http.StatusUnauthorized:
 		return fmt.Errorf("%w: %s (%s): the access token is not valid; make a new one at %s/settings/tokens", ErrUnauthorized, what, said, r.endpoint)
 	case status == http.StatusForbidden:
-		return fmt.Errorf("%w: %s (%s): the access token may not read this model; see %s", ErrUnauthorized, what, said, page)
+		return fmt.Errorf("%w: %s (%s): the access token may not read this %s; see %s", ErrUnauthorized, what, said, r.repo.kind(), page)
 	case status == http.StatusRequestTimeout || status == http.StatusTooManyRequests ||
 		status >= 500 && status != http.StatusNotImplemented:
 		return &temporary{fmt.Errorf("%w: %s: %s", ErrUnreachable, what, said), retryAfter(resp)}

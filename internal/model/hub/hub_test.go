@@ -170,12 +170,12 @@ func TestBrokenLinks(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for name, want := range map[string]repository{
-		"acme/tiny":                  {"acme/tiny", "main"},
-		"gpt2":                       {"gpt2", "main"},
-		"Qwen/Qwen2.5-0.5B@v1":       {"Qwen/Qwen2.5-0.5B", "v1"},
-		"a/b@refs/pr/1":              {"a/b", "refs/pr/1"},
-		"a/b@" + commitB:             {"a/b", commitB},
-		"meta-llama/Llama_3.2-1B@x@": {"meta-llama/Llama_3.2-1B", "x@"},
+		"acme/tiny":                  {id: "acme/tiny", revision: "main"},
+		"gpt2":                       {id: "gpt2", revision: "main"},
+		"Qwen/Qwen2.5-0.5B@v1":       {id: "Qwen/Qwen2.5-0.5B", revision: "v1"},
+		"a/b@refs/pr/1":              {id: "a/b", revision: "refs/pr/1"},
+		"a/b@" + commitB:             {id: "a/b", revision: commitB},
+		"meta-llama/Llama_3.2-1B@x@": {id: "meta-llama/Llama_3.2-1B", revision: "x@"},
 	} {
 		got, err := parseName(name)
 		require.NoError(t, err)
@@ -442,7 +442,7 @@ func TestWithoutSymlinks(t *testing.T) {
 	h, o := setup(t)
 	s, err := o.settings()
 	require.NoError(t, err)
-	repo := repository{"acme/tiny", "main"}
+	repo := repository{id: "acme/tiny", revision: "main"}
 	c := cacheOf(s.cache, repo)
 	c.link = refuse
 	r := newRemote(s, repo, o.Transport)

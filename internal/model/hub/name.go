@@ -10,10 +10,11 @@ import (
 	"github.com/lorafuse/lorafuse/internal/suggest"
 )
 
-// A repository is a model on the Hub at a revision.
+// A repository is a model or a dataset on the Hub at a revision.
 type repository struct {
 	id       string // owner/name
 	revision string
+	dataset  bool
 }
 
 const defaultRevision = "main"
@@ -23,6 +24,22 @@ func (r repository) String() string {
 		return r.id
 	}
 	return r.id + "@" + r.revision
+}
+
+// page returns the path of the repository on the Hub.
+func (r repository) page() string {
+	if r.dataset {
+		return "datasets/" + r.id
+	}
+	return r.id
+}
+
+// kind returns the word for what the repository holds.
+func (r repository) kind() string {
+	if r.dataset {
+		return "dataset"
+	}
+	return "model"
 }
 
 // owned reports whether the name has an owner, as all but the oldest on the Hub have.
@@ -80,7 +97,7 @@ func parseName(name string) (repository, error) {
 	if strings.Contains(id, "--") || strings.Contains(id, "..") || strings.HasSuffix(id, ".git") {
 		return bad("cannot be the name of a model on the Hub")
 	}
-	return repository{id, revision}, nil
+	return repository{id: id, revision: revision}, nil
 }
 
 func notInName(c rune) bool {

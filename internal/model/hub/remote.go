@@ -136,7 +136,7 @@ const largestListing = 64 << 20
 
 // listing requests the commit of the revision and its list of files.
 func (r *remote) listing(ctx context.Context, tries int) (commit string, files []string, err error) {
-	address := r.endpoint + "/api/models/" + r.repo.id + "/revision/" + url.PathEscape(r.repo.revision)
+	address := r.endpoint + "/api/" + r.repo.kind() + "s/" + r.repo.id + "/revision/" + url.PathEscape(r.repo.revision)
 	var answer struct {
 		SHA      string `json:"sha"`
 		Siblings []struct {
@@ -183,7 +183,7 @@ type remoteFile struct {
 
 // describe requests the metadata of a file in a commit.
 func (r *remote) describe(ctx context.Context, commit, name string) (remoteFile, error) {
-	f := remoteFile{name: name, address: r.endpoint + "/" + r.repo.id + "/resolve/" + commit + "/" + escapePath(name)}
+	f := remoteFile{name: name, address: r.endpoint + "/" + r.repo.page() + "/resolve/" + commit + "/" + escapePath(name)}
 	err := r.again(ctx, r.tries, func() error {
 		resp, err := r.send(ctx, r.noRedirect, http.MethodHead, f.address, 0)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/model/hub"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 	"github.com/lorafuse/lorafuse/train/config"
@@ -45,13 +46,30 @@ func (t *texts) load(ctx context.Context, m *model.Config, o data.Options, adjus
 			o.Template = data.Chat(template)
 		}
 	}
+	if o.Files == nil {
+		o.Resolve = hub.DataFiles(ctx, t.Hub())
+	}
 	load := func(files []string, task string) (*data.Dataset, error) {
 		o.Progress = func(p data.Progress) { t.Progress(task, p.Bytes, p.Size) }
-		return data.Load(ctx, files, o)
+		set, err := data.Load(ctx, files, o)
+		if err != nil {
+			return nil, err
+		}
+		for _, line := range set.Report() {
+			t.Note("data     %s", line)
+		}
+		return set, nil
 	}
 	set, err := load(c.Data.Train, "reading training data")
 	if err != nil {
 		return err
+	}
+	var part *data.Dataset // to evaluate on
+	if c.Data.EvalFraction > 0 {
+		if set, part, err = set.Split(c.Data.EvalFraction, c.Seed); err != nil {
+			return fmt.Errorf("train: data: %w", err)
+		}
+		t.Note("note     %d of %d rows are left out of training, for evaluation", part.Len(), part.Len()+set.Len())
 	}
 	t.set = set
 	t.noteStats("training", set.Stats())
@@ -65,16 +83,18 @@ func (t *texts) load(ctx context.Context, m *model.Config, o data.Options, adjus
 		t.Note("note     rows of up to %d tokens are longer than max_position_embeddings %d of the model", longest, most)
 	}
 	t.documents = t.loader.MaxDocuments()
-	if len(c.Data.Eval) == 0 {
+	if !c.Evaluates() {
 		t.identify()
 		return nil
 	}
-	if set, err = load(c.Data.Eval, "reading evaluation data"); err != nil {
-		return err
+	if part == nil {
+		if part, err = load(c.Data.Eval, "reading evaluation data"); err != nil {
+			return err
+		}
+		t.noteStats("evaluation", part.Stats())
 	}
-	t.evalSet = set
-	t.noteStats("evaluation", set.Stats())
-	if t.evalLoader, err = data.Sequential(set, c.EvalRows()); err != nil {
+	t.evalSet = part
+	if t.evalLoader, err = data.Sequential(part, c.EvalRows()); err != nil {
 		return err
 	}
 	t.documents = max(t.documents, t.evalLoader.MaxDocuments())

@@ -11,6 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/tokenizer/chat"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
@@ -99,6 +100,9 @@ func (t *texts) identify() {
 		t.setting("data.max_length", c.Data.MaxLength)
 	}
 	t.setting("data.length_bucketing", c.Data.LengthBucketing)
+	if len(c.Data.Mix) > 0 {
+		t.setting("data.mix", c.Data.Mix)
+	}
 	digest := t.set.Digest()
 	t.setting("data.train", fmt.Sprintf("rows %x", digest[:8]))
 	if c.EarlyStopping.Patience > 0 && t.evalSet != nil {
@@ -117,7 +121,10 @@ func (t *texts) identify() {
 		}
 		t.rowsBy[name] = fileHash(filepath.Join(dir, name))
 	}
-	if c.Data.ChatTemplate != "" {
+	switch {
+	case slices.Contains(chat.BuiltIn(), c.Data.ChatTemplate):
+		t.rowsBy["data.chat_template"] = c.Data.ChatTemplate
+	case c.Data.ChatTemplate != "":
 		t.rowsBy["data.chat_template"] = fileHash(c.Data.ChatTemplate)
 	}
 }
