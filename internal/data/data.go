@@ -101,16 +101,16 @@ type Options struct {
 	Problem   Problem       // of LabelledRows; default SingleLabel
 	// Classes are the class names of LabelledRows in order of their ids. If empty, they are taken from the rows: names
 	// in byte order, or the numbers up to the largest id.
-	Classes   []string
-	Types     int     // number of token types of LabelledRows; 0 does not check
-	Format    Format  // default FormatAuto
+	Classes []string
+	Types   int    // number of token types of LabelledRows; 0 does not check
+	Format  Format // default FormatAuto
 	// Columns maps names of columns that rows should have to names that those of the files have, such as prompt to
 	// question. IgnoreColumns are columns of the files that are not read.
 	Columns       map[string]string
 	IgnoreColumns []string
-	TrainOn   TrainOn // default TrainOnAnswer
-	MaxLength int     // maximum tokens per row; 0 is no limit
-	OnTooLong TooLong // default Truncate
+	TrainOn       TrainOn // default TrainOnAnswer
+	MaxLength     int     // maximum tokens per row; 0 is no limit
+	OnTooLong     TooLong // default Truncate
 	// DocumentSeparator splits plain text into rows: the text between documents, or BlankLine. If empty, the whole file
 	// is tokenized and cut into windows of MaxLength.
 	DocumentSeparator string
@@ -119,11 +119,14 @@ type Options struct {
 	// Resolve, if not nil, returns the files of an entry that is no file, folder or pattern, such as a dataset of the
 	// Hub, or none.
 	Resolve   func(name string) (files []string, err error)
-	VocabSize int            // ids must be smaller; 0 does not check
+	VocabSize int // ids must be smaller; 0 does not check
 	// InMemory is the number of tokens to keep in memory, 0 for 8 Mi. The tokens of a larger dataset go to a file without
 	// a name in CacheDir, by default lorafuse in the user's cache folder, and rows are read from there.
-	InMemory int
-	CacheDir string
+	InMemory  int
+	CacheDir  string
+	MaxRows   int            // rows after which loading stops; 0 reads all
+	ParseOnly bool           // check rows without tokenizing them; the tokens of the dataset have no meaning
+	Refused   func(error)    // if not nil, called with the error of each bad row and file, in order; loading goes on
 	Workers   int            // goroutines for tokenization; 0 is one per core
 	Progress  func(Progress) // called from time to time, on the caller's goroutine
 }

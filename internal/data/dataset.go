@@ -84,7 +84,11 @@ func (d *Dataset) Length(r int) int {
 
 // Row returns a copy of row r.
 func (d *Dataset) Row(r int) Row {
-	start, end := d.span(r)
+	return d.tokens(d.span(r))
+}
+
+// tokens returns a copy of tokens.
+func (d *Dataset) tokens(start, end int) Row {
 	row := Row{IDs: make([]int32, end-start), Labels: make([]int32, end-start)}
 	d.store.use(start, end, func(words []int32) {
 		for i, w := range words {
@@ -92,6 +96,12 @@ func (d *Dataset) Row(r int) Row {
 		}
 	})
 	return row
+}
+
+// Text returns a copy of text t of row r.
+func (d *Dataset) Text(r, t int) Row {
+	at := d.stored(r)*d.texts + t
+	return d.tokens(d.starts[at], d.starts[at+1])
 }
 
 // Targets returns the number of tokens of row r that carry loss after the shift by one; the first token is never

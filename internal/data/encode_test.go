@@ -78,8 +78,8 @@ func TestVocabulary(t *testing.T) {
 func TestOptionErrors(t *testing.T) {
 	for text, o := range map[string]Options{
 		`format: found "xml", expected auto, jsonl, json, csv, tsv, parquet, text or tokens`: {Format: "xml"},
-		`train_on: found "answers", expected answer or all, did you`: {TrainOn: "answers"},
-		`on_too_long: found "cut", expected truncate, drop or error`: {OnTooLong: "cut"},
+		`train_on: found "answers", expected answer or all, did you`:                         {TrainOn: "answers"},
+		`on_too_long: found "cut", expected truncate, drop or error`:                         {OnTooLong: "cut"},
 		"max_length: found -1": {MaxLength: -1},
 		"max_length: found 1,": {MaxLength: 1},
 		"workers: found -1":    {Workers: -1},

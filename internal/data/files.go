@@ -116,3 +116,6 @@ func (o *Options) folder(dir string) ([]string, error) {
 	slices.Sort(rows)
 	return rows, nil
 }
+
+// IsFile reports whether a name ends like that of a data file.
+func IsFile(name string) bool { return slices.Contains(endings(), ending(name)) }

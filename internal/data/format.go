@@ -177,6 +177,7 @@ type encodedRow struct {
 	kind   kind
 	read   *columns
 	sample sample
+	err    error // that the row is refused with
 }
 
 // rows reads a file of rows.
@@ -192,9 +193,12 @@ func (l *loading) rows(ctx context.Context, in *input, f *fileFormat) error {
 			p := place{in.name, raw.number, f.byLine}
 			row, err := l.encoder.row(raw.object, f.textual, p)
 			if err != nil {
-				return t, p.wrap(err)
+				row.err = p.wrap(err)
 			}
 			t.rows = append(t.rows, row)
+			if err != nil && l.encoder.Refused == nil {
+				break
+			}
 		}
 		return t, nil
 	}
@@ -202,18 +206,28 @@ func (l *loading) rows(ctx context.Context, in *input, f *fileFormat) error {
 	var first encodedRow
 	collect := func(t tokenized) error {
 		for _, row := range t.rows {
-			if first.kind == "" {
+			if first.kind == "" && row.err == nil {
 				first = row
 			}
-			if row.kind != first.kind {
-				return row.place.wrap(problem(ErrMixed, "found %s, expected %s as in %s %d", row.kind, first.kind, f.unit(), first.place.number))
+			switch {
+			case row.err != nil:
+			case row.kind != first.kind:
+				row.err = row.place.wrap(problem(ErrMixed, "found %s, expected %s as in %s %d", row.kind, first.kind, f.unit(), first.place.number))
+			case !l.fits(row.sample):
+				row.err = row.place.wrap(problem(ErrMixed, "found %s, expected rows of %d texts as in the files before", row.kind, l.set.texts))
 			}
-			if !l.fits(row.sample) {
-				return row.place.wrap(problem(ErrMixed, "found %s, expected rows of %d texts as in the files before", row.kind, l.set.texts))
+			if row.err != nil {
+				if err := l.refuse(row.err); err != nil {
+					return err
+				}
+				continue
 			}
 			source.add(row)
 			if err := l.add(row.sample); err != nil {
 				return err
+			}
+			if l.full() {
+				return errStopped
 			}
 		}
 		l.progress.Bytes = began + t.read
@@ -222,20 +236,50 @@ func (l *loading) rows(ctx context.Context, in *input, f *fileFormat) error {
 	}
 	err := inOrder(ctx, l.encoder.Workers, f.blocks(in), encode, collect)
 	l.set.sources = append(l.set.sources, source)
+	if errors.Is(err, errStopped) {
+		return nil
+	}
 	return err
+}
+
+// refuse reports an error to the caller, and returns it if that does not collect errors.
+func (l *loading) refuse(err error) error {
+	if l.encoder.Refused == nil {
+		return err
+	}
+	l.encoder.Refused(err)
+	return nil
+}
+
+// full reports whether the dataset has all rows that the caller wants.
+func (l *loading) full() bool {
+	return l.encoder.MaxRows > 0 && l.set.stats.Rows >= l.encoder.MaxRows
 }
 
 // row parses and tokenizes a row.
 func (e encoder) row(object []byte, textual bool, p place) (encodedRow, error) {
 	r, err := e.parse(object, textual)
 	if err != nil {
-		return encodedRow{}, err
+		return encodedRow{place: p}, err
 	}
 	if r.label != nil {
 		r.label.place = p
 	}
-	s, err := r.sample(e)
-	return encodedRow{p, r.kind, r.read, s}, err
+	row := encodedRow{place: p, kind: r.kind, read: r.read}
+	if e.ParseOnly {
+		row.sample = parsed(r)
+		return row, nil
+	}
+	row.sample, err = r.sample(e)
+	return row, err
+}
+
+// parsed returns a placeholder for a row that is not tokenized.
+func parsed(r record) sample {
+	if r.label == nil {
+		return sample{ids: []int32{0, 0}, loss: []Span{{0, 2}}}
+	}
+	return sample{texts: [][]int32{{0}}, label: r.label}
 }
 
 // unit returns the name of what numbers of rows count.

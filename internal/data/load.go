@@ -41,8 +41,13 @@ func Load(ctx context.Context, entries []string, o Options) (*Dataset, error) {
 		for len(l.set.entries) < len(firsts) && firsts[len(l.set.entries)] == i {
 			l.set.entries = append(l.set.entries, l.set.Len())
 		}
+		if l.full() {
+			break
+		}
 		if err := l.file(ctx, file); err != nil {
-			return nil, err
+			if ctx.Err() != nil || l.refuse(err) != nil {
+				return nil, err
+			}
 		}
 		l.set.stats.Files++
 		l.progress.Bytes = ends[i]
@@ -53,6 +58,9 @@ func Load(ctx context.Context, entries []string, o Options) (*Dataset, error) {
 			return nil, err
 		}
 		l.set.store.words = nil
+	}
+	for len(l.set.entries) < len(entries) { // after MaxRows
+		l.set.entries = append(l.set.entries, l.set.Len())
 	}
 	if err := l.check(files); err != nil || l.encoder.Rows != LabelledRows {
 		return l.set, err
@@ -160,7 +168,6 @@ func (l *loading) report() {
 		l.encoder.Progress(l.progress)
 	}
 }
-
 
 // expandError adds the prefix of the package to errors of the file system.
 func expandError(err error) error {

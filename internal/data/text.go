@@ -3,6 +3,7 @@ package data
 import (
 	"bytes"
 	"context"
+	"errors"
 	"iter"
 	"strings"
 	"unicode/utf8"
@@ -17,7 +18,7 @@ type document struct {
 // text reads a plain text file.
 func (l *loading) text(ctx context.Context, in *input) error {
 	file := in.name
-	if l.encoder.Tokenizer == nil {
+	if l.encoder.Tokenizer == nil && !l.encoder.ParseOnly {
 		return at(file, 0, problem(ErrOption, "plain text needs a tokenizer"))
 	}
 	raw, err := in.all()
@@ -30,6 +31,9 @@ func (l *loading) text(ctx context.Context, in *input) error {
 		return at(file, 1+bytes.Count(valid, []byte("\n")), problem(ErrUTF8, "byte %d of the file is not UTF-8", len(valid)+1))
 	}
 	encode := func(d document) ([]sample, error) {
+		if l.encoder.ParseOnly {
+			return []sample{parsed(record{})}, nil
+		}
 		if l.encoder.DocumentSeparator == "" {
 			rows, err := l.encoder.windows(d.text)
 			if err != nil {
@@ -45,6 +49,9 @@ func (l *loading) text(ctx context.Context, in *input) error {
 	}
 	collect := func(rows []sample) error {
 		for _, s := range rows {
+			if l.full() {
+				return errStopped
+			}
 			if err := l.add(s); err != nil {
 				return err
 			}
@@ -55,6 +62,9 @@ func (l *loading) text(ctx context.Context, in *input) error {
 	documents := withoutErrors(split(string(raw), l.encoder.DocumentSeparator))
 	err = inOrder(ctx, l.encoder.Workers, documents, encode, collect)
 	l.set.sources = append(l.set.sources, Source{Name: file, Format: FormatText, Layout: "plain text", Rows: l.set.stats.Rows - before})
+	if errors.Is(err, errStopped) {
+		return nil
+	}
 	return err
 }
 

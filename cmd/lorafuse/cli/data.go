@@ -13,9 +13,9 @@ import (
 func (a *app) data() *cobra.Command {
 	c := a.group(&cobra.Command{
 		Use:   "data",
-		Short: "Validate image datasets and cache their encodings",
+		Short: "Show and validate datasets, and cache encodings of images",
 	})
-	c.AddCommand(a.dataValidate(), a.dataCache())
+	c.AddCommand(a.dataShow(), a.dataValidate(), a.dataCache())
 	return c
 }
 
@@ -28,11 +28,19 @@ type validation struct {
 
 func (a *app) dataValidate() *cobra.Command {
 	var o imagefolder.Options
+	var f textFlags
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "validate DIR",
-		Short: "Validate a folder of captioned images",
-		Long: `Validate a folder of captioned images for a diffusion model. 001.txt is the caption of
+		Use:   "validate DIR|FILE...",
+		Short: "Validate files of rows, or a folder of captioned images",
+		Long: `Validate data before training, and report all problems.
+
+FILE is a data file as in the key data.train: a file, a folder of files, a pattern, or a
+dataset on the Hub. Every bad row is reported with its line and what was expected. With
+--model rows are tokenized too, which finds rows without an answer, template errors and
+wrong token IDs. --task and --set data.KEY=VALUE apply the keys of a training run.
+
+DIR is a folder of captioned images for a diffusion model. 001.txt is the caption of
 001.png. Images end in .png, .jpg, .jpeg or .webp, in upper or lower case; subfolders of
 DIR and names that begin with a dot are ignored.
 
@@ -46,11 +54,15 @@ and orphaned ones reported. Missing entries and entries written by other program
 may be stale, are only counted.
 
 If anything is reported, the exit status is 1.`,
-		Example: `  lorafuse data validate pictures
+		Example: `  lorafuse data validate train.csv eval.jsonl --model path/to/model
+  lorafuse data validate pictures
   lorafuse data validate pictures --control originals --json
   lorafuse data validate pictures --cache output/cache`,
-		Args: args(1, "DIR"),
+		Args: args(-1, "DIR or FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 1 || o.Control == "" && o.Cache == "" && hasRows(args[0]) {
+				return a.validateText(c.Context(), &f, args, asJSON)
+			}
 			f, err := a.readImageFolder(c.Context(), args[0], o)
 			if err != nil {
 				return err
@@ -72,6 +84,7 @@ If anything is reported, the exit status is 1.`,
 	}
 	c.Flags().StringVar(&o.Control, "control", "", "folder of control images, for models that edit images")
 	c.Flags().StringVar(&o.Cache, "cache", "", "cache folder, with text_embs and img_embs")
+	f.flags(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/generate"
 	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/model/hub"
 	"github.com/lorafuse/lorafuse/internal/train"
 )
 
@@ -85,7 +86,7 @@ from the model's config.json.`,
 		RunE: func(c *cobra.Command, more []string) error {
 			f.files = append(f.files, more...)
 			if len(f.files) == 0 {
-				return usagef(c.CommandPath(), "--data is missing: a .jsonl, .txt or .safetensors file")
+				return usagef(c.CommandPath(), "--data is missing: a file with rows, such as .jsonl, .csv or .parquet")
 			}
 			if f.batch < 1 {
 				return fmt.Errorf("eval: --batch-size: found %d, expected 1 or more", f.batch)
@@ -108,13 +109,13 @@ from the model's config.json.`,
 	f.machineFlags(c)
 	f.quantizeFlag(c)
 	flags := c.Flags()
-	flags.StringArrayVarP(&f.files, "data", "d", nil, "file to evaluate on (repeatable)")
-	choose(flags, &f.format, "format", string(data.FormatAuto), data.Formats(), "format of the files: auto, jsonl, text or tokens")
+	flags.StringArrayVarP(&f.files, "data", "d", nil, "file, folder, pattern, or dataset on the Hub to evaluate on (repeatable)")
+	choose(flags, &f.format, "format", string(data.FormatAuto), data.Formats(), "format of the files: auto, jsonl, json, csv, tsv, parquet, text or tokens")
 	choose(flags, &f.trainOn, "train-on", string(data.TrainOnAnswer), data.TrainOns(), "tokens with loss: answer or all")
 	flags.IntVar(&f.length, "max-length", 1024, "maximum tokens per row")
 	choose(flags, &f.tooLong, "on-too-long", string(data.Truncate), data.TooLongs(), "handling of longer rows: truncate, drop or error")
 	flags.StringVar(&f.sep, "document-separator", "", "separator of the documents in a text file, or blank-line")
-	flags.StringVar(&f.template, "chat-template", "", "file with a Jinja chat template that replaces the tokenizer's")
+	flags.StringVar(&f.template, "chat-template", "", "file with a Jinja chat template that replaces the tokenizer's, or chatml, gemma, llama3 or mistral")
 	flags.IntVar(&f.batch, "batch-size", 8, "rows per batch")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	flags.StringSliceVar(&f.labels, "labels", nil, "class names that replace the classifier's, separated by commas")
@@ -186,9 +187,13 @@ func (a *app) loadRows(ctx context.Context, f *evalFlags, o data.Options) (*data
 	o.Format, o.OnTooLong = f.format, f.tooLong
 	report := a.loading()
 	o.Progress = func(p data.Progress) { report("reading data", p.Bytes, p.Size) }
+	o.Resolve = hub.DataFiles(ctx, a.hubOptions())
 	set, err := data.Load(ctx, f.files, o)
 	if err != nil {
 		return nil, nil, err
+	}
+	for _, line := range set.Report() {
+		a.note("data     %s", line)
 	}
 	rows, err := data.Sequential(set, f.batch)
 	return set, rows, err
