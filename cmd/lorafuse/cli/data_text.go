@@ -78,14 +78,14 @@ func (a *app) dataShow() *cobra.Command {
 		Use:   "show FILE... --model M",
 		Short: "Show rows as a model sees them",
 		Long: `Print rows of training data as the model sees them: after the chat template and the
-tokenizer, with special tokens and cut to data.max_length. Text that carries loss is green,
-other text is dim; without color it is in ⟦brackets⟧.
+tokenizer, with special tokens and cut to data.max_length. Text that carries loss is
+green, other text is dim; without color text with loss is in ⟦brackets⟧.
 
 FILE is a data file as in the key data.train: a file, a folder of files, a pattern, or a
 dataset on the Hub. --task and --set data.KEY=VALUE apply the keys of a training run.
 
-With --json each text is a line {"ids": [...], "labels": [...], "text": "..."}. A label is
-the ID of a token that carries loss, or -100.`,
+With --json each text is a line {"ids": [...], "labels": [...], "text": "..."}. A label
+is the ID of a token that carries loss, or -100.`,
 		Example: `  lorafuse data show train.csv --model path/to/model
   lorafuse data show openai/gsm8k:main:train --model path/to/model -n 1 --json
   lorafuse data show train.jsonl --model path/to/base --set data.chat_template=chatml`,
