@@ -22,10 +22,10 @@ type dependency struct {
 // dependencies lists them all. A new one needs a reason worth its size in the
 // binary and its upkeep.
 var dependencies = map[string]dependency{
-	"github.com/NVIDIA/go-nvml":                {why: "what GPUs do, with the tag cuda", in: []string{"backend/telemetry"}, tests: true},
-	"github.com/clipperhouse/uax29/v2":         {why: "grapheme clusters, as Hugging Face tokenizers cut them", in: []string{"tokenizer"}},
-	"github.com/dlclark/regexp2/v2":            {why: "look-ahead in patterns of tokenizers and of target_modules", in: []string{"tokenizer", "lora"}},
-	"github.com/klauspost/compress":            {why: "zstd: compressed data files, and packs of programs that have most in common (with a long window)", in: []string{"dev/gpucheck", "internal/data"}},
+	"github.com/NVIDIA/go-nvml":        {why: "what GPUs do, with the tag cuda", in: []string{"backend/telemetry"}, tests: true},
+	"github.com/clipperhouse/uax29/v2": {why: "grapheme clusters, as Hugging Face tokenizers cut them", in: []string{"tokenizer"}},
+	"github.com/dlclark/regexp2/v2":    {why: "look-ahead in patterns of tokenizers and of target_modules", in: []string{"tokenizer", "lora"}},
+	"github.com/klauspost/compress":    {why: "zstd: compressed data files, and packs of programs that have most in common (with a long window)", in: []string{"dev/gpucheck", "internal/data"}},
 	// Apache's arrow-go reads Parquet too, and brings 20 modules, gRPC and FlatBuffers among them, to the 6 of this one.
 	"github.com/parquet-go/parquet-go":         {why: "data files in Parquet, with all its encodings and compressions", in: []string{"internal/data"}},
 	"github.com/prometheus/client_golang":      {why: "metrics of a server as Prometheus reads them: histograms, escaping, gzip", in: []string{"internal/serve/metrics"}},
