@@ -46,6 +46,9 @@ func Load(path string) (*Tokenizer, error) {
 			return nil, fmt.Errorf("tokenizer %s: %w", filepath.Dir(path), err)
 		}
 		if data == nil {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), "tokenizer.model")); err == nil {
+				return nil, fmt.Errorf("tokenizer: found only tokenizer.model: AutoTokenizer.from_pretrained(…).save_pretrained(…) of transformers makes %s of it: %w", tokenizerFile, missing)
+			}
 			return nil, fmt.Errorf("tokenizer: %w", missing)
 		}
 	}

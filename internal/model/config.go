@@ -258,6 +258,10 @@ func (c *Config) check() error {
 // quantization reads the quantization method of stored weights, if any.
 func (f *Fields) quantization(c *Config) {
 	const key = "quantization_config"
+	if mlx := f.Object("quantization"); f.err == nil && mlx.Has("bits") && mlx.Has("group_size") {
+		f.err = fmt.Errorf("%w: quantization: weights of mlx-lm with %d bits; use the model that they were made of, or what mlx_lm.convert --dequantize makes of them", ErrUnsupported, mlx.Int("bits", 0))
+		return
+	}
 	if !f.Has(key) || f.err != nil {
 		return
 	}
@@ -274,6 +278,15 @@ func (f *Fields) quantization(c *Config) {
 		return
 	}
 	if c.Quantized = method == "bitsandbytes"; !c.Quantized {
-		f.err = fmt.Errorf("%w: %s: quant_method %q; supported: bitsandbytes; or use the unquantised checkpoint", ErrUnsupported, key, method)
+		f.err = fmt.Errorf("%w: %s: quant_method %q%s; supported: bitsandbytes; or use the unquantised checkpoint", ErrUnsupported, key, method, quantizerOf(method))
 	}
+}
+
+// quantizerOf returns a note on the tool that writes weights of a quant_method.
+func quantizerOf(method string) string {
+	tools := map[string]string{"exl2": "ExLlamaV2", "exl3": "ExLlamaV3", "hqq": "HQQ", "gptq": "GPTQModel or AutoGPTQ", "awq": "AutoAWQ", "aqlm": "AQLM", "quanto": "Quanto", "torchao": "torchao"}
+	if tool := tools[method]; tool != "" {
+		return " (of " + tool + ")"
+	}
+	return ""
 }
