@@ -281,5 +281,5 @@ func TestStoredQuantizedErrors(t *testing.T) {
 	require.ErrorContains(t, err, "quantization_config: found no weight in the files")
 	_, err = model.Open(changedCheckpoint(t, "../../testdata/lm/llama/model", keep, map[string]any{"quantization_config": map[string]any{"quant_method": "gptq"}}))
 	require.ErrorIs(t, err, model.ErrUnsupported)
-	require.ErrorContains(t, err, `quant_method "gptq"; supported: bitsandbytes`)
+	require.ErrorContains(t, err, `quant_method "gptq" (of GPTQModel or AutoGPTQ); supported: bitsandbytes`)
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
+	"math"
 )
 
 // Linear returns x Wᵀ, plus a bias if bias is set: x [n, in], W [out, in].
@@ -225,14 +226,15 @@ func (h Head) finished(y graph.Tensor) graph.Tensor {
 }
 
 // Losses returns the cross-entropy of each row, zero if its label is negative. ok is false if
-// the full logits are needed: the head has a bias or a soft cap, or an adapter changes it.
+// the full logits are needed: the head has a bias, a soft cap or a factor that rounds, or an
+// adapter changes it.
 func (h Head) Losses(labels graph.Tensor) (losses graph.Tensor, ok bool) {
 	if h.b.adapter != nil {
 		if _, ok := h.b.adapter.Linear(h.b, h.m, h.x, h.w, h.c); ok {
 			return graph.Tensor{}, false
 		}
 	}
-	if h.c.Valid() || h.cap > 0 {
+	if h.needsLogits() {
 		return graph.Tensor{}, false
 	}
 	return h.scaledInput().LinearCrossEntropyByRow(h.w, labels), true
@@ -254,10 +256,18 @@ func (h Head) Loss(labels graph.Tensor) graph.Tensor {
 			return h.finished(y).CrossEntropy(labels)
 		}
 	}
-	if h.c.Valid() || h.cap > 0 {
+	if h.needsLogits() {
 		return h.Logits().CrossEntropy(labels)
 	}
 	return h.scaledInput().LinearCrossEntropy(h.w, labels)
+}
+
+// needsLogits reports whether losses need the full logits: a bias or a soft cap changes them, or
+// the product with the factor is rounded, and losses must be those of the logits bit for bit. A
+// power of two is not rounded, so the input can be multiplied by it instead.
+func (h Head) needsLogits() bool {
+	mantissa, _ := math.Frexp(math.Abs(h.scale))
+	return h.c.Valid() || h.cap > 0 || h.scale != 0 && mantissa != 0.5
 }
 
 // scaledInput returns the input times the factor of the logits, for losses that never hold the

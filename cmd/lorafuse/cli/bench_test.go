@@ -235,5 +235,5 @@ func TestBenchPlan(t *testing.T) {
 		assert.Positive(t, c.Written, c)
 	}
 	table := succeed(t, "bench", "plan", "--size", "tiny")
-	assert.Regexp(t, `training step, 8,192 tokens of 8 jobs +cuda .* H100 .* LinearCrossEntropyGrad 1`, table)
+	assert.Regexp(t, `training step, 8,192 tokens of 8 jobs +cuda .* H100 .* H200 `, table)
 }

@@ -103,10 +103,10 @@ func TestDataValidateCache(t *testing.T) {
 }
 
 var badFolders = []bad{
-	{name: "no folder to validate", args: say("data", "validate"), says: []string{"DIR is missing"}},
+	{name: "no folder to validate", args: say("data", "validate"), says: []string{"DIR or FILE is missing"}},
 	{name: "unknown command for data", args: say("data", "validat"), says: []string{`"validat"`, `did you mean "validate"`}},
 	{name: "missing images", args: say("data", "validate", "/no/such/images"), says: []string{"/no/such/images"}},
-	{name: "images are a file", args: func(l *lab) []string { return []string{"data", "validate", l.file("images", "x")} }, says: []string{"images"}},
+	{name: "images are a file", args: func(l *lab) []string { return []string{"data", "validate", l.file("images", "x")} }, says: []string{"images", "1 problem"}, status: ExitDifferent},
 	{name: "missing control images", args: func(l *lab) []string {
 		l.file("images/a.txt", "x")
 		return []string{"data", "validate", l.path("images"), "--control", "/no/such/control"}

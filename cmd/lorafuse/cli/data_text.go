@@ -240,7 +240,7 @@ func (a *app) validateText(ctx context.Context, f *textFlags, files []string, as
 		}
 	}
 	if err == nil && !v.Valid {
-		err = differs("data validate: %d problems", len(v.Problems))
+		err = differs("data validate: %s: %d problem%s", strings.Join(files, ", "), len(v.Problems), plural(len(v.Problems)))
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -31,7 +32,7 @@ func TestMergePEFT(t *testing.T) {
 			t.Logf("%s: %s", filepath.Base(dir), r.stderr)
 			continue // lora's own tests say why
 		}
-		if filepath.Base(dir) == "lora-bias" {
+		if strings.Contains(r.stdout+r.stderr, "such an adapter cannot be merged") {
 			merged := command(t, "", "merge", "--model", base, "--adapter", adapter, "--output", t.TempDir()+"/merged")
 			assert.Equal(t, ExitUsage, merged.status)
 			assert.Contains(t, merged.stderr, "has no bias to merge that of B into")

@@ -56,7 +56,7 @@ type Options struct {
 func Resolve(ctx context.Context, name string, o Options) (dir string, err error) {
 	if gguf.IsFile(name) {
 		if !exists(name) {
-			return "", fmt.Errorf("%w: %s: no such file", ErrName, name)
+			return "", noFile(name)
 		}
 		return llamacpp.Folder(name)
 	}
@@ -120,15 +120,18 @@ func isSyntax(err error) bool {
 	return ok && !errors.Is(p.Err, fs.ErrPermission)
 }
 
+// noFile reports a missing GGUF file, which is no model on the Hub.
+func noFile(name string) error { return fmt.Errorf("%w: %s: no such file", ErrName, name) }
+
 // isPath reports whether a name is a path and not the name of a model on the Hub: it is absolute, begins with a dot or
 // a tilde, or is in a folder that exists.
 func isPath(name string) bool {
 	if filepath.IsAbs(name) || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "~") || filepath.Separator != '/' && strings.ContainsRune(name, filepath.Separator) {
 		return true
 	}
-	first, rest, ok := strings.Cut(name, "/")
+	first, _, ok := strings.Cut(name, "/")
 	info, err := os.Stat(first)
-	return ok && (strings.HasSuffix(rest, "/") || err == nil && info.IsDir())
+	return ok && (strings.HasSuffix(name, "/") || err == nil && info.IsDir())
 }
 
 func resolveOnline(ctx context.Context, repo repository, c *cache, s settings, o Options) (string, error) {

@@ -225,8 +225,9 @@ func TestNoFolder(t *testing.T) {
 	require.ErrorIs(t, err, ErrName)
 	assert.Zero(t, h.Total(), "the Hub was asked")
 	_, err = Resolve(t.Context(), "models/qwen-small", o)
-	require.ErrorIs(t, err, ErrNotFound)
-	require.ErrorContains(t, err, `no such folder here either, did you mean "models/qwen3-small"?;`)
+	require.ErrorIs(t, err, ErrName)
+	require.ErrorContains(t, err, `models/qwen-small: no such file or folder, did you mean "models/qwen3-small"?`)
+	assert.Zero(t, h.Total(), "the Hub was asked")
 
 	// The oldest models have no owner; what is in the cache of them stays usable.
 	want, err := Resolve(t.Context(), "acme/tiny", o)

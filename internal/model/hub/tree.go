@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/lorafuse/lorafuse/internal/gguf"
 )
 
 // Tree is the file tree of a model. Folders on the Hub are downloaded on demand, since a diffusers pipeline has more
@@ -35,6 +37,9 @@ type Tree struct {
 func Open(ctx context.Context, name string, o Options) (*Tree, error) {
 	if here, err := isFolder(name); here || err != nil {
 		return Local(name), err
+	}
+	if gguf.IsFile(name) && !exists(name) {
+		return nil, noFile(name)
 	}
 	repo, inside, err := parsePath(name)
 	if err != nil {
