@@ -1,6 +1,7 @@
 package tinker_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -25,14 +26,15 @@ import (
 )
 
 // decoders returns the folders of testdata with a decoder whose tables do not depend on
-// the length of a text. The RoPE of "dynamic" does: a sampler sees another length at
-// each token than a trainer that is given the whole text, in transformers too.
+// the length of a text. Those of dynamic RoPE and longrope do: a sampler sees another
+// length at each token than a trainer that is given the whole text, in transformers too.
 func decoders(t testing.TB) (dirs []string) {
 	for _, pattern := range []string{"lm/*/model", "extra/*", "peft/base/*"} {
 		found, err := filepath.Glob(filepath.Join("../../../testdata", pattern))
 		require.NoError(t, err)
 		for _, dir := range found {
-			if _, err := os.Stat(filepath.Join(dir, "config.json")); err == nil && filepath.Base(dir) != "dynamic" {
+			raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
+			if err == nil && !bytes.Contains(raw, []byte(`"dynamic"`)) && !bytes.Contains(raw, []byte(`"longrope"`)) {
 				dirs = append(dirs, dir)
 			}
 		}
