@@ -43,7 +43,7 @@ func (c *compiler) startFromAdapters() *ir.Program {
 			groups = append(groups, []adapted{a})
 		}
 	}
-	before, gone, held := map[int][]ir.Launch{}, make([]bool, len(c.prog.Launches)), 0
+	before, held := map[int][]ir.Launch{}, 0
 	launches := slices.Clone(c.prog.Launches)
 	for _, group := range groups {
 		lows, ups, bytes := c.heldLaunches(group)
@@ -56,9 +56,9 @@ func (c *compiler) startFromAdapters() *ir.Program {
 			attr := base.Attr.(ir.GemmAttr)
 			attr.HasC = true
 			base.Attr, base.In = attr, append(slices.Clone(base.In), ups[i].Out[0])
-			gone[a.low], gone[a.up] = true, true
+			launches[a.low], launches[a.up] = ir.Launch{}, ir.Launch{}
 			if a.sum >= 0 {
-				base.Out, gone[a.sum] = launches[a.sum].Out, true
+				base.Out, launches[a.sum] = launches[a.sum].Out, ir.Launch{}
 			}
 		}
 		before[group[0].at] = append(lows, ups...)
@@ -71,7 +71,7 @@ func (c *compiler) startFromAdapters() *ir.Program {
 	changed.Launches = nil
 	for i, l := range launches {
 		changed.Launches = append(changed.Launches, before[i]...)
-		if !gone[i] {
+		if !gone(&l) {
 			changed.Launches = append(changed.Launches, l)
 		}
 	}
@@ -150,20 +150,10 @@ func (c *compiler) onlyReader(v ir.Ref, i int) int {
 	return -1
 }
 
-// writes reports whether a launch writes memory of v.
-func writes(l *ir.Launch, v ir.Ref, dims []int) bool {
-	return slices.ContainsFunc(l.Out, func(o ir.Ref) bool { return o.Overlaps(v, dims) })
-}
-
 // added returns the other operand of an addition to v in float32.
-func added(l *ir.Launch, v ir.Ref, dims []int) (other ir.Ref, ok bool) {
-	if l.Op != ir.Binary || l.Attr != (ir.BinaryAttr{Fn: ir.Add}) || l.Out[0].Store != tensor.Invalid {
-		return other, false
-	}
-	if other = l.In[0]; other.Same(v) {
-		other = l.In[1]
-	}
-	return other, other.Store == tensor.Invalid && other.Type.Equal(v.Type) && !other.Overlaps(v, dims)
+func added(l *ir.Launch, v ir.Ref, dims []int) (addend ir.Ref, ok bool) {
+	addend, ok = addendOf(l, v)
+	return addend, ok && l.Out[0].Store == tensor.Invalid && addend.Store == tensor.Invalid && !addend.Overlaps(v, dims)
 }
 
 // writtenEarly reports whether launch i can write the result of launch n: nothing between them touches its memory but

@@ -49,12 +49,9 @@ func (f *fuser) addTo(i int) {
 	}
 	at := readers[0]
 	sum := &f.launches[at]
-	if sum.Op != ir.Binary || sum.Attr != (ir.BinaryAttr{Fn: ir.Add}) || !sum.In[0].Type.Equal(v.Type) || !sum.In[1].Type.Equal(v.Type) {
+	addend, ok := addendOf(sum, v)
+	if !ok {
 		return
-	}
-	addend := sum.In[0]
-	if addend.Same(v) {
-		addend = sum.In[1]
 	}
 	one := ir.Launch{Op: l.Op, Attr: l.Attr, In: append(slices.Clone(l.In), addend), Out: sum.Out}
 	rounds := v.Stored() == tensor.BF16 // an addition may not change how the result is rounded
@@ -83,8 +80,8 @@ func (f *fuser) addTo(i int) {
 	early, late := true, true // the sum can be computed at the time of i; the product at that of the addition
 	for j := i + 1; j < at; j++ {
 		o := &f.launches[j]
-		early = early && !f.writes(o, addend) && !f.touches(o, sum.Out[0])
-		late = late && !slices.ContainsFunc(l.In, func(v ir.Ref) bool { return f.writes(o, v) })
+		early = early && !writes(o, addend, f.dims) && !f.touches(o, sum.Out[0])
+		late = late && !slices.ContainsFunc(l.In, func(v ir.Ref) bool { return writes(o, v, f.dims) })
 	}
 	switch {
 	case early:
@@ -152,12 +149,23 @@ func (f *fuser) uncast(i int) {
 // normWeight has the operand that holds the weights.
 var normWeight = map[ir.Op]int{ir.RMSNorm: 1, ir.RMSNormGrad: 2}
 
+// addendOf returns the other operand of a launch that adds it to v, of the same type.
+func addendOf(l *ir.Launch, v ir.Ref) (addend ir.Ref, ok bool) {
+	if l.Op != ir.Binary || l.Attr != (ir.BinaryAttr{Fn: ir.Add}) || !l.In[0].Type.Equal(v.Type) || !l.In[1].Type.Equal(v.Type) {
+		return addend, false
+	}
+	if l.In[0].Same(v) {
+		return l.In[1], true
+	}
+	return l.In[0], true
+}
+
 // writes reports whether a launch writes memory of v.
-func (f *fuser) writes(l *ir.Launch, v ir.Ref) bool {
-	return slices.ContainsFunc(l.Out, func(o ir.Ref) bool { return o.Overlaps(v, f.dims) })
+func writes(l *ir.Launch, v ir.Ref, dims []int) bool {
+	return slices.ContainsFunc(l.Out, func(o ir.Ref) bool { return o.Overlaps(v, dims) })
 }
 
 // touches reports whether a launch reads or writes memory of v.
 func (f *fuser) touches(l *ir.Launch, v ir.Ref) bool {
-	return f.writes(l, v) || slices.ContainsFunc(l.In, func(o ir.Ref) bool { return o.Overlaps(v, f.dims) })
+	return writes(l, v, f.dims) || slices.ContainsFunc(l.In, func(o ir.Ref) bool { return o.Overlaps(v, f.dims) })
 }

@@ -16,6 +16,9 @@ func (d *Deviation) Add(got, want float64) {
 	d.size += want * want
 }
 
+// Join counts the results of another deviation too.
+func (d *Deviation) Join(o Deviation) { d.wrong, d.size = d.wrong+o.wrong, d.size+o.size }
+
 // Relative returns the deviation of the values added so far.
 func (d *Deviation) Relative() float64 { return math.Sqrt(d.wrong / d.size) }
 
@@ -32,7 +35,7 @@ func Rows(got, want []float32, n int, routed bool) float64 {
 	}
 	var all Deviation
 	for _, r := range rows {
-		all.wrong, all.size = all.wrong+r.wrong, all.size+r.size
+		all.Join(r)
 	}
 	return all.Relative()
 }

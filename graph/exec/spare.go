@@ -56,13 +56,13 @@ func (p *planner) storedOut(o output) bool { return p.stored[o.v][o.i] }
 
 // rooms returns the rooms of the arena in launch order. Values in arguments (results, updates, tables) belong to none.
 func (p *planner) rooms() []*room {
-	last, readers := map[output]int{}, map[output]int{}
+	place := map[ir.Value]int{} // of a launch
 	for at, v := range p.launch {
-		for _, x := range p.g.Node(v).In {
-			b, i := p.base(x)
-			last[output{b, i}] = at
-			readers[output{b, i}]++
-		}
+		place[v] = at
+	}
+	last, readers := map[output]int{}, p.readers()
+	for o, list := range readers {
+		last[o] = place[list[len(list)-1]]
 	}
 	outside := map[output]bool{}
 	for _, v := range p.roots {
@@ -75,7 +75,7 @@ func (p *planner) rooms() []*room {
 		n, sum := p.g.Node(v), false
 		for j, x := range n.In {
 			b, i := p.base(x)
-			if o := (output{b, i}); isAddend(n, j) && readers[o] > 1 {
+			if o := (output{b, i}); isAddend(n, j) && len(readers[o]) > 1 {
 				sum = true
 				if of[o] != nil {
 					of[o].sum = true

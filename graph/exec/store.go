@@ -59,13 +59,7 @@ func (p *planner) store() {
 // keepTerms restores full precision to products that only an addition reads, if its sum is not stored narrower. A device
 // computes such an addition with the product, without storing the latter.
 func (p *planner) keepTerms() {
-	readers := map[output][]ir.Value{}
-	for _, v := range p.launch {
-		for _, x := range p.g.Node(v).In {
-			b, i := p.base(x)
-			readers[output{b, i}] = append(readers[output{b, i}], v)
-		}
-	}
+	readers := p.readers()
 	for _, v := range p.launch {
 		o := output{v, 0}
 		if op := p.g.Node(v).Op; op != ir.Gemm && op != ir.RowsGemm || !p.storedOut(o) || len(readers[o]) != 1 {
@@ -76,6 +70,18 @@ func (p *planner) keepTerms() {
 			p.stored[v][0] = false
 		}
 	}
+}
+
+// readers returns the launches that read each output, in order; a launch that reads it twice is there twice.
+func (p *planner) readers() map[output][]ir.Value {
+	readers := map[output][]ir.Value{}
+	for _, v := range p.launch {
+		for _, x := range p.g.Node(v).In {
+			b, i := p.base(x)
+			readers[output{b, i}] = append(readers[output{b, i}], v)
+		}
+	}
+	return readers
 }
 
 // isActivation reports whether a value has an axis with a bound above storedRows: rows of tokens.

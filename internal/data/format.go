@@ -80,7 +80,7 @@ func (in *input) sniff() (Format, error) {
 	}
 	end := ending(in.name)
 	for _, f := range foreign {
-		if strings.HasPrefix(string(head), f.magic) && end != ".txt" && end != ".text" && end != ".md" {
+		if strings.HasPrefix(string(head), f.magic) && otherEndings[end] != FormatText {
 			return "", problem(ErrFormat, "found %s, expected one of %s", f.name, strings.Join(endings(), ", "))
 		}
 	}

@@ -227,6 +227,7 @@ func (g *ggufWriter) listParts() error {
 	}
 	stacks := map[string]int{}
 	untied := len(g.result.Untied) > 0
+	tied := !untied && !slices.ContainsFunc(g.model.Used(), func(name string) bool { return strings.HasSuffix(name, "lm_head.weight") })
 	for _, s := range sources {
 		parts, err := g.description.Parts(s.name)
 		if err != nil {
@@ -245,7 +246,7 @@ func (g *ggufWriter) listParts() error {
 				continue
 			}
 			shape := p.Shape(w.Shape)
-			kind := g.kindOf(&p, w.DType, shape[len(shape)-1])
+			kind := g.kindOf(&p, w.DType, shape[len(shape)-1], tied)
 			if p.Experts > 0 {
 				stacks[p.Name] = len(g.parts)
 				shape = append([]int{p.Experts}, shape...)
@@ -256,8 +257,9 @@ func (g *ggufWriter) listParts() error {
 	return nil
 }
 
-// kindOf returns the type of a part whose rows have the given length.
-func (g *ggufWriter) kindOf(p *llamacpp.Part, d tensor.DType, row int) gguf.Type {
+// kindOf returns the type of a part whose rows have the given length, of a model whose
+// output matrix may be tied to the embedding.
+func (g *ggufWriter) kindOf(p *llamacpp.Part, d tensor.DType, row int, tied bool) gguf.Type {
 	if p.Plain {
 		return gguf.F32
 	}
@@ -272,7 +274,6 @@ func (g *ggufWriter) kindOf(p *llamacpp.Part, d tensor.DType, row int) gguf.Type
 			kind = gguf.F32
 		}
 	}
-	tied := !slices.ContainsFunc(g.model.Used(), func(name string) bool { return strings.HasSuffix(name, "lm_head.weight") }) && len(g.result.Untied) == 0
 	output := p.Name == "output.weight" || tied && p.Name == "token_embd.weight"
 	if output && (kind == gguf.Q4_0 || kind == gguf.Q4_K) {
 		kind = gguf.Q6_K

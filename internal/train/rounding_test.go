@@ -1,11 +1,13 @@
 package train_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -49,7 +51,7 @@ func TestRounding(t *testing.T) {
 			if config.Mixture() == nil {
 				most = gradients
 			}
-			assert.Less(t, most, 1.4*theirs.Gradients[path])
+			assert.Less(t, most, 1.35*theirs.Gradients[path])
 			assert.Less(t, losses, 2*theirs.Losses[path])
 			ours.gradients, ours.losses = ours.gradients+math.Log(gradients), ours.losses+math.Log(losses)
 			other.gradients, other.losses = other.gradients+math.Log(theirs.Gradients[path]), other.losses+math.Log(theirs.Losses[path])
@@ -65,28 +67,20 @@ func TestRounding(t *testing.T) {
 // the worst, against the CPU in float32, which other tests hold to the recorded ones.
 func (r recorded) gradientError(t *testing.T, dev backend.Device) (all, most float64) {
 	exact, rounded := r.gradients(t, testdevice.OpenOn(t, backend.CPU, backend.Options{})), r.gradients(t, dev)
-	var e testdevice.Deviation
+	var total, rest testdevice.Deviation
 	batches := make([]testdevice.Deviation, len(exact))
-	worst := 0
 	for b := range exact {
 		require.Len(t, rounded[b], len(exact[b]))
 		for i, want := range exact[b] {
-			e.Add(float64(rounded[b][i]), float64(want))
 			batches[b].Add(float64(rounded[b][i]), float64(want))
 		}
-		if batches[b].Relative() > batches[worst].Relative() {
-			worst = b
-		}
+		total.Join(batches[b])
 	}
-	var rest testdevice.Deviation
-	for b := range exact {
-		for i, want := range exact[b] {
-			if b != worst {
-				rest.Add(float64(rounded[b][i]), float64(want))
-			}
-		}
+	slices.SortFunc(batches, func(a, b testdevice.Deviation) int { return cmp.Compare(a.Relative(), b.Relative()) })
+	for _, b := range batches[:len(batches)-1] {
+		rest.Join(b)
 	}
-	return e.Relative(), rest.Relative()
+	return total.Relative(), rest.Relative()
 }
 
 // gradients are those of each batch, with the weight that one step gives them.

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/internal/data"
+	"github.com/lorafuse/lorafuse/internal/data/imagefolder"
 	"github.com/lorafuse/lorafuse/internal/model/hub"
 	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
@@ -128,12 +128,7 @@ func (a *app) painted(when string) (bool, error) {
 	case "never":
 		return false, nil
 	case "auto":
-		f, ok := a.out.w.(*os.File)
-		if !ok || os.Getenv("NO_COLOR") != "" {
-			return false, nil
-		}
-		info, err := f.Stat()
-		return err == nil && info.Mode()&os.ModeCharDevice != 0, nil
+		return os.Getenv("NO_COLOR") == "" && isTerminal(a.out.w), nil
 	}
 	return false, fmt.Errorf("data show: --color: found %q, expected auto, always or never", when)
 }
@@ -258,8 +253,6 @@ func hasRows(path string) bool {
 	if err != nil {
 		return false
 	}
-	images := slices.ContainsFunc(entries, func(e os.DirEntry) bool {
-		return slices.Contains([]string{".png", ".jpg", ".jpeg", ".webp"}, strings.ToLower(filepath.Ext(e.Name())))
-	})
+	images := slices.ContainsFunc(entries, func(e os.DirEntry) bool { return imagefolder.IsImage(e.Name()) })
 	return !images && slices.ContainsFunc(entries, func(e os.DirEntry) bool { return data.IsFile(e.Name()) && !strings.HasSuffix(e.Name(), ".txt") })
 }

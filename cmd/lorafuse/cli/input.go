@@ -52,8 +52,11 @@ func (i *input) Read(p []byte) (int, error) {
 }
 
 // terminal reports whether the input is a terminal.
-func (i *input) terminal() bool {
-	f, ok := i.r.(*os.File)
+func (i *input) terminal() bool { return isTerminal(i.r) }
+
+// isTerminal reports whether a reader or writer is a terminal.
+func isTerminal(x any) bool {
+	f, ok := x.(*os.File)
 	if !ok {
 		return false
 	}

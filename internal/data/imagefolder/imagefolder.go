@@ -20,6 +20,11 @@ import (
 // extensions are the file extensions of images, compared in lower case.
 var extensions = []string{".png", ".jpg", ".jpeg", ".webp"}
 
+// IsImage reports whether a file name ends like that of an image.
+func IsImage(name string) bool {
+	return slices.Contains(extensions, strings.ToLower(filepath.Ext(name)))
+}
+
 // unsupported are image extensions that other programs read.
 var unsupported = []string{".bmp", ".gif", ".tif", ".tiff", ".avif", ".heic", ".jxl"}
 
@@ -169,7 +174,7 @@ func (r *reading) list(context.Context) error {
 		}
 		switch extension := strings.ToLower(filepath.Ext(name)); {
 		case strings.HasPrefix(name, "."):
-		case slices.Contains(extensions, extension):
+		case IsImage(name):
 			r.images = append(r.images, name)
 		case extension == captionExtension:
 			r.captions = append(r.captions, name)

@@ -106,7 +106,7 @@ func (r *reading) readControls(ctx context.Context) error {
 	stems := map[string]string{}
 	for _, e := range entries {
 		name := e.Name()
-		if !strings.HasPrefix(name, ".") && slices.Contains(extensions, strings.ToLower(filepath.Ext(name))) {
+		if !strings.HasPrefix(name, ".") && IsImage(name) {
 			here[name] = true
 			stems[stem(name)] = name
 			r.Controls++
@@ -135,7 +135,7 @@ func (r *reading) readControls(ctx context.Context) error {
 			return err
 		}
 		r.options.Progress("control images", i+1, len(entries))
-		if slices.Contains(extensions, strings.ToLower(filepath.Ext(e.Name()))) && !strings.HasPrefix(e.Name(), ".") {
+		if IsImage(e.Name()) && !strings.HasPrefix(e.Name(), ".") {
 			r.readImage(filepath.Join(dir, e.Name()))
 		}
 	}
