@@ -94,6 +94,9 @@ different strengths are fused into one.`,
 			if f.model == "" {
 				return usagef(c.CommandPath(), "--model is missing: the model that the adapter was trained for, a folder or owner/name on the Hub")
 			}
+			if f.modelfile && f.to != ggufForm {
+				return fmt.Errorf("adapter convert: --modelfile: found --to %s, expected --to %s", f.to, ggufForm)
+			}
 			run := a.runAdapterConvert
 			if f.to == ggufForm {
 				run = a.runAdapterGGUF

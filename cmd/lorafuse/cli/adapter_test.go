@@ -62,14 +62,15 @@ func TestAdapterConvertErrors(t *testing.T) {
 	l := newLab(t)
 	require.NoError(t, os.WriteFile(l.path("junk.safetensors"), []byte("{"), 0o666))
 	for text, args := range map[string][]string{
-		"--model is missing":        {fluxAdapter, l.path("x.safetensors")},
-		`did you mean "diffusers"?`: {fluxAdapter, l.path("x"), "--model", fluxModel, "--to", "difusers"},
-		"is one file":               {fluxAdapter, l.path("x"), "--model", fluxModel, "--to", "kohya"},
-		"PEFT's form is a folder":   {fluxAdapter, l.path("x.safetensors"), "--model", fluxModel, "--to", "peft"},
-		"junk.safetensors":          {l.path("junk.safetensors"), l.path("x"), "--model", fluxModel},
-		"no such file":              {l.path("none.safetensors"), l.path("x"), "--model", fluxModel},
-		"matches no target":         {goldens + "/dit/lora-dialects/kohya-qwen.safetensors", l.path("x"), "--model", fluxModel},
-		lora.ConfigFile:             {l.path(""), l.path("x"), "--model", fluxModel},
+		"--model is missing":                                {fluxAdapter, l.path("x.safetensors")},
+		`did you mean "diffusers"?`:                         {fluxAdapter, l.path("x"), "--model", fluxModel, "--to", "difusers"},
+		"is one file":                                       {fluxAdapter, l.path("x"), "--model", fluxModel, "--to", "kohya"},
+		"PEFT's form is a folder":                           {fluxAdapter, l.path("x.safetensors"), "--model", fluxModel, "--to", "peft"},
+		"--modelfile: found --to kohya, expected --to gguf": {fluxAdapter, l.path("x.safetensors"), "--model", fluxModel, "--to", "kohya", "--modelfile"},
+		"junk.safetensors":                                  {l.path("junk.safetensors"), l.path("x"), "--model", fluxModel},
+		"no such file":                                      {l.path("none.safetensors"), l.path("x"), "--model", fluxModel},
+		"matches no target":                                 {goldens + "/dit/lora-dialects/kohya-qwen.safetensors", l.path("x"), "--model", fluxModel},
+		lora.ConfigFile:                                     {l.path(""), l.path("x"), "--model", fluxModel},
 	} {
 		r := command(t, "", append([]string{"adapter", "convert"}, args...)...)
 		assert.Equal(t, ExitUsage, r.status, text)
