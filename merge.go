@@ -49,9 +49,9 @@ type MergedModel struct {
 	Files   []string `json:"files"`
 }
 
-// Merge merges an adapter into the weights of a model and writes the result to the folder output,
-// which must be empty or absent, or to a GGUF file. Parameter name is a folder or a Hub name. Programs read the
-// result like any model. The write is atomic. To GGUF, adapter may be empty: the model itself is then written.
+// Merge merges an adapter into the weights of a model and writes the result to output. That is a folder, empty or
+// absent, or a GGUF file. Parameter name is a folder or a Hub name. Programs read the result like any model. The write
+// is atomic. To GGUF, adapter may be empty: the model itself is then written.
 func Merge(ctx context.Context, name, adapter, output string, o MergeOptions) (*MergedModel, error) {
 	r, err := o.merge(ctx, name, adapter, output)
 	if err != nil {

@@ -202,8 +202,8 @@ func (s *State) KeepTypes(a *Adapter) {
 	}
 }
 
-// RoundFactors returns a copy of the state of a plain adapter, of which graphs read the factors rounded to elements of
-// type d; see [Injection.FactorTypes]. For other adapters it returns s. The copy shares the values. It must not be used
+// RoundFactors returns a copy of the state of a plain adapter whose factors graphs read rounded to type d; see
+// [Injection.FactorTypes]. For other adapters it returns s. The copy shares the values. It must not be used
 // for training, which requires f32.
 func (s *State) RoundFactors(d tensor.DType) (*State, error) {
 	j, err := s.Injection()

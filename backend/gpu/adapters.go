@@ -10,7 +10,7 @@ import (
 // spaceHeld is the memory, held until the run ends, for values that only the plan of a program has.
 const spaceHeld = ir.SpaceArena + 1
 
-// heldMost is the maximum size of what the layers of one input hold, in bytes.
+// heldMost is the maximum number of bytes that the layers of one input hold.
 const heldMost = 64 << 20
 
 // adapted is a linear layer whose rows use several adapters, as numbers of its launches:
@@ -104,7 +104,7 @@ func (c *compiler) heldLaunches(group []adapted) (lows, ups []ir.Launch, bytes i
 	return lows, ups, bytes
 }
 
-// adaptedAt returns the layer of which launch i is the Gemm.
+// adaptedAt returns the layer whose Gemm is launch i.
 func (c *compiler) adaptedAt(i int) (a adapted, ok bool) {
 	all := c.prog.Launches
 	base := &all[i]
@@ -156,8 +156,8 @@ func added(l *ir.Launch, v ir.Ref, dims []int) (addend ir.Ref, ok bool) {
 	return addend, ok && l.Out[0].Store == tensor.Invalid && addend.Store == tensor.Invalid && !addend.Overlaps(v, dims)
 }
 
-// writtenEarly reports whether launch i can write the result of launch n: nothing between them touches its memory but
-// the launch up, and it is not that of a factor.
+// writtenEarly reports whether launch i can write the result of launch n. No factor may have its memory, and no launch
+// between them but up may touch it.
 func (c *compiler) writtenEarly(base *ir.Launch, i, up, n int) bool {
 	out := c.prog.Launches[n].Out[0]
 	over := func(v ir.Ref) bool { return v.Overlaps(out, c.dims) }
@@ -180,8 +180,8 @@ func (c *compiler) sharesInput(group []adapted, a *adapted) bool {
 	return x.Same(own) && x.Type.Equal(own.Type) && c.moves(a, group[0].at)
 }
 
-// moves reports whether the RowsGemms of a layer can run before launch at, since launches from there on write none of
-// their operands. It drops the sum from the layer if that needs a later addend.
+// moves reports whether the RowsGemms of a layer can run before launch at: launches after it write none of their
+// operands. It drops the sum from the layer if that needs a later addend.
 func (c *compiler) moves(a *adapted, at int) bool {
 	if at > a.low || at >= a.base {
 		return false

@@ -31,7 +31,7 @@ func fuse(p *ir.Program) *ir.Program {
 }
 
 type fuser struct {
-	launches []ir.Launch // with empty launches in place of those that others compute
+	launches []ir.Launch // a launch that another one computes is empty
 	args     []ir.Arg
 	dims     []int // the largest
 }

@@ -42,9 +42,9 @@ func (c *compiler) layered(l *ir.Launch) bool {
 	return ok && l.Op == ir.RowsGemm && c.tensorRows() && c.target.Tables && a.TB && a.Tables > 0
 }
 
-// layerGroup returns the current launch with those that follow it, as long as they are of the same number of rows and of
-// matrices and depend on none before. It returns nil if the kernel computes none of them, or does not pay: a table needs
-// a launch, once for all.
+// layerGroup returns the current launch and the next ones, while they have as many rows and matrices and are
+// independent of each other. It returns nil if the kernel cannot compute them, or does not pay: the tables of all groups
+// need one launch more.
 func (c *compiler) layerGroup() (group []*ir.Launch) {
 	all := c.prog.Launches
 	first := &all[c.launch]

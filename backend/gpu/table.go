@@ -36,14 +36,14 @@ func (t *table) total(dims []int) (sum int) {
 	return sum
 }
 
-// tabled holds what a launch reads of a table in a run.
+// tabled holds the addresses in a table for a launch of a run.
 type tabled struct {
 	table, blocks Pointer // of the tensors, and the numbers of the tensors of all blocks
 	total         int     // number of blocks
 	free          Pointer // the scratch memory behind, aligned to 8 bytes
 }
 
-// overTable adds a table to the plan, the launch that copies it, and the named kernel, which processes its tensors. The
+// overTable adds a table to the plan, with the launch that copies it and the named kernel for its tensors. The
 // returned function sets up the copy and the grid of the kernel for a run.
 func (c *compiler) overTable(t *table, name string) (k *Kernel, begin func(r *Run) tabled, err error) {
 	fill, err := c.kernel("tensors", "tensor_table", 256)
@@ -88,11 +88,11 @@ func (p *Plan) tabulate(r *Run) {
 	}
 }
 
-// copyBlock is the number of elements that a block of kernel copy_table_b4 copies, and copyTensors the least number of
-// further tensors for which a table pays.
+// copyBlock is the number of elements that a block of kernel copy_table_b4 copies. A table pays from copyTensors further
+// tensors on.
 const copyBlock, copyTensors = 4096, 4
 
-// copyTable copies the value of the current launch and those of the launches in list.
+// copyTable copies the values of the current launch and of the launches in list.
 func (c *compiler) copyTable(list []int) (step, error) {
 	t := &table{block: copyBlock}
 	for _, i := range append([]int{c.launch}, list...) {
@@ -113,8 +113,8 @@ func (c *compiler) copies(l *ir.Launch) bool {
 	return !l.Out[0].Same(l.In[0]) && l.Out[0].Bytes(c.dims) == n && l.In[0].Bytes(c.dims) == n
 }
 
-// mergeSquares reports whether a later launch computes a sum of squares together with others that are added to it, as
-// the norm of all gradients does. It marks the launches that this one replaces.
+// mergeSquares reports whether a later launch computes a sum of squares and the sums that are added to it, as in the
+// norm of all gradients. It marks the launches that this one replaces.
 func (c *compiler) mergeSquares(l *ir.Launch) bool {
 	type pending struct{ x, sum ir.Ref }
 	all := c.prog.Launches

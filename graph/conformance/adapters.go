@@ -66,8 +66,8 @@ func anyAdapter(r *rand.Rand, shape []int) []float64 {
 	return each(shape, func() float64 { return float64(r.IntN(len(adaptedRanks)+1) - 1) })
 }
 
-// adaptedInputs are x, the adapters of its rows in most layers and in the layers k and up, the scales, and W, A and B of
-// each layer. One of the adapters is stored as bfloat16.
+// adaptedInputs returns the inputs of adaptedBlock: x, the adapters of its rows in most layers and in the layers k and
+// up, the scales, and W, A and B of each layer. One of the adapters is stored as bfloat16.
 func adaptedInputs() []input {
 	in := []input{arg("f32[n,512]", normal), {typ: "i32[n]", fill: anyAdapter}, {typ: "i32[n]", fill: anyAdapter}, frozen("f32[3]", values(1, 0.5, -2))}
 	for _, l := range adaptedLayers {
@@ -80,9 +80,8 @@ func adaptedInputs() []input {
 	return in
 }
 
-// adaptedBlock returns what the layers of a decoder compute: the negatives of q, k and v, the sum of x and an output
-// projection, and the sum of x and down. The last is computed from all 256 columns of two GLUs, of which up has no bound
-// columns of its own.
+// adaptedBlock computes layers as in a decoder: the negatives of q, k and v, the sum of x and an output projection, and
+// the sum of x and down. Down reads 256 columns: those of a GLU of gate and up, and 106 of them again.
 func adaptedBlock(g *ir.Graph, in []ir.Value) []ir.Value {
 	x := g.Unary(ir.Neg, in[0])
 	layer := func(i int, x ir.Value) ir.Value {

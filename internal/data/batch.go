@@ -241,7 +241,7 @@ func (b *Batch) addTokens(d *Dataset, start, end int) (labelled int) {
 }
 
 // addText appends a stored text of a whole-row task. Its answer tokens are labelled but not counted as loss tokens.
-// number is that of the text among those of the dataset.
+// number is the number of the text in the dataset.
 func (b *Batch) addText(d *Dataset, t, number int) {
 	b.addTokens(d, d.starts[t], d.starts[t+1])
 	if d.numbers != nil {

@@ -104,8 +104,7 @@ type Options struct {
 	Classes []string
 	Types   int    // number of token types of LabelledRows; 0 does not check
 	Format  Format // default FormatAuto
-	// Columns maps names of columns that rows should have to names that those of the files have, such as prompt to
-	// question. IgnoreColumns are columns of the files that are not read.
+	// Columns maps expected names of columns to the names in the files, such as prompt to question. IgnoreColumns are columns of the files that are not read.
 	Columns       map[string]string
 	IgnoreColumns []string
 	TrainOn       TrainOn // default TrainOnAnswer
@@ -116,8 +115,7 @@ type Options struct {
 	DocumentSeparator string
 	// Files holds the files, under their names; nil reads them from the disk.
 	Files fs.FS
-	// Resolve, if not nil, returns the files of an entry that is no file, folder or pattern, such as a dataset of the
-	// Hub, or none.
+	// Resolve, if not nil, returns the files of other entries, such as datasets of the Hub, or none for an unknown one.
 	Resolve   func(name string) (files []string, err error)
 	VocabSize int // ids must be smaller; 0 does not check
 	// InMemory is the number of tokens to keep in memory, 0 for 8 Mi. The tokens of a larger dataset go to a file without
@@ -126,7 +124,7 @@ type Options struct {
 	CacheDir  string
 	MaxRows   int            // rows after which loading stops; 0 reads all
 	ParseOnly bool           // check rows without tokenizing them; the tokens of the dataset have no meaning
-	Refused   func(error)    // if not nil, called with the error of each bad row and file, in order; loading goes on
+	Refused   func(error)    // if not nil, called with the error of each bad row and file, in order; loading continues
 	Workers   int            // goroutines for tokenization; 0 is one per core
 	Progress  func(Progress) // called from time to time, on the caller's goroutine
 }

@@ -20,7 +20,7 @@ func (o *Options) stat(name string) (fs.FileInfo, error) {
 	return os.Stat(name)
 }
 
-// expand returns the files of an entry: of a folder, or those that match a pattern, sorted by name.
+// expand returns the files of an entry, which may be a folder or a pattern, sorted by name.
 func (o *Options) expand(name string) ([]string, error) {
 	info, err := o.stat(name)
 	switch {
@@ -60,7 +60,7 @@ func (o *Options) expand(name string) ([]string, error) {
 var splits = regexp.MustCompile(`(?i)(?:^|[-_./])(train|test|validation|valid|val|dev|eval)(?:[-_./0-9]|$)`)
 
 // folder returns the files of rows in a folder and its subfolders or, if it has none, its text files. It returns an error
-// if their names are those of several splits of a dataset.
+// if their names name several splits of a dataset.
 func (o *Options) folder(dir string) ([]string, error) {
 	files := o.Files
 	root := dir

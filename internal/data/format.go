@@ -34,7 +34,7 @@ var rowFormats = []*fileFormat{&jsonLines, &jsonArray, &commaSeparated, &tabSepa
 // otherEndings maps the endings of the other formats.
 var otherEndings = map[string]Format{".txt": FormatText, ".text": FormatText, ".md": FormatText, ".safetensors": FormatTokens}
 
-// endings lists the endings of all formats, without those of compressed files.
+// endings lists the endings of all formats, without the endings of compressions.
 func endings() (all []string) {
 	for _, f := range rowFormats {
 		all = append(all, f.endings...)
@@ -282,7 +282,7 @@ func parsed(r record) sample {
 	return sample{texts: [][]int32{{0}}, label: r.label}
 }
 
-// unit returns the name of what numbers of rows count.
+// unit returns the unit of the numbers of rows: line or row.
 func (f *fileFormat) unit() string {
 	if f.byLine {
 		return "line"

@@ -167,7 +167,7 @@ func tableError(in *input, err error) error {
 	return at(in.name, bad.StartLine, err)
 }
 
-// heldReturn stands for a carriage return within quotes, which package csv would remove before a line feed. No UTF-8
+// heldReturn replaces a carriage return within quotes, which package csv would remove before a line feed. No UTF-8
 // text contains it.
 const heldReturn = 0xfe
 

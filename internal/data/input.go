@@ -15,7 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// sniffed is the number of bytes from which the format of a file is determined.
+// sniffed is the number of bytes that are read to determine the format of a file.
 const sniffed = 512
 
 // input is an open data file, decompressed.
@@ -50,7 +50,7 @@ var compressions = []compression{
 	}},
 }
 
-// input opens a file and decompresses it if its first bytes are those of a compressed file.
+// input opens a file, and decompresses it if it begins like a compressed file.
 func (o *Options) input(name string) (*input, error) {
 	f, err := o.open(name)
 	if err != nil {

@@ -22,14 +22,14 @@ type layout struct {
 
 // column is a column of a layout.
 type column struct {
-	names    []string // of which a row has one
+	names    []string // a row has one of them
 	optional bool
 }
 
 // layouts lists the layouts of rows of language.
 var layouts = []*layout{&plainText, &completions, &chatMessages, &alpaca, &shareGPT, &questionAnswer, &queryResponse, &inputOutput, &promptResponse}
 
-// columns are the columns of a row that a layout reads: at index i those of its column i, or nil.
+// columns are the columns of a row that a layout reads, with an empty name and nil for a column that the row lacks.
 type columns struct {
 	layout *layout
 	names  []string
@@ -218,7 +218,7 @@ func languageKeys() string {
 	return suggest.Or(each)
 }
 
-// mapping returns a line to add to the configuration that maps columns to those that a layout lacks.
+// mapping returns a line for the configuration that names the columns for the ones that a layout lacks.
 func mapping(keys []string, near *layout, fields map[string]json.RawMessage) string {
 	var free []string
 	for _, key := range keys {

@@ -7,9 +7,8 @@ import (
 	"io/fs"
 )
 
-// Load reads and tokenizes files, in order, as one dataset. An entry is a file, a folder, a pattern of
-// files, or what Options.Resolve knows. Errors
-// name file and line, and do not depend on the number of workers. When ctx is cancelled, Load returns its error.
+// Load reads and tokenizes files, in order, as one dataset. An entry is a file, a folder, a pattern of files, or a name
+// that Options.Resolve knows. Errors name file and line, and do not depend on the number of workers. When ctx is cancelled, Load returns its error.
 func Load(ctx context.Context, entries []string, o Options) (*Dataset, error) {
 	o, err := o.withDefaults()
 	if err != nil {

@@ -20,8 +20,8 @@ type LoaderConfig struct {
 	// applies only to packing.
 	Packing   bool
 	MaxLength int
-	// Mix holds the weights of the entries that the dataset was loaded from: their shares of the rows of an epoch, which
-	// has as many rows as the dataset. If empty, each row comes once.
+	// Mix holds the weights of the entries that the dataset was loaded from. They are shares of the rows of an epoch; an
+	// epoch has as many rows as the dataset. If empty, each row comes once.
 	Mix []float64
 }
 

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// Source describes what was read from a file.
+// Source describes the rows that were read from a file.
 type Source struct {
 	Name   string
 	Format Format

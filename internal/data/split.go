@@ -53,7 +53,7 @@ func (d *Dataset) view(rows []int) *Dataset {
 	return v
 }
 
-// stored returns the number of a row among those that are stored.
+// stored returns the number of a row among the stored rows.
 func (d *Dataset) stored(r int) int {
 	if d.pick == nil {
 		return r

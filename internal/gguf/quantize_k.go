@@ -50,7 +50,7 @@ func quantizeQ4K(b []byte, x []float32) {
 	}
 }
 
-// fitMin returns the scale s and the minimum m, and stores the 4-bit codes q, for which
+// fitMin returns a scale s and a minimum m, and stores 4-bit codes q. With them
 // the weighted squares of s·q − m − x are small (make_qkx2_quants of ggml). It tries
 // steps around the one that spans the elements, and fits s and m to the codes of each
 // by least squares.
@@ -160,7 +160,7 @@ func quantizeQ6K(b []byte, x []float32) {
 	}
 }
 
-// fitSymmetric returns the scale s, and stores the 6-bit codes q, for which the squares
+// fitSymmetric returns a scale s, and stores 6-bit codes q. With them the squares
 // of s·(q − 32) − x, weighted by x², are small (make_qx_quants of ggml).
 func fitSymmetric(codes []byte, x []float32) (scale float32) {
 	const top = 32

@@ -37,8 +37,8 @@ type GGUFOptions struct {
 }
 
 // WriteGGUF merges an adapter into a model as Write does, and writes the result as a
-// GGUF file for llama.cpp. a may be nil, for the model itself. Errors: those of Write,
-// and llamacpp.ErrUnsupported.
+// GGUF file for llama.cpp. a may be nil, for the model itself. Errors: the errors of
+// Write, and llamacpp.ErrUnsupported.
 func WriteGGUF(ctx context.Context, path string, m *model.Model, a *lora.Adapter, p *lora.Placement, o GGUFOptions) (*Result, error) {
 	g := &ggufWriter{options: o}
 	if o.Type != "" {
@@ -104,7 +104,7 @@ type ggufPart struct {
 	shape   []int
 }
 
-// merged is a merged weight, of which several parts may be made.
+// merged is a merged weight. Several parts may share it.
 type merged struct {
 	name   string
 	values []float32
@@ -312,8 +312,8 @@ func (g *ggufWriter) part(p *ggufPart) ([]float32, error) {
 	return out, nil
 }
 
-// mergedValues returns a merged weight. The last one is kept, because another part may
-// be made of it.
+// mergedValues returns a merged weight. The last one is kept, because the next part may
+// share it.
 func (g *ggufWriter) mergedValues(name, from string) ([]float32, error) {
 	if g.kept != nil && g.kept.name == name {
 		return g.kept.values, nil

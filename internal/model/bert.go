@@ -41,11 +41,11 @@ type Encoder struct {
 	Settings any `json:",omitempty"`
 	// Prefix begins the names of weights in checkpoints that have a head.
 	Prefix string
-	// Head returns the layers of a classification head. Nil means those of RoBERTa.
+	// Head returns the layers of a classification head. Nil means the layers of RoBERTa.
 	Head func(c *Config) []headLayer `json:"-"`
-	// States emits the hidden states of the body, whose builder is b. Nil means those of BERT.
+	// States emits the hidden states of the body, whose builder is b. Nil means the states of BERT.
 	States func(c *Config, b *nn.Builder, in nn.Text) []graph.Tensor `json:"-"`
-	// Pool emits what the classification head reads from the last states x. Nil means x.
+	// Pool emits the input of the classification head from the last states x. Nil means x.
 	Pool func(b *nn.Builder, in nn.Text, x graph.Tensor) graph.Tensor `json:"-"`
 	// OtherHeads match the tensors of heads for other tasks, in addition to common ones.
 	OtherHeads *regexp.Regexp `json:"-"`

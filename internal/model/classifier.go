@@ -19,8 +19,8 @@ const Classification Task = "classification"
 // OpenClassifier opens a checkpoint as a classifier, like transformers'
 // AutoModelForSequenceClassification. If the checkpoint has no classification head, the head
 // is initialized as in transformers: normal weights with standard deviation initializer_range,
-// or what the architecture has instead, norms of ones, and zero biases. The random numbers depend only on seed and the names of the tensors; see
-// [Model.Fresh]. In addition to the errors of Open, it returns ErrUnsupported if the
+// or another one if the architecture has its own, norms of ones, and zero biases. The random
+// numbers depend only on seed and the names of the tensors; see [Model.Fresh]. In addition to the errors of Open, it returns ErrUnsupported if the
 // architecture has no classifiers, and nn.ErrShape if the head of the checkpoint has another
 // number of classes.
 func OpenClassifier(dir string, classes Classes, seed uint64) (*Model, error) {
@@ -42,7 +42,7 @@ func OpenClassifier(dir string, classes Classes, seed uint64) (*Model, error) {
 	})
 }
 
-// headLayer is a layer of a classification head and what follows it.
+// headLayer is a layer of a classification head, with the function that follows it.
 type headLayer struct {
 	nn.Module
 	Eps       float32                         // of a norm

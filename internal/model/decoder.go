@@ -191,7 +191,7 @@ func (d *decoder) ContextFactor() float64 {
 	return 1
 }
 
-// enclose names the modules of the decoder as in a multimodal model.
+// enclose adds the name of the decoder in a multimodal model to its modules.
 func (d *decoder) enclose() { d.within = wrappedText }
 
 func (d *decoder) enclosed() bool { return d.within != "" }
@@ -260,8 +260,8 @@ func (d *decoder) gatedMLP(b *nn.Builder, x graph.Tensor, bias bool) graph.Tenso
 	return b.Linear("down_proj", gate.GLU(up, d.Activation), x.Type().Last().N, bias)
 }
 
-// fusedMLP is the gated MLP with gate and up as one linear layer; the names are those of the
-// two layers.
+// fusedMLP emits the gated MLP with gate and up as one linear layer. gateUp and down name its two
+// layers.
 func (d *decoder) fusedMLP(b *nn.Builder, x graph.Tensor, gateUp, down string) graph.Tensor {
 	if !x.Valid() {
 		return x

@@ -12,7 +12,7 @@ func init() {
 	registerDecoder("gemma", readGemma1, "GemmaForCausalLM", "GemmaModel", "GemmaForSequenceClassification")
 }
 
-// gemma1 is Gemma (Gemma Team 2024, arXiv 2403.08295): a Llama with scaled embeddings, norms
+// gemma1 is Gemma (Gemma Team 2024, arXiv 2403.08295). It is a Llama with scaled embeddings, norms
 // whose stored weights are the weights minus 1, and a tanh-approximated GELU.
 type gemma1 struct {
 	gemma

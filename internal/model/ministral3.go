@@ -12,7 +12,7 @@ func init() {
 	registerDecoder("ministral3", readMinistral3, "Ministral3ForCausalLM", "Ministral3Model", "Ministral3ForSequenceClassification")
 }
 
-// ministral3 is Ministral 3 (Mistral AI 2025): a Mistral whose queries grow
+// ministral3 is Ministral 3 (Mistral AI 2025). It is a Mistral whose queries grow
 // with their position, in steps of the length that the model was first trained with. The
 // formula is that of Llama 4.
 type ministral3 struct {

@@ -35,8 +35,8 @@ func readPhi3(c *Config, f *Fields) Family {
 	return m
 }
 
-// longRoPE brings the rotary keys of Phi-3 to the form of other models. longrope has other names
-// in early files, and the length before scaling is at the top level only, where it has a default.
+// longRoPE rewrites the rotary keys of Phi-3 as other models spell them. Early files have other
+// names for longrope, and the length before scaling is a key of the top level, with a default.
 func (f *Fields) longRoPE() {
 	if !f.Has(originalLength) {
 		f.values[originalLength] = json.RawMessage("4096")

@@ -11,8 +11,8 @@ import (
 // wrappedText is the name of the text model within a multimodal model.
 const wrappedText = "language_model"
 
-// registerWrapper registers the classes of a multimodal model, of which the text model is
-// built. Its modules keep their names in the whole model, because adapters use them.
+// registerWrapper registers the classes of a multimodal model. Only its text model is built;
+// its modules keep their names in the whole model, because adapters use them.
 func registerWrapper(modelType string, read func(*Config, *Fields) Family, names ...string) {
 	for _, name := range names {
 		Register(name, Architecture{ModelType: modelType, Whole: true, Read: read})
@@ -45,8 +45,8 @@ func (f *Fields) wrapped(c *Config, modelType string) Family {
 	return family
 }
 
-// wrappedOrFlat is wrapped for models of which earlier versions of transformers store the
-// settings of the text model at the top level.
+// wrappedOrFlat reads the settings of the text model from text_config or, as earlier versions
+// of transformers store them for some models, from the top level.
 func (f *Fields) wrappedOrFlat(c *Config, modelType string) Family {
 	if f.Has("text_config") {
 		return f.wrapped(c, modelType)

@@ -66,9 +66,8 @@ type Derived struct {
 	// Until is the length up to which the values are equal to the values of any shorter text.
 	// Zero means that they never depend on it.
 	Until int
-	// Reread reports that a text is read again when it becomes longer than Until, with the values
-	// for longer texts, which are the same for all of these. Otherwise the tokens that were read
-	// before keep theirs.
+	// Reread reports that a text is read again when it becomes longer than Until. All longer texts
+	// have the same values. If it is not set, tokens that were read before keep their values.
 	Reread bool
 }
 

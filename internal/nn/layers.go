@@ -192,7 +192,7 @@ func (h Head) SoftCapped(limit float64) Head {
 	return h
 }
 
-// Scaled is the head with logits multiplied by a factor. Zero means no factor.
+// Scaled returns the head with logits multiplied by a factor. Zero means no factor.
 func (h Head) Scaled(factor float64) Head {
 	h.scale = factor
 	return h
@@ -262,9 +262,9 @@ func (h Head) Loss(labels graph.Tensor) graph.Tensor {
 	return h.scaledInput().LinearCrossEntropy(h.w, labels)
 }
 
-// needsLogits reports whether losses need the full logits: a bias or a soft cap changes them, or
-// the product with the factor is rounded, and losses must be those of the logits bit for bit. A
-// power of two is not rounded, so the input can be multiplied by it instead.
+// needsLogits reports whether losses need the full logits, since losses equal those of the full
+// logits bit for bit. They do if a bias or a soft cap changes the products, or if the factor
+// rounds them. A power of two does not, so the input is multiplied by it instead.
 func (h Head) needsLogits() bool {
 	mantissa, _ := math.Frexp(math.Abs(h.scale))
 	return h.c.Valid() || h.cap > 0 || h.scale != 0 && mantissa != 0.5

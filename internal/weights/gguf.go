@@ -25,7 +25,7 @@ type GGUF struct {
 	Tensors []GGUFTensor `json:"tensors"`
 }
 
-// GGUFTensor says how a weight is made of a tensor of a GGUF file.
+// GGUFTensor describes a weight that is computed from a tensor of a GGUF file.
 type GGUFTensor struct {
 	Name string `json:"name"`
 	From string `json:"from"`
@@ -39,8 +39,8 @@ type GGUFTensor struct {
 	Experts int `json:"experts,omitempty"`
 }
 
-// openGGUF opens the tensors of a GGUF file that an index lists. Floats that are stored
-// as they are used are in place; others are converted when they are read.
+// openGGUF opens the tensors of a GGUF file that an index lists. Floats that
+// need no conversion are used in place; other tensors are converted when they are read.
 func openGGUF(path string) (*Set, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {

@@ -9,8 +9,7 @@ import (
 //go:embed builtin/*.jinja
 var builtin embed.FS
 
-// BuiltIn lists the names of the built-in templates, which [Find] takes in place of a file: those of ChatML, Llama 3,
-// Gemma and Mistral. They are for base models without a template, and refuse tools.
+// BuiltIn lists the names of the built-in templates, which [Find] takes in place of a file. They are for base models without a template, and refuse tools.
 func BuiltIn() []string { return []string{"chatml", "gemma", "llama3", "mistral"} }
 
 // builtIn returns the source of a built-in template.

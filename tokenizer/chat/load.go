@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// Find returns the template in file, which may be the name of a built-in template, or, if file is
-// empty, the first template in one of the folders: pass the adapter's folder before its model's.
-// It returns nil if there is none. tokens
-// are the special tokens by name, for a file and for folders that define none.
+// Find returns the template in file, or the built-in template of that name. If file is empty, it
+// returns the first template in one of the folders; pass the adapter's folder before its model's.
+// It returns nil if there is none. tokens are the special tokens by name, for a file and for
+// folders that define none.
 func Find(file string, tokens map[string]string, dirs ...string) (*Template, error) {
 	if source, ok := builtIn(file); ok {
 		return New(source, tokens)

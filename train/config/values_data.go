@@ -17,7 +17,7 @@ func (s *Numbers) decodeYAML(n *yaml.Node) error {
 
 func (s Numbers) numbers() []float64 { return s }
 
-// Columns maps names of columns that are expected to those of the files, in the order of the file.
+// Columns maps expected names of columns to the names in the files, in the order of the configuration.
 type Columns []ColumnName
 
 // ColumnName is one entry of [Columns].

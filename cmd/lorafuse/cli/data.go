@@ -36,7 +36,7 @@ func (a *app) dataValidate() *cobra.Command {
 		Long: `Validate data before training, and report all problems.
 
 FILE is a data file as in the key data.train: a file, a folder of files, a pattern, or a
-dataset on the Hub. Every bad row is reported with its line and what was expected. With
+dataset on the Hub. Every bad row is reported with its line and the expected form. With
 --model rows are tokenized too, which finds rows without an answer, template errors and
 wrong token IDs. --task and --set data.KEY=VALUE apply the keys of a training run.
 

@@ -84,7 +84,7 @@ func floatEntry(name string, values []float32, shape []int) gguf.Entry {
 	}}
 }
 
-// checkPlain rejects what a file of llama.cpp cannot hold.
+// checkPlain rejects the parts of an adapter that a file of llama.cpp cannot hold.
 func checkPlain(p *lora.Placement) error {
 	var problems []string
 	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }

@@ -97,7 +97,7 @@ func DataFiles(ctx context.Context, o Options) func(name string) ([]string, erro
 	}
 }
 
-// parseDataset parses the name of a dataset; parts are the configuration and the split, those of them that are given.
+// parseDataset parses the name of a dataset; parts are the configuration and the split, if they are given.
 func parseDataset(name string) (repo repository, parts []string, err error) {
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "hf://"), "datasets/")
 	id, rest, given := strings.Cut(name, ":")
@@ -112,7 +112,7 @@ func parseDataset(name string) (repo repository, parts []string, err error) {
 	return repo, parts, err
 }
 
-// listing is the file that lists the files of a commit, for use without the Hub. Other programs ignore its folder.
+// listing returns the path of the file that lists the files of a commit, for use without the Hub. Other programs ignore its folder.
 func (c *cache) listing(commit string) string { return c.path("lorafuse", commit+".json") }
 
 // setListed records the files of a commit. It is not needed while the Hub can be asked.
@@ -126,7 +126,7 @@ func (c *cache) setListed(commit string, files []string) {
 	}
 }
 
-// listed returns the files of a commit: all if they have been recorded, or those in the cache.
+// listed returns the files of a commit: all if they have been recorded, or else the files in the cache.
 func (c *cache) listed(commit string) (files []string, err error) {
 	if raw, err := os.ReadFile(c.listing(commit)); err == nil && json.Unmarshal(raw, &files) == nil {
 		return files, nil

@@ -35,7 +35,7 @@ func (c *configuration) add(split string, files ...string) {
 	c.files[split] = append(c.files[split], files...)
 }
 
-// chooseSplit returns the files of a split. parts are those of [parseDataset].
+// chooseSplit returns the files of a split. parts come from [parseDataset].
 func chooseSplit(repo repository, files []string, card string, parts []string) ([]string, error) {
 	all, err := configurations(repo, files, card)
 	if err != nil {

@@ -40,7 +40,7 @@ var (
 	// ErrPipeline is the error for a diffusers pipeline in place of a model. Use Open to download the components of a
 	// pipeline.
 	ErrPipeline = errors.New("a pipeline of diffusers, expected a model of texts")
-	// ErrDataset is the error for a dataset that cannot be read, or of which a part must be named.
+	// ErrDataset is the error for a dataset that cannot be read, or whose configuration or split must be named.
 	ErrDataset = errors.New("not a dataset that is read")
 	// ErrNoSpace is the error for a cache on a disk too full for the download.
 	ErrNoSpace = errors.New("not enough disk space")

@@ -48,7 +48,7 @@ type Options struct {
 // Resolve returns the folder of the model called name. The name is a local folder, or owner/name or
 // owner/name@revision on the Hub, where revision is a branch, a tag or a commit (40 hex digits); the default is main.
 // A local folder takes precedence over a model on the Hub of the same name. For a GGUF file, Resolve returns a folder
-// of the user's cache that stands for it, see llamacpp.Folder.
+// of the user's cache that refers to it; see llamacpp.Folder.
 //
 // From the Hub it downloads configuration, tokenizer, chat template and safetensors weights. Files in the cache are
 // not downloaded again, and interrupted downloads resume. Every file is verified by its hash. If the Hub cannot be
@@ -123,8 +123,8 @@ func isSyntax(err error) bool {
 // noFile reports a missing GGUF file, which is no model on the Hub.
 func noFile(name string) error { return fmt.Errorf("%w: %s: no such file", ErrName, name) }
 
-// isPath reports whether a name is a path and not the name of a model on the Hub: it is absolute, begins with a dot or
-// a tilde, or is in a folder that exists.
+// isPath reports whether a name is a path and not the name of a model on the Hub. A path is absolute, begins with a dot
+// or a tilde, or is in a folder that exists.
 func isPath(name string) bool {
 	if filepath.IsAbs(name) || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "~") || filepath.Separator != '/' && strings.ContainsRune(name, filepath.Separator) {
 		return true

@@ -34,7 +34,7 @@ func (r repository) page() string {
 	return r.id
 }
 
-// kind returns the word for what the repository holds.
+// kind returns dataset or model.
 func (r repository) kind() string {
 	if r.dataset {
 		return "dataset"

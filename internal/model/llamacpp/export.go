@@ -11,7 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/model"
 )
 
-// Description is what a GGUF file of a model needs besides the values of its weights.
+// Description describes a model for a GGUF file: the metadata, and the tensors without their values.
 type Description struct {
 	Architecture string
 	Keys         []gguf.KeyValue
@@ -38,11 +38,11 @@ func Describe(m *model.Model) (*Description, error) {
 	return &Description{Architecture: e.arch.name, Keys: e.keys, Extra: e.extra, Context: e.context, arch: e.arch, e: e, count: m.Config.Layers}, nil
 }
 
-// Part is a tensor of a GGUF file that is made of a weight of a model.
+// Part is a tensor of a GGUF file, computed from a weight of a model.
 type Part struct {
 	Name string
-	// Rows selects elements of the first axis of each expert's matrix, or of a matrix:
-	// those from Rows[0] on, before Rows[1]. Zero values select all.
+	// Rows selects rows of a matrix, or of each expert's matrix: from Rows[0] on, before
+	// Rows[1]. Zero values select all.
 	Rows [2]int
 	// Pairs is the number of heads whose rows are reordered, 0 for none.
 	Pairs int
@@ -149,7 +149,7 @@ func (p *Part) Shape(shape []int) []int {
 	return shape
 }
 
-// Apply returns the elements of the part from those of a weight of the given shape. The
+// Apply computes the elements of the part from the elements of a weight of the given shape. The
 // result may share memory with values.
 func (p *Part) Apply(values []float32, shape []int) []float32 {
 	if p.Rows[1] > 0 {

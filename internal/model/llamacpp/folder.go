@@ -20,7 +20,7 @@ const layout = 1
 
 // Folder returns the model folder of a GGUF file: config.json, tokenizer, chat template,
 // and an index that names the file, which holds the weights. The folder is in the cache
-// of the user, under a name that changes with the file. Errors: those of gguf.Open,
+// of the user, under a name that changes with the file. Errors: the errors of gguf.Open,
 // ErrUnsupported, gguf.ErrMissing, gguf.ErrValue.
 func Folder(path string) (string, error) {
 	f, err := gguf.Open(path)

@@ -38,7 +38,7 @@ func (i *importer) add(err error) {
 // key returns the name of a key of the architecture.
 func (i *importer) key(name string) string { return i.arch.name + "." + name }
 
-// need returns an integer that must be there, the same for all layers.
+// need returns an integer that every file has, the same for all layers.
 func (i *importer) need(name string) int {
 	n, err := i.file.Int(i.key(name))
 	if errors.Is(err, gguf.ErrValue) {

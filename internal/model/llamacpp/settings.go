@@ -189,8 +189,8 @@ func (e *exporter) sliding() {
 	}
 }
 
-// queryScale rejects scales of scores other than those that llama.cpp has for Gemma: by
-// head, and by hidden size for models of some number of layers.
+// queryScale rejects scales of attention scores that llama.cpp does not compute for Gemma. It
+// scales by head or, for models with layersOfLargest layers, by hidden size.
 func (e *exporter) queryScale(layersOfLargest int) {
 	per := e.HeadDim
 	if e.config.Layers == layersOfLargest {

@@ -23,8 +23,8 @@ type architecture struct {
 	origin float32
 	// layers maps the modules of a layer to their names in GGUF files.
 	layers map[string]string
-	// tiedOnly reports that there is no output matrix of its own, untiedOnly that a
-	// tied one is written too.
+	// tiedOnly reports that the output matrix is always the embedding, untiedOnly that it is
+	// written even if it is the embedding.
 	tiedOnly, untiedOnly bool
 	// square reports that heads times head_dim must be hidden_size.
 	square bool

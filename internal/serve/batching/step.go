@@ -238,8 +238,8 @@ func (e *Engine) blame(err error) {
 
 // compose schedules a step: one token of each text in decoding, then chunks of longer inputs.
 // Chunks are ordered by the turns of their flows, so that a long prompt does not delay a short one.
-// Texts that need derived tables of their own are read alone, in turns, and long texts that share tables together. Chunks that were planned during the step before
-// come first.
+// Texts that need derived tables of their own are read alone, in turns, and long texts that share tables together.
+// Chunks that were planned during the step before come first.
 func (e *Engine) compose(b *batch, m *mix) {
 	b.pieces, b.length = b.pieces[:0], 1
 	var common, apart []*text

@@ -115,8 +115,8 @@ func (t *texts) classes(m *model.Config) (classes model.Classes, err error) {
 	return classes, nil
 }
 
-// unsavedHeads are the parts of classification heads that PEFT does not save unless told to:
-// the pooler of BERT, and the layers of ModernBERT that precede the classifier.
+// unsavedHeads are the parts of classification heads that PEFT saves only on request: the
+// pooler of BERT, and the layers of ModernBERT that precede the classifier.
 var unsavedHeads = []string{"pooler", "head"}
 
 // saveHeads adds newly initialized parts of the head to modules_to_save, so that they are
