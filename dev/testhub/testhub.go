@@ -28,6 +28,7 @@ type Hub struct {
 	Repos       map[string]*Repo // by owner/name, datasets by datasets/owner/name
 	Faults      []Fault          // of the CDN, one for each request, in order
 	Answers     []int            // status of the first answers of the Hub, before it is well
+	Push        *Push            // nil if it accepts no pushes
 
 	mu     sync.Mutex
 	seen   []Seen
@@ -50,6 +51,10 @@ type Repo struct {
 	Refs  map[string]string            // revision → commit
 	Trees map[string]map[string]string // commit → path → contents
 	Large map[string]bool              // paths of files on the CDN
+
+	Private bool     // as the listing says
+	Message string   // of the last commit that was pushed
+	Ignored []string // paths that .gitignore names
 }
 
 // Fault describes how the CDN corrupts a response.
@@ -181,6 +186,9 @@ func (h *Hub) serveHub(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.mu.Unlock()
+	if h.servePush(w, r) {
+		return
+	}
 	fail := func(status int, code, message string) {
 		w.Header().Set("X-Error-Code", code)
 		w.Header().Set("X-Error-Message", message)
@@ -231,7 +239,7 @@ func (h *Hub) serveHub(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if isAPI {
-		listing := map[string]any{"sha": commit}
+		listing := map[string]any{"sha": commit, "private": repo.Private}
 		var siblings []map[string]string
 		for name := range tree {
 			siblings = append(siblings, map[string]string{"rfilename": name})
@@ -262,6 +270,10 @@ func (h *Hub) serveHub(w http.ResponseWriter, r *http.Request) {
 
 func (h *Hub) serveCDN(w http.ResponseWriter, r *http.Request) {
 	h.note("cdn", r)
+	if r.Method == http.MethodPut {
+		h.put(w, r)
+		return
+	}
 	h.mu.Lock()
 	var f Fault
 	if len(h.Faults) > 0 {

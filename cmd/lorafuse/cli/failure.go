@@ -79,7 +79,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 // broken are the errors that are not about the input.
 var broken = []error{
 	backend.ErrOutOfMemory, backend.ErrTimeout, embed.ErrNotFinite, train.ErrNotFinite, train.ErrRunning, lora.ErrNotFinite, sample.ErrLogits,
-	hub.ErrUnreachable, hub.ErrRedirect, hub.ErrCorrupt, hub.ErrNoSpace, hub.ErrOffline,
+	hub.ErrUnreachable, hub.ErrRedirect, hub.ErrCorrupt, hub.ErrNoSpace, hub.ErrOffline, hub.ErrMoved,
 	safetensors.ErrFault,
 }
 

@@ -12,9 +12,9 @@ import (
 func (a *app) hub() *cobra.Command {
 	c := a.group(&cobra.Command{
 		Use:   "hub",
-		Short: "Download models from the Hugging Face Hub",
+		Short: "Download models from the Hugging Face Hub, and upload adapters and models to it",
 	})
-	c.AddCommand(a.hubDownload())
+	c.AddCommand(a.hubDownload(), a.hubPush())
 	return c
 }
 

@@ -237,9 +237,14 @@ func isHash(etag string) bool {
 // Other kinds of etags are not verified.
 func hashFor(f remoteFile) hash.Hash {
 	if len(f.etag) == 2*sha1.Size {
-		h := sha1.New()
-		fmt.Fprintf(h, "blob %d\x00", f.size)
-		return h
+		return gitHash(f.size)
 	}
 	return sha256.New()
+}
+
+// gitHash returns the hash function that git names files of a size by.
+func gitHash(size int64) hash.Hash {
+	h := sha1.New()
+	fmt.Fprintf(h, "blob %d\x00", size)
+	return h
 }

@@ -25,7 +25,7 @@ func fast(t *testing.T, o Options) (string, error) {
 	s, err := o.settings()
 	require.NoError(t, err)
 	repo := repository{id: "acme/tiny", revision: "main"}
-	r := newRemote(s, repo, o.Transport)
+	r := newRemote(s, repo, o.Transport, stallTime)
 	r.pause, r.stall = time.Millisecond, 100*time.Millisecond
 	return fetchModel(t.Context(), r, cacheOf(s.cache, repo), o, false)
 }

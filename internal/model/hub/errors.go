@@ -42,6 +42,16 @@ var (
 	ErrPipeline = errors.New("a pipeline of diffusers, expected a model of texts")
 	// ErrDataset is the error for a dataset that cannot be read, or whose configuration or split must be named.
 	ErrDataset = errors.New("not a dataset that is read")
+	// ErrPush is the error for a push that the Hub refuses, and for one without a token.
+	ErrPush = errors.New("cannot push")
+	// ErrFolder is the error for a folder that cannot be pushed.
+	ErrFolder = errors.New("not a folder to push")
+	// ErrOccupied is the error for a repository with files that the pushed folder lacks.
+	ErrOccupied = errors.New("the repository has other files")
+	// ErrPublic is the error for a public repository where a private one was requested.
+	ErrPublic = errors.New("the repository is public")
+	// ErrMoved is the error for a branch that somebody else changed during a push.
+	ErrMoved = errors.New("the branch has changed")
 	// ErrNoSpace is the error for a cache on a disk too full for the download.
 	ErrNoSpace = errors.New("not enough disk space")
 )

@@ -135,7 +135,7 @@ func isPath(name string) bool {
 }
 
 func resolveOnline(ctx context.Context, repo repository, c *cache, s settings, o Options) (string, error) {
-	r := newRemote(s, repo, o.Transport)
+	r := newRemote(s, repo, o.Transport, stallTime)
 	defer r.close()
 	stale, staleErr := c.cached(repo, o.WithoutWeights)
 	dir, err := fetchModel(ctx, r, c, o, staleErr == nil)

@@ -446,7 +446,7 @@ func TestWithoutSymlinks(t *testing.T) {
 	repo := repository{id: "acme/tiny", revision: "main"}
 	c := cacheOf(s.cache, repo)
 	c.link = refuse
-	r := newRemote(s, repo, o.Transport)
+	r := newRemote(s, repo, o.Transport, stallTime)
 	dir, err := fetchModel(t.Context(), r, c, o, false)
 	require.NoError(t, err)
 	for name, content := range map[string]string{"model.safetensors": weights, "tokenizer.json": "{}", "generation_config.json": "{}"} {

@@ -70,11 +70,16 @@ func otherWeights(names []string) string {
 	if found == nil {
 		found = names
 	}
+	return few(found)
+}
+
+// few joins the first names of a list.
+func few(names []string) string {
 	const most = 3
-	if len(found) > most {
-		found = append(slices.Clone(found[:most]), "…")
+	if len(names) > most {
+		names = append(slices.Clone(names[:most]), "…")
 	}
-	return strings.Join(found, ", ")
+	return strings.Join(names, ", ")
 }
 
 // NeededOf is like Needed for a local folder, and includes the files that an index lists.

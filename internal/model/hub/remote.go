@@ -28,13 +28,17 @@ type remote struct {
 	stall time.Duration // without a byte, after which a connection is given up
 }
 
-func newRemote(s settings, repo repository, transport http.RoundTripper) *remote {
-	r := &remote{settings: s, repo: repo, close: func() {}, tries: 5, pause: 500 * time.Millisecond, stall: 30 * time.Second}
+// stallTime is how long a connection may be idle.
+const stallTime = 30 * time.Second
+
+// newRemote returns a remote that waits for the answer to a request.
+func newRemote(s settings, repo repository, transport http.RoundTripper, answer time.Duration) *remote {
+	r := &remote{settings: s, repo: repo, close: func() {}, tries: 5, pause: 500 * time.Millisecond, stall: stallTime}
 	if transport == nil {
 		transport = http.DefaultTransport
 		if t, ok := transport.(*http.Transport); ok {
 			t = t.Clone()
-			t.ResponseHeaderTimeout = r.stall
+			t.ResponseHeaderTimeout = answer
 			transport, r.close = t, t.CloseIdleConnections
 		}
 	}

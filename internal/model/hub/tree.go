@@ -85,7 +85,7 @@ func openTree(ctx context.Context, repo repository, inside string, o Options) (*
 	if err != nil {
 		return nil, err
 	}
-	t := &Tree{ctx: ctx, options: o, cache: cacheOf(s.cache, repo), inside: inside, remote: newRemote(s, repo, o.Transport)}
+	t := &Tree{ctx: ctx, options: o, cache: cacheOf(s.cache, repo), inside: inside, remote: newRemote(s, repo, o.Transport, stallTime)}
 	defer t.remote.close()
 	there, missing := t.cache.commit(repo)
 	if missing == nil && !exists(t.cache.snapshot(there)) {

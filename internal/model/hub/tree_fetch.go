@@ -95,7 +95,7 @@ func (t *Tree) fetchMissing(folder string, names []string) error {
 	slices.SortFunc(last, func(a, b string) int {
 		return slices.Index(lastFiles, path.Base(a)) - slices.Index(lastFiles, path.Base(b))
 	})
-	r := newRemote(t.remote.settings, t.remote.repo, t.options.Transport)
+	r := newRemote(t.remote.settings, t.remote.repo, t.options.Transport, stallTime)
 	defer r.close()
 	f := newFetcher(r, t.cache, t.commit, t.options)
 	if err := f.all(t.ctx, early); err != nil {
