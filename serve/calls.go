@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/lorafuse/lorafuse/internal/generate"
-	"github.com/lorafuse/lorafuse/internal/serve/batching"
 	"github.com/lorafuse/lorafuse/internal/serve/tools"
 	"github.com/lorafuse/lorafuse/internal/serve/web"
 )
@@ -26,15 +25,17 @@ type toolRequest struct {
 	Choice   json.RawMessage `json:"tool_choice"`
 }
 
+func newToolRequest() toolRequest { return toolRequest{Parallel: true} }
+
 // toolUse passes the tools of a request to the chat template and, if tool_choice requires a call,
-// constrains the answers to calls.
-func (s *Server) toolUse(ctx context.Context, r toolRequest, w *wish, k *conversation) (*toolUse, error) {
+// constrains the answers to calls. If tool_choice allows only some tools, the model sees no others.
+func (s *Server) toolUse(ctx context.Context, r toolRequest, form tools.Form, w *wish, k *conversation) (*toolUse, error) {
 	u := &toolUse{parallel: r.Parallel, none: true}
-	list, err := tools.Read(r.Tools)
+	list, err := tools.Read(r.Tools, form)
 	if err != nil {
 		return nil, toolFailure("", err)
 	}
-	choice, err := tools.ReadChoice(r.Choice, list)
+	choice, err := tools.ReadChoice(r.Choice, list, form)
 	if err != nil {
 		return nil, toolFailure("", err)
 	}
@@ -42,7 +43,8 @@ func (s *Server) toolUse(ctx context.Context, r toolRequest, w *wish, k *convers
 		return u, nil
 	}
 	u.none = false
-	u.options = tools.Options{Syntax: k.format.syntax, Tools: list, Forced: choice.Mode != tools.Auto}
+	list = choice.Of(list)
+	u.options = tools.Options{Syntax: k.format.syntax, Tools: list, Only: choice.Allowed != nil, Forced: choice.Mode != tools.Auto}
 	for _, t := range list {
 		k.options.Tools = append(k.options.Tools, t.JSON)
 	}
@@ -50,7 +52,7 @@ func (s *Server) toolUse(ctx context.Context, r toolRequest, w *wish, k *convers
 		if k.format.syntax == tools.None {
 			return nil, web.Faulty("tools", "the chat template of the model teaches no calls that are known; a tool_choice of required, or of a function, has them")
 		}
-		w.keep = k.format.syntax.Special()
+		w.keep = append(w.keep, k.format.syntax.Special()...)
 		return u, nil
 	}
 	schema, err := k.format.syntax.Forced(list, choice, u.parallel)
@@ -98,19 +100,19 @@ type draft struct {
 	called  bool
 }
 
-// take processes a token and returns the deltas that it completes.
-func (d *draft) take(u *toolUse, t batching.Token) []chatDelta {
+// take processes the text of a token, which may be the last, and returns the deltas that it completes.
+func (d *draft) take(u *toolUse, text string, last bool) []chatDelta {
 	if u.none {
-		if t.Text == "" {
+		if text == "" {
 			return nil
 		}
-		return []chatDelta{{Content: &t.Text}}
+		return []chatDelta{{Content: &text}}
 	}
 	if d.parser == nil {
 		d.parser = tools.New(u.options)
 	}
-	parts := d.parser.Push(t.Text)
-	if t.Finish != "" {
+	parts := d.parser.Push(text)
+	if last {
 		parts = append(parts, d.parser.Flush()...)
 	}
 	var deltas []chatDelta

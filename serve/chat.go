@@ -52,7 +52,7 @@ type chatRequest struct {
 
 // chat handles POST /v1/chat/completions.
 func (s *Server) chat(c *web.Call) error {
-	r := chatRequest{samplingRequest: s.newSamplingRequest(), conversationRequest: newConversationRequest(), toolRequest: toolRequest{Parallel: true}}
+	r := chatRequest{samplingRequest: s.newSamplingRequest(), conversationRequest: newConversationRequest(), toolRequest: newToolRequest()}
 	if err := c.Decode(&r); err != nil {
 		return err
 	}
@@ -61,43 +61,26 @@ func (s *Server) chat(c *web.Call) error {
 		return err
 	}
 	defer t.release()
-	ctx := c.Request.Context()
-	w, err := s.wish(ctx, &r.samplingRequest)
-	if err != nil {
-		return err
-	}
-	k, err := s.conversation(r.conversationRequest, s.formatOf(t))
-	if err != nil {
-		return err
-	}
-	u, err := s.toolUse(ctx, r.toolRequest, w, k)
-	if err != nil {
-		return err
-	}
-	if w.logprobs, w.top = r.Logprobs, r.TopLogprobs; w.top > 0 && !w.logprobs {
+	if r.TopLogprobs > 0 && !r.Logprobs {
 		return web.Faulty("top_logprobs", "goes with logprobs: true")
 	}
 	most, param := r.MaxCompletionTokens, "max_completion_tokens"
 	if most == nil {
 		most, param = r.MaxTokens, "max_tokens"
 	}
-	ids, err := s.prompt(ctx, k)
-	if err != nil {
-		return err
-	}
-	if err := s.room(w, len(ids), of(most, -1), 0, param); err != nil {
-		return err
-	}
-	job, err := s.work(c, t, w, [][]int32{ids})
+	x, err := s.exchange(c, t, &exchangeRequest{
+		sampling: &r.samplingRequest, conversation: r.conversationRequest, field: "messages", tools: r.toolRequest,
+		logprobs: r.Logprobs, top: r.TopLogprobs, most: most, mostField: param,
+	})
 	if err != nil {
 		return err
 	}
 	answer := chatAnswer{ID: "chatcmpl-" + c.ID, Object: "chat.completion", Created: c.Began.Unix(), Model: t.name}
 	if r.Stream {
 		answer.Object = "chat.completion.chunk"
-		return s.streamChat(job, answer, u, r.usage())
+		return s.streamChat(x.work, answer, x.tools, r.usage())
 	}
-	return s.answerChat(job, answer, u)
+	return s.answerChat(x.work, answer, x.tools)
 }
 
 // usage reports whether a stream ends with the token counts.
@@ -109,7 +92,7 @@ func (s *Server) answerChat(job *work, answer chatAnswer, u *toolUse) error {
 	answer.Choices = make([]chatChoice, job.wish.n)
 	err := job.run(nil, func(i int, t batching.Token) error {
 		x, d := &answer.Choices[i], &drafts[i]
-		for _, delta := range d.take(u, t) {
+		for _, delta := range d.take(u, t.Text, t.Finish != "") {
 			d.add(delta)
 		}
 		x.Logprobs = s.addLogprob(job.wish, x.Logprobs, t)
@@ -159,7 +142,7 @@ func (s *Server) streamChat(job *work, answer chatAnswer, u *toolUse, usage bool
 			}
 		}
 		held[i] = s.addLogprob(job.wish, held[i], t)
-		deltas := d.take(u, t)
+		deltas := d.take(u, t.Text, t.Finish != "")
 		if t.Finish != "" && len(deltas) == 0 && held[i] != nil {
 			deltas = []chatDelta{{Content: pointer("")}}
 		}

@@ -37,6 +37,31 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
+// Whatever comes as a response's body, the answer is one, or an error that says so.
+func FuzzResponse(f *testing.F) {
+	for _, body := range []string{
+		`{"input":"a","instructions":"b","store":false,"text":{"format":{"type":"json_object"}},"reasoning":{"effort":"none"}}`,
+		`{"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},{"type":"function_call","call_id":"c","name":"f","arguments":"{"},{"type":"function_call_output","call_id":"c","output":"d"}],"stream":true}`,
+		`{"input":[{"type":"reasoning","summary":[{"type":"summary_text","text":"a"}]},{"role":"assistant","content":[{"type":"refusal","refusal":"a"}]},{"id":"x"}],"include":["message.output_text.logprobs"],"top_logprobs":2}`,
+		`{"input":"a","tools":[{"type":"function","name":"f","parameters":null,"strict":true}],"tool_choice":{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"f"}]}}`,
+		`{"input":"a","previous_response_id":"ID"}`, `{"input":null,"metadata":{"a":1}}`, "\xff", "[", "null",
+	} {
+		f.Add(body)
+	}
+	s := serving(f, newEngine(f, "ab"))
+	first, _ := respond(f, s, `{"input":"a"}`)
+	f.Fuzz(func(t *testing.T, body string) {
+		code, text := ask(t, s, http.MethodPost, responses, strings.ReplaceAll(body, "ID", first))
+		if code == http.StatusOK {
+			return
+		}
+		var p problem
+		if err := json.Unmarshal([]byte(text), &p); err != nil || p.Error.Message == "" || p.Error.Type == "" || code >= 500 || !utf8.ValidString(text) {
+			t.Fatalf("%d is no error of OpenAI's form: %q", code, text)
+		}
+	})
+}
+
 // Whatever a job is to be, it is one, or an error that says so.
 func FuzzJob(f *testing.F) {
 	for _, body := range []string{

@@ -18,6 +18,7 @@ type chatFormat struct {
 	template  *chat.Template // nil if there is none
 	syntax    tools.Syntax   // of the calls in the template
 	developer bool           // the template supports the role developer
+	thinking  thinkMarks     // zero if the template has no reasoning
 }
 
 func newChatFormat(t *chat.Template) chatFormat {
@@ -25,7 +26,7 @@ func newChatFormat(t *chat.Template) chatFormat {
 		return chatFormat{}
 	}
 	source := t.Source(chat.Options{Tools: []any{}})
-	return chatFormat{t, tools.Detect(source), strings.Contains(source, "developer")}
+	return chatFormat{t, tools.Detect(source), strings.Contains(source, "developer"), detectThinking(source)}
 }
 
 // formatOf returns the chat format of a target.
@@ -40,43 +41,51 @@ func (s *Server) formatOf(t *target) chatFormat {
 	return newChatFormat(own.WithDefaultTokens(s.tokenizer.SpecialTokens()))
 }
 
-// conversation is the input of a chat template.
+// conversation is the input of a chat template, and its output.
 type conversation struct {
+	field    string // of the request with the messages
 	format   chatFormat
 	messages []chat.Message
 	options  chat.Options
-	special  bool // add the tokenizer's special tokens to the rendered template
+	special  bool   // add the tokenizer's special tokens to the rendered template
+	text     string // rendered
 }
 
 // conversationRequest holds the messages of a request and the options of the chat template.
 type conversationRequest struct {
-	Messages            []json.RawMessage          `json:"messages" expected:"a list of messages"`
+	templateRequest
+	Messages []json.RawMessage `json:"messages" expected:"a list of messages"`
+}
+
+// templateRequest holds the options of the chat template.
+type templateRequest struct {
 	AddSpecialTokens    *bool                      `json:"add_special_tokens"`
 	AddGenerationPrompt bool                       `json:"add_generation_prompt"`
 	Variables           map[string]json.RawMessage `json:"chat_template_kwargs" expected:"an object"`
 }
 
 func newConversationRequest() conversationRequest {
-	return conversationRequest{AddGenerationPrompt: true}
+	return conversationRequest{templateRequest: templateRequest{AddGenerationPrompt: true}}
 }
 
-// conversation returns the input of the chat template.
-func (s *Server) conversation(r conversationRequest, format chatFormat) (*conversation, error) {
-	k := &conversation{format: format, special: of(r.AddSpecialTokens, false)}
+// conversation returns the input of the chat template. field is the field of the request that has
+// the messages.
+func (s *Server) conversation(r conversationRequest, field string, format chatFormat) (*conversation, error) {
+	k := &conversation{field: field, format: format, special: of(r.AddSpecialTokens, false)}
 	k.options.AddGenerationPrompt = r.AddGenerationPrompt
 	k.options.Extra = map[string]any{}
 	for name, value := range r.Variables {
 		k.options.Extra[name] = value // unparsed, so that templates see keys in their order
 	}
 	var err error
-	k.messages, err = s.messages(r.Messages, format)
+	k.messages, err = s.messages(field, r.Messages, format)
 	return k, err
 }
 
 // prompt returns the tokens of a conversation, up to the start of the answer.
 func (s *Server) prompt(ctx context.Context, k *conversation) ([]int32, error) {
 	if k.format.template == nil {
-		return nil, web.Invalid("messages", "the model has no chat template; /v1/completions needs none")
+		return nil, web.Invalid(k.field, "the model has no chat template; /v1/completions needs none")
 	}
 	k.options.MaxBytes = maxTokenBytes * s.options.MaxLength
 	text, err := k.format.template.RenderContext(ctx, k.messages, k.options)
@@ -84,18 +93,18 @@ func (s *Server) prompt(ctx context.Context, k *conversation) ([]int32, error) {
 	case err != nil && ctx.Err() != nil:
 		return nil, ctx.Err()
 	case errors.Is(err, chat.ErrTooLong):
-		f := invalidBecause("messages", err)
+		f := invalidBecause(k.field, err)
 		f.Code = tooLong
 		return nil, f
 	case err != nil:
-		return nil, invalidBecause("messages", err)
+		return nil, invalidBecause(k.field, err)
 	}
-	return s.tokens("messages", text, k.special)
+	k.text = text
+	return s.tokens(k.field, text, k.special)
 }
 
-// messages decodes the field messages.
-func (s *Server) messages(raws []json.RawMessage, format chatFormat) ([]chat.Message, error) {
-	const name = "messages"
+// messages decodes the messages of the field name.
+func (s *Server) messages(name string, raws []json.RawMessage, format chatFormat) ([]chat.Message, error) {
 	if len(raws) == 0 {
 		return nil, web.Faulty(name, "there are none")
 	}

@@ -38,7 +38,7 @@ func (s *Server) baseInfo() modelInfo {
 // endpoints returns the endpoints that the model supports.
 func (s *Server) endpoints() (all []string) {
 	if s.options.Engine != nil && s.format.template != nil {
-		all = append(all, "/v1/chat/completions")
+		all = append(all, "/v1/chat/completions", "/v1/responses")
 	}
 	if s.options.Engine != nil {
 		all = append(all, "/v1/completions")

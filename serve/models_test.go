@@ -28,16 +28,16 @@ func TestModels(t *testing.T) {
 	dir, err := filepath.Abs(filepath.Join(adapters, "lora"))
 	require.NoError(t, err)
 
-	base := `{"id":"base","object":"model","created":0,"owned_by":"lorafuse","root":"` + folder + `","parent":null,"max_model_len":128,"supported_endpoints":["/v1/chat/completions","/v1/completions"]}`
+	base := `{"id":"base","object":"model","created":0,"owned_by":"lorafuse","root":"` + folder + `","parent":null,"max_model_len":128,"supported_endpoints":["/v1/chat/completions","/v1/responses","/v1/completions"]}`
 	adapter := func(id string) string {
-		return `{"id":"` + id + `","object":"model","created":0,"owned_by":"lorafuse","root":"` + dir + `","parent":"base","max_model_len":128,"version":"` + v.Digest().Short() + `","supported_endpoints":["/v1/chat/completions","/v1/completions"]}`
+		return `{"id":"` + id + `","object":"model","created":0,"owned_by":"lorafuse","root":"` + dir + `","parent":"base","max_model_len":128,"version":"` + v.Digest().Short() + `","supported_endpoints":["/v1/chat/completions","/v1/responses","/v1/completions"]}`
 	}
 	_, body := ask(t, s, "GET", "/v1/models", "")
 	rest, ok := strings.CutPrefix(body, `{"object":"list","data":[`+base+","+adapter("support")+","+adapter("help"))
 	assert.True(t, ok, body)
 	folders := "" // that can be loaded
 	for _, folder := range []string{"dora", "lora", "patterns", "rslora_all", "saved_head"} {
-		folders += `,\{"id":"` + folder + `","object":"model","created":0,"owned_by":"lorafuse","root":"/[^"]*/` + folder + `","parent":"base","max_model_len":128,"supported_endpoints":\["/v1/chat/completions","/v1/completions"\]\}`
+		folders += `,\{"id":"` + folder + `","object":"model","created":0,"owned_by":"lorafuse","root":"/[^"]*/` + folder + `","parent":"base","max_model_len":128,"supported_endpoints":\["/v1/chat/completions","/v1/responses","/v1/completions"\]\}`
 	}
 	assert.Regexp(t, `^`+folders+`\]\}$`, rest)
 	for id, want := range map[string]string{"base": base, "support": adapter("support"), "help": adapter("help"), "support@" + v.Digest().Short(): adapter("support@" + v.Digest().Short())} {

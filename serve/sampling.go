@@ -71,8 +71,8 @@ func (s *Server) newSamplingRequest() samplingRequest {
 	}
 }
 
-// wish returns the sampling parameters of a request.
-func (s *Server) wish(ctx context.Context, r *samplingRequest) (*wish, error) {
+// wish returns the sampling parameters of a request. more are constraints from fields of the endpoint.
+func (s *Server) wish(ctx context.Context, r *samplingRequest, more ...answerShape) (*wish, error) {
 	w := &wish{n: r.N, skipSpecial: r.SkipSpecial, promptLogprobs: of(r.PromptLogprobs, -1), options: generate.GenerateOptions{
 		Stop: r.Stop, IncludeStop: r.IncludeStop, MinNewTokens: r.MinTokens, EOS: slices.Clip(s.eos),
 		Sampler: sample.Sampler{
@@ -101,7 +101,7 @@ func (s *Server) wish(ctx context.Context, r *samplingRequest) (*wish, error) {
 		return nil, web.Faulty("prompt_logprobs", "do not go with stream: true")
 	}
 	var err error
-	w.grammar, err = s.shape(ctx, &r.shapeRequest)
+	w.grammar, err = s.shape(ctx, &r.shapeRequest, more)
 	return w, err
 }
 

@@ -100,6 +100,9 @@ type Options struct {
 	// BodyTimeout is the time limit for receiving a request, and for each further part of an
 	// upload, which is 16 KiB per second of the timeout. Zero means one minute.
 	BodyTimeout time.Duration
+	// MaxResponses is the size in bytes of the responses that clients of /v1/responses have stored,
+	// altogether. They are kept in memory. Zero means 64 MiB; a negative size stores none.
+	MaxResponses int64
 	// WriteTimeout is the time limit of a write to a client. Zero means 30 s.
 	WriteTimeout time.Duration
 
@@ -119,6 +122,7 @@ type Server struct {
 	vocabulary func() (*constrain.Vocabulary, error) // built at the first use of a grammar
 	pieces     func() [][]byte                       // bytes of each token by ID
 	grammars   grammars
+	responses  responseStore
 	embedding  chan struct{} // semaphore: one request at a time
 	draining   atomic.Bool
 }
@@ -140,10 +144,12 @@ func New(o Options) (*Server, error) {
 	o.MaxBody = cmp.Or(o.MaxBody, 32<<20)
 	o.MaxAnswers = cmp.Or(o.MaxAnswers, 128)
 	o.MaxTopLogprobs = cmp.Or(o.MaxTopLogprobs, 20)
+	o.MaxResponses = cmp.Or(o.MaxResponses, 64<<20)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	s := &Server{
 		options: o, tokenizer: o.Tokenizer,
 		started: time.Now(), embedding: make(chan struct{}, 1), grammars: grammars{compiling: make(chan struct{}, 1)},
+		responses: responseStore{limit: o.MaxResponses},
 	}
 	ring, err := keys.NewRing(o.Keys, o.AdminKeys)
 	if err != nil {
@@ -238,6 +244,11 @@ func (s *Server) addRoutes() {
 		{"GET /v1/models/{id...}", web.Users, s.findModel},
 		{"POST /v1/chat/completions", web.Users, s.chat},
 		{"POST /v1/completions", web.Users, s.complete},
+		{"POST /v1/responses", web.Users, s.respond},
+		{"GET /v1/responses/{id}", web.Users, s.getResponse},
+		{"DELETE /v1/responses/{id}", web.Users, s.deleteResponse},
+		{"POST /v1/responses/{id}/cancel", web.Users, s.cancelResponse},
+		{"GET /v1/responses/{id}/input_items", web.Users, s.listInputItems},
 		{"POST /v1/embeddings", web.Users, s.embed},
 		{"POST /tokenize", web.Users, s.tokenize},
 		{"POST /detokenize", web.Users, s.detokenize},

@@ -25,43 +25,63 @@ type shapeRequest struct {
 	Guided json.RawMessage `json:"guided_json"`
 }
 
-// shape returns the grammar that constrains the answers, or nil if the request asks for none.
-func (s *Server) shape(ctx context.Context, r *shapeRequest) (found *constrain.Grammar, err error) {
-	var from string // name of the field
-	set := func(name, field string, schema json.RawMessage) error {
-		if found != nil {
-			return web.Faulty(name, "the answer is kept to %s already", from)
-		}
-		from = name
-		if schema == nil {
-			found = constrain.JSON()
-			return nil
-		}
-		found, err = s.schema(ctx, field, schema)
-		return err
+// answerShape is a constraint of answers: a JSON Schema, or nil for any JSON object.
+type answerShape struct {
+	name   string // of the constraint
+	field  string // of the schema
+	schema json.RawMessage
+}
+
+// formatShape returns the constraint of an OpenAI format in the field name. field is that of its schema.
+func formatShape(name, field, kind string, schema json.RawMessage) ([]answerShape, error) {
+	switch {
+	case kind == "":
+		return nil, web.Faulty(name+".type", "is missing, expected text, json_object or json_schema")
+	case kind == "json_object":
+		return []answerShape{{name: name}}, nil
+	case kind == "json_schema" && schema == nil:
+		return nil, web.Faulty(field, "is missing")
+	case kind == "json_schema":
+		return []answerShape{{name, field, schema}}, nil
 	}
+	return nil, nil
+}
+
+// shapes returns the constraints of a request.
+func (r *shapeRequest) shapes() (all []answerShape, err error) {
 	if f := r.Format; f != nil {
-		switch {
-		case f.Type == "":
-			return nil, web.Faulty("response_format.type", "is missing, expected text, json_object or json_schema")
-		case f.Type == "json_object":
-			err = set("response_format", "", nil)
-		case f.Type == "json_schema" && f.Schema.Schema == nil:
-			err = web.Faulty("response_format.json_schema.schema", "is missing")
-		case f.Type == "json_schema":
-			err = set("response_format", "response_format.json_schema.schema", f.Schema.Schema)
+		if all, err = formatShape("response_format", "response_format.json_schema.schema", f.Type, f.Schema.Schema); err != nil {
+			return nil, err
 		}
 	}
-	if err == nil && r.Outputs.Schema != nil {
-		err = set("structured_outputs", "structured_outputs.json", r.Outputs.Schema)
+	if r.Outputs.Schema != nil {
+		all = append(all, answerShape{"structured_outputs", "structured_outputs.json", r.Outputs.Schema})
 	}
-	if err == nil && r.Outputs.Object {
-		err = set("structured_outputs", "", nil)
+	if r.Outputs.Object {
+		all = append(all, answerShape{name: "structured_outputs"})
 	}
-	if err == nil && r.Guided != nil {
-		err = set("guided_json", "guided_json", r.Guided)
+	if r.Guided != nil {
+		all = append(all, answerShape{"guided_json", "guided_json", r.Guided})
 	}
-	return found, err
+	return all, nil
+}
+
+// shape returns the grammar that constrains the answers, or nil if the request asks for none.
+func (s *Server) shape(ctx context.Context, r *shapeRequest, more []answerShape) (*constrain.Grammar, error) {
+	all, err := r.shapes()
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, more...)
+	switch {
+	case len(all) == 0:
+		return nil, nil
+	case len(all) > 1:
+		return nil, web.Faulty(all[1].name, "the answer is kept to %s already", all[0].name)
+	case all[0].schema == nil:
+		return constrain.JSON(), nil
+	}
+	return s.schema(ctx, all[0].field, all[0].schema)
 }
 
 // schema compiles a JSON Schema in a field, which holds it as an object or as text.

@@ -19,6 +19,15 @@ func (e events) send(v any) error {
 	return e.write("data: " + string(b) + "\n\n")
 }
 
+// named writes an event with a name.
+func (e events) named(name string, v any) error {
+	b, err := web.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return e.write("event: " + name + "\ndata: " + string(b) + "\n\n")
+}
+
 // ping writes a comment that keeps the connection open through proxies.
 func (e events) ping() error { return e.write(": ping\n\n") }
 

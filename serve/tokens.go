@@ -29,7 +29,7 @@ func (s *Server) tokenize(c *web.Call) error {
 		ids, err = s.encode(prompt{text: *r.Prompt}, r.AddSpecialTokens == nil || *r.AddSpecialTokens)
 	case r.Messages != nil:
 		var k *conversation
-		if k, err = s.conversation(r.conversationRequest, s.formatOf(t)); err == nil {
+		if k, err = s.conversation(r.conversationRequest, "messages", s.formatOf(t)); err == nil {
 			ids, err = s.prompt(c.Request.Context(), k)
 		}
 	default:

@@ -33,6 +33,7 @@ type serveFlags struct {
 	adminKeyFile      string
 	updates           bool
 	sharePrefixCache  bool
+	maxResponses      string
 	origins           []string
 	allowedHosts      []string
 	traceURL          string
@@ -57,7 +58,7 @@ func (a *app) serveCommand(f *serveFlags) *cobra.Command {
 		Use:   "serve --model DIR [--adapter NAME=DIR]... [--adapters-dir DIR] [--listen HOST:PORT]",
 		Short: "Serve a model and its adapters over an OpenAI-compatible API",
 		Long: `Serve a model and its adapters over OpenAI's API (/v1/models, /v1/chat/completions,
-/v1/completions, /v1/embeddings) and vLLM's (/tokenize, /detokenize,
+/v1/responses, /v1/completions, /v1/embeddings) and vLLM's (/tokenize, /detokenize,
 /v1/load_lora_adapter, /v1/unload_lora_adapter). /health is the liveness probe, /ready
 the readiness probe, and /metrics serves Prometheus metrics.
 
@@ -122,6 +123,7 @@ keeps them accessible after the key is replaced.`,
 	flags.IntVar(&f.queue, "max-queue", 0, "maximum queued requests; 0 means 1024; more are rejected with 429")
 	flags.IntVar(&f.resident, "max-loras", 0, "maximum adapters on the device; 0 means 16; others are swapped in")
 	flags.StringVar(&f.adapterHostMemory, "adapter-host-memory", "", "host memory for adapters, such as 4GiB; unused adapters are evicted (default: unlimited)")
+	flags.StringVar(&f.maxResponses, "max-responses-size", "64MiB", "maximum size of all responses that /v1/responses stores in memory; 0 stores none")
 	flags.BoolVar(&f.sharePrefixCache, "share-prefix-cache", false, "share the prefix cache between keys; clients can then detect prompts of other keys")
 	f.tuningFlags.flags(flags)
 	flags.Float64Var(&f.trainShare, "train-share", 0.5, "fraction of time for training while requests are active, between 0 and 1")
@@ -150,6 +152,7 @@ type served struct {
 	adapters  []namedDir
 	keys      serverKeys
 	hostBytes int64
+	responses int64 // maximum bytes of stored responses, negative for none
 	limits    fileLimits
 }
 
@@ -208,6 +211,12 @@ func (f *serveFlags) check(command string) (s served, err error) {
 		if s.hostBytes, err = safetensors.ParseSize(f.adapterHostMemory); err != nil || s.hostBytes < 1 {
 			return s, fmt.Errorf("--adapter-host-memory: found %q, expected bytes, such as 4GiB", f.adapterHostMemory)
 		}
+	}
+	if s.responses, err = safetensors.ParseSize(f.maxResponses); err != nil || s.responses < 0 {
+		return s, fmt.Errorf("--max-responses-size: found %q, expected bytes, such as 64MiB, or 0", f.maxResponses)
+	}
+	if s.responses == 0 {
+		s.responses = -1
 	}
 	if s.adapters, err = f.namedAdapters(); err != nil {
 		return s, err

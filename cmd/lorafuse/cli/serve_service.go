@@ -108,7 +108,7 @@ func (a *app) openService(ctx context.Context, f *serveFlags, setup served, log 
 func (f *serveFlags) options(name string, setup served, log *slog.Logger) assembly.Options {
 	return assembly.Options{
 		Options: serve.Options{
-			Name: name, Keys: setup.keys.users, AdminKeys: setup.keys.admins, AllowAdapterUpdates: f.updates, Origins: f.origins,
+			Name: name, Keys: setup.keys.users, AdminKeys: setup.keys.admins, AllowAdapterUpdates: f.updates, Origins: f.origins, MaxResponses: setup.responses,
 			SharePrefixCache: f.sharePrefixCache, OneTemplate: f.template != "", Logger: log, Version: readVersion().Version,
 		},
 		TrainDir: f.trainDir, TrainJobs: f.trainJobs, MaxFile: setup.limits.file, MaxFiles: setup.limits.files, TemplateFile: f.template, AdaptersDir: f.adaptersDir,
@@ -208,7 +208,7 @@ func (a *app) noteSkipped(skipped map[string]error) {
 func (f *serveFlags) vectorsOnly() error {
 	for _, name := range []string{
 		"adapter", "adapters-dir", "allow-adapter-updates", "max-loras", "adapter-host-memory",
-		"chat-template", "max-num-seqs", "max-num-batched-tokens", "cache-tokens", "max-model-len", "max-queue", "train-share", "share-prefix-cache",
+		"chat-template", "max-num-seqs", "max-num-batched-tokens", "cache-tokens", "max-model-len", "max-queue", "train-share", "share-prefix-cache", "max-responses-size",
 		"train-dir", "train-jobs", "max-file-size", "max-files-size",
 	} {
 		if f.given(name) {

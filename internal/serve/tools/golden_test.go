@@ -27,7 +27,7 @@ func goldens(t testing.TB) ([]tools.Tool, []golden) {
 		Rows  []golden
 	}
 	require.NoError(t, json.Unmarshal(raw, &file))
-	list, err := tools.Read(file.Tools)
+	list, err := tools.Read(file.Tools, tools.Nested)
 	require.NoError(t, err)
 	return list, file.Rows
 }

@@ -100,10 +100,10 @@ func (p *Parser) member(text []byte) bool {
 	return true
 }
 
-// known reports whether a call may have a name. If no mark identifies the text as a call, the name
-// must be one of the request's tools.
+// known reports whether a call may have a name. If no mark identifies the text as a call, or if
+// Options.Only is set, the name must be one of the parser's tools.
 func (p *Parser) known(name string) bool {
-	return validName(name) && (p.tools[name] != nil || !p.form.bare)
+	return ValidName(name) && (p.tools[name] != nil || !p.form.bare && !p.only)
 }
 
 // stream emits the arguments read so far.

@@ -15,7 +15,9 @@ const (
 // Options configure a parser.
 type Options struct {
 	Syntax Syntax
-	Tools  []Tool // of the request
+	Tools  []Tool // that may be called
+	// Only makes calls of other tools text.
+	Only bool
 	// Forced means that the answer is constrained to the schema of [Forced], whatever the syntax.
 	Forced bool
 	Rand   io.Reader // source of IDs; nil: crypto/rand
@@ -39,6 +41,7 @@ type Parser struct {
 	form  form
 	tools map[string]*Tool
 	sure  bool // calls cannot be malformed
+	only  bool // as in Options
 	ids   ids
 
 	buf        []byte // not yet emitted
@@ -69,7 +72,7 @@ const (
 
 // New returns a parser for one answer.
 func New(o Options) *Parser {
-	p := &Parser{form: o.Syntax.form(), tools: map[string]*Tool{}, sure: o.Forced, state: (*Parser).text}
+	p := &Parser{form: o.Syntax.form(), tools: map[string]*Tool{}, sure: o.Forced, only: o.Only, state: (*Parser).text}
 	for i := range o.Tools {
 		p.tools[o.Tools[i].Name] = &o.Tools[i]
 	}

@@ -14,14 +14,14 @@ import (
 
 func TestRead(t *testing.T) {
 	raw := `{"type": "function", "function": {"name": "get-weather_2", "description": "Says <it>", "strict": true, "parameters": {"type": "object", "properties": {}}}, "more": 1}`
-	got, err := tools.Read(json.RawMessage(`[` + raw + `, {"type":"function","function":{"name":"f","description":null,"parameters":null,"strict":null}}]`))
+	got, err := tools.Read(json.RawMessage(`[`+raw+`, {"type":"function","function":{"name":"f","description":null,"parameters":null,"strict":null}}]`), tools.Nested)
 	require.NoError(t, err)
 	require.Equal(t, []tools.Tool{
 		{Name: "get-weather_2", Description: "Says <it>", Parameters: json.RawMessage(`{"type": "object", "properties": {}}`), Strict: true, JSON: json.RawMessage(raw)},
 		{Name: "f", JSON: json.RawMessage(`{"type":"function","function":{"name":"f","description":null,"parameters":null,"strict":null}}`)},
 	}, got)
 	for _, nothing := range []string{"", "null", "[]"} {
-		got, err := tools.Read(json.RawMessage(nothing))
+		got, err := tools.Read(json.RawMessage(nothing), tools.Nested)
 		require.NoError(t, err)
 		require.Empty(t, got)
 	}
@@ -50,7 +50,7 @@ func TestReadRefuses(t *testing.T) {
 		`[` + strings.Repeat("0,", 128) + `0]`:            `tools: found 129 tools, expected at most 128`,
 		one(`{"name":"` + strings.Repeat("n", 65) + `"}`): `tools[0].function.name: found "` + strings.Repeat("n", 65) + `", expected 1 to 64 letters, digits, _ and -`,
 	} {
-		_, err := tools.Read(json.RawMessage(raw))
+		_, err := tools.Read(json.RawMessage(raw), tools.Nested)
 		require.EqualError(t, err, want, raw)
 		require.ErrorIs(t, err, tools.ErrRequest)
 		var field *tools.FieldError
@@ -63,11 +63,11 @@ func TestReadChoice(t *testing.T) {
 		"": {Mode: tools.Auto}, "null": {Mode: tools.Auto}, `"auto"`: {Mode: tools.Auto}, `"none"`: {Mode: tools.Off}, `"required"`: {Mode: tools.Required},
 		`{"type":"function","function":{"name":"get_weather"}}`: {Mode: tools.Named, Name: "get_weather"},
 	} {
-		got, err := tools.ReadChoice(json.RawMessage(raw), weather)
+		got, err := tools.ReadChoice(json.RawMessage(raw), weather, tools.Nested)
 		require.NoError(t, err, raw)
 		require.Equal(t, want, got, raw)
 	}
-	got, err := tools.ReadChoice(nil, nil)
+	got, err := tools.ReadChoice(nil, nil, tools.Nested)
 	require.NoError(t, err)
 	require.Equal(t, tools.Choice{Mode: tools.Off}, got)
 	for raw, want := range map[string]string{
@@ -78,11 +78,47 @@ func TestReadChoice(t *testing.T) {
 		`{"type":"function","function":{}}`: `tool_choice.function.name: expected a string`,
 		`{"type":"function","function":{"name":"get_wether"}}`: `tool_choice.function.name: there is no tool "get_wether", did you mean "get_weather"?`,
 	} {
-		_, err := tools.ReadChoice(json.RawMessage(raw), weather)
+		_, err := tools.ReadChoice(json.RawMessage(raw), weather, tools.Nested)
 		require.EqualError(t, err, want, raw)
 	}
-	_, err = tools.ReadChoice(json.RawMessage(`"required"`), nil)
+	_, err = tools.ReadChoice(json.RawMessage(`"required"`), nil, tools.Nested)
 	require.EqualError(t, err, `tool_choice: "required" needs tools, and the request has none`)
+}
+
+// Responses have the fields of a function beside its type. Chat templates read the same either way.
+func TestFlatForm(t *testing.T) {
+	list, err := tools.Read(json.RawMessage(`[{"type":"function","name":"f","strict":null,"parameters":{"type":"object"}},{"type":"function","name":"g"},{"name":"h","type":"function"}]`), tools.Flat)
+	require.NoError(t, err)
+	require.Equal(t, `{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}`, string(list[0].JSON))
+	for raw, want := range map[string]tools.Choice{
+		`{"type":"function","name":"g"}`: {Mode: tools.Named, Name: "g"},
+		`{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"h"},{"type":"function","name":"f"}]}`: {Mode: tools.Required, Allowed: []string{"h", "f"}},
+	} {
+		got, err := tools.ReadChoice(json.RawMessage(raw), list, tools.Flat)
+		require.NoError(t, err, raw)
+		require.Equal(t, want, got, raw)
+	}
+	for raw, want := range map[string]string{
+		`{"type":"function","function":{"name":"g"}}`:                                      `tool_choice.name: expected a string`,
+		`{"type":"allowed_tools","mode":"none","tools":[]}`:                                `tool_choice.mode: found "none", expected auto or required`,
+		`{"type":"allowed_tools","mode":"auto","tools":[]}`:                                `tool_choice.tools: found 0 tools, expected 1 to 128`,
+		`{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"ff"}]}`: `tool_choice.tools[0].name: there is no tool "ff", did you mean "f"?`,
+	} {
+		_, err := tools.ReadChoice(json.RawMessage(raw), list, tools.Flat)
+		require.EqualError(t, err, want, raw)
+	}
+	choice, err := tools.ReadChoice(json.RawMessage(`{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"h"}}]}}`), list, tools.Nested)
+	require.NoError(t, err)
+	allowed := choice.Of(list)
+	require.Len(t, allowed, 1)
+	// Only calls of allowed tools are calls.
+	const answer = `<tool_call>{"name": "f", "arguments": {}}</tool_call><tool_call>{"name": "h", "arguments": {}}</tool_call>`
+	text, calls := read(t, tools.Options{Syntax: tools.Hermes, Tools: allowed, Only: true}, answer)
+	require.Len(t, calls, 1)
+	require.Equal(t, "h", calls[0].name)
+	require.Contains(t, text, `<tool_call>{"name": "f", "arguments": {}}</tool_call>`)
+	_, err = tools.Read(json.RawMessage(`[{"type":"function","name":"f","defer_loading":true}]`), tools.Flat)
+	require.EqualError(t, err, "tools[0].defer_loading: not supported: the model sees all tools")
 }
 
 func TestHistory(t *testing.T) {
@@ -159,12 +195,12 @@ func FuzzTools(f *testing.F) {
 		} else {
 			require.True(t, json.Valid(history))
 		}
-		list, err := tools.Read(raw)
+		list, err := tools.Read(raw, tools.Nested)
 		if err != nil {
 			require.ErrorIs(t, err, tools.ErrRequest)
 			return
 		}
-		c, err := tools.ReadChoice(choice, list)
+		c, err := tools.ReadChoice(choice, list, tools.Nested)
 		if err != nil {
 			require.ErrorIs(t, err, tools.ErrRequest)
 			return

@@ -68,6 +68,7 @@ func (t *Traces) Close(ctx context.Context) error { return t.provider.Shutdown(c
 // operations maps the paths with spans to OpenTelemetry's names of their operations.
 var operations = map[string]string{
 	"/v1/chat/completions":    "chat",
+	"/v1/responses":           "chat",
 	"/v1/completions":         "text_completion",
 	"/v1/embeddings":          "embeddings",
 	"/v1/load_lora_adapter":   "",
