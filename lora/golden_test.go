@@ -18,6 +18,7 @@ import (
 	"github.com/lorafuse/lorafuse/dev/testdevice"
 	"github.com/lorafuse/lorafuse/internal/generate"
 	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -212,6 +213,7 @@ func merged(t *testing.T, m *model.Model, a *lora.Adapter, p *lora.Placement) *m
 func weightsOf(t *testing.T, m *model.Model) map[string][]float32 {
 	weights := map[string][]float32{}
 	for _, name := range m.Used() {
+		name = strings.TrimSuffix(name, nn.TransposedSuffix) // merges change what the file has
 		w, err := m.Weight(name)
 		require.NoError(t, err)
 		weights[name], err = tensor.Tensor{DType: w.DType, Shape: w.Shape, Data: w.Source.Bytes}.Float32s()

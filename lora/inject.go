@@ -13,7 +13,7 @@ import (
 // model_type of config.json.
 func ModelOf(modelType string, modules []nn.Module) Model {
 	m := Model{Type: modelType}
-	kinds := map[nn.Kind]Kind{nn.KindLinear: Linear, nn.KindEmbedding: Embedding, nn.KindNorm: Norm, nn.KindParameter: Parameter}
+	kinds := map[nn.Kind]Kind{nn.KindLinear: Linear, nn.KindEmbedding: Embedding, nn.KindNorm: Norm, nn.KindParameter: Parameter, nn.KindConv1D: Conv1D}
 	for _, x := range modules {
 		m.Modules = append(m.Modules, Module{
 			Name: x.Name, Kind: kinds[x.Kind], In: x.In, Out: x.Out, Bias: x.Bias,

@@ -62,7 +62,7 @@ func (j *Injection) FactorTypes() (sizes []FactorType) {
 	}
 	for _, t := range j.placement.Targets {
 		others := slices.ContainsFunc(t.Tensors(), func(x TensorSpec) bool { return x.Role != RoleA && x.Role != RoleB })
-		if t.Kind != Linear || t.OutputEmbedding || others || !t.adapter().additive() {
+		if t.Kind != Linear && t.Kind != Conv1D || t.OutputEmbedding || others || !t.adapter().additive() {
 			return nil
 		}
 		if s := j.size(t); !slices.Contains(sizes, s) {

@@ -191,7 +191,7 @@ func (s *State) Save(dir string, raw bool) error {
 func (s *State) KeepTypes(a *Adapter) {
 	s.types = map[string]tensor.DType{}
 	for _, t := range s.Placement.Targets {
-		if t.Kind != Linear || !t.adapter().additive() { // else they are used in more than products
+		if t.Kind != Linear && t.Kind != Conv1D || !t.adapter().additive() { // else they are used in more than products
 			continue
 		}
 		for _, key := range []string{t.Key(RoleA), t.Key(RoleB)} {

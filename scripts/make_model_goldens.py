@@ -95,7 +95,9 @@ CLASSES = {**make_model.CLASSES, **wrapper_cases.CLASSES, **model_cases.CLASSES}
 def transformers4(config):
     """The same config as transformers 4 wrote it: rope_theta, rope_scaling, torch_dtype, no layer_types."""
     old = {k: v for k, v in config.items() if k not in ("rope_parameters", "dtype", "layer_types")}
-    scaling = config["rope_parameters"]
+    scaling = config.get("rope_parameters")
+    if scaling is None:  # positions are learned
+        return {**old, "torch_dtype": config["dtype"], "transformers_version": "4.46.0"}
     if "full_attention" in scaling:
         old["rope_local_base_freq"] = scaling["sliding_attention"]["rope_theta"]
         old["sliding_window_pattern"] = config["layer_types"].index("full_attention") + 1
@@ -133,7 +135,9 @@ def listed(config):
     settings = AutoConfig.for_model(**config)
     with torch.device("meta"):
         model = getattr(transformers, config["architectures"][0])(settings)
-    return [(i, name, tuple(p.shape)) for i, (name, p) in enumerate(model.named_parameters())]
+    stored = model.state_dict()
+    tensors = [*model.named_parameters(), *((name, b) for name, b in model.named_buffers() if name in stored)]
+    return [(i, name, tuple(t.shape)) for i, (name, t) in enumerate(tensors)]
 
 
 def former_name(name, arch):

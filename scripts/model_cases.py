@@ -8,6 +8,7 @@ CLASSES = {
     "phi3": "Phi3ForCausalLM", "granite": "GraniteForCausalLM", "granitemoehybrid": "GraniteMoeHybridForCausalLM", "olmo3": "Olmo3ForCausalLM",
     "smollm3": "SmolLM3ForCausalLM", "exaone4": "Exaone4ForCausalLM", "glm": "GlmForCausalLM", "glm4": "Glm4ForCausalLM",
     "cohere": "CohereForCausalLM", "cohere2": "Cohere2ForCausalLM",
+    "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM", "apertus": "ApertusForCausalLM",
 }
 
 SHAPE = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 24}
@@ -104,5 +105,27 @@ CASES = {
     "cohere2-tied": ("cohere2", {
         "seed": 1221, "head_dim": 10, "hidden_size": 36, "num_hidden_layers": 3, "sliding_window": 4, "layer_types": [FULL, SLIDING, FULL], "attention_bias": True, "logit_scale": 1.4, "tie_word_embeddings": True,
         "layer_norm_eps": 1e-3, "old": {"layer_types": [FULL, SLIDING, FULL]}, "rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8, "rope_theta": 100.0},
+    }, "f16", 5),
+    "gpt2": ("gpt2", {
+        "seed": 1222, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "num_attention_heads": 4, "head_dim": None, "n_inner": 40, "layer_norm_epsilon": 1e-3, "activation_function": "relu", "scale_attn_by_inverse_layer_idx": True, "tie_word_embeddings": False,
+        "old": {"n_ctx": 64},
+    }, "bf16", 4),
+    "gpt2-tied": ("gpt2", {
+        "seed": 1228, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "num_attention_heads": 2, "scale_attn_weights": False, "tie_word_embeddings": True, "hidden_size": 16, "reorder_and_upcast_attn": True, "old": {"n_ctx": 64, "tie_word_embeddings": None},
+    }, "f32", 5),
+    "gpt-neox": ("gpt_neox", {
+        "seed": 1224, "num_attention_heads": 4, "head_dim": None, "layer_norm_eps": 1e-3, "hidden_act": "gelu_fast", "use_parallel_residual": False, "attention_bias": False,
+        "old": {"partial_rotary_factor": None, "rotary_pct": 0.7, "rope_theta": None, "rotary_emb_base": 300.0}, "rope_parameters": {**DEFAULT, "rope_theta": 300.0, "partial_rotary_factor": 0.7},
+    }, "bf16", 4),
+    "gpt-neox-tied": ("gpt_neox", {
+        "seed": 1225, "num_attention_heads": 2, "head_dim": None, "hidden_size": 24, "num_hidden_layers": 3, "tie_word_embeddings": True,
+        "old": {"partial_rotary_factor": None, "rope_theta": None}, "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4, "partial_rotary_factor": 0.25},
+    }, "f16", 5),
+    "apertus": ("apertus", {
+        "seed": 1226, "intermediate_size": 18, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": None, "rms_norm_eps": 1e-3, "attention_bias": True, "tie_word_embeddings": True, "rope_parameters": {"rope_type": "linear", "factor": 2.5, "rope_theta": 500.0},
+    }, "f32", 4),
+    "apertus-gelu": ("apertus", {
+        "seed": 1227, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 10, "num_hidden_layers": 3, "hidden_act": "gelu",
+        "rope_parameters": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 500.0},
     }, "f16", 5),
 }

@@ -45,6 +45,12 @@ CASES = {
     "glm4": Case("glm4", "norms before and after layers", {"r": 2, "lora_alpha": 3, "target_modules": "all-linear", "lora_dropout": 0.0}, train=True, seed=368),
     "cohere": Case("cohere", "norms saved whole, with weights for each head", {"r": 2, "lora_alpha": 3, "target_modules": ["k_proj", "o_proj", "up_proj"], "modules_to_save": ["norm", "q_norm", "input_layernorm"]}, train=True, seed=369),
     "cohere2": Case("cohere2", "attention and MLP side by side", {"r": 2, "lora_alpha": 3, "target_modules": "all-linear", "lora_dropout": 0.0}, train=True, seed=370),
+    "gpt2": Case("gpt2", "weights of layers are stored transposed: fan_in_fan_out", {"r": 2, "lora_alpha": 3, "target_modules": ["c_attn", "c_proj", "c_fc"], "fan_in_fan_out": True, "lora_dropout": 0.0}, train=True, seed=371),
+    "gpt2-tied": Case("gpt2-tied", "PEFT's table on a tied model, with DoRA", {"r": 2, "lora_alpha": 3, "use_dora": True, "lora_dropout": 0.0}, train=True, seed=372),
+    "gpt2-pissa": Case("gpt2-tied", "the residual of a transposed weight", {"r": 2, "lora_alpha": 3, "target_modules": ["c_attn", "mlp.c_proj"], "fan_in_fan_out": True, "init_lora_weights": "pissa", "modules_to_save": ["ln_f", "h.1.mlp.c_fc"]}, train=True, fill=False, seed=373),
+    "gpt-neox": Case("gpt-neox", "q, k and v are one layer, head by head", {"r": 2, "lora_alpha": 3, "target_modules": "all-linear", "lora_dropout": 0.0}, train=True, seed=374),
+    "gpt-neox-tied": Case("gpt-neox-tied", "PEFT's table, and rows of the embedding", {"r": 2, "lora_alpha": 3, "trainable_token_indices": {"embed_in": [5, 7, 40]}}, train=True, seed=375),
+    "apertus": Case("apertus", "an activation function with weights", {"r": 2, "lora_alpha": 3, "target_modules": "all-linear", "lora_dropout": 0.0}, train=True, seed=376),
     "mixtral": Case("mixtral", "routed experts, whose weights are no modules: attention has adapters", {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "v_proj", "o_proj"], "lora_dropout": 0.0}, train=True, seed=301),
     "qwen3-moe": Case("qwen3-moe", "experts in some layers, and biases", {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"], "lora_dropout": 0.0}, train=True, seed=302),
     # Routed experts. With these seeds no routing decision is so close that rounding to bf16 would change it.

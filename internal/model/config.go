@@ -191,7 +191,7 @@ func ParseConfig(raw []byte) (*Config, error) {
 	switch {
 	case c.Diffusers:
 		c.ModelType = ""
-	case strings.HasSuffix(c.Architecture, bodySuffix):
+	case isBody(c.Architecture):
 		c.Part = Body
 	case strings.HasSuffix(c.Architecture, classifierSuffix):
 		c.Part = Classifier

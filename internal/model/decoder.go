@@ -26,6 +26,22 @@ type decoder struct {
 	Bidirectional bool `json:",omitempty"`
 
 	within string // the name of the decoder in a multimodal model, empty if it is a model by itself
+	called names  // of its parts, if they are not the usual ones
+}
+
+// names are the names of the parts of a decoder.
+type names struct {
+	Body      string // the decoder without its head
+	Layers    string // the list of layers
+	Embedding string // the input embedding
+}
+
+// names returns the names of the parts.
+func (d *decoder) names() names {
+	if d.called != (names{}) {
+		return d.called
+	}
+	return names{Body: "model", Layers: "layers", Embedding: "embed_tokens"}
 }
 
 // decoder reads the keys that decoders share, except for the rotary embedding.
@@ -78,7 +94,7 @@ const isCausal = "is_causal"
 
 // activation reads the name of an activation function.
 func (f *Fields) activation(key, def string) ir.Activation {
-	acts := map[string]ir.Activation{"silu": ir.SiLU, "swish": ir.SiLU, "gelu": ir.GELU, "gelu_pytorch_tanh": ir.GELUTanh, "gelu_new": ir.GELUTanh, "quick_gelu": ir.QuickGELU, "relu": ir.ReLU}
+	acts := map[string]ir.Activation{"silu": ir.SiLU, "swish": ir.SiLU, "gelu": ir.GELU, "gelu_pytorch_tanh": ir.GELUTanh, "gelu_new": ir.GELUTanh, "gelu_fast": ir.GELUTanh, "quick_gelu": ir.QuickGELU, "relu": ir.ReLU}
 	name := f.String(key, def)
 	act, ok := acts[name]
 	if !ok {
@@ -196,8 +212,8 @@ func (d *decoder) enclose() { d.within = wrappedText }
 
 func (d *decoder) enclosed() bool { return d.within != "" }
 
-// OtherNames implements [Renamer]: files name the weights of the body with or without the
-// prefix "model.". In files of multimodal models, depending on the version of transformers that
+// OtherNames implements [Renamer]: files name the weights of the body with or without its
+// prefix, usually "model.". In files of multimodal models, depending on the version of transformers that
 // wrote them, the decoder is in model, in language_model, or in both.
 func (d *decoder) OtherNames(name string) []string {
 	if d.within != "" {
@@ -210,10 +226,11 @@ func (d *decoder) OtherNames(name string) []string {
 		}
 		return names
 	}
-	if s, ok := strings.CutPrefix(name, "model."); ok {
+	body := d.names().Body + "."
+	if s, ok := strings.CutPrefix(name, body); ok {
 		return []string{s}
 	}
-	return []string{"model." + name}
+	return []string{body + name}
 }
 
 // Skips implements [Skipper]: a body or a classifier of a language model reads no head.
@@ -224,7 +241,7 @@ func (d *decoder) Skips(c *Config) []Skip {
 	return []Skip{{Names: languageHead, Why: "language head", Expected: true}}
 }
 
-var languageHead = regexp.MustCompile(`(^|\.)lm_head\.`)
+var languageHead = regexp.MustCompile(`(^|\.)(lm_head|embed_out)\.`)
 
 func (d *decoder) bidirectional() bool { return d.Bidirectional }
 

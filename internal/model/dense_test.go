@@ -42,6 +42,12 @@ func TestDenseConfigErrors(t *testing.T) {
 		{"Glm4ForCausalLM", map[string]any{"partial_rotary_factor": 1.5}, model.ErrConfig, "partial_rotary_factor: found 1.5"},
 		{"GlmForCausalLM", map[string]any{"head_dim": 18, "rope_parameters": map[string]any{"rope_type": "yarn", "factor": 2}}, model.ErrConfig, "9 rotated elements of a head"},
 		{"CohereForCausalLM", map[string]any{"logit_scale": 0}, model.ErrConfig, "logit_scale: found 0"},
+		{"GPT2LMHeadModel", map[string]any{"add_cross_attention": true}, model.ErrUnsupported, `add_cross_attention "true"; supported: false`},
+		{"GPT2LMHeadModel", map[string]any{"n_head": 5}, model.ErrConfig, "n_embd: found 768, expected a multiple of n_head"},
+		{"GPT2LMHeadModel", map[string]any{"activation_function": "mish"}, model.ErrUnsupported, `"mish"; supported: gelu`},
+		{"GPTNeoXForCausalLM", map[string]any{"rotary_pct": 0}, model.ErrConfig, "partial_rotary_factor: found 0, expected more than 0"},
+		{"GPTNeoXForCausalLM", map[string]any{"num_attention_heads": 5}, model.ErrConfig, "expected a multiple of num_attention_heads"},
+		{"ApertusForCausalLM", map[string]any{"rope_parameters": map[string]any{"rope_type": "su"}}, model.ErrUnsupported, `rope_type "su"`},
 		{"Cohere2ForCausalLM", map[string]any{"sliding_window_pattern": 0}, model.ErrConfig, "sliding_window_pattern: found 0"},
 	} {
 		c.changes["architectures"] = []string{c.class}

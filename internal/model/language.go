@@ -12,6 +12,7 @@ type language struct {
 	nn.Text
 	config        *Config
 	b, body       *nn.Builder // of the checkpoint and of the modules of the decoder
+	names         names
 	bidirectional bool
 	logitCap      float64 // if positive: the soft cap of the logits
 	logitScale    float64 // if not 0: the factor of the logits
@@ -20,14 +21,14 @@ type language struct {
 
 // language declares the inputs of a decoder.
 func (d *decoder) language(c *Config, b *nn.Builder) *language {
-	l := &language{config: c, b: b, body: b, bidirectional: d.Bidirectional}
+	l := &language{config: c, b: b, body: b, names: d.names(), bidirectional: d.Bidirectional}
 	if d.Bidirectional {
 		l.Text = b.Document()
 	} else {
 		l.Text = b.Text()
 	}
 	if c.Part != Body {
-		l.body = b.Sub("model")
+		l.body = b.Sub("%s", l.names.Body)
 	}
 	if d.within != "" {
 		l.body = l.body.Sub("%s", d.within)
@@ -38,7 +39,7 @@ func (d *decoder) language(c *Config, b *nn.Builder) *language {
 // embed returns the input embedding of the tokens.
 func (l *language) embed() graph.Tensor {
 	c := l.config
-	return l.body.Embedding(nn.Vocabulary, "embed_tokens", l.Tokens, c.VocabSize, c.HiddenSize, c.Padding)
+	return l.body.Embedding(nn.Vocabulary, l.names.Embedding, l.Tokens, c.VocabSize, c.HiddenSize, c.Padding)
 }
 
 // layers applies the layers to x in turn; layer emits number i with its builder.
@@ -46,7 +47,7 @@ func (l *language) layers(x graph.Tensor, layer func(b *nn.Builder, i int, x gra
 	for i := range l.config.Layers {
 		l.hidden = append(l.hidden, x)
 		l.b.Segment()
-		x = layer(l.body.Sub("layers.%d", i), i, x)
+		x = layer(l.body.Sub("%s.%d", l.names.Layers, i), i, x)
 	}
 	l.b.EndSegments()
 	return x
@@ -75,7 +76,7 @@ func (l *language) outputs(x graph.Tensor) Outputs {
 	}
 	tied := ""
 	if c.TiedEmbeddings {
-		tied = l.body.Name("embed_tokens")
+		tied = l.body.Name(l.names.Embedding)
 	}
 	h := l.b.Head("lm_head", x, c.VocabSize, tied).SoftCapped(l.logitCap).Scaled(l.logitScale)
 	if l.bidirectional { // a token sees the next one, so there is no next-token loss

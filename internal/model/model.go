@@ -208,6 +208,7 @@ func (m *Model) Stored(name string) []string {
 	if _, ok := m.fresh[name]; ok {
 		return nil
 	}
+	name, _ = transposedOf(name)
 	name = m.inFile(name)
 	if p := m.converted[name]; p != nil {
 		return p.from
@@ -220,6 +221,9 @@ func (m *Model) Set() *weights.Set { return m.set }
 
 // Has reports whether the model has a tensor of that name, of the checkpoint or fresh.
 func (m *Model) Has(name string) bool {
+	if stored, ok := transposedOf(name); ok {
+		return m.Has(stored)
+	}
 	_, ok := m.fresh[name]
 	name = m.inFile(name)
 	return ok || m.converted[name] != nil || m.set.Has(name)
@@ -249,6 +253,9 @@ func (m *Model) inFile(name string) string {
 func (m *Model) Weight(name string) (nn.Weight, error) {
 	if w, ok := m.fresh[name]; ok {
 		return w, nil
+	}
+	if stored, ok := transposedOf(name); ok {
+		return m.transposed(stored)
 	}
 	name = m.inFile(name)
 	if p := m.converted[name]; p != nil {

@@ -98,6 +98,12 @@ func (m *Model) Quantize(method quant.Method, progress func(done, total int64)) 
 	report := &progressOf{report: progress}
 	for _, module := range m.modules {
 		name := m.inFile(module.Name + ".weight")
+		if module.Kind == nn.KindConv1D {
+			if err := m.quantizeTransposed(module.Name+".weight", to, report); err != nil {
+				return err
+			}
+			continue
+		}
 		if module.Kind != nn.KindLinear || module.OutputEmbedding || m.Config.ofHead(module) || m.Config.Diffusers && !inBlock(module.Name) {
 			continue
 		}

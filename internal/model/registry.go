@@ -24,6 +24,13 @@ const (
 	classifierSuffix = "ForSequenceClassification"
 )
 
+// isBody reports whether an architecture is a body. GPT-2 with its head is called a model too.
+func isBody(name string) bool {
+	return strings.HasSuffix(name, bodySuffix) && !strings.HasSuffix(name, headedModel)
+}
+
+const headedModel = "LMHeadModel"
+
 var registry = map[string]Architecture{}
 
 // Register registers an architecture. It panics if the name is taken.
@@ -49,9 +56,9 @@ func ofType(modelType string) string {
 	for _, name := range Architectures() {
 		switch {
 		case registry[name].ModelType != modelType:
-		case strings.HasSuffix(name, "ForCausalLM"), strings.HasSuffix(name, "ForConditionalGeneration"):
+		case strings.HasSuffix(name, "ForCausalLM"), strings.HasSuffix(name, "ForConditionalGeneration"), strings.HasSuffix(name, headedModel):
 			return name
-		case strings.HasSuffix(name, bodySuffix):
+		case isBody(name):
 			body = name
 		}
 	}
@@ -82,7 +89,7 @@ func alternatives(name string, diffusers bool) []string {
 	if diffusers {
 		return names
 	}
-	heads := []string{"ForCausalLM", "ForConditionalGeneration", "ForMaskedLM", classifierSuffix, "EncoderModel", "TextModel", bodySuffix}
+	heads := []string{"ForCausalLM", headedModel, "ForConditionalGeneration", "ForMaskedLM", classifierSuffix, "EncoderModel", "TextModel", bodySuffix}
 	for _, head := range heads {
 		same := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasSuffix(n, head) })
 		if strings.HasSuffix(name, head) && len(same) > 0 {

@@ -72,15 +72,15 @@ func (m *Model) findUnread() error {
 			modules[name] = true
 		}
 	}
-	known := skips
+	var own []Skip
 	if s, ok := m.Config.Family.(Skipper); ok {
-		known = slices.Concat(s.Skips(m.Config), skips)
+		own = s.Skips(m.Config)
 	}
 	for _, name := range m.set.Names() {
 		if read[name] {
 			continue
 		}
-		u, err := m.unreadTensor(name, modules, known)
+		u, err := m.unreadTensor(name, modules, own)
 		if err != nil {
 			return err
 		}
@@ -89,17 +89,17 @@ func (m *Model) findUnread() error {
 	return nil
 }
 
-// unreadTensor returns why a tensor is not read.
-func (m *Model) unreadTensor(name string, modules map[string]bool, known []Skip) (Unread, error) {
-	if strings.TrimPrefix(name, wrappedText+".") == "lm_head.weight" && m.Config.TiedEmbeddings && m.Config.Part == AsSaved && m.logits {
+// unreadTensor returns why a tensor is not read. own are the skips of the family.
+func (m *Model) unreadTensor(name string, modules map[string]bool, own []Skip) (Unread, error) {
+	if (strings.TrimPrefix(name, wrappedText+".") == headWeight || name == m.inFile(headWeight)) && m.Config.TiedEmbeddings && m.Config.Part == AsSaved && m.logits {
 		return m.unreadHead(name)
 	}
-	neutral, what, ok := m.neutral(name, modules)
-	if e, encoder := m.Config.Family.(*Encoder); encoder && e.OtherHeads != nil && e.OtherHeads.MatchString(name) {
-		ok = false // the norm of a head is none of the body
+	if s, ok := skipOf(name, own); ok { // such as the norm of a head, which is none of the body
+		return Unread{name, s.Why, s.Expected}, nil
 	}
+	neutral, what, ok := m.neutral(name, modules)
 	if !ok {
-		return m.skipped(name, known), nil
+		return m.skipped(name), nil
 	}
 	values, err := m.floats(name)
 	if err != nil {
@@ -115,16 +115,26 @@ func (m *Model) unreadTensor(name string, modules map[string]bool, known []Skip)
 }
 
 // skipped returns why a tensor that belongs to no layer is not read.
-func (m *Model) skipped(name string, known []Skip) Unread {
-	for _, s := range known {
-		if s.Names.MatchString(name) {
-			return Unread{name, s.Why, s.Expected}
-		}
+func (m *Model) skipped(name string) Unread {
+	if s, ok := skipOf(name, skips); ok {
+		return Unread{name, s.Why, s.Expected}
 	}
 	if layer, ok := numberOf(name); ok && m.Config.Layers > 0 && layer >= m.Config.Layers {
 		return Unread{Name: name, Why: fmt.Sprintf("num_hidden_layers is %d", m.Config.Layers)}
 	}
 	return Unread{Name: name}
+}
+
+// headWeight is the name of the weight of a language head.
+const headWeight = "lm_head.weight"
+
+// skipOf returns the first of known that matches a tensor.
+func skipOf(name string, known []Skip) (Skip, bool) {
+	i := slices.IndexFunc(known, func(s Skip) bool { return s.Names.MatchString(name) })
+	if i < 0 {
+		return Skip{}, false
+	}
+	return known[i], true
 }
 
 // neutral returns the value at which an unread bias or norm of a layer has no effect; ok is
@@ -158,7 +168,7 @@ func isNorm(module string) bool {
 // transformers has it, two that differ are not tied.
 func (m *Model) unreadHead(name string) (Unread, error) {
 	for _, module := range m.modules {
-		if !strings.HasSuffix(module.Name, "embed_tokens") {
+		if !module.InputEmbedding {
 			continue
 		}
 		embedding := m.inFile(module.Name + weightSuffix)
@@ -176,7 +186,7 @@ func (m *Model) unreadHead(name string) (Unread, error) {
 // untieStored unties the head of a model that is tied by default if the checkpoint stores a
 // head with other values.
 func (m *Model) untieStored() error {
-	head, embedding := m.inFile("lm_head.weight"), m.inFile("model."+wrappedText+".embed_tokens.weight")
+	head, embedding := m.inFile(headWeight), m.inFile("model."+wrappedText+".embed_tokens.weight")
 	if !m.Config.tiedUnlessStored || !m.set.Has(head) || !m.set.Has(embedding) {
 		return nil
 	}
@@ -234,7 +244,7 @@ func parent(name string) string {
 }
 
 // layerNumber finds the number of the layer that a tensor is in.
-var layerNumber = regexp.MustCompile(`(?:^|\.)(?:layers|encoder\.layer)\.([0-9]+)\.`)
+var layerNumber = regexp.MustCompile(`(?:^|\.)(?:layers|h|encoder\.layer)\.([0-9]+)\.`)
 
 func numberOf(name string) (int, bool) {
 	found := layerNumber.FindStringSubmatch(name)

@@ -48,6 +48,7 @@ const (
 	KindEmbedding             // weight [in, out]: a row for each token
 	KindNorm                  // weight [out], or a row for each of Count heads
 	KindParameter             // a parameter that is not a layer's weight: [out, in], or a stack of them
+	KindConv1D                // weight [in, out]: a linear layer of GPT-2
 )
 
 // Module is a layer with parameters, as adapters target it.

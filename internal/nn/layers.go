@@ -18,6 +18,28 @@ func (b *Builder) Linear(name string, x graph.Tensor, out int, bias bool) graph.
 	return b.linear(m, x, w, c)
 }
 
+// TransposedSuffix is appended to the name of a weight to name the same weight with its last two
+// axes exchanged.
+const TransposedSuffix = ".transposed"
+
+// Conv1D returns x W + bias: a linear layer whose weight W is stored as [in, out]. Like other
+// layers it computes with a weight [out, in], so that the same kernels are used.
+func (b *Builder) Conv1D(name string, x graph.Tensor, out int) graph.Tensor {
+	if !x.Valid() {
+		return x
+	}
+	m := Module{Name: b.prefix + name, Kind: KindConv1D, In: x.Type().Last().N, Out: out, Bias: true}
+	b.modules = append(b.modules, m)
+	stored := m.Name + ".weight"
+	w, c := b.Frozen(stored+TransposedSuffix, m.Out, m.In), b.param(m, "bias", m.Name+".bias", m.Out)
+	if b.adapter != nil && w.Valid() {
+		if own := b.adapter.Param(b, m, stored, w); own != w {
+			w = own.Transpose(1, 0) // the adapter has it as the file
+		}
+	}
+	return b.linear(m, x, w, c)
+}
+
 func (b *Builder) linearParams(m Module, stored string) (w, c graph.Tensor) {
 	w = b.param(m, "weight", stored+".weight", m.Out, m.In)
 	if m.Bias {

@@ -126,7 +126,7 @@ func (t *Transform) unlisted(dir string) error {
 	}
 	_, err := readJSON(filepath.Join(dir, moduleConfig), &model)
 	t.Pooling = []Mode{Mean}
-	if a := model.Architectures; len(a) > 0 && strings.HasSuffix(a[0], "ForCausalLM") && !slices.Contains([]string{"false", "null"}, string(model.Causal)) {
+	if a := model.Architectures; len(a) > 0 && (strings.HasSuffix(a[0], "ForCausalLM") || strings.HasSuffix(a[0], "LMHeadModel")) && !slices.Contains([]string{"false", "null"}, string(model.Causal)) {
 		t.Pooling = []Mode{Last}
 	}
 	return err
