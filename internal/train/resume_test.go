@@ -122,10 +122,10 @@ log: {plot: false}
 	return c
 }
 
-// adapterHash is the SHA-256 of both files of a finished adapter.
+// adapterHash returns the SHA-256 of the files of a finished adapter.
 func adapterHash(t *testing.T, out string) string {
 	h := sha256.New()
-	for _, name := range []string{"adapter_model.safetensors", "adapter_config.json"} {
+	for _, name := range []string{"adapter_model.safetensors", "adapter_config.json", "README.md"} {
 		b, err := os.ReadFile(filepath.Join(out, train.AdapterDir, name))
 		require.NoError(t, err)
 		h.Write(b)

@@ -255,7 +255,16 @@ func (l *loop) finish() (*Summary, error) {
 		return nil, err
 	}
 	dir := filepath.Join(l.cfg.OutputDir, AdapterDir)
-	if err := fsatomic.ReplaceDir(dir, func(tmp string) error { return l.saveAdapter(tmp, state, false) }); err != nil {
+	own, err := ownCard(dir)
+	if err == nil {
+		err = fsatomic.ReplaceDir(dir, func(tmp string) error {
+			if err := l.saveAdapter(tmp, state, false); err != nil {
+				return err
+			}
+			return l.writeCard(tmp, own)
+		})
+	}
+	if err != nil {
 		return nil, fmt.Errorf("train: %s: %w", dir, err)
 	}
 	if err := l.export(l.cfg.OutputDir, state); err != nil {

@@ -25,6 +25,8 @@ type Task struct {
 	Open func(ctx context.Context, s *Setup) (*Material, error)
 	// Try returns how to try out an adapter of a run.
 	Try func(c *config.Config) Try
+	// Card describes the adapters of the task.
+	Card Card
 }
 
 // Try is a lorafuse command that uses an adapter.

@@ -30,7 +30,15 @@ import (
 // ErrPictures is wrapped if an image folder is unusable for training.
 var ErrPictures = errors.New("pictures that cannot be learned from")
 
-func init() { train.Register(config.TaskDiffusion, train.Task{Open: open, Try: try}) }
+func init() {
+	train.Register(config.TaskDiffusion, train.Task{Open: open, Try: try, Card: train.Card{
+		Pipeline: "text-to-image", Library: "diffusers", Python: `from diffusers import DiffusionPipeline
+from peft import PeftModel
+
+pipeline = DiffusionPipeline.from_pretrained({base})
+pipeline.transformer = PeftModel.from_pretrained(pipeline.transformer, {adapter})
+`}})
+}
 
 // try returns how to draw with an adapter.
 func try(c *config.Config) train.Try {

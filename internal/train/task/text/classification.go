@@ -19,7 +19,14 @@ import (
 )
 
 func init() {
-	train.Register(config.TaskClassification, train.Task{Open: classification, Try: train.TryWith("eval", "--data rows.jsonl")})
+	train.Register(config.TaskClassification, train.Task{Open: classification, Try: train.TryWith("eval", "--data rows.jsonl"), Card: train.Card{
+		Pipeline: "text-classification", Library: "transformers", Python: `from peft import PeftModel
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+model = AutoModelForSequenceClassification.from_pretrained({base}, num_labels={classes}, dtype="auto")
+model = PeftModel.from_pretrained(model, {adapter})
+tokenizer = AutoTokenizer.from_pretrained({base})
+`}})
 }
 
 // ClassificationLoss returns the loss of a classifier, which predicts the class or classes of a

@@ -16,7 +16,13 @@ import (
 )
 
 func init() {
-	train.Register(config.TaskEmbedding, train.Task{Open: embedding, Try: train.TryWith("embed", "--input texts.txt")})
+	train.Register(config.TaskEmbedding, train.Task{Open: embedding, Try: train.TryWith("embed", "--input texts.txt"), Card: train.Card{
+		Pipeline: "feature-extraction", Library: "sentence-transformers", Python: `from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer({base})
+model.load_adapter({adapter})
+vectors = model.encode(["..."])
+`}})
 }
 
 // EmbeddingLoss returns the loss of text embedding models: embeddings of texts that belong

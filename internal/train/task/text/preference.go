@@ -17,7 +17,7 @@ import (
 )
 
 func init() {
-	train.Register(config.TaskPreference, train.Task{Open: preference, Try: train.TryWith("generate", `--prompt "..."`)})
+	train.Register(config.TaskPreference, train.Task{Open: preference, Try: train.TryWith("generate", `--prompt "..."`), Card: generates})
 }
 
 // Names of the inputs of the loss, and of its axis of rows. An answer is a text.
