@@ -197,6 +197,17 @@ func (t Tensor) Attention(k, v, lo, hi Tensor, a ir.AttentionAttr, last ...Tenso
 	return t.of(o)
 }
 
+// SinkAttention computes Attention with a score of each head, sinks f32 [heads], that takes part in the softmax and has
+// no value. The last argument is the page table if a.Page is set.
+func (t Tensor) SinkAttention(k, v, lo, hi, sinks Tensor, a ir.AttentionAttr, last ...Tensor) Tensor {
+	var pages []ir.Value
+	for _, x := range last {
+		pages = append(pages, t.with(x))
+	}
+	o, _ := t.g.ir.SinkAttention(t.v, t.with(k), t.with(v), t.with(lo), t.with(hi), t.with(sinks), a, pages...)
+	return t.of(o)
+}
+
 // Gather returns the rows of the table t that ids select, as in an embedding lookup: for t [v, d]
 // and ids i32 [...] the result is f32 [..., d]. Each id must be in [0, v).
 func (t Tensor) Gather(ids Tensor) Tensor { return t.of(t.g.ir.GatherRows(t.v, t.with(ids))) }

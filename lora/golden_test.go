@@ -103,8 +103,8 @@ func TestGoldenAdapters(t *testing.T) {
 			if testdevice.Backend() != backend.CPU {
 				limit = 3e-6 // sums are in other orders
 			}
-			if strings.HasPrefix(m.Config.ModelType, "gemma") {
-				limit = 5e-6 // norms behind attention and MLP amplify rounding: what PyTorch merges is twice as far off as with others
+			if strings.HasPrefix(m.Config.ModelType, "gemma") || m.Config.ModelType == "gpt_oss" {
+				limit = 5e-6 // norms behind attention and MLP, and the gain of gates, amplify rounding: what PyTorch merges is twice as far off as with others
 			}
 			require.LessOrEqual(t, relative(got, logits(t, dev, alone, nil, ids)), limit)
 			if f.Has("generated") {

@@ -18,7 +18,7 @@ func ModelOf(modelType string, modules []nn.Module) Model {
 		m.Modules = append(m.Modules, Module{
 			Name: x.Name, Kind: kinds[x.Kind], In: x.In, Out: x.Out, Bias: x.Bias,
 			InputEmbedding: x.InputEmbedding, OutputEmbedding: x.OutputEmbedding, TiedTo: x.TiedTo,
-			Count: x.Count, Parts: x.Parts,
+			Count: x.Count, Parts: x.Parts, Transposed: x.Transposed,
 		})
 	}
 	return m

@@ -36,6 +36,8 @@ type Module struct {
 	// transformers, such as "model.layers.0.mlp.experts.gate_up_proj".
 	Count int
 	Parts []string
+	// Transposed reports that a Parameter is stored as [in, out], or as a stack of such matrices.
+	Transposed bool
 }
 
 // Kind is the type of a module, which determines its computation and the layout of its
@@ -83,10 +85,14 @@ func (m Module) WeightShape() []int {
 		}
 		return []int{m.Out}
 	case Parameter:
-		if m.Count > 1 {
-			return []int{m.Count, m.Out, m.In}
+		shape := []int{m.Out, m.In}
+		if m.Transposed {
+			shape = []int{m.In, m.Out}
 		}
-		return []int{m.Out, m.In}
+		if m.Count > 1 {
+			return append([]int{m.Count}, shape...)
+		}
+		return shape
 	}
 	return nil
 }

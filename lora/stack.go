@@ -32,11 +32,31 @@ func (m *Merger) addParts(t Target) error {
 			if err != nil {
 				return err
 			}
-			t.addStack(values, i*rows, w)
+			if !t.Transposed {
+				t.addStack(values, i*rows, w)
+				return t.checkMerged(values)
+			}
+			turned := transposedStack(values, t.matrices(), t.In, t.Out)
+			t.addStack(turned, 0, w)
+			copy(values, transposedStack(turned, t.matrices(), t.Out, t.In))
 			return t.checkMerged(values)
 		})
 	}
 	return nil
+}
+
+// transposedStack transposes each of n matrices of a stack.
+func transposedStack(stack []float32, n, rows, columns int) []float32 {
+	out := make([]float32, len(stack))
+	for m := range n {
+		from, to := stack[m*rows*columns:][:rows*columns], out[m*rows*columns:][:rows*columns]
+		for i := range rows {
+			for j := range columns {
+				to[j*rows+i] = from[i*columns+j]
+			}
+		}
+	}
+	return out
 }
 
 // stackWeights returns the adapter of a stack, read once for consecutive parts.

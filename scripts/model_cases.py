@@ -8,7 +8,7 @@ CLASSES = {
     "phi3": "Phi3ForCausalLM", "granite": "GraniteForCausalLM", "granitemoehybrid": "GraniteMoeHybridForCausalLM", "olmo3": "Olmo3ForCausalLM",
     "smollm3": "SmolLM3ForCausalLM", "exaone4": "Exaone4ForCausalLM", "glm": "GlmForCausalLM", "glm4": "Glm4ForCausalLM",
     "cohere": "CohereForCausalLM", "cohere2": "Cohere2ForCausalLM",
-    "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM", "apertus": "ApertusForCausalLM",
+    "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM", "apertus": "ApertusForCausalLM", "gpt_oss": "GptOssForCausalLM",
 }
 
 SHAPE = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 24}
@@ -127,5 +127,14 @@ CASES = {
     "apertus-gelu": ("apertus", {
         "seed": 1227, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 10, "num_hidden_layers": 3, "hidden_act": "gelu",
         "rope_parameters": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 500.0},
+    }, "f16", 5),
+    "gpt-oss": ("gpt_oss", {
+        "seed": 1229, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 12, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 5,
+        "rms_norm_eps": 1e-3, "swiglu_limit": 0.8, "swiglu_alpha": 1.3, "layer_types": [FULL, SLIDING], "old": {"layer_types": [FULL, SLIDING]},
+        "rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8, "beta_fast": 3.0, "beta_slow": 0.5, "truncate": False, "rope_theta": 100.0},
+    }, "bf16", 4),
+    "gpt-oss-tied": ("gpt_oss", {
+        "seed": 1230, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 6, "hidden_size": 24, "intermediate_size": 8, "num_local_experts": 3, "num_experts_per_tok": 3, "sliding_window": 4,
+        "num_hidden_layers": 3, "attention_bias": False, "tie_word_embeddings": True, "rope_parameters": {**DEFAULT, "rope_theta": 900.0}, "old": {"rope_scaling": {"rope_type": "default"}},
     }, "f16", 5),
 }

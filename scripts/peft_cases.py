@@ -51,6 +51,7 @@ CASES = {
     "gpt-neox": Case("gpt-neox", "q, k and v are one layer, head by head", {"r": 2, "lora_alpha": 3, "target_modules": "all-linear", "lora_dropout": 0.0}, train=True, seed=374),
     "gpt-neox-tied": Case("gpt-neox-tied", "PEFT's table, and rows of the embedding", {"r": 2, "lora_alpha": 3, "trainable_token_indices": {"embed_in": [5, 7, 40]}}, train=True, seed=375),
     "apertus": Case("apertus", "an activation function with weights", {"r": 2, "lora_alpha": 3, "target_modules": "all-linear", "lora_dropout": 0.0}, train=True, seed=376),
+    "gpt-oss": Case("gpt-oss", "experts with biases, stored transposed, and attention with sinks", {"r": 2, "lora_alpha": 3, "target_modules": "all-linear", "target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"], "lora_dropout": 0.0}, train=True, seed=377),
     "mixtral": Case("mixtral", "routed experts, whose weights are no modules: attention has adapters", {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "v_proj", "o_proj"], "lora_dropout": 0.0}, train=True, seed=301),
     "qwen3-moe": Case("qwen3-moe", "experts in some layers, and biases", {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"], "lora_dropout": 0.0}, train=True, seed=302),
     # Routed experts. With these seeds no routing decision is so close that rounding to bf16 would change it.

@@ -3,6 +3,7 @@ package conformance
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/ir"
 )
@@ -167,6 +168,24 @@ func attentionCases() []testCase {
 				o, lse := g.Attention(in[0], in[1], in[2], in[3], in[4], r.a, in[5:]...)
 				return []ir.Value{o, lse}
 			}})
+		if r.bias == "" && !r.bench {
+			c := out[len(out)-1]
+			c.op, c.name = ir.SinkAttention, r.name+", sinks"
+			c.in = append(slices.Clone(c.in), arg(fmt.Sprintf("f32[%d]", r.a.Heads), normal))
+			if r.pages != "" {
+				for i := range c.in {
+					c.in[i].frozen = true
+				}
+				c.in = slices.Insert(c.in, 5, arg(r.pages, values(r.order...)))
+			}
+			c.build = func(g *ir.Graph, in []ir.Value) []ir.Value {
+				last := len(in) - 1
+				o, lse := g.SinkAttention(in[0], in[1], in[2], in[3], in[4], in[last], r.a, in[5:last]...)
+				return []ir.Value{o, lse}
+			}
+			out = append(out, c)
+			out[len(out)-1], out[len(out)-2] = out[len(out)-2], out[len(out)-1]
+		}
 		// The output and the log-sum-exp must come from the forward pass, as in training; other values would not match
 		// the scores.
 		if r.pages != "" { // paged keys have no gradient

@@ -103,6 +103,11 @@ func gradCases() []gradCase {
 		{op: RoPE, build: func(s *scene) []Value {
 			return one(s.RoPEInterleaved(s.normal("x", 3, 8), s.normal("table", 3, 4), 4))
 		}, frozen: "table"},
+		{op: SinkAttention, build: func(s *scene) []Value {
+			_, _, q, k, v, lo, hi := s.attention(head, 1, 3, 5)
+			o, _ := s.Graph.SinkAttention(q, k, v, lo, hi, s.normal("sinks", 2), head)
+			return one(o)
+		}},
 		{op: Attention, build: func(s *scene) []Value {
 			o, _, _, _, _, _, _ := s.attention(head, 1, 3, 0, 5)
 			return one(o)

@@ -53,6 +53,7 @@ const (
 	RoPE
 	Attention
 	AttentionGrad
+	SinkAttention
 	Activate
 	ActivateGrad
 	GLU

@@ -88,6 +88,7 @@ func examples() []example {
 		{RoPE, RoPEAttr{HeadDim: 2}, []Type{x, f32(ShapeOf(4, 2))}},
 		{Attention, head, []Type{x, kv, kv, ends, ends}},
 		{Attention, paged, []Type{x, f32(ShapeOf(8, 3)), f32(ShapeOf(8, 3)), ends, ends, i32(5)}},
+		{SinkAttention, head, []Type{x, kv, kv, ends, ends, f32(ShapeOf(2))}},
 		{AttentionGrad, head, []Type{x, x, kv, kv, x, f32(ShapeOf(4, 2)), ends, ends}},
 		{GLU, GLUAttr{SiLU}, []Type{x, x}},
 		{Activate, ActivateAttr{GELU}, []Type{x}},

@@ -277,6 +277,9 @@ func (f *Fields) quantization(c *Config) {
 	if f.err = q.err; f.err != nil {
 		return
 	}
+	if _, ok := c.Family.(*gptOSS); ok && method == "mxfp4" {
+		return // only experts are, see mxfp4.go
+	}
 	if c.Quantized = method == "bitsandbytes"; !c.Quantized {
 		f.err = fmt.Errorf("%w: %s: quant_method %q%s; supported: bitsandbytes; or use the unquantised checkpoint", ErrUnsupported, key, method, quantizerOf(method))
 	}

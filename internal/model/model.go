@@ -209,6 +209,9 @@ func (m *Model) Stored(name string) []string {
 		return nil
 	}
 	name, _ = transposedOf(name)
+	if two := m.storedMXFP4(name); two != nil {
+		return two
+	}
 	name = m.inFile(name)
 	if p := m.converted[name]; p != nil {
 		return p.from

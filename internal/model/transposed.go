@@ -19,6 +19,9 @@ func transposedOf(name string) (stored string, ok bool) {
 // transposed returns a stored matrix, or a stack of them, with the last two axes exchanged. It is
 // made when its bytes are requested. bitsandbytes stores such weights transposed already.
 func (m *Model) transposed(name string) (nn.Weight, error) {
+	if two := m.storedMXFP4(name); two != nil {
+		return m.mxfp4(two)
+	}
 	stored := m.inFile(name)
 	if p := m.converted[stored+nn.TransposedSuffix]; p != nil {
 		return nn.Weight{DType: p.dtype, Shape: p.shape, Fill: p.fill}, nil

@@ -31,15 +31,31 @@ type CacheEntry struct {
 // Attention emits attention of q over k and v and over the keys and values of earlier tokens
 // in the cache. If a.Bias is set, the last argument is the bias of the scores.
 func (b *Builder) Attention(in Text, q, k, v graph.Tensor, a ir.AttentionAttr, bias ...graph.Tensor) graph.Tensor {
-	if c := b.cache; c != nil && k.Valid() && v.Valid() {
-		layer := len(c.Entries) / 2
-		k = b.cached(fmt.Sprintf("cache.%d.keys", layer), k)
-		v = b.cached(fmt.Sprintf("cache.%d.values", layer), v)
-		if a.Page = c.Page; c.Page > 0 {
-			bias = append(slices.Clip(bias), b.Input(Pages, tensor.I32, b.Axis(Pages)))
-		}
+	k, v, pages := b.keep(k, v, &a)
+	return q.Attention(k, v, in.KeyStart, in.KeyEnd, a, slices.Concat(bias, pages)...)
+}
+
+// SinkAttention emits Attention in which each head has a sink, sinks [heads]: a score that takes
+// part in the softmax and has no value.
+func (b *Builder) SinkAttention(in Text, q, k, v, sinks graph.Tensor, a ir.AttentionAttr) graph.Tensor {
+	k, v, pages := b.keep(k, v, &a)
+	return q.SinkAttention(k, v, in.KeyStart, in.KeyEnd, sinks, a, pages...)
+}
+
+// keep writes the keys and values of a layer to the cache, if there is one, and returns all rows
+// of it, with the page table if it has pages.
+func (b *Builder) keep(k, v graph.Tensor, a *ir.AttentionAttr) (keys, values graph.Tensor, pages []graph.Tensor) {
+	c := b.cache
+	if c == nil || !k.Valid() || !v.Valid() {
+		return k, v, nil
 	}
-	return q.Attention(k, v, in.KeyStart, in.KeyEnd, a, bias...)
+	layer := len(c.Entries) / 2
+	k = b.cached(fmt.Sprintf("cache.%d.keys", layer), k)
+	v = b.cached(fmt.Sprintf("cache.%d.values", layer), v)
+	if a.Page = c.Page; c.Page > 0 {
+		pages = append(pages, b.Input(Pages, tensor.I32, b.Axis(Pages)))
+	}
+	return k, v, pages
 }
 
 func (b *Builder) cached(name string, x graph.Tensor) graph.Tensor {

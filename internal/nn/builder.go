@@ -67,6 +67,8 @@ type Module struct {
 	// weights of the checkpoint whose rows are concatenated to form it.
 	Count int
 	Parts []string
+	// Transposed reports that a KindParameter is stored as [in, out], or as a stack of such matrices.
+	Transposed bool
 }
 
 // Adapter modifies a model's layers. Methods return the plain layer if the adapter has nothing

@@ -2,9 +2,11 @@ package nn
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // Experts configures a mixture of gated MLPs; a router chooses some of them for each row. The
@@ -22,6 +24,11 @@ type Experts struct {
 	// Normalized scales the shares of a row's chosen experts to sum to 1. Otherwise they are
 	// the softmax over all experts.
 	Normalized bool
+	// Biased is the layout of gpt-oss: the router and each matrix have a bias, named as the stack
+	// with "_bias" ("router.bias"), stacks are stored as [Count, in, out], the columns of gate and
+	// up alternate, and the gate is clamped, see clampedGLU.
+	Biased      bool    `json:",omitempty"`
+	Clamp, Gain float64 `json:",omitempty"`
 	// Balanced includes the router in [Builder.Balance].
 	Balanced bool
 }
@@ -36,12 +43,21 @@ func (b *Builder) Experts(e Experts, x graph.Tensor) graph.Tensor {
 	m := Module{Name: b.prefix + e.Router, Kind: KindParameter, In: in.N, Out: e.Count, Count: 1}
 	m.Parts = []string{m.Name}
 	b.modules = append(b.modules, m)
-	all := b.linear(m, x, b.Frozen(m.Name, e.Count, in.N), graph.Tensor{}).Softmax()
-	if !all.Valid() {
-		return all
+	var bias graph.Tensor
+	if e.Biased {
+		bias = b.Frozen(strings.TrimSuffix(m.Name, "weight")+"bias", e.Count)
 	}
+	scores := b.linear(m, x, b.Frozen(m.Name, e.Count, in.N), bias)
+	if !scores.Valid() {
+		return scores
+	}
+	all := scores.Softmax()
 	shares, chosen := all.TopK(e.Chosen)
-	if e.Normalized {
+	switch {
+	case e.Biased:
+		shares, chosen = scores.TopK(e.Chosen)
+		shares = shares.Softmax()
+	case e.Normalized:
 		shares = shares.Div(shares.Sum(1).Reshape(n, ir.Static(1)))
 	}
 	k := ir.Static(e.Chosen)
@@ -54,7 +70,12 @@ func (b *Builder) Experts(e Experts, x graph.Tensor) graph.Tensor {
 	x = b.G.Of(b.G.IR().Broadcast(x.Value(), ir.Shape{n, k, in})).Reshape(rows, in)
 	each := b.RepeatInterleave(e.Chosen)
 	both := each.stack(e, e.GateUp, e.Units, x, index, e.Gate, e.Up)
-	h := both[0].GLU(both[1], e.Activation)
+	var h graph.Tensor
+	if e.Biased {
+		h = e.clampedGLU(both[0], both[1])
+	} else {
+		h = both[0].GLU(both[1], e.Activation)
+	}
 	y := each.stack(e, e.Downs, in.N, h, index, e.Down)[0]
 	return y.Reshape(n, k, in).Mul(shares.Reshape(n, k, ir.Static(1))).Sum(1)
 }
@@ -71,12 +92,18 @@ func (b *Builder) stack(e Experts, name string, out int, x, index graph.Tensor, 
 		return ys
 	}
 	m := Module{Name: b.prefix + name, Kind: KindParameter, In: x.Type().Last().N, Out: out * len(names), Count: e.Count}
-	whole := b.Has(m.Name)
-	if whole {
+	whole := e.Biased || b.Has(m.Name)
+	switch {
+	case e.Biased:
+		m.Parts, m.Transposed = []string{m.Name}, true
+		w := b.expert(m.Name+TransposedSuffix, m.Count, m.Out, m.In)
+		bias := b.Frozen(m.Name+"_bias", m.Count, m.Out).Cast(tensor.F32)
+		ys = []graph.Tensor{x.RowsGemm(index, graph.RowsWeights{Matrices: []graph.Tensor{w}, Stacked: true, Bias: bias}, graph.Tensor{})}
+	case whole:
 		m.Parts = []string{m.Name}
 		w := b.expert(m.Name, m.Count, m.Out, m.In)
 		ys = []graph.Tensor{x.RowsGemm(index, graph.RowsWeights{Matrices: []graph.Tensor{w}, Stacked: true}, graph.Tensor{})}
-	} else {
+	default:
 		tables := make([]graph.RowsWeights, len(names))
 		for i := range e.Count {
 			for j, format := range names {
@@ -96,12 +123,30 @@ func (b *Builder) stack(e Experts, name string, out int, x, index graph.Tensor, 
 	}
 	if whole && len(names) > 1 {
 		y := ys[0]
+		if e.Biased && y.Valid() {
+			rows, units := y.Type().Shape[0], ir.Static(out)
+			pairs := y.Reshape(rows, units, ir.Static(2))
+			return []graph.Tensor{pairs.Slice(2, 0, 1).Reshape(rows, units), pairs.Slice(2, 1, 2).Reshape(rows, units)}
+		}
 		ys = make([]graph.Tensor, len(names))
 		for j := range names {
 			ys[j] = y.Slice(1, j*out, (j+1)*out)
 		}
 	}
 	return ys
+}
+
+// clampedGLU returns (up + 1)·gate·sigmoid(Gain·gate), with gate at most Clamp, and up between
+// −Clamp and Clamp.
+func (e Experts) clampedGLU(gate, up graph.Tensor) graph.Tensor {
+	if !gate.Valid() || !up.Valid() {
+		return gate
+	}
+	g := gate.Graph()
+	limit := g.Const(e.Clamp)
+	gate = gate.Min(limit)
+	up = g.Of(g.IR().Binary(ir.Max, up.Min(limit).Value(), g.Const(-e.Clamp).Value()))
+	return up.AddScalar(1).Mul(gate.Mul(gate.Scale(e.Gain).Apply(ir.Sigmoid)))
 }
 
 // expert returns a weight of the experts.

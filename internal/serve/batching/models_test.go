@@ -101,6 +101,7 @@ func TestModels(t *testing.T) {
 		{"glm4", "../../../testdata/extra/glm4", pair("glm4"), 40},
 		{"cohere", "../../../testdata/extra/cohere", pair("cohere"), 40},
 		{"cohere2", "../../../testdata/extra/cohere2", pair("cohere2"), 40},
+		{"gpt-oss", "../../../testdata/extra/gpt-oss", pair("gpt-oss"), 40},
 		{"gpt2", "../../../testdata/extra/gpt2", pair("gpt2"), 40},
 		{"gpt-neox", "../../../testdata/extra/gpt-neox", pair("gpt-neox"), 40},
 		{"apertus", "../../../testdata/extra/apertus", pair("apertus"), 40},
