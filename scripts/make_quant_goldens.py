@@ -14,7 +14,6 @@ and for those named in TRACES train/: init/, batches.safetensors, grads_step0.sa
 made by PEFT on the quantised model. The same command gives the same bytes on one machine.
 """
 import argparse
-import json
 import os
 import shutil
 import sys
@@ -22,11 +21,11 @@ import tempfile
 
 import bitsandbytes.functional as bnb
 import torch
-from peft import LoraConfig, get_peft_model
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 import make_model
+import quant_trace
 import reference
 
 WHOLE = {"hidden": 64, "layers": 2, "inter": 128, "heads": 4, "kv_heads": 2, "vocab": 96, "positions": 64}
@@ -52,10 +51,6 @@ LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 TRACES = {
     "nf4-double": {"r": 4, "lora_alpha": 8, "target_modules": LINEARS},
     "nf4-odd": {"r": 3, "lora_alpha": 6, "target_modules": LINEARS, "use_dora": True},
-}
-HYPERPARAMETERS = {
-    "steps": 6, "lr": 0.005, "betas": [0.9, 0.999], "eps": 1e-08, "weight_decay": 0.1, "max_grad_norm": 0.1,
-    "scheduler": "cosine", "warmup_steps": 2,
 }
 
 
@@ -124,46 +119,6 @@ def check(p):
         reference.fail(f"bitsandbytes dequantises {list(s.shape)} wrongly")
 
 
-def train(folder, config, seed):
-    """Six steps of PEFT on the quantised model; writes the trace."""
-    path = lambda *parts: os.path.join(folder, "train", *parts)
-    torch.manual_seed(seed)
-    model = get_peft_model(load(folder), LoraConfig(task_type="CAUSAL_LM", **config))
-    for p in reference.trainable(model).values():
-        p.data = p.data.float()
-
-    def save(name):
-        model.save_pretrained(path(name), save_embedding_layers=False)
-        os.remove(path(name, "README.md"))
-        file = path(name, "adapter_config.json")
-        with open(file, encoding="utf-8") as f:
-            saved = json.load(f)
-        saved["target_modules"].sort()
-        saved["base_model_name_or_path"] = "../.."
-        make_model.write_json(file, saved)
-
-    save("init")
-    parameters = reference.trainable(model)
-    h = HYPERPARAMETERS
-    optimizer = reference.Optimizer(parameters.values(), h["steps"], h["lr"], h["warmup_steps"], h["weight_decay"], h["max_grad_norm"], h["betas"], h["eps"])
-    ids = torch.randint(2, model.config.vocab_size, (5, 2, 12), generator=torch.Generator().manual_seed(seed))
-    labels = ids.clone()
-    labels[:, :, :3] = reference.IGNORE
-    reference.save_tensors(path("batches.safetensors"), {"input_ids": ids, "labels": labels})
-    model.train()
-    trace = []
-    for step in range(h["steps"]):
-        batch = step % len(ids)
-        loss = model(input_ids=ids[batch], labels=labels[batch]).loss
-        loss.backward()
-        if step == 0:
-            reference.save_tensors(path("grads_step0.safetensors"), {n: p.grad for n, p in parameters.items()})
-        lr = optimizer.lr
-        trace.append({"step": step, "batch": batch, "loss": float(loss.detach()), "grad_norm": optimizer.step(), "lr": lr})
-    reference.save_json(path("trace.json"), {"hyperparameters": h, "trace": trace})
-    save("final")
-
-
 def write_model(name, out):
     arch, shape, dtype, quantization = MODELS[name]
     folder, seed = os.path.join(out, name), 10 + sorted(MODELS).index(name)
@@ -183,7 +138,7 @@ def write_model(name, out):
         error = float((own - logits).abs().max() / logits.abs().max())
         print(f"{name}: bitsandbytes' own products differ from those of the dequantised weights by {error:.2g} of the largest logit")
     if name in TRACES:
-        train(folder, TRACES[name], seed)
+        quant_trace.record(load(folder), folder, TRACES[name], seed)
 
 
 def main():

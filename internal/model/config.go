@@ -64,6 +64,7 @@ type Config struct {
 	Padding int
 	// Quantized reports that the files hold weights quantized by bitsandbytes.
 	Quantized bool
+	float8    *float8Config // weights in 8-bit floats, as quantization_config has them
 	// EOS ends a generated text; BOS begins one, -1 if there is none.
 	EOS []int32
 	BOS int32
@@ -280,8 +281,18 @@ func (f *Fields) quantization(c *Config) {
 	if _, ok := c.Family.(*gptOSS); ok && method == "mxfp4" {
 		return // only experts are, see mxfp4.go
 	}
-	if c.Quantized = method == "bitsandbytes"; !c.Quantized {
-		f.err = fmt.Errorf("%w: %s: quant_method %q%s; supported: bitsandbytes; or use the unquantised checkpoint", ErrUnsupported, key, method, quantizerOf(method))
+	switch method {
+	case "bitsandbytes":
+		c.Quantized = true
+	case "fp8":
+		c.float8 = q.fineGrained()
+	case "compressed-tensors":
+		c.float8 = q.compressedTensors()
+	default:
+		f.err = fmt.Errorf("%w: %s: quant_method %q%s; supported: bitsandbytes, compressed-tensors, fp8; or use the unquantised checkpoint", ErrUnsupported, key, method, quantizerOf(method))
+	}
+	if q.err != nil {
+		f.err = fmt.Errorf("%s: %w", key, q.err)
 	}
 }
 

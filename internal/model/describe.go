@@ -18,8 +18,8 @@ func (q Quantization) Lines() (lines []string) {
 			quant.Name(q.DType), len(q.Weights), bytesize.Binary(q.Bytes), bytesize.Binary(q.Plain)))
 	}
 	if len(q.Widened) > 0 {
-		lines = append(lines, fmt.Sprintf("note     %d of the quantised weights are used as float32, since their rows are not whole blocks of %d: %s",
-			len(q.Widened), tensor.QuantBlock, q.Widened[0]+andMore(len(q.Widened)-1)))
+		lines = append(lines, fmt.Sprintf("note     %d of the quantised weights are used as float32, since their rows are not whole blocks: %s",
+			len(q.Widened), q.Widened[0]+andMore(len(q.Widened)-1)))
 	}
 	return lines
 }
@@ -29,13 +29,24 @@ func (q Quantization) Storage() string {
 	if !q.Stored {
 		return ""
 	}
+	if q.Activations != "" {
+		return q.float8Storage() + "; activations are not rounded (" + q.Activations + " is not used)"
+	}
 	if len(q.Weights) == 0 {
 		return fmt.Sprintf("by bitsandbytes: %d linear layers as int8", len(q.Widened))
 	}
 	if q.DType == tensor.F8E4M3 {
-		return fmt.Sprintf("in the file: %d linear layers as %s in %s, %s in 16 bits", len(q.Weights), quant.Name(q.DType), bytesize.Binary(q.Bytes), bytesize.Binary(q.Plain))
+		return q.float8Storage()
 	}
 	return fmt.Sprintf("by bitsandbytes: %d linear layers as %s in %s, %s in 16 bits", len(q.Weights), quant.Name(q.DType), bytesize.Binary(q.Bytes), bytesize.Binary(q.Plain))
+}
+
+// float8Storage describes weights that are stored in 8-bit floats.
+func (q Quantization) float8Storage() string {
+	if len(q.Weights) == 0 {
+		return fmt.Sprintf("in the file: %d linear layers as fp8", len(q.Widened))
+	}
+	return fmt.Sprintf("in the file: %d linear layers as fp8 in %s, %s in 16 bits", len(q.Weights), bytesize.Binary(q.Bytes), bytesize.Binary(q.Plain))
 }
 
 // andMore returns a note on the number of names left out.

@@ -24,6 +24,6 @@ func TestQuantizationLines(t *testing.T) {
 	defer stored.Close()
 	require.Equal(t, []string{
 		"quantize by bitsandbytes: 7 linear layers as int8",
-		"note     7 of the quantised weights are used as float32, since their rows are not whole blocks of 64: model.layers.0.mlp.down_proj.weight and 6 more",
+		"note     7 of the quantised weights are used as float32, since their rows are not whole blocks: model.layers.0.mlp.down_proj.weight and 6 more",
 	}, stored.Quantization().Lines())
 }

@@ -2,7 +2,6 @@ package model
 
 import (
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,21 +12,17 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// This file reads weights in 8-bit floats (F8_E4M3), stored as plain casts or with scales:
-// NAME.scale_weight, as ComfyUI writes it, or NAME.weight_scale, with one number for the
-// weight or one for each row. Weights of layers in numbered blocks keep their 8 bits on the
-// device. Others are converted to bfloat16, which represents all their values, or to float32
-// if they have a scale.
-
-// scaleNames are the suffixes that tools append to a module's name for the scale of its
-// weight.
-var scaleNames = []string{".scale_weight", ".weight_scale"}
+// This file reads weights in 8-bit floats (F8_E4M3), stored as plain casts or with scales, see
+// float8_scale.go. Weights of layers in numbered blocks keep their 8 bits on the device. Others
+// are converted to bfloat16, which represents all their values, or to float32 if they have a
+// scale.
 
 // numbered matches names of tensors in a numbered block.
 var numbered = regexp.MustCompile(`(^|\.)[a-z_]+\.[0-9]+\.`)
 
 // findFloat8 finds the weights that are stored in 8-bit floats.
 func (m *Model) findFloat8() error {
+	m.widened = nil
 	for _, name := range m.set.Names() {
 		v, err := m.set.Lookup(name)
 		if err != nil {
@@ -36,97 +31,50 @@ func (m *Model) findFloat8() error {
 		if v.DType != safetensors.F8E4M3 {
 			continue
 		}
-		scale, from, err := m.storedScale(name, v)
+		scale, err := m.storedScale(name, v)
 		if err != nil {
 			return fmt.Errorf("model: weight %q in 8-bit floats: %w", name, err)
 		}
+		inLayer := strings.HasSuffix(name, weightSuffix) && len(v.Shape) == 2 && numbered.MatchString(name)
 		switch {
-		case !strings.HasSuffix(name, weightSuffix) || len(v.Shape) != 2 || !numbered.MatchString(name):
-			m.converted[name] = widenedWhole(name, v, scale, from)
+		case !inLayer || scale != nil && !scale.fitsRows():
+			m.converted[name] = widenedWhole(name, v, scale)
+			if inLayer {
+				m.widened = append(m.widened, name)
+			}
 			continue
 		case scale != nil:
-			m.converted[name+nn.ScaleSuffix] = rowScales(from, v.Shape[0], scale)
+			m.converted[name+nn.ScaleSuffix] = rowScales(scale.from, v.Shape[0], scale.Across(), scale.byRow)
 		}
 		m.float8 = append(m.float8, name)
+	}
+	if f := m.Config.float8; f != nil && len(m.float8)+len(m.widened) == 0 {
+		return fmt.Errorf("model: %w: quantization_config: quant_method %q: found no weight in 8-bit floats in the files, expected some", ErrConfig, f.Method)
 	}
 	return nil
 }
 
-// storedScale returns a function that reads the scale stored for a weight, one number or one
-// for each row. read is nil if there is no scale.
-func (m *Model) storedScale(name string, weight *safetensors.View) (read func() ([]float32, error), from string, err error) {
-	module, ok := strings.CutSuffix(name, weightSuffix)
-	if !ok {
-		return nil, "", nil
-	}
-	for _, suffix := range scaleNames {
-		if !m.set.Has(module + suffix) {
-			continue
-		}
-		v, err := m.set.Lookup(module + suffix)
-		if err != nil {
-			return nil, "", err
-		}
-		d, err := tensor.ParseDType(v.DType.String())
-		rows := slices.Equal(v.Shape, weight.Shape[:1]) || slices.Equal(v.Shape, []int{weight.Shape[0], 1})
-		n, shapeErr := tensor.NumElements(v.Shape)
-		if err != nil || !d.IsFloat() || shapeErr != nil || n != 1 && !rows {
-			return nil, "", fmt.Errorf("%w: %s is %v %v, expected one float, or one for each of %d rows", ErrQuantized, module+suffix, v.DType, v.Shape, weight.Shape[0])
-		}
-		return func() (scale []float32, err error) {
-			err = v.WithBytes(func(data []byte) error {
-				scale, err = tensor.Tensor{DType: d, Shape: v.Shape, Data: data}.Float32s()
-				return err
-			})
-			for i, x := range scale {
-				if f := float64(x); math.IsNaN(f) || math.IsInf(f, 0) {
-					return nil, fmt.Errorf("%s: element %d is %v: %w", module+suffix, i, x, quant.ErrNotFinite)
-				}
-			}
-			return scale, err
-		}, module + suffix, nil
-	}
-	return nil, "", nil
-}
-
-// rowScales returns the scales of a weight as one number for each row.
-func rowScales(from string, rows int, read func() ([]float32, error)) *converted {
-	return &converted{dtype: tensor.F32, shape: []int{rows, 1}, from: []string{from}, fill: func(put func(int, []byte) error) error {
+// rowScales returns the scales of a weight as a matrix, with each numbers for each row.
+func rowScales(from string, rows, each int, read func() ([]float32, error)) *converted {
+	return &converted{dtype: tensor.F32, shape: []int{rows, each}, from: []string{from}, fill: func(put func(int, []byte) error) error {
 		scale, err := read()
 		if err != nil {
 			return err
-		}
-		for len(scale) < rows {
-			scale = append(scale, scale[0])
 		}
 		return put(0, tensor.BytesOf(scale))
 	}}
 }
 
 // widenedWhole returns a weight that is converted from 8 bits when it is loaded.
-func widenedWhole(name string, v *safetensors.View, scale func() ([]float32, error), from string) *converted {
+func widenedWhole(name string, v *safetensors.View, scale *storedScale) *converted {
 	c := &converted{dtype: tensor.BF16, shape: slices.Clone(v.Shape), from: []string{name}}
 	if scale != nil {
-		c.dtype, c.from = tensor.F32, append(c.from, from)
+		c.dtype, c.from = tensor.F32, append(c.from, scale.from)
 	}
 	c.fill = func(put func(int, []byte) error) error {
-		var values []float32
-		err := v.WithBytes(func(data []byte) (err error) {
-			values, err = tensor.Tensor{DType: tensor.F8E4M3, Shape: v.Shape, Data: data}.Float32s()
-			return err
-		})
+		values, err := widenFloat8(v, scale)
 		if err != nil {
 			return err
-		}
-		if scale != nil {
-			s, err := scale()
-			if err != nil {
-				return err
-			}
-			row := len(values) / len(s)
-			for i := range values {
-				values[i] *= s[i/max(1, row)]
-			}
 		}
 		data := make([]byte, c.dtype.Bytes(len(values)))
 		if err := tensor.FromFloat32(data, values, c.dtype); err != nil {
@@ -135,6 +83,24 @@ func widenedWhole(name string, v *safetensors.View, scale func() ([]float32, err
 		return put(0, data)
 	}
 	return c
+}
+
+// widenFloat8 returns the numbers that a tensor in 8-bit floats stands for.
+func widenFloat8(v *safetensors.View, scale *storedScale) (values []float32, err error) {
+	if err = v.WithBytes(func(data []byte) (err error) {
+		values, err = tensor.Tensor{DType: tensor.F8E4M3, Shape: v.Shape, Data: data}.Float32s()
+		return err
+	}); err != nil || scale == nil {
+		return values, err
+	}
+	s, err := scale.read()
+	if err != nil {
+		return nil, err
+	}
+	for i := range values {
+		values[i] *= s[scale.Index(i)]
+	}
+	return values, nil
 }
 
 // toFloat8 converts a weight [out, in] to 8-bit floats with a scale for each row when it is
@@ -154,7 +120,7 @@ func (m *Model) toFloat8(name string, v *safetensors.View, from tensor.DType, re
 	}
 	report.total += int64(weight.size())
 	m.converted[name] = weight
-	m.converted[name+nn.ScaleSuffix] = rowScales(name, shape[0], scales)
+	m.converted[name+nn.ScaleSuffix] = rowScales(name, shape[0], 1, scales)
 	if !slices.Contains(m.used, name+nn.ScaleSuffix) {
 		m.used = append(m.used, name+nn.ScaleSuffix)
 	}
@@ -202,4 +168,25 @@ func (m *Model) scalesOf(name string) func() ([]float32, error) {
 		return nil
 	}
 	return func() ([]float32, error) { return nn.Weight{DType: c.dtype, Shape: c.shape, Fill: c.fill}.Float32s() }
+}
+
+// Float8 returns the numbers that a tensor stored in 8-bit floats stands for, and how it is
+// divided into blocks with a scale each. scale names the tensor of the scales; it is empty if
+// there are none.
+func (m *Model) Float8(name string) (values []float32, grid Float8Grid, scale string, err error) {
+	v, err := m.set.Lookup(name)
+	if err != nil {
+		return nil, grid, "", err
+	}
+	s, err := m.storedScale(name, v)
+	if err == nil && s != nil {
+		grid, scale = s.Float8Grid, s.from
+	}
+	if err == nil {
+		values, err = widenFloat8(v, s)
+	}
+	if err != nil {
+		return nil, grid, "", fmt.Errorf("weight %q in 8-bit floats: %w", name, err)
+	}
+	return values, grid, scale, nil
 }

@@ -48,6 +48,7 @@ type Model struct {
 	converted map[string]*converted // weights that are quantised on load or in the files, by name
 	stored    bool                  // in the files, by bitsandbytes
 	float8    []string              // weights that the files have in 8-bit floats and that stay so
+	widened   []string              // and those of layers that do not, since a row is no whole number of blocks
 	fresh     map[string]nn.Weight  // of no file, see begin
 	made      bool                  // weights that are not in place are not kept
 

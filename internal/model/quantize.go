@@ -37,14 +37,20 @@ type Quantization struct {
 	Weights []string // their names
 	Bytes   int64    // their size on a device
 	Plain   int64    // their size in the type of config.json, two bytes per element
-	// Widened lists the weights stored as LLM.int8 but used as F32, since their rows are not a
-	// whole number of blocks.
+	// Widened lists the weights stored as LLM.int8 or in 8-bit floats but used as F32, since
+	// their rows are not a whole number of blocks.
 	Widened []string
+	// Activations is how other programs round activations, which are not rounded here, if the
+	// model says so.
+	Activations string
 }
 
 // Quantization returns which weights are quantized, and how.
 func (m *Model) Quantization() Quantization {
-	q := Quantization{Stored: m.stored || len(m.float8) > 0}
+	q := Quantization{Stored: m.stored || len(m.float8)+len(m.widened) > 0, Widened: slices.Clone(m.widened)}
+	if m.Config.float8 != nil {
+		q.Activations = m.Config.float8.Activations
+	}
 	for _, name := range m.float8 {
 		if w, err := m.Weight(name); err == nil {
 			q.add(name, w.DType, w.Size()+m.scaleBytes(name), w.Shape)
@@ -85,7 +91,7 @@ func (m *Model) Quantize(method quant.Method, progress func(done, total int64)) 
 	if to == tensor.Invalid {
 		return nil
 	}
-	if m.stored || len(m.float8) > 0 {
+	if m.stored || len(m.float8)+len(m.widened) > 0 {
 		if is := m.Quantization().DType; is != to {
 			return fmt.Errorf("model: %s: %w: quantize: found weights that are stored as %s, expected %s, or weights that are not quantised: leave quantize out, or begin with the unquantised model", m.Dir, ErrUnsupported, quant.Name(is), method)
 		}

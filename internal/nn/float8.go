@@ -2,11 +2,13 @@ package nn
 
 import (
 	"github.com/lorafuse/lorafuse/graph"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // ScaleSuffix is appended to the name of a weight in 8-bit floats to name its scales, f32
-// [out, 1], one for each row. A weight without scales is used as stored.
+// [out, n]. Each row has one, or one for each n-th part of it. A weight without scales is used
+// as stored.
 const ScaleSuffix = "_scale"
 
 // widened returns a weight in 8-bit floats as f32, converted on use. The conversion is exact
@@ -18,7 +20,14 @@ func (b *Builder) widened(name string, w graph.Tensor) graph.Tensor {
 	if !b.weights.Has(name + ScaleSuffix) {
 		return wide
 	}
-	return wide.Mul(b.Frozen(name+ScaleSuffix, w.Type().Shape[0].N, 1))
+	rows := w.Type().Shape[0]
+	scale := b.Frozen(name+ScaleSuffix, rows.N, -1)
+	if !scale.Valid() || scale.Type().Last().N == 1 {
+		return wide.Mul(scale)
+	}
+	parts, in := scale.Type().Last(), w.Type().Last()
+	blocks := wide.Reshape(rows, parts, ir.Static(in.N/parts.N))
+	return blocks.Mul(scale.Reshape(rows, parts, ir.Static(1))).Reshape(rows, in)
 }
 
 // isFloat8 reports whether a weight of type d is made wide before it is read.

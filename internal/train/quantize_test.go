@@ -24,7 +24,7 @@ import (
 // TestQuantizedTraces repeats runs of PEFT on models that bitsandbytes has
 // quantised: LoRA, and DoRA with blocks that begin amid rows.
 func TestQuantizedTraces(t *testing.T) {
-	for _, name := range []string{"nf4-double", "nf4-odd"} {
+	for _, name := range []string{"nf4-double", "nf4-odd", "fp8-block"} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join("../../testdata/quant", name)
 			recorded{name, dir, filepath.Join(dir, "train")}.repeat(t)
