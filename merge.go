@@ -17,7 +17,8 @@ import (
 type MergeOptions struct {
 	// GGUF writes a GGUF file for llama.cpp in place of a folder. DType is then ignored.
 	GGUF *GGUFOptions
-	// DType is the element type of all weights: F32, BF16 or F16. Zero keeps the type of each.
+	// DType is the element type of all weights: F32, BF16 or F16. Zero keeps the type of each. F8E4M3
+	// does so for models that are stored in 8-bit floats.
 	DType tensor.DType
 	// MaxShardSize is the size of the largest file in bytes. Zero means 10 GiB.
 	MaxShardSize int64
@@ -47,6 +48,11 @@ type MergedModel struct {
 	Untied  []string `json:"untied"` // weights that are no longer tied
 	Bytes   int64    `json:"bytes"`
 	Files   []string `json:"files"`
+	// Rounding is the root mean square of what rounding to 8-bit floats adds to the merged weights, as
+	// a part of theirs; RoundedChange is it as a part of the adapter's change. Both are 0 if nothing is
+	// rounded so.
+	Rounding      float64 `json:"rounding,omitempty"`
+	RoundedChange float64 `json:"rounded_change,omitempty"`
 }
 
 // Merge merges an adapter into the weights of a model and writes the result to output. That is a folder, empty or

@@ -198,6 +198,9 @@ func (m *Merger) mergeTarget(t Target, weight []float32, d tensor.DType) error {
 		}
 	}
 	if t.MutatesBase() {
+		if d == tensor.F8E4M3 {
+			return fmt.Errorf("lora: %w: the adapter begins by taking a part out of the weight of %q, which is quantised; convert the adapter to a plain one", ErrUnsupported, t.Name)
+		}
 		initial, err := t.Initialize(0, weight)
 		if err != nil {
 			return err

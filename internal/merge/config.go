@@ -1,6 +1,7 @@
 package merge
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 
@@ -25,8 +26,27 @@ func mergedConfig(m *model.Model, d tensor.DType, untied bool) ([]byte, error) {
 	if untied {
 		changes["tie_word_embeddings"] = false
 	}
+	if d != tensor.Invalid && m.Quantization().Float8 {
+		if err := unquantized(raw, changes); err != nil {
+			return nil, err
+		}
+	}
 	if name := weights.ConfigName(d); name != "" {
 		changes["dtype"] = name
 	}
 	return weights.ChangeConfig(raw, changes)
+}
+
+// unquantized adds the changes that remove what config.json says about quantised weights, in
+// multimodal models also within text_config.
+func unquantized(raw []byte, changes map[string]any) error {
+	const key, text = "quantization_config", "text_config"
+	changes[key] = weights.Removed
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &keys); err != nil || keys[text] == nil {
+		return err
+	}
+	inner, err := weights.ChangeConfig(keys[text], map[string]any{key: weights.Removed})
+	changes[text] = json.RawMessage(inner)
+	return err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/gguf"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/model/llamacpp"
+	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -217,6 +218,9 @@ func (g *ggufWriter) listParts() error {
 	type source struct{ name, from string }
 	var sources []source
 	for _, name := range g.model.Used() {
+		if strings.HasSuffix(name, ".weight"+nn.ScaleSuffix) {
+			continue // the weight is scaled when it is read
+		}
 		sources = append(sources, source{name, name})
 	}
 	if g.merger != nil {

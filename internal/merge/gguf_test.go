@@ -44,7 +44,7 @@ func TestGGUFRoundTrip(t *testing.T) {
 	for _, dir := range []string{
 		lms + "llama/model", lms + "qwen2/model", lms + "qwen3/model", lms + "gemma3/model", lms + "llama/rope-llama3", lms + "llama/rope-linear", lms + "llama/rope-yarn",
 		"../../testdata/extra/llama-biases", "../../testdata/extra/llama-f16", "../../testdata/extra/mixtral", "../../testdata/extra/llama3-rope-tied",
-		"../../testdata/extra/olmo2", "../../testdata/extra/mistral-no-window",
+		"../../testdata/extra/olmo2", "../../testdata/extra/mistral-no-window", "../../testdata/quant/fp8-block", "../../testdata/quant/fp8-channel",
 	} {
 		if _, err := os.Stat(filepath.Join(dir, "model.safetensors")); err != nil {
 			continue

@@ -30,8 +30,8 @@ import (
 var (
 	// ErrOptions reports an invalid element type.
 	ErrOptions = errors.New("bad option")
-	// ErrQuantized reports a model with quantized weights. The changes of an
-	// adapter are usually smaller than their rounding errors.
+	// ErrQuantized reports a model with weights quantized by bitsandbytes. The
+	// changes of an adapter are usually smaller than their rounding errors.
 	ErrQuantized = errors.New("its weights are quantised")
 	// ErrNotEmpty reports an output folder that is not empty while Replace is
 	// not set.
@@ -47,7 +47,8 @@ var (
 // element types and replaces nothing.
 type Options struct {
 	// DType is the element type of all float weights: F32, BF16 or F16. Invalid
-	// keeps the type of each.
+	// keeps the type of each. F8E4M3 keeps it too, and is for models that are stored in
+	// 8-bit floats; their weights are rounded with scales of the same blocks.
 	DType tensor.DType
 	// MaxShardSize is the maximum number of bytes of weights per file; a larger
 	// tensor gets its own file. Zero means safetensors.DefaultShardSize.
@@ -66,6 +67,10 @@ type Result struct {
 	Untied  []string // weights that are no longer tied to others
 	Bytes   int64    // total size of all tensors
 	Files   []string // weights files, by name
+	// Rounding is the root mean square of what rounding to 8-bit floats adds to the
+	// merged weights, as a part of theirs; RoundedChange is it as a part of the
+	// adapter's change. Both are 0 if nothing is rounded so.
+	Rounding, RoundedChange float64
 }
 
 // Write merges a into m and writes the result to the folder dir, whose parent must
@@ -77,10 +82,17 @@ type Result struct {
 // unchanged. Errors about dir itself are of type [OutputError]; the others wrap the
 // errors of this package.
 func Write(ctx context.Context, dir string, m *model.Model, a *lora.Adapter, p *lora.Placement, o Options) (*Result, error) {
+	q := m.Quantization()
+	if o.DType == tensor.F8E4M3 {
+		if !q.Float8 {
+			return nil, fmt.Errorf("merge: %s: element type %v: found a model that is not stored in 8-bit floats, expected F32, BF16 or F16: %w", m.Dir, o.DType, ErrOptions)
+		}
+		o.DType = tensor.Invalid
+	}
 	if weights.ConfigName(o.DType) == "" && o.DType != tensor.Invalid {
 		return nil, fmt.Errorf("merge: element type %v, expected F32, BF16 or F16: %w", o.DType, ErrOptions)
 	}
-	if m.Quantization().Stored {
+	if q.Stored && !q.Float8 {
 		return nil, fmt.Errorf("merge: %s: %w: expected the unquantised model that it was made from, which the adapter goes with just as well", m.Dir, ErrQuantized)
 	}
 	if err := checkOutput(dir, o.Replace, m.Dir, a.Dir); err != nil {
@@ -96,5 +108,6 @@ func Write(ctx context.Context, dir string, m *model.Model, a *lora.Adapter, p *
 	}
 	r := w.result // a copy, which does not retain the writer's memory
 	r.Tensors = len(w.weights)
+	r.Rounding, r.RoundedChange = w.rounding.parts()
 	return &r, nil
 }

@@ -25,6 +25,10 @@ type writer struct {
 
 	weights []weight
 	result  Result
+
+	scaled   map[string]string   // weights in 8-bit floats by the name of their scales, in the files
+	rounded  map[string]*float8s // merged weights of which a part is still to be written, by name in the files
+	rounding rounding
 }
 
 // weight is one tensor of the output.
@@ -123,6 +127,9 @@ func (w *writer) list() error {
 		w.weights = append(w.weights, x)
 		return nil
 	}
+	if err := w.findScales(skip); err != nil {
+		return err
+	}
 	for _, name := range set.Names() {
 		if skip[name] || w.classifies() && is[name] == "" {
 			continue
@@ -167,6 +174,14 @@ func (w *writer) tensor(out io.Writer, x *weight) error {
 	h := sha256.New()
 	out = io.MultiWriter(out, h)
 	defer func() { h.Sum(x.sum[:0]) }()
+	if data, err := w.float8(x); err != nil || data != nil {
+		if err != nil {
+			return fmt.Errorf("tensor %q: %w", x.name, err)
+		}
+		w.result.Bytes += int64(len(data))
+		_, err = out.Write(data)
+		return err
+	}
 	if x.view != nil && !w.merger.Changes(x.is) && x.out == x.view.DType {
 		n, err := x.view.WriteTo(out)
 		w.result.Bytes += n
@@ -202,6 +217,13 @@ func (w *writer) values(x *weight) ([]float32, tensor.DType, error) {
 	in, err := tensor.ParseDType(x.view.DType.String())
 	if err != nil {
 		return nil, 0, err
+	}
+	if in == tensor.F8E4M3 {
+		f, err := w.model.Float8(x.view.Name)
+		if err != nil {
+			return nil, 0, err
+		}
+		return f.Values, in, nil
 	}
 	values := make([]float32, x.view.Len()*8/in.Bits())
 	return values, in, x.view.WithBytes(func(data []byte) error { return tensor.ToFloat32(values, data, in) })

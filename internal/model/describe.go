@@ -5,7 +5,6 @@ import (
 
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/internal/quant"
-	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // Lines describes in text which weights are quantized, and how. It returns nothing if none is.
@@ -29,24 +28,25 @@ func (q Quantization) Storage() string {
 	if !q.Stored {
 		return ""
 	}
-	if q.Activations != "" {
-		return q.float8Storage() + "; activations are not rounded (" + q.Activations + " is not used)"
+	if q.Float8 {
+		return q.float8Storage()
 	}
 	if len(q.Weights) == 0 {
 		return fmt.Sprintf("by bitsandbytes: %d linear layers as int8", len(q.Widened))
-	}
-	if q.DType == tensor.F8E4M3 {
-		return q.float8Storage()
 	}
 	return fmt.Sprintf("by bitsandbytes: %d linear layers as %s in %s, %s in 16 bits", len(q.Weights), quant.Name(q.DType), bytesize.Binary(q.Bytes), bytesize.Binary(q.Plain))
 }
 
 // float8Storage describes weights that are stored in 8-bit floats.
 func (q Quantization) float8Storage() string {
-	if len(q.Weights) == 0 {
-		return fmt.Sprintf("in the file: %d linear layers as fp8", len(q.Widened))
+	text := fmt.Sprintf("in the file: %d linear layers as fp8", len(q.Weights)+len(q.Widened))
+	if len(q.Weights) > 0 {
+		text = fmt.Sprintf("in the file: %d linear layers as fp8 in %s, %s in 16 bits", len(q.Weights), bytesize.Binary(q.Bytes), bytesize.Binary(q.Plain))
 	}
-	return fmt.Sprintf("in the file: %d linear layers as fp8 in %s, %s in 16 bits", len(q.Weights), bytesize.Binary(q.Bytes), bytesize.Binary(q.Plain))
+	if q.Activations != "" {
+		text += "; activations are not rounded (" + q.Activations + " is not used)"
+	}
+	return text
 }
 
 // andMore returns a note on the number of names left out.

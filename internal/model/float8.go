@@ -170,23 +170,53 @@ func (m *Model) scalesOf(name string) func() ([]float32, error) {
 	return func() ([]float32, error) { return nn.Weight{DType: c.dtype, Shape: c.shape, Fill: c.fill}.Float32s() }
 }
 
-// Float8 returns the numbers that a tensor stored in 8-bit floats stands for, and how it is
-// divided into blocks with a scale each. scale names the tensor of the scales; it is empty if
-// there are none.
-func (m *Model) Float8(name string) (values []float32, grid Float8Grid, scale string, err error) {
+// Float8Weight is a weight that the files have in 8-bit floats.
+type Float8Weight struct {
+	Float8Grid
+	Values []float32 // what it stands for
+	Scales []float32 // of the blocks; nil if there are none
+}
+
+// Float8 reads a tensor of the files that is stored in 8-bit floats.
+func (m *Model) Float8(name string) (*Float8Weight, error) {
+	v, s, err := m.float8Parts(name)
+	if err != nil {
+		return nil, err
+	}
+	w := &Float8Weight{}
+	if s != nil {
+		w.Float8Grid = s.Float8Grid
+		if w.Scales, err = s.read(); err != nil {
+			return nil, fmt.Errorf("weight %q: %w", name, err)
+		}
+	}
+	w.Values, err = widenFloat8(v, s)
+	return w, err
+}
+
+// Float8Scale returns the name of the tensor with the scales of a tensor that is stored in
+// 8-bit floats. It is empty if there is none.
+func (m *Model) Float8Scale(name string) string {
+	if _, s, err := m.float8Parts(name); err == nil && s != nil {
+		return s.view.Name
+	}
+	return ""
+}
+
+func (m *Model) float8Parts(name string) (*safetensors.View, *storedScale, error) {
 	v, err := m.set.Lookup(name)
 	if err != nil {
-		return nil, grid, "", err
+		return nil, nil, err
 	}
 	s, err := m.storedScale(name, v)
-	if err == nil && s != nil {
-		grid, scale = s.Float8Grid, s.from
-	}
-	if err == nil {
-		values, err = widenFloat8(v, s)
-	}
 	if err != nil {
-		return nil, grid, "", fmt.Errorf("weight %q in 8-bit floats: %w", name, err)
+		return nil, nil, fmt.Errorf("weight %q in 8-bit floats: %w", name, err)
 	}
-	return values, grid, scale, nil
+	return v, s, nil
 }
+
+// activationScales matches tensors with which other programs round activations to 8 bits.
+var activationScales = regexp.MustCompile(`\.(input|output|activation|k|v)_scale$`)
+
+// ScalesActivations reports whether a tensor of the files has scales of activations.
+func ScalesActivations(name string) bool { return activationScales.MatchString(name) }

@@ -40,6 +40,7 @@ type Quantization struct {
 	// Widened lists the weights stored as LLM.int8 or in 8-bit floats but used as F32, since
 	// their rows are not a whole number of blocks.
 	Widened []string
+	Float8  bool // they are stored in 8-bit floats, not by bitsandbytes
 	// Activations is how other programs round activations, which are not rounded here, if the
 	// model says so.
 	Activations string
@@ -48,6 +49,7 @@ type Quantization struct {
 // Quantization returns which weights are quantized, and how.
 func (m *Model) Quantization() Quantization {
 	q := Quantization{Stored: m.stored || len(m.float8)+len(m.widened) > 0, Widened: slices.Clone(m.widened)}
+	q.Float8 = q.Stored && !m.stored
 	if m.Config.float8 != nil {
 		q.Activations = m.Config.float8.Activations
 	}

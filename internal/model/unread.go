@@ -51,7 +51,7 @@ var skips = []Skip{
 	{Names: regexp.MustCompile(`(^|\.)(visual|vision_tower|vision_model|multi_modal_projector)\.`), Why: VisionTower},
 	{Names: regexp.MustCompile(`(^|\.)mtp(_[a-z]+)*\.`), Why: "multi-token prediction"},
 	{Names: regexp.MustCompile(`^(language_model\.)?(lm_head|cls|predictions|qa_outputs|classifier|score)\.`), Why: otherHead},
-	{Names: regexp.MustCompile(`\.(input|output|activation|k|v)_scale$`), Why: "scale of activations, which are not rounded", Expected: true},
+	{Names: activationScales, Why: "scale of activations, which are not rounded", Expected: true},
 	{Names: regexp.MustCompile(`(^|\.)pooler\.`), Why: "pooler of another task"},
 }
 

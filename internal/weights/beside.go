@@ -106,8 +106,11 @@ func ConfigName(d tensor.DType) string {
 	return ""
 }
 
+// Removed is the value of a key that ChangeConfig removes.
+var Removed = json.RawMessage("")
+
 // ChangeConfig sets keys of the JSON object raw. Existing keys keep their
-// order; new ones are appended, sorted. A change of "dtype" applies to
+// order; new ones are appended, sorted. A key whose value is [Removed] is left out. A change of "dtype" applies to
 // "torch_dtype" if the object has that key, the name in transformers 4. Without
 // changes raw is returned unchanged.
 func ChangeConfig(raw []byte, changes map[string]any) ([]byte, error) {
@@ -116,9 +119,12 @@ func ChangeConfig(raw []byte, changes map[string]any) ([]byte, error) {
 	}
 	values := map[string]json.RawMessage{}
 	for key, value := range changes {
-		text, err := json.Marshal(value)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", ConfigFile, err)
+		text, ok := value.(json.RawMessage)
+		if !ok {
+			var err error
+			if text, err = json.Marshal(value); err != nil {
+				return nil, fmt.Errorf("%s: %w", ConfigFile, err)
+			}
 		}
 		if key == "dtype" && bytes.Contains(raw, []byte(`"torch_dtype"`)) {
 			key = "torch_dtype"
@@ -127,6 +133,9 @@ func ChangeConfig(raw []byte, changes map[string]any) ([]byte, error) {
 	}
 	var out bytes.Buffer
 	member := func(key string, value []byte) error {
+		if len(value) == 0 {
+			return nil
+		}
 		name, err := json.Marshal(key)
 		if err != nil {
 			return err

@@ -47,7 +47,8 @@ func (a *app) merge() *cobra.Command {
 		Long: `Write the base model with the adapter merged into its weights, as a model folder that
 any program can load. Weights are processed one at a time, so a model larger than memory
 can be merged. Tied embeddings that the adapter changes separately are untied, in the
-weights and in config.json.
+weights and in config.json. A model that is stored in fp8 stays so, with scales of the
+same blocks, and the error of rounding is printed; --dtype bf16 writes it unquantised.
 
 --to gguf writes one file for llama.cpp and programs based on it, with tokenizer, chat
 template and all metadata. --dtype may then also be q8_0, q4_0, q4_k or q6_k; vectors
@@ -82,6 +83,9 @@ so it is either complete or absent.`,
 				return nil
 			}
 			a.out.printf("merged %d of %d tensors, %s, into %s; read back and verified\n", r.Merged, r.Tensors, bytesize.Binary(r.Bytes), r.Output)
+			if r.Rounding > 0 {
+				a.out.printf("fp8 rounds the merged weights by %.2g %% of their size, which is %.2g times the adapter's change; --dtype bf16 rounds less\n", 100*r.Rounding, r.RoundedChange)
+			}
 			for _, name := range r.Untied {
 				a.out.printf("untied %s: config.json says tie_word_embeddings: false\n", name)
 			}
@@ -92,7 +96,7 @@ so it is either complete or absent.`,
 	flags := c.Flags()
 	flags.StringVarP(&f.output, "output", "o", "", "folder or GGUF file to write; its parent must exist")
 	flags.StringVar(&f.to, "to", folderForm, "output format: folder or gguf")
-	flags.StringVar(&f.dtype, "dtype", "keep", "element type of the weights: keep, f32, bf16 or f16; for gguf also q8_0, q4_0, q4_k or q6_k")
+	flags.StringVar(&f.dtype, "dtype", "keep", "element type of the weights: keep, f32, bf16 or f16, or fp8 for a model that is stored so; for gguf also q8_0, q4_0, q4_k or q6_k")
 	flags.StringVar(&f.shard, "max-shard-size", "5GB", "size of the largest file, such as 500MB or 2GiB")
 	flags.BoolVar(&f.modelfile, "modelfile", false, "with --to gguf, also write a Modelfile for Ollama")
 	flags.BoolVar(&f.force, "force", false, "replace an existing file, or a non-empty output folder with everything in it")
@@ -178,9 +182,9 @@ func inFlags(err error) error {
 
 // parseMergeType returns Invalid for keep.
 func parseMergeType(s string) (tensor.DType, error) {
-	types := map[string]tensor.DType{"keep": tensor.Invalid, "f32": tensor.F32, "bf16": tensor.BF16, "f16": tensor.F16}
+	types := map[string]tensor.DType{"keep": tensor.Invalid, "f32": tensor.F32, "bf16": tensor.BF16, "f16": tensor.F16, "fp8": tensor.F8E4M3}
 	if d, ok := types[strings.ToLower(s)]; ok {
 		return d, nil
 	}
-	return 0, fmt.Errorf("merge: --dtype: found %q, expected keep, f32, bf16 or f16%s", s, suggest.DidYouMean(s, []string{"keep", "f32", "bf16", "f16"}))
+	return 0, fmt.Errorf("merge: --dtype: found %q, expected keep, f32, bf16, f16 or fp8%s", s, suggest.DidYouMean(s, []string{"keep", "f32", "bf16", "f16", "fp8"}))
 }
