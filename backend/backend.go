@@ -45,6 +45,8 @@ type Info struct {
 	GPU bool `json:"gpu,omitempty"`
 	// Unified reports whether the device shares the host's memory, so that imports are used in place.
 	Unified bool `json:"unified_memory,omitempty"`
+	// Blocks reports whether the device reads weights in block types of other programs ([tensor.DType.Foreign]).
+	Blocks bool `json:"-"`
 	// Replays reports whether a run costs the host less if an earlier run had the same sizes, because the device has
 	// recorded its launches. Callers then pad inputs to few sizes.
 	Replays bool `json:"-"`

@@ -309,7 +309,7 @@ func (p *Placement) parameter(w nn.Weights, module, param string) (tensor.Tensor
 	if err != nil {
 		return tensor.Tensor{}, fmt.Errorf("lora: %w", err)
 	}
-	if x.Fill == nil {
+	if x.Fill == nil && !x.DType.Quantized() {
 		return tensor.Tensor{DType: x.DType, Shape: x.Shape, Data: x.Source.Bytes}, nil
 	}
 	values, err := x.Float32s()

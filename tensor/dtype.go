@@ -35,10 +35,41 @@ const (
 	Q8  // signed 8-bit numbers
 	NF4 // the 4-bit NormalFloat of QLoRA
 	FP4 // the 4-bit float of bitsandbytes
+
+	// The block types of other programs, which are read in place: those of GGUF files,
+	// laid out as ggml does, and Z4, 4-bit codes with an integer zero point.
+	Q4_0
+	Q4_1
+	Q5_0
+	Q5_1
+	Q8_0
+	Q2_K
+	Q3_K
+	Q4_K
+	Q5_K
+	Q6_K
+	MXFP4
+	Z4
 )
 
-// QuantBlock is the number of elements per block of the quantized types.
+// QuantBlock is the number of elements per block of Q8, NF4 and FP4.
 const QuantBlock = 64
+
+// foreign has the elements and bytes per block of the types from Q4_0 on.
+var foreign = [...]struct{ elements, bytes int }{
+	Q4_0 - Q4_0:  {32, 18},
+	Q4_1 - Q4_0:  {32, 20},
+	Q5_0 - Q4_0:  {32, 22},
+	Q5_1 - Q4_0:  {32, 24},
+	Q8_0 - Q4_0:  {32, 34},
+	Q2_K - Q4_0:  {256, 84},
+	Q3_K - Q4_0:  {256, 110},
+	Q4_K - Q4_0:  {256, 144},
+	Q5_K - Q4_0:  {256, 176},
+	Q6_K - Q4_0:  {256, 210},
+	MXFP4 - Q4_0: {32, 17},
+	Z4 - Q4_0:    {32, 21},
+}
 
 var dtypes = [...]struct {
 	name string
@@ -63,6 +94,18 @@ var dtypes = [...]struct {
 	Q8:      {"Q8", 0},
 	NF4:     {"NF4", 0},
 	FP4:     {"FP4", 0},
+	Q4_0:    {"Q4_0", 0},
+	Q4_1:    {"Q4_1", 0},
+	Q5_0:    {"Q5_0", 0},
+	Q5_1:    {"Q5_1", 0},
+	Q8_0:    {"Q8_0", 0},
+	Q2_K:    {"Q2_K", 0},
+	Q3_K:    {"Q3_K", 0},
+	Q4_K:    {"Q4_K", 0},
+	Q5_K:    {"Q5_K", 0},
+	Q6_K:    {"Q6_K", 0},
+	MXFP4:   {"MXFP4", 0},
+	Z4:      {"Z4", 0},
 }
 
 // Bits returns the number of bits per element. It is 0 for Invalid and for the
@@ -78,18 +121,35 @@ func (d DType) Bits() int {
 // types.
 func (d DType) Size() int { return d.Bits() / 8 }
 
-// Quantized reports whether d is a type of weights in blocks: Q8, NF4 or FP4.
-// Such matrices are only used in matrix multiplications, and converted by
-// package quant.
+// Quantized reports whether d is a type of weights in blocks. Such matrices are only
+// used in matrix multiplications, and converted by package quant.
 func (d DType) Quantized() bool { return d.BlockBytes() > 0 }
 
-// BlockBytes returns the number of bytes of a block of [QuantBlock] elements:
-// its codes followed by its scale. It is 0 for types that are not quantized.
+// Foreign reports whether d is a block type of another program. Devices widen a few rows
+// of such a matrix before they multiply with them.
+func (d DType) Foreign() bool { return d >= Q4_0 && int(d) < len(dtypes) }
+
+// BlockElements returns the number of elements of a block, 1 for types that are not
+// quantized.
+func (d DType) BlockElements() int {
+	switch {
+	case d.Foreign():
+		return foreign[d-Q4_0].elements
+	case d == Q8, d == NF4, d == FP4:
+		return QuantBlock
+	}
+	return 1
+}
+
+// BlockBytes returns the number of bytes of a block. It is 0 for types that are not
+// quantized.
 func (d DType) BlockBytes() int {
-	switch d {
-	case Q8:
+	switch {
+	case d.Foreign():
+		return foreign[d-Q4_0].bytes
+	case d == Q8:
 		return QuantBlock + 4
-	case NF4, FP4:
+	case d == NF4, d == FP4:
 		return QuantBlock/2 + 4
 	}
 	return 0
@@ -99,7 +159,8 @@ func (d DType) BlockBytes() int {
 // an integral number of blocks.
 func (d DType) Bytes(n int) int {
 	if b := d.BlockBytes(); b > 0 {
-		return (n + QuantBlock - 1) / QuantBlock * b
+		each := d.BlockElements()
+		return (n + each - 1) / each * b
 	}
 	return n * d.Size()
 }

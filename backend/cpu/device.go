@@ -41,6 +41,7 @@ type Device struct {
 	packing    packing
 
 	launching sync.Mutex // held by the launch under way, of whatever program
+	wide      []float32  // weights that it widens
 
 	mu     sync.Mutex
 	closed bool
@@ -85,7 +86,7 @@ func info(threads int) backend.Info {
 	if err != nil {
 		detail = err.Error()
 	}
-	return backend.Info{Backend: backend.CPU, Name: fmt.Sprintf("%s/%s", runtime.GOOS, runtime.GOARCH), Memory: hostMemory(), Unified: true, Detail: detail}
+	return backend.Info{Backend: backend.CPU, Name: fmt.Sprintf("%s/%s", runtime.GOOS, runtime.GOARCH), Memory: hostMemory(), Unified: true, Blocks: true, Detail: detail}
 }
 
 // Info describes the processor, its instruction set and the workers.
@@ -266,6 +267,10 @@ func (d *Device) reserve(n needs) {
 	d.launching.Lock()
 	defer d.launching.Unlock()
 	d.gemm.Reserve(n.products)
+	if n.blocks > len(d.wide) {
+		d.wide = make([]float32, n.blocks)
+	}
+	d.gemm.ReserveSerial(n.serial)
 	if n.scores.Queries > 0 {
 		d.attention.Reserve(n.scores)
 	}

@@ -23,6 +23,9 @@ func (r *run) join(before []step, s *step) bool {
 	for i := range before {
 		downs = append(downs, before[i].products.most()...)
 	}
+	if slices.ContainsFunc(products.most(), hasBlocks) {
+		return false
+	}
 	e := r.dev.gemm
 	r.need.products = r.need.products.With(e.NeedAfter(downs, products.most()))
 	carries := func() bool {

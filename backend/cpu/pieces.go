@@ -22,6 +22,10 @@ const (
 // piece: the order of summation depends neither on the position of an element nor on the number of columns from 65
 // on.
 func (r *run) multiply(c *gemm.Call) {
+	if hasBlocks(c) {
+		r.multiplyBlocks(c)
+		return
+	}
 	n := r.columnRanges(c)
 	if n < 2 {
 		r.dev.gemm.Run(c)
@@ -29,7 +33,11 @@ func (r *run) multiply(c *gemm.Call) {
 	}
 	for i := range n {
 		r.rest()
-		r.dev.gemm.Run(r.columnRange(c, i*c.N/n/pieceAlign*pieceAlign, (i+1)*c.N/n/pieceAlign*pieceAlign, i == n-1))
+		to := (i + 1) * c.N / n / pieceAlign * pieceAlign
+		if i == n-1 {
+			to = c.N
+		}
+		r.dev.gemm.Run(r.cut.columns(c, i*c.N/n/pieceAlign*pieceAlign, to))
 	}
 }
 
@@ -37,7 +45,7 @@ func (r *run) multiply(c *gemm.Call) {
 func (r *run) multiplyAll(calls []*gemm.Call) {
 	large := false
 	for _, c := range calls {
-		large = large || r.columnRanges(c) > 1
+		large = large || r.columnRanges(c) > 1 || hasBlocks(c)
 	}
 	if !large {
 		r.dev.gemm.RunAll(calls)
@@ -67,27 +75,30 @@ func (r *run) columnRanges(c *gemm.Call) int {
 	return max(1, min(flops/pieceFlops, c.N/pieceCols))
 }
 
-// columnRange returns the multiplication for columns [from,to), or all from from on if last is set.
-func (r *run) columnRange(c *gemm.Call, from, to int, last bool) *gemm.Call {
-	if last {
-		to = c.N
-	}
-	p, pairs := &r.cut, append(r.cut.Pairs[:0], c.Pairs...)
-	*p = *c
-	p.N, p.Pairs = to-from, pairs
+// piece is a part of a multiplication.
+type piece struct {
+	call   gemm.Call
+	stored gemm.Stored
+}
+
+// columns returns the multiplication for columns [from,to).
+func (p *piece) columns(c *gemm.Call, from, to int) *gemm.Call {
+	pairs := append(p.call.Pairs[:0], c.Pairs...)
+	p.call = *c
+	p.call.N, p.call.Pairs = to-from, pairs
 	if c.Bias != nil {
-		p.Bias = c.Bias[from:]
+		p.call.Bias = c.Bias[from:]
 	}
 	if c.Stored == nil {
-		p.C = c.C[from:]
+		p.call.C = c.C[from:]
 	} else {
-		r.cutStored = gemm.Stored{Data: unsafe.Add(c.Stored.Data, from*tensor.BF16.Size()), From: columns(c.Stored.From, from)}
-		p.Stored = &r.cutStored
+		p.stored = gemm.Stored{Data: unsafe.Add(c.Stored.Data, from*tensor.BF16.Size()), From: columns(c.Stored.From, from)}
+		p.call.Stored = &p.stored
 	}
 	for i := range pairs {
 		pairs[i].B = columns(pairs[i].B, from)
 	}
-	return p
+	return &p.call
 }
 
 // columns returns op(M) without the first from columns.
@@ -116,6 +127,9 @@ func dtypeOf(e gemm.Elem) tensor.DType {
 		return tensor.NF4
 	case gemm.FP4:
 		return tensor.FP4
+	}
+	if e >= gemm.Foreign {
+		return tensor.Q4_0 + tensor.DType(e-gemm.Foreign)
 	}
 	return tensor.F32
 }

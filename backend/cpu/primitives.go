@@ -280,7 +280,6 @@ func sumRows(r *run, l *ir.Launch) func() error {
 func gatherKernel(r *run, l *ir.Launch) func() error {
 	table := l.In[0]
 	dtype := table.Stored()
-	size := dtype.Size()
 	var src []byte
 	var ids []int32
 	var dst values
@@ -291,8 +290,14 @@ func gatherKernel(r *run, l *ir.Launch) func() error {
 	part := func(lo, hi int, m *wideScratch) {
 		for i := lo; i < hi; i++ {
 			m.reset(d)
-			at, y := int(ids[i])*d*size, dst.out(i*d, d, m)
-			if err := tensor.ToFloat32(y, src[at:at+d*size], dtype); err != nil {
+			first, y := int(ids[i])*d, dst.out(i*d, d, m)
+			var err error
+			if dtype.Quantized() {
+				err = quant.Dequantize(y, src, first, dtype)
+			} else {
+				err = tensor.ToFloat32(y, src[first*dtype.Size():(first+d)*dtype.Size()], dtype)
+			}
+			if err != nil {
 				fail = err
 			}
 			dst.store(i*d, y)

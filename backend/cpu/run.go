@@ -53,8 +53,16 @@ type run struct {
 
 	rest func() // lets other programs use the workers for a while; nil if not preemptible
 	// The piece of a product that is under way, see multiply.
-	cut       gemm.Call
-	cutStored gemm.Stored
+	cut piece
+
+	// Multiplication with weights in blocks, see blocks.go.
+	deep      piece   // some rows of B of cut
+	pieces    []piece // per worker
+	blockCall *gemm.Call
+	tiles     blockTiles
+	widening  widening
+	fewTask   func(worker, i int)
+	widenTask func(lo, hi int)
 
 	masks []*keptMask // of dropout
 
@@ -81,6 +89,8 @@ type needs struct {
 	temp     int             // floats of a run's own
 	masks    int             // bytes of masks that are kept
 	wide     int             // floats of a worker's wideScratch
+	blocks   int             // floats of weights that the device widens
+	serial   gemm.Scratch    // of the engine of products, for each worker
 	products gemm.Scratch    // of the engine of products
 	scores   attention.Sizes // of that of attention
 }
@@ -220,7 +230,11 @@ func (r *run) form(v ir.Ref, transposed bool) gemm.Matrix {
 	case tensor.FP4:
 		m.Elem = gemm.FP4
 	default:
-		panic(fmt.Sprintf("a matrix of %v", v.Type.DType))
+		d := v.Stored()
+		if !d.Foreign() {
+			panic(fmt.Sprintf("a matrix of %v", d))
+		}
+		m.Elem = elemOf(d)
 	}
 	return m
 }
@@ -239,7 +253,8 @@ func (r *run) reserve(n int) { r.need.temp = max(r.need.temp, n) }
 
 // reserveProduct reserves memory for a multiplication like c, which needs no data yet.
 func (r *run) reserveProduct(c *gemm.Call) {
-	r.need.products = r.need.products.With(r.dev.gemm.Need(c))
+	r.need.products = r.need.products.With(r.dev.gemm.Need(wide(c)))
+	r.reserveBlocks(c)
 }
 
 // temp returns n temporary floats, valid until the next launch. reserve has allocated them.

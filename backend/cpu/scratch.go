@@ -19,10 +19,11 @@ func (d *Device) Scratch(programs ...*ir.Program) (int64, error) {
 		r, _ := newRun(d, p, backend.PackNever)
 		n := r.need
 		sum += 4*int64(n.temp+d.pool.Workers()*n.wide) + int64(n.masks) // of each program; the engines serve all of them
+		all.blocks, all.serial = max(all.blocks, n.blocks), all.serial.With(n.serial)
 		all.products = all.products.With(n.products)
 		all.scores = all.scores.With(n.scores)
 	}
-	sum += d.gemm.Bytes(all.products)
+	sum += d.gemm.Bytes(all.products) + 4*int64(all.blocks) + d.gemm.SerialBytes(all.serial)
 	if all.scores.Queries > 0 {
 		sum += d.attention.Bytes(all.scores)
 	}

@@ -52,7 +52,10 @@ func newProducts(r *run, launches []ir.Launch) *products {
 		p.list = append(p.list, newProduct(r, &launches[i]))
 	}
 	p.calls = make([]*gemm.Call, 0, len(p.list))
-	r.need.products = r.need.products.With(r.dev.gemm.NeedAll(p.most()))
+	r.need.products = r.need.products.With(r.dev.gemm.NeedAll(wideAll(p.most())))
+	for _, c := range p.most() {
+		r.reserveBlocks(c)
+	}
 	return p
 }
 

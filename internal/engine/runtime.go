@@ -35,6 +35,7 @@ type Runtime struct {
 // New returns a runtime with nothing uploaded yet. m must stay open until the runtime is
 // closed.
 func New(dev backend.Device, m *model.Model) *Runtime {
+	m.ReadBlocks(dev.Info().Blocks)
 	return with(&weights{store: NewStore(dev)}, dev, m, nil)
 }
 

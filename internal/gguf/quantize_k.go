@@ -1,5 +1,7 @@
 package gguf
 
+import "github.com/lorafuse/lorafuse/internal/quant"
+
 import "math"
 
 // quantizeQ4K chooses a scale and a minimum for each of eight parts, rounds these to
@@ -34,7 +36,7 @@ func quantizeQ4K(b []byte, x []float32) {
 	putHalf(b, maxScale/63)
 	putHalf(b[2:], maxMin/63)
 	for j := range 8 {
-		s, m := scaleMin(packed, j)
+		s, m := quant.ScaleMin(packed, j)
 		d, least := half(b)*float32(s), half(b[2:])*float32(m)
 		if d == 0 {
 			continue

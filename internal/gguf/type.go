@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // Type is the element type of a tensor, by its number in files (enum ggml_type).
@@ -32,8 +34,8 @@ const (
 type blockType struct {
 	name     string
 	n, size  int
-	decode   func(dst []float32, block []byte) // of one block; nil if unsupported
-	quantize func(block []byte, x []float32)   // nil if not written
+	dtype    tensor.DType                    // Invalid if unsupported
+	quantize func(block []byte, x []float32) // nil if not written
 }
 
 // superBlock is the number of elements per block of the K types.
@@ -41,20 +43,20 @@ const superBlock = 256
 
 // types describes the types of the format. The last ones are known by name only.
 var types = map[Type]*blockType{
-	F32:   {name: "f32", n: 1, size: 4, decode: decodeF32, quantize: encodeF32},
-	F16:   {name: "f16", n: 1, size: 2, decode: decodeF16, quantize: encodeF16},
-	BF16:  {name: "bf16", n: 1, size: 2, decode: decodeBF16, quantize: encodeBF16},
-	Q4_0:  {name: "q4_0", n: 32, size: 18, decode: decodeQ4_0, quantize: quantizeQ4_0},
-	Q4_1:  {name: "q4_1", n: 32, size: 20, decode: decodeQ4_1},
-	Q5_0:  {name: "q5_0", n: 32, size: 22, decode: decodeQ5_0},
-	Q5_1:  {name: "q5_1", n: 32, size: 24, decode: decodeQ5_1},
-	Q8_0:  {name: "q8_0", n: 32, size: 34, decode: decodeQ8_0, quantize: quantizeQ8_0},
-	Q2_K:  {name: "q2_k", n: superBlock, size: 84, decode: decodeQ2K},
-	Q3_K:  {name: "q3_k", n: superBlock, size: 110, decode: decodeQ3K},
-	Q4_K:  {name: "q4_k", n: superBlock, size: 144, decode: decodeQ4K, quantize: quantizeQ4K},
-	Q5_K:  {name: "q5_k", n: superBlock, size: 176, decode: decodeQ5K},
-	Q6_K:  {name: "q6_k", n: superBlock, size: 210, decode: decodeQ6K, quantize: quantizeQ6K},
-	MXFP4: {name: "mxfp4", n: 32, size: 17, decode: decodeMXFP4},
+	F32:   {name: "f32", n: 1, size: 4, dtype: tensor.F32, quantize: encodeF32},
+	F16:   {name: "f16", n: 1, size: 2, dtype: tensor.F16, quantize: encodeF16},
+	BF16:  {name: "bf16", n: 1, size: 2, dtype: tensor.BF16, quantize: encodeBF16},
+	Q4_0:  {name: "q4_0", n: 32, size: 18, dtype: tensor.Q4_0, quantize: quantizeQ4_0},
+	Q4_1:  {name: "q4_1", n: 32, size: 20, dtype: tensor.Q4_1},
+	Q5_0:  {name: "q5_0", n: 32, size: 22, dtype: tensor.Q5_0},
+	Q5_1:  {name: "q5_1", n: 32, size: 24, dtype: tensor.Q5_1},
+	Q8_0:  {name: "q8_0", n: 32, size: 34, dtype: tensor.Q8_0, quantize: quantizeQ8_0},
+	Q2_K:  {name: "q2_k", n: superBlock, size: 84, dtype: tensor.Q2_K},
+	Q3_K:  {name: "q3_k", n: superBlock, size: 110, dtype: tensor.Q3_K},
+	Q4_K:  {name: "q4_k", n: superBlock, size: 144, dtype: tensor.Q4_K, quantize: quantizeQ4K},
+	Q5_K:  {name: "q5_k", n: superBlock, size: 176, dtype: tensor.Q5_K},
+	Q6_K:  {name: "q6_k", n: superBlock, size: 210, dtype: tensor.Q6_K, quantize: quantizeQ6K},
+	MXFP4: {name: "mxfp4", n: 32, size: 17, dtype: tensor.MXFP4},
 
 	9: {name: "q8_1"}, 15: {name: "q8_k"}, 16: {name: "iq2_xxs"}, 17: {name: "iq2_xs"}, 18: {name: "iq3_xxs"},
 	19: {name: "iq1_s"}, 20: {name: "iq4_nl"}, 21: {name: "iq3_s"}, 22: {name: "iq2_s"}, 23: {name: "iq4_xs"},
@@ -88,11 +90,20 @@ func (t Type) Bytes(n int) int {
 	return n / elements * bytes
 }
 
+// DType returns the element type that the bytes of t are, Invalid for types that are
+// not read.
+func (t Type) DType() tensor.DType {
+	if b := types[t]; b != nil {
+		return b.dtype
+	}
+	return tensor.Invalid
+}
+
 // IsFloat reports whether elements are stored one by one, as floats.
 func (t Type) IsFloat() bool { return t == F32 || t == F16 || t == BF16 }
 
 // Readable lists the names of the types that this package reads.
-func Readable() []string { return names(func(b *blockType) bool { return b.decode != nil }) }
+func Readable() []string { return names(func(b *blockType) bool { return b.dtype != tensor.Invalid }) }
 
 // Writable lists the names of the types that this package writes.
 func Writable() []string { return names(func(b *blockType) bool { return b.quantize != nil }) }

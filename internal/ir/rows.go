@@ -22,8 +22,11 @@ var _ = define(GatherRows, OpDef{Name: "GatherRows", Doc: "rows of a table [v,d]
 		if len(in) != 2 {
 			return nil, arity(2, in)
 		}
-		if in[0].Rank() != 2 || in[1].DType != tensor.I32 || !in[0].DType.IsFloat() {
+		if in[0].Rank() != 2 || in[1].DType != tensor.I32 || !in[0].DType.IsFloat() && !in[0].DType.Foreign() {
 			return nil, fmt.Errorf("expected a float table [v,d] and i32 ids")
+		}
+		if d := in[0].Shape[1]; in[0].DType.Foreign() && (d.Var != 0 || d.N%in[0].DType.BlockElements() != 0) {
+			return nil, fmt.Errorf("%v: expected rows of whole blocks", in[0])
 		}
 		return []Type{f32(append(slices.Clone(in[1].Shape), in[0].Shape[1]))}, nil
 	},
@@ -46,7 +49,7 @@ var _ = define(GatherRows, OpDef{Name: "GatherRows", Doc: "rows of a table [v,d]
 		}
 	},
 	Reads: func(_ any, in, outs []Type, dims []int) int {
-		rows := outs[0].Shape.Elements(dims) * in[0].DType.Size() // the table may be much larger than the rows that are read
+		rows := in[0].DType.Bytes(outs[0].Shape.Elements(dims)) // the table may be much larger than the rows that are read
 		return rows + in[1].Bytes(dims)
 	},
 })

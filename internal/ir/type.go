@@ -160,7 +160,7 @@ func checkQuantized(op Op, in []Type) error {
 		return nil
 	}
 	for _, t := range in {
-		if t.DType.Quantized() {
+		if t.DType.Quantized() && (op != GatherRows || !t.DType.Foreign()) {
 			return fmt.Errorf("%v is quantised: it can be multiplied with, and cast", t)
 		}
 	}

@@ -62,7 +62,7 @@ var layers = map[string]placement{
 	"safetensors/torchfile": {files, with("safetensors", "returns its files")},
 	"tensor":                {layer: files},
 	"internal/quant":        {files, with("tensor", "its blocks are element types")},
-	"internal/gguf":         {files, with("safetensors", "maps files", "tensor", "converts elements")},
+	"internal/gguf":         {files, with("safetensors", "maps files", "tensor", "converts elements", "internal/quant", "decodes blocks")},
 	"internal/weights":      {files, with("safetensors", "opens its files", "safetensors/torchfile", "opens PyTorch files", "internal/gguf", "opens GGUF files", "tensor", "uses element types")},
 	"tokenizer":             {layer: files},
 	"tokenizer/chat":        {layer: files},
@@ -243,7 +243,7 @@ func TestLayers(t *testing.T) { none(t, theRepo(t).misplaced(layers)) }
 // earlier ones, whatever their layers are. A name in both places is one folder.
 var folders = []string{
 	"internal", "safetensors", "tensor", "kernels", "tokenizer",
-	"gguf", "quant", "weights", "linear", "ir", "data", "inspect", "convert",
+	"quant", "gguf", "weights", "linear", "ir", "data", "inspect", "convert",
 	"backend", "graph", "nn", "model", "sentence", "lora", "merge",
 	"engine", "host", "embed", "classify", "generate", "pretrained", "diffusion",
 	"train", "serve", "dev", ".", "cmd", "examples",

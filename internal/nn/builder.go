@@ -250,8 +250,8 @@ func (b *Builder) Frozen(name string, shape ...int) graph.Tensor {
 	if !fits {
 		return b.G.Fail(fmt.Errorf("%w: tensor %q is %v, expected %v from config.json", ErrShape, name, w.Shape, shape))
 	}
-	switch w.DType {
-	case tensor.F32, tensor.F16, tensor.BF16, tensor.F8E4M3, tensor.Q8, tensor.NF4, tensor.FP4:
+	switch d := w.DType; {
+	case d == tensor.F32, d == tensor.F16, d == tensor.BF16, d == tensor.F8E4M3, d.Quantized():
 	default:
 		return b.G.Fail(fmt.Errorf("tensor %q has elements of type %v; supported: F32, F16, BF16", name, w.DType))
 	}

@@ -27,6 +27,9 @@ func Quantize(dst []byte, src []float32, d tensor.DType) error {
 	if err := checkLength(len(src), len(dst), d); err != nil {
 		return err
 	}
+	if d.Foreign() {
+		return fmt.Errorf("quant: %v is not written: %w", d, ErrDType)
+	}
 	size := d.BlockBytes()
 	for i := 0; i*block < len(src); i++ {
 		from := src[i*block : min(len(src), i*block+block)]
@@ -106,7 +109,7 @@ func putScale(dst []byte, scale float32) {
 func scaleOf(src []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(src)) }
 
 // Dequantize writes len(dst) elements, from element first, of the blocks src of
-// type d: code times scale, rounded once. Errors: ErrDType, and ErrLength if
+// type d: code times scale, rounded once, and as ggml computes it for types of GGUF files. Errors: ErrDType, and ErrLength if
 // src does not hold those elements.
 func Dequantize(dst []float32, src []byte, first int, d tensor.DType) error {
 	if !d.Quantized() {
@@ -114,6 +117,10 @@ func Dequantize(dst []float32, src []byte, first int, d tensor.DType) error {
 	}
 	if first < 0 || d.Bytes(first+len(dst)) > len(src) {
 		return fmt.Errorf("quant: elements %d to %d of %d bytes of %v: %w", first, first+len(dst), len(src), d, ErrLength)
+	}
+	if d.Foreign() {
+		dequantizeForeign(dst, src, first, d)
+		return nil
 	}
 	size, book := d.BlockBytes(), Code(d)
 	for len(dst) > 0 {

@@ -9,6 +9,9 @@
 // followed by its scale, a float32. For Q8, byte j is element j. For the 4-bit
 // types, byte j holds element j in its lower half and element 32+j in the upper
 // one.
+//
+// Blocks of other programs ([tensor.DType.Foreign]) are only decoded: those of GGUF
+// files, as ggml decodes them, and Z4.
 package quant
 
 import (

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/internal/gguf"
 	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // GGUFIndex is the name of the file in a folder that says which tensors of a GGUF file
@@ -55,17 +56,25 @@ func openGGUF(path string) (*Set, error) {
 		return nil, fmt.Errorf("weights: %w", err)
 	}
 	source := &ggufFile{File: f}
-	var tensors []safetensors.ExternalTensor
+	var tensors, blocks []safetensors.ExternalTensor
+	types := map[string]Blocks{}
 	for _, t := range index.Tensors {
 		x, err := source.tensor(t)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("weights: %s: tensor %q: %w", index.File, t.From, err), f.Close())
 		}
 		tensors = append(tensors, x)
+		if b, d, ok := source.blocks(t); ok {
+			types[t.Name], blocks = Blocks{DType: d, Shape: x.Shape}, append(blocks, b)
+		}
 	}
 	s, err := Place(index.File, tensors, nil, "")
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
+	}
+	s.blockTypes = types
+	if s.blocks, err = safetensors.OpenExternal(index.File, blocks, nil); err != nil {
+		return nil, errors.Join(fmt.Errorf("weights: %w", err), s.Close())
 	}
 	s.sources[0].Format = "GGUF"
 	s.Stem, s.Folder, s.converts = stem(index.File), filepath.Dir(path), true
@@ -121,6 +130,41 @@ func (f *ggufFile) tensor(t GGUFTensor) (x safetensors.ExternalTensor, err error
 	}
 	x.Reader = &ggufReader{file: f, tensor: from, first: first, width: width, rows: shape[0], GGUFTensor: t}
 	return x, nil
+}
+
+// blocks returns the rows of a matrix in blocks as bytes, and their type. ok is false for other
+// tensors, and for experts, which are only multiplied as floats.
+func (f *ggufFile) blocks(t GGUFTensor) (x safetensors.ExternalTensor, d tensor.DType, ok bool) {
+	from, err := f.Tensor(t.From)
+	if err != nil || t.Experts > 0 || t.Origin != 0 || len(from.Shape) != 2 || !from.Type.DType().Quantized() {
+		return x, d, false
+	}
+	rows, width := from.Shape[0], from.Type.Bytes(from.Shape[1])
+	x = safetensors.ExternalTensor{Name: t.Name, DType: safetensors.U8, Shape: []int{rows, width}}
+	if t.Pairs == 0 {
+		x.Offset = from.Offset
+	} else {
+		x.Reader = &blockReader{ggufReader{file: f, tensor: from, width: width, rows: rows, GGUFTensor: t}}
+	}
+	return x, from.Type.DType(), true
+}
+
+// blockReader reads the blocks of a matrix whose rows are in another order in the file.
+type blockReader struct{ ggufReader }
+
+// ReadAt implements io.ReaderAt, row by row.
+func (r *blockReader) ReadAt(p []byte, off int64) (n int, err error) {
+	err = r.file.WithBytes(r.tensor, func(data []byte) error {
+		for n < len(p) {
+			row, at := int((off+int64(n))/int64(r.width)), int((off+int64(n))%int64(r.width))
+			if row >= r.rows {
+				return io.EOF
+			}
+			n += copy(p[n:], data[r.row(row)*r.width:][at:r.width])
+		}
+		return nil
+	})
+	return n, err
 }
 
 // ggufReader reads the elements of a tensor as float32.

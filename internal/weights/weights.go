@@ -18,6 +18,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/safetensors/torchfile"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // Errors that this package wraps, in addition to the errors of safetensors and
@@ -58,6 +59,35 @@ type Set struct {
 
 	sources  []Source // by file
 	converts bool
+
+	blocks     *safetensors.File // matrices of blocks as bytes, or nil
+	blockTypes map[string]Blocks
+}
+
+// Blocks is a matrix that the file has in a block type of another program. The set has it under
+// the same name as floats.
+type Blocks struct {
+	DType tensor.DType
+	Shape []int
+	View  *safetensors.View // the bytes of the rows
+}
+
+// Blocks returns the blocks of a tensor; ok is false if the file has none.
+func (s *Set) Blocks(name string) (b Blocks, ok bool, err error) {
+	if b, ok = s.blockTypes[name]; !ok {
+		return b, false, nil
+	}
+	b.View, err = s.blocks.Lookup(name)
+	return b, true, err
+}
+
+// Close closes the files.
+func (s *Set) Close() error {
+	err := s.Set.Close()
+	if s.blocks != nil {
+		err = errors.Join(err, s.blocks.Close())
+	}
+	return err
 }
 
 // Converts reports that tensors are converted each time they are read, from a file that

@@ -16,6 +16,9 @@ const (
 	Q8        // quantised types, for B alone; see package quant
 	NF4
 	FP4
+
+	// Foreign and the following numbers are types that callers widen before they run a call.
+	Foreign
 )
 
 // Size returns the number of bytes of an element, 0 for the quantised types.

@@ -29,6 +29,11 @@ func (e *Engine) Bytes(s Scratch) int64 {
 	return 4 * int64(s.Call+s.Down+s.Inner+s.Group*(s.Few+s.FewWhole)+s.Whole+e.pool.Workers()*(s.Task.Small+s.Task.B+s.Task.Wide+s.Task.C))
 }
 
+// SerialBytes returns the size of s for Serial on all workers.
+func (e *Engine) SerialBytes(s Scratch) int64 {
+	return 4 * int64(e.pool.Workers()*(s.Call+s.Whole+s.Task.Small+s.Task.B+s.Task.Wide+s.Task.C))
+}
+
 // Need returns the maximum memory of c and of all calls that differ from it only by being smaller, which may use
 // other ways. The data of c is not read.
 func (e *Engine) Need(c *Call) (need Scratch) {
