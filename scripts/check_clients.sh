@@ -1,6 +1,7 @@
 #!/bin/sh
 # Serves small models of testdata and checks the server with real clients: OpenAI's for
-# Python, JavaScript and Go, and curl. It installs them in output/clients, and needs
+# Python, JavaScript and Go, curl, and for /v1/responses openai-agents, langchain-openai and
+# litellm. It installs them in output/clients, and needs
 # python3 with pip and venv, node with npm, and access to their package indexes.
 #
 #     scripts/check_clients.sh
@@ -21,11 +22,16 @@ client() {
 	"$@" || failed=1
 }
 
-python= node=
+python= node= agents=
 if python3 -m venv "$dir/venv" && "$dir/venv/bin/pip" install --quiet --disable-pip-version-check openai==3.57.0; then
 	python=$dir/venv/bin/python
 else
 	echo 'left out: openai for Python, which could not be installed'
+fi
+if [ -n "$python" ] && "$dir/venv/bin/pip" install --quiet --disable-pip-version-check openai-agents==0.24.0 langchain-openai==1.7.4 litellm==1.110.2; then
+	agents=1
+else
+	echo 'left out: openai-agents, langchain-openai and litellm, which could not be installed'
 fi
 if command -v npm >/dev/null && npm install --silent --no-audit --no-fund --prefix "$dir/npm" openai@7.57.0; then
 	node=$dir/npm
@@ -44,6 +50,7 @@ rm -rf "$dir/tuning"
 served="--model $model --adapter tiny=testdata/lm/qwen3/adapters/lora --adapter other=testdata/lm/qwen3/adapters/dora --train-dir $dir/tuning"
 serve --api-key sesame $served
 [ -z "$python" ] || client 'openai for Python' "$python" scripts/check_openai.py --url "$url" --key sesame
+[ -z "$agents" ] || client 'openai-agents, LangChain and litellm' "$python" scripts/check_responses.py --url "$url" --key sesame
 [ -z "$node" ] || (cd "$node" && client 'openai for JavaScript' node ../../../scripts/check_openai.mjs --url "$url" --key sesame --adapter tiny --tuning; exit $failed) || failed=1
 (cd scripts/check_openai_go && client 'openai for Go' go run . -url "$url" -key sesame -adapter other; exit $failed) || failed=1
 client curl sh scripts/check_curl.sh --url "$url" --key sesame --adapter tiny

@@ -62,7 +62,7 @@ func (s *Server) toolUse(ctx context.Context, r toolRequest, form tools.Form, w 
 	if w.grammar != nil {
 		return nil, web.Faulty("tool_choice", "the answer cannot be calls and what response_format says")
 	}
-	if w.grammar, err = s.grammars.of(ctx, schema); err != nil {
+	if w.grammar, err = s.grammars.of(ctx, grammarSource{jsonSchema, string(schema)}); err != nil {
 		return nil, grammarFailure("tools", err)
 	}
 	return u, nil

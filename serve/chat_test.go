@@ -181,3 +181,33 @@ func TestResponseFormat(t *testing.T) {
 	x := reply[answer](t, s, "/v1/chat/completions", `{"temperature":0,"response_format":{"type":"json_object"},`+hello+`}`)
 	assert.Equal(t, `{"name": "Bo", "extra": 1}`, x.Choices[0].Message.Content)
 }
+
+// An answer continues the final message if the request wants that.
+func TestContinueFinalMessage(t *testing.T) {
+	e := newEngine(t, "x")
+	s := serving(t, e)
+	const messages = `"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Well, "}]`
+	for path, fields := range map[string]string{"/v1/chat/completions": messages, "/v1/responses": strings.Replace(messages, "messages", "input", 1)} {
+		reply[struct{}](t, s, path, `{"continue_final_message":true,"add_generation_prompt":false,`+fields+`}`)
+		text, err := e.words.Decode(e.last().Prompt, false)
+		require.NoError(t, err)
+		assert.Equal(t, "<|im_start|>system\nYou are helpful.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nWell,", text) // the template trims messages
+	}
+	code, text := ask(t, s, "POST", "/v1/chat/completions", `{"continue_final_message":true,`+messages+`}`)
+	assert.Equal(t, http.StatusBadRequest, code)
+	assert.Contains(t, text, "continue_final_message: goes with add_generation_prompt: false")
+}
+
+// Answers match a regular expression, or are one of several texts.
+func TestShapesOfText(t *testing.T) {
+	s := serving(t, newEngine(t, "yes and no"))
+	for fields, want := range map[string]string{
+		`"structured_outputs":{"regex":"yes( or no)?"}`: "yes", `"guided_regex":"[a-z]{3}"`: "yes",
+		`"structured_outputs":{"choice":["no","yes"]}`: "yes", `"guided_choice":["yes and","no"]`: "yes and",
+	} {
+		got := reply[struct {
+			Choices []struct{ Message struct{ Content string } }
+		}](t, s, "/v1/chat/completions", `{"temperature":0,`+fields+`,`+hello+`}`)
+		assert.Equal(t, want, got.Choices[0].Message.Content, fields)
+	}
+}

@@ -14,7 +14,7 @@ import (
 // and a client that has gone does not wait.
 func TestGrammarsWait(t *testing.T) {
 	k := grammars{compiling: make(chan struct{}, 1)}
-	schema := []byte(`{"type":"string","pattern":"^a{3}$"}`)
+	schema := grammarSource{jsonSchema, `{"type":"string","pattern":"^a{3}$"}`}
 	k.compiling <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -36,7 +36,7 @@ func TestGrammarsWait(t *testing.T) {
 		assert.Same(t, first, <-all)
 	}
 
-	_, err = k.of(t.Context(), []byte(`{"type":"string","pattern":"^(a|a)*b(.*a.{20})$"}`))
+	_, err = k.of(t.Context(), grammarSource{jsonSchema, `{"type":"string","pattern":"^(a|a)*b(.*a.{20})$"}`})
 	require.ErrorIs(t, err, constrain.ErrTooLarge)
 	assert.ErrorContains(t, err, "#/pattern: too large: the pattern needs more than")
 	assert.Empty(t, k.compiling)

@@ -61,6 +61,7 @@ type conversationRequest struct {
 type templateRequest struct {
 	AddSpecialTokens    *bool                      `json:"add_special_tokens"`
 	AddGenerationPrompt bool                       `json:"add_generation_prompt"`
+	Continue            bool                       `json:"continue_final_message"`
 	Variables           map[string]json.RawMessage `json:"chat_template_kwargs" expected:"an object"`
 }
 
@@ -72,7 +73,10 @@ func newConversationRequest() conversationRequest {
 // the messages.
 func (s *Server) conversation(r conversationRequest, field string, format chatFormat) (*conversation, error) {
 	k := &conversation{field: field, format: format, special: of(r.AddSpecialTokens, false)}
-	k.options.AddGenerationPrompt = r.AddGenerationPrompt
+	k.options.AddGenerationPrompt, k.options.ContinueFinalMessage = r.AddGenerationPrompt, r.Continue
+	if r.Continue && r.AddGenerationPrompt {
+		return nil, web.Faulty("continue_final_message", "goes with add_generation_prompt: false; true is the default")
+	}
 	k.options.Extra = map[string]any{}
 	for name, value := range r.Variables {
 		k.options.Extra[name] = value // unparsed, so that templates see keys in their order

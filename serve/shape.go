@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/lorafuse/lorafuse/internal/generate/constrain"
@@ -21,15 +22,70 @@ type shapeRequest struct {
 	Outputs struct {
 		Schema json.RawMessage `json:"json"`
 		Object bool            `json:"json_object"`
+		Regex  *string         `json:"regex"`
+		Choice []string        `json:"choice" expected:"a list of strings"`
 	} `json:"structured_outputs"`
-	Guided json.RawMessage `json:"guided_json"`
+	Guided       json.RawMessage `json:"guided_json"`
+	GuidedRegex  *string         `json:"guided_regex"`
+	GuidedChoice []string        `json:"guided_choice" expected:"a list of strings"`
 }
 
-// answerShape is a constraint of answers: a JSON Schema, or nil for any JSON object.
+// answerShape is a constraint of answers.
 type answerShape struct {
-	name   string // of the constraint
-	field  string // of the schema
-	schema json.RawMessage
+	name  string // of the constraint
+	field string // of the grammar
+	grammarSource
+}
+
+// grammarSource is the source of a grammar.
+type grammarSource struct {
+	kind sourceKind
+	text string
+}
+
+// sourceKind is the language of a grammar's source.
+type sourceKind int
+
+const (
+	anyJSON    sourceKind = iota // no source: any JSON object
+	jsonSchema                   // JSON Schema
+	regex                        // a regular expression
+	choice                       // a JSON list of texts
+)
+
+// compile returns the grammar.
+func (g grammarSource) compile() (*constrain.Grammar, error) {
+	switch g.kind {
+	case jsonSchema:
+		return constrain.Schema([]byte(g.text))
+	case regex:
+		return constrain.Regex(g.text)
+	case choice:
+		var texts []string
+		if err := json.Unmarshal([]byte(g.text), &texts); err != nil {
+			return nil, err
+		}
+		return constrain.Choice(texts)
+	}
+	return constrain.JSON(), nil
+}
+
+// schemaSource returns the source of a JSON Schema in a field, which holds it as an object or as text.
+func schemaSource(raw json.RawMessage) grammarSource {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return grammarSource{jsonSchema, text}
+	}
+	return grammarSource{jsonSchema, string(raw)}
+}
+
+// choiceShape returns the constraint to one of several texts, in the field name.
+func choiceShape(name string, texts []string) (answerShape, error) {
+	if len(texts) == 0 || slices.Contains(texts, "") {
+		return answerShape{}, web.Faulty(name, "expected one or more strings, none of them empty")
+	}
+	list, err := json.Marshal(texts)
+	return answerShape{name, name, grammarSource{choice, string(list)}}, err
 }
 
 // formatShape returns the constraint of an OpenAI format in the field name. field is that of its schema.
@@ -42,7 +98,7 @@ func formatShape(name, field, kind string, schema json.RawMessage) ([]answerShap
 	case kind == "json_schema" && schema == nil:
 		return nil, web.Faulty(field, "is missing")
 	case kind == "json_schema":
-		return []answerShape{{name, field, schema}}, nil
+		return []answerShape{{name, field, schemaSource(schema)}}, nil
 	}
 	return nil, nil
 }
@@ -55,13 +111,33 @@ func (r *shapeRequest) shapes() (all []answerShape, err error) {
 		}
 	}
 	if r.Outputs.Schema != nil {
-		all = append(all, answerShape{"structured_outputs", "structured_outputs.json", r.Outputs.Schema})
+		all = append(all, answerShape{"structured_outputs.json", "structured_outputs.json", schemaSource(r.Outputs.Schema)})
 	}
 	if r.Outputs.Object {
-		all = append(all, answerShape{name: "structured_outputs"})
+		all = append(all, answerShape{name: "structured_outputs.json_object"})
 	}
 	if r.Guided != nil {
-		all = append(all, answerShape{"guided_json", "guided_json", r.Guided})
+		all = append(all, answerShape{"guided_json", "guided_json", schemaSource(r.Guided)})
+	}
+	for _, x := range []struct {
+		name    string
+		pattern *string
+	}{{"structured_outputs.regex", r.Outputs.Regex}, {"guided_regex", r.GuidedRegex}} {
+		if x.pattern != nil {
+			all = append(all, answerShape{x.name, x.name, grammarSource{regex, *x.pattern}})
+		}
+	}
+	for _, x := range []struct {
+		name  string
+		texts []string
+	}{{"structured_outputs.choice", r.Outputs.Choice}, {"guided_choice", r.GuidedChoice}} {
+		if x.texts != nil {
+			shape, err := choiceShape(x.name, x.texts)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, shape)
+		}
 	}
 	return all, nil
 }
@@ -78,21 +154,10 @@ func (s *Server) shape(ctx context.Context, r *shapeRequest, more []answerShape)
 		return nil, nil
 	case len(all) > 1:
 		return nil, web.Faulty(all[1].name, "the answer is kept to %s already", all[0].name)
-	case all[0].schema == nil:
-		return constrain.JSON(), nil
 	}
-	return s.schema(ctx, all[0].field, all[0].schema)
-}
-
-// schema compiles a JSON Schema in a field, which holds it as an object or as text.
-func (s *Server) schema(ctx context.Context, field string, raw json.RawMessage) (*constrain.Grammar, error) {
-	var text string
-	if json.Unmarshal(raw, &text) == nil {
-		raw = []byte(text)
-	}
-	g, err := s.grammars.of(ctx, raw)
+	g, err := s.grammars.of(ctx, all[0].grammarSource)
 	if err != nil {
-		return nil, grammarFailure(field, err)
+		return nil, grammarFailure(all[0].field, err)
 	}
 	return g, nil
 }
@@ -107,23 +172,23 @@ func grammarFailure(field string, err error) error {
 
 const (
 	maxGrammars  = 64       // cached grammars
-	maxKept      = 64 << 10 // bytes of the schema of a cached grammar
+	maxKept      = 64 << 10 // bytes of the source of a cached grammar
 	maxKeptBytes = 64 << 20 // total bytes of cached grammars
 )
 
-// grammars compiles schemas and caches the latest grammars, since clients repeat their schemas. It
-// compiles one schema at a time to limit memory.
+// grammars compiles grammars and caches the latest, since clients repeat their schemas. It compiles
+// one at a time to limit memory.
 type grammars struct {
-	compiling chan struct{} // semaphore: one schema at a time
+	compiling chan struct{} // semaphore: one grammar at a time
 
 	mu       sync.Mutex
-	bySchema map[string]*constrain.Grammar
+	bySource map[grammarSource]*constrain.Grammar
 	bytes    int // of grammars
 }
 
-// of returns the grammar of a schema. It waits for other compilations until ctx is done.
-func (k *grammars) of(ctx context.Context, schema []byte) (*constrain.Grammar, error) {
-	if g := k.known(schema); g != nil {
+// of returns the grammar of a source. It waits for other compilations until ctx is done.
+func (k *grammars) of(ctx context.Context, source grammarSource) (*constrain.Grammar, error) {
+	if g := k.known(source); g != nil {
 		return g, nil
 	}
 	select {
@@ -132,25 +197,25 @@ func (k *grammars) of(ctx context.Context, schema []byte) (*constrain.Grammar, e
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if g := k.known(schema); g != nil { // compiled by a concurrent request
+	if g := k.known(source); g != nil { // compiled by a concurrent request
 		return g, nil
 	}
-	g, err := constrain.Schema(schema)
-	if err != nil || len(schema) > maxKept || g.Bytes() > maxKeptBytes {
+	g, err := source.compile()
+	if err != nil || len(source.text) > maxKept || g.Bytes() > maxKeptBytes {
 		return g, err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.bySchema == nil || len(k.bySchema) == maxGrammars || k.bytes+g.Bytes() > maxKeptBytes {
-		k.bySchema, k.bytes = map[string]*constrain.Grammar{}, 0
+	if k.bySource == nil || len(k.bySource) == maxGrammars || k.bytes+g.Bytes() > maxKeptBytes {
+		k.bySource, k.bytes = map[grammarSource]*constrain.Grammar{}, 0
 	}
-	k.bySchema[string(schema)] = g
+	k.bySource[source] = g
 	k.bytes += g.Bytes()
 	return g, nil
 }
 
-func (k *grammars) known(schema []byte) *constrain.Grammar {
+func (k *grammars) known(source grammarSource) *constrain.Grammar {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.bySchema[string(schema)]
+	return k.bySource[source]
 }

@@ -10,7 +10,7 @@ var (
 
 const (
 	useTemplateArgs = "; chat_template_kwargs passes variables to the chat template"
-	useGuidedJSON   = "; guided_json is"
+	useShapes       = "; guided_json, guided_regex and guided_choice are"
 	useMaxTokens    = "; max_tokens is"
 	usePenalty      = "; repetition_penalty is, over the prompt and the whole answer"
 )
@@ -105,17 +105,13 @@ var unsupported = map[string]web.Field{
 	"stop_sequences":                            off("[]").Instead("; stop is"),
 	"stop_sequence":                             off("[]").Instead("; stop is"),
 	"no_stop_trim":                              off("false").Instead("; include_stop_str_in_output is"),
-	"guided_regex":                              off().Instead(useGuidedJSON),
-	"guided_choice":                             off().Instead(useGuidedJSON),
-	"guided_grammar":                            off().Instead(useGuidedJSON),
+	"guided_grammar":                            off().Instead(useShapes),
 	"guided_json_object":                        off("false").Instead("; response_format of type json_object is"),
 	"guided_whitespace_pattern":                 off(),
 	"guided_decoding_backend":                   noOp,
 	"structural_tag":                            off(),
-	"structured_outputs.regex":                  off().Instead("; json and json_object are"),
-	"structured_outputs.choice":                 off().Instead("; json and json_object are"),
-	"structured_outputs.grammar":                off().Instead("; json and json_object are"),
-	"structured_outputs.structural_tag":         off().Instead("; json and json_object are"),
+	"structured_outputs.grammar":                off().Instead("; json, json_object, regex and choice are"),
+	"structured_outputs.structural_tag":         off().Instead("; json, json_object, regex and choice are"),
 	"structured_outputs.whitespace_pattern":     off(),
 	"structured_outputs.disable_any_whitespace": off("false"),
 	"structured_outputs.disable_additional_properties": off("false"),
@@ -132,8 +128,8 @@ var unsupported = map[string]web.Field{
 	"preserved_tokens":                                 off("[]"),
 	"json_schema":                                      off().Instead("; response_format is"),
 	"json_object":                                      off("false").Instead("; response_format is"),
-	"regex":                                            off(`""`).Instead("; response_format is"),
-	"regex_pattern":                                    off(`""`).Instead("; response_format is"),
+	"regex":                                            off(`""`).Instead("; structured_outputs.regex is"),
+	"regex_pattern":                                    off(`""`).Instead("; structured_outputs.regex is"),
 	"ebnf":                                             off(`""`).Instead("; response_format is"),
 	"format":                                           off(`""`).Instead("; response_format is"),
 
@@ -215,7 +211,7 @@ var unsupported = map[string]web.Field{
 	"think":                      off().Instead(useTemplateArgs),
 	"documents":                  off("[]").Instead(useTemplateArgs),
 	"chat_template":              off().Instead(": a server has one of its own"),
-	"continue_final_message":     off("false").Instead("; /v1/completions continues a text"),
+	"continue_final_message":     off("false"),
 	"instructions":               off(`""`).Instead("; a message of the role system is"),
 	"previous_response_id":       off().Instead("; /v1/responses has it"),
 	"include":                    off("[]"),

@@ -41,7 +41,7 @@ func TestUnsupportedFields(t *testing.T) {
 		{chat, "best_of", "2", "1"},
 		{chat, "use_beam_search", "true", "false"},
 		{chat, "length_penalty", "2", "1.0"},
-		{chat, "guided_choice", `["a","b"]`, "null"},
+		{chat, "guided_grammar", `"root ::= a"`, "null"},
 		{chat, "logits_processors", `["x"]`, "[]"},
 		{chat, "top_n_sigma", "1", "-1"},
 		{chat, "repeat_penalty", "1.1", "1"},
@@ -60,7 +60,6 @@ func TestUnsupportedFields(t *testing.T) {
 		{completion, "grammar", `"root ::= a"`, `""`},
 		{completion, "max_new_tokens", "5", "null"},
 		{tokenize, "tools", `[{}]`, "[]"},
-		{tokenize, "continue_final_message", "true", "false"},
 	} {
 		ask := func(value string) (int, string) {
 			return ask(t, s, "POST", c.path, fmt.Sprintf(`{"%s":%s,%s}`, c.field, value, body[c.path]))
@@ -77,7 +76,7 @@ func TestUnsupportedFields(t *testing.T) {
 	}
 	for field, param := range map[string]string{
 		`"stream":true,"stream_options":{"continuous_usage_stats":true}`: "stream_options.continuous_usage_stats",
-		`"structured_outputs":{"choice":["a"]}`:                          "structured_outputs.choice",
+		`"structured_outputs":{"structural_tag":"a"}`:                    "structured_outputs.structural_tag",
 		`"dry_multiplier":0.8,"dry_base":2`:                              "dry_base",
 	} {
 		_, text := ask(t, s, "POST", chat, `{`+field+`,`+hello+`}`)

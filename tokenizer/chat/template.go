@@ -48,6 +48,9 @@ type Options struct {
 	// AddGenerationPrompt appends the header of the assistant's answer to the
 	// text.
 	AddGenerationPrompt bool
+	// ContinueFinalMessage ends the text after the content of the last message, so that an answer
+	// continues it.
+	ContinueFinalMessage bool
 	// Tools describe functions that the model may call. Each may be of any type that
 	// encodes to JSON. The order of keys matters to templates, so pass JSON text as
 	// json.RawMessage.
@@ -73,6 +76,9 @@ func (t *Template) Render(messages []Message, opts Options) (string, error) {
 // RenderContext renders a conversation like Render. When ctx ends, it fails
 // with an error that wraps that of ctx.
 func (t *Template) RenderContext(ctx context.Context, messages []Message, opts Options) (string, error) {
+	if opts.ContinueFinalMessage {
+		return t.renderContinued(ctx, messages, opts)
+	}
 	text, _, err := t.render(ctx, messages, opts)
 	return text, err
 }

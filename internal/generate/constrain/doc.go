@@ -1,5 +1,5 @@
 // Package constrain implements structured outputs: it computes which tokens may follow so that generated text matches a
-// JSON Schema, or is valid JSON.
+// JSON Schema or a regular expression, is one of several texts, or is valid JSON.
 //
 // [Schema] compiles a schema once to a [Grammar]: automata over bytes for strings, numbers and names, and states with a
 // stack for arrays and objects, which may nest to any depth. A [Matcher] follows one text and computes the mask of

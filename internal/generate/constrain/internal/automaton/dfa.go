@@ -23,6 +23,16 @@ type DFA struct {
 // Next returns the state after q for a byte, or Dead.
 func (d *DFA) Next(q int32, b byte) int32 { return d.next[int(q)*d.classes+int(d.class[b])] }
 
+// Moves reports whether any byte can follow a state.
+func (d *DFA) Moves(q int32) bool {
+	for b := range 256 {
+		if d.Next(q, byte(b)) != Dead {
+			return true
+		}
+	}
+	return false
+}
+
 // Final reports whether the text may end in q.
 func (d *DFA) Final(q int32) bool { return d.final[q] }
 

@@ -13,6 +13,21 @@ func Pattern(b *Budget, text string) (*Chars, error) {
 	if err != nil {
 		return nil, err
 	}
+	return search(b, s)
+}
+
+// Whole returns an automaton that matches the strings that a regular expression matches from start
+// to end.
+func Whole(b *Budget, text string) (*Chars, error) {
+	s, err := parsePattern(text)
+	if err != nil {
+		return nil, err
+	}
+	return search(b, &syntax{kind: isSequence, parts: []*syntax{{kind: isBegin}, s, {kind: isEnd}}})
+}
+
+// search returns the automaton of the strings in which a pattern is found.
+func search(b *Budget, s *syntax) (*Chars, error) {
 	n := &machine{budget: b}
 	anything := &syntax{kind: isRepeat, max: -1, parts: []*syntax{{chars: every}}}
 	end, err := n.compile(anything, n.add(spot{kind: matched}))

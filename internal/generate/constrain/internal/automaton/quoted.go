@@ -11,7 +11,16 @@ func Quoted(b *Budget, c *Chars) (*DFA, error) {
 	return Build(b, computed, quoted{at: opening}, c.quotedStep, func(s quoted) bool { return s.at == closed })
 }
 
-// quoted is a position in a JSON string.
+// Literal returns an automaton that matches the strings that c matches, as UTF-8 without quotes or
+// escapes.
+func Literal(b *Budget, c *Chars) (*DFA, error) {
+	if c.Empty() {
+		return &DFA{Loop: Dead}, nil
+	}
+	return Build(b, computed, quoted{at: within}, c.literalStep, func(s quoted) bool { return s.at == within && c.states[s.state].final })
+}
+
+// quoted is a position in a string.
 type quoted struct {
 	at    place
 	state int32 // state of the characters; if sure, the one after the current character
@@ -43,23 +52,10 @@ func (c *Chars) quotedStep(s quoted, b byte) (quoted, bool) {
 			return quoted{at: escaped, state: s.state}, true
 		case b < ' ':
 			return s, false
-		case b < utf8.RuneSelf:
-			return c.char(s.state, rune(b))
-		case 0xC2 <= b && b <= 0xDF:
-			return c.narrow(quoted{at: inChar, state: s.state, v: rune(b & 0x1F), left: 1})
-		case 0xE0 <= b && b <= 0xEF:
-			return c.narrow(quoted{at: inChar, state: s.state, v: rune(b & 0x0F), left: 2})
-		case 0xF0 <= b && b <= 0xF4:
-			return c.narrow(quoted{at: inChar, state: s.state, v: rune(b & 0x07), left: 3})
 		}
+		return c.literalStep(s, b)
 	case inChar:
-		if b < 0x80 || b > 0xBF || !s.sure && s.v == 0 && (s.left == 2 && b < 0xA0 || s.left == 3 && b < 0x90) {
-			return s, false // not a continuation byte, or an overlong encoding
-		}
-		if s.left--; !s.sure {
-			s.v = s.v<<6 | rune(b&0x3F)
-		}
-		return c.narrow(s)
+		return c.literalStep(s, b)
 	case escaped:
 		if r, ok := shortEscape(b); ok && b != '/' {
 			return c.char(s.state, r)
@@ -78,6 +74,29 @@ func (c *Chars) quotedStep(s quoted, b byte) (quoted, bool) {
 			return s, false
 		}
 		return c.char(s.state, s.v)
+	}
+	return s, false
+}
+
+// literalStep reads a byte of a character in UTF-8.
+func (c *Chars) literalStep(s quoted, b byte) (quoted, bool) {
+	switch {
+	case s.at == inChar:
+		if b < 0x80 || b > 0xBF || !s.sure && s.v == 0 && (s.left == 2 && b < 0xA0 || s.left == 3 && b < 0x90) {
+			return s, false // not a continuation byte, or an overlong encoding
+		}
+		if s.left--; !s.sure {
+			s.v = s.v<<6 | rune(b&0x3F)
+		}
+		return c.narrow(s)
+	case b < utf8.RuneSelf:
+		return c.char(s.state, rune(b))
+	case 0xC2 <= b && b <= 0xDF:
+		return c.narrow(quoted{at: inChar, state: s.state, v: rune(b & 0x1F), left: 1})
+	case 0xE0 <= b && b <= 0xEF:
+		return c.narrow(quoted{at: inChar, state: s.state, v: rune(b & 0x0F), left: 2})
+	case 0xF0 <= b && b <= 0xF4:
+		return c.narrow(quoted{at: inChar, state: s.state, v: rune(b & 0x07), left: 3})
 	}
 	return s, false
 }
