@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"reflect"
 	"strings"
@@ -56,7 +57,7 @@ func (c *Config) Commented() ([]byte, error) {
 			fmt.Fprintf(&b, "%s%s:\n", commented(!c.givenWithin(k.Path)), k.Path)
 			continue
 		case k.Required && value.IsZero():
-			b.WriteString(indent(fmt.Sprintf("%s: %s\n", name, examples[k.Path]), parent, ""))
+			b.WriteString(indent(fmt.Sprintf("%s: %s\n", name, cmp.Or(examples[k.Path], "path")), parent, ""))
 			continue
 		}
 		text, err := c.entry(k, name)
@@ -83,7 +84,7 @@ const jobsKey = "jobs"
 const commentWidth = 96
 
 // examples are values of required keys in a file that waits to be completed.
-var examples = map[string]string{"model": "owner/name", "data.train": "train.jsonl", "diffusion.images": "pictures"}
+var examples = map[string]string{"model": "owner/name", "data.train": "train.jsonl"}
 
 // givenWithin reports whether a section has a key that is given, or that needs an example.
 func (c *Config) givenWithin(section string) bool {
