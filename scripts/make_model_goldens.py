@@ -98,6 +98,8 @@ def transformers4(config):
     scaling = config.get("rope_parameters")
     if scaling is None:  # positions are learned
         return {**old, "torch_dtype": config["dtype"], "transformers_version": "4.46.0"}
+    if config["model_type"] == "gemma4_text":  # which has no older spelling
+        return {**{k: v for k, v in config.items() if k != "dtype"}, "torch_dtype": config["dtype"]}
     if "full_attention" in scaling:
         old["rope_local_base_freq"] = scaling["sliding_attention"]["rope_theta"]
         old["sliding_window_pattern"] = config["layer_types"].index("full_attention") + 1

@@ -8,7 +8,7 @@ CLASSES = {
     "phi3": "Phi3ForCausalLM", "granite": "GraniteForCausalLM", "granitemoehybrid": "GraniteMoeHybridForCausalLM", "olmo3": "Olmo3ForCausalLM",
     "smollm3": "SmolLM3ForCausalLM", "exaone4": "Exaone4ForCausalLM", "glm": "GlmForCausalLM", "glm4": "Glm4ForCausalLM",
     "cohere": "CohereForCausalLM", "cohere2": "Cohere2ForCausalLM",
-    "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM", "apertus": "ApertusForCausalLM", "gpt_oss": "GptOssForCausalLM",
+    "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM", "apertus": "ApertusForCausalLM", "gpt_oss": "GptOssForCausalLM", "gemma4_text": "Gemma4ForCausalLM",
 }
 
 SHAPE = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 24}
@@ -136,5 +136,15 @@ CASES = {
     "gpt-oss-tied": ("gpt_oss", {
         "seed": 1230, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 6, "hidden_size": 24, "intermediate_size": 8, "num_local_experts": 3, "num_experts_per_tok": 3, "sliding_window": 4,
         "num_hidden_layers": 3, "attention_bias": False, "tie_word_embeddings": True, "rope_parameters": {**DEFAULT, "rope_theta": 900.0}, "old": {"rope_scaling": {"rope_type": "default"}},
+    }, "f16", 5),
+    "gemma4": ("gemma4_text", {
+        "seed": 1231, "hidden_size": 24, "intermediate_size": 12, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "global_head_dim": 10, "num_global_key_value_heads": 1,
+        "old": {"per_layer_config": None, "global_head_dim": 10, "num_global_key_value_heads": 1}, "attention_k_eq_v": True, "hidden_size_per_layer_input": 0, "attention_bias": True, "sliding_window": 5, "layer_types": [SLIDING, FULL, FULL], "final_logit_softcapping": 4.0, "hidden_activation": "gelu",
+        "rms_norm_eps": 1e-3, "rope_parameters": {FULL: {"rope_type": "proportional", "rope_theta": 500.0, "partial_rotary_factor": 0.5}, SLIDING: {**DEFAULT, "rope_theta": 50.0}},
+    }, "bf16", 5),
+    "gemma4-shared": ("gemma4_text", {
+        "seed": 1233, "vocab_size": 48, "hidden_size": 16, "intermediate_size": 8, "num_hidden_layers": 4, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "global_head_dim": 16,
+        "rms_norm_eps": 1e-3, "old": {"per_layer_config": None, "global_head_dim": 16}, "num_kv_shared_layers": 2, "use_double_wide_mlp": True, "hidden_size_per_layer_input": 4, "vocab_size_per_layer_input": 48, "sliding_window": 4, "tie_word_embeddings": True,
+        "layer_types": [SLIDING, FULL, SLIDING, FULL], "rope_parameters": {FULL: {"rope_type": "proportional", "rope_theta": 1e3, "partial_rotary_factor": 0.25, "factor": 2.0}, SLIDING: {**DEFAULT, "rope_theta": 100.0}},
     }, "f16", 5),
 }

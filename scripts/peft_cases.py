@@ -52,6 +52,9 @@ CASES = {
     "gpt-neox-tied": Case("gpt-neox-tied", "PEFT's table, and rows of the embedding", {"r": 2, "lora_alpha": 3, "trainable_token_indices": {"embed_in": [5, 7, 40]}}, train=True, seed=375),
     "apertus": Case("apertus", "an activation function with weights", {"r": 2, "lora_alpha": 3, "target_modules": "all-linear", "lora_dropout": 0.0}, train=True, seed=376),
     "gpt-oss": Case("gpt-oss", "experts with biases, stored transposed, and attention with sinks", {"r": 2, "lora_alpha": 3, "target_modules": "all-linear", "target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"], "lora_dropout": 0.0}, train=True, seed=377),
+    "gemma4": Case("gemma4", "two sizes of heads, and keys that are values", {"r": 2, "lora_alpha": 3, "target_modules": "all-linear", "lora_dropout": 0.0}, train=True, seed=378),
+    "gemma4-shared": Case("gemma4-shared", "keys that several layers use, and embeddings of layers", {"r": 2, "lora_alpha": 3, "target_modules": ["q_proj", "k_proj", "v_proj", "per_layer_input_gate", "per_layer_model_projection", "down_proj"], "lora_dropout": 0.0}, train=True, seed=379),
+    "gemma4-whole": Case("gemma4-whole", "PEFT's table, with module names of the whole model", {"r": 2, "lora_alpha": 3, "lora_dropout": 0.0}, train=True, seed=380),
     "mixtral": Case("mixtral", "routed experts, whose weights are no modules: attention has adapters", {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "v_proj", "o_proj"], "lora_dropout": 0.0}, train=True, seed=301),
     "qwen3-moe": Case("qwen3-moe", "experts in some layers, and biases", {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"], "lora_dropout": 0.0}, train=True, seed=302),
     # Routed experts. With these seeds no routing decision is so close that rounding to bf16 would change it.

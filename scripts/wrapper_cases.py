@@ -7,7 +7,7 @@ weights, and `whole` holds the keys of a multimodal model around text_config; `t
 CLASSES = {
     "gemma": "GemmaForCausalLM", "ministral3": "Ministral3ForCausalLM", "gemma3": "Gemma3ForConditionalGeneration",
     "mistral3": "Mistral3ForConditionalGeneration", "llava": "LlavaForConditionalGeneration", "qwen2_vl": "Qwen2VLForConditionalGeneration",
-    "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration", "qwen3_vl": "Qwen3VLForConditionalGeneration",
+    "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration", "qwen3_vl": "Qwen3VLForConditionalGeneration", "gemma4": "Gemma4ForConditionalGeneration",
 }
 TOWER = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}
 QWEN_TOWER = {"depth": 1, "num_heads": 2, "patch_size": 4, "temporal_patch_size": 1, "spatial_merge_size": 2}
@@ -74,6 +74,13 @@ CASES = {
         "seed": 1213, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16, "hidden_size": 24, "intermediate_size": 12, "attention_bias": True, "rms_norm_eps": 1e-3,
         "rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8, "rope_theta": 1e4, "mrope_section": [2, 3, 3], "mrope_interleaved": True},
         "whole": {"vision_config": {**QWEN_TOWER, "hidden_size": 8, "out_hidden_size": 24, "intermediate_size": 8, "num_position_embeddings": 4, "deepstack_visual_indexes": [0]}},
+    }, "bf16", 5),
+    "gemma4-whole": ("gemma4", {
+        "seed": 1233, "vocab_size": 48, "hidden_size": 16, "intermediate_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "global_head_dim": 12,
+        "num_kv_shared_layers": 1, "hidden_size_per_layer_input": 4, "vocab_size_per_layer_input": 48, "sliding_window": 4, "use_bidirectional_attention": "vision", "tie_word_embeddings": True,
+        "layer_types": ["sliding_attention", "full_attention", "full_attention"], "rope_parameters": {
+            "full_attention": {"rope_type": "proportional", "rope_theta": 1e3, "partial_rotary_factor": 0.25}, "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+        }, "whole": {"vision_config": None, "audio_config": None, "eos_token_id": [3, 5]},
     }, "bf16", 5),
 }
 CASES = {name: (arch, {"vocab_size": 48, "intermediate_size": 20, "hidden_size": 32, **changes}, *rest) for name, (arch, changes, *rest) in CASES.items()}

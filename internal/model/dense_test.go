@@ -48,6 +48,12 @@ func TestDenseConfigErrors(t *testing.T) {
 		{"GPTNeoXForCausalLM", map[string]any{"rotary_pct": 0}, model.ErrConfig, "partial_rotary_factor: found 0, expected more than 0"},
 		{"GPTNeoXForCausalLM", map[string]any{"num_attention_heads": 5}, model.ErrConfig, "expected a multiple of num_attention_heads"},
 		{"ApertusForCausalLM", map[string]any{"rope_parameters": map[string]any{"rope_type": "su"}}, model.ErrUnsupported, `rope_type "su"`},
+		{"GptOssForCausalLM", map[string]any{"swiglu_limit": 0}, model.ErrConfig, "swiglu_limit: found 0, expected more than 0"},
+		{"GptOssForCausalLM", map[string]any{"num_local_experts": 2}, model.ErrConfig, "num_experts_per_tok: found 4, expected at most num_local_experts 2"},
+		{"Gemma4ForCausalLM", map[string]any{"enable_moe_block": true}, model.ErrUnsupported, `enable_moe_block "true"; supported: false`},
+		{"Gemma4ForCausalLM", map[string]any{"use_bidirectional_attention": "all"}, model.ErrUnsupported, `use_bidirectional_attention "all"`},
+		{"Gemma4ForCausalLM", map[string]any{"num_kv_shared_layers": 1, "layer_types": []string{"sliding_attention", "full_attention"}}, model.ErrConfig, "num_kv_shared_layers: found 1, expected for each of them a layer"},
+		{"Gemma4ForCausalLM", map[string]any{"per_layer_config": map[string]any{"1": map[string]any{"intermediate_size": 8}}}, model.ErrConfig, "per_layer_config: 1: bad config.json: intermediate_size: unknown key"},
 		{"Cohere2ForCausalLM", map[string]any{"sliding_window_pattern": 0}, model.ErrConfig, "sliding_window_pattern: found 0"},
 	} {
 		c.changes["architectures"] = []string{c.class}

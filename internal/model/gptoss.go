@@ -82,9 +82,6 @@ func (m *gptOSS) Build(c *Config, b *nn.Builder) Outputs {
 
 // sinkAttention emits attention as attention does, with a sink for each head.
 func (l *language) sinkAttention(b *nn.Builder, q, k, v, sinks graph.Tensor, a ir.AttentionAttr) graph.Tensor {
-	in := l.Text
-	if l.bidirectional && a.Window > 0 {
-		in, a.Window = b.Near(in, a.Window), 0
-	}
+	in, a := l.windowed(b, a)
 	return b.SinkAttention(in, q, k, v, sinks, a)
 }

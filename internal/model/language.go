@@ -56,11 +56,22 @@ func (l *language) layers(x graph.Tensor, layer func(b *nn.Builder, i int, x gra
 // attention emits attention over the keys of the text. In a bidirectional model the window of
 // a applies to both sides.
 func (l *language) attention(b *nn.Builder, q, k, v graph.Tensor, a ir.AttentionAttr) graph.Tensor {
+	return l.attentionOver(b, q, b.Keep(k, v), a)
+}
+
+// attentionOver emits attention over the keys and values of a layer.
+func (l *language) attentionOver(b *nn.Builder, q graph.Tensor, kept nn.Kept, a ir.AttentionAttr) graph.Tensor {
+	in, a := l.windowed(b, a)
+	return b.AttentionOver(in, q, kept, a)
+}
+
+// windowed returns the keys that tokens see.
+func (l *language) windowed(b *nn.Builder, a ir.AttentionAttr) (nn.Text, ir.AttentionAttr) {
 	in := l.Text
 	if l.bidirectional && a.Window > 0 {
 		in, a.Window = b.Near(in, a.Window), 0
 	}
-	return b.Attention(in, q, k, v, a)
+	return in, a
 }
 
 // outputs emits the head over x, the output of the final norm: a language head, a classifier

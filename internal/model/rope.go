@@ -11,7 +11,7 @@ import (
 
 // RoPE is a rotary position embedding with its scaling.
 type RoPE struct {
-	Type  string // default, linear, dynamic, yarn, llama3 or longrope
+	Type  string // default, linear, dynamic, yarn, llama3, longrope or, in Gemma 4, proportional
 	Theta float64
 	Dim   int // the number of elements of a head that are rotated, the first ones
 	// Interleaved reports that elements 2j and 2j+1 of a head form a pair, instead of elements
@@ -29,6 +29,7 @@ type RoPE struct {
 	AttentionFactor float64   // yarn, longrope: cosines and sines are multiplied by it
 	Short           []float64 `json:",omitempty"` // longrope: divisors of the frequencies, up to Original tokens
 	Long            []float64 `json:",omitempty"` // longrope: the divisors for longer texts
+	Rotated         int       `json:",omitempty"` // proportional: the number of pairs that are rotated, the first ones
 	Reread          bool      `json:",omitempty"` // longrope: see [nn.Derived]
 }
 
@@ -263,6 +264,12 @@ func (r RoPE) Frequencies(length int) []float32 {
 	case "linear":
 		for i := range freqs {
 			freqs[i] /= float32(r.Factor)
+		}
+	case "proportional":
+		for i := range freqs {
+			if freqs[i] /= float32(r.Factor); i >= r.Rotated {
+				freqs[i] = 0
+			}
 		}
 	case "llama3":
 		r.llama3(freqs)

@@ -31,31 +31,43 @@ type CacheEntry struct {
 // Attention emits attention of q over k and v and over the keys and values of earlier tokens
 // in the cache. If a.Bias is set, the last argument is the bias of the scores.
 func (b *Builder) Attention(in Text, q, k, v graph.Tensor, a ir.AttentionAttr, bias ...graph.Tensor) graph.Tensor {
-	k, v, pages := b.keep(k, v, &a)
-	return q.Attention(k, v, in.KeyStart, in.KeyEnd, a, slices.Concat(bias, pages)...)
+	return b.AttentionOver(in, q, b.Keep(k, v), a, bias...)
 }
 
 // SinkAttention emits Attention in which each head has a sink, sinks [heads]: a score that takes
 // part in the softmax and has no value.
 func (b *Builder) SinkAttention(in Text, q, k, v, sinks graph.Tensor, a ir.AttentionAttr) graph.Tensor {
-	k, v, pages := b.keep(k, v, &a)
-	return q.SinkAttention(k, v, in.KeyStart, in.KeyEnd, sinks, a, pages...)
+	kept := b.Keep(k, v)
+	a.Page = kept.page
+	return q.SinkAttention(kept.keys, kept.values, in.KeyStart, in.KeyEnd, sinks, a, kept.pages...)
 }
 
-// keep writes the keys and values of a layer to the cache, if there is one, and returns all rows
-// of it, with the page table if it has pages.
-func (b *Builder) keep(k, v graph.Tensor, a *ir.AttentionAttr) (keys, values graph.Tensor, pages []graph.Tensor) {
+// Kept holds the keys and values of a layer, with those of earlier tokens if there is a cache.
+type Kept struct {
+	keys, values graph.Tensor
+	page         int            // of the cache, or 0
+	pages        []graph.Tensor // the page table, if the cache has pages
+}
+
+// Keep writes the keys and values of a layer to the cache, if there is one.
+func (b *Builder) Keep(k, v graph.Tensor) Kept {
 	c := b.cache
 	if c == nil || !k.Valid() || !v.Valid() {
-		return k, v, nil
+		return Kept{keys: k, values: v}
 	}
 	layer := len(c.Entries) / 2
-	k = b.cached(fmt.Sprintf("cache.%d.keys", layer), k)
-	v = b.cached(fmt.Sprintf("cache.%d.values", layer), v)
-	if a.Page = c.Page; c.Page > 0 {
-		pages = append(pages, b.Input(Pages, tensor.I32, b.Axis(Pages)))
+	kept := Kept{keys: b.cached(fmt.Sprintf("cache.%d.keys", layer), k), values: b.cached(fmt.Sprintf("cache.%d.values", layer), v), page: c.Page}
+	if c.Page > 0 {
+		kept.pages = []graph.Tensor{b.Input(Pages, tensor.I32, b.Axis(Pages))}
 	}
-	return k, v, pages
+	return kept
+}
+
+// AttentionOver emits attention of q over the keys and values of a layer, which may be another one
+// than that of q.
+func (b *Builder) AttentionOver(in Text, q graph.Tensor, kept Kept, a ir.AttentionAttr, bias ...graph.Tensor) graph.Tensor {
+	a.Page = kept.page
+	return q.Attention(kept.keys, kept.values, in.KeyStart, in.KeyEnd, a, slices.Concat(bias, kept.pages)...)
 }
 
 func (b *Builder) cached(name string, x graph.Tensor) graph.Tensor {

@@ -102,6 +102,8 @@ func TestModels(t *testing.T) {
 		{"cohere", "../../../testdata/extra/cohere", pair("cohere"), 40},
 		{"cohere2", "../../../testdata/extra/cohere2", pair("cohere2"), 40},
 		{"gpt-oss", "../../../testdata/extra/gpt-oss", pair("gpt-oss"), 40},
+		{"gemma4", "../../../testdata/extra/gemma4", pair("gemma4"), 40},
+		{"gemma4-shared", "../../../testdata/extra/gemma4-shared", pair("gemma4-shared"), 40},
 		{"gpt2", "../../../testdata/extra/gpt2", pair("gpt2"), 40},
 		{"gpt-neox", "../../../testdata/extra/gpt-neox", pair("gpt-neox"), 40},
 		{"apertus", "../../../testdata/extra/apertus", pair("apertus"), 40},
