@@ -181,7 +181,7 @@ func ParseConfig(raw []byte) (*Config, error) {
 			name = c.ModelType
 		}
 		names := alternatives(name, class != "")
-		return nil, fmt.Errorf("%w: architecture %q%s; supported: %s", ErrUnsupported, name, suggest.DidYouMean(name, names), strings.Join(names, ", "))
+		return nil, fmt.Errorf("%w: architecture %q%s; nearest of the %d supported ones of its kind: %s; docs/models.md lists all", ErrUnsupported, name, suggest.DidYouMean(name, names), len(names), strings.Join(nearest(name, names), ", "))
 	}
 	if c.Diffusers = class != ""; !c.Diffusers && !a.Whole {
 		f.shared(c)

@@ -36,9 +36,9 @@ func TestConfigErrors(t *testing.T) {
 		kind    error
 		says    string
 	}{
-		{map[string]any{"architectures": []string{"LlamaForCausalML"}}, model.ErrUnsupported, `architecture "LlamaForCausalML", did you mean "LlamaForCausalLM"?; supported: BertForMaskedLM, `},
+		{map[string]any{"architectures": []string{"LlamaForCausalML"}}, model.ErrUnsupported, `architecture "LlamaForCausalML", did you mean "LlamaForCausalLM"?; nearest of the `},
 		{map[string]any{"architectures": []string{"Gemma9ForCausalLM"}}, model.ErrUnsupported, `architecture "Gemma9ForCausalLM", did you mean "Gemma`},
-		{map[string]any{"architectures": nil, "model_type": "gpt_neox"}, model.ErrUnsupported, `architecture "gpt_neox"`},
+		{map[string]any{"architectures": nil, "model_type": "falcon"}, model.ErrUnsupported, `architecture "falcon"`},
 		{map[string]any{"hidden_size": nil}, model.ErrConfig, "hidden_size: found nothing, expected an integer"},
 		{map[string]any{"hidden_size": "64"}, model.ErrConfig, `hidden_size: found "64", expected an integer`},
 		{map[string]any{"hidden_size": 0}, model.ErrConfig, "hidden_size: found 0, expected 1 to 1073741824"},

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -89,7 +90,6 @@ func alternatives(name string, diffusers bool) []string {
 	if diffusers {
 		return names
 	}
-	heads := []string{"ForCausalLM", headedModel, "ForConditionalGeneration", "ForMaskedLM", classifierSuffix, "EncoderModel", "TextModel", bodySuffix}
 	for _, head := range heads {
 		same := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasSuffix(n, head) })
 		if strings.HasSuffix(name, head) && len(same) > 0 {
@@ -97,6 +97,39 @@ func alternatives(name string, diffusers bool) []string {
 		}
 	}
 	return names
+}
+
+// heads are the ends of names of architectures of transformers, which tell their kinds.
+var heads = []string{"ForCausalLM", headedModel, "ForConditionalGeneration", "ForMaskedLM", classifierSuffix, "EncoderModel", "TextModel", bodySuffix}
+
+// stem returns the name of an architecture in lower case without its head.
+func stem(name string) string {
+	for _, head := range heads {
+		if s, ok := strings.CutSuffix(name, head); ok {
+			name = s
+			break
+		}
+	}
+	return strings.ToLower(name)
+}
+
+// nearest returns the few names that resemble name most: those whose names begin alike, the
+// shortest first.
+func nearest(name string, names []string) []string {
+	const most = 5
+	want := stem(name)
+	alike := func(other string) int {
+		n, other := 0, stem(other)
+		for n < min(len(want), len(other)) && want[n] == other[n] {
+			n++
+		}
+		return n
+	}
+	names = slices.Clone(names)
+	slices.SortStableFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(alike(b), alike(a)), cmp.Compare(len(a), len(b)))
+	})
+	return names[:min(most, len(names))]
 }
 
 // Architectures lists the supported architectures.
