@@ -45,7 +45,7 @@ func TestConfigErrors(t *testing.T) {
 		{map[string]any{"num_attention_heads": 0}, model.ErrConfig, "num_attention_heads: found 0"},
 		{map[string]any{"num_key_value_heads": 3}, model.ErrConfig, "num_attention_heads 4 is not a multiple of num_key_value_heads 3"},
 		{map[string]any{"head_dim": 15}, model.ErrConfig, "head_dim: found 15, expected an even number"},
-		{map[string]any{"hidden_act": "mish"}, model.ErrUnsupported, `hidden_act "mish"; supported: gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, relu, silu, swish`},
+		{map[string]any{"hidden_act": "mish"}, model.ErrUnsupported, `hidden_act "mish"; supported: gelu, gelu_fast, gelu_new, gelu_pytorch_tanh, quick_gelu, relu, silu, swish`},
 		{map[string]any{"rms_norm_eps": -1}, model.ErrConfig, "rms_norm_eps"},
 		{map[string]any{"quantization": map[string]any{"bits": 4, "group_size": 64}}, model.ErrUnsupported, "quantization: weights of mlx-lm with 4 bits"},
 		{map[string]any{"quantization_config": map[string]any{"quant_method": "exl2"}}, model.ErrUnsupported, `quant_method "exl2" (of ExLlamaV2); supported: bitsandbytes`},
