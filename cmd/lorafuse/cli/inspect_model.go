@@ -60,7 +60,9 @@ func (i *inspection) inspectModel(set *weights.Set) {
 	r.codes = map[string]string{}
 	if q := m.Quantization(); q.Stored {
 		kind := string(quant.Int8) // also where all of them are widened
-		if q.DType.Quantized() {
+		if q.Float8 {
+			kind = string(quant.Fp8)
+		} else if q.DType.Quantized() {
 			kind = quant.Name(q.DType)
 		}
 		for _, name := range slices.Concat(q.Weights, q.Widened) {
