@@ -69,9 +69,12 @@ func (f *fuser) addTo(i int) {
 		if rounds {
 			one.Attr = roundedNorm{a}
 		}
-	default:
-		if hasAddend(l) || rounds {
+	case ir.DropoutAttr:
+		if hasAddend(l) || rounds && l.Op != ir.LoRADownInputGrad {
 			return
+		}
+		if rounds {
+			one.Attr = roundedInputGrad{a}
 		}
 	}
 	if addend.Overlaps(v, f.dims) || !f.mayShare(&one) || checkStored(&one) != nil {
@@ -93,6 +96,9 @@ func (f *fuser) addTo(i int) {
 
 // roundedNorm is the attribute of an RMSNormGrad whose result is rounded to bfloat16 before the addend is added.
 type roundedNorm struct{ ir.NormAttr }
+
+// roundedInputGrad is the attribute of a LoRADownInputGrad whose result is rounded to bfloat16 before the addend is added.
+type roundedInputGrad struct{ ir.DropoutAttr }
 
 // operands has the number of operands before the addend, for operations that define none.
 var operands = map[ir.Op]int{ir.LoRADownGrad: 3, ir.LoRADownInputGrad: 3, ir.RMSNormGrad: 3}

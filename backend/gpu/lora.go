@@ -12,15 +12,16 @@ import (
 // thinRank is the largest rank that the thin tiles of the float32 kernels hold.
 const thinRank = 16
 
-// down is a product with dropout on one operand: h = dropout(x)·Aᵀ, or, for the
-// gradient, dA = dhᵀ·dropout(x).
+// mostDowns is the largest number of products of one x that a launch computes.
+const mostDowns = 3
+
+// down is a launch of products with dropout on one operand: h = dropout(x)·Aᵀ, or, for the gradient, dA = dhᵀ·dropout(x).
+// They have one x, but other operands and random numbers each.
 type down struct {
-	l              *ir.Launch
-	a, b, key, out ir.Ref
-	grad           bool
-	dropout        ir.DropoutAttr
-	main, sum      *Kernel
-	tileM, tileN   int
+	list         []*ir.Launch
+	grad         bool
+	main, sum    *Kernel
+	tileM, tileN int
 }
 
 // storesDown reports whether the kernels read an operand as bfloat16.
@@ -29,14 +30,11 @@ func storesDown(_ any, _ []ir.Type, at ir.Place) bool { return !at.Out && at.Ind
 // storesDownGrad reports whether the kernels read an operand as bfloat16: x, not the gradient of h, which is small.
 func storesDownGrad(_ any, _ []ir.Type, at ir.Place) bool { return !at.Out && at.Index == 1 }
 
-func prepareLoRADown(c *compiler, l *ir.Launch) (step, error) { return prepareDown(c, l, false) }
-
-func prepareLoRADownGrad(c *compiler, l *ir.Launch) (step, error) { return prepareDown(c, l, true) }
-
-func prepareDown(c *compiler, l *ir.Launch, grad bool) (step, error) {
-	p := &down{l: l, a: l.In[0], b: l.In[1], key: l.In[2], out: l.Out[0], grad: grad, dropout: l.Attr.(ir.DropoutAttr), tileM: 64, tileN: 64}
+// prepareDown plans a LoRADown or LoRADownGrad with those that follow it and have the same x.
+func prepareDown(c *compiler, l *ir.Launch) (step, error) {
+	p := &down{list: c.downs(l), grad: l.Op == ir.LoRADownGrad, tileM: 64, tileN: 64}
 	name, threads := "lora_down", 256
-	if grad {
+	if p.grad {
 		name += "_grad"
 	}
 	switch {
@@ -44,7 +42,7 @@ func prepareDown(c *compiler, l *ir.Launch, grad bool) (step, error) {
 		name, threads = name+"_mma", 128
 	case p.rank(c.dims) > thinRank:
 		name += "_f32_64"
-	case grad:
+	case p.grad:
 		name, p.tileM = name+"_f32_16", 16
 	default:
 		name, p.tileN = name+"_f32_16", 16
@@ -58,16 +56,39 @@ func prepareDown(c *compiler, l *ir.Launch, grad bool) (step, error) {
 			return nil, err
 		}
 	}
-	if p.sum, err = c.kernel("gemm_mma", "gemm_sum", 256); err != nil {
+	if p.sum, err = c.kernel("lora_down", "lora_down_sum", 256); err != nil {
 		return nil, err
 	}
 	m, n, k := p.sizes(c.dims)
-	bytes := partial(m*n, blocks(k, stageK))
+	bytes := len(p.list) * partial(m*n, blocks(k, stageK))
 	if hasAddend(l) {
-		bytes = max(bytes, 4*m*n)
+		bytes = max(bytes, len(p.list)*4*m*n)
 	}
 	c.reserve(bytes)
+	c.saves(p.saved)
 	return p.fill, nil
+}
+
+// downs returns l and the launches that are computed with it. They follow it, have the same x, sizes and types, and are
+// independent.
+func (c *compiler) downs(l *ir.Launch) (list []*ir.Launch) {
+	x, other := 0, 1 // operands
+	if l.Op == ir.LoRADownGrad {
+		x, other = other, x
+	}
+	all, first := c.prog.Launches, l.Attr.(ir.DropoutAttr)
+	for i := c.launch; i < min(len(all), c.launch+mostDowns); i++ {
+		o := &all[i]
+		if o.Op != l.Op || o.Attr.(ir.DropoutAttr).P != first.P || hasAddend(o) != hasAddend(l) || !o.In[x].Same(l.In[x]) || !o.In[2].Same(l.In[2]) ||
+			!o.Out[0].Type.Equal(l.Out[0].Type) || !o.In[other].Type.Equal(l.In[other].Type) || o.In[other].Stored() != l.In[other].Stored() || c.depends(o, list) {
+			break
+		}
+		if i > c.launch {
+			c.merged[i] = true
+		}
+		list = append(list, o)
+	}
+	return list
 }
 
 func (p *down) rank(dims []int) int {
@@ -78,42 +99,77 @@ func (p *down) rank(dims []int) int {
 	return n
 }
 
-// sizes returns the sizes of the output (m, n) and of the long axis (k).
+// sizes returns the sizes of an output (m, n) and of the long axis (k).
 func (p *down) sizes(dims []int) (m, n, k int) {
-	m, n, k = p.out.Type.Shape[0].Resolve(dims), p.out.Type.Shape[1].Resolve(dims), p.a.Type.Shape[1].Resolve(dims)
+	a, out := p.list[0].In[0].Type.Shape, p.list[0].Out[0].Type.Shape
+	m, n, k = out[0].Resolve(dims), out[1].Resolve(dims), a[1].Resolve(dims)
 	if p.grad {
-		k = p.a.Type.Shape[0].Resolve(dims)
+		k = a[0].Resolve(dims)
 	}
 	return m, n, k
+}
+
+// saved returns the bytes of x that the products share.
+func (p *down) saved(r *Run) (read, written int) {
+	x := p.list[0].In[0]
+	if p.grad {
+		x = p.list[0].In[1]
+	}
+	return (len(p.list) - 1) * x.Bytes(r.Dims), 0
 }
 
 func (p *down) fill(r *Run) {
 	m, n, k := p.sizes(r.Dims)
 	down, across := blocks(m, p.tileM), blocks(n, p.tileN)
-	parts := partsOf(down*across, blocks(k, stageK))
-	a, b, rowA, rowB := r.at(p.a), r.at(p.b), k, k
+	parts := partsOf(len(p.list)*down*across, blocks(k, stageK))
+	size, adds := m*n, hasAddend(p.list[0])
+	rowA, rowB, dropped := k, k, 0
 	if p.grad {
-		rowA, rowB = m, n
+		rowA, rowB, dropped = m, n, flagsShift
 	}
-	flags := operandFlags(a, p.a.Stored(), rowA, !p.grad) | operandFlags(b, p.b.Stored(), rowB, !p.grad)<<flagsShift
-	dropped := 0 // shift of the flags of the operand with dropout, which is not copied unchanged
-	if p.grad {
-		dropped = flagsShift
+	var a, b, out, to, addend [mostDowns]Pointer
+	var flags, stream [mostDowns]int
+	for i, l := range p.list {
+		a[i], b[i], out[i], addend[i], stream[i] = r.at(l.In[0]), r.at(l.In[1]), r.at(l.Out[0]), r.addend(l), int(l.Attr.(ir.DropoutAttr).Stream)
+		flags[i] = operandFlags(a[i], l.In[0].Stored(), rowA, !p.grad) | operandFlags(b[i], l.In[1].Stored(), rowB, !p.grad)<<flagsShift
+		if flags[i]>>dropped&3 == wayCopy { // of the operand with dropout, which is not copied unchanged
+			flags[i] += (wayWide - wayCopy) << dropped
+		}
+		to[i] = out[i]
+		if adds { // the sum adds it, even to a single part
+			to[i] = r.Scratch + Pointer(4*i*size)
+		}
 	}
-	if flags>>dropped&3 == wayCopy {
-		flags += (wayWide - wayCopy) << dropped
-	}
-	out, addend := r.at(p.out), r.addend(p.l)
-	if addend != 0 { // the sum adds it, even to a single part
-		out = r.Scratch
-	}
-	p.main.grid(down*across*parts, 1, 1).pointer("out", out).pointer("partial", r.Scratch).pointer("a", a).pointer("b", b)
-	p.main.int("m", m).int("n", n).int("k", k).int("flags", flags).int("tiles_m", down).int("tiles_n", across).int("parts", parts)
-	p.main.pointer("key", r.at(p.key)).int("stream", int(p.dropout.Stream)).int("threshold", int(philox.Threshold(p.dropout.P))).float("scale", float32(1/(1-p.dropout.P)))
+	drop := p.list[0].Attr.(ir.DropoutAttr)
+	p.main.grid(down*across*parts, len(p.list), 1).pointers("out", to).pointer("partial", r.Scratch).pointers("a", a).pointers("b", b)
+	p.main.int("m", m).int("n", n).int("k", k).ints("flags", flags).int("tiles_m", down).int("tiles_n", across).int("parts", parts)
+	p.main.pointer("key", r.at(p.list[0].In[2])).ints("stream", stream).int("threshold", int(philox.Threshold(drop.P))).float("scale", float32(1/(1-drop.P)))
 	p.sum.skip()
-	if parts > 1 || addend != 0 {
-		sumParts(p.sum, r, p.out, m*n, n, 1, parts, 0).pointer("bias", 0).pointer("addend", addend)
+	if parts > 1 || adds {
+		p.sum.grid(blocks(size, 256), len(p.list), 1).long("size", size).int("parts", parts).pointers("out", out).pointer("partial", r.Scratch).pointers("addend", addend)
 	}
+}
+
+// downNames has the names of the arguments that each product has.
+var downNames = map[string][mostDowns]string{
+	"out": {"out", "out1", "out2"}, "a": {"a", "a1", "a2"}, "b": {"b", "b1", "b2"}, "addend": {"addend", "addend1", "addend2"},
+	"flags": {"flags", "flags1", "flags2"}, "stream": {"stream", "stream1", "stream2"},
+}
+
+// pointers adds an argument for each product.
+func (k *Kernel) pointers(name string, of [mostDowns]Pointer) *Kernel {
+	for i, name := range downNames[name] {
+		k.pointer(name, of[i])
+	}
+	return k
+}
+
+// ints adds an argument for each product.
+func (k *Kernel) ints(name string, of [mostDowns]int) *Kernel {
+	for i, name := range downNames[name] {
+		k.int(name, of[i])
+	}
+	return k
 }
 
 // takesInputGrad accepts float32 factors, and dropout with one key for all elements.
@@ -128,10 +184,15 @@ func storesInputGrad(_ any, _ []ir.Type, at ir.Place) bool { return at.Out || at
 const inputGradRows, inputGradColumns = 64, 128
 
 func prepareLoRADownInputGrad(c *compiler, l *ir.Launch) (step, error) {
-	dh, a, key, out, d := l.In[0], l.In[1], l.In[2], l.Out[0], l.Attr.(ir.DropoutAttr)
-	stored := narrow(out)
+	dh, a, key, out := l.In[0], l.In[1], l.In[2], l.Out[0]
+	rounded, rounds := l.Attr.(roundedInputGrad)
+	d := rounded.DropoutAttr
+	if !rounds {
+		d = l.Attr.(ir.DropoutAttr)
+	}
+	stored := narrow(out) | bit(rounds)<<2
 	if hasAddend(l) {
-		stored = narrow(out, l.In[3])
+		stored |= narrow(out, l.In[3])
 	}
 	k, err := c.kernel("lora_input_grad", "lora_input_grad"+form(stored), 256)
 	if err != nil {

@@ -93,7 +93,7 @@ var families = map[ir.Op]family{
 	ir.Compare: {prepare: prepareCompare}, ir.Where: {prepare: prepareWhere},
 	ir.Reduce: {prepare: prepareReduce}, ir.ArgMax: {prepare: prepareArgMax},
 	ir.Gemm:     {prepare: prepareGemm, takes: takesGemm, stores: storesGemm},
-	ir.LoRADown: {prepare: prepareLoRADown, takes: takesOneKey(2), stores: storesDown}, ir.LoRADownGrad: {prepare: prepareLoRADownGrad, takes: takesOneKey(2), stores: storesDownGrad},
+	ir.LoRADown: {prepare: prepareDown, takes: takesOneKey(2), stores: storesDown}, ir.LoRADownGrad: {prepare: prepareDown, takes: takesOneKey(2), stores: storesDownGrad},
 	ir.LoRADownInputGrad: {prepare: prepareLoRADownInputGrad, takes: takesInputGrad, stores: storesInputGrad},
 
 	ir.Reshape: {prepare: prepareCopy, stores: storesAll}, ir.Detach: {prepare: prepareCopy, stores: storesAll}, ir.Transpose: {prepare: prepareTranspose, stores: storesAll},

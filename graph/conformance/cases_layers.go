@@ -174,7 +174,23 @@ func ropesCase(name, q, k string, attr ir.RoPEAttr) testCase {
 		}}
 }
 
+// cacheCase rotates queries and keys, and writes keys and values to rows of a cache.
+func cacheCase(name string, headDim int) testCase {
+	row := fmt.Sprintf("[n,%d]", 2*headDim)
+	cache := arg(fmt.Sprintf("f32[9,%d]", 2*headDim), normal)
+	return testCase{op: ir.RoPE, name: name, bounds: "n=3/7", in: []input{
+		arg("f32"+row, normal), arg("f32"+row, normal), arg("f32"+row, normal), frozen(fmt.Sprintf("f32[n,%d]", headDim), normal), cache, cache, arg("i32[n]", values(4, -1, 8)),
+	}, build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+		keys, values := g.Add(in[4], in[5]), g.Mul(in[4], in[5]) // which nothing else reads, so that rows are written in place
+		q, k := g.RoPE(in[0], in[3], headDim), g.RoPE(in[1], in[3], headDim)
+		keys, values = g.ScatterRows(keys, k, in[6]), g.ScatterRows(values, in[2], in[6])
+		return []ir.Value{q, g.Add(keys, values)}
+	}}
+}
+
 var ropeCases = []testCase{
+	cacheCase("cache", 8),
+	cacheCase("cache, odd half", 6),
 	ropesCase("two values", "f32[n,32]", "f32[n,16]", ir.RoPEAttr{HeadDim: 8}),
 	ropesCase("two values, odd half, inverse", "f32[n,30]", "f32[n,6]", ir.RoPEAttr{HeadDim: 6, Inverse: true}),
 	tableCase("", "i32[5]", "f32[16]", 1),
@@ -252,6 +268,26 @@ func downCase(op ir.Op, name, x, y string, p float64) testCase {
 		}}
 }
 
+// downsCase returns a case of products of one x, each with random numbers of its own.
+func downsCase(op ir.Op, name, x string, others ...string) testCase {
+	c := testCase{op: op, name: name, bounds: "n=3/5", limit: gemmLimit, in: []input{arg(x, normal), arg("u32[3]", words)}}
+	for _, other := range others {
+		c.in = append(c.in, arg(other, normal))
+	}
+	c.build = func(g *ir.Graph, in []ir.Value) (all []ir.Value) {
+		for i, v := range in[2:] {
+			d := ir.DropoutAttr{P: 0.2, Stream: uint32(3 + i)}
+			if op == ir.LoRADownGrad {
+				all = append(all, g.Apply(op, d, v, in[0], in[1]))
+			} else {
+				all = append(all, g.Apply(op, d, in[0], v, in[1]))
+			}
+		}
+		return all
+	}
+	return c
+}
+
 var dropoutCases = []testCase{
 	dropoutCase("", "f32[7,33]", 0.1, 0),
 	dropoutCase("half", "f32[5,64]", 0.5, 9),
@@ -282,6 +318,9 @@ var dropoutCases = []testCase{
 	downCase(ir.LoRADownInputGrad, "bounded", "f32[n,7]", "f32[7,40]", 0.3),
 	downCase(ir.LoRADownInputGrad, "many rows", "f32[300,3]", "f32[3,130]", 0.05),
 	downCase(ir.LoRADownInputGrad, "bf16", "f32[5,8]", "bf16[8,33]", 0.1),
+	downsCase(ir.LoRADown, "three of one x", "f32[n,40]", "f32[7,40]", "f32[7,40]", "f32[7,40]"),
+	downsCase(ir.LoRADown, "four of one x, of three ranks", "f32[70,37]", "f32[5,37]", "f32[5,37]", "f32[17,37]", "f32[2,37]"),
+	downsCase(ir.LoRADownGrad, "two of one x", "f32[600,37]", "f32[600,5]", "f32[600,5]"),
 	plusAnother(downCase(ir.LoRADownGrad, "", "f32[5,4]", "f32[5,33]", 0.1), "f32[4,33]"),
 	plusAnother(downCase(ir.LoRADownGrad, "many columns", "f32[300,5]", "f32[300,1041]", 0.2), "f32[5,1041]"),
 	plusAnother(downCase(ir.LoRADownInputGrad, "bounded", "f32[n,7]", "f32[7,40]", 0.3), "f32[n,40]"),

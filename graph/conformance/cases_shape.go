@@ -128,6 +128,9 @@ var rowCases = []testCase{
 	gatherCase("", "f32[11,7]", "i32[5]", 11),
 	gatherCase("bf16", "bf16[11,33]", "i32[5]", 11),
 	gatherCase("f16", "f16[4,3]", "i32[9]", 4),
+	gatherCase("f64", "f64[4,3]", "i32[9]", 4),
+	gatherCase("f8 e4m3", "f8_e4m3[4,3]", "i32[9]", 4),
+	gatherCase("f8 e5m2", "f8_e5m2[4,3]", "i32[9]", 4),
 	gatherCase("bounded", "f32[11,7]", "i32[n]", 11),
 	gatherCase("wide", "bf16[3,9001]", "i32[4]", 3),
 	{op: ir.ScatterAddRows, in: []input{arg("f32[9,5]", normal), arg("i32[9]", below(4))}, build: func(g *ir.Graph, in []ir.Value) []ir.Value {

@@ -11,6 +11,7 @@ import (
 // all gradients of the backward pass alive.
 func (p *planner) order() {
 	after := p.early()
+	p.join(after)
 	for v := ir.Value(1); int(v) < len(p.g.Nodes); v++ {
 		switch p.g.Node(v).Op {
 		case ir.Param, ir.Out, ir.Reshape, ir.Detach:
@@ -28,6 +29,37 @@ func (p *planner) order() {
 	p.gather()
 	p.approach(after)
 }
+
+// join moves gradients of the A of adapters with the same x, which early nodes are, to the last of them, so that a device
+// can compute them together.
+func (p *planner) join(after map[ir.Value]ir.Value) {
+	type key struct {
+		x      ir.Value
+		output int
+	}
+	last := map[key]ir.Value{} // of the same x
+	for v := ir.Value(len(p.g.Nodes) - 1); v > 0; v-- {
+		n := p.g.Node(v)
+		if _, ok := after[v]; !ok || n.Op != ir.LoRADownGrad {
+			continue
+		}
+		x, output := p.base(n.In[1])
+		at := max(v, after[v])
+		if to, ok := last[key{x, output}]; ok && to-at <= joined {
+			at = to
+		}
+		last[key{x, output}] = at
+		for sum, place := range after {
+			if p.needs(sum, v) {
+				after[sum] = max(place, at)
+			}
+		}
+		after[v] = at
+	}
+}
+
+// joined is the maximum number of nodes that a gradient is moved over. They are those of the products of one x.
+const joined = 48
 
 // window is the maximum distance that a launch is moved. A longer one would keep the values between alive for longer.
 const window = 8
@@ -71,12 +103,17 @@ func (p *planner) hold() {
 
 // sameFactor reports whether u and v are products of the same x.
 func (p *planner) sameFactor(u, v ir.Value) bool {
-	m, n := p.g.Node(u), p.g.Node(v)
-	if m.Op != ir.Gemm || n.Op != ir.Gemm {
+	m, n, x := p.g.Node(u), p.g.Node(v), 0
+	switch {
+	case m.Op != n.Op:
+		return false
+	case m.Op == ir.LoRADownGrad:
+		x = 1
+	case m.Op != ir.Gemm:
 		return false
 	}
-	a, _ := p.base(m.In[0])
-	b, _ := p.base(n.In[0])
+	a, _ := p.base(m.In[x])
+	b, _ := p.base(n.In[x])
 	return a == b
 }
 

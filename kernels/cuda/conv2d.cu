@@ -142,6 +142,8 @@ LF_RACE_CASE(conv2d) {
   unsigned flags = 1 << 5 | (LF_WIDE | 1 << 5) << 8;
   int shared = LF_STAGES * lf_tile_64::stage_bytes + 4 * LF_BOOKS;
   lf_race_launch(conv2d_mma_64, {2}, {128}, shared, out.data(), bias.data(), x.data(), w.data(), 70, 9, 72, flags, 2, 1, 5, 7, 8, 5, 7, 3, 1, 1, 1);
+  lf_race_launch(conv2d_mma_128, {1}, {256}, LF_STAGES * lf_tile_128::stage_bytes + 4 * LF_BOOKS, out.data(), bias.data(), x.data(), w.data(), 70, 9, 72, flags,
+                 1, 1, 5, 7, 8, 5, 7, 3, 1, 1, 1);
   lf_race_launch(conv2d_f32, {2}, {256}, 0, out.data(), nullptr, x.data(), w.data(), 70, 9, 72, flags, 2, 1, 5, 7, 8, 5, 7, 3, 1, 1, 1);
 }
 #endif

@@ -448,6 +448,10 @@ LF_RACE_CASE(gemm_bf16) {
                  LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_BYTES(h), LF_BYTES(b), r, 0u, 0.5f, LF_NO_PRODUCTS);
   lf_race_launch(gemm_bf16_nt_128, {2}, {128}, lf_bulk<128, true>::bytes, out.data(), nullptr, nullptr, m, n, 2, 1, 0, nullptr, 0, 1, 2, 0LL, 0LL,
                  LF_BYTES(low), LF_BYTES(low), r, 0u, 0.5f, LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NO_PRODUCTS);
+  lf_race_launch(gemm_bf16_nt_256, {2}, {256}, lf_bulk<256, true>::bytes, out.data(), nullptr, nullptr, m, n, 2, 1, 0, nullptr, 0, 0, 1, 0LL, 0LL,
+                 LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NO_PRODUCT, LF_NO_PRODUCTS);
+  lf_race_launch(gemm_bf16_nn_128, {2}, {128}, lf_bulk<128, false>::bytes, out.data(), nullptr, out.data(), m, n, 2, 1, 0, nullptr, 0, 0, 1, 0LL, 0LL,
+                 LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NO_PRODUCT, LF_NO_PRODUCTS);
   lf_race_launch(gemm_bf16_nn_256, {2}, {256}, lf_bulk<256, false>::bytes, out.data(), nullptr, out.data(), m, n, 2, 1, 0, nullptr, 0, 0, 1, 0LL, 0LL,
                  LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NO_PRODUCT, LF_NO_PRODUCTS);
 }
@@ -456,6 +460,10 @@ LF_RACE_CASE(gemm_bf16_glu) {
   auto x = lf_race_noise<lf_bf16>(m * k), w = lf_race_noise<lf_bf16>(n * k), gate = lf_race_noise<lf_bf16>(m * n), up = gate;
   lf_race_launch(gemm_bf16_glu_128, {2}, {128}, lf_bulk<128, true>::bytes, up.data(), gate.data(), gate.data(), m, n, 2, 1, 7, 0, 0, 0, 1, 0LL, 0LL,
                  LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NO_PRODUCT, LF_NO_PRODUCTS);
+  lf_race_launch(gemm_bf16_glu_256, {2}, {256}, lf_bulk<256, true>::bytes, up.data(), gate.data(), gate.data(), m, n, 2, 1, 7, 0, 0, 0, 1, 0LL, 0LL,
+                 LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NO_PRODUCT, LF_NO_PRODUCTS);
+  lf_race_launch(gemm_bf16_glu_grad_128, {2}, {128}, lf_bulk<128, false>::bytes, gate.data(), up.data(), gate.data(), up.data(), m, n, 2, 1, 15, 1, 0, 1,
+                 0LL, 0LL, LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NO_PRODUCT, LF_NO_PRODUCTS);
   lf_race_launch(gemm_bf16_glu_grad_256, {2}, {256}, lf_bulk<256, false>::bytes, gate.data(), up.data(), gate.data(), up.data(), m, n, 2, 1, 15, 1, 0, 1,
                  0LL, 0LL, LF_BYTES(x), LF_BYTES(w), k, 0u, 1.0f, LF_NO_PRODUCT, LF_NO_PRODUCTS);
 }

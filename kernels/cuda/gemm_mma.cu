@@ -68,7 +68,7 @@ typedef lf_tile<64, 64, 32, 32, 8, false, false> lf_tile_64;
 LF_GEMM_MMA(128, 2);
 LF_GEMM_MMA(64, 4);
 
-// Adds up the parts of gemm_mma and lora_down: out = addend + bias + the sum over s
+// Adds up the parts of gemm_mma: out = addend + bias + the sum over s
 // of partial[z, s, i, j], in the order of s.
 //
 // Grid: x 256 elements of [m, n], four threads' worth of loads apart, y matrices.

@@ -5,17 +5,31 @@
 // Layout: row major. x [n, width] f32 or bf16, A [rank, width] and dh [n, rank] f32, f16
 //   or bf16. Element i of x is kept if word i of the random stream is at least threshold
 //   (package internal/philox: bit for bit), and multiplied by scale = 1/(1-p).
-// Grid: as gemm_mma, tiles for each part of the long axis, with partial sums for
-//   gemm_sum. *_mma: 128 threads, 64 by 64, operands rounded to bfloat16;
-//   *_f32_R: 256 threads, 64 rows of x (or columns, of dA) by R of rank.
+//   Up to three products of one x, such as those of q, k and v, have operands of the same
+//   sizes and a stream of random words each; the pointers of the others are not read.
+// Grid: x as gemm_mma, tiles for each part of the long axis; y products. Partial sums
+//   [products, parts, m, n] are for lora_down_sum. *_mma: 128 threads, 64 by 64, operands rounded
+//   to bfloat16; *_f32_R: 256 threads, 64 rows of x (or columns, of dA) by R of rank.
 // Traffic: x once for each 64 of the rank, and ten rounds of Philox for 16 bytes of
 //   it: 20 µs beside 34 for reading 8192 by 4096 at 4 TB/s. n parts of a short and wide
 //   output keep enough reads under way.
-// Registers: 128 (*_mma) and at most 79 (*_f32), none spilled.
+// Registers: 121 (*_mma) and at most 80 (*_f32), none spilled.
 // Reference: for i, r { h[i, r] = sum over l of drop(x)[i, l] A[r, l] }
 //            for r, l { dA[r, l] = sum over i of dh[i, r] drop(x)[i, l] }
 #include "mma_tile.cuh"
 #include "parts.cuh"
+
+// The arguments of up to three products of one kind.
+#define LF_THREE(type, name) type name, type name##1, type name##2
+// That of the product that a block computes.
+#define LF_OWN(name) (blockIdx.y == 0 ? name : blockIdx.y == 1 ? name##1 : name##2)
+
+#define LF_DOWN_PARAMS \
+  LF_THREE(float*, out), float *partial, LF_THREE(const void*, a), LF_THREE(const void*, b), int m, int n, int k, LF_THREE(unsigned, flags), \
+      int tiles_m, int tiles_n, int parts, const unsigned *key, LF_THREE(unsigned, stream), unsigned threshold, float scale
+#define LF_DOWN_ARGS                                                                                                                  \
+  LF_OWN(out), partial + (long long)blockIdx.y * parts * m * n, LF_OWN(a), LF_OWN(b), m, n, k, LF_OWN(flags), tiles_m, tiles_n, parts, \
+      lf_open_drop(key, LF_OWN(stream), threshold, scale)
 
 typedef lf_tile<64, 64, 32, 32, 8, true, false> lf_down_tile;
 typedef lf_tile<64, 64, 32, 32, 8, false, true> lf_down_grad_tile;
@@ -35,14 +49,11 @@ LF_DEVICE void lf_down_mma(unsigned char* shared, float* out, float* partial, co
   tile.write(parts == 1 ? out : partial + (long long)part * m * n, 0, 0, {0}, ti * 64, tj * 64, m, n);
 }
 
-#define LF_DOWN_MMA(name, tile)                                                                                                        \
-  extern "C" __global__ void __launch_bounds__(128)                                                                                    \
-      name(float* out, float* partial, const void* a, const void* b, int m, int n, int k, unsigned flags, int tiles_m, int tiles_n,    \
-           int parts, const unsigned* key, unsigned stream, unsigned threshold, float scale) {                                         \
-    LF_DYN_SHARED(unsigned char, shared);                                                                                              \
-    lf_down_mma<tile>(shared, out, partial, a, b, m, n, k, flags, tiles_m, tiles_n, parts,                                      \
-                      lf_open_drop(key, stream, threshold, scale));                                                                    \
-  }                                                                                                                                    \
+#define LF_DOWN_MMA(name, tile)                                     \
+  extern "C" __global__ void __launch_bounds__(128, 4) name(LF_DOWN_PARAMS) { \
+    LF_DYN_SHARED(unsigned char, shared);                           \
+    lf_down_mma<tile>(shared, LF_DOWN_ARGS);                        \
+  }                                                                 \
   LF_KERNEL(name)
 LF_DOWN_MMA(lora_down_mma, lf_down_tile);
 LF_DOWN_MMA(lora_down_grad_mma, lf_down_grad_tile);
@@ -121,43 +132,61 @@ LF_DEVICE void lf_down_f32(float (*sa)[BM + 4], float (*sb)[BN + 4], float* out,
     }
 }
 
-#define LF_DOWN_F32(name, BM, BN, GRAD)                                                                                                \
-  extern "C" __global__ void __launch_bounds__(256, 3)                                                                                  \
-      name(float* out, float* partial, const void* a, const void* b, int m, int n, int k, unsigned flags, int tiles_m, int tiles_n,    \
-           int parts, const unsigned* key, unsigned stream, unsigned threshold, float scale) {                                         \
-    LF_SHARED(float, sa, [LF_K][BM + 4]);                                                                                              \
-    LF_SHARED(float, sb, [LF_K][BN + 4]);                                                                                              \
-    lf_down_f32<BM, BN, GRAD>(sa, sb, out, partial, a, b, m, n, k, flags, tiles_m, tiles_n, parts,                                     \
-                              lf_open_drop(key, stream, threshold, scale));                                                            \
-  }                                                                                                                                    \
+#define LF_DOWN_F32(name, BM, BN, GRAD)                                \
+  extern "C" __global__ void __launch_bounds__(256, 3) name(LF_DOWN_PARAMS) { \
+    LF_SHARED(float, sa, [LF_K][BM + 4]);                              \
+    LF_SHARED(float, sb, [LF_K][BN + 4]);                              \
+    lf_down_f32<BM, BN, GRAD>(sa, sb, LF_DOWN_ARGS);                   \
+  }                                                                    \
   LF_KERNEL(name)
 LF_DOWN_F32(lora_down_f32_16, 64, 16, false);
 LF_DOWN_F32(lora_down_f32_64, 64, 64, false);
 LF_DOWN_F32(lora_down_grad_f32_16, 16, 64, true);
 LF_DOWN_F32(lora_down_grad_f32_64, 64, 64, true);
 
+// Adds up the parts of the kernels above: out = addend + the sum over s of
+// partial[product, s, i], in the order of s. The addend may be absent.
+//
+// Grid: x 256 elements of [m, n], y products.
+// Traffic: parts reads, one of the addend and one write of the output.
+extern "C" __global__ void __launch_bounds__(256)
+    lora_down_sum(long long size, int parts, LF_THREE(float*, out), const float* partial, LF_THREE(const float*, addend)) {
+  long long i = (long long)blockIdx.x * 256 + threadIdx.x;
+  if (i >= size) return;
+  const float *p = partial + (long long)blockIdx.y * parts * size + i, *more = LF_OWN(addend);
+  float sum = 0.0f;
+#pragma unroll 4
+  for (int s = 0; s < parts; s++) sum += p[s * size];
+  LF_OWN(out)[i] = more ? sum + more[i] : sum;
+}
+LF_KERNEL(lora_down_sum);
+
 #ifdef LF_RACE
 #include "../sim/test/race.h"
+
+#define LF_SAME(x) x, x, x // of products that share it
+#define LF_FIRST(x) x, nullptr, nullptr
 
 LF_RACE_CASE(lora_down) {
   auto x = lf_race_noise<float>(70 * 100), a = lf_race_noise<float>(5 * 100), dh = lf_race_noise<float>(70 * 5);
   auto key = lf_race_noise<unsigned>(3);
-  std::vector<float> h(70 * 5), da(5 * 100), partial(2 * 70 * 5 + 2 * 5 * 100);
+  std::vector<float> h(70 * 5), g(70 * 5), da(5 * 100), db(5 * 100), partial(2 * 2 * (70 * 5 + 5 * 100));
   unsigned along = (LF_WIDE | 1 << 5) * 0x101;
   int shared = LF_STAGES * lf_down_tile::stage_bytes + 4 * LF_BOOKS;
-  lf_race_launch(lora_down_mma, {4}, {128}, shared, h.data(), partial.data(), x.data(), a.data(), 70, 5, 100, along, 2, 1, 2, key.data(), 3,
-                 1u << 31, 2.0f);
-  lf_race_launch(lora_down_grad_mma, {4}, {128}, shared, da.data(), partial.data(), dh.data(), x.data(), 5, 100, 70, LF_WIDE << 8, 1, 2, 2,
-                 key.data(), 3, 1u << 31, 2.0f);
+  lf_race_launch(lora_down_mma, {4, 2}, {128}, shared, h.data(), g.data(), nullptr, partial.data(), LF_SAME(x.data()), LF_SAME(a.data()), 70, 5, 100,
+                 LF_SAME(along), 2, 1, 2, key.data(), 3, 4, 0, 1u << 31, 2.0f);
+  lf_race_launch(lora_down_sum, {2, 2}, {256}, 0, 70 * 5, 2, h.data(), g.data(), nullptr, partial.data(), h.data(), nullptr, nullptr);
+  lf_race_launch(lora_down_grad_mma, {4, 2}, {128}, shared, da.data(), db.data(), nullptr, partial.data(), LF_SAME(dh.data()), LF_SAME(x.data()), 5, 100,
+                 70, LF_SAME(LF_WIDE << 8), 1, 2, 2, key.data(), 3, 4, 0, 1u << 31, 2.0f);
 }
 
 LF_RACE_CASE(lora_down_f32) {
   auto x = lf_race_noise<float>(70 * 100), a = lf_race_noise<float>(5 * 100), dh = lf_race_noise<float>(70 * 5);
   auto key = lf_race_noise<unsigned>(3);
-  std::vector<float> h(70 * 5), da(5 * 100), partial(2 * 70 * 5 + 2 * 5 * 100);
-  lf_race_launch(lora_down_f32_16, {4}, {256}, 0, h.data(), partial.data(), x.data(), a.data(), 70, 5, 100, 0, 2, 1, 2, key.data(), 3, 1u << 31,
-                 2.0f);
-  lf_race_launch(lora_down_grad_f32_64, {2}, {256}, 0, da.data(), nullptr, dh.data(), x.data(), 5, 100, 70, 0, 1, 2, 1, key.data(), 3, 1u << 31,
-                 2.0f);
+  std::vector<float> h(70 * 5), g(70 * 5), da(5 * 100), partial(2 * 2 * 70 * 5);
+  lf_race_launch(lora_down_f32_16, {4, 2}, {256}, 0, h.data(), g.data(), nullptr, partial.data(), LF_SAME(x.data()), LF_SAME(a.data()), 70, 5, 100, LF_SAME(0),
+                 2, 1, 2, key.data(), 3, 4, 0, 1u << 31, 2.0f);
+  lf_race_launch(lora_down_grad_f32_64, {2}, {256}, 0, LF_FIRST(da.data()), nullptr, LF_FIRST(dh.data()), LF_FIRST(x.data()), 5, 100, 70, LF_SAME(0), 1, 2, 1,
+                 key.data(), 3, 0, 0, 1u << 31, 2.0f);
 }
 #endif

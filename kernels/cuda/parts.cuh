@@ -1,6 +1,6 @@
 // Sums computed in parts, because the output has fewer tiles than the device has
 // multiprocessors. A block sums one part of the k axis of its tile and stores
-// the sum in memory. Then gemm_sum of gemm_mma.cu, or the reader of the output,
+// the sum in memory. Then a kernel such as gemm_sum, or the reader of the output,
 // adds the parts in order. No atomics: the same bytes every run.
 #pragma once
 

@@ -5,9 +5,11 @@
 // Layout: row major. x [n, width] f32 or bf16, A [rank, width] and dh [n, rank] f32, f16
 //   or bf16. Element i of x is kept if word i of the random stream is at least threshold
 //   (package internal/philox: bit for bit), and multiplied by scale = 1/(1-p).
-// Grid: as gemm_mma, tiles for each part of the long axis, with partial sums for
-//   gemm_sum. *_mma: 128 threads, 64 by 64, operands rounded to bfloat16;
-//   *_f32_R: 256 threads, 64 rows of x (or columns, of dA) by R of rank.
+//   Up to three products of one x, such as those of q, k and v, have operands of the same
+//   sizes and a stream of random words each; the pointers of the others are not read.
+// Grid: x as gemm_mma, tiles for each part of the long axis; y products. Partial sums
+//   [products, parts, m, n] are for lora_down_sum. *_mma: 128 threads, 64 by 64, operands rounded
+//   to bfloat16; *_f32_R: 256 threads, 64 rows of x (or columns, of dA) by R of rank.
 // Traffic: x once for each 64 of the rank, and ten rounds of Philox for 16 bytes of
 //   it. Parts of a short and wide output keep enough reads under way.
 // Reference: for i, r { h[i, r] = sum over l of drop(x)[i, l] A[r, l] }
@@ -18,35 +20,52 @@
 struct lora_down_args {
   LF_ARGS;
   int m, n, k;
-  uint flags;
+  uint flags, flags1, flags2;
   int tiles_m, tiles_n, parts;
-  uint stream, threshold;
+  uint stream, stream1, stream2, threshold;
   float scale;
 };
 
-#define LF_DOWN_PARAMS                                                                                               \
-  device float* out [[buffer(0)]], device float* partial [[buffer(1)]], device const uchar* a [[buffer(2)]],         \
-      device const uchar* b [[buffer(3)]], device const uint* key [[buffer(4)]], constant lora_down_args& args [[buffer(5)]], LF_THREAD
+#define LF_DOWN_PARAMS                                                                                                  \
+  device float* out [[buffer(0)]], device float* out1 [[buffer(1)]], device float* out2 [[buffer(2)]],                  \
+      device float* partial [[buffer(3)]], device const uchar* a [[buffer(4)]], device const uchar* a1 [[buffer(5)]],    \
+      device const uchar* a2 [[buffer(6)]], device const uchar* b [[buffer(7)]], device const uchar* b1 [[buffer(8)]],   \
+      device const uchar* b2 [[buffer(9)]], device const uint* key [[buffer(10)]], constant lora_down_args& args [[buffer(11)]], LF_THREAD
+
+// That of the product that a group of threads computes.
+#define LF_OWN(of, name) (t.group.y == 0 ? of name : t.group.y == 1 ? of name##1 : of name##2)
+
+// The operands of one product.
+struct lf_down {
+  device float *out, *partial;
+  device const uchar *a, *b;
+  uint flags;
+  bool wide_a, wide_b; // aligned to 16 bytes
+  lf_drop drop;
+};
+
+#define LF_DOWN_OPERANDS                                                                                                             \
+  {LF_OWN(, out), partial + (long)t.group.y * args.parts * args.m * args.n, LF_OWN(, a), LF_OWN(, b), LF_OWN(args., flags),          \
+   LF_WIDE_ALL(args, 16u << t.group.y), LF_WIDE_ALL(args, 128u << t.group.y), {key, LF_OWN(args., stream), args.threshold, args.scale}}
 
 template <bool GRAD>
-inline void lf_down_mma(lf_thread t, threadgroup uint4* shared, device float* out, device float* partial, device const uchar* a,
-                        device const uchar* b, device const uint* key, constant lora_down_args& args) {
+inline void lf_down_mma(lf_thread t, threadgroup uint4* shared, lf_down p, constant lora_down_args& args) {
   int m = args.m, n = args.n, k = args.k, parts = args.parts;
   int tiles = args.tiles_m * args.tiles_n, part = (int)t.group.x / tiles, ti, tj;
   lf_tile_order((int)t.group.x % tiles, args.tiles_m, args.tiles_n, ti, tj);
-  lf_products all = lf_one_product(a, b, k, args.flags);
-  lf_drop drop = {key, args.stream, args.threshold, args.scale};
+  lf_products all = lf_one_product(p.a, p.b, k, p.flags);
   lf_tile<lf_cells_bf16, !GRAD, GRAD> tile;
-  tile.run(t, shared, all, lf_part(k, LF_TILE_K, part, parts), lf_part(k, LF_TILE_K, part + 1, parts), ti * 64, tj * 64, m, n, drop);
+  tile.run(t, shared, all, lf_part(k, LF_TILE_K, part, parts), lf_part(k, LF_TILE_K, part + 1, parts), ti * 64, tj * 64, m, n, p.drop);
   lf_mixed f32 = {0};
-  tile.write(t, shared, f32, parts == 1 ? out : partial, false, out, false, out, (long)part * m * n, ti * 64, tj * 64, m, n);
+  tile.write(t, shared, f32, parts == 1 ? p.out : p.partial, false, p.out, false, p.out, (long)part * m * n, ti * 64, tj * 64, m, n);
 }
 
-#define LF_DOWN_MMA(name, GRAD)                                               \
-  LF_KERNEL(128) name(LF_DOWN_PARAMS) {                                       \
-    LF_BEGIN_OF(args);                                                        \
-    threadgroup uint4 shared[lf_cells_bf16::words];                           \
-    lf_down_mma<GRAD>(t, shared, out, partial, a, b, key, args);              \
+#define LF_DOWN_MMA(name, GRAD)                      \
+  LF_KERNEL(128) name(LF_DOWN_PARAMS) {              \
+    LF_BEGIN_OF(args);                               \
+    threadgroup uint4 shared[lf_cells_bf16::words];  \
+    lf_down p = LF_DOWN_OPERANDS;                    \
+    lf_down_mma<GRAD>(t, shared, p, args);           \
   }
 LF_DOWN_MMA(lora_down_mma, false)
 LF_DOWN_MMA(lora_down_grad_mma, true)
@@ -90,10 +109,9 @@ inline void lf_fill(lf_thread t, threadgroup float (*tile)[R + 4], device const 
 // out = op(A) op(B), both [k, …] if GRAD, with dropout of B, else both along k, with
 // dropout of A. A thread has BM/16 by BN/16 of the tile.
 template <int BM, int BN, bool GRAD>
-inline void lf_down_f32(lf_thread t, threadgroup float (*sa)[BM + 4], threadgroup float (*sb)[BN + 4], device float* out, device float* partial,
-                        device const uchar* a, device const uchar* b, device const uint* key, constant lora_down_args& args) {
+inline void lf_down_f32(lf_thread t, threadgroup float (*sa)[BM + 4], threadgroup float (*sb)[BN + 4], lf_down p,
+                        constant lora_down_args& args) {
   const int tm = BM / 16, tn = BN / 16;
-  lf_drop drop = {key, args.stream, args.threshold, args.scale};
   int tiles = args.tiles_m * args.tiles_n, part = (int)t.group.x / tiles, ti, tj;
   lf_tile_order((int)t.group.x % tiles, args.tiles_m, args.tiles_n, ti, tj);
   int m0 = ti * BM, n0 = tj * BN, ty = (int)t.index / 16, tx = (int)t.index % 16;
@@ -101,8 +119,8 @@ inline void lf_down_f32(lf_thread t, threadgroup float (*sa)[BM + 4], threadgrou
   float sum[tm][tn] = {};
   for (int s = lf_part(args.k, LF_K, part, args.parts); s < end; s++) {
     lf_barrier(); // the tiles before have been read
-    lf_fill<BM, !GRAD, !GRAD>(t, sa, a, LF_KIND(args.flags), LF_WIDE_ALL(args, 4u), m0, args.m, s * LF_K, args.k, drop);
-    lf_fill<BN, !GRAD, GRAD>(t, sb, b, LF_KIND(args.flags >> 8), LF_WIDE_ALL(args, 8u), n0, args.n, s * LF_K, args.k, drop);
+    lf_fill<BM, !GRAD, !GRAD>(t, sa, p.a, LF_KIND(p.flags), p.wide_a, m0, args.m, s * LF_K, args.k, p.drop);
+    lf_fill<BN, !GRAD, GRAD>(t, sb, p.b, LF_KIND(p.flags >> 8), p.wide_b, n0, args.n, s * LF_K, args.k, p.drop);
     lf_barrier();
     for (int l = 0; l < LF_K; l++) {
       float x[tm], y[tn];
@@ -112,7 +130,7 @@ inline void lf_down_f32(lf_thread t, threadgroup float (*sa)[BM + 4], threadgrou
         for (int j = 0; j < tn; j++) sum[i][j] = fma(x[i], y[j], sum[i][j]);
     }
   }
-  device float* to = args.parts == 1 ? out : partial + (long)part * args.m * args.n;
+  device float* to = args.parts == 1 ? p.out : p.partial + (long)part * args.m * args.n;
   for (int i = 0; i < tm; i++)
     for (int j = 0; j < tn; j++) {
       int row = m0 + ty + 16 * i, col = n0 + tx + 16 * j;
@@ -120,14 +138,38 @@ inline void lf_down_f32(lf_thread t, threadgroup float (*sa)[BM + 4], threadgrou
     }
 }
 
-#define LF_DOWN_F32(name, BM, BN, GRAD)                                 \
-  LF_KERNEL(256) name(LF_DOWN_PARAMS) {                                 \
-    LF_BEGIN_OF(args);                                                  \
-    threadgroup float sa[LF_K][BM + 4];                                 \
-    threadgroup float sb[LF_K][BN + 4];                                 \
-    lf_down_f32<BM, BN, GRAD>(t, sa, sb, out, partial, a, b, key, args);  \
+#define LF_DOWN_F32(name, BM, BN, GRAD)                \
+  LF_KERNEL(256) name(LF_DOWN_PARAMS) {                \
+    LF_BEGIN_OF(args);                                 \
+    threadgroup float sa[LF_K][BM + 4];                \
+    threadgroup float sb[LF_K][BN + 4];                \
+    lf_down p = LF_DOWN_OPERANDS;                      \
+    lf_down_f32<BM, BN, GRAD>(t, sa, sb, p, args);     \
   }
 LF_DOWN_F32(lora_down_f32_16, 64, 16, false)
 LF_DOWN_F32(lora_down_f32_64, 64, 64, false)
 LF_DOWN_F32(lora_down_grad_f32_16, 16, 64, true)
 LF_DOWN_F32(lora_down_grad_f32_64, 64, 64, true)
+
+struct lora_down_sum_args {
+  LF_ARGS;
+  long size;
+  int parts;
+};
+
+// Adds up the parts of the kernels above: out = addend + the sum over s of partial[product, s, i], in the order of s. The
+// addend may be absent.
+LF_KERNEL(256) lora_down_sum(device float* out [[buffer(0)]], device float* out1 [[buffer(1)]], device float* out2 [[buffer(2)]],
+                             device const float* partial [[buffer(3)]], device const float* addend [[buffer(4)]],
+                             device const float* addend1 [[buffer(5)]], device const float* addend2 [[buffer(6)]],
+                             constant lora_down_sum_args& args [[buffer(7)]], LF_THREAD) {
+  LF_BEGIN_OF(args);
+  long i = (long)t.group.x * 256 + t.index;
+  if (i >= args.size) return;
+  device const float* p = partial + (long)t.group.y * args.parts * args.size + i;
+  device const float* more = LF_OWN(, addend);
+  float sum = 0.0f;
+  for (int s = 0; s < args.parts; s++) sum += p[s * args.size];
+  if (LF_BOUND(args, 4 + t.group.y)) sum += more[i];
+  LF_OWN(, out)[i] = sum;
+}

@@ -8,7 +8,7 @@
 //   addend may be absent, or share the memory of dx. Element i of dx is kept if word i of
 //   the random stream is at least threshold (package internal/philox: bit for bit), and
 //   multiplied by scale = 1/(1-p). lora_input_grad_stored takes dx and addend as f32 or bf16,
-//   by bits 0 and 1 of stored.
+//   by bits 0 and 1 of stored; bit 2 rounds dropout(dh A) to bf16 before the addition.
 // Grid: 256 threads for 64 rows of 128 columns, neighbouring blocks in the same rows; a
 //   thread has four columns, one block of random words where width is a multiple of four,
 //   of eight rows. Sums in float32, in the order of the rank.
@@ -64,7 +64,7 @@ LF_DEVICE void lf_input_grad(lf_down_grad drop, LF_GLOBAL void* dx, LF_GLOBAL co
     if (adds) {
       lf_load(types, 1, addend, at, f);
 #pragma unroll
-      for (int k = 0; k < V; k++) sum[i].v[k] = f.v[k] + sum[i].v[k];
+      for (int k = 0; k < V; k++) sum[i].v[k] = f.v[k] + lf_rounded(types, 2, sum[i].v[k]);
     }
     lf_store(types, 0, dx, at, sum[i]);
   }
@@ -98,6 +98,6 @@ LF_RACE_CASE(lora_input_grad) {
   auto dx = lf_race_noise<float>(70 * 132), dh = lf_race_noise<float>(70 * 5), a = lf_race_noise<float>(5 * 132);
   auto key = lf_race_noise<unsigned>(3);
   lf_race_launch(lora_input_grad_f32, {4}, {256}, 0, dx.data(), dx.data(), dh.data(), a.data(), key.data(), 70, 132, 5, 2, 3u, 1u << 30, 1.5f);
-  lf_race_launch(lora_input_grad_stored, {4}, {256}, 0, (uchar*)dx.data(), (uchar*)dx.data(), dh.data(), a.data(), key.data(), 70, 132, 5, 2, 3u, 1u << 30, 1.5f, 3);
+  lf_race_launch(lora_input_grad_stored, {4}, {256}, 0, (uchar*)dx.data(), (uchar*)dx.data(), dh.data(), a.data(), key.data(), 70, 132, 5, 2, 3u, 1u << 30, 1.5f, 7);
 }
 #endif

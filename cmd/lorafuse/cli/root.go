@@ -29,7 +29,7 @@ Results go to standard output, progress and notes to standard error.
 	c.SetFlagErrorFunc(flagError)
 	c.SetHelpCommand(a.help(c))
 	c.AddCommand(
-		a.train(), a.init(), a.generate(), a.draw(), a.serve(), a.embed(), a.eval(), a.merge(),
+		a.train(), a.generate(), a.draw(), a.serve(), a.embed(), a.eval(), a.merge(),
 		a.inspect(), a.convert(), a.adapter(), a.diff(), a.compare(), a.tokenize(), a.data(),
 		a.config(), a.devices(), a.graph(), a.health(), a.hub(), a.bench(), a.version(),
 	)
