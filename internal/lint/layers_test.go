@@ -114,6 +114,7 @@ var layers = map[string]placement{
 	"internal/train/schedule":          {layer: loops},
 	"internal/train/events":            {layer: loops},
 	"train/config":                     {loops, with("internal/train/schedule", "validates schedule names")},
+	"train/config/migrate":             {loops, with("train/config", "checks what it writes")},
 	"internal/train/trainer":           {loops, with("internal/train/events", "names metrics")},
 	"internal/train/session":           {loops, with("internal/train/trainer", "takes steps")},
 	"internal/train":                   {loops, with("train/config", "runs configurations", "internal/train/events", "records metrics", "internal/train/schedule", "computes learning rates", "internal/train/trainer", "takes steps")},

@@ -15,12 +15,16 @@ import (
 // that is particular to it: settings, tensors, initial values, formulas and merge.
 var methodNames = map[string]map[string]string{
 	"DoRA": {
-		"lora/method_dora.go":                 "is the kind",
-		"lora/method.go":                      "registers it",
-		"lora/config.go":                      "has a field for each key of PEFT's LoraConfig, such as use_dora",
-		"train/config/adapter.go":             "has the keys of the YAML file, which are PEFT's",
-		"cmd/lorafuse/cli/inspect_adapter.go": "prints use_dora in the JSON of lorafuse inspect",
-		"internal/lora/dialects/key.go":       "refuses dora_scale, the form of kohya and LyCORIS, by name",
+		"lora/method_dora.go":                  "is the kind",
+		"lora/method.go":                       "registers it",
+		"lora/config.go":                       "has a field for each key of PEFT's LoraConfig, such as use_dora",
+		"train/config/adapter.go":              "has the keys of the YAML file, which are PEFT's",
+		"train/config/migrate/axolotl.go":      "names the key of another trainer",
+		"train/config/migrate/llamafactory.go": "names the key of another trainer",
+		"train/config/migrate/mlx.go":          "names the key of another trainer",
+		"train/config/migrate/simpletuner.go":  "names the key of another trainer",
+		"cmd/lorafuse/cli/inspect_adapter.go":  "prints use_dora in the JSON of lorafuse inspect",
+		"internal/lora/dialects/key.go":        "refuses dora_scale, the form of kohya and LyCORIS, by name",
 	},
 }
 

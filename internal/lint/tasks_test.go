@@ -30,9 +30,10 @@ var taskFiles = []struct {
 // registrations are the files that list the tasks.
 var registrations = []string{"train/config/config.go", "train/config/task.go", "internal/train/task/task.go"}
 
-// trains reports whether a file is part of training.
+// trains reports whether a file is part of training. Converters of other trainers' files are not: they write keys of
+// any task.
 func trains(file string) bool {
-	return strings.HasPrefix(file, "train/") || strings.HasPrefix(file, "internal/train/") || strings.HasPrefix(file, "cmd/lorafuse/cli/train")
+	return !strings.HasPrefix(file, "train/config/migrate/") && (strings.HasPrefix(file, "train/") || strings.HasPrefix(file, "internal/train/") || strings.HasPrefix(file, "cmd/lorafuse/cli/train"))
 }
 
 // tasks finds files that name a training task but are not its own, and files of tasks that

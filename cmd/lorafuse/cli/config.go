@@ -41,6 +41,7 @@ the part about one key or section.`,
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.AddCommand(a.configMigrate())
 	return c
 }
 
