@@ -286,6 +286,16 @@ var defaultTargets = func() map[string]ModuleSet {
 	return table
 }()
 
+// DefaultTargets returns the modules that get adapters if target_modules is not set, for models of
+// a type. It is nil if there is no default.
+func DefaultTargets(modelType string) []string {
+	set := defaultTargets[modelType]
+	if set.Pattern != "" {
+		return []string{set.Pattern}
+	}
+	return set.Names
+}
+
 // describeModule formats a module and its kind for messages.
 func describeModule(name string, k Kind) string {
 	article := "a"

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/dev/bench/page"
+	"github.com/lorafuse/lorafuse/internal/catalog"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
@@ -30,6 +31,8 @@ func checkDoc(t *testing.T, name, want string) {
 }
 
 func TestConfigReference(t *testing.T) { checkDoc(t, "docs/config.md", config.Reference()) }
+
+func TestModelsReference(t *testing.T) { checkDoc(t, "docs/models.md", catalog.Markdown()) }
 
 // The benchmarks page is generated from the result files.
 func TestBenchmarks(t *testing.T) {

@@ -94,6 +94,7 @@ var layers = map[string]placement{
 	"lora":                    {models, with("internal/nn", "implements nn.Adapter")},
 	"internal/data":           {layer: models},
 	"internal/inspect":        {layer: models},
+	"internal/catalog":        {models, with("internal/model", "lists classes", "internal/model/llamacpp", "lists classes", "lora", "knows default targets")},
 
 	"internal/diffusion/flow":   {layer: models},
 	"internal/model/original":   {layer: files},
@@ -245,7 +246,7 @@ func TestLayers(t *testing.T) { none(t, theRepo(t).misplaced(layers)) }
 var folders = []string{
 	"internal", "safetensors", "tensor", "kernels", "tokenizer",
 	"quant", "gguf", "weights", "linear", "ir", "data", "inspect", "convert",
-	"backend", "graph", "nn", "model", "sentence", "lora", "merge",
+	"backend", "graph", "nn", "model", "sentence", "lora", "merge", "catalog",
 	"engine", "host", "embed", "classify", "generate", "pretrained", "diffusion",
 	"train", "serve", "dev", ".", "cmd", "examples",
 }

@@ -132,5 +132,12 @@ func nearest(name string, names []string) []string {
 	return names[:min(most, len(names))]
 }
 
+// ModelTypeOf returns the model_type of an architecture. It is empty for models of diffusers and
+// for names that are not registered.
+func ModelTypeOf(architecture string) string { return registry[architecture].ModelType }
+
+// ClassifierOf returns the classifier architecture of a model_type, or the empty string.
+func ClassifierOf(modelType string) string { return classifierOf(modelType) }
+
 // Architectures lists the supported architectures.
 func Architectures() []string { return slices.Sorted(maps.Keys(registry)) }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lorafuse/lorafuse/internal/catalog"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/internal/weights"
@@ -26,8 +27,9 @@ type modelReport struct {
 	Classes []string `json:"classes,omitempty"` // of a classifier
 	Problem string   `json:"problem_type,omitempty"`
 
-	Supported bool   `json:"supported"`
-	Reason    string `json:"reason,omitempty"` // why it is not supported
+	Can       *catalog.Row `json:"can,omitempty"` // the row of docs/models.md
+	Supported bool         `json:"supported"`
+	Reason    string       `json:"reason,omitempty"` // why it is not supported
 	// Unused lists tensors of the checkpoint that the model does not read. Absent lists tensors that the index names
 	// but no shard contains.
 	Unused []string `json:"unused,omitempty"`
@@ -53,6 +55,10 @@ func (i *inspection) inspectModel(set *weights.Set) {
 		Architecture: c.Architecture, ModelType: c.ModelType, Parameters: m.Parameters(), Layers: c.Layers,
 		HiddenSize: c.HiddenSize, VocabSize: c.VocabSize, MaxPositions: c.MaxPositions, Tied: c.TiedEmbeddings,
 		Quantized: m.Quantization().Storage(), Supported: true, Absent: r.Absent,
+	}
+	if c.ModelType != "" {
+		row := catalog.Of(c.Architecture)
+		r.Can = &row
 	}
 	if c.Part == model.Classifier {
 		r.Classes, r.Problem = c.Classes.Names, string(c.Classes.Means())
@@ -84,12 +90,15 @@ func (r *modelReport) rows() [][]string {
 	if r.Tied {
 		tied = ", tied embeddings"
 	}
-	rows := [][]string{
-		{"supported", "yes: " + r.Architecture},
+	rows := [][]string{{"supported", "yes: " + r.Architecture}}
+	if r.Can != nil {
+		rows = append(rows, []string{"can", r.Can.String()})
+	}
+	rows = append(rows, [][]string{
 		{"parameters", fmt.Sprintf("%d in %d layers of width %d", r.Parameters, r.Layers, r.HiddenSize)},
 		{"vocabulary", fmt.Sprintf("%d tokens%s", r.VocabSize, tied)},
 		{"positions", fmt.Sprint(r.MaxPositions)},
-	}
+	}...)
 	if len(r.Classes) > 0 {
 		rows = append(rows, classesRow(r.Classes, r.Problem))
 	}
