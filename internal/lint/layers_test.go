@@ -128,6 +128,7 @@ var layers = map[string]placement{
 	"internal/embed":                   {layer: loops},
 	"internal/classify":                {layer: loops},
 	"internal/pretrained":              {loops, with("internal/classify", "opens classifiers", "internal/generate", "makes options", "internal/generate/constrain", "applies grammars")},
+	"internal/quickstart":              {loops, with("train/config", "chooses settings")},
 	"internal/merge":                   {layer: loops},
 	"internal/convert":                 {layer: loops},
 	"internal/serve/keys":              {layer: ground},
@@ -248,7 +249,7 @@ var folders = []string{
 	"quant", "gguf", "weights", "linear", "ir", "data", "inspect", "convert",
 	"backend", "graph", "nn", "model", "sentence", "lora", "merge", "catalog",
 	"engine", "host", "embed", "classify", "generate", "pretrained", "diffusion",
-	"train", "serve", "dev", ".", "cmd", "examples",
+	"train", "quickstart", "serve", "dev", ".", "cmd", "examples",
 }
 
 // folderOf returns the folder of a package in the order.

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"embed"
+	"os"
 	"slices"
 	"strings"
 )
@@ -19,4 +20,13 @@ func builtIn(name string) (source string, ok bool) {
 	}
 	raw, err := builtin.ReadFile("builtin/" + name + ".jinja")
 	return strings.TrimSuffix(string(raw), "\n"), err == nil
+}
+
+// Source returns the text of the template in file, or of the built-in template of that name.
+func Source(file string) (string, error) {
+	if source, ok := builtIn(file); ok {
+		return source, nil
+	}
+	raw, err := os.ReadFile(file)
+	return string(raw), err
 }

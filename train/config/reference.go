@@ -17,7 +17,8 @@ func Reference() string {
 	var b strings.Builder
 	b.WriteString(`# Configuration of a training run
 
-` + "`lorafuse train CONFIG.yaml`" + ` reads these keys. Only ` + required() + ` must be given:
+` + "`lorafuse train CONFIG.yaml`" + ` reads these keys. ` + "`lorafuse init`" + ` writes a
+file with all of them, and ` + "`lorafuse train --model M --data D`" + ` chooses them. Only ` + required() + ` must be given:
 
 ` + "```yaml" + `
 model: meta-llama/Llama-3.2-1B

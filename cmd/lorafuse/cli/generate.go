@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/generate"
@@ -48,9 +49,8 @@ func (a *app) generateCommand(f *generateFlags) *cobra.Command {
 		Short: "Generate text, chat, or run a file of prompts",
 		Long: `Continue a text or answer in a chat, token by token. The prompt is --prompt, a
 conversation in a JSON file (--chat; - is standard input), or standard input without its
-final line break. With --interactive each input line is a message; /new starts an empty
-conversation, and /exit or the end of input ends the chat. /adapter DIR switches to
-another adapter and /adapter to none, while the base model stays loaded.
+final line break. With --interactive each input line is a message, as in
+lorafuse chat.
 
 --prompts reads JSON lines {"prompt": "..."} or {"messages": [...]} (- is standard input)
 and writes one JSON line for each, in order. Several prompts are processed together. Each
@@ -97,6 +97,13 @@ printed to standard error.`,
 	flags.BoolVar(&f.json, "json", false, "print the complete answer with token IDs and timings as JSON")
 	flags.StringVar(&f.schema, "schema", "", "file with a JSON Schema that each answer must match")
 	flags.BoolVar(&f.jsonObject, "json-object", false, "restrict each answer to a JSON object")
+	f.samplingFlags(flags)
+	flags.StringVar(&f.profile, "profile", "", profileUsage)
+	return c
+}
+
+// samplingFlags adds the flags that choose tokens and end answers.
+func (f *generateFlags) samplingFlags(flags *pflag.FlagSet) {
 	flags.IntVarP(&f.newTokens, "max-new-tokens", "n", 0, "maximum tokens to generate (default: generation_config.json, or 256)")
 	flags.Float64Var(&f.temperature, "temperature", 0, "sampling temperature; 0 means greedy decoding")
 	flags.IntVar(&f.topK, "top-k", 0, "sample from the k most likely tokens; 0 means all")
@@ -104,9 +111,7 @@ printed to standard error.`,
 	flags.Float64Var(&f.minP, "min-p", 0, "minimum probability of a token, relative to the most likely one")
 	flags.Float64Var(&f.repetition, "repetition-penalty", 0, "penalty of repeated tokens; 1 means none")
 	flags.Uint64Var(&f.seed, "seed", 0, "random seed")
-	flags.StringVar(&f.profile, "profile", "", profileUsage)
 	flags.StringArrayVar(&f.stop, "stop", nil, "stop string (repeatable)")
-	return c
 }
 
 // check validates the flags without opening anything.
@@ -126,7 +131,7 @@ func (f *generateFlags) check(command string) error {
 		return usagef(command, "--raw goes with a prompt, not with a chat")
 	case f.schema != "" && f.jsonObject:
 		return usagef(command, "--schema and --json-object are given, expected one of them")
-	case f.interactive && f.json:
+	case f.interactive && f.json && f.command != "chat":
 		return usagef(command, "--json does not go with --interactive; --prompts answers many prompts in JSON")
 	}
 	for _, s := range f.stop {

@@ -9,7 +9,22 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lorafuse/lorafuse/internal/suggest"
+	"github.com/lorafuse/lorafuse/train/config"
 )
+
+// peerCommands maps commands of other programs to ours.
+var peerCommands = map[string]string{
+	"run": "chat MODEL", "finetune": "train", "fine-tune": "train", "fine_tune": "train", "sft": "train", "lora": "train", "dpo": "train --task preference",
+	"export": "merge --to gguf", "fuse": "merge", "convert-to-gguf": "merge --to gguf", "quantize": "merge --to gguf --dtype q4_k",
+	"pull": "hub download NAME", "download": "hub download NAME", "push": "hub push", "upload": "hub push", "api": "serve", "show": "inspect", "preprocess": "data show",
+	"complete": "generate", "predict": "generate", "evaluate": "eval", "perplexity": "eval", "merge-lora": "merge", "webui": "serve",
+}
+
+// peerFlags maps flags of other programs to ours, for flags that set no key of a training run.
+var peerFlags = map[string]string{
+	"max-tokens": "max-new-tokens", "max_tokens": "max-new-tokens", "max_new_tokens": "max-new-tokens", "temp": "temperature", "adapter-path": "adapter", "lora": "adapter",
+	"top_p": "top-p", "top_k": "top-k", "min_p": "min-p", "repeat-penalty": "repetition-penalty", "system-prompt": "system", "model-path": "model", "load-in-4bit": "quantize", "outfile": "output",
+}
 
 // root returns the command tree.
 func (a *app) root() *cobra.Command {
@@ -29,7 +44,7 @@ Results go to standard output, progress and notes to standard error.
 	c.SetFlagErrorFunc(flagError)
 	c.SetHelpCommand(a.help(c))
 	c.AddCommand(
-		a.train(), a.generate(), a.draw(), a.serve(), a.embed(), a.eval(), a.merge(),
+		a.train(), a.init(), a.generate(), a.chat(), a.draw(), a.serve(), a.embed(), a.eval(), a.merge(),
 		a.inspect(), a.convert(), a.adapter(), a.diff(), a.compare(), a.tokenize(), a.data(),
 		a.config(), a.devices(), a.graph(), a.health(), a.hub(), a.bench(), a.version(),
 	)
@@ -53,6 +68,9 @@ func (a *app) group(c *cobra.Command) *cobra.Command {
 			}
 		}
 		hint := suggest.DidYouMean(args[0], names)
+		if ours := peerCommands[args[0]]; ours != "" && !c.HasParent() {
+			hint = ", here it is lorafuse " + ours
+		}
 		if hint == "" {
 			hint = ", expected one of " + strings.Join(names, ", ")
 		}
@@ -97,6 +115,17 @@ func flagError(c *cobra.Command, err error) error {
 		name := unknown.GetSpecifiedName()
 		if len(name) == 1 {
 			return usagef(c.CommandPath(), "unknown flag -%s", name)
+		}
+		if ours := config.KeyOf(strings.ReplaceAll(name, "-", "_")); ours != "" && c.Flags().Lookup("set") != nil {
+			for _, k := range keyFlags {
+				if k.key == ours && c.Flags().Lookup(k.flag) != nil {
+					return usagef(c.CommandPath(), "unknown flag --%s, here it is --%s", name, k.flag)
+				}
+			}
+			return usagef(c.CommandPath(), "unknown flag --%s, here it is --set %s=VALUE", name, ours)
+		}
+		if ours := peerFlags[name]; ours != "" && c.Flags().Lookup(ours) != nil {
+			return usagef(c.CommandPath(), "unknown flag --%s, here it is --%s", name, ours)
 		}
 		return usagef(c.CommandPath(), "unknown flag --%s%s", name, suggest.DidYouMean("--"+name, names))
 	case errors.As(err, &invalid):

@@ -28,6 +28,8 @@ type trainFlags struct {
 	memory config.Bytes
 	pack   backend.Pack
 	load   backend.LoadMode
+	start  startFlags
+	saved  bool                     // all of the flags are in the file of settings
 	text   func(flag string) string // returns the value of a dedicated flag, or "" if it is not set
 
 	profile string
@@ -39,10 +41,15 @@ const latest = "latest"
 func (a *app) train() *cobra.Command {
 	var f trainFlags
 	c := &cobra.Command{
-		Use:   "train CONFIG.yaml [--set key=value]... [--resume[=DIR]]",
+		Use:   "train [CONFIG.yaml | --model M --data D] [--set key=value]... [--resume[=DIR]]",
 		Short: "Fine-tune LoRA adapters",
-		Long: `Fine-tune a LoRA adapter as configured by a YAML file. lorafuse config describes its
-keys; --set overrides one, with dots between section and key.
+		Long: `Fine-tune a LoRA adapter as configured by a YAML file, by flags, or by both. lorafuse
+config describes the keys; --set overrides one, with dots between section and key.
+
+Without a file, --model and --data are enough: the task follows from the columns of the
+data, and the other settings from model, data and memory. They are printed and saved in
+output_dir/train.yaml; lorafuse train output/train.yaml repeats the run, bit for bit.
+lorafuse init writes the same settings, with comments, without training.
 
 The run prints its memory plan first and stops if the plan does not fit. With --memory it
 selects the fastest plan within the limit. It recomputes the fewest layers in the
@@ -55,7 +62,9 @@ while one is active. A file with jobs trains several adapters together on one mo
 with the result of a run of its own. Ctrl-C saves a checkpoint of the last complete step.
 A resumed run gives the same losses, evaluations and adapter, bit for bit, as one that
 was never interrupted.`,
-		Example: `  lorafuse train config.yaml
+		Example: `  lorafuse train --model Qwen/Qwen2.5-0.5B-Instruct --data train.csv
+  lorafuse train --model path/to/model --data train.jsonl --epochs 2 --learning-rate 1e-4 --output mine
+  lorafuse train config.yaml
   lorafuse train config.yaml --set learning_rate=1e-4 --set adapter.r=16
   lorafuse train config.yaml --set 'data.train=[a.jsonl, b.jsonl]' --dry-run
   lorafuse train config.yaml --memory 4GiB
@@ -66,7 +75,10 @@ was never interrupted.`,
 			if f.keys {
 				return args(0)(c, given)
 			}
-			return args(2, "CONFIG.yaml")(c, given)
+			if len(given) == 0 {
+				return f.start.check(c.CommandPath(), f.sets)
+			}
+			return args(2)(c, given)
 		},
 		RunE: func(c *cobra.Command, given []string) error {
 			if f.keys {
@@ -82,6 +94,7 @@ was never interrupted.`,
 		},
 	}
 	flags := c.Flags()
+	f.start.flags(c)
 	flags.StringArrayVar(&f.sets, "set", nil, "override a configuration key: key=value (repeatable)")
 	flags.StringVar(&f.resume, "resume", "", "resume from the newest checkpoint in output_dir, or from a checkpoint folder")
 	flags.Lookup("resume").NoOptDefVal = latest
@@ -99,7 +112,14 @@ was never interrupted.`,
 // configFile separates the configuration from the checkpoint: the value of --resume is optional and may follow a
 // space.
 func (f *trainFlags) configFile(c *cobra.Command, args []string) (string, error) {
+	if len(args) == 0 {
+		return "", nil
+	}
 	if len(args) == 1 {
+		if info, err := os.Stat(args[0]); f.resume == latest && f.start.given() && err == nil && info.IsDir() {
+			f.resume = args[0]
+			return "", nil
+		}
 		return args[0], nil
 	}
 	if f.resume == latest {
@@ -115,11 +135,8 @@ func (f *trainFlags) configFile(c *cobra.Command, args []string) (string, error)
 
 // runTraining runs one configuration and prints the result.
 func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) (err error) {
-	c, err := config.Load(file, f.sets...)
+	c, err := a.configure(ctx, file, f)
 	if err != nil {
-		return err
-	}
-	if err := f.override(c); err != nil {
 		return err
 	}
 	if f.text("load") != "" {
@@ -148,6 +165,9 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) (err 
 	}
 	defer r.Close()
 	l.on(r.Device())
+	if file, err = a.saveSettings(c, file, f); err != nil {
+		return err
+	}
 	s, err := r.Train(ctx)
 	l.finish()
 	if errors.Is(err, train.ErrInterrupted) {
@@ -163,21 +183,18 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) (err 
 	return nil
 }
 
-// override applies the flags that replace configuration keys.
-func (f *trainFlags) override(c *config.Config) error {
-	if f.text("memory") != "" {
-		c.Memory = f.memory
+// deviceFlags are flags that set the key of the same name.
+var deviceFlags = []string{"memory", "pack", "load"}
+
+// assignments returns all flags that set keys in the form of --set.
+func (f *trainFlags) assignments() []string {
+	sets := append(f.start.assignments(), f.sets...)
+	for _, flag := range deviceFlags {
+		if text := f.text(flag); text != "" {
+			sets = append(sets, flag+"="+text)
+		}
 	}
-	if f.text("pack") != "" {
-		c.Pack = f.pack
-	}
-	if f.text("load") != "" {
-		c.Load = f.load
-	}
-	if f.resume != "" {
-		c.Resume = f.resume
-	}
-	return c.Validate()
+	return sets
 }
 
 // onlooker watches the machine and the launches while something trains.
@@ -330,7 +347,11 @@ func toUse(c *config.Config, adapter string) string {
 // again returns the command line that resumes an interrupted run.
 func (a *app) again(file string, f *trainFlags, saved bool) string {
 	words := []string{"lorafuse", "train", shellWord(file)}
-	for _, s := range f.sets {
+	var sets, flags []string
+	if !f.saved { // else the file has them
+		sets, flags = append(f.start.assignments(), f.sets...), deviceFlags
+	}
+	for _, s := range sets {
 		words = append(words, "--set", shellWord(s))
 	}
 	switch {
@@ -339,7 +360,7 @@ func (a *app) again(file string, f *trainFlags, saved bool) string {
 	case f.resume != "":
 		words = append(words, "--resume="+shellWord(f.resume))
 	}
-	for _, flag := range []string{"memory", "pack", "load"} {
+	for _, flag := range flags {
 		if text := f.text(flag); text != "" {
 			words = append(words, "--"+flag, shellWord(text))
 		}

@@ -131,11 +131,19 @@ func (t *texts) dirs() []string {
 	return []string{t.cfg.InitAdapter, t.dir}
 }
 
-// copyFiles copies the tokenizer and the chat template of init_adapter to the adapter in dir,
-// which was trained with them.
+// copyFiles copies the tokenizer and the chat template to the adapter in dir, which was trained with them: those of
+// init_adapter, or else of the model. A template of the configuration takes precedence.
 func (t *texts) copyFiles(dir string) error {
-	for _, name := range t.ownFiles() {
-		raw, err := os.ReadFile(filepath.Join(t.cfg.InitAdapter, name))
+	own := t.ownFiles()
+	for _, name := range tokenizerFiles {
+		from := t.dir
+		if slices.Contains(own, name) {
+			from = t.cfg.InitAdapter
+		}
+		raw, err := os.ReadFile(filepath.Join(from, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -143,7 +151,14 @@ func (t *texts) copyFiles(dir string) error {
 			return err
 		}
 	}
-	return nil
+	if t.cfg.Data.ChatTemplate == "" {
+		return nil
+	}
+	source, err := chat.Source(t.cfg.Data.ChatTemplate)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(source), 0o666)
 }
 
 // fileHash returns the identity of a file's contents.
