@@ -32,10 +32,13 @@ type Adapter struct {
 	tokenizer, tokenizerConfig []byte // tokenizer.json and tokenizer_config.json of a registry's adapter
 }
 
-// Load opens the adapter in dir. Like PEFT, it reads TorchWeightsFile only if there is
+// Load opens the adapter in dir, of PEFT or of mlx-lm (see [IsMLX]). Like PEFT, it reads TorchWeightsFile only if there is
 // no WeightsFile, not even a broken one; Source reports the choice. The tensors are not
 // checked yet, see [Adapter.Check].
 func Load(dir string) (*Adapter, error) {
+	if IsMLX(dir) {
+		return loadMLX(dir)
+	}
 	c, err := ReadConfig(dir)
 	if err != nil {
 		return nil, err

@@ -39,6 +39,9 @@ func ParseConfig(data []byte) (*Config, error) {
 		return nil, configError("", "%w", wrongType("an object", v))
 	}
 	if _, ok := o.get("peft_type"); !ok {
+		if isMLX(data) {
+			return nil, configError("lora_parameters", "found an adapter of MLX, expected one of PEFT: lorafuse adapter convert FOLDER OUTPUT --model MODEL --to peft converts it")
+		}
 		return nil, configError("peft_type", "the key is missing: this is no adapter_config.json of PEFT")
 	}
 	peftType, _ := o.get("peft_type")

@@ -20,8 +20,11 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 )
 
-// peftForm is the folder of PEFT, which package lora writes.
-const peftForm = "peft"
+// peftForm and mlxForm are the folders of PEFT and of mlx-lm, which package lora writes.
+const (
+	peftForm = "peft"
+	mlxForm  = "mlx"
+)
 
 // adapterConvertFlags holds the flags of `adapter convert`.
 type adapterConvertFlags struct {
@@ -78,6 +81,12 @@ config.json is enough, because weights are neither read nor downloaded.
 --to gguf        one file for llama.cpp, of a PEFT adapter of a language model (--model);
                  rsLoRA and rank patterns are folded into B. --modelfile adds a Modelfile
                  for ollama create -f, whose FROM names --model
+--to mlx         a folder with adapters.safetensors and adapter_config.json for mlx-lm, of a
+                 PEFT adapter of a language model; other ranks and scales than the first
+                 layer's are padded and folded into B
+
+Adapter folders of mlx-lm are read wherever PEFT's are, except by serve; --to peft
+converts them.
 
 diffusers loads only some layers from the kohya and ComfyUI formats: for FLUX.1 only the
 blocks; for FLUX.2 neither modulations nor guidance from kohya, and not the last
@@ -98,8 +107,8 @@ different strengths are fused into one.`,
 				return fmt.Errorf("adapter convert: --modelfile: found --to %s, expected --to %s", f.to, ggufForm)
 			}
 			run := a.runAdapterConvert
-			if f.to == ggufForm {
-				run = a.runAdapterGGUF
+			if f.to == ggufForm || f.to == mlxForm || lora.IsMLX(args[0]) {
+				run = a.runAdapterText
 			}
 			r, err := run(c.Context(), args[0], args[1], &f)
 			if err != nil {
@@ -129,7 +138,7 @@ func adapterForms() []string {
 	for _, form := range dialects.Forms() {
 		names = append(names, string(form))
 	}
-	return append(names, peftForm, ggufForm)
+	return append(names, peftForm, ggufForm, mlxForm)
 }
 
 // runAdapterConvert reads the adapter and writes it.
@@ -179,13 +188,26 @@ func (a *app) runAdapterConvert(ctx context.Context, input, output string, f *ad
 	}, nil
 }
 
-// runAdapterGGUF writes a PEFT adapter of a language model for llama.cpp.
-func (a *app) runAdapterGGUF(ctx context.Context, input, output string, f *adapterConvertFlags) (*adapterConversion, error) {
-	if !strings.HasSuffix(output, ".gguf") {
+// runAdapterText writes an adapter of a language model for llama.cpp, mlx-lm or PEFT.
+func (a *app) runAdapterText(ctx context.Context, input, output string, f *adapterConvertFlags) (*adapterConversion, error) {
+	written := output
+	switch {
+	case f.to == ggufForm && !strings.HasSuffix(output, ".gguf"):
 		return nil, fmt.Errorf("adapter convert: OUTPUT: found %q, expected a file name that ends in .gguf", output)
+	case f.to == mlxForm:
+		written = filepath.Join(output, lora.MLXWeightsFile)
+	case f.to == peftForm:
+		written = filepath.Join(output, lora.WeightsFile)
+	case f.to != ggufForm:
+		return nil, fmt.Errorf("adapter convert: --to: found %q for an adapter of a language model, expected %s", f.to, suggest.Or([]string{peftForm, ggufForm, mlxForm}))
 	}
-	if _, err := os.Stat(output); err == nil && !f.force {
-		return nil, fmt.Errorf("adapter convert: %s already exists; --force overwrites it", output)
+	if same, err := sameFolder(input, output); err != nil {
+		return nil, err
+	} else if same {
+		return nil, fmt.Errorf("adapter convert: OUTPUT: found %s, the folder of INPUT, expected another", output)
+	}
+	if _, err := os.Stat(written); err == nil && !f.force {
+		return nil, fmt.Errorf("adapter convert: %s already exists; --force overwrites it", written)
 	}
 	dir, err := hub.Resolve(ctx, f.model, a.hubOptions())
 	if err != nil {
@@ -202,18 +224,43 @@ func (a *app) runAdapterGGUF(ctx context.Context, input, output string, f *adapt
 		return nil, err
 	}
 	defer adapter.Close()
-	n, err := dialects.WriteGGUF(output, m, adapter, p)
-	if err == nil && f.modelfile {
-		err = merge.WriteModelfile(output, f.model)
+	switch f.to {
+	case ggufForm:
+		if _, err = dialects.WriteGGUF(output, m, adapter, p); err == nil && f.modelfile {
+			err = merge.WriteModelfile(output, f.model)
+		}
+	case mlxForm:
+		var names []string
+		for _, module := range m.Modules() {
+			names = append(names, module.Name)
+		}
+		err = lora.SaveMLX(output, adapter, p, names)
+	default:
+		var tensors []lora.Tensor
+		for _, key := range adapter.Names() {
+			t, _ := adapter.Tensor(key)
+			tensors = append(tensors, lora.Tensor{Key: key, Tensor: t})
+		}
+		err = lora.Save(output, p.Config(), tensors)
 	}
 	if err != nil {
 		return nil, err
 	}
 	c := p.Config()
 	return &adapterConversion{
-		Input: input, Output: output, Form: f.to, Modules: n, Tensors: len(adapter.Names()),
+		Input: input, Output: written, Form: f.to, Modules: len(p.Targets), Tensors: len(adapter.Names()),
 		Rank: c.R, Alpha: c.LoraAlpha, Targets: append([]string{}, c.TargetModules.Names...),
 	}, nil
+}
+
+// sameFolder reports whether two paths are one folder or file.
+func sameFolder(a, b string) (bool, error) {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false, fmt.Errorf("adapter convert: %w", err)
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y), nil
 }
 
 // file returns the path of the output file: OUTPUT itself, or a file in it.

@@ -3,7 +3,6 @@ package dialects
 import (
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/lorafuse/lorafuse/internal/gguf"
 	"github.com/lorafuse/lorafuse/internal/model"
@@ -29,7 +28,7 @@ func WriteGGUF(path string, m *model.Model, a *lora.Adapter, p *lora.Placement) 
 	if err != nil {
 		return fail(err)
 	}
-	if err := checkPlain(p); err != nil {
+	if err := p.CheckPlain("GGUF adapters"); err != nil {
 		return fail(err)
 	}
 	alpha := float32(1)
@@ -82,43 +81,4 @@ func floatEntry(name string, values []float32, shape []int) gguf.Entry {
 		_, err := w.Write(data)
 		return err
 	}}
-}
-
-// checkPlain rejects the parts of an adapter that a file of llama.cpp cannot hold.
-func checkPlain(p *lora.Placement) error {
-	var problems []string
-	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
-	for _, s := range p.Saved {
-		add("modules_to_save: %s", s.Name)
-	}
-	for _, m := range p.Biases {
-		add("bias: %s", m.Name)
-	}
-	for _, t := range p.Tokens {
-		add("trainable_token_indices: %s", t.Name)
-	}
-	for _, t := range p.Targets {
-		switch {
-		case t.Method() != lora.MethodLoRA:
-			add("%s: %s", t.Method(), t.Name)
-		case t.LoraBias:
-			add("lora_bias: %s", t.Name)
-		case t.MutatesBase():
-			add("init_lora_weights %q: %s", t.Init, t.Name)
-		case t.Kind != lora.Linear:
-			add("%s: %s", t.Kind, t.Name)
-		case t.TiedTo != "":
-			add("head tied to the embedding: %s", t.Name)
-		}
-	}
-	if len(problems) == 0 {
-		return nil
-	}
-	const most = 4
-	more := ""
-	if len(problems) > most {
-		more = fmt.Sprintf(" and %d more", len(problems)-most)
-		problems = problems[:most]
-	}
-	return fmt.Errorf("%w: GGUF adapters hold only A and B of linear layers, found %s%s; merge the adapter with lorafuse merge --to gguf", lora.ErrUnsupported, strings.Join(problems, ", "), more)
 }
