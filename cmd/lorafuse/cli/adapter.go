@@ -81,9 +81,9 @@ config.json is enough, because weights are neither read nor downloaded.
 --to gguf        one file for llama.cpp, of a PEFT adapter of a language model (--model);
                  rsLoRA and rank patterns are folded into B. --modelfile adds a Modelfile
                  for ollama create -f, whose FROM names --model
---to mlx         a folder with adapters.safetensors and adapter_config.json for mlx-lm, of a
-                 PEFT adapter of a language model; other ranks and scales than the first
-                 layer's are padded and folded into B
+--to mlx         a folder for mlx-lm with adapters.safetensors and adapter_config.json, of
+                 an adapter of a language model; layers with other ranks or scales are
+                 padded or rescaled
 
 Adapter folders of mlx-lm are read wherever PEFT's are, except by serve; --to peft
 converts them.
