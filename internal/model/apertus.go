@@ -26,7 +26,7 @@ func readApertus(c *Config, f *Fields) Family {
 	if weighted {
 		f.values[act] = []byte(`"silu"`)
 	}
-	if !f.Has("rope_parameters") && !f.Has("rope_scaling") {
+	if !f.Has("rope_parameters") {
 		f.values["rope_parameters"] = []byte(`{"rope_type": "llama3", "rope_theta": 12000000.0, "factor": 8.0,
 			"original_max_position_embeddings": 8192, "low_freq_factor": 1.0, "high_freq_factor": 4.0}`)
 	}

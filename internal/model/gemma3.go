@@ -44,11 +44,9 @@ func readGemma3(c *Config, f *Fields) Family {
 	} else {
 		m.Window = m.window(m.Window)
 	}
-	m.RoPE = f.ropeOf(c, fullAttention, plainRoPE(c, m.HeadDim, 1e6))
+	f.scaleFullAttention()
+	m.RoPE = f.ropeOf(c, fullAttention, plainRoPE(c, m.HeadDim, f.Float("rope_theta", 1e6)))
 	m.LocalRoPE = f.ropeOf(c, slidingAttention, plainRoPE(c, m.HeadDim, f.Float("rope_local_base_freq", 10000)))
-	if !f.Has("rope_parameters") { // transformers 4 scaled only full attention
-		m.RoPE = f.rope(c, m.HeadDim, 1e6)
-	}
 	for _, key := range []string{"attn_logit_softcapping", "final_logit_softcapping"} {
 		if f.Has(key) {
 			f.Unsupported(key, f.Float(key, 0), []string{"null"})

@@ -23,7 +23,7 @@ type gptOSS struct {
 
 func readGPTOSS(c *Config, f *Fields) Family {
 	f.defaults(c, defaults{MaxPositions: 131072, BOS: -1, Padding: -1})
-	if !f.Has("rope_parameters") && !f.Has("rope_scaling") {
+	if !f.Has("rope_parameters") {
 		f.values["rope_parameters"] = []byte(`{"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
 			"truncate": false, "original_max_position_embeddings": 4096}`)
 	}

@@ -27,13 +27,10 @@ const ministralRoPE = `{"rope_type": "yarn", "rope_theta": 1000000, "factor": 16
 	"beta_fast": 32, "beta_slow": 1, "mscale_all_dim": 1, "mscale": 1, "llama_4_scaling_beta": 0.1}`
 
 func readMinistral3(c *Config, f *Fields) Family {
-	key := "rope_parameters"
-	if !f.Has(key) {
-		key = "rope_scaling"
+	if !f.Has("rope_parameters") {
+		f.values["rope_parameters"] = []byte(ministralRoPE)
 	}
-	if !f.Has(key) {
-		f.values[key] = []byte(ministralRoPE)
-	}
+	key := f.ropeKey()
 	m := &ministral3{decoder: f.decoder(c)}
 	if !f.Has("rms_norm_eps") {
 		m.NormEps = 1e-5

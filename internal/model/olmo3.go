@@ -37,11 +37,15 @@ func readOlmo3(c *Config, f *Fields) Family {
 }
 
 // scaleFullAttention moves rope_scaling of transformers 4 to the table of layers with full
-// attention.
+// attention. As in transformers 5, its keys replace those of the table.
 func (f *Fields) scaleFullAttention() {
 	const key = "rope_parameters"
 	scaling, tables := f.Object("rope_scaling"), f.Object(key)
 	if len(scaling.values) == 0 {
+		return
+	}
+	if len(tables.values) > 0 && !tables.Has(fullAttention) {
+		f.Fail(key, "nothing for "+fullAttention, "a table, which rope_scaling changes")
 		return
 	}
 	full := tables.Object(fullAttention)

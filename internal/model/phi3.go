@@ -41,15 +41,14 @@ func (f *Fields) longRoPE() {
 	if !f.Has(originalLength) {
 		f.values[originalLength] = json.RawMessage("4096")
 	}
-	for _, key := range []string{"rope_parameters", "rope_scaling"} {
-		s := f.Object(key)
-		switch kind := s.String("rope_type", s.String("type", "default")); {
-		case slices.Contains([]string{"su", "yarn"}, kind):
-			s.values["rope_type"] = json.RawMessage(`"longrope"`)
-			f.set(key, s)
-		case kind != "default" && kind != "longrope":
-			f.Unsupported(key+": rope_type", kind, []string{"default", "longrope"})
-		}
+	key := f.ropeKey()
+	s := f.Object(key)
+	switch kind := s.String("rope_type", s.String("type", "default")); {
+	case slices.Contains([]string{"su", "yarn"}, kind):
+		s.values["rope_type"] = json.RawMessage(`"longrope"`)
+		f.set(key, s)
+	case kind != "default" && kind != "longrope":
+		f.Unsupported(key+": rope_type", kind, []string{"default", "longrope"})
 	}
 }
 

@@ -47,14 +47,11 @@ func readQwen25VL(c *Config, f *Fields) Family {
 // oneAxis replaces rotary positions of type mrope by plain ones. mrope only divides a head
 // among three axes, so it equals plain RoPE if the three positions are equal.
 func (f *Fields) oneAxis() {
-	for _, key := range []string{"rope_parameters", "rope_scaling"} {
-		s := f.Object(key)
-		if s.String("rope_type", s.String("type", "")) != "mrope" {
-			continue
-		}
-		delete(s.values, "rope_type")
-		delete(s.values, "type")
-		f.values[key], _ = json.Marshal(s.values) // never fails: these values were parsed from JSON
+	key := f.ropeKey()
+	s := f.Object(key)
+	if s.String("rope_type", s.String("type", "")) == "mrope" {
+		s.values["rope_type"] = json.RawMessage(`"default"`)
+		f.set(key, s)
 	}
 }
 

@@ -56,13 +56,20 @@ func (f *Fields) rope(c *Config, headDim int, theta float64) RoPE {
 	return r
 }
 
+// ropeKey returns the key of the table of a rotary embedding. As in transformers 5, rope_scaling
+// takes the place of all of rope_parameters unless it is empty.
+func (f *Fields) ropeKey() string {
+	const current, former = "rope_parameters", "rope_scaling"
+	if f.Has(current) && len(f.Object(former).values) == 0 {
+		return current
+	}
+	return former
+}
+
 // partialRoPE reads the same keys for a model that may rotate only a part of each head. share
 // is the default of partial_rotary_factor.
 func (f *Fields) partialRoPE(c *Config, headDim int, theta, share float64) RoPE {
-	key := "rope_parameters"
-	if !f.Has(key) {
-		key = "rope_scaling"
-	}
+	key := f.ropeKey()
 	s := f.Object(key)
 	if s.Has(fullAttention) || s.Has(slidingAttention) {
 		f.Unsupported(key, "a table for each layer type", []string{"one table for all layers"})

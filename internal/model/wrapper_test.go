@@ -53,7 +53,7 @@ func TestWrapperConfigs(t *testing.T) {
 
 	for config, says := range map[string]string{
 		`{"architectures": ["LlavaForConditionalGeneration"]}`:                                                                              "text_config: found nothing, expected an object",
-		`{"architectures": ["LlavaForConditionalGeneration"], "text_config": {"model_type": "phi"}}`:                                        `text_config: unsupported model: model_type "phi"; supported: gemma3_text, llama, `,
+		`{"architectures": ["LlavaForConditionalGeneration"], "text_config": {"model_type": "phi"}}`:                                        `text_config: unsupported model: model_type "phi"; supported: gemma3_text, gemma4_text, llama, `,
 		`{"architectures": ["LlavaForConditionalGeneration"], "text_config": {"mlp_bias": 3}}`:                                              "text_config: bad config.json: mlp_bias: found 3",
 		`{"architectures": ["Gemma3ForConditionalGeneration"], "text_config": {"use_bidirectional_attention": true}}`:                       "text_config: use_bidirectional_attention",
 		`{"architectures": ["Qwen2_5_VLForConditionalGeneration"], "text_config": {"model_type": "llama"}}`:                                 "text_config: found another model",
