@@ -38,19 +38,27 @@ type running struct {
 // startServe runs `serve` on a free port until the test ends.
 func startServe(t *testing.T, args ...string) *running {
 	t.Helper()
+	r, err := openServe(args...)
+	t.Cleanup(func() { r.stop() })
+	require.NoError(t, err)
+	r.t = t
+	return r
+}
+
+// openServe runs `serve` on a free port until it is stopped.
+func openServe(args ...string) (*running, error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &running{t: t, client: &http.Client{Transport: &http.Transport{}}, cancel: cancel, ended: make(chan int, 1), up: make(chan string, 1)}
+	r := &running{client: &http.Client{Transport: &http.Transport{}}, cancel: cancel, ended: make(chan int, 1), up: make(chan string, 1)}
 	go func() {
 		r.ended <- Run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0", "--threads", "1"}, args...), strings.NewReader(""), io.Discard, r)
 	}()
-	t.Cleanup(func() { r.stop() })
 	select {
 	case r.url = <-r.up:
+		return r, nil
 	case status := <-r.ended:
 		r.ended <- status
-		require.Failf(t, "the server has not started", "status %d: %s", status, r.logged())
+		return r, fmt.Errorf("the server has not started: status %d: %s", status, r.logged())
 	}
-	return r
 }
 
 var servingAt = regexp.MustCompile(`serving"? "?url"?[=:]"?(https?://[0-9.:]+)`)
