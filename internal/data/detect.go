@@ -54,11 +54,11 @@ func Detect(entries []string, o Options) (rows Rows, columns []string, err error
 	if len(columns) == 0 {
 		return "", nil, at(files[0], 0, problem(ErrEmpty, "no rows"))
 	}
-	return rowsOf(columns), columns, nil
+	return rowsFor(columns), columns, nil
 }
 
-// rowsOf returns the kind of rows that columns are for.
-func rowsOf(columns []string) Rows {
+// rowsFor returns the kind of rows that columns are for.
+func rowsFor(columns []string) Rows {
 	has := func(names ...string) bool {
 		return !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(columns, name) })
 	}

@@ -211,10 +211,11 @@ func TestGradients(t *testing.T) {
 }
 
 // TestRulesOfComposites compares the gradient rules of composites with the
-// gradients of their decompositions.
+// gradients of their decompositions. That of SinkAttention has none: it reads the
+// log-sum-exp of Attention.
 func TestRulesOfComposites(t *testing.T) {
 	for i, c := range gradCases() {
-		if !c.op.IsComposite() || Def(c.op).Gradient == nil {
+		if !c.op.IsComposite() || Def(c.op).Gradient == nil || c.op == SinkAttention {
 			continue
 		}
 		t.Run(fmt.Sprintf("%v %d", c.op, i), func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/nn"
@@ -98,7 +99,7 @@ func (w *writer) list() error {
 	set, is := w.model.Set(), map[string]string{}
 	for _, name := range w.model.Used() {
 		if !w.isFresh(name) {
-			is[w.inFile(name)] = name
+			is[w.inFile(name)] = strings.TrimSuffix(name, nn.TransposedSuffix) // merges change what the file has
 		}
 	}
 	untied := w.merger.Untied()

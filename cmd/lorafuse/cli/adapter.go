@@ -81,7 +81,7 @@ config.json is enough, because weights are neither read nor downloaded.
 --to gguf        one file for llama.cpp, of a PEFT adapter of a language model (--model);
                  rsLoRA and rank patterns are folded into B. --modelfile adds a Modelfile
                  for ollama create -f, whose FROM names --model
---to mlx         a folder for mlx-lm with adapters.safetensors and adapter_config.json, of
+--to mlx         a folder for mlx-lm (adapters.safetensors, adapter_config.json) of
                  an adapter of a language model; layers with other ranks or scales are
                  padded or rescaled
 

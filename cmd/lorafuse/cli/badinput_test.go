@@ -130,7 +130,7 @@ var badModels = []bad{
 	{name: "model is a file", args: say("compare", "--model", llama+"/config.json", "--golden", llamaGolden), says: []string{"config.json"}},
 	{name: "missing config.json", args: damaged(func(l *lab, m string) { l.remove(m + "/config.json") }), says: []string{"config.json", "no such file"}},
 	{name: "config.json is no JSON", args: damaged(func(l *lab, m string) { l.file("model/config.json", `{"architectures": [`) }), says: []string{"config.json"}},
-	{name: "unknown architecture", args: configured("architectures", []string{"LlamaForCausalML"}), says: []string{`"LlamaForCausalML"`, `did you mean "LlamaForCausalLM"`, "supported:"}},
+	{name: "unknown architecture", args: configured("architectures", []string{"LlamaForCausalML"}), says: []string{`"LlamaForCausalML"`, `did you mean "LlamaForCausalLM"`, "nearest of the"}},
 	{name: "unknown rope scaling", args: configured("rope_parameters", map[string]any{"rope_type": "spiral", "rope_theta": 1e4}), says: []string{"config.json", "spiral"}},
 	{name: "unknown activation", args: configured("hidden_act", "mish"), says: []string{"hidden_act", "mish"}},
 	{name: "size of a wrong kind", args: configured("hidden_size", "64"), says: []string{"hidden_size"}},

@@ -53,14 +53,22 @@ func (f *startFlags) flags(c *cobra.Command) {
 // given reports whether a flag is given.
 func (f *startFlags) given() bool { return len(f.assignments()) > 0 }
 
+// value returns the value of a flag, or "" if it is not given.
+func (f *startFlags) value(flag string) string {
+	if v := f.values[flag]; v != nil {
+		return *v
+	}
+	return ""
+}
+
 // assignments returns the flags in the form of --set.
 func (f *startFlags) assignments() (sets []string) {
 	for _, k := range keyFlags {
-		if v := *f.values[k.flag]; v != "" {
+		if v := f.value(k.flag); v != "" {
 			sets = append(sets, k.key+"="+v)
 		}
 	}
-	switch steps, epochs := *f.values["steps"], *f.values["epochs"]; { // one replaces the other in a file
+	switch steps, epochs := f.value("steps"), f.value("epochs"); { // one replaces the other in a file
 	case steps != "" && epochs == "":
 		sets = append(sets, "epochs=0")
 	case epochs != "" && steps == "":
@@ -104,7 +112,7 @@ func (f *startFlags) wording(err error) error {
 		return err
 	}
 	for _, k := range keyFlags {
-		if k.key == e.Key && *f.values[k.flag] != "" {
+		if k.key == e.Key && f.value(k.flag) != "" {
 			e.Place = "--" + k.flag
 		}
 	}
