@@ -24,6 +24,7 @@ type modelInfo struct {
 	Parent    *string `json:"parent"` // of an adapter
 	MaxLength int     `json:"max_model_len"`
 	Version   string  `json:"version,omitempty"` // first digits of an adapter's digest
+	Rank      int     `json:"rank,omitempty"`    // the largest of an adapter's modules
 	// Endpoints are the endpoints that accept the model.
 	Endpoints []string `json:"supported_endpoints"`
 }
@@ -51,7 +52,7 @@ func (s *Server) endpoints() (all []string) {
 
 func (s *Server) adapterInfo(id string, v lora.VersionInfo) modelInfo {
 	m := s.baseInfo()
-	m.ID, m.Root, m.Parent, m.Version = id, v.Dir, &s.options.Name, v.Digest.Short()
+	m.ID, m.Root, m.Parent, m.Version, m.Rank = id, v.Dir, &s.options.Name, v.Digest.Short(), v.Rank
 	if s.options.Tuning != nil {
 		if made, ok := s.options.Tuning.Model(id); ok {
 			m.Created = made.Created

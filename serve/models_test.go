@@ -30,7 +30,7 @@ func TestModels(t *testing.T) {
 
 	base := `{"id":"base","object":"model","created":0,"owned_by":"lorafuse","root":"` + folder + `","parent":null,"max_model_len":128,"supported_endpoints":["/v1/chat/completions","/v1/responses","/v1/completions"]}`
 	adapter := func(id string) string {
-		return `{"id":"` + id + `","object":"model","created":0,"owned_by":"lorafuse","root":"` + dir + `","parent":"base","max_model_len":128,"version":"` + v.Digest().Short() + `","supported_endpoints":["/v1/chat/completions","/v1/responses","/v1/completions"]}`
+		return `{"id":"` + id + `","object":"model","created":0,"owned_by":"lorafuse","root":"` + dir + `","parent":"base","max_model_len":128,"version":"` + v.Digest().Short() + `","rank":8,"supported_endpoints":["/v1/chat/completions","/v1/responses","/v1/completions"]}`
 	}
 	_, body := ask(t, s, "GET", "/v1/models", "")
 	rest, ok := strings.CutPrefix(body, `{"object":"list","data":[`+base+","+adapter("support")+","+adapter("help"))

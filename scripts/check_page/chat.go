@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/chromedp/chromedp"
 )
 
 // post sends a request to the server directly, without the page.
@@ -69,6 +71,9 @@ func (t *tab) greedy(tokens string) {
 	}
 	t.write("#temperature", "0")
 	t.write("#max-tokens", tokens)
+	if value[bool](t, "document.querySelector('#markdown').checked") {
+		t.click("#markdown") // the text as it is, to compare it
+	}
 }
 
 func chat(c *checker) error {
@@ -110,6 +115,82 @@ func chat(c *checker) error {
 	t.fits()
 	t.click("#clear")
 	t.until("document.querySelectorAll('.turn').length === 0 && !document.querySelector('#welcome').hidden")
+	return t.close(c.pictures)
+}
+
+// reload loads the page anew.
+func (t *tab) reload() {
+	value[bool](t, "(window.before = true)")
+	value[bool](t, "setTimeout(() => location.reload()) > 0")
+	t.until("!window.before && document.querySelector('#model-1')?.options.length > 0")
+}
+
+// markdown checks that answers are formatted, and that hostile ones run and load nothing.
+func markdown(c *checker) error {
+	t := c.open("markdown", desk)
+	t.until("document.querySelector('#model-1').options.length > 0")
+	const fence = "```"
+	answer := "# Title\n\nA **bold** `word` &lt;b&gt;.\n\n" + fence + "go\nx := 1\n" + fence + "\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n- one\n- [two](https://example.com/)\n\n" +
+		"<script>window.ran = 1</script>\n\n<img src=x onerror='window.ran = 2'>\n\n<svg onload=window.ran=3>\n\n[a](javascript:window.ran=4) [b](data:text/html,x) [c](&#106;avascript:window.ran=5)\n\n" +
+		"![picture](https://example.com/x.png) <javascript:window.ran=6>\n\n" + fence + "\" onload=window.ran=7\n<b>\n" + fence + "\n" + strings.Repeat("> ", 3000) + "deep"
+	chat, err := json.Marshal([]map[string]any{{"id": "1", "system": "", "turns": []map[string]any{{"text": "<b>Hi</b>", "answers": []map[string]any{{"model": "m", "text": answer[:len(answer)-6004], "about": "x"}}}, {"text": "deep", "answers": []map[string]any{{"model": "m", "text": answer}}}}}})
+	if err != nil {
+		return err
+	}
+	value[bool](t, "(localStorage.setItem('lorafuse.chats', "+quoted(string(chat))+"), localStorage.setItem('lorafuse.chat', '1'), true)")
+	t.reload()
+	t.until("document.querySelectorAll('.turn').length === 2")
+	const first = ".turn:first-of-type .answer .text"
+	t.until("document.querySelector('" + first + " h4')?.textContent === 'Title'")
+	t.until("document.querySelector('" + first + " strong')?.textContent === 'bold'")
+	t.until("document.querySelector('" + first + " .code code').textContent === 'x := 1' && document.querySelector('" + first + " .code .link').textContent === 'Copy'")
+	t.until("document.querySelectorAll('" + first + " td').length === 2 && document.querySelectorAll('" + first + " li').length === 2")
+	t.says(first, "<b>.")
+	t.says(first, "<script>window.ran = 1</script>")
+	t.until("!document.querySelector('#log img, #log script, #log svg, #log iframe, #log b, #log [onerror], #log [onload]')")
+	t.until("[...document.querySelectorAll('#log a')].every((a) => a.href.startsWith('https://example.com/'))")
+	t.until("window.ran === undefined")
+	t.named()
+	t.fits()
+	value[bool](t, "(localStorage.clear(), true)")
+	return t.close(c.pictures)
+}
+
+// history checks that a reload keeps the chat, and that messages are edited and asked again.
+func history(c *checker) error {
+	t := c.open("history", desk)
+	t.greedy("12")
+	t.ask("First.")
+	first := t.answered()
+	t.ask("Second.")
+	second := t.answered()
+	t.reload()
+	t.until("document.querySelectorAll('.turn').length === 2")
+	t.click("#markdown")
+	const texts = "[...document.querySelectorAll('.answer .text')].map((x) => x.textContent)"
+	if got := value[[]string](t, texts); t.err == nil && (got[0] != first[0] || got[1] != second[0]) {
+		t.fail("after a reload: found %q, expected %q and %q", got, first, second)
+	}
+	t.write("#temperature", "0")
+	t.write("#max-tokens", "12")
+	t.click(".turn:last-of-type .again")
+	if again := t.answered(); t.err == nil && again[0] != second[0] {
+		t.fail("asked again: found %q, expected %q", again, second)
+	}
+	t.until("document.querySelectorAll('.turn').length === 2")
+	t.click(".turn .edit")
+	t.until("document.querySelector('#prompt').value === 'First.' && !document.querySelector('#editing').hidden")
+	t.ask("Changed.")
+	t.answered()
+	t.until("document.querySelectorAll('.turn').length === 1 && document.querySelector('.user .text').textContent === 'Changed.'")
+	t.click("#clear")
+	t.until("document.querySelectorAll('.turn').length === 0 && document.querySelector('#history').options.length === 2")
+	t.reload()
+	t.until("document.querySelectorAll('.turn').length === 0")
+	value[chromedp.Void](t, "(() => { const s = document.querySelector('#history'); s.selectedIndex = 1; s.dispatchEvent(new Event('change')) })()")
+	t.until("document.querySelectorAll('.turn').length === 1")
+	t.click("#forget")
+	t.until("document.querySelectorAll('.turn').length === 0 && document.querySelector('#past').hidden")
 	return t.close(c.pictures)
 }
 

@@ -32,7 +32,7 @@ var (
 // kinds holds the checks for each kind of server.
 var kinds = map[string][]check{
 	"chat": {
-		{"functions without a page", units}, {"chat", chat}, {"stop", stop}, {"compare", compare}, {"errors", refusals},
+		{"functions without a page", units}, {"chat", chat}, {"markdown", markdown}, {"history", history}, {"stop", stop}, {"compare", compare}, {"errors", refusals},
 		{"keyboard", keyboard}, {"phone", narrow}, {"server", monitor}, {"server away", away}, {"no fine-tuning", absent},
 	},
 	"key":     {{"key", wrongKey}},

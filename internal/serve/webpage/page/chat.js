@@ -2,12 +2,16 @@
 
 import { stream, words } from './api.js';
 import { get, make, plural, say, short, show } from './dom.js';
+import * as history from './history.js';
+import { copier, markdown } from './markdown.js';
 import { models, offer } from './models.js';
 
 const shortest = 200; // milliseconds in which a rate of tokens says something
 
 const turns = []; // {text, answers: [Answer, …]}
 let under = null; // the AbortController of the answers that are under way
+let chat = null; // id of the chat in the history
+let edited = null; // the turn that the next message replaces
 
 // Answer is a model's answer in a turn, and its element on the page.
 class Answer {
@@ -15,12 +19,12 @@ class Answer {
   #model;
   #body = make('div', { class: 'text' });
   #about = make('p', { class: 'about' });
-  #written = document.createTextNode('');
+  #said = ''; // about the answer
   #frame = 0; // in which what has come is shown
+  #next = 0; // time before which nothing is shown
 
   constructor(model) {
     this.#model = model;
-    this.#body.append(this.#written);
     this.element = make('article', { class: 'answer', 'aria-label': `Answer of ${model}`, 'aria-busy': 'true' },
       make('h3', {}, model), this.#body, this.#about);
   }
@@ -59,7 +63,37 @@ class Answer {
 
   #add(piece) {
     this.text += piece;
-    this.#frame ||= requestAnimationFrame(() => this.#flush());
+    this.#frame ||= requestAnimationFrame(() => this.#paint());
+  }
+
+  // paint shows the text, but spends at most a fifth of the time on that.
+  #paint() {
+    const began = performance.now();
+    if (began < this.#next) {
+      this.#frame = requestAnimationFrame(() => this.#paint());
+      return;
+    }
+    this.#flush();
+    this.#next = performance.now() + 4 * (performance.now() - began);
+  }
+
+  // show writes the text as Markdown or as it is.
+  show() {
+    const formatted = get('markdown').checked;
+    this.#body.className = formatted ? 'text formatted' : 'text';
+    this.#body.replaceChildren(...(formatted ? markdown(this.text) : [this.text]));
+  }
+
+  // restore shows an answer of the history.
+  restore({ text, about }) {
+    this.text = String(text ?? '');
+    this.#end(String(about ?? ''));
+    return this;
+  }
+
+  // saved returns the answer for the history.
+  get saved() {
+    return { model: this.#model, text: this.text, about: this.#said };
   }
 
   // flush shows the text received since the last frame: a page layout for each token
@@ -69,25 +103,17 @@ class Answer {
     this.#frame = 0;
     const log = get('log');
     const follow = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
-    this.#written.appendData(this.text.slice(this.#written.length));
+    this.show();
     if (follow) log.scrollTop = log.scrollHeight;
   }
 
   #end(about) {
+    this.#said = about;
     this.#flush();
     this.element.setAttribute('aria-busy', 'false');
     this.#about.replaceChildren(about);
-    if (this.text && navigator.clipboard) this.#about.append(' ', this.#copier());
-  }
-
-  #copier() {
-    const button = make('button', { type: 'button', class: 'link', 'aria-label': `Copy the answer of ${this.#model}` }, 'Copy');
-    button.addEventListener('click', async () => {
-      await navigator.clipboard.writeText(this.text);
-      button.textContent = 'Copied';
-      say('Copied');
-    });
-    return button;
+    const button = this.text && copier(() => this.text, `Copy the answer of ${this.#model}`);
+    if (button) this.#about.append(' ', button);
   }
 
   #fail(message) {
@@ -116,7 +142,7 @@ function conversation(column, text) {
 // settings returns the settings that are filled in.
 function settings() {
   const request = {};
-  for (const [id, field] of [['temperature', 'temperature'], ['max-tokens', 'max_tokens'], ['seed', 'seed']]) {
+  for (const [id, field] of [['temperature', 'temperature'], ['top-p', 'top_p'], ['min-p', 'min_p'], ['max-tokens', 'max_tokens'], ['seed', 'seed']]) {
     const value = get(id).valueAsNumber;
     if (!Number.isNaN(value)) request[field] = value;
   }
@@ -130,13 +156,8 @@ async function ask(text) {
     ...settings(),
     ...(chats ? { messages: conversation(column, text) } : { prompt: text }),
   }));
-  turns.push({ text, answers });
-  get('welcome').hidden = true;
-  const log = get('log');
-  log.append(make('div', { class: 'turn' },
-    make('div', { class: 'user' }, make('h3', { class: 'unseen' }, chats ? 'You' : 'Your text'), make('div', { class: 'text' }, text)),
-    make('div', { class: answers.length > 1 ? 'answers two' : 'answers' }, ...answers.map((answer) => answer.element))));
-  log.scrollTop = log.scrollHeight;
+  add(text, answers);
+  keep();
 
   under = new AbortController();
   working(true);
@@ -145,6 +166,7 @@ async function ask(text) {
   await Promise.all(answers.map((answer, i) => answer.run(path, requests[i], under.signal)));
   under = null;
   working(false);
+  keep();
   say(answers.length > 1 ? 'Both answers have ended' : 'The answer has ended');
 }
 
@@ -156,11 +178,89 @@ function working(yes) {
   if (focused === get('send') || focused === get('stop')) get('prompt').focus();
 }
 
-function clear() {
-  under?.abort();
-  turns.length = 0;
-  for (const turn of get('log').querySelectorAll('.turn')) turn.remove();
+// add adds a turn to the page.
+function add(text, answers) {
+  const turn = { text, answers };
+  turns.push(turn);
+  get('welcome').hidden = true;
+  turn.element = make('div', { class: 'turn' },
+    make('div', { class: 'user' }, make('h3', { class: 'unseen' }, models.takes('chat/completions') ? 'You' : 'Your text'), make('div', { class: 'text' }, text)),
+    make('p', { class: 'tools' },
+      make('button', { type: 'button', class: 'link edit', onclick: () => edit(turn) }, 'Edit'), ' ',
+      make('button', { type: 'button', class: 'link again', onclick: () => again(turn) }, 'Ask again')),
+    make('div', { class: answers.length > 1 ? 'answers two' : 'answers' }, ...answers.map((answer) => answer.element)));
+  const log = get('log');
+  log.append(turn.element);
+  log.scrollTop = log.scrollHeight;
+}
+
+// drop removes a turn and those after it.
+function drop(turn) {
+  const at = turns.indexOf(turn);
+  if (at < 0) return;
+  for (const { element } of turns.splice(at)) element.remove();
+}
+
+// edit puts the message of a turn back into the form; sending it replaces the turn.
+function edit(turn) {
+  if (under) return;
+  edited = turn;
+  get('prompt').value = turn.text;
+  show(get('editing'), 'Sending replaces this message and all after it. Escape: keep them.');
+  get('prompt').focus();
+}
+
+function keepTurns() {
+  edited = null;
+  show(get('editing'), null);
+}
+
+// again asks the message of a turn once more, in place of it and all after it.
+function again(turn) {
+  if (under) return;
+  keepTurns();
+  drop(turn);
+  ask(turn.text);
+}
+
+// keep stores the chat in this browser.
+function keep() {
+  if (turns.length === 0) return;
+  chat ??= crypto.randomUUID?.() ?? String(Date.now() + Math.random());
+  history.save({ id: chat, system: get('system').value, turns: turns.map(({ text, answers }) => ({ text, answers: answers.map((answer) => answer.saved) })) });
+  list();
+}
+
+// list shows the chats of this browser.
+function list() {
+  const chats = history.saved();
+  get('history').replaceChildren(make('option', { value: '' }, 'New chat'), ...chats.map(({ id, ...rest }) => make('option', { value: id }, history.title(rest))));
+  get('history').value = chat ?? '';
+  get('past').hidden = chats.length === 0;
+  get('forget').hidden = chat === null;
+}
+
+// open shows a chat of the history, or a new one.
+function open(saved) {
+  if (under) {
+    under.abort();
+    keep();
+  }
+  keepTurns();
+  if (turns.length > 0) drop(turns[0]);
+  chat = saved?.id ?? null;
+  history.select(chat);
   get('welcome').hidden = false;
+  if (typeof saved?.system === 'string') get('system').value = saved.system;
+  for (const { text, answers } of saved?.turns ?? []) {
+    if (!Array.isArray(answers) || answers.length === 0) continue;
+    add(String(text ?? ''), answers.map((answer) => new Answer(String(answer?.model ?? '')).restore(answer ?? {})));
+  }
+  list();
+}
+
+function clear() {
+  open(null);
   get('prompt').focus();
 }
 
@@ -196,8 +296,18 @@ export function start() {
   get('settings').open = matchMedia('(min-width: 60rem)').matches;
   get('compare').addEventListener('change', () => (get('second').hidden = !get('compare').checked));
   get('clear').addEventListener('click', clear);
+  get('history').addEventListener('change', () => open(history.saved().find(({ id }) => id === get('history').value)));
+  get('forget').addEventListener('click', () => {
+    const id = chat;
+    clear();
+    history.remove(id);
+    list();
+  });
+  get('markdown').addEventListener('change', () => turns.forEach(({ answers }) => answers.forEach((answer) => answer.show())));
+  open(history.selected());
   get('stop').addEventListener('click', () => under?.abort());
   get('prompt').addEventListener('keydown', (event) => {
+    if (event.key === 'Escape' && edited) keepTurns();
     if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     get('chat-form').requestSubmit();
@@ -208,6 +318,8 @@ export function start() {
     if (under || prompt.disabled || prompt.value.trim() === '') return;
     const text = prompt.value;
     prompt.value = '';
+    if (edited) drop(edited);
+    keepTurns();
     ask(text);
   });
 }

@@ -11,9 +11,12 @@ const path = 'v1/fine_tuning/jobs';
 const ended = new Set(['succeeded', 'failed', 'cancelled']);
 const named = { validating_files: 'checking the files', queued: 'waiting', running: 'running', paused: 'paused', succeeded: 'done', failed: 'failed', cancelled: 'cancelled' };
 
-let jobs = []; // the newest first
+let jobs = []; // those that have not ended first, then the newest
 let selected = null; // the Job that is shown
 let poll = () => {};
+
+// rank orders jobs: those that run, those that wait, those that have ended.
+const rank = ({ status }) => (ended.has(status) ? 2 : status === 'running' ? 0 : 1);
 
 const title = (job) => job.fine_tuned_model ?? job.user_provided_suffix ?? job.suffix ?? `Job …${job.id.slice(-6)}`;
 
@@ -162,7 +165,7 @@ async function update(say) {
   if (get('jobs').hidden) return 30;
   try {
     const before = new Map(jobs.map((job) => [job.id, job.status]));
-    jobs = (await read(`${path}?limit=100`)).data;
+    jobs = (await read(`${path}?limit=100`)).data.sort((a, b) => rank(a) - rank(b));
     get('jobs-present').hidden = false;
     get('jobs-absent').hidden = true;
     if (!selected && jobs.length > 0) selected = new Job(jobs[0].id);

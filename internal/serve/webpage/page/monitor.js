@@ -1,8 +1,8 @@
 // The current activity of the server, from its metrics.
 
-import { read, text } from './api.js';
+import { read, text, words } from './api.js';
 import { sparkline } from './chart.js';
-import { bytes, count, get, make, plural, repeat, short, show } from './dom.js';
+import { bytes, count, get, make, plural, repeat, say, short, show } from './dom.js';
 import { models } from './models.js';
 import { find, parse, total } from './prometheus.js';
 
@@ -65,14 +65,37 @@ function list(names) {
   get('model-list').replaceChildren(...models.list.map((model) => make('li', {},
     make('span', { class: 'name' }, model.id),
     model.parent ? null : make('span', { class: 'chip' }, 'base'),
+    model.parent && !model.version ? loader(model) : null,
+    failures.has(model.id) ? make('span', { class: 'error', role: 'alert' }, failures.get(model.id)) : null,
     names.includes(model.id) ? make('span', { class: 'chip running' }, 'on the device') : null,
     make('span', { class: 'muted' }, about(model)))));
 }
 
 function about(model) {
   if (!model.parent) return `up to ${plural(model.max_model_len ?? 0, 'token')}`;
-  return model.version ? `version ${model.version}` : 'read when it is asked for';
+  const about = [`adapter of ${model.parent}`];
+  if (model.rank) about.push(`rank ${model.rank}`);
+  about.push(model.version ? `version ${model.version}` : 'not loaded: a request for it loads it');
+  return about.join(', ');
 }
+
+const failures = new Map(); // of adapters that could not be loaded, by their names
+
+// loader returns a button that loads an adapter.
+const loader = (model) => make('button', {
+  type: 'button', class: 'quiet', onclick: async (event) => {
+    event.target.disabled = true;
+    try {
+      await read(`v1/models/${model.id.split('/').map(encodeURIComponent).join('/')}`);
+      await models.refresh();
+      failures.delete(model.id);
+      say(`${model.id} is loaded`);
+    } catch (error) {
+      failures.set(model.id, words(error));
+    }
+    shown();
+  },
+}, 'Load');
 
 async function update() {
   let samples;
