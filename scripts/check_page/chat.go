@@ -120,9 +120,8 @@ func chat(c *checker) error {
 
 // reload loads the page anew.
 func (t *tab) reload() {
-	value[bool](t, "(window.before = true)")
-	value[bool](t, "setTimeout(() => location.reload()) > 0")
-	t.until("!window.before && document.querySelector('#model-1')?.options.length > 0")
+	t.do(chromedp.Reload())
+	t.until("document.querySelector('#model-1').options.length > 0")
 }
 
 // markdown checks that answers are formatted, and that hostile ones run and load nothing.
@@ -140,7 +139,7 @@ func markdown(c *checker) error {
 	value[bool](t, "(localStorage.setItem('lorafuse.chats', "+quoted(string(chat))+"), localStorage.setItem('lorafuse.chat', '1'), true)")
 	t.reload()
 	t.until("document.querySelectorAll('.turn').length === 2")
-	const first = ".turn:first-of-type .answer .text"
+	const first = ".turn .answer .text" // querySelector takes the first turn
 	t.until("document.querySelector('" + first + " h4')?.textContent === 'Title'")
 	t.until("document.querySelector('" + first + " strong')?.textContent === 'bold'")
 	t.until("document.querySelector('" + first + " .code code').textContent === 'x := 1' && document.querySelector('" + first + " .code .link').textContent === 'Copy'")
@@ -152,7 +151,6 @@ func markdown(c *checker) error {
 	t.until("window.ran === undefined")
 	t.named()
 	t.fits()
-	value[bool](t, "(localStorage.clear(), true)")
 	return t.close(c.pictures)
 }
 

@@ -50,11 +50,11 @@ var (
 	phone = size{width: 360, height: 740}
 )
 
-// open opens a page in a new tab with its own session.
+// open opens a page in a new tab with its own session and storage.
 func (c *checker) open(name string, s size, expected ...string) *tab {
 	u, err := url.Parse(c.url)
 	t := &tab{url: u, name: name, err: err, expected: expected}
-	t.ctx, t.cancel = chromedp.NewContext(c.browser, chromedp.WithListener(t.listen))
+	t.ctx, t.cancel = chromedp.NewContext(c.browser, chromedp.WithNewBrowserContext(), chromedp.WithListener(t.listen))
 	t.do(chromedp.EmulateViewport(s.width, s.height))
 	t.scheme(s.dark)
 	t.do(chromedp.Navigate(c.url + "/"))
