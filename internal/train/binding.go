@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -204,12 +205,15 @@ func (r *Run) resume(s *lora.State) (trainer.Moments, error) {
 	if c.Resume == "" {
 		steps, err := checkpoints(c.OutputDir)
 		if err == nil && len(steps) > 0 {
-			err = fmt.Errorf("train: output_dir %s has checkpoints of an earlier run (the last at step %d): go on with --resume, or choose another output_dir",
-				c.OutputDir, steps[len(steps)-1])
+			err = fmt.Errorf("train: output_dir %s has checkpoints of an earlier run (the last at step %d): go on with --resume, or choose another output_dir%s",
+				c.OutputDir, steps[len(steps)-1], r.further())
 		}
 		return nil, err
 	}
 	path, err := findCheckpoint(c.Resume, c.OutputDir)
+	if errors.Is(err, ErrNothingToResume) {
+		err = fmt.Errorf("%w%s", err, r.further())
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +225,7 @@ func (r *Run) resume(s *lora.State) (trainer.Moments, error) {
 		return nil, err
 	}
 	if err := p.same(r.progress); err != nil {
-		return nil, fmt.Errorf("train: checkpoint %s: %w", path, err)
+		return nil, fmt.Errorf("train: checkpoint %s: %w%s", path, err, r.further())
 	}
 	if p.Step > r.steps {
 		return nil, fmt.Errorf("train: checkpoint %s: %w: it is at step %d, the run has %d", path, ErrCheckpoint, p.Step, r.steps)
@@ -236,6 +240,15 @@ func (r *Run) resume(s *lora.State) (trainer.Moments, error) {
 	}
 	r.progress, r.resumed = p, path
 	return moments, nil
+}
+
+// further says how to train the adapter of a finished run in output_dir further. It is empty if there is none.
+func (r *Run) further() string {
+	dir := filepath.Join(r.cfg.OutputDir, AdapterDir)
+	if !isFolder(dir) {
+		return ""
+	}
+	return fmt.Sprintf("; to train the finished adapter further, give init_adapter: %s and another output_dir", dir)
 }
 
 // checkHome refuses to go on from a checkpoint of elsewhere in a folder that

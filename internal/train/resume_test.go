@@ -177,6 +177,7 @@ func TestInterrupt(t *testing.T) {
 
 	_, err = train.New(context.Background(), c, train.Observer{})
 	require.ErrorContains(t, err, "--resume", "a new run must not write over checkpoints")
+	require.NotContains(t, err.Error(), "init_adapter", "there is no adapter yet")
 
 	c.Resume = "latest"
 	require.Equal(t, want, runToEnd(t, c))
@@ -186,6 +187,11 @@ func TestInterrupt(t *testing.T) {
 	_, err = train.New(context.Background(), c, train.Observer{})
 	require.True(t, errors.Is(err, train.ErrCheckpoint), "%v", err)
 	require.ErrorContains(t, err, "learning_rate was 0.01, is now 0.02")
+	further := "give init_adapter: " + filepath.Join(c.OutputDir, train.AdapterDir)
+	require.ErrorContains(t, err, further)
+	c.Resume = ""
+	_, err = train.New(context.Background(), c, train.Observer{})
+	require.ErrorContains(t, err, further)
 }
 
 // TestKill kills a training process five times, at least once while it writes

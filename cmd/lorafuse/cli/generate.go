@@ -154,6 +154,7 @@ type writer struct {
 	newTokens int
 	load      *backend.LoadStats
 	grammar   *constrain.Grammar // nil: answers are free
+	full      bool               // an answer has reached the longest text of the model
 }
 
 func (a *app) runGenerate(ctx context.Context, f *generateFlags) error {
@@ -308,9 +309,18 @@ func (f *generateFlags) jsonGrammar() (*constrain.Grammar, error) {
 	return g, nil
 }
 
-// noteCut reports an answer that was cut off before it matched its grammar.
+// noteCut reports an answer that was cut off before it matched its grammar, and the first answer that ended at the
+// longest text of the model.
 func (w *writer) noteCut(r generate.Result) {
-	if w.grammar != nil && r.Finish == generate.FinishLength {
+	if r.Finish != generate.FinishLength {
+		return
+	}
+	full := len(r.IDs) < w.newTokens
+	switch {
+	case full && (w.grammar != nil || !w.full):
+		w.full = true
+		w.app.note("note     the answer is not whole: prompt and answer reached %d tokens, the most that the model takes (max_position_embeddings)", w.model.Config.MaxLength())
+	case !full && w.grammar != nil:
 		w.app.note("note     the answer is not whole: it ended at %d tokens (--max-new-tokens)", len(r.IDs))
 	}
 }

@@ -287,3 +287,21 @@ func TestTextsOfAdapter(t *testing.T) {
 	assert.Equal(t, ExitUsage, r.status)
 	assert.Contains(t, r.stderr, `more tokens than embeddings: token "<more>" has id 512, the model has 512 embeddings`)
 }
+
+// An answer that ends at the longest text of the model is reported, once for all prompts; one that ends at
+// --max-new-tokens is not.
+func TestPromptsReachTheLimit(t *testing.T) {
+	l := newLab(t)
+	m := l.model()
+	l.setJSON(m+"/config.json", map[string]any{"max_position_embeddings": 12, "eos_token_id": nil})
+	l.setJSON(m+"/generation_config.json", map[string]any{"eos_token_id": nil})
+	const note = "prompt and answer reached 12 tokens, the most that the model takes (max_position_embeddings)"
+	r := command(t, `{"prompt": "a"}`+"\n"+`{"prompt": "b"}`, "generate", "--model", m, "--prompts", "-", "-n", "40")
+	require.Equal(t, ExitOK, r.status, r.stderr)
+	assert.Equal(t, 1, strings.Count(r.stderr, note), r.stderr)
+	r = command(t, "", "generate", "--model", m, "--prompt", "a", "-n", "40")
+	assert.Equal(t, 1, strings.Count(r.stderr, note), r.stderr)
+	r = command(t, "", "generate", "--model", m, "--prompt", "a", "-n", "2")
+	require.Equal(t, ExitOK, r.status, r.stderr)
+	assert.NotContains(t, r.stderr, note)
+}
