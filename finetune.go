@@ -127,7 +127,11 @@ func fineTune(ctx context.Context, model string, data Data, r Recipe) (*FineTune
 		c.Task, c.Diffusion.Images = config.TaskDiffusion, data.images
 		from.Encode, from.Side = true, r.Resolution
 	}
-	run, err := train.NewFrom(ctx, c, from, r.observer())
+	watch := r.observer()
+	for _, key := range c.Idle() {
+		watch.Note(key + ": has no effect here")
+	}
+	run, err := train.NewFrom(ctx, c, from, watch)
 	if err != nil {
 		return nil, err
 	}

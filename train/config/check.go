@@ -106,7 +106,7 @@ func (c *Config) check(k Key, v reflect.Value) error {
 // foreign returns an error for a key of another task that does not have its default value. Zero in a Config that
 // is not read from a file means that the key is not set.
 func (c *Config) foreign(k Key, v reflect.Value) error {
-	byDefault := reflect.ValueOf(Default()).Elem().FieldByIndex(k.index)
+	byDefault := reflect.ValueOf(defaults()).Elem().FieldByIndex(k.index)
 	if jobs, ok := v.Interface().(Jobs); v.IsZero() && !c.Given(k.Path) || ok && jobs.Len() == 0 || reflect.DeepEqual(v.Interface(), byDefault.Interface()) {
 		return nil
 	}
@@ -206,8 +206,8 @@ var rules = []rule{
 func (c *Config) plainAdapter() bool {
 	given := c.Adapter
 	given.LoraDropout = 0
-	given.TaskType = Default().Adapter.TaskType
-	return reflect.DeepEqual(given, Default().Adapter)
+	given.TaskType = defaults().Adapter.TaskType
+	return reflect.DeepEqual(given, defaults().Adapter)
 }
 
 // interval is a range of numbers; its ends belong to it or not.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/data"
@@ -69,7 +70,7 @@ type Config struct {
 	WeightDecay float64    `yaml:"weight_decay" default:"0" range:"[0,1000]" also:"adam_weight_decay" doc:"Weight decay per unit of learning rate, on every trained tensor."`
 	MaxGradNorm float64    `yaml:"max_grad_norm" default:"1" range:"[0,1e30]" also:"gradient_clipping,gradient_clip_val,clip_grad_norm,grad_clip" doc:"Gradients are scaled down to this norm over all trained tensors; 0 never clips."`
 
-	Seed                    uint64    `yaml:"seed" default:"42" also:"random_seed" doc:"Key of every random draw: the adapter's start, dropout, the order of the rows."`
+	Seed                    uint64    `yaml:"seed" default:"42" also:"random_seed,random_state" doc:"Key of every random draw: the adapter's start, dropout, the order of the rows."`
 	ActivationCheckpointing bool      `yaml:"activation_checkpointing" default:"false" also:"gradient_checkpointing,grad_checkpoint" doc:"Recompute each layer in the backward pass instead of keeping its activations: less memory, more time."`
 	OnNaN                   NaNPolicy `yaml:"on_nan" default:"stop" one:"stop|skip" also:"nan_policy" doc:"Reaction to a loss or gradient that is not finite: stop the run, or skip the step."`
 	NaNLimit                int       `yaml:"nan_limit" default:"10" range:"[1,2147483647]" doc:"With on_nan: skip, stop after this many consecutive skipped steps."`
@@ -83,7 +84,7 @@ type Config struct {
 	SaveLimit     int           `yaml:"save_limit" default:"3" range:"[0,2147483647]" also:"save_total_limit,checkpoints_total_limit" doc:"Number of newest checkpoints to keep; 0 keeps all."`
 
 	Backend        string            `yaml:"backend" default:"auto" one:"auto|cpu|cuda|metal" also:"device" doc:"Machine to train on; auto takes the fastest there is."`
-	Threads        int               `yaml:"threads" default:"0" range:"[0,1024]" also:"num_threads,num_workers" doc:"Threads of the CPU backend; 0 is as many as Go runs at once, which is one per core, or less where GOMAXPROCS or the limits of a container say so. Results do not depend on it."`
+	Threads        int               `yaml:"threads" default:"0" range:"[0,1024]" also:"num_threads" doc:"Threads of the CPU backend; 0 is as many as Go runs at once, which is one per core, or less where GOMAXPROCS or the limits of a container say so. Results do not depend on it."`
 	Precision      backend.Precision `yaml:"precision" default:"auto" one:"auto|f32|bf16" also:"mixed_precision" doc:"Precision of matrix multiplications: auto (f32 on the CPU, bf16 on CUDA), f32, or bf16 if the device multiplies that faster (operands rounded as in PyTorch's autocast, sums in f32). With bf16 activations are also stored in bf16, in half of the memory, if the device can. A run resumes in its original precision."`
 	BatchInvariant bool              `yaml:"batch_invariant" default:"false" also:"deterministic_batches" doc:"Make the result for a row independent, bit for bit, of the other rows of its batch and their number: its evaluation loss is the same at any eval_batch_size, and its logits equal those of generate --batch-invariant. Gradients are sums over the rows of a micro-batch and still depend on batch_size. On the CPU a layer in bf16 takes about 1.06, 0.97, 0.99 and 1.2 times as long at 1, 8, 64 and 512 rows; CUDA does not support it."`
 	Pack           backend.Pack      `yaml:"pack" default:"never" one:"never|auto|always" doc:"Packed copies of frozen weights, made on first use: never, always, or auto, which makes them if they save 3 % of a step, within half of the free memory or the rest of memory. They save 4 to 8 % with micro-batches of at most 128 tokens in f32 and 5 to 20 % with at most 256 in bf16, less than 3 % beyond that. They take four times (bf16: twice) the memory of bf16 weights. Results are bit-equal."`
@@ -96,6 +97,7 @@ type Config struct {
 	Jobs Jobs `yaml:"jobs" task:"texts" doc:"Several concurrent runs on one model: a list of mappings, each with a name and the keys that differ from the keys outside jobs (data, adapter, learning_rate, seed, steps, …). Shared by all jobs are model, quantize, task, backend, threads, precision, batch_invariant, pack, load, memory_limit and resume. The adapter of a job is bit for bit that of a separate run; its default output_dir is output_dir/name. The weights are in memory once. With batch_invariant: true micro-batches of several jobs are computed in one pass of at most 1024 tokens. Jobs alternate step by step without it, with quantised weights, for task: preference, or if an adapter is not plain LoRA or has biases, saved modules, embeddings or a part in the head. A failed job does not affect the others. Only for language models; memory is for a single run."`
 
 	places map[string]string // key → place that set it: file:line or --set
+	idle   []string          // places and names of keys without effect
 }
 
 // Data configures the rows: files, learned parts and order.
@@ -138,6 +140,9 @@ func Default() *Config {
 	setDefaults(c)
 	return c
 }
+
+// defaults returns a shared Default, which must not be changed.
+var defaults = sync.OnceValue(Default)
 
 // Load reads the YAML file at path, applies the overrides in order, each written as key=value with a dotted key, and
 // validates the result. Errors are one line with file and line, the key, the value found and the expected one.

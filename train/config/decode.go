@@ -38,10 +38,10 @@ func (c *Config) decode(name string, raw []byte) error {
 	}
 	d := decoder{config: c, place: func(n *yaml.Node) string { return fmt.Sprintf("%s:%d", name, n.Line) }}
 	root, err := d.translate(doc.Content[0])
-	if err != nil {
-		return err
-	}
-	return d.section(root, reflect.ValueOf(c).Elem(), "")
+	var all Errors
+	all.add(err)
+	all.add(d.section(root, reflect.ValueOf(c).Elem(), ""))
+	return all.err()
 }
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
@@ -64,7 +64,7 @@ type decoder struct {
 	place  func(n *yaml.Node) string
 }
 
-// section decodes a mapping into the struct v, whose keys begin with path.
+// section decodes a mapping into the struct v, whose keys begin with path. Its error has the problems of all keys.
 func (d decoder) section(n *yaml.Node, v reflect.Value, path string) error {
 	n = follow(n)
 	if isNull(n) {
@@ -74,22 +74,24 @@ func (d decoder) section(n *yaml.Node, v reflect.Value, path string) error {
 		return &Error{d.place(n), path, fmt.Sprintf("%v, expected a mapping of keys to values", found(n)), ErrValue}
 	}
 	seen := map[string]bool{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
+	var all Errors
+	for i, more := 0, true; i+1 < len(n.Content) && more; i += 2 {
 		key, item := n.Content[i], n.Content[i+1]
 		full := join(path, key.Value)
-		if seen[full] {
-			return &Error{d.place(key), full, "given twice", ErrSyntax}
+		field, ok := fieldOf(v, key.Value)
+		switch {
+		case seen[full]:
+			more = all.add(&Error{d.place(key), full, "given twice", ErrSyntax})
+		case ok:
+			more = all.add(d.field(item, field, full))
+		case path != "adapter" && IsIdle(key.Value):
+			d.config.ignore(d.place(key), full)
+		default:
+			more = all.add(&Error{d.place(key), full, unknown(path, key.Value), ErrUnknownKey})
 		}
 		seen[full] = true
-		field, ok := fieldOf(v, key.Value)
-		if !ok {
-			return &Error{d.place(key), full, unknown(path, key.Value), ErrUnknownKey}
-		}
-		if err := d.field(item, field, full); err != nil {
-			return err
-		}
 	}
-	return nil
+	return all.err()
 }
 
 // field decodes a value, or a section, into the field of the key.

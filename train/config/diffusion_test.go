@@ -94,7 +94,7 @@ func TestDiffusionErrors(t *testing.T) {
 		"img_dir: d\ntrain_batch_size: 1\ndata_config:\n  train_batch_size: 2\n": "t:6: data_config.train_batch_size: found 2, and 1 for train_batch_size: expected one of the two",
 		"img_dir: d\nmax_train_step: 1\n":                                        "t:4: max_train_step: unknown key",
 		"img_dir: d\nmax_train_steps: many\n":                                    `t:4: steps: found "many", expected a whole number`,
-		"img_dir: d\ntracker_project_name: x\n":                                  "t:4: tracker_project_name: nothing reads it here, expected without it",
+		"img_dir: d\nnoise_offset: 0.1\n":                                        "t:4: noise_offset: nothing reads it here, expected without it",
 		"img_dir: d\nweighting_scheme: mode\n":                                   `t:4: weighting_scheme: expected "diffusion.timesteps" for a density`,
 		"data_config: {img_dir: d, img_size: 1024}\n":                            "t:3: data_config.img_size: pictures have the size that they are cached in",
 		"data_config: {img_dir: d, img_dirs: e}\n":                               "t:3: data_config.img_dirs: unknown key",

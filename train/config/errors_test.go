@@ -163,7 +163,7 @@ func FuzzParse(f *testing.F) {
 		require.NoError(t, err)
 		again, err := Parse("again.yaml", raw)
 		require.NoError(t, err, "%s", raw)
-		c.places, again.places = nil, nil
+		c.places, again.places, c.idle, again.idle = nil, nil, nil, nil
 		require.Equal(t, c, again)
 	})
 }

@@ -117,18 +117,20 @@ func (c *Config) nameOf(i int, n *yaml.Node) (string, error) {
 
 // inJob adds the name of the job to an error.
 func inJob(job string, err error) error {
-	if e, ok := err.(*Error); ok {
+	var all Errors
+	all.add(err)
+	for i, e := range all {
 		in := *e
 		in.Key = join(job, e.Key)
-		return &in
+		all[i] = &in
 	}
-	return err
+	return all.err()
 }
 
 // job returns the configuration of one job.
 func (c *Config) job(name string, n *yaml.Node) (*Config, error) {
 	own := *c
-	own.Jobs, own.places = Jobs{}, maps.Clone(c.places)
+	own.Jobs, own.places, own.idle = Jobs{}, maps.Clone(c.places), nil
 	delete(own.places, "jobs")
 	own.OutputDir = filepath.Join(c.OutputDir, name)
 	keys := &yaml.Node{Kind: yaml.MappingNode, Line: n.Line}
@@ -178,6 +180,13 @@ func (c *Config) validateJobs() error {
 	for _, job := range jobs {
 		if !job.Task.definition().shared {
 			return &Error{c.places["jobs"], fmt.Sprintf("jobs[%s].task", job.Name), fmt.Sprintf("found %s, expected %s, which jobs can learn", job.Task, suggest.Or(JobTasks())), ErrConflict}
+		}
+	}
+	for _, job := range jobs {
+		for _, key := range job.idle {
+			if !slices.Contains(c.idle, key) {
+				c.idle = append(c.idle, key)
+			}
 		}
 	}
 	switch {

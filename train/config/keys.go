@@ -161,7 +161,7 @@ func setDefaults(c *Config) {
 // its section if it belongs to another one, that the PEFT key is unsupported, or the nearest name.
 func unknown(section, name string) string {
 	for _, k := range table() {
-		if slices.Contains(k.also, name) {
+		if slices.Contains(k.also, strings.ReplaceAll(name, "-", "_")) {
 			return fmt.Sprintf("unknown key, here it is called %q", k.Path)
 		}
 	}

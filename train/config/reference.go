@@ -30,9 +30,10 @@ adapter:
   target_modules: all-linear
 ` + "```" + `
 
-An unknown key is an error that names the nearest one. ` + "`--set key=value`" + ` overrides the file, with dots
-between the names: ` + "`--set adapter.r=16 --set data.train=[a.jsonl,b.jsonl]`" + `. Relative paths start at the
-working folder. An empty default means none; ` + "`null`" + ` selects the default.
+All unknown keys are reported, with their names here or the nearest ones. Keys of other trainers without an effect
+here, such as the number of workers and names of experiment trackers, are accepted with a note. ` + "`" + `--set key=value` + "`" + `
+overrides the file, with dots between the names: ` + "`" + `--set adapter.r=16 --set data.train=[a.jsonl,b.jsonl]` + "`" + `. Relative
+paths start at the working folder. An empty default means none; ` + "`" + `null` + "`" + ` selects the default.
 
 ## Top level
 `)

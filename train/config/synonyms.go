@@ -19,6 +19,8 @@ type synonym struct {
 	words map[string]string
 	// only are the values of a name without a key: what is done in any case.
 	only []string
+	// free marks a name whose other values have no effect.
+	free bool
 	// help is the advice for a name without an equivalent.
 	help string
 }
@@ -31,12 +33,11 @@ func (d decoder) translate(root *yaml.Node) (*yaml.Node, error) {
 	root = follow(root)
 	task := string(d.config.Task)
 	each := func(n *yaml.Node, f func(key, v *yaml.Node) error) error {
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if err := f(n.Content[i], n.Content[i+1]); err != nil {
-				return err
-			}
+		var all Errors
+		for i, more := 0, true; i+1 < len(n.Content) && more; i += 2 {
+			more = all.add(f(n.Content[i], n.Content[i+1]))
 		}
-		return nil
+		return all.err()
 	}
 	if root.Kind != yaml.MappingNode {
 		return root, nil
@@ -92,6 +93,10 @@ func (t *translation) name(name string, key, v *yaml.Node) error {
 	fail := func(kind error, format string, args ...any) error {
 		return &Error{t.place(key), name, fmt.Sprintf(format, args...), kind}
 	}
+	if !known && IsIdle(key.Value) {
+		t.config.ignore(t.place(key), name)
+		return nil
+	}
 	if !known {
 		return fail(ErrUnknownKey, "%s", unknown("", key.Value))
 	}
@@ -110,6 +115,10 @@ func (t *translation) name(name string, key, v *yaml.Node) error {
 		return nil
 	case s.words != nil:
 		to, ok := s.words[word]
+		if !ok && s.free {
+			t.config.ignore(t.place(key), name)
+			return nil
+		}
 		if v.Kind != yaml.ScalarNode || !ok && !isNull(v) {
 			return fail(ErrValue, "%v, expected %s", found(v), suggest.Or(slices.Sorted(maps.Keys(s.words))))
 		}

@@ -123,7 +123,7 @@ func (f *startFlags) wording(err error) error {
 // settings that the flags leave open, and prints them.
 func (a *app) configure(ctx context.Context, file string, f *trainFlags) (*config.Config, error) {
 	if file != "" {
-		c, err := config.Load(file, f.assignments()...)
+		c, err := a.loadSettings(file, f.assignments())
 		if err != nil {
 			return nil, f.start.wording(err)
 		}

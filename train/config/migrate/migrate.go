@@ -5,6 +5,7 @@ package migrate
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -65,16 +66,41 @@ func Names() (names []string) {
 	return names
 }
 
-// Detect returns the name of the trainer that a file belongs to, or "" if it is none of them.
+// Detect returns the name of the trainer that a file belongs to, or "" if it is none of them. The file must have two
+// keys that other trainers lack, and none of our sections.
 func Detect(name string, raw []byte) string {
 	file, err := parse(name, raw)
 	if err != nil {
 		return ""
 	}
-	if s, _ := detect(file); s != nil {
+	for key := range dotted(file) {
+		if section, _, nested := strings.Cut(key, "."); key == "data.train" || nested && (section == "adapter" || section == "diffusion") {
+			return ""
+		}
+	}
+	if s, _ := detect(file, 2); s != nil {
 		return s.name
 	}
 	return ""
+}
+
+// Meaning says what becomes of a key: our key with its meaning, or the reason why it is dropped, or that it has no
+// effect here. Without the name of a trainer it knows the keys that mean the same to all that have them.
+func Meaning(trainer, key string) (ours, why string, idle bool) {
+	for _, s := range sources {
+		if trainer != "" && s.name != trainer {
+			continue
+		}
+		r := s.keys[key]
+		if trainer != "" {
+			return r.to, r.why, r.unused || isUnused(key)
+		}
+		if r.to != "" && ours != "" && r.to != ours {
+			return "", "", false
+		}
+		ours = cmp.Or(ours, r.to)
+	}
+	return ours, "", false
 }
 
 // Convert converts a file in YAML, JSON or TOML, whose name decides on TOML. Errors: ErrSource.
@@ -83,7 +109,7 @@ func Convert(name string, raw []byte) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, values := detect(file)
+	s, values := detect(file, 1)
 	if s == nil {
 		return nil, fmt.Errorf("%s: %w: found %s, expected the keys of %s", name, ErrSource, few(slices.Sorted(maps.Keys(file))), strings.Join(Names(), ", "))
 	}
@@ -98,8 +124,12 @@ func Convert(name string, raw []byte) (*Result, error) {
 	return c.result(filepath.Base(name))
 }
 
-// largest bounds the size of a file.
-const largest = 1 << 20
+// The bounds of a file: bytes, values including those of aliases, and levels of nesting.
+const (
+	largest = 1 << 20
+	widest  = 10_000
+	deepest = 32
+)
 
 // parse decodes a file whose top level is a mapping.
 func parse(name string, raw []byte) (map[string]any, error) {
@@ -111,6 +141,9 @@ func parse(name string, raw []byte) (map[string]any, error) {
 		if err := toml.Unmarshal(raw, &file); err != nil {
 			return nil, fmt.Errorf("%s: not valid TOML: %w", name, err)
 		}
+		if values := widest; !isSmall(file, &values, deepest) {
+			return nil, tooLarge(name)
+		}
 		return file, nil
 	}
 	var top yaml.Node
@@ -120,15 +153,67 @@ func parse(name string, raw []byte) (map[string]any, error) {
 	if top.Kind != yaml.DocumentNode || top.Content[0].Kind != yaml.MappingNode {
 		return nil, fmt.Errorf("%s: %w: expected a mapping of keys to values", name, ErrSource)
 	}
+	if nodes := widest; !isBounded(&top, &nodes, deepest) {
+		return nil, tooLarge(name)
+	}
 	if err := top.Decode(&file); err != nil {
 		return nil, fmt.Errorf("%s: not valid YAML: %w", name, err)
 	}
 	return file, nil
 }
 
-// detect returns the trainer with the most marks in a file, and the values in the form of its keys.
-func detect(file map[string]any) (best *source, values map[string]any) {
-	most := 0
+func tooLarge(name string) error {
+	return fmt.Errorf("%s: %w: expected at most %d values in %d levels", name, ErrSource, widest, deepest)
+}
+
+// isBounded reports whether a YAML node has at most the given nodes, each alias counting as what it stands for, and
+// levels. It visits no more.
+func isBounded(n *yaml.Node, nodes *int, levels int) bool {
+	if *nodes--; *nodes < 0 || levels < 0 {
+		return false
+	}
+	if n.Kind == yaml.AliasNode {
+		return isBounded(n.Alias, nodes, levels-1)
+	}
+	for _, inner := range n.Content {
+		if !isBounded(inner, nodes, levels-1) {
+			return false
+		}
+	}
+	return true
+}
+
+// isSmall reports whether a value has at most the given values and levels.
+func isSmall(v any, values *int, levels int) bool {
+	if *values--; *values < 0 || levels < 0 {
+		return false
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		for _, inner := range v {
+			if !isSmall(inner, values, levels-1) {
+				return false
+			}
+		}
+	case []any:
+		for _, inner := range v {
+			if !isSmall(inner, values, levels-1) {
+				return false
+			}
+		}
+	case []map[string]any:
+		for _, inner := range v {
+			if !isSmall(inner, values, levels-1) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// detect returns the trainer with the most marks in a file, if there are enough, and the values in the form of its keys.
+func detect(file map[string]any, enough int) (best *source, values map[string]any) {
+	most := enough - 1
 	for _, s := range sources {
 		flat := file
 		if s.flatten != nil {

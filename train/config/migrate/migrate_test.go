@@ -2,6 +2,7 @@ package migrate_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -200,6 +201,34 @@ func TestConvertRefuses(t *testing.T) {
 	_, err := migrate.Convert("x.toml", []byte("a = "))
 	assert.ErrorContains(t, err, "x.toml: not valid TOML")
 	assert.Empty(t, migrate.Detect("x.yaml", []byte("model: x\ndata: {train: y}\n")))
+}
+
+func TestMeaning(t *testing.T) {
+	ours, _, _ := migrate.Meaning("axolotl", "lora_r")
+	assert.Equal(t, "adapter.r", ours)
+	ours, _, _ = migrate.Meaning("", "peft_use_dora")
+	assert.Equal(t, "adapter.use_dora", ours)
+	_, why, _ := migrate.Meaning("LLaMA-Factory", "fp16")
+	assert.Contains(t, why, "half precision")
+	_, _, idle := migrate.Meaning("axolotl", "wandb_project")
+	assert.True(t, idle)
+	assert.Empty(t, migrate.Detect("x.yaml", []byte("model: x\nnum_epochs: 3\n")), "one slip")
+	assert.Equal(t, "axolotl", migrate.Detect("x.yaml", []byte("base_model: x\nnum_epochs: 3\n")))
+}
+
+// TestLargeFiles: aliases that stand for many values, deep nesting and cycles are refused at once.
+func TestLargeFiles(t *testing.T) {
+	bomb := "lora_r: &a0 [1, 1, 1, 1, 1, 1, 1, 1]\n"
+	for i := range 9 {
+		bomb += fmt.Sprintf("k%d: &a%d [*a%d, *a%d, *a%d, *a%d, *a%d, *a%d]\n", i, i+1, i, i, i, i, i, i)
+	}
+	for name, text := range map[string]string{
+		"bomb.yaml": bomb, "cycle.yaml": "lora_r: &a [*a]\n", "deep.yaml": "lora_r: " + strings.Repeat("[", 5000) + strings.Repeat("]", 5000),
+		"deep.toml": "a = " + strings.Repeat("[", 100) + strings.Repeat("]", 100), "wide.toml": "a = [" + strings.Repeat("1,", 20_000) + "]",
+	} {
+		_, err := migrate.Convert(name, []byte(text))
+		assert.ErrorContains(t, err, "expected at most 10000 values in 32 levels", name)
+	}
 }
 
 // FuzzConvert sees that any file is converted to valid YAML or refused.

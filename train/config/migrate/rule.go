@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/lorafuse/lorafuse/train/config"
 )
 
 // rule says what becomes of a key.
@@ -85,8 +87,19 @@ func (c *conversion) set(key string, v any) {
 	c.out[key] = v
 }
 
-func (c *conversion) drop(key, why string) { c.dropped = append(c.dropped, Note{key, why}) }
-func (c *conversion) do(key, why string)   { c.todo = append(c.todo, Note{key, why}) }
+func (c *conversion) drop(key, why string) {
+	c.dropped = append(c.dropped, Note{key, shorten(why)})
+}
+func (c *conversion) do(key, why string) { c.todo = append(c.todo, Note{key, shorten(why)}) }
+
+// shorten cuts a long reason, which may quote a value of the file.
+func shorten(why string) string {
+	const limit = 300
+	if r := []rune(why); len(r) > limit {
+		return string(r[:limit]) + "…"
+	}
+	return why
+}
 
 // isOff reports whether a value switches a feature off.
 func isOff(v any) bool {
@@ -180,16 +193,17 @@ func mappings(v any) (all []map[string]any) {
 // isUnused reports whether a key cannot change the result: logs, trackers, workers, caches and kernels.
 func isUnused(key string) bool {
 	key = key[strings.LastIndexByte(key, '.')+1:]
-	for _, prefix := range []string{"wandb_", "tracker_", "mlflow_", "comet_", "swanlab_", "trackio_", "hub_", "dataloader_", "ddp_", "fsdp", "deepspeed", "log_with", "logging_", "gradient_checkpointing_kwargs", "torch_compile", "tf32", "flash_attn", "xformers", "sdp_attention", "liger_"} {
+	if config.IsIdle(key) {
+		return true
+	}
+	for _, prefix := range []string{"hub_", "dataloader_", "ddp_", "fsdp", "deepspeed", "logging_", "xformers", "liger_"} {
 		if strings.HasPrefix(key, prefix) {
 			return true
 		}
 	}
 	return slices.Contains([]string{
-		"num_workers", "max_data_loader_n_workers", "persistent_data_loader_workers", "preprocessing_num_workers", "dataset_processes", "report_to", "run_name",
-		"overwrite_output_dir", "overwrite_cache", "plot_loss", "do_train", "trust_remote_code", "debug", "strict", "local_rank", "tokenizer_type", "model_type",
-		"flash_attention", "sdpa", "attn_implementation", "flash_attn", "allow_tf32", "low_vram", "device", "dataset_prepared_path", "save_safetensors", "use_fast_tokenizer",
-		"pin_memory", "highvram", "lowram", "sdpa_attention", "mem_eff_attn", "auto_resume_from_checkpoints", "push_to_hub", "push_checkpoints_to_hub", "performance_log_every",
+		"overwrite_output_dir", "do_train", "debug", "strict", "tokenizer_type", "model_type", "sdpa", "low_vram", "device", "dataset_prepared_path", "save_safetensors",
+		"highvram", "lowram", "sdpa_attention", "mem_eff_attn", "auto_resume_from_checkpoints", "push_to_hub", "push_checkpoints_to_hub", "performance_log_every",
 	}, key)
 }
 
