@@ -3,6 +3,7 @@ package lora
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/lorafuse/lorafuse/internal/suggest"
@@ -17,9 +18,12 @@ func (r *Report) strangers(strange []string, missing []TensorSpec) {
 	}
 	// To find the nearest of many names costs; a reader looks at a few.
 	const explained = 8
+	vision := visionKeys(strange, r.specs)
 	for i, key := range strange {
 		detail := ""
-		if i < explained {
+		if slices.Contains(vision, key) {
+			detail = fmt.Sprintf("it adapts the vision part, and only the text model is read; it is one of %s", list(vision))
+		} else if i < explained {
 			detail = explain(key, wanted, r.specs)
 		}
 		r.add(ErrUnmatched, key, "%s", detail)
@@ -35,7 +39,21 @@ func (r *Report) strangers(strange []string, missing []TensorSpec) {
 	}
 }
 
+// visionKeys returns the keys that are of a vision part, if the model has none.
+func visionKeys(strange []string, specs []TensorSpec) (keys []string) {
+	if slices.ContainsFunc(specs, func(s TensorSpec) bool { return visionPart.MatchString(s.Key) }) {
+		return nil
+	}
+	for _, key := range strange {
+		if visionPart.MatchString(key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 var (
+	visionPart = regexp.MustCompile(`^` + VisionModules + `$`)
 	// infix matches an adapter's name within a key; PEFT has it there in memory.
 	infix = regexp.MustCompile(`\.(lora_[AB]|lora_embedding_[AB]|lora_magnitude_vector|modules_to_save|trainable_tokens_delta)\.([^.]+)(\.weight|\.bias|)$`)
 	tail  = regexp.MustCompile(`\.(lora_[AB]\.(weight|bias)|lora_embedding_[AB]|lora_magnitude_vector)$`)

@@ -51,7 +51,7 @@ func (p *Placement) Tensors() []TensorSpec {
 		if _, ok := p.Target(m.Name); ok {
 			infix = ".base_layer."
 		}
-		key := keyPrefix + m.Name + infix + "bias"
+		key := keyPrefix + m.inFiles() + infix + "bias"
 		bias := TensorSpec{Key: key, Module: m.Name, Param: "bias", Role: RoleBias, Shape: []int{m.Out}}
 		if i := slices.IndexFunc(specs, func(s TensorSpec) bool { return s.Key == key }); i >= 0 {
 			specs[i] = bias // trained, not just saved
@@ -98,11 +98,11 @@ func (t Target) Key(role Role) string {
 func (t Target) key(p part) string {
 	switch {
 	case t.Kind == Parameter:
-		return keyPrefix + t.holder() + strings.Repeat(".base_layer", t.around) + p.end
+		return keyPrefix + Module{Name: t.inFiles()}.holder() + strings.Repeat(".base_layer", t.around) + p.end
 	case t.Kind == Embedding && p.ofEmbedding != "":
-		return keyPrefix + t.Name + p.ofEmbedding
+		return keyPrefix + t.inFiles() + p.ofEmbedding
 	}
-	return keyPrefix + t.Name + p.end
+	return keyPrefix + t.inFiles() + p.end
 }
 
 // Tensors lists the tensors of this target in an adapter file.
@@ -128,7 +128,7 @@ func (m Module) columns() int {
 func appendParams(specs []TensorSpec, m Module, infix string, role Role) []TensorSpec {
 	add := func(param string, shape []int) {
 		specs = append(specs, TensorSpec{
-			Key: keyPrefix + m.Name + infix + param, Module: m.Name, Param: param,
+			Key: keyPrefix + m.inFiles() + infix + param, Module: m.Name, Param: param,
 			Role: role, Shape: shape, Optional: role == RoleBase,
 		})
 	}

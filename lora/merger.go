@@ -176,7 +176,7 @@ func (m *Merger) shareBases() {
 			continue
 		}
 		for _, infix := range []string{".base_layer.", "."} {
-			key := keyPrefix + tied.TiedTo + infix + "weight"
+			key := keyPrefix + m.placement.inFiles(tied.TiedTo) + infix + "weight"
 			if _, ok := m.adapter.Tensor(key); ok && !m.placement.isSaved(tied.TiedTo) {
 				m.add(tied.Name+".weight", m.replacement(key))
 				break

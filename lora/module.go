@@ -38,6 +38,8 @@ type Module struct {
 	Parts []string
 	// Transposed reports that a Parameter is stored as [in, out], or as a stack of such matrices.
 	Transposed bool
+
+	spelled string // the name in adapter files, if it may differ; see SpelledAs
 }
 
 // Kind is the type of a module, which determines its computation and the layout of its

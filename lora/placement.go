@@ -81,11 +81,15 @@ func NewPlacement(c *Config, model Model) (*Placement, error) {
 			return nil, err
 		}
 	}
+	names := model.respell()
 	p := &placer{Placement: &Placement{config: c.Clone(), modelType: model.Type, modules: model.Modules}, model: model, parents: parents(model.Modules)}
 	for _, step := range []func() error{p.saveHead, p.choose, p.target, p.rules, p.save, p.tokens, p.ties, p.resolve} {
 		if err := step(); err != nil {
 			return nil, err
 		}
+	}
+	if names != nil {
+		p.restore(names)
 	}
 	return p.Placement, nil
 }

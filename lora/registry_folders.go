@@ -206,24 +206,23 @@ func (r *Registry) checkFiles(files fs.FS, name string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := NewPlacement(c, ModelOf(r.modelType, r.modules)); err != nil {
-		return err
-	}
 	f, err := files.Open(path.Join(name, WeightsFile))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	file, ok := f.(*os.File)
-	if !ok {
-		return nil // of a root every file is one
+	var keys []string
+	if file, ok := f.(*os.File); ok { // of a root every file is one
+		info, err := file.Stat()
+		if err != nil {
+			return err
+		}
+		weights, err := safetensors.OpenReaderAt(file, info.Size(), name+"/"+WeightsFile)
+		if err != nil {
+			return fmt.Errorf("lora: adapter %s: %w", name, err)
+		}
+		keys = weights.Names()
 	}
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	if _, err := safetensors.OpenReaderAt(file, info.Size(), name+"/"+WeightsFile); err != nil {
-		return fmt.Errorf("lora: adapter %s: %w", name, err)
-	}
-	return nil
+	_, err = NewPlacement(c, ModelOf(r.modelType, r.modules).SpelledAs(keys))
+	return err
 }

@@ -125,10 +125,12 @@ func (s *State) WithValues(values map[string][]float32) (*State, error) {
 
 // share lets saved modules that are one parameter have one memory.
 func (s *State) share() {
-	key := func(module string) string { return keyPrefix + module + ".weight" }
+	key := func(m Module) string { return keyPrefix + m.inFiles() + ".weight" }
 	for _, m := range s.Placement.Saved {
-		if m.SharesWith != "" {
-			s.Values[key(m.Name)] = s.Values[key(m.SharesWith)]
+		for _, first := range s.Placement.Saved {
+			if first.Name == m.SharesWith {
+				s.Values[key(m.Module)] = s.Values[key(first.Module)]
+			}
 		}
 	}
 }
@@ -379,7 +381,7 @@ func LoadState(dir string, w nn.Weights, modelType string, modules []nn.Module) 
 // have the parameters in fresh, which the model initializes randomly. Errors: those of
 // [NewPlacement], [Adapter.Check] and [Placement.CheckComplete].
 func (a *Adapter) Place(m Model, fresh []string, o CheckOptions) (*Placement, *Report, error) {
-	p, err := NewPlacement(a.Config, m)
+	p, err := NewPlacement(a.Config, m.SpelledAs(a.names))
 	if err != nil {
 		return nil, nil, fmt.Errorf("lora: adapter %s: %w", a.Dir, err)
 	}

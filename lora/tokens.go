@@ -21,7 +21,7 @@ type TokenPlacement struct {
 
 // key returns the key of the rows in an adapter file.
 func (t TokenPlacement) key() string {
-	return keyPrefix + t.Name + ".token_adapter.trainable_tokens_delta"
+	return keyPrefix + t.inFiles() + ".token_adapter.trainable_tokens_delta"
 }
 
 // tokens fills Tokens.

@@ -49,7 +49,7 @@ func (r *Run) adapter() (*lora.State, error) {
 	if l.TaskType != nil {
 		l.TaskType = &c.Adapter.TaskType
 	}
-	p, err := lora.NewPlacement(l, target)
+	p, err := lora.NewPlacement(l, target.SpelledAs(a.Names()))
 	if err != nil {
 		return nil, err
 	}

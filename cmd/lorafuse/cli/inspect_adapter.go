@@ -81,7 +81,7 @@ func (a *app) inspectAdapter(ctx context.Context, i *inspection, m *modelFlags) 
 		return err
 	}
 	defer base.Close()
-	placed, err := lora.NewPlacement(c, lora.ModelOf(base.Config.ModelType, base.Modules()))
+	placed, err := lora.NewPlacement(c, lora.ModelOf(base.Config.ModelType, base.Modules()).SpelledAs(adapter.Names()))
 	if err != nil {
 		i.Adapter.Problems = []string{err.Error()}
 		return nil

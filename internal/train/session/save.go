@@ -176,7 +176,7 @@ func (s *Session) readAdapter(dir string) (map[string][]float32, error) {
 		return nil, err
 	}
 	defer a.Close()
-	p, err := lora.NewPlacement(a.Config, s.modules)
+	p, err := lora.NewPlacement(a.Config, s.modules.SpelledAs(a.Names()))
 	if err != nil {
 		return nil, err
 	}
