@@ -24,7 +24,8 @@ func readModel(t testing.TB, dir string) lora.Model {
 		Vision    map[string]any `json:"vision_config"`
 	}
 	readJSON(t, filepath.Join(dir, "config.json"), &config)
-	if config.Vision != nil || slices.Contains([]string{"mixtral", "qwen3_moe"}, config.ModelType) { // which have other names in files
+	// Others have other names in files, or store weights transposed.
+	if config.Vision != nil || slices.ContainsFunc([]string{"mixtral", "qwen3_moe", "gpt", "gemma4"}, func(kind string) bool { return strings.HasPrefix(config.ModelType, kind) }) {
 		m := openModel(t, dir)
 		return lora.ModelOf(m.Config.ModelType, m.Modules())
 	}

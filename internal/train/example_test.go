@@ -47,7 +47,10 @@ func ExampleNew() {
 	}
 	fmt.Println("loss fell:", s.LastLoss < s.FirstLoss)
 	// Output:
+	// README.md
 	// adapter_config.json
 	// adapter_model.safetensors
+	// tokenizer.json
+	// tokenizer_config.json
 	// loss fell: true
 }
