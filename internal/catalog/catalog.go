@@ -12,7 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 )
 
-// Row is what can be done with a class.
+// Row lists the commands, tasks and formats that support a class.
 type Row struct {
 	Class   string   `json:"class"`
 	Reads   string   `json:"reads"`                     // the part that is read

@@ -40,15 +40,15 @@ type Note struct {
 // source is a trainer whose files are read.
 type source struct {
 	name string
-	// marks are keys of which other trainers have none. A file belongs to the trainer with the most of them.
+	// marks are keys that no other trainer has. A file belongs to the trainer with the most of them.
 	marks []string
 	// defaults are our keys where a file without the key means something else than ours does.
 	defaults map[string]any
 	// keys are the trainer's keys, as dotted paths without list indices.
 	keys map[string]rule
-	// flatten brings the file into the form of keys; nil leaves it as it is.
+	// flatten converts the file to dotted keys; nil means that it has them already.
 	flatten func(file map[string]any) map[string]any
-	// finish sets what depends on several keys.
+	// finish sets our keys that depend on several of the trainer's keys.
 	finish func(c *conversion)
 }
 
@@ -84,7 +84,7 @@ func Detect(name string, raw []byte) string {
 	return ""
 }
 
-// Meaning says what becomes of a key: our key with its meaning, or the reason why it is dropped, or that it has no
+// Meaning returns our key for a trainer's key, or the reason why there is none. idle reports that the key has no
 // effect here. Without the name of a trainer it knows the keys that mean the same to all that have them.
 func Meaning(trainer, key string) (ours, why string, idle bool) {
 	for _, s := range sources {

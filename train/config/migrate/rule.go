@@ -11,7 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-// rule says what becomes of a key.
+// rule describes the conversion of a key.
 type rule struct {
 	to    string         // our key with the same meaning, unit and values
 	words map[string]any // values of theirs, and ours; without it values are equal
