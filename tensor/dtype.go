@@ -55,20 +55,20 @@ const (
 // QuantBlock is the number of elements per block of Q8, NF4 and FP4.
 const QuantBlock = 64
 
-// foreign has the elements and bytes per block of the types from Q4_0 on.
+// foreign has the elements and bytes per block of the types from Q4_0 on, by type.
 var foreign = [...]struct{ elements, bytes int }{
-	Q4_0 - Q4_0:  {32, 18},
-	Q4_1 - Q4_0:  {32, 20},
-	Q5_0 - Q4_0:  {32, 22},
-	Q5_1 - Q4_0:  {32, 24},
-	Q8_0 - Q4_0:  {32, 34},
-	Q2_K - Q4_0:  {256, 84},
-	Q3_K - Q4_0:  {256, 110},
-	Q4_K - Q4_0:  {256, 144},
-	Q5_K - Q4_0:  {256, 176},
-	Q6_K - Q4_0:  {256, 210},
-	MXFP4 - Q4_0: {32, 17},
-	Z4 - Q4_0:    {32, 21},
+	Q4_0:  {32, 18},
+	Q4_1:  {32, 20},
+	Q5_0:  {32, 22},
+	Q5_1:  {32, 24},
+	Q8_0:  {32, 34},
+	Q2_K:  {256, 84},
+	Q3_K:  {256, 110},
+	Q4_K:  {256, 144},
+	Q5_K:  {256, 176},
+	Q6_K:  {256, 210},
+	MXFP4: {32, 17},
+	Z4:    {32, 21},
 }
 
 var dtypes = [...]struct {
@@ -134,7 +134,7 @@ func (d DType) Foreign() bool { return d >= Q4_0 && int(d) < len(dtypes) }
 func (d DType) BlockElements() int {
 	switch {
 	case d.Foreign():
-		return foreign[d-Q4_0].elements
+		return foreign[d].elements
 	case d == Q8, d == NF4, d == FP4:
 		return QuantBlock
 	}
@@ -146,7 +146,7 @@ func (d DType) BlockElements() int {
 func (d DType) BlockBytes() int {
 	switch {
 	case d.Foreign():
-		return foreign[d-Q4_0].bytes
+		return foreign[d].bytes
 	case d == Q8:
 		return QuantBlock + 4
 	case d == NF4, d == FP4:

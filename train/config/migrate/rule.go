@@ -25,11 +25,6 @@ func to(key string) rule                         { return rule{to: key} }
 func words(key string, w map[string]any) rule    { return rule{to: key, words: w} }
 func drop(why string) rule                       { return rule{why: why} }
 func with(apply func(c *conversion, v any)) rule { return rule{apply: apply} }
-func also(keys map[string]rule, r rule, names ...string) {
-	for _, n := range names {
-		keys[n] = r
-	}
-}
 
 // unused are keys that have no effect here, of any trainer.
 var unused = rule{unused: true}
