@@ -169,7 +169,8 @@ func (r recorded) begin(t *testing.T, dev backend.Device) (*train.Engine, []*dat
 func (r recorded) repeat(t *testing.T) {
 	ctx := context.Background()
 	e, batches := r.begin(t, testdevice.Open(t, backend.Options{}))
-	for i, want := range readTrace(t, r.dir).Trace {
+	steps := readTrace(t, r.dir).Trace
+	for i, want := range steps {
 		b := batches[want.Batch]
 		require.NoError(t, e.Accumulate(ctx, b, 0))
 		if i == 0 {
@@ -190,7 +191,7 @@ func (r recorded) repeat(t *testing.T) {
 		}
 		want, err := final.Float32s(x.Key)
 		require.NoError(t, err)
-		limit := 2e-4
+		limit := max(2e-4, 3e-5*float64(len(steps))) // AdamW divides rounding errors of small gradients by these
 		if strings.HasSuffix(x.Key, "k_proj.bias") {
 			// Softmax hardly sees a shift of all keys: these gradients are
 			// rounding errors, and AdamW makes steps of lr out of them.
