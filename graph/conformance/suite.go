@@ -181,7 +181,7 @@ func RunLarge(t *testing.T, open Open) {
 // compareRounded compares the values of a case on a device whose products round their operands to bfloat16.
 func (c *testCase) compareRounded(t *testing.T, dev backend.Device) {
 	s, limit := c.set(t), roundedLimit
-	if c.op == ir.Attention || c.op == ir.AttentionGrad {
+	if c.op == ir.Attention || c.op == ir.SinkAttention || c.op == ir.AttentionGrad {
 		limit = roundedScores
 	}
 	s.compare(t, s.run(t, dev, s.outs, exec.Spec{}), s.outs, s.reference(t, s.outs), max(limit, c.tolerance()))
