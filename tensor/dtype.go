@@ -37,7 +37,7 @@ const (
 	FP4 // the 4-bit float of bitsandbytes
 
 	// The block types of other programs, which are read in place: those of GGUF files,
-	// laid out as ggml does, and Z4, 4-bit codes with an integer zero point.
+	// laid out as ggml does.
 	Q4_0
 	Q4_1
 	Q5_0
@@ -49,7 +49,6 @@ const (
 	Q5_K
 	Q6_K
 	MXFP4
-	Z4
 )
 
 // QuantBlock is the number of elements per block of Q8, NF4 and FP4.
@@ -68,7 +67,6 @@ var foreign = [...]struct{ elements, bytes int }{
 	Q5_K:  {256, 176},
 	Q6_K:  {256, 210},
 	MXFP4: {32, 17},
-	Z4:    {32, 21},
 }
 
 var dtypes = [...]struct {
@@ -105,7 +103,6 @@ var dtypes = [...]struct {
 	Q5_K:    {"Q5_K", 0},
 	Q6_K:    {"Q6_K", 0},
 	MXFP4:   {"MXFP4", 0},
-	Z4:      {"Z4", 0},
 }
 
 // Bits returns the number of bits per element. It is 0 for Invalid and for the

@@ -13,7 +13,7 @@ import (
 var foreign = map[tensor.DType]func(dst []float32, block []byte){
 	tensor.Q4_0: decodeQ4_0, tensor.Q4_1: decodeQ4_1, tensor.Q5_0: decodeQ5_0, tensor.Q5_1: decodeQ5_1, tensor.Q8_0: decodeQ8_0,
 	tensor.Q2_K: decodeQ2K, tensor.Q3_K: decodeQ3K, tensor.Q4_K: decodeQ4K, tensor.Q5_K: decodeQ5K, tensor.Q6_K: decodeQ6K,
-	tensor.MXFP4: decodeMXFP4, tensor.Z4: decodeZ4,
+	tensor.MXFP4: decodeMXFP4,
 }
 
 // dequantizeForeign is Dequantize for the types of other programs.
@@ -47,16 +47,6 @@ const superBlock = 256
 
 func half(b []byte) float32 { return tensor.F16ToFloat32(binary.LittleEndian.Uint16(b)) }
 
-// PutZ4 writes a block of Z4: the scale, the zero point from 0 to 16, and 32 codes from
-// 0 to 15. An element is its scale times the difference of code and zero point.
-func PutZ4(block []byte, scale float32, zero byte, codes *[32]byte) {
-	putScale(block, scale)
-	block[4] = zero
-	for j := range 16 {
-		block[5+j] = codes[j] | codes[16+j]<<4
-	}
-}
-
 // nibbles writes the values of 32 codes: those of the lower halves of 16 bytes, then those
 // of the upper halves.
 func nibbles(dst []float32, codes []byte, values *[16]float32) {
@@ -68,15 +58,6 @@ func nibbles(dst []float32, codes []byte, values *[16]float32) {
 
 // from8 has the codes of four bits with 8 in the middle.
 var from8 = [16]float32{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}
-
-func decodeZ4(dst []float32, b []byte) {
-	scale, zero := scaleOf(b), int(b[4])
-	var v [16]float32
-	for q := range v {
-		v[q] = float32(q-zero) * scale
-	}
-	nibbles(dst, b[5:21], &v)
-}
 
 func decodeQ4_0(dst []float32, b []byte) {
 	d := half(b)

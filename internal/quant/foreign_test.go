@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -40,20 +39,6 @@ func TestForeignParts(t *testing.T) {
 		require.ErrorIs(t, quant.Dequantize(make([]float32, n+1), data, 0, d), quant.ErrLength)
 		require.ErrorIs(t, quant.Quantize(data, whole, d), quant.ErrDType)
 	})
-}
-
-func TestZ4(t *testing.T) {
-	block := make([]byte, tensor.Z4.BlockBytes())
-	var codes [32]byte
-	for i := range codes {
-		codes[i] = byte(i * 7 % 16)
-	}
-	quant.PutZ4(block, 0.25, 9, &codes)
-	values := make([]float32, 32)
-	require.NoError(t, quant.Dequantize(values, block, 0, tensor.Z4))
-	for i, q := range codes {
-		assert.Equal(t, float32(int(q)-9)*0.25, values[i])
-	}
 }
 
 func BenchmarkForeign(b *testing.B) {
