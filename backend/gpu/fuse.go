@@ -67,14 +67,14 @@ func (f *fuser) addTo(i int) {
 			return
 		}
 		if rounds {
-			one.Attr = roundedNorm{a}
+			one.Attr = rounded{a}
 		}
 	case ir.DropoutAttr:
 		if hasAddend(l) || rounds && l.Op != ir.LoRADownInputGrad {
 			return
 		}
 		if rounds {
-			one.Attr = roundedInputGrad{a}
+			one.Attr = rounded{a}
 		}
 	}
 	if addend.Overlaps(v, f.dims) || !f.mayShare(&one) || checkStored(&one) != nil {
@@ -94,11 +94,16 @@ func (f *fuser) addTo(i int) {
 	}
 }
 
-// roundedNorm is the attribute of an RMSNormGrad whose result is rounded to bfloat16 before the addend is added.
-type roundedNorm struct{ ir.NormAttr }
+// rounded is the attribute of a launch whose result is rounded to bfloat16 before the addend is added.
+type rounded struct{ attr any }
 
-// roundedInputGrad is the attribute of a LoRADownInputGrad whose result is rounded to bfloat16 before the addend is added.
-type roundedInputGrad struct{ ir.DropoutAttr }
+// roundingOf returns the attribute of a launch, and whether its result is rounded before the addend is added.
+func roundingOf(l *ir.Launch) (attr any, rounds bool) {
+	if r, ok := l.Attr.(rounded); ok {
+		return r.attr, true
+	}
+	return l.Attr, false
+}
 
 // operands has the number of operands before the addend, for operations that define none.
 var operands = map[ir.Op]int{ir.LoRADownGrad: 3, ir.LoRADownInputGrad: 3, ir.RMSNormGrad: 3}

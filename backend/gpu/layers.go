@@ -61,11 +61,8 @@ func storesNormGrad(_ any, _ []ir.Type, at ir.Place) bool {
 
 func prepareRMSNorm(c *compiler, l *ir.Launch) (step, error) {
 	name, names, weight, out := "rms_norm", []string{"x", "w"}, normWeight[l.Op], l.Out[0]
-	rounded, rounds := l.Attr.(roundedNorm)
-	eps := rounded.Eps
-	if !rounds {
-		eps = l.Attr.(ir.NormAttr).Eps
-	}
+	attr, rounds := roundingOf(l)
+	eps := attr.(ir.NormAttr).Eps
 	outName := "out"
 	if l.Op == ir.RMSNormGrad {
 		name, names, outName = "rms_norm_grad", []string{"dy", "x", "w", "addend"}, "dx"

@@ -30,7 +30,7 @@ func storesDown(_ any, _ []ir.Type, at ir.Place) bool { return !at.Out && at.Ind
 // storesDownGrad reports whether the kernels read an operand as bfloat16: x, not the gradient of h, which is small.
 func storesDownGrad(_ any, _ []ir.Type, at ir.Place) bool { return !at.Out && at.Index == 1 }
 
-// prepareDown plans a LoRADown or LoRADownGrad with those that follow it and have the same x.
+// prepareDown plans a LoRADown or LoRADownGrad, together with the next launches of the same x.
 func prepareDown(c *compiler, l *ir.Launch) (step, error) {
 	p := &down{list: c.downs(l), grad: l.Op == ir.LoRADownGrad, tileM: 64, tileN: 64}
 	name, threads := "lora_down", 256
@@ -141,32 +141,36 @@ func (p *down) fill(r *Run) {
 		}
 	}
 	drop := p.list[0].Attr.(ir.DropoutAttr)
-	p.main.grid(down*across*parts, len(p.list), 1).pointers("out", to).pointer("partial", r.Scratch).pointers("a", a).pointers("b", b)
-	p.main.int("m", m).int("n", n).int("k", k).ints("flags", flags).int("tiles_m", down).int("tiles_n", across).int("parts", parts)
-	p.main.pointer("key", r.at(p.list[0].In[2])).ints("stream", stream).int("threshold", int(philox.Threshold(drop.P))).float("scale", float32(1/(1-drop.P)))
+	p.main.grid(down*across*parts, len(p.list), 1).pointers(&outNames, to).pointer("partial", r.Scratch).pointers(&aNames, a).pointers(&bNames, b)
+	p.main.int("m", m).int("n", n).int("k", k).ints(&flagsNames, flags).int("tiles_m", down).int("tiles_n", across).int("parts", parts)
+	p.main.pointer("key", r.at(p.list[0].In[2])).ints(&streamNames, stream).int("threshold", int(philox.Threshold(drop.P))).float("scale", float32(1/(1-drop.P)))
 	p.sum.skip()
 	if parts > 1 || adds {
-		p.sum.grid(blocks(size, 256), len(p.list), 1).long("size", size).int("parts", parts).pointers("out", out).pointer("partial", r.Scratch).pointers("addend", addend)
+		p.sum.grid(blocks(size, 256), len(p.list), 1).long("size", size).int("parts", parts).pointers(&outNames, out).pointer("partial", r.Scratch).pointers(&addendNames, addend)
 	}
 }
 
-// downNames has the names of the arguments that each product has.
-var downNames = map[string][mostDowns]string{
-	"out": {"out", "out1", "out2"}, "a": {"a", "a1", "a2"}, "b": {"b", "b1", "b2"}, "addend": {"addend", "addend1", "addend2"},
-	"flags": {"flags", "flags1", "flags2"}, "stream": {"stream", "stream1", "stream2"},
-}
+// Names of the arguments that each product has.
+var (
+	outNames    = [mostDowns]string{"out", "out1", "out2"}
+	aNames      = [mostDowns]string{"a", "a1", "a2"}
+	bNames      = [mostDowns]string{"b", "b1", "b2"}
+	addendNames = [mostDowns]string{"addend", "addend1", "addend2"}
+	flagsNames  = [mostDowns]string{"flags", "flags1", "flags2"}
+	streamNames = [mostDowns]string{"stream", "stream1", "stream2"}
+)
 
 // pointers adds an argument for each product.
-func (k *Kernel) pointers(name string, of [mostDowns]Pointer) *Kernel {
-	for i, name := range downNames[name] {
+func (k *Kernel) pointers(names *[mostDowns]string, of [mostDowns]Pointer) *Kernel {
+	for i, name := range names {
 		k.pointer(name, of[i])
 	}
 	return k
 }
 
 // ints adds an argument for each product.
-func (k *Kernel) ints(name string, of [mostDowns]int) *Kernel {
-	for i, name := range downNames[name] {
+func (k *Kernel) ints(names *[mostDowns]string, of [mostDowns]int) *Kernel {
+	for i, name := range names {
 		k.int(name, of[i])
 	}
 	return k
@@ -185,11 +189,8 @@ const inputGradRows, inputGradColumns = 64, 128
 
 func prepareLoRADownInputGrad(c *compiler, l *ir.Launch) (step, error) {
 	dh, a, key, out := l.In[0], l.In[1], l.In[2], l.Out[0]
-	rounded, rounds := l.Attr.(roundedInputGrad)
-	d := rounded.DropoutAttr
-	if !rounds {
-		d = l.Attr.(ir.DropoutAttr)
-	}
+	attr, rounds := roundingOf(l)
+	d := attr.(ir.DropoutAttr)
 	stored := narrow(out) | bit(rounds)<<2
 	if hasAddend(l) {
 		stored |= narrow(out, l.In[3])

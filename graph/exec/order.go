@@ -30,8 +30,8 @@ func (p *planner) order() {
 	p.approach(after)
 }
 
-// join moves gradients of the A of adapters with the same x, which early nodes are, to the last of them, so that a device
-// can compute them together.
+// join moves early nodes that are gradients of A, for adapters of the same x, to the last of them, so that a device can
+// compute them together.
 func (p *planner) join(after map[ir.Value]ir.Value) {
 	type key struct {
 		x      ir.Value
