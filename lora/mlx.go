@@ -137,7 +137,7 @@ func mlxTensor(set *weights.Set, name string, rank int) (Tensor, string, error) 
 	if err != nil {
 		return Tensor{}, "", fmt.Errorf("tensor %q: %w", name, err)
 	}
-	t, err := float32Tensor(flipped(values, v.Shape[0], v.Shape[1]), v.Shape[1], v.Shape[0])
+	t, err := float32Tensor(turned(values, v.Shape[0], v.Shape[1]), v.Shape[1], v.Shape[0])
 	key := keyPrefix + module + map[Role]string{RoleA: ".lora_A.weight", RoleB: ".lora_B.weight"}[role]
 	if strings.HasSuffix(module, "embed_tokens") {
 		key = keyPrefix + module + map[Role]string{RoleA: ".lora_embedding_A", RoleB: ".lora_embedding_B"}[role]
@@ -156,17 +156,6 @@ func viewFloats(v *safetensors.View) (x []float32, err error) {
 		return err
 	})
 	return x, err
-}
-
-// flipped returns the transpose of a matrix.
-func flipped(x []float32, rows, cols int) []float32 {
-	y := make([]float32, len(x))
-	for i := range rows {
-		for j := range cols {
-			y[j*rows+i] = x[i*cols+j]
-		}
-	}
-	return y
 }
 
 // inLayer matches names of modules in a numbered layer.
@@ -200,12 +189,12 @@ func SaveMLX(dir string, a *Adapter, p *Placement, modules []string) error {
 			}
 		}
 		down = append(down, make([]float32, (rank-t.Rank)*t.In)...)
-		up = append(flipped(up, t.Out, t.Rank), make([]float32, (rank-t.Rank)*t.Out)...)
+		up = append(turned(up, t.Out, t.Rank), make([]float32, (rank-t.Rank)*t.Out)...)
 		for _, x := range []struct {
 			name   string
 			values []float32
 			shape  []int
-		}{{".lora_a", flipped(down, rank, t.In), []int{t.In, rank}}, {".lora_b", up, []int{rank, t.Out}}} {
+		}{{".lora_a", turned(down, rank, t.In), []int{t.In, rank}}, {".lora_b", up, []int{rank, t.Out}}} {
 			f, err := float32Tensor(x.values, x.shape...)
 			if err != nil {
 				return err

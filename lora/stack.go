@@ -49,12 +49,7 @@ func (m *Merger) addParts(t Target) error {
 func transposedStack(stack []float32, n, rows, columns int) []float32 {
 	out := make([]float32, len(stack))
 	for m := range n {
-		from, to := stack[m*rows*columns:][:rows*columns], out[m*rows*columns:][:rows*columns]
-		for i := range rows {
-			for j := range columns {
-				to[j*rows+i] = from[i*columns+j]
-			}
-		}
+		copy(out[m*rows*columns:], turned(stack[m*rows*columns:][:rows*columns], rows, columns))
 	}
 	return out
 }

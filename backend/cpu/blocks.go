@@ -10,10 +10,10 @@ import (
 )
 
 // Weights in block types of other programs (tensor.DType.Foreign) are multiplied as float32. Some columns of op(B) are
-// widened at a time, into memory that all products share, and multiplied before the next ones are. Results are bit-equal
-// to those of the widened weight, because the order of summation does not depend on the number of columns from 65 on,
-// or from 257 on if B is not transposed. The one exception are products with more than blockDepth rows of B, the
-// gradient of a language head: they are divided along k too.
+// widened at a time, into memory that all products share, and multiplied before the next ones are. A product with the
+// widened weight has the same bits: the order of summation does not depend on the number of columns from 65 on, or from
+// 257 on if B is not transposed. Products with more than blockDepth rows of B, such as the gradient of a language head,
+// are divided along k too, and differ by rounding.
 
 const (
 	blockFloats = 1 << 20 // widened at a time if there are many rows
@@ -34,8 +34,8 @@ func hasBlocks(c *gemm.Call) bool {
 	return slices.ContainsFunc(c.Pairs, func(p gemm.Pair) bool { return isForeign(&p) })
 }
 
-// wide returns c with float32 in place of blocks, to ask for the memory that it needs. A call without blocks is
-// returned as it is.
+// wide returns a copy of c with float32 in place of blocks, to ask for the memory that it needs. It returns c itself if
+// c has no blocks.
 func wide(c *gemm.Call) *gemm.Call {
 	if !hasBlocks(c) {
 		return c
@@ -50,7 +50,7 @@ func wide(c *gemm.Call) *gemm.Call {
 	return &w
 }
 
-// wideAll is wide for several calls.
+// wideAll applies wide to several calls.
 func wideAll(calls []*gemm.Call) []*gemm.Call {
 	all := slices.Clone(calls)
 	for i, c := range all {
@@ -59,7 +59,7 @@ func wideAll(calls []*gemm.Call) []*gemm.Call {
 	return all
 }
 
-// blockTiles is how a product with blocks is divided.
+// blockTiles describes the division of a product with blocks.
 type blockTiles struct {
 	few    bool // each worker widens and multiplies columns of its own
 	n      int  // of column ranges, if few
@@ -214,13 +214,13 @@ func (w *widening) run(lo, hi int) {
 	}
 }
 
-// replace makes dst, where B of a pair has been widened, its B. It returns the memory behind it.
+// replace makes dst, where B of a pair has been widened, its B. It returns the rest of the memory.
 func (w *widening) replace(p *gemm.Pair) []float32 {
 	p.B = gemm.Matrix{Data: unsafe.Pointer(unsafe.SliceData(w.dst)), Stride: w.cols, Trans: p.B.Trans}
 	return w.dst[w.rows*w.cols:]
 }
 
-// widen widens B of a pair with n columns on all workers and returns the memory behind it.
+// widen widens B of a pair with n columns on all workers. It returns the rest of the memory.
 func (r *run) widen(p *gemm.Pair, n int, memory []float32) []float32 {
 	r.widening.of(p, n, memory)
 	r.rows(r.widening.rows, r.widening.cols, r.widenTask)

@@ -57,7 +57,7 @@ func (w *writer) float8(x *weight) ([]byte, error) {
 		of = x.view.Name
 	}
 	if w.rounded[of] == nil {
-		weight := w.named(of)
+		weight := w.byStored[of]
 		if weight == nil || weight.out != safetensors.F8E4M3 || !w.merger.Changes(weight.is) {
 			return nil, nil
 		}
@@ -78,16 +78,6 @@ func (w *writer) float8(x *weight) ([]byte, error) {
 		delete(w.rounded, of)
 	}
 	return data, nil
-}
-
-// named returns the weight that is stored under a name.
-func (w *writer) named(stored string) *weight {
-	for i := range w.weights {
-		if v := w.weights[i].view; v != nil && v.Name == stored {
-			return &w.weights[i]
-		}
-	}
-	return nil
 }
 
 // round merges a weight and rounds the result to 8-bit floats, with scales of the same blocks

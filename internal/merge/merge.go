@@ -67,9 +67,9 @@ type Result struct {
 	Untied  []string // weights that are no longer tied to others
 	Bytes   int64    // total size of all tensors
 	Files   []string // weights files, by name
-	// Rounding is the root mean square of what rounding to 8-bit floats adds to the
-	// merged weights, as a part of theirs; RoundedChange is it as a part of the
-	// adapter's change. Both are 0 if nothing is rounded so.
+	// Rounding is the error of rounding merged weights to 8-bit floats, relative to the
+	// weights. RoundedChange is the same error relative to the adapter's change. Both
+	// compare root mean squares, and are 0 if no weight is rounded.
 	Rounding, RoundedChange float64
 }
 

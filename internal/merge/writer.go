@@ -24,8 +24,9 @@ type writer struct {
 	merger  *lora.Merger
 	options Options
 
-	weights []weight
-	result  Result
+	weights  []weight
+	byStored map[string]*weight // the first of each name in the files
+	result   Result
 
 	scaled   map[string]string   // weights in 8-bit floats by the name of their scales, in the files
 	rounded  map[string]*float8s // merged weights of which a part is still to be written, by name in the files
@@ -144,7 +145,16 @@ func (w *writer) list() error {
 			return err
 		}
 	}
-	return w.addFresh()
+	if err := w.addFresh(); err != nil {
+		return err
+	}
+	w.byStored = map[string]*weight{}
+	for i := range w.weights {
+		if x := &w.weights[i]; x.view != nil && w.byStored[x.view.Name] == nil {
+			w.byStored[x.view.Name] = x
+		}
+	}
+	return nil
 }
 
 // inFile returns the name of a model's weight in its files.

@@ -103,7 +103,7 @@ func (c *Config) classify(b *nn.Builder, x graph.Tensor, out *Outputs) {
 
 // ClassifierArchitecture returns the classifier architecture of the model's type, or the empty
 // string.
-func (c *Config) ClassifierArchitecture() string { return classifierOf(c.ModelType) }
+func (c *Config) ClassifierArchitecture() string { return ClassifierOf(c.ModelType) }
 
 // MarkRead adds to a batch at which token each of its documents is read: encoders read
 // the first, decoders the last that is no padding.

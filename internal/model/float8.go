@@ -44,7 +44,7 @@ func (m *Model) findFloat8() error {
 			}
 			continue
 		case scale != nil:
-			m.converted[name+nn.ScaleSuffix] = rowScales(scale.from, v.Shape[0], scale.Across(), scale.byRow)
+			m.converted[name+nn.ScaleSuffix] = rowScales(scale.view.Name, v.Shape[0], scale.Across(), scale.byRow)
 		}
 		m.float8 = append(m.float8, name)
 	}
@@ -69,7 +69,7 @@ func rowScales(from string, rows, each int, read func() ([]float32, error)) *con
 func widenedWhole(name string, v *safetensors.View, scale *storedScale) *converted {
 	c := &converted{dtype: tensor.BF16, shape: slices.Clone(v.Shape), from: []string{name}}
 	if scale != nil {
-		c.dtype, c.from = tensor.F32, append(c.from, scale.from)
+		c.dtype, c.from = tensor.F32, append(c.from, scale.view.Name)
 	}
 	c.fill = func(put func(int, []byte) error) error {
 		values, err := widenFloat8(v, scale)

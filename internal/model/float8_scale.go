@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -65,7 +66,7 @@ func (f *Fields) compressedTensors() *float8Config {
 		group := all.Object(name)
 		w := group.Object("weights")
 		w.floats8(c)
-		if err := firstError(all.err, group.err, w.err); err != nil && f.err == nil {
+		if err := cmp.Or(all.err, group.err, w.err); err != nil && f.err == nil {
 			f.err = fmt.Errorf("%s.%s.weights: %w", groups, name, err)
 		}
 	}
@@ -95,15 +96,6 @@ func (f *Fields) floats8(c *float8Config) {
 	}
 }
 
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // scaleNames are the suffixes that tools append to a module's name for the scale of its weight:
 // transformers, compressed-tensors and vLLM, ComfyUI. All of them multiply.
 var scaleNames = []string{".weight_scale_inv", ".weight_scale", ".scale_weight"}
@@ -127,7 +119,6 @@ func (g *Float8Grid) Index(i int) int {
 type storedScale struct {
 	Float8Grid
 	rows int
-	from string
 	view *safetensors.View
 }
 
@@ -144,7 +135,7 @@ func (m *Model) storedScale(name string, weight *safetensors.View) (*storedScale
 		if err != nil {
 			return nil, err
 		}
-		s := &storedScale{from: module + suffix, view: v, rows: weight.Shape[0]}
+		s := &storedScale{view: v, rows: weight.Shape[0]}
 		s.Shape = v.Shape
 		s.In = 1
 		for _, n := range weight.Shape[1:] {
@@ -186,7 +177,7 @@ func (s *storedScale) divide(block [2]int) error {
 		}
 		expected += fmt.Sprintf(", or %v for blocks of %v", grid, block)
 	}
-	return fmt.Errorf("%w: %s is %v %v, expected %s", ErrQuantized, s.from, s.view.DType, s.Shape, expected)
+	return fmt.Errorf("%w: %s is %v %v, expected %s", ErrQuantized, s.view.Name, s.view.DType, s.Shape, expected)
 }
 
 // fitsRows reports whether a row is a whole number of blocks.
@@ -206,7 +197,7 @@ func (s *storedScale) read() (scale []float32, err error) {
 	}
 	for i, x := range scale {
 		if f := float64(x); math.IsNaN(f) || math.IsInf(f, 0) {
-			return nil, fmt.Errorf("%s: element %d is %v: %w", s.from, i, x, quant.ErrNotFinite)
+			return nil, fmt.Errorf("%s: element %d is %v: %w", s.view.Name, i, x, quant.ErrNotFinite)
 		}
 	}
 	return scale, nil

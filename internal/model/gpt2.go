@@ -58,12 +58,12 @@ func readGPT2(c *Config, f *Fields) Family {
 	return m
 }
 
-// gpt2Masks are buffers of early files.
-var gpt2Masks = regexp.MustCompile(`(^|\.)attn\.(bias|masked_bias)$`)
+// causalMasks are buffers of early files of GPT-2 and GPT-NeoX.
+var causalMasks = Skip{Names: regexp.MustCompile(`(^|\.)(attn|attention)\.(bias|masked_bias)$`), Why: "causal mask", Expected: true}
 
 // Skips implements [Skipper].
 func (m *gpt2) Skips(c *Config) []Skip {
-	return append(m.decoder.Skips(c), Skip{Names: gpt2Masks, Why: "causal mask", Expected: true})
+	return append(m.decoder.Skips(c), causalMasks)
 }
 
 // Build implements Family.

@@ -1,8 +1,6 @@
 package model
 
 import (
-	"regexp"
-
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/nn"
@@ -49,12 +47,9 @@ func (m *gptNeoX) OtherNames(name string) []string {
 	return m.decoder.OtherNames(name)
 }
 
-// neoxMasks are buffers of early files.
-var neoxMasks = regexp.MustCompile(`(^|\.)attention\.(bias|masked_bias)$`)
-
 // Skips implements [Skipper].
 func (m *gptNeoX) Skips(c *Config) []Skip {
-	return append(m.decoder.Skips(c), Skip{Names: neoxMasks, Why: "causal mask", Expected: true})
+	return append(m.decoder.Skips(c), causalMasks)
 }
 
 // Build implements Family.

@@ -66,8 +66,8 @@ func ofType(modelType string) string {
 	return body
 }
 
-// classifierOf returns the classifier architecture of a model_type, or the empty string.
-func classifierOf(modelType string) string {
+// ClassifierOf returns the classifier architecture of a model_type, or the empty string.
+func ClassifierOf(modelType string) string {
 	for _, name := range Architectures() {
 		if registry[name].ModelType == modelType && strings.HasSuffix(name, classifierSuffix) {
 			return name
@@ -135,9 +135,6 @@ func nearest(name string, names []string) []string {
 // ModelTypeOf returns the model_type of an architecture. It is empty for models of diffusers and
 // for names that are not registered.
 func ModelTypeOf(architecture string) string { return registry[architecture].ModelType }
-
-// ClassifierOf returns the classifier architecture of a model_type, or the empty string.
-func ClassifierOf(modelType string) string { return classifierOf(modelType) }
 
 // Architectures lists the supported architectures.
 func Architectures() []string { return slices.Sorted(maps.Keys(registry)) }

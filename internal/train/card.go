@@ -157,7 +157,7 @@ func hubData(c *config.Config) (names []string) {
 type row struct{ name, value string }
 
 func table(head string, rows []row) string {
-	text := head + "\n|---|---|\n"
+	text := head + "\n" + strings.Repeat("|---", strings.Count(head, "|")-1) + "|\n"
 	for _, r := range rows {
 		text += "| " + r.name + " | " + r.value + " |\n"
 	}
@@ -240,10 +240,7 @@ func (r *Run) losses() string {
 	if p.FirstEval != nil && p.LastEval != nil {
 		rows = append(rows, row{"evaluation", fmt.Sprintf("%.4f | %.4f", float64(*p.FirstEval), float64(*p.LastEval))})
 	}
-	text := "| | first | last |\n|---|---|---|\n"
-	for _, r := range rows {
-		text += "| " + r.name + " | " + r.value + " |\n"
-	}
+	text := table("| | first | last |", rows)
 	if p.Accuracy != nil {
 		text += fmt.Sprintf("\nAccuracy of the last evaluation: %.4f\n", *p.Accuracy)
 	}

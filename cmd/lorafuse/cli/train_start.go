@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -87,12 +88,7 @@ func (f *startFlags) assignments() (sets []string) {
 func (f *startFlags) check(command string, sets []string) error {
 	sets = append(f.assignments(), sets...)
 	has := func(key string) bool {
-		for _, s := range sets {
-			if strings.HasPrefix(s, key+"=") {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(sets, func(s string) bool { return strings.HasPrefix(s, key+"=") })
 	}
 	switch {
 	case len(sets) == 0:
@@ -121,23 +117,19 @@ func (f *startFlags) wording(err error) error {
 
 // configure returns the configuration of a file, if there is one, and of the flags. Without a file it chooses the
 // settings that the flags leave open, and prints them.
-func (a *app) configure(ctx context.Context, file string, f *trainFlags) (*config.Config, error) {
+func (a *app) configure(ctx context.Context, file string, f *trainFlags) (c *config.Config, err error) {
 	if file != "" {
-		c, err := a.loadSettings(file, f.assignments())
-		if err != nil {
+		if c, err = a.loadSettings(file, f.assignments()); err != nil {
 			return nil, f.start.wording(err)
 		}
-		if f.resume != "" {
-			c.Resume = f.resume
+	} else {
+		var lines []string
+		if c, lines, err = a.chooseSettings(ctx, &f.start, f.assignments()); err != nil {
+			return nil, err
 		}
-		return c, nil
-	}
-	c, lines, err := a.chooseSettings(ctx, &f.start, f.assignments())
-	if err != nil {
-		return nil, err
-	}
-	for _, line := range lines {
-		a.noteAsIs(line)
+		for _, line := range lines {
+			a.noteAsIs(line)
+		}
 	}
 	if f.resume != "" {
 		c.Resume = f.resume
@@ -184,7 +176,7 @@ func (a *app) saveSettings(c *config.Config, from string, f *trainFlags) (file s
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return "", &failure{err}
 	case err == nil && bytes.Equal(old, text):
-	case err == nil && firstLine(path) != settingsHead:
+	case err == nil && !bytes.HasPrefix(old, []byte(settingsHead+"\n")):
 		if from == "" || filepath.Clean(from) != path {
 			a.note("note     %s is not from lorafuse train and is kept; the settings are not saved", path)
 		}
@@ -200,11 +192,4 @@ func (a *app) saveSettings(c *config.Config, from string, f *trainFlags) (file s
 	f.saved = true
 	a.note("repeat   lorafuse train %s", shellWord(path))
 	return path, nil
-}
-
-// firstLine returns the first line of a file, or nothing.
-func firstLine(path string) string {
-	raw, _ := os.ReadFile(path)
-	line, _, _ := bytes.Cut(raw, []byte("\n"))
-	return string(line)
 }
