@@ -74,7 +74,7 @@ func (r *Runtime) Plan(s *Slot, spec Spec) (*Draft, error) {
 	if spec.Cache != nil {
 		o.Cache = &nn.Cache{Max: spec.Cache.rows, Page: spec.Page}
 	}
-	b := nn.NewBuilder(g, r.model, o)
+	b := nn.NewBuilder(g, r.params, o)
 	p := g.Program()
 	spec.Build(b, p)
 	if o.Cache != nil {
@@ -279,7 +279,7 @@ func (d *Draft) given() (n int64) {
 // Weights returns the bytes of the weights that a draft reads.
 func (r *Runtime) Weights(d *Draft) (n int64) {
 	for _, name := range d.used {
-		if w, err := r.model.Weight(name); err == nil {
+		if w, err := r.params.Weight(name); err == nil {
 			n += int64(w.Size())
 		}
 	}

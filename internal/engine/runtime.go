@@ -21,8 +21,9 @@ type Runtime struct {
 	dev         backend.Device
 	memory      backend.Memory // the device, or nil if its memory cannot be planned
 	model       *model.Model
-	weights     *weights // nil once it is closed
-	store       *Store   // tables
+	params      nn.Weights // the model's, as the device reads them
+	weights     *weights   // nil once it is closed
+	store       *Store     // tables
 	results     []*result
 	programs    []*Program // that are loaded
 	precomputes []*Program // programs that compute values from parameters alone
@@ -35,7 +36,6 @@ type Runtime struct {
 // New returns a runtime with nothing uploaded yet. m must stay open until the runtime is
 // closed.
 func New(dev backend.Device, m *model.Model) *Runtime {
-	m.ReadBlocks(dev.Info().Blocks)
 	return with(&weights{store: NewStore(dev)}, dev, m, nil)
 }
 
@@ -51,13 +51,19 @@ func (r *Runtime) Beside(launch func(context.Context) (over func())) *Runtime {
 }
 
 func with(w *weights, dev backend.Device, m *model.Model, launch func(context.Context) (over func())) *Runtime {
-	r := &Runtime{dev: dev, model: m, weights: w.share(), store: NewStore(dev), launch: launch}
+	r := &Runtime{dev: dev, model: m, params: m, weights: w.share(), store: NewStore(dev), launch: launch}
+	if dev.Info().Blocks {
+		r.params = m.InBlocks()
+	}
 	r.memory, _ = dev.(backend.Memory)
 	return r
 }
 
 // Model returns the model that the runtime runs.
 func (r *Runtime) Model() *model.Model { return r.model }
+
+// Params returns the model's weights in the types that the device reads.
+func (r *Runtime) Params() nn.Weights { return r.params }
 
 // Device returns the device that the runtime runs on.
 func (r *Runtime) Device() backend.Device { return r.dev }
@@ -249,7 +255,7 @@ func (r *Runtime) fill(ctx context.Context, s *Slot, d *Draft, p *Program) error
 	if err := s.fill(ctx, d); err != nil {
 		return err
 	}
-	if err := r.weights.bring(ctx, r.model, used); err != nil {
+	if err := r.weights.bring(ctx, r.params, used); err != nil {
 		return err
 	}
 	for _, t := range d.tables {

@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/lorafuse/lorafuse/backend"
-	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/nn"
 )
 
 // weights holds one copy of a model's weights on a device, shared by all its runtimes. It is
@@ -34,7 +34,7 @@ func (w *weights) release() {
 }
 
 // bring uploads the named weights of the model that are not on the device yet.
-func (w *weights) bring(ctx context.Context, m *model.Model, names []string) error {
+func (w *weights) bring(ctx context.Context, m nn.Weights, names []string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.store.Import(ctx, m, names)

@@ -51,7 +51,6 @@ type Model struct {
 	widened   []string              // and those of layers that do not, since a row is no whole number of blocks
 	fresh     map[string]nn.Weight  // of no file, see begin
 	made      bool                  // weights that are not in place are not kept
-	blocks    bool                  // see ReadBlocks
 
 	mu   sync.Mutex
 	kept map[string]*safetensors.View // weights that are not in place, with their bytes
@@ -198,11 +197,6 @@ func rootError(err error) error {
 // Build emits the model's graph, which declares the inputs that it reads.
 func (m *Model) Build(b *nn.Builder) Outputs { return m.Config.Family.Build(m.Config, b) }
 
-// ReadBlocks sets whether weights that a file has in a block type of another program, such as
-// those of a GGUF file, keep it on the device. Otherwise they are widened when they are
-// uploaded, as is the default. Graphs that were built earlier do not change.
-func (m *Model) ReadBlocks(keep bool) { m.blocks = keep }
-
 // Modules lists the model's layers with parameters.
 func (m *Model) Modules() []nn.Module { return m.modules }
 
@@ -270,19 +264,6 @@ func (m *Model) Weight(name string) (nn.Weight, error) {
 	name = m.inFile(name)
 	if p := m.converted[name]; p != nil {
 		return nn.Weight{DType: p.dtype, Shape: p.shape, View: p.view, Fill: p.fill, RowScales: m.scalesOf(name)}, nil
-	}
-	if m.blocks {
-		if b, ok, err := m.set.Blocks(name); err != nil {
-			return nn.Weight{}, fmt.Errorf("tensor %q: %w", name, err)
-		} else if ok {
-			w := nn.Weight{DType: b.DType, Shape: b.Shape}
-			if b.View.InPlace() {
-				w.Source = weights.Data{Bytes: b.View.Bytes(), Keep: b.View}
-			} else {
-				w.Fill = readView(b.View)
-			}
-			return w, nil
-		}
 	}
 	v, err := m.view(name)
 	if err != nil {

@@ -43,7 +43,7 @@ func newPlanner(h *host.Host, b *Base, s *lora.State) (*Planner, error) {
 	}
 	p := &Planner{host: h, base: b, slot: slot, model: h.Model(), state: s}
 	for _, name := range p.model.Used() {
-		switch w, err := p.model.Weight(name); {
+		switch w, err := h.Params().Weight(name); {
 		case err != nil:
 		case w.Fill != nil:
 			p.quantized += int64(w.Size())

@@ -1,0 +1,36 @@
+package model
+
+import (
+	"fmt"
+
+	"github.com/lorafuse/lorafuse/internal/nn"
+	"github.com/lorafuse/lorafuse/internal/weights"
+)
+
+// InBlocks returns the model's weights for a device that computes with the block types of other
+// programs: those that a file has in such a type, as GGUF files do, keep it. [Model.Weight]
+// returns them widened.
+func (m *Model) InBlocks() nn.Weights { return inBlocks{m} }
+
+type inBlocks struct{ *Model }
+
+func (m inBlocks) Weight(name string) (nn.Weight, error) {
+	stored := m.inFile(name)
+	if _, fresh := m.fresh[name]; fresh || m.converted[stored] != nil {
+		return m.Model.Weight(name)
+	}
+	b, ok, err := m.set.Blocks(stored)
+	if err != nil {
+		return nn.Weight{}, fmt.Errorf("tensor %q: %w", stored, err)
+	}
+	if !ok {
+		return m.Model.Weight(name)
+	}
+	w := nn.Weight{DType: b.DType, Shape: b.Shape}
+	if b.View.InPlace() {
+		w.Source = weights.Data{Bytes: b.View.Bytes(), Keep: b.View}
+	} else {
+		w.Fill = readView(b.View)
+	}
+	return w, nil
+}
