@@ -40,7 +40,8 @@ func readGPTOSS(c *Config, f *Fields) Family {
 	m.LayerTypes = f.layerKinds(max(0, c.Layers), 2)
 	m.Window = f.kindWindow(&m.decoder, m.LayerTypes, 128)
 	m.Mixture = f.mixture(nn.Experts{
-		Count: 128, Chosen: 4, Units: m.Intermediate, Clamp: f.Float("swiglu_limit", 7), Gain: f.Float("swiglu_alpha", 1.702), Biased: true,
+		Count: 128, Chosen: 4, Units: m.Intermediate, Clamp: f.Float("swiglu_limit", 7), Gain: f.Float("swiglu_alpha", 1.702), Normalized: true,
+		Layout: nn.Layout{Order: nn.InOut, Interleaved: true, Biased: true},
 	})
 	m.Experts.Router = "router.weight"
 	if !(m.Experts.Clamp > 0) {

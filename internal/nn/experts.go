@@ -2,6 +2,7 @@ package nn
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/lorafuse/lorafuse/graph"
@@ -24,14 +25,33 @@ type Experts struct {
 	// Normalized scales the shares of a row's chosen experts to sum to 1. Otherwise they are
 	// the softmax over all experts.
 	Normalized bool
-	// Biased is the layout of gpt-oss: the router and each matrix have a bias, named as the stack
-	// with "_bias" ("router.bias"), stacks are stored as [Count, in, out], the columns of gate and
-	// up alternate, and the gate is clamped, see clampedGLU.
-	Biased      bool    `json:",omitempty"`
+	Layout
+	// Clamp, if positive, replaces the activation by clampedGLU.
 	Clamp, Gain float64 `json:",omitempty"`
 	// Balanced includes the router in [Builder.Balance].
 	Balanced bool
 }
+
+// Layout describes how a checkpoint stores the stacks of experts. The zero value is [Count, out, in],
+// in which the rows of the gate precede those of up, without biases.
+type Layout struct {
+	Order ExpertsOrder `json:",omitempty"`
+	// Interleaved reports that the rows of gate and up alternate.
+	Interleaved bool `json:",omitempty"`
+	// Biased reports that the router and each matrix have a bias, which is named as the stack with
+	// "_bias" ("router.bias").
+	Biased bool `json:",omitempty"`
+}
+
+// ExpertsOrder is the order of the axes of a stack of experts.
+type ExpertsOrder uint8
+
+// The orders.
+const (
+	OutIn   ExpertsOrder = iota // [Count, out, in]
+	InOut                       // [Count, in, out]
+	ByShape                     // [Count, in, out], unless the shape is [Count, out, in]
+)
 
 // Experts returns, for each row of x [n, in], the sum of the outputs of its chosen experts,
 // weighted by the softmax of all scores.
@@ -53,11 +73,7 @@ func (b *Builder) Experts(e Experts, x graph.Tensor) graph.Tensor {
 	}
 	all := scores.Softmax()
 	shares, chosen := all.TopK(e.Chosen)
-	switch {
-	case e.Biased:
-		shares, chosen = scores.TopK(e.Chosen)
-		shares = shares.Softmax()
-	case e.Normalized:
+	if e.Normalized {
 		shares = shares.Div(shares.Sum(1).Reshape(n, ir.Static(1)))
 	}
 	k := ir.Static(e.Chosen)
@@ -71,7 +87,7 @@ func (b *Builder) Experts(e Experts, x graph.Tensor) graph.Tensor {
 	each := b.RepeatInterleave(e.Chosen)
 	both := each.stack(e, e.GateUp, e.Units, x, index, e.Gate, e.Up)
 	var h graph.Tensor
-	if e.Biased {
+	if e.Clamp > 0 {
 		h = e.clampedGLU(both[0], both[1])
 	} else {
 		h = both[0].GLU(both[1], e.Activation)
@@ -92,18 +108,13 @@ func (b *Builder) stack(e Experts, name string, out int, x, index graph.Tensor, 
 		return ys
 	}
 	m := Module{Name: b.prefix + name, Kind: KindParameter, In: x.Type().Last().N, Out: out * len(names), Count: e.Count}
-	whole := e.Biased || b.Has(m.Name)
-	switch {
-	case e.Biased:
-		m.Parts, m.Transposed = []string{m.Name}, true
-		w := b.expert(m.Name+TransposedSuffix, m.Count, m.Out, m.In)
-		bias := b.Frozen(m.Name+"_bias", m.Count, m.Out).Cast(tensor.F32)
-		ys = []graph.Tensor{x.RowsGemm(index, graph.RowsWeights{Matrices: []graph.Tensor{w}, Stacked: true, Bias: bias}, graph.Tensor{})}
-	case whole:
+	whole := e.Gate == "" || b.Has(m.Name)
+	if whole {
 		m.Parts = []string{m.Name}
-		w := b.expert(m.Name, m.Count, m.Out, m.In)
-		ys = []graph.Tensor{x.RowsGemm(index, graph.RowsWeights{Matrices: []graph.Tensor{w}, Stacked: true}, graph.Tensor{})}
-	default:
+		var table graph.RowsWeights
+		table, m.Transposed = b.stacked(e, m)
+		ys = []graph.Tensor{x.RowsGemm(index, table, graph.Tensor{})}
+	} else {
 		tables := make([]graph.RowsWeights, len(names))
 		for i := range e.Count {
 			for j, format := range names {
@@ -123,7 +134,7 @@ func (b *Builder) stack(e Experts, name string, out int, x, index graph.Tensor, 
 	}
 	if whole && len(names) > 1 {
 		y := ys[0]
-		if e.Biased && y.Valid() {
+		if e.Interleaved && y.Valid() {
 			rows, units := y.Type().Shape[0], ir.Static(out)
 			pairs := y.Reshape(rows, units, ir.Static(2))
 			return []graph.Tensor{pairs.Slice(2, 0, 1).Reshape(rows, units), pairs.Slice(2, 1, 2).Reshape(rows, units)}
@@ -134,6 +145,25 @@ func (b *Builder) stack(e Experts, name string, out int, x, index graph.Tensor, 
 		}
 	}
 	return ys
+}
+
+// stacked returns the stack of m, and whether the checkpoint stores its matrices transposed.
+func (b *Builder) stacked(e Experts, m Module) (table graph.RowsWeights, transposed bool) {
+	name := m.Name
+	transposed = e.Order == InOut
+	if e.Order == ByShape {
+		shape := []int{m.Count, m.Out, m.In}
+		w, err := b.weight(name, shape)
+		transposed = err == nil && !slices.Equal(w.Shape, shape)
+	}
+	if transposed {
+		name += TransposedSuffix
+	}
+	table = graph.RowsWeights{Matrices: []graph.Tensor{b.expert(name, m.Count, m.Out, m.In)}, Stacked: true}
+	if e.Biased {
+		table.Bias = b.Frozen(m.Name+"_bias", m.Count, m.Out).Cast(tensor.F32)
+	}
+	return table, transposed
 }
 
 // clampedGLU returns (up + 1)·gate·sigmoid(Gain·gate), with gate at most Clamp, and up between

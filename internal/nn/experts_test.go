@@ -64,6 +64,24 @@ func TestExperts(t *testing.T) {
 	_, _, err = build(func(w *typed, e *nn.Experts) { stacked(w, e); w.weights["moe.downs"] = []int{2, 64, 128} })
 	require.ErrorContains(t, err, `"moe.downs" is [2 64 128], expected [2 128 64]`)
 
+	// A stack is stored transposed if the layout says so or, where that depends on its shape, if that is
+	// another one. Here both shapes of gate_up are the same.
+	for order, transposed := range map[nn.ExpertsOrder][]bool{nn.OutIn: {false, false}, nn.InOut: {true, true}, nn.ByShape: {false, true}} {
+		_, b, err = build(func(w *typed, e *nn.Experts) {
+			e.Order = order
+			w.weights["moe.gate_up"], w.weights["moe.downs"] = []int{2, 128, 128}, []int{2, 64, 128}
+			w.weights["moe.gate_up"+nn.TransposedSuffix], w.weights["moe.downs"+nn.TransposedSuffix] = []int{2, 128, 128}, []int{2, 128, 64}
+			if order == nn.OutIn {
+				stacked(w, e)
+			}
+		})
+		require.NoError(t, err)
+		for i, module := range b.Modules()[1:] {
+			require.Equal(t, transposed[i], module.Transposed)
+			require.Equal(t, transposed[i], b.Used()[1+i] == module.Name+nn.TransposedSuffix)
+		}
+	}
+
 	_, _, err = build(func(w *typed, _ *nn.Experts) { delete(w.weights, "moe.1.down.weight") })
 	require.ErrorIs(t, err, nn.ErrMissing)
 	require.ErrorContains(t, err, `"moe.1.down.weight"`)
