@@ -132,6 +132,12 @@ func TestGGUFUnsupported(t *testing.T) {
 		"../../testdata/extra/gemma2":    "query_pre_attn_scalar: found 24",
 		"../../testdata/extra/qwen3-moe": "mlp_only_layers, decoder_sparse_step",
 		"../../testdata/encoders/bert":   `architecture "BertModel"`,
+		"../../testdata/extra/glm4":      "partial_rotary_factor: found 3 rotated elements of a head",
+		"../../testdata/extra/olmo3":     "rope_parameters.sliding_attention: found default, rope_theta 500000",
+		// llama.cpp does not read the betas of yarn.
+		"../../testdata/extra/yarn-untruncated": "beta_fast, beta_slow: found 2, 0.2",
+		"../../testdata/extra/llama-gelu":       "hidden_act: found gelu_tanh",
+		"../../testdata/extra/smollm3":          "no_rope_layers: found [true,true,false,true]",
 	} {
 		m, err := model.Open(dir)
 		require.NoError(t, err)

@@ -27,6 +27,7 @@ func (e *exporter) rotary(r model.RoPE, suffix string) {
 	if dim == 0 { // no layer is rotated
 		dim = e.HeadDim
 	}
+	e.unless(dim%2 == 0, "partial_rotary_factor", fmt.Sprintf("%d rotated elements of a head", dim), "an even number")
 	e.addInt("rope.dimension_count", dim)
 	switch r.Type {
 	case "default":
@@ -40,6 +41,7 @@ func (e *exporter) rotary(r model.RoPE, suffix string) {
 		if r.Factor > 1 {
 			standard = yarnFactor(r.Factor)
 		}
+		e.unless(r.BetaFast == 32 && r.BetaSlow == 1, "rope_parameters: beta_fast, beta_slow", fmt.Sprintf("%v, %v", r.BetaFast, r.BetaSlow), "32, 1")
 		e.unless(r.Truncate, "rope_parameters: truncate", false, "true")
 		e.add("rope.scaling.type", "yarn")
 		e.addFloat("rope.scaling.factor", r.Factor)

@@ -28,6 +28,7 @@ type settings struct {
 	Scale, ScoreCap, LogitCap              float64 // Gemma
 	Embedding, Residual, Attention, Logits float64 // Granite
 	LogitScale                             float64 // Cohere
+	HeadNorms                              bool    // Cohere
 	Everywhere                             bool    // EXAONE 4
 	Rotary                                 json.RawMessage
 	Plain                                  []bool
@@ -87,15 +88,11 @@ func newExporter(m *model.Model) (*exporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	var text struct {
-		Text struct {
-			ModelType string `json:"model_type"`
-		} `json:"text_config"`
-	}
-	if err := json.Unmarshal(raw, &text); err != nil {
+	fields, err := model.ParseFields(raw)
+	if err != nil {
 		return nil, err
 	}
-	a, err := ofClass(m.Config.Architecture, text.Text.ModelType)
+	a, err := ofClass(m.Config.Architecture, fields.Object("text_config").String("model_type", ""))
 	if err != nil {
 		return nil, err
 	}
@@ -114,9 +111,11 @@ func (e *exporter) metadata() {
 		want = "silu"
 	}
 	e.unless(!e.Bidirectional, "is_causal", false, "true")
-	if got := e.Activation; got >= len(activations) || activations[got] != want {
-		e.unless(false, "hidden_act", got, want)
+	got := fmt.Sprint(e.Activation)
+	if e.Activation < len(activations) {
+		got = activations[e.Activation]
 	}
+	e.unless(got == want, "hidden_act", got, want)
 	e.unless(!e.arch.square || e.Heads*e.HeadDim == c.HiddenSize, "head_dim", e.HeadDim, "hidden_size / num_attention_heads")
 	e.unless(!e.arch.tiedOnly || c.TiedEmbeddings, "tie_word_embeddings", c.TiedEmbeddings, "true")
 	e.addInt("block_count", c.Layers)
@@ -220,8 +219,8 @@ func (e *exporter) gemma3() {
 
 func (e *exporter) olmo3() {
 	e.sliding()
-	e.unless(e.LocalRoPE.Type == "default", "rope_parameters.sliding_attention", e.LocalRoPE.Type, "default")
-	e.addFloat("rope.freq_base_swa", e.LocalRoPE.Theta)
+	e.unless(e.LocalRoPE.Type == "default" && e.LocalRoPE.Theta == e.RoPE.Theta, "rope_parameters.sliding_attention",
+		fmt.Sprintf("%s, rope_theta %v", e.LocalRoPE.Type, e.LocalRoPE.Theta), fmt.Sprintf("default, rope_theta %v", e.RoPE.Theta))
 	e.plain()
 }
 
@@ -244,7 +243,7 @@ func (e *exporter) smollm3() {
 	var rotary []bool
 	if json.Unmarshal(e.Rotary, &rotary) == nil {
 		for i, r := range rotary {
-			e.unless(r == ((i+1)%4 != 0), "no_rope_layers", e.Rotary, "every fourth layer")
+			e.unless(r == ((i+1)%4 != 0), "no_rope_layers", string(e.Rotary), "every fourth layer")
 		}
 	}
 	e.windowed()
@@ -261,11 +260,13 @@ func (e *exporter) exaone4() {
 func (e *exporter) glm() { e.plain() }
 
 func (e *exporter) cohere() {
+	e.unless(e.HeadNorms == (e.config.Layers >= 64), "use_qk_norm", e.HeadNorms, "norms of heads in models of 64 layers or more, and only there")
 	e.addFloat("logit_scale", e.LogitScale)
 	e.plain()
 }
 
 func (e *exporter) cohere2() {
+	e.unless(slices.Contains(e.LayerTypes, "sliding_attention"), "layer_types", "full_attention", "sliding_attention in some layers")
 	e.addFloat("logit_scale", e.LogitScale)
 	e.sliding()
 	e.plain()

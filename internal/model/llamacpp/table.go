@@ -191,5 +191,8 @@ func ofClass(class, text string) (*architecture, error) {
 			return a, nil
 		}
 	}
+	if text != "" {
+		class += "/" + text
+	}
 	return nil, fmt.Errorf("%w: architecture %q%s; supported: %s", ErrUnsupported, class, suggest.DidYouMean(class, Classes()), strings.Join(Classes(), ", "))
 }
