@@ -35,6 +35,27 @@ BERT_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 FAIRSEQ = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 PROMPTS = {"query": "query: ", "passage": "passage: "}
 
+
+def nomic_own(config, weights):
+    """The configuration and weights of a model as its own code, which transformers converts, has them."""
+    own = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_inner": "intermediate_size", "layer_norm_epsilon": "layer_norm_eps"}
+    kept = {k: config[k] for k in ("dtype", "initializer_range", "model_type", "pad_token_id", "type_vocab_size", "vocab_size")}
+    config = {**kept, **{k: config[v] for k, v in own.items()}, "architectures": ["NomicBertForPreTraining"], "activation_function": "geglu", "n_positions": 48, "max_trained_positions": config["max_position_embeddings"],
+              "rotary_emb_base": config["rope_parameters"]["rope_theta"], "rotary_scaling_factor": config["rope_parameters"]["factor"], "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False, "rotary_emb_scale_base": None,
+              "qkv_proj_bias": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False, "prenorm": False, "parallel_block": False, "use_rms_norm": False, "causal": False, "pad_vocab_size_multiple": 1, "scale_attn_weights": True}
+    return config, {k.replace("nomic_bert.", "bert."): v for k, v in weights.items()}
+
+
+def gte_own(config, weights):
+    """The same for GTE, whose own code has scaling of positions that transformers has not: it is linear with other numbers."""
+    d = config["hidden_size"] // config["num_attention_heads"]
+    factor = config["rope_parameters"]["factor"] ** (d / 2)
+    config = {**config, "architectures": ["NewForMaskedLM"], "model_type": "new", "rope_theta": config["rope_parameters"]["rope_theta"] / factor, "rope_scaling": {"type": "ntk", "factor": round(factor, 9)}, "position_embedding_type": "rope", "layer_norm_type": "layer_norm",
+              "logn_attention_scale": False, "logn_attention_clip1": False, "pack_qkv": True, "unpad_inputs": False, "use_memory_efficient_attention": False}
+    del config["rope_parameters"]
+    return config, {k.replace("gte.", "new.").replace("layer_norm", "norm"): v for k, v in weights.items()}
+
+
 # name: (model type, changes of SHAPE, class, stored dtype, tokenizer, modules after the transformer, settings)
 CASES = {
     "bert": ("bert", {}, AutoModel, "float32", "wordpiece", [("Pooling", {"mean": True}), ("Normalize", {})], {"max_seq_length": 16, "adapter": {"r": 3, "lora_alpha": 6, "task_type": "FEATURE_EXTRACTION"}}),
@@ -58,6 +79,18 @@ CASES = {
         "local_attention": 9, "hidden_activation": "gelu_pytorch_tanh", "norm_eps": 1e-3, "norm_bias": True, "attention_bias": True, "mlp_bias": True, "classifier_bias": True, "classifier_pooling": "mean", "classifier_activation": "silu", "num_attention_heads": 2,
         "layer_types": ["sliding_attention", "full_attention"], "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 500.0}, "sliding_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 50.0}},
     }, AutoModelForMaskedLM, "bfloat16", "bytes", [("Pooling", {"mean": True})], {"seed": 2104, "max_seq_length": 30}),
+    "nomic-bert": ("nomic_bert", {}, AutoModel, "float32", "wordpiece", [("Pooling", {"mean": True}), ("Normalize", {})],
+                   {"seed": 2110, "max_seq_length": 40, "prompts": PROMPTS, "adapter": {"r": 2, "lora_alpha": 5, "target_modules": ["q_proj", "v_proj", "o_proj", "up_proj"]}}),
+    "nomic-bert-head": ("nomic_bert", {"num_attention_heads": 2, "head_dim": 10, "hidden_act": "gelu", "layer_norm_eps": 1e-3, "type_vocab_size": 1, "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 50.0}},
+                        AutoModelForMaskedLM, "bfloat16", "wordpiece", [("Pooling", {"cls": True})], {"seed": 2111, "max_seq_length": 24, "adapter": {"r": 2, "target_modules": ["k_proj", "gate_proj", "down_proj"], "use_dora": True}}),
+    "nomic-bert-own": ("nomic_bert", {"max_position_embeddings": 12, "hidden_act": "gelu", "rope_parameters": {"rope_type": "dynamic", "factor": 3.0, "rope_theta": 100.0}},
+                       AutoModelForMaskedLM, "float16", "wordpiece", [("Pooling", {"mean": True})], {"seed": 2112, "max_seq_length": 12, "respell": nomic_own}),
+    "gte": ("gte", {"hidden_dropout_prob": 0.0}, AutoModel, "float32", "unigram", [("Pooling", {"cls": True}), ("Normalize", {})],
+            {"seed": 2113, "max_seq_length": 40, "adapter": {"r": 2, "lora_alpha": 5, "target_modules": ["q_proj", "k_proj", "gate_proj", "down_proj"], "bias": "all"}}),
+    "gte-head": ("gte", {"hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-3, "type_vocab_size": 3, "num_attention_heads": 2, "hidden_dropout_prob": 0.0, "rope_parameters": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 50.0, "original_max_position_embeddings": 16}},
+                 AutoModelForMaskedLM, "bfloat16", "bytes", [("Pooling", {"mean": True})], {"seed": 2114, "max_seq_length": 30}),
+    "gte-own": ("gte", {"hidden_act": "silu", "type_vocab_size": 0, "hidden_dropout_prob": 0.0, "rope_parameters": {"rope_type": "linear", "factor": 3.0 ** (2 / 8), "rope_theta": 1500.0}},
+                AutoModelForMaskedLM, "float16", "wordpiece", [("Pooling", {"cls": True})], {"seed": 2115, "max_seq_length": 30, "respell": gte_own}),
     "llama": ("llama", {"num_key_value_heads": 1, "head_dim": 8, "rms_norm_eps": 1e-5}, AutoModel, "float32", "bytes", [("Pooling", {"lasttoken": True}), ("Normalize", {})], {"max_seq_length": 30}),
 }
 MODES = {"cls": "cls_token", "max": "max_tokens", "mean": "mean_tokens", "mean_sqrt_len": "mean_sqrt_len_tokens", "weightedmean": "weightedmean_tokens", "lasttoken": "lasttoken"}
@@ -180,6 +213,11 @@ def make(name, out):
     limit = st.max_seq_length
     golden["lengths"] = torch.tensor([len(st.tokenizer(prefix + t, truncation="longest_first", max_length=limit)["input_ids"]) for t in TEXTS])
     save_file({k: v.contiguous() for k, v in golden.items()}, os.path.join(folder, "golden.safetensors"))
+    if "respell" in settings:
+        with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+            config, weights = settings["respell"](json.load(file), load_file(path))
+        write_json(os.path.join(folder, "config.json"), config)
+        save_file(weights, path, metadata={"format": "pt"})
     size = sum(os.path.getsize(os.path.join(d, f)) for d, _, fs in os.walk(folder) for f in fs)
     print(f"{name:12} {size:8,} bytes, vocabulary {len(tok)}, lengths {golden['lengths'].tolist()} of {limit}")
 

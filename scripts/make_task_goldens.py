@@ -57,6 +57,8 @@ CLASSES = {
     "classes-distilbert": ("distilbert", {"r": 2, "lora_alpha": 5, "target_modules": ["q_lin", "lin2"]}, SINGLE, ["other", "related", "same"], 48),
     "classes-modernbert": ("modernbert", {"r": 2, "lora_alpha": 3, "target_modules": ["Wqkv", "Wo"], "modules_to_save": ["head"]}, REGRESSION, ["LABEL_0"], 48),
     "classes-modernbert-mean": ("modernbert-head", {"r": 2, "target_modules": ["Wqkv", "Wi", "dense"]}, MULTI, ["animal", "place", "number", "rest"], 48),
+    "classes-nomic-bert": ("nomic-bert", {"r": 2, "lora_alpha": 5, "target_modules": ["q_proj", "v_proj", "up_proj"], "modules_to_save": ["pooler"]}, SINGLE, ["other", "related", "same"], 48),
+    "classes-gte": ("gte-head", {"r": 2, "target_modules": ["k_proj", "up_proj", "gate_proj", "down_proj"], "bias": "lora_only", "modules_to_save": ["pooler"]}, MULTI, ["animal", "place", "number", "rest"], 48),
     "classes-llama": ("llama", {"r": 2, "target_modules": ["q_proj", "down_proj"], "use_dora": True}, SINGLE, ["short", "long"], 48),
 }
 

@@ -18,7 +18,13 @@ func (w *writer) isFresh(name string) bool { return slices.Contains(w.model.Fres
 // headed returns the name of a weight in the files of a model with a head. The files of
 // a model without one omit the name of the body.
 func (w *writer) headed(file, is string) string {
-	if _, encoder := w.model.Config.Family.(*model.Encoder); encoder || w.model.Config.IsWrapped() {
+	if e, ok := w.model.Config.Family.(*model.Encoder); ok {
+		if w.parts[is] != nil || e.StoredNames == nil {
+			return is
+		}
+		return e.StoredNames.Replace(is)
+	}
+	if w.model.Config.IsWrapped() {
 		return is
 	}
 	if prefix := "model."; strings.HasPrefix(is, prefix) && !strings.HasPrefix(file, prefix) {

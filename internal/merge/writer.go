@@ -25,7 +25,8 @@ type writer struct {
 	options Options
 
 	weights  []weight
-	byStored map[string]*weight // the first of each name in the files
+	byStored map[string]*weight  // the first of each name in the files
+	parts    map[string][]string // of the weights that are stored as rows of one, by its name in the model
 	result   Result
 
 	scaled   map[string]string   // weights in 8-bit floats by the name of their scales, in the files
@@ -98,8 +99,15 @@ func (w *writer) progress(task string, done int) {
 // copies after the merge.
 func (w *writer) list() error {
 	set, is := w.model.Set(), map[string]string{}
+	w.parts = map[string][]string{}
 	for _, name := range w.model.Used() {
-		if !w.isFresh(name) {
+		if fused, part, parts := w.model.Fused(name); parts > 0 {
+			if w.parts[fused] == nil {
+				w.parts[fused] = make([]string, parts)
+			}
+			w.parts[fused][part] = name
+			is[w.inFile(name)] = fused
+		} else if !w.isFresh(name) {
 			is[w.inFile(name)] = strings.TrimSuffix(name, nn.TransposedSuffix) // merges change what the file has
 		}
 	}
@@ -193,7 +201,7 @@ func (w *writer) tensor(out io.Writer, x *weight) error {
 		_, err = out.Write(data)
 		return err
 	}
-	if x.view != nil && !w.merger.Changes(x.is) && x.out == x.view.DType {
+	if x.view != nil && !w.changes(x) && x.out == x.view.DType {
 		n, err := x.view.WriteTo(out)
 		w.result.Bytes += n
 		return err
@@ -242,9 +250,13 @@ func (w *writer) values(x *weight) ([]float32, tensor.DType, error) {
 
 // compute returns the merged tensor in its element type.
 func (w *writer) compute(x *weight, values []float32, in, to tensor.DType) ([]byte, error) {
-	changed, err := w.merger.Merge(x.is, values, in)
-	if err != nil {
-		return nil, err
+	changed := w.changes(x)
+	names := w.names(x)
+	for i, name := range names {
+		n := len(values) / len(names)
+		if _, err := w.merger.Merge(name, values[i*n:][:n], in); err != nil {
+			return nil, err
+		}
 	}
 	if changed {
 		w.result.Merged++
@@ -260,6 +272,17 @@ func (w *writer) compute(x *weight, values []float32, in, to tensor.DType) ([]by
 	}
 	return data, nil
 }
+
+// names returns the names that a tensor of the output has in the model, in the order of its rows.
+func (w *writer) names(x *weight) []string {
+	if parts := w.parts[x.is]; parts != nil {
+		return parts
+	}
+	return []string{x.is}
+}
+
+// changes reports whether the adapter changes a tensor.
+func (w *writer) changes(x *weight) bool { return slices.ContainsFunc(w.names(x), w.merger.Changes) }
 
 // overflow returns the index of a finite number that became infinite in f16.
 func overflow(values []float32, data []byte) int {

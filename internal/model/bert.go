@@ -32,7 +32,7 @@ type Encoder struct {
 	Intermediate  int
 	Heads         int
 	Types         int // rows of the embedding of token types; 0: there is none
-	Positions     int // rows of the embedding of positions
+	Positions     int // rows of the embedding of positions; 0: there is none
 	FirstPosition int // the row of a text's first token; earlier rows are for padding
 	NormEps       float32
 	Activation    ir.Activation
@@ -41,6 +41,14 @@ type Encoder struct {
 	Settings any `json:",omitempty"`
 	// Prefix begins the names of weights in checkpoints that have a head.
 	Prefix string
+	// Prefixes are other ones, which some files have.
+	Prefixes []string `json:"-"`
+	// StoredNames replaces parts of names by those that files have. Nil means that they have the
+	// names of the model.
+	StoredNames *strings.Replacer `json:"-"`
+	// StoredLayers is the name of the list of layers in files that have Fused layers.
+	StoredLayers string       `json:"-"`
+	Fused        []fusedLayer `json:"-"`
 	// Head returns the layers of a classification head. Nil means the layers of RoBERTa.
 	Head func(c *Config) []headLayer `json:"-"`
 	// States emits the hidden states of the body, whose builder is b. Nil means the states of BERT.
@@ -121,9 +129,17 @@ func (e *Encoder) Check(c *Config) error {
 // oldest files, norms have gamma and beta.
 func (e *Encoder) OtherNames(name string) []string {
 	var names []string
-	add := func(name string) { names = append(names, name, e.Prefix+name) }
+	add := func(name string) {
+		names = append(names, name, e.Prefix+name)
+		for _, p := range e.Prefixes {
+			names = append(names, p+name)
+		}
+	}
 	name = strings.TrimPrefix(name, e.Prefix)
 	add(name)
+	if e.StoredNames != nil {
+		add(e.StoredNames.Replace(name))
+	}
 	for _, old := range [...][2]string{{"weight", "gamma"}, {"bias", "beta"}} {
 		if s, ok := strings.CutSuffix(name, ".LayerNorm."+old[0]); ok {
 			add(s + ".LayerNorm." + old[1])
@@ -201,11 +217,13 @@ func (e *Encoder) embed(c *Config, b *nn.Builder, in nn.Text) graph.Tensor {
 		}
 		x = x.Add(b.Embedding(nn.Attributes, "token_type_embeddings", types, e.Types, c.HiddenSize, -1))
 	}
-	at, padding := in.Positions, e.FirstPosition-1
-	if padding >= 0 {
-		at = b.Places(padding)
+	if e.Positions > 0 {
+		at, padding := in.Positions, e.FirstPosition-1
+		if padding >= 0 {
+			at = b.Places(padding)
+		}
+		x = x.Add(b.Embedding(nn.Attributes, "position_embeddings", at, e.Positions, c.HiddenSize, padding))
 	}
-	x = x.Add(b.Embedding(nn.Attributes, "position_embeddings", at, e.Positions, c.HiddenSize, padding))
 	return b.LayerNorm("LayerNorm", x, e.NormEps)
 }
 

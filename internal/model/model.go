@@ -213,6 +213,9 @@ func (m *Model) Stored(name string) []string {
 	if two := m.storedMXFP4(name); two != nil {
 		return two
 	}
+	if fused, _, parts := m.Fused(name); parts > 0 {
+		name = fused
+	}
 	name = m.inFile(name)
 	if p := m.converted[name]; p != nil {
 		return p.from
@@ -229,6 +232,9 @@ func (m *Model) Has(name string) bool {
 		return m.Has(stored)
 	}
 	_, ok := m.fresh[name]
+	if fused, _, parts := m.Fused(name); parts > 0 {
+		name = fused
+	}
 	name = m.inFile(name)
 	return ok || m.converted[name] != nil || m.set.Has(name)
 }
@@ -260,6 +266,13 @@ func (m *Model) Weight(name string) (nn.Weight, error) {
 	}
 	if stored, ok := transposedOf(name); ok {
 		return m.transposed(stored)
+	}
+	if fused, part, parts := m.Fused(name); parts > 0 {
+		w, err := m.Weight(fused)
+		if err != nil {
+			return w, err
+		}
+		return partOf(fused, w, part, parts)
 	}
 	name = m.inFile(name)
 	if p := m.converted[name]; p != nil {

@@ -115,6 +115,11 @@ func (m *Model) Quantize(method quant.Method, progress func(done, total int64)) 
 		if module.Kind != nn.KindLinear || module.OutputEmbedding || m.Config.ofHead(module) || m.Config.Diffusers && !inBlock(module.Name) {
 			continue
 		}
+		if fused, part, parts := m.Fused(module.Name + ".weight"); part > 0 {
+			continue // quantized with the first part
+		} else if parts > 0 {
+			name = m.inFile(fused)
+		}
 		v, err := m.view(name)
 		if err != nil {
 			return err
