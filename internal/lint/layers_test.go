@@ -107,7 +107,7 @@ var layers = map[string]placement{
 	"internal/diffusion/feed": {models, with("internal/diffusion/dit", "fills its batches", "internal/diffusion/flow", "draws noise and noise levels", "internal/data", "defines batches", "internal/data/cache", "reads samples", "internal/nn", "names axes")},
 
 	"internal/data/cache":       {layer: models},
-	"internal/data/imagefolder": {models, with("internal/data/cache", "checks the cache of a folder")},
+	"internal/data/imagefolder": {models, with("internal/data/cache", "checks the cache of a folder", "internal/data/picture", "decodes images")},
 	"internal/data/picture":     {layer: models},
 
 	"internal/diffusion": {loops, with("internal/diffusion/vae", "decodes latents")},

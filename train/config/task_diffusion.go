@@ -37,6 +37,7 @@ type Diffusion struct {
 	Images   string `yaml:"images" need:"yes" also:"img_dir,image_dir,train_data_dir,instance_data_dir" doc:"Folder of the pictures, each with its caption in a .txt file of the same name."`
 	Controls string `yaml:"controls" also:"control_dir,conditioning_data_dir" doc:"Folder of the source pictures for editing models, with the same file names as in images."`
 	Cache    string `yaml:"cache" also:"cache_dir" doc:"Folder of the encoded pictures and captions, which lorafuse data cache writes and training reads. Default: cache in output_dir, as in the Python trainers."`
+	SkipBad  bool   `yaml:"skip_bad" default:"false" doc:"Leave out pictures that are unreadable or lack a caption, as data cache --skip-bad does, instead of stopping."`
 	VAE      string `yaml:"vae" also:"vae_path,pretrained_vae_model_name_or_path" doc:"Folder of the autoencoder, or its name on the Hub (owner/name[@revision][/folder]), whose config.json defines the latent normalisation. Default: vae of the pipeline. none: cached latents are normalised already."`
 
 	Transformer       string `yaml:"transformer" also:"transformer_path,dit" doc:"Single safetensors file of the transformer, or its name on the Hub (owner/name[@revision]/file.safetensors), instead of the pipeline's transformer; if model is such a file, there are no other components."`

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -19,7 +18,7 @@ type cacheFlags struct {
 	cache, control string
 	latents, only  oneWord
 	made           diffusion.CacheOptions
-	json           bool
+	skipBad, json  bool
 }
 
 // oneWord is the value of a flag with a fixed list of words.
@@ -56,6 +55,10 @@ kept: after a caption changes only its entry is encoded again, and an interrupte
 command resumes. Entries record their sources; a cache of another model is an error
 unless --rebuild is given.
 
+Images and captions are read first. If some cannot be used, all of them are listed and
+nothing is encoded; with --skip-bad they are left out and counted. The key
+diffusion.skip_bad of lorafuse train leaves out the same ones.
+
 Each image is resized to about --resolution squared pixels at the nearest aspect ratio
 whose sides are multiples that the model accepts: scaled with Catmull-Rom (Pillow's
 bicubic) until it covers that size, then center-cropped. Transparent pixels become
@@ -67,6 +70,7 @@ that edit images. Text encoders that read images (Qwen-Image-Edit) receive the c
 images along with the caption, or the image itself without --control.`,
 		Example: `  lorafuse data cache pictures --model path/to/flux --cache output/cache
   lorafuse data cache pictures --model Qwen/Qwen-Image --cache output/cache --resolution 768
+  lorafuse data cache pictures --model path/to/flux --cache output/cache --skip-bad
   lorafuse data cache pictures --control originals --model path/to/qwen-image-edit --cache output/cache`,
 		Args: args(1, "DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -93,6 +97,7 @@ images along with the caption, or the image itself without --control.`,
 	choose(flags, &f.only, "only", onlyNothing, []string{onlyText, onlyPictures}, "encode only text or pictures")
 	flags.IntVar(&f.made.Tile, "tile", 0, "tile side in pixels for larger images, to save memory; 0 disables tiling")
 	flags.BoolVar(&f.made.Rebuild, "rebuild", false, "replace the entries of a cache of another model")
+	flags.BoolVar(&f.skipBad, "skip-bad", false, "leave out images that are unreadable or lack a caption")
 	flags.IntVar(&f.made.Workers, "workers", 0, "images read and scaled concurrently; 0 means one per core")
 	f.machineFlags(c)
 	flags.BoolVar(&f.json, "json", false, "print JSON")
@@ -117,6 +122,8 @@ type built struct {
 	Cache   string `json:"cache"`
 	Entries int    `json:"entries"`
 	Built   int    `json:"built"` // of them, now
+	// Skipped are the problems of the files that --skip-bad left out.
+	Skipped []imagefolder.Problem `json:"skipped,omitempty"`
 	// Truncated counts captions that were encoded now and are longer than an encoder reads.
 	Truncated []*truncatedCaptions `json:"truncated,omitempty"`
 }
@@ -151,7 +158,8 @@ func (a *app) buildCache(ctx context.Context, dir string, f *cacheFlags) error {
 	if err != nil {
 		return err
 	}
-	samples, err := a.albums(ctx, dir, f)
+	r := built{Cache: f.cache}
+	samples, err := a.albums(ctx, dir, f, &r)
 	if err != nil {
 		return err
 	}
@@ -162,7 +170,6 @@ func (a *app) buildCache(ctx context.Context, dir string, f *cacheFlags) error {
 		o.Workers = runtime.NumCPU()
 	}
 	o.Progress = a.tasks()
-	r := built{Cache: f.cache}
 	o.Truncated = r.addTruncated
 	stats, err := p.BuildCache(ctx, dev, f.cache, samples, o)
 	a.close()
@@ -187,22 +194,34 @@ func firstRunes(s string, n int) string {
 	return s
 }
 
-// albums reads the folder of images, which must have nothing wrong that matters.
-func (a *app) albums(ctx context.Context, dir string, f *cacheFlags) ([]cache.Sample, error) {
-	folder, err := a.readImageFolder(ctx, dir, imagefolder.Options{Control: f.control})
+// albums reads the folder of images. Images that cannot be used are errors, or with --skip-bad left out.
+func (a *app) albums(ctx context.Context, dir string, f *cacheFlags, r *built) ([]cache.Sample, error) {
+	o := imagefolder.Options{Control: f.control, Decode: f.only != onlyText}
+	folder, err := a.readImageFolder(ctx, dir, o)
 	if err != nil {
 		return nil, err
 	}
-	problems := slices.DeleteFunc(slices.Clone(folder.Problems), func(p imagefolder.Problem) bool { return p.Kind.Harmless() })
-	if n := len(problems); n > 0 {
-		first, more := problems[0], ""
-		if n > 1 {
-			more = fmt.Sprintf("; %d more, which lorafuse data validate lists", n-1)
-		}
-		return nil, fmt.Errorf("data cache: %s: %v: %s%s", first.File, first.Kind, first.Detail, more)
+	samples, problems := folder.Usable()
+	if n := len(problems); n > 0 && f.skipBad && len(samples) > 0 {
+		a.noteProblems(problems)
+		left := len(folder.Samples) - len(samples)
+		a.note("note: %d image%s of %d left out", left, plural(left), folder.Images)
+		r.Skipped = problems
+	} else if n == 1 {
+		return nil, fmt.Errorf("data cache: %v", problems[0])
+	} else if n > 1 {
+		a.noteProblems(problems)
+		return nil, fmt.Errorf("data cache: %s: nothing was encoded: found %d problems, and %d images of %d that can be used, which --skip-bad encodes", dir, n, len(samples), folder.Images)
 	}
 	for _, n := range folder.Notes() {
 		a.note("note: %s", n)
 	}
-	return folder.Samples, nil
+	return samples, nil
+}
+
+// noteProblems lists problems of a folder on stderr.
+func (a *app) noteProblems(problems []imagefolder.Problem) {
+	for _, p := range problems {
+		a.note("%v", p)
+	}
 }

@@ -50,14 +50,14 @@ func TestDataCache(t *testing.T) {
 	run := func(args ...string) built {
 		return decode[built](t, succeed(t, append([]string{"data", "cache", dir, "--model", model, "--cache", cache, "--resolution", "48", "--json"}, args...)...))
 	}
-	require.Equal(t, built{cache, 5, 5, nil}, run())
-	require.Equal(t, built{cache, 5, 0, nil}, run())
+	require.Equal(t, built{cache, 5, 5, nil, nil}, run())
+	require.Equal(t, built{cache, 5, 0, nil, nil}, run())
 	out := succeed(t, "data", "validate", dir, "--cache", cache)
 	require.Contains(t, out, "cache     3 texts, 2 images, 0 control images; 0 not built yet, 0 without a key")
 	l.file("pictures/a.txt", "another picture of a")
-	require.Equal(t, built{cache, 5, 1, nil}, run())
-	require.Equal(t, built{cache, 2, 2, nil}, run("--only", "pictures", "--latents", "sample"))
-	require.Equal(t, built{cache, 4, 2, nil}, run("--only", "pictures", "--latents", "sample", "--control", l.path("originals")))
+	require.Equal(t, built{cache, 5, 1, nil, nil}, run())
+	require.Equal(t, built{cache, 2, 2, nil, nil}, run("--only", "pictures", "--latents", "sample"))
+	require.Equal(t, built{cache, 4, 2, nil, nil}, run("--only", "pictures", "--latents", "sample", "--control", l.path("originals")))
 	out = succeed(t, "data", "cache", dir, "--model", model, "--cache", cache, "--only", "text")
 	require.Equal(t, "3 entries in "+cache+", 0 of them made now\n", out)
 }
@@ -107,7 +107,6 @@ func TestDataCacheErrors(t *testing.T) {
 		"buckets of 3×3 pixels":                     append(all[:len(all)-1:len(all)-1], "3"),
 		"tiles of 3 pixels":                         append(all, "--tile", "3"),
 		"neither model_index.json nor":              {"data", "cache", dir, "--model", dir, "--cache", cache},
-		"missing control: expected":                 append(all, "--control", l.path("pipeline")),
 		"no such file or directory":                 {"data", "cache", l.path("none"), "--model", model, "--cache", cache},
 	} {
 		r := command(t, "", args...)
@@ -128,4 +127,52 @@ func TestDataCacheErrors(t *testing.T) {
 	l.file("pipeline/transformer/config.json", `{"_class_name": "Flux2Transformer2DModel"}`)
 	r = command(t, "", all...)
 	require.Contains(t, r.stderr, "its text encoder, Mistral3, is not supported")
+}
+
+// TestDataCacheSkipBad: all files that cannot be used are reported, with damaged pixels among them. Without
+// --skip-bad nothing is written, and with it the others are encoded, and trained on with diffusion.skip_bad.
+func TestDataCacheSkipBad(t *testing.T) {
+	l := newLab(t)
+	dir, model, cache := l.pictures(), l.captioner(), l.path("cache")
+	whole := picture(t)
+	at := strings.Index(whole, "IDAT") + 12 // the pixels; the structure of the file stays whole
+	l.file("pictures/pixels.png", whole[:at]+strings.Repeat("\xff", 8)+whole[at+8:])
+	l.file("pictures/pixels.txt", "damaged pixels")
+	l.file("pictures/short.png", whole[:len(whole)-20])
+	l.file("pictures/short.txt", "a truncated file")
+	l.file("pictures/page.png", "<html>")
+	l.file("pictures/page.txt", "a page")
+	l.file("pictures/mute.png", whole)
+	l.file("pictures/latin.png", whole)
+	l.file("pictures/latin.txt", "caf\xe9")
+	l.file("pictures/lone.txt", "nothing to see")
+	all := []string{"data", "cache", dir, "--model", model, "--cache", cache, "--resolution", "48"}
+	reasons := []string{
+		"mute.png: missing caption: expected mute.txt", "lone.txt: orphan caption: expected an image",
+		"latin.txt: bad caption: byte 4: found 0xe9", "page.png: bad image: the file begins with \"<htm\"",
+		"pixels.png: bad image: not a picture that can be read: png: ", "short.png: bad image: the file is cut short",
+	}
+	r := command(t, "", all...)
+	require.Equal(t, ExitUsage, r.status)
+	for _, reason := range reasons {
+		require.Contains(t, r.stderr, reason)
+	}
+	require.Contains(t, r.stderr, dir+": nothing was encoded: found 6 problems, and 2 images of 7 that can be used, which --skip-bad encodes\n")
+	require.NoDirExists(t, cache)
+
+	r = command(t, "", append(all, "--skip-bad", "--json")...)
+	require.Zero(t, r.status, r.stderr)
+	require.Contains(t, r.stderr, "note: 5 images of 7 left out\n")
+	b := decode[built](t, r.stdout)
+	require.Equal(t, []int{5, 5, 6}, []int{b.Entries, b.Built, len(b.Skipped)})
+	for i, reason := range reasons {
+		require.Contains(t, r.stderr, reason)
+		require.Contains(t, b.Skipped[i].String(), reason)
+	}
+	for _, name := range []string{"a", "b"} {
+		l.remove(filepath.Join(dir, name+".png"))
+	}
+	r = command(t, "", append(all, "--skip-bad")...)
+	require.Equal(t, ExitUsage, r.status)
+	require.Contains(t, r.stderr, "0 images of 5 that can be used")
 }

@@ -116,13 +116,13 @@ func TestDataCacheOnTheHub(t *testing.T) {
 		return decode[built](t, succeed(t, append([]string{"data", "cache", dir, "--model", model, "--cache", cache, "--resolution", "48", "--json"}, args...)...))
 	}
 	h.Files()
-	require.Equal(t, built{cache, 2, 2, nil}, run("acme/qwen-image", "--only", "pictures"))
+	require.Equal(t, built{cache, 2, 2, nil, nil}, run("acme/qwen-image", "--only", "pictures"))
 	assert.Equal(t, []string{"model_index.json", "transformer/config.json", "vae/config.json", "vae/diffusion_pytorch_model.safetensors"}, h.Files())
-	require.Equal(t, built{cache, 5, 3, nil}, run("acme/qwen-image"))
+	require.Equal(t, built{cache, 5, 3, nil, nil}, run("acme/qwen-image"))
 	assert.Equal(t, []string{
 		"text_encoder/config.json", "text_encoder/model.safetensors", "tokenizer/chat_template.jinja", "tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json",
 	}, h.Files())
-	require.Equal(t, built{cache, 5, 0, nil}, run(l.path("pipeline")), "the cache is that of the folder, too")
+	require.Equal(t, built{cache, 5, 0, nil, nil}, run(l.path("pipeline")), "the cache is that of the folder, too")
 }
 
 func TestAdapterOnTheHub(t *testing.T) {

@@ -8,13 +8,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/lorafuse/lorafuse/internal/data/cache"
+	"github.com/lorafuse/lorafuse/internal/data/picture"
+	"github.com/lorafuse/lorafuse/internal/fork"
 )
 
 // extensions are the file extensions of images, compared in lower case.
@@ -70,6 +75,7 @@ type Problem struct {
 type Options struct {
 	Control string // folder of control images; empty for none
 	Cache   string // folder of a cache to check; empty for none
+	Decode  bool   // decode the pixels of images too, which takes milliseconds for each
 	// Progress is called from time to time with the current task and its progress.
 	Progress func(task string, done, total int)
 }
@@ -98,7 +104,7 @@ type Folder struct {
 func (f *Folder) Notes() (notes []string) {
 	for _, p := range f.Problems {
 		if p.Kind.Harmless() {
-			notes = append(notes, fmt.Sprintf("%s: %v: %s", p.File, p.Kind, p.Detail))
+			notes = append(notes, p.String())
 		}
 	}
 	if f.Folders > 0 {
@@ -106,6 +112,26 @@ func (f *Folder) Notes() (notes []string) {
 	}
 	return notes
 }
+
+// Usable returns the samples without problems that matter, and those problems: of the others, of captions without an
+// image, and of a folder without images.
+func (f *Folder) Usable() (samples []cache.Sample, problems []Problem) {
+	bad := map[string]bool{}
+	for _, p := range f.Problems {
+		if !p.Kind.Harmless() {
+			problems, bad[p.File] = append(problems, p), true
+		}
+	}
+	for _, s := range f.Samples {
+		if !bad[s.Image] && !bad[s.Caption] && !bad[s.Control] {
+			samples = append(samples, s)
+		}
+	}
+	return samples, problems
+}
+
+// String describes the problem.
+func (p Problem) String() string { return fmt.Sprintf("%s: %v: %s", p.File, p.Kind, p.Detail) }
 
 // Entries counts the entries of a cache.
 type Entries struct {
@@ -233,27 +259,57 @@ func (r *reading) readCaptions(ctx context.Context) error {
 	return nil
 }
 
-// readImages reads the header of every image.
+// readImages reads every image of the folder.
 func (r *reading) readImages(ctx context.Context) error {
+	paths := make([]string, len(r.images))
 	for i, name := range r.images {
-		if err := context.Cause(ctx); err != nil {
-			return err
-		}
-		r.options.Progress("images", i+1, len(r.images))
-		r.readImage(r.path(name))
+		paths[i] = r.path(name)
 	}
-	return nil
+	return r.checkImages(ctx, "images", paths)
 }
 
-func (r *reading) readImage(path string) {
+// checkImages reads the header of every image and, with Options.Decode, its pixels: one image per core at a time.
+func (r *reading) checkImages(ctx context.Context, task string, paths []string) error {
+	found := make([]*Problem, len(paths))
+	var readers fork.Group
+	var next, done int
+	var mu sync.Mutex
+	for range min(runtime.GOMAXPROCS(0), len(paths)) {
+		readers.Go(func() {
+			for ctx.Err() == nil {
+				mu.Lock()
+				i := next
+				next++
+				mu.Unlock()
+				if i >= len(paths) {
+					return
+				}
+				found[i] = r.checkImage(paths[i])
+				mu.Lock()
+				done++
+				r.options.Progress(task, done, len(paths))
+				mu.Unlock()
+			}
+		})
+	}
+	readers.Wait()
+	for _, p := range found {
+		if p != nil {
+			r.Problems = append(r.Problems, *p)
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// checkImage returns the problem of an image file, or nil.
+func (r *reading) checkImage(path string) *Problem {
+	problem := func(kind Kind, detail string) *Problem { return &Problem{kind, path, detail} }
 	if err := regular(path); err != nil {
-		r.problem(Unreadable, path, "%v", err)
-		return
+		return problem(Unreadable, err.Error())
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		r.problem(Unreadable, path, "%v", cause(err))
-		return
+		return problem(Unreadable, cause(err).Error())
 	}
 	defer f.Close()
 	var h Header
@@ -263,12 +319,22 @@ func (r *reading) readImage(path string) {
 	}
 	switch {
 	case errors.Is(err, ErrImage):
-		r.problem(BadImage, path, "%s", strings.TrimSuffix(strings.TrimPrefix(err.Error(), ErrImage.Error()+": "), ": "+ErrImage.Error()))
+		return problem(BadImage, strings.TrimSuffix(strings.TrimPrefix(err.Error(), ErrImage.Error()+": "), ": "+ErrImage.Error()))
 	case err != nil:
-		r.problem(Unreadable, path, "%v", cause(err))
+		return problem(Unreadable, cause(err).Error())
 	case h.Animated:
-		r.problem(BadImage, path, "found an animation, expected a single image")
+		return problem(BadImage, "found an animation, expected a single image")
+	case !r.options.Decode:
+		return nil
 	}
+	content, err := io.ReadAll(f)
+	if err != nil {
+		return problem(Unreadable, cause(err).Error())
+	}
+	if _, err := picture.Decode(content); err != nil {
+		return problem(BadImage, strings.TrimPrefix(err.Error(), "picture: "))
+	}
+	return nil
 }
 
 // regular returns an error unless path is a regular file, since opening others may block or have side effects.

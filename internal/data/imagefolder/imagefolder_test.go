@@ -283,7 +283,7 @@ func TestReadErrors(t *testing.T) {
 		tasks = append(tasks, task)
 	}})
 	require.Empty(t, f.Problems)
-	require.Equal(t, []string{"captions", "images", "control images", "control images"}, tasks)
+	require.Equal(t, []string{"captions", "images", "control images"}, tasks)
 	for i := range tasks {
 		ctx, cancel := context.WithCancel(t.Context())
 		n := 0

@@ -130,16 +130,13 @@ func (r *reading) readControls(ctx context.Context) error {
 	for name := range here {
 		r.problem(OrphanControl, filepath.Join(dir, name), "expected an image %s", r.path(name))
 	}
-	for i, e := range entries {
-		if err := context.Cause(ctx); err != nil {
-			return err
-		}
-		r.options.Progress("control images", i+1, len(entries))
+	var paths []string
+	for _, e := range entries {
 		if IsImage(e.Name()) && !strings.HasPrefix(e.Name(), ".") {
-			r.readImage(filepath.Join(dir, e.Name()))
+			paths = append(paths, filepath.Join(dir, e.Name()))
 		}
 	}
-	return nil
+	return r.checkImages(ctx, "control images", paths)
 }
 
 // entryKinds maps errors of the cache to kinds.

@@ -298,21 +298,27 @@ func scaleDigest(o feed.Options, space dit.Space) [sha256.Size]byte {
 // samples returns the samples of the image folder.
 func (p *pictures) samples(ctx context.Context) ([]cache.Sample, error) {
 	d := p.cfg.Diffusion
-	f, err := imagefolder.Read(ctx, d.Images, imagefolder.Options{Control: d.Controls, Progress: func(task string, done, total int) {
+	f, err := imagefolder.Read(ctx, d.Images, imagefolder.Options{Control: d.Controls, Decode: d.SkipBad, Progress: func(task string, done, total int) {
 		p.Progress("reading "+task, int64(done), int64(total))
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("train: diffusion.images: %w", err)
 	}
-	for _, x := range f.Problems {
-		if !x.Kind.Harmless() {
-			return nil, fmt.Errorf("train: diffusion.images: %w: %s: %v: %s", ErrPictures, x.File, x.Kind, x.Detail)
+	samples, problems := f.Usable()
+	if n := len(problems); n > 0 && (!d.SkipBad || len(samples) == 0) {
+		more := ""
+		if n > 1 {
+			more = fmt.Sprintf("; %d more, which lorafuse data validate lists; diffusion.skip_bad: true leaves them out", n-1)
 		}
+		return nil, fmt.Errorf("train: diffusion.images: %w: %v%s", ErrPictures, problems[0], more)
+	}
+	for _, x := range problems {
+		p.Note("left out %v", x)
 	}
 	for _, n := range f.Notes() {
 		p.Note("note     %s", n)
 	}
-	return f.Samples, nil
+	return samples, nil
 }
 
 // attention targets the default layers of the transformer if the configuration names no
