@@ -19,6 +19,7 @@ import (
 	_ "github.com/lorafuse/lorafuse/backend/all" // the devices of this build
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/model/hub"
+	"github.com/lorafuse/lorafuse/internal/lora/dialects"
 	"github.com/lorafuse/lorafuse/internal/pretrained"
 	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/internal/serve/batching"
@@ -227,7 +228,7 @@ func (m *Model) open(ctx context.Context) (*batching.Engine, error) {
 		}
 		e, err := batching.New(ctx, m.device, m.model.Model, batching.Options{
 			MaxLength: m.options.MaxLength, MaxTexts: m.options.MaxSeqs, OnStep: m.hooks.OnStep,
-			Adapters: lora.RegistryOptions{Root: m.options.AdaptersDir, Find: m.hooks.Find, Tokenizer: m.texts.Tokenizer},
+			Adapters: lora.RegistryOptions{Open: dialects.Opener(m.model.Model), Root: m.options.AdaptersDir, Find: m.hooks.Find, Tokenizer: m.texts.Tokenizer},
 		})
 		if err != nil {
 			return nil, fmt.Errorf("lorafuse: %w", err)

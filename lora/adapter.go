@@ -2,6 +2,8 @@ package lora
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/lorafuse/lorafuse/internal/suggest"
 	"github.com/lorafuse/lorafuse/internal/weights"
@@ -36,10 +38,15 @@ type Adapter struct {
 // no WeightsFile, not even a broken one; Source reports the choice. The tensors are not
 // checked yet, see [Adapter.Check].
 func Load(dir string) (*Adapter, error) {
-	if IsMLX(dir) {
-		return loadMLX(dir)
+	path := filepath.Join(dir, ConfigFile)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("lora: read adapter: %w", err)
 	}
-	c, err := ReadConfig(dir)
+	if isMLX(data) {
+		return loadMLX(dir, data)
+	}
+	c, err := parseFile(path, data)
 	if err != nil {
 		return nil, err
 	}

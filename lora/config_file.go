@@ -19,6 +19,11 @@ func ReadConfig(dir string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lora: read adapter: %w", err)
 	}
+	return parseFile(path, data)
+}
+
+// parseFile parses the contents of the file at path.
+func parseFile(path string, data []byte) (*Config, error) {
 	c, err := ParseConfig(data)
 	if err != nil {
 		return nil, fmt.Errorf("%w (in %s)", err, path)

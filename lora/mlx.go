@@ -53,15 +53,11 @@ func isMLX(data []byte) bool {
 	return json.Unmarshal(data, &keys) == nil && keys["lora_parameters"] != nil && keys["peft_type"] == nil
 }
 
-// loadMLX opens an adapter of mlx-lm as one of PEFT: A = lora_aᵀ, B = lora_bᵀ, and an alpha that
+// loadMLX opens an adapter of mlx-lm, of which data is the configuration, as one of PEFT: A = lora_aᵀ, B = lora_bᵀ, and an alpha that
 // gives the same scale. Its tensors are copies.
-func loadMLX(dir string) (*Adapter, error) {
+func loadMLX(dir string, data []byte) (*Adapter, error) {
 	fail := func(kind error, format string, args ...any) (*Adapter, error) {
 		return nil, fmt.Errorf("lora: adapter %s of MLX: %w: %w", dir, kind, fmt.Errorf(format, args...))
-	}
-	data, err := os.ReadFile(filepath.Join(dir, ConfigFile))
-	if err != nil {
-		return nil, fmt.Errorf("lora: read adapter: %w", err)
 	}
 	var m mlxConfig
 	if err := json.Unmarshal(data, &m); err != nil || m.Parameters == nil {

@@ -68,6 +68,9 @@ type RegistryOptions struct {
 	// called at any time, by several goroutines, and must not call the registry. Nil
 	// finds nothing.
 	Find func(name string) (dir string, ok bool)
+	// Open opens an adapter in another form than a folder of PEFT, for Load and LoadStep. ok
+	// is false for such a folder. Nil opens none.
+	Open func(path string) (a *Adapter, ok bool, err error)
 	// Tokenizer is the model's tokenizer, which tokenizes all requests. Loading an
 	// adapter whose folder has a tokenizer with other tokens fails with
 	// tokenizer.ErrTokens. Nil disables the check.
@@ -149,6 +152,7 @@ func (r *Registry) loadFrom(ctx context.Context, name string, from source) (_ *V
 	if from.dir, err = filepath.Abs(from.dir); err != nil {
 		return nil, fmt.Errorf("lora: load %q: %w", name, err)
 	}
+	from.options = &r.options
 	return r.replace(name, func() (*Version, error) { return r.load(ctx, name, from, from.read, true) })
 }
 

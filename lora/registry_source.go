@@ -22,6 +22,8 @@ type source struct {
 	dir  string // in it
 	step bool   // of training, which may have no effect
 
+	options *RegistryOptions // to open adapters in other forms, or nil
+
 	published *State // instead of files
 }
 
@@ -34,6 +36,14 @@ var errRoot = errors.New("root of adapters")
 // read reads an adapter into memory. It fails with errUnknown if the root has no such
 // folder.
 func (s source) read() (*Adapter, error) {
+	if s.root == "" && s.options != nil && s.options.Open != nil {
+		if a, ok, err := s.options.Open(s.dir); err != nil {
+			return nil, err
+		} else if ok {
+			a.step = s.step
+			return a, a.Close()
+		}
+	}
 	if s.root == "" {
 		return s.readFrom(os.DirFS(s.dir), ".")
 	}

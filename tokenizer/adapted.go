@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"syscall"
 )
 
 var (
@@ -26,7 +27,7 @@ func LoadAdapted(adapter, model string, rows int) (*Tokenizer, error) {
 		return Load(model)
 	}
 	file := filepath.Join(adapter, tokenizerFile)
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) { // an adapter may be one file
 		return Load(model)
 	}
 	t, err := Load(adapter)

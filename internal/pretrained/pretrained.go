@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/lorafuse/lorafuse/internal/classify"
+	"github.com/lorafuse/lorafuse/internal/lora/dialects"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/lora"
@@ -15,7 +16,7 @@ import (
 
 // Options configure [Open]. The zero value selects the whole model, without an adapter.
 type Options struct {
-	// Adapter is the folder of an adapter. If it has a classification head, the model is opened
+	// Adapter is the folder or file of an adapter, see [dialects.OpenText]. If it has a classification head, the model is opened
 	// as a classifier.
 	Adapter  string
 	Part     model.Part // of a model without such an adapter
@@ -81,7 +82,7 @@ func OpenModel(dir string, o Options) (m *model.Model, err error) {
 // OpenAdapter opens an adapter and places it in a model. It fails if the adapter does not fit the
 // model or has no effect. It uses only Note of the options.
 func OpenAdapter(dir string, m *model.Model, o Options) (*lora.Adapter, *lora.Placement, error) {
-	a, err := lora.Load(dir)
+	a, err := dialects.OpenText(dir, m)
 	if err != nil {
 		return nil, nil, err
 	}

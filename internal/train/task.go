@@ -8,6 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/engine"
 	"github.com/lorafuse/lorafuse/internal/host"
+	"github.com/lorafuse/lorafuse/internal/lora/dialects"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/model/hub"
 	"github.com/lorafuse/lorafuse/internal/train/events"
@@ -85,7 +86,7 @@ type Material struct {
 
 	// Targets returns the configuration of a new adapter with the defaults of the task.
 	Targets func(c *lora.Config) *lora.Config
-	// OpenAdapter opens the adapter to continue training. Nil reads PEFT's folders.
+	// OpenAdapter opens the adapter to continue training. Nil calls dialects.OpenText.
 	OpenAdapter func(path string, target lora.Model) (*lora.Adapter, error)
 	// Save adds files to the folder of an adapter.
 	Save func(dir string) error
@@ -119,7 +120,7 @@ func (r *Run) openAdapter(target lora.Model) (*lora.Adapter, error) {
 	if r.material.OpenAdapter != nil {
 		return r.material.OpenAdapter(r.cfg.InitAdapter, target)
 	}
-	return lora.Load(r.cfg.InitAdapter)
+	return dialects.OpenText(r.cfg.InitAdapter, r.model)
 }
 
 // saveAdapter writes the folder of an adapter.

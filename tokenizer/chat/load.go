@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // Find returns the template in file, or the built-in template of that name. If file is empty, it
@@ -32,7 +33,7 @@ func Find(file string, tokens map[string]string, dirs ...string) (*Template, err
 	}
 	for _, dir := range dirs {
 		template, err := Load(dir)
-		if errors.Is(err, ErrNoTemplate) || errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, ErrNoTemplate) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			continue
 		} else if err != nil {
 			return nil, err

@@ -84,9 +84,12 @@ config.json is enough, because weights are neither read nor downloaded.
 --to mlx         a folder for mlx-lm (adapters.safetensors, adapter_config.json) of
                  an adapter of a language model; layers with other ranks or scales are
                  padded or rescaled
+--to plain       one file with MODULE.lora_a.weight, .lora_b.weight and .alpha, of an
+                 adapter of a language model
 
-Adapter folders of mlx-lm are read wherever PEFT's are, except by serve; --to peft
-converts them.
+For language models, INPUT may also be a folder of mlx-lm, a GGUF adapter of llama.cpp,
+or a file of lora_a and lora_b (.pt or .safetensors, also with the names of torchtune).
+These are read wherever folders of PEFT are; --to peft converts them.
 
 diffusers loads only some layers from the kohya and ComfyUI formats: for FLUX.1 only the
 blocks; for FLUX.2 neither modulations nor guidance from kohya, and not the last
@@ -107,7 +110,7 @@ different strengths are fused into one.`,
 				return fmt.Errorf("adapter convert: --modelfile: found --to %s, expected --to %s", f.to, ggufForm)
 			}
 			run := a.runAdapterConvert
-			if f.to == ggufForm || f.to == mlxForm || lora.IsMLX(args[0]) {
+			if f.to == ggufForm || f.to == mlxForm || f.to == string(dialects.Plain) || dialects.IsText(args[0]) {
 				run = a.runAdapterText
 			}
 			r, err := run(c.Context(), args[0], args[1], &f)
@@ -138,7 +141,7 @@ func adapterForms() []string {
 	for _, form := range dialects.Forms() {
 		names = append(names, string(form))
 	}
-	return append(names, peftForm, ggufForm, mlxForm)
+	return append(names, peftForm, ggufForm, mlxForm, string(dialects.Plain))
 }
 
 // runAdapterConvert reads the adapter and writes it.
@@ -194,12 +197,14 @@ func (a *app) runAdapterText(ctx context.Context, input, output string, f *adapt
 	switch {
 	case f.to == ggufForm && !strings.HasSuffix(output, ".gguf"):
 		return nil, fmt.Errorf("adapter convert: OUTPUT: found %q, expected a file name that ends in .gguf", output)
+	case f.to == string(dialects.Plain) && !isFile(output):
+		return nil, fmt.Errorf("adapter convert: OUTPUT: found %q, expected a file name that ends in .safetensors", output)
 	case f.to == mlxForm:
 		written = filepath.Join(output, lora.MLXWeightsFile)
 	case f.to == peftForm:
 		written = filepath.Join(output, lora.WeightsFile)
-	case f.to != ggufForm:
-		return nil, fmt.Errorf("adapter convert: --to: found %q for an adapter of a language model, expected %s", f.to, suggest.Or([]string{peftForm, ggufForm, mlxForm}))
+	case f.to != ggufForm && f.to != string(dialects.Plain):
+		return nil, fmt.Errorf("adapter convert: --to: found %q for an adapter of a language model, expected %s", f.to, suggest.Or([]string{peftForm, ggufForm, mlxForm, string(dialects.Plain)}))
 	}
 	if same, err := sameFolder(input, output); err != nil {
 		return nil, err
@@ -229,6 +234,8 @@ func (a *app) runAdapterText(ctx context.Context, input, output string, f *adapt
 		if _, err = dialects.WriteGGUF(output, m, adapter, p); err == nil && f.modelfile {
 			err = merge.WriteModelfile(output, f.model)
 		}
+	case string(dialects.Plain):
+		err = dialects.WritePlain(output, adapter, p)
 	case mlxForm:
 		var names []string
 		for _, module := range m.Modules() {

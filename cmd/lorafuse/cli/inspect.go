@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/internal/bytesize"
+	"github.com/lorafuse/lorafuse/internal/lora/dialects"
 	"github.com/lorafuse/lorafuse/internal/weights"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
@@ -127,6 +128,9 @@ func (a *app) runInspect(ctx context.Context, path string, f *inspectFlags) (*in
 		if has(lora.ConfigFile) {
 			i.Kind = "adapter"
 		}
+	}
+	if f.model != "" && dialects.IsText(path) {
+		i.Kind = "adapter"
 	}
 	if f.model != "" && i.Kind != "adapter" {
 		return nil, fmt.Errorf("inspect: --model goes with an adapter's folder, %s has no %s", path, lora.ConfigFile)

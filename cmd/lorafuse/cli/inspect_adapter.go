@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/lorafuse/lorafuse/internal/lora/dialects"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/lora"
 )
@@ -45,10 +46,39 @@ type targetInfo struct {
 }
 
 func (a *app) inspectAdapter(ctx context.Context, i *inspection, m *modelFlags) error {
-	c, err := lora.ReadConfig(i.Path)
+	if m.model == "" {
+		c, err := lora.ReadConfig(i.Path)
+		if err != nil {
+			return err
+		}
+		return i.describe(c)
+	}
+	of := *m
+	of.adapter, of.classifies = i.Path, true
+	base, err := a.openModel(ctx, &of)
 	if err != nil {
 		return err
 	}
+	defer base.Close()
+	adapter, err := dialects.OpenText(i.Path, base)
+	if err != nil {
+		return err
+	}
+	defer adapter.Close()
+	if err := i.describe(adapter.Config); err != nil {
+		return err
+	}
+	placed, err := lora.NewPlacement(adapter.Config, lora.ModelOf(base.Config.ModelType, base.Modules()).SpelledAs(adapter.Names()))
+	if err != nil {
+		i.Adapter.Problems = []string{err.Error()}
+		return nil
+	}
+	i.Adapter.cover(adapter, placed)
+	return nil
+}
+
+// describe explains the configuration of an adapter.
+func (i *inspection) describe(c *lora.Config) error {
 	i.Adapter = &adapterReport{
 		Rank: c.R, Alpha: c.LoraAlpha, DoRA: c.UseDoRA, RSLoRA: c.UseRSLoRA, Dropout: c.LoraDropout,
 		Init: string(c.InitLoraWeights), Modules: c.TargetModules.String(), Parameters: c.TargetParameters, Saved: c.ModulesToSave,
@@ -60,33 +90,15 @@ func (a *app) inspectAdapter(ctx context.Context, i *inspection, m *modelFlags) 
 	if c.TaskType != nil {
 		i.Adapter.Task = *c.TaskType
 	}
+	i.Adapter.Warnings = c.Warnings
+	if !c.IsClassifier() {
+		return nil
+	}
 	classes, _, err := model.ReadClasses(i.Path)
 	if err != nil {
 		return err
 	}
 	i.Adapter.Classes, i.Adapter.Problem = classes.Names, string(classes.Problem)
-	i.Adapter.Warnings = c.Warnings
-	if m.model == "" {
-		return nil
-	}
-	adapter, err := lora.Load(i.Path)
-	if err != nil {
-		return err
-	}
-	defer adapter.Close()
-	of := *m
-	of.adapter, of.classifies = i.Path, true
-	base, err := a.openModel(ctx, &of)
-	if err != nil {
-		return err
-	}
-	defer base.Close()
-	placed, err := lora.NewPlacement(c, lora.ModelOf(base.Config.ModelType, base.Modules()).SpelledAs(adapter.Names()))
-	if err != nil {
-		i.Adapter.Problems = []string{err.Error()}
-		return nil
-	}
-	i.Adapter.cover(adapter, placed)
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/internal/embed"
 	"github.com/lorafuse/lorafuse/internal/generate"
+	"github.com/lorafuse/lorafuse/internal/lora/dialects"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/model/hub"
 	"github.com/lorafuse/lorafuse/internal/pretrained"
@@ -120,7 +121,7 @@ func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *se
 	o.Hooks = &assembly.Hooks{}
 	s.engine, err = batching.New(ctx, s.session.dev, s.session.model.Model, batching.Options{
 		MaxLength: f.maxLength, MaxTexts: f.texts, MaxBatchTokens: f.batchTokens, CacheTokens: f.cacheTokens, MaxQueue: f.queue,
-		Adapters:   lora.RegistryOptions{Root: f.adaptersDir, Find: o.Hooks.Find, Tokenizer: o.Tokenizer, HostBytes: setup.hostBytes, MaxResident: f.resident},
+		Adapters:   lora.RegistryOptions{Open: dialects.Opener(s.session.model.Model), Root: f.adaptersDir, Find: o.Hooks.Find, Tokenizer: o.Tokenizer, HostBytes: setup.hostBytes, MaxResident: f.resident},
 		TrainShare: f.trainShare, OnStep: o.Hooks.OnStep,
 	})
 	if err != nil {

@@ -17,19 +17,24 @@ func (f *file) config(pieces []piece) (*lora.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	chosen := make([]string, len(pieces))
-	for i, p := range pieces {
-		chosen[i] = p.module.Name
-	}
 	if c == nil {
 		if c, err = configOf(pieces); err != nil {
 			return nil, err
 		}
 	}
 	if !c.TargetModules.IsSet() {
-		c.TargetModules.Names, c.ExcludeModules.Names = targets(f.model, chosen)
+		c.TargetModules.Names, c.ExcludeModules.Names = f.targets(pieces)
 	}
 	return c, nil
+}
+
+// targets returns target_modules and exclude_modules for the modules of the pieces.
+func (f *file) targets(pieces []piece) (names, exclude []string) {
+	chosen := make([]string, len(pieces))
+	for i, p := range pieces {
+		chosen[i] = p.module.Name
+	}
+	return targets(f.model, chosen)
 }
 
 // configOf builds a configuration for pieces that come without one: the most frequent

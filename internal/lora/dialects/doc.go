@@ -10,6 +10,9 @@
 //   - ComfyUI, ai-toolkit: diffusion_model.MODULE.lora_A.weight or .lora_down.weight, and
 //     MODULE.alpha.
 //
+// [OpenText] opens adapters of language models, in the forms of llama.cpp, MLX, torchtune and
+// plain layers lora_a and lora_b too.
+//
 // [Read] returns a [lora.Adapter] with PEFT's keys and the strength that the file
 // specifies: the numbers are unchanged, and alpha becomes part of the configuration.
 // Every tensor of a file must belong to a layer of the model.

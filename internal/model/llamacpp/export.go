@@ -172,15 +172,35 @@ func (p *Part) Apply(values []float32, shape []int) []float32 {
 	return values
 }
 
+// Undo is the inverse of Apply for parts that only reorder the rows of a matrix, of the given
+// shape. The result may share memory with values.
+func (p *Part) Undo(values []float32, shape []int) []float32 {
+	if p.Pairs == 0 || len(values) == 0 {
+		return values
+	}
+	out := make([]float32, len(values))
+	width := len(values) / shape[0]
+	for r := range shape[0] {
+		from := pairedRow(r, shape[0]/p.Pairs)
+		copy(out[from*width:(from+1)*width], values[r*width:(r+1)*width])
+	}
+	return out
+}
+
 // interleave reorders the rows of heads: row j of the first half and row j of the second
 // become neighbours.
 func interleave(values []float32, heads, rows int) []float32 {
 	out := make([]float32, len(values))
 	size, width := rows/heads, len(values)/rows
 	for r := range rows {
-		head, j := r/size, r%size
-		from := head*size + j%2*(size/2) + j/2
+		from := pairedRow(r, size)
 		copy(out[r*width:(r+1)*width], values[from*width:(from+1)*width])
 	}
 	return out
+}
+
+// pairedRow returns the row of a matrix of heads of the given size that becomes row r.
+func pairedRow(r, size int) int {
+	head, j := r/size, r%size
+	return head*size + j%2*(size/2) + j/2
 }
