@@ -44,9 +44,11 @@ func OpenModel(dir string, name ...NameOption) (*Set, error) {
 	return NewSet(f), nil
 }
 
-// NewSet returns the tensors of one file as a Set. Closing the Set closes the
-// file.
-func NewSet(f *File) *Set { return &Set{path: f.path, files: []*File{f}} }
+// NewSet returns the tensors of files as a Set; of several tensors of a name it
+// has the first. Closing the Set closes the files.
+func NewSet(f *File, more ...*File) *Set {
+	return &Set{path: f.path, files: append([]*File{f}, more...)}
+}
 
 // OpenIndex opens the shards listed in an index such as
 // model.safetensors.index.json, from the folder of the index; other files there

@@ -36,8 +36,9 @@ const (
 	NF4 // the 4-bit NormalFloat of QLoRA
 	FP4 // the 4-bit float of bitsandbytes
 
-	// The block types of other programs, which are read in place: those of GGUF files,
-	// laid out as ggml does.
+	// The block types of other programs: those of GGUF files, which are read in place, laid
+	// out as ggml does, and those of GPTQ and AWQ checkpoints: Z4 and Z8 have codes of up to 4
+	// and 8 bits, an f16 scale and an integer zero point.
 	Q4_0
 	Q4_1
 	Q5_0
@@ -49,6 +50,8 @@ const (
 	Q5_K
 	Q6_K
 	MXFP4
+	Z4
+	Z8
 )
 
 // QuantBlock is the number of elements per block of Q8, NF4 and FP4.
@@ -67,6 +70,8 @@ var foreign = [...]struct{ elements, bytes int }{
 	Q5_K:  {256, 176},
 	Q6_K:  {256, 210},
 	MXFP4: {32, 17},
+	Z4:    {32, 19},
+	Z8:    {32, 35},
 }
 
 var dtypes = [...]struct {
@@ -103,6 +108,8 @@ var dtypes = [...]struct {
 	Q5_K:    {"Q5_K", 0},
 	Q6_K:    {"Q6_K", 0},
 	MXFP4:   {"MXFP4", 0},
+	Z4:      {"Z4", 0},
+	Z8:      {"Z8", 0},
 }
 
 // Bits returns the number of bits per element. It is 0 for Invalid and for the

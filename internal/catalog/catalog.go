@@ -26,9 +26,12 @@ type Row struct {
 // Of returns the row of a supported class of transformers.
 func Of(class string) Row {
 	kind := model.ModelTypeOf(class)
-	r := Row{Class: class, Targets: lora.DefaultTargets(kind), Stored: "bitsandbytes, fp8", GGUF: slices.Contains(llamacpp.Classes(), class)}
-	if kind == "gpt_oss" {
+	r := Row{Class: class, Targets: lora.DefaultTargets(kind), Stored: "bitsandbytes, fp8, gptq, awq", GGUF: slices.Contains(llamacpp.Classes(), class)}
+	switch kind {
+	case "gpt_oss":
 		r.Stored += ", mxfp4"
+	case "gpt2":
+		r.Stored = "bitsandbytes, fp8" // its weights are transposed
 	}
 	classifies := func() {
 		if model.ClassifierOf(kind) != "" {

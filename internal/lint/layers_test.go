@@ -63,7 +63,7 @@ var layers = map[string]placement{
 	"tensor":                {layer: files},
 	"internal/quant":        {files, with("tensor", "its blocks are element types")},
 	"internal/gguf":         {files, with("safetensors", "maps files", "tensor", "converts elements", "internal/quant", "decodes blocks")},
-	"internal/weights":      {files, with("safetensors", "opens its files", "safetensors/torchfile", "opens PyTorch files", "internal/gguf", "opens GGUF files", "tensor", "uses element types")},
+	"internal/weights":      {files, with("safetensors", "opens its files", "safetensors/torchfile", "opens PyTorch files", "internal/gguf", "opens GGUF files", "tensor", "uses element types", "internal/quant", "writes blocks of GPTQ and AWQ")},
 	"tokenizer":             {layer: files},
 	"tokenizer/chat":        {layer: files},
 	"internal/ir":           {files, with("tensor", "uses element types and conversions", "internal/quant", "decodes 8-bit moments")},

@@ -26,7 +26,7 @@ func mergedConfig(m *model.Model, d tensor.DType, untied bool) ([]byte, error) {
 	if untied {
 		changes["tie_word_embeddings"] = false
 	}
-	if d != tensor.Invalid && m.Quantization().Float8 {
+	if d != tensor.Invalid && (m.Quantization().Float8 || m.Quantization().Tool != "") {
 		if err := unquantized(raw, changes); err != nil {
 			return nil, err
 		}

@@ -48,7 +48,8 @@ var (
 type Options struct {
 	// DType is the element type of all float weights: F32, BF16 or F16. Invalid
 	// keeps the type of each. F8E4M3 keeps it too, and is for models that are stored in
-	// 8-bit floats; their weights are rounded with scales of the same blocks.
+	// 8-bit floats; their weights are rounded with scales of the same blocks. Models that GPTQ or
+	// AWQ has stored become BF16 if it is Invalid.
 	DType tensor.DType
 	// MaxShardSize is the maximum number of bytes of weights per file; a larger
 	// tensor gets its own file. Zero means safetensors.DefaultShardSize.
@@ -92,7 +93,10 @@ func Write(ctx context.Context, dir string, m *model.Model, a *lora.Adapter, p *
 	if weights.ConfigName(o.DType) == "" && o.DType != tensor.Invalid {
 		return nil, fmt.Errorf("merge: element type %v, expected F32, BF16 or F16: %w", o.DType, ErrOptions)
 	}
-	if q.Stored && !q.Float8 {
+	if q.Tool != "" && o.DType == tensor.Invalid {
+		o.DType = tensor.BF16
+	}
+	if q.Stored && !q.Float8 && q.Tool == "" {
 		return nil, fmt.Errorf("merge: %s: %w: expected the unquantised model that it was made from, which the adapter goes with just as well", m.Dir, ErrQuantized)
 	}
 	if err := checkOutput(dir, o.Replace, m.Dir, a.Dir); err != nil {

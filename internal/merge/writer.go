@@ -79,7 +79,7 @@ func (w *writer) write(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := weights.CopyBeside(w.model.Dir, dir, config); err != nil {
+	if _, err := weights.CopyBeside(w.model.Dir, dir, config, model.PackedFiles()...); err != nil {
 		return err
 	}
 	if err := w.copyTexts(dir); err != nil {

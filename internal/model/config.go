@@ -65,6 +65,7 @@ type Config struct {
 	// Quantized reports that the files hold weights quantized by bitsandbytes.
 	Quantized bool
 	float8    *float8Config // weights in 8-bit floats, as quantization_config has them
+	packed    *packedConfig // those of GPTQ or AWQ
 	// EOS ends a generated text; BOS begins one, -1 if there is none.
 	EOS []int32
 	BOS int32
@@ -281,6 +282,12 @@ func (f *Fields) quantization(c *Config) {
 	if _, ok := c.Family.(*gptOSS); ok && method == "mxfp4" {
 		return // only experts are, see mxfp4.go
 	}
+	if read := packedMethods[method]; read != nil {
+		if c.packed = read(q); q.err != nil {
+			f.err = fmt.Errorf("%s: %w", key, q.err)
+		}
+		return
+	}
 	switch method {
 	case "bitsandbytes":
 		c.Quantized = true
@@ -289,7 +296,7 @@ func (f *Fields) quantization(c *Config) {
 	case "compressed-tensors":
 		c.float8 = q.compressedTensors()
 	default:
-		f.err = fmt.Errorf("%w: %s: quant_method %q%s; supported: bitsandbytes, compressed-tensors, fp8; or use the unquantised checkpoint", ErrUnsupported, key, method, quantizerOf(method))
+		f.err = fmt.Errorf("%w: %s: quant_method %q%s; supported: awq, bitsandbytes, compressed-tensors, fp8, gptq; or use the unquantised checkpoint", ErrUnsupported, key, method, quantizerOf(method))
 	}
 	if q.err != nil {
 		f.err = fmt.Errorf("%s: %w", key, q.err)
@@ -298,7 +305,7 @@ func (f *Fields) quantization(c *Config) {
 
 // quantizerOf returns a note on the tool that writes weights of a quant_method.
 func quantizerOf(method string) string {
-	tools := map[string]string{"exl2": "ExLlamaV2", "exl3": "ExLlamaV3", "hqq": "HQQ", "gptq": "GPTQModel or AutoGPTQ", "awq": "AutoAWQ", "aqlm": "AQLM", "quanto": "Quanto", "torchao": "torchao"}
+	tools := map[string]string{"exl2": "ExLlamaV2", "exl3": "ExLlamaV3", "hqq": "HQQ", "aqlm": "AQLM", "quanto": "Quanto", "torchao": "torchao", "vptq": "VPTQ", "spqr": "SpQR", "higgs": "HIGGS", "bitnet": "BitNet", "eetq": "EETQ", "quark": "AMD Quark", "modelopt": "NVIDIA ModelOpt", "fbgemm_fp8": "FBGEMM", "auto-round": "AutoRound", "qqq": "QQQ"}
 	if tool := tools[method]; tool != "" {
 		return " (of " + tool + ")"
 	}

@@ -48,7 +48,7 @@ func TestConfigErrors(t *testing.T) {
 		{map[string]any{"hidden_act": "mish"}, model.ErrUnsupported, `hidden_act "mish"; supported: gelu, gelu_fast, gelu_new, gelu_pytorch_tanh, quick_gelu, relu, silu, swish`},
 		{map[string]any{"rms_norm_eps": -1}, model.ErrConfig, "rms_norm_eps"},
 		{map[string]any{"quantization": map[string]any{"bits": 4, "group_size": 64}}, model.ErrUnsupported, "quantization: weights of mlx-lm with 4 bits"},
-		{map[string]any{"quantization_config": map[string]any{"quant_method": "exl2"}}, model.ErrUnsupported, `quant_method "exl2" (of ExLlamaV2); supported: bitsandbytes`},
+		{map[string]any{"quantization_config": map[string]any{"quant_method": "exl2"}}, model.ErrUnsupported, `quant_method "exl2" (of ExLlamaV2); supported: awq, bitsandbytes`},
 		{map[string]any{"quantization_config": map[string]any{"bits": 4}}, model.ErrUnsupported, "quantization_config"},
 		{map[string]any{"pretraining_tp": 2}, model.ErrUnsupported, `pretraining_tp "2"; supported: 1`},
 		{map[string]any{"rope_parameters": map[string]any{"rope_type": "proportional"}}, model.ErrUnsupported, `rope_type "proportional"; supported: default, linear, dynamic, yarn, llama3, longrope`},

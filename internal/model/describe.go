@@ -17,8 +17,12 @@ func (q Quantization) Lines() (lines []string) {
 			quant.Name(q.DType), len(q.Weights), bytesize.Binary(q.Bytes), bytesize.Binary(q.Plain)))
 	}
 	if len(q.Widened) > 0 {
-		lines = append(lines, fmt.Sprintf("note     %d of the quantised weights are used as float32, since their rows are not whole blocks: %s",
-			len(q.Widened), q.Widened[0]+andMore(len(q.Widened)-1)))
+		why := "their rows are not whole blocks"
+		if q.Tool != "" {
+			why = "they do not divide into blocks of 32 inputs of a group"
+		}
+		lines = append(lines, fmt.Sprintf("note     %d of the quantised weights are used as float32, since %s: %s",
+			len(q.Widened), why, q.Widened[0]+andMore(len(q.Widened)-1)))
 	}
 	return lines
 }
@@ -30,6 +34,9 @@ func (q Quantization) Storage() string {
 	}
 	if q.Float8 {
 		return q.float8Storage()
+	}
+	if q.Tool != "" {
+		return fmt.Sprintf("by %s: %d linear layers, %d of them in %s, %s in 16 bits", q.Tool, len(q.Weights)+len(q.Widened), len(q.Weights), bytesize.Binary(q.Bytes), bytesize.Binary(q.Plain))
 	}
 	if len(q.Weights) == 0 {
 		return fmt.Sprintf("by bitsandbytes: %d linear layers as int8", len(q.Widened))

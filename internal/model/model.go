@@ -92,6 +92,9 @@ func open(dir string, choose func(*Model) error) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
+	if set, err = c.unpack(dir, set); err != nil {
+		return nil, fmt.Errorf("model: %s: %w", filepath.Clean(dir), err)
+	}
 	return assemble(&Model{Config: c, Dir: dir, set: set, made: set.Converts()}, choose)
 }
 
@@ -112,7 +115,7 @@ func assemble(m *Model, choose func(*Model) error) (*Model, error) {
 			return nil, err
 		}
 	}
-	for _, step := range []func(*Model) error{choose, (*Model).untieStored, (*Model).probe, (*Model).findUnread} {
+	for _, step := range []func(*Model) error{choose, (*Model).untieStored, (*Model).probe, (*Model).checkPacked, (*Model).findUnread} {
 		if err := step(m); err != nil {
 			set.Close()
 			return nil, fmt.Errorf("model: %s: %w", filepath.Clean(dir), err)

@@ -41,6 +41,8 @@ type Quantization struct {
 	// their rows are not a whole number of blocks.
 	Widened []string
 	Float8  bool // they are stored in 8-bit floats, not by bitsandbytes
+	// Tool is GPTQ or AWQ if it has stored them.
+	Tool string
 	// Activations is how other programs round activations, which are not rounded here, if the
 	// model says so.
 	Activations string
@@ -53,6 +55,7 @@ func (m *Model) Quantization() Quantization {
 	if m.Config.float8 != nil {
 		q.Activations = m.Config.float8.Activations
 	}
+	q.addPacked(m)
 	for _, name := range m.float8 {
 		if w, err := m.Weight(name); err == nil {
 			q.add(name, w.DType, w.Size()+m.scaleBytes(name), w.Shape)
@@ -92,6 +95,9 @@ func (m *Model) Quantize(method quant.Method, progress func(done, total int64)) 
 	to := method.DType()
 	if to == tensor.Invalid {
 		return nil
+	}
+	if m.Config.packed != nil {
+		return fmt.Errorf("model: %s: %w: quantize: found weights that %s has quantised, expected ones that are not: leave quantize out, or begin with the unquantised model", m.Dir, ErrUnsupported, m.Config.packed.Tool)
 	}
 	if m.stored || len(m.float8)+len(m.widened) > 0 {
 		if is := m.Quantization().DType; is != to {

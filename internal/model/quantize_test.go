@@ -279,7 +279,7 @@ func TestStoredQuantizedErrors(t *testing.T) {
 	_, err := model.Open(changedCheckpoint(t, "../../testdata/lm/llama/model", keep, map[string]any{"quantization_config": map[string]any{"load_in_4bit": true}}))
 	require.ErrorIs(t, err, model.ErrConfig)
 	require.ErrorContains(t, err, "quantization_config: found no weight in the files")
-	_, err = model.Open(changedCheckpoint(t, "../../testdata/lm/llama/model", keep, map[string]any{"quantization_config": map[string]any{"quant_method": "gptq"}}))
+	_, err = model.Open(changedCheckpoint(t, "../../testdata/lm/llama/model", keep, map[string]any{"quantization_config": map[string]any{"quant_method": "hqq"}}))
 	require.ErrorIs(t, err, model.ErrUnsupported)
-	require.ErrorContains(t, err, `quant_method "gptq" (of GPTQModel or AutoGPTQ); supported: bitsandbytes`)
+	require.ErrorContains(t, err, `quant_method "hqq" (of HQQ); supported: awq, bitsandbytes`)
 }

@@ -13,7 +13,7 @@ import (
 var foreign = map[tensor.DType]func(dst []float32, block []byte){
 	tensor.Q4_0: decodeQ4_0, tensor.Q4_1: decodeQ4_1, tensor.Q5_0: decodeQ5_0, tensor.Q5_1: decodeQ5_1, tensor.Q8_0: decodeQ8_0,
 	tensor.Q2_K: decodeQ2K, tensor.Q3_K: decodeQ3K, tensor.Q4_K: decodeQ4K, tensor.Q5_K: decodeQ5K, tensor.Q6_K: decodeQ6K,
-	tensor.MXFP4: decodeMXFP4,
+	tensor.MXFP4: decodeMXFP4, tensor.Z4: decodeZ4, tensor.Z8: decodeZ8,
 }
 
 // dequantizeForeign is Dequantize for the types of other programs.
@@ -46,6 +46,38 @@ func partly(dst *[]float32, src []byte, first, n, size int, decode func([]float3
 const superBlock = 256
 
 func half(b []byte) float32 { return tensor.F16ToFloat32(binary.LittleEndian.Uint16(b)) }
+
+// PutZ writes a block of Z4 or Z8, whichever dst fits: the bits of an f16 scale, the zero point,
+// and the codes of 32 elements. An element is its scale times the difference of code and zero
+// point, which f32 represents exactly.
+func PutZ(dst []byte, scale uint16, zero byte, codes []byte) {
+	binary.LittleEndian.PutUint16(dst, scale)
+	dst[2] = zero
+	c := (*[32]byte)(codes)
+	if len(dst) == 3+len(c) {
+		copy(dst[3:], c[:])
+		return
+	}
+	for j := range 16 {
+		dst[3+j] = c[j] | c[16+j]<<4
+	}
+}
+
+func decodeZ4(dst []float32, b []byte) {
+	d, zero := half(b), float32(b[2])
+	v := from8
+	for q := range v {
+		v[q] = (v[q] + 8 - zero) * d
+	}
+	nibbles(dst, b[3:19], &v)
+}
+
+func decodeZ8(dst []float32, b []byte) {
+	d, zero := half(b), int(b[2])
+	for j, q := range b[3:35] {
+		dst[j] = float32(int(q)-zero) * d
+	}
+}
 
 // nibbles writes the values of 32 codes: those of the lower halves of 16 bytes, then those
 // of the upper halves.

@@ -11,7 +11,7 @@
 // one.
 //
 // Blocks of other programs ([tensor.DType.Foreign]) are only decoded: those of GGUF
-// files, as ggml decodes them.
+// files, as ggml decodes them, and Z4 and Z8.
 package quant
 
 import (

@@ -21,10 +21,10 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// TestQuantizedTraces repeats runs of PEFT on models that bitsandbytes has
-// quantised: LoRA, and DoRA with blocks that begin amid rows.
+// TestQuantizedTraces repeats runs of PEFT on quantised models, most of which
+// bitsandbytes has quantised: LoRA, and DoRA with blocks that begin amid rows.
 func TestQuantizedTraces(t *testing.T) {
-	for _, name := range []string{"nf4-double", "nf4-odd", "fp8-block"} {
+	for _, name := range []string{"nf4-double", "nf4-odd", "fp8-block", "gptq-4", "awq"} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join("../../testdata/quant", name)
 			recorded{name, dir, filepath.Join(dir, "train")}.repeat(t)

@@ -30,10 +30,10 @@ var endings = []string{
 // CopyBeside copies the files of a model's folder that are not weights:
 // configuration, tokenizer, chat templates, modules of sentence-transformers,
 // license. It follows links, since the files of the Hugging Face cache are links.
-// If config is not nil, it is written instead of the old ConfigFile. CopyBeside
-// returns the names of the files.
-func CopyBeside(from, to string, config []byte) ([]string, error) {
-	return copyBeside(from, to, config, isWeights)
+// If config is not nil, it is written instead of the old ConfigFile. Files named in
+// except are not copied. CopyBeside returns the names of the files.
+func CopyBeside(from, to string, config []byte, except ...string) ([]string, error) {
+	return copyBeside(from, to, config, func(name string) bool { return isWeights(name) || slices.Contains(except, name) })
 }
 
 // copyBeside omits the files for which skip returns true.

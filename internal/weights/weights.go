@@ -62,6 +62,9 @@ type Set struct {
 
 	blocks     *safetensors.File // matrices of blocks as bytes, or nil
 	blockTypes map[string]Blocks
+
+	packed      *Set     // that the set was unpacked from, or nil
+	packedNames []string // weights that are unpacked
 }
 
 // Blocks is a matrix that the file has in a block type of another program. The set has it under
@@ -86,6 +89,9 @@ func (s *Set) Close() error {
 	err := s.Set.Close()
 	if s.blocks != nil {
 		err = errors.Join(err, s.blocks.Close())
+	}
+	if s.packed != nil {
+		err = errors.Join(err, s.packed.Close())
 	}
 	return err
 }

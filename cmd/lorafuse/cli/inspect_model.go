@@ -64,7 +64,7 @@ func (i *inspection) inspectModel(set *weights.Set) {
 		r.Classes, r.Problem = c.Classes.Names, string(c.Classes.Means())
 	}
 	r.codes = map[string]string{}
-	if q := m.Quantization(); q.Stored {
+	if q := m.Quantization(); q.Stored && q.Tool == "" {
 		kind := string(quant.Int8) // also where all of them are widened
 		if q.Float8 {
 			kind = string(quant.Fp8)

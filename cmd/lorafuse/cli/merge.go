@@ -49,6 +49,7 @@ any program can load. Weights are processed one at a time, so a model larger tha
 can be merged. Tied embeddings that the adapter changes separately are untied, in the
 weights and in config.json. A model that is stored in fp8 stays so, with scales of the
 same blocks, and the error of rounding is printed; --dtype bf16 writes it unquantised.
+A model of GPTQ or AWQ becomes bf16, or the type of --dtype.
 
 --to gguf writes one file for llama.cpp and programs based on it, with tokenizer, chat
 template and all metadata. --dtype may then also be q8_0, q4_0, q4_k or q6_k; vectors
