@@ -243,7 +243,7 @@ func (b *Batch) addTokens(d *Dataset, start, end int) (labelled int) {
 // addText appends a stored text of a whole-row task. Its answer tokens are labelled but not counted as loss tokens.
 // number is the number of the text in the dataset.
 func (b *Batch) addText(d *Dataset, t, number int) {
-	b.addTokens(d, d.starts[t], d.starts[t+1])
+	b.addTokens(d, d.starts.at(t), d.starts.at(t+1))
 	if d.numbers != nil {
 		a := b.named(d.named)
 		a.Floats = append(a.Floats, d.numbers[number])

@@ -10,8 +10,8 @@ import (
 // is closed when the dataset is no longer used.
 type Dataset struct {
 	store  *store
-	starts []int      // text t has tokens [starts[t], starts[t+1])
-	pick   []int      // the stored rows of a part of a dataset; nil for all
+	starts *ascending // text t has tokens [starts.at(t), starts.at(t+1))
+	pick   *ascending // the stored rows of a part of a dataset; nil for all
 	texts  int        // texts per row
 	whole  bool       // rows of a whole-row task, each counted once
 	types  []int32    // of all tokens; nil if all are type 0
@@ -38,14 +38,14 @@ type Stats struct {
 	Empty      int // texts dropped because they have nothing to predict
 }
 
-func newDataset() *Dataset { return &Dataset{store: &store{}, starts: []int{0}, texts: 1} }
+func newDataset() *Dataset { return &Dataset{store: &store{}, starts: newAscending(0), texts: 1} }
 
 // Len returns the number of rows.
 func (d *Dataset) Len() int {
 	if d.pick != nil {
-		return len(d.pick)
+		return d.pick.len()
 	}
-	return (len(d.starts) - 1) / d.texts
+	return (d.starts.len() - 1) / d.texts
 }
 
 // Texts returns the number of texts per row: one, except for pairs and preferences.
@@ -62,7 +62,7 @@ func (d *Dataset) Classes() []string {
 // span returns the token range of row r.
 func (d *Dataset) span(r int) (start, end int) {
 	r = d.stored(r)
-	return d.starts[r*d.texts], d.starts[(r+1)*d.texts]
+	return d.starts.at(r * d.texts), d.starts.at((r + 1) * d.texts)
 }
 
 // Stats returns the counts.
@@ -101,7 +101,7 @@ func (d *Dataset) tokens(start, end int) Row {
 // Text returns a copy of text t of row r.
 func (d *Dataset) Text(r, t int) Row {
 	at := d.stored(r)*d.texts + t
-	return d.tokens(d.starts[at], d.starts[at+1])
+	return d.tokens(d.starts.at(at), d.starts.at(at+1))
 }
 
 // Targets returns the number of tokens of row r that carry loss after the shift by one; the first token is never
@@ -127,45 +127,46 @@ func (d *Dataset) Digest() [sha256.Size]byte {
 	h := sha256.New()
 	var buf []byte
 	flush := func() { _, _ = h.Write(buf); buf = buf[:0] } // hash writes never fail
-	buf = binary.LittleEndian.AppendUint64(buf, uint64(d.batch))
-	if d.whole {
-		buf = binary.LittleEndian.AppendUint64(buf, uint64(d.texts))
+	write := func(x uint64) {
+		if buf = binary.LittleEndian.AppendUint64(buf, x); len(buf) >= 1<<16 {
+			flush()
+		}
 	}
-	for _, start := range d.starts {
-		buf = binary.LittleEndian.AppendUint64(buf, uint64(start))
+	write(uint64(d.batch))
+	if d.whole {
+		write(uint64(d.texts))
+	}
+	for t := range d.starts.len() {
+		write(uint64(d.starts.at(t)))
+	}
+	d.store.each(func(words []int32) {
+		for _, w := range words {
+			buf = binary.LittleEndian.AppendUint32(buf, uint32(idOf(w)))
+		}
+		flush()
+	})
+	var loss uint64 // of 64 tokens, bit by bit
+	i := 0
+	d.store.each(func(words []int32) {
+		for _, w := range words {
+			if w < 0 {
+				loss |= 1 << (i % 64)
+			}
+			if i++; i%64 == 0 {
+				write(loss)
+				loss = 0
+			}
+		}
+	})
+	if i%64 > 0 {
+		write(loss)
+	}
+	if d.pick != nil {
+		for r := range d.pick.len() {
+			write(uint64(d.pick.at(r)))
+		}
 	}
 	flush()
-	loss := make([]uint64, (d.store.len()+63)/64)
-	const chunk = 1 << 14
-	for from := 0; from < d.store.len(); {
-		to := from + chunk
-		if from < d.store.spilled {
-			to = min(to, d.store.spilled)
-		}
-		to = min(to, d.store.len())
-		d.store.use(from, to, func(words []int32) {
-			for i, w := range words {
-				buf = binary.LittleEndian.AppendUint32(buf, uint32(idOf(w)))
-				if w < 0 {
-					loss[(from+i)/64] |= 1 << ((from + i) % 64)
-				}
-			}
-		})
-		flush()
-		from = to
-	}
-	for words := range slices.Chunk(loss, chunk) {
-		for _, word := range words {
-			buf = binary.LittleEndian.AppendUint64(buf, word)
-		}
-		flush()
-	}
-	for rows := range slices.Chunk(d.pick, chunk) {
-		for _, r := range rows {
-			buf = binary.LittleEndian.AppendUint64(buf, uint64(r))
-		}
-		flush()
-	}
 	if d.labels != nil {
 		buf = d.labels.append(buf)
 		for _, t := range d.types {
@@ -212,7 +213,7 @@ func (d *Dataset) appendText(ids []int32, loss ...Span) {
 			d.store.words[i] |= lossBit
 		}
 	}
-	d.starts = append(d.starts, d.store.len())
+	d.starts.append(d.store.len())
 }
 
 // append appends a row; tokens in the spans carry loss.

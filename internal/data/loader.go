@@ -34,10 +34,10 @@ type Loader struct {
 	set   *Dataset
 	cfg   LoaderConfig
 	order order
-	packs [][]int // documents of each row, if packed
-	rows  int     // rows per epoch
-	mixed bool    // a row may come several times in an epoch
-	steps int     // steps per epoch
+	packs *packs // documents of each row, if packed
+	rows  int    // rows per epoch
+	mixed bool   // a row may come several times in an epoch
+	steps int    // steps per epoch
 }
 
 // maxStep is the maximum number of rows per step: more than any dataset has, and small enough to avoid overflow.
@@ -120,8 +120,8 @@ func (l *Loader) arrange() error {
 		if longest := l.set.stats.Longest; c.MaxLength < longest {
 			return problem(ErrOption, "found max_length %d for packing, expected at least the %d tokens of the longest row", c.MaxLength, longest)
 		}
-		l.packs = packRows(l.packingOrder(), l.set.Length, c.MaxLength)
-		l.rows, l.order = len(l.packs), fileOrder{}
+		l.packs = newPacks(l.set.Len(), l.packingOrder(), l.set.Length, c.MaxLength)
+		l.rows, l.order = l.packs.len(), fileOrder{}
 		if c.Shuffle {
 			l.order = shuffled{l.rows, c.Seed}
 		}
@@ -136,18 +136,16 @@ func (l *Loader) arrange() error {
 }
 
 // packingOrder returns the order in which documents are packed: with a mix, the documents of its first epoch.
-func (l *Loader) packingOrder() []int {
-	docs := make([]int, l.set.Len())
+func (l *Loader) packingOrder() func(i int) int {
 	next := func(i int) int { return i }
 	if l.cfg.Shuffle {
-		next = permutation(len(docs), derived(l.cfg.Seed, 0, packingDraw, 0), 0)
+		next = permutation(l.set.Len(), derived(l.cfg.Seed, 0, packingDraw, 0), 0)
 	}
-	for i := range docs {
-		if docs[i] = next(i); l.mixed {
-			docs[i] = l.order.at(0, docs[i])
-		}
+	if !l.mixed {
+		return next
 	}
-	return docs
+	mix := l.order
+	return func(i int) int { return mix.at(0, next(i)) }
 }
 
 // StepsPerEpoch returns the number of optimizer steps per epoch.
@@ -203,27 +201,33 @@ func (l *Loader) MaxDocuments() int {
 // largest returns the largest sum of sizes of a micro-batch. In file order the micro-batches are known; in any other
 // order, the largest rows may be in the same one.
 func (l *Loader) largest(size func(row int) int) int {
-	sizes := make([]int, l.rows)
-	for row := range sizes {
-		sizes[row] = size(row)
-	}
-	if l.mixed && l.packs == nil { // the largest row may come several times
-		return slices.Max(sizes) * min(l.cfg.BatchSize, l.rows)
-	}
-	if _, inOrder := l.order.(fileOrder); !inOrder {
-		slices.SortFunc(sizes, func(a, b int) int { return b - a })
-		sizes = sizes[:min(l.cfg.BatchSize, len(sizes))]
-	}
-	most := 0
-	perStep := l.cfg.BatchSize * l.cfg.Accumulation
-	for step := range slices.Chunk(sizes, perStep) {
-		for micro := range slices.Chunk(step, l.cfg.BatchSize) {
-			sum := 0
-			for _, n := range micro {
-				sum += n
+	most, micro := 0, 0
+	if _, inOrder := l.order.(fileOrder); inOrder {
+		perStep := l.cfg.BatchSize * l.cfg.Accumulation
+		for row := range l.rows {
+			if row%perStep%l.cfg.BatchSize == 0 {
+				micro = 0
 			}
-			most = max(most, sum)
+			micro += size(row)
+			most = max(most, micro)
 		}
+		return most
+	}
+	repeats := l.mixed && l.packs == nil // the largest row may come several times
+	var sizes []int
+	keep := min(l.cfg.BatchSize, l.rows)
+	for row := range l.rows {
+		if repeats {
+			most = max(most, size(row)*keep)
+			continue
+		}
+		if sizes = append(sizes, size(row)); len(sizes) >= 2*keep || row+1 == l.rows {
+			slices.SortFunc(sizes, func(a, b int) int { return b - a })
+			sizes = sizes[:min(keep, len(sizes))]
+		}
+	}
+	for _, n := range sizes {
+		most += n
 	}
 	return most
 }
@@ -250,13 +254,14 @@ func (l *Loader) documents(step, first, last int, f func(doc int)) {
 // Packed rows are listed as documents.
 func (l *Loader) First(steps int) iter.Seq[[]int] {
 	return func(yield func([]int) bool) {
-		seen, left := make([]bool, l.set.Len()), l.set.Len()
+		seen, left := make(rowSet, l.set.Len()/64+1), l.set.Len()
 		for step := 0; step < steps && left > 0; step++ {
 			for micro := range l.Micros(step) {
 				var group []int
 				l.documents(step, micro*l.cfg.BatchSize, (micro+1)*l.cfg.BatchSize, func(doc int) {
-					if !seen[doc] {
-						seen[doc], group = true, append(group, doc)
+					if !seen.has(doc) {
+						seen.set(doc)
+						group = append(group, doc)
 					}
 				})
 				if left -= len(group); len(group) > 0 && !yield(group) {
@@ -273,9 +278,7 @@ func (l *Loader) eachDocument(row int, f func(doc int)) {
 		f(row)
 		return
 	}
-	for _, doc := range l.packs[row] {
-		f(doc)
-	}
+	l.packs.each(row, f)
 }
 
 // Batch returns micro-batch micro of the step in new memory.

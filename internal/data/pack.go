@@ -10,15 +10,47 @@ import (
 // random if rows are shuffled, and close to each other otherwise.
 const packWindow = 8192
 
-// packRows fills rows of at most capacity tokens with documents: best fit, longest first, within windows of order.
-// length returns the tokens of a document, at most capacity. Each result lists the documents of a row; rows and
-// documents keep the order of arrival.
-func packRows(order []int, length func(doc int) int, capacity int) [][]int {
-	var rows [][]int
-	for window := range slices.Chunk(order, packWindow) {
-		rows = append(rows, packOnce(window, length, capacity)...)
+// packs holds the documents of packed rows.
+type packs struct {
+	docs []uint32   // of all rows
+	ends *ascending // row r has the documents docs[ends.at(r):ends.at(r+1)]
+}
+
+// newPacks packs n documents, which come in the given order.
+func newPacks(n int, order func(i int) int, length func(doc int) int, capacity int) *packs {
+	p := &packs{docs: make([]uint32, 0, n), ends: newAscending(0)}
+	packRows(n, order, length, capacity, func(row []int) {
+		for _, doc := range row {
+			p.docs = append(p.docs, uint32(doc))
+		}
+		p.ends.append(len(p.docs))
+	})
+	return p
+}
+
+// len returns the number of rows.
+func (p *packs) len() int { return p.ends.len() - 1 }
+
+// each calls f with the documents of a row.
+func (p *packs) each(row int, f func(doc int)) {
+	for _, doc := range p.docs[p.ends.at(row):p.ends.at(row+1)] {
+		f(int(doc))
 	}
-	return rows
+}
+
+// packRows fills rows of at most capacity tokens with documents: best fit, longest first, within windows of order.
+// length returns the tokens of a document, at most capacity. put receives the documents of each row; rows and documents
+// keep the order of arrival.
+func packRows(n int, order func(i int) int, length func(doc int) int, capacity int, put func(row []int)) {
+	var window []int
+	for i := range n {
+		if window = append(window, order(i)); len(window) == packWindow || i+1 == n {
+			for _, row := range packOnce(window, length, capacity) {
+				put(row)
+			}
+			window = window[:0]
+		}
+	}
 }
 
 // packOnce packs one window. Rows hold indices into the window until the end, so that sorting them restores the order

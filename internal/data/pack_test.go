@@ -10,19 +10,30 @@ import (
 	"pgregory.net/rapid"
 )
 
+// packed returns the packed rows of documents in this order.
+func packed(order []int, length func(doc int) int, capacity int) (rows [][]int) {
+	p := newPacks(len(order), func(i int) int { return order[i] }, length, capacity)
+	for r := range p.len() {
+		var row []int
+		p.each(r, func(doc int) { row = append(row, doc) })
+		rows = append(rows, row)
+	}
+	return rows
+}
+
 func TestPackRows(t *testing.T) {
 	lengths := []int{3, 8, 5, 2, 6, 4}
 	length := func(doc int) int { return lengths[doc] }
 	order := []int{0, 1, 2, 3, 4, 5}
 	// Longest first into the fullest row: 8, then 6+4, then 5+3, then 2 with the latter.
-	assert.Equal(t, [][]int{{0, 2, 3}, {1}, {4, 5}}, packRows(order, length, 10))
+	assert.Equal(t, [][]int{{0, 2, 3}, {1}, {4, 5}}, packed(order, length, 10))
 	// The order of arrival decides the order of rows and within rows.
-	assert.Equal(t, [][]int{{5, 4}, {3, 2, 0}, {1}}, packRows([]int{5, 4, 3, 2, 1, 0}, length, 10))
-	assert.Equal(t, [][]int{{0, 1, 2, 3, 4, 5}}, packRows(order, length, 28))
-	assert.Empty(t, packRows(nil, length, 10))
+	assert.Equal(t, [][]int{{5, 4}, {3, 2, 0}, {1}}, packed([]int{5, 4, 3, 2, 1, 0}, length, 10))
+	assert.Equal(t, [][]int{{0, 1, 2, 3, 4, 5}}, packed(order, length, 28))
+	assert.Empty(t, packed(nil, length, 10))
 	// More room than there are documents for costs nothing.
-	assert.Equal(t, [][]int{{0, 1, 2, 3, 4, 5}}, packRows(order, length, math.MaxInt))
-	assert.Less(t, testing.AllocsPerRun(1, func() { packRows(order, length, math.MaxInt) }), 100.0)
+	assert.Equal(t, [][]int{{0, 1, 2, 3, 4, 5}}, packed(order, length, math.MaxInt))
+	assert.Less(t, testing.AllocsPerRun(1, func() { packed(order, length, math.MaxInt) }), 100.0)
 }
 
 // TestPackProperties: each document once, no row above its capacity, and no
@@ -33,8 +44,8 @@ func TestPackProperties(t *testing.T) {
 		lengths := rapid.SliceOfN(rapid.IntRange(0, capacity), 1, 60).Draw(t, "lengths")
 		order := rapid.Permutation(sequence(len(lengths))).Draw(t, "order")
 		length := func(doc int) int { return lengths[doc] }
-		rows := packRows(order, length, capacity)
-		require.Equal(t, rows, packRows(order, length, capacity))
+		rows := packed(order, length, capacity)
+		require.Equal(t, rows, packed(order, length, capacity))
 
 		var all, sums []int
 		for _, row := range rows {

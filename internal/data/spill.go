@@ -86,6 +86,19 @@ func (s *store) use(from, to int, f func(words []int32)) {
 	f(words)
 }
 
+// each calls f with all words, in order, in chunks that are valid until f returns.
+func (s *store) each(f func(words []int32)) {
+	const chunk = 1 << 14
+	for from := 0; from < s.len(); {
+		to := min(from+chunk, s.len())
+		if from < s.spilled {
+			to = min(to, s.spilled)
+		}
+		s.use(from, to, f)
+		from = to
+	}
+}
+
 // err returns the first error of reading the file. Rows read since then are wrong.
 func (s *store) err() error {
 	if s.file == nil {

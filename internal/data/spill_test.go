@@ -138,8 +138,8 @@ func TestMix(t *testing.T) {
 	packed, err = NewLoader(d, LoaderConfig{BatchSize: 1, Packing: true, MaxLength: 64, Mix: []float64{1, 1}})
 	require.NoError(t, err)
 	docs := 0
-	for _, pack := range packed.packs {
-		docs += len(pack)
+	for r := range packed.packs.len() {
+		packed.packs.each(r, func(int) { docs++ })
 	}
 	require.Equal(t, 40, docs)
 	_, err = NewLoader(d, LoaderConfig{BatchSize: 1, Mix: []float64{1}})
