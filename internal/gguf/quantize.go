@@ -15,14 +15,15 @@ func Quantize(dst []byte, x []float32, t Type) error {
 	if b == nil || b.quantize == nil {
 		return fmt.Errorf("gguf: %w: writing %v", ErrUnsupported, t)
 	}
-	if len(x)%b.n != 0 || len(dst) != len(x)/b.n*b.size {
+	n, size := t.BlockSize()
+	if len(x)%n != 0 || len(dst) != len(x)/n*size {
 		return fmt.Errorf("gguf: %d elements of %v in %d bytes: %w", len(x), t, len(dst), ErrFormat)
 	}
 	if d, ok := map[Type]tensor.DType{F16: tensor.F16, BF16: tensor.BF16, F32: tensor.F32}[t]; ok {
 		return tensor.FromFloat32(dst, x, d)
 	}
-	for i := 0; i*b.n < len(x); i++ {
-		b.quantize(dst[i*b.size:(i+1)*b.size], x[i*b.n:(i+1)*b.n])
+	for i := 0; i*n < len(x); i++ {
+		b.quantize(dst[i*size:(i+1)*size], x[i*n:(i+1)*n])
 	}
 	return nil
 }

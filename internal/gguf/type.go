@@ -30,10 +30,9 @@ const (
 	MXFP4 Type = 39
 )
 
-// blockType describes a type: n elements are stored in size bytes.
+// blockType describes a type.
 type blockType struct {
 	name     string
-	n, size  int
 	dtype    tensor.DType                    // Invalid if unsupported
 	quantize func(block []byte, x []float32) // nil if not written
 }
@@ -43,20 +42,20 @@ const superBlock = 256
 
 // types describes the types of the format. The last ones are known by name only.
 var types = map[Type]*blockType{
-	F32:   {name: "f32", n: 1, size: 4, dtype: tensor.F32, quantize: encodeF32},
-	F16:   {name: "f16", n: 1, size: 2, dtype: tensor.F16, quantize: encodeF16},
-	BF16:  {name: "bf16", n: 1, size: 2, dtype: tensor.BF16, quantize: encodeBF16},
-	Q4_0:  {name: "q4_0", n: 32, size: 18, dtype: tensor.Q4_0, quantize: quantizeQ4_0},
-	Q4_1:  {name: "q4_1", n: 32, size: 20, dtype: tensor.Q4_1},
-	Q5_0:  {name: "q5_0", n: 32, size: 22, dtype: tensor.Q5_0},
-	Q5_1:  {name: "q5_1", n: 32, size: 24, dtype: tensor.Q5_1},
-	Q8_0:  {name: "q8_0", n: 32, size: 34, dtype: tensor.Q8_0, quantize: quantizeQ8_0},
-	Q2_K:  {name: "q2_k", n: superBlock, size: 84, dtype: tensor.Q2_K},
-	Q3_K:  {name: "q3_k", n: superBlock, size: 110, dtype: tensor.Q3_K},
-	Q4_K:  {name: "q4_k", n: superBlock, size: 144, dtype: tensor.Q4_K, quantize: quantizeQ4K},
-	Q5_K:  {name: "q5_k", n: superBlock, size: 176, dtype: tensor.Q5_K},
-	Q6_K:  {name: "q6_k", n: superBlock, size: 210, dtype: tensor.Q6_K, quantize: quantizeQ6K},
-	MXFP4: {name: "mxfp4", n: 32, size: 17, dtype: tensor.MXFP4},
+	F32:   {name: "f32", dtype: tensor.F32, quantize: encodeF32},
+	F16:   {name: "f16", dtype: tensor.F16, quantize: encodeF16},
+	BF16:  {name: "bf16", dtype: tensor.BF16, quantize: encodeBF16},
+	Q4_0:  {name: "q4_0", dtype: tensor.Q4_0, quantize: quantizeQ4_0},
+	Q4_1:  {name: "q4_1", dtype: tensor.Q4_1},
+	Q5_0:  {name: "q5_0", dtype: tensor.Q5_0},
+	Q5_1:  {name: "q5_1", dtype: tensor.Q5_1},
+	Q8_0:  {name: "q8_0", dtype: tensor.Q8_0, quantize: quantizeQ8_0},
+	Q2_K:  {name: "q2_k", dtype: tensor.Q2_K},
+	Q3_K:  {name: "q3_k", dtype: tensor.Q3_K},
+	Q4_K:  {name: "q4_k", dtype: tensor.Q4_K, quantize: quantizeQ4K},
+	Q5_K:  {name: "q5_k", dtype: tensor.Q5_K},
+	Q6_K:  {name: "q6_k", dtype: tensor.Q6_K, quantize: quantizeQ6K},
+	MXFP4: {name: "mxfp4", dtype: tensor.MXFP4},
 
 	9: {name: "q8_1"}, 15: {name: "q8_k"}, 16: {name: "iq2_xxs"}, 17: {name: "iq2_xs"}, 18: {name: "iq3_xxs"},
 	19: {name: "iq1_s"}, 20: {name: "iq4_nl"}, 21: {name: "iq3_s"}, 22: {name: "iq2_s"}, 23: {name: "iq4_xs"},
@@ -75,10 +74,11 @@ func (t Type) String() string {
 // BlockSize returns the number of elements per block and the bytes per block. Both
 // are 0 for types that are not read.
 func (t Type) BlockSize() (elements, bytes int) {
-	if b := types[t]; b != nil {
-		return b.n, b.size
+	d := t.DType()
+	if d == tensor.Invalid {
+		return 0, 0
 	}
-	return 0, 0
+	return d.BlockElements(), d.Bytes(d.BlockElements())
 }
 
 // Bytes returns the number of bytes of n elements, a whole number of blocks.
