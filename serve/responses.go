@@ -210,7 +210,7 @@ func (s *Server) respond(c *web.Call) error {
 			return err
 		}
 	}
-	messages, err := s.chatMessages(of(r.Instructions, ""), slices.Concat(before, input))
+	messages, err := chatMessages(of(r.Instructions, ""), slices.Concat(before, input))
 	if err != nil {
 		return err
 	}

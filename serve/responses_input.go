@@ -21,6 +21,7 @@ type item struct {
 	Name      string          `json:"name,omitempty"`      // of a call
 	Arguments *string         `json:"arguments,omitempty"` // of a call
 	Output    json.RawMessage `json:"output,omitempty"`    // of a call's output
+	outputs   []part          // Output, decoded
 }
 
 // part is a part of an item's content.
@@ -141,7 +142,7 @@ func (s *Server) inputItem(who keys.Client, name string, raw json.RawMessage, le
 			return x, missing("output")
 		}
 		x.CallID, x.Output = r.CallID, r.Output
-		_, err = s.parts(name+".output", r.Output, inputText, left)
+		x.outputs, err = s.parts(name+".output", r.Output, inputText, left)
 	case reasoningItem:
 		if r.Encrypted != "" {
 			return x, web.Faulty(name+".encrypted_content", "not supported: reasoning items have their text in content")
@@ -222,7 +223,7 @@ type chatContent struct {
 
 // chatMessages converts instructions and items to the messages of a chat completion request.
 // Reasoning, a text and calls that follow one another are one message of the assistant.
-func (s *Server) chatMessages(instructions string, items []item) ([]json.RawMessage, error) {
+func chatMessages(instructions string, items []item) ([]json.RawMessage, error) {
 	var all []*chatContent
 	if instructions != "" {
 		all = append(all, &chatContent{Role: "system", Content: instructions})
@@ -253,12 +254,7 @@ func (s *Server) chatMessages(instructions string, items []item) ([]json.RawMess
 			m.Calls = append(m.Calls, toolCall{ID: x.CallID, Type: "function", Function: toolFunction{x.Name, *x.Arguments}})
 		case x.Type == outputItem:
 			turn = nil
-			left := s.options.MaxLength
-			parts, err := s.parts("output", x.Output, inputText, &left)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, &chatContent{Role: "tool", Content: contentOf(parts), CallID: x.CallID})
+			all = append(all, &chatContent{Role: "tool", Content: contentOf(x.outputs), CallID: x.CallID})
 		case x.Role == "assistant":
 			if turn != nil && (turn.Content != nil || turn.Calls != nil) {
 				turn = nil
