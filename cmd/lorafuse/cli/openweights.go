@@ -36,9 +36,12 @@ func (a *app) openWeights(ctx context.Context, path string) (*weights.Set, error
 }
 
 // findWeights returns the path of a file or a folder. A path that is neither, and is not named like a weights file,
-// may be a name on the Hub.
+// may be a name on the Hub. Of a GGUF file it is the folder that describes it as a model.
 func (a *app) findWeights(ctx context.Context, command, path string) (string, error) {
 	_, err := os.Stat(path)
+	if filepath.Ext(path) == ".gguf" {
+		return a.resolve(ctx, command, path, hub.Options{})
+	}
 	if err == nil || !errors.Is(err, fs.ErrNotExist) || isURL(path) || slices.Contains(weightEndings, filepath.Ext(path)) {
 		return path, nil
 	}
