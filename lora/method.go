@@ -182,6 +182,16 @@ func knownType(peftType string) bool {
 	return slices.ContainsFunc(methods, func(m method) bool { return m.peftType() == peftType })
 }
 
+// peftTypes lists the values of peft_type that have a method.
+func peftTypes() []string {
+	var all []string
+	for _, m := range methods {
+		all = append(all, m.peftType())
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // keysOf returns all keys of the configurations of a peft_type, sorted.
 func keysOf(peftType string) []field {
 	if !knownType(peftType) {

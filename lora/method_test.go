@@ -162,7 +162,8 @@ func TestMethodInMix(t *testing.T) {
 	defer dev.Close()
 	h := host.Open(dev, m)
 	defer h.Close()
-	configs := append(slices.Clone(toyConfigs), `{"peft_type":"LORA","r":4,"target_modules":"all-linear"}`, `{"peft_type":"LORA","r":2,"use_dora":true,"target_modules":["q_proj"]}`)
+	configs := append(slices.Clone(toyConfigs), `{"peft_type":"LOHA","r":3,"target_modules":["q_proj","down_proj"]}`, `{"peft_type":"LOKR","r":1,"target_modules":"all-linear","decompose_both":true}`,
+		`{"peft_type":"LORA","r":4,"target_modules":"all-linear"}`, `{"peft_type":"LORA","r":2,"use_dora":true,"target_modules":["q_proj"]}`)
 	var slots []*engine.Slot
 	for i, c := range configs {
 		slot, err := h.NewSlot(moved(t, m, c, uint64(i)))
@@ -170,7 +171,7 @@ func TestMethodInMix(t *testing.T) {
 		defer slot.Free()
 		slots = append(slots, slot)
 	}
-	spec := engine.Spec{Name: "logits", Bounds: map[string]int{nn.Tokens: 24}, Build: func(b *nn.Builder, p *graph.Program) {
+	spec := engine.Spec{Name: "logits", Bounds: map[string]int{nn.Tokens: 27}, Build: func(b *nn.Builder, p *graph.Program) {
 		p.Result("logits", m.Build(b).Logits(b, graph.Tensor{}))
 	}}
 	run := func(slot *engine.Slot, adapters ...int32) []float32 {
@@ -187,7 +188,7 @@ func TestMethodInMix(t *testing.T) {
 		require.NoError(t, err)
 		return x
 	}
-	adapters := []int32{0, 1, -1, 2, 3, 1, 0}
+	adapters := []int32{0, 1, -1, 2, 3, 1, 0, 4, 5}
 	got := run(h.NewMultiAdapter(slots...), adapters...)
 	n := 3 * m.Config.VocabSize
 	plain := run(mustSlot(t, h, nil), make([]int32, len(adapters))...)

@@ -30,7 +30,7 @@ var (
 
 func (c *Config) validateKind() error {
 	if !knownType(c.PeftType) {
-		return unsupported("peft_type", "%q is not LORA, the only method there is here", c.PeftType)
+		return unsupported("peft_type", "found %q, expected one of %s", c.PeftType, strings.Join(peftTypes(), ", "))
 	}
 	if t := c.TaskType; t != nil && !slices.Contains(taskTypes, *t) {
 		return configError("task_type", "%q is none of %s%s", *t, strings.Join(taskTypes, ", "), suggest.DidYouMean(*t, taskTypes))

@@ -25,8 +25,10 @@ import tempfile
 import warnings
 
 import torch
+import peft
 from peft import LoraConfig, get_peft_model
 from peft.tuners.lora import LoraLayer, ParamWrapper
+from peft.tuners.lycoris_utils import LycorisLayer
 from safetensors.torch import save_file
 
 import make_model
@@ -90,7 +92,7 @@ class Maker:
         model = reference.load_model(self.base)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            wrapped = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **self.case.config))
+            wrapped = get_peft_model(model, getattr(peft, self.case.kind + "Config")(task_type="CAUSAL_LM", **self.case.config))
         self.warnings = sorted({str(w.message) for w in caught if not issubclass(w.category, FutureWarning)})
         return wrapped
 
@@ -105,7 +107,7 @@ class Maker:
         with open(config_path, encoding="utf-8") as file:
             config = json.load(file)
         for key in ("target_modules", "exclude_modules", "target_parameters"):
-            if isinstance(config[key], list):
+            if isinstance(config.get(key), list):
                 config[key].sort()
         config["base_model_name_or_path"] = self.relative_base()
         make_model.write_json(config_path, config)
@@ -140,7 +142,7 @@ class Maker:
         model = self.wrap()
         self.save(model, "train", "init")
         parameters = reference.trainable(model)
-        h = HYPERPARAMETERS
+        h = HYPERPARAMETERS if self.case.kind == "Lora" else {**HYPERPARAMETERS, "steps": 10}
         optimizer = reference.Optimizer(
             parameters.values(), h["steps"], h["lr"], h["warmup_steps"], h["weight_decay"], h["max_grad_norm"], h["betas"], h["eps"]
         )
@@ -201,6 +203,8 @@ class Maker:
         """{module path: rank, alpha, scale} of the modules or parameters that LoRA wraps."""
         found = {}
         for name, module in model.base_model.model.named_modules():
+            if isinstance(module, LycorisLayer):
+                found[name] = {"r": module.r["default"], "alpha": module.alpha["default"], "scale": module.scaling["default"]}
             if isinstance(module, LoraLayer):
                 if isinstance(module, ParamWrapper):
                     name = name.replace(".base_layer", "") + "." + module.parameter_name
@@ -237,7 +241,8 @@ class Maker:
         drift = self.reload(golden["logits"])
         self.describe(model, drift)
         if self.case.merged:
-            last = max(n for n in dict(model.base_model.model.named_parameters()) if ".experts." in n).split("mlp")[0].removesuffix(".")
+            part = ".experts." if self.case.kind == "Lora" else ".mlp."
+            last = max(n for n in dict(model.base_model.model.named_parameters()) if part in n).split("mlp")[0].removesuffix(".")
             weights = model.merge_and_unload().state_dict()
             reference.save_tensors(self.path("merged.safetensors"), {n: p for n, p in weights.items() if n.startswith(last + ".mlp.")})
         self.report(effect, drift)

@@ -1,4 +1,4 @@
-"""The cases of make_peft_goldens.py: one LoraConfig each, over the bases named there."""
+"""The cases of make_peft_goldens.py: one LoraConfig, LoHaConfig or LoKrConfig each, over the bases named there."""
 from dataclasses import dataclass, field
 
 
@@ -15,6 +15,7 @@ class Case:
     seed: int | None = None  # None: the index of the name among the first cases
     former: bool = False  # an adapter of experts with the names of transformers 4; converted/ is PEFT's conversion
     merged: bool = False  # also the merged parameters of the last layer
+    kind: str = "Lora"  # Lora, LoHa or LoKr
 
 
 QV = ["q_proj", "v_proj"]
@@ -118,6 +119,13 @@ CASES = {
     "saved-head-tied": Case("small-qwen2", "the head of a tied model: a copy of its own", {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}, train=True),
     "saved-embedding-tied": Case("small-qwen2", "the embeddings of a tied model: the head keeps the base", {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"]}, train=True),
     "saved-tied-ensured": Case("small-qwen2", "ensure_weight_tying: one matrix for both, saved twice", {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"], "ensure_weight_tying": True}, train=True),
+
+    # Methods of LyCORIS.
+    "loha": Case("small-llama", "more columns of products than the narrow weights have", {"r": 5, "alpha": 3, "target_modules": "all-linear", "rank_pattern": {"q_proj": 2}, "alpha_pattern": {"down_proj": 4}}, train=True, merged=True, seed=420, kind="LoHa"),
+    "loha-random": Case("qwen2", "no matrix is zero, beside biases", {"r": 2, "alpha": 2, "target_modules": QV, "init_weights": False}, train=True, fill=False, seed=421, kind="LoHa"),
+    "lokr": Case("small-llama", "divisors next to the root; the inner factors are decomposed or whole", {"r": 3, "alpha": 5, "target_modules": "all-linear", "rank_pattern": {"down_proj": 16}}, train=True, merged=True, seed=422, kind="LoKr"),
+    "lokr-both": Case("small-llama", "both factors are decomposed, of a factor that some sizes are no multiple of", {"r": 1, "alpha": 3, "target_modules": ["q_proj", "k_proj", "up_proj", "lm_head"], "decompose_both": True, "decompose_factor": 6}, train=True, seed=423, kind="LoKr"),
+    "lokr-lycoris": Case("qwen2", "the initial values of LyCORIS, beside biases", {"r": 4, "alpha": 1, "target_modules": MIXED, "decompose_factor": 4, "init_weights": "lycoris"}, train=True, seed=424, kind="LoKr"),
 
     # Files.
     "file-bf16": Case("small-llama", "tensors stored as bf16, computed in f32", {"r": 4, "lora_alpha": 8, "target_modules": QV}, dtype="bfloat16"),

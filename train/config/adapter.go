@@ -6,6 +6,9 @@ import "github.com/lorafuse/lorafuse/lora"
 type Adapter struct {
 	R                     int               `yaml:"r" default:"8" range:"[1,65536]" also:"rank,lora_r,lora_rank" doc:"Rank of the adapter."`
 	LoraAlpha             float64           `yaml:"lora_alpha" default:"8" range:"[1e-30,1e30]" also:"alpha,scale" doc:"The adapter is scaled by lora_alpha/r."`
+	Lycoris               string            `yaml:"lycoris" default:"none" one:"none|loha|lokr" doc:"Method of LyCORIS to train instead of LoRA: loha (Hadamard products) or lokr (Kronecker products). Of the other keys it has r, lora_alpha and their patterns, the keys that choose modules, and modules_to_save; init_lora_weights may be false. none is LoRA."`
+	DecomposeBoth         bool              `yaml:"decompose_both" default:"false" doc:"With lycoris: lokr, decompose the left factor too."`
+	DecomposeFactor       int               `yaml:"decompose_factor" default:"-1" range:"[-1,65536]" also:"factor,lokr_factor" doc:"With lycoris: lokr, the size of the left factor of each side of a weight, if it divides the side; -1 takes the divisor next to the root."`
 	TargetModules         Names             `yaml:"target_modules" also:"targets,lora_target_modules,keys,target_linear" doc:"Modules that get an adapter: a list of names or of ends of names, one regular expression that matches the full name, or all-linear. Without it, what PEFT has for the architecture (mostly q_proj and v_proj)."`
 	TargetParameters      Strings           `yaml:"target_parameters" doc:"Parameters of no layer that get an adapter, by their names or ends of them: of routed experts mlp.experts.gate_up_proj and mlp.experts.down_proj, of their router mlp.gate.weight. lora_dropout must be 0 with it."`
 	ExcludeModules        Names             `yaml:"exclude_modules" doc:"Modules that get none, by the same rules."`
@@ -29,6 +32,12 @@ type Adapter struct {
 // the model, such as the existence of targets, are checked later.
 func (a Adapter) LoRA() *lora.Config {
 	c := lora.DefaultConfig()
+	switch a.Lycoris {
+	case "loha":
+		c = lora.LoHa()
+	case "lokr":
+		c = lora.LoKr(a.DecomposeBoth, a.DecomposeFactor)
+	}
 	if a.TaskType != "" {
 		c.TaskType = &a.TaskType
 	}

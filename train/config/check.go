@@ -185,6 +185,11 @@ var rules = []rule{
 	{"adapter.layers_to_transform", func(c *Config) bool {
 		return len(c.Adapter.LayersToTransform) > 0 && c.Adapter.TargetModules.Expr != ""
 	}, "given besides one expression in target_modules, expected a list of names there, as PEFT does"},
+	{"adapter.lycoris", func(c *Config) bool { return c.Adapter.Lycoris != "none" && !c.Adapter.fitsLycoris() },
+		"given besides a key that only LoRA has, expected of this block r, lora_alpha, patterns, decompose_both, decompose_factor, the choice of modules, and init_lora_weights: false"},
+	{"adapter.decompose_factor", func(c *Config) bool {
+		return c.Adapter.Lycoris != "lokr" && (c.Adapter.DecomposeBoth || c.Adapter.DecomposeFactor != -1) || c.Adapter.DecomposeFactor == 0
+	}, "expected -1 or 1 and more, and like decompose_both with lycoris: lokr only"},
 	{"data.length_bucketing", func(c *Config) bool { return c.Data.Packing && c.Data.LengthBucketing },
 		"given besides data.packing, whose rows are all of one length"},
 	{"data.eval_fraction", func(c *Config) bool { return c.Data.EvalFraction > 0 && len(c.Data.Eval) > 0 },
@@ -208,6 +213,19 @@ func (c *Config) plainAdapter() bool {
 	given.LoraDropout = 0
 	given.TaskType = defaults().Adapter.TaskType
 	return reflect.DeepEqual(given, defaults().Adapter)
+}
+
+// fitsLycoris reports whether all settings of LoRA alone have their defaults.
+func (a Adapter) fitsLycoris() bool {
+	d := defaults().Adapter
+	d.R, d.LoraAlpha, d.RankPattern, d.AlphaPattern, d.TaskType = a.R, a.LoraAlpha, a.RankPattern, a.AlphaPattern, a.TaskType
+	d.Lycoris, d.DecomposeBoth, d.DecomposeFactor = a.Lycoris, a.DecomposeBoth, a.DecomposeFactor
+	d.TargetModules, d.ExcludeModules, d.ModulesToSave = a.TargetModules, a.ExcludeModules, a.ModulesToSave
+	d.LayersToTransform, d.LayersPattern = a.LayersToTransform, a.LayersPattern
+	if a.InitLoraWeights == "false" {
+		d.InitLoraWeights = a.InitLoraWeights
+	}
+	return reflect.DeepEqual(a, d)
 }
 
 // interval is a range of numbers; its ends belong to it or not.

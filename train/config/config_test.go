@@ -28,7 +28,7 @@ func TestDefaults(t *testing.T) {
 		Model: "m", OutputDir: "output", Task: TaskLanguage, Embedding: Embedding{Scale: 20}, Preference: Preference{Beta: 0.1},
 		Classification: Classification{Problem: data.SingleLabel},
 		Diffusion:      Diffusion{Timesteps: "none", LogitStd: 1, ModeScale: 1.29, SigmoidScale: 1, Shift: 3, Weighting: "none", Guidance: 1, DrawSamples: true},
-		Adapter:        Adapter{R: 8, LoraAlpha: 8, Bias: "none", InitLoraWeights: "true", TaskType: "CAUSAL_LM"},
+		Adapter:        Adapter{R: 8, LoraAlpha: 8, Lycoris: "none", DecomposeFactor: -1, Bias: "none", InitLoraWeights: "true", TaskType: "CAUSAL_LM"},
 		Data: Data{
 			Train: Strings{"t.jsonl"}, Format: "auto", TrainOn: "answer", MaxLength: 1024,
 			OnTooLong: "truncate", Shuffle: true,
@@ -142,7 +142,7 @@ func TestEveryKey(t *testing.T) {
 	c, err := Parse("c.yaml", []byte(full))
 	require.NoError(t, err)
 	assert.Equal(t, Adapter{
-		R: 16, LoraAlpha: 32.5,
+		R: 16, LoraAlpha: 32.5, Lycoris: "none", DecomposeFactor: -1,
 		TargetModules:  Names{List: []string{"q_proj", "v_proj"}},
 		ExcludeModules: Names{Expr: `.*\.3\..*`},
 		LoraDropout:    0.1, Bias: "lora_only", ModulesToSave: Strings{"lm_head"},

@@ -42,3 +42,32 @@ func TestKeysOfPEFT(t *testing.T) {
 		assert.NotEqual(t, known, slices.Contains(unsupported, name), name)
 	}
 }
+
+// TestLyCORIS: the block selects PEFT's LoHaConfig or LoKrConfig, and keys of LoRA alone are rejected.
+func TestLyCORIS(t *testing.T) {
+	parse := func(adapter string) (*Config, error) {
+		return Parse("c.yaml", []byte("model: m\ndata: {train: [a.jsonl]}\nadapter: {"+adapter+"}\n"))
+	}
+	c, err := parse("lycoris: lokr, r: 3, lora_alpha: 5, decompose_both: true, decompose_factor: 4, target_modules: [q_proj], rank_pattern: {v_proj: 4}")
+	require.NoError(t, err)
+	want, err := lora.ParseConfig([]byte(`{"peft_type": "LOKR", "peft_version": "0.21.2", "task_type": "CAUSAL_LM", "inference_mode": true,
+		"r": 3, "alpha": 5, "decompose_both": true, "decompose_factor": 4, "target_modules": ["q_proj"], "rank_pattern": {"v_proj": 4}}`))
+	require.NoError(t, err)
+	require.Empty(t, want.Warnings)
+	assert.JSONEq(t, string(want.JSON()), string(c.Adapter.LoRA().JSON()))
+	c, err = parse("lycoris: loha, init_lora_weights: false")
+	require.NoError(t, err)
+	assert.Equal(t, "LOHA", c.Adapter.LoRA().PeftType)
+	for adapter, says := range map[string]string{
+		"lycoris: loha, use_dora: true":           "adapter.lycoris",
+		"lycoris: lokr, lora_dropout: 0.1":        "adapter.lycoris",
+		"lycoris: lokr, init_lora_weights: pissa": "adapter.lycoris",
+		"lycoris: loha, decompose_factor: 4":      "adapter.decompose_factor",
+		"decompose_both: true":                    "adapter.decompose_factor",
+		"lycoris: lokr, decompose_factor: 0":      "adapter.decompose_factor",
+		"lycoris: locon":                          `found "locon"`,
+	} {
+		_, err := parse(adapter)
+		require.ErrorContains(t, err, says, adapter)
+	}
+}

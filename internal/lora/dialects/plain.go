@@ -262,7 +262,7 @@ func (r *plainReader) config() (func(rank int) (float64, error), error) {
 		return nil, err
 	}
 	if c.Method() != lora.MethodLoRA || len(c.RankPattern)+len(c.AlphaPattern) > 0 || c.UseRSLoRA || c.Bias != "none" || len(c.ModulesToSave) > 0 {
-		return nil, fmt.Errorf("%w: %s: DoRA, use_rslora, bias, modules_to_save or patterns of ranks and alphas for layers lora_a and lora_b", lora.ErrUnsupported, lora.ConfigFile)
+		return nil, fmt.Errorf("%w: %s: a variant of LoRA, use_rslora, bias, modules_to_save or patterns of ranks and alphas for layers lora_a and lora_b", lora.ErrUnsupported, lora.ConfigFile)
 	}
 	return func(rank int) (float64, error) {
 		if rank != c.R {
