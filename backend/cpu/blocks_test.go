@@ -18,8 +18,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// inBlocks is a layer with an adapter, a table of embeddings and the loss of a head, forward and backward, with weights
-// of type w.
+// inBlocks is a layer with an adapter, experts in a stack and apart, a table of embeddings and the loss of a head,
+// forward and backward, with weights of type w.
 func inBlocks(w tensor.DType, vocab int) (*graph.Graph, *graph.Program) {
 	const in, out, rank = 256, 768, 8
 	g := graph.New()
@@ -29,6 +29,14 @@ func inBlocks(w tensor.DType, vocab int) (*graph.Graph, *graph.Program) {
 	a, b := g.Param("a", tensor.F32, s(rank), s(in)), g.Param("b", tensor.F32, s(out), s(rank))
 	y := x.LoRA(g.Param("w", w, s(out), s(in)), g.Param("bias", tensor.F32, s(out)), x.MatMulT(a), b, 2)
 	back := y.Linear(g.Param("v", w, s(in), s(out)), graph.Tensor{})
+	chosen := g.Param("chosen", tensor.I32, n)
+	stack := g.Param("stack", w, s(3), s(in), s(out))
+	back = back.Add(y.RowsGemm(chosen, graph.RowsWeights{Matrices: []graph.Tensor{stack}, Stacked: true}, graph.Tensor{}))
+	apart := graph.RowsWeights{}
+	for i := range 3 {
+		apart.Matrices = append(apart.Matrices, g.Param(fmt.Sprint("expert", i), w, s(in), s(out)))
+	}
+	back = back.Add(y.RowsGemm(chosen, apart, graph.Tensor{}))
 	loss := back.LinearCrossEntropy(head, g.Param("labels", tensor.I32, n))
 	p := g.Program().Result("loss", loss).Result("y", y)
 	for i, d := range g.Gradients(loss, []graph.Tensor{a, b}, false) {
@@ -45,7 +53,7 @@ func TestBlocks(t *testing.T) {
 		}
 		t.Setenv(gemm.EnvCPU, isa.String())
 		for i, o := range []backend.Options{{Threads: 1}, {Threads: 2, BatchInvariant: true}, {Threads: 3, Precision: backend.BF16}} {
-			for _, d := range [][]tensor.DType{{tensor.Q4_1, tensor.Q6_K}, {tensor.Q8_0}, {tensor.MXFP4}}[i] {
+			for _, d := range [][]tensor.DType{{tensor.Q4_1, tensor.Q6_K}, {tensor.Q8_0, tensor.Z8}, {tensor.MXFP4, tensor.Z4}}[i] {
 				t.Run(fmt.Sprint(isa, o.Threads, d), func(t *testing.T) {
 					dev, err := Open(o)
 					require.NoError(t, err)
@@ -100,8 +108,11 @@ func runBlocks(t *testing.T, dev *Device, d tensor.DType, wide bool, rows, vocab
 		case arg.Type.DType == tensor.I32:
 			for i, y := 0, view[int32](data, n); i < n; i++ {
 				y[i] = int32(r.IntN(vocab))
+				if arg.Name == "chosen" {
+					y[i] = y[i]%4 - 1
+				}
 			}
-		case slices.Contains([]string{"head", "w", "v"}, arg.Name):
+		case slices.Contains([]string{"head", "w", "v", "stack", "expert0", "expert1", "expert2"}, arg.Name):
 			blocks := data
 			if wide {
 				blocks = make([]byte, d.Bytes(n))

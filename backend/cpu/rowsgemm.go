@@ -63,6 +63,10 @@ func (p *rowsGemm) scratchSize(n int) int {
 
 // reserveProducts makes room for the products of n rows with any of the matrices.
 func (p *rowsGemm) reserveProducts(n int) {
+	if pair := p.pair(0); isForeign(&pair) {
+		p.reserveBlocks(n)
+		return
+	}
 	all := make([]*gemm.Call, 0, p.e)
 	for e := range p.e {
 		c := &gemm.Call{M: n, Invariant: true, Pairs: []gemm.Pair{p.pair(e)}}
@@ -75,6 +79,21 @@ func (p *rowsGemm) reserveProducts(n int) {
 	need := p.r.dev.gemm.NeedAll(append(all, all[0]))
 	need.Group = len(p.calls)
 	p.r.need.products = p.r.need.products.With(need)
+}
+
+// reserveBlocks is reserveProducts for matrices in blocks, which are multiplied one after the other.
+func (p *rowsGemm) reserveBlocks(n int) {
+	last := gemm.Call{}
+	for e := range p.e {
+		c := &gemm.Call{M: n, Invariant: true, Pairs: []gemm.Pair{p.pair(e)}}
+		_, c.N = p.a.Size(p.types, 2, e)
+		if e == 0 || c.N != last.N || c.Pairs[0].K != last.Pairs[0].K || c.Pairs[0].B != last.Pairs[0].B {
+			p.r.reserveProduct(c)
+		}
+		if last = *c; p.a.Tables == 0 {
+			break
+		}
+	}
 }
 
 // pair returns the multiplication by matrix e, without data.
@@ -185,6 +204,14 @@ func (p *rowsGemm) multiply() {
 	p.list = p.list[:0]
 	for e := range p.e {
 		rows, first := p.group(e)
+		if pair := p.pair(e); isForeign(&pair) {
+			if len(rows) > 0 {
+				p.add(e, rows, first, 0, len(rows))
+				p.r.multiplyBlocks(p.list[0])
+				p.list = p.list[:0]
+			}
+			continue
+		}
 		block := rowsOfBlock
 		if len(rows) > manyOfGroup {
 			block = len(rows)

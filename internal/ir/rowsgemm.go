@@ -196,8 +196,9 @@ func inferRowsGemm(attr any, in []Type) ([]Type, error) {
 		rank = 3
 	}
 	for i, w := range in[2 : 2+a.weights()] {
-		if w.Rank() != rank || !isWeight(w.DType) || rank == 3 && (w.DType.Quantized() || w.Shape[0].Var != 0 || w.Shape[0].N < 1) {
-			return nil, fmt.Errorf("matrix %d is %v, expected rank %d of floats", i, w, rank)
+		if w.Rank() != rank || !isWeight(w.DType) || rank == 3 && (w.Shape[0].Var != 0 || w.Shape[0].N < 1) ||
+			w.DType.Quantized() && !(w.DType.Foreign() && w.Last().N%w.DType.BlockElements() == 0) && rank == 3 {
+			return nil, fmt.Errorf("matrix %d is %v, expected rank %d of floats, or of whole blocks", i, w, rank)
 		}
 		reads, gives := opShape(w.Shape, a.TB)
 		if reads.Var != 0 || gives.Var != 0 || reads.N < 1 || gives.N < 1 || reads.N > x.Last().N || gives.N > a.Width {

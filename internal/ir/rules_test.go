@@ -78,6 +78,15 @@ var ruleCases = []ruleCase{
 	{types(mat(4, 6), i32(4), mat(2, 3, 6), mat(3)), func(g *Graph, p []Value) Value {
 		return g.RowsGemm(RowsProduct{X: p[0], Index: p[1], Weights: p[2:3], Stacked: true, TB: true, Scale: p[3]})
 	}, "scale f32[3], expected f32[2]"},
+	{types(mat(4, 64), i32(4), nType(tensor.MXFP4, ShapeOf(3, 8, 64)...)), func(g *Graph, p []Value) Value {
+		return g.RowsGemm(RowsProduct{X: p[0], Index: p[1], Weights: p[2:], Stacked: true, TB: true})
+	}, "f32[4,8]"},
+	{types(mat(4, 48), i32(4), nType(tensor.MXFP4, ShapeOf(3, 8, 48)...)), func(g *Graph, p []Value) Value {
+		return g.RowsGemm(RowsProduct{X: p[0], Index: p[1], Weights: p[2:], Stacked: true, TB: true})
+	}, "matrix 0 is mxfp4[3,8,48], expected rank 3 of floats, or of whole blocks"},
+	{types(mat(4, 64), i32(4), q8(3, 8, 64)), func(g *Graph, p []Value) Value {
+		return g.RowsGemm(RowsProduct{X: p[0], Index: p[1], Weights: p[2:], Stacked: true, TB: true})
+	}, "matrix 0 is q8[3,8,64], expected rank 3 of floats, or of whole blocks"},
 	{types(mat(4, 6), i32(4)), func(g *Graph, p []Value) Value { return g.RowsGemm(RowsProduct{X: p[0], Index: p[1]}) }, "RowsGemm: 0 weights, expected matrices or one stack of them"},
 	{types(mat(4, 6), mat(2, 6), i32(2)), func(g *Graph, p []Value) Value { return g.ScatterRows(p[0], p[1], p[2]) }, "f32[4,6]"},
 	{types(mat(4, 6), mat(2, 6), i32(3)), func(g *Graph, p []Value) Value { return g.ScatterRows(p[0], p[1], p[2]) }, "expected a table [v,...] of floats, rows [n,...] like its own and i32 index [n]"},

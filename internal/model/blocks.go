@@ -8,13 +8,19 @@ import (
 )
 
 // InBlocks returns the model's weights for a device that computes with the block types of other
-// programs: those that a file has in such a type, as GGUF files do, keep it. [Model.Weight]
+// programs: those that a file has in such a type, as GGUF files do, or in a layout of the same
+// contents, as GPTQ, AWQ and gpt-oss do, have it. [Model.Weight]
 // returns them widened.
 func (m *Model) InBlocks() nn.Weights { return inBlocks{m} }
 
 type inBlocks struct{ *Model }
 
 func (m inBlocks) Weight(name string) (nn.Weight, error) {
+	if of, ok := transposedOf(name); ok {
+		if two := m.storedMXFP4(of); two != nil {
+			return m.mxfp4(two)
+		}
+	}
 	stored := m.inFile(name)
 	if _, fresh := m.fresh[name]; fresh || m.converted[stored] != nil {
 		return m.Model.Weight(name)

@@ -2,18 +2,18 @@ package model
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/nn"
+	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // This file reads stacks of experts in mxfp4, as gpt-oss stores them: NAME_blocks, U8 [..., out,
 // in/32, 16], with two 4-bit floats in a byte, the lower bits first, and NAME_scales, U8 [..., out,
-// in/32], the exponents of the blocks (Open Compute Project 2023, Microscaling Formats 1.0). They
-// become bf16, which represents all their values.
+// in/32], the exponents of the blocks (Open Compute Project 2023, Microscaling Formats 1.0). Devices
+// that read blocks of other programs get tensor.MXFP4, others bf16, which represents all values.
 
 // These are the suffixes of the two tensors.
 const (
@@ -23,9 +23,6 @@ const (
 
 // mxfp4Block is the number of elements that share a scale.
 const mxfp4Block = 32
-
-// mxfp4Values are the 4-bit floats.
-var mxfp4Values = [16]float64{0, 0.5, 1, 1.5, 2, 3, 4, 6, math.Copysign(0, -1), -0.5, -1, -1.5, -2, -3, -4, -6}
 
 // storedMXFP4 returns the names of the two tensors of a weight, or nil if it is not stored so.
 func (m *Model) storedMXFP4(name string) []string {
@@ -53,36 +50,49 @@ func (m *Model) mxfp4(stored []string) (nn.Weight, error) {
 	}
 	shape := slices.Clone(blocks.Shape[:n-1])
 	shape[n-2] *= mxfp4Block
-	return nn.Weight{DType: tensor.BF16, Shape: shape, Fill: func(put func(int, []byte) error) error {
+	return nn.Weight{DType: tensor.MXFP4, Shape: shape, Fill: func(put func(int, []byte) error) error {
 		return blocks.WithBytes(func(codes []byte) error {
-			return scales.WithBytes(func(exponents []byte) error { return decodeMXFP4(codes, exponents, put) })
+			return scales.WithBytes(func(exponents []byte) error { return joinMXFP4(codes, exponents, put) })
 		})
 	}}, nil
 }
 
-// decodeMXFP4 passes the elements of blocks to put as bf16, some blocks at a time.
-func decodeMXFP4(codes, exponents []byte, put func(offset int, data []byte) error) error {
-	const bytes = 2 * mxfp4Block
-	piece := make([]byte, 0, bytes*min(len(exponents), pieceElements/mxfp4Block))
-	var values [16]uint16
-	scale, known := byte(0), false
+// joinMXFP4 passes blocks to put as those of tensor.MXFP4, some at a time: the exponent, then the
+// codes, of which those of elements j and j+16 share a byte.
+func joinMXFP4(codes, exponents []byte, put func(offset int, data []byte) error) error {
+	const half = mxfp4Block / 2
+	piece := make([]byte, 0, tensor.MXFP4.Bytes(pieceElements))
 	for i, e := range exponents {
-		if e != scale || !known {
-			for v, x := range mxfp4Values {
-				values[v] = uint16(math.Float32bits(float32(math.Ldexp(x, int(e)-127))) >> 16)
-			}
-			scale, known = e, true
-		}
-		for _, c := range codes[i*mxfp4Block/2:][:mxfp4Block/2] {
-			low, high := values[c&15], values[c>>4]
-			piece = append(piece, byte(low), byte(low>>8), byte(high), byte(high>>8))
+		c := (*[half]byte)(codes[i*half:])
+		piece = append(piece, e)
+		for j := range half {
+			shift := j % 2 * 4
+			piece = append(piece, c[j/2]>>shift&15|c[half/2+j/2]>>shift<<4)
 		}
 		if len(piece) == cap(piece) || i+1 == len(exponents) {
-			if err := put((i+1)*bytes-len(piece), piece); err != nil {
+			if err := put((i+1)*(half+1)-len(piece), piece); err != nil {
 				return err
 			}
 			piece = piece[:0]
 		}
 	}
 	return nil
+}
+
+// inBF16 returns a weight in blocks as bf16, converted on use.
+func inBF16(w nn.Weight) nn.Weight {
+	n, size := w.DType.BlockElements(), w.DType.BlockBytes()
+	return nn.Weight{DType: tensor.BF16, Shape: w.Shape, Fill: func(put func(int, []byte) error) error {
+		return w.Fill(func(offset int, blocks []byte) error {
+			values := make([]float32, len(blocks)/size*n)
+			if err := quant.Dequantize(values, blocks, 0, w.DType); err != nil {
+				return err
+			}
+			data := make([]byte, tensor.BF16.Bytes(len(values)))
+			if err := tensor.FromFloat32(data, values, tensor.BF16); err != nil {
+				return err
+			}
+			return put(tensor.BF16.Bytes(offset/size*n), data)
+		})
+	}}
 }

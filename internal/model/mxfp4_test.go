@@ -63,6 +63,28 @@ func TestMXFP4(t *testing.T) {
 	want := logitsWith(t, config, plain)
 	config["quantization_config"] = map[string]any{"quant_method": "mxfp4", "modules_to_not_convert": []string{"lm_head"}}
 	require.Equal(t, want, logitsWith(t, config, packed))
+	m, err := model.Open(writeModel(t, config, packed))
+	require.NoError(t, err)
+	defer m.Close()
+	shown := 0
+	for _, name := range m.Used() {
+		wide, err := m.Weight(name)
+		require.NoError(t, err)
+		blocks, err := m.InBlocks().Weight(name)
+		require.NoError(t, err)
+		if blocks.DType != tensor.MXFP4 {
+			continue
+		}
+		shown++
+		require.Equal(t, tensor.BF16, wide.DType)
+		require.Equal(t, 17*wide.Size()/64, blocks.Size(), "4.25 bits instead of 16")
+		values, err := wide.Float32s()
+		require.NoError(t, err)
+		inBlocks, err := blocks.Float32s()
+		require.NoError(t, err)
+		require.Equal(t, values, inBlocks)
+	}
+	require.Equal(t, 2*m.Config.Layers, shown)
 
 	for i := range packed {
 		if strings.HasSuffix(packed[i].Name, "_scales") {

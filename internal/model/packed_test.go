@@ -34,7 +34,7 @@ func TestPackedGoldens(t *testing.T) {
 		"gptq-8":       {7, 0, tensor.Z8},
 		"gptq-16":      {0, 7, tensor.Invalid},
 		"gptq-dynamic": {6, 0, tensor.Z4},
-		"gptq-experts": {4, 9, tensor.Z4},
+		"gptq-experts": {13, 0, tensor.Z4},
 		"awq":          {14, 0, tensor.Z4},
 		"awq-mixed":    {6, 0, tensor.Z4},
 	} {

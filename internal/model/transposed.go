@@ -20,7 +20,8 @@ func transposedOf(name string) (stored string, ok bool) {
 // made when its bytes are requested. bitsandbytes stores such weights transposed already.
 func (m *Model) transposed(name string) (nn.Weight, error) {
 	if two := m.storedMXFP4(name); two != nil {
-		return m.mxfp4(two)
+		w, err := m.mxfp4(two)
+		return inBF16(w), err
 	}
 	stored := m.inFile(name)
 	if p := m.converted[stored+nn.TransposedSuffix]; p != nil {

@@ -182,7 +182,7 @@ func (e Experts) clampedGLU(gate, up graph.Tensor) graph.Tensor {
 // expert returns a weight of the experts.
 func (b *Builder) expert(name string, shape ...int) graph.Tensor {
 	m := b.Frozen(name, shape...)
-	if m.Valid() && m.Type().DType.Quantized() {
+	if m.Valid() && m.Type().DType.Quantized() && !m.Type().DType.Foreign() {
 		return b.G.Fail(fmt.Errorf("tensor %q of an expert is quantised to %v; supported: F32, F16, BF16", name, m.Type().DType))
 	}
 	return m

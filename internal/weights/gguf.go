@@ -133,16 +133,23 @@ func (f *ggufFile) tensor(t GGUFTensor) (x safetensors.ExternalTensor, err error
 }
 
 // blocks returns the rows of a matrix in blocks as bytes, and their type. ok is false for other
-// tensors, and for experts, which are only multiplied as floats.
+// tensors.
 func (f *ggufFile) blocks(t GGUFTensor) (x safetensors.ExternalTensor, d tensor.DType, ok bool) {
 	from, err := f.Tensor(t.From)
-	if err != nil || t.Experts > 0 || t.Origin != 0 || len(from.Shape) != 2 || !from.Type.DType().Quantized() {
+	if err != nil || t.Origin != 0 || !from.Type.DType().Quantized() || t.Experts > 0 && t.Pairs > 0 {
 		return x, d, false
 	}
-	rows, width := from.Shape[0], from.Type.Bytes(from.Shape[1])
+	shape := from.Shape
+	if t.Experts > 0 {
+		shape = shape[1:]
+	}
+	if len(shape) != 2 {
+		return x, d, false
+	}
+	rows, width := shape[0], from.Type.Bytes(shape[1])
 	x = safetensors.ExternalTensor{Name: t.Name, DType: safetensors.U8, Shape: []int{rows, width}}
 	if t.Pairs == 0 {
-		x.Offset = from.Offset
+		x.Offset = from.Offset + int64(t.Expert*rows*width)
 	} else {
 		x.Reader = &blockReader{ggufReader{file: f, tensor: from, width: width, rows: rows, GGUFTensor: t}}
 	}

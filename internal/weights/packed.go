@@ -131,16 +131,16 @@ func external(v *safetensors.View) safetensors.ExternalTensor {
 // packedMatrix is the weight [out, in] of a layer.
 type packedMatrix struct {
 	Packing
-	bits, out, in         int
-	group                 []int32 // of each input
-	codes, zeros, scales  *safetensors.View
-	scaleType             tensor.DType
-	expert, exact, shared bool // exact: scales are f16; shared: 32 neighbouring inputs have a group
+	bits, out, in        int
+	group                []int32 // of each input
+	codes, zeros, scales *safetensors.View
+	scaleType            tensor.DType
+	exact, shared        bool // exact: scales are f16; shared: 32 neighbouring inputs have a group
 }
 
 // packedMatrix finds the tensors of a layer and checks them.
 func (s *Set) packedMatrix(module string, p Packing) (m *packedMatrix, err error) {
-	m = &packedMatrix{Packing: p, expert: strings.Contains(module, ".experts.")}
+	m = &packedMatrix{Packing: p}
 	if s.Has(module + packedWeight) {
 		return nil, fmt.Errorf("%w: found %s%s too, expected only one of the two", ErrPacked, module, packedWeight)
 	}
@@ -260,7 +260,7 @@ func (m *packedMatrix) findExact() error {
 // blockType returns the type of the blocks that represent the weight, or Invalid if none do.
 func (m *packedMatrix) blockType() tensor.DType {
 	switch {
-	case m.expert || !m.exact || !m.shared: // experts are multiplied as floats
+	case !m.exact || !m.shared:
 		return tensor.Invalid
 	case m.bits > 4:
 		return tensor.Z8
