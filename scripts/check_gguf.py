@@ -74,6 +74,7 @@ CASES = {
     "extra/phi3-partial": [{"config": {"hidden_act": "silu", "original_max_position_embeddings": n, "rope_parameters": {
         **LONG, "original_max_position_embeddings": n, "attention_factor": 1.7, "partial_rotary_factor": 0.7, "rope_theta": 1000.0}}} for n in (4, 256)],
     "extra/qwen2-mixed-windows": [{"config": WIDE}],
+    "extra/qwen3-vl-untied": [{"config": {"attention_bias": False}, "drop": ("bias",)}],
     "extra/smollm3": [{"config": {"sliding_window": 256, "no_rope_layers": [1, 1, 1, 0], "attention_bias": False, "mlp_bias": False}, "drop": ("bias",)}],
     "extra/yarn-attention-factor": [{"config": {"rope_parameters": {**YARN, "rope_theta": 100.0, "attention_factor": 1.3}}}],
     "lm/mistral": [{"config": WIDE}],
@@ -335,6 +336,28 @@ def blocks(_, kinds, folder):
     return "ok", ", ".join(f"{n} tensors of {t}" for t, n in counts.items())
 
 
+def likely(llama, ids, answer):
+    """Each token of an answer is the one that llama.cpp finds most likely, or as likely as that."""
+    ties = 0
+    for i, (row, token) in enumerate(zip(llama.logits(ids + answer[:-1])[len(ids) - 1:], answer)):
+        if row.argmax() != token:
+            by = row.max() - row[token]
+            say(by <= CLOSE * np.abs(row).max(), f"token {i} is {row.argmax()} in llama.cpp, {token} here; its logit is larger by {by:.2g}")
+            ties += 1
+    return f"{len(answer)} tokens" + (f", {ties} of them as likely as llama.cpp's" if ties else "")
+
+
+def answer(path, prompt, model, adapter="", lora=""):
+    """Compares what lorafuse generates with llama.cpp's logits, from a GGUF file without or with a LoRA."""
+    llama = Llama(path, 256)
+    if lora:
+        llama.adapt(lora)
+    ids = llama.tokens(prompt)
+    got = json.loads(wants("generate", "--model", model, *(["--adapter", adapter] if adapter else []), "--prompt", prompt, "--json", "-n", str(TOKENS), "--temperature", "0"))
+    say(got["prompt_tokens"] == len(ids), f"prompt: {len(ids)} tokens in llama.cpp, {got['prompt_tokens']} here")
+    return likely(llama, ids, got["ids"])
+
+
 def case(source, variant, folder):
     """Checks a model; returns what was checked."""
     model = os.path.join(folder, "model")
@@ -378,23 +401,11 @@ def case(source, variant, folder):
     if length >= TOKENS + len(PROMPT):
         half = os.path.join(folder, "f16.gguf")
         wants("merge", "--model", model, "--to", "gguf", "--dtype", "f16", "--output", half)
-        llama = Llama(half, 256)
         prompt = "".join(chr(ord("A") + i) for i in PROMPT)
-        ids = PROMPT
         if os.path.exists(os.path.join(source, "tokenizer.json")):
             prompt = "The quick brown fox, 12 of 345: it's "
-            ids = llama.tokens(prompt)
-        got = json.loads(wants("generate", "--model", model, "--prompt", prompt, "--json", "-n", str(TOKENS), "--temperature", "0"))
-        say(got["prompt_tokens"] == len(ids), f"prompt: {len(ids)} tokens in llama.cpp, {got['prompt_tokens']} here")
-        say(len(got["ids"]) == TOKENS, f"lorafuse generates {len(got['ids'])} tokens")
-        rows = llama.logits(ids + got["ids"][:-1])[len(ids) - 1:]
-        ties = 0
-        for i, (row, token) in enumerate(zip(rows, got["ids"])):
-            if row.argmax() != token:
-                by = row.max() - row[token]
-                say(by <= CLOSE * np.abs(row).max(), f"token {i} is {row.argmax()} in llama.cpp, {token} here; its logit is larger by {by:.2g}")
-                ties += 1
-        said.append(f"{TOKENS} tokens" + (f", {ties} of them as likely as llama.cpp's" if ties else ""))
+        said.append(answer(half, prompt, model))
+        say(said[-1].startswith(f"{TOKENS} tokens"), said[-1])
     return "ok", "; ".join(said)
 
 
@@ -423,8 +434,14 @@ def main():
     global options
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--lorafuse", default="output/lorafuse")
+    p.add_argument("--answer", nargs="+", metavar="ARG", help="only compare an answer: FILE.gguf PROMPT MODEL [ADAPTER LORA.gguf]")
     p.add_argument("models", nargs="*")
     options = p.parse_args()
+    if options.answer:
+        try:
+            return print("ok     ", answer(*options.answer))
+        except Failed as e:
+            sys.exit(f"FAIL    {e}")
     began, bad, computed, claimed = time.time(), 0, set(), set()
     models = options.models or sorted(glob.glob("testdata/lm/*/model") + glob.glob("testdata/extra/*/"))
     tasks = [(case, m, v) for m in models for v in CASES.get(short(m), [{}])]

@@ -135,9 +135,10 @@ func TestGGUFUnsupported(t *testing.T) {
 		"../../testdata/extra/glm4":      "partial_rotary_factor: found 3 rotated elements of a head",
 		"../../testdata/extra/olmo3":     "rope_parameters.sliding_attention: found default, rope_theta 500000",
 		// llama.cpp does not read the betas of yarn.
-		"../../testdata/extra/yarn-untruncated": "beta_fast, beta_slow: found 2, 0.2",
-		"../../testdata/extra/llama-gelu":       "hidden_act: found gelu_tanh",
-		"../../testdata/extra/smollm3":          "no_rope_layers: found [true,true,false,true]",
+		"../../testdata/extra/yarn-untruncated":  "beta_fast, beta_slow: found 2, 0.2",
+		"../../testdata/extra/ministral3-window": "rope_parameters: rope_type: found default",
+		"../../testdata/extra/llama-gelu":        "hidden_act: found gelu_tanh",
+		"../../testdata/extra/smollm3":           "no_rope_layers: found [true,true,false,true]",
 	} {
 		m, err := model.Open(dir)
 		require.NoError(t, err)

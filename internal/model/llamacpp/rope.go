@@ -41,7 +41,7 @@ func (e *exporter) rotary(r model.RoPE, suffix string) {
 		if r.Factor > 1 {
 			standard = yarnFactor(r.Factor)
 		}
-		e.unless(r.BetaFast == 32 && r.BetaSlow == 1, "rope_parameters: beta_fast, beta_slow", fmt.Sprintf("%v, %v", r.BetaFast, r.BetaSlow), "32, 1")
+		e.unless(e.arch.name == "mistral3" || r.BetaFast == 32 && r.BetaSlow == 1, "rope_parameters: beta_fast, beta_slow", fmt.Sprintf("%v, %v", r.BetaFast, r.BetaSlow), "32, 1")
 		e.unless(r.Truncate, "rope_parameters: truncate", false, "true")
 		e.add("rope.scaling.type", "yarn")
 		e.addFloat("rope.scaling.factor", r.Factor)

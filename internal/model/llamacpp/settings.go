@@ -29,7 +29,9 @@ type settings struct {
 	Embedding, Residual, Attention, Logits float64 // Granite
 	LogitScale                             float64 // Cohere
 	HeadNorms                              bool    // Cohere
-	Everywhere                             bool    // EXAONE 4
+	Beta                                   float64 // Ministral 3
+	Step                                   int
+	Everywhere                             bool // EXAONE 4
 	Rotary                                 json.RawMessage
 	Plain                                  []bool
 	Experts                                struct {
@@ -45,6 +47,7 @@ var activations = []string{"silu", "gelu", "gelu_tanh", "quick_gelu", "relu"}
 type exporter struct {
 	arch   *architecture
 	config *model.Config
+	fields *model.Fields // of config.json
 	settings
 	keys []gguf.KeyValue
 	// context is the longest text, shorter than the model's if llama.cpp has no
@@ -96,7 +99,7 @@ func newExporter(m *model.Model) (*exporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &exporter{arch: a, config: m.Config, context: m.Config.MaxLength()}
+	e := &exporter{arch: a, config: m.Config, fields: fields, context: m.Config.MaxLength()}
 	family, err := json.Marshal(m.Config.Family)
 	if err == nil {
 		err = json.Unmarshal(family, &e.settings)
@@ -147,17 +150,41 @@ func (e *exporter) windowed() {
 			e.context = min(e.context, w)
 		}
 	}
-	if e.arch.name == "qwen2vl" {
+	if e.arch.name == "qwen2vl" || e.arch.name == "qwen3vl" {
 		e.add("rope.dimension_sections", e.sections())
 	}
 	e.plain()
 }
 
-// sections divides the rotated dimensions among time, height and width. They are the
-// same for texts, whatever the division.
+// qwen3vl adds the number of layers that read images, which the file of a vision tower must match.
+func (e *exporter) qwen3vl() {
+	e.addInt("n_deepstack_layers", len(e.fields.Object("vision_config").Ints("deepstack_visual_indexes", 8, 16, 24)))
+	e.windowed()
+}
+
+// ministral3 adds the scale of queries, which grows with their positions.
+func (e *exporter) ministral3() {
+	e.unless(e.RoPE.Type == "yarn" && e.Step == int(e.RoPE.Original), "rope_parameters: rope_type", e.RoPE.Type, "yarn")
+	e.addFloat("attention.temperature_scale", e.Beta)
+	e.windowed()
+}
+
+// sections returns how many of the rotated pairs have the time, height and width of images as
+// position. For texts these are the same.
 func (e *exporter) sections() []int32 {
-	half := e.HeadDim / 2
-	return []int32{int32(half / 4), int32(half * 3 / 8), int32(half - half/4 - half*3/8), 0}
+	half := int32(e.HeadDim / 2)
+	if e.arch.name == "qwen3vl" {
+		// They take turns. With the sizes of config.json the last two pairs would have position 0
+		// (ggml_mrope_cache_init).
+		each := (half + 2) / 3
+		return []int32{each, each, each, 0}
+	}
+	for _, key := range []string{"rope_scaling", "rope_parameters"} {
+		if given := e.fields.Object(key).Ints("mrope_section"); len(given) == 3 {
+			return []int32{int32(given[0]), int32(given[1]), int32(given[2]), 0}
+		}
+	}
+	return []int32{half / 4, half * 3 / 8, half - half/4 - half*3/8, 0}
 }
 
 func (e *exporter) experts() {

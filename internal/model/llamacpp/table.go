@@ -155,6 +155,14 @@ var architectures = []architecture{
 		name: "qwen2vl", classes: []string{"Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration"}, square: true, biases: qkv,
 		layers: llamaLayers, settings: (*exporter).windowed,
 	},
+	{
+		name: "qwen3vl", classes: []string{"Qwen3VLForConditionalGeneration"},
+		layers: with(headNorms...), settings: (*exporter).qwen3vl,
+	},
+	{
+		name: "mistral3", classes: []string{"Ministral3ForCausalLM", "Mistral3ForConditionalGeneration/ministral3"}, pairs: true,
+		layers: llamaLayers, settings: (*exporter).ministral3,
+	},
 }
 
 // Classes lists the classes of transformers that can be written.
