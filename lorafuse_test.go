@@ -184,7 +184,7 @@ func TestTrainer(t *testing.T) {
 func TestClassify(t *testing.T) {
 	cases, err := filepath.Glob("testdata/tasks/classes-*")
 	require.NoError(t, err)
-	require.Len(t, cases, 9)
+	require.Len(t, cases, 11)
 	for _, dir := range cases {
 		if filepath.Base(dir) == "classes-bert" {
 			continue // pairs of texts

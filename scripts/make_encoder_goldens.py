@@ -20,7 +20,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedTokenizerFast
 
 LENGTH = 20
@@ -91,6 +91,14 @@ CASES = {
                  AutoModelForMaskedLM, "bfloat16", "bytes", [("Pooling", {"mean": True})], {"seed": 2114, "max_seq_length": 30}),
     "gte-own": ("gte", {"hidden_act": "silu", "type_vocab_size": 0, "hidden_dropout_prob": 0.0, "rope_parameters": {"rope_type": "linear", "factor": 3.0 ** (2 / 8), "rope_theta": 1500.0}},
                 AutoModelForMaskedLM, "float16", "wordpiece", [("Pooling", {"cls": True})], {"seed": 2115, "max_seq_length": 30, "respell": gte_own}),
+    "deberta-v2": ("deberta-v2", {"relative_attention": True, "position_buckets": 8, "norm_rel_ebd": "layer_norm", "share_att_key": True, "pos_att_type": "p2c|c2p", "position_biased_input": False, "max_relative_positions": -1},
+                   AutoModel, "float32", "unigram-deberta", [("Pooling", {"mean": True}), ("Normalize", {})], {"seed": 2120, "max_seq_length": 40, "adapter": {"r": 2, "lora_alpha": 5}}),
+    "deberta-v2-head": ("deberta-v2", {"relative_attention": True, "max_relative_positions": 6, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 2, "hidden_act": "gelu_new", "layer_norm_eps": 1e-3, "num_attention_heads": 2, "legacy": False, "max_position_embeddings": 64},
+                        AutoModelForMaskedLM, "bfloat16", "unigram-deberta-4", [("Pooling", {"cls": True})],
+                        {"seed": 2121, "max_seq_length": 40, "length": 60, "adapter": {"r": 2, "target_modules": ["query_proj", "pos_key_proj", "pos_query_proj", "dense"], "bias": "lora_only"}}),
+    "deberta-v2-p2c": ("deberta-v2", {"relative_attention": True, "position_buckets": 6, "max_relative_positions": 30, "share_att_key": True, "pos_att_type": ["p2c"], "position_biased_input": False, "type_vocab_size": 3, "hidden_act": "relu"},
+                       AutoModel, "float16", "wordpiece-types", [("Pooling", {"max": True})], {"seed": 2122, "max_seq_length": 24, "length": 45, "adapter": {"r": 2, "target_modules": ["query_proj", "key_proj"], "use_dora": True}}),
+    "deberta-v2-plain": ("deberta-v2", {"relative_attention": False, "pos_att_type": "c2p"}, AutoModel, "float32", "wordpiece", [("Pooling", {"cls": True})], {"seed": 2123, "max_seq_length": 24}),
     "llama": ("llama", {"num_key_value_heads": 1, "head_dim": 8, "rms_norm_eps": 1e-5}, AutoModel, "float32", "bytes", [("Pooling", {"lasttoken": True}), ("Normalize", {})], {"max_seq_length": 30}),
 }
 MODES = {"cls": "cls_token", "max": "max_tokens", "mean": "mean_tokens", "mean_sqrt_len": "mean_sqrt_len_tokens", "weightedmean": "weightedmean_tokens", "lasttoken": "lasttoken"}
@@ -116,8 +124,14 @@ def tokenizer(kind, folder):
         t.decoder = decoders.ByteLevel()
         t.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=340, special_tokens=special, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False))
     else:
-        special = FAIRSEQ
+        special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"] if "deberta" in kind else FAIRSEQ
         normalizer, splitter = normalizers.NFKC(), pre_tokenizers.Metaspace()
+        if kind == "unigram-deberta":  # as DebertaV2Tokenizer of transformers 5 makes it
+            normalizer = normalizers.Sequence([normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC(), normalizers.Strip(left=False, right=True)])
+            splitter = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(prepend_scheme="always")])
+        elif kind == "unigram-deberta-4":  # as transformers 4 converts it, without tables
+            normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")])
+            splitter = pre_tokenizers.Sequence([pre_tokenizers.Punctuation(behavior="isolated"), pre_tokenizers.Metaspace(prepend_scheme="always")])
         words = sorted({w for text in corpus for w, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))})
         letters = sorted({c for w in words for c in w} - {"漢"})
         scored = [(p, 0.0) for p in special] + [(c, -6 - i / 64) for i, c in enumerate(letters)] + [(w, -4 - i / 64) for i, w in enumerate(words) if len(w) > 1 and i % 2]
@@ -126,10 +140,11 @@ def tokenizer(kind, folder):
         t.normalizer, t.pre_tokenizer, t.decoder = normalizer, splitter, decoders.Metaspace()
     first, last = (special[0], special[2]) if special[0] == "<s>" else ("[CLS]", "[SEP]")
     ends = [(first, t.token_to_id(first)), (last, t.token_to_id(last))]
-    pair = f"{first} $A {last} $B:1 {last}:1" if kind == "wordpiece-types" else f"{first} $A {last} {last} $B {last}"
+    typed = kind == "wordpiece-types" or "deberta" in kind
+    pair = f"{first} $A {last} $B:1 {last}:1" if typed else f"{first} $A {last} {last} $B {last}"
     t.post_processor = processors.TemplateProcessing(single=f"{first} $A {last}", pair=pair, special_tokens=ends)
-    names = {"pad_token": special[1] if special[0] == "<s>" else special[0], "unk_token": special[3] if special[0] == "<s>" else special[1], "cls_token": first, "sep_token": last, "mask_token": special[4]}
-    if kind == "wordpiece-types":  # otherwise transformers omits the types
+    names = {"pad_token": special[1] if special[0] == "<s>" else special[0], "unk_token": special[3] if special[3] in ("<unk>", "[UNK]") else special[1], "cls_token": first, "sep_token": last, "mask_token": special[4]}
+    if typed:  # otherwise transformers omits the types
         names["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     fast = PreTrainedTokenizerFast(tokenizer_object=t, model_max_length=512, **names)
     fast.save_pretrained(folder)

@@ -45,6 +45,7 @@ PAIRS = {
     "pairs-bert": ("bert", {"r": 2, "lora_alpha": 4, "target_modules": ["query", "value", "dense"], "exclude_modules": ["pooler.dense"]}, {"negatives": False, "scale": 20.0}),
     "pairs-mpnet": ("mpnet", {"r": 3, "lora_alpha": 4, "target_modules": ["q", "v"], "use_rslora": True}, {"negatives": True, "scale": 20.0}),
     "pairs-xlm-roberta": ("xlm-roberta", {"r": 2, "target_modules": ["value", "output.dense"], "bias": "lora_only", "exclude_modules": ["pooler.dense"]}, {"negatives": True, "scale": 12.5}),
+    "pairs-deberta-v2": ("deberta-v2-p2c", {"r": 2, "lora_alpha": 4, "target_modules": ["query_proj", "value_proj"], "use_dora": True}, {"negatives": True, "scale": 20.0}),
     "pairs-llama": ("llama", {"r": 2, "target_modules": ["q_proj", "down_proj"]}, {"negatives": False, "scale": 20.0}),
 }
 
@@ -59,6 +60,8 @@ CLASSES = {
     "classes-modernbert-mean": ("modernbert-head", {"r": 2, "target_modules": ["Wqkv", "Wi", "dense"]}, MULTI, ["animal", "place", "number", "rest"], 48),
     "classes-nomic-bert": ("nomic-bert", {"r": 2, "lora_alpha": 5, "target_modules": ["q_proj", "v_proj", "up_proj"], "modules_to_save": ["pooler"]}, SINGLE, ["other", "related", "same"], 48),
     "classes-gte": ("gte-head", {"r": 2, "target_modules": ["k_proj", "up_proj", "gate_proj", "down_proj"], "bias": "lora_only", "modules_to_save": ["pooler"]}, MULTI, ["animal", "place", "number", "rest"], 48),
+    "classes-deberta-v2": ("deberta-v2", {"r": 2, "lora_alpha": 5, "target_modules": ["query_proj", "key_proj"], "modules_to_save": ["pooler"]}, SINGLE, ["other", "related", "same"], 48),
+    "classes-deberta-v2-own": ("deberta-v2-head", {"r": 2, "target_modules": ["value_proj", "pos_key_proj", "pos_query_proj", "dense"], "modules_to_save": ["pooler"]}, MULTI, ["animal", "place", "number", "rest"], 60),
     "classes-llama": ("llama", {"r": 2, "target_modules": ["q_proj", "down_proj"], "use_dora": True}, SINGLE, ["short", "long"], 48),
 }
 

@@ -88,7 +88,7 @@ func requireClose(t *testing.T, got, want [][]float32) {
 func TestGoldens(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "*", "golden.safetensors"))
 	require.NoError(t, err)
-	require.Len(t, files, 18)
+	require.Len(t, files, 22)
 	for _, file := range files {
 		name := filepath.Base(filepath.Dir(file))
 		t.Run(name, func(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 // The classifier that comes of an adapter is that which PEFT makes and transformers
 // saves: the same tensors and values, and the same words in config.json.
 func TestClassifier(t *testing.T) {
-	for name, base := range map[string]string{"bert": "bert-old", "xlm-roberta": "xlm-roberta", "mpnet": "mpnet", "llama": "llama", "distilbert": "distilbert", "modernbert": "modernbert", "modernbert-mean": "modernbert-head", "nomic-bert": "nomic-bert", "gte": "gte-head"} {
+	for name, base := range map[string]string{"bert": "bert-old", "xlm-roberta": "xlm-roberta", "mpnet": "mpnet", "llama": "llama", "distilbert": "distilbert", "modernbert": "modernbert", "modernbert-mean": "modernbert-head", "nomic-bert": "nomic-bert", "gte": "gte-head", "deberta-v2": "deberta-v2", "deberta-v2-own": "deberta-v2-head"} {
 		base, dir := "../../testdata/encoders/"+base, "../../testdata/tasks/classes-"+name
 		config := readObject(t, dir+"/merged/config.json")
 		m, err := classify.OpenModel(base, dir+"/final")

@@ -51,6 +51,8 @@ type Encoder struct {
 	Fused        []fusedLayer `json:"-"`
 	// Head returns the layers of a classification head. Nil means the layers of RoBERTa.
 	Head func(c *Config) []headLayer `json:"-"`
+	// HeadPools reports that the pooler of a checkpoint belongs to its head.
+	HeadPools bool `json:"-"`
 	// States emits the hidden states of the body, whose builder is b. Nil means the states of BERT.
 	States func(c *Config, b *nn.Builder, in nn.Text) []graph.Tensor `json:"-"`
 	// Pool emits the input of the classification head from the last states x. Nil means x.
@@ -175,7 +177,7 @@ func (e *Encoder) Build(c *Config, b *nn.Builder) Outputs {
 		c.classify(b, x, &out)
 		return out
 	}
-	if b.Has("pooler.dense.weight") {
+	if !e.HeadPools && b.Has("pooler.dense.weight") {
 		if y := b.Linear("pooler.dense", x, c.HiddenSize, true); y.Valid() {
 			out.Named = map[string]graph.Tensor{Pooler: y.Apply(ir.Tanh)}
 		}
@@ -232,7 +234,11 @@ func (e *Encoder) layer(c *Config, b *nn.Builder, x graph.Tensor, look look) gra
 	if attention == nil {
 		attention = e.attention
 	}
-	x = attention(c, b.Sub("attention"), x, look)
+	return e.feedForward(c, b, attention(c, b.Sub("attention"), x, look))
+}
+
+// feedForward emits the second half of a layer.
+func (e *Encoder) feedForward(c *Config, b *nn.Builder, x graph.Tensor) graph.Tensor {
 	h := b.Linear("intermediate.dense", x, e.Intermediate, true)
 	if h.Valid() {
 		h = h.Activate(e.Activation)

@@ -23,7 +23,7 @@ func TestEncoders(t *testing.T) {
 	dev := testdevice.Open(t, backend.Options{})
 	files, err := filepath.Glob("../../testdata/encoders/*/golden.safetensors")
 	require.NoError(t, err)
-	require.Len(t, files, 18)
+	require.Len(t, files, 22)
 	for _, file := range files {
 		dir := filepath.Dir(file)
 		t.Run(filepath.Base(dir), func(t *testing.T) {

@@ -49,7 +49,7 @@ func TestNearest(t *testing.T) {
 		"Qwen3NextForCausalLM":                 "of its kind: Qwen3ForCausalLM, Qwen3MoeForCausalLM, Qwen2ForCausalLM, ",
 		"Gemma3nForConditionalGeneration":      "of its kind: Gemma3ForConditionalGeneration, ",
 		"LlavaNextForConditionalGeneration":    "of its kind: LlavaForConditionalGeneration, ",
-		"DebertaV2ForSequenceClassification":   "ForSequenceClassification, ",
+		"DebertaForSequenceClassification":     "ForSequenceClassification, ",
 		"MllamaForConditionalGeneration":       "of its kind: Mistral3ForConditionalGeneration, ",
 		"Qwen2MoeForSequenceClassification":    "of its kind: Qwen2ForSequenceClassification, ",
 		"SomethingElse":                        "SmolLM3",

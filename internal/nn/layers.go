@@ -12,8 +12,16 @@ func (b *Builder) Linear(name string, x graph.Tensor, out int, bias bool) graph.
 	if !x.Valid() {
 		return x
 	}
+	b.modules = append(b.modules, Module{Name: b.prefix + name, Kind: KindLinear, In: x.Type().Last().N, Out: out, Bias: bias})
+	return b.LinearAgain(name, x, out, bias)
+}
+
+// LinearAgain applies a layer that Linear has applied, with its adapter, to other rows.
+func (b *Builder) LinearAgain(name string, x graph.Tensor, out int, bias bool) graph.Tensor {
+	if !x.Valid() {
+		return x
+	}
 	m := Module{Name: b.prefix + name, Kind: KindLinear, In: x.Type().Last().N, Out: out, Bias: bias}
-	b.modules = append(b.modules, m)
 	w, c := b.linearParams(m, m.Name)
 	return b.linear(m, x, w, c)
 }
