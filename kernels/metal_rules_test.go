@@ -437,6 +437,7 @@ var onlyOne = map[string]string{
 	"peak_mma_f16":      "tensor cores multiply float16 at the rate of bfloat16",
 	"gemm_bf16":         "its tiles want more threadgroup memory than there is, and Metal has no asynchronous copies",
 	"gemm_narrow":       "its tiles want more threadgroup memory than there is, and Metal has no asynchronous copies",
+	"gemm_group":        "gemm_thin and gemm_narrow are for them",
 	"gemm_mma_128":      "its tiles want more threadgroup memory than there is",
 	"conv2d_f32":        "conv2d_mma_f32_64 is for it: tiles by simdgroups are as exact in float32",
 	"conv2d_mma_128":    "its tiles want more threadgroup memory than there is",

@@ -9,7 +9,7 @@ import (
 type Pointer uint64
 
 // MaxArgs is the most arguments that a kernel has.
-const MaxArgs = 60
+const MaxArgs = 68
 
 // Launch holds the parameters of a kernel launch in one run. Each argument, a pointer or a number of 4 or 8 bytes,
 // starts its own cell. C code of the drivers reads this memory layout directly.

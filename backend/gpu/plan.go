@@ -51,6 +51,8 @@ type Sizes struct {
 	NarrowProducts bool
 	// TensorRows: products that select their matrix by row run on tensor cores under bf16.
 	TensorRows bool
+	// GroupedProducts: up to three independent sums of products are one launch.
+	GroupedProducts bool
 	// ExactSums: a sum of products is one launch in float32 too.
 	ExactSums bool
 }
@@ -61,13 +63,13 @@ func DefaultSizes() Sizes {
 }
 
 // MetalTarget returns the target for Apple GPUs. The kernels in kernels/metal declare their threadgroup memory
-// themselves. Fewer logits exist at a time, since the host shares this memory.
+// themselves.
 func MetalTarget(p backend.Precision, threads int) Target {
 	s := DefaultSizes()
 	s.AttentionTile = 32
-	s.LogitBytes, s.LogitRows = 64<<20, 128
+	s.LogitBytes, s.LogitRows = 64<<20, bulkLogitRows
 	s.AdamWTensors = 7 // a kernel has 31 buffers
-	s.Tables, s.LargeTiles, s.ThinProducts, s.NarrowProducts, s.TensorRows, s.ExactSums = false, false, false, false, false, true
+	s.Tables, s.LargeTiles, s.ThinProducts, s.NarrowProducts, s.TensorRows, s.GroupedProducts, s.ExactSums = false, false, false, false, false, true, true
 	return Target{Precision: p, Limits: Limits{Threads: threads, Declared: true}, Sizes: s}
 }
 
@@ -164,6 +166,7 @@ type Plan struct {
 type prepared struct {
 	fill     step
 	from, to int
+	behind   int // the number of launches from the one that computes this one, or 0
 	saved    []saving
 }
 
@@ -179,7 +182,7 @@ func New(p *ir.Program, t Target) (*Plan, error) {
 		return nil, err
 	}
 	p = gather(fuse(p), &t)
-	c := &compiler{Plan: &Plan{prog: p, reports: map[int]report{}}, target: t, dims: p.MaxDims(), merged: map[int]bool{}, sums: map[int][]ir.Ref{}, joined: map[int]*vector{}, gated: map[int]*gated{}, narrows: map[int]*narrowLaunch{}}
+	c := &compiler{Plan: &Plan{prog: p, reports: map[int]report{}}, target: t, dims: p.MaxDims(), merged: map[int]bool{}, sums: map[int][]ir.Ref{}, joined: map[int]*vector{}, gated: map[int]*gated{}, grouped: map[int]bool{}, narrows: map[int]*narrowLaunch{}}
 	p = c.startFromAdapters()
 	c.prog, c.steps = p, make([]prepared, len(p.Launches))
 	for i := range p.Launches {
@@ -245,6 +248,18 @@ func (p *Plan) Fill(i int, r *Run) {
 // one.
 func (p *Plan) Range(i int) (from, to int) { return p.steps[i].from, p.steps[i].to }
 
+// Owner returns the launch of the program whose kernels compute launch i, mostly i itself. A launch that has no kernels
+// and was not moved belongs to the last one before it that has some.
+func (p *Plan) Owner(i int) int {
+	if n := p.steps[i].behind; n > 0 {
+		return i - n
+	}
+	for i > 0 && p.steps[i].from == p.steps[i].to {
+		i--
+	}
+	return i
+}
+
 // Cost returns the number of floating-point operations of launch i of the program, and the bytes of its operands, for
 // the run-time values dims.
 func (p *Plan) Cost(i int, dims []int) (flops, bytes int) { return p.prog.Launches[i].Cost(dims) }
@@ -290,6 +305,7 @@ type compiler struct {
 	sums    map[int][]ir.Ref      // tensors whose squares a launch adds up
 	joined  map[int]*vector       // launches whose few rows a launch before them computes
 	gated   map[int]*gated        // GLUs and their gradients that a launch before them may compute
+	grouped map[int]bool          // launches whose sums a launch before them computes
 	narrows map[int]*narrowLaunch // launches of narrow products that a launch belongs to
 	orders  []*rowOrder           // of rows, by index
 }

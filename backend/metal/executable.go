@@ -55,21 +55,16 @@ func (r runner) Load(e *gpu.Executable) (gpu.Program, error) {
 	return p, nil
 }
 
-// price estimates the launches of the program. A launch that is fused into another, and so has no kernels, counts with
-// the one before.
+// price estimates the launches of the program. A launch that is fused into another counts with that one.
 func (p *program) price(dims []int) {
 	if p.dims != nil && slices.Equal(p.dims, dims) {
 		return
 	}
 	p.dims = append(p.dims[:0], dims...)
-	owner := 0
+	clear(p.costs)
 	for i := range p.costs {
 		flops, bytes := p.Plan.Cost(i, dims)
-		p.costs[i] = 0
-		if from, to := p.Plan.Range(i); from < to {
-			owner = i
-		}
-		p.costs[owner] += slowSeconds(flops, bytes)
+		p.costs[p.Plan.Owner(i)] += slowSeconds(flops, bytes)
 	}
 }
 

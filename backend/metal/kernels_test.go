@@ -107,3 +107,10 @@ func quantizable(n int) []float32 {
 	}
 	return x
 }
+
+// TestTogether checks sums of products that share a launch, in both precisions.
+func TestTogether(t *testing.T) {
+	for _, p := range precisions {
+		gputest.Together(t, openedFor(t, p))
+	}
+}

@@ -47,7 +47,7 @@ void lfm_kernel_free(lfm_kernel*);
 // Defines how a launch's arguments are bound: pointers become the buffers 0, 1, …; all
 // numbers are packed into one struct, which is the last buffer.
 enum { LFM_POINTER, LFM_FOUR, LFM_EIGHT }; // kinds of arguments: a pointer, a number of 4 or 8 bytes
-enum { LFM_ARGS = 60, LFM_BUFFERS = 31 };
+enum { LFM_ARGS = 68, LFM_BUFFERS = 31 };
 void lfm_layout(lfm_kernel*, const uint8_t* kinds, int count);
 
 // Buffers are identified by slots, starting at 1; 0 means no buffer. A pointer combines a

@@ -28,4 +28,5 @@ func ExampleDevice_Count() {
 	// Output:
 	// cuda 1 8000 4000
 	// metal 1 8000 4000
+	// metal, bf16 1 8000 4000
 }

@@ -35,12 +35,14 @@ type Card struct {
 	Flops float64 // per second, in matrix multiplications
 }
 
-// Devices returns the GPUs that programs are planned for, with the precision that "auto" selects on each. The rates of
+// Devices returns the GPUs that programs are planned for, with the precision that "auto" selects on each, and Metal with bf16 too. The rates of
 // NVIDIA cards were measured with PyTorch; the others are the published ones.
 func Devices() []Device {
+	m4 := []Card{{"M4 Max", 546e9, 18.4e12}}
 	return []Device{
 		{backend.CUDA, gpu.Target{Precision: backend.BF16, Sizes: gpu.DefaultSizes()}, []Card{{"H100", 3.0e12, 798e12}, {"H200", 4.3e12, 798e12}}},
-		{backend.Metal, gpu.MetalTarget(backend.F32, 1024), []Card{{"M4 Max", 546e9, 18.4e12}}},
+		{backend.Metal, gpu.MetalTarget(backend.F32, 1024), m4},
+		{backend.Metal + ", bf16", gpu.MetalTarget(backend.BF16, 1024), m4},
 	}
 }
 
