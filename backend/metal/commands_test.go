@@ -262,7 +262,7 @@ func TestWatchdog(t *testing.T) {
 	_, err = run(whole.Work/8, "1000")
 	require.ErrorIs(t, err, backend.ErrTimeout)
 	require.ErrorContains(t, err, metal.EnvCommand)
-	for _, ms := range []string{"0.05", "0.006"} {
+	for _, ms := range []string{"0.03", "0.006"} {
 		got, err := run(whole.Work/8, ms)
 		require.NoError(t, err)
 		c := metal.FakeCommands()
