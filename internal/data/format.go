@@ -117,6 +117,7 @@ type block struct {
 type rawRow struct {
 	object []byte
 	number int
+	err    error // of a row without an object
 }
 
 // blockSize is the approximate size of a block in bytes.
@@ -136,15 +137,21 @@ func (f *fileFormat) blocks(in *input) iter.Seq2[block, error] {
 			b, size = block{}, 0
 			return len(next.rows) == 0 || yield(next, nil)
 		}
-		err := f.rows(in, func(object []byte, number int) error {
-			b.rows = append(b.rows, rawRow{object, number})
-			if size += len(object); size >= blockSize && !flush() {
+		last := 0
+		add := func(row rawRow) error {
+			b.rows, last = append(b.rows, row), row.number
+			if size += len(row.object) + 1; size >= blockSize && !flush() {
 				return errStopped
 			}
 			return nil
-		})
+		}
+		in.bad = func(number int, err error) error { return add(rawRow{number: number, err: err}) }
+		err := f.rows(in, func(object []byte, number int) error { return add(rawRow{object: object, number: number}) })
 		if errors.Is(err, errStopped) || !flush() || err == nil {
 			return
+		}
+		if e, ok := errors.AsType[*Error](err); ok && e.Place == "" && last > 0 && f != &jsonArray { // whose errors name the element
+			err = problem(e.Kind, "after %s %d: %s", f.unit(), last, e.Problem)
 		}
 		yield(block{}, at(in.name, 0, err))
 	}
@@ -191,7 +198,10 @@ func (l *loading) rows(ctx context.Context, in *input, f *fileFormat) error {
 		t := tokenized{read: b.read}
 		for _, raw := range b.rows {
 			p := place{in.name, raw.number, f.byLine}
-			row, err := l.encoder.row(raw.object, f.textual, p)
+			row, err := encodedRow{place: p}, raw.err
+			if err == nil {
+				row, err = l.encoder.row(raw.object, f.textual, p)
+			}
 			if err != nil {
 				row.err = p.wrap(err)
 			}

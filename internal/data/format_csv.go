@@ -49,8 +49,11 @@ func readTable(in *input, separators string, put func(object []byte, number int)
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
+	if bad, ok := errors.AsType[*csv.ParseError](err); ok {
+		return at(in.name, bad.StartLine, cellError(bad))
+	}
 	if err != nil {
-		return tableError(in, err)
+		return readError(err)
 	}
 	header = slices.Clone(header)
 	names, err := columnNames(header)
@@ -63,33 +66,51 @@ func readTable(in *input, separators string, put func(object []byte, number int)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
+		if bad, ok := errors.AsType[*csv.ParseError](err); ok {
+			if err := in.refuse(bad.StartLine, cellError(bad)); err != nil {
+				return err
+			}
+			continue
+		}
 		if err != nil {
-			return tableError(in, err)
+			return readError(err)
 		}
 		number, _ := t.FieldPos(0)
 		if len(record) != len(names) {
-			return at(in.name, number, ragged(record, names, separator, separators))
+			err = ragged(record, names, separator, separators)
+		} else {
+			line, err = tableRow(line[:0], record, header, names)
 		}
-		line = append(line[:0], '{')
-		for i, cell := range record {
-			if i > 0 {
-				line = append(line, ',')
-			}
-			cell = restored(cell)
-			if err := checkUTF8([]byte(cell)); err != nil {
-				return at(in.name, number, within(fmt.Sprintf("column %q", header[i]), err))
-			}
-			line = append(append(line, names[i]...), ':')
-			if cell == "" {
-				line = append(line, "null"...)
-			} else {
-				line = append(line, quoted(cell)...)
-			}
+		if err != nil {
+			err = in.refuse(number, err)
+		} else {
+			err = put(slices.Clone(line), number)
 		}
-		if err := put(append(slices.Clone(line), '}'), number); err != nil {
+		if err != nil {
 			return err
 		}
 	}
+}
+
+// tableRow appends the JSON object of a row that has as many cells as the header.
+func tableRow(line []byte, record, header []string, names [][]byte) ([]byte, error) {
+	line = append(line, '{')
+	for i, cell := range record {
+		if i > 0 {
+			line = append(line, ',')
+		}
+		cell = restored(cell)
+		if err := checkUTF8([]byte(cell)); err != nil {
+			return line, within(fmt.Sprintf("column %q", header[i]), err)
+		}
+		line = append(append(line, names[i]...), ':')
+		if cell == "" {
+			line = append(line, "null"...)
+		} else {
+			line = append(line, quoted(cell)...)
+		}
+	}
+	return append(line, '}'), nil
 }
 
 // quoted returns a text as JSON.
@@ -145,26 +166,23 @@ func ragged(record []string, names [][]byte, separator rune, separators string) 
 			hint = fmt.Sprintf(" (%q separates the columns of the header, and %q those of this row)", separator, s)
 		}
 	}
+	if len(record) > len(names) {
+		hint = fmt.Sprintf(": put cells that contain %q in double quotes", separator)
+	}
 	return problem(ErrFormat, "found %d columns, expected %d as in the header%s", len(record), len(names), hint)
 }
 
-// tableError returns the error of a row that is not valid CSV.
-func tableError(in *input, err error) error {
-	bad, ok := errors.AsType[*csv.ParseError](err)
-	if !ok {
-		return readError(err)
-	}
+// cellError returns the error of a row that is not valid CSV.
+func cellError(bad *csv.ParseError) error {
 	switch {
 	case errors.Is(bad.Err, csv.ErrBareQuote):
-		err = problem(ErrFormat, `column %d: found a quote within a cell, expected the cell in quotes and its own doubled: "say ""yes"""`, bad.Column)
+		return problem(ErrFormat, `byte %d: found a quote within a cell, expected the cell in quotes and its own doubled: "say ""yes"""`, bad.Column)
 	case errors.Is(bad.Err, csv.ErrQuote) && bad.Line > bad.StartLine:
-		err = problem(ErrFormat, "found a cell in quotes that does not end properly (line %d)", bad.Line)
+		return problem(ErrFormat, "found a cell in quotes that does not end properly (line %d)", bad.Line)
 	case errors.Is(bad.Err, csv.ErrQuote):
-		err = problem(ErrFormat, "column %d: found text after the quote that ends a cell, or no such quote", bad.Column)
-	default:
-		err = problem(ErrFormat, "not valid CSV: %v", bad.Err)
+		return problem(ErrFormat, "byte %d: found text after the quote that ends a cell, or no such quote", bad.Column)
 	}
-	return at(in.name, bad.StartLine, err)
+	return problem(ErrFormat, "not valid CSV: %v", bad.Err)
 }
 
 // heldReturn replaces a carriage return within quotes, which package csv would remove before a line feed. No UTF-8

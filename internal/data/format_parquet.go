@@ -2,6 +2,7 @@ package data
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -34,12 +35,15 @@ func readParquet(in *input, put func(object []byte, number int) error) (err erro
 			err = problem(ErrFormat, "not a valid Parquet file: %v", p)
 		}
 	}()
-	var tail [len(parquetMagic)]byte
+	var tail [4 + len(parquetMagic)]byte // the length of the index before it, for which the library allocates memory
 	if _, err := r.ReadAt(tail[:], max(0, size-int64(len(tail)))); err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("data: %w", err)
 	}
-	if string(tail[:]) != parquetMagic {
+	if string(tail[4:]) != parquetMagic {
 		return problem(ErrFormat, "the Parquet file ends without its index: it is truncated")
+	}
+	if n, most := int64(binary.LittleEndian.Uint32(tail[:])), size-int64(len(parquetMagic)+len(tail)); n > most {
+		return problem(ErrFormat, "not a valid Parquet file: found an index of %d bytes, expected at most %d", n, most)
 	}
 	f, err := parquet.OpenFile(r, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -269,7 +270,7 @@ func TestBadFiles(t *testing.T) {
 		{"dialects", "t.csv", "prompt,completion\nx,y\nx;y\n", `t.csv:3: found 1 columns, expected 2 as in the header (',' separates the columns of the header, and ';' those of this row)`},
 		{"Latin-1", "t.csv", "prompt,completion\nx,caf\xe9\n", `t.csv:2: column "completion": byte 4 is not UTF-8 (0xe9 is 'é' in Latin-1: convert the file with iconv -f latin1 -t utf-8)`},
 		{"UTF-16", "t.csv", "\xff\xfep\x00", "t.csv:1: the file is UTF-16"},
-		{"a bare quote", "t.csv", "prompt,completion\nx,say \"y\"\n", "t.csv:2: column 7: found a quote within a cell"},
+		{"a bare quote", "t.csv", "prompt,completion\nx,say \"y\"\n", "t.csv:2: byte 7: found a quote within a cell"},
 		{"an open quote", "t.csv", "prompt,completion\nx,\"y\nz\n", "t.csv:2: found a cell in quotes that does not end properly"},
 		{"a column twice", "t.csv", "text,text\nx,y\n", `t.csv:1: found the column "text" twice`},
 		{"an empty cell", "t.csv", "prompt,completion\nx,\n", "t.csv:2: completion: found null, expected text"},
@@ -422,4 +423,16 @@ func FuzzInput(f *testing.F) {
 			require.NotContains(t, err.Error(), "\n")
 		}
 	})
+}
+
+// TestParquetMemory: a damaged length of the index is an error before memory is allocated for it.
+func TestParquetMemory(t *testing.T) {
+	raw := contents[2].parquet(t)
+	raw[len(raw)-5] = 0x7f
+	before, after := runtime.MemStats{}, runtime.MemStats{}
+	runtime.ReadMemStats(&before)
+	_, err := load(t, "t.parquet", string(raw), Options{})
+	runtime.ReadMemStats(&after)
+	require.ErrorContains(t, err, "t.parquet: not a valid Parquet file: found an index of 21307")
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<20))
 }

@@ -25,7 +25,8 @@ type input struct {
 	file       fs.File
 	size       int64 // of the file
 	compressed string
-	read       atomic.Int64 // bytes of the file so far
+	read       atomic.Int64                      // bytes of the file so far
+	bad        func(number int, err error) error // see refuse
 	close      []func() error
 }
 
@@ -101,6 +102,14 @@ func (in *input) Close() {
 	for i := len(in.close) - 1; i >= 0; i-- {
 		_ = in.close[i]() // the file was only read
 	}
+}
+
+// refuse passes on the error of a row after which others can be read. It returns an error if reading ends.
+func (in *input) refuse(number int, err error) error {
+	if in.bad == nil {
+		return at(in.name, number, err)
+	}
+	return in.bad(number, err)
 }
 
 // progress returns the number of bytes of the file that have been read.

@@ -182,6 +182,9 @@ func fitsNone(fields map[string]json.RawMessage, keys []string) error {
 			near, most = l, n
 		}
 	}
+	if slices.ContainsFunc(keys, isSentence) {
+		return problem(ErrKeys, "%s as the names of columns, expected %s: if this is a row, put a line with the names of its columns before it", listKeys(keys), languageKeys())
+	}
 	if near == nil {
 		return problem(ErrKeys, "%s, expected %s%s", listKeys(keys), languageKeys(), mapping(keys, layouts[0], fields))
 	}
@@ -192,6 +195,11 @@ func fitsNone(fields map[string]json.RawMessage, keys []string) error {
 		}
 	}
 	return problem(ErrKeys, "%s, expected %s too as in %s%s", listKeys(keys), strings.Join(missing, " and "), near.kind, mapping(keys, near, fields))
+}
+
+// isSentence reports whether the name of a column looks like a text, as in a table without a header.
+func isSentence(name string) bool {
+	return strings.Count(name, " ") > 3 || strings.Contains(name, " ") && strings.ContainsAny(name[len(name)-1:], ".?!")
 }
 
 // taskHints maps keys of other tasks to advice.
