@@ -227,6 +227,31 @@ func TestDiffusion(t *testing.T) {
 	}
 }
 
+// LoHa and LoKr are trained, saved for PEFT and in the form of LyCORIS, and trained further from either alike.
+func TestDiffusionLyCORIS(t *testing.T) {
+	for name, more := range map[string]string{"loha": "adapter.r=2", "lokr": "adapter.decompose_factor=4"} {
+		s := newStudio(t, "flux")
+		s.shoot(threeSizes...)
+		c := s.config("out", "adapter.init_lora_weights=true", "adapter.lycoris="+name, more)
+		r, err := train.New(t.Context(), c, train.Observer{})
+		require.NoError(t, err)
+		sum, err := r.Train(t.Context())
+		require.NoError(t, err)
+		r.Close()
+		require.NoFileExists(t, filepath.Join(c.OutputDir, dialects.File))
+		var all [][]float64
+		for i, from := range []string{sum.Adapter, filepath.Join(c.OutputDir, "lycoris.safetensors")} {
+			on := s.config(fmt.Sprint("on", i), "steps=2", "threads=1")
+			on.Adapter, on.InitAdapter = config.Default().Adapter, from
+			_, err := trainUntil(t, t.Context(), on)
+			require.NoError(t, err)
+			all = append(all, figures(t, on, events.Loss))
+		}
+		require.Equal(t, all[0], all[1])
+		require.NotEqual(t, figures(t, c, events.Loss)[:2], all[0], "the adapter has been trained")
+	}
+}
+
 // TestDiffusionResumed: a run that is interrupted after any step goes on to the same bits,
 // and not with other pictures, another schedule or another autoencoder.
 func TestDiffusionResumed(t *testing.T) {

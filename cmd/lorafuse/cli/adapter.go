@@ -76,6 +76,7 @@ config.json is enough, because weights are neither read nor downloaded.
                  release, which fuses q, k and v
 --to comfyui     diffusion_model.… and .alpha; for FLUX.2, B includes the scale and
                  .alpha is omitted
+--to lycoris     lycoris_… of LoHa and LoKr, which the other formats do not have
 --to peft        a folder with adapter_config.json and adapter_model.safetensors
 
 --to gguf        one file for llama.cpp, of a PEFT adapter of a language model (--model);
@@ -141,7 +142,7 @@ func adapterForms() []string {
 	for _, form := range dialects.Forms() {
 		names = append(names, string(form))
 	}
-	return append(names, peftForm, ggufForm, mlxForm, string(dialects.Plain))
+	return append(names, string(dialects.Lycoris), peftForm, ggufForm, mlxForm, string(dialects.Plain))
 }
 
 // runAdapterConvert reads the adapter and writes it.

@@ -41,11 +41,6 @@ func (f *file) targets(pieces []piece) (names, exclude []string) {
 // rank and alpha, with patterns for the other modules.
 func configOf(pieces []piece) (*lora.Config, error) {
 	c := lora.DefaultConfig()
-	ranks, alphas := map[int]int{}, map[float64]int{}
-	for _, p := range pieces {
-		ranks[p.rank()]++
-		alphas[p.alpha]++
-	}
 	for _, e := range endings {
 		n := 0
 		for _, p := range pieces {
@@ -61,17 +56,31 @@ func configOf(pieces []piece) (*lora.Config, error) {
 			e.set(c)
 		}
 	}
-	c.R, c.LoraAlpha = mostFrequent(ranks), mostFrequent(alphas)
-	for _, p := range pieces {
-		key := "^" + p.module.Name // this module only, not others with the same ending
-		if p.rank() != c.R {
-			c.RankPattern = append(c.RankPattern, lora.RankRule{Key: key, R: p.rank()})
+	names, ranks, alphas := make([]string, len(pieces)), make([]int, len(pieces)), make([]float64, len(pieces))
+	for i, p := range pieces {
+		names[i], ranks[i], alphas[i] = p.module.Name, p.rank(), p.alpha
+	}
+	setRanks(c, names, ranks, alphas)
+	return c, nil
+}
+
+// setRanks sets the most frequent rank and alpha of modules, and patterns for the other modules.
+func setRanks(c *lora.Config, modules []string, ranks []int, alphas []float64) {
+	ofRank, ofAlpha := map[int]int{}, map[float64]int{}
+	for i := range modules {
+		ofRank[ranks[i]]++
+		ofAlpha[alphas[i]]++
+	}
+	c.R, c.LoraAlpha = mostFrequent(ofRank), mostFrequent(ofAlpha)
+	for i, name := range modules {
+		key := "^" + name // this module only, not others with the same ending
+		if ranks[i] != c.R {
+			c.RankPattern = append(c.RankPattern, lora.RankRule{Key: key, R: ranks[i]})
 		}
-		if p.alpha != c.LoraAlpha {
-			c.AlphaPattern = append(c.AlphaPattern, lora.AlphaRule{Key: key, Alpha: p.alpha})
+		if alphas[i] != c.LoraAlpha {
+			c.AlphaPattern = append(c.AlphaPattern, lora.AlphaRule{Key: key, Alpha: alphas[i]})
 		}
 	}
-	return c, nil
 }
 
 // mostFrequent returns the value with the highest count; ties go to the smallest value.

@@ -31,7 +31,7 @@ func linear(in, out int, names ...string) lora.Model {
 }
 
 // modelOf is the model whose weights are in a file of diffusers.
-func modelOf(t *testing.T, path string) lora.Model {
+func modelOf(t testing.TB, path string) lora.Model {
 	t.Helper()
 	f, err := safetensors.Open(path)
 	require.NoError(t, err)
@@ -386,7 +386,7 @@ func TestReadErrors(t *testing.T) {
 		"integers":          {nil, map[string]tensor.Tensor{q + ".lora_A.weight": random(1, tensor.I32, 4, 8), q + ".lora_B.weight": b}, lora.ErrDType, "expected a float"},
 		"given twice":       {nil, with(map[string]tensor.Tensor{"diffusion_model.transformer_blocks.0.attn.to_q.lora_A.weight": a}), lora.ErrUnmatched, "has the same place"},
 		"text encoder":      {nil, with(map[string]tensor.Tensor{"lora_te1_text_model_x.lora_down.weight": a}), dialects.ErrElsewhere, "lora_te1_text_model_x"},
-		"LoKr":              {nil, map[string]tensor.Tensor{"lora_unet_img_in.lokr_w1": a}, lora.ErrUnsupported, "LoKr"},
+		"LoKr":              {nil, map[string]tensor.Tensor{"lora_unet_img_in.lokr_w1": a}, lora.ErrMissing, "lokr_w2"},
 		"nothing":           {nil, map[string]tensor.Tensor{}, lora.ErrMissing, "no tensors"},
 		"metadata of junk":  {config("{"), good, lora.ErrConfig, "lora_adapter_metadata"},
 		"metadata's rank":   {config(`{"transformer.r": 3, "transformer.lora_alpha": 3}`), good, lora.ErrShape, "its rank is 4, that of the configuration 3"},

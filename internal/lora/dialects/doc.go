@@ -9,6 +9,8 @@
 //     one layer is several of diffusers': q, k and v, and in single blocks the MLP too.
 //   - ComfyUI, ai-toolkit: diffusion_model.MODULE.lora_A.weight or .lora_down.weight, and
 //     MODULE.alpha.
+//   - LyCORIS: LoHa (hada_w1_a, …) and LoKr (lokr_w1, …) of linear layers, with names of any of
+//     these forms, and MODULE.alpha. They are written with lycoris_ and _ for the dots.
 //
 // [OpenText] opens adapters of language models, in the forms of llama.cpp, MLX, torchtune and
 // plain layers lora_a and lora_b too.
@@ -31,6 +33,7 @@ const (
 	Diffusers Form = "diffusers"
 	Kohya     Form = "kohya"
 	ComfyUI   Form = "comfyui"
+	Lycoris   Form = "lycoris" // LoHa and LoKr only
 )
 
 // File is the file name that diffusers uses for an adapter in a folder.

@@ -53,8 +53,6 @@ func half(r lora.Role) int {
 var foreign = []struct{ text, what string }{
 	{".dora_scale", "DoRA as kohya and LyCORIS scale it"},
 	{".lora_mid.weight", "LoRA of convolutions"},
-	{".hada_", "LoHa"},
-	{".lokr_", "LoKr"},
 	{".oft_", "OFT"},
 	{".diff", "a full difference of weights"},
 	{".bias.", "a trained bias"},

@@ -34,6 +34,9 @@ func Read(path string, model lora.Model, o Options) (*lora.Adapter, error) {
 	}
 	defer set.Close()
 	f := &file{path: path, set: set, model: model, names: namesOf(model)}
+	if kind := f.lycorisKind(); kind >= 0 {
+		return f.lycoris(kind, o)
+	}
 	f.sort(o)
 	var pieces []piece
 	for _, g := range f.groups {

@@ -9,13 +9,13 @@ import (
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
-// Forms lists the forms that are written.
+// Forms lists the forms of LoRA that are written.
 func Forms() []Form { return []Form{Diffusers, Kohya, ComfyUI} }
 
 // ParseForm finds a form by its name.
 func ParseForm(name string) (Form, error) {
 	var known []string
-	for _, f := range Forms() {
+	for _, f := range append(Forms(), Lycoris) {
 		if string(f) == name {
 			return f, nil
 		}
@@ -90,12 +90,15 @@ func (w *writer) check() error {
 		return refuse("tokens of %q are trained", p.Tokens[0].Name)
 	}
 	for _, t := range w.placement.Targets {
+		isLycoris := t.Method() == lora.LoHa().Method() || t.Method() == lora.LoKr(false, -1).Method()
 		switch {
+		case isLycoris != (w.form == Lycoris):
+			return refuse("%s", t.Method())
 		case t.Kind != lora.Linear:
 			return refuse("%q is no linear layer but of the kind %v", t.Name, t.Kind)
 		case t.MutatesBase():
 			return refuse("%q has its adapter taken out of the base (%s)", t.Name, t.Init)
-		case t.Method() != lora.MethodLoRA && w.form != Diffusers:
+		case t.Method() != lora.MethodLoRA && w.form != Diffusers && !isLycoris:
 			return refuse("%s", t.Method())
 		case t.LoraBias && w.form != Diffusers:
 			return refuse("lora_bias")
@@ -106,6 +109,10 @@ func (w *writer) check() error {
 
 // file returns the entries and metadata of the file.
 func (w *writer) file() ([]safetensors.Entry, map[string]string, error) {
+	if w.form == Lycoris {
+		entries, err := w.lycorisFile()
+		return entries, map[string]string{"format": "pt"}, err
+	}
 	if w.form != Diffusers {
 		return w.joined()
 	}

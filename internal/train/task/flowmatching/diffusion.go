@@ -149,7 +149,10 @@ func openAdapter(path string, target lora.Model) (*lora.Adapter, error) {
 	return dialects.Open(path, target, dialects.Options{})
 }
 
-// export writes the file that diffusers loads. Parts without a place in that format, such as
+// lycorisFile is the file of an adapter in the names of LyCORIS.
+const lycorisFile = "lycoris.safetensors"
+
+// export writes the file that diffusers loads, or that of LyCORIS for LoHa and LoKr. Parts without a place in that format, such as
 // modules that are trained whole, are only in PEFT's folder.
 func (p *pictures) export(dir string, s *lora.State) error {
 	c, tensors, err := s.Tensors(false)
@@ -157,7 +160,11 @@ func (p *pictures) export(dir string, s *lora.State) error {
 		return err
 	}
 	m := p.Model()
-	err = dialects.Write(filepath.Join(dir, dialects.File), dialects.Diffusers, lora.ModelOf(m.Config.ModelType, m.Modules()), c, tensors)
+	file, form := dialects.File, dialects.Diffusers
+	if c.PeftType != lora.DefaultConfig().PeftType {
+		file, form = lycorisFile, dialects.Lycoris
+	}
+	err = dialects.Write(filepath.Join(dir, file), form, lora.ModelOf(m.Config.ModelType, m.Modules()), c, tensors)
 	if errors.Is(err, lora.ErrUnsupported) {
 		return nil
 	}
