@@ -120,6 +120,9 @@ func (g *ggufWriter) write(ctx context.Context, path string) error {
 	if most := g.model.Config.MaxLength(); d.Context < most && g.options.Note != nil {
 		g.options.Note(fmt.Sprintf("context_length is %d instead of %d, because llama.cpp has no sliding window for %s: shorter texts are computed alike", d.Context, most, d.Architecture))
 	}
+	if d.Short > 0 && d.Short < d.Context && g.options.Note != nil {
+		g.options.Note(fmt.Sprintf("llama.cpp rotates texts of up to %d tokens as this model does only with a context (-c) of at most %d: with a larger one it takes the factors of longer texts for all", d.Short, d.Short))
+	}
 	if err := g.listParts(); err != nil {
 		return err
 	}

@@ -149,6 +149,29 @@ func TestGGUFUnsupported(t *testing.T) {
 	}
 }
 
+// What llama.cpp computes differently is noted.
+func TestGGUFNotes(t *testing.T) {
+	for window, says := range map[string]string{"40": "context_length is 40 instead of 64; llama.cpp rotates texts of up to 16 tokens", "11": "context_length is 11 instead of 64"} {
+		dir := withTokenizer(t, "../../testdata/extra/phi3")
+		raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
+		require.NoError(t, err)
+		text := strings.Replace(string(raw), `"sliding_window": 11`, `"sliding_window": `+window, 1)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(text), 0o666))
+		m, err := model.Open(dir)
+		require.NoError(t, err)
+		var notes []string
+		o := merge.GGUFOptions{Note: func(text string) { notes = append(notes, text) }}
+		_, err = merge.WriteGGUF(t.Context(), filepath.Join(t.TempDir(), "m.gguf"), m, nil, nil, o)
+		require.NoError(t, err)
+		want := strings.Split(says, "; ")
+		require.Len(t, notes, len(want))
+		for i := range want {
+			assert.Contains(t, notes[i], want[i])
+		}
+		require.NoError(t, m.Close())
+	}
+}
+
 // An adapter of llama.cpp has the products of PEFT's; what it cannot hold is rejected by name.
 func TestGGUFAdapter(t *testing.T) {
 	m, err := model.Open(lms + "llama/model")

@@ -18,6 +18,9 @@ type Description struct {
 	Extra        []Extra
 	// Context is the longest text that llama.cpp computes as the model does.
 	Context int
+	// Short is the length up to which a model with longrope has its short factors, 0 for others.
+	// llama.cpp has them only in contexts that are no longer.
+	Short int
 
 	arch  *architecture
 	e     *exporter
@@ -35,7 +38,11 @@ func Describe(m *model.Model) (*Description, error) {
 	if e.err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Config.Architecture, e.err)
 	}
-	return &Description{Architecture: e.arch.name, Keys: e.keys, Extra: e.extra, Context: e.context, arch: e.arch, e: e, count: m.Config.Layers}, nil
+	short := 0
+	if m := e.RoPE; m.Type == "longrope" {
+		short = int(m.Original)
+	}
+	return &Description{Architecture: e.arch.name, Short: short, Keys: e.keys, Extra: e.extra, Context: e.context, arch: e.arch, e: e, count: m.Config.Layers}, nil
 }
 
 // Part is a tensor of a GGUF file, computed from a weight of a model.
