@@ -15,6 +15,10 @@ const (
 	specialFile   = "special_tokens_map.json" // used by older models instead of the configuration
 )
 
+// sentencePieceFiles are the names that models of SentencePiece have in folders of models: those of
+// Llama, DeBERTa and XLM-RoBERTa.
+var sentencePieceFiles = []string{"tokenizer.model", "spm.model", "sentencepiece.bpe.model"}
+
 // Load reads a tokenizer from a tokenizer.json, or from the folder that contains it. A CLIP
 // or Qwen2 folder may contain vocab.json and merges.txt instead. Load applies the
 // tokenizer_config.json in the same folder as transformers does: special tokens, added
@@ -46,8 +50,10 @@ func Load(path string) (*Tokenizer, error) {
 			return nil, fmt.Errorf("tokenizer %s: %w", filepath.Dir(path), err)
 		}
 		if data == nil {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(path), "tokenizer.model")); err == nil {
-				return nil, fmt.Errorf("tokenizer: found only tokenizer.model: AutoTokenizer.from_pretrained(…).save_pretrained(…) of transformers makes %s of it: %w", tokenizerFile, missing)
+			for _, name := range sentencePieceFiles {
+				if _, err := os.Stat(filepath.Join(filepath.Dir(path), name)); err == nil {
+					return nil, fmt.Errorf("tokenizer: found only %s: AutoTokenizer.from_pretrained(…).save_pretrained(…) of transformers makes %s of it: %w", name, tokenizerFile, missing)
+				}
 			}
 			return nil, fmt.Errorf("tokenizer: %w", missing)
 		}

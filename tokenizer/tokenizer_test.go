@@ -52,6 +52,13 @@ func TestLoadErrors(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	_, err = Load(dir)
 	assert.ErrorIs(t, err, os.ErrNotExist, "a folder without tokenizer.json")
+	for _, name := range sentencePieceFiles {
+		only := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(only, name), nil, 0o644))
+		_, err = Load(only)
+		assert.ErrorIs(t, err, os.ErrNotExist)
+		assert.ErrorContains(t, err, "found only "+name)
+	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), []byte("{"), 0o644))
 	_, err = Load(dir)
 	assert.ErrorIs(t, err, ErrFormat)

@@ -19,7 +19,7 @@ const (
 	templatesFolder   = "additional_chat_templates"
 )
 
-var tokenizerFiles = []string{"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt"}
+var tokenizerFiles = []string{"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "spm.model", "vocab.json", "vocab.txt"}
 
 // smallFiles are the files that lorafuse reads in addition to the weights.
 var smallFiles = append([]string{
