@@ -45,6 +45,7 @@ type Options struct {
 type Generator struct {
 	host      *host.Host
 	slot      *engine.Slot
+	borrowed  bool // both are the caller's
 	maxLength int
 	chunk     int
 
@@ -71,6 +72,35 @@ const (
 // is closed. Errors: ErrTooLong if o.MaxLength exceeds the model's limit, model.ErrTask if the
 // model does not generate text, and errors of the device.
 func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.State, o Options) (*Generator, error) {
+	g, err := newGenerator(host.Open(dev, m), o)
+	if err != nil {
+		return nil, err
+	}
+	if g.slot, err = g.host.NewSlot(state); err != nil {
+		return nil, err
+	}
+	if err := g.reserve(ctx, 1); err != nil {
+		g.Close()
+		return nil, err
+	}
+	return g, nil
+}
+
+// On returns a generator that runs on a host, with the adapter in a slot of it. Both stay the
+// caller's, who locks the host while the generator is in use, if others share it. Nothing is
+// allocated before the first text. Errors: those of New.
+func On(h *host.Host, s *engine.Slot, o Options) (*Generator, error) {
+	g, err := newGenerator(h, o)
+	if err != nil {
+		return nil, err
+	}
+	g.slot, g.borrowed = s, true
+	return g, nil
+}
+
+// newGenerator returns a generator without a slot.
+func newGenerator(h *host.Host, o Options) (*Generator, error) {
+	m := h.Model()
 	if err := m.CheckTask(model.NextToken); err != nil {
 		return nil, fmt.Errorf("generate: %w", err)
 	}
@@ -81,7 +111,7 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.St
 	case o.MaxLength > limit:
 		return nil, fmt.Errorf("generate: %w: a length of %d, the model takes %d (max_position_embeddings)", ErrTooLong, o.MaxLength, limit)
 	}
-	g := &Generator{host: host.Open(dev, m), maxLength: o.MaxLength, chunk: o.PrefillChunk, logits: make([]float32, m.Config.VocabSize)}
+	g := &Generator{host: h, maxLength: o.MaxLength, chunk: o.PrefillChunk, logits: make([]float32, m.Config.VocabSize)}
 	if g.maxLength == 0 {
 		g.maxLength = limit
 	}
@@ -89,14 +119,6 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, state *lora.St
 		g.chunk = defaultChunk
 	}
 	g.chunk = min(g.chunk, g.maxLength)
-	var err error
-	if g.slot, err = g.host.NewSlot(state); err != nil {
-		return nil, err
-	}
-	if err := g.reserve(ctx, 1); err != nil {
-		g.Close()
-		return nil, err
-	}
 	return g, nil
 }
 
@@ -111,22 +133,50 @@ func (g *Generator) Reset() { g.cached, g.longest = g.cached[:0], 0 }
 
 // Close frees the device's memory.
 func (g *Generator) Close() {
-	g.host.Close()
+	if g.borrowed {
+		g.host.Unload(g.programs...)
+	} else {
+		g.host.Close()
+	}
 	g.cache.Free()
-	g.slot.Free()
+	if !g.borrowed {
+		g.slot.Free()
+	}
 }
 
-// reserve makes room for the given number of tokens. The number of cache rows is a power of
-// two, so that a growing chat recompiles only a few times; cached rows are kept.
+// Need returns the device memory, in bytes, of texts of the given length in tokens, besides the
+// weights and the adapter.
+func (g *Generator) Need(tokens int) (int64, error) {
+	cache := g.host.NewCache(g.capacity(tokens))
+	defer cache.Free()
+	var drafts []*engine.Draft
+	for _, spec := range []engine.Spec{g.spec("prefill", g.chunk, cache), g.spec("decode", 1, cache)} {
+		d, err := g.host.Plan(g.slot, spec)
+		if err != nil {
+			return 0, fmt.Errorf("generate: %w", err)
+		}
+		drafts = append(drafts, d)
+	}
+	n, err := g.host.Takes(drafts)
+	return n + int64(cache.Rows()*drafts[0].RowBytes()), err
+}
+
+// capacity returns the number of cache rows for a number of tokens: a power of two, so that a
+// growing chat recompiles only a few times.
+func (g *Generator) capacity(tokens int) int {
+	rows := minCapacity
+	for rows < tokens {
+		rows *= 2
+	}
+	return min(rows, g.maxLength)
+}
+
+// reserve makes room for the given number of tokens. Cached rows are kept.
 func (g *Generator) reserve(ctx context.Context, tokens int) error {
 	if g.cache != nil && tokens <= g.cache.Rows() {
 		return nil
 	}
-	capacity := minCapacity
-	for capacity < tokens {
-		capacity *= 2
-	}
-	cache := g.host.NewCache(min(capacity, g.maxLength))
+	cache := g.host.NewCache(g.capacity(tokens))
 	specs := [2]engine.Spec{g.spec("prefill", g.chunk, cache), g.spec("decode", 1, cache)}
 	programs, err := g.host.Programs(ctx, g.slot, specs[:]...)
 	if err == nil {

@@ -120,7 +120,7 @@ var layers = map[string]placement{
 	"internal/train/session":           {loops, with("internal/train/trainer", "takes steps")},
 	"internal/train":                   {loops, with("train/config", "runs configurations", "internal/train/events", "records metrics", "internal/train/schedule", "computes learning rates", "internal/train/trainer", "takes steps")},
 	"internal/train/task":              {loops, with("internal/train/task/text", "registers tasks", "internal/train/task/flowmatching", "registers a task")},
-	"internal/train/task/text":         {loops, with("internal/train", "implements a task", "internal/train/trainer", "declares losses", "internal/train/events", "names metrics", "train/config", "reads task keys")},
+	"internal/train/task/text":         {loops, with("internal/train", "implements a task", "internal/generate", "generates samples", "internal/train/trainer", "declares losses", "internal/train/events", "names metrics", "train/config", "reads task keys")},
 	"internal/train/task/flowmatching": {loops, with("internal/train", "implements a task", "internal/train/trainer", "declares a loss", "internal/train/events", "records samples", "train/config", "reads task keys", "internal/diffusion", "opens pipelines", "internal/diffusion/vae", "passes autoencoder options")},
 	"internal/generate/sample":         {layer: loops},
 	"internal/generate/constrain":      {layer: loops},

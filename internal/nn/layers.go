@@ -292,6 +292,38 @@ func (h Head) Loss(labels graph.Tensor) graph.Tensor {
 	return h.scaledInput().LinearCrossEntropy(h.w, labels)
 }
 
+// argmaxScale is a power of two, so that the products of a scaled input are those of the input
+// exactly, scaled.
+const argmaxScale = 1 << 32
+
+// Correct returns the number of labels that are not negative and have the largest of the logits,
+// f32. Without a bias or an adapter it never holds the logits: the loss of scaled logits is near
+// 0 if that of the label is the largest, and else at least log 2. Neither a soft cap nor a
+// positive factor changes which is the largest. A label that shares the largest logit with
+// another token counts as wrong.
+func (h Head) Correct(labels graph.Tensor) graph.Tensor {
+	if !h.x.Valid() || !labels.Valid() {
+		return graph.Tensor{}
+	}
+	g, rows := h.b.G, labels.Type().Shape[0]
+	count := func(right graph.Tensor) graph.Tensor {
+		return right.Where(g.Const(1, rows), g.Const(0, rows)).Sum(0)
+	}
+	y := graph.Tensor{}
+	if h.b.adapter != nil {
+		y, _ = h.b.adapter.Linear(h.b, h.m, h.x, h.w, h.c)
+	}
+	if h.c.Valid() || h.scale < 0 {
+		y = h.Logits()
+	}
+	if y.Valid() {
+		return count(y.ArgMax().Compare(ir.Equal, labels))
+	}
+	near := h.x.Scale(argmaxScale).LinearCrossEntropyByRow(h.w, labels)
+	valid := labels.Compare(ir.GreaterEqual, g.Of(g.IR().Const(0, labels.Type())))
+	return count(near.Compare(ir.Less, valid.Where(g.Const(0.5, rows), g.Const(-1, rows))))
+}
+
 // needsLogits reports whether losses need the full logits, since losses equal those of the full
 // logits bit for bit. They do if a bias or a soft cap changes the products, or if the factor
 // rounds them. A power of two does not, so the input is multiplied by it instead.

@@ -116,7 +116,7 @@ func try(t *testing.T, c *config.Config) (tried, error) {
 	defer r.Close()
 	s, err := r.Train(context.Background())
 	require.NoError(t, err)
-	got.fit, got.memory, got.hash = s.Fit, s.Memory, adapterHash(t, c.OutputDir)
+	got.fit, got.memory, got.hash = s.Fit, s.Memory, adapterHash(t, c.OutputDir, train.AdapterDir)
 	records, err := events.ReadMetrics(filepath.Join(c.OutputDir, "metrics.jsonl"))
 	require.NoError(t, err)
 	for _, x := range records {

@@ -127,7 +127,7 @@ func TestResumeClassifier(t *testing.T) {
 			again := finish(cut)
 			require.Equal(t, *s.Accuracy, *again.Accuracy)
 			require.Equal(t, *s.LastEval, *again.LastEval)
-			require.Equal(t, adapterHash(t, whole.OutputDir), adapterHash(t, cut.OutputDir))
+			require.Equal(t, adapterHash(t, whole.OutputDir, train.AdapterDir), adapterHash(t, cut.OutputDir, train.AdapterDir))
 			classes, found, err := model.ReadClasses(filepath.Join(cut.OutputDir, train.AdapterDir))
 			require.NoError(t, err)
 			require.True(t, found)

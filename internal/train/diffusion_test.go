@@ -170,7 +170,7 @@ func figures(t testing.TB, c *config.Config, name string) (all []float64) {
 func rest(t *testing.T, c *config.Config, s *train.Summary) string {
 	file, err := os.ReadFile(filepath.Join(c.OutputDir, dialects.File))
 	require.NoError(t, err)
-	return fmt.Sprint(figures(t, c, events.Loss), figures(t, c, "grad_norm"), adapterHash(t, c.OutputDir), s.Tokens, s.LastLoss, len(file), file)
+	return fmt.Sprint(figures(t, c, events.Loss), figures(t, c, "grad_norm"), adapterHash(t, c.OutputDir, train.AdapterDir), s.Tokens, s.LastLoss, len(file), file)
 }
 
 // three sizes, of which the last batches are not full.
@@ -448,7 +448,7 @@ func TestDiffusionKilled(t *testing.T) {
 	}
 	s.write("killed/out/samples/.tmp-0123456789ab-step-000008.png", "the leavings of a write")
 	runChild(t, dir)
-	require.Equal(t, adapterHash(t, want), adapterHash(t, got))
+	require.Equal(t, adapterHash(t, want, train.AdapterDir), adapterHash(t, got, train.AdapterDir))
 	for _, name := range []string{"samples", "checkpoint-8", dialects.File} {
 		require.Equal(t, bytesUnder(t, filepath.Join(want, name)), bytesUnder(t, filepath.Join(got, name)), name)
 	}

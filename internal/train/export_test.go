@@ -1,10 +1,21 @@
 package train
 
-import "testing"
+import (
+	"context"
+	"testing"
+
+	"github.com/lorafuse/lorafuse/internal/data"
+)
 
 // FixProcessMemory makes plans independent of the garbage of other tests.
 func FixProcessMemory(t *testing.T, bytes int64) {
 	measured := processMemory
 	processMemory = func() int64 { return bytes }
 	t.Cleanup(func() { processMemory = measured })
+}
+
+// Right returns what an evaluation counts as right in a batch.
+func (e *Engine) Right(ctx context.Context, b *data.Batch) (int, error) {
+	_, right, err := e.evaluate(ctx, b)
+	return right, err
 }

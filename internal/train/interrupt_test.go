@@ -54,13 +54,17 @@ func (c *lookedAt) Done() <-chan struct{} {
 type outcome struct {
 	records []string
 	adapter string
+	best    string // folder of save_best: its hash and its evaluation
 	summary string
 }
 
 func outcomeOf(t *testing.T, c *config.Config, s *train.Summary) outcome {
 	records, err := events.ReadMetrics(filepath.Join(c.OutputDir, "metrics.jsonl"))
 	require.NoError(t, err)
-	o := outcome{adapter: adapterHash(t, c.OutputDir)}
+	o := outcome{adapter: adapterHash(t, c.OutputDir, train.AdapterDir)}
+	if b := s.Best; b != nil {
+		o.best = fmt.Sprint(b.Step, b.Metric, b.Value, adapterHash(t, c.OutputDir, train.BestDir))
+	}
 	for _, r := range records {
 		r.Scalars = slices.DeleteFunc(r.Scalars, func(x events.Scalar) bool { return x.Name == "tokens_per_second" || x.Name == "mfu" })
 		line, err := json.Marshal(r)
@@ -110,7 +114,7 @@ var interruptible = map[string][]string{
 func interruptibleRun(t *testing.T, dir string, sets []string) *config.Config {
 	eval := filepath.Join(dir, "eval.jsonl")
 	require.NoError(t, os.WriteFile(eval, []byte(`{"text": "one two three"}`+"\n"+`{"text": "four five"}`+"\n"+`{"text": "six seven eight"}`+"\n"), 0o666))
-	sets = append([]string{"data.eval=" + eval, "batch_size=2", "eval_batch_size=2", "threads=1", "log.tensorboard=false", "adapter.lora_dropout=0.1"}, sets...)
+	sets = append([]string{"data.eval=" + eval, "batch_size=2", "eval_batch_size=2", "threads=1", "log.tensorboard=false", "adapter.lora_dropout=0.1", "save_best=true"}, sets...)
 	return configure(t, dir, countingRows(24), sets...)
 }
 

@@ -3,45 +3,113 @@ package train
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/lorafuse/lorafuse/internal/train/events"
+	"github.com/lorafuse/lorafuse/train/config"
 )
 
 const (
 	metricsFile    = "metrics.jsonl"
 	tensorboardDir = "tensorboard"
+	mlflowFile     = "mlflow.json"
 )
 
-// openLogs opens the logs. For a resumed run it removes the records after the
+// A tracker receives the records of a run. A tracker with WriteImage and WriteText also receives
+// samples, and one with End the status of the run before it is closed.
+type tracker interface {
+	Write(r events.Record) error
+	Sync() error // before a checkpoint
+	Close() error
+}
+
+// sampleTracker is a tracker of samples.
+type sampleTracker interface {
+	WriteImage(x events.Image) error
+	WriteText(x events.Text) error
+}
+
+// trackers lists the trackers that a configuration can select. open opens the log for the steps
+// after the given one, see [events.OpenMetrics].
+var trackers = []struct {
+	name     string
+	selected func(c *config.Log) bool
+	open     func(l *loop, after int64) (tracker, error)
+}{
+	{metricsFile, func(c *config.Log) bool { return c.Metrics }, func(l *loop, after int64) (tracker, error) {
+		return events.OpenMetrics(filepath.Join(l.cfg.OutputDir, metricsFile), after)
+	}},
+	{"tensorboard", func(c *config.Log) bool { return c.TensorBoard }, func(l *loop, after int64) (tracker, error) {
+		return events.OpenTensorBoard(filepath.Join(l.cfg.OutputDir, tensorboardDir), after)
+	}},
+	{"mlflow", func(c *config.Log) bool { return c.MLflow }, openMLflow},
+}
+
+// openLog is a tracker in use.
+type openLog struct {
+	tracker
+	name string
+}
+
+// openLogs opens the selected trackers. For a resumed run they remove the records after the
 // checkpoint.
-func (l *loop) openLogs() (err error) {
+func (l *loop) openLogs() error {
 	after := events.Fresh
 	if l.resumed != "" {
 		after = int64(l.progress.recorded())
 	}
-	if l.cfg.Log.Metrics {
-		if l.metrics, err = events.OpenMetrics(filepath.Join(l.cfg.OutputDir, metricsFile), after); err != nil {
-			return fmt.Errorf("train: %w", err)
+	for _, k := range trackers {
+		if !k.selected(&l.cfg.Log) {
+			continue
 		}
+		t, err := k.open(l, after)
+		if err != nil {
+			return errors.Join(fmt.Errorf("train: %w", err), l.closeLogs(err))
+		}
+		l.logs = append(l.logs, openLog{t, k.name})
 	}
-	if l.cfg.Log.TensorBoard {
-		if l.tensorboard, err = events.OpenTensorBoard(filepath.Join(l.cfg.OutputDir, tensorboardDir), after); err != nil {
-			return fmt.Errorf("train: %w", err)
+	return nil
+}
+
+// eachLog calls f with each tracker.
+func (l *loop) eachLog(f func(t tracker) error) error {
+	for _, t := range l.logs {
+		if err := f(t.tracker); err != nil {
+			return fmt.Errorf("train: %s: %w", t.name, err)
 		}
 	}
 	return nil
 }
 
-func (l *loop) closeLogs() error {
+// closeLogs closes the trackers. failed is the error of the run, or nil.
+func (l *loop) closeLogs(failed error) error {
 	var errs []error
-	if l.metrics != nil {
-		errs = append(errs, l.metrics.Close())
-	}
-	if l.tensorboard != nil {
-		errs = append(errs, l.tensorboard.Close())
+	for _, t := range l.logs {
+		if e, ok := t.tracker.(interface{ End(status string) }); ok && failed != nil {
+			status := events.MLflowFailed
+			if errors.Is(failed, ErrInterrupted) {
+				status = events.MLflowKilled
+			}
+			e.End(status)
+		}
+		errs = append(errs, t.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// openMLflow opens a run of MLflow with the settings of the configuration file as parameters.
+func openMLflow(l *loop, after int64) (tracker, error) {
+	params, err := l.cfg.GivenValues()
+	if err != nil {
+		return nil, err
+	}
+	return events.OpenMLflow(events.MLflowOptions{
+		Getenv: os.Getenv, Name: filepath.Base(l.cfg.OutputDir), Params: params, File: filepath.Join(l.cfg.OutputDir, mlflowFile), After: after,
+		Failed: func(err error) {
+			l.observer.note("note     log.mlflow: %v; the run goes on, and later failures are not shown", err)
+		},
+	})
 }
 
 // log records a step, if it is due.
@@ -98,17 +166,27 @@ func (l *loop) logPlan() error {
 }
 
 func (l *loop) record(r events.Record) error {
-	if l.metrics != nil {
-		if err := l.metrics.Write(r); err != nil {
-			return fmt.Errorf("train: %s: %w", metricsFile, err)
+	return l.eachLog(func(t tracker) error { return t.Write(r) })
+}
+
+// recordImage passes a sample to the trackers of samples.
+func (l *loop) recordImage(x events.Image) error {
+	return l.eachLog(func(t tracker) error {
+		if s, ok := t.(sampleTracker); ok {
+			return s.WriteImage(x)
 		}
-	}
-	if l.tensorboard != nil {
-		if err := l.tensorboard.Write(r); err != nil {
-			return fmt.Errorf("train: tensorboard: %w", err)
+		return nil
+	})
+}
+
+// recordText passes a sample to the trackers of samples.
+func (l *loop) recordText(x events.Text) error {
+	return l.eachLog(func(t tracker) error {
+		if s, ok := t.(sampleTracker); ok {
+			return s.WriteText(x)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // plot draws loss.svg of the whole run and returns its path.

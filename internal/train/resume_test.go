@@ -123,10 +123,10 @@ log: {plot: false}
 }
 
 // adapterHash returns the SHA-256 of the files of a finished adapter.
-func adapterHash(t *testing.T, out string) string {
+func adapterHash(t *testing.T, out, folder string) string {
 	h := sha256.New()
 	for _, name := range []string{"adapter_model.safetensors", "adapter_config.json", "README.md"} {
-		b, err := os.ReadFile(filepath.Join(out, train.AdapterDir, name))
+		b, err := os.ReadFile(filepath.Join(out, folder, name))
 		require.NoError(t, err)
 		h.Write(b)
 	}
@@ -140,7 +140,7 @@ func runToEnd(t *testing.T, c *config.Config) string {
 	s, err := r.Train(context.Background())
 	require.NoError(t, err)
 	require.Less(t, s.LastLoss, s.FirstLoss)
-	return adapterHash(t, c.OutputDir)
+	return adapterHash(t, c.OutputDir, train.AdapterDir)
 }
 
 func TestThreadsDoNotMatter(t *testing.T) {
@@ -232,7 +232,7 @@ func TestKill(t *testing.T) {
 	}
 	require.Positive(t, inside, "no kill fell into the writing of a checkpoint")
 	require.NoError(t, command().Run())
-	require.Equal(t, want, adapterHash(t, c.OutputDir))
+	require.Equal(t, want, adapterHash(t, c.OutputDir, train.AdapterDir))
 }
 
 // awaitCheckpoint waits until a checkpoint is being written: a folder with a

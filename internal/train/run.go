@@ -5,13 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/data"
-	"github.com/lorafuse/lorafuse/internal/fsatomic"
-	"github.com/lorafuse/lorafuse/internal/train/events"
 	"github.com/lorafuse/lorafuse/internal/train/schedule"
 )
 
@@ -38,6 +35,7 @@ type Summary struct {
 	LastEval        *float64 `json:"last_eval_loss,omitempty"`
 	Accuracy        *float64 `json:"last_eval_accuracy,omitempty"` // of a classifier
 	EarlyStop       bool     `json:"stopped_early,omitempty"`
+	Best            *Best    `json:"best,omitempty"` // with save_best
 	Adapter         string   `json:"adapter"`
 	Parameters      int      `json:"trained_parameters"`
 	Memory          Memory   `json:"memory"`
@@ -90,6 +88,9 @@ func (r *Run) Train(ctx context.Context) (*Summary, error) {
 			r.observer.note("note     removed the checkpoints after step %d, where the run goes on: %v", r.progress.Step, later)
 		}
 	}
+	if err := l.openBest(); err != nil {
+		return nil, err
+	}
 	if err := l.openLogs(); err != nil {
 		return nil, err
 	}
@@ -103,7 +104,7 @@ func (r *Run) Train(ctx context.Context) (*Summary, error) {
 	if err == nil {
 		s, err = l.finish()
 	}
-	if closeErr := l.closeLogs(); err == nil && closeErr != nil {
+	if closeErr := l.closeLogs(err); err == nil && closeErr != nil {
 		err = fmt.Errorf("train: the adapter is saved in %s, but what was recorded of the run may not be whole: %w", s.Adapter, closeErr)
 	}
 	if err != nil {
@@ -145,11 +146,10 @@ type loop struct {
 	tokens int64 // trained on by this process
 	ahead  bool  // of the newest checkpoint: something was done since
 	saved  bool  // this process has saved a checkpoint
+	best   *Best // nil without an evaluation, or without save_best
 	batch  data.Batch
 	rated  backend.Peak // of the device
-
-	metrics     *events.Metrics
-	tensorboard *events.TensorBoard
+	logs   []openLog
 }
 
 // run executes steps until the last one, or until early stopping. A step has two parts:
@@ -223,15 +223,8 @@ func (l *loop) interrupted(ctx context.Context, err error) error {
 }
 
 func (l *loop) save() error {
-	if l.metrics != nil {
-		if err := l.metrics.Sync(); err != nil {
-			return fmt.Errorf("train: %w", err)
-		}
-	}
-	if l.tensorboard != nil {
-		if err := l.tensorboard.Sync(); err != nil {
-			return fmt.Errorf("train: %w", err)
-		}
+	if err := l.eachLog(tracker.Sync); err != nil {
+		return err
 	}
 	path, err := l.writeCheckpoint(context.Background())
 	if err != nil {
@@ -254,18 +247,9 @@ func (l *loop) finish() (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(l.cfg.OutputDir, AdapterDir)
-	own, err := ownCard(dir)
-	if err == nil {
-		err = fsatomic.ReplaceDir(dir, func(tmp string) error {
-			if err := l.saveAdapter(tmp, state, false); err != nil {
-				return err
-			}
-			return l.writeCard(tmp, own)
-		})
-	}
+	dir, err := l.saveFolder(AdapterDir, state, nil)
 	if err != nil {
-		return nil, fmt.Errorf("train: %s: %w", dir, err)
+		return nil, err
 	}
 	if err := l.export(l.cfg.OutputDir, state); err != nil {
 		return nil, fmt.Errorf("train: %s: %w", l.cfg.OutputDir, err)
@@ -275,7 +259,7 @@ func (l *loop) finish() (*Summary, error) {
 		Steps: l.progress.Step, Seconds: seconds, Tokens: l.progress.Tokens, TokensPerSecond: float64(l.tokens) / seconds, Unit: unit(l.train),
 		FirstLoss: l.progress.FirstLoss, LastLoss: l.progress.LastLoss,
 		FirstEval: (*float64)(l.progress.FirstEval), LastEval: (*float64)(l.progress.LastEval), Accuracy: l.progress.Accuracy,
-		EarlyStop: l.progress.stopped(l.cfg.EarlyStopping.Patience), Adapter: dir, Parameters: l.trainableNum, Memory: l.engine.Memory(), Fit: l.fitted, Load: l.load(),
+		EarlyStop: l.progress.stopped(l.cfg.EarlyStopping.Patience), Best: l.best, Adapter: dir, Parameters: l.trainableNum, Memory: l.engine.Memory(), Fit: l.fitted, Load: l.load(),
 	}
 	if l.cfg.Log.Plot && l.cfg.Log.Metrics {
 		if s.Plot, err = l.plot(); err != nil {

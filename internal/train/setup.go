@@ -48,7 +48,7 @@ type Report struct {
 	Tokens          int64           // trained on by this process
 	Unit            string          // of Tokens and TokensPerSecond: tokens, or images
 	Eval            *float64        // loss, if the step ended with an evaluation
-	Accuracy        *float64        // there, the share of correctly classified rows, or of rows that prefer the chosen answer; nil if not applicable
+	Accuracy        *float64        // there, the share of correctly predicted tokens, of correctly classified rows, or of rows that prefer the chosen answer; nil if not applicable
 	Metrics         []events.Scalar // of the step, which its loss defines
 }
 
@@ -197,6 +197,9 @@ func (r *Run) prepare() (p prepared, err error) {
 		Adam:          trainer.Adam{Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: c.WeightDecay, MaxGradNorm: c.MaxGradNorm},
 		Checkpointing: c.ActivationCheckpointing, Seed: c.Seed, MemoryLimit: int64(c.MemoryLimit), Pack: c.Pack,
 	}.withDefaults()
+	if err := r.checkBest(p.opts.Loss); err != nil {
+		return p, err
+	}
 	if r.eval != nil {
 		p.opts.MaxEvalTokens = r.eval.MaxTokens()
 	}

@@ -88,13 +88,16 @@ func (l *loop) complete(ctx context.Context) error {
 		return err
 	}
 	if after := l.material.After; after != nil {
-		if err := after(ctx, Done{Step: report.Step, Last: report.Step == l.steps, Adapter: l.engine.planner.slot, TensorBoard: l.tensorboard}); err != nil {
+		if err := after(ctx, Done{Step: report.Step, Last: report.Step == l.steps, Adapter: l.engine.planner.slot, Image: l.recordImage, Text: l.recordText}); err != nil {
 			return err
 		}
 	}
 	if report.Eval != nil {
 		l.progress.Accuracy = report.Accuracy
 		l.judge(*report.Eval)
+		if err := l.saveBest(*report.Eval, report.Accuracy); err != nil {
+			return err
+		}
 	}
 	l.progress.Pending, l.ahead = nil, true
 	return nil
@@ -138,7 +141,7 @@ func (l *loop) evalDue() bool {
 }
 
 // evaluate returns the loss over the evaluation set (the sum over all labels divided by
-// their number), and the accuracy, if the task has one.
+// their number), and the accuracy, if the task has one: of rows, or of the tokens with labels.
 func (l *loop) evaluate(ctx context.Context) (loss float64, accuracy *float64, err error) {
 	sum, n, right := 0.0, 0, 0
 	var b data.Batch
@@ -154,7 +157,7 @@ func (l *loop) evaluate(ctx context.Context) (loss float64, accuracy *float64, e
 		n, right = n+b.LossTokens, right+k
 	}
 	n = max(1, n)
-	if l.engine.opts.Loss.Right != nil {
+	if l.engine.opts.Loss.HasAccuracy() {
 		accuracy = new(float64(right) / float64(n))
 	}
 	return sum / float64(n), accuracy, nil

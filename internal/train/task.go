@@ -104,10 +104,12 @@ type Material struct {
 
 // Done is a finished step.
 type Done struct {
-	Step        int
-	Last        bool
-	Adapter     *engine.Slot
-	TensorBoard *events.TensorBoard // nil without
+	Step    int
+	Last    bool
+	Adapter *engine.Slot
+	// Image and Text record samples.
+	Image func(events.Image) error
+	Text  func(events.Text) error
 }
 
 // setMaterial sets the material of the run.

@@ -83,6 +83,12 @@ type Config struct {
 	SaveSteps     int           `yaml:"save_steps" default:"500" range:"[0,2147483647]" also:"checkpointing_steps,save_every,save_interval" doc:"Write a checkpoint every so many steps; 0 never does."`
 	SaveLimit     int           `yaml:"save_limit" default:"3" range:"[0,2147483647]" also:"save_total_limit,checkpoints_total_limit" doc:"Number of newest checkpoints to keep; 0 keeps all."`
 
+	SaveBest      bool    `yaml:"save_best" task:"texts" default:"false" also:"load_best,load_best_model_at_end" doc:"Keep the adapter of the best evaluation in best in output_dir, next to the adapter of the last step; best.json there names step and value. Evaluations after the first step count."`
+	BestMetric    string  `yaml:"best_metric" task:"texts" default:"eval_loss" one:"eval_loss|eval_accuracy" also:"metric_for_best_model" doc:"What save_best compares: the lowest eval_loss, or the highest eval_accuracy."`
+	SampleEvery   int     `yaml:"sample_every" task:"texts" default:"0" range:"[0,2147483647]" doc:"Generate sample texts every so many steps and after the last, greedily, with the adapter as it is then: they are printed, and written to samples in output_dir and to TensorBoard; 0 never does. For task: language and task: preference; pictures are drawn by diffusion.sample_every."`
+	SamplePrompts Strings `yaml:"sample_prompts" task:"texts" doc:"Prompts of the sample texts. If the model has a chat template, each is a message of the user. Without it, the prompts of the first three rows of data.eval or else data.train are continued; of a text without a prompt, its first tokens."`
+	SampleTokens  int     `yaml:"sample_tokens" task:"texts" default:"64" range:"[1,1048576]" doc:"Tokens of a sample text at most."`
+
 	Backend        string            `yaml:"backend" default:"auto" one:"auto|cpu|cuda|metal" also:"device" doc:"Machine to train on; auto takes the fastest there is."`
 	Threads        int               `yaml:"threads" default:"0" range:"[0,1024]" also:"num_threads" doc:"Threads of the CPU backend; 0 is as many as Go runs at once, which is one per core, or less where GOMAXPROCS or the limits of a container say so. Results do not depend on it."`
 	Precision      backend.Precision `yaml:"precision" default:"auto" one:"auto|f32|bf16" also:"mixed_precision" doc:"Precision of matrix multiplications: auto (f32 on the CPU, bf16 on CUDA), f32, or bf16 if the device multiplies that faster (operands rounded as in PyTorch's autocast, sums in f32). With bf16 activations are also stored in bf16, in half of the memory, if the device can. A run resumes in its original precision."`
@@ -131,6 +137,7 @@ type Log struct {
 	Steps       int  `yaml:"steps" default:"1" range:"[1,2147483647]" also:"logging_steps,log_every" doc:"Record every so many steps."`
 	Metrics     bool `yaml:"metrics" default:"true" doc:"Write metrics.jsonl: one line per recorded step and per evaluation."`
 	TensorBoard bool `yaml:"tensorboard" default:"true" doc:"Write event files for TensorBoard."`
+	MLflow      bool `yaml:"mlflow" default:"false" doc:"Log metrics and the given settings to MLflow. MLFLOW_TRACKING_URI names the server, MLFLOW_EXPERIMENT_NAME the experiment; MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN authenticate. A server that does not answer never stops a run."`
 	Plot        bool `yaml:"plot" default:"true" doc:"Draw loss.svg at the end."`
 }
 

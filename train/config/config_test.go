@@ -36,7 +36,7 @@ func TestDefaults(t *testing.T) {
 		BatchSize: 8, GradientAccumulationSteps: 1, Epochs: 3,
 		LearningRate: 2e-4, Schedule: "linear", Power: 1, LREnd: 1e-7,
 		Optimizer: "adamw", Betas: [2]float64{0.9, 0.999}, Eps: 1e-8, MaxGradNorm: 1,
-		Seed: 42, OnNaN: "stop", NaNLimit: 10, EvalAtEnd: true, SaveSteps: 500, SaveLimit: 3,
+		Seed: 42, OnNaN: "stop", NaNLimit: 10, EvalAtEnd: true, SaveSteps: 500, SaveLimit: 3, BestMetric: "eval_loss", SampleTokens: 64,
 		Backend: "auto", Precision: backend.AutoPrecision, Pack: backend.PackNever, Load: backend.LoadAuto, Quantize: quant.None, Log: Log{Steps: 1, Metrics: true, TensorBoard: true, Plot: true},
 		places: map[string]string{"model": "c.yaml:1", "data.train": "c.yaml:2"},
 	}
@@ -105,10 +105,15 @@ eval_batch_size: 4
 early_stopping: {patience: 5, min_delta: 0.01}
 save_steps: 100
 save_limit: 0
+save_best: true
+best_metric: eval_accuracy
+sample_every: 5
+sample_prompts: [a, b]
+sample_tokens: 9
 backend: cpu
 threads: 2
 memory_limit: 1.5 GiB
-log: {steps: 10, metrics: false, tensorboard: false, plot: false}
+log: {steps: 10, metrics: false, tensorboard: false, mlflow: true, plot: false}
 `
 
 // A task may be given by either of its names.
@@ -163,7 +168,7 @@ func TestEveryKey(t *testing.T) {
 	assert.Equal(t, Bytes(1.5*(1<<30)), c.MemoryLimit)
 	assert.Equal(t, [2]float64{0.8, 0.95}, c.Betas)
 	assert.Equal(t, EarlyStopping{5, 0.01}, c.EarlyStopping)
-	assert.Equal(t, Log{Steps: 10}, c.Log)
+	assert.Equal(t, Log{Steps: 10, MLflow: true}, c.Log)
 	assert.Zero(t, c.Epochs, "steps stand in for epochs")
 }
 

@@ -85,7 +85,7 @@ func (d decoder) section(n *yaml.Node, v reflect.Value, path string) error {
 		case ok:
 			more = all.add(d.field(item, field, full))
 		case path != "adapter" && IsIdle(key.Value):
-			d.config.ignore(d.place(key), full)
+			d.config.ignore(d.place(key), full, item)
 		default:
 			more = all.add(&Error{d.place(key), full, unknown(path, key.Value), ErrUnknownKey})
 		}

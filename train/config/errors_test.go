@@ -35,7 +35,7 @@ func TestErrors(t *testing.T) {
 		{"PEFT's, not supported", least + "adapter:\n  r: 4\n  loftq_config: {}\n", "", ErrUnknownKey,
 			`c.yaml:5: adapter.loftq_config: this key of PEFT's configuration is not supported here`},
 		{"nothing like it", least + "log: {colour: red}\n", "", ErrUnknownKey,
-			`log.colour: unknown key, log has steps, metrics, tensorboard, plot`},
+			`log.colour: unknown key, log has steps, metrics, tensorboard, mlflow, plot`},
 		{"twice", least + "seed: 1\nseed: 2\n", "", ErrSyntax, "c.yaml:4: seed: given twice"},
 		{"rank 0", least + "adapter:\n  r: 0\n", "", ErrValue,
 			"c.yaml:4: adapter.r: found 0, expected a whole number ≥ 1"},

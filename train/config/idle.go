@@ -3,6 +3,8 @@ package config
 import (
 	"slices"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // idleFamilies are beginnings of keys of experiment trackers and of PyTorch's kernels.
@@ -25,8 +27,15 @@ func IsIdle(name string) bool {
 	return slices.Contains(idleKeys, name) || slices.ContainsFunc(idleFamilies, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// ignore records a key without effect.
-func (c *Config) ignore(place, key string) { c.idle = append(c.idle, place+": "+key) }
+// ignore records a key without effect. A file that asks for MLflow gets to know the key that does.
+func (c *Config) ignore(place, key string, v *yaml.Node) {
+	_, leaf := split(key)
+	named := strings.HasPrefix(leaf, "mlflow_") || v.Value == "mlflow" || slices.ContainsFunc(v.Content, func(n *yaml.Node) bool { return n.Value == "mlflow" })
+	if named && (leaf == "report_to" || leaf == "log_with" || strings.HasPrefix(leaf, "mlflow_")) {
+		key += " (log.mlflow logs to MLflow)"
+	}
+	c.idle = append(c.idle, place+": "+key)
+}
 
 // Idle returns the keys of the file that have no effect here, each after its place.
 func (c *Config) Idle() []string { return slices.Clone(c.idle) }

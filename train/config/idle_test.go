@@ -58,6 +58,12 @@ func TestIdleKeys(t *testing.T) {
 	require.NoError(t, c.Validate())
 	assert.Equal(t, []string{"c.yaml:6: run_name"}, c.Idle())
 
+	c, err = Parse("c.yaml", []byte(least+"report_to: [tensorboard, mlflow]\nmlflow_experiment_name: x\nlog_with: mlflow\n"))
+	require.NoError(t, err)
+	for i, key := range []string{"report_to", "mlflow_experiment_name", "log_with"} {
+		assert.Equal(t, fmt.Sprintf("c.yaml:%d: %s (log.mlflow logs to MLflow)", 3+i, key), c.Idle()[i])
+	}
+
 	_, err = Parse("c.yaml", []byte(least+"adapter: {num_workers: 1}\n"))
 	require.ErrorIs(t, err, ErrUnknownKey)
 	for _, k := range Keys() { // no key, or name of one in other trainers, counts as idle

@@ -7,9 +7,21 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// YAML returns the whole configuration, including defaults, in the order of the reference. Parse reads it back.
+// YAML returns the whole configuration, including defaults, in the order of the reference. Parse reads it back. It
+// leaves out keys of other tasks whose names mean another key in files of the task (sample_every).
 func (c *Config) YAML() ([]byte, error) {
-	return yaml.Marshal(c)
+	var all yaml.Node
+	if err := all.Encode(c); err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	synonyms, kept := c.Task.definition().synonyms, []*yaml.Node{}
+	for i := 0; i+1 < len(all.Content); i += 2 {
+		if k := all.Content[i].Value; synonyms[k].key == "" || keyed(k).of(c.Task) {
+			kept = append(kept, all.Content[i:i+2]...)
+		}
+	}
+	all.Content = kept
+	return yaml.Marshal(&all)
 }
 
 // Reference returns the reference page of the configuration file in Markdown, generated from the table of keys.

@@ -33,6 +33,32 @@ func (c *Config) Settings() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// GivenValues returns the values of the keys that were given or set, as text, by dotted keys.
+func (c *Config) GivenValues() (map[string]string, error) {
+	raw, err := c.Settings()
+	if err != nil {
+		return nil, err
+	}
+	var given map[string]any
+	if err := yaml.Unmarshal(raw, &given); err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	values := map[string]string{}
+	flatten(values, "", given)
+	return values, nil
+}
+
+// flatten adds the values of a mapping to all, with dotted names.
+func flatten(all map[string]string, prefix string, values map[string]any) {
+	for k, v := range values {
+		if inner, ok := v.(map[string]any); ok {
+			flatten(all, prefix+k+".", inner)
+			continue
+		}
+		all[prefix+k] = fmt.Sprint(v)
+	}
+}
+
 // resumeKey is the key that is not part of saved settings.
 const resumeKey = "resume"
 

@@ -54,3 +54,11 @@ func TestCommented(t *testing.T) {
 		}
 	}
 }
+
+func TestGivenValues(t *testing.T) {
+	c, err := Parse("c.yaml", []byte(least+"adapter: {r: 4, rank_pattern: {q_proj: 2}}\n"), "betas=[0.8, 0.9]")
+	require.NoError(t, err)
+	values, err := c.GivenValues()
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"model": "m", "data.train": "[t.jsonl]", "adapter.r": "4", "adapter.rank_pattern.q_proj": "2", "betas": "[0.8 0.9]"}, values)
+}

@@ -94,7 +94,7 @@ func (t *translation) name(name string, key, v *yaml.Node) error {
 		return &Error{t.place(key), name, fmt.Sprintf(format, args...), kind}
 	}
 	if !known && IsIdle(key.Value) {
-		t.config.ignore(t.place(key), name)
+		t.config.ignore(t.place(key), name, v)
 		return nil
 	}
 	if !known {
@@ -116,7 +116,7 @@ func (t *translation) name(name string, key, v *yaml.Node) error {
 	case s.words != nil:
 		to, ok := s.words[word]
 		if !ok && s.free {
-			t.config.ignore(t.place(key), name)
+			t.config.ignore(t.place(key), name, v)
 			return nil
 		}
 		if v.Kind != yaml.ScalarNode || !ok && !isNull(v) {

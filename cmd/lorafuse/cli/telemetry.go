@@ -181,7 +181,7 @@ func (w *watched) metrics() []telemetry.Metric {
 		all = append(all, telemetry.Metric{Name: "lorafuse_eval_loss", Help: "Loss of the last evaluation, nats per token.", Value: *w.evals})
 	}
 	if w.accuracy != nil {
-		all = append(all, telemetry.Metric{Name: "lorafuse_eval_accuracy", Help: "Share of the rows of the last evaluation that are classified right.", Value: *w.accuracy})
+		all = append(all, telemetry.Metric{Name: "lorafuse_eval_accuracy", Help: "Share of the last evaluation that is right: of tokens, or of rows that are classified.", Value: *w.accuracy})
 	}
 	return all
 }

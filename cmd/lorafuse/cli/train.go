@@ -57,11 +57,12 @@ backward pass, without changing a bit of the result; if that is not enough, it s
 micro-batches, whose gradients add up to the same except for rounding.
 
 output_dir receives the adapter in PEFT's format, the checkpoints, metrics.jsonl,
-TensorBoard events and the plot of the loss. A second run in the same folder is rejected
-while one is active. A file with jobs trains several adapters together on one model, each
-with the result of a run of its own. Ctrl-C saves a checkpoint of the last complete step.
-A resumed run gives the same losses, evaluations and adapter, bit for bit, as one that
-was never interrupted.`,
+TensorBoard events and the plot of the loss; with save_best also the adapter of the best
+evaluation, and with sample_every generated texts. A second run in the same folder is
+rejected while one is active. A file with jobs trains several adapters together on one
+model, each with the result of a run of its own. Ctrl-C saves a checkpoint of the last
+complete step. A resumed run gives the same losses, evaluations and adapter, bit for bit,
+as one that was never interrupted.`,
 		Example: `  lorafuse train --model Qwen/Qwen2.5-0.5B-Instruct --data train.csv
   lorafuse train --model path/to/model --data train.jsonl --epochs 2 --learning-rate 1e-4 --output mine
   lorafuse train config.yaml
@@ -328,6 +329,9 @@ func (a *app) summarize(c *config.Config, s *train.Summary) {
 		a.out.printf("accuracy %.1f %%\n", 100**s.Accuracy)
 	}
 	a.out.printf("adapter  %s\n", s.Adapter)
+	if b := s.Best; b != nil {
+		a.out.printf("best     %s, %s %.4f at step %d\n", b.Adapter, b.Metric, b.Value, b.Step)
+	}
 	if s.Plot != "" {
 		a.out.printf("plot     %s\n", s.Plot)
 	}

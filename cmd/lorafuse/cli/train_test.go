@@ -22,6 +22,7 @@ func TestTrain(t *testing.T) {
 	assert.Regexp(t, `^done     20 steps in [\d.]+ s, \d+ tokens/s
 loss     6\.\d+ → [45]\.\d+
 eval     6\.\d+ → [45]\.\d+
+accuracy [\d.]+ %
 adapter  `+out+`/adapter
 plot     `+out+`/loss\.svg
 use it   lorafuse generate --model `+llama+` --adapter `+out+`/adapter --prompt "\.\.\."

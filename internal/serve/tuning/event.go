@@ -37,7 +37,7 @@ type Metrics struct {
 	Loss            *float64 `json:"train_loss"`
 	Accuracy        *float64 `json:"train_accuracy,omitempty"` // DPO: fraction of rows whose chosen answer is preferred
 	ValidLoss       *float64 `json:"valid_loss,omitempty"`
-	ValidAccuracy   *float64 `json:"valid_accuracy,omitempty"` // likewise
+	ValidAccuracy   *float64 `json:"valid_accuracy,omitempty"` // likewise; else fraction of right tokens
 	LearningRate    *float64 `json:"learning_rate"`
 	GradNorm        *float64 `json:"grad_norm"`
 	TokensPerSecond *float64 `json:"tokens_per_second"`

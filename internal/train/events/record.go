@@ -1,7 +1,7 @@
 // Package events records what happens in a training run: metrics.jsonl for
-// programs, TensorBoard event files for TensorBoard, and a plot of the loss.
+// programs, TensorBoard event files for TensorBoard, runs of MLflow, and a plot of the loss.
 //
-// Both logs belong to a run that may be killed and resumed. Opened with the
+// The logs on disk belong to a run that may be killed and resumed. Opened with the
 // step that the resumed run begins after, they first forget everything later,
 // so that in the end they read as if the run had never been interrupted.
 package events
@@ -19,7 +19,7 @@ const (
 	Loss     = "loss"      // mean training loss, nats per token
 	EvalLoss = "eval_loss" // the same on the evaluation set
 
-	EvalAccuracy = "eval_accuracy" // share of its rows that are classified right
+	EvalAccuracy = "eval_accuracy" // share of its tokens that are predicted right, or of its rows that are classified right
 
 	RewardAccuracy = "rewards/accuracies" // share of the training rows whose preferred answer has the larger reward
 )

@@ -8,6 +8,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/internal/train/events"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // Loss is the objective of training steps. Only Name and Emit are required.
@@ -33,6 +34,10 @@ type Loss struct {
 	Scores func(b *nn.Builder, out model.Outputs) graph.Tensor
 	PerRow int
 
+	// Correct emits the number of right labels of an evaluation batch, f32, if Right is nil. Nil
+	// means that it does not count them.
+	Correct func(b *nn.Builder, out model.Outputs) graph.Tensor
+
 	// Reference emits one number for each text of a batch, which the caller computes with
 	// the model without an adapter and adds to the batch. Nil for losses without a
 	// reference.
@@ -41,6 +46,9 @@ type Loss struct {
 	Whole   string // why cutting a micro-batch would change the result, or empty
 	Smaller string // how to reduce the memory of the smallest plan; empty: use shorter rows
 }
+
+// HasAccuracy reports whether evaluations count what is right.
+func (l Loss) HasAccuracy() bool { return l.Right != nil || l.Correct != nil }
 
 // Axes returns the maximum sizes of the axes of batches.
 func (l Loss) Axes(tokens int) map[string]int {
@@ -57,11 +65,18 @@ func (l Loss) Prepare(b *data.Batch) {
 	}
 }
 
-// LossOf returns the loss that models emit for a task.
+// LossOf returns the loss that models emit for a task. Evaluations of the next token count the
+// tokens that have the largest logit.
 func LossOf(task model.Task) Loss {
-	return Loss{Name: string(task), Emit: func(b *nn.Builder, out model.Outputs) (loss, sums graph.Tensor) {
+	l := Loss{Name: string(task), Emit: func(b *nn.Builder, out model.Outputs) (loss, sums graph.Tensor) {
 		return out.Loss(b, task), graph.Tensor{}
 	}}
+	if task == model.NextToken {
+		l.Correct = func(b *nn.Builder, out model.Outputs) graph.Tensor {
+			return out.Head.Correct(b.Input(nn.Labels, tensor.I32, b.Axis(nn.Tokens)))
+		}
+	}
+	return l
 }
 
 // Names of the values that passes of losses write.
@@ -70,6 +85,7 @@ const (
 	evalLoss   = "eval.loss"
 	evalSums   = "eval.sums"
 	evalScores = "eval.scores"
+	evalRight  = "eval.right"
 )
 
 // Totals returns the sums of a step: the loss, followed by Sums numbers.
@@ -104,13 +120,16 @@ func (l Loss) Evaluation(tokens int) *Pass {
 		if l.Scores != nil {
 			e.Result(evalScores, l.Scores(e.Builder, e.Out))
 		}
+		if l.Correct != nil {
+			e.Result(evalRight, l.Correct(e.Builder, e.Out))
+		}
 	}}
 }
 
 // Evaluate runs the evaluation pass p of a loss on a batch. It returns the loss, summed over the
-// labels, and the number of correct rows if the loss counts them.
+// labels, and the number of correct rows or labels if the loss counts them.
 func (t *Trainer) Evaluate(ctx context.Context, l Loss, p *Pass, b *data.Batch, given nn.Arrays) (loss float64, right int, err error) {
-	var sum [1]float32
+	var sum, correct [1]float32
 	outputs := []Output{{evalLoss, sum[:]}}
 	sums, scores := make([]float32, l.Sums), make([]float32, b.Rows()*l.PerRow)
 	if l.Sums > 0 {
@@ -119,9 +138,13 @@ func (t *Trainer) Evaluate(ctx context.Context, l Loss, p *Pass, b *data.Batch, 
 	if l.Scores != nil {
 		outputs = append(outputs, Output{evalScores, scores})
 	}
+	if l.Correct != nil {
+		outputs = append(outputs, Output{evalRight, correct[:]})
+	}
 	if _, err := t.Compute(ctx, p, given, b.Longest(), outputs...); err != nil {
 		return 0, 0, err
 	}
+	right = int(correct[0])
 	if l.Right != nil {
 		right = l.Right(b, sums, scores)
 	}

@@ -35,6 +35,7 @@ func init() {
 			"gradient_checkpointing": words("activation_checkpointing", map[string]any{"true": true, "false": false, "offload": true, "unsloth": true}),
 			"seed":                   to("seed"), "eval_steps": steps("eval_steps"), "save_steps": steps("save_steps"), "save_total_limit": to("save_limit"), "logging_steps": to("log.steps"),
 			"early_stopping_patience": to("early_stopping.patience"), "use_tensorboard": to("log.tensorboard"),
+			"load_best_model_at_end": to("save_best"), "metric_for_best_model": with(bestMetric), "greater_is_better": unused, "use_mlflow": to("log.mlflow"),
 			"bf16": words("precision", map[string]any{"true": "bf16", "full": "bf16", "auto": "auto", "false": "f32"}), "fp16": drop("half precision is not used; precision: bf16 or f32"),
 			"load_in_4bit": words("quantize", map[string]any{"true": "nf4", "false": nil}), "load_in_8bit": words("quantize", map[string]any{"true": "int8", "false": nil}),
 			"adapter": with(func(c *conversion, v any) {

@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -89,7 +90,9 @@ func trainerKeys(keys map[string]rule) {
 		"bf16":                           words("precision", map[string]any{"true": "bf16", "false": nil}), "pure_bf16": words("precision", map[string]any{"true": "bf16", "false": nil}), "fp16": drop("half precision is not used; precision: bf16 or f32"),
 		"eval_steps": steps("eval_steps"), "save_steps": steps("save_steps"), "save_total_limit": to("save_limit"), "logging_steps": to("log.steps"),
 		"eval_strategy": unused, "evaluation_strategy": unused, "save_strategy": unused, "logging_dir": unused, "do_eval": unused, "save_only_model": unused, "remove_unused_columns": unused,
-		"group_by_length": to("data.length_bucketing"),
+		"group_by_length":        to("data.length_bucketing"),
+		"load_best_model_at_end": to("save_best"), "metric_for_best_model": with(bestMetric), "greater_is_better": unused,
+		"report_to": with(reportTo),
 		"resume_from_checkpoint": with(func(c *conversion, v any) {
 			if s := fmt.Sprint(v); strings.EqualFold(s, "true") {
 				c.out["resume"] = "latest"
@@ -102,6 +105,26 @@ func trainerKeys(keys map[string]rule) {
 			keys[name] = r
 		}
 	}
+}
+
+// bestMetric converts the name of the metric that transformers selects the best model by.
+func bestMetric(c *conversion, v any) {
+	switch name := strings.TrimPrefix(fmt.Sprint(v), "eval_"); {
+	case !c.isTrue("load_best_model_at_end"), name == "loss":
+	case name == "accuracy", name == "mean_token_accuracy":
+		c.out["best_metric"] = "eval_accuracy"
+	default:
+		c.drop("metric_for_best_model", fmt.Sprintf("found %v, expected eval_loss or eval_accuracy", v))
+	}
+}
+
+// reportTo converts the names of trackers. Those that lorafuse does not have change no result.
+func reportTo(c *conversion, v any) {
+	if slices.Contains(list(v), "mlflow") {
+		c.out["log.mlflow"] = true
+		return
+	}
+	c.unused = append(c.unused, "report_to")
 }
 
 // factoryData converts the names of datasets, which LLaMA-Factory finds in dataset_info.json.

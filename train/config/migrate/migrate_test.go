@@ -44,6 +44,8 @@ weight_decay: 0
 activation_checkpointing: true
 precision: auto
 quantize: nf4
+save_best: true
+best_metric: eval_accuracy
 log: {steps: 1}`, []string{"neftune_noise_alpha"}, []string{"data.chat_template", "eval_steps"}},
 		"llamafactory.yaml": {"LLaMA-Factory", `
 model: meta-llama/Meta-Llama-3-8B-Instruct

@@ -194,11 +194,5 @@ func (p *pictures) draw(ctx context.Context, done train.Done) error {
 		return fmt.Errorf("train: %w", err)
 	}
 	p.Note("samples  %s", path)
-	if done.TensorBoard == nil {
-		return nil
-	}
-	if err := done.TensorBoard.WriteImage(events.Image{Step: int64(done.Step), Tag: SamplesDir, Picture: grid}); err != nil {
-		return fmt.Errorf("train: tensorboard: %w", err)
-	}
-	return nil
+	return done.Image(events.Image{Step: int64(done.Step), Tag: SamplesDir, Picture: grid})
 }

@@ -32,7 +32,7 @@ func (t *texts) load(ctx context.Context, m *model.Config, o data.Options, adjus
 		if err != nil {
 			return fmt.Errorf("train: %w", err)
 		}
-		o.Tokenizer = tok
+		o.Tokenizer, t.tok = tok, tok
 		if adjust != nil {
 			if err := adjust(&o, tok); err != nil {
 				return err
@@ -43,7 +43,7 @@ func (t *texts) load(ctx context.Context, m *model.Config, o data.Options, adjus
 			return fmt.Errorf("train: data.chat_template: %w", err)
 		}
 		if template != nil {
-			o.Template = data.Chat(template)
+			o.Template, t.template = data.Chat(template), template
 		}
 	}
 	if o.Files == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/tokenizer"
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 	"github.com/lorafuse/lorafuse/train/config"
 )
@@ -25,6 +26,10 @@ type texts struct {
 	loader     *data.Loader
 	evalLoader *data.Loader // likewise
 	documents  int          // of a batch, at most
+
+	tok      *tokenizer.Tokenizer // nil for files of tokens
+	template *chat.Template       // nil without
+	sampler  *sampler             // nil without samples
 
 	settings, rowsBy map[string]string // see train.Material
 }
@@ -66,6 +71,9 @@ func (t *texts) material(complete func(t *texts, m *train.Material) error) (*tra
 			return nil, err
 		}
 		return c.material(complete)
+	}
+	if err := t.addSampler(m); err != nil {
+		return nil, err
 	}
 	if complete == nil {
 		return m, nil
