@@ -9,10 +9,10 @@ import (
 
 // Lines describes in text which weights are quantized, and how. It returns nothing if none is.
 func (q Quantization) Lines() (lines []string) {
-	switch stored := q.Storage(); {
-	case stored != "":
+	if stored := q.Storage(); stored != "" {
 		lines = append(lines, "quantize "+stored)
-	case len(q.Weights) > 0:
+	}
+	if !q.Stored && len(q.Weights) > 0 {
 		lines = append(lines, fmt.Sprintf("quantize %s: %d linear layers in %s, %s in 16 bits; embeddings, norms and the head as in the file",
 			quant.Name(q.DType), len(q.Weights), bytesize.Binary(q.Bytes), bytesize.Binary(q.Plain)))
 	}
@@ -29,7 +29,10 @@ func (q Quantization) Lines() (lines []string) {
 
 // Storage describes how quantized weights are stored. It is empty if none are.
 func (q Quantization) Storage() string {
-	if !q.Stored {
+	switch {
+	case !q.Stored && q.Stacks > 0:
+		return fmt.Sprintf("in the file: %d stacks of experts as mxfp4 in %s", q.Stacks, bytesize.Binary(q.StackBytes))
+	case !q.Stored:
 		return ""
 	}
 	if q.Float8 {

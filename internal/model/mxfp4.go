@@ -57,6 +57,21 @@ func (m *Model) mxfp4(stored []string) (nn.Weight, error) {
 	}}, nil
 }
 
+// addMXFP4 counts the stacks of experts in mxfp4.
+func (q *Quantization) addMXFP4(m *Model) {
+	for _, name := range m.used {
+		stored, _ := transposedOf(name)
+		two := m.storedMXFP4(stored)
+		if two == nil {
+			continue
+		}
+		if w, err := m.mxfp4(two); err == nil {
+			q.Stacks++
+			q.StackBytes += int64(w.Size())
+		}
+	}
+}
+
 // joinMXFP4 passes blocks to put as those of tensor.MXFP4, some at a time: the exponent, then the
 // codes, of which those of elements j and j+16 share a byte.
 func joinMXFP4(codes, exponents []byte, put func(offset int, data []byte) error) error {

@@ -85,6 +85,7 @@ func TestMXFP4(t *testing.T) {
 		require.Equal(t, values, inBlocks)
 	}
 	require.Equal(t, 2*m.Config.Layers, shown)
+	require.Equal(t, []string{"quantize in the file: 4 stacks of experts as mxfp4 in 25.5 KiB"}, m.Quantization().Lines())
 
 	for i := range packed {
 		if strings.HasSuffix(packed[i].Name, "_scales") {

@@ -43,6 +43,10 @@ type Quantization struct {
 	Float8  bool // they are stored in 8-bit floats, not by bitsandbytes
 	// Tool is GPTQ or AWQ if it has stored them.
 	Tool string
+	// Stacks is the number of stacks of experts that the files have in mxfp4, which are not among
+	// Weights, and StackBytes their size there.
+	Stacks     int
+	StackBytes int64
 	// Activations is how other programs round activations, which are not rounded here, if the
 	// model says so.
 	Activations string
@@ -56,6 +60,7 @@ func (m *Model) Quantization() Quantization {
 		q.Activations = m.Config.float8.Activations
 	}
 	q.addPacked(m)
+	q.addMXFP4(m)
 	for _, name := range m.float8 {
 		if w, err := m.Weight(name); err == nil {
 			q.add(name, w.DType, w.Size()+m.scaleBytes(name), w.Shape)
