@@ -112,7 +112,7 @@ def transformers4(config):
         scaling["type"] = scaling.pop("rope_type")  # the oldest spelling
     if config["model_type"] == "gemma2" and "full_attention" in config["layer_types"][::2]:
         old["layer_types"] = config["layer_types"]  # later versions wrote it; by default every other layer slides
-    if config["model_type"] == "qwen3_moe":
+    if config["model_type"] in ("qwen3_moe", "qwen3_vl_moe_text"):
         old["num_experts"] = old.pop("num_local_experts")
     old["rope_scaling"] = None if scaling == {"rope_type": "default"} else scaling
     if "mrope_section" in scaling and scaling["rope_type"] == "default":
@@ -146,19 +146,21 @@ def former_name(name, arch):
     """The name of a tensor in a file of transformers 4."""
     if arch in ("qwen2_vl", "qwen2_5_vl"):
         return name.replace("model.language_model.", "model.").replace("model.visual.", "visual.")
-    if arch == "qwen3_vl":
+    if arch in ("qwen3_vl", "qwen3_vl_moe"):
         return name
     if name.startswith("lm_head"):
         return "language_model." + name
     return name.replace("model.language_model.", "language_model.model.").replace("model.vision", "vision").replace("model.multi", "multi")
 
 
-def write(folder, config, dtype, seed, style):
+def write(folder, config, dtype, seed, style, transposed):
     """Writes the weights of a model that make_model does not know."""
     os.makedirs(folder, exist_ok=True)
     entries = listed(config)
     if "text_config" in config and style == 4:
         entries = [(i, former_name(name, config["model_type"]), shape) for i, name, shape in entries]
+    if transposed:
+        entries = [(i, name, (shape[0], shape[2], shape[1]) if ".experts." in name else shape) for i, name, shape in entries]
     make_model.write_safetensors(os.path.join(folder, "model.safetensors"), entries, dtype, seed)
 
 
@@ -214,10 +216,11 @@ def make(name, out):
         fields.pop("head_dim")
     fields.update(bos_token_id=None, eos_token_id=0, pad_token_id=1)
     whole = fields.pop("whole", None)
+    transposed = whole is not None and whole.get("transposed")
     if whole is not None:
         if "text" in whole:
             fields["model_type"] = whole["text"]
-        fields = {"text_config": fields, **{k: v for k, v in whole.items() if k != "text"}}
+        fields = {"text_config": fields, **{k: v for k, v in whole.items() if k not in ("text", "transposed")}}
     config = AutoConfig.for_model(arch, architectures=[CLASSES[arch]], **fields).to_diff_dict()
     folder = os.path.join(out, name)
     shutil.rmtree(folder, ignore_errors=True)
@@ -229,7 +232,7 @@ def make(name, out):
     elif arch in model_cases.CLASSES:
         make_model.write_model(folder, {k: v for k, v in new.items() if k != "dtype"}, dtype, seed, known=[tensor[1:] for tensor in listed(new)])
     else:
-        write(folder, new, dtype, seed, style)
+        write(folder, new, dtype, seed, style, transposed)
     old = transformers4(new) if whole is None else whole_of_transformers4(new)
     old = {k: v for k, v in {**old, **changed}.items() if v is not None or k in new and k not in changed}
     main, other = (new, old) if style == 5 else (old, new)

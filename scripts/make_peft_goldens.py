@@ -38,7 +38,7 @@ from peft_cases import CASES
 
 SMALL = {"hidden": 32, "layers": 2, "inter": 48, "heads": 4, "kv_heads": 2, "vocab": 96, "positions": 64}
 HYPERPARAMETERS = {
-    "steps": 6, "lr": 0.005, "betas": [0.9, 0.999], "eps": 1e-08, "weight_decay": 0.1, "max_grad_norm": 0.1,
+    "lr": 0.005, "betas": [0.9, 0.999], "eps": 1e-08, "weight_decay": 0.1, "max_grad_norm": 0.1,
     "scheduler": "cosine", "warmup_steps": 2,
 }
 PAD = 1
@@ -53,7 +53,7 @@ def bases(out, lm):
             make_model.write_model(folder, make_model.model_config(arch, head_dim=head_dim, tie=tie, **SMALL), seed=7)
     found = {name: os.path.join(out, "base", name) for name in small}
     found.update({name: os.path.join(lm, name, "model") for name in ("llama", "qwen2", "gemma3")})
-    found.update({name: os.path.join(os.path.dirname(lm), "extra", name) for name in ("gemma2", "olmo2", "gemma", "ministral3", "gemma3-whole", "mistral3", "llava", "qwen2-vl", "qwen3-vl", "gemma4-whole", *model_cases.CASES)})
+    found.update({name: os.path.join(os.path.dirname(lm), "extra", name) for name in ("gemma2", "olmo2", "gemma", "ministral3", "gemma3-whole", "mistral3", "llava", "qwen2-vl", "qwen3-vl", "qwen3-vl-moe-tied", "gemma4-whole", *model_cases.CASES)})
     for name in ("mixtral", "qwen3-moe"):
         found[name] = os.path.join(os.path.dirname(lm), "extra", name)
         found[name + "-balance"] = balanced(found[name], os.path.join(out, "base", name + "-balance"))
@@ -138,11 +138,11 @@ class Maker:
         return ids, labels
 
     def train(self):
-        """Trains six steps and writes the trace; returns the trained model."""
+        """Trains and writes the trace; returns the trained model."""
         model = self.wrap()
         self.save(model, "train", "init")
         parameters = reference.trainable(model)
-        h = HYPERPARAMETERS if self.case.kind == "Lora" else {**HYPERPARAMETERS, "steps": 10}
+        h = {"steps": self.case.steps if self.case.kind == "Lora" else 10, **HYPERPARAMETERS}
         optimizer = reference.Optimizer(
             parameters.values(), h["steps"], h["lr"], h["warmup_steps"], h["weight_decay"], h["max_grad_norm"], h["betas"], h["eps"]
         )

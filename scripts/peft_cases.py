@@ -14,6 +14,7 @@ class Case:
     dtype: str = "float32"  # of the adapter's tensors in the file
     seed: int | None = None  # None: the index of the name among the first cases
     former: bool = False  # an adapter of experts with the names of transformers 4; converted/ is PEFT's conversion
+    steps: int = 6  # of training
     merged: bool = False  # also the merged parameters of the last layer
     kind: str = "Lora"  # Lora, LoHa or LoKr
 
@@ -56,6 +57,7 @@ CASES = {
     "gemma4": Case("gemma4", "two sizes of heads, and keys that are values", {"r": 2, "lora_alpha": 3, "target_modules": "all-linear", "lora_dropout": 0.0}, train=True, seed=378),
     "gemma4-shared": Case("gemma4-shared", "keys that several layers use, and embeddings of layers", {"r": 2, "lora_alpha": 3, "target_modules": ["q_proj", "k_proj", "v_proj", "per_layer_input_gate", "per_layer_model_projection", "down_proj"], "lora_dropout": 0.0}, train=True, seed=379),
     "gemma4-whole": Case("gemma4-whole", "PEFT's table, with module names of the whole model", {"r": 2, "lora_alpha": 3, "lora_dropout": 0.0}, train=True, seed=380),
+    "qwen3-vl-moe": Case("qwen3-vl-moe-tied", "experts that files have transposed, with module names of the whole model", {"r": 2, "lora_alpha": 3, "target_modules": TEXT, "target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"], "lora_dropout": 0.0}, train=True, steps=10, seed=407),
     "mixtral": Case("mixtral", "routed experts, whose weights are no modules: attention has adapters", {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "v_proj", "o_proj"], "lora_dropout": 0.0}, train=True, seed=301),
     "qwen3-moe": Case("qwen3-moe", "experts in some layers, and biases", {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"], "lora_dropout": 0.0}, train=True, seed=302),
     # Routed experts. With these seeds no routing decision is so close that rounding to bf16 would change it.

@@ -1,13 +1,14 @@
 """Cases of make_model_goldens.py of multimodal models, and of text models whose tensors are listed by transformers.
 
 A case is (model type, changes of SHAPE, stored dtype, style of config.json). Of the changes, `seed` is the seed of the
-weights, and `whole` holds the keys of a multimodal model around text_config; `text` is the model type of that.
+weights, and `whole` holds the keys of a multimodal model around text_config; `text` is the model type of that, and with
+`transposed` the file has stacks of experts transposed.
 """
 
 CLASSES = {
     "gemma": "GemmaForCausalLM", "ministral3": "Ministral3ForCausalLM", "gemma3": "Gemma3ForConditionalGeneration",
     "mistral3": "Mistral3ForConditionalGeneration", "llava": "LlavaForConditionalGeneration", "qwen2_vl": "Qwen2VLForConditionalGeneration",
-    "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration", "qwen3_vl": "Qwen3VLForConditionalGeneration", "gemma4": "Gemma4ForConditionalGeneration",
+    "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration", "qwen3_vl": "Qwen3VLForConditionalGeneration", "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration", "gemma4": "Gemma4ForConditionalGeneration",
 }
 TOWER = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}
 QWEN_TOWER = {"depth": 1, "num_heads": 2, "patch_size": 4, "temporal_patch_size": 1, "spatial_merge_size": 2}
@@ -75,6 +76,16 @@ CASES = {
         "rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8, "rope_theta": 1e4, "mrope_section": [2, 3, 3], "mrope_interleaved": True},
         "whole": {"vision_config": {**QWEN_TOWER, "hidden_size": 8, "out_hidden_size": 24, "intermediate_size": 8, "num_position_embeddings": 4, "deepstack_visual_indexes": [0]}},
     }, "bf16", 5),
+    # Files have experts transposed, as the second case has; transformers reads those of the first as well.
+    "qwen3-vl-moe": ("qwen3_vl_moe", {
+        "seed": 1234, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "mlp_only_layers": [1],
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 2, 2], "mrope_interleaved": True}, "whole": {"tie_word_embeddings": False, "vision_config": {**QWEN_TOWER, "hidden_size": 8, "out_hidden_size": 32, "intermediate_size": 8, "num_position_embeddings": 4, "deepstack_visual_indexes": [0]}},
+    }, "bf16", 4),
+    "qwen3-vl-moe-tied": ("qwen3_vl_moe", {
+        "seed": 1241, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": None, "hidden_size": 24, "intermediate_size": 12, "attention_bias": True, "rms_norm_eps": 1e-3, "hidden_act": "gelu",
+        "num_experts": 4, "num_experts_per_tok": 3, "moe_intermediate_size": 8, "decoder_sparse_step": 1, "mlp_only_layers": [], "rope_parameters": {"rope_type": "default", "rope_theta": 1e3, "mrope_section": [2, 2, 2], "mrope_interleaved": True},
+        "whole": {"transposed": True, "tie_word_embeddings": True, "vision_config": {**QWEN_TOWER, "hidden_size": 8, "out_hidden_size": 24, "intermediate_size": 8, "num_position_embeddings": 4, "deepstack_visual_indexes": [0]}},
+    }, "f16", 5),
     "gemma4-whole": ("gemma4", {
         "seed": 1233, "vocab_size": 48, "hidden_size": 16, "intermediate_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "global_head_dim": 12,
         "num_kv_shared_layers": 1, "hidden_size_per_layer_input": 4, "vocab_size_per_layer_input": 48, "sliding_window": 4, "use_bidirectional_attention": "vision", "tie_word_embeddings": True,

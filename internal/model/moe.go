@@ -98,16 +98,22 @@ func readQwen3MoE(c *Config, f *Fields) Family {
 		Gate: "experts.%d.gate_proj.weight", Up: "experts.%d.up_proj.weight", Down: "experts.%d.down_proj.weight",
 		Count: 128, Chosen: 8, Units: f.Int("moe_intermediate_size", 768), Activation: m.Activation, Normalized: f.Bool("norm_topk_prob", false),
 	})
+	m.Plain = f.plainLayers(c)
+	return m
+}
+
+// plainLayers reports for each layer whether it has an MLP in place of experts.
+func (f *Fields) plainLayers(c *Config) []bool {
 	step, plain := f.Int("decoder_sparse_step", 1), read(f, "mlp_only_layers", "a list of layers", []int(nil))
 	if step < 1 {
 		f.Fail("decoder_sparse_step", step, "1 or more")
-		return m
+		return nil
 	}
-	m.Plain = make([]bool, max(0, c.Layers))
-	for i := range m.Plain {
-		m.Plain[i] = (i+1)%step != 0 || slices.Contains(plain, i)
+	layers := make([]bool, max(0, c.Layers))
+	for i := range layers {
+		layers[i] = (i+1)%step != 0 || slices.Contains(plain, i)
 	}
-	return m
+	return layers
 }
 
 // Check implements Family.

@@ -116,6 +116,8 @@ var textDefaults = map[string]string{
 	"qwen2_5_vl_text": qwenVLDefaults,
 	"qwen3_vl_text": `{"vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32, "num_attention_heads": 32,
 		"num_key_value_heads": 32, "head_dim": 128, "max_position_embeddings": 128000}`,
+	"qwen3_vl_moe_text": `{"vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 24, "num_attention_heads": 16,
+		"num_key_value_heads": 16, "max_position_embeddings": 128000}`,
 	"gemma4_text": `{"vocab_size": 262144, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 30, "num_attention_heads": 8,
 		"num_key_value_heads": 4, "head_dim": 256}`,
 	"gemma3_text": `{"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8,

@@ -13,7 +13,7 @@ import (
 
 // wrappers are the multimodal models of testdata/extra.
 var wrappers = []string{
-	"gemma3-whole", "gemma3-whole-untied", "mistral3", "mistral3-ministral3", "llava", "llava-pixtral", "qwen2-vl", "qwen2-5-vl", "qwen3-vl", "qwen3-vl-untied",
+	"gemma3-whole", "gemma3-whole-untied", "mistral3", "mistral3-ministral3", "llava", "llava-pixtral", "qwen2-vl", "qwen2-5-vl", "qwen3-vl", "qwen3-vl-untied", "qwen3-vl-moe", "qwen3-vl-moe-tied",
 }
 
 // TestWrapperNames: modules are called as in the whole model, whatever files call them, and what

@@ -91,6 +91,7 @@ func TestModels(t *testing.T) {
 		{"ministral3", "../../../testdata/extra/ministral3", map[string]string{"lora": "../../../testdata/peft/ministral3/adapter"}, 40},
 		{"gemma3 within a whole model", "../../../testdata/extra/gemma3-whole", map[string]string{"lora": "../../../testdata/peft/gemma3-whole/adapter"}, 40},
 		{"qwen3-moe", "../../../testdata/extra/qwen3-moe", nil, 40},
+		{"qwen3-vl-moe", "../../../testdata/extra/qwen3-vl-moe-tied", pair("qwen3-vl-moe"), 40},
 		{"phi3", "../../../testdata/extra/phi3", pair("phi3"), 30},
 		{"granite", "../../../testdata/extra/granite", pair("granite"), 40},
 		{"granite-tied", "../../../testdata/extra/granite-tied", pair("granite-tied"), 40},
