@@ -263,23 +263,31 @@ func (m *Model) Unread() []Unread { return m.unread }
 // UnreadLine returns a one-line description of the tensors that the model does not read,
 // without expected ones and ones whose reason is in except. It is empty if there are none.
 func (m *Model) UnreadLine(except ...string) string {
+	unread := slices.DeleteFunc(slices.Clone(m.unread), func(u Unread) bool {
+		return u.Expected || slices.Contains(except, u.Why) && u.Why != ""
+	})
+	if len(unread) == 0 {
+		return ""
+	}
+	tensors := "tensors of the checkpoint are"
+	if len(unread) == 1 {
+		tensors = "tensor of the checkpoint is"
+	}
+	return fmt.Sprintf("%s: %d %s not read: %s", filepath.Clean(m.Dir), len(unread), tensors, UnreadByReason(unread))
+}
+
+// UnreadByReason lists the first tensors with each reason, and how many more there are. Tensors
+// without a known reason come first.
+func UnreadByReason(unread []Unread) string {
 	var order []string
 	byReason := map[string][]string{}
-	n := 0
-	for _, u := range m.unread {
-		if u.Expected || slices.Contains(except, u.Why) && u.Why != "" {
-			continue
-		}
+	for _, u := range unread {
 		if byReason[u.Why] == nil {
 			order = append(order, u.Why)
 		}
 		byReason[u.Why] = append(byReason[u.Why], u.Name)
-		n++
 	}
-	if n == 0 {
-		return ""
-	}
-	slices.SortStableFunc(order, func(a, b string) int { return min(len(a), 1) - min(len(b), 1) }) // unknown reasons first
+	slices.SortStableFunc(order, func(a, b string) int { return min(len(a), 1) - min(len(b), 1) })
 	const most = 3
 	var parts []string
 	for _, why := range order {
@@ -290,9 +298,5 @@ func (m *Model) UnreadLine(except ...string) string {
 		}
 		parts = append(parts, text)
 	}
-	tensors := "tensors of the checkpoint are"
-	if n == 1 {
-		tensors = "tensor of the checkpoint is"
-	}
-	return fmt.Sprintf("%s: %d %s not read: %s", filepath.Clean(m.Dir), n, tensors, strings.Join(parts, "; "))
+	return strings.Join(parts, "; ")
 }

@@ -34,6 +34,7 @@ type modelReport struct {
 	// but no shard contains.
 	Unused []string `json:"unused,omitempty"`
 	Absent []string `json:"absent,omitempty"`
+	unread string   // the tensors of Unused, with reasons
 }
 
 // inspectModel reports whether the model can be used. An unusable model is not an error, nor is one without weights,
@@ -77,6 +78,7 @@ func (i *inspection) inspectModel(set *weights.Set) {
 			}
 		}
 	}
+	r.unread = model.UnreadByReason(m.Unread())
 	for _, u := range m.Unread() {
 		r.Unused = append(r.Unused, u.Name)
 	}
@@ -105,12 +107,9 @@ func (r *modelReport) rows() [][]string {
 	if r.Quantized != "" {
 		rows = append(rows, []string{"quantized", r.Quantized})
 	}
-	for _, list := range []struct {
-		what  string
-		names []string
-	}{{"unused", r.Unused}, {"absent", r.Absent}} {
-		if len(list.names) > 0 {
-			rows = append(rows, []string{list.what, oneLine(strings.Join(list.names, ", "))})
+	for _, row := range [][]string{{"unused", r.unread}, {"absent", strings.Join(r.Absent, ", ")}} {
+		if row[1] != "" {
+			rows = append(rows, []string{row[0], oneLine(row[1])})
 		}
 	}
 	return rows

@@ -3,12 +3,14 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
 
@@ -90,4 +92,42 @@ func TestUnsupportedPipelines(t *testing.T) {
 		assert.NotContains(t, says, "Transformer2DModel")
 		assert.NotContains(t, says, "Autoencoder")
 	}
+}
+
+// TestSkippedParts: for each class of multimodal models, commands name once the parts besides the text
+// model. transformers gives these parts the names below.
+func TestSkippedParts(t *testing.T) {
+	parts := map[string][]string{"gemma4-whole": {"vision_tower", "embed_vision", "audio_tower", "embed_audio"}}
+	for _, name := range []string{"gemma3-whole", "mistral3", "llava"} {
+		parts[name] = []string{"vision_tower", "multi_modal_projector"}
+	}
+	for _, name := range []string{"qwen2-vl", "qwen2-5-vl", "qwen3-vl", "qwen3-vl-moe"} {
+		parts[name] = []string{"visual"}
+	}
+	missing := slices.DeleteFunc(model.Architectures(), func(class string) bool { return !strings.HasSuffix(class, "ForConditionalGeneration") })
+	for name, parts := range parts {
+		l := newLab(t)
+		fixture := filepath.Join(goldens, "extra", name)
+		m := l.copy(fixture, "model")
+		var more []safetensors.Entry
+		for _, part := range parts {
+			more = append(more, floats("model."+part+".added.weight", []float32{1}, 1))
+		}
+		l.widen("model", more...)
+		vision, audio := 1, strings.Count(strings.Join(parts, " "), "audio_tower")
+		says := func(text string) {
+			t.Helper()
+			assert.Equal(t, vision, strings.Count(text, "(vision tower)"), "%s: %s", name, text)
+			assert.Equal(t, audio, strings.Count(text, "(audio tower)"), "%s: %s", name, text)
+		}
+		r := command(t, "", "inspect", m)
+		require.Equal(t, ExitOK, r.status, r.stderr)
+		says(r.stdout)
+		says(command(t, "", "compare", "--model", m, "--golden", filepath.Join(fixture, "golden.safetensors")).stderr)
+
+		c, err := model.ReadConfig(m)
+		require.NoError(t, err)
+		missing = slices.DeleteFunc(missing, func(class string) bool { return class == c.Architecture })
+	}
+	require.Empty(t, missing, "classes without a case")
 }
