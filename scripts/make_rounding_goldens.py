@@ -89,7 +89,7 @@ def cases(data):
 
 def random_base(folder):
     """Tells whether the base weights that an adapter or run goes with depend on PyTorch's random numbers."""
-    return json.loads((folder / "adapter_config.json").read_text())["init_lora_weights"] == "pissa_niter_4"
+    return json.loads((folder / "adapter_config.json").read_text()).get("init_lora_weights") == "pissa_niter_4"
 
 
 def adapters(data):
@@ -171,7 +171,7 @@ def main():
     chosen[:] = a.only
     torch.set_num_threads(1)
     found = {"logits": models(a.data)}
-    if not found["logits"]:
+    if not found["logits"] and not chosen:
         reference.fail(f"{a.data}: no model with a golden.safetensors")
     found["adapters"] = adapters(a.data)
     found["gradients"], found["losses"] = runs(a.data)
