@@ -21,7 +21,9 @@ func Together(t *testing.T, dev backend.Device) {
 	x, h, dy, tall := floats(70, 704), floats(70, 16), floats(70, 130), floats(1500, 40)
 	b := floats(130, 16)
 	var outs []graph.Tensor
-	add := func(bias, addend ir.Value, ps ...product) { outs = append(outs, v.g.Of(v.g.IR().Gemm(ps, bias, addend))) }
+	add := func(bias, addend ir.Value, ps ...product) {
+		outs = append(outs, v.g.Of(v.g.IR().Gemm(ps, bias, addend)))
+	}
 	add(floats(130), 0, product{A: x, B: weight(130, 704), TB: true, Alpha: 1}, product{A: h, B: b, TB: true, Alpha: 0.5})
 	add(0, floats(70, 20), product{A: x, B: weight(20, 704), TB: true, Alpha: 2})
 	add(floats(900), floats(70, 900), product{A: x, B: weight(900, 704), TB: true, Alpha: 1}, product{A: h, B: floats(900, 16), TB: true, Alpha: 0.25})
