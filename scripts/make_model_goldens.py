@@ -3,7 +3,7 @@
 
 Every case is a folder with config.json, its other spelling (config.transformers4.json, for linear config.transformers5.json),
 model.safetensors and golden.safetensors: `input_ids` [rows, length], `logits` (f32, computed in f32 from the
-stored weights), `generated` (the first 8 ids of row 0 and 8 greedy ones), for longrope
+stored weights, or in f64 for cases that set "float64" since PyTorch's f32 is off by more than the limit of the tests), `generated` (the first 8 ids of row 0 and 8 greedy ones), for longrope
 `crossing` (a longer prompt and 8 greedy ids). The same command gives the same bytes.
 
   python scripts/make_model_goldens.py --out testdata/extra
@@ -173,6 +173,14 @@ def logits_and_tokens(directory, ids):
     return logits, *greedy(model, ids[:1, :8])
 
 
+def exact_logits(directory, ids):
+    """Logits computed in f64, as f32."""
+    model = reference.load_model(directory).double()
+    model.set_experts_implementation("eager")  # the others have no f64
+    with torch.no_grad():
+        return model(input_ids=ids).logits.float()
+
+
 def greedy(model, prompt):
     """(prompt and 8 greedy tokens, smallest gap between the two best tokens)."""
     with torch.no_grad():
@@ -214,6 +222,7 @@ def make(name, out):
     seed, changed = fields.pop("seed", None) or 1000 + first.index(name), fields.pop("old", {})
     if arch in ("qwen2", "qwen2_vl", "qwen2_5_vl") or arch in ("olmo2", *model_cases.CLASSES) and fields["head_dim"] is None:  # which accept null as a size
         fields.pop("head_dim")
+    float64 = fields.pop("float64", False)
     fields.update(bos_token_id=None, eos_token_id=0, pad_token_id=1)
     whole = fields.pop("whole", None)
     transposed = whole is not None and whole.get("transposed")
@@ -248,6 +257,8 @@ def make(name, out):
     if gap < 1e-3:
         reference.fail(f"{name}: greedy tokens hang on a gap of {gap:.2g}; change the seed")
     make_model.write_json(os.path.join(folder, f"config.transformers{9 - style}.json"), other)
+    if float64:
+        logits = exact_logits(folder, ids)
     reference.save_tensors(os.path.join(folder, "golden.safetensors"), {"input_ids": ids, "logits": logits, "generated": generated, **crossing(folder, seed)})
     size = sum(os.path.getsize(os.path.join(folder, f)) for f in os.listdir(folder))
     print(f"{name:22} {arch:8} {dtype:4} {size:7,} bytes, largest |logit| {logits.abs().max():.3f}, greedy gap {gap:.3f}")

@@ -82,7 +82,7 @@ CASES = {
         "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 2, 2], "mrope_interleaved": True}, "whole": {"tie_word_embeddings": False, "vision_config": {**QWEN_TOWER, "hidden_size": 8, "out_hidden_size": 32, "intermediate_size": 8, "num_position_embeddings": 4, "deepstack_visual_indexes": [0]}},
     }, "bf16", 4),
     "qwen3-vl-moe-tied": ("qwen3_vl_moe", {
-        "seed": 1241, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": None, "hidden_size": 24, "intermediate_size": 12, "attention_bias": True, "rms_norm_eps": 1e-3, "hidden_act": "gelu",
+        "seed": 1241, "float64": True, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": None, "hidden_size": 24, "intermediate_size": 12, "attention_bias": True, "rms_norm_eps": 1e-3, "hidden_act": "gelu",
         "num_experts": 4, "num_experts_per_tok": 3, "moe_intermediate_size": 8, "decoder_sparse_step": 1, "mlp_only_layers": [], "rope_parameters": {"rope_type": "default", "rope_theta": 1e3, "mrope_section": [2, 2, 2], "mrope_interleaved": True},
         "whole": {"transposed": True, "tie_word_embeddings": True, "vision_config": {**QWEN_TOWER, "hidden_size": 8, "out_hidden_size": 24, "intermediate_size": 8, "num_position_embeddings": 4, "deepstack_visual_indexes": [0]}},
     }, "f16", 5),

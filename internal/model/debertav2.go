@@ -66,7 +66,7 @@ func readDebertaV2(c *Config, f *Fields) Family {
 // distances reads the settings of the terms of distances.
 func (m *debertaV2) distances(f *Fields) {
 	const terms = "pos_att_type"
-	list := []string{}
+	var list []string
 	if raw, s := f.values[terms], ""; json.Unmarshal(raw, &s) == nil && f.Has(terms) {
 		list = strings.Split(strings.ToLower(s), "|")
 	} else {
