@@ -53,21 +53,27 @@ func (f *file) sort(o Options) {
 			f.unknown(k)
 			continue
 		}
-		g := byName[l.name]
-		if g == nil {
-			g = &group{layer: l, keys: map[lora.Role]string{}}
-			byName[l.name] = g
-			f.groups = append(f.groups, g)
-		}
-		if g.keys[k.role] != "" {
-			f.add(lora.ErrUnmatched, text, "%s has the same place", g.keys[k.role])
-			continue
-		}
-		g.keys[k.role] = text
+		f.place(byName, l, k.role, text)
 	}
 	for _, g := range f.groups {
 		f.complete(g)
 	}
+}
+
+// place adds a tensor to the group of its layer, and reports a second one with the same role.
+func (f *file) place(byName map[string]*group, l layer, role lora.Role, text string) *group {
+	g := byName[l.name]
+	if g == nil {
+		g = &group{layer: l, keys: map[lora.Role]string{}}
+		byName[l.name] = g
+		f.groups = append(f.groups, g)
+	}
+	if other := g.keys[role]; other != "" {
+		f.add(lora.ErrUnmatched, text, "%s has the same place", other)
+	} else {
+		g.keys[role] = text
+	}
+	return g
 }
 
 // unknown reports a tensor whose module is not in the model.

@@ -62,11 +62,7 @@ func ReadGGUF(path string, m *model.Model) (*lora.Adapter, error) {
 			f.add(lora.ErrUnmatched, name, "expected .lora_a or .lora_b of a linear layer of the model%s", suggest.DidYouMean(base, slices.Collect(maps.Keys(places))))
 			continue
 		}
-		if groups[base] == nil {
-			groups[base] = &group{layer: layer{name: base, modules: []lora.Module{p.module}}, keys: map[lora.Role]string{}}
-			f.groups = append(f.groups, groups[base])
-		}
-		groups[base].keys[role] = name
+		f.place(groups, layer{name: base, modules: []lora.Module{p.module}}, role, name)
 	}
 	var pieces []piece
 	for _, x := range f.groups {

@@ -107,17 +107,7 @@ func (f *file) sortLycoris(roles []lora.Role, o Options) {
 			f.unknown(k)
 			continue
 		}
-		g := byName[l.name]
-		if g == nil {
-			g = &group{layer: l, keys: map[lora.Role]string{}}
-			byName[l.name] = g
-			f.groups = append(f.groups, g)
-		}
-		if g.keys[k.role] != "" {
-			f.add(lora.ErrUnmatched, text, "%s has the same place", g.keys[k.role])
-			continue
-		}
-		g.keys[k.role] = text
+		f.place(byName, l, k.role, text)
 	}
 }
 

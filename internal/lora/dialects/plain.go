@@ -123,18 +123,8 @@ func (r *plainReader) sort() {
 			r.add(lora.ErrUnmatched, text, "the model has no linear layer %q%s", name, namesOf(r.model).nearest(name))
 			continue
 		}
-		g := byName[m.Name]
-		if g == nil {
-			g = &group{layer: layer{name: m.Name, modules: []lora.Module{m}}, keys: map[lora.Role]string{}}
-			byName[m.Name] = g
-			r.groups = append(r.groups, g)
-		}
 		e := plainEndings[i]
-		if g.keys[e.role] != "" {
-			r.add(lora.ErrUnmatched, text, "%s has the same place", g.keys[e.role])
-			continue
-		}
-		g.keys[e.role] = text
+		g := r.place(byName, layer{name: m.Name, modules: []lora.Module{m}}, e.role, text)
 		r.tuned[g] = r.tuned[g] || tune
 		r.byMLX = r.byMLX || e.text == ".lora_a"
 	}
