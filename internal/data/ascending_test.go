@@ -101,6 +101,8 @@ func TestMemoryPerRow(t *testing.T) {
 	d.Digest()
 	l.MaxTokens()
 	runtime.ReadMemStats(&after)
-	assert.Less(t, int(after.TotalAlloc-before.TotalAlloc), 8*rows, "digest and limits")
+	if !raceDetector { // with it, pools forget buffers at random
+		assert.Less(t, int(after.TotalAlloc-before.TotalAlloc), 8*rows, "digest and limits")
+	}
 	runtime.KeepAlive(kept)
 }

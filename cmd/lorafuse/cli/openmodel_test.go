@@ -44,7 +44,7 @@ func TestUnreadTensors(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(r.stderr, says), r.stderr)
 
 	l.widen("model", floats("model.layers.0.self_attn.q_proj.bias", []float32{0, 1}, 2))
-	for _, args := range [][]string{{"compare", "--golden", llamaGolden}, {"generate", "--prompt", "x"}, {"embed"}, {"eval", "--data", l.path("train.jsonl")}, {"serve"}} {
+	for _, args := range [][]string{{"compare", "--golden", llamaGolden}, {"generate", "--prompt", "x"}, {"embed"}, {"eval", "--data", l.path("train.jsonl")}, {"serve", "--listen", "127.0.0.1:0"}} {
 		assert.Contains(t, usageError(t, append(args, "--model", m)...), `"model.layers.0.self_attn.q_proj.bias" is a bias that no layer of LlamaForCausalLM has`, args[0])
 	}
 }
@@ -54,7 +54,7 @@ func TestAdapterAsModel(t *testing.T) {
 	l := newLab(t)
 	a := l.adapter()
 	l.setJSON(filepath.Join(a, "adapter_config.json"), map[string]any{"base_model_name_or_path": "acme/base"})
-	for _, args := range [][]string{{"compare", "--golden", llamaGolden}, {"generate", "--prompt", "x"}, {"serve"}, {"draw", "--prompt", "x", "-o", l.path("x.png")}, {"embed"}} {
+	for _, args := range [][]string{{"compare", "--golden", llamaGolden}, {"generate", "--prompt", "x"}, {"serve", "--listen", "127.0.0.1:0"}, {"draw", "--prompt", "x", "-o", l.path("x.png")}, {"embed"}} {
 		assert.Contains(t, usageError(t, append(args, "--model", a)...), `folder is an adapter, expected a model; its base model is "acme/base"`, args[0])
 	}
 }
@@ -65,7 +65,7 @@ func TestMistypedFolder(t *testing.T) {
 	t.Setenv("HF_HUB_CACHE", t.TempDir())
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.Mkdir("llama-tiny", 0o777))
-	for _, command := range [][]string{{"generate", "--prompt", "x"}, {"draw", "--prompt", "x", "-o", "x.png"}, {"tokenize", "x"}, {"serve"}} {
+	for _, command := range [][]string{{"generate", "--prompt", "x"}, {"draw", "--prompt", "x", "-o", "x.png"}, {"tokenize", "x"}, {"serve", "--listen", "127.0.0.1:0"}} {
 		assert.Contains(t, usageError(t, append(command, "--model", "lama-tiny")...), `there is no folder "lama-tiny", did you mean "llama-tiny"?; a model on the Hub is owner/name`, command[0])
 	}
 }
