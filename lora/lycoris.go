@@ -6,8 +6,8 @@ import (
 	"github.com/lorafuse/lorafuse/graph"
 )
 
-// lycoris is the common part of LoHa and LoKr, methods of LyCORIS (Yeh et al. 2024, arXiv 2309.14859) with
-// W' = W + Scale·Δ for a Δ that is made of small matrices. They adapt linear layers.
+// lycoris is the common part of LoHa and LoKr, methods of LyCORIS (Yeh et al. 2024, arXiv 2309.14859). They adapt
+// linear layers: W' = W + Scale·Δ, and compute Δ from small matrices.
 type lycoris struct{ baseMethod }
 
 // lycorisSettings are the keys that only these methods have.

@@ -75,8 +75,8 @@ func (lokr) kronecker(t Target) (k kronecker) {
 	return k
 }
 
-// Factorize returns two factors of n, the smaller first: factor and the rest if n is a multiple of it, else the
-// divisors next to the root of n of which the smaller is at most factor; -1 does not limit it.
+// Factorize returns two factors of n: factor and n/factor if n is a multiple of factor. Otherwise it returns the pair
+// nearest to the root of n, the smaller one first and at most factor; -1 sets no limit.
 func Factorize(n, factor int) (int, int) {
 	if factor > 0 && n%factor == 0 {
 		return factor, n / factor

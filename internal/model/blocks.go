@@ -8,9 +8,9 @@ import (
 )
 
 // InBlocks returns the model's weights for a device that computes with the block types of other
-// programs: those that a file has in such a type, as GGUF files do, or in a layout of the same
-// contents, as GPTQ, AWQ and gpt-oss do, have it. [Model.Weight]
-// returns them widened.
+// programs. Weights keep such a type if a file stores them in it (GGUF) or in another layout of
+// the same contents (GPTQ, AWQ, gpt-oss). [Model.Weight] widens
+// them instead.
 func (m *Model) InBlocks() nn.Weights { return inBlocks{m} }
 
 type inBlocks struct{ *Model }

@@ -19,9 +19,9 @@ func init() {
 	}
 }
 
-// debertaV2 is DeBERTa v2 and v3 (He et al. 2021, arXiv 2006.03654 and 2111.09543): BERT with
-// disentangled attention, whose scores have terms of the content of one token and of the distance
-// to the other.
+// debertaV2 is DeBERTa v2 and v3 (He et al. 2021, arXiv 2006.03654 and 2111.09543). It is BERT
+// with disentangled attention: scores have further terms, each of the content of one token and its
+// distance to the other.
 type debertaV2 struct {
 	*Encoder
 	debertaSettings
@@ -184,8 +184,8 @@ func (m *debertaV2) places(c *Config, b *nn.Builder, in nn.Text) *distances {
 }
 
 // attend emits disentangled attention. Each head of a query is followed by its term for a key at
-// each place, and each head of a key by the place where it is; with the places of queries and the
-// terms of keys, likewise. The scores of plain attention are then the sums of all terms.
+// each place, and each head of a key by the one-hot place of that key. Places of queries and terms of
+// keys follow in the same way. The scores of plain attention are then the sums of all terms.
 func (m *debertaV2) attend(c *Config, b *nn.Builder, in nn.Text, x graph.Tensor, p *distances) graph.Tensor {
 	q := b.Linear("query_proj", x, c.HiddenSize, true)
 	k := b.Linear("key_proj", x, c.HiddenSize, true)

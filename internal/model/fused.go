@@ -8,8 +8,8 @@ import (
 	"github.com/lorafuse/lorafuse/internal/nn"
 )
 
-// fusedLayer is a linear layer of a checkpoint that holds the rows of several layers of the model,
-// as transformers 5 splits it when it loads the model.
+// fusedLayer is a linear layer of a checkpoint with the rows of several layers of the model.
+// transformers 5 splits it in the same way when it loads the model.
 type fusedLayer struct {
 	name  string   // within a layer of the checkpoint, such as attn.Wqkv
 	parts []string // within a layer of the model, in the order of their rows
@@ -18,7 +18,7 @@ type fusedLayer struct {
 // splitter is a [Family] whose checkpoints may have such layers.
 type splitter interface {
 	// fusedOf returns the tensor that holds a weight or bias, and which of its parts that is.
-	// No parts mean that there is none.
+	// It returns no parts for weights of other layers.
 	fusedOf(name string) (fused string, part, parts int)
 }
 
@@ -35,7 +35,7 @@ func (m *Model) Fused(name string) (fused string, part, parts int) {
 	return fused, part, parts
 }
 
-// partOf returns one of the parts of a weight, which its rows are divided into.
+// partOf divides the rows of a weight into parts and returns one of them.
 func partOf(name string, w nn.Weight, part, parts int) (nn.Weight, error) {
 	elements := 1
 	for _, n := range w.Shape {

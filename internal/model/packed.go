@@ -16,7 +16,7 @@ import (
 // This file reads what GPTQ and AWQ checkpoints say about their weights; weights.Set.Unpack reads
 // the weights.
 
-// packedConfig is what quantization_config says about weights of GPTQ or AWQ.
+// packedConfig holds the settings of quantization_config for weights of GPTQ or AWQ.
 type packedConfig struct {
 	Tool string // as messages name it
 	weights.Packing
@@ -73,9 +73,9 @@ func (f *Fields) awq() *packedConfig {
 	return c
 }
 
-// packing reads the bits and the sizes of groups that layers have: those of the whole model, and
-// those that rules of the key dynamic give some layers. The shapes of a layer's tensors show which
-// of them it has, and whether it is quantised at all.
+// packing reads the bits and group sizes that layers may have: the model's, and others that rules
+// of the key dynamic give to some layers. The shapes of a layer's tensors show which of them it
+// has, and whether it is quantised at all.
 func (f *Fields) packing(c *packedConfig, bits, group string) {
 	if v := f.String("pack_dtype", "int32"); v != "int32" {
 		f.Unsupported("pack_dtype", v, []string{"int32"})
@@ -114,8 +114,8 @@ func (f *Fields) packing(c *packedConfig, bits, group string) {
 	}
 }
 
-// unpack returns the weights of a model's folder with those of GPTQ or AWQ unpacked. It closes set
-// if it fails.
+// unpack returns the weights of a model's folder after unpacking those of GPTQ or AWQ. It closes
+// set if it fails.
 func (c *Config) unpack(dir string, set *weights.Set) (u *weights.Set, err error) {
 	defer func() {
 		if err != nil {

@@ -121,8 +121,8 @@ func (l *loop) saveBest(loss float64, accuracy *float64) error {
 	return nil
 }
 
-// saveFolder writes a folder in output_dir with the adapter, its model card and what more, which
-// may be nil, adds, and returns its path.
+// saveFolder writes a folder in output_dir with the adapter and its model card, and returns its
+// path. more, unless it is nil, adds further files.
 func (l *loop) saveFolder(name string, state *lora.State, more func(tmp string) error) (string, error) {
 	dir := filepath.Join(l.cfg.OutputDir, name)
 	own, err := ownCard(dir)

@@ -105,7 +105,7 @@ func (r *Run) Train(ctx context.Context) (*Summary, error) {
 		s, err = l.finish()
 	}
 	if closeErr := l.closeLogs(err); err == nil && closeErr != nil {
-		err = fmt.Errorf("train: the adapter is saved in %s, but what was recorded of the run may not be whole: %w", s.Adapter, closeErr)
+		err = fmt.Errorf("train: the adapter is saved in %s, but the logs of the run may be incomplete: %w", s.Adapter, closeErr)
 	}
 	if err != nil {
 		return nil, err

@@ -30,8 +30,8 @@ func Opener(m *model.Model) func(path string) (*lora.Adapter, bool, error) {
 	return func(path string) (*lora.Adapter, bool, error) { return openForeign(path, m) }
 }
 
-// openForeign is OpenText for adapters in other forms than a folder of PEFT. ok is false if path is
-// such a folder or does not exist.
+// openForeign opens an adapter in another form than a folder of PEFT. ok is false if path is such a
+// folder or does not exist.
 func openForeign(path string, m *model.Model) (a *lora.Adapter, ok bool, err error) {
 	file, err := adapterFile(path)
 	switch {

@@ -196,7 +196,7 @@ func (m *MLflow) send(ctx context.Context) {
 	m.keep(m.begin(ctx))
 	for all := range m.records {
 		m.waiting = append(m.waiting, all...)
-		for more := true; more; { // what has come meanwhile, in one request
+		for more := true; more; { // one request sends all waiting records
 			select {
 			case all, open := <-m.records:
 				m.waiting, more = append(m.waiting, all...), open

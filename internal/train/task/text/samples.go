@@ -179,7 +179,7 @@ func (s *sampler) sample(ctx context.Context, done train.Done) error {
 	return done.Text(events.Text{Step: int64(done.Step), Tag: SamplesDir, Text: shown.String()})
 }
 
-// generate generates the texts with the adapter as it is. The generator is closed afterwards, so
+// generate generates the texts with the current adapter. The generator is closed afterwards, so
 // that its memory is the run's again.
 func (s *sampler) generate(ctx context.Context, done train.Done) (all []Sample, err error) {
 	s.host.Lock()
