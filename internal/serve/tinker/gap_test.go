@@ -8,9 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -164,12 +166,32 @@ func TestGap(t *testing.T) {
 			precision: rapid.SampledFrom([]backend.Precision{backend.F32, backend.BF16}).Draw(r, "precision"),
 			threads:   rapid.IntRange(1, 3).Draw(r, "threads"),
 		}
+		if c.isRefused() {
+			c.method = quant.None
+		}
 		ranks := rapid.SliceOfN(rapid.IntRange(1, 64), 1, 3).Draw(r, "ranks")
 		lengths := rapid.SliceOfN(rapid.IntRange(1, 40), 2, 6).Draw(r, "lengths")
 		if !t.Run(c.String(), func(t *testing.T) { c.run(t, ranks, lengths) }) {
 			r.FailNow()
 		}
 	})
+}
+
+// isRefused reports whether the model's weights, which are stored transposed, are not converted to fp8.
+func (c *gapCase) isRefused() bool { return c.method == quant.Fp8 && strings.Contains(c.dir, "gpt2") }
+
+// TestTargets: a session can train attention, MLPs and the unembedding of any decoder, each by itself.
+func TestTargets(t *testing.T) {
+	for _, dir := range decoders(t) {
+		b := gapCase{dir: dir, precision: backend.F32, threads: 1}.open(t, batching.Options{MaxTexts: 1, MaxBatchTokens: 16, CacheTokens: 64, MaxLength: 48, PageRows: 4})
+		for _, o := range []session.Options{{Attention: true}, {MLP: true}, {Unembed: true}, {Attention: true, MLP: true, Unembed: true}} {
+			o.Rank = 1
+			s, err := session.NewGroup(b.host).New(context.Background(), o)
+			if assert.NoError(t, err, dir) {
+				s.Close()
+			}
+		}
+	}
 }
 
 // run samples texts of some lengths from adapters of some ranks at once.
@@ -216,6 +238,9 @@ func TestGapOfAllDecoders(t *testing.T) {
 		for _, method := range []quant.Method{quant.None, quant.Int8, quant.Bit4, quant.Fp8} {
 			for _, p := range []backend.Precision{backend.F32, backend.BF16} {
 				c := gapCase{dir, method, p, 2}
+				if c.isRefused() {
+					continue
+				}
 				t.Run(c.String(), func(t *testing.T) { c.run(t, []int{1, 16, 64}, []int{1, 7, 16, 40}) })
 			}
 		}

@@ -42,20 +42,20 @@ func (o *Options) config(modules lora.Model, l limits) (*lora.Config, error) {
 	for _, part := range []struct {
 		name   string
 		wanted bool
-		is     func(lora.Module) bool
+		target func(lora.Module) string // its name as a target, or ""
 	}{
-		{"attention", o.Attention, isAttention}, {"MLP", o.MLP, isMLP},
-		{"unembedding", o.Unembed, func(m lora.Module) bool { return m.OutputEmbedding }},
+		{"attention", o.Attention, attentionTarget}, {"MLP", o.MLP, mlpTarget}, {"unembedding", o.Unembed, headTarget},
 	} {
 		found := false
 		for _, m := range modules.Modules {
-			if !part.wanted || !part.is(m) {
+			name := part.target(m)
+			if !part.wanted || name == "" {
 				continue
 			}
 			found = true
-			to, name := &c.TargetModules.Names, last(m.Name, 1)
+			to := &c.TargetModules.Names
 			if m.Kind == lora.Parameter {
-				to, name = &c.TargetParameters, last(m.Name, 2)
+				to = &c.TargetParameters
 			}
 			if !slices.Contains(*to, name) {
 				*to = append(*to, name)
@@ -68,17 +68,40 @@ func (o *Options) config(modules lora.Model, l limits) (*lora.Config, error) {
 	return c, nil
 }
 
-func isAttention(m lora.Module) bool {
-	return m.Kind == lora.Linear && slices.Contains([]string{"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj"}, last(m.Name, 1))
+// These are the names of linear layers in attention and in MLPs of all decoders, with the name of the part if both have
+// such a layer.
+var (
+	attentionNames = []string{"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj", "query_key_value", "attention.dense", "c_attn", "attn.c_proj"}
+	mlpNames       = []string{"gate_proj", "up_proj", "gate_up_proj", "down_proj", "input_linear", "output_linear", "dense_h_to_4h", "dense_4h_to_h", "c_fc", "mlp.c_proj"}
+)
+
+func attentionTarget(m lora.Module) string { return linearTarget(m, attentionNames) }
+
+// mlpTarget also returns the name of the parameter of routed experts, but not that of their router.
+func mlpTarget(m lora.Module) string {
+	if m.Kind != lora.Parameter {
+		return linearTarget(m, mlpNames)
+	}
+	if name := last(m.Name, 2); strings.HasPrefix(name, "experts.") {
+		return name
+	}
+	return ""
 }
 
-// isMLP reports whether m belongs to an MLP, including routed experts but not their
-// router.
-func isMLP(m lora.Module) bool {
-	if m.Kind == lora.Parameter {
-		return strings.HasPrefix(last(m.Name, 2), "experts.")
+func headTarget(m lora.Module) string {
+	if m.OutputEmbedding {
+		return last(m.Name, 1)
 	}
-	return m.Kind == lora.Linear && slices.Contains([]string{"gate_proj", "up_proj", "gate_up_proj", "down_proj", "input_linear", "output_linear"}, last(m.Name, 1))
+	return ""
+}
+
+// linearTarget returns the name that a linear layer ends with.
+func linearTarget(m lora.Module, names []string) string {
+	i := slices.IndexFunc(names, func(name string) bool { return m.Name == name || strings.HasSuffix(m.Name, "."+name) })
+	if m.Kind != lora.Linear && m.Kind != lora.Conv1D || i < 0 {
+		return ""
+	}
+	return names[i]
 }
 
 // last returns the last n parts of a module's name.
