@@ -86,7 +86,7 @@ func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
 	}
 	switch {
 	case joined != nil && most <= vectorRows:
-	case c.grouped[c.launch]: // a launch before this one computes its many rows
+	case c.steps[c.launch].behind > 0: // a launch before this one computes its many rows
 	case t.chained && t.bulks(&c.target):
 		many, err = newBulk(c, t)
 	case t.chained && (c.target.Precision == backend.BF16 || c.target.ExactSums):

@@ -60,12 +60,12 @@ func (c *compiler) sumGroup(l *ir.Launch, t terms) []*mma {
 	all := c.prog.Launches
 	for i := c.launch + 1; i < min(len(all), c.launch+1+groupAhead) && len(sums) < groupSums; i++ {
 		next := &all[i]
-		if next.Op == ir.Gemm && !c.grouped[i] && !c.merged[i] {
+		if next.Op == ir.Gemm && c.steps[i].behind == 0 && !c.merged[i] {
 			o := termsOf(next)
 			if o.chained && o.out.Type.Rank() == 2 && c.goesAlike(l, &t, next, &o) && products+len(o.list) <= ir.MaxProducts &&
 				scaled+o.scaledTerms() <= mostScales && !c.depends(next, between) && !c.depends(next, launches) {
 				sums, launches, products, scaled = append(sums, &mma{t: o}), append(launches, next), products+len(o.list), scaled+o.scaledTerms()
-				c.grouped[i], c.steps[i].behind = true, i-c.launch
+				c.steps[i].behind = i - c.launch
 				continue
 			}
 		}

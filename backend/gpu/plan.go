@@ -182,7 +182,7 @@ func New(p *ir.Program, t Target) (*Plan, error) {
 		return nil, err
 	}
 	p = gather(fuse(p), &t)
-	c := &compiler{Plan: &Plan{prog: p, reports: map[int]report{}}, target: t, dims: p.MaxDims(), merged: map[int]bool{}, sums: map[int][]ir.Ref{}, joined: map[int]*vector{}, gated: map[int]*gated{}, grouped: map[int]bool{}, narrows: map[int]*narrowLaunch{}}
+	c := &compiler{Plan: &Plan{prog: p, reports: map[int]report{}}, target: t, dims: p.MaxDims(), merged: map[int]bool{}, sums: map[int][]ir.Ref{}, joined: map[int]*vector{}, gated: map[int]*gated{}, narrows: map[int]*narrowLaunch{}}
 	p = c.startFromAdapters()
 	c.prog, c.steps = p, make([]prepared, len(p.Launches))
 	for i := range p.Launches {
@@ -305,7 +305,6 @@ type compiler struct {
 	sums    map[int][]ir.Ref      // tensors whose squares a launch adds up
 	joined  map[int]*vector       // launches whose few rows a launch before them computes
 	gated   map[int]*gated        // GLUs and their gradients that a launch before them may compute
-	grouped map[int]bool          // launches whose sums a launch before them computes
 	narrows map[int]*narrowLaunch // launches of narrow products that a launch belongs to
 	orders  []*rowOrder           // of rows, by index
 }

@@ -41,6 +41,30 @@ inline void lf_group_next(thread lf_group_sum& s, int m, int n, int parts, int e
   s.m = m, s.n = n, s.parts = parts, s.first = s.end, s.end = ends & 255, s.stored = stored & 3;
 }
 
+// The threadgroups that compute the products of a sum, and those that add up its parts.
+inline int lf_group_units(thread const lf_group_sum& s) { return lf_group_tiles(s.m) * lf_group_tiles(s.n) * s.parts; }
+inline int lf_group_blocks(thread const lf_group_sum& s) { return s.parts > 1 ? (int)(((long)s.m * s.n + 255) / 256) : 0; }
+
+// Declares s, the sum that threadgroup t of a launch works on, with its operands, and block,
+// the number of the threadgroup in it. SIZE returns the threadgroups of a sum.
+#define LF_GROUP_NEXT(i, SIZE)                                                                    \
+  if (block >= own) {                                                                             \
+    block -= own;                                                                                 \
+    lf_group_next(s, a.m##i, a.n##i, a.parts##i, a.ends >> (8 * i), a.stored >> (2 * i));         \
+    out = out##i, bias = bias##i, addend = addend##i;                                             \
+    has_bias = LF_BOUND(a, 4 + i), has_addend = LF_BOUND(a, 7 + i);                               \
+    own = SIZE(s);                                                                                \
+  }
+#define LF_GROUP_PICK(SIZE)                                                                       \
+  lf_group_sum s = {a.m0, a.n0, a.parts0, 0, a.ends & 255, a.stored & 3, 0};                      \
+  device uchar* out = out0;                                                                       \
+  device const float* bias = bias0;                                                               \
+  device const uchar* addend = addend0;                                                           \
+  bool has_bias = LF_BOUND(a, 4), has_addend = LF_BOUND(a, 7);                                    \
+  int block = (int)t.group.x, own = SIZE(s);                                                      \
+  LF_GROUP_NEXT(1, SIZE)                                                                          \
+  LF_GROUP_NEXT(2, SIZE)
+
 template <class C>
 inline void lf_gemm_group(lf_thread t, threadgroup uint4* shared, device uchar* out, device float* partial, bool has_bias, device const float* bias,
                           bool has_addend, device const uchar* addend, thread const lf_group_sum& s, int block, thread lf_products& all) {
@@ -65,23 +89,7 @@ inline void lf_gemm_group(lf_thread t, threadgroup uint4* shared, device uchar* 
     LF_BEGIN;                                                                                                                        \
     threadgroup uint4 shared[C::words];                                                                                              \
     lf_products all = LF_PRODUCTS_OF(a);                                                                                             \
-    lf_group_sum s = {a.m0, a.n0, a.parts0, 0, a.ends & 255, a.stored & 3, 0};                                                       \
-    device uchar* out = out0;                                                                                                        \
-    device const float* bias = bias0;                                                                                                \
-    device const uchar* addend = addend0;                                                                                            \
-    bool has_bias = LF_BOUND(a, 4), has_addend = LF_BOUND(a, 7);                                                                     \
-    int block = (int)t.group.x, own = lf_group_tiles(s.m) * lf_group_tiles(s.n) * s.parts;                                           \
-    if (block >= own) {                                                                                                              \
-      block -= own;                                                                                                                  \
-      lf_group_next(s, a.m1, a.n1, a.parts1, a.ends >> 8, a.stored >> 2);                                                            \
-      out = out1, bias = bias1, addend = addend1, has_bias = LF_BOUND(a, 5), has_addend = LF_BOUND(a, 8);                            \
-      own = lf_group_tiles(s.m) * lf_group_tiles(s.n) * s.parts;                                                                     \
-      if (block >= own) {                                                                                                            \
-        block -= own;                                                                                                                \
-        lf_group_next(s, a.m2, a.n2, a.parts2, a.ends >> 16, a.stored >> 4);                                                         \
-        out = out2, bias = bias2, addend = addend2, has_bias = LF_BOUND(a, 6), has_addend = LF_BOUND(a, 9);                          \
-      }                                                                                                                              \
-    }                                                                                                                                \
+    LF_GROUP_PICK(lf_group_units)                                                                                                    \
     lf_gemm_group<C>(t, shared, out, partial, has_bias, bias, has_addend, addend, s, block, all);                                    \
   }
 LF_GEMM_GROUP(gemm_group_64, lf_cells_bf16)
@@ -97,32 +105,13 @@ struct gemm_group_sum_args {
   LF_GROUP_SIZES;
 };
 
-// The blocks of a sum.
-inline int lf_group_blocks(thread const lf_group_sum& s) { return s.parts > 1 ? (int)(((long)s.m * s.n + 255) / 256) : 0; }
-
 LF_KERNEL(256) gemm_group_sum(device uchar* out0 [[buffer(0)]], device uchar* out1 [[buffer(1)]], device uchar* out2 [[buffer(2)]],
                               device const float* partial [[buffer(3)]], device const float* bias0 [[buffer(4)]],
                               device const float* bias1 [[buffer(5)]], device const float* bias2 [[buffer(6)]],
                               device const uchar* addend0 [[buffer(7)]], device const uchar* addend1 [[buffer(8)]],
                               device const uchar* addend2 [[buffer(9)]], constant gemm_group_sum_args& a [[buffer(10)]], LF_THREAD) {
   LF_BEGIN;
-  lf_group_sum s = {a.m0, a.n0, a.parts0, 0, a.ends & 255, a.stored & 3, 0};
-  device uchar* out = out0;
-  device const float* bias = bias0;
-  device const uchar* addend = addend0;
-  bool has_bias = LF_BOUND(a, 4), has_addend = LF_BOUND(a, 7);
-  int block = (int)t.group.x, own = lf_group_blocks(s);
-  if (block >= own) {
-    block -= own;
-    lf_group_next(s, a.m1, a.n1, a.parts1, a.ends >> 8, a.stored >> 2);
-    out = out1, bias = bias1, addend = addend1, has_bias = LF_BOUND(a, 5), has_addend = LF_BOUND(a, 8);
-    own = lf_group_blocks(s);
-    if (block >= own) {
-      block -= own;
-      lf_group_next(s, a.m2, a.n2, a.parts2, a.ends >> 16, a.stored >> 4);
-      out = out2, bias = bias2, addend = addend2, has_bias = LF_BOUND(a, 6), has_addend = LF_BOUND(a, 9);
-    }
-  }
+  LF_GROUP_PICK(lf_group_blocks)
   long size = (long)s.m * s.n, i = (long)block * 256 + t.index;
   if (i >= size) return;
   device const float* p = partial + s.partial + i;
