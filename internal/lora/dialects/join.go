@@ -35,22 +35,18 @@ func (w *writer) joined() ([]safetensors.Entry, map[string]string, error) {
 		}
 		ranks[x.rank()]++
 		alphas[x.alpha]++
-		number, err := tensor.FromFloat32s([]float32{float32(x.alpha)})
-		if err != nil {
-			return nil, nil, err
-		}
 		for _, part := range []struct {
 			role lora.Role
 			t    tensor.Tensor
-		}{{lora.RoleA, x.a}, {lora.RoleB, x.b}, {alpha, number}} {
-			if folded && part.role == alpha {
-				continue
-			}
+		}{{lora.RoleA, x.a}, {lora.RoleB, x.b}} {
 			e, err := entry(w.key(l, part.role, released && !folded), part.t)
 			if err != nil {
 				return nil, nil, err
 			}
 			entries = append(entries, e)
+		}
+		if !folded {
+			entries = append(entries, scalarEntry(w.key(l, alpha, released), x.alpha))
 		}
 	}
 	metadata := map[string]string{"format": "pt"}
@@ -235,4 +231,10 @@ func entry(key string, t tensor.Tensor) (safetensors.Entry, error) {
 		return safetensors.Entry{}, fmt.Errorf("lora: save adapter: tensor %q: %w", key, err)
 	}
 	return safetensors.Entry{Name: key, DType: d, Shape: t.Shape, Data: t.Data}, nil
+}
+
+// scalarEntry returns a file entry of a float32 without dimensions.
+func scalarEntry(key string, x float64) safetensors.Entry {
+	t, _ := tensor.FromFloat32s([]float32{float32(x)}) // one element, as the shape has
+	return safetensors.Entry{Name: key, DType: safetensors.F32, Data: t.Data}
 }

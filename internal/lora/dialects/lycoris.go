@@ -75,15 +75,7 @@ func (f *file) lycoris(kind int, o Options) (*lora.Adapter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lora: adapter %s: %w", f.path, err)
 	}
-	a, err := lora.New(c, tensors)
-	if err != nil {
-		return nil, fmt.Errorf("lora: adapter %s: %w", f.path, err)
-	}
-	a.Dir = f.path
-	if err := a.Check(p, lora.CheckOptions{AllowZeroB: true}).Err(); err != nil {
-		return nil, err
-	}
-	return a, nil
+	return f.checked(c, p, tensors)
 }
 
 // sortLycoris groups the tensors of a file by layer.
@@ -294,16 +286,7 @@ func (w *writer) lycorisFile() ([]safetensors.Entry, error) {
 			}
 			entries = append(entries, e)
 		}
-		number, err := tensor.FromFloat32s([]float32{float32(strength)})
-		if err != nil {
-			return nil, err
-		}
-		e, err := entry(name+"alpha", number)
-		if err != nil {
-			return nil, err
-		}
-		e.Shape = nil
-		entries = append(entries, e)
+		entries = append(entries, scalarEntry(name+"alpha", strength))
 	}
 	return entries, nil
 }

@@ -273,23 +273,14 @@ func WritePlain(path string, a *lora.Adapter, p *lora.Placement) error {
 	for _, t := range p.Targets {
 		down, _ := a.Tensor(t.Key(lora.RoleA))
 		up, _ := a.Tensor(t.Key(lora.RoleB))
-		number, err := tensor.FromFloat32s([]float32{float32(t.Scale * float64(t.Rank))})
-		if err != nil {
-			return fail(err)
-		}
-		for i, x := range []struct {
-			end string
-			t   tensor.Tensor
-		}{{plainEndings[0].text, down}, {plainEndings[1].text, up}, {".alpha", number}} {
-			e, err := entry(t.Name+x.end, x.t)
+		for i, x := range []tensor.Tensor{down, up} {
+			e, err := entry(t.Name+plainEndings[i].text, x)
 			if err != nil {
 				return fail(err)
 			}
-			if i == 2 {
-				e.Shape = nil
-			}
 			entries = append(entries, e)
 		}
+		entries = append(entries, scalarEntry(t.Name+".alpha", t.Scale*float64(t.Rank)))
 	}
 	if err := safetensors.WriteFile(path, entries, map[string]string{"format": "pt"}, safetensors.Durable()); err != nil {
 		return fail(err)

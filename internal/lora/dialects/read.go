@@ -72,6 +72,11 @@ func (f *file) adapter(c *lora.Config, pieces []piece) (*lora.Adapter, error) {
 	if err := f.err(); err != nil {
 		return nil, err
 	}
+	return f.checked(c, p, tensors)
+}
+
+// checked returns the adapter of the tensors if they fit the model.
+func (f *file) checked(c *lora.Config, p *lora.Placement, tensors []lora.Tensor) (*lora.Adapter, error) {
 	a, err := lora.New(c, tensors)
 	if err != nil {
 		return nil, err
