@@ -47,7 +47,12 @@ func isPlain(path string) bool {
 		return false
 	}
 	defer set.Close()
-	return slices.ContainsFunc(set.Names(), func(name string) bool {
+	return arePlain(set.Names())
+}
+
+// arePlain reports whether names of tensors include names of plain layers.
+func arePlain(names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
 		_, i := cutPlain(name)
 		return i >= 0 && plainEndings[i].role != alpha
 	})

@@ -18,10 +18,23 @@ import (
 // lora_a and lora_b as [ReadPlain] does, or a folder as [lora.Load] does. It detects the
 // form by the contents of the files.
 func OpenText(path string, m *model.Model) (*lora.Adapter, error) {
+	a, err := lora.Load(path)
+	if err == nil && !arePlain(a.Names()) {
+		return a, nil
+	}
+	if err == nil {
+		if err := a.Close(); err != nil {
+			return nil, err
+		}
+		if a, err = ReadPlain(a.Source.Path, m); err == nil {
+			a.Dir = path
+		}
+		return a, err
+	}
 	if a, ok, err := openForeign(path, m); ok {
 		return a, err
 	}
-	return lora.Load(path)
+	return nil, err
 }
 
 // Opener returns a function that opens adapters of m in other forms than a folder of PEFT, for

@@ -1,6 +1,7 @@
 package dialects_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // textForms is written by scripts/make_text_adapter_goldens.py.
@@ -106,6 +108,32 @@ func TestTextFormsRoundTrip(t *testing.T) {
 		require.NoError(t, lora.SaveMLX(filepath.Join(dir, "mlx"), a, p, names))
 		equalAdapters(t, from, filepath.Join(dir, "mlx"), m, 1e-7, true)
 	}
+}
+
+// A folder of PEFT is opened without reading the header of its weights twice.
+func TestTextReadsOnce(t *testing.T) {
+	m := openText(t)
+	dir := t.TempDir()
+	config, err := lora.ReadConfig(textForms + "peft")
+	require.NoError(t, err)
+	var tensors []lora.Tensor
+	for i := range 500 {
+		x, err := tensor.FromFloat32s([]float32{1, 2}, 1, 2)
+		require.NoError(t, err)
+		tensors = append(tensors, lora.Tensor{Key: fmt.Sprintf("base_model.model.layers.%d.lora_A.weight", i), Tensor: x})
+	}
+	require.NoError(t, lora.Save(dir, config, tensors))
+	allocations := func(open func() (*lora.Adapter, error)) float64 {
+		return testing.AllocsPerRun(3, func() {
+			a, err := open()
+			require.NoError(t, err)
+			require.Len(t, a.Names(), 500)
+			require.NoError(t, a.Close())
+		})
+	}
+	once := allocations(func() (*lora.Adapter, error) { return lora.Load(dir) })
+	require.Greater(t, once, 500.0)
+	require.Less(t, allocations(func() (*lora.Adapter, error) { return dialects.OpenText(dir, m) }), once+50)
 }
 
 // A registry loads adapters of these forms by their paths.
