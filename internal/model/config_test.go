@@ -96,6 +96,35 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
+// Of several faults in one config.json, every run reports the same.
+func TestConfigErrorsOrder(t *testing.T) {
+	quantized := func(c string) map[string]any { return map[string]any{"quantization_config": json.RawMessage(c)} }
+	for _, c := range []struct {
+		from    string
+		changes map[string]any
+		says    string
+	}{
+		{"encoders/deberta-v2", map[string]any{"embedding_size": 1, "pooler_hidden_size": 1, "attention_head_size": 1, "conv_kernel_size": 3}, "attention_head_size"},
+		{"encoders/gte", map[string]any{"position_embedding_type": "x", "layer_norm_type": "x"}, "layer_norm_type"},
+		{"encoders/nomic-bert", map[string]any{"rotary_emb_fraction": 0.5, "rotary_emb_scale_base": 2, "moe_every_n_layers": 2}, "moe_every_n_layers"},
+		{"lm/llama/model", quantized(`{"quant_method": "fp8", "scale_fmt": "x", "expert_dtype": "x", "fmt": "x"}`), "expert_dtype"},
+		{"lm/llama/model", quantized(`{"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {"a": {"weights": {}}, "b": {"weights": {}}, "c": {"weights": {}}}}`), "config_groups.a.weights"},
+		{"lm/llama/model", quantized(`{"quant_method": "gptq", "dynamic": {"+:a": {"bits": 7}, "+:b": {"bits": 6}, "+:c": {"bits": 5}}}`), "dynamic: +:a"},
+	} {
+		raw, err := os.ReadFile(filepath.Join("../../testdata", c.from, "config.json"))
+		require.NoError(t, err)
+		var config map[string]any
+		require.NoError(t, json.Unmarshal(raw, &config))
+		maps.Copy(config, c.changes)
+		raw, err = json.Marshal(config)
+		require.NoError(t, err)
+		for range 20 {
+			_, err = model.ParseConfig(raw)
+			require.ErrorContains(t, err, c.says)
+		}
+	}
+}
+
 // Weights that are missing, of a wrong shape or of an unusable type are found
 // when the checkpoint is opened, each in one line.
 func TestOpenChecksWeights(t *testing.T) {

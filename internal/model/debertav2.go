@@ -46,7 +46,7 @@ func readDebertaV2(c *Config, f *Fields) Family {
 	if !f.Bool("position_biased_input", true) {
 		m.Positions = 0
 	}
-	for key, size := range map[string]int{"embedding_size": c.HiddenSize, "pooler_hidden_size": c.HiddenSize, "attention_head_size": c.HiddenSize / max(1, m.Heads), "conv_kernel_size": 0} {
+	for key, size := range ordered(map[string]int{"embedding_size": c.HiddenSize, "pooler_hidden_size": c.HiddenSize, "attention_head_size": c.HiddenSize / max(1, m.Heads), "conv_kernel_size": 0}) {
 		if n := f.Int(key, size); n != size {
 			f.Unsupported(key, n, []string{fmt.Sprint(size)})
 		}

@@ -3,6 +3,7 @@ package model
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"regexp"
 	"slices"
@@ -71,7 +72,7 @@ func (f *Fields) Fail(key string, found, expected any) {
 // Only rejects keys other than the given ones, since nothing would read them. Keys that begin
 // with an underscore are ignored. Errors: ErrConfig.
 func (f *Fields) Only(keys ...string) {
-	for _, key := range slices.Sorted(maps.Keys(f.values)) {
+	for key := range ordered(f.values) {
 		if !strings.HasPrefix(key, "_") && !slices.Contains(keys, key) && f.err == nil {
 			f.err = fmt.Errorf("%w: %s: unknown key%s", ErrConfig, key, suggest.DidYouMean(key, keys))
 		}
@@ -83,6 +84,18 @@ func (f *Fields) Only(keys ...string) {
 func (f *Fields) Unsupported(key string, found any, supported []string) {
 	if f.err == nil {
 		f.err = fmt.Errorf("%w: %s %q; supported: %s", ErrUnsupported, key, fmt.Sprint(found), strings.Join(supported, ", "))
+	}
+}
+
+// ordered yields the entries of a map by key, so that reading it in a loop reports the same one of
+// several errors in every run.
+func ordered[V any](m map[string]V) iter.Seq2[string, V] {
+	return func(yield func(string, V) bool) {
+		for _, key := range slices.Sorted(maps.Keys(m)) {
+			if !yield(key, m[key]) {
+				return
+			}
+		}
 	}
 }
 

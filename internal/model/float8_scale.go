@@ -36,7 +36,7 @@ func (f *Fields) fineGrained() *float8Config {
 		}
 		c.Block = [2]int(sizes)
 	}
-	for key, want := range map[string]string{"scale_fmt": "float", "expert_dtype": "fp8", "fmt": "e4m3"} {
+	for key, want := range ordered(map[string]string{"scale_fmt": "float", "expert_dtype": "fp8", "fmt": "e4m3"}) {
 		if found := f.String(key, want); found != want {
 			f.Unsupported(key, found, []string{want})
 		}
@@ -62,7 +62,7 @@ func (f *Fields) compressedTensors() *float8Config {
 	if len(all.values) == 0 {
 		f.Fail(groups, "nothing", "groups of weights")
 	}
-	for name := range all.values {
+	for name := range ordered(all.values) {
 		group := all.Object(name)
 		w := group.Object("weights")
 		w.floats8(c)

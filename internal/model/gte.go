@@ -17,7 +17,7 @@ func init() {
 }
 
 func readGTE(c *Config, f *Fields) Family {
-	for key, def := range map[string]string{"position_embedding_type": "rope", "layer_norm_type": "layer_norm"} {
+	for key, def := range ordered(map[string]string{"position_embedding_type": "rope", "layer_norm_type": "layer_norm"}) {
 		if s := f.String(key, def); s != def {
 			f.Unsupported(key, s, []string{def})
 		}

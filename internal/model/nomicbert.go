@@ -82,7 +82,7 @@ func (f *Fields) nomicOnly() {
 			f.Unsupported(key, true, []string{"false"})
 		}
 	}
-	for key, one := range map[string]float64{"rotary_emb_fraction": 1, "rotary_emb_scale_base": 0, "moe_every_n_layers": 0} {
+	for key, one := range ordered(map[string]float64{"rotary_emb_fraction": 1, "rotary_emb_scale_base": 0, "moe_every_n_layers": 0}) {
 		if x := f.Float(key, one); x != one {
 			f.Unsupported(key, x, []string{fmt.Sprint(one)})
 		}

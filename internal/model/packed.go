@@ -99,7 +99,7 @@ func (f *Fields) packing(c *packedConfig, bits, group string) {
 	}
 	const rules = "dynamic"
 	all := f.Object(rules)
-	for name := range all.values {
+	for name := range ordered(all.values) {
 		if strings.HasPrefix(name, "-:") {
 			continue // layers that are not quantised
 		}
