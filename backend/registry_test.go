@@ -48,6 +48,9 @@ func TestRegistry(t *testing.T) {
 		assert.ErrorContains(t, err, missing)
 	}
 
+	_, err = backend.Count("")
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+
 	register("planner", -1, 1, nil)
 	_, err = backend.Open(backend.Auto, backend.Options{})
 	require.ErrorIs(t, err, backend.ErrUnavailable, "a backend below zero is never taken by itself")
@@ -69,7 +72,15 @@ func TestRegistry(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "fast", dev.(named).name, "the best that has a device")
 		assert.Equal(t, 3, dev.(named).opts.Threads)
+		n, err := backend.Count(auto)
+		require.NoError(t, err)
+		assert.Equal(t, 2, n, "those of the backend that Open selects")
 	}
+	n, err := backend.Count("slow")
+	require.NoError(t, err)
+	assert.Equal(t, 1, n)
+	_, err = backend.Count("broken")
+	require.ErrorIs(t, err, errDriver)
 	assert.NoError(t, backend.SkipReason("broken"))
 	passed := backend.SkipReason("fast")
 	require.ErrorIs(t, passed, errDriver, "why a better one was not taken")
@@ -97,6 +108,9 @@ func TestRegistry(t *testing.T) {
 	require.NoError(t, err, "what computes something else is passed over")
 	assert.Equal(t, "fast", dev.(named).name)
 	assert.ErrorContains(t, backend.SkipReason("fast"), "backend faulty: faulty device: 2 and 2 are 5")
+	n, err = backend.Count(backend.Auto)
+	require.NoError(t, err)
+	assert.Equal(t, 2, n, "of the backend that Open has selected")
 	_, err = backend.Open("faulty", backend.Options{})
 	require.ErrorIs(t, err, faulty)
 

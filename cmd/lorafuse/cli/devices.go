@@ -56,7 +56,7 @@ func (a *app) devices() *cobra.Command {
 				if d.Memory > 0 {
 					memory = ", " + bytesize.Binary(d.Memory)
 				}
-				a.out.printf("%s:%d  %s%s (%s)\n", d.Backend, d.Index, d.Name, memory, d.Detail)
+				a.out.printf("%s  %s%s (%s)\n", d, d.Name, memory, d.Detail)
 			}
 			for _, u := range list.Unavailable {
 				a.out.printf("%s    %s\n", u.Backend, u.Reason)
