@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/train/events"
 	"github.com/lorafuse/lorafuse/train/config"
@@ -14,6 +15,7 @@ const (
 	metricsFile    = "metrics.jsonl"
 	tensorboardDir = "tensorboard"
 	mlflowFile     = "mlflow.json"
+	mlflowName     = "mlflow"
 )
 
 // A tracker receives the records of a run. A tracker with WriteImage and WriteText also receives
@@ -43,7 +45,7 @@ var trackers = []struct {
 	{"tensorboard", func(c *config.Log) bool { return c.TensorBoard }, func(l *loop, after int64) (tracker, error) {
 		return events.OpenTensorBoard(filepath.Join(l.cfg.OutputDir, tensorboardDir), after)
 	}},
-	{"mlflow", func(c *config.Log) bool { return c.MLflow }, openMLflow},
+	{mlflowName, func(c *config.Log) bool { return c.MLflow }, openMLflow},
 }
 
 // openLog is a tracker in use.
@@ -108,6 +110,13 @@ func openMLflow(l *loop, after int64) (tracker, error) {
 		Getenv: os.Getenv, Name: filepath.Base(l.cfg.OutputDir), Params: params, File: filepath.Join(l.cfg.OutputDir, mlflowFile), After: after,
 		Failed: func(err error) {
 			l.observer.note("note     log.mlflow: %v; the run goes on, and later failures are not shown", err)
+		},
+		Lost: func(metrics int) {
+			where := "no other log has them"
+			if i := slices.IndexFunc(l.logs, func(t openLog) bool { return t.name != mlflowName }); i >= 0 {
+				where = l.logs[i].name + " has them"
+			}
+			l.observer.note("note     log.mlflow: %d metrics did not reach the server; %s", metrics, where)
 		},
 	})
 }

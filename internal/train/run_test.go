@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,6 +89,27 @@ func TestEvaluationAndEarlyStop(t *testing.T) {
 	require.Equal(t, 3, s.Steps, "one evaluation to begin with, two that were no better")
 	require.Equal(t, *s.FirstEval, *s.LastEval)
 	require.FileExists(t, filepath.Join(c.OutputDir, "loss.svg"))
+}
+
+// TestMLflowLost: the note on metrics that did not reach the server names the log that has them.
+func TestMLflowLost(t *testing.T) {
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
+	defer broken.Close()
+	t.Setenv("MLFLOW_TRACKING_URI", broken.URL)
+	for sets, want := range map[string]string{
+		"log.metrics=true":                        "metrics.jsonl has them",
+		"log.metrics=false log.tensorboard=false": "no other log has them",
+		"log.metrics=false":                       "tensorboard has them",
+	} {
+		c := configure(t, t.TempDir(), countingRows(8), append(strings.Fields(sets), "log.mlflow=true", "log.plot=false", "steps=2", "log.steps=1")...)
+		var notes []string
+		r, err := train.New(t.Context(), c, train.Observer{Note: func(text string) { notes = append(notes, text) }})
+		require.NoError(t, err)
+		_, err = r.Train(t.Context())
+		require.NoError(t, err)
+		r.Close()
+		require.Contains(t, notes, "note     log.mlflow: 10 metrics did not reach the server; "+want)
+	}
 }
 
 func TestNotFinite(t *testing.T) {

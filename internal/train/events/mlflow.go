@@ -44,6 +44,8 @@ type MLflowOptions struct {
 	// Failed receives the first error of the server, within Write or Close. Later ones are not
 	// reported.
 	Failed func(error)
+	// Lost receives, within Close, the number of metrics that did not reach the server, unless all did.
+	Lost func(metrics int)
 	// Timeout limits a request, and the wait at the end. Zero means 10 seconds.
 	Timeout time.Duration
 }
@@ -62,6 +64,8 @@ type MLflow struct {
 	params  bool   // the server has the parameters
 	records chan []mlflowMetric
 	waiting []mlflowMetric
+	dropped int // metrics that Write did not queue
+	cut     int // metrics cut from waiting
 	failed  bool
 	failure chan error // the first
 	status  string
@@ -152,6 +156,7 @@ func (m *MLflow) Write(r Record) error {
 	select {
 	case m.records <- all:
 	default: // a server that has not answered for a thousand records
+		m.dropped += len(all)
 	}
 	m.report()
 	return nil
@@ -176,7 +181,7 @@ func (m *MLflow) Sync() error { return nil }
 // End sets the status that Close reports, instead of FINISHED.
 func (m *MLflow) End(status string) { m.status = status }
 
-// Close sends what is left, within the timeout, and ends the run.
+// Close sends what is left, within the timeout, ends the run, and reports what was lost.
 func (m *MLflow) Close() error {
 	close(m.records)
 	select {
@@ -187,6 +192,9 @@ func (m *MLflow) Close() error {
 	}
 	m.stop()
 	m.report()
+	if n := m.dropped + m.cut + len(m.waiting); n > 0 {
+		m.o.Lost(n)
+	}
 	return nil
 }
 
@@ -206,6 +214,7 @@ func (m *MLflow) send(ctx context.Context) {
 		}
 		if n := len(m.waiting) - mlflowWaiting; n > 0 {
 			m.waiting = slices.Delete(m.waiting, 0, n)
+			m.cut += n
 		}
 		m.keep(m.flush(ctx))
 	}

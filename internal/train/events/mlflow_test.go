@@ -148,7 +148,8 @@ func (s *trackingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func mlflowOptions(t *testing.T, dir string, env map[string]string, after int64, errs *[]error) MLflowOptions {
 	return MLflowOptions{
 		Getenv: func(name string) string { return env[name] }, Name: "out", Params: map[string]string{"model": "m", "adapter.r": "8", "long": strings.Repeat("ä", 7000)},
-		File: filepath.Join(dir, "mlflow.json"), After: after, Failed: func(err error) { *errs = append(*errs, err) }, Timeout: 5 * time.Second,
+		File: filepath.Join(dir, "mlflow.json"), After: after, Failed: func(err error) { *errs = append(*errs, err) },
+		Lost: func(metrics int) { *errs = append(*errs, fmt.Errorf("%d lost", metrics)) }, Timeout: 5 * time.Second,
 	}
 }
 
@@ -240,8 +241,9 @@ func TestMLflowFailures(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, m.Write(Record{Step: 5, Scalars: []Scalar{{Loss, 1}}}))
 	require.NoError(t, m.Close())
-	require.Len(t, errs, 1)
+	require.Len(t, errs, 2)
 	require.EqualError(t, errs[0], "runs/create: 401 Unauthorized: UNAUTHENTICATED found")
+	require.EqualError(t, errs[1], "1 lost")
 
 	over := make(chan struct{})
 	hanging := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
@@ -252,11 +254,13 @@ func TestMLflowFailures(t *testing.T) {
 	o.Timeout, errs = 50*time.Millisecond, nil
 	m, err = OpenMLflow(o)
 	require.NoError(t, err)
-	for range 3000 {
-		require.NoError(t, m.Write(Record{Step: 5, Scalars: []Scalar{{Loss, 1}}}))
+	for range 3000 { // more than the queue holds
+		require.NoError(t, m.Write(Record{Step: 5, Scalars: []Scalar{{Loss, 1}, {EvalLoss, 2}}}))
 	}
+	require.NotZero(t, m.dropped)
 	require.NoError(t, m.Close())
-	require.Len(t, errs, 1)
+	require.Len(t, errs, 2)
+	require.EqualError(t, errs[1], "6000 lost")
 }
 
 func TestMLflowSettings(t *testing.T) {
