@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/lorafuse/lorafuse/internal/nn"
-	"github.com/lorafuse/lorafuse/internal/weights"
 )
 
 // InBlocks returns the model's weights for a device that computes with the block types of other
@@ -32,11 +31,5 @@ func (m inBlocks) Weight(name string) (nn.Weight, error) {
 	if !ok {
 		return m.Model.Weight(name)
 	}
-	w := nn.Weight{DType: b.DType, Shape: b.Shape}
-	if b.View.InPlace() {
-		w.Source = weights.Data{Bytes: b.View.Bytes(), Keep: b.View}
-	} else {
-		w.Fill = readView(b.View)
-	}
-	return w, nil
+	return weightOf(b.View, b.DType, b.Shape, false)
 }

@@ -292,17 +292,27 @@ func (m *Model) Weight(name string) (nn.Weight, error) {
 	if err != nil {
 		return nn.Weight{}, fmt.Errorf("tensor %q: %w", name, err)
 	}
-	if m.made && !v.InPlace() {
-		return nn.Weight{DType: d, Shape: withinRank(v.Shape), Fill: readView(v), RowScales: m.scalesOf(name)}, nil
-	}
-	data := v.Bytes()
-	if data == nil && v.Len() > 0 { // reading failed; Use returns the reason
-		return nn.Weight{}, v.WithBytes(func([]byte) error { return nil })
-	}
-	w := nn.Weight{DType: d, Shape: withinRank(v.Shape), Source: weights.Data{Bytes: data, Keep: v}, RowScales: m.scalesOf(name)}
+	w, err := weightOf(v, d, withinRank(v.Shape), !m.made)
 	if v.InPlace() {
 		w.View = v
 	}
+	w.RowScales = m.scalesOf(name)
+	return w, err
+}
+
+// weightOf returns the weight whose bytes are those of a view. A view that is not in place is read
+// when the bytes are requested, or now and once if keep is true.
+func weightOf(v *safetensors.View, d tensor.DType, shape []int, keep bool) (nn.Weight, error) {
+	w := nn.Weight{DType: d, Shape: shape}
+	if !keep && !v.InPlace() {
+		w.Fill = readView(v)
+		return w, nil
+	}
+	data := v.Bytes()
+	if data == nil && v.Len() > 0 { // reading failed; WithBytes returns the reason
+		return w, v.WithBytes(func([]byte) error { return nil })
+	}
+	w.Source = weights.Data{Bytes: data, Keep: v}
 	return w, nil
 }
 
