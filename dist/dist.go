@@ -1,0 +1,120 @@
+// Package dist connects the ranks of one training run or of one distributed inference: the
+// goroutines of a process (dist/local) or the processes of an MPI job (dist/mpi).
+//
+// A [World] moves bytes and never adds. Sums over ranks are made by [Sum], in the order of
+// the terms and not of the ranks, so that every number of ranks computes the same bytes.
+package dist
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// World is the set of ranks that compute together, seen from one of them. All ranks make
+// the same calls in the same order, one at a time. A call that fails on one rank, because
+// its context ended or a peer is lost, leaves the World unusable: later calls fail too.
+type World interface {
+	// Rank returns the number of this rank, from 0.
+	Rank() int
+	// Size returns the number of ranks.
+	Size() int
+	// LocalRank returns the number of this rank among those of its host, which selects
+	// its device. It is not renumbered by Split.
+	LocalRank() int
+	// LocalSize returns the number of ranks on this host.
+	LocalSize() int
+	// AllToAll sends send[i] to rank i and fills recv[i] with what rank i sends to this
+	// rank. The receiver knows the lengths: len(recv[i]) here is len(send[Rank()]) of
+	// rank i. An empty slice sends nothing.
+	AllToAll(ctx context.Context, recv, send [][]byte) error
+	// AllGather sends parts[Rank()] to every rank and fills each other parts[i] with what
+	// rank i sends. All ranks know all lengths.
+	AllGather(ctx context.Context, parts [][]byte) error
+	// Split returns the World of the ranks that give the same color, in the order of
+	// their ranks here. Every rank must call it.
+	Split(ctx context.Context, color int) (World, error)
+	// Abort ends the job because of a failure of this rank: calls of its peers fail, and
+	// ranks that are processes exit with the status.
+	Abort(status int)
+	// Close leaves the World after its last call. Other ranks can go on until their own.
+	Close() error
+}
+
+// ErrLost reports that ranks of a World did not take part in a call.
+var ErrLost = errors.New("lost rank")
+
+// LostError is the error of a call in which ranks did not take part before its context
+// ended or one of them aborted. It matches [ErrLost] and its cause.
+type LostError struct {
+	Call  string // name of the call, e.g. "all-to-all"
+	Ranks []int  // ranks that are missing; empty if unknown
+	Cause error
+}
+
+func (e *LostError) Error() string {
+	var who string
+	switch len(e.Ranks) {
+	case 0:
+		who = "a rank"
+	case 1:
+		who = fmt.Sprintf("rank %d", e.Ranks[0])
+	default:
+		who = "ranks " + strings.Trim(strings.ReplaceAll(fmt.Sprint(e.Ranks), " ", ", "), "[]")
+	}
+	return fmt.Sprintf("%s: %s did not answer: %v", e.Call, who, e.Cause)
+}
+
+// Unwrap returns ErrLost and the cause.
+func (e *LostError) Unwrap() []error { return []error{ErrLost, e.Cause} }
+
+// Bounds returns the first element of part i when n elements are cut into size parts whose
+// lengths differ by at most one. Part i ends at Bounds(n, i+1, size).
+func Bounds(n, i, size int) int { return n/size*i + min(i, n%size) }
+
+// Broadcast returns the message of rank root on every rank. The others pass nil.
+func Broadcast(ctx context.Context, w World, root int, message []byte) ([]byte, error) {
+	if w.Rank() != root {
+		message = nil
+	}
+	all, err := Gather(ctx, w, message)
+	if err != nil {
+		return nil, err
+	}
+	return all[root], nil
+}
+
+// Gather returns the messages of all ranks, whose lengths may differ, on every rank.
+func Gather(ctx context.Context, w World, message []byte) ([][]byte, error) {
+	lengths := make([][]byte, w.Size())
+	for i := range lengths {
+		lengths[i] = make([]byte, 8)
+	}
+	putLength(lengths[w.Rank()], len(message))
+	if err := w.AllGather(ctx, lengths); err != nil {
+		return nil, err
+	}
+	messages := make([][]byte, w.Size())
+	for i := range messages {
+		messages[i] = make([]byte, length(lengths[i]))
+	}
+	messages[w.Rank()] = message
+	if err := w.AllGather(ctx, messages); err != nil {
+		return nil, err
+	}
+	return messages, nil
+}
+
+func putLength(dst []byte, n int) {
+	for i := range dst {
+		dst[i] = byte(n >> (8 * i))
+	}
+}
+
+func length(src []byte) (n int) {
+	for i, b := range src {
+		n |= int(b) << (8 * i)
+	}
+	return n
+}
