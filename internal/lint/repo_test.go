@@ -88,7 +88,7 @@ func readRepo(fsys fs.FS) (*repo, error) {
 func skip(dir string) error {
 	base := path.Base(dir)
 	hidden := base != "." && base != ".ci" && strings.HasPrefix(base, ".")
-	if hidden || strings.HasPrefix(base, "_") || slices.Contains([]string{"bin", "dist", "output", "__pycache__"}, base) {
+	if hidden || strings.HasPrefix(base, "_") || slices.Contains([]string{"bin", "output", "__pycache__"}, base) {
 		return fs.SkipDir
 	}
 	return nil
