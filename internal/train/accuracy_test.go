@@ -1,6 +1,8 @@
 package train_test
 
 import (
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +19,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/train/events"
 	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/train/config"
 )
 
 // TestTokenAccuracy: evaluations count the targets that have the largest of the logits: with a
@@ -115,4 +118,56 @@ func TestTokenAccuracyOfRun(t *testing.T) {
 	require.Equal(t, &train.Best{Step: step, Metric: events.EvalAccuracy, Value: most, Adapter: filepath.Join(c.OutputDir, train.BestDir)}, s.Best)
 	last, _ := records[len(records)-1].Value(events.EvalAccuracy)
 	require.Equal(t, last, *s.Accuracy)
+}
+
+// TestEarlyStoppingMetric: best_metric decides when a run stops, without save_best too, and a run
+// resumes only with the same metric.
+func TestEarlyStoppingMetric(t *testing.T) {
+	configured := func(sets ...string) *config.Config {
+		dir := t.TempDir()
+		return configure(t, dir, countingRows(8), append(sets, "data.eval="+filepath.Join(dir, "rows.jsonl"), "batch_size=4", "eval_steps=1", "steps=24", "learning_rate=0.05", "schedule=constant", "save_steps=1")...)
+	}
+	whole := configured()
+	_, err := trainUntil(t, t.Context(), whole)
+	require.NoError(t, err)
+	records, err := events.ReadMetrics(filepath.Join(whole.OutputDir, "metrics.jsonl"))
+	require.NoError(t, err)
+	const patience = 3
+	stop := func(metric string, sign, delta float64) int { // after patience evaluations without a larger sign·value
+		most, waited := math.Inf(-1), 0
+		for _, r := range records {
+			v, ok := r.Value(metric)
+			require.True(t, ok)
+			if waited++; sign*v > most+delta {
+				most, waited = sign*v, 0
+			}
+			if waited == patience {
+				return int(r.Step)
+			}
+		}
+		t.Fatal("the run does not stop: nothing is tested")
+		return 0
+	}
+	require.NotEqual(t, stop(events.EvalLoss, -1, 0), stop(events.EvalAccuracy, 1, 0))
+	require.NotEqual(t, stop(events.EvalAccuracy, 1, 0.1), stop(events.EvalAccuracy, 1, 0))
+	for _, c := range []struct {
+		metric string
+		delta  float64
+		want   int
+	}{
+		{events.EvalLoss, 0, stop(events.EvalLoss, -1, 0)},
+		{events.EvalAccuracy, 0, stop(events.EvalAccuracy, 1, 0)},
+		{events.EvalAccuracy, 0.1, stop(events.EvalAccuracy, 1, 0.1)},
+	} {
+		run := configured("best_metric="+c.metric, fmt.Sprint("early_stopping.patience=", patience), fmt.Sprint("early_stopping.min_delta=", c.delta))
+		s, err := trainUntil(t, t.Context(), run)
+		require.NoError(t, err)
+		require.True(t, s.EarlyStop)
+		require.Equal(t, c.want, s.Steps, c.metric)
+
+		run.Resume, run.BestMetric = "latest", map[string]string{events.EvalLoss: events.EvalAccuracy, events.EvalAccuracy: events.EvalLoss}[c.metric]
+		_, err = train.New(t.Context(), run, train.Observer{})
+		require.ErrorIs(t, err, train.ErrCheckpoint)
+		require.ErrorContains(t, err, "best_metric")
+	}
 }

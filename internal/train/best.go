@@ -31,23 +31,23 @@ type Best struct {
 	Adapter string  `json:"adapter,omitempty"` // folder
 }
 
-// better reports whether a value of the metric is better than that of b, which may be nil. NaN
-// never is.
-func (b *Best) better(metric string, value float64) bool {
+// better reports whether a value of the metric is better than best, which may be nil, by more than
+// delta. NaN never is.
+func better(metric string, value float64, best *float64, delta float64) bool {
 	switch {
 	case math.IsNaN(value):
 		return false
-	case b == nil:
+	case best == nil:
 		return true
 	case metric == events.EvalLoss:
-		return value < b.Value
+		return value < *best-delta
 	}
-	return value > b.Value
+	return value > *best+delta
 }
 
-// checkBest rejects save_best by a metric that the task does not have.
+// checkBest rejects a best_metric that the task does not have.
 func (r *Run) checkBest(loss trainer.Loss) error {
-	if c := r.cfg; c.SaveBest && c.BestMetric != events.EvalLoss && !loss.HasAccuracy() {
+	if c := r.cfg; (c.SaveBest || c.EarlyStopping.Patience > 0) && c.BestMetric != events.EvalLoss && !loss.HasAccuracy() {
 		return fmt.Errorf("train: best_metric: %w: found %s, expected %s, the only metric of evaluations of task: %s", ErrOption, c.BestMetric, events.EvalLoss, c.Task)
 	}
 	return nil
@@ -89,16 +89,16 @@ func (l *loop) openBest() error {
 	return nil
 }
 
-// saveBest saves the adapter if it has the best evaluation so far.
-func (l *loop) saveBest(loss float64, accuracy *float64) error {
+// saveBest saves the adapter if its value of best_metric is the best so far.
+func (l *loop) saveBest(value float64) error {
 	if !l.cfg.SaveBest {
 		return nil
 	}
-	value := loss
-	if l.cfg.BestMetric != events.EvalLoss {
-		value = *accuracy
+	var best *float64
+	if l.best != nil {
+		best = &l.best.Value
 	}
-	if !l.best.better(l.cfg.BestMetric, value) {
+	if !better(l.cfg.BestMetric, value, best, 0) {
 		return nil
 	}
 	state, err := l.engine.State(context.Background())

@@ -115,4 +115,7 @@ func TestBestMetric(t *testing.T) {
 	_, _, err = train.DryRun(t.Context(), c, train.Observer{})
 	require.ErrorIs(t, err, train.ErrOption)
 	require.ErrorContains(t, err, "best_metric: invalid option: found eval_accuracy, expected eval_loss")
+	c.SaveBest, c.EarlyStopping.Patience = false, 1
+	_, _, err = train.DryRun(t.Context(), c, train.Observer{})
+	require.ErrorIs(t, err, train.ErrOption)
 }

@@ -101,6 +101,9 @@ func (s settings) bindConfig(c *config.Config, steps int) {
 	s.bind("early_stopping.patience", stop.Patience)
 	if stop.Patience > 0 { // evaluations decide when the run ends
 		s.bind("early_stopping.min_delta", stop.MinDelta)
+		if c.BestMetric != config.Default().BestMetric {
+			s.bind("best_metric", c.BestMetric)
+		}
 		s.bind("eval_steps", c.EvalSteps)
 		s.bind("eval_batch_size", c.EvalRows())
 	}

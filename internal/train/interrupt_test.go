@@ -106,6 +106,7 @@ func resumable(t *testing.T, c *config.Config) *config.Config {
 var interruptible = map[string][]string{
 	"to the last step":  {"eval_steps=2", "eval_at_start=true", "steps=5", "save_steps=2", "gradient_accumulation_steps=2"},
 	"stopped early":     {"eval_steps=1", "steps=40", "early_stopping.patience=2", "early_stopping.min_delta=0.2", "save_steps=1", "schedule=constant"},
+	"by accuracy":       {"eval_steps=1", "steps=24", "early_stopping.patience=3", "save_steps=1", "schedule=constant", "learning_rate=0.03", "best_metric=eval_accuracy"},
 	"an epoch at once":  {"eval_steps=0", "steps=3", "save_steps=0", "batch_size=16", "log.steps=2"},
 	"one step":          {"eval_steps=1", "steps=1", "eval_at_start=true"},
 	"without an answer": {"eval_steps=1", "steps=4", "learning_rate=1e30", "on_nan=skip", "nan_limit=100", "max_grad_norm=0"},

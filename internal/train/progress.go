@@ -23,7 +23,8 @@ type progress struct {
 	Skipped int `json:"skipped_in_a_row"`
 	// Pending is the last step if its evaluation and its record are not done yet.
 	Pending *pending `json:"pending,omitempty"`
-	// BestEval and Waited are the state of early stopping.
+	// BestEval and Waited are the state of early stopping. BestEval is a value of best_metric, under
+	// the key of the time when that was always the loss.
 	BestEval *number `json:"best_eval_loss,omitempty"`
 	Waited   int     `json:"evaluations_without_progress"`
 	// FirstLoss and LastLoss are of steps that changed the adapter.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/lorafuse/lorafuse/internal/data"
@@ -94,8 +93,12 @@ func (l *loop) complete(ctx context.Context) error {
 	}
 	if report.Eval != nil {
 		l.progress.Accuracy = report.Accuracy
-		l.judge(*report.Eval)
-		if err := l.saveBest(*report.Eval, report.Accuracy); err != nil {
+		value := *report.Eval
+		if l.cfg.BestMetric != events.EvalLoss {
+			value = *report.Accuracy
+		}
+		l.judge(*report.Eval, value)
+		if err := l.saveBest(value); err != nil {
 			return err
 		}
 	}
@@ -186,19 +189,18 @@ func (l *loop) evaluateFirst(ctx context.Context) error {
 	return nil
 }
 
-// judge records an evaluation, which may stop the run. A loss that is NaN never counts
-// as an improvement.
-func (l *loop) judge(loss float64) {
+// judge records an evaluation with its loss and its value of best_metric, which may stop the run.
+func (l *loop) judge(loss, value float64) {
 	p, c := &l.progress, l.cfg.EarlyStopping
 	p.LastEval = new(number(loss))
 	if p.FirstEval == nil {
 		p.FirstEval = p.LastEval
 	}
-	if !math.IsNaN(loss) && (p.BestEval == nil || loss < float64(*p.BestEval)-c.MinDelta) {
-		p.BestEval, p.Waited = p.LastEval, 0
+	if better(l.cfg.BestMetric, value, (*float64)(p.BestEval), c.MinDelta) {
+		p.BestEval, p.Waited = new(number(value)), 0
 		return
 	}
 	if p.Waited++; p.stopped(c.Patience) {
-		l.observer.note("stopped  the evaluation loss has not fallen for %d evaluations (early_stopping.patience)", p.Waited)
+		l.observer.note("stopped  %s has not improved for %d evaluations (early_stopping.patience)", l.cfg.BestMetric, p.Waited)
 	}
 }

@@ -204,8 +204,10 @@ var rules = []rule{
 		"given without data.eval or data.eval_fraction"},
 	{"save_best", func(c *Config) bool { return c.SaveBest && !c.Evaluates() },
 		"given without data.eval or data.eval_fraction"},
-	{"best_metric", func(c *Config) bool { return c.BestMetric != defaults().BestMetric && !c.SaveBest },
-		"given without save_best"},
+	{"best_metric", func(c *Config) bool {
+		return c.BestMetric != defaults().BestMetric && !c.SaveBest && c.EarlyStopping.Patience == 0
+	},
+		"given without save_best or early_stopping.patience"},
 	{"sample_every", func(c *Config) bool { return c.SampleEvery > 0 && !c.Task.definition().chats },
 		"belongs to task: " + strings.Join(tasksThat(func(d *definition) bool { return d.chats }), " and task: ")},
 	{"sample_prompts", func(c *Config) bool { return len(c.SamplePrompts) > 0 && c.SampleEvery == 0 },

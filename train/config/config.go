@@ -79,12 +79,12 @@ type Config struct {
 	EvalAtStart   bool          `yaml:"eval_at_start" task:"texts" default:"false" also:"eval_on_start" doc:"Evaluate before the first step."`
 	EvalAtEnd     bool          `yaml:"eval_at_end" task:"texts" default:"true" doc:"Evaluate after the last step."`
 	EvalBatchSize int           `yaml:"eval_batch_size" task:"texts" default:"0" range:"[0,1048576]" also:"per_device_eval_batch_size" doc:"Rows of one evaluation batch; 0 is batch_size."`
-	EarlyStopping EarlyStopping `yaml:"early_stopping" doc:"Stop when the evaluation loss no longer falls."`
+	EarlyStopping EarlyStopping `yaml:"early_stopping" doc:"Stop when best_metric no longer improves."`
 	SaveSteps     int           `yaml:"save_steps" default:"500" range:"[0,2147483647]" also:"checkpointing_steps,save_every,save_interval" doc:"Write a checkpoint every so many steps; 0 never does."`
 	SaveLimit     int           `yaml:"save_limit" default:"3" range:"[0,2147483647]" also:"save_total_limit,checkpoints_total_limit" doc:"Number of newest checkpoints to keep; 0 keeps all."`
 
 	SaveBest      bool    `yaml:"save_best" task:"texts" default:"false" also:"load_best,load_best_model_at_end" doc:"Keep the adapter of the best evaluation in best in output_dir, next to the adapter of the last step; best.json there names step and value. Evaluations after the first step count."`
-	BestMetric    string  `yaml:"best_metric" task:"texts" default:"eval_loss" one:"eval_loss|eval_accuracy" also:"metric_for_best_model" doc:"What save_best compares: the lowest eval_loss, or the highest eval_accuracy."`
+	BestMetric    string  `yaml:"best_metric" task:"texts" default:"eval_loss" one:"eval_loss|eval_accuracy" also:"metric_for_best_model" doc:"What save_best and early_stopping compare: the lowest eval_loss, or the highest eval_accuracy."`
 	SampleEvery   int     `yaml:"sample_every" task:"texts" default:"0" range:"[0,2147483647]" doc:"Generate sample texts every so many steps and after the last, greedily, with the adapter as it is then: they are printed, and written to samples in output_dir and to TensorBoard; 0 never does. For task: language and task: preference; pictures are drawn by diffusion.sample_every."`
 	SamplePrompts Strings `yaml:"sample_prompts" task:"texts" doc:"Prompts of the sample texts. If the model has a chat template, each is a message of the user. Without it, the prompts of the first three rows of data.eval or else data.train are continued; of a text without a prompt, its first tokens."`
 	SampleTokens  int     `yaml:"sample_tokens" task:"texts" default:"64" range:"[1,1048576]" doc:"Tokens of a sample text at most."`
@@ -126,10 +126,10 @@ type Data struct {
 	DropLast          bool         `yaml:"drop_last" default:"false" also:"dataloader_drop_last" doc:"Leave out the rows that do not fill the last step of an epoch."`
 }
 
-// EarlyStopping stops a run whose evaluation loss no longer falls.
+// EarlyStopping stops a run whose BestMetric no longer improves.
 type EarlyStopping struct {
-	Patience int     `yaml:"patience" task:"texts" default:"0" range:"[0,2147483647]" also:"early_stopping_patience" doc:"Evaluations without a better loss before the run stops; 0 never stops."`
-	MinDelta float64 `yaml:"min_delta" task:"texts" default:"0" range:"[0,1e30]" also:"early_stopping_threshold,threshold" doc:"A loss is better when it is lower by more than this."`
+	Patience int     `yaml:"patience" task:"texts" default:"0" range:"[0,2147483647]" also:"early_stopping_patience" doc:"Evaluations without a better best_metric before the run stops; 0 never stops."`
+	MinDelta float64 `yaml:"min_delta" task:"texts" default:"0" range:"[0,1e30]" also:"early_stopping_threshold,threshold" doc:"An evaluation is better if its best_metric improves by more than this."`
 }
 
 // Log configures the records that are written in addition to the adapter.

@@ -116,6 +116,7 @@ func TestErrors(t *testing.T) {
 		{"separator in JSONL", least, "data={format: jsonl, document_separator: x}", ErrConflict, "belongs to plain text"},
 		{"evaluation of nothing", least + "eval_steps: 5\n", "", ErrConflict, "eval_steps: given without data.eval"},
 		{"patience with nothing", least + "early_stopping: {patience: 2}\n", "", ErrConflict, "given without data.eval"},
+		{"metric of nothing", least + "best_metric: eval_accuracy\n", "", ErrConflict, "c.yaml:3: best_metric: given without save_best or early_stopping.patience"},
 		{"layers pattern alone", least + "adapter: {layers_pattern: h}\n", "", ErrConflict, "given without layers_to_transform"},
 		{"layers and expression", least + "adapter: {layers_to_transform: 1, target_modules: .*q}\n", "", ErrConflict, "expected a list of names there"},
 

@@ -110,7 +110,7 @@ func trainerKeys(keys map[string]rule) {
 // bestMetric converts the name of the metric that transformers selects the best model by.
 func bestMetric(c *conversion, v any) {
 	switch name := strings.TrimPrefix(fmt.Sprint(v), "eval_"); {
-	case !c.isTrue("load_best_model_at_end"), name == "loss":
+	case !c.isTrue("load_best_model_at_end") && isOff(c.in["early_stopping_patience"]), name == "loss":
 	case name == "accuracy", name == "mean_token_accuracy":
 		c.out["best_metric"] = "eval_accuracy"
 	default:
