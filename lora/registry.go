@@ -24,9 +24,10 @@ import (
 // into memory once and checks them completely (see [Adapter.Check]); later changes to the
 // files have no effect. Adapters with the same bytes are one version, whatever their names.
 //
-// A version is on disk, on the host, or on host and device. When memory is needed, the
-// least recently used versions are evicted, except those that are leased or pinned. A
-// version on disk is reloaded when it is requested, and must not have changed.
+// A version is on disk, on the host, or on the host and one or more devices. When memory
+// is needed, the least recently used versions are evicted, except those that are leased
+// or pinned. A version on disk is reloaded when it is requested, and must not have
+// changed.
 //
 // A reference is a name or an alias, optionally followed by the first hexadecimal digits
 // of a version's digest, as in "support@3f2a". Names consist of letters, digits and
@@ -50,7 +51,7 @@ type Registry struct {
 	live     map[Digest]*Version
 	pending  map[string]*flight // loads of names, the latest of each
 	bytes    int64              // on the host
-	resident int                // on the device
+	resident []int              // on each device
 	loads    sync.WaitGroup
 
 	foldersMu sync.Mutex
@@ -84,9 +85,9 @@ type RegistryOptions struct {
 	// Prepare, if not nil, is called with the state of an adapter that has been read,
 	// before any request can use it. The load waits for it.
 	Prepare func(s *State)
-	// Slots is the device, or nil, and MaxResident the maximum number of versions on
-	// it. Zero means no limit.
-	Slots       Slots
+	// Slots are the devices, up to 64, and MaxResident is the maximum number of versions
+	// on each. Zero means no limit.
+	Slots       []Slots
 	MaxResident int
 }
 
@@ -103,7 +104,7 @@ type Slots interface {
 
 // NewRegistry returns an empty registry of adapters for a model; [LoadState] describes
 // the first three arguments. w must be safe for concurrent use. It fails if Root is not
-// a folder.
+// a folder, and if there are too many devices.
 func NewRegistry(w nn.Weights, modelType string, modules []nn.Module, o RegistryOptions) (*Registry, error) {
 	if o.Root != "" {
 		root, err := filepath.Abs(o.Root)
@@ -118,9 +119,13 @@ func NewRegistry(w nn.Weights, modelType string, modules []nn.Module, o Registry
 		}
 		o.Root = root
 	}
+	if len(o.Slots) > maxDevices {
+		return nil, fmt.Errorf("lora: %w: a registry of %d devices, expected at most %d", ErrUnsupported, len(o.Slots), maxDevices)
+	}
+	o.Slots = slices.Clone(o.Slots)
 	r := &Registry{
 		weights: w, modelType: modelType, modules: modules, options: o,
-		live: map[Digest]*Version{}, pending: map[string]*flight{},
+		live: map[Digest]*Version{}, pending: map[string]*flight{}, resident: make([]int, len(o.Slots)),
 	}
 	r.table.Store(&table{})
 	return r, nil
@@ -263,7 +268,7 @@ func (r *Registry) Alias(alias, ref string) error {
 	})
 }
 
-// Pin keeps a version on the host and, once uploaded, on the device: one version, or
+// Pin keeps a version on the host and, once uploaded, on its devices: one version, or
 // whichever is the current version of a name. It fails with ErrName and ErrNotFound.
 func (r *Registry) Pin(ref string) error {
 	return r.edit(ref, func(t *table, want reference) error {
@@ -282,6 +287,17 @@ func (r *Registry) Unpin(ref string) error {
 		delete(t.pins, found)
 		return err
 	})
+}
+
+// CloseDevice removes all versions from a device, which no lease may use any more. Later
+// uploads to it fail with ErrClosed.
+func (r *Registry) CloseDevice(device int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, v := range r.live {
+		r.drop(v, device)
+	}
+	r.options.Slots[device] = closedSlots{}
 }
 
 // Close removes all names and waits for pending loads. Leased versions stay valid until
@@ -359,6 +375,7 @@ type VersionInfo struct {
 	Rank     int       // the largest of its targets
 	Bytes    int64     // size on the host when loaded
 	Location Location  // where the version is now
+	Devices  []int     // on which it is
 	Pinned   bool      // by this name or another
 	Leases   int       // that are not released
 	LastUse  time.Time // when it was last loaded, acquired or released

@@ -75,7 +75,7 @@ func (r *Registry) intern(ctx context.Context, digest Digest, build func() (*Sta
 		r.mu.Lock()
 		v := r.live[digest]
 		if v == nil {
-			v = &Version{digest: digest}
+			v = &Version{digest: digest, uploads: make([]int, len(r.options.Slots))}
 			v.refs.Store(absent)
 			v.retired.Store(true)
 			v.sources.Store(&[]source{})

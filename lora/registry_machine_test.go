@@ -3,18 +3,13 @@ package lora_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
-	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -27,14 +22,17 @@ type of struct {
 	content int // or current
 }
 
-const current = -1
+const (
+	current = -1
+	none    = -1
+)
 
 // machine is a registry beside a simple model of it, in which a version is the
 // number of its content.
 type machine struct {
 	r       *lora.Registry
 	o       lora.RegistryOptions
-	d       *device
+	devs    []*device
 	dirs    []string
 	digests []lora.Digest
 	root    map[string]int
@@ -49,8 +47,8 @@ type machine struct {
 
 type lease struct {
 	*lora.Lease
-	content  int
-	uploaded bool
+	content int
+	device  int // to which it was uploaded, or none
 }
 
 // find is what a reference means; the content is current where there is none.
@@ -112,11 +110,11 @@ func (m *machine) isPinned(content int) bool {
 	return false
 }
 
-func (m *machine) leased(content int) (n, uploads int) {
+func (m *machine) leased(content, device int) (n, uploads int) {
 	for _, l := range m.leases {
 		if l.content == content {
 			n++
-			if l.uploaded {
+			if l.device == device {
 				uploads++
 			}
 		}
@@ -124,9 +122,9 @@ func (m *machine) leased(content int) (n, uploads int) {
 	return n, uploads
 }
 
-// places are the contents on the host, and those of them on the device.
-func (m *machine) places(t *rapid.T) (host, dev map[int]bool) {
-	host, dev = map[int]bool{}, map[int]bool{}
+// places are the contents on the host, and those of them on each device.
+func (m *machine) places(t *rapid.T) (host map[int]bool, devs []map[int]bool) {
+	host = map[int]bool{}
 	for _, l := range m.leases {
 		host[l.content] = true
 	}
@@ -135,11 +133,15 @@ func (m *machine) places(t *rapid.T) (host, dev map[int]bool) {
 			host[slices.Index(m.digests, v.Digest)] = host[slices.Index(m.digests, v.Digest)] || v.Location != lora.OnDisk
 		}
 	}
-	for d := range m.d.has {
-		dev[slices.Index(m.digests, d)] = true
+	for _, d := range m.devs {
+		dev := map[int]bool{}
+		for d := range d.has {
+			dev[slices.Index(m.digests, d)] = true
+		}
+		devs = append(devs, dev)
 	}
 	maps.DeleteFunc(host, func(_ int, is bool) bool { return !is })
-	return host, dev
+	return host, devs
 }
 
 // gone checks who has given way: the oldest of those that might.
@@ -163,7 +165,7 @@ func (m *machine) load(t *rapid.T, content int, do func() error, apply func()) b
 	host, _ := m.places(t)
 	stays := map[int]bool{}
 	for c := range host {
-		if n, _ := m.leased(c); n > 0 || m.isPinned(c) {
+		if n, _ := m.leased(c, 0); n > 0 || m.isPinned(c) {
 			stays[c] = true
 		}
 	}
@@ -257,7 +259,7 @@ func (m *machine) Acquire(t *rapid.T) {
 		return
 	}
 	m.touch(m.content(found))
-	m.leases = append(m.leases, &lease{Lease: l, content: m.content(found)})
+	m.leases = append(m.leases, &lease{l, m.content(found), none})
 }
 
 func (m *machine) lease(t *rapid.T) *lease {
@@ -276,25 +278,35 @@ func (m *machine) Release(t *rapid.T) {
 }
 
 func (m *machine) Upload(t *rapid.T) {
-	l := m.lease(t)
-	_, dev := m.places(t)
-	stays := func(c int) bool { _, n := m.leased(c); return n > 0 || m.isPinned(c) }
+	l, device := m.lease(t), rapid.IntRange(0, len(m.devs)-1).Draw(t, "device")
+	if l.device != none && l.device != device {
+		require.ErrorIs(t, l.Upload(context.Background(), device), lora.ErrUnsupported)
+		return
+	}
+	_, devs := m.places(t)
+	dev := devs[device]
+	stays := func(c int) bool { _, n := m.leased(c, device); return n > 0 || m.isPinned(c) }
 	n := 0
 	for c := range dev {
 		if stays(c) {
 			n++
 		}
 	}
-	if err := l.Upload(context.Background()); !dev[l.content] && n >= m.o.MaxResident {
+	if err := l.Upload(context.Background(), device); !dev[l.content] && n >= m.o.MaxResident {
 		require.ErrorIs(t, err, lora.ErrFull)
 		return
 	} else {
 		require.NoError(t, err)
 	}
-	l.uploaded = true
+	l.device = device
 	_, now := m.places(t)
 	if !dev[l.content] {
-		m.gone(t, dev, now, stays)
+		m.gone(t, dev, now[device], stays)
+	}
+	for i := range devs {
+		if i != device {
+			require.Equal(t, devs[i], now[i])
+		}
 	}
 }
 
@@ -345,8 +357,8 @@ func (m *machine) Check(t *rapid.T) {
 		for _, values := range s.Values {
 			require.EqualValues(t, 1+l.content, values[0])
 		}
-		if l.uploaded {
-			require.True(t, m.d.has[m.digests[l.content]])
+		if l.device != none {
+			require.True(t, m.devs[l.device].has[m.digests[l.content]])
 		}
 	}
 	infos := m.r.List()
@@ -356,10 +368,17 @@ func (m *machine) Check(t *rapid.T) {
 		for _, v := range info.Versions {
 			c := slices.Index(m.digests, v.Digest)
 			contents = append(contents, c)
-			n, _ := m.leased(c)
+			n, _ := m.leased(c, 0)
 			require.Equal(t, n, v.Leases)
 			require.Equal(t, m.isPinned(c), v.Pinned)
-			require.Equal(t, m.d.has[v.Digest], v.Location == lora.OnDevice)
+			var devices []int
+			for i, d := range m.devs {
+				if d.has[v.Digest] {
+					devices = append(devices, i)
+				}
+			}
+			require.Equal(t, devices, v.Devices)
+			require.Equal(t, devices != nil, v.Location == lora.OnDevice)
 		}
 		require.Equal(t, m.names[info.Name], contents)
 		var aliases []string
@@ -371,11 +390,13 @@ func (m *machine) Check(t *rapid.T) {
 		slices.Sort(aliases)
 		require.Equal(t, aliases, info.Aliases)
 	}
-	host, dev := m.places(t)
+	host, devs := m.places(t)
 	require.LessOrEqual(t, int64(len(host)), m.o.HostBytes/tinyBytes)
-	require.LessOrEqual(t, len(dev), m.o.MaxResident)
-	for c := range dev {
-		require.True(t, host[c], "what is on the device is on the host, and leased or named")
+	for _, dev := range devs {
+		require.LessOrEqual(t, len(dev), m.o.MaxResident)
+		for c := range dev {
+			require.True(t, host[c], "what is on the device is on the host, and leased or named")
+		}
 	}
 }
 
@@ -392,11 +413,16 @@ func TestRegistryMachine(t *testing.T) {
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &machine{
-			d: &device{t: t}, dirs: dirs, digests: digests, root: map[string]int{"root0": 0, "root1": 1},
+			dirs: dirs, digests: digests, root: map[string]int{"root0": 0, "root1": 1},
 			names: map[string][]int{}, aliases: map[string]of{}, pins: map[of]bool{}, used: map[int]int{},
 		}
+		var all []lora.Slots
+		for range rapid.IntRange(1, 3).Draw(rt, "devices") {
+			d := &device{t: t}
+			m.devs, all = append(m.devs, d), append(all, d)
+		}
 		m.o = lora.RegistryOptions{
-			Root: root, Slots: m.d, KeepVersions: rapid.IntRange(0, 2).Draw(rt, "former"),
+			Root: root, Slots: all, KeepVersions: rapid.IntRange(0, 2).Draw(rt, "former"),
 			HostBytes:   tinyBytes * rapid.Int64Range(1, 5).Draw(rt, "host"),
 			MaxResident: rapid.IntRange(1, 3).Draw(rt, "resident"),
 		}
@@ -411,82 +437,9 @@ func TestRegistryMachine(t *testing.T) {
 		for _, l := range m.leases {
 			require.Nil(rt, l.Version().State())
 		}
-		require.Empty(rt, m.d.has)
+		for _, d := range m.devs {
+			require.Empty(rt, d.has)
+		}
 		require.Zero(rt, r.Live())
 	})
-}
-
-// 1,000 swaps under those who lease, bring to the device, list and alias: each lease
-// has what its name stood for at some moment of Acquire, whole and until it is
-// released.
-func TestRegistrySwaps(t *testing.T) {
-	const contents, swaps = 16, 1000
-	ctx := context.Background()
-	root := t.TempDir()
-	var dirs []string
-	for i := range contents {
-		dirs = append(dirs, saveTiny(t, filepath.Join(root, fmt.Sprint("root", i)), float32(1+i)))
-	}
-	d := &device{t: t}
-	r := newRegistry(t, lora.RegistryOptions{Root: root, HostBytes: 12 * tinyBytes, Slots: d, MaxResident: 3})
-	mustLoad(t, r, "a", dirs[0])
-	require.NoError(t, r.Alias("alias", "a"))
-	var begun, done atomic.Int64
-	var stop atomic.Bool
-	var group sync.WaitGroup
-	for i := range 3 {
-		group.Go(func() {
-			random := rand.New(rand.NewPCG(1, uint64(i)))
-			for n := 0; !stop.Load(); n++ {
-				if random.IntN(4) == 0 { // another name, often from the disk
-					k := random.IntN(contents)
-					l, err := r.Acquire(ctx, fmt.Sprint("root", k))
-					if assert.NoError(t, err) {
-						assert.EqualValues(t, 1+k, valueOf(t, l.Version()))
-						l.Release()
-					}
-					continue
-				}
-				first := done.Load()
-				l, err := r.Acquire(ctx, []string{"a", "alias"}[n%2])
-				last := begun.Load()
-				if !assert.NoError(t, err) {
-					return
-				}
-				got := int64(valueOf(t, l.Version())) - 1
-				at := first
-				for at <= last && at%contents != got {
-					at++
-				}
-				assert.LessOrEqual(t, at, last, "content %d between swaps %d and %d", got, first, last)
-				if err := l.Upload(ctx); err != nil {
-					assert.ErrorIs(t, err, lora.ErrFull)
-				}
-				assert.EqualValues(t, 1+got, valueOf(t, l.Version()))
-				l.Release()
-			}
-		})
-	}
-	group.Go(func() {
-		for !stop.Load() {
-			for _, info := range r.List() {
-				assert.NotEmpty(t, info.Versions, info.Name)
-			}
-			assert.NoError(t, r.Pin("alias"))
-			assert.NoError(t, r.Unpin("alias"))
-			if r.Unload("root3") != nil {
-				assert.NoError(t, r.Alias("alias", "a"))
-			}
-		}
-	})
-	for i := int64(1); i <= swaps; i++ {
-		begun.Store(i)
-		_, err := r.Load(ctx, "a", dirs[i%contents])
-		require.NoError(t, err)
-		done.Store(i)
-	}
-	stop.Store(true)
-	group.Wait()
-	r.Close()
-	assert.Empty(t, d.has)
 }

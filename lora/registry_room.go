@@ -32,19 +32,21 @@ func (r *Registry) collect(v *Version) {
 	}
 }
 
-// evict removes a version that can no longer be leased from device and host.
+// evict removes a version that can no longer be leased from devices and host.
 func (r *Registry) evict(v *Version) {
-	r.drop(v)
+	for device := range r.resident {
+		r.drop(v, device)
+	}
 	v.state.Store(nil)
 	r.bytes -= v.bytes
 }
 
-// drop removes a version from the device.
-func (r *Registry) drop(v *Version) {
-	if v.resident.Load() {
-		r.options.Slots.Drop(v)
-		v.resident.Store(false)
-		r.resident--
+// drop removes a version from a device.
+func (r *Registry) drop(v *Version, device int) {
+	if v.On(device) {
+		r.options.Slots[device].Drop(v)
+		v.devices.And(^bit(device))
+		r.resident[device]--
 	}
 }
 
@@ -77,27 +79,32 @@ func (r *Registry) makeRoom(n int64) error {
 	return nil
 }
 
-// upload uploads a version to the device, and replaces another version if the device is
+// upload uploads a version to a device, and replaces another version if the device is
 // full.
-func (r *Registry) upload(ctx context.Context, v *Version) error {
-	slots, limit := r.options.Slots, r.options.MaxResident
-	if slots == nil {
-		return fmt.Errorf("lora: upload %s: %w: the registry has no device", v.digest.Short(), ErrUnsupported)
-	}
-	if limit > 0 && r.resident >= limit {
-		idle := r.oldest(func(v *Version) bool { return v.resident.Load() && v.uploads == 0 })
+func (r *Registry) upload(ctx context.Context, v *Version, device int) error {
+	if limit := r.options.MaxResident; limit > 0 && r.resident[device] >= limit {
+		idle := r.oldest(func(v *Version) bool { return v.On(device) && v.uploads[device] == 0 })
 		if len(idle) == 0 {
-			return fmt.Errorf("lora: upload %s: %w on the device: all of %d adapters there are in use or pinned", v.digest.Short(), ErrFull, r.resident)
+			return fmt.Errorf("lora: upload %s: %w on the device: all of %d adapters there are in use or pinned", v.digest.Short(), ErrFull, r.resident[device])
 		}
-		r.drop(idle[0])
+		r.drop(idle[0], device)
 	}
-	if err := slots.Put(ctx, v); err != nil {
+	if err := r.options.Slots[device].Put(ctx, v); err != nil {
 		return fmt.Errorf("lora: upload %s: %w", v.digest.Short(), err)
 	}
-	v.resident.Store(true)
-	r.resident++
+	v.devices.Or(bit(device))
+	r.resident[device]++
 	return nil
 }
+
+// closedSlots is a device that is closed.
+type closedSlots struct{}
+
+// Put implements Slots.
+func (closedSlots) Put(context.Context, *Version) error { return ErrClosed }
+
+// Drop implements Slots.
+func (closedSlots) Drop(*Version) {}
 
 // oldest returns the unpinned versions for which is returns true, least recently used
 // first.

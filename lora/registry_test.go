@@ -222,7 +222,7 @@ func TestRegistryFrees(t *testing.T) {
 	l := acquire(t, r, "a")
 	require.NoError(t, r.Unload("a"))
 	require.NotNil(t, v.State())
-	require.ErrorIs(t, l.Upload(context.Background()), lora.ErrUnsupported, "no device")
+	require.ErrorIs(t, l.Upload(context.Background(), 0), lora.ErrUnsupported, "no device")
 	l.Release()
 	assert.Nil(t, v.State())
 	assert.NotSame(t, v, mustLoad(t, r, "a", dir))
@@ -330,12 +330,12 @@ func TestRegistryEviction(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
 	d := &device{t: t}
-	r := newRegistry(t, lora.RegistryOptions{HostBytes: 4 * tinyBytes, Slots: d, MaxResident: 2})
+	r := newRegistry(t, lora.RegistryOptions{HostBytes: 4 * tinyBytes, Slots: []lora.Slots{d}, MaxResident: 2})
 	use := func(name string) {
 		l := acquire(t, r, name)
 		defer l.Release()
-		require.NoError(t, l.Upload(ctx))
-		require.NoError(t, l.Upload(ctx), "again")
+		require.NoError(t, l.Upload(ctx, 0))
+		require.NoError(t, l.Upload(ctx, 0), "again")
 	}
 	places := func() (all string) {
 		for _, info := range r.List() {
@@ -361,11 +361,11 @@ func TestRegistryEviction(t *testing.T) {
 
 	require.NoError(t, r.Pin("c"))
 	c, dd := acquire(t, r, "c"), acquire(t, r, "d")
-	require.NoError(t, c.Upload(ctx))
+	require.NoError(t, c.Upload(ctx, 0))
 	c.Release()
-	require.NoError(t, dd.Upload(ctx))
+	require.NoError(t, dd.Upload(ctx, 0))
 	b := acquire(t, r, "b")
-	require.ErrorIs(t, b.Upload(ctx), lora.ErrFull, "one is pinned, one in use")
+	require.ErrorIs(t, b.Upload(ctx, 0), lora.ErrFull, "one is pinned, one in use")
 	e := acquire(t, r, "e")
 	_, err := r.Acquire(ctx, "a")
 	require.ErrorIs(t, err, lora.ErrFull)
@@ -373,7 +373,7 @@ func TestRegistryEviction(t *testing.T) {
 	_, err = r.Load(ctx, "f", saveTiny(t, dir+"f", 6))
 	require.ErrorIs(t, err, lora.ErrFull)
 	dd.Release()
-	require.NoError(t, b.Upload(ctx))
+	require.NoError(t, b.Upload(ctx, 0))
 	assert.Equal(t, "a disk, b device, c device, d host, e host", places())
 	use("c")
 	require.NoError(t, r.Unpin("c"))
@@ -386,19 +386,19 @@ func TestRegistryEviction(t *testing.T) {
 	assert.Equal(t, "a host, b host, c device, d disk, e device", places(), "to lease is to use")
 	c.Release()
 	b = acquire(t, r, "b")
-	require.NoError(t, b.Upload(ctx))
+	require.NoError(t, b.Upload(ctx, 0))
 	use("c")
 	assert.Equal(t, "a host, b device, c device, d disk, e host", places())
 
 	d.err = errors.New("broken")
-	require.ErrorIs(t, e.Upload(ctx), d.err)
+	require.ErrorIs(t, e.Upload(ctx, 0), d.err)
 	d.err = nil
 	assert.Equal(t, "a host, b device, c host, d disk, e host", places())
 	b.Release()
 	require.NoError(t, r.Unload("b"))
 	assert.Empty(t, d.has)
 	e.Release()
-	require.ErrorContains(t, e.Upload(ctx), "the lease is released")
+	require.ErrorContains(t, e.Upload(ctx, 0), "the lease is released")
 }
 
 // A state that was published needs no file, also after it had to make room for others.
@@ -445,9 +445,9 @@ func TestRegistryCloses(t *testing.T) {
 	d := &device{t: t}
 	root := t.TempDir()
 	dir := saveTiny(t, filepath.Join(root, "a"), 1)
-	r := newRegistry(t, lora.RegistryOptions{Root: root, Slots: d})
+	r := newRegistry(t, lora.RegistryOptions{Root: root, Slots: []lora.Slots{d}})
 	l := acquire(t, r, "a")
-	require.NoError(t, l.Upload(ctx))
+	require.NoError(t, l.Upload(ctx, 0))
 	r.Close()
 	assert.Empty(t, r.List())
 	assert.EqualValues(t, 1, valueOf(t, l.Version()))
@@ -464,4 +464,31 @@ func TestRegistryCloses(t *testing.T) {
 		require.ErrorIs(t, err, lora.ErrClosed)
 	}
 	r.Close()
+}
+
+// A device that is closed has nothing and takes nothing, and others keep what they have.
+func TestRegistryCloseDevice(t *testing.T) {
+	ctx := context.Background()
+	first, second := &device{t: t}, &device{t: t}
+	r := newRegistry(t, lora.RegistryOptions{Slots: []lora.Slots{first, second}, MaxResident: 1})
+	v := mustLoad(t, r, "a", saveTiny(t, t.TempDir(), 1))
+	a, b := acquire(t, r, "a"), acquire(t, r, "a")
+	require.NoError(t, a.Upload(ctx, 0))
+	require.NoError(t, b.Upload(ctx, 1))
+	assert.Equal(t, []int{0, 1}, r.List()[0].Versions[0].Devices)
+	require.ErrorContains(t, a.Upload(ctx, 1), "the lease is on device 0")
+	require.ErrorIs(t, b.Upload(ctx, 2), lora.ErrUnsupported)
+
+	r.CloseDevice(0)
+	assert.Empty(t, first.has)
+	assert.False(t, v.On(0))
+	assert.True(t, v.On(1))
+	assert.Equal(t, []int{1}, r.List()[0].Versions[0].Devices)
+	a.Release()
+	c := acquire(t, r, "a")
+	require.ErrorIs(t, c.Upload(ctx, 0), lora.ErrClosed)
+	require.NoError(t, c.Upload(ctx, 1))
+
+	_, err := lora.NewRegistry(nil, "llama", tiny, lora.RegistryOptions{Slots: make([]lora.Slots, 65)})
+	require.ErrorContains(t, err, "a registry of 65 devices, expected at most 64")
 }

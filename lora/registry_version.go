@@ -14,12 +14,12 @@ import (
 type Version struct {
 	digest Digest
 
-	state    atomic.Pointer[State] // on the host, or nil
-	refs     atomic.Int64          // leases, or absent
-	used     atomic.Int64          // when, see Registry.tick
-	resident atomic.Bool           // on the device
-	retired  atomic.Bool           // no name refers to it
-	sources  atomic.Pointer[[]source]
+	state   atomic.Pointer[State] // on the host, or nil
+	refs    atomic.Int64          // leases, or absent
+	used    atomic.Int64          // when, see Registry.tick
+	devices atomic.Uint64         // a bit for each device that it is on
+	retired atomic.Bool           // no name refers to it
+	sources atomic.Pointer[[]source]
 
 	// Results of the first load; before it, the version is in no table.
 	summary  string
@@ -29,7 +29,7 @@ type Version struct {
 
 	// Registry.mu is held for these.
 	flight  *flight // the pending load
-	uploads int     // leases that use it on the device
+	uploads []int   // leases that use it on each device
 	gone    bool    // removed from Registry.live
 }
 
@@ -37,11 +37,19 @@ type Version struct {
 // leased.
 const absent = -1
 
+// maxDevices is the number of bits of Version.devices.
+const maxDevices = 64
+
+func bit(device int) uint64 { return 1 << uint(device) }
+
+// On reports whether the version is on a device of its registry.
+func (v *Version) On(device int) bool { return v.devices.Load()&bit(device) != 0 }
+
 // Digest identifies the version.
 func (v *Version) Digest() Digest { return v.digest }
 
 // State returns the adapter in host memory, which is read-only. It is not nil while the
-// version is leased or on the device.
+// version is leased or on a device.
 func (v *Version) State() *State { return v.state.Load() }
 
 // Bytes returns the memory size of the state.
@@ -71,7 +79,7 @@ type Location uint8
 const (
 	OnDisk Location = iota
 	OnHost
-	OnDevice // and on the host
+	OnDevice // on one or more, and on the host
 )
 
 // String returns "disk", "host" or "device".
@@ -93,8 +101,13 @@ func (v *Version) info(pinned bool) VersionInfo {
 	sources := *v.sources.Load()
 	info.Dir = sources[len(sources)-1].String()
 	switch {
-	case v.resident.Load():
+	case v.devices.Load() != 0:
 		info.Location = OnDevice
+		for device := range v.uploads {
+			if v.On(device) {
+				info.Devices = append(info.Devices, device)
+			}
+		}
 	case v.state.Load() != nil:
 		info.Location = OnHost
 	}
@@ -160,11 +173,12 @@ type Lease struct {
 	status   atomic.Int32
 }
 
-// The states of a lease.
+// The states of a lease. Other states are uploadedTo+device: the version stays on that
+// device.
 const (
-	held     int32 = iota
-	uploaded       // and the version stays on the device
-	released
+	released int32 = iota - 1
+	held
+	uploadedTo
 )
 
 var errReleased = errors.New("lora: the lease is released")
@@ -216,41 +230,50 @@ func (l *Lease) Share() (*Lease, error) {
 // Version returns the leased version.
 func (l *Lease) Version() *Version { return l.version }
 
-// Upload uploads the version to the device if necessary; it stays there until the lease
+// Upload uploads the version to a device if necessary; it stays there until the lease
 // is released. If the device is full, the least recently used version without a lease
 // on the device is removed. Upload does not wait for room: it fails with ErrFull if all
-// versions on the device are leased or pinned, and as [Slots.Put] does. A failure
+// versions on the device are leased or pinned, with ErrUnsupported if the lease is on
+// another device, which takes a lease of its own, and as [Slots.Put] does. A failure
 // leaves the lease unchanged.
-func (l *Lease) Upload(ctx context.Context) error {
+func (l *Lease) Upload(ctx context.Context, device int) error {
 	r, v := l.registry, l.version
+	if n := len(r.resident); device < 0 || device >= n {
+		return fmt.Errorf("lora: upload %s: %w: device %d of a registry of %d", v.digest.Short(), ErrUnsupported, device, n)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch l.status.Load() {
+	target := uploadedTo + int32(device)
+	switch status := l.status.Load(); status {
 	case released:
 		return errReleased
-	case uploaded:
+	case target:
 		return nil
+	case held:
+	default:
+		return fmt.Errorf("lora: upload %s to device %d: %w: the lease is on device %d", v.digest.Short(), device, ErrUnsupported, status-uploadedTo)
 	}
-	if !v.resident.Load() {
-		if err := r.upload(ctx, v); err != nil {
+	if !v.On(device) {
+		if err := r.upload(ctx, v, device); err != nil {
 			return err
 		}
 	}
-	if !l.status.CompareAndSwap(held, uploaded) {
+	if !l.status.CompareAndSwap(held, target) {
 		return errReleased
 	}
-	v.uploads++
+	v.uploads[device]++
 	return nil
 }
 
 // Release releases the version. Further calls have no effect.
 func (l *Lease) Release() {
-	switch l.status.Swap(released) {
+	switch status := l.status.Swap(released); status {
 	case released:
 		return
-	case uploaded:
+	case held:
+	default:
 		l.registry.mu.Lock()
-		l.version.uploads--
+		l.version.uploads[status-uploadedTo]--
 		l.registry.mu.Unlock()
 	}
 	l.version.used.Store(l.registry.tick())

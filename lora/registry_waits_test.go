@@ -3,6 +3,8 @@ package lora_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -213,13 +215,89 @@ func TestRegistryReleaseInUpload(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
 	d := &device{t: t}
-	r := newRegistry(t, lora.RegistryOptions{Slots: d, MaxResident: 1})
+	r := newRegistry(t, lora.RegistryOptions{Slots: []lora.Slots{d}, MaxResident: 1})
 	mustLoad(t, r, "a", saveTiny(t, dir+"/a", 1))
 	mustLoad(t, r, "b", saveTiny(t, dir+"/b", 2))
 	a, b := acquire(t, r, "a"), acquire(t, r, "b")
 	d.during = a.Release
-	require.ErrorContains(t, a.Upload(ctx), "released")
+	require.ErrorContains(t, a.Upload(ctx, 0), "released")
 	d.during = nil
-	require.NoError(t, b.Upload(ctx), "in the place of a")
+	require.NoError(t, b.Upload(ctx, 0), "in the place of a")
 	assert.Zero(t, r.List()[0].Versions[0].Leases)
+}
+
+// 1,000 swaps under those who lease, bring to the device, list and alias: each lease
+// has what its name stood for at some moment of Acquire, whole and until it is
+// released.
+func TestRegistrySwaps(t *testing.T) {
+	const contents, swaps = 16, 1000
+	ctx := context.Background()
+	root := t.TempDir()
+	var dirs []string
+	for i := range contents {
+		dirs = append(dirs, saveTiny(t, filepath.Join(root, fmt.Sprint("root", i)), float32(1+i)))
+	}
+	d := []*device{{t: t}, {t: t}}
+	r := newRegistry(t, lora.RegistryOptions{Root: root, HostBytes: 12 * tinyBytes, Slots: []lora.Slots{d[0], d[1]}, MaxResident: 3})
+	mustLoad(t, r, "a", dirs[0])
+	require.NoError(t, r.Alias("alias", "a"))
+	var begun, done atomic.Int64
+	var stop atomic.Bool
+	var group sync.WaitGroup
+	for i := range 3 {
+		group.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(i)))
+			for n := 0; !stop.Load(); n++ {
+				if random.IntN(4) == 0 { // another name, often from the disk
+					k := random.IntN(contents)
+					l, err := r.Acquire(ctx, fmt.Sprint("root", k))
+					if assert.NoError(t, err) {
+						assert.EqualValues(t, 1+k, valueOf(t, l.Version()))
+						l.Release()
+					}
+					continue
+				}
+				first := done.Load()
+				l, err := r.Acquire(ctx, []string{"a", "alias"}[n%2])
+				last := begun.Load()
+				if !assert.NoError(t, err) {
+					return
+				}
+				got := int64(valueOf(t, l.Version())) - 1
+				at := first
+				for at <= last && at%contents != got {
+					at++
+				}
+				assert.LessOrEqual(t, at, last, "content %d between swaps %d and %d", got, first, last)
+				if err := l.Upload(ctx, n%3%2); err != nil {
+					assert.ErrorIs(t, err, lora.ErrFull)
+				}
+				assert.EqualValues(t, 1+got, valueOf(t, l.Version()))
+				l.Release()
+			}
+		})
+	}
+	group.Go(func() {
+		for !stop.Load() {
+			for _, info := range r.List() {
+				assert.NotEmpty(t, info.Versions, info.Name)
+			}
+			assert.NoError(t, r.Pin("alias"))
+			assert.NoError(t, r.Unpin("alias"))
+			if r.Unload("root3") != nil {
+				assert.NoError(t, r.Alias("alias", "a"))
+			}
+		}
+	})
+	for i := int64(1); i <= swaps; i++ {
+		begun.Store(i)
+		_, err := r.Load(ctx, "a", dirs[i%contents])
+		require.NoError(t, err)
+		done.Store(i)
+	}
+	stop.Store(true)
+	group.Wait()
+	r.Close()
+	assert.Empty(t, d[0].has)
+	assert.Empty(t, d[1].has)
 }

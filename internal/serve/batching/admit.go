@@ -56,7 +56,7 @@ func (e *Engine) choose() *text {
 		}
 		var err error
 		if t.r.lease != nil {
-			err = t.r.lease.Upload(e.context)
+			err = t.r.lease.Upload(e.context, 0)
 		}
 		switch {
 		case err == nil:

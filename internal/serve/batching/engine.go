@@ -70,7 +70,7 @@ func New(ctx context.Context, dev backend.Device, m *model.Model, o Options) (*E
 	}
 	e := &Engine{options: o, model: m, machine: x, gate: share.New(o.TrainShare), wake: make(chan struct{}, 1), stopped: make(chan struct{})}
 	x.news = func() { wake(e.wake) }
-	o.Adapters.Slots, o.Adapters.Prepare = x, x.prepare
+	o.Adapters.Slots, o.Adapters.Prepare = []lora.Slots{x}, x.prepare
 	if e.registry, err = lora.NewRegistry(m, m.Config.ModelType, m.Modules(), o.Adapters); err == nil {
 		e.pool, err = pages.New(pages.Options{Pages: o.pages(), Rows: o.PageRows})
 	}
