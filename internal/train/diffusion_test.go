@@ -433,7 +433,7 @@ func TestDiffusionKilled(t *testing.T) {
 	s := newStudio(t, "qwenimage")
 	s.shoot(threeSizes...)
 	run := func(name string) (dir, out string) {
-		c := s.config(name+"/out", "save_steps=1", "save_limit=2", "steps=9", "diffusion.sample_every=2", "diffusion.sample_steps=1")
+		c := s.config(name+"/out", "save_steps=1", "save_limit=2", "steps=9", "sample_every=2", "diffusion.sample_steps=1")
 		raw, err := c.YAML()
 		require.NoError(t, err)
 		s.write(name+"/train.yaml", string(raw))

@@ -49,7 +49,7 @@ func TestDiffusionOnTheHub(t *testing.T) {
 	require.Empty(t, h.Files())
 
 	// Samples take the autoencoder, before the first step.
-	c := s.config("samples", append(sets, "diffusion.sample_every=3", "diffusion.sample_steps=1")...)
+	c := s.config("samples", append(sets, "sample_every=3", "diffusion.sample_steps=1")...)
 	r, err := train.New(t.Context(), c, train.Observer{})
 	require.NoError(t, err)
 	r.Close()

@@ -146,7 +146,7 @@ func TestSampleErrors(t *testing.T) {
 		{"sample_every=1", "sample_prompts=['']", "sample_prompts: found"},
 		{"sample_prompts=x", "sample_prompts: given without sample_every"},
 		{"sample_tokens=3", "sample_tokens: given without sample_every"},
-		{"sample_every=1", "task=embedding", "sample_every: belongs to task: language and task: preference"},
+		{"sample_every=1", "task=embedding", "sample_every: belongs to task: language, preference or diffusion"},
 	} {
 		says := sets[len(sets)-1]
 		c := configure(t, t.TempDir(), countingRows(8))

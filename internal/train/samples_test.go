@@ -49,7 +49,7 @@ func TestSamples(t *testing.T) {
 			require.NoError(t, err)
 			want := rest(t, plain, sum)
 
-			drawn := s.config("drawn", "diffusion.sample_every=2", "diffusion.sample_steps=3", "log.tensorboard=true")
+			drawn := s.config("drawn", "sample_every=2", "diffusion.sample_steps=3", "log.tensorboard=true")
 			sum, err = trainUntil(t, context.Background(), drawn)
 			require.NoError(t, err)
 			require.Equal(t, want, rest(t, drawn, sum))
@@ -76,7 +76,7 @@ func TestSamples(t *testing.T) {
 func TestSamplesResumed(t *testing.T) {
 	s := newStudio(t, "flux")
 	s.shoot(threeSizes...)
-	sets := []string{"diffusion.sample_every=3", "diffusion.sample_steps=2"}
+	sets := []string{"sample_every=3", "diffusion.sample_steps=2"}
 	_, err := trainUntil(t, context.Background(), s.config("whole", sets...))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -106,7 +106,7 @@ func TestSamplesAsAsked(t *testing.T) {
 	s := newStudio(t, "flux")
 	s.shoot([2]int{4, 4}, [2]int{4, 4})
 	embedded := s.path("cache/text_embs/001.txt.safetensors")
-	c := s.config("out", "steps=2", "diffusion.sample_every=2", "diffusion.sample_steps=1", "diffusion.sample_width=32", "diffusion.sample_height=16",
+	c := s.config("out", "steps=2", "sample_every=2", "diffusion.sample_steps=1", "diffusion.sample_width=32", "diffusion.sample_height=16",
 		"diffusion.sample_guidance=2", fmt.Sprintf("diffusion.sample_prompts=[%s, %s]", embedded, embedded))
 	_, err := trainUntil(t, context.Background(), c)
 	require.NoError(t, err)
@@ -117,7 +117,7 @@ func TestSamplesAsAsked(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, image.Rect(0, 0, 2*32+4, 2*16+4), m.Bounds())
 
-	_, err = trainUntil(t, context.Background(), s.config("none", "steps=2", "diffusion.sample_every=1", "diffusion.draw_samples=false"))
+	_, err = trainUntil(t, context.Background(), s.config("none", "steps=2", "sample_every=1", "diffusion.draw_samples=false"))
 	require.NoError(t, err)
 	require.NoDirExists(t, s.path("none/"+flowmatching.SamplesDir))
 
@@ -125,16 +125,16 @@ func TestSamplesAsAsked(t *testing.T) {
 		"sample_prompts: diffusion: ":                              "diffusion.sample_prompts=a picture",
 		"sample_width and sample_height: diffusion: wrong drawing": "diffusion.sample_width=33",
 	} {
-		_, err := train.New(t.Context(), s.config("wrong", "diffusion.sample_every=1", set), train.Observer{})
+		_, err := train.New(t.Context(), s.config("wrong", "sample_every=1", set), train.Observer{})
 		require.ErrorContains(t, err, says)
 	}
-	_, err = train.New(t.Context(), s.config("wrong", "diffusion.sample_every=1", "diffusion.sample_prompts=missing.safetensors"), train.Observer{})
+	_, err = train.New(t.Context(), s.config("wrong", "sample_every=1", "diffusion.sample_prompts=missing.safetensors"), train.Observer{})
 	require.ErrorIs(t, err, os.ErrNotExist)
 
 	s = newStudio(t, "qwenimage")
 	s.shoot([2]int{4, 4}, [2]int{4, 4})
 	guided := func() error {
-		r, err := train.New(t.Context(), s.config("guided", "diffusion.sample_every=1", "diffusion.sample_guidance=2"), train.Observer{})
+		r, err := train.New(t.Context(), s.config("guided", "sample_every=1", "diffusion.sample_guidance=2"), train.Observer{})
 		if err == nil {
 			r.Close()
 		}
@@ -159,19 +159,19 @@ func TestSamplesPlanned(t *testing.T) {
 	without, err := plan()
 	require.NoError(t, err)
 	require.Zero(t, without.Samples)
-	with, err := plan("diffusion.sample_every=2")
+	with, err := plan("sample_every=2")
 	require.NoError(t, err)
 	require.Greater(t, with.Samples, with.Saving)
 	require.Equal(t, without.Total()+with.Samples-without.Saving, with.Total())
 	require.Contains(t, with.String(), ", samples ")
-	larger, err := plan("diffusion.sample_every=2", "diffusion.sample_width=512", "diffusion.sample_height=512")
+	larger, err := plan("sample_every=2", "diffusion.sample_width=512", "diffusion.sample_height=512")
 	require.NoError(t, err)
 	require.Greater(t, larger.Samples, 8*with.Samples, "64 times as many pixels")
 
 	room := fmt.Sprintf("memory=%d", without.Resident()+larger.Samples/2)
 	_, err = plan(room)
 	require.NoError(t, err)
-	_, err = plan(room, "diffusion.sample_every=2", "diffusion.sample_width=512", "diffusion.sample_height=512")
+	_, err = plan(room, "sample_every=2", "diffusion.sample_width=512", "diffusion.sample_height=512")
 	require.ErrorIs(t, err, backend.ErrOutOfMemory)
 	require.ErrorContains(t, err, ", samples ")
 }

@@ -208,8 +208,8 @@ var rules = []rule{
 		return c.BestMetric != defaults().BestMetric && !c.SaveBest && c.EarlyStopping.Patience == 0
 	},
 		"given without save_best or early_stopping.patience"},
-	{"sample_every", func(c *Config) bool { return c.SampleEvery > 0 && !c.Task.definition().chats },
-		"belongs to task: " + strings.Join(tasksThat(func(d *definition) bool { return d.chats }), " and task: ")},
+	{"sample_every", func(c *Config) bool { return c.SampleEvery > 0 && !c.Task.definition().samples },
+		"belongs to task: " + suggest.Or(tasksThat(func(d *definition) bool { return d.samples }))},
 	{"sample_prompts", func(c *Config) bool { return len(c.SamplePrompts) > 0 && c.SampleEvery == 0 },
 		"given without sample_every, the number of steps"},
 	{"sample_tokens", func(c *Config) bool { return c.SampleTokens != defaults().SampleTokens && c.SampleEvery == 0 },

@@ -72,7 +72,7 @@ sample_steps: 20
 			assert.False(t, c.Log.TensorBoard)
 			assert.Zero(t, c.Epochs)
 			d := c.Diffusion
-			assert.Equal(t, []int{250, 1024, 768, 20}, []int{d.SampleEvery, d.SampleWidth, d.SampleHeight, d.SampleSteps})
+			assert.Equal(t, []int{250, 1024, 768, 20}, []int{c.SampleEvery, d.SampleWidth, d.SampleHeight, d.SampleSteps})
 			assert.False(t, d.DrawSamples)
 		}
 		assert.True(t, c.Given("diffusion.images"))
@@ -132,6 +132,11 @@ func TestDiffusionErrors(t *testing.T) {
 	}
 	_, err := Parse("t", []byte("model: m\ndata: {train: x}\ndiffusion: {images: d}\n"))
 	require.ErrorContains(t, err, "t:3: diffusion.images: belongs to task: diffusion")
+	const renamed = `diffusion.sample_every: unknown key, here it is called "sample_every"`
+	_, err = Parse("t", []byte(least+"diffusion: {images: d, sample_every: 2}\n"))
+	require.ErrorContains(t, err, "t:3: "+renamed)
+	_, err = Parse("t", []byte(least+"img_dir: d\n"), "diffusion.sample_every=2")
+	require.ErrorContains(t, err, "--set: "+renamed)
 	_, err = Parse("t", []byte("model: m\ndata: {train: x}\nimg_dir: d\n"))
 	require.ErrorContains(t, err, `t:3: img_dir: unknown key, here it is called "diffusion.images"`)
 }

@@ -25,7 +25,7 @@ type Key struct {
 	Section  bool // a mapping of keys
 	Doc      string
 
-	also  []string // names in other trainers
+	also  []string // names in other trainers, and paths in earlier versions
 	task  string   // that it belongs to, see the tags of Config
 	index []int    // the field in Config
 }
@@ -157,11 +157,11 @@ func setDefaults(c *Config) {
 	}
 }
 
-// unknown returns advice on an unknown key of the section: the name of the equivalent key if another trainer uses it,
-// its section if it belongs to another one, that the PEFT key is unsupported, or the nearest name.
+// unknown returns advice on an unknown key of the section: the name of the equivalent key if another trainer or an
+// earlier version uses it, its section if it belongs to another one, that the PEFT key is unsupported, or the nearest name.
 func unknown(section, name string) string {
 	for _, k := range table() {
-		if slices.Contains(k.also, strings.ReplaceAll(name, "-", "_")) {
+		if slices.Contains(k.also, strings.ReplaceAll(name, "-", "_")) || slices.Contains(k.also, join(section, name)) {
 			return fmt.Sprintf("unknown key, here it is called %q", k.Path)
 		}
 	}

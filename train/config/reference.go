@@ -8,7 +8,7 @@ import (
 )
 
 // YAML returns the whole configuration, including defaults, in the order of the reference. Parse reads it back. It
-// leaves out keys of other tasks whose names mean another key in files of the task (sample_every).
+// leaves out keys of other tasks whose names mean another key in files of the task (sample_prompts).
 func (c *Config) YAML() ([]byte, error) {
 	var all yaml.Node
 	if err := all.Encode(c); err != nil {

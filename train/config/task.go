@@ -20,6 +20,7 @@ type definition struct {
 	adapter string // PEFT's task_type; empty for none. Tasks may share it: the first has it.
 	texts   bool   // it reads texts, which the keys with the tag task:"texts" belong to
 	chats   bool   // its rows may be conversations
+	samples bool   // its runs make samples
 	shared  bool   // its runs may share a model that is opened for language, as jobs do
 
 	rows     func(c *Config, o *data.Options) // sets the options for reading its rows

@@ -25,9 +25,10 @@ var diffusion = definition{
 			return c.Diffusion.SigmoidScale != 1 && c.Diffusion.Timesteps != "sigmoid" && !strings.HasSuffix(c.Diffusion.Timesteps, "shift")
 		}, "belongs to timesteps: sigmoid, shift, flux_shift and qwen_shift"},
 		{"diffusion.sample_prompts", func(c *Config) bool {
-			return len(c.Diffusion.SamplePrompts) > 0 && c.Diffusion.SampleEvery == 0 && c.Diffusion.DrawSamples
+			return len(c.Diffusion.SamplePrompts) > 0 && c.SampleEvery == 0 && c.Diffusion.DrawSamples
 		}, "given without sample_every, the number of steps"},
 	},
+	samples:  true,
 	keep:     func(c *Config) { c.Diffusion.Cache = c.CacheDir() },
 	synonyms: diffusionSynonyms,
 }
@@ -53,7 +54,6 @@ type Diffusion struct {
 	Weighting          string  `yaml:"weighting" default:"none" one:"none|sigma_sqrt|cosmap" also:"weighting_scheme,loss_weighting" doc:"Weight of a sample in the loss by its noise level σ: 1, σ⁻², or 2/(π·(1 - 2σ + 2σ²))."`
 	Guidance           float64 `yaml:"guidance" default:"1" range:"[0,1000]" also:"guidance_scale" doc:"Guidance that models which were distilled (FLUX.1-dev) are told while they are trained."`
 
-	SampleEvery    int     `yaml:"sample_every" default:"0" range:"[0,2147483647]" also:"validation_steps" doc:"Draw pictures every so many steps and after the last, of the same noise without the adapter and with it, side by side: samples/step-….png in output_dir, and in TensorBoard. 0 draws none."`
 	SamplePrompts  Strings `yaml:"sample_prompts" also:"sample_prompt,validation_prompt,validation_prompts" doc:"Prompts of the samples: texts, which the text encoders of the pipeline encode before the first step, or files of encoded texts (text_embs/….safetensors of a cache). Default: the caption of the first picture."`
 	SampleControls Strings `yaml:"sample_controls" also:"sample_control,validation_image" doc:"Pictures that samples are drawn from, for models that edit: one for all of sample_prompts, or one for each. Without it the control of the first picture."`
 	SampleWidth    int     `yaml:"sample_width" default:"0" range:"[0,16384]" doc:"Width of samples in pixels; 0 is the width of the first cached picture."`
@@ -112,7 +112,6 @@ var diffusionSynonyms = map[string]synonym{
 	"gradient_checkpointing":         {key: "activation_checkpointing"},
 	"disable_gradient_checkpointing": {key: "activation_checkpointing", words: map[string]string{"true": "false", "false": "true"}},
 	"report_to":                      {key: "log.tensorboard", words: map[string]string{"tensorboard": "true", "none": "false"}, free: true},
-	"sample_every":                   {key: "diffusion.sample_every"},
 	"sample_prompts":                 {key: "diffusion.sample_prompts"},
 	"sample_width":                   {key: "diffusion.sample_width"},
 	"sample_height":                  {key: "diffusion.sample_height"},
@@ -134,7 +133,7 @@ var diffusionSynonyms = map[string]synonym{
 	"timestep_sampling": {key: "diffusion.timesteps"}, "discrete_flow_shift": {key: "diffusion.shift"},
 	"logit_mean": {key: "diffusion.logit_mean"}, "logit_std": {key: "diffusion.logit_std"}, "mode_scale": {key: "diffusion.mode_scale"},
 	"sigmoid_scale": {key: "diffusion.sigmoid_scale"}, "guidance_scale": {key: "diffusion.guidance"},
-	"validation_prompt": {key: "diffusion.sample_prompts"}, "validation_steps": {key: "diffusion.sample_every"},
+	"validation_prompt": {key: "diffusion.sample_prompts"}, "validation_steps": {key: "sample_every"},
 	"lr_scheduler_num_cycles": {key: "num_cycles"}, "lr_num_cycles": {key: "num_cycles"}, "lr_scheduler_power": {key: "power"}, "lr_power": {key: "power"},
 	"network_dim": {key: "adapter.r"}, "network_alpha": {key: "adapter.lora_alpha"}, "lora_dropout": {key: "adapter.lora_dropout"},
 	"save_every_n_steps": {key: "save_steps"}, "logging_steps": {key: "log.steps"},
@@ -152,7 +151,7 @@ var diffusionSynonyms = map[string]synonym{
 	"layers": trained, "lora_layers": trained, "save_precision": single, "save_dtype": single,
 	"max_sequence_length": {help: "texts have the length that they are cached in, expected without it"},
 	"blocks_to_swap":      {only: []string{"0"}, help: `expected "memory", in bytes, or "activation_checkpointing" or "quantize"`},
-	"validation_epochs":   {help: `expected "diffusion.sample_every", in steps`}, "save_every_n_epochs": {help: `expected "save_steps"`},
+	"validation_epochs":   {help: `expected "sample_every", in steps`}, "save_every_n_epochs": {help: `expected "save_steps"`},
 	"noise_offset": unread, "min_snr_gamma": unread, "snr_gamma": unread, "network_module": unread, "unet_lr": {help: `expected "learning_rate"`},
 	"push_to_hub": {only: off, help: "nothing is sent to the hub"}, "output_name": unread,
 	"disable_quantization": {help: `expected "quantize: none"`},

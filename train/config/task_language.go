@@ -6,7 +6,7 @@ import "github.com/lorafuse/lorafuse/internal/data"
 const TaskLanguage Task = "language"
 
 var language = definition{
-	name: TaskLanguage, adapter: "CAUSAL_LM", texts: true, chats: true, shared: true,
+	name: TaskLanguage, adapter: "CAUSAL_LM", texts: true, chats: true, samples: true, shared: true,
 	doc: "next-token prediction on texts.",
 	rules: []rule{
 		{"data.packing", func(c *Config) bool { return c.Data.Packing && c.Task != TaskLanguage },

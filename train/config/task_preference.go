@@ -6,7 +6,7 @@ import "github.com/lorafuse/lorafuse/internal/data"
 const TaskPreference Task = "preference"
 
 var preference = definition{
-	name: TaskPreference, adapter: "CAUSAL_LM", texts: true, chats: true, shared: true,
+	name: TaskPreference, adapter: "CAUSAL_LM", texts: true, chats: true, samples: true, shared: true,
 	doc:     "direct preference optimization (DPO) on two answers to a prompt (rows of prompt, chosen and rejected). The reference is the model without an adapter, even with init_adapter; it is computed once per row, before the first step.",
 	section: "For task: preference. The loss of a row is -log sigmoid(reward of chosen - reward of rejected); the reward of an answer is beta times the difference of its log-probabilities with and without the adapter. It equals TRL's DPOTrainer with loss_type sigmoid, without label smoothing and with ref_model None.",
 	rows:    func(_ *Config, o *data.Options) { o.Rows = data.PreferenceRows },

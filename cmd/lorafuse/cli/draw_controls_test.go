@@ -135,7 +135,8 @@ func TestTrainOfEdits(t *testing.T) {
 	config := l.file("edits.yaml", fmt.Sprintf(`task: diffusion
 model: %s
 steps: 2
-diffusion: {images: %s, controls: %s, cache: %s, sample_every: 2, sample_steps: 1}
+diffusion: {images: %s, controls: %s, cache: %s, sample_steps: 1}
+sample_every: 2
 adapter: {r: 2}
 log: {plot: false}
 `, dir, pictures, l.path("originals"), cache))

@@ -32,7 +32,7 @@ func init() {
 			"train.noise_scheduler":   words("task", map[string]any{"flowmatch": "diffusion"}),
 			"train.skip_first_sample": unused, "train.force_first_sample": unused, "train.disable_sampling": words("diffusion.draw_samples", map[string]any{"true": false, "false": true}),
 			"model.name_or_path": to("model"), "model.quantize": quanto, "model.qtype": unused, "model.arch": unused, "model.is_flux": unused, "model.low_vram": unused, "model.quantize_te": unused, "model.qtype_te": unused,
-			"sample.sample_every": to("diffusion.sample_every"), "sample.width": to("diffusion.sample_width"), "sample.height": to("diffusion.sample_height"), "sample.sample_steps": to("diffusion.sample_steps"), "sample.guidance_scale": to("diffusion.sample_guidance"),
+			"sample.sample_every": to("sample_every"), "sample.width": to("diffusion.sample_width"), "sample.height": to("diffusion.sample_height"), "sample.sample_steps": to("diffusion.sample_steps"), "sample.guidance_scale": to("diffusion.sample_guidance"),
 			"sample.prompts": to("diffusion.sample_prompts"), "sample.neg": drop("samples have no negative prompt"), "sample.sampler": unused, "sample.seed": unused, "sample.walk_seed": unused,
 			"sample.samples": with(func(c *conversion, v any) {
 				var prompts []any

@@ -15,7 +15,7 @@ func init() {
 			"data_config.caption_dropout_rate": caption, "caption_dropout_rate": caption, "data_config.img_size": inCache, "img_size": inCache,
 			"data_config.caption_type": unused, "data_config.random_ratio": drop("pictures are not cropped at random"), "data_config.use_bucketing": unused,
 			"precompute_text_embeddings": unused, "precompute_image_embeddings": unused, "save_cache_on_disk": unused, "logging_dir": unused,
-			"sample_every": to("diffusion.sample_every"), "sample_prompts": to("diffusion.sample_prompts"), "sample_width": to("diffusion.sample_width"), "sample_height": to("diffusion.sample_height"), "sample_steps": to("diffusion.sample_steps"),
+			"sample_every": to("sample_every"), "sample_prompts": to("diffusion.sample_prompts"), "sample_width": to("diffusion.sample_width"), "sample_height": to("diffusion.sample_height"), "sample_steps": to("diffusion.sample_steps"),
 			"disable_sampling": words("diffusion.draw_samples", map[string]any{"true": false, "false": true}),
 		}),
 		finish: func(c *conversion) {

@@ -44,7 +44,7 @@ func init() {
 			"discrete_flow_shift": unused, "sigmoid_scale": to("diffusion.sigmoid_scale"), // see finish
 			"weighting_scheme": words("diffusion.weighting", map[string]any{"none": "none", "uniform": "none", "sigma_sqrt": "sigma_sqrt", "cosmap": "cosmap"}), "guidance_scale": to("diffusion.guidance"),
 			"fp8_base": words("quantize", map[string]any{"true": "fp8", "false": nil}), "blocks_to_swap": drop("set memory to a number of bytes"),
-			"sample_every_n_steps": to("diffusion.sample_every"), "sample_prompts": to("diffusion.sample_prompts"), "sample_every_n_epochs": drop("give diffusion.sample_every, in steps"), "sample_sampler": unused,
+			"sample_every_n_steps": to("sample_every"), "sample_prompts": to("diffusion.sample_prompts"), "sample_every_n_epochs": drop("give sample_every, in steps"), "sample_sampler": unused,
 			"caption_extension": unused, "save_model_as": unused, "save_precision": saved, "output_name": unused, "clip_skip": unused, "cache_latents": unused, "cache_latents_to_disk": unused, "cache_text_encoder_outputs": unused, "cache_text_encoder_outputs_to_disk": unused,
 			"enable_bucket": unused, "bucket_no_upscale": unused, "bucket_reso_steps": inCache, "min_bucket_reso": inCache, "max_bucket_reso": inCache, "xformers": unused, "sdpa": unused, "dynamo_backend": unused, "full_bf16": unused, "lr_scheduler_args": drop("give num_cycles or power"),
 			"prior_loss_weight": unused, "huber_c": unused, "huber_schedule": unused, "noise_offset_type": unused, "max_token_length": unused, "min_timestep": drop("all noise levels are trained on"),

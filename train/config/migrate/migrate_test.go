@@ -105,7 +105,7 @@ quantize: int8`, []string{"data_config.img_size", "warmup_steps"}, nil},
 model: Qwen/Qwen-Image
 output_dir: output/my_lora
 task: diffusion
-diffusion: {images: /data/pictures, caption_dropout_rate: 0.05, timesteps: sigmoid, sample_every: 250, sample_prompts: [a red fox, a horse], sample_width: 1024, sample_height: 768, sample_steps: 25, sample_guidance: 3}
+diffusion: {images: /data/pictures, caption_dropout_rate: 0.05, timesteps: sigmoid, sample_prompts: [a red fox, a horse], sample_width: 1024, sample_height: 768, sample_steps: 25, sample_guidance: 3}
 adapter: {r: 16, lora_alpha: 8, target_modules: all-linear, lora_dropout: 0}
 batch_size: 1
 gradient_accumulation_steps: 2
@@ -118,6 +118,7 @@ max_grad_norm: 1
 activation_checkpointing: true
 save_steps: 250
 save_limit: 4
+sample_every: 250
 precision: bf16
 quantize: fp8`, []string{"train.ema_config.use_ema"}, []string{"diffusion.cache"}},
 		"kohya.toml": {"kohya's sd-scripts", `
@@ -140,7 +141,7 @@ seed: 7`, []string{"mixed_precision", "noise_offset"}, []string{"diffusion.image
 		"simpletuner.json": {"SimpleTuner", `
 output_dir: output/x
 task: diffusion
-diffusion: {timesteps: shift, shift: 1.73, sample_every: 50, sample_prompts: a fox, sample_width: 1024, sample_height: 768}
+diffusion: {timesteps: shift, shift: 1.73, sample_prompts: a fox, sample_width: 1024, sample_height: 768}
 adapter: {r: 8, lora_alpha: 4, lora_dropout: 0.1}
 batch_size: 1
 steps: 100
@@ -152,6 +153,7 @@ weight_decay: 0.01
 max_grad_norm: 0.01
 activation_checkpointing: true
 save_steps: 50
+sample_every: 50
 save_limit: 5
 precision: bf16
 quantize: int8`, []string{"data_backend_config", "use_ema"}, []string{"diffusion.images", "model"}},

@@ -47,7 +47,7 @@ func init() {
 			}),
 			"flow_sigmoid_scale": to("diffusion.sigmoid_scale"), "flow_use_uniform_schedule": drop("set diffusion.timesteps: none"), "flow_schedule_auto_shift": drop("set diffusion.timesteps: flux_shift"),
 			"data_backend_config": drop("set diffusion.images to instance_data_dir of that file"), "minimum_image_size": inCache, "resolution_type": inCache,
-			"validation_prompt": to("diffusion.sample_prompts"), "validation_steps": to("diffusion.sample_every"), "validation_step_interval": to("diffusion.sample_every"), "validation_num_inference_steps": to("diffusion.sample_steps"), "validation_guidance": to("diffusion.sample_guidance"),
+			"validation_prompt": to("diffusion.sample_prompts"), "validation_steps": to("sample_every"), "validation_step_interval": to("sample_every"), "validation_num_inference_steps": to("diffusion.sample_steps"), "validation_guidance": to("diffusion.sample_guidance"),
 			"validation_negative_prompt": drop("samples have no negative prompt"), "validation_prompt_library": drop("name prompts in diffusion.sample_prompts"), "validation_guidance_rescale": drop("samples are not rescaled"), "validation_lycoris_strength": unused, "validation_seed": unused, "validation_torch_compile": unused,
 			"validation_resolution": with(func(c *conversion, v any) {
 				w, h, _ := strings.Cut(fmt.Sprint(v), "x")

@@ -35,7 +35,7 @@ type sampler struct {
 // newSampler reads the settings of samples, and returns nil if none are requested.
 func (p *pictures) newSampler(ctx context.Context, pipeline *diffusion.Pipeline, transformer *model.Config) (*sampler, error) {
 	d := p.cfg.Diffusion
-	if d.SampleEvery == 0 || !d.DrawSamples {
+	if p.cfg.SampleEvery == 0 || !d.DrawSamples {
 		return nil, nil
 	}
 	s := &sampler{style: pipeline.Style(transformer)}
@@ -44,7 +44,7 @@ func (p *pictures) newSampler(ctx context.Context, pipeline *diffusion.Pipeline,
 		err = s.canvas.Fetch() // now, and not in the middle of the run
 	}
 	if err != nil {
-		return nil, fmt.Errorf("train: diffusion.sample_every: %w", err)
+		return nil, fmt.Errorf("train: sample_every: %w", err)
 	}
 	if s.schedule, err = pipeline.Schedule(); err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ func (p *pictures) negative(ctx context.Context, s *sampler, encoder *diffusion.
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("train: diffusion.sample_every: the negative prompt: %w", err)
+		return nil, fmt.Errorf("train: sample_every: the negative prompt: %w", err)
 	}
 	return &n, nil
 }
@@ -169,14 +169,14 @@ func (p *pictures) reserve(h *host.Host, adapter *engine.Slot) (int64, error) {
 	s.samples = &diffusion.Samples{Painter: painter, Canvas: s.canvas, Drawings: s.drawings}
 	n, err := s.samples.Need(adapter)
 	if err != nil {
-		return 0, fmt.Errorf("train: diffusion.sample_every: %w", err)
+		return 0, fmt.Errorf("train: sample_every: %w", err)
 	}
 	return n, nil
 }
 
 // draw generates images into output_dir and TensorBoard if they are due after a step.
 func (p *pictures) draw(ctx context.Context, done train.Done) error {
-	if done.Step%p.cfg.Diffusion.SampleEvery != 0 && !done.Last {
+	if done.Step%p.cfg.SampleEvery != 0 && !done.Last {
 		return nil
 	}
 	grid, err := p.sampler.samples.Draw(ctx, done.Adapter)
