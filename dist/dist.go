@@ -20,17 +20,16 @@ type World interface {
 	Rank() int
 	// Size returns the number of ranks.
 	Size() int
-	// LocalRank returns the number of this rank among those of its host, which selects
-	// its device. It is not renumbered by Split.
+	// LocalRank returns the number of this rank on its host, from 0. It selects the
+	// device, and Split does not renumber it.
 	LocalRank() int
 	// LocalSize returns the number of ranks on this host.
 	LocalSize() int
-	// AllToAll sends send[i] to rank i and fills recv[i] with what rank i sends to this
-	// rank. The receiver knows the lengths: len(recv[i]) here is len(send[Rank()]) of
+	// AllToAll sends send[i] to rank i and receives recv[i] from it. The receiver knows the lengths: len(recv[i]) here is len(send[Rank()]) of
 	// rank i. An empty slice sends nothing.
 	AllToAll(ctx context.Context, recv, send [][]byte) error
-	// AllGather sends parts[Rank()] to every rank and fills each other parts[i] with what
-	// rank i sends. All ranks know all lengths.
+	// AllGather sends parts[Rank()] to every rank and receives each other parts[i] from
+	// rank i. All ranks know all lengths.
 	AllGather(ctx context.Context, parts [][]byte) error
 	// Split returns the World of the ranks that give the same color, in the order of
 	// their ranks here. Every rank must call it.
@@ -53,6 +52,7 @@ type LostError struct {
 	Cause error
 }
 
+// Error names the call, the missing ranks and the cause.
 func (e *LostError) Error() string {
 	var who string
 	switch len(e.Ranks) {

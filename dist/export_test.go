@@ -5,3 +5,13 @@ func (s *Sum) SetStretch(n int) {
 	s.step = n
 	s.run = make([]float32, n*s.world.Size())
 }
+
+// ThreadsOf computes Threads for given cores.
+var ThreadsOf = threads
+
+// Unregister makes this a build without MPI and returns a function that restores it.
+func Unregister() func() {
+	old := connect
+	connect = nil
+	return func() { connect = old }
+}

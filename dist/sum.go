@@ -11,8 +11,8 @@ import (
 // exchanged is the most elements that a rank receives in one all-to-all of a Sum.
 const exchanged = 1 << 22
 
-// Sum adds vectors of float32 that the ranks of a World hold, in the order in which they
-// are numbered: ((0 + v0) + v1) + …, element by element, whatever the number of ranks.
+// Sum computes the left fold ((0 + v0) + v1) + … of float32 vectors that the ranks of a
+// World hold. The order is that of the vectors' numbers, whatever the number of ranks.
 // Rank r adds the elements of part r of the vector, which it receives from all ranks, and
 // at the end every rank receives all parts. All ranks call its methods in the same order.
 //

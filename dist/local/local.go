@@ -23,7 +23,7 @@ func New(n int) []dist.World {
 	return newHub(&job{ended: make(chan struct{})}, ranks, n)
 }
 
-// job is what Worlds that come from one another by Split share.
+// job is the state that a World and those split from it share.
 type job struct {
 	once   sync.Once
 	ended  chan struct{} // closed by the first failure
@@ -102,7 +102,7 @@ func (w *world) AllGather(ctx context.Context, parts [][]byte) error {
 	})
 }
 
-// take copies what rank i sends.
+// take copies the message of rank i.
 func take(dst, src []byte, i int) error {
 	if len(dst) != len(src) {
 		return fmt.Errorf("rank %d sends %d bytes, %d are expected", i, len(src), len(dst))
@@ -111,7 +111,7 @@ func take(dst, src []byte, i int) error {
 	return nil
 }
 
-// choice is what a rank offers to Split. The first rank of a color makes the Worlds.
+// choice is the offer of a rank to Split. The first rank of a color makes the Worlds.
 type choice struct {
 	color, local int
 	worlds       chan []dist.World

@@ -69,6 +69,8 @@ var layers = map[string]placement{
 	"internal/ir":           {files, with("tensor", "uses element types and conversions", "internal/quant", "decodes 8-bit moments")},
 	"kernels":               {layer: files},
 	"kernels/sim":           {layer: files},
+	"dist":                  {layer: files},
+	"dist/local":            {files, with("dist", "implements its World")},
 	"internal/linear":       {files, with("safetensors", "stores its models")},
 
 	"backend":           {layer: machines},
@@ -245,7 +247,7 @@ func TestLayers(t *testing.T) { none(t, theRepo(t).misplaced(layers)) }
 // holds general packages. Packages of a folder import only packages of that folder and of
 // earlier ones, whatever their layers are. A name in both places is one folder.
 var folders = []string{
-	"internal", "safetensors", "tensor", "kernels", "tokenizer",
+	"internal", "safetensors", "tensor", "kernels", "tokenizer", "dist",
 	"quant", "gguf", "weights", "linear", "ir", "data", "inspect", "convert",
 	"backend", "graph", "nn", "model", "sentence", "lora", "merge", "catalog",
 	"engine", "host", "embed", "classify", "generate", "pretrained", "diffusion",

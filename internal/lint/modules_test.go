@@ -47,7 +47,7 @@ var dependencies = map[string]dependency{
 	"github.com/BurntSushi/toml":     {why: "configurations of kohya's scripts", in: []string{"train/config/migrate"}},
 	"go.yaml.in/yaml/v3":             {why: "configurations, with line numbers in errors, and the cards of datasets", in: []string{"train/config", "train/config/migrate", "internal/model/hub"}, tests: true},
 	"golang.org/x/image":             {why: "scaling of pictures, and WebP", in: []string{"internal/data/picture"}},
-	"golang.org/x/sys":               {why: "mapped files, instruction sets, locks, free memory and disk", in: []string{"backend/cpu", "backend/telemetry", "dev/bench/load", "dev/cputime", "internal/fsatomic", "internal/vec", "internal/model/hub", "safetensors", "tensor"}},
+	"golang.org/x/sys":               {why: "mapped files, instruction sets, affinity, locks, free memory and disk", in: []string{"backend/cpu", "backend/telemetry", "dev/bench/load", "dev/cputime", "dist", "internal/fsatomic", "internal/vec", "internal/model/hub", "safetensors", "tensor"}},
 	"golang.org/x/text":              {why: "Unicode normal forms", in: []string{"tokenizer"}},
 	"gonum.org/v1/gonum":             {why: "QR and SVD of PiSSA and OLoRA", in: []string{"internal/linalg"}, tests: true},
 	"google.golang.org/protobuf":     {why: "the wire format of Tinker's messages; metrics bring the module anyway", in: []string{"internal/serve/tinker"}},
