@@ -69,9 +69,10 @@ type RegistryOptions struct {
 	// called at any time, by several goroutines, and must not call the registry. Nil
 	// finds nothing.
 	Find func(name string) (dir string, ok bool)
-	// Open opens an adapter in another form than a folder of PEFT, for Load and LoadStep. ok
-	// is false for such a folder. Nil opens none.
-	Open func(path string) (a *Adapter, ok bool, err error)
+	// Open opens an adapter in another form than a folder of PEFT, for Load and LoadStep. names
+	// are the tensors of a folder that was read as one of PEFT, which may still be in another
+	// form, and nil if reading failed. ok is false for a folder of PEFT. Nil opens none.
+	Open func(path string, names []string) (a *Adapter, ok bool, err error)
 	// Tokenizer is the model's tokenizer, which tokenizes all requests. Loading an
 	// adapter whose folder has a tokenizer with other tokens fails with
 	// tokenizer.ErrTokens. Nil disables the check.

@@ -36,16 +36,22 @@ var errRoot = errors.New("root of adapters")
 // read reads an adapter into memory. It fails with errUnknown if the root has no such
 // folder.
 func (s source) read() (*Adapter, error) {
-	if s.root == "" && s.options != nil && s.options.Open != nil {
-		if a, ok, err := s.options.Open(s.dir); err != nil {
+	if s.root == "" {
+		a, err := s.readFrom(os.DirFS(s.dir), ".")
+		if s.options == nil || s.options.Open == nil {
+			return a, err
+		}
+		var names []string
+		if err == nil {
+			names = a.Names()
+		}
+		if other, ok, err := s.options.Open(s.dir, names); err != nil {
 			return nil, err
 		} else if ok {
-			a.step = s.step
-			return a, a.Close()
+			other.step = s.step
+			return other, other.Close()
 		}
-	}
-	if s.root == "" {
-		return s.readFrom(os.DirFS(s.dir), ".")
+		return a, err
 	}
 	root, err := os.OpenRoot(s.root)
 	if err != nil {

@@ -110,11 +110,7 @@ different strengths are fused into one.`,
 			if f.modelfile && f.to != ggufForm {
 				return fmt.Errorf("adapter convert: --modelfile: found --to %s, expected --to %s", f.to, ggufForm)
 			}
-			run := a.runAdapterConvert
-			if f.to == ggufForm || f.to == mlxForm || f.to == string(dialects.Plain) || dialects.IsText(args[0]) {
-				run = a.runAdapterText
-			}
-			r, err := run(c.Context(), args[0], args[1], &f)
+			r, err := a.runAdapterConvert(c.Context(), args[0], args[1], &f)
 			if err != nil {
 				return err
 			}
@@ -147,6 +143,19 @@ func adapterForms() []string {
 
 // runAdapterConvert reads the adapter and writes it.
 func (a *app) runAdapterConvert(ctx context.Context, input, output string, f *adapterConvertFlags) (*adapterConversion, error) {
+	if f.to == ggufForm || f.to == mlxForm || f.to == string(dialects.Plain) {
+		return a.runAdapterText(ctx, input, output, f)
+	}
+	adapter, text, err := dialects.Detect(input)
+	if err != nil {
+		return nil, err
+	}
+	if text {
+		return a.runAdapterText(ctx, input, output, f)
+	}
+	if adapter != nil {
+		defer adapter.Close()
+	}
 	if !slices.Contains(adapterForms(), f.to) {
 		return nil, fmt.Errorf("adapter convert: --to: %s", suggest.Expected(f.to, adapterForms()))
 	}
@@ -163,11 +172,12 @@ func (a *app) runAdapterConvert(ctx context.Context, input, output string, f *ad
 		return nil, err
 	}
 	modules := lora.ModelOf(config.ModelType, layers)
-	adapter, err := dialects.Open(input, modules, dialects.Options{TransformerOnly: f.transformerOnly})
-	if err != nil {
-		return nil, err
+	if adapter == nil {
+		if adapter, err = dialects.Open(input, modules, dialects.Options{TransformerOnly: f.transformerOnly}); err != nil {
+			return nil, err
+		}
+		defer adapter.Close()
 	}
-	defer adapter.Close()
 	p, err := lora.NewPlacement(adapter.Config, modules)
 	if err != nil {
 		return nil, fmt.Errorf("adapter convert: %s: %w", input, err)

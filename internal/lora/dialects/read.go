@@ -91,20 +91,10 @@ func (f *file) checked(c *lora.Config, p *lora.Placement, tensors []lora.Tensor)
 // Open opens an adapter of any form: a file as [Read] does, a folder of PEFT's or the
 // weights in it as [lora.Load] does, or a folder with a File.
 func Open(path string, model lora.Model, o Options) (*lora.Adapter, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("lora: adapter: %w", err)
+	if a, err := openPEFT(path); a != nil || err != nil {
+		return a, err
 	}
-	dir := path
-	if !info.IsDir() {
-		if dir = filepath.Dir(path); filepath.Base(path) != lora.WeightsFile {
-			return Read(path, model, o)
-		}
-	}
-	if _, err := os.Stat(filepath.Join(dir, lora.ConfigFile)); err == nil {
-		return lora.Load(dir)
-	}
-	if !info.IsDir() {
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
 		return Read(path, model, o)
 	}
 	file := filepath.Join(path, File)
@@ -112,6 +102,24 @@ func Open(path string, model lora.Model, o Options) (*lora.Adapter, error) {
 		return nil, fmt.Errorf("lora: adapter %s: %w: neither %s nor %s is in the folder; other files are opened by their own names", path, os.ErrNotExist, lora.ConfigFile, File)
 	}
 	return Read(file, model, o)
+}
+
+// openPEFT opens a folder of PEFT, or that of the weights at path. It returns nil if path is neither.
+func openPEFT(path string) (*lora.Adapter, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("lora: adapter: %w", err)
+	}
+	if !info.IsDir() {
+		if filepath.Base(path) != lora.WeightsFile {
+			return nil, nil
+		}
+		path = filepath.Dir(path)
+	}
+	if _, err := os.Stat(filepath.Join(path, lora.ConfigFile)); err != nil {
+		return nil, nil
+	}
+	return lora.Load(path)
 }
 
 // LoadState opens an adapter of any form for a model and checks it completely, for

@@ -39,8 +39,13 @@ func OpenText(path string, m *model.Model) (*lora.Adapter, error) {
 
 // Opener returns a function that opens adapters of m in other forms than a folder of PEFT, for
 // [lora.RegistryOptions].
-func Opener(m *model.Model) func(path string) (*lora.Adapter, bool, error) {
-	return func(path string) (*lora.Adapter, bool, error) { return openForeign(path, m) }
+func Opener(m *model.Model) func(path string, names []string) (*lora.Adapter, bool, error) {
+	return func(path string, names []string) (*lora.Adapter, bool, error) {
+		if names != nil && !arePlain(names) {
+			return nil, false, nil
+		}
+		return openForeign(path, m)
+	}
 }
 
 // openForeign opens an adapter in another form than a folder of PEFT. ok is false if path is such a
@@ -74,6 +79,21 @@ func openForeign(path string, m *model.Model) (a *lora.Adapter, ok bool, err err
 func IsText(path string) bool {
 	file, err := adapterFile(path)
 	return lora.IsMLX(path) || err == nil && file != "" && (gguf.IsFile(file) || isPlain(file))
+}
+
+// Detect reports whether path is an adapter as for [IsText]. If it is not, and a folder of PEFT,
+// Detect returns the adapter, so that its files are read once.
+func Detect(path string) (a *lora.Adapter, text bool, err error) {
+	if _, err := os.Stat(filepath.Join(path, lora.MLXWeightsFile)); err == nil && lora.IsMLX(path) {
+		return nil, true, nil
+	}
+	if a, err = openPEFT(path); a == nil && err == nil {
+		return nil, IsText(path), nil
+	}
+	if err != nil || !arePlain(a.Names()) {
+		return a, false, err
+	}
+	return nil, true, a.Close()
 }
 
 // adapterFile returns the file with the tensors of an adapter: path itself, or the file in a

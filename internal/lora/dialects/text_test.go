@@ -134,6 +134,49 @@ func TestTextReadsOnce(t *testing.T) {
 	once := allocations(func() (*lora.Adapter, error) { return lora.Load(dir) })
 	require.Greater(t, once, 500.0)
 	require.Less(t, allocations(func() (*lora.Adapter, error) { return dialects.OpenText(dir, m) }), once+50)
+	require.Less(t, allocations(func() (*lora.Adapter, error) {
+		a, text, err := dialects.Detect(dir)
+		require.False(t, text)
+		return a, err
+	}), once+50)
+
+	load := func(o lora.RegistryOptions) float64 { // fails for want of such layers, after it has read the files
+		r, err := lora.NewRegistry(m, m.Config.ModelType, m.Modules(), o)
+		require.NoError(t, err)
+		defer r.Close()
+		return testing.AllocsPerRun(3, func() {
+			_, err := r.Load(t.Context(), "a", dir)
+			require.Error(t, err)
+		})
+	}
+	require.Less(t, load(lora.RegistryOptions{Open: dialects.Opener(m)}), load(lora.RegistryOptions{})+50)
+}
+
+// TestDetect: forms that only OpenText reads are told from folders of PEFT and other files.
+func TestDetect(t *testing.T) {
+	folder := t.TempDir()
+	require.NoError(t, os.CopyFS(folder, os.DirFS(textForms+"peft")))
+	raw, err := os.ReadFile(textForms + "mlx-names.safetensors")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, lora.WeightsFile), raw, 0o666))
+	for path, want := range map[string]struct{ text, opened bool }{
+		textForms + "peft":                             {false, true},
+		textForms + "peft/adapter_model.safetensors":   {false, true},
+		textForms + "lora.gguf":                        {true, false},
+		textForms + "mlx-names.safetensors":            {true, false},
+		folder:                                         {true, false}, // plain layers beside a configuration of PEFT
+		"../../../testdata/lm/llama/model/config.json": {false, false},
+	} {
+		a, text, err := dialects.Detect(path)
+		require.NoError(t, err, path)
+		require.Equal(t, want.text, text, path)
+		require.Equal(t, want.opened, a != nil, path)
+		if a != nil {
+			require.NoError(t, a.Close())
+		}
+	}
+	_, _, err = dialects.Detect("missing")
+	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
 // A registry loads adapters of these forms by their paths.
