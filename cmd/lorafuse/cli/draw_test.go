@@ -122,6 +122,36 @@ func TestDraw(t *testing.T) {
 	assert.Equal(t, one, none, "an adapter of no weight does nothing")
 }
 
+// TestDrawLyCORIS: a LoHa or LoKr adapter, as a file and as a folder, changes the picture as merging
+// it does.
+func TestDrawLyCORIS(t *testing.T) {
+	l := newLab(t)
+	dir, embedding := l.zimage()
+	draw := func(args ...string) *image.NRGBA {
+		path := l.path("picture.png")
+		succeed(t, append([]string{"draw", "--model", dir, "--embedding", embedding, "--size", "32x16", "--steps", "2", "--guidance", "0", "-o", path}, args...)...)
+		return moved(l.picture(path))
+	}
+	largest := func(a, b *image.NRGBA) (d int) { // difference of two pictures
+		require.Equal(t, a.Bounds(), b.Bounds())
+		for i := range a.Pix {
+			d = max(d, int(a.Pix[i])-int(b.Pix[i]), int(b.Pix[i])-int(a.Pix[i]))
+		}
+		return d
+	}
+	base := draw()
+	for _, form := range []string{"loha", "lokr"} {
+		file, transformer := filepath.Join(dits, "lycoris", form+"-lycoris.safetensors"), filepath.Join(dir, "transformer")
+		succeed(t, "adapter", "convert", file, l.path(form), "--model", transformer, "--to", "peft")
+		succeed(t, "merge", "--model", transformer, "--adapter", l.path(form), "--output", l.path(form+"-merged"))
+		merged := draw("--transformer", l.path(form+"-merged/model.safetensors"))
+		require.Greater(t, largest(base, merged), 8, "the adapter changes the picture")
+		for _, adapter := range []string{file, l.path(form)} {
+			require.LessOrEqual(t, largest(merged, draw("--adapter", adapter)), 1, adapter)
+		}
+	}
+}
+
 // moved is an image with its own pixels alone.
 func moved(m image.Image) *image.NRGBA {
 	b := m.Bounds()

@@ -107,6 +107,9 @@ func TestTextFormsRoundTrip(t *testing.T) {
 		}
 		require.NoError(t, lora.SaveMLX(filepath.Join(dir, "mlx"), a, p, names))
 		equalAdapters(t, from, filepath.Join(dir, "mlx"), m, 1e-7, true)
+		_, text, err := dialects.Detect(filepath.Join(dir, "mlx"))
+		require.NoError(t, err)
+		require.True(t, text)
 	}
 }
 

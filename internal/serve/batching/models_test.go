@@ -125,6 +125,25 @@ func TestModels(t *testing.T) {
 	require.Positive(t, preemptions)
 }
 
+// TestPackedModels: adapters that are served together on weights of GPTQ and AWQ, in blocks and
+// widened, get the answers that each gets alone.
+func TestPackedModels(t *testing.T) {
+	for _, name := range []string{"gptq-4", "gptq-4-act", "gptq-8", "awq"} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join("../../../testdata/quant", name)
+			const config = `"r":4,"lora_alpha":8,"target_modules":["q_proj","v_proj","o_proj","gate_proj","down_proj"]`
+			m := open(t, dir)
+			adapters := map[string]string{"first": built(t, m, config, 1), "second": built(t, m, config, 2)}
+			b := newBench(t, dir, adapters, batching.Options{MaxLength: 40, MaxTexts: 5, MaxBatchTokens: 16, CacheTokens: 80, PageRows: 4})
+			p := prompt(m, 1, 8)
+			require.NotEqual(t, b.expected(greedy("first", p, 4)).Said, b.expected(greedy("second", p, 4)).Said)
+			require.NotEqual(t, b.expected(greedy("first", p, 4)).Said, b.expected(greedy("", p, 4)).Said)
+			asked, want := b.drawn(20, 40)
+			require.Equal(t, want, b.all(asked))
+		})
+	}
+}
+
 // TestStored: with keys and values in bf16 answers are those of a generator that keeps
 // them so too, but for the rounding of its products.
 func TestStored(t *testing.T) {
