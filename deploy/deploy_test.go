@@ -26,7 +26,11 @@ type kustomization struct {
 	ConfigMapGenerator []struct {
 		Name     string
 		Literals []string
+		Files    []string
 	} `yaml:"configMapGenerator"`
+	GeneratorOptions struct {
+		DisableNameSuffixHash bool `yaml:"disableNameSuffixHash"`
+	} `yaml:"generatorOptions"`
 	Images []struct {
 		Name   string
 		NewTag string `yaml:"newTag"`
@@ -34,7 +38,7 @@ type kustomization struct {
 }
 
 // built is what a folder and those that it names put into a cluster: its objects by
-// kind, and the words of its settings.
+// kind, and the values or files of its settings.
 type built struct {
 	objects  map[string]map[string]any
 	settings map[string]map[string]string
@@ -61,6 +65,11 @@ func (b *built) add(t testing.TB, dir string) {
 			name, value, ok := strings.Cut(l, "=")
 			require.True(t, ok, l)
 			words[name] = value
+		}
+		for _, name := range m.Files {
+			raw, err := os.ReadFile(filepath.Join(dir, name))
+			require.NoError(t, err)
+			words[name] = string(raw)
 		}
 		b.settings[m.Name] = words
 	}
@@ -139,11 +148,14 @@ func set(t testing.TB, o, value any, path ...any) {
 // Kubernetes would take all of it.
 func TestSchema(t *testing.T) {
 	s := schema(t)
-	all := build(t, "gateway").objects
-	require.Len(t, all, 4)
-	for kind, o := range all {
-		require.NoError(t, validate(s, o), kind)
+	folders := map[string]string{} // by kind
+	for _, dir := range []string{"gateway", "train/kubeflow", "train/jobset"} {
+		for kind, o := range build(t, dir).objects {
+			require.NoError(t, validate(s, o), kind)
+			folders[kind] = dir
+		}
 	}
+	require.Len(t, folders, 7)
 	for _, harm := range []struct {
 		kind  string
 		value any
@@ -160,8 +172,16 @@ func TestSchema(t *testing.T) {
 		{"InferencePool", map[string]any{}, []any{"spec", "selector", "matchLabels"}},
 		{"InferencePool", 8000, []any{"spec", "targetPortNumber"}},
 		{"InferencePool", "inference.networking.x-k8s.io/v1alpha2", []any{"apiVersion"}},
+		{"TrainingRuntime", "MPICH", []any{"spec", "mlPolicy", "mpi", "mpiImplementation"}},
+		{"TrainingRuntime", true, []any{"spec", "template", "spec", "replicatedJobs", 0, "image"}},
+		{"TrainingRuntime", "trainer.kubeflow.org/v2", []any{"apiVersion"}},
+		{"TrainJob", "2", []any{"spec", "trainer", "numNodes"}},
+		{"TrainJob", map[string]any{}, []any{"spec", "runtimeRef"}},
+		{"JobSet", "Running", []any{"spec", "replicatedJobs", 1, "dependsOn", 0, "status"}},
+		{"JobSet", "Restart", []any{"spec", "failurePolicy", "rules", 0, "action"}},
+		{"JobSet", true, []any{"spec", "replicatedJobs", 0, "template", "spec", "template", "spec", "containers", 0, "readOnly"}},
 	} {
-		o := build(t, "gateway").objects[harm.kind]
+		o := build(t, folders[harm.kind]).objects[harm.kind]
 		set(t, o, harm.value, harm.path...)
 		assert.Error(t, validate(s, o), "%s: %v", harm.kind, harm.path)
 	}
