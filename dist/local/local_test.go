@@ -3,26 +3,23 @@ package local_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lorafuse/lorafuse/dev/disttest"
 	"github.com/lorafuse/lorafuse/dist"
 	"github.com/lorafuse/lorafuse/dist/local"
 )
 
-// each runs f on every rank and returns their errors.
-func each(worlds []dist.World, f func(w dist.World) error) []error {
-	errs := make([]error, len(worlds))
-	var wg sync.WaitGroup
-	for i, w := range worlds {
-		wg.Go(func() { errs[i] = f(w) })
+// TestWorld: every method works for every number of ranks.
+func TestWorld(t *testing.T) {
+	for size := 1; size <= 5; size++ {
+		for _, err := range disttest.Each(local.New(size), func(w dist.World) error { return disttest.Check(context.Background(), w) }) {
+			require.NoError(t, err)
+		}
 	}
-	wg.Wait()
-	return errs
 }
 
 // TestLostRanks: the error names the ranks that did not come, and the World stays unusable.
@@ -30,7 +27,7 @@ func TestLostRanks(t *testing.T) {
 	worlds := local.New(4)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	errs := each([]dist.World{worlds[0], worlds[2]}, func(w dist.World) error { return w.AllGather(ctx, make([][]byte, 4)) })
+	errs := disttest.Each([]dist.World{worlds[0], worlds[2]}, func(w dist.World) error { return w.AllGather(ctx, make([][]byte, 4)) })
 	for _, err := range errs {
 		var lost *dist.LostError
 		require.ErrorAs(t, err, &lost)
@@ -44,7 +41,7 @@ func TestLostRanks(t *testing.T) {
 // TestOtherCalls: ranks that make different calls, or send what the receiver does not
 // expect, all fail.
 func TestOtherCalls(t *testing.T) {
-	for _, err := range each(local.New(2), func(w dist.World) error {
+	for _, err := range disttest.Each(local.New(2), func(w dist.World) error {
 		if w.Rank() == 0 {
 			return w.AllGather(context.Background(), make([][]byte, 2))
 		}
@@ -53,7 +50,7 @@ func TestOtherCalls(t *testing.T) {
 		require.ErrorIs(t, err, dist.ErrLost)
 	}
 	failed := 0
-	for _, err := range each(local.New(2), func(w dist.World) error {
+	for _, err := range disttest.Each(local.New(2), func(w dist.World) error {
 		parts := [][]byte{make([]byte, 3), make([]byte, 3)}
 		if w.Rank() == 1 {
 			parts[0] = make([]byte, 2)
@@ -68,47 +65,12 @@ func TestOtherCalls(t *testing.T) {
 	require.Equal(t, 1, failed)
 }
 
-// TestGather: messages of different lengths reach every rank; Broadcast gives that of one.
-func TestGather(t *testing.T) {
-	for _, err := range each(local.New(5), func(w dist.World) error {
-		all, err := dist.Gather(context.Background(), w, make([]byte, 3*w.Rank()))
-		if err != nil {
-			return err
-		}
-		for i, m := range all {
-			if len(m) != 3*i {
-				return fmt.Errorf("message %d has %d bytes", i, len(m))
-			}
-		}
-		got, err := dist.Broadcast(context.Background(), w, 3, []byte(fmt.Sprint("from ", w.Rank())))
-		if err == nil && string(got) != "from 3" {
-			err = fmt.Errorf("received %q", got)
-		}
-		return err
-	}) {
-		require.NoError(t, err)
-	}
-}
-
-// TestSplit: ranks of a color form a World in their order, which works beside the whole
-// one; a rank that aborts ends both.
-func TestSplit(t *testing.T) {
-	for _, err := range each(local.New(5), func(w dist.World) error {
+// TestAbort: a rank that aborts ends the calls of the others, in Worlds made by Split too.
+func TestAbort(t *testing.T) {
+	for _, err := range disttest.Each(local.New(5), func(w dist.World) error {
 		part, err := w.Split(context.Background(), w.Rank()%2)
 		if err != nil {
 			return err
-		}
-		if part.Rank() != w.Rank()/2 || part.Size() != 3-w.Rank()%2 || part.LocalRank() != w.Rank() || part.LocalSize() != 5 {
-			return fmt.Errorf("rank %d became %d of %d, local %d", w.Rank(), part.Rank(), part.Size(), part.LocalRank())
-		}
-		all, err := dist.Gather(context.Background(), part, []byte{byte(w.Rank())})
-		if err != nil {
-			return err
-		}
-		for i, m := range all {
-			if m[0] != byte(2*i+w.Rank()%2) {
-				return fmt.Errorf("rank %d of color %d is %d", i, w.Rank()%2, m[0])
-			}
 		}
 		if w.Rank() == 4 {
 			w.Abort(75)
