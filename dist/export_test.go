@@ -11,7 +11,7 @@ var ThreadsOf = threads
 
 // Unregister makes this a build without MPI and returns a function that restores it.
 func Unregister() func() {
-	old := connect
-	connect = nil
-	return func() { connect = old }
+	old := connector
+	connector = nil
+	return func() { connector = old }
 }

@@ -90,16 +90,22 @@ func (l *Launch) String() string {
 // ErrNoMPI reports that an MPI launcher started a build that cannot connect its ranks.
 var ErrNoMPI = errors.New("this build has no MPI")
 
-// connect makes the World of the ranks that a launcher started.
-var connect func(context.Context, *Launch) (World, error)
+// Connector connects the ranks that a launcher started.
+type Connector struct {
+	// Connect makes the World of these ranks.
+	Connect func(context.Context, *Launch) (World, error)
+	// Exit ends the process, see [Exit]. It returns if it has nothing to do.
+	Exit func(status int)
+}
 
-// Register sets the function that connects the ranks of a launcher, which package dist/mpi
-// does in builds that include it.
-func Register(f func(context.Context, *Launch) (World, error)) {
-	if connect != nil {
-		panic("dist: two packages connect the ranks of a launcher")
+var connector *Connector
+
+// Register sets the connector. Package dist/mpi calls it in builds that include it.
+func Register(c *Connector) {
+	if connector != nil {
+		panic("dist: two connectors")
 	}
-	connect = f
+	connector = c
 }
 
 // FromEnv connects this process to the ranks that its launcher started. It returns nil,
@@ -110,8 +116,18 @@ func FromEnv(ctx context.Context) (World, error) {
 	if launch == nil || err != nil {
 		return nil, err
 	}
-	if connect == nil {
+	if connector == nil {
 		return nil, fmt.Errorf("%w, but %v: run lorafuse-mpi (make build-mpi) or lorafuse-cuda", ErrNoMPI, launch)
 	}
-	return connect(ctx, launch)
+	return connector.Connect(ctx, launch)
+}
+
+// Exit ends the process. A program that calls [FromEnv] uses it instead of os.Exit, which
+// does not run the exit handlers of C libraries: MPICH tells its launcher in one that this
+// rank has ended well, and the launcher would kill the other ranks.
+func Exit(status int) {
+	if connector != nil {
+		connector.Exit(status)
+	}
+	os.Exit(status)
 }

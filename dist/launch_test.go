@@ -81,12 +81,12 @@ func TestFromEnv(t *testing.T) {
 	require.EqualError(t, err, "this build has no MPI, but the launcher started 2 ranks (OMPI_COMM_WORLD_SIZE=2): run lorafuse-mpi (make build-mpi) or lorafuse-cuda")
 
 	broken := errors.New("no libmpi")
-	dist.Register(func(_ context.Context, l *dist.Launch) (dist.World, error) {
+	dist.Register(&dist.Connector{Connect: func(_ context.Context, l *dist.Launch) (dist.World, error) {
 		if l.Rank == 0 {
 			return nil, broken
 		}
 		return local.New(l.Ranks)[l.Rank], nil
-	})
+	}})
 	w, err = dist.FromEnv(context.Background())
 	require.NoError(t, err)
 	require.Equal(t, 2, w.Size())

@@ -34,6 +34,7 @@ type library struct {
 	test          func(request *handle, done *int32, status *status) int32
 	getCount      func(status *status, datatype handle, n *int32) int32
 	abort         func(comm handle, code int32) int32
+	exit          func(status int32) // of libc
 }
 
 // handle is an MPI handle of any ABI: a pointer, or an int in its lower half.
@@ -135,7 +136,7 @@ func link(path string, so uintptr) (*library, error) {
 		"MPI_Init_thread": &l.initThread, "MPI_Finalize": &l.finalize, "MPI_Abort": &l.abort,
 		"MPI_Comm_rank": &l.commRank, "MPI_Comm_size": &l.commSize, "MPI_Comm_split": &l.commSplit,
 		"MPI_Comm_set_errhandler": &l.setErrhandler, "MPI_Error_string": &l.errorString, "MPI_Get_library_version": &l.getVersion,
-		"MPI_Isend": &l.isend, "MPI_Irecv": &l.irecv, "MPI_Test": &l.test, "MPI_Get_count": &l.getCount,
+		"MPI_Isend": &l.isend, "MPI_Irecv": &l.irecv, "MPI_Test": &l.test, "MPI_Get_count": &l.getCount, "exit": &l.exit,
 	} {
 		if p := symbol(name); p != 0 {
 			purego.RegisterFunc(f, p)
@@ -156,7 +157,9 @@ func (l *library) check(function string, code int32) error {
 	if l.errorString(code, &text[0], &n) != 0 {
 		return fmt.Errorf("%s: MPI error %d", function, code)
 	}
-	return fmt.Errorf("%s: %s", function, text[:n])
+	// MPICH returns a stack, whose last line is the cause.
+	lines := strings.Split(strings.TrimSpace(string(text[:n])), "\n")
+	return fmt.Errorf("%s: %s", function, lines[len(lines)-1])
 }
 
 // maxText is more than the length of a string that any MPI library returns.

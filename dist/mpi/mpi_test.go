@@ -29,7 +29,7 @@ const (
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(scenarioVariable); name != "" {
-		os.Exit(rank(name))
+		dist.Exit(rank(name))
 	}
 	os.Exit(m.Run())
 }
@@ -139,7 +139,9 @@ func TestWrongLauncher(t *testing.T) {
 	}
 	status, out := launch(t, 2, "check", override+"="+os.Getenv(otherVariable))
 	require.NotZero(t, status, out)
-	require.Regexp(t, `the launcher started 2 ranks \(\w+=2\), the MPI library .* sees 1: use the mpirun`, out)
+	if !strings.Contains(out, "unsupported PMI version") { // MPICH 5 recognizes PMIx and aborts by itself
+		require.Regexp(t, `the launcher started 2 ranks \(\w+=2\), the MPI library .* sees 1: use the mpirun`, out)
+	}
 	require.NotContains(t, out, "checked")
 }
 

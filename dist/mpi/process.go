@@ -14,7 +14,7 @@ import (
 	"github.com/lorafuse/lorafuse/dist"
 )
 
-func init() { dist.Register(connect) }
+func init() { dist.Register(&dist.Connector{Connect: connect, Exit: exit}) }
 
 const (
 	// hang is the time that MPI has to return from a call whose context has ended.
@@ -133,14 +133,25 @@ func (p *process) fail(err error) error {
 	return err
 }
 
-// exit ends all ranks through the launcher, and this one in any case.
-func (p *process) exit(status int) {
+// abort ends all ranks through the launcher, and this one in any case.
+func (p *process) abort(status int) {
 	time.AfterFunc(abortTimeout, func() { os.Exit(status) })
 	select {
 	case p.aborts <- status:
 	default: // a second call
 	}
 	select {}
+}
+
+// finalized is the library after MPI_Finalize.
+var finalized atomic.Pointer[library]
+
+// exit ends the process if MPI is finalized, after the exit handlers of its library.
+func exit(status int) {
+	if lib := finalized.Load(); lib != nil {
+		time.AfterFunc(abortTimeout, func() { os.Exit(status) })
+		lib.exit(int32(status))
+	}
 }
 
 // close finalizes MPI. It waits for the other ranks to do the same.
@@ -157,5 +168,6 @@ func (p *process) close() error {
 		return p.fail(fmt.Errorf("MPI_Finalize: %w", err))
 	}
 	p.calls <- nil
+	finalized.Store(p.lib)
 	return nil
 }

@@ -111,7 +111,7 @@ func (w *world) Split(ctx context.Context, color int) (dist.World, error) {
 }
 
 // Abort ends all ranks with the status, and does not return.
-func (w *world) Abort(status int) { w.exit(status) }
+func (w *world) Abort(status int) { w.abort(status) }
 
 // Close finalizes MPI. A World made by Split is left with the whole one.
 func (w *world) Close() error {
