@@ -15,6 +15,9 @@ build: ## bin/lorafuse, a static binary without cgo
 build-cuda: cuda-kernels ## bin/lorafuse-cuda, with the backend for NVIDIA GPUs; needs a C compiler but no driver
 	eval "$$(sh scripts/cuda_env.sh)" && CGO_ENABLED=1 $(BUILD) -tags cuda -o bin/lorafuse-cuda ./cmd/lorafuse
 
+build-mpi: ## bin/lorafuse-mpi, whose processes an MPI launcher connects; the library is loaded at run time
+	CGO_ENABLED=0 $(BUILD) -tags mpi -o bin/lorafuse-mpi ./cmd/lorafuse
+
 build-metal: ## bin/lorafuse-metal, on a Mac, with the backend for Apple GPUs; needs Xcode's command-line tools
 	CGO_ENABLED=1 $(BUILD) -o bin/lorafuse-metal ./cmd/lorafuse
 
@@ -25,7 +28,7 @@ test: ## all tests
 	$(GO) test ./...
 
 # Packages with concurrent code, and their concurrent tests where the others take long.
-CONCURRENT = ./backend ./backend/null ./backend/telemetry ./backend/cpu/internal/pool ./internal/data/... ./internal/model/hub ./internal/progress ./internal/fsatomic ./serve ./internal/serve/metrics ./internal/serve/share ./internal/serve/store ./internal/serve/traces ./internal/serve/web
+CONCURRENT = ./dist/... ./backend ./backend/null ./backend/telemetry ./backend/cpu/internal/pool ./internal/data/... ./internal/model/hub ./internal/progress ./internal/fsatomic ./serve ./internal/serve/metrics ./internal/serve/share ./internal/serve/store ./internal/serve/traces ./internal/serve/web
 PARTLY_CONCURRENT = ./tokenizer ./safetensors ./internal/serve/tinker ./internal/serve/tuning
 FILE_RACES = ^Test(Concurrent|Hold|Forgotten|Load|HostBuffer|Ring|Stage|Lanes|Populate|Writers|Close|CutShortWhile|OverwrittenWhile|CacheIsBounded)
 NO_SERVING_RACES = ^Test(Gap|RecordedClients|EightBits|Killed|StorageLimit|Types|MixedOnAnyDevice)
@@ -106,6 +109,9 @@ test-cuda: sim cuda-kernels ## all tests of -tags cuda, on the simulated driver
 	sh scripts/cuda_goldens.sh $(GOLDENS)
 	sh scripts/cuda_alone.sh
 
+test-mpi: ## tests on the ranks of MPI launchers (needs openmpi-bin); MPI=all: of all MPI libraries
+	sh scripts/test_mpi.sh $(MPI)
+
 metal-sim: ## the fake Metal and lfmsl, which compiles shaders, for machines other than Macs (needs clang-19 and GNUstep)
 	CLANG=$(CLANG) CLANGXX=$(CLANGXX) sh scripts/metal_sim.sh
 
@@ -132,5 +138,5 @@ install: ## lorafuse into GOBIN
 clean: ## remove built programs and trained adapters
 	rm -rf bin examples/godoc/output
 
-.PHONY: help build build-cuda example test race race-kernels race-packages race-serving race-training race-all purego arm64 ci nightly fuzz bench lint kernels assembly cuda-kernels sim env test-cuda build-metal metal-sim test-metal test-metal-short check-darwin gpu-pack docker install clean
+.PHONY: help build build-cuda build-mpi test-mpi example test race race-kernels race-packages race-serving race-training race-all purego arm64 ci nightly fuzz bench lint kernels assembly cuda-kernels sim env test-cuda build-metal metal-sim test-metal test-metal-short check-darwin gpu-pack docker install clean
 .DEFAULT_GOAL := help

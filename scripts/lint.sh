@@ -30,6 +30,9 @@ if [ "${1:-}" != short ]; then
 	# shellcheck disable=SC2086 # words
 	$go vet -tags purego $pure && $staticcheck -tags purego $pure
 fi
+echo "vet and staticcheck, tags: mpi${1:+, $1}"
+$go vet -tags mpi ./dist/mpi ./cmd/lorafuse
+[ "${1:-}" = short ] || $staticcheck -tags mpi ./dist/mpi ./cmd/lorafuse
 for system in $systems; do
 	echo "vet for $system"
 	CGO_ENABLED=0 GOOS=${system%/*} GOARCH=${system#*/} $go vet ./...

@@ -2,10 +2,9 @@
 package main
 
 import (
-	"os"
-
 	_ "github.com/lorafuse/lorafuse/backend/all"
 	"github.com/lorafuse/lorafuse/cmd/lorafuse/cli"
+	"github.com/lorafuse/lorafuse/dist"
 )
 
-func main() { os.Exit(cli.Main()) }
+func main() { dist.Exit(cli.Main()) }

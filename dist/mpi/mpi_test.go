@@ -45,7 +45,7 @@ func launch(t testing.TB, ranks int, scenario string, env ...string) (status int
 	version, err := exec.Command(launcher, "--version").CombinedOutput()
 	require.NoError(t, err, string(version))
 	args := []string{"-n", fmt.Sprint(ranks), os.Args[0]}
-	if bytes.Contains(version, []byte("Open MPI")) {
+	if !bytes.Contains(version, []byte("HYDRA")) {
 		args = append([]string{"--bind-to", "none", "--oversubscribe"}, args...)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)

@@ -71,6 +71,7 @@ var layers = map[string]placement{
 	"kernels/sim":           {layer: files},
 	"dist":                  {layer: files},
 	"dist/local":            {files, with("dist", "implements its World")},
+	"dist/mpi":              {files, with("dist", "implements its World")},
 	"internal/linear":       {files, with("safetensors", "stores its models")},
 
 	"backend":           {layer: machines},
@@ -170,6 +171,7 @@ var layers = map[string]placement{
 	"dev/bench/page":       {ground, with("dev/bench", "renders results", "internal/suggest", "suggests table names")},
 	"dev/bench/checkpoint": {files, with("safetensors", "writes files", "tensor", "converts weights")},
 	"dev/bench/peer":       {layer: machines},
+	"dev/disttest":         {files, with("dist", "tests its Worlds")},
 	"dev/testdevice":       {machines, with("backend", "opens devices", "backend/all", "registers backends")},
 	"dev/gputest":          {graphs, with("graph", "computes on devices and by reference", "graph/exec", "runs programs")},
 	"dev/bench/program":    {graphs, with("graph", "compiles graphs", "graph/exec", "runs them")},
@@ -370,10 +372,12 @@ func TestSafetensorsStandsAlone(t *testing.T) {
 	}
 }
 
-// cgo reports files that a build without tags compiles with cgo.
+// cgo reports files that a build without tags compiles with cgo, or with purego, which makes
+// a binary dynamic too.
 func (r *repo) cgo() (findings []string) {
 	for _, f := range r.files {
-		if !slices.Contains(f.imports(), "C") {
+		i := slices.IndexFunc(f.imports(), func(imp string) bool { return imp == "C" || imp == "github.com/ebitengine/purego" })
+		if i < 0 {
 			continue
 		}
 		for _, system := range []string{"linux", "windows"} { // on macOS, Metal is part of a build with cgo
@@ -382,7 +386,7 @@ func (r *repo) cgo() (findings []string) {
 			ctx.OpenFile = func(name string) (io.ReadCloser, error) { return r.fsys.Open(name) }
 			ctx.JoinPath = path.Join
 			if match, err := ctx.MatchFile(f.pkg, path.Base(f.path)); err != nil || match {
-				findings = append(findings, fmt.Sprintf("%s: imports C in the default build for %s", f.path, system))
+				findings = append(findings, fmt.Sprintf("%s: imports %s in the default build for %s", f.path, f.imports()[i], system))
 			}
 		}
 	}

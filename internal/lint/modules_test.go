@@ -25,6 +25,7 @@ var dependencies = map[string]dependency{
 	"github.com/NVIDIA/go-nvml":        {why: "what GPUs do, with the tag cuda", in: []string{"backend/telemetry"}, tests: true},
 	"github.com/clipperhouse/uax29/v2": {why: "grapheme clusters, as Hugging Face tokenizers cut them", in: []string{"tokenizer"}},
 	"github.com/dlclark/regexp2/v2":    {why: "look-ahead in patterns of tokenizers and of target_modules", in: []string{"tokenizer", "lora"}},
+	"github.com/ebitengine/purego":     {why: "loads the MPI library without cgo, with the tags mpi and cuda; it makes a binary dynamic, so the default build has none of it", in: []string{"dist/mpi"}},
 	"github.com/klauspost/compress":    {why: "zstd: compressed data files, and packs of programs that have most in common (with a long window)", in: []string{"dev/gpucheck", "internal/data"}},
 	// Apache's arrow-go reads Parquet too, and brings 20 modules, gRPC and FlatBuffers among them, to the 6 of this one.
 	"github.com/parquet-go/parquet-go":         {why: "data files in Parquet, with all its encodings and compressions", in: []string{"internal/data"}},
