@@ -1,14 +1,20 @@
 package dist_test
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/dist"
+	"github.com/lorafuse/lorafuse/dist/local"
 )
 
 var update = flag.Bool("update", false, "write the table in docs/distributed.md again")
@@ -103,6 +109,53 @@ func TestScaleFormulas(t *testing.T) {
 	assert.InDelta(t, 0.250, exposed, 0.001, "the first round overlaps 0.75 s of computing")
 	all, exposed = twice.exchange(small, 1e9)
 	assert.InDelta(t, all-0.751, exposed, 0.001, "of a longer round the rest remains")
+}
+
+// counted is a World that counts the bytes that a rank receives from the others.
+type counted struct {
+	dist.World
+	received int
+}
+
+func (c *counted) count(parts [][]byte) {
+	for i, part := range parts {
+		if i != c.Rank() {
+			c.received += len(part)
+		}
+	}
+}
+
+func (c *counted) AllToAll(ctx context.Context, recv, send [][]byte) error {
+	c.count(recv)
+	return c.World.AllToAll(ctx, recv, send)
+}
+
+func (c *counted) AllGather(ctx context.Context, parts [][]byte) error {
+	c.count(parts)
+	return c.World.AllGather(ctx, parts)
+}
+
+// A sum moves the bytes of transfer in each round and in the all-gather.
+func TestScaleTransfer(t *testing.T) {
+	const n, rounds, ranks = 8000, 2, 8
+	received, failed := make([]int, ranks), make([]error, ranks)
+	var wg sync.WaitGroup
+	for rank, w := range local.New(ranks) {
+		wg.Go(func() {
+			c := &counted{World: w}
+			sum, v := dist.NewSum(c, n), make([]float32, n)
+			for range rounds {
+				failed[rank] = errors.Join(failed[rank], sum.Add(t.Context(), v, ranks))
+			}
+			failed[rank] = errors.Join(failed[rank], sum.Gather(t.Context(), v))
+			received[rank] = c.received
+		})
+	}
+	wg.Wait()
+	require.NoError(t, errors.Join(failed...))
+	for _, bytes := range received {
+		assert.Equal(t, (rounds+1)*transfer(n, ranks), float64(bytes))
+	}
 }
 
 // table returns the table of docs/distributed.md.
