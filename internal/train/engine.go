@@ -42,6 +42,7 @@ type EngineOptions struct {
 	Pack          backend.Pack
 	PackLimit     int64 // bytes of packed copies at most; 0: as backend.Packer has it
 	Samples       int64 // bytes needed between steps, in addition to the engine
+	Shared        bool  // gradients are exchanged with other ranks
 }
 
 // check rejects invalid options.

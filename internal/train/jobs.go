@@ -116,7 +116,7 @@ func openJobs(ctx context.Context, c *config.Config, observe func(name string) O
 		if err := x.gather(ctx, locks); err != nil {
 			return nil, inJob(own.Name, err)
 		}
-		if x.prepared, err = x.prepare(); err != nil {
+		if x.prepared, err = x.prepare(ctx); err != nil {
 			return nil, inJob(own.Name, err)
 		}
 	}

@@ -21,13 +21,14 @@ type Memory struct {
 	// Arena is the working memory of the programs, which use it one at a time. It is as
 	// large as the largest of the next three, plus the values derived from the adapter.
 	Arena       int64 `json:"arena_bytes"`
-	Activations int64 `json:"activations_bytes"` // of a micro-batch
-	Update      int64 `json:"update_bytes"`      // of the optimizer step
-	Evaluation  int64 `json:"evaluation_bytes"`  // of an evaluation batch
-	Scratch     int64 `json:"scratch_bytes"`     // packed weights and temporary values of the device
-	Constants   int64 `json:"constants_bytes"`   // inputs and fixed numbers
-	Packed      int64 `json:"packed_bytes"`      // copies of weights, see the key pack
-	Saving      int64 `json:"saving_bytes"`      // copies while a checkpoint is written
+	Activations int64 `json:"activations_bytes"`        // of a micro-batch
+	Update      int64 `json:"update_bytes"`             // of the optimizer step
+	Evaluation  int64 `json:"evaluation_bytes"`         // of an evaluation batch
+	Scratch     int64 `json:"scratch_bytes"`            // packed weights and temporary values of the device
+	Constants   int64 `json:"constants_bytes"`          // inputs and fixed numbers
+	Packed      int64 `json:"packed_bytes"`             // copies of weights, see the key pack
+	Saving      int64 `json:"saving_bytes"`             // copies while a checkpoint is written
+	Exchange    int64 `json:"exchange_bytes,omitempty"` // of the host: the gradients of this rank, and those that it receives
 	// Samples is the memory for sampling between steps: first the model's programs,
 	// then an autoencoder. It is not in use while a checkpoint is written.
 	Samples int64 `json:"samples_bytes"`
@@ -60,12 +61,15 @@ func (m *Memory) add(p plan, own []*engine.Draft, o trainer.Optimizer) {
 		constants = max(constants, p.eval.Constants()) // it makes more of parameters
 	}
 	m.Constants += constants
+	if p.take != nil {
+		m.Exchange = 2 * 4 * int64(p.step.Elements())
+	}
 	for _, d := range own {
 		turn := &m.Evaluation
 		switch d {
 		case p.micro:
 			turn = &m.Activations
-		case p.update:
+		case p.update, p.take:
 			turn = &m.Update
 		}
 		*turn = max(*turn, int64(d.Program.Arena))
@@ -84,9 +88,9 @@ func (m *Memory) need(h *host.Host, drafts []*engine.Draft) error {
 func (m Memory) Total() int64 {
 	n := m.Quantized + m.Adapter + m.Optimizer + m.Arena + m.Scratch + m.Constants + m.Packed + max(m.Saving, m.Samples)
 	if !m.InPlace {
-		n += m.Weights
+		return n + m.Weights
 	}
-	return n
+	return n + m.Exchange
 }
 
 // Resident returns the peak resident memory of the process, including pages of the
@@ -117,6 +121,9 @@ func (m Memory) String() string {
 	}
 	if m.Packed > 0 {
 		parts = append(parts, "packed "+bytesize.Binary(m.Packed))
+	}
+	if m.Exchange > 0 && m.InPlace {
+		parts = append(parts, "exchange "+bytesize.Binary(m.Exchange))
 	}
 	if m.Samples > 0 {
 		parts = append(parts, "samples "+bytesize.Binary(m.Samples))

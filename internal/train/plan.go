@@ -12,11 +12,12 @@ import (
 type plan struct {
 	step                           trainer.Plan
 	micro, update, eval, reference *engine.Draft
+	take                           *engine.Draft // of gradients for other ranks, or nil
 }
 
 // drafts returns the programs of the plan that are not nil.
 func (p plan) drafts() []*engine.Draft {
-	return slices.DeleteFunc([]*engine.Draft{p.micro, p.update, p.eval, p.reference}, func(d *engine.Draft) bool { return d == nil })
+	return slices.DeleteFunc([]*engine.Draft{p.micro, p.update, p.eval, p.reference, p.take}, func(d *engine.Draft) bool { return d == nil })
 }
 
 // plan plans the programs of a step.
@@ -27,6 +28,11 @@ func (p *Planner) plan(o EngineOptions) (all plan, err error) {
 	all.step = trainer.Plan{Optimizer: o.Optimizer, Trained: all.micro.Trained, Sums: o.Loss.Totals(), Shared: p.base != nil}
 	if all.update, err = p.host.Plan(p.slot, all.step.Step(o.Adam)); err != nil {
 		return all, err
+	}
+	if o.Shared {
+		if all.take, err = p.host.Plan(p.slot, all.step.Take()); err != nil {
+			return all, err
+		}
 	}
 	if o.MaxEvalTokens > 0 {
 		if all.eval, err = p.host.Plan(p.slot, o.Loss.Evaluation(o.MaxEvalTokens).Spec(p.model)); err != nil {

@@ -1,13 +1,16 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dist"
 	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/train/schedule"
 )
@@ -74,12 +77,20 @@ func (s *Summary) UnmarshalJSON(text []byte) error {
 // Train runs until the last step, or until ctx ends: then it saves a
 // checkpoint and returns ErrInterrupted. Errors: ErrNotFinite.
 func (r *Run) Train(ctx context.Context) (*Summary, error) {
+	s, err := r.trainPart(ctx)
+	if err = r.group.agree(ctx, nil, err); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (r *Run) trainPart(ctx context.Context) (*Summary, error) {
 	l := &loop{Run: r, begin: time.Now(), rated: r.dev.Info().Rated}
 	var err error
 	if l.rates, err = r.cfg.LearningRates(r.steps); err != nil {
 		return nil, err
 	}
-	if r.resumed != "" {
+	if r.resumed != "" && r.group.leads() {
 		later, err := forget(r.cfg.OutputDir, r.progress.Step)
 		if err != nil {
 			return nil, fmt.Errorf("train: %w", err)
@@ -183,6 +194,9 @@ func (l *loop) next(ctx context.Context) error {
 		return err
 	}
 	done := l.progress.Step
+	if err := l.compareAdapters(ctx); err != nil {
+		return err
+	}
 	if done < l.steps && l.due(done) {
 		if err := l.save(); err != nil {
 			return err
@@ -190,6 +204,9 @@ func (l *loop) next(ctx context.Context) error {
 	}
 	if l.ended() {
 		return nil // only the adapter remains to be saved
+	}
+	if l.group != nil {
+		return nil // the ranks agree on an interruption in the next exchange
 	}
 	return ctx.Err()
 }
@@ -208,21 +225,36 @@ func (l *loop) ended() bool {
 
 // interrupted saves a checkpoint of the finished work if ctx has ended.
 func (l *loop) interrupted(ctx context.Context, err error) error {
-	if ctx.Err() == nil {
+	lost := errors.Is(err, dist.ErrLost)
+	if ctx.Err() == nil && !lost && !errors.Is(err, context.Canceled) {
 		return err
 	}
+	known := isAgreed(err)
 	if l.ahead {
 		if err := l.save(); err != nil {
 			return fmt.Errorf("train: %w, and the checkpoint could not be saved: %w", ErrInterrupted, err)
 		}
 	}
-	if !l.saved {
-		return fmt.Errorf("train: %w %w: %w", ErrInterrupted, ErrNothingNew, context.Cause(ctx))
+	switch {
+	case lost:
+		return err
+	case !l.saved:
+		err = fmt.Errorf("train: %w %w: %w", ErrInterrupted, ErrNothingNew, cmp.Or(context.Cause(ctx), context.Canceled))
+	default:
+		err = fmt.Errorf("train: %w after step %d of %d; go on with --resume", ErrInterrupted, l.progress.Step, l.steps)
 	}
-	return fmt.Errorf("train: %w after step %d of %d; go on with --resume", ErrInterrupted, l.progress.Step, l.steps)
+	if known {
+		err = l.group.told(err)
+	}
+	return err
 }
 
+// save writes a checkpoint, of which rank 0 takes care.
 func (l *loop) save() error {
+	if !l.group.leads() {
+		l.ahead, l.saved = false, true
+		return nil
+	}
 	if err := l.eachLog(tracker.Sync); err != nil {
 		return err
 	}
@@ -241,18 +273,20 @@ func (l *loop) save() error {
 	return nil
 }
 
-// finish saves the adapter and draws the loss.
+// finish saves the adapter and draws the loss. Ranks other than 0 only return the summary.
 func (l *loop) finish() (*Summary, error) {
-	state, err := l.engine.State(context.Background())
-	if err != nil {
-		return nil, err
-	}
-	dir, err := l.saveFolder(AdapterDir, state, nil)
-	if err != nil {
-		return nil, err
-	}
-	if err := l.export(l.cfg.OutputDir, state); err != nil {
-		return nil, fmt.Errorf("train: %s: %w", l.cfg.OutputDir, err)
+	dir := filepath.Join(l.cfg.OutputDir, AdapterDir)
+	if l.group.leads() {
+		state, err := l.engine.State(context.Background())
+		if err != nil {
+			return nil, err
+		}
+		if _, err = l.saveFolder(AdapterDir, state, nil); err != nil {
+			return nil, err
+		}
+		if err := l.export(l.cfg.OutputDir, state); err != nil {
+			return nil, fmt.Errorf("train: %s: %w", l.cfg.OutputDir, err)
+		}
 	}
 	seconds := time.Since(l.begin).Seconds()
 	s := &Summary{
@@ -261,7 +295,8 @@ func (l *loop) finish() (*Summary, error) {
 		FirstEval: (*float64)(l.progress.FirstEval), LastEval: (*float64)(l.progress.LastEval), Accuracy: l.progress.Accuracy,
 		EarlyStop: l.progress.stopped(l.cfg.EarlyStopping.Patience), Best: l.best, Adapter: dir, Parameters: l.trainableNum, Memory: l.engine.Memory(), Fit: l.fitted, Load: l.load(),
 	}
-	if l.cfg.Log.Plot && l.cfg.Log.Metrics {
+	if l.cfg.Log.Plot && l.cfg.Log.Metrics && l.group.leads() {
+		var err error
 		if s.Plot, err = l.plot(); err != nil {
 			return nil, err
 		}

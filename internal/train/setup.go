@@ -11,6 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/internal/train/events"
 	"github.com/lorafuse/lorafuse/internal/train/trainer"
+	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
@@ -61,7 +62,8 @@ func (o Observer) note(format string, args ...any) {
 // Run is a training run, ready to go.
 type Run struct {
 	Setup
-	lock *fsatomic.FileLock // of the output folder, nil for a dry run
+	lock  *fsatomic.FileLock // of the output folder, nil for a dry run
+	group *group             // of ranks that share the run, or nil
 
 	precision    backend.Precision // of the device
 	engine       *Engine
@@ -131,14 +133,14 @@ func (r *Run) open(ctx context.Context, lock bool) (_ *Run, err error) {
 			r.Close()
 		}
 	}()
-	if err := r.gather(ctx, lock); err != nil {
+	if err := r.group.agree(ctx, nil, r.gather(ctx, lock)); err != nil {
 		return nil, err
 	}
 	ready, err := r.build(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.begin(ctx, ready); err != nil {
+	if err := r.group.agree(ctx, nil, r.begin(ctx, ready)); err != nil {
 		return nil, err
 	}
 	r.describe()
@@ -147,6 +149,7 @@ func (r *Run) open(ctx context.Context, lock bool) (_ *Run, err error) {
 
 // prepared holds the inputs for building the engine of a run.
 type prepared struct {
+	state   *lora.State
 	planner *Planner
 	opts    EngineOptions
 	moments trainer.Moments // of the checkpoint to resume from, or nil
@@ -154,8 +157,10 @@ type prepared struct {
 
 // gather creates the output folder, opens the model and reads the data.
 func (r *Run) gather(ctx context.Context, lock bool) error {
-	if err := r.makeOutput(lock); err != nil {
-		return err
+	if r.group.leads() {
+		if err := r.makeOutput(lock); err != nil {
+			return err
+		}
 	}
 	return r.openTask(ctx)
 }
@@ -166,15 +171,32 @@ func (r *Run) build(ctx context.Context) (p prepared, err error) {
 		r.base.host.Lock()
 		defer r.base.host.Unlock()
 	}
-	if p, err = r.prepare(); err == nil {
-		r.engine, err = p.planner.Engine(ctx, p.opts)
+	if p, err = r.prepare(ctx); err != nil {
+		return p, err
 	}
+	r.engine, err = p.planner.Engine(ctx, p.opts)
+	if err = r.group.agree(ctx, nil, err); err != nil {
+		return p, err
+	}
+	return p, r.distribute(ctx, p.state)
+}
+
+// prepare opens the device, plans the steps and reads the checkpoint to resume from.
+func (r *Run) prepare(ctx context.Context) (prepared, error) {
+	p, err := r.inputs()
+	if err = r.group.agree(ctx, nil, err); err != nil {
+		return p, err
+	}
+	if p.opts, err = r.sharedFit(ctx, p.planner, p.opts); err != nil {
+		return p, err
+	}
+	p.moments, err = r.sharedResume(ctx, p.state)
 	return p, err
 }
 
-// prepare opens the device and plans the steps. For a run on a base it uses the model
-// and the device of the base.
-func (r *Run) prepare() (p prepared, err error) {
+// inputs opens the device and makes the adapter and the planner. For a run on a base it uses the
+// model and the device of the base.
+func (r *Run) inputs() (p prepared, err error) {
 	c, o := r.cfg, r.observer
 	if _, err := r.OpenDevice(); err != nil {
 		return p, err
@@ -184,18 +206,18 @@ func (r *Run) prepare() (p prepared, err error) {
 			o.note("computing on %s: %v", r.dev.Info().Backend, err)
 		}
 	}
-	state, err := r.adapter()
-	if err != nil {
+	if p.state, err = r.adapter(); err != nil {
 		return p, err
 	}
 	r.precision = c.Precision.On(r.dev.Info().Backend)
-	if err := r.settle(state); err != nil {
+	if err := r.settle(p.state); err != nil {
 		return p, err
 	}
 	p.opts = EngineOptions{
 		Loss: r.material.Loss, MaxTokens: r.train.MaxTokens(), Optimizer: trainer.Optimizer(c.Optimizer),
 		Adam:          trainer.Adam{Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: c.WeightDecay, MaxGradNorm: c.MaxGradNorm},
 		Checkpointing: c.ActivationCheckpointing, Seed: c.Seed, MemoryLimit: int64(c.MemoryLimit), Pack: c.Pack,
+		Shared: r.group != nil,
 	}.withDefaults()
 	if err := r.checkBest(p.opts.Loss); err != nil {
 		return p, err
@@ -204,22 +226,16 @@ func (r *Run) prepare() (p prepared, err error) {
 		p.opts.MaxEvalTokens = r.eval.MaxTokens()
 	}
 	if r.base != nil {
-		p.planner, err = r.base.planner(state)
+		p.planner, err = r.base.planner(p.state)
 	} else {
-		p.planner, err = NewPlanner(r.dev, r.model, state)
+		p.planner, err = NewPlanner(r.dev, r.model, p.state)
 	}
 	if err != nil {
 		return p, err
 	}
 	if reserve := r.material.Reserve; reserve != nil {
-		if p.opts.Samples, err = reserve(p.planner.host, p.planner.slot); err != nil {
-			return p, err
-		}
+		p.opts.Samples, err = reserve(p.planner.host, p.planner.slot)
 	}
-	if p.opts, err = r.fit(p.planner, p.opts); err != nil {
-		return p, err
-	}
-	p.moments, err = r.resume(state)
 	return p, err
 }
 
@@ -253,12 +269,17 @@ func (r *Run) fit(p *Planner, o EngineOptions) (EngineOptions, error) {
 	if err != nil {
 		return o, err
 	}
+	return r.use(b, c), nil
+}
+
+// use makes a candidate the plan of the run.
+func (r *Run) use(b *budget, c *candidate) EngineOptions {
 	r.fitted = c.Fit
 	r.setMaterial(c.material)
 	if c.Cut > 1 { // a last bit depends on it
 		r.settings["micro-batches"] = fmt.Sprintf("cut in %d to fit memory", c.Cut)
 	}
-	return b.packed(c.options, c.memory), nil
+	return b.packed(c.options, c.memory)
 }
 
 // describe reports the run before training begins.
@@ -272,6 +293,7 @@ func (r *Run) describe() {
 		}
 	}
 	r.describeMemory(r.engine.Memory())
+	r.describeGroup()
 	if r.resumed != "" {
 		r.observer.note("resume   %s, step %d of %d", r.resumed, r.progress.Step, r.steps)
 	}

@@ -13,18 +13,10 @@ import (
 
 // step executes one optimizer step: its gradients and the update.
 func (l *loop) step(ctx context.Context) error {
-	began, step, flops := time.Now(), l.progress.Step, 0
-	for micro := range l.train.Micros(step) {
-		if err := l.train.Fill(&l.batch, step, micro); err != nil {
-			return err
-		}
-		l.batch.StepTokens = l.train.LossTokens(step)
-		flops += l.flops(&l.batch)
-		// Cut micro-batches have no dropout to draw for.
-		draw := uint32(step*l.cfg.GradientAccumulationSteps + micro)
-		if err := l.engine.Accumulate(ctx, &l.batch, draw); err != nil {
-			return err
-		}
+	began, step := time.Now(), l.progress.Step
+	flops, err := l.gradients(ctx, step)
+	if err != nil {
+		return err
 	}
 	lr := l.rates.At(step)
 	// An update always completes, even if ctx ends.
@@ -34,6 +26,33 @@ func (l *loop) step(ctx context.Context) error {
 	}
 	l.account(step, s, lr, began, flops)
 	return nil
+}
+
+// gradients accumulates the gradients of a step, and returns the number of operations of this
+// rank if they are counted.
+func (l *loop) gradients(ctx context.Context, step int) (flops int, err error) {
+	if l.group != nil {
+		return l.sharedGradients(ctx, step)
+	}
+	for micro := range l.train.Micros(step) {
+		n, err := l.accumulate(ctx, step, micro)
+		if err != nil {
+			return 0, err
+		}
+		flops += n
+	}
+	return flops, nil
+}
+
+// accumulate adds the gradients of one micro-batch, and returns its number of operations.
+func (l *loop) accumulate(ctx context.Context, step, micro int) (flops int, err error) {
+	if err := l.train.Fill(&l.batch, step, micro); err != nil {
+		return 0, err
+	}
+	l.batch.StepTokens = l.train.LossTokens(step)
+	// Cut micro-batches have no dropout to draw for.
+	draw := uint32(step*l.cfg.GradientAccumulationSteps + micro)
+	return l.flops(&l.batch), l.engine.Accumulate(ctx, &l.batch, draw)
 }
 
 // account adds a finished step to the progress; its evaluation and its record are still
@@ -86,7 +105,7 @@ func (l *loop) complete(ctx context.Context) error {
 	if err := l.log(report); err != nil {
 		return err
 	}
-	if after := l.material.After; after != nil {
+	if after := l.material.After; after != nil && l.group.leads() {
 		if err := after(ctx, Done{Step: report.Step, Last: report.Step == l.steps, Adapter: l.engine.planner.slot, Image: l.recordImage, Text: l.recordText}); err != nil {
 			return err
 		}
@@ -147,23 +166,37 @@ func (l *loop) evalDue() bool {
 // their number), and the accuracy, if the task has one: of rows, or of the tokens with labels.
 func (l *loop) evaluate(ctx context.Context) (loss float64, accuracy *float64, err error) {
 	sum, n, right := 0.0, 0, 0
-	var b data.Batch
-	for step := range l.eval.StepsPerEpoch() {
-		if err := l.eval.Fill(&b, step, 0); err != nil {
-			return 0, nil, err
+	batches := l.eval.StepsPerEpoch()
+	for first := 0; first < batches; first += l.group.size() {
+		var own [3]float64
+		if i := first + l.group.rank(); i < batches {
+			own, err = l.evaluateBatch(ctx, i)
 		}
-		loss, k, err := l.engine.evaluate(ctx, &b)
+		all, err := l.group.round(ctx, l.rescue, own[:], err)
 		if err != nil {
 			return 0, nil, err
 		}
-		sum += loss
-		n, right = n+b.LossTokens, right+k
+		for _, x := range all { // in the order of the batches; ranks without one give zeros
+			sum += x[0]
+			n, right = n+int(x[1]), right+int(x[2])
+		}
 	}
 	n = max(1, n)
 	if l.engine.opts.Loss.HasAccuracy() {
 		accuracy = new(float64(right) / float64(n))
 	}
 	return sum / float64(n), accuracy, nil
+}
+
+// evaluateBatch returns the loss of one batch of the evaluation set, summed over its labels,
+// the number of labels, and the number of correct ones.
+func (l *loop) evaluateBatch(ctx context.Context, i int) (own [3]float64, err error) {
+	var b data.Batch
+	if err := l.eval.Fill(&b, i, 0); err != nil {
+		return own, err
+	}
+	loss, right, err := l.engine.evaluate(ctx, &b)
+	return [3]float64{loss, float64(b.LossTokens), float64(right)}, err
 }
 
 // evaluateFirst evaluates before the first step if requested.

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -37,7 +38,7 @@ func TestDefaults(t *testing.T) {
 		LearningRate: 2e-4, Schedule: "linear", Power: 1, LREnd: 1e-7,
 		Optimizer: "adamw", Betas: [2]float64{0.9, 0.999}, Eps: 1e-8, MaxGradNorm: 1,
 		Seed: 42, OnNaN: "stop", NaNLimit: 10, EvalAtEnd: true, SaveSteps: 500, SaveLimit: 3, BestMetric: "eval_loss", SampleTokens: 64,
-		Backend: "auto", Precision: backend.AutoPrecision, Pack: backend.PackNever, Load: backend.LoadAuto, Quantize: quant.None, Log: Log{Steps: 1, Metrics: true, TensorBoard: true, Plot: true},
+		Backend: "auto", DistributedTimeout: Duration(10 * time.Minute), Precision: backend.AutoPrecision, Pack: backend.PackNever, Load: backend.LoadAuto, Quantize: quant.None, Log: Log{Steps: 1, Metrics: true, TensorBoard: true, Plot: true},
 		places: map[string]string{"model": "c.yaml:1", "data.train": "c.yaml:2"},
 	}
 	assert.Equal(t, want, c)

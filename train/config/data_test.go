@@ -2,6 +2,7 @@ package config
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -46,4 +47,22 @@ func TestDeviceOptions(t *testing.T) {
 	c, err := Parse("c.yaml", []byte(least), "threads=3", "precision=bf16", "load=plain", "batch_invariant=true")
 	require.NoError(t, err)
 	assert.Equal(t, backend.Options{Threads: 3, Precision: backend.BF16, Load: backend.LoadPlain, BatchInvariant: true}, c.DeviceOptions())
+}
+
+func TestDevicesAndTimeout(t *testing.T) {
+	for text, want := range map[string]string{"all": "all", "1": "1", "[0, 2]": "0,2", `"0,2"`: "0,2"} {
+		c, err := Parse("c.yaml", []byte(least+"devices: "+text+"\n"))
+		require.NoError(t, err, text)
+		assert.Equal(t, Devices(want), c.Devices, text)
+	}
+	for text, want := range map[string]time.Duration{"90": 90 * time.Second, "2m": 2 * time.Minute, "1h30m": 90 * time.Minute, "1.5": 1500 * time.Millisecond} {
+		c, err := Parse("c.yaml", []byte(least+"distributed_timeout: "+text+"\n"))
+		require.NoError(t, err, text)
+		assert.Equal(t, Duration(want), c.DistributedTimeout, text)
+	}
+	for _, line := range []string{"distributed_timeout: soon", "distributed_timeout: 0", "distributed_timeout: [1]", "devices: {a: 1}", "devices: [[1]]"} {
+		_, err := Parse("c.yaml", []byte(least+line+"\n"))
+		require.Error(t, err, line)
+		t.Log(err)
+	}
 }

@@ -1,6 +1,10 @@
 package config
 
 import (
+	"strconv"
+	"strings"
+	"time"
+
 	"go.yaml.in/yaml/v3"
 )
 
@@ -65,3 +69,49 @@ func (s Columns) mapped() map[string]string {
 	}
 	return m
 }
+
+// Devices selects devices of a backend, as backend.ParseDevices reads them: all, one index or a
+// list of indices. Empty is the backend's first.
+type Devices string
+
+func (*Devices) expects() string { return "all, or indices such as [0, 2]" }
+
+func (d *Devices) decodeYAML(n *yaml.Node) error {
+	list, err := many(n, func(n *yaml.Node) (string, error) {
+		if n = follow(n); n.Kind != yaml.ScalarNode {
+			return "", found(n)
+		}
+		return n.Value, nil
+	})
+	*d = Devices(strings.Join(list, ","))
+	return err
+}
+
+// Duration is a length of time. YAML gives seconds, or a number with a unit such as 10m or 1h30m.
+type Duration time.Duration
+
+func (*Duration) expects() string { return "a time such as 10m, in seconds" }
+
+func (d *Duration) decodeYAML(n *yaml.Node) error {
+	n = follow(n)
+	if n.Kind != yaml.ScalarNode || d.UnmarshalText([]byte(n.Value)) != nil {
+		return found(n)
+	}
+	return nil
+}
+
+// UnmarshalText accepts a number of seconds and what time.ParseDuration accepts.
+func (d *Duration) UnmarshalText(raw []byte) error {
+	text := string(raw)
+	if _, err := strconv.ParseFloat(text, 64); err == nil {
+		text += "s"
+	}
+	x, err := time.ParseDuration(text)
+	*d = Duration(x)
+	return err
+}
+
+// MarshalText returns the form that UnmarshalText accepts.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+func (d Duration) numbers() []float64 { return []float64{time.Duration(d).Seconds()} }

@@ -48,17 +48,23 @@ type Plan struct {
 	Shared    bool  // the host has other trainers: a pass waits for its run, so that errors of it reach no other
 }
 
+// identity identifies the trained parameters and the sums in the name of a program.
+func (p *Plan) identity() string {
+	h := fnv.New64a()
+	for _, t := range p.Trained {
+		fmt.Fprintln(h, t.Name, t.Shape)
+	}
+	return fmt.Sprintf("%v %x", p.Sums, h.Sum(nil))
+}
+
 func (p *Plan) hasLoss() bool { return len(p.Sums) > 0 && p.Sums[0].Name == LossSum }
 
 // Step returns the program of a step. The betas and the epsilon are compiled in; the other
 // settings are inputs.
 func (p *Plan) Step(a Adam) engine.Spec {
-	attr, trained := a.constants(), fnv.New64a()
-	for _, t := range p.Trained {
-		fmt.Fprintln(trained, t.Name, t.Shape)
-	}
+	attr := a.constants()
 	return engine.Spec{
-		Name:  fmt.Sprintf("trainer.step %s %+v %v %x", p.Optimizer, attr, p.Sums, trained.Sum(nil)),
+		Name:  fmt.Sprintf("trainer.step %s %+v %v", p.Optimizer, attr, p.identity()),
 		Build: func(b *nn.Builder, program *graph.Program) { p.emit(b, program, attr) },
 	}
 }

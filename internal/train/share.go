@@ -1,0 +1,280 @@
+package train
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"runtime"
+	"runtime/debug"
+	"slices"
+
+	"github.com/lorafuse/lorafuse/dist"
+	"github.com/lorafuse/lorafuse/internal/train/trainer"
+	"github.com/lorafuse/lorafuse/lora"
+	"github.com/lorafuse/lorafuse/tensor"
+	"github.com/lorafuse/lorafuse/train/config"
+)
+
+// NewRank opens the part of one rank in a run that the ranks of a World share: rank r computes
+// micro-batches r, r + size, … of each step, and every rank updates its copy of the adapter by
+// the same bytes. The adapter, the checkpoints and the records are those of a run alone. Rank 0
+// writes the output and reports; errors of other ranks that it reports wrap ErrElsewhere. All
+// ranks must have the same configuration except paths and devices. Errors: dist.ErrLost.
+func NewRank(ctx context.Context, w dist.World, c *config.Config, o Observer) (*Run, error) {
+	if err := validate(c); err != nil {
+		return nil, err
+	}
+	g, err := newGroup(ctx, w, timeoutOf(c))
+	if err != nil {
+		return nil, err
+	}
+	return (&Run{Setup: Setup{cfg: c, observer: o}, group: g}).open(ctx, g.leads())
+}
+
+// sharedGradients computes this rank's micro-batches of a step, and adds those of all ranks in
+// their order. A round, one micro-batch of each rank, is exchanged while the next is computed.
+func (l *loop) sharedGradients(ctx context.Context, step int) (flops int, err error) {
+	g := l.group
+	g.step = step
+	rank, size, micros := g.rank(), g.size(), l.train.Micros(step)
+	var told error // by the exchange in progress
+	for first := 0; first < micros; first += size {
+		count := min(size, micros-first)
+		computes, err := rank < count, ctx.Err()
+		if computes && err == nil {
+			var n int
+			n, err = l.accumulate(ctx, step, first+rank)
+			flops += n
+		}
+		if err := cmp.Or(g.finish(ctx, l.rescue), told); err != nil {
+			return flops, err
+		}
+		var vector []float32
+		if computes && err == nil {
+			vector = g.vector
+			err = l.engine.Take(ctx, vector)
+		}
+		g.start(ctx, func(ctx context.Context) (fault error) {
+			if told, fault = g.tell(ctx, err); told != nil || fault != nil {
+				return fault
+			}
+			return g.sum.Add(ctx, vector, count)
+		})
+	}
+	if err := cmp.Or(g.finish(ctx, l.rescue), told); err != nil {
+		return flops, err
+	}
+	if err := g.exchange(ctx, l.rescue, func(ctx context.Context) error { return g.sum.Gather(ctx, g.vector) }); err != nil {
+		return flops, err
+	}
+	return flops, l.engine.Put(context.WithoutCancel(ctx), g.vector)
+}
+
+// rescue saves the last complete step while an exchange does not end.
+func (l *loop) rescue() {
+	if l.ahead {
+		if err := l.save(); err != nil {
+			l.observer.note("note     %v", err)
+		}
+	}
+	if who := l.group.waiting(); who != "" {
+		l.observer.note("waiting  for %s in step %d", who, l.progress.Step+1)
+	}
+}
+
+// compareAdapters fails if the ranks have different adapters after a step whose checkpoint is
+// due. They cannot, unless a machine computes wrong results.
+func (l *loop) compareAdapters(ctx context.Context) error {
+	every, done := l.cfg.SaveSteps, l.progress.Step
+	if l.group == nil || every == 0 || done%every != 0 {
+		return nil
+	}
+	state, err := l.engine.State(context.WithoutCancel(ctx))
+	if err := l.group.agree(ctx, l.rescue, err); err != nil {
+		return err
+	}
+	return l.group.same(ctx, map[string]string{fmt.Sprintf("the adapter after step %d", done): hashOf(state)})
+}
+
+// hashOf identifies the values of an adapter.
+func hashOf(s *lora.State) string {
+	h := sha256.New()
+	for _, key := range slices.Sorted(maps.Keys(s.Values)) {
+		fmt.Fprintf(h, "%q %d\n", key, len(s.Values[key]))
+		h.Write(tensor.BytesOf(s.Values[key]))
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)[:8])
+}
+
+// distribute prepares the engine of a run in a group, after the ranks have compared what their
+// results depend on.
+func (r *Run) distribute(ctx context.Context, s *lora.State) error {
+	g := r.group
+	if g == nil {
+		return nil
+	}
+	micros := r.cfg.GradientAccumulationSteps * r.fitted.Cut
+	if w := g.size(); w > micros {
+		err := fmt.Errorf("train: gradient_accumulation_steps: found %d, which are %d micro-batches of a step for %d ranks, expected at least as many as ranks; raise it, with a smaller batch_size for the same step, or start fewer ranks",
+			r.cfg.GradientAccumulationSteps, micros, w)
+		return g.told(err)
+	}
+	manifest := map[string]string{
+		"build": build(), "backend": r.dev.Info().Backend, "device": r.dev.Info().Detail, "adapter": hashOf(s),
+		"steps": fmt.Sprint(r.steps), "plan": r.fitted.String(),
+	}
+	maps.Copy(manifest, r.settings)
+	if err := g.same(ctx, manifest); err != nil {
+		return err
+	}
+	g.vector = make([]float32, r.engine.plan.step.Elements())
+	g.sum = dist.NewSum(g.world, len(g.vector))
+	return nil
+}
+
+// describeGroup reports the ranks.
+func (r *Run) describeGroup() {
+	g := r.group
+	if g == nil {
+		return
+	}
+	micros, w := r.cfg.GradientAccumulationSteps*r.fitted.Cut, g.size()
+	r.observer.note("ranks    %d, on %d hosts", w, len(slices.Compact(slices.Sorted(slices.Values(g.hosts)))))
+	if rounds := (micros + w - 1) / w; rounds*w > micros {
+		r.observer.note("note     %d micro-batches of a step on %d ranks: %.0f %% of their time is idle; a multiple of %d in gradient_accumulation_steps has none",
+			micros, w, 100*(1-float64(micros)/float64(rounds*w)), w)
+	}
+}
+
+// build identifies the program.
+func build() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return runtime.Version()
+	}
+	text := info.Main.Version + " " + info.GoVersion
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" || s.Key == "vcs.modified" && s.Value == "true" || s.Key == "GOARCH" || s.Key == "-tags" {
+			text += " " + s.Key + "=" + s.Value
+		}
+	}
+	return text
+}
+
+// sharedFit makes the plan of rank 0 that of all ranks.
+func (r *Run) sharedFit(ctx context.Context, p *Planner, o EngineOptions) (EngineOptions, error) {
+	if r.group == nil {
+		return r.fit(p, o)
+	}
+	options := o
+	raw, err := r.group.share(ctx, func() (raw []byte, err error) {
+		if options, err = r.fit(p, o); err != nil {
+			return nil, err
+		}
+		return json.Marshal(r.fitted)
+	})
+	if err != nil || r.group.leads() {
+		return options, err
+	}
+	var f Fit
+	if err = json.Unmarshal(raw, &f); err == nil {
+		options, err = r.adopt(p, o, f)
+	}
+	return options, err
+}
+
+// adopt takes over a plan.
+func (r *Run) adopt(p *Planner, o EngineOptions, f Fit) (EngineOptions, error) {
+	r.fitted = f
+	if f.Budget == 0 {
+		return o, nil
+	}
+	b, err := r.newBudget(p, o)
+	if err != nil {
+		return o, err
+	}
+	c, err := b.cut(f.Cut)
+	if err != nil {
+		return o, err
+	}
+	c.options.Checkpointing, c.options.Recomputed = f.Recomputed > 0, f.Recomputed
+	c.Fit = f
+	if c.memory, err = p.Memory(c.options); err != nil {
+		return o, err
+	}
+	return r.use(b, c), nil
+}
+
+// restored is the position that rank 0 has read from a checkpoint.
+type restored struct {
+	Progress progress                  `json:"progress"`
+	Path     string                    `json:"path"` // empty: a new run
+	Moments  map[string]momentOfTensor `json:"moments"`
+}
+
+type momentOfTensor struct {
+	DType string `json:"dtype"`
+	Shape []int  `json:"shape"`
+}
+
+// sharedResume reads the checkpoint on rank 0 and sends it to the other ranks.
+func (r *Run) sharedResume(ctx context.Context, s *lora.State) (trainer.Moments, error) {
+	g := r.group
+	if g == nil {
+		return r.resume(s)
+	}
+	var moments trainer.Moments
+	raw, err := g.share(ctx, func() (raw []byte, err error) {
+		if moments, err = r.resume(s); err != nil {
+			return nil, err
+		}
+		x := restored{Progress: r.progress, Path: r.resumed, Moments: map[string]momentOfTensor{}}
+		for name, m := range moments {
+			x.Moments[name] = momentOfTensor{m.DType.String(), m.Shape}
+		}
+		return json.Marshal(x)
+	})
+	if err != nil {
+		return nil, err
+	}
+	var x restored
+	if err := json.Unmarshal(raw, &x); err != nil || x.Path == "" {
+		return nil, err
+	}
+	if !g.leads() {
+		r.progress, r.resumed, moments = x.Progress, x.Path, trainer.Moments{}
+		for name, m := range x.Moments {
+			d, err := tensor.ParseDType(m.DType)
+			if err != nil {
+				return nil, err
+			}
+			if moments[name], err = tensor.New(d, m.Shape...); err != nil {
+				return nil, err
+			}
+		}
+	}
+	send := func(data []byte) error {
+		return g.exchange(ctx, nil, func(ctx context.Context) error {
+			got, err := dist.Broadcast(ctx, g.world, 0, data)
+			if err == nil && len(got) != len(data) {
+				err = fmt.Errorf("rank 0 sends %d bytes of a checkpoint, %d are expected", len(got), len(data))
+			}
+			copy(data, got)
+			return err
+		})
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.Values)) {
+		if err := send(tensor.BytesOf(s.Values[key])); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(moments)) {
+		if err := send(moments[name].Data); err != nil {
+			return nil, err
+		}
+	}
+	return moments, nil
+}
