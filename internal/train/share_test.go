@@ -272,15 +272,18 @@ func TestShareRefused(t *testing.T) {
 		require.NoFileExists(t, filepath.Join(c.OutputDir, "metrics.jsonl"))
 		return errs[0].Error()
 	}
+	same := func(int) *config.Config {
+		own := *c
+		return &own
+	}
 	second := func(x *config.Config) func(int) *config.Config {
 		return func(rank int) *config.Config {
 			if rank == 1 {
 				return x
 			}
-			return c
+			return same(rank)
 		}
 	}
-	same := func(int) *config.Config { return c }
 
 	text := refused(3, same)
 	require.Contains(t, text, "gradient_accumulation_steps: found 2, which are 2 micro-batches of a step for 3 ranks")
