@@ -131,10 +131,10 @@ func (w *writer) scaleView(name string) *safetensors.View {
 
 // roundBlocks rounds the values of a weight to codes and updates its scales, of type d.
 func roundBlocks(codes []byte, f *model.Float8Weight, d tensor.DType) error {
-	rows := len(f.Values) / f.In
 	values, rounded := make([]float32, 0, f.Block[0]*f.Block[1]), make([]byte, f.Block[0]*f.Block[1])
 	each := func(down, across int, visit func(from, to int)) {
-		for row := down * f.Block[0]; row < min(rows, (down+1)*f.Block[0]); row++ {
+		matrix, down := down/f.Down()*f.Rows, down%f.Down()
+		for row := matrix + down*f.Block[0]; row < matrix+min(f.Rows, (down+1)*f.Block[0]); row++ {
 			visit(row*f.In+across*f.Block[1], row*f.In+min(f.In, (across+1)*f.Block[1]))
 		}
 	}

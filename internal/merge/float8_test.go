@@ -112,6 +112,31 @@ func TestMergeFloat8Layouts(t *testing.T) {
 	}
 }
 
+// TestRoundStacks: blocks of a stack of experts end with its matrices: values that stand for codes
+// and scales are rounded to the same.
+func TestRoundStacks(t *testing.T) {
+	const matrices, rows, in = 3, 5, 6
+	f := &model.Float8Weight{Float8Grid: model.Float8Grid{Rows: rows, In: in, Block: [2]int{2, 4}}}
+	require.Equal(t, []int{3, 2}, []int{f.Down(), f.Across()})
+	codes := make([]byte, matrices*rows*in)
+	for i := range matrices * 3 * 2 {
+		f.Scales = append(f.Scales, 0.01*float32(i+1))
+	}
+	for i := range codes {
+		codes[i] = byte(i + 1)
+		matrix, row, column := i/(rows*in), i/in%rows, i%in
+		if row%2 == 0 && column%4 == 0 {
+			codes[i] = 0x7e // the largest, which a block must have to keep its scale
+		}
+		f.Values = append(f.Values, tensor.F8E4M3ToFloat32(codes[i])*f.Scales[matrix*6+row/2*2+column/4])
+		require.Equal(t, matrix*6+row/2*2+column/4, f.Index(i))
+	}
+	want, got := slices.Clone(f.Scales), make([]byte, len(codes))
+	require.NoError(t, roundBlocks(got, f, tensor.F32))
+	require.Equal(t, codes, got)
+	require.Equal(t, want, f.Scales)
+}
+
 // writeAdapter writes an adapter of rank 1 on o_proj, whose product is 0 in float32.
 func writeAdapter(t testing.TB, dir, base string) {
 	t.Helper()

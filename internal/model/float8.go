@@ -13,8 +13,8 @@ import (
 )
 
 // This file reads weights in 8-bit floats (F8_E4M3), stored as plain casts or with scales, see
-// float8_scale.go. Weights of layers in numbered blocks keep their 8 bits on the device. Others
-// are converted to bfloat16, which represents all their values, or to float32 if they have a
+// float8_scale.go. Weights of layers and stacks of experts in numbered blocks keep their 8 bits on
+// the device. Others are converted to bfloat16, which represents all their values, or to float32 if they have a
 // scale.
 
 // numbered matches names of tensors in a numbered block.
@@ -35,7 +35,7 @@ func (m *Model) findFloat8() error {
 		if err != nil {
 			return fmt.Errorf("model: weight %q in 8-bit floats: %w", name, err)
 		}
-		inLayer := strings.HasSuffix(name, weightSuffix) && len(v.Shape) == 2 && numbered.MatchString(name)
+		inLayer := strings.HasSuffix(name, weightSuffix) && len(v.Shape) == 2 && numbered.MatchString(name) || isExperts(name, v)
 		switch {
 		case !inLayer || scale != nil && !scale.fitsRows():
 			m.converted[name] = widenedWhole(name, v, scale)
@@ -44,7 +44,8 @@ func (m *Model) findFloat8() error {
 			}
 			continue
 		case scale != nil:
-			m.converted[name+nn.ScaleSuffix] = rowScales(scale.view.Name, v.Shape[0], scale.Across(), scale.byRow)
+			rows := v.Shape[:len(v.Shape)-1]
+			m.converted[name+nn.ScaleSuffix] = rowScales(scale.view.Name, append(slices.Clone(rows), scale.Across()), scale.byRow)
 		}
 		m.float8 = append(m.float8, name)
 	}
@@ -54,9 +55,9 @@ func (m *Model) findFloat8() error {
 	return nil
 }
 
-// rowScales returns the scales of a weight as a matrix, with each numbers for each row.
-func rowScales(from string, rows, each int, read func() ([]float32, error)) *converted {
-	return &converted{dtype: tensor.F32, shape: []int{rows, each}, from: []string{from}, fill: func(put func(int, []byte) error) error {
+// rowScales returns the scales of a weight. The last axis of shape has those of a row.
+func rowScales(from string, shape []int, read func() ([]float32, error)) *converted {
+	return &converted{dtype: tensor.F32, shape: shape, from: []string{from}, fill: func(put func(int, []byte) error) error {
 		scale, err := read()
 		if err != nil {
 			return err
@@ -120,7 +121,7 @@ func (m *Model) toFloat8(name string, v *safetensors.View, from tensor.DType, re
 	}
 	report.total += int64(weight.size())
 	m.converted[name] = weight
-	m.converted[name+nn.ScaleSuffix] = rowScales(name, shape[0], 1, scales)
+	m.converted[name+nn.ScaleSuffix] = rowScales(name, []int{shape[0], 1}, scales)
 	if !slices.Contains(m.used, name+nn.ScaleSuffix) {
 		m.used = append(m.used, name+nn.ScaleSuffix)
 	}
@@ -216,7 +217,7 @@ func (m *Model) float8Parts(name string) (*safetensors.View, *storedScale, error
 }
 
 // activationScales matches tensors with which other programs round activations to 8 bits.
-var activationScales = regexp.MustCompile(`\.(input|output|activation|k|v)_scale$`)
+var activationScales = regexp.MustCompile(`(\.(input|output|activation|k|v)|_activation)_scale$`)
 
 // ScalesActivations reports whether a tensor of the files has scales of activations.
 func ScalesActivations(name string) bool { return activationScales.MatchString(name) }

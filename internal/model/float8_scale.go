@@ -100,34 +100,51 @@ func (f *Fields) floats8(c *float8Config) {
 // transformers, compressed-tensors and vLLM, ComfyUI. All of them multiply.
 var scaleNames = []string{".weight_scale_inv", ".weight_scale", ".scale_weight"}
 
+// stackScaleNames are the suffixes for stacks of experts, of transformers 5.
+var stackScaleNames = []string{"_scale_inv"}
+
 // Float8Grid is how a weight in 8-bit floats is divided into blocks with a scale each.
 type Float8Grid struct {
 	Shape []int  // of the tensor of scales
+	Rows  int    // of a matrix of the weight; blocks end with it
 	In    int    // columns of the weight
 	Block [2]int // rows and columns of a block
 }
+
+// Down returns the number of blocks in a column of a matrix.
+func (g *Float8Grid) Down() int { return (g.Rows + g.Block[0] - 1) / g.Block[0] }
 
 // Across returns the number of blocks in a row.
 func (g *Float8Grid) Across() int { return (g.In + g.Block[1] - 1) / g.Block[1] }
 
 // Index returns the number of the scale of an element of the weight.
 func (g *Float8Grid) Index(i int) int {
-	return i/g.In/g.Block[0]*g.Across() + i%g.In/g.Block[1]
+	row := i / g.In
+	return (row/g.Rows*g.Down()+row%g.Rows/g.Block[0])*g.Across() + i%g.In/g.Block[1]
 }
 
 // storedScale is the tensor of the scales of a weight in 8-bit floats.
 type storedScale struct {
 	Float8Grid
-	rows int
-	view *safetensors.View
+	stack []int // the number of matrices of a stack; empty for a matrix
+	view  *safetensors.View
+}
+
+// isExperts reports whether a tensor is a stack of the matrices of experts, [experts, out, in].
+func isExperts(name string, v *safetensors.View) bool {
+	return len(v.Shape) == 3 && !strings.HasSuffix(name, weightSuffix) && numbered.MatchString(name)
 }
 
 // storedScale finds the scales that are stored for a weight: one, one for each row, or one for
-// each block. It returns nil if there are none.
+// each block; for a stack those of each of its matrices. It returns nil if there are none.
 func (m *Model) storedScale(name string, weight *safetensors.View) (*storedScale, error) {
 	config := m.Config.float8
 	module, ok := strings.CutSuffix(name, weightSuffix)
-	for _, suffix := range scaleNames {
+	names, shape, stack := scaleNames, weight.Shape, []int(nil)
+	if isExperts(name, weight) {
+		ok, names, stack, shape = true, stackScaleNames, shape[:1], shape[1:]
+	}
+	for _, suffix := range names {
 		if !ok || !m.set.Has(module+suffix) {
 			continue
 		}
@@ -135,10 +152,9 @@ func (m *Model) storedScale(name string, weight *safetensors.View) (*storedScale
 		if err != nil {
 			return nil, err
 		}
-		s := &storedScale{view: v, rows: weight.Shape[0]}
-		s.Shape = v.Shape
-		s.In = 1
-		for _, n := range weight.Shape[1:] {
+		s := &storedScale{view: v, stack: stack}
+		s.Shape, s.Rows, s.In = v.Shape, shape[0], 1
+		for _, n := range shape[1:] {
 			s.In *= n
 		}
 		block := usualBlock
@@ -148,7 +164,7 @@ func (m *Model) storedScale(name string, weight *safetensors.View) (*storedScale
 		return s, s.divide(block)
 	}
 	if config != nil {
-		return nil, fmt.Errorf("%w: quant_method %q: found no scale, expected the tensor %s%s", ErrQuantized, config.Method, module, strings.Join(scaleNames[:2], " or "+module))
+		return nil, fmt.Errorf("%w: quant_method %q: found no scale, expected the tensor %s%s", ErrQuantized, config.Method, module, strings.Join(names[:min(2, len(names))], " or "+module))
 	}
 	return nil, nil
 }
@@ -158,20 +174,24 @@ func (m *Model) storedScale(name string, weight *safetensors.View) (*storedScale
 func (s *storedScale) divide(block [2]int) error {
 	d, err := tensor.ParseDType(s.view.DType.String())
 	n, shapeErr := tensor.NumElements(s.Shape)
-	expected := fmt.Sprintf("one float, or one for each of %d rows", s.rows)
-	if err == nil && d.IsFloat() && shapeErr == nil && s.rows > 0 && s.In > 0 {
+	expected := fmt.Sprintf("one float, or one for each of %d rows", s.Rows)
+	if s.stack != nil {
+		expected += fmt.Sprintf(", of each of %d matrices", s.stack[0])
+	}
+	is := func(each ...int) bool { return slices.Equal(s.Shape, slices.Concat(s.stack, each)) }
+	if err == nil && d.IsFloat() && shapeErr == nil && s.Rows > 0 && s.In > 0 {
 		switch {
-		case n == 1:
-			s.Block = [2]int{s.rows, s.In}
+		case s.stack == nil && n == 1, s.stack != nil && (is() || is(1, 1)):
+			s.Block = [2]int{s.Rows, s.In}
 			return nil
-		case slices.Equal(s.Shape, []int{s.rows}) || slices.Equal(s.Shape, []int{s.rows, 1}):
+		case is(s.Rows), is(s.Rows, 1):
 			s.Block = [2]int{1, s.In}
 			return nil
 		}
 	}
-	if block[0] > 0 && s.rows > 0 && s.In > 0 {
+	if block[0] > 0 && s.Rows > 0 && s.In > 0 {
 		s.Block = block
-		grid := []int{(s.rows + block[0] - 1) / block[0], s.Across()}
+		grid := slices.Concat(s.stack, []int{s.Down(), s.Across()})
 		if err == nil && d.IsFloat() && slices.Equal(s.Shape, grid) {
 			return nil
 		}
@@ -209,10 +229,12 @@ func (s *storedScale) byRow() ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
-	across := s.Across()
-	all := make([]float32, 0, s.rows*across)
-	for row := range s.rows {
-		all = append(all, scale[row/s.Block[0]*across:][:across]...)
+	across, down := s.Across(), s.Down()
+	all := make([]float32, 0, len(scale)/down*s.Rows)
+	for matrix := range slices.Chunk(scale, down*across) {
+		for row := range s.Rows {
+			all = append(all, matrix[row/s.Block[0]*across:][:across]...)
+		}
 	}
 	return all, nil
 }

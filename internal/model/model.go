@@ -244,8 +244,11 @@ func (m *Model) Has(name string) bool {
 
 // inFile returns the name of a tensor in this checkpoint.
 func (m *Model) inFile(name string) string {
-	if weight, ok := strings.CutSuffix(name, weightSuffix+nn.ScaleSuffix); ok { // derived from the scale stored with the weight
-		return m.inFile(weight+weightSuffix) + nn.ScaleSuffix
+	if weight, ok := strings.CutSuffix(name, nn.ScaleSuffix); ok { // perhaps derived from the scale stored with the weight
+		stored := m.inFile(weight) + nn.ScaleSuffix
+		if m.converted[stored] != nil || strings.HasSuffix(weight, weightSuffix) {
+			return stored
+		}
 	}
 	r, ok := m.Config.Family.(Renamer)
 	if !ok || m.set.Has(name) {
@@ -365,7 +368,7 @@ func (m *Model) view(name string) (*safetensors.View, error) {
 func (m *Model) Parameters() int {
 	n := 0
 	for _, name := range m.used {
-		if w, err := m.Weight(name); err == nil && !strings.HasSuffix(name, weightSuffix+nn.ScaleSuffix) {
+		if w, err := m.Weight(name); err == nil && !m.isScale(name) {
 			p := 1
 			for _, d := range w.Shape {
 				p *= d
@@ -374,6 +377,12 @@ func (m *Model) Parameters() int {
 		}
 	}
 	return n
+}
+
+// isScale reports whether a tensor is derived from the scale stored with a weight.
+func (m *Model) isScale(name string) bool {
+	weight, ok := strings.CutSuffix(name, nn.ScaleSuffix)
+	return ok && m.converted[m.inFile(weight)+nn.ScaleSuffix] != nil
 }
 
 // Close unmaps the weights. No executable that reads them may run afterwards.

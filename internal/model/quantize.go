@@ -84,7 +84,8 @@ func (q *Quantization) add(name string, d tensor.DType, bytes int, shape []int) 
 	q.DType = d
 	q.Weights = append(q.Weights, name)
 	q.Bytes += int64(bytes)
-	q.Plain += int64(tensor.BF16.Bytes(shape[0] * shape[1]))
+	n, _ := tensor.NumElements(shape)
+	q.Plain += int64(tensor.BF16.Bytes(n))
 }
 
 // Quantize makes uploads quantize the weights of all linear layers except the head, a piece at

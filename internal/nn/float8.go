@@ -7,8 +7,8 @@ import (
 )
 
 // ScaleSuffix is appended to the name of a weight in 8-bit floats to name its scales, f32
-// [out, n]. Each row has one, or one for each n-th part of it. A weight without scales is used
-// as stored.
+// [out, n], or [count, out, n] of a stack. Each row has one, or one for each n-th part of it. A
+// weight without scales is used as stored.
 const ScaleSuffix = "_scale"
 
 // widened returns a weight in 8-bit floats as f32, converted on use. The conversion is exact
@@ -20,14 +20,19 @@ func (b *Builder) widened(name string, w graph.Tensor) graph.Tensor {
 	if !b.weights.Has(name + ScaleSuffix) {
 		return wide
 	}
-	rows := w.Type().Shape[0]
-	scale := b.Frozen(name+ScaleSuffix, rows.N, -1)
+	shape := w.Type().Shape
+	rows, in, count := shape[:len(shape)-1], w.Type().Last(), 1
+	each := make([]int, 0, len(shape))
+	for _, d := range rows {
+		each, count = append(each, d.N), count*d.N
+	}
+	scale := b.Frozen(name+ScaleSuffix, append(each, -1)...)
 	if !scale.Valid() || scale.Type().Last().N == 1 {
 		return wide.Mul(scale)
 	}
-	parts, in := scale.Type().Last(), w.Type().Last()
-	blocks := wide.Reshape(rows, parts, ir.Static(in.N/parts.N))
-	return blocks.Mul(scale.Reshape(rows, parts, ir.Static(1))).Reshape(rows, in)
+	all, parts := ir.Static(count), scale.Type().Last()
+	blocks := wide.Reshape(all, parts, ir.Static(in.N/parts.N))
+	return blocks.Mul(scale.Reshape(all, parts, ir.Static(1))).Reshape(shape...)
 }
 
 // isFloat8 reports whether a weight of type d is made wide before it is read.
