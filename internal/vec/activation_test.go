@@ -67,7 +67,7 @@ func TestActivationsOfSpecialValues(t *testing.T) {
 	inf := float32(math.Inf(1))
 	each(t, func(t *testing.T) {
 		for act := range actCount {
-			x := []float32{0, inf, float32(math.NaN()), 1e4, -1e4, 50, -50}
+			x := []float32{0, inf, float32(math.NaN()), 1e4, -1e4, 50, -50, 1e20, -1e20, 2e38, -2e38}
 			y := make([]float32, len(x))
 			Activate(act, y, x)
 			require.Equal(t, float32(0), y[0])
@@ -77,6 +77,9 @@ func TestActivationsOfSpecialValues(t *testing.T) {
 			require.InDelta(t, 0, y[4], 0)
 			require.Equal(t, float32(50), y[5])
 			require.InDelta(t, 0, y[6], 1e-15)
+			if act == SiLU { // the cubes of the others are infinite
+				require.Equal(t, []float32{1e20, 0, 2e38, 0}, []float32{y[7], -y[8], y[9], -y[10]})
+			}
 		}
 	})
 }

@@ -41,9 +41,9 @@ func (v *isa) exponential() *exponential {
 
 // of computes eˣ. It overwrites the registers of x.
 func (e *exponential) of(x val) val {
+	// Beyond these bounds the result is 0 or infinite. The order of the operands preserves NaN.
+	x = e.max(e.copy(e.constant(-104.5), 1), x)
 	if e.isa == avx2 {
-		// Beyond these bounds the result is 0 or infinite. The order of the operands preserves NaN.
-		x = e.max(e.copy(e.constant(-104.5), 1), x)
 		x = e.min(e.copy(e.constant(89), 1), x)
 	}
 	n := e.round(e.mul(x, e.log2e))
@@ -61,7 +61,7 @@ func (e *exponential) of(x val) val {
 // scale computes p·2ⁿ.
 func (e *exponential) scale(p, n val) val {
 	if e.isa == avx512 {
-		// If n is infinite, p is NaN and the instruction returns 0 or infinity; NaN in n is preserved.
+		// If x is large, p and the result are infinite; NaN is preserved.
 		dst := e.regs(len(p))
 		for i := range dst {
 			VSCALEFPS(n[i], p[i], dst[i])
