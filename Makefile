@@ -129,7 +129,7 @@ check-darwin: ## the program for macOS and its tests: vet, build and link withou
 gpu-pack: ## output/gpu_pack, the checks that need a GPU, to be copied to a machine that has one
 	sh scripts/gpu_check.sh --pack output/gpu_pack
 
-docker: ## both container images, with docker, podman or buildah
+docker: ## all container images, with docker, podman or buildah
 	sh scripts/docker_build.sh
 
 install: ## lorafuse into GOBIN

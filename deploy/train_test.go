@@ -16,7 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
-// sshPath is the folder of the keys of users and hosts.
+// sshPath is the folder of the keys of users and hosts in the image.
 const sshPath = "/var/lib/lorafuse/.ssh"
 
 // training is a form of a training run, with the JobSet that runs it.
@@ -77,6 +77,14 @@ func TestTrainingParts(t *testing.T) {
 			}, at(t, c, "securityContext"))
 		}
 	}
+	dockerfile, err := os.ReadFile("../Dockerfile")
+	require.NoError(t, err)
+	for name, run := range trainings(t) {
+		port := at(t, run.jobs, "replicatedJobs", 0, "template", "spec", "template", "spec", "containers", 0, "readinessProbe", "tcpSocket", "port")
+		assert.Equal(t, 2, strings.Count(string(dockerfile), fmt.Sprintf("'Port %d'", port)), "%s: of ssh and of its server", name)
+	}
+	assert.Contains(t, string(dockerfile), "'HostKey "+sshPath+"/id_rsa'")
+
 	k := build(t, "train/kubeflow").objects
 	runtime := k["TrainingRuntime"]
 	assert.Equal(t, sshPath, at(t, runtime, "spec", "mlPolicy", "mpi", "sshAuthMountPath"))

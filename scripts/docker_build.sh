@@ -1,7 +1,7 @@
 #!/bin/sh
-# Builds both images with docker, podman or buildah, whichever works. Otherwise it
+# Builds all images with docker, podman or buildah, whichever works. Otherwise it
 # lists the missing tools.
-#   scripts/docker_build.sh            lorafuse and lorafuse:cuda, for this machine
+#   scripts/docker_build.sh            lorafuse, lorafuse:cuda, lorafuse:mpi and lorafuse:mpi-cuda, for this machine
 #   PLATFORMS=linux/amd64,linux/arm64 scripts/docker_build.sh   for these platforms
 #   ENGINE=podman scripts/docker_build.sh                       with this engine
 set -eu
@@ -20,10 +20,12 @@ for engine in ${ENGINE:-docker podman buildah}; do
 	fi
 	platform=${PLATFORMS:+--platform=$PLATFORMS}
 	export DOCKER_BUILDKIT=1
-	# shellcheck disable=SC2086
-	"$engine" build $platform --target cpu -t lorafuse .
-	# shellcheck disable=SC2086
-	"$engine" build $platform --target cuda -t lorafuse:cuda .
+	for target in cpu cuda mpi mpi-cuda; do
+		tag=lorafuse:$target
+		[ $target != cpu ] || tag=lorafuse
+		# shellcheck disable=SC2086
+		"$engine" build $platform --target "$target" -t "$tag" .
+	done
 	exit 0
 done
 echo "docker_build: no container engine that works:$why" >&2

@@ -38,8 +38,11 @@ func (r *repo) shipped() map[string]bool {
 	return folders
 }
 
-// Paths, stages and versions that the Dockerfile names exist, .dockerignore keeps what the
-// program is built from, and both images run as a user who is not root.
+// stage is a stage of the Dockerfile.
+type stage struct{ from, user string }
+
+// Paths, stages, versions and make targets that the Dockerfile names exist, .dockerignore keeps
+// what the program is built from, and all images run as a user who is not root.
 func TestDockerfile(t *testing.T) {
 	r := theRepo(t)
 	read := func(name string) string {
@@ -52,18 +55,20 @@ func TestDockerfile(t *testing.T) {
 		assert.Contains(t, kept, "!"+folder, ".dockerignore")
 	}
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read("go.mod"))[1]
-	stages := map[string]bool{}
+	stages := map[string]*stage{}
+	var last *stage
 	for _, line := range strings.Split(text, "\n") {
 		words := strings.Fields(line)
 		switch {
 		case len(words) == 0:
 		case words[0] == "FROM":
-			stages[words[len(words)-1]] = true
+			last = &stage{from: words[len(words)-3]}
+			stages[words[len(words)-1]] = last
 			if i := strings.Index(line, "golang:"); i >= 0 {
 				assert.True(t, strings.HasPrefix(line[i:], "golang:"+version+"-"), "%s; go.mod has Go %s", line, version)
 			}
 		case words[0] == "COPY" && strings.HasPrefix(words[1], "--from="):
-			assert.True(t, stages[strings.TrimPrefix(words[1], "--from=")], line)
+			assert.Contains(t, stages, strings.TrimPrefix(words[1], "--from="), line)
 		case words[0] == "COPY":
 			for _, name := range words[1 : len(words)-1] {
 				_, err := fs.Stat(r.fsys, filepath.ToSlash(filepath.Clean(name)))
@@ -71,12 +76,24 @@ func TestDockerfile(t *testing.T) {
 			}
 		case words[0] == "USER":
 			assert.Regexp(t, `^USER [1-9]\d*:[1-9]\d*$`, line)
+			last.user = words[1]
 		}
 	}
-	assert.Equal(t, 2, strings.Count(text, "\nUSER "))
-	targets := regexp.MustCompile(`target: (\w+)`).FindAllStringSubmatch(read("compose.yaml"), -1)
-	require.NotEmpty(t, targets)
-	for _, m := range targets {
-		assert.True(t, stages[m[1]], "compose.yaml: %s", m[0])
+	targets := regexp.MustCompile(`(?m)^[\w-]+:`).FindAllString(read("Makefile"), -1)
+	for _, m := range regexp.MustCompile(`make ([\w-]+)`).FindAllStringSubmatch(text, -1) {
+		assert.Contains(t, targets, m[1]+":", "Makefile")
+	}
+	images := strings.Fields(regexp.MustCompile(`for target in (.*); do`).FindStringSubmatch(read("scripts/docker_build.sh"))[1])
+	require.Len(t, images, 4)
+	for _, m := range regexp.MustCompile(`target: (\w+)`).FindAllStringSubmatch(read("compose.yaml"), -1) {
+		assert.Contains(t, images, m[1], "compose.yaml: %s", m[0])
+	}
+	for _, image := range images {
+		s := stages[image]
+		require.NotNil(t, s, "scripts/docker_build.sh: %s", image)
+		for s.user == "" && stages[s.from] != nil {
+			s = stages[s.from]
+		}
+		assert.NotEmpty(t, s.user, "%s: no USER", image)
 	}
 }
