@@ -44,9 +44,13 @@ type built struct {
 	settings map[string]map[string]string
 }
 
-func build(t testing.TB, dir string) built {
+// build reads a folder, and objects in it that are created apart.
+func build(t testing.TB, dir string, apart ...string) built {
 	b := built{map[string]map[string]any{}, map[string]map[string]string{}}
 	b.add(t, dir)
+	for _, name := range apart {
+		b.addObject(t, filepath.Join(dir, name))
+	}
 	return b
 }
 
@@ -79,14 +83,19 @@ func (b *built) add(t testing.TB, dir string) {
 			b.add(t, path)
 			continue
 		}
-		raw, err := os.ReadFile(path)
-		require.NoError(t, err)
-		var o map[string]any
-		require.NoError(t, yaml.Unmarshal(raw, &o), path)
-		kind := o["kind"].(string)
-		require.NotContains(t, b.objects, kind)
-		b.objects[kind] = o
+		b.addObject(t, path)
 	}
+}
+
+func (b *built) addObject(t testing.TB, path string) {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var o map[string]any
+	require.NoError(t, yaml.Unmarshal(raw, &o), path)
+	kind := o["kind"].(string)
+	require.NotContains(t, b.objects, kind)
+	b.objects[kind] = o
 }
 
 // schema is that of all kinds, made by scripts/make_deploy_schemas.py.
@@ -148,14 +157,17 @@ func set(t testing.TB, o, value any, path ...any) {
 // Kubernetes would take all of it.
 func TestSchema(t *testing.T) {
 	s := schema(t)
-	folders := map[string]string{} // by kind
-	for _, dir := range []string{"gateway", "train/kubeflow", "train/jobset"} {
-		for kind, o := range build(t, dir).objects {
-			require.NoError(t, validate(s, o), kind)
-			folders[kind] = dir
+	all := func() map[string]map[string]any {
+		objects := map[string]map[string]any{}
+		for _, b := range []built{build(t, "gateway"), kubeflow(t), build(t, "train/jobset")} {
+			for kind, o := range b.objects {
+				require.NoError(t, validate(s, o), kind)
+				objects[kind] = o
+			}
 		}
+		return objects
 	}
-	require.Len(t, folders, 7)
+	require.Len(t, all(), 7)
 	for _, harm := range []struct {
 		kind  string
 		value any
@@ -181,7 +193,7 @@ func TestSchema(t *testing.T) {
 		{"JobSet", "Restart", []any{"spec", "failurePolicy", "rules", 0, "action"}},
 		{"JobSet", true, []any{"spec", "replicatedJobs", 0, "template", "spec", "template", "spec", "containers", 0, "readOnly"}},
 	} {
-		o := build(t, folders[harm.kind]).objects[harm.kind]
+		o := all()[harm.kind]
 		set(t, o, harm.value, harm.path...)
 		assert.Error(t, validate(s, o), "%s: %v", harm.kind, harm.path)
 	}

@@ -25,10 +25,17 @@ type training struct {
 	jobs any
 }
 
+// kubeflow reads the TrainingRuntime and, apart from it, the TrainJob: Trainer refuses a
+// TrainJob before its runtime exists, and kubectl creates it first.
+func kubeflow(t testing.TB) built {
+	require.NotContains(t, build(t, "train/kubeflow").objects, "TrainJob")
+	return build(t, "train/kubeflow", "trainjob.yaml")
+}
+
 func trainings(t testing.TB) map[string]training {
-	kubeflow, jobset := build(t, "train/kubeflow"), build(t, "train/jobset")
+	k, jobset := kubeflow(t), build(t, "train/jobset")
 	return map[string]training{
-		"kubeflow": {kubeflow, at(t, kubeflow.objects["TrainingRuntime"], "spec", "template", "spec")},
+		"kubeflow": {k, at(t, k.objects["TrainingRuntime"], "spec", "template", "spec")},
 		"jobset":   {jobset, at(t, jobset.objects["JobSet"], "spec")},
 	}
 }
@@ -85,7 +92,7 @@ func TestTrainingParts(t *testing.T) {
 	}
 	assert.Contains(t, string(dockerfile), "'HostKey "+sshPath+"/id_rsa'")
 
-	k := build(t, "train/kubeflow").objects
+	k := kubeflow(t).objects
 	runtime := k["TrainingRuntime"]
 	assert.Equal(t, sshPath, at(t, runtime, "spec", "mlPolicy", "mpi", "sshAuthMountPath"))
 	assert.Equal(t, "trainer", at(t, runtime, "spec", "template", "spec", "replicatedJobs", 1, "template", "metadata", "labels", "trainer.kubeflow.org/trainjob-ancestor-step"))
@@ -141,7 +148,7 @@ func TestTrainingCommand(t *testing.T) {
 // The configuration is valid, writes where the script looks for checkpoints, and has a
 // micro-batch for each rank.
 func TestTrainingConfig(t *testing.T) {
-	k := build(t, "train/kubeflow")
+	k := kubeflow(t)
 	files := k.settings["lorafuse-train"]
 	require.Contains(t, files, "train.yaml")
 	c, err := config.Parse("train.yaml", []byte(files["train.yaml"]))
