@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 )
 
 var (
@@ -32,12 +33,13 @@ type Options struct {
 }
 
 // Pool holds the pages of one cache. The number of pages bounds its memory. Methods of a Pool and
-// of its texts must not be called concurrently.
+// of its texts must not be called concurrently, except Cached.
 type Pool struct {
 	rows  int
 	pages []page         // the extra last page is the head of the list of unused pages
 	free  []int32        // empty pages
 	found map[hash]int32 // cached pages, by the hash of the tokens up to their end
+	mu    sync.RWMutex   // held to change found, and by Cached
 
 	used            int // pages of texts
 	queries, hits   uint64
@@ -121,7 +123,7 @@ func (p *Pool) Begin(root Root, tokens []int32) *Text {
 	t := &Text{pool: p, hash: hash(root)}
 	p.queries += uint64(len(tokens) / p.rows)
 	for ; len(tokens) >= p.rows; tokens = tokens[p.rows:] {
-		h := p.chain(t.hash, tokens[:p.rows])
+		h := chain(p.block, t.hash, tokens[:p.rows])
 		id, ok := p.found[h]
 		if !ok {
 			break
@@ -138,7 +140,7 @@ func (p *Pool) Begin(root Root, tokens []int32) *Text {
 func (p *Pool) Find(root Root, tokens []int32) (found, unused int) {
 	h := hash(root)
 	for ; len(tokens) >= p.rows; tokens = tokens[p.rows:] {
-		h = p.chain(h, tokens[:p.rows])
+		h = chain(p.block, h, tokens[:p.rows])
 		id, ok := p.found[h]
 		if !ok {
 			break
@@ -151,13 +153,30 @@ func (p *Pool) Find(root Root, tokens []int32) (found, unused int) {
 	return found, unused
 }
 
-// chain returns the hash of a page of tokens that follows the page with hash before.
-func (p *Pool) chain(before hash, tokens []int32) hash {
-	copy(p.block, before[:])
-	for i, id := range tokens {
-		binary.LittleEndian.PutUint32(p.block[sha256.Size+4*i:], uint32(id))
+// Cached returns the number of tokens in the pages that Begin would find. It may be called
+// concurrently with all other methods.
+func (p *Pool) Cached(root Root, tokens []int32) (n int) {
+	block := make([]byte, len(p.block))
+	for h := hash(root); n+p.rows <= len(tokens); n += p.rows {
+		h = chain(block, h, tokens[n:n+p.rows])
+		p.mu.RLock()
+		_, ok := p.found[h]
+		p.mu.RUnlock()
+		if !ok {
+			break
+		}
 	}
-	return sha256.Sum256(p.block)
+	return n
+}
+
+// chain returns the hash of a page of tokens that follows the page with hash before. It overwrites
+// block.
+func chain(block []byte, before hash, tokens []int32) hash {
+	copy(block, before[:])
+	for i, id := range tokens {
+		binary.LittleEndian.PutUint32(block[sha256.Size+4*i:], uint32(id))
+	}
+	return sha256.Sum256(block)
 }
 
 // available returns the number of available pages.
@@ -171,7 +190,9 @@ func (p *Pool) alloc() int32 {
 	} else {
 		id = p.pages[len(p.pages)-1].after
 		p.unlink(id)
+		p.mu.Lock()
 		delete(p.found, p.pages[id].hash)
+		p.mu.Unlock()
 		p.evicted++
 	}
 	p.pages[id] = page{users: 1}
@@ -219,6 +240,8 @@ func (p *Pool) cache(id int32, h hash) int32 {
 		return other
 	}
 	p.pages[id].cached, p.pages[id].hash = true, h
+	p.mu.Lock()
 	p.found[h] = id
+	p.mu.Unlock()
 	return id
 }

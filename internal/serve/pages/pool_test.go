@@ -59,12 +59,14 @@ func (w *world) start(t *rapid.T) (x *witness, rest []int32) {
 	}
 	x.said = append(x.said, w.tokens(t)...)
 	before, full := w.pool.Stats(), len(x.said)/w.rows
+	cached := w.pool.Cached(rootOf(x.root), x.said)
 	x.Text = w.pool.Begin(rootOf(x.root), x.said)
 	found := 0
 	for ; found < full && w.cached[x.upTo((found+1)*w.rows)] != nil; found++ {
 		w.cached[x.upTo((found+1)*w.rows)].users++
 	}
 	require.Equal(w.t, found*w.rows, x.Len(), "what is found")
+	require.Equal(w.t, found*w.rows, cached)
 	after := w.pool.Stats()
 	require.Equal(w.t, []uint64{uint64(full), uint64(found)}, []uint64{after.Queries - before.Queries, after.Hits - before.Hits})
 	x.said, rest, x.committed = x.said[:x.Len():x.Len()], x.said[x.Len():], x.Len()

@@ -96,7 +96,7 @@ func (t *Text) Commit(n int) error {
 	t.written = n
 	rest := t.tokens
 	for ; (t.cached+1)*p.rows <= n; t.cached++ {
-		t.hash = p.chain(t.hash, rest[:p.rows])
+		t.hash = chain(p.block, t.hash, rest[:p.rows])
 		t.pages[t.cached] = p.cache(t.pages[t.cached], t.hash)
 		rest = rest[p.rows:]
 	}
