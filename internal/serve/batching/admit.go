@@ -56,7 +56,7 @@ func (e *Engine) choose() *text {
 		}
 		var err error
 		if t.r.lease != nil {
-			err = t.r.lease.Upload(e.context, 0)
+			err = t.r.lease.Upload(e.context, e.device)
 		}
 		switch {
 		case err == nil:
@@ -171,6 +171,7 @@ func (e *Engine) drop(r *request, err error) {
 	if err != nil && e.context.Err() != nil {
 		err = ErrClosed // closing the engine interrupted the run
 	}
+	err = e.lost(err)
 	ended := 0
 	for _, list := range []*[]*text{&e.running, &e.parked} {
 		*list = slices.DeleteFunc(*list, func(t *text) bool {
@@ -208,6 +209,8 @@ func (e *Engine) over(t *text) {
 func (e *Engine) finish(r *request, err error) {
 	r.releaseLease()
 	e.mu.Lock()
+	e.setUnread(r, 0)
+	e.answers -= len(r.Answers)
 	if e.live--; e.live == 0 && e.empty != nil {
 		close(e.empty)
 		e.empty = nil

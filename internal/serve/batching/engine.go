@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/generate"
@@ -16,7 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/lora"
 )
 
-// Engine generates text with one model. One goroutine runs it in steps; each step reads one token
+// Engine generates text with one model on one device. One goroutine runs it in steps; each step reads one token
 // of every text in decoding, and chunks of prompts. Other requests do not change an answer: it
 // equals that of a [generate.Generator] with the adapter alone, bit for bit on a batch-invariant
 // device and up to rounding on others.
@@ -27,6 +27,9 @@ type Engine struct {
 	model    *model.Model
 	machine  *machine
 	registry *lora.Registry
+	users    *atomic.Int32 // engines that use the registry; the last one closes it
+	device   int           // number in the registry
+	name     string        // of the device, such as cuda:0
 	pool     *pages.Pool
 	gate     *share.Gate
 	context  context.Context // of all runs
@@ -48,6 +51,8 @@ type Engine struct {
 	waiting  queue
 	numbers  uint64
 	live     int           // accepted requests that have not ended
+	unread   int           // tokens of their prompts that are still to be read
+	answers  int           // of these requests
 	empty    chan struct{} // closed when no request is left; nil if Drain does not wait
 	draining bool
 	failed   error // why no request is accepted, nil while requests are
@@ -58,33 +63,40 @@ type Engine struct {
 // is closed. Errors: generate.ErrOption, generate.ErrTooLong, model.ErrTask if the model does not
 // generate text, and errors of [lora.NewRegistry] and of the device.
 func New(ctx context.Context, dev backend.Device, m *model.Model, o Options) (*Engine, error) {
-	if err := m.CheckTask(model.NextToken); err != nil {
-		return nil, fmt.Errorf("batching: %w", err)
-	}
-	if err := o.complete(m); err != nil {
+	g, err := NewGroup(ctx, []backend.Device{dev}, m, o)
+	if err != nil {
 		return nil, err
 	}
+	return g.engines[0], nil
+}
+
+// newEngine uploads a model to device number i of a registry, which does not exist yet. open starts
+// the engine.
+func newEngine(ctx context.Context, dev backend.Device, i int, m *model.Model, o Options) (*Engine, error) {
 	x, err := newMachine(ctx, dev, m, &o)
 	if err != nil {
 		return nil, fmt.Errorf("batching: %w", err)
 	}
-	e := &Engine{options: o, model: m, machine: x, gate: share.New(o.TrainShare), wake: make(chan struct{}, 1), stopped: make(chan struct{})}
-	x.news = func() { wake(e.wake) }
-	o.Adapters.Slots, o.Adapters.Prepare = []lora.Slots{x}, x.prepare
-	if e.registry, err = lora.NewRegistry(m, m.Config.ModelType, m.Modules(), o.Adapters); err == nil {
-		e.pool, err = pages.New(pages.Options{Pages: o.pages(), Rows: o.PageRows})
+	e := &Engine{
+		options: o, model: m, machine: x, device: i, name: dev.Info().String(), gate: share.New(o.TrainShare),
+		wake: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
-	if err != nil {
+	x.news = func() { wake(e.wake) }
+	if e.pool, err = pages.New(pages.Options{Pages: o.pages(), Rows: o.PageRows}); err != nil {
 		x.close()
 		return nil, fmt.Errorf("batching: %w", err)
 	}
+	return e, nil
+}
+
+// open starts the engine, which has got its registry.
+func (e *Engine) open() {
 	e.context, e.cancel = context.WithCancel(context.Background())
 	e.publish()
-	if o.Adapters.Root != "" || o.Adapters.Find != nil { // adapters are loaded by requests
-		go func() { _ = x.grow() }()
+	if o := e.options.Adapters; o.Root != "" || o.Find != nil { // adapters are loaded by requests
+		go func() { _ = e.machine.grow() }()
 	}
 	go e.loop()
-	return e, nil
 }
 
 // Adapters returns the registry. Requests name its adapters, which may be swapped and unloaded
@@ -94,29 +106,9 @@ func (e *Engine) Adapters() *lora.Registry { return e.registry }
 // MaxLength returns the maximum number of tokens of prompt and answer together.
 func (e *Engine) MaxLength() int { return e.options.MaxLength }
 
-// Submit is the type of [Engine.Submit].
-type Submit func(ctx context.Context, r Request) iter.Seq2[Token, error]
-
-// Submit runs a request and returns an iterator over the tokens of its answers. Tokens of one
-// answer are in order. The request starts with the iteration, which is possible only once. An error
-// is the last element and has no token. Leaving the loop or canceling ctx ends the request. When
-// the loop returns, all its resources and pages are free.
-//
-// Errors: ErrRequest with the cause, ErrQueue, ErrClosed, errors of [lora.Registry.Acquire] and
-// [lora.Lease.Upload] for the adapter, the error of ctx, ErrPanic, and errors of decoders, samplers
-// and the device.
+// Submit runs a request as [Group.Submit] does.
 func (e *Engine) Submit(ctx context.Context, r Request) iter.Seq2[Token, error] {
-	return func(yield func(Token, error) bool) {
-		q, err := e.take(ctx, r)
-		if err != nil {
-			yield(Token{}, err)
-			return
-		}
-		err = e.deliver(ctx, q, yield)
-		if err != nil {
-			yield(Token{}, err)
-		}
-	}
+	return (&Group{engines: []*Engine{e}}).Submit(ctx, r)
 }
 
 // errLeft is the error of a request whose reader has left the loop.
@@ -145,50 +137,23 @@ func (e *Engine) deliver(ctx context.Context, q *request, yield func(Token, erro
 	}
 }
 
-// take checks a request and adds it to the queue.
-func (e *Engine) take(ctx context.Context, r Request) (q *request, err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	q = &request{Request: r, came: time.Now(), over: make(chan struct{}), out: newStream(), texts: 1}
-	t, err := e.text(q)
-	if err != nil {
-		return nil, fmt.Errorf("batching: %w: %w", ErrRequest, err)
-	}
-	if err := e.open(); err != nil { // before adapter files are read for it
-		return nil, err
-	}
-	switch {
-	case r.Lease != nil:
-		q.lease, err = r.Lease.Share()
-	case r.Adapter != "":
-		q.lease, err = e.registry.Acquire(ctx, r.Adapter)
-	}
-	if err != nil {
-		if errors.Is(err, lora.ErrClosed) {
-			err = ErrClosed
-		}
-		return nil, fmt.Errorf("batching: %w", err)
-	}
-	if q.lease != nil {
-		q.flow.adapter = q.lease.Version().Digest()
-	}
-	q.flow.client = r.Client
-	q.root, q.long = e.roots(q)
+// push adds the text of a request to the queue. It returns false if the engine accepts none.
+func (e *Engine) push(t *text) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err := e.admissible(); err != nil {
-		if q.lease != nil {
-			q.lease.Release()
-		}
-		return nil, err
+	if e.refused() != nil || e.waiting.count >= e.options.MaxQueue {
+		return false
 	}
+	q := t.r
 	q.number = e.numbers
 	e.numbers++
 	e.live++
+	q.unread = len(q.Prompt)
+	e.unread += q.unread
+	e.answers += len(q.Answers)
 	e.waiting.push(t)
 	wake(e.wake)
-	return q, nil
+	return true
 }
 
 // text returns the initial text of a request.
@@ -229,24 +194,33 @@ func (e *Engine) roots(q *request) (root, long pages.Root) {
 	return key(length), key(until + 1)
 }
 
-// open acquires the lock and calls admissible.
-func (e *Engine) open() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.admissible()
+// refused returns the reason why no request is accepted any more, or nil. e.mu is held.
+func (e *Engine) refused() error {
+	if e.failed == nil && e.draining {
+		return ErrClosed
+	}
+	return e.failed
 }
 
-// admissible returns the reason why no request is accepted now, or nil.
-func (e *Engine) admissible() error {
-	switch {
-	case e.failed != nil:
-		return e.failed
-	case e.draining:
-		return ErrClosed
-	case e.waiting.count >= e.options.MaxQueue:
-		return fmt.Errorf("batching: %w: %d, at most %d", ErrQueue, e.waiting.count, e.options.MaxQueue)
+// lost returns err or, if the device is lost, the error of all its requests. Requests are then
+// refused, so that clients that repeat theirs get another device.
+func (e *Engine) lost(err error) error {
+	if !errors.Is(err, backend.ErrLost) && !errors.Is(err, backend.ErrClosed) {
+		return err
 	}
-	return nil
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.failed == nil {
+		e.failed = fmt.Errorf("batching: device %s: %w", e.name, err)
+	}
+	return e.failed
+}
+
+// refuse refuses new requests.
+func (e *Engine) refuse() {
+	e.mu.Lock()
+	e.draining = true
+	e.mu.Unlock()
 }
 
 // Drain refuses new requests, and waits until the current ones have ended or ctx is done.
@@ -273,6 +247,12 @@ func (e *Engine) Drain(ctx context.Context) error {
 // Close ends all requests with ErrClosed and frees the device memory. Later calls of the registry
 // fail.
 func (e *Engine) Close() {
+	e.stop()
+	<-e.stopped
+}
+
+// stop tells the engine's goroutine to end.
+func (e *Engine) stop() {
 	e.mu.Lock()
 	if e.failed == nil {
 		e.failed = ErrClosed
@@ -281,5 +261,4 @@ func (e *Engine) Close() {
 	e.mu.Unlock()
 	e.cancel()
 	wake(e.wake)
-	<-e.stopped
 }

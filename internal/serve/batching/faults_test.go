@@ -23,6 +23,7 @@ import (
 type faulty struct {
 	backend.Device
 	backend.Memory
+	index               int
 	run, compile, alloc atomic.Pointer[func() error]
 	compiled            atomic.Int64 // programs
 }
@@ -30,6 +31,12 @@ type faulty struct {
 func newFaulty(t *testing.T) *faulty {
 	dev := testdevice.Open(t, backend.Options{Threads: 1, BatchInvariant: true})
 	return &faulty{Device: dev, Memory: dev.(backend.Memory)}
+}
+
+func (d *faulty) Info() backend.Info {
+	i := d.Device.Info()
+	i.Index = d.index
+	return i
 }
 
 func (d *faulty) Alloc(bytes int) (backend.Buffer, error) {

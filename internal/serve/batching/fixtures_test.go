@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -152,8 +153,13 @@ func (b *bench) expected(r batching.Request) answer {
 	return a
 }
 
+// submitter is an engine or a group of them.
+type submitter interface {
+	Submit(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error]
+}
+
 // collect goes through an answer of one request.
-func collect(e *batching.Engine, r batching.Request) (all []answer, last batching.Times, err error) {
+func collect(e submitter, r batching.Request) (all []answer, last batching.Times, err error) {
 	all = make([]answer, len(r.Answers))
 	for t, err := range e.Submit(ctx, r) {
 		if err != nil {

@@ -23,9 +23,9 @@ type Options struct {
 	CacheTokens int
 	// PageRows is the page size of the cache in tokens, a power of two. Zero means 16.
 	PageRows int
-	// MaxQueue is the maximum number of waiting requests. Zero means 1024.
+	// MaxQueue is the maximum number of waiting requests, on all devices together. Zero means 1024.
 	MaxQueue int
-	// Adapters configure the registry. Its device is set by the engine. If MaxResident is zero, it
+	// Adapters configure the registry. Its devices are set by the engine. If MaxResident is zero, it
 	// becomes 16.
 	Adapters lora.RegistryOptions
 	// FixedAdapters restricts the positions of programs to adapters that are loaded. Set it if no
@@ -34,8 +34,8 @@ type Options struct {
 	// TrainShare is the fraction of time for concurrent training while there are requests (see
 	// [Engine.Beside]), between 0 and 1, both excluded. Zero means 0.5.
 	TrainShare float64
-	// OnStep, if not nil, is called after each run on the engine's goroutine. It must not close the
-	// engine.
+	// OnStep, if not nil, is called after each run on the goroutine of an engine. It must not close
+	// the engine.
 	OnStep func(Step)
 }
 

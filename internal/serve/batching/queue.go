@@ -65,6 +65,16 @@ func (q *queue) least() (n int64, ok bool) {
 	return n, ok
 }
 
+// serves reports whether texts with an adapter wait or run.
+func (q *queue) serves(adapter lora.Digest) bool {
+	for k, f := range q.flows {
+		if k.adapter == adapter && f.busy() {
+			return true
+		}
+	}
+	return false
+}
+
 // push appends a text to its flow.
 func (q *queue) push(t *text) {
 	f := q.flow(t.r.flow)

@@ -135,6 +135,7 @@ func (e *Engine) advance(p piece) ([]*text, error) {
 	if end > t.read {
 		e.mu.Lock()
 		e.waiting.serve(r.flow, end-max(t.read, p.from))
+		e.setUnread(r, max(0, len(r.Prompt)-end))
 		e.mu.Unlock()
 		t.read = end
 	}
@@ -164,6 +165,12 @@ func (e *Engine) advance(p piece) ([]*text, error) {
 	}
 	t.others = nil
 	return ends, nil
+}
+
+// setUnread sets the number of tokens of a prompt that are still to be read. e.mu is held.
+func (e *Engine) setUnread(r *request, n int) {
+	e.unread += n - r.unread
+	r.unread = n
 }
 
 // say records the next token of a text for delivery.

@@ -59,7 +59,7 @@ func (e *Engine) Stats() Stats {
 	s.Waiting, s.Time = counts(waiting), e.gate.Used()
 	s.PageRows, s.PageBytes, s.MaxResident = e.options.PageRows, e.machine.pageBytes, e.options.Adapters.MaxResident
 	for _, info := range e.registry.List() {
-		if slices.ContainsFunc(info.Versions, func(v lora.VersionInfo) bool { return v.Location == lora.OnDevice }) {
+		if slices.ContainsFunc(info.Versions, func(v lora.VersionInfo) bool { return slices.Contains(v.Devices, e.device) }) {
 			s.Resident = append(s.Resident, info.Name)
 		}
 	}

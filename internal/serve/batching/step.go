@@ -53,16 +53,8 @@ func (e *Engine) loop() {
 			e.flush() // now, since training may come next
 		}
 		e.gate.End(e.context)
-		if err == nil {
-			continue
-		}
-		e.dropAll(err) // waiting requests too, since they may be the cause
-		if errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrClosed) {
-			e.mu.Lock()
-			if e.failed == nil {
-				e.failed = err
-			}
-			e.mu.Unlock()
+		if err != nil {
+			e.dropAll(e.lost(err)) // waiting requests too, since they may be the cause
 		}
 	}
 	e.shut()
@@ -95,7 +87,10 @@ func (e *Engine) shut() {
 	failed := e.failed
 	e.mu.Unlock()
 	e.dropAll(failed)
-	e.registry.Close()
+	e.registry.CloseDevice(e.device)
+	if e.users.Add(-1) == 0 {
+		e.registry.Close()
+	}
 	e.machine.close()
 	e.cancel()
 }

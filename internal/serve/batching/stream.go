@@ -23,6 +23,7 @@ type request struct {
 	lease  *lora.Lease // nil for the base model
 	came   time.Time
 
+	unread int // tokens of the prompt that are still to be read; Engine.mu guards it
 	texts  int // texts that have not ended
 	passed int // requests that started while this one could have
 	begun  time.Time

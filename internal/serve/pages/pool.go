@@ -109,6 +109,12 @@ type Stats struct {
 	Copied  uint64 // copies of shared pages made to append a row
 }
 
+// Plus returns the sums of the counts of two pools.
+func (s Stats) Plus(o Stats) Stats {
+	return Stats{Pages: s.Pages + o.Pages, Used: s.Used + o.Used, Cached: s.Cached + o.Cached, Free: s.Free + o.Free,
+		Queries: s.Queries + o.Queries, Hits: s.Hits + o.Hits, Evicted: s.Evicted + o.Evicted, Copied: s.Copied + o.Copied}
+}
+
 // Stats returns counts since the pool was created.
 func (p *Pool) Stats() Stats {
 	all := len(p.pages) - 1

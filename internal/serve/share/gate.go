@@ -54,6 +54,11 @@ type Used struct {
 	Idle time.Duration
 }
 
+// Plus returns the sums of two gates.
+func (u Used) Plus(o Used) Used {
+	return Used{Steps: u.Steps + o.Steps, Step: u.Step + o.Step, Slices: u.Slices + o.Slices, Slice: u.Slice + o.Slice, Idle: u.Idle + o.Idle}
+}
+
 // patience is the maximum time that serving waits in a slice for a launch. It exceeds the gaps
 // between launches of a training step.
 const patience = 2 * time.Millisecond
