@@ -47,7 +47,7 @@ type SamplingParams struct {
 // Chat generates the answer to a conversation and yields its text piece by piece. Iteration
 // ends after an error; leaving the loop ends the generation.
 func (m *Model) Chat(ctx context.Context, messages []Message, p SamplingParams) iter.Seq2[string, error] {
-	return m.stream(ctx, p, func(e *batching.Engine) ([]int32, error) {
+	return m.stream(ctx, p, func(e *batching.Group) ([]int32, error) {
 		texts, err := m.textsOf(ctx, e, p.Adapter)
 		if err != nil {
 			return nil, err
@@ -65,7 +65,7 @@ func (m *Model) Chat(ctx context.Context, messages []Message, p SamplingParams) 
 // error, Complete also returns the text generated so far.
 func (m *Model) Complete(ctx context.Context, prompt string, p SamplingParams) (string, error) {
 	var b strings.Builder
-	for text, err := range m.stream(ctx, p, func(*batching.Engine) ([]int32, error) { return m.texts.Prompt(prompt, true) }) {
+	for text, err := range m.stream(ctx, p, func(*batching.Group) ([]int32, error) { return m.texts.Prompt(prompt, true) }) {
 		if err != nil {
 			return b.String(), err
 		}
@@ -75,7 +75,7 @@ func (m *Model) Complete(ctx context.Context, prompt string, p SamplingParams) (
 }
 
 // textsOf returns texts with the chat template in the folder of an adapter, or that of the model.
-func (m *Model) textsOf(ctx context.Context, e *batching.Engine, adapter string) (*pretrained.Texts, error) {
+func (m *Model) textsOf(ctx context.Context, e *batching.Group, adapter string) (*pretrained.Texts, error) {
 	if adapter == "" || m.options.ChatTemplate != "" {
 		return m.texts, nil
 	}
@@ -88,7 +88,7 @@ func (m *Model) textsOf(ctx context.Context, e *batching.Engine, adapter string)
 }
 
 // stream generates the continuation of the tokens that prompt returns.
-func (m *Model) stream(ctx context.Context, p SamplingParams, prompt func(*batching.Engine) ([]int32, error)) iter.Seq2[string, error] {
+func (m *Model) stream(ctx context.Context, p SamplingParams, prompt func(*batching.Group) ([]int32, error)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		fail := func(err error) { yield("", fmt.Errorf("lorafuse: %w", err)) }
 		e, err := m.open(ctx)

@@ -73,7 +73,7 @@ type Model struct {
 
 	mu          sync.Mutex
 	closed      bool
-	engine      *batching.Engine
+	engine      *batching.Group
 	adapters    map[string]string // folders, by name
 	embedders   map[string]*embedder
 	classifiers map[string]*classifier
@@ -216,7 +216,7 @@ func (m *Model) check(name, dir string) error {
 func (m *Model) generates() bool { return m.model.CheckTask(model.NextToken) == nil }
 
 // open returns the engine, which is started by the first call that needs it.
-func (m *Model) open(ctx context.Context) (*batching.Engine, error) {
+func (m *Model) open(ctx context.Context) (*batching.Group, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -226,7 +226,7 @@ func (m *Model) open(ctx context.Context) (*batching.Engine, error) {
 		if err := m.model.CheckTask(model.NextToken); err != nil {
 			return nil, fmt.Errorf("lorafuse: %w", err)
 		}
-		e, err := batching.New(ctx, m.device, m.model.Model, batching.Options{
+		e, err := batching.NewGroup(ctx, []backend.Device{m.device}, m.model.Model, batching.Options{
 			MaxLength: m.options.MaxLength, MaxTexts: m.options.MaxSeqs, OnStep: m.hooks.OnStep,
 			Adapters: lora.RegistryOptions{Open: dialects.Opener(m.model.Model), Root: m.options.AdaptersDir, Find: m.hooks.Find, Tokenizer: m.texts.Tokenizer},
 		})

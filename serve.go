@@ -90,7 +90,7 @@ func (m *Model) serve(ctx context.Context, o ServeOptions) (*service.Service, er
 		return nil, err
 	} else if text && m.generates() {
 		so.Hooks = &m.hooks
-		if so.Engine, err = m.open(ctx); err != nil {
+		if so.Engines, err = m.open(ctx); err != nil {
 			return nil, err
 		}
 	} else {

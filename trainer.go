@@ -60,7 +60,7 @@ func (m *Model) NewTrainer(ctx context.Context, o TrainerOptions) (*Trainer, err
 	}
 	m.mu.Lock()
 	if m.trainers == nil {
-		h := e.Beside()
+		h := e.Beside(0)
 		m.trainers = &trainers{Host: h, group: session.NewGroup(h)}
 	}
 	shared := m.trainers

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/embed"
 	"github.com/lorafuse/lorafuse/internal/generate"
 	"github.com/lorafuse/lorafuse/internal/generate/sample"
@@ -28,6 +29,7 @@ const (
 const (
 	tooLong      = "context_length_exceeded"
 	unknownModel = "model_not_found"
+	deviceLost   = "device_lost"
 )
 
 // shape returns a failure in OpenAI's form.
@@ -92,6 +94,10 @@ func classify(err error) *web.Failure {
 		return f
 	case is(lora.ErrFull):
 		return hidden(http.StatusServiceUnavailable, 1, "there is no room for the adapter at the moment")
+	case is(backend.ErrLost):
+		f := hidden(http.StatusServiceUnavailable, 1, "the device that computed the answer is lost; repeat the request")
+		f.Code = deviceLost
+		return f
 	case is(context.DeadlineExceeded):
 		return hidden(http.StatusGatewayTimeout, 0, "the request took too long")
 	case is(generate.ErrTooLong):

@@ -39,7 +39,7 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer/chat"
 )
 
-// Engine generates tokens with a model and its adapters; *batching.Engine implements it. Its
+// Engine generates tokens with a model and its adapters; *batching.Group implements it. Its
 // methods are called concurrently.
 type Engine interface {
 	// Submit returns an iterator over the tokens of the answers to a request, which starts with the
@@ -61,10 +61,13 @@ type Embedder interface {
 
 // Options configure a server. Model is required, and Engine or Embedder.
 type Options struct {
-	Engine   Engine       // nil: no text generation
-	Embedder Embedder     // nil: no embeddings
-	Model    *model.Model // of both
-	Name     string       // public model name; default: name of the folder
+	Engine   Engine   // nil: no text generation
+	Embedder Embedder // nil: no embeddings
+	// Lost returns for each device of the engine the error by which it was lost, or nil. If Lost is
+	// nil, no device is lost.
+	Lost  func() []error
+	Model *model.Model // of both
+	Name  string       // public model name; default: name of the folder
 	// MaxLength is the maximum number of tokens of prompt and answer, as in the engine. Zero means
 	// the limit of the model.
 	MaxLength int
@@ -235,9 +238,9 @@ type endpoint struct {
 
 func (s *Server) addRoutes() {
 	for _, r := range append(s.tuningRoutes(), []endpoint{
-		{"GET /health", web.Everyone, ok},
-		{"GET /ping", web.Everyone, ok},
-		{"POST /ping", web.Everyone, ok},
+		{"GET /health", web.Everyone, s.health},
+		{"GET /ping", web.Everyone, s.health},
+		{"POST /ping", web.Everyone, s.health},
 		{"GET /ready", web.Everyone, s.ready},
 		{"GET /version", web.Everyone, s.version},
 		{"GET /v1/models", web.Users, s.listModels},
@@ -292,10 +295,31 @@ func (s *Server) tuningRoutes() []endpoint {
 	}
 }
 
-func ok(c *web.Call) error {
+// health answers without a body while all devices work, and lists the reasons otherwise.
+func (s *Server) health(c *web.Call) error {
 	c.Quiet = true
-	c.WriteHeader(http.StatusOK)
-	return nil
+	var reasons []string
+	working := s.options.Lost == nil
+	if !working {
+		for _, err := range s.options.Lost() {
+			if err == nil {
+				working = true
+			} else {
+				reasons = append(reasons, err.Error())
+			}
+		}
+	}
+	switch {
+	case !working:
+		return &web.Failure{Status: http.StatusServiceUnavailable, Message: strings.Join(reasons, "; "), Code: deviceLost}
+	case reasons == nil:
+		c.WriteHeader(http.StatusOK)
+		return nil
+	}
+	return c.JSON(struct {
+		Status  string   `json:"status"`
+		Reasons []string `json:"reasons"`
+	}{"degraded", reasons})
 }
 
 func (s *Server) ready(c *web.Call) error {
@@ -303,7 +327,7 @@ func (s *Server) ready(c *web.Call) error {
 	if err := s.admit(c); err != nil {
 		return err
 	}
-	return ok(c)
+	return s.health(c)
 }
 
 func (s *Server) version(c *web.Call) error {

@@ -72,6 +72,10 @@ With --train-dir clients can fine-tune on the model while it serves, through
 served under its name as soon as the job ends. The folder stores files, jobs and
 adapters; unfinished jobs resume after a restart.
 
+With --devices the model is on several GPUs. A request goes to the GPU that has its
+adapter, unless that is much busier than another one. If a GPU is lost, its requests get
+status 503, and the server goes on with the others.
+
 An embedding model (an encoder, or a sentence-transformers folder) serves only
 /v1/embeddings; any other model serves text.
 
@@ -86,6 +90,7 @@ keeps them accessible after the key is replaced.`,
   lorafuse serve --model owner/name --adapters-dir adapters --listen :8000 --api-key-file keys.txt
   lorafuse serve --model path/to/model --adapters-dir adapters --allow-adapter-updates --admin-key-file admin.txt
   lorafuse serve --model path/to/model --train-dir tuning --train-share 0.3 --api-key-file keys.txt
+  lorafuse serve --model path/to/model --adapters-dir adapters --devices all
   lorafuse serve --model path/to/model --quantize int8 --max-num-seqs 64 --cache-tokens 100000 --log json
   curl -s http://127.0.0.1:8000/v1/completions --json '{"model": "sql", "prompt": "SELECT"}'`,
 		Args: args(0),
@@ -98,6 +103,7 @@ keeps them accessible after the key is replaced.`,
 	f.machineFlags(c)
 	f.quantizeFlag(c)
 	flags := c.Flags()
+	flags.StringVar(&f.devices, "devices", "", "GPUs that serve the model: all, or indices such as 0,2 (default: the first)")
 	flags.SetNormalizeFunc(serveFlagName)
 	flags.StringArrayVarP(&f.adapters, "adapter", "a", nil, "adapter name and folder, NAME=DIR (repeatable)")
 	flags.StringVar(&f.adaptersDir, "adapters-dir", "", "folder of adapters, which are loaded on their first request")
@@ -163,6 +169,9 @@ type namedDir struct{ name, dir string }
 func (f *serveFlags) check(command string) (s served, err error) {
 	if f.model == "" {
 		return s, noModel(command)
+	}
+	if f.given("devices") && strings.TrimSpace(f.devices) == "" {
+		return s, fmt.Errorf(`--devices: found %q, expected "all" or indices such as "0,2"`, f.devices)
 	}
 	if _, _, err := net.SplitHostPort(f.listen); err != nil {
 		return s, fmt.Errorf("--listen: found %q, expected HOST:PORT or :PORT", f.listen)
@@ -269,7 +278,7 @@ func (a *app) runServe(ctx context.Context, command string, f *serveFlags) error
 	defer door.close() // before
 	a.close()
 	door.admit(s)
-	log.Info("serving", "url", door.url(), "model", s.name, "adapters", s.adapters, "cache_tokens", s.cacheTokens, "max_length", s.maxLength)
+	log.Info("serving", "url", door.url(), "model", s.name, "devices", s.devices(), "adapters", s.adapters, "cache_tokens", s.cacheTokens, "max_length", s.maxLength)
 	if warning := setup.keys.warning(door.addr(), f.updates); warning != "" {
 		log.Warn(warning)
 	}

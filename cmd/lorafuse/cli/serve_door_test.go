@@ -22,6 +22,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
 )
 
 // openDoor opens one on a free port.
@@ -256,6 +258,9 @@ func TestServeRefuses(t *testing.T) {
 		{ExitUsage, "--train-jobs: found 0, expected 1 or more", with("--train-dir", l.path("tuning"), "--train-jobs", "0")},
 		{ExitUsage, "--max-file-size: found \"big\", expected bytes, such as 2GiB", with("--train-dir", l.path("tuning"), "--max-file-size", "big")},
 		{ExitUsage, "--max-files-size: found \"0\", expected bytes, such as 2GiB", with("--train-dir", l.path("tuning"), "--max-files-size", "0")},
+		{ExitUsage, `--devices: found "", expected "all" or indices such as "0,2"`, with("--devices", "")},
+		{ExitUsage, "--devices: found device 1, expected 0, the only one; lorafuse devices lists them, and a CPU is one", with("--backend", backend.CPU, "--devices", "0,1")},
+		{ExitUsage, `--devices: found "al", expected "all" or indices such as "0,2", did you mean "all"?`, with("--backend", backend.CPU, "--devices", "al")},
 		{ExitUsage, "--max-queue: found -1, expected 1 or more", with("--max-queue", "-1")},
 		{ExitUsage, "--drain-timeout: found \"5\", expected a time, such as 90s or 5m", with("--drain-timeout", "5")},
 		{ExitUsage, "--drain-timeout: found -1s", with("--drain-timeout", "-1s")},
@@ -265,6 +270,7 @@ func TestServeRefuses(t *testing.T) {
 		{ExitUsage, "--max-model-len, --cache-tokens: batching: ", with("--cache-tokens", "16", "--max-length", "32")},
 		{ExitUsage, "--chat-template: ", with("--chat-template", l.path("missing"))},
 		{ExitUsage, "--adapter: not supported for the embedding model " + encoders + "/bert", []string{"--model", encoders + "/bert", "--listen", "127.0.0.1:0", "--adapter", "a=b"}},
+		{ExitUsage, "--devices: not supported for the embedding model " + encoders + "/bert, which is served on one device", []string{"--model", encoders + "/bert", "--listen", "127.0.0.1:0", "--devices", "all"}},
 	} {
 		r := command(t, "", append([]string{"serve"}, c.args...)...)
 		assert.Equal(t, c.status, r.status, "%v: %s", c.args, r.stderr)

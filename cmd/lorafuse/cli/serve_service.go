@@ -42,8 +42,8 @@ type service struct {
 
 	session  *session
 	api      *assembly.Service
-	engine   *batching.Engine // nil if the model computes embeddings
-	embedder *embed.Embedder  // nil if the model generates text
+	engines  *batching.Group // nil if the model computes embeddings
+	embedder *embed.Embedder // nil if the model generates text
 }
 
 // openService opens the model and everything that must be ready at startup.
@@ -89,7 +89,7 @@ func (a *app) openService(ctx context.Context, f *serveFlags, setup served, log 
 		var texts *pretrained.Texts
 		if texts, err = s.session.model.Texts("--chat-template", f.template); err == nil {
 			o.Tokenizer, o.Template = texts.Tokenizer, texts.Template
-			err = a.openEngine(ctx, f, setup, s, &o)
+			err = a.openEngines(ctx, f, setup, s, &o)
 		}
 	} else if s.embedder, err = embed.New(ctx, s.session.dev, s.session.model.Model, nil, embed.Options{}); err == nil {
 		o.Embedder, s.maxLength = s.embedder, s.embedder.MaxLength()
@@ -101,7 +101,9 @@ func (a *app) openService(ctx context.Context, f *serveFlags, setup served, log 
 		return nil, inServeFlags(err)
 	}
 	s.handler, s.drain, s.lost = s.api, s.api.Drain, s.api.Lost()
-	a.loaded(s.session.dev)
+	for _, dev := range s.session.devices {
+		a.loaded(dev)
+	}
 	return s, nil
 }
 
@@ -116,10 +118,10 @@ func (f *serveFlags) options(name string, setup served, log *slog.Logger) assemb
 	}
 }
 
-// openEngine opens the engine and loads adapters.
-func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *service, o *assembly.Options) (err error) {
+// openEngines opens an engine on each device and loads adapters.
+func (a *app) openEngines(ctx context.Context, f *serveFlags, setup served, s *service, o *assembly.Options) (err error) {
 	o.Hooks = &assembly.Hooks{}
-	s.engine, err = batching.New(ctx, s.session.dev, s.session.model.Model, batching.Options{
+	s.engines, err = batching.NewGroup(ctx, s.session.devices, s.session.model.Model, batching.Options{
 		MaxLength: f.maxLength, MaxTexts: f.texts, MaxBatchTokens: f.batchTokens, CacheTokens: f.cacheTokens, MaxQueue: f.queue,
 		Adapters:   lora.RegistryOptions{Open: dialects.Opener(s.session.model.Model), Root: f.adaptersDir, Find: o.Hooks.Find, Tokenizer: o.Tokenizer, HostBytes: setup.hostBytes, MaxResident: f.resident},
 		TrainShare: f.trainShare, OnStep: o.Hooks.OnStep,
@@ -127,13 +129,13 @@ func (a *app) openEngine(ctx context.Context, f *serveFlags, setup served, s *se
 	if err != nil {
 		return f.blame(err)
 	}
-	o.Engine, s.cut = s.engine, s.engine.Close
+	o.Engines, s.cut = s.engines, s.engines.Close
 	if err := a.loadAdapters(ctx, s, setup.adapters); err != nil {
 		return err
 	}
-	a.noteSkipped(s.engine.Adapters().Skipped())
-	stats := s.engine.Stats()
-	s.cacheTokens, s.maxLength = stats.Pages.Pages*stats.PageRows, s.engine.MaxLength()
+	a.noteSkipped(s.engines.Adapters().Skipped())
+	stats := s.engines.Stats()
+	s.cacheTokens, s.maxLength = stats.Pages.Pages*stats.PageRows, s.engines.MaxLength()
 	return nil
 }
 
@@ -171,7 +173,7 @@ func (a *app) loadAdapters(ctx context.Context, s *service, adapters []namedDir)
 		if x.name == s.name {
 			return fmt.Errorf("--adapter: %q is the name of the model; --served-model-name changes that", x.name)
 		}
-		if _, err := s.engine.Adapters().Load(ctx, x.name, x.dir); err != nil {
+		if _, err := s.engines.Adapters().Load(ctx, x.name, x.dir); err != nil {
 			if errors.Is(err, lora.ErrFull) {
 				return fmt.Errorf("--adapter %s, --adapter-host-memory: %w", x.name, err)
 			}
@@ -180,7 +182,7 @@ func (a *app) loadAdapters(ctx context.Context, s *service, adapters []namedDir)
 		s.adapters = append(s.adapters, x.name)
 		a.steps("reading adapters", i+1, len(adapters), began)
 	}
-	for _, info := range s.engine.Adapters().List() {
+	for _, info := range s.engines.Adapters().List() {
 		for _, w := range info.Versions[0].Warnings {
 			a.note("note     adapter %s: %s", info.Name, w)
 		}
@@ -207,6 +209,9 @@ func (a *app) noteSkipped(skipped map[string]error) {
 
 // vectorsOnly rejects flags that apply to text generation only.
 func (f *serveFlags) vectorsOnly() error {
+	if f.given("devices") {
+		return fmt.Errorf("--devices: not supported for the embedding model %s, which is served on one device", f.model)
+	}
 	for _, name := range []string{
 		"adapter", "adapters-dir", "allow-adapter-updates", "max-loras", "adapter-host-memory",
 		"chat-template", "max-num-seqs", "max-num-batched-tokens", "cache-tokens", "max-model-len", "max-queue", "train-share", "share-prefix-cache", "max-responses-size",
@@ -219,12 +224,20 @@ func (f *serveFlags) vectorsOnly() error {
 	return nil
 }
 
+// devices returns the names of the devices.
+func (s *service) devices() (names []string) {
+	for _, dev := range s.session.devices {
+		names = append(names, dev.Info().String())
+	}
+	return names
+}
+
 func (s *service) close() {
 	if s.api != nil {
 		s.api.Close()
 	}
-	if s.engine != nil {
-		s.engine.Close()
+	if s.engines != nil {
+		s.engines.Close()
 	}
 	if s.embedder != nil {
 		s.embedder.Close()

@@ -20,6 +20,8 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lorafuse/lorafuse/backend"
 )
 
 // running is a server that a command line has started.
@@ -143,10 +145,10 @@ func alone(t *testing.T, prompt, adapter string) string {
 // The model and its adapters answer what each of them answers alone, all at once.
 func TestServe(t *testing.T) {
 	r := startServe(t, "--model", llama, "--name", "base", "--adapter", "a="+llamaLoRA, "--adapter", "b="+goldens+"/lm/llama/adapters/dora",
-		"--chat-template", goldens+"/tokenizers/chat/chatml.jinja", "--max-texts", "4", "--max-batch-tokens", "32", "--cache-tokens", "1024", "--max-length", "100")
+		"--chat-template", goldens+"/tokenizers/chat/chatml.jinja", "--max-texts", "4", "--max-batch-tokens", "32", "--cache-tokens", "1024", "--max-length", "100", "--backend", backend.CPU, "--devices", "all")
 	assert.Equal(t, "", r.get("/health", ""))
 	assert.Equal(t, "", r.get("/ready", ""))
-	for _, line := range []string{"model=base", "adapters=\"[a b]\"", "cache_tokens=1024", "max_length=100"} {
+	for _, line := range []string{"model=base", "adapters=\"[a b]\"", "cache_tokens=1024", "max_length=100", "devices=[cpu:0]"} {
 		assert.Contains(t, r.logged(), line)
 	}
 	models := decode[struct{ Data []struct{ ID, Parent string } }](t, r.get("/v1/models", ""))

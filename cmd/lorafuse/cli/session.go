@@ -22,6 +22,7 @@ type modelFlags struct {
 	model     string
 	adapter   string
 	backend   string
+	devices   string // only if the command has the flag; empty means the first
 	threads   int
 	precision backend.Precision
 	quantize  quant.Method // only if the command has the flag
@@ -68,7 +69,8 @@ func (f *modelFlags) quantizeFlag(c *cobra.Command) {
 // session is an open model on a device.
 type session struct {
 	model   *pretrained.Model
-	dev     backend.Device
+	dev     backend.Device // the first of devices
+	devices []backend.Device
 	profile *profiler // nil if none is asked for
 }
 
@@ -85,9 +87,10 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 			s.close()
 		}
 	}()
-	if s.dev, err = a.openDevice(f, o); err != nil {
+	if s.devices, err = a.openDevices(f, o); err != nil {
 		return nil, err
 	}
+	s.dev = s.devices[0]
 	dir, err := a.find(ctx, f)
 	if err == nil {
 		s.model, err = pretrained.Open(dir, a.modelOptions(f))
@@ -104,6 +107,32 @@ func (a *app) open(ctx context.Context, f *modelFlags) (_ *session, err error) {
 // machine returns the device options of the flags.
 func (f *modelFlags) machine() backend.Options {
 	return backend.Options{Threads: f.threads, Precision: f.precision, Load: f.load, BatchInvariant: f.invariant}
+}
+
+// openDevices opens the devices of --devices, or the first one.
+func (a *app) openDevices(f *modelFlags, o backend.Options) (all []backend.Device, err error) {
+	indices := []int{0}
+	if f.devices != "" {
+		n, err := backend.Count(f.backend)
+		if err != nil {
+			return nil, err
+		}
+		if indices, err = backend.ParseDevices(f.devices, n); err != nil {
+			return nil, fmt.Errorf("--devices: %w; lorafuse devices lists them, and a CPU is one", err)
+		}
+	}
+	named := *f
+	for _, o.Index = range indices {
+		dev, err := a.openDevice(&named, o)
+		if err != nil {
+			for _, dev := range all {
+				dev.Close()
+			}
+			return nil, err
+		}
+		all, named.backend = append(all, dev), dev.Info().Backend
+	}
+	return all, nil
 }
 
 // openDevice opens the machine that the flags name.
@@ -208,7 +237,7 @@ func (s *session) close() {
 	if s.model != nil {
 		s.model.Close()
 	}
-	if s.dev != nil {
-		s.dev.Close()
+	for _, dev := range s.devices {
+		dev.Close()
 	}
 }

@@ -83,13 +83,11 @@ func (g *Group) Adapters() *lora.Registry { return g.engines[0].registry }
 // MaxLength returns the maximum number of tokens of prompt and answer together.
 func (g *Group) MaxLength() int { return g.engines[0].options.MaxLength }
 
-// Beside returns a host for training on each device; see [Engine.Beside].
-func (g *Group) Beside() (hosts []*host.Host) {
-	for _, e := range g.engines {
-		hosts = append(hosts, e.Beside())
-	}
-	return hosts
-}
+// Size returns the number of devices.
+func (g *Group) Size() int { return len(g.engines) }
+
+// Beside returns a host for training on a device, given by its index in NewGroup; see [Engine.Beside].
+func (g *Group) Beside(device int) *host.Host { return g.engines[device].Beside() }
 
 // Lost returns for each device the error by which it was lost, or nil.
 func (g *Group) Lost() []error {

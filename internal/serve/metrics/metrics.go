@@ -29,12 +29,13 @@ type Metrics struct {
 
 // Options describe the server.
 type Options struct {
-	Model     string                // public name of the model
-	MaxLength int                   // maximum number of tokens of a text
-	Stats     func() batching.Stats // current state of the engine
+	Model     string                        // public name of the model
+	MaxLength int                           // maximum number of tokens of a text
+	Stats     func() batching.Stats         // current state of all engines together
+	Devices   func() []batching.DeviceStats // current state of each; nil exports no series of devices
 }
 
-// engine is vLLM's label of an engine replica. There is only one here.
+// engine is vLLM's label of an engine replica. Series with it are those of all devices together.
 const engine = "0"
 
 // New returns the metrics of a server that has not yet received a request.
@@ -69,7 +70,7 @@ func New(o Options) *Metrics {
 		Help: "Largest difference between sampled and trained log-probabilities in the last call of training that brought sampled ones.",
 	})
 	r.MustRegister(
-		m.samplerGap, newPresent(o.Stats, f.labels),
+		m.samplerGap, newPresent(o.Stats, o.Devices, f.labels),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	return m

@@ -191,7 +191,6 @@ func TestPresent(t *testing.T) {
 	all := families(t, newMetrics(batching.Stats{
 		Running: counts("", 1, "a", 2), Waiting: counts("b", 2), Preemptions: 7, PageRows: 16,
 		Pages: pages.Stats{Pages: 40, Used: 10, Cached: 20, Free: 10, Queries: 5, Hits: 2},
-		Time:  share.Used{Steps: 9, Step: 3 * time.Second, Slices: 4, Slice: 2500 * time.Millisecond, Idle: time.Minute},
 	}))
 	for name, want := range map[string]float64{"num_requests_running": 3, "num_requests_waiting": 2, "kv_cache_usage_perc": .25} {
 		assert.Equal(t, want, gauge(all["vllm:"+name]), name)
@@ -200,13 +199,6 @@ func TestPresent(t *testing.T) {
 	for name, want := range map[string]float64{"num_preemptions_total": 7, "prefix_cache_queries_total": 80, "prefix_cache_hits_total": 32} {
 		assert.Equal(t, want, counter(all["vllm:"+name]), name)
 	}
-	assert.Equal(t, 3., counter(all["lorafuse:serving_seconds_total"]))
-	assert.Equal(t, 4., counter(all["lorafuse:training_slices_total"]))
-	trained := map[string]float64{}
-	for _, x := range all["lorafuse:training_seconds_total"].GetMetric() {
-		trained[labels(x)["while"]] = x.GetCounter().GetValue()
-	}
-	assert.Equal(t, map[string]float64{"serving": 2.5, "idle": 60}, trained)
 	cache := all["vllm:cache_config_info"].GetMetric()
 	require.Len(t, cache, 1)
 	assert.Equal(t, 1., cache[0].GetGauge().GetValue())
@@ -214,6 +206,33 @@ func TestPresent(t *testing.T) {
 	assert.Equal(t, "40", labels(cache[0])["num_gpu_blocks"])
 	assert.NotNil(t, all["go_goroutines"])
 	assert.Zero(t, gauge(families(t, newMetrics(batching.Stats{}))["vllm:kv_cache_usage_perc"]), "without a page")
+}
+
+// Series of devices have their names, and a device that is lost is down.
+func TestDevices(t *testing.T) {
+	devices := []batching.DeviceStats{{Device: "cuda:0", Queued: 70, Stats: batching.Stats{
+		Running: counts("", 1, "a", 2), Waiting: counts("b", 2), Resident: []string{"a", "b"}, Pages: pages.Stats{Pages: 40, Used: 10},
+		Time: share.Used{Steps: 9, Step: 3 * time.Second, Slices: 4, Slice: 2500 * time.Millisecond, Idle: time.Minute},
+	}}, {Device: "cuda:1", Lost: errors.New("lost")}}
+	m := metrics.New(metrics.Options{Model: "base", Stats: func() batching.Stats { return batching.Stats{} }, Devices: func() []batching.DeviceStats { return devices }})
+	var lines []string
+	for line := range strings.Lines(page(m).Body.String()) {
+		if strings.HasPrefix(line, "lorafuse:") && !strings.Contains(line, "sampler_gap") {
+			lines = append(lines, strings.ReplaceAll(strings.TrimSpace(line), `,engine="0",model_name="base"`, ""))
+		}
+	}
+	assert.Equal(t, []string{
+		`lorafuse:device_adapters{device="cuda:0"} 2`, `lorafuse:device_adapters{device="cuda:1"} 0`,
+		`lorafuse:device_kv_cache_usage_perc{device="cuda:0"} 0.25`, `lorafuse:device_kv_cache_usage_perc{device="cuda:1"} 0`,
+		`lorafuse:device_queued_tokens{device="cuda:0"} 70`, `lorafuse:device_queued_tokens{device="cuda:1"} 0`,
+		`lorafuse:device_requests_running{device="cuda:0"} 3`, `lorafuse:device_requests_running{device="cuda:1"} 0`,
+		`lorafuse:device_requests_waiting{device="cuda:0"} 2`, `lorafuse:device_requests_waiting{device="cuda:1"} 0`,
+		`lorafuse:device_up{device="cuda:0"} 1`, `lorafuse:device_up{device="cuda:1"} 0`,
+		`lorafuse:serving_seconds_total{device="cuda:0"} 3`, `lorafuse:serving_seconds_total{device="cuda:1"} 0`,
+		`lorafuse:training_seconds_total{device="cuda:0",while="idle"} 60`, `lorafuse:training_seconds_total{device="cuda:0",while="serving"} 2.5`,
+		`lorafuse:training_seconds_total{device="cuda:1",while="idle"} 0`, `lorafuse:training_seconds_total{device="cuda:1",while="serving"} 0`,
+		`lorafuse:training_slices_total{device="cuda:0"} 4`, `lorafuse:training_slices_total{device="cuda:1"} 0`,
+	}, lines)
 }
 
 // routed is what a router makes of the page: it takes the newest series that names an

@@ -4,12 +4,15 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,17 +27,16 @@ import (
 	"github.com/lorafuse/lorafuse/internal/serve/tuning"
 	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/serve"
-	"github.com/lorafuse/lorafuse/train/config"
 )
 
-// Options configure a service. The caller closes the engine, the embedder and the model, after the
+// Options configure a service. The caller closes the engines, the embedder and the model, after the
 // service.
 type Options struct {
-	serve.Options // without Engine, Tuning, Visible and MaxLength, which New sets
+	serve.Options // without Engine, Lost, Tuning, Visible and MaxLength, which New sets
 
-	// Engine generates text and calls Hooks. Nil means that Embedder is served.
-	Engine *batching.Engine
-	Hooks  *Hooks
+	// Engines generate text and call Hooks. Nil means that Embedder is served.
+	Engines *batching.Group
+	Hooks   *Hooks
 
 	// TrainDir is the folder for files, jobs, Tinker's runs and their adapters. Empty means that
 	// clients cannot train.
@@ -90,10 +92,10 @@ func (e *OptionError) Unwrap() error { return e.Err }
 type Service struct {
 	handler http.Handler
 	server  *serve.Server
-	engine  *batching.Engine // nil if it serves embeddings
-	metrics *metrics.Metrics // of the engine
+	engines *batching.Group  // nil if it serves embeddings
+	metrics *metrics.Metrics // of the engines
 	tuning  *tuning.Service  // nil if clients cannot train
-	beside  *host.Host       // on which jobs train
+	beside  []*host.Host     // on which jobs train, one on each device
 	tinker  *tinker.Server   // nil if clients cannot train
 	closing []func()
 	lost    chan error
@@ -114,7 +116,7 @@ func New(o Options) (_ *Service, err error) {
 			s.Close()
 		}
 	}()
-	if o.Engine == nil {
+	if o.Engines == nil {
 		err = s.serveEmbeddings(o)
 	} else {
 		err = s.serveText(o)
@@ -128,7 +130,7 @@ func New(o Options) (_ *Service, err error) {
 // ServeHTTP implements http.Handler.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Lost returns a channel that receives an error if the device is lost and all requests fail.
+// Lost returns a channel that receives an error if all devices are lost, so all requests fail.
 func (s *Service) Lost() <-chan error { return s.lost }
 
 // Drain refuses new requests and waits for the current ones, or until ctx ends. Jobs stop at a
@@ -141,10 +143,10 @@ func (s *Service) Drain(ctx context.Context) error {
 	if s.tuning != nil {
 		s.tuning.Stop()
 	}
-	if s.engine == nil {
+	if s.engines == nil {
 		return nil // http.Server.Shutdown waits for the requests
 	}
-	return s.engine.Drain(ctx)
+	return s.engines.Drain(ctx)
 }
 
 // Close stops jobs and frees what the service has opened. No request may be under way.
@@ -172,14 +174,14 @@ func (s *Service) serveText(o Options) (err error) {
 	if err := s.openTuning(&o); err != nil {
 		return err
 	}
-	s.engine, o.MaxLength = o.Engine, o.Engine.MaxLength()
-	s.metrics = metrics.New(metrics.Options{Model: o.Name, MaxLength: o.MaxLength, Stats: s.engine.Stats})
+	s.engines, o.MaxLength, o.Lost = o.Engines, o.Engines.MaxLength(), o.Engines.Lost
+	s.metrics = metrics.New(metrics.Options{Model: o.Name, MaxLength: o.MaxLength, Stats: s.engines.Stats, Devices: s.engines.Devices})
 	o.Hooks.service.Store(s)
-	submit := s.metrics.Watch(s.engine.Submit)
+	submit := s.metrics.Watch(s.engines.Submit)
 	if o.Traces != nil {
 		submit = o.Traces.Watch(submit)
 	}
-	o.Options.Engine = watched{s.engine, submit, s.lost}
+	o.Engine = &watched{Group: s.engines, submit: submit, devices: o.Lost, lost: s.lost, logger: cmp.Or(o.Logger, slog.Default()), logged: map[int]bool{}}
 	o.Visible = func(who keys.Client, adapter string) bool { return s.tinker == nil || s.tinker.Visible(who, adapter) }
 	if s.server, err = serve.New(o.Options); err != nil {
 		return err
@@ -199,27 +201,52 @@ func (s *Service) serveText(o Options) (err error) {
 	return nil
 }
 
-// watched is an engine whose requests are counted and that reports a lost device.
+// watched is a group of engines whose requests are counted and that reports lost devices.
 type watched struct {
-	*batching.Engine
-	submit batching.Submit
-	lost   chan<- error
+	*batching.Group
+	submit  batching.Submit
+	devices func() []error // see Group.Lost
+	lost    chan<- error   // gets the error of a device if none is left
+	logger  *slog.Logger
+
+	mu     sync.Mutex
+	logged map[int]bool // devices whose loss has been logged
 }
 
 // Submit implements serve.Engine.
-func (e watched) Submit(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error] {
+func (e *watched) Submit(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error] {
 	return func(yield func(batching.Token, error) bool) {
 		for t, err := range e.submit(ctx, r) {
 			if errors.Is(err, backend.ErrLost) {
-				select {
-				case e.lost <- err:
-				default: // another request has reported it
-				}
+				e.report(err)
 			}
 			if !yield(t, err) {
 				return
 			}
 		}
+	}
+}
+
+// report logs the devices that have been lost since the last call, and sends err if none is left.
+func (e *watched) report(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	left := 0
+	for i, lost := range e.devices() {
+		switch {
+		case lost == nil:
+			left++
+		case !e.logged[i]:
+			e.logged[i] = true
+			e.logger.Error("a device is lost", "error", lost)
+		}
+	}
+	if left > 0 {
+		return
+	}
+	select {
+	case e.lost <- err:
+	default: // another request has reported it
 	}
 }
 
@@ -248,8 +275,8 @@ func (s *Service) openTuning(o *Options) (err error) {
 	o.Tuning = s.tuning
 	s.closing = append(s.closing, func() {
 		s.tuning.Close()
-		if s.beside != nil {
-			s.beside.Close()
+		for _, h := range s.beside {
+			h.Close()
 		}
 	})
 	return nil
@@ -257,25 +284,18 @@ func (s *Service) openTuning(o *Options) (err error) {
 
 // startTuning starts to train jobs on the served model.
 func (s *Service) startTuning(o Options) {
-	s.beside = s.engine.Beside()
-	s.tuning.Start(s.engine.Adapters(), trainer{train.NewBase(s.beside, o.Model.Dir)}, max(1, o.TrainJobs))
-}
-
-// trainer trains the runs of jobs while the engine serves.
-type trainer struct{ *train.Base }
-
-// New implements tuning.Trainer.
-func (t trainer) New(ctx context.Context, c *config.Config, o train.Observer) (tuning.Run, error) {
-	r, err := t.Base.New(ctx, c, o)
-	if err != nil {
-		return nil, err
+	t := &balancedTrainer{}
+	for i := range s.engines.Size() {
+		h := s.engines.Beside(i)
+		s.beside = append(s.beside, h)
+		t.devices = append(t.devices, &trainerDevice{Trainer: baseTrainer{train.NewBase(h, o.Model.Dir)}})
 	}
-	return r, nil
+	s.tuning.Start(s.engines.Adapters(), t, max(1, o.TrainJobs))
 }
 
-// openTinker opens Tinker's API, which keeps its data in TrainDir.
+// openTinker opens Tinker's API, which trains on the first device and keeps its data in TrainDir.
 func (s *Service) openTinker(o Options) error {
-	h := s.engine.Beside()
+	h := s.engines.Beside(0)
 	sessions, err := tinker.NewSessions(h)
 	if err != nil {
 		h.Close()
@@ -288,7 +308,7 @@ func (s *Service) openTinker(o Options) error {
 		h.Close()
 	})
 	s.tinker, err = tinker.New(tinker.Options{
-		Engine: o.Options.Engine, Trainer: sessions, Model: o.Model, Name: o.Name, Tokenizer: o.Tokenizer, TokenizerID: o.HubName, MaxLength: o.MaxLength,
+		Engine: o.Engine, Trainer: sessions, Model: o.Model, Name: o.Name, Tokenizer: o.Tokenizer, TokenizerID: o.HubName, MaxLength: o.MaxLength,
 		Dir: filepath.Join(o.TrainDir, "tinker"), Keys: o.Keys, AdminKeys: o.AdminKeys, SharePrefixCache: o.SharePrefixCache,
 		OnSamplerGap: s.metrics.SetSamplerGap, Logger: o.Logger,
 	})

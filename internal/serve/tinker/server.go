@@ -22,7 +22,7 @@ import (
 	"github.com/lorafuse/lorafuse/tokenizer"
 )
 
-// Engine generates samples; *batching.Engine implements it.
+// Engine generates samples; *batching.Group implements it.
 type Engine interface {
 	Submit(ctx context.Context, r batching.Request) iter.Seq2[batching.Token, error]
 	Adapters() *lora.Registry

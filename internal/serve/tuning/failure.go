@@ -27,7 +27,7 @@ func (u *underway) fail(err error) {
 	f := s.failure(&j, err)
 	s.options.Logger.Warn("a fine-tuning job has failed", "job", u.id, "error", err)
 	if errors.Is(err, backend.ErrLost) { // not the fault of the job
-		lost := message(Warn, "The machine is lost: the job can be resumed when the server has started again")
+		lost := message(Warn, "The device is lost: the job can be resumed on another one, or when the server has started again")
 		if _, err := s.change(u.id, func(_ *store.Tx, j *Job) error { j.Status = Paused; return nil }, lost); err != nil {
 			s.options.Logger.Error("a job is paused, and that could not be recorded", "job", u.id, "error", err)
 		}

@@ -276,7 +276,7 @@ func TestFails(t *testing.T) {
 	_, err := h.Resume(keys.Client{}, paused.ID)
 	require.NoError(t, err)
 	h.await(paused.ID, tuning.Succeeded)
-	assert.Contains(t, strings.Join(h.messages(paused.ID), "\n"), "The machine is lost")
+	assert.Contains(t, strings.Join(h.messages(paused.ID), "\n"), "The device is lost")
 
 	x.gate = make(chan struct{})
 	j := h.create(func(r *tuning.Request) { r.Suffix = "mine" })

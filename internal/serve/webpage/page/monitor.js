@@ -10,6 +10,7 @@ const every = 2; // seconds
 const kept = 150; // samples: five minutes
 
 const percent = (part) => `${short(Math.min(part, 1) * 100)} %`;
+const trained = 'lorafuse:training_seconds_total';
 const resident = (samples) => {
   const names = find(samples, 'vllm:lora_requests_info')?.labels.running_lora_adapters;
   return names ? names.split(',') : [];
@@ -27,7 +28,7 @@ const gauges = [
   { name: 'Cache in use', write: percent, ...level('vllm:kv_cache_usage_perc') },
   { name: 'Adapters on the device', write: count, of: 'vllm:lora_requests_info', value: (samples) => resident(samples).length },
   { name: 'Memory of the process', write: bytes, ...level('process_resident_memory_bytes') },
-  { name: 'Training', unit: 'of the time', write: percent, ...rate('lorafuse:training_seconds_total') },
+  { name: 'Training', unit: 'of the time', write: percent, of: trained, rate: true, value: (samples) => total(samples, trained) / samples.filter(({ name }) => name === 'lorafuse:device_up').length },
 ];
 
 let before = null; // {at, samples} of the last time
