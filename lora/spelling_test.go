@@ -27,6 +27,8 @@ func TestFormerSpellings(t *testing.T) {
 		{"gemma3-whole", "language_model.model.", inText},
 		{"mistral3", "language_model.model.", inText},
 		{"llava", "language_model.model.", inText},
+		{"llava-next", "language_model.model.", inText},
+		{"aya-vision", "language_model.model.", inText},
 		{"qwen2-vl", "model.", plain},
 		{"qwen3-vl", "model.", plain},
 	} {

@@ -150,7 +150,7 @@ def former_name(name, arch):
         return name
     if name.startswith("lm_head"):
         return "language_model." + name
-    return name.replace("model.language_model.", "language_model.model.").replace("model.vision", "vision").replace("model.multi", "multi")
+    return name.replace("model.language_model.", "language_model.model.").replace("model.vision", "vision").replace("model.multi", "multi").replace("model.image_newline", "image_newline")
 
 
 def write(folder, config, dtype, seed, style, transposed):

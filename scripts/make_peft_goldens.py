@@ -53,7 +53,7 @@ def bases(out, lm):
             make_model.write_model(folder, make_model.model_config(arch, head_dim=head_dim, tie=tie, **SMALL), seed=7)
     found = {name: os.path.join(out, "base", name) for name in small}
     found.update({name: os.path.join(lm, name, "model") for name in ("llama", "qwen2", "gemma3")})
-    found.update({name: os.path.join(os.path.dirname(lm), "extra", name) for name in ("gemma2", "olmo2", "gemma", "ministral3", "gemma3-whole", "mistral3", "llava", "qwen2-vl", "qwen3-vl", "qwen3-vl-moe-tied", "gemma4-whole", *model_cases.CASES)})
+    found.update({name: os.path.join(os.path.dirname(lm), "extra", name) for name in ("gemma2", "olmo2", "gemma", "ministral3", "gemma3-whole", "mistral3", "llava", "llava-next", "aya-vision", "qwen2-vl", "qwen3-vl", "qwen3-vl-moe-tied", "gemma4-whole", *model_cases.CASES)})
     for name in ("mixtral", "qwen3-moe"):
         found[name] = os.path.join(os.path.dirname(lm), "extra", name)
         found[name + "-balance"] = balanced(found[name], os.path.join(out, "base", name + "-balance"))

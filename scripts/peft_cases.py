@@ -34,6 +34,8 @@ CASES = {
     "gemma3-whole": Case("gemma3-whole", "module names of the whole model", {"r": 2, "lora_alpha": 5, "target_modules": TEXT}, train=True, seed=402),
     "mistral3": Case("mistral3", "module names of the whole model, with DoRA", {"r": 2, "lora_alpha": 5, "target_modules": TEXT, "use_dora": True}, train=True, seed=403),
     "llava": Case("llava", "biases, the head and rows of the embedding", {"r": 2, "lora_alpha": 5, "target_modules": r".*language_model.*\.(q|v)_proj|lm_head", "bias": "lora_only", "trainable_token_indices": {"language_model.embed_tokens": [5, 7]}}, train=True, seed=404),
+    "llava-next": Case("llava-next", "module names of the whole model, and an adapted head", {"r": 2, "lora_alpha": 5, "target_modules": r".*language_model.*\.(q|v)_proj|lm_head", "lora_dropout": 0.0}, train=True, steps=10, seed=411),
+    "aya-vision": Case("aya-vision", "module names of the whole model", {"r": 2, "lora_alpha": 5, "target_modules": TEXT, "lora_dropout": 0.0}, train=True, steps=10, seed=412),
     "qwen2-vl": Case("qwen2-vl", "module names of the whole model", {"r": 2, "lora_alpha": 5, "target_modules": TEXT}, train=True, seed=405),
     "qwen3-vl": Case("qwen3-vl", "a whole module beside the adapter", {"r": 2, "lora_alpha": 5, "target_modules": TEXT, "modules_to_save": ["language_model.norm"]}, train=True, seed=406),
     "phi3": Case("phi3", "q, k and v are one layer, gate and up another", {"r": 2, "lora_alpha": 3, "target_modules": "all-linear", "lora_dropout": 0.0}, train=True, seed=360),

@@ -7,7 +7,7 @@ weights, and `whole` holds the keys of a multimodal model around text_config; `t
 
 CLASSES = {
     "gemma": "GemmaForCausalLM", "ministral3": "Ministral3ForCausalLM", "gemma3": "Gemma3ForConditionalGeneration",
-    "mistral3": "Mistral3ForConditionalGeneration", "llava": "LlavaForConditionalGeneration", "qwen2_vl": "Qwen2VLForConditionalGeneration",
+    "mistral3": "Mistral3ForConditionalGeneration", "llava": "LlavaForConditionalGeneration", "llava_next": "LlavaNextForConditionalGeneration", "aya_vision": "AyaVisionForConditionalGeneration", "qwen2_vl": "Qwen2VLForConditionalGeneration",
     "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration", "qwen3_vl": "Qwen3VLForConditionalGeneration", "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration", "gemma4": "Gemma4ForConditionalGeneration",
 }
 TOWER = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}
@@ -58,6 +58,24 @@ CASES = {
         "seed": 1209, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 10, "sliding_window": 5, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
         "tie_word_embeddings": True, "whole": {"text": "mistral", "tie_word_embeddings": False, "vision_config": {"model_type": "pixtral", **TOWER}},
     }, "bf16", 5),
+    # The head of these is applied without the scale of the text model's logits.
+    "llava-next": ("llava_next", {
+        "seed": 1250, "num_attention_heads": 4, "num_key_value_heads": 2, "attention_bias": True, "rope_parameters": {"rope_type": "default", "rope_theta": 1e5},
+        "embedding_multiplier": 6.0, "residual_multiplier": 0.3, "attention_multiplier": 0.2, "logits_scaling": 4.0,
+        "whole": {"text": "granite", "tie_word_embeddings": True, "vision_config": {"model_type": "siglip_vision_model", **TOWER}, "vision_feature_layer": [-2, -1]},
+    }, "bf16", 4),
+    "llava-next-mistral": ("llava_next", {
+        "seed": 1251, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 10, "hidden_size": 24, "sliding_window": 5, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+        "whole": {"text": "mistral", "vision_config": {"model_type": "clip_vision_model", **TOWER}},
+    }, "f32", 5),
+    "aya-vision": ("aya_vision", {
+        "seed": 1252, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": 5, "logit_scale": 0.25, "rope_parameters": {"rope_type": "default", "rope_theta": 1e3},
+        "whole": {"text": "cohere2", "vision_config": {"model_type": "siglip_vision_model", **TOWER}, "downsample_factor": 1},
+    }, "bf16", 4),
+    "aya-vision-untied": ("aya_vision", {
+        "seed": 1253, "num_attention_heads": 3, "num_key_value_heads": 1, "hidden_size": 24, "use_qk_norm": True, "attention_bias": True, "logit_scale": 0.7, "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e3},
+        "whole": {"text": "cohere", "tie_word_embeddings": False, "vision_config": {"model_type": "siglip_vision_model", **TOWER}, "downsample_factor": 1},
+    }, "f32", 5),
     "qwen2-vl": ("qwen2_vl", {
         "seed": 1210, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": None, "use_sliding_window": True, "max_window_layers": 1, "sliding_window": 4,
         "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]},

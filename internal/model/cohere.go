@@ -53,7 +53,7 @@ func (f *Fields) cohere(c *Config, theta float64) *cohere {
 // Build implements Family.
 func (m *cohere) Build(c *Config, b *nn.Builder) Outputs {
 	l := m.language(c, b)
-	l.logitScale = m.LogitScale
+	l.logitScale = m.logitScale(m.LogitScale)
 	x := l.embed()
 	rope := m.RoPE.table(b, "", l.Positions)
 	x = l.layers(x, func(b *nn.Builder, i int, x graph.Tensor) graph.Tensor {

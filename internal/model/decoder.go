@@ -212,6 +212,15 @@ func (d *decoder) enclose() { d.within = wrappedText }
 
 func (d *decoder) enclosed() bool { return d.within != "" }
 
+// logitScale returns the factor of the logits of a text model, or 0, which is none, in a multimodal
+// model: since version 4.52 transformers applies the head of these without it.
+func (d *decoder) logitScale(factor float64) float64 {
+	if d.enclosed() {
+		return 0
+	}
+	return factor
+}
+
 // OtherNames implements [Renamer]: files name the weights of the body with or without its
 // prefix, usually "model.". In files of multimodal models, depending on the version of transformers that
 // wrote them, the decoder is in model, in language_model, or in both.

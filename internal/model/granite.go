@@ -53,7 +53,7 @@ func (m *granite) scores() ir.AttentionAttr {
 // Build implements Family.
 func (m *granite) Build(c *Config, b *nn.Builder) Outputs {
 	l := m.language(c, b)
-	l.logitScale = 1 / m.Logits
+	l.logitScale = m.logitScale(1 / m.Logits)
 	x := l.embed().Scale(m.Embedding)
 	rope := m.RoPE.table(b, "", l.Positions)
 	x = l.layers(x, func(b *nn.Builder, _ int, x graph.Tensor) graph.Tensor {
@@ -106,7 +106,7 @@ func readGraniteHybrid(c *Config, f *Fields) Family {
 // Build implements Family.
 func (m *graniteHybrid) Build(c *Config, b *nn.Builder) Outputs {
 	l := m.language(c, b)
-	l.logitScale = 1 / m.Logits
+	l.logitScale = m.logitScale(1 / m.Logits)
 	x := l.embed().Scale(m.Embedding)
 	var rope graph.Tensor
 	if m.Rotary {

@@ -12,7 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/model"
 )
 
-// TestNames: at least 89 of 100 names of models that people fine-tune have a supported class.
+// TestNames: at least 91 of 100 names of models that people fine-tune have a supported class.
 func TestNames(t *testing.T) {
 	raw, err := os.ReadFile("testdata/names.txt")
 	require.NoError(t, err)
@@ -40,22 +40,22 @@ func TestNames(t *testing.T) {
 	require.Len(t, all, 937)
 	share := float64(open) / float64(len(all))
 	t.Logf("%d of %d names, %.1f %%; refused: %s", open, len(all), 100*share, strings.Join(refused, "; "))
-	require.GreaterOrEqual(t, share, 0.89)
+	require.GreaterOrEqual(t, share, 0.91)
 }
 
 // TestNearest: an unsupported class is answered with the nearest ones of its kind.
 func TestNearest(t *testing.T) {
 	for class, says := range map[string]string{
-		"Qwen3NextForCausalLM":                 "of its kind: Qwen3ForCausalLM, Qwen3MoeForCausalLM, Qwen2ForCausalLM, ",
-		"Gemma3nForConditionalGeneration":      "of its kind: Gemma3ForConditionalGeneration, ",
-		"LlavaNextForConditionalGeneration":    "of its kind: LlavaForConditionalGeneration, ",
-		"DebertaForSequenceClassification":     "ForSequenceClassification, ",
-		"MllamaForConditionalGeneration":       "of its kind: Mistral3ForConditionalGeneration, ",
-		"Qwen2MoeForSequenceClassification":    "of its kind: Qwen2ForSequenceClassification, ",
-		"SomethingElse":                        "SmolLM3",
-		"FalconForQuestionAnswering":           "",
-		"JambaForCausalLM":                     "ForCausalLM",
-		"Qwen3OmniMoeForConditionalGeneration": "of its kind: Qwen3VLForConditionalGeneration, ",
+		"Qwen3NextForCausalLM":                   "of its kind: Qwen3ForCausalLM, Qwen3MoeForCausalLM, Qwen2ForCausalLM, ",
+		"Gemma3nForConditionalGeneration":        "of its kind: Gemma3ForConditionalGeneration, ",
+		"LlavaOnevisionForConditionalGeneration": "of its kind: LlavaForConditionalGeneration, ",
+		"DebertaForSequenceClassification":       "ForSequenceClassification, ",
+		"MllamaForConditionalGeneration":         "of its kind: Mistral3ForConditionalGeneration, ",
+		"Qwen2MoeForSequenceClassification":      "of its kind: Qwen2ForSequenceClassification, ",
+		"SomethingElse":                          "SmolLM3",
+		"FalconForQuestionAnswering":             "",
+		"JambaForCausalLM":                       "ForCausalLM",
+		"Qwen3OmniMoeForConditionalGeneration":   "of its kind: Qwen3VLForConditionalGeneration, ",
 	} {
 		_, err := model.ParseConfig([]byte(`{"architectures": ["` + class + `"]}`))
 		require.ErrorIs(t, err, model.ErrUnsupported)

@@ -49,6 +49,7 @@ var skips = []Skip{
 	{Names: regexp.MustCompile(`(^|\.)rotary_emb\.inv_freq$`), Why: "rotary frequencies are computed from config.json"},
 	{Names: regexp.MustCompile(`(^|\.)position_ids$`), Why: "positions are computed"},
 	{Names: regexp.MustCompile(`(^|\.)(visual|vision_tower|vision_model|multi_modal_projector|embed_vision)\.`), Why: VisionTower},
+	{Names: regexp.MustCompile(`(^|\.)image_newline$`), Why: VisionTower},
 	{Names: regexp.MustCompile(`(^|\.)(audio_tower|embed_audio)\.`), Why: "audio tower"},
 	{Names: regexp.MustCompile(`(^|\.)mtp(_[a-z]+)*\.`), Why: "multi-token prediction"},
 	{Names: regexp.MustCompile(`^(language_model\.)?(lm_head|cls|predictions|qa_outputs|classifier|score)\.`), Why: otherHead},

@@ -106,6 +106,9 @@ func (f *Fields) addDefaults(object string) {
 var textDefaults = map[string]string{
 	"llama": `{"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
 		"bos_token_id": 1, "eos_token_id": 2}`,
+	"granite": `{"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}`,
+	"cohere":  cohereDefaults,
+	"cohere2": cohereDefaults,
 	"mistral": `{"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
 		"num_key_value_heads": 8, "max_position_embeddings": 131072, "bos_token_id": 1, "eos_token_id": 2}`,
 	"ministral3": `{"vocab_size": 131072, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 34, "num_attention_heads": 32,
@@ -123,6 +126,8 @@ var textDefaults = map[string]string{
 	"gemma3_text": `{"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8,
 		"num_key_value_heads": 4, "head_dim": 256}`,
 }
+
+const cohereDefaults = `{"vocab_size": 256000, "hidden_size": 8192, "intermediate_size": 22528, "num_hidden_layers": 40, "num_attention_heads": 64}`
 
 const qwenVLDefaults = `{"vocab_size": 152064, "hidden_size": 8192, "intermediate_size": 29568, "num_hidden_layers": 80, "num_attention_heads": 64,
 	"num_key_value_heads": 8, "max_position_embeddings": 32768}`

@@ -13,7 +13,7 @@ import (
 
 // wrappers are the multimodal models of testdata/extra.
 var wrappers = []string{
-	"gemma3-whole", "gemma3-whole-untied", "mistral3", "mistral3-ministral3", "llava", "llava-pixtral", "qwen2-vl", "qwen2-5-vl", "qwen3-vl", "qwen3-vl-untied", "qwen3-vl-moe", "qwen3-vl-moe-tied",
+	"gemma3-whole", "gemma3-whole-untied", "mistral3", "mistral3-ministral3", "llava", "llava-pixtral", "llava-next", "llava-next-mistral", "aya-vision", "aya-vision-untied", "qwen2-vl", "qwen2-5-vl", "qwen3-vl", "qwen3-vl-untied", "qwen3-vl-moe", "qwen3-vl-moe-tied",
 }
 
 // TestWrapperNames: modules are called as in the whole model, whatever files call them, and what
@@ -51,9 +51,21 @@ func TestWrapperConfigs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []any{131072, 11, true, 262144}, []any{c.VocabSize, c.Padding, c.TiedEmbeddings, c.MaxLength()})
 
+	for config, want := range map[string]bool{ // tied
+		`{"model_type": "aya_vision", "text_config": {"tie_word_embeddings": false}}`:                                                       true,
+		`{"model_type": "aya_vision", "tie_word_embeddings": false, "text_config": {"model_type": "cohere"}}`:                               false,
+		`{"model_type": "llava_next", "text_config": {"model_type": "granite", "tie_word_embeddings": true}}`:                               true,
+		`{"model_type": "llava_next", "tie_word_embeddings": false, "text_config": {"model_type": "granite", "tie_word_embeddings": true}}`: false,
+		`{"model_type": "llava_next", "text_config": {"model_type": "granite"}}`:                                                            false,
+	} {
+		c, err := parse(config)
+		require.NoError(t, err)
+		require.Equal(t, want, c.TiedEmbeddings, config)
+	}
+
 	for config, says := range map[string]string{
 		`{"architectures": ["LlavaForConditionalGeneration"]}`:                                                                              "text_config: found nothing, expected an object",
-		`{"architectures": ["LlavaForConditionalGeneration"], "text_config": {"model_type": "phi"}}`:                                        `text_config: unsupported model: model_type "phi"; supported: gemma3_text, gemma4_text, llama, `,
+		`{"architectures": ["LlavaForConditionalGeneration"], "text_config": {"model_type": "phi"}}`:                                        `text_config: unsupported model: model_type "phi"; supported: cohere, cohere2, gemma3_text, `,
 		`{"architectures": ["LlavaForConditionalGeneration"], "text_config": {"mlp_bias": 3}}`:                                              "text_config: bad config.json: mlp_bias: found 3",
 		`{"architectures": ["Gemma3ForConditionalGeneration"], "text_config": {"use_bidirectional_attention": true}}`:                       "text_config: use_bidirectional_attention",
 		`{"architectures": ["Qwen2_5_VLForConditionalGeneration"], "text_config": {"model_type": "llama"}}`:                                 "text_config: found another model",

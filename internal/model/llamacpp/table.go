@@ -76,11 +76,11 @@ var (
 // architectures is the table.
 var architectures = []architecture{
 	{
-		name: "llama", classes: []string{"LlamaForCausalLM", "LlavaForConditionalGeneration/llama"}, imported: "LlamaForCausalLM", pairs: true,
+		name: "llama", classes: []string{"LlamaForCausalLM", "LlavaForConditionalGeneration/llama", "LlavaNextForConditionalGeneration/llama"}, imported: "LlamaForCausalLM", pairs: true,
 		layers: llamaLayers, biases: allBiases, settings: (*exporter).plain, read: (*importer).llama,
 	},
 	{
-		name: "llama", classes: []string{"MistralForCausalLM", "Mistral3ForConditionalGeneration/mistral", "LlavaForConditionalGeneration/mistral"},
+		name: "llama", classes: []string{"MistralForCausalLM", "Mistral3ForConditionalGeneration/mistral", "LlavaForConditionalGeneration/mistral", "LlavaNextForConditionalGeneration/mistral"},
 		pairs: true, layers: llamaLayers, settings: (*exporter).windowed,
 	},
 	{
@@ -88,7 +88,7 @@ var architectures = []architecture{
 		layers: with(experts...), settings: (*exporter).experts, read: (*importer).mixtral,
 	},
 	{
-		name: "qwen2", classes: []string{"Qwen2ForCausalLM", "LlavaForConditionalGeneration/qwen2"}, imported: "Qwen2ForCausalLM",
+		name: "qwen2", classes: []string{"Qwen2ForCausalLM", "LlavaForConditionalGeneration/qwen2", "LlavaNextForConditionalGeneration/qwen2"}, imported: "Qwen2ForCausalLM",
 		layers: llamaLayers, biases: qkv, square: true, settings: (*exporter).windowed, read: (*importer).plain,
 	},
 	{

@@ -90,6 +90,8 @@ func TestModels(t *testing.T) {
 		{"olmo2", "../../../testdata/extra/olmo2", map[string]string{"lora": "../../../testdata/peft/olmo2/adapter"}, 40},
 		{"ministral3", "../../../testdata/extra/ministral3", map[string]string{"lora": "../../../testdata/peft/ministral3/adapter"}, 40},
 		{"gemma3 within a whole model", "../../../testdata/extra/gemma3-whole", map[string]string{"lora": "../../../testdata/peft/gemma3-whole/adapter"}, 40},
+		{"llava-next", "../../../testdata/extra/llava-next", pair("llava-next"), 40},
+		{"aya-vision", "../../../testdata/extra/aya-vision", pair("aya-vision"), 40},
 		{"qwen3-moe", "../../../testdata/extra/qwen3-moe", nil, 40},
 		{"qwen3-vl-moe", "../../../testdata/extra/qwen3-vl-moe-tied", pair("qwen3-vl-moe"), 40},
 		{"phi3", "../../../testdata/extra/phi3", pair("phi3"), 30},
