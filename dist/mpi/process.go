@@ -21,6 +21,9 @@ const (
 	hang = time.Second
 	// abortTimeout limits MPI_Abort, which can wait for a host that cannot be reached.
 	abortTimeout = 5 * time.Second
+	// forward is the time that a launcher has to print the last lines of a rank before the
+	// rank aborts: MPICH's does not read them after that.
+	forward = 200 * time.Millisecond
 )
 
 // closeTimeout limits MPI_Finalize, which waits for the other ranks.
@@ -136,6 +139,7 @@ func (p *process) fail(err error) error {
 // abort ends all ranks through the launcher, and this one in any case.
 func (p *process) abort(status int) {
 	time.AfterFunc(abortTimeout, func() { os.Exit(status) })
+	time.Sleep(forward)
 	select {
 	case p.aborts <- status:
 	default: // a second call
