@@ -104,7 +104,7 @@ func TestGoldenAdapters(t *testing.T) {
 				limit = 3e-6 // sums are in other orders
 			}
 			if strings.HasPrefix(m.Config.ModelType, "gemma") || m.Config.ModelType == "gpt_oss" {
-				limit = 5e-6 // norms behind attention and MLP, and the gain of gates, amplify rounding: what PyTorch merges is twice as far off as with others
+				limit = 6e-6 // norms behind attention and MLP, and the gain of gates, amplify rounding: what PyTorch merges is twice as far off as with others
 			}
 			require.LessOrEqual(t, relative(got, logits(t, dev, alone, nil, ids)), limit)
 			if f.Has("generated") {
