@@ -18,19 +18,29 @@ func (i Info) String() string { return i.Backend + ":" + strconv.Itoa(i.Index) }
 // Count returns the number of devices of the named backend. For Auto and the empty name it is the backend that [Open]
 // selects. Errors: ErrUnavailable, with the reason.
 func Count(name string) (int, error) {
+	name, err := Selected(name)
+	if err != nil {
+		return 0, err
+	}
+	infos, err := Devices(name)
+	return len(infos), err
+}
+
+// Selected returns the name of the backend that [Open] selects: for Auto and the empty name the best one with a device,
+// else the name. Errors: ErrUnavailable, with the reason.
+func Selected(name string) (string, error) {
 	if name != "" && name != Auto {
-		infos, err := Devices(name)
-		return len(infos), err
+		return name, nil
 	}
 	for _, n := range Registered() {
 		if rank(n) < 0 || faultOf(n) != nil {
 			continue
 		}
 		if infos, err := Devices(n); err == nil && len(infos) > 0 {
-			return len(infos), nil
+			return n, nil
 		}
 	}
-	return 0, noDevice()
+	return "", noDevice()
 }
 
 // ParseDevices returns the devices that text selects among n of a backend, in its order: "all", an index such as "0",

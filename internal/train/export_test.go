@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/lorafuse/lorafuse/internal/data"
+	"github.com/lorafuse/lorafuse/train/config"
 )
 
 // FixProcessMemory makes plans independent of the garbage of other tests.
@@ -15,6 +16,11 @@ func FixProcessMemory(t *testing.T, bytes int64) {
 }
 
 // Right returns what an evaluation counts as right in a batch.
+// NewOnDevices opens a run on devices, which may be the same.
+func NewOnDevices(c *config.Config, indices ...int) (*Run, error) {
+	return newOnDevices(context.Background(), c, indices, Data{}, Observer{})
+}
+
 func (e *Engine) Right(ctx context.Context, b *data.Batch) (int, error) {
 	_, right, err := e.evaluate(ctx, b)
 	return right, err

@@ -77,6 +77,17 @@ func (s *Summary) UnmarshalJSON(text []byte) error {
 // Train runs until the last step, or until ctx ends: then it saves a
 // checkpoint and returns ErrInterrupted. Errors: ErrNotFinite.
 func (r *Run) Train(ctx context.Context) (*Summary, error) {
+	if len(r.others) == 0 {
+		return r.trainRank(ctx)
+	}
+	all := append([]*Run{r}, r.others...)
+	sums, errs := make([]*Summary, len(all)), make([]error, len(all))
+	each(all, func(rank int, r *Run) { sums[rank], errs[rank] = r.trainRank(ctx) })
+	return sums[0], firstOf(errs)
+}
+
+// trainRank runs the part of a rank.
+func (r *Run) trainRank(ctx context.Context) (*Summary, error) {
 	s, err := r.trainPart(ctx)
 	if err = r.group.agree(ctx, nil, err); err != nil {
 		return nil, err
@@ -126,14 +137,20 @@ func (r *Run) trainPart(ctx context.Context) (*Summary, error) {
 
 // Close frees the memory of the run and unlocks its output folder.
 func (r *Run) Close() {
+	for _, other := range r.others {
+		other.Close()
+	}
 	if r.engine != nil {
 		r.engine.Close()
 	}
 	if r.dev != nil && r.base == nil {
 		r.dev.Close()
 	}
-	if r.model != nil && r.base == nil {
+	if r.model != nil && r.base == nil && (r.shared == nil || r.model != r.shared.m) {
 		r.model.Close()
+	}
+	if len(r.others) > 0 {
+		r.shared.close()
 	}
 	if r.lock != nil {
 		_ = r.lock.Unlock() // which ends with the process at the latest

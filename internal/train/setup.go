@@ -62,8 +62,9 @@ func (o Observer) note(format string, args ...any) {
 // Run is a training run, ready to go.
 type Run struct {
 	Setup
-	lock  *fsatomic.FileLock // of the output folder, nil for a dry run
-	group *group             // of ranks that share the run, or nil
+	lock   *fsatomic.FileLock // of the output folder, nil for a dry run
+	group  *group             // of ranks that share the run, or nil
+	others []*Run             // of rank 0: the other ranks of this process
 
 	precision    backend.Precision // of the device
 	engine       *Engine
@@ -78,7 +79,8 @@ type Run struct {
 }
 
 // New reads everything that the configuration names, plans the memory and compiles the
-// step. It writes only the output folder, which belongs to the run until Close. Errors:
+// step, on each of the devices that the key devices selects. It writes only the output folder,
+// which belongs to the run until Close. Errors:
 // ErrRunning if another run uses the folder.
 func New(ctx context.Context, c *config.Config, o Observer) (*Run, error) {
 	return open(ctx, c, Data{}, o, true)
@@ -98,7 +100,7 @@ func NewFrom(ctx context.Context, c *config.Config, d Data, o Observer) (*Run, e
 	return open(ctx, c, d, o, true)
 }
 
-// DryRun returns the plan of a run. It does everything that New does, but leaves the
+// DryRun returns the plan of a run, on its first device. It does everything that New does, but leaves the
 // output folder unchanged, and works while another run uses the folder.
 func DryRun(ctx context.Context, c *config.Config, o Observer) (Memory, Fit, error) {
 	r, err := open(ctx, c, Data{}, o, false)
@@ -113,7 +115,18 @@ func open(ctx context.Context, c *config.Config, d Data, o Observer, lock bool) 
 	if err := validate(c); err != nil {
 		return nil, err
 	}
-	return (&Run{Setup: Setup{cfg: c, data: d, observer: o}}).open(ctx, lock)
+	indices, err := selected(c)
+	if err != nil {
+		return nil, err
+	}
+	if len(indices) > 1 && lock {
+		return newOnDevices(ctx, c, indices, d, o)
+	}
+	r := &Run{Setup: Setup{cfg: c, data: d, observer: o}}
+	if len(indices) > 0 {
+		r.index = indices[0]
+	}
+	return r.open(ctx, lock)
 }
 
 // validate checks the configuration of a single run.

@@ -24,6 +24,9 @@ import (
 // writes the output and reports; errors of other ranks that it reports wrap ErrElsewhere. All
 // ranks must have the same configuration except paths and devices. Errors: dist.ErrLost.
 func NewRank(ctx context.Context, w dist.World, c *config.Config, o Observer) (*Run, error) {
+	if w == nil || w.Size() == 1 {
+		return New(ctx, c, o)
+	}
 	if err := validate(c); err != nil {
 		return nil, err
 	}
@@ -31,7 +34,25 @@ func NewRank(ctx context.Context, w dist.World, c *config.Config, o Observer) (*
 	if err != nil {
 		return nil, err
 	}
-	return (&Run{Setup: Setup{cfg: c, observer: o}, group: g}).open(ctx, g.leads())
+	r := &Run{Setup: Setup{cfg: c, observer: o}, group: g}
+	r.index, err = deviceOf(w, c)
+	if err = g.agree(ctx, nil, err); err != nil {
+		return nil, err
+	}
+	return r.open(ctx, g.leads())
+}
+
+// Ready reports to the other ranks of a World whether this one could read its configuration, and
+// fails if one could not. The ranks call it before NewRank. A nil World is a run alone.
+func Ready(ctx context.Context, w dist.World, err error) error {
+	if w == nil {
+		return err
+	}
+	g, lost := newGroup(ctx, w, timeoutOf(config.Default()))
+	if lost != nil {
+		return lost
+	}
+	return g.agree(ctx, nil, err)
 }
 
 // sharedGradients computes this rank's micro-batches of a step, and adds those of all ranks in

@@ -148,9 +148,11 @@ type Setup struct {
 	data     Data
 	observer Observer
 
-	dev   backend.Device
-	model *model.Model
-	base  *Base // that the run shares with others; nil for a run alone
+	index  int // of the device in its backend
+	dev    backend.Device
+	model  *model.Model
+	shared *sharedModel // of ranks in one process, or nil
+	base   *Base        // that the run shares with others; nil for a run alone
 }
 
 // Config returns the configuration of the run.
@@ -194,6 +196,7 @@ func (s *Setup) OpenDevice() (dev backend.Device, err error) {
 		return s.dev, nil
 	}
 	options := s.cfg.DeviceOptions()
+	options.Index = s.index
 	options.Profile = s.observer.Profile
 	if s.dev, err = backend.Open(s.cfg.Backend, options); errors.Is(err, backend.ErrLoad) {
 		return nil, fmt.Errorf("load: %w", err)
@@ -207,11 +210,21 @@ func (s *Setup) OpenModel(dir string, part model.Part, tasks ...model.Task) erro
 	if s.model != nil {
 		return nil
 	}
+	if s.shared != nil {
+		s.shared.mu.Lock()
+		defer s.shared.mu.Unlock()
+		if s.model = s.shared.m; s.model != nil {
+			return nil
+		}
+	}
 	m, err := model.OpenAs(dir, part)
 	if err != nil {
 		return err
 	}
-	return s.UseModel(m, tasks...)
+	if err = s.UseModel(m, tasks...); err == nil && s.shared != nil {
+		s.shared.m = m
+	}
+	return err
 }
 
 // UseModel makes an opened model the run's, which closes it in the end. It checks the model
