@@ -149,8 +149,17 @@ func (g *group) name(err error) error {
 		return err
 	}
 	who := cmp.Or(g.places(lost.Ranks), "a rank")
-	return fmt.Errorf("train: step %d: %w: %s in %s: %w", g.step+1, dist.ErrLost, who, lost.Call, lost.Cause)
+	return &lostInStep{fmt.Sprintf("train: step %d: %v: %s in %s: %v", g.step+1, dist.ErrLost, who, lost.Call, lost.Cause), lost}
 }
+
+// lostInStep is a lost rank with the step and the hosts.
+type lostInStep struct {
+	text string
+	lost *dist.LostError
+}
+
+func (l *lostInStep) Error() string { return l.text }
+func (l *lostInStep) Unwrap() error { return l.lost }
 
 // Outcomes of the part of a rank.
 const (

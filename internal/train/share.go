@@ -22,7 +22,8 @@ import (
 // micro-batches r, r + size, … of each step, and every rank updates its copy of the adapter by
 // the same bytes. The adapter, the checkpoints and the records are those of a run alone. Rank 0
 // writes the output and reports; errors of other ranks that it reports wrap ErrElsewhere. All
-// ranks must have the same configuration except paths and devices. Errors: dist.ErrLost.
+// ranks must have the same configuration except paths, devices and threads, which by default
+// are a share of the cores of the host. A World of one rank, or nil, is a run alone. Errors: dist.ErrLost.
 func NewRank(ctx context.Context, w dist.World, c *config.Config, o Observer) (*Run, error) {
 	if w == nil || w.Size() == 1 {
 		return New(ctx, c, o)
@@ -34,6 +35,14 @@ func NewRank(ctx context.Context, w dist.World, c *config.Config, o Observer) (*
 	if err != nil {
 		return nil, err
 	}
+	own := *c
+	if own.Threads == 0 {
+		var note string
+		if own.Threads, note = dist.Threads(w.LocalSize()); note != "" {
+			o.note("note     %s", note)
+		}
+	}
+	c = &own
 	r := &Run{Setup: Setup{cfg: c, observer: o}, group: g}
 	r.index, err = deviceOf(w, c)
 	if err = g.agree(ctx, nil, err); err != nil {

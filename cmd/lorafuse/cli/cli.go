@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lorafuse/lorafuse/dist"
 	"github.com/lorafuse/lorafuse/internal/progress"
 	"github.com/lorafuse/lorafuse/safetensors"
 )
@@ -31,6 +32,7 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	defer func() {
 		if p := recover(); p != nil {
 			a.close()
+			defer func() { a.leave(status, true) }()
 			if fault := safetensors.Fault(p); fault != nil {
 				status = a.exit(ctx, fault)
 				return
@@ -54,7 +56,9 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		}
 	}
 	a.close()
-	return a.exit(ctx, err)
+	status = a.exit(ctx, err)
+	a.leave(status, status == ExitLost)
+	return status
 }
 
 // app is one run of the program.
@@ -62,6 +66,8 @@ type app struct {
 	in  *input
 	out *output   // results
 	err io.Writer // progress, notes, errors
+
+	world dist.World // of the launcher that started this process, or nil
 
 	mu      sync.Mutex // of display: downloads report from several goroutines
 	display *progress.Display
@@ -72,7 +78,9 @@ func (a *app) progress() *progress.Display {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.display == nil {
-		a.display = progress.New(a.err)
+		if a.display = progress.New(a.err); !a.leads() {
+			a.display = progress.New(io.Discard)
+		}
 	}
 	return a.display
 }

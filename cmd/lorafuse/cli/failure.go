@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dist"
 	"github.com/lorafuse/lorafuse/internal/embed"
 	"github.com/lorafuse/lorafuse/internal/generate/sample"
 	"github.com/lorafuse/lorafuse/internal/model/hub"
@@ -22,6 +23,7 @@ const (
 	ExitDifferent   = 1   // the check failed: different, beyond the tolerance, incomplete
 	ExitUsage       = 2   // wrong flags, settings, files or data
 	ExitFailure     = 3   // right so far, and then it failed: memory, disk, network, not a number
+	ExitLost        = 75  // a rank of a distributed run is lost; start it again with --resume
 	ExitInterrupted = 130 // by the user
 	ExitGone        = 141 // who read the output has closed it, which needs no words
 )
@@ -34,6 +36,7 @@ const exitHelp = `Exit status:
   2    wrong usage or bad input: flags, settings, files, data
   3    it failed under way: out of memory, disk full, no network, a model file
        that is cut short, a loss that is not finite
+  75   a rank of a distributed run is lost; start it again with --resume
   130  interrupted (SIGINT, SIGTERM); a second signal ends at once
   141  who read standard output has closed it, as head does`
 
@@ -68,6 +71,9 @@ func (a *app) exit(ctx context.Context, err error) int {
 		return ExitGone
 	}
 	status, message := statusOf(ctx, err), err.Error()
+	if a.silent(err) {
+		return status
+	}
 	var own *interrupted
 	if status == ExitInterrupted && !errors.As(err, &own) {
 		message = "interrupted"
@@ -90,6 +96,8 @@ func statusOf(ctx context.Context, err error) int {
 	switch {
 	case errors.Is(err, train.ErrInterrupted), ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return ExitInterrupted
+	case errors.Is(err, dist.ErrLost):
+		return ExitLost
 	case errors.As(err, &check):
 		return ExitDifferent
 	case errors.As(err, &adapter): // may already contain values that are not finite

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dist"
 	"github.com/lorafuse/lorafuse/internal/train"
 	_ "github.com/lorafuse/lorafuse/internal/train/task" // the tasks of runs
 	"github.com/lorafuse/lorafuse/train/config"
@@ -136,8 +137,15 @@ func (f *trainFlags) configFile(c *cobra.Command, args []string) (string, error)
 
 // runTraining runs one configuration and prints the result.
 func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) (err error) {
+	if f.dryRun {
+		if launch, _ := dist.Launched(); launch != nil && launch.Rank > 0 {
+			return nil // rank 0 plans
+		}
+	} else if err := a.connect(ctx); err != nil {
+		return err
+	}
 	c, err := a.configure(ctx, file, f)
-	if err != nil {
+	if err = train.Ready(ctx, a.world, err); err != nil {
 		return err
 	}
 	if f.text("load") != "" {
@@ -153,20 +161,24 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) (err 
 	if f.dryRun {
 		return a.dryRun(ctx, c, f.json)
 	}
+	if !a.leads() {
+		return a.follow(ctx, c)
+	}
 	made := firstMissing(c.OutputDir)
 	l, err := a.lookOn(c, f)
-	if err != nil {
+	if err = train.Ready(ctx, a.world, err); err != nil {
 		return err
 	}
 	defer l.close()
-	r, err := train.New(ctx, c, l.observer(""))
+	r, err := train.NewRank(ctx, a.world, c, l.observer(""))
 	if err != nil {
 		removeEmpty(c.OutputDir, made)
 		return err
 	}
 	defer r.Close()
 	l.on(r.Device())
-	if file, err = a.saveSettings(c, file, f); err != nil {
+	file, err = a.saveSettings(c, file, f)
+	if err = train.Ready(ctx, a.world, err); err != nil {
 		return err
 	}
 	s, err := r.Train(ctx)
