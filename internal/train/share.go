@@ -148,7 +148,7 @@ func (r *Run) distribute(ctx context.Context, s *lora.State) error {
 	}
 	micros := r.cfg.GradientAccumulationSteps * r.fitted.Cut
 	if w := g.size(); w > micros {
-		err := fmt.Errorf("train: gradient_accumulation_steps: found %d, which are %d micro-batches of a step for %d ranks, expected at least as many as ranks; raise it, with a smaller batch_size for the same step, or start fewer ranks",
+		err := fmt.Errorf("train: gradient_accumulation_steps: found %d, %d micro-batches of a step, for %d ranks, expected at least as many micro-batches as ranks; raise it, with a smaller batch_size for the same step, or start fewer ranks",
 			r.cfg.GradientAccumulationSteps, micros, w)
 		return g.told(err)
 	}

@@ -286,7 +286,7 @@ func TestShareRefused(t *testing.T) {
 	}
 
 	text := refused(3, same)
-	require.Contains(t, text, "gradient_accumulation_steps: found 2, which are 2 micro-batches of a step for 3 ranks")
+	require.Contains(t, text, "gradient_accumulation_steps: found 2, 2 micro-batches of a step, for 3 ranks")
 	text = refused(2, second(other))
 	require.Contains(t, text, "rank 1 on ")
 	require.Contains(t, text, "seed is 7 there, 42 here")
@@ -329,7 +329,7 @@ func TestShareOfDevices(t *testing.T) {
 	// An error of the ranks is that of the run, and the folder is free again.
 	require.NoError(t, os.RemoveAll(c.OutputDir))
 	_, err = train.NewOnDevices(c, 0, 0, 0, 0, 0)
-	require.ErrorContains(t, err, "4 micro-batches of a step for 5 ranks")
+	require.ErrorContains(t, err, "4 micro-batches of a step, for 5 ranks")
 	require.NotErrorIs(t, err, train.ErrElsewhere)
 
 	require.NoError(t, c.Set("devices=[0, 1]"))
