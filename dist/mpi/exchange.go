@@ -79,7 +79,7 @@ type missing struct {
 func (m *missing) Error() string { return m.cause.Error() }
 
 // transfer starts the messages of a call and polls them until all have arrived.
-func (w *world) transfer(ctx context.Context, tag int32, pin *runtime.Pinner, recv [][]byte, send func(rank int) []byte) (err error) {
+func (w *world) transfer(ctx context.Context, tag int32, pin *runtime.Pinner, recv [][]byte, send func(rank int) []byte) error {
 	var pending []*message
 	start := func(rank int, data []byte, receive bool) error {
 		for len(data) > 0 {
@@ -111,27 +111,22 @@ func (w *world) transfer(ctx context.Context, tag int32, pin *runtime.Pinner, re
 			return &missing{[]int{to}, err}
 		}
 	}
-	last := time.Now()
-	for len(pending) > 0 {
-		before := len(pending)
-		if pending, err = w.poll(pending); err != nil {
+	// All have to end, so only the first one is polled: MPI makes progress with the others too.
+	for last := time.Now(); len(pending) > 0; {
+		done, err := w.done(pending[0])
+		if err != nil {
 			return &missing{[]int{pending[0].rank}, err}
 		}
 		now := time.Now()
-		if len(pending) < before {
-			last = now
+		if done {
+			last, pending = now, pending[1:]
 		}
 		if now.Sub(last) < spin {
 			continue
 		}
 		select {
 		case <-ctx.Done():
-			var ranks []int
-			for _, m := range pending {
-				ranks = append(ranks, m.rank)
-			}
-			slices.Sort(ranks)
-			return &missing{slices.Compact(ranks), context.Cause(ctx)}
+			return &missing{w.unfinished(pending), context.Cause(ctx)}
 		case status := <-w.aborts:
 			w.lib.abort(w.lib.world, int32(status))
 			os.Exit(status)
@@ -142,25 +137,32 @@ func (w *world) transfer(ctx context.Context, tag int32, pin *runtime.Pinner, re
 	return nil
 }
 
-// poll tests the pending messages and returns those that go on. After an error, the first
-// of these is the one that failed.
-func (w *world) poll(pending []*message) ([]*message, error) {
-	rest := pending[:0]
-	for i, m := range pending {
-		var done, n int32
-		err := w.lib.check("MPI_Test", w.lib.test(&m.request, &done, &m.status))
-		if err == nil && done != 0 && m.receive >= 0 {
-			err = w.lib.check("MPI_Get_count", w.lib.getCount(&m.status, w.lib.bytes, &n))
-			if err == nil && int(n) != m.receive {
-				err = fmt.Errorf("rank %d sends %d bytes, %d are expected", m.rank, n, m.receive)
-			}
-		}
-		if err != nil {
-			return pending[i:], err
-		}
-		if done == 0 {
-			rest = append(rest, m)
+// done reports whether a message has ended. A message that is shorter than expected is an
+// error; MPI reports longer ones.
+func (w *world) done(m *message) (bool, error) {
+	var done, n int32
+	if err := w.lib.check("MPI_Test", w.lib.test(&m.request, &done, &m.status)); err != nil {
+		return false, err
+	}
+	if done == 0 || m.receive < 0 {
+		return done != 0, nil
+	}
+	if err := w.lib.check("MPI_Get_count", w.lib.getCount(&m.status, w.lib.bytes, &n)); err != nil {
+		return false, err
+	}
+	if int(n) != m.receive {
+		return false, fmt.Errorf("rank %d sends %d bytes, %d are expected", m.rank, n, m.receive)
+	}
+	return true, nil
+}
+
+// unfinished returns the peers of messages that have not ended.
+func (w *world) unfinished(pending []*message) (ranks []int) {
+	for _, m := range pending {
+		if done, err := w.done(m); !done || err != nil {
+			ranks = append(ranks, m.rank)
 		}
 	}
-	return rest, nil
+	slices.Sort(ranks)
+	return slices.Compact(ranks)
 }

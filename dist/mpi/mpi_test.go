@@ -92,6 +92,7 @@ func TestWorld(t *testing.T) {
 func TestKilled(t *testing.T) {
 	status, out := launch(t, 3, "kill")
 	require.NotZero(t, status, out)
+	require.Contains(t, out, "killing rank 1")
 }
 
 // TestStopped: a rank that does not answer is named at the deadline, later calls fail with

@@ -69,7 +69,12 @@ var scenarios = map[string]func(context.Context, dist.World) error{
 		return nil
 	},
 	"kill": func(ctx context.Context, w dist.World) error {
+		if _, err := dist.Gather(ctx, w, nil); err != nil {
+			return err
+		}
 		if w.Rank() == 1 {
+			fmt.Fprintln(os.Stderr, "killing rank 1")
+			time.Sleep(forward)
 			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
 		return gather(ctx, w)
