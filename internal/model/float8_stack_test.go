@@ -109,6 +109,7 @@ func TestFloat8Stacks(t *testing.T) {
 			q := m.Quantization()
 			require.Len(t, q.Weights, c.kept)
 			require.Len(t, q.Widened, c.widened)
+			require.Contains(t, strings.Join(q.Lines(), "\n"), fmt.Sprintf("%d linear layers and stacks of experts as fp8 in ", c.kept))
 			require.Equal(t, plain.Parameters(), m.Parameters())
 			kept := 0
 			for _, name := range plain.Used() {
