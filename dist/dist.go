@@ -25,8 +25,8 @@ type World interface {
 	LocalRank() int
 	// LocalSize returns the number of ranks on this host.
 	LocalSize() int
-	// AllToAll sends send[i] to rank i and receives recv[i] from it. The receiver knows the lengths: len(recv[i]) here is len(send[Rank()]) of
-	// rank i. An empty slice sends nothing.
+	// AllToAll sends send[i] to rank i and receives recv[i] from it. The receiver knows the
+	// lengths: len(recv[i]) here is len(send[Rank()]) of rank i. An empty slice sends nothing.
 	AllToAll(ctx context.Context, recv, send [][]byte) error
 	// AllGather sends parts[Rank()] to every rank and receives each other parts[i] from
 	// rank i. All ranks know all lengths.
@@ -39,6 +39,14 @@ type World interface {
 	Abort(status int)
 	// Close leaves the World after its last call. Other ranks can go on until their own.
 	Close() error
+}
+
+// Waiter is implemented by Worlds that know which ranks a call in progress waits for.
+type Waiter interface {
+	// Waiting returns the name of the call that this rank is in and the ranks whose messages
+	// have not arrived or ended. Without a call it returns "" and nil. It may be called from
+	// any goroutine.
+	Waiting() (call string, ranks []int)
 }
 
 // ErrLost reports that ranks of a World did not take part in a call.

@@ -57,6 +57,16 @@ type meeting struct {
 	finally chan struct{} // closed when all have copied what they take
 }
 
+// missing returns the ranks that have not come.
+func (m *meeting) missing() (ranks []int) {
+	for i, offer := range m.offers {
+		if offer == nil {
+			ranks = append(ranks, i)
+		}
+	}
+	return ranks
+}
+
 type world struct {
 	hub         *hub
 	rank, local int
@@ -149,6 +159,17 @@ func (w *world) Split(ctx context.Context, color int) (dist.World, error) {
 	return worlds[place], nil
 }
 
+// Waiting implements dist.Waiter.
+func (w *world) Waiting() (call string, ranks []int) {
+	h := w.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.now == nil || h.now.offers[w.rank] == nil {
+		return "", nil
+	}
+	return h.now.call, h.now.missing()
+}
+
 func (w *world) Abort(status int) {
 	w.hub.job.fail(fmt.Errorf("rank %d aborted with status %d: %w", w.rank, status, ErrAborted))
 }
@@ -226,12 +247,7 @@ func (w *world) wait(ctx context.Context, m *meeting) error {
 	default:
 	}
 	m.broken = true
-	var missing []int
-	for i, offer := range m.offers {
-		if offer == nil {
-			missing = append(missing, i)
-		}
-	}
+	missing := m.missing()
 	w.hub.mu.Unlock()
 	return w.lost(m.call, missing, context.Cause(ctx))
 }

@@ -38,6 +38,27 @@ func TestLostRanks(t *testing.T) {
 	require.ErrorIs(t, worlds[1].AllGather(context.Background(), make([][]byte, 4)), dist.ErrLost)
 }
 
+// TestWaiting: another goroutine learns which ranks a call waits for.
+func TestWaiting(t *testing.T) {
+	worlds := local.New(3)
+	waiting := worlds[1].(dist.Waiter).Waiting
+	done := make(chan error, 1)
+	go func() { done <- worlds[1].AllGather(context.Background(), make([][]byte, 3)) }()
+	require.Eventually(t, func() bool { call, _ := waiting(); return call == "all-gather" }, time.Minute, time.Millisecond)
+	_, ranks := waiting()
+	require.Equal(t, []int{0, 2}, ranks)
+	call, ranks := worlds[0].(dist.Waiter).Waiting()
+	require.Empty(t, call)
+	require.Empty(t, ranks)
+	for _, err := range disttest.Each([]dist.World{worlds[0], worlds[2]}, func(w dist.World) error { return w.AllGather(context.Background(), make([][]byte, 3)) }) {
+		require.NoError(t, err)
+	}
+	require.NoError(t, <-done)
+	call, ranks = waiting()
+	require.Empty(t, call)
+	require.Empty(t, ranks)
+}
+
 // TestOtherCalls: ranks that make different calls, or send what the receiver does not
 // expect, all fail.
 func TestOtherCalls(t *testing.T) {

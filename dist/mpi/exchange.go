@@ -22,6 +22,8 @@ const (
 	spin = 100 * time.Microsecond
 	// pause is the time between polls after that.
 	pause = 50 * time.Microsecond
+	// refresh is the age at which the ranks that Waiting returns are determined again.
+	refresh = 10 * time.Millisecond
 	// tags is the number of tags that the MPI standard guarantees.
 	tags = 1 << 15
 )
@@ -55,7 +57,8 @@ func (w *world) exchange(ctx context.Context, call string, recv [][]byte, send f
 		tag++
 	}
 	pin := new(runtime.Pinner)
-	err := w.do(ctx, func() error { return w.transfer(ctx, tag, pin, recv, send) })
+	defer w.awaited.Store(nil)
+	err := w.do(ctx, func() error { return w.transfer(ctx, call, tag, pin, recv, send) })
 	if err == nil {
 		pin.Unpin()
 		return nil
@@ -79,7 +82,7 @@ type missing struct {
 func (m *missing) Error() string { return m.cause.Error() }
 
 // transfer starts the messages of a call and polls them until all have arrived.
-func (w *world) transfer(ctx context.Context, tag int32, pin *runtime.Pinner, recv [][]byte, send func(rank int) []byte) error {
+func (w *world) transfer(ctx context.Context, call string, tag int32, pin *runtime.Pinner, recv [][]byte, send func(rank int) []byte) error {
 	var pending []*message
 	start := func(rank int, data []byte, receive bool) error {
 		for len(data) > 0 {
@@ -112,7 +115,7 @@ func (w *world) transfer(ctx context.Context, tag int32, pin *runtime.Pinner, re
 		}
 	}
 	// All have to end, so only the first one is polled: MPI makes progress with the others too.
-	for last := time.Now(); len(pending) > 0; {
+	for last, told := time.Now(), (time.Time{}); len(pending) > 0; {
 		done, err := w.done(pending[0])
 		if err != nil {
 			return &missing{[]int{pending[0].rank}, err}
@@ -124,9 +127,18 @@ func (w *world) transfer(ctx context.Context, tag int32, pin *runtime.Pinner, re
 		if now.Sub(last) < spin {
 			continue
 		}
+		ended := ctx.Err() != nil
+		if ended || now.Sub(told) >= refresh {
+			told = now
+			if pending, err = w.unfinished(pending); err != nil {
+				return err
+			}
+			w.awaited.Store(&awaited{call, peers(pending)})
+		}
+		if ended && len(pending) > 0 {
+			return &missing{peers(pending), context.Cause(ctx)}
+		}
 		select {
-		case <-ctx.Done():
-			return &missing{w.unfinished(pending), context.Cause(ctx)}
 		case status := <-w.aborts:
 			w.lib.abort(w.lib.world, int32(status))
 			os.Exit(status)
@@ -156,12 +168,24 @@ func (w *world) done(m *message) (bool, error) {
 	return true, nil
 }
 
-// unfinished returns the peers of messages that have not ended.
-func (w *world) unfinished(pending []*message) (ranks []int) {
+// unfinished returns the messages that have not ended. An error is that of one of them.
+func (w *world) unfinished(pending []*message) (rest []*message, err error) {
 	for _, m := range pending {
-		if done, err := w.done(m); !done || err != nil {
-			ranks = append(ranks, m.rank)
+		done, err := w.done(m)
+		if err != nil {
+			return nil, &missing{[]int{m.rank}, err}
 		}
+		if !done {
+			rest = append(rest, m)
+		}
+	}
+	return rest, nil
+}
+
+// peers returns the ranks of messages, in order.
+func peers(messages []*message) (ranks []int) {
+	for _, m := range messages {
+		ranks = append(ranks, m.rank)
 	}
 	slices.Sort(ranks)
 	return slices.Compact(ranks)

@@ -104,6 +104,14 @@ func TestStopped(t *testing.T) {
 	require.Contains(t, out, "all-gather: rank 1 did not answer: context deadline exceeded", out)
 }
 
+// TestWaiting: another goroutine learns which rank a call waits for.
+func TestWaiting(t *testing.T) {
+	status, out := launch(t, 3, "wait")
+	require.Contains(t, []int{75, crashed}, status, out)
+	require.Contains(t, out, "all-gather: rank 1 did not answer: context canceled")
+	require.NotContains(t, out, "still waiting")
+}
+
 // TestStoppedInClose: Close gives up if a rank never calls it.
 func TestStoppedInClose(t *testing.T) {
 	status, out := launch(t, 2, "stop in close")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -93,6 +94,30 @@ var scenarios = map[string]func(context.Context, dist.World) error{
 		var lost *dist.LostError
 		if !errors.As(err, &lost) || !errors.Is(w.AllToAll(ctx, make([][]byte, 3), make([][]byte, 3)), err) || w.Close() == nil {
 			return errors.New("calls go on after a lost rank")
+		}
+		w.Abort(75)
+		return nil
+	},
+	"wait": func(ctx context.Context, w dist.World) error {
+		if _, err := dist.Gather(ctx, w, nil); err != nil {
+			return err
+		}
+		if w.Rank() == 1 {
+			return syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		}
+		known, cancel := context.WithCancel(ctx)
+		go func() {
+			defer cancel()
+			for ctx.Err() == nil {
+				if call, ranks := w.(dist.Waiter).Waiting(); call == allGather && slices.Equal(ranks, []int{1}) {
+					return
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}()
+		fmt.Fprintln(os.Stderr, gather(known, w))
+		if call, ranks := w.(dist.Waiter).Waiting(); call != "" || ranks != nil {
+			fmt.Fprintln(os.Stderr, "still waiting")
 		}
 		w.Abort(75)
 		return nil

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"sync/atomic"
 
 	"github.com/lorafuse/lorafuse/dist"
 )
@@ -20,6 +21,13 @@ type world struct {
 	localSize  int
 	partial    bool // made by Split
 	calls      uint32
+	awaited    atomic.Pointer[awaited]
+}
+
+// awaited is what a call in progress waits for.
+type awaited struct {
+	call  string
+	ranks []int
 }
 
 // Names of calls in errors.
@@ -108,6 +116,14 @@ func (w *world) Split(ctx context.Context, color int) (dist.World, error) {
 		return nil, w.lost(split, nil, err)
 	}
 	return part, nil
+}
+
+// Waiting implements dist.Waiter. It knows the ranks soon after the call has begun.
+func (w *world) Waiting() (call string, ranks []int) {
+	if a := w.awaited.Load(); a != nil {
+		return a.call, a.ranks
+	}
+	return "", nil
 }
 
 // Abort ends all ranks with the status, and does not return.

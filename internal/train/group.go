@@ -25,9 +25,6 @@ var ErrElsewhere = errors.New("reported by rank 0")
 // errTimeout is the cause of exchanges that take too long.
 var errTimeout = errors.New("no answer within distributed_timeout")
 
-// Waiter is implemented by Worlds that know which ranks an exchange in progress waits for.
-type Waiter interface{ Waiting() []int }
-
 // group is the part of a run in a World, whose ranks share the steps. The nil group is a run
 // alone.
 //
@@ -87,12 +84,8 @@ func (g *group) start(ctx context.Context, call func(ctx context.Context) error)
 	}()
 }
 
-// Times of an interruption: how long an exchange may still take before the run is saved, and
-// before the ranks that it waits for are named.
-const (
-	graceTime = 200 * time.Millisecond
-	nameTime  = 300 * time.Millisecond
-)
+// graceTime is how long an exchange may take after an interruption before the run is saved.
+const graceTime = 200 * time.Millisecond
 
 // finish waits for the exchange that start has begun, if any.
 func (g *group) finish(ctx context.Context, rescue func()) error {
@@ -118,12 +111,18 @@ func (g *group) finish(ctx context.Context, rescue func()) error {
 	}
 }
 
-// waiting describes the ranks that the exchange in progress waits for; "" if unknown.
+// waiting describes the ranks that the exchange in progress waits for, and the call; "" if
+// unknown.
 func (g *group) waiting() string {
-	if w, ok := g.world.(Waiter); ok {
-		return g.places(w.Waiting())
+	w, ok := g.world.(dist.Waiter)
+	if !ok {
+		return ""
 	}
-	return ""
+	call, ranks := w.Waiting()
+	if len(ranks) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s in %s", g.places(ranks), call)
 }
 
 // places names ranks with their hosts.

@@ -111,7 +111,7 @@ func (l *loop) rescue() {
 		}
 	}
 	if who := l.group.waiting(); who != "" {
-		l.observer.note("waiting  for %s in step %d", who, l.progress.Step+1)
+		l.observer.note("waiting  for %s of step %d", who, l.progress.Step+1)
 	}
 }
 
