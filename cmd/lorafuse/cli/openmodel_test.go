@@ -98,7 +98,7 @@ func TestUnsupportedPipelines(t *testing.T) {
 // model. transformers gives these parts the names below.
 func TestSkippedParts(t *testing.T) {
 	parts := map[string][]string{"gemma4-whole": {"vision_tower", "embed_vision", "audio_tower", "embed_audio"}}
-	for _, name := range []string{"gemma3-whole", "mistral3", "llava"} {
+	for _, name := range []string{"gemma3-whole", "mistral3", "llava", "llava-next", "aya-vision"} {
 		parts[name] = []string{"vision_tower", "multi_modal_projector"}
 	}
 	for _, name := range []string{"qwen2-vl", "qwen2-5-vl", "qwen3-vl", "qwen3-vl-moe"} {
