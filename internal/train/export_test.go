@@ -21,6 +21,14 @@ func NewOnDevices(c *config.Config, indices ...int) (*Run, error) {
 	return newOnDevices(context.Background(), c, indices, Data{}, Observer{})
 }
 
+// NewJobsOnDevices opens jobs on devices, which may be the same.
+func NewJobsOnDevices(c *config.Config, indices ...int) (*Jobs, error) {
+	return newJobsOnDevices(context.Background(), c, indices, func(string) Observer { return Observer{} })
+}
+
+// Assign gives jobs to ranks.
+var Assign = assign
+
 func (e *Engine) Right(ctx context.Context, b *data.Batch) (int, error) {
 	_, right, err := e.evaluate(ctx, b)
 	return right, err

@@ -30,6 +30,12 @@ type Jobs struct {
 	base   *Base  // of both
 	mixed  *mixed // passes shared by jobs, or nil
 	memory Memory
+
+	group  *group       // of ranks that share the jobs, or nil
+	shared []config.Job // of all ranks
+	single *Run         // the part of this rank in a job that several share, or nil
+	number int          // of that job
+	others []*Jobs      // of rank 0: the other ranks of this process
 }
 
 // job is one run of several.
@@ -63,8 +69,15 @@ func (o Outcome) MarshalJSON() ([]byte, error) {
 
 // NewJobs opens the runs of a configuration with jobs. observe returns the observer of
 // the named job; for an empty name, it returns the common observer, whose Profile is
-// used.
+// used. With several devices, each trains jobs of its own, or shares them if they are fewer.
 func NewJobs(ctx context.Context, c *config.Config, observe func(name string) Observer) (*Jobs, error) {
+	indices, err := selected(c)
+	if err != nil {
+		return nil, err
+	}
+	if len(indices) > 1 {
+		return newJobsOnDevices(ctx, c, indices, observe)
+	}
 	return openJobs(ctx, c, observe, func(config.Job) bool { return true })
 }
 
@@ -84,7 +97,32 @@ func DryRunJobs(ctx context.Context, c *config.Config, missing string, observe f
 	return j.memory, nil
 }
 
-func openJobs(ctx context.Context, c *config.Config, observe func(name string) Observer, lock func(config.Job) bool) (_ *Jobs, err error) {
+// openJobs opens all jobs in this process, on one device.
+func openJobs(ctx context.Context, c *config.Config, observe func(name string) Observer, lock func(config.Job) bool) (*Jobs, error) {
+	each, err := jobsOf(c, observe)
+	if err != nil {
+		return nil, err
+	}
+	indices, err := selected(c)
+	if err != nil {
+		return nil, err
+	}
+	j, index := &Jobs{}, 0
+	if len(indices) > 0 {
+		index = indices[0]
+	}
+	if err = j.open(ctx, each[0].Config, index, observe("")); err == nil {
+		err = j.openAll(ctx, each, observe, lock)
+	}
+	if err != nil {
+		j.Close()
+		return nil, err
+	}
+	return j, nil
+}
+
+// jobsOf returns the jobs of a configuration.
+func jobsOf(c *config.Config, observe func(name string) Observer) ([]config.Job, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -95,41 +133,34 @@ func openJobs(ctx context.Context, c *config.Config, observe func(name string) O
 	if len(each) == 0 {
 		return nil, fmt.Errorf("train: jobs: %w: found none", ErrOption)
 	}
-	if err := restartJobs(each, observe); err != nil {
-		return nil, err
-	}
-	j := &Jobs{}
-	defer func() {
-		if err != nil {
-			j.Close()
-		}
-	}()
+	return each, restartJobs(each, observe)
+}
+
+// openAll opens the given jobs on the base, and loads their programs.
+func (j *Jobs) openAll(ctx context.Context, each []config.Job, observe func(name string) Observer, lock func(config.Job) bool) (err error) {
 	all := observe("")
-	if err := j.open(ctx, each[0].Config, all); err != nil {
-		return nil, err
-	}
 	for _, own := range each {
 		locks := lock(own)
 		x := &job{Run: j.base.run(own.Config, observe(own.Name)), name: own.Name}
 		x.outcome.Name = own.Name
 		j.jobs = append(j.jobs, x)
 		if err := x.gather(ctx, locks); err != nil {
-			return nil, inJob(own.Name, err)
+			return inJob(own.Name, err)
 		}
 		if x.prepared, err = x.prepare(ctx); err != nil {
-			return nil, inJob(own.Name, err)
+			return inJob(own.Name, err)
 		}
 	}
 	if err := j.load(ctx, all); err != nil {
-		return nil, err
+		return err
 	}
 	for _, x := range j.jobs {
 		if err := x.begin(ctx, x.prepared); err != nil {
-			return nil, inJob(x.name, err)
+			return inJob(x.name, err)
 		}
 	}
 	j.describe(all)
-	return j, nil
+	return nil
 }
 
 // restartJobs makes jobs without a checkpoint start from the beginning when others
@@ -179,8 +210,8 @@ func (j *Jobs) describe(all Observer) {
 }
 
 // open opens the model and the device.
-func (j *Jobs) open(ctx context.Context, c *config.Config, o Observer) error {
-	s := &Setup{cfg: c, observer: o}
+func (j *Jobs) open(ctx context.Context, c *config.Config, index int, o Observer) error {
+	s := &Setup{cfg: c, observer: o, index: index}
 	dir, err := s.Resolve(ctx)
 	if err != nil {
 		return err
@@ -200,12 +231,46 @@ func (j *Jobs) open(ctx context.Context, c *config.Config, o Observer) error {
 func (j *Jobs) Memory() Memory { return j.memory }
 
 // Device returns the device of the jobs.
-func (j *Jobs) Device() backend.Info { return j.dev.Info() }
+func (j *Jobs) Device() backend.Info {
+	if j.single != nil {
+		return j.single.Device()
+	}
+	return j.dev.Info()
+}
 
 // Train runs all jobs to their last steps, or until ctx ends: then each has saved a
 // checkpoint, and the error is ErrInterrupted. Errors of jobs are reported by job name;
 // a failed job does not affect the others.
 func (j *Jobs) Train(ctx context.Context) ([]Outcome, error) {
+	all := []Outcome(nil)
+	if j.group == nil {
+		all = j.trainOwn(ctx)
+	} else {
+		ranks := append([]*Jobs{j}, j.others...)
+		outcomes, errs := make([][]Outcome, len(ranks)), make([]error, len(ranks))
+		each(ranks, func(rank int, j *Jobs) { outcomes[rank], errs[rank] = j.trainRank(ctx) })
+		if err := firstOf(errs); err != nil {
+			return outcomes[0], err
+		}
+		all = outcomes[0]
+	}
+	var failed failures
+	for _, x := range all {
+		if x.Err != nil {
+			failed = append(failed, inJob(x.Name, x.Err))
+		}
+	}
+	if len(failed) == 0 {
+		return all, nil
+	}
+	if !j.group.leads() {
+		return all, fmt.Errorf("%w: %w", ErrElsewhere, failed)
+	}
+	return all, failed
+}
+
+// trainOwn trains the jobs of this process on its device.
+func (j *Jobs) trainOwn(ctx context.Context) (all []Outcome) {
 	live := slices.Clone(j.jobs)
 	for _, x := range live {
 		next, stop := iter.Pull(func(yield func(struct{}) bool) {
@@ -222,18 +287,10 @@ func (j *Jobs) Train(ctx context.Context) ([]Outcome, error) {
 		}
 		j.accumulate(ctx, live)
 	}
-	var all []Outcome
-	var failed failures
 	for _, x := range j.jobs {
 		all = append(all, x.outcome)
-		if x.outcome.Err != nil {
-			failed = append(failed, inJob(x.name, x.outcome.Err))
-		}
 	}
-	if len(failed) == 0 {
-		return all, nil
-	}
-	return all, failed
+	return all
 }
 
 // inJob adds the name of the job to an error.
@@ -275,6 +332,12 @@ func (j *Jobs) accumulate(ctx context.Context, live []*job) {
 
 // Close frees the memory of the jobs and unlocks their output folders.
 func (j *Jobs) Close() {
+	for _, other := range j.others {
+		other.Close()
+	}
+	if j.single != nil {
+		j.single.Close()
+	}
 	for _, x := range j.jobs {
 		x.Run.Close()
 		if x.engine == nil && x.planner != nil {

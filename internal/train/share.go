@@ -35,20 +35,26 @@ func NewRank(ctx context.Context, w dist.World, c *config.Config, o Observer) (*
 	if err != nil {
 		return nil, err
 	}
-	own := *c
-	if own.Threads == 0 {
-		var note string
-		if own.Threads, note = dist.Threads(w.LocalSize()); note != "" {
-			o.note("note     %s", note)
-		}
+	c, note := withThreads(c, w)
+	if note != "" {
+		o.note("note     %s", note)
 	}
-	c = &own
 	r := &Run{Setup: Setup{cfg: c, observer: o}, group: g}
 	r.index, err = deviceOf(w, c)
 	if err = g.agree(ctx, nil, err); err != nil {
 		return nil, err
 	}
 	return r.open(ctx, g.leads())
+}
+
+// withThreads returns a configuration whose threads are a share of the cores of the host, unless
+// it gives them.
+func withThreads(c *config.Config, w dist.World) (_ *config.Config, note string) {
+	own := *c
+	if own.Threads == 0 {
+		own.Threads, note = dist.Threads(w.LocalSize())
+	}
+	return &own, note
 }
 
 // Ready reports to the other ranks of a World whether this one could read its configuration, and

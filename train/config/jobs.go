@@ -31,7 +31,7 @@ const nameKey = "name"
 
 // common are the keys that jobs have in common: there is one model on one device.
 var common = []string{
-	"model", "quantize", "task", "backend", "threads", "precision", "batch_invariant", "pack", "load", "memory", "memory_limit", "resume", "jobs",
+	"model", "quantize", "task", "backend", "devices", "distributed_timeout", "threads", "precision", "batch_invariant", "pack", "load", "memory", "memory_limit", "resume", "jobs",
 }
 
 // Len returns the number of jobs.

@@ -74,3 +74,19 @@ func (a *app) follow(ctx context.Context, c *config.Config) error {
 	}
 	return err
 }
+
+// followJobs trains jobs as a rank that prints nothing.
+func (a *app) followJobs(ctx context.Context, c *config.Config) error {
+	if err := train.Ready(ctx, a.world, nil); err != nil {
+		return err
+	}
+	j, err := train.NewJobsRank(ctx, a.world, c, func(string) train.Observer { return train.Observer{} })
+	if err != nil {
+		return err
+	}
+	defer j.Close()
+	if _, err = j.Train(ctx); err != nil && !errors.Is(err, train.ErrInterrupted) {
+		err = &failure{err}
+	}
+	return err
+}

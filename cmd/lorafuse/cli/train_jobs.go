@@ -29,12 +29,15 @@ func (a *app) runJobs(ctx context.Context, c *config.Config, file string, f *tra
 	for i, job := range each {
 		made[i] = firstMissing(job.OutputDir)
 	}
+	if !a.leads() {
+		return a.followJobs(ctx, c)
+	}
 	l, err := a.lookOn(c, f)
-	if err != nil {
+	if err = train.Ready(ctx, a.world, err); err != nil {
 		return err
 	}
 	defer l.close()
-	j, err := train.NewJobs(ctx, c, l.observer)
+	j, err := train.NewJobsRank(ctx, a.world, c, l.observer)
 	if err != nil {
 		for i, job := range each {
 			removeEmpty(job.OutputDir, made[i])

@@ -1,0 +1,334 @@
+package train
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/lorafuse/lorafuse/dist"
+	"github.com/lorafuse/lorafuse/dist/local"
+	"github.com/lorafuse/lorafuse/train/config"
+)
+
+// NewJobsRank opens the part of one rank in the jobs that the ranks of a World share. With at
+// least as many jobs as ranks, each rank trains whole jobs, the longest first, and nothing is
+// exchanged; otherwise the ranks of a group share the steps of a job. Every job leaves the files
+// of its run alone. Rank 0 reports; the others write the folders of their jobs, which must be on
+// storage that all hosts share. A World of one rank, or nil, is a process alone.
+func NewJobsRank(ctx context.Context, w dist.World, c *config.Config, observe func(name string) Observer) (*Jobs, error) {
+	if w == nil || w.Size() == 1 {
+		return NewJobs(ctx, c, observe)
+	}
+	g, err := newGroup(ctx, w, timeoutOf(c))
+	if err != nil {
+		return nil, err
+	}
+	own, note := withThreads(c, w)
+	if note != "" {
+		observe("").note("note     %s", note)
+	}
+	index, err := deviceOf(w, c)
+	if err = g.agree(ctx, nil, err); err != nil {
+		return nil, err
+	}
+	return openJobsRank(ctx, g, own, index, observe)
+}
+
+// newJobsOnDevices opens jobs whose ranks are devices of this process. It returns the part of
+// rank 0, which owns the others.
+func newJobsOnDevices(ctx context.Context, c *config.Config, indices []int, observe func(name string) Observer) (*Jobs, error) {
+	all, errs := make([]*Jobs, len(indices)), make([]error, len(indices))
+	each(local.New(len(indices)), func(rank int, w dist.World) {
+		own, shown := *c, observe
+		if rank > 0 {
+			shown = func(string) Observer { return Observer{} }
+		}
+		g, err := newGroup(ctx, w, timeoutOf(c))
+		if err == nil {
+			all[rank], err = openJobsRank(ctx, g, &own, indices[rank], shown)
+		}
+		errs[rank] = err
+	})
+	if err := firstOf(errs); err != nil {
+		for _, j := range all {
+			if j != nil {
+				j.Close()
+			}
+		}
+		return nil, err
+	}
+	all[0].others = all[1:]
+	return all[0], nil
+}
+
+// openJobsRank opens the jobs of a rank of a group.
+func openJobsRank(ctx context.Context, g *group, c *config.Config, index int, observe func(name string) Observer) (*Jobs, error) {
+	jobs, err := jobsOf(c, observe)
+	if err == nil && len(jobs) < g.size() {
+		err = c.Validate()
+	}
+	if err = g.agree(ctx, nil, err); err != nil {
+		return nil, err
+	}
+	if err := g.sharesFolder(ctx, c.OutputDir); err != nil {
+		return nil, err
+	}
+	j := &Jobs{group: g, shared: jobs}
+	if len(jobs) < g.size() {
+		err = j.openGroup(ctx, index, observe)
+	} else {
+		err = j.openOwn(ctx, index, observe)
+	}
+	if err = g.agree(ctx, nil, err); err != nil {
+		j.Close()
+		return nil, err
+	}
+	return j, nil
+}
+
+// sharesFolder fails if ranks do not see what rank 0 writes into dir.
+func (g *group) sharesFolder(ctx context.Context, dir string) error {
+	var name string
+	raw, err := g.share(ctx, func() ([]byte, error) {
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			return nil, fmt.Errorf("train: output_dir: %w", err)
+		}
+		f, err := os.CreateTemp(dir, ".ranks-*")
+		if err != nil {
+			return nil, fmt.Errorf("train: output_dir: %w", err)
+		}
+		name = f.Name()
+		return []byte(filepath.Base(name)), f.Close()
+	})
+	if name != "" {
+		defer os.Remove(name)
+	}
+	if err == nil {
+		if _, missing := os.Stat(filepath.Join(dir, string(raw))); missing != nil {
+			err = fmt.Errorf("train: output_dir %s: %w: not the folder that %s writes to, expected one on storage that all hosts share", dir, ErrOption, g.place(0))
+		}
+	}
+	return g.agree(ctx, nil, err)
+}
+
+// openGroup opens the job that the group of this rank shares.
+func (j *Jobs) openGroup(ctx context.Context, index int, observe func(name string) Observer) error {
+	number := j.group.rank() * len(j.shared) / j.group.size()
+	var part dist.World
+	if err := j.group.exchange(ctx, nil, func(ctx context.Context) (err error) {
+		part, err = j.group.world.Split(ctx, number)
+		return err
+	}); err != nil {
+		return err
+	}
+	own := j.shared[number]
+	o := Observer{}
+	if part.Rank() == 0 {
+		o = observe(own.Name)
+	}
+	r := &Run{Setup: Setup{cfg: own.Config, observer: o, index: index}}
+	var err error
+	if r.group, err = newGroup(ctx, part, timeoutOf(own.Config)); err != nil {
+		return inJob(own.Name, err)
+	}
+	if j.single, err = r.open(ctx, part.Rank() == 0); err != nil {
+		return inJob(own.Name, err)
+	}
+	j.number, j.memory = number, j.single.Memory()
+	return nil
+}
+
+// openOwn opens the jobs that this rank trains. The ranks share the work of reading the data of
+// all jobs, for their numbers of tokens.
+func (j *Jobs) openOwn(ctx context.Context, index int, observe func(name string) Observer) error {
+	g := j.group
+	err := j.open(ctx, j.shared[0].Config, index, observe(""))
+	tokens := make([]float64, len(j.shared))
+	for i := g.rank(); i < len(j.shared) && err == nil; i += g.size() {
+		tokens[i], err = j.tokens(ctx, j.shared[i])
+	}
+	all, err := g.round(ctx, nil, tokens, err)
+	if err != nil {
+		return err
+	}
+	for _, x := range all {
+		for i, n := range x {
+			tokens[i] = max(tokens[i], n)
+		}
+	}
+	var own []config.Job
+	for i, rank := range assign(tokens, g.size()) {
+		if rank == g.rank() {
+			own = append(own, j.shared[i])
+		}
+	}
+	return j.openAll(ctx, own, observe, func(config.Job) bool { return true })
+}
+
+// tokens returns the number of tokens that a job trains on.
+func (j *Jobs) tokens(ctx context.Context, own config.Job) (n float64, err error) {
+	r := j.base.run(own.Config, Observer{})
+	if err := r.openTask(ctx); err != nil {
+		return 0, inJob(own.Name, err)
+	}
+	for step := range min(r.train.StepsPerEpoch(), own.Config.TotalSteps(r.train.StepsPerEpoch())) {
+		n += float64(r.train.Tokens(step))
+	}
+	return n * float64(own.Config.TotalSteps(r.train.StepsPerEpoch())) / float64(r.train.StepsPerEpoch()), nil
+}
+
+// assign gives jobs to ranks: the longest first, each to the rank with the least so far.
+func assign(tokens []float64, ranks int) []int {
+	order := make([]int, len(tokens))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(tokens[b], tokens[a]) })
+	to, load, count := make([]int, len(tokens)), make([]float64, ranks), make([]int, ranks)
+	for _, i := range order {
+		least := 0
+		for r := range ranks {
+			if load[r] < load[least] || load[r] == load[least] && count[r] < count[least] {
+				least = r
+			}
+		}
+		to[i], load[least], count[least] = least, load[least]+tokens[i], count[least]+1
+	}
+	return to
+}
+
+// heartbeat is the time between two exchanges of ranks that train jobs of their own.
+const heartbeat = 250 * time.Millisecond
+
+// trainRank trains the jobs of a rank, and returns the outcomes of all jobs.
+func (j *Jobs) trainRank(ctx context.Context) ([]Outcome, error) {
+	g := j.group
+	own, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var ended atomic.Bool
+	beats := make(chan error, 1)
+	if j.single == nil {
+		go func() { beats <- j.beat(ctx, &ended, cancel) }()
+	} else {
+		beats <- nil // its group exchanges with each step
+	}
+	var outcomes []Outcome
+	if j.single != nil {
+		o := Outcome{Name: j.shared[j.number].Name}
+		if o.Summary, o.Err = j.single.Train(own); j.single.group.leads() {
+			outcomes = append(outcomes, o)
+		}
+		if errors.Is(o.Err, dist.ErrLost) {
+			return nil, inJob(o.Name, o.Err)
+		}
+	} else {
+		outcomes = j.trainOwn(own)
+	}
+	ended.Store(true)
+	if err := <-beats; err != nil {
+		return outcomes, err
+	}
+	return g.outcomes(ctx, j.shared, outcomes)
+}
+
+// beat exchanges signs of life until the jobs of all ranks have ended. If a rank is lost, the
+// others save their jobs; an interruption of one is one of all.
+func (j *Jobs) beat(ctx context.Context, ended *atomic.Bool, cancel context.CancelCauseFunc) error {
+	for {
+		state := 0.0
+		if ended.Load() {
+			state = 1
+		}
+		if ctx.Err() != nil {
+			state += 2
+		}
+		all, err := j.group.round(ctx, nil, []float64{state}, nil)
+		if err != nil {
+			cancel(err)
+			return err
+		}
+		done := true
+		for _, x := range all {
+			done = done && int(x[0])&1 == 1
+			if int(x[0])&2 == 2 {
+				cancel(context.Canceled)
+			}
+		}
+		if done {
+			return nil
+		}
+		time.Sleep(heartbeat)
+	}
+}
+
+// sentOutcome is an Outcome for other ranks.
+type sentOutcome struct {
+	Name    string   `json:"name"`
+	Summary *Summary `json:"summary,omitempty"`
+	Error   string   `json:"error,omitempty"`
+	Kind    byte     `json:"kind"`
+}
+
+// outcomes returns the outcomes of all jobs on every rank, in the order of the configuration. It
+// waits as long as jobs are trained.
+func (g *group) outcomes(ctx context.Context, jobs []config.Job, own []Outcome) ([]Outcome, error) {
+	var sent []sentOutcome
+	for _, o := range own {
+		s := sentOutcome{Name: o.Name, Summary: o.Summary, Kind: outcome(o.Err)}
+		if o.Err != nil {
+			s.Error = o.Err.Error()
+		}
+		sent = append(sent, s)
+	}
+	raw, err := json.Marshal(sent)
+	if err != nil {
+		return own, err
+	}
+	patient := *g
+	patient.timeout = 100 * 365 * 24 * time.Hour
+	var all [][]byte
+	if err := patient.exchange(ctx, nil, func(ctx context.Context) (err error) {
+		all, err = dist.Gather(ctx, g.world, raw)
+		return err
+	}); err != nil {
+		return own, err
+	}
+	byName := map[string]Outcome{}
+	for rank, raw := range all {
+		var sent []sentOutcome
+		if err := json.Unmarshal(raw, &sent); err != nil {
+			return own, err
+		}
+		for _, s := range sent {
+			o := Outcome{Name: s.Name, Summary: s.Summary}
+			switch s.Kind {
+			case failed:
+				o.Err = fmt.Errorf("%s: %s", g.place(rank), s.Error)
+			case stopped:
+				o.Err = &stoppedElsewhere{s.Error}
+			}
+			byName[s.Name] = o
+		}
+	}
+	for _, o := range own {
+		byName[o.Name] = o // with its error as it is
+	}
+	var out []Outcome
+	for _, job := range jobs {
+		out = append(out, byName[job.Name])
+	}
+	return out, nil
+}
+
+// stoppedElsewhere is the error of a job that was interrupted on another rank.
+type stoppedElsewhere struct{ text string }
+
+func (s *stoppedElsewhere) Error() string { return s.text }
+func (s *stoppedElsewhere) Unwrap() error { return ErrInterrupted }
