@@ -90,6 +90,10 @@ func (l *Launch) String() string {
 // ErrNoMPI reports that an MPI launcher started a build that cannot connect its ranks.
 var ErrNoMPI = errors.New("this build has no MPI")
 
+// ErrWrongLauncher reports that the MPI library does not see the ranks that the launcher
+// started, because they are of different MPIs.
+var ErrWrongLauncher = errors.New("wrong MPI launcher")
+
 // Connector connects the ranks that a launcher started.
 type Connector struct {
 	// Connect makes the World of these ranks.
@@ -110,7 +114,8 @@ func Register(c *Connector) {
 
 // FromEnv connects this process to the ranks that its launcher started. It returns nil,
 // and loads no library, if there is no launcher or it started one rank. It returns an
-// error that matches [ErrNoMPI] in a build without MPI. It may be called once.
+// error that matches [ErrNoMPI] in a build without MPI, and one that matches
+// [ErrWrongLauncher] if every rank would be alone. It may be called once.
 func FromEnv(ctx context.Context) (World, error) {
 	launch, err := Launched()
 	if launch == nil || err != nil {

@@ -18,7 +18,7 @@ import (
 // differ between ABIs.
 type library struct {
 	path    string
-	version string // the first line of MPI_Get_library_version
+	version string // path, name and version
 	abi
 
 	initThread    func(argc, argv uintptr, required int32, provided *int32) int32
@@ -172,5 +172,6 @@ func (l *library) describe() string {
 		return l.path
 	}
 	line, _, _ := strings.Cut(string(text[:n]), "\n")
+	line, _, _ = strings.Cut(line, ",") // Open MPI goes on with its package
 	return fmt.Sprintf("%s (%s)", l.path, strings.Join(strings.Fields(line), " "))
 }

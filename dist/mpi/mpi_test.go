@@ -153,7 +153,7 @@ func TestWrongLauncher(t *testing.T) {
 	status, out := launch(t, 2, "check", override+"="+os.Getenv(otherVariable))
 	require.NotZero(t, status, out)
 	if !strings.Contains(out, "unsupported PMI version") { // MPICH 5 recognizes PMIx and aborts by itself
-		require.Regexp(t, `the launcher started 2 ranks \(\w+=2\), the MPI library .* sees 1: use the mpirun`, out)
+		require.Regexp(t, `wrong MPI launcher: the launcher started 2 ranks \(\w+=2\), the MPI library .* sees 1: use the mpirun`, out)
 	}
 	require.NotContains(t, out, "checked")
 }

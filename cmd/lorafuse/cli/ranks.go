@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/lorafuse/lorafuse/dist"
 	"github.com/lorafuse/lorafuse/internal/train"
@@ -18,7 +19,8 @@ func (a *app) connect(ctx context.Context) (err error) {
 	if err == nil {
 		return nil
 	}
-	if launch, _ := dist.Launched(); launch != nil && launch.Rank > 0 && errors.Is(err, dist.ErrNoMPI) {
+	if launch, _ := dist.Launched(); launch != nil && launch.Rank > 0 && (errors.Is(err, dist.ErrNoMPI) || errors.Is(err, dist.ErrWrongLauncher)) {
+		time.Sleep(time.Second) // the launcher ends all ranks, rank 0 too, when one has exited
 		return fmt.Errorf("%w: %w", train.ErrElsewhere, err)
 	}
 	return err
