@@ -165,5 +165,5 @@ LFSIM_API cuCtxSynchronize() {
     }
   }
   context->synchronize();
-  return sticky();
+  return sticky(context);
 }

@@ -51,7 +51,7 @@ abi::Result lfsim::copy(Context* context, std::shared_ptr<CopyWork> w, Flow flow
   auto mark = std::make_shared<Mark>();
   if (abi::Result r = submit(context, flow.stream, w, mark)) return r;
   if (dst_pageable) mark->stream->wait(mark->ticket);
-  return sticky();
+  return sticky(context);
 }
 
 static abi::Result flat(const void* dst, const void* src, size_t bytes, Flow flow) {

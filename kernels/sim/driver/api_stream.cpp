@@ -44,14 +44,14 @@ LFSIM_API cuStreamSynchronize(void* handle) {
   if (abi::Result r = open_stream(context, handle, "cuStreamSynchronize", &s)) return r;
   if (s == context->default_stream) return run_default(context, std::make_shared<EmptyWork>());
   s->wait(s->tail());
-  return sticky();
+  return sticky(context);
 }
 
 LFSIM_API cuStreamQuery(void* handle) {
   ENTER(context);
   std::shared_ptr<Stream> s;
   if (abi::Result r = open_stream(context, handle, "cuStreamQuery", &s)) return r;
-  return s->reached(s->tail()) ? sticky() : abi::NotReady;
+  return s->reached(s->tail()) ? sticky(context) : abi::NotReady;
 }
 
 LFSIM_API cuStreamGetPriority(void* handle, int* priority) {
@@ -141,7 +141,7 @@ LFSIM_API cuEventQuery(void* handle) {
   std::shared_ptr<Event> e;
   std::shared_ptr<Mark> m;
   if (abi::Result r = recorded(handle, &e, &m)) return r;
-  return !m || m->stream->reached(m->ticket) ? sticky() : abi::NotReady;
+  return !m || m->stream->reached(m->ticket) ? sticky(context) : abi::NotReady;
 }
 
 LFSIM_API cuEventSynchronize(void* handle) {
@@ -150,7 +150,7 @@ LFSIM_API cuEventSynchronize(void* handle) {
   std::shared_ptr<Mark> m;
   if (abi::Result r = recorded(handle, &e, &m)) return r;
   if (m) m->stream->wait(m->ticket);
-  return sticky();
+  return sticky(context);
 }
 
 LFSIM_API cuEventElapsedTime_v2(float* ms, void* from, void* to) {

@@ -14,13 +14,16 @@ uint64_t next_id() {
   return ++n;
 }
 
-static std::atomic<int> sticky_error{0};
+static std::atomic<int>& sticky_error(const Context* context) {
+  static auto* errors = new std::vector<std::atomic<int>>((size_t)settings().devices);
+  return (*errors)[(size_t)context->device];
+}
 
-abi::Result sticky() { return (abi::Result)sticky_error.load(); }
+abi::Result sticky(const Context* context) { return (abi::Result)sticky_error(context).load(); }
 
-void set_sticky(abi::Result r) {
+void set_sticky(const Context* context, abi::Result r) {
   int none = 0;
-  sticky_error.compare_exchange_strong(none, r);
+  sticky_error(context).compare_exchange_strong(none, r);
 }
 
 abi::Result enter(Context** context) {
@@ -31,7 +34,7 @@ abi::Result enter(Context** context) {
   *context = current_context();
   if (!*context) return abi::InvalidContext;
   if ((*context)->destroyed) return refuse(abi::ContextIsDestroyed, "a call on a context that was destroyed");
-  return sticky();
+  return sticky(*context);
 }
 
 void Context::synchronize() {
@@ -107,7 +110,7 @@ abi::Result run_default(Context* context, std::shared_ptr<Work> work) {
   auto mark = std::make_shared<Mark>();
   if (abi::Result r = submit(context, nullptr, std::move(work), mark)) return r;
   mark->stream->wait(mark->ticket);
-  return sticky();
+  return sticky(context);
 }
 
 abi::Result unsafe(const char* call) {

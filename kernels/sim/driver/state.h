@@ -1,4 +1,4 @@
-// The driver's state: devices, contexts, handles, and the sticky error. API
+// The driver's state: devices, contexts, handles, and the sticky errors. API
 // functions begin with ENTER, which checks what all of them need.
 #pragma once
 #include <stdint.h>
@@ -103,9 +103,9 @@ using Lock = std::lock_guard<std::mutex>;
 
 uint64_t next_id();
 
-// The error of a launch that failed stays until the process ends.
-abi::Result sticky();
-void set_sticky(abi::Result);
+// The error of a launch that failed stays on its device until the process ends.
+abi::Result sticky(const Context*);
+void set_sticky(const Context*, abi::Result);
 
 // current_context returns the top of the calling thread's stack, null if empty.
 Context* current_context();

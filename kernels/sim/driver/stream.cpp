@@ -64,9 +64,9 @@ void Stream::work() {
     std::shared_ptr<Work> w = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    if (w->always() || !sticky()) {
+    if (w->always() || !sticky(context)) {
       abi::Result r = w->run();
-      if (r != abi::Success) set_sticky(r);
+      if (r != abi::Success) set_sticky(context, r);
     }
     w.reset();
     lock.lock();

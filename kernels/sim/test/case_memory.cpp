@@ -181,6 +181,19 @@ CASE("memory/lost", "LFSIM_FAIL=lost:1") {
   RESULT(Unknown, cuCtxSynchronize());
 }
 
+CASE("memory/lost_one", "LFSIM_DEVICES=2 LFSIM_FAIL=lost:1") {
+  open_device();
+  Ptr p = upload(noise(32, 1));
+  OK(launch("test_halves", 1, 32, 0, nullptr, Args(p)));
+  RESULT(Unknown, cuCtxSynchronize());
+  void* context;
+  OK(cuDevicePrimaryCtxRetain(&context, 1));
+  OK(cuCtxSetCurrent(context));
+  Ptr q = upload(noise(32, 1));
+  OK(launch("test_scale", 1, 32, 0, nullptr, Args(q, q, 2.f, 32)));
+  OK(cuCtxSynchronize());
+}
+
 CASE("memory/no_device", "LFSIM_NO_DEVICE=1") { RESULT(NoDevice, cuInit(0)); }
 
 CASE("memory/no_context", "") {
