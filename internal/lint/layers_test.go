@@ -72,6 +72,7 @@ var layers = map[string]placement{
 	"dist":                  {layer: files},
 	"dist/local":            {files, with("dist", "implements its World")},
 	"dist/mpi":              {files, with("dist", "implements its World")},
+	"internal/ranks":        {files, with("dist", "exchanges messages")},
 	"internal/linear":       {files, with("safetensors", "stores its models")},
 
 	"backend":           {layer: machines},
@@ -249,7 +250,7 @@ func TestLayers(t *testing.T) { none(t, theRepo(t).misplaced(layers)) }
 // holds general packages. Packages of a folder import only packages of that folder and of
 // earlier ones, whatever their layers are. A name in both places is one folder.
 var folders = []string{
-	"internal", "safetensors", "tensor", "kernels", "tokenizer", "dist",
+	"internal", "safetensors", "tensor", "kernels", "tokenizer", "dist", "ranks",
 	"quant", "gguf", "weights", "linear", "ir", "data", "inspect", "convert",
 	"backend", "graph", "nn", "model", "sentence", "lora", "merge", "catalog",
 	"engine", "host", "embed", "classify", "generate", "pretrained", "diffusion",

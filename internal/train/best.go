@@ -56,7 +56,7 @@ func (r *Run) checkBest(loss trainer.Loss) error {
 // openBest reads the best evaluation of the run that is resumed, or removes that of an earlier
 // run in the folder.
 func (l *loop) openBest() error {
-	if !l.cfg.SaveBest || !l.group.leads() {
+	if !l.cfg.SaveBest || !l.group.Leads() {
 		return nil
 	}
 	dir := filepath.Join(l.cfg.OutputDir, BestDir)
@@ -91,7 +91,7 @@ func (l *loop) openBest() error {
 
 // saveBest saves the adapter if its value of best_metric is the best so far.
 func (l *loop) saveBest(value float64) error {
-	if !l.cfg.SaveBest || !l.group.leads() {
+	if !l.cfg.SaveBest || !l.group.Leads() {
 		return nil
 	}
 	var best *float64

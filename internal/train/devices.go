@@ -10,6 +10,7 @@ import (
 	"github.com/lorafuse/lorafuse/dist"
 	"github.com/lorafuse/lorafuse/dist/local"
 	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/ranks"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
@@ -78,7 +79,7 @@ func newOnDevices(ctx context.Context, c *config.Config, indices []int, d Data, 
 		if rank == 0 {
 			r.cfg, r.observer = c, o
 		}
-		if r.group, errs[rank] = newGroup(ctx, w, timeoutOf(c)); errs[rank] == nil {
+		if r.group, errs[rank] = ranks.New(ctx, w, "train", timeoutOf(c)); errs[rank] == nil {
 			runs[rank], errs[rank] = r.open(ctx, rank == 0)
 		}
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/data"
 	"github.com/lorafuse/lorafuse/internal/host"
 	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/ranks"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
@@ -31,7 +32,7 @@ type Jobs struct {
 	mixed  *mixed // passes shared by jobs, or nil
 	memory Memory
 
-	group  *group       // of ranks that share the jobs, or nil
+	group  *ranks.Group // of ranks that share the jobs, or nil
 	shared []config.Job // of all ranks
 	single *Run         // the part of this rank in a job that several share, or nil
 	number int          // of that job
@@ -263,7 +264,7 @@ func (j *Jobs) Train(ctx context.Context) ([]Outcome, error) {
 	if len(failed) == 0 {
 		return all, nil
 	}
-	if !j.group.leads() {
+	if !j.group.Leads() {
 		return all, fmt.Errorf("%w: %w", ErrElsewhere, failed)
 	}
 	return all, failed

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/dist"
 	"github.com/lorafuse/lorafuse/dist/local"
+	"github.com/lorafuse/lorafuse/internal/ranks"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
@@ -26,7 +27,7 @@ func NewJobsRank(ctx context.Context, w dist.World, c *config.Config, observe fu
 	if w == nil || w.Size() == 1 {
 		return NewJobs(ctx, c, observe)
 	}
-	g, err := newGroup(ctx, w, timeoutOf(c))
+	g, err := ranks.New(ctx, w, "train", timeoutOf(c))
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +36,7 @@ func NewJobsRank(ctx context.Context, w dist.World, c *config.Config, observe fu
 		observe("").note("note     %s", note)
 	}
 	index, err := deviceOf(w, c)
-	if err = g.agree(ctx, nil, err); err != nil {
+	if err = g.Agree(ctx, nil, err); err != nil {
 		return nil, err
 	}
 	return openJobsRank(ctx, g, own, index, observe)
@@ -50,7 +51,7 @@ func newJobsOnDevices(ctx context.Context, c *config.Config, indices []int, obse
 		if rank > 0 {
 			shown = func(string) Observer { return Observer{} }
 		}
-		g, err := newGroup(ctx, w, timeoutOf(c))
+		g, err := ranks.New(ctx, w, "train", timeoutOf(c))
 		if err == nil {
 			all[rank], err = openJobsRank(ctx, g, &own, indices[rank], shown)
 		}
@@ -69,24 +70,24 @@ func newJobsOnDevices(ctx context.Context, c *config.Config, indices []int, obse
 }
 
 // openJobsRank opens the jobs of a rank of a group.
-func openJobsRank(ctx context.Context, g *group, c *config.Config, index int, observe func(name string) Observer) (*Jobs, error) {
+func openJobsRank(ctx context.Context, g *ranks.Group, c *config.Config, index int, observe func(name string) Observer) (*Jobs, error) {
 	jobs, err := jobsOf(c, observe)
-	if err == nil && len(jobs) < g.size() {
+	if err == nil && len(jobs) < g.Size() {
 		err = c.Validate()
 	}
-	if err = g.agree(ctx, nil, err); err != nil {
+	if err = g.Agree(ctx, nil, err); err != nil {
 		return nil, err
 	}
-	if err := g.sharesFolder(ctx, c.OutputDir); err != nil {
+	if err := sharesFolder(ctx, g, c.OutputDir); err != nil {
 		return nil, err
 	}
 	j := &Jobs{group: g, shared: jobs}
-	if len(jobs) < g.size() {
+	if len(jobs) < g.Size() {
 		err = j.openGroup(ctx, index, observe)
 	} else {
 		err = j.openOwn(ctx, index, observe)
 	}
-	if err = g.agree(ctx, nil, err); err != nil {
+	if err = g.Agree(ctx, nil, err); err != nil {
 		j.Close()
 		return nil, err
 	}
@@ -94,9 +95,9 @@ func openJobsRank(ctx context.Context, g *group, c *config.Config, index int, ob
 }
 
 // sharesFolder fails if ranks do not see what rank 0 writes into dir.
-func (g *group) sharesFolder(ctx context.Context, dir string) error {
+func sharesFolder(ctx context.Context, g *ranks.Group, dir string) error {
 	var name string
-	raw, err := g.share(ctx, func() ([]byte, error) {
+	raw, err := g.Share(ctx, func() ([]byte, error) {
 		if err := os.MkdirAll(dir, 0o777); err != nil {
 			return nil, fmt.Errorf("train: output_dir: %w", err)
 		}
@@ -112,18 +113,18 @@ func (g *group) sharesFolder(ctx context.Context, dir string) error {
 	}
 	if err == nil {
 		if _, missing := os.Stat(filepath.Join(dir, string(raw))); missing != nil {
-			err = fmt.Errorf("train: output_dir %s: %w: not the folder that %s writes to, expected one on storage that all hosts share", dir, ErrOption, g.place(0))
+			err = fmt.Errorf("train: output_dir %s: %w: not the folder that %s writes to, expected one on storage that all hosts share", dir, ErrOption, g.Name(0))
 		}
 	}
-	return g.agree(ctx, nil, err)
+	return g.Agree(ctx, nil, err)
 }
 
 // openGroup opens the job that the group of this rank shares.
 func (j *Jobs) openGroup(ctx context.Context, index int, observe func(name string) Observer) error {
-	number := j.group.rank() * len(j.shared) / j.group.size()
+	number := j.group.Rank() * len(j.shared) / j.group.Size()
 	var part dist.World
-	if err := j.group.exchange(ctx, nil, func(ctx context.Context) (err error) {
-		part, err = j.group.world.Split(ctx, number)
+	if err := j.group.Exchange(ctx, nil, func(ctx context.Context) (err error) {
+		part, err = j.group.World.Split(ctx, number)
 		return err
 	}); err != nil {
 		return err
@@ -135,7 +136,7 @@ func (j *Jobs) openGroup(ctx context.Context, index int, observe func(name strin
 	}
 	r := &Run{Setup: Setup{cfg: own.Config, observer: o, index: index}}
 	var err error
-	if r.group, err = newGroup(ctx, part, timeoutOf(own.Config)); err != nil {
+	if r.group, err = ranks.New(ctx, part, "train", timeoutOf(own.Config)); err != nil {
 		return inJob(own.Name, err)
 	}
 	if j.single, err = r.open(ctx, part.Rank() == 0); err != nil {
@@ -151,10 +152,10 @@ func (j *Jobs) openOwn(ctx context.Context, index int, observe func(name string)
 	g := j.group
 	err := j.open(ctx, j.shared[0].Config, index, observe(""))
 	tokens := make([]float64, len(j.shared))
-	for i := g.rank(); i < len(j.shared) && err == nil; i += g.size() {
+	for i := g.Rank(); i < len(j.shared) && err == nil; i += g.Size() {
 		tokens[i], err = j.tokens(ctx, j.shared[i])
 	}
-	all, err := g.round(ctx, nil, tokens, err)
+	all, err := g.Round(ctx, nil, tokens, err)
 	if err != nil {
 		return err
 	}
@@ -164,8 +165,8 @@ func (j *Jobs) openOwn(ctx context.Context, index int, observe func(name string)
 		}
 	}
 	var own []config.Job
-	for i, rank := range assign(tokens, g.size()) {
-		if rank == g.rank() {
+	for i, rank := range assign(tokens, g.Size()) {
+		if rank == g.Rank() {
 			own = append(own, j.shared[i])
 		}
 	}
@@ -222,7 +223,7 @@ func (j *Jobs) trainRank(ctx context.Context) ([]Outcome, error) {
 	var outcomes []Outcome
 	if j.single != nil {
 		o := Outcome{Name: j.shared[j.number].Name}
-		if o.Summary, o.Err = j.single.Train(own); j.single.group.leads() {
+		if o.Summary, o.Err = j.single.Train(own); j.single.group.Leads() {
 			outcomes = append(outcomes, o)
 		}
 		if errors.Is(o.Err, dist.ErrLost) {
@@ -235,7 +236,7 @@ func (j *Jobs) trainRank(ctx context.Context) ([]Outcome, error) {
 	if err := <-beats; err != nil {
 		return outcomes, err
 	}
-	return g.outcomes(ctx, j.shared, outcomes)
+	return gatherOutcomes(ctx, g, j.shared, outcomes)
 }
 
 // beat exchanges signs of life until the jobs of all ranks have ended. If a rank is lost, the
@@ -249,7 +250,7 @@ func (j *Jobs) beat(ctx context.Context, ended *atomic.Bool, cancel context.Canc
 		if ctx.Err() != nil {
 			state += 2
 		}
-		all, err := j.group.round(ctx, nil, []float64{state}, nil)
+		all, err := j.group.Round(ctx, nil, []float64{state}, nil)
 		if err != nil {
 			cancel(err)
 			return err
@@ -270,18 +271,18 @@ func (j *Jobs) beat(ctx context.Context, ended *atomic.Bool, cancel context.Canc
 
 // sentOutcome is an Outcome for other ranks.
 type sentOutcome struct {
-	Name    string   `json:"name"`
-	Summary *Summary `json:"summary,omitempty"`
-	Error   string   `json:"error,omitempty"`
-	Kind    byte     `json:"kind"`
+	Name    string        `json:"name"`
+	Summary *Summary      `json:"summary,omitempty"`
+	Error   string        `json:"error,omitempty"`
+	Kind    ranks.Outcome `json:"kind"`
 }
 
-// outcomes returns the outcomes of all jobs on every rank, in the order of the configuration. It
+// gatherOutcomes returns the outcomes of all jobs on every rank, in the order of the configuration. It
 // waits as long as jobs are trained.
-func (g *group) outcomes(ctx context.Context, jobs []config.Job, own []Outcome) ([]Outcome, error) {
+func gatherOutcomes(ctx context.Context, g *ranks.Group, jobs []config.Job, own []Outcome) ([]Outcome, error) {
 	var sent []sentOutcome
 	for _, o := range own {
-		s := sentOutcome{Name: o.Name, Summary: o.Summary, Kind: outcome(o.Err)}
+		s := sentOutcome{Name: o.Name, Summary: o.Summary, Kind: ranks.OutcomeOf(o.Err)}
 		if o.Err != nil {
 			s.Error = o.Err.Error()
 		}
@@ -292,10 +293,10 @@ func (g *group) outcomes(ctx context.Context, jobs []config.Job, own []Outcome) 
 		return own, err
 	}
 	patient := *g
-	patient.timeout = 100 * 365 * 24 * time.Hour
+	patient.Timeout = 100 * 365 * 24 * time.Hour
 	var all [][]byte
-	if err := patient.exchange(ctx, nil, func(ctx context.Context) (err error) {
-		all, err = dist.Gather(ctx, g.world, raw)
+	if err := patient.Exchange(ctx, nil, func(ctx context.Context) (err error) {
+		all, err = dist.Gather(ctx, g.World, raw)
 		return err
 	}); err != nil {
 		return own, err
@@ -309,9 +310,9 @@ func (g *group) outcomes(ctx context.Context, jobs []config.Job, own []Outcome) 
 		for _, s := range sent {
 			o := Outcome{Name: s.Name, Summary: s.Summary}
 			switch s.Kind {
-			case failed:
-				o.Err = fmt.Errorf("%s: %s", g.place(rank), s.Error)
-			case stopped:
+			case ranks.Failed:
+				o.Err = fmt.Errorf("%s: %s", g.Name(rank), s.Error)
+			case ranks.Stopped:
 				o.Err = &stoppedElsewhere{s.Error}
 			}
 			byName[s.Name] = o

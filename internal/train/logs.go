@@ -62,7 +62,7 @@ func (l *loop) openLogs() error {
 		after = int64(l.progress.recorded())
 	}
 	for _, k := range trackers {
-		if !k.selected(&l.cfg.Log) || !l.group.leads() {
+		if !k.selected(&l.cfg.Log) || !l.group.Leads() {
 			continue
 		}
 		t, err := k.open(l, after)

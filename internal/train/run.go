@@ -12,11 +12,12 @@ import (
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/dist"
 	"github.com/lorafuse/lorafuse/internal/data"
+	"github.com/lorafuse/lorafuse/internal/ranks"
 	"github.com/lorafuse/lorafuse/internal/train/schedule"
 )
 
 // ErrInterrupted is wrapped if a run was interrupted; a checkpoint has been saved.
-var ErrInterrupted = errors.New("interrupted")
+var ErrInterrupted = ranks.ErrInterrupted
 
 // ErrNothingNew is wrapped together with ErrInterrupted if the run made no progress
 // that a new checkpoint could contain.
@@ -89,7 +90,7 @@ func (r *Run) Train(ctx context.Context) (*Summary, error) {
 // trainRank runs the part of a rank.
 func (r *Run) trainRank(ctx context.Context) (*Summary, error) {
 	s, err := r.trainPart(ctx)
-	if err = r.group.agree(ctx, nil, err); err != nil {
+	if err = r.group.Agree(ctx, nil, err); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -101,7 +102,7 @@ func (r *Run) trainPart(ctx context.Context) (*Summary, error) {
 	if l.rates, err = r.cfg.LearningRates(r.steps); err != nil {
 		return nil, err
 	}
-	if r.resumed != "" && r.group.leads() {
+	if r.resumed != "" && r.group.Leads() {
 		later, err := forget(r.cfg.OutputDir, r.progress.Step)
 		if err != nil {
 			return nil, fmt.Errorf("train: %w", err)
@@ -246,7 +247,7 @@ func (l *loop) interrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil && !lost && !errors.Is(err, context.Canceled) {
 		return err
 	}
-	known := isAgreed(err)
+	known := ranks.IsAgreed(err)
 	if l.ahead {
 		if err := l.save(); err != nil {
 			return fmt.Errorf("train: %w, and the checkpoint could not be saved: %w", ErrInterrupted, err)
@@ -261,14 +262,14 @@ func (l *loop) interrupted(ctx context.Context, err error) error {
 		err = fmt.Errorf("train: %w after step %d of %d; go on with --resume", ErrInterrupted, l.progress.Step, l.steps)
 	}
 	if known {
-		err = l.group.told(err)
+		err = l.group.Told(err)
 	}
 	return err
 }
 
 // save writes a checkpoint, of which rank 0 takes care.
 func (l *loop) save() error {
-	if !l.group.leads() {
+	if !l.group.Leads() {
 		l.ahead, l.saved = false, true
 		return nil
 	}
@@ -293,7 +294,7 @@ func (l *loop) save() error {
 // finish saves the adapter and draws the loss. Ranks other than 0 only return the summary.
 func (l *loop) finish() (*Summary, error) {
 	dir := filepath.Join(l.cfg.OutputDir, AdapterDir)
-	if l.group.leads() {
+	if l.group.Leads() {
 		state, err := l.engine.State(context.Background())
 		if err != nil {
 			return nil, err
@@ -312,7 +313,7 @@ func (l *loop) finish() (*Summary, error) {
 		FirstEval: (*float64)(l.progress.FirstEval), LastEval: (*float64)(l.progress.LastEval), Accuracy: l.progress.Accuracy,
 		EarlyStop: l.progress.stopped(l.cfg.EarlyStopping.Patience), Best: l.best, Adapter: dir, Parameters: l.trainableNum, Memory: l.engine.Memory(), Fit: l.fitted, Load: l.load(),
 	}
-	if l.cfg.Log.Plot && l.cfg.Log.Metrics && l.group.leads() {
+	if l.cfg.Log.Plot && l.cfg.Log.Metrics && l.group.Leads() {
 		var err error
 		if s.Plot, err = l.plot(); err != nil {
 			return nil, err

@@ -7,8 +7,10 @@ import (
 	"strings"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dist"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
+	"github.com/lorafuse/lorafuse/internal/ranks"
 	"github.com/lorafuse/lorafuse/internal/train/events"
 	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
@@ -63,8 +65,10 @@ func (o Observer) note(format string, args ...any) {
 type Run struct {
 	Setup
 	lock   *fsatomic.FileLock // of the output folder, nil for a dry run
-	group  *group             // of ranks that share the run, or nil
+	group  *ranks.Group       // of ranks that share the run, or nil
 	others []*Run             // of rank 0: the other ranks of this process
+	sum    *dist.Sum          // of the gradients of a step, if ranks share it
+	vector []float32          // of a micro-batch of this rank, and then of the step
 
 	precision    backend.Precision // of the device
 	engine       *Engine
@@ -146,14 +150,14 @@ func (r *Run) open(ctx context.Context, lock bool) (_ *Run, err error) {
 			r.Close()
 		}
 	}()
-	if err := r.group.agree(ctx, nil, r.gather(ctx, lock)); err != nil {
+	if err := r.group.Agree(ctx, nil, r.gather(ctx, lock)); err != nil {
 		return nil, err
 	}
 	ready, err := r.build(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.group.agree(ctx, nil, r.begin(ctx, ready)); err != nil {
+	if err := r.group.Agree(ctx, nil, r.begin(ctx, ready)); err != nil {
 		return nil, err
 	}
 	r.describe()
@@ -170,7 +174,7 @@ type prepared struct {
 
 // gather creates the output folder, opens the model and reads the data.
 func (r *Run) gather(ctx context.Context, lock bool) error {
-	if r.group.leads() {
+	if r.group.Leads() {
 		if err := r.makeOutput(lock); err != nil {
 			return err
 		}
@@ -188,7 +192,7 @@ func (r *Run) build(ctx context.Context) (p prepared, err error) {
 		return p, err
 	}
 	r.engine, err = p.planner.Engine(ctx, p.opts)
-	if err = r.group.agree(ctx, nil, err); err != nil {
+	if err = r.group.Agree(ctx, nil, err); err != nil {
 		return p, err
 	}
 	return p, r.distribute(ctx, p.state)
@@ -197,7 +201,7 @@ func (r *Run) build(ctx context.Context) (p prepared, err error) {
 // prepare opens the device, plans the steps and reads the checkpoint to resume from.
 func (r *Run) prepare(ctx context.Context) (prepared, error) {
 	p, err := r.inputs()
-	if err = r.group.agree(ctx, nil, err); err != nil {
+	if err = r.group.Agree(ctx, nil, err); err != nil {
 		return p, err
 	}
 	if p.opts, err = r.sharedFit(ctx, p.planner, p.opts); err != nil {

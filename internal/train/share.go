@@ -10,13 +10,21 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"time"
 
 	"github.com/lorafuse/lorafuse/dist"
+	"github.com/lorafuse/lorafuse/internal/ranks"
 	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/train/config"
 )
+
+// ErrElsewhere is wrapped by the error of a run that rank 0 reports.
+var ErrElsewhere = ranks.ErrElsewhere
+
+// timeoutOf returns how long ranks wait for one another.
+func timeoutOf(c *config.Config) time.Duration { return time.Duration(c.DistributedTimeout) }
 
 // NewRank opens the part of one rank in a run that the ranks of a World share: rank r computes
 // micro-batches r, r + size, … of each step, and every rank updates its copy of the adapter by
@@ -31,7 +39,7 @@ func NewRank(ctx context.Context, w dist.World, c *config.Config, o Observer) (*
 	if err := validate(c); err != nil {
 		return nil, err
 	}
-	g, err := newGroup(ctx, w, timeoutOf(c))
+	g, err := ranks.New(ctx, w, "train", timeoutOf(c))
 	if err != nil {
 		return nil, err
 	}
@@ -41,10 +49,10 @@ func NewRank(ctx context.Context, w dist.World, c *config.Config, o Observer) (*
 	}
 	r := &Run{Setup: Setup{cfg: c, observer: o}, group: g}
 	r.index, err = deviceOf(w, c)
-	if err = g.agree(ctx, nil, err); err != nil {
+	if err = g.Agree(ctx, nil, err); err != nil {
 		return nil, err
 	}
-	return r.open(ctx, g.leads())
+	return r.open(ctx, g.Leads())
 }
 
 // withThreads returns a configuration whose threads are a share of the cores of the host, unless
@@ -63,19 +71,19 @@ func Ready(ctx context.Context, w dist.World, err error) error {
 	if w == nil {
 		return err
 	}
-	g, lost := newGroup(ctx, w, timeoutOf(config.Default()))
+	g, lost := ranks.New(ctx, w, "train", timeoutOf(config.Default()))
 	if lost != nil {
 		return lost
 	}
-	return g.agree(ctx, nil, err)
+	return g.Agree(ctx, nil, err)
 }
 
 // sharedGradients computes this rank's micro-batches of a step, and adds those of all ranks in
 // their order. A round, one micro-batch of each rank, is exchanged while the next is computed.
 func (l *loop) sharedGradients(ctx context.Context, step int) (flops int, err error) {
 	g := l.group
-	g.step = step
-	rank, size, micros := g.rank(), g.size(), l.train.Micros(step)
+	g.Place = fmt.Sprintf("step %d", step+1)
+	rank, size, micros := g.Rank(), g.Size(), l.train.Micros(step)
 	var told error // by the exchange in progress
 	for first := 0; first < micros; first += size {
 		count := min(size, micros-first)
@@ -85,28 +93,28 @@ func (l *loop) sharedGradients(ctx context.Context, step int) (flops int, err er
 			n, err = l.accumulate(ctx, step, first+rank)
 			flops += n
 		}
-		if err := cmp.Or(g.finish(ctx, l.rescue), told); err != nil {
+		if err := cmp.Or(g.Finish(ctx, l.rescue), told); err != nil {
 			return flops, err
 		}
 		var vector []float32
 		if computes && err == nil {
-			vector = g.vector
+			vector = l.vector
 			err = l.engine.Take(ctx, vector)
 		}
-		g.start(ctx, func(ctx context.Context) (fault error) {
-			if told, fault = g.tell(ctx, err); told != nil || fault != nil {
+		g.Start(ctx, func(ctx context.Context) (fault error) {
+			if told, fault = g.Tell(ctx, err); told != nil || fault != nil {
 				return fault
 			}
-			return g.sum.Add(ctx, vector, count)
+			return l.sum.Add(ctx, vector, count)
 		})
 	}
-	if err := cmp.Or(g.finish(ctx, l.rescue), told); err != nil {
+	if err := cmp.Or(g.Finish(ctx, l.rescue), told); err != nil {
 		return flops, err
 	}
-	if err := g.exchange(ctx, l.rescue, func(ctx context.Context) error { return g.sum.Gather(ctx, g.vector) }); err != nil {
+	if err := g.Exchange(ctx, l.rescue, func(ctx context.Context) error { return l.sum.Gather(ctx, l.vector) }); err != nil {
 		return flops, err
 	}
-	return flops, l.engine.Put(context.WithoutCancel(ctx), g.vector)
+	return flops, l.engine.Put(context.WithoutCancel(ctx), l.vector)
 }
 
 // rescue saves the last complete step while an exchange does not end.
@@ -116,7 +124,7 @@ func (l *loop) rescue() {
 			l.observer.note("note     %v", err)
 		}
 	}
-	if who := l.group.waiting(); who != "" {
+	if who := l.group.Waiting(); who != "" {
 		l.observer.note("waiting  for %s of step %d", who, l.progress.Step+1)
 	}
 }
@@ -129,10 +137,10 @@ func (l *loop) compareAdapters(ctx context.Context) error {
 		return nil
 	}
 	state, err := l.engine.State(context.WithoutCancel(ctx))
-	if err := l.group.agree(ctx, l.rescue, err); err != nil {
+	if err := l.group.Agree(ctx, l.rescue, err); err != nil {
 		return err
 	}
-	return l.group.same(ctx, map[string]string{fmt.Sprintf("the adapter after step %d", done): hashOf(state)})
+	return l.group.Same(ctx, map[string]string{fmt.Sprintf("the adapter after step %d", done): hashOf(state)})
 }
 
 // hashOf identifies the values of an adapter.
@@ -153,21 +161,21 @@ func (r *Run) distribute(ctx context.Context, s *lora.State) error {
 		return nil
 	}
 	micros := r.cfg.GradientAccumulationSteps * r.fitted.Cut
-	if w := g.size(); w > micros {
+	if w := g.Size(); w > micros {
 		err := fmt.Errorf("train: gradient_accumulation_steps: found %d, %d micro-batches of a step, for %d ranks, expected at least as many micro-batches as ranks; raise it, with a smaller batch_size for the same step, or start fewer ranks",
 			r.cfg.GradientAccumulationSteps, micros, w)
-		return g.told(err)
+		return g.Told(err)
 	}
 	manifest := map[string]string{
 		"build": build(), "backend": r.dev.Info().Backend, "device": r.dev.Info().Detail, "adapter": hashOf(s),
 		"steps": fmt.Sprint(r.steps), "plan": r.fitted.String(),
 	}
 	maps.Copy(manifest, r.settings)
-	if err := g.same(ctx, manifest); err != nil {
+	if err := g.Same(ctx, manifest); err != nil {
 		return err
 	}
-	g.vector = make([]float32, r.engine.plan.step.Elements())
-	g.sum = dist.NewSum(g.world, len(g.vector))
+	r.vector = make([]float32, r.engine.plan.step.Elements())
+	r.sum = dist.NewSum(g.World, len(r.vector))
 	return nil
 }
 
@@ -177,8 +185,8 @@ func (r *Run) describeGroup() {
 	if g == nil {
 		return
 	}
-	micros, w := r.cfg.GradientAccumulationSteps*r.fitted.Cut, g.size()
-	r.observer.note("ranks    %d, on %d hosts", w, len(slices.Compact(slices.Sorted(slices.Values(g.hosts)))))
+	micros, w := r.cfg.GradientAccumulationSteps*r.fitted.Cut, g.Size()
+	r.observer.note("ranks    %d, on %d hosts", w, len(slices.Compact(slices.Sorted(slices.Values(g.Hosts)))))
 	if rounds := (micros + w - 1) / w; rounds*w > micros {
 		r.observer.note("note     %d micro-batches of a step on %d ranks: %.0f %% of their time is idle; a multiple of %d in gradient_accumulation_steps has none",
 			micros, w, 100*(1-float64(micros)/float64(rounds*w)), w)
@@ -206,13 +214,13 @@ func (r *Run) sharedFit(ctx context.Context, p *Planner, o EngineOptions) (Engin
 		return r.fit(p, o)
 	}
 	options := o
-	raw, err := r.group.share(ctx, func() (raw []byte, err error) {
+	raw, err := r.group.Share(ctx, func() (raw []byte, err error) {
 		if options, err = r.fit(p, o); err != nil {
 			return nil, err
 		}
 		return json.Marshal(r.fitted)
 	})
-	if err != nil || r.group.leads() {
+	if err != nil || r.group.Leads() {
 		return options, err
 	}
 	var f Fit
@@ -263,7 +271,7 @@ func (r *Run) sharedResume(ctx context.Context, s *lora.State) (trainer.Moments,
 		return r.resume(s)
 	}
 	var moments trainer.Moments
-	raw, err := g.share(ctx, func() (raw []byte, err error) {
+	raw, err := g.Share(ctx, func() (raw []byte, err error) {
 		if moments, err = r.resume(s); err != nil {
 			return nil, err
 		}
@@ -280,7 +288,7 @@ func (r *Run) sharedResume(ctx context.Context, s *lora.State) (trainer.Moments,
 	if err := json.Unmarshal(raw, &x); err != nil || x.Path == "" {
 		return nil, err
 	}
-	if !g.leads() {
+	if !g.Leads() {
 		r.progress, r.resumed, moments = x.Progress, x.Path, trainer.Moments{}
 		for name, m := range x.Moments {
 			d, err := tensor.ParseDType(m.DType)
@@ -293,8 +301,8 @@ func (r *Run) sharedResume(ctx context.Context, s *lora.State) (trainer.Moments,
 		}
 	}
 	send := func(data []byte) error {
-		return g.exchange(ctx, nil, func(ctx context.Context) error {
-			got, err := dist.Broadcast(ctx, g.world, 0, data)
+		return g.Exchange(ctx, nil, func(ctx context.Context) error {
+			got, err := dist.Broadcast(ctx, g.World, 0, data)
 			if err == nil && len(got) != len(data) {
 				err = fmt.Errorf("rank 0 sends %d bytes of a checkpoint, %d are expected", len(got), len(data))
 			}

@@ -105,7 +105,7 @@ func (l *loop) complete(ctx context.Context) error {
 	if err := l.log(report); err != nil {
 		return err
 	}
-	if after := l.material.After; after != nil && l.group.leads() {
+	if after := l.material.After; after != nil && l.group.Leads() {
 		if err := after(ctx, Done{Step: report.Step, Last: report.Step == l.steps, Adapter: l.engine.planner.slot, Image: l.recordImage, Text: l.recordText}); err != nil {
 			return err
 		}
@@ -167,12 +167,12 @@ func (l *loop) evalDue() bool {
 func (l *loop) evaluate(ctx context.Context) (loss float64, accuracy *float64, err error) {
 	sum, n, right := 0.0, 0, 0
 	batches := l.eval.StepsPerEpoch()
-	for first := 0; first < batches; first += l.group.size() {
+	for first := 0; first < batches; first += l.group.Size() {
 		var own [3]float64
-		if i := first + l.group.rank(); i < batches {
+		if i := first + l.group.Rank(); i < batches {
 			own, err = l.evaluateBatch(ctx, i)
 		}
-		all, err := l.group.round(ctx, l.rescue, own[:], err)
+		all, err := l.group.Round(ctx, l.rescue, own[:], err)
 		if err != nil {
 			return 0, nil, err
 		}
