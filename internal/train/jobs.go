@@ -205,7 +205,7 @@ func (j *Jobs) describe(all Observer) {
 	}
 	if m := j.mixed; m != nil {
 		all.note("jobs     %d, %d of them in passes of at most %d tokens", len(j.jobs), len(m.numbers), m.most)
-	} else {
+	} else if j.group == nil {
 		all.note("jobs     %d, one after the other", len(j.jobs))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -165,10 +166,15 @@ func (j *Jobs) openOwn(ctx context.Context, index int, observe func(name string)
 		}
 	}
 	var own []config.Job
+	names := make([][]string, g.Size())
 	for i, rank := range assign(tokens, g.Size()) {
+		names[rank] = append(names[rank], j.shared[i].Name)
 		if rank == g.Rank() {
 			own = append(own, j.shared[i])
 		}
+	}
+	for rank, jobs := range names {
+		observe("").note("jobs     %s: %s", g.Name(rank), strings.Join(jobs, ", "))
 	}
 	return j.openAll(ctx, own, observe, func(config.Job) bool { return true })
 }

@@ -50,6 +50,9 @@ func (j *Jobs) load(ctx context.Context, o Observer) error {
 		x.engine.company = &x.company
 		engines = append(engines, x.engine)
 		if why := j.apart(x); why != "" {
+			if j.group != nil && len(j.jobs) == 1 {
+				continue
+			}
 			o.note("note     the job %s takes turns with the others: %s", x.name, why)
 			continue
 		}
