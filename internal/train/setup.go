@@ -10,7 +10,6 @@ import (
 	"github.com/lorafuse/lorafuse/dist"
 	"github.com/lorafuse/lorafuse/internal/bytesize"
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
-	"github.com/lorafuse/lorafuse/internal/ranks"
 	"github.com/lorafuse/lorafuse/internal/train/events"
 	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
@@ -65,7 +64,6 @@ func (o Observer) note(format string, args ...any) {
 type Run struct {
 	Setup
 	lock   *fsatomic.FileLock // of the output folder, nil for a dry run
-	group  *ranks.Group       // of ranks that share the run, or nil
 	others []*Run             // of rank 0: the other ranks of this process
 	sum    *dist.Sum          // of the gradients of a step, if ranks share it
 	vector []float32          // of a micro-batch of this rank, and then of the step

@@ -47,7 +47,7 @@ func NewRank(ctx context.Context, w dist.World, c *config.Config, o Observer) (*
 	if note != "" {
 		o.note("note     %s", note)
 	}
-	r := &Run{Setup: Setup{cfg: c, observer: o}, group: g}
+	r := &Run{Setup: Setup{cfg: c, observer: o, group: g}}
 	r.index, err = deviceOf(w, c)
 	if err = g.Agree(ctx, nil, err); err != nil {
 		return nil, err
@@ -151,6 +151,32 @@ func hashOf(s *lora.State) string {
 		h.Write(tensor.BytesOf(s.Values[key]))
 	}
 	return fmt.Sprintf("%x", h.Sum(nil)[:8])
+}
+
+// Rank returns the number of this rank among the ranks that share the run; 0 alone.
+func (s *Setup) Rank() int { return s.group.Rank() }
+
+// Ranks returns the number of ranks that share the run; 1 alone.
+func (s *Setup) Ranks() int { return s.group.Size() }
+
+// Exchange returns the numbers of all ranks, in their order, or the error of any. All ranks give
+// the same number of them.
+func (s *Setup) Exchange(ctx context.Context, own []float32, err error) ([][]float32, error) {
+	if s.group == nil {
+		return [][]float32{own}, err
+	}
+	wide := make([]float64, len(own))
+	for i, x := range own {
+		wide[i] = float64(x)
+	}
+	all, err := s.group.Round(ctx, nil, wide, err)
+	narrow := make([][]float32, len(all))
+	for rank, numbers := range all {
+		for _, x := range numbers {
+			narrow[rank] = append(narrow[rank], float32(x))
+		}
+	}
+	return narrow, err
 }
 
 // distribute prepares the engine of a run in a group, after the ranks have compared what their

@@ -11,6 +11,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/lora/dialects"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/model/hub"
+	"github.com/lorafuse/lorafuse/internal/ranks"
 	"github.com/lorafuse/lorafuse/internal/train/events"
 	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
@@ -152,6 +153,7 @@ type Setup struct {
 	dev    backend.Device
 	model  *model.Model
 	shared *sharedModel // of ranks in one process, or nil
+	group  *ranks.Group // of ranks that share the run, or nil
 	base   *Base        // that the run shares with others; nil for a run alone
 }
 

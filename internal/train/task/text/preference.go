@@ -118,7 +118,7 @@ func preference(ctx context.Context, s *train.Setup) (*train.Material, error) {
 
 // refer computes the reference of each row that the remaining steps use. It does so
 // once per row, in the micro-batch in which the row first occurs, so that a resumed run
-// gets the same bits.
+// gets the same bits. The ranks of a run take turns.
 func (t *texts) refer(ctx context.Context, e *train.Engine, steps int) error {
 	if err := t.referSet(ctx, e, t.set, t.loader, steps, "reference of training data"); err != nil || t.evalLoader == nil {
 		return err
@@ -130,22 +130,48 @@ func (t *texts) referSet(ctx context.Context, e *train.Engine, set *data.Dataset
 	const bytes = 4 // of a token
 	texts := set.Texts()
 	all, done := make([]float32, set.Len()*texts), int64(0)
-	var found []float32
 	var b data.Batch
-	for group := range rows.First(steps) {
-		b.Reset()
-		for _, row := range group {
-			b.AddRow(set, row)
+	var round [][]int // groups of rows, one for each rank
+	compute := func() error {
+		longest := 0
+		for _, group := range round {
+			longest = max(longest, len(group)*texts)
 		}
-		found = append(found[:0], make([]float32, b.Rows())...)
-		if err := e.Reference(ctx, &b, found); err != nil {
+		found := make([]float32, longest)
+		var err error
+		if rank := t.Rank(); rank < len(round) {
+			b.Reset()
+			for _, row := range round[rank] {
+				b.AddRow(set, row)
+			}
+			err = e.Reference(ctx, &b, found)
+		}
+		of, err := t.Exchange(ctx, found, err)
+		if err != nil {
 			return err
 		}
-		for i, row := range group {
-			copy(all[row*texts:], found[i*texts:(i+1)*texts])
+		for rank, group := range round {
+			for i, row := range group {
+				copy(all[row*texts:], of[rank][i*texts:(i+1)*texts])
+			}
 		}
-		done += int64(bytes * len(b.Tokens()))
-		t.Progress(what, done, int64(bytes*set.Stats().Tokens))
+		done += int64(bytes * len(b.Tokens()) * len(round))
+		total := int64(bytes * set.Stats().Tokens)
+		t.Progress(what, min(done, total), total)
+		round = round[:0]
+		return nil
+	}
+	for group := range rows.First(steps) {
+		if round = append(round, group); len(round) == t.Ranks() {
+			if err := compute(); err != nil {
+				return err
+			}
+		}
+	}
+	if len(round) > 0 {
+		if err := compute(); err != nil {
+			return err
+		}
 	}
 	return set.SetNumbers(referenceInput, all)
 }
