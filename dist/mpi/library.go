@@ -93,12 +93,6 @@ func exists(path string) bool {
 
 // load opens the MPI library for a launch.
 func load(launch *dist.Launch) (*library, error) {
-	// Open MPI would replace Go's handlers of SIGSEGV and others.
-	if os.Getenv("OMPI_MCA_opal_signal") == "" {
-		if err := os.Setenv("OMPI_MCA_opal_signal", ""); err != nil {
-			return nil, err
-		}
-	}
 	var failures []string
 	for _, path := range candidates(launch.OpenMPI) {
 		so, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)

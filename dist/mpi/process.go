@@ -43,6 +43,7 @@ type process struct {
 
 // connect initializes MPI and makes the World of all ranks.
 func connect(ctx context.Context, launch *dist.Launch) (dist.World, error) {
+	before := signalHandlers()
 	lib, err := load(launch)
 	if err != nil {
 		return nil, err
@@ -53,6 +54,7 @@ func connect(ctx context.Context, launch *dist.Launch) (dist.World, error) {
 	if err := p.do(ctx, func() error { return p.init(w) }); err != nil {
 		return nil, fmt.Errorf("%v, MPI does not start: %w", launch, err)
 	}
+	before.restore()
 	if w.size != launch.Ranks && launch.Ranks > 0 || w.size == 1 && launch.Rank > 0 {
 		err := fmt.Errorf("%w: %v, the MPI library %s sees %d: use the mpirun or mpiexec of this library, with Slurm the srun --mpi=… for it (pmix for Open MPI, pmi2 for MPICH), or set %s to the path of the launcher's libmpi", dist.ErrWrongLauncher, launch, lib.version, w.size, override)
 		return nil, errors.Join(err, w.Close())

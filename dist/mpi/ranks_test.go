@@ -66,6 +66,9 @@ var scenarios = map[string]func(context.Context, dist.World) error{
 				return err
 			}
 		}
+		if recovered := fault(); recovered == nil {
+			return errors.New("a fault is no panic")
+		}
 		fmt.Fprintf(os.Stderr, "checked %s\n", w.(*world).lib.version)
 		return nil
 	},
@@ -161,6 +164,14 @@ var scenarios = map[string]func(context.Context, dist.World) error{
 		w.Abort(75)
 		return nil
 	},
+}
+
+// fault dereferences nil and returns the panic.
+func fault() (recovered any) {
+	defer func() { recovered = recover() }()
+	var p *world
+	p.rank++
+	return nil
 }
 
 // sendThree sends three bytes from rank 0, of which rank 1 expects another number.
