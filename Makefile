@@ -56,7 +56,7 @@ race-serving:
 
 race-training:
 	$(GO) test -race -timeout 30m -run '^TestRegistry' ./lora
-	$(GO) test -race -timeout 30m -run '^Test(Beside|Base$$|BaseStops|Together)' ./internal/engine ./internal/train ./internal/train/session
+	$(GO) test -race -timeout 30m -run '^Test(Beside|Base$$|BaseStops|Together|ShareOf(Runs|Jobs$$|Devices))' ./internal/engine ./internal/train ./internal/train/session
 
 race-all: race-kernels ## all tests of the concurrent packages under the race detector
 	$(GO) test -race -timeout 30m $(CONCURRENT) $(PARTLY_CONCURRENT) ./internal/generate/constrain ./backend/cpu ./backend/gpu

@@ -151,12 +151,18 @@ func (j *Jobs) openGroup(ctx context.Context, index int, observe func(name strin
 // all jobs, for their numbers of tokens.
 func (j *Jobs) openOwn(ctx context.Context, index int, observe func(name string) Observer) error {
 	g := j.group
-	err := j.open(ctx, j.shared[0].Config, index, observe(""))
 	tokens := make([]float64, len(j.shared))
-	for i := g.Rank(); i < len(j.shared) && err == nil; i += g.Size() {
-		tokens[i], err = j.tokens(ctx, j.shared[i])
+	err := g.Await(ctx, func() error {
+		err := j.open(ctx, j.shared[0].Config, index, observe(""))
+		for i := g.Rank(); i < len(j.shared) && err == nil; i += g.Size() {
+			tokens[i], err = j.tokens(ctx, j.shared[i])
+		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
-	all, err := g.Round(ctx, nil, tokens, err)
+	all, err := g.Round(ctx, nil, tokens, nil)
 	if err != nil {
 		return err
 	}
@@ -176,7 +182,7 @@ func (j *Jobs) openOwn(ctx context.Context, index int, observe func(name string)
 	for rank, jobs := range names {
 		observe("").note("jobs     %s: %s", g.Name(rank), strings.Join(jobs, ", "))
 	}
-	return j.openAll(ctx, own, observe, func(config.Job) bool { return true })
+	return g.Await(ctx, func() error { return j.openAll(ctx, own, observe, func(config.Job) bool { return true }) })
 }
 
 // tokens returns the number of tokens that a job trains on.
@@ -211,18 +217,15 @@ func assign(tokens []float64, ranks int) []int {
 	return to
 }
 
-// heartbeat is the time between two exchanges of ranks that train jobs of their own.
-const heartbeat = 250 * time.Millisecond
-
 // trainRank trains the jobs of a rank, and returns the outcomes of all jobs.
 func (j *Jobs) trainRank(ctx context.Context) ([]Outcome, error) {
 	g := j.group
 	own, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var ended atomic.Bool
+	var over atomic.Bool
 	beats := make(chan error, 1)
 	if j.single == nil {
-		go func() { beats <- j.beat(ctx, &ended, cancel) }()
+		go func() { beats <- j.beat(ctx, &over, cancel) }()
 	} else {
 		beats <- nil // its group exchanges with each step
 	}
@@ -238,41 +241,44 @@ func (j *Jobs) trainRank(ctx context.Context) ([]Outcome, error) {
 	} else {
 		outcomes = j.trainOwn(own)
 	}
-	ended.Store(true)
+	over.Store(true)
 	if err := <-beats; err != nil {
 		return outcomes, err
 	}
 	return gatherOutcomes(ctx, g, j.shared, outcomes)
 }
 
+// States of a rank that trains jobs of its own.
+const (
+	ended       = 1
+	interrupted = 2
+)
+
 // beat exchanges signs of life until the jobs of all ranks have ended. If a rank is lost, the
 // others save their jobs; an interruption of one is one of all.
-func (j *Jobs) beat(ctx context.Context, ended *atomic.Bool, cancel context.CancelCauseFunc) error {
-	for {
-		state := 0.0
-		if ended.Load() {
-			state = 1
+func (j *Jobs) beat(ctx context.Context, over *atomic.Bool, cancel context.CancelCauseFunc) error {
+	err := j.group.Beat(ctx, func() (state byte) {
+		if over.Load() {
+			state = ended
 		}
 		if ctx.Err() != nil {
-			state += 2
+			state |= interrupted
 		}
-		all, err := j.group.Round(ctx, nil, []float64{state}, nil)
-		if err != nil {
-			cancel(err)
-			return err
-		}
-		done := true
-		for _, x := range all {
-			done = done && int(x[0])&1 == 1
-			if int(x[0])&2 == 2 {
+		return state
+	}, func(states []byte) bool {
+		end := true
+		for _, s := range states {
+			end = end && s&ended != 0
+			if s&interrupted != 0 {
 				cancel(context.Canceled)
 			}
 		}
-		if done {
-			return nil
-		}
-		time.Sleep(heartbeat)
+		return end
+	})
+	if err != nil {
+		cancel(err)
 	}
+	return err
 }
 
 // sentOutcome is an Outcome for other ranks.

@@ -122,7 +122,7 @@ func TestShareOfJobsLost(t *testing.T) {
 	w := newWorkshop(t, tinyModel, "save_steps=0", "threads=1", "distributed_timeout=1s")
 	c := w.together([]string{"steps: 10000", "steps: 10000"})
 	worlds := local.New(2)
-	worlds[1] = &deaf{worlds[1], 30}
+	worlds[1] = &deaf{World: worlds[1], gathers: 60}
 	_, errs := trainJobsOn(t, worlds, c, background, nil)
 	for _, err := range errs {
 		require.ErrorIs(t, err, dist.ErrLost)

@@ -148,7 +148,7 @@ func (r *Run) open(ctx context.Context, lock bool) (_ *Run, err error) {
 			r.Close()
 		}
 	}()
-	if err := r.group.Agree(ctx, nil, r.gather(ctx, lock)); err != nil {
+	if err := r.group.Await(ctx, func() error { return r.gather(ctx, lock) }); err != nil {
 		return nil, err
 	}
 	ready, err := r.build(ctx)
@@ -189,8 +189,10 @@ func (r *Run) build(ctx context.Context) (p prepared, err error) {
 	if p, err = r.prepare(ctx); err != nil {
 		return p, err
 	}
-	r.engine, err = p.planner.Engine(ctx, p.opts)
-	if err = r.group.Agree(ctx, nil, err); err != nil {
+	if err := r.group.Await(ctx, func() (err error) {
+		r.engine, err = p.planner.Engine(ctx, p.opts)
+		return err
+	}); err != nil {
 		return p, err
 	}
 	return p, r.distribute(ctx, p.state)
@@ -198,8 +200,12 @@ func (r *Run) build(ctx context.Context) (p prepared, err error) {
 
 // prepare opens the device, plans the steps and reads the checkpoint to resume from.
 func (r *Run) prepare(ctx context.Context) (prepared, error) {
-	p, err := r.inputs()
-	if err = r.group.Agree(ctx, nil, err); err != nil {
+	var p prepared
+	err := r.group.Await(ctx, func() (err error) {
+		p, err = r.inputs()
+		return err
+	})
+	if err != nil {
 		return p, err
 	}
 	if p.opts, err = r.sharedFit(ctx, p.planner, p.opts); err != nil {

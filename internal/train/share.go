@@ -65,17 +65,21 @@ func withThreads(c *config.Config, w dist.World) (_ *config.Config, note string)
 	return &own, note
 }
 
-// Ready reports to the other ranks of a World whether this one could read its configuration, and
-// fails if one could not. The ranks call it before NewRank. A nil World is a run alone.
-func Ready(ctx context.Context, w dist.World, err error) error {
+// Ready prepares a run of the ranks of a World, such as by reading the configuration, and waits
+// until all ranks have. It fails if one of them does. The ranks call it before NewRank; work may be
+// nil. A nil World is a run alone.
+func Ready(ctx context.Context, w dist.World, work func() error) error {
+	if work == nil {
+		work = func() error { return nil }
+	}
 	if w == nil {
-		return err
+		return work()
 	}
 	g, lost := ranks.New(ctx, w, "train", timeoutOf(config.Default()))
 	if lost != nil {
 		return lost
 	}
-	return g.Agree(ctx, nil, err)
+	return g.Await(ctx, work)
 }
 
 // sharedGradients computes this rank's micro-batches of a step, and adds those of all ranks in

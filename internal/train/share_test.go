@@ -188,29 +188,26 @@ func TestShareInterrupted(t *testing.T) {
 // deaf is a World whose rank takes no part from a call on.
 type deaf struct {
 	dist.World
-	calls int
-}
-
-func (d *deaf) next(ctx context.Context) error {
-	if d.calls--; d.calls > 0 {
-		return nil
-	}
-	<-ctx.Done()
-	return &dist.LostError{Call: "nothing", Cause: ctx.Err()}
+	sums, gathers int // the number of that call among those of its kind; 0: none
 }
 
 func (d *deaf) AllToAll(ctx context.Context, recv, send [][]byte) error {
-	if err := d.next(ctx); err != nil {
-		return err
+	if d.sums--; d.sums == 0 {
+		return silence(ctx)
 	}
 	return d.World.AllToAll(ctx, recv, send)
 }
 
 func (d *deaf) AllGather(ctx context.Context, parts [][]byte) error {
-	if err := d.next(ctx); err != nil {
-		return err
+	if d.gathers--; d.gathers == 0 {
+		return silence(ctx)
 	}
 	return d.World.AllGather(ctx, parts)
+}
+
+func silence(ctx context.Context) error {
+	<-ctx.Done()
+	return &dist.LostError{Call: "nothing", Cause: ctx.Err()}
 }
 
 // TestShareLost: if a rank stops answering, every rank ends with an error after the timeout,
@@ -221,22 +218,23 @@ func TestShareLost(t *testing.T) {
 	require.NoError(t, err)
 	want := outcomeOf(t, c, s)
 	saved := 0
-	calls := []int{1, 9, 24, 30}
+	at := []deaf{{gathers: 1}, {gathers: 9}, {sums: 1}, {sums: 5}} // a step has two sums
 	if os.Getenv("LORAFUSE_LONG") != "" {
-		for n := range 34 {
-			calls = append(calls, n+1)
+		for n := range 10 {
+			at = append(at, deaf{sums: n + 1}, deaf{gathers: 3*n + 1})
 		}
 	}
-	for _, n := range calls {
+	for n, d := range at {
 		require.NoError(t, os.RemoveAll(c.OutputDir))
 		worlds := local.New(3)
 		who := 1 + n%2
-		worlds[who] = &deaf{worlds[who], n}
+		d.World = worlds[who]
+		worlds[who] = &d
 		_, errs := trainRanks(worlds, anywhere(t, c), background, train.Observer{})
 		for rank, err := range errs {
-			require.ErrorIs(t, err, dist.ErrLost, "rank %d of a group whose rank %d falls silent at call %d", rank, who, n)
+			require.ErrorIs(t, err, dist.ErrLost, "rank %d of a group whose rank %d falls silent at %d sums, %d gathers", rank, who, at[n].sums, at[n].gathers)
 		}
-		if n > 20 { // after the start
+		if at[n].sums > 0 { // after the start
 			require.ErrorContains(t, errs[0], fmt.Sprintf("rank %d on ", who))
 			require.ErrorContains(t, errs[0], "step ")
 			require.ErrorContains(t, errs[0], "no answer within distributed_timeout")

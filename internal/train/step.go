@@ -105,8 +105,14 @@ func (l *loop) complete(ctx context.Context) error {
 	if err := l.log(report); err != nil {
 		return err
 	}
-	if after := l.material.After; after != nil && l.group.Leads() {
-		if err := after(ctx, Done{Step: report.Step, Last: report.Step == l.steps, Adapter: l.engine.planner.slot, Image: l.recordImage, Text: l.recordText}); err != nil {
+	if after := l.material.After; after != nil {
+		done := Done{Step: report.Step, Last: report.Step == l.steps, Adapter: l.engine.planner.slot, Image: l.recordImage, Text: l.recordText}
+		if err := l.group.Await(ctx, func() error {
+			if !l.group.Leads() {
+				return nil
+			}
+			return after(ctx, done)
+		}); err != nil {
 			return err
 		}
 	}

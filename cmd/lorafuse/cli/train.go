@@ -144,8 +144,11 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) (err 
 	} else if err := a.connect(ctx); err != nil {
 		return err
 	}
-	c, err := a.configure(ctx, file, f)
-	if err = train.Ready(ctx, a.world, err); err != nil {
+	var c *config.Config
+	if err := train.Ready(ctx, a.world, func() (err error) {
+		c, err = a.configure(ctx, file, f)
+		return err
+	}); err != nil {
 		return err
 	}
 	if f.text("load") != "" {
@@ -165,8 +168,11 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) (err 
 		return a.follow(ctx, c)
 	}
 	made := firstMissing(c.OutputDir)
-	l, err := a.lookOn(c, f)
-	if err = train.Ready(ctx, a.world, err); err != nil {
+	var l *onlooker
+	if err := train.Ready(ctx, a.world, func() (err error) {
+		l, err = a.lookOn(c, f)
+		return err
+	}); err != nil {
 		return err
 	}
 	defer l.close()
@@ -177,8 +183,10 @@ func (a *app) runTraining(ctx context.Context, file string, f *trainFlags) (err 
 	}
 	defer r.Close()
 	l.on(r.Device())
-	file, err = a.saveSettings(c, file, f)
-	if err = train.Ready(ctx, a.world, err); err != nil {
+	if err := train.Ready(ctx, a.world, func() (err error) {
+		file, err = a.saveSettings(c, file, f)
+		return err
+	}); err != nil {
 		return err
 	}
 	s, err := r.Train(ctx)

@@ -32,8 +32,11 @@ func (a *app) runJobs(ctx context.Context, c *config.Config, file string, f *tra
 	if !a.leads() {
 		return a.followJobs(ctx, c)
 	}
-	l, err := a.lookOn(c, f)
-	if err = train.Ready(ctx, a.world, err); err != nil {
+	var l *onlooker
+	if err := train.Ready(ctx, a.world, func() (err error) {
+		l, err = a.lookOn(c, f)
+		return err
+	}); err != nil {
 		return err
 	}
 	defer l.close()
