@@ -18,7 +18,7 @@ type Step struct {
 	Took   time.Duration
 }
 
-// Stats describes the current activity of an engine.
+// Stats describes the current activity of an engine, or of several together.
 type Stats struct {
 	// Running and Waiting count requests by adapter, sorted by name; the name is empty for the base
 	// model. Preempted requests count as waiting.
