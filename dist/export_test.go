@@ -1,7 +1,7 @@
 package dist
 
-// SetStretch makes parts longer than n arrive in several exchanges.
-func (s *Sum) SetStretch(n int) {
+// SetChunk makes parts longer than n arrive in several exchanges.
+func (s *Sum) SetChunk(n int) {
 	s.step = n
 	s.run = make([]float32, n*s.world.Size())
 }

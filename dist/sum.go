@@ -22,8 +22,8 @@ type Sum struct {
 	world World
 	n     int
 	own   []float32 // the sum of part Rank()
-	run   []float32 // what arrives: a stretch of the part from each rank
-	step  int       // length of a stretch
+	run   []float32 // the chunks of the part that arrive, one from each rank
+	step  int       // length of a chunk
 }
 
 // NewSum returns a sum of vectors of n elements, which starts at 0.

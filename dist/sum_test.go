@@ -17,15 +17,15 @@ import (
 )
 
 // TestFold: every number of ranks computes the left fold of the terms, bit for bit. A part
-// longer than stretch arrives in several exchanges.
+// longer than chunk arrives in several exchanges.
 func TestFold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size, m := rapid.IntRange(1, 8).Draw(t, "ranks"), rapid.IntRange(1, 17).Draw(t, "terms")
-		n, stretch := rapid.IntRange(0, 300).Draw(t, "elements"), rapid.IntRange(1, 300).Draw(t, "stretch")
+		n, chunk := rapid.IntRange(0, 300).Draw(t, "elements"), rapid.IntRange(1, 300).Draw(t, "chunk")
 		terms := disttest.Terms(m, n, rapid.Uint64().Draw(t, "seed"))
 		for _, err := range disttest.Each(local.New(size), func(w dist.World) error {
 			sum := dist.NewSum(w, n)
-			sum.SetStretch(stretch)
+			sum.SetChunk(chunk)
 			return disttest.Fold(context.Background(), w, sum, terms, n)
 		}) {
 			if err != nil {

@@ -24,7 +24,7 @@ type world struct {
 	awaited    atomic.Pointer[awaited]
 }
 
-// awaited is what a call in progress waits for.
+// awaited holds the ranks that a call in progress waits for.
 type awaited struct {
 	call  string
 	ranks []int

@@ -12,9 +12,9 @@ const (
 	lastPause  = 50 * time.Millisecond
 )
 
-// Await does the work of this rank, which makes no exchange, and waits until the other ranks have
-// done theirs, however long it takes: meanwhile the ranks exchange signs of life within the
-// timeout. Like Agree, it returns an error if the work of any rank fails.
+// Await does the work of this rank, which makes no exchange, and waits for the work of the other
+// ranks. The work may take longer than the timeout, since the ranks exchange signs of life until
+// all have ended. Like Agree, Await returns an error if the work of any rank fails.
 func (g *Group) Await(ctx context.Context, work func() error) error {
 	if g == nil {
 		return work()

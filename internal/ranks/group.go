@@ -88,7 +88,7 @@ func (g *Group) Start(ctx context.Context, call func(ctx context.Context) error)
 	}()
 }
 
-// graceTime is how long an exchange may take after an interruption before the run is saved.
+// graceTime is the time that an exchange may take after an interruption before the run is saved.
 const graceTime = 200 * time.Millisecond
 
 // Finish waits for the exchange that Start has begun, if any.
@@ -169,7 +169,7 @@ type lostAt struct {
 func (l *lostAt) Error() string { return l.text }
 func (l *lostAt) Unwrap() error { return l.lost }
 
-// Outcome is how the part of a rank ended.
+// Outcome tells how the part of a rank ended.
 type Outcome byte
 
 // Outcomes.

@@ -197,7 +197,8 @@ func (j *Jobs) tokens(ctx context.Context, own config.Job) (n float64, err error
 	return n * float64(own.Config.TotalSteps(r.train.StepsPerEpoch())) / float64(r.train.StepsPerEpoch()), nil
 }
 
-// assign gives jobs to ranks: the longest first, each to the rank with the least so far.
+// assign returns the rank of each job. It assigns the longest first, each to the rank with the
+// fewest tokens so far.
 func assign(tokens []float64, ranks int) []int {
 	order := make([]int, len(tokens))
 	for i := range order {
@@ -331,7 +332,7 @@ func gatherOutcomes(ctx context.Context, g *ranks.Group, jobs []config.Job, own 
 		}
 	}
 	for _, o := range own {
-		byName[o.Name] = o // with its error as it is
+		byName[o.Name] = o // whose error has its type
 	}
 	var out []Outcome
 	for _, job := range jobs {

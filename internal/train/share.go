@@ -26,9 +26,9 @@ var ErrElsewhere = ranks.ErrElsewhere
 // timeoutOf returns how long ranks wait for one another.
 func timeoutOf(c *config.Config) time.Duration { return time.Duration(c.DistributedTimeout) }
 
-// NewRank opens the part of one rank in a run that the ranks of a World share: rank r computes
+// NewRank opens the part of one rank in a run that the ranks of a World share. Rank r computes
 // micro-batches r, r + size, … of each step, and every rank updates its copy of the adapter by
-// the same bytes. The adapter, the checkpoints and the records are those of a run alone. Rank 0
+// the same bytes. Adapter, checkpoints and records equal those of a run alone. Rank 0
 // writes the output and reports; errors of other ranks that it reports wrap ErrElsewhere. All
 // ranks must have the same configuration except paths, devices and threads, which by default
 // are a share of the cores of the host. A World of one rank, or nil, is a run alone. Errors: dist.ErrLost.
@@ -82,8 +82,8 @@ func Ready(ctx context.Context, w dist.World, work func() error) error {
 	return g.Await(ctx, work)
 }
 
-// sharedGradients computes this rank's micro-batches of a step, and adds those of all ranks in
-// their order. A round, one micro-batch of each rank, is exchanged while the next is computed.
+// sharedGradients computes the gradients of this rank's micro-batches, and adds the gradients of
+// all ranks in the order of the micro-batches. A round, one micro-batch of each rank, is exchanged while the next is computed.
 func (l *loop) sharedGradients(ctx context.Context, step int) (flops int, err error) {
 	g := l.group
 	g.Place = fmt.Sprintf("step %d", step+1)
@@ -260,7 +260,7 @@ func (r *Run) sharedFit(ctx context.Context, p *Planner, o EngineOptions) (Engin
 	return options, err
 }
 
-// adopt takes over a plan.
+// adopt makes the plan of rank 0 that of this rank.
 func (r *Run) adopt(p *Planner, o EngineOptions, f Fit) (EngineOptions, error) {
 	r.fitted = f
 	if f.Budget == 0 {

@@ -61,7 +61,7 @@ func (t *Trainer) Take(ctx context.Context, dst []float32) error {
 	return p.Read(ctx, vectorName, dst)
 }
 
-// Put sets the gradients and the sums to those of a vector from Take, or to a sum of such
+// Put sets the gradients and the sums to the elements of a vector from Take, or of a sum of such
 // vectors.
 func (t *Trainer) Put(ctx context.Context, src []float32) error {
 	t.host.Lock()
