@@ -29,6 +29,12 @@ def in_float64(model):
     return model
 
 
+def golden_in_float64(name):
+    """The inputs and targets of a model in float64, apart from its timesteps."""
+    golden = safetensors.torch.load_file(more.folder / name / "golden.safetensors")
+    return {k: v.double() if v.is_floating_point() and k != "timestep" else v for k, v in golden.items()}
+
+
 def repeat(name, kind, loss):
     path = more.folder / name / "train"
     recorded = json.loads((path / "trace.json").read_text())
@@ -41,7 +47,7 @@ def repeat(name, kind, loss):
     in_float64(model)
     for n, p in factors.items():
         p.data = init[n].double()
-    g = {k: v.double() if v.is_floating_point() and k != "timestep" else v for k, v in safetensors.torch.load_file(more.folder / name / "golden.safetensors").items()}
+    g = golden_in_float64(name)
     optimizer = torch.optim.AdamW(factors.values(), lr=h["lr"], betas=h["betas"], eps=h["eps"], weight_decay=h["weight_decay"])
     losses, out = [], {}
     for step in recorded["trace"]:

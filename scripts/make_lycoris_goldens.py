@@ -1,7 +1,7 @@
 """Write LoHa and LoKr runs of PEFT, and files of LyCORIS, on the small transformer of testdata/dit/zimage, to testdata/dit/lycoris.
 
-NAME.safetensors          ten steps of PEFT in float64 on all linear layers, from factors that are sines: losses, gradients of the
-                          first step (grad.KEY), and the factors at the end
+NAME.safetensors          ten steps of PEFT in float64 (as in dit_goldens_float64.py) on all linear layers, from factors that are
+                          sines: losses, gradients of the first step (grad.KEY), and the factors at the end
 NAME-lycoris.safetensors  a file of the LyCORIS library (names lycoris_…); NAME-lycoris-loss.safetensors has the loss of
                           the transformer with it
 
@@ -11,6 +11,7 @@ import lycoris
 import safetensors.torch
 import torch
 from diffusers import ZImageTransformer2DModel
+from dit_goldens_float64 import golden_in_float64, in_float64
 from dit_goldens_more import folder, zimage_loss
 from peft import LoHaConfig, LoKrConfig, inject_adapter_in_model
 
@@ -33,13 +34,13 @@ def sines(parameters, size=0.4):
 
 
 for name, (kind, settings, library) in CASES.items():
-    model, g = opened()
+    model, _ = opened()
     names = [n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear)]
     model = inject_adapter_in_model(kind(target_modules=names, **settings), model)
     factors = {n: p for n, p in model.named_parameters() if "hada_" in n or "lokr_" in n}
     sines(factors.values(), 0.2)
-    model.double()
-    g = {n: x.double() if x.is_floating_point() else x for n, x in g.items()}
+    in_float64(model)
+    g = golden_in_float64("zimage")
     optimizer, losses, grads = torch.optim.AdamW(factors.values(), lr=1e-3, weight_decay=0.1), [], {}
     for step in range(10):
         losses.append(zimage_loss(model, g))

@@ -81,7 +81,7 @@ func TestLyCORIS(t *testing.T) {
 					for i := range got {
 						got[i] /= float32(b.LossTokens)
 					}
-					requireNear(t, want, got, 1, 1e-4) // as the gradients of LoRA, of the largest of each tensor
+					requireNear(t, want, got, 1, 2e-5) // of the largest of each tensor; PyTorch in float32 is off by 1.5e-5
 				}
 				got, err := e.Update(ctx, b.LossTokens, i+1, 1e-3)
 				require.NoError(t, err)
