@@ -42,6 +42,9 @@ type Group struct {
 	task    string // for errors
 	pending chan error
 
+	// Status, if not nil, returns the exit status of an error, for RemoteError.
+	Status func(err error) int
+
 	// Place is the part of the work in progress, for errors, such as step 3.
 	Place string
 }
@@ -177,6 +180,7 @@ const (
 	Fine Outcome = iota
 	Failed
 	Stopped
+	busy // it has not ended
 )
 
 // agreed is an error that all ranks know.
@@ -209,37 +213,63 @@ func (g *Group) Agree(ctx context.Context, rescue func(), err error) error {
 // Tell does the work of Agree inside of an exchange. It returns the error that all ranks know,
 // and the error of the exchange.
 func (g *Group) Tell(ctx context.Context, err error) (told, fault error) {
+	_, told, fault = g.report(ctx, OutcomeOf(err), err)
+	return told, fault
+}
+
+// report does the work of Tell for a rank with an outcome, and reports whether ranks are busy.
+func (g *Group) report(ctx context.Context, own Outcome, err error) (anyBusy bool, told, fault error) {
 	flags := make([][]byte, g.World.Size())
 	for i := range flags {
 		flags[i] = make([]byte, 1)
 	}
 	rank := g.World.Rank()
-	flags[rank][0] = byte(OutcomeOf(err))
+	flags[rank][0] = byte(own)
 	if fault := g.World.AllGather(ctx, flags); fault != nil {
-		return nil, fault
+		return false, nil, fault
 	}
-	first := slices.IndexFunc(flags, func(f []byte) bool { return f[0] == byte(Failed) })
+	firstWith := func(o Outcome) int {
+		return slices.IndexFunc(flags, func(f []byte) bool { return f[0] == byte(o) })
+	}
+	first := firstWith(Failed)
 	if first < 0 {
-		if first = slices.IndexFunc(flags, func(f []byte) bool { return f[0] == byte(Stopped) }); first < 0 {
-			return nil, nil
-		}
+		first = firstWith(Stopped)
 	}
-	var message []byte
+	if first < 0 {
+		return firstWith(busy) >= 0, nil, nil
+	}
+	message := []byte{0}
 	if err != nil {
-		message = []byte(err.Error())
+		if g.Status != nil {
+			message[0] = byte(g.Status(err))
+		}
+		message = append(message, err.Error()...)
 	}
-	texts, fault := dist.Gather(ctx, g.World, message)
+	messages, fault := dist.Gather(ctx, g.World, message)
 	if fault != nil {
-		return nil, fault
+		return false, nil, fault
 	}
 	switch {
 	case flags[first][0] == byte(Stopped):
 		err = fmt.Errorf("%s: %s: %w", g.task, g.Name(first), context.Canceled)
 	case rank != first:
-		err = fmt.Errorf("%s: %s: %s", g.task, g.Name(first), strings.TrimPrefix(string(texts[first]), g.task+": "))
+		m := messages[first]
+		err = &RemoteError{
+			Status: int(m[0]),
+			text:   fmt.Sprintf("%s: %s: %s", g.task, g.Name(first), strings.TrimPrefix(string(m[1:]), g.task+": ")),
+		}
 	}
-	return g.Told(err), nil
+	return false, g.Told(err), nil
 }
+
+// RemoteError is an error of another rank.
+type RemoteError struct {
+	Status int // of the error there; 0 if the Group has no Status
+	text   string
+}
+
+// Error returns the message with the rank and its host.
+func (e *RemoteError) Error() string { return e.text }
 
 // OutcomeOf returns the outcome of a part that ended with err.
 func OutcomeOf(err error) Outcome {
