@@ -93,3 +93,25 @@ func expectedIndex(n int) string {
 	}
 	return fmt.Sprintf("0 to %d", n-1)
 }
+
+// OfRank returns the device of the rank with number local among the size ranks of its host: one of indices, or of all
+// devices of the named backend if indices is nil. Ranks on a CPU share it.
+func OfRank(name string, indices []int, local, size int) (int, error) {
+	name, err := Selected(name)
+	if err != nil || name == CPU {
+		return 0, err
+	}
+	if indices == nil {
+		n, err := Count(name)
+		if err != nil {
+			return 0, err
+		}
+		for i := range n {
+			indices = append(indices, i)
+		}
+	}
+	if local >= len(indices) {
+		return 0, fmt.Errorf("found %d ranks on this host for %d devices of %s, expected one rank per device", size, len(indices), name)
+	}
+	return indices[local], nil
+}

@@ -15,9 +15,10 @@ import (
 // heartbeat is the time between the signs of life of a rank in Do.
 const heartbeat = time.Second
 
-// Do calls f on every rank and waits for all of them, as long as they give signs of life. If a
-// rank fails or is interrupted, the contexts of the others end, and every rank returns an error
-// as with Agree. An interruption wraps ErrInterrupted.
+// Do calls f on every rank and waits for all of them. f may take longer than the timeout, since
+// ranks exchange signs of life meanwhile. If f fails on a rank or is interrupted, the contexts of
+// the others end, and every rank returns an error, like Agree. An interruption wraps
+// ErrInterrupted.
 func (g *Group) Do(ctx context.Context, f func(ctx context.Context) error) error {
 	if g == nil {
 		return f(ctx)
@@ -75,7 +76,7 @@ func (g *Group) await(ctx context.Context, ended <-chan error, cancel func()) er
 // Collect computes items on the ranks, item i on rank i mod Size, and passes the results to
 // consume in the order of the items. Rank 0 reads the items and consumes the results; the items
 // of the other ranks are not used. The results of the items before an error of items are
-// consumed. A rank holds one item and its result at a time, and rank 0 those of all ranks.
+// consumed. A rank holds one item and one result at a time, and rank 0 one of each rank.
 func Collect(ctx context.Context, g *Group, items iter.Seq2[[]byte, error], compute func(ctx context.Context, i int, item []byte) ([]byte, error), consume func(i int, result []byte) error) error {
 	if g == nil {
 		return collectAlone(ctx, items, compute, consume)
@@ -87,7 +88,7 @@ func Collect(ctx context.Context, g *Group, items iter.Seq2[[]byte, error], comp
 		defer stop()
 	}
 	var results [][]byte
-	var unread error // of the items, after those of this round
+	var unread error // ends the items of this round
 	for first := 0; ; first += g.Size() {
 		g.Place = fmt.Sprintf("batch %d", first+1)
 		var round [][]byte
@@ -127,6 +128,18 @@ func Collect(ctx context.Context, g *Group, items iter.Seq2[[]byte, error], comp
 	}
 }
 
+// Numbers yields n empty items, for work whose items every rank has.
+func Numbers(n int) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		for range n {
+			if !yield(nil, nil) {
+				return
+			}
+		}
+	}
+}
+
+// collectAlone does the work of Collect without other ranks.
 func collectAlone(ctx context.Context, items iter.Seq2[[]byte, error], compute func(ctx context.Context, i int, item []byte) ([]byte, error), consume func(i int, result []byte) error) error {
 	i := 0
 	for item, err := range items {

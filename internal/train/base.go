@@ -81,7 +81,7 @@ func (b *Base) weightsIdentity() (id string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.weights == "" {
-		b.weights, err = weightsIdentity(b.host.Model())
+		b.weights, err = WeightsIdentity(b.host.Model())
 	}
 	return b.weights, err
 }

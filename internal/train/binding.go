@@ -50,7 +50,7 @@ func (r *Run) settle(s *lora.State) error {
 	if r.base != nil {
 		r.settings["weights"], err = r.base.weightsIdentity()
 	} else {
-		r.settings["weights"], err = weightsIdentity(r.model)
+		r.settings["weights"], err = WeightsIdentity(r.model)
 	}
 	if err != nil {
 		return err
@@ -163,12 +163,12 @@ const (
 	sampleBlock = 4 << 10
 )
 
-// weightsIdentity returns a fingerprint of weights without reading gigabytes. It covers
+// WeightsIdentity returns a fingerprint of weights without reading gigabytes. It covers
 // the names, types and shapes of all tensors that the model uses, all bytes of tensors
 // up to 1 MiB, and 16 evenly spaced blocks of 4 KiB of larger ones, including their
 // first and last bytes. Training, merging or quantising changes nearly every block; a
 // change only between the blocks goes unnoticed.
-func weightsIdentity(m *model.Model) (string, error) {
+func WeightsIdentity(m *model.Model) (string, error) {
 	h := sha256.New()
 	for _, name := range m.Fresh() {
 		fmt.Fprintf(h, "%q is new\n", name)

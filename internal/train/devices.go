@@ -37,23 +37,11 @@ func deviceOf(w dist.World, c *config.Config) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	name, err := backend.Selected(c.Backend)
-	if err != nil || name == backend.CPU {
-		return 0, err
+	index, err := backend.OfRank(c.Backend, indices, w.LocalRank(), w.LocalSize())
+	if err != nil {
+		return 0, fmt.Errorf("train: devices: %w", err)
 	}
-	if indices == nil {
-		n, err := backend.Count(name)
-		if err != nil {
-			return 0, err
-		}
-		for i := range n {
-			indices = append(indices, i)
-		}
-	}
-	if w.LocalRank() >= len(indices) {
-		return 0, fmt.Errorf("train: devices: found %d ranks on this host for %d devices of %s, expected one rank per device", w.LocalSize(), len(indices), name)
-	}
-	return indices[w.LocalRank()], nil
+	return index, nil
 }
 
 // sharedModel is a model that ranks of one process open once.

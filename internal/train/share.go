@@ -144,11 +144,11 @@ func (l *loop) compareAdapters(ctx context.Context) error {
 	if err := l.group.Agree(ctx, l.rescue, err); err != nil {
 		return err
 	}
-	return l.group.Same(ctx, map[string]string{fmt.Sprintf("the adapter after step %d", done): hashOf(state)})
+	return l.group.Same(ctx, map[string]string{fmt.Sprintf("the adapter after step %d", done): HashOf(state)})
 }
 
-// hashOf identifies the values of an adapter.
-func hashOf(s *lora.State) string {
+// HashOf identifies the values of an adapter.
+func HashOf(s *lora.State) string {
 	h := sha256.New()
 	for _, key := range slices.Sorted(maps.Keys(s.Values)) {
 		fmt.Fprintf(h, "%q %d\n", key, len(s.Values[key]))
@@ -197,7 +197,7 @@ func (r *Run) distribute(ctx context.Context, s *lora.State) error {
 		return g.Told(err)
 	}
 	manifest := map[string]string{
-		"build": build(), "backend": r.dev.Info().Backend, "device": r.dev.Info().Detail, "adapter": hashOf(s),
+		"build": Build(), "backend": r.dev.Info().Backend, "device": r.dev.Info().Detail, "adapter": HashOf(s),
 		"steps": fmt.Sprint(r.steps), "plan": r.fitted.String(),
 	}
 	maps.Copy(manifest, r.settings)
@@ -223,8 +223,8 @@ func (r *Run) describeGroup() {
 	}
 }
 
-// build identifies the program.
-func build() string {
+// Build identifies the program.
+func Build() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return runtime.Version()

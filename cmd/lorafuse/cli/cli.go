@@ -29,26 +29,24 @@ func Main() int {
 // user interrupts. The exit status is one of the Exit constants.
 func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) {
 	a := &app{in: &input{ctx: ctx, r: stdin}, out: &output{w: stdout}, err: stderr}
+	return a.run(ctx, args)
+}
+
+// run runs one command line and returns its exit status.
+func (a *app) run(ctx context.Context, args []string) (status int) {
 	defer func() {
 		if p := recover(); p != nil {
 			a.close()
 			defer func() { a.leave(status, true) }()
-			if fault := safetensors.Fault(p); fault != nil {
-				status = a.exit(ctx, fault)
-				return
-			}
-			if os.Getenv("LORAFUSE_TRACE") != "" {
-				stderr.Write(debug.Stack())
-			}
-			status = a.exit(ctx, &failure{fmt.Errorf("internal error: %v; please report it with the output of LORAFUSE_TRACE=1", p)})
+			status = a.exit(ctx, a.panicked(p))
 		}
 	}()
 	debug.SetPanicOnFault(true) // turn access to a file truncated while mapped into an error
 	root := a.root()
 	root.SetArgs(args)
-	root.SetIn(stdin)
+	root.SetIn(a.in)
 	root.SetOut(a.out)
-	root.SetErr(stderr)
+	root.SetErr(a.err)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		if err = a.out.err; err != nil {
@@ -59,6 +57,17 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	status = a.exit(ctx, err)
 	a.leave(status, status == ExitLost)
 	return status
+}
+
+// panicked returns the error of a panic: a mapped file that was truncated, or an internal error.
+func (a *app) panicked(p any) error {
+	if fault := safetensors.Fault(p); fault != nil {
+		return fault
+	}
+	if os.Getenv("LORAFUSE_TRACE") != "" {
+		a.err.Write(debug.Stack())
+	}
+	return &failure{fmt.Errorf("internal error: %v; please report it with the output of LORAFUSE_TRACE=1", p)}
 }
 
 // app is one run of the program.

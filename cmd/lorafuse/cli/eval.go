@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -16,7 +17,9 @@ import (
 	"github.com/lorafuse/lorafuse/internal/generate"
 	"github.com/lorafuse/lorafuse/internal/model"
 	"github.com/lorafuse/lorafuse/internal/model/hub"
+	"github.com/lorafuse/lorafuse/internal/ranks"
 	"github.com/lorafuse/lorafuse/internal/train"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // evalFlags holds the flags of `eval`.
@@ -77,11 +80,14 @@ keys under data.
 For a classifier, or an adapter of one, it computes the loss and the accuracy on rows
 {"text": "...", "label": "..."} with optional text_pair: the mean loss per row, and the
 fraction of rows with the correct classes. The class names come from the adapter or
-from the model's config.json.`,
+from the model's config.json.
+
+With --devices, or under mpirun, the batches are shared; the results stay the same.`,
 		Example: `  lorafuse eval --model path/to/model --data test.jsonl
   lorafuse eval --model path/to/model --data test.jsonl --quantize int8
   lorafuse eval --model path/to/model --adapter output/adapter --data a.jsonl --data b.jsonl --train-on all --json
-  lorafuse eval --model path/to/encoder --adapter output/adapter --data labelled.jsonl --scores scores.safetensors`,
+  lorafuse eval --model path/to/encoder --adapter output/adapter --data labelled.jsonl --scores scores.safetensors
+  lorafuse eval --model path/to/model --data test.jsonl --devices all`,
 		Args: args(-1),
 		RunE: func(c *cobra.Command, more []string) error {
 			f.files = append(f.files, more...)
@@ -94,20 +100,24 @@ from the model's config.json.`,
 			if f.length < 2 {
 				return fmt.Errorf("eval: --max-length: found %d, expected 2 or more", f.length)
 			}
-			e, err := a.runEval(c.Context(), &f)
-			if err != nil {
-				return err
-			}
-			if f.json {
-				return a.out.json(e)
-			}
-			a.out.printf("%s", e.text())
-			return nil
+			return a.onRanks(c.Context(), &f.modelFlags, func(ctx context.Context, a *app, g *ranks.Group) error {
+				own := f
+				e, err := a.runEval(ctx, g, &own)
+				if err != nil || !a.leads() {
+					return err
+				}
+				if f.json {
+					return a.out.json(e)
+				}
+				a.out.printf("%s", e.text())
+				return nil
+			})
 		},
 	}
 	f.flags(c)
 	f.machineFlags(c)
 	f.quantizeFlag(c)
+	f.devicesFlag(c)
 	flags := c.Flags()
 	flags.StringArrayVarP(&f.files, "data", "d", nil, "file, folder, pattern, or dataset on the Hub to evaluate on (repeatable)")
 	choose(flags, &f.format, "format", string(data.FormatAuto), data.Formats(), "format of the files: auto, jsonl, json, csv, tsv, parquet, text or tokens")
@@ -124,62 +134,108 @@ from the model's config.json.`,
 	return c
 }
 
-func (a *app) runEval(ctx context.Context, f *evalFlags) (evaluated, error) {
+// evalRun is an evaluation that is ready to start.
+type evalRun struct {
+	*session
+	set   *data.Dataset
+	rows  *data.Loader
+	score func(ctx context.Context, b *data.Batch) (batchScore, error)
+	// result returns the result from the scores of all batches; the ranks but 0 need none.
+	result func(total batchScore, m measurement) (evaluated, error)
+	close  func()
+}
+
+func (a *app) runEval(ctx context.Context, g *ranks.Group, f *evalFlags) (evaluated, error) {
+	var r *evalRun
+	var same map[string]string
+	err := g.Do(ctx, func(ctx context.Context) (err error) {
+		if r, err = a.openEval(ctx, f); err == nil && g != nil {
+			same, err = r.identity()
+			same["data"] = fmt.Sprintf("rows %x", r.set.Digest())
+		}
+		return err
+	})
+	if r != nil {
+		defer r.close()
+	}
+	if err == nil {
+		err = f.compareRanks(ctx, g, r.dev, same)
+	}
+	if err != nil {
+		return nil, err
+	}
+	total, m, err := a.measure(ctx, g, r)
+	if err != nil || !a.leads() {
+		return nil, err
+	}
+	return r.result(total, m)
+}
+
+// openEval opens the model and reads the data.
+func (a *app) openEval(ctx context.Context, f *evalFlags) (*evalRun, error) {
 	s, err := a.open(ctx, &f.modelFlags)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	if s.model.Config.Part == model.Classifier {
-		return a.evalClasses(ctx, f, s)
+	r := &evalRun{session: s, close: s.close}
+	c := s.model.Config
+	switch _, encoder := c.Family.(*model.Encoder); {
+	case c.Part == model.Classifier:
+		err = a.openClasses(ctx, f, r)
+	case encoder:
+		err = fmt.Errorf("eval: %s: %w: expected a language model or a classifier; the adapter of a classifier contains its head", c.Architecture, model.ErrTask)
+	case f.scores != "" || len(f.labels) > 0 || f.problem != "":
+		err = fmt.Errorf("eval: --scores, --labels and --problem are for classifiers, and this is the language model %s", c.Architecture)
+	default:
+		err = a.openLanguage(ctx, f, r)
 	}
-	if _, encoder := s.model.Config.Family.(*model.Encoder); encoder {
-		return nil, fmt.Errorf("eval: %s: %w: expected a language model or a classifier; the adapter of a classifier contains its head", s.model.Config.Architecture, model.ErrTask)
+	if err != nil {
+		r.close()
+		return nil, err
 	}
-	if f.scores != "" || len(f.labels) > 0 || f.problem != "" {
-		return nil, fmt.Errorf("eval: --scores, --labels and --problem are for classifiers, and this is the language model %s", s.model.Config.Architecture)
-	}
-	return a.evalLanguage(ctx, f, s)
+	return r, nil
 }
 
-// evalLanguage measures the loss of a language model.
-func (a *app) evalLanguage(ctx context.Context, f *evalFlags, s *session) (*evaluation, error) {
+// openLanguage prepares to measure the loss of a language model.
+func (a *app) openLanguage(ctx context.Context, f *evalFlags, r *evalRun) (err error) {
+	s := r.session
 	o := data.Options{TrainOn: f.trainOn, MaxLength: f.length, DocumentSeparator: f.sep, VocabSize: s.model.Config.VocabSize}
 	if f.needsTokenizer() {
 		texts, err := s.model.Texts("--chat-template", f.template)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		o.Tokenizer = texts.Tokenizer
 		if texts.Template != nil {
 			o.Template = data.Chat(texts.Template)
 		}
 	}
-	set, rows, err := a.loadRows(ctx, f, o)
-	if err != nil {
-		return nil, err
+	if r.set, r.rows, err = a.loadRows(ctx, f, o); err != nil {
+		return err
 	}
-	scorer, err := generate.NewScorer(s.dev, s.model.Model, s.model.State, rows.MaxTokens())
+	scorer, err := generate.NewScorer(s.dev, s.model.Model, s.model.State, r.rows.MaxTokens())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer scorer.Close()
-	stats := set.Stats()
-	e := &evaluation{AllTokens: stats.Tokens, Rows: stats.Rows}
-	e.Loss, e.measurement, err = a.measure(s, set, rows, func(b *data.Batch) (float64, int, error) {
-		e.Tokens += b.LossTokens
+	r.close = func() {
+		scorer.Close()
+		s.close()
+	}
+	r.score = func(ctx context.Context, b *data.Batch) (batchScore, error) {
 		loss, err := scorer.Loss(ctx, b)
-		return loss, b.LossTokens, err
-	})
-	if err != nil {
-		return nil, err
+		return batchScore{loss: loss, count: b.LossTokens}, err
 	}
-	if limit := s.model.Config.MaxLength(); stats.Longest > limit {
-		a.note("note     rows have up to %d tokens, the model was made for %d", stats.Longest, limit)
+	r.result = func(total batchScore, m measurement) (evaluated, error) {
+		stats := r.set.Stats()
+		if limit := s.model.Config.MaxLength(); stats.Longest > limit {
+			a.note("note     rows have up to %d tokens, the model was made for %d", stats.Longest, limit)
+		}
+		a.noteCut(m)
+		return &evaluation{
+			Loss: total.loss, Perplexity: number(math.Exp(total.loss)), Tokens: total.count, AllTokens: stats.Tokens, Rows: stats.Rows, measurement: m,
+		}, nil
 	}
-	a.noteCut(e.measurement)
-	e.Perplexity = number(math.Exp(e.Loss))
-	return e, nil
+	return nil
 }
 
 // loadRows reads and tokenises the files as a training run does, and divides them into batches.
@@ -199,30 +255,59 @@ func (a *app) loadRows(ctx context.Context, f *evalFlags, o data.Options) (*data
 	return set, rows, err
 }
 
-// measure returns the mean loss. score returns the sum of the losses of a batch, and their number.
-func (a *app) measure(s *session, set *data.Dataset, rows *data.Loader, score func(*data.Batch) (float64, int, error)) (loss float64, m measurement, err error) {
-	began, count, step := time.Now(), 0, 0
-	for b, err := range rows.Batches() {
-		if err != nil {
-			return 0, m, err
+// batchScore is the result of one batch, or of all.
+type batchScore struct {
+	loss         float64 // sum over the batch; of all, the mean
+	count, right int     // losses, and correct rows of a classifier
+	scores       []float32
+}
+
+// encode returns the score for another rank.
+func (s *batchScore) encode() []byte {
+	raw := binary.LittleEndian.AppendUint64(nil, math.Float64bits(s.loss))
+	raw = binary.LittleEndian.AppendUint64(raw, uint64(s.count))
+	raw = binary.LittleEndian.AppendUint64(raw, uint64(s.right))
+	return append(raw, tensor.BytesOf(s.scores)...)
+}
+
+// add adds the encoded score of a batch.
+func (s *batchScore) add(raw []byte) {
+	s.loss += math.Float64frombits(binary.LittleEndian.Uint64(raw))
+	s.count += int(binary.LittleEndian.Uint64(raw[8:]))
+	s.right += int(binary.LittleEndian.Uint64(raw[16:]))
+	scores := make([]float32, len(raw[24:])/4)
+	copy(tensor.BytesOf(scores), raw[24:])
+	s.scores = append(s.scores, scores...)
+}
+
+// measure computes the scores of all batches, which ranks share. On rank 0 it returns their sum, with the mean loss.
+func (a *app) measure(ctx context.Context, g *ranks.Group, r *evalRun) (total batchScore, m measurement, err error) {
+	began, batches := time.Now(), r.rows.StepsPerEpoch()
+	var b data.Batch
+	err = ranks.Collect(ctx, g, ranks.Numbers(batches), func(ctx context.Context, i int, _ []byte) ([]byte, error) {
+		if err := r.rows.Fill(&b, i, 0); err != nil {
+			return nil, err
 		}
-		sum, n, err := score(b)
-		if err != nil {
-			return 0, m, underWay(err)
-		}
-		loss, count, step = loss+sum, count+n, step+1
-		a.steps("evaluating", step, rows.StepsPerEpoch(), began)
-	}
+		score, err := r.score(ctx, &b)
+		return score.encode(), underWay(err)
+	}, func(i int, result []byte) error {
+		total.add(result)
+		a.steps("evaluating", i+1, batches, began)
+		return nil
+	})
 	a.close()
-	m.Load = a.loaded(s.dev)
-	if loss /= float64(max(1, count)); math.IsNaN(loss) || math.IsInf(loss, 0) {
-		return 0, m, fmt.Errorf("eval: the loss is %v: %w", loss, train.ErrNotFinite)
+	if err != nil || !a.leads() {
+		return total, m, err
 	}
-	stats := set.Stats()
+	m.Load = a.loaded(r.dev)
+	if total.loss /= float64(max(1, total.count)); math.IsNaN(total.loss) || math.IsInf(total.loss, 0) {
+		return total, m, fmt.Errorf("eval: the loss is %v: %w", total.loss, train.ErrNotFinite)
+	}
+	stats := r.set.Stats()
 	m.Truncated, m.Dropped = stats.Truncated, stats.Dropped
 	m.Seconds = time.Since(began).Seconds()
 	m.TokensPerSecond = float64(stats.Tokens) / m.Seconds
-	return loss, m, nil
+	return total, m, nil
 }
 
 // noteCut reports the number of rows that were too long, if any.

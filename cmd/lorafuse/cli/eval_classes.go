@@ -30,54 +30,55 @@ func (c *classification) text() string {
 	return text + fmt.Sprintf("rows        %d, of %d tokens\n", c.Rows, c.Tokens)
 }
 
-// evalClasses measures the loss and the accuracy of a classifier.
-func (a *app) evalClasses(ctx context.Context, f *evalFlags, s *session) (*classification, error) {
+// openClasses prepares to measure the loss and the accuracy of a classifier.
+func (a *app) openClasses(ctx context.Context, f *evalFlags, r *evalRun) error {
+	s := r.session
 	classes, err := f.classes(s.model.Config.Classes)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s.model.Config.Classes = classes
 	tok, err := s.model.Tokenizer()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	set, rows, err := a.loadRows(ctx, f, classify.DataOptions(s.model.Config, tok, f.length))
+	if r.set, r.rows, err = a.loadRows(ctx, f, classify.DataOptions(s.model.Config, tok, f.length)); err != nil {
+		return err
+	}
+	classifier, err := classify.New(ctx, s.dev, s.model.Model, s.model.State, classify.For(r.rows))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	classifier, err := classify.New(ctx, s.dev, s.model.Model, s.model.State, classify.For(rows))
-	if err != nil {
-		return nil, err
+	r.close = func() {
+		classifier.Close()
+		s.close()
 	}
-	defer classifier.Close()
-	stats := set.Stats()
-	c := &classification{Problem: classes.Means(), Rows: stats.Rows, Tokens: stats.Tokens}
-	right := 0
-	var all []float32
-	c.Loss, c.measurement, err = a.measure(s, set, rows, func(b *data.Batch) (float64, int, error) {
+	r.score = func(ctx context.Context, b *data.Batch) (batchScore, error) {
 		scores, loss, err := classifier.Score(ctx, b)
 		if err != nil {
-			return 0, 0, err
+			return batchScore{}, err
 		}
-		right += classes.Right(b, scores)
+		x := batchScore{loss: loss, count: b.Rows(), right: classes.Right(b, scores)}
 		if f.scores != "" {
-			all = append(all, scores...)
+			x.scores = scores
 		}
-		return loss, b.Rows(), nil
-	})
-	if err != nil {
-		return nil, err
+		return x, nil
 	}
-	if c.Problem != data.Regression {
-		c.Accuracy, c.Labels = new(float64(right)/float64(c.Rows)), classes.Names
+	r.result = func(total batchScore, m measurement) (evaluated, error) {
+		stats := r.set.Stats()
+		c := &classification{Problem: classes.Means(), Loss: total.loss, Rows: stats.Rows, Tokens: stats.Tokens, measurement: m}
+		if c.Problem != data.Regression {
+			c.Accuracy, c.Labels = new(float64(total.right)/float64(c.Rows)), classes.Names
+		}
+		a.noteCut(m)
+		if f.scores == "" {
+			return c, nil
+		}
+		return c, safetensors.WriteFile(f.scores, []safetensors.Entry{{
+			Name: "scores", DType: safetensors.F32, Shape: []int{c.Rows, len(classes.Names)}, Data: tensor.BytesOf(total.scores),
+		}}, map[string]string{"format": "pt"})
 	}
-	a.noteCut(c.measurement)
-	if f.scores == "" {
-		return c, nil
-	}
-	return c, safetensors.WriteFile(f.scores, []safetensors.Entry{{
-		Name: "scores", DType: safetensors.F32, Shape: []int{c.Rows, len(classes.Names)}, Data: tensor.BytesOf(all),
-	}}, map[string]string{"format": "pt"})
+	return nil
 }
 
 // classes returns the classes of the model, with the flags' overrides.

@@ -12,6 +12,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/embed"
 	"github.com/lorafuse/lorafuse/internal/generate/sample"
 	"github.com/lorafuse/lorafuse/internal/model/hub"
+	"github.com/lorafuse/lorafuse/internal/ranks"
 	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
@@ -93,11 +94,14 @@ func statusOf(ctx context.Context, err error) int {
 	var check *different
 	var fail *failure
 	var adapter *lora.CheckError
+	var remote *ranks.RemoteError
 	switch {
 	case errors.Is(err, train.ErrInterrupted), ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return ExitInterrupted
 	case errors.Is(err, dist.ErrLost):
 		return ExitLost
+	case errors.As(err, &remote) && remote.Status > 0:
+		return remote.Status
 	case errors.As(err, &check):
 		return ExitDifferent
 	case errors.As(err, &adapter): // may already contain values that are not finite

@@ -15,6 +15,9 @@ import (
 // connect joins the ranks that a launcher such as mpirun has started, if there is one. Rank 0
 // reports what keeps all from it.
 func (a *app) connect(ctx context.Context) (err error) {
+	if a.world != nil {
+		return nil
+	}
 	a.world, err = dist.FromEnv(ctx)
 	if err == nil {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/model"
@@ -19,6 +20,7 @@ import (
 // modelFlags name a model, its adapter and the machine that runs them.
 type modelFlags struct {
 	command   string // the command to which these flags belong
+	set       *pflag.FlagSet
 	model     string
 	adapter   string
 	backend   string
@@ -43,7 +45,7 @@ func (f *modelFlags) flags(c *cobra.Command) {
 
 // modelFlag adds --model.
 func (f *modelFlags) modelFlag(c *cobra.Command) {
-	f.command = c.Name()
+	f.command, f.set = c.Name(), c.Flags()
 	c.Flags().StringVarP(&f.model, "model", "m", "", "Hugging Face model folder, or owner/name[@revision] on the Hub")
 }
 
@@ -109,17 +111,15 @@ func (f *modelFlags) machine() backend.Options {
 	return backend.Options{Threads: f.threads, Precision: f.precision, Load: f.load, BatchInvariant: f.invariant}
 }
 
-// openDevices opens the devices of --devices, or the first one.
+// openDevices opens the devices of --devices, or the first one; a rank opens its own.
 func (a *app) openDevices(f *modelFlags, o backend.Options) (all []backend.Device, err error) {
-	indices := []int{0}
-	if f.devices != "" {
-		n, err := backend.Count(f.backend)
-		if err != nil {
-			return nil, err
-		}
-		if indices, err = backend.ParseDevices(f.devices, n); err != nil {
-			return nil, fmt.Errorf("--devices: %w; lorafuse devices lists them, and a CPU is one", err)
-		}
+	indices, err := f.deviceIndices()
+	if err == nil && a.world != nil {
+		o, err = a.ofRank(f, indices, o)
+		indices = []int{o.Index}
+	}
+	if err != nil {
+		return nil, err
 	}
 	named := *f
 	for _, o.Index = range indices {
