@@ -49,11 +49,18 @@ func (a *app) silent(err error) bool {
 	return false
 }
 
+// saveTime is how long the other ranks wait after a lost rank, while rank 0 saves the last
+// complete step. Rank 0 then ends all of them.
+const saveTime = 4 * time.Second
+
 // leave ends the part of this process among the ranks. abort ends all of them.
 func (a *app) leave(status int, abort bool) {
 	switch {
 	case a.world == nil:
 	case abort:
+		if status == ExitLost && !a.leads() {
+			time.Sleep(saveTime)
+		}
 		a.world.Abort(status)
 	default:
 		_ = a.world.Close() // whose error has nobody to act on it
