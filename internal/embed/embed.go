@@ -186,6 +186,33 @@ func (e *Embedder) Close() {
 func (e *Embedder) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	rows, err := e.tokenize(ctx, texts)
+	if err != nil {
+		return nil, err
+	}
+	return e.embed(ctx, rows)
+}
+
+// Batch is a part of texts that Embed computes at once.
+type Batch struct {
+	Texts  []int     // their indices
+	Tokens [][]int32 // of each
+}
+
+// Batches returns the batches of Embed. EmbedTokens computes the same embeddings for the tokens of a batch, bit for
+// bit. It fails with ErrText and tokenizer.ErrInvalidUTF8.
+func (e *Embedder) Batches(ctx context.Context, texts []string) ([]Batch, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	rows, err := e.tokenize(ctx, texts)
+	if err != nil {
+		return nil, err
+	}
+	return e.batches(rows)
+}
+
+// tokenize returns the tokens of texts. e.mu is held.
+func (e *Embedder) tokenize(ctx context.Context, texts []string) ([][]int32, error) {
 	rows := make([][]int32, len(texts))
 	for i, text := range texts {
 		if err := ctx.Err(); err != nil {
@@ -200,7 +227,7 @@ func (e *Embedder) Embed(ctx context.Context, texts []string) ([][]float32, erro
 		}
 		rows[i] = ids
 	}
-	return e.embed(ctx, rows)
+	return rows, nil
 }
 
 // EmbedTokens returns embeddings of tokenized texts, which include special tokens and the prompt. See Embed.
@@ -210,8 +237,8 @@ func (e *Embedder) EmbedTokens(ctx context.Context, rows [][]int32) ([][]float32
 	return e.embed(ctx, rows)
 }
 
-// embed embeds tokenized texts. e.mu is held.
-func (e *Embedder) embed(ctx context.Context, rows [][]int32) ([][]float32, error) {
+// batches divides tokenized texts into batches: the longest texts first.
+func (e *Embedder) batches(rows [][]int32) (all []Batch, err error) {
 	for i, ids := range rows {
 		if err := e.check(ids); err != nil {
 			return nil, fmt.Errorf("embed: text %d: %w", i, err)
@@ -222,30 +249,45 @@ func (e *Embedder) embed(ctx context.Context, rows [][]int32) ([][]float32, erro
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(rows[b]), len(rows[a])) })
-	out := make([][]float32, len(rows))
-	for done := 0; done < len(order); {
-		n, tokens := 0, 0
-		e.batch.Reset()
-		for _, i := range order[done:] {
+	for len(order) > 0 {
+		var b Batch
+		tokens, longest := 0, len(rows[order[0]])
+		for _, i := range order {
 			tokens += len(rows[i])
-			if tokens > e.budget || n > 0 && e.apart(len(rows[i])) {
+			if tokens > e.budget || e.alone && len(rows[i]) != longest {
 				break
 			}
-			e.batch.Add(rows[i], nil)
-			n++
+			b.Texts, b.Tokens = append(b.Texts, i), append(b.Tokens, rows[i])
+		}
+		all, order = append(all, b), order[len(b.Texts):]
+	}
+	return all, nil
+}
+
+// embed embeds tokenized texts. e.mu is held.
+func (e *Embedder) embed(ctx context.Context, rows [][]int32) ([][]float32, error) {
+	batches, err := e.batches(rows)
+	if err != nil {
+		return nil, err
+	}
+	out, done := make([][]float32, len(rows)), 0
+	for _, b := range batches {
+		e.batch.Reset()
+		for _, ids := range b.Tokens {
+			e.batch.Add(ids, nil)
 		}
 		vectors, err := e.vectors(ctx)
 		if err != nil {
 			return nil, err
 		}
-		for j, i := range order[done : done+n] {
+		for j, i := range b.Texts {
 			out[i] = vectors[j*e.size : (j+1)*e.size : (j+1)*e.size]
 			if !finite(out[i]) {
 				return nil, fmt.Errorf("embed: the vector of text %d is %w", i, ErrNotFinite)
 			}
 		}
-		if done += n; e.report != nil {
-			e.report(done, len(order))
+		if done += len(b.Texts); e.report != nil {
+			e.report(done, len(rows))
 		}
 	}
 	return out, nil
@@ -257,12 +299,6 @@ func finite(x []float32) bool {
 		sum += float64(v) - float64(v)
 	}
 	return sum == 0
-}
-
-// apart reports whether a text of the given length cannot join the batch, because some tables depend on the length of a
-// text.
-func (e *Embedder) apart(length int) bool {
-	return e.alone && e.batch.Longest() != length
 }
 
 // check returns an error for tokens that the model cannot process.

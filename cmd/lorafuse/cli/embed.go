@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/embed"
 	"github.com/lorafuse/lorafuse/internal/fsatomic"
 	"github.com/lorafuse/lorafuse/internal/model"
+	"github.com/lorafuse/lorafuse/internal/ranks"
 	"github.com/lorafuse/lorafuse/internal/sentence"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/safetensors"
@@ -35,11 +37,19 @@ type embedding struct {
 
 	out      io.Writer // of lines
 	vectors  []float32 // of a safetensors file
-	texts    int
-	batch    []text
+	texts    int       // read so far
+	done     int       // texts with a vector
+	pending  []*embeddedTexts
+	session  *session
 	embedder *embed.Embedder
-	began    time.Time // of a batch
-	took     time.Duration
+	began    time.Time
+}
+
+// embeddedTexts are texts that are divided into batches together.
+type embeddedTexts struct {
+	texts   []text
+	batches []embed.Batch // without a result
+	vectors [][]float32
 }
 
 // text is a line of the input.
@@ -68,16 +78,27 @@ object with "embedding" added; .jsonl files are always read this way. If the nam
 output ends in .safetensors, it gets one tensor "embeddings" [texts, size] in f32.
 
 Results are in input order. Batching changes an embedding only by rounding differences
-of matrix multiplications with other numbers of rows.`,
+of matrix multiplications with other numbers of rows. With --devices, or under mpirun,
+the batches are shared, which changes no embedding.`,
 		Example: `  lorafuse embed --model sentence-transformers/all-MiniLM-L6-v2 --input texts.txt --output vectors.safetensors
   echo '{"id": 7, "text": "Where is the station?"}' | lorafuse embed --model path/to/model --json
-  lorafuse embed --model path/to/model --adapter output/adapter --input texts.jsonl --prompt-name query --output vectors.jsonl`,
+  lorafuse embed --model path/to/model --adapter output/adapter --input texts.jsonl --prompt-name query --output vectors.jsonl
+  lorafuse embed --model path/to/model --input texts.txt --output vectors.safetensors --devices all`,
 		Args: args(0),
-		RunE: func(c *cobra.Command, _ []string) error { return a.runEmbed(c.Context(), c.CommandPath(), &e) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := e.check(c.CommandPath()); err != nil {
+				return err
+			}
+			return a.onRanks(c.Context(), &e.modelFlags, func(ctx context.Context, a *app, g *ranks.Group) error {
+				own := e
+				return a.runEmbed(ctx, g, &own)
+			})
+		},
 	}
 	e.flags(c)
 	e.machineFlags(c)
 	e.quantizeFlag(c)
+	e.devicesFlag(c)
 	flags := c.Flags()
 	flags.StringVarP(&e.input, "input", "i", "-", "input file, one text per line; - is standard input")
 	flags.StringVarP(&e.output, "output", "o", "-", "output file, .safetensors or JSON lines; - is standard output")
@@ -91,7 +112,8 @@ of matrix multiplications with other numbers of rows.`,
 	return c
 }
 
-func (a *app) runEmbed(ctx context.Context, command string, e *embedding) error {
+// check validates the flags without opening anything.
+func (e *embedding) check(command string) error {
 	if e.options.Prompt != "" && e.options.PromptName != "" {
 		return usagef(command, "found --prompt and --prompt-name, expected one of the two")
 	}
@@ -103,40 +125,73 @@ func (a *app) runEmbed(ctx context.Context, command string, e *embedding) error 
 		e.options.Pooling = append(e.options.Pooling, mode)
 	}
 	e.part = vectorPart(e.adapter)
-	s, err := a.open(ctx, &e.modelFlags)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	if e.options.Tokenizer, err = s.model.Tokenizer(); err != nil {
-		return err
-	}
-	e.options.Progress = func(done, total int) { a.steps("embedding", e.texts+done, e.texts+total, e.began) }
-	if e.embedder, err = embed.New(ctx, s.dev, s.model.Model, s.model.State, e.options); err != nil {
-		return err
-	}
-	defer e.embedder.Close()
-	var in io.Reader = a.in
+	return nil
+}
+
+func (a *app) runEmbed(ctx context.Context, g *ranks.Group, e *embedding) error {
+	defer e.close()
+	var in io.ReadCloser
 	name := "standard input"
-	if e.input != "-" {
-		f, err := os.Open(e.input)
-		if err != nil {
+	var same map[string]string
+	if err := g.Do(ctx, func(ctx context.Context) (err error) {
+		if err = a.openEmbedder(ctx, e); err == nil && g != nil {
+			same, err = e.session.identity()
+		}
+		if err != nil || !a.leads() {
+			return err
+		}
+		if in = io.NopCloser(a.in); e.input == "-" {
+			return nil
+		}
+		if in, err = os.Open(e.input); err != nil {
 			return fmt.Errorf("embed: %w", err)
 		}
-		defer f.Close()
-		in, name = f, e.input
+		name = e.input
 		e.json = e.json || strings.EqualFold(filepath.Ext(e.input), ".jsonl")
+		return nil
+	}); err != nil {
+		return err
 	}
-	if err := a.write(e, func() error { return a.embedAll(ctx, e, in, name) }); err != nil {
+	if err := e.compareRanks(ctx, g, e.session.dev, same); err != nil {
+		return err
+	}
+	if !a.leads() {
+		return a.embedAll(ctx, g, e, nil, "")
+	}
+	defer in.Close()
+	if err := a.write(e, func() error { return a.embedAll(ctx, g, e, in, name) }); err != nil {
 		return err
 	}
 	a.close()
-	a.loaded(s.dev)
+	a.loaded(e.session.dev)
 	if n := e.embedder.Truncated(); n > 0 {
 		a.note("note     %d of %d texts were longer than %d tokens, and cut", n, e.texts, e.embedder.MaxLength())
 	}
-	a.note("done     %d texts in %.2f s, %.1f a second", e.texts, e.took.Seconds(), float64(e.texts)/max(e.took.Seconds(), 1e-9))
+	took := time.Since(e.began).Seconds()
+	a.note("done     %d texts in %.2f s, %.1f a second", e.texts, took, float64(e.texts)/max(took, 1e-9))
 	return nil
+}
+
+// openEmbedder opens the model.
+func (a *app) openEmbedder(ctx context.Context, e *embedding) (err error) {
+	if e.session, err = a.open(ctx, &e.modelFlags); err != nil {
+		return err
+	}
+	s := e.session
+	if e.options.Tokenizer, err = s.model.Tokenizer(); err != nil {
+		return err
+	}
+	e.embedder, err = embed.New(ctx, s.dev, s.model.Model, s.model.State, e.options)
+	return err
+}
+
+func (e *embedding) close() {
+	if e.embedder != nil {
+		e.embedder.Close()
+	}
+	if e.session != nil {
+		e.session.close()
+	}
 }
 
 // vectorPart returns the part of a model that computes embeddings. It is the body, whose names adapters for embeddings
@@ -175,29 +230,104 @@ func (a *app) write(e *embedding, fill func() error) error {
 	return f.Commit()
 }
 
-// embedAll reads texts in batches and writes their embeddings.
-func (a *app) embedAll(ctx context.Context, e *embedding, in io.Reader, name string) error {
-	n := 0
-	err := eachLine(in, io.Discard, name, func(_ io.Writer, line []byte) error {
-		n++
-		t := text{text: string(line), at: n}
-		if e.json {
-			if len(bytes.TrimSpace(line)) == 0 {
+// embedAll reads texts and writes their embeddings, whose batches ranks share.
+func (a *app) embedAll(ctx context.Context, g *ranks.Group, e *embedding, in io.Reader, name string) error {
+	e.began = time.Now()
+	return ranks.Collect(ctx, g, e.read(ctx, in, name), func(ctx context.Context, _ int, item []byte) ([]byte, error) {
+		var tokens [][]int32
+		if err := json.Unmarshal(item, &tokens); err != nil {
+			return nil, err
+		}
+		vectors, err := e.embedder.EmbedTokens(ctx, tokens)
+		return tensor.BytesOf(slices.Concat(vectors...)), err
+	}, func(_ int, result []byte) error {
+		if err := e.take(result); err != nil {
+			return err
+		}
+		a.steps("embedding", e.done, e.texts, e.began)
+		return nil
+	})
+}
+
+// errConsumer ends reading when no more batches are needed.
+var errConsumer = errors.New("no more batches are needed")
+
+// read yields the tokens of each batch of the input.
+func (e *embedding) read(ctx context.Context, in io.Reader, name string) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		n := 0
+		var next []text
+		flush := func() error {
+			if len(next) == 0 {
 				return nil
 			}
-			if err := t.parse(line); err != nil {
+			texts := &embeddedTexts{texts: next, vectors: make([][]float32, len(next))}
+			next = nil
+			plain := make([]string, len(texts.texts))
+			for i, t := range texts.texts {
+				plain[i] = t.text
+			}
+			batches, err := e.embedder.Batches(ctx, plain)
+			if err != nil {
 				return err
 			}
-		}
-		if e.batch = append(e.batch, t); len(e.batch) < embedAtOnce {
+			e.texts += len(texts.texts)
+			texts.batches, e.pending = batches, append(e.pending, texts)
+			for _, b := range batches {
+				item, err := json.Marshal(b.Tokens)
+				if err != nil {
+					return err
+				}
+				if !yield(item, nil) {
+					return errConsumer
+				}
+			}
 			return nil
 		}
-		return a.embedBatch(ctx, e)
-	})
-	if err != nil {
-		return err
+		err := eachLine(in, io.Discard, name, func(_ io.Writer, line []byte) error {
+			n++
+			t := text{text: string(line), at: n}
+			if e.json {
+				if len(bytes.TrimSpace(line)) == 0 {
+					return nil
+				}
+				if err := t.parse(line); err != nil {
+					return err
+				}
+			}
+			if next = append(next, t); len(next) < embedAtOnce {
+				return nil
+			}
+			return flush()
+		})
+		if err == nil {
+			err = flush()
+		}
+		if err != nil && !errors.Is(err, errConsumer) {
+			yield(nil, err)
+		}
 	}
-	return a.embedBatch(ctx, e)
+}
+
+// take adds the vectors of the next batch, and writes those of all texts that were divided together.
+func (e *embedding) take(result []byte) error {
+	texts := e.pending[0]
+	vectors := make([]float32, len(result)/4)
+	copy(tensor.BytesOf(vectors), result)
+	size := e.embedder.Size()
+	for j, i := range texts.batches[0].Texts {
+		texts.vectors[i] = vectors[j*size : (j+1)*size]
+	}
+	e.done += len(texts.batches[0].Texts)
+	if texts.batches = texts.batches[1:]; len(texts.batches) > 0 {
+		return nil
+	}
+	e.pending = e.pending[1:]
+	if e.out == nil {
+		e.vectors = append(e.vectors, slices.Concat(texts.vectors...)...)
+		return nil
+	}
+	return e.lines(texts)
 }
 
 // parse reads an object with a text.
@@ -215,42 +345,16 @@ func (t *text) parse(line []byte) error {
 	return nil
 }
 
-func (a *app) embedBatch(ctx context.Context, e *embedding) error {
-	if len(e.batch) == 0 {
-		return nil
-	}
-	texts := make([]string, len(e.batch))
-	for i, t := range e.batch {
-		texts[i] = t.text
-	}
-	e.began = time.Now()
-	vectors, err := e.embedder.Embed(ctx, texts)
-	if err != nil {
-		return err
-	}
-	e.took += time.Since(e.began)
-	e.texts += len(texts)
-	if e.out == nil {
-		for _, v := range vectors {
-			e.vectors = append(e.vectors, v...)
-		}
-	} else if err := e.lines(vectors); err != nil {
-		return err
-	}
-	e.batch = e.batch[:0]
-	return nil
-}
-
 // lines writes a line for each vector.
-func (e *embedding) lines(vectors [][]float32) error {
+func (e *embedding) lines(texts *embeddedTexts) error {
 	w := bufio.NewWriter(e.out)
-	for i, v := range vectors {
+	for i, v := range texts.vectors {
 		numbers, err := json.Marshal(v)
 		if err != nil {
 			return err
 		}
 		if e.json {
-			line := bytes.TrimRight(bytes.TrimSuffix(e.batch[i].line, []byte("}")), " \t") // which has a member
+			line := bytes.TrimRight(bytes.TrimSuffix(texts.texts[i].line, []byte("}")), " \t") // which has a member
 			numbers = slices.Concat(line, []byte(`, "embedding": `), numbers, []byte("}"))
 		}
 		if _, err := w.Write(append(numbers, '\n')); err != nil {

@@ -146,3 +146,37 @@ func TestRanksOfDevices(t *testing.T) {
 	require.Equal(t, ExitUsage, r.status)
 	require.Contains(t, r.stderr, "--devices: found device 1, expected 0, the only one")
 }
+
+// TestRanksEmbed: ranks write the embeddings of one process, to the last bit.
+func TestRanksEmbed(t *testing.T) {
+	l := newLab(t)
+	var lines strings.Builder
+	for i := range 40 {
+		fmt.Fprintf(&lines, `{"id": %d, "text": "%s"}`+"\n", i, strings.Repeat("the quick brown fox ", i*7%9))
+	}
+	args := []string{"embed", "--model", encoders + "/bert", "--batch-tokens", "64", "--json"}
+	want := command(t, lines.String(), args...)
+	require.Equal(t, ExitOK, want.status, want.stderr)
+	require.Equal(t, 40, strings.Count(want.stdout, "embedding"))
+	texts := l.file("texts.jsonl", lines.String())
+	succeed(t, append(args, "--input", texts, "--output", l.path("alone.safetensors"))...)
+	vectors, err := os.ReadFile(l.path("alone.safetensors"))
+	require.NoError(t, err)
+	for size := 1; size <= 4; size++ {
+		r := shared(t, size, lines.String(), args...)
+		require.Equal(t, ExitOK, r.status, r.stderr)
+		require.Equal(t, want.stdout, r.stdout, "%d ranks", size)
+
+		r = shared(t, size, "", append(args, "--input", texts, "--output", l.path("shared.safetensors"))...)
+		require.Equal(t, ExitOK, r.status, r.stderr)
+		got, err := os.ReadFile(l.path("shared.safetensors"))
+		require.NoError(t, err)
+		require.Equal(t, vectors, got, "%d ranks", size)
+	}
+	results := commandOn(t, 3, lines.String()+"{}\n", func(int) []string { return args })
+	for _, r := range results {
+		require.Equal(t, ExitUsage, r.status)
+	}
+	require.Contains(t, results[0].stderr, "standard input:41: found no text")
+	require.Empty(t, results[1].stderr+results[2].stderr)
+}
