@@ -22,7 +22,7 @@ func (a *app) connect(ctx context.Context) (err error) {
 	if err == nil {
 		return nil
 	}
-	if launch, _ := dist.Launched(); launch != nil && launch.Rank > 0 && (errors.Is(err, dist.ErrNoMPI) || errors.Is(err, dist.ErrWrongLauncher)) {
+	if launch, _ := dist.Launched(); launch != nil && launch.Rank > 0 && (errors.Is(err, dist.ErrNoMPI) || errors.Is(err, dist.ErrWrongLauncher) && launch.Ranks > 0) {
 		time.Sleep(time.Second) // the launcher ends all ranks, rank 0 too, when one has exited
 		return fmt.Errorf("%w: %w", train.ErrElsewhere, err)
 	}
