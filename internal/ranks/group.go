@@ -298,12 +298,12 @@ func (g *Group) Share(ctx context.Context, text func() ([]byte, error)) (raw []b
 }
 
 // Same returns an error if a rank has other values than rank 0.
-func (g *Group) Same(ctx context.Context, values map[string]string) error {
+func (g *Group) Same(ctx context.Context, rescue func(), values map[string]string) error {
 	if g == nil {
 		return nil
 	}
 	var all [][]byte
-	if err := g.Exchange(ctx, nil, func(ctx context.Context) (err error) {
+	if err := g.Exchange(ctx, rescue, func(ctx context.Context) (err error) {
 		all, err = dist.Gather(ctx, g.World, encodeSettings(values))
 		return err
 	}); err != nil {

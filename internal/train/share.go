@@ -144,7 +144,7 @@ func (l *loop) compareAdapters(ctx context.Context) error {
 	if err := l.group.Agree(ctx, l.rescue, err); err != nil {
 		return err
 	}
-	return l.group.Same(ctx, map[string]string{fmt.Sprintf("the adapter after step %d", done): HashOf(state)})
+	return l.group.Same(ctx, l.rescue, map[string]string{fmt.Sprintf("the adapter after step %d", done): HashOf(state)})
 }
 
 // HashOf identifies the values of an adapter.
@@ -201,7 +201,7 @@ func (r *Run) distribute(ctx context.Context, s *lora.State) error {
 		"steps": fmt.Sprint(r.steps), "plan": r.fitted.String(),
 	}
 	maps.Copy(manifest, r.settings)
-	if err := g.Same(ctx, manifest); err != nil {
+	if err := g.Same(ctx, nil, manifest); err != nil {
 		return err
 	}
 	r.vector = make([]float32, r.engine.plan.step.Elements())

@@ -154,7 +154,7 @@ func (f *modelFlags) compareRanks(ctx context.Context, g *ranks.Group, dev backe
 		}
 	})
 	maps.Copy(all, values)
-	return g.Same(ctx, all)
+	return g.Same(ctx, nil, all)
 }
 
 // identity returns what results depend on in the model of a session.
