@@ -17,6 +17,7 @@ The same command gives the same bytes on one machine.
   python scripts/make_peft_goldens.py --out testdata/peft --only init-pissa embedding
 """
 import argparse
+import copy
 import json
 import os
 import shutil
@@ -38,7 +39,7 @@ from peft_cases import CASES
 
 SMALL = {"hidden": 32, "layers": 2, "inter": 48, "heads": 4, "kv_heads": 2, "vocab": 96, "positions": 64}
 HYPERPARAMETERS = {
-    "lr": 0.005, "betas": [0.9, 0.999], "eps": 1e-08, "weight_decay": 0.1, "max_grad_norm": 0.1,
+    "steps": 10, "lr": 0.005, "betas": [0.9, 0.999], "eps": 1e-08, "weight_decay": 0.1, "max_grad_norm": 0.1,
     "scheduler": "cosine", "warmup_steps": 2,
 }
 PAD = 1
@@ -142,7 +143,7 @@ class Maker:
         model = self.wrap()
         self.save(model, "train", "init")
         parameters = reference.trainable(model)
-        h = {"steps": self.case.steps if self.case.kind == "Lora" else 10, **HYPERPARAMETERS}
+        h = HYPERPARAMETERS
         optimizer = reference.Optimizer(
             parameters.values(), h["steps"], h["lr"], h["warmup_steps"], h["weight_decay"], h["max_grad_norm"], h["betas"], h["eps"]
         )
@@ -157,12 +158,21 @@ class Maker:
             loss = model(input_ids=ids[batch], labels=labels[batch]).loss
             loss.backward()
             if step == 0:
-                reference.save_tensors(self.path("train", "grads_step0.safetensors"), {n: p.grad for n, p in parameters.items()})
+                exact = self.exact_gradients(model, ids[0], labels[0]) if self.case.float64 else {}
+                reference.save_tensors(self.path("train", "grads_step0.safetensors"), {n: exact.get(n, p.grad) for n, p in parameters.items()})
             lr = optimizer.lr
             trace.append({"step": step, "batch": batch, "loss": float(loss.detach()), "grad_norm": optimizer.step(), "lr": lr})
         reference.save_json(self.path("train", "trace.json"), {"hyperparameters": h, "trace": trace})
         self.save(model, "train", "final")
         return model
+
+    def exact_gradients(self, model, ids, labels):
+        """{name: gradient} computed in f64, as f32."""
+        model = copy.deepcopy(model).double()
+        model.zero_grad(set_to_none=True)
+        model.set_experts_implementation("eager")  # the others have no f64
+        model(input_ids=ids, labels=labels).loss.backward()
+        return {n: p.grad.float() for n, p in reference.trainable(model).items()}
 
     def accumulate(self, model, parameters, ids, labels):
         """Writes the gradients of a step of two micro-batches, as the Trainer of transformers has them: the loss of balance of each counts whole."""

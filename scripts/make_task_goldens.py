@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Write training runs of encoders and classifiers as torch, PEFT and sentence-transformers make them.
+"""Write training runs of encoders and classifiers as torch, PEFT and sentence-transformers make them in float64.
 
 Every case is a folder with rows.jsonl, the adapters `init` and `final`, grads.safetensors (of the first step, as a mean
 over its rows) and case.json: the model's folder, the settings, and loss and gradient norm of each step. Cases of
 classifiers also have logits.safetensors (`init` and `final` of all rows with either adapter), `merged` (the final
 adapter merged by PEFT), and in case.json the loss of all rows with it. The models are from testdata/encoders,
-without dropout. The same command gives the same bytes.
+without dropout; tensors are stored in float32. The same command gives the same bytes.
 
   python scripts/make_task_goldens.py --out testdata/tasks
   python scripts/make_task_goldens.py --out testdata/tasks --only pairs-bert
@@ -37,7 +37,7 @@ ROWS = [
     ("this and that", "and more of it", "over the mat"),
     ("   spaces   around", "around and within", "whatever stands behind"),
 ]
-STEPS, BATCH, ACCUMULATION = 5, 3, 2
+STEPS, BATCH, ACCUMULATION = 10, 3, 2
 LR, BETAS, EPS, DECAY, CLIP = 2e-3, (0.9, 0.99), 1e-8, 0.01, 0.5
 
 # name: (model, LoRA, loss settings)
@@ -86,10 +86,11 @@ def save_adapter(model, folder):
         json.dump(config, file, indent=2)
 
 
-def record(folder, tuned, losses, settings, more=dict):
-    """Train with the sum of the losses that losses returns for the rows of a micro-batch; write everything except the
-    rows. more is asked at the end."""
+def record(folder, whole, tuned, losses, settings, more=dict):
+    """Train in float64 with the sum of the losses that losses returns for the rows of a micro-batch; write everything
+    except the rows. whole contains tuned; more is asked at the end."""
     save_adapter(tuned, os.path.join(folder, "init"))
+    whole.double()
     trained = {n: p for n, p in tuned.named_parameters() if p.requires_grad}
     optimizer = torch.optim.AdamW(trained.values(), lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY)
     trace, per_epoch = [], len(ROWS) // (BATCH * ACCUMULATION)
@@ -101,12 +102,14 @@ def record(folder, tuned, losses, settings, more=dict):
             loss.backward()
             total += loss.item()
         if step == 0:
-            save_file({n: p.grad.clone().contiguous() for n, p in trained.items()}, os.path.join(folder, "grads.safetensors"))
+            save_file({n: p.grad.float().contiguous() for n, p in trained.items()}, os.path.join(folder, "grads.safetensors"))
         norm = torch.nn.utils.clip_grad_norm_(trained.values(), CLIP)
         optimizer.step()
         optimizer.zero_grad()
         trace.append({"loss": total, "grad_norm": norm.item()})
+    whole.float()
     save_adapter(tuned, os.path.join(folder, "final"))
+    whole.double()
     write_json(os.path.join(folder, "case.json"), {
         **settings, "batch_size": BATCH, "gradient_accumulation_steps": ACCUMULATION, "lr": LR, "betas": BETAS, "eps": EPS,
         "weight_decay": DECAY, "max_grad_norm": CLIP, **more(), "trace": trace})
@@ -128,7 +131,7 @@ def pairs(name, models, folder, seed):
         columns = zip(*[ROWS[i][: len(keys)] for i in rows])
         return loss([st.tokenize(list(c)) for c in columns], None) * len(rows)
 
-    record(folder, tuned, losses, {"base": base, "task": "embedding", "scale": settings["scale"]})
+    record(folder, st, tuned, losses, {"base": base, "task": "embedding", "scale": settings["scale"]})
 
 
 def label(problem, names, i):
@@ -158,8 +161,8 @@ def classes(name, models, folder, seed):
         if problem == SINGLE:
             return torch.tensor([names.index(rows[i]["label"]) for i in which])
         if problem == MULTI:
-            return torch.tensor([[float(n in rows[i]["label"]) for n in names] for i in which])
-        return torch.tensor([rows[i]["label"] for i in which])
+            return torch.tensor([[float(n in rows[i]["label"]) for n in names] for i in which], dtype=torch.float64)
+        return torch.tensor([rows[i]["label"] for i in which], dtype=torch.float64)
 
     def forward(which):
         pairs = [rows[i]["text_pair"] for i in which] if joined else None
@@ -168,12 +171,14 @@ def classes(name, models, folder, seed):
 
     def logits():
         with torch.no_grad():
-            return forward(range(len(rows))).logits.clone()
+            return forward(range(len(rows))).logits.float()
 
+    tuned.double()
     settings, before = {"base": base, "task": "classification", "problem": problem, "labels": names}, logits()
-    record(folder, tuned, lambda which: forward(which).loss * len(which), settings, lambda: {"final_loss": forward(range(len(rows))).loss.item()})
+    tuned.float()
+    record(folder, tuned, tuned, lambda which: forward(which).loss * len(which), settings, lambda: {"final_loss": forward(range(len(rows))).loss.item()})
     save_file({"init": before, "final": logits()}, os.path.join(folder, "logits.safetensors"))
-    tuned.merge_and_unload().save_pretrained(os.path.join(folder, "merged"))
+    tuned.float().merge_and_unload().save_pretrained(os.path.join(folder, "merged"))
 
 
 def main():

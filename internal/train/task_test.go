@@ -83,8 +83,8 @@ func (c taskCase) config(t *testing.T) *config.Config {
 	return k
 }
 
-// TestTaskTraces repeats the recorded runs: loss and norm of each step, and the adapter
-// at the end.
+// TestTaskTraces repeats the runs that PyTorch computed in float64: loss and norm of each
+// step, and the adapter at the end.
 func TestTaskTraces(t *testing.T) {
 	for _, task := range []config.Task{config.TaskEmbedding, config.TaskClassification} {
 		for _, c := range taskCases(t, task) {
@@ -168,7 +168,7 @@ func (c taskCase) requireFinal(t *testing.T, is *lora.Adapter, more int) {
 		require.NoError(t, err)
 		now, err := is.Float32s(name)
 		require.NoError(t, err)
-		require.LessOrEqual(t, relative(now, want), 2e-4, name)
+		require.LessOrEqual(t, relative(now, want), 5e-5, name)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestTaskGradients(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, e.Accumulate(context.Background(), b, 0))
 			}
-			checkGradients(t, e, filepath.Join(c.dir, "grads.safetensors"), float32(l.LossTokens(0)), 1e-4)
+			checkGradients(t, e, filepath.Join(c.dir, "grads.safetensors"), float32(l.LossTokens(0)), 2e-5)
 		})
 	}
 }
