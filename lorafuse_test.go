@@ -238,7 +238,7 @@ func TestClassify(t *testing.T) {
 		require.NoError(t, err)
 		again, err := open(t, here, lorafuse.Options{}).Classify(t.Context(), texts, "")
 		require.NoError(t, err)
-		require.InDelta(t, other[0][0].Score, again[0][0].Score, 2e-3) // the merged weights are rounded
+		require.InDelta(t, other[0][0].Score, again[0][0].Score, 3e-3) // the merged weights are rounded
 		_, err = m.Classify(t.Context(), texts, "")
 		require.Error(t, err)
 		_, err = m.Classify(t.Context(), []string{"a", "b\xff"}, "head")
