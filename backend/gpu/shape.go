@@ -260,6 +260,9 @@ func (s *strided) within(r *Run, v ir.Ref, axis, start int) (first int) {
 
 func prepareConcat(c *compiler, l *ir.Launch) (step, error) {
 	out, axis := l.Out[0], l.Attr.(ir.ConcatAttr).Axis
+	if c.target.Tables && len(l.In) > copyTensors && c.appends(l) {
+		return c.concatTable(l)
+	}
 	movers := make([]*mover, len(l.In))
 	for i := range movers {
 		var err error

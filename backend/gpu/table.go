@@ -100,11 +100,51 @@ func (c *compiler) copyTable(list []int) (step, error) {
 		t.add(l.Out[0], l.In[0])
 	}
 	c.merge(list)
+	return c.copyAll(t)
+}
+
+// copyAll copies the second value of each tensor of a table to the first.
+func (c *compiler) copyAll(t *table) (step, error) {
 	k, begin, err := c.overTable(t, "copy_table_b4")
 	return func(r *Run) {
 		a := begin(r)
 		k.pointer("table", a.table).pointer("map", a.blocks).int("total", a.total)
 	}, err
+}
+
+// appends reports whether a concatenation writes operands of fixed sizes and elements of four bytes one after the other.
+func (c *compiler) appends(l *ir.Launch) bool {
+	if l.Attr.(ir.ConcatAttr).Axis > 0 {
+		return false
+	}
+	return !slices.ContainsFunc(l.In, func(in ir.Ref) bool {
+		fixed := !slices.ContainsFunc(in.Type.Shape, func(d ir.Dim) bool { return d.Var != 0 })
+		return !fixed || in.Stored() != l.Out[0].Stored() || in.Bytes(c.dims) != 4*in.Type.Shape.Elements(c.dims)
+	})
+}
+
+// concatTable copies the operands of a concatenation for which appends is true.
+func (c *compiler) concatTable(l *ir.Launch) (step, error) {
+	var steps []step
+	out := l.Out[0]
+	for list := range slices.Chunk(l.In, tableTensors) {
+		t := &table{block: copyBlock}
+		for _, in := range list {
+			out.Type = in.Type
+			t.add(out, in)
+			out.Offset += in.Bytes(c.dims)
+		}
+		s, err := c.copyAll(t)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, s)
+	}
+	return func(r *Run) {
+		for _, s := range steps {
+			s(r)
+		}
+	}, nil
 }
 
 // copies reports whether a launch copies elements of four bytes to another place.

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/lorafuse/lorafuse/internal/ir"
@@ -69,6 +70,11 @@ var shapeCases = []testCase{
 	concatCase("bounded middle", 1, "f32[2,3n,5]", "f32[2,n,5]"),
 	{op: ir.Concat, name: "the same twice", in: []input{arg("f32[3,5]", normal)}, build: func(g *ir.Graph, in []ir.Value) []ir.Value {
 		return one(g.Concat(1, in[0], in[0]))
+	}},
+	concatCase("many", 0, "f32[3,7]", "f32[901,7]", "f32[1,7]", "f32[4,7]", "f32[2,7]", "f32[4,7]"),
+	concatCase("many bf16", 0, "bf16[3,7]", "bf16[90,7]", "bf16[1,7]", "bf16[4,7]", "bf16[2,7]", "bf16[4,7]"),
+	{op: ir.Concat, name: "more than a table", in: []input{arg("f32[3]", normal)}, build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+		return one(g.Concat(0, slices.Repeat(in, 1100)...))
 	}},
 }
 

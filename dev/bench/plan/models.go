@@ -69,7 +69,7 @@ func List(m *model.Model, o Options) ([]Program, error) {
 		x.serve(1, 0), x.serve(32, 0), x.serve(64, 0), x.serve(64, adapters),
 		x.decode("decode step", bare), x.decode("decode step, adapter", x.adapted(0)),
 		x.step(fmt.Sprintf("training step, %s tokens", grouped(o.Tokens)), loss, 0), x.step(fmt.Sprintf("training step, %s tokens, dropout 0.1", grouped(o.Tokens)), loss, 0.1),
-		x.fuse(), x.update(trainer.AdamW), x.update(trainer.AdamW8bit),
+		x.fuse(), x.update(trainer.AdamW), x.update(trainer.AdamW8bit), x.take(),
 	}, nil
 }
 
@@ -183,7 +183,18 @@ func (x *programs) fuse() Program {
 
 // update returns the optimizer step of package trainer, with clipping.
 func (x *programs) update(optimizer trainer.Optimizer) Program {
-	name := "optimizer step, " + string(optimizer)
+	return x.trained("optimizer step, "+string(optimizer), optimizer, func(p *trainer.Plan) engine.Spec {
+		return p.Step(trainer.Adam{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8})
+	})
+}
+
+// take returns the program that reads the gradients of a micro-batch for the other ranks of a run.
+func (x *programs) take() Program {
+	return x.trained("gradients for other ranks", trainer.AdamW, (*trainer.Plan).Take)
+}
+
+// trained returns a program over all trained parameters and their gradients.
+func (x *programs) trained(name string, optimizer trainer.Optimizer, spec func(*trainer.Plan) engine.Spec) Program {
 	return Program{name, func(dev backend.Device) (*ir.Program, error) {
 		s, err := x.state(0)
 		if err != nil {
@@ -193,6 +204,6 @@ func (x *programs) update(optimizer trainer.Optimizer) Program {
 		for _, t := range s.Placement.Tensors() {
 			p.Trained = append(p.Trained, nn.Trained{Name: t.Key, Param: engine.SlotPrefix + t.Key, DType: tensor.F32, Shape: t.Shape})
 		}
-		return x.program(name, nil, 0, x.adapted(0), p.Step(trainer.Adam{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8})).Plan(dev)
+		return x.program(name, nil, 0, x.adapted(0), spec(&p)).Plan(dev)
 	}, nil}
 }
