@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/lora"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -215,6 +216,32 @@ func (s *Slot) bring(ctx context.Context, name string, d *Draft) error {
 // a tensor that a program has written.
 func (s *Slot) Set(ctx context.Context, name string, x []float32) error {
 	return s.SetBytes(ctx, name, tensor.BytesOf(x))
+}
+
+// SetAll overwrites float32 tensors with consecutive parts of x, and waits once for all.
+func (s *Slot) SetAll(ctx context.Context, names []string, x []float32) error {
+	data := tensor.BytesOf(x)
+	fences := make([]backend.Fence, len(names))
+	for i, name := range names {
+		b := s.store.Buffer(name)
+		if b == nil || b.Size() > len(data) {
+			return fmt.Errorf("engine: %d bytes for %q of a slot, which has not so many", len(data), name)
+		}
+		var err error
+		if fences[i], err = s.store.dev.Upload(b, 0, data[:b.Size()]); err != nil {
+			return fmt.Errorf("engine: %q of a slot: %w", name, err)
+		}
+		data = data[b.Size():]
+	}
+	if len(data) > 0 {
+		return fmt.Errorf("engine: %d bytes more than the %d tensors of a slot have", len(data), len(names))
+	}
+	for _, f := range slices.Backward(fences) { // the last ends last
+		if err := f.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // SetBytes overwrites a tensor of any element type, as Set does. data has the tensor's memory

@@ -28,7 +28,7 @@ type Memory struct {
 	Constants   int64 `json:"constants_bytes"`          // inputs and fixed numbers
 	Packed      int64 `json:"packed_bytes"`             // copies of weights, see the key pack
 	Saving      int64 `json:"saving_bytes"`             // copies while a checkpoint is written
-	Exchange    int64 `json:"exchange_bytes,omitempty"` // of the host: the gradients of this rank, and those that it receives
+	Exchange    int64 `json:"exchange_bytes,omitempty"` // the gradients for other ranks; on a host also those sent and received
 	// Samples is the memory for sampling between steps: first the model's programs,
 	// then an autoencoder. It is not in use while a checkpoint is written.
 	Samples int64 `json:"samples_bytes"`
@@ -62,7 +62,10 @@ func (m *Memory) add(p plan, own []*engine.Draft, o trainer.Optimizer) {
 	}
 	m.Constants += constants
 	if p.take != nil {
-		m.Exchange = 2 * 4 * int64(p.step.Elements())
+		m.Exchange = 4 * int64(p.step.Elements())
+		if m.InPlace {
+			m.Exchange *= 3
+		}
 	}
 	for _, d := range own {
 		turn := &m.Evaluation
@@ -86,11 +89,11 @@ func (m *Memory) need(h *host.Host, drafts []*engine.Draft) error {
 // Total returns the memory that the run allocates, excluding weights that are used in
 // place and the present memory of the process.
 func (m Memory) Total() int64 {
-	n := m.Quantized + m.Adapter + m.Optimizer + m.Arena + m.Scratch + m.Constants + m.Packed + max(m.Saving, m.Samples)
-	if !m.InPlace {
-		return n + m.Weights
+	n := m.Quantized + m.Adapter + m.Optimizer + m.Arena + m.Scratch + m.Constants + m.Packed + m.Exchange + max(m.Saving, m.Samples)
+	if m.InPlace {
+		return n
 	}
-	return n + m.Exchange
+	return n + m.Weights
 }
 
 // Resident returns the peak resident memory of the process, including pages of the
@@ -122,7 +125,7 @@ func (m Memory) String() string {
 	if m.Packed > 0 {
 		parts = append(parts, "packed "+bytesize.Binary(m.Packed))
 	}
-	if m.Exchange > 0 && m.InPlace {
+	if m.Exchange > 0 {
 		parts = append(parts, "exchange "+bytesize.Binary(m.Exchange))
 	}
 	if m.Samples > 0 {

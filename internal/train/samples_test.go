@@ -150,6 +150,7 @@ func TestSamplesAsAsked(t *testing.T) {
 // TestSamplesPlanned: the plan of the memory has what samples take, and a budget that has no
 // room for them is refused.
 func TestSamplesPlanned(t *testing.T) {
+	train.FixProcessMemory(t, 64<<20)
 	s := newStudio(t, "flux")
 	s.shoot([2]int{32, 32}, [2]int{32, 32})
 	plan := func(sets ...string) (train.Memory, error) {

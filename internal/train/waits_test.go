@@ -85,6 +85,40 @@ func TestAStepWaitsOnce(t *testing.T) {
 	}
 }
 
+// TestAnExchangeWaitsTwice: gradients are read as one result of one run, and set with one wait.
+func TestAnExchangeWaitsTwice(t *testing.T) {
+	dev := testdevice.Count(testdevice.Open(t, backend.Options{Threads: 1}))
+	m, s := dropped(t, 0.1)
+	o := stepOptions
+	o.Shared = true
+	e, err := train.NewEngine(t.Context(), dev, m, s, o)
+	require.NoError(t, err)
+	defer e.Close()
+	n := 1 // the loss
+	for _, x := range e.Trained() {
+		n += x.Shape[0] * x.Shape[1]
+	}
+	vector, again := make([]float32, n), make([]float32, n)
+	require.NoError(t, e.Accumulate(t.Context(), countingBatch(12), 0))
+	dev.Waits, dev.Runs = 0, 0
+	require.NoError(t, e.Take(t.Context(), vector))
+	require.Equal(t, [2]int{1, 1}, [2]int{dev.Waits, dev.Runs})
+	require.NotZero(t, vector[n-1])
+	require.NoError(t, e.Take(t.Context(), again))
+	require.Equal(t, make([]float32, n), again, "Take leaves zeros")
+
+	for i := range vector {
+		vector[i] = float32(i)
+	}
+	dev.Waits, dev.Runs = 0, 0
+	require.NoError(t, e.Put(t.Context(), vector))
+	require.Equal(t, [2]int{1, 0}, [2]int{dev.Waits, dev.Runs})
+	require.NoError(t, e.Take(t.Context(), again))
+	require.Equal(t, vector, again)
+	require.ErrorContains(t, e.Put(t.Context(), vector[1:]), "which has not so many")
+	require.ErrorContains(t, e.Put(t.Context(), append(vector, 1)), "4 bytes more than the")
+}
+
 // TestLazyDeviceIsTheSame: nothing depends on when a device does its work.
 func TestLazyDeviceIsTheSame(t *testing.T) {
 	plain, err := cpu.Open(backend.Options{Threads: 1})

@@ -66,19 +66,12 @@ func (t *Trainer) Take(ctx context.Context, dst []float32) error {
 func (t *Trainer) Put(ctx context.Context, src []float32) error {
 	t.host.Lock()
 	defer t.host.Unlock()
-	set := func(name string, n int) (err error) {
-		err, src = t.slot.Set(ctx, name, src[:n]), src[n:]
-		return err
-	}
+	var names []string
 	for _, x := range t.plan.Trained {
-		if err := set(gradient(x.Name), ir.ShapeOf(x.Shape...).Elements(nil)); err != nil {
-			return err
-		}
+		names = append(names, gradient(x.Name))
 	}
 	for _, s := range t.plan.Sums {
-		if err := set(s.Name, s.Size); err != nil {
-			return err
-		}
+		names = append(names, s.Name)
 	}
-	return nil
+	return t.slot.SetAll(ctx, names, src)
 }
