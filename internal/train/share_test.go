@@ -309,32 +309,3 @@ func TestShareNotes(t *testing.T) {
 	require.Contains(t, strings.Join(notes, "\n"), "ranks    3, on 1 hosts")
 	require.Contains(t, strings.Join(notes, "\n"), "7 micro-batches of a step on 3 ranks: 22 % of their time is idle; a multiple of 3")
 }
-
-// TestShareOfDevices: one process on several devices leaves what it leaves on one.
-func TestShareOfDevices(t *testing.T) {
-	c := interruptibleRun(t, t.TempDir(), []string{"eval_steps=2", "steps=4", "save_steps=2", "gradient_accumulation_steps=4", "quantize=int8"})
-	s, err := trainUntil(t, context.Background(), c)
-	require.NoError(t, err)
-	want := outcomeOf(t, c, s)
-	require.NoError(t, os.RemoveAll(c.OutputDir))
-	r, err := train.NewOnDevices(c, 0, 0, 0)
-	require.NoError(t, err)
-	s, err = r.Train(context.Background())
-	r.Close()
-	require.NoError(t, err)
-	require.Equal(t, want, outcomeOf(t, c, s))
-
-	// An error of the ranks is that of the run, and the folder is free again.
-	require.NoError(t, os.RemoveAll(c.OutputDir))
-	_, err = train.NewOnDevices(c, 0, 0, 0, 0, 0)
-	require.ErrorContains(t, err, "4 micro-batches of a step, for 5 ranks")
-	require.NotErrorIs(t, err, train.ErrElsewhere)
-
-	require.NoError(t, c.Set("devices=[0, 1]"))
-	_, err = train.New(context.Background(), c, train.Observer{})
-	require.ErrorContains(t, err, "devices: found device 1, expected 0, the only one")
-	require.NoError(t, c.Set("devices=all"))
-	r, err = train.New(context.Background(), c, train.Observer{})
-	require.NoError(t, err)
-	r.Close()
-}
