@@ -23,6 +23,10 @@ goldens() {
 		echo "$script: FAILED: $1 $2 $(env | grep '^LFSIM_' | tr '\n' ' ')"
 		exit 1
 	}
+	if grep '^lfsim: leak:' "$log"; then
+		echo "$script: FAILED: $1 $2: memory of the simulated device is not freed"
+		exit 1
+	fi
 	n=$(grep -c '^ *--- PASS' "$log" || true)
 	echo "$script: $1 $2 $(env | grep '^LFSIM_' | tr '\n' ' '): $n passed in $(($(date +%s) - began)) s"
 	[ "$n" != 0 ]

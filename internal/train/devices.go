@@ -59,6 +59,9 @@ func (s *sharedModel) close() {
 // newOnDevices opens a run whose ranks are devices of this process. It returns that of rank 0,
 // which owns the others.
 func newOnDevices(ctx context.Context, c *config.Config, indices []int, d Data, o Observer) (*Run, error) {
+	if err := alike(c.Backend, indices); err != nil {
+		return nil, err
+	}
 	runs, errs := make([]*Run, len(indices)), make([]error, len(indices))
 	shared := &sharedModel{}
 	each(local.New(len(indices)), func(rank int, w dist.World) {
@@ -82,6 +85,26 @@ func newOnDevices(ctx context.Context, c *config.Config, indices []int, d Data, 
 	}
 	runs[0].others = runs[1:]
 	return runs[0], nil
+}
+
+// alike returns an error if devices of a backend are of different kinds, which round differently.
+func alike(name string, indices []int) error {
+	name, err := backend.Selected(name)
+	if err != nil {
+		return err
+	}
+	infos, err := backend.Devices(name)
+	if err != nil {
+		return err
+	}
+	first := infos[indices[0]]
+	for _, i := range indices[1:] {
+		if x := infos[i]; x.Detail != first.Detail {
+			return fmt.Errorf("train: devices: found %v, %s (%s), and %v, %s (%s), expected devices of one kind; list some of one kind, such as devices: [%d]",
+				first, first.Name, first.Detail, x, x.Name, x.Detail, indices[0])
+		}
+	}
+	return nil
 }
 
 // each runs f for every rank at the same time.

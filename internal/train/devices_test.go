@@ -96,14 +96,30 @@ func TestDevicesRefused(t *testing.T) {
 	r.Close()
 }
 
+// TestDevicesOfTwoKinds: devices that may compute different bits do not share steps.
+func TestDevicesOfTwoKinds(t *testing.T) {
+	const name = "two kinds"
+	backend.Register(name, backend.Driver{Rank: -1, Devices: func() ([]backend.Info, error) {
+		return []backend.Info{
+			{Backend: name, Name: "A100", Detail: "compute capability 8.0"},
+			{Backend: name, Name: "H100", Detail: "compute capability 9.0", Index: 1},
+			{Backend: name, Name: "A100", Detail: "compute capability 8.0", Index: 2},
+		}, nil
+	}})
+	require.NoError(t, train.Alike(name, []int{2, 0}))
+	require.NoError(t, train.Alike(name, []int{1}))
+	require.EqualError(t, train.Alike(name, []int{0, 2, 1}), "train: devices: found two kinds:0, A100 (compute capability 8.0), and two kinds:1, "+
+		"H100 (compute capability 9.0), expected devices of one kind; list some of one kind, such as devices: [0]")
+}
+
 var lostDevice = regexp.MustCompile(`cuda: device (\d+): device lost`)
 
 // TestLostDevice: a run that loses a device ends with an error that names it, and the others
 // go on from its last checkpoint to the same bytes. The simulator loses the device of the
-// launch that LFSIM_FAIL numbers.
+// launch that LFSIM_FAIL names.
 func TestLostDevice(t *testing.T) {
-	if !strings.HasPrefix(os.Getenv("LFSIM_FAIL"), "lost:") {
-		t.Skip("no device fails: scripts/cuda_goldens.sh sets LFSIM_FAIL=lost:N")
+	if os.Getenv("LFSIM_FAIL") == "" {
+		t.Skip("no device fails: scripts/cuda_goldens.sh sets LFSIM_FAIL")
 	}
 	leaks := goleak.IgnoreCurrent()
 	dir := t.TempDir()

@@ -15,7 +15,9 @@ func FixProcessMemory(t *testing.T, bytes int64) {
 	t.Cleanup(func() { processMemory = measured })
 }
 
-// Right returns what an evaluation counts as right in a batch.
+// Alike returns an error if devices of a backend are of different kinds.
+func Alike(name string, indices []int) error { return alike(name, indices) }
+
 // NewOnDevices opens a run on devices, which may be the same.
 func NewOnDevices(c *config.Config, indices ...int) (*Run, error) {
 	return newOnDevices(context.Background(), c, indices, Data{}, Observer{})
@@ -29,6 +31,7 @@ func NewJobsOnDevices(c *config.Config, indices ...int) (*Jobs, error) {
 // Assign gives jobs to ranks.
 var Assign = assign
 
+// Right returns what an evaluation counts as right in a batch.
 func (e *Engine) Right(ctx context.Context, b *data.Batch) (int, error) {
 	_, right, err := e.evaluate(ctx, b)
 	return right, err

@@ -72,7 +72,7 @@ func TestModels(t *testing.T) {
 	defer m.Close()
 	programs, err := List(m, Options{Tokens: 64, Context: 100, Rank: 4})
 	require.NoError(t, err)
-	require.Len(t, programs, 11)
+	require.Len(t, programs, 12)
 	for _, p := range programs {
 		for _, d := range Devices() {
 			c, err := d.Count(p)
