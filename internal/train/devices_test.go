@@ -68,9 +68,11 @@ func TestShareOfDevices(t *testing.T) {
 			want, tensors := outcomeOf(t, c, s), checkpointHashes(t, c.OutputDir)
 			for size := 1; size <= run.micros; size++ {
 				require.NoError(t, os.RemoveAll(c.OutputDir))
+				leaks := goleak.IgnoreCurrent() // a device that is not closed has a goroutine
 				r := openOn(t, c, size)
 				s, err = r.Train(context.Background())
 				r.Close()
+				goleak.VerifyNone(t, leaks)
 				require.NoError(t, err)
 				require.Equal(t, want, outcomeOf(t, c, s), "%d devices", size)
 				require.Equal(t, tensors, checkpointHashes(t, c.OutputDir), "%d devices", size)
