@@ -98,6 +98,11 @@ func TestAnExchangeWaitsTwice(t *testing.T) {
 	for _, x := range e.Trained() {
 		n += x.Shape[0] * x.Shape[1]
 	}
+	exchange := 4 * n // on the device
+	if dev.Info().Unified {
+		exchange *= 3
+	}
+	require.EqualValues(t, exchange, e.Memory().Exchange)
 	vector, again := make([]float32, n), make([]float32, n)
 	require.NoError(t, e.Accumulate(t.Context(), countingBatch(12), 0))
 	dev.Waits, dev.Runs = 0, 0
