@@ -37,7 +37,7 @@ With --json each answer is one JSON line with its text, token IDs and timings.`,
 			if err := f.check(c.CommandPath()); err != nil {
 				return err
 			}
-			return a.runGenerate(c.Context(), f)
+			return a.runGenerate(c.Context(), nil, f)
 		},
 	}
 	f.command = c.Name()

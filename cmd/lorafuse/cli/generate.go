@@ -15,6 +15,7 @@ import (
 	"github.com/lorafuse/lorafuse/internal/generate/constrain"
 	"github.com/lorafuse/lorafuse/internal/generate/sample"
 	"github.com/lorafuse/lorafuse/internal/pretrained"
+	"github.com/lorafuse/lorafuse/internal/ranks"
 )
 
 // generateFlags holds the flags of `generate`.
@@ -55,7 +56,7 @@ lorafuse chat.
 --prompts reads JSON lines {"prompt": "..."} or {"messages": [...]} (- is standard input)
 and writes one JSON line for each, in order. Several prompts are processed together. Each
 result equals that of the prompt alone: bit for bit with --batch-invariant, otherwise
-within rounding.
+within rounding. With --devices, or under mpirun, the prompts are shared.
 
 --schema restricts each answer to a JSON Schema, --json-object to any JSON object: only
 tokens that can lead to a valid answer are sampled. Generation ends when the answer is
@@ -71,6 +72,7 @@ printed to standard error.`,
   lorafuse generate --model owner/name --adapter output/adapter --chat messages.json --max-new-tokens 200
   echo "Once upon" | lorafuse generate --model path/to/model --temperature 0.8 --top-p 0.9 --seed 7
   lorafuse generate --model path/to/model --prompts prompts.jsonl > answers.jsonl
+  lorafuse generate --model path/to/model --prompts prompts.jsonl --devices all > answers.jsonl
   lorafuse generate --model path/to/model --prompt "A person, as JSON: " --schema person.json
   lorafuse generate --model path/to/model --prompt "Once upon a time" --quantize nf4
   lorafuse generate --model path/to/model -i --system "Answer in one sentence."`,
@@ -80,12 +82,23 @@ printed to standard error.`,
 			if err := f.check(c.CommandPath()); err != nil {
 				return err
 			}
-			return a.runGenerate(c.Context(), f)
+			return a.onRanks(c.Context(), &f.modelFlags, func(ctx context.Context, a *app, g *ranks.Group) error {
+				own := *f
+				switch {
+				case g == nil:
+				case f.prompts == "":
+					return usagef(c.CommandPath(), "%d devices or MPI ranks share the lines of --prompts, found another prompt, which takes one", g.Size())
+				case f.profile != "":
+					return usagef(c.CommandPath(), "--profile is of one device, found %d devices or MPI ranks", g.Size())
+				}
+				return a.runGenerate(ctx, g, &own)
+			})
 		},
 	}
 	f.flags(c)
 	f.machineFlags(c)
 	f.quantizeFlag(c)
+	f.devicesFlag(c)
 	flags := c.Flags()
 	flags.StringVarP(&f.prompt, "prompt", "p", "", "prompt to continue")
 	flags.StringVar(&f.chat, "chat", "", "JSON file with the messages of a conversation, or an object with messages and tools")
@@ -157,30 +170,33 @@ type writer struct {
 	full      bool               // an answer has reached the longest text of the model
 }
 
-func (a *app) runGenerate(ctx context.Context, f *generateFlags) error {
+func (a *app) runGenerate(ctx context.Context, g *ranks.Group, f *generateFlags) error {
 	if !f.given("prompt") && f.chat == "" && f.prompts == "" && !f.interactive && a.in.terminal() {
 		return usagef("lorafuse generate", "nothing to continue: --prompt, --chat, --prompts, --interactive, or a text on standard input")
 	}
-	grammar, err := f.jsonGrammar()
-	if err != nil {
+	w := &writer{app: a, flags: f}
+	defer w.close()
+	var same map[string]string
+	if err := g.Do(ctx, func(ctx context.Context) (err error) {
+		if err = w.open(ctx); err == nil && g != nil {
+			same, err = w.session.identity()
+		}
+		return err
+	}); err != nil {
 		return err
 	}
-	s, err := a.open(ctx, &f.modelFlags)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	w := &writer{app: a, flags: f, session: s, model: s.model, grammar: grammar}
-	if w.texts, err = s.model.Texts("--chat-template", f.template); err != nil {
-		return err
-	}
-	if err := w.settle(s.model.Dir); err != nil {
-		return err
+	s := w.session
+	if g != nil {
+		if err := f.compareRanks(ctx, g, s.dev, same); err != nil {
+			return err
+		}
+		return w.shareAll(ctx, g)
 	}
 	if f.prompts != "" {
-		err = w.answerAll(ctx)
+		err := w.answerAll(ctx)
 		return errors.Join(err, s.profile.finish())
 	}
+	var err error
 	if w.generator, err = generate.New(ctx, s.dev, s.model.Model, s.model.State, generate.Options{}); err != nil {
 		return err
 	}
@@ -192,6 +208,27 @@ func (a *app) runGenerate(ctx context.Context, f *generateFlags) error {
 		err = w.answerOne(ctx)
 	}
 	return errors.Join(err, s.profile.finish())
+}
+
+// open opens the model and reads the settings of answers.
+func (w *writer) open(ctx context.Context) (err error) {
+	if w.grammar, err = w.flags.jsonGrammar(); err != nil {
+		return err
+	}
+	if w.session, err = w.app.open(ctx, &w.flags.modelFlags); err != nil {
+		return err
+	}
+	w.model = w.session.model
+	if w.texts, err = w.model.Texts("--chat-template", w.flags.template); err != nil {
+		return err
+	}
+	return w.settle(w.model.Dir)
+}
+
+func (w *writer) close() {
+	if w.session != nil {
+		w.session.close()
+	}
 }
 
 // answerOne streams the answer to a single prompt.

@@ -69,16 +69,12 @@ func (w *writer) answerAll(ctx context.Context) error {
 	if err := w.model.CheckTask(model.NextToken); err != nil {
 		return fmt.Errorf("generate: %w", err)
 	}
-	var in io.Reader = w.app.in
-	a := &answering{writer: w, name: "standard input"}
-	if w.flags.prompts != "-" {
-		f, err := os.Open(w.flags.prompts)
-		if err != nil {
-			return fmt.Errorf("generate: --prompts: %w", err)
-		}
-		defer f.Close()
-		in, a.name = f, w.flags.prompts
+	a := &answering{writer: w}
+	in, err := a.openPrompts()
+	if err != nil {
+		return err
 	}
+	defer in.Close()
 	out := bufio.NewWriter(w.app.out)
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
@@ -87,6 +83,20 @@ func (w *writer) answerAll(ctx context.Context) error {
 		a.close()
 	}()
 	return a.run(ctx, readLines(ctx, in), out)
+}
+
+// openPrompts opens the file of --prompts.
+func (a *answering) openPrompts() (io.ReadCloser, error) {
+	if a.flags.prompts == "-" {
+		a.name = "standard input"
+		return io.NopCloser(a.app.in), nil
+	}
+	f, err := os.Open(a.flags.prompts)
+	if err != nil {
+		return nil, fmt.Errorf("generate: --prompts: %w", err)
+	}
+	a.name = a.flags.prompts
+	return f, nil
 }
 
 // run reads lines and writes answers.
@@ -219,21 +229,33 @@ func (a *answering) write(out *bufio.Writer) error {
 		t := a.pending[0]
 		a.pending[0] = nil
 		a.pending = a.pending[1:]
-		where := a.name
-		if t.line > 0 {
-			where = fmt.Sprintf("%s:%d", where, t.line)
-		}
 		if t.err != nil {
-			return errors.Join(out.Flush(), fmt.Errorf("%s: %w", where, t.err))
+			return errors.Join(out.Flush(), a.at(t, t.err))
 		}
-		a.noteCut(t.result)
-		full := newAnswer(t.ids, t.result)
-		full.Prompt, full.Messages = t.asked.Prompt, t.asked.Messages
-		if err := encode(out, full, ""); err != nil {
-			return fmt.Errorf("%s: %w", where, err)
+		if err := a.writeAnswer(out, t); err != nil {
+			return err
 		}
 	}
 	return out.Flush()
+}
+
+// at adds the line of a task to an error.
+func (a *answering) at(t *task, err error) error {
+	if t.line == 0 {
+		return fmt.Errorf("%s: %w", a.name, err)
+	}
+	return fmt.Errorf("%s:%d: %w", a.name, t.line, err)
+}
+
+// writeAnswer writes the result of a task.
+func (a *answering) writeAnswer(out io.Writer, t *task) error {
+	a.noteCut(t.result)
+	full := newAnswer(t.ids, t.result)
+	full.Prompt, full.Messages = t.asked.Prompt, t.asked.Messages
+	if err := encode(out, full, ""); err != nil {
+		return a.at(t, err)
+	}
+	return nil
 }
 
 // reopen replaces the engine by one for sequences of the given number of tokens. The capacity is rounded up to a power

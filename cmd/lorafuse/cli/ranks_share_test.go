@@ -180,3 +180,38 @@ func TestRanksEmbed(t *testing.T) {
 	require.Contains(t, results[0].stderr, "standard input:41: found no text")
 	require.Empty(t, results[1].stderr+results[2].stderr)
 }
+
+// TestRanksGenerate: ranks write the answers of one process, in the order of the prompts. Draws
+// depend on the index of a prompt alone.
+func TestRanksGenerate(t *testing.T) {
+	lines, _ := promptLines(t, 75)
+	stdin := strings.Join(lines, "\n\n")
+	args := []string{"generate", "--model", llama, "--adapter", llamaLoRA, "--prompts", "-", "--batch-invariant", "-n", "8", "--temperature", "1.5", "--seed", "3"}
+	want := command(t, stdin, args...)
+	require.Equal(t, ExitOK, want.status, want.stderr)
+	for size := 1; size <= 4; size++ {
+		r := shared(t, size, stdin, args...)
+		require.Equal(t, ExitOK, r.status, r.stderr)
+		require.Equal(t, withoutTimes(t, want.stdout), withoutTimes(t, r.stdout), "%d ranks", size)
+
+		r = shared(t, size, strings.Join(lines[:40], "\n")+"\n{}\n"+lines[40], args...)
+		require.Equal(t, ExitUsage, r.status)
+		require.Equal(t, "lorafuse: standard input:41: found neither prompt nor messages, expected {\"prompt\": \"...\"} or {\"messages\": [...]}\n", r.stderr)
+		require.Equal(t, withoutTimes(t, want.stdout)[:40], withoutTimes(t, r.stdout), "%d ranks", size)
+	}
+	r := shared(t, 2, "", "generate", "--model", llama, "--prompt", "a")
+	require.Equal(t, ExitUsage, r.status)
+	require.Contains(t, r.stderr, "share the lines of --prompts")
+}
+
+// TestRanksGenerateBreak: the answers before one that fails are written, and its line is named.
+func TestRanksGenerateBreak(t *testing.T) {
+	l := newLab(t)
+	m := l.model()
+	l.tensors(weightsFile(m), nan("model.norm.weight"))
+	lines, _ := promptLines(t, 20)
+	r := shared(t, 2, strings.Join(lines, "\n"), "generate", "--model", m, "--prompts", "-")
+	require.Equal(t, ExitFailure, r.status)
+	require.Empty(t, r.stdout)
+	require.Regexp(t, `^lorafuse: standard input:1: generate: token \d+: .*\n$`, r.stderr)
+}
