@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lorafuse/lorafuse/internal/diffusion"
+	"github.com/lorafuse/lorafuse/internal/ranks"
 )
 
 // drawFlags holds the flags of `draw`.
@@ -64,26 +65,33 @@ downloaded.
 --transformer is a single safetensors file that replaces the transformer of the model,
 which need not exist. Its tensors have the names of diffusers or of the original
 release, as in ComfyUI, in full precision or 8 bits. It may be
-owner/name/file.safetensors on the Hub.`,
+owner/name/file.safetensors on the Hub.
+
+With --devices, or under mpirun, the images of a grid are shared; the file is the same.`,
 		Example: `  lorafuse draw --model path/to/flux --prompt "a lighthouse at night" --size 768x512 -o lighthouse.png
   lorafuse draw --model path/to/qwen-image -p "a fox" -p "a bear" --seed 1,2,3 --adapter output -o grid.png
   lorafuse draw --model path/to/flux --adapter style.safetensors --adapter-weight 0.7 --before -p "a fox" -o fox.png
   lorafuse draw --model path/to/qwen-image --quantize nf4 --embedding cache/text_embs/fox.txt.safetensors -o fox.png
   lorafuse draw --model path/to/flux --transformer flux1-dev.safetensors -p "a fox" -o fox.png
   lorafuse draw --model path/to/qwen-image-edit --control street.jpg -p "make it rain" -o rain.png
-  lorafuse draw --model black-forest-labs/FLUX.1-schnell --prompt "a fox" -o fox.png`,
+  lorafuse draw --model black-forest-labs/FLUX.1-schnell --prompt "a fox" -o fox.png
+  lorafuse draw --model path/to/flux -p "a fox" --seed 1,2,3,4 --devices all -o grid.png`,
 		Args: args(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			f.given = c.Flags().Changed
 			if err := f.check(c.CommandPath()); err != nil {
 				return err
 			}
-			return a.runDraw(c.Context(), &f)
+			return a.onRanks(c.Context(), &f.modelFlags, func(ctx context.Context, a *app, g *ranks.Group) error {
+				own := f
+				return a.runDraw(ctx, g, &own)
+			})
 		},
 	}
 	f.modelFlag(c)
 	f.machineFlags(c)
 	f.quantizeFlag(c)
+	f.devicesFlag(c)
 	transformerFlag(c, &f.transformer.Config)
 	flags := c.Flags()
 	flags.StringVar(&f.transformer.File, "transformer", "", "transformer file that replaces the one of --model")
@@ -163,17 +171,32 @@ func (f *drawFlags) parseSize(command string) error {
 // maxSide is the longest side of a picture.
 const maxSide = 1 << 14
 
-func (a *app) runDraw(ctx context.Context, f *drawFlags) error {
-	d, err := a.openDrawing(ctx, f)
+func (a *app) runDraw(ctx context.Context, g *ranks.Group, f *drawFlags) error {
+	var d *drawing
+	var same map[string]string
+	err := g.Do(ctx, func(ctx context.Context) (err error) {
+		if d, err = a.openDrawing(ctx, f); err == nil && g != nil {
+			same, err = d.identity()
+		}
+		return err
+	})
+	if d != nil {
+		defer d.close()
+	}
+	if err == nil {
+		err = f.compareRanks(ctx, g, d.dev, same)
+	}
 	if err != nil {
 		return err
 	}
-	defer d.close()
-	r, err := d.draw(ctx)
+	r, err := d.draw(ctx, g)
 	if err != nil {
 		return underWay(err)
 	}
 	a.close()
+	if !a.leads() {
+		return nil
+	}
 	if f.json {
 		return a.out.json(r)
 	}

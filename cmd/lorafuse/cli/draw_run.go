@@ -2,8 +2,12 @@ package cli
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"image"
+	"os"
 	"slices"
 	"time"
 
@@ -11,6 +15,8 @@ import (
 	"github.com/lorafuse/lorafuse/internal/diffusion"
 	"github.com/lorafuse/lorafuse/internal/diffusion/vae"
 	"github.com/lorafuse/lorafuse/internal/engine"
+	"github.com/lorafuse/lorafuse/internal/ranks"
+	"github.com/lorafuse/lorafuse/internal/train"
 	"github.com/lorafuse/lorafuse/lora"
 )
 
@@ -33,12 +39,16 @@ func (a *app) openDrawing(ctx context.Context, f *drawFlags) (_ *drawing, err er
 			err = inDrawFlags(err)
 		}
 	}()
-	if err := checkOutput(f.output); err != nil {
-		return nil, fmt.Errorf("draw: --output: %w", err)
+	if a.leads() {
+		if err := checkOutput(f.output); err != nil {
+			return nil, fmt.Errorf("draw: --output: %w", err)
+		}
 	}
-	if d.dev, err = a.openDevice(&f.modelFlags, f.machine()); err != nil {
+	devices, err := a.openDevices(&f.modelFlags, f.machine())
+	if err != nil {
 		return nil, err
 	}
+	d.dev = devices[0]
 	p, err := a.openPipeline(ctx, "draw", f.model, f.transformer)
 	if err != nil {
 		return nil, err
@@ -66,9 +76,11 @@ func (a *app) openDrawing(ctx context.Context, f *drawFlags) (_ *drawing, err er
 			d.state.Placement.Targets[i].Scale *= f.weight
 		}
 	}
-	err = d.generator.Encode(ctx, d.plan, a.tasks())
+	if err = d.generator.Encode(ctx, d.plan, a.tasks()); err != nil {
+		return nil, err
+	}
 	d.noteText()
-	return d, err
+	return d, nil
 }
 
 // request returns the settings of the flags, with the control images.
@@ -123,10 +135,72 @@ func (d *drawing) noteText() {
 	}
 }
 
-// draw draws all images and writes the file: a row per prompt, and a column per seed and adapter.
-func (d *drawing) draw(ctx context.Context) (*drawn, error) {
+// draw draws all images, which ranks share, and writes the file on rank 0: a row per prompt, and a column per seed and
+// adapter.
+func (d *drawing) draw(ctx context.Context, g *ranks.Group) (*drawn, error) {
 	began := time.Now()
 	r := &drawn{Output: d.flags.output, recipe: d.recipe(), Truncated: d.plan.Truncated}
+	var shots []diffusion.Shot
+	if err := g.Do(ctx, func(context.Context) (err error) {
+		shots, err = d.shots(r)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	images := make([]image.Image, len(shots))
+	parts := min(g.Size(), len(shots))
+	if err := ranks.Collect(ctx, g, ranks.Numbers(parts), func(ctx context.Context, part int, _ []byte) ([]byte, error) {
+		var own []diffusion.Shot
+		for i := part; i < len(shots); i += parts {
+			own = append(own, shots[i])
+		}
+		drawn, err := d.generator.Draw(ctx, own, d.progress())
+		if err != nil {
+			return nil, err
+		}
+		var encoded []encodedImage
+		for _, m := range drawn {
+			encoded = append(encoded, encodeImage(m.(*image.NRGBA)))
+		}
+		return json.Marshal(encoded)
+	}, func(part int, result []byte) error {
+		var drawn []encodedImage
+		if err := json.Unmarshal(result, &drawn); err != nil {
+			return err
+		}
+		for i, m := range drawn {
+			images[part+i*parts] = m.image()
+		}
+		return nil
+	}); err != nil || !g.Leads() {
+		return nil, err
+	}
+	m := images[0]
+	if len(images) > 1 {
+		m = diffusion.Grid(slices.Collect(slices.Chunk(images, len(images)/len(d.plan.Prompts))))
+	}
+	r.Seconds = time.Since(began).Seconds()
+	r.Width, r.Height = m.Bounds().Dx(), m.Bounds().Dy()
+	return r, diffusion.WritePNG(d.flags.output, m, r.texts()...)
+}
+
+// encodedImage is an image for another rank.
+type encodedImage struct {
+	Width  int    `json:"width"`
+	Height int    `json:"height"`
+	Pixels []byte `json:"pixels"` // of an image.NRGBA
+}
+
+func encodeImage(m *image.NRGBA) encodedImage {
+	return encodedImage{m.Rect.Dx(), m.Rect.Dy(), m.Pix}
+}
+
+func (e encodedImage) image() image.Image {
+	return &image.NRGBA{Pix: e.Pixels, Stride: 4 * e.Width, Rect: image.Rect(0, 0, e.Width, e.Height)}
+}
+
+// shots prepares the transformer. It returns the images to draw, and describes them in r.
+func (d *drawing) shots(r *drawn) (shots []diffusion.Shot, err error) {
 	if err := d.generator.Start(d.flags.quantize, d.app.quantizing()); err != nil {
 		return nil, err
 	}
@@ -145,7 +219,6 @@ func (d *drawing) draw(ctx context.Context) (*drawn, error) {
 		}
 		slots = append(slots, slot)
 	}
-	var shots []diffusion.Shot
 	for y, prompt := range d.plan.Prompts {
 		column := 0
 		for _, seed := range d.flags.numbers {
@@ -162,17 +235,34 @@ func (d *drawing) draw(ctx context.Context) (*drawn, error) {
 			}
 		}
 	}
-	images, err := d.generator.Draw(ctx, shots, d.progress())
+	return shots, nil
+}
+
+// identity returns what the images depend on in files.
+func (d *drawing) identity() (map[string]string, error) {
+	weights, err := train.WeightsIdentity(d.generator.Model)
 	if err != nil {
 		return nil, err
 	}
-	m := images[0]
-	if len(images) > 1 {
-		m = diffusion.Grid(slices.Collect(slices.Chunk(images, len(images)/len(d.plan.Prompts))))
+	values := map[string]string{"weights": weights}
+	if d.state != nil {
+		values["adapter"] = train.HashOf(d.state)
 	}
-	r.Seconds = time.Since(began).Seconds()
-	r.Width, r.Height = m.Bounds().Dx(), m.Bounds().Dy()
-	return r, diffusion.WritePNG(d.flags.output, m, r.texts()...)
+	f := d.flags
+	h := sha256.New()
+	for _, path := range slices.Concat(f.embeddings, f.controls, []string{f.negativeEmbedding}) {
+		if path == "" {
+			continue
+		}
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(h, "%d\n", len(raw))
+		h.Write(raw)
+	}
+	values["--embedding, --negative-embedding or --control"] = fmt.Sprintf("sha256 %x", h.Sum(nil)[:8])
+	return values, nil
 }
 
 // progress returns a function that shows the progress of drawing and decoding.

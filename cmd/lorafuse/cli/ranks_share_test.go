@@ -215,3 +215,22 @@ func TestRanksGenerateBreak(t *testing.T) {
 	require.Empty(t, r.stdout)
 	require.Regexp(t, `^lorafuse: standard input:1: generate: token \d+: .*\n$`, r.stderr)
 }
+
+// TestRanksDraw: ranks write the file of one process.
+func TestRanksDraw(t *testing.T) {
+	l := newLab(t)
+	dir, embedding := l.flux()
+	args := []string{"draw", "--model", dir, "--embedding", embedding, "--embedding", embedding, "--size", "16x16", "--steps", "2", "--seed", "1,2,3", "-o", l.path("x.png")}
+	var want []byte
+	for size := 1; size <= 4; size++ {
+		r := shared(t, size, "", args...)
+		require.Equal(t, ExitOK, r.status, r.stderr)
+		got, err := os.ReadFile(l.path("x.png"))
+		require.NoError(t, err)
+		if want == nil {
+			want = got
+		}
+		require.Equal(t, want, got, "%d ranks", size)
+		l.remove(l.path("x.png"))
+	}
+}
