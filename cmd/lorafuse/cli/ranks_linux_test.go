@@ -68,7 +68,7 @@ type job struct {
 	cmd  *exec.Cmd
 	mark string
 	out  *os.File
-	done chan error
+	done chan struct{} // closed when the launcher has ended
 }
 
 // train starts training on ranks.
@@ -82,7 +82,7 @@ func (c *cluster) start(size int, env []string, program ...string) *job {
 	if !c.hydra {
 		args = append([]string{"--bind-to", "none", "--oversubscribe"}, args...)
 	}
-	j := &job{t: c.t, mark: fmt.Sprintf("%s=%d-%d", jobVariable, os.Getpid(), time.Now().UnixNano()), done: make(chan error, 1)}
+	j := &job{t: c.t, mark: fmt.Sprintf("%s=%d-%d", jobVariable, os.Getpid(), time.Now().UnixNano()), done: make(chan struct{})}
 	j.cmd = exec.Command(c.launcher, append(args, program...)...)
 	j.cmd.Env = append(os.Environ(), append(env, j.mark)...)
 	var err error
@@ -91,7 +91,10 @@ func (c *cluster) start(size int, env []string, program ...string) *job {
 	j.cmd.Stdout, j.cmd.Stderr = j.out, j.out
 	require.NoError(c.t, j.cmd.Start())
 	require.NoError(c.t, j.out.Close())
-	go func() { j.done <- j.cmd.Wait() }()
+	go func() {
+		_ = j.cmd.Wait() // whose status counts
+		close(j.done)
+	}()
 	c.t.Cleanup(func() {
 		for pid := range j.processes() {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -105,6 +108,16 @@ func (j *job) output() string {
 	raw, err := os.ReadFile(j.out.Name())
 	require.NoError(j.t, err)
 	return string(raw)
+}
+
+// ended reports whether the launcher has ended.
+func (j *job) ended() bool {
+	select {
+	case <-j.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // processes returns the environments of the processes of a job.
