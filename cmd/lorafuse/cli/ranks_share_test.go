@@ -72,7 +72,7 @@ func (l *lab) evalRows(n int) string {
 // TestRanksEval: ranks print the loss of one process, to the last bit.
 func TestRanksEval(t *testing.T) {
 	l := newLab(t)
-	args := []string{"eval", "--model", llama, "--adapter", llamaLoRA, "--data", l.evalRows(11), "--batch-size", "2", "--train-on", "all", "--json"}
+	args := []string{"eval", "--model", llama, "--adapter", llamaLoRA, "--data", l.evalRows(40), "--batch-size", "1", "--train-on", "all", "--json"}
 	want := withoutTimes(t, succeed(t, args...))
 	for size := 1; size <= 4; size++ {
 		r := shared(t, size, "", args...)
