@@ -2,7 +2,9 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/dist/local"
+	"github.com/lorafuse/lorafuse/internal/ranks"
 )
 
 // commandOn runs a command line on ranks of this process, whose arguments may differ.
@@ -145,6 +148,44 @@ func TestRanksOfDevices(t *testing.T) {
 	r := command(t, "", append(args, "0,1")...)
 	require.Equal(t, ExitUsage, r.status)
 	require.Contains(t, r.stderr, "--devices: found device 1, expected 0, the only one")
+}
+
+// TestRanksInProcess: ranks of one process end together, and the error is that of the rank which caused it, a panic too.
+func TestRanksInProcess(t *testing.T) {
+	broken := errors.New("out of memory")
+	for name, c := range map[string]struct {
+		part   func(rank int) error
+		says   string
+		status int
+	}{
+		"success": {func(int) error { return nil }, "", ExitOK},
+		"error": {func(rank int) error {
+			if rank == 1 {
+				return &failure{broken}
+			}
+			return nil
+		}, "out of memory", ExitFailure},
+		"panic": {func(rank int) error {
+			if rank == 2 {
+				panic("index out of range")
+			}
+			return nil
+		}, "internal error: index out of range", ExitFailure},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, errs bytes.Buffer
+			a := &app{in: &input{ctx: t.Context(), r: strings.NewReader("")}, out: &output{w: &out}, err: &errs}
+			err := a.onDevices(t.Context(), &modelFlags{command: "eval"}, 3, func(ctx context.Context, a *app, g *ranks.Group) error {
+				a.out.printf("rank %d of %d", g.Rank(), g.Size())
+				a.note("hello")
+				return g.Do(ctx, func(context.Context) error { return c.part(g.Rank()) })
+			})
+			require.Equal(t, c.status, a.exit(t.Context(), err))
+			require.Equal(t, "rank 0 of 3", out.String())
+			require.Contains(t, errs.String(), c.says)
+			require.Equal(t, 1, strings.Count(errs.String(), "hello"))
+		})
+	}
 }
 
 // TestRanksEmbed: ranks write the embeddings of one process, to the last bit.
