@@ -227,7 +227,7 @@ func TestBenchPlan(t *testing.T) {
 		Written         int `json:"written_bytes"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(succeed(t, "bench", "plan", "--size", "tiny", "--tokens", "64", "--json")), &costs))
-	require.Len(t, costs, 3*11)
+	require.Len(t, costs, 3*12)
 	assert.Equal(t, "training step, 64 tokens", costs[18].Program)
 	for _, c := range costs {
 		assert.Positive(t, c.Launches, c)
