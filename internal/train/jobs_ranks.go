@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/lorafuse/lorafuse/dist"
@@ -152,7 +151,7 @@ func (j *Jobs) openGroup(ctx context.Context, index int, observe func(name strin
 func (j *Jobs) openOwn(ctx context.Context, index int, observe func(name string) Observer) error {
 	g := j.group
 	tokens := make([]float64, len(j.shared))
-	err := g.Await(ctx, func() error {
+	err := g.Do(ctx, func(ctx context.Context) error {
 		err := j.open(ctx, j.shared[0].Config, index, observe(""))
 		for i := g.Rank(); i < len(j.shared) && err == nil; i += g.Size() {
 			tokens[i], err = j.tokens(ctx, j.shared[i])
@@ -182,7 +181,9 @@ func (j *Jobs) openOwn(ctx context.Context, index int, observe func(name string)
 	for rank, jobs := range names {
 		observe("").note("jobs     %s: %s", g.Name(rank), strings.Join(jobs, ", "))
 	}
-	return g.Await(ctx, func() error { return j.openAll(ctx, own, observe, func(config.Job) bool { return true }) })
+	return g.Do(ctx, func(ctx context.Context) error {
+		return j.openAll(ctx, own, observe, func(config.Job) bool { return true })
+	})
 }
 
 // tokens returns the number of tokens that a job trains on.
@@ -191,10 +192,12 @@ func (j *Jobs) tokens(ctx context.Context, own config.Job) (n float64, err error
 	if err := r.openTask(ctx); err != nil {
 		return 0, inJob(own.Name, err)
 	}
-	for step := range min(r.train.StepsPerEpoch(), own.Config.TotalSteps(r.train.StepsPerEpoch())) {
+	steps := own.Config.TotalSteps(r.train.StepsPerEpoch())
+	counted := min(steps, r.train.StepsPerEpoch())
+	for step := range counted {
 		n += float64(r.train.Tokens(step))
 	}
-	return n * float64(own.Config.TotalSteps(r.train.StepsPerEpoch())) / float64(r.train.StepsPerEpoch()), nil
+	return n * float64(steps) / float64(counted), nil
 }
 
 // assign returns the rank of each job. It assigns the longest first, each to the rank with the
@@ -221,65 +224,22 @@ func assign(tokens []float64, ranks int) []int {
 // trainRank trains the jobs of a rank, and returns the outcomes of all jobs.
 func (j *Jobs) trainRank(ctx context.Context) ([]Outcome, error) {
 	g := j.group
-	own, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var over atomic.Bool
-	beats := make(chan error, 1)
-	if j.single == nil {
-		go func() { beats <- j.beat(ctx, &over, cancel) }()
-	} else {
-		beats <- nil // its group exchanges with each step
-	}
 	var outcomes []Outcome
-	if j.single != nil {
+	if j.single != nil { // its group exchanges with each step
 		o := Outcome{Name: j.shared[j.number].Name}
-		if o.Summary, o.Err = j.single.Train(own); j.single.group.Leads() {
+		if o.Summary, o.Err = j.single.Train(ctx); j.single.group.Leads() {
 			outcomes = append(outcomes, o)
 		}
 		if errors.Is(o.Err, dist.ErrLost) {
 			return nil, inJob(o.Name, o.Err)
 		}
-	} else {
-		outcomes = j.trainOwn(own)
-	}
-	over.Store(true)
-	if err := <-beats; err != nil {
+	} else if err := g.Do(ctx, func(ctx context.Context) error {
+		outcomes = j.trainOwn(ctx)
+		return nil
+	}); err != nil && !errors.Is(err, ErrInterrupted) {
 		return outcomes, err
 	}
 	return gatherOutcomes(ctx, g, j.shared, outcomes)
-}
-
-// States of a rank that trains jobs of its own.
-const (
-	ended       = 1
-	interrupted = 2
-)
-
-// beat exchanges signs of life until the jobs of all ranks have ended. If a rank is lost, the
-// others save their jobs; an interruption of one is one of all.
-func (j *Jobs) beat(ctx context.Context, over *atomic.Bool, cancel context.CancelCauseFunc) error {
-	err := j.group.Beat(ctx, func() (state byte) {
-		if over.Load() {
-			state = ended
-		}
-		if ctx.Err() != nil {
-			state |= interrupted
-		}
-		return state
-	}, func(states []byte) bool {
-		end := true
-		for _, s := range states {
-			end = end && s&ended != 0
-			if s&interrupted != 0 {
-				cancel(context.Canceled)
-			}
-		}
-		return end
-	})
-	if err != nil {
-		cancel(err)
-	}
-	return err
 }
 
 // sentOutcome is an Outcome for other ranks.

@@ -120,9 +120,9 @@ func TestShareOfJobsInterrupted(t *testing.T) {
 // TestShareOfJobsLost: a rank that stops answering ends the jobs of all, which are saved.
 func TestShareOfJobsLost(t *testing.T) {
 	w := newWorkshop(t, tinyModel, "save_steps=0", "threads=1", "distributed_timeout=1s")
-	c := w.together([]string{"steps: 10000", "steps: 10000"})
+	c := w.together([]string{"steps: 100000", "steps: 100000"})
 	worlds := local.New(2)
-	worlds[1] = &deaf{World: worlds[1], gathers: 60}
+	worlds[1] = &deaf{World: worlds[1], gathers: 24}
 	_, errs := trainJobsOn(t, worlds, c, background, nil)
 	for _, err := range errs {
 		require.ErrorIs(t, err, dist.ErrLost)

@@ -148,7 +148,7 @@ func (r *Run) open(ctx context.Context, lock bool) (_ *Run, err error) {
 			r.Close()
 		}
 	}()
-	if err := r.group.Await(ctx, func() error { return r.gather(ctx, lock) }); err != nil {
+	if err := r.group.Do(ctx, func(ctx context.Context) error { return r.gather(ctx, lock) }); err != nil {
 		return nil, err
 	}
 	ready, err := r.build(ctx)
@@ -189,7 +189,7 @@ func (r *Run) build(ctx context.Context) (p prepared, err error) {
 	if p, err = r.prepare(ctx); err != nil {
 		return p, err
 	}
-	if err := r.group.Await(ctx, func() (err error) {
+	if err := r.group.Do(ctx, func(ctx context.Context) (err error) {
 		r.engine, err = p.planner.Engine(ctx, p.opts)
 		return err
 	}); err != nil {
@@ -201,7 +201,7 @@ func (r *Run) build(ctx context.Context) (p prepared, err error) {
 // prepare opens the device, plans the steps and reads the checkpoint to resume from.
 func (r *Run) prepare(ctx context.Context) (prepared, error) {
 	var p prepared
-	err := r.group.Await(ctx, func() (err error) {
+	err := r.group.Do(ctx, func(context.Context) (err error) {
 		p, err = r.inputs()
 		return err
 	})

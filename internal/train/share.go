@@ -79,7 +79,7 @@ func Ready(ctx context.Context, w dist.World, work func() error) error {
 	if lost != nil {
 		return lost
 	}
-	return g.Await(ctx, work)
+	return g.Do(ctx, func(context.Context) error { return work() })
 }
 
 // sharedGradients computes the gradients of this rank's micro-batches, and adds the gradients of

@@ -107,7 +107,7 @@ func (l *loop) complete(ctx context.Context) error {
 	}
 	if after := l.material.After; after != nil {
 		done := Done{Step: report.Step, Last: report.Step == l.steps, Adapter: l.engine.planner.slot, Image: l.recordImage, Text: l.recordText}
-		if err := l.group.Await(ctx, func() error {
+		if err := l.group.Do(ctx, func(ctx context.Context) error {
 			if !l.group.Leads() {
 				return nil
 			}
