@@ -45,6 +45,14 @@ func (h *Hub) Puts() int {
 	return h.Push.puts
 }
 
+// Stop plans the statuses of the next requests, see [Push.Stops], while requests of an interrupted
+// client may still be answered.
+func (h *Hub) Stop(statuses map[string][]int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Push.Stops = statuses
+}
+
 // stopped answers with the next planned status of a request, if there is one.
 func (h *Hub) stopped(w http.ResponseWriter, what string) bool {
 	if left := h.Push.Stops[what]; len(left) > 0 {

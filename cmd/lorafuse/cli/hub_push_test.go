@@ -22,7 +22,7 @@ func TestHubPush(t *testing.T) {
 	assert.True(t, h.Repos["acme/tiny"].Private)
 	assert.Contains(t, command(t, "", "hub", "push", dir, "acme/tiny").stderr, "hub      acme/tiny is up to date")
 
-	h.Push.Stops = map[string][]int{"commit": {412}}
+	h.Stop(map[string][]int{"commit": {412}})
 	r = command(t, "", "hub", "push", dir, "acme/other", "--public", "--message", "x")
 	assert.Equal(t, ExitFailure, r.status)
 	assert.Contains(t, r.stderr, "the branch has changed")

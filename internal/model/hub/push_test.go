@@ -93,7 +93,7 @@ func TestPushToBranch(t *testing.T) {
 func TestPushResumes(t *testing.T) {
 	h, o, dir := pushable(t)
 	h.Push.ChunkSize = 100_000 // three parts
-	h.Push.Stops = map[string][]int{"put": {0, 0, 403}}
+	h.Stop(map[string][]int{"put": {0, 0, 403}})
 	_, err := Push(t.Context(), dir, "acme/new", o)
 	assert.ErrorIs(t, err, ErrUnreachable)
 	assert.NotContains(t, err.Error(), "secret")
@@ -108,8 +108,7 @@ func TestPushResumes(t *testing.T) {
 	assert.Empty(t, pushed(h, "acme/new", "main"))
 
 	o.Progress = nil
-	h.Push.Stops["put"] = []int{500, 0, 0, 429} // these pass
-	h.Push.Stops["commit"] = []int{503}
+	h.Stop(map[string][]int{"put": {500, 0, 0, 429}, "commit": {503}}) // these pass
 	_, err = Push(t.Context(), dir, "acme/new", o)
 	require.NoError(t, err)
 	assert.Equal(t, weights, pushed(h, "acme/new", "main")["adapter_model.safetensors"])
@@ -124,10 +123,10 @@ func TestPushResumes(t *testing.T) {
 func TestPushAfterExpiry(t *testing.T) {
 	h, o, dir := pushable(t)
 	h.Push.ChunkSize = 100_000
-	h.Push.Stops = map[string][]int{"put": {0, 403}}
+	h.Stop(map[string][]int{"put": {0, 403}})
 	_, err := Push(t.Context(), dir, "acme/new", o)
 	assert.ErrorIs(t, err, ErrUnreachable)
-	h.Push.Stops = map[string][]int{"put": {404}, "complete": {400}}
+	h.Stop(map[string][]int{"put": {404}, "complete": {400}})
 	_, err = Push(t.Context(), dir, "acme/new", o)
 	assert.Error(t, err)
 	_, err = Push(t.Context(), dir, "acme/new", o)
@@ -202,7 +201,7 @@ func TestPushFaults(t *testing.T) {
 		"commit":    {412, ErrMoved, "somebody else changed it; push again"},
 	} {
 		h, o, dir := pushable(t)
-		h.Push.Stops = map[string][]int{what: {c.status}}
+		h.Stop(map[string][]int{what: {c.status}})
 		_, err := Push(t.Context(), dir, "acme/new", o)
 		assert.ErrorIs(t, err, c.err, what)
 		assert.ErrorContains(t, err, c.says)
